@@ -1,0 +1,59 @@
+/**
+ * The classes of thrown errors. Completion statuses and asynchronous events are data and have
+ * none (see README.md).
+ */
+
+/** Names of the C errno values that refusals carry. */
+export type ErrnoName =
+  | 'EPERM'
+  | 'EAGAIN'
+  | 'ENOMEM'
+  | 'EACCES'
+  | 'EBUSY'
+  | 'EINVAL'
+  | 'ENOSPC'
+  | 'EOPNOTSUPP'
+  | 'ENOENT'
+  | 'EISDIR'
+  | 'EADDRINUSE'
+  | 'EADDRNOTAVAIL'
+  | 'ECONNREFUSED'
+  | 'ECONNRESET'
+  | 'ETIMEDOUT'
+  | 'EMSGSIZE'
+  | 'EIO'
+  | 'EPROTO';
+
+/** Base of everything that Verbena throws on purpose. */
+export class VerbenaError extends Error {
+  override readonly name: string = 'VerbenaError';
+}
+
+/** The caller broke a rule of the API: the call had no effect. */
+export class MisuseError extends VerbenaError {
+  override readonly name = 'MisuseError';
+  /** Which argument, property or object. */
+  readonly argument: string;
+
+  constructor(argument: string, rule: string) {
+    super(`${argument}: ${rule}`);
+    this.argument = argument;
+  }
+}
+
+/** The call was in order, but cannot be granted: nothing changed. */
+export class RefusalError extends VerbenaError {
+  override readonly name: string = 'RefusalError';
+  /** The C errno's name, as the C verb would have returned it. */
+  readonly code: ErrnoName;
+
+  constructor(code: ErrnoName, sentence: string, options?: ErrorOptions) {
+    super(`${sentence} (${code})`, options);
+    this.code = code;
+  }
+}
+
+/** A link cannot be opened, or was lost. */
+export class LinkError extends RefusalError {
+  override readonly name = 'LinkError';
+}

@@ -1,0 +1,91 @@
+/**
+ * Where packets come from and go to: a GID and a UDP port. IPv4 addresses are written as
+ * IPv4-mapped IPv6 addresses, `::ffff:a.b.c.d`, as RoCEv2 does (IBA Annex A17.4.1).
+ */
+import { isIPv4, isIPv6 } from 'node:net';
+
+/** A 16-byte global identifier, immutable. */
+export class Gid {
+  /** Network order, 16 bytes. Do not write to it. */
+  readonly bytes: Uint8Array;
+  /** The same bytes as four little-endian words: what the engine's memory holds. */
+  readonly words: Uint32Array;
+
+  constructor(bytes: Uint8Array) {
+    if (bytes.length !== 16) throw new RangeError(`a GID has 16 bytes, got ${bytes.length}`);
+    this.bytes = Uint8Array.from(bytes);
+    this.words = new Uint32Array(this.bytes.buffer);
+  }
+
+  /** Is this an IPv4-mapped address? */
+  get isIpv4(): boolean {
+    const [a, b, c] = this.words;
+    return a === 0 && b === 0 && c === 0xffff0000;
+  }
+
+  /** From an IPv4 or IPv6 address. Throws RangeError when `text` is neither. */
+  static parse(text: string): Gid {
+    if (isIPv4(text)) {
+      const bytes = new Uint8Array(16);
+      bytes.set([0xff, 0xff, ...text.split('.').map(Number)], 10);
+      return new Gid(bytes);
+    }
+    const address = text.split('%', 1)[0] ?? '';
+    if (!isIPv6(address)) throw new RangeError(`"${text}" is no IPv4 or IPv6 address`);
+    return new Gid(parseIpv6(address));
+  }
+
+  equals(other: Gid): boolean {
+    return this.words.every((word, index) => word === other.words[index]);
+  }
+
+  /** The address as programs write it: dotted for IPv4, colons otherwise. */
+  toString(): string {
+    if (this.isIpv4) return this.bytes.subarray(12).join('.');
+    const groups = Array.from({ length: 8 }, (_, i) =>
+      ((this.bytes[2 * i]! << 8) | this.bytes[2 * i + 1]!).toString(16),
+    );
+    return new URL(`http://[${groups.join(':')}]/`).hostname.slice(1, -1);
+  }
+}
+
+function parseIpv6(address: string): Uint8Array {
+  // A dotted tail stands for the last two groups.
+  const dotted = /^(.*:)(\d+\.\d+\.\d+\.\d+)$/.exec(address);
+  let text = address;
+  if (dotted) {
+    const [a, b, c, d] = dotted[2]!.split('.').map(Number) as [number, number, number, number];
+    text = `${dotted[1]}${((a << 8) | b).toString(16)}:${((c << 8) | d).toString(16)}`;
+  }
+  const [head = '', tail] = text.split('::') as [string, string?];
+  const left = head === '' ? [] : head.split(':');
+  const right = tail === undefined || tail === '' ? [] : tail.split(':');
+  const groups = [...left, ...Array<string>(8 - left.length - right.length).fill('0'), ...right];
+  return Uint8Array.from(
+    groups.flatMap((group) => [parseInt(group, 16) >> 8, parseInt(group, 16) & 255]),
+  );
+}
+
+/** A GID and a UDP port. */
+export class Endpoint {
+  readonly gid: Gid;
+  /** UDP port, 1..65535. */
+  readonly port: number;
+
+  constructor(gid: Gid, port: number) {
+    this.gid = gid;
+    this.port = port;
+  }
+
+  static parse(address: string, port: number): Endpoint {
+    return new Endpoint(Gid.parse(address), port);
+  }
+
+  equals(other: Endpoint): boolean {
+    return this.port === other.port && this.gid.equals(other.gid);
+  }
+
+  toString(): string {
+    return this.gid.isIpv4 ? `${this.gid}:${this.port}` : `[${this.gid}]:${this.port}`;
+  }
+}

@@ -1,0 +1,71 @@
+/**
+ * How packets travel: the contract that every link keeps and that wrappers (fault, trace, pcap)
+ * pass on. A link knows no queue pair and no key; it moves bytes from BTH to ICRC.
+ *
+ * Ownership: from `send` on, the packets of a batch belong to the link, which calls `release`
+ * exactly once, when it will not read any of them again. Until then nobody writes to them. A link
+ * may drop, but it may not change a packet, or deliver half of one.
+ */
+import type { Endpoint } from './endpoint.js';
+
+/** Outgoing packets that lie in one buffer of the engine's memory. */
+export interface PacketBatch {
+  /** How many packets, at least 1. */
+  readonly count: number;
+  /** The engine's memory. */
+  readonly buffer: ArrayBufferLike;
+  /** Byte address of packet `index` (its BTH) in `buffer`. */
+  addressOf(index: number): number;
+  /** Bytes of packet `index`, BTH to ICRC. */
+  lengthOf(index: number): number;
+  /** Where packet `index` goes. The same destination is the same object. */
+  destinationOf(index: number): Endpoint;
+  /** A view of packet `index`, valid until `release`. */
+  bytesOf(index: number): Uint8Array;
+  /** The link is done with every packet of the batch. To be called exactly once. */
+  release(): void;
+}
+
+/** What a link hands its packets to. */
+export interface LinkReceiver {
+  /**
+   * One packet, BTH to ICRC, of any length and content: the wire is hostile. `bytes` is only
+   * valid during the call. `source.port` is the port that the packet came from.
+   */
+  packet(bytes: Uint8Array, source: Endpoint): void;
+  /** No more packets for the moment: work on those that came. */
+  flush(): void;
+  /** The link is no longer usable (`reason`), or lost something without knowing what. */
+  failed(reason: Error): void;
+}
+
+/** What a link says of itself once it is open. */
+export interface LinkInfo {
+  /** Short name for humans: `udp`, `loopback`, `fault(udp)`. */
+  readonly name: string;
+  /**
+   * Which pseudo header the ICRC covers: the IP and UDP headers of the packet (`ip`), or, where
+   * there are none, the IPv6 form between the two GIDs with both ports 4791 (`none`).
+   */
+  readonly pseudoHeader: 'ip' | 'none';
+  /** Our own address: what a peer sends to. */
+  readonly local: Endpoint;
+  /** Longest packet in bytes, BTH to ICRC, that travels unfragmented. */
+  readonly packetSizeMax: number;
+  /** How many bytes may be under way to one peer: half of what its receive buffer holds. */
+  readonly windowBytes: number;
+}
+
+export interface Link {
+  /** Valid after `open`. */
+  readonly info: LinkInfo;
+  /** Takes the address; from now on packets may arrive. Rejects with a `LinkError`. */
+  open(receiver: LinkReceiver): Promise<LinkInfo>;
+  /** Takes over a batch. Never throws and never calls the receiver before it returns. */
+  send(batch: PacketBatch): void;
+  /** Gives the address back and releases every batch. Nothing arrives afterwards. */
+  close(): Promise<void>;
+}
+
+/** RoCEv2's UDP port (IBA Annex A17.4.3). */
+export const ROCE_PORT = 4791;
