@@ -3,8 +3,10 @@
  * pass on. A link knows no queue pair and no key; it moves bytes from BTH to ICRC.
  *
  * Ownership: from `send` on, the packets of a batch belong to the link, which calls `release`
- * exactly once, when it will not read any of them again. Until then nobody writes to them. A link
- * may drop, but it may not change a packet, or deliver half of one.
+ * exactly once, when it will not read any of them again. Until then nobody writes to them. That
+ * may be before `send` returns (a link that copies, or drops) or long after it, and batches may
+ * be released in another order than they were sent. A link may drop, but it may not change a
+ * packet, or deliver half of one.
  */
 import type { Endpoint } from './endpoint.js';
 
@@ -33,6 +35,13 @@ export interface LinkReceiver {
    * valid during the call. `source.port` is the port that the packet came from.
    */
   packet(bytes: Uint8Array, source: Endpoint): void;
+  /**
+   * A whole batch of another engine, every packet of it for this receiver: optional, a short cut
+   * for links inside one process. The receiver copies what it wants (neighbours in one piece) and
+   * keeps no view: the link releases the batch when this returns. A link calls `packet` for each
+   * where the receiver has no `packets`.
+   */
+  packets?(batch: PacketBatch, source: Endpoint): void;
   /** No more packets for the moment: work on those that came. */
   flush(): void;
   /** The link is no longer usable (`reason`), or lost something without knowing what. */
@@ -52,7 +61,11 @@ export interface LinkInfo {
   readonly local: Endpoint;
   /** Longest packet in bytes, BTH to ICRC, that travels unfragmented. */
   readonly packetSizeMax: number;
-  /** How many bytes may be under way to one peer: half of what its receive buffer holds. */
+  /**
+   * How many bytes may be under way to one peer: half of what its receive buffer holds. A UDP
+   * link counts as the kernel's buffer does (`receiveBufferCharge` in udp.ts), which is far more
+   * than the packet's length.
+   */
   readonly windowBytes: number;
 }
 
@@ -61,11 +74,20 @@ export interface Link {
   readonly info: LinkInfo;
   /** Takes the address; from now on packets may arrive. Rejects with a `LinkError`. */
   open(receiver: LinkReceiver): Promise<LinkInfo>;
-  /** Takes over a batch. Never throws and never calls the receiver before it returns. */
+  /**
+   * Takes over a batch. Never throws and never calls the receiver before it returns. A link that
+   * is not open releases the batch at once: its packets are lost.
+   */
   send(batch: PacketBatch): void;
-  /** Gives the address back and releases every batch. Nothing arrives afterwards. */
+  /**
+   * Gives the address back and releases every batch. Nothing arrives from the call on. Closing
+   * a link that is closed, or was never open, does nothing.
+   */
   close(): Promise<void>;
 }
 
 /** RoCEv2's UDP port (IBA Annex A17.4.3). */
 export const ROCE_PORT = 4791;
+
+/** No packet is longer, in bytes, BTH to ICRC: the largest path MTU and the longest headers. */
+export const PACKET_SIZE_LIMIT = 4096 + 64;

@@ -1,0 +1,281 @@
+/**
+ * The ABI: the only exports of the engine. Nothing is decided here.
+ *
+ * Names tell the kind. `receive…`, `post…` and `advance…` take input; after any of them the host
+ * drains `nextPackets` until it returns 0, then completions and events (rings in memory), then asks
+ * `nextDeadline`. Everything else is a control verb. Arguments are numbers: addresses, counts, and
+ * `now` in microseconds of a monotonic clock. Every export but the first four takes a context.
+ */
+import { Arena, ArenaConfig, arenaSize, enter, initArena, leave } from './memory/arena';
+import {
+  RegionParameters,
+  killRegion,
+  regionReleased,
+  registerRegion,
+  translate,
+} from './region/key-table';
+import {
+  allocProtectionDomain,
+  attachProtectionDomain,
+  deallocProtectionDomain,
+} from './region/protection-domain';
+import { timerFired } from './transport/completer';
+import { CompletionQueue, completionRingBytes } from './transport/completion-queue';
+import { Context, ContextConfig, contextBytes, initContext, schedule } from './transport/context';
+import {
+  QueuePairAttributes,
+  createCompletionQueue,
+  createQueuePair,
+  destroyCompletionQueue,
+  destroyQueuePair,
+  modifyQueuePair,
+  queuePairMemory,
+} from './transport/control';
+import { flushQueues } from './transport/failure';
+import { QueuePair, QueuePairParameters, queuePairOfTimer } from './transport/queue-pair';
+import { receiveBatch } from './transport/receive';
+import { missingAttributes } from './transport/state-machine';
+import { QpState } from './transport/status';
+import { dueTimer, nextTimerMicros } from './transport/timer';
+import { fillBuffer } from './transport/transmit';
+import { ICRC_TABLES_SIZE, icrcFlow4, icrcFlow6, icrcOf, icrcOfDoubled } from './wire/icrc';
+import { icrcSolveIpId, icrcStart, initIcrcTables } from './wire/icrc';
+import { OPCODE_TABLE_SIZE, initOpcodeTable } from './wire/opcode';
+import { PacketFields, buildPacket, parsePacket } from './wire/packet';
+
+function arenaOf(context: usize): Arena {
+  return changetype<Context>(context).arena;
+}
+
+/** Bytes that an arena of this configuration needs. Fills in the sizes that the host cannot know. */
+export function arenaBytes(config: usize): u32 {
+  const c = changetype<ArenaConfig>(config);
+  c.opcodeTableSize = OPCODE_TABLE_SIZE;
+  c.icrcTablesSize = <u32>ICRC_TABLES_SIZE;
+  return arenaSize(c);
+}
+
+/** Makes an arena at `arena`: arenaBytes(config) zero bytes, 64-byte aligned. Once per memory. */
+export function arenaInit(arena: usize, config: usize): void {
+  const a = changetype<Arena>(arena);
+  initArena(a, changetype<ArenaConfig>(config));
+  initOpcodeTable(a.opcodeTable);
+  initIcrcTables(a.icrcTables);
+}
+
+/** Bytes that a context of this configuration needs. */
+export function contextSize(config: usize): u32 {
+  return contextBytes(changetype<ContextConfig>(config));
+}
+
+/** Makes a context at `context`: contextSize(config) zero bytes, 64-byte aligned. */
+export function contextInit(context: usize, arena: usize, config: usize, now: f64): void {
+  initContext(
+    changetype<Context>(context),
+    changetype<Arena>(arena),
+    changetype<ContextConfig>(config),
+    <u64>now,
+  );
+}
+
+/** A new protection domain's id, or 0: none is free. */
+export function allocPd(context: usize): u32 {
+  return allocProtectionDomain(arenaOf(context), changetype<Context>(context).slotIndex);
+}
+
+/** This context takes part in a protection domain that another one made. An Errno. */
+export function attachPd(context: usize, pd: u32): u32 {
+  return attachProtectionDomain(arenaOf(context), pd, changetype<Context>(context).slotIndex);
+}
+
+/** An Errno; EBUSY while regions or queue pairs name it. */
+export function deallocPd(context: usize, pd: u32): u32 {
+  return deallocProtectionDomain(arenaOf(context), pd, changetype<Context>(context).slotIndex);
+}
+
+/** Registers memory as RegionParameters say. An Errno. */
+export function regMr(context: usize, parameters: usize): u32 {
+  const c = changetype<Context>(context);
+  return registerRegion(c.arena, c.slotIndex, changetype<RegionParameters>(parameters));
+}
+
+/** Kills a key at once. Its memory may be used again when `mrReleased` says so. An Errno. */
+export function killMr(context: usize, key: u32): u32 {
+  return killRegion(arenaOf(context), key);
+}
+
+/** 1, once, when nobody can be using the memory of a killed key any more. */
+export function mrReleased(context: usize, key: u32): u32 {
+  return regionReleased(arenaOf(context), key) ? 1 : 0;
+}
+
+/** Bytes of the ring of a completion queue. */
+export function cqBytes(entries: u32): u32 {
+  return completionRingBytes(entries);
+}
+
+/** The queue's address, or 0: none is free. `entries` is a power of two. */
+export function createCq(context: usize, ring: usize, entries: u32): usize {
+  return createCompletionQueue(changetype<Context>(context), ring, entries);
+}
+
+/** Arms a queue: CqNotify. The next completion, once, becomes an event. */
+export function reqNotifyCq(cq: usize, notify: u32): void {
+  changetype<CompletionQueue>(cq).armed = notify;
+}
+
+export function destroyCq(context: usize, cq: usize): u32 {
+  return destroyCompletionQueue(changetype<Context>(context), changetype<CompletionQueue>(cq));
+}
+
+/** Bytes of memory that a queue pair of these parameters needs. */
+export function qpBytes(context: usize, parameters: usize): u32 {
+  return queuePairMemory(changetype<Context>(context), changetype<QueuePairParameters>(parameters));
+}
+
+export function createQp(context: usize, parameters: usize): u32 {
+  return createQueuePair(changetype<Context>(context), changetype<QueuePairParameters>(parameters));
+}
+
+export function modifyQp(context: usize, qp: usize, attributes: usize, now: f64): u32 {
+  const c = changetype<Context>(context);
+  c.now = <u64>now;
+  return modifyQueuePair(c, changetype<QueuePair>(qp), changetype<QueuePairAttributes>(attributes));
+}
+
+/** Attributes that the change lacks (QpAttribute bits); 0xffffffff: there is no such change. */
+export function qpAttributesMissing(qp: usize, to: u32, mask: u32): u32 {
+  const q = changetype<QueuePair>(qp);
+  return missingAttributes(q.type, q.state, to, mask);
+}
+
+export function destroyQp(context: usize, qp: usize): u32 {
+  return destroyQueuePair(changetype<Context>(context), changetype<QueuePair>(qp));
+}
+
+/** The doorbell of the send ring. */
+export function postSend(context: usize, qp: usize, now: f64): void {
+  const c = changetype<Context>(context);
+  const q = changetype<QueuePair>(qp);
+  c.now = <u64>now;
+  if (q.state == QpState.ERR) flushQueues(c, q);
+  else schedule(c, q);
+}
+
+/** The doorbell of the receive ring. */
+export function postRecv(context: usize, qp: usize, now: f64): void {
+  const c = changetype<Context>(context);
+  const q = changetype<QueuePair>(qp);
+  c.now = <u64>now;
+  if (q.state == QpState.ERR) flushQueues(c, q);
+}
+
+/** Takes in the packets of the first `count` receive descriptors. */
+export function receivePackets(context: usize, count: u32, now: f64): void {
+  const c = changetype<Context>(context);
+  c.now = <u64>now;
+  enter(c.arena, c.slot);
+  receiveBatch(c, count);
+  leave(c.slot);
+}
+
+/** Fills send buffer `buffer`; returns how many packets it holds, 0: nothing to send. */
+export function nextPackets(context: usize, buffer: u32): u32 {
+  const c = changetype<Context>(context);
+  enter(c.arena, c.slot);
+  const count = fillBuffer(c, buffer);
+  leave(c.slot);
+  return count;
+}
+
+/** Time has passed: what is due, happens. */
+export function advance(context: usize, now: f64): void {
+  const c = changetype<Context>(context);
+  c.now = <u64>now;
+  enter(c.arena, c.slot);
+  for (let node = dueTimer(c.timers, c.now); node != null; node = dueTimer(c.timers, c.now)) {
+    timerFired(c, queuePairOfTimer(node));
+  }
+  leave(c.slot);
+}
+
+/** When `advance` is to be called next, in microseconds; 0: not before the next input. */
+export function nextDeadline(context: usize): f64 {
+  return <f64>nextTimerMicros(changetype<Context>(context).timers);
+}
+
+/** Looks a key up as the data path does: the linear address, or 0. */
+export function lookupKey(
+  context: usize,
+  key: u32,
+  pd: u32,
+  addressHigh: u32,
+  addressLow: u32,
+  length: u32,
+  access: u32,
+): usize {
+  const address = ((<u64>addressHigh) << 32) | addressLow;
+  return translate(arenaOf(context), key, pd, address, length, access);
+}
+
+/** The whole codec: packet to PacketFields. A PacketStatus. */
+export function parse(context: usize, packet: usize, length: u32, fields: usize): u32 {
+  return parsePacket(
+    arenaOf(context).opcodeTable,
+    packet,
+    length,
+    changetype<PacketFields>(fields),
+  );
+}
+
+/** PacketFields to headers; returns their bytes, 0: no such opcode. */
+export function build(context: usize, packet: usize, fields: usize): u32 {
+  return buildPacket(arenaOf(context).opcodeTable, packet, changetype<PacketFields>(fields));
+}
+
+/** ICRC of the packet; `family` 4 or 6; addresses point to 4 or 16 bytes in network order. */
+export function icrc(
+  context: usize,
+  family: u32,
+  source: usize,
+  target: usize,
+  sourcePort: u32,
+  targetPort: u32,
+  packet: usize,
+  length: u32,
+): u32 {
+  const c = changetype<Context>(context);
+  const tables = c.icrcTables;
+  const flow =
+    family == 4
+      ? icrcFlow4(tables, source, target, sourcePort, targetPort)
+      : icrcFlow6(tables, source, target, sourcePort, targetPort);
+  const begin = icrcStart(tables, flow, family == 4, length);
+  return icrcOf(tables, c.crcScratch, begin, packet, length);
+}
+
+/** The same, covering the packet twice: how rxe computes the ICRC of a FLUSH request. */
+export function icrcDoubled(
+  context: usize,
+  family: u32,
+  source: usize,
+  target: usize,
+  sourcePort: u32,
+  targetPort: u32,
+  packet: usize,
+  length: u32,
+): u32 {
+  const c = changetype<Context>(context);
+  const tables = c.icrcTables;
+  const flow =
+    family == 4
+      ? icrcFlow4(tables, source, target, sourcePort, targetPort)
+      : icrcFlow6(tables, source, target, sourcePort, targetPort);
+  const begin = icrcStart(tables, flow, family == 4, length);
+  return icrcOfDoubled(tables, c.crcScratch, begin, packet, length);
+}
+
+/** IPv4 identification that explains the difference between two ICRCs, or -1. */
+export function ipIdOf(context: usize, difference: u32, length: u32): i32 {
+  return icrcSolveIpId(changetype<Context>(context).icrcTables, difference, length);
+}

@@ -1,0 +1,39 @@
+/**
+ * A ring between two parties: one produces, one consumes, each writes only its own index. Indices
+ * count up forever and wrap at 2^32; the number of entries is a power of two.
+ * ```
+ *  0      4                64     68               128
+ *  | head | reserved       | tail | reserved       | entries ...
+ * ```
+ * Head (producer) and tail (consumer) lie in cache lines of their own.
+ *
+ * The other party may be another thread: an index that it wrote is hostile, so `ringCount` bounds
+ * what it says by the size of the ring.
+ */
+export const RING_HEADER_SIZE: u32 = 128;
+const TAIL: usize = 64;
+
+export function ringInit(ring: usize): void {
+  memory.fill(ring, 0, RING_HEADER_SIZE);
+}
+
+export function ringHead(ring: usize): u32 {
+  return atomic.load<u32>(ring);
+}
+
+export function ringTail(ring: usize): u32 {
+  return atomic.load<u32>(ring + TAIL);
+}
+
+export function setRingHead(ring: usize, head: u32): void {
+  atomic.store<u32>(ring, head);
+}
+
+export function setRingTail(ring: usize, tail: u32): void {
+  atomic.store<u32>(ring + TAIL, tail);
+}
+
+/** How many entries lie between `from` and the producer's head: at most `entries`. */
+export function ringCount(ring: usize, from: u32, entries: u32): u32 {
+  return min<u32>(ringHead(ring) - from, entries);
+}

@@ -1,0 +1,269 @@
+/**
+ * Memory keys. A key is 24 random bits, unique among live keys, and a low byte that fast
+ * registration and windows may change. A key lives in the slot that its upper 24 bits name; who
+ * registers draws until the slot of the drawn key is free. So a lookup reads one entry of half a
+ * cache line, and there are no chains, no tombstones and nothing to move.
+ *
+ * Entries are seqlocked: the sequence is odd while somebody changes the entry, and a reader that
+ * saw it change starts over, a bounded number of times. Taking a slot is one compare-and-swap on
+ * the sequence, so registering needs no lock.
+ *
+ * Life of a slot: FREE (key 0) -> live (key) -> dying (key 0, state DYING) -> FREE. A dying slot
+ * names an epoch (arena.ts) and is not used again before that epoch has passed.
+ */
+import {
+  Arena,
+  KEY_ENTRY_SIZE,
+  KEY_NOTE_SIZE,
+  ProtectionDomain,
+  nextEpoch,
+  quiesced,
+} from '../memory/arena';
+import { Errno } from '../memory/errno';
+import { AccessFlag } from './access-flag';
+import {
+  findProtectionDomain,
+  releaseProtectionDomain,
+  useProtectionDomain,
+} from './protection-domain';
+
+/** What lookups read: 32 bytes, half a cache line. */
+@unmanaged
+export class KeyEntry {
+  /** Even: stable. Odd: somebody is changing the entry. */
+  sequence: u32;
+  /** 0 when no key lives here. */
+  key: u32;
+  /** Id of the protection domain. */
+  pd: u32;
+  /** Bits of AccessFlag. */
+  access: u32;
+  /** The address that peers and work requests use for the first byte. */
+  iova: u64;
+  /** Bytes. */
+  length: u32;
+  /** Where the first byte lies in linear memory. */
+  address: u32;
+}
+
+/** What only control verbs read: 32 bytes. */
+@unmanaged
+export class KeyNote {
+  /** A KeyState. */
+  state: u32;
+  /** Context slot of who registered it. */
+  owner: u32;
+  /** When DYING: the epoch that has to pass. */
+  killedAt: u32;
+  /** When DYING: the protection domain whose contexts may still hold it. */
+  pd: u32;
+  reserved0: u32;
+  reserved1: u32;
+  reserved2: u32;
+  reserved3: u32;
+}
+
+export enum KeyState {
+  FREE = 0,
+  LIVE = 1,
+  DYING = 2,
+}
+
+/** How many drawn keys a registration brings along. */
+export const RANDOM_KEYS: u32 = 16;
+
+/** Arguments of a registration, written by the host. 104 bytes. */
+@unmanaged
+export class RegionParameters {
+  iova: u64;
+  address: u32;
+  length: u32;
+  pd: u32;
+  access: u32;
+  /** Out: the key, local and remote. */
+  key: u32;
+  reserved: u32;
+  // RANDOM_KEYS words from a cryptographic generator follow: candidates for the key.
+  random: u32;
+}
+export const REGION_PARAMETERS_SIZE: u32 = 32 + RANDOM_KEYS * 4;
+
+function slotIndex(arena: Arena, key: u32): u32 {
+  // The upper 24 bits are uniformly random already: they are their own hash.
+  return (key >>> 8) & arena.keyMask;
+}
+
+function entryAt(arena: Arena, index: u32): KeyEntry {
+  return changetype<KeyEntry>(arena.keys + <usize>(index * KEY_ENTRY_SIZE));
+}
+
+function noteAt(arena: Arena, index: u32): KeyNote {
+  return changetype<KeyNote>(arena.keyNotes + <usize>(index * KEY_NOTE_SIZE));
+}
+
+function sequenceOf(entry: KeyEntry): usize {
+  return changetype<usize>(entry);
+}
+
+/** Makes the sequence odd. False when somebody else was faster. */
+function beginChange(entry: KeyEntry, even: u32): bool {
+  return atomic.cmpxchg<u32>(sequenceOf(entry), even, even + 1) == even;
+}
+
+function endChange(entry: KeyEntry, even: u32): void {
+  atomic.store<u32>(sequenceOf(entry), even + 2);
+}
+
+/**
+ * How often a reader starts over when an entry changes under it. Only a change of that very slot
+ * counts, and it takes a few stores: whoever still finds it odd meets a writer that stands still.
+ */
+const READ_ATTEMPTS: u32 = 1000;
+
+/**
+ * May this key touch these bytes? The linear address of the first one, or 0.
+ *
+ * `pd`: who asks; `need`: AccessFlag bits that must all be there (0 for local reads). Lengths are
+ * compared so that no sum can wrap. `length` 0 is the caller's: a zero-length operation names no
+ * byte and is not checked (IBA C9-88).
+ */
+export function translate(
+  arena: Arena,
+  key: u32,
+  pd: u32,
+  virtualAddress: u64,
+  length: u32,
+  need: u32,
+): usize {
+  const entry = entryAt(arena, slotIndex(arena, key));
+  for (let attempt: u32 = 0; attempt < READ_ATTEMPTS; attempt++) {
+    const before = atomic.load<u32>(sequenceOf(entry));
+    if (before & 1) continue;
+    const offset = virtualAddress - entry.iova;
+    const size = entry.length;
+    const granted =
+      entry.key == key &&
+      key != 0 &&
+      entry.pd == pd &&
+      (entry.access & need) == need &&
+      offset <= <u64>size &&
+      length <= size - <u32>offset;
+    const address = <usize>(entry.address + <u32>offset);
+    if (atomic.load<u32>(sequenceOf(entry)) == before) return granted ? address : 0;
+  }
+  return 0;
+}
+
+/** Is the registration one that may be granted at all? */
+function checkAccess(parameters: RegionParameters): u32 {
+  const known: u32 =
+    AccessFlag.LOCAL_WRITE |
+    AccessFlag.REMOTE_WRITE |
+    AccessFlag.REMOTE_READ |
+    AccessFlag.REMOTE_ATOMIC |
+    AccessFlag.MW_BIND |
+    AccessFlag.ZERO_BASED |
+    AccessFlag.RELAXED_ORDERING;
+  const access = parameters.access;
+  if (access & ~known) return Errno.EOPNOTSUPP;
+  if (access & AccessFlag.ZERO_BASED) parameters.iova = 0;
+  const writes: u32 = AccessFlag.REMOTE_WRITE | AccessFlag.REMOTE_ATOMIC;
+  if (access & writes && !(access & AccessFlag.LOCAL_WRITE)) return Errno.EINVAL;
+  // A remote atomic is checked for alignment by its remote address and executed at the linear
+  // one: both must agree modulo 8, or a Wasm atomic would trap.
+  if (access & AccessFlag.REMOTE_ATOMIC) {
+    if (((<u32>parameters.iova) ^ parameters.address) & 7) return Errno.EINVAL;
+  }
+  if (parameters.length == 0) return Errno.EINVAL;
+  if (parameters.iova + parameters.length < parameters.iova) return Errno.EINVAL;
+  return Errno.OK;
+}
+
+/**
+ * Registers memory. EINVAL: a rule of `ibv_reg_mr` is broken; EOPNOTSUPP: unknown access flags;
+ * ENOMEM: all regions are taken; EAGAIN: every drawn key met a taken slot, come with fresh ones.
+ */
+export function registerRegion(arena: Arena, slot: u32, parameters: RegionParameters): u32 {
+  const errno = checkAccess(parameters);
+  if (errno != Errno.OK) return errno;
+  const counter = changetype<usize>(arena) + offsetof<Arena>('regionCount');
+  if (atomic.add<u32>(counter, 1) >= arena.regionsMax) {
+    atomic.sub<u32>(counter, 1);
+    return Errno.ENOMEM;
+  }
+  if (!useProtectionDomain(arena, parameters.pd)) {
+    atomic.sub<u32>(counter, 1);
+    return Errno.EINVAL;
+  }
+  const random = changetype<usize>(parameters) + offsetof<RegionParameters>('random');
+  for (let draw: u32 = 0; draw < RANDOM_KEYS; draw++) {
+    if (tryKey(arena, slot, parameters, load<u32>(random + <usize>(draw << 2)))) return Errno.OK;
+  }
+  releaseProtectionDomain(arena, parameters.pd);
+  atomic.sub<u32>(counter, 1);
+  return Errno.EAGAIN;
+}
+
+function tryKey(arena: Arena, slot: u32, parameters: RegionParameters, key: u32): bool {
+  // Keys with upper bits 0 are left out: key 0 must mean "none" whatever its low byte becomes.
+  if (key >>> 8 == 0) return false;
+  const index = slotIndex(arena, key);
+  const entry = entryAt(arena, index);
+  const note = noteAt(arena, index);
+  const sequence = atomic.load<u32>(sequenceOf(entry));
+  if (sequence & 1 || !beginChange(entry, sequence)) return false;
+  if (note.state != KeyState.FREE) {
+    endChange(entry, sequence);
+    return false;
+  }
+  note.state = KeyState.LIVE;
+  note.owner = slot;
+  entry.key = key;
+  entry.pd = parameters.pd;
+  entry.access = parameters.access;
+  entry.iova = parameters.iova;
+  entry.length = parameters.length;
+  entry.address = parameters.address;
+  endChange(entry, sequence);
+  parameters.key = key;
+  return true;
+}
+
+/**
+ * Kills a key: from now on nobody finds it. Its memory and its slot stay untouchable until
+ * `regionReleased` says so. EINVAL: no such live key.
+ */
+export function killRegion(arena: Arena, key: u32): u32 {
+  const index = slotIndex(arena, key);
+  const entry = entryAt(arena, index);
+  const note = noteAt(arena, index);
+  const sequence = atomic.load<u32>(sequenceOf(entry));
+  if (sequence & 1 || key == 0 || !beginChange(entry, sequence)) return Errno.EINVAL;
+  if (entry.key != key || note.state != KeyState.LIVE) {
+    endChange(entry, sequence);
+    return Errno.EINVAL;
+  }
+  entry.key = 0;
+  note.state = KeyState.DYING;
+  note.pd = entry.pd;
+  endChange(entry, sequence);
+  // Only now: a call that begins in the new epoch cannot find the key any more.
+  note.killedAt = nextEpoch(arena);
+  return Errno.OK;
+}
+
+/**
+ * True once, when no context can be in the middle of using a killed key: its slot is free again,
+ * and so is its memory. To be asked by whoever killed it.
+ */
+export function regionReleased(arena: Arena, key: u32): bool {
+  const index = slotIndex(arena, key);
+  const note = noteAt(arena, index);
+  if (note.state != KeyState.DYING) return false;
+  const domain: ProtectionDomain | null = findProtectionDomain(arena, note.pd);
+  if (domain != null && !quiesced(arena, domain.attached, note.killedAt)) return false;
+  releaseProtectionDomain(arena, note.pd);
+  atomic.sub<u32>(changetype<usize>(arena) + offsetof<Arena>('regionCount'), 1);
+  note.state = KeyState.FREE;
+  return true;
+}

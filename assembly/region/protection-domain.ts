@@ -1,0 +1,115 @@
+/**
+ * Protection domains. They belong to the arena, so that several contexts can attach to one (seed
+ * 000, issue of shared domains); each attachment is a node on the domain's list, and reclamation
+ * walks that list only.
+ */
+import {
+  Arena,
+  Attachment,
+  PROTECTION_DOMAIN_SIZE,
+  ProtectionDomain,
+  lockArena,
+  unlockArena,
+} from '../memory/arena';
+import { Errno } from '../memory/errno';
+
+const INDEX_BITS: u32 = 16;
+const INDEX_MASK: u32 = 0xffff;
+
+function domainAt(arena: Arena, index: u32): ProtectionDomain {
+  return changetype<ProtectionDomain>(
+    arena.protectionDomains + <usize>(index * PROTECTION_DOMAIN_SIZE),
+  );
+}
+
+/** The live domain of that id, or null. */
+export function findProtectionDomain(arena: Arena, id: u32): ProtectionDomain | null {
+  const index = (id & INDEX_MASK) - 1;
+  if (index >= arena.protectionDomainsMax) return null;
+  const domain = domainAt(arena, index);
+  return domain.id == id && domain.attachedCount > 0 ? domain : null;
+}
+
+function takeAttachment(arena: Arena, domain: ProtectionDomain, slot: u32): bool {
+  const node = arena.attachmentFree;
+  if (node == 0) return false;
+  arena.attachmentFree = changetype<Attachment>(node).next;
+  changetype<Attachment>(node).slot = slot;
+  changetype<Attachment>(node).next = domain.attached;
+  domain.attached = node;
+  domain.attachedCount++;
+  return true;
+}
+
+/** A new domain with this context attached. Returns its id, or 0 when none is free. */
+export function allocProtectionDomain(arena: Arena, slot: u32): u32 {
+  lockArena(arena);
+  let id: u32 = 0;
+  for (let index: u32 = 0; index < arena.protectionDomainsMax; index++) {
+    const domain = domainAt(arena, index);
+    if (domain.attachedCount > 0) continue;
+    // A generation in the upper half keeps the id of a dead domain from naming the next one.
+    id = ((((domain.id >>> INDEX_BITS) + 1) & INDEX_MASK) << INDEX_BITS) | (index + 1);
+    domain.useCount = 0;
+    domain.attached = 0;
+    domain.id = id;
+    if (!takeAttachment(arena, domain, slot)) id = 0;
+    break;
+  }
+  unlockArena(arena);
+  return id;
+}
+
+/** One more context takes part. EINVAL: no such domain; ENOMEM: no attachment is free. */
+export function attachProtectionDomain(arena: Arena, id: u32, slot: u32): u32 {
+  lockArena(arena);
+  const domain = findProtectionDomain(arena, id);
+  let errno: u32 = Errno.EINVAL;
+  if (domain != null) errno = takeAttachment(arena, domain, slot) ? Errno.OK : Errno.ENOMEM;
+  unlockArena(arena);
+  return errno;
+}
+
+/** EBUSY while something names the domain and this is its last attachment. */
+export function deallocProtectionDomain(arena: Arena, id: u32, slot: u32): u32 {
+  lockArena(arena);
+  const errno = detach(arena, id, slot);
+  unlockArena(arena);
+  return errno;
+}
+
+function detach(arena: Arena, id: u32, slot: u32): u32 {
+  const domain = findProtectionDomain(arena, id);
+  if (domain == null) return Errno.EINVAL;
+  if (domain.attachedCount == 1 && domain.useCount > 0) return Errno.EBUSY;
+  let before: usize = 0;
+  for (let node = domain.attached; node != 0; node = changetype<Attachment>(node).next) {
+    if (changetype<Attachment>(node).slot == slot) {
+      const next = changetype<Attachment>(node).next;
+      if (before == 0) domain.attached = next;
+      else changetype<Attachment>(before).next = next;
+      changetype<Attachment>(node).next = arena.attachmentFree;
+      arena.attachmentFree = node;
+      domain.attachedCount--;
+      return Errno.OK;
+    }
+    before = node;
+  }
+  return Errno.EINVAL;
+}
+
+/** Counts what names the domain: regions, windows, queue pairs. */
+export function useProtectionDomain(arena: Arena, id: u32): bool {
+  lockArena(arena);
+  const domain = findProtectionDomain(arena, id);
+  if (domain != null) domain.useCount++;
+  unlockArena(arena);
+  return domain != null;
+}
+
+export function releaseProtectionDomain(arena: Arena, id: u32): void {
+  lockArena(arena);
+  const domain = findProtectionDomain(arena, id);
+  if (domain != null) domain.useCount--;
+  unlockArena(arena);
+}

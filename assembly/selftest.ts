@@ -1,0 +1,58 @@
+/**
+ * The engine's own checks, as a command for any WASI runtime:
+ * ```
+ *   selftest [check]        every check, in TAP; exit code 1 when one fails
+ *   selftest bench <name>   a micro-benchmark inside WebAssembly: keys, icrc
+ * ```
+ * Exit code 2 means that nothing was run: the arguments were wrong.
+ */
+import { initOpcodeTable } from './wire/opcode';
+import { checkIcrc } from './selftest/icrc';
+import { FREE, LOW_END, OPCODE_TABLE } from './selftest/memory';
+import { checkOpcodes } from './selftest/opcode';
+import { checkPackets } from './selftest/packet';
+import { checkPsn } from './selftest/psn';
+import { checkSyndrome } from './selftest/syndrome';
+import { begin, end, finish, same } from './selftest/tap';
+
+const USAGE = 'usage: selftest [check] | selftest bench keys|icrc';
+const EXIT_FAILED = 1;
+const EXIT_USAGE = 2;
+
+/** Every group, in the order of the data: wire first. New groups are called here. */
+function check(): i32 {
+  begin('the structures of the checks end below the memory of AssemblyScript');
+  same(u64(FREE <= LOW_END), 1, 'FREE', FREE);
+  same(u64(__heap_base >= LOW_END), 1, '__heap_base', __heap_base);
+  end();
+  initOpcodeTable(OPCODE_TABLE);
+  checkPsn();
+  checkSyndrome();
+  checkOpcodes();
+  checkPackets();
+  checkIcrc();
+  return finish() ? EXIT_FAILED : 0;
+}
+
+/** The benchmarks. Their names are taken, their code comes with what they measure. */
+function bench(name: string): i32 {
+  if (name == 'keys' || name == 'icrc') return refuse('bench ' + name + ': not there yet');
+  return refuse(USAGE);
+}
+
+/** By the stream itself: console.error of the shim writes to standard output. */
+function refuse(sentence: string): i32 {
+  process.stderr.write(sentence + '\n');
+  return EXIT_USAGE;
+}
+
+function main(): i32 {
+  const argv = process.argv;
+  const command = argv.length > 1 ? argv[1] : 'check';
+  if (command == 'check' && argv.length <= 2) return check();
+  if (command == 'bench' && argv.length == 3) return bench(argv[2]);
+  return refuse(USAGE);
+}
+
+const exitCode = main();
+if (exitCode) process.exit(exitCode);

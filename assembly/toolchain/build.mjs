@@ -1,0 +1,67 @@
+/**
+ * Builds everything that comes from assembly/ into build/: the engine for unshared and for shared
+ * memory, the text module, the WASI self-test, the ABI's numbers, and as-bind's one file.
+ * `npm run build` runs this, then tsc. Up to two compilers at a time; a target whose sources did
+ * not change since it was built is left alone.
+ */
+import { spawn } from 'node:child_process';
+import { existsSync, mkdirSync, readdirSync, statSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { copyAsBind } from './copy-as-bind.mjs';
+
+const ASC = fileURLToPath(new URL('../../node_modules/assemblyscript/bin/asc.js', import.meta.url));
+process.chdir(fileURLToPath(new URL('../../', import.meta.url)));
+
+const targets = [
+  {
+    target: 'engine',
+    entry: 'assembly/engine.ts',
+    outputs: ['build/engine.wasm', 'build/abi.js', 'build/abi.d.ts'],
+    transform: './assembly/toolchain/abi-transform.mjs',
+  },
+  {
+    target: 'engine-shared',
+    entry: 'assembly/engine.ts',
+    outputs: ['build/engine.shared.wasm'],
+  },
+  {
+    target: 'explain',
+    entry: 'assembly/explain.ts',
+    outputs: ['build/explain.wasm'],
+    transform: './assembly/toolchain/as-bind-transform.mjs',
+  },
+  { target: 'selftest', entry: 'assembly/selftest.ts', outputs: ['build/selftest.wasm'] },
+];
+
+function newestSource() {
+  const files = readdirSync('assembly', { recursive: true })
+    .filter((name) => /\.(ts|mjs)$/.test(name))
+    .map((name) => `assembly/${name}`);
+  return Math.max(...[...files, 'asconfig.json'].map((file) => statSync(file).mtimeMs));
+}
+
+function isFresh({ outputs }, newest) {
+  return outputs.every((file) => existsSync(file) && statSync(file).mtimeMs >= newest);
+}
+
+function compile({ target, entry, transform }) {
+  const extra = transform ? ['--transform', transform] : [];
+  const child = spawn(process.execPath, [ASC, entry, '--target', target, ...extra], {
+    stdio: ['ignore', 'inherit', 'inherit'],
+  });
+  return new Promise((resolve, reject) => {
+    child.on('error', reject);
+    child.on('exit', (code) =>
+      code === 0 ? resolve() : reject(new Error(`asc --target ${target} ended with ${code}`)),
+    );
+  });
+}
+
+mkdirSync('build', { recursive: true });
+copyAsBind();
+const newest = newestSource();
+const queue = targets.filter((target) => !isFresh(target, newest));
+async function worker() {
+  for (let next = queue.shift(); next; next = queue.shift()) await compile(next);
+}
+await Promise.all([worker(), worker()]);

@@ -1,0 +1,300 @@
+/**
+ * A context: one engine's state, behind one address. What it shares with others lies in the arena
+ * (memory/arena.ts); everything here is touched by the engine that runs this context, and read by
+ * its host.
+ * ```
+ *  | Context | Counters | CRC scratch | timers | QP index | queue pairs | CQs | events |
+ *  | receive descriptors | send descriptors | receive bytes | send buffers |
+ * ```
+ */
+import { Arena, ContextSlot, contextSlot } from '../memory/arena';
+import { powerOfTwo, roundUp } from '../memory/bytes';
+import { RING_HEADER_SIZE, ringHead, ringInit, ringTail, setRingHead } from '../memory/ring';
+import { CRC_SCRATCH_SIZE, initCrcScratch } from '../wire/crc32';
+import { PACKET_SIZE_MAX } from '../wire/packet';
+import { Counters } from './counters';
+import { COMPLETION_QUEUE_SIZE, CompletionQueue } from './completion-queue';
+import { QUEUE_PAIR_SIZE, QueuePair } from './queue-pair';
+import { TIMER_WHEEL_SIZE, TimerWheel, initTimers } from './timer';
+
+export const CONTEXT_MAGIC: u32 = 0x56425243;
+
+/** Packets that one send buffer holds at most. */
+export const SEND_BUFFER_PACKETS: u32 = 128;
+/** Bytes of one send buffer: what fits in one UDP super-packet. */
+export const SEND_BUFFER_SIZE: u32 = 65536;
+
+/** What the host decides at open. */
+@unmanaged
+export class ContextConfig {
+  /** Index of this context in the arena. */
+  slot: u32;
+  queuePairsMax: u32;
+  completionQueuesMax: u32;
+  /** Reads and atomics in flight per queue pair and direction. */
+  rdAtomicMax: u32;
+  sendBuffers: u32;
+  /** Packets that one call of `receivePackets` takes at most. */
+  receivePackets: u32;
+  /** Bytes of the area that those packets lie in. */
+  receiveBytes: u32;
+  /** Entries of the event ring, a power of two. */
+  eventsMax: u32;
+  /** Half of what the peer's receive buffer holds, in the units of requester.ts `charge`. */
+  windowCharge: u32;
+  /** Unacknowledged packets per queue pair. */
+  windowPackets: u32;
+  /** A PseudoHeader, for every path of this context. */
+  pseudoHeader: u32;
+  localPort: u32;
+  localGid0: u64;
+  localGid1: u64;
+  /** Longest packet the link carries, BTH to ICRC. */
+  packetSizeMax: u32;
+  reserved: u32;
+}
+
+/** Public fields are read by the host through exported offsets. */
+@unmanaged
+export class Context {
+  /** Monotonic microseconds of the last input. */
+  now: u64;
+  localGid0: u64;
+  localGid1: u64;
+  magic: u32;
+  size: u32;
+  arena: Arena;
+  slot: ContextSlot;
+  slotIndex: u32;
+  /** The arena's read-only tables. */
+  opcodeTable: usize;
+  icrcTables: usize;
+  crcScratch: usize;
+  counters: Counters;
+  timers: TimerWheel;
+  queuePairIndex: usize;
+  queuePairIndexMask: u32;
+  queuePairs: usize;
+  queuePairsMax: u32;
+  queuePairFree: usize;
+  queuePairCount: u32;
+  completionQueues: usize;
+  completionQueuesMax: u32;
+  completionQueueFree: usize;
+  completionQueueCount: u32;
+  /** Queue pairs with something to send, first in first out. */
+  readyFirst: usize;
+  readyLast: usize;
+  events: usize;
+  eventsMax: u32;
+  receiveDescriptors: usize;
+  receivePackets: u32;
+  receiveArea: usize;
+  receiveBytes: u32;
+  sendDescriptors: usize;
+  sendArea: usize;
+  sendBuffers: u32;
+  rdAtomicMax: u32;
+  windowCharge: u32;
+  windowPackets: u32;
+  pseudoHeader: u32;
+  localPort: u32;
+  packetSizeMax: u32;
+  /** The send buffer that `nextPackets` fills. */
+  buffer: usize;
+  bufferDescriptor: usize;
+  bufferUsed: u32;
+  bufferCount: u32;
+}
+const CONTEXT_SIZE: u32 = 256;
+
+/** What `nextPackets` writes, one per packet. 16 bytes. */
+@unmanaged
+export class SendDescriptor {
+  address: u32;
+  length: u32;
+  /** Address of the Path: where it goes. */
+  path: u32;
+  qpn: u32;
+}
+export const SEND_DESCRIPTOR_SIZE: u32 = 16;
+
+/** What the host writes, one per received packet. 32 bytes. */
+@unmanaged
+export class ReceiveDescriptor {
+  sourceGid0: u64;
+  sourceGid1: u64;
+  address: u32;
+  length: u32;
+  sourcePort: u32;
+  /** Not 0: the range holds packets of this size, the last may be shorter (receive offload). */
+  segmentSize: u32;
+}
+export const RECEIVE_DESCRIPTOR_SIZE: u32 = 32;
+
+/** An entry of the event ring, 16 bytes. */
+@unmanaged
+export class EngineEvent {
+  /** An EventKind. */
+  kind: u32;
+  /** EventKind.ASYNC: an AsyncEvent. */
+  event: u32;
+  /** Address of the object it concerns. */
+  object: u32;
+  reserved: u32;
+}
+export const ENGINE_EVENT_SIZE: u32 = 16;
+
+export enum EventKind {
+  /** A completion queue that was armed has a completion. */
+  COMPLETION = 1,
+  /** An asynchronous event. */
+  ASYNC = 2,
+}
+
+function indexSlots(config: ContextConfig): u32 {
+  return powerOfTwo(config.queuePairsMax * 2);
+}
+
+/** Lays the context out; writes nothing when `context` is null. Returns its size. */
+function layout(context: Context | null, base: u32, config: ContextConfig): u32 {
+  const counters = base + CONTEXT_SIZE;
+  const scratch = roundUp(counters + <u32>offsetof<Counters>(), 64);
+  const timers = roundUp(scratch + <u32>CRC_SCRATCH_SIZE, 64);
+  const index = roundUp(timers + TIMER_WHEEL_SIZE, 64);
+  const queuePairs = roundUp(index + indexSlots(config) * 4, 64);
+  const completionQueues = queuePairs + config.queuePairsMax * QUEUE_PAIR_SIZE;
+  const events = roundUp(completionQueues + config.completionQueuesMax * COMPLETION_QUEUE_SIZE, 64);
+  const receives = events + RING_HEADER_SIZE + config.eventsMax * ENGINE_EVENT_SIZE;
+  const sends = receives + config.receivePackets * RECEIVE_DESCRIPTOR_SIZE;
+  const descriptors = config.sendBuffers * SEND_BUFFER_PACKETS * SEND_DESCRIPTOR_SIZE;
+  const receiveArea = roundUp(sends + descriptors, 64);
+  const sendArea = roundUp(receiveArea + config.receiveBytes, 64);
+  const end = sendArea + config.sendBuffers * SEND_BUFFER_SIZE;
+  if (context != null) {
+    context.counters = changetype<Counters>(<usize>counters);
+    context.crcScratch = scratch;
+    context.timers = changetype<TimerWheel>(<usize>timers);
+    context.queuePairIndex = index;
+    context.queuePairs = queuePairs;
+    context.completionQueues = completionQueues;
+    context.events = events;
+    context.receiveDescriptors = receives;
+    context.sendDescriptors = sends;
+    context.receiveArea = receiveArea;
+    context.sendArea = sendArea;
+  }
+  return end - base;
+}
+
+export function contextBytes(config: ContextConfig): u32 {
+  return layout(null, 0, config);
+}
+
+/** `context`: contextBytes(config) zero bytes, 64-byte aligned. */
+export function initContext(context: Context, arena: Arena, config: ContextConfig, now: u64): void {
+  context.size = layout(context, <u32>changetype<usize>(context), config);
+  context.arena = arena;
+  context.slotIndex = config.slot;
+  context.slot = contextSlot(arena, config.slot);
+  context.opcodeTable = arena.opcodeTable;
+  context.icrcTables = arena.icrcTables;
+  context.now = now;
+  context.queuePairIndexMask = indexSlots(config) - 1;
+  context.queuePairsMax = config.queuePairsMax;
+  context.completionQueuesMax = config.completionQueuesMax;
+  context.rdAtomicMax = config.rdAtomicMax;
+  context.eventsMax = config.eventsMax;
+  context.receivePackets = config.receivePackets;
+  context.receiveBytes = config.receiveBytes;
+  context.sendBuffers = config.sendBuffers;
+  context.windowCharge = config.windowCharge;
+  context.windowPackets = config.windowPackets;
+  context.pseudoHeader = config.pseudoHeader;
+  context.localPort = config.localPort;
+  context.localGid0 = config.localGid0;
+  context.localGid1 = config.localGid1;
+  context.packetSizeMax = config.packetSizeMax;
+  initCrcScratch(context.crcScratch);
+  initTimers(context.timers, now);
+  ringInit(context.events);
+  for (let index = config.queuePairsMax; index > 0; index--) {
+    const qp = context.queuePairs + <usize>((index - 1) * QUEUE_PAIR_SIZE);
+    changetype<QueuePair>(qp).nextFree = context.queuePairFree;
+    context.queuePairFree = qp;
+  }
+  for (let index = config.completionQueuesMax; index > 0; index--) {
+    const cq = context.completionQueues + <usize>((index - 1) * COMPLETION_QUEUE_SIZE);
+    changetype<CompletionQueue>(cq).nextFree = context.completionQueueFree;
+    context.completionQueueFree = cq;
+  }
+  context.slot.context = changetype<usize>(context);
+  context.magic = CONTEXT_MAGIC;
+}
+
+/** Tells the host. When the ring is full the event is counted as lost. */
+export function pushEvent(context: Context, kind: u32, event: u32, object: usize): void {
+  const ring = context.events;
+  const head = ringHead(ring);
+  if (head - ringTail(ring) >= context.eventsMax) {
+    context.counters.eventsLost++;
+    return;
+  }
+  const index = head & (context.eventsMax - 1);
+  const at = ring + RING_HEADER_SIZE + <usize>(index * ENGINE_EVENT_SIZE);
+  const entry = changetype<EngineEvent>(at);
+  entry.kind = kind;
+  entry.event = event;
+  entry.object = <u32>object;
+  setRingHead(ring, head + 1);
+}
+
+/** Puts a queue pair at the end of the list of those that may have something to send. */
+export function schedule(context: Context, qp: QueuePair): void {
+  if (qp.scheduled) return;
+  qp.scheduled = 1;
+  qp.readyNext = 0;
+  if (context.readyLast == 0) context.readyFirst = changetype<usize>(qp);
+  else changetype<QueuePair>(context.readyLast).readyNext = changetype<usize>(qp);
+  context.readyLast = changetype<usize>(qp);
+}
+
+/** The queue pair that has waited longest, taken off the list; null when none waits. */
+export function takeReady(context: Context): QueuePair | null {
+  const first = context.readyFirst;
+  if (first == 0) return null;
+  const qp = changetype<QueuePair>(first);
+  context.readyFirst = qp.readyNext;
+  if (context.readyFirst == 0) context.readyLast = 0;
+  qp.scheduled = 0;
+  return qp;
+}
+
+/** Takes a queue pair off the list wherever it stands; for its end, not for the data path. */
+export function unschedule(context: Context, qp: QueuePair): void {
+  if (!qp.scheduled) return;
+  const target = changetype<usize>(qp);
+  let before: usize = 0;
+  let at = context.readyFirst;
+  while (at != target) {
+    before = at;
+    at = changetype<QueuePair>(at).readyNext;
+  }
+  if (before == 0) context.readyFirst = qp.readyNext;
+  else changetype<QueuePair>(before).readyNext = qp.readyNext;
+  if (context.readyLast == target) context.readyLast = before;
+  qp.scheduled = 0;
+}
+
+/** Is there room for one more packet, whatever its size? */
+export function hasRoom(context: Context): bool {
+  return (
+    context.bufferCount < SEND_BUFFER_PACKETS &&
+    context.bufferUsed + PACKET_SIZE_MAX <= SEND_BUFFER_SIZE
+  );
+}
+
+/** Where the next packet goes. */
+export function packetStart(context: Context): usize {
+  return context.buffer + context.bufferUsed;
+}

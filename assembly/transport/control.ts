@@ -1,0 +1,308 @@
+/**
+ * The control verbs: making, changing and unmaking queues and queue pairs. They answer with an
+ * Errno; on anything but OK nothing has changed.
+ */
+import { Errno } from '../memory/errno';
+import { RING_HEADER_SIZE, ringHead, ringInit, ringTail } from '../memory/ring';
+import { AccessFlag } from '../region/access-flag';
+import { releaseProtectionDomain, useProtectionDomain } from '../region/protection-domain';
+import { PSN_MASK } from '../wire/psn';
+import {
+  CompletionQueue,
+  CqNotify,
+  WORK_COMPLETION_SIZE,
+  WorkCompletion,
+} from './completion-queue';
+import { Context, schedule, unschedule } from './context';
+import { enterError } from './failure';
+import { preparePath } from './path';
+import {
+  MessageKind,
+  QueuePair,
+  QueuePairParameters,
+  RANDOM_QPNS,
+  RESOURCE_SIZE,
+  initQueuePair,
+  pathOf,
+  queuePairBytes,
+  timerOf,
+} from './queue-pair';
+import { indexAt } from './receive';
+import { charge } from './requester';
+import { QpAttribute, transitionAllowed } from './state-machine';
+import { Mtu, QpState, QpType } from './status';
+import { cancelTimer } from './timer';
+
+/** BTH and the largest headers, pad and ICRC: what a path MTU adds to its payload. */
+const PACKET_OVERHEAD: u32 = 64;
+/** Fixed by the 24-bit number's layout: 8 bits of socket slot, 16 random ones. */
+const QPN_RANDOM_MASK: u32 = 0xffff;
+
+/**
+ * A completion queue over `ring`, which has room for `entries`. Returns its address, or 0 when
+ * none is free.
+ */
+export function createCompletionQueue(context: Context, ring: usize, entries: u32): usize {
+  const at = context.completionQueueFree;
+  if (at == 0) return 0;
+  const cq = changetype<CompletionQueue>(at);
+  context.completionQueueFree = cq.nextFree;
+  context.completionQueueCount++;
+  ringInit(ring);
+  cq.nextFree = 0;
+  cq.ring = ring;
+  cq.entries = entries;
+  cq.armed = CqNotify.NONE;
+  cq.dead = 0;
+  cq.useCount = 0;
+  return at;
+}
+
+/** EBUSY while a queue pair names it. */
+export function destroyCompletionQueue(context: Context, cq: CompletionQueue): u32 {
+  if (cq.ring == 0) return Errno.EINVAL;
+  if (cq.useCount > 0) return Errno.EBUSY;
+  cq.ring = 0;
+  cq.nextFree = context.completionQueueFree;
+  context.completionQueueFree = changetype<usize>(cq);
+  context.completionQueueCount--;
+  return Errno.OK;
+}
+
+/**
+ * A queue pair in RESET. ENOMEM: none is free; EINVAL: no such PD; EOPNOTSUPP: type; EAGAIN: every
+ * drawn number met one that is taken, come with fresh ones.
+ */
+export function createQueuePair(context: Context, parameters: QueuePairParameters): u32 {
+  if (parameters.type != QpType.RC) return Errno.EOPNOTSUPP;
+  const at = context.queuePairFree;
+  if (at == 0) return Errno.ENOMEM;
+  if (!useProtectionDomain(context.arena, parameters.pd)) return Errno.EINVAL;
+  const qpn = drawNumber(context, parameters);
+  if (qpn == 0) {
+    releaseProtectionDomain(context.arena, parameters.pd);
+    return Errno.EAGAIN;
+  }
+  const qp = changetype<QueuePair>(at);
+  context.queuePairFree = qp.nextFree;
+  context.queuePairCount++;
+  initQueuePair(qp, parameters, context.rdAtomicMax);
+  qp.qpn = qpn;
+  ringInit(qp.sendRing);
+  ringInit(qp.receiveRing);
+  qp.sendCq.useCount++;
+  qp.receiveCq.useCount++;
+  store<u32>(indexAt(context, qpn), <u32>at);
+  parameters.queuePair = <u32>at;
+  parameters.qpn = qpn;
+  parameters.sendRing = <u32>qp.sendRing;
+  parameters.receiveRing = <u32>qp.receiveRing;
+  parameters.sendStride = qp.sendStride;
+  return Errno.OK;
+}
+
+/** As keys: drawn until its own place in the index is free. Numbers 0 and 1 are the network's. */
+function drawNumber(context: Context, parameters: QueuePairParameters): u32 {
+  const random = changetype<usize>(parameters) + offsetof<QueuePairParameters>('random');
+  for (let draw: u32 = 0; draw < RANDOM_QPNS; draw++) {
+    const low = load<u32>(random + <usize>(draw << 2)) & QPN_RANDOM_MASK;
+    const qpn = (context.slotIndex << 16) | low;
+    if (qpn > 1 && load<u32>(indexAt(context, qpn)) == 0) return qpn;
+  }
+  return 0;
+}
+
+export function destroyQueuePair(context: Context, qp: QueuePair): u32 {
+  if (qp.qpn == 0) return Errno.EINVAL;
+  cancelTimer(context.timers, timerOf(qp));
+  unschedule(context, qp);
+  discardCompletions(qp.sendCq, qp.qpn);
+  if (qp.receiveCq != qp.sendCq) discardCompletions(qp.receiveCq, qp.qpn);
+  qp.sendCq.useCount--;
+  qp.receiveCq.useCount--;
+  releaseProtectionDomain(context.arena, qp.pd);
+  store<u32>(indexAt(context, qp.qpn), 0);
+  qp.qpn = 0;
+  qp.state = QpState.RESET;
+  qp.nextFree = context.queuePairFree;
+  context.queuePairFree = changetype<usize>(qp);
+  context.queuePairCount--;
+  return Errno.OK;
+}
+
+/**
+ * Completions of a queue pair that is reset or gone are removed from its queues (IBA 10.2.4.4).
+ * The consumer may take entries meanwhile, so they are not moved: their status stays, their queue
+ * pair number becomes 0, and polling passes over them.
+ */
+function discardCompletions(cq: CompletionQueue, qpn: u32): void {
+  const head = ringHead(cq.ring);
+  for (let index = ringTail(cq.ring); index != head; index++) {
+    const at = cq.ring + RING_HEADER_SIZE;
+    const offset = (index & (cq.entries - 1)) * WORK_COMPLETION_SIZE;
+    const completion = changetype<WorkCompletion>(at + <usize>offset);
+    if (completion.qpn == qpn) completion.qpn = 0;
+  }
+}
+
+/** `ibv_qp_attr`, written by the host. Only the members that the mask names count. */
+@unmanaged
+export class QueuePairAttributes {
+  /** AV: the peer's GID, in network order. */
+  remoteGid0: u64;
+  remoteGid1: u64;
+  /** AV: the peer's UDP port. */
+  remotePort: u32;
+  /** Bits of QpAttribute. */
+  mask: u32;
+  state: u32;
+  currentState: u32;
+  /** An Mtu. */
+  pathMtu: u32;
+  qkey: u32;
+  receivePsn: u32;
+  sendPsn: u32;
+  targetQp: u32;
+  accessFlags: u32;
+  pkeyIndex: u32;
+  portNumber: u32;
+  maxRdAtomic: u32;
+  maxDestRdAtomic: u32;
+  minRnrTimer: u32;
+  timeout: u32;
+  retryCount: u32;
+  rnrRetry: u32;
+}
+
+/**
+ * `ibv_modify_qp`. EINVAL: the change does not exist, or brings the wrong attributes, or a value is
+ * out of range; nothing has changed then.
+ */
+export function modifyQueuePair(
+  context: Context,
+  qp: QueuePair,
+  attributes: QueuePairAttributes,
+): u32 {
+  const mask = attributes.mask;
+  let from = qp.state;
+  if (mask & QpAttribute.CUR_STATE) from = attributes.currentState;
+  const to = mask & QpAttribute.STATE ? attributes.state : from;
+  if (to > <u32>QpState.ERR) return Errno.EINVAL;
+  if (!transitionAllowed(qp.type, from, to, mask)) return Errno.EINVAL;
+  if (!valuesAllowed(context, attributes)) return Errno.EINVAL;
+  if (to == QpState.RESET) {
+    reset(context, qp);
+    return Errno.OK;
+  }
+  if (to == QpState.ERR) {
+    enterError(context, qp);
+    return Errno.OK;
+  }
+  applyAttributes(context, qp, attributes);
+  qp.state = to;
+  schedule(context, qp);
+  return Errno.OK;
+}
+
+function mtuBytes(mtu: u32): u32 {
+  return 128 << mtu;
+}
+
+function valuesAllowed(context: Context, a: QueuePairAttributes): bool {
+  const mask = a.mask;
+  if (mask & QpAttribute.PATH_MTU) {
+    if (a.pathMtu < <u32>Mtu.MTU_256 || a.pathMtu > <u32>Mtu.MTU_4096) return false;
+    if (mtuBytes(a.pathMtu) + PACKET_OVERHEAD > context.packetSizeMax) return false;
+  }
+  if (mask & QpAttribute.PKEY_INDEX && a.pkeyIndex != 0) return false;
+  if (mask & QpAttribute.PORT && a.portNumber != 1) return false;
+  if (mask & QpAttribute.MAX_QP_RD_ATOMIC && a.maxRdAtomic > context.rdAtomicMax) return false;
+  if (mask & QpAttribute.MAX_DEST_RD_ATOMIC && a.maxDestRdAtomic > context.rdAtomicMax)
+    return false;
+  if (mask & QpAttribute.MIN_RNR_TIMER && a.minRnrTimer > 31) return false;
+  if (mask & QpAttribute.TIMEOUT && a.timeout > 31) return false;
+  if (mask & QpAttribute.RETRY_CNT && a.retryCount > 7) return false;
+  if (mask & QpAttribute.RNR_RETRY && a.rnrRetry > 7) return false;
+  if (mask & QpAttribute.DEST_QPN && a.targetQp > PSN_MASK) return false;
+  if (mask & QpAttribute.AV && (a.remotePort == 0 || a.remotePort > 65535)) return false;
+  if (mask & QpAttribute.ACCESS_FLAGS) {
+    const known: u32 =
+      AccessFlag.LOCAL_WRITE |
+      AccessFlag.REMOTE_WRITE |
+      AccessFlag.REMOTE_READ |
+      AccessFlag.REMOTE_ATOMIC |
+      AccessFlag.FLUSH_GLOBAL |
+      AccessFlag.FLUSH_PERSISTENT;
+    if (a.accessFlags & ~known) return false;
+  }
+  return true;
+}
+
+function applyAttributes(context: Context, qp: QueuePair, a: QueuePairAttributes): void {
+  const mask = a.mask;
+  if (mask & QpAttribute.ACCESS_FLAGS) qp.access = a.accessFlags;
+  if (mask & QpAttribute.PKEY_INDEX) qp.pkeyIndex = a.pkeyIndex;
+  if (mask & QpAttribute.PORT) qp.portNumber = a.portNumber;
+  if (mask & QpAttribute.QKEY) qp.qkey = a.qkey;
+  if (mask & QpAttribute.DEST_QPN) qp.targetQp = a.targetQp;
+  if (mask & QpAttribute.RQ_PSN) qp.psnExpected = a.receivePsn & PSN_MASK;
+  if (mask & QpAttribute.MAX_DEST_RD_ATOMIC) qp.destRdAtomicMax = a.maxDestRdAtomic;
+  if (mask & QpAttribute.MIN_RNR_TIMER) qp.minRnrTimer = a.minRnrTimer;
+  if (mask & QpAttribute.MAX_QP_RD_ATOMIC) qp.rdAtomicMax = a.maxRdAtomic;
+  if (mask & QpAttribute.PATH_MTU) {
+    qp.mtu = mtuBytes(a.pathMtu);
+    qp.chargeFull = charge(qp.mtu);
+  }
+  if (mask & QpAttribute.TIMEOUT) {
+    qp.timeoutExponent = a.timeout;
+    // 4.096 us * 2^timeout; 0 means that there is no timer at all.
+    qp.timeoutMicros = a.timeout == 0 ? 0 : (((<u64>4096) << a.timeout) + 999) / 1000;
+  }
+  if (mask & QpAttribute.RETRY_CNT) {
+    qp.retryLimit = a.retryCount;
+    qp.retryLeft = a.retryCount;
+  }
+  if (mask & QpAttribute.RNR_RETRY) {
+    qp.rnrRetryLimit = a.rnrRetry;
+    qp.rnrRetryLeft = a.rnrRetry;
+  }
+  if (mask & QpAttribute.SQ_PSN) {
+    qp.psnNext = a.sendPsn & PSN_MASK;
+    qp.psnUnacked = qp.psnNext;
+    qp.psnMax = qp.psnNext;
+  }
+  if (mask & QpAttribute.AV) applyPath(context, qp, a);
+}
+
+function applyPath(context: Context, qp: QueuePair, a: QueuePairAttributes): void {
+  const path = pathOf(qp);
+  path.localGid0 = context.localGid0;
+  path.localGid1 = context.localGid1;
+  path.localPort = context.localPort;
+  path.remoteGid0 = a.remoteGid0;
+  path.remoteGid1 = a.remoteGid1;
+  path.remotePort = a.remotePort;
+  path.pseudoHeader = context.pseudoHeader;
+  preparePath(context.icrcTables, path);
+}
+
+/** Back to the beginning: queues empty, nothing in flight, completions gone. */
+function reset(context: Context, qp: QueuePair): void {
+  cancelTimer(context.timers, timerOf(qp));
+  unschedule(context, qp);
+  discardCompletions(qp.sendCq, qp.qpn);
+  discardCompletions(qp.receiveCq, qp.qpn);
+  ringInit(qp.sendRing);
+  ringInit(qp.receiveRing);
+  // Everything from the requester's state on is state; what stands before describes the queues.
+  const state = offsetof<QueuePair>('sendFetched');
+  memory.fill(changetype<usize>(qp) + state, 0, offsetof<QueuePair>('memoryBytes') - state);
+  memory.fill(qp.resources, 0, qp.rdAtomicLimit * RESOURCE_SIZE);
+  qp.message = MessageKind.NONE;
+  qp.state = QpState.RESET;
+}
+
+/** Bytes of memory that a queue pair with these parameters needs. */
+export function queuePairMemory(context: Context, parameters: QueuePairParameters): u32 {
+  return queuePairBytes(parameters, context.rdAtomicMax);
+}

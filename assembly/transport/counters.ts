@@ -1,0 +1,46 @@
+/**
+ * What a context counts. Names that Linux rxe has are rxe's (`rdma statistic`); the others say why
+ * a packet was dropped, or which rule let its ICRC pass. The host reads them in place.
+ */
+@unmanaged
+export class Counters {
+  sentPkts: u64;
+  rcvdPkts: u64;
+  sentBytes: u64;
+  rcvdBytes: u64;
+  duplicateRequest: u64;
+  outOfSeqRequest: u64;
+  rcvdRnrErr: u64;
+  sendRnrErr: u64;
+  rcvdSeqErr: u64;
+  ackDeferred: u64;
+  retryExceededErr: u64;
+  retryRnrExceededErr: u64;
+  /** Times that the requester went back to an earlier packet. */
+  completerRetryErr: u64;
+  sendErr: u64;
+  rdmaSends: u64;
+  rdmaRecvs: u64;
+  /** Packets sent again. */
+  retransmittedPkts: u64;
+  /** Retransmit timers that fired. */
+  timeouts: u64;
+  dropMalformed: u64;
+  dropUnknownOpcode: u64;
+  /** No such queue pair, or not in a state to take the packet. */
+  dropQueuePair: u64;
+  /** The opcode's service is not the queue pair's. */
+  dropService: u64;
+  /** Not from the address that the queue pair is connected to. */
+  dropSource: u64;
+  dropIcrc: u64;
+  dropPkey: u64;
+  /** Responses to nothing that is outstanding. */
+  dropGhost: u64;
+  /** ICRCs accepted as they stand (IP identification 0). */
+  icrcExact: u64;
+  /** ICRCs accepted after solving for the IP identification. */
+  icrcByIpId: u64;
+  /** Events lost because the event ring was full. */
+  eventsLost: u64;
+}

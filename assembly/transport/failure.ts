@@ -1,0 +1,151 @@
+/**
+ * The end of a queue pair's work: the ERR state, and the flushing of its queues. Every request
+ * that was posted, signalled or not, gets a completion of its own, in order (IBA 10.3.1.7).
+ */
+import { ringCount, setRingTail } from '../memory/ring';
+import { nextCompletion, publishCompletion } from './completion-queue';
+import { Context, EventKind, pushEvent } from './context';
+import { QueuePair, receiveRequestAt, sendRequestAt, timerOf } from './queue-pair';
+import { fetchForFlush } from './requester';
+import { AsyncEvent, QpState, SendFlag, WcFlag, WcOpcode, WcStatus, WrOpcode } from './status';
+import { cancelTimer } from './timer';
+import { ReceiveRequest, SendRequest } from './work-queue';
+
+/** The completion's name of a send request's operation. */
+function completionOpcode(opcode: u32): u32 {
+  switch (opcode) {
+    case WrOpcode.RDMA_WRITE:
+    case WrOpcode.RDMA_WRITE_WITH_IMM:
+      return WcOpcode.RDMA_WRITE;
+    case WrOpcode.RDMA_READ:
+      return WcOpcode.RDMA_READ;
+    case WrOpcode.ATOMIC_CMP_AND_SWP:
+      return WcOpcode.COMP_SWAP;
+    case WrOpcode.ATOMIC_FETCH_AND_ADD:
+      return WcOpcode.FETCH_ADD;
+    case WrOpcode.LOCAL_INV:
+      return WcOpcode.LOCAL_INV;
+    case WrOpcode.BIND_MW:
+      return WcOpcode.BIND_MW;
+    case WrOpcode.FLUSH:
+      return WcOpcode.FLUSH;
+    case WrOpcode.ATOMIC_WRITE:
+      return WcOpcode.ATOMIC_WRITE;
+    default:
+      return WcOpcode.SEND;
+  }
+}
+
+/** Completes the oldest send request and gives its place in the ring back. */
+export function completeSend(context: Context, qp: QueuePair, status: u32, vendor: u32): void {
+  const request: SendRequest = sendRequestAt(qp, qp.sendTail);
+  const signalled = qp.signalAll != 0 || (request.sendFlags & SendFlag.SIGNALED) != 0;
+  const failed = status != WcStatus.SUCCESS;
+  let overflow = false;
+  if (signalled || failed) {
+    const completion = nextCompletion(context, qp.sendCq);
+    if (completion != null) {
+      completion.wrId = request.wrId;
+      completion.status = status;
+      completion.opcode = completionOpcode(request.opcode);
+      completion.byteLength = request.length;
+      completion.qpn = qp.qpn;
+      completion.vendorError = vendor;
+      publishCompletion(context, qp.sendCq, failed);
+    } else {
+      overflow = true;
+    }
+  }
+  qp.sendTail++;
+  setRingTail(qp.sendRing, qp.sendTail);
+  // A completion that found no place takes the queue pair with it: nothing may be lost silently.
+  if (overflow && qp.state != QpState.ERR) fatal(context, qp);
+}
+
+/** Completes the receive request in hand. */
+export function completeReceive(
+  context: Context,
+  qp: QueuePair,
+  status: u32,
+  opcode: u32,
+  byteLength: u32,
+  immediate: u32,
+  flags: u32,
+  solicited: bool,
+): void {
+  const completion = nextCompletion(context, qp.receiveCq);
+  qp.receiveHeld = 0;
+  if (completion == null) {
+    if (qp.state != QpState.ERR) fatal(context, qp);
+    return;
+  }
+  completion.wrId = changetype<ReceiveRequest>(qp.receiveRequest).wrId;
+  completion.status = status;
+  completion.opcode = opcode;
+  completion.byteLength = byteLength;
+  completion.immediate = flags & (WcFlag.WITH_IMM | WcFlag.WITH_INV) ? immediate : 0;
+  completion.flags = flags;
+  completion.qpn = qp.qpn;
+  publishCompletion(context, qp.receiveCq, solicited || status != WcStatus.SUCCESS);
+}
+
+/** A completion queue overflowed under this queue pair. */
+function fatal(context: Context, qp: QueuePair): void {
+  enterError(context, qp);
+  pushEvent(context, EventKind.ASYNC, AsyncEvent.QP_FATAL, changetype<usize>(qp));
+}
+
+/** To ERR: stops everything and flushes both queues. Safe to call again. */
+export function enterError(context: Context, qp: QueuePair): void {
+  if (qp.state != QpState.ERR) {
+    qp.state = QpState.ERR;
+    cancelTimer(context.timers, timerOf(qp));
+    qp.rnrWaiting = 0;
+    qp.jobTail = qp.jobHead;
+    qp.ackPending = 0;
+  }
+  flushQueues(context, qp);
+}
+
+/** Completes the oldest send request with `status`, all others with WR_FLUSH_ERR. */
+export function failOldest(context: Context, qp: QueuePair, status: u32, vendor: u32): void {
+  // The state changes first: nothing that a completion sets off may find the queue pair at work.
+  qp.state = QpState.ERR;
+  cancelTimer(context.timers, timerOf(qp));
+  qp.rnrWaiting = 0;
+  qp.jobTail = qp.jobHead;
+  qp.ackPending = 0;
+  if (qp.sendTail != qp.sendFetched) completeSend(context, qp, status, vendor);
+  flushQueues(context, qp);
+}
+
+/** Flushes what was posted; also called for what is posted in ERR. */
+export function flushQueues(context: Context, qp: QueuePair): void {
+  for (;;) {
+    if (qp.sendTail == qp.sendFetched && !fetchForFlush(qp)) break;
+    completeSend(context, qp, WcStatus.WR_FLUSH_ERR, 0);
+  }
+  qp.sendNext = qp.sendTail;
+  if (qp.receiveHeld) flushReceive(context, qp);
+  while (takeReceive(qp)) flushReceive(context, qp);
+}
+
+function flushReceive(context: Context, qp: QueuePair): void {
+  completeReceive(context, qp, WcStatus.WR_FLUSH_ERR, WcOpcode.RECV, 0, 0, 0, false);
+}
+
+/** Copies the next receive request from the ring. False when none is posted. */
+export function takeReceive(qp: QueuePair): bool {
+  if (ringCount(qp.receiveRing, qp.receiveNext, qp.receiveEntries) == 0) return false;
+  const source = changetype<usize>(receiveRequestAt(qp, qp.receiveNext));
+  memory.copy(qp.receiveRequest, source, qp.receiveStride);
+  const request = changetype<ReceiveRequest>(qp.receiveRequest);
+  // The ring's other side may be hostile: the copy is what was checked.
+  if (request.sgeCount > qp.receiveSgeMax) request.sgeCount = 0;
+  qp.receiveNext++;
+  setRingTail(qp.receiveRing, qp.receiveNext);
+  qp.receiveHeld = 1;
+  qp.receiveSgeIndex = 0;
+  qp.receiveSgeOffset = 0;
+  return true;
+}

@@ -1,0 +1,338 @@
+/**
+ * The queue pair: its struct, and how it is made and unmade. What it does lies in requester.ts,
+ * responder.ts and completer.ts; which state may follow which in state-machine.ts.
+ */
+import { roundUp } from '../memory/bytes';
+import { RING_HEADER_SIZE } from '../memory/ring';
+import { CompletionQueue } from './completion-queue';
+import { Path } from './path';
+import { TimerNode } from './timer';
+import {
+  RECEIVE_REQUEST_SIZE,
+  ReceiveRequest,
+  SEND_REQUEST_SIZE,
+  SGE_SIZE,
+  SendRequest,
+  SgeCursor,
+  WORK_REQUEST_SIZE,
+  WorkRequest,
+} from './work-queue';
+
+/** 512 bytes. */
+@unmanaged
+export class QueuePair {
+  /** 4.096 us * 2^timeout; 0: no timer. */
+  timeoutMicros: u64;
+  /** WRITE in progress: where its next byte goes. */
+  messageAddress: u64;
+  nextFree: usize;
+  /** 0 while the slot is free. */
+  qpn: u32;
+  /** A QpType. */
+  type: u32;
+  /** A QpState. */
+  state: u32;
+  pd: u32;
+  sendCq: CompletionQueue;
+  receiveCq: CompletionQueue;
+  readyNext: usize;
+  scheduled: u32;
+  /** Bits of AccessFlag: what peers may do. */
+  access: u32;
+  pkeyIndex: u32;
+  portNumber: u32;
+  qkey: u32;
+  targetQp: u32;
+  /** Path MTU in bytes. */
+  mtu: u32;
+  /** Every send completes, whatever its flags (`sq_sig_all`). */
+  signalAll: u32;
+
+  // Queues.
+  sendRing: usize;
+  sendEntries: u32;
+  sendStride: u32;
+  sendSgeMax: u32;
+  inlineMax: u32;
+  sendRequests: usize;
+  sendRequestStride: u32;
+  receiveRing: usize;
+  receiveEntries: u32;
+  receiveStride: u32;
+  receiveSgeMax: u32;
+  /** The engine's copy of the receive request that a message is placed into. */
+  receiveRequest: usize;
+  resources: usize;
+  jobs: usize;
+  chunks: usize;
+  /** Entries of `resources`, `jobs` and `chunks` each; a power of two. */
+  rdAtomicLimit: u32;
+
+  // Requester. Ring indices count up and wrap at 2^32.
+  /** First index that was not copied from the ring. */
+  sendFetched: u32;
+  /** The request whose packets are sent now. */
+  sendNext: u32;
+  /** The oldest request that is not complete. */
+  sendTail: u32;
+  /** Bytes of request `sendNext` that were sent. */
+  sendOffset: u32;
+  psnNext: u32;
+  /** The oldest PSN that is not acknowledged. */
+  psnUnacked: u32;
+  /** One past the highest PSN that was ever sent. */
+  psnMax: u32;
+  /** Packets since an acknowledgement was asked for. */
+  packetsSinceAckRequest: u32;
+  chargeSent: u32;
+  chargeAcked: u32;
+  /** Charge of a packet of one full path MTU. */
+  chargeFull: u32;
+  timeoutExponent: u32;
+  retryLimit: u32;
+  retryLeft: u32;
+  rnrRetryLimit: u32;
+  rnrRetryLeft: u32;
+  /** Reads and atomics that may be in flight (`max_rd_atomic`). */
+  rdAtomicMax: u32;
+  /** Ring of READ requests in flight: chunkHead - chunkTail of them. */
+  chunkHead: u32;
+  chunkTail: u32;
+  /** 1 while an RNR NAK's time has not passed. */
+  rnrWaiting: u32;
+  /** 1 when nothing new may be sent: a request failed locally and waits to be the oldest. */
+  sendStopped: u32;
+  /** The NAK sequence error that was already acted upon, as PSN + 1; 0: none. */
+  nakHandled: u32;
+  /** An SgeCursor: where in the request's SGE list `sendOffset` lies. */
+  sendSgeIndex: u32;
+  sendSgeOffset: u32;
+
+  // Responder.
+  psnExpected: u32;
+  msn: u32;
+  /** A MessageKind: what is in progress. */
+  message: u32;
+  /** Bytes of the message in progress that were placed. */
+  messageOffset: u32;
+  /** WRITE: bytes of the message that are to come. */
+  messageLeft: u32;
+  messageKey: u32;
+  /** 1 while `receiveRequest` holds one. */
+  receiveHeld: u32;
+  /** Index of the next receive request in the ring. */
+  receiveNext: u32;
+  minRnrTimer: u32;
+  /** READs and atomics that the peer may have in flight (`max_dest_rd_atomic`). */
+  destRdAtomicMax: u32;
+  resourceHead: u32;
+  jobHead: u32;
+  jobTail: u32;
+  ackPending: u32;
+  /** Syndrome of a NAK that waits to be sent; 0: none. */
+  nakPending: u32;
+  nakPsn: u32;
+  /** 1 from a NAK of the sequence or an RNR NAK until the expected packet comes. */
+  nakSent: u32;
+  communicationEstablished: u32;
+  /** An SgeCursor: where in the receive request `messageOffset` lies. */
+  receiveSgeIndex: u32;
+  receiveSgeOffset: u32;
+  memoryBytes: u32;
+}
+
+/** The struct above, then a timer and a path. */
+const TIMER: usize = 416;
+export const QUEUE_PAIR_PATH: u32 = 448;
+export const QUEUE_PAIR_SIZE: u32 = 512;
+
+/** What kind of message the responder is in the middle of. */
+export enum MessageKind {
+  NONE = 0,
+  SEND = 1,
+  WRITE = 2,
+}
+
+/**
+ * A READ, atomic or FLUSH that the responder executed: kept until the peer can no longer ask for
+ * it again. 48 bytes.
+ */
+@unmanaged
+export class Resource {
+  address: u64;
+  /** Atomics: the original value. */
+  value: u64;
+  psnFirst: u32;
+  psnLast: u32;
+  /** PacketFlag of its kind; 0: empty. */
+  kind: u32;
+  key: u32;
+  length: u32;
+  msn: u32;
+  reserved: u64;
+}
+export const RESOURCE_SIZE: u32 = 48;
+
+/** A response that is being sent. 32 bytes. */
+@unmanaged
+export class ResponseJob {
+  address: u64;
+  /** The next packet's. */
+  psn: u32;
+  psnLast: u32;
+  key: u32;
+  /** Bytes to come. */
+  left: u32;
+  msn: u32;
+  /** 1 once its first packet was sent. */
+  started: u32;
+}
+export const RESPONSE_JOB_SIZE: u32 = 32;
+
+/** A READ request in flight: the PSN of its last response packet. */
+export const CHUNK_SIZE: u32 = 4;
+
+/** The timer of a queue pair: retransmission, or the wait after an RNR NAK. */
+export function timerOf(qp: QueuePair): TimerNode {
+  return changetype<TimerNode>(changetype<usize>(qp) + TIMER);
+}
+
+export function queuePairOfTimer(node: TimerNode): QueuePair {
+  return changetype<QueuePair>(changetype<usize>(node) - TIMER);
+}
+
+export function pathOf(qp: QueuePair): Path {
+  return changetype<Path>(changetype<usize>(qp) + QUEUE_PAIR_PATH);
+}
+
+export function sendCursor(qp: QueuePair): SgeCursor {
+  return changetype<SgeCursor>(changetype<usize>(qp) + offsetof<QueuePair>('sendSgeIndex'));
+}
+
+export function receiveCursor(qp: QueuePair): SgeCursor {
+  return changetype<SgeCursor>(changetype<usize>(qp) + offsetof<QueuePair>('receiveSgeIndex'));
+}
+
+/** Entry of the ring that the application writes. */
+export function workRequestAt(qp: QueuePair, index: u32): WorkRequest {
+  const at = (index & (qp.sendEntries - 1)) * qp.sendStride;
+  return changetype<WorkRequest>(qp.sendRing + RING_HEADER_SIZE + <usize>at);
+}
+
+/** The engine's own copy. */
+export function sendRequestAt(qp: QueuePair, index: u32): SendRequest {
+  const at = (index & (qp.sendEntries - 1)) * qp.sendRequestStride;
+  return changetype<SendRequest>(qp.sendRequests + <usize>at);
+}
+
+export function receiveRequestAt(qp: QueuePair, index: u32): ReceiveRequest {
+  const at = (index & (qp.receiveEntries - 1)) * qp.receiveStride;
+  return changetype<ReceiveRequest>(qp.receiveRing + RING_HEADER_SIZE + <usize>at);
+}
+
+export function resourceAt(qp: QueuePair, index: u32): Resource {
+  const at = (index & (qp.rdAtomicLimit - 1)) * RESOURCE_SIZE;
+  return changetype<Resource>(qp.resources + <usize>at);
+}
+
+export function jobAt(qp: QueuePair, index: u32): ResponseJob {
+  const at = (index & (qp.rdAtomicLimit - 1)) * RESPONSE_JOB_SIZE;
+  return changetype<ResponseJob>(qp.jobs + <usize>at);
+}
+
+/** Address of the PSN of the last response packet of a READ in flight. */
+export function chunkAt(qp: QueuePair, index: u32): usize {
+  return qp.chunks + <usize>((index & (qp.rdAtomicLimit - 1)) * CHUNK_SIZE);
+}
+
+/** What a queue pair is made with, written by the host. 64 bytes, then QPN candidates. */
+@unmanaged
+export class QueuePairParameters {
+  type: u32;
+  pd: u32;
+  sendCq: usize;
+  receiveCq: usize;
+  /** Powers of two. */
+  sendEntries: u32;
+  receiveEntries: u32;
+  sendSgeMax: u32;
+  receiveSgeMax: u32;
+  inlineMax: u32;
+  signalAll: u32;
+  /** queuePairBytes() zero bytes, 64-byte aligned. */
+  memory: u32;
+  /** Out. */
+  queuePair: u32;
+  qpn: u32;
+  sendRing: u32;
+  receiveRing: u32;
+  sendStride: u32;
+  // RANDOM_QPNS words from a cryptographic generator follow.
+  random: u32;
+}
+export const RANDOM_QPNS: u32 = 16;
+export const QUEUE_PAIR_PARAMETERS_SIZE: u32 = 64 + RANDOM_QPNS * 4;
+
+function sendData(parameters: QueuePairParameters): u32 {
+  return roundUp(max<u32>(parameters.sendSgeMax * SGE_SIZE, parameters.inlineMax), 16);
+}
+
+/**
+ * Divides a queue pair's memory. `qp` null: only counts.
+ * ```
+ *  | send ring | receive ring | send requests | receive request | resources | jobs | chunks |
+ * ```
+ */
+function layout(qp: QueuePair | null, base: u32, p: QueuePairParameters, rdAtomic: u32): u32 {
+  const sendStride = WORK_REQUEST_SIZE + sendData(p);
+  const requestStride = SEND_REQUEST_SIZE + sendData(p);
+  const receiveStride = RECEIVE_REQUEST_SIZE + p.receiveSgeMax * SGE_SIZE;
+  const receiveRing = roundUp(base + RING_HEADER_SIZE + p.sendEntries * sendStride, 64);
+  const ringEnd = receiveRing + RING_HEADER_SIZE + p.receiveEntries * receiveStride;
+  const requests = roundUp(ringEnd, 64);
+  const receiveRequest = requests + p.sendEntries * requestStride;
+  const resources = roundUp(receiveRequest + receiveStride, 64);
+  const jobs = resources + rdAtomic * RESOURCE_SIZE;
+  const chunks = jobs + rdAtomic * RESPONSE_JOB_SIZE;
+  const end = roundUp(chunks + rdAtomic * CHUNK_SIZE, 64);
+  if (qp != null) {
+    qp.sendRing = base;
+    qp.sendEntries = p.sendEntries;
+    qp.sendStride = sendStride;
+    qp.sendRequests = requests;
+    qp.sendRequestStride = requestStride;
+    qp.receiveRing = receiveRing;
+    qp.receiveEntries = p.receiveEntries;
+    qp.receiveStride = receiveStride;
+    qp.receiveRequest = receiveRequest;
+    qp.resources = resources;
+    qp.jobs = jobs;
+    qp.chunks = chunks;
+    qp.rdAtomicLimit = rdAtomic;
+    qp.memoryBytes = end - base;
+  }
+  return end - base;
+}
+
+/** Bytes of memory that the queues of such a queue pair need. */
+export function queuePairBytes(parameters: QueuePairParameters, rdAtomicMax: u32): u32 {
+  return layout(null, 0, parameters, rdAtomicMax);
+}
+
+/** Fills a free slot's struct; the caller gives it a number. */
+export function initQueuePair(
+  qp: QueuePair,
+  parameters: QueuePairParameters,
+  rdAtomicMax: u32,
+): void {
+  memory.fill(changetype<usize>(qp), 0, QUEUE_PAIR_SIZE);
+  layout(qp, parameters.memory, parameters, rdAtomicMax);
+  qp.type = parameters.type;
+  qp.pd = parameters.pd;
+  qp.sendCq = changetype<CompletionQueue>(parameters.sendCq);
+  qp.receiveCq = changetype<CompletionQueue>(parameters.receiveCq);
+  qp.sendSgeMax = parameters.sendSgeMax;
+  qp.receiveSgeMax = parameters.receiveSgeMax;
+  qp.inlineMax = parameters.inlineMax;
+  qp.signalAll = parameters.signalAll;
+}

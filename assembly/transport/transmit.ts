@@ -1,0 +1,65 @@
+/**
+ * What leaves: fills a send buffer from the queue pairs that have something to say, in turn. A
+ * queue pair may send QUANTUM packets before the next one has its turn, so that one long message
+ * delays another queue pair's short one by a few packets only.
+ */
+import { icrcOf, icrcStart } from '../wire/icrc';
+import { ICRC_SIZE } from '../wire/packet';
+import { failStopped } from './completer';
+import {
+  Context,
+  SEND_BUFFER_PACKETS,
+  SEND_BUFFER_SIZE,
+  SEND_DESCRIPTOR_SIZE,
+  SendDescriptor,
+  hasRoom,
+  packetStart,
+  schedule,
+  takeReady,
+} from './context';
+import { Path, PseudoHeader } from './path';
+import { sendRequests } from './requester';
+import { sendResponses } from './responder';
+
+/** Packets in a row from one queue pair. */
+const QUANTUM: u32 = 16;
+
+/** Seals the packet at `packetStart` and puts it on the list. `length` counts BTH to ICRC. */
+export function finishPacket(context: Context, path: Path, qpn: u32, length: u32): void {
+  const packet = packetStart(context);
+  const isIpv4 = path.pseudoHeader == PseudoHeader.IPV4;
+  const begin = icrcStart(context.icrcTables, path.sendFlow, isIpv4, length);
+  const icrc = icrcOf(context.icrcTables, context.crcScratch, begin, packet, length);
+  store<u32>(packet + length - ICRC_SIZE, icrc);
+  const descriptor = changetype<SendDescriptor>(context.bufferDescriptor);
+  descriptor.address = <u32>packet;
+  descriptor.length = length;
+  descriptor.path = <u32>changetype<usize>(path);
+  descriptor.qpn = qpn;
+  context.bufferDescriptor += SEND_DESCRIPTOR_SIZE;
+  context.bufferUsed += length;
+  context.bufferCount++;
+  const counters = context.counters;
+  counters.sentPkts++;
+  counters.sentBytes += length;
+}
+
+/**
+ * Fills send buffer `index` and returns how many packets it holds now; 0: nothing to send. The
+ * buffer then belongs to the link until it says that it has sent it.
+ */
+export function fillBuffer(context: Context, index: u32): u32 {
+  context.buffer = context.sendArea + <usize>(index * SEND_BUFFER_SIZE);
+  const first = index * SEND_BUFFER_PACKETS * SEND_DESCRIPTOR_SIZE;
+  context.bufferDescriptor = context.sendDescriptors + <usize>first;
+  context.bufferUsed = 0;
+  context.bufferCount = 0;
+  while (hasRoom(context)) {
+    const qp = takeReady(context);
+    if (qp == null) break;
+    const more = sendResponses(context, qp, QUANTUM) || sendRequests(context, qp, QUANTUM);
+    failStopped(context, qp);
+    if (more) schedule(context, qp);
+  }
+  return context.bufferCount;
+}

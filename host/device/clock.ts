@@ -1,0 +1,113 @@
+/**
+ * Time as the device sees it. The engine is told `now`; nothing else reads a clock. With a virtual
+ * clock a run of several devices is a pure function of its inputs.
+ */
+
+/** Cancels a timer that has not fired; does nothing otherwise. */
+export type CancelTimer = () => void;
+
+export interface Clock {
+  /** Monotonic microseconds. */
+  now(): number;
+  /** Calls `fire` once, when `micros` on this clock have come, not before. */
+  at(micros: number, fire: () => void): CancelTimer;
+}
+
+/** Below this many microseconds a timer of the event loop is too coarse. */
+const SPIN_MICROS = 1000;
+
+/** The machine's monotonic clock, with the event loop's timers. */
+export class RealClock implements Clock {
+  now(): number {
+    return performance.now() * 1000;
+  }
+
+  at(micros: number, fire: () => void): CancelTimer {
+    let cancelled = false;
+    let handle: NodeJS.Timeout | NodeJS.Immediate | undefined;
+    const wait = (): void => {
+      if (cancelled) return;
+      const left = micros - this.now();
+      if (left <= 0) fire();
+      // Timers count whole milliseconds and may come early: the last one is waited out in turns of
+      // the event loop.
+      else if (left < SPIN_MICROS) handle = setImmediate(wait);
+      else handle = setTimeout(wait, Math.floor(left / 1000));
+    };
+    const left = micros - this.now();
+    if (left < SPIN_MICROS) handle = setImmediate(wait);
+    else handle = setTimeout(wait, Math.floor(left / 1000));
+    return () => {
+      cancelled = true;
+      if (handle === undefined) return;
+      if ('hasRef' in handle && 'refresh' in handle) clearTimeout(handle);
+      else clearImmediate(handle as NodeJS.Immediate);
+    };
+  }
+}
+
+interface Timer {
+  readonly micros: number;
+  readonly order: number;
+  readonly fire: () => void;
+}
+
+/** Time that moves when it is told to. Timers of the same moment fire in the order they were set. */
+export class VirtualClock implements Clock {
+  #now: number;
+  #order = 0;
+  #timers: Timer[] = [];
+
+  constructor(startMicros = 1_000_000) {
+    this.#now = startMicros;
+  }
+
+  now(): number {
+    return this.#now;
+  }
+
+  at(micros: number, fire: () => void): CancelTimer {
+    const timer = { micros, order: this.#order++, fire };
+    this.#timers.push(timer);
+    return () => {
+      this.#timers = this.#timers.filter((other) => other !== timer);
+    };
+  }
+
+  /** When the next timer fires; undefined when there is none. */
+  nextMicros(): number | undefined {
+    return this.#earliest()?.micros;
+  }
+
+  /** Moves to the next timer and fires it. False when there is none. */
+  step(): boolean {
+    const timer = this.#earliest();
+    if (!timer) return false;
+    this.#timers = this.#timers.filter((other) => other !== timer);
+    this.#now = Math.max(this.#now, timer.micros);
+    timer.fire();
+    return true;
+  }
+
+  /** Moves on by `micros` and fires what falls due, in order. */
+  advance(micros: number): void {
+    const target = this.#now + micros;
+    for (let next = this.nextMicros(); next !== undefined && next <= target;) {
+      this.step();
+      next = this.nextMicros();
+    }
+    this.#now = target;
+  }
+
+  #earliest(): Timer | undefined {
+    let first: Timer | undefined;
+    for (const timer of this.#timers) {
+      const earlier =
+        !first ||
+        timer.micros < first.micros ||
+        (timer.micros === first.micros && timer.order < first.order);
+      if (earlier) first = timer;
+    }
+    return first;
+  }
+}

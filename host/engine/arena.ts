@@ -1,0 +1,107 @@
+/**
+ * Opens a memory for engines: the arena's tables at its start, then a heap. Any number of contexts,
+ * in any number of threads, work on one arena.
+ */
+import { ArenaConfigLayout, ContextConfigLayout } from '#build/abi.js';
+import { Heap } from './heap.js';
+import { instantiate, type EngineExports } from './load.js';
+import { EngineMemory, MEMORY_BYTES_MAX } from './memory.js';
+import { structAt, type Struct } from './struct.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+
+/** Address 0 stays empty, so that it can mean "none". */
+const ARENA_ADDRESS = 4096;
+
+export interface ArenaOptions {
+  /** All memory of the device: tables, queues, user memory. */
+  readonly memoryBytes: number;
+  /** Shared memory, for engines in several threads. */
+  readonly shared: boolean;
+  readonly regionsMax: number;
+  readonly protectionDomainsMax: number;
+  readonly contextsMax: number;
+}
+
+export type ContextConfig = Struct<typeof ContextConfigLayout>;
+
+/** What another thread needs to attach: can be posted to a Worker. */
+export interface ArenaHandle {
+  readonly memory: WebAssembly.Memory;
+  readonly address: number;
+}
+
+export class ArenaMemory {
+  readonly memory: EngineMemory;
+  readonly exports: EngineExports;
+  readonly address: number;
+  /** Everything behind the tables. Belongs to the thread that made the arena. */
+  readonly heap: Heap;
+
+  private constructor(memory: EngineMemory, exports: EngineExports, address: number, heap: Heap) {
+    this.memory = memory;
+    this.exports = exports;
+    this.address = address;
+    this.heap = heap;
+  }
+
+  /** Throws MisuseError for limits out of range, RefusalError ENOMEM when memory is too small. */
+  static create(options: ArenaOptions): ArenaMemory {
+    checkLimit('regionsMax', options.regionsMax, 2 ** 22);
+    checkLimit('protectionDomainsMax', options.protectionDomainsMax, 65535);
+    checkLimit('contextsMax', options.contextsMax, 256);
+    checkLimit('memoryBytes', options.memoryBytes, MEMORY_BYTES_MAX);
+    const memory = allocate(options);
+    const exports = instantiate(memory);
+    const config = structAt(memory, ArenaConfigLayout, 1024);
+    config.regionsMax = options.regionsMax;
+    config.protectionDomainsMax = options.protectionDomainsMax;
+    config.contextsMax = options.contextsMax;
+    const end = ARENA_ADDRESS + exports.arenaBytes(1024);
+    if (end >= memory.bytes.length) {
+      throw new RefusalError(
+        'ENOMEM',
+        `memoryBytes ${options.memoryBytes} is less than the device's tables need (${end} bytes)`,
+      );
+    }
+    exports.arenaInit(ARENA_ADDRESS, 1024);
+    const heap = new Heap(memory.bytes, end, memory.bytes.length);
+    return new ArenaMemory(memory, exports, ARENA_ADDRESS, heap);
+  }
+
+  get handle(): ArenaHandle {
+    return { memory: this.memory.memory, address: this.address };
+  }
+
+  /** Makes a context in slot `slot`; returns its address. Throws RefusalError ENOMEM. */
+  createContext(slot: number, fill: (config: ContextConfig) => void, nowMicros: number): number {
+    const configAddress = this.heap.alloc(ContextConfigLayout.size);
+    try {
+      const config = structAt(this.memory, ContextConfigLayout, configAddress);
+      config.slot = slot;
+      fill(config);
+      const context = this.heap.alloc(this.exports.contextSize(configAddress));
+      this.exports.contextInit(context, this.address, configAddress, nowMicros);
+      return context;
+    } finally {
+      this.heap.free(configAddress);
+    }
+  }
+}
+
+function allocate(options: ArenaOptions): EngineMemory {
+  try {
+    return EngineMemory.create(options.memoryBytes, options.shared);
+  } catch (error) {
+    throw new RefusalError(
+      'ENOMEM',
+      `the system gives no ${options.memoryBytes} bytes of WebAssembly memory`,
+      { cause: error },
+    );
+  }
+}
+
+function checkLimit(name: string, value: number, most: number): void {
+  if (!Number.isInteger(value) || value < 1 || value > most) {
+    throw new MisuseError(name, `must be a whole number from 1 to ${most}, got ${value}`);
+  }
+}

@@ -1,0 +1,234 @@
+/**
+ * Sentences: what a packet says, what a status means, what a text of options holds. The text module
+ * (assembly/explain.ts) is loaded at first use; it shares nothing with any engine.
+ */
+import { readFileSync } from 'node:fs';
+import {
+  converters,
+  instantiateSync,
+  type Bound,
+  type Converter,
+  type Raw,
+} from '#build/as-bind.js';
+import { MisuseError } from '../errors/errors.js';
+
+/** BTH. `name` is the opcode's name, null when nobody knows the opcode. */
+export interface BthDescription {
+  opcode: number;
+  name: string | null;
+  solicited: boolean;
+  migration: boolean;
+  padCount: number;
+  version: number;
+  pkey: number;
+  fecn: boolean;
+  becn: boolean;
+  targetQp: number;
+  ackRequest: boolean;
+  psn: number;
+}
+
+/** AETH, with what its kind says. */
+export interface AethDescription {
+  syndrome: number;
+  kind: 'ACK' | 'RNR_NAK' | 'NAK' | 'RESERVED';
+  /** Of an ACK that counts credits: how many messages there is room for. */
+  credits?: number;
+  /** Of an RNR NAK. */
+  waitMicros?: number;
+  /** Of a NAK: a name of NakCode, or RESERVED. */
+  code?: string;
+  msn: number;
+}
+
+/** A packet; of the headers those that it has, in wire order. 64-bit numbers are `0x…` strings. */
+export interface DecodedPacket {
+  status: 'OK';
+  /** Bytes, BTH to ICRC. */
+  length: number;
+  bth: BthDescription;
+  deth?: { qkey: number; sourceQp: number };
+  feth?: {
+    selectivity: 'RANGE' | 'MR' | 'RESERVED';
+    placement: ('GLOBAL' | 'PERSISTENT')[];
+  };
+  reth?: { virtualAddress: string; key: number; dmaLength: number };
+  atomicEth?: { virtualAddress: string; key: number; swapAdd: string; compare: string };
+  aeth?: AethDescription;
+  atomicAckEth?: { original: string };
+  immDt?: { immediate: number };
+  ieth?: { key: number };
+  cnpReserved?: Record<string, never>;
+  /** Without pad; `offset` counts from the BTH. */
+  payload: { offset: number; length: number };
+  /** The ICRC on the wire as one number, `0x…`. It is not checked here: that takes addresses. */
+  icrc: string;
+}
+
+/** Bytes that are no packet. */
+export interface MalformedPacket {
+  status:
+    | 'TRUNCATED'
+    | 'UNKNOWN_OPCODE'
+    | 'SHORT_HEADERS'
+    | 'VERSION'
+    | 'UNALIGNED'
+    | 'TOO_LONG'
+    | 'UNEXPECTED_PAYLOAD';
+  length: number;
+  /** What is wrong, with the numbers. */
+  reason: string;
+  /** What the first 12 bytes would mean, when there are that many. */
+  bth?: BthDescription;
+}
+
+export type PacketDescription = DecodedPacket | MalformedPacket;
+
+/** What an option of a device may be. */
+export type OptionValue = string | number | boolean;
+
+/** Exports of the module, as as-bind presents them. */
+interface ExplainExports {
+  explainPacket(packet: Uint8Array): string;
+  explainFields(packet: Uint8Array): string;
+  explainWcStatus(status: number): string;
+  explainSyndrome(syndrome: number): string;
+  explainPacketStatus(status: number): string;
+  explainAsyncEvent(event: number): string;
+  explainErrno(errno: number): string;
+  parseConfig(text: string): string;
+}
+
+type ParsedConfig =
+  | { values: Record<string, OptionValue> }
+  | { error: { line: number; column: number; message: string } };
+
+/** Runtime ids of classes that every AssemblyScript 0.28 module has. */
+const ARRAY_BUFFER_ID = 1;
+const STRING_ID = 2;
+/** A typed array: buffer, first byte, bytes; 32 bits each. */
+const VIEW_SIZE = 12;
+
+/** By their names in AssemblyScript. */
+const TYPED_ARRAYS = {
+  Int8Array,
+  Uint8Array,
+  Uint8ClampedArray,
+  Int16Array,
+  Uint16Array,
+  Int32Array,
+  Uint32Array,
+  Int64Array: BigInt64Array,
+  Uint64Array: BigUint64Array,
+  Float32Array,
+  Float64Array,
+} as const;
+type TypedArrayClass = (typeof TYPED_ARRAYS)[keyof typeof TYPED_ARRAYS];
+
+/** as-bind 0.8.2 reads the object headers of AssemblyScript 0.19; these read those of 0.28. */
+const stringConverter: Converter = {
+  jsToAsc(bound: Bound<unknown>, value: unknown): Raw {
+    const text = String(value);
+    const runtime = bound.loadedModule.exports;
+    const address = runtime.__new(text.length * 2, STRING_ID);
+    // The view comes second: __new may grow the memory, which detaches older views.
+    const codes = new Uint16Array(runtime.memory.buffer, address, text.length);
+    for (let i = 0; i < text.length; i++) codes[i] = text.charCodeAt(i);
+    return address;
+  },
+  ascToJs(bound: Bound<unknown>, value: Raw): string {
+    const { buffer } = bound.loadedModule.exports.memory;
+    const address = Number(value);
+    const [byteLength = 0] = new Uint32Array(buffer, address - 4, 1);
+    // Without ignoreBOM a first U+FEFF would vanish.
+    return new TextDecoder('utf-16le', { ignoreBOM: true }).decode(
+      new Uint8Array(buffer, address, byteLength),
+    );
+  },
+};
+
+function typedArrayConverter(TypedArray: TypedArrayClass): Converter {
+  return {
+    jsToAsc(bound: Bound<unknown>, value: unknown, typeName: string): Raw {
+      if (!(value instanceof TypedArray)) throw new TypeError(`expected ${TypedArray.name}`);
+      const runtime = bound.loadedModule.exports;
+      // Pinned, or the second allocation may collect the first.
+      const data = runtime.__pin(runtime.__new(value.byteLength, ARRAY_BUFFER_ID));
+      const view = runtime.__new(VIEW_SIZE, bound.getTypeId(typeName));
+      const { buffer } = runtime.memory;
+      new Uint32Array(buffer, view, 3).set([data, data, value.byteLength]);
+      new Uint8Array(buffer, data, value.byteLength).set(
+        new Uint8Array(value.buffer, value.byteOffset, value.byteLength),
+      );
+      runtime.__unpin(data);
+      return view;
+    },
+    ascToJs(bound: Bound<unknown>, value: Raw): unknown {
+      const { buffer } = bound.loadedModule.exports.memory;
+      const [, start = 0, byteLength = 0] = new Uint32Array(buffer, Number(value), 3);
+      return new TypedArray(buffer.slice(start, start + byteLength));
+    },
+  };
+}
+
+function load(): ExplainExports {
+  converters.set('~lib/string/String', stringConverter);
+  for (const [name, TypedArray] of Object.entries(TYPED_ARRAYS)) {
+    converters.set(`~lib/typedarray/${name}`, typedArrayConverter(TypedArray));
+  }
+  const wasm = readFileSync(new URL('../../explain.wasm', import.meta.url));
+  return instantiateSync<ExplainExports>(wasm, {}).exports;
+}
+
+let loaded: ExplainExports | undefined;
+
+function sentences(): ExplainExports {
+  return (loaded ??= load());
+}
+
+/** One sentence about a packet, BTH to ICRC, or about what is wrong with it. Takes any bytes. */
+export function explainPacket(bytes: Uint8Array): string {
+  return sentences().explainPacket(bytes);
+}
+
+/** The header fields of a packet, BTH to ICRC. Takes any bytes. */
+export function explainFields(bytes: Uint8Array): PacketDescription {
+  return JSON.parse(sentences().explainFields(bytes)) as PacketDescription;
+}
+
+/** A completion status (`ibv_wc_status`): meaning, likely cause, remedy. */
+export function explainWcStatus(status: number): string {
+  return sentences().explainWcStatus(status);
+}
+
+/** An AETH syndrome, one byte: meaning, and what follows. */
+export function explainSyndrome(syndrome: number): string {
+  return sentences().explainSyndrome(syndrome);
+}
+
+/** Why the engine refused a packet (PacketStatus). */
+export function explainPacketStatus(status: number): string {
+  return sentences().explainPacketStatus(status);
+}
+
+/** An asynchronous event (`ibv_event_type`): meaning, and what to do. */
+export function explainAsyncEvent(event: number): string {
+  return sentences().explainAsyncEvent(event);
+}
+
+/** An errno that a verb was refused with: meaning, and what to try. */
+export function explainErrno(errno: number): string {
+  return sentences().explainErrno(errno);
+}
+
+/**
+ * Options as text: `name=value`, parted by commas, semicolons or line ends; `#` begins a comment.
+ * Sizes (`64k`, `1M`) become bytes, durations (`5ms`) microseconds. Throws a MisuseError that
+ * names line and column.
+ */
+export function parseConfig(options: string): Record<string, OptionValue> {
+  const parsed = JSON.parse(sentences().parseConfig(options)) as ParsedConfig;
+  if ('values' in parsed) return parsed.values;
+  const { line, column, message } = parsed.error;
+  throw new MisuseError('config', `line ${line}, column ${column}: ${message}`);
+}

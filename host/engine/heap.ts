@@ -1,0 +1,107 @@
+/**
+ * Hands out ranges of linear memory: user memory, queues, tables. First fit over a sorted list of
+ * free ranges that are joined again when they meet; all sizes are multiples of 64 bytes, so every
+ * range begins on a cache line.
+ */
+import { MisuseError, RefusalError } from '../errors/errors.js';
+
+const UNIT = 64;
+
+interface Range {
+  address: number;
+  size: number;
+}
+
+export class Heap {
+  readonly #free: Range[];
+  readonly #taken = new Map<number, number>();
+  readonly #bytes: Uint8Array;
+  #bytesFree: number;
+
+  /** Manages [start, end) of `bytes`. */
+  constructor(bytes: Uint8Array, start: number, end: number) {
+    const first = Math.ceil(start / UNIT) * UNIT;
+    const size = Math.floor((end - first) / UNIT) * UNIT;
+    this.#bytes = bytes;
+    this.#free = size > 0 ? [{ address: first, size }] : [];
+    this.#bytesFree = size;
+  }
+
+  /** Bytes that are not handed out; the largest range may be smaller. */
+  get bytesFree(): number {
+    return this.#bytesFree;
+  }
+
+  /**
+   * `size` zero bytes at a multiple of `alignment` (a power of two, at least 64). Throws
+   * RefusalError ENOMEM.
+   */
+  alloc(size: number, alignment = UNIT): number {
+    const wanted = Math.max(UNIT, Math.ceil(size / UNIT) * UNIT);
+    for (let index = 0; index < this.#free.length; index++) {
+      const range = this.#free[index]!;
+      const address = Math.ceil(range.address / alignment) * alignment;
+      const before = address - range.address;
+      if (before + wanted > range.size) continue;
+      this.#cut(index, range, before, wanted);
+      this.#taken.set(address, wanted);
+      this.#bytesFree -= wanted;
+      this.#bytes.fill(0, address, address + wanted);
+      return address;
+    }
+    throw new RefusalError(
+      'ENOMEM',
+      `no ${size} bytes in a row left in the device's memory (${this.#bytesFree} free in all); ` +
+        'open it with a larger memoryBytes',
+    );
+  }
+
+  /** Gives back what `alloc` returned. Throws MisuseError for any other address. */
+  free(address: number): void {
+    const size = this.#taken.get(address);
+    if (size === undefined) {
+      throw new MisuseError(
+        'address',
+        `0x${address.toString(16)} was not allocated, or freed before`,
+      );
+    }
+    this.#taken.delete(address);
+    this.#bytesFree += size;
+    const index = this.#indexAfter(address);
+    const before = this.#free[index - 1];
+    const after = this.#free[index];
+    const joinsBefore = before !== undefined && before.address + before.size === address;
+    const joinsAfter = after !== undefined && address + size === after.address;
+    if (joinsBefore && joinsAfter) {
+      before.size += size + after.size;
+      this.#free.splice(index, 1);
+    } else if (joinsBefore) {
+      before.size += size;
+    } else if (joinsAfter) {
+      after.address = address;
+      after.size += size;
+    } else {
+      this.#free.splice(index, 0, { address, size });
+    }
+  }
+
+  #cut(index: number, range: Range, before: number, wanted: number): void {
+    const after = range.size - before - wanted;
+    const rest: Range[] = [];
+    if (before > 0) rest.push({ address: range.address, size: before });
+    if (after > 0) rest.push({ address: range.address + before + wanted, size: after });
+    this.#free.splice(index, 1, ...rest);
+  }
+
+  /** Index of the first free range that begins after `address`. */
+  #indexAfter(address: number): number {
+    let low = 0;
+    let high = this.#free.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.#free[middle]!.address < address) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+}

@@ -1,0 +1,90 @@
+/** Finds, compiles and instantiates the engine. Compiled once per thread and kind of memory. */
+import { readFileSync } from 'node:fs';
+import type { EngineMemory } from './memory.js';
+
+/** The ABI of assembly/engine.ts: numbers only. `now` counts microseconds. */
+export interface EngineExports {
+  arenaBytes(config: number): number;
+  arenaInit(arena: number, config: number): void;
+  contextSize(config: number): number;
+  contextInit(context: number, arena: number, config: number, now: number): void;
+  allocPd(context: number): number;
+  attachPd(context: number, pd: number): number;
+  deallocPd(context: number, pd: number): number;
+  regMr(context: number, parameters: number): number;
+  killMr(context: number, key: number): number;
+  mrReleased(context: number, key: number): number;
+  cqBytes(entries: number): number;
+  createCq(context: number, ring: number, entries: number): number;
+  reqNotifyCq(cq: number, notify: number): void;
+  destroyCq(context: number, cq: number): number;
+  qpBytes(context: number, parameters: number): number;
+  createQp(context: number, parameters: number): number;
+  modifyQp(context: number, qp: number, attributes: number, now: number): number;
+  qpAttributesMissing(qp: number, to: number, mask: number): number;
+  destroyQp(context: number, qp: number): number;
+  postSend(context: number, qp: number, now: number): void;
+  postRecv(context: number, qp: number, now: number): void;
+  receivePackets(context: number, count: number, now: number): void;
+  nextPackets(context: number, buffer: number): number;
+  advance(context: number, now: number): void;
+  nextDeadline(context: number): number;
+  lookupKey(
+    context: number,
+    key: number,
+    pd: number,
+    addressHigh: number,
+    addressLow: number,
+    length: number,
+    access: number,
+  ): number;
+  parse(context: number, packet: number, length: number, fields: number): number;
+  build(context: number, packet: number, fields: number): number;
+  icrc(
+    context: number,
+    family: number,
+    source: number,
+    target: number,
+    sourcePort: number,
+    targetPort: number,
+    packet: number,
+    length: number,
+  ): number;
+  icrcDoubled(
+    context: number,
+    family: number,
+    source: number,
+    target: number,
+    sourcePort: number,
+    targetPort: number,
+    packet: number,
+    length: number,
+  ): number;
+  ipIdOf(context: number, difference: number, length: number): number;
+}
+
+const modules = new Map<string, WebAssembly.Module>();
+
+/** Bytes of the engine for unshared or shared memory. */
+export function engineFile(shared: boolean): URL {
+  return new URL(`../../engine${shared ? '.shared' : ''}.wasm`, import.meta.url);
+}
+
+/** The compiled engine; it can be sent to another thread. */
+export function engineModule(shared: boolean): WebAssembly.Module {
+  const key = String(shared);
+  let module = modules.get(key);
+  if (!module) {
+    module = new WebAssembly.Module(readFileSync(engineFile(shared)));
+    modules.set(key, module);
+  }
+  return module;
+}
+
+/** One engine over this memory. Any number of engines may work on one memory. */
+export function instantiate(memory: EngineMemory, module?: WebAssembly.Module): EngineExports {
+  const instance = new WebAssembly.Instance<EngineExports>(module ?? engineModule(memory.shared), {
+    env: { memory: memory.memory },
+  });
+  return instance.exports;
+}

@@ -1,0 +1,61 @@
+/** This machine's network interfaces, as far as Node and the system tell. */
+import { readFile } from 'node:fs/promises';
+import { networkInterfaces } from 'node:os';
+import { Gid } from './endpoint.js';
+
+/** Bytes of the IP and UDP headers before BTH. */
+export const IPV4_UDP_OVERHEAD = 20 + 8;
+export const IPV6_UDP_OVERHEAD = 40 + 8;
+
+const ETHERNET_MTU = 1500;
+const LOOPBACK_MTU = 65536;
+
+/** 0.0.0.0 or ::. */
+export function isWildcard(gid: Gid): boolean {
+  const [a, b, c, d] = gid.words;
+  return a === 0 && b === 0 && d === 0 && (c === 0 || c === 0xffff0000);
+}
+
+/** The interface that has this address. `zone` is its name where the address is link-local. */
+export function findInterface(gid: Gid): { name: string; zone: string | undefined } | undefined {
+  for (const [name, addresses] of Object.entries(networkInterfaces())) {
+    for (const { address, scopeid } of addresses ?? []) {
+      if (!Gid.parse(address).equals(gid)) continue;
+      return {
+        name,
+        zone: scopeid ? (process.platform === 'win32' ? `${scopeid}` : name) : undefined,
+      };
+    }
+  }
+  return undefined;
+}
+
+/**
+ * MTU in bytes of the interface that has this address. Node does not tell it: Linux does, in
+ * /sys; elsewhere it is taken to be Ethernet's 1500.
+ */
+export async function interfaceMtu(gid: Gid): Promise<number> {
+  if (isLoopback(gid)) return LOOPBACK_MTU;
+  const found = findInterface(gid);
+  if (!found) return ETHERNET_MTU;
+  const text = await readFile(`/sys/class/net/${found.name}/mtu`, 'latin1').catch(() => '');
+  const mtu = Number.parseInt(text, 10);
+  return mtu > IPV6_UDP_OVERHEAD ? mtu : ETHERNET_MTU;
+}
+
+/** A sentence that lists the addresses to choose from. */
+export function describeAddresses(): string {
+  const found = Object.entries(networkInterfaces()).flatMap(([name, addresses]) =>
+    (addresses ?? []).map(({ address, scopeid }) =>
+      scopeid ? `${address}%${name}` : `${address} (${name})`,
+    ),
+  );
+  return `This machine has ${found.join(', ') || 'none that Node can see'}`;
+}
+
+/** 127.0.0.0/8 (all of it answers, only 127.0.0.1 is listed) or ::1. */
+function isLoopback(gid: Gid): boolean {
+  if (gid.isIpv4) return gid.bytes[12] === 127;
+  const [a, b, c, d] = gid.words;
+  return a === 0 && b === 0 && c === 0 && d === 0x01000000;
+}

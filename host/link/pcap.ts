@@ -1,0 +1,283 @@
+/**
+ * Writes what a link sends and receives into a pcap file, with the IP and UDP headers that the
+ * ICRC covers: identification 0, don't fragment, TTL 64, UDP checksum 0. So every ICRC in the
+ * file can be checked, which a tcpdump of our own socket cannot offer (the kernel counts ids).
+ *
+ * Frames are raw IP (LINKTYPE_RAW): no link has MAC addresses to tell. Where the link has no IP
+ * (pseudoHeader `none`) they are IPv6 between the two GIDs with both ports 4791, as the ICRC of
+ * such a link assumes; which port a GID really used is then not in the file.
+ */
+import { createWriteStream, openSync } from 'node:fs';
+import { MisuseError, RefusalError, type ErrnoName } from '../errors/errors.js';
+import type { Endpoint } from './endpoint.js';
+import { IPV4_UDP_OVERHEAD, IPV6_UDP_OVERHEAD } from './interface.js';
+import {
+  ROCE_PORT,
+  type Link,
+  type LinkInfo,
+  type LinkReceiver,
+  type PacketBatch,
+} from './link.js';
+import {
+  FILE_HEADER_SIZE,
+  LinkType,
+  PCAP_MAGIC_MICROS,
+  RECORD_HEADER_SIZE,
+} from './pcap-reader.js';
+
+export { PcapError, readPcap } from './pcap-reader.js';
+export type { Capture, CapturedPacket, ReadPcapOptions, SkipReason } from './pcap-reader.js';
+
+/** Where a capture goes. */
+export interface PcapSink {
+  /**
+   * Takes the next bytes of the file, whole frames; they belong to the sink from then on. False:
+   * it did not take them (it has too much to write already, or failed).
+   */
+  write(bytes: Uint8Array): boolean;
+  /** Writes out everything. Rejects with the RefusalError that lost something. */
+  close(): Promise<void>;
+}
+
+export interface PcapOptions {
+  /** Microseconds since 1970. Default: the system's clock. */
+  nowMicros?: () => number;
+}
+
+export interface PcapCounters {
+  /** Packets handed to the sink, or about to be. */
+  captured: number;
+  /** Packets that the sink did not take, or that fit into no IP packet. */
+  omitted: number;
+}
+
+export interface PcapLink extends Link {
+  readonly counters: Readonly<PcapCounters>;
+}
+
+/** The longest IP packet. */
+const IP_LENGTH_MAX = 65535;
+const CHUNK_BYTES = 65536 + 256;
+/** A disk that is slower than the link must not fill our memory. */
+const BACKLOG_BYTES_MAX = 64 * 2 ** 20;
+const TTL = 64;
+const PROTOCOL_UDP = 17;
+
+/**
+ * Wraps `link`; `close` closes the sink too, and rejects if the capture is not whole. Packets go
+ * to the sink in chunks: when one is full, and once per turn of the event loop.
+ */
+export function pcapLink(link: Link, sink: PcapSink, options: PcapOptions = {}): PcapLink {
+  return new Capturing(link, sink, options);
+}
+
+/** A file, overwritten. Throws RefusalError (ENOENT, EACCES, EISDIR, …) when it cannot be. */
+export function pcapFile(path: string): PcapSink {
+  let descriptor: number;
+  try {
+    descriptor = openSync(path, 'w');
+  } catch (error) {
+    throw refusal(path, error as NodeJS.ErrnoException);
+  }
+  const stream = createWriteStream(path, { fd: descriptor });
+  let failure: RefusalError | undefined;
+  stream.on('error', (error: NodeJS.ErrnoException) => {
+    failure ??= refusal(path, error);
+  });
+  return {
+    write(bytes) {
+      if (failure || stream.writableLength + bytes.length > BACKLOG_BYTES_MAX) return false;
+      stream.write(bytes);
+      return true;
+    },
+    async close() {
+      if (!stream.closed) {
+        await new Promise<void>((resolve) => {
+          stream.once('close', resolve);
+          stream.end();
+        });
+      }
+      if (failure) throw failure;
+    },
+  };
+}
+
+class Capturing implements PcapLink {
+  readonly counters: PcapCounters = { captured: 0, omitted: 0 };
+  readonly #link: Link;
+  readonly #sink: PcapSink;
+  readonly #nowMicros: () => number;
+  #chunk = new Uint8Array(CHUNK_BYTES);
+  #used = 0;
+  #framesInChunk = 0;
+  #hasHeader = false;
+  #isOpen = false;
+  #scheduled: NodeJS.Immediate | undefined;
+  #closing: Promise<void> | undefined;
+
+  constructor(link: Link, sink: PcapSink, { nowMicros = systemMicros }: PcapOptions) {
+    this.#link = link;
+    this.#sink = sink;
+    this.#nowMicros = nowMicros;
+  }
+
+  get info(): LinkInfo {
+    return { ...this.#link.info, name: `pcap(${this.#link.info.name})` };
+  }
+
+  async open(receiver: LinkReceiver): Promise<LinkInfo> {
+    if (this.#closing) throw new MisuseError('open', 'the capture is closed');
+    if (!this.#hasHeader) this.#sink.write(fileHeader());
+    this.#hasHeader = true;
+    await this.#link.open({
+      packet: (bytes, source) => {
+        this.#capture(bytes, source, this.#link.info.local);
+        receiver.packet(bytes, source);
+      },
+      flush: () => receiver.flush(),
+      failed: (reason) => receiver.failed(reason),
+    });
+    this.#isOpen = true;
+    return this.info;
+  }
+
+  send(batch: PacketBatch): void {
+    // A link that is not open has no address to write, and sends nothing either.
+    for (let index = 0; this.#isOpen && index < batch.count; index++) {
+      this.#capture(batch.bytesOf(index), this.#link.info.local, batch.destinationOf(index));
+    }
+    this.#link.send(batch);
+  }
+
+  close(): Promise<void> {
+    this.#isOpen = false;
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    await this.#link.close();
+    clearImmediate(this.#scheduled);
+    this.#drain();
+    await this.#sink.close();
+  }
+
+  #capture(bytes: Uint8Array, source: Endpoint, destination: Endpoint): void {
+    const hasIp = this.#link.info.pseudoHeader === 'ip';
+    const ipv4 = hasIp && source.gid.isIpv4 && destination.gid.isIpv4;
+    const overhead = ipv4 ? IPV4_UDP_OVERHEAD : IPV6_UDP_OVERHEAD;
+    if (overhead + bytes.length > IP_LENGTH_MAX) {
+      this.counters.omitted++;
+      return;
+    }
+    const size = RECORD_HEADER_SIZE + overhead + bytes.length;
+    if (this.#used + size > CHUNK_BYTES) this.#drain();
+    const frame = this.#chunk.subarray(this.#used, this.#used + size);
+    writeRecordHeader(frame, this.#nowMicros());
+    const ip = frame.subarray(RECORD_HEADER_SIZE);
+    if (ipv4) writeIpv4Header(ip, source, destination);
+    else writeIpv6Header(ip, source, destination);
+    const udp = ip.subarray(overhead - 8);
+    writeUdpHeader(udp, hasIp ? source.port : ROCE_PORT, hasIp ? destination.port : ROCE_PORT);
+    udp.set(bytes, 8);
+    this.#used += size;
+    this.#framesInChunk++;
+    this.counters.captured++;
+    this.#scheduled ??= setImmediate(() => this.#drain());
+  }
+
+  #drain(): void {
+    this.#scheduled = undefined;
+    if (this.#used === 0) return;
+    // The sink keeps what it gets: a chunk that is mostly empty is copied and used again.
+    const mostlyFull = this.#used * 2 > CHUNK_BYTES;
+    const bytes = mostlyFull
+      ? this.#chunk.subarray(0, this.#used)
+      : this.#chunk.slice(0, this.#used);
+    if (mostlyFull) this.#chunk = new Uint8Array(CHUNK_BYTES);
+    if (!this.#sink.write(bytes)) {
+      this.counters.captured -= this.#framesInChunk;
+      this.counters.omitted += this.#framesInChunk;
+    }
+    this.#used = 0;
+    this.#framesInChunk = 0;
+  }
+}
+
+/** Little-endian, microseconds, no limit on frame length but IP's. */
+function fileHeader(): Uint8Array {
+  const bytes = new Uint8Array(FILE_HEADER_SIZE);
+  const view = new DataView(bytes.buffer);
+  view.setUint32(0, PCAP_MAGIC_MICROS, true);
+  view.setUint16(4, 2, true);
+  view.setUint16(6, 4, true);
+  view.setUint32(16, 262144, true);
+  view.setUint32(20, LinkType.RAW, true);
+  return bytes;
+}
+
+/** `frame` is the whole record, header included. */
+function writeRecordHeader(frame: Uint8Array, nowMicros: number): void {
+  const view = viewOf(frame);
+  const micros = Math.floor(nowMicros);
+  const length = frame.length - RECORD_HEADER_SIZE;
+  view.setUint32(0, Math.floor(micros / 1e6), true);
+  view.setUint32(4, micros % 1e6, true);
+  view.setUint32(8, length, true);
+  view.setUint32(12, length, true);
+}
+
+/** `ip` is the whole IP packet. */
+function writeIpv4Header(ip: Uint8Array, source: Endpoint, destination: Endpoint): void {
+  const view = viewOf(ip);
+  const dontFragment = 0x4000;
+  view.setUint16(0, 0x4500);
+  view.setUint16(2, ip.length);
+  view.setUint16(4, 0);
+  view.setUint16(6, dontFragment);
+  view.setUint8(8, TTL);
+  view.setUint8(9, PROTOCOL_UDP);
+  view.setUint16(10, 0);
+  ip.set(source.gid.bytes.subarray(12), 12);
+  ip.set(destination.gid.bytes.subarray(12), 16);
+  let sum = 0;
+  for (let at = 0; at < 20; at += 2) sum += view.getUint16(at);
+  sum = (sum & 0xffff) + (sum >>> 16);
+  sum = (sum & 0xffff) + (sum >>> 16);
+  view.setUint16(10, ~sum & 0xffff);
+}
+
+function writeIpv6Header(ip: Uint8Array, source: Endpoint, destination: Endpoint): void {
+  const view = viewOf(ip);
+  view.setUint32(0, 0x60000000);
+  view.setUint16(4, ip.length - 40);
+  view.setUint8(6, PROTOCOL_UDP);
+  view.setUint8(7, TTL);
+  ip.set(source.gid.bytes, 8);
+  ip.set(destination.gid.bytes, 24);
+}
+
+/** `udp` is the whole datagram. The checksum is 0: none. */
+function writeUdpHeader(udp: Uint8Array, sourcePort: number, destinationPort: number): void {
+  const view = viewOf(udp);
+  view.setUint16(0, sourcePort);
+  view.setUint16(2, destinationPort);
+  view.setUint16(4, udp.length);
+  view.setUint16(6, 0);
+}
+
+function viewOf(bytes: Uint8Array): DataView {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+}
+
+function systemMicros(): number {
+  return (performance.timeOrigin + performance.now()) * 1000;
+}
+
+function refusal(path: string, error: NodeJS.ErrnoException): RefusalError {
+  const known: readonly ErrnoName[] = ['ENOENT', 'EACCES', 'EPERM', 'EISDIR', 'ENOSPC'];
+  const code = known.find((name) => name === error.code) ?? 'EIO';
+  return new RefusalError(code, `cannot write the capture ${path}: ${error.message}`, {
+    cause: error,
+  });
+}
