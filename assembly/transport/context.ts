@@ -27,6 +27,8 @@ export const SEND_BUFFER_SIZE: u32 = 65536;
 /** What the host decides at open. */
 @unmanaged
 export class ContextConfig {
+  localGid0: u64;
+  localGid1: u64;
   /** Index of this context in the arena. */
   slot: u32;
   queuePairsMax: u32;
@@ -40,18 +42,19 @@ export class ContextConfig {
   receiveBytes: u32;
   /** Entries of the event ring, a power of two. */
   eventsMax: u32;
-  /** Half of what the peer's receive buffer holds, in the units of requester.ts `charge`. */
+  /**
+   * Half of what a peer's receive buffer holds when it does not say, and half of our own, in the
+   * units of requester.ts `charge`.
+   */
   windowCharge: u32;
+  receiveCharge: u32;
   /** Unacknowledged packets per queue pair. */
   windowPackets: u32;
   /** A PseudoHeader, for every path of this context. */
   pseudoHeader: u32;
   localPort: u32;
-  localGid0: u64;
-  localGid1: u64;
   /** Longest packet the link carries, BTH to ICRC. */
   packetSizeMax: u32;
-  reserved: u32;
 }
 
 /** Public fields are read by the host through exported offsets. */
@@ -96,6 +99,7 @@ export class Context {
   sendBuffers: u32;
   rdAtomicMax: u32;
   windowCharge: u32;
+  receiveCharge: u32;
   windowPackets: u32;
   pseudoHeader: u32;
   localPort: u32;
@@ -209,6 +213,7 @@ export function initContext(context: Context, arena: Arena, config: ContextConfi
   context.receiveBytes = config.receiveBytes;
   context.sendBuffers = config.sendBuffers;
   context.windowCharge = config.windowCharge;
+  context.receiveCharge = config.receiveCharge;
   context.windowPackets = config.windowPackets;
   context.pseudoHeader = config.pseudoHeader;
   context.localPort = config.localPort;

@@ -172,6 +172,9 @@ export class QueuePairAttributes {
   timeout: u32;
   retryCount: u32;
   rnrRetry: u32;
+  /** AV: the peer's receive buffer in bytes; 0: it did not say. */
+  receiveBufferBytes: u32;
+  reserved: u32;
 }
 
 /**
@@ -283,6 +286,8 @@ function applyPath(context: Context, qp: QueuePair, a: QueuePairAttributes): voi
   path.remoteGid1 = a.remoteGid1;
   path.remotePort = a.remotePort;
   path.pseudoHeader = context.pseudoHeader;
+  const told = a.receiveBufferBytes / 2;
+  qp.windowCharge = told == 0 ? context.windowCharge : told;
   preparePath(context.icrcTables, path);
 }
 

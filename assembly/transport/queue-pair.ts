@@ -84,6 +84,8 @@ export class QueuePair {
   psnMax: u32;
   /** Packets since an acknowledgement was asked for. */
   packetsSinceAckRequest: u32;
+  /** Charge that may be under way: half of the peer's receive buffer. */
+  windowCharge: u32;
   chargeSent: u32;
   chargeAcked: u32;
   /** Charge of a packet of one full path MTU. */

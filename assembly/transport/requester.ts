@@ -7,7 +7,7 @@
  * peer's kernel takes for one, and the sum of what is under way stays within the context's
  * `windowCharge`. READs are cut into requests whose responses keep within the same window.
  */
-import { copyBytes } from '../memory/bytes';
+import { copyBytes, powerOfTwo } from '../memory/bytes';
 import { ringCount } from '../memory/ring';
 import { AccessFlag } from '../region/access-flag';
 import { translate } from '../region/key-table';
@@ -42,9 +42,14 @@ import {
 /** Longest message (IBA C9-94). */
 const MESSAGE_BYTES_MAX: u64 = 0x80000000;
 
-/** What a packet of so many payload bytes takes of a receive buffer, by estimate. */
+/**
+ * What a packet of so many payload bytes takes of a receive buffer. Linux rounds the packet with
+ * its headers and bookkeeping up to a power of two and adds its descriptor (measured: link/udp.ts
+ * `receiveBufferCharge`).
+ */
 export function charge(payloadLength: u32): u32 {
-  return 640 + 2 * payloadLength;
+  const bytes = payloadLength + 448;
+  return 256 + (bytes <= 576 ? 576 : powerOfTwo(bytes));
 }
 
 function packetCount(qp: QueuePair, length: u32): u32 {
@@ -127,7 +132,7 @@ export function readsInFlight(qp: QueuePair): u32 {
 function windowOpen(context: Context, qp: QueuePair): bool {
   if (qp.psnUnacked == qp.psnNext) return true;
   return (
-    qp.chargeSent - qp.chargeAcked < context.windowCharge &&
+    qp.chargeSent - qp.chargeAcked < qp.windowCharge &&
     psnDistance(qp.psnUnacked, qp.psnNext) < context.windowPackets
   );
 }
@@ -193,7 +198,7 @@ function endRequest(qp: QueuePair): void {
 
 /** Response packets that one READ request asks for at most. */
 function readPackets(context: Context, qp: QueuePair): u32 {
-  const open = context.windowCharge / 2 / qp.chargeFull;
+  const open = context.receiveCharge / 2 / qp.chargeFull;
   return max<u32>(min<u32>(open, context.windowPackets / 2), 1);
 }
 
@@ -295,7 +300,7 @@ function wantsAck(context: Context, qp: QueuePair, last: bool): u32 {
     !idle &&
     windowOpen(context, qp) &&
     qp.packetsSinceAckRequest * 4 < context.windowPackets &&
-    sinceCharge < context.windowCharge / 4
+    sinceCharge < qp.windowCharge / 4
   ) {
     return 0;
   }

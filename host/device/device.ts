@@ -99,6 +99,7 @@ export class Device implements LinkReceiver {
         config.receiveBytes = RECEIVE_BYTES;
         config.eventsMax = EVENTS_MAX;
         config.windowCharge = Math.min(info.windowBytes, 0x7fffffff);
+        config.receiveCharge = Math.min(Math.floor(info.receiveBufferBytes / 2), 0x7fffffff);
         config.windowPackets = limits.windowPackets;
         config.pseudoHeader = pseudoHeader(info);
         config.localPort = info.local.port;

@@ -17,9 +17,13 @@ export type Struct<L extends Layout> = {
   -readonly [F in keyof L['fields']]: L['fields'][F][1] extends 'u64' ? bigint : number;
 };
 
+// Symbols, since a struct may well have a field called `view` or `address`.
+const VIEW = Symbol('view');
+const BASE = Symbol('base');
+
 interface Placed {
-  readonly view: DataView;
-  readonly address: number;
+  readonly [VIEW]: DataView;
+  readonly [BASE]: number;
 }
 
 const classes = new WeakMap<Layout, new (view: DataView, address: number) => object>();
@@ -29,37 +33,37 @@ function accessor(offset: number, kind: Kind): PropertyDescriptor & ThisType<Pla
     case 'u64':
       return {
         get() {
-          return this.view.getBigUint64(this.address + offset, true);
+          return this[VIEW].getBigUint64(this[BASE] + offset, true);
         },
         set(value: bigint) {
-          this.view.setBigUint64(this.address + offset, value, true);
+          this[VIEW].setBigUint64(this[BASE] + offset, value, true);
         },
       };
     case 'u8':
       return {
         get() {
-          return this.view.getUint8(this.address + offset);
+          return this[VIEW].getUint8(this[BASE] + offset);
         },
         set(value: number) {
-          this.view.setUint8(this.address + offset, value);
+          this[VIEW].setUint8(this[BASE] + offset, value);
         },
       };
     case 'u16':
       return {
         get() {
-          return this.view.getUint16(this.address + offset, true);
+          return this[VIEW].getUint16(this[BASE] + offset, true);
         },
         set(value: number) {
-          this.view.setUint16(this.address + offset, value, true);
+          this[VIEW].setUint16(this[BASE] + offset, value, true);
         },
       };
     default:
       return {
         get() {
-          return this.view.getUint32(this.address + offset, true);
+          return this[VIEW].getUint32(this[BASE] + offset, true);
         },
         set(value: number) {
-          this.view.setUint32(this.address + offset, value, true);
+          this[VIEW].setUint32(this[BASE] + offset, value, true);
         },
       };
   }
@@ -69,11 +73,11 @@ function classOf(layout: Layout): new (view: DataView, address: number) => objec
   const known = classes.get(layout);
   if (known) return known;
   const made = class {
-    readonly view: DataView;
-    readonly address: number;
-    constructor(view: DataView, address: number) {
-      this.view = view;
-      this.address = address;
+    readonly [VIEW]: DataView;
+    readonly [BASE]: number;
+    constructor(view: DataView, base: number) {
+      this[VIEW] = view;
+      this[BASE] = base;
     }
   };
   for (const [field, [offset, kind]] of Object.entries(layout.fields)) {

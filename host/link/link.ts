@@ -67,6 +67,8 @@ export interface LinkInfo {
    * than the packet's length.
    */
   readonly windowBytes: number;
+  /** Our own receive buffer in the same bytes: what a peer of our kind is told. */
+  readonly receiveBufferBytes: number;
 }
 
 export interface Link {

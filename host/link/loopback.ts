@@ -224,6 +224,7 @@ class LoopbackLink implements Link {
       local: this.#network.attach(this, this.#wanted),
       packetSizeMax: this.#options.packetSizeMax,
       windowBytes: this.#options.windowBytes,
+      receiveBufferBytes: 2 * this.#options.windowBytes,
     };
     this.receiver = receiver;
     return this.#info;

@@ -240,6 +240,7 @@ export class UdpLink implements Link {
       local: new Endpoint(this.#gid, socket.address().port),
       packetSizeMax: this.#options.packetSizeMax ?? fits,
       windowBytes: Math.floor(peerBytes / 2),
+      receiveBufferBytes: this.#receiveBufferBytes,
     };
     this.#socket = socket;
     this.#receiver = receiver;

@@ -1,0 +1,39 @@
+/** What the application allocated of a device's memory, and how many regions stand on each piece. */
+
+export interface Allocation {
+  readonly start: number;
+  /** Bytes. */
+  readonly length: number;
+  regions: number;
+}
+
+export class Allocations {
+  /** By address. */
+  readonly #sorted: Allocation[] = [];
+
+  add(start: number, length: number): void {
+    this.#sorted.splice(this.#indexAfter(start), 0, { start, length, regions: 0 });
+  }
+
+  /** The allocation that holds all of [address, address + length). */
+  find(address: number, length: number): Allocation | undefined {
+    const found = this.#sorted[this.#indexAfter(address) - 1];
+    return found && address + length <= found.start + found.length ? found : undefined;
+  }
+
+  remove(allocation: Allocation): void {
+    this.#sorted.splice(this.#indexAfter(allocation.start) - 1, 1);
+  }
+
+  /** Index of the first allocation that begins after `address`. */
+  #indexAfter(address: number): number {
+    let low = 0;
+    let high = this.#sorted.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (this.#sorted[middle]!.start <= address) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+}

@@ -1,0 +1,180 @@
+/** `ibv_cq` and `ibv_wc`. Completions are read where the engine wrote them. */
+import {
+  CqNotify,
+  RING_HEADER_SIZE,
+  WORK_COMPLETION_SIZE,
+  WorkCompletionLayout,
+} from '#build/abi.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import type { Context } from './context.js';
+import { refuse } from './refuse.js';
+
+const FIELD = WorkCompletionLayout.fields;
+const RING_TAIL = 64;
+const WORD = (field: keyof typeof FIELD): number => FIELD[field][0] >> 2;
+const WR_ID = WORD('wrId');
+const TIMESTAMP = WORD('timestamp');
+const STATUS = WORD('status');
+const OPCODE = WORD('opcode');
+const BYTE_LENGTH = WORD('byteLength');
+const QPN = WORD('qpn');
+const SOURCE_QP = WORD('sourceQp');
+const FLAGS = WORD('flags');
+const IMMEDIATE = WORD('immediate');
+const VENDOR_ERROR = WORD('vendorError');
+
+/** `ibv_wc`. On error only wrId, status, qpNum and vendorErr are valid. */
+export interface WorkCompletion {
+  readonly wrId: bigint;
+  /** A WcStatus. */
+  readonly status: number;
+  /** A WcOpcode. */
+  readonly opcode: number;
+  /** Receives: bytes of the message. */
+  readonly byteLen: number;
+  readonly qpNum: number;
+  readonly srcQp: number;
+  /** Made of WcFlag. */
+  readonly wcFlags: number;
+  /** With WcFlag.WITH_IMM: the four bytes of immediate data as a big-endian number. */
+  readonly immData: number;
+  /** With WcFlag.WITH_INV: the key that was invalidated. */
+  readonly invalidatedRkey: number;
+  /** On error: the syndrome of the NAK that caused it, or 0. */
+  readonly vendorErr: number;
+  /** Microseconds of the device's clock. */
+  readonly timestampMicros: number;
+}
+
+export class CompletionQueue {
+  readonly context: Context;
+  /** Address of the engine's struct. */
+  readonly handle: number;
+  /** How many completions have room: at least as many as were asked for. */
+  readonly cqe: number;
+  readonly #ring: number;
+  readonly #words: Uint32Array;
+  readonly #waiting: (() => void)[] = [];
+  #destroyed = false;
+
+  private constructor(context: Context, handle: number, ring: number, cqe: number) {
+    this.context = context;
+    this.handle = handle;
+    this.cqe = cqe;
+    this.#ring = ring;
+    this.#words = context.device.arena.memory.words;
+  }
+
+  /** @internal Use `context.createCq()`. */
+  static create(context: Context, cqe: number): CompletionQueue {
+    const { arena, engine, limits } = context.device;
+    const entries = 2 ** Math.ceil(Math.log2(cqe));
+    const ring = arena.heap.alloc(arena.exports.cqBytes(entries));
+    const handle = arena.exports.createCq(engine.context, ring, entries);
+    if (handle === 0) {
+      arena.heap.free(ring);
+      throw new RefusalError(
+        'ENOMEM',
+        `createCq: all ${limits.completionQueuesMax} completion queues are taken`,
+      );
+    }
+    return new CompletionQueue(context, handle, ring, entries);
+  }
+
+  /** `ibv_poll_cq`: up to `count` completions, oldest first. */
+  poll(count: number): WorkCompletion[] {
+    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    const completions: WorkCompletion[] = [];
+    const words = this.#words;
+    const tail = (this.#ring + RING_TAIL) >> 2;
+    const head = words[this.#ring >> 2]!;
+    let index = words[tail]!;
+    while (completions.length < count && index !== head) {
+      const offset = RING_HEADER_SIZE + (index & (this.cqe - 1)) * WORK_COMPLETION_SIZE;
+      const at = (this.#ring + offset) >> 2;
+      // Number 0: its queue pair was reset or destroyed, and the completion with it.
+      if (words[at + QPN] !== 0) completions.push(this.#read(at));
+      index = (index + 1) >>> 0;
+    }
+    words[tail] = index;
+    return completions;
+  }
+
+  /**
+   * `ibv_req_notify_cq`: the next completion (or, `solicitedOnly`, the next solicited receive or
+   * error) wakes `wait`. One shot; a completion that came before does not count, so poll again
+   * after arming.
+   */
+  reqNotify(solicitedOnly = false): void {
+    const { arena } = this.context.device;
+    arena.exports.reqNotifyCq(this.handle, solicitedOnly ? CqNotify.SOLICITED : CqNotify.ANY);
+  }
+
+  /**
+   * At least one completion, at most `count`; waits for it. An empty list means that the context
+   * was closed, or its link failed (`context.failure`).
+   */
+  async wait(count = 16): Promise<WorkCompletion[]> {
+    for (;;) {
+      let completions = this.poll(count);
+      if (completions.length > 0) return completions;
+      if (this.context.device.closed || this.context.failure) return completions;
+      const woken = new Promise<void>((resolve) => this.#waiting.push(resolve));
+      this.reqNotify();
+      completions = this.poll(count);
+      if (completions.length > 0) return completions;
+      await woken;
+    }
+  }
+
+  /** Completions, one by one, until the context is closed. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<WorkCompletion, void, undefined> {
+    for (let batch = await this.wait(); batch.length > 0; batch = await this.wait()) yield* batch;
+  }
+
+  /** `ibv_destroy_cq`. Throws RefusalError EBUSY while a queue pair uses it. */
+  destroy(): void {
+    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed already');
+    const { arena, engine } = this.context.device;
+    refuse(arena.exports.destroyCq(engine.context, this.handle), 'destroy', {
+      EBUSY: 'a queue pair uses this completion queue; destroy it first',
+    });
+    this.#destroyed = true;
+    this.context.removeQueue(this);
+    arena.heap.free(this.#ring);
+    this.notify();
+  }
+
+  [Symbol.dispose](): void {
+    if (!this.#destroyed) this.destroy();
+  }
+
+  /** @internal Wakes whoever waits. */
+  notify(): void {
+    for (const resolve of this.#waiting.splice(0)) resolve();
+  }
+
+  /** @internal The context is closed. */
+  closed(): void {
+    this.notify();
+  }
+
+  #read(at: number): WorkCompletion {
+    const words = this.#words;
+    const flags = words[at + FLAGS]!;
+    const immediate = words[at + IMMEDIATE]!;
+    return {
+      wrId: BigInt(words[at + WR_ID]!) | (BigInt(words[at + WR_ID + 1]!) << 32n),
+      status: words[at + STATUS]!,
+      opcode: words[at + OPCODE]!,
+      byteLen: words[at + BYTE_LENGTH]!,
+      qpNum: words[at + QPN]!,
+      srcQp: words[at + SOURCE_QP]!,
+      wcFlags: flags,
+      immData: immediate,
+      invalidatedRkey: immediate,
+      vendorErr: words[at + VENDOR_ERROR]!,
+      timestampMicros: words[at + TIMESTAMP]! + words[at + TIMESTAMP + 1]! * 2 ** 32,
+    };
+  }
+}

@@ -1,0 +1,149 @@
+/** `ibv_mr`: memory that keys give access to. */
+import { AccessFlag, Errno, RANDOM_KEYS, RegionParametersLayout } from '#build/abi.js';
+import { structAt } from '../engine/struct.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import type { Allocation } from './allocations.js';
+import type { ProtectionDomain } from './protection-domain.js';
+import { fillRandom, refuse } from './refuse.js';
+
+export interface RegisterOptions {
+  /**
+   * The address by which peers and work requests name the first byte (`ibv_reg_mr_iova`). Default:
+   * its address in the device's memory; 0 with AccessFlag.ZERO_BASED.
+   */
+  iova?: bigint | number;
+}
+
+/** How many times fresh key candidates are drawn before the table is called full. */
+const DRAWS = 64;
+/** Other threads leave the engine within microseconds; this many turns are seconds. */
+const RELEASE_TURNS = 50_000_000;
+
+export class MemoryRegion {
+  readonly pd: ProtectionDomain;
+  /** The address that work requests and peers use for its first byte. */
+  readonly addr: bigint;
+  /** Bytes. */
+  readonly length: number;
+  readonly lkey: number;
+  readonly rkey: number;
+  /** The memory itself. */
+  readonly buffer: Uint8Array;
+  readonly #allocation: Allocation;
+  #state: 'live' | 'killed' | 'gone' = 'live';
+
+  private constructor(
+    pd: ProtectionDomain,
+    allocation: Allocation,
+    buffer: Uint8Array,
+    addr: bigint,
+    key: number,
+  ) {
+    this.pd = pd;
+    this.#allocation = allocation;
+    this.buffer = buffer;
+    this.addr = addr;
+    this.length = buffer.length;
+    this.lkey = key;
+    this.rkey = key;
+  }
+
+  /** @internal Use `pd.regMr()`. */
+  static register(
+    pd: ProtectionDomain,
+    buffer: Uint8Array,
+    access: number,
+    options: RegisterOptions,
+  ): MemoryRegion {
+    const { context } = pd;
+    const { arena, engine } = context.device;
+    const allocation = checkBuffer(pd, buffer);
+    const size = RegionParametersLayout.size + RANDOM_KEYS * 4;
+    const address = arena.heap.alloc(size);
+    try {
+      const parameters = structAt(arena.memory, RegionParametersLayout, address);
+      const iova = access & AccessFlag.ZERO_BASED ? 0n : BigInt(options.iova ?? buffer.byteOffset);
+      parameters.iova = iova;
+      parameters.address = buffer.byteOffset;
+      parameters.length = buffer.length;
+      parameters.pd = pd.handle;
+      parameters.access = access;
+      let errno: number = Errno.EAGAIN;
+      const random = address + RegionParametersLayout.fields.random[0];
+      for (let draw = 0; draw < DRAWS && errno === Errno.EAGAIN; draw++) {
+        fillRandom(arena.memory.bytes, random, RANDOM_KEYS);
+        errno = arena.exports.regMr(engine.context, address);
+      }
+      refuse(errno, 'regMr', {
+        ENOMEM: `all ${context.device.limits.regionsMax} regions are taken`,
+        EAGAIN: 'no free key was found',
+        EOPNOTSUPP: `access 0x${access.toString(16)} has a flag that this device does not know`,
+        EINVAL: whyInvalid(access, iova, buffer),
+      });
+      allocation.regions++;
+      return new MemoryRegion(pd, allocation, buffer, iova, parameters.key);
+    } finally {
+      arena.heap.free(address);
+    }
+  }
+
+  /**
+   * `ibv_dereg_mr`: the key is dead at once; returns when nobody can be using the memory any more.
+   * Throws RefusalError EBUSY when another thread does not leave it: call again later.
+   */
+  dereg(): void {
+    const { context } = this.pd;
+    const { arena, engine } = context.device;
+    if (this.#state === 'gone') throw new MisuseError('memory region', 'is deregistered already');
+    if (this.#state === 'live') {
+      refuse(arena.exports.killMr(engine.context, this.lkey), 'dereg', {
+        EINVAL: 'the key is dead already',
+      });
+      this.#state = 'killed';
+    }
+    for (let turn = 0; turn < RELEASE_TURNS; turn++) {
+      if (arena.exports.mrReleased(engine.context, this.lkey) === 1) {
+        this.#state = 'gone';
+        this.#allocation.regions--;
+        return;
+      }
+    }
+    throw new RefusalError('EBUSY', 'dereg: another thread is still using the memory');
+  }
+
+  [Symbol.dispose](): void {
+    if (this.#state !== 'gone') this.dereg();
+  }
+}
+
+function checkBuffer(pd: ProtectionDomain, buffer: Uint8Array): Allocation {
+  const { memory } = pd.context.device.arena;
+  if (!(buffer instanceof Uint8Array)) {
+    throw new MisuseError('buffer', 'must be a Uint8Array of the device’s memory');
+  }
+  if (buffer.buffer !== memory.buffer) {
+    throw new MisuseError(
+      'buffer',
+      'lies outside the device’s memory and cannot be registered without a copy; take memory from ' +
+        'context.alloc() and copy into it',
+    );
+  }
+  if (buffer.length === 0) throw new MisuseError('buffer', 'has no bytes');
+  const allocation = pd.context.allocations.find(buffer.byteOffset, buffer.length);
+  if (!allocation) {
+    throw new MisuseError('buffer', 'is not (part of) one that context.alloc() returned');
+  }
+  return allocation;
+}
+
+function whyInvalid(access: number, iova: bigint, buffer: Uint8Array): string {
+  const remote = AccessFlag.REMOTE_WRITE | AccessFlag.REMOTE_ATOMIC;
+  if (access & remote && !(access & AccessFlag.LOCAL_WRITE)) {
+    return 'REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE';
+  }
+  const misaligned = (Number(iova & 7n) ^ buffer.byteOffset) & 7;
+  if (access & AccessFlag.REMOTE_ATOMIC && misaligned) {
+    return 'with REMOTE_ATOMIC, iova and the buffer’s address must agree modulo 8';
+  }
+  return 'the protection domain is gone, or iova + length passes 2^64';
+}

@@ -1,0 +1,63 @@
+/** `ibv_pd`: what belongs together. Regions and queue pairs of one domain may use each other. */
+import { checkOpen } from '../device/device.js';
+import { RefusalError } from '../errors/errors.js';
+import type { Context } from './context.js';
+import { MemoryRegion, type RegisterOptions } from './memory-region.js';
+import { QueuePair, type QpInitAttributes } from './queue-pair.js';
+import { refuse } from './refuse.js';
+
+export class ProtectionDomain {
+  readonly context: Context;
+  /** The engine's number for it. */
+  readonly handle: number;
+
+  private constructor(context: Context, handle: number) {
+    this.context = context;
+    this.handle = handle;
+  }
+
+  /** @internal Use `context.allocPd()`. */
+  static alloc(context: Context): ProtectionDomain {
+    const { device } = context;
+    const handle = device.arena.exports.allocPd(device.engine.context);
+    if (handle === 0) {
+      throw new RefusalError(
+        'ENOMEM',
+        `allocPd: all ${device.limits.protectionDomainsMax} protection domains are taken`,
+      );
+    }
+    return new ProtectionDomain(context, handle);
+  }
+
+  /**
+   * `ibv_reg_mr`. `buffer` is memory of this device (`context.alloc`), or a part of it; `access` is
+   * made of AccessFlag. Throws MisuseError; RefusalError EINVAL (remote write or atomic without
+   * LOCAL_WRITE), EOPNOTSUPP (unknown flag), ENOMEM (no region is free).
+   */
+  regMr(buffer: Uint8Array, access: number, options: RegisterOptions = {}): MemoryRegion {
+    checkOpen(this.context.device);
+    return MemoryRegion.register(this, buffer, access, options);
+  }
+
+  /**
+   * `ibv_create_qp`. Throws MisuseError; RefusalError ENOMEM (no queue pair is free, or no memory
+   * for its queues), EOPNOTSUPP (type).
+   */
+  createQp(attributes: QpInitAttributes): QueuePair {
+    checkOpen(this.context.device);
+    return QueuePair.create(this, attributes);
+  }
+
+  /** `ibv_dealloc_pd`. Throws RefusalError EBUSY while regions or queue pairs name it. */
+  dealloc(): void {
+    const { device } = this.context;
+    refuse(device.arena.exports.deallocPd(device.engine.context, this.handle), 'dealloc', {
+      EBUSY: 'regions or queue pairs of this protection domain exist; destroy them first',
+      EINVAL: 'the protection domain is gone already',
+    });
+  }
+
+  [Symbol.dispose](): void {
+    this.dealloc();
+  }
+}

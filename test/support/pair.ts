@@ -1,0 +1,154 @@
+/**
+ * Two devices on one wire and one virtual clock, connected queue pairs between them: the smallest
+ * world in which verbs work. Nothing runs by itself; `settle` and `run` say when.
+ */
+import {
+  AccessFlag,
+  Mtu,
+  QpState,
+  VirtualClock,
+  createLoopbackPair,
+  openDevice,
+  type CompletionQueue,
+  type Context,
+  type Link,
+  type MemoryRegion,
+  type OpenOptions,
+  type ProtectionDomain,
+  type QpAttributes,
+  type QpInitAttributes,
+  type QueuePair,
+} from '../../host/index.js';
+
+/** Everything one side has: the ladder from context to queue pair. */
+export interface Side {
+  readonly context: Context;
+  readonly pd: ProtectionDomain;
+  readonly cq: CompletionQueue;
+  readonly qp: QueuePair;
+  /** `bytes` of registered memory with every access. */
+  readonly buffer: Uint8Array;
+  readonly mr: MemoryRegion;
+}
+
+export interface PairOptions {
+  readonly bytes?: number;
+  readonly mtu?: number;
+  readonly device?: Partial<OpenOptions>;
+  readonly qp?: Partial<QpInitAttributes>;
+  /** Changes of the attributes that connect both sides. */
+  readonly attributes?: QpAttributes;
+  /** Wraps each side's link: faults, traces. */
+  readonly wrap?: (link: Link, side: 'a' | 'b', clock: VirtualClock) => Link;
+  /** Default true: both queue pairs in RTS. */
+  readonly connect?: boolean;
+}
+
+export const ALL_ACCESS =
+  AccessFlag.LOCAL_WRITE |
+  AccessFlag.REMOTE_WRITE |
+  AccessFlag.REMOTE_READ |
+  AccessFlag.REMOTE_ATOMIC;
+
+export class Pair {
+  readonly a: Side;
+  readonly b: Side;
+  readonly clock: VirtualClock;
+  readonly #deliver: () => number;
+
+  constructor(a: Side, b: Side, clock: VirtualClock, deliver: () => number) {
+    this.a = a;
+    this.b = b;
+    this.clock = clock;
+    this.#deliver = deliver;
+  }
+
+  /** Delivers until nothing travels; time stands still. Returns packets delivered. */
+  settle(): number {
+    let total = 0;
+    for (let count = this.#deliver(); count > 0; count = this.#deliver()) total += count;
+    return total;
+  }
+
+  /** Delivers and lets time jump from timer to timer until `done`, at most `seconds` virtual ones. */
+  run(done: () => boolean, seconds = 60): void {
+    const end = this.clock.now() + seconds * 1e6;
+    for (;;) {
+      this.settle();
+      if (done()) return;
+      const next = this.clock.nextMicros();
+      if (next === undefined) throw new Error('nothing is due and nothing travels, but not done');
+      if (next > end) throw new Error(`not done after ${seconds} virtual seconds`);
+      this.clock.step();
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.a.context.close();
+    await this.b.context.close();
+  }
+}
+
+async function makeSide(link: Link, clock: VirtualClock, options: PairOptions): Promise<Side> {
+  const { device = {} } = options;
+  const context = await openDevice({ memoryBytes: 16 * 2 ** 20, ...device, link, clock } as OpenOptions);
+  const pd = context.allocPd();
+  const cq = context.createCq(4096);
+  const qp = pd.createQp({ sendCq: cq, recvCq: cq, ...options.qp });
+  const buffer = context.alloc(options.bytes ?? 65536);
+  const mr = pd.regMr(buffer, ALL_ACCESS);
+  return { context, pd, cq, qp, buffer, mr };
+}
+
+/** Takes `qp` to RTS, connected to `peer`, whose requests begin at `theirPsn`. */
+export function connect(
+  qp: QueuePair,
+  peer: Side,
+  ourPsn: number,
+  theirPsn: number,
+  options: PairOptions,
+): void {
+  const extra = options.attributes ?? {};
+  const pick = (names: readonly (keyof QpAttributes)[]): QpAttributes =>
+    Object.fromEntries(names.filter((n) => extra[n] !== undefined).map((n) => [n, extra[n]]));
+  qp.modify({
+    qpState: QpState.INIT,
+    pkeyIndex: 0,
+    portNum: 1,
+    qpAccessFlags: ALL_ACCESS,
+    ...pick(['qpAccessFlags']),
+  });
+  qp.modify({
+    qpState: QpState.RTR,
+    ahAttr: { dgid: peer.context.local.gid, port: peer.context.local.port },
+    pathMtu: options.mtu ?? Mtu.MTU_1024,
+    destQpNum: peer.qp.qpNum,
+    rqPsn: theirPsn,
+    maxDestRdAtomic: 16,
+    minRnrTimer: 12,
+    ...pick(['maxDestRdAtomic', 'minRnrTimer']),
+  });
+  qp.modify({
+    qpState: QpState.RTS,
+    sqPsn: ourPsn,
+    timeout: 10,
+    retryCnt: 7,
+    rnrRetry: 7,
+    maxRdAtomic: 16,
+    ...pick(['timeout', 'retryCnt', 'rnrRetry', 'maxRdAtomic']),
+  });
+}
+
+export async function makePair(options: PairOptions = {}): Promise<Pair> {
+  const clock = new VirtualClock();
+  const { network, a, b } = createLoopbackPair({ auto: false });
+  const wrap = options.wrap ?? ((link: Link) => link);
+  const sideA = await makeSide(wrap(a, 'a', clock), clock, options);
+  const sideB = await makeSide(wrap(b, 'b', clock), clock, options);
+  if (options.connect !== false) {
+    // Near the wrap of the 24 bits: every test crosses it sooner or later.
+    connect(sideA.qp, sideB, 0xfffff0, 0xfffff8, options);
+    connect(sideB.qp, sideA, 0xfffff8, 0xfffff0, options);
+  }
+  return new Pair(sideA, sideB, clock, () => network.deliver());
+}
