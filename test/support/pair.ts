@@ -91,7 +91,12 @@ export class Pair {
 
 async function makeSide(link: Link, clock: VirtualClock, options: PairOptions): Promise<Side> {
   const { device = {} } = options;
-  const context = await openDevice({ memoryBytes: 16 * 2 ** 20, ...device, link, clock } as OpenOptions);
+  const context = await openDevice({
+    memoryBytes: 16 * 2 ** 20,
+    ...device,
+    link,
+    clock,
+  } as OpenOptions);
   const pd = context.allocPd();
   const cq = context.createCq(4096);
   const qp = pd.createQp({ sendCq: cq, recvCq: cq, ...options.qp });

@@ -1,0 +1,113 @@
+/**
+ * A world to measure in: two devices in one thread over the loopback link, on the real clock, and
+ * a loop that keeps the send queue of one of them full.
+ */
+import {
+  Mtu,
+  SendFlag,
+  WcStatus,
+  WrOpcode,
+  createLoopbackPair,
+  openDevice,
+  type Link,
+  type LoopbackNetwork,
+  type SendWorkRequest,
+} from '../../host/index.js';
+import { ALL_ACCESS, connect, type Side } from '../support/pair.js';
+import { Stopwatch } from './harness.js';
+
+/** Requests per call of `postSend`. */
+const LIST = 64;
+const SIGNALLED_EVERY = 32;
+const SEND_QUEUE = 256;
+/** The event loop has its turn this often: timers fire as they do in an application. */
+const TURN_MICROS = 1000;
+
+export interface World {
+  readonly a: Side;
+  readonly b: Side;
+  readonly network: LoopbackNetwork;
+}
+
+async function openSide(link: Link, bytes: number): Promise<Side> {
+  const context = await openDevice({ link, memoryBytes: bytes + 32 * 2 ** 20 });
+  const pd = context.allocPd();
+  const cq = context.createCq(1024);
+  const qp = pd.createQp({ sendCq: cq, recvCq: cq, cap: { maxSendWr: SEND_QUEUE } });
+  const buffer = context.alloc(bytes);
+  const mr = pd.regMr(buffer, ALL_ACCESS);
+  return { context, pd, cq, qp, buffer, mr };
+}
+
+export async function openWorld(bytes: number): Promise<World> {
+  const { network, a, b } = createLoopbackPair({ auto: false });
+  const sideA = await openSide(a, bytes);
+  const sideB = await openSide(b, bytes);
+  const options = { mtu: Mtu.MTU_4096, attributes: { timeout: 14 } };
+  connect(sideA.qp, sideB, 100, 200, options);
+  connect(sideB.qp, sideA, 200, 100, options);
+  return { a: sideA, b: sideB, network };
+}
+
+/** Lists of requests that walk over `bytes` of both sides' memory in steps of `size`. */
+export function makeLists({ a, b }: World, size: number, bytes: number): SendWorkRequest[][] {
+  const places = bytes / size;
+  const lists: SendWorkRequest[][] = [];
+  for (let first = 0; first < places; first += LIST) {
+    lists.push(
+      Array.from({ length: LIST }, (_, index) => {
+        // An odd factor visits every place once, in no order that a prefetcher guesses.
+        const offset = (Math.imul(first + index, 0x9e3779b1) >>> 0) % places;
+        return {
+          wrId: first + index,
+          opcode: WrOpcode.RDMA_WRITE,
+          sendFlags: (index + 1) % SIGNALLED_EVERY === 0 ? SendFlag.SIGNALED : 0,
+          sgList: [{ addr: Number(a.mr.addr) + offset * size, length: size, lkey: a.mr.lkey }],
+          rdma: { remoteAddr: Number(b.mr.addr) + offset * size, rkey: b.mr.rkey },
+        };
+      }),
+    );
+  }
+  return lists;
+}
+
+export interface Run {
+  readonly seconds: number;
+  readonly cpuSeconds: number;
+  readonly count: number;
+}
+
+/** Keeps the queue full for `duration` seconds, then waits for the last completion. */
+export async function pump(
+  world: World,
+  lists: readonly SendWorkRequest[][],
+  duration: number,
+): Promise<Run> {
+  const { a, network } = world;
+  const watch = new Stopwatch();
+  const end = performance.now() + duration * 1000;
+  let posted = 0;
+  let done = 0;
+  let next = 0;
+  let turn = performance.now();
+  for (;;) {
+    const now = performance.now();
+    if (now < end) {
+      while (posted - done <= SEND_QUEUE - LIST) {
+        a.qp.postSend(lists[next]!);
+        next = (next + 1) % lists.length;
+        posted += LIST;
+      }
+    } else if (posted === done) break;
+    network.deliver();
+    for (const completion of a.cq.poll(64)) {
+      if (completion.status !== WcStatus.SUCCESS) throw new Error(`status ${completion.status}`);
+      done += SIGNALLED_EVERY;
+    }
+    if (now - turn > TURN_MICROS / 1000) {
+      turn = now;
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+  }
+  return { seconds: watch.seconds(), cpuSeconds: watch.cpuSeconds(), count: done };
+}

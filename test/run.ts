@@ -1,0 +1,110 @@
+/**
+ * Runs every test file in a process of its own, two at a time, and believes none that says it is
+ * fine without having run anything: a file whose `test.run()` was forgotten ends with Total 0, and
+ * one that waits on an open socket never ends. Ends with `N passed, N failed`.
+ *
+ *     node build/test/run.js [part of a file's name …]
+ */
+import { spawn } from 'node:child_process';
+import { readdirSync } from 'node:fs';
+import { availableParallelism } from 'node:os';
+import { fileURLToPath } from 'node:url';
+import { root } from './support/paths.js';
+
+/** A file that takes longer hangs. */
+const FILE_SECONDS_MAX = 120;
+
+interface Result {
+  readonly file: string;
+  readonly passed: number;
+  readonly failed: number;
+  readonly seconds: number;
+  /** Why the file failed although no test did. */
+  readonly complaint: string | undefined;
+  readonly output: string;
+}
+
+const built = fileURLToPath(new URL('build/test/', root));
+
+/** Compiled test files; a source without a compiled file, or the reverse, is an error. */
+function findFiles(): string[] {
+  const names = (folder: string, ending: string): string[] =>
+    readdirSync(folder, { recursive: true, encoding: 'utf8' })
+      .filter((name) => name.endsWith(ending))
+      .map((name) => name.slice(0, -ending.length))
+      .sort();
+  const sources = names(fileURLToPath(new URL('test/', root)), '.test.ts');
+  const compiled = new Set(names(built, '.test.js'));
+  const missing = sources.filter((name) => !compiled.has(name));
+  if (missing.length > 0 || sources.length === 0) {
+    throw new Error(`not compiled: ${missing.join(', ') || 'anything'}; run npm run build`);
+  }
+  // What is left in build/ of a deleted source is not run.
+  return sources;
+}
+
+function count(output: string, word: string): number | undefined {
+  const found = new RegExp(`^\\s*${word}:\\s+(\\d+)`, 'm').exec(output);
+  return found ? Number(found[1]) : undefined;
+}
+
+function judge(file: string, seconds: number, code: number | null, output: string): Result {
+  const total = count(output, 'Total');
+  const passed = count(output, 'Passed') ?? 0;
+  const skipped = count(output, 'Skipped') ?? 0;
+  let complaint: string | undefined;
+  if (seconds >= FILE_SECONDS_MAX) complaint = `did not end within ${FILE_SECONDS_MAX} s`;
+  else if (total === undefined) complaint = `ended with ${code} and without a summary`;
+  else if (total === 0) complaint = 'ran no test: is test.run() missing?';
+  else if (skipped > 0) complaint = `skipped ${skipped}: a skipped test proves nothing`;
+  else if (code !== 0 && passed === total) complaint = `ended with ${code}`;
+  const failed = (total ?? 0) - passed - skipped;
+  return { file, passed, failed: failed + (complaint ? 1 : 0), seconds, complaint, output };
+}
+
+function runFile(file: string): Promise<Result> {
+  const start = performance.now();
+  const child = spawn(process.execPath, [`${built}${file}.test.js`], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    env: { ...process.env, FORCE_COLOR: '0' },
+  });
+  let output = '';
+  child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
+  child.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));
+  const timer = setTimeout(() => child.kill('SIGKILL'), FILE_SECONDS_MAX * 1000);
+  return new Promise((resolve) => {
+    child.on('close', (code) => {
+      clearTimeout(timer);
+      resolve(judge(file, (performance.now() - start) / 1000, code, output));
+    });
+  });
+}
+
+function report(result: Result): void {
+  const mark = result.failed > 0 ? 'FAIL' : 'ok  ';
+  const seconds = result.seconds.toFixed(1).padStart(5);
+  console.log(`${mark} ${seconds} s  ${String(result.passed).padStart(4)}  ${result.file}`);
+  if (result.failed === 0) return;
+  if (result.complaint) console.log(`     ${result.complaint}`);
+  console.log(result.output.replace(/^/gm, '     | '));
+}
+
+const wanted = process.argv.slice(2);
+const files = findFiles().filter(
+  (file) => wanted.length === 0 || wanted.some((part) => file.includes(part)),
+);
+const results: Result[] = [];
+const queue = [...files];
+async function worker(): Promise<void> {
+  for (let file = queue.shift(); file; file = queue.shift()) {
+    const result = await runFile(file);
+    results.push(result);
+    report(result);
+  }
+}
+await Promise.all(Array.from({ length: Math.min(2, availableParallelism()) }, worker));
+const passed = results.reduce((sum, result) => sum + result.passed, 0);
+const failed = results.reduce((sum, result) => sum + result.failed, 0);
+if (results.length === 0) console.log(`no test file has "${wanted.join('" or "')}" in its name`);
+console.log(`\n${results.length} files\n${passed} passed, ${failed} failed`);
+process.exitCode = failed > 0 || passed === 0 ? 1 : 0;

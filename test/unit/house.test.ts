@@ -1,0 +1,164 @@
+/** The house keeps its rules: who may import whom, what every folder and test file must have. */
+import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs';
+import { dirname, join, relative, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { root } from '../support/paths.js';
+
+const top = fileURLToPath(root);
+
+/** Folders in order: each may import itself and those above it. */
+const HOST = [
+  'errors',
+  'engine',
+  'link',
+  'device',
+  'verbs',
+  'cm',
+  'pmem',
+  'pool',
+  'rpma',
+  'rds',
+  'cli',
+  'demo',
+  'examples',
+];
+/** Imported by nobody but themselves. */
+const LEAVES = new Set(['cli', 'demo', 'examples']);
+/** What each folder of the engine may import besides itself. */
+const ASSEMBLY: { readonly [folder: string]: readonly string[] } = {
+  wire: [],
+  memory: [],
+  region: ['memory'],
+  transport: ['wire', 'region', 'memory'],
+  explain: ['wire', 'memory', 'transport'],
+  selftest: ['wire', 'region', 'memory', 'transport'],
+  toolchain: [],
+};
+/** Files at the top of assembly/ are entries: they may import any folder. */
+const LINES_MAX = 500;
+const COLUMNS_MAX = 100;
+
+function sources(folder: string): string[] {
+  return readdirSync(join(top, folder), { recursive: true, encoding: 'utf8' })
+    .filter((name) => /\.(ts|mjs)$/.test(name))
+    .map((name) => join(folder, name));
+}
+
+function imports(file: string): string[] {
+  const text = readFileSync(join(top, file), 'utf8');
+  return [...text.matchAll(/(?:from|import)\s*\(?\s*'([^']+)'/g)].map((match) => match[1]!);
+}
+
+/** First folder below `base`, or '' for a file that lies in it directly. */
+function folderOf(base: string, file: string): string {
+  const parts = relative(base, file).split('/');
+  return parts.length > 1 ? parts[0]! : '';
+}
+
+/** Relative imports of a file, as paths from the repository's root. */
+function targets(file: string): string[] {
+  return imports(file)
+    .filter((name) => name.startsWith('.'))
+    .map((name) => relative(top, resolve(join(top, dirname(file)), name)));
+}
+
+test('each folder of host/ imports only folders above it', () => {
+  for (const file of sources('host')) {
+    const from = folderOf('host', file);
+    if (from === '') continue;
+    assert.ok(HOST.includes(from), `${file}: a folder that the list does not have`);
+    for (const target of targets(file)) {
+      assert.ok(target.startsWith('host/'), `${file} imports ${target}`);
+      const to = folderOf('host', target);
+      if (to === '') {
+        assert.ok(LEAVES.has(from), `${file} imports the public index`);
+        continue;
+      }
+      const allowed = to === from || (HOST.indexOf(to) < HOST.indexOf(from) && !LEAVES.has(to));
+      assert.ok(allowed, `${file} imports ${target}`);
+    }
+  }
+});
+
+test('each folder of assembly/ imports only what it may, and nothing from the host', () => {
+  for (const file of sources('assembly')) {
+    const from = folderOf('assembly', file);
+    if (from === '' || file.endsWith('.mjs')) continue;
+    const allowed = ASSEMBLY[from];
+    assert.ok(allowed, `${file}: a folder that the list does not have`);
+    for (const target of targets(file)) {
+      const to = folderOf('assembly', target);
+      assert.ok(target.startsWith('assembly/'), `${file} imports ${target}`);
+      assert.ok(to === from || allowed.includes(to), `${file} imports ${target}`);
+    }
+  }
+});
+
+test('WebAssembly is named in host/engine only', () => {
+  for (const file of sources('host')) {
+    if (folderOf('host', file) === 'engine') continue;
+    const text = readFileSync(join(top, file), 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/.*/g, '');
+    assert.not.match(text, /\bWebAssembly\./, file);
+  }
+});
+
+test('the engine has no string, no global and no function decorator', () => {
+  for (const folder of ['wire', 'memory', 'region', 'transport']) {
+    for (const file of sources(`assembly/${folder}`)) {
+      const text = readFileSync(join(top, file), 'utf8');
+      assert.not.match(text, /^(export )?let /m, `${file}: a mutable global`);
+      assert.not.match(text, /@inline|@global|@lazy/, file);
+    }
+  }
+});
+
+test('time and chance come in through doors that are named', () => {
+  const doors = new Set(['host/device/clock.ts', 'host/verbs/refuse.ts']);
+  for (const file of sources('host')) {
+    if (doors.has(file) || /^host\/(cli|demo|examples)\//.test(file)) continue;
+    const text = readFileSync(join(top, file), 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/.*/g, '');
+    assert.not.match(text, /Math\.random|Date\.now|getRandomValues|randomBytes/, file);
+  }
+});
+
+test('no file is longer than a reader can hold, no line wider than the page', () => {
+  for (const folder of ['assembly', 'host', 'test']) {
+    for (const file of sources(folder)) {
+      const lines = readFileSync(join(top, file), 'utf8').split('\n');
+      assert.ok(lines.length <= LINES_MAX + 1, `${file} has ${lines.length} lines`);
+      const wide = lines.findIndex((line) => line.length > COLUMNS_MAX);
+      assert.is(wide, -1, `${file}:${wide + 1} is too wide`);
+    }
+  }
+});
+
+test('every folder says what lives in it', () => {
+  const folders = ['assembly', 'host', 'test', 'build'];
+  for (const base of ['assembly', 'host']) {
+    for (const name of readdirSync(join(top, base))) {
+      const folder = join(base, name);
+      if (statSync(join(top, folder)).isDirectory() && sources(folder).length > 0) {
+        folders.push(folder);
+      }
+    }
+  }
+  for (const folder of folders) {
+    assert.ok(existsSync(join(top, folder, 'README.md')), `${folder}/README.md is missing`);
+  }
+});
+
+test('every test file runs what it defines', () => {
+  for (const file of sources('test').filter((name) => name.endsWith('.test.ts'))) {
+    const text = readFileSync(join(top, file), 'utf8');
+    assert.match(text, /\.run\(\);/, `${file}: test.run() is missing`);
+    assert.not.match(text, /\.(skip|only)\(/, file);
+  }
+});
+
+test('the lock file holds no download addresses', () => {
+  assert.not.match(readFileSync(join(top, 'package-lock.json'), 'utf8'), /"resolved"/);
+});
+
+test.run();
