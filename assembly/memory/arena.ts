@@ -79,15 +79,17 @@ export const CONTEXT_SLOT_SIZE: u32 = 64;
 export class Attachment {
   next: usize;
   slot: u32;
+  /** Regions, windows and queue pairs that this context made in the domain. */
+  useCount: u32;
+  reserved: u32;
 }
-export const ATTACHMENT_SIZE: u32 = 8;
+export const ATTACHMENT_SIZE: u32 = 16;
 
 /** 16 bytes. `id` is what regions and queue pairs carry: index and a generation, never 0. */
 @unmanaged
 export class ProtectionDomain {
   id: u32;
-  /** Regions, windows and queue pairs that name it. */
-  useCount: u32;
+  reserved: u32;
   /** First attachment. */
   attached: usize;
   /** Number of attachments; 0 means free. */

@@ -11,21 +11,10 @@
  * Life of a slot: FREE (key 0) -> live (key) -> dying (key 0, state DYING) -> FREE. A dying slot
  * names an epoch (arena.ts) and is not used again before that epoch has passed.
  */
-import {
-  Arena,
-  KEY_ENTRY_SIZE,
-  KEY_NOTE_SIZE,
-  ProtectionDomain,
-  nextEpoch,
-  quiesced,
-} from '../memory/arena';
+import { Arena, KEY_ENTRY_SIZE, KEY_NOTE_SIZE, nextEpoch } from '../memory/arena';
 import { Errno } from '../memory/errno';
 import { AccessFlag } from './access-flag';
-import {
-  findProtectionDomain,
-  releaseProtectionDomain,
-  useProtectionDomain,
-} from './protection-domain';
+import { domainQuiesced, releaseProtectionDomain, useProtectionDomain } from './protection-domain';
 
 /** What lookups read: 32 bytes, half a cache line. */
 @unmanaged
@@ -191,7 +180,7 @@ export function registerRegion(arena: Arena, slot: u32, parameters: RegionParame
     atomic.sub<u32>(counter, 1);
     return Errno.ENOMEM;
   }
-  if (!useProtectionDomain(arena, parameters.pd)) {
+  if (!useProtectionDomain(arena, parameters.pd, slot)) {
     atomic.sub<u32>(counter, 1);
     return Errno.EINVAL;
   }
@@ -199,7 +188,7 @@ export function registerRegion(arena: Arena, slot: u32, parameters: RegionParame
   for (let draw: u32 = 0; draw < RANDOM_KEYS; draw++) {
     if (tryKey(arena, slot, parameters, load<u32>(random + <usize>(draw << 2)))) return Errno.OK;
   }
-  releaseProtectionDomain(arena, parameters.pd);
+  releaseProtectionDomain(arena, parameters.pd, slot);
   atomic.sub<u32>(counter, 1);
   return Errno.EAGAIN;
 }
@@ -260,9 +249,8 @@ export function regionReleased(arena: Arena, key: u32): bool {
   const index = slotIndex(arena, key);
   const note = noteAt(arena, index);
   if (note.state != KeyState.DYING) return false;
-  const domain: ProtectionDomain | null = findProtectionDomain(arena, note.pd);
-  if (domain != null && !quiesced(arena, domain.attached, note.killedAt)) return false;
-  releaseProtectionDomain(arena, note.pd);
+  if (!domainQuiesced(arena, note.pd, note.killedAt)) return false;
+  releaseProtectionDomain(arena, note.pd, note.owner);
   atomic.sub<u32>(changetype<usize>(arena) + offsetof<Arena>('regionCount'), 1);
   note.state = KeyState.FREE;
   return true;

@@ -9,6 +9,7 @@ import {
   PROTECTION_DOMAIN_SIZE,
   ProtectionDomain,
   lockArena,
+  quiesced,
   unlockArena,
 } from '../memory/arena';
 import { Errno } from '../memory/errno';
@@ -35,6 +36,7 @@ function takeAttachment(arena: Arena, domain: ProtectionDomain, slot: u32): bool
   if (node == 0) return false;
   arena.attachmentFree = changetype<Attachment>(node).next;
   changetype<Attachment>(node).slot = slot;
+  changetype<Attachment>(node).useCount = 0;
   changetype<Attachment>(node).next = domain.attached;
   domain.attached = node;
   domain.attachedCount++;
@@ -50,7 +52,6 @@ export function allocProtectionDomain(arena: Arena, slot: u32): u32 {
     if (domain.attachedCount > 0) continue;
     // A generation in the upper half keeps the id of a dead domain from naming the next one.
     id = ((((domain.id >>> INDEX_BITS) + 1) & INDEX_MASK) << INDEX_BITS) | (index + 1);
-    domain.useCount = 0;
     domain.attached = 0;
     domain.id = id;
     if (!takeAttachment(arena, domain, slot)) id = 0;
@@ -70,7 +71,7 @@ export function attachProtectionDomain(arena: Arena, id: u32, slot: u32): u32 {
   return errno;
 }
 
-/** EBUSY while something names the domain and this is its last attachment. */
+/** EBUSY while this context has regions or queue pairs in the domain. */
 export function deallocProtectionDomain(arena: Arena, id: u32, slot: u32): u32 {
   lockArena(arena);
   const errno = detach(arena, id, slot);
@@ -81,10 +82,10 @@ export function deallocProtectionDomain(arena: Arena, id: u32, slot: u32): u32 {
 function detach(arena: Arena, id: u32, slot: u32): u32 {
   const domain = findProtectionDomain(arena, id);
   if (domain == null) return Errno.EINVAL;
-  if (domain.attachedCount == 1 && domain.useCount > 0) return Errno.EBUSY;
   let before: usize = 0;
   for (let node = domain.attached; node != 0; node = changetype<Attachment>(node).next) {
     if (changetype<Attachment>(node).slot == slot) {
+      if (changetype<Attachment>(node).useCount > 0) return Errno.EBUSY;
       const next = changetype<Attachment>(node).next;
       if (before == 0) domain.attached = next;
       else changetype<Attachment>(before).next = next;
@@ -98,18 +99,40 @@ function detach(arena: Arena, id: u32, slot: u32): u32 {
   return Errno.EINVAL;
 }
 
-/** Counts what names the domain: regions, windows, queue pairs. */
-export function useProtectionDomain(arena: Arena, id: u32): bool {
-  lockArena(arena);
+/** What that context has in the domain; null: it is not attached, or there is no such domain. */
+function findAttachment(arena: Arena, id: u32, slot: u32): Attachment | null {
   const domain = findProtectionDomain(arena, id);
-  if (domain != null) domain.useCount++;
-  unlockArena(arena);
-  return domain != null;
+  if (domain == null) return null;
+  for (let node = domain.attached; node != 0; node = changetype<Attachment>(node).next) {
+    if (changetype<Attachment>(node).slot == slot) return changetype<Attachment>(node);
+  }
+  return null;
 }
 
-export function releaseProtectionDomain(arena: Arena, id: u32): void {
+/**
+ * Counts one more region, window or queue pair that this context makes in the domain. False when
+ * it is not attached: reclamation waits for attached contexts only.
+ */
+export function useProtectionDomain(arena: Arena, id: u32, slot: u32): bool {
+  lockArena(arena);
+  const attachment = findAttachment(arena, id, slot);
+  if (attachment != null) attachment.useCount++;
+  unlockArena(arena);
+  return attachment != null;
+}
+
+export function releaseProtectionDomain(arena: Arena, id: u32, slot: u32): void {
+  lockArena(arena);
+  const attachment = findAttachment(arena, id, slot);
+  if (attachment != null) attachment.useCount--;
+  unlockArena(arena);
+}
+
+/** Has every context of the domain left the calls that it began before `epoch`? */
+export function domainQuiesced(arena: Arena, id: u32, epoch: u32): bool {
   lockArena(arena);
   const domain = findProtectionDomain(arena, id);
-  if (domain != null) domain.useCount--;
+  const passed = domain == null || quiesced(arena, domain.attached, epoch);
   unlockArena(arena);
+  return passed;
 }

@@ -77,10 +77,10 @@ export function createQueuePair(context: Context, parameters: QueuePairParameter
   if (parameters.type != QpType.RC) return Errno.EOPNOTSUPP;
   const at = context.queuePairFree;
   if (at == 0) return Errno.ENOMEM;
-  if (!useProtectionDomain(context.arena, parameters.pd)) return Errno.EINVAL;
+  if (!useProtectionDomain(context.arena, parameters.pd, context.slotIndex)) return Errno.EINVAL;
   const qpn = drawNumber(context, parameters);
   if (qpn == 0) {
-    releaseProtectionDomain(context.arena, parameters.pd);
+    releaseProtectionDomain(context.arena, parameters.pd, context.slotIndex);
     return Errno.EAGAIN;
   }
   const qp = changetype<QueuePair>(at);
@@ -120,7 +120,7 @@ export function destroyQueuePair(context: Context, qp: QueuePair): u32 {
   if (qp.receiveCq != qp.sendCq) discardCompletions(qp.receiveCq, qp.qpn);
   qp.sendCq.useCount--;
   qp.receiveCq.useCount--;
-  releaseProtectionDomain(context.arena, qp.pd);
+  releaseProtectionDomain(context.arena, qp.pd, context.slotIndex);
   store<u32>(indexAt(context, qp.qpn), 0);
   qp.qpn = 0;
   qp.state = QpState.RESET;

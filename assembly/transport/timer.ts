@@ -59,9 +59,10 @@ function link(wheel: TimerWheel, node: TimerNode, tick: u64): void {
   let level: u32 = differs == 0 ? 0 : (63 - <u32>clz<u64>(differs)) / SLOT_BITS;
   let where = at;
   if (level >= LEVELS) {
-    // Beyond the horizon: the farthest slot, from where it is put back.
+    // The highest digits differ: it lies beyond the horizon, or just behind a turn of the whole
+    // wheel. At most the farthest slot; from there it is put back.
     level = LEVELS - 1;
-    where = wheel.tick + ((<u64>(SLOTS - 1)) << (level * SLOT_BITS));
+    where = min<u64>(at, wheel.tick + ((<u64>(SLOTS - 1)) << (level * SLOT_BITS)));
   }
   const digit = (<u32>(where >> (level * SLOT_BITS))) & (SLOTS - 1);
   const slot = level * SLOTS + digit;
