@@ -9,6 +9,7 @@
 import { Arena, ArenaConfig, arenaSize, enter, initArena, leave } from './memory/arena';
 import {
   RegionParameters,
+  findNote,
   killRegion,
   regionReleased,
   registerRegion,
@@ -21,18 +22,34 @@ import {
 } from './region/protection-domain';
 import { timerFired } from './transport/completer';
 import { CompletionQueue, completionRingBytes } from './transport/completion-queue';
-import { Context, ContextConfig, contextBytes, initContext, schedule } from './transport/context';
+import {
+  AddressHandle,
+  Context,
+  ContextConfig,
+  contextBytes,
+  initContext,
+  schedule,
+} from './transport/context';
 import {
   QueuePairAttributes,
+  attachMulticast,
+  createAddressHandle,
   createCompletionQueue,
   createQueuePair,
+  createSharedReceiveQueue,
+  destroyAddressHandle,
   destroyCompletionQueue,
   destroyQueuePair,
+  destroySharedReceiveQueue,
+  detachMulticast,
   modifyQueuePair,
   queuePairMemory,
+  resizeCompletionQueue,
+  sharedRingBytes,
 } from './transport/control';
-import { flushQueues } from './transport/failure';
+import { flushQueues, flushSends } from './transport/failure';
 import { QueuePair, QueuePairParameters, queuePairOfTimer } from './transport/queue-pair';
+import { SharedReceiveQueue } from './transport/receive-queue';
 import { receiveBatch } from './transport/receive';
 import { missingAttributes } from './transport/state-machine';
 import { QpState } from './transport/status';
@@ -149,6 +166,59 @@ export function qpAttributesMissing(qp: usize, to: u32, mask: u32): u32 {
   return missingAttributes(q.type, q.state, to, mask);
 }
 
+/** `ibv_resize_cq` onto a ring of cqBytes(entries). An Errno. */
+export function resizeCq(cq: usize, ring: usize, entries: u32): u32 {
+  return resizeCompletionQueue(changetype<CompletionQueue>(cq), ring, entries);
+}
+
+/** Bytes of the ring of a shared receive queue. */
+export function srqBytes(entries: u32, sgeMax: u32): u32 {
+  return sharedRingBytes(entries, sgeMax);
+}
+
+/** The queue's address, or 0: none is free, or the protection domain is gone. */
+export function createSrq(context: usize, pd: u32, ring: usize, entries: u32, sgeMax: u32): usize {
+  return createSharedReceiveQueue(changetype<Context>(context), pd, ring, entries, sgeMax);
+}
+
+/** Arms the limit: one event when fewer requests are left; 0 disarms. */
+export function setSrqLimit(srq: usize, limit: u32): void {
+  changetype<SharedReceiveQueue>(srq).limit = limit;
+}
+
+export function destroySrq(context: usize, srq: usize): u32 {
+  return destroySharedReceiveQueue(
+    changetype<Context>(context),
+    changetype<SharedReceiveQueue>(srq),
+  );
+}
+
+/** An address handle from the AV in QueuePairAttributes: its address, or 0: none is free. */
+export function createAh(context: usize, pd: u32, attributes: usize): usize {
+  const a = changetype<QueuePairAttributes>(attributes);
+  return createAddressHandle(changetype<Context>(context), pd, a);
+}
+
+export function destroyAh(context: usize, handle: usize): u32 {
+  return destroyAddressHandle(changetype<Context>(context), changetype<AddressHandle>(handle));
+}
+
+/** The queue pair joins the group whose 16-byte GID lies at `gid`. An Errno. */
+export function attachMcast(context: usize, qp: usize, gid: usize): u32 {
+  const q = changetype<QueuePair>(qp);
+  return attachMulticast(changetype<Context>(context), q, load<u64>(gid), load<u64>(gid, 8));
+}
+
+export function detachMcast(context: usize, qp: usize, gid: usize): u32 {
+  const q = changetype<QueuePair>(qp);
+  return detachMulticast(changetype<Context>(context), q, load<u64>(gid), load<u64>(gid, 8));
+}
+
+/** Address of the KeyNote of a region's key, or 0: what was counted for it. */
+export function mrNote(context: usize, key: u32): usize {
+  return findNote(arenaOf(context), key);
+}
+
 export function destroyQp(context: usize, qp: usize): u32 {
   return destroyQueuePair(changetype<Context>(context), changetype<QueuePair>(qp));
 }
@@ -159,6 +229,7 @@ export function postSend(context: usize, qp: usize, now: f64): void {
   const q = changetype<QueuePair>(qp);
   c.now = <u64>now;
   if (q.state == QpState.ERR) flushQueues(c, q);
+  else if (q.state == QpState.SQE) flushSends(c, q);
   else schedule(c, q);
 }
 

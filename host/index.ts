@@ -7,20 +7,21 @@ export type {
   CounterValues,
   DeviceAttributes,
   OpenOptions,
+  PortAttributes,
 } from './verbs/context.js';
 export type { ProtectionDomain } from './verbs/protection-domain.js';
-export type { MemoryRegion, RegisterOptions } from './verbs/memory-region.js';
+export type { MemoryRegion, RegionCounters, RegisterOptions } from './verbs/memory-region.js';
 export type { CompletionQueue, WorkCompletion } from './verbs/completion-queue.js';
+export type { AddressAttributes, AddressHandle } from './verbs/address-handle.js';
+export type { CompletionChannel } from './verbs/completion-channel.js';
 export type {
-  AddressAttributes,
   QpAttributes,
   QpCapabilities,
   QpInitAttributes,
   QueuePair,
-  ReceiveWorkRequest,
-  SendWorkRequest,
-  Sge,
 } from './verbs/queue-pair.js';
+export type { SharedReceiveQueue, SrqInitAttributes } from './verbs/shared-receive-queue.js';
+export type { ReceiveWorkRequest, SendWorkRequest, Sge } from './verbs/work-request.js';
 export { Endpoint, Gid } from './link/endpoint.js';
 export type { Link, LinkInfo, LinkReceiver, PacketBatch } from './link/link.js';
 export { LoopbackNetwork, createLoopbackPair } from './link/loopback.js';

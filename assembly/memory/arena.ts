@@ -99,7 +99,7 @@ export const PROTECTION_DOMAIN_SIZE: u32 = 16;
 
 /** Key entries: see region/key-table.ts. Hot half and notes lie apart. */
 export const KEY_ENTRY_SIZE: u32 = 32;
-export const KEY_NOTE_SIZE: u32 = 32;
+export const KEY_NOTE_SIZE: u32 = 64;
 
 /**
  * Twice as many slots as keys: a fresh key is drawn until its own slot is free, so a lookup looks

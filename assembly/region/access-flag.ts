@@ -1,3 +1,9 @@
+/**
+ * Set beside AccessFlag: LOCAL_INV and SEND_WITH_INV may kill the key. Regions that peers were not
+ * meant to end do not have it.
+ */
+export const INVALIDATABLE: u32 = 0x80000000;
+
 /** `ibv_access_flags`. */
 export enum AccessFlag {
   LOCAL_WRITE = 1,

@@ -8,12 +8,13 @@
  * saw it change starts over, a bounded number of times. Taking a slot is one compare-and-swap on
  * the sequence, so registering needs no lock.
  *
- * Life of a slot: FREE (key 0) -> live (key) -> dying (key 0, state DYING) -> FREE. A dying slot
- * names an epoch (arena.ts) and is not used again before that epoch has passed.
+ * Life of a slot: FREE -> LIVE -> (INVALID) -> DYING -> FREE; only LIVE has a key that lookups find.
+ * An invalidated key is dead, but its region still belongs to who registered it. A dying slot names
+ * an epoch (arena.ts) and is not used again before that epoch has passed.
  */
 import { Arena, KEY_ENTRY_SIZE, KEY_NOTE_SIZE, nextEpoch } from '../memory/arena';
 import { Errno } from '../memory/errno';
-import { AccessFlag } from './access-flag';
+import { AccessFlag, INVALIDATABLE } from './access-flag';
 import { domainQuiesced, releaseProtectionDomain, useProtectionDomain } from './protection-domain';
 
 /** What lookups read: 32 bytes, half a cache line. */
@@ -35,27 +36,35 @@ export class KeyEntry {
   address: u32;
 }
 
-/** What only control verbs read: 32 bytes. */
+/** What control verbs read, and what is counted per message: 64 bytes. */
 @unmanaged
 export class KeyNote {
+  readBytes: u64;
+  writeBytes: u64;
   /** A KeyState. */
   state: u32;
   /** Context slot of who registered it. */
   owner: u32;
-  /** When DYING: the epoch that has to pass. */
+  /** When INVALID or DYING: the epoch that has to pass. */
   killedAt: u32;
-  /** When DYING: the protection domain whose contexts may still hold it. */
+  /** The protection domain whose contexts may hold it. */
   pd: u32;
-  reserved0: u32;
-  reserved1: u32;
-  reserved2: u32;
-  reserved3: u32;
+  /** The key that the slot was registered with, whatever the entry says now. */
+  key: u32;
+  /** Remote operations on this region, one per message. */
+  reads: u32;
+  writes: u32;
+  atomics: u32;
+  reserved0: u64;
+  reserved1: u64;
 }
 
 export enum KeyState {
   FREE = 0,
   LIVE = 1,
   DYING = 2,
+  /** Killed by an invalidation; deregistration is still to come. */
+  INVALID = 3,
 }
 
 /** How many drawn keys a registration brings along. */
@@ -71,7 +80,8 @@ export class RegionParameters {
   access: u32;
   /** Out: the key, local and remote. */
   key: u32;
-  reserved: u32;
+  /** 1: the key may be invalidated by work requests. */
+  invalidatable: u32;
   // RANDOM_KEYS words from a cryptographic generator follow: candidates for the key.
   random: u32;
 }
@@ -205,11 +215,14 @@ function tryKey(arena: Arena, slot: u32, parameters: RegionParameters, key: u32)
     endChange(entry, sequence);
     return false;
   }
+  memory.fill(changetype<usize>(note), 0, KEY_NOTE_SIZE);
   note.state = KeyState.LIVE;
   note.owner = slot;
+  note.key = key;
+  note.pd = parameters.pd;
   entry.key = key;
   entry.pd = parameters.pd;
-  entry.access = parameters.access;
+  entry.access = parameters.access | (parameters.invalidatable ? INVALIDATABLE : 0);
   entry.iova = parameters.iova;
   entry.length = parameters.length;
   entry.address = parameters.address;
@@ -228,13 +241,13 @@ export function killRegion(arena: Arena, key: u32): u32 {
   const note = noteAt(arena, index);
   const sequence = atomic.load<u32>(sequenceOf(entry));
   if (sequence & 1 || key == 0 || !beginChange(entry, sequence)) return Errno.EINVAL;
-  if (entry.key != key || note.state != KeyState.LIVE) {
+  const held = note.state == KeyState.LIVE || note.state == KeyState.INVALID;
+  if (note.key != key || !held) {
     endChange(entry, sequence);
     return Errno.EINVAL;
   }
   entry.key = 0;
   note.state = KeyState.DYING;
-  note.pd = entry.pd;
   endChange(entry, sequence);
   // Only now: a call that begins in the new epoch cannot find the key any more.
   note.killedAt = nextEpoch(arena);
@@ -254,4 +267,50 @@ export function regionReleased(arena: Arena, key: u32): bool {
   atomic.sub<u32>(changetype<usize>(arena) + offsetof<Arena>('regionCount'), 1);
   note.state = KeyState.FREE;
   return true;
+}
+
+/**
+ * LOCAL_INV and SEND_WITH_INV: kills the key, leaves the region to who registered it. False when
+ * the key is not live, of another domain, or one that may not be invalidated.
+ */
+export function invalidateKey(arena: Arena, key: u32, pd: u32): bool {
+  const index = slotIndex(arena, key);
+  const entry = entryAt(arena, index);
+  const note = noteAt(arena, index);
+  const sequence = atomic.load<u32>(sequenceOf(entry));
+  if (sequence & 1 || key == 0 || !beginChange(entry, sequence)) return false;
+  const allowed = entry.key == key && entry.pd == pd && (entry.access & INVALIDATABLE) != 0;
+  if (allowed) {
+    entry.key = 0;
+    note.state = KeyState.INVALID;
+  }
+  endChange(entry, sequence);
+  if (allowed) note.killedAt = nextEpoch(arena);
+  return allowed;
+}
+
+/** Counts one remote READ of so many bytes on the region of a live key. */
+export function countRead(arena: Arena, key: u32, bytes: u32): void {
+  const note = changetype<usize>(noteAt(arena, slotIndex(arena, key)));
+  atomic.add<u32>(note + offsetof<KeyNote>('reads'), 1);
+  atomic.add<u64>(note + offsetof<KeyNote>('readBytes'), bytes);
+}
+
+/** Counts one remote WRITE. */
+export function countWrite(arena: Arena, key: u32, bytes: u32): void {
+  const note = changetype<usize>(noteAt(arena, slotIndex(arena, key)));
+  atomic.add<u32>(note + offsetof<KeyNote>('writes'), 1);
+  atomic.add<u64>(note + offsetof<KeyNote>('writeBytes'), bytes);
+}
+
+/** Counts one remote atomic. */
+export function countAtomic(arena: Arena, key: u32): void {
+  const note = changetype<usize>(noteAt(arena, slotIndex(arena, key)));
+  atomic.add<u32>(note + offsetof<KeyNote>('atomics'), 1);
+}
+
+/** Where the notes of a key lie; 0 when the slot is not the one that was registered with it. */
+export function findNote(arena: Arena, key: u32): usize {
+  const note = noteAt(arena, slotIndex(arena, key));
+  return note.key == key && note.state != KeyState.FREE ? changetype<usize>(note) : 0;
 }

@@ -13,17 +13,16 @@ import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
 import { Context, schedule } from './context';
 import { completeSend, failOldest } from './failure';
 import { QueuePair, chunkAt, sendRequestAt, timerOf } from './queue-pair';
-import { acknowledgeCharge, goBack, outstanding, scatterResponse } from './requester';
+import { awaitsData, isAtomic } from './fetch';
+import { scatterResponse } from './gather';
+import { acknowledgeCharge, goBack, noteDrained, outstanding } from './requester';
 import { QpState, WcStatus, WrOpcode } from './status';
 import { armTimer, cancelTimer } from './timer';
+import { cutWindow, endProbe, growWindow, noteLoss } from './window';
 import { SendRequest, SendState } from './work-queue';
 
 /** rnr_retry that means "for ever". */
 const RNR_RETRY_INFINITE: u32 = 7;
-
-function isRead(request: SendRequest): bool {
-  return request.opcode == WrOpcode.RDMA_READ;
-}
 
 /** Was this PSN sent, and is it not acknowledged yet? */
 function inFlight(qp: QueuePair, psn: u32): bool {
@@ -31,32 +30,34 @@ function inFlight(qp: QueuePair, psn: u32): bool {
 }
 
 /**
- * Completes what an answer for everything before `psn` answers. It stops at a READ that still
- * waits for data: only its own responses complete that (IBA 9.7.5.1.1). False when it did.
+ * Completes what an answer for everything before `psn` answers. It stops at a READ or atomic that
+ * still waits for data: only its own response completes that (IBA 9.7.5.1.1). False when it did.
+ *
+ * PSNs are compared by their distance from the oldest one in flight: a message may have 2^23
+ * packets, and plain comparison ends there.
  */
 function completeBefore(context: Context, qp: QueuePair, psn: u32): bool {
-  while (qp.sendTail != qp.sendFetched && qp.state != QpState.ERR) {
+  while (qp.sendTail != qp.sendFetched && qp.state != <u32>QpState.ERR) {
     const request = sendRequestAt(qp, qp.sendTail);
-    if (request.state != SendState.STARTED) break;
-    if (isRead(request) && psnCompare(psn, request.psnFirst) > 0) {
-      moveUnacked(qp, maxPsn(qp.psnUnacked, request.psnFirst));
-      return false;
-    }
-    if (psnCompare(request.psnLast, psn) >= 0) break;
-    moveUnacked(qp, psnAdd(request.psnLast, 1));
+    if (request.state != <u32>SendState.STARTED) break;
+    const answered = psnDistance(qp.psnUnacked, psn);
+    // What is oldest has the oldest PSN: whatever is answered is answered beyond it.
+    if (awaitsData(request)) return answered == 0;
+    const last = psnDistance(qp.psnUnacked, request.psnLast);
+    if (last >= answered) break;
+    moveUnacked(context, qp, psnAdd(request.psnLast, 1));
     completeSend(context, qp, WcStatus.SUCCESS, 0);
   }
-  moveUnacked(qp, maxPsn(qp.psnUnacked, psn));
+  moveUnacked(context, qp, psn);
   return true;
 }
 
-function maxPsn(a: u32, b: u32): u32 {
-  return psnCompare(a, b) >= 0 ? a : b;
-}
-
 /** Progress: the retry counts start anew. */
-function moveUnacked(qp: QueuePair, psn: u32): void {
-  if (psn == qp.psnUnacked) return;
+function moveUnacked(context: Context, qp: QueuePair, psn: u32): void {
+  const packets = psnDistance(qp.psnUnacked, psn);
+  if (packets == 0) return;
+  endProbe(context, qp, psn);
+  growWindow(context, qp, packets);
   qp.psnUnacked = psn;
   qp.retryLeft = qp.retryLimit;
   qp.rnrRetryLeft = qp.rnrRetryLimit;
@@ -77,6 +78,7 @@ function settle(context: Context, qp: QueuePair): void {
     }
   }
   failStopped(context, qp);
+  if (qp.state == <u32>QpState.SQD) noteDrained(context, qp);
   schedule(context, qp);
 }
 
@@ -107,6 +109,7 @@ function retry(context: Context, qp: QueuePair, status: u32): void {
 /** A gap: goes back once, whatever number of packets tell of the same gap. */
 function retryGap(context: Context, qp: QueuePair): void {
   if (qp.rnrWaiting || qp.nakHandled == qp.psnUnacked + 1) return;
+  noteLoss(qp);
   retry(context, qp, WcStatus.RETRY_EXC_ERR);
   qp.nakHandled = qp.psnUnacked + 1;
 }
@@ -194,8 +197,11 @@ export function receiveReadResponse(
   if (qp.state == QpState.ERR) return;
   const request = sendRequestAt(qp, qp.sendTail);
   const ours =
-    qp.sendTail != qp.sendFetched && request.state == SendState.STARTED && isRead(request);
-  if (!ours || psnCompare(psn, request.psnLast) > 0) {
+    qp.sendTail != qp.sendFetched &&
+    request.state == <u32>SendState.STARTED &&
+    request.opcode == <u32>WrOpcode.RDMA_READ;
+  const answered = psnDistance(qp.psnUnacked, psn);
+  if (!ours || answered > psnDistance(qp.psnUnacked, request.psnLast)) {
     // Data for something behind an unfinished READ, or for what is no READ at all.
     settle(context, qp);
     if (ours && qp.state != QpState.ERR) retryGap(context, qp);
@@ -228,10 +234,50 @@ function takeResponse(
     failOldest(context, qp, WcStatus.LOC_PROT_ERR, 0);
     return;
   }
-  moveUnacked(qp, psnAdd(psn, 1));
+  moveUnacked(context, qp, psnAdd(psn, 1));
   if (qp.chunkTail != qp.chunkHead && load<u32>(chunkAt(qp, qp.chunkTail)) == psn) qp.chunkTail++;
   if (psn == request.psnLast) completeSend(context, qp, WcStatus.SUCCESS, 0);
   settle(context, qp);
+}
+
+/** An ATOMIC ACKNOWLEDGE packet with the original value, in the machine's order. */
+export function receiveAtomicResponse(
+  context: Context,
+  qp: QueuePair,
+  psn: u32,
+  original: u64,
+): void {
+  if (!inFlight(qp, psn)) {
+    context.counters.dropGhost++;
+    return;
+  }
+  completeBefore(context, qp, psn);
+  if (qp.state == <u32>QpState.ERR) return;
+  const request = sendRequestAt(qp, qp.sendTail);
+  const ours = qp.sendTail != qp.sendFetched && request.state == <u32>SendState.STARTED;
+  if (!ours || psn != qp.psnUnacked || psn != request.psnFirst || !isAtomic(request)) {
+    // Behind something whose data is missing, or no answer to an atomic at all.
+    settle(context, qp);
+    if (ours && awaitsData(request) && qp.state != <u32>QpState.ERR) retryGap(context, qp);
+    else context.counters.dropGhost++;
+    return;
+  }
+  // Its bytes lie in the machine's order in memory, wherever the SGEs cut them.
+  store<u64>(context.grh, original);
+  if (!scatterResponse(context, qp, request, 0, context.grh, 8)) {
+    failOldest(context, qp, WcStatus.LOC_PROT_ERR, 0);
+    return;
+  }
+  moveUnacked(context, qp, psnAdd(psn, 1));
+  if (qp.chunkTail != qp.chunkHead && load<u32>(chunkAt(qp, qp.chunkTail)) == psn) qp.chunkTail++;
+  completeSend(context, qp, WcStatus.SUCCESS, 0);
+  settle(context, qp);
+}
+
+/** The peer's packets from us met congestion. */
+export function receiveCongestion(context: Context, qp: QueuePair): void {
+  context.counters.cnpsReceived++;
+  cutWindow(qp);
 }
 
 /** The queue pair's timer fired: the wait after an RNR NAK is over, or nobody answered. */
@@ -246,6 +292,7 @@ export function timerFired(context: Context, qp: QueuePair): void {
   }
   if (!outstanding(qp)) return;
   context.counters.timeouts++;
+  cutWindow(qp);
   qp.nakHandled = 0;
   retry(context, qp, WcStatus.RETRY_EXC_ERR);
 }

@@ -14,7 +14,9 @@ import { CRC_SCRATCH_SIZE, initCrcScratch } from '../wire/crc32';
 import { PACKET_SIZE_MAX } from '../wire/packet';
 import { Counters } from './counters';
 import { COMPLETION_QUEUE_SIZE, CompletionQueue } from './completion-queue';
+import { PATH_SIZE, Path } from './path';
 import { QUEUE_PAIR_SIZE, QueuePair } from './queue-pair';
+import { SHARED_RECEIVE_QUEUE_SIZE, SharedReceiveQueue } from './receive-queue';
 import { TIMER_WHEEL_SIZE, TimerWheel, initTimers } from './timer';
 
 export const CONTEXT_MAGIC: u32 = 0x56425243;
@@ -33,6 +35,11 @@ export class ContextConfig {
   slot: u32;
   queuePairsMax: u32;
   completionQueuesMax: u32;
+  sharedReceiveQueuesMax: u32;
+  addressHandlesMax: u32;
+  /** Memberships of queue pairs in multicast groups. */
+  multicastMax: u32;
+  reserved: u32;
   /** Reads and atomics in flight per queue pair and direction. */
   rdAtomicMax: u32;
   sendBuffers: u32;
@@ -85,6 +92,19 @@ export class Context {
   completionQueuesMax: u32;
   completionQueueFree: usize;
   completionQueueCount: u32;
+  sharedReceiveQueues: usize;
+  sharedReceiveQueuesMax: u32;
+  sharedReceiveQueueFree: usize;
+  addressHandles: usize;
+  addressHandlesMax: u32;
+  addressHandleFree: usize;
+  /** Table of Membership. */
+  multicast: usize;
+  multicastMax: u32;
+  multicastCount: u32;
+  /** 64 bytes for a global routing header in the making, then a path for strangers' packets. */
+  grh: usize;
+  strangerPath: Path;
   /** Queue pairs with something to send, first in first out. */
   readyFirst: usize;
   readyLast: usize;
@@ -110,7 +130,29 @@ export class Context {
   bufferUsed: u32;
   bufferCount: u32;
 }
-const CONTEXT_SIZE: u32 = 256;
+const CONTEXT_SIZE: u32 = 320;
+
+/** Where datagrams go: 16 bytes, then a Path. */
+@unmanaged
+export class AddressHandle {
+  nextFree: usize;
+  /** 0 while the slot is free. */
+  pd: u32;
+  reserved: u64;
+}
+export const ADDRESS_HANDLE_PATH: u32 = 16;
+export const ADDRESS_HANDLE_SIZE: u32 = ADDRESS_HANDLE_PATH + PATH_SIZE;
+
+/** A queue pair's membership in a multicast group. 24 bytes. */
+@unmanaged
+export class Membership {
+  gid0: u64;
+  gid1: u64;
+  /** 0: the place is free. */
+  queuePair: usize;
+  reserved: u32;
+}
+export const MEMBERSHIP_SIZE: u32 = 24;
 
 /** What `nextPackets` writes, one per packet. 16 bytes. */
 @unmanaged
@@ -123,18 +165,21 @@ export class SendDescriptor {
 }
 export const SEND_DESCRIPTOR_SIZE: u32 = 16;
 
-/** What the host writes, one per received packet. 32 bytes. */
+/** What the host writes, one per received packet. 48 bytes. */
 @unmanaged
 export class ReceiveDescriptor {
   sourceGid0: u64;
   sourceGid1: u64;
+  /** The multicast group it was sent to; 0: to us alone. */
+  targetGid0: u64;
+  targetGid1: u64;
   address: u32;
   length: u32;
   sourcePort: u32;
   /** Not 0: the range holds packets of this size, the last may be shorter (receive offload). */
   segmentSize: u32;
 }
-export const RECEIVE_DESCRIPTOR_SIZE: u32 = 32;
+export const RECEIVE_DESCRIPTOR_SIZE: u32 = 48;
 
 /** An entry of the event ring, 16 bytes. */
 @unmanaged
@@ -168,7 +213,11 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
   const index = roundUp(timers + TIMER_WHEEL_SIZE, 64);
   const queuePairs = roundUp(index + indexSlots(config) * 4, 64);
   const completionQueues = queuePairs + config.queuePairsMax * QUEUE_PAIR_SIZE;
-  const events = roundUp(completionQueues + config.completionQueuesMax * COMPLETION_QUEUE_SIZE, 64);
+  const srqs = completionQueues + config.completionQueuesMax * COMPLETION_QUEUE_SIZE;
+  const handles = srqs + config.sharedReceiveQueuesMax * SHARED_RECEIVE_QUEUE_SIZE;
+  const multicast = handles + config.addressHandlesMax * ADDRESS_HANDLE_SIZE;
+  const grh = roundUp(multicast + config.multicastMax * MEMBERSHIP_SIZE, 64);
+  const events = grh + 64 + PATH_SIZE;
   const receives = events + RING_HEADER_SIZE + config.eventsMax * ENGINE_EVENT_SIZE;
   const sends = receives + config.receivePackets * RECEIVE_DESCRIPTOR_SIZE;
   const descriptors = config.sendBuffers * SEND_BUFFER_PACKETS * SEND_DESCRIPTOR_SIZE;
@@ -182,6 +231,11 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
     context.queuePairIndex = index;
     context.queuePairs = queuePairs;
     context.completionQueues = completionQueues;
+    context.sharedReceiveQueues = srqs;
+    context.addressHandles = handles;
+    context.multicast = multicast;
+    context.grh = grh;
+    context.strangerPath = changetype<Path>(<usize>grh + 64);
     context.events = events;
     context.receiveDescriptors = receives;
     context.sendDescriptors = sends;
@@ -207,6 +261,9 @@ export function initContext(context: Context, arena: Arena, config: ContextConfi
   context.queuePairIndexMask = indexSlots(config) - 1;
   context.queuePairsMax = config.queuePairsMax;
   context.completionQueuesMax = config.completionQueuesMax;
+  context.sharedReceiveQueuesMax = config.sharedReceiveQueuesMax;
+  context.addressHandlesMax = config.addressHandlesMax;
+  context.multicastMax = config.multicastMax;
   context.rdAtomicMax = config.rdAtomicMax;
   context.eventsMax = config.eventsMax;
   context.receivePackets = config.receivePackets;
@@ -223,18 +280,43 @@ export function initContext(context: Context, arena: Arena, config: ContextConfi
   initCrcScratch(context.crcScratch);
   initTimers(context.timers, now);
   ringInit(context.events);
-  for (let index = config.queuePairsMax; index > 0; index--) {
-    const qp = context.queuePairs + <usize>((index - 1) * QUEUE_PAIR_SIZE);
-    changetype<QueuePair>(qp).nextFree = context.queuePairFree;
-    context.queuePairFree = qp;
-  }
-  for (let index = config.completionQueuesMax; index > 0; index--) {
-    const cq = context.completionQueues + <usize>((index - 1) * COMPLETION_QUEUE_SIZE);
-    changetype<CompletionQueue>(cq).nextFree = context.completionQueueFree;
-    context.completionQueueFree = cq;
-  }
+  context.queuePairFree = freeList(
+    context.queuePairs,
+    config.queuePairsMax,
+    QUEUE_PAIR_SIZE,
+    offsetof<QueuePair>('nextFree'),
+  );
+  context.completionQueueFree = freeList(
+    context.completionQueues,
+    config.completionQueuesMax,
+    COMPLETION_QUEUE_SIZE,
+    offsetof<CompletionQueue>('nextFree'),
+  );
+  context.sharedReceiveQueueFree = freeList(
+    context.sharedReceiveQueues,
+    config.sharedReceiveQueuesMax,
+    SHARED_RECEIVE_QUEUE_SIZE,
+    offsetof<SharedReceiveQueue>('nextFree'),
+  );
+  context.addressHandleFree = freeList(
+    context.addressHandles,
+    config.addressHandlesMax,
+    ADDRESS_HANDLE_SIZE,
+    offsetof<AddressHandle>('nextFree'),
+  );
   context.slot.context = changetype<usize>(context);
   context.magic = CONTEXT_MAGIC;
+}
+
+/** Links `count` slots of `size` bytes through the word at `field`; returns the first. */
+function freeList(slots: usize, count: u32, size: u32, field: usize): usize {
+  let first: usize = 0;
+  for (let index = count; index > 0; index--) {
+    const slot = slots + <usize>((index - 1) * size);
+    store<u32>(slot + field, <u32>first);
+    first = slot;
+  }
+  return first;
 }
 
 /** Tells the host. When the ring is full the event is counted as lost. */

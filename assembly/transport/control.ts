@@ -3,9 +3,17 @@
  * Errno; on anything but OK nothing has changed.
  */
 import { Errno } from '../memory/errno';
-import { RING_HEADER_SIZE, ringHead, ringInit, ringTail } from '../memory/ring';
+import {
+  RING_HEADER_SIZE,
+  ringHead,
+  ringInit,
+  ringTail,
+  setRingHead,
+  setRingTail,
+} from '../memory/ring';
 import { AccessFlag } from '../region/access-flag';
 import { releaseProtectionDomain, useProtectionDomain } from '../region/protection-domain';
+import { MTU_BYTES_MAX } from '../wire/packet';
 import { PSN_MASK } from '../wire/psn';
 import {
   CompletionQueue,
@@ -13,9 +21,17 @@ import {
   WORK_COMPLETION_SIZE,
   WorkCompletion,
 } from './completion-queue';
-import { Context, schedule, unschedule } from './context';
+import {
+  AddressHandle,
+  Context,
+  MEMBERSHIP_SIZE,
+  Membership,
+  schedule,
+  unschedule,
+} from './context';
+import { pathOfHandle } from './datagram';
 import { enterError } from './failure';
-import { preparePath } from './path';
+import { Path, preparePath } from './path';
 import {
   MessageKind,
   QueuePair,
@@ -27,11 +43,14 @@ import {
   queuePairBytes,
   timerOf,
 } from './queue-pair';
+import { SHARED_RECEIVE_QUEUE_SIZE, SharedReceiveQueue } from './receive-queue';
 import { indexAt } from './receive';
-import { charge } from './requester';
+import { charge, noteDrained } from './requester';
 import { QpAttribute, transitionAllowed } from './state-machine';
 import { Mtu, QpState, QpType } from './status';
 import { cancelTimer } from './timer';
+import { RECEIVE_REQUEST_SIZE, SGE_SIZE } from './work-queue';
+import { openWindow } from './window';
 
 /** BTH and the largest headers, pad and ICRC: what a path MTU adds to its payload. */
 const PACKET_OVERHEAD: u32 = 64;
@@ -74,7 +93,9 @@ export function destroyCompletionQueue(context: Context, cq: CompletionQueue): u
  * drawn number met one that is taken, come with fresh ones.
  */
 export function createQueuePair(context: Context, parameters: QueuePairParameters): u32 {
-  if (parameters.type != QpType.RC) return Errno.EOPNOTSUPP;
+  const type = parameters.type;
+  const known = type == <u32>QpType.RC || type == <u32>QpType.UC || type == <u32>QpType.UD;
+  if (!known) return Errno.EOPNOTSUPP;
   const at = context.queuePairFree;
   if (at == 0) return Errno.ENOMEM;
   if (!useProtectionDomain(context.arena, parameters.pd, context.slotIndex)) return Errno.EINVAL;
@@ -92,6 +113,7 @@ export function createQueuePair(context: Context, parameters: QueuePairParameter
   ringInit(qp.receiveRing);
   qp.sendCq.useCount++;
   qp.receiveCq.useCount++;
+  if (qp.srq != null) qp.srq!.useCount++;
   store<u32>(indexAt(context, qpn), <u32>at);
   parameters.queuePair = <u32>at;
   parameters.qpn = qpn;
@@ -120,6 +142,8 @@ export function destroyQueuePair(context: Context, qp: QueuePair): u32 {
   if (qp.receiveCq != qp.sendCq) discardCompletions(qp.receiveCq, qp.qpn);
   qp.sendCq.useCount--;
   qp.receiveCq.useCount--;
+  if (qp.srq != null) qp.srq!.useCount--;
+  leaveAll(context, qp);
   releaseProtectionDomain(context.arena, qp.pd, context.slotIndex);
   store<u32>(indexAt(context, qp.qpn), 0);
   qp.qpn = 0;
@@ -174,7 +198,8 @@ export class QueuePairAttributes {
   rnrRetry: u32;
   /** AV: the peer's receive buffer in bytes; 0: it did not say. */
   receiveBufferBytes: u32;
-  reserved: u32;
+  /** EN_SQD_ASYNC_NOTIFY. */
+  drainNotify: u32;
 }
 
 /**
@@ -190,6 +215,8 @@ export function modifyQueuePair(
   let from = qp.state;
   if (mask & QpAttribute.CUR_STATE) from = attributes.currentState;
   const to = mask & QpAttribute.STATE ? attributes.state : from;
+  const draining = qp.state == <u32>QpState.SQD && !qp.drained;
+  if (draining && to != <u32>QpState.ERR && to != <u32>QpState.RESET) return Errno.EINVAL;
   if (to > <u32>QpState.ERR) return Errno.EINVAL;
   if (!transitionAllowed(qp.type, from, to, mask)) return Errno.EINVAL;
   if (!valuesAllowed(context, attributes)) return Errno.EINVAL;
@@ -202,9 +229,29 @@ export function modifyQueuePair(
     return Errno.OK;
   }
   applyAttributes(context, qp, attributes);
-  qp.state = to;
+  enterState(context, qp, to, attributes.drainNotify);
   schedule(context, qp);
   return Errno.OK;
+}
+
+function enterState(context: Context, qp: QueuePair, to: u32, drainNotify: u32): void {
+  const from = qp.state;
+  qp.state = to;
+  if (to == <u32>QpState.SQD && from != to) {
+    qp.drained = 0;
+    qp.drainNotify = drainNotify;
+    noteDrained(context, qp);
+  }
+  if (to == <u32>QpState.RTS && from == <u32>QpState.RTR) openWindow(context, qp);
+  // An unreliable datagram has no path of its own: its packets are as long as the link's.
+  if (qp.type == <u32>QpType.UD && to == <u32>QpState.RTR) qp.mtu = linkMtu(context);
+}
+
+/** The largest path MTU whose packets the link carries. */
+function linkMtu(context: Context): u32 {
+  let mtu: u32 = MTU_BYTES_MAX;
+  while (mtu > 256 && mtu + PACKET_OVERHEAD > context.packetSizeMax) mtu >>= 1;
+  return mtu;
 }
 
 function mtuBytes(mtu: u32): u32 {
@@ -278,17 +325,142 @@ function applyAttributes(context: Context, qp: QueuePair, a: QueuePairAttributes
 }
 
 function applyPath(context: Context, qp: QueuePair, a: QueuePairAttributes): void {
-  const path = pathOf(qp);
+  const told = a.receiveBufferBytes / 2;
+  qp.windowCharge = told == 0 ? context.windowCharge : told;
+  setPath(context, pathOf(qp), a.remoteGid0, a.remoteGid1, a.remotePort);
+}
+
+/** Fills in a path from here to that endpoint. */
+function setPath(context: Context, path: Path, gid0: u64, gid1: u64, port: u32): void {
   path.localGid0 = context.localGid0;
   path.localGid1 = context.localGid1;
   path.localPort = context.localPort;
-  path.remoteGid0 = a.remoteGid0;
-  path.remoteGid1 = a.remoteGid1;
-  path.remotePort = a.remotePort;
+  path.remoteGid0 = gid0;
+  path.remoteGid1 = gid1;
+  path.remotePort = port;
   path.pseudoHeader = context.pseudoHeader;
-  const told = a.receiveBufferBytes / 2;
-  qp.windowCharge = told == 0 ? context.windowCharge : told;
   preparePath(context.icrcTables, path);
+}
+
+/** `ibv_create_ah`: its address, or 0 when none is free. */
+export function createAddressHandle(context: Context, pd: u32, a: QueuePairAttributes): usize {
+  const at = context.addressHandleFree;
+  if (at == 0 || !useProtectionDomain(context.arena, pd, context.slotIndex)) return 0;
+  const handle = changetype<AddressHandle>(at);
+  context.addressHandleFree = handle.nextFree;
+  handle.pd = pd;
+  setPath(context, pathOfHandle(handle), a.remoteGid0, a.remoteGid1, a.remotePort);
+  return at;
+}
+
+export function destroyAddressHandle(context: Context, handle: AddressHandle): u32 {
+  if (handle.pd == 0) return Errno.EINVAL;
+  releaseProtectionDomain(context.arena, handle.pd, context.slotIndex);
+  handle.pd = 0;
+  handle.nextFree = context.addressHandleFree;
+  context.addressHandleFree = changetype<usize>(handle);
+  return Errno.OK;
+}
+
+/** Bytes of memory that the ring of a shared receive queue needs. */
+export function sharedRingBytes(entries: u32, sgeMax: u32): u32 {
+  return RING_HEADER_SIZE + entries * (RECEIVE_REQUEST_SIZE + sgeMax * SGE_SIZE);
+}
+
+/** `ibv_create_srq` over a ring: its address, or 0 when none is free or the PD is gone. */
+export function createSharedReceiveQueue(
+  context: Context,
+  pd: u32,
+  ring: usize,
+  entries: u32,
+  sgeMax: u32,
+): usize {
+  const at = context.sharedReceiveQueueFree;
+  if (at == 0 || !useProtectionDomain(context.arena, pd, context.slotIndex)) return 0;
+  const srq = changetype<SharedReceiveQueue>(at);
+  context.sharedReceiveQueueFree = srq.nextFree;
+  memory.fill(at, 0, SHARED_RECEIVE_QUEUE_SIZE);
+  ringInit(ring);
+  srq.ring = ring;
+  srq.entries = entries;
+  srq.sgeMax = sgeMax;
+  srq.stride = RECEIVE_REQUEST_SIZE + sgeMax * SGE_SIZE;
+  srq.pd = pd;
+  return at;
+}
+
+/** EBUSY while a queue pair takes from it. */
+export function destroySharedReceiveQueue(context: Context, srq: SharedReceiveQueue): u32 {
+  if (srq.ring == 0) return Errno.EINVAL;
+  if (srq.useCount > 0) return Errno.EBUSY;
+  releaseProtectionDomain(context.arena, srq.pd, context.slotIndex);
+  srq.ring = 0;
+  srq.nextFree = context.sharedReceiveQueueFree;
+  context.sharedReceiveQueueFree = changetype<usize>(srq);
+  return Errno.OK;
+}
+
+/**
+ * Moves a completion queue to a larger or smaller ring: what was not polled keeps its order. EINVAL
+ * when it does not fit.
+ */
+export function resizeCompletionQueue(cq: CompletionQueue, ring: usize, entries: u32): u32 {
+  const head = ringHead(cq.ring);
+  const tail = ringTail(cq.ring);
+  if (cq.dead || head - tail > entries) return Errno.EINVAL;
+  ringInit(ring);
+  for (let index = tail; index != head; index++) {
+    const from = RING_HEADER_SIZE + (index & (cq.entries - 1)) * WORK_COMPLETION_SIZE;
+    const to = RING_HEADER_SIZE + (index & (entries - 1)) * WORK_COMPLETION_SIZE;
+    memory.copy(ring + <usize>to, cq.ring + <usize>from, WORK_COMPLETION_SIZE);
+  }
+  setRingHead(ring, head);
+  setRingTail(ring, tail);
+  cq.ring = ring;
+  cq.entries = entries;
+  return Errno.OK;
+}
+
+/** `ibv_attach_mcast`. EINVAL: no UD queue pair, or a member already; ENOMEM: the table is full. */
+export function attachMulticast(context: Context, qp: QueuePair, gid0: u64, gid1: u64): u32 {
+  if (qp.type != <u32>QpType.UD) return Errno.EINVAL;
+  if (findMembership(context, qp, gid0, gid1) != null) return Errno.EINVAL;
+  for (let index: u32 = 0; index < context.multicastMax; index++) {
+    const at = context.multicast + <usize>(index * MEMBERSHIP_SIZE);
+    const member = changetype<Membership>(at);
+    if (member.queuePair != 0) continue;
+    member.gid0 = gid0;
+    member.gid1 = gid1;
+    member.queuePair = changetype<usize>(qp);
+    return Errno.OK;
+  }
+  return Errno.ENOMEM;
+}
+
+/** `ibv_detach_mcast`. EINVAL: no member. */
+export function detachMulticast(context: Context, qp: QueuePair, gid0: u64, gid1: u64): u32 {
+  const member = findMembership(context, qp, gid0, gid1);
+  if (member == null) return Errno.EINVAL;
+  member.queuePair = 0;
+  return Errno.OK;
+}
+
+function findMembership(context: Context, qp: QueuePair, gid0: u64, gid1: u64): Membership | null {
+  for (let index: u32 = 0; index < context.multicastMax; index++) {
+    const at = context.multicast + <usize>(index * MEMBERSHIP_SIZE);
+    const member = changetype<Membership>(at);
+    const same = member.gid0 == gid0 && member.gid1 == gid1;
+    if (member.queuePair == changetype<usize>(qp) && same) return member;
+  }
+  return null;
+}
+
+function leaveAll(context: Context, qp: QueuePair): void {
+  for (let index: u32 = 0; index < context.multicastMax; index++) {
+    const at = context.multicast + <usize>(index * MEMBERSHIP_SIZE);
+    const member = changetype<Membership>(at);
+    if (member.queuePair == changetype<usize>(qp)) member.queuePair = 0;
+  }
 }
 
 /** Back to the beginning: queues empty, nothing in flight, completions gone. */
@@ -299,6 +471,7 @@ function reset(context: Context, qp: QueuePair): void {
   discardCompletions(qp.receiveCq, qp.qpn);
   ringInit(qp.sendRing);
   ringInit(qp.receiveRing);
+  leaveAll(context, qp);
   // Everything from the requester's state on is state; what stands before describes the queues.
   const state = offsetof<QueuePair>('sendFetched');
   memory.fill(changetype<usize>(qp) + state, 0, offsetof<QueuePair>('memoryBytes') - state);

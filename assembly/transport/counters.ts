@@ -35,12 +35,19 @@ export class Counters {
   dropSource: u64;
   dropIcrc: u64;
   dropPkey: u64;
+  /** UD: wrong Q_Key. */
+  dropQkey: u64;
+  /** UD: no receive request, or one that is too small. */
+  dropReceive: u64;
   /** Responses to nothing that is outstanding. */
   dropGhost: u64;
   /** ICRCs accepted as they stand (IP identification 0). */
   icrcExact: u64;
   /** ICRCs accepted after solving for the IP identification. */
   icrcByIpId: u64;
+  /** Congestion notifications sent and received. */
+  cnpsSent: u64;
+  cnpsReceived: u64;
   /** Events lost because the event ring was full. */
   eventsLost: u64;
 }

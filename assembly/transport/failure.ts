@@ -2,11 +2,12 @@
  * The end of a queue pair's work: the ERR state, and the flushing of its queues. Every request
  * that was posted, signalled or not, gets a completion of its own, in order (IBA 10.3.1.7).
  */
-import { ringCount, setRingTail } from '../memory/ring';
+import { setRingTail } from '../memory/ring';
 import { nextCompletion, publishCompletion } from './completion-queue';
 import { Context, EventKind, pushEvent } from './context';
-import { QueuePair, receiveRequestAt, sendRequestAt, timerOf } from './queue-pair';
-import { fetchForFlush } from './requester';
+import { QueuePair, sendRequestAt, timerOf } from './queue-pair';
+import { takeReceive } from './receive-queue';
+import { fetch } from './fetch';
 import { AsyncEvent, QpState, SendFlag, WcFlag, WcOpcode, WcStatus, WrOpcode } from './status';
 import { cancelTimer } from './timer';
 import { ReceiveRequest, SendRequest } from './work-queue';
@@ -86,6 +87,7 @@ export function completeReceive(
   completion.immediate = flags & (WcFlag.WITH_IMM | WcFlag.WITH_INV) ? immediate : 0;
   completion.flags = flags;
   completion.qpn = qp.qpn;
+  completion.sourceQp = qp.sourceQp;
   publishCompletion(context, qp.receiveCq, solicited || status != WcStatus.SUCCESS);
 }
 
@@ -121,31 +123,42 @@ export function failOldest(context: Context, qp: QueuePair, status: u32, vendor:
 
 /** Flushes what was posted; also called for what is posted in ERR. */
 export function flushQueues(context: Context, qp: QueuePair): void {
+  flushSends(context, qp);
+  flushReceives(context, qp);
+}
+
+/** Also called for what is posted in SQE. */
+export function flushSends(context: Context, qp: QueuePair): void {
   for (;;) {
-    if (qp.sendTail == qp.sendFetched && !fetchForFlush(qp)) break;
+    if (qp.sendTail == qp.sendFetched && !fetch(qp)) break;
     completeSend(context, qp, WcStatus.WR_FLUSH_ERR, 0);
   }
   qp.sendNext = qp.sendTail;
+}
+
+function flushReceives(context: Context, qp: QueuePair): void {
   if (qp.receiveHeld) flushReceive(context, qp);
-  while (takeReceive(qp)) flushReceive(context, qp);
+  if (qp.srq == null) {
+    while (takeReceive(context, qp)) flushReceive(context, qp);
+    return;
+  }
+  // What is posted there belongs to others as well; this queue pair takes no more of it.
+  if (qp.lastTaken) return;
+  qp.lastTaken = 1;
+  pushEvent(context, EventKind.ASYNC, AsyncEvent.QP_LAST_WQE_REACHED, changetype<usize>(qp));
+}
+
+/**
+ * A send of an unreliable queue pair failed: the oldest completes with `status`, what follows is
+ * flushed, and receiving goes on (SQE, IBA 10.3.1.6).
+ */
+export function enterSendError(context: Context, qp: QueuePair, status: u32): void {
+  qp.state = QpState.SQE;
+  qp.sendOffset = 0;
+  completeSend(context, qp, status, 0);
+  flushSends(context, qp);
 }
 
 function flushReceive(context: Context, qp: QueuePair): void {
   completeReceive(context, qp, WcStatus.WR_FLUSH_ERR, WcOpcode.RECV, 0, 0, 0, false);
-}
-
-/** Copies the next receive request from the ring. False when none is posted. */
-export function takeReceive(qp: QueuePair): bool {
-  if (ringCount(qp.receiveRing, qp.receiveNext, qp.receiveEntries) == 0) return false;
-  const source = changetype<usize>(receiveRequestAt(qp, qp.receiveNext));
-  memory.copy(qp.receiveRequest, source, qp.receiveStride);
-  const request = changetype<ReceiveRequest>(qp.receiveRequest);
-  // The ring's other side may be hostile: the copy is what was checked.
-  if (request.sgeCount > qp.receiveSgeMax) request.sgeCount = 0;
-  qp.receiveNext++;
-  setRingTail(qp.receiveRing, qp.receiveNext);
-  qp.receiveHeld = 1;
-  qp.receiveSgeIndex = 0;
-  qp.receiveSgeOffset = 0;
-  return true;
 }

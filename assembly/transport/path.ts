@@ -16,7 +16,7 @@ export enum PseudoHeader {
 
 export const ROCE_PORT: u32 = 4791;
 
-/** 64 bytes. GIDs are 16 bytes in network order; IPv4 addresses are their last four. */
+/** 80 bytes. GIDs are 16 bytes in network order; IPv4 addresses are their last four. */
 @unmanaged
 export class Path {
   localGid0: u64;
@@ -36,8 +36,11 @@ export class Path {
   /** 1 once a packet was accepted by solving for the IP identification. */
   usesIpIds: u32;
   reserved: u32;
+  /** Of the path for strangers' packets: the group that they were sent to. */
+  multicastGid0: u64;
+  multicastGid1: u64;
 }
-export const PATH_SIZE: u32 = 64;
+export const PATH_SIZE: u32 = 80;
 
 function flowOf(
   tables: usize,

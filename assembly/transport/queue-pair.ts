@@ -6,6 +6,7 @@ import { roundUp } from '../memory/bytes';
 import { RING_HEADER_SIZE } from '../memory/ring';
 import { CompletionQueue } from './completion-queue';
 import { Path } from './path';
+import { SharedReceiveQueue } from './receive-queue';
 import { TimerNode } from './timer';
 import {
   RECEIVE_REQUEST_SIZE,
@@ -18,7 +19,7 @@ import {
   WorkRequest,
 } from './work-queue';
 
-/** 512 bytes. */
+/** The largest part of a slot of QUEUE_PAIR_SIZE bytes; a timer and a path follow it. */
 @unmanaged
 export class QueuePair {
   /** 4.096 us * 2^timeout; 0: no timer. */
@@ -35,6 +36,8 @@ export class QueuePair {
   pd: u32;
   sendCq: CompletionQueue;
   receiveCq: CompletionQueue;
+  /** Where receive requests come from instead of its own ring. */
+  srq: SharedReceiveQueue | null;
   readyNext: usize;
   scheduled: u32;
   /** Bits of AccessFlag: what peers may do. */
@@ -102,6 +105,19 @@ export class QueuePair {
   chunkTail: u32;
   /** 1 while an RNR NAK's time has not passed. */
   rnrWaiting: u32;
+  /** 1 once an SQ_DRAINED event was given for this stay in SQD. */
+  drained: u32;
+  drainNotify: u32;
+  /** Packets that may be under way, in 1/256, as loss and round trips allow (window.ts). */
+  congestionWindow: u32;
+  /** No second cut before this PSN is acknowledged. */
+  cutPsn: u32;
+  cutPending: u32;
+  /** The packet whose round trip is measured, and when it was sent; 0: none. */
+  probePsn: u32;
+  probeMicros: u32;
+  roundTripMicros: u32;
+  roundTripLeast: u32;
   /** 1 when nothing new may be sent: a request failed locally and waits to be the oldest. */
   sendStopped: u32;
   /** The NAK sequence error that was already acted upon, as PSN + 1; 0: none. */
@@ -131,6 +147,8 @@ export class QueuePair {
   jobHead: u32;
   jobTail: u32;
   ackPending: u32;
+  /** 1: the peer is to be told of congestion. */
+  cnpPending: u32;
   /** Syndrome of a NAK that waits to be sent; 0: none. */
   nakPending: u32;
   nakPsn: u32;
@@ -140,13 +158,17 @@ export class QueuePair {
   /** An SgeCursor: where in the receive request `messageOffset` lies. */
   receiveSgeIndex: u32;
   receiveSgeOffset: u32;
+  /** 1 once LAST_WQE_REACHED was said. */
+  lastTaken: u32;
+  /** UD: who sent the datagram that completes now. */
+  sourceQp: u32;
   memoryBytes: u32;
 }
 
 /** The struct above, then a timer and a path. */
-const TIMER: usize = 416;
-export const QUEUE_PAIR_PATH: u32 = 448;
-export const QUEUE_PAIR_SIZE: u32 = 512;
+const TIMER: usize = 480;
+export const QUEUE_PAIR_PATH: u32 = 512;
+export const QUEUE_PAIR_SIZE: u32 = 640;
 
 /** What kind of message the responder is in the middle of. */
 export enum MessageKind {
@@ -175,10 +197,14 @@ export class Resource {
 }
 export const RESOURCE_SIZE: u32 = 48;
 
-/** A response that is being sent. 32 bytes. */
+/** A response that is being sent. 48 bytes. */
 @unmanaged
 export class ResponseJob {
   address: u64;
+  /** Atomics: what the word held before. */
+  value: u64;
+  /** PacketFlag of what it answers. */
+  kind: u32;
   /** The next packet's. */
   psn: u32;
   psnLast: u32;
@@ -188,8 +214,9 @@ export class ResponseJob {
   msn: u32;
   /** 1 once its first packet was sent. */
   started: u32;
+  reserved: u32;
 }
-export const RESPONSE_JOB_SIZE: u32 = 32;
+export const RESPONSE_JOB_SIZE: u32 = 48;
 
 /** A READ request in flight: the PSN of its last response packet. */
 export const CHUNK_SIZE: u32 = 4;
@@ -247,13 +274,15 @@ export function chunkAt(qp: QueuePair, index: u32): usize {
   return qp.chunks + <usize>((index & (qp.rdAtomicLimit - 1)) * CHUNK_SIZE);
 }
 
-/** What a queue pair is made with, written by the host. 64 bytes, then QPN candidates. */
+/** What a queue pair is made with, written by the host. 72 bytes, then QPN candidates. */
 @unmanaged
 export class QueuePairParameters {
   type: u32;
   pd: u32;
   sendCq: usize;
   receiveCq: usize;
+  /** 0: its own receive ring. */
+  srq: usize;
   /** Powers of two. */
   sendEntries: u32;
   receiveEntries: u32;
@@ -269,14 +298,22 @@ export class QueuePairParameters {
   sendRing: u32;
   receiveRing: u32;
   sendStride: u32;
+  reserved: u32;
   // RANDOM_QPNS words from a cryptographic generator follow.
   random: u32;
 }
 export const RANDOM_QPNS: u32 = 16;
-export const QUEUE_PAIR_PARAMETERS_SIZE: u32 = 64 + RANDOM_QPNS * 4;
+export const QUEUE_PAIR_PARAMETERS_SIZE: u32 = 72 + RANDOM_QPNS * 4;
 
 function sendData(parameters: QueuePairParameters): u32 {
   return roundUp(max<u32>(parameters.sendSgeMax * SGE_SIZE, parameters.inlineMax), 16);
+}
+
+/** The copy of a receive request must hold the widest one of where they come from. */
+function receiveCopy(parameters: QueuePairParameters): u32 {
+  const own = RECEIVE_REQUEST_SIZE + parameters.receiveSgeMax * SGE_SIZE;
+  if (parameters.srq == 0) return own;
+  return max<u32>(own, changetype<SharedReceiveQueue>(parameters.srq).stride);
 }
 
 /**
@@ -293,7 +330,7 @@ function layout(qp: QueuePair | null, base: u32, p: QueuePairParameters, rdAtomi
   const ringEnd = receiveRing + RING_HEADER_SIZE + p.receiveEntries * receiveStride;
   const requests = roundUp(ringEnd, 64);
   const receiveRequest = requests + p.sendEntries * requestStride;
-  const resources = roundUp(receiveRequest + receiveStride, 64);
+  const resources = roundUp(receiveRequest + receiveCopy(p), 64);
   const jobs = resources + rdAtomic * RESOURCE_SIZE;
   const chunks = jobs + rdAtomic * RESPONSE_JOB_SIZE;
   const end = roundUp(chunks + rdAtomic * CHUNK_SIZE, 64);
@@ -337,4 +374,5 @@ export function initQueuePair(
   qp.receiveSgeMax = parameters.receiveSgeMax;
   qp.inlineMax = parameters.inlineMax;
   qp.signalAll = parameters.signalAll;
+  qp.srq = changetype<SharedReceiveQueue | null>(parameters.srq);
 }

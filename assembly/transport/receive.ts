@@ -6,22 +6,41 @@
 import {
   DEFAULT_PKEY,
   aethSyndrome,
+  bthCongestion,
   bthOpcode,
   bthPkey,
   bthPsn,
   bthTargetQp,
+  loadU64,
 } from '../wire/headers';
 import { icrcOf, icrcSolveIpId, icrcStart } from '../wire/icrc';
 import { PacketFlag, Service, flagsOf, headersLength } from '../wire/opcode';
 import { ICRC_SIZE, PacketStatus, checkPacket, payloadLength } from '../wire/packet';
 import { SyndromeKind, syndromeKind } from '../wire/syndrome';
-import { Context, RECEIVE_DESCRIPTOR_SIZE, ReceiveDescriptor } from './context';
-import { receiveAcknowledge, receiveReadResponse } from './completer';
+import {
+  receiveAcknowledge,
+  receiveAtomicResponse,
+  receiveCongestion,
+  receiveReadResponse,
+} from './completer';
+import {
+  Context,
+  MEMBERSHIP_SIZE,
+  Membership,
+  RECEIVE_DESCRIPTOR_SIZE,
+  ReceiveDescriptor,
+  schedule,
+} from './context';
+import { MULTICAST_QPN, receiveDatagram } from './datagram';
 import { Path, PseudoHeader, receiveFlow } from './path';
 import { QueuePair, pathOf } from './queue-pair';
 import { receiveRequestPacket } from './responder';
 import { requests, serves } from './state-machine';
 import { QpType } from './status';
+import { receiveUnreliable } from './unreliable';
+
+/** BTH byte 4: the packet met congestion. */
+const FECN: u32 = 0x80;
 
 /** Slot of a queue pair number in the context's index. */
 export function indexAt(context: Context, qpn: u32): usize {
@@ -65,9 +84,13 @@ function receivePacket(
   counters.rcvdPkts++;
   counters.rcvdBytes += length;
   const status = checkPacket(context.opcodeTable, packet, length);
-  if (status != PacketStatus.OK) {
-    if (status == PacketStatus.UNKNOWN_OPCODE) counters.dropUnknownOpcode++;
+  if (status != <u32>PacketStatus.OK) {
+    if (status == <u32>PacketStatus.UNKNOWN_OPCODE) counters.dropUnknownOpcode++;
     else counters.dropMalformed++;
+    return;
+  }
+  if (bthTargetQp(packet) == MULTICAST_QPN) {
+    receiveMulticast(context, descriptor, packet, length);
     return;
   }
   const qp = findQueuePair(context, bthTargetQp(packet));
@@ -75,10 +98,13 @@ function receivePacket(
     counters.dropQueuePair++;
     return;
   }
-  const opcode = bthOpcode(packet);
-  const flags = flagsOf(context.opcodeTable, opcode);
-  if ((opcode & 0xe0) != <u32>Service.RC || qp.type != QpType.RC) {
+  if (!serviceFits(qp, bthOpcode(packet))) {
     counters.dropService++;
+    return;
+  }
+  if (qp.type == <u32>QpType.UD) {
+    if (!checkStranger(context, descriptor, packet, length)) return;
+    receiveDatagram(context, qp, descriptor, packet, length);
     return;
   }
   const path = pathOf(qp);
@@ -86,16 +112,88 @@ function receivePacket(
     counters.dropSource++;
     return;
   }
-  if (!checkIcrc(context, path, descriptor.sourcePort, packet, length)) {
-    counters.dropIcrc++;
+  if (!checkSealed(context, path, descriptor.sourcePort, packet, length)) return;
+  receiveConnected(context, qp, packet, length);
+}
+
+/** Has the packet the opcode of a service that this queue pair speaks? */
+function serviceFits(qp: QueuePair, opcode: u32): bool {
+  const service = opcode & 0xe0;
+  if (service == <u32>Service.CNP) return qp.type == <u32>QpType.RC;
+  if (qp.type == <u32>QpType.RC) return service == <u32>Service.RC;
+  if (qp.type == <u32>QpType.UC) return service == <u32>Service.UC;
+  return service == <u32>Service.UD;
+}
+
+/** ICRC, then P_Key; counts what fails. */
+function checkSealed(
+  context: Context,
+  path: Path,
+  sourcePort: u32,
+  packet: usize,
+  length: u32,
+): bool {
+  if (!checkIcrc(context, path, sourcePort, packet, length)) {
+    context.counters.dropIcrc++;
+    return false;
+  }
+  if (bthPkey(packet) == DEFAULT_PKEY) return true;
+  context.counters.dropPkey++;
+  return false;
+}
+
+/** The same for a sender that no queue pair is connected to. */
+function checkStranger(
+  context: Context,
+  descriptor: ReceiveDescriptor,
+  packet: usize,
+  length: u32,
+): bool {
+  const path = context.strangerPath;
+  const known =
+    path.remoteGid0 == descriptor.sourceGid0 &&
+    path.remoteGid1 == descriptor.sourceGid1 &&
+    path.multicastGid0 == descriptor.targetGid0 &&
+    path.multicastGid1 == descriptor.targetGid1;
+  if (!known) {
+    path.remoteGid0 = descriptor.sourceGid0;
+    path.remoteGid1 = descriptor.sourceGid1;
+    path.multicastGid0 = descriptor.targetGid0;
+    path.multicastGid1 = descriptor.targetGid1;
+    const group = (descriptor.targetGid0 | descriptor.targetGid1) != 0;
+    path.localGid0 = group ? descriptor.targetGid0 : context.localGid0;
+    path.localGid1 = group ? descriptor.targetGid1 : context.localGid1;
+    path.localPort = context.localPort;
+    path.pseudoHeader = context.pseudoHeader;
+    path.receivePort = 0;
+  }
+  return checkSealed(context, path, descriptor.sourcePort, packet, length);
+}
+
+/** One copy for every UD queue pair that joined the group (IBA 10.5.2.1). */
+function receiveMulticast(
+  context: Context,
+  descriptor: ReceiveDescriptor,
+  packet: usize,
+  length: u32,
+): void {
+  const group = (descriptor.targetGid0 | descriptor.targetGid1) != 0;
+  if (!group || (bthOpcode(packet) & 0xe0) != <u32>Service.UD) {
+    context.counters.dropQueuePair++;
     return;
   }
-  if (bthPkey(packet) != DEFAULT_PKEY) {
-    counters.dropPkey++;
-    return;
+  if (!checkStranger(context, descriptor, packet, length)) return;
+  for (let index: u32 = 0; index < context.multicastMax; index++) {
+    const at = context.multicast + <usize>(index * MEMBERSHIP_SIZE);
+    const member = changetype<Membership>(at);
+    const joined =
+      member.queuePair != 0 &&
+      member.gid0 == descriptor.targetGid0 &&
+      member.gid1 == descriptor.targetGid1;
+    if (!joined) continue;
+    const qp = changetype<QueuePair>(member.queuePair);
+    if (serves(qp.state)) receiveDatagram(context, qp, descriptor, packet, length);
   }
-  if (flags & PacketFlag.RESPONSE) receiveResponse(context, qp, packet, length, flags);
-  else receiveRequestPacket(context, qp, packet, length);
 }
 
 /**
@@ -111,7 +209,7 @@ function checkIcrc(
   length: u32,
 ): bool {
   const tables = context.icrcTables;
-  const isIpv4 = path.pseudoHeader == PseudoHeader.IPV4;
+  const isIpv4 = path.pseudoHeader == <u32>PseudoHeader.IPV4;
   const begin = icrcStart(tables, receiveFlow(tables, path, sourcePort), isIpv4, length);
   const computed = icrcOf(tables, context.crcScratch, begin, packet, length);
   const difference = computed ^ load<u32>(packet + length - ICRC_SIZE);
@@ -123,6 +221,23 @@ function checkIcrc(
   path.usesIpIds = 1;
   context.counters.icrcByIpId++;
   return true;
+}
+
+/** A packet for a connected queue pair, from its peer and whole. */
+function receiveConnected(context: Context, qp: QueuePair, packet: usize, length: u32): void {
+  const flags = flagsOf(context.opcodeTable, bthOpcode(packet));
+  if (flags & PacketFlag.CONGESTION) {
+    receiveCongestion(context, qp);
+    return;
+  }
+  if (bthCongestion(packet) & FECN && qp.type == <u32>QpType.RC) {
+    // Marked on its way: whoever sent it should slow down.
+    qp.cnpPending = 1;
+    schedule(context, qp);
+  }
+  if (flags & PacketFlag.RESPONSE) receiveResponse(context, qp, packet, length, flags);
+  else if (qp.type == <u32>QpType.UC) receiveUnreliable(context, qp, packet, length);
+  else receiveRequestPacket(context, qp, packet, length);
 }
 
 function receiveResponse(
@@ -141,14 +256,14 @@ function receiveResponse(
     receiveAcknowledge(context, qp, psn, aethSyndrome(packet + 12));
     return;
   }
-  if (!(flags & PacketFlag.READ)) {
+  // FIRST, LAST, ONLY and atomic responses carry an AETH, which can only be an ACK.
+  const hasAeth = !(flags & PacketFlag.MIDDLE);
+  if (hasAeth && syndromeKind(aethSyndrome(packet + 12)) != <u32>SyndromeKind.ACK) {
     context.counters.dropGhost++;
     return;
   }
-  // FIRST, LAST and ONLY carry an AETH, which can only be an ACK.
-  const hasAeth = !(flags & PacketFlag.MIDDLE);
-  if (hasAeth && syndromeKind(aethSyndrome(packet + 12)) != SyndromeKind.ACK) {
-    context.counters.dropGhost++;
+  if (flags & PacketFlag.ATOMIC) {
+    receiveAtomicResponse(context, qp, psn, loadU64(packet + 16));
     return;
   }
   const payload = packet + <usize>headersLength(context.opcodeTable, bthOpcode(packet));

@@ -1,46 +1,28 @@
 /**
- * The requester: work requests become request packets. It copies requests from the ring, cuts
- * messages into packets, keeps within the window, and goes back when the completer says so. It
- * never frees a request: completer.ts does, when the peer has answered.
+ * The requester: work requests become request packets. It cuts messages into packets, keeps within
+ * the window, and goes back when the completer says so. It never frees a reliable request:
+ * completer.ts does, when the peer has answered. Unreliable ones are complete when they are sent.
  *
- * Window. A receive buffer is charged more than a packet's bytes; `charge` estimates what the
- * peer's kernel takes for one, and the sum of what is under way stays within the context's
- * `windowCharge`. READs are cut into requests whose responses keep within the same window.
+ * READs are cut into requests whose responses keep within our own receive buffer.
  */
-import { copyBytes, powerOfTwo } from '../memory/bytes';
+import { powerOfTwo } from '../memory/bytes';
 import { ringCount } from '../memory/ring';
-import { AccessFlag } from '../region/access-flag';
-import { translate } from '../region/key-table';
-import { bthBits, DEFAULT_PKEY, storeBth, storeReth, storeU32 } from '../wire/headers';
-import { Opcode } from '../wire/opcode';
+import { invalidateKey } from '../region/key-table';
+import { DEFAULT_PKEY, bthBits, storeBth, storeReth, storeU32, storeU64 } from '../wire/headers';
+import { Opcode, Service } from '../wire/opcode';
 import { ICRC_SIZE } from '../wire/packet';
-import { PSN_MASK, psnAdd, psnCompare, psnDistance } from '../wire/psn';
-import { Context, hasRoom, packetStart } from './context';
-import {
-  QueuePair,
-  chunkAt,
-  pathOf,
-  sendCursor,
-  sendRequestAt,
-  timerOf,
-  workRequestAt,
-} from './queue-pair';
+import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
+import { Context, EventKind, hasRoom, packetStart, pushEvent } from './context';
+import { sendDatagram } from './datagram';
+import { completeSend, enterSendError } from './failure';
+import { awaitsData, fetch, isAtomic } from './fetch';
+import { gather } from './gather';
+import { QueuePair, chunkAt, pathOf, sendCursor, sendRequestAt, timerOf } from './queue-pair';
+import { AsyncEvent, QpState, QpType, SendFlag, WcStatus, WrOpcode } from './status';
 import { armTimer } from './timer';
 import { finishPacket } from './transmit';
-import { QpState, SendFlag, WcStatus, WrOpcode } from './status';
-import {
-  SEND_REQUEST_SIZE,
-  SGE_SIZE,
-  SendRequest,
-  SendState,
-  Sge,
-  WORK_REQUEST_SIZE,
-  seekSge,
-  sgeTotal,
-} from './work-queue';
-
-/** Longest message (IBA C9-94). */
-const MESSAGE_BYTES_MAX: u64 = 0x80000000;
+import { dropProbe, startProbe, windowOpen } from './window';
+import { SEND_REQUEST_SIZE, SendRequest, SendState, seekSge } from './work-queue';
 
 /**
  * What a packet of so many payload bytes takes of a receive buffer. Linux rounds the packet with
@@ -56,59 +38,9 @@ function packetCount(qp: QueuePair, length: u32): u32 {
   return length == 0 ? 1 : (length - 1) / qp.mtu + 1;
 }
 
-function isRead(request: SendRequest): bool {
-  return request.opcode == WrOpcode.RDMA_READ;
-}
-
 /** Cumulative charge of everything before `psn`, which lies in this started request. */
 function chargeBefore(qp: QueuePair, request: SendRequest, psn: u32): u32 {
   return request.chargeFirst + psnDistance(request.psnFirst, psn) * qp.chargeFull;
-}
-
-/** Copies the next entry of the ring. False when there is none. */
-function fetch(qp: QueuePair): bool {
-  if (ringCount(qp.sendRing, qp.sendFetched, qp.sendEntries) == 0) return false;
-  // The ring can name at most its own entries: what is not complete holds its place.
-  if (qp.sendFetched - qp.sendTail >= qp.sendEntries) return false;
-  const source = changetype<usize>(workRequestAt(qp, qp.sendFetched));
-  const request = sendRequestAt(qp, qp.sendFetched);
-  const target = changetype<usize>(request);
-  memory.copy(target, source, WORK_REQUEST_SIZE);
-  const data = qp.sendStride - WORK_REQUEST_SIZE;
-  memory.copy(target + SEND_REQUEST_SIZE, source + WORK_REQUEST_SIZE, data);
-  request.state = SendState.FETCHED;
-  request.length = 0;
-  request.status = checkRequest(qp, request);
-  if (request.status != WcStatus.SUCCESS) request.state = SendState.FAILED;
-  qp.sendFetched++;
-  return true;
-}
-
-/** Takes a ring entry that will only be flushed. False when there is none. */
-export function fetchForFlush(qp: QueuePair): bool {
-  return fetch(qp);
-}
-
-/** The copied entry's first look: is it something that this queue pair can do? */
-function checkRequest(qp: QueuePair, request: SendRequest): u32 {
-  const opcode = request.opcode;
-  const known =
-    opcode == WrOpcode.SEND ||
-    opcode == WrOpcode.SEND_WITH_IMM ||
-    opcode == WrOpcode.RDMA_WRITE ||
-    opcode == WrOpcode.RDMA_WRITE_WITH_IMM ||
-    opcode == WrOpcode.RDMA_READ;
-  if (!known) return WcStatus.LOC_QP_OP_ERR;
-  if (request.sendFlags & SendFlag.INLINE) {
-    if (isRead(request) || request.inlineLength > qp.inlineMax) return WcStatus.LOC_QP_OP_ERR;
-    request.length = request.inlineLength;
-    return WcStatus.SUCCESS;
-  }
-  if (request.sgeCount > qp.sendSgeMax) return WcStatus.LOC_QP_OP_ERR;
-  const total = sgeTotal(changetype<usize>(request) + SEND_REQUEST_SIZE, request.sgeCount);
-  if (total > MESSAGE_BYTES_MAX) return WcStatus.LOC_LEN_ERR;
-  request.length = <u32>total;
-  return WcStatus.SUCCESS;
 }
 
 /** Gives a request its PSNs when its first packet is about to be sent. */
@@ -124,39 +56,38 @@ export function outstanding(qp: QueuePair): bool {
   return qp.psnUnacked != qp.psnNext;
 }
 
-/** READ requests in flight. */
+/** READ requests and atomics in flight. */
 export function readsInFlight(qp: QueuePair): u32 {
   return qp.chunkHead - qp.chunkTail;
-}
-
-function windowOpen(context: Context, qp: QueuePair): bool {
-  if (qp.psnUnacked == qp.psnNext) return true;
-  return (
-    qp.chargeSent - qp.chargeAcked < qp.windowCharge &&
-    psnDistance(qp.psnUnacked, qp.psnNext) < context.windowPackets
-  );
 }
 
 /** Is a READ in flight that a FENCE has to wait for? Only READs and atomics count (IBA 10.8.3.3). */
 function fenced(qp: QueuePair, request: SendRequest): bool {
   return (
     (request.sendFlags & SendFlag.FENCE) != 0 &&
-    request.state == SendState.FETCHED &&
+    request.state == <u32>SendState.FETCHED &&
     readsInFlight(qp) > 0
   );
 }
 
 /** The request that the next packet belongs to, or null when there is none to send. */
 function current(context: Context, qp: QueuePair): SendRequest | null {
-  if (qp.state != QpState.RTS || qp.rnrWaiting || qp.sendStopped) return null;
-  if (qp.sendNext == qp.sendFetched && !fetch(qp)) return null;
+  const sending = qp.state == <u32>QpState.RTS || qp.state == <u32>QpState.SQD;
+  if (!sending || qp.rnrWaiting || qp.sendStopped) return null;
+  if (qp.sendNext == qp.sendFetched) {
+    // In SQD what was begun is finished, and nothing is begun.
+    if (qp.state == <u32>QpState.SQD || !fetch(qp)) return null;
+  }
   const request = sendRequestAt(qp, qp.sendNext);
-  if (request.state == SendState.FAILED) {
+  if (request.state == <u32>SendState.FAILED) {
     qp.sendStopped = 1;
     return null;
   }
-  if (!windowOpen(context, qp) || fenced(qp, request)) return null;
-  if (isRead(request) && readsInFlight(qp) >= qp.rdAtomicMax) return null;
+  if (qp.state == <u32>QpState.SQD && request.state == <u32>SendState.FETCHED) return null;
+  if (!windowOpen(qp) || fenced(qp, request)) return null;
+  if (awaitsData(request) && readsInFlight(qp) >= qp.rdAtomicMax) return null;
+  // Stronger than a fence: everything before it is complete (IBA 10.6.5.1).
+  if (request.opcode == <u32>WrOpcode.LOCAL_INV && qp.sendTail != qp.sendNext) return null;
   return request;
 }
 
@@ -170,16 +101,64 @@ export function sendRequests(context: Context, qp: QueuePair, quantum: u32): boo
   while (request != null) {
     if (sent == quantum || !hasRoom(context)) return true;
     sent++;
-    if (request.state == SendState.FETCHED) start(qp, request);
-    if (isRead(request)) sendRead(context, qp, request);
-    else if (!sendData(context, qp, request)) return false;
-    const timer = timerOf(qp);
-    if (timer.deadline == 0 && qp.timeoutMicros != 0) {
-      armTimer(context.timers, timer, context.now, qp.timeoutMicros);
-    }
+    if (!sendOne(context, qp, request)) return false;
     request = current(context, qp);
   }
+  if (qp.state == <u32>QpState.SQD) noteDrained(context, qp);
   return false;
+}
+
+/** One packet of this request, or the whole of one that has none. False: it failed or waits. */
+function sendOne(context: Context, qp: QueuePair, request: SendRequest): bool {
+  if (request.opcode == <u32>WrOpcode.LOCAL_INV) return executeInvalidate(context, qp, request);
+  if (qp.type == <u32>QpType.UD) return sendUnconnected(context, qp, request);
+  if (request.state == <u32>SendState.FETCHED) start(qp, request);
+  if (request.opcode == <u32>WrOpcode.RDMA_READ) sendRead(context, qp, request);
+  else if (isAtomic(request)) sendAtomic(context, qp, request);
+  else if (!sendData(context, qp, request)) return false;
+  if (qp.type == <u32>QpType.UC) return true;
+  const timer = timerOf(qp);
+  if (timer.deadline == 0 && qp.timeoutMicros != 0) {
+    armTimer(context.timers, timer, context.now, qp.timeoutMicros);
+  }
+  return true;
+}
+
+/**
+ * Kills a local key. This context is in no copy now; that others have left theirs is asked when
+ * the memory is deregistered.
+ */
+function executeInvalidate(context: Context, qp: QueuePair, request: SendRequest): bool {
+  if (!invalidateKey(context.arena, request.key, qp.pd)) {
+    fail(context, qp, request, WcStatus.LOC_QP_OP_ERR);
+    return false;
+  }
+  qp.sendNext++;
+  completeSend(context, qp, WcStatus.SUCCESS, 0);
+  return true;
+}
+
+/** A datagram: complete when it is in the buffer. */
+function sendUnconnected(context: Context, qp: QueuePair, request: SendRequest): bool {
+  const status = sendDatagram(context, qp, request);
+  if (status != <u32>WcStatus.SUCCESS) {
+    context.counters.sendErr++;
+    enterSendError(context, qp, status);
+    return false;
+  }
+  endRequest(qp);
+  completeSend(context, qp, WcStatus.SUCCESS, 0);
+  return true;
+}
+
+/** In SQD: nothing is in flight any more (IBA 10.3.1.5). Says so once. */
+export function noteDrained(context: Context, qp: QueuePair): void {
+  if (qp.drained || outstanding(qp)) return;
+  const next = sendRequestAt(qp, qp.sendNext);
+  if (qp.sendNext != qp.sendFetched && next.state == <u32>SendState.STARTED) return;
+  qp.drained = 1;
+  if (!qp.drainNotify) return;
+  pushEvent(context, EventKind.ASYNC, AsyncEvent.SQ_DRAINED, changetype<usize>(qp));
 }
 
 /** Uses up PSNs. */
@@ -194,6 +173,11 @@ function endRequest(qp: QueuePair): void {
   qp.sendOffset = 0;
   qp.sendSgeIndex = 0;
   qp.sendSgeOffset = 0;
+}
+
+/** Counts a packet that was sent before. */
+function countRepeat(context: Context, qp: QueuePair, psn: u32): void {
+  if (psn != qp.psnMax) context.counters.retransmittedPkts++;
 }
 
 /** Response packets that one READ request asks for at most. */
@@ -214,29 +198,71 @@ function sendRead(context: Context, qp: QueuePair, request: SendRequest): void {
   const psn = qp.psnNext;
   storeBth(packet, Opcode.RC_RDMA_READ_REQUEST, 0, DEFAULT_PKEY, qp.targetQp, 1, psn);
   storeReth(packet + 12, request.remoteAddress + qp.sendOffset, request.key, length);
-  if (psn != qp.psnMax) context.counters.retransmittedPkts++;
-  store<u32>(chunkAt(qp, qp.chunkHead), psnAdd(psn, packets - 1));
-  qp.chunkHead++;
+  countRepeat(context, qp, psn);
+  expectData(qp, psnAdd(psn, packets - 1));
   qp.sendOffset += length;
   qp.chargeSent += (packets - 1) * qp.chargeFull + charge(length - (packets - 1) * qp.mtu);
   advance(qp, packets);
-  qp.packetsSinceAckRequest = 0;
   finishPacket(context, pathOf(qp), qp.qpn, 28 + ICRC_SIZE);
   if (length == left) endRequest(qp);
 }
 
-/** Distance between the opcodes of one kind of message. */
-function dataOpcode(request: SendRequest, first: bool, last: bool): u32 {
-  const send = request.opcode == WrOpcode.SEND || request.opcode == WrOpcode.SEND_WITH_IMM;
-  const immediate =
-    request.opcode == WrOpcode.SEND_WITH_IMM || request.opcode == WrOpcode.RDMA_WRITE_WITH_IMM;
-  const base: u32 = send ? Opcode.RC_SEND_FIRST : Opcode.RC_RDMA_WRITE_FIRST;
-  if (first) {
-    if (!last) return base;
-    return base + (immediate ? 5 : 4);
+/** A request is in flight whose last response has this PSN. */
+function expectData(qp: QueuePair, psnLast: u32): void {
+  store<u32>(chunkAt(qp, qp.chunkHead), psnLast);
+  qp.chunkHead++;
+  qp.packetsSinceAckRequest = 0;
+}
+
+function sendAtomic(context: Context, qp: QueuePair, request: SendRequest): void {
+  const packet = packetStart(context);
+  const psn = qp.psnNext;
+  const swap = request.opcode == <u32>WrOpcode.ATOMIC_CMP_AND_SWP;
+  const opcode: u32 = swap ? Opcode.RC_COMPARE_SWAP : Opcode.RC_FETCH_ADD;
+  storeBth(packet, opcode, 0, DEFAULT_PKEY, qp.targetQp, 1, psn);
+  storeU64(packet + 12, request.remoteAddress);
+  storeU32(packet + 20, request.key);
+  storeU64(packet + 24, swap ? request.swap : request.compareAdd);
+  storeU64(packet + 32, swap ? request.compareAdd : 0);
+  countRepeat(context, qp, psn);
+  expectData(qp, psn);
+  qp.chargeSent += charge(8);
+  advance(qp, 1);
+  finishPacket(context, pathOf(qp), qp.qpn, 40 + ICRC_SIZE);
+  endRequest(qp);
+}
+
+/** Opcode of a packet of SEND's or WRITE's family, for the queue pair's service. */
+function dataOpcode(qp: QueuePair, request: SendRequest, first: bool, last: bool): u32 {
+  const service: u32 = qp.type == <u32>QpType.UC ? Service.UC : Service.RC;
+  const kind = request.opcode;
+  if (kind == <u32>WrOpcode.SEND_WITH_INV && last) {
+    return first ? Opcode.RC_SEND_ONLY_WITH_INVALIDATE : Opcode.RC_SEND_LAST_WITH_INVALIDATE;
   }
-  if (!last) return base + 1;
-  return base + (immediate ? 3 : 2);
+  const write = kind == <u32>WrOpcode.RDMA_WRITE || kind == <u32>WrOpcode.RDMA_WRITE_WITH_IMM;
+  const immediate =
+    kind == <u32>WrOpcode.SEND_WITH_IMM || kind == <u32>WrOpcode.RDMA_WRITE_WITH_IMM;
+  // FIRST, MIDDLE, LAST, LAST_WITH_IMM, ONLY, ONLY_WITH_IMM stand in this order for both.
+  let offset: u32 = 0;
+  if (first && last) offset = immediate ? 5 : 4;
+  else if (last) offset = immediate ? 3 : 2;
+  else if (!first) offset = 1;
+  return service + (write ? Opcode.RC_RDMA_WRITE_FIRST : Opcode.RC_SEND_FIRST) + offset;
+}
+
+/** Writes the headers behind the BTH; returns where the payload begins. */
+function storeExtended(packet: usize, request: SendRequest, first: bool, last: bool): u32 {
+  const kind = request.opcode;
+  let header: u32 = 12;
+  const write = kind == <u32>WrOpcode.RDMA_WRITE || kind == <u32>WrOpcode.RDMA_WRITE_WITH_IMM;
+  if (write && first) {
+    storeReth(packet + 12, request.remoteAddress, request.key, request.length);
+    header = 28;
+  }
+  if (!last || kind == <u32>WrOpcode.SEND || kind == <u32>WrOpcode.RDMA_WRITE) return header;
+  const invalidate = kind == <u32>WrOpcode.SEND_WITH_INV;
+  storeU32(packet + header, invalidate ? request.key : request.immediate);
+  return header + 4;
 }
 
 /** One SEND or WRITE packet. False when the local memory may not be read: the request fails. */
@@ -246,42 +272,34 @@ function sendData(context: Context, qp: QueuePair, request: SendRequest): bool {
   const last = left <= qp.mtu;
   const payload = last ? left : qp.mtu;
   const pad: u32 = (0 - payload) & 3;
-  const opcode = dataOpcode(request, first, last);
   const packet = packetStart(context);
-  let header: u32 = 12;
-  if (opcode == Opcode.RC_RDMA_WRITE_FIRST || opcode >= <u32>Opcode.RC_RDMA_WRITE_ONLY) {
-    storeReth(packet + 12, request.remoteAddress, request.key, request.length);
-    header = 28;
-  }
-  if (last && (request.opcode & 1) != 0) {
-    // SEND_WITH_IMM and RDMA_WRITE_WITH_IMM are the odd ones.
-    storeU32(packet + header, request.immediate);
-    header += 4;
-  }
+  const header = storeExtended(packet, request, first, last);
   if (!gather(context, qp, request, packet + header, payload)) {
     fail(context, qp, request, WcStatus.LOC_PROT_ERR);
     return false;
   }
   if (pad) store<u32>(packet + header + payload, 0);
   const psn = qp.psnNext;
-  if (psn != qp.psnMax) context.counters.retransmittedPkts++;
-  const chargeLength = charge(payload);
-  qp.chargeSent += chargeLength;
+  const fresh = psn == qp.psnMax;
+  if (!fresh) context.counters.retransmittedPkts++;
+  qp.chargeSent += charge(payload);
   qp.sendOffset += payload;
   advance(qp, 1);
   if (last) endRequest(qp);
   const solicited: u32 = last && (request.sendFlags & SendFlag.SOLICITED) != 0 ? 1 : 0;
-  const ackRequest = wantsAck(context, qp, last);
-  storeBth(
-    packet,
-    opcode,
-    bthBits(solicited, pad),
-    DEFAULT_PKEY,
-    qp.targetQp,
-    ackRequest,
-    psn & PSN_MASK,
-  );
+  const reliable = qp.type == <u32>QpType.RC;
+  const ackRequest: u32 = reliable ? wantsAck(context, qp, last) : 0;
+  if (ackRequest && fresh) startProbe(context, qp, psn);
+  const opcode = dataOpcode(qp, request, first, last);
+  const bits = bthBits(solicited, pad);
+  storeBth(packet, opcode, bits, DEFAULT_PKEY, qp.targetQp, ackRequest, psn);
   finishPacket(context, pathOf(qp), qp.qpn, header + payload + pad + ICRC_SIZE);
+  if (!reliable) {
+    // Nobody will answer: what is sent is done.
+    qp.psnUnacked = qp.psnNext;
+    qp.chargeAcked = qp.chargeSent;
+    if (last) completeSend(context, qp, WcStatus.SUCCESS, 0);
+  }
   return true;
 }
 
@@ -295,12 +313,12 @@ function wantsAck(context: Context, qp: QueuePair, last: bool): u32 {
     last &&
     qp.sendNext == qp.sendFetched &&
     ringCount(qp.sendRing, qp.sendFetched, qp.sendEntries) == 0;
-  const sinceCharge = qp.packetsSinceAckRequest * qp.chargeFull;
+  const packets = qp.packetsSinceAckRequest;
   if (
     !idle &&
-    windowOpen(context, qp) &&
-    qp.packetsSinceAckRequest * 4 < context.windowPackets &&
-    sinceCharge < qp.windowCharge / 4
+    windowOpen(qp) &&
+    packets * 1024 < qp.congestionWindow &&
+    packets * qp.chargeFull < qp.windowCharge / 4
   ) {
     return 0;
   }
@@ -308,83 +326,16 @@ function wantsAck(context: Context, qp: QueuePair, last: bool): u32 {
   return 1;
 }
 
-/** Copies payload from registered memory, or from the request itself. */
-function gather(
-  context: Context,
-  qp: QueuePair,
-  request: SendRequest,
-  target: usize,
-  length: u32,
-): bool {
-  const data = changetype<usize>(request) + SEND_REQUEST_SIZE;
-  if (request.sendFlags & SendFlag.INLINE) {
-    copyBytes(target, data + qp.sendOffset, length);
-    return true;
-  }
-  const cursor = sendCursor(qp);
-  let to = target;
-  let left = length;
-  while (left > 0) {
-    const sge = changetype<Sge>(data + <usize>(cursor.index * SGE_SIZE));
-    const piece = min<u32>(left, sge.length - cursor.offset);
-    if (piece > 0) {
-      const from = translate(context.arena, sge.lkey, qp.pd, sge.address + cursor.offset, piece, 0);
-      if (from == 0) return false;
-      copyBytes(to, from, piece);
-    }
-    to += piece;
-    left -= piece;
-    cursor.offset += piece;
-    if (cursor.offset == sge.length) {
-      cursor.index++;
-      cursor.offset = 0;
-    }
-  }
-  return true;
-}
-
 /** The request cannot go on; it completes with `status` when everything before it has. */
 function fail(context: Context, qp: QueuePair, request: SendRequest, status: u32): void {
+  context.counters.sendErr++;
+  if (qp.type != <u32>QpType.RC) {
+    enterSendError(context, qp, status);
+    return;
+  }
   request.state = SendState.FAILED;
   request.status = status;
   qp.sendStopped = 1;
-  context.counters.sendErr++;
-}
-
-/**
- * Where a READ response with this PSN belongs: writes it to local memory. `offset` counts from the
- * start of the request. False when the local key does not allow it.
- */
-export function scatterResponse(
-  context: Context,
-  qp: QueuePair,
-  request: SendRequest,
-  offset: u32,
-  source: usize,
-  length: u32,
-): bool {
-  const sges = changetype<usize>(request) + SEND_REQUEST_SIZE;
-  let index: u32 = 0;
-  let skip = offset;
-  let from = source;
-  let left = length;
-  while (left > 0) {
-    const sge = changetype<Sge>(sges + <usize>(index * SGE_SIZE));
-    index++;
-    if (skip >= sge.length) {
-      skip -= sge.length;
-      continue;
-    }
-    const piece = min<u32>(left, sge.length - skip);
-    const need: u32 = AccessFlag.LOCAL_WRITE;
-    const to = translate(context.arena, sge.lkey, qp.pd, sge.address + skip, piece, need);
-    if (to == 0) return false;
-    copyBytes(to, from, piece);
-    from += piece;
-    left -= piece;
-    skip = 0;
-  }
-  return true;
 }
 
 /**
@@ -398,10 +349,11 @@ export function goBack(qp: QueuePair, psn: u32): void {
   qp.packetsSinceAckRequest = 0;
   qp.sendStopped = 0;
   qp.chargeSent = qp.chargeAcked;
+  dropProbe(qp);
   while (index != qp.sendFetched) {
     const request = sendRequestAt(qp, index);
-    if (request.state != SendState.STARTED) break;
-    if (psnCompare(psn, request.psnLast) <= 0) {
+    if (request.state != <u32>SendState.STARTED) break;
+    if (psnDistance(psn, request.psnLast) <= psnDistance(request.psnFirst, request.psnLast)) {
       qp.sendOffset = psnDistance(request.psnFirst, psn) * qp.mtu;
       qp.chargeSent = chargeBefore(qp, request, psn);
       const sges = changetype<usize>(request) + SEND_REQUEST_SIZE;
@@ -421,7 +373,7 @@ export function goBack(qp: QueuePair, psn: u32): void {
 /** Keeps the window's books when everything before `psn` is acknowledged. */
 export function acknowledgeCharge(qp: QueuePair, psn: u32): void {
   const request = sendRequestAt(qp, qp.sendTail);
-  if (qp.sendTail != qp.sendFetched && request.state == SendState.STARTED) {
+  if (qp.sendTail != qp.sendFetched && request.state == <u32>SendState.STARTED) {
     qp.chargeAcked = chargeBefore(qp, request, psn);
   } else {
     qp.chargeAcked = qp.chargeSent;

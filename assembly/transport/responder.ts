@@ -1,42 +1,40 @@
 /**
- * The responder: request packets are checked, executed in PSN order, and answered. A packet goes
- * through a line of checks (IBA 9.7.4.1, and the order of reference implementations): PSN, opcode
- * sequence, operation allowed, resources, length, key; only then is memory touched.
- *
- * Answers leave in PSN order: READ responses from `jobs`, and one coalesced ACK, or NAK, that
- * waits until the READs before it are answered.
+ * The responder of reliable connections: request packets are checked, executed in PSN order, and
+ * answered. A packet goes through a line of checks (IBA 9.7.4.1): PSN, opcode sequence, operation
+ * allowed, resources, length, key; only then is memory touched.
  */
-import { copyBytes } from '../memory/bytes';
 import { AccessFlag } from '../region/access-flag';
-import { translate } from '../region/key-table';
+import { countAtomic, countRead, invalidateKey, translate } from '../region/key-table';
 import {
-  DEFAULT_PKEY,
+  atomicAddress,
+  atomicCompare,
+  atomicKey,
+  atomicSwapAdd,
   bthAckRequest,
-  bthBits,
   bthOpcode,
   bthPadCount,
   bthPsn,
-  bthSolicited,
   loadU32,
   rethAddress,
   rethKey,
   rethLength,
-  storeAeth,
-  storeBth,
 } from '../wire/headers';
 import { Header, Opcode, PacketFlag, flagsOf, headerOffset, headersOf } from '../wire/opcode';
-import { ICRC_SIZE, payloadLength } from '../wire/packet';
+import { payloadLength } from '../wire/packet';
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
-import { ACK_WITHOUT_CREDITS, NakCode, SyndromeKind } from '../wire/syndrome';
-import { Context, EventKind, hasRoom, packetStart, pushEvent, schedule } from './context';
-import { completeReceive, enterError, takeReceive } from './failure';
-import { MessageKind, QueuePair, jobAt, pathOf, receiveCursor, resourceAt } from './queue-pair';
-import { AsyncEvent, QpState, WcFlag, WcOpcode, WcStatus } from './status';
-import { finishPacket } from './transmit';
-import { RECEIVE_REQUEST_SIZE, ReceiveRequest, SGE_SIZE, Sge, sgeTotal } from './work-queue';
+import { NakCode, SyndromeKind } from '../wire/syndrome';
+import { Context, EventKind, pushEvent, schedule } from './context';
+import { enterError } from './failure';
+import { completeMessage, disturbsRead, overlapsJob, placeSend, placeWrite } from './place';
+import { MessageKind, QueuePair, Resource, resourceAt } from './queue-pair';
+import { takeReceive } from './receive-queue';
+import { dropJobsFrom, jobCount, pushAtomic, pushRead, refuse, sendNak } from './response';
+import { AsyncEvent, QpState, WcStatus } from './status';
 
 /** Longest message that a RETH may announce (IBA C9-94). */
 const MESSAGE_BYTES_MAX: u32 = 0x80000000;
+/** RETH and AtomicETH follow the BTH at once. */
+const EXTENDED: usize = 12;
 
 /** A request packet, checked by `receive.ts` up to its P_Key. */
 export function receiveRequestPacket(
@@ -45,13 +43,9 @@ export function receiveRequestPacket(
   packet: usize,
   length: u32,
 ): void {
-  const opcode = bthOpcode(packet);
-  const flags = flagsOf(context.opcodeTable, opcode);
+  const flags = flagsOf(context.opcodeTable, bthOpcode(packet));
   const psn = bthPsn(packet);
-  if (qp.state == QpState.RTR && !qp.communicationEstablished) {
-    qp.communicationEstablished = 1;
-    pushEvent(context, EventKind.ASYNC, AsyncEvent.COMM_EST, changetype<usize>(qp));
-  }
+  noteEstablished(context, qp);
   const order = psnCompare(psn, qp.psnExpected);
   if (order != 0) {
     if (order < 0) receiveDuplicate(context, qp, packet, flags, psn);
@@ -64,22 +58,16 @@ export function receiveRequestPacket(
   if (!checkOperation(context, qp, flags, psn)) return;
   if (!checkResources(context, qp, flags, psn)) return;
   if (!checkLength(context, qp, packet, flags, size)) return;
-  if (flags & PacketFlag.READ) {
-    acceptRead(context, qp, packet, psn);
-    return;
-  }
-  const placed =
-    flags & PacketFlag.SEND
-      ? placeSend(context, qp, packet, flags, size)
-      : placeWrite(context, qp, packet, flags, size);
-  if (!placed) return;
-  qp.psnExpected = psnAdd(psn, 1);
-  if (flags & PacketFlag.END) endMessage(context, qp, packet, flags);
-  if (bthAckRequest(packet)) {
-    if (qp.ackPending) context.counters.ackDeferred++;
-    qp.ackPending = 1;
-    schedule(context, qp);
-  }
+  if (flags & PacketFlag.READ) acceptRead(context, qp, packet, psn);
+  else if (flags & PacketFlag.ATOMIC) acceptAtomic(context, qp, packet, psn);
+  else acceptData(context, qp, packet, flags, size);
+}
+
+/** The first packet in RTR tells the application that the peer is there. */
+export function noteEstablished(context: Context, qp: QueuePair): void {
+  if (qp.state != <u32>QpState.RTR || qp.communicationEstablished) return;
+  qp.communicationEstablished = 1;
+  pushEvent(context, EventKind.ASYNC, AsyncEvent.COMM_EST, changetype<usize>(qp));
 }
 
 /** A packet is missing: says so once, then waits for it in silence (IBA 9.7.5.1.3). */
@@ -90,36 +78,21 @@ function receiveAhead(context: Context, qp: QueuePair): void {
   qp.nakSent = 1;
 }
 
-function sendNak(context: Context, qp: QueuePair, syndrome: u32, psn: u32): void {
-  // A NAK that ends the connection is never displaced by one that asks for more.
-  if (qp.nakPending >= <u32>NakCode.INVALID_REQUEST) return;
-  qp.nakPending = syndrome;
-  qp.nakPsn = psn;
-  schedule(context, qp);
-}
-
-/**
- * A fatal NAK (IBA class C): the answer goes out, the queue pair goes to ERR, and a receive
- * request in hand, or an asynchronous event, tells the application.
- */
-function refuse(context: Context, qp: QueuePair, syndrome: u32, psn: u32, status: u32): void {
-  if (qp.receiveHeld) completeReceive(context, qp, status, WcOpcode.RECV, 0, 0, 0, false);
-  else {
-    const access = syndrome == NakCode.REMOTE_ACCESS_ERROR;
-    const event: u32 = access ? AsyncEvent.QP_ACCESS_ERR : AsyncEvent.QP_REQ_ERR;
-    pushEvent(context, EventKind.ASYNC, event, changetype<usize>(qp));
-  }
-  enterError(context, qp);
-  sendNak(context, qp, syndrome, psn);
+/** The request must wait for the READs before it: it is asked for again when they are answered. */
+function defer(context: Context, qp: QueuePair): void {
+  sendNak(context, qp, NakCode.PSN_SEQUENCE_ERROR, qp.psnExpected);
+  qp.nakSent = 1;
 }
 
 /** MIDDLE and LAST continue what is in progress; FIRST and ONLY need an end before. */
+export function inSequence(qp: QueuePair, flags: u32): bool {
+  if (flags & PacketFlag.START) return qp.message == <u32>MessageKind.NONE;
+  if (flags & PacketFlag.SEND) return qp.message == <u32>MessageKind.SEND;
+  return qp.message == <u32>MessageKind.WRITE;
+}
+
 function checkSequence(context: Context, qp: QueuePair, flags: u32, psn: u32): bool {
-  let fits: bool;
-  if (flags & PacketFlag.START) fits = qp.message == MessageKind.NONE;
-  else if (flags & PacketFlag.SEND) fits = qp.message == MessageKind.SEND;
-  else fits = qp.message == MessageKind.WRITE;
-  if (fits) return true;
+  if (inSequence(qp, flags)) return true;
   refuse(context, qp, NakCode.INVALID_REQUEST, psn, WcStatus.LOC_QP_OP_ERR);
   return false;
 }
@@ -130,24 +103,30 @@ function checkOperation(context: Context, qp: QueuePair, flags: u32, psn: u32): 
   if (flags & PacketFlag.SEND) granted = true;
   else if (flags & PacketFlag.WRITE) granted = (qp.access & AccessFlag.REMOTE_WRITE) != 0;
   else if (flags & PacketFlag.READ) granted = (qp.access & AccessFlag.REMOTE_READ) != 0;
+  else if (flags & PacketFlag.ATOMIC) granted = (qp.access & AccessFlag.REMOTE_ATOMIC) != 0;
   if (granted) return true;
   refuse(context, qp, NakCode.INVALID_REQUEST, psn, WcStatus.LOC_QP_OP_ERR);
   return false;
 }
 
-/** A receive request for what needs one; a place to answer a READ from. */
+/** Does this packet need a receive request that is not in hand yet? */
+export function needsReceive(flags: u32): bool {
+  if (flags & PacketFlag.SEND) return (flags & PacketFlag.START) != 0;
+  return (flags & PacketFlag.RECEIVE) != 0;
+}
+
+/** A receive request for what needs one; a place to answer a READ or atomic from. */
 function checkResources(context: Context, qp: QueuePair, flags: u32, psn: u32): bool {
-  const sendStarts = (flags & PacketFlag.SEND) != 0 && (flags & PacketFlag.START) != 0;
-  const writeEnds = (flags & PacketFlag.WRITE) != 0 && (flags & PacketFlag.RECEIVE) != 0;
-  if (sendStarts || writeEnds) {
-    if (qp.receiveHeld || takeReceive(qp)) return true;
+  if (needsReceive(flags)) {
+    if (qp.receiveHeld || takeReceive(context, qp)) return true;
     context.counters.sendRnrErr++;
     sendNak(context, qp, SyndromeKind.RNR_NAK | qp.minRnrTimer, psn);
     // Packets behind this one are ahead of what is expected: no word about them.
     qp.nakSent = 1;
     return false;
   }
-  if (flags & PacketFlag.READ && qp.jobHead - qp.jobTail >= qp.destRdAtomicMax) {
+  const answered: u32 = PacketFlag.READ | PacketFlag.ATOMIC;
+  if (flags & answered && jobCount(qp) >= qp.destRdAtomicMax) {
     refuse(context, qp, NakCode.INVALID_REQUEST, psn, WcStatus.LOC_QP_OP_ERR);
     return false;
   }
@@ -155,102 +134,60 @@ function checkResources(context: Context, qp: QueuePair, flags: u32, psn: u32): 
 }
 
 /** Payload against path MTU, pad and what the message's RETH promised (IBA 9.7.4.1.6, C9-92). */
-function checkLength(context: Context, qp: QueuePair, packet: usize, flags: u32, size: u32): bool {
-  let good = size <= qp.mtu;
-  if (!(flags & PacketFlag.END)) good = size == qp.mtu && bthPadCount(packet) == 0;
-  else if (!(flags & PacketFlag.START)) good = good && size > 0;
+export function lengthFits(
+  context: Context,
+  qp: QueuePair,
+  packet: usize,
+  flags: u32,
+  size: u32,
+): bool {
+  const end = (flags & PacketFlag.END) != 0;
+  if (!end) {
+    if (size != qp.mtu || bthPadCount(packet) != 0) return false;
+  } else if (size > qp.mtu || (size == 0 && !(flags & PacketFlag.START))) return false;
   const reth = headersOf(context.opcodeTable, bthOpcode(packet)) & Header.RETH;
-  if (reth) {
-    const dma = rethLength(
-      packet + headerOffset(context.opcodeTable, bthOpcode(packet), Header.RETH),
-    );
-    if (dma > MESSAGE_BYTES_MAX) good = false;
-    if (flags & PacketFlag.WRITE)
-      good = good && (flags & PacketFlag.END ? dma == size : dma > size);
-  } else if (flags & PacketFlag.WRITE) {
-    good = good && (flags & PacketFlag.END ? qp.messageLeft == size : qp.messageLeft > size);
-  }
-  if (good) return true;
+  if (reth && rethLength(packet + EXTENDED) > MESSAGE_BYTES_MAX) return false;
+  if (!(flags & PacketFlag.WRITE)) return true;
+  const left = reth ? rethLength(packet + EXTENDED) : qp.messageLeft;
+  return end ? left == size : left > size;
+}
+
+function checkLength(context: Context, qp: QueuePair, packet: usize, flags: u32, size: u32): bool {
+  if (lengthFits(context, qp, packet, flags, size)) return true;
   refuse(context, qp, NakCode.INVALID_REQUEST, bthPsn(packet), WcStatus.LOC_LEN_ERR);
   return false;
 }
 
-/** Puts SEND payload into the receive request's memory. */
-function placeSend(context: Context, qp: QueuePair, packet: usize, flags: u32, size: u32): bool {
-  const request = changetype<ReceiveRequest>(qp.receiveRequest);
-  const sges = qp.receiveRequest + RECEIVE_REQUEST_SIZE;
+/** A SEND or WRITE packet in order. */
+function acceptData(context: Context, qp: QueuePair, packet: usize, flags: u32, size: u32): void {
+  if (disturbsRead(context, qp, packet, flags, size)) {
+    defer(context, qp);
+    return;
+  }
+  const status =
+    flags & PacketFlag.SEND
+      ? placeSend(context, qp, packet, flags, size)
+      : placeWrite(context, qp, packet, flags, size);
   const psn = bthPsn(packet);
-  const offset = flags & PacketFlag.START ? 0 : qp.messageOffset;
-  if (<u64>offset + size > sgeTotal(sges, request.sgeCount)) {
-    refuse(context, qp, NakCode.INVALID_REQUEST, psn, WcStatus.LOC_LEN_ERR);
-    return false;
+  if (status != <u32>WcStatus.SUCCESS) {
+    refuse(context, qp, nakOf(status), psn, status);
+    return;
   }
-  const cursor = receiveCursor(qp);
-  let from = packet + headersEnd(context, packet);
-  let left = size;
-  while (left > 0) {
-    const sge = changetype<Sge>(sges + <usize>(cursor.index * SGE_SIZE));
-    const piece = min<u32>(left, sge.length - cursor.offset);
-    if (piece > 0) {
-      const at = sge.address + cursor.offset;
-      const need: u32 = AccessFlag.LOCAL_WRITE;
-      const to = translate(context.arena, sge.lkey, qp.pd, at, piece, need);
-      if (to == 0) {
-        // Our own application's fault: the peer is told that we cannot go on.
-        refuse(context, qp, NakCode.REMOTE_OPERATIONAL_ERROR, psn, WcStatus.LOC_PROT_ERR);
-        return false;
-      }
-      copyBytes(to, from, piece);
-    }
-    from += piece;
-    left -= piece;
-    cursor.offset += piece;
-    if (cursor.offset == sge.length) {
-      cursor.index++;
-      cursor.offset = 0;
-    }
+  qp.psnExpected = psnAdd(psn, 1);
+  if (flags & PacketFlag.END) endMessage(context, qp, packet, flags);
+  if (bthAckRequest(packet)) {
+    if (qp.ackPending) context.counters.ackDeferred++;
+    qp.ackPending = 1;
+    schedule(context, qp);
   }
-  qp.messageOffset = offset + size;
-  qp.message = MessageKind.SEND;
-  return true;
 }
 
-function headersEnd(context: Context, packet: usize): u32 {
-  return load<u8>(context.opcodeTable + <usize>(bthOpcode(packet) << 4) + 4);
-}
-
-/**
- * Puts WRITE payload where the RETH said. The key is looked up for the whole message when it
- * begins, and again for every packet: it may be gone in between.
- */
-function placeWrite(context: Context, qp: QueuePair, packet: usize, flags: u32, size: u32): bool {
-  const psn = bthPsn(packet);
-  const need: u32 = AccessFlag.REMOTE_WRITE;
-  let to: usize = 0;
-  if (flags & PacketFlag.START) {
-    const reth = packet + 12;
-    const dma = rethLength(reth);
-    qp.messageAddress = rethAddress(reth);
-    qp.messageKey = rethKey(reth);
-    qp.messageLeft = dma;
-    if (dma > 0) {
-      to = translate(context.arena, qp.messageKey, qp.pd, qp.messageAddress, dma, need);
-    }
-  } else {
-    to = translate(context.arena, qp.messageKey, qp.pd, qp.messageAddress, size, need);
-  }
-  // A zero-length WRITE names no byte: neither key nor address is looked at (IBA C9-88).
-  if (to == 0 && size > 0) {
-    qp.message = MessageKind.NONE;
-    refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn, WcStatus.LOC_ACCESS_ERR);
-    return false;
-  }
-  copyBytes(to, packet + headersEnd(context, packet), size);
-  qp.messageAddress += size;
-  qp.messageLeft -= size;
-  qp.messageOffset = flags & PacketFlag.START ? size : qp.messageOffset + size;
-  qp.message = MessageKind.WRITE;
-  return true;
+/** What the peer is told when its message could not be placed. */
+function nakOf(status: u32): u32 {
+  if (status == <u32>WcStatus.LOC_ACCESS_ERR) return NakCode.REMOTE_ACCESS_ERROR;
+  if (status == <u32>WcStatus.LOC_LEN_ERR) return NakCode.INVALID_REQUEST;
+  // Our own application's fault.
+  return NakCode.REMOTE_OPERATIONAL_ERROR;
 }
 
 /** The last packet of a SEND or WRITE was placed. */
@@ -260,29 +197,33 @@ function endMessage(context: Context, qp: QueuePair, packet: usize, flags: u32):
   context.counters.rdmaRecvs++;
   if (!(flags & PacketFlag.RECEIVE)) return;
   const opcode = bthOpcode(packet);
-  const headers = headersOf(context.opcodeTable, opcode);
-  let immediate: u32 = 0;
-  let wcFlags: u32 = 0;
-  if (headers & Header.IMM_DT) {
-    immediate = loadU32(packet + headerOffset(context.opcodeTable, opcode, Header.IMM_DT));
-    wcFlags = WcFlag.WITH_IMM;
+  if (headersOf(context.opcodeTable, opcode) & Header.IETH) {
+    const key = loadU32(packet + headerOffset(context.opcodeTable, opcode, Header.IETH));
+    if (!invalidateKey(context.arena, key, qp.pd)) {
+      // IBA class J: the data is placed, the queue pair ends, and nothing is said about it.
+      completeMessage(context, qp, packet, flags, WcStatus.REM_INV_REQ_ERR);
+      enterError(context, qp);
+      return;
+    }
   }
-  const write = (flags & PacketFlag.WRITE) != 0;
-  completeReceive(
-    context,
-    qp,
-    WcStatus.SUCCESS,
-    write ? WcOpcode.RECV_RDMA_WITH_IMM : WcOpcode.RECV,
-    qp.messageOffset,
-    immediate,
-    wcFlags,
-    bthSolicited(packet) != 0,
-  );
+  completeMessage(context, qp, packet, flags, WcStatus.SUCCESS);
 }
 
-/** A new READ request: remembered, and answered by `sendResponses`. */
+function remember(qp: QueuePair, kind: u32, psn: u32, packets: u32): Resource {
+  // The count of messages moves when a READ or atomic begins to be executed (IBA C9-148).
+  qp.msn = (qp.msn + 1) & 0xffffff;
+  qp.psnExpected = psnAdd(psn, packets);
+  const resource = resourceAt(qp, qp.resourceHead++);
+  resource.kind = kind;
+  resource.psnFirst = psn;
+  resource.psnLast = psnAdd(psn, packets - 1);
+  resource.msn = qp.msn;
+  return resource;
+}
+
+/** A new READ request: remembered, and answered packet by packet. */
 function acceptRead(context: Context, qp: QueuePair, packet: usize, psn: u32): void {
-  const reth = packet + 12;
+  const reth = packet + EXTENDED;
   const address = rethAddress(reth);
   const key = rethKey(reth);
   const length = rethLength(reth);
@@ -292,33 +233,45 @@ function acceptRead(context: Context, qp: QueuePair, packet: usize, psn: u32): v
       refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn, WcStatus.LOC_ACCESS_ERR);
       return;
     }
+    countRead(context.arena, key, length);
   }
   const packets = length == 0 ? 1 : (length - 1) / qp.mtu + 1;
-  // The count of messages moves when a READ begins to be executed (IBA C9-148).
-  qp.msn = (qp.msn + 1) & 0xffffff;
-  const resource = resourceAt(qp, qp.resourceHead++);
-  resource.kind = PacketFlag.READ;
-  resource.psnFirst = psn;
-  resource.psnLast = psnAdd(psn, packets - 1);
+  const resource = remember(qp, PacketFlag.READ, psn, packets);
   resource.address = address;
   resource.key = key;
   resource.length = length;
-  resource.msn = qp.msn;
-  qp.psnExpected = psnAdd(psn, packets);
-  pushJob(qp, psn, address, key, length, qp.msn);
-  schedule(context, qp);
+  pushRead(context, qp, psn, address, key, length, qp.msn);
 }
 
-function pushJob(qp: QueuePair, psn: u32, address: u64, key: u32, length: u32, msn: u32): void {
-  const packets = length == 0 ? 1 : (length - 1) / qp.mtu + 1;
-  const job = jobAt(qp, qp.jobHead++);
-  job.address = address;
-  job.psn = psn;
-  job.psnLast = psnAdd(psn, packets - 1);
-  job.key = key;
-  job.left = length;
-  job.msn = msn;
-  job.started = 0;
+/** A new atomic: executed now, once; its answer is kept for repetitions. */
+function acceptAtomic(context: Context, qp: QueuePair, packet: usize, psn: u32): void {
+  const header = packet + EXTENDED;
+  const address = atomicAddress(header);
+  if ((<u32>address) & 7) {
+    refuse(context, qp, NakCode.INVALID_REQUEST, psn, WcStatus.LOC_QP_OP_ERR);
+    return;
+  }
+  const need: u32 = AccessFlag.REMOTE_ATOMIC;
+  const key = atomicKey(header);
+  const linear = translate(context.arena, key, qp.pd, address, 8, need);
+  // Registration makes both addresses agree modulo 8; a misaligned Wasm atomic would trap.
+  if (linear == 0 || linear & 7) {
+    refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn, WcStatus.LOC_ACCESS_ERR);
+    return;
+  }
+  if (overlapsJob(context, qp, linear, 8)) {
+    defer(context, qp);
+    return;
+  }
+  countAtomic(context.arena, key);
+  const operand = atomicSwapAdd(header);
+  const value =
+    bthOpcode(packet) == <u32>Opcode.RC_COMPARE_SWAP
+      ? atomic.cmpxchg<u64>(linear, atomicCompare(header), operand)
+      : atomic.add<u64>(linear, operand);
+  const resource = remember(qp, PacketFlag.ATOMIC, psn, 1);
+  resource.value = value;
+  pushAtomic(context, qp, psn, value, qp.msn);
 }
 
 /** A request that was executed before (IBA 9.7.5.1.4): answered again, never executed again. */
@@ -330,109 +283,38 @@ function receiveDuplicate(
   psn: u32,
 ): void {
   context.counters.duplicateRequest++;
-  if (flags & PacketFlag.READ) {
-    repeatRead(context, qp, packet, psn);
-    return;
-  }
-  if (!(flags & (PacketFlag.SEND | PacketFlag.WRITE))) return;
-  // One ACK for the newest executed request answers all that came before.
-  qp.ackPending = 1;
-  schedule(context, qp);
-}
-
-/** A repeated READ may ask for the tail of what it asked for at first, with the same key. */
-function repeatRead(context: Context, qp: QueuePair, packet: usize, psn: u32): void {
-  const reth = packet + 12;
-  const address = rethAddress(reth);
-  const length = rethLength(reth);
-  for (let back: u32 = 1; back <= qp.destRdAtomicMax && back <= qp.rdAtomicLimit; back++) {
-    const resource = resourceAt(qp, qp.resourceHead - back);
-    if (resource.kind != PacketFlag.READ) continue;
-    const skipped = psnDistance(resource.psnFirst, psn);
-    if (skipped > psnDistance(resource.psnFirst, resource.psnLast)) continue;
-    const offset = skipped * qp.mtu;
-    if (resource.key != rethKey(reth) || address - resource.address != <u64>offset) return;
-    if (offset > resource.length || length > resource.length - offset) return;
-    // What was still to be answered from here on will be asked for again.
-    while (qp.jobHead != qp.jobTail && psnCompare(jobAt(qp, qp.jobHead - 1).psn, psn) >= 0) {
-      qp.jobHead--;
-    }
-    if (qp.jobHead != qp.jobTail) cutJob(qp, psn);
-    if (qp.jobHead - qp.jobTail >= qp.rdAtomicLimit) return;
-    pushJob(qp, psn, address, resource.key, length, resource.msn);
+  if (flags & (PacketFlag.SEND | PacketFlag.WRITE)) {
+    // One ACK for the newest executed request answers all that came before.
+    qp.ackPending = 1;
     schedule(context, qp);
     return;
   }
+  for (let back: u32 = 1; back <= min<u32>(qp.destRdAtomicMax, qp.rdAtomicLimit); back++) {
+    const resource = resourceAt(qp, qp.resourceHead - back);
+    const skipped = psnDistance(resource.psnFirst, psn);
+    if (resource.kind == 0 || skipped > psnDistance(resource.psnFirst, resource.psnLast)) continue;
+    if (resource.kind != (flags & (PacketFlag.READ | PacketFlag.ATOMIC))) return;
+    if (flags & PacketFlag.READ) repeatRead(context, qp, packet, resource, skipped);
+    else if (dropJobsFrom(qp, psn)) pushAtomic(context, qp, psn, resource.value, resource.msn);
+    return;
+  }
 }
 
-/** Ends the last job before `psn`, which it would have reached. */
-function cutJob(qp: QueuePair, psn: u32): void {
-  const job = jobAt(qp, qp.jobHead - 1);
-  if (psnCompare(job.psnLast, psn) < 0) return;
-  job.left = psnDistance(job.psn, psn) * qp.mtu;
-  job.psnLast = psnAdd(psn, <u32>-1);
-}
-
-/**
- * Sends READ responses, then the ACK or NAK that waits behind them. True when it stopped because
- * of the quantum or the buffer.
- */
-export function sendResponses(context: Context, qp: QueuePair, quantum: u32): bool {
-  for (let sent: u32 = 0; qp.jobHead != qp.jobTail; sent++) {
-    if (sent == quantum || !hasRoom(context)) return true;
-    if (!sendReadResponse(context, qp)) break;
-  }
-  if (!qp.ackPending && !qp.nakPending) return false;
-  if (!hasRoom(context)) return true;
-  let syndrome: u32 = ACK_WITHOUT_CREDITS;
-  let psn = psnAdd(qp.psnExpected, <u32>-1);
-  if (qp.nakPending) {
-    syndrome = qp.nakPending;
-    psn = qp.nakPsn;
-  }
-  // A NAK tells all that an ACK would, and more.
-  qp.ackPending = 0;
-  qp.nakPending = 0;
-  const packet = packetStart(context);
-  storeBth(packet, Opcode.RC_ACKNOWLEDGE, 0, DEFAULT_PKEY, qp.targetQp, 0, psn);
-  storeAeth(packet + 12, syndrome, qp.msn);
-  finishPacket(context, pathOf(qp), qp.qpn, 16 + ICRC_SIZE);
-  return false;
-}
-
-/** One packet of the oldest READ. False when its memory is gone: the READ ends in a NAK. */
-function sendReadResponse(context: Context, qp: QueuePair): bool {
-  const job = jobAt(qp, qp.jobTail);
-  const size = min<u32>(job.left, qp.mtu);
-  let from: usize = 0;
-  if (size > 0) {
-    const need: u32 = AccessFlag.REMOTE_READ;
-    from = translate(context.arena, job.key, qp.pd, job.address, size, need);
-    if (from == 0) {
-      refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, job.psn, WcStatus.LOC_ACCESS_ERR);
-      return false;
-    }
-  }
-  const last = job.psn == job.psnLast;
-  let opcode: u32 = Opcode.RC_RDMA_READ_RESPONSE_MIDDLE;
-  if (last && !job.started) opcode = Opcode.RC_RDMA_READ_RESPONSE_ONLY;
-  else if (last) opcode = Opcode.RC_RDMA_READ_RESPONSE_LAST;
-  else if (!job.started) opcode = Opcode.RC_RDMA_READ_RESPONSE_FIRST;
-  const pad: u32 = (0 - size) & 3;
-  const packet = packetStart(context);
-  storeBth(packet, opcode, bthBits(0, pad), DEFAULT_PKEY, qp.targetQp, 0, job.psn);
-  let header: u32 = 12;
-  if (opcode != Opcode.RC_RDMA_READ_RESPONSE_MIDDLE) {
-    storeAeth(packet + 12, ACK_WITHOUT_CREDITS, job.msn);
-    header = 16;
-  }
-  copyBytes(packet + header, from, size);
-  if (pad) store<u32>(packet + header + size, 0);
-  job.started = 1;
-  job.psn = psnAdd(job.psn, 1);
-  job.address += size;
-  job.left -= size;
-  if (last) qp.jobTail++;
-  finishPacket(context, pathOf(qp), qp.qpn, header + size + pad + ICRC_SIZE);
-  return true;
+/** A repeated READ may ask for the tail of what it asked for at first, with the same key. */
+function repeatRead(
+  context: Context,
+  qp: QueuePair,
+  packet: usize,
+  resource: Resource,
+  skipped: u32,
+): void {
+  const reth = packet + EXTENDED;
+  const address = rethAddress(reth);
+  const length = rethLength(reth);
+  const offset = skipped * qp.mtu;
+  if (resource.key != rethKey(reth) || address - resource.address != <u64>offset) return;
+  if (offset > resource.length || length > resource.length - offset) return;
+  const psn = bthPsn(packet);
+  if (!dropJobsFrom(qp, psn)) return;
+  pushRead(context, qp, psn, address, resource.key, length, resource.msn);
 }

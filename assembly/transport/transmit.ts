@@ -19,7 +19,7 @@ import {
 } from './context';
 import { Path, PseudoHeader } from './path';
 import { sendRequests } from './requester';
-import { sendResponses } from './responder';
+import { sendResponses } from './response';
 
 /** Packets in a row from one queue pair. */
 const QUANTUM: u32 = 16;

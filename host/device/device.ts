@@ -6,7 +6,7 @@ import { PseudoHeader } from '#build/abi.js';
 import { MisuseError } from '../errors/errors.js';
 import { ArenaMemory } from '../engine/arena.js';
 import { Engine, type SendBatch } from '../engine/engine.js';
-import type { Endpoint } from '../link/endpoint.js';
+import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../link/link.js';
 import { RealClock, type CancelTimer, type Clock } from './clock.js';
 
@@ -22,6 +22,12 @@ export interface DeviceOptions {
   queuePairsMax?: number;
   /** Default 1024. */
   completionQueuesMax?: number;
+  /** Default 256. */
+  sharedReceiveQueuesMax?: number;
+  /** Default 1024. */
+  addressHandlesMax?: number;
+  /** Memberships of queue pairs in multicast groups. Default 64. */
+  multicastMax?: number;
   /** Default 4096. */
   regionsMax?: number;
   /** Default 256. */
@@ -40,6 +46,9 @@ const DEFAULTS: DeviceLimits = {
   memoryBytes: 64 * 2 ** 20,
   queuePairsMax: 1024,
   completionQueuesMax: 1024,
+  sharedReceiveQueuesMax: 256,
+  addressHandlesMax: 1024,
+  multicastMax: 64,
   regionsMax: 4096,
   protectionDomainsMax: 256,
   rdAtomicMax: 16,
@@ -93,6 +102,9 @@ export class Device implements LinkReceiver {
         const gid = new DataView(info.local.gid.bytes.buffer);
         config.queuePairsMax = limits.queuePairsMax;
         config.completionQueuesMax = limits.completionQueuesMax;
+        config.sharedReceiveQueuesMax = limits.sharedReceiveQueuesMax;
+        config.addressHandlesMax = limits.addressHandlesMax;
+        config.multicastMax = limits.multicastMax;
         config.rdAtomicMax = limits.rdAtomicMax;
         config.sendBuffers = limits.sendBuffers;
         config.receivePackets = RECEIVE_PACKETS;
@@ -145,7 +157,7 @@ export class Device implements LinkReceiver {
     let device: Device | undefined;
     // Packets that arrive before the device stands are lost, as on any network.
     const receiver: LinkReceiver = {
-      packet: (bytes, source) => device?.packet(bytes, source),
+      packet: (bytes, source, group) => device?.packet(bytes, source, group),
       packets: (batch, source) => device?.packets(batch, source),
       flush: () => device?.flush(),
       failed: (reason) => device?.failed(reason),
@@ -164,8 +176,8 @@ export class Device implements LinkReceiver {
     return this.#closed;
   }
 
-  packet(bytes: Uint8Array, source: Endpoint): void {
-    if (!this.#closed) this.engine.addReceived(bytes, source);
+  packet(bytes: Uint8Array, source: Endpoint, group?: Gid): void {
+    if (!this.#closed) this.engine.addReceived(bytes, source, group);
   }
 
   packets(batch: PacketBatch, source: Endpoint): void {
@@ -215,6 +227,9 @@ function checkLimits(limits: DeviceLimits): void {
   // Half of the 16 random bits of a queue pair number, so that a free one is found in a few draws.
   within('queuePairsMax', 1, 32768);
   within('completionQueuesMax', 1, 65536);
+  within('sharedReceiveQueuesMax', 1, 65536);
+  within('addressHandlesMax', 1, 65536);
+  within('multicastMax', 1, 4096);
   within('rdAtomicMax', 1, 128);
   within('sendBuffers', 1, 1024);
   within('windowPackets', 2, 65536);

@@ -24,6 +24,8 @@ const SEND = SendDescriptorLayout.fields;
 const EVENT = EngineEventLayout.fields;
 /** Packets in a buffer begin where the one before ended, so a buffer can be copied in runs. */
 const RING_TAIL = 64;
+/** Sent to us alone. */
+const NO_GROUP = new Uint32Array(4);
 
 /** Where a packet came from, as the engine's memory holds it. */
 export interface PacketSource {
@@ -204,14 +206,14 @@ export class Engine<Destination> {
    * Copies a received packet in. Packets are worked on when `flushReceived` is called, or when
    * there is no room for another one.
    */
-  addReceived(bytes: Uint8Array, source: PacketSource): void {
+  addReceived(bytes: Uint8Array, source: PacketSource, group?: PacketSource['gid']): void {
     const size = bytes.length;
     if (size > this.#areaEnd - this.#area) return;
     if (this.#received === this.#receiveMax || this.#receivedEnd + size > this.#areaEnd) {
       this.flushReceived();
     }
     this.memory.bytes.set(bytes, this.#receivedEnd);
-    this.#describe(this.#receivedEnd, size, source);
+    this.#describe(this.#receivedEnd, size, source, group);
     // Packets begin at multiples of 8, so that headers are aligned.
     this.#receivedEnd = (this.#receivedEnd + size + 7) & ~7;
   }
@@ -249,7 +251,7 @@ export class Engine<Destination> {
       this.memory.bytes.set(from.subarray(start, end), this.#receivedEnd);
       for (let at = this.#receivedEnd; first < last; first++) {
         const length = batch.lengthOf(first);
-        this.#describe(at, length, source);
+        this.#describe(at, length, source, undefined);
         at += length;
       }
       this.#receivedEnd += end - start;
@@ -271,7 +273,12 @@ export class Engine<Destination> {
     if (this.#starved) this.drain();
   }
 
-  #describe(address: number, length: number, source: PacketSource): void {
+  #describe(
+    address: number,
+    length: number,
+    source: PacketSource,
+    group: PacketSource['gid'] | undefined,
+  ): void {
     const words = this.memory.words;
     const at = this.#descriptors + ((this.#received++ * RECEIVE_DESCRIPTOR_SIZE) >> 2);
     const gid = source.gid.words;
@@ -280,6 +287,12 @@ export class Engine<Destination> {
     words[to + 1] = gid[1]!;
     words[to + 2] = gid[2]!;
     words[to + 3] = gid[3]!;
+    const target = at + (RECEIVE.targetGid0[0] >> 2);
+    const groupWords = group?.words ?? NO_GROUP;
+    words[target] = groupWords[0]!;
+    words[target + 1] = groupWords[1]!;
+    words[target + 2] = groupWords[2]!;
+    words[target + 3] = groupWords[3]!;
     words[at + (RECEIVE.address[0] >> 2)] = address;
     words[at + (RECEIVE.length[0] >> 2)] = length;
     words[at + (RECEIVE.sourcePort[0] >> 2)] = source.port;

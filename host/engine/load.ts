@@ -22,6 +22,16 @@ export interface EngineExports {
   createQp(context: number, parameters: number): number;
   modifyQp(context: number, qp: number, attributes: number, now: number): number;
   qpAttributesMissing(qp: number, to: number, mask: number): number;
+  resizeCq(cq: number, ring: number, entries: number): number;
+  srqBytes(entries: number, sgeMax: number): number;
+  createSrq(context: number, pd: number, ring: number, entries: number, sgeMax: number): number;
+  setSrqLimit(srq: number, limit: number): void;
+  destroySrq(context: number, srq: number): number;
+  createAh(context: number, pd: number, attributes: number): number;
+  destroyAh(context: number, handle: number): number;
+  attachMcast(context: number, qp: number, gid: number): number;
+  detachMcast(context: number, qp: number, gid: number): number;
+  mrNote(context: number, key: number): number;
   destroyQp(context: number, qp: number): number;
   postSend(context: number, qp: number, now: number): void;
   postRecv(context: number, qp: number, now: number): void;

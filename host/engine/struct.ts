@@ -57,6 +57,15 @@ function accessor(offset: number, kind: Kind): PropertyDescriptor & ThisType<Pla
           this[VIEW].setUint16(this[BASE] + offset, value, true);
         },
       };
+    case 'i32':
+      return {
+        get() {
+          return this[VIEW].getInt32(this[BASE] + offset, true);
+        },
+        set(value: number) {
+          this[VIEW].setInt32(this[BASE] + offset, value, true);
+        },
+      };
     default:
       return {
         get() {

@@ -23,6 +23,11 @@ export class Gid {
     return a === 0 && b === 0 && c === 0xffff0000;
   }
 
+  /** Does it name a multicast group? (224.0.0.0/4, ff00::/8) */
+  get isMulticast(): boolean {
+    return this.isIpv4 ? this.bytes[12]! >> 4 === 0xe : this.bytes[0] === 0xff;
+  }
+
   /** From an IPv4 or IPv6 address. Throws RangeError when `text` is neither. */
   static parse(text: string): Gid {
     if (isIPv4(text)) {

@@ -7,7 +7,7 @@
  */
 import { MisuseError } from '../errors/errors.js';
 import { CopiedBatch, copyPacket, type CopiedPacket } from './copied-batch.js';
-import type { Endpoint } from './endpoint.js';
+import type { Endpoint, Gid } from './endpoint.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from './link.js';
 
 /** Runs things later, in real or virtual time. */
@@ -172,6 +172,14 @@ class Faults implements FaultLink {
     fates.forEach((fate, index) => this.#apply(fate, batch, index, leaving));
     batch.release();
     this.#sendCopies(leaving);
+  }
+
+  join(group: Gid): void {
+    this.#link.join?.(group);
+  }
+
+  leave(group: Gid): void {
+    this.#link.leave?.(group);
   }
 
   async close(): Promise<void> {

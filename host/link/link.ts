@@ -8,7 +8,7 @@
  * be released in another order than they were sent. A link may drop, but it may not change a
  * packet, or deliver half of one.
  */
-import type { Endpoint } from './endpoint.js';
+import type { Endpoint, Gid } from './endpoint.js';
 
 /** Outgoing packets that lie in one buffer of the engine's memory. */
 export interface PacketBatch {
@@ -32,9 +32,10 @@ export interface PacketBatch {
 export interface LinkReceiver {
   /**
    * One packet, BTH to ICRC, of any length and content: the wire is hostile. `bytes` is only
-   * valid during the call. `source.port` is the port that the packet came from.
+   * valid during the call. `source.port` is the port that the packet came from. `group`: the
+   * multicast group that it was sent to; undefined: to us alone.
    */
-  packet(bytes: Uint8Array, source: Endpoint): void;
+  packet(bytes: Uint8Array, source: Endpoint, group?: Gid): void;
   /**
    * A whole batch of another engine, every packet of it for this receiver: optional, a short cut
    * for links inside one process. The receiver copies what it wants (neighbours in one piece) and
@@ -69,6 +70,8 @@ export interface LinkInfo {
   readonly windowBytes: number;
   /** Our own receive buffer in the same bytes: what a peer of our kind is told. */
   readonly receiveBufferBytes: number;
+  /** Can it carry packets to multicast groups? Then it has `join` and `leave`. Default false. */
+  readonly multicast?: boolean;
 }
 
 export interface Link {
@@ -81,6 +84,13 @@ export interface Link {
    * is not open releases the batch at once: its packets are lost.
    */
   send(batch: PacketBatch): void;
+  /**
+   * Packets to this multicast group arrive from now on, our own as well. Only links that can carry
+   * multicast have it.
+   */
+  join?(group: Gid): void;
+  /** Undoes `join`. */
+  leave?(group: Gid): void;
   /**
    * Gives the address back and releases every batch. Nothing arrives from the call on. Closing
    * a link that is closed, or was never open, does nothing.

@@ -4,7 +4,7 @@
  * with `auto: false` a run is a pure function of the calls made.
  */
 import { LinkError, MisuseError } from '../errors/errors.js';
-import { Endpoint } from './endpoint.js';
+import { Endpoint, type Gid } from './endpoint.js';
 import {
   PACKET_SIZE_LIMIT,
   ROCE_PORT,
@@ -39,6 +39,7 @@ export class LoopbackNetwork {
   version = 0;
   readonly #options: Required<LoopbackOptions>;
   readonly #links = new Map<string, LoopbackLink>();
+  readonly #groups = new Map<string, Set<LoopbackLink>>();
   #queue: Queued[] = [];
   #touched: LoopbackLink[] = [];
   #delivering = false;
@@ -116,6 +117,7 @@ export class LoopbackNetwork {
   /** Takes the address back and releases what `link` still had queued. */
   detach(link: LoopbackLink, local: Endpoint): void {
     this.#links.delete(local.toString());
+    for (const members of this.#groups.values()) members.delete(link);
     this.version++;
     const lost = this.#queue.filter(({ from }) => from === link);
     if (lost.length === 0) return;
@@ -124,6 +126,21 @@ export class LoopbackNetwork {
       this.counters.dropped += batch.count;
       batch.release();
     }
+  }
+
+  /** Links that joined a multicast group, by the group's text. */
+  members(group: Gid): ReadonlySet<LoopbackLink> | undefined {
+    return this.#groups.get(group.toString());
+  }
+
+  joinGroup(link: LoopbackLink, group: Gid): void {
+    const key = group.toString();
+    const members = this.#groups.get(key) ?? new Set<LoopbackLink>();
+    this.#groups.set(key, members.add(link));
+  }
+
+  leaveGroup(link: LoopbackLink, group: Gid): void {
+    this.#groups.get(group.toString())?.delete(link);
   }
 
   enqueue(batch: PacketBatch, from: LoopbackLink): void {
@@ -154,7 +171,7 @@ export class LoopbackNetwork {
     const first = batch.destinationOf(0);
     let same = 1;
     while (same < batch.count && batch.destinationOf(same) === first) same++;
-    if (same === batch.count) {
+    if (same === batch.count && !first.gid.isMulticast) {
       const to = from.peer(first);
       const receiver = to?.receiver;
       if (receiver?.packets && from.receiver) {
@@ -165,6 +182,11 @@ export class LoopbackNetwork {
     }
     let count = 0;
     for (let index = 0; index < batch.count; index++) {
+      const { gid } = batch.destinationOf(index);
+      if (gid.isMulticast) {
+        count += this.#multicast(batch.bytesOf(index), from, gid);
+        continue;
+      }
       const to = from.peer(batch.destinationOf(index));
       // Either link may have been closed by the packet before.
       if (to?.receiver && from.receiver) {
@@ -175,6 +197,18 @@ export class LoopbackNetwork {
         this.counters.dropped++;
       }
     }
+    return count;
+  }
+
+  #multicast(bytes: Uint8Array, from: LoopbackLink, group: Gid): number {
+    let count = 0;
+    for (const to of this.members(group) ?? []) {
+      if (!to.receiver) continue;
+      this.#touch(to);
+      to.receiver.packet(bytes, from.info.local, group);
+      count++;
+    }
+    if (count === 0) this.counters.dropped++;
     return count;
   }
 
@@ -225,6 +259,7 @@ class LoopbackLink implements Link {
       packetSizeMax: this.#options.packetSizeMax,
       windowBytes: this.#options.windowBytes,
       receiveBufferBytes: 2 * this.#options.windowBytes,
+      multicast: true,
     };
     this.receiver = receiver;
     return this.#info;
@@ -233,6 +268,14 @@ class LoopbackLink implements Link {
   send(batch: PacketBatch): void {
     if (this.receiver) this.#network.enqueue(batch, this);
     else batch.release();
+  }
+
+  join(group: Gid): void {
+    this.#network.joinGroup(this, group);
+  }
+
+  leave(group: Gid): void {
+    this.#network.leaveGroup(this, group);
   }
 
   async close(): Promise<void> {

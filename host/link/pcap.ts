@@ -9,7 +9,7 @@
  */
 import { createWriteStream, openSync } from 'node:fs';
 import { MisuseError, RefusalError, type ErrnoName } from '../errors/errors.js';
-import type { Endpoint } from './endpoint.js';
+import type { Endpoint, Gid } from './endpoint.js';
 import { IPV4_UDP_OVERHEAD, IPV6_UDP_OVERHEAD } from './interface.js';
 import {
   ROCE_PORT,
@@ -130,9 +130,9 @@ class Capturing implements PcapLink {
     if (!this.#hasHeader) this.#sink.write(fileHeader());
     this.#hasHeader = true;
     await this.#link.open({
-      packet: (bytes, source) => {
+      packet: (bytes, source, group) => {
         this.#capture(bytes, source, this.#link.info.local);
-        receiver.packet(bytes, source);
+        receiver.packet(bytes, source, group);
       },
       flush: () => receiver.flush(),
       failed: (reason) => receiver.failed(reason),
@@ -147,6 +147,14 @@ class Capturing implements PcapLink {
       this.#capture(batch.bytesOf(index), this.#link.info.local, batch.destinationOf(index));
     }
     this.#link.send(batch);
+  }
+
+  join(group: Gid): void {
+    this.#link.join?.(group);
+  }
+
+  leave(group: Gid): void {
+    this.#link.leave?.(group);
   }
 
   close(): Promise<void> {

@@ -34,9 +34,9 @@ export function traceLink(link: Link, write: (line: string) => void, options: Tr
 
     async open(receiver: LinkReceiver): Promise<LinkInfo> {
       await link.open({
-        packet(bytes, source) {
+        packet(bytes, source, group) {
           line('recv', bytes, source);
-          receiver.packet(bytes, source);
+          receiver.packet(bytes, source, group);
         },
         flush: () => receiver.flush(),
         failed: (reason) => receiver.failed(reason),
@@ -51,6 +51,8 @@ export function traceLink(link: Link, write: (line: string) => void, options: Tr
       link.send(batch);
     },
 
+    join: (group) => link.join?.(group),
+    leave: (group) => link.leave?.(group),
     close: () => link.close(),
   };
 }

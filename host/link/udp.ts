@@ -241,6 +241,8 @@ export class UdpLink implements Link {
       packetSizeMax: this.#options.packetSizeMax ?? fits,
       windowBytes: Math.floor(peerBytes / 2),
       receiveBufferBytes: this.#receiveBufferBytes,
+      // A socket bound to one address gets no packets to another, and node:dgram tells none.
+      multicast: false,
     };
     this.#socket = socket;
     this.#receiver = receiver;

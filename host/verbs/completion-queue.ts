@@ -1,11 +1,14 @@
 /** `ibv_cq` and `ibv_wc`. Completions are read where the engine wrote them. */
 import {
   CqNotify,
+  Errno,
   RING_HEADER_SIZE,
   WORK_COMPLETION_SIZE,
   WorkCompletionLayout,
 } from '#build/abi.js';
+import { MAX_CQE } from './limits.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import type { CompletionChannel } from './completion-channel.js';
 import type { Context } from './context.js';
 import { refuse } from './refuse.js';
 
@@ -48,16 +51,24 @@ export interface WorkCompletion {
 
 export class CompletionQueue {
   readonly context: Context;
+  readonly channel: CompletionChannel | undefined;
   /** Address of the engine's struct. */
   readonly handle: number;
   /** How many completions have room: at least as many as were asked for. */
-  readonly cqe: number;
-  readonly #ring: number;
+  cqe: number;
+  #ring: number;
   readonly #words: Uint32Array;
   readonly #waiting: (() => void)[] = [];
   #destroyed = false;
 
-  private constructor(context: Context, handle: number, ring: number, cqe: number) {
+  private constructor(
+    context: Context,
+    handle: number,
+    ring: number,
+    cqe: number,
+    channel: CompletionChannel | undefined,
+  ) {
+    this.channel = channel;
     this.context = context;
     this.handle = handle;
     this.cqe = cqe;
@@ -66,9 +77,9 @@ export class CompletionQueue {
   }
 
   /** @internal Use `context.createCq()`. */
-  static create(context: Context, cqe: number): CompletionQueue {
+  static create(context: Context, cqe: number, channel?: CompletionChannel): CompletionQueue {
     const { arena, engine, limits } = context.device;
-    const entries = 2 ** Math.ceil(Math.log2(cqe));
+    const entries = cqEntries(cqe);
     const ring = arena.heap.alloc(arena.exports.cqBytes(entries));
     const handle = arena.exports.createCq(engine.context, ring, entries);
     if (handle === 0) {
@@ -78,7 +89,7 @@ export class CompletionQueue {
         `createCq: all ${limits.completionQueuesMax} completion queues are taken`,
       );
     }
-    return new CompletionQueue(context, handle, ring, entries);
+    return new CompletionQueue(context, handle, ring, entries, channel);
   }
 
   /** `ibv_poll_cq`: up to `count` completions, oldest first. */
@@ -132,6 +143,25 @@ export class CompletionQueue {
     for (let batch = await this.wait(); batch.length > 0; batch = await this.wait()) yield* batch;
   }
 
+  /**
+   * `ibv_resize_cq`: what was not polled stays, in order. Throws MisuseError; RefusalError EINVAL
+   * when more is unpolled than would fit, or the queue has overflowed; ENOMEM.
+   */
+  resize(cqe: number): void {
+    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    const entries = cqEntries(cqe);
+    const { arena } = this.context.device;
+    const ring = arena.heap.alloc(arena.exports.cqBytes(entries));
+    const errno = arena.exports.resizeCq(this.handle, ring, entries);
+    if (errno !== Errno.OK) arena.heap.free(ring);
+    refuse(errno, 'resize', {
+      EINVAL: `unpolled completions do not fit into ${entries}, or the queue has overflowed`,
+    });
+    arena.heap.free(this.#ring);
+    this.#ring = ring;
+    this.cqe = entries;
+  }
+
   /** `ibv_destroy_cq`. Throws RefusalError EBUSY while a queue pair uses it. */
   destroy(): void {
     if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed already');
@@ -141,12 +171,19 @@ export class CompletionQueue {
     });
     this.#destroyed = true;
     this.context.removeQueue(this);
+    this.channel?.remove(this);
     arena.heap.free(this.#ring);
     this.notify();
   }
 
   [Symbol.dispose](): void {
     if (!this.#destroyed) this.destroy();
+  }
+
+  /** @internal An armed queue has a completion. */
+  event(): void {
+    this.channel?.push(this);
+    this.notify();
   }
 
   /** @internal Wakes whoever waits. */
@@ -177,4 +214,12 @@ export class CompletionQueue {
       timestampMicros: words[at + TIMESTAMP]! + words[at + TIMESTAMP + 1]! * 2 ** 32,
     };
   }
+}
+
+/** Entries of a ring with room for `cqe` completions. */
+function cqEntries(cqe: number): number {
+  if (!Number.isInteger(cqe) || cqe < 1 || cqe > MAX_CQE) {
+    throw new MisuseError('cqe', `must be a whole number from 1 to ${MAX_CQE}, got ${cqe}`);
+  }
+  return 2 ** Math.ceil(Math.log2(cqe));
 }

@@ -2,16 +2,26 @@
  * `ibv_open_device` and what hangs off a context: memory, protection domains, completion queues,
  * limits, counters and asynchronous events.
  */
-import { AsyncEventName, CountersLayout } from '#build/abi.js';
+import { AsyncEventName, CountersLayout, Mtu } from '#build/abi.js';
 import { Device, checkOpen, type DeviceOptions } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { UdpLink } from '../link/udp.js';
 import { ROCE_PORT, type Link } from '../link/link.js';
-import type { Endpoint } from '../link/endpoint.js';
+import type { Endpoint, Gid } from '../link/endpoint.js';
 import { Allocations } from './allocations.js';
+import { CompletionChannel } from './completion-channel.js';
 import { CompletionQueue } from './completion-queue.js';
+import {
+  MAX_CQE,
+  MAX_INLINE_DATA,
+  MAX_MESSAGE_BYTES,
+  MAX_QP_WR,
+  MAX_SGE,
+  MAX_SRQ_WR,
+} from './limits.js';
 import { ProtectionDomain } from './protection-domain.js';
 import type { QueuePair } from './queue-pair.js';
+import type { SharedReceiveQueue } from './shared-receive-queue.js';
 
 /** How to open a device: over a link of your own, or by UDP at a local address. */
 export type OpenOptions = Omit<DeviceOptions, 'link'> &
@@ -38,7 +48,25 @@ export interface DeviceAttributes {
   readonly maxPd: number;
   readonly maxQpRdAtom: number;
   readonly maxMsgSize: number;
+  readonly maxSrq: number;
+  readonly maxSrqWr: number;
+  readonly maxAh: number;
+  readonly maxMcastQpAttach: number;
   readonly maxInlineData: number;
+}
+
+/** `ibv_port_attr`, what of it means something here. */
+export interface PortAttributes {
+  readonly state: 'ACTIVE' | 'DOWN';
+  /** An Mtu. */
+  readonly maxMtu: number;
+  /** The largest Mtu whose packets the link carries. */
+  readonly activeMtu: number;
+  readonly gidTblLen: number;
+  readonly pkeyTblLen: number;
+  readonly maxMsgSz: number;
+  /** The link's name. */
+  readonly linkLayer: string;
 }
 
 /** What a context has counted so far; names as Linux rxe's where it has them. */
@@ -51,13 +79,8 @@ export interface AsyncEventRecord {
   /** Its name, for humans. */
   readonly name: string;
   /** What it concerns, when that still exists. */
-  readonly element: QueuePair | CompletionQueue | undefined;
+  readonly element: QueuePair | CompletionQueue | SharedReceiveQueue | undefined;
 }
-
-export const MAX_QP_WR = 65536;
-export const MAX_SGE = 32;
-export const MAX_INLINE_DATA = 512;
-export const MAX_CQE = 2 ** 20;
 
 /** Events that nobody has fetched; the oldest are dropped beyond. */
 const EVENTS_KEPT = 1024;
@@ -68,7 +91,9 @@ export class Context {
   readonly #events: AsyncEventRecord[] = [];
   readonly #waiting: ((event: AsyncEventRecord | undefined) => void)[] = [];
   readonly #queues = new Map<number, CompletionQueue>();
-  readonly #queuePairs = new Map<number, QueuePair>();
+  readonly #objects = new Map<number, QueuePair | SharedReceiveQueue>();
+  readonly #groups = new Map<string, number>();
+  readonly #channels = new Set<CompletionChannel>();
   /** @internal */
   readonly allocations = new Allocations();
   #failure: Error | undefined;
@@ -76,7 +101,7 @@ export class Context {
   constructor(device: Device) {
     this.device = device;
     device.events = {
-      completion: (cq) => this.#queues.get(cq)?.notify(),
+      completion: (cq) => this.#queues.get(cq)?.event(),
       asyncEvent: (event, object) => this.#asyncEvent(event, object),
       failed: (reason) => this.#fail(reason),
     };
@@ -129,17 +154,44 @@ export class Context {
   }
 
   /**
-   * `ibv_create_cq`: room for at least `cqe` completions (`queue.cqe` says how many). Throws
+   * `ibv_create_cq`: room for at least `cqe` completions (`queue.cqe` says how many). Events of the
+   * armed queue go to `channel`, if there is one, and to who waits on the queue. Throws
    * MisuseError, RefusalError ENOMEM.
    */
-  createCq(cqe: number): CompletionQueue {
+  createCq(cqe: number, channel?: CompletionChannel): CompletionQueue {
     checkOpen(this.device);
-    if (!Number.isInteger(cqe) || cqe < 1 || cqe > MAX_CQE) {
-      throw new MisuseError('cqe', `must be a whole number from 1 to ${MAX_CQE}, got ${cqe}`);
-    }
-    const queue = CompletionQueue.create(this, cqe);
+    const queue = CompletionQueue.create(this, cqe, channel);
     this.#queues.set(queue.handle, queue);
     return queue;
+  }
+
+  /** `ibv_create_comp_channel`. */
+  createCompChannel(): CompletionChannel {
+    checkOpen(this.device);
+    const channel = new CompletionChannel();
+    this.#channels.add(channel);
+    return channel;
+  }
+
+  /** `ibv_query_gid`: the one GID of the one port. */
+  queryGid(): Gid {
+    return this.local.gid;
+  }
+
+  /** `ibv_query_port`. */
+  queryPort(): PortAttributes {
+    const { packetSizeMax } = this.device.info;
+    let activeMtu: number = Mtu.MTU_256;
+    while (activeMtu < Mtu.MTU_4096 && (128 << (activeMtu + 1)) + 64 <= packetSizeMax) activeMtu++;
+    return {
+      state: this.device.closed || this.#failure ? 'DOWN' : 'ACTIVE',
+      maxMtu: Mtu.MTU_4096,
+      activeMtu,
+      gidTblLen: 1,
+      pkeyTblLen: 1,
+      maxMsgSz: MAX_MESSAGE_BYTES,
+      linkLayer: this.device.info.name,
+    };
   }
 
   /** `ibv_query_device`. */
@@ -155,7 +207,11 @@ export class Context {
       maxMrSize: limits.memoryBytes,
       maxPd: limits.protectionDomainsMax,
       maxQpRdAtom: limits.rdAtomicMax,
-      maxMsgSize: 2 ** 31,
+      maxMsgSize: MAX_MESSAGE_BYTES,
+      maxSrq: limits.sharedReceiveQueuesMax,
+      maxSrqWr: MAX_SRQ_WR,
+      maxAh: limits.addressHandlesMax,
+      maxMcastQpAttach: limits.multicastMax,
       maxInlineData: MAX_INLINE_DATA,
     };
   }
@@ -186,20 +242,35 @@ export class Context {
     await this.device.close();
     for (const resolve of this.#waiting.splice(0)) resolve(undefined);
     for (const queue of this.#queues.values()) queue.closed();
+    for (const channel of this.#channels) channel.close();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
 
-  /** @internal */
-  addQueuePair(queuePair: QueuePair): void {
-    this.#queuePairs.set(queuePair.handle, queuePair);
+  /** @internal What asynchronous events may be about. */
+  addObject(handle: number, object: QueuePair | SharedReceiveQueue): void {
+    this.#objects.set(handle, object);
   }
 
   /** @internal */
-  removeQueuePair(queuePair: QueuePair): void {
-    this.#queuePairs.delete(queuePair.handle);
+  removeObject(handle: number): void {
+    this.#objects.delete(handle);
+  }
+
+  /** @internal The link joins with the first member and leaves with the last. */
+  joinGroup(group: Gid): void {
+    const count = this.#groups.get(group.toString()) ?? 0;
+    this.#groups.set(group.toString(), count + 1);
+    if (count === 0) this.device.link.join?.(group);
+  }
+
+  /** @internal */
+  leaveGroup(group: Gid): void {
+    const count = this.#groups.get(group.toString()) ?? 0;
+    this.#groups.set(group.toString(), count - 1);
+    if (count === 1) this.device.link.leave?.(group);
   }
 
   /** @internal */
@@ -211,7 +282,7 @@ export class Context {
     const record: AsyncEventRecord = {
       eventType,
       name: AsyncEventName[eventType] ?? `event ${eventType}`,
-      element: this.#queuePairs.get(object) ?? this.#queues.get(object),
+      element: this.#objects.get(object) ?? this.#queues.get(object),
     };
     const resolve = this.#waiting.shift();
     if (resolve) {

@@ -1,5 +1,11 @@
 /** `ibv_mr`: memory that keys give access to. */
-import { AccessFlag, Errno, RANDOM_KEYS, RegionParametersLayout } from '#build/abi.js';
+import {
+  AccessFlag,
+  Errno,
+  KeyNoteLayout,
+  RANDOM_KEYS,
+  RegionParametersLayout,
+} from '#build/abi.js';
 import { structAt } from '../engine/struct.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Allocation } from './allocations.js';
@@ -12,6 +18,17 @@ export interface RegisterOptions {
    * its address in the device's memory; 0 with AccessFlag.ZERO_BASED.
    */
   iova?: bigint | number;
+  /** May LOCAL_INV and SEND_WITH_INV kill the key? Default false. */
+  invalidatable?: boolean;
+}
+
+/** Remote operations on a region so far: whole messages, and their bytes. */
+export interface RegionCounters {
+  readonly reads: number;
+  readonly readBytes: bigint;
+  readonly writes: number;
+  readonly writeBytes: bigint;
+  readonly atomics: number;
 }
 
 /** How many times fresh key candidates are drawn before the table is called full. */
@@ -68,6 +85,7 @@ export class MemoryRegion {
       parameters.length = buffer.length;
       parameters.pd = pd.handle;
       parameters.access = access;
+      parameters.invalidatable = options.invalidatable ? 1 : 0;
       let errno: number = Errno.EAGAIN;
       const random = address + RegionParametersLayout.fields.random[0];
       for (let draw = 0; draw < DRAWS && errno === Errno.EAGAIN; draw++) {
@@ -109,6 +127,19 @@ export class MemoryRegion {
       }
     }
     throw new RefusalError('EBUSY', 'dereg: another thread is still using the memory');
+  }
+
+  /** What peers have done with this region. */
+  counters(): RegionCounters {
+    if (this.#state !== 'live') throw new MisuseError('memory region', 'is deregistered');
+    const { arena, engine } = this.pd.context.device;
+    const address = arena.exports.mrNote(engine.context, this.lkey);
+    const { reads, readBytes, writes, writeBytes, atomics } = structAt(
+      arena.memory,
+      KeyNoteLayout,
+      address,
+    );
+    return { reads, readBytes, writes, writeBytes, atomics };
   }
 
   [Symbol.dispose](): void {

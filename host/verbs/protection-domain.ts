@@ -1,10 +1,15 @@
 /** `ibv_pd`: what belongs together. Regions and queue pairs of one domain may use each other. */
 import { checkOpen } from '../device/device.js';
-import { RefusalError } from '../errors/errors.js';
+import { WcFlag } from '#build/abi.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import { Gid } from '../link/endpoint.js';
+import { AddressHandle, type AddressAttributes } from './address-handle.js';
+import type { WorkCompletion } from './completion-queue.js';
 import type { Context } from './context.js';
 import { MemoryRegion, type RegisterOptions } from './memory-region.js';
 import { QueuePair, type QpInitAttributes } from './queue-pair.js';
 import { refuse } from './refuse.js';
+import { SharedReceiveQueue, type SrqInitAttributes } from './shared-receive-queue.js';
 
 export class ProtectionDomain {
   readonly context: Context;
@@ -46,6 +51,29 @@ export class ProtectionDomain {
   createQp(attributes: QpInitAttributes): QueuePair {
     checkOpen(this.context.device);
     return QueuePair.create(this, attributes);
+  }
+
+  /** `ibv_create_srq`. Throws MisuseError, RefusalError ENOMEM. */
+  createSrq(attributes: SrqInitAttributes = {}): SharedReceiveQueue {
+    checkOpen(this.context.device);
+    return SharedReceiveQueue.create(this, attributes);
+  }
+
+  /** `ibv_create_ah`: where datagrams go. Throws MisuseError, RefusalError ENOMEM. */
+  createAh(address: AddressAttributes): AddressHandle {
+    checkOpen(this.context.device);
+    return AddressHandle.create(this, address);
+  }
+
+  /**
+   * `ibv_create_ah_from_wc`: back to the sender of a datagram. `grh`: the first 40 bytes of the
+   * buffer that it was received into. Throws MisuseError without WcFlag.GRH.
+   */
+  createAhFromWc(wc: WorkCompletion, grh: Uint8Array, port?: number): AddressHandle {
+    if (!(wc.wcFlags & WcFlag.GRH)) throw new MisuseError('wc', 'is not of a datagram');
+    const isIpv4 = this.context.local.gid.isIpv4 && this.context.device.info.pseudoHeader === 'ip';
+    const dgid = isIpv4 ? Gid.parse(grh.subarray(32, 36).join('.')) : new Gid(grh.subarray(8, 24));
+    return this.createAh({ dgid, ...(port === undefined ? {} : { port }) });
   }
 
   /** `ibv_dealloc_pd`. Throws RefusalError EBUSY while regions or queue pairs name it. */

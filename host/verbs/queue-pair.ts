@@ -1,5 +1,6 @@
 /** `ibv_qp`: posting work, and the way through its states. */
 import {
+  Errno,
   QUEUE_PAIR_PATH,
   QpAttribute,
   QpAttributeName,
@@ -10,55 +11,24 @@ import {
   QueuePairLayout,
   QueuePairParametersLayout,
   RANDOM_QPNS,
-  RECEIVE_REQUEST_SIZE,
-  RING_HEADER_SIZE,
-  SGE_SIZE,
-  SendFlag,
-  WORK_REQUEST_SIZE,
-  WorkRequestLayout,
-  Errno,
 } from '#build/abi.js';
 import { structAt, type Struct } from '../engine/struct.js';
 import { checkOpen } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
-import { Endpoint, Gid } from '../link/endpoint.js';
-import { ROCE_PORT } from '../link/link.js';
+import { Gid, type Endpoint } from '../link/endpoint.js';
+import { fillAddress, type AddressAttributes } from './address-handle.js';
 import type { CompletionQueue } from './completion-queue.js';
-import { MAX_INLINE_DATA, MAX_QP_WR, MAX_SGE } from './context.js';
+import { MAX_INLINE_DATA, MAX_QP_WR, MAX_SGE } from './limits.js';
 import type { ProtectionDomain } from './protection-domain.js';
 import { fillRandom, refuse } from './refuse.js';
-
-/** `ibv_sge`: bytes of registered memory. */
-export interface Sge {
-  /** By the region's addressing: `mr.addr` is its first byte. */
-  readonly addr: number | bigint;
-  /** Bytes; 0 names none. */
-  readonly length: number;
-  readonly lkey: number;
-}
-
-/** `ibv_send_wr`. */
-export interface SendWorkRequest {
-  /** Comes back in the completion. */
-  readonly wrId?: number | bigint;
-  readonly sgList?: readonly Sge[];
-  /** SendFlag.INLINE: these bytes, copied now, in place of `sgList`. */
-  readonly inline?: Uint8Array;
-  /** A WrOpcode. */
-  readonly opcode: number;
-  /** Made of SendFlag. */
-  readonly sendFlags?: number;
-  /** …_WITH_IMM: four bytes as a big-endian number. */
-  readonly immData?: number;
-  /** RDMA operations: where at the peer. */
-  readonly rdma?: { readonly remoteAddr: number | bigint; readonly rkey: number };
-}
-
-/** `ibv_recv_wr`. */
-export interface ReceiveWorkRequest {
-  readonly wrId?: number | bigint;
-  readonly sgList?: readonly Sge[];
-}
+import type { SharedReceiveQueue } from './shared-receive-queue.js';
+import {
+  ReceiveRing,
+  SendRing,
+  putAll,
+  type ReceiveWorkRequest,
+  type SendWorkRequest,
+} from './work-request.js';
 
 /** `ibv_qp_cap`. Granted values may be larger: `qp.cap`. */
 export interface QpCapabilities {
@@ -75,20 +45,12 @@ export interface QpInitAttributes {
   readonly qpType?: number;
   readonly sendCq: CompletionQueue;
   readonly recvCq: CompletionQueue;
+  /** Receive requests come from here instead of a queue of its own. */
+  readonly srq?: SharedReceiveQueue;
   /** Defaults: 128 requests each way, 4 SGEs, no inline data. */
   readonly cap?: Partial<QpCapabilities>;
   /** Every send completes, whatever its flags. Default false. */
   readonly sqSigAll?: boolean;
-}
-
-/** `ibv_ah_attr`, for links that route by GID. */
-export interface AddressAttributes {
-  /** The peer's GID, or its IPv4 or IPv6 address. */
-  readonly dgid: Gid | string;
-  /** The peer's UDP port. Default 4791. */
-  readonly port?: number;
-  /** The peer's receive buffer in bytes, where it told; it bounds what is under way. */
-  readonly receiveBufferBytes?: number;
 }
 
 /** `ibv_qp_attr`. What is present is what the mask names. */
@@ -112,6 +74,8 @@ export interface QpAttributes {
   readonly sqPsn?: number;
   readonly maxDestRdAtomic?: number;
   readonly destQpNum?: number;
+  /** To SQD: an SQ_DRAINED event when nothing is in flight any more. */
+  readonly enSqdAsyncNotify?: boolean;
 }
 
 const MASKS: { readonly [Name in keyof Required<QpAttributes>]: number } = {
@@ -132,20 +96,9 @@ const MASKS: { readonly [Name in keyof Required<QpAttributes>]: number } = {
   sqPsn: QpAttribute.SQ_PSN,
   maxDestRdAtomic: QpAttribute.MAX_DEST_RD_ATOMIC,
   destQpNum: QpAttribute.DEST_QPN,
+  enSqdAsyncNotify: QpAttribute.EN_SQD_ASYNC_NOTIFY,
 };
 
-const WR = WorkRequestLayout.fields;
-const WORD = (field: keyof typeof WR): number => WR[field][0] >> 2;
-const W_WR_ID = WORD('wrId');
-const W_REMOTE = WORD('remoteAddress');
-const W_OPCODE = WORD('opcode');
-const W_FLAGS = WORD('sendFlags');
-const W_KEY = WORD('key');
-const W_IMMEDIATE = WORD('immediate');
-const W_SGE_COUNT = WORD('sgeCount');
-const W_INLINE_LENGTH = WORD('inlineLength');
-const RING_TAIL = 64;
-const NO_SGES: readonly Sge[] = [];
 /** How many times fresh numbers are drawn before the index is called full. */
 const DRAWS = 64;
 
@@ -158,15 +111,15 @@ export class QueuePair {
   readonly qpType: number;
   readonly sendCq: CompletionQueue;
   readonly recvCq: CompletionQueue;
+  readonly srq: SharedReceiveQueue | undefined;
   /** What was granted. */
   readonly cap: QpCapabilities;
   readonly #memory: number;
   readonly #struct: Struct<typeof QueuePairLayout>;
-  readonly #words: Uint32Array;
-  readonly #sendRing: number;
-  readonly #sendStride: number;
-  readonly #receiveRing: number;
-  readonly #receiveStride: number;
+  readonly #putSend: (request: SendWorkRequest) => void;
+  readonly #putReceive: (request: ReceiveWorkRequest) => void;
+  readonly #ringSend: () => void;
+  readonly #ringReceive: () => void;
   #destroyed = false;
 
   private constructor(
@@ -182,15 +135,25 @@ export class QueuePair {
     this.qpType = made.type;
     this.sendCq = attributes.sendCq;
     this.recvCq = attributes.recvCq;
+    this.srq = attributes.srq;
     this.cap = cap;
     this.#memory = memory;
     const engineMemory = pd.context.device.arena.memory;
     this.#struct = structAt(engineMemory, QueuePairLayout, this.handle);
-    this.#words = engineMemory.words;
-    this.#sendRing = made.sendRing;
-    this.#sendStride = made.sendStride;
-    this.#receiveRing = made.receiveRing;
-    this.#receiveStride = RECEIVE_REQUEST_SIZE + cap.maxRecvSge * SGE_SIZE;
+    const { device } = pd.context;
+    const { exports } = device.arena;
+    const sends = new SendRing(engineMemory, made.sendRing, cap.maxSendWr, made.sendStride, cap);
+    const receives = new ReceiveRing(engineMemory, made.receiveRing, cap.maxRecvWr, cap.maxRecvSge);
+    this.#putSend = (request) => sends.put(request);
+    this.#putReceive = (request) => receives.put(request);
+    this.#ringSend = () => {
+      exports.postSend(device.engine.context, this.handle, device.clock.now());
+      device.engine.drain();
+    };
+    this.#ringReceive = () => {
+      exports.postRecv(device.engine.context, this.handle, device.clock.now());
+      device.engine.drain();
+    };
   }
 
   /** @internal Use `pd.createQp()`. */
@@ -202,6 +165,9 @@ export class QueuePair {
         throw new MisuseError(name, 'must be a completion queue of the same context');
       }
     }
+    if (attributes.srq && attributes.srq.pd.context !== context) {
+      throw new MisuseError('srq', 'must be a shared receive queue of the same context');
+    }
     const cap = grant(attributes.cap ?? {});
     const size = QueuePairParametersLayout.size + RANDOM_QPNS * 4;
     const address = arena.heap.alloc(size);
@@ -212,6 +178,7 @@ export class QueuePair {
       parameters.pd = pd.handle;
       parameters.sendCq = attributes.sendCq.handle;
       parameters.receiveCq = attributes.recvCq.handle;
+      parameters.srq = attributes.srq?.handle ?? 0;
       parameters.sendEntries = cap.maxSendWr;
       parameters.receiveEntries = cap.maxRecvWr;
       parameters.sendSgeMax = cap.maxSendSge;
@@ -229,11 +196,11 @@ export class QueuePair {
       refuse(errno, 'createQp', {
         ENOMEM: `all ${limits.queuePairsMax} queue pairs are taken`,
         EINVAL: 'the protection domain is gone',
-        EOPNOTSUPP: `type ${parameters.type} is not one that this device has (QpType.RC)`,
+        EOPNOTSUPP: `type ${parameters.type} is not one that this device has (QpType.RC, UC, UD)`,
         EAGAIN: 'no free queue pair number was found',
       });
       const qp = new QueuePair(pd, attributes, cap, memory, parameters);
-      context.addQueuePair(qp);
+      context.addObject(qp.handle, qp);
       memory = 0;
       return qp;
     } finally {
@@ -304,52 +271,40 @@ export class QueuePair {
     this.#check();
     const state = this.#struct.state;
     if (state < QpState.RTS) {
-      throw new RefusalError(
-        'EINVAL',
-        `postSend: a queue pair in ${QpStateName[state]} sends nothing`,
-      );
+      const name = QpStateName[state];
+      throw new RefusalError('EINVAL', `postSend: a queue pair in ${name} sends nothing`);
     }
-    const list = Array.isArray(requests) ? (requests as readonly SendWorkRequest[]) : undefined;
-    const count = list ? list.length : 1;
-    let posted = 0;
-    try {
-      for (; posted < count; posted++) {
-        this.#putSend(list ? list[posted]! : (requests as SendWorkRequest));
-      }
-    } catch (error) {
-      throw Object.assign(error as Error, { badWr: posted });
-    } finally {
-      if (posted > 0) {
-        const { device } = this.pd.context;
-        device.arena.exports.postSend(device.engine.context, this.handle, device.clock.now());
-        device.engine.drain();
-      }
-    }
+    putAll(requests, this.#putSend, this.#ringSend);
   }
 
   /** `ibv_post_recv`: as postSend; receives may be posted from INIT on. */
   postRecv(requests: ReceiveWorkRequest | readonly ReceiveWorkRequest[]): void {
     this.#check();
-    const state = this.#struct.state;
-    if (state === QpState.RESET) {
+    if (this.srq) throw new MisuseError('postRecv', 'this queue pair takes from its SRQ');
+    if (this.#struct.state === QpState.RESET) {
       throw new RefusalError('EINVAL', 'postRecv: a queue pair in RESET takes no receives');
     }
-    const list = Array.isArray(requests) ? (requests as readonly ReceiveWorkRequest[]) : undefined;
-    const count = list ? list.length : 1;
-    let posted = 0;
-    try {
-      for (; posted < count; posted++) {
-        this.#putReceive(list ? list[posted]! : (requests as ReceiveWorkRequest));
-      }
-    } catch (error) {
-      throw Object.assign(error as Error, { badWr: posted });
-    } finally {
-      if (posted > 0) {
-        const { device } = this.pd.context;
-        device.arena.exports.postRecv(device.engine.context, this.handle, device.clock.now());
-        device.engine.drain();
-      }
-    }
+    putAll(requests, this.#putReceive, this.#ringReceive);
+  }
+
+  /**
+   * `ibv_attach_mcast`: datagrams to this group arrive here, too. Throws RefusalError EOPNOTSUPP
+   * (the link has no multicast), EINVAL (no UD queue pair, no multicast address, or a member
+   * already), ENOMEM.
+   */
+  attachMcast(group: Gid | string): void {
+    this.#check();
+    const gid = typeof group === 'string' ? Gid.parse(group) : group;
+    this.#multicast(gid, 'attachMcast');
+    this.pd.context.joinGroup(gid);
+  }
+
+  /** `ibv_detach_mcast`. Throws RefusalError EINVAL when it is no member. */
+  detachMcast(group: Gid | string): void {
+    this.#check();
+    const gid = typeof group === 'string' ? Gid.parse(group) : group;
+    this.#multicast(gid, 'detachMcast');
+    this.pd.context.leaveGroup(gid);
   }
 
   /** `ibv_destroy_qp`: its completions that were not polled are gone, too. */
@@ -359,12 +314,33 @@ export class QueuePair {
     device.arena.exports.destroyQp(device.engine.context, this.handle);
     this.#destroyed = true;
     device.engine.paths.delete(this.handle + QUEUE_PAIR_PATH);
-    this.pd.context.removeQueuePair(this);
+    this.pd.context.removeObject(this.handle);
     device.arena.heap.free(this.#memory);
   }
 
   [Symbol.dispose](): void {
     if (!this.#destroyed) this.destroy();
+  }
+
+  #multicast(gid: Gid, verb: 'attachMcast' | 'detachMcast'): void {
+    const { device } = this.pd.context;
+    if (!device.info.multicast) {
+      throw new RefusalError(
+        'EOPNOTSUPP',
+        `${verb}: the ${device.info.name} link has no multicast`,
+      );
+    }
+    const { arena, engine } = device;
+    const address = arena.heap.alloc(16);
+    arena.memory.bytes.set(gid.bytes, address);
+    const errno = gid.isMulticast
+      ? arena.exports[verb](engine.context, this.handle, address)
+      : Errno.EINVAL;
+    arena.heap.free(address);
+    refuse(errno, verb, {
+      EINVAL: `${gid} is no multicast group, or no one to ${verb} for this queue pair`,
+      ENOMEM: `all ${device.limits.multicastMax} memberships are taken`,
+    });
   }
 
   #check(): void {
@@ -381,92 +357,6 @@ export class QueuePair {
     if (missing === 0xffffffff) return `a queue pair of this type does not go from ${change}`;
     if (missing !== 0) return `${change} needs ${attributeNames(missing)} as well`;
     return `${change}: ${attributeNames(mask)} has an attribute too many, or a value out of range`;
-  }
-
-  #putSend(request: SendWorkRequest): void {
-    const words = this.#words;
-    const head = words[this.#sendRing >> 2]!;
-    const tail = words[(this.#sendRing + RING_TAIL) >> 2]!;
-    const entries = this.cap.maxSendWr;
-    if ((head - tail) >>> 0 >= entries) {
-      throw new RefusalError('ENOMEM', `postSend: ${entries} requests are posted and not complete`);
-    }
-    const base = this.#sendRing + RING_HEADER_SIZE + (head & (entries - 1)) * this.#sendStride;
-    const at = base >> 2;
-    const { rdma, inline } = request;
-    storeU64(words, at + W_WR_ID, request.wrId ?? 0);
-    storeU64(words, at + W_REMOTE, rdma ? rdma.remoteAddr : 0);
-    words[at + W_OPCODE] = request.opcode;
-    words[at + W_KEY] = rdma ? rdma.rkey : 0;
-    words[at + W_IMMEDIATE] = request.immData ?? 0;
-    words[at + W_FLAGS] = request.sendFlags ?? 0;
-    if (inline) this.#putInline(base, inline);
-    else {
-      const list = request.sgList ?? NO_SGES;
-      if (list.length > this.cap.maxSendSge) tooMany('sgList', list.length, this.cap.maxSendSge);
-      words[at + W_SGE_COUNT] = list.length;
-      words[at + W_INLINE_LENGTH] = 0;
-      putSges(words, (base + WORK_REQUEST_SIZE) >> 2, list);
-    }
-    words[this.#sendRing >> 2] = head + 1;
-  }
-
-  #putInline(base: number, inline: Uint8Array): void {
-    if (inline.length > this.cap.maxInlineData) {
-      throw new MisuseError(
-        'inline',
-        `has ${inline.length} bytes, this queue pair was made for ${this.cap.maxInlineData}`,
-      );
-    }
-    const words = this.#words;
-    words[(base >> 2) + W_SGE_COUNT] = 0;
-    words[(base >> 2) + W_INLINE_LENGTH] = inline.length;
-    words[(base >> 2) + W_FLAGS]! |= SendFlag.INLINE;
-    this.pd.context.device.arena.memory.bytes.set(inline, base + WORK_REQUEST_SIZE);
-  }
-
-  #putReceive(request: ReceiveWorkRequest): void {
-    const words = this.#words;
-    const head = words[this.#receiveRing >> 2]!;
-    const tail = words[(this.#receiveRing + RING_TAIL) >> 2]!;
-    const entries = this.cap.maxRecvWr;
-    if ((head - tail) >>> 0 >= entries) {
-      throw new RefusalError('ENOMEM', `postRecv: ${entries} requests are posted and not taken`);
-    }
-    const list = request.sgList ?? NO_SGES;
-    if (list.length > this.cap.maxRecvSge) tooMany('sgList', list.length, this.cap.maxRecvSge);
-    const offset = RING_HEADER_SIZE + (head & (entries - 1)) * this.#receiveStride;
-    const at = (this.#receiveRing + offset) >> 2;
-    storeU64(words, at, request.wrId ?? 0);
-    words[at + 2] = list.length;
-    words[at + 3] = 0;
-    putSges(words, at + (RECEIVE_REQUEST_SIZE >> 2), list);
-    words[this.#receiveRing >> 2] = head + 1;
-  }
-}
-
-function tooMany(argument: string, given: number, granted: number): never {
-  throw new MisuseError(argument, `has ${given} entries, this queue pair was made for ${granted}`);
-}
-
-/** Writes a u64 of two little-endian words. Numbers must be whole and below 2^53. */
-function storeU64(words: Uint32Array, at: number, value: number | bigint): void {
-  if (typeof value === 'number') {
-    words[at] = value;
-    words[at + 1] = value / 4294967296;
-  } else {
-    words[at] = Number(value & 0xffffffffn);
-    words[at + 1] = Number((value >> 32n) & 0xffffffffn);
-  }
-}
-
-function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
-  for (let index = 0; index < list.length; index++) {
-    const sge = list[index]!;
-    const to = at + ((index * SGE_SIZE) >> 2);
-    storeU64(words, to, sge.addr);
-    words[to + 2] = sge.length;
-    words[to + 3] = sge.lkey;
   }
 }
 
@@ -506,15 +396,8 @@ function fill(
   struct.timeout = attributes.timeout ?? 0;
   struct.retryCount = attributes.retryCnt ?? 0;
   struct.rnrRetry = attributes.rnrRetry ?? 0;
-  const address = attributes.ahAttr;
-  if (!address) return undefined;
-  const gid = typeof address.dgid === 'string' ? Gid.parse(address.dgid) : address.dgid;
-  const view = new DataView(gid.bytes.buffer);
-  struct.remoteGid0 = view.getBigUint64(0, true);
-  struct.remoteGid1 = view.getBigUint64(8, true);
-  struct.remotePort = address.port ?? ROCE_PORT;
-  struct.receiveBufferBytes = address.receiveBufferBytes ?? 0;
-  return new Endpoint(gid, address.port ?? ROCE_PORT);
+  struct.drainNotify = attributes.enSqdAsyncNotify ? 1 : 0;
+  return attributes.ahAttr ? fillAddress(struct, attributes.ahAttr) : undefined;
 }
 
 function grant(wanted: Partial<QpCapabilities>): QpCapabilities {

@@ -6,6 +6,7 @@ import {
   AccessFlag,
   Mtu,
   QpState,
+  QpType,
   VirtualClock,
   createLoopbackPair,
   openDevice,
@@ -123,23 +124,20 @@ export function connect(
     qpAccessFlags: ALL_ACCESS,
     ...pick(['qpAccessFlags']),
   });
+  const reliable = qp.qpType === QpType.RC;
   qp.modify({
     qpState: QpState.RTR,
     ahAttr: { dgid: peer.context.local.gid, port: peer.context.local.port },
     pathMtu: options.mtu ?? Mtu.MTU_1024,
     destQpNum: peer.qp.qpNum,
     rqPsn: theirPsn,
-    maxDestRdAtomic: 16,
-    minRnrTimer: 12,
+    ...(reliable ? { maxDestRdAtomic: 16, minRnrTimer: 12 } : {}),
     ...pick(['maxDestRdAtomic', 'minRnrTimer']),
   });
   qp.modify({
     qpState: QpState.RTS,
     sqPsn: ourPsn,
-    timeout: 10,
-    retryCnt: 7,
-    rnrRetry: 7,
-    maxRdAtomic: 16,
+    ...(reliable ? { timeout: 10, retryCnt: 7, rnrRetry: 7, maxRdAtomic: 16 } : {}),
     ...pick(['timeout', 'retryCnt', 'rnrRetry', 'maxRdAtomic']),
   });
 }

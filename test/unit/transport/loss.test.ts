@@ -46,11 +46,40 @@ async function run(
   const sends: number[] = [];
   let posted = 0;
   let landing = 0;
+  /** FETCH_ADD and CMP_SWAP on the words behind B's half, which nothing else touches. */
+  const words = new BigUint64Array(8);
+  const atomic = (add: boolean): SendWorkRequest => {
+    const wrId = BigInt(posted++);
+    const word = below(words.length);
+    const before = words[word]!;
+    const operand = BigInt(below(2 ** 32)) * 0x1_0000_0003n;
+    const compareAdd = add ? operand : below(2) === 0 ? before : before + 1n;
+    if (add) words[word]! += operand;
+    else if (compareAdd === before) words[word] = operand;
+    if (landing + 8 > LANDING) landing = 0;
+    const at = HALF + landing;
+    landing += 8;
+    const view = new DataView(a.buffer.buffer, a.buffer.byteOffset);
+    expected.push({ wrId, check: () => assert.is(view.getBigUint64(at, true), before) });
+    return {
+      wrId,
+      sendFlags: SendFlag.SIGNALED,
+      opcode: add ? WrOpcode.ATOMIC_FETCH_AND_ADD : WrOpcode.ATOMIC_CMP_AND_SWP,
+      sgList: split(a.mr.addr + BigInt(at), 8, a.mr.lkey, below),
+      atomic: {
+        remoteAddr: b.mr.addr + BigInt(HALF + 65536 + 8 * word),
+        rkey: b.mr.rkey,
+        compareAdd,
+        swap: operand,
+      },
+    };
+  };
   const makeRequest = (): SendWorkRequest => {
     const length = below(8) === 0 ? 0 : 1 + below(below(3) === 0 ? 30000 : 3000);
     const from = below(HALF - length);
     const to = below(HALF - length);
-    const kind = below(4);
+    const kind = below(6);
+    if (kind >= 4) return atomic(kind === 4);
     const sgList = split(a.mr.addr + BigInt(from), length, a.mr.lkey, below);
     const wrId = BigInt(posted++);
     // FENCE, so that a READ before a WRITE is over; else the model would have to know when it ran.
@@ -130,6 +159,8 @@ async function run(
   pair.settle();
   drainB();
   assert.equal(received, sends, 'messages in order, once each');
+  const view = new DataView(b.buffer.buffer, b.buffer.byteOffset + HALF + 65536);
+  words.forEach((value, word) => assert.is(view.getBigUint64(8 * word, true), value));
   await pair.close();
 }
 

@@ -1,0 +1,88 @@
+/**
+ * From the ring to the engine's own copy: the border for posted work. What is wrong with a request
+ * is found here, once; it fails in its turn, with the status it deserves.
+ */
+import { ringCount } from '../memory/ring';
+import { QueuePair, sendRequestAt, workRequestAt } from './queue-pair';
+import { QpType, SendFlag, WcStatus, WrOpcode } from './status';
+import {
+  SEND_REQUEST_SIZE,
+  SendRequest,
+  SendState,
+  WORK_REQUEST_SIZE,
+  sgeTotal,
+} from './work-queue';
+
+/** Longest message (IBA C9-94). */
+const MESSAGE_BYTES_MAX: u64 = 0x80000000;
+const ATOMIC_BYTES: u64 = 8;
+
+/** Copies the next entry of the ring. False when there is none. */
+export function fetch(qp: QueuePair): bool {
+  if (ringCount(qp.sendRing, qp.sendFetched, qp.sendEntries) == 0) return false;
+  // The ring can name at most its own entries: what is not complete holds its place.
+  if (qp.sendFetched - qp.sendTail >= qp.sendEntries) return false;
+  const source = changetype<usize>(workRequestAt(qp, qp.sendFetched));
+  const request = sendRequestAt(qp, qp.sendFetched);
+  const target = changetype<usize>(request);
+  memory.copy(target, source, WORK_REQUEST_SIZE);
+  const data = qp.sendStride - WORK_REQUEST_SIZE;
+  memory.copy(target + SEND_REQUEST_SIZE, source + WORK_REQUEST_SIZE, data);
+  request.state = SendState.FETCHED;
+  request.length = 0;
+  request.status = check(qp, request);
+  if (request.status != <u32>WcStatus.SUCCESS) request.state = SendState.FAILED;
+  qp.sendFetched++;
+  return true;
+}
+
+/** READs and atomics wait for data, not for an acknowledgement. */
+export function awaitsData(request: SendRequest): bool {
+  return request.opcode == <u32>WrOpcode.RDMA_READ || isAtomic(request);
+}
+
+export function isAtomic(request: SendRequest): bool {
+  return (
+    request.opcode == <u32>WrOpcode.ATOMIC_CMP_AND_SWP ||
+    request.opcode == <u32>WrOpcode.ATOMIC_FETCH_AND_ADD
+  );
+}
+
+/** Is this an operation of that type of queue pair? (man ibv_post_send) */
+function supported(type: u32, opcode: u32): bool {
+  switch (opcode) {
+    case WrOpcode.SEND:
+    case WrOpcode.SEND_WITH_IMM:
+      return true;
+    case WrOpcode.RDMA_WRITE:
+    case WrOpcode.RDMA_WRITE_WITH_IMM:
+      return type != <u32>QpType.UD;
+    case WrOpcode.RDMA_READ:
+    case WrOpcode.ATOMIC_CMP_AND_SWP:
+    case WrOpcode.ATOMIC_FETCH_AND_ADD:
+    case WrOpcode.LOCAL_INV:
+    case WrOpcode.SEND_WITH_INV:
+      return type == <u32>QpType.RC;
+    default:
+      return false;
+  }
+}
+
+/** Fills in the length. A WcStatus: LOC_QP_OP_ERR, LOC_LEN_ERR. */
+function check(qp: QueuePair, request: SendRequest): u32 {
+  if (!supported(qp.type, request.opcode)) return WcStatus.LOC_QP_OP_ERR;
+  if (request.opcode == <u32>WrOpcode.LOCAL_INV) return WcStatus.SUCCESS;
+  // A peer that was told to expect none would refuse it, fatally.
+  if (awaitsData(request) && qp.rdAtomicMax == 0) return WcStatus.LOC_QP_OP_ERR;
+  if (request.sendFlags & SendFlag.INLINE) {
+    if (awaitsData(request) || request.inlineLength > qp.inlineMax) return WcStatus.LOC_QP_OP_ERR;
+    request.length = request.inlineLength;
+    return WcStatus.SUCCESS;
+  }
+  if (request.sgeCount > qp.sendSgeMax) return WcStatus.LOC_QP_OP_ERR;
+  const total = sgeTotal(changetype<usize>(request) + SEND_REQUEST_SIZE, request.sgeCount);
+  if (total > MESSAGE_BYTES_MAX) return WcStatus.LOC_LEN_ERR;
+  if (isAtomic(request) && total != ATOMIC_BYTES) return WcStatus.LOC_LEN_ERR;
+  request.length = <u32>total;
+  return WcStatus.SUCCESS;
+}

@@ -1,0 +1,83 @@
+/** Between a send request's SGE list and a packet: gathers what is sent, scatters what comes back. */
+import { copyBytes } from '../memory/bytes';
+import { AccessFlag } from '../region/access-flag';
+import { translate } from '../region/key-table';
+import { Context } from './context';
+import { QueuePair, sendCursor } from './queue-pair';
+import { SendFlag } from './status';
+import { SEND_REQUEST_SIZE, SGE_SIZE, SendRequest, Sge } from './work-queue';
+
+/**
+ * Copies the next `length` bytes of the request to `target`: from registered memory, by the queue
+ * pair's cursor, or from the request itself. False when a key does not allow it.
+ */
+export function gather(
+  context: Context,
+  qp: QueuePair,
+  request: SendRequest,
+  target: usize,
+  length: u32,
+): bool {
+  const data = changetype<usize>(request) + SEND_REQUEST_SIZE;
+  if (request.sendFlags & SendFlag.INLINE) {
+    copyBytes(target, data + qp.sendOffset, length);
+    return true;
+  }
+  const cursor = sendCursor(qp);
+  let to = target;
+  let left = length;
+  while (left > 0) {
+    const sge = changetype<Sge>(data + <usize>(cursor.index * SGE_SIZE));
+    const piece = min<u32>(left, sge.length - cursor.offset);
+    if (piece > 0) {
+      const at = sge.address + cursor.offset;
+      const from = translate(context.arena, sge.lkey, qp.pd, at, piece, 0);
+      if (from == 0) return false;
+      copyBytes(to, from, piece);
+    }
+    to += piece;
+    left -= piece;
+    cursor.offset += piece;
+    if (cursor.offset == sge.length) {
+      cursor.index++;
+      cursor.offset = 0;
+    }
+  }
+  return true;
+}
+
+/**
+ * Writes a response's bytes to local memory. `offset` counts from the start of the request. False
+ * when the local key does not allow it.
+ */
+export function scatterResponse(
+  context: Context,
+  qp: QueuePair,
+  request: SendRequest,
+  offset: u32,
+  source: usize,
+  length: u32,
+): bool {
+  const sges = changetype<usize>(request) + SEND_REQUEST_SIZE;
+  let index: u32 = 0;
+  let skip = offset;
+  let from = source;
+  let left = length;
+  while (left > 0) {
+    const sge = changetype<Sge>(sges + <usize>(index * SGE_SIZE));
+    index++;
+    if (skip >= sge.length) {
+      skip -= sge.length;
+      continue;
+    }
+    const piece = min<u32>(left, sge.length - skip);
+    const need: u32 = AccessFlag.LOCAL_WRITE;
+    const to = translate(context.arena, sge.lkey, qp.pd, sge.address + skip, piece, need);
+    if (to == 0) return false;
+    copyBytes(to, from, piece);
+    from += piece;
+    left -= piece;
+    skip = 0;
+  }
+  return true;
+}

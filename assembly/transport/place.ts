@@ -1,0 +1,197 @@
+/**
+ * Puts payload where it belongs: SENDs into the receive request in hand, WRITEs where their RETH
+ * said. Decides nothing about answers: it says what went wrong, and the service's responder knows
+ * what that means.
+ */
+import { copyBytes } from '../memory/bytes';
+import { AccessFlag } from '../region/access-flag';
+import { countWrite, translate } from '../region/key-table';
+import {
+  bthOpcode,
+  bthSolicited,
+  loadU32,
+  rethAddress,
+  rethKey,
+  rethLength,
+} from '../wire/headers';
+import { Header, PacketFlag, headerOffset, headersLength, headersOf } from '../wire/opcode';
+import { Context } from './context';
+import { completeReceive } from './failure';
+import { MessageKind, QueuePair, jobAt, receiveCursor } from './queue-pair';
+import { receivePd } from './receive-queue';
+import { WcFlag, WcOpcode, WcStatus } from './status';
+import { RECEIVE_REQUEST_SIZE, ReceiveRequest, SGE_SIZE, Sge, sgeTotal } from './work-queue';
+
+/** Offset of the RETH in the packets of SEND's and WRITE's family that have one. */
+const RETH_OFFSET: usize = 12;
+
+/** Bytes that the receive request in hand can take. */
+export function receiveCapacity(qp: QueuePair): u64 {
+  const request = changetype<ReceiveRequest>(qp.receiveRequest);
+  return sgeTotal(qp.receiveRequest + RECEIVE_REQUEST_SIZE, request.sgeCount);
+}
+
+/**
+ * Copies `size` bytes to where the receive request's cursor stands. A WcStatus: LOC_PROT_ERR when
+ * the application's key does not allow it. The caller has compared with receiveCapacity.
+ */
+export function scatterReceive(context: Context, qp: QueuePair, source: usize, size: u32): u32 {
+  const sges = qp.receiveRequest + RECEIVE_REQUEST_SIZE;
+  const pd = receivePd(qp);
+  const cursor = receiveCursor(qp);
+  let from = source;
+  let left = size;
+  while (left > 0) {
+    const sge = changetype<Sge>(sges + <usize>(cursor.index * SGE_SIZE));
+    const piece = min<u32>(left, sge.length - cursor.offset);
+    if (piece > 0) {
+      const at = sge.address + cursor.offset;
+      const need: u32 = AccessFlag.LOCAL_WRITE;
+      const to = translate(context.arena, sge.lkey, pd, at, piece, need);
+      if (to == 0) return WcStatus.LOC_PROT_ERR;
+      copyBytes(to, from, piece);
+    }
+    from += piece;
+    left -= piece;
+    cursor.offset += piece;
+    if (cursor.offset == sge.length) {
+      cursor.index++;
+      cursor.offset = 0;
+    }
+  }
+  return WcStatus.SUCCESS;
+}
+
+/** A SEND packet's payload. A WcStatus: LOC_LEN_ERR, LOC_PROT_ERR. */
+export function placeSend(
+  context: Context,
+  qp: QueuePair,
+  packet: usize,
+  flags: u32,
+  size: u32,
+): u32 {
+  const offset = flags & PacketFlag.START ? 0 : qp.messageOffset;
+  if (<u64>offset + size > receiveCapacity(qp)) return WcStatus.LOC_LEN_ERR;
+  const payload = packet + headersLength(context.opcodeTable, bthOpcode(packet));
+  const status = scatterReceive(context, qp, payload, size);
+  if (status != WcStatus.SUCCESS) return status;
+  qp.messageOffset = offset + size;
+  qp.message = MessageKind.SEND;
+  return WcStatus.SUCCESS;
+}
+
+/**
+ * A WRITE packet's payload. The key is looked up for the whole message when it begins, and again
+ * for every packet: it may be gone in between. A WcStatus: LOC_ACCESS_ERR.
+ */
+export function placeWrite(
+  context: Context,
+  qp: QueuePair,
+  packet: usize,
+  flags: u32,
+  size: u32,
+): u32 {
+  const need: u32 = AccessFlag.REMOTE_WRITE;
+  let checked = size;
+  if (flags & PacketFlag.START) {
+    const reth = packet + RETH_OFFSET;
+    qp.messageAddress = rethAddress(reth);
+    qp.messageKey = rethKey(reth);
+    qp.messageLeft = rethLength(reth);
+    qp.messageOffset = 0;
+    checked = qp.messageLeft;
+  }
+  // A zero-length WRITE names no byte: neither key nor address is looked at (IBA C9-88).
+  if (checked > 0) {
+    const to = translate(context.arena, qp.messageKey, qp.pd, qp.messageAddress, checked, need);
+    if (to == 0) {
+      qp.message = MessageKind.NONE;
+      return WcStatus.LOC_ACCESS_ERR;
+    }
+    if (flags & PacketFlag.START) countWrite(context.arena, qp.messageKey, checked);
+    copyBytes(to, packet + headersLength(context.opcodeTable, bthOpcode(packet)), size);
+  }
+  qp.messageAddress += size;
+  qp.messageLeft -= size;
+  qp.messageOffset += size;
+  qp.message = MessageKind.WRITE;
+  return WcStatus.SUCCESS;
+}
+
+/**
+ * Would writing these bytes change what a READ that is still being answered has to return? Then
+ * the request must wait, or requests would not be executed in order.
+ */
+export function disturbsRead(
+  context: Context,
+  qp: QueuePair,
+  packet: usize,
+  flags: u32,
+  size: u32,
+): bool {
+  if (qp.jobHead == qp.jobTail || size == 0) return false;
+  if (flags & PacketFlag.SEND) return receiveDisturbs(context, qp);
+  let address = qp.messageAddress;
+  let key = qp.messageKey;
+  if (flags & PacketFlag.START) {
+    address = rethAddress(packet + RETH_OFFSET);
+    key = rethKey(packet + RETH_OFFSET);
+  }
+  return overlapsJob(context, qp, translate(context.arena, key, qp.pd, address, size, 0), size);
+}
+
+/** The same for the whole receive request in hand: its pieces are where a SEND may go. */
+function receiveDisturbs(context: Context, qp: QueuePair): bool {
+  const request = changetype<ReceiveRequest>(qp.receiveRequest);
+  for (let index: u32 = 0; index < request.sgeCount; index++) {
+    const at = qp.receiveRequest + RECEIVE_REQUEST_SIZE + <usize>(index * SGE_SIZE);
+    const sge = changetype<Sge>(at);
+    const linear = translate(context.arena, sge.lkey, receivePd(qp), sge.address, sge.length, 0);
+    if (sge.length > 0 && overlapsJob(context, qp, linear, sge.length)) return true;
+  }
+  return false;
+}
+
+/** Does a READ that is being answered still need a byte of this linear range? */
+export function overlapsJob(context: Context, qp: QueuePair, linear: usize, size: u32): bool {
+  if (linear == 0) return false;
+  for (let index = qp.jobTail; index != qp.jobHead; index++) {
+    const job = jobAt(qp, index);
+    if (job.kind != <u32>PacketFlag.READ || job.left == 0) continue;
+    const start = translate(context.arena, job.key, qp.pd, job.address, job.left, 0);
+    if (start != 0 && linear < start + job.left && start < linear + size) return true;
+  }
+  return false;
+}
+
+/** The message is whole: completes the receive request that it took, if any. */
+export function completeMessage(
+  context: Context,
+  qp: QueuePair,
+  packet: usize,
+  flags: u32,
+  status: u32,
+): void {
+  const opcode = bthOpcode(packet);
+  const headers = headersOf(context.opcodeTable, opcode);
+  let immediate: u32 = 0;
+  let wcFlags: u32 = 0;
+  if (headers & Header.IMM_DT) {
+    immediate = loadU32(packet + headerOffset(context.opcodeTable, opcode, Header.IMM_DT));
+    wcFlags = WcFlag.WITH_IMM;
+  } else if (headers & Header.IETH) {
+    immediate = loadU32(packet + headerOffset(context.opcodeTable, opcode, Header.IETH));
+    wcFlags = WcFlag.WITH_INV;
+  }
+  const write = (flags & PacketFlag.WRITE) != 0;
+  completeReceive(
+    context,
+    qp,
+    status,
+    write ? WcOpcode.RECV_RDMA_WITH_IMM : WcOpcode.RECV,
+    qp.messageOffset,
+    immediate,
+    wcFlags,
+    bthSolicited(packet) != 0,
+  );
+}

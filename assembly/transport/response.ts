@@ -1,0 +1,212 @@
+/**
+ * Answers: what a reliable responder sends. READ and atomic responses wait in `jobs`, in the order
+ * of their PSNs; one coalesced ACK, or a NAK, waits until the jobs before it are sent.
+ */
+import { copyBytes } from '../memory/bytes';
+import { AccessFlag } from '../region/access-flag';
+import { translate } from '../region/key-table';
+import { DEFAULT_PKEY, bthBits, storeAeth, storeBth, storeU64 } from '../wire/headers';
+import { Opcode, PacketFlag } from '../wire/opcode';
+import { ICRC_SIZE } from '../wire/packet';
+import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
+import { ACK_WITHOUT_CREDITS, NakCode } from '../wire/syndrome';
+import { Context, EventKind, hasRoom, packetStart, pushEvent, schedule } from './context';
+import { completeReceive, enterError } from './failure';
+import { QueuePair, ResponseJob, jobAt, pathOf } from './queue-pair';
+import { AsyncEvent, WcOpcode, WcStatus } from './status';
+import { finishPacket } from './transmit';
+
+/** BECN: byte 4 of a congestion notification's BTH. */
+const BECN: u8 = 0x40;
+
+export function sendNak(context: Context, qp: QueuePair, syndrome: u32, psn: u32): void {
+  // A NAK that ends the connection is never displaced by one that asks for more.
+  if (qp.nakPending >= <u32>NakCode.INVALID_REQUEST) return;
+  qp.nakPending = syndrome;
+  qp.nakPsn = psn;
+  schedule(context, qp);
+}
+
+/**
+ * A fatal NAK (IBA class C): the answer goes out, the queue pair goes to ERR, and a receive
+ * request in hand, or an asynchronous event, tells the application.
+ */
+export function refuse(
+  context: Context,
+  qp: QueuePair,
+  syndrome: u32,
+  psn: u32,
+  status: u32,
+): void {
+  if (qp.receiveHeld) completeReceive(context, qp, status, WcOpcode.RECV, 0, 0, 0, false);
+  else {
+    const access = syndrome == <u32>NakCode.REMOTE_ACCESS_ERROR;
+    const event: u32 = access ? AsyncEvent.QP_ACCESS_ERR : AsyncEvent.QP_REQ_ERR;
+    pushEvent(context, EventKind.ASYNC, event, changetype<usize>(qp));
+  }
+  enterError(context, qp);
+  sendNak(context, qp, syndrome, psn);
+}
+
+function packetCount(qp: QueuePair, length: u32): u32 {
+  return length == 0 ? 1 : (length - 1) / qp.mtu + 1;
+}
+
+/** How many requests wait to be answered. */
+export function jobCount(qp: QueuePair): u32 {
+  return qp.jobHead - qp.jobTail;
+}
+
+/** Queues the answer to a READ. */
+export function pushRead(
+  context: Context,
+  qp: QueuePair,
+  psn: u32,
+  address: u64,
+  key: u32,
+  length: u32,
+  msn: u32,
+): void {
+  const job = jobAt(qp, qp.jobHead++);
+  job.kind = PacketFlag.READ;
+  job.address = address;
+  job.psn = psn;
+  job.psnLast = psnAdd(psn, packetCount(qp, length) - 1);
+  job.key = key;
+  job.left = length;
+  job.msn = msn;
+  job.started = 0;
+  schedule(context, qp);
+}
+
+/** Queues the answer to an atomic: the value that memory held before. */
+export function pushAtomic(context: Context, qp: QueuePair, psn: u32, value: u64, msn: u32): void {
+  const job = jobAt(qp, qp.jobHead++);
+  job.kind = PacketFlag.ATOMIC;
+  job.value = value;
+  job.psn = psn;
+  job.psnLast = psn;
+  job.left = 0;
+  job.msn = msn;
+  job.started = 0;
+  schedule(context, qp);
+}
+
+/**
+ * A repeated request at `psn` is about to be answered: what was still to be answered from there on
+ * will be asked for again. False when there is no room for one more answer.
+ */
+export function dropJobsFrom(qp: QueuePair, psn: u32): bool {
+  while (qp.jobHead != qp.jobTail && psnCompare(jobAt(qp, qp.jobHead - 1).psn, psn) >= 0) {
+    qp.jobHead--;
+  }
+  if (qp.jobHead != qp.jobTail) cutJob(jobAt(qp, qp.jobHead - 1), psn, qp.mtu);
+  return jobCount(qp) < qp.rdAtomicLimit;
+}
+
+/** Ends a job before `psn`, which it would have reached. */
+function cutJob(job: ResponseJob, psn: u32, mtu: u32): void {
+  if (psnCompare(job.psnLast, psn) < 0) return;
+  job.left = psnDistance(job.psn, psn) * mtu;
+  job.psnLast = psnAdd(psn, <u32>-1);
+}
+
+/**
+ * Sends what waits. True when it stopped because of the quantum or the buffer and has more to send.
+ */
+export function sendResponses(context: Context, qp: QueuePair, quantum: u32): bool {
+  if (qp.cnpPending) {
+    if (!hasRoom(context)) return true;
+    sendCongestionNotification(context, qp);
+  }
+  for (let sent: u32 = 0; qp.jobHead != qp.jobTail; sent++) {
+    if (sent == quantum || !hasRoom(context)) return true;
+    if (!sendJob(context, qp)) break;
+  }
+  if (!qp.ackPending && !qp.nakPending) return false;
+  if (!hasRoom(context)) return true;
+  sendAcknowledge(context, qp);
+  return false;
+}
+
+function sendAcknowledge(context: Context, qp: QueuePair): void {
+  let syndrome: u32 = ACK_WITHOUT_CREDITS;
+  let psn = psnAdd(qp.psnExpected, <u32>-1);
+  if (qp.nakPending) {
+    syndrome = qp.nakPending;
+    psn = qp.nakPsn;
+  }
+  // A NAK tells all that an ACK would, and more.
+  qp.ackPending = 0;
+  qp.nakPending = 0;
+  const packet = packetStart(context);
+  storeBth(packet, Opcode.RC_ACKNOWLEDGE, 0, DEFAULT_PKEY, qp.targetQp, 0, psn);
+  storeAeth(packet + 12, syndrome, qp.msn);
+  finishPacket(context, pathOf(qp), qp.qpn, 16 + ICRC_SIZE);
+}
+
+/** Tells the peer that its packets met congestion (IBA A17.9.3). */
+function sendCongestionNotification(context: Context, qp: QueuePair): void {
+  qp.cnpPending = 0;
+  const packet = packetStart(context);
+  storeBth(packet, Opcode.CNP, 0, DEFAULT_PKEY, qp.targetQp, 0, 0);
+  store<u8>(packet, BECN, 4);
+  memory.fill(packet + 12, 0, 16);
+  context.counters.cnpsSent++;
+  finishPacket(context, pathOf(qp), qp.qpn, 28 + ICRC_SIZE);
+}
+
+/** One packet of the oldest job. False when a READ's memory is gone: it ends in a NAK. */
+function sendJob(context: Context, qp: QueuePair): bool {
+  const job = jobAt(qp, qp.jobTail);
+  if (job.kind == <u32>PacketFlag.ATOMIC) {
+    sendAtomicAcknowledge(context, qp, job);
+    return true;
+  }
+  return sendReadResponse(context, qp, job);
+}
+
+function sendAtomicAcknowledge(context: Context, qp: QueuePair, job: ResponseJob): void {
+  const packet = packetStart(context);
+  storeBth(packet, Opcode.RC_ATOMIC_ACKNOWLEDGE, 0, DEFAULT_PKEY, qp.targetQp, 0, job.psn);
+  storeAeth(packet + 12, ACK_WITHOUT_CREDITS, job.msn);
+  storeU64(packet + 16, job.value);
+  qp.jobTail++;
+  finishPacket(context, pathOf(qp), qp.qpn, 24 + ICRC_SIZE);
+}
+
+function sendReadResponse(context: Context, qp: QueuePair, job: ResponseJob): bool {
+  const size = min<u32>(job.left, qp.mtu);
+  let from: usize = 0;
+  if (size > 0) {
+    const need: u32 = AccessFlag.REMOTE_READ;
+    from = translate(context.arena, job.key, qp.pd, job.address, size, need);
+    if (from == 0) {
+      const psn = job.psn;
+      refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn, WcStatus.LOC_ACCESS_ERR);
+      return false;
+    }
+  }
+  const last = job.psn == job.psnLast;
+  let opcode: u32 = Opcode.RC_RDMA_READ_RESPONSE_MIDDLE;
+  if (last && !job.started) opcode = Opcode.RC_RDMA_READ_RESPONSE_ONLY;
+  else if (last) opcode = Opcode.RC_RDMA_READ_RESPONSE_LAST;
+  else if (!job.started) opcode = Opcode.RC_RDMA_READ_RESPONSE_FIRST;
+  const pad: u32 = (0 - size) & 3;
+  const packet = packetStart(context);
+  storeBth(packet, opcode, bthBits(0, pad), DEFAULT_PKEY, qp.targetQp, 0, job.psn);
+  let header: u32 = 12;
+  if (opcode != <u32>Opcode.RC_RDMA_READ_RESPONSE_MIDDLE) {
+    storeAeth(packet + 12, ACK_WITHOUT_CREDITS, job.msn);
+    header = 16;
+  }
+  copyBytes(packet + header, from, size);
+  if (pad) store<u32>(packet + header + size, 0);
+  job.started = 1;
+  job.psn = psnAdd(job.psn, 1);
+  job.address += size;
+  job.left -= size;
+  if (last) qp.jobTail++;
+  finishPacket(context, pathOf(qp), qp.qpn, header + size + pad + ICRC_SIZE);
+  return true;
+}

@@ -1,0 +1,81 @@
+/**
+ * How much may be under way. Two bounds: the peer's receive buffer (`windowCharge`, fixed), and a
+ * congestion window that starts wide open and learns.
+ *
+ * It is cut by half, at most once per window, when a timeout says that nothing gets through, when
+ * the peer says that its packets were marked (CNP), or when packets are lost while round trips are
+ * long against the shortest one seen: a queue is overflowing. Loss alone does not cut it: on a wire
+ * that drops at random a smaller window is only slower. It opens by one packet per window.
+ */
+import { psnCompare, psnDistance } from '../wire/psn';
+import { Context } from './context';
+import { QueuePair } from './queue-pair';
+
+/** The window counts in 1/256 of a packet. */
+const UNIT: u32 = 256;
+/** Never less than this many packets, so that a lost one is noticed by those behind it. */
+const LEAST: u32 = 4 * UNIT;
+
+export function openWindow(context: Context, qp: QueuePair): void {
+  qp.congestionWindow = context.windowPackets * UNIT;
+  qp.cutPending = 0;
+  qp.probeMicros = 0;
+  qp.roundTripMicros = 0;
+  qp.roundTripLeast = 0;
+}
+
+/** May one more packet go? One always may when nothing is under way. */
+export function windowOpen(qp: QueuePair): bool {
+  if (qp.psnUnacked == qp.psnNext) return true;
+  return (
+    qp.chargeSent - qp.chargeAcked < qp.windowCharge &&
+    psnDistance(qp.psnUnacked, qp.psnNext) * UNIT < qp.congestionWindow
+  );
+}
+
+/** This many packets were acknowledged. */
+export function growWindow(context: Context, qp: QueuePair, packets: u32): void {
+  const most = context.windowPackets * UNIT;
+  if (qp.congestionWindow >= most) return;
+  const grown = qp.congestionWindow + (packets * UNIT * UNIT) / qp.congestionWindow + 1;
+  qp.congestionWindow = min<u32>(grown, most);
+}
+
+/** Halves the window, unless it was halved for packets that are still under way. */
+export function cutWindow(qp: QueuePair): void {
+  if (qp.cutPending && psnCompare(qp.psnUnacked, qp.cutPsn) < 0) return;
+  qp.cutPending = 1;
+  qp.cutPsn = qp.psnMax;
+  qp.congestionWindow = max<u32>(qp.congestionWindow >> 1, LEAST);
+}
+
+/** Packets were lost. */
+export function noteLoss(qp: QueuePair): void {
+  // Twice the shortest round trip, and some slack for a busy machine.
+  if (qp.roundTripLeast != 0 && qp.roundTripMicros > 2 * qp.roundTripLeast + 200) cutWindow(qp);
+}
+
+/** A packet with this PSN asks for an acknowledgement: measure how long it takes, one at a time. */
+export function startProbe(context: Context, qp: QueuePair, psn: u32): void {
+  if (qp.probeMicros != 0) return;
+  qp.probePsn = psn;
+  // 0 means "none": a clock that stands there is a microsecond late.
+  qp.probeMicros = max<u32>(<u32>context.now, 1);
+}
+
+/** Everything before `psn` is acknowledged. */
+export function endProbe(context: Context, qp: QueuePair, psn: u32): void {
+  if (qp.probeMicros == 0 || psnCompare(psn, qp.probePsn) <= 0) return;
+  const sample = max<u32>(<u32>context.now - qp.probeMicros, 1);
+  qp.probeMicros = 0;
+  qp.roundTripMicros =
+    qp.roundTripMicros == 0
+      ? sample
+      : qp.roundTripMicros - (qp.roundTripMicros >> 3) + (sample >> 3);
+  if (qp.roundTripLeast == 0 || sample < qp.roundTripLeast) qp.roundTripLeast = sample;
+}
+
+/** What is measured would be of a packet that is sent twice: give it up. */
+export function dropProbe(qp: QueuePair): void {
+  qp.probeMicros = 0;
+}

@@ -1,0 +1,83 @@
+/** `ibv_ah`: where datagrams go. */
+import { ADDRESS_HANDLE_PATH, QueuePairAttributesLayout } from '#build/abi.js';
+import { structAt, type Struct } from '../engine/struct.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import { Endpoint, Gid } from '../link/endpoint.js';
+import { ROCE_PORT } from '../link/link.js';
+import type { ProtectionDomain } from './protection-domain.js';
+
+/** `ibv_ah_attr`, for links that route by GID. */
+export interface AddressAttributes {
+  /** The peer's GID, or its IPv4 or IPv6 address. */
+  readonly dgid: Gid | string;
+  /** The peer's UDP port. Default 4791. */
+  readonly port?: number;
+  /** The peer's receive buffer in bytes, where it told; it bounds what is under way. */
+  readonly receiveBufferBytes?: number;
+}
+
+/** Writes the AV into the engine's struct; returns where packets will go. */
+export function fillAddress(
+  struct: Struct<typeof QueuePairAttributesLayout>,
+  address: AddressAttributes,
+): Endpoint {
+  const gid = typeof address.dgid === 'string' ? Gid.parse(address.dgid) : address.dgid;
+  const port = address.port ?? ROCE_PORT;
+  if (!Number.isInteger(port) || port < 1 || port > 65535) {
+    throw new MisuseError('ahAttr.port', `must be a UDP port from 1 to 65535, got ${port}`);
+  }
+  const view = new DataView(gid.bytes.buffer);
+  struct.remoteGid0 = view.getBigUint64(0, true);
+  struct.remoteGid1 = view.getBigUint64(8, true);
+  struct.remotePort = port;
+  struct.receiveBufferBytes = address.receiveBufferBytes ?? 0;
+  return new Endpoint(gid, port);
+}
+
+export class AddressHandle {
+  readonly pd: ProtectionDomain;
+  /** Address of the engine's struct. */
+  readonly handle: number;
+  readonly destination: Endpoint;
+  #destroyed = false;
+
+  private constructor(pd: ProtectionDomain, handle: number, destination: Endpoint) {
+    this.pd = pd;
+    this.handle = handle;
+    this.destination = destination;
+  }
+
+  /** @internal Use `pd.createAh()`. */
+  static create(pd: ProtectionDomain, address: AddressAttributes): AddressHandle {
+    const { arena, engine, limits } = pd.context.device;
+    const at = arena.heap.alloc(QueuePairAttributesLayout.size);
+    try {
+      const struct = structAt(arena.memory, QueuePairAttributesLayout, at);
+      const destination = fillAddress(struct, address);
+      const handle = arena.exports.createAh(engine.context, pd.handle, at);
+      if (handle === 0) {
+        throw new RefusalError(
+          'ENOMEM',
+          `createAh: all ${limits.addressHandlesMax} address handles are taken`,
+        );
+      }
+      engine.paths.set(handle + ADDRESS_HANDLE_PATH, destination);
+      return new AddressHandle(pd, handle, destination);
+    } finally {
+      arena.heap.free(at);
+    }
+  }
+
+  /** `ibv_destroy_ah`. */
+  destroy(): void {
+    if (this.#destroyed) throw new MisuseError('address handle', 'is destroyed already');
+    const { arena, engine } = this.pd.context.device;
+    arena.exports.destroyAh(engine.context, this.handle);
+    engine.paths.delete(this.handle + ADDRESS_HANDLE_PATH);
+    this.#destroyed = true;
+  }
+
+  [Symbol.dispose](): void {
+    if (!this.#destroyed) this.destroy();
+  }
+}

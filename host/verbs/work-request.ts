@@ -1,0 +1,257 @@
+/** `ibv_send_wr`, `ibv_recv_wr`, `ibv_sge`, and how they are written into rings. */
+import {
+  RECEIVE_REQUEST_SIZE,
+  RING_HEADER_SIZE,
+  SGE_SIZE,
+  SendFlag,
+  WORK_REQUEST_SIZE,
+  WorkRequestLayout,
+} from '#build/abi.js';
+import type { EngineMemory } from '../engine/memory.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import type { AddressHandle } from './address-handle.js';
+
+/** `ibv_sge`: bytes of registered memory. */
+export interface Sge {
+  /** By the region's addressing: `mr.addr` is its first byte. */
+  readonly addr: number | bigint;
+  /** Bytes; 0 names none (and not 2^31, as some adapters have it). */
+  readonly length: number;
+  readonly lkey: number;
+}
+
+/** `ibv_send_wr`. */
+export interface SendWorkRequest {
+  /** Comes back in the completion. */
+  readonly wrId?: number | bigint;
+  readonly sgList?: readonly Sge[];
+  /** SendFlag.INLINE: these bytes, copied now, in place of `sgList`. */
+  readonly inline?: Uint8Array;
+  /** A WrOpcode. */
+  readonly opcode: number;
+  /** Made of SendFlag. */
+  readonly sendFlags?: number;
+  /** …_WITH_IMM: four bytes as a big-endian number. */
+  readonly immData?: number;
+  /** SEND_WITH_INV, LOCAL_INV: the key to kill. */
+  readonly invalidateRkey?: number;
+  /** RDMA operations: where at the peer. */
+  readonly rdma?: { readonly remoteAddr: number | bigint; readonly rkey: number };
+  /** ATOMIC_CMP_AND_SWP compares with compareAdd and sets swap; FETCH_AND_ADD adds compareAdd. */
+  readonly atomic?: {
+    readonly remoteAddr: number | bigint;
+    readonly rkey: number;
+    readonly compareAdd: bigint;
+    readonly swap?: bigint;
+  };
+  /** UD: to whom. A Q_Key with its top bit set stands for the queue pair's own. */
+  readonly ud?: {
+    readonly ah: AddressHandle;
+    readonly remoteQpn: number;
+    readonly remoteQkey: number;
+  };
+}
+
+/** `ibv_recv_wr`. */
+export interface ReceiveWorkRequest {
+  readonly wrId?: number | bigint;
+  readonly sgList?: readonly Sge[];
+}
+
+const WR = WorkRequestLayout.fields;
+const WORD = (field: keyof typeof WR): number => WR[field][0] >> 2;
+const WR_ID = WORD('wrId');
+const REMOTE = WORD('remoteAddress');
+const COMPARE_ADD = WORD('compareAdd');
+const SWAP = WORD('swap');
+const OPCODE = WORD('opcode');
+const FLAGS = WORD('sendFlags');
+const KEY = WORD('key');
+const IMMEDIATE = WORD('immediate');
+const SGE_COUNT = WORD('sgeCount');
+const INLINE_LENGTH = WORD('inlineLength');
+const ADDRESS_HANDLE = WORD('addressHandle');
+const REMOTE_QPN = WORD('remoteQpn');
+const REMOTE_QKEY = WORD('remoteQkey');
+const RING_TAIL = 64;
+const NO_SGES: readonly Sge[] = [];
+
+/** Writes a u64 as two little-endian words. Numbers must be whole and below 2^53. */
+function storeU64(words: Uint32Array, at: number, value: number | bigint): void {
+  if (typeof value === 'number') {
+    words[at] = value;
+    words[at + 1] = value / 4294967296;
+  } else {
+    words[at] = Number(value & 0xffffffffn);
+    words[at + 1] = Number((value >> 32n) & 0xffffffffn);
+  }
+}
+
+function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
+  for (let index = 0; index < list.length; index++) {
+    const sge = list[index]!;
+    const to = at + ((index * SGE_SIZE) >> 2);
+    storeU64(words, to, sge.addr);
+    words[to + 2] = sge.length;
+    words[to + 3] = sge.lkey;
+  }
+}
+
+function checkSges(list: readonly Sge[], most: number): void {
+  if (list.length > most) {
+    throw new MisuseError('sgList', `has ${list.length} entries, the queue was made for ${most}`);
+  }
+}
+
+/** A ring that the application fills and the engine empties. */
+class Ring {
+  readonly #head: number;
+  readonly #tail: number;
+  protected readonly words: Uint32Array;
+  protected readonly ring: number;
+  protected readonly entries: number;
+  protected readonly stride: number;
+
+  constructor(memory: EngineMemory, ring: number, entries: number, stride: number) {
+    this.words = memory.words;
+    this.ring = ring;
+    this.entries = entries;
+    this.stride = stride;
+    this.#head = ring >> 2;
+    this.#tail = (ring + RING_TAIL) >> 2;
+  }
+
+  /** Address of the entry to fill. Throws RefusalError ENOMEM when there is none. */
+  protected free(verb: string): number {
+    const head = this.words[this.#head]!;
+    const used = (head - this.words[this.#tail]!) >>> 0;
+    if (used >= this.entries) {
+      throw new RefusalError('ENOMEM', `${verb}: all ${this.entries} requests are in use`);
+    }
+    return this.ring + RING_HEADER_SIZE + (head & (this.entries - 1)) * this.stride;
+  }
+
+  /** Hands the filled entry over. */
+  protected publish(): void {
+    this.words[this.#head]! += 1;
+  }
+}
+
+/** The send ring of a queue pair. */
+export class SendRing extends Ring {
+  readonly #bytes: Uint8Array;
+  readonly #sgeMax: number;
+  readonly #inlineMax: number;
+
+  constructor(
+    memory: EngineMemory,
+    ring: number,
+    entries: number,
+    stride: number,
+    limits: { readonly maxSendSge: number; readonly maxInlineData: number },
+  ) {
+    super(memory, ring, entries, stride);
+    this.#bytes = memory.bytes;
+    this.#sgeMax = limits.maxSendSge;
+    this.#inlineMax = limits.maxInlineData;
+  }
+
+  put(request: SendWorkRequest): void {
+    const base = this.free('postSend');
+    const { words } = this;
+    const at = base >> 2;
+    const { rdma, atomic, inline, ud } = request;
+    storeU64(words, at + WR_ID, request.wrId ?? 0);
+    words[at + OPCODE] = request.opcode;
+    words[at + FLAGS] = request.sendFlags ?? 0;
+    words[at + IMMEDIATE] = request.immData ?? 0;
+    if (rdma) {
+      storeU64(words, at + REMOTE, rdma.remoteAddr);
+      words[at + KEY] = rdma.rkey;
+    } else if (atomic) {
+      storeU64(words, at + REMOTE, atomic.remoteAddr);
+      words[at + KEY] = atomic.rkey;
+      storeU64(words, at + COMPARE_ADD, atomic.compareAdd);
+      storeU64(words, at + SWAP, atomic.swap ?? 0n);
+    } else {
+      words[at + KEY] = request.invalidateRkey ?? 0;
+    }
+    if (ud) {
+      words[at + ADDRESS_HANDLE] = ud.ah.handle;
+      words[at + REMOTE_QPN] = ud.remoteQpn;
+      words[at + REMOTE_QKEY] = ud.remoteQkey;
+    } else {
+      words[at + ADDRESS_HANDLE] = 0;
+    }
+    if (inline) this.#putInline(base, inline);
+    else {
+      const list = request.sgList ?? NO_SGES;
+      checkSges(list, this.#sgeMax);
+      words[at + SGE_COUNT] = list.length;
+      words[at + INLINE_LENGTH] = 0;
+      putSges(words, (base + WORK_REQUEST_SIZE) >> 2, list);
+    }
+    this.publish();
+  }
+
+  #putInline(base: number, inline: Uint8Array): void {
+    if (inline.length > this.#inlineMax) {
+      throw new MisuseError(
+        'inline',
+        `has ${inline.length} bytes, the queue was made for ${this.#inlineMax}`,
+      );
+    }
+    const at = base >> 2;
+    this.words[at + SGE_COUNT] = 0;
+    this.words[at + INLINE_LENGTH] = inline.length;
+    this.words[at + FLAGS]! |= SendFlag.INLINE;
+    this.#bytes.set(inline, base + WORK_REQUEST_SIZE);
+  }
+}
+
+/** The receive ring of a queue pair, or a shared one. */
+export class ReceiveRing extends Ring {
+  readonly #sgeMax: number;
+
+  constructor(memory: EngineMemory, ring: number, entries: number, sgeMax: number) {
+    super(memory, ring, entries, RECEIVE_REQUEST_SIZE + sgeMax * SGE_SIZE);
+    this.#sgeMax = sgeMax;
+  }
+
+  put(request: ReceiveWorkRequest): void {
+    const base = this.free('postRecv');
+    const list = request.sgList ?? NO_SGES;
+    checkSges(list, this.#sgeMax);
+    const at = base >> 2;
+    storeU64(this.words, at, request.wrId ?? 0);
+    this.words[at + 2] = list.length;
+    this.words[at + 3] = 0;
+    putSges(this.words, (base + RECEIVE_REQUEST_SIZE) >> 2, list);
+    this.publish();
+  }
+}
+
+/**
+ * Puts one request, or several in order. What throws gets `badWr`, the index of the request it is
+ * about; those before it are posted. `ring` is called when any was.
+ */
+export function putAll<Request extends object>(
+  requests: Request | readonly Request[],
+  put: (request: Request) => void,
+  doorbell: () => void,
+): void {
+  if (!Array.isArray(requests)) {
+    put(requests as Request);
+    doorbell();
+    return;
+  }
+  const list = requests as readonly Request[];
+  let posted = 0;
+  try {
+    for (; posted < list.length; posted++) put(list[posted]!);
+  } catch (error) {
+    throw Object.assign(error as Error, { badWr: posted });
+  } finally {
+    if (posted > 0) doorbell();
+  }
+}
