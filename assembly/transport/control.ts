@@ -113,7 +113,8 @@ export function createQueuePair(context: Context, parameters: QueuePairParameter
   ringInit(qp.receiveRing);
   qp.sendCq.useCount++;
   qp.receiveCq.useCount++;
-  if (qp.srq != null) qp.srq!.useCount++;
+  const srq = qp.srq;
+  if (srq != null) srq.useCount++;
   store<u32>(indexAt(context, qpn), <u32>at);
   parameters.queuePair = <u32>at;
   parameters.qpn = qpn;
@@ -142,7 +143,8 @@ export function destroyQueuePair(context: Context, qp: QueuePair): u32 {
   if (qp.receiveCq != qp.sendCq) discardCompletions(qp.receiveCq, qp.qpn);
   qp.sendCq.useCount--;
   qp.receiveCq.useCount--;
-  if (qp.srq != null) qp.srq!.useCount--;
+  const srq = qp.srq;
+  if (srq != null) srq.useCount--;
   leaveAll(context, qp);
   releaseProtectionDomain(context.arena, qp.pd, context.slotIndex);
   store<u32>(indexAt(context, qp.qpn), 0);

@@ -33,7 +33,9 @@ export const SHARED_RECEIVE_QUEUE_SIZE: u32 = 64;
 
 /** Copies the next receive request. False when none is posted. */
 export function takeReceive(context: Context, qp: QueuePair): bool {
-  const taken = qp.srq == null ? takeOwn(qp) : takeShared(context, qp.srq!, qp);
+  // `srq!` would bring a sentence, and with it a data segment.
+  const srq = qp.srq;
+  const taken = srq == null ? takeOwn(qp) : takeShared(context, srq, qp);
   if (!taken) return false;
   qp.receiveHeld = 1;
   qp.receiveSgeIndex = 0;
@@ -73,5 +75,6 @@ function copyRequest(qp: QueuePair, source: usize, stride: u32, sgeMax: u32): vo
 
 /** The domain whose keys name the memory of receive requests. */
 export function receivePd(qp: QueuePair): u32 {
-  return qp.srq == null ? qp.pd : qp.srq!.pd;
+  const srq = qp.srq;
+  return srq == null ? qp.pd : srq.pd;
 }

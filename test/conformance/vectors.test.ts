@@ -54,12 +54,13 @@ function assertExplained(at: string, packet: Uint8Array, opcode: number): void {
   assert.is(description.bth?.name, name, at);
 }
 
-/** Which of the two forms the packet has; a failure when neither, or when engine and zlib differ. */
+/** Which of the two forms the packet has. Fails for neither, and where engine and zlib differ. */
 function icrcForm(at: string, { payload, ...packet }: CapturedPacket): IcrcForm {
   const flow = flowOf({ payload, ...packet });
   const onWire = wireIcrc(payload);
   const forms = (['standard', 'doubled'] as const).filter((form) => {
-    const engine = (codec.icrc(flow, payload, form) ^ ipIdEffect(flow, payload.length, form)) >>> 0;
+    const withoutId = codec.icrc(flow, payload, form);
+    const engine = (withoutId ^ ipIdEffect(flow, payload.length, form)) >>> 0;
     assert.is(hex(engine), hex(zlibIcrc(flow, payload, form)), `${at}: ${form} ICRC against zlib`);
     return engine === onWire;
   });
@@ -99,6 +100,12 @@ function assertLogged({ name, log }: VectorCapture, seen: readonly Seen[]): void
   else if (/^ *local address: /m.test(log)) assertAddressLog(log, seen);
 }
 
+/** Our queue pair and PSN; then the peer's queue pair, key and address, and the path MTU. */
+const REQUESTER = new RegExp(
+  /^requester \w+: qpn (\w+) psn (\w+) .*; /.source +
+    /peer qpn (\w+) psn \w+ rkey (\w+) addr (\w+) mtu (\d+)/.source,
+  'm',
+);
 /** -P of the requester made it begin elsewhere than its log says. */
 const FIRST_PSN: Record<string, number> = { nak_psn_ahead: 0x105, dup_psn_behind: 0xff };
 /** Scenarios that ask with a key that nobody has. */
@@ -108,10 +115,7 @@ const REGION_BYTES = 65536n;
 const OUTSIDE = new Set(['nak_flush_badrkey', 'nak_write_bounds', 'nak_write_multi_bounds']);
 
 function assertRxecapLog(name: string, log: string, seen: readonly Seen[]): void {
-  const line =
-    /^requester \w+: qpn (\w+) psn (\w+) .*; peer qpn (\w+) psn \w+ rkey (\w+) addr (\w+) mtu (\d+)/m.exec(
-      log,
-    );
+  const line = REQUESTER.exec(log);
   assert.ok(line, 'its log tells queue pairs and keys');
   const [qpn, psn, peerQpn, key, , mtu] = line.slice(1).map(Number) as number[];
   const address = BigInt(line[5]!);

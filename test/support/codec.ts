@@ -14,16 +14,7 @@ import { icrc } from './icrc.js';
 /** Every field of every header; those of headers that a packet lacks are 0. */
 export type Fields = Struct<typeof PacketFieldsLayout>;
 export type FieldName = keyof Fields;
-export const FIELD_NAMES = Object.keys(PacketFieldsLayout.fields) as FieldName[];
-
-/** What the parser derives, and the builder does not look at. */
-export const DERIVED_FIELDS: readonly FieldName[] = [
-  'headersLength',
-  'payloadLength',
-  'headers',
-  'icrc',
-  'reserved',
-];
+const FIELD_NAMES = Object.keys(PacketFieldsLayout.fields) as FieldName[];
 
 /** The part of a packet in front of its BTH, as far as the ICRC covers it. */
 export interface Flow {
@@ -44,9 +35,12 @@ export interface Parsed {
   readonly status: PacketStatus;
   /** Not to be looked at unless the status is OK. */
   readonly fields: Fields;
+  /** Did the parser leave every byte of the fields as it was? It has to, unless all is OK. */
+  readonly isUntouched: boolean;
 }
 
 const ICRC_SIZE = 4;
+const NOISE = 0xa5;
 const UDP_SIZE = 8;
 const IP_SIZE = { 4: 20, 6: 40 } as const;
 /** Bytes of an IPv4 header behind the identification. */
@@ -149,7 +143,7 @@ export class Codec {
     this.#fieldsAddress = heap.alloc(PacketFieldsLayout.size);
     this.#fields = structAt(memory, PacketFieldsLayout, this.#fieldsAddress);
     this.#addresses = heap.alloc(32);
-    memory.bytes.fill(0xa5, memory.bytes.length - 65536);
+    memory.bytes.fill(NOISE, memory.bytes.length - 65536);
   }
 
   /** Where a packet of this length lies: it ends with the memory. */
@@ -165,10 +159,18 @@ export class Codec {
 
   /** Parses the last `length` bytes of the memory, as they are. */
   parseInPlace(length: number): Parsed {
-    const { exports } = this.#arena;
+    const { exports, memory } = this.#arena;
+    const end = this.#fieldsAddress + PacketFieldsLayout.size;
+    const bytes = memory.bytes.subarray(this.#fieldsAddress, end).fill(NOISE);
     const at = this.#place(length);
-    const status = exports.parse(this.#context, at, length, this.#fieldsAddress);
-    return { status: status as PacketStatus, fields: this.#copyFields() };
+    const status = exports.parse(this.#context, at, length, this.#fieldsAddress) as PacketStatus;
+    const isUntouched = bytes.every((byte) => byte === NOISE);
+    return { status, fields: this.#copyFields(), isUntouched };
+  }
+
+  /** The last `length` bytes of the memory: the packet that was parsed or covered last. */
+  bytesInPlace(length: number): Uint8Array {
+    return this.#arena.memory.bytes.slice(this.#place(length));
   }
 
   /** A struct's fields are accessors over the memory: these are values that stay. */
@@ -181,7 +183,7 @@ export class Codec {
     const { exports, memory } = this.#arena;
     // The builder takes no length. No packet has headers of more than 64 bytes.
     const at = this.#place(64);
-    memory.bytes.fill(0xa5, at);
+    memory.bytes.fill(NOISE, at);
     Object.assign(this.#fields, fieldsOf(fields));
     const length = exports.build(this.#context, at, this.#fieldsAddress);
     return memory.bytes.slice(at, at + length);

@@ -1,0 +1,77 @@
+/** What an interop group is, and how its checks are counted. */
+
+/** Runs checks; each is one line of the output. */
+export interface Report {
+  /** `run` throws when the check fails. Returns whether it passed. */
+  check(name: string, run: () => void | Promise<void>): Promise<boolean>;
+  /** A line that is no check: versions, counts. */
+  note(text: string): void;
+}
+
+export interface Group {
+  readonly name: string;
+  /** Whose opinion it asks for: every one that is missing is a failed check of its own. */
+  readonly tools: readonly Tool[];
+  run(report: Report): Promise<void>;
+}
+
+export interface Tool {
+  readonly name: string;
+  /** Of Debian and Ubuntu. */
+  readonly aptPackage: string;
+  /** Resolves with its version, or throws. */
+  version(): Promise<string>;
+}
+
+export class LineReport implements Report {
+  passed = 0;
+  failed = 0;
+  readonly #write: (line: string) => void;
+
+  constructor(write: (line: string) => void) {
+    this.#write = write;
+  }
+
+  async check(name: string, run: () => void | Promise<void>): Promise<boolean> {
+    try {
+      await run();
+      this.passed++;
+      this.#write(`  ok      ${name}`);
+      return true;
+    } catch (error) {
+      this.failed++;
+      this.#write(`  FAILED  ${name}`);
+      const reason = error instanceof Error ? error.message : String(error);
+      for (const line of reason.split('\n')) this.#write(`            ${line}`);
+      return false;
+    }
+  }
+
+  note(text: string): void {
+    this.#write(`          ${text}`);
+  }
+}
+
+/** Runs a group, unless a tool is missing: then nothing of it counts as passed. */
+export async function runGroup(group: Group, report: Report): Promise<void> {
+  let missing = 0;
+  for (const tool of group.tools) {
+    try {
+      report.note(`${tool.name}: ${await tool.version()}`);
+    } catch (error) {
+      missing++;
+      await report.check(`${group.name} has ${tool.name}`, () => {
+        const remedy = `${tool.name} is missing: apt-get install ${tool.aptPackage}`;
+        throw new Error(`${remedy}\n(${(error as Error).message.split('\n', 1)[0]})`);
+      });
+    }
+  }
+  if (missing > 0) return;
+  try {
+    await group.run(report);
+  } catch (error) {
+    await report.check(`${group.name} runs to its end`, () => {
+      throw error;
+    });
+  }
+}

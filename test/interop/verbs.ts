@@ -1,0 +1,132 @@
+/** Requests of all kinds and lengths between two devices over UDP, recorded to a pcap file. */
+import {
+  AccessFlag,
+  Mtu,
+  QpState,
+  SendFlag,
+  UdpLink,
+  WcStatus,
+  WrOpcode,
+  openDevice,
+  pcapFile,
+  pcapLink,
+  type CompletionQueue,
+  type Context,
+  type Link,
+  type MemoryRegion,
+  type QueuePair,
+  type SendWorkRequest,
+} from '../../host/index.js';
+
+const BUFFER_BYTES = 65536;
+const PATIENCE_MILLIS = 10_000;
+const ACCESS =
+  AccessFlag.LOCAL_WRITE |
+  AccessFlag.REMOTE_WRITE |
+  AccessFlag.REMOTE_READ |
+  AccessFlag.REMOTE_ATOMIC;
+
+interface Side {
+  readonly context: Context;
+  readonly cq: CompletionQueue;
+  readonly qp: QueuePair;
+  readonly mr: MemoryRegion;
+}
+
+async function openSide(link: Link): Promise<Side> {
+  const context = await openDevice({ link, memoryBytes: 8 * 2 ** 20 });
+  const pd = context.allocPd();
+  const cq = context.createCq(256);
+  const qp = pd.createQp({ sendCq: cq, recvCq: cq });
+  const buffer = context.alloc(BUFFER_BYTES);
+  buffer.forEach((_, index) => (buffer[index] = index * 7));
+  return { context, cq, qp, mr: pd.regMr(buffer, ACCESS) };
+}
+
+function connect({ qp }: Side, peer: Side, pathMtu: number): void {
+  qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: ACCESS });
+  qp.modify({
+    qpState: QpState.RTR,
+    ahAttr: { dgid: peer.context.local.gid, port: peer.context.local.port },
+    pathMtu,
+    destQpNum: peer.qp.qpNum,
+    rqPsn: 0xfffffa,
+    maxDestRdAtomic: 8,
+    minRnrTimer: 12,
+  });
+  qp.modify({
+    qpState: QpState.RTS,
+    sqPsn: 0xfffffa,
+    timeout: 14,
+    retryCnt: 7,
+    rnrRetry: 7,
+    maxRdAtomic: 8,
+  });
+}
+
+/** All kinds of requests, in all lengths that make a difference. */
+function requests(from: Side, to: Side): SendWorkRequest[] {
+  const rdma = { remoteAddr: to.mr.addr, rkey: to.mr.rkey };
+  const immData = 0xcafe0001;
+  const sendFlags = SendFlag.SIGNALED;
+  const sgList = (length: number): SendWorkRequest['sgList'] => [
+    { addr: from.mr.addr, length, lkey: from.mr.lkey },
+  ];
+  const lengths = [0, 1, 2, 3, 4, 255, 256, 257, 1024, 1500, 4096, 4097, 12288, 40001];
+  const all = lengths.flatMap((length): SendWorkRequest[] => [
+    { opcode: WrOpcode.SEND, sgList: sgList(length) },
+    { opcode: WrOpcode.SEND_WITH_IMM, sgList: sgList(length), immData },
+    { opcode: WrOpcode.RDMA_WRITE, sgList: sgList(length), rdma },
+    { opcode: WrOpcode.RDMA_WRITE_WITH_IMM, sgList: sgList(length), rdma, immData },
+    { opcode: WrOpcode.RDMA_READ, sgList: sgList(length), rdma },
+  ]);
+  return all.map((request, wrId) => ({ ...request, wrId, sendFlags }));
+}
+
+const TAKES_RECEIVE: ReadonlySet<number> = new Set([
+  WrOpcode.SEND,
+  WrOpcode.SEND_WITH_IMM,
+  WrOpcode.RDMA_WRITE_WITH_IMM,
+]);
+/** Of receives; no request has it. */
+const RECEIVE_ID = 1_000_000;
+
+/** One request after the other; one buffer takes all that is received. */
+async function exchange(from: Side, to: Side): Promise<number> {
+  const all = requests(from, to);
+  const end = performance.now() + PATIENCE_MILLIS;
+  for (const request of all) {
+    if (TAKES_RECEIVE.has(request.opcode)) {
+      const sgList = [{ addr: to.mr.addr, length: BUFFER_BYTES, lkey: to.mr.lkey }];
+      to.qp.postRecv({ wrId: RECEIVE_ID, sgList });
+    }
+    from.qp.postSend(request);
+    for (let done = false; !done;) {
+      await new Promise((resolve) => setImmediate(resolve));
+      for (const { wrId, status } of [...from.cq.poll(16), ...to.cq.poll(16)]) {
+        if (status !== WcStatus.SUCCESS) throw new Error(`request ${wrId}: status ${status}`);
+        done ||= wrId === BigInt(request.wrId ?? 0);
+      }
+      if (performance.now() > end) throw new Error(`request ${request.wrId} does not complete`);
+    }
+  }
+  return all.length;
+}
+
+/** Writes `file` from the first address's point of view. Returns how many requests were made. */
+export async function recordVerbs(file: string, pathMtu: number = Mtu.MTU_1024): Promise<number> {
+  const link = pcapLink(new UdpLink({ address: '127.0.0.1' }), pcapFile(file));
+  const a = await openSide(link);
+  try {
+    const b = await openSide(new UdpLink({ address: '127.0.0.2' }));
+    try {
+      connect(a, b, pathMtu);
+      connect(b, a, pathMtu);
+      return (await exchange(a, b)) + (await exchange(b, a));
+    } finally {
+      await b.context.close();
+    }
+  } finally {
+    await a.context.close();
+  }
+}

@@ -1,0 +1,52 @@
+import { readFileSync, readdirSync } from 'node:fs';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { IcrcJudge } from '../../../host/cli/icrc-verdict.js';
+import { readPcap } from '../../../host/index.js';
+import { icrcMatches } from '../../support/icrc.js';
+import { vectors } from '../../support/paths.js';
+
+const test = suite('cli/icrc-verdict');
+const judge = new IcrcJudge();
+
+function* captures(): Generator<[name: string, bytes: Buffer]> {
+  for (const folder of ['rxe/', 'linux/']) {
+    const base = new URL(folder, vectors);
+    for (const name of readdirSync(base).filter((entry) => entry.endsWith('.pcap'))) {
+      yield [name, readFileSync(new URL(name, base))];
+    }
+  }
+}
+
+test('every packet of every capture gets the verdict that another implementation gives', () => {
+  const counts = new Map<string, number>();
+  for (const [name, bytes] of captures()) {
+    for (const packet of readPcap(bytes)) {
+      const verdict = judge.judge(packet);
+      counts.set(verdict, (counts.get(verdict) ?? 0) + 1);
+      const right = icrcMatches(bytes, packet);
+      const where = `${name} frame ${packet.frameNumber}`;
+      if (right) assert.is(verdict, packet.ipId === 0 ? 'exact' : 'by IP id', where);
+      else assert.ok(verdict === 'FLUSH doubled' || verdict === 'wrong', `${where}: ${verdict}`);
+      if (verdict === 'FLUSH doubled') assert.is(packet.payload[0], 0x1c, where);
+    }
+  }
+  console.log(counts);
+  assert.ok((counts.get('FLUSH doubled') ?? 0) > 0);
+  assert.ok((counts.get('by IP id') ?? 0) > 100);
+});
+
+test('a flipped bit is wrong; what is no packet is not checked', () => {
+  const bytes = readFileSync(new URL('rxe/rc_write_multi.pcap', vectors));
+  const [packet] = readPcap(bytes);
+  for (const at of [0, 1, 9, 30]) {
+    const payload = Uint8Array.from(packet!.payload);
+    payload[at]! ^= 0x10;
+    assert.is(judge.judge({ ...packet!, payload }), 'wrong', `byte ${at}`);
+  }
+  for (const length of [0, 1, 15, 17, 5000]) {
+    assert.is(judge.judge({ ...packet!, payload: new Uint8Array(length) }), 'unchecked');
+  }
+});
+
+test.run();

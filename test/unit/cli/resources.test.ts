@@ -1,0 +1,90 @@
+/** Client and server in one process: whatever happens, a device gets back what a transfer took. */
+import { mkdir, readFile } from 'node:fs/promises';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { FileServer } from '../../../host/cli/file-server.js';
+import { openLocalDevice } from '../../../host/cli/open-device.js';
+import { SourceFile } from '../../../host/cli/source-file.js';
+import { Transfer } from '../../../host/cli/transfer.js';
+import type { SessionEnd } from '../../../host/cli/session.js';
+import type { Context } from '../../../host/index.js';
+import { Workspace } from '../../support/processes.js';
+import { eventually } from '../../support/receiver.js';
+
+const test = suite('cli/resources');
+const address = '127.0.0.1';
+const pieceBytes = 65536;
+
+function bytesFree(context: Context): number {
+  return context.device.arena.heap.bytesFree;
+}
+
+async function world(space: Workspace) {
+  await mkdir(space.path('in'));
+  const ends: SessionEnd[] = [];
+  const server = await FileServer.open(
+    { directory: space.path('in'), address, port: 0, clientsMax: 2, windowBytes: 2 ** 19 },
+    { started: () => undefined, ended: (_, __, end) => ends.push(end), refused: () => undefined },
+  );
+  const context = await openLocalDevice({ address, port: 0 }, { memoryBytes: 2 ** 25 });
+  const put = async (path: string, signal: AbortSignal, arrived: (bytes: number) => void) => {
+    const file = await SourceFile.open(path, pieceBytes);
+    const target = { host: address, port: server.context.local.port };
+    const transfer = new Transfer(
+      { context, file, server: target, localAddress: address, retries: 0, signal },
+      { progress: arrived, verifying: () => undefined, note: () => undefined },
+    );
+    try {
+      return await transfer.run();
+    } finally {
+      await file.close();
+    }
+  };
+  return { server, context, ends, put };
+}
+
+test('transfers that end well, and that are broken off, leave no memory behind', () =>
+  Workspace.use(async (space) => {
+    const { server, context, ends, put } = await world(space);
+    const before = [bytesFree(server.context), bytesFree(context)];
+    const file = await space.file('file', 1_000_000);
+    const never = new AbortController().signal;
+    const { piecesSent } = await put(file, never, () => undefined);
+    assert.is(piecesSent, 16);
+    const broken = new AbortController();
+    const second = await space.file('second', 3_000_000);
+    const stopped = put(second, broken.signal, (bytes) => {
+      if (bytes > 1_000_000) broken.abort();
+    });
+    assert.match(String(await stopped.catch((error: unknown) => error)), 'Interrupted');
+    await eventually(() => server.clientCount === 0);
+    assert.equal(
+      ends.map(({ kind }) => kind),
+      ['finished', 'lost'],
+    );
+    const { piecesSkipped } = await put(second, never, () => undefined);
+    assert.ok(piecesSkipped >= 15, `${piecesSkipped} were kept`);
+    await eventually(() => server.clientCount === 0);
+    assert.equal([bytesFree(server.context), bytesFree(context)], before);
+    assert.ok((await readFile(second)).equals(await readFile(space.path('in', 'second'))));
+    await context.close();
+    await server.close();
+  }));
+
+test('a server that closes under a client gives everything back first', () =>
+  Workspace.use(async (space) => {
+    const { server, context, ends, put } = await world(space);
+    const file = await space.file('file', 3_000_000);
+    let closing: Promise<void> | undefined;
+    const before = bytesFree(server.context);
+    const lost = put(file, new AbortController().signal, (bytes) => {
+      if (bytes > 500_000) closing ??= server.close();
+    });
+    assert.match(String(await lost.catch((error: unknown) => error)), 'put it again to go on');
+    await closing;
+    assert.is(ends[0]?.kind, 'lost');
+    assert.is(bytesFree(server.context), before);
+    await context.close();
+  }));
+
+test.run();

@@ -1,0 +1,111 @@
+/** What people and peers write: addresses, names, lines of the exchange; and what we print. */
+import { stat } from 'node:fs/promises';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { parseReply, parseRequest } from '../../../host/cli/exchange.js';
+import { checkFileName } from '../../../host/cli/file-name.js';
+import { formatBytes, formatCount, formatRate } from '../../../host/cli/format.js';
+import {
+  formatServerAddress,
+  localAddressTowards,
+  parseServerAddress,
+} from '../../../host/cli/server-address.js';
+import { findTourFile } from '../../../host/cli/tour-file.js';
+import { MisuseError, RefusalError } from '../../../host/index.js';
+import { Workspace } from '../../support/processes.js';
+
+const test = suite('cli/words');
+
+test('addresses of servers', () => {
+  const cases: [text: string, host: string, port: number, again?: string][] = [
+    ['a.example', 'a.example', 4791, 'a.example:4791'],
+    ['127.0.0.1:1', '127.0.0.1', 1],
+    ['[::1]:65535', '::1', 65535],
+    ['[fe80::1%eth0]', 'fe80::1%eth0', 4791, '[fe80::1%eth0]:4791'],
+    ['::1', '::1', 4791, '[::1]:4791'],
+  ];
+  for (const [text, host, port, again] of cases) {
+    const address = parseServerAddress(text);
+    assert.equal(address, { host, port });
+    assert.is(formatServerAddress(address), again ?? text);
+  }
+  for (const text of ['', ':1', 'a:0', 'a:65536', 'a:b', 'a:1:2', '[a]:1', '[::1', 'a b', '[]']) {
+    assert.throws(
+      () => parseServerAddress(text),
+      (error: Error) => error instanceof MisuseError,
+    );
+  }
+});
+
+test('our address towards a server is the one that the system would use', async () => {
+  assert.is(await localAddressTowards({ host: '127.0.0.1', port: 4791 }), '127.0.0.1');
+  assert.is(await localAddressTowards({ host: '::1', port: 4791 }), '::1');
+});
+
+test('ordinary names are fine, up to the last byte', () => {
+  for (const name of ['a', '.hidden', 'a b.tar.gz', 'part', 'x.parts', '名前', 'x'.repeat(242)]) {
+    checkFileName(name);
+  }
+  for (const name of ['x'.repeat(243), 'a\u007f', '..', 'A.PART']) {
+    assert.throws(
+      () => checkFileName(name),
+      (error: Error) => error instanceof RefusalError,
+    );
+  }
+});
+
+test('lines of the exchange are read field by field', () => {
+  const side = { qpn: 2, psn: 0, port: 1, receiveBufferBytes: 1 };
+  const put = {
+    ...side,
+    transfer: 'a'.repeat(32),
+    name: 'x',
+    size: 0,
+    mtimeNs: '-1',
+    pieceBytes: 4096,
+    packetSizeMax: 4160,
+  };
+  assert.equal(parseRequest(JSON.stringify({ verbena: 1, put: { ...put, more: 1 } })), put);
+  const reply = { ...side, mtuBytes: 1024, rkey: 0, slots: 1, have: '', note: '' };
+  const line = (changes: object): string =>
+    JSON.stringify({ verbena: 1, ...reply, addr: '18446744073709', ...changes });
+  assert.equal(parseReply(line({}), 9), { ...reply, addr: 18446744073709n });
+  for (const changes of [
+    { mtuBytes: 1025 },
+    { addr: -1 },
+    { slots: 0 },
+    { have: 'AA' },
+    { have: 'AAAAAAAA' },
+    { rkey: 2 ** 32 },
+    { verbena: '1' },
+    { done: true, sha256: 'x' },
+    { refused: { code: 'no', message: '' } },
+    { refused: 1 },
+  ]) {
+    assert.throws(() => parseReply(line(changes), 9), /EPROTO/, JSON.stringify(changes));
+  }
+  const refused = { code: 'EBUSY', message: 'somebody else (EBUSY)' };
+  assert.throws(() => parseReply(line({ refused }), 9), /^somebody else \(EBUSY\)$/);
+});
+
+test('numbers as people read them', () => {
+  assert.is(formatBytes(0), '0 bytes');
+  assert.is(formatBytes(1), '1 byte');
+  assert.is(formatBytes(999), '999 bytes');
+  assert.is(formatBytes(98_932_688), '98.9 MB');
+  assert.is(formatBytes(2 ** 40), '1.1 TB');
+  assert.is(formatRate(5e6, 2), '2.5 MB/s');
+  assert.is(formatRate(5, 0), '0.0 MB/s');
+  assert.is(formatCount(1, 'packet'), '1 packet');
+  assert.is(formatCount(0n, 'packet'), '0 packets');
+});
+
+test('where the node binary is small, the tour strings installed files together', () =>
+  Workspace.use(async (space) => {
+    const small = await space.file('node', 1000);
+    const { path, what } = await findTourFile(space.directory, small);
+    assert.match(what, /^\d+ installed files in a row$/);
+    assert.ok((await stat(path)).size >= 50e6);
+  }));
+
+test.run();
