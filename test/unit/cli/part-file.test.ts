@@ -7,6 +7,7 @@ import * as assert from 'uvu/assert';
 import { PartFile, type OpenFile } from '../../../host/cli/part-file.js';
 import { RefusalError } from '../../../host/index.js';
 import { Workspace, noise } from '../../support/processes.js';
+import { eventually } from '../../support/receiver.js';
 
 const test = suite('cli/part-file');
 
@@ -80,9 +81,10 @@ test('left without a word, it goes on from what was synced; a torn line is cut o
   Workspace.use(async (space) => {
     const { directory } = space;
     const first = await PartFile.open(directory, version);
-    await write(first, 0, 35);
-    // Two syncs of 16 pieces; the last three wait for a third one that never comes.
-    while (first.synced.size < 32) await new Promise((resolve) => setImmediate(resolve));
+    await write(first, 0, 32);
+    await eventually(() => first.synced.size === 32);
+    // These wait for a sync that never comes.
+    await write(first, 32, 35);
     await appendFile(space.path('x.part.journal'), '33 0000');
     const second = await PartFile.open(directory, version);
     assert.is(second.synced.size, 32);

@@ -134,7 +134,7 @@ test('every struct has the size that its constant reserves', () => {
 test('a queue pair has its timer and its path behind its fields', () => {
   const timer = abi.QUEUE_PAIR_PATH - abi.TIMER_NODE_SIZE;
   assert.ok(abi.QueuePairLayout.size <= timer, `${abi.QueuePairLayout.size} bytes of fields`);
-  assert.is(abi.QUEUE_PAIR_PATH + abi.PATH_SIZE, abi.QUEUE_PAIR_SIZE);
+  assert.ok(abi.QUEUE_PAIR_PATH + abi.PATH_SIZE <= abi.QUEUE_PAIR_SIZE);
   for (const address of [timer, abi.QUEUE_PAIR_PATH, abi.QUEUE_PAIR_SIZE]) {
     assert.is(address % 8, 0, `${address} is aligned for 64-bit fields`);
   }
