@@ -64,7 +64,7 @@ function arenaOf(context: usize): Arena {
   return changetype<Context>(context).arena;
 }
 
-/** Bytes that an arena of this configuration needs. Fills in the sizes that the host cannot know. */
+/** Bytes that an arena of this configuration needs. Fills in the sizes of the engine's tables. */
 export function arenaBytes(config: usize): u32 {
   const c = changetype<ArenaConfig>(config);
   c.opcodeTableSize = OPCODE_TABLE_SIZE;

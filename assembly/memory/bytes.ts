@@ -1,4 +1,4 @@
-/** Copies and fills, tuned for what packets are made of. Addresses and lengths are checked before. */
+/** Copies, tuned for what packets are made of. Addresses and lengths are checked before. */
 
 /**
  * Copies `length` bytes between ranges that do not overlap. Short copies go by vectors: entering

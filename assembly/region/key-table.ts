@@ -8,7 +8,7 @@
  * saw it change starts over, a bounded number of times. Taking a slot is one compare-and-swap on
  * the sequence, so registering needs no lock.
  *
- * Life of a slot: FREE -> LIVE -> (INVALID) -> DYING -> FREE; only LIVE has a key that lookups find.
+ * Life of a slot: FREE -> LIVE -> (INVALID) -> DYING -> FREE; lookups find a key in LIVE only.
  * An invalidated key is dead, but its region still belongs to who registered it. A dying slot names
  * an epoch (arena.ts) and is not used again before that epoch has passed.
  */

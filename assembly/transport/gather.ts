@@ -1,4 +1,4 @@
-/** Between a send request's SGE list and a packet: gathers what is sent, scatters what comes back. */
+/** Between a send request's SGEs and a packet: gathers what is sent, scatters what comes back. */
 import { copyBytes } from '../memory/bytes';
 import { AccessFlag } from '../region/access-flag';
 import { translate } from '../region/key-table';

@@ -61,7 +61,7 @@ export function readsInFlight(qp: QueuePair): u32 {
   return qp.chunkHead - qp.chunkTail;
 }
 
-/** Is a READ in flight that a FENCE has to wait for? Only READs and atomics count (IBA 10.8.3.3). */
+/** Is a READ in flight that a FENCE must wait for? Only READs and atomics count (IBA 10.8.3.3). */
 function fenced(qp: QueuePair, request: SendRequest): bool {
   return (
     (request.sendFlags & SendFlag.FENCE) != 0 &&

@@ -31,7 +31,7 @@ export interface UdpOptions {
   address: string;
   /** UDP port; 0 takes any free one (`info.local.port` says which). Default 4791. */
   port?: number;
-  /** Longest packet in bytes, BTH to ICRC. Default: what the interface's MTU leaves, 4160 at most. */
+  /** Longest packet, BTH to ICRC. Default: what the interface's MTU leaves, at most 4160 bytes. */
   packetSizeMax?: number;
   /** What we ask the kernel for, each way. Default 4 MiB; the kernel gives what it allows. */
   socketBufferBytes?: number;

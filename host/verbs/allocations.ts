@@ -1,4 +1,4 @@
-/** What the application allocated of a device's memory, and how many regions stand on each piece. */
+/** What the application allocated of a device's memory, and how many regions stand on each. */
 
 export interface Allocation {
   readonly start: number;

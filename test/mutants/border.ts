@@ -1,0 +1,202 @@
+/** Checks of what comes in: packets, keys, posted work. */
+import type { Row } from './mutants.js';
+
+const PACKET = 'assembly/wire/packet.ts';
+const RECEIVE = 'assembly/transport/receive.ts';
+const KEYS = 'assembly/region/key-table.ts';
+const FETCH = 'assembly/transport/fetch.ts';
+const RECEIVE_QUEUE = 'assembly/transport/receive-queue.ts';
+
+export const BORDER: readonly Row[] = [
+  // The parser.
+  [
+    'a packet shorter than BTH and ICRC is parsed',
+    PACKET,
+    'if (length < 16) return',
+    'if (length < 8) return',
+  ],
+  [
+    'a packet longer than any MTU is parsed',
+    PACKET,
+    'if (length > PACKET_SIZE_MAX) return',
+    'if (false) return',
+  ],
+  ['an unaligned packet is parsed', PACKET, 'if (length & 3) return', 'if (false) return'],
+  ['an unknown opcode is parsed', PACKET, 'if (!flags) return PacketStatus.UNKNOWN_OPCODE;', ''],
+  [
+    'the transport version is not looked at',
+    PACKET,
+    'if (bthVersion(packet)) return PacketStatus.VERSION;',
+    '',
+  ],
+  [
+    'the pad count may reach into the headers',
+    PACKET,
+    'if (length < frame + pad) return',
+    'if (length < frame) return',
+  ],
+  [
+    'payload in a packet that has none is parsed',
+    PACKET,
+    'if (!(flags & PacketFlag.PAYLOAD) &&',
+    'if (false &&',
+  ],
+
+  // The border.
+  [
+    'a queue pair in RESET or ERR is served',
+    RECEIVE,
+    'if (qp == null || !serves(qp.state)) {',
+    'if (qp == null) {',
+  ],
+  [
+    'a queue pair of another number is served',
+    RECEIVE,
+    'return qp.qpn == qpn ? qp : null;',
+    'return qp;',
+  ],
+  [
+    'opcodes of other services are served',
+    RECEIVE,
+    'if (!serviceFits(qp, bthOpcode(packet))) {',
+    'if (false) {',
+  ],
+  [
+    'any source is served',
+    RECEIVE,
+    'if (descriptor.sourceGid0 != path.remoteGid0 || descriptor.sourceGid1 != path.remoteGid1) {',
+    'if (false) {',
+  ],
+  [
+    'half of the source address is compared',
+    RECEIVE,
+    'descriptor.sourceGid1 != path.remoteGid1) {',
+    'false) {',
+  ],
+  [
+    'the ICRC is not checked',
+    RECEIVE,
+    'if (!checkIcrc(context, path, sourcePort, packet, length)) {',
+    'if (false) {',
+  ],
+  [
+    'the P_Key is not checked',
+    RECEIVE,
+    'if (bthPkey(packet) == DEFAULT_PKEY) return true;',
+    'return true;',
+  ],
+  [
+    'an ICRC without IP may be solved for',
+    RECEIVE,
+    'if (!isIpv4 || icrcSolveIpId',
+    'if (icrcSolveIpId',
+  ],
+  ['responses are taken before RTS', RECEIVE, 'if (!requests(qp.state)) {', 'if (false) {'],
+  [
+    'a response with a NAK in its AETH is taken',
+    RECEIVE,
+    'if (hasAeth && syndromeKind',
+    'if (false && syndromeKind',
+  ],
+
+  // Keys.
+  [
+    'the low byte of a key is not compared',
+    KEYS,
+    'entry.key == key &&\n      key != 0',
+    'entry.key >>> 8 == key >>> 8 &&\n      key != 0',
+  ],
+  [
+    'any protection domain will do',
+    KEYS,
+    'entry.pd == pd &&\n      (entry.access',
+    '(entry.access',
+  ],
+  ['access flags are not compared', KEYS, '(entry.access & need) == need &&', ''],
+  [
+    'one of several access flags is enough',
+    KEYS,
+    '(entry.access & need) == need &&',
+    '(need == 0 || (entry.access & need) != 0) &&',
+  ],
+  ['the offset is not compared', KEYS, 'offset <= <u64>size &&', ''],
+  ['the length is not compared', KEYS, 'length <= size - <u32>offset;', 'true;'],
+  [
+    'remote write needs no local write',
+    KEYS,
+    'if (access & writes && !(access & AccessFlag.LOCAL_WRITE)) return Errno.EINVAL;',
+    '',
+  ],
+  [
+    'remote atomics may be misaligned at home',
+    KEYS,
+    'if (((<u32>parameters.iova) ^ parameters.address) & 7) return Errno.EINVAL;',
+    '',
+  ],
+  ['unknown access flags are taken', KEYS, 'if (access & ~known) return Errno.EOPNOTSUPP;', ''],
+  [
+    'an address may wrap',
+    KEYS,
+    'if (parameters.iova + parameters.length < parameters.iova) return Errno.EINVAL;',
+    '',
+  ],
+  [
+    'more regions than the limit',
+    KEYS,
+    'if (atomic.add<u32>(counter, 1) >= arena.regionsMax) {',
+    'atomic.add<u32>(counter, 1);\n  if (false) {',
+  ],
+  [
+    'a killed key is found',
+    KEYS,
+    '  entry.key = 0;\n  note.state = KeyState.DYING;',
+    '  note.state = KeyState.DYING;',
+  ],
+  [
+    'a killed region is free at once',
+    KEYS,
+    'if (!domainQuiesced(arena, note.pd, note.killedAt)) return false;',
+    '',
+  ],
+  ['every key may be invalidated', KEYS, ' && (entry.access & INVALIDATABLE) != 0;', ';'],
+  [
+    'keys of other domains may be invalidated',
+    KEYS,
+    'entry.key == key && entry.pd == pd && (entry',
+    'entry.key == key && (entry',
+  ],
+
+  // Posted work.
+  [
+    'operations of other services are taken',
+    FETCH,
+    'if (!supported(qp.type, request.opcode)) return WcStatus.LOC_QP_OP_ERR;',
+    '',
+  ],
+  [
+    'more SGEs than the queue has are walked',
+    FETCH,
+    'if (request.sgeCount > qp.sendSgeMax) return WcStatus.LOC_QP_OP_ERR;',
+    '',
+  ],
+  [
+    'messages beyond 2^31 bytes are sent',
+    FETCH,
+    'if (total > MESSAGE_BYTES_MAX) return WcStatus.LOC_LEN_ERR;',
+    '',
+  ],
+  [
+    'atomics of any length are sent',
+    FETCH,
+    'if (isAtomic(request) && total != ATOMIC_BYTES) return WcStatus.LOC_LEN_ERR;',
+    '',
+  ],
+  ['inline data beyond the limit is sent', FETCH, 'request.inlineLength > qp.inlineMax', 'false'],
+  [
+    'a receive with too many SGEs is walked',
+    RECEIVE_QUEUE,
+    'if (request.sgeCount > sgeMax) request.sgeCount = 0;',
+    '',
+  ],
+  ['an SRQ’s limit fires again and again', RECEIVE_QUEUE, '    srq.limit = 0;\n', ''],
+];

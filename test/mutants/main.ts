@@ -1,0 +1,147 @@
+/**
+ * Takes checks out of the engine, one at a time, and demands that a test notices.
+ *
+ *     npm run mutants [-- part of a name …]
+ *
+ * Each mutant is one replacement in one source file (mutants.ts). The engine is compiled from the
+ * changed sources into a world of its own, a copy of what was built with that one file replaced,
+ * and the test files run there, the quick ones first, until one fails. A mutant that survives is a
+ * check that nothing proves. Ends with `N passed, N failed`.
+ */
+import { spawn } from 'node:child_process';
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { availableParallelism, tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { root } from '../support/paths.js';
+import { MUTANTS, type Mutant } from './mutants.js';
+
+const top = fileURLToPath(root);
+/** A test file that does not end has noticed, too. */
+const TEST_SECONDS_MAX = 60;
+
+/** In this order: what is quick and sees much comes first. */
+const TESTS = [
+  'unit/verbs/queue-pair',
+  'unit/verbs/services',
+  'unit/wire/hostile',
+  'conformance/validation',
+  'conformance/psn-ack-retry',
+  'conformance/ordering',
+  'conformance/memory',
+  'conformance/queues-events',
+  'conformance/state-machine',
+  'conformance/rxe-bugs',
+  'conformance/misuse',
+  'conformance/vectors',
+  'unit/transport/loss',
+  'unit/wire/icrc',
+  'fuzz/receive',
+  'fuzz/posted',
+  'simulation/simulation',
+  'unit/region/race',
+];
+
+interface Verdict {
+  readonly mutant: Mutant;
+  /** The test file that failed; undefined: it survived. */
+  readonly caughtBy: string | undefined;
+}
+
+function run(file: string, args: readonly string[], cwd: string, seconds: number): Promise<number> {
+  const child = spawn(process.execPath, [file, ...args], { cwd, stdio: 'ignore' });
+  const timer = setTimeout(() => child.kill('SIGKILL'), seconds * 1000);
+  return new Promise((resolve) => {
+    child.on('close', (code) => {
+      clearTimeout(timer);
+      resolve(code ?? 1);
+    });
+  });
+}
+
+/** A world where tests find everything as they are used to, but the engine is another. */
+function makeWorld(): string {
+  const world = mkdtempSync(join(tmpdir(), 'mutant-'));
+  for (const name of ['package.json', 'asconfig.json']) cpSync(join(top, name), join(world, name));
+  cpSync(join(top, 'assembly'), join(world, 'assembly'), { recursive: true });
+  cpSync(join(top, 'build'), join(world, 'build'), { recursive: true });
+  symlinkSync(join(top, 'node_modules'), join(world, 'node_modules'));
+  symlinkSync(join(top, 'test'), join(world, 'test'));
+  return world;
+}
+
+async function compile(world: string, target: string): Promise<number> {
+  const asc = join(world, 'node_modules/assemblyscript/bin/asc.js');
+  return run(asc, ['assembly/engine.ts', '--target', target], world, 120);
+}
+
+async function judge(world: string, mutant: Mutant): Promise<Verdict> {
+  const file = join(world, mutant.file);
+  const source = readFileSync(file, 'utf8');
+  const changed = source.replace(mutant.find, () => mutant.replace);
+  if (changed === source) throw new Error(`${mutant.name}: its text is not in ${mutant.file}`);
+  writeFileSync(file, changed);
+  try {
+    const built = await Promise.all([compile(world, 'engine'), compile(world, 'engine-shared')]);
+    if (built.some((code) => code !== 0)) throw new Error(`${mutant.name}: does not compile`);
+    for (const test of TESTS) {
+      const path = join(world, 'build/test', `${test}.test.js`);
+      const code = await run(path, [], world, TEST_SECONDS_MAX);
+      if (code !== 0) return { mutant, caughtBy: test };
+    }
+    return { mutant, caughtBy: undefined };
+  } finally {
+    writeFileSync(file, source);
+  }
+}
+
+/** All tests must pass in a world that nobody changed, or their failing would mean nothing. */
+async function checkSound(): Promise<void> {
+  const world = makeWorld();
+  try {
+    for (const test of TESTS) {
+      const path = join(world, 'build/test', `${test}.test.js`);
+      if ((await run(path, [], world, TEST_SECONDS_MAX)) !== 0) {
+        throw new Error(`${test} fails without any mutant: mend it first`);
+      }
+    }
+  } finally {
+    rmSync(world, { recursive: true });
+  }
+}
+
+async function main(): Promise<void> {
+  const wanted = process.argv.slice(2);
+  const mutants = MUTANTS.filter(
+    ({ name }) => wanted.length === 0 || wanted.some((part) => name.includes(part)),
+  );
+  await checkSound();
+  const queue = [...mutants];
+  let survivors = 0;
+  async function worker(): Promise<void> {
+    const world = makeWorld();
+    try {
+      for (let mutant = queue.shift(); mutant; mutant = queue.shift()) {
+        const { caughtBy } = await judge(world, mutant);
+        if (!caughtBy) survivors++;
+        console.log(`${caughtBy ? 'caught  ' : 'SURVIVED'}  ${mutant.name}  ${caughtBy ?? ''}`);
+      }
+    } finally {
+      rmSync(world, { recursive: true });
+    }
+  }
+  mkdirSync(tmpdir(), { recursive: true });
+  await Promise.all(Array.from({ length: Math.min(2, availableParallelism()) }, worker));
+  console.log(`\n${mutants.length - survivors} passed, ${survivors} failed`);
+  process.exitCode = survivors > 0 || mutants.length === 0 ? 1 : 0;
+}
+
+await main();

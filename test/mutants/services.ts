@@ -1,0 +1,361 @@
+/** Checks of the services: responder, completer, requester, UC, UD, failure, control. */
+import type { Row } from './mutants.js';
+
+const RESPONDER = 'assembly/transport/responder.ts';
+const RESPONSE = 'assembly/transport/response.ts';
+const PLACE = 'assembly/transport/place.ts';
+const COMPLETER = 'assembly/transport/completer.ts';
+const REQUESTER = 'assembly/transport/requester.ts';
+const UNRELIABLE = 'assembly/transport/unreliable.ts';
+const DATAGRAM = 'assembly/transport/datagram.ts';
+const FAILURE = 'assembly/transport/failure.ts';
+const CONTROL = 'assembly/transport/control.ts';
+
+export const SERVICES: readonly Row[] = [
+  // The responder.
+  [
+    'a PSN ahead is executed',
+    RESPONDER,
+    'else receiveAhead(context, qp);\n    return;',
+    'else receiveAhead(context, qp);\n    if (order < 0) return;',
+  ],
+  ['a gap is NAKed again and again', RESPONDER, 'if (qp.nakSent) return;', ''],
+  [
+    'a gap is never NAKed',
+    RESPONDER,
+    '  sendNak(context, qp, NakCode.PSN_SEQUENCE_ERROR, qp.psnExpected);\n  qp.nakSent = 1;\n}\n\n/** The request must wait',
+    '  qp.nakSent = 1;\n}\n\n/** The request must wait',
+  ],
+  [
+    'the opcode sequence is not checked',
+    RESPONDER,
+    'if (inSequence(qp, flags)) return true;',
+    'return true;',
+  ],
+  [
+    'WRITE needs no right of the queue pair',
+    RESPONDER,
+    'granted = (qp.access & AccessFlag.REMOTE_WRITE) != 0;',
+    'granted = true;',
+  ],
+  [
+    'READ needs no right of the queue pair',
+    RESPONDER,
+    'granted = (qp.access & AccessFlag.REMOTE_READ) != 0;',
+    'granted = true;',
+  ],
+  [
+    'atomics need no right of the queue pair',
+    RESPONDER,
+    'granted = (qp.access & AccessFlag.REMOTE_ATOMIC) != 0;',
+    'granted = true;',
+  ],
+  [
+    'more READs than max_dest_rd_atomic',
+    RESPONDER,
+    'if (flags & answered && jobCount(qp) >= qp.destRdAtomicMax) {',
+    'if (false) {',
+  ],
+  [
+    'FIRST and MIDDLE may be of any length',
+    RESPONDER,
+    'if (size != qp.mtu || bthPadCount(packet) != 0) return false;',
+    '',
+  ],
+  [
+    'LAST may be empty',
+    RESPONDER,
+    ' || (size == 0 && !(flags & PacketFlag.START))) return false;',
+    ') return false;',
+  ],
+  [
+    'a RETH may announce more than 2^31 bytes',
+    RESPONDER,
+    'if (reth && rethLength(packet + EXTENDED) > MESSAGE_BYTES_MAX) return false;',
+    '',
+  ],
+  [
+    'a WRITE may be of another length than announced',
+    RESPONDER,
+    'return end ? left == size : left > size;',
+    'return true;',
+  ],
+  [
+    'a READ’s key is not checked',
+    RESPONDER,
+    'if (translate(context.arena, key, qp.pd, address, length, need) == 0) {',
+    'if (false) {',
+  ],
+  ['a misaligned atomic is executed', RESPONDER, 'if ((<u32>address) & 7) {', 'if (false) {'],
+  [
+    'a WRITE may overtake a READ that it changes',
+    RESPONDER,
+    'if (disturbsRead(context, qp, packet, flags, size)) {',
+    'if (false) {',
+  ],
+  [
+    'an atomic may overtake a READ that it changes',
+    RESPONDER,
+    'if (overlapsJob(context, qp, linear, 8)) {',
+    'if (false) {',
+  ],
+  [
+    'a repeated READ may change its key',
+    RESPONDER,
+    'if (resource.key != rethKey(reth) || address',
+    'if (address',
+  ],
+  [
+    'a repeated READ may go anywhere',
+    RESPONDER,
+    ' || address - resource.address != <u64>offset) return;',
+    ') return;',
+  ],
+  [
+    'a repeated READ may be longer',
+    RESPONDER,
+    'if (offset > resource.length || length > resource.length - offset) return;',
+    '',
+  ],
+  [
+    'a repeated request may be of another kind',
+    RESPONDER,
+    'if (resource.kind != (flags & (PacketFlag.READ | PacketFlag.ATOMIC))) return;',
+    '',
+  ],
+  [
+    'SEND_WITH_INV of a wrong key is fine',
+    RESPONDER,
+    'if (!invalidateKey(context.arena, key, qp.pd)) {',
+    'invalidateKey(context.arena, key, qp.pd);\n    if (false) {',
+  ],
+  [
+    'an RNR NAK is followed by NAKs for what comes behind',
+    RESPONDER,
+    '    // Packets behind this one are ahead of what is expected: no word about them.\n    qp.nakSent = 1;',
+    '',
+  ],
+  [
+    'no acknowledgement for a duplicate',
+    RESPONDER,
+    '    qp.ackPending = 1;\n    schedule(context, qp);\n    return;\n  }\n  for (let back',
+    '    return;\n  }\n  for (let back',
+  ],
+  [
+    'the first packet in RTR is no event',
+    RESPONDER,
+    'qp.communicationEstablished = 1;\n',
+    'qp.communicationEstablished = 1;\n  return;\n',
+  ],
+
+  // Placing and answering.
+  [
+    'a SEND may be longer than its receive',
+    PLACE,
+    'if (<u64>offset + size > receiveCapacity(qp)) return WcStatus.LOC_LEN_ERR;',
+    '',
+  ],
+  [
+    'a receive needs no LOCAL_WRITE',
+    PLACE,
+    'const need: u32 = AccessFlag.LOCAL_WRITE;',
+    'const need: u32 = 0;',
+  ],
+  [
+    'a WRITE’s key is not looked up again',
+    PLACE,
+    'if (to == 0) {\n      qp.message',
+    'if (to == 0 && (flags & PacketFlag.START) != 0) {\n      qp.message',
+  ],
+  ['a WRITE is checked packet by packet only', PLACE, '    checked = qp.messageLeft;\n', ''],
+  [
+    'a READ’s key is not looked up again',
+    RESPONSE,
+    'const need: u32 = AccessFlag.REMOTE_READ;',
+    'const need: u32 = 0;',
+  ],
+  [
+    'an ACK overtakes READ responses',
+    RESPONSE,
+    'if (!sendJob(context, qp)) break;',
+    'if (qp.ackPending) break;\n    if (!sendJob(context, qp)) break;',
+  ],
+  [
+    'a fatal NAK may be displaced',
+    RESPONSE,
+    'if (qp.nakPending >= <u32>NakCode.INVALID_REQUEST) return;',
+    '',
+  ],
+  [
+    'a refused request leaves the queue pair alive',
+    RESPONSE,
+    '  enterError(context, qp);\n  sendNak',
+    '  sendNak',
+  ],
+  [
+    'a refused request tells nobody',
+    RESPONSE,
+    'pushEvent(context, EventKind.ASYNC, event, changetype<usize>(qp));',
+    '',
+  ],
+
+  // The completer.
+  [
+    'answers to what was never sent are believed',
+    COMPLETER,
+    'return psnDistance(qp.psnUnacked, psn) < psnDistance(qp.psnUnacked, qp.psnMax);',
+    'return true;',
+  ],
+  ['an ACK completes a READ', COMPLETER, 'if (awaitsData(request)) return answered == 0;', ''],
+  ['READ data is written past a gap', COMPLETER, 'if (psn != qp.psnUnacked) {\n', 'if (false) {\n'],
+  [
+    'a READ response of any length is taken',
+    COMPLETER,
+    'if (length != min<u32>(qp.mtu, request.length - offset)) {',
+    'if (length > min<u32>(qp.mtu, request.length - offset)) {',
+  ],
+  ['retries never end', COMPLETER, 'if (qp.retryLeft == 0) {', 'if (false) {'],
+  ['RNR retries never end', COMPLETER, 'if (qp.rnrRetryLeft == 0) {', 'if (false) {'],
+  [
+    'rnr_retry 7 is seven',
+    COMPLETER,
+    'if (qp.rnrRetryLimit != RNR_RETRY_INFINITE) {',
+    'if (true) {',
+  ],
+  ['progress does not renew the retries', COMPLETER, '  qp.retryLeft = qp.retryLimit;\n', ''],
+  [
+    'the wait after an RNR NAK is skipped',
+    COMPLETER,
+    '  qp.rnrWaiting = 1;\n',
+    '  qp.rnrWaiting = 0;\n',
+  ],
+  [
+    'every NAK of one gap goes back',
+    COMPLETER,
+    'if (qp.rnrWaiting || qp.nakHandled == qp.psnUnacked + 1) return;',
+    'if (qp.rnrWaiting) return;',
+  ],
+
+  // The requester.
+  ['a FENCE does not wait', REQUESTER, ' || fenced(qp, request)) return null;', ') return null;'],
+  [
+    'more READs than max_rd_atomic',
+    REQUESTER,
+    'if (awaitsData(request) && readsInFlight(qp) >= qp.rdAtomicMax) return null;',
+    '',
+  ],
+  [
+    'LOCAL_INV does not wait',
+    REQUESTER,
+    'if (request.opcode == <u32>WrOpcode.LOCAL_INV && qp.sendTail != qp.sendNext) return null;',
+    '',
+  ],
+  [
+    'SQD begins new messages',
+    REQUESTER,
+    'if (qp.state == <u32>QpState.SQD && request.state == <u32>SendState.FETCHED) return null;',
+    '',
+  ],
+  [
+    'memory is sent without a key',
+    'assembly/transport/gather.ts',
+    'if (from == 0) return false;',
+    '',
+  ],
+  [
+    'no acknowledgement is asked for in the middle',
+    REQUESTER,
+    'packets * 1024 < qp.congestionWindow &&\n    packets * qp.chargeFull < qp.windowCharge / 4',
+    'true',
+  ],
+  [
+    'the retransmit timer is not armed',
+    REQUESTER,
+    'if (timer.deadline == 0 && qp.timeoutMicros != 0) {',
+    'if (false) {',
+  ],
+
+  // Unreliable services.
+  [
+    'UC goes on after a gap',
+    UNRELIABLE,
+    '    dropMessage(context, qp, WcStatus.SUCCESS);\n  }\n  // Whatever',
+    '  }\n  // Whatever',
+  ],
+  [
+    'UC writes without a right',
+    UNRELIABLE,
+    'if (flags & PacketFlag.WRITE && !(qp.access & AccessFlag.REMOTE_WRITE)) {',
+    'if (false) {',
+  ],
+  [
+    'UC does not check lengths',
+    UNRELIABLE,
+    'if (!lengthFits(context, qp, packet, flags, size)) return WcStatus.LOC_LEN_ERR;',
+    '',
+  ],
+  ['UD takes any Q_Key', DATAGRAM, 'if (dethQkey(packet + 12) != qp.qkey) {', 'if (false) {'],
+  [
+    'UD overruns a short receive',
+    DATAGRAM,
+    'if (<u64>GRH_SIZE + size > receiveCapacity(qp)) {',
+    'if (false) {',
+  ],
+  [
+    'UD sends by a handle of another domain',
+    DATAGRAM,
+    'return handle.pd == qp.pd ? handle : null;',
+    'return handle;',
+  ],
+  [
+    'UD sends by an address that is no handle',
+    DATAGRAM,
+    'if (offset % ADDRESS_HANDLE_SIZE != 0) return null;',
+    '',
+  ],
+  [
+    'UD sends beyond the path MTU',
+    DATAGRAM,
+    'if (request.length > qp.mtu) return WcStatus.SUCCESS;',
+    '',
+  ],
+
+  // Failure and control.
+  ['unsignalled errors do not complete', FAILURE, 'if (signalled || failed) {', 'if (signalled) {'],
+  [
+    'receives are not flushed',
+    FAILURE,
+    '    while (takeReceive(context, qp)) flushReceive(context, qp);\n',
+    '',
+  ],
+  [
+    'a full completion queue is overwritten',
+    'assembly/transport/completion-queue.ts',
+    'if (head - ringTail(cq.ring) >= cq.entries) {',
+    'if (false) {',
+  ],
+  [
+    'any transition is allowed',
+    CONTROL,
+    'if (!transitionAllowed(qp.type, from, to, mask)) return Errno.EINVAL;',
+    '',
+  ],
+  [
+    'any attribute value is allowed',
+    CONTROL,
+    'if (!valuesAllowed(context, attributes)) return Errno.EINVAL;',
+    '',
+  ],
+  [
+    'modify while draining',
+    CONTROL,
+    'if (draining && to != <u32>QpState.ERR && to != <u32>QpState.RESET) return Errno.EINVAL;',
+    '',
+  ],
+  [
+    'completions outlive their queue pair',
+    CONTROL,
+    'if (completion.qpn == qpn) completion.qpn = 0;',
+    '',
+  ],
+];
