@@ -29,14 +29,18 @@ export class RealClock implements Clock {
       if (cancelled) return;
       const left = micros - this.now();
       if (left <= 0) fire();
-      // Timers count whole milliseconds and may come early: the last one is waited out in turns of
-      // the event loop.
-      else if (left < SPIN_MICROS) handle = setImmediate(wait);
-      else handle = setTimeout(wait, Math.floor(left / 1000));
+      else sleep(left);
     };
-    const left = micros - this.now();
-    if (left < SPIN_MICROS) handle = setImmediate(wait);
-    else handle = setTimeout(wait, Math.floor(left / 1000));
+    // Timers count whole milliseconds and may come early: the last one is waited out in turns of the
+    // event loop. And whatever is late goes through one: packets that came while this thread was
+    // busy are read before a timeout says that they did not.
+    const sleep = (left: number): void => {
+      if (left < SPIN_MICROS) handle = setImmediate(wait);
+      else {
+        handle = setTimeout(() => (handle = setImmediate(wait)), Math.floor(left / 1000));
+      }
+    };
+    sleep(micros - this.now());
     return () => {
       cancelled = true;
       if (handle === undefined) return;

@@ -36,7 +36,7 @@ export interface DeviceOptions {
   rdAtomicMax?: number;
   /** Buffers of 64 KiB that the link may hold. Default 8. */
   sendBuffers?: number;
-  /** Unacknowledged packets per queue pair. Default 128. */
+  /** Unacknowledged packets per queue pair. Default 64. */
   windowPackets?: number;
 }
 
@@ -53,7 +53,7 @@ const DEFAULTS: DeviceLimits = {
   protectionDomainsMax: 256,
   rdAtomicMax: 16,
   sendBuffers: 8,
-  windowPackets: 128,
+  windowPackets: 64,
 };
 
 /** Packets that wait for one call of the engine at most. */
@@ -207,7 +207,10 @@ export class Device implements LinkReceiver {
     if (micros === 0 || this.#closed) return;
     this.#cancelTimer = this.clock.at(micros, () => {
       this.#cancelTimer = undefined;
-      if (!this.#closed) this.engine.advance();
+      if (this.#closed) return;
+      // What has come is no longer missing.
+      this.engine.flushReceived();
+      this.engine.advance();
     });
   }
 }

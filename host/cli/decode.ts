@@ -1,0 +1,93 @@
+/** `verbena decode FILE`: one sentence for every RoCEv2 packet of a capture. */
+import { readFile } from 'node:fs/promises';
+import { RefusalError, explainFields, explainPacket, readPcap } from '../index.js';
+import { PcapError, type Capture, type CapturedPacket } from '../link/pcap.js';
+import { formatCount } from './format.js';
+import { fileRefusal } from './fs-error.js';
+import { IcrcJudge, type IcrcVerdict } from './icrc-verdict.js';
+import { Exit, outputClosed, printLine } from './report.js';
+
+export interface DecodeOptions {
+  /** UDP destination ports to look for. */
+  readonly port: readonly number[];
+  readonly count?: number;
+  readonly json?: boolean;
+}
+
+const VERDICTS: Readonly<Record<IcrcVerdict, string>> = {
+  exact: 'ICRC ok',
+  'by IP id': 'ICRC ok (by IP id)',
+  'FLUSH doubled': "ICRC ok (rxe's FLUSH form)",
+  wrong: 'ICRC WRONG',
+  unchecked: 'ICRC not checked',
+};
+
+export async function decode(path: string, options: DecodeOptions): Promise<number> {
+  const capture = await readCapture(path, options);
+  const judge = new IcrcJudge();
+  let count = 0;
+  try {
+    let firstMicros: number | undefined;
+    for (const packet of capture) {
+      if (count === options.count || outputClosed()) return Exit.OK;
+      firstMicros ??= packet.timestampMicros;
+      const verdict = judge.judge(packet);
+      await printLine(
+        options.json
+          ? JSON.stringify(describe(packet, verdict))
+          : sentence(packet, verdict, packet.timestampMicros - firstMicros),
+      );
+      count++;
+    }
+  } catch (error) {
+    if (!(error instanceof PcapError)) throw error;
+    throw new RefusalError('EPROTO', `${path} ends in the middle, ${error.message}`);
+  }
+  if (count === 0 && options.count !== 0) throw nothingFound(path, capture, options.port);
+  return Exit.OK;
+}
+
+async function readCapture(path: string, { port }: DecodeOptions): Promise<Capture> {
+  try {
+    return readPcap(await readFile(path), { port });
+  } catch (error) {
+    if (error instanceof PcapError) {
+      throw new RefusalError('EPROTO', `${path} is no capture that can be read: ${error.message}`);
+    }
+    throw fileRefusal(`cannot read ${path}`, error);
+  }
+}
+
+/** `   12 0.001204 127.0.0.2:4791 -> 127.0.0.1:4791  sentence  [ICRC ok]`. */
+function sentence(packet: CapturedPacket, verdict: IcrcVerdict, micros: number): string {
+  const { frameNumber, source, destination, payload } = packet;
+  const number = `${frameNumber}`.padStart(6);
+  const seconds = (micros / 1e6).toFixed(6);
+  const text = explainPacket(payload).replace(/\s*\n\s*/g, ' ');
+  return `${number} ${seconds} ${source} -> ${destination}  ${text}  [${VERDICTS[verdict]}]`;
+}
+
+function describe(packet: CapturedPacket, verdict: IcrcVerdict): object {
+  const { frameNumber, timestampMicros, source, destination, ipId, ttl, payload } = packet;
+  return {
+    frame: frameNumber,
+    timestampMicros,
+    source: `${source}`,
+    destination: `${destination}`,
+    ipId,
+    ttl,
+    icrcVerdict: verdict,
+    packet: explainFields(payload),
+  };
+}
+
+function nothingFound(path: string, capture: Capture, ports: readonly number[]): RefusalError {
+  const skipped = [...capture.skipped].map(
+    ([why, frames]) => `${formatCount(frames, 'frame')} ${why}`,
+  );
+  return new RefusalError(
+    'ENOENT',
+    `${path} has no packet to UDP port ${ports.join(' or ')} ` +
+      `(${skipped.join(', ') || 'it has no frame at all'}); --port looks for another one`,
+  );
+}

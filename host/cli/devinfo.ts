@@ -1,0 +1,121 @@
+/** `verbena devinfo`: what a device on this machine would offer. */
+import { statSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { availableParallelism, networkInterfaces } from 'node:os';
+import { openDevice, type DeviceAttributes } from '../index.js';
+import { engineFile } from '../engine/load.js';
+import { Gid } from '../link/endpoint.js';
+import { IPV4_UDP_OVERHEAD, IPV6_UDP_OVERHEAD, interfaceMtu } from '../link/interface.js';
+import { PACKET_SIZE_LIMIT } from '../link/link.js';
+import { mtuFor } from './channel.js';
+import { formatBytes } from './format.js';
+import { Exit, printLine } from './report.js';
+
+export interface DevinfoOptions {
+  readonly bind: string;
+  readonly json?: boolean;
+}
+
+interface AddressInfo {
+  readonly address: string;
+  readonly interface: string;
+  /** Bytes of the largest IP packet. */
+  readonly interfaceMtu: number;
+  /** Bytes of payload in the largest RoCE packet. */
+  readonly pathMtu: number;
+}
+
+/** What each optional package is for. */
+const OPTIONAL: Readonly<Record<string, string>> = {
+  koffi: 'batched UDP, memory shared between processes',
+  'node-datachannel': 'WebRTC data channels in Node',
+  ws: 'WebSocket links',
+};
+
+export async function devinfo({ bind, json }: DevinfoOptions): Promise<number> {
+  const context = await openDevice({ address: bind, port: 0 });
+  const attributes = context.queryDevice();
+  const { info } = context.device;
+  await context.close();
+  const report = {
+    link: {
+      name: info.name,
+      address: `${info.local.gid}`,
+      packetSizeMax: info.packetSizeMax,
+      receiveBufferBytes: info.receiveBufferBytes,
+    },
+    addresses: await listAddresses(),
+    limits: attributes,
+    engine: {
+      bytes: statSync(engineFile(false)).size,
+      sharedMemoryBytes: statSync(engineFile(true)).size,
+    },
+    node: process.version,
+    platform: `${process.platform} ${process.arch}`,
+    cores: availableParallelism(),
+    optionalPackages: Object.fromEntries(
+      Object.keys(OPTIONAL).map((name) => [name, isInstalled(name)]),
+    ),
+  };
+  if (json) await printLine(JSON.stringify(report));
+  else for (const line of describe(report)) await printLine(line);
+  return Exit.OK;
+}
+
+interface Report {
+  readonly link: { name: string; address: string; receiveBufferBytes: number };
+  readonly addresses: readonly AddressInfo[];
+  readonly limits: DeviceAttributes;
+  readonly engine: { bytes: number; sharedMemoryBytes: number };
+  readonly node: string;
+  readonly platform: string;
+  readonly cores: number;
+  readonly optionalPackages: Readonly<Record<string, boolean>>;
+}
+
+function* describe(report: Report): Generator<string> {
+  const { link, limits, engine } = report;
+  yield (
+    `link       ${link.name}, RoCEv2 over node:dgram at ${link.address}, ` +
+    `receive buffer ${formatBytes(link.receiveBufferBytes)}`
+  );
+  yield 'addresses';
+  for (const { address, interface: name, interfaceMtu, pathMtu } of report.addresses) {
+    yield `  ${address} (${name}): MTU ${interfaceMtu}, path MTU ${pathMtu}`;
+  }
+  yield 'limits';
+  for (const [name, value] of Object.entries(limits)) yield `  ${name.padEnd(14)} ${value}`;
+  yield `engine     ${engine.bytes} bytes of WebAssembly (${engine.sharedMemoryBytes} for shared memory)`;
+  yield `runtime    Node ${report.node} on ${report.platform}, ${report.cores} cores`;
+  yield 'optional packages';
+  for (const [name, present] of Object.entries(report.optionalPackages)) {
+    yield `  ${name.padEnd(16)} ${present ? 'present' : 'missing'}: ${OPTIONAL[name]}`;
+  }
+}
+
+async function listAddresses(): Promise<AddressInfo[]> {
+  const found: AddressInfo[] = [];
+  for (const [name, addresses] of Object.entries(networkInterfaces())) {
+    for (const { address, scopeid } of addresses ?? []) {
+      const gid = Gid.parse(address);
+      const mtu = await interfaceMtu(gid);
+      const overhead = gid.isIpv4 ? IPV4_UDP_OVERHEAD : IPV6_UDP_OVERHEAD;
+      found.push({
+        address: scopeid ? `${address}%${name}` : address,
+        interface: name,
+        interfaceMtu: mtu,
+        pathMtu: mtuFor(Math.min(mtu - overhead, PACKET_SIZE_LIMIT)),
+      });
+    }
+  }
+  return found;
+}
+
+function isInstalled(name: string): boolean {
+  try {
+    createRequire(import.meta.url).resolve(name);
+    return true;
+  } catch {
+    return false;
+  }
+}

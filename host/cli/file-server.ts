@@ -1,0 +1,177 @@
+/** A device and a TCP port that files can be put to: who is served, and who is refused. */
+import { stat } from 'node:fs/promises';
+import { resolve } from 'node:path';
+import { MisuseError, RefusalError, type Context, type CounterValues } from '../index.js';
+import {
+  ExchangeServer,
+  type DoneReply,
+  type PutReply,
+  type PutRequest,
+  type Standing,
+} from './exchange.js';
+import { checkFileName } from './file-name.js';
+import { fileRefusal } from './fs-error.js';
+import { openLocalDevice, type DeviceOptions } from './open-device.js';
+import { Session, type SessionEnd } from './session.js';
+
+export interface FileServerOptions extends DeviceOptions {
+  /** Where files go. */
+  readonly directory: string;
+  readonly clientsMax: number;
+  /** Bytes of memory that each client may write into. */
+  readonly windowBytes: number;
+}
+
+/** What happens, for a log. */
+export interface FileServerEvents {
+  started(request: PutRequest, remote: string, piecesKnown: number, note: string): void;
+  ended(request: PutRequest, remote: string, end: SessionEnd): void;
+  refused(remote: string, error: unknown): void;
+}
+
+/** Device memory besides the windows: tables, queues, messages. */
+const MEMORY_BASE_BYTES = 16 * 2 ** 20;
+const MEMORY_CLIENT_BYTES = 512 * 2 ** 10;
+/** With a port that is free for UDP and taken for TCP, another one is tried. */
+const FREE_PORT_ATTEMPTS = 16;
+/** Transfers whose clients may not have heard that they are done. */
+const FINISHED_KEPT = 64;
+
+export class FileServer {
+  readonly context: Context;
+  readonly directory: string;
+  readonly #options: FileServerOptions;
+  readonly #events: FileServerEvents;
+  /** By file name. */
+  readonly #sessions = new Map<string, Session>();
+  /** SHA-256 by transfer, oldest first. */
+  readonly #finished = new Map<string, string>();
+  #exchange: ExchangeServer | undefined;
+  #closing = false;
+
+  private constructor(context: Context, options: FileServerOptions, events: FileServerEvents) {
+    this.context = context;
+    this.directory = resolve(options.directory);
+    this.#options = options;
+    this.#events = events;
+  }
+
+  /** Rejects with RefusalError: no such directory, no memory; LinkError: address or port taken. */
+  static async open(options: FileServerOptions, events: FileServerEvents): Promise<FileServer> {
+    await checkDirectory(options.directory);
+    const clientBytes = options.windowBytes + MEMORY_CLIENT_BYTES;
+    if (MEMORY_BASE_BYTES + options.clientsMax * clientBytes > 2 ** 32) {
+      throw new MisuseError(
+        'windowBytes',
+        `${options.clientsMax} clients (--max-clients) with ${options.windowBytes} bytes each ` +
+          '(--window-bytes) are more than the 4 GiB that a device has',
+      );
+    }
+    for (let attempt = 1; ; attempt++) {
+      const context = await openLocalDevice(options, {
+        memoryBytes: MEMORY_BASE_BYTES + options.clientsMax * clientBytes,
+      });
+      const server = new FileServer(context, options, events);
+      try {
+        server.#exchange = await ExchangeServer.listen(
+          options.address,
+          context.local.port,
+          options.clientsMax,
+          (request, standing) => server.#answer(request, standing),
+          (remote, error) => events.refused(remote, error),
+        );
+        return server;
+      } catch (error) {
+        await context.close();
+        const taken = error instanceof RefusalError && error.code === 'EADDRINUSE';
+        if (options.port !== 0 || !taken || attempt === FREE_PORT_ATTEMPTS) throw error;
+      }
+    }
+  }
+
+  /** How many clients are being served. */
+  get clientCount(): number {
+    return this.#sessions.size;
+  }
+
+  get counters(): CounterValues {
+    return this.context.counters();
+  }
+
+  /** Ends every transfer, what arrived is synced. Rejects where a capture could not be written. */
+  async close(): Promise<void> {
+    if (this.#closing) return;
+    this.#closing = true;
+    const sessions = [...this.#sessions.values()];
+    for (const session of sessions) session.stop('the server ends');
+    await Promise.all(sessions.map((session) => session.ended));
+    await this.#exchange?.close();
+    await this.context.close();
+  }
+
+  async #answer(request: PutRequest, standing: Standing): Promise<PutReply | DoneReply> {
+    checkFileName(request.name);
+    const { name, transfer } = request;
+    for (let old = this.#sessions.get(name); old; old = this.#sessions.get(name)) {
+      if (old.request.transfer !== transfer) {
+        throw new RefusalError('EBUSY', `somebody else is putting ${name} right now`);
+      }
+      // The same client, and its old connection has not been missed yet.
+      old.stop('it comes again');
+      await old.ended;
+      // Its end is noted by who started it.
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    const sha256 = this.#finished.get(transfer);
+    if (sha256 !== undefined) return { done: true, sha256 };
+    if (this.#closing) throw new RefusalError('ECONNRESET', 'the server ends');
+    const { clientsMax } = this.#options;
+    if (this.#sessions.size >= clientsMax) {
+      throw new RefusalError(
+        'EAGAIN',
+        `the server is full: it serves ${clientsMax} at once (--max-clients); try again later`,
+      );
+    }
+    // From here to the end of the session the name is taken.
+    const session = new Session(this.context, request, standing);
+    this.#sessions.set(name, session);
+    return this.#start(session, standing);
+  }
+
+  async #start(session: Session, standing: Standing): Promise<PutReply> {
+    const { request } = session;
+    const { directory } = this;
+    const { windowBytes } = this.#options;
+    let reply: PutReply;
+    try {
+      reply = await session.open({ directory, windowBytes }, this.#sessions.size);
+    } catch (error) {
+      this.#sessions.delete(request.name);
+      throw error;
+    }
+    const remote = standing.remoteAddress;
+    const known = session.piecesSynced;
+    this.#events.started(request, remote, known, reply.note);
+    void session.run().then((end) => {
+      this.#sessions.delete(request.name);
+      if (end.kind === 'finished') this.#remember(request.transfer, end.sha256);
+      this.#events.ended(request, remote, end);
+    });
+    return reply;
+  }
+
+  #remember(transfer: string, sha256: string): void {
+    this.#finished.set(transfer, sha256);
+    if (this.#finished.size <= FINISHED_KEPT) return;
+    const [oldest] = this.#finished.keys();
+    this.#finished.delete(oldest!);
+  }
+}
+
+async function checkDirectory(directory: string): Promise<void> {
+  const found = await stat(directory).catch((error: unknown) => {
+    throw fileRefusal(`cannot serve ${directory}`, error);
+  });
+  if (found.isDirectory()) return;
+  throw new RefusalError('ENOENT', `cannot serve ${directory}: it is no directory`);
+}

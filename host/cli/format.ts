@@ -1,0 +1,31 @@
+/** Numbers as people read them. Decimal units: 1 MB is 10^6 bytes, as disks and networks count. */
+
+const UNITS = ['bytes', 'kB', 'MB', 'GB', 'TB', 'PB'] as const;
+
+/** `98.9 MB`. */
+export function formatBytes(bytes: number): string {
+  let unit = 0;
+  let value = bytes;
+  for (; value >= 1000 && unit < UNITS.length - 1; unit++) value /= 1000;
+  const digits = unit === 0 || value >= 100 ? 0 : 1;
+  return `${value.toFixed(digits)} ${bytes === 1 ? 'byte' : UNITS[unit]}`;
+}
+
+/** `123.4 MB/s`. */
+export function formatRate(bytes: number, seconds: number): string {
+  return `${megabytesPerSecond(bytes, seconds).toFixed(1)} MB/s`;
+}
+
+export function megabytesPerSecond(bytes: number, seconds: number): number {
+  return seconds > 0 ? bytes / 1e6 / seconds : 0;
+}
+
+/** `0.82 s`. */
+export function formatSeconds(seconds: number): string {
+  return `${seconds.toFixed(seconds < 10 ? 2 : 1)} s`;
+}
+
+/** `1 packet`, `2 packets`. */
+export function formatCount(count: number | bigint, noun: string): string {
+  return `${count} ${noun}${count === 1 || count === 1n ? '' : 's'}`;
+}

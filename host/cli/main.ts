@@ -1,0 +1,146 @@
+#!/usr/bin/env node
+/** The `verbena` command: what the command line means; each command is a file of its own. */
+import { readFileSync } from 'node:fs';
+import { Command, CommanderError } from 'commander';
+import { ROCE_PORT } from '../link/link.js';
+import { decode, type DecodeOptions } from './decode.js';
+import { devinfo, type DevinfoOptions } from './devinfo.js';
+import { addFaultOptions, addPieceOption, addPortOption, size, whole } from './options.js';
+import { put, type PutOptions } from './put.js';
+import { Exit, reportFailure, watchOutput } from './report.js';
+import { serve, type ServeOptions } from './serve.js';
+import { tour, type TourOptions } from './tour.js';
+
+const EXIT_CODES = `
+Exit codes: 0 done, 1 refused or failed, 2 the command line is wrong, 130 ended by ctrl-C.
+VERBENA_DEBUG=1 shows where an error comes from.
+`;
+
+/** Runs a command; its result is the exit code. */
+async function run(command: string, action: () => Promise<number>): Promise<void> {
+  try {
+    process.exitCode = await action();
+  } catch (error) {
+    process.exitCode = reportFailure(command, error);
+  }
+}
+
+/** A command whose complaints about its own words begin like all others. */
+function begin(program: Command, name: string, description: string): Command {
+  return program
+    .command(name)
+    .description(description)
+    .configureOutput({
+      outputError: (text, write) => write(`verbena ${name}: ${text.replace(/^error: /, '')}`),
+    });
+}
+
+function example(...lines: string[]): string {
+  return `\nExample:\n${lines.map((line) => `  ${line}\n`).join('')}`;
+}
+
+function addServe(program: Command): void {
+  const command = begin(program, 'serve', 'take files that "verbena put" sends, into a directory')
+    .option('--dir <directory>', 'where files go', '.')
+    .option('--bind <address>', 'local address, no wildcard', '127.0.0.1');
+  addPortOption(command, '--port <port>', 'UDP and TCP port; 0: a free one', ROCE_PORT)
+    .option('--max-clients <number>', 'transfers at once', whole(1, 128), 8)
+    .option('--window-bytes <size>', 'memory per client', size(65536, 2 ** 28), 8 * 2 ** 20)
+    .option('--pcap <file>', 'capture every packet')
+    .option('--json', 'one JSON object per event');
+  addFaultOptions(command)
+    .addHelpText('after', example('verbena serve --dir incoming --bind 192.0.2.7'))
+    .action((options: ServeOptions) => run('serve', () => serve(options)));
+}
+
+function addPut(program: Command): void {
+  const command = begin(
+    program,
+    'put',
+    'send a file by RDMA WRITE; a broken transfer goes on where it stopped',
+  )
+    .argument('<file>')
+    .argument('<address>', `host[:port] of "verbena serve"; the port is ${ROCE_PORT} otherwise`)
+    .option('--bind <address>', 'local address (default: the one that leads to the server)');
+  addPortOption(command, '--local-port <port>', 'local UDP port; 0: a free one', 0);
+  addPieceOption(command)
+    .option('--retries <number>', 'reconnects without progress', whole(0, 1000), 5)
+    .option('--pcap <file>', 'capture every packet')
+    .option('--json', 'print the result as JSON');
+  addFaultOptions(command)
+    .addHelpText('after', example('verbena put image.iso 192.0.2.7'))
+    .action((file: string, address: string, options: PutOptions) =>
+      run('put', () => put(file, address, options)),
+    );
+}
+
+function addDecode(program: Command): void {
+  begin(program, 'decode', 'say what each RoCEv2 packet of a pcap file says')
+    .argument('<file>')
+    .option('-n <count>', 'stop after so many packets', whole(0, Number.MAX_SAFE_INTEGER))
+    .option(
+      '--port <port>',
+      `UDP destination port, again for more (default: ${ROCE_PORT})`,
+      (text: string, ports: number[] = []) => [...ports, whole(1, 65535)(text)],
+    )
+    .option('--json', 'one JSON object per packet')
+    .addHelpText('after', example('verbena decode tour.pcap | head'))
+    .action((file: string, { n, port, json }: { n?: number; port?: number[]; json?: boolean }) => {
+      const options: DecodeOptions = {
+        port: port ?? [ROCE_PORT],
+        ...(n === undefined ? {} : { count: n }),
+        ...(json === undefined ? {} : { json }),
+      };
+      return run('decode', () => decode(file, options));
+    });
+}
+
+function addOthers(program: Command): void {
+  begin(program, 'devinfo', 'what a device on this machine offers: link, addresses, limits')
+    .option('--bind <address>', 'local address of the device', '127.0.0.1')
+    .option('--json', 'print it as JSON')
+    .addHelpText('after', example('verbena devinfo --json'))
+    .action((options: DevinfoOptions) => run('devinfo', () => devinfo(options)));
+  const command = begin(
+    program,
+    'tour',
+    'two processes on this machine: one puts a file into the other',
+  )
+    .argument('[file]', 'default: something installed of at least 50 MB')
+    .option('--pcap <file>', 'capture every packet')
+    .option('--json', 'print the result as JSON');
+  addFaultOptions(command)
+    .addHelpText('after', example('npm start', 'npm start -- --loss 5 --pcap tour.pcap'))
+    .action((file: string | undefined, options: TourOptions) =>
+      run('tour', () => tour(file, options)),
+    );
+}
+
+function makeProgram(): Command {
+  const { version, description } = JSON.parse(
+    readFileSync(new URL('../../../package.json', import.meta.url), 'utf8'),
+  ) as { version: string; description: string };
+  const program = new Command('verbena')
+    .description(description)
+    .version(version)
+    .addHelpText('after', EXIT_CODES)
+    // Commands made from now on inherit both.
+    .exitOverride()
+    .configureOutput({
+      outputError: (text, write) => write(`verbena: ${text.replace(/^error: /, '')}`),
+    });
+  addServe(program);
+  addPut(program);
+  addDecode(program);
+  addOthers(program);
+  return program;
+}
+
+watchOutput();
+try {
+  await makeProgram().parseAsync();
+} catch (error) {
+  if (!(error instanceof CommanderError)) throw error;
+  const asked = error.code === 'commander.helpDisplayed' || error.code === 'commander.version';
+  process.exitCode = asked ? Exit.OK : Exit.MISUSE;
+}

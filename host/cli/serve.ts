@@ -1,0 +1,103 @@
+/** `verbena serve`: takes files that `verbena put` writes into this process's memory. */
+import { FileServer, type FileServerEvents, type FileServerOptions } from './file-server.js';
+import { formatBytes, formatCount, formatRate, formatSeconds } from './format.js';
+import { hasFaults, type FaultPercents } from './open-device.js';
+import { faultsOf } from './options.js';
+import { Exit, complain, describeError, printLine } from './report.js';
+import type { PutRequest } from './exchange.js';
+import type { SessionEnd } from './session.js';
+
+export interface ServeOptions extends FaultPercents {
+  readonly dir: string;
+  readonly bind: string;
+  readonly port: number;
+  readonly maxClients: number;
+  readonly windowBytes: number;
+  readonly pcap?: string;
+  readonly json?: boolean;
+}
+
+export async function serve(options: ServeOptions): Promise<number> {
+  const server = await FileServer.open(serverOptions(options), logEvents('serve', options.json));
+  const { local } = server.context;
+  const stopped = new Promise<void>((resolve) => {
+    process.once('SIGINT', () => resolve()).once('SIGTERM', () => resolve());
+  });
+  await print(
+    options.json,
+    { event: 'serving', directory: server.directory, address: `${local}`, pid: process.pid },
+    `serving ${server.directory} on ${local}: up to ${options.maxClients} at once, ` +
+      `${formatBytes(options.windowBytes)} of memory each; ctrl-C ends` +
+      (hasFaults(options) ? '; with made-up faults' : ''),
+  );
+  const failed = watchLink(server);
+  const reason = await Promise.race([stopped, failed]);
+  await server.close();
+  if (reason) throw reason;
+  return Exit.OK;
+}
+
+/** Resolves with why the device's link is gone. */
+async function watchLink(server: FileServer): Promise<Error> {
+  for (;;) {
+    await new Promise((resolve) => setTimeout(resolve, 500).unref());
+    if (server.context.failure) return server.context.failure;
+  }
+}
+
+function serverOptions(options: ServeOptions): FileServerOptions {
+  return {
+    directory: options.dir,
+    address: options.bind,
+    port: options.port,
+    clientsMax: options.maxClients,
+    windowBytes: options.windowBytes,
+    faults: faultsOf(options),
+    ...(options.pcap === undefined ? {} : { pcap: options.pcap }),
+  };
+}
+
+async function print(json: boolean | undefined, event: object, line: string): Promise<void> {
+  await printLine(json ? JSON.stringify(event) : line);
+}
+
+/** Writes what happens: arrivals to standard output, trouble to standard error. */
+export function logEvents(command: string, json: boolean | undefined): FileServerEvents {
+  return {
+    started({ name, size }, remote, piecesKnown, note) {
+      if (note !== '') complain(command, note);
+      if (piecesKnown === 0) return;
+      const line = `${remote} goes on with ${name}: ${formatCount(piecesKnown, 'piece')} are here`;
+      void print(json, { event: 'resumed', name, bytes: size, remote, piecesKnown }, line);
+    },
+    ended(request, remote, end) {
+      logEnd(command, json, request, remote, end);
+    },
+    refused(remote, error) {
+      complain(command, `refused ${remote || 'a client that is gone'}: ${describeError(error)}`);
+    },
+  };
+}
+
+function logEnd(
+  command: string,
+  json: boolean | undefined,
+  { name, size }: PutRequest,
+  remote: string,
+  end: SessionEnd,
+): void {
+  if (end.kind === 'finished') {
+    const { seconds, sha256, piecesReceived } = end;
+    void print(
+      json,
+      { event: 'received', name, bytes: size, remote, seconds, sha256, piecesReceived },
+      `received ${name} from ${remote}: ${formatBytes(size)} in ${formatSeconds(seconds)}, ` +
+        `${formatRate(size, seconds)}, SHA-256 ${sha256}`,
+    );
+    return;
+  }
+  const { piecesSynced, pieceCount } = end;
+  const kept = piecesSynced > 0 ? `; ${piecesSynced} of ${pieceCount} pieces are kept` : '';
+  const why = end.kind === 'lost' ? end.reason : describeError(end.error);
+  complain(command, `${name} from ${remote} is not complete: ${why}${kept}`);
+}

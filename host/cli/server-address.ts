@@ -1,0 +1,61 @@
+/** Where a server is (`host[:port]`), and by which of our own addresses we reach it. */
+import { createSocket } from 'node:dgram';
+import { lookup } from 'node:dns/promises';
+import { isIPv6 } from 'node:net';
+import { MisuseError, RefusalError } from '../index.js';
+import { ROCE_PORT } from '../link/link.js';
+
+export interface ServerAddress {
+  /** A name, or an IPv4 or IPv6 address. */
+  readonly host: string;
+  /** TCP and UDP port. */
+  readonly port: number;
+}
+
+/** `host`, `host:port`, `[address]`, `[address]:port`. Throws MisuseError. */
+export function parseServerAddress(text: string): ServerAddress {
+  const bracketed = /^\[([^\]]+)\](?::(\d{1,5}))?$/.exec(text);
+  const plain = /^([^:\s[\]]+)(?::(\d{1,5}))?$/.exec(text);
+  // Without brackets nobody can say where an IPv6 address ends: then there is no port.
+  const bare = isIPv6(text) ? [text, text, undefined] : undefined;
+  const [, host, portText] = bracketed ?? bare ?? plain ?? [];
+  const port = portText === undefined ? ROCE_PORT : Number(portText);
+  if (host === undefined || port < 1 || port > 65535 || (bracketed && !isIPv6(host))) {
+    throw new MisuseError(
+      'address',
+      `"${text}" is no host[:port]; an IPv6 address with a port is written [::1]:${ROCE_PORT}`,
+    );
+  }
+  return { host, port };
+}
+
+/** `host:port`, with brackets where they are needed. */
+export function formatServerAddress({ host, port }: ServerAddress): string {
+  return host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
+}
+
+/** The server's numeric address. Rejects with RefusalError ENOENT. */
+export async function resolveServer({ host, port }: ServerAddress): Promise<ServerAddress> {
+  try {
+    return { host: (await lookup(host)).address, port };
+  } catch (error) {
+    throw new RefusalError('ENOENT', `the host ${host} is not known`, { cause: error });
+  }
+}
+
+/** The address of ours that the system would send from; no packet is sent to find out. */
+export async function localAddressTowards({ host, port }: ServerAddress): Promise<string> {
+  const socket = createSocket(isIPv6(host) ? 'udp6' : 'udp4');
+  try {
+    await new Promise<void>((resolve, reject) => {
+      socket.once('error', reject);
+      socket.connect(port, host, resolve);
+    });
+    return socket.address().address;
+  } catch (error) {
+    const { message } = error as Error;
+    throw new RefusalError('EIO', `there is no way to ${host}: ${message}`, { cause: error });
+  } finally {
+    socket.close();
+  }
+}

@@ -1,0 +1,95 @@
+/** `verbena decode` and `verbena devinfo`. */
+import { readFile, writeFile } from 'node:fs/promises';
+import { fileURLToPath } from 'node:url';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { vectors } from '../support/paths.js';
+import { Workspace } from '../support/processes.js';
+
+const test = suite('cli/decode');
+const capture = fileURLToPath(new URL('rxe/rc_write_multi.pcap', vectors));
+
+test('a capture of Linux becomes one line per packet, with a verdict on each ICRC', () =>
+  Workspace.use(async (space) => {
+    const { code, stdout, stderr } = await space.run('decode', capture);
+    assert.is(code, 0, stderr);
+    const lines = stdout.trimEnd().split('\n');
+    assert.ok(lines.length >= 4);
+    assert.match(
+      lines[0]!,
+      /^ +\d+ 0\.000000 \S+:\d+ -> \S+:4791  RC RDMA WRITE First, .*\[ICRC ok/,
+    );
+    for (const line of lines) assert.match(line, /\[ICRC ok( \(by IP id\))?\]$/);
+    assert.is(stderr, '');
+    const two = await space.run('decode', '-n', 2, capture);
+    assert.equal(two.stdout.trimEnd().split('\n'), lines.slice(0, 2));
+  }));
+
+test('--json has the fields of every packet', () =>
+  Workspace.use(async (space) => {
+    const { stdout } = await space.run('decode', '--json', capture);
+    const packets = stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { icrcVerdict: string; packet: { status: string } });
+    for (const { icrcVerdict, packet } of packets) {
+      assert.is(packet.status, 'OK');
+      assert.ok(['exact', 'by IP id'].includes(icrcVerdict), icrcVerdict);
+    }
+  }));
+
+test('what is no capture, or ends in the middle, is said in one line', () =>
+  Workspace.use(async (space) => {
+    const bytes = await readFile(capture);
+    const cases: [name: string, bytes: Uint8Array, line: RegExp, packets: number][] = [
+      ['empty', new Uint8Array(0), /is no capture that can be read: .*24 bytes/, 0],
+      ['foreign', Buffer.from('#!/bin/sh\necho no capture at all\n'), /magic number/, 0],
+      ['short', bytes.subarray(0, bytes.length - 7), /ends in the middle, at byte/, 1],
+      ['nothing', bytes.subarray(0, 24), /has no packet to UDP port 4791/, 0],
+    ];
+    for (const [name, content, line, packets] of cases) {
+      await writeFile(space.path(name), content);
+      const { code, stdout, stderr } = await space.run('decode', space.path(name));
+      assert.is(code, 1, name);
+      assert.match(stderr, /^verbena decode: [^\n]+\n$/);
+      assert.match(stderr, line);
+      assert.is(stdout.length > 0, packets > 0, name);
+    }
+    const missing = await space.run('decode', space.path('no'));
+    assert.is(missing.code, 1);
+    assert.match(missing.stderr, /no such file or directory \(ENOENT\)/);
+    assert.is((await space.run('decode', space.directory)).code, 1);
+    const elsewhere = await space.run('decode', capture, '--port', 9);
+    assert.match(elsewhere.stderr, /another UDP port.*--port looks for another one/);
+  }));
+
+test('a reader that goes away after the first lines is no failure', () =>
+  Workspace.use(async (space) => {
+    // More than a pipe holds.
+    const bytes = await readFile(capture);
+    const many = Buffer.concat([bytes, ...Array<Buffer>(3000).fill(bytes.subarray(24))]);
+    await writeFile(space.path('many'), many);
+    const program = space.start('decode', space.path('many'));
+    await program.printed('stdout', /\n/);
+    program.closeStdout();
+    const { code, stderr } = await program.ended;
+    assert.is(stderr, '');
+    assert.is(code, 0);
+  }));
+
+test('devinfo says what a device offers', () =>
+  Workspace.use(async (space) => {
+    const { code, stdout } = await space.run('devinfo');
+    assert.is(code, 0);
+    for (const word of ['127.0.0.1', 'maxQp', 'engine', process.version, 'koffi']) {
+      assert.match(stdout, word);
+    }
+    const report = JSON.parse((await space.run('devinfo', '--json')).stdout) as {
+      limits: { maxQp: number };
+      addresses: { address: string; pathMtu: number }[];
+    };
+    assert.ok(report.limits.maxQp > 0);
+    assert.is(report.addresses.find(({ address }) => address === '127.0.0.1')?.pathMtu, 4096);
+  }));
+
+test.run();

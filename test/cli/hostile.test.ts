@@ -1,0 +1,121 @@
+/** Clients that a test makes by hand: what they may not say, and what they may not keep. */
+import { mkdir, readdir } from 'node:fs/promises';
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { Workspace } from '../support/processes.js';
+
+const test = suite('cli/hostile');
+
+/** A request in order, with changes. */
+function requestLine(changes: object = {}): string {
+  const put = {
+    transfer: '0'.repeat(32),
+    name: 'file',
+    size: 1000,
+    mtimeNs: '1',
+    pieceBytes: 65536,
+    qpn: 77,
+    psn: 1,
+    port: 40000,
+    packetSizeMax: 4160,
+    receiveBufferBytes: 212992,
+    ...changes,
+  };
+  return JSON.stringify({ verbena: 1, put });
+}
+
+/** Says `line` to a server; the first line that it answers, and the connection. */
+async function say(port: number, line: string): Promise<{ answer: string; socket: Socket }> {
+  const socket = connect(port, '127.0.0.1');
+  socket.on('error', () => undefined);
+  socket.write(line);
+  let answer = '';
+  socket.setEncoding('utf8').on('data', (text: string) => (answer += text));
+  while (!answer.includes('\n') && !socket.closed) {
+    await Promise.race([once(socket, 'data'), once(socket, 'close')]);
+  }
+  return { answer: answer.split('\n', 1)[0]!, socket };
+}
+
+async function refusalOf(port: number, line: string): Promise<string> {
+  const { answer, socket } = await say(port, line);
+  socket.destroy();
+  const { refused } = JSON.parse(answer) as { refused?: { code: string; message: string } };
+  return `${refused?.code}: ${refused?.message}`;
+}
+
+test('names that are no file names are refused, and so is what is no request', () =>
+  Workspace.use(async (space) => {
+    await mkdir(space.path('in'));
+    const { server, port } = await space.serve(space.path('in'));
+    const wrong = ['', '.', '..', '../x', 'a/b', 'a\\b', 'a\0b', 'a\nb', '\ud800', 'x.part'];
+    for (const name of [...wrong, 'x.part.journal', 'x.JOURNAL', 'é'.repeat(125)]) {
+      const answer = await refusalOf(port, `${requestLine({ name })}\n`);
+      assert.match(answer, 'EINVAL: a file cannot be put as', JSON.stringify(name));
+    }
+    for (const [changes, field] of [
+      [{ size: -1 }, 'size'],
+      [{ size: 1e300 }, 'size'],
+      [{ size: '1000' }, 'size'],
+      [{ pieceBytes: 1 }, 'pieceBytes'],
+      [{ pieceBytes: 2 ** 40 }, 'pieceBytes'],
+      [{ qpn: 2 ** 24 }, 'qpn'],
+      [{ psn: 0.5 }, 'psn'],
+      [{ port: 0 }, 'port'],
+      [{ transfer: 'x' }, 'transfer'],
+      [{ mtimeNs: 'soon' }, 'mtimeNs'],
+      [{ name: 7 }, 'name'],
+      [{ name: 'x'.repeat(2000) }, 'name'],
+    ] as const) {
+      assert.match(
+        await refusalOf(port, `${requestLine(changes)}\n`),
+        `EPROTO: the field "${field}"`,
+      );
+    }
+    assert.match(await refusalOf(port, `${requestLine({ size: 2 ** 50 })}\n`), 'EMSGSIZE');
+    assert.match(await refusalOf(port, 'GET / HTTP/1.1\n'), 'EPROTO');
+    assert.match(await refusalOf(port, '[]\n'), 'EPROTO');
+    assert.match(await refusalOf(port, '{"verbena":1,"put":null}\n'), 'EPROTO');
+    assert.match(
+      await refusalOf(port, 'x'.repeat(9000)),
+      'EPROTO: the client sends a line of more than 8192 bytes',
+    );
+    assert.equal(await readdir(space.path('in')), []);
+    // And still serves.
+    const file = await space.file('good', 1000);
+    assert.is((await space.run('put', file, `127.0.0.1:${port}`)).code, 0);
+    assert.match(server.stderr, 'verbena serve: refused 127.0.0.1: ');
+  }));
+
+test('a full server, and a name that somebody else is putting, are refused and then free', () =>
+  Workspace.use(async (space) => {
+    const { server, port } = await space.serve(space.directory, '--max-clients', 1);
+    const address = `127.0.0.1:${port}`;
+    const file = await space.file('other', 1000);
+    // Takes its place, and says nothing more.
+    const { answer, socket } = await say(port, `${requestLine()}\n`);
+    assert.match(answer, '"slots":');
+    const full = await space.run('put', file, address);
+    assert.is(full.code, 1);
+    assert.match(full.stderr, /^verbena put: .* it serves 1 at once [^\n]*\(EAGAIN\)\n$/);
+    const same = await space.file('file', 1000);
+    const busy = await space.run('put', same, address);
+    assert.is(busy.code, 1);
+    assert.match(busy.stderr, /^verbena put: somebody else is putting file [^\n]*\(EBUSY\)\n$/);
+    socket.destroy();
+    await server.printed('stderr', /file from 127.0.0.1 is not complete: it hung up/);
+    assert.is((await space.run('put', file, address)).code, 0);
+  }));
+
+test('a client that says more than its line loses the connection', () =>
+  Workspace.use(async (space) => {
+    const { server, port } = await space.serve(space.directory);
+    const { socket } = await say(port, `${requestLine()}\n`);
+    socket.write('and another thing');
+    await once(socket, 'close');
+    await server.printed('stderr', /file from 127.0.0.1 is not complete/);
+  }));
+
+test.run();

@@ -1,0 +1,139 @@
+/** `verbena put` into `verbena serve`: two processes, a real wire, real files. */
+import { readFile, readdir, stat, utimes, writeFile } from 'node:fs/promises';
+import { createHash } from 'node:crypto';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { Workspace, noise } from '../support/processes.js';
+import type { PutReport } from '../../host/cli/put.js';
+
+const test = suite('cli/transfer');
+
+/** The file is there, byte for byte, and nothing else. */
+async function assertArrived(space: Workspace, source: string, name: string): Promise<void> {
+  const [sent, arrived] = [await readFile(source), await readFile(space.path('in', name))];
+  assert.ok(sent.equals(arrived), `${name}: ${arrived.length} of ${sent.length} bytes, or others`);
+  assert.equal(
+    (await readdir(space.path('in'))).filter((entry) => entry.startsWith(name)),
+    [name],
+  );
+}
+
+async function makeIn(space: Workspace): Promise<string> {
+  const { mkdir } = await import('node:fs/promises');
+  await mkdir(space.path('in'));
+  return space.path('in');
+}
+
+test('a file arrives whole, and both sides say so', () =>
+  Workspace.use(async (space) => {
+    const { server, address } = await space.serve(await makeIn(space));
+    const file = await space.file('a file.bin', 3_500_001);
+    const put = await space.run('put', file, address);
+    assert.is(put.code, 0, put.stderr);
+    const sha256 = createHash('sha256')
+      .update(await readFile(file))
+      .digest('hex');
+    assert.match(put.stdout, `a file.bin is on ${address}: 3.5 MB in`);
+    assert.match(put.stdout, sha256);
+    assert.match(put.stderr, 'verbena put: 100 %');
+    await server.printed('stdout', new RegExp(`received a file.bin from 127.0.0.1: .*${sha256}`));
+    await assertArrived(space, file, 'a file.bin');
+    server.kill('SIGINT');
+    assert.is((await server.ended).code, 0, 'ctrl-C ends a server cleanly');
+  }));
+
+test('files of awkward lengths arrive: empty, one byte, around a piece', () =>
+  Workspace.use(async (space) => {
+    const { address } = await space.serve(await makeIn(space));
+    for (const size of [0, 1, 65535, 65536, 65537, 4 * 65536]) {
+      const file = await space.file(`length-${size}`, size);
+      const put = await space.run('put', file, address, '--piece-bytes', '64k', '--json');
+      assert.is(put.code, 0, put.stderr);
+      const report = JSON.parse(put.stdout) as PutReport;
+      assert.is(report.bytes, size);
+      assert.is(report.piecesSent, Math.ceil(size / 65536));
+      await assertArrived(space, file, `length-${size}`);
+    }
+  }));
+
+test('a file replaces an older one of its name in one step', () =>
+  Workspace.use(async (space) => {
+    const { address } = await space.serve(await makeIn(space));
+    await writeFile(space.path('in', 'x'), 'what was there before');
+    const file = await space.file('x', 100_000);
+    assert.is((await space.run('put', file, address)).code, 0);
+    await assertArrived(space, file, 'x');
+  }));
+
+test('two clients at once both arrive, and a window of one slot is enough', () =>
+  Workspace.use(async (space) => {
+    const { address } = await space.serve(await makeIn(space), '--window-bytes', '64k');
+    const files = [await space.file('one', 1_500_000, 5), await space.file('two', 1_400_000, 6)];
+    const puts = await Promise.all(
+      files.map((file) => space.run('put', file, address, '--piece-bytes', '64k')),
+    );
+    for (const put of puts) assert.is(put.code, 0, put.stderr);
+    await assertArrived(space, files[0]!, 'one');
+    await assertArrived(space, files[1]!, 'two');
+  }));
+
+test('a transfer works over IPv6', () =>
+  Workspace.use(async (space) => {
+    const { port } = await space.serve(await makeIn(space), '--bind', '::1');
+    const file = await space.file('six', 300_000);
+    const put = await space.run('put', file, `[::1]:${port}`);
+    assert.is(put.code, 0, put.stderr);
+    await assertArrived(space, file, 'six');
+  }));
+
+test('a file that was changed since is sent anew, and the old part is discarded aloud', () =>
+  Workspace.use(async (space) => {
+    const { server, address } = await space.serve(await makeIn(space));
+    const file = await space.file('y', 2_000_000);
+    const slow = space.start('put', file, address, '--piece-bytes', '64k', '--loss', 15);
+    await slow.printed('stderr', /[3-9]0 %/);
+    slow.kill('SIGKILL');
+    await server.printed(
+      'stderr',
+      /y from 127.0.0.1 is not complete: it hung up; \d+ of 31 pieces/,
+    );
+    await writeFile(file, noise(2_000_000, 99));
+    await utimes(file, new Date(), new Date(Date.now() + 5000));
+    const put = await space.run('put', file, address, '--piece-bytes', '64k', '--json');
+    assert.is(put.code, 0, put.stderr);
+    assert.match(put.stderr, 'what the server had of y is discarded: the file has changed since');
+    assert.is((JSON.parse(put.stdout) as PutReport).piecesSkipped, 0);
+    await assertArrived(space, file, 'y');
+  }));
+
+test('a file that changes under way is refused, and nothing of it stays', () =>
+  Workspace.use(async (space) => {
+    const { address } = await space.serve(await makeIn(space));
+    const file = await space.file('z', 2_000_000);
+    const put = space.start('put', file, address, '--piece-bytes', '64k', '--loss', 15);
+    await put.printed('stderr', /[2-9]0 %/);
+    await writeFile(file, noise(1_900_000, 7));
+    const { code, stderr } = await put.ended;
+    assert.is(code, 1);
+    assert.match(stderr, /verbena put: .*z changed while it was sent/);
+    assert.equal(await readdir(space.path('in')), []);
+  }));
+
+test('the interrupted client says how to go on, and does go on', () =>
+  Workspace.use(async (space) => {
+    const { address } = await space.serve(await makeIn(space));
+    const file = await space.file('w', 2_000_000);
+    const first = space.start('put', file, address, '--piece-bytes', '64k', '--loss', 15);
+    await first.printed('stderr', /[4-9]0 %/);
+    first.kill('SIGINT');
+    const { code, stderr } = await first.ended;
+    assert.is(code, 130);
+    assert.match(stderr, `interrupted; to go on: verbena put ${file} ${address}`);
+    const again = await space.run('put', file, address, '--piece-bytes', '64k', '--json');
+    assert.is(again.code, 0, again.stderr);
+    assert.ok((JSON.parse(again.stdout) as PutReport).piecesSkipped > 0);
+    await assertArrived(space, file, 'w');
+    assert.is((await stat(space.path('in', 'w'))).size, 2_000_000);
+  }));
+
+test.run();
