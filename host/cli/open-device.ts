@@ -28,12 +28,6 @@ export interface DeviceOptions {
   readonly pcap?: string;
 }
 
-/**
- * Unacknowledged packets. Measured on loopback, 4096 bytes each: half of the device's default is as
- * fast or faster, and a loss costs half as many packets that are sent again.
- */
-const WINDOW_PACKETS = 64;
-
 /** Rejects with LinkError, and RefusalError for memory or the capture's path. */
 export async function openLocalDevice(
   { address, port, faults = {}, pcap }: DeviceOptions,
@@ -52,7 +46,7 @@ export async function openLocalDevice(
     });
   }
   try {
-    return await openDevice({ link, windowPackets: WINDOW_PACKETS, ...limits });
+    return await openDevice({ link, ...limits });
   } catch (error) {
     // The capture's file is open.
     await link.close();
