@@ -109,6 +109,15 @@ function beginChange(entry: KeyEntry, even: u32): bool {
   return atomic.cmpxchg<u32>(sequenceOf(entry), even, even + 1) == even;
 }
 
+/** Takes the entry, waiting for who has it, and returns its even sequence; 1: they do not go on. */
+function takeEntry(entry: KeyEntry): u32 {
+  for (let attempt: u32 = 0; attempt < READ_ATTEMPTS; attempt++) {
+    const sequence = atomic.load<u32>(sequenceOf(entry));
+    if (!(sequence & 1) && beginChange(entry, sequence)) return sequence;
+  }
+  return 1;
+}
+
 function endChange(entry: KeyEntry, even: u32): void {
   atomic.store<u32>(sequenceOf(entry), even + 2);
 }
@@ -134,7 +143,40 @@ export function translate(
   length: u32,
   need: u32,
 ): usize {
+  if (key == 0) return 0;
   const entry = entryAt(arena, slotIndex(arena, key));
+  // One look at four whole words and one branch: with a million keys the entry comes from memory,
+  // and what waits for it is what keeps the processor from going on.
+  const at = changetype<usize>(entry);
+  const head = atomic.load<u64>(at);
+  const owner = load<u64>(at, 8);
+  const offset = virtualAddress - load<u64>(at, 16);
+  const place = load<u64>(at, 24);
+  const wanted = ((<u64>need) << 32) | pd;
+  // Below 0 when the range ends behind the region; `offset` has no upper half, or is refused.
+  const left = (place & 0xffffffff) - offset - length;
+  const wrong =
+    ((head ^ ((<u64>key) << 32)) & 0xffffffff00000001) |
+    ((owner ^ wanted) & (((<u64>need) << 32) | 0xffffffff)) |
+    (offset >> 32) |
+    (left >> 63);
+  // The second look at the sequence must come after the other words were read. Its address depends
+  // on them (`wrong` is 0), which orders loads on every processor and costs no fence.
+  if (wrong == 0 && atomic.load<u64>(at + <usize>wrong) == head) {
+    return <usize>(<u32>(place >> 32) + <u32>offset);
+  }
+  return translateSlowly(entry, key, pd, virtualAddress, length, need);
+}
+
+/** The same, for whoever is refused, or met a change: it starts over until it has a stable entry. */
+function translateSlowly(
+  entry: KeyEntry,
+  key: u32,
+  pd: u32,
+  virtualAddress: u64,
+  length: u32,
+  need: u32,
+): usize {
   for (let attempt: u32 = 0; attempt < READ_ATTEMPTS; attempt++) {
     const before = atomic.load<u32>(sequenceOf(entry));
     if (before & 1) continue;
@@ -142,7 +184,6 @@ export function translate(
     const size = entry.length;
     const granted =
       entry.key == key &&
-      key != 0 &&
       entry.pd == pd &&
       (entry.access & need) == need &&
       offset <= <u64>size &&
@@ -209,6 +250,8 @@ function tryKey(arena: Arena, slot: u32, parameters: RegionParameters, key: u32)
   const index = slotIndex(arena, key);
   const entry = entryAt(arena, index);
   const note = noteAt(arena, index);
+  // A look first: taking the sequence of a live entry would turn away who looks it up or kills it.
+  if (note.state != KeyState.FREE) return false;
   const sequence = atomic.load<u32>(sequenceOf(entry));
   if (sequence & 1 || !beginChange(entry, sequence)) return false;
   if (note.state != KeyState.FREE) {
@@ -239,8 +282,9 @@ export function killRegion(arena: Arena, key: u32): u32 {
   const index = slotIndex(arena, key);
   const entry = entryAt(arena, index);
   const note = noteAt(arena, index);
-  const sequence = atomic.load<u32>(sequenceOf(entry));
-  if (sequence & 1 || key == 0 || !beginChange(entry, sequence)) return Errno.EINVAL;
+  if (key == 0) return Errno.EINVAL;
+  const sequence = takeEntry(entry);
+  if (sequence & 1) return Errno.EINVAL;
   const held = note.state == KeyState.LIVE || note.state == KeyState.INVALID;
   if (note.key != key || !held) {
     endChange(entry, sequence);
@@ -261,7 +305,7 @@ export function killRegion(arena: Arena, key: u32): u32 {
 export function regionReleased(arena: Arena, key: u32): bool {
   const index = slotIndex(arena, key);
   const note = noteAt(arena, index);
-  if (note.state != KeyState.DYING) return false;
+  if (note.state != KeyState.DYING || note.key != key) return false;
   if (!domainQuiesced(arena, note.pd, note.killedAt)) return false;
   releaseProtectionDomain(arena, note.pd, note.owner);
   atomic.sub<u32>(changetype<usize>(arena) + offsetof<Arena>('regionCount'), 1);
@@ -277,8 +321,9 @@ export function invalidateKey(arena: Arena, key: u32, pd: u32): bool {
   const index = slotIndex(arena, key);
   const entry = entryAt(arena, index);
   const note = noteAt(arena, index);
-  const sequence = atomic.load<u32>(sequenceOf(entry));
-  if (sequence & 1 || key == 0 || !beginChange(entry, sequence)) return false;
+  if (key == 0) return false;
+  const sequence = takeEntry(entry);
+  if (sequence & 1) return false;
   const allowed = entry.key == key && entry.pd == pd && (entry.access & INVALIDATABLE) != 0;
   if (allowed) {
     entry.key = 0;

@@ -61,12 +61,17 @@ export function allocProtectionDomain(arena: Arena, slot: u32): u32 {
   return id;
 }
 
-/** One more context takes part. EINVAL: no such domain; ENOMEM: no attachment is free. */
+/**
+ * One more context takes part. EINVAL: no such domain, or it takes part already; ENOMEM: no
+ * attachment is free.
+ */
 export function attachProtectionDomain(arena: Arena, id: u32, slot: u32): u32 {
   lockArena(arena);
   const domain = findProtectionDomain(arena, id);
   let errno: u32 = Errno.EINVAL;
-  if (domain != null) errno = takeAttachment(arena, domain, slot) ? Errno.OK : Errno.ENOMEM;
+  if (domain != null && findAttachment(arena, id, slot) == null) {
+    errno = takeAttachment(arena, domain, slot) ? Errno.OK : Errno.ENOMEM;
+  }
   unlockArena(arena);
   return errno;
 }

@@ -22,7 +22,7 @@ export function parameters(): RegionParameters {
   return changetype<RegionParameters>(PARAMETERS);
 }
 
-/** An arena of these limits at `at`, which is zeroed; fails the check when it ends above `limit`. */
+/** An arena at `at`, which is zeroed; the running check fails when it would end above `limit`. */
 export function makeArena(at: usize, limit: usize, regionsMax: u32): Arena {
   const config = changetype<ArenaConfig>(CONFIG);
   memory.fill(CONFIG, 0, offsetof<ArenaConfig>());

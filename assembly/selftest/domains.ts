@@ -64,6 +64,7 @@ function checkAttachments(): void {
     for (let slot: u32 = 1; slot < CONTEXTS; slot++) {
       same(deallocProtectionDomain(arena, pd, slot), Errno.EINVAL, 'not attached', slot);
       same(attachProtectionDomain(arena, pd, slot), Errno.OK, 'attach', slot);
+      same(attachProtectionDomain(arena, pd, slot), Errno.EINVAL, 'attach twice', slot);
     }
     const first = order & 3;
     const second = (first + 1 + ((order >> 2) % 3)) & 3;

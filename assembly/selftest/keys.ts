@@ -44,6 +44,7 @@ function checkLife(): void {
     same(translate(arena, key, pd, 0x5000, 1, 0), 0, 'dying', round);
     same(killRegion(arena, key), Errno.EINVAL, 'second kill', round);
     same(arena.regionCount, 1, 'count while dying', round);
+    same(u64(regionReleased(arena, key ^ 1)), 0, 'released by another low byte', round);
     same(u64(regionReleased(arena, key)), 1, 'released', round);
     same(u64(regionReleased(arena, key)), 0, 'released twice', round);
     same(arena.regionCount, 0, 'count at the end', round);

@@ -37,6 +37,7 @@ export function checkTimers(): void {
     end();
   }
   checkRearming();
+  checkWakeUp();
   checkSleeper();
 }
 
@@ -164,6 +165,22 @@ function checkRearming(): void {
   armTimer(wheel(), nodeAt(0), now + 200000, 5);
   setDeadline(0, now + 200005);
   same(fire(now + 200005 + GRANULARITY), 1, 'pulled in', now);
+  end();
+}
+
+function checkWakeUp(): void {
+  begin('for a lone timer that is near the wheel wants to be asked once, at its tick');
+  for (let delay: u64 = 1; delay < 1000; delay++) {
+    // The first tick of a turn of the lowest level, so that all of these lie in it.
+    const now: u64 = (1 << 30) + (delay % GRANULARITY);
+    start(now);
+    armTimer(wheel(), nodeAt(0), now, delay);
+    setDeadline(0, now + delay);
+    const next = nextTimerMicros(wheel());
+    same(u64(next >= now + delay), 1, 'too early', delay);
+    same(u64(next < now + delay + GRANULARITY), 1, 'too late', delay);
+    same(fire(next), 1, 'fired', delay);
+  }
   end();
 }
 
