@@ -8,12 +8,7 @@
 import { Worker } from 'node:worker_threads';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import {
-  AccessFlag,
-  PseudoHeader,
-  RANDOM_KEYS,
-  RegionParametersLayout,
-} from '#build/abi.js';
+import { AccessFlag, PseudoHeader, RANDOM_KEYS, RegionParametersLayout } from '#build/abi.js';
 import { ArenaMemory } from '../../../host/engine/arena.js';
 import { structAt } from '../../../host/engine/struct.js';
 import { Gid } from '../../../host/link/endpoint.js';
