@@ -104,6 +104,14 @@ function headerMember(header: u32, fields: PacketFields): string {
       return member('immDt', object([memberNumber('immediate', fields.immediate)]));
     case Header.IETH:
       return member('ieth', object([key]));
+    case Header.SELECTIVE_ACK:
+      return member(
+        'selectiveAck',
+        object([
+          memberText('aheadLow', hex(fields.aheadLow, 16)),
+          memberText('aheadHigh', hex(fields.aheadHigh, 16)),
+        ]),
+      );
     default:
       // The reserved bytes of a CNP: it is there, and says nothing.
       return member('cnpReserved', object([]));

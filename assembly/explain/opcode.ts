@@ -82,6 +82,8 @@ export function serviceName(opcode: u32): string {
       return 'CNP';
     case 0xa0:
       return 'XRC';
+    case Service.MSP:
+      return 'MSP';
     default:
       return '';
   }
@@ -90,6 +92,7 @@ export function serviceName(opcode: u32): string {
 /** The member name of an opcode that the table has. */
 export function opcodeName(opcode: u32): string {
   if (opcode == Opcode.CNP) return 'CNP';
+  if (opcode == Opcode.MSP_SELECTIVE_ACKNOWLEDGE) return 'MSP_SELECTIVE_ACKNOWLEDGE';
   return serviceName(opcode) + '_' + operationName(opcode & 0x1f);
 }
 
@@ -102,6 +105,7 @@ function titleWord(word: string): string {
   if (word == 'REQUEST') return 'Request';
   if (word == 'RESPONSE') return 'Response';
   if (word == 'ACKNOWLEDGE') return 'Acknowledge';
+  if (word == 'SELECTIVE') return 'Selective';
   if (word == 'COMPARE') return 'Compare';
   if (word == 'SWAP') return 'Swap';
   if (word == 'FETCH') return 'Fetch';

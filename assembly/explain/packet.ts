@@ -39,12 +39,24 @@ function envelope(fields: PacketFields): string {
   return parts.join(', ');
 }
 
+/** Which packets behind the one in the BTH have arrived. */
+function pushSelectiveAck(parts: string[], fields: PacketFields): void {
+  parts.push('everything before has arrived, this packet has not');
+  const ahead = popcnt<u64>(fields.aheadLow) + popcnt<u64>(fields.aheadHigh);
+  parts.push(ahead.toString() + ' of the 128 behind it have');
+  parts.push('message ' + fields.msn.toString());
+}
+
 /** All that the headers after the BTH say. */
 function pushOperation(parts: string[], fields: PacketFields, packet: usize): void {
   const flags = flagsOf(opcodeTable(), fields.opcode);
   const headers = fields.headers;
   if (flags & PacketFlag.CONGESTION) {
     parts.push('congestion notification: the network is congested, send more slowly');
+    return;
+  }
+  if (headers & Header.SELECTIVE_ACK) {
+    pushSelectiveAck(parts, fields);
     return;
   }
   if (flags & PacketFlag.FLUSH) pushFlush(parts, fields);

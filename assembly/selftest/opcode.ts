@@ -28,6 +28,7 @@ export function typedLength(opcode: u32): u32 {
   if (opcode == 0x64) return 20;
   if (opcode == 0x65) return 24;
   if (opcode == 0x81) return 28;
+  if (opcode == 0xe0) return 32;
   return 0;
 }
 

@@ -18,6 +18,7 @@ import { scatterResponse } from './gather';
 import { acknowledgeCharge, goBack, noteDrained, outstanding } from './requester';
 import { QpState, WcStatus, WrOpcode } from './status';
 import { armTimer, cancelTimer } from './timer';
+import { noteMissing, repairOldest } from './repair';
 import { cutWindow, endProbe, growWindow, noteLoss } from './window';
 import { SendRequest, SendState } from './work-queue';
 
@@ -90,7 +91,7 @@ export function failStopped(context: Context, qp: QueuePair): void {
 }
 
 /** Sends again from the oldest packet that is not acknowledged, or gives up. */
-function retry(context: Context, qp: QueuePair, status: u32): void {
+function retry(context: Context, qp: QueuePair, status: u32, selective: bool): void {
   if (qp.retryLeft == 0) {
     context.counters.retryExceededErr++;
     failOldest(context, qp, status, 0);
@@ -99,7 +100,9 @@ function retry(context: Context, qp: QueuePair, status: u32): void {
   qp.retryLeft--;
   context.counters.completerRetryErr++;
   acknowledgeCharge(qp, qp.psnUnacked);
-  goBack(qp, qp.psnUnacked);
+  // A peer that keeps what came ahead tells what it lacks when it sees the oldest packet again.
+  if (selective && qp.psnUnacked != qp.psnNext) repairOldest(qp);
+  else goBack(qp, qp.psnUnacked);
   if (qp.timeoutMicros != 0) {
     armTimer(context.timers, timerOf(qp), context.now, qp.timeoutMicros);
   }
@@ -110,7 +113,7 @@ function retry(context: Context, qp: QueuePair, status: u32): void {
 function retryGap(context: Context, qp: QueuePair): void {
   if (qp.rnrWaiting || qp.nakHandled == qp.psnUnacked + 1) return;
   noteLoss(qp);
-  retry(context, qp, WcStatus.RETRY_EXC_ERR);
+  retry(context, qp, WcStatus.RETRY_EXC_ERR, false);
   qp.nakHandled = qp.psnUnacked + 1;
 }
 
@@ -274,10 +277,45 @@ export function receiveAtomicResponse(
   settle(context, qp);
 }
 
+/**
+ * A selective acknowledgement: everything before `psn` has arrived, and what the map names behind
+ * it; `psn` itself has not.
+ */
+export function receiveSelectiveAck(
+  context: Context,
+  qp: QueuePair,
+  psn: u32,
+  low: u64,
+  high: u64,
+): void {
+  if (!inFlight(qp, psn) || (low | high) == 0) {
+    context.counters.dropGhost++;
+    return;
+  }
+  if (psn != qp.psnUnacked) {
+    const reached = completeBefore(context, qp, psn);
+    settle(context, qp);
+    if (qp.state == <u32>QpState.ERR) return;
+    if (!reached) {
+      retryGap(context, qp);
+      return;
+    }
+  }
+  if (qp.rnrWaiting || !noteMissing(qp, psn, low, high)) return;
+  context.counters.rcvdSeqErr++;
+  noteLoss(qp);
+  schedule(context, qp);
+}
+
 /** The peer's packets from us met congestion. */
 export function receiveCongestion(context: Context, qp: QueuePair): void {
   context.counters.cnpsReceived++;
   cutWindow(qp);
+}
+
+/** Is the oldest request one whose answers were lost? Those are asked for again one by one. */
+function oldestAwaitsData(qp: QueuePair): bool {
+  return qp.sendTail != qp.sendFetched && awaitsData(sendRequestAt(qp, qp.sendTail));
 }
 
 /** The queue pair's timer fired: the wait after an RNR NAK is over, or nobody answered. */
@@ -294,5 +332,5 @@ export function timerFired(context: Context, qp: QueuePair): void {
   context.counters.timeouts++;
   cutWindow(qp);
   qp.nakHandled = 0;
-  retry(context, qp, WcStatus.RETRY_EXC_ERR);
+  retry(context, qp, WcStatus.RETRY_EXC_ERR, qp.reorderPeer != 0 && !oldestAwaitsData(qp));
 }

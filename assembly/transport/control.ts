@@ -45,6 +45,8 @@ import {
 } from './queue-pair';
 import { SHARED_RECEIVE_QUEUE_SIZE, SharedReceiveQueue } from './receive-queue';
 import { indexAt } from './receive';
+import { REORDER_MAX } from './reorder';
+import { forgetRepairs } from './repair';
 import { charge, noteDrained } from './requester';
 import { QpAttribute, transitionAllowed } from './state-machine';
 import { Mtu, QpState, QpType } from './status';
@@ -202,6 +204,9 @@ export class QueuePairAttributes {
   receiveBufferBytes: u32;
   /** EN_SQD_ASYNC_NOTIFY. */
   drainNotify: u32;
+  /** AV: packets that the peer keeps when they come ahead; 0: it does not speak of that. */
+  reorderPackets: u32;
+  reserved: u32;
 }
 
 /**
@@ -322,6 +327,7 @@ function applyAttributes(context: Context, qp: QueuePair, a: QueuePairAttributes
     qp.psnNext = a.sendPsn & PSN_MASK;
     qp.psnUnacked = qp.psnNext;
     qp.psnMax = qp.psnNext;
+    qp.repairMax = qp.psnNext;
   }
   if (mask & QpAttribute.AV) applyPath(context, qp, a);
 }
@@ -329,6 +335,7 @@ function applyAttributes(context: Context, qp: QueuePair, a: QueuePairAttributes
 function applyPath(context: Context, qp: QueuePair, a: QueuePairAttributes): void {
   const told = a.receiveBufferBytes / 2;
   qp.windowCharge = told == 0 ? context.windowCharge : told;
+  qp.reorderPeer = qp.reorderMax == 0 ? 0 : min<u32>(a.reorderPackets, REORDER_MAX);
   setPath(context, pathOf(qp), a.remoteGid0, a.remoteGid1, a.remotePort);
 }
 
@@ -479,6 +486,9 @@ function reset(context: Context, qp: QueuePair): void {
   memory.fill(changetype<usize>(qp) + state, 0, offsetof<QueuePair>('memoryBytes') - state);
   memory.fill(qp.resources, 0, qp.rdAtomicLimit * RESOURCE_SIZE);
   qp.message = MessageKind.NONE;
+  qp.aheadLow = 0;
+  qp.aheadHigh = 0;
+  forgetRepairs(qp);
   qp.state = QpState.RESET;
 }
 

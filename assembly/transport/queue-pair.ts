@@ -7,6 +7,7 @@ import { RING_HEADER_SIZE } from '../memory/ring';
 import { CompletionQueue } from './completion-queue';
 import { Path } from './path';
 import { SharedReceiveQueue } from './receive-queue';
+import { REORDER_SLOT_SIZE } from './reorder';
 import { TimerNode } from './timer';
 import {
   RECEIVE_REQUEST_SIZE,
@@ -26,6 +27,12 @@ export class QueuePair {
   timeoutMicros: u64;
   /** WRITE in progress: where its next byte goes. */
   messageAddress: u64;
+  /** Which packets behind the expected one are kept (reorder.ts). */
+  aheadLow: u64;
+  aheadHigh: u64;
+  /** Which packets from `repairBase` on are to be sent again (repair.ts). */
+  repairLow: u64;
+  repairHigh: u64;
   nextFree: usize;
   /** 0 while the slot is free. */
   qpn: u32;
@@ -68,6 +75,9 @@ export class QueuePair {
   resources: usize;
   jobs: usize;
   chunks: usize;
+  /** Room for packets that come ahead; 0: there is none. */
+  reorderSlots: usize;
+  reorderMax: u32;
   /** Entries of `resources`, `jobs` and `chunks` each; a power of two. */
   rdAtomicLimit: u32;
 
@@ -110,6 +120,11 @@ export class QueuePair {
   drainNotify: u32;
   /** Packets that may be under way, in 1/256, as loss and round trips allow (window.ts). */
   congestionWindow: u32;
+  /** Packets that the peer keeps when they come ahead; 0: it keeps none. */
+  reorderPeer: u32;
+  repairBase: u32;
+  /** Where the requester was when it last sent something again. */
+  repairMax: u32;
   /** No second cut before this PSN is acknowledged. */
   cutPsn: u32;
   cutPending: u32;
@@ -147,6 +162,8 @@ export class QueuePair {
   jobHead: u32;
   jobTail: u32;
   ackPending: u32;
+  /** 1: the peer is to be told what came ahead. */
+  sackPending: u32;
   /** 1: the peer is to be told of congestion. */
   cnpPending: u32;
   /** Syndrome of a NAK that waits to be sent; 0: none. */
@@ -298,7 +315,8 @@ export class QueuePairParameters {
   sendRing: u32;
   receiveRing: u32;
   sendStride: u32;
-  reserved: u32;
+  /** Packets kept when they come ahead: a power of two up to 128, or 0. */
+  reorderPackets: u32;
   // RANDOM_QPNS words from a cryptographic generator follow.
   random: u32;
 }
@@ -320,6 +338,7 @@ function receiveCopy(parameters: QueuePairParameters): u32 {
  * Divides a queue pair's memory. `qp` null: only counts.
  * ```
  *  | send ring | receive ring | send requests | receive request | resources | jobs | chunks |
+ *  | packets that came ahead |
  * ```
  */
 function layout(qp: QueuePair | null, base: u32, p: QueuePairParameters, rdAtomic: u32): u32 {
@@ -333,7 +352,8 @@ function layout(qp: QueuePair | null, base: u32, p: QueuePairParameters, rdAtomi
   const resources = roundUp(receiveRequest + receiveCopy(p), 64);
   const jobs = resources + rdAtomic * RESOURCE_SIZE;
   const chunks = jobs + rdAtomic * RESPONSE_JOB_SIZE;
-  const end = roundUp(chunks + rdAtomic * CHUNK_SIZE, 64);
+  const reorder = roundUp(chunks + rdAtomic * CHUNK_SIZE, 64);
+  const end = roundUp(reorder + p.reorderPackets * REORDER_SLOT_SIZE, 64);
   if (qp != null) {
     qp.sendRing = base;
     qp.sendEntries = p.sendEntries;
@@ -347,6 +367,8 @@ function layout(qp: QueuePair | null, base: u32, p: QueuePairParameters, rdAtomi
     qp.resources = resources;
     qp.jobs = jobs;
     qp.chunks = chunks;
+    qp.reorderSlots = reorder;
+    qp.reorderMax = p.reorderPackets;
     qp.rdAtomicLimit = rdAtomic;
     qp.memoryBytes = end - base;
   }

@@ -14,7 +14,7 @@ import {
   loadU64,
 } from '../wire/headers';
 import { icrcOf, icrcSolveIpId, icrcStart } from '../wire/icrc';
-import { PacketFlag, Service, flagsOf, headersLength } from '../wire/opcode';
+import { Opcode, PacketFlag, Service, flagsOf, headersLength } from '../wire/opcode';
 import { ICRC_SIZE, PacketStatus, checkPacket, payloadLength } from '../wire/packet';
 import { SyndromeKind, syndromeKind } from '../wire/syndrome';
 import {
@@ -22,6 +22,7 @@ import {
   receiveAtomicResponse,
   receiveCongestion,
   receiveReadResponse,
+  receiveSelectiveAck,
 } from './completer';
 import {
   Context,
@@ -120,6 +121,7 @@ function receivePacket(
 function serviceFits(qp: QueuePair, opcode: u32): bool {
   const service = opcode & 0xe0;
   if (service == <u32>Service.CNP) return qp.type == <u32>QpType.RC;
+  if (service == <u32>Service.MSP) return qp.type == <u32>QpType.RC && qp.reorderPeer != 0;
   if (qp.type == <u32>QpType.RC) return service == <u32>Service.RC;
   if (qp.type == <u32>QpType.UC) return service == <u32>Service.UC;
   return service == <u32>Service.UD;
@@ -252,6 +254,10 @@ function receiveResponse(
     return;
   }
   const psn = bthPsn(packet);
+  if (bthOpcode(packet) == <u32>Opcode.MSP_SELECTIVE_ACKNOWLEDGE) {
+    receiveSelectiveAck(context, qp, psn, loadU64(packet + 16), loadU64(packet + 24));
+    return;
+  }
   if (flags & PacketFlag.ACKNOWLEDGE) {
     receiveAcknowledge(context, qp, psn, aethSyndrome(packet + 12));
     return;

@@ -20,6 +20,7 @@ import { gather } from './gather';
 import { QueuePair, chunkAt, pathOf, sendCursor, sendRequestAt, timerOf } from './queue-pair';
 import { AsyncEvent, QpState, QpType, SendFlag, WcStatus, WrOpcode } from './status';
 import { armTimer } from './timer';
+import { anyRepairs, forgetRepairs, sendRepairs } from './repair';
 import { finishPacket } from './transmit';
 import { dropProbe, startProbe, windowOpen } from './window';
 import { SEND_REQUEST_SIZE, SendRequest, SendState, seekSge } from './work-queue';
@@ -70,10 +71,14 @@ function fenced(qp: QueuePair, request: SendRequest): bool {
   );
 }
 
+/** Does the queue pair send requests in this state? */
+function sending(qp: QueuePair): bool {
+  return qp.state == <u32>QpState.RTS || qp.state == <u32>QpState.SQD;
+}
+
 /** The request that the next packet belongs to, or null when there is none to send. */
 function current(context: Context, qp: QueuePair): SendRequest | null {
-  const sending = qp.state == <u32>QpState.RTS || qp.state == <u32>QpState.SQD;
-  if (!sending || qp.rnrWaiting || qp.sendStopped) return null;
+  if (!sending(qp) || qp.rnrWaiting || qp.sendStopped) return null;
   if (qp.sendNext == qp.sendFetched) {
     // In SQD what was begun is finished, and nothing is begun.
     if (qp.state == <u32>QpState.SQD || !fetch(qp)) return null;
@@ -96,6 +101,7 @@ function current(context: Context, qp: QueuePair): SendRequest | null {
  * more to send now; false when there is nothing, or it waits for the peer.
  */
 export function sendRequests(context: Context, qp: QueuePair, quantum: u32): bool {
+  if (anyRepairs(qp) && !qp.rnrWaiting && sending(qp) && sendRepairs(context, qp)) return true;
   let sent: u32 = 0;
   let request = current(context, qp);
   while (request != null) {
@@ -186,25 +192,34 @@ function readPackets(context: Context, qp: QueuePair): u32 {
   return max<u32>(min<u32>(open, context.windowPackets / 2), 1);
 }
 
-/** One READ request; its responses are as many packets as the window takes. */
-function sendRead(context: Context, qp: QueuePair, request: SendRequest): void {
+/** Bytes that the READ request at the queue pair's offset asks for. */
+function readLength(context: Context, qp: QueuePair, request: SendRequest): u32 {
   const left = request.length - qp.sendOffset;
   // Cut at the same places whenever it is sent: a repeated READ may not span two that the peer
   // remembers apart.
   const limit = readPackets(context, qp);
-  const packets = min<u32>(packetCount(qp, left), limit - ((qp.sendOffset / qp.mtu) % limit));
-  const length = min<u32>(left, packets * qp.mtu);
+  const packets = limit - ((qp.sendOffset / qp.mtu) % limit);
+  return min<u32>(left, packets * qp.mtu);
+}
+
+function writeRead(context: Context, qp: QueuePair, request: SendRequest, length: u32): void {
   const packet = packetStart(context);
-  const psn = qp.psnNext;
-  storeBth(packet, Opcode.RC_RDMA_READ_REQUEST, 0, DEFAULT_PKEY, qp.targetQp, 1, psn);
+  storeBth(packet, Opcode.RC_RDMA_READ_REQUEST, 0, DEFAULT_PKEY, qp.targetQp, 1, qp.psnNext);
   storeReth(packet + 12, request.remoteAddress + qp.sendOffset, request.key, length);
-  countRepeat(context, qp, psn);
-  expectData(qp, psnAdd(psn, packets - 1));
+  countRepeat(context, qp, qp.psnNext);
+  finishPacket(context, pathOf(qp), qp.qpn, 28 + ICRC_SIZE);
+}
+
+/** One READ request; its responses are as many packets as the window takes. */
+function sendRead(context: Context, qp: QueuePair, request: SendRequest): void {
+  const length = readLength(context, qp, request);
+  writeRead(context, qp, request, length);
+  const packets = packetCount(qp, length);
+  expectData(qp, psnAdd(qp.psnNext, packets - 1));
   qp.sendOffset += length;
   qp.chargeSent += (packets - 1) * qp.chargeFull + charge(length - (packets - 1) * qp.mtu);
   advance(qp, packets);
-  finishPacket(context, pathOf(qp), qp.qpn, 28 + ICRC_SIZE);
-  if (length == left) endRequest(qp);
+  if (qp.sendOffset == request.length) endRequest(qp);
 }
 
 /** A request is in flight whose last response has this PSN. */
@@ -214,21 +229,24 @@ function expectData(qp: QueuePair, psnLast: u32): void {
   qp.packetsSinceAckRequest = 0;
 }
 
-function sendAtomic(context: Context, qp: QueuePair, request: SendRequest): void {
+function writeAtomic(context: Context, qp: QueuePair, request: SendRequest): void {
   const packet = packetStart(context);
-  const psn = qp.psnNext;
   const swap = request.opcode == <u32>WrOpcode.ATOMIC_CMP_AND_SWP;
   const opcode: u32 = swap ? Opcode.RC_COMPARE_SWAP : Opcode.RC_FETCH_ADD;
-  storeBth(packet, opcode, 0, DEFAULT_PKEY, qp.targetQp, 1, psn);
+  storeBth(packet, opcode, 0, DEFAULT_PKEY, qp.targetQp, 1, qp.psnNext);
   storeU64(packet + 12, request.remoteAddress);
   storeU32(packet + 20, request.key);
   storeU64(packet + 24, swap ? request.swap : request.compareAdd);
   storeU64(packet + 32, swap ? request.compareAdd : 0);
-  countRepeat(context, qp, psn);
-  expectData(qp, psn);
+  countRepeat(context, qp, qp.psnNext);
+  finishPacket(context, pathOf(qp), qp.qpn, 40 + ICRC_SIZE);
+}
+
+function sendAtomic(context: Context, qp: QueuePair, request: SendRequest): void {
+  writeAtomic(context, qp, request);
+  expectData(qp, qp.psnNext);
   qp.chargeSent += charge(8);
   advance(qp, 1);
-  finishPacket(context, pathOf(qp), qp.qpn, 40 + ICRC_SIZE);
   endRequest(qp);
 }
 
@@ -338,36 +356,89 @@ function fail(context: Context, qp: QueuePair, request: SendRequest, status: u32
   qp.sendStopped = 1;
 }
 
+/** The started request that this PSN belongs to, as an index; `sendFetched` when there is none. */
+function indexOf(qp: QueuePair, psn: u32): u32 {
+  for (let index = qp.sendTail; index != qp.sendFetched; index++) {
+    const request = sendRequestAt(qp, index);
+    if (request.state != <u32>SendState.STARTED) break;
+    if (psnDistance(request.psnFirst, psn) <= psnDistance(request.psnFirst, request.psnLast)) {
+      return index;
+    }
+  }
+  return qp.sendFetched;
+}
+
+/**
+ * Sends the packet with this PSN once more and leaves everything else as it stood. PSNs that are
+ * those of responses are passed over.
+ */
+export function resend(context: Context, qp: QueuePair, psn: u32): void {
+  const index = indexOf(qp, psn);
+  if (index == qp.sendFetched) return;
+  const request = sendRequestAt(qp, index);
+  const next = qp.sendNext;
+  const offset = qp.sendOffset;
+  const sgeIndex = qp.sendSgeIndex;
+  const sgeOffset = qp.sendSgeOffset;
+  const psnNext = qp.psnNext;
+  const chargeSent = qp.chargeSent;
+  const sinceAckRequest = qp.packetsSinceAckRequest;
+  qp.sendNext = index;
+  qp.sendOffset = psnDistance(request.psnFirst, psn) * qp.mtu;
+  qp.psnNext = psn;
+  seekSge(sendCursor(qp), sgesOf(request), request.sgeCount, qp.sendOffset);
+  if (isAtomic(request)) writeAtomic(context, qp, request);
+  else if (request.opcode == <u32>WrOpcode.RDMA_READ) {
+    const begins = (qp.sendOffset / qp.mtu) % readPackets(context, qp) == 0;
+    if (begins) writeRead(context, qp, request, readLength(context, qp, request));
+  } else if (!sendData(context, qp, request)) return;
+  qp.sendNext = next;
+  qp.sendOffset = offset;
+  qp.sendSgeIndex = sgeIndex;
+  qp.sendSgeOffset = sgeOffset;
+  qp.psnNext = psnNext;
+  qp.chargeSent = chargeSent;
+  qp.packetsSinceAckRequest = sinceAckRequest;
+}
+
+function sgesOf(request: SendRequest): usize {
+  return changetype<usize>(request) + SEND_REQUEST_SIZE;
+}
+
 /**
  * Goes back to `psn`, the oldest that is not acknowledged: everything from there is sent again,
  * unchanged but for a READ, which asks for what is missing.
  */
 export function goBack(qp: QueuePair, psn: u32): void {
-  let index = qp.sendTail;
   qp.psnNext = psn;
   qp.chunkHead = qp.chunkTail;
   qp.packetsSinceAckRequest = 0;
   qp.sendStopped = 0;
   qp.chargeSent = qp.chargeAcked;
-  dropProbe(qp);
-  while (index != qp.sendFetched) {
-    const request = sendRequestAt(qp, index);
-    if (request.state != <u32>SendState.STARTED) break;
-    if (psnDistance(psn, request.psnLast) <= psnDistance(request.psnFirst, request.psnLast)) {
-      qp.sendOffset = psnDistance(request.psnFirst, psn) * qp.mtu;
-      qp.chargeSent = chargeBefore(qp, request, psn);
-      const sges = changetype<usize>(request) + SEND_REQUEST_SIZE;
-      seekSge(sendCursor(qp), sges, request.sgeCount, qp.sendOffset);
-      qp.sendNext = index;
-      // Later requests keep their PSNs: they follow without a gap, as they did before.
-      return;
-    }
-    index++;
-  }
-  qp.sendNext = index;
   qp.sendOffset = 0;
   qp.sendSgeIndex = 0;
   qp.sendSgeOffset = 0;
+  dropProbe(qp);
+  forgetRepairs(qp);
+  const index = indexOf(qp, psn);
+  if (index == qp.sendFetched) {
+    // Everything that was started is answered.
+    qp.sendNext = firstUnstarted(qp);
+    return;
+  }
+  // Later requests keep their PSNs: they follow without a gap, as they did before.
+  const request = sendRequestAt(qp, index);
+  qp.sendNext = index;
+  qp.sendOffset = psnDistance(request.psnFirst, psn) * qp.mtu;
+  qp.chargeSent = chargeBefore(qp, request, psn);
+  seekSge(sendCursor(qp), sgesOf(request), request.sgeCount, qp.sendOffset);
+}
+
+function firstUnstarted(qp: QueuePair): u32 {
+  let index = qp.sendTail;
+  while (index != qp.sendFetched && sendRequestAt(qp, index).state == <u32>SendState.STARTED)
+    index++;
+  return index;
 }
 
 /** Keeps the window's books when everything before `psn` is acknowledged. */

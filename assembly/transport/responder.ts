@@ -29,6 +29,8 @@ import { completeMessage, disturbsRead, overlapsJob, placeSend, placeWrite } fro
 import { MessageKind, QueuePair, Resource, resourceAt } from './queue-pair';
 import { takeReceive } from './receive-queue';
 import { dropJobsFrom, jobCount, pushAtomic, pushRead, refuse, sendNak } from './response';
+import { anyAhead, keepAhead, keptLength, reorders, takeAhead } from './reorder';
+import { serves } from './state-machine';
 import { AsyncEvent, QpState, WcStatus } from './status';
 
 /** Longest message that a RETH may announce (IBA C9-94). */
@@ -47,11 +49,32 @@ export function receiveRequestPacket(
   const psn = bthPsn(packet);
   noteEstablished(context, qp);
   const order = psnCompare(psn, qp.psnExpected);
-  if (order != 0) {
-    if (order < 0) receiveDuplicate(context, qp, packet, flags, psn);
-    else receiveAhead(context, qp);
-    return;
+  if (order < 0) receiveDuplicate(context, qp, packet, flags, psn);
+  else if (order > 0) receiveAhead(context, qp, packet, length, psn);
+  else {
+    execute(context, qp, packet, length);
+    if (anyAhead(qp)) executeKept(context, qp, psn);
   }
+}
+
+/** The packet that was missing is there: those behind it follow, as far as there is no other gap. */
+function executeKept(context: Context, qp: QueuePair, from: u32): void {
+  let before = from;
+  while (qp.psnExpected != before && serves(qp.state)) {
+    const packet = takeAhead(qp, psnDistance(before, qp.psnExpected));
+    before = qp.psnExpected;
+    if (packet != 0) execute(context, qp, packet, keptLength(packet));
+  }
+  // The peer has been waiting for this gap to close.
+  qp.ackPending = 1;
+  if (anyAhead(qp)) qp.sackPending = 1;
+  schedule(context, qp);
+}
+
+/** A request packet with the PSN that is expected. */
+function execute(context: Context, qp: QueuePair, packet: usize, length: u32): void {
+  const flags = flagsOf(context.opcodeTable, bthOpcode(packet));
+  const psn = bthPsn(packet);
   qp.nakSent = 0;
   const size = payloadLength(context.opcodeTable, packet, length);
   if (!checkSequence(context, qp, flags, psn)) return;
@@ -71,8 +94,14 @@ export function noteEstablished(context: Context, qp: QueuePair): void {
 }
 
 /** A packet is missing: says so once, then waits for it in silence (IBA 9.7.5.1.3). */
-function receiveAhead(context: Context, qp: QueuePair): void {
+function receiveAhead(context: Context, qp: QueuePair, packet: usize, length: u32, psn: u32): void {
   context.counters.outOfSeqRequest++;
+  if (reorders(qp)) {
+    if (!keepAhead(qp, packet, length, psn) && !bthAckRequest(packet)) return;
+    qp.sackPending = 1;
+    schedule(context, qp);
+    return;
+  }
   if (qp.nakSent) return;
   sendNak(context, qp, NakCode.PSN_SEQUENCE_ERROR, qp.psnExpected);
   qp.nakSent = 1;

@@ -14,6 +14,7 @@ import { Context, EventKind, hasRoom, packetStart, pushEvent, schedule } from '.
 import { completeReceive, enterError } from './failure';
 import { QueuePair, ResponseJob, jobAt, pathOf } from './queue-pair';
 import { AsyncEvent, WcOpcode, WcStatus } from './status';
+import { anyAhead, sendSelectiveAck } from './reorder';
 import { finishPacket } from './transmit';
 
 /** BECN: byte 4 of a congestion notification's BTH. */
@@ -123,9 +124,12 @@ export function sendResponses(context: Context, qp: QueuePair, quantum: u32): bo
     if (sent == quantum || !hasRoom(context)) return true;
     if (!sendJob(context, qp)) break;
   }
-  if (!qp.ackPending && !qp.nakPending) return false;
+  if (!qp.ackPending && !qp.nakPending && !qp.sackPending) return false;
   if (!hasRoom(context)) return true;
-  sendAcknowledge(context, qp);
+  const selective = qp.sackPending && !qp.nakPending && anyAhead(qp);
+  qp.sackPending = 0;
+  if (selective) sendSelectiveAck(context, qp);
+  else if (qp.ackPending || qp.nakPending) sendAcknowledge(context, qp);
   return false;
 }
 

@@ -27,6 +27,9 @@ export function openWindow(context: Context, qp: QueuePair): void {
 /** May one more packet go? One always may when nothing is under way. */
 export function windowOpen(qp: QueuePair): bool {
   if (qp.psnUnacked == qp.psnNext) return true;
+  // What the peer would have to keep must fit there.
+  const kept = qp.reorderPeer;
+  if (kept != 0 && psnDistance(qp.psnUnacked, qp.psnNext) > kept) return false;
   return (
     qp.chargeSent - qp.chargeAcked < qp.windowCharge &&
     psnDistance(qp.psnUnacked, qp.psnNext) * UNIT < qp.congestionWindow

@@ -50,6 +50,8 @@ export enum Opcode {
   UD_SEND_ONLY = 0x64,
   UD_SEND_ONLY_WITH_IMM = 0x65,
   CNP = 0x81,
+  /** Manufacturer specific: our own, and only sent to peers that agreed to it. */
+  MSP_SELECTIVE_ACKNOWLEDGE = 0xe0,
 }
 
 /** Headers in wire order: the lower bit comes first, so a mask alone gives every offset. */
@@ -65,10 +67,12 @@ export enum Header {
   IETH = 0x100,
   /** The 16 reserved bytes of a congestion notification packet. */
   CNP_RESERVED = 0x200,
+  /** Which of the 128 PSNs behind the one in the BTH have arrived; bit 0 of each half is first. */
+  SELECTIVE_ACK = 0x400,
 }
 
 /** How many kinds of header there are; the enum's bits are 0 .. HEADER_COUNT - 1. */
-export const HEADER_COUNT: u32 = 10;
+export const HEADER_COUNT: u32 = 11;
 
 /** What a packet is, besides the headers it has. */
 export enum PacketFlag {
@@ -102,13 +106,14 @@ export enum Service {
   UC = 0x20,
   UD = 0x60,
   CNP = 0x80,
+  MSP = 0xe0,
 }
 
 /**
  * One row, 16 bytes:
  * ```
- *  0       2       4       5        6                               16
- *  | flags | headers | length | offset of each header but BTH ... 9 | 0 |
+ *  0       2         4        5                              15
+ *  | flags | headers | length | offset of each header but BTH | 0 |
  * ```
  * `length` counts all headers; an offset is 0 where the header is absent.
  */
@@ -137,6 +142,7 @@ export function headerSize(header: u32): u32 {
     case Header.IETH:
       return 4;
     case Header.CNP_RESERVED:
+    case Header.SELECTIVE_ACK:
       return 16;
     default:
       return 0;
@@ -240,6 +246,12 @@ export function initOpcodeTable(table: usize): void {
   const datagram: u32 = PacketFlag.SEND | PacketFlag.PAYLOAD | PacketFlag.RECEIVE | only;
   row(table, Opcode.UD_SEND_ONLY, bth | Header.DETH, datagram);
   row(table, Opcode.UD_SEND_ONLY_WITH_IMM, bth | Header.DETH | Header.IMM_DT, datagram);
+  row(
+    table,
+    Opcode.MSP_SELECTIVE_ACKNOWLEDGE,
+    bth | Header.AETH | Header.SELECTIVE_ACK,
+    response | only | (<u32>PacketFlag.ACKNOWLEDGE),
+  );
   row(table, Opcode.CNP, bth | Header.CNP_RESERVED, only | (<u32>PacketFlag.CONGESTION));
 }
 

@@ -70,7 +70,7 @@ export enum PacketStatus {
 
 /**
  * Every field of every header. Absent headers leave their fields 0.
- * 120 bytes; offsets are exported by the engine's ABI.
+ * 136 bytes; offsets are exported by the engine's ABI.
  */
 @unmanaged
 export class PacketFields {
@@ -82,6 +82,9 @@ export class PacketFields {
   compare: u64;
   /** AtomicAckETH. */
   original: u64;
+  /** Selective acknowledgement: PSNs 1..64 and 65..128 behind the BTH's, least significant first. */
+  aheadLow: u64;
+  aheadHigh: u64;
   opcode: u32;
   targetQp: u32;
   psn: u32;
@@ -192,6 +195,10 @@ function parseHeader(header: u32, at: usize, fields: PacketFields): void {
     case Header.ATOMIC_ACK_ETH:
       fields.original = loadU64(at);
       break;
+    case Header.SELECTIVE_ACK:
+      fields.aheadLow = loadU64(at);
+      fields.aheadHigh = loadU64(at + 8);
+      break;
     case Header.DETH:
       fields.qkey = dethQkey(at);
       fields.sourceQp = dethSourceQp(at);
@@ -253,6 +260,10 @@ function buildHeader(header: u32, at: usize, fields: PacketFields): void {
       break;
     case Header.ATOMIC_ACK_ETH:
       storeU64(at, fields.original);
+      break;
+    case Header.SELECTIVE_ACK:
+      storeU64(at, fields.aheadLow);
+      storeU64(at + 8, fields.aheadHigh);
       break;
     case Header.DETH:
       storeU32(at, fields.qkey);

@@ -59,6 +59,8 @@ export interface DecodedPacket {
   immDt?: { immediate: number };
   ieth?: { key: number };
   cnpReserved?: Record<string, never>;
+  /** PSNs 1..64 and 65..128 behind the BTH's that have arrived, least significant bit first. */
+  selectiveAck?: { aheadLow: string; aheadHigh: string };
   /** Without pad; `offset` counts from the BTH. */
   payload: { offset: number; length: number };
   /** The ICRC on the wire as one number, `0x…`. It is not checked here: that takes addresses. */

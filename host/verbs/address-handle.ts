@@ -14,6 +14,8 @@ export interface AddressAttributes {
   readonly port?: number;
   /** The peer's receive buffer in bytes, where it told; it bounds what is under way. */
   readonly receiveBufferBytes?: number;
+  /** Packets that the peer keeps when they come ahead (`cap.reorderPackets`), where it told. */
+  readonly reorderPackets?: number;
 }
 
 /** Writes the AV into the engine's struct; returns where packets will go. */
@@ -31,6 +33,7 @@ export function fillAddress(
   struct.remoteGid1 = view.getBigUint64(8, true);
   struct.remotePort = port;
   struct.receiveBufferBytes = address.receiveBufferBytes ?? 0;
+  struct.reorderPackets = address.reorderPackets ?? 0;
   return new Endpoint(gid, port);
 }
 

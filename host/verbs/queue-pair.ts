@@ -11,6 +11,7 @@ import {
   QueuePairLayout,
   QueuePairParametersLayout,
   RANDOM_QPNS,
+  REORDER_MAX,
 } from '#build/abi.js';
 import { structAt, type Struct } from '../engine/struct.js';
 import { checkOpen } from '../device/device.js';
@@ -37,6 +38,12 @@ export interface QpCapabilities {
   readonly maxSendSge: number;
   readonly maxRecvSge: number;
   readonly maxInlineData: number;
+  /**
+   * Packets kept when they come ahead of a gap: 0 (the default), or a power of two up to 128, each
+   * 4 KiB of memory. Only between peers of our kind that tell each other (`ahAttr`): then what is
+   * lost is sent again, and nothing else. No counterpart in libibverbs.
+   */
+  readonly reorderPackets: number;
 }
 
 /** `ibv_qp_init_attr`. */
@@ -184,6 +191,7 @@ export class QueuePair {
       parameters.sendSgeMax = cap.maxSendSge;
       parameters.receiveSgeMax = cap.maxRecvSge;
       parameters.inlineMax = cap.maxInlineData;
+      parameters.reorderPackets = cap.reorderPackets;
       parameters.signalAll = attributes.sqSigAll ? 1 : 0;
       memory = arena.heap.alloc(arena.exports.qpBytes(engine.context, address));
       parameters.memory = memory;
@@ -412,11 +420,13 @@ function grant(wanted: Partial<QpCapabilities>): QpCapabilities {
     return value;
   };
   const entries = (value: number): number => 2 ** Math.ceil(Math.log2(value));
+  const reorder = within('reorderPackets', 0, 0, REORDER_MAX);
   return {
     maxSendWr: entries(within('maxSendWr', 128, 1, MAX_QP_WR)),
     maxRecvWr: entries(within('maxRecvWr', 128, 1, MAX_QP_WR)),
     maxSendSge: within('maxSendSge', 4, 1, MAX_SGE),
     maxRecvSge: within('maxRecvSge', 4, 1, MAX_SGE),
     maxInlineData: within('maxInlineData', 0, 0, MAX_INLINE_DATA),
+    reorderPackets: reorder === 0 ? 0 : entries(reorder),
   };
 }

@@ -41,6 +41,8 @@ export interface PairOptions {
   readonly attributes?: QpAttributes;
   /** Wraps each side's link: faults, traces. */
   readonly wrap?: (link: Link, side: 'a' | 'b', clock: VirtualClock) => Link;
+  /** Packets that both sides keep when they come ahead. Default 0: go-back-N. */
+  readonly reorderPackets?: number;
   /** Default true: both queue pairs in RTS. */
   readonly connect?: boolean;
 }
@@ -100,7 +102,9 @@ async function makeSide(link: Link, clock: VirtualClock, options: PairOptions): 
   } as OpenOptions);
   const pd = context.allocPd();
   const cq = context.createCq(4096);
-  const qp = pd.createQp({ sendCq: cq, recvCq: cq, ...options.qp });
+  const { reorderPackets = 0 } = options;
+  const cap = { reorderPackets, ...options.qp?.cap };
+  const qp = pd.createQp({ sendCq: cq, recvCq: cq, ...options.qp, cap });
   const buffer = context.alloc(options.bytes ?? 65536);
   const mr = pd.regMr(buffer, ALL_ACCESS);
   return { context, pd, cq, qp, buffer, mr };
@@ -127,7 +131,11 @@ export function connect(
   const reliable = qp.qpType === QpType.RC;
   qp.modify({
     qpState: QpState.RTR,
-    ahAttr: { dgid: peer.context.local.gid, port: peer.context.local.port },
+    ahAttr: {
+      dgid: peer.context.local.gid,
+      port: peer.context.local.port,
+      reorderPackets: options.reorderPackets ?? 0,
+    },
     pathMtu: options.mtu ?? Mtu.MTU_1024,
     destQpNum: peer.qp.qpNum,
     rqPsn: theirPsn,

@@ -183,14 +183,14 @@ test('every opcode has a title and a name, and fields in wire order', () => {
   const names = new Set<string>();
   for (const [opcode, size] of ALL_HEADERS) {
     const bytes = packet(bth(opcode), zeros(size - 12));
-    assert.match(explainPacket(bytes), /^(RC|UC|UD|CNP)/);
+    assert.match(explainPacket(bytes), /^(RC|UC|UD|MSP|CNP)/);
     const fields = explainFields(bytes);
     if (fields.status !== 'OK') throw new Error(`${opcode}: ${fields.reason}`);
     assert.is(fields.payload.offset, size);
-    assert.match(fields.bth.name ?? '', /^(RC|UC|UD)_[A-Z_]+[A-Z]$|^CNP$/);
+    assert.match(fields.bth.name ?? '', /^(RC|UC|UD|MSP)_[A-Z_]+[A-Z]$|^CNP$/);
     names.add(fields.bth.name ?? '');
   }
-  assert.is(names.size, 40);
+  assert.is(names.size, 41);
 });
 
 test('fields come as typed numbers, 64-bit ones as text', () => {

@@ -21,13 +21,15 @@ async function run(
   seed: number,
   faults: FaultOptions,
   mtu: number,
-  requests: number,
+  reorderPackets: number,
 ): Promise<void> {
+  const requests = 150;
   const random = splitmix32(seed);
   const below = (n: number): number => Math.floor((random() / 2 ** 32) * n);
   const pair = await makePair({
     bytes: HALF + LANDING,
     mtu,
+    reorderPackets,
     attributes: { timeout: 8, retryCnt: 7, rnrRetry: 7 },
     wrap: (link, side, clock) =>
       faultLink(link, {
@@ -199,7 +201,8 @@ for (const [name, faults] of Object.entries(WIRES)) {
     for (let seed = FIRST; seed < FIRST + SEEDS; seed++) {
       const mtu = [Mtu.MTU_256, Mtu.MTU_1024, Mtu.MTU_4096][seed % 3]!;
       try {
-        await run(seed, faults, mtu, 150);
+        await run(seed, faults, mtu, 0);
+        await run(seed, faults, mtu, 64);
       } catch (error) {
         throw new Error(`seed ${seed} (FIRST=${seed} SEEDS=1): ${(error as Error).message}`, {
           cause: error,

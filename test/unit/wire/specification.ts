@@ -14,7 +14,8 @@ export type HeaderName =
   | 'ATOMIC_ACK_ETH'
   | 'IMM_DT'
   | 'IETH'
-  | 'CNP_RESERVED';
+  | 'CNP_RESERVED'
+  | 'SELECTIVE_ACK';
 
 /** A header with some value: its fields, and the bytes they make. */
 export interface HeaderSample {
@@ -50,6 +51,12 @@ export const HEADERS: Readonly<Record<HeaderName, HeaderSample>> = {
   IMM_DT: { size: 4, fields: { immediate: 0xcafe0001 }, bytes: 'cafe0001' },
   IETH: { size: 4, fields: { key: 0xdeadbe01 }, bytes: 'deadbe01' },
   CNP_RESERVED: { size: 16, fields: {}, bytes: '00'.repeat(16) },
+  // Our own, not the specification's.
+  SELECTIVE_ACK: {
+    size: 16,
+    fields: { aheadLow: 0x0102030405060708n, aheadHigh: 0xf0e0d0c0b0a09080n },
+    bytes: '0102030405060708f0e0d0c0b0a09080',
+  },
 };
 
 export const BTH_SIZE = 12;
@@ -63,6 +70,8 @@ export const FIELD_BITS: Readonly<Partial<Record<FieldName, number>>> = {
   swapAdd: 64,
   compare: 64,
   original: 64,
+  aheadLow: 64,
+  aheadHigh: 64,
   opcode: 8,
   targetQp: 24,
   psn: 24,
@@ -127,6 +136,7 @@ const OTHERS: readonly Row[] = [
   [0x64, 'UD_SEND_ONLY', 20, ['DETH'], 'payload'],
   [0x65, 'UD_SEND_ONLY_WITH_IMM', 24, ['DETH', 'IMM_DT'], 'payload'],
   [0x81, 'CNP', 28, ['CNP_RESERVED']],
+  [0xe0, 'MSP_SELECTIVE_ACKNOWLEDGE', 32, ['AETH', 'SELECTIVE_ACK']],
 ];
 
 function specification([opcode, name, length, headers, payload]: Row): OpcodeSpecification {
