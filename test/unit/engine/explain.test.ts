@@ -48,6 +48,7 @@ const ALL_HEADERS: [number, number][] = [
   [0x64, 20],
   [0x65, 24],
   [0x81, 28],
+  [0xe0, 32],
 ];
 
 test('a write says how much goes where, with which key', () => {
@@ -166,7 +167,7 @@ test('malformed bytes are told what is wrong with them, with the numbers', () =>
   assert.match(explainPacket(new Uint8Array(17)), 'unaligned: 17 bytes');
   assert.match(explainPacket(packet(bth(0x15))), 'unknown opcode 0x15: the RC service has no such');
   assert.match(explainPacket(packet(bth(0x44))), 'RD service, which is not supported');
-  assert.match(explainPacket(packet(bth(0xff))), 'name no transport service');
+  assert.match(explainPacket(packet(bth(0xcf))), 'name no transport service');
   assert.match(explainPacket(packet(bth(0x04, { bits: '03' }))), 'transport version 3');
   assert.is(
     explainPacket(packet(bth(0x0a))),
