@@ -104,7 +104,8 @@ function sameNext(now: u64): void {
   const next = nextTimerMicros(wheel());
   const first = earliest();
   if (first == 0) {
-    same(next, 0, 'next, with nothing armed', now);
+    // A cancelled timer lies in the wheel until its slot comes up.
+    if (next != 0) same(u64(next > now), 1, 'next, with nothing armed', now);
     return;
   }
   same(u64(next != 0), 1, 'next, never', now);
@@ -115,7 +116,7 @@ function sameNext(now: u64): void {
 function change(random: Random, now: u64, limit: u64): void {
   const index = random.below(TIMERS);
   if (random.below(4) == 0) {
-    cancelTimer(wheel(), nodeAt(index));
+    cancelTimer(nodeAt(index));
     setDeadline(index, 0);
     return;
   }

@@ -73,7 +73,7 @@ function settle(context: Context, qp: QueuePair): void {
   acknowledgeCharge(qp, qp.psnUnacked);
   if (!qp.rnrWaiting) {
     const timer = timerOf(qp);
-    if (!outstanding(qp)) cancelTimer(context.timers, timer);
+    if (!outstanding(qp)) cancelTimer(timer);
     else if (qp.timeoutMicros != 0) {
       armTimer(context.timers, timer, context.now, qp.timeoutMicros);
     }
@@ -163,7 +163,7 @@ function receiveRnrNak(context: Context, qp: QueuePair, psn: u32, code: u32): vo
   goBack(qp, psn);
   qp.rnrWaiting = 1;
   const timer = timerOf(qp);
-  cancelTimer(context.timers, timer);
+  cancelTimer(timer);
   armTimer(context.timers, timer, context.now, rnrTimerMicros(code));
 }
 

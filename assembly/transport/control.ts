@@ -50,7 +50,7 @@ import { forgetRepairs } from './repair';
 import { charge, noteDrained } from './requester';
 import { QpAttribute, transitionAllowed } from './state-machine';
 import { Mtu, QpState, QpType } from './status';
-import { cancelTimer } from './timer';
+import { removeTimer } from './timer';
 import { RECEIVE_REQUEST_SIZE, SGE_SIZE } from './work-queue';
 import { openWindow } from './window';
 
@@ -139,7 +139,7 @@ function drawNumber(context: Context, parameters: QueuePairParameters): u32 {
 
 export function destroyQueuePair(context: Context, qp: QueuePair): u32 {
   if (qp.qpn == 0) return Errno.EINVAL;
-  cancelTimer(context.timers, timerOf(qp));
+  removeTimer(context.timers, timerOf(qp));
   unschedule(context, qp);
   discardCompletions(qp.sendCq, qp.qpn);
   if (qp.receiveCq != qp.sendCq) discardCompletions(qp.receiveCq, qp.qpn);
@@ -474,7 +474,7 @@ function leaveAll(context: Context, qp: QueuePair): void {
 
 /** Back to the beginning: queues empty, nothing in flight, completions gone. */
 function reset(context: Context, qp: QueuePair): void {
-  cancelTimer(context.timers, timerOf(qp));
+  removeTimer(context.timers, timerOf(qp));
   unschedule(context, qp);
   discardCompletions(qp.sendCq, qp.qpn);
   discardCompletions(qp.receiveCq, qp.qpn);

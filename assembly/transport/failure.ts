@@ -101,7 +101,7 @@ function fatal(context: Context, qp: QueuePair): void {
 export function enterError(context: Context, qp: QueuePair): void {
   if (qp.state != QpState.ERR) {
     qp.state = QpState.ERR;
-    cancelTimer(context.timers, timerOf(qp));
+    cancelTimer(timerOf(qp));
     qp.rnrWaiting = 0;
     qp.jobTail = qp.jobHead;
     qp.ackPending = 0;
@@ -113,7 +113,7 @@ export function enterError(context: Context, qp: QueuePair): void {
 export function failOldest(context: Context, qp: QueuePair, status: u32, vendor: u32): void {
   // The state changes first: nothing that a completion sets off may find the queue pair at work.
   qp.state = QpState.ERR;
-  cancelTimer(context.timers, timerOf(qp));
+  cancelTimer(timerOf(qp));
   qp.rnrWaiting = 0;
   qp.jobTail = qp.jobHead;
   qp.ackPending = 0;

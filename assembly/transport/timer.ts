@@ -111,12 +111,24 @@ export function armTimer(wheel: TimerWheel, node: TimerNode, now: u64, delay: u6
   link(wheel, node, tick);
 }
 
-export function cancelTimer(wheel: TimerWheel, node: TimerNode): void {
+/**
+ * Never fires. It stays where it lies until its slot comes up: a timer that is armed and cancelled
+ * for every packet touches its neighbours in the wheel not once.
+ */
+export function cancelTimer(node: TimerNode): void {
+  node.deadline = 0;
+}
+
+/** The same for a node whose memory will be used for something else. */
+export function removeTimer(wheel: TimerWheel, node: TimerNode): void {
   node.deadline = 0;
   if (node.slot != 0) unlink(wheel, node);
 }
 
-/** The next moment at which `dueTimer` has something to do, in microseconds; 0: never. */
+/**
+ * The next moment at which `dueTimer` may have something to do, in microseconds; 0: never. It may be
+ * early: for a timer that was cancelled, or armed anew.
+ */
 export function nextTimerMicros(wheel: TimerWheel): u64 {
   if (wheel.count == 0) return 0;
   for (let level: u32 = 0; level < LEVELS; level++) {
@@ -159,6 +171,7 @@ function takeAt(wheel: TimerWheel, now: u64): TimerNode | null {
   while (load<u32>(head) != 0) {
     const node = changetype<TimerNode>(<usize>load<u32>(head));
     unlink(wheel, node);
+    if (node.deadline == 0) continue;
     if (node.deadline <= now) {
       node.deadline = 0;
       return node;

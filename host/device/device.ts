@@ -61,6 +61,8 @@ const RECEIVE_PACKETS = 256;
 const RECEIVE_BYTES = 512 * 1024;
 const EVENTS_MAX = 4096;
 const SLOT = 0;
+/** Destinations that are remembered; forgetting them costs a look-up each. */
+const ENDPOINTS_KEPT = 65536;
 
 /** What the device tells the layer above. */
 export interface DeviceEvents {
@@ -81,6 +83,7 @@ export class Device implements LinkReceiver {
   readonly limits: DeviceLimits;
   /** Set by the layer above before anything can happen. */
   events: DeviceEvents | undefined;
+  readonly #endpoints = new Map<string, Endpoint>();
   #cancelTimer: CancelTimer | undefined;
   #closed = false;
 
@@ -170,6 +173,19 @@ export class Device implements LinkReceiver {
       throw error;
     }
     return device;
+  }
+
+  /**
+   * The one Endpoint object for this address: links know a destination again by its identity, and
+   * thousands of queue pairs may have the same.
+   */
+  intern(endpoint: Endpoint): Endpoint {
+    const key = endpoint.toString();
+    const known = this.#endpoints.get(key);
+    if (known) return known;
+    if (this.#endpoints.size >= ENDPOINTS_KEPT) this.#endpoints.clear();
+    this.#endpoints.set(key, endpoint);
+    return endpoint;
   }
 
   get closed(): boolean {

@@ -56,7 +56,7 @@ export class AddressHandle {
     const at = arena.heap.alloc(QueuePairAttributesLayout.size);
     try {
       const struct = structAt(arena.memory, QueuePairAttributesLayout, at);
-      const destination = fillAddress(struct, address);
+      const destination = pd.context.device.intern(fillAddress(struct, address));
       const handle = arena.exports.createAh(engine.context, pd.handle, at);
       if (handle === 0) {
         throw new RefusalError(

@@ -240,7 +240,9 @@ export class QueuePair {
       const errno = arena.exports.modifyQp(engine.context, this.handle, address, now);
       if (errno !== Errno.OK)
         refuse(errno, 'modify', { EINVAL: this.#whyInvalid(attributes, mask) });
-      if (destination) engine.paths.set(this.handle + QUEUE_PAIR_PATH, destination);
+      if (destination) {
+        engine.paths.set(this.handle + QUEUE_PAIR_PATH, device.intern(destination));
+      }
     } finally {
       arena.heap.free(address);
     }
