@@ -1,6 +1,7 @@
 /** Verbena: RDMA verbs anywhere JavaScript runs. Everything that applications import. */
 export * from './errors/errors.js';
 export * from './verbs/enums.js';
+export { getDeviceList, type DeviceEntry } from './verbs/device-list.js';
 export { openDevice, type Context } from './verbs/context.js';
 export type {
   AsyncEventRecord,

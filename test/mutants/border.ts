@@ -103,8 +103,21 @@ export const BORDER: readonly Row[] = [
   [
     'the low byte of a key is not compared',
     KEYS,
-    'entry.key == key &&\n      key != 0',
-    'entry.key >>> 8 == key >>> 8 &&\n      key != 0',
+    'entry.key == key &&\n      entry.pd == pd &&',
+    'entry.key >>> 8 == key >>> 8 &&\n      entry.pd == pd &&',
+  ],
+  ['the fast look does not compare lengths', KEYS, '(left >> 63);', '0;'],
+  [
+    'the fast look does not compare access',
+    KEYS,
+    '((owner ^ wanted) & (((<u64>need) << 32) | 0xffffffff)) |',
+    '',
+  ],
+  [
+    'the fast look does not look twice',
+    KEYS,
+    'if (wrong == 0 && atomic.load<u64>(at + <usize>wrong) == head) {',
+    'if (wrong == 0) {',
   ],
   [
     'any protection domain will do',

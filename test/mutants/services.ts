@@ -1,6 +1,9 @@
 /** Checks of the services: responder, completer, requester, UC, UD, failure, control. */
 import type { Row } from './mutants.js';
 
+const RECEIVE = 'assembly/transport/receive.ts';
+const REORDER = 'assembly/transport/reorder.ts';
+const REPAIR = 'assembly/transport/repair.ts';
 const RESPONDER = 'assembly/transport/responder.ts';
 const RESPONSE = 'assembly/transport/response.ts';
 const PLACE = 'assembly/transport/place.ts';
@@ -16,8 +19,8 @@ export const SERVICES: readonly Row[] = [
   [
     'a PSN ahead is executed',
     RESPONDER,
-    'else receiveAhead(context, qp);\n    return;',
-    'else receiveAhead(context, qp);\n    if (order < 0) return;',
+    'else if (order > 0) receiveAhead(context, qp, packet, length, psn);\n  else {',
+    'else {',
   ],
   ['a gap is NAKed again and again', RESPONDER, 'if (qp.nakSent) return;', ''],
   [
@@ -207,7 +210,12 @@ export const SERVICES: readonly Row[] = [
     'return true;',
   ],
   ['an ACK completes a READ', COMPLETER, 'if (awaitsData(request)) return answered == 0;', ''],
-  ['READ data is written past a gap', COMPLETER, 'if (psn != qp.psnUnacked) {\n', 'if (false) {\n'],
+  [
+    'READ data is written past a gap',
+    COMPLETER,
+    'if (psn != qp.psnUnacked) {\n    // Never write',
+    'if (false) {\n',
+  ],
   [
     'a READ response of any length is taken',
     COMPLETER,
@@ -273,6 +281,34 @@ export const SERVICES: readonly Row[] = [
     REQUESTER,
     'if (timer.deadline == 0 && qp.timeoutMicros != 0) {',
     'if (false) {',
+  ],
+
+  // Selective repeat.
+  ['packets beyond the room are kept', REORDER, 'if (ahead > qp.reorderMax) return true;', ''],
+  [
+    'what is kept is forgotten',
+    REORDER,
+    'return kept ? slotAt(qp, qp.psnExpected) + 8 : 0;',
+    'return 0;',
+  ],
+  ['kept packets shift by one too few', REORDER, 'shift(qp, moved);', 'shift(qp, moved - 1);'],
+  [
+    'a map beyond what was sent is believed',
+    REPAIR,
+    'if (psnDistance(psn, top) >= psnDistance(psn, qp.psnMax)) return false;',
+    '',
+  ],
+  [
+    'what is missing is sent again and again',
+    REPAIR,
+    'if (psnCompare(top, qp.repairMax) < 0) return false;',
+    '',
+  ],
+  [
+    'selective acknowledgements are believed from anybody',
+    RECEIVE,
+    ' && qp.reorderPeer != 0;',
+    ';',
   ],
 
   // Unreliable services.
