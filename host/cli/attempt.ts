@@ -3,7 +3,7 @@
  * not, and waits until it says that the file is there.
  */
 import { AccessFlag, RefusalError, type Context, type ErrnoName } from '../index.js';
-import { Channel, ConnectionLost, mtuFor } from './channel.js';
+import { Channel, ConnectionLost, REORDER_PACKETS, mtuFor } from './channel.js';
 import { askServer, type PutReply, type Standing } from './exchange.js';
 import { PieceSet } from './piece-set.js';
 import { Interrupted } from './report.js';
@@ -115,6 +115,7 @@ export class Attempt {
       port: info.local.port,
       packetSizeMax: info.packetSizeMax,
       receiveBufferBytes: info.receiveBufferBytes,
+      reorderPackets: REORDER_PACKETS,
     };
     const text = formatServerAddress(server);
     return askServer({ ...server, text }, localAddress, request, signal).catch((error: unknown) => {

@@ -41,6 +41,8 @@ export interface ChannelPeer {
   /** Bytes of payload in a packet: 256, 512, 1024, 2048 or 4096. */
   readonly mtuBytes: number;
   readonly receiveBufferBytes: number;
+  /** Packets that it keeps when they come ahead of a lost one. */
+  readonly reorderPackets: number;
 }
 
 export interface ChannelOptions {
@@ -49,6 +51,9 @@ export interface ChannelOptions {
   /** Messages that may be under way to the peer. */
   readonly sends: number;
 }
+
+/** As many packets as may be under way (the device's default window): then none is sent twice. */
+export const REORDER_PACKETS = 64;
 
 const MTUS: Readonly<Record<number, number>> = {
   256: Mtu.MTU_256,
@@ -115,6 +120,7 @@ export class Channel {
           maxSendSge: 1,
           maxRecvSge: 1,
           maxInlineData: MESSAGE_BYTES_MAX,
+          reorderPackets: REORDER_PACKETS,
         },
       });
       this.#qp = qp;
@@ -152,6 +158,7 @@ export class Channel {
         dgid: peer.address,
         port: peer.port,
         receiveBufferBytes: peer.receiveBufferBytes,
+        reorderPackets: peer.reorderPackets,
       },
       pathMtu: MTUS[peer.mtuBytes] ?? Mtu.MTU_256,
       destQpNum: peer.qpn,

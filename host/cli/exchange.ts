@@ -35,6 +35,8 @@ interface Side {
   /** UDP port. */
   readonly port: number;
   readonly receiveBufferBytes: number;
+  /** Packets that are kept when they come ahead of a lost one. */
+  readonly reorderPackets: number;
 }
 
 export interface PutRequest extends Side {
@@ -287,6 +289,7 @@ class Fields {
       psn: this.integer('psn', 0, 2 ** 24 - 1),
       port: this.integer('port', 1, 65535),
       receiveBufferBytes: this.integer('receiveBufferBytes', 1, 2 ** 31 - 1),
+      reorderPackets: this.integer('reorderPackets', 0, 128),
     };
   }
 }

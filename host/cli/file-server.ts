@@ -31,7 +31,7 @@ export interface FileServerEvents {
 
 /** Device memory besides the windows: tables, queues, messages. */
 const MEMORY_BASE_BYTES = 16 * 2 ** 20;
-const MEMORY_CLIENT_BYTES = 512 * 2 ** 10;
+const MEMORY_CLIENT_BYTES = 768 * 2 ** 10;
 /** With a port that is free for UDP and taken for TCP, another one is tried. */
 const FREE_PORT_ATTEMPTS = 16;
 /** Transfers whose clients may not have heard that they are done. */

@@ -4,7 +4,7 @@
  */
 import { crc32 } from 'node:zlib';
 import { AccessFlag, RefusalError, VerbenaError, type Context } from '../index.js';
-import { Channel, ConnectionLost, mtuFor } from './channel.js';
+import { Channel, ConnectionLost, REORDER_PACKETS, mtuFor } from './channel.js';
 import { SLOTS_MAX, type PutReply, type PutRequest, type Standing } from './exchange.js';
 import { PartFile } from './part-file.js';
 import type { Message } from './messages.js';
@@ -104,6 +104,7 @@ export class Session {
       psn: request.psn,
       mtuBytes,
       receiveBufferBytes: request.receiveBufferBytes,
+      reorderPackets: request.reorderPackets,
     });
     return {
       qpn: channel.qpn,
@@ -111,6 +112,7 @@ export class Session {
       port: info.local.port,
       // Clients share the socket's buffer.
       receiveBufferBytes: Math.max(1, Math.floor(info.receiveBufferBytes / sharers)),
+      reorderPackets: REORDER_PACKETS,
       mtuBytes,
       addr: region.addr,
       rkey: region.rkey,

@@ -21,6 +21,7 @@ function requestLine(changes: object = {}): string {
     port: 40000,
     packetSizeMax: 4160,
     receiveBufferBytes: 212992,
+    reorderPackets: 0,
     ...changes,
   };
   return JSON.stringify({ verbena: 1, put });

@@ -55,7 +55,7 @@ test('ordinary names are fine, up to the last byte', () => {
 });
 
 test('lines of the exchange are read field by field', () => {
-  const side = { qpn: 2, psn: 0, port: 1, receiveBufferBytes: 1 };
+  const side = { qpn: 2, psn: 0, port: 1, receiveBufferBytes: 1, reorderPackets: 0 };
   const put = {
     ...side,
     transfer: 'a'.repeat(32),
