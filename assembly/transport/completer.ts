@@ -19,7 +19,7 @@ import { acknowledgeCharge, goBack, noteDrained, outstanding } from './requester
 import { QpState, WcStatus, WrOpcode } from './status';
 import { armTimer, cancelTimer } from './timer';
 import { noteMissing, repairOldest } from './repair';
-import { cutWindow, endProbe, growWindow, noteLoss } from './window';
+import { armRetransmit, cutWindow, endProbe, growWindow, noteLoss, repeatEarly } from './window';
 import { SendRequest, SendState } from './work-queue';
 
 /** rnr_retry that means "for ever". */
@@ -72,11 +72,8 @@ function settle(context: Context, qp: QueuePair): void {
   if (psnCompare(qp.psnUnacked, qp.psnNext) > 0) goBack(qp, qp.psnUnacked);
   acknowledgeCharge(qp, qp.psnUnacked);
   if (!qp.rnrWaiting) {
-    const timer = timerOf(qp);
-    if (!outstanding(qp)) cancelTimer(timer);
-    else if (qp.timeoutMicros != 0) {
-      armTimer(context.timers, timer, context.now, qp.timeoutMicros);
-    }
+    if (outstanding(qp)) armRetransmit(context, qp);
+    else cancelTimer(timerOf(qp));
   }
   failStopped(context, qp);
   if (qp.state == <u32>QpState.SQD) noteDrained(context, qp);
@@ -103,9 +100,7 @@ function retry(context: Context, qp: QueuePair, status: u32, selective: bool): v
   // A peer that keeps what came ahead tells what it lacks when it sees the oldest packet again.
   if (selective && qp.psnUnacked != qp.psnNext) repairOldest(qp);
   else goBack(qp, qp.psnUnacked);
-  if (qp.timeoutMicros != 0) {
-    armTimer(context.timers, timerOf(qp), context.now, qp.timeoutMicros);
-  }
+  armRetransmit(context, qp);
   schedule(context, qp);
 }
 
@@ -322,15 +317,19 @@ function oldestAwaitsData(qp: QueuePair): bool {
 export function timerFired(context: Context, qp: QueuePair): void {
   if (qp.rnrWaiting) {
     qp.rnrWaiting = 0;
-    if (qp.timeoutMicros != 0 && outstanding(qp)) {
-      armTimer(context.timers, timerOf(qp), context.now, qp.timeoutMicros);
-    }
+    if (outstanding(qp)) armRetransmit(context, qp);
     schedule(context, qp);
     return;
   }
   if (!outstanding(qp)) return;
+  const selective = qp.reorderPeer != 0 && !oldestAwaitsData(qp);
+  if (repeatEarly(context, qp)) {
+    if (selective) repairOldest(qp);
+    schedule(context, qp);
+    return;
+  }
   context.counters.timeouts++;
   cutWindow(qp);
   qp.nakHandled = 0;
-  retry(context, qp, WcStatus.RETRY_EXC_ERR, qp.reorderPeer != 0 && !oldestAwaitsData(qp));
+  retry(context, qp, WcStatus.RETRY_EXC_ERR, selective);
 }

@@ -133,6 +133,10 @@ export class QueuePair {
   probeMicros: u32;
   roundTripMicros: u32;
   roundTripLeast: u32;
+  /** When the peer last said something new, or the first packet after a silence left. */
+  progressMicros: u32;
+  /** Early repetitions since then. */
+  earlyRepeats: u32;
   /** 1 when nothing new may be sent: a request failed locally and waits to be the oldest. */
   sendStopped: u32;
   /** The NAK sequence error that was already acted upon, as PSN + 1; 0: none. */

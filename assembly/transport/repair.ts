@@ -10,6 +10,7 @@ import { Context, hasRoom } from './context';
 import { QueuePair } from './queue-pair';
 import { resend } from './requester';
 import { highestAhead } from './reorder';
+import { dropProbe } from './window';
 
 /** Notes what is missing. False when that is under way already, or the map is no true one. */
 export function noteMissing(qp: QueuePair, psn: u32, low: u64, high: u64): bool {
@@ -22,6 +23,7 @@ export function noteMissing(qp: QueuePair, psn: u32, low: u64, high: u64): bool 
   qp.repairLow = ((~low << 1) | 1) & mask(missing);
   qp.repairHigh = ((~high << 1) | (~low >> 63)) & mask(missing > 64 ? missing - 64 : 0);
   qp.repairMax = qp.psnMax;
+  dropProbe(qp);
   return true;
 }
 
@@ -39,6 +41,7 @@ export function repairOldest(qp: QueuePair): void {
   qp.repairLow = 1;
   qp.repairHigh = 0;
   qp.repairMax = qp.psnUnacked;
+  dropProbe(qp);
 }
 
 export function forgetRepairs(qp: QueuePair): void {

@@ -19,10 +19,9 @@ import { awaitsData, fetch, isAtomic } from './fetch';
 import { gather } from './gather';
 import { QueuePair, chunkAt, pathOf, sendCursor, sendRequestAt, timerOf } from './queue-pair';
 import { AsyncEvent, QpState, QpType, SendFlag, WcStatus, WrOpcode } from './status';
-import { armTimer } from './timer';
 import { anyRepairs, forgetRepairs, sendRepairs } from './repair';
 import { finishPacket } from './transmit';
-import { dropProbe, startProbe, windowOpen } from './window';
+import { armRetransmit, dropProbe, startProbe, windowOpen } from './window';
 import { SEND_REQUEST_SIZE, SendRequest, SendState, seekSge } from './work-queue';
 
 /**
@@ -123,10 +122,7 @@ function sendOne(context: Context, qp: QueuePair, request: SendRequest): bool {
   else if (isAtomic(request)) sendAtomic(context, qp, request);
   else if (!sendData(context, qp, request)) return false;
   if (qp.type == <u32>QpType.UC) return true;
-  const timer = timerOf(qp);
-  if (timer.deadline == 0 && qp.timeoutMicros != 0) {
-    armTimer(context.timers, timer, context.now, qp.timeoutMicros);
-  }
+  if (timerOf(qp).deadline == 0) armRetransmit(context, qp);
   return true;
 }
 

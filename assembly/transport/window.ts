@@ -9,7 +9,8 @@
  */
 import { psnCompare, psnDistance } from '../wire/psn';
 import { Context } from './context';
-import { QueuePair } from './queue-pair';
+import { QueuePair, timerOf } from './queue-pair';
+import { armTimer } from './timer';
 
 /** The window counts in 1/256 of a packet. */
 const UNIT: u32 = 256;
@@ -81,4 +82,41 @@ export function endProbe(context: Context, qp: QueuePair, psn: u32): void {
 /** What is measured would be of a packet that is sent twice: give it up. */
 export function dropProbe(qp: QueuePair): void {
   qp.probeMicros = 0;
+}
+
+/** Slack of an early repetition: acknowledgements wait for the event loop of a busy peer. */
+const REPEAT_SLACK_MICROS: u32 = 1000;
+/** Each early repetition waits twice as long as the one before, so many times. */
+const REPEATS_MAX: u32 = 6;
+
+/** The retransmit timer starts anew: something was heard, or something is sent after a silence. */
+export function armRetransmit(context: Context, qp: QueuePair): void {
+  if (qp.timeoutMicros == 0) return;
+  qp.progressMicros = <u32>context.now;
+  qp.earlyRepeats = 0;
+  armTimer(context.timers, timerOf(qp), context.now, nextDelay(context, qp));
+}
+
+/**
+ * How long to wait. A peer that keeps what came ahead is asked again early, after two round trips:
+ * repeating the oldest packet costs one packet, and what it lacks is known a round trip later. All
+ * others wait for the queue pair's timeout.
+ */
+function nextDelay(context: Context, qp: QueuePair): u64 {
+  const left = qp.timeoutMicros - min<u64>(qp.timeoutMicros, sinceProgress(context, qp));
+  if (qp.reorderPeer == 0 || qp.roundTripMicros == 0 || qp.earlyRepeats >= REPEATS_MAX) return left;
+  const early: u64 = (2 * qp.roundTripMicros + REPEAT_SLACK_MICROS) << qp.earlyRepeats;
+  return min<u64>(early, left);
+}
+
+function sinceProgress(context: Context, qp: QueuePair): u64 {
+  return <u64>(<u32>context.now - qp.progressMicros);
+}
+
+/** The timer fired. True when it is time for an early repetition, false when it is the timeout. */
+export function repeatEarly(context: Context, qp: QueuePair): bool {
+  if (qp.reorderPeer == 0 || sinceProgress(context, qp) >= qp.timeoutMicros) return false;
+  qp.earlyRepeats++;
+  armTimer(context.timers, timerOf(qp), context.now, nextDelay(context, qp));
+  return true;
 }

@@ -279,8 +279,8 @@ export const SERVICES: readonly Row[] = [
   [
     'the retransmit timer is not armed',
     REQUESTER,
-    'if (timer.deadline == 0 && qp.timeoutMicros != 0) {',
-    'if (false) {',
+    'if (timerOf(qp).deadline == 0) armRetransmit(context, qp);',
+    '',
   ],
 
   // Selective repeat.
