@@ -235,7 +235,8 @@ export class ResponseJob {
   msn: u32;
   /** 1 once its first packet was sent. */
   started: u32;
-  reserved: u32;
+  /** 1: the answer to a repeated request. */
+  repeated: u32;
 }
 export const RESPONSE_JOB_SIZE: u32 = 48;
 

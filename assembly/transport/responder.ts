@@ -28,7 +28,15 @@ import { enterError } from './failure';
 import { completeMessage, disturbsRead, overlapsJob, placeSend, placeWrite } from './place';
 import { MessageKind, QueuePair, Resource, resourceAt } from './queue-pair';
 import { takeReceive } from './receive-queue';
-import { dropJobsFrom, jobCount, pushAtomic, pushRead, refuse, sendNak } from './response';
+import {
+  dropJobsFrom,
+  firstJobCount,
+  jobCount,
+  pushAtomic,
+  pushRead,
+  refuse,
+  sendNak,
+} from './response';
 import { anyAhead, keepAhead, keptLength, reorders, takeAhead } from './reorder';
 import { serves } from './state-machine';
 import { AsyncEvent, QpState, WcStatus } from './status';
@@ -155,11 +163,15 @@ function checkResources(context: Context, qp: QueuePair, flags: u32, psn: u32): 
     return false;
   }
   const answered: u32 = PacketFlag.READ | PacketFlag.ATOMIC;
-  if (flags & answered && jobCount(qp) >= qp.destRdAtomicMax) {
+  if (!(flags & answered) || jobCount(qp) < qp.destRdAtomicMax) return true;
+  if (firstJobCount(qp) >= qp.destRdAtomicMax) {
     refuse(context, qp, NakCode.INVALID_REQUEST, psn, WcStatus.LOC_QP_OP_ERR);
     return false;
   }
-  return true;
+  if (jobCount(qp) < qp.rdAtomicLimit) return true;
+  // The places are taken by answers to repeated requests: soon there will be one.
+  defer(context, qp);
+  return false;
 }
 
 /** Payload against path MTU, pad and what the message's RETH promised (IBA 9.7.4.1.6, C9-92). */
@@ -269,7 +281,7 @@ function acceptRead(context: Context, qp: QueuePair, packet: usize, psn: u32): v
   resource.address = address;
   resource.key = key;
   resource.length = length;
-  pushRead(context, qp, psn, address, key, length, qp.msn);
+  pushRead(context, qp, psn, address, key, length, qp.msn, 0);
 }
 
 /** A new atomic: executed now, once; its answer is kept for repetitions. */
@@ -300,7 +312,7 @@ function acceptAtomic(context: Context, qp: QueuePair, packet: usize, psn: u32):
       : atomic.add<u64>(linear, operand);
   const resource = remember(qp, PacketFlag.ATOMIC, psn, 1);
   resource.value = value;
-  pushAtomic(context, qp, psn, value, qp.msn);
+  pushAtomic(context, qp, psn, value, qp.msn, 0);
 }
 
 /** A request that was executed before (IBA 9.7.5.1.4): answered again, never executed again. */
@@ -324,7 +336,7 @@ function receiveDuplicate(
     if (resource.kind == 0 || skipped > psnDistance(resource.psnFirst, resource.psnLast)) continue;
     if (resource.kind != (flags & (PacketFlag.READ | PacketFlag.ATOMIC))) return;
     if (flags & PacketFlag.READ) repeatRead(context, qp, packet, resource, skipped);
-    else if (dropJobsFrom(qp, psn)) pushAtomic(context, qp, psn, resource.value, resource.msn);
+    else if (dropJobsFrom(qp, psn)) pushAtomic(context, qp, psn, resource.value, resource.msn, 1);
     return;
   }
 }
@@ -345,5 +357,5 @@ function repeatRead(
   if (offset > resource.length || length > resource.length - offset) return;
   const psn = bthPsn(packet);
   if (!dropJobsFrom(qp, psn)) return;
-  pushRead(context, qp, psn, address, resource.key, length, resource.msn);
+  pushRead(context, qp, psn, address, resource.key, length, resource.msn, 1);
 }

@@ -53,9 +53,21 @@ function packetCount(qp: QueuePair, length: u32): u32 {
   return length == 0 ? 1 : (length - 1) / qp.mtu + 1;
 }
 
-/** How many requests wait to be answered. */
+/** How many requests wait to be answered, repeated ones among them. */
 export function jobCount(qp: QueuePair): u32 {
   return qp.jobHead - qp.jobTail;
+}
+
+/**
+ * How many requests wait to be answered for the first time: what the peer may have in flight. A
+ * repeated one may have been answered long ago.
+ */
+export function firstJobCount(qp: QueuePair): u32 {
+  let count: u32 = 0;
+  for (let index = qp.jobTail; index != qp.jobHead; index++) {
+    if (!jobAt(qp, index).repeated) count++;
+  }
+  return count;
 }
 
 /** Queues the answer to a READ. */
@@ -67,9 +79,11 @@ export function pushRead(
   key: u32,
   length: u32,
   msn: u32,
+  repeated: u32,
 ): void {
   const job = jobAt(qp, qp.jobHead++);
   job.kind = PacketFlag.READ;
+  job.repeated = repeated;
   job.address = address;
   job.psn = psn;
   job.psnLast = psnAdd(psn, packetCount(qp, length) - 1);
@@ -81,9 +95,17 @@ export function pushRead(
 }
 
 /** Queues the answer to an atomic: the value that memory held before. */
-export function pushAtomic(context: Context, qp: QueuePair, psn: u32, value: u64, msn: u32): void {
+export function pushAtomic(
+  context: Context,
+  qp: QueuePair,
+  psn: u32,
+  value: u64,
+  msn: u32,
+  repeated: u32,
+): void {
   const job = jobAt(qp, qp.jobHead++);
   job.kind = PacketFlag.ATOMIC;
+  job.repeated = repeated;
   job.value = value;
   job.psn = psn;
   job.psnLast = psn;

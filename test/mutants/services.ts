@@ -56,7 +56,7 @@ export const SERVICES: readonly Row[] = [
   [
     'more READs than max_dest_rd_atomic',
     RESPONDER,
-    'if (flags & answered && jobCount(qp) >= qp.destRdAtomicMax) {',
+    'if (firstJobCount(qp) >= qp.destRdAtomicMax) {',
     'if (false) {',
   ],
   [
