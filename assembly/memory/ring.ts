@@ -33,7 +33,11 @@ export function setRingTail(ring: usize, tail: u32): void {
   atomic.store<u32>(ring + TAIL, tail);
 }
 
-/** How many entries lie between `from` and the producer's head: at most `entries`. */
+/**
+ * How many entries lie between `from` and the producer's head. A head that is farther away than the
+ * ring is long was never written by an honest producer: nothing is taken from it.
+ */
 export function ringCount(ring: usize, from: u32, entries: u32): u32 {
-  return min<u32>(ringHead(ring) - from, entries);
+  const count = ringHead(ring) - from;
+  return count <= entries ? count : 0;
 }

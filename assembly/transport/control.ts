@@ -219,8 +219,9 @@ export function modifyQueuePair(
   attributes: QueuePairAttributes,
 ): u32 {
   const mask = attributes.mask;
-  let from = qp.state;
-  if (mask & QpAttribute.CUR_STATE) from = attributes.currentState;
+  const from = qp.state;
+  // Who says where the queue pair stands must be right: the change is checked from there.
+  if (mask & QpAttribute.CUR_STATE && attributes.currentState != from) return Errno.EINVAL;
   const to = mask & QpAttribute.STATE ? attributes.state : from;
   const draining = qp.state == <u32>QpState.SQD && !qp.drained;
   if (draining && to != <u32>QpState.ERR && to != <u32>QpState.RESET) return Errno.EINVAL;

@@ -13,7 +13,7 @@ import { ACK_WITHOUT_CREDITS, NakCode } from '../wire/syndrome';
 import { Context, EventKind, hasRoom, packetStart, pushEvent, schedule } from './context';
 import { completeReceive, enterError } from './failure';
 import { QueuePair, ResponseJob, jobAt, pathOf } from './queue-pair';
-import { AsyncEvent, WcOpcode, WcStatus } from './status';
+import { AsyncEvent, QpState, WcOpcode, WcStatus } from './status';
 import { anyAhead, sendSelectiveAck } from './reorder';
 import { finishPacket } from './transmit';
 
@@ -45,7 +45,10 @@ export function refuse(
     const event: u32 = access ? AsyncEvent.QP_ACCESS_ERR : AsyncEvent.QP_REQ_ERR;
     pushEvent(context, EventKind.ASYNC, event, changetype<usize>(qp));
   }
+  const unanswered = qp.jobTail;
   enterError(context, qp);
+  // What was executed before is answered before the NAK: the peer learns that it succeeded.
+  qp.jobTail = unanswered;
   sendNak(context, qp, syndrome, psn);
 }
 
@@ -146,12 +149,13 @@ export function sendResponses(context: Context, qp: QueuePair, quantum: u32): bo
     if (sent == quantum || !hasRoom(context)) return true;
     if (!sendJob(context, qp)) break;
   }
-  if (!qp.ackPending && !qp.nakPending && !qp.sackPending) return false;
-  if (!hasRoom(context)) return true;
-  const selective = qp.sackPending && !qp.nakPending && anyAhead(qp);
-  qp.sackPending = 0;
-  if (selective) sendSelectiveAck(context, qp);
-  else if (qp.ackPending || qp.nakPending) sendAcknowledge(context, qp);
+  while (qp.ackPending || qp.nakPending || qp.sackPending) {
+    if (!hasRoom(context)) return true;
+    const selective = qp.sackPending && !qp.nakPending && anyAhead(qp);
+    qp.sackPending = 0;
+    if (selective) sendSelectiveAck(context, qp);
+    else if (qp.ackPending || qp.nakPending) sendAcknowledge(context, qp);
+  }
   return false;
 }
 
@@ -162,8 +166,8 @@ function sendAcknowledge(context: Context, qp: QueuePair): void {
     syndrome = qp.nakPending;
     psn = qp.nakPsn;
   }
-  // A NAK tells all that an ACK would, and more.
-  qp.ackPending = 0;
+  // A NAK tells all that an ACK would, and more; but not that of a request of long ago.
+  if (psnCompare(psnAdd(psn, 1), qp.psnExpected) >= 0) qp.ackPending = 0;
   qp.nakPending = 0;
   const packet = packetStart(context);
   storeBth(packet, Opcode.RC_ACKNOWLEDGE, 0, DEFAULT_PKEY, qp.targetQp, 0, psn);
@@ -209,7 +213,18 @@ function sendReadResponse(context: Context, qp: QueuePair, job: ResponseJob): bo
     from = translate(context.arena, job.key, qp.pd, job.address, size, need);
     if (from == 0) {
       const psn = job.psn;
-      refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn, WcStatus.LOC_ACCESS_ERR);
+      if (job.repeated) {
+        // Whoever still waits for it is told; when it is a late copy, nobody does, and the memory
+        // may rightly be gone.
+        qp.jobTail++;
+        sendNak(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn);
+        return true;
+      }
+      qp.jobHead = qp.jobTail;
+      // In ERR there is a NAK of something later under way: this one goes in its place.
+      if (qp.state == <u32>QpState.ERR) qp.nakPending = 0;
+      else refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn, WcStatus.LOC_ACCESS_ERR);
+      sendNak(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn);
       return false;
     }
   }

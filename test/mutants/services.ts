@@ -192,8 +192,8 @@ export const SERVICES: readonly Row[] = [
   [
     'a refused request leaves the queue pair alive',
     RESPONSE,
-    '  enterError(context, qp);\n  sendNak',
-    '  sendNak',
+    '  enterError(context, qp);\n  // What was executed',
+    '  // What was executed',
   ],
   [
     'a refused request tells nobody',

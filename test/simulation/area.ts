@@ -1,0 +1,159 @@
+/**
+ * A piece of a device's memory with one purpose, what the auditor knows of its content, the regions
+ * registered over it, and a ring that hands out its bytes.
+ */
+import type { Context, MemoryRegion, ProtectionDomain, Sge } from '../../host/index.js';
+import type { Random } from './random.js';
+
+/** One registration of the whole area. */
+export interface Region {
+  readonly mr: MemoryRegion;
+  /** `mr.addr`; a number where that is exact, which is faster. */
+  readonly base: number | bigint;
+  /** Requests, posted and not complete, that name it. */
+  uses: number;
+}
+
+/** What a peer names memory by. */
+export interface RemoteKey {
+  readonly rkey: number;
+  /** Address of the first byte. */
+  readonly base: number | bigint;
+}
+
+/** Bytes of an area, in the order in which a message runs through them. */
+export type Pieces = readonly (readonly [offset: number, length: number])[];
+
+/** Dead keys that are remembered for misuse. */
+const DEAD_KEYS_MAX = 8;
+
+export class Area {
+  readonly length: number;
+  /** The memory itself. */
+  readonly actual: Uint8Array;
+  /** What it must hold, by everything that is known to have been executed. */
+  readonly confirmed: Uint8Array;
+  readonly regions: Region[] = [];
+  readonly deadKeys: RemoteKey[] = [];
+  readonly #context: Context;
+  readonly #pd: ProtectionDomain;
+  readonly #access: number;
+  readonly #random: Random;
+  // The ring counts bytes from the beginning of time.
+  #head = 0;
+  #tail = 0;
+  readonly #ends: number[] = [];
+  #endsTaken = 0;
+
+  constructor(pd: ProtectionDomain, length: number, access: number, random: Random) {
+    this.#context = pd.context;
+    this.#pd = pd;
+    this.#access = access;
+    this.#random = random;
+    this.length = length;
+    this.actual = this.#context.alloc(length);
+    random.fill(this.actual);
+    this.confirmed = this.actual.slice();
+    const regions = random.between(1, 3);
+    for (let index = 0; index < regions; index++) this.#register();
+  }
+
+  anyRegion(): Region {
+    return this.#random.pick(this.regions);
+  }
+
+  /** A key that nobody uses dies, and another takes its place. */
+  renew(): void {
+    const idle = this.regions.findIndex(({ uses }) => uses === 0);
+    if (idle < 0) return;
+    const [old] = this.regions.splice(idle, 1);
+    if (this.#random.chance(0.5)) this.#register();
+    this.deadKeys.push({ rkey: old!.mr.rkey, base: old!.base });
+    if (this.deadKeys.length > DEAD_KEYS_MAX) this.deadKeys.shift();
+    old!.mr.dereg();
+    if (this.regions.length === 0 || this.#random.chance(0.3)) this.#register();
+  }
+
+  /** A contiguous range of so many bytes, from the ring; undefined: not before some are given back. */
+  take(length: number): number | undefined {
+    let start = this.#head;
+    const left = this.length - (start % this.length);
+    if (left < length) start += left;
+    if (start + length - this.#tail > this.length) return undefined;
+    this.#head = start + length;
+    this.#ends.push(this.#head);
+    return start % this.length;
+  }
+
+  /** Gives back what was taken first. */
+  giveBack(): void {
+    this.#tail = this.#ends[this.#endsTaken++]!;
+  }
+
+  /** The application uses the bytes for something else. */
+  scribble(pieces: Pieces): void {
+    for (const [offset, length] of pieces) {
+      const value = this.#random.u32() & 255;
+      this.actual.fill(value, offset, offset + length);
+      this.confirmed.fill(value, offset, offset + length);
+    }
+  }
+
+  gather(pieces: Pieces, length: number): Uint8Array {
+    const data = new Uint8Array(length);
+    let at = 0;
+    for (const [offset, size] of pieces) {
+      data.set(this.actual.subarray(offset, offset + size), at);
+      at += size;
+    }
+    return data;
+  }
+
+  close(): void {
+    for (const { mr } of this.regions) mr.dereg();
+    this.#context.free(this.actual);
+  }
+
+  #register(): void {
+    const kind = this.#random.below(4);
+    const { byteOffset } = this.actual;
+    // Anywhere in 64 bits, but where atomics could be executed.
+    const high = BigInt(this.#random.u32()) << 32n;
+    const iova = kind === 0 ? high | BigInt(byteOffset) : BigInt(byteOffset);
+    const mr = this.#pd.regMr(this.actual, this.#access, { iova });
+    const base = mr.addr < 2n ** 52n ? Number(mr.addr) : mr.addr;
+    this.regions.push({ mr, base, uses: 0 });
+  }
+}
+
+/** Address of byte `offset` from a region's first one. */
+export function addressOf(base: number | bigint, offset: number): number | bigint {
+  return typeof base === 'number' ? base + offset : base + BigInt(offset);
+}
+
+/** Cuts a range into up to `count` pieces, empty ones among them, in any order. */
+export function cut(start: number, length: number, count: number, random: Random): Pieces {
+  if (count <= 1) return [[start, length]];
+  const marks = Array.from({ length: count - 1 }, () => random.below(length + 1));
+  marks.sort((one, other) => one - other);
+  const pieces: [number, number][] = [];
+  let from = 0;
+  for (const mark of [...marks, length]) {
+    pieces.push([start + from, mark - from]);
+    from = mark;
+  }
+  for (let index = pieces.length - 1; index > 0; index--) {
+    const other = random.below(index + 1);
+    [pieces[index], pieces[other]] = [pieces[other]!, pieces[index]!];
+  }
+  return pieces;
+}
+
+/** Scatter or gather entries for these pieces. */
+export function entries(pieces: Pieces, region: Region): Sge[] {
+  return pieces.map(([offset, length]) => ({
+    addr: addressOf(region.base, offset),
+    length,
+    lkey: region.mr.lkey,
+  }));
+}

@@ -1,0 +1,275 @@
+/**
+ * A connection between two devices: two queue pairs at a time, taken down after an error or a crash
+ * and made anew as long as there is work. It knows which errors there may be, and why.
+ */
+import { AccessFlag, AsyncEvent, QpState, WcStatus, WcStatusName } from '../../host/index.js';
+import { FlowAudit, type Operation } from './auditor.js';
+import { isOrderedWire, mayRunOutOfRetries } from './options.js';
+import type { Random } from './random.js';
+import { Side } from './side.js';
+import { Violation } from './violation.js';
+import { Workload } from './workload.js';
+import type { World } from './world.js';
+
+/** Times that a connection is made at most. */
+const INCARNATIONS_MAX = 6;
+/** How long it takes to notice that a connection is broken, on average. */
+const NOTICE_MICROS = 2000;
+const PSN_MASK = 0xffffff;
+
+export class Connection {
+  readonly world: World;
+  readonly index: number;
+  /** Indices of its devices; they may be the same. */
+  readonly ends: readonly [number, number];
+  /** Path MTU in bytes, of the queue pairs in use. */
+  mtu = 0;
+  sides: readonly Side[] = [];
+  /** Nothing is posted any more. */
+  ended = true;
+  /** One side was taken down by its application. */
+  disconnected = false;
+  /** A path between the two was cut, or a device crashed. */
+  disturbed = false;
+  incarnations = 0;
+  readonly #workloads: readonly Workload[];
+  readonly #random: Random;
+  #failing = false;
+
+  constructor(world: World, index: number, ends: readonly [number, number], random: Random) {
+    this.world = world;
+    this.index = index;
+    this.ends = ends;
+    this.#random = random;
+    const { options } = world;
+    // One side at most, so that it is clear who began.
+    const culprit = random.chance(options.errors) ? random.below(2) : -1;
+    this.#workloads = [0, 1].map(
+      (side) => new Workload(options, side === culprit, random.split('workload', side)),
+    );
+  }
+
+  get name(): string {
+    return `connection ${this.index} (${this.ends.join('-')}) #${this.incarnations}`;
+  }
+
+  /** Everything is posted, complete and received. */
+  get finished(): boolean {
+    if (this.#failing || this.#workloads.some(({ left }) => left > 0)) return false;
+    return this.sides.every(
+      ({ out }) => out.retired === out.operations.length && out.received === out.messages.length,
+    );
+  }
+
+  /** How far it is, for a report. */
+  get progress(): string {
+    const left = this.#workloads.map((workload) => workload.left);
+    const open = this.sides.map(({ out }) => `${out.retired}/${out.operations.length}`);
+    return `${this.name}: to post ${left.join('+')}, complete ${open.join(' and ')}`;
+  }
+
+  /** Makes both queue pairs and connects them. */
+  connect(): void {
+    const { options, devices } = this.world;
+    const own = this.#random.split('incarnation', this.incarnations++);
+    const mtu = options.mtu === 0 ? own.between(1, 5) : options.mtu;
+    this.mtu = 128 << mtu;
+    this.ended = false;
+    this.disconnected = false;
+    this.disturbed = this.world.network.isCut(...this.ends);
+    this.#failing = false;
+    const sides = this.ends.map(
+      (end, side) => new Side(this, devices[end]!, own.split('side', side), this.mtu),
+    );
+    this.sides = sides;
+    sides.forEach((side, index) => {
+      const peer = sides[1 - index]!;
+      side.peer = peer;
+      const name = `${this.name} ${side.device.index}->${peer.device.index}`;
+      side.out = new FlowAudit(name, peer.target, peer.receive, this.mtu);
+      peer.in = side.out;
+    });
+    const psns = [own, own].map((random) =>
+      random.chance(0.3) ? PSN_MASK - random.below(64) : random.u32() & PSN_MASK,
+    );
+    const reads = own.between(1, options.rdAtomicMax);
+    sides.forEach((side, index) => {
+      this.#modify(side, mtu, psns[index]!, psns[1 - index]!, reads);
+      this.#workloads[index]!.begin(side);
+    });
+    for (const side of sides) {
+      side.postReceives();
+      side.device.call();
+    }
+  }
+
+  #modify(side: Side, mtu: number, ourPsn: number, theirPsn: number, reads: number): void {
+    const { options } = this.world;
+    const { local } = side.peer.device.context;
+    const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC } = AccessFlag;
+    const access = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+    side.qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: access });
+    side.qp.modify({
+      qpState: QpState.RTR,
+      ahAttr: { dgid: local.gid, port: local.port, reorderPackets: options.reorderPackets },
+      pathMtu: mtu,
+      destQpNum: side.peer.qp.qpNum,
+      rqPsn: theirPsn,
+      maxDestRdAtomic: reads,
+      minRnrTimer: options.minRnrTimer,
+    });
+    side.qp.modify({
+      qpState: QpState.RTS,
+      sqPsn: ourPsn,
+      timeout: options.timeout,
+      retryCnt: options.retryCnt,
+      rnrRetry: options.rnrRetry,
+      maxRdAtomic: reads,
+    });
+  }
+
+  /** The application of one side has its turn. */
+  turn(side: Side): void {
+    if (this.ended || side.lost) return;
+    const { options, random } = this.world;
+    if (options.slowReceiverMicros === 0) side.postReceives();
+    if (options.reregistration > 0 && random.chance(options.reregistration)) {
+      random.pick(side.areas).renew();
+    }
+    this.#workloads[this.sides.indexOf(side)]!.post(side);
+  }
+
+  /** A request completed with an error: may it? */
+  judgeError(side: Side, operation: Operation, status: number): void {
+    const first = !side.failedSend;
+    side.failed = true;
+    side.failedSend = true;
+    this.#fail();
+    if (status === WcStatus.WR_FLUSH_ERR) return;
+    const what = `${operation.kind.name} ${operation.index}: ${WcStatusName[status] ?? status}`;
+    if (!first) side.fail(`${what} after an error, not flushed`);
+    side.reason = what;
+    if (operation.error?.status === status) return;
+    const allowed =
+      (status === WcStatus.RETRY_EXC_ERR && this.#mayRunOut(side)) ||
+      (status === WcStatus.RNR_RETRY_EXC_ERR &&
+        operation.message >= 0 &&
+        this.world.options.rnrRetry < 7);
+    if (!allowed) side.fail(`${what}, and there is no reason for it`);
+  }
+
+  #mayRunOut(side: Side): boolean {
+    const { options } = this.world;
+    if (side.peer.lost || this.disturbed || this.disconnected) return true;
+    if (mayRunOutOfRetries(options)) return true;
+    // A peer in ERR is silent; but what it refused, it was to say so.
+    const silent = side.peer.qp.state === QpState.ERR;
+    return silent && !(isOrderedWire(options) && side.out.spoiled?.peerFails);
+  }
+
+  /** A receive completed with an error. `operation`: what would have been placed there. */
+  judgeReceiveError(side: Side, operation: Operation | undefined, status: number): void {
+    side.failed = true;
+    side.failedReceive = true;
+    this.#fail();
+    if (status === WcStatus.WR_FLUSH_ERR) return;
+    if (operation?.error?.receiveStatus === status) return;
+    const name = operation ? `${operation.kind.name} ${operation.index}` : 'nothing';
+    const what = `receive ${side.in.receivesRetired - 1} of ${name}`;
+    side.fail(`${what} completes with ${WcStatusName[status] ?? status}`);
+  }
+
+  judgeEvent(side: Side, event: number, name: string): void {
+    const refusal = event === AsyncEvent.QP_REQ_ERR || event === AsyncEvent.QP_ACCESS_ERR;
+    if (!refusal || !side.in.spoiled?.peerFails) side.fail(`asynchronous event ${name}`);
+    this.#fail();
+  }
+
+  /** A device is gone, or a queue pair failed: sooner or later somebody notices. */
+  #fail(): void {
+    if (this.#failing || this.ended) return;
+    this.#failing = true;
+    const { queue, options } = this.world;
+    const incarnation = this.incarnations;
+    // Not before an answer that is on its way can have come.
+    const least = 100 + 6 * options.latencyMicros;
+    const at = queue.now + least + this.#random.exponential(NOTICE_MICROS);
+    queue.plan(at, () => {
+      if (this.incarnations === incarnation && !this.ended) this.takeDown();
+    });
+  }
+
+  /** One of its devices crashed. */
+  crashed(): void {
+    if (this.ended) return;
+    this.disturbed = true;
+    this.#fail();
+  }
+
+  /** Ends both queue pairs, judges what they leave, and begins anew when there is more to do. */
+  takeDown(): void {
+    this.ended = true;
+    this.#judge();
+    for (const side of this.sides) this.#checkToldOf(side);
+    for (const side of this.sides) side.takeDown();
+    this.#judge();
+    for (const side of this.sides) {
+      side.audit();
+      if (side.failed && !side.lost) this.#checkReason(side);
+    }
+    for (const side of this.sides) side.destroy();
+    this.sides = [];
+    this.world.takenDown++;
+    this.#failing = false;
+    if (this.incarnations >= INCARNATIONS_MAX) {
+      for (const workload of this.#workloads) workload.left = 0;
+    }
+    this.reconnect();
+  }
+
+  /** Makes the connection again, if there is work and both devices live. */
+  reconnect(): void {
+    const { queue, devices } = this.world;
+    if (!this.ended || this.#workloads.every(({ left }) => left === 0)) return;
+    const at = queue.now + this.#random.exponential(NOTICE_MICROS);
+    queue.plan(at, () => {
+      if (this.ended && this.ends.every((end) => devices[end]!.alive)) this.connect();
+    });
+  }
+
+  #judge(): void {
+    for (const { device } of this.sides) device.collect();
+    for (const { device } of this.sides) device.judge();
+  }
+
+  /** Over an ordered wire, whoever was refused knows it by now: the NAK came, and its reason. */
+  #checkToldOf(side: Side): void {
+    const { spoiled } = side.out;
+    if (!isOrderedWire(this.world.options) || !spoiled?.peerFails) return;
+    // A peer that failed by itself has refused nothing.
+    if (side.peer.qp.state !== QpState.ERR || side.peer.reason || side.failedSend) return;
+    side.fail(`the peer refused ${spoiled.name}, and this side was not told`);
+  }
+
+  #checkReason(side: Side): void {
+    const explained = side.reason || this.disconnected || side.in.spoiled?.peerFails;
+    if (!explained) throw new Violation(`${side.out.name}: in ERR, and nobody knows why`);
+  }
+
+  /** The end of the run, after everything succeeded. */
+  finish(): void {
+    this.ended = true;
+    const way = this.#random.pick(['destroy', 'error', 'reset'] as const);
+    for (const side of this.sides) {
+      if (way === 'error') side.takeDown();
+      if (way === 'reset') side.qp.modify({ qpState: QpState.RESET });
+    }
+    this.#judge();
+    for (const side of this.sides) {
+      if (way === 'error') side.audit();
+      else side.auditMemory();
+    }
+    for (const side of this.sides) side.destroy();
+    this.sides = [];
+  }
+}

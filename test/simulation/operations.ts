@@ -1,0 +1,103 @@
+/**
+ * What can be posted, one entry per kind. The workload plans from this table and the auditor
+ * judges by it; nothing else knows an opcode.
+ */
+import { WcOpcode, WrOpcode } from '../../host/index.js';
+
+export interface OperationKind {
+  readonly name: string;
+  /** A WrOpcode. */
+  readonly opcode: number;
+  /** The WcOpcode of its completion. */
+  readonly completion: number;
+  /** Local memory is read when it is sent, or written when the answer comes. */
+  readonly local: 'gather' | 'scatter';
+  /** What it does to the memory that it names at the peer. */
+  readonly remote: 'none' | 'place' | 'fetch' | 'modify';
+  /** What it does with a receive of the peer: fills it, or only completes it. */
+  readonly receive: 'none' | 'data' | 'notice';
+  /** The WcOpcode of that receive's completion. */
+  readonly receiveCompletion: number;
+  readonly immediate: boolean;
+  /** May its data be inline? */
+  readonly inline: boolean;
+  /** `modify`: what becomes of the 8 bytes, from what they were and both operands. */
+  readonly modify?: (before: bigint, compareAdd: bigint, swap: bigint) => bigint;
+  /** How often it is chosen. */
+  readonly weight: number;
+}
+
+const SEND = {
+  completion: WcOpcode.SEND,
+  local: 'gather',
+  remote: 'none',
+  receive: 'data',
+  receiveCompletion: WcOpcode.RECV,
+  inline: true,
+} as const;
+
+const WRITE = {
+  completion: WcOpcode.RDMA_WRITE,
+  local: 'gather',
+  remote: 'place',
+  receiveCompletion: WcOpcode.RECV_RDMA_WITH_IMM,
+  inline: true,
+} as const;
+
+const ATOMIC = {
+  local: 'scatter',
+  remote: 'modify',
+  receive: 'none',
+  receiveCompletion: 0,
+  immediate: false,
+  inline: false,
+} as const;
+
+export const OPERATION_KINDS: readonly OperationKind[] = [
+  { name: 'SEND', opcode: WrOpcode.SEND, ...SEND, immediate: false, weight: 3 },
+  { name: 'SEND_WITH_IMM', opcode: WrOpcode.SEND_WITH_IMM, ...SEND, immediate: true, weight: 1 },
+  {
+    name: 'RDMA_WRITE',
+    opcode: WrOpcode.RDMA_WRITE,
+    ...WRITE,
+    receive: 'none',
+    immediate: false,
+    weight: 4,
+  },
+  {
+    name: 'RDMA_WRITE_WITH_IMM',
+    opcode: WrOpcode.RDMA_WRITE_WITH_IMM,
+    ...WRITE,
+    receive: 'notice',
+    immediate: true,
+    weight: 1,
+  },
+  {
+    name: 'RDMA_READ',
+    opcode: WrOpcode.RDMA_READ,
+    completion: WcOpcode.RDMA_READ,
+    local: 'scatter',
+    remote: 'fetch',
+    receive: 'none',
+    receiveCompletion: 0,
+    immediate: false,
+    inline: false,
+    weight: 4,
+  },
+  {
+    name: 'ATOMIC_FETCH_AND_ADD',
+    opcode: WrOpcode.ATOMIC_FETCH_AND_ADD,
+    completion: WcOpcode.FETCH_ADD,
+    ...ATOMIC,
+    modify: (before, compareAdd) => BigInt.asUintN(64, before + compareAdd),
+    weight: 1,
+  },
+  {
+    name: 'ATOMIC_CMP_AND_SWP',
+    opcode: WrOpcode.ATOMIC_CMP_AND_SWP,
+    completion: WcOpcode.COMP_SWAP,
+    ...ATOMIC,
+    modify: (before, compareAdd, swap) => (before === compareAdd ? swap : before),
+    weight: 1,
+  },
+];

@@ -1,0 +1,84 @@
+/** A sample of the simulation: `npm run sim` runs the large numbers. */
+import { readFileSync } from 'node:fs';
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { root } from '../support/paths.js';
+import { formatOptions, optionsOf, parseOptions, type SimulationOptions } from './options.js';
+import { EventKind, EventQueue } from './queue.js';
+import { Random } from './random.js';
+import { readSnapshot, throughputTable } from './throughput.js';
+import { simulate } from './world.js';
+
+const SEEDS = 60;
+
+interface Regression {
+  readonly why: string;
+  readonly options: number | (Partial<SimulationOptions> & { seed: number });
+}
+
+async function passes(options: SimulationOptions): Promise<void> {
+  try {
+    await simulate(options);
+  } catch (error) {
+    const replay = `npm run -s sim -- --replay '${formatOptions(options)}'`;
+    throw new Error(`${(error as Error).message}\n${replay}`, { cause: error });
+  }
+}
+
+test('the event queue gives events back by time, then by age', () => {
+  const random = new Random(1);
+  const queue = new EventQueue(0);
+  const expected: { time: number; age: number }[] = [];
+  for (let age = 0; age < 5000; age++) {
+    const time = random.below(300);
+    queue.put(time, EventKind.PACKET, age);
+    expected.push({ time, age });
+  }
+  expected.sort((one, other) => one.time - other.time || one.age - other.age);
+  for (const { time, age } of expected) {
+    assert.ok(queue.take());
+    assert.equal([queue.now, queue.argument], [time, age]);
+  }
+  assert.not.ok(queue.take());
+});
+
+test('streams of chance are independent of each other', () => {
+  const one = new Random(7);
+  const other = new Random(7);
+  other.split('x').u32();
+  other.split('y', 3).u32();
+  assert.is(one.u32(), other.u32());
+  assert.is(new Random(7).split('x').u32(), one.split('x').u32());
+  assert.is.not(new Random(7).split('x').u32(), new Random(7).split('x', 1).u32());
+});
+
+test('options survive the command line', () => {
+  const options = { ...optionsOf(12), loss: 0.5, kinds: ['SEND'] };
+  assert.equal(parseOptions(formatOptions(options)), options);
+  assert.equal(parseOptions('12'), optionsOf(12));
+  assert.throws(() => parseOptions('{"seed":1,"los":0}'), /no option called los/);
+});
+
+test('a seed is a run: the same packets and completions every time', async () => {
+  for (const seed of [3, 11, 58]) {
+    const once = await simulate(optionsOf(seed));
+    const again = await simulate(optionsOf(seed));
+    assert.equal(again, once);
+  }
+});
+
+test(`seeds 1 to ${SEEDS} break no promise`, async () => {
+  for (let seed = 1; seed <= SEEDS; seed++) await passes(optionsOf(seed));
+});
+
+const file = new URL('test/simulation/regressions.json', root);
+const regressions = JSON.parse(readFileSync(file, 'utf8')) as readonly Regression[];
+for (const { why, options } of regressions) {
+  test(`regression: ${why}`, () => passes(parseOptions(JSON.stringify(options))));
+}
+
+test('throughput under loss is what the snapshot says (npm run -s sim -- --table)', async () => {
+  assert.is(await throughputTable(), readSnapshot());
+});
+
+test.run();

@@ -1,0 +1,168 @@
+/**
+ * Goodput under loss, in virtual time: RDMA WRITEs of one size, as many under way as the queue
+ * takes, over a link of 10 Gbit/s and 50 us each way. The table is deterministic to the last digit,
+ * so a change of the engine's behaviour under loss is a line of a diff.
+ * ```
+ *   npm run -s sim -- --table      writes throughput.snapshot.txt
+ * ```
+ */
+import { readFileSync, writeFileSync } from 'node:fs';
+import {
+  AccessFlag,
+  Endpoint,
+  Mtu,
+  QpState,
+  SendFlag,
+  WcStatus,
+  WrOpcode,
+  openDevice,
+  type Context,
+  type QueuePair,
+} from '../../host/index.js';
+import { root } from '../support/paths.js';
+import { Network } from './network.js';
+import { PERFECT, optionsOf, type SimulationOptions } from './options.js';
+import { DeviceClock, EventKind, EventQueue } from './queue.js';
+import { Random, withRandomKeys } from './random.js';
+
+const LOSSES = [0, 0.001, 0.01, 0.05, 0.1, 0.2];
+const SIZES: readonly { readonly name: string; readonly bytes: number; readonly count: number }[] =
+  [
+    { name: '64 B', bytes: 64, count: 2000 },
+    { name: '1 KiB', bytes: 1024, count: 2000 },
+    { name: '4 KiB', bytes: 4096, count: 1000 },
+    { name: '64 KiB', bytes: 65536, count: 100 },
+    { name: '1 MiB', bytes: 2 ** 20, count: 8 },
+  ];
+const LATENCY_MICROS = 50;
+const BYTES_PER_MICRO = 1250;
+const DEPTH = 128;
+const SEED = 1;
+
+function optionsFor(loss: number): SimulationOptions {
+  return {
+    ...optionsOf(SEED),
+    ...PERFECT,
+    seed: SEED,
+    loss,
+    latencyMicros: LATENCY_MICROS,
+    bytesPerMicro: BYTES_PER_MICRO,
+    windowBytes: 4 * 2 ** 20,
+  };
+}
+
+interface End {
+  readonly context: Context;
+  readonly clock: DeviceClock;
+  readonly qp: QueuePair;
+  readonly addr: bigint;
+  readonly key: number;
+}
+
+async function open(index: number, network: Network, bytes: number): Promise<End> {
+  const clock = new DeviceClock(network.queue, index);
+  const context = await openDevice({
+    link: network.link(index),
+    clock,
+    memoryBytes: 8 * 2 ** 20 + bytes,
+    queuePairsMax: 1,
+    completionQueuesMax: 1,
+    regionsMax: 4,
+  });
+  const pd = context.allocPd();
+  const cq = context.createCq(2 * DEPTH);
+  const qp = pd.createQp({ sendCq: cq, recvCq: cq, cap: { maxSendWr: DEPTH } });
+  const access = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE;
+  const mr = pd.regMr(context.alloc(bytes), access);
+  return { context, clock, qp, addr: mr.addr, key: mr.rkey };
+}
+
+function connect({ qp }: End, peer: End): void {
+  const { gid, port } = peer.context.local;
+  qp.modify({
+    qpState: QpState.INIT,
+    pkeyIndex: 0,
+    portNum: 1,
+    qpAccessFlags: AccessFlag.REMOTE_WRITE,
+  });
+  qp.modify({
+    qpState: QpState.RTR,
+    ahAttr: { dgid: gid, port },
+    pathMtu: Mtu.MTU_4096,
+    destQpNum: peer.qp.qpNum,
+    rqPsn: 0,
+    maxDestRdAtomic: 1,
+    minRnrTimer: 12,
+  });
+  qp.modify({
+    qpState: QpState.RTS,
+    sqPsn: 0,
+    timeout: 9,
+    retryCnt: 7,
+    rnrRetry: 7,
+    maxRdAtomic: 1,
+  });
+}
+
+/** Mbit/s of `count` messages; undefined: the connection did not survive. */
+async function measure(loss: number, bytes: number, count: number): Promise<number | undefined> {
+  const queue = new EventQueue(1_000_000);
+  const endpoints = ['10.0.0.1', '10.0.0.2'].map((address) => Endpoint.parse(address, 4791));
+  const network = new Network(queue, optionsFor(loss), endpoints, new Random(SEED));
+  const ends = [await open(0, network, bytes), await open(1, network, bytes)] as const;
+  connect(ends[0], ends[1]);
+  connect(ends[1], ends[0]);
+  const { qp, addr, key } = ends[0];
+  const request = {
+    opcode: WrOpcode.RDMA_WRITE,
+    sendFlags: SendFlag.SIGNALED,
+    sgList: [{ addr, length: bytes, lkey: key }],
+    rdma: { remoteAddr: ends[1].addr, rkey: ends[1].key },
+  };
+  const start = queue.now;
+  let posted = 0;
+  let complete = 0;
+  let failed = false;
+  while (complete < count && !failed) {
+    while (posted < count && posted - complete < DEPTH) qp.postSend({ wrId: posted++, ...request });
+    if (!queue.take()) throw new Error('nothing is due, but not done');
+    if (queue.kind === EventKind.PACKET) network.deliver(queue.argument);
+    else if (queue.kind === EventKind.TIMER) ends[queue.argument]!.clock.due();
+    for (const { status } of qp.sendCq.poll(DEPTH)) {
+      if (status !== WcStatus.SUCCESS) failed = true;
+      complete++;
+    }
+  }
+  for (const { context } of ends) await context.close();
+  return failed ? undefined : (bytes * count * 8) / (queue.now - start);
+}
+
+/** The whole table as text. */
+export function throughputTable(): Promise<string> {
+  return withRandomKeys(new Random(SEED), async () => {
+    const lines = ['Goodput of RDMA WRITE in Mbit/s: 10 Gbit/s, 50 us each way, path MTU 4096', ''];
+    const cell = (text: string): string => text.padStart(10);
+    lines.push('loss    ' + SIZES.map(({ name }) => cell(name)).join(''));
+    for (const loss of LOSSES) {
+      let line = `${loss * 100} %`.padEnd(8);
+      for (const { bytes, count } of SIZES) {
+        const rate = await measure(loss, bytes, count);
+        line += cell(rate === undefined ? 'broken' : rate.toFixed(1));
+      }
+      lines.push(line);
+    }
+    return lines.join('\n') + '\n';
+  });
+}
+
+const snapshot = new URL('test/simulation/throughput.snapshot.txt', root);
+
+export function readSnapshot(): string {
+  return readFileSync(snapshot, 'utf8');
+}
+
+export async function writeSnapshot(): Promise<string> {
+  const table = await throughputTable();
+  writeFileSync(snapshot, table);
+  return table;
+}
