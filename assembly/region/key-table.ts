@@ -168,7 +168,7 @@ export function translate(
   return translateSlowly(entry, key, pd, virtualAddress, length, need);
 }
 
-/** The same, for whoever is refused, or met a change: it starts over until it has a stable entry. */
+/** The same, for whoever is refused, or met a change: starts over until the entry stands still. */
 function translateSlowly(
   entry: KeyEntry,
   key: u32,

@@ -165,7 +165,9 @@ export function destroyQueuePair(context: Context, qp: QueuePair): u32 {
  */
 function discardCompletions(cq: CompletionQueue, qpn: u32): void {
   const head = ringHead(cq.ring);
-  for (let index = ringTail(cq.ring); index != head; index++) {
+  // The tail is the consumer's word: no more is looked at than there can be.
+  const count = min<u32>(head - ringTail(cq.ring), cq.entries);
+  for (let index = head - count; index != head; index++) {
     const at = cq.ring + RING_HEADER_SIZE;
     const offset = (index & (cq.entries - 1)) * WORK_COMPLETION_SIZE;
     const completion = changetype<WorkCompletion>(at + <usize>offset);

@@ -105,6 +105,7 @@ export function enterError(context: Context, qp: QueuePair): void {
     qp.rnrWaiting = 0;
     qp.jobTail = qp.jobHead;
     qp.ackPending = 0;
+    qp.sackPending = 0;
   }
   flushQueues(context, qp);
 }
@@ -117,6 +118,7 @@ export function failOldest(context: Context, qp: QueuePair, status: u32, vendor:
   qp.rnrWaiting = 0;
   qp.jobTail = qp.jobHead;
   qp.ackPending = 0;
+  qp.sackPending = 0;
   if (qp.sendTail != qp.sendFetched) completeSend(context, qp, status, vendor);
   flushQueues(context, qp);
 }

@@ -106,11 +106,30 @@ export function sendRequests(context: Context, qp: QueuePair, quantum: u32): boo
   while (request != null) {
     if (sent == quantum || !hasRoom(context)) return true;
     sent++;
-    if (!sendOne(context, qp, request)) return false;
+    if (!sendOne(context, qp, request)) break;
     request = current(context, qp);
   }
   if (qp.state == <u32>QpState.SQD) noteDrained(context, qp);
-  return false;
+  return qp.packetsSinceAckRequest > 0 && waitsForAcks(qp) && !solicit(context, qp);
+}
+
+/** Can nothing be sent before what is under way is acknowledged, window or no window? */
+function waitsForAcks(qp: QueuePair): bool {
+  if (!outstanding(qp) || qp.rnrWaiting || !sending(qp)) return false;
+  if (qp.sendStopped || qp.state == <u32>QpState.SQD) return true;
+  if (qp.sendNext == qp.sendFetched) return false;
+  return sendRequestAt(qp, qp.sendNext).opcode == <u32>WrOpcode.LOCAL_INV;
+}
+
+/**
+ * Nobody was asked to acknowledge the last packet, since more was to follow: sends it once more and
+ * asks. False when there is no room for it.
+ */
+function solicit(context: Context, qp: QueuePair): bool {
+  if (!hasRoom(context)) return false;
+  resend(context, qp, psnAdd(qp.psnNext, <u32>-1));
+  qp.packetsSinceAckRequest = 0;
+  return true;
 }
 
 /** One packet of this request, or the whole of one that has none. False: it failed or waits. */
@@ -120,7 +139,7 @@ function sendOne(context: Context, qp: QueuePair, request: SendRequest): bool {
   if (request.state == <u32>SendState.FETCHED) start(qp, request);
   if (request.opcode == <u32>WrOpcode.RDMA_READ) sendRead(context, qp, request);
   else if (isAtomic(request)) sendAtomic(context, qp, request);
-  else if (!sendData(context, qp, request)) return false;
+  else if (!sendData(context, qp, request, false)) return false;
   if (qp.type == <u32>QpType.UC) return true;
   if (timerOf(qp).deadline == 0) armRetransmit(context, qp);
   return true;
@@ -279,8 +298,11 @@ function storeExtended(packet: usize, request: SendRequest, first: bool, last: b
   return header + 4;
 }
 
-/** One SEND or WRITE packet. False when the local memory may not be read: the request fails. */
-function sendData(context: Context, qp: QueuePair, request: SendRequest): bool {
+/**
+ * One SEND or WRITE packet; `ask`: for an acknowledgement in any case. False when the local memory
+ * may not be read: the request fails.
+ */
+function sendData(context: Context, qp: QueuePair, request: SendRequest, ask: bool): bool {
   const left = request.length - qp.sendOffset;
   const first = qp.sendOffset == 0;
   const last = left <= qp.mtu;
@@ -300,9 +322,9 @@ function sendData(context: Context, qp: QueuePair, request: SendRequest): bool {
   qp.sendOffset += payload;
   advance(qp, 1);
   if (last) endRequest(qp);
-  const solicited: u32 = last && (request.sendFlags & SendFlag.SOLICITED) != 0 ? 1 : 0;
+  const solicited: u32 = last && isSolicited(request) ? 1 : 0;
   const reliable = qp.type == <u32>QpType.RC;
-  const ackRequest: u32 = reliable ? wantsAck(context, qp, last) : 0;
+  const ackRequest: u32 = reliable && (wantsAck(qp, last) || ask) ? 1 : 0;
   if (ackRequest && fresh) startProbe(context, qp, psn);
   const opcode = dataOpcode(qp, request, first, last);
   const bits = bthBits(solicited, pad);
@@ -321,12 +343,13 @@ function sendData(context: Context, qp: QueuePair, request: SendRequest): bool {
  * An acknowledgement is asked for at the end of the last message there is, and often enough that
  * the window never closes for want of one.
  */
-function wantsAck(context: Context, qp: QueuePair, last: bool): u32 {
+function wantsAck(qp: QueuePair, last: bool): bool {
   qp.packetsSinceAckRequest++;
   const idle =
     last &&
-    qp.sendNext == qp.sendFetched &&
-    ringCount(qp.sendRing, qp.sendFetched, qp.sendEntries) == 0;
+    (qp.state == <u32>QpState.SQD ||
+      (qp.sendNext == qp.sendFetched &&
+        ringCount(qp.sendRing, qp.sendFetched, qp.sendEntries) == 0));
   const packets = qp.packetsSinceAckRequest;
   if (
     !idle &&
@@ -334,10 +357,16 @@ function wantsAck(context: Context, qp: QueuePair, last: bool): u32 {
     packets * 1024 < qp.congestionWindow &&
     packets * qp.chargeFull < qp.windowCharge / 4
   ) {
-    return 0;
+    return false;
   }
   qp.packetsSinceAckRequest = 0;
-  return 1;
+  return true;
+}
+
+/** Only what takes a receive request can be solicited (IBA 9.2.3). */
+function isSolicited(request: SendRequest): bool {
+  const write = request.opcode == <u32>WrOpcode.RDMA_WRITE;
+  return (request.sendFlags & SendFlag.SOLICITED) != 0 && !write;
 }
 
 /** The request cannot go on; it completes with `status` when everything before it has. */
@@ -387,7 +416,7 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   else if (request.opcode == <u32>WrOpcode.RDMA_READ) {
     const begins = (qp.sendOffset / qp.mtu) % readPackets(context, qp) == 0;
     if (begins) writeRead(context, qp, request, readLength(context, qp, request));
-  } else if (!sendData(context, qp, request)) return;
+  } else if (!sendData(context, qp, request, true)) return;
   qp.sendNext = next;
   qp.sendOffset = offset;
   qp.sendSgeIndex = sgeIndex;

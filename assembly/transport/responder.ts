@@ -73,6 +73,7 @@ function executeKept(context: Context, qp: QueuePair, from: u32): void {
     before = qp.psnExpected;
     if (packet != 0) execute(context, qp, packet, keptLength(packet));
   }
+  if (!serves(qp.state)) return;
   // The peer has been waiting for this gap to close.
   qp.ackPending = 1;
   if (anyAhead(qp)) qp.sackPending = 1;
@@ -84,6 +85,11 @@ function execute(context: Context, qp: QueuePair, packet: usize, length: u32): v
   const flags = flagsOf(context.opcodeTable, bthOpcode(packet));
   const psn = bthPsn(packet);
   qp.nakSent = 0;
+  if (qp.nakPending != 0 && qp.nakPending < <u32>NakCode.INVALID_REQUEST) {
+    // What was about to be asked for is here.
+    qp.nakPending = 0;
+    qp.ackPending = 1;
+  }
   const size = payloadLength(context.opcodeTable, packet, length);
   if (!checkSequence(context, qp, flags, psn)) return;
   if (!checkOperation(context, qp, flags, psn)) return;
@@ -216,6 +222,8 @@ function acceptData(context: Context, qp: QueuePair, packet: usize, flags: u32, 
   }
   qp.psnExpected = psnAdd(psn, 1);
   if (flags & PacketFlag.END) endMessage(context, qp, packet, flags);
+  // Its completion found no room, or its key could not be invalidated: that is no success.
+  if (qp.state == <u32>QpState.ERR) return;
   if (bthAckRequest(packet)) {
     if (qp.ackPending) context.counters.ackDeferred++;
     qp.ackPending = 1;

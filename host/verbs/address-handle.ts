@@ -23,7 +23,7 @@ export function fillAddress(
   struct: Struct<typeof QueuePairAttributesLayout>,
   address: AddressAttributes,
 ): Endpoint {
-  const gid = typeof address.dgid === 'string' ? Gid.parse(address.dgid) : address.dgid;
+  const gid = parseGid(address.dgid);
   const port = address.port ?? ROCE_PORT;
   if (!Number.isInteger(port) || port < 1 || port > 65535) {
     throw new MisuseError('ahAttr.port', `must be a UDP port from 1 to 65535, got ${port}`);
@@ -35,6 +35,15 @@ export function fillAddress(
   struct.receiveBufferBytes = address.receiveBufferBytes ?? 0;
   struct.reorderPackets = address.reorderPackets ?? 0;
   return new Endpoint(gid, port);
+}
+
+function parseGid(dgid: Gid | string): Gid {
+  if (dgid instanceof Gid) return dgid;
+  try {
+    return Gid.parse(dgid);
+  } catch {
+    throw new MisuseError('ahAttr.dgid', `must be an IPv4 or IPv6 address, got ${String(dgid)}`);
+  }
 }
 
 export class AddressHandle {
@@ -78,6 +87,11 @@ export class AddressHandle {
     arena.exports.destroyAh(engine.context, this.handle);
     engine.paths.delete(this.handle + ADDRESS_HANDLE_PATH);
     this.#destroyed = true;
+  }
+
+  /** @internal */
+  get destroyed(): boolean {
+    return this.#destroyed;
   }
 
   [Symbol.dispose](): void {

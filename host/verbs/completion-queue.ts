@@ -95,6 +95,9 @@ export class CompletionQueue {
   /** `ibv_poll_cq`: up to `count` completions, oldest first. */
   poll(count: number): WorkCompletion[] {
     if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    if (!Number.isInteger(count) || count < 0) {
+      throw new MisuseError('count', `must be a whole number from 0 on, got ${count}`);
+    }
     const completions: WorkCompletion[] = [];
     const words = this.#words;
     const tail = (this.#ring + RING_TAIL) >> 2;
@@ -117,6 +120,7 @@ export class CompletionQueue {
    * after arming.
    */
   reqNotify(solicitedOnly = false): void {
+    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
     const { arena } = this.context.device;
     arena.exports.reqNotifyCq(this.handle, solicitedOnly ? CqNotify.SOLICITED : CqNotify.ANY);
   }
@@ -174,6 +178,11 @@ export class CompletionQueue {
     this.channel?.remove(this);
     arena.heap.free(this.#ring);
     this.notify();
+  }
+
+  /** @internal */
+  get destroyed(): boolean {
+    return this.#destroyed;
   }
 
   [Symbol.dispose](): void {

@@ -75,11 +75,14 @@ export class MemoryRegion {
     const { context } = pd;
     const { arena, engine } = context.device;
     const allocation = checkBuffer(pd, buffer);
+    if (!Number.isInteger(access) || access > 0xffffffff) {
+      throw new MisuseError('access', `must be made of AccessFlag, got ${access}`);
+    }
+    const iova = access & AccessFlag.ZERO_BASED ? 0n : checkIova(options.iova ?? buffer.byteOffset);
     const size = RegionParametersLayout.size + RANDOM_KEYS * 4;
     const address = arena.heap.alloc(size);
     try {
       const parameters = structAt(arena.memory, RegionParametersLayout, address);
-      const iova = access & AccessFlag.ZERO_BASED ? 0n : BigInt(options.iova ?? buffer.byteOffset);
       parameters.iova = iova;
       parameters.address = buffer.byteOffset;
       parameters.length = buffer.length;
@@ -145,6 +148,14 @@ export class MemoryRegion {
   [Symbol.dispose](): void {
     if (this.#state !== 'gone') this.dereg();
   }
+}
+
+function checkIova(iova: number | bigint): bigint {
+  const whole = typeof iova === 'bigint' || Number.isSafeInteger(iova);
+  if (!whole || iova < 0 || BigInt(iova) >= 1n << 64n) {
+    throw new MisuseError('iova', `must be a whole number from 0 to 2^64 - 1, got ${iova}`);
+  }
+  return BigInt(iova);
 }
 
 function checkBuffer(pd: ProtectionDomain, buffer: Uint8Array): Allocation {

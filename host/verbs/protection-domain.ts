@@ -15,6 +15,7 @@ export class ProtectionDomain {
   readonly context: Context;
   /** The engine's number for it. */
   readonly handle: number;
+  #gone = false;
 
   private constructor(context: Context, handle: number) {
     this.context = context;
@@ -40,7 +41,7 @@ export class ProtectionDomain {
    * LOCAL_WRITE), EOPNOTSUPP (unknown flag), ENOMEM (no region is free).
    */
   regMr(buffer: Uint8Array, access: number, options: RegisterOptions = {}): MemoryRegion {
-    checkOpen(this.context.device);
+    this.#check('regMr');
     return MemoryRegion.register(this, buffer, access, options);
   }
 
@@ -49,19 +50,19 @@ export class ProtectionDomain {
    * for its queues), EOPNOTSUPP (type).
    */
   createQp(attributes: QpInitAttributes): QueuePair {
-    checkOpen(this.context.device);
+    this.#check('createQp');
     return QueuePair.create(this, attributes);
   }
 
   /** `ibv_create_srq`. Throws MisuseError, RefusalError ENOMEM. */
   createSrq(attributes: SrqInitAttributes = {}): SharedReceiveQueue {
-    checkOpen(this.context.device);
+    this.#check('createSrq');
     return SharedReceiveQueue.create(this, attributes);
   }
 
   /** `ibv_create_ah`: where datagrams go. Throws MisuseError, RefusalError ENOMEM. */
   createAh(address: AddressAttributes): AddressHandle {
-    checkOpen(this.context.device);
+    this.#check('createAh');
     return AddressHandle.create(this, address);
   }
 
@@ -76,6 +77,11 @@ export class ProtectionDomain {
     return this.createAh({ dgid, ...(port === undefined ? {} : { port }) });
   }
 
+  #check(verb: string): void {
+    checkOpen(this.context.device);
+    if (this.#gone) throw new RefusalError('EINVAL', `${verb}: the protection domain is gone`);
+  }
+
   /** `ibv_dealloc_pd`. Throws RefusalError EBUSY while regions or queue pairs name it. */
   dealloc(): void {
     const { device } = this.context;
@@ -83,9 +89,10 @@ export class ProtectionDomain {
       EBUSY: 'regions or queue pairs of this protection domain exist; destroy them first',
       EINVAL: 'the protection domain is gone already',
     });
+    this.#gone = true;
   }
 
   [Symbol.dispose](): void {
-    this.dealloc();
+    if (!this.#gone) this.dealloc();
   }
 }

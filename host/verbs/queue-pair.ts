@@ -127,6 +127,7 @@ export class QueuePair {
   readonly #putReceive: (request: ReceiveWorkRequest) => void;
   readonly #ringSend: () => void;
   readonly #ringReceive: () => void;
+  readonly #groups = new Map<string, Gid>();
   #destroyed = false;
 
   private constructor(
@@ -171,10 +172,12 @@ export class QueuePair {
       if (attributes[name]?.context !== context) {
         throw new MisuseError(name, 'must be a completion queue of the same context');
       }
+      if (attributes[name].destroyed) throw new MisuseError(name, 'is destroyed');
     }
     if (attributes.srq && attributes.srq.pd.context !== context) {
       throw new MisuseError('srq', 'must be a shared receive queue of the same context');
     }
+    if (attributes.srq?.destroyed) throw new MisuseError('srq', 'is destroyed');
     const cap = grant(attributes.cap ?? {});
     const size = QueuePairParametersLayout.size + RANDOM_QPNS * 4;
     const address = arena.heap.alloc(size);
@@ -229,6 +232,7 @@ export class QueuePair {
    */
   modify(attributes: QpAttributes, mask = maskOf(attributes)): void {
     this.#check();
+    checkNumbers(attributes);
     const { device } = this.pd.context;
     const { arena, engine } = device;
     const address = arena.heap.alloc(QueuePairAttributesLayout.size);
@@ -240,12 +244,13 @@ export class QueuePair {
       const errno = arena.exports.modifyQp(engine.context, this.handle, address, now);
       if (errno !== Errno.OK)
         refuse(errno, 'modify', { EINVAL: this.#whyInvalid(attributes, mask) });
-      if (destination) {
+      if (destination && mask & QpAttribute.AV) {
         engine.paths.set(this.handle + QUEUE_PAIR_PATH, device.intern(destination));
       }
     } finally {
       arena.heap.free(address);
     }
+    if (this.#struct.state === QpState.RESET) this.#leaveGroups();
     engine.drain();
   }
 
@@ -282,7 +287,7 @@ export class QueuePair {
     const state = this.#struct.state;
     if (state < QpState.RTS) {
       const name = QpStateName[state];
-      throw new RefusalError('EINVAL', `postSend: a queue pair in ${name} sends nothing`);
+      throw refuseFirst(`postSend: a queue pair in ${name} sends nothing`);
     }
     putAll(requests, this.#putSend, this.#ringSend);
   }
@@ -292,7 +297,7 @@ export class QueuePair {
     this.#check();
     if (this.srq) throw new MisuseError('postRecv', 'this queue pair takes from its SRQ');
     if (this.#struct.state === QpState.RESET) {
-      throw new RefusalError('EINVAL', 'postRecv: a queue pair in RESET takes no receives');
+      throw refuseFirst('postRecv: a queue pair in RESET takes no receives');
     }
     putAll(requests, this.#putReceive, this.#ringReceive);
   }
@@ -307,6 +312,7 @@ export class QueuePair {
     const gid = typeof group === 'string' ? Gid.parse(group) : group;
     this.#multicast(gid, 'attachMcast');
     this.pd.context.joinGroup(gid);
+    this.#groups.set(gid.toString(), gid);
   }
 
   /** `ibv_detach_mcast`. Throws RefusalError EINVAL when it is no member. */
@@ -315,6 +321,7 @@ export class QueuePair {
     const gid = typeof group === 'string' ? Gid.parse(group) : group;
     this.#multicast(gid, 'detachMcast');
     this.pd.context.leaveGroup(gid);
+    this.#groups.delete(gid.toString());
   }
 
   /** `ibv_destroy_qp`: its completions that were not polled are gone, too. */
@@ -323,6 +330,7 @@ export class QueuePair {
     const { device } = this.pd.context;
     device.arena.exports.destroyQp(device.engine.context, this.handle);
     this.#destroyed = true;
+    this.#leaveGroups();
     device.engine.paths.delete(this.handle + QUEUE_PAIR_PATH);
     this.pd.context.removeObject(this.handle);
     device.arena.heap.free(this.#memory);
@@ -353,6 +361,12 @@ export class QueuePair {
     });
   }
 
+  /** The engine has forgotten its memberships: so does the link. */
+  #leaveGroups(): void {
+    for (const group of this.#groups.values()) this.pd.context.leaveGroup(group);
+    this.#groups.clear();
+  }
+
   #check(): void {
     if (this.#destroyed) throw new MisuseError('queue pair', 'is destroyed');
     checkOpen(this.pd.context.device);
@@ -367,6 +381,21 @@ export class QueuePair {
     if (missing === 0xffffffff) return `a queue pair of this type does not go from ${change}`;
     if (missing !== 0) return `${change} needs ${attributeNames(missing)} as well`;
     return `${change}: ${attributeNames(mask)} has an attribute too many, or a value out of range`;
+  }
+}
+
+/** A refusal about the first request of a list, or the only one. */
+function refuseFirst(sentence: string): RefusalError {
+  return Object.assign(new RefusalError('EINVAL', sentence), { badWr: 0 });
+}
+
+/** Numbers are stored as 32 bits: what does not fit is refused, not cut. */
+function checkNumbers(attributes: QpAttributes): void {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value === undefined || name === 'ahAttr' || name === 'enSqdAsyncNotify') continue;
+    if (!Number.isInteger(value) || value < 0 || value > 0xffffffff) {
+      throw new MisuseError(name, `must be a whole number from 0 to 2^32 - 1, got ${value}`);
+    }
   }
 }
 

@@ -95,6 +95,11 @@ export class SharedReceiveQueue {
     arena.heap.free(this.#memory);
   }
 
+  /** @internal */
+  get destroyed(): boolean {
+    return this.#destroyed;
+  }
+
   [Symbol.dispose](): void {
     if (!this.#destroyed) this.destroy();
   }

@@ -6,6 +6,7 @@ import {
   SendFlag,
   WORK_REQUEST_SIZE,
   WorkRequestLayout,
+  WrOpcode,
 } from '#build/abi.js';
 import type { EngineMemory } from '../engine/memory.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -76,12 +77,18 @@ const REMOTE_QKEY = WORD('remoteQkey');
 const RING_TAIL = 64;
 const NO_SGES: readonly Sge[] = [];
 
+function notU64(value: number | bigint): MisuseError {
+  return new MisuseError('request', `${value} is no whole number from 0 to 2^64 - 1`);
+}
+
 /** Writes a u64 as two little-endian words. Numbers must be whole and below 2^53. */
 function storeU64(words: Uint32Array, at: number, value: number | bigint): void {
   if (typeof value === 'number') {
+    if (!Number.isSafeInteger(value) || value < 0) throw notU64(value);
     words[at] = value;
     words[at + 1] = value / 4294967296;
   } else {
+    if (value < 0n || value > 0xffff_ffff_ffff_ffffn) throw notU64(value);
     words[at] = Number(value & 0xffffffffn);
     words[at + 1] = Number((value >> 32n) & 0xffffffffn);
   }
@@ -91,15 +98,31 @@ function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
   for (let index = 0; index < list.length; index++) {
     const sge = list[index]!;
     const to = at + ((index * SGE_SIZE) >> 2);
+    const { length, lkey } = sge;
+    if (length >>> 0 !== length || (lkey >>> 0 !== lkey && (lkey | 0) !== lkey)) {
+      throw new MisuseError('sgList', `length ${length} and lkey ${lkey} must be 32-bit numbers`);
+    }
     storeU64(words, to, sge.addr);
-    words[to + 2] = sge.length;
-    words[to + 3] = sge.lkey;
+    words[to + 2] = length;
+    words[to + 3] = lkey;
   }
 }
 
 function checkSges(list: readonly Sge[], most: number): void {
   if (list.length > most) {
     throw new MisuseError('sgList', `has ${list.length} entries, the queue was made for ${most}`);
+  }
+}
+
+/** What the operation needs must be there: the ring's entry holds what was posted before. */
+function checkOperands({ opcode, sendFlags = 0, rdma, atomic, inline }: SendWorkRequest): void {
+  const isAtomic =
+    opcode === WrOpcode.ATOMIC_CMP_AND_SWP || opcode === WrOpcode.ATOMIC_FETCH_AND_ADD;
+  if (isAtomic && !atomic) throw new MisuseError('atomic', 'says what an atomic does');
+  const remote = opcode <= WrOpcode.RDMA_WRITE_WITH_IMM || opcode === WrOpcode.RDMA_READ;
+  if (remote && !rdma) throw new MisuseError('rdma', 'says where at the peer');
+  if (sendFlags & SendFlag.INLINE && !inline) {
+    throw new MisuseError('inline', 'has the bytes that SendFlag.INLINE sends');
   }
 }
 
@@ -165,6 +188,7 @@ export class SendRing extends Ring {
     words[at + OPCODE] = request.opcode;
     words[at + FLAGS] = request.sendFlags ?? 0;
     words[at + IMMEDIATE] = request.immData ?? 0;
+    checkOperands(request);
     if (rdma) {
       storeU64(words, at + REMOTE, rdma.remoteAddr);
       words[at + KEY] = rdma.rkey;
@@ -177,6 +201,7 @@ export class SendRing extends Ring {
       words[at + KEY] = request.invalidateRkey ?? 0;
     }
     if (ud) {
+      if (ud.ah.destroyed) throw new MisuseError('ud.ah', 'is destroyed');
       words[at + ADDRESS_HANDLE] = ud.ah.handle;
       words[at + REMOTE_QPN] = ud.remoteQpn;
       words[at + REMOTE_QKEY] = ud.remoteQkey;
@@ -240,12 +265,7 @@ export function putAll<Request extends object>(
   put: (request: Request) => void,
   doorbell: () => void,
 ): void {
-  if (!Array.isArray(requests)) {
-    put(requests as Request);
-    doorbell();
-    return;
-  }
-  const list = requests as readonly Request[];
+  const list = (Array.isArray(requests) ? requests : [requests]) as readonly Request[];
   let posted = 0;
   try {
     for (; posted < list.length; posted++) put(list[posted]!);

@@ -1,0 +1,232 @@
+/** Work requests that break a rule: refused when they are posted, or completed in error; never cut. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import {
+  MisuseError,
+  QpState,
+  QpType,
+  RefusalError,
+  SendFlag,
+  WrOpcode,
+} from '../../host/index.js';
+import { PEER, Wire, onWire } from '../support/wire.js';
+
+/** What a call throws, with the index of the request it is about. */
+function thrown(action: () => unknown): Error & { badWr?: number } {
+  try {
+    action();
+  } catch (error) {
+    return error as Error;
+  }
+  throw new Error('nothing was thrown');
+}
+
+/** Refused as misuse; nothing is sent, nothing completes, the queue pair stays as it was. */
+function refused(wire: Wire, action: () => unknown, what: string): void {
+  const state = wire.qp.state;
+  let error: unknown;
+  try {
+    action();
+  } catch (caught) {
+    error = caught;
+  }
+  assert.instance(error, MisuseError, `${what}: ${String(error)}`);
+  wire.expectSilence(what);
+  assert.equal(wire.completions(), [], what);
+  assert.is(wire.qp.state, state, what);
+}
+
+test(
+  'too many SGEs are refused, and only the requests before them are posted',
+  onWire({ qp: { cap: { maxSendSge: 2 } } }, (wire) => {
+    const rdma = { remoteAddr: 0n, rkey: 1 };
+    const good = { opcode: WrOpcode.RDMA_WRITE, sgList: wire.sge(0, 4), rdma };
+    const [sge] = wire.sge(0, 1);
+    const bad = { ...good, sgList: [sge!, sge!, sge!] };
+    const error = thrown(() => wire.qp.postSend([good, good, bad, good]));
+    assert.instance(error, MisuseError);
+    assert.is(error.badWr, 2);
+    assert.is(wire.takePackets().length, 2);
+    wire.post(WrOpcode.RDMA_WRITE, 8);
+    assert.is(wire.takePackets().length, 1, 'the queue is as it was');
+  }),
+);
+
+test(
+  'a full send queue refuses, names the request, and keeps what fitted',
+  onWire({ qp: { cap: { maxSendWr: 4 } } }, (wire) => {
+    const rdma = { remoteAddr: 0n, rkey: 1 };
+    const write = { opcode: WrOpcode.RDMA_WRITE, sgList: wire.sge(0, 4), rdma };
+    const error = thrown(() => wire.qp.postSend(Array.from({ length: 6 }, () => write)));
+    assert.instance(error, RefusalError);
+    assert.is((error as RefusalError).code, 'ENOMEM');
+    assert.is(error.badWr, 4);
+    assert.is(wire.takePackets().length, 4);
+  }),
+);
+
+test(
+  'a full receive queue refuses and names the request',
+  onWire({ qp: { cap: { maxRecvWr: 2 } } }, (wire) => {
+    const error = thrown(() => wire.qp.postRecv([{ wrId: 1 }, { wrId: 2 }, { wrId: 3 }]));
+    assert.is((error as RefusalError).code, 'ENOMEM');
+    assert.is(error.badWr, 2);
+    wire.qp.modify({ qpState: QpState.ERR });
+    assert.equal(wire.completions(), ['1 WR_FLUSH_ERR', '2 WR_FLUSH_ERR']);
+  }),
+);
+
+test(
+  'a single request that is refused is request 0',
+  onWire({ qp: { cap: { maxSendSge: 1, maxRecvSge: 1 } } }, (wire) => {
+    const sgList = [...wire.sge(0, 1), ...wire.sge(0, 1)];
+    assert.is(thrown(() => wire.post(WrOpcode.SEND, 0, { sgList })).badWr, 0);
+    assert.is(thrown(() => wire.qp.postRecv({ sgList })).badWr, 0);
+  }),
+);
+
+test(
+  'posting in a wrong state is refused with EINVAL, and the request is the first',
+  onWire({ state: QpState.RESET }, (wire) => {
+    for (const state of [QpState.RESET, QpState.INIT, QpState.RTR]) {
+      wire.qp.modify({ qpState: QpState.RESET });
+      wire.connect({ state });
+      const error = thrown(() => wire.qp.postSend([{ opcode: WrOpcode.SEND }]));
+      assert.is((error as RefusalError).code, 'EINVAL');
+      assert.is(error.badWr, 0);
+    }
+  }),
+);
+
+test(
+  'an empty list posts nothing',
+  onWire({}, (wire) => {
+    wire.qp.postSend([]);
+    wire.qp.postRecv([]);
+    wire.expectSilence();
+  }),
+);
+
+test(
+  'an SGE whose length, key or address is no such number is refused, not cut to fit',
+  onWire({}, (wire) => {
+    const { addr, lkey } = wire.mr;
+    const sge = { addr, length: 8, lkey };
+    for (const bad of [
+      { ...sge, length: -1 },
+      { ...sge, length: 2 ** 32 + 8 },
+      { ...sge, length: 0.5 },
+      { ...sge, length: NaN },
+      { ...sge, lkey: 2 ** 32 + lkey },
+      { ...sge, addr: -1 },
+      { ...sge, addr: Number(addr) + 0.5 },
+    ]) {
+      const sgList = [bad];
+      const what = `length ${bad.length}, lkey ${bad.lkey}, addr ${bad.addr}`;
+      refused(wire, () => wire.post(WrOpcode.RDMA_WRITE, 0, { sgList }), `send, ${what}`);
+      refused(wire, () => wire.qp.postRecv({ sgList }), `receive, ${what}`);
+    }
+  }),
+);
+
+test(
+  'a wrId that would not come back as it is, is refused',
+  onWire({}, (wire) => {
+    for (const wrId of [-1, 0.5, NaN, 2 ** 53 + 2, -1n, 2n ** 64n]) {
+      refused(wire, () => wire.post(WrOpcode.SEND, 8, { wrId }), `wrId ${wrId}`);
+    }
+  }),
+);
+
+test(
+  'INLINE without inline bytes sends what the SGEs name, or is refused; never an empty message',
+  onWire({ qp: { cap: { maxInlineData: 64 } } }, (wire) => {
+    let error: unknown;
+    try {
+      wire.post(WrOpcode.RDMA_WRITE, 8, { sendFlags: SendFlag.INLINE });
+    } catch (caught) {
+      error = caught;
+    }
+    const [packet] = wire.takePackets();
+    if (error) assert.instance(error, MisuseError);
+    else assert.is(packet?.payloadLength, 8);
+  }),
+);
+
+test(
+  'an RDMA request without a remote address, and an atomic without operands, are refused',
+  onWire({}, (wire) => {
+    const sgList = wire.sge(0, 8);
+    const rdma = { remoteAddr: 0n, rkey: 1 };
+    for (const opcode of [WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE_WITH_IMM, WrOpcode.RDMA_READ]) {
+      refused(wire, () => wire.qp.postSend({ opcode, sgList }), `opcode ${opcode}`);
+    }
+    for (const opcode of [WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD]) {
+      refused(wire, () => wire.qp.postSend({ opcode, sgList, rdma }), `opcode ${opcode}`);
+    }
+  }),
+);
+
+test('an operation that the type of queue pair has not completes with LOC_QP_OP_ERR', async () => {
+  const { SEND_WITH_INV, RDMA_READ, LOCAL_INV, RDMA_WRITE, BIND_MW, TSO } = WrOpcode;
+  for (const [qpType, opcodes] of [
+    [QpType.RC, [BIND_MW, TSO, 16, 99, 255]],
+    [QpType.UC, [RDMA_READ, SEND_WITH_INV, LOCAL_INV, WrOpcode.ATOMIC_FETCH_AND_ADD]],
+    [QpType.UD, [RDMA_WRITE, RDMA_READ, SEND_WITH_INV, LOCAL_INV]],
+  ] as const) {
+    for (const opcode of opcodes) {
+      await onWire({ qp: { qpType } }, (wire) => {
+        const ah = wire.pd.createAh({ dgid: PEER.gid });
+        const atomic = { remoteAddr: 0n, rkey: 1, compareAdd: 1n };
+        const ud = { ah, remoteQpn: 1, remoteQkey: 1 };
+        wire.post(opcode, 8, { wrId: 1, atomic, ud });
+        assert.equal(wire.completions(), ['1 LOC_QP_OP_ERR'], `opcode ${opcode}`);
+        wire.expectSilence();
+      })();
+    }
+  }
+});
+
+test(
+  'a datagram without an address handle, or with one of another context, is not sent',
+  onWire({ qp: { qpType: QpType.UD } }, async (wire) => {
+    wire.post(WrOpcode.SEND, 8, { wrId: 1 });
+    assert.equal(wire.completions(), ['1 LOC_QP_OP_ERR']);
+    const other = await Wire.open();
+    other.pd.createAh({ dgid: '127.0.0.7' });
+    const ah = other.pd.createAh({ dgid: '127.0.0.7' });
+    wire.qp.modify({ qpState: QpState.RTS });
+    try {
+      wire.post(WrOpcode.SEND, 8, { wrId: 2, ud: { ah, remoteQpn: 1, remoteQkey: 1 } });
+      assert.equal(wire.completions(), ['2 LOC_QP_OP_ERR']);
+    } catch (error) {
+      assert.instance(error, MisuseError);
+    }
+    wire.expectSilence();
+    await other.close();
+  }),
+);
+
+test(
+  'a destroyed address handle is refused, also when its place was given to another',
+  onWire({ qp: { qpType: QpType.UD } }, (wire) => {
+    const ah = wire.pd.createAh({ dgid: '127.0.0.7' });
+    ah.destroy();
+    wire.pd.createAh({ dgid: '127.0.0.8' });
+    const ud = { ah, remoteQpn: 1, remoteQkey: 1 };
+    refused(wire, () => wire.post(WrOpcode.SEND, 8, { ud }), 'a destroyed address handle');
+  }),
+);
+
+test(
+  'a message of more than 2^31 bytes completes with LOC_LEN_ERR',
+  onWire({}, (wire) => {
+    const { addr, lkey } = wire.mr;
+    const half = { addr, length: 0x40000000, lkey };
+    wire.post(WrOpcode.RDMA_WRITE, 0, { wrId: 1, sgList: [half, half, ...wire.sge(0, 1)] });
+    assert.equal(wire.completions(), ['1 LOC_LEN_ERR']);
+    wire.expectSilence();
+  }),
+);
+
+test.run();
