@@ -136,6 +136,9 @@ export function flushSends(context: Context, qp: QueuePair): void {
     completeSend(context, qp, WcStatus.WR_FLUSH_ERR, 0);
   }
   qp.sendNext = qp.sendTail;
+  qp.sendOffset = 0;
+  qp.sendSgeIndex = 0;
+  qp.sendSgeOffset = 0;
 }
 
 function flushReceives(context: Context, qp: QueuePair): void {
@@ -156,7 +159,6 @@ function flushReceives(context: Context, qp: QueuePair): void {
  */
 export function enterSendError(context: Context, qp: QueuePair, status: u32): void {
   qp.state = QpState.SQE;
-  qp.sendOffset = 0;
   completeSend(context, qp, status, 0);
   flushSends(context, qp);
 }

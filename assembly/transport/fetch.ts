@@ -32,6 +32,8 @@ export function fetch(qp: QueuePair): bool {
   request.length = 0;
   request.status = check(qp, request);
   if (request.status != <u32>WcStatus.SUCCESS) request.state = SendState.FAILED;
+  // From here on the count is believed: where there are no SGEs, there are none.
+  if (request.sgeCount > qp.sendSgeMax) request.sgeCount = 0;
   qp.sendFetched++;
   return true;
 }
@@ -71,12 +73,16 @@ function supported(type: u32, opcode: u32): bool {
 /** Fills in the length. A WcStatus: LOC_QP_OP_ERR, LOC_LEN_ERR. */
 function check(qp: QueuePair, request: SendRequest): u32 {
   if (!supported(qp.type, request.opcode)) return WcStatus.LOC_QP_OP_ERR;
-  if (request.opcode == <u32>WrOpcode.LOCAL_INV) return WcStatus.SUCCESS;
+  if (request.opcode == <u32>WrOpcode.LOCAL_INV) {
+    request.sgeCount = 0;
+    return WcStatus.SUCCESS;
+  }
   // A peer that was told to expect none would refuse it, fatally.
   if (awaitsData(request) && qp.rdAtomicMax == 0) return WcStatus.LOC_QP_OP_ERR;
   if (request.sendFlags & SendFlag.INLINE) {
     if (awaitsData(request) || request.inlineLength > qp.inlineMax) return WcStatus.LOC_QP_OP_ERR;
     request.length = request.inlineLength;
+    request.sgeCount = 0;
     return WcStatus.SUCCESS;
   }
   if (request.sgeCount > qp.sendSgeMax) return WcStatus.LOC_QP_OP_ERR;

@@ -1,0 +1,407 @@
+/**
+ * What a fuzzer does to a world, as numbers: a scenario is a list of actions, an action a list of
+ * whole numbers whose first is its kind. Every list means something: what is out of range wraps,
+ * what is missing is 0, and 0 is the plausible choice. So scenarios can be cut, joined and changed
+ * anywhere, and stay valid when the generator changes.
+ */
+import { Opcode, WrOpcode } from '#build/abi.js';
+
+export const Kind = {
+  /** lane, opcode, psn base, psn delta, size, region, offset, length, syndrome, flags, operand, trim */
+  PACKET: 0,
+  /** lane, options, psn, level */
+  CONNECT: 1,
+  /** lane, opcode, length, sges, region, offset, flags, remote region, remote offset, operand */
+  SEND: 2,
+  /** lane, length, sges, region, offset, count */
+  RECEIVE: 3,
+  /** microseconds; 0: to the next timer */
+  TIME: 4,
+  /** lane, change, value */
+  STATE: 5,
+  /** region, change */
+  KEY: 6,
+  /** 0: all; else so many */
+  POLL: 7,
+  /** seed, length */
+  RAW: 8,
+  /** 1: the link keeps buffers from now on; 0: it gives them back */
+  WIRE: 9,
+  /** lane, ring, then what HostileField names: a whole entry, and the doorbell */
+  ENTRY: 10,
+  /** lane, ring, word, value: now */
+  SCRIBBLE: 11,
+  /** the same, while the engine is between two packets of a batch */
+  LATER: 12,
+  /** lane, ring */
+  DOORBELL: 13,
+} as const;
+export const KINDS = Object.keys(Kind).length;
+
+export type Action = readonly number[];
+export type Scenario = readonly Action[];
+
+/** Bits of a PACKET's flags. */
+export const PacketBit = {
+  SOLICITED: 1,
+  ACK_REQUEST: 2,
+  FECN: 4,
+  BAD_ICRC: 8,
+  /** Wait for the next packet and hand both over together. */
+  HOLD: 16,
+  OTHER_SOURCE: 32,
+  BAD_PKEY: 64,
+  BAD_QKEY: 128,
+  MULTICAST: 256,
+  BAD_PAD: 512,
+  IP_ID: 1024,
+  OTHER_PORT: 2048,
+  BAD_VERSION: 4096,
+  BAD_QPN: 8192,
+  /** What waits goes in one range with a segment size. */
+  SEGMENTED: 16384,
+  UNKNOWN_OPCODE: 32768,
+} as const;
+
+/** A PACKET's psn base. REPEAT: a READ or atomic that was executed, or the tail of a READ, again. */
+export const PsnBase = {
+  AUTO: 0,
+  EXPECTED: 1,
+  UNACKED: 2,
+  MAX: 3,
+  NEXT: 4,
+  ZERO: 5,
+  REPEAT: 6,
+} as const;
+
+/** A number in 0 .. n - 1. */
+export type Below = (n: number) => number;
+
+/** How many lanes (queue pairs) and regions a world has; indices wrap. */
+export const LANES = 11;
+export const REGIONS = 11;
+
+const OPCODES = Object.values(Opcode);
+const RC_REQUESTS = OPCODES.filter(
+  (opcode) => opcode < 0x20 && !(opcode >= 0x0d && opcode <= 0x12),
+);
+const RC_RESPONSES = [
+  ...OPCODES.filter((code) => code >= 0x0d && code <= 0x12),
+  Opcode.CNP,
+  Opcode.MSP_SELECTIVE_ACKNOWLEDGE,
+];
+const UC_OPCODES = OPCODES.filter((opcode) => opcode >> 5 === 1);
+const UD_OPCODES = OPCODES.filter((opcode) => opcode >> 5 === 3);
+const WORK = Object.values(WrOpcode);
+const SYNDROMES = [0, 0x20, 0x21, 0x2c, 0x3f, 0x40, 0x60, 0x61, 0x62, 0x63, 0x64, 0x7f, 0xff];
+const EDGES = [0, 1, 2, 3, 4, 7, 8, 9, 15, 16, 31, 32, 63, 64, 100, 255, 256, 257, 300, 511, 512];
+const FAR = [1024, 1025, 4096, 4097, 8191, 8192, 65535, 2 ** 23, 2 ** 24 - 1, 2 ** 31, 2 ** 32 - 1];
+
+function pick<T>(below: Below, list: readonly T[]): T {
+  return list[below(list.length)]!;
+}
+
+/** Of lanes 0 .. 10: RC, UC or UD (world.ts `LANE_SPECS`). */
+function opcodesOf(lane: number, below: Below): readonly number[] {
+  if (below(12) === 0) return OPCODES;
+  const kind = lane % LANES;
+  if (kind === 2 || kind === 3 || kind === 8) return UC_OPCODES;
+  if (kind === 4 || kind === 5 || kind === 7) return UD_OPCODES;
+  return below(5) < 2 ? RC_RESPONSES : RC_REQUESTS;
+}
+
+/** Mostly 0, which stands for what fits. */
+function rarely(below: Below, oneIn: number, value: () => number): number {
+  return below(oneIn) === 0 ? value() : 0;
+}
+
+function anyNumber(below: Below): number {
+  const value = below(4) === 0 ? pick(below, FAR) : pick(below, EDGES);
+  return below(6) === 0 ? -value : value;
+}
+
+function trimmed(action: number[]): Action {
+  let length = action.length;
+  while (length > 1 && action[length - 1] === 0) length--;
+  return action.slice(0, length);
+}
+
+function packetFlags(below: Below): number {
+  let flags = below(2) === 0 ? PacketBit.ACK_REQUEST : 0;
+  if (below(4) === 0) flags |= PacketBit.HOLD;
+  if (below(6) === 0) flags |= PacketBit.SOLICITED;
+  if (below(5) === 0) flags |= 1 << below(16);
+  return flags;
+}
+
+export function packet(below: Below, lane: number, opcode?: number): Action {
+  return trimmed([
+    Kind.PACKET,
+    lane,
+    opcode ?? pick(below, opcodesOf(lane, below)),
+    rarely(below, 8, () => below(7)),
+    rarely(below, 6, () => pick(below, [1, -1, 2, -2, 3, -3, 5, -7, anyNumber(below)])),
+    rarely(below, 6, () => pick(below, EDGES) + 1),
+    rarely(below, 4, () => below(REGIONS)),
+    rarely(below, 4, () => anyNumber(below)),
+    rarely(below, 6, () => anyNumber(below)),
+    rarely(below, 2, () => pick(below, SYNDROMES) + 1),
+    packetFlags(below),
+    rarely(below, 3, () => anyNumber(below)),
+    rarely(below, 40, () => anyNumber(below)),
+  ]);
+}
+
+/** A whole message in order: FIRST, MIDDLE …, LAST. */
+function message(below: Below, lane: number): Action[] {
+  const kind = lane % LANES;
+  const service = kind === 2 || kind === 3 || kind === 8 ? 0x20 : 0;
+  const write = below(2) === 0;
+  const first = service + (write ? Opcode.RC_RDMA_WRITE_FIRST : Opcode.RC_SEND_FIRST);
+  const lasts = [first + 2, first + 3];
+  if (!write && service === 0) lasts.push(Opcode.RC_SEND_LAST_WITH_INVALIDATE);
+  const region = rarely(below, 3, () => below(REGIONS));
+  const offset = rarely(below, 3, () => anyNumber(below));
+  const flags = below(2) === 0 ? PacketBit.HOLD : 0;
+  const of = (opcode: number): number[] => [Kind.PACKET, lane, opcode, 0, 0, 0, region, offset];
+  const actions = [[...of(first), 0, 0, flags]];
+  // A WRITE's FIRST announces two full packets and one more: see packet.ts.
+  for (let count = write ? 1 : below(3); count > 0; count--) {
+    actions.push([...of(first + 1), 0, 0, flags]);
+  }
+  const operand = below(REGIONS);
+  actions.push([...of(pick(below, lasts)), 0, 0, PacketBit.ACK_REQUEST, operand]);
+  return actions.map(trimmed);
+}
+
+/** Requests that are answered with data, and what comes between, handed over together. */
+function burst(below: Below, lane: number): Action[] {
+  const { RC_RDMA_READ_REQUEST: read, RC_FETCH_ADD: add, RC_COMPARE_SWAP: swap } = Opcode;
+  const { RC_RDMA_WRITE_ONLY: write, RC_SEND_ONLY: toReceive } = Opcode;
+  const actions: Action[] = [];
+  for (let count = 2 + below(4); count > 0; count--) {
+    const opcode = pick(below, [read, read, read, add, swap, write, toReceive]);
+    const length = opcode === read ? pick(below, [0, 0, 1, 5, 4097, 8193, 30701, 36001]) : 0;
+    const psn = rarely(below, 5, () => pick(below, [-1, -2, -3, -5, anyNumber(below)]));
+    const again = below(3) === 0;
+    const base = again ? PsnBase.REPEAT : psn === 0 ? PsnBase.AUTO : PsnBase.EXPECTED;
+    const region = rarely(below, 4, () => below(REGIONS));
+    const offset = rarely(below, 3, () => anyNumber(below));
+    const flags = (below(2) === 0 ? PacketBit.ACK_REQUEST : 0) | (count > 1 ? PacketBit.HOLD : 0);
+    const fecn = below(6) === 0 ? PacketBit.FECN : 0;
+    const head = [Kind.PACKET, lane, opcode, base, again ? below(12) : psn, 0, region, offset];
+    actions.push(trimmed([...head, length, 0, flags | fecn, below(4)]));
+    if (below(10) === 0) actions.push(trimmed([Kind.KEY, region, below(4)]));
+  }
+  return actions;
+}
+
+/** Requests of our own, and answers to them, in and out of order. */
+function answers(below: Below, lane: number): Action[] {
+  const { SEND, RDMA_WRITE, RDMA_READ, ATOMIC_FETCH_AND_ADD } = WrOpcode;
+  const actions: Action[] = [];
+  for (let count = 1 + below(4); count > 0; count--) {
+    const opcode = pick(below, [SEND, RDMA_WRITE, RDMA_READ, RDMA_READ, ATOMIC_FETCH_AND_ADD]);
+    const length = opcode === ATOMIC_FETCH_AND_ADD ? 8 : pick(below, [0, 8, 600, 1500]);
+    const shape = below(5) === 0 ? below(16) : 1;
+    actions.push([Kind.SEND, lane, opcode, length, shape, 0, 0, below(2) === 0 ? 2 : 0]);
+  }
+  for (let count = 1 + below(5); count > 0; count--) {
+    const opcode = pick(below, RC_RESPONSES);
+    const base = pick(below, [PsnBase.UNACKED, PsnBase.UNACKED, PsnBase.MAX, PsnBase.NEXT]);
+    const delta = rarely(below, 2, () => pick(below, [1, 2, 3, -1, -2]));
+    const syndrome = rarely(below, 2, () => pick(below, SYNDROMES) + 1);
+    const flags = below(2) === 0 ? PacketBit.HOLD : 0;
+    // What a selective acknowledgement says has arrived.
+    const arrived = rarely(below, 2, () => below(256));
+    const far = rarely(below, 8, () => below(256));
+    actions.push(
+      trimmed([Kind.PACKET, lane, opcode, base, delta, 0, 0, far, far, syndrome, flags, arrived]),
+      ...(below(4) === 0 ? [time(below)] : []),
+    );
+  }
+  return actions;
+}
+
+/** Requests that come ahead of what is expected, in any order, and then what was missing. */
+function gaps(below: Below, lane: number): Action[] {
+  const { RC_RDMA_READ_REQUEST: read, RC_FETCH_ADD: add, RC_SEND_ONLY: toReceive } = Opcode;
+  const { RC_RDMA_WRITE_ONLY: write, RC_SEND_ONLY_WITH_INVALIDATE: invalidate } = Opcode;
+  const actions: Action[] = [];
+  for (let count = 1 + below(6); count > 0; count--) {
+    const opcode = pick(below, [write, write, toReceive, read, add, invalidate, below(24)]);
+    const delta = pick(below, [1, 2, 2, 3, 4, 5, 8, 9, 32, 64, 65, 130]);
+    const bits = below(3) === 0 ? PacketBit.ACK_REQUEST : 0;
+    const region = rarely(below, 6, () => below(REGIONS));
+    const head = [Kind.PACKET, lane, opcode, PsnBase.EXPECTED, delta, 0, region];
+    actions.push(trimmed([...head, 0, 0, 0, bits | (below(4) === 0 ? PacketBit.HOLD : 0)]));
+  }
+  const first = pick(below, [write, toReceive, read]);
+  const length = rarely(below, 4, () => pick(below, [2000, 16000, 30701, 36001]));
+  actions.push(trimmed([Kind.PACKET, lane, first, 0, 0, 0, 0, 0, length]));
+  return actions;
+}
+
+/** The link keeps every buffer that there is: what is to be sent from now on waits. */
+function starve(lane: number): Action[] {
+  const one = [Kind.SEND, lane, WrOpcode.SEND, 8, 1];
+  return [[Kind.WIRE, 1], one, one, one, one];
+}
+
+/** Round trips that get longer, and then a loss. */
+function roundTrips(below: Below, lane: number): Action[] {
+  const actions: Action[] = [];
+  const ack = [Kind.PACKET, lane, Opcode.RC_ACKNOWLEDGE, PsnBase.MAX];
+  for (const micros of [1 + below(50), 500 + below(3000), 500 + below(3000)]) {
+    actions.push([Kind.SEND, lane, WrOpcode.SEND, 8, 1, 0, 0, 2], [Kind.TIME, micros], ack);
+  }
+  actions.push([Kind.SEND, lane, WrOpcode.RDMA_WRITE, 3000, 1, 0, 0, 2]);
+  actions.push([...ack, -1 - below(3), 0, 0, 0, 0, 0x61], [Kind.PACKET, lane, Opcode.CNP]);
+  return actions;
+}
+
+export function connect(below: Below, lane: number): Action {
+  let options = below(3);
+  for (let shift = 2; shift < 18; shift += 2) {
+    if (below(3) === 0) options |= below(4) << shift;
+  }
+  if (below(3) > 0) options |= 1 << 18;
+  if (below(3) === 0) options |= below(4) << 20;
+  const psn = below(3) === 0 ? 0xfffffe - below(4) : below(1 << 24);
+  return trimmed([Kind.CONNECT, lane, options, psn, rarely(below, 5, () => below(7))]);
+}
+
+export function send(below: Below, lane: number): Action {
+  return trimmed([
+    Kind.SEND,
+    lane,
+    below(8) === 0 ? below(16) : pick(below, WORK),
+    pick(below, [0, 1, 8, 8, 8, 40, 255, 256, 300, 600, 1500, 3000, 5000, 20000]),
+    below(2) === 0 ? below(4) : below(16),
+    rarely(below, 4, () => below(REGIONS)),
+    rarely(below, 6, () => anyNumber(below)),
+    below(2) === 0 ? 2 : below(16),
+    rarely(below, 4, () => below(REGIONS)),
+    rarely(below, 6, () => anyNumber(below)),
+    below(REGIONS * 4),
+  ]);
+}
+
+export function receive(below: Below, lane: number): Action {
+  return trimmed([
+    Kind.RECEIVE,
+    lane,
+    pick(below, [0, 2, 8, 40, 100, 300, 600, 1500, 1500]),
+    below(2) === 0 ? below(4) : below(16),
+    rarely(below, 5, () => below(REGIONS)),
+    rarely(below, 6, () => anyNumber(below)),
+    1 + below(4),
+  ]);
+}
+
+export function time(below: Below): Action {
+  return trimmed([Kind.TIME, pick(below, [0, 0, 0, 1, 100, 5000, 1_000_000, 20_000_000])]);
+}
+
+function state(below: Below, lane: number): Action {
+  return trimmed([Kind.STATE, lane, below(10), below(3) === 0 ? below(81) : anyNumber(below)]);
+}
+
+/** One step of the fuzzer of received packets: one action, or a message of several. */
+export function receiveStep(below: Below, lane: number): readonly Action[] {
+  const other = below(25) === 0 ? below(LANES) : lane;
+  const dice = below(100);
+  if (dice < 44) return [packet(below, other)];
+  if (dice < 50) return burst(below, other);
+  if (dice < 55) return answers(below, other);
+  if (dice < 56) return roundTrips(below, other);
+  if (dice < 59) return gaps(below, other);
+  if (dice < 66) return message(below, other);
+  if (dice < 74) return [send(below, other)];
+  if (dice < 81) return [receive(below, other)];
+  if (dice < 87) return [time(below)];
+  if (dice < 90) return [state(below, other)];
+  if (dice < 93) return [trimmed([Kind.KEY, below(REGIONS), below(4)])];
+  if (dice < 96) return [trimmed([Kind.POLL, below(3)])];
+  if (dice < 97) return below(3) > 0 ? [trimmed([Kind.WIRE, below(2)])] : starve(other);
+  return [[Kind.RAW, below(1 << 30), below(4) === 0 ? below(4300) : below(80)]];
+}
+
+/** Which rings a world shares with the application: of sends, of receives, of completions. */
+const RINGS = 3;
+
+function hostileEntry(below: Below, lane: number): Action {
+  const entry = [Kind.ENTRY, lane, below(5) === 0 ? 1 : 0];
+  entry.push(below(4) === 0 ? anyNumber(below) : pick(below, WORK));
+  for (let field = 0; field < 9; field++) {
+    entry.push(rarely(below, 3, () => anyNumber(below)));
+  }
+  return trimmed(entry);
+}
+
+/** One step of the fuzzer of posted work. */
+export function postedStep(below: Below, lane: number): readonly Action[] {
+  const other = below(25) === 0 ? below(LANES) : lane;
+  const dice = below(100);
+  // More than the ring has room for: one of them is too many.
+  if (below(60) === 0) return Array.from({ length: 20 }, () => hostileEntry(below, other));
+  const ring = below(4) === 0 ? below(RINGS) : below(2);
+  // Words 0 and 16 are head and tail, the rest entries.
+  const word = below(5) === 0 ? pick(below, [0, 16]) : 32 + below(256);
+  if (dice < 30) return [hostileEntry(below, other)];
+  if (dice < 42) return [[Kind.SCRIBBLE, other, ring, word, anyNumber(below)]];
+  if (dice < 50) return [[Kind.LATER, other, ring, word, anyNumber(below)]];
+  if (dice < 56) return [trimmed([Kind.DOORBELL, other, ring])];
+  return receiveStep(below, lane);
+}
+
+/** A lane is connected, given work and receives, and then things happen. */
+export function generate(
+  below: Below,
+  step: (below: Below, lane: number) => readonly Action[],
+): Scenario {
+  const lane = below(LANES);
+  const actions: Action[] = [connect(below, lane)];
+  if (below(8) === 0) actions.push(connect(below, below(LANES)));
+  for (let count = below(3); count > 0; count--) actions.push(receive(below, lane));
+  for (let count = below(4); count > 0; count--) actions.push(send(below, lane));
+  for (let count = 4 + below(40); count > 0; count--) actions.push(...step(below, lane));
+  return actions;
+}
+
+/** A neighbour of `scenario`, perhaps crossed with `other`. */
+export function mutate(
+  below: Below,
+  scenario: Scenario,
+  other: Scenario,
+  step: (below: Below, lane: number) => readonly Action[],
+): Scenario {
+  const actions = scenario.map((action) => [...action]);
+  for (let count = 1 + below(4); count > 0; count--) {
+    const at = below(actions.length);
+    const action = actions[at]!;
+    const lane = actions[0]![1] ?? 0;
+    switch (below(6)) {
+      case 0:
+      case 1:
+        action[1 + below(12)] = below(3) === 0 ? anyNumber(below) : below(12);
+        for (let index = 0; index < action.length; index++) action[index] ??= 0;
+        break;
+      case 2:
+        if (actions.length > 1) actions.splice(at, 1);
+        break;
+      case 3:
+        actions.splice(at, 0, [...action]);
+        break;
+      case 4:
+        actions.splice(at + 1, 0, ...step(below, lane).map((one) => [...one]));
+        break;
+      default: {
+        const from = below(other.length);
+        const part = other.slice(from, from + 1 + below(8));
+        actions.splice(at + 1, 0, ...part.map((one) => [...one]));
+      }
+    }
+  }
+  return actions.slice(0, 120);
+}

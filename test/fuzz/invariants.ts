@@ -1,0 +1,139 @@
+/** What holds whenever the engine is not at work, whatever it was given. */
+import {
+  CompletionQueueLayout,
+  ContextLayout,
+  ContextSlotLayout,
+  QpState,
+  QpType,
+  QueuePairLayout,
+  TimerNodeLayout,
+  TimerWheelLayout,
+  WcStatusName,
+} from '#build/abi.js';
+import { structAt, type Struct } from '../../host/engine/struct.js';
+import type { Lane, World } from './world.js';
+
+type QueuePairStruct = Struct<typeof QueuePairLayout>;
+
+/** A queue pair's timer lies behind its struct (queue-pair.ts `TIMER`). */
+const TIMER = 480;
+const COMPLETION_SIZE = 64;
+const RING_HEADER = 128;
+
+function demand(holds: boolean, what: string): void {
+  if (!holds) throw new Error(`invariant broken: ${what}`);
+}
+
+function distance(from: number, to: number): number {
+  return (to - from) & 0xffffff;
+}
+
+function checkRequester(name: string, qp: QueuePairStruct): void {
+  const fetched = (qp.sendFetched - qp.sendTail) >>> 0;
+  demand(fetched <= qp.sendEntries, `${name}: ${fetched} requests fetched`);
+  demand((qp.sendNext - qp.sendTail) >>> 0 <= fetched, `${name}: sendNext outside`);
+  for (const field of ['psnNext', 'psnUnacked', 'psnMax', 'psnExpected'] as const) {
+    demand(qp[field] < 1 << 24, `${name}: ${field} has more than 24 bits`);
+  }
+  const sent = distance(qp.psnUnacked, qp.psnNext);
+  const most = distance(qp.psnUnacked, qp.psnMax);
+  if (qp.state === QpState.ERR) {
+    // Nothing is sent any more: where an answer ended it does not matter.
+  } else if (qp.type === QpType.RC) {
+    demand(sent <= most, `${name}: psnNext beyond psnMax (${sent}, ${most})`);
+    demand(most < 1 << 23, `${name}: ${most} packets under way`);
+  } else demand(sent === 0, `${name}: an unreliable queue pair waits for answers`);
+  const reads = (qp.chunkHead - qp.chunkTail) >>> 0;
+  demand(reads <= qp.rdAtomicLimit, `${name}: ${reads} READs in flight`);
+  demand(qp.rdAtomicMax <= qp.rdAtomicLimit, `${name}: rdAtomicMax`);
+  demand(qp.retryLeft <= 7 && qp.rnrRetryLeft <= 7, `${name}: retry counts`);
+  demand(qp.sendSgeIndex <= qp.sendSgeMax, `${name}: send cursor at ${qp.sendSgeIndex}`);
+}
+
+function checkResponder(name: string, qp: QueuePairStruct, sgeMax: number): void {
+  const jobs = (qp.jobHead - qp.jobTail) >>> 0;
+  demand(jobs <= qp.rdAtomicLimit, `${name}: ${jobs} answers wait`);
+  demand(qp.message <= 2, `${name}: message kind ${qp.message}`);
+  demand(qp.receiveHeld <= 1, `${name}: receiveHeld ${qp.receiveHeld}`);
+  demand(qp.receiveSgeIndex <= sgeMax, `${name}: receive cursor at ${qp.receiveSgeIndex}`);
+  demand(qp.msn < 1 << 24, `${name}: msn`);
+  demand(qp.nakPending <= 0xff, `${name}: NAK ${qp.nakPending}`);
+}
+
+function checkQueuePair(name: string, lane: Lane): void {
+  const { struct: qp, spec } = lane;
+  demand(qp.qpn === lane.qp.qpNum && qp.type === spec.type, `${name}: identity`);
+  demand(qp.state <= QpState.ERR, `${name}: state ${qp.state}`);
+  demand(qp.type !== QpType.RC || qp.state !== QpState.SQE, `${name}: RC in SQE`);
+  const served = qp.state >= QpState.RTR && qp.state <= QpState.SQE;
+  const mtus = [256, 512, 1024, 2048, 4096];
+  demand(!served || mtus.includes(qp.mtu), `${name}: path MTU ${qp.mtu} in state ${qp.state}`);
+  checkRequester(name, qp);
+  checkResponder(name, qp, Math.max(qp.receiveSgeMax, lane.srq?.maxSge ?? 0));
+}
+
+/** The list of those with something to send, and the timers: whole, and as the structs say. */
+function checkLists(world: World): void {
+  const { memory } = world.device.arena;
+  const context = structAt(memory, ContextLayout, world.device.engine.context);
+  const waiting = new Set<number>();
+  let last = 0;
+  for (
+    let at = context.readyFirst;
+    at !== 0;
+    at = structAt(memory, QueuePairLayout, at).readyNext
+  ) {
+    demand(!waiting.has(at), 'the list of ready queue pairs has a circle');
+    waiting.add(at);
+    last = at;
+  }
+  demand(context.readyLast === last, 'the end of the list of ready queue pairs');
+  let timers = 0;
+  for (const { qp, struct } of world.lanes) {
+    demand(waiting.has(qp.handle) === (struct.scheduled === 1), 'scheduled, but not on the list');
+    const timer = structAt(memory, TimerNodeLayout, qp.handle + TIMER);
+    if (timer.slot !== 0) timers++;
+    else demand(timer.deadline === 0n, 'a timer with a deadline is not in the wheel');
+  }
+  const wheel = structAt(memory, TimerWheelLayout, context.timers);
+  demand(wheel.count === timers, `${wheel.count} timers in the wheel, ${timers} expected`);
+  const slot = structAt(memory, ContextSlotLayout, context.slot);
+  demand((slot.activity & 1) === 0, 'the engine never left its call');
+}
+
+/** `hostile`: the application scribbles in its rings, so what they hold proves nothing. */
+function checkCompletions(world: World, lane: Lane): void {
+  const { view, words } = world.device.arena.memory;
+  const cq = structAt(world.device.arena.memory, CompletionQueueLayout, lane.cq.handle);
+  const head = words[cq.ring >> 2]!;
+  const tail = words[(cq.ring + 64) >> 2]!;
+  demand((head - tail) >>> 0 <= cq.entries, 'a completion queue holds more than it can');
+  for (let index = tail; index !== head; index = (index + 1) >>> 0) {
+    const at = cq.ring + RING_HEADER + (index & (cq.entries - 1)) * COMPLETION_SIZE;
+    const status = view.getUint32(at + 16, true);
+    demand(status in WcStatusName, `a completion with status ${status}`);
+  }
+}
+
+/** Every packet that came in has one outcome. */
+function checkCounters(world: World): void {
+  const c = world.device.engine.counters;
+  demand(c.rcvdPkts === BigInt(world.intake.packets), `${c.rcvdPkts} packets counted`);
+  demand(c.rcvdBytes === BigInt(world.intake.bytes), `${c.rcvdBytes} bytes counted`);
+  demand(c.sentPkts === BigInt(world.link.sent), `${c.sentPkts} sent packets counted`);
+  const dropped = c.dropMalformed + c.dropUnknownOpcode + c.dropService + c.dropSource + c.dropIcrc;
+  const outcomes = dropped + c.icrcExact + c.icrcByIpId;
+  // Responses in a state without requests are counted behind the ICRC as well.
+  const known = outcomes <= c.rcvdPkts && c.rcvdPkts <= outcomes + c.dropQueuePair;
+  demand(known, `${c.rcvdPkts} packets came in, ${outcomes} have an outcome`);
+}
+
+/** Throws when one is broken. `hostile`: rings were scribbled in, so they prove nothing. */
+export function checkInvariants(world: World, hostile: boolean): void {
+  world.lanes.forEach((lane, index) => {
+    checkQueuePair(`lane ${index}`, lane);
+    if (!hostile) checkCompletions(world, lane);
+  });
+  checkLists(world);
+  checkCounters(world);
+}

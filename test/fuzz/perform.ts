@@ -1,0 +1,323 @@
+/** Carries out the actions of a scenario on a world. */
+import { QpState, QpType, RING_HEADER_SIZE, SendFlag, WORK_REQUEST_SIZE } from '#build/abi.js';
+import { RECEIVE_REQUEST_SIZE, SGE_SIZE, WorkRequestLayout } from '#build/abi.js';
+import { CompletionQueueLayout } from '#build/abi.js';
+import { structAt } from '../../host/engine/struct.js';
+import { Mtu, AccessFlag, type QpAttributes, type Sge } from '../../host/index.js';
+import { Kind, LANES, REGIONS, type Action } from './action.js';
+import { isDatagram, putPacket, putRaw, target, wrap } from './packet.js';
+import { QKEY, type Lane, type World } from './world.js';
+
+const MTUS = [Mtu.MTU_256, Mtu.MTU_512, Mtu.MTU_1024];
+const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC } = AccessFlag;
+const ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+const ACCESS = [ALL, LOCAL_WRITE, REMOTE_READ, LOCAL_WRITE | REMOTE_WRITE];
+const DEPTHS = [4, 1, 0, 2];
+const RETRIES = [7, 0, 1, 3];
+const TIMEOUTS = [10, 0, 1, 14];
+const RNR_TIMERS = [12, 0, 1, 31];
+const REORDERS = [8, 0, 1, 128];
+const RECEIVE_BUFFERS = [0, 2000, 100, 1 << 20];
+const TARGET_QPN = 0x123456;
+/** Microseconds of one TIME action: some hours. */
+const TIME_MAX = 2 ** 34;
+
+/** What posting is told about: who keeps books of work requests. */
+export interface Books {
+  /** A fresh wrId for a request of this lane. */
+  next(lane: Lane, shared?: boolean): bigint;
+  /** The lane was reset: its requests are gone. */
+  forget(lane: Lane): void;
+}
+
+function choice<T>(list: readonly T[], options: number, shift: number): T {
+  return list[(options >> shift) & 3] ?? list[0]!;
+}
+
+/** RESET, then up to the level that the action says. */
+function connect(world: World, lane: Lane, action: Action, books: Books): void {
+  const options = action[2] ?? 0;
+  const psn = (action[3] ?? 0) & 0xffffff;
+  const level = wrap(action[4], 7);
+  books.forget(lane);
+  if (lane.spec.tiny) world.rebuild(lane);
+  else world.modify(lane, { qpState: QpState.RESET });
+  if (level === 3) return;
+  const { type } = lane.spec;
+  const access = choice(ACCESS, options, 2);
+  const own: QpAttributes = type === QpType.UD ? { qkey: QKEY } : { qpAccessFlags: access };
+  world.modify(lane, { qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, ...own });
+  if (isDatagram(lane) && options & (1 << 18)) world.try(() => lane.qp.attachMcast(world.group));
+  if (level === 2) return;
+  world.modify(lane, toRtr(world, lane, options, psn));
+  if (level === 1) return;
+  world.modify(lane, toRts(lane, options, psn));
+  if (level === 4) world.modify(lane, { qpState: QpState.SQD, enSqdAsyncNotify: true });
+  if (level === 6) world.modify(lane, { qpState: QpState.ERR });
+}
+
+function toRtr(world: World, lane: Lane, options: number, psn: number): QpAttributes {
+  if (isDatagram(lane)) return { qpState: QpState.RTR };
+  const connected: QpAttributes = {
+    qpState: QpState.RTR,
+    ahAttr: {
+      dgid: world.peer.gid,
+      port: world.peer.port,
+      receiveBufferBytes: choice(RECEIVE_BUFFERS, options, 16),
+      reorderPackets: choice(REORDERS, options, 20),
+    },
+    pathMtu: MTUS[(options & 3) % 3]!,
+    destQpNum: TARGET_QPN,
+    rqPsn: psn,
+  };
+  if (lane.spec.type !== QpType.RC) return connected;
+  const maxDestRdAtomic = choice(DEPTHS, options, 4);
+  return { ...connected, maxDestRdAtomic, minRnrTimer: choice(RNR_TIMERS, options, 14) };
+}
+
+function toRts(lane: Lane, options: number, psn: number): QpAttributes {
+  const ready: QpAttributes = { qpState: QpState.RTS, sqPsn: psn ^ 0x800 };
+  if (lane.spec.type !== QpType.RC) return ready;
+  return {
+    ...ready,
+    maxRdAtomic: choice(DEPTHS, options, 6),
+    retryCnt: choice(RETRIES, options, 8),
+    rnrRetry: choice(RETRIES, options, 10),
+    timeout: choice(TIMEOUTS, options, 12),
+  };
+}
+
+/** `length` bytes in `count` pieces of a region, one behind another. */
+function pieces(world: World, action: Action, at: number): Sge[] {
+  const length = (action[at] ?? 0) >>> 0;
+  const shape = wrap(action[at + 1], 16);
+  const count = shape & 3 || 1;
+  const [lkey, start] = target(world, action[at + 2] ?? 0, action[at + 3] ?? 0);
+  const list: Sge[] = [];
+  const size = Math.floor(length / count);
+  for (let index = 0; index < count; index++) {
+    const addr = BigInt.asUintN(64, start + BigInt(index * size));
+    list.push({ addr, length: index === count - 1 ? length - index * size : size, lkey });
+  }
+  if (shape === 0 && length === 0) return [];
+  // One that names nothing, or a last one whose key is nobody's.
+  if (shape & 8 && count < 3) list.unshift({ addr: start, length: 0, lkey });
+  if (shape & 4) list.push({ ...list.pop()!, lkey: 0x777 });
+  return list;
+}
+
+function send(world: World, lane: Lane, action: Action, books: Books): void {
+  const sendFlags = (action[7] ?? 0) & 15;
+  const length = (action[3] ?? 0) >>> 0;
+  const operand = action[10] ?? 0;
+  const [rkey, remoteAddr] = target(world, action[8] ?? 0, action[9] ?? 0);
+  const opcode = (action[2] ?? 0) & 15;
+  const inline = (sendFlags & SendFlag.INLINE) !== 0 && length <= 400;
+  const request = {
+    opcode,
+    sendFlags: inline ? sendFlags : sendFlags & ~SendFlag.INLINE,
+    immData: operand >>> 0,
+    ...(inline ? { inline: new Uint8Array(length) } : { sgList: pieces(world, action, 3) }),
+  };
+  const ud = {
+    ah: world.handles[wrap(operand, world.handles.length)]!,
+    remoteQpn: TARGET_QPN,
+    remoteQkey: operand & 4 ? 0x80000000 : QKEY,
+  };
+  const wrId = books.next(lane);
+  const invalidateRkey = target(world, operand, 0)[0];
+  if (isDatagram(lane)) world.try(() => lane.qp.postSend({ wrId, ...request, ud }));
+  else if (opcode === 7 || opcode === 9) {
+    world.try(() => lane.qp.postSend({ wrId, ...request, invalidateRkey }));
+  } else if (opcode === 5 || opcode === 6) {
+    const atomic = { remoteAddr, rkey, compareAdd: 1n, swap: 2n };
+    world.try(() => lane.qp.postSend({ wrId, ...request, atomic }));
+  } else {
+    world.try(() => lane.qp.postSend({ wrId, ...request, rdma: { remoteAddr, rkey } }));
+  }
+}
+
+function receive(world: World, lane: Lane, action: Action, books: Books): void {
+  const sgList = pieces(world, action, 2);
+  for (let count = wrap(action[6], 8) || 1; count > 0; count--) {
+    const request = { wrId: books.next(lane, !!lane.srq), sgList: sgList.slice(0, 3) };
+    world.try(() => (lane.srq ? lane.srq.postRecv(request) : lane.qp.postRecv(request)));
+  }
+}
+
+/** Changes of state, and attributes with any value. */
+function change(world: World, lane: Lane, action: Action): void {
+  const value = action[3] ?? 0;
+  const small = value >>> 0;
+  switch (wrap(action[2], 10)) {
+    case 0:
+      world.modify(lane, { qpState: QpState.SQD, enSqdAsyncNotify: (value & 1) !== 0 });
+      break;
+    case 1:
+      world.modify(lane, { qpState: QpState.RTS });
+      break;
+    case 2:
+      world.modify(lane, { qpState: QpState.ERR });
+      break;
+    case 3:
+      world.modify(lane, { qpState: QpState.RTS, qpAccessFlags: small });
+      break;
+    case 4:
+      world.modify(lane, { qpState: QpState.SQD, maxDestRdAtomic: small, maxRdAtomic: small >> 2 });
+      break;
+    case 5:
+      world.modify(lane, { qpState: QpState.SQD, timeout: small, retryCnt: small, rnrRetry: 7 });
+      break;
+    case 6:
+      world.modify(lane, { qpState: small % 9, curQpState: Math.floor(small / 9) % 9 });
+      break;
+    case 7:
+      world.modify(lane, { qpState: QpState.RTS, qkey: small });
+      break;
+    case 8:
+      world.try(() => lane.srq?.modify({ srqLimit: wrap(value, 17) }));
+      break;
+    default:
+      world.try(() => lane.cq.reqNotify((value & 1) !== 0));
+  }
+}
+
+function changeKey(world: World, action: Action): void {
+  const index = wrap(action[1], REGIONS);
+  if (index >= world.regions.length) return;
+  const what = wrap(action[2], 4);
+  // Somebody is changing the key and stands still until the next action is over.
+  if (what === 1) return world.freeze(index);
+  world.frozen?.();
+  if (what === 0) world.renew(index);
+  else world.kill(index);
+}
+
+function passTime(world: World, micros: number): void {
+  if (micros > 0) world.clock.advance(Math.min(micros, TIME_MAX));
+  else world.clock.step();
+}
+
+/** A word of what the application shares: its send ring, receive ring, completion ring. */
+function sharedWord(world: World, lane: Lane, which: number, word: number): number {
+  if (which === 2) {
+    const { memory } = world.device.arena;
+    const cq = structAt(memory, CompletionQueueLayout, lane.cq.handle);
+    return (cq.ring >> 2) + (word % ((RING_HEADER_SIZE + cq.entries * 64) >> 2));
+  }
+  const { at, stride, entries } = world.ring(lane, which);
+  return (at >> 2) + (word % ((RING_HEADER_SIZE + entries * stride) >> 2));
+}
+
+function scribble(world: World, lane: Lane, action: Action): void {
+  const { words } = world.device.arena.memory;
+  const at = sharedWord(world, lane, wrap(action[2], 3), (action[3] ?? 0) >>> 0);
+  words[at] = (action[4] ?? 0) >>> 0;
+}
+
+const WORK = WorkRequestLayout.fields;
+/** Fields of a hostile send entry, in the order in which an ENTRY gives them. */
+const FIELDS = [
+  WORK.opcode,
+  WORK.sendFlags,
+  WORK.sgeCount,
+  WORK.inlineLength,
+  WORK.addressHandle,
+] as const;
+
+/** Writes a whole entry where the ring's head stands, moves the head, rings the bell. */
+function entry(world: World, lane: Lane, action: Action): void {
+  const { words } = world.device.arena.memory;
+  const which = wrap(action[2], 2);
+  const { at, stride, entries } = world.ring(lane, which);
+  const head = words[at >> 2]!;
+  const base = (at + RING_HEADER_SIZE + (head & (entries - 1)) * stride) >> 2;
+  words.fill(0, base, base + (stride >> 2));
+  const header = which === 0 ? WORK_REQUEST_SIZE : RECEIVE_REQUEST_SIZE;
+  if (which === 0) {
+    FIELDS.forEach(([offset], index) => {
+      words[base + (offset >> 2)] = (action[3 + index] ?? 0) >>> 0;
+    });
+    const handle = action[7] ?? 0;
+    const known = world.handles[wrap(handle, world.handles.length)]!.handle;
+    if (handle >= 0 && handle < 8) words[base + (WORK.addressHandle[0] >> 2)] = known;
+    else if (handle > 0 && handle < 1024) {
+      words[base + (WORK.addressHandle[0] >> 2)] = known + handle - 100;
+    }
+  } else {
+    words[base + 2] = (action[5] ?? 0) >>> 0;
+  }
+  const [key, address] = target(world, action[8] ?? 0, action[9] ?? 0);
+  if (which === 0) {
+    words[base + (WORK.remoteAddress[0] >> 2)] = Number(address & 0xffffffffn);
+    words[base + (WORK.key[0] >> 2)] = key;
+  }
+  // SGEs: of a length that may be absurd, with a key that is right more often than not.
+  const room = (stride - header) / SGE_SIZE;
+  for (let index = 0; index < room; index++) {
+    const to = base + ((header + index * SGE_SIZE) >> 2);
+    words[to] = Number(address & 0xffffffffn);
+    words[to + 1] = Number(address >> 32n);
+    words[to + 2] = (action[10] ?? 8) >>> 0;
+    words[to + 3] = key;
+  }
+  words[at >> 2] = head + 1 + wrap(action[11], 4);
+  doorbell(world, lane, which);
+}
+
+function doorbell(world: World, lane: Lane, which: number): void {
+  const { exports, device } = world;
+  const now = device.clock.now();
+  if (which === 0) exports.postSend(device.engine.context, lane.qp.handle, now);
+  else exports.postRecv(device.engine.context, lane.qp.handle, now);
+  device.engine.drain();
+}
+
+/** Carries out one action. Throws what is a finding. */
+export function perform(world: World, action: Action, books: Books): void {
+  const lane = world.lanes[wrap(action[1], LANES)]!;
+  const kind = wrap(action[0], 14);
+  const thaw = world.frozen;
+  // Queued packets come first, except that more of them may join.
+  if (kind !== Kind.PACKET) world.intake.flush();
+  dispatch(world, lane, kind, action, books);
+  thaw?.();
+}
+
+function dispatch(world: World, lane: Lane, kind: number, action: Action, books: Books): void {
+  switch (kind) {
+    case Kind.PACKET:
+      lane.touched = true;
+      return putPacket(world, action);
+    case Kind.RAW:
+      return putRaw(world, action[1] ?? 0, action[2] ?? 0);
+    case Kind.TIME:
+      return passTime(world, action[1] ?? 0);
+    case Kind.KEY:
+      return changeKey(world, action);
+    case Kind.WIRE:
+      return world.link.hold((action[1] ?? 0) % 2 === 1);
+    case Kind.POLL:
+      return;
+  }
+  lane.touched = true;
+  switch (kind) {
+    case Kind.CONNECT:
+      return connect(world, lane, action, books);
+    case Kind.SEND:
+      return send(world, lane, action, books);
+    case Kind.RECEIVE:
+      return receive(world, lane, action, books);
+    case Kind.STATE:
+      return change(world, lane, action);
+    case Kind.ENTRY:
+      return entry(world, lane, action);
+    case Kind.SCRIBBLE:
+      return scribble(world, lane, action);
+    case Kind.LATER:
+      world.later.push(() => scribble(world, lane, action));
+      return;
+    default:
+      return doorbell(world, lane, wrap(action[2], 2));
+  }
+}

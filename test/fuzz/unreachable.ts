@@ -1,0 +1,88 @@
+/**
+ * Branches that no single engine's input can reach, by file, line of source and kind, each with the
+ * reason. They count as not reached all the same: this only explains the report.
+ */
+import { readFileSync } from 'node:fs';
+import { root } from '../support/paths.js';
+import type { Branch } from './coverage.js';
+
+interface Reason {
+  readonly file: string;
+  /** The line; without what stands around it, unless that tells it from another. */
+  readonly source: string;
+  readonly kind: string;
+  readonly why: string;
+}
+
+const REASONS: readonly Reason[] = [
+  {
+    file: 'assembly/region/key-table.ts',
+    source: 'if (atomic.load<u32>(sequenceOf(entry)) == before) return granted ? address : 0;',
+    kind: 'else',
+    why: 'only another thread can change the entry between two loads',
+  },
+  {
+    file: 'assembly/transport/completer.ts',
+    source: 'if (qp.state != QpState.ERR) retryGap(context, qp);',
+    kind: 'else',
+    why: 'the oldest request is a READ in flight there, which settle cannot fail',
+  },
+  {
+    file: 'assembly/transport/completer.ts',
+    source: 'if (qp.timeoutMicros != 0 && outstanding(qp)) {',
+    kind: 'then',
+    why: 'an RNR NAK goes back to the oldest PSN and nothing is sent while it lasts',
+  },
+  {
+    file: 'assembly/wire/packet.ts',
+    source: 'switch (header) {',
+    kind: 'default',
+    why: 'every header has a case',
+  },
+  {
+    file: 'assembly/transport/response.ts',
+    source: 'if (qp.nakPending >= <u32>NakCode.INVALID_REQUEST) return;',
+    kind: 'then',
+    why: 'a fatal NAK goes with ERR, in which nothing is served',
+  },
+  {
+    file: 'assembly/transport/response.ts',
+    source: '    if (!hasRoom(context)) return true;',
+    kind: 'then',
+    why: 'before the CNP: fillBuffer has just asked the same',
+  },
+  {
+    file: 'assembly/transport/failure.ts',
+    source: 'if (qp.sendTail != qp.sendFetched) completeSend(context, qp, status, vendor);',
+    kind: 'else',
+    why: 'every caller has seen an oldest request',
+  },
+  {
+    file: 'assembly/transport/reorder.ts',
+    source: '} else if (count > 0) {',
+    kind: 'else',
+    why: 'it is asked only when the expected PSN has moved',
+  },
+  {
+    file: 'assembly/transport/requester.ts',
+    source: 'if (index == qp.sendFetched) return;',
+    kind: 'then',
+    why: 'every PSN between the oldest in flight and the next lies in a request that was started',
+  },
+  {
+    file: 'assembly/transport/requester.ts',
+    source:
+      'while (index != qp.sendFetched && sendRequestAt(qp, index).state == <u32>SendState.STARTED)',
+    kind: 'loop',
+    why: 'it is asked only when no request is started',
+  },
+];
+
+/** The reason, where there is one. */
+export function whyUnreachable({ file, line, kind }: Branch): string | undefined {
+  const reasons = REASONS.filter((reason) => reason.file === file && reason.kind === kind);
+  if (reasons.length === 0) return undefined;
+  const source = readFileSync(new URL(file, root), 'utf8').split('\n')[line - 1] ?? '';
+  const known = reasons.find((reason) => [source, source.trim()].includes(reason.source));
+  return known?.why;
+}
