@@ -9,7 +9,7 @@ const PACKAGE = new URL('../../node_modules/as-bind/', import.meta.url);
 const BUILD = new URL('../../build/', import.meta.url);
 
 /** What we use of it: as-bind itself comes without types. */
-const DECLARATION = `/** as-bind 0.8.2's runtime: see as-bind.LICENSE. Written by copy-as-bind.mjs. */
+const DECLARATION = `/** as-bind's runtime: see as-bind.LICENSE. Written by copy-as-bind.mjs. */
 
 /** A value as it crosses the border: a number, a bigint, or an address. */
 export type Raw = number | bigint;
