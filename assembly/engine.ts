@@ -32,7 +32,6 @@ import {
 } from './transport/context';
 import {
   QueuePairAttributes,
-  attachMulticast,
   createAddressHandle,
   createCompletionQueue,
   createQueuePair,
@@ -41,13 +40,13 @@ import {
   destroyCompletionQueue,
   destroyQueuePair,
   destroySharedReceiveQueue,
-  detachMulticast,
   modifyQueuePair,
   queuePairMemory,
   resizeCompletionQueue,
   sharedRingBytes,
 } from './transport/control';
 import { flushQueues, flushSends } from './transport/failure';
+import { attachMulticast, detachMulticast } from './transport/multicast';
 import { QueuePair, QueuePairParameters, queuePairOfTimer } from './transport/queue-pair';
 import { SharedReceiveQueue } from './transport/receive-queue';
 import { receiveBatch } from './transport/receive';

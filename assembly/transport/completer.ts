@@ -11,12 +11,12 @@ import {
 } from '../wire/syndrome';
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
 import { Context, schedule } from './context';
-import { completeSend, failOldest } from './failure';
+import { completeSend, enterSendError, failOldest } from './failure';
 import { QueuePair, chunkAt, sendRequestAt, timerOf } from './queue-pair';
 import { awaitsData, isAtomic } from './fetch';
 import { scatterResponse } from './gather';
 import { acknowledgeCharge, goBack, noteDrained, outstanding } from './requester';
-import { QpState, WcStatus, WrOpcode } from './status';
+import { QpState, QpType, WcStatus, WrOpcode } from './status';
 import { armTimer, cancelTimer } from './timer';
 import { noteMissing, repairOldest } from './repair';
 import { armRetransmit, cutWindow, endProbe, growWindow, noteLoss, repeatEarly } from './window';
@@ -84,7 +84,12 @@ function settle(context: Context, qp: QueuePair): void {
 export function failStopped(context: Context, qp: QueuePair): void {
   if (!qp.sendStopped || qp.sendTail == qp.sendFetched) return;
   const request = sendRequestAt(qp, qp.sendTail);
-  if (request.state == SendState.FAILED) failOldest(context, qp, request.status, 0);
+  if (request.state != SendState.FAILED) return;
+  if (qp.type == <u32>QpType.RC) failOldest(context, qp, request.status, 0);
+  else {
+    qp.sendStopped = 0;
+    enterSendError(context, qp, request.status);
+  }
 }
 
 /** Sends again from the oldest packet that is not acknowledged, or gives up. */

@@ -21,16 +21,10 @@ import {
   WORK_COMPLETION_SIZE,
   WorkCompletion,
 } from './completion-queue';
-import {
-  AddressHandle,
-  Context,
-  MEMBERSHIP_SIZE,
-  Membership,
-  schedule,
-  unschedule,
-} from './context';
+import { AddressHandle, Context, schedule, unschedule } from './context';
 import { pathOfHandle } from './datagram';
 import { enterError } from './failure';
+import { leaveAll } from './multicast';
 import { Path, preparePath } from './path';
 import {
   MessageKind,
@@ -431,48 +425,6 @@ export function resizeCompletionQueue(cq: CompletionQueue, ring: usize, entries:
   cq.ring = ring;
   cq.entries = entries;
   return Errno.OK;
-}
-
-/** `ibv_attach_mcast`. EINVAL: no UD queue pair, or a member already; ENOMEM: the table is full. */
-export function attachMulticast(context: Context, qp: QueuePair, gid0: u64, gid1: u64): u32 {
-  if (qp.type != <u32>QpType.UD) return Errno.EINVAL;
-  if (findMembership(context, qp, gid0, gid1) != null) return Errno.EINVAL;
-  for (let index: u32 = 0; index < context.multicastMax; index++) {
-    const at = context.multicast + <usize>(index * MEMBERSHIP_SIZE);
-    const member = changetype<Membership>(at);
-    if (member.queuePair != 0) continue;
-    member.gid0 = gid0;
-    member.gid1 = gid1;
-    member.queuePair = changetype<usize>(qp);
-    return Errno.OK;
-  }
-  return Errno.ENOMEM;
-}
-
-/** `ibv_detach_mcast`. EINVAL: no member. */
-export function detachMulticast(context: Context, qp: QueuePair, gid0: u64, gid1: u64): u32 {
-  const member = findMembership(context, qp, gid0, gid1);
-  if (member == null) return Errno.EINVAL;
-  member.queuePair = 0;
-  return Errno.OK;
-}
-
-function findMembership(context: Context, qp: QueuePair, gid0: u64, gid1: u64): Membership | null {
-  for (let index: u32 = 0; index < context.multicastMax; index++) {
-    const at = context.multicast + <usize>(index * MEMBERSHIP_SIZE);
-    const member = changetype<Membership>(at);
-    const same = member.gid0 == gid0 && member.gid1 == gid1;
-    if (member.queuePair == changetype<usize>(qp) && same) return member;
-  }
-  return null;
-}
-
-function leaveAll(context: Context, qp: QueuePair): void {
-  for (let index: u32 = 0; index < context.multicastMax; index++) {
-    const at = context.multicast + <usize>(index * MEMBERSHIP_SIZE);
-    const member = changetype<Membership>(at);
-    if (member.queuePair == changetype<usize>(qp)) member.queuePair = 0;
-  }
 }
 
 /** Back to the beginning: queues empty, nothing in flight, completions gone. */

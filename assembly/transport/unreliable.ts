@@ -33,7 +33,11 @@ export function receiveUnreliable(
   qp.psnExpected = psnAdd(psn, 1);
   if (flags & PacketFlag.START) {
     if (qp.message != <u32>MessageKind.NONE) dropMessage(context, qp, WcStatus.SUCCESS);
-  } else if (!inSequence(qp, flags)) return;
+  } else if (!inSequence(qp, flags)) {
+    // What is in progress lacks this packet's part: it must not be completed as if it were whole.
+    dropMessage(context, qp, WcStatus.SUCCESS);
+    return;
+  }
   const size = payloadLength(context.opcodeTable, packet, length);
   const status = accept(context, qp, packet, flags, size);
   if (status != <u32>WcStatus.SUCCESS) {

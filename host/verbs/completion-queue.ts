@@ -103,6 +103,8 @@ export class CompletionQueue {
     const tail = (this.#ring + RING_TAIL) >> 2;
     const head = words[this.#ring >> 2]!;
     let index = words[tail]!;
+    // Somebody else wrote the tail: there are never more than fit.
+    if ((head - index) >>> 0 > this.cqe) index = (head - this.cqe) >>> 0;
     while (completions.length < count && index !== head) {
       const offset = RING_HEADER_SIZE + (index & (this.cqe - 1)) * WORK_COMPLETION_SIZE;
       const at = (this.#ring + offset) >> 2;

@@ -29,7 +29,7 @@ const REASONS: readonly Reason[] = [
   },
   {
     file: 'assembly/transport/completer.ts',
-    source: 'if (qp.timeoutMicros != 0 && outstanding(qp)) {',
+    source: 'if (outstanding(qp)) armRetransmit(context, qp);',
     kind: 'then',
     why: 'an RNR NAK goes back to the oldest PSN and nothing is sent while it lasts',
   },
