@@ -65,7 +65,7 @@ export function receiveRequestPacket(
   }
 }
 
-/** The packet that was missing is there: those behind it follow, as far as there is no other gap. */
+/** The packet that was missing is there: those behind it follow, up to the next gap. */
 function executeKept(context: Context, qp: QueuePair, from: u32): void {
   let before = from;
   while (qp.psnExpected != before && serves(qp.state)) {
