@@ -1,4 +1,4 @@
-/** Opens a device over UDP as a command line asks for it: address, port, capture, made-up faults. */
+/** Opens a device over UDP as a command line asks for it: address, port, capture, faults. */
 import {
   UdpLink,
   faultLink,

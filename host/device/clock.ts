@@ -31,7 +31,7 @@ export class RealClock implements Clock {
       if (left <= 0) fire();
       else sleep(left);
     };
-    // Timers count whole milliseconds and may come early: the last one is waited out in turns of the
+    // Timers count whole milliseconds and may come early: the last is waited out in turns of the
     // event loop. And whatever is late goes through one: packets that came while this thread was
     // busy are read before a timeout says that they did not.
     const sleep = (left: number): void => {
@@ -56,7 +56,7 @@ interface Timer {
   readonly fire: () => void;
 }
 
-/** Time that moves when it is told to. Timers of the same moment fire in the order they were set. */
+/** Time that moves when told to. Timers of the same moment fire in the order they were set. */
 export class VirtualClock implements Clock {
   #now: number;
   #order = 0;

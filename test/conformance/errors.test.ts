@@ -1,4 +1,4 @@
-/** How a queue pair fails: statuses, the order of flushed requests, and what may still be posted. */
+/** How a queue pair fails: statuses, the order of flushed requests, what may still be posted. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { NakCode, Opcode } from '#build/abi.js';

@@ -1,4 +1,4 @@
-/** Work requests that break a rule: refused when they are posted, or completed in error; never cut. */
+/** Work requests that break a rule: refused when posted, or completed in error; never cut. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {

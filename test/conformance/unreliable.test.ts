@@ -1,4 +1,4 @@
-/** Unreliable connections and datagrams: what is dropped, what stays, and that nothing is answered. */
+/** Unreliable connections and datagrams: what is dropped, what stays; nothing is answered. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';

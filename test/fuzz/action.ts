@@ -7,7 +7,7 @@
 import { Opcode, WrOpcode } from '#build/abi.js';
 
 export const Kind = {
-  /** lane, opcode, psn base, psn delta, size, region, offset, length, syndrome, flags, operand, trim */
+  /** lane, opcode, psn base, delta, size, region, offset, length, syndrome, flags, operand, trim */
   PACKET: 0,
   /** lane, options, psn, level */
   CONNECT: 1,

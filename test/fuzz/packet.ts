@@ -1,4 +1,4 @@
-/** Packets of an attacker: written into the receive area, sealed with a right ICRC or a wrong one. */
+/** Packets of an attacker: written into the receive area, sealed with a right or wrong ICRC. */
 import { ContextLayout, Header, OPCODE_ROW_SIZE, Opcode, PacketFieldsLayout } from '#build/abi.js';
 import { PacketFlag, QpType, RESOURCE_SIZE, ResourceLayout } from '#build/abi.js';
 import { SendRequestLayout, WrOpcode } from '#build/abi.js';

@@ -1,4 +1,4 @@
-/** Starts a worker thread and watches it: a scenario that never ends is a finding like any other. */
+/** Starts a worker thread and watches it: a scenario that never ends is a finding, too. */
 import { Worker } from 'node:worker_threads';
 import { Slot } from './slot.js';
 import type { Outcome, Task } from './worker.js';

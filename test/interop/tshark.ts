@@ -39,7 +39,7 @@ const COLUMNS = [...new Set([...OTHERS, ...FIELDS.map(([, , name]) => name)])];
 /** Decoded as numbers in hexadecimal without 0x. */
 const BYTES = new Set(['infiniband.immdt', 'infiniband.ieth']);
 
-/** FLUSH and ATOMIC WRITE are younger than Wireshark 4.0, CNP it takes for payload, 0xe0 is ours. */
+/** FLUSH and ATOMIC WRITE are younger than Wireshark 4.0, CNP is payload to it, 0xe0 is ours. */
 export const UNKNOWN_TO_TSHARK: ReadonlySet<number> = new Set([0x1c, 0x1d, 0x81, 0xe0]);
 
 export type Dissected = ReadonlyMap<string, string>;

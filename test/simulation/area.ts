@@ -74,7 +74,7 @@ export class Area {
     if (this.regions.length === 0 || this.#random.chance(0.3)) this.#register();
   }
 
-  /** A contiguous range of so many bytes, from the ring; undefined: not before some are given back. */
+  /** A contiguous range of so many bytes, from the ring; undefined: none is free now. */
   take(length: number): number | undefined {
     let start = this.#head;
     const left = this.length - (start % this.length);
