@@ -1,0 +1,90 @@
+/**
+ *     npm run exhaustive -- [--preemptions N] [--kills N] [--states N] [--only WORD] [--strict]
+ *     npm run exhaustive -- --mutants | --table
+ *
+ * Explores all scenarios, the long ones too, as the sources say and as the compiler optimizes them.
+ * Without --preemptions every schedule is visited: that takes minutes, and for the largest more
+ * states than --states allows (which is an error). --mutants shows that broken protocols are
+ * noticed; --table prints what threads that die leave behind. Ends with `N passed, N failed`.
+ */
+import { parseArgs } from 'node:util';
+import { OPTIMIZED, PLAIN, buildProtocol, type Protocol, type Variant } from './build.js';
+import { Explorer, type Outcome } from './explore.js';
+import { TABLE_SCENARIOS, exploreKills, killTable } from './kill-table.js';
+import { MUTANTS, findFailure } from './mutants.js';
+import { LONG, PAIR, SCENARIOS, type Scenario } from './scenario.js';
+import { World } from './world.js';
+
+const { values } = parseArgs({
+  options: {
+    preemptions: { type: 'string' },
+    kills: { type: 'string', default: '1' },
+    states: { type: 'string', default: '100000000' },
+    only: { type: 'string', default: '' },
+    strict: { type: 'boolean', default: false },
+    mutants: { type: 'boolean', default: false },
+    table: { type: 'boolean', default: false },
+  },
+});
+const statesMax = Number(values.states);
+let passed = 0;
+let failed = 0;
+
+function report(name: string, outcome: Outcome, seconds: number): void {
+  const { states, steps, kills, ends, failure } = outcome;
+  const counts = `${states} states, ${steps} steps, ${kills} kills, ${ends} ends`;
+  console.log(`${failure ? 'FAIL' : 'ok  '} ${name}: ${counts}, ${seconds.toFixed(1)} s`);
+  if (!failure) {
+    passed++;
+    return;
+  }
+  failed++;
+  console.log(`     ${failure.message}`);
+  for (const line of failure.schedule) console.log(`     | ${line}`);
+}
+
+/** Explores with few preemptions first: where something is broken, that is the shortest story. */
+function explore(protocol: Protocol, variant: Variant, scenario: Scenario): void {
+  const name = `${variant.name}: ${scenario.name}`;
+  if (!name.includes(values.only)) return;
+  const most = values.preemptions === undefined ? Infinity : Number(values.preemptions);
+  const start = performance.now();
+  try {
+    for (const preemptions of [0, 1, 2, 3, most].filter((bound) => bound <= most)) {
+      const world = new World(protocol, scenario, { strict: values.strict });
+      const options = { kills: Number(values.kills), preemptions, statesMax };
+      const outcome = new Explorer(world, options).run();
+      if (!outcome.failure && preemptions !== most) continue;
+      report(name, outcome, (performance.now() - start) / 1000);
+      return;
+    }
+  } catch (error) {
+    failed++;
+    console.log(`FAIL ${name}: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+async function runMutants(): Promise<void> {
+  for (const { variant, scenario } of MUTANTS) {
+    if (!variant.name.includes(values.only)) continue;
+    const found = findFailure(await buildProtocol(variant), scenario, statesMax);
+    if (found) passed++;
+    else failed++;
+    console.log(`${found ? 'caught  ' : 'SURVIVED'}  ${variant.name}: ${found ?? ''}`);
+  }
+}
+
+if (values.table) {
+  const protocol = await buildProtocol(PLAIN);
+  console.log(killTable(TABLE_SCENARIOS.map((scenario) => exploreKills(protocol, scenario))));
+} else {
+  if (values.mutants) await runMutants();
+  else {
+    for (const variant of [PLAIN, OPTIMIZED]) {
+      const protocol = await buildProtocol(variant);
+      for (const scenario of [PAIR, ...SCENARIOS, ...LONG]) explore(protocol, variant, scenario);
+    }
+  }
+  console.log(`${passed} passed, ${failed} failed`);
+  process.exitCode = failed > 0 || passed === 0 ? 1 : 0;
+}
