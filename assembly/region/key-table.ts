@@ -251,13 +251,10 @@ function tryKey(arena: Arena, slot: u32, parameters: RegionParameters, key: u32)
   const entry = entryAt(arena, index);
   const note = noteAt(arena, index);
   // A look first: taking the sequence of a live entry would turn away who looks it up or kills it.
-  if (note.state != KeyState.FREE) return false;
+  // The sequence before the state: when the swap succeeds, what was seen in between still holds.
   const sequence = atomic.load<u32>(sequenceOf(entry));
-  if (sequence & 1 || !beginChange(entry, sequence)) return false;
-  if (note.state != KeyState.FREE) {
-    endChange(entry, sequence);
-    return false;
-  }
+  if (sequence & 1 || note.state != KeyState.FREE) return false;
+  if (!beginChange(entry, sequence)) return false;
   memory.fill(changetype<usize>(note), 0, KEY_NOTE_SIZE);
   note.state = KeyState.LIVE;
   note.owner = slot;
@@ -276,7 +273,8 @@ function tryKey(arena: Arena, slot: u32, parameters: RegionParameters, key: u32)
 
 /**
  * Kills a key: from now on nobody finds it. Its memory and its slot stay untouchable until
- * `regionReleased` says so. EINVAL: no such live key.
+ * `regionReleased` says so. EINVAL: no such live key; EAGAIN: somebody is changing the entry and
+ * does not get on with it.
  */
 export function killRegion(arena: Arena, key: u32): u32 {
   const index = slotIndex(arena, key);
@@ -284,7 +282,7 @@ export function killRegion(arena: Arena, key: u32): u32 {
   const note = noteAt(arena, index);
   if (key == 0) return Errno.EINVAL;
   const sequence = takeEntry(entry);
-  if (sequence & 1) return Errno.EINVAL;
+  if (sequence & 1) return Errno.EAGAIN;
   const held = note.state == KeyState.LIVE || note.state == KeyState.INVALID;
   if (note.key != key || !held) {
     endChange(entry, sequence);

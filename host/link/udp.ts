@@ -145,7 +145,7 @@ export class UdpLink implements Link {
     return this.#info;
   }
 
-  /** Our own receive buffer in bytes as the kernel accounts it: what peers are told. 0: not open. */
+  /** Our receive buffer in bytes as the kernel accounts it: what peers are told. 0: not open. */
   get receiveBufferBytes(): number {
     return this.#receiveBufferBytes;
   }

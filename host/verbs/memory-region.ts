@@ -33,6 +33,8 @@ export interface RegionCounters {
 
 /** How many times fresh key candidates are drawn before the table is called full. */
 const DRAWS = 64;
+/** Another thread that changes the same entry is done in a few stores, when it runs. */
+const KILL_TURNS = 100_000;
 /** Other threads leave the engine within microseconds; this many turns are seconds. */
 const RELEASE_TURNS = 50_000_000;
 
@@ -117,8 +119,13 @@ export class MemoryRegion {
     const { arena, engine } = context.device;
     if (this.#state === 'gone') throw new MisuseError('memory region', 'is deregistered already');
     if (this.#state === 'live') {
-      refuse(arena.exports.killMr(engine.context, this.lkey), 'dereg', {
+      let errno: number = Errno.EAGAIN;
+      for (let turn = 0; turn < KILL_TURNS && errno === Errno.EAGAIN; turn++) {
+        errno = arena.exports.killMr(engine.context, this.lkey);
+      }
+      refuse(errno, 'dereg', {
         EINVAL: 'the key is dead already',
+        EAGAIN: 'another thread is changing the region; call again later',
       });
       this.#state = 'killed';
     }

@@ -77,7 +77,8 @@ export function detach(arena: usize, slot: u32, pd: u32): u32 {
   return domains.deallocProtectionDomain(changetype<Arena>(arena), pd, slot);
 }
 export function register(arena: usize, slot: u32, parameters: usize): u32 {
-  return keys.registerRegion(changetype<Arena>(arena), slot, changetype<keys.RegionParameters>(parameters));
+  const p = changetype<keys.RegionParameters>(parameters);
+  return keys.registerRegion(changetype<Arena>(arena), slot, p);
 }
 export function kill(arena: usize, slot: u32, key: u32): u32 {
   return keys.killRegion(changetype<Arena>(arena), key);

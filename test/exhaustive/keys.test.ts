@@ -1,6 +1,7 @@
 /**
- * The key table and reclamation, checked by going through schedules instead of waiting for them: two
- * engines and a registrar with up to two preemptions and a kill at every step, smaller worlds whole.
+ * The key table and reclamation, checked by going through schedules instead of waiting for them:
+ * two engines and a registrar with up to two preemptions and a kill at every step; smaller worlds
+ * whole.
  * `npm run exhaustive` goes further.
  */
 import { readFileSync } from 'node:fs';
