@@ -84,6 +84,13 @@ function notU64(value: number | bigint): MisuseError {
 /** Writes a u64 as two little-endian words. Numbers must be whole and below 2^53. */
 function storeU64(words: Uint32Array, at: number, value: number | bigint): void {
   if (typeof value === 'number') {
+    // Nearly all are below 2^32, and a small whole number is stored at once.
+    const low = value >>> 0;
+    if (low === value) {
+      words[at] = low;
+      words[at + 1] = 0;
+      return;
+    }
     if (!Number.isSafeInteger(value) || value < 0) throw notU64(value);
     words[at] = value;
     words[at + 1] = value / 4294967296;
@@ -115,15 +122,14 @@ function checkSges(list: readonly Sge[], most: number): void {
 }
 
 /** What the operation needs must be there: the ring's entry holds what was posted before. */
-function checkOperands({ opcode, sendFlags = 0, rdma, atomic, inline }: SendWorkRequest): void {
+function checkOperands(opcode: number, request: SendWorkRequest): void {
+  if (opcode <= WrOpcode.RDMA_WRITE_WITH_IMM && request.rdma) return;
+  const { rdma, atomic } = request;
   const isAtomic =
     opcode === WrOpcode.ATOMIC_CMP_AND_SWP || opcode === WrOpcode.ATOMIC_FETCH_AND_ADD;
   if (isAtomic && !atomic) throw new MisuseError('atomic', 'says what an atomic does');
   const remote = opcode <= WrOpcode.RDMA_WRITE_WITH_IMM || opcode === WrOpcode.RDMA_READ;
   if (remote && !rdma) throw new MisuseError('rdma', 'says where at the peer');
-  if (sendFlags & SendFlag.INLINE && !inline) {
-    throw new MisuseError('inline', 'has the bytes that SendFlag.INLINE sends');
-  }
 }
 
 /** A ring that the application fills and the engine empties. */
@@ -183,12 +189,15 @@ export class SendRing extends Ring {
     const base = this.free('postSend');
     const { words } = this;
     const at = base >> 2;
-    const { rdma, atomic, inline, ud } = request;
+    const { opcode, rdma, atomic, inline, ud, sendFlags = 0 } = request;
+    checkOperands(opcode, request);
+    if (sendFlags & SendFlag.INLINE && !inline) {
+      throw new MisuseError('inline', 'has the bytes that SendFlag.INLINE sends');
+    }
     storeU64(words, at + WR_ID, request.wrId ?? 0);
-    words[at + OPCODE] = request.opcode;
-    words[at + FLAGS] = request.sendFlags ?? 0;
+    words[at + OPCODE] = opcode;
+    words[at + FLAGS] = sendFlags;
     words[at + IMMEDIATE] = request.immData ?? 0;
-    checkOperands(request);
     if (rdma) {
       storeU64(words, at + REMOTE, rdma.remoteAddr);
       words[at + KEY] = rdma.rkey;
