@@ -303,6 +303,23 @@ export function build(context: usize, packet: usize, fields: usize): u32 {
   return buildPacket(arenaOf(context).opcodeTable, packet, changetype<PacketFields>(fields));
 }
 
+/** Register after the pseudo header; `family` 4 or 6. */
+function startOf(
+  tables: usize,
+  family: u32,
+  source: usize,
+  target: usize,
+  sourcePort: u32,
+  targetPort: u32,
+  length: u32,
+): u32 {
+  const flow =
+    family == 4
+      ? icrcFlow4(tables, source, target, sourcePort, targetPort)
+      : icrcFlow6(tables, source, target, sourcePort, targetPort);
+  return icrcStart(tables, flow, family == 4, length);
+}
+
 /** ICRC of the packet; `family` 4 or 6; addresses point to 4 or 16 bytes in network order. */
 export function icrc(
   context: usize,
@@ -315,13 +332,8 @@ export function icrc(
   length: u32,
 ): u32 {
   const c = changetype<Context>(context);
-  const tables = c.icrcTables;
-  const flow =
-    family == 4
-      ? icrcFlow4(tables, source, target, sourcePort, targetPort)
-      : icrcFlow6(tables, source, target, sourcePort, targetPort);
-  const begin = icrcStart(tables, flow, family == 4, length);
-  return icrcOf(tables, c.crcScratch, begin, packet, length);
+  const begin = startOf(c.icrcTables, family, source, target, sourcePort, targetPort, length);
+  return icrcOf(c.icrcTables, c.crcScratch, begin, packet, length);
 }
 
 /** The same, covering the packet twice: how rxe computes the ICRC of a FLUSH request. */
@@ -336,13 +348,8 @@ export function icrcDoubled(
   length: u32,
 ): u32 {
   const c = changetype<Context>(context);
-  const tables = c.icrcTables;
-  const flow =
-    family == 4
-      ? icrcFlow4(tables, source, target, sourcePort, targetPort)
-      : icrcFlow6(tables, source, target, sourcePort, targetPort);
-  const begin = icrcStart(tables, flow, family == 4, length);
-  return icrcOfDoubled(tables, c.crcScratch, begin, packet, length);
+  const begin = startOf(c.icrcTables, family, source, target, sourcePort, targetPort, length);
+  return icrcOfDoubled(c.icrcTables, c.crcScratch, begin, packet, length);
 }
 
 /** IPv4 identification that explains the difference between two ICRCs, or -1. */
