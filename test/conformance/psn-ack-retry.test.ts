@@ -458,6 +458,19 @@ test(
 );
 
 test(
+  'READ data whose AETH is no ACK is not believed',
+  onWire({}, (wire) => {
+    wire.post(WrOpcode.RDMA_READ, 8, SIGNALED);
+    wire.takePackets();
+    const only = { opcode: Opcode.RC_RDMA_READ_RESPONSE_ONLY, psn: 0x100 };
+    wire.sendPacket({ ...only, syndrome: 0x62 }, 8);
+    assert.equal(wire.statuses(), []);
+    wire.sendPacket({ ...only, syndrome: 0x1f }, 8);
+    assert.equal(wire.statuses(), ['SUCCESS']);
+  }),
+);
+
+test(
   'min_rnr_timer changes in RTS take effect (S42)',
   onWire({ mtu: Mtu.MTU_256 }, (wire) => {
     wire.qp.modify({ qpState: QpState.RTS, minRnrTimer: 3, qpAccessFlags: FULL_ACCESS });

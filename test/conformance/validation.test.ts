@@ -41,7 +41,8 @@ function refused(
 test(
   'a packet for another queue pair number is ignored and counted (S43)',
   onWire({}, (wire) => {
-    const targetQp = wire.qp.qpNum ^ 1;
+    // The upper bits differ: it shares the queue pair's place in every index of less than 2^15.
+    const targetQp = wire.qp.qpNum ^ 0x8000;
     ignored(wire, 'dropQueuePair', () =>
       wire.sendPacket({ ...ONLY, ...wire.reth(0, 4), targetQp }, 4),
     );

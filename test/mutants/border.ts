@@ -114,24 +114,12 @@ export const BORDER: readonly Row[] = [
     '',
   ],
   [
-    'the fast look does not look twice',
-    KEYS,
-    'if (wrong == 0 && atomic.load<u64>(at + <usize>wrong) == head) {',
-    'if (wrong == 0) {',
-  ],
-  [
     'any protection domain will do',
     KEYS,
     'entry.pd == pd &&\n      (entry.access',
     '(entry.access',
   ],
   ['access flags are not compared', KEYS, '(entry.access & need) == need &&', ''],
-  [
-    'one of several access flags is enough',
-    KEYS,
-    '(entry.access & need) == need &&',
-    '(need == 0 || (entry.access & need) != 0) &&',
-  ],
   ['the offset is not compared', KEYS, 'offset <= <u64>size &&', ''],
   ['the length is not compared', KEYS, 'length <= size - <u32>offset;', 'true;'],
   [
