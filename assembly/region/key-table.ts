@@ -85,7 +85,6 @@ export class RegionParameters {
   // RANDOM_KEYS words from a cryptographic generator follow: candidates for the key.
   random: u32;
 }
-export const REGION_PARAMETERS_SIZE: u32 = 32 + RANDOM_KEYS * 4;
 
 function slotIndex(arena: Arena, key: u32): u32 {
   // The upper 24 bits are uniformly random already: they are their own hash.

@@ -99,26 +99,24 @@ function fatal(context: Context, qp: QueuePair): void {
 
 /** To ERR: stops everything and flushes both queues. Safe to call again. */
 export function enterError(context: Context, qp: QueuePair): void {
-  if (qp.state != QpState.ERR) {
-    qp.state = QpState.ERR;
-    cancelTimer(timerOf(qp));
-    qp.rnrWaiting = 0;
-    qp.jobTail = qp.jobHead;
-    qp.ackPending = 0;
-    qp.sackPending = 0;
-  }
+  if (qp.state != QpState.ERR) stop(qp);
   flushQueues(context, qp);
 }
 
-/** Completes the oldest send request with `status`, all others with WR_FLUSH_ERR. */
-export function failOldest(context: Context, qp: QueuePair, status: u32, vendor: u32): void {
-  // The state changes first: nothing that a completion sets off may find the queue pair at work.
+/** Nothing more is sent, answered or waited for. */
+function stop(qp: QueuePair): void {
   qp.state = QpState.ERR;
   cancelTimer(timerOf(qp));
   qp.rnrWaiting = 0;
   qp.jobTail = qp.jobHead;
   qp.ackPending = 0;
   qp.sackPending = 0;
+}
+
+/** Completes the oldest send request with `status`, all others with WR_FLUSH_ERR. */
+export function failOldest(context: Context, qp: QueuePair, status: u32, vendor: u32): void {
+  // The state changes first: nothing that a completion sets off may find the queue pair at work.
+  stop(qp);
   if (qp.sendTail != qp.sendFetched) completeSend(context, qp, status, vendor);
   flushQueues(context, qp);
 }

@@ -326,7 +326,6 @@ export class QueuePairParameters {
   random: u32;
 }
 export const RANDOM_QPNS: u32 = 16;
-export const QUEUE_PAIR_PARAMETERS_SIZE: u32 = 72 + RANDOM_QPNS * 4;
 
 function sendData(parameters: QueuePairParameters): u32 {
   return roundUp(max<u32>(parameters.sendSgeMax * SGE_SIZE, parameters.inlineMax), 16);

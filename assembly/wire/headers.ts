@@ -151,15 +151,6 @@ export function atomicCompare(atomic: usize): u64 {
   return loadU64(atomic + 20);
 }
 
-/** FETH, 4 bytes: reserved (26), selectivity (2), placement type (4). */
-export function fethPlacement(feth: usize): u32 {
-  return loadU32(feth) & 0x0f;
-}
-
-export function fethSelectivity(feth: usize): u32 {
-  return (loadU32(feth) >> 4) & 3;
-}
-
 /** DETH, 8 bytes: Q_Key (32), reserved (8), source QP (24). */
 export function dethQkey(deth: usize): u32 {
   return loadU32(deth);

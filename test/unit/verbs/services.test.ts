@@ -293,6 +293,19 @@ test('SEND_WITH_INV of a key that may not be invalidated ends the responder with
   await pair.close();
 });
 
+test('SEND_WITH_INV does not reach into another protection domain', async () => {
+  const { a, b, ...pair } = await open();
+  const other = b.context.allocPd();
+  const foreign = other.regMr(b.buffer.subarray(0, 4096), ALL_ACCESS, { invalidatable: true });
+  b.qp.postRecv({ wrId: 1, sgList: sge(b, 8192, 100) });
+  const invalidateRkey = foreign.rkey;
+  a.qp.postSend({ opcode: WrOpcode.SEND_WITH_INV, sgList: sge(a, 0, 10), invalidateRkey });
+  pair.settle();
+  assert.equal(statuses(b), [WcStatus.REM_INV_REQ_ERR]);
+  assert.is(b.qp.state, QpState.ERR);
+  await pair.close();
+});
+
 test('SQD finishes what was begun, says so, and holds what is posted until RTS', async () => {
   const { a, b, ...pair } = await open();
   const rdma = { remoteAddr: b.mr.addr, rkey: b.mr.rkey };
