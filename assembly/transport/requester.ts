@@ -6,7 +6,6 @@
  * READs are cut into requests whose responses keep within our own receive buffer.
  */
 import { powerOfTwo } from '../memory/bytes';
-import { ringCount } from '../memory/ring';
 import { invalidateKey } from '../region/key-table';
 import { DEFAULT_PKEY, bthBits, storeBth, storeReth, storeU32, storeU64 } from '../wire/headers';
 import { Opcode, Service } from '../wire/opcode';
@@ -340,19 +339,14 @@ function sendData(context: Context, qp: QueuePair, request: SendRequest, ask: bo
 }
 
 /**
- * An acknowledgement is asked for at the end of the last message there is, and often enough that
- * the window never closes for want of one.
+ * An acknowledgement is asked for at the end of the last message there is, before what waits for
+ * everything to be complete, and often enough that the window never closes for want of one.
  */
 function wantsAck(qp: QueuePair, last: bool): bool {
   qp.packetsSinceAckRequest++;
-  const idle =
-    last &&
-    (qp.state == <u32>QpState.SQD ||
-      (qp.sendNext == qp.sendFetched &&
-        ringCount(qp.sendRing, qp.sendFetched, qp.sendEntries) == 0));
   const packets = qp.packetsSinceAckRequest;
   if (
-    !idle &&
+    !(last && pauses(qp)) &&
     windowOpen(qp) &&
     packets * 1024 < qp.congestionWindow &&
     packets * qp.chargeFull < qp.windowCharge / 4
@@ -361,6 +355,14 @@ function wantsAck(qp: QueuePair, last: bool): bool {
   }
   qp.packetsSinceAckRequest = 0;
   return true;
+}
+
+/** Does nothing follow, or only what waits until everything before it is complete? */
+function pauses(qp: QueuePair): bool {
+  if (qp.state == <u32>QpState.SQD) return true;
+  if (qp.sendNext == qp.sendFetched && !fetch(qp)) return true;
+  const next = sendRequestAt(qp, qp.sendNext);
+  return next.opcode == <u32>WrOpcode.LOCAL_INV || next.state == <u32>SendState.FAILED;
 }
 
 /** Only what takes a receive request can be solicited (IBA 9.2.3). */

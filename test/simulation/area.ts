@@ -14,6 +14,12 @@ export interface Region {
   uses: number;
 }
 
+/** A region whose key a request kills. */
+export interface Victim {
+  readonly area: Area;
+  readonly region: Region;
+}
+
 /** What a peer names memory by. */
 export interface RemoteKey {
   readonly rkey: number;
@@ -26,6 +32,8 @@ export type Pieces = readonly (readonly [offset: number, length: number])[];
 
 /** Dead keys that are remembered for misuse. */
 const DEAD_KEYS_MAX = 8;
+/** Regions that were invalidated and not deregistered yet. */
+const INVALID_MAX = 4;
 
 export class Area {
   readonly length: number;
@@ -35,6 +43,9 @@ export class Area {
   readonly confirmed: Uint8Array;
   readonly regions: Region[] = [];
   readonly deadKeys: RemoteKey[] = [];
+  /** Offered to a request that kills; and those that it killed. */
+  readonly #offered = new Set<Region>();
+  readonly #invalid: Region[] = [];
   readonly #context: Context;
   readonly #pd: ProtectionDomain;
   readonly #access: number;
@@ -68,10 +79,32 @@ export class Area {
     if (idle < 0) return;
     const [old] = this.regions.splice(idle, 1);
     if (this.#random.chance(0.5)) this.#register();
-    this.deadKeys.push({ rkey: old!.mr.rkey, base: old!.base });
-    if (this.deadKeys.length > DEAD_KEYS_MAX) this.deadKeys.shift();
+    this.#remember(old!);
     old!.mr.dereg();
     if (this.regions.length === 0 || this.#random.chance(0.3)) this.#register();
+  }
+
+  /** A region that nobody uses, and from now on nobody names, to be killed. */
+  offer(): Victim {
+    if (this.regions.length === 1) this.#register();
+    if (this.regions.every(({ uses }) => uses > 0)) this.#register();
+    const idle = this.regions.findIndex(({ uses }) => uses === 0);
+    const [region] = this.regions.splice(idle, 1);
+    this.#offered.add(region!);
+    return { area: this, region: region! };
+  }
+
+  /** It was killed: its key is dead before it is deregistered. */
+  killed(region: Region): void {
+    this.#offered.delete(region);
+    this.#remember(region);
+    this.#invalid.push(region);
+    if (this.#invalid.length > INVALID_MAX) this.#invalid.shift()!.mr.dereg();
+  }
+
+  #remember({ mr, base }: Region): void {
+    this.deadKeys.push({ rkey: mr.rkey, base });
+    if (this.deadKeys.length > DEAD_KEYS_MAX) this.deadKeys.shift();
   }
 
   /** A contiguous range of so many bytes, from the ring; undefined: none is free now. */
@@ -110,7 +143,7 @@ export class Area {
   }
 
   close(): void {
-    for (const { mr } of this.regions) mr.dereg();
+    for (const { mr } of [...this.regions, ...this.#offered, ...this.#invalid]) mr.dereg();
     this.#context.free(this.actual);
   }
 
@@ -120,7 +153,7 @@ export class Area {
     // Anywhere in 64 bits, but where atomics could be executed.
     const high = BigInt(this.#random.u32()) << 32n;
     const iova = kind === 0 ? high | BigInt(byteOffset) : BigInt(byteOffset);
-    const mr = this.#pd.regMr(this.actual, this.#access, { iova });
+    const mr = this.#pd.regMr(this.actual, this.#access, { iova, invalidatable: true });
     const base = mr.addr < 2n ** 52n ? Number(mr.addr) : mr.addr;
     this.regions.push({ mr, base, uses: 0 });
   }

@@ -7,7 +7,7 @@
  * writes where an unfinished READ reads carries a FENCE. So the content at every moment is the
  * content after some number of packets, in the order of their posting.
  */
-import type { Area, Pieces, Region } from './area.js';
+import type { Area, Pieces, Region, Victim } from './area.js';
 import type { ErrorKind } from './errors.js';
 import type { OperationKind } from './operations.js';
 import { Violation } from './violation.js';
@@ -32,6 +32,8 @@ export interface Operation {
   readonly signalled: boolean;
   /** Number of the receive that it takes; -1: none. */
   readonly message: number;
+  /** What it kills. */
+  readonly victim: Victim | undefined;
   readonly error: ErrorKind | undefined;
   /** Bytes of `data` that may be placed. */
   readonly placeable: number;

@@ -164,7 +164,8 @@ export class Connection {
     if (mayRunOutOfRetries(options)) return true;
     // A peer in ERR is silent; but what it refused, it was to say so.
     const silent = side.peer.qp.state === QpState.ERR;
-    return silent && !(isOrderedWire(options) && side.out.spoiled?.peerFails);
+    const { spoiled } = side.out;
+    return silent && !(isOrderedWire(options) && spoiled?.peerFails && !spoiled.silent);
   }
 
   /** A receive completed with an error. `operation`: what would have been placed there. */
@@ -245,7 +246,7 @@ export class Connection {
   /** Over an ordered wire, whoever was refused knows it by now: the NAK came, and its reason. */
   #checkToldOf(side: Side): void {
     const { spoiled } = side.out;
-    if (!isOrderedWire(this.world.options) || !spoiled?.peerFails) return;
+    if (!isOrderedWire(this.world.options) || !spoiled?.peerFails || spoiled.silent) return;
     // A peer that failed by itself has refused nothing.
     if (side.peer.qp.state !== QpState.ERR || side.peer.reason || side.failedSend) return;
     side.fail(`the peer refused ${spoiled.name}, and this side was not told`);

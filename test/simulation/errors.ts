@@ -15,6 +15,8 @@ export interface Draft {
   readonly mtu: number;
   opcode: number;
   rkey: number;
+  /** The key that it kills; 0: none. */
+  invalidateRkey: number;
   /** Address of the first byte of what it names, and the offset from there. */
   base: number | bigint;
   remoteOffset: number;
@@ -47,6 +49,8 @@ export interface ErrorKind {
   readonly receiveStatus: number;
   /** Does the peer's queue pair fail, too? Then what is behind is not executed. */
   readonly peerFails: boolean;
+  /** Does it fail without a word? */
+  readonly silent?: boolean;
 }
 
 const namesMemory = (draft: Draft): boolean => draft.kind.remote !== 'none' && draft.length > 0;
@@ -175,6 +179,28 @@ export const ERROR_KINDS: readonly ErrorKind[] = [
     status: WcStatus.REM_INV_REQ_ERR,
     receiveStatus: WcStatus.LOC_LEN_ERR,
     peerFails: true,
+  },
+  {
+    // IBA class J: the data is placed, and nothing is said.
+    name: 'badInvalidation',
+    applies: ({ kind }) => kind.invalidates === 'theirs',
+    spoil(draft, _around, random) {
+      draft.invalidateRkey = (draft.invalidateRkey ^ random.between(1, 255)) >>> 0;
+    },
+    status: WcStatus.RETRY_EXC_ERR,
+    receiveStatus: WcStatus.REM_INV_REQ_ERR,
+    peerFails: true,
+    silent: true,
+  },
+  {
+    name: 'badLocalInvalidation',
+    applies: ({ kind }) => kind.invalidates === 'ours',
+    spoil(draft, _around, random) {
+      draft.invalidateRkey = (draft.invalidateRkey ^ random.between(1, 255)) >>> 0;
+    },
+    status: WcStatus.LOC_QP_OP_ERR,
+    receiveStatus: WcStatus.WR_FLUSH_ERR,
+    peerFails: false,
   },
   {
     // Spoiled is the receive, when it is posted (connection.ts).

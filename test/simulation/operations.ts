@@ -23,6 +23,8 @@ export interface OperationKind {
   readonly inline: boolean;
   /** `modify`: what becomes of the 8 bytes, from what they were and both operands. */
   readonly modify?: (before: bigint, compareAdd: bigint, swap: bigint) => bigint;
+  /** Whose key it kills. */
+  readonly invalidates?: 'ours' | 'theirs';
   /** How often it is chosen. */
   readonly weight: number;
 }
@@ -98,6 +100,31 @@ export const OPERATION_KINDS: readonly OperationKind[] = [
     completion: WcOpcode.COMP_SWAP,
     ...ATOMIC,
     modify: (before, compareAdd, swap) => (before === compareAdd ? swap : before),
+    weight: 1,
+  },
+];
+
+/** What kills a key: chosen now and then instead of one of the others. */
+export const INVALIDATING_KINDS: readonly OperationKind[] = [
+  {
+    name: 'SEND_WITH_INV',
+    opcode: WrOpcode.SEND_WITH_INV,
+    ...SEND,
+    immediate: false,
+    invalidates: 'theirs',
+    weight: 1,
+  },
+  {
+    name: 'LOCAL_INV',
+    opcode: WrOpcode.LOCAL_INV,
+    completion: WcOpcode.LOCAL_INV,
+    local: 'gather',
+    remote: 'none',
+    receive: 'none',
+    receiveCompletion: 0,
+    immediate: false,
+    inline: false,
+    invalidates: 'ours',
     weight: 1,
   },
 ];

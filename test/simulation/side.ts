@@ -172,6 +172,8 @@ export class Side {
       }
     }
     this.out.succeed(operation, !peer.lost);
+    const { victim } = operation;
+    if (victim && !(kind.invalidates === 'theirs' && peer.lost)) victim.area.killed(victim.region);
     this.#retire(operation);
   }
 
@@ -209,9 +211,14 @@ export class Side {
     const { kind, length, immediate } = operation;
     if (wc.opcode !== kind.receiveCompletion) this.fail(`${what}: opcode ${wc.opcode}`);
     if (wc.byteLen !== length) this.fail(`${what}: ${wc.byteLen} bytes, sent were ${length}`);
-    const flags = kind.immediate ? WcFlag.WITH_IMM : 0;
-    if (wc.wcFlags !== flags || wc.immData !== (kind.immediate ? immediate : 0)) {
-      this.fail(`${what}: flags ${wc.wcFlags}, immediate data ${wc.immData}, not ${immediate}`);
+    const dead = kind.invalidates ? operation.victim!.region.mr.rkey : 0;
+    const flags = (kind.immediate ? WcFlag.WITH_IMM : 0) | (dead ? WcFlag.WITH_INV : 0);
+    if (wc.wcFlags !== flags) this.fail(`${what}: flags ${wc.wcFlags}, not ${flags}`);
+    if (kind.immediate && wc.immData !== immediate) {
+      this.fail(`${what}: immediate data ${wc.immData}, not ${immediate}`);
+    }
+    if (dead && wc.invalidatedRkey !== dead) {
+      this.fail(`${what}: key ${wc.invalidatedRkey} was invalidated, not ${dead}`);
     }
     flow.receive(operation, receive);
     flow.receivesRetired++;

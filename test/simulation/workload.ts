@@ -7,7 +7,7 @@ import { SendFlag, type SendWorkRequest } from '../../host/index.js';
 import { addressOf, cut, entries, type Area, type Pieces, type Region } from './area.js';
 import type { Operation } from './auditor.js';
 import { ERROR_KINDS, badReceive, type Draft, type ErrorKind } from './errors.js';
-import { OPERATION_KINDS, type OperationKind } from './operations.js';
+import { INVALIDATING_KINDS, OPERATION_KINDS, type OperationKind } from './operations.js';
 import type { SimulationOptions } from './options.js';
 import type { Random } from './random.js';
 import type { Side } from './side.js';
@@ -76,7 +76,7 @@ export class Workload {
   /** The next request; undefined: its memory is in use. */
   #next(side: Side): SendWorkRequest | undefined {
     const random = this.#random;
-    const kind = random.pick(this.#kinds);
+    const kind = this.#kind(side);
     const length = this.#length(side, kind);
     const inline = kind.inline && length <= INLINE_MAX && random.chance(this.#options.inline);
     const area = kind.local === 'gather' ? side.source : side.landing;
@@ -87,6 +87,7 @@ export class Workload {
     const localRegion = inline ? undefined : area.anyRegion();
     const anywhere = random.below(side.peer.target.length - length + 1);
     const remoteOffset = kind.remote === 'modify' ? anywhere & ~7 : anywhere;
+    const victim = this.#victim(side, kind);
     const remoteRegion = kind.remote === 'none' ? undefined : side.peer.target.anyRegion();
     const draft: Draft = {
       kind,
@@ -94,6 +95,7 @@ export class Workload {
       mtu: side.connection.mtu,
       opcode: kind.opcode,
       rkey: remoteRegion?.mr.rkey ?? 0,
+      invalidateRkey: victim?.region.mr.rkey ?? 0,
       base: remoteRegion?.base ?? 0,
       remoteOffset,
       lkeys: pieces.map(() => localRegion?.mr.lkey ?? 0),
@@ -123,9 +125,23 @@ export class Workload {
       immediate: kind.immediate ? random.u32() : 0,
       signalled: this.#isSignalled(side, area, length),
       message: kind.receive === 'none' ? -1 : side.out.messages.length,
+      victim,
       error,
       placeable: draft.placeable,
     });
+  }
+
+  #kind({ peer }: Side): OperationKind {
+    const { invalidation } = this.#options;
+    const kills = invalidation > 0 && !peer.lost && this.#random.chance(invalidation);
+    return this.#random.pick(kills ? INVALIDATING_KINDS : this.#kinds);
+  }
+
+  /** What a request that kills a key kills: always something, since an idle area gets another. */
+  #victim({ source, landing, target, receive, peer }: Side, kind: OperationKind) {
+    if (!kind.invalidates) return undefined;
+    const areas = kind.invalidates === 'ours' ? [source, landing, target, receive] : [peer.target];
+    return this.#random.pick(areas).offer();
   }
 
   /** What it leaves at the peer. A comparison matches more often than chance would have it. */
@@ -159,6 +175,7 @@ export class Workload {
       wrId: side.sendId(operation.index),
       opcode: draft.opcode,
       sendFlags: localRegion ? flags : flags | SendFlag.INLINE,
+      ...(kind.invalidates ? { invalidateRkey: draft.invalidateRkey } : {}),
       ...local,
       ...(kind.immediate ? { immData: operation.immediate } : {}),
       ...(remoteRegion ? remotePart(draft, operands) : {}),
@@ -172,6 +189,7 @@ export class Workload {
   /** Near the edges of packets more often than not. */
   #length(side: Side, kind: OperationKind): number {
     if (kind.modify) return 8;
+    if (kind.invalidates === 'ours') return 0;
     const random = this.#random;
     const { mtu } = side.connection;
     const most = this.#options.messageBytesMax;
