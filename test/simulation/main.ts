@@ -9,10 +9,14 @@
  * A seed that fails is shrunk, and printed with the line that replays it. Ends with
  * `N passed, N failed`.
  */
+import { once } from 'node:events';
+import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
+import { Worker } from 'node:worker_threads';
 import { formatOptions, optionsOf, parseOptions, type SimulationOptions } from './options.js';
 import { shrink } from './shrink.js';
 import { writeSnapshot } from './throughput.js';
+import type { SeedResult, SeedTask } from './worker.js';
 import { simulate } from './world.js';
 
 const PROGRESS_MILLIS = 2000;
@@ -22,50 +26,74 @@ const SHRINKS_MAX = 3;
 interface Run {
   readonly first: number;
   readonly count: number;
+  readonly threads: number;
   readonly shrinks: boolean;
   /** Ends with the first failure. */
   readonly bail: boolean;
 }
 
-async function runSeeds({ first, count, shrinks, bail }: Run): Promise<number> {
+interface Totals {
+  passed: number;
+  failed: number;
+  excused: number;
+  packets: number;
+  completions: number;
+}
+
+async function runSeeds(run: Run): Promise<number> {
+  const { first, count } = run;
   const started = performance.now();
   const startedCpu = process.cpuUsage();
-  let passed = 0;
-  let failed = 0;
-  let excused = 0;
-  let packets = 0;
-  let completions = 0;
-  let said = started;
-  for (let seed = first; seed < first + count && !(bail && failed > 0); seed++) {
-    try {
-      const outcome = await simulate(optionsOf(seed));
-      passed++;
-      packets += outcome.network.sent;
-      completions += outcome.completions;
-      if (outcome.excused) excused++;
-    } catch (error) {
-      failed++;
-      console.log(`seed ${seed}: ${(error as Error).stack}`);
-      await tell(optionsOf(seed), shrinks && failed <= SHRINKS_MAX);
-    }
-    const now = performance.now();
-    if (now - said < PROGRESS_MILLIS) continue;
-    said = now;
-    const rate = Math.round((packets / (now - started)) * 1000);
-    console.error(`${seed - first + 1} of ${count} seeds, ${failed} failed, ${rate} packets/s`);
-  }
+  const totals: Totals = { passed: 0, failed: 0, excused: 0, packets: 0, completions: 0 };
+  const perSecond = (packets: number): number =>
+    Math.round((packets / (performance.now() - started)) * 1000);
+  const progress = setInterval(() => {
+    const { passed, failed, packets } = totals;
+    const done = passed + failed;
+    console.error(`${done} of ${count} seeds, ${failed} failed, ${perSecond(packets)} packets/s`);
+  }, PROGRESS_MILLIS);
+  const next = new Int32Array(new SharedArrayBuffer(4)).fill(first);
+  const task: SeedTask = { next, end: first + count };
+  const stop = (): void => void Atomics.store(next, 0, task.end);
+  await Promise.all(
+    Array.from({ length: Math.min(run.threads, count) }, () => runThread(task, run, totals, stop)),
+  );
+  clearInterval(progress);
+  const { passed, failed, excused, packets, completions } = totals;
   const seconds = (performance.now() - started) / 1000;
-  // Of this process's main thread and the garbage collector's: what a busy machine does not change.
+  // Of all threads and the garbage collectors: what a busy machine does not change.
   const { user, system } = process.cpuUsage(startedCpu);
-  const rate = Math.round((packets * 1e6) / (user + system));
   console.log(
     `${packets} packets and ${completions} completions in ${seconds.toFixed(1)} s: ` +
-      `${Math.round(packets / seconds)} packets/s, ${rate} per second of CPU time`,
+      `${perSecond(packets)} packets/s in ${run.threads} threads, ` +
+      `${Math.round((packets * 1e6) / (user + system))} per second of CPU time`,
   );
   if (excused > 0)
     console.log(`${excused} ended when a corrupted packet passed the ICRC over IPv4`);
   console.log(`${passed} passed, ${failed} failed`);
   return failed;
+}
+
+/** One worker, from its first seed to its end. Failures are told and shrunk here, in turn. */
+async function runThread(task: SeedTask, run: Run, totals: Totals, stop: () => void) {
+  const worker = new Worker(new URL('./worker.js', import.meta.url), { workerData: task });
+  let telling = Promise.resolve();
+  worker.on('message', ({ seed, packets, completions, excused, failure }: SeedResult) => {
+    totals.packets += packets;
+    totals.completions += completions;
+    if (excused) totals.excused++;
+    if (failure === undefined) totals.passed++;
+    else {
+      const shrinks = run.shrinks && totals.failed++ < SHRINKS_MAX;
+      if (run.bail) stop();
+      telling = telling.then(() => {
+        console.log(`seed ${seed}: ${failure}`);
+        return tell(optionsOf(seed), shrinks);
+      });
+    }
+  });
+  await once(worker, 'exit');
+  await telling;
 }
 
 async function tell(options: SimulationOptions, shrinks: boolean): Promise<void> {
@@ -98,6 +126,7 @@ async function main(): Promise<number> {
     options: {
       seeds: { type: 'string', default: '1000' },
       first: { type: 'string', default: '1' },
+      threads: { type: 'string', default: String(availableParallelism()) },
       replay: { type: 'string' },
       'no-shrink': { type: 'boolean', default: false },
       bail: { type: 'boolean', default: false },
@@ -112,6 +141,7 @@ async function main(): Promise<number> {
   return runSeeds({
     first: Number(values.first),
     count: Number(values.seeds),
+    threads: Number(values.threads),
     shrinks: !values['no-shrink'],
     bail: values.bail,
   });

@@ -1,0 +1,38 @@
+/** One thread of `npm run sim`: takes the next seed until there is none. */
+import { parentPort, workerData } from 'node:worker_threads';
+import { optionsOf } from './options.js';
+import { simulate } from './world.js';
+
+export interface SeedTask {
+  /** One number that all threads share: the next seed. */
+  readonly next: Int32Array;
+  readonly end: number;
+}
+
+/** What became of one seed. */
+export interface SeedResult {
+  readonly seed: number;
+  readonly packets: number;
+  readonly completions: number;
+  readonly excused: boolean;
+  /** The stack of what it threw; undefined: it passed. */
+  readonly failure: string | undefined;
+}
+
+const { next, end } = workerData as SeedTask;
+
+async function run(seed: number): Promise<SeedResult> {
+  try {
+    const { network, completions, excused } = await simulate(optionsOf(seed));
+    return { seed, packets: network.sent, completions, excused, failure: undefined };
+  } catch (error) {
+    const failure = (error as Error).stack ?? String(error);
+    return { seed, packets: 0, completions: 0, excused: false, failure };
+  }
+}
+
+for (;;) {
+  const seed = Atomics.add(next, 0, 1);
+  if (seed >= end) break;
+  parentPort!.postMessage(await run(seed));
+}
