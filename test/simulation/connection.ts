@@ -136,6 +136,7 @@ export class Connection {
     if (options.reregistration > 0 && random.chance(options.reregistration)) {
       random.pick(side.areas).renew();
     }
+    if (options.drains > 0 && random.chance(options.drains)) side.drain();
     this.#workloads[this.sides.indexOf(side)]!.post(side);
   }
 
@@ -181,9 +182,21 @@ export class Connection {
   }
 
   judgeEvent(side: Side, event: number, name: string): void {
+    if (event === AsyncEvent.SQ_DRAINED) return this.#drained(side);
     const refusal = event === AsyncEvent.QP_REQ_ERR || event === AsyncEvent.QP_ACCESS_ERR;
     if (!refusal || !side.in.spoiled?.peerFails) side.fail(`asynchronous event ${name}`);
     this.#fail();
+  }
+
+  /** Its send queue is empty as far as it was begun: after a while it goes on. */
+  #drained(side: Side): void {
+    side.drained();
+    const { queue, options } = this.world;
+    const { incarnations } = this;
+    queue.plan(queue.now + this.#random.exponential(options.applicationMicros + 20), () => {
+      if (this.incarnations !== incarnations || this.ended || side.lost) return;
+      side.resume();
+    });
   }
 
   /** A device is gone, or a queue pair failed: sooner or later somebody notices. */

@@ -11,6 +11,7 @@ import {
   type WorkCompletion,
 } from '../../host/index.js';
 import type { RemoteKey } from './area.js';
+import { ReceivePool, SHARED_RECEIVE_BYTES, type Chatter } from './chatter.js';
 import type { Network, SimulatedLink } from './network.js';
 import { DeviceClock, EventKind } from './queue.js';
 import type { Random } from './random.js';
@@ -26,6 +27,8 @@ export class SimulatedDevice {
   readonly network: Network;
   /** Queue pairs in use, by number. */
   readonly sides = new Map<number, Side>();
+  /** Unreliable traffic from here, and to here. */
+  readonly chatters = new Set<Chatter>();
   /** False between a crash and the restart. */
   alive = false;
   context!: Context;
@@ -39,6 +42,7 @@ export class SimulatedDevice {
   completionHash = 0;
   #link!: SimulatedLink;
   #shared: CompletionQueue | undefined;
+  #receives: ReceivePool | undefined;
   #queues: CompletionQueue[] = [];
   #inbox: WorkCompletion[] = [];
   #strangerMr!: MemoryRegion;
@@ -104,6 +108,12 @@ export class SimulatedDevice {
     return made;
   }
 
+  /** What unreliable queue pairs receive into, if they share. */
+  sharedReceives(): ReceivePool {
+    this.#receives ??= new ReceivePool(this, SHARED_RECEIVE_BYTES, true);
+    return this.#receives;
+  }
+
   destroyQueues(queues: readonly CompletionQueue[]): void {
     for (const queue of queues) queue.destroy();
     this.#queues = this.#queues.filter((queue) => !queues.includes(queue));
@@ -131,6 +141,7 @@ export class SimulatedDevice {
       this.collect();
       this.judge();
       for (const side of [...this.sides.values()]) goOn(side);
+      for (const chatter of this.chatters) chatter.turn(this);
       if (this.network.options.notify) for (const queue of this.#queues) queue.reqNotify();
       this.collect();
     } while (this.#inbox.length > 0);
@@ -162,7 +173,9 @@ export class SimulatedDevice {
   crash(): void {
     this.alive = false;
     for (const side of this.sides.values()) side.lost = true;
+    for (const chatter of this.chatters) chatter.lose();
     this.sides.clear();
+    this.#receives = undefined;
     this.#inbox = [];
     this.#queues = [];
     this.#shared = undefined;
@@ -173,6 +186,7 @@ export class SimulatedDevice {
   dismantle(): void {
     if (this.#shared) this.destroyQueues([this.#shared]);
     this.#shared = undefined;
+    this.#receives?.close();
     const { buffer } = this.#strangerMr;
     this.#strangerMr.dereg();
     this.context.free(buffer);
@@ -198,10 +212,15 @@ export class SimulatedDevice {
     expect('eventsLost', eventsLost, 0);
   }
 
-  #see(wc: WorkCompletion): void {
+  /** Into the hash of the run. */
+  note(wc: WorkCompletion): void {
     this.completions++;
     const bits = wc.status ^ (wc.qpNum << 5) ^ (Number(wc.wrId & 0xffffffn) << 2);
     this.completionHash = Math.imul(this.completionHash ^ bits, 0x9e3779b1);
+  }
+
+  #see(wc: WorkCompletion): void {
+    this.note(wc);
     const side = this.sides.get(wc.qpNum);
     if (side && wc.status === 0 && wc.wrId & 1n) side.receivesSeen++;
     this.#inbox.push(wc);

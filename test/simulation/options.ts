@@ -65,6 +65,9 @@ export interface SimulationOptions {
   /** The application sleeps until a completion queue that it armed calls. */
   notify: boolean;
 
+  /** Queue pairs that send over UC or UD to another. */
+  chatters: number;
+
   // The work.
   /** Requests that each end of a connection posts. */
   operations: number;
@@ -85,6 +88,8 @@ export interface SimulationOptions {
   slowReceiverMicros: number;
   /** Per reaction of an application: a region gets a new key. */
   reregistration: number;
+  /** Per reaction of an application: a send queue is drained (SQD), and goes on. */
+  drains: number;
   /** Per request: it kills a key instead, ours or the peer's. */
   invalidation: number;
   /** Per connection: one of its requests breaks a rule. */
@@ -152,6 +157,8 @@ export function optionsOf(seed: number): SimulationOptions {
     errorKinds: ERROR_KINDS.map(({ name }) => name),
     reorderPackets: random.chance(0.4) ? random.pick([1, 8, 64, 128]) : 0,
     invalidation: random.pick([0, 0, 0.02, 0.1]),
+    chatters: random.pick([0, 0, 1, 3]),
+    drains: random.pick([0, 0, 0.01, 0.05]),
   };
 }
 
@@ -255,6 +262,8 @@ export const PERFECT: Partial<SimulationOptions> = {
   errors: 0,
   reregistration: 0,
   invalidation: 0,
+  chatters: 0,
+  drains: 0,
   slowReceiverMicros: 0,
   applicationMicros: 0,
   inline: 0,

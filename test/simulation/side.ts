@@ -50,6 +50,9 @@ export class Side {
   receivesSeen = 0;
   /** Number of the receive that is to be spoiled; -1: none. */
   spoiledReceive = -1;
+  /** On its way to SQD, and where it stopped. */
+  #draining = false;
+  #drainedPsn = 0;
   readonly #random: Random;
   readonly #ownQueues: boolean;
   readonly #receiveLimit: number;
@@ -120,6 +123,27 @@ export class Side {
         sgList: spoiled ? sgList.map((sge) => ({ ...sge, lkey: (sge.lkey ^ 1) >>> 0 })) : sgList,
       });
     }
+  }
+
+  /** To SQD: what was begun is finished, what was not waits. */
+  drain(): void {
+    if (this.lost || this.failed || this.qp.state !== QpState.RTS) return;
+    this.#draining = true;
+    this.qp.modify({ qpState: QpState.SQD, enSqdAsyncNotify: true });
+  }
+
+  drained(): void {
+    if (!this.#draining) this.fail('SQ_DRAINED, and nobody drained it');
+    this.#draining = false;
+    this.#drainedPsn = this.qp.query().sqPsn!;
+  }
+
+  /** Back to RTS. */
+  resume(): void {
+    if (this.lost || this.failed || this.qp.state !== QpState.SQD) return;
+    const { sqPsn } = this.qp.query();
+    if (sqPsn !== this.#drainedPsn) this.fail(`sends while drained, up to PSN ${sqPsn}`);
+    this.qp.modify({ qpState: QpState.RTS });
   }
 
   /** Judges a completion of this side's queue pair. */
