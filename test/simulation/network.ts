@@ -11,6 +11,9 @@ import { Violation } from './violation.js';
 
 /** Ethernet, IP and UDP around a packet: what takes bandwidth besides it. */
 const FRAME_BYTES = 66;
+/** BTH byte 4, which no ICRC covers: a switch may mark it. */
+const CONGESTION_BYTE = 4;
+const FECN = 0x80;
 
 export interface NetworkCounters {
   /** Packets that devices sent. */
@@ -25,6 +28,7 @@ export interface NetworkCounters {
   /** Nobody was there to take it. */
   unclaimed: number;
   queueFull: number;
+  marked: number;
 }
 
 /** From one device to another: its own streams of chance, and its own queue. */
@@ -55,6 +59,7 @@ export class Network {
     partitioned: 0,
     unclaimed: 0,
     queueFull: 0,
+    marked: 0,
   };
   /** Of everything sent: two runs with the same options have the same. */
   hash = 0;
@@ -179,23 +184,26 @@ export class Network {
       return;
     }
     let leaves = this.queue.now;
+    let marked = false;
     if (options.bytesPerMicro > 0) {
       const waits = Math.max(path.busyUntil - leaves, 0);
       if (options.queueBytes > 0 && waits * options.bytesPerMicro > options.queueBytes) {
         counters.queueFull++;
         return;
       }
+      marked = options.markBytes > 0 && waits * options.bytesPerMicro > options.markBytes;
       leaves += waits + (bytes.length + FRAME_BYTES) / options.bytesPerMicro;
       path.busyUntil = leaves;
     }
-    this.#send(path, bytes, leaves);
+    if (marked) counters.marked++;
+    this.#send(path, bytes, leaves, marked);
     if (options.duplication > 0 && path.duplication.chance(options.duplication)) {
       counters.duplicated++;
-      this.#send(path, bytes, leaves);
+      this.#send(path, bytes, leaves, marked);
     }
   }
 
-  #send(path: Path, bytes: Uint8Array, leaves: number): void {
+  #send(path: Path, bytes: Uint8Array, leaves: number, marked: boolean): void {
     const { options, counters } = this;
     let arrives = leaves + options.latencyMicros;
     if (options.reordering > 0 && path.reordering.chance(options.reordering)) {
@@ -208,6 +216,7 @@ export class Network {
     }
     if (options.jitterMicros > 0) arrives += path.jitter.exponential(options.jitterMicros);
     const slot = this.#put(path, bytes);
+    if (marked) this.#views[slot]![CONGESTION_BYTE]! |= FECN;
     if (options.corruption > 0 && path.corruption.chance(options.corruption)) {
       counters.corrupted++;
       flipBits(this.#views[slot]!, path.corruption);

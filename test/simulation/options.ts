@@ -36,6 +36,8 @@ export interface SimulationOptions {
   bytesPerMicro: number;
   /** What waits for the bandwidth beyond this is dropped; 0: no limit. */
   queueBytes: number;
+  /** What waits for the bandwidth behind this is marked (FECN); 0: nothing is. */
+  markBytes: number;
   /** The link reads a batch at once but gives it back up to this much later; 0: at once. */
   lateReleaseMicros: number;
 
@@ -159,6 +161,7 @@ export function optionsOf(seed: number): SimulationOptions {
     invalidation: random.pick([0, 0, 0.02, 0.1]),
     chatters: random.pick([0, 0, 1, 3]),
     drains: random.pick([0, 0, 0.01, 0.05]),
+    markBytes: bytesPerMicro > 0 ? random.pick([0, 8192, 32768]) : 0,
   };
 }
 
@@ -258,6 +261,7 @@ export const PERFECT: Partial<SimulationOptions> = {
   duplication: 0,
   loss: 0,
   queueBytes: 0,
+  markBytes: 0,
   bytesPerMicro: 0,
   errors: 0,
   reregistration: 0,

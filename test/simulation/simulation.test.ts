@@ -3,7 +3,13 @@ import { readFileSync } from 'node:fs';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
-import { formatOptions, optionsOf, parseOptions, type SimulationOptions } from './options.js';
+import {
+  PERFECT,
+  formatOptions,
+  optionsOf,
+  parseOptions,
+  type SimulationOptions,
+} from './options.js';
 import { EventKind, EventQueue } from './queue.js';
 import { Random } from './random.js';
 import { readSnapshot, throughputTable } from './throughput.js';
@@ -69,6 +75,30 @@ test('a seed is a run: the same packets and completions every time', async () =>
 
 test(`seeds 1 to ${SEEDS} break no promise`, async () => {
   for (let seed = 1; seed <= SEEDS; seed++) await passes(optionsOf(seed));
+});
+
+test('a queue that marks what waits is not overrun: the window of those who fill it is halved', async () => {
+  const options: SimulationOptions = {
+    ...optionsOf(1),
+    ...PERFECT,
+    seed: 1,
+    connections: 4,
+    devices: 2,
+    operations: 200,
+    kinds: ['RDMA_WRITE'],
+    messageBytesMax: 65536,
+    windowPackets: 128,
+    windowBytes: 4 * 2 ** 20,
+    bytesPerMicro: 125,
+    queueBytes: 65536,
+    latencyMicros: 20,
+  };
+  const deaf = await simulate(options);
+  const marked = await simulate({ ...options, markBytes: 8192 });
+  assert.is(deaf.network.marked, 0);
+  assert.ok(marked.network.marked > 0);
+  const lost = [marked, deaf].map(({ network }) => network.queueFull / network.sent);
+  assert.ok(lost[0]! < lost[1]! / 2, `lost ${lost.join(' instead of ')}`);
 });
 
 const file = new URL('test/simulation/regressions.json', root);
