@@ -9,6 +9,7 @@ import { Engine, type SendBatch } from '../engine/engine.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../link/link.js';
 import { RealClock, type CancelTimer, type Clock } from './clock.js';
+import { Destinations } from './destinations.js';
 
 /** Limits are taken at open; at the limit a verb is refused with ENOMEM. */
 export interface DeviceOptions {
@@ -61,9 +62,6 @@ const RECEIVE_PACKETS = 256;
 const RECEIVE_BYTES = 512 * 1024;
 const EVENTS_MAX = 4096;
 const SLOT = 0;
-/** Destinations that are remembered; forgetting them costs a look-up each. */
-const ENDPOINTS_KEPT = 65536;
-
 /** What the device tells the layer above. */
 export interface DeviceEvents {
   /** An armed completion queue, by its address, has something. */
@@ -83,7 +81,7 @@ export class Device implements LinkReceiver {
   readonly limits: DeviceLimits;
   /** Set by the layer above before anything can happen. */
   events: DeviceEvents | undefined;
-  readonly #endpoints = new Map<string, Endpoint>();
+  readonly #destinations: Destinations;
   #cancelTimer: CancelTimer | undefined;
   #closed = false;
 
@@ -99,6 +97,7 @@ export class Device implements LinkReceiver {
     this.info = info;
     this.clock = clock;
     this.limits = limits;
+    this.#destinations = new Destinations(arena.memory);
     const context = arena.createContext(
       SLOT,
       (config) => {
@@ -130,6 +129,7 @@ export class Device implements LinkReceiver {
       context,
       {
         send: (batch: SendBatch<Endpoint>) => this.link.send(batch),
+        destinationOf: (path) => this.#destinations.of(path),
         completion: (cq) => this.events?.completion(cq),
         asyncEvent: (event, object) => this.events?.asyncEvent(event, object),
         deadline: (micros) => this.#setTimer(micros),
@@ -173,19 +173,6 @@ export class Device implements LinkReceiver {
       throw error;
     }
     return device;
-  }
-
-  /**
-   * The one Endpoint object for this address: links know a destination again by its identity, and
-   * thousands of queue pairs may have the same.
-   */
-  intern(endpoint: Endpoint): Endpoint {
-    const key = endpoint.toString();
-    const known = this.#endpoints.get(key);
-    if (known) return known;
-    if (this.#endpoints.size >= ENDPOINTS_KEPT) this.#endpoints.clear();
-    this.#endpoints.set(key, endpoint);
-    return endpoint;
   }
 
   get closed(): boolean {

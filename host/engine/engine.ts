@@ -33,10 +33,12 @@ export interface PacketSource {
   readonly port: number;
 }
 
-/** What an engine gives out. `Destination` is whatever the host put under a path's address. */
+/** What an engine gives out. `Destination` is whatever the host makes of a path. */
 export interface EngineOutput<Destination> {
   /** Takes over a buffer of packets; calls `release` when it has sent them. */
   send(batch: SendBatch<Destination>): void;
+  /** Where packets of the path at this address go. */
+  destinationOf(path: number): Destination;
   /** An armed completion queue has something. */
   completion(cq: number): void;
   /** An AsyncEvent that concerns the object at this address. */
@@ -99,7 +101,7 @@ export class SendBatch<Destination> {
    * Resolves destinations now: a link may ask later, when the queue pair is gone. Most batches
    * have a single one, which is kept once.
    */
-  fill(count: number, paths: ReadonlyMap<number, Destination>): this {
+  fill(count: number, destinationOf: (path: number) => Destination): this {
     this.count = count;
     this.#held = true;
     this.#destinations.length = 0;
@@ -110,7 +112,7 @@ export class SendBatch<Destination> {
       same = this.#words[this.#at(index) + field] === first;
     }
     for (let index = 0; index < (same ? 1 : count); index++) {
-      this.#destinations.push(paths.get(this.#words[this.#at(index) + field]!)!);
+      this.#destinations.push(destinationOf(this.#words[this.#at(index) + field]!));
     }
     return this;
   }
@@ -123,9 +125,8 @@ export class Engine<Destination> {
   readonly context: number;
   /** Live view of what the context counts. */
   readonly counters: Readonly<Struct<typeof CountersLayout>>;
-  /** By address of a path in the engine's memory: where its packets go. */
-  readonly paths = new Map<number, Destination>();
   readonly #output: EngineOutput<Destination>;
+  readonly #destinationOf: (path: number) => Destination;
   readonly #now: () => number;
   readonly #batches: SendBatch<Destination>[] = [];
   readonly #free: number[] = [];
@@ -154,6 +155,7 @@ export class Engine<Destination> {
     this.exports = exports;
     this.context = context;
     this.#output = output;
+    this.#destinationOf = (path) => output.destinationOf(path);
     this.#now = now;
     const struct = structAt(memory, ContextLayout, context);
     this.counters = structAt(memory, CountersLayout, struct.counters);
@@ -313,7 +315,7 @@ export class Engine<Destination> {
         this.#free.push(index);
         return;
       }
-      this.#output.send(this.#batches[index]!.fill(count, this.paths));
+      this.#output.send(this.#batches[index]!.fill(count, this.#destinationOf));
     }
   }
 

@@ -1,5 +1,5 @@
 /** `ibv_ah`: where datagrams go. */
-import { ADDRESS_HANDLE_PATH, QueuePairAttributesLayout } from '#build/abi.js';
+import { QueuePairAttributesLayout } from '#build/abi.js';
 import { structAt, type Struct } from '../engine/struct.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
@@ -65,7 +65,7 @@ export class AddressHandle {
     const at = arena.heap.alloc(QueuePairAttributesLayout.size);
     try {
       const struct = structAt(arena.memory, QueuePairAttributesLayout, at);
-      const destination = pd.context.device.intern(fillAddress(struct, address));
+      const destination = fillAddress(struct, address);
       const handle = arena.exports.createAh(engine.context, pd.handle, at);
       if (handle === 0) {
         throw new RefusalError(
@@ -73,7 +73,6 @@ export class AddressHandle {
           `createAh: all ${limits.addressHandlesMax} address handles are taken`,
         );
       }
-      engine.paths.set(handle + ADDRESS_HANDLE_PATH, destination);
       return new AddressHandle(pd, handle, destination);
     } finally {
       arena.heap.free(at);
@@ -85,7 +84,6 @@ export class AddressHandle {
     if (this.#destroyed) throw new MisuseError('address handle', 'is destroyed already');
     const { arena, engine } = this.pd.context.device;
     arena.exports.destroyAh(engine.context, this.handle);
-    engine.paths.delete(this.handle + ADDRESS_HANDLE_PATH);
     this.#destroyed = true;
   }
 

@@ -112,6 +112,7 @@ class Peer {
           this.other!.engine.addBatch(batch, this.endpoint);
           batch.release();
         },
+        destinationOf: () => undefined,
         completion: ignore,
         asyncEvent: ignore,
         deadline: ignore,
