@@ -9,16 +9,20 @@ import { Endpoint, Gid } from '../link/endpoint.js';
 const PATH = PathLayout.fields;
 const GID = PATH.remoteGid0[0] >> 2;
 const PORT = PATH.remotePort[0] >> 2;
+const OWN_KIND = PATH.ownKind[0] >> 2;
 /** Endpoints that are remembered; forgetting them costs a look-up each. */
 const ENDPOINTS_KEPT = 65536;
 
 export class Destinations {
   readonly #memory: EngineMemory;
+  readonly #ownKind: (peer: Endpoint) => void;
   readonly #byPath = new Map<number, Endpoint>();
   readonly #byAddress = new Map<string, Endpoint>();
 
-  constructor(memory: EngineMemory) {
+  /** `ownKind` is told of each endpoint whose peer is one of ours. */
+  constructor(memory: EngineMemory, ownKind: (peer: Endpoint) => void = () => {}) {
     this.#memory = memory;
+    this.#ownKind = ownKind;
   }
 
   /** Where packets of the path at this address go, now: paths change. */
@@ -32,6 +36,7 @@ export class Destinations {
     const from = path + PATH.remoteGid0[0];
     const gid = new Gid(this.#memory.bytes.slice(from, from + 16));
     const endpoint = this.#intern(new Endpoint(gid, words[at + PORT]!));
+    if (words[at + OWN_KIND] !== 0) this.#ownKind(endpoint);
     if (this.#byPath.size >= ENDPOINTS_KEPT) this.#byPath.clear();
     this.#byPath.set(path, endpoint);
     return endpoint;

@@ -35,6 +35,7 @@ export interface EngineExports {
   destroyQp(context: number, qp: number): number;
   postSend(context: number, qp: number, now: number): void;
   postRecv(context: number, qp: number, now: number): void;
+  postDoorbells(context: number, now: number): number;
   receivePackets(context: number, count: number, now: number): void;
   nextPackets(context: number, buffer: number): number;
   advance(context: number, now: number): void;

@@ -113,8 +113,7 @@ class Peer {
           batch.release();
         },
         destinationOf: () => undefined,
-        completion: ignore,
-        asyncEvent: ignore,
+        events: { completion: ignore, asyncEvent: ignore },
         deadline: ignore,
       },
       () => performance.now() * 1000,
