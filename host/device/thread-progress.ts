@@ -15,6 +15,7 @@ import { LinkError } from '../errors/errors.js';
 import { Endpoint } from '../link/endpoint.js';
 import type { LinkInfo } from '../link/link.js';
 import { loadPosix, type Posix } from '../link/posix.js';
+import { UdpBatchLink } from '../link/udp-batch.js';
 import type { UdpOptions } from '../link/udp.js';
 import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
 import type { ThreadMessage, ThreadTask } from './progress-thread.js';
@@ -62,6 +63,8 @@ export class ThreadProgress implements Progress {
   ): Promise<ThreadProgress> {
     const { posix, reason } = await loadPosix();
     if (!posix) throw new LinkError('EOPNOTSUPP', `a progress thread needs koffi: ${reason}`);
+    // Misuse is told by this thread: the link itself is made in the other one.
+    new UdpBatchLink(udp);
     const control = arena.heap.alloc(CONTROL_BLOCK_BYTES);
     const linkArea = arena.heap.alloc(LINK_BYTES);
     const { memory } = arena.memory;
