@@ -202,7 +202,8 @@ export class QueuePairAttributes {
   drainNotify: u32;
   /** AV: packets that the peer keeps when they come ahead; 0: it does not speak of that. */
   reorderPackets: u32;
-  reserved: u32;
+  /** AV: 1: the peer is of our own kind. */
+  ownKind: u32;
 }
 
 /**
@@ -344,8 +345,7 @@ function setPath(context: Context, path: Path, a: QueuePairAttributes): void {
   path.remoteGid0 = a.remoteGid0;
   path.remoteGid1 = a.remoteGid1;
   path.remotePort = a.remotePort;
-  // Only one of ours says what its receive buffer holds.
-  path.ownKind = a.receiveBufferBytes == 0 ? 0 : 1;
+  path.ownKind = a.ownKind;
   path.pseudoHeader = context.pseudoHeader;
   preparePath(context.icrcTables, path);
 }

@@ -14,6 +14,11 @@ export interface AddressAttributes {
   readonly port?: number;
   /** The peer's receive buffer in bytes, where it told; it bounds what is under way. */
   readonly receiveBufferBytes?: number;
+  /**
+   * The peer is of our own kind: packets to it may leave in runs that the kernel cuts, whose IP ids
+   * count up (Linux would drop them). Default false.
+   */
+  readonly ownKind?: boolean;
   /** Packets that the peer keeps when they come ahead (`cap.reorderPackets`), where it told. */
   readonly reorderPackets?: number;
 }
@@ -34,6 +39,7 @@ export function fillAddress(
   struct.remotePort = port;
   struct.receiveBufferBytes = address.receiveBufferBytes ?? 0;
   struct.reorderPackets = address.reorderPackets ?? 0;
+  struct.ownKind = address.ownKind ? 1 : 0;
   return new Endpoint(gid, port);
 }
 
