@@ -93,7 +93,8 @@ async function judge(world: string, mutant: Mutant): Promise<Verdict> {
   if (changed === source) throw new Error(`${mutant.name}: its text is not in ${mutant.file}`);
   writeFileSync(file, changed);
   try {
-    if ((await compile(world)) !== 0) throw new Error(`${mutant.name}: does not compile`);
+    // A row that is no program says nothing: it counts as a survivor.
+    if ((await compile(world)) !== 0) return { mutant, caughtBy: undefined };
     for (const test of TESTS) {
       const path = join(world, 'build/test', `${test}.test.js`);
       const code = await run(path, [], world, TEST_SECONDS_MAX);
