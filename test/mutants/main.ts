@@ -33,6 +33,7 @@ const TESTS = [
   'unit/verbs/queue-pair',
   'conformance/validation',
   'conformance/psn-ack-retry',
+  'conformance/selective-repeat',
   'conformance/responder',
   'conformance/memory',
   'unit/verbs/services',
