@@ -33,6 +33,9 @@ export interface Tool {
   version(): Promise<string>;
 }
 
+/** What takes longer says how long. */
+const SLOW_SECONDS = 1;
+
 export class LineReport implements Report {
   passed = 0;
   failed = 0;
@@ -43,10 +46,12 @@ export class LineReport implements Report {
   }
 
   async check(name: string, run: () => void | Promise<void>): Promise<boolean> {
+    const started = performance.now();
     try {
       await run();
       this.passed++;
-      this.#write(`  ok      ${name}`);
+      const seconds = (performance.now() - started) / 1000;
+      this.#write(`  ok      ${name}${seconds < SLOW_SECONDS ? '' : ` (${seconds.toFixed(1)} s)`}`);
       return true;
     } catch (error) {
       this.failed++;

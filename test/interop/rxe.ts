@@ -4,6 +4,7 @@ import type { GuestGroup, Report } from './group.js';
 import { guestTools } from './rxe/image.js';
 import type { Lab } from './rxe/lab.js';
 import { LinuxPeer, startRemoteVerbs } from './rxe/linux-peer.js';
+import { reliable, unreliable } from './rxe/loss.js';
 import { OurPeer } from './rxe/our-peer.js';
 import type { ConnectOptions, Peer } from './rxe/peer.js';
 import { RC_SCENARIOS } from './rxe/rc.js';
@@ -50,7 +51,7 @@ export async function withPair<T>(
     const common: Omit<ConnectOptions, 'sqPsn' | 'rqPsn'> = {
       mtuBytes,
       timeout: TIMEOUT,
-      retryCnt: 7,
+      retryCnt: scenario.retryCnt ?? 7,
       rnrRetry: scenario.rnrRetry ?? 7,
       minRnrTimer: MIN_RNR_TIMER,
     };
@@ -70,20 +71,55 @@ export async function withPair<T>(
 
 async function runScenarios(report: Report, lab: Lab): Promise<void> {
   for (const setting of SETTINGS) {
-    const wire = `${setting.isIpv6 ? 'IPv6' : 'IPv4'}, MTU ${setting.mtuBytes}`;
     for (const linuxRequests of [false, true]) {
-      const roles = linuxRequests ? 'Linux to Verbena' : 'Verbena to Linux';
       for (const { name: service, qpType, scenarios } of SERVICES) {
         for (const scenario of scenarios) {
-          await report.check(`${wire}: ${roles}: ${service} ${scenario.name}`, () =>
-            withPair(lab, { ...setting, qpType, linuxRequests, scenario }, (pair) =>
-              scenario.run(pair),
-            ),
+          const requests = linuxRequests ? 'Linux' : 'Verbena';
+          if ((scenario.requester ?? requests) !== requests) continue;
+          await report.check(
+            `${describe(setting, linuxRequests)}: ${service} ${scenario.name}`,
+            () =>
+              withPair(lab, { ...setting, qpType, linuxRequests, scenario }, (pair) =>
+                scenario.run(pair),
+              ),
           );
         }
       }
     }
   }
+}
+
+const LOSSES = [
+  { percent: 1, batches: 20, settings: SETTINGS.slice(1, 3) },
+  { percent: 5, batches: 15, settings: [SETTINGS[0]!, SETTINGS[3]!] },
+];
+
+async function runLosses(report: Report, lab: Lab): Promise<void> {
+  for (const { percent, batches, settings } of LOSSES) {
+    for (const setting of settings) {
+      for (const linuxRequests of [false, true]) {
+        for (const { name: service, qpType } of SERVICES) {
+          // What UC and UD do about it is one and the same on every wire.
+          if (qpType !== QpType.RC && setting !== settings[0]) continue;
+          const what = `${percent} % lost: ${describe(setting, linuxRequests)}: ${service}`;
+          await report.check(what, () =>
+            withPair(lab, { ...setting, qpType, linuxRequests }, async (pair) => {
+              const { result, lost } = await lab.withLoss(percent, () =>
+                qpType === QpType.RC ? reliable(pair, batches) : unreliable(pair, batches),
+              );
+              if (qpType !== QpType.RC && result === 0) throw new Error('every message arrived');
+              report.note(`${lost} packets were lost, and ${result} messages`);
+            }),
+          );
+        }
+      }
+    }
+  }
+}
+
+function describe({ isIpv6, mtuBytes }: Setting, linuxRequests: boolean): string {
+  const wire = `${isIpv6 ? 'IPv6' : 'IPv4'}, MTU ${mtuBytes}`;
+  return `${wire}: ${linuxRequests ? 'Linux to Verbena' : 'Verbena to Linux'}`;
 }
 
 export const rxeGroup: GuestGroup = {
@@ -93,5 +129,6 @@ export const rxeGroup: GuestGroup = {
   async run(report, lab) {
     await startRemoteVerbs(lab, lab.guest);
     await runScenarios(report, lab);
+    await runLosses(report, lab);
   },
 };

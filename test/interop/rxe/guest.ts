@@ -102,8 +102,13 @@ export class GuestProgram {
     if (this.#isEnded) return;
     const pid = /^(\d+)\n/.exec(this.#text)?.[1];
     if (pid !== undefined) await this.#guest.run(`kill -KILL -${pid}`, 10);
-    else this.#socket.destroy();
+    else this.abandon();
     await this.ended;
+  }
+
+  /** Forgets it: its guest is gone, or about to be. */
+  abandon(): void {
+    this.#socket.destroy();
   }
 
   #wake(): void {
@@ -112,8 +117,6 @@ export class GuestProgram {
   }
 }
 
-const LOSS_TABLE = 'inet loss';
-
 export class Guest {
   /** From 1. */
   readonly number: number;
@@ -121,6 +124,7 @@ export class Guest {
   readonly ipv6: string;
   readonly #log: string;
   readonly #machine: ChildProcess;
+  readonly #programs = new Set<GuestProgram>();
 
   /** Starts it in this network namespace, with `tap` as its wire. */
   constructor(number: number, options: { tap: string; share: string; folder: string }) {
@@ -174,7 +178,10 @@ export class Guest {
 
   /** Starts a shell command. */
   spawn(command: string): GuestProgram {
-    return new GuestProgram(this, command);
+    const program = new GuestProgram(this, command);
+    this.#programs.add(program);
+    void program.ended.then(() => this.#programs.delete(program));
+    return program;
   }
 
   /** Runs a shell command to its end; returns what it prints. Rejects unless its code is 0. */
@@ -182,42 +189,9 @@ export class Guest {
     return this.spawn(command).finished(seconds);
   }
 
-  /**
-   * While `use` runs, the guest loses so many percent of the RoCEv2 packets that it gets and of
-   * those that it sends, each on its own. Rejects when none was lost: then nothing was proven.
-   */
-  async withLoss<T>(percent: number, use: () => Promise<T>): Promise<{ result: T; lost: number }> {
-    const lose = `udp dport 4791 numgen random mod 1000 < ${Math.round(percent * 10)} counter drop`;
-    return this.withRules([`input ${lose}`, `output ${lose}`], use);
-  }
-
-  /** The same with rules of nft: `input`, or `output`, and what matches, to its verdict. */
-  async withRules<T>(
-    rules: readonly string[],
-    use: () => Promise<T>,
-  ): Promise<{ result: T; lost: number }> {
-    const hook = (name: string): string =>
-      `add chain ${LOSS_TABLE} ${name} { type filter hook ${name} priority 0; }`;
-    const text = [
-      `add table ${LOSS_TABLE}`,
-      hook('input'),
-      hook('output'),
-      ...rules.map((rule) => `add rule ${LOSS_TABLE} ${rule}`),
-    ];
-    await this.run(`nft -f - <<'END'\n${text.join('\n')}\nEND`);
-    try {
-      const result = await use();
-      const counters = await this.run(`nft list table ${LOSS_TABLE}`);
-      const counts = [...counters.matchAll(/counter packets (\d+)/g)].map(([, n]) => Number(n));
-      const lost = counts.reduce((sum, count) => sum + count, 0);
-      if (lost === 0) throw new Error('no packet was lost');
-      return { result, lost };
-    } finally {
-      await this.run(`nft delete table ${LOSS_TABLE}`);
-    }
-  }
-
   async stop(): Promise<void> {
+    // It says no goodbye to whoever is connected.
+    for (const program of this.#programs) program.abandon();
     if (this.#machine.exitCode !== null || this.#machine.pid === undefined) return;
     const gone = once(this.#machine, 'exit');
     this.#machine.kill('SIGKILL');

@@ -34,6 +34,7 @@ export const guestTools: readonly Tool[] = [
   program('qemu', 'qemu-system-x86', ['qemu-system-x86_64', '--version']),
   program('gcc', 'gcc libc6-dev', ['gcc', '--version']),
   program('ip', 'iproute2', ['ip', '-V']),
+  program('nft', 'nftables', ['nft', '--version']),
   program('setpriv', 'util-linux', ['setpriv', '--version']),
   guestImage,
 ];

@@ -85,13 +85,16 @@ static int in_memory(unsigned long long offset, unsigned long long length) {
   return 0;
 }
 
+static unsigned hex_byte(const char *text) {
+  const char digits[] = {text[0], text[1], 0};
+  return strtoul(digits, NULL, 16);
+}
+
 static int parse_gid(const char *text, union ibv_gid *gid) {
-  for (int i = 0; i < 16; i++) {
-    unsigned byte;
-    if (sscanf(text + 2 * i, "%2x", &byte) != 1)
-      return -1;
-    gid->raw[i] = byte;
-  }
+  if (strlen(text) != 32)
+    return -1;
+  for (int i = 0; i < 16; i++)
+    gid->raw[i] = hex_byte(text + 2 * i);
   return 0;
 }
 
@@ -373,11 +376,8 @@ static void do_put(void) {
   size_t length = strlen(hex) / 2;
   if (!in_memory(number(1), length))
     return;
-  for (size_t i = 0; i < length; i++) {
-    unsigned byte = 0;
-    sscanf(hex + 2 * i, "%2x", &byte);
-    memory[number(1) + i] = byte;
-  }
+  for (size_t i = 0; i < length; i++)
+    memory[number(1) + i] = hex_byte(hex + 2 * i);
   fprintf(out, "ok\n");
 }
 

@@ -1,6 +1,6 @@
 /** What a scenario is, and what all of them use. */
 import assert from 'node:assert/strict';
-import { SendFlag, WcStatus, WcStatusName, type Sge } from '../../../host/index.js';
+import { SendFlag, WcStatusName, type Sge } from '../../../host/index.js';
 import type { Completion, Peer, Region, Request } from './peer.js';
 
 /** Two peers that are connected to each other. */
@@ -15,6 +15,10 @@ export interface Scenario {
   readonly sgesMax?: number;
   /** Default 7: as often as it takes. */
   readonly rnrRetry?: number;
+  /** Who requests; otherwise each side does. */
+  readonly requester?: Peer['name'];
+  /** Default 7. */
+  readonly retryCnt?: number;
   /** Added to the requester's first PSN, which the responder does not know of. */
   readonly psnAhead?: number;
   run(pair: Pair): Promise<void>;
@@ -94,5 +98,3 @@ export async function assertBytes(
 export function clear(peer: Peer, offset: number, length: number): Promise<void> {
   return peer.write(offset, new Uint8Array(length + 64));
 }
-
-export { WcStatus };
