@@ -49,6 +49,17 @@ export interface LinkReceiver {
   failed(reason: Error): void;
 }
 
+/** An option that was asked for on a link's socket. */
+export interface SocketOption {
+  /** With its value, as in C: `IP_MTU_DISCOVER = DO`. */
+  readonly name: string;
+  /** What it is good for. */
+  readonly effect: string;
+  readonly granted: boolean;
+  /** Why it was not granted. */
+  readonly reason?: string;
+}
+
 /** What a link says of itself once it is open. */
 export interface LinkInfo {
   /** Short name for humans: `udp`, `loopback`, `fault(udp)`. */
@@ -72,6 +83,8 @@ export interface LinkInfo {
   readonly receiveBufferBytes: number;
   /** Can it carry packets to multicast groups? Then it has `join` and `leave`. Default false. */
   readonly multicast?: boolean;
+  /** What was asked of the socket, and what came of it. Absent: there is no socket. */
+  readonly socketOptions?: readonly SocketOption[];
 }
 
 export interface Link {

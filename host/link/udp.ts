@@ -25,11 +25,12 @@ import {
   type PacketBatch,
 } from './link.js';
 import { findPortHolder } from './port-holder.js';
+import { bindUdpSocket, type BoundSocket } from './udp-socket.js';
 
 export interface UdpOptions {
   /** An IPv4 or IPv6 address of this machine, not a wildcard. `fe80::1%eth0` has its zone. */
   address: string;
-  /** UDP port; 0 takes any free one (`info.local.port` says which). Default 4791. */
+  /** UDP port; 0 takes any free one below 0xc000 (`info.local.port` says it). Default 4791. */
   port?: number;
   /** Longest packet, BTH to ICRC. Default: what the interface's MTU leaves, at most 4160 bytes. */
   packetSizeMax?: number;
@@ -218,20 +219,24 @@ export class UdpLink implements Link {
     if (this.#zone === '' && found?.zone) this.#zone = `%${found.zone}`;
     const overhead = this.#gid.isIpv4 ? IPV4_UDP_OVERHEAD : IPV6_UDP_OVERHEAD;
     const fits = Math.min(PACKET_SIZE_LIMIT, (await interfaceMtu(this.#gid)) - overhead);
-    const socket = this.#createSocket({
-      type: this.#gid.isIpv4 ? 'udp4' : 'udp6',
-      // Addresses are numeric: a look-up would only defer the packet.
-      lookup: (host, _options, callback) => callback(null, host, this.#gid.isIpv4 ? 4 : 6),
-    });
-    const wanted = this.#options.socketBufferBytes ?? SOCKET_BUFFER_BYTES;
+    let bound: BoundSocket;
     try {
-      await listen(socket, this.#port, text + this.#zone);
-      growBuffer((bytes) => socket.setRecvBufferSize(bytes), wanted);
-      growBuffer((bytes) => socket.setSendBufferSize(bytes), wanted);
+      bound = await bindUdpSocket({
+        gid: this.#gid,
+        zone: this.#zone,
+        port: this.#port,
+        bufferBytes: this.#options.socketBufferBytes ?? SOCKET_BUFFER_BYTES,
+        create: () =>
+          this.#createSocket({
+            type: this.#gid.isIpv4 ? 'udp4' : 'udp6',
+            // Addresses are numeric: a look-up would only defer the packet.
+            lookup: (host, _options, callback) => callback(null, host, this.#gid.isIpv4 ? 4 : 6),
+          }),
+      });
     } catch (error) {
-      socket.close();
       throw await this.#explainBind(error as NodeJS.ErrnoException);
     }
+    const { socket, options } = bound;
     this.#receiveBufferBytes = socket.getRecvBufferSize();
     const peerBytes = this.#options.peerReceiveBufferBytes ?? PEER_RECEIVE_BUFFER_BYTES;
     this.#info = {
@@ -243,6 +248,7 @@ export class UdpLink implements Link {
       receiveBufferBytes: this.#receiveBufferBytes,
       // A socket bound to one address gets no packets to another, and node:dgram tells none.
       multicast: false,
+      socketOptions: options,
     };
     this.#socket = socket;
     this.#receiver = receiver;
@@ -420,28 +426,4 @@ function count(counters: Map<string, number>, error: NodeJS.ErrnoException): str
   const code = error.code ?? error.name;
   counters.set(code, (counters.get(code) ?? 0) + 1);
   return code;
-}
-
-function listen(socket: Socket, port: number, address: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    socket.once('error', reject);
-    socket.bind({ port, address, exclusive: true }, () => {
-      socket.removeListener('error', reject);
-      resolve();
-    });
-  });
-}
-
-/** Linux caps what is asked for; other systems refuse it: then half as much is asked for. */
-function growBuffer(set: (bytes: number) => void, wanted: number): void {
-  for (let bytes = wanted; bytes >= 65536; bytes = Math.floor(bytes / 2)) {
-    try {
-      set(bytes);
-      return;
-    } catch (error) {
-      // SystemError carries the errno in info.code.
-      const code = (error as { info?: { code?: string } }).info?.code;
-      if (code !== 'ENOBUFS' && code !== 'EINVAL') throw error;
-    }
-  }
 }
