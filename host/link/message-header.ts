@@ -2,10 +2,10 @@
  * What sendmmsg and recvmmsg read and write, as 64-bit Linux lays it out (socket.h, uio.h): offsets
  * in 32-bit words, little-endian, pointers as low and high word.
  *
- *     mmsghdr  | name -> | namelen . | iov -> | iovlen | control -> | controllen | flags . | len . |
- *     word     0         2           4        6        8            10           12        14
- *     iovec    | base -> | length |
- *     cmsghdr  | length  | level | type | data … |
+ *     mmsghdr  name -> | namelen | iov -> | iovlen | control -> | controllen | flags | msg_len
+ *     word     0         2         4        6        8            10           12      14
+ *     iovec    base -> | length
+ *     cmsghdr  length | level | type | data
  */
 export const HEADER_BYTES = 64;
 export const IOVEC_BYTES = 16;
