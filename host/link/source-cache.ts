@@ -32,7 +32,9 @@ export class SourceCache {
     let hash = words[at]!;
     for (let index = 0; index < this.#addressWords; index++) {
       hash = Math.imul(hash ^ words[at + this.#addressWord + index]!, 0x9e3779b1);
-      hash ^= hash >>> 15;
+      // The bytes in which neighbours differ are the high ones of a word.
+      hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b);
+      hash ^= hash >>> 13;
     }
     const set = hash & (SETS - 1);
     for (let place = set * WAYS; place < (set + 1) * WAYS; place++) {
