@@ -28,6 +28,19 @@ export interface PacketBatch {
   release(): void;
 }
 
+/**
+ * The engine's memory, where a link that moves many packets per system call keeps its message
+ * headers and receive slots: so packets are sent from where they were made, and worked on where
+ * they arrived. It neither moves nor grows.
+ */
+export interface LinkMemory {
+  readonly buffer: ArrayBufferLike;
+  /** Address of `bytes` zero bytes, a multiple of 64. Throws RefusalError ENOMEM. */
+  alloc(bytes: number): number;
+  /** Gives back what `alloc` returned. */
+  free(address: number): void;
+}
+
 /** What a link hands its packets to. */
 export interface LinkReceiver {
   /**
@@ -43,6 +56,14 @@ export interface LinkReceiver {
    * where the receiver has no `packets`.
    */
   packets?(batch: PacketBatch, source: Endpoint): void;
+  /**
+   * Packets of one source that lie one after the other in the `LinkMemory` that the link was
+   * opened with: `length` bytes at `address`, at least 1; a single packet when `segmentSize` is 0,
+   * else packets of `segmentSize` bytes, the last one perhaps shorter. Those bytes stay as they
+   * are until `flush` has returned; the receiver may change them. A link calls `packet` for each
+   * where the receiver has no `segments`, or the link no such memory.
+   */
+  segments?(address: number, length: number, segmentSize: number, source: Endpoint): void;
   /** No more packets for the moment: work on those that came. */
   flush(): void;
   /** The link is no longer usable (`reason`), or lost something without knowing what. */
@@ -90,8 +111,11 @@ export interface LinkInfo {
 export interface Link {
   /** Valid after `open`. */
   readonly info: LinkInfo;
-  /** Takes the address; from now on packets may arrive. Rejects with a `LinkError`. */
-  open(receiver: LinkReceiver): Promise<LinkInfo>;
+  /**
+   * Takes the address; from now on packets may arrive. Rejects with a `LinkError`. `memory`: of
+   * the engine whose packets will travel; a link that has no use for it ignores it.
+   */
+  open(receiver: LinkReceiver, memory?: LinkMemory): Promise<LinkInfo>;
   /**
    * Takes over a batch. Never throws and never calls the receiver before it returns. A link that
    * is not open releases the batch at once: its packets are lost.
@@ -104,6 +128,32 @@ export interface Link {
   join?(group: Gid): void;
   /** Undoes `join`. */
   leave?(group: Gid): void;
+  /**
+   * Takes in what has arrived, as much as one system call brings, hands it to the receiver and
+   * flushes. Never blocks. Returns how many packets, 0 for none. A link that has `poll` delivers
+   * in no other way: somebody has to call it again and again. Not to be called by a receiver.
+   */
+  poll?(): number;
+  /**
+   * Blocks the calling thread until there may be something to `poll`, `wake` was called, or
+   * `timeoutMicros` are over (default: no limit). May return early. For threads that do nothing
+   * but progress: timers and promises of this thread stand still meanwhile.
+   */
+  wait?(timeoutMicros?: number): void;
+  /** Ends the `wait` that is under way, or, where there is none, the next one. */
+  wake?(): void;
+  /**
+   * Descriptor of an eventfd while the link is open, -1 otherwise: whoever writes to it does what
+   * `wake` does, from any thread of the process (posix.ts, `signalEvent`).
+   */
+  readonly wakeDescriptor?: number;
+  /**
+   * Says whether packets to `peer` may leave as segments of a larger one, which the network
+   * card, or the kernel behind it, cuts up again. Only for peers of our own kind: the cuts have
+   * counting IP ids, which the ICRC of a foreign peer does not expect. `peer` is recognized by
+   * identity, as destinations are. Default false.
+   */
+  setPeerSegments?(peer: Endpoint, segments: boolean): void;
   /**
    * Gives the address back and releases every batch. Nothing arrives from the call on. Closing
    * a link that is closed, or was never open, does nothing.

@@ -28,6 +28,22 @@ export const IPV6_MTU_DISCOVER = 23;
 export const PMTUDISC_DO = 2;
 /** Accept packets over IPv6 that have no UDP checksum. */
 export const UDP_NO_CHECK6_RX = 102;
+/** One message leaves as datagrams of this many bytes; also the control message that says so. */
+export const UDP_SEGMENT = 103;
+/** Datagrams of one sender arrive as one message; also the control message with their length. */
+export const UDP_GRO = 104;
+/** Arriving packets bring their type of service, in a control message IP_TOS, one byte. */
+export const IP_RECVTOS = 13;
+export const IP_TOS = 1;
+/** The same of IPv6: IPV6_TCLASS, four bytes. */
+export const IPV6_RECVTCLASS = 66;
+export const IPV6_TCLASS = 67;
+export const POLLIN = 0x001;
+export const POLLOUT = 0x004;
+
+const MSG_DONTWAIT = 0x40;
+const EFD_NONBLOCK = 0o4000;
+const EFD_CLOEXEC = 0o2000000;
 
 const INT_BYTES = 4;
 const SOCKADDR_IN_BYTES = 16;
@@ -45,6 +61,9 @@ export class PosixError extends Error {
     this.syscall = syscall;
   }
 }
+
+/** What is written to an eventfd: a 64-bit 1. */
+const EVENT = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
 
 type Koffi = typeof import('koffi').default;
 
@@ -69,6 +88,20 @@ export class Posix {
     length: Uint8Array,
   ) => number;
   readonly #ifNametoindex: (name: string) => number;
+  // Pointers as numbers: user space ends far below 2^53, and a BigInt would be made per call.
+  readonly #sendmmsg: (fd: number, headers: number, count: number, flags: number) => number;
+  readonly #recvmmsg: (
+    fd: number,
+    headers: number,
+    count: number,
+    flags: number,
+    timeout: number,
+  ) => number;
+  readonly #ppoll: (fds: number, count: number, timeout: number, mask: number) => number;
+  readonly #eventfd: (value: number, flags: number) => number;
+  readonly #read: (fd: number, bytes: Uint8Array, length: number) => number;
+  readonly #write: (fd: number, bytes: Uint8Array, length: number) => number;
+  readonly #names: ReadonlyMap<number, string>;
 
   constructor(koffi: Koffi) {
     this.#koffi = koffi;
@@ -81,6 +114,15 @@ export class Posix {
     this.#setsockopt = libc.func('int setsockopt(int, int, int, const void *, uint32_t)');
     this.#getsockopt = libc.func('int getsockopt(int, int, int, void *, void *)');
     this.#ifNametoindex = libc.func('uint32_t if_nametoindex(const char *)');
+    this.#sendmmsg = libc.func('int sendmmsg(int, uint64_t, uint32_t, int)');
+    this.#recvmmsg = libc.func('int recvmmsg(int, uint64_t, uint32_t, int, uint64_t)');
+    this.#ppoll = libc.func('int ppoll(uint64_t, uint64_t, uint64_t, uint64_t)');
+    this.#eventfd = libc.func('int eventfd(uint32_t, int)');
+    this.#read = libc.func('int64_t read(int, void *, uint64_t)');
+    this.#write = libc.func('int64_t write(int, const void *, uint64_t)');
+    const names = Object.entries(koffi.os.errno).map(([name, errno]) => [errno, name] as const);
+    // The first name of a number, EAGAIN before EWOULDBLOCK.
+    this.#names = new Map(names.reverse());
   }
 
   /** A UDP socket that does not block. `family`: AF_INET or AF_INET6. */
@@ -120,12 +162,73 @@ export class Posix {
     return address.readUInt16BE(2);
   }
 
+  /** sockaddr_in or sockaddr_in6 of a destination. */
+  socketAddress(gid: Gid, port: number, zone: string): Uint8Array {
+    return socketAddress(gid, port, zone === '' ? 0 : this.#ifNametoindex(zone));
+  }
+
+  /** Where the first byte of `buffer` lies in this process. */
+  addressOf(buffer: ArrayBufferLike): number {
+    return Number(this.#koffi.address(new Uint8Array(buffer)));
+  }
+
+  /**
+   * sendmmsg of the `count` mmsghdr at `headers`: how many the kernel took, or the negated errno
+   * when it did not take the first. Does not block, allocates nothing.
+   */
+  sendMessages(fd: number, headers: number, count: number): number {
+    return this.#countOrErrno(this.#sendmmsg(fd, headers, count, MSG_DONTWAIT));
+  }
+
+  /** recvmmsg into the `count` mmsghdr at `headers`: how many came, or the negated errno. */
+  receiveMessages(fd: number, headers: number, count: number): number {
+    return this.#countOrErrno(this.#recvmmsg(fd, headers, count, MSG_DONTWAIT, 0));
+  }
+
+  /**
+   * ppoll of the `count` pollfd at `descriptors`, for as long as the timespec at `timeout` says (0:
+   * for ever): how many are ready, or the negated errno. Blocks the thread.
+   */
+  pollDescriptors(descriptors: number, count: number, timeout: number): number {
+    return this.#countOrErrno(this.#ppoll(descriptors, count, timeout, 0));
+  }
+
+  /** An eventfd that does not block: readable from the first `signalEvent` to `clearEvent`. */
+  eventDescriptor(): number {
+    return this.#checked('eventfd', this.#eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  }
+
+  signalEvent(fd: number): void {
+    const result = this.#write(fd, EVENT, EVENT.length);
+    // Full is as good as signalled.
+    if (result < 0 && this.errno !== 'EAGAIN') this.#checked('write', result);
+  }
+
+  clearEvent(fd: number): void {
+    this.#read(fd, Buffer.alloc(EVENT.length), EVENT.length);
+  }
+
+  /** Of this machine: message headers are laid out for 8. */
+  get pointerBytes(): number {
+    return this.#koffi.sizeof('void *');
+  }
+
+  /** Name of the last call's errno. */
+  get errno(): string {
+    return this.errnoName(this.#koffi.errno());
+  }
+
+  errnoName(errno: number): string {
+    return this.#names.get(errno) ?? `errno ${errno}`;
+  }
+
+  #countOrErrno(result: number): number {
+    return result >= 0 ? result : -this.#koffi.errno();
+  }
+
   #checked(syscall: string, result: number): number {
     if (result >= 0) return result;
-    const errno = this.#koffi.errno();
-    const names = Object.entries(this.#koffi.os.errno);
-    const name = names.find(([, number]) => number === errno)?.[0] ?? `errno ${errno}`;
-    throw new PosixError(syscall, name);
+    throw new PosixError(syscall, this.errno);
   }
 }
 

@@ -6,25 +6,15 @@
  * wildcard address is refused.
  */
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
-import { LinkError, MisuseError, type ErrnoName } from '../errors/errors.js';
-import { Endpoint, Gid } from './endpoint.js';
+import { LinkError, MisuseError } from '../errors/errors.js';
+import { Endpoint } from './endpoint.js';
+import type { Link, LinkInfo, LinkReceiver, PacketBatch } from './link.js';
 import {
-  describeAddresses,
-  findInterface,
-  interfaceMtu,
-  IPV4_UDP_OVERHEAD,
-  IPV6_UDP_OVERHEAD,
-  isWildcard,
-} from './interface.js';
-import {
-  PACKET_SIZE_LIMIT,
-  ROCE_PORT,
-  type Link,
-  type LinkInfo,
-  type LinkReceiver,
-  type PacketBatch,
-} from './link.js';
-import { findPortHolder } from './port-holder.js';
+  checkUdpOptions,
+  explainBind,
+  findLocalAddress,
+  type LocalAddress,
+} from './local-address.js';
 import { bindUdpSocket, type BoundSocket } from './udp-socket.js';
 
 export interface UdpOptions {
@@ -55,8 +45,6 @@ export interface UdpCounters {
   readonly receiveErrors: Map<string, number>;
 }
 
-const SOCKET_BUFFER_BYTES = 4 * 2 ** 20;
-const PEER_RECEIVE_BUFFER_BYTES = 212992;
 /** Hostile sources must not grow our memory: this many are remembered, the oldest goes first. */
 const SOURCE_COUNT_MAX = 4096;
 /** So many receive errors in a row, nothing received between, and the socket is given up. */
@@ -96,12 +84,9 @@ export class UdpLink implements Link {
     sendErrors: new Map(),
     receiveErrors: new Map(),
   };
-  readonly #options: UdpOptions;
   readonly #createSocket: typeof createSocket;
-  readonly #gid: Gid;
-  readonly #port: number;
-  /** `%eth0` where our address is link-local: link-local peers are on the same link. */
-  #zone: string;
+  /** Its zone is that of link-local peers as well: they are on the same link. */
+  #local: LocalAddress;
   #info: LinkInfo | undefined;
   #receiveBufferBytes = 0;
   #receiver: LinkReceiver | undefined;
@@ -121,20 +106,8 @@ export class UdpLink implements Link {
    * the socket themselves.
    */
   constructor(options: UdpOptions, makeSocket: typeof createSocket = createSocket) {
-    this.#options = options;
     this.#createSocket = makeSocket;
-    this.#gid = parseAddress(options.address);
-    this.#zone = /%.*$/.exec(options.address)?.[0] ?? '';
-    this.#port = options.port ?? ROCE_PORT;
-    checkRange('port', this.#port, 0, 65535);
-    checkRange('packetSizeMax', options.packetSizeMax ?? PACKET_SIZE_LIMIT, 1, PACKET_SIZE_LIMIT);
-    checkRange('socketBufferBytes', options.socketBufferBytes ?? SOCKET_BUFFER_BYTES, 1, 2 ** 30);
-    checkRange(
-      'peerReceiveBufferBytes',
-      options.peerReceiveBufferBytes ?? PEER_RECEIVE_BUFFER_BYTES,
-      1,
-      2 ** 31,
-    );
+    this.#local = checkUdpOptions(options);
   }
 
   /**
@@ -207,44 +180,34 @@ export class UdpLink implements Link {
   }
 
   async #bind(receiver: LinkReceiver): Promise<LinkInfo> {
-    const text = this.#gid.toString();
-    if (isWildcard(this.#gid)) {
-      throw new LinkError(
-        'EADDRNOTAVAIL',
-        `${text} is no address to bind: every packet's checksum covers the address that it is ` +
-          `sent from, so choose one. ${describeAddresses()}`,
-      );
-    }
-    const found = findInterface(this.#gid);
-    if (this.#zone === '' && found?.zone) this.#zone = `%${found.zone}`;
-    const overhead = this.#gid.isIpv4 ? IPV4_UDP_OVERHEAD : IPV6_UDP_OVERHEAD;
-    const fits = Math.min(PACKET_SIZE_LIMIT, (await interfaceMtu(this.#gid)) - overhead);
+    const local = await findLocalAddress(this.#local);
+    this.#local = { ...this.#local, zone: local.zone };
+    const { gid, zone, port } = local;
     let bound: BoundSocket;
     try {
       bound = await bindUdpSocket({
-        gid: this.#gid,
-        zone: this.#zone,
-        port: this.#port,
-        bufferBytes: this.#options.socketBufferBytes ?? SOCKET_BUFFER_BYTES,
+        gid,
+        zone,
+        port,
+        bufferBytes: local.socketBufferBytes,
         create: () =>
           this.#createSocket({
-            type: this.#gid.isIpv4 ? 'udp4' : 'udp6',
+            type: gid.isIpv4 ? 'udp4' : 'udp6',
             // Addresses are numeric: a look-up would only defer the packet.
-            lookup: (host, _options, callback) => callback(null, host, this.#gid.isIpv4 ? 4 : 6),
+            lookup: (host, _options, callback) => callback(null, host, gid.isIpv4 ? 4 : 6),
           }),
       });
     } catch (error) {
-      throw await this.#explainBind(error as NodeJS.ErrnoException);
+      throw await explainBind(local, error as NodeJS.ErrnoException);
     }
     const { socket, options } = bound;
     this.#receiveBufferBytes = socket.getRecvBufferSize();
-    const peerBytes = this.#options.peerReceiveBufferBytes ?? PEER_RECEIVE_BUFFER_BYTES;
     this.#info = {
       name: 'udp',
       pseudoHeader: 'ip',
-      local: new Endpoint(this.#gid, socket.address().port),
-      packetSizeMax: this.#options.packetSizeMax ?? fits,
-      windowBytes: Math.floor(peerBytes / 2),
+      local: new Endpoint(gid, socket.address().port),
+      packetSizeMax: local.packetSizeMax,
+      windowBytes: Math.floor(local.peerReceiveBufferBytes / 2),
       receiveBufferBytes: this.#receiveBufferBytes,
       // A socket bound to one address gets no packets to another, and node:dgram tells none.
       multicast: false,
@@ -305,13 +268,14 @@ export class UdpLink implements Link {
     let address = this.#addresses.get(destination);
     if (address === undefined) {
       const { gid } = destination;
-      if (gid.isIpv4 !== this.#gid.isIpv4) {
-        throw Object.assign(new Error(`${gid} is of another family than ${this.#gid}`), {
+      const local = this.#local;
+      if (gid.isIpv4 !== local.gid.isIpv4) {
+        throw Object.assign(new Error(`${gid} is of another family than ${local.gid}`), {
           code: 'EAFNOSUPPORT',
         });
       }
       const linkLocal = gid.bytes[0] === 0xfe && (gid.bytes[1]! & 0xc0) === 0x80;
-      address = linkLocal ? gid.toString() + this.#zone : gid.toString();
+      address = linkLocal ? gid.toString() + local.zone : gid.toString();
       this.#addresses.set(destination, address);
     }
     return address;
@@ -344,38 +308,6 @@ export class UdpLink implements Link {
       }),
     );
   }
-
-  async #explainBind(error: NodeJS.ErrnoException): Promise<LinkError> {
-    const address = this.#gid.toString();
-    const options = { cause: error };
-    switch (error.code) {
-      case 'EADDRINUSE': {
-        const holder = await findPortHolder(this.#gid, this.#port);
-        const who = !holder
-          ? 'taken'
-          : holder.pid === process.pid
-            ? `taken by this process, ${holder.pid}`
-            : `taken by process ${holder.pid} (${holder.command})`;
-        const other = this.#gid.isIpv4 ? ' such as 127.0.0.2' : '';
-        return new LinkError(
-          'EADDRINUSE',
-          `port ${this.#port} on ${address} is ${who}: bind another local address${other} ` +
-            `(--bind) or another port (--port)`,
-          options,
-        );
-      }
-      case 'EADDRNOTAVAIL':
-      case 'EINVAL': {
-        const sentence = `${address}${this.#zone} is no address of this machine. ${describeAddresses()}`;
-        return new LinkError('EADDRNOTAVAIL', sentence, options);
-      }
-      default: {
-        const code: ErrnoName = error.code === 'EACCES' ? 'EACCES' : 'EIO';
-        const sentence = `cannot open port ${this.#port} on ${address}: ${error.message}`;
-        return new LinkError(code, sentence, options);
-      }
-    }
-  }
 }
 
 /** Source endpoints, so that a packet from a known peer allocates none. Bounded. */
@@ -407,19 +339,6 @@ export class SourceTable {
     this.#last = endpoint;
     return endpoint;
   }
-}
-
-function parseAddress(text: string): Gid {
-  try {
-    return Gid.parse(text);
-  } catch {
-    throw new MisuseError('address', `"${text}" is no IPv4 or IPv6 address`);
-  }
-}
-
-function checkRange(name: string, value: number, min: number, max: number): void {
-  if (Number.isInteger(value) && value >= min && value <= max) return;
-  throw new MisuseError(name, `must be a whole number from ${min} to ${max}, got ${value}`);
 }
 
 function count(counters: Map<string, number>, error: NodeJS.ErrnoException): string {
