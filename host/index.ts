@@ -24,9 +24,10 @@ export type {
 export type { SharedReceiveQueue, SrqInitAttributes } from './verbs/shared-receive-queue.js';
 export type { ReceiveWorkRequest, SendWorkRequest, Sge } from './verbs/work-request.js';
 export { Endpoint, Gid } from './link/endpoint.js';
-export type { Link, LinkInfo, LinkReceiver, PacketBatch } from './link/link.js';
+export type { Link, LinkInfo, LinkMemory, LinkReceiver, PacketBatch } from './link/link.js';
 export { LoopbackNetwork, createLoopbackPair } from './link/loopback.js';
 export { UdpLink } from './link/udp.js';
+export { UdpBatchLink } from './link/udp-batch.js';
 export { faultLink } from './link/fault.js';
 export { traceLink } from './link/trace.js';
 export { pcapFile, pcapLink, readPcap } from './link/pcap.js';

@@ -6,7 +6,7 @@ import { openDevice, type DeviceAttributes } from '../index.js';
 import { engineFile } from '../engine/load.js';
 import { Gid } from '../link/endpoint.js';
 import { IPV4_UDP_OVERHEAD, IPV6_UDP_OVERHEAD, interfaceMtu } from '../link/interface.js';
-import { PACKET_SIZE_LIMIT } from '../link/link.js';
+import { PACKET_SIZE_LIMIT, type SocketOption } from '../link/link.js';
 import { mtuFor } from './channel.js';
 import { formatBytes } from './format.js';
 import { Exit, printLine } from './report.js';
@@ -27,7 +27,7 @@ interface AddressInfo {
 
 /** What each optional package is for. */
 const OPTIONAL: Readonly<Record<string, string>> = {
-  koffi: 'batched UDP, memory shared between processes',
+  koffi: 'socket options, without which Linux peers drop what we send over IPv4',
   'node-datachannel': 'WebRTC data channels in Node',
   ws: 'WebSocket links',
 };
@@ -43,6 +43,7 @@ export async function devinfo({ bind, json }: DevinfoOptions): Promise<number> {
       address: `${info.local.gid}`,
       packetSizeMax: info.packetSizeMax,
       receiveBufferBytes: info.receiveBufferBytes,
+      socketOptions: info.socketOptions ?? [],
     },
     addresses: await listAddresses(),
     limits: attributes,
@@ -63,7 +64,12 @@ export async function devinfo({ bind, json }: DevinfoOptions): Promise<number> {
 }
 
 interface Report {
-  readonly link: { name: string; address: string; receiveBufferBytes: number };
+  readonly link: {
+    name: string;
+    address: string;
+    receiveBufferBytes: number;
+    socketOptions: readonly SocketOption[];
+  };
   readonly addresses: readonly AddressInfo[];
   readonly limits: DeviceAttributes;
   readonly engine: { bytes: number; sharedMemoryBytes: number };
@@ -79,6 +85,9 @@ function* describe(report: Report): Generator<string> {
     `link       ${link.name}, RoCEv2 over node:dgram at ${link.address}, ` +
     `receive buffer ${formatBytes(link.receiveBufferBytes)}`
   );
+  for (const { name, effect, granted, reason } of link.socketOptions) {
+    yield `  ${name}: ${effect}${granted ? '' : ` [not granted: ${reason}]`}`;
+  }
   yield 'addresses';
   for (const { address, interface: name, interfaceMtu, pathMtu } of report.addresses) {
     yield `  ${address} (${name}): MTU ${interfaceMtu}, path MTU ${pathMtu}`;

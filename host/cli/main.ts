@@ -5,7 +5,8 @@ import { Command, CommanderError } from 'commander';
 import { ROCE_PORT } from '../link/link.js';
 import { decode, type DecodeOptions } from './decode.js';
 import { devinfo, type DevinfoOptions } from './devinfo.js';
-import { addFaultOptions, addPieceOption, addPortOption, size, whole } from './options.js';
+import { addFaultOptions, addPieceOption, addPortOption, mtu, size, whole } from './options.js';
+import { pingpong, type PingpongOptions } from './pingpong.js';
 import { put, type PutOptions } from './put.js';
 import { Exit, reportFailure, watchOutput } from './report.js';
 import { serve, type ServeOptions } from './serve.js';
@@ -95,6 +96,36 @@ function addDecode(program: Command): void {
     });
 }
 
+function addPingpong(program: Command): void {
+  const command = begin(
+    program,
+    'pingpong',
+    'messages to and fro, with itself and with ibv_{rc,uc,ud,srq}_pingpong; without a host: the server',
+  )
+    .argument('[host]')
+    .option('--rc', 'reliable connection (the default)')
+    .option('--uc', 'unreliable connection')
+    .option('--ud', 'unreliable datagrams')
+    .option('--srq', 'reliable connections that share a receive queue');
+  addPortOption(command, '-p, --port <port>', 'TCP port of the server', 18515)
+    .option('-s, --size <size>', 'bytes of a message (default: 4k, --ud 2k)', size(1, 2 ** 30))
+    .option('-m, --mtu <bytes>', 'path MTU', mtu, 1024)
+    .option('-r, --rx-depth <number>', 'receives posted at a time', whole(1, 32768), 500)
+    .option('-n, --iters <number>', 'messages each way', whole(1, 2 ** 31), 1000)
+    .option('-q, --num-qp <number>', 'queue pairs, with --srq (default: 16)', whole(1, 256))
+    .option('-g, --gid-idx <index>', 'local address, by its place among them', whole(0, 65535))
+    .option('--bind <address>', 'local address (default: the one that leads to the peer)')
+    .option('-e, --events', 'wait for completion events instead of polling')
+    .option('-c, --chk', 'check what was received (both sides)')
+    .option('--pcap <file>', 'capture every packet')
+    .option('--json', 'print the result as JSON');
+  addFaultOptions(command)
+    .addHelpText('after', example('verbena pingpong -c', 'verbena pingpong -c 192.0.2.7'))
+    .action((host: string | undefined, options: PingpongOptions) =>
+      run('pingpong', () => pingpong(host, options)),
+    );
+}
+
 function addOthers(program: Command): void {
   begin(program, 'devinfo', 'what a device on this machine offers: link, addresses, limits')
     .option('--bind <address>', 'local address of the device', '127.0.0.1')
@@ -132,6 +163,7 @@ function makeProgram(): Command {
   addServe(program);
   addPut(program);
   addDecode(program);
+  addPingpong(program);
   addOthers(program);
   return program;
 }

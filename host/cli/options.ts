@@ -1,5 +1,6 @@
 /** Options that several commands share, and how the words of a command line become numbers. */
 import { InvalidArgumentError, Option, type Command } from 'commander';
+import { isMtu } from './channel.js';
 import { PIECE_BYTES_MAX, PIECE_BYTES_MIN } from './exchange.js';
 import type { FaultPercents } from './open-device.js';
 
@@ -20,6 +21,13 @@ export function size(least: number, most: number): (text: string) => number {
     if (value >= least && value <= most) return value;
     throw new InvalidArgumentError(`It must be a size from ${least} to ${most} bytes, as in 64k.`);
   };
+}
+
+/** A parser of path MTUs. */
+export function mtu(text: string): number {
+  const value = /^\d{3,4}$/.test(text) ? Number(text) : NaN;
+  if (isMtu(value)) return value;
+  throw new InvalidArgumentError('It must be 256, 512, 1024, 2048 or 4096.');
 }
 
 function percent(text: string): number {

@@ -8,7 +8,8 @@
 import { MisuseError } from '../errors/errors.js';
 import { CopiedBatch, copyPacket, type CopiedPacket } from './copied-batch.js';
 import type { Endpoint, Gid } from './endpoint.js';
-import type { Link, LinkInfo, LinkReceiver, PacketBatch } from './link.js';
+import type { Link, LinkInfo, LinkMemory, LinkReceiver, PacketBatch } from './link.js';
+import { passOnPolling } from './pass-on.js';
 
 /** Runs things later, in real or virtual time. */
 export interface Scheduler {
@@ -144,14 +145,19 @@ class Faults implements FaultLink {
     };
     const { loss, duplication, reordering, corruption, delay } = this.#options;
     this.#harmless = loss + duplication + reordering + corruption + delay === 0;
+    Object.assign(this, passOnPolling(link));
+  }
+
+  get wakeDescriptor(): number | undefined {
+    return this.#link.wakeDescriptor;
   }
 
   get info(): LinkInfo {
     return { ...this.#link.info, name: `fault(${this.#link.info.name})` };
   }
 
-  async open(receiver: LinkReceiver): Promise<LinkInfo> {
-    await this.#link.open(receiver);
+  async open(receiver: LinkReceiver, memory?: LinkMemory): Promise<LinkInfo> {
+    await this.#link.open(receiver, memory);
     return this.info;
   }
 

@@ -18,6 +18,7 @@ import {
   type LinkReceiver,
   type PacketBatch,
 } from './link.js';
+import { passOnPolling } from './pass-on.js';
 import {
   FILE_HEADER_SIZE,
   LinkType,
@@ -119,6 +120,11 @@ class Capturing implements PcapLink {
     this.#link = link;
     this.#sink = sink;
     this.#nowMicros = nowMicros;
+    Object.assign(this, passOnPolling(link));
+  }
+
+  get wakeDescriptor(): number | undefined {
+    return this.#link.wakeDescriptor;
   }
 
   get info(): LinkInfo {

@@ -1,6 +1,7 @@
 /** One readable line for every packet that a link sends or receives. */
 import type { Endpoint } from './endpoint.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from './link.js';
+import { passOnPolling } from './pass-on.js';
 
 export interface TraceOptions {
   /** Says what a packet (BTH to ICRC) is. Must cope with any bytes. */
@@ -28,6 +29,11 @@ export function traceLink(link: Link, write: (line: string) => void, options: Tr
   }
 
   return {
+    ...passOnPolling(link),
+    get wakeDescriptor() {
+      return link.wakeDescriptor;
+    },
+
     get info(): LinkInfo {
       return { ...link.info, name: `trace(${link.info.name})` };
     },

@@ -91,6 +91,17 @@ export function atMost(what: string, value: number, most: number): Bar {
   return { what, value: round(value), atMost: most, ok: value <= most };
 }
 
+/** A yardstick that is there: a figure that is no number, or 0, was not measured. */
+export function measured(what: string, value: number | undefined): Bar {
+  const isNumber = value !== undefined && value > 0;
+  return { what, value: isNumber ? round(value) : null, atLeast: 0, ok: isNumber };
+}
+
+/** A yardstick whose program is not installed. */
+export function missing(what: string, aptPackage: string): Bar {
+  return { what, value: null, atLeast: 0, ok: false, missing: aptPackage };
+}
+
 /** Seconds that something took: by the clock, and of this process's processor time. */
 export class Stopwatch {
   readonly #start = performance.now();

@@ -84,15 +84,17 @@ test(
   }),
 );
 
-test(
-  'READ data of the wrong length is a bad response (S57)',
-  onWire({}, (wire) => {
-    wire.post(WrOpcode.RDMA_READ, 100, { wrId: 1 });
-    wire.sendPacket({ opcode: Opcode.RC_RDMA_READ_RESPONSE_ONLY, psn: 0x100, syndrome: 0x1f }, 104);
-    assert.equal(wire.completions(), ['1 BAD_RESP_ERR']);
-    assert.is(wire.buffer[0], 0);
-  }),
-);
+test('READ data of the wrong length is a bad response (S57)', async () => {
+  for (const length of [104, 96, 0]) {
+    await onWire({}, (wire) => {
+      wire.post(WrOpcode.RDMA_READ, 100, { wrId: 1 });
+      const opcode = Opcode.RC_RDMA_READ_RESPONSE_ONLY;
+      wire.sendPacket({ opcode, psn: 0x100, syndrome: 0x1f }, length);
+      assert.equal(wire.completions(), ['1 BAD_RESP_ERR'], `${length} bytes`);
+      assert.is(wire.buffer[0], 0);
+    })();
+  }
+});
 
 test(
   'an answer of the wrong kind for a request is dropped and counted (S57)',

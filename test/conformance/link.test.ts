@@ -7,7 +7,9 @@ import { LoopbackNetwork } from '../../host/link/loopback.js';
 import { pcapLink } from '../../host/link/pcap.js';
 import { traceLink } from '../../host/link/trace.js';
 import { UdpLink } from '../../host/link/udp.js';
+import { UdpBatchLink } from '../../host/link/udp-batch.js';
 import { LateReleaseLink } from '../support/late-release-link.js';
+import { PolledLink, TestMemory } from '../support/polled-link.js';
 import { linkSuite, type LinkMaker } from './link.suite.js';
 
 function loopback(): LinkMaker {
@@ -15,9 +17,18 @@ function loopback(): LinkMaker {
   return (at = Endpoint.parse('127.0.0.1', 0)) => network.link(at);
 }
 
-function udp(address: string): LinkMaker {
+function udp(address: string, Made: typeof UdpLink | typeof UdpBatchLink = UdpLink): LinkMaker {
   return (at = Endpoint.parse(address, 0)) =>
-    new UdpLink({ address: at.gid.toString(), port: at.port });
+    new Made({ address: at.gid.toString(), port: at.port });
+}
+
+/** `direct`: with an engine's memory, and runs of packets wherever they are possible. */
+function udpBatch(address: string, direct: boolean): LinkMaker {
+  return (at = Endpoint.parse(address, 0)) =>
+    new PolledLink(
+      new UdpBatchLink({ address: at.gid.toString(), port: at.port }),
+      direct ? { memory: new TestMemory(), segments: true } : {},
+    );
 }
 
 function wrapped(make: LinkMaker, wrap: (link: Link) => Link): LinkMaker {
@@ -36,6 +47,30 @@ check('loopback', loopback);
 check('udp over IPv4', () => udp('127.0.0.1'));
 if (hasIpv6) check('udp over IPv6', () => udp('::1'));
 else console.log('not run: this machine has no ::1');
+const noBatch = await UdpBatchLink.missing();
+if (noBatch === undefined) {
+  check('udp-batch over IPv4', () => udpBatch('127.0.0.1', false));
+  check('udp-batch over IPv4, from and to memory', () => udpBatch('127.0.0.1', true));
+  if (hasIpv6) check('udp-batch over IPv6, from and to memory', () => udpBatch('::1', true));
+  check('fault(udp-batch) with no fault', () =>
+    wrapped(udp('127.0.0.1', UdpBatchLink), (link) => new PolledLink(faultLink(link))),
+  );
+  check('trace(udp-batch)', () =>
+    wrapped(
+      udp('127.0.0.1', UdpBatchLink),
+      (link) => new PolledLink(traceLink(link, () => undefined, { explain: () => 'a packet' })),
+    ),
+  );
+  check('pcap(udp-batch)', () =>
+    wrapped(
+      udp('127.0.0.1', UdpBatchLink),
+      (link) =>
+        new PolledLink(pcapLink(link, { write: () => true, close: () => Promise.resolve() })),
+    ),
+  );
+} else {
+  console.log(`not run: many packets per system call: ${noBatch}`);
+}
 check('fault(loopback) with no fault', () => wrapped(loopback(), (link) => faultLink(link)));
 check('fault(udp) that delays everything', () =>
   wrapped(udp('127.0.0.1'), (link) =>

@@ -1,4 +1,5 @@
 /** What an interop group is, and how its checks are counted. */
+import type { Lab } from './rxe/lab.js';
 
 /** Runs checks; each is one line of the output. */
 export interface Report {
@@ -15,6 +16,15 @@ export interface Group {
   run(report: Report): Promise<void>;
 }
 
+/** A group whose peers are Linux guests: it runs in a network namespace with them. */
+export interface GuestGroup {
+  readonly name: string;
+  readonly tools: readonly Tool[];
+  /** How many. */
+  readonly guests: number;
+  run(report: Report, lab: Lab): Promise<void>;
+}
+
 export interface Tool {
   readonly name: string;
   /** Of Debian and Ubuntu. */
@@ -22,6 +32,9 @@ export interface Tool {
   /** Resolves with its version, or throws. */
   version(): Promise<string>;
 }
+
+/** What takes longer says how long. */
+const SLOW_SECONDS = 1;
 
 export class LineReport implements Report {
   passed = 0;
@@ -33,10 +46,12 @@ export class LineReport implements Report {
   }
 
   async check(name: string, run: () => void | Promise<void>): Promise<boolean> {
+    const started = performance.now();
     try {
       await run();
       this.passed++;
-      this.#write(`  ok      ${name}`);
+      const seconds = (performance.now() - started) / 1000;
+      this.#write(`  ok      ${name}${seconds < SLOW_SECONDS ? '' : ` (${seconds.toFixed(1)} s)`}`);
       return true;
     } catch (error) {
       this.failed++;
@@ -54,23 +69,39 @@ export class LineReport implements Report {
 
 /** Runs a group, unless a tool is missing: then nothing of it counts as passed. */
 export async function runGroup(group: Group, report: Report): Promise<void> {
+  if (await hasTools(group, report)) await runGuarded(group.name, () => group.run(report), report);
+}
+
+/** Says their versions. What is missing is a failed check that names its package. */
+export async function hasTools(
+  { name, tools }: Pick<Group, 'name' | 'tools'>,
+  report: Report,
+): Promise<boolean> {
   let missing = 0;
-  for (const tool of group.tools) {
+  for (const tool of tools) {
     try {
       report.note(`${tool.name}: ${await tool.version()}`);
     } catch (error) {
       missing++;
-      await report.check(`${group.name} has ${tool.name}`, () => {
+      await report.check(`${name} has ${tool.name}`, () => {
         const remedy = `${tool.name} is missing: apt-get install ${tool.aptPackage}`;
         throw new Error(`${remedy}\n(${(error as Error).message.split('\n', 1)[0]})`);
       });
     }
   }
-  if (missing > 0) return;
+  return missing === 0;
+}
+
+/** What a group throws is a failed check, too. */
+export async function runGuarded(
+  name: string,
+  run: () => Promise<void>,
+  report: Report,
+): Promise<void> {
   try {
-    await group.run(report);
+    await run();
   } catch (error) {
-    await report.check(`${group.name} runs to its end`, () => {
+    await report.check(`${name} runs to its end`, () => {
       throw error;
     });
   }

@@ -6,28 +6,46 @@
  *
  * Ends with `N passed, N failed`; the exit code is 1 unless all passed, 2 for a wrong argument.
  */
+import { fileURLToPath } from 'node:url';
 import { captureGroup } from './capture.js';
 import { codecGroup } from './codec.js';
-import { LineReport, runGroup, type Group } from './group.js';
+import { LineReport, hasTools, runGroup, type Group, type GuestGroup } from './group.js';
+import { rxeGroup } from './rxe.js';
+import { runInNamespace, runInside } from './rxe/namespace.js';
 import { vectorsGroup } from './vectors.js';
 
 const GROUPS: readonly Group[] = [vectorsGroup, codecGroup, captureGroup];
+/** With Linux guests. */
+const GUEST_GROUPS: readonly GuestGroup[] = [rxeGroup];
+
+const report = new LineReport((line) => console.log(line));
 
 async function main(names: readonly string[]): Promise<number> {
-  const known = GROUPS.map(({ name }) => name);
+  const known = [...GROUPS, ...GUEST_GROUPS].map(({ name }) => name);
   const unknown = names.filter((name) => !known.includes(name));
   if (unknown.length > 0) {
     console.error(`no group ${unknown.join(', ')}; there are ${known.join(', ')}`);
     return 2;
   }
-  const report = new LineReport((line) => console.log(line));
-  for (const group of GROUPS) {
-    if (names.length > 0 && !names.includes(group.name)) continue;
+  const isWanted = ({ name }: { name: string }): boolean =>
+    names.length === 0 || names.includes(name);
+  for (const group of GROUPS.filter(isWanted)) {
     console.log(group.name);
     await runGroup(group, report);
   }
+  const ready: string[] = [];
+  for (const group of GUEST_GROUPS.filter(isWanted)) {
+    if (await hasTools(group, report)) ready.push(group.name);
+  }
+  if (ready.length > 0) await runInNamespace(fileURLToPath(import.meta.url), ready, report);
   console.log(`${report.passed} passed, ${report.failed} failed`);
   return report.failed === 0 && report.passed > 0 ? 0 : 1;
 }
 
-process.exitCode = await main(process.argv.slice(2));
+const [mode, folder = '', ...inside] = process.argv.slice(2);
+if (mode === '--inside') {
+  const groups = GUEST_GROUPS.filter(({ name }) => inside.includes(name));
+  await runInside(folder, groups, report);
+} else {
+  process.exitCode = await main(process.argv.slice(2));
+}

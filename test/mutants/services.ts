@@ -214,7 +214,7 @@ export const SERVICES: readonly Row[] = [
     'READ data is written past a gap',
     COMPLETER,
     'if (psn != qp.psnUnacked) {\n    // Never write',
-    'if (false) {\n',
+    'if (false) {\n    // Never write',
   ],
   [
     'a READ response of any length is taken',

@@ -70,6 +70,8 @@ export interface WireOptions {
   readonly bytes?: number;
   /** Changes of the attributes that connect the queue pair. */
   readonly attributes?: QpAttributes;
+  /** Selective repeat: packets that both sides keep when they come ahead. */
+  readonly reorderPackets?: number;
   /** How far the queue pair is taken. Default RTS. */
   readonly state?: number;
   /** First PSN of the device's own requests. Default 0x100. */
@@ -159,7 +161,8 @@ export class Wire implements Side {
     this.peer = options.peer ?? PEER;
     this.pd = context.allocPd();
     this.cq = context.createCq(4096);
-    this.qp = this.pd.createQp({ sendCq: this.cq, recvCq: this.cq, ...options.qp });
+    const cap = { reorderPackets: options.reorderPackets ?? 0 };
+    this.qp = this.pd.createQp({ sendCq: this.cq, recvCq: this.cq, cap, ...options.qp });
     this.buffer = context.alloc(options.bytes ?? 65536);
     this.mr = this.pd.regMr(this.buffer, FULL_ACCESS);
     const inner = context.device.events!;
@@ -200,7 +203,11 @@ export class Wire implements Side {
     this.qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, ...access, ...init });
     if (state < QpState.RTR) return;
     const connected = {
-      ahAttr: { dgid: this.peer.gid, port: this.peer.port },
+      ahAttr: {
+        dgid: this.peer.gid,
+        port: this.peer.port,
+        reorderPackets: options.reorderPackets ?? 0,
+      },
       pathMtu: options.mtu ?? Mtu.MTU_1024,
       destQpNum: PEER_QPN,
       rqPsn: options.receivePsn ?? 0x200,

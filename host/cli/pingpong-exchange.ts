@@ -1,0 +1,164 @@
+/**
+ * What ibv_rc_pingpong, ibv_uc_pingpong, ibv_ud_pingpong and ibv_srq_pingpong of rdma-core say to
+ * each other over TCP before they start: each side its queue pairs, as text of a fixed length with a
+ * NUL (LID:QPN:PSN:GID, hexadecimal), the client first, which then says "done".
+ */
+import { once } from 'node:events';
+import { connect, createServer, type Socket } from 'node:net';
+import { Gid, LinkError, RefusalError, VerbenaError } from '../index.js';
+import { formatServerAddress, type ServerAddress } from './server-address.js';
+
+/** One end of one queue pair's connection. */
+export interface Destination {
+  readonly qpn: number;
+  readonly psn: number;
+  /** All zeros where the peer was given no `-g`: then it cannot be reached. */
+  readonly gid: Gid;
+}
+
+const TEXT = '0000:000000:000000:00000000000000000000000000000000';
+/** With its NUL. */
+const DESTINATION_BYTES = TEXT.length + 1;
+const DONE = 'done\0';
+const PATIENCE_MILLIS = 10_000;
+
+/** The whole of what one side says. RoCE has no LID: 0. */
+export function encodeDestinations(list: readonly Destination[]): Buffer {
+  const hex = (value: number): string => value.toString(16).padStart(6, '0');
+  const texts = list.map(
+    ({ qpn, psn, gid }) =>
+      `0000:${hex(qpn)}:${hex(psn)}:${Buffer.from(gid.bytes).toString('hex')}\0`,
+  );
+  return Buffer.from(texts.join(''), 'latin1');
+}
+
+/** Throws RefusalError EPROTO for anything else than `encodeDestinations` makes. */
+export function decodeDestinations(bytes: Buffer): Destination[] {
+  const list: Destination[] = [];
+  for (let start = 0; start < bytes.length; start += DESTINATION_BYTES) {
+    const text = bytes.toString('latin1', start, start + DESTINATION_BYTES);
+    const found = /^[\da-f]{4}:([\da-f]{6}):([\da-f]{6}):([\da-f]{32})\0$/i.exec(text);
+    if (!found) throw new RefusalError('EPROTO', 'the peer says what is no LID:QPN:PSN:GID');
+    const [, qpn = '', psn = '', gid = ''] = found;
+    list.push({
+      qpn: parseInt(qpn, 16),
+      psn: parseInt(psn, 16),
+      gid: new Gid(Buffer.from(gid, 'hex')),
+    });
+  }
+  return list;
+}
+
+/** The client's part. Rejects with RefusalError: ECONNREFUSED, ECONNRESET, ETIMEDOUT, EPROTO. */
+export async function askPeer(
+  server: ServerAddress,
+  ours: readonly Destination[],
+  signal: AbortSignal,
+): Promise<Destination[]> {
+  const name = formatServerAddress(server);
+  const socket = connect({ host: server.host, port: server.port, signal });
+  return withSocket(socket, name, async () => {
+    socket.write(encodeDestinations(ours));
+    const theirs = decodeDestinations(await readBytes(socket, ours.length * DESTINATION_BYTES));
+    socket.write(DONE);
+    return theirs;
+  });
+}
+
+/** What a server does when a client has said `theirs`: connects, and says what `ours` is. */
+export type Connector = (
+  theirs: readonly Destination[],
+  localAddress: string,
+) => Promise<readonly Destination[]>;
+
+/**
+ * The server's part, for one client. `address`: where to listen; default everywhere. Rejects with
+ * LinkError EADDRINUSE, EACCES; as `askPeer`; and with what `answer` throws.
+ */
+export async function awaitPeer(
+  { address, port }: { readonly address?: string; readonly port: number },
+  count: number,
+  answer: Connector,
+  signal: AbortSignal,
+): Promise<void> {
+  const server = createServer();
+  try {
+    server.listen({
+      port,
+      exclusive: true,
+      signal,
+      ...(address === undefined ? {} : { host: address }),
+    });
+    await once(server, 'listening', { signal });
+  } catch (error) {
+    server.close();
+    throw listenError(error as NodeJS.ErrnoException, port);
+  }
+  const [socket] = (await once(server, 'connection', { signal })) as [Socket];
+  server.close();
+  const localAddress = (socket.localAddress ?? '').replace(/^::ffff:/, '');
+  await withSocket(socket, socket.remoteAddress ?? 'the client', async () => {
+    const theirs = decodeDestinations(await readBytes(socket, count * DESTINATION_BYTES));
+    socket.write(encodeDestinations(await answer(theirs, localAddress)));
+    await readBytes(socket, DONE.length);
+  });
+}
+
+/** Everything that happens on a socket while `talk` runs ends it. */
+async function withSocket<T>(socket: Socket, name: string, talk: () => Promise<T>): Promise<T> {
+  socket.setTimeout(PATIENCE_MILLIS, () => {
+    const silent = new Error(`${name} says nothing for ${PATIENCE_MILLIS / 1000} s`);
+    socket.destroy(Object.assign(silent, { code: 'ETIMEDOUT' }));
+  });
+  try {
+    const result = await talk();
+    socket.end();
+    return result;
+  } catch (error) {
+    socket.destroy();
+    throw error instanceof VerbenaError ? error : talkError(error, name);
+  } finally {
+    socket.on('error', () => undefined);
+  }
+}
+
+/** So many bytes, no more. */
+async function readBytes(socket: Socket, size: number): Promise<Buffer> {
+  const chunks: Buffer[] = [];
+  for (let left = size; left > 0;) {
+    const chunk = socket.read(Math.min(left, Math.max(1, socket.readableLength))) as Buffer | null;
+    if (chunk) {
+      chunks.push(chunk);
+      left -= chunk.length;
+    } else if (socket.readableEnded) {
+      throw new RefusalError('ECONNRESET', 'the peer hung up before it said all');
+    } else {
+      await Promise.race([once(socket, 'readable'), once(socket, 'end')]);
+    }
+  }
+  return Buffer.concat(chunks);
+}
+
+function talkError(error: unknown, name: string): Error {
+  const { code, message } = error as NodeJS.ErrnoException;
+  const options = { cause: error };
+  switch (code) {
+    case 'ECONNREFUSED':
+      return new RefusalError('ECONNREFUSED', `nobody listens at ${name}`, options);
+    case 'ETIMEDOUT':
+      return new RefusalError('ETIMEDOUT', message, options);
+    case 'ECONNRESET':
+    case 'EPIPE':
+      return new RefusalError('ECONNRESET', `${name} hung up`, options);
+    default:
+      return error as Error;
+  }
+}
+
+function listenError(error: NodeJS.ErrnoException, port: number): Error {
+  if (error.code !== 'EADDRINUSE' && error.code !== 'EACCES') return error;
+  const why = error.code === 'EADDRINUSE' ? 'is taken' : 'is not for us';
+  return new LinkError(error.code, `TCP port ${port} ${why}: choose another one (-p)`, {
+    cause: error,
+  });
+}

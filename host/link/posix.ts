@@ -1,0 +1,277 @@
+/**
+ * System calls that Node does not have, by way of koffi, an optional package: the only file that
+ * talks to it. Linux only; numbers are those of its headers, the same on every architecture that
+ * koffi has binaries for. A call is a method that throws `PosixError`, as fs does.
+ */
+import { endianness } from 'node:os';
+import type { Gid } from './endpoint.js';
+
+export const AF_INET = 2;
+export const AF_INET6 = 10;
+const SOCK_DGRAM = 2;
+const SOCK_NONBLOCK = 0o4000;
+const SOCK_CLOEXEC = 0o2000000;
+
+export const SOL_IP = 0;
+export const SOL_SOCKET = 1;
+export const SOL_UDP = 17;
+export const SOL_IPV6 = 41;
+
+export const SO_REUSEADDR = 2;
+export const SO_SNDBUF = 7;
+export const SO_RCVBUF = 8;
+export const SO_SNDBUFFORCE = 32;
+export const SO_RCVBUFFORCE = 33;
+export const IP_MTU_DISCOVER = 10;
+export const IPV6_MTU_DISCOVER = 23;
+/** Of both: always "do not fragment". */
+export const PMTUDISC_DO = 2;
+/** Accept packets over IPv6 that have no UDP checksum. */
+export const UDP_NO_CHECK6_RX = 102;
+/** One message leaves as datagrams of this many bytes; also the control message that says so. */
+export const UDP_SEGMENT = 103;
+/** Datagrams of one sender arrive as one message; also the control message with their length. */
+export const UDP_GRO = 104;
+/** Arriving packets bring their type of service, in a control message IP_TOS, one byte. */
+export const IP_RECVTOS = 13;
+export const IP_TOS = 1;
+/** The same of IPv6: IPV6_TCLASS, four bytes. */
+export const IPV6_RECVTCLASS = 66;
+export const IPV6_TCLASS = 67;
+export const POLLIN = 0x001;
+export const POLLOUT = 0x004;
+
+const MSG_DONTWAIT = 0x40;
+const EFD_NONBLOCK = 0o4000;
+const EFD_CLOEXEC = 0o2000000;
+
+const INT_BYTES = 4;
+const SOCKADDR_IN_BYTES = 16;
+const SOCKADDR_IN6_BYTES = 28;
+
+/** A system call said no. `code` is the errno's name. */
+export class PosixError extends Error {
+  override readonly name = 'PosixError';
+  readonly code: string;
+  readonly syscall: string;
+
+  constructor(syscall: string, code: string) {
+    super(`${syscall} ${code}`);
+    this.code = code;
+    this.syscall = syscall;
+  }
+}
+
+/** What is written to an eventfd: a 64-bit 1. */
+const EVENT = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
+
+type Koffi = typeof import('koffi').default;
+
+export class Posix {
+  readonly #koffi: Koffi;
+  readonly #socket: (family: number, type: number, protocol: number) => number;
+  readonly #bind: (fd: number, address: Uint8Array, length: number) => number;
+  readonly #close: (fd: number) => number;
+  readonly #getsockname: (fd: number, address: Uint8Array, length: Uint8Array) => number;
+  readonly #setsockopt: (
+    fd: number,
+    level: number,
+    option: number,
+    value: Uint8Array,
+    length: number,
+  ) => number;
+  readonly #getsockopt: (
+    fd: number,
+    level: number,
+    option: number,
+    value: Uint8Array,
+    length: Uint8Array,
+  ) => number;
+  readonly #ifNametoindex: (name: string) => number;
+  // Pointers as numbers: user space ends far below 2^53, and a BigInt would be made per call.
+  readonly #sendmmsg: (fd: number, headers: number, count: number, flags: number) => number;
+  readonly #recvmmsg: (
+    fd: number,
+    headers: number,
+    count: number,
+    flags: number,
+    timeout: number,
+  ) => number;
+  readonly #ppoll: (fds: number, count: number, timeout: number, mask: number) => number;
+  readonly #eventfd: (value: number, flags: number) => number;
+  readonly #read: (fd: number, bytes: Uint8Array, length: number) => number;
+  readonly #write: (fd: number, bytes: Uint8Array, length: number) => number;
+  readonly #names: ReadonlyMap<number, string>;
+
+  constructor(koffi: Koffi) {
+    this.#koffi = koffi;
+    // What the process has loaded already: glibc or musl.
+    const libc = koffi.load(null);
+    this.#socket = libc.func('int socket(int, int, int)');
+    this.#bind = libc.func('int bind(int, const void *, uint32_t)');
+    this.#close = libc.func('int close(int)');
+    this.#getsockname = libc.func('int getsockname(int, void *, void *)');
+    this.#setsockopt = libc.func('int setsockopt(int, int, int, const void *, uint32_t)');
+    this.#getsockopt = libc.func('int getsockopt(int, int, int, void *, void *)');
+    this.#ifNametoindex = libc.func('uint32_t if_nametoindex(const char *)');
+    this.#sendmmsg = libc.func('int sendmmsg(int, uint64_t, uint32_t, int)');
+    this.#recvmmsg = libc.func('int recvmmsg(int, uint64_t, uint32_t, int, uint64_t)');
+    this.#ppoll = libc.func('int ppoll(uint64_t, uint64_t, uint64_t, uint64_t)');
+    this.#eventfd = libc.func('int eventfd(uint32_t, int)');
+    this.#read = libc.func('int64_t read(int, void *, uint64_t)');
+    this.#write = libc.func('int64_t write(int, const void *, uint64_t)');
+    const names = Object.entries(koffi.os.errno).map(([name, errno]) => [errno, name] as const);
+    // The first name of a number, EAGAIN before EWOULDBLOCK.
+    this.#names = new Map(names.reverse());
+  }
+
+  /** A UDP socket that does not block. `family`: AF_INET or AF_INET6. */
+  datagramSocket(family: number): number {
+    const type = SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
+    return this.#checked('socket', this.#socket(family, type, 0));
+  }
+
+  close(fd: number): void {
+    this.#checked('close', this.#close(fd));
+  }
+
+  setOption(fd: number, level: number, option: number, value: number): void {
+    const bytes = Buffer.from(Int32Array.of(value).buffer);
+    this.#checked('setsockopt', this.#setsockopt(fd, level, option, bytes, INT_BYTES));
+  }
+
+  getOption(fd: number, level: number, option: number): number {
+    const value = new Int32Array(1);
+    const length = Int32Array.of(INT_BYTES);
+    const result = this.#getsockopt(fd, level, option, bytesOf(value), bytesOf(length));
+    this.#checked('getsockopt', result);
+    return value[0]!;
+  }
+
+  /** `zone`: the interface of a link-local address, by name. */
+  bind(fd: number, gid: Gid, port: number, zone: string): void {
+    const address = socketAddress(gid, port, zone === '' ? 0 : this.#ifNametoindex(zone));
+    this.#checked('bind', this.#bind(fd, address, address.length));
+  }
+
+  /** The port that the socket is bound to. */
+  localPort(fd: number): number {
+    const address = Buffer.alloc(SOCKADDR_IN6_BYTES);
+    const length = Int32Array.of(address.length);
+    this.#checked('getsockname', this.#getsockname(fd, address, bytesOf(length)));
+    return address.readUInt16BE(2);
+  }
+
+  /** sockaddr_in or sockaddr_in6 of a destination. */
+  socketAddress(gid: Gid, port: number, zone: string): Uint8Array {
+    return socketAddress(gid, port, zone === '' ? 0 : this.#ifNametoindex(zone));
+  }
+
+  /** Where the first byte of `buffer` lies in this process. */
+  addressOf(buffer: ArrayBufferLike): number {
+    return Number(this.#koffi.address(new Uint8Array(buffer)));
+  }
+
+  /**
+   * sendmmsg of the `count` mmsghdr at `headers`: how many the kernel took, or the negated errno
+   * when it did not take the first. Does not block, allocates nothing.
+   */
+  sendMessages(fd: number, headers: number, count: number): number {
+    return this.#countOrErrno(this.#sendmmsg(fd, headers, count, MSG_DONTWAIT));
+  }
+
+  /** recvmmsg into the `count` mmsghdr at `headers`: how many came, or the negated errno. */
+  receiveMessages(fd: number, headers: number, count: number): number {
+    return this.#countOrErrno(this.#recvmmsg(fd, headers, count, MSG_DONTWAIT, 0));
+  }
+
+  /**
+   * ppoll of the `count` pollfd at `descriptors`, for as long as the timespec at `timeout` says (0:
+   * for ever): how many are ready, or the negated errno. Blocks the thread.
+   */
+  pollDescriptors(descriptors: number, count: number, timeout: number): number {
+    return this.#countOrErrno(this.#ppoll(descriptors, count, timeout, 0));
+  }
+
+  /** An eventfd that does not block: readable from the first `signalEvent` to `clearEvent`. */
+  eventDescriptor(): number {
+    return this.#checked('eventfd', this.#eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
+  }
+
+  signalEvent(fd: number): void {
+    const result = this.#write(fd, EVENT, EVENT.length);
+    // Full is as good as signalled.
+    if (result < 0 && this.errno !== 'EAGAIN') this.#checked('write', result);
+  }
+
+  clearEvent(fd: number): void {
+    this.#read(fd, Buffer.alloc(EVENT.length), EVENT.length);
+  }
+
+  /** Of this machine: message headers are laid out for 8. */
+  get pointerBytes(): number {
+    return this.#koffi.sizeof('void *');
+  }
+
+  /** Name of the last call's errno. */
+  get errno(): string {
+    return this.errnoName(this.#koffi.errno());
+  }
+
+  errnoName(errno: number): string {
+    return this.#names.get(errno) ?? `errno ${errno}`;
+  }
+
+  #countOrErrno(result: number): number {
+    return result >= 0 ? result : -this.#koffi.errno();
+  }
+
+  #checked(syscall: string, result: number): number {
+    if (result >= 0) return result;
+    throw new PosixError(syscall, this.errno);
+  }
+}
+
+/** sockaddr_in or sockaddr_in6: family in the machine's order, the rest in the network's. */
+function socketAddress(gid: Gid, port: number, scope: number): Uint8Array {
+  const bytes = Buffer.alloc(gid.isIpv4 ? SOCKADDR_IN_BYTES : SOCKADDR_IN6_BYTES);
+  bytes.set(bytesOf(Uint16Array.of(gid.isIpv4 ? AF_INET : AF_INET6)));
+  bytes.writeUInt16BE(port, 2);
+  if (gid.isIpv4) {
+    bytes.set(gid.bytes.subarray(12), 4);
+  } else {
+    bytes.set(gid.bytes, 8);
+    bytes.set(bytesOf(Uint32Array.of(scope)), 24);
+  }
+  return bytes;
+}
+
+function bytesOf(array: Int32Array | Uint16Array | Uint32Array): Uint8Array {
+  return new Uint8Array(array.buffer);
+}
+
+/** What there is: the calls, or the reason why there are none. */
+export type PosixResult =
+  | { readonly posix: Posix; readonly reason?: never }
+  | { readonly posix?: never; readonly reason: string };
+
+let loaded: Promise<PosixResult> | undefined;
+
+/** Loads koffi the first time. Never rejects. */
+export function loadPosix(): Promise<PosixResult> {
+  loaded ??= load();
+  return loaded;
+}
+
+async function load(): Promise<PosixResult> {
+  if (process.platform !== 'linux') return { reason: `not for ${process.platform}` };
+  if (endianness() !== 'LE') return { reason: `not for ${process.arch}` };
+  try {
+    return { posix: new Posix((await import('koffi')).default) };
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    const missing = code === 'ERR_MODULE_NOT_FOUND' || code === 'MODULE_NOT_FOUND';
+    const reason = missing ? 'is not installed' : `does not load (${message.split('\n', 1)[0]})`;
+    return { reason: `koffi ${reason}: npm install koffi` };
+  }
+}

@@ -1,0 +1,283 @@
+/**
+ * Sends many packets per system call: a message header for every packet, or for a run of equal
+ * ones that the kernel cuts up again (UDP_SEGMENT), and one sendmmsg for all of them. Packets are
+ * read where they lie.
+ */
+import type { Endpoint, Gid } from './endpoint.js';
+import type { PacketBatch } from './link.js';
+import {
+  CONTROL,
+  CONTROL_BYTES,
+  CONTROL_HEADER_BYTES,
+  HEADER,
+  HEADER_BYTES,
+  IOVEC,
+  IOVEC_BYTES,
+  linkParts,
+  NAME_BYTES,
+  writePointer,
+} from './message-header.js';
+import * as sys from './posix.js';
+import type { Posix } from './posix.js';
+import { ReadyPoll } from './ready-poll.js';
+
+/** Per system call. */
+const MESSAGES = 64;
+const CONTROL_SPACE = 32;
+/** What every kernel with UDP_SEGMENT takes (UDP_MAX_SEGMENTS, and the length of an IP packet). */
+const SEGMENTS_MAX = 64;
+const SEGMENTED_BYTES_MAX = 65000;
+const SEGMENT_SIZE_BYTES = 2;
+/** So long a full send buffer may take to drain; then the packet counts as lost. */
+const SEND_BUFFER_WAIT_MICROS = 1000;
+/** Segments in places where they are not possible: a device without checksums, a tunnel. */
+const SEGMENT_ERRORS = new Set(['EIO', 'EINVAL', 'EMSGSIZE', 'EOPNOTSUPP']);
+const FATAL_CODES = new Set(['EBADF', 'ENOTSOCK']);
+
+/** What is known of a destination. */
+interface Peer {
+  /** Its socket address; undefined: of another family. */
+  readonly address: Uint32Array | undefined;
+  readonly addressBytes: number;
+  segments: boolean;
+}
+
+/** Packets and calls since the link was made. */
+export interface SendCounters {
+  sent: number;
+  sentBytes: number;
+  /** sendmmsg. */
+  sendCalls: number;
+  /** Datagrams, or runs of segments, that the kernel took. */
+  sentMessages: number;
+  /** Packets that are lost, by the errno name of the refusal. */
+  readonly sendErrors: Map<string, number>;
+}
+
+export interface SendMessagesOptions {
+  readonly posix: Posix;
+  readonly fd: number;
+  /** Our own address, and its zone: `%eth0`. */
+  readonly gid: Gid;
+  readonly zone: string;
+  /** Does the kernel know UDP_SEGMENT? */
+  readonly canSegment: boolean;
+  /** Memory for headers, its process address, and where our BYTES begin in it. */
+  readonly memory: Uint8Array;
+  readonly base: number;
+  readonly address: number;
+  readonly counters: SendCounters;
+}
+
+export class SendMessages {
+  static readonly BYTES =
+    ReadyPoll.BYTES + MESSAGES * (HEADER_BYTES + IOVEC_BYTES + NAME_BYTES + CONTROL_SPACE);
+  /** Errno name, once the socket is gone. */
+  broken: string | undefined;
+  readonly #options: SendMessagesOptions;
+  readonly #counters: SendCounters;
+  readonly #buffer: ArrayBufferLike;
+  readonly #words: Uint32Array;
+  readonly #writable: ReadyPoll;
+  readonly #headers: number;
+  readonly #iovecs: number;
+  readonly #names: number;
+  readonly #controls: number;
+  readonly #peers = new WeakMap<Endpoint, Peer>();
+  #lastDestination: Endpoint | undefined;
+  #lastPeer: Peer | undefined;
+  /** Of the messages that are being made: */
+  #count = 0;
+  readonly #starts = new Float64Array(MESSAGES);
+  readonly #lengths = new Uint32Array(MESSAGES);
+  readonly #packets = new Uint32Array(MESSAGES);
+  /** Who is addressed there; stays from one call to the next. */
+  readonly #addressed: (Peer | undefined)[] = new Array<undefined>(MESSAGES).fill(undefined);
+
+  constructor(options: SendMessagesOptions) {
+    const { posix, fd, memory, base, address } = options;
+    this.#options = options;
+    this.#counters = options.counters;
+    this.#buffer = memory.buffer;
+    const words = new Uint32Array(memory.buffer);
+    this.#words = words;
+    const polled = [{ fd, events: sys.POLLOUT }];
+    this.#writable = new ReadyPoll(posix, words, base, address, polled);
+    this.#headers = address + ReadyPoll.BYTES;
+    this.#iovecs = this.#headers + MESSAGES * HEADER_BYTES;
+    this.#names = this.#iovecs + MESSAGES * IOVEC_BYTES;
+    this.#controls = this.#names + MESSAGES * NAME_BYTES;
+    for (let message = 0; message < MESSAGES; message++) {
+      const control = this.#controls + message * CONTROL_SPACE;
+      linkParts(words, base, {
+        header: this.#headers + message * HEADER_BYTES,
+        name: this.#names + message * NAME_BYTES,
+        iovec: this.#iovecs + message * IOVEC_BYTES,
+        control,
+      });
+      words[(control >> 2) + CONTROL.length] = CONTROL_HEADER_BYTES + SEGMENT_SIZE_BYTES;
+      words[(control >> 2) + CONTROL.level] = sys.SOL_UDP;
+      words[(control >> 2) + CONTROL.type] = sys.UDP_SEGMENT;
+    }
+  }
+
+  setPeerSegments(peer: Endpoint, segments: boolean): void {
+    this.#peerOf(peer).segments = segments && this.#options.canSegment;
+  }
+
+  /** Returns when the kernel has what it takes of the batch; the rest is counted. */
+  send(batch: PacketBatch): void {
+    const { posix, base: ownBase } = this.#options;
+    const { buffer, count } = batch;
+    const base = buffer === this.#buffer ? ownBase : posix.addressOf(buffer);
+    for (let index = 0; index < count;) {
+      index = this.#make(batch, index, count, base);
+      this.#hand();
+    }
+  }
+
+  /** Makes messages of the packets from `index` on. Returns the first that has none yet. */
+  #make(batch: PacketBatch, index: number, count: number, base: number): number {
+    this.#count = 0;
+    while (index < count && this.#count < MESSAGES) {
+      const destination = batch.destinationOf(index);
+      const peer = this.#peerOf(destination);
+      const size = batch.lengthOf(index);
+      const start = batch.addressOf(index);
+      const first = index++;
+      if (peer.address === undefined) {
+        this.#lose('EAFNOSUPPORT', 1);
+        continue;
+      }
+      let length = size;
+      const end = peer.segments ? Math.min(count, first + SEGMENTS_MAX) : index;
+      while (index < end) {
+        const more = batch.lengthOf(index);
+        if (
+          more > size ||
+          more === 0 ||
+          length + more > SEGMENTED_BYTES_MAX ||
+          batch.addressOf(index) !== start + length ||
+          batch.destinationOf(index) !== destination
+        ) {
+          break;
+        }
+        length += more;
+        index++;
+        // Only the last one may be shorter.
+        if (more < size) break;
+      }
+      this.#write(this.#count++, peer, base + start, length, index - first, size);
+    }
+    return index;
+  }
+
+  #write(
+    message: number,
+    peer: Peer,
+    start: number,
+    length: number,
+    packets: number,
+    segmentSize: number,
+  ): void {
+    const words = this.#words;
+    const header = (this.#headers >> 2) + message * (HEADER_BYTES >> 2);
+    const iovec = (this.#iovecs >> 2) + message * (IOVEC_BYTES >> 2);
+    if (this.#addressed[message] !== peer) {
+      this.#addressed[message] = peer;
+      words.set(peer.address!, (this.#names >> 2) + message * (NAME_BYTES >> 2));
+      words[header + HEADER.nameLength] = peer.addressBytes;
+    }
+    writePointer(words, iovec + IOVEC.base, start);
+    words[iovec + IOVEC.length] = length;
+    // A packet by itself is spared the kernel's way of segments.
+    words[header + HEADER.controlLength] = packets > 1 ? CONTROL_BYTES : 0;
+    const control = (this.#controls >> 2) + message * (CONTROL_SPACE >> 2);
+    words[control + CONTROL.data] = segmentSize;
+    this.#starts[message] = start;
+    this.#lengths[message] = length;
+    this.#packets[message] = packets;
+  }
+
+  /** Hands the messages to the kernel, past those that it refuses. */
+  #hand(): void {
+    const { posix, fd, base } = this.#options;
+    let waited = -1;
+    for (let message = 0; message < this.#count;) {
+      const headers = base + this.#headers + message * HEADER_BYTES;
+      const taken = posix.sendMessages(fd, headers, this.#count - message);
+      this.#counters.sendCalls++;
+      if (taken > 0) {
+        for (const end = message + taken; message < end; message++) this.#countSent(message);
+        continue;
+      }
+      const code = posix.errnoName(-taken);
+      if (code === 'EINTR') continue;
+      if (code === 'EAGAIN' && waited !== message) {
+        waited = message;
+        this.#writable.wait(SEND_BUFFER_WAIT_MICROS);
+        continue;
+      }
+      if (this.#packets[message]! > 1 && SEGMENT_ERRORS.has(code)) {
+        this.#sendOneByOne(message);
+      } else {
+        this.#lose(code, this.#packets[message]!);
+      }
+      message++;
+    }
+  }
+
+  /** The packets of a run by themselves. When these get through, the peer gets no more runs. */
+  #sendOneByOne(message: number): void {
+    const { posix, fd, base } = this.#options;
+    const peer = this.#addressed[message]!;
+    const start = this.#starts[message]!;
+    const length = this.#lengths[message]!;
+    const size = this.#words[(this.#controls + message * CONTROL_SPACE) / 4 + CONTROL.data]!;
+    for (let at = 0; at < length; at += size) {
+      this.#write(message, peer, start + at, Math.min(size, length - at), 1, size);
+      const taken = posix.sendMessages(fd, base + this.#headers + message * HEADER_BYTES, 1);
+      this.#counters.sendCalls++;
+      if (taken > 0) {
+        peer.segments = false;
+        this.#countSent(message);
+      } else {
+        this.#lose(posix.errnoName(-taken), 1);
+      }
+    }
+  }
+
+  #countSent(message: number): void {
+    this.#counters.sent += this.#packets[message]!;
+    this.#counters.sentBytes += this.#lengths[message]!;
+    this.#counters.sentMessages++;
+  }
+
+  #lose(code: string, packets: number): void {
+    const { sendErrors } = this.#counters;
+    sendErrors.set(code, (sendErrors.get(code) ?? 0) + packets);
+    if (FATAL_CODES.has(code)) this.broken = code;
+  }
+
+  #peerOf(destination: Endpoint): Peer {
+    if (destination === this.#lastDestination) return this.#lastPeer!;
+    let peer = this.#peers.get(destination);
+    if (!peer) {
+      peer = this.#makePeer(destination);
+      this.#peers.set(destination, peer);
+    }
+    this.#lastDestination = destination;
+    this.#lastPeer = peer;
+    return peer;
+  }
+
+  #makePeer({ gid, port }: Endpoint): Peer {
+    const { posix, gid: own, zone } = this.#options;
+    if (gid.isIpv4 !== own.isIpv4) return { address: undefined, addressBytes: 0, segments: false };
+    const linkLocal = gid.bytes[0] === 0xfe && (gid.bytes[1]! & 0xc0) === 0x80;
+    const bytes = posix.socketAddress(gid, port, linkLocal ? zone.slice(1) : '');
+    const address = new Uint32Array(bytes.length / 4);
+    new Uint8Array(address.buffer).set(bytes);
+    return { address, addressBytes: bytes.length, segments: false };
+  }
+}

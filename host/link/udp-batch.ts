@@ -1,0 +1,359 @@
+/**
+ * RoCEv2 over UDP, many packets per system call: the fast link of Linux. Packets are sent from the
+ * engine's memory and arrive in it; runs of equal packets pass the kernel as one (UDP_SEGMENT,
+ * UDP_GRO). Needs koffi, an optional package.
+ *
+ * Nothing happens by itself: packets arrive in `poll`, and `wait` says when to. Source ports could
+ * be spread by queue pair, for networks with several paths, by more sockets to send with: they
+ * would be further `SendMessages`.
+ */
+import { EventEmitter } from 'node:events';
+import type { Socket } from 'node:dgram';
+import { LinkError, MisuseError } from '../errors/errors.js';
+import { Endpoint } from './endpoint.js';
+import type {
+  Link,
+  LinkInfo,
+  LinkMemory,
+  LinkReceiver,
+  PacketBatch,
+  SocketOption,
+} from './link.js';
+import {
+  checkUdpOptions,
+  explainBind,
+  findLocalAddress,
+  type LocalAddress,
+} from './local-address.js';
+import * as sys from './posix.js';
+import type { Posix, PosixError } from './posix.js';
+import { ReadyPoll } from './ready-poll.js';
+import { ReceiveSlots } from './receive-slots.js';
+import { SendMessages, type SendCounters } from './send-messages.js';
+import type { UdpOptions } from './udp.js';
+import { bindUdpSocket } from './udp-socket.js';
+
+/** Packets, bytes (BTH to ICRC) and system calls since the link was made. */
+export interface UdpBatchCounters extends SendCounters {
+  received: number;
+  receivedBytes: number;
+  /** recvmmsg that brought something. */
+  receiveCalls: number;
+  /** Datagrams, or runs of them that the kernel had put together. */
+  receivedMessages: number;
+  /** Errors of the socket while it received, by errno name. */
+  readonly receiveErrors: Map<string, number>;
+}
+
+/** So many receive errors in a row, nothing received between, and the socket is given up. */
+const RECEIVE_ERRORS_MAX = 16;
+const FATAL_CODES = new Set(['EBADF', 'ENOTSOCK']);
+/** Nothing has come; a signal came. */
+const QUIET_CODES = new Set(['EAGAIN', 'EINTR']);
+/** An ICMP answer to something that we sent: says nothing about us. */
+const PEER_CODES = new Set(['ECONNRESET', 'ECONNREFUSED', 'EHOSTUNREACH', 'ENETUNREACH']);
+const MEMORY_BYTES = ReceiveSlots.BYTES + SendMessages.BYTES + ReadyPoll.BYTES;
+
+/** What there is while the link is open. */
+interface Opened {
+  readonly posix: Posix;
+  readonly fd: number;
+  readonly wakeDescriptor: number;
+  readonly sender: SendMessages;
+  readonly slots: ReceiveSlots;
+  readonly ready: ReadyPoll;
+  /** Does the receiver take packets where they lie? */
+  readonly direct: boolean;
+  readonly freeMemory: () => void;
+}
+
+export class UdpBatchLink implements Link {
+  readonly counters: UdpBatchCounters = {
+    sent: 0,
+    sentBytes: 0,
+    sendCalls: 0,
+    sentMessages: 0,
+    sendErrors: new Map(),
+    received: 0,
+    receivedBytes: 0,
+    receiveCalls: 0,
+    receivedMessages: 0,
+    receiveErrors: new Map(),
+  };
+  readonly #local: LocalAddress;
+  #info: LinkInfo | undefined;
+  #receiver: LinkReceiver | undefined;
+  #opened: Opened | undefined;
+  #opening: Promise<LinkInfo> | undefined;
+  #polling = false;
+  #receiveErrorsInRow = 0;
+
+  /** Throws MisuseError when `address` is no IP address or a number is out of range. */
+  constructor(options: UdpOptions) {
+    this.#local = checkUdpOptions(options);
+  }
+
+  /** Why this machine cannot have such a link; undefined: it can. */
+  static async missing(): Promise<string | undefined> {
+    const { posix, reason } = await sys.loadPosix();
+    if (!posix) return reason;
+    return posix.pointerBytes === 8 ? undefined : `not for ${process.arch}`;
+  }
+
+  /** As for `UdpLink`. `socketOptions` say whether runs of packets are sent and received whole. */
+  get info(): LinkInfo {
+    if (!this.#info) throw new MisuseError('info', 'is known once the link is open');
+    return this.#info;
+  }
+
+  get wakeDescriptor(): number {
+    return this.#opened?.wakeDescriptor ?? -1;
+  }
+
+  /** Descriptor of the socket, to be polled by another thread; -1: not open. */
+  get socketDescriptor(): number {
+    return this.#opened?.fd ?? -1;
+  }
+
+  /**
+   * `memory`: of the engine; without it packets are received in memory of our own and handed on
+   * one by one. Rejects with LinkError: EOPNOTSUPP (no koffi, no Linux), EADDRINUSE (names the
+   * holder), EADDRNOTAVAIL (wildcard or foreign address: names ours), EACCES, EIO; and with what
+   * `memory.alloc` throws.
+   */
+  async open(receiver: LinkReceiver, memory?: LinkMemory): Promise<LinkInfo> {
+    if (this.#opened || this.#opening) throw new MisuseError('open', 'the link is open already');
+    this.#opening = this.#open(receiver, memory);
+    try {
+      return await this.#opening;
+    } finally {
+      this.#opening = undefined;
+    }
+  }
+
+  send(batch: PacketBatch): void {
+    this.#opened?.sender.send(batch);
+    batch.release();
+  }
+
+  setPeerSegments(peer: Endpoint, segments: boolean): void {
+    this.#opened?.sender.setPeerSegments(peer, segments);
+  }
+
+  poll(): number {
+    const opened = this.#opened;
+    const receiver = this.#receiver;
+    if (!opened || !receiver || this.#polling) return 0;
+    const { slots, sender, posix } = opened;
+    if (sender.broken !== undefined) this.#fail(sender.broken);
+    const filled = slots.receive();
+    if (filled <= 0) {
+      this.#countReceiveError(posix.errnoName(-filled));
+      return 0;
+    }
+    this.#receiveErrorsInRow = 0;
+    this.#polling = true;
+    try {
+      for (let slot = 0; slot < filled && this.#receiver; slot++) {
+        slots.deliver(slot, receiver, opened.direct);
+      }
+    } finally {
+      this.counters.receiveCalls++;
+      this.counters.receivedMessages += filled;
+      this.counters.received += slots.packets;
+      this.counters.receivedBytes += slots.bytes;
+      // Should the receiver have thrown, the packets before are still worked on.
+      if (this.#receiver) receiver.flush();
+      this.#polling = false;
+      if (!this.#opened) opened.freeMemory();
+    }
+    return slots.packets;
+  }
+
+  wait(timeoutMicros?: number): void {
+    const opened = this.#opened;
+    if (!opened) return;
+    const { posix, ready, wakeDescriptor } = opened;
+    ready.wait(timeoutMicros);
+    if (ready.found(1) !== 0) posix.clearEvent(wakeDescriptor);
+  }
+
+  wake(): void {
+    if (this.#opened) this.#opened.posix.signalEvent(this.#opened.wakeDescriptor);
+  }
+
+  /** Also wakes whoever waits on the descriptors in another thread. */
+  async close(): Promise<void> {
+    // Nothing arrives from the call on, whatever open still does.
+    this.#receiver = undefined;
+    await this.#opening?.catch(() => undefined);
+    const opened = this.#opened;
+    if (!opened) return;
+    this.#opened = undefined;
+    this.#receiver = undefined;
+    const { posix, fd, wakeDescriptor } = opened;
+    posix.signalEvent(wakeDescriptor);
+    closeQuietly(posix, fd);
+    closeQuietly(posix, wakeDescriptor);
+    if (!this.#polling) opened.freeMemory();
+  }
+
+  async #open(receiver: LinkReceiver, memory: LinkMemory | undefined): Promise<LinkInfo> {
+    const reason = await UdpBatchLink.missing();
+    const { posix } = await sys.loadPosix();
+    if (!posix || reason !== undefined) {
+      throw new LinkError('EOPNOTSUPP', `many packets per system call: ${reason}`);
+    }
+    const local = await findLocalAddress(this.#local);
+    const { buffer, alloc, free } = memory ?? ownMemory();
+    const address = alloc.call(memory, MEMORY_BYTES);
+    const undo: (() => void)[] = [() => free.call(memory, address)];
+    try {
+      const { fd, options } = await bindDescriptor(local);
+      undo.push(() => posix.close(fd));
+      const wakeDescriptor = posix.eventDescriptor();
+      undo.push(() => posix.close(wakeDescriptor));
+      const batching = setBatchOptions(posix, fd, local.gid.isIpv4);
+      const bytes = new Uint8Array(buffer);
+      const base = posix.addressOf(buffer);
+      const slots = new ReceiveSlots(posix, fd, local.gid.isIpv4, bytes, base, address);
+      const readyAt = address + ReceiveSlots.BYTES;
+      const ready = new ReadyPoll(posix, new Uint32Array(buffer), base, readyAt, [
+        { fd, events: sys.POLLIN },
+        { fd: wakeDescriptor, events: sys.POLLIN },
+      ]);
+      const sender = new SendMessages({
+        posix,
+        fd,
+        gid: local.gid,
+        zone: local.zone,
+        canSegment: batching.some(({ name, granted }) => name === 'UDP_SEGMENT' && granted),
+        memory: bytes,
+        base,
+        address: readyAt + ReadyPoll.BYTES,
+        counters: this.counters,
+      });
+      const receiveBufferBytes = posix.getOption(fd, sys.SOL_SOCKET, sys.SO_RCVBUF);
+      this.#info = {
+        name: 'udp-batch',
+        pseudoHeader: 'ip',
+        local: new Endpoint(local.gid, posix.localPort(fd)),
+        packetSizeMax: local.packetSizeMax,
+        windowBytes: Math.floor(local.peerReceiveBufferBytes / 2),
+        receiveBufferBytes,
+        multicast: false,
+        socketOptions: [...options, ...batching],
+      };
+      const direct = memory !== undefined && receiver.segments !== undefined;
+      const freeMemory = undo[0]!;
+      this.#opened = {
+        posix,
+        fd,
+        wakeDescriptor,
+        sender,
+        slots,
+        ready,
+        direct,
+        freeMemory,
+      };
+      this.#receiver = receiver;
+      this.#receiveErrorsInRow = 0;
+      return this.#info;
+    } catch (error) {
+      for (const step of undo.reverse()) step();
+      throw error;
+    }
+  }
+
+  #countReceiveError(code: string): void {
+    if (QUIET_CODES.has(code)) return;
+    const { receiveErrors } = this.counters;
+    receiveErrors.set(code, (receiveErrors.get(code) ?? 0) + 1);
+    if (PEER_CODES.has(code)) return;
+    this.#receiveErrorsInRow++;
+    if (FATAL_CODES.has(code) || this.#receiveErrorsInRow === RECEIVE_ERRORS_MAX) this.#fail(code);
+  }
+
+  /** Tells the receiver, once, that it will hear nothing more. `close` is still to be called. */
+  #fail(code: string): void {
+    const receiver = this.#receiver;
+    if (!receiver) return;
+    this.#receiver = undefined;
+    receiver.failed(new LinkError('EIO', `the UDP socket on ${this.info.local} is lost: ${code}`));
+  }
+}
+
+/** Somebody else may have closed it: that is what we want. */
+function closeQuietly(posix: Posix, fd: number): void {
+  try {
+    posix.close(fd);
+  } catch (error) {
+    if ((error as PosixError).code !== 'EBADF') throw error;
+  }
+}
+
+/** Where there is no engine's memory: just what is needed. */
+function ownMemory(): LinkMemory {
+  const buffer = new ArrayBuffer(MEMORY_BYTES);
+  return { buffer, alloc: () => 0, free: () => undefined };
+}
+
+/** Takes a descriptor over in place of a socket of node:dgram, and leaves it alone. */
+class DescriptorTaker extends EventEmitter {
+  fd = -1;
+
+  bind({ fd }: { fd: number }): this {
+    this.fd = fd;
+    this.emit('listening');
+    return this;
+  }
+
+  close(): void {
+    // Whoever has the descriptor closes it.
+  }
+}
+
+async function bindDescriptor(
+  local: LocalAddress,
+): Promise<{ fd: number; options: readonly SocketOption[] }> {
+  const taker = new DescriptorTaker();
+  try {
+    const { options } = await bindUdpSocket({
+      gid: local.gid,
+      zone: local.zone,
+      port: local.port,
+      bufferBytes: local.socketBufferBytes,
+      create: () => taker as unknown as Socket,
+    });
+    return { fd: taker.fd, options };
+  } catch (error) {
+    throw await explainBind(local, error as NodeJS.ErrnoException);
+  }
+}
+
+/** What moves many packets at once, and the mark of congestion. */
+function setBatchOptions(posix: Posix, fd: number, isIpv4: boolean): SocketOption[] {
+  const set = (
+    name: string,
+    effect: string,
+    level: number,
+    option: number,
+    value: number,
+  ): SocketOption => {
+    try {
+      posix.setOption(fd, level, option, value);
+      return { name, effect, granted: true };
+    } catch (error) {
+      return { name, effect, granted: false, reason: (error as PosixError).message };
+    }
+  };
+  const congestion = 'packets that met congestion are handed on with FECN';
+  return [
+    // 0: no message is cut up unless it says so itself. A kernel that does not know it refuses.
+    set('UDP_SEGMENT', 'runs of packets leave as one', sys.SOL_UDP, sys.UDP_SEGMENT, 0),
+    set('UDP_GRO', 'runs of packets arrive as one', sys.SOL_UDP, sys.UDP_GRO, 1),
+    isIpv4
+      ? set('IP_RECVTOS', congestion, sys.SOL_IP, sys.IP_RECVTOS, 1)
+      : set('IPV6_RECVTCLASS', congestion, sys.SOL_IPV6, sys.IPV6_RECVTCLASS, 1),
+  ];
+}

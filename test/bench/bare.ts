@@ -1,0 +1,287 @@
+/**
+ * The least that two processes on this machine can do over UDP, by the system calls that a fast
+ * link makes and nothing else: the yardsticks `bare pump` (one way, runs of segments, a window)
+ * and `bare spin` (round trips, both ends ask all the time).
+ */
+import { loadPosix, SO_RCVBUF, SOL_SOCKET, SOL_UDP, UDP_GRO } from '../../host/link/posix.js';
+import { UDP_SEGMENT, type Posix } from '../../host/link/posix.js';
+import { Gid } from '../../host/link/endpoint.js';
+import { Stopwatch, type Figures } from './harness.js';
+import { partnerTask, startPartner, tell } from './partner.js';
+import { Window } from './window.js';
+
+const AF_INET = 2;
+const MSG_DONTWAIT = 0x40;
+const LOCAL = Gid.parse('127.0.0.1');
+const BUFFER_BYTES = 65536;
+const ACK_BYTES = 16;
+/** A datagram of one byte ends a measurement. */
+const END_BYTES = 1;
+const WARM_UP_MILLIS = 150;
+/** A partner that hears nothing for so long has been forgotten. */
+const FORGOTTEN_MILLIS = 20_000;
+const LOST_MILLIS = 100;
+
+/** A connected UDP socket that never blocks, with a buffer. */
+class BareSocket {
+  readonly buffer = new ArrayBuffer(BUFFER_BYTES);
+  readonly #posix: Posix;
+  readonly #fd: number;
+  readonly #pointer: number;
+  readonly #send: (fd: number, pointer: number, length: number, flags: number) => number;
+  readonly #recv: (fd: number, pointer: number, length: number, flags: number) => number;
+  readonly #connect: (fd: number, address: Uint8Array, length: number) => number;
+
+  static async open(receiveBufferBytes: number): Promise<BareSocket> {
+    const { posix, reason } = await loadPosix();
+    if (!posix) throw new Error(reason);
+    const { default: koffi } = await import('koffi');
+    return new BareSocket(posix, koffi.load(null), receiveBufferBytes);
+  }
+
+  private constructor(
+    posix: Posix,
+    libc: ReturnType<(typeof import('koffi').default)['load']>,
+    receiveBufferBytes: number,
+  ) {
+    this.#posix = posix;
+    this.#send = libc.func('int64_t send(int, uint64_t, uint64_t, int)');
+    this.#recv = libc.func('int64_t recv(int, uint64_t, uint64_t, int)');
+    this.#connect = libc.func('int connect(int, const void *, uint32_t)');
+    this.#pointer = posix.addressOf(this.buffer);
+    this.#fd = posix.datagramSocket(AF_INET);
+    posix.setOption(this.#fd, SOL_SOCKET, SO_RCVBUF, receiveBufferBytes);
+    posix.bind(this.#fd, LOCAL, 0, '');
+  }
+
+  get port(): number {
+    return this.#posix.localPort(this.#fd);
+  }
+
+  get receiveBufferBytes(): number {
+    return this.#posix.getOption(this.#fd, SOL_SOCKET, SO_RCVBUF);
+  }
+
+  connect(port: number): void {
+    const address = this.#posix.socketAddress(LOCAL, port, '');
+    if (this.#connect(this.#fd, address, address.length) !== 0) throw new Error('connect');
+  }
+
+  /** Everything that is sent leaves cut up in pieces of this length. */
+  segment(bytes: number): void {
+    this.#posix.setOption(this.#fd, SOL_UDP, UDP_SEGMENT, bytes);
+  }
+
+  takeRuns(): void {
+    this.#posix.setOption(this.#fd, SOL_UDP, UDP_GRO, 1);
+  }
+
+  /** From the beginning of the buffer. */
+  send(bytes: number): boolean {
+    return this.#send(this.#fd, this.#pointer, bytes, MSG_DONTWAIT) === bytes;
+  }
+
+  /** Into the beginning of the buffer: how many bytes, or -1. */
+  receive(): number {
+    return this.#recv(this.#fd, this.#pointer, BUFFER_BYTES, MSG_DONTWAIT);
+  }
+
+  close(): void {
+    this.#posix.close(this.#fd);
+  }
+}
+
+export interface PumpOptions {
+  /** Of a packet; `segments` of them make a run. */
+  readonly packetBytes: number;
+  readonly segments: number;
+  /** Runs under way. */
+  readonly window: number;
+  /** As setsockopt(SO_RCVBUF) takes it, on both sides; the kernel doubles it. */
+  readonly receiveBufferBytes: number;
+  /** After the warm-up. */
+  readonly seconds: number;
+}
+
+export interface PumpResult {
+  readonly gbps: number;
+  /** Millions of packets per second. */
+  readonly mps: number;
+  /** Processor time of both processes in the measured seconds, and these. */
+  readonly cpuSeconds: number;
+  readonly seconds: number;
+  readonly lostBytes: number;
+  /** What the kernel says of SO_RCVBUF. */
+  readonly receiveBufferBytes: number;
+}
+
+interface Task {
+  readonly kind: 'pump' | 'spin';
+  readonly port: number;
+  readonly receiveBufferBytes: number;
+}
+
+/** As setsockopt takes it: large, and what a system allows that nobody has tuned. */
+export const BUFFERS = [
+  { name: '4mib', bytes: 4 * 2 ** 20, window: 5 },
+  { name: '212992', bytes: 212992, window: 3 },
+];
+export function pumpFigures(name: string, result: PumpResult): Figures {
+  return {
+    [`${name}_gbps`]: result.gbps,
+    [`${name}_mps`]: result.mps,
+    [`${name}_cpu_seconds_per_second`]: result.cpuSeconds / result.seconds,
+    [`${name}_lost_bytes`]: result.lostBytes,
+    [`${name}_receive_buffer_bytes`]: result.receiveBufferBytes,
+  };
+}
+
+/** One way, `window` runs under way, each acknowledged. */
+export async function barePump(options: PumpOptions): Promise<PumpResult> {
+  const { packetBytes, segments, window: runs } = options;
+  const { socket, result } = await open('pump', options.receiveBufferBytes);
+  try {
+    if (segments > 1) socket.segment(packetBytes);
+    const run = packetBytes * segments;
+    const window = new Window(run * runs);
+    const total = new Float64Array(socket.buffer, 0, 1);
+    const measure = (millis: number): void => {
+      const end = performance.now() + millis;
+      for (let now = performance.now(); now < end; now = performance.now()) {
+        while (window.hasRoomFor(run) && socket.send(run)) window.add(run);
+        while (socket.receive() > 0) window.acknowledge(total[0]!, now);
+        window.check(now);
+      }
+    };
+    measure(WARM_UP_MILLIS);
+    const before = window.acknowledged;
+    const watch = new Stopwatch();
+    measure(options.seconds * 1000);
+    const seconds = watch.seconds();
+    const ownCpu = watch.cpuSeconds();
+    const bytes = window.acknowledged - before;
+    socket.send(END_BYTES);
+    const { busy } = await result;
+    return {
+      gbps: bytes / seconds / 1e9,
+      mps: bytes / packetBytes / seconds / 1e6,
+      cpuSeconds: ownCpu + busy * seconds,
+      seconds,
+      lostBytes: window.lost,
+      receiveBufferBytes: socket.receiveBufferBytes,
+    };
+  } finally {
+    socket.close();
+  }
+}
+
+export interface SpinOptions {
+  readonly bytes: number;
+  readonly count: number;
+}
+
+export interface SpinResult {
+  readonly p50Micros: number;
+  readonly p99Micros: number;
+}
+
+export function spinFigures(name: string, result: SpinResult): Figures {
+  return { [`${name}_p50_us`]: result.p50Micros, [`${name}_p99_us`]: result.p99Micros };
+}
+
+/** Round trips while both ends ask for packets all the time. */
+export async function bareSpin({ bytes, count }: SpinOptions): Promise<SpinResult> {
+  const { socket, result } = await open('spin', 212992);
+  try {
+    const words = new Uint32Array(socket.buffer);
+    const trips = roundTrips(count, {
+      send(trip) {
+        words[0] = trip;
+        socket.send(bytes);
+      },
+      isBack: (trip) => socket.receive() > 0 && words[0] === trip,
+    });
+    socket.send(END_BYTES);
+    await result;
+    return trips;
+  } finally {
+    socket.close();
+  }
+}
+
+export interface RoundTrip {
+  send(trip: number): void;
+  /** Asks once whether this one, and no earlier one, has come back. */
+  isBack(trip: number): boolean;
+}
+
+/** Times `count` round trips, after a tenth of them for warming up. What is lost goes again. */
+export function roundTrips(count: number, { send, isBack }: RoundTrip): SpinResult {
+  const micros = new Float64Array(count);
+  const warmUp = Math.ceil(count / 10);
+  for (let trip = 0; trip < warmUp + count; trip++) {
+    const begin = performance.now();
+    send(trip);
+    for (let again = begin; !isBack(trip);) {
+      const now = performance.now();
+      if (now - begin > FORGOTTEN_MILLIS) throw new Error('no packet came back');
+      if (now - again < LOST_MILLIS) continue;
+      again = now;
+      send(trip);
+    }
+    if (trip >= warmUp) micros[trip - warmUp] = (performance.now() - begin) * 1000;
+  }
+  return percentiles(micros);
+}
+
+export function percentiles(micros: Float64Array): SpinResult {
+  const sorted = Float64Array.from(micros).sort();
+  const at = (part: number): number => sorted[Math.floor(sorted.length * part)]!;
+  return { p50Micros: at(0.5), p99Micros: at(0.99) };
+}
+
+async function open(kind: Task['kind'], receiveBufferBytes: number) {
+  const socket = await BareSocket.open(receiveBufferBytes);
+  const task: Task = { kind, port: socket.port, receiveBufferBytes };
+  const { ready, result } = await startPartner<{ port: number }, { busy: number }>(
+    import.meta.url,
+    task,
+  );
+  socket.connect(ready.port);
+  return { socket, result };
+}
+
+/** The other process: counts and acknowledges, or sends back, until the end is sent. */
+async function serve({ kind, port, receiveBufferBytes }: Task): Promise<void> {
+  const socket = await BareSocket.open(receiveBufferBytes);
+  socket.takeRuns();
+  socket.connect(port);
+  const watch = new Stopwatch();
+  tell({ port: socket.port });
+  const total = new Float64Array(socket.buffer, 0, 1);
+  let bytes = 0;
+  for (let heard = performance.now(); ;) {
+    const length = socket.receive();
+    if (length === END_BYTES) break;
+    if (length > 0) {
+      heard = performance.now();
+      if (kind === 'pump') {
+        bytes += length;
+        total[0] = bytes;
+        socket.send(ACK_BYTES);
+      } else {
+        socket.send(length);
+      }
+    } else if (performance.now() - heard > FORGOTTEN_MILLIS) {
+      throw new Error('the other process is gone');
+    }
+  }
+  socket.close();
+  tell({ busy: watch.cpuSeconds() / watch.seconds() });
+}
+
+const task = partnerTask<Task>(import.meta.url);
+if (task) {
+  await serve(task);
+  process.disconnect();
+}

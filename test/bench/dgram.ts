@@ -1,0 +1,183 @@
+/**
+ * What Node itself does over UDP, between two processes: the yardsticks `dgram pump` (one way, a
+ * window) and `dgram ping-pong`. One system call a packet, and the event loop.
+ */
+import { createSocket, type Socket } from 'node:dgram';
+import { once } from 'node:events';
+import { receiveBufferCharge } from '../../host/link/udp.js';
+import { percentiles, type PumpResult, type SpinOptions, type SpinResult } from './bare.js';
+import { Stopwatch } from './harness.js';
+import { partnerTask, startPartner, tell } from './partner.js';
+import { Window } from './window.js';
+
+const ADDRESS = '127.0.0.1';
+const END_BYTES = 1;
+const ACK_BYTES = 16;
+/** Packets per acknowledgement; the rest when the event loop has nothing more. */
+const ACK_PACKETS = 8;
+const WARM_UP_MILLIS = 150;
+const CHECK_MILLIS = 20;
+const WINDOW_BYTES_MAX = 2 ** 19;
+
+interface Task {
+  readonly kind: 'pump' | 'ping-pong';
+  readonly port: number;
+  readonly receiveBufferBytes: number;
+}
+
+async function open(receiveBufferBytes: number): Promise<Socket> {
+  const socket = createSocket('udp4');
+  socket.bind(0, ADDRESS);
+  await once(socket, 'listening');
+  socket.setRecvBufferSize(receiveBufferBytes);
+  return socket;
+}
+
+async function connect(socket: Socket, port: number): Promise<void> {
+  socket.connect(port, ADDRESS);
+  await once(socket, 'connect');
+}
+
+async function start(kind: Task['kind'], receiveBufferBytes: number) {
+  const socket = await open(receiveBufferBytes);
+  const task: Task = { kind, port: socket.address().port, receiveBufferBytes };
+  const { ready, result } = await startPartner<{ port: number }, { busy: number }>(
+    import.meta.url,
+    task,
+  );
+  await connect(socket, ready.port);
+  return { socket, result };
+}
+
+async function finish(socket: Socket, result: Promise<{ busy: number }>): Promise<number> {
+  socket.send(new Uint8Array(END_BYTES));
+  const { busy } = await result;
+  return busy;
+}
+
+export interface DgramPumpOptions {
+  readonly packetBytes: number;
+  readonly receiveBufferBytes: number;
+  readonly seconds: number;
+}
+
+/** One way, with as much under way as half of the receive buffer holds, at most 512 KiB. */
+export async function dgramPump(options: DgramPumpOptions): Promise<PumpResult> {
+  const { packetBytes, receiveBufferBytes } = options;
+  const { socket, result } = await start('pump', receiveBufferBytes);
+  try {
+    const packet = new Uint8Array(packetBytes);
+    const granted = socket.getRecvBufferSize();
+    const packets = Math.floor(granted / 2 / receiveBufferCharge(packetBytes));
+    const window = new Window(Math.min(packets * packetBytes, WINDOW_BYTES_MAX));
+    const fill = (): void => {
+      for (; window.hasRoomFor(packetBytes); window.add(packetBytes)) socket.send(packet);
+    };
+    socket.on('message', (bytes) => {
+      window.acknowledge(bytes.readDoubleLE(0), performance.now());
+      fill();
+    });
+    const timer = setInterval(() => {
+      window.check(performance.now());
+      fill();
+    }, CHECK_MILLIS);
+    fill();
+    await pause(WARM_UP_MILLIS);
+    const before = window.acknowledged;
+    const watch = new Stopwatch();
+    await pause(options.seconds * 1000);
+    const seconds = watch.seconds();
+    const ownCpu = watch.cpuSeconds();
+    const bytes = window.acknowledged - before;
+    clearInterval(timer);
+    socket.removeAllListeners('message');
+    const busy = await finish(socket, result);
+    return {
+      gbps: bytes / seconds / 1e9,
+      mps: bytes / packetBytes / seconds / 1e6,
+      cpuSeconds: ownCpu + busy * seconds,
+      seconds,
+      lostBytes: window.lost,
+      receiveBufferBytes: granted,
+    };
+  } finally {
+    socket.close();
+  }
+}
+
+/** Round trips; both ends sleep in between. */
+export async function dgramPingPong({ bytes, count }: SpinOptions): Promise<SpinResult> {
+  const { socket, result } = await start('ping-pong', 212992);
+  try {
+    const packet = Buffer.alloc(bytes);
+    const micros = new Float64Array(count);
+    const warmUp = Math.ceil(count / 10);
+    for (let trip = 0; trip < warmUp + count; trip++) {
+      const begin = performance.now();
+      packet.writeUInt32LE(trip);
+      await new Promise<void>((resolve) => {
+        const back = (answer: Buffer): void => {
+          if (answer.readUInt32LE(0) !== trip) return;
+          clearInterval(timer);
+          socket.removeListener('message', back);
+          resolve();
+        };
+        socket.on('message', back);
+        const timer = setInterval(() => socket.send(packet), CHECK_MILLIS * 5);
+        socket.send(packet);
+      });
+      if (trip >= warmUp) micros[trip - warmUp] = (performance.now() - begin) * 1000;
+    }
+    await finish(socket, result);
+    return percentiles(micros);
+  } finally {
+    socket.close();
+  }
+}
+
+function pause(millis: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, millis));
+}
+
+/** The other process. */
+async function serve({ kind, port, receiveBufferBytes }: Task): Promise<void> {
+  const socket = await open(receiveBufferBytes);
+  await connect(socket, port);
+  const watch = new Stopwatch();
+  tell({ port: socket.address().port });
+  const ack = Buffer.alloc(ACK_BYTES);
+  let total = 0;
+  let unacknowledged = 0;
+  let turn: NodeJS.Immediate | undefined;
+  const acknowledge = (): void => {
+    turn = undefined;
+    if (unacknowledged === 0) return;
+    unacknowledged = 0;
+    ack.writeDoubleLE(total);
+    // A copy: node:dgram may still read the one before.
+    socket.send(Uint8Array.from(ack));
+  };
+  await new Promise<void>((resolve) => {
+    socket.on('message', (bytes) => {
+      if (bytes.length === END_BYTES) {
+        resolve();
+      } else if (kind === 'ping-pong') {
+        socket.send(bytes);
+      } else {
+        total += bytes.length;
+        turn ??= setImmediate(acknowledge);
+        if (++unacknowledged === ACK_PACKETS) acknowledge();
+      }
+    });
+    process.once('disconnect', resolve);
+  });
+  clearImmediate(turn);
+  socket.close();
+  if (process.connected) tell({ busy: watch.cpuSeconds() / watch.seconds() });
+}
+
+const task = partnerTask<Task>(import.meta.url);
+if (task) {
+  await serve(task);
+  if (process.connected) process.disconnect();
+}

@@ -1,0 +1,66 @@
+/**
+ * The batching link without an engine against bare system calls, in the same rounds: what the link
+ * costs. One way with runs of 15 x 4160 and 64 x 64 bytes, and round trips of 64 bytes.
+ */
+import { barePump, bareSpin, BUFFERS, pumpFigures, spinFigures, type PumpOptions } from './bare.js';
+import {
+  atLeast,
+  atMost,
+  interleave,
+  medianOf,
+  medians,
+  type Bench,
+  type BenchResult,
+  type Figures,
+  type Variant,
+} from './harness.js';
+import { linkPump, linkSpin } from './link-pump.js';
+
+const SECONDS = 0.5;
+const LEAST_RATIO = 0.8;
+const MOST_TRIP_RATIO = 1.3;
+const TRIPS = { bytes: 64, count: 10_000 };
+
+function shapes(): (PumpOptions & { readonly name: string })[] {
+  return BUFFERS.flatMap(({ name, bytes, window }) => {
+    const common = { receiveBufferBytes: bytes, seconds: SECONDS };
+    return [
+      { ...common, name: `4160_${name}`, packetBytes: 4160, segments: 15, window },
+      { ...common, name: `64_${name}`, packetBytes: 64, segments: 64, window: window + 3 },
+    ];
+  });
+}
+
+async function run(): Promise<BenchResult> {
+  const pumps = shapes();
+  const variants = pumps.flatMap((shape): Variant[] => [
+    async () => pumpFigures(`bare_pump_${shape.name}`, await barePump(shape)),
+    async () => pumpFigures(`link_pump_${shape.name}`, await linkPump(shape)),
+  ]);
+  const rounds = await interleave('link', [
+    ...variants,
+    async () => spinFigures('bare_spin_64', await bareSpin(TRIPS)),
+    async () => spinFigures('link_spin_64', await linkSpin(TRIPS)),
+  ]);
+  const ratio = (name: string): number =>
+    medianOf(rounds, (f: Figures) => f[`link_pump_${name}_gbps`]! / f[`bare_pump_${name}_gbps`]!);
+  const ratios = Object.fromEntries(
+    pumps.map(({ name }) => [`link_to_bare_pump_${name}_ratio`, ratio(name)]),
+  );
+  const trip = medianOf(rounds, (f) => f['link_spin_64_p50_us']! / f['bare_spin_64_p50_us']!);
+  return {
+    figures: { ...medians(rounds), ...ratios, link_to_bare_spin_64_ratio: trip },
+    bars: [
+      ...pumps.map(({ name }) =>
+        atLeast(`link against bare pump, ${name}`, ratio(name), LEAST_RATIO),
+      ),
+      atMost('link against bare spin, 64 B round trip', trip, MOST_TRIP_RATIO),
+    ],
+  };
+}
+
+export const bench: Bench = {
+  name: 'link',
+  description: 'the batching link alone against bare system calls, two processes, loopback',
+  run,
+};

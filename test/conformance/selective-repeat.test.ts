@@ -1,0 +1,115 @@
+/** Selective repeat between peers of our own kind: both halves, against a peer made by hand. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { NakCode, Opcode } from '#build/abi.js';
+import { Mtu, SendFlag, WrOpcode } from '../../host/index.js';
+import { onWire, pattern, type Wire } from '../support/wire.js';
+
+const SIGNALED = { sendFlags: SendFlag.SIGNALED };
+const MTU = 256;
+const OPTIONS = { reorderPackets: 8, mtu: Mtu.MTU_256 };
+/** First PSNs of the device's requests and of the test's. */
+const OURS = 0x100;
+const THEIRS = 0x200;
+
+/** Packet `index` of a WRITE of `count` whole packets from the peer. */
+function write(wire: Wire, index: number, count: number): Uint8Array {
+  const psn = THEIRS + index;
+  const payload = pattern(MTU, index + 1);
+  if (index === 0) {
+    const reth = wire.reth(0, count * MTU);
+    return wire.packet({ opcode: Opcode.RC_RDMA_WRITE_FIRST, psn, ...reth }, payload);
+  }
+  const last = index === count - 1;
+  const opcode = last ? Opcode.RC_RDMA_WRITE_LAST : Opcode.RC_RDMA_WRITE_MIDDLE;
+  return wire.packet({ opcode, psn, ackRequest: last ? 1 : 0 }, payload);
+}
+
+function selectiveAck(wire: Wire, psn: number, ...ahead: readonly number[]): void {
+  const low = ahead.reduce((map, bit) => map | (1n << BigInt(bit)), 0n);
+  const opcode = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
+  wire.sendPacket({ opcode, psn, syndrome: NakCode.PSN_SEQUENCE_ERROR, aheadLow: low });
+}
+
+function psns(wire: Wire): number[] {
+  return wire.takePackets().map(({ psn }) => psn - OURS);
+}
+
+/** Eight packets under way, none acknowledged. */
+function sendEight(wire: Wire): void {
+  wire.post(WrOpcode.RDMA_WRITE, 8 * MTU, SIGNALED);
+  assert.equal(psns(wire), [0, 1, 2, 3, 4, 5, 6, 7]);
+}
+
+test(
+  'what comes ahead is kept and named; once the gap is closed it need not come again',
+  onWire(OPTIONS, (wire) => {
+    wire.deliver([0, 2, 3, 4].map((index) => write(wire, index, 6)));
+    wire.expectPacket({
+      opcode: Opcode.MSP_SELECTIVE_ACKNOWLEDGE,
+      psn: THEIRS + 1,
+      aheadLow: 0b111n,
+    });
+    wire.expectSilence();
+    wire.deliver([1, 5].map((index) => write(wire, index, 6)));
+    wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: THEIRS + 5 });
+    const whole = [1, 2, 3, 4, 5, 6].flatMap((seed) => [...pattern(MTU, seed)]);
+    assert.equal([...wire.buffer.subarray(0, 6 * MTU)], whole);
+  }),
+);
+
+test(
+  'a packet beyond the room there is takes the place of none that is kept',
+  onWire(OPTIONS, (wire) => {
+    // 2 and 10 would lie in the same place: 8 are kept.
+    wire.deliver([0, 2, 10].map((index) => write(wire, index, 12)));
+    wire.expectPacket({ opcode: Opcode.MSP_SELECTIVE_ACKNOWLEDGE, aheadLow: 0b1n });
+    wire.deliver([1, 3].map((index) => write(wire, index, 12)));
+    for (const index of [4, 5, 6, 7, 8, 9, 10, 11]) wire.deliver(write(wire, index, 12));
+    wire.takePackets();
+    const whole = Array.from({ length: 12 }, (_, index) => [...pattern(MTU, index + 1)]).flat();
+    assert.equal([...wire.buffer.subarray(0, 12 * MTU)], whole);
+  }),
+);
+
+test(
+  'what a map says is missing is sent again, and nothing else',
+  onWire(OPTIONS, (wire) => {
+    sendEight(wire);
+    // 1 is missing; 2, 3 and 5 are there: 4 is missing, too.
+    selectiveAck(wire, OURS + 1, 0, 1, 3);
+    assert.equal(psns(wire), [1, 4]);
+  }),
+);
+
+test(
+  'the same gap told twice is mended once: what was sent again is still under way',
+  onWire(OPTIONS, (wire) => {
+    sendEight(wire);
+    selectiveAck(wire, OURS + 1, 0, 1);
+    assert.equal(psns(wire), [1]);
+    selectiveAck(wire, OURS + 1, 0, 1, 2);
+    selectiveAck(wire, OURS + 1, 0, 1, 2, 3);
+    assert.equal(psns(wire), []);
+    // What left after the repetition has arrived, and the gap is still there: it was lost again.
+    wire.post(WrOpcode.RDMA_WRITE, MTU, SIGNALED);
+    wire.acknowledge(OURS);
+    assert.equal(psns(wire), [8]);
+    selectiveAck(wire, OURS + 1, 0, 1, 2, 3, 4, 5, 6);
+    assert.equal(psns(wire), [1]);
+  }),
+);
+
+test(
+  'a map that names what was never sent changes nothing',
+  onWire(OPTIONS, (wire) => {
+    sendEight(wire);
+    const counted = wire.counted(() => selectiveAck(wire, OURS + 1, 0, 6));
+    assert.equal(psns(wire), [], 'packet 8 was not sent, so nobody has it');
+    assert.is(counted['rcvdSeqErr'], undefined);
+    selectiveAck(wire, OURS + 1, 0, 5);
+    assert.equal(psns(wire), [1, 3, 4, 5, 6]);
+  }),
+);
+
+test.run();

@@ -1,0 +1,163 @@
+/**
+ * A bridge with guests on it, in the network namespace that this process is in. We are 10.77.0.1 and
+ * fd77::1, guest N is 10.77.0.(N+1) and fd77::(N+1), the MTU is 9000: enough for path MTU 4096.
+ */
+import { mkdirSync, writeFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
+import { Program, cliPath } from '../../support/processes.js';
+import { run, type Output } from '../tools.js';
+import { Guest, NETWORK_MTU } from './guest.js';
+import { IMAGE } from './image.js';
+
+const BRIDGE = 'br0';
+
+export class Lab {
+  readonly ipv4 = '10.77.0.1';
+  readonly ipv6 = 'fd77::1';
+  readonly guests: readonly Guest[];
+  /** A folder that every guest sees as /host. */
+  readonly share: string;
+  readonly #folder: string;
+  readonly #programs: Program[] = [];
+  readonly #compiled = new Map<string, Promise<string>>();
+
+  private constructor(folder: string, share: string, guests: readonly Guest[]) {
+    this.#folder = folder;
+    this.share = share;
+    this.guests = guests;
+  }
+
+  /** Builds the bridge and starts the guests. `folder`: for their logs and the share. */
+  static async open(folder: string, guestCount: number): Promise<Lab> {
+    const share = join(folder, 'share');
+    mkdirSync(share);
+    const ip = (...args: string[]): Promise<Output> => run('ip', args);
+    await ip('link', 'set', 'lo', 'up');
+    await ip('link', 'add', BRIDGE, 'type', 'bridge');
+    await ip('link', 'set', BRIDGE, 'mtu', `${NETWORK_MTU}`);
+    await ip('address', 'add', '10.77.0.1/24', 'dev', BRIDGE);
+    await ip('address', 'add', 'fd77::1/64', 'dev', BRIDGE, 'nodad');
+    await ip('link', 'set', BRIDGE, 'up');
+    const guests: Guest[] = [];
+    const lab = new Lab(folder, share, guests);
+    try {
+      for (let number = 1; number <= guestCount; number++) {
+        const tap = `tap${number}`;
+        await ip('tuntap', 'add', 'dev', tap, 'mode', 'tap');
+        await ip('link', 'set', tap, 'mtu', `${NETWORK_MTU}`, 'master', BRIDGE, 'up');
+        guests.push(new Guest(number, { tap, share, folder }));
+      }
+      await Promise.all(guests.map((guest) => guest.booted()));
+      return lab;
+    } catch (error) {
+      await lab.close();
+      throw error;
+    }
+  }
+
+  /** The first guest: most groups need no other. */
+  get guest(): Guest {
+    return this.guests[0]!;
+  }
+
+  /** Starts a program of this machine in the namespace. What still runs is ended by `close`. */
+  spawn(command: string, ...args: readonly (string | number)[]): Program {
+    const program = new Program(command, args.map(String));
+    this.#programs.push(program);
+    return program;
+  }
+
+  /** Starts `verbena` with these words. */
+  verbena(...args: readonly (string | number)[]): Program {
+    return this.spawn(process.execPath, cliPath, ...args);
+  }
+
+  /** Runs a program of this machine in the namespace. Rejects unless its code is 0. */
+  run(command: string, args: readonly string[], seconds?: number): Promise<Output> {
+    return run(command, args, seconds);
+  }
+
+  /**
+   * While `use` runs, so many percent of the RoCEv2 packets that a guest gets are lost, and of those
+   * that we get: every so-manieth, that it is the same in every run. Rejects when none was: then
+   * nothing was proven.
+   */
+  async withLoss<T>(percent: number, use: () => Promise<T>): Promise<{ result: T; lost: number }> {
+    const period = Math.round(100 / percent);
+    const lose = `udp dport 4791 numgen inc mod ${period} ${period >> 1} counter drop`;
+    return this.withDrops([lose], use);
+  }
+
+  /**
+   * The same with matches of nft and their verdict (`udp dport 4791 @th,64,8 0x0a counter drop` is
+   * every RDMA WRITE ONLY). They are where packets arrive, in the guests and here: rxe is told of what
+   * is dropped where it leaves, and gives up.
+   */
+  async withDrops<T>(
+    matches: readonly string[],
+    use: () => Promise<T>,
+  ): Promise<{ result: T; lost: number }> {
+    const script = [
+      'add table inet loss',
+      'add chain inet loss input { type filter hook input priority 0; }',
+      ...matches.map((match) => `add rule inet loss input ${match}`),
+    ].join('\n');
+    const places = [
+      (text: string): Promise<string> => this.#nft(text),
+      ...this.guests.map((guest) => (text: string) => guest.run(`nft -f - <<'END'\n${text}\nEND`)),
+    ];
+    const added: typeof places = [];
+    try {
+      for (const place of places) {
+        await place(script);
+        added.push(place);
+      }
+      const result = await use();
+      const tables = await Promise.all(places.map((place) => place('list table inet loss')));
+      const counts = tables.flatMap((table) => [...table.matchAll(/counter packets (\d+)/g)]);
+      const lost = counts.reduce((sum, [, count]) => sum + Number(count), 0);
+      if (lost === 0) throw new Error('no packet was lost');
+      return { result, lost };
+    } finally {
+      for (const place of added) await place('delete table inet loss');
+    }
+  }
+
+  /**
+   * Compiles a C program against the guest's own libibverbs and librdmacm, once; returns its path in
+   * a guest.
+   */
+  compile(source: string): Promise<string> {
+    let made = this.#compiled.get(source);
+    if (!made) {
+      made = this.#compile(source);
+      this.#compiled.set(source, made);
+    }
+    return made;
+  }
+
+  async close(): Promise<void> {
+    for (const program of this.#programs) program.kill('SIGKILL');
+    await Promise.all(this.#programs.map((program) => program.ended));
+    await Promise.all(this.guests.map((guest) => guest.stop()));
+  }
+
+  async #nft(script: string): Promise<string> {
+    const file = join(this.#folder, 'rules.nft');
+    writeFileSync(file, script);
+    return (await run('nft', ['-f', file])).stdout;
+  }
+
+  async #compile(source: string): Promise<string> {
+    const name = basename(source, '.c');
+    const include = join(IMAGE, 'include');
+    const libraries = join(IMAGE, 'root/usr/lib/x86_64-linux-gnu');
+    await run('gcc', [
+      ...['-O1', '-g', '-Wall', '-Wextra', '-Werror', `-I${include}`],
+      ...[`-I${include}/x86_64-linux-gnu`, '-o', join(this.share, name), source],
+      ...[`-L${libraries}`, `-Wl,-rpath-link,${libraries}`],
+      ...['-l:libibverbs.so.1', '-l:librdmacm.so.1'],
+    ]);
+    return `/host/${name}`;
+  }
+}
