@@ -7,7 +7,7 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { ControlBlock } from '../engine/control-block.js';
 import { Engine } from '../engine/engine.js';
 import { EventRing } from '../engine/event-ring.js';
-import { instantiate } from '../engine/load.js';
+import { instantiate, type EngineParts } from '../engine/load.js';
 import { EngineMemory } from '../engine/memory.js';
 import { LinkError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
@@ -17,9 +17,7 @@ import type { UdpOptions } from '../link/udp.js';
 import { RealClock } from './clock.js';
 import { Destinations } from './destinations.js';
 
-export interface ThreadTask {
-  readonly memory: WebAssembly.Memory;
-  readonly module: WebAssembly.Module;
+export interface ThreadTask extends EngineParts {
   /** Address of the ControlBlock. */
   readonly control: number;
   /** Memory for the link. */

@@ -74,6 +74,12 @@ export interface EngineExports {
   ipIdOf(context: number, difference: number, length: number): number;
 }
 
+/** What another thread needs to run an engine on the same memory; it can be posted to a Worker. */
+export interface EngineParts {
+  readonly memory: WebAssembly.Memory;
+  readonly module: WebAssembly.Module;
+}
+
 const modules = new Map<string, WebAssembly.Module>();
 
 /** Bytes of the engine for unshared or shared memory. */
