@@ -72,7 +72,7 @@ export class ControlBlock {
     return guarded as unknown as EngineExports;
   }
 
-  /** The application has something for the other thread. True: that one sleeps, and must be woken. */
+  /** The application has something for the other thread. True: that one sleeps: wake it. */
   kick(): boolean {
     Atomics.add(this.#words, this.#kicks, 1);
     return Atomics.exchange(this.#words, this.#sleeping, 0) === 1;
