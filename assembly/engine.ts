@@ -28,7 +28,6 @@ import {
   ContextConfig,
   contextBytes,
   initContext,
-  schedule,
 } from './transport/context';
 import {
   QueuePairAttributes,
@@ -45,7 +44,8 @@ import {
   resizeCompletionQueue,
   sharedRingBytes,
 } from './transport/control';
-import { flushQueues, flushSends } from './transport/failure';
+import { answerDoorbell, answerDoorbells } from './transport/doorbell';
+import { flushQueues } from './transport/failure';
 import { attachMulticast, detachMulticast } from './transport/multicast';
 import { QueuePair, QueuePairParameters, queuePairOfTimer } from './transport/queue-pair';
 import { SharedReceiveQueue } from './transport/receive-queue';
@@ -225,11 +225,15 @@ export function destroyQp(context: usize, qp: usize): u32 {
 /** The doorbell of the send ring. */
 export function postSend(context: usize, qp: usize, now: f64): void {
   const c = changetype<Context>(context);
-  const q = changetype<QueuePair>(qp);
   c.now = <u64>now;
-  if (q.state == QpState.ERR) flushQueues(c, q);
-  else if (q.state == QpState.SQE) flushSends(c, q);
-  else schedule(c, q);
+  answerDoorbell(c, changetype<QueuePair>(qp));
+}
+
+/** The doorbells that other threads rang. Returns how many. */
+export function postDoorbells(context: usize, now: f64): u32 {
+  const c = changetype<Context>(context);
+  c.now = <u64>now;
+  return answerDoorbells(c);
 }
 
 /** The doorbell of the receive ring. */

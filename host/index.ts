@@ -2,12 +2,12 @@
 export * from './errors/errors.js';
 export * from './verbs/enums.js';
 export { getDeviceList, type DeviceEntry } from './verbs/device-list.js';
-export { openDevice, type Context } from './verbs/context.js';
+export type { Context } from './verbs/context.js';
+export { openDevice, type OpenOptions } from './verbs/open-device.js';
 export type {
   AsyncEventRecord,
   CounterValues,
   DeviceAttributes,
-  OpenOptions,
   PortAttributes,
 } from './verbs/context.js';
 export type { ProtectionDomain } from './verbs/protection-domain.js';

@@ -4,7 +4,7 @@
  * its host.
  * ```
  *  | Context | Counters | CRC scratch | timers | QP index | queue pairs | CQs | events |
- *  | receive descriptors | send descriptors | receive bytes | send buffers |
+ *  | doorbells | receive descriptors | send descriptors | receive bytes | send buffers |
  * ```
  */
 import { Arena, ContextSlot, contextSlot } from '../memory/arena';
@@ -110,6 +110,8 @@ export class Context {
   readyLast: usize;
   events: usize;
   eventsMax: u32;
+  /** Who has posted something (doorbell.ts). */
+  doorbells: usize;
   receiveDescriptors: usize;
   receivePackets: u32;
   receiveArea: usize;
@@ -201,6 +203,11 @@ export enum EventKind {
   ASYNC = 2,
 }
 
+/** Bytes of the ring of doorbells, and of a flag per queue pair (doorbell.ts). */
+function doorbellBytes(queuePairsMax: u32): u32 {
+  return RING_HEADER_SIZE + 4 * (powerOfTwo(queuePairsMax) + queuePairsMax);
+}
+
 function indexSlots(config: ContextConfig): u32 {
   return powerOfTwo(config.queuePairsMax * 2);
 }
@@ -218,7 +225,8 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
   const multicast = handles + config.addressHandlesMax * ADDRESS_HANDLE_SIZE;
   const grh = roundUp(multicast + config.multicastMax * MEMBERSHIP_SIZE, 64);
   const events = grh + 64 + PATH_SIZE;
-  const receives = events + RING_HEADER_SIZE + config.eventsMax * ENGINE_EVENT_SIZE;
+  const doorbells = roundUp(events + RING_HEADER_SIZE + config.eventsMax * ENGINE_EVENT_SIZE, 64);
+  const receives = roundUp(doorbells + doorbellBytes(config.queuePairsMax), 64);
   const sends = receives + config.receivePackets * RECEIVE_DESCRIPTOR_SIZE;
   const descriptors = config.sendBuffers * SEND_BUFFER_PACKETS * SEND_DESCRIPTOR_SIZE;
   const receiveArea = roundUp(sends + descriptors, 64);
@@ -237,6 +245,7 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
     context.grh = grh;
     context.strangerPath = changetype<Path>(<usize>grh + 64);
     context.events = events;
+    context.doorbells = doorbells;
     context.receiveDescriptors = receives;
     context.sendDescriptors = sends;
     context.receiveArea = receiveArea;

@@ -202,7 +202,8 @@ export class QueuePairAttributes {
   drainNotify: u32;
   /** AV: packets that the peer keeps when they come ahead; 0: it does not speak of that. */
   reorderPackets: u32;
-  reserved: u32;
+  /** AV: 1: the peer is of our own kind. */
+  ownKind: u32;
 }
 
 /**
@@ -333,17 +334,18 @@ function applyPath(context: Context, qp: QueuePair, a: QueuePairAttributes): voi
   const told = a.receiveBufferBytes / 2;
   qp.windowCharge = told == 0 ? context.windowCharge : told;
   qp.reorderPeer = qp.reorderMax == 0 ? 0 : min<u32>(a.reorderPackets, REORDER_MAX);
-  setPath(context, pathOf(qp), a.remoteGid0, a.remoteGid1, a.remotePort);
+  setPath(context, pathOf(qp), a);
 }
 
 /** Fills in a path from here to that endpoint. */
-function setPath(context: Context, path: Path, gid0: u64, gid1: u64, port: u32): void {
+function setPath(context: Context, path: Path, a: QueuePairAttributes): void {
   path.localGid0 = context.localGid0;
   path.localGid1 = context.localGid1;
   path.localPort = context.localPort;
-  path.remoteGid0 = gid0;
-  path.remoteGid1 = gid1;
-  path.remotePort = port;
+  path.remoteGid0 = a.remoteGid0;
+  path.remoteGid1 = a.remoteGid1;
+  path.remotePort = a.remotePort;
+  path.ownKind = a.ownKind;
   path.pseudoHeader = context.pseudoHeader;
   preparePath(context.icrcTables, path);
 }
@@ -355,7 +357,7 @@ export function createAddressHandle(context: Context, pd: u32, a: QueuePairAttri
   const handle = changetype<AddressHandle>(at);
   context.addressHandleFree = handle.nextFree;
   handle.pd = pd;
-  setPath(context, pathOfHandle(handle), a.remoteGid0, a.remoteGid1, a.remotePort);
+  setPath(context, pathOfHandle(handle), a);
   return at;
 }
 

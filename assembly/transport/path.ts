@@ -35,7 +35,8 @@ export class Path {
   receivePort: u32;
   /** 1 once a packet was accepted by solving for the IP identification. */
   usesIpIds: u32;
-  reserved: u32;
+  /** 1: the peer is of our own kind, and does not mind IP ids that count. */
+  ownKind: u32;
   /** Of the path for strangers' packets: the group that they were sent to. */
   multicastGid0: u64;
   multicastGid1: u64;

@@ -158,6 +158,7 @@ export class Channel {
         dgid: peer.address,
         port: peer.port,
         receiveBufferBytes: peer.receiveBufferBytes,
+        ownKind: true,
         reorderPackets: peer.reorderPackets,
       },
       pathMtu: MTUS[peer.mtuBytes] ?? Mtu.MTU_256,

@@ -16,10 +16,21 @@ export interface Clock {
 /** Below this many microseconds a timer of the event loop is too coarse. */
 const SPIN_MICROS = 1000;
 
+/**
+ * Every thread counts `performance.now` from its own beginning; with this it is one clock for all
+ * threads and processes of a machine.
+ */
+const ORIGIN_MICROS = originMicros();
+
+function originMicros(): number {
+  const [seconds, nanos] = process.hrtime();
+  return Math.floor(seconds * 1e6 + nanos / 1e3 - performance.now() * 1000);
+}
+
 /** The machine's monotonic clock, with the event loop's timers. */
 export class RealClock implements Clock {
   now(): number {
-    return performance.now() * 1000;
+    return performance.now() * 1000 + ORIGIN_MICROS;
   }
 
   at(micros: number, fire: () => void): CancelTimer {

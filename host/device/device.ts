@@ -3,17 +3,27 @@
  * classes in verbs/; this is what they stand on.
  */
 import { PseudoHeader } from '#build/abi.js';
-import { MisuseError } from '../errors/errors.js';
 import { ArenaMemory } from '../engine/arena.js';
-import { Engine, type SendBatch } from '../engine/engine.js';
-import type { Endpoint, Gid } from '../link/endpoint.js';
-import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../link/link.js';
-import { RealClock, type CancelTimer, type Clock } from './clock.js';
+import { MisuseError } from '../errors/errors.js';
+import type { Link, LinkInfo } from '../link/link.js';
+import type { UdpOptions } from '../link/udp.js';
+import { RealClock, type Clock } from './clock.js';
+import { InlineProgress } from './inline-progress.js';
+import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
+import { ThreadProgress } from './thread-progress.js';
+
+export interface ThreadOptions {
+  readonly udp: UdpOptions;
+  /** How long the thread looks for work before it sleeps. */
+  readonly spinMicros: number;
+}
 
 /** Limits are taken at open; at the limit a verb is refused with ENOMEM. */
 export interface DeviceOptions {
-  /** Packets travel by this link. */
-  link: Link;
+  /** Packets travel by this link, and the engine runs in the thread that calls it. */
+  link?: Link;
+  /** Without `link`: engine and a UDP link run in a thread of their own. */
+  thread?: ThreadOptions;
   /** Default: the machine's monotonic clock. */
   clock?: Clock;
   /** All memory of the device, user memory included. Default 64 MiB, below 4 GiB. */
@@ -40,7 +50,7 @@ export interface DeviceOptions {
   windowPackets?: number;
 }
 
-export type DeviceLimits = Required<Omit<DeviceOptions, 'link' | 'clock'>>;
+export type DeviceLimits = Required<Omit<DeviceOptions, 'link' | 'thread' | 'clock'>>;
 
 const DEFAULTS: DeviceLimits = {
   memoryBytes: 64 * 2 ** 20,
@@ -61,40 +71,29 @@ const RECEIVE_PACKETS = 256;
 const RECEIVE_BYTES = 512 * 1024;
 const EVENTS_MAX = 4096;
 const SLOT = 0;
-/** Destinations that are remembered; forgetting them costs a look-up each. */
-const ENDPOINTS_KEPT = 65536;
-
-/** What the device tells the layer above. */
-export interface DeviceEvents {
-  /** An armed completion queue, by its address, has something. */
-  completion(cq: number): void;
-  /** An AsyncEvent, and the address of the object it concerns. */
-  asyncEvent(event: number, object: number): void;
-  /** The link is gone: nothing travels any more. */
-  failed(reason: Error): void;
-}
-
-export class Device implements LinkReceiver {
+export class Device {
   readonly arena: ArenaMemory;
-  readonly engine: Engine<Endpoint>;
-  readonly link: Link;
+  readonly engine: RunningEngine;
+  /** The link, where it is this thread's. */
+  readonly link: Link | undefined;
   readonly info: LinkInfo;
   readonly clock: Clock;
   readonly limits: DeviceLimits;
   /** Set by the layer above before anything can happen. */
   events: DeviceEvents | undefined;
-  readonly #endpoints = new Map<string, Endpoint>();
-  #cancelTimer: CancelTimer | undefined;
+  readonly #progress: Progress;
   #closed = false;
 
   private constructor(
     arena: ArenaMemory,
-    link: Link,
-    info: LinkInfo,
+    progress: Progress,
+    link: Link | undefined,
     clock: Clock,
     limits: DeviceLimits,
   ) {
+    const { info } = progress;
     this.arena = arena;
+    this.#progress = progress;
     this.link = link;
     this.info = info;
     this.clock = clock;
@@ -124,18 +123,11 @@ export class Device implements LinkReceiver {
       },
       clock.now(),
     );
-    this.engine = new Engine<Endpoint>(
-      arena.memory,
-      arena.exports,
-      context,
-      {
-        send: (batch: SendBatch<Endpoint>) => this.link.send(batch),
-        completion: (cq) => this.events?.completion(cq),
-        asyncEvent: (event, object) => this.events?.asyncEvent(event, object),
-        deadline: (micros) => this.#setTimer(micros),
-      },
-      () => clock.now(),
-    );
+    this.engine = progress.start(context, {
+      completion: (cq) => this.events?.completion(cq),
+      asyncEvent: (event, object) => this.events?.asyncEvent(event, object),
+      failed: (reason) => this.events?.failed(reason),
+    });
   }
 
   /**
@@ -149,85 +141,45 @@ export class Device implements LinkReceiver {
       if (value !== undefined) limits[name] = value;
     }
     checkLimits(limits);
+    const clock = options.clock ?? new RealClock();
+    const { link, thread } = options;
     // The arena first: when memory is short, no address is taken for nothing.
     const arena = ArenaMemory.create({
       memoryBytes: limits.memoryBytes,
-      shared: false,
+      shared: link === undefined,
       regionsMax: limits.regionsMax,
       protectionDomainsMax: limits.protectionDomainsMax,
       contextsMax: 1,
     });
-    let device: Device | undefined;
-    // Packets that arrive before the device stands are lost, as on any network.
-    const receiver: LinkReceiver = {
-      packet: (bytes, source, group) => device?.packet(bytes, source, group),
-      packets: (batch, source) => device?.packets(batch, source),
-      flush: () => device?.flush(),
-      failed: (reason) => device?.failed(reason),
-    };
-    const info = await options.link.open(receiver);
+    const progress = link
+      ? await InlineProgress.open(arena, link, clock)
+      : await ThreadProgress.open(arena, thread!.udp, thread!.spinMicros);
     try {
-      device = new Device(arena, options.link, info, options.clock ?? new RealClock(), limits);
+      return new Device(arena, progress, link, clock, limits);
     } catch (error) {
-      await options.link.close();
+      await progress.close();
       throw error;
     }
-    return device;
-  }
-
-  /**
-   * The one Endpoint object for this address: links know a destination again by its identity, and
-   * thousands of queue pairs may have the same.
-   */
-  intern(endpoint: Endpoint): Endpoint {
-    const key = endpoint.toString();
-    const known = this.#endpoints.get(key);
-    if (known) return known;
-    if (this.#endpoints.size >= ENDPOINTS_KEPT) this.#endpoints.clear();
-    this.#endpoints.set(key, endpoint);
-    return endpoint;
   }
 
   get closed(): boolean {
     return this.#closed;
   }
 
-  packet(bytes: Uint8Array, source: Endpoint, group?: Gid): void {
-    if (!this.#closed) this.engine.addReceived(bytes, source, group);
+  /** Does `poll` have to be called for anything to arrive? */
+  get polled(): boolean {
+    return this.link?.poll !== undefined;
   }
 
-  packets(batch: PacketBatch, source: Endpoint): void {
-    if (!this.#closed) this.engine.addBatch(batch, source);
-  }
-
-  flush(): void {
-    if (!this.#closed) this.engine.flushReceived();
-  }
-
-  failed(reason: Error): void {
-    this.events?.failed(reason);
+  /** Takes in what has arrived, where this thread is the one to do it. */
+  poll(): void {
+    this.#progress.poll();
   }
 
   /** Ends everything: timers, link. Nothing is sent or received afterwards. */
   async close(): Promise<void> {
-    if (this.#closed) return;
     this.#closed = true;
-    this.#cancelTimer?.();
-    this.#cancelTimer = undefined;
-    await this.link.close();
-  }
-
-  #setTimer(micros: number): void {
-    this.#cancelTimer?.();
-    this.#cancelTimer = undefined;
-    if (micros === 0 || this.#closed) return;
-    this.#cancelTimer = this.clock.at(micros, () => {
-      this.#cancelTimer = undefined;
-      if (this.#closed) return;
-      // What has come is no longer missing.
-      this.engine.flushReceived();
-      this.engine.advance();
-    });
+    await this.#progress.close();
   }
 }
 

@@ -32,7 +32,8 @@ export interface ArenaHandle {
 
 export class ArenaMemory {
   readonly memory: EngineMemory;
-  readonly exports: EngineExports;
+  /** What runs on this memory; replaced when another thread runs it, too. */
+  exports: EngineExports;
   readonly address: number;
   /** Everything behind the tables. Belongs to the thread that made the arena. */
   readonly heap: Heap;

@@ -5,25 +5,19 @@
 import {
   ContextLayout,
   CountersLayout,
-  ENGINE_EVENT_SIZE,
-  EngineEventLayout,
-  EventKind,
   RECEIVE_DESCRIPTOR_SIZE,
-  RING_HEADER_SIZE,
   ReceiveDescriptorLayout,
   SEND_BUFFER_PACKETS,
   SEND_DESCRIPTOR_SIZE,
   SendDescriptorLayout,
 } from '#build/abi.js';
+import { EventRing, type EventOutput } from './event-ring.js';
 import type { EngineExports } from './load.js';
 import type { EngineMemory } from './memory.js';
 import { structAt, type Struct } from './struct.js';
 
 const RECEIVE = ReceiveDescriptorLayout.fields;
 const SEND = SendDescriptorLayout.fields;
-const EVENT = EngineEventLayout.fields;
-/** Packets in a buffer begin where the one before ended, so a buffer can be copied in runs. */
-const RING_TAIL = 64;
 /** Sent to us alone. */
 const NO_GROUP = new Uint32Array(4);
 
@@ -33,14 +27,14 @@ export interface PacketSource {
   readonly port: number;
 }
 
-/** What an engine gives out. `Destination` is whatever the host put under a path's address. */
+/** What an engine gives out. `Destination` is whatever the host makes of a path. */
 export interface EngineOutput<Destination> {
   /** Takes over a buffer of packets; calls `release` when it has sent them. */
   send(batch: SendBatch<Destination>): void;
-  /** An armed completion queue has something. */
-  completion(cq: number): void;
-  /** An AsyncEvent that concerns the object at this address. */
-  asyncEvent(event: number, object: number): void;
+  /** Where packets of the path at this address go. */
+  destinationOf(path: number): Destination;
+  /** Takes events; undefined: another thread does. */
+  readonly events: EventOutput | undefined;
   /** When `advance` is to be called: microseconds on the clock, 0 for never. */
   deadline(micros: number): void;
 }
@@ -99,7 +93,7 @@ export class SendBatch<Destination> {
    * Resolves destinations now: a link may ask later, when the queue pair is gone. Most batches
    * have a single one, which is kept once.
    */
-  fill(count: number, paths: ReadonlyMap<number, Destination>): this {
+  fill(count: number, destinationOf: (path: number) => Destination): this {
     this.count = count;
     this.#held = true;
     this.#destinations.length = 0;
@@ -110,7 +104,7 @@ export class SendBatch<Destination> {
       same = this.#words[this.#at(index) + field] === first;
     }
     for (let index = 0; index < (same ? 1 : count); index++) {
-      this.#destinations.push(paths.get(this.#words[this.#at(index) + field]!)!);
+      this.#destinations.push(destinationOf(this.#words[this.#at(index) + field]!));
     }
     return this;
   }
@@ -123,9 +117,8 @@ export class Engine<Destination> {
   readonly context: number;
   /** Live view of what the context counts. */
   readonly counters: Readonly<Struct<typeof CountersLayout>>;
-  /** By address of a path in the engine's memory: where its packets go. */
-  readonly paths = new Map<number, Destination>();
   readonly #output: EngineOutput<Destination>;
+  readonly #destinationOf: (path: number) => Destination;
   readonly #now: () => number;
   readonly #batches: SendBatch<Destination>[] = [];
   readonly #free: number[] = [];
@@ -133,8 +126,7 @@ export class Engine<Destination> {
   readonly #area: number;
   readonly #areaEnd: number;
   readonly #receiveMax: number;
-  readonly #events: number;
-  readonly #eventsMask: number;
+  readonly #events: EventRing | undefined;
   #received = 0;
   #receivedEnd: number;
   #draining = false;
@@ -154,6 +146,7 @@ export class Engine<Destination> {
     this.exports = exports;
     this.context = context;
     this.#output = output;
+    this.#destinationOf = (path) => output.destinationOf(path);
     this.#now = now;
     const struct = structAt(memory, ContextLayout, context);
     this.counters = structAt(memory, CountersLayout, struct.counters);
@@ -162,8 +155,7 @@ export class Engine<Destination> {
     this.#areaEnd = struct.receiveArea + struct.receiveBytes;
     this.#receivedEnd = this.#area;
     this.#receiveMax = struct.receivePackets;
-    this.#events = struct.events;
-    this.#eventsMask = struct.eventsMax - 1;
+    this.#events = output.events && new EventRing(memory, context, output.events);
     for (let index = 0; index < struct.sendBuffers; index++) {
       const at = struct.sendDescriptors + index * SEND_BUFFER_PACKETS * SEND_DESCRIPTOR_SIZE;
       this.#batches.push(new SendBatch<Destination>(this, index, at));
@@ -183,7 +175,7 @@ export class Engine<Destination> {
       do {
         this.#again = false;
         this.#drainPackets();
-        this.#drainEvents();
+        this.#events?.drain();
       } while (this.#again);
     } finally {
       this.#draining = false;
@@ -216,6 +208,15 @@ export class Engine<Destination> {
     this.#describe(this.#receivedEnd, size, source, group);
     // Packets begin at multiples of 8, so that headers are aligned.
     this.#receivedEnd = (this.#receivedEnd + size + 7) & ~7;
+  }
+
+  /**
+   * Packets that lie in the engine's memory already: `length` bytes at `address`, in segments of
+   * `segmentSize` bytes (0: one packet). They are left alone until `flushReceived` has returned.
+   */
+  addSegments(address: number, length: number, segmentSize: number, source: PacketSource): void {
+    if (this.#received === this.#receiveMax) this.flushReceived();
+    this.#describe(address, length, source, undefined, segmentSize);
   }
 
   /** Copies a whole batch of another engine's packets in, in as few runs as they lie in. */
@@ -278,6 +279,7 @@ export class Engine<Destination> {
     length: number,
     source: PacketSource,
     group: PacketSource['gid'] | undefined,
+    segmentSize = 0,
   ): void {
     const words = this.memory.words;
     const at = this.#descriptors + ((this.#received++ * RECEIVE_DESCRIPTOR_SIZE) >> 2);
@@ -296,7 +298,7 @@ export class Engine<Destination> {
     words[at + (RECEIVE.address[0] >> 2)] = address;
     words[at + (RECEIVE.length[0] >> 2)] = length;
     words[at + (RECEIVE.sourcePort[0] >> 2)] = source.port;
-    words[at + (RECEIVE.segmentSize[0] >> 2)] = 0;
+    words[at + (RECEIVE.segmentSize[0] >> 2)] = segmentSize;
   }
 
   #drainPackets(): void {
@@ -313,23 +315,7 @@ export class Engine<Destination> {
         this.#free.push(index);
         return;
       }
-      this.#output.send(this.#batches[index]!.fill(count, this.paths));
-    }
-  }
-
-  #drainEvents(): void {
-    const words = this.memory.words;
-    const head = this.#events >> 2;
-    const tail = (this.#events + RING_TAIL) >> 2;
-    while (words[tail] !== words[head]) {
-      const index = words[tail]! & this.#eventsMask;
-      const at = (this.#events + RING_HEADER_SIZE + index * ENGINE_EVENT_SIZE) >> 2;
-      const kind = words[at + (EVENT.kind[0] >> 2)];
-      const event = words[at + (EVENT.event[0] >> 2)]!;
-      const object = words[at + (EVENT.object[0] >> 2)]!;
-      words[tail]! += 1;
-      if (kind === EventKind.COMPLETION) this.#output.completion(object);
-      else this.#output.asyncEvent(event, object);
+      this.#output.send(this.#batches[index]!.fill(count, this.#destinationOf));
     }
   }
 }

@@ -35,6 +35,7 @@ export interface EngineExports {
   destroyQp(context: number, qp: number): number;
   postSend(context: number, qp: number, now: number): void;
   postRecv(context: number, qp: number, now: number): void;
+  postDoorbells(context: number, now: number): number;
   receivePackets(context: number, count: number, now: number): void;
   nextPackets(context: number, buffer: number): number;
   advance(context: number, now: number): void;
@@ -71,6 +72,12 @@ export interface EngineExports {
     length: number,
   ): number;
   ipIdOf(context: number, difference: number, length: number): number;
+}
+
+/** What another thread needs to run an engine on the same memory; it can be posted to a Worker. */
+export interface EngineParts {
+  readonly memory: WebAssembly.Memory;
+  readonly module: WebAssembly.Module;
 }
 
 const modules = new Map<string, WebAssembly.Module>();

@@ -1,5 +1,5 @@
 /** `ibv_ah`: where datagrams go. */
-import { ADDRESS_HANDLE_PATH, QueuePairAttributesLayout } from '#build/abi.js';
+import { QueuePairAttributesLayout } from '#build/abi.js';
 import { structAt, type Struct } from '../engine/struct.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
@@ -14,6 +14,11 @@ export interface AddressAttributes {
   readonly port?: number;
   /** The peer's receive buffer in bytes, where it told; it bounds what is under way. */
   readonly receiveBufferBytes?: number;
+  /**
+   * The peer is of our own kind: packets to it may leave in runs that the kernel cuts, whose IP ids
+   * count up (Linux would drop them). Default false.
+   */
+  readonly ownKind?: boolean;
   /** Packets that the peer keeps when they come ahead (`cap.reorderPackets`), where it told. */
   readonly reorderPackets?: number;
 }
@@ -34,6 +39,7 @@ export function fillAddress(
   struct.remotePort = port;
   struct.receiveBufferBytes = address.receiveBufferBytes ?? 0;
   struct.reorderPackets = address.reorderPackets ?? 0;
+  struct.ownKind = address.ownKind ? 1 : 0;
   return new Endpoint(gid, port);
 }
 
@@ -65,7 +71,7 @@ export class AddressHandle {
     const at = arena.heap.alloc(QueuePairAttributesLayout.size);
     try {
       const struct = structAt(arena.memory, QueuePairAttributesLayout, at);
-      const destination = pd.context.device.intern(fillAddress(struct, address));
+      const destination = fillAddress(struct, address);
       const handle = arena.exports.createAh(engine.context, pd.handle, at);
       if (handle === 0) {
         throw new RefusalError(
@@ -73,7 +79,6 @@ export class AddressHandle {
           `createAh: all ${limits.addressHandlesMax} address handles are taken`,
         );
       }
-      engine.paths.set(handle + ADDRESS_HANDLE_PATH, destination);
       return new AddressHandle(pd, handle, destination);
     } finally {
       arena.heap.free(at);
@@ -85,7 +90,6 @@ export class AddressHandle {
     if (this.#destroyed) throw new MisuseError('address handle', 'is destroyed already');
     const { arena, engine } = this.pd.context.device;
     arena.exports.destroyAh(engine.context, this.handle);
-    engine.paths.delete(this.handle + ADDRESS_HANDLE_PATH);
     this.#destroyed = true;
   }
 

@@ -3,10 +3,8 @@
  * limits, counters and asynchronous events.
  */
 import { AsyncEventName, CountersLayout, Mtu } from '#build/abi.js';
-import { Device, checkOpen, type DeviceOptions } from '../device/device.js';
+import { checkOpen, type Device } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
-import { UdpLink } from '../link/udp.js';
-import { ROCE_PORT, type Link } from '../link/link.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import { Allocations } from './allocations.js';
 import { CompletionChannel } from './completion-channel.js';
@@ -22,19 +20,6 @@ import {
 import { ProtectionDomain } from './protection-domain.js';
 import type { QueuePair } from './queue-pair.js';
 import type { SharedReceiveQueue } from './shared-receive-queue.js';
-
-/** How to open a device: over a link of your own, or by UDP at a local address. */
-export type OpenOptions = Omit<DeviceOptions, 'link'> &
-  (
-    | { link: Link; address?: never; port?: never }
-    | {
-        link?: never;
-        /** A local IPv4 or IPv6 address, no wildcard. Default 127.0.0.1. */
-        address?: string;
-        /** UDP port; 0 takes a free one, for peers of our own kind. Default 4791. */
-        port?: number;
-      }
-  );
 
 /** `ibv_device_attr`, what of it means something here. */
 export interface DeviceAttributes {
@@ -263,14 +248,14 @@ export class Context {
   joinGroup(group: Gid): void {
     const count = this.#groups.get(group.toString()) ?? 0;
     this.#groups.set(group.toString(), count + 1);
-    if (count === 0) this.device.link.join?.(group);
+    if (count === 0) this.device.link?.join?.(group);
   }
 
   /** @internal */
   leaveGroup(group: Gid): void {
     const count = this.#groups.get(group.toString()) ?? 0;
     this.#groups.set(group.toString(), count - 1);
-    if (count === 1) this.device.link.leave?.(group);
+    if (count === 1) this.device.link?.leave?.(group);
   }
 
   /** @internal */
@@ -297,15 +282,4 @@ export class Context {
     this.#failure ??= reason;
     for (const queue of this.#queues.values()) queue.notify();
   }
-}
-
-/**
- * Opens a device. Throws MisuseError for options out of range, RefusalError ENOMEM, and LinkError:
- * EADDRINUSE (names the likely holder), EADDRNOTAVAIL, EACCES.
- */
-export async function openDevice(options: OpenOptions = {}): Promise<Context> {
-  const link =
-    options.link ??
-    new UdpLink({ address: options.address ?? '127.0.0.1', port: options.port ?? ROCE_PORT });
-  return new Context(await Device.open({ ...options, link }));
 }

@@ -1,7 +1,8 @@
 /** `ibv_get_device_list`: the local addresses at which a device can be opened. */
 import { networkInterfaces } from 'node:os';
 import { Gid } from '../link/endpoint.js';
-import { openDevice, type Context, type OpenOptions } from './context.js';
+import type { Context } from './context.js';
+import { openDevice, type OpenOptions } from './open-device.js';
 
 export interface DeviceEntry {
   /** Interface and address: `eth0/10.0.0.1`. */

@@ -1,7 +1,6 @@
 /** `ibv_qp`: posting work, and the way through its states. */
 import {
   Errno,
-  QUEUE_PAIR_PATH,
   QpAttribute,
   QpAttributeName,
   QpState,
@@ -16,7 +15,7 @@ import {
 import { structAt, type Struct } from '../engine/struct.js';
 import { checkOpen } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
-import { Gid, type Endpoint } from '../link/endpoint.js';
+import { Gid } from '../link/endpoint.js';
 import { fillAddress, type AddressAttributes } from './address-handle.js';
 import type { CompletionQueue } from './completion-queue.js';
 import { MAX_INLINE_DATA, MAX_QP_WR, MAX_SGE } from './limits.js';
@@ -239,14 +238,11 @@ export class QueuePair {
     try {
       const struct = structAt(arena.memory, QueuePairAttributesLayout, address);
       struct.mask = mask;
-      const destination = fill(struct, attributes);
+      fill(struct, attributes);
       const now = device.clock.now();
       const errno = arena.exports.modifyQp(engine.context, this.handle, address, now);
       if (errno !== Errno.OK)
         refuse(errno, 'modify', { EINVAL: this.#whyInvalid(attributes, mask) });
-      if (destination && mask & QpAttribute.AV) {
-        engine.paths.set(this.handle + QUEUE_PAIR_PATH, device.intern(destination));
-      }
     } finally {
       arena.heap.free(address);
     }
@@ -331,7 +327,6 @@ export class QueuePair {
     device.arena.exports.destroyQp(device.engine.context, this.handle);
     this.#destroyed = true;
     this.#leaveGroups();
-    device.engine.paths.delete(this.handle + QUEUE_PAIR_PATH);
     this.pd.context.removeObject(this.handle);
     device.arena.heap.free(this.#memory);
   }
@@ -414,11 +409,7 @@ function attributeNames(mask: number): string {
   return names.join(', ');
 }
 
-/** Copies what is there; returns where packets will go, when that is among it. */
-function fill(
-  struct: Struct<typeof QueuePairAttributesLayout>,
-  attributes: QpAttributes,
-): Endpoint | undefined {
+function fill(struct: Struct<typeof QueuePairAttributesLayout>, attributes: QpAttributes): void {
   struct.state = attributes.qpState ?? 0;
   struct.currentState = attributes.curQpState ?? 0;
   struct.pathMtu = attributes.pathMtu ?? 0;
@@ -436,7 +427,7 @@ function fill(
   struct.retryCount = attributes.retryCnt ?? 0;
   struct.rnrRetry = attributes.rnrRetry ?? 0;
   struct.drainNotify = attributes.enSqdAsyncNotify ? 1 : 0;
-  return attributes.ahAttr ? fillAddress(struct, attributes.ahAttr) : undefined;
+  if (attributes.ahAttr) fillAddress(struct, attributes.ahAttr);
 }
 
 function grant(wanted: Partial<QpCapabilities>): QpCapabilities {

@@ -153,7 +153,7 @@ class Ring {
   /** Address of the entry to fill. Throws RefusalError ENOMEM when there is none. */
   protected free(verb: string): number {
     const head = this.words[this.#head]!;
-    const used = (head - this.words[this.#tail]!) >>> 0;
+    const used = (head - Atomics.load(this.words, this.#tail)) >>> 0;
     if (used >= this.entries) {
       throw new RefusalError('ENOMEM', `${verb}: all ${this.entries} requests are in use`);
     }
@@ -162,7 +162,8 @@ class Ring {
 
   /** Hands the filled entry over. */
   protected publish(): void {
-    this.words[this.#head]! += 1;
+    // Whoever empties the ring may be another thread: first the entry, then the head.
+    Atomics.store(this.words, this.#head, (this.words[this.#head]! + 1) >>> 0);
   }
 }
 

@@ -112,8 +112,8 @@ class Peer {
           this.other!.engine.addBatch(batch, this.endpoint);
           batch.release();
         },
-        completion: ignore,
-        asyncEvent: ignore,
+        destinationOf: () => undefined,
+        events: { completion: ignore, asyncEvent: ignore },
         deadline: ignore,
       },
       () => performance.now() * 1000,

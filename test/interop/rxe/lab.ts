@@ -1,6 +1,6 @@
 /**
- * A bridge with guests on it, in the network namespace that this process is in. We are 10.77.0.1 and
- * fd77::1, guest N is 10.77.0.(N+1) and fd77::(N+1), the MTU is 9000: enough for path MTU 4096.
+ * A bridge with guests on it, in the network namespace that this process is in. We are 10.77.0.1
+ * and fd77::1, guest N is 10.77.0.(N+1) and fd77::(N+1), the MTU is 9000: enough for path MTU 4096.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';

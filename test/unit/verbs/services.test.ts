@@ -2,6 +2,7 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
+  Gid,
   AsyncEvent,
   QpState,
   QpType,
@@ -178,6 +179,21 @@ test('a datagram without an address handle of its own domain goes to SQE', async
   a.qp.postSend({ opcode: WrOpcode.SEND, sgList: sge(a, 0, 10), ud });
   assert.equal(statuses(a), [WcStatus.LOC_QP_OP_ERR]);
   assert.is(a.qp.state, QpState.SQE);
+  await pair.close();
+});
+
+test('an address inside of an address handle is none, whatever lies there', async () => {
+  const { a, b, ...pair } = await openUd();
+  // A GID that begins with the number of the domain: where an address handle has its own.
+  const gid = new Uint8Array(16);
+  new DataView(gid.buffer).setUint32(0, a.pd.handle, true);
+  const ah = a.pd.createAh({ dgid: new Gid(gid) });
+  const at = a.context.device.arena.memory.words.indexOf(a.pd.handle, (ah.handle >> 2) + 2);
+  const inside = { handle: at * 4 - 4, destroyed: false } as typeof ah;
+  const ud = { ah: inside, remoteQpn: b.qp.qpNum, remoteQkey: 0x11111111 };
+  a.qp.postSend({ opcode: WrOpcode.SEND, sgList: sge(a, 0, 10), ud });
+  assert.equal(statuses(a), [WcStatus.LOC_QP_OP_ERR]);
+  assert.is(a.context.counters().sentPkts, 0n);
   await pair.close();
 });
 

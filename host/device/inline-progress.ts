@@ -1,0 +1,112 @@
+/**
+ * The engine runs in the thread that calls it: when the link hands packets over, when something is
+ * posted, when the clock's timer fires.
+ */
+import { Engine } from '../engine/engine.js';
+import type { ArenaMemory } from '../engine/arena.js';
+import type { Endpoint, Gid } from '../link/endpoint.js';
+import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../link/link.js';
+import type { CancelTimer, Clock } from './clock.js';
+import { Destinations } from './destinations.js';
+import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
+
+export class InlineProgress implements Progress, LinkReceiver {
+  readonly #arena: ArenaMemory;
+  readonly #link: Link;
+  readonly #clock: Clock;
+  // Packets that arrive before the engine runs are lost, as on any network.
+  #engine: Engine<Endpoint> | undefined;
+  #events: DeviceEvents | undefined;
+  #cancelTimer: CancelTimer | undefined;
+  #deadline = 0;
+  #closed = false;
+
+  private constructor(arena: ArenaMemory, link: Link, clock: Clock) {
+    this.#arena = arena;
+    this.#link = link;
+    this.#clock = clock;
+  }
+
+  /** Opens the link. Rejects with what it refuses with (LinkError). */
+  static async open(arena: ArenaMemory, link: Link, clock: Clock): Promise<InlineProgress> {
+    const progress = new InlineProgress(arena, link, clock);
+    const { heap, memory } = arena;
+    await link.open(progress, {
+      buffer: memory.buffer,
+      alloc: (bytes) => heap.alloc(bytes),
+      free: (address) => heap.free(address),
+    });
+    return progress;
+  }
+
+  get info(): LinkInfo {
+    return this.#link.info;
+  }
+
+  start(context: number, events: DeviceEvents): RunningEngine {
+    const { memory, exports } = this.#arena;
+    const destinations = new Destinations(memory);
+    this.#events = events;
+    this.#engine = new Engine<Endpoint>(
+      memory,
+      exports,
+      context,
+      {
+        send: (batch) => this.#link.send(batch),
+        destinationOf: (path) => destinations.of(path),
+        events,
+        deadline: (micros) => this.#setTimer(micros),
+      },
+      () => this.#clock.now(),
+    );
+    return this.#engine;
+  }
+
+  poll(): void {
+    if (this.#closed || !this.#link.poll) return;
+    this.#link.poll();
+    if (this.#deadline !== 0 && this.#clock.now() >= this.#deadline) this.#engine?.advance();
+  }
+
+  packet(bytes: Uint8Array, source: Endpoint, group?: Gid): void {
+    if (!this.#closed) this.#engine?.addReceived(bytes, source, group);
+  }
+
+  packets(batch: PacketBatch, source: Endpoint): void {
+    if (!this.#closed) this.#engine?.addBatch(batch, source);
+  }
+
+  segments(address: number, length: number, segmentSize: number, source: Endpoint): void {
+    if (!this.#closed) this.#engine?.addSegments(address, length, segmentSize, source);
+  }
+
+  flush(): void {
+    if (!this.#closed) this.#engine?.flushReceived();
+  }
+
+  failed(reason: Error): void {
+    this.#events?.failed(reason);
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+    await this.#link.close();
+  }
+
+  #setTimer(micros: number): void {
+    this.#cancelTimer?.();
+    this.#cancelTimer = undefined;
+    this.#deadline = micros;
+    if (micros === 0 || this.#closed) return;
+    this.#cancelTimer = this.#clock.at(micros, () => {
+      this.#cancelTimer = undefined;
+      if (this.#closed) return;
+      // What has come is no longer missing.
+      this.#link.poll?.();
+      this.#engine?.flushReceived();
+      this.#engine?.advance();
+    });
+  }
+}

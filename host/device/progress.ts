@@ -1,0 +1,35 @@
+/** Who runs the engine: the thread that calls it (inline-progress.ts), or one of its own. */
+import type { CountersLayout } from '#build/abi.js';
+import type { Struct } from '../engine/struct.js';
+import type { LinkInfo } from '../link/link.js';
+
+/** What the device tells the layer above. */
+export interface DeviceEvents {
+  /** An armed completion queue, by its address, has something. */
+  completion(cq: number): void;
+  /** An AsyncEvent, and the address of the object it concerns. */
+  asyncEvent(event: number, object: number): void;
+  /** The link is gone: nothing travels any more. */
+  failed(reason: Error): void;
+}
+
+/** An engine at work, as verbs see it. */
+export interface RunningEngine {
+  /** Address of the context. */
+  readonly context: number;
+  /** Live view of what the context counts. */
+  readonly counters: Readonly<Struct<typeof CountersLayout>>;
+  /** Something was posted or changed: packets and events may be due. */
+  drain(): void;
+}
+
+export interface Progress {
+  /** Of the link, which is open. */
+  readonly info: LinkInfo;
+  /** Runs the engine of this context from now on. */
+  start(context: number, events: DeviceEvents): RunningEngine;
+  /** Takes in what has arrived, in the thread that calls. Does nothing where another one does. */
+  poll(): void;
+  /** Nothing is sent or received afterwards. */
+  close(): Promise<void>;
+}

@@ -1,0 +1,71 @@
+/** `ibv_open_device`: which link, and who runs the engine. */
+import { Device, type DeviceOptions } from '../device/device.js';
+import { MisuseError } from '../errors/errors.js';
+import { ROCE_PORT, type Link } from '../link/link.js';
+import { loadPosix } from '../link/posix.js';
+import { UdpBatchLink } from '../link/udp-batch.js';
+import { UdpLink } from '../link/udp.js';
+import { Context } from './context.js';
+
+/** How to open a device: over a link of your own, or by UDP at a local address. */
+export type OpenOptions = LinkOpenOptions | UdpOpenOptions;
+
+type Limits = Omit<DeviceOptions, 'link' | 'thread'>;
+
+/** The engine runs in the thread that calls it. */
+export interface LinkOpenOptions extends Limits {
+  link: Link;
+  address?: never;
+  port?: never;
+  progress?: never;
+  spinMicros?: never;
+}
+
+export interface UdpOpenOptions extends Limits {
+  link?: never;
+  /** A local IPv4 or IPv6 address, no wildcard. Default 127.0.0.1. */
+  address?: string;
+  /** UDP port; 0 takes a free one, for peers of our own kind. Default 4791. */
+  port?: number;
+  /**
+   * Who runs the engine. `thread`: a thread of its own, so that peers are served while this one
+   * computes. `poll`: whoever polls a completion queue; the lowest latency, and nothing happens
+   * while nobody polls. `inline`: this thread's event loop. Default: `thread` where there is koffi,
+   * else `inline`.
+   */
+  progress?: 'thread' | 'poll' | 'inline';
+  /** `thread`: how long it looks for work before it sleeps. Default 50. */
+  spinMicros?: number;
+}
+
+/** About what waking a sleeping thread costs. */
+const SPIN_MICROS = 50;
+
+/**
+ * Opens a device. Throws MisuseError for options out of range, RefusalError ENOMEM, and LinkError:
+ * EADDRINUSE (names the likely holder), EADDRNOTAVAIL, EACCES, EOPNOTSUPP (`thread` and `poll`
+ * without koffi).
+ */
+export async function openDevice(options: OpenOptions = {}): Promise<Context> {
+  if (options.link) return new Context(await Device.open(options));
+  return new Context(await Device.open(await chooseProgress(options)));
+}
+
+async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
+  const udp = { address: options.address ?? '127.0.0.1', port: options.port ?? ROCE_PORT };
+  const { posix } = await loadPosix();
+  const spinMicros = options.spinMicros ?? SPIN_MICROS;
+  if (!Number.isFinite(spinMicros) || spinMicros < 0) {
+    throw new MisuseError('spinMicros', `must be a number from 0 on, got ${spinMicros}`);
+  }
+  switch (options.progress ?? (posix ? 'thread' : 'inline')) {
+    case 'thread':
+      return { ...options, thread: { udp, spinMicros } };
+    case 'poll':
+      return { ...options, link: new UdpBatchLink(udp) };
+    case 'inline':
+      return { ...options, link: new UdpLink(udp) };
+    default:
+      throw new MisuseError('progress', "must be 'thread', 'poll' or 'inline'");
+  }
+}
