@@ -29,7 +29,7 @@ function mutant(
 
 const RELEASE_CHECK = 'if (!domainQuiesced(arena, note.pd, note.killedAt)) return false;';
 const PUBLISH = 'atomic.store<u32>(changetype<usize>(slot), (epoch << 1) | 1);';
-const KILL_START = 'const sequence = takeEntry(entry);\n  if (sequence & 1) return Errno.EINVAL;';
+const KILL_START = 'const sequence = takeEntry(entry);\n  if (sequence & 1) return Errno.EAGAIN;';
 const KILL_END = `endChange(entry, sequence);
   // Only now: a call that begins in the new epoch cannot find the key any more.
   note.killedAt = nextEpoch(arena);`;
@@ -40,8 +40,8 @@ export const MUTANTS: readonly Mutant[] = [
   mutant(PAIR, 'release waits for nobody', [KEYS, RELEASE_CHECK, '']),
   mutant(PAIR, 'quiesced is always true', [
     ARENA,
-    'if (activity & 1 && <i32>((epoch << 1) - (activity & ~1)) > 0) return false;',
-    'if (activity & 1 && epoch == 0) return false;',
+    'return !(activity & 1) || <i32>((epoch << 1) - (activity & ~1)) <= 0;',
+    'return !(activity & 1) || epoch != 0;',
   ]),
   mutant(SAME_KEY, 'only the first context of a domain is waited for', [
     ARENA,
