@@ -25,9 +25,9 @@ import {
   reconnect,
   regionOf,
 } from '../support/windows.js';
-import { onWire, pattern } from '../support/wire.js';
+import { FULL_ACCESS, onWire, pattern } from '../support/wire.js';
 
-const { REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC, ZERO_BASED } = AccessFlag;
+const { REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC, MW_BIND, ZERO_BASED } = AccessFlag;
 const { REMOTE_ACCESS_ERROR } = NakCode;
 const { TYPE_1, TYPE_2 } = MwType;
 const { RC_RDMA_WRITE_ONLY, RC_RDMA_READ_REQUEST, RC_FETCH_ADD } = Opcode;
@@ -162,6 +162,23 @@ test(
     const sgList = [{ addr: mr.addr, length: 8, lkey: mw.rkey }];
     wire.post(WrOpcode.RDMA_WRITE, 0, { sgList });
     assert.equal(wire.statuses(), ['LOC_PROT_ERR']);
+  }),
+);
+
+test(
+  'a window of another domain opens nothing (S81)',
+  onWire({}, (wire) => {
+    const pd = wire.context.allocPd();
+    const mr = pd.regMr(wire.buffer.subarray(0, 4096), FULL_ACCESS | MW_BIND);
+    const mw = pd.allocMw(TYPE_1);
+    const own = pd.createQp({ sendCq: wire.cq, recvCq: wire.cq });
+    const { qp } = wire;
+    Object.assign(wire, { qp: own });
+    wire.connect();
+    assert.is(bindType1(wire, mw, mr), 'SUCCESS');
+    assert.is(new Requests(wire).write(mw.rkey, mr.addr), ACK);
+    Object.assign(wire, { qp });
+    assert.is(new Requests(wire).write(mw.rkey, mr.addr), REMOTE_ACCESS_ERROR);
   }),
 );
 

@@ -5,9 +5,9 @@
 import type { Context, MemoryRegion, ProtectionDomain, Sge } from '../../host/index.js';
 import type { Random } from './random.js';
 
-/** One registration of the whole area. */
+/** A key of the whole area: a registration, or what work opened (bindings.ts). */
 export interface Region {
-  readonly mr: MemoryRegion;
+  readonly mr: Pick<MemoryRegion, 'lkey' | 'rkey'> & Partial<Pick<MemoryRegion, 'dereg'>>;
   /** `mr.addr`; a number where that is exact, which is faster. */
   readonly base: number | bigint;
   /** Requests, posted and not complete, that name it. */
@@ -64,14 +64,19 @@ export class Area {
 
   /** A key that nobody uses dies, and another takes its place. */
   renew(): void {
-    const idle = this.regions.findIndex(({ uses }) => uses === 0);
+    const idle = this.regions.findIndex(({ mr, uses }) => mr.dereg && uses === 0);
     if (idle < 0) return;
     const [old] = this.regions.splice(idle, 1);
     if (this.#random.chance(0.5)) this.#register();
-    this.deadKeys.push({ rkey: old!.mr.rkey, base: old!.base });
-    if (this.deadKeys.length > DEAD_KEYS_MAX) this.deadKeys.shift();
-    old!.mr.dereg();
+    this.bury(old!);
+    old!.mr.dereg!();
     if (this.regions.length === 0 || this.#random.chance(0.3)) this.#register();
+  }
+
+  /** The key of this region is dead. */
+  bury({ mr, base }: Region): void {
+    this.deadKeys.push({ rkey: mr.rkey, base });
+    if (this.deadKeys.length > DEAD_KEYS_MAX) this.deadKeys.shift();
   }
 
   /** A contiguous range of so many bytes, from the ring; undefined: none is free now. */
@@ -110,7 +115,7 @@ export class Area {
   }
 
   close(): void {
-    for (const { mr } of this.regions) mr.dereg();
+    for (const { mr } of this.regions) mr.dereg?.();
     this.#context.free(this.actual);
   }
 
@@ -128,7 +133,10 @@ export class Area {
 
 /** Address of byte `offset` from a region's first one. */
 export function addressOf(base: number | bigint, offset: number): number | bigint {
-  return typeof base === 'number' ? base + offset : base + BigInt(offset);
+  if (typeof base === 'bigint') return base + BigInt(offset);
+  // In front of what counts from zero there is the end of all addresses.
+  const address = base + offset;
+  return address < 0 ? BigInt.asUintN(64, BigInt(address)) : address;
 }
 
 /** Cuts a range into up to `count` pieces, empty ones among them, in any order. */

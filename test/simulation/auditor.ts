@@ -33,6 +33,8 @@ export interface Operation {
   /** Number of the receive that it takes; -1: none. */
   readonly message: number;
   readonly error: ErrorKind | undefined;
+  /** What becomes of its success. */
+  readonly executed?: () => void;
   /** Bytes of `data` that may be placed. */
   readonly placeable: number;
 }

@@ -85,6 +85,8 @@ export interface SimulationOptions {
   slowReceiverMicros: number;
   /** Per reaction of an application: a region gets a new key. */
   reregistration: number;
+  /** Per request: first a key is opened or closed by work (bindings.ts). */
+  bindings: number;
   /** Per connection: one of its requests breaks a rule. */
   errors: number;
   /** Names of ERROR_KINDS. */
@@ -149,6 +151,7 @@ export function optionsOf(seed: number): SimulationOptions {
     errors: random.chance(ordered ? 0.8 : 0.3) ? 0.8 : 0,
     errorKinds: ERROR_KINDS.map(({ name }) => name),
     reorderPackets: random.chance(0.4) ? random.pick([1, 8, 64, 128]) : 0,
+    bindings: random.pick([0, 0, 0.05, 0.3]),
   };
 }
 
@@ -251,6 +254,7 @@ export const PERFECT: Partial<SimulationOptions> = {
   bytesPerMicro: 0,
   errors: 0,
   reregistration: 0,
+  bindings: 0,
   slowReceiverMicros: 0,
   applicationMicros: 0,
   inline: 0,
