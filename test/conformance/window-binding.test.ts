@@ -150,6 +150,7 @@ test(
     const live = wire.pd.allocMw(TYPE_1);
     assert.is(bindType1(wire, live, mr), 'SUCCESS');
     const mw = wire.pd.allocMw(TYPE_2);
+    const fast = wire.pd.allocMr(4096);
     const { rkey } = mw;
     assert.is(
       bindHostile(wire, mw, mr, () => {}),
@@ -166,6 +167,12 @@ test(
       (entry) => void (entry.target = live.rkey),
       (entry) => void (entry.target = 0),
       (entry) => void ((entry.target = 0), (entry.key = 0)),
+      // A region that REG_MR is to register; and type 1, which cannot be zero-based.
+      (entry) => void ((entry.target = fast.rkey), (entry.key = fast.rkey)),
+      (entry) => {
+        Object.assign(entry, { target: live.rkey, key: live.rkey });
+        entry.access = REMOTE_READ | ZERO_BASED;
+      },
       (entry) => void (entry.key = mw.rkey ^ 0x100),
       (entry) => void (entry.access = LOCAL_WRITE | REMOTE_READ),
       (entry) => void (entry.access = REMOTE_READ | MW_BIND),
