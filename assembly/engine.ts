@@ -15,6 +15,7 @@ import {
   registerRegion,
   translate,
 } from './region/key-table';
+import { ReregisterParameters, reregisterRegion, reregistered } from './region/reregister';
 import {
   allocProtectionDomain,
   attachProtectionDomain,
@@ -109,7 +110,7 @@ export function deallocPd(context: usize, pd: u32): u32 {
   return deallocProtectionDomain(arenaOf(context), pd, changetype<Context>(context).slotIndex);
 }
 
-/** Registers memory as RegionParameters say. An Errno. */
+/** Registers memory, or takes a key of another kind, as RegionParameters say. An Errno. */
 export function regMr(context: usize, parameters: usize): u32 {
   const c = changetype<Context>(context);
   return registerRegion(c.arena, c.slotIndex, changetype<RegionParameters>(parameters));
@@ -123,6 +124,18 @@ export function killMr(context: usize, key: u32): u32 {
 /** 1, once, when nobody can be using the memory of a killed key any more. */
 export function mrReleased(context: usize, key: u32): u32 {
   return regionReleased(arenaOf(context), key) ? 1 : 0;
+}
+
+/** `ibv_rereg_mr` as ReregisterParameters say. An Errno. */
+export function reregMr(context: usize, parameters: usize): u32 {
+  const c = changetype<Context>(context);
+  return reregisterRegion(c.arena, c.slotIndex, changetype<ReregisterParameters>(parameters));
+}
+
+/** 1, once, when nobody can be using what the region was before. */
+export function mrReregistered(context: usize, parameters: usize): u32 {
+  const c = changetype<Context>(context);
+  return reregistered(c.arena, c.slotIndex, changetype<ReregisterParameters>(parameters)) ? 1 : 0;
 }
 
 /** Bytes of the ring of a completion queue. */

@@ -12,6 +12,10 @@ export type {
 } from './verbs/context.js';
 export type { ProtectionDomain } from './verbs/protection-domain.js';
 export type { MemoryRegion, RegionCounters, RegisterOptions } from './verbs/memory-region.js';
+export type { FastMemoryRegion, RegMr } from './verbs/fast-memory-region.js';
+export { incRkey } from './verbs/memory-window.js';
+export type { BindMw, MemoryWindow, MwBind, MwBindInfo } from './verbs/memory-window.js';
+export type { NullMemoryRegion } from './verbs/null-memory-region.js';
 export type { CompletionQueue, WorkCompletion } from './verbs/completion-queue.js';
 export type { AddressAttributes, AddressHandle } from './verbs/address-handle.js';
 export type { CompletionChannel } from './verbs/completion-channel.js';

@@ -24,9 +24,11 @@ function localSentence(status: i32): string {
     case WcStatus.LOC_QP_OP_ERR:
       return (
         'The queue pair could not carry out a work request that does not fit its state or ' +
-        'kind. Likely: an operation this queue pair was not created for, or more data than one ' +
-        'message may have (2 GiB; one path MTU on UD). Try: compare the request with the type, ' +
-        'the capabilities and the enabled operations of the queue pair.'
+        'kind. Likely: an operation this queue pair was not created for, more data than one ' +
+        'message may have (2 GiB; one path MTU on UD), a LOCAL_INV of a key that is not live or ' +
+        'may not be invalidated, or a REG_MR of a region that is registered, with other rights ' +
+        'than regMr would grant, or of memory that is freed. Try: compare the request with the ' +
+        'type, the capabilities and the enabled operations of the queue pair.'
       );
     case WcStatus.LOC_PROT_ERR:
       return (
@@ -44,9 +46,10 @@ function localSentence(status: i32): string {
       );
     case WcStatus.MW_BIND_ERR:
       return (
-        'A memory window could not be bound. Likely: the region lacks MW_BIND, the range ' +
-        'reaches outside of it, window and region are of different protection domains, the ' +
-        'window asks for more rights than the region has, or a type 2 window is still bound. ' +
+        'A memory window could not be bound. Likely: the region lacks MW_BIND or is zero-based, ' +
+        'the range reaches outside of it, queue pair, window and region are of different ' +
+        'protection domains, the window is to write where the region has no LOCAL_WRITE, or a ' +
+        'type 2 window is still bound, or given length 0. The window is as it was before. ' +
         'Try: invalidate the window first, and register the region with MW_BIND.'
       );
     case WcStatus.LOC_ACCESS_ERR:
@@ -78,7 +81,8 @@ function remoteSentence(status: i32): string {
       );
     case WcStatus.REM_ACCESS_ERR:
       return (
-        'The peer refused the access to its memory (NAK 0x62). Likely: a wrong or stale rkey, ' +
+        'The peer refused the access to its memory (NAK 0x62). Likely: a wrong or stale rkey, a ' +
+        'window whose region has changed, or of another queue pair, ' +
         'an address range outside of the region, REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC or ' +
         'the FLUSH rights missing on the region or the queue pair, or another protection ' +
         'domain. Try: print address, length and rkey on both sides; register the region again ' +

@@ -3,6 +3,7 @@
  * `arenaInit`; every context holds its address.
  * ```
  *  | Arena | context slots | PDs | attachments | opcode table | ICRC tables | keys | key notes |
+ *  | null pages |
  * ```
  *
  * Reclamation. Each context publishes an epoch around every engine call (`enter`, `leave`). Who
@@ -55,14 +56,18 @@ export class Arena {
   regionsMax: u32;
   /** Keys alive. */
   regionCount: u32;
-  reserved0: u32;
-  reserved1: u32;
+  /** Counts lives of queue pairs (nextBinding). */
+  bindings: u32;
+  /** What null regions stand for: a page that is read and one that is written. */
+  nullPages: usize;
   reserved2: u32;
   reserved3: u32;
   reserved4: u32;
   reserved5: u32;
 }
 export const ARENA_SIZE: u32 = 96;
+/** As much as is copied at once: the largest path MTU. */
+export const NULL_PAGE_SIZE: u32 = 4096;
 
 /** One cache line per context, so that publishing an epoch disturbs nobody. */
 @unmanaged
@@ -124,7 +129,8 @@ function layout(arena: Arena | null, base: u32, config: ArenaConfig): u32 {
   const icrcTables = roundUp(opcodeTable + config.opcodeTableSize, 64);
   const keys = roundUp(icrcTables + config.icrcTablesSize, 64);
   const notes = keys + keySlots(config) * KEY_ENTRY_SIZE;
-  const end = roundUp(notes + keySlots(config) * KEY_NOTE_SIZE, 64);
+  const nullPages = roundUp(notes + keySlots(config) * KEY_NOTE_SIZE, 64);
+  const end = nullPages + 2 * NULL_PAGE_SIZE;
   if (arena != null) {
     arena.contextSlots = slots;
     arena.protectionDomains = domains;
@@ -134,6 +140,7 @@ function layout(arena: Arena | null, base: u32, config: ArenaConfig): u32 {
     arena.icrcTables = icrcTables;
     arena.keys = keys;
     arena.keyNotes = notes;
+    arena.nullPages = nullPages;
     arena.size = end - base;
   }
   return end - base;
@@ -179,13 +186,36 @@ export function nextEpoch(arena: Arena): u32 {
   return atomic.add<u32>(changetype<usize>(arena) + offsetof<Arena>('epoch'), 1) + 1;
 }
 
+/**
+ * A number for a queue pair's life, from creation or reset to the next one; never 0. Windows that
+ * are bound to a life end with it.
+ */
+export function nextBinding(arena: Arena): u32 {
+  const counter = changetype<usize>(arena) + offsetof<Arena>('bindings');
+  const binding = atomic.add<u32>(counter, 1) + 1;
+  return binding == 0 ? atomic.add<u32>(counter, 1) + 1 : binding;
+}
+
+/** Has this context left the call that it began before `epoch`, if it is in one? */
+function passed(slot: ContextSlot, epoch: u32): bool {
+  const activity = atomic.load<u32>(changetype<usize>(slot));
+  // Half the epoch's range stands in the activity word: compare in 31 bits.
+  return !(activity & 1) || <i32>((epoch << 1) - (activity & ~1)) <= 0;
+}
+
+/** The same of all contexts: for what no domain's list tells who may use it. */
+export function allQuiesced(arena: Arena, epoch: u32): bool {
+  for (let slot: u32 = 0; slot < arena.contextsMax; slot++) {
+    if (!passed(contextSlot(arena, slot), epoch)) return false;
+  }
+  return true;
+}
+
 /** Has every context on this list left the calls that it began before `epoch`? */
 export function quiesced(arena: Arena, attached: usize, epoch: u32): bool {
   for (let node = attached; node != 0; node = changetype<Attachment>(node).next) {
     const slot = contextSlot(arena, changetype<Attachment>(node).slot);
-    const activity = atomic.load<u32>(changetype<usize>(slot));
-    // Half the epoch's range stands in the activity word: compare in 31 bits.
-    if (activity & 1 && <i32>((epoch << 1) - (activity & ~1)) > 0) return false;
+    if (!passed(slot, epoch)) return false;
   }
   return true;
 }

@@ -10,11 +10,15 @@
  *
  * Life of a slot: FREE -> LIVE -> (INVALID) -> DYING -> FREE; lookups find a key in LIVE only.
  * An invalidated key is dead, but its region still belongs to who registered it. A dying slot names
- * an epoch (arena.ts) and is not used again before that epoch has passed.
+ * an epoch (arena.ts) and is not used again before that epoch has passed. Windows and regions for
+ * REG_MR begin in INVALID, and go to and fro between that and LIVE (window.ts, fast-region.ts).
+ *
+ * The lookup here is that of regions with memory of their own. Every other kind stands in the table
+ * with domain 0, which is nobody's: a lookup does not find it, and asks again elsewhere.
  */
 import { Arena, KEY_ENTRY_SIZE, KEY_NOTE_SIZE, nextEpoch } from '../memory/arena';
 import { Errno } from '../memory/errno';
-import { AccessFlag, INVALIDATABLE } from './access-flag';
+import { AccessFlag, INVALIDATABLE, KeyKind, LOCAL_USE } from './access-flag';
 import { domainQuiesced, releaseProtectionDomain, useProtectionDomain } from './protection-domain';
 
 /** What lookups read: 32 bytes, half a cache line. */
@@ -24,9 +28,9 @@ export class KeyEntry {
   sequence: u32;
   /** 0 when no key lives here. */
   key: u32;
-  /** Id of the protection domain. */
+  /** Id of the protection domain; 0: see the note. */
   pd: u32;
-  /** Bits of AccessFlag. */
+  /** Bits of AccessFlag, and what access-flag.ts sets beside them. */
   access: u32;
   /** The address that peers and work requests use for the first byte. */
   iova: u64;
@@ -55,22 +59,28 @@ export class KeyNote {
   reads: u32;
   writes: u32;
   atomics: u32;
-  reserved0: u64;
-  reserved1: u64;
+  /** Bound: the key of the region whose memory it opens, or of the area; 0: it is not bound. */
+  base: u32;
+  /** Windows: the sequence of that region's entry; when it has moved on, the window is dead. */
+  baseSequence: u32;
+  /** How many windows, or regions of an area, are bound to it. */
+  bound: u32;
+  /** Windows of type 2: the queue pair's binding (arena.ts `nextBinding`). */
+  binding: u32;
 }
 
 export enum KeyState {
   FREE = 0,
   LIVE = 1,
   DYING = 2,
-  /** Killed by an invalidation; deregistration is still to come. */
+  /** Killed by an invalidation, or not bound yet; deregistration is still to come. */
   INVALID = 3,
 }
 
 /** How many drawn keys a registration brings along. */
 export const RANDOM_KEYS: u32 = 16;
 
-/** Arguments of a registration, written by the host. 104 bytes. */
+/** Arguments of a registration, written by the host; candidates for the key follow. */
 @unmanaged
 export class RegionParameters {
   iova: u64;
@@ -82,24 +92,26 @@ export class RegionParameters {
   key: u32;
   /** 1: the key may be invalidated by work requests. */
   invalidatable: u32;
+  /** A KeyKind. */
+  kind: u32;
   // RANDOM_KEYS words from a cryptographic generator follow: candidates for the key.
   random: u32;
 }
 
-function slotIndex(arena: Arena, key: u32): u32 {
+export function slotIndex(arena: Arena, key: u32): u32 {
   // The upper 24 bits are uniformly random already: they are their own hash.
   return (key >>> 8) & arena.keyMask;
 }
 
-function entryAt(arena: Arena, index: u32): KeyEntry {
+export function entryAt(arena: Arena, index: u32): KeyEntry {
   return changetype<KeyEntry>(arena.keys + <usize>(index * KEY_ENTRY_SIZE));
 }
 
-function noteAt(arena: Arena, index: u32): KeyNote {
+export function noteAt(arena: Arena, index: u32): KeyNote {
   return changetype<KeyNote>(arena.keyNotes + <usize>(index * KEY_NOTE_SIZE));
 }
 
-function sequenceOf(entry: KeyEntry): usize {
+export function sequenceOf(entry: KeyEntry): usize {
   return changetype<usize>(entry);
 }
 
@@ -109,7 +121,7 @@ function beginChange(entry: KeyEntry, even: u32): bool {
 }
 
 /** Takes the entry, waiting for who has it, and returns its even sequence; 1: they do not go on. */
-function takeEntry(entry: KeyEntry): u32 {
+export function takeEntry(entry: KeyEntry): u32 {
   for (let attempt: u32 = 0; attempt < READ_ATTEMPTS; attempt++) {
     const sequence = atomic.load<u32>(sequenceOf(entry));
     if (!(sequence & 1) && beginChange(entry, sequence)) return sequence;
@@ -117,15 +129,42 @@ function takeEntry(entry: KeyEntry): u32 {
   return 1;
 }
 
-function endChange(entry: KeyEntry, even: u32): void {
+export function endChange(entry: KeyEntry, even: u32): void {
   atomic.store<u32>(sequenceOf(entry), even + 2);
+}
+
+/** Nothing was changed: whoever knows the entry by its sequence still does. */
+export function abandonChange(entry: KeyEntry, even: u32): void {
+  atomic.store<u32>(sequenceOf(entry), even);
+}
+
+function boundOf(note: KeyNote): usize {
+  return changetype<usize>(note) + offsetof<KeyNote>('bound');
+}
+
+/** One more is bound to a key; it must not die from here on. */
+export function countBound(note: KeyNote): void {
+  atomic.add<u32>(boundOf(note), 1);
+}
+
+/** One less is. */
+export function discountBound(note: KeyNote): void {
+  atomic.sub<u32>(boundOf(note), 1);
+}
+
+/** What is bound no longer: its base can do without it. The entry is the caller's. */
+export function unbind(arena: Arena, note: KeyNote): void {
+  const base = note.base;
+  if (base == 0) return;
+  note.base = 0;
+  discountBound(noteAt(arena, slotIndex(arena, base)));
 }
 
 /**
  * How often a reader starts over when an entry changes under it. Only a change of that very slot
  * counts, and it takes a few stores: whoever still finds it odd meets a writer that stands still.
  */
-const READ_ATTEMPTS: u32 = 1000;
+export const READ_ATTEMPTS: u32 = 1000;
 
 /**
  * May this key touch these bytes? The linear address of the first one, or 0.
@@ -193,8 +232,10 @@ function translateSlowly(
   return 0;
 }
 
-/** Is the registration one that may be granted at all? */
-function checkAccess(parameters: RegionParameters): u32 {
+/**
+ * Is the registration one that may be granted at all? EINVAL, EOPNOTSUPP. ZERO_BASED: `iova` is 0.
+ */
+export function checkAccess(access: u32, iova: u64, address: u32, length: u32): u32 {
   const known: u32 =
     AccessFlag.LOCAL_WRITE |
     AccessFlag.REMOTE_WRITE |
@@ -203,34 +244,57 @@ function checkAccess(parameters: RegionParameters): u32 {
     AccessFlag.MW_BIND |
     AccessFlag.ZERO_BASED |
     AccessFlag.RELAXED_ORDERING;
-  const access = parameters.access;
   if (access & ~known) return Errno.EOPNOTSUPP;
-  if (access & AccessFlag.ZERO_BASED) parameters.iova = 0;
   const writes: u32 = AccessFlag.REMOTE_WRITE | AccessFlag.REMOTE_ATOMIC;
   if (access & writes && !(access & AccessFlag.LOCAL_WRITE)) return Errno.EINVAL;
   // A remote atomic is checked for alignment by its remote address and executed at the linear
   // one: both must agree modulo 8, or a Wasm atomic would trap.
   if (access & AccessFlag.REMOTE_ATOMIC) {
-    if (((<u32>parameters.iova) ^ parameters.address) & 7) return Errno.EINVAL;
+    if (((<u32>iova) ^ address) & 7) return Errno.EINVAL;
   }
-  if (parameters.length == 0) return Errno.EINVAL;
-  if (parameters.iova + parameters.length < parameters.iova) return Errno.EINVAL;
+  if (length == 0) return Errno.EINVAL;
+  if (iova + length < iova) return Errno.EINVAL;
   return Errno.OK;
 }
 
+/** Sets what follows from the kind. An Errno. */
+function checkParameters(parameters: RegionParameters): u32 {
+  const kind = parameters.kind;
+  if (kind == KeyKind.REGION) {
+    const access = parameters.access;
+    if (access & AccessFlag.ZERO_BASED) parameters.iova = 0;
+    return checkAccess(access, parameters.iova, parameters.address, parameters.length);
+  }
+  parameters.access = kind == KeyKind.NULL_REGION ? AccessFlag.LOCAL_WRITE : 0;
+  parameters.invalidatable = kind & (KeyKind.FAST_REGION | KeyKind.MOBILE_REGION) ? 1 : 0;
+  if (hasNoDomain(kind)) parameters.pd = 0;
+  return Errno.OK;
+}
+
+/** Does a key of this kind stand outside of protection domains, for a time or for good? */
+function hasNoDomain(kind: u32): bool {
+  return (kind & (KeyKind.AREA | KeyKind.MOBILE_REGION)) != 0;
+}
+
+/** Does a key of this kind live from the beginning? */
+function bornLive(kind: u32): bool {
+  return kind == <u32>KeyKind.REGION || (kind & (KeyKind.AREA | KeyKind.NULL_REGION)) != 0;
+}
+
 /**
- * Registers memory. EINVAL: a rule of `ibv_reg_mr` is broken; EOPNOTSUPP: unknown access flags;
- * ENOMEM: all regions are taken; EAGAIN: every drawn key met a taken slot, come with fresh ones.
+ * Registers memory, or takes a key for what is bound later. EINVAL: a rule of `ibv_reg_mr` is
+ * broken; EOPNOTSUPP: unknown access flags; ENOMEM: all keys are taken; EAGAIN: every drawn key met
+ * a taken slot, come with fresh ones.
  */
 export function registerRegion(arena: Arena, slot: u32, parameters: RegionParameters): u32 {
-  const errno = checkAccess(parameters);
+  const errno = checkParameters(parameters);
   if (errno != Errno.OK) return errno;
   const counter = changetype<usize>(arena) + offsetof<Arena>('regionCount');
   if (atomic.add<u32>(counter, 1) >= arena.regionsMax) {
     atomic.sub<u32>(counter, 1);
     return Errno.ENOMEM;
   }
-  if (!useProtectionDomain(arena, parameters.pd, slot)) {
+  if (!hasNoDomain(parameters.kind) && !useProtectionDomain(arena, parameters.pd, slot)) {
     atomic.sub<u32>(counter, 1);
     return Errno.EINVAL;
   }
@@ -255,13 +319,18 @@ function tryKey(arena: Arena, slot: u32, parameters: RegionParameters, key: u32)
   if (sequence & 1 || note.state != KeyState.FREE) return false;
   if (!beginChange(entry, sequence)) return false;
   memory.fill(changetype<usize>(note), 0, KEY_NOTE_SIZE);
-  note.state = KeyState.LIVE;
+  const kind = parameters.kind;
+  const live = bornLive(kind);
+  note.state = live ? KeyState.LIVE : KeyState.INVALID;
   note.owner = slot;
   note.key = key;
   note.pd = parameters.pd;
-  entry.key = key;
-  entry.pd = parameters.pd;
-  entry.access = parameters.access | (parameters.invalidatable ? INVALIDATABLE : 0);
+  entry.key = live ? key : 0;
+  entry.pd = kind == <u32>KeyKind.REGION ? parameters.pd : 0;
+  let access = parameters.access | kind;
+  if (kind == <u32>KeyKind.REGION || kind == <u32>KeyKind.NULL_REGION) access |= LOCAL_USE;
+  if (parameters.invalidatable) access |= INVALIDATABLE;
+  entry.access = access;
   entry.iova = parameters.iova;
   entry.length = parameters.length;
   entry.address = parameters.address;
@@ -272,8 +341,8 @@ function tryKey(arena: Arena, slot: u32, parameters: RegionParameters, key: u32)
 
 /**
  * Kills a key: from now on nobody finds it. Its memory and its slot stay untouchable until
- * `regionReleased` says so. EINVAL: no such live key; EAGAIN: somebody is changing the entry and
- * does not get on with it.
+ * `regionReleased` says so. EINVAL: no such key; EBUSY: something is bound to it, nothing has
+ * changed; EAGAIN: somebody is changing the entry and does not get on with it.
  */
 export function killRegion(arena: Arena, key: u32): u32 {
   const index = slotIndex(arena, key);
@@ -283,10 +352,14 @@ export function killRegion(arena: Arena, key: u32): u32 {
   const sequence = takeEntry(entry);
   if (sequence & 1) return Errno.EAGAIN;
   const held = note.state == KeyState.LIVE || note.state == KeyState.INVALID;
-  if (note.key != key || !held) {
-    endChange(entry, sequence);
-    return Errno.EINVAL;
+  // Who binds counts first and looks at the sequence then; one of both sees the other.
+  const busy = atomic.load<u32>(boundOf(note)) != 0;
+  if (note.key != key || !held || busy) {
+    abandonChange(entry, sequence);
+    return note.key == key && held ? Errno.EBUSY : Errno.EINVAL;
   }
+  unbind(arena, note);
+  if (entry.access & KeyKind.MOBILE_REGION) note.pd = 0;
   entry.key = 0;
   note.state = KeyState.DYING;
   endChange(entry, sequence);
@@ -325,10 +398,19 @@ export function invalidateKey(arena: Arena, key: u32, pd: u32): bool {
   if (allowed) {
     entry.key = 0;
     note.state = KeyState.INVALID;
+    unbind(arena, note);
+    if (entry.access & KeyKind.MOBILE_REGION) note.pd = 0;
+    endChange(entry, sequence);
+    markKilled(arena, note);
+  } else {
+    abandonChange(entry, sequence);
   }
-  endChange(entry, sequence);
-  if (allowed) note.killedAt = nextEpoch(arena);
   return allowed;
+}
+
+/** The key is gone from the table: from now on an epoch has to pass. */
+export function markKilled(arena: Arena, note: KeyNote): void {
+  note.killedAt = nextEpoch(arena);
 }
 
 function noteOf(arena: Arena, key: u32): KeyNote {

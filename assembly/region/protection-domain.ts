@@ -8,6 +8,7 @@ import {
   Attachment,
   PROTECTION_DOMAIN_SIZE,
   ProtectionDomain,
+  allQuiesced,
   lockArena,
   quiesced,
   unlockArena,
@@ -133,8 +134,9 @@ export function releaseProtectionDomain(arena: Arena, id: u32, slot: u32): void 
   unlockArena(arena);
 }
 
-/** Has every context of the domain left the calls that it began before `epoch`? */
+/** Has every context of the domain left the calls that it began before `epoch`? 0: every one. */
 export function domainQuiesced(arena: Arena, id: u32, epoch: u32): bool {
+  if (id == 0) return allQuiesced(arena, epoch);
   lockArena(arena);
   const domain = findProtectionDomain(arena, id);
   const passed = domain == null || quiesced(arena, domain.attached, epoch);

@@ -2,6 +2,7 @@
  * The control verbs: making, changing and unmaking queues and queue pairs. They answer with an
  * Errno; on anything but OK nothing has changed.
  */
+import { nextBinding } from '../memory/arena';
 import { Errno } from '../memory/errno';
 import {
   RING_HEADER_SIZE,
@@ -104,6 +105,7 @@ export function createQueuePair(context: Context, parameters: QueuePairParameter
   context.queuePairFree = qp.nextFree;
   context.queuePairCount++;
   initQueuePair(qp, parameters, context.rdAtomicMax);
+  qp.binding = nextBinding(context.arena);
   qp.qpn = qpn;
   ringInit(qp.sendRing);
   ringInit(qp.receiveRing);
@@ -446,6 +448,8 @@ function reset(context: Context, qp: QueuePair): void {
   qp.aheadLow = 0;
   qp.aheadHigh = 0;
   forgetRepairs(qp);
+  // The next peer finds no window that was bound for this one.
+  qp.binding = nextBinding(context.arena);
   qp.state = QpState.RESET;
 }
 

@@ -10,7 +10,7 @@ import { takeReceive } from './receive-queue';
 import { fetch } from './fetch';
 import { AsyncEvent, QpState, SendFlag, WcFlag, WcOpcode, WcStatus, WrOpcode } from './status';
 import { cancelTimer } from './timer';
-import { ReceiveRequest, SendRequest } from './work-queue';
+import { ReceiveRequest, SendRequest, SendState } from './work-queue';
 
 /** The completion's name of a send request's operation. */
 function completionOpcode(opcode: u32): u32 {
@@ -28,6 +28,8 @@ function completionOpcode(opcode: u32): u32 {
       return WcOpcode.LOCAL_INV;
     case WrOpcode.BIND_MW:
       return WcOpcode.BIND_MW;
+    case WrOpcode.REG_MR:
+      return WcOpcode.REG_MR;
     case WrOpcode.FLUSH:
       return WcOpcode.FLUSH;
     case WrOpcode.ATOMIC_WRITE:
@@ -37,8 +39,21 @@ function completionOpcode(opcode: u32): u32 {
   }
 }
 
-/** Completes the oldest send request and gives its place in the ring back. */
+/**
+ * Completes the oldest send request, and what waited behind it for nothing else. So the oldest one
+ * is never DONE.
+ */
 export function completeSend(context: Context, qp: QueuePair, status: u32, vendor: u32): void {
+  completeOldest(context, qp, status, vendor);
+  while (qp.sendTail != qp.sendFetched && qp.state != QpState.ERR) {
+    if (sendRequestAt(qp, qp.sendTail).state != SendState.DONE) break;
+    if (qp.sendNext == qp.sendTail) qp.sendNext++;
+    completeOldest(context, qp, status, 0);
+  }
+}
+
+/** Completes the oldest send request and gives its place in the ring back. */
+function completeOldest(context: Context, qp: QueuePair, status: u32, vendor: u32): void {
   const request: SendRequest = sendRequestAt(qp, qp.sendTail);
   const signalled = qp.signalAll != 0 || (request.sendFlags & SendFlag.SIGNALED) != 0;
   const failed = status != WcStatus.SUCCESS;

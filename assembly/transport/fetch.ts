@@ -3,6 +3,7 @@
  * is found here, once; it fails in its turn, with the status it deserves.
  */
 import { ringCount } from '../memory/ring';
+import { isLocal } from './local-work';
 import { QueuePair, sendRequestAt, workRequestAt } from './queue-pair';
 import { QpType, SendFlag, WcStatus, WrOpcode } from './status';
 import {
@@ -58,11 +59,13 @@ function supported(type: u32, opcode: u32): bool {
       return true;
     case WrOpcode.RDMA_WRITE:
     case WrOpcode.RDMA_WRITE_WITH_IMM:
+    case WrOpcode.LOCAL_INV:
+    case WrOpcode.BIND_MW:
+    case WrOpcode.REG_MR:
       return type != <u32>QpType.UD;
     case WrOpcode.RDMA_READ:
     case WrOpcode.ATOMIC_CMP_AND_SWP:
     case WrOpcode.ATOMIC_FETCH_AND_ADD:
-    case WrOpcode.LOCAL_INV:
     case WrOpcode.SEND_WITH_INV:
       return type == <u32>QpType.RC;
     default:
@@ -73,7 +76,7 @@ function supported(type: u32, opcode: u32): bool {
 /** Fills in the length. A WcStatus: LOC_QP_OP_ERR, LOC_LEN_ERR. */
 function check(qp: QueuePair, request: SendRequest): u32 {
   if (!supported(qp.type, request.opcode)) return WcStatus.LOC_QP_OP_ERR;
-  if (request.opcode == <u32>WrOpcode.LOCAL_INV) {
+  if (isLocal(request.opcode)) {
     request.sgeCount = 0;
     return WcStatus.SUCCESS;
   }

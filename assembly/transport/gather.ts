@@ -1,7 +1,7 @@
 /** Between a send request's SGEs and a packet: gathers what is sent, scatters what comes back. */
 import { copyBytes } from '../memory/bytes';
 import { AccessFlag } from '../region/access-flag';
-import { translate } from '../region/key-table';
+import { translateLocal } from '../region/null-region';
 import { Context } from './context';
 import { QueuePair, sendCursor } from './queue-pair';
 import { SendFlag } from './status';
@@ -31,7 +31,7 @@ export function gather(
     const piece = min<u32>(left, sge.length - cursor.offset);
     if (piece > 0) {
       const at = sge.address + cursor.offset;
-      const from = translate(context.arena, sge.lkey, qp.pd, at, piece, 0);
+      const from = translateLocal(context.arena, sge.lkey, qp.pd, at, piece, 0);
       if (from == 0) return false;
       copyBytes(to, from, piece);
     }
@@ -72,7 +72,7 @@ export function scatterResponse(
     }
     const piece = min<u32>(left, sge.length - skip);
     const need: u32 = AccessFlag.LOCAL_WRITE;
-    const to = translate(context.arena, sge.lkey, qp.pd, sge.address + skip, piece, need);
+    const to = translateLocal(context.arena, sge.lkey, qp.pd, sge.address + skip, piece, need);
     if (to == 0) return false;
     copyBytes(to, from, piece);
     from += piece;

@@ -5,7 +5,9 @@
  */
 import { copyBytes } from '../memory/bytes';
 import { AccessFlag } from '../region/access-flag';
-import { countWrite, translate } from '../region/key-table';
+import { countWrite } from '../region/key-table';
+import { translateLocal } from '../region/null-region';
+import { translateRemote } from '../region/window';
 import {
   bthOpcode,
   bthSolicited,
@@ -47,7 +49,7 @@ export function scatterReceive(context: Context, qp: QueuePair, source: usize, s
     if (piece > 0) {
       const at = sge.address + cursor.offset;
       const need: u32 = AccessFlag.LOCAL_WRITE;
-      const to = translate(context.arena, sge.lkey, pd, at, piece, need);
+      const to = translateLocal(context.arena, sge.lkey, pd, at, piece, need);
       if (to == 0) return WcStatus.LOC_PROT_ERR;
       copyBytes(to, from, piece);
     }
@@ -103,7 +105,15 @@ export function placeWrite(
   }
   // A zero-length WRITE names no byte: neither key nor address is looked at (IBA C9-88).
   if (checked > 0) {
-    const to = translate(context.arena, qp.messageKey, qp.pd, qp.messageAddress, checked, need);
+    const to = translateRemote(
+      context.arena,
+      qp.messageKey,
+      qp.pd,
+      qp.binding,
+      qp.messageAddress,
+      checked,
+      need,
+    );
     if (to == 0) {
       qp.message = MessageKind.NONE;
       return WcStatus.LOC_ACCESS_ERR;
@@ -137,7 +147,12 @@ export function disturbsRead(
     address = rethAddress(packet + RETH_OFFSET);
     key = rethKey(packet + RETH_OFFSET);
   }
-  return overlapsJob(context, qp, translate(context.arena, key, qp.pd, address, size, 0), size);
+  return overlapsJob(
+    context,
+    qp,
+    translateRemote(context.arena, key, qp.pd, qp.binding, address, size, 0),
+    size,
+  );
 }
 
 /** The same for the whole receive request in hand: its pieces are where a SEND may go. */
@@ -146,7 +161,14 @@ function receiveDisturbs(context: Context, qp: QueuePair): bool {
   for (let index: u32 = 0; index < request.sgeCount; index++) {
     const at = qp.receiveRequest + RECEIVE_REQUEST_SIZE + <usize>(index * SGE_SIZE);
     const sge = changetype<Sge>(at);
-    const linear = translate(context.arena, sge.lkey, receivePd(qp), sge.address, sge.length, 0);
+    const linear = translateLocal(
+      context.arena,
+      sge.lkey,
+      receivePd(qp),
+      sge.address,
+      sge.length,
+      0,
+    );
     if (sge.length > 0 && overlapsJob(context, qp, linear, sge.length)) return true;
   }
   return false;
@@ -158,7 +180,15 @@ export function overlapsJob(context: Context, qp: QueuePair, linear: usize, size
   for (let index = qp.jobTail; index != qp.jobHead; index++) {
     const job = jobAt(qp, index);
     if (job.kind != <u32>PacketFlag.READ || job.left == 0) continue;
-    const start = translate(context.arena, job.key, qp.pd, job.address, job.left, 0);
+    const start = translateRemote(
+      context.arena,
+      job.key,
+      qp.pd,
+      qp.binding,
+      job.address,
+      job.left,
+      0,
+    );
     if (start != 0 && linear < start + job.left && start < linear + size) return true;
   }
   return false;

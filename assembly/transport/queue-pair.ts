@@ -57,6 +57,8 @@ export class QueuePair {
   mtu: u32;
   /** Every send completes, whatever its flags (`sq_sig_all`). */
   signalAll: u32;
+  /** Which life of the queue pair this is (arena.ts `nextBinding`). */
+  binding: u32;
 
   // Queues.
   sendRing: usize;

@@ -6,7 +6,6 @@
  * READs are cut into requests whose responses keep within our own receive buffer.
  */
 import { powerOfTwo } from '../memory/bytes';
-import { invalidateKey } from '../region/key-table';
 import { DEFAULT_PKEY, bthBits, storeBth, storeReth, storeU32, storeU64 } from '../wire/headers';
 import { Opcode, Service } from '../wire/opcode';
 import { ICRC_SIZE } from '../wire/packet';
@@ -16,7 +15,9 @@ import { sendDatagram } from './datagram';
 import { completeSend, enterSendError } from './failure';
 import { awaitsData, fetch, isAtomic } from './fetch';
 import { gather } from './gather';
-import { QueuePair, chunkAt, pathOf, sendCursor, sendRequestAt, timerOf } from './queue-pair';
+import { executeLocal, isLocal } from './local-work';
+import { QueuePair, chunkAt, pathOf, sendCursor, sendRequestAt } from './queue-pair';
+import { timerOf } from './queue-pair';
 import { AsyncEvent, QpState, QpType, SendFlag, WcStatus, WrOpcode } from './status';
 import { anyRepairs, forgetRepairs, sendRepairs } from './repair';
 import { finishPacket } from './transmit';
@@ -69,6 +70,10 @@ function fenced(qp: QueuePair, request: SendRequest): bool {
   );
 }
 
+function isDone(qp: QueuePair, index: u32): bool {
+  return sendRequestAt(qp, index).state == <u32>SendState.DONE;
+}
+
 /** Does the queue pair send requests in this state? */
 function sending(qp: QueuePair): bool {
   return qp.state == <u32>QpState.RTS || qp.state == <u32>QpState.SQD;
@@ -77,6 +82,8 @@ function sending(qp: QueuePair): bool {
 /** The request that the next packet belongs to, or null when there is none to send. */
 function current(context: Context, qp: QueuePair): SendRequest | null {
   if (!sending(qp) || qp.rnrWaiting || qp.sendStopped) return null;
+  // Behind a gap, what is done is not done again.
+  while (qp.sendNext != qp.sendFetched && isDone(qp, qp.sendNext)) qp.sendNext++;
   if (qp.sendNext == qp.sendFetched) {
     // In SQD what was begun is finished, and nothing is begun.
     if (qp.state == <u32>QpState.SQD || !fetch(qp)) return null;
@@ -116,7 +123,7 @@ export function sendRequests(context: Context, qp: QueuePair, quantum: u32): boo
 function waitsForAcks(qp: QueuePair): bool {
   if (!outstanding(qp) || qp.rnrWaiting || !sending(qp)) return false;
   if (qp.sendStopped || qp.state == <u32>QpState.SQD) return true;
-  if (qp.sendNext == qp.sendFetched) return false;
+  if (qp.sendNext == qp.sendFetched) return isDone(qp, qp.sendFetched - 1);
   return sendRequestAt(qp, qp.sendNext).opcode == <u32>WrOpcode.LOCAL_INV;
 }
 
@@ -133,7 +140,7 @@ function solicit(context: Context, qp: QueuePair): bool {
 
 /** One packet of this request, or the whole of one that has none. False: it failed or waits. */
 function sendOne(context: Context, qp: QueuePair, request: SendRequest): bool {
-  if (request.opcode == <u32>WrOpcode.LOCAL_INV) return executeInvalidate(context, qp, request);
+  if (isLocal(request.opcode)) return executeLocal(context, qp, request);
   if (qp.type == <u32>QpType.UD) return sendUnconnected(context, qp, request);
   if (request.state == <u32>SendState.FETCHED) start(qp, request);
   if (request.opcode == <u32>WrOpcode.RDMA_READ) sendRead(context, qp, request);
@@ -141,20 +148,6 @@ function sendOne(context: Context, qp: QueuePair, request: SendRequest): bool {
   else if (!sendData(context, qp, request, false)) return false;
   if (qp.type == <u32>QpType.UC) return true;
   if (timerOf(qp).deadline == 0) armRetransmit(context, qp);
-  return true;
-}
-
-/**
- * Kills a local key. This context is in no copy now; that others have left theirs is asked when
- * the memory is deregistered.
- */
-function executeInvalidate(context: Context, qp: QueuePair, request: SendRequest): bool {
-  if (!invalidateKey(context.arena, request.key, qp.pd)) {
-    fail(context, qp, request, WcStatus.LOC_QP_OP_ERR);
-    return false;
-  }
-  qp.sendNext++;
-  completeSend(context, qp, WcStatus.SUCCESS, 0);
   return true;
 }
 
@@ -362,7 +355,7 @@ function pauses(qp: QueuePair): bool {
   if (qp.state == <u32>QpState.SQD) return true;
   if (qp.sendNext == qp.sendFetched && !fetch(qp)) return true;
   const next = sendRequestAt(qp, qp.sendNext);
-  return next.opcode == <u32>WrOpcode.LOCAL_INV || next.state == <u32>SendState.FAILED;
+  return isLocal(next.opcode) || next.state == <u32>SendState.FAILED;
 }
 
 /** Only what takes a receive request can be solicited (IBA 9.2.3). */
@@ -372,7 +365,7 @@ function isSolicited(request: SendRequest): bool {
 }
 
 /** The request cannot go on; it completes with `status` when everything before it has. */
-function fail(context: Context, qp: QueuePair, request: SendRequest, status: u32): void {
+export function fail(context: Context, qp: QueuePair, request: SendRequest, status: u32): void {
   context.counters.sendErr++;
   if (qp.type != <u32>QpType.RC) {
     enterSendError(context, qp, status);
@@ -387,6 +380,7 @@ function fail(context: Context, qp: QueuePair, request: SendRequest, status: u32
 function indexOf(qp: QueuePair, psn: u32): u32 {
   for (let index = qp.sendTail; index != qp.sendFetched; index++) {
     const request = sendRequestAt(qp, index);
+    if (request.state == <u32>SendState.DONE) continue;
     if (request.state != <u32>SendState.STARTED) break;
     if (psnDistance(request.psnFirst, psn) <= psnDistance(request.psnFirst, request.psnLast)) {
       return index;
@@ -463,8 +457,10 @@ export function goBack(qp: QueuePair, psn: u32): void {
 
 function firstUnstarted(qp: QueuePair): u32 {
   let index = qp.sendTail;
-  while (index != qp.sendFetched && sendRequestAt(qp, index).state == <u32>SendState.STARTED)
-    index++;
+  for (; index != qp.sendFetched; index++) {
+    const state = sendRequestAt(qp, index).state;
+    if (state != <u32>SendState.STARTED && state != <u32>SendState.DONE) break;
+  }
   return index;
 }
 

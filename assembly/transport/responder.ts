@@ -4,7 +4,8 @@
  * allowed, resources, length, key; only then is memory touched.
  */
 import { AccessFlag } from '../region/access-flag';
-import { countAtomic, countRead, invalidateKey, translate } from '../region/key-table';
+import { countAtomic, countRead } from '../region/key-table';
+import { invalidateRemote, translateRemote } from '../region/window';
 import {
   atomicAddress,
   atomicCompare,
@@ -248,7 +249,7 @@ function endMessage(context: Context, qp: QueuePair, packet: usize, flags: u32):
   const opcode = bthOpcode(packet);
   if (headersOf(context.opcodeTable, opcode) & Header.IETH) {
     const key = loadU32(packet + headerOffset(context.opcodeTable, opcode, Header.IETH));
-    if (!invalidateKey(context.arena, key, qp.pd)) {
+    if (!invalidateRemote(context.arena, key, qp.pd, qp.binding)) {
       // IBA class J: the data is placed, the queue pair ends, and nothing is said about it.
       completeMessage(context, qp, packet, flags, WcStatus.REM_INV_REQ_ERR);
       enterError(context, qp);
@@ -278,7 +279,7 @@ function acceptRead(context: Context, qp: QueuePair, packet: usize, psn: u32): v
   const length = rethLength(reth);
   if (length > 0) {
     const need: u32 = AccessFlag.REMOTE_READ;
-    if (translate(context.arena, key, qp.pd, address, length, need) == 0) {
+    if (translateRemote(context.arena, key, qp.pd, qp.binding, address, length, need) == 0) {
       refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn, WcStatus.LOC_ACCESS_ERR);
       return;
     }
@@ -302,7 +303,7 @@ function acceptAtomic(context: Context, qp: QueuePair, packet: usize, psn: u32):
   }
   const need: u32 = AccessFlag.REMOTE_ATOMIC;
   const key = atomicKey(header);
-  const linear = translate(context.arena, key, qp.pd, address, 8, need);
+  const linear = translateRemote(context.arena, key, qp.pd, qp.binding, address, 8, need);
   // Registration makes both addresses agree modulo 8; a misaligned Wasm atomic would trap.
   if (linear == 0 || linear & 7) {
     refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn, WcStatus.LOC_ACCESS_ERR);

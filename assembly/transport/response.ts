@@ -4,7 +4,7 @@
  */
 import { copyBytes } from '../memory/bytes';
 import { AccessFlag } from '../region/access-flag';
-import { translate } from '../region/key-table';
+import { translateRemote } from '../region/window';
 import { DEFAULT_PKEY, bthBits, storeAeth, storeBth, storeU64 } from '../wire/headers';
 import { Opcode, PacketFlag } from '../wire/opcode';
 import { ICRC_SIZE } from '../wire/packet';
@@ -210,7 +210,7 @@ function sendReadResponse(context: Context, qp: QueuePair, job: ResponseJob): bo
   let from: usize = 0;
   if (size > 0) {
     const need: u32 = AccessFlag.REMOTE_READ;
-    from = translate(context.arena, job.key, qp.pd, job.address, size, need);
+    from = translateRemote(context.arena, job.key, qp.pd, qp.binding, job.address, size, need);
     if (from == 0) {
       const psn = job.psn;
       if (job.repeated) {

@@ -42,6 +42,8 @@ export enum WcOpcode {
   TSO = 7,
   FLUSH = 8,
   ATOMIC_WRITE = 9,
+  /** As Linux numbers it for its own; libibverbs has none. */
+  REG_MR = 10,
   RECV = 128,
   RECV_RDMA_WITH_IMM = 129,
 }
@@ -69,6 +71,17 @@ export enum WrOpcode {
   DRIVER1 = 11,
   FLUSH = 14,
   ATOMIC_WRITE = 15,
+  /** As Linux numbers it for its own; libibverbs has none. */
+  REG_MR = 32,
+}
+
+/** `ibv_device_cap_flags`, those that say something here. */
+export enum DeviceCap {
+  CURR_QP_STATE_MOD = 128,
+  RC_RNR_NAK_GEN = 4096,
+  MEM_WINDOW = 0x20000,
+  MEM_MGT_EXTENSIONS = 0x200000,
+  MEM_WINDOW_TYPE_2B = 0x1000000,
 }
 
 /** `ibv_send_flags`. */

@@ -44,6 +44,31 @@ export class WorkRequest {
 }
 export const WORK_REQUEST_SIZE: u32 = 80;
 
+/** The same entry when it is BIND_MW or REG_MR. */
+@unmanaged
+export class BindRequest {
+  wrId: u64;
+  /** BIND_MW: address of the first byte in the region; REG_MR: by which it will be named. */
+  address: u64;
+  length: u64;
+  /** REG_MR: where the first byte lies in linear memory. */
+  memory: u64;
+  opcode: u32;
+  sendFlags: u32;
+  /** The key that the window or region gets. */
+  key: u32;
+  /** A key that it had. */
+  target: u32;
+  sgeCount: u32;
+  inlineLength: u32;
+  /** BIND_MW: key of the region; REG_MR: key of the area that the memory lies in. */
+  base: u32;
+  /** Bits of AccessFlag. */
+  access: u32;
+  reserved0: u64;
+  reserved1: u64;
+}
+
 /** An entry of the receive ring, 16 bytes; SGEs follow. */
 @unmanaged
 export class ReceiveRequest {
@@ -61,6 +86,8 @@ export enum SendState {
   STARTED = 1,
   /** Cannot be executed; fails with `status` when it is the oldest. */
   FAILED = 2,
+  /** Is executed, has no packets, and completes when everything before it has. */
+  DONE = 3,
 }
 
 /** The engine's own copy of a work request, 128 bytes; SGEs, or inline data, follow. */

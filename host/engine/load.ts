@@ -14,6 +14,8 @@ export interface EngineExports {
   regMr(context: number, parameters: number): number;
   killMr(context: number, key: number): number;
   mrReleased(context: number, key: number): number;
+  reregMr(context: number, parameters: number): number;
+  mrReregistered(context: number, parameters: number): number;
   cqBytes(entries: number): number;
   createCq(context: number, ring: number, entries: number): number;
   reqNotifyCq(cq: number, notify: number): void;

@@ -53,6 +53,30 @@ export class RefusalError extends VerbenaError {
   }
 }
 
+/** `ibv_rereg_mr_err_code`: which registration stands after `rereg` has failed. */
+export const ReregMrErrCode = Object.freeze({
+  /** The old one. */
+  INPUT: -1,
+  DONT_FORK_NEW: -2,
+  /** The new one; what belonged to the old one is still held. */
+  DO_FORK_OLD: -3,
+  /** None. */
+  CMD: -4,
+  CMD_AND_DO_FORK_NEW: -5,
+});
+
+/** `rereg` was refused. */
+export class ReregMrError extends RefusalError {
+  override readonly name = 'ReregMrError';
+  /** A ReregMrErrCode. */
+  readonly errCode: number;
+
+  constructor(code: ErrnoName, sentence: string, errCode: number, options?: ErrorOptions) {
+    super(code, sentence, options);
+    this.errCode = errCode;
+  }
+}
+
 /** A link cannot be opened, or was lost. */
 export class LinkError extends RefusalError {
   override readonly name = 'LinkError';

@@ -1,10 +1,13 @@
 /** What the application allocated of a device's memory, and how many regions stand on each. */
+import type { Key } from './key.js';
 
 export interface Allocation {
   readonly start: number;
   /** Bytes. */
   readonly length: number;
   regions: number;
+  /** Its key as an area that REG_MR takes from, once there was one. */
+  area?: Key;
 }
 
 export class Allocations {

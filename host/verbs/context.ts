@@ -2,13 +2,15 @@
  * `ibv_open_device` and what hangs off a context: memory, protection domains, completion queues,
  * limits, counters and asynchronous events.
  */
-import { AsyncEventName, CountersLayout, Mtu } from '#build/abi.js';
+import { AsyncEventName, CountersLayout, DeviceCap, KeyKind, Mtu } from '#build/abi.js';
 import { checkOpen, type Device } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
-import { Allocations } from './allocations.js';
+import { Allocations, type Allocation } from './allocations.js';
 import { CompletionChannel } from './completion-channel.js';
 import { CompletionQueue } from './completion-queue.js';
+import { FastMemoryRegion } from './fast-memory-region.js';
+import { Key } from './key.js';
 import {
   MAX_CQE,
   MAX_INLINE_DATA,
@@ -30,6 +32,8 @@ export interface DeviceAttributes {
   readonly maxCqe: number;
   readonly maxMr: number;
   readonly maxMrSize: number;
+  /** They share places with regions: `maxMr` for all. */
+  readonly maxMw: number;
   readonly maxPd: number;
   readonly maxQpRdAtom: number;
   readonly maxMsgSize: number;
@@ -38,6 +42,8 @@ export interface DeviceAttributes {
   readonly maxAh: number;
   readonly maxMcastQpAttach: number;
   readonly maxInlineData: number;
+  /** Made of DeviceCap. */
+  readonly deviceCapFlags: number;
 }
 
 /** `ibv_port_attr`, what of it means something here. */
@@ -66,6 +72,13 @@ export interface AsyncEventRecord {
   /** What it concerns, when that still exists. */
   readonly element: QueuePair | CompletionQueue | SharedReceiveQueue | undefined;
 }
+
+const DEVICE_CAPS =
+  DeviceCap.CURR_QP_STATE_MOD |
+  DeviceCap.RC_RNR_NAK_GEN |
+  DeviceCap.MEM_WINDOW |
+  DeviceCap.MEM_WINDOW_TYPE_2B |
+  DeviceCap.MEM_MGT_EXTENSIONS;
 
 /** Events that nobody has fetched; the oldest are dropped beyond. */
 const EVENTS_KEPT = 1024;
@@ -128,8 +141,18 @@ export class Context {
     if (allocation.regions > 0) {
       throw new RefusalError('EBUSY', 'free: the buffer is registered; dereg its regions first');
     }
+    allocation.area?.release('free', 'a REG_MR has registered the buffer; invalidate it first');
     this.allocations.remove(allocation);
     this.device.arena.heap.free(buffer.byteOffset);
+  }
+
+  /**
+   * A region for REG_MR that belongs to no protection domain: registering it attaches it to that of
+   * the queue pair, invalidating it detaches it. Throws MisuseError, RefusalError ENOMEM.
+   */
+  allocMr(maxLength: number): FastMemoryRegion {
+    checkOpen(this.device);
+    return new FastMemoryRegion(this, undefined, maxLength);
   }
 
   /** `ibv_alloc_pd`. Throws RefusalError ENOMEM. */
@@ -190,6 +213,7 @@ export class Context {
       maxCqe: MAX_CQE,
       maxMr: limits.regionsMax,
       maxMrSize: limits.memoryBytes,
+      maxMw: limits.regionsMax,
       maxPd: limits.protectionDomainsMax,
       maxQpRdAtom: limits.rdAtomicMax,
       maxMsgSize: MAX_MESSAGE_BYTES,
@@ -198,6 +222,7 @@ export class Context {
       maxAh: limits.addressHandlesMax,
       maxMcastQpAttach: limits.multicastMax,
       maxInlineData: MAX_INLINE_DATA,
+      deviceCapFlags: DEVICE_CAPS,
     };
   }
 
@@ -232,6 +257,14 @@ export class Context {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
+  }
+
+  /** @internal The key by which REG_MR may take memory of an allocation. */
+  areaOf(allocation: Allocation): number {
+    const { start, length } = allocation;
+    const wanted = { kind: KeyKind.AREA, address: start, length };
+    allocation.area ??= new Key(this, wanted, 'REG_MR');
+    return allocation.area.value;
   }
 
   /** @internal What asynchronous events may be about. */

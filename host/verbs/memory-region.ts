@@ -1,16 +1,11 @@
 /** `ibv_mr`: memory that keys give access to. */
-import {
-  AccessFlag,
-  Errno,
-  KeyNoteLayout,
-  RANDOM_KEYS,
-  RegionParametersLayout,
-} from '#build/abi.js';
+import { AccessFlag, ReregMrFlag, ReregisterParametersLayout, Errno } from '#build/abi.js';
 import { structAt } from '../engine/struct.js';
-import { MisuseError, RefusalError } from '../errors/errors.js';
+import { MisuseError, ReregMrErrCode, ReregMrError } from '../errors/errors.js';
 import type { Allocation } from './allocations.js';
+import type { Context } from './context.js';
+import { Key, awaitRelease, retryChange } from './key.js';
 import type { ProtectionDomain } from './protection-domain.js';
-import { fillRandom, refuse } from './refuse.js';
 
 export interface RegisterOptions {
   /**
@@ -31,40 +26,43 @@ export interface RegionCounters {
   readonly atomics: number;
 }
 
-/** How many times fresh key candidates are drawn before the table is called full. */
-const DRAWS = 64;
-/** Another thread that changes the same entry is done in a few stores, when it runs. */
-const KILL_TURNS = 100_000;
-/** Other threads leave the engine within microseconds; this many turns are seconds. */
-const RELEASE_TURNS = 50_000_000;
+/** What a region was before `rereg`, until nobody can be using it. */
+interface Former {
+  readonly allocation: Allocation | undefined;
+  /** Of the engine's ReregisterParameters. */
+  readonly parameters: number;
+}
+
+const EVERY_CHANGE =
+  ReregMrFlag.CHANGE_TRANSLATION | ReregMrFlag.CHANGE_PD | ReregMrFlag.CHANGE_ACCESS;
 
 export class MemoryRegion {
-  readonly pd: ProtectionDomain;
-  /** The address that work requests and peers use for its first byte. */
-  readonly addr: bigint;
-  /** Bytes. */
-  readonly length: number;
   readonly lkey: number;
   readonly rkey: number;
-  /** The memory itself. */
-  readonly buffer: Uint8Array;
-  readonly #allocation: Allocation;
-  #state: 'live' | 'killed' | 'gone' = 'live';
+  readonly #key: Key;
+  #pd: ProtectionDomain;
+  #buffer: Uint8Array;
+  #addr: bigint;
+  #access: number;
+  #allocation: Allocation;
+  #former: Former | undefined;
 
   private constructor(
     pd: ProtectionDomain,
     allocation: Allocation,
     buffer: Uint8Array,
     addr: bigint,
-    key: number,
+    access: number,
+    key: Key,
   ) {
-    this.pd = pd;
+    this.#pd = pd;
     this.#allocation = allocation;
-    this.buffer = buffer;
-    this.addr = addr;
-    this.length = buffer.length;
-    this.lkey = key;
-    this.rkey = key;
+    this.#buffer = buffer;
+    this.#addr = addr;
+    this.#access = access;
+    this.#key = key;
+    this.lkey = key.value;
+    this.rkey = key.value;
   }
 
   /** @internal Use `pd.regMr()`. */
@@ -75,89 +73,188 @@ export class MemoryRegion {
     options: RegisterOptions,
   ): MemoryRegion {
     const { context } = pd;
+    const allocation = checkBuffer(context, buffer);
+    checkAccess(access);
+    const iova = iovaOf(buffer, access, options.iova);
+    const wanted = {
+      iova,
+      address: buffer.byteOffset,
+      length: buffer.length,
+      pd: pd.handle,
+      access,
+      invalidatable: options.invalidatable ? 1 : 0,
+    };
+    const key = new Key(context, wanted, 'regMr', {
+      EOPNOTSUPP: `access 0x${access.toString(16)} has a flag that this device does not know`,
+      EINVAL: whyInvalid(access, iova, buffer.byteOffset),
+    });
+    allocation.regions++;
+    return new MemoryRegion(pd, allocation, buffer, iova, access, key);
+  }
+
+  get pd(): ProtectionDomain {
+    return this.#pd;
+  }
+
+  /** The address that work requests and peers use for its first byte. */
+  get addr(): bigint {
+    return this.#addr;
+  }
+
+  /** Bytes. */
+  get length(): number {
+    return this.#buffer.length;
+  }
+
+  /** The memory itself. */
+  get buffer(): Uint8Array {
+    return this.#buffer;
+  }
+
+  /**
+   * `ibv_rereg_mr`: another domain (CHANGE_PD), other memory (CHANGE_TRANSLATION), other rights
+   * (CHANGE_ACCESS); arguments whose flag is not set do not count. The keys stay, and mean the new
+   * registration at once; returns when nobody can be using the old one any more. Windows that were
+   * bound to it open nothing from here on.
+   *
+   * Throws MisuseError, and then the old registration stands; ReregMrError, whose `errCode` tells
+   * which one does: INPUT the old one (EINVAL, EOPNOTSUPP as `regMr`, EAGAIN); DO_FORK_OLD the new
+   * one, but another thread does not leave the old memory, which stays held until `dereg` (EBUSY).
+   */
+  rereg(
+    flags: number,
+    pd?: ProtectionDomain,
+    buffer?: Uint8Array,
+    access?: number,
+    options: Pick<RegisterOptions, 'iova'> = {},
+  ): void {
+    if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
+    this.#settle('rereg');
+    const { context } = this.#pd;
+    const wanted = this.#wanted(flags, pd, buffer, access, options.iova);
     const { arena, engine } = context.device;
-    const allocation = checkBuffer(pd, buffer);
-    if (!Number.isInteger(access) || access > 0xffffffff) {
-      throw new MisuseError('access', `must be made of AccessFlag, got ${access}`);
-    }
-    const iova = access & AccessFlag.ZERO_BASED ? 0n : checkIova(options.iova ?? buffer.byteOffset);
-    const size = RegionParametersLayout.size + RANDOM_KEYS * 4;
-    const address = arena.heap.alloc(size);
-    try {
-      const parameters = structAt(arena.memory, RegionParametersLayout, address);
-      parameters.iova = iova;
-      parameters.address = buffer.byteOffset;
-      parameters.length = buffer.length;
-      parameters.pd = pd.handle;
-      parameters.access = access;
-      parameters.invalidatable = options.invalidatable ? 1 : 0;
-      let errno: number = Errno.EAGAIN;
-      const random = address + RegionParametersLayout.fields.random[0];
-      for (let draw = 0; draw < DRAWS && errno === Errno.EAGAIN; draw++) {
-        fillRandom(arena.memory.bytes, random, RANDOM_KEYS);
-        errno = arena.exports.regMr(engine.context, address);
-      }
-      refuse(errno, 'regMr', {
-        ENOMEM: `all ${context.device.limits.regionsMax} regions are taken`,
-        EAGAIN: 'no free key was found',
-        EOPNOTSUPP: `access 0x${access.toString(16)} has a flag that this device does not know`,
-        EINVAL: whyInvalid(access, iova, buffer),
-      });
+    const parameters = arena.heap.alloc(ReregisterParametersLayout.size);
+    const struct = structAt(arena.memory, ReregisterParametersLayout, parameters);
+    Object.assign(struct, wanted.parameters);
+    const errno = retryChange(() => arena.exports.reregMr(engine.context, parameters));
+    if (errno !== Errno.OK) arena.heap.free(parameters);
+    if (errno !== Errno.OK) throw oldStands(errno, wanted.why);
+    const { allocation } = wanted;
+    this.#former = { allocation: allocation && this.#allocation, parameters };
+    if (allocation) {
       allocation.regions++;
-      return new MemoryRegion(pd, allocation, buffer, iova, parameters.key);
-    } finally {
-      arena.heap.free(address);
+      this.#allocation = allocation;
     }
+    this.#pd = wanted.pd;
+    this.#buffer = wanted.buffer;
+    this.#access = wanted.access;
+    this.#addr = struct.iova;
+    this.#settle('rereg');
   }
 
   /**
    * `ibv_dereg_mr`: the key is dead at once; returns when nobody can be using the memory any more.
-   * Throws RefusalError EBUSY when another thread does not leave it: call again later.
+   * Throws RefusalError EBUSY while a window is bound to it, which then stays as it was; or when
+   * another thread does not leave the memory: call again later.
    */
   dereg(): void {
-    const { context } = this.pd;
-    const { arena, engine } = context.device;
-    if (this.#state === 'gone') throw new MisuseError('memory region', 'is deregistered already');
-    if (this.#state === 'live') {
-      let errno: number = Errno.EAGAIN;
-      for (let turn = 0; turn < KILL_TURNS && errno === Errno.EAGAIN; turn++) {
-        errno = arena.exports.killMr(engine.context, this.lkey);
-      }
-      refuse(errno, 'dereg', {
-        EINVAL: 'the key is dead already',
-        EAGAIN: 'another thread is changing the region; call again later',
-      });
-      this.#state = 'killed';
-    }
-    for (let turn = 0; turn < RELEASE_TURNS; turn++) {
-      if (arena.exports.mrReleased(engine.context, this.lkey) === 1) {
-        this.#state = 'gone';
-        this.#allocation.regions--;
-        return;
-      }
-    }
-    throw new RefusalError('EBUSY', 'dereg: another thread is still using the memory');
+    if (this.#key.gone) throw new MisuseError('memory region', 'is deregistered already');
+    this.#settle('dereg');
+    this.#key.release('dereg', 'a memory window is bound to the region; unbind it first');
+    this.#allocation.regions--;
   }
 
   /** What peers have done with this region. */
   counters(): RegionCounters {
-    if (this.#state !== 'live') throw new MisuseError('memory region', 'is deregistered');
-    const { arena, engine } = this.pd.context.device;
-    const address = arena.exports.mrNote(engine.context, this.lkey);
-    const { reads, readBytes, writes, writeBytes, atomics } = structAt(
-      arena.memory,
-      KeyNoteLayout,
-      address,
-    );
+    if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
+    const { reads, readBytes, writes, writeBytes, atomics } = this.#key.note;
     return { reads, readBytes, writes, writeBytes, atomics };
   }
 
   [Symbol.dispose](): void {
-    if (this.#state !== 'gone') this.dereg();
+    if (!this.#key.gone) this.dereg();
+  }
+
+  /** What is to be, checked as far as it can be here. */
+  #wanted(
+    flags: number,
+    newPd: ProtectionDomain | undefined,
+    newBuffer: Uint8Array | undefined,
+    newAccess: number | undefined,
+    newIova: number | bigint | undefined,
+  ) {
+    if (!Number.isInteger(flags) || flags <= 0 || (flags & ~EVERY_CHANGE) !== 0) {
+      throw new MisuseError('flags', `must be made of ReregMrFlag, got ${flags}`);
+    }
+    const need = <T>(flag: number, name: string, value: T | undefined, otherwise: T): T => {
+      if (!(flags & flag)) return otherwise;
+      if (value === undefined) throw new MisuseError(name, 'is what its flag says will change');
+      return value;
+    };
+    const { context } = this.#pd;
+    const pd = need(ReregMrFlag.CHANGE_PD, 'pd', newPd, this.#pd);
+    if (pd.context !== context) throw new MisuseError('pd', 'must be of the same context');
+    const access = need(ReregMrFlag.CHANGE_ACCESS, 'access', newAccess, this.#access);
+    checkAccess(access);
+    const buffer = need(ReregMrFlag.CHANGE_TRANSLATION, 'buffer', newBuffer, this.#buffer);
+    const moves = (flags & ReregMrFlag.CHANGE_TRANSLATION) !== 0;
+    const allocation = moves ? checkBuffer(context, buffer) : undefined;
+    const iova = moves ? iovaOf(buffer, access, newIova) : this.#addr;
+    const parameters = {
+      iova,
+      address: buffer.byteOffset,
+      length: buffer.length,
+      pd: pd.handle,
+      access,
+      key: this.lkey,
+      flags,
+    };
+    const why = whyInvalid(access, iova, buffer.byteOffset);
+    return { parameters, allocation, pd, buffer, access, why };
+  }
+
+  /** Gives back what the region was before its last `rereg`. */
+  #settle(verb: string): void {
+    if (!this.#former) return;
+    const { arena, engine } = this.#pd.context.device;
+    const { allocation, parameters } = this.#former;
+    if (!awaitRelease(() => arena.exports.mrReregistered(engine.context, parameters))) {
+      throw new ReregMrError(
+        'EBUSY',
+        `${verb}: the region is changed, but another thread is still using what it was`,
+        ReregMrErrCode.DO_FORK_OLD,
+      );
+    }
+    this.#former = undefined;
+    arena.heap.free(parameters);
+    if (allocation) allocation.regions--;
   }
 }
 
-function checkIova(iova: number | bigint): bigint {
+function oldStands(errno: number, why: string): ReregMrError {
+  const { INPUT } = ReregMrErrCode;
+  if (errno === Errno.EOPNOTSUPP) {
+    return new ReregMrError('EOPNOTSUPP', 'rereg: access has a flag that is not known here', INPUT);
+  }
+  if (errno === Errno.EAGAIN) {
+    return new ReregMrError('EAGAIN', 'rereg: another thread is changing the region', INPUT);
+  }
+  return new ReregMrError('EINVAL', `rereg: ${why}, or the region’s key was invalidated`, INPUT);
+}
+
+function checkAccess(access: number): void {
+  if (!Number.isInteger(access) || access > 0xffffffff) {
+    throw new MisuseError('access', `must be made of AccessFlag, got ${access}`);
+  }
+}
+
+/** @internal The address of a buffer's first byte, as it was asked for. */
+export function iovaOf(
+  buffer: Uint8Array,
+  access: number,
+  iova: number | bigint = buffer.byteOffset,
+): bigint {
+  if (access & AccessFlag.ZERO_BASED) return 0n;
   const whole = typeof iova === 'bigint' || Number.isSafeInteger(iova);
   if (!whole || iova < 0 || BigInt(iova) >= 1n << 64n) {
     throw new MisuseError('iova', `must be a whole number from 0 to 2^64 - 1, got ${iova}`);
@@ -165,8 +262,9 @@ function checkIova(iova: number | bigint): bigint {
   return BigInt(iova);
 }
 
-function checkBuffer(pd: ProtectionDomain, buffer: Uint8Array): Allocation {
-  const { memory } = pd.context.device.arena;
+/** @internal What context.alloc() gave, or a part of it. */
+export function checkBuffer(context: Context, buffer: Uint8Array): Allocation {
+  const { memory } = context.device.arena;
   if (!(buffer instanceof Uint8Array)) {
     throw new MisuseError('buffer', 'must be a Uint8Array of the device’s memory');
   }
@@ -178,19 +276,19 @@ function checkBuffer(pd: ProtectionDomain, buffer: Uint8Array): Allocation {
     );
   }
   if (buffer.length === 0) throw new MisuseError('buffer', 'has no bytes');
-  const allocation = pd.context.allocations.find(buffer.byteOffset, buffer.length);
+  const allocation = context.allocations.find(buffer.byteOffset, buffer.length);
   if (!allocation) {
     throw new MisuseError('buffer', 'is not (part of) one that context.alloc() returned');
   }
   return allocation;
 }
 
-function whyInvalid(access: number, iova: bigint, buffer: Uint8Array): string {
+function whyInvalid(access: number, iova: bigint, address: number): string {
   const remote = AccessFlag.REMOTE_WRITE | AccessFlag.REMOTE_ATOMIC;
   if (access & remote && !(access & AccessFlag.LOCAL_WRITE)) {
     return 'REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE';
   }
-  const misaligned = (Number(iova & 7n) ^ buffer.byteOffset) & 7;
+  const misaligned = (Number(iova & 7n) ^ address) & 7;
   if (access & AccessFlag.REMOTE_ATOMIC && misaligned) {
     return 'with REMOTE_ATOMIC, iova and the buffer’s address must agree modulo 8';
   }

@@ -6,7 +6,10 @@ import { Gid } from '../link/endpoint.js';
 import { AddressHandle, type AddressAttributes } from './address-handle.js';
 import type { WorkCompletion } from './completion-queue.js';
 import type { Context } from './context.js';
+import { FastMemoryRegion } from './fast-memory-region.js';
 import { MemoryRegion, type RegisterOptions } from './memory-region.js';
+import { MemoryWindow } from './memory-window.js';
+import { NullMemoryRegion } from './null-memory-region.js';
 import { QueuePair, type QpInitAttributes } from './queue-pair.js';
 import { refuse } from './refuse.js';
 import { SharedReceiveQueue, type SrqInitAttributes } from './shared-receive-queue.js';
@@ -46,6 +49,27 @@ export class ProtectionDomain {
   }
 
   /**
+   * A region of this domain for REG_MR (`ib_alloc_mr`), for memory of at most `maxLength` bytes.
+   * Throws MisuseError, RefusalError ENOMEM.
+   */
+  allocMr(maxLength: number): FastMemoryRegion {
+    this.#check('allocMr');
+    return new FastMemoryRegion(this.context, this, maxLength);
+  }
+
+  /** `ibv_alloc_null_mr`. Throws RefusalError ENOMEM. */
+  allocNullMr(): NullMemoryRegion {
+    this.#check('allocNullMr');
+    return new NullMemoryRegion(this);
+  }
+
+  /** `ibv_alloc_mw`: `type` is an MwType. Throws MisuseError, RefusalError ENOMEM. */
+  allocMw(type: number): MemoryWindow {
+    this.#check('allocMw');
+    return new MemoryWindow(this, type);
+  }
+
+  /**
    * `ibv_create_qp`. Throws MisuseError; RefusalError ENOMEM (no queue pair is free, or no memory
    * for its queues), EOPNOTSUPP (type).
    */
@@ -82,11 +106,11 @@ export class ProtectionDomain {
     if (this.#gone) throw new RefusalError('EINVAL', `${verb}: the protection domain is gone`);
   }
 
-  /** `ibv_dealloc_pd`. Throws RefusalError EBUSY while regions or queue pairs name it. */
+  /** `ibv_dealloc_pd`. Throws RefusalError EBUSY while regions, windows or queue pairs name it. */
   dealloc(): void {
     const { device } = this.context;
     refuse(device.arena.exports.deallocPd(device.engine.context, this.handle), 'dealloc', {
-      EBUSY: 'regions or queue pairs of this protection domain exist; destroy them first',
+      EBUSY: 'regions, windows or queue pairs of this protection domain exist; destroy them first',
       EINVAL: 'the protection domain is gone already',
     });
     this.#gone = true;

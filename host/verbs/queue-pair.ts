@@ -10,6 +10,7 @@ import {
   QueuePairLayout,
   QueuePairParametersLayout,
   RANDOM_QPNS,
+  WrOpcode,
   REORDER_MAX,
 } from '#build/abi.js';
 import { structAt, type Struct } from '../engine/struct.js';
@@ -19,10 +20,12 @@ import { Gid } from '../link/endpoint.js';
 import { fillAddress, type AddressAttributes } from './address-handle.js';
 import type { CompletionQueue } from './completion-queue.js';
 import { MAX_INLINE_DATA, MAX_QP_WR, MAX_SGE } from './limits.js';
+import type { MemoryWindow, MwBind } from './memory-window.js';
 import type { ProtectionDomain } from './protection-domain.js';
 import { fillRandom, refuse } from './refuse.js';
 import type { SharedReceiveQueue } from './shared-receive-queue.js';
 import {
+  type Binding,
   ReceiveRing,
   SendRing,
   putAll,
@@ -123,6 +126,7 @@ export class QueuePair {
   readonly #memory: number;
   readonly #struct: Struct<typeof QueuePairLayout>;
   readonly #putSend: (request: SendWorkRequest) => void;
+  readonly #putBinding: (request: SendWorkRequest, binding: Binding) => void;
   readonly #putReceive: (request: ReceiveWorkRequest) => void;
   readonly #ringSend: () => void;
   readonly #ringReceive: () => void;
@@ -152,6 +156,7 @@ export class QueuePair {
     const sends = new SendRing(engineMemory, made.sendRing, cap.maxSendWr, made.sendStride, cap);
     const receives = new ReceiveRing(engineMemory, made.receiveRing, cap.maxRecvWr, cap.maxRecvSge);
     this.#putSend = (request) => sends.put(request);
+    this.#putBinding = (request, binding) => sends.putBinding(request, binding);
     this.#putReceive = (request) => receives.put(request);
     this.#ringSend = () => {
       exports.postSend(device.engine.context, this.handle, device.clock.now());
@@ -279,13 +284,25 @@ export class QueuePair {
    * is the index of the request it is about; those before it are posted.
    */
   postSend(requests: SendWorkRequest | readonly SendWorkRequest[]): void {
-    this.#check();
-    const state = this.#struct.state;
-    if (state < QpState.RTS) {
-      const name = QpStateName[state];
-      throw refuseFirst(`postSend: a queue pair in ${name} sends nothing`);
-    }
+    this.#checkSends('postSend');
     putAll(requests, this.#putSend, this.#ringSend);
+  }
+
+  /**
+   * `ibv_bind_mw`: posts the bind of a window of type 1, or with length 0 its end. Returns the key
+   * that the window gets when the bind is executed: a SEND behind it on this queue pair may carry
+   * it to the peer at once, other ways must wait for the completion (`bind.wrId`, BIND_MW). When it
+   * fails, with MW_BIND_ERR, `mw.rkey` is what it was. Throws as `postSend`; RefusalError EINVAL
+   * (a window of type 2, or a zero-based one), EPERM (another protection domain), EOPNOTSUPP (UD).
+   */
+  bindMw(mw: MemoryWindow, bind: MwBind): number {
+    this.#checkSends('bindMw');
+    const binding = mw.nextBinding(this, bind.bindInfo);
+    const { wrId = 0, sendFlags = 0 } = bind;
+    this.#putBinding({ wrId, sendFlags, opcode: WrOpcode.BIND_MW }, binding);
+    mw.asked(binding.key);
+    this.#ringSend();
+    return binding.key;
   }
 
   /** `ibv_post_recv`: as postSend; receives may be posted from INIT on. */
@@ -333,6 +350,13 @@ export class QueuePair {
 
   [Symbol.dispose](): void {
     if (!this.#destroyed) this.destroy();
+  }
+
+  #checkSends(verb: string): void {
+    this.#check();
+    const state = this.#struct.state;
+    if (state >= QpState.RTS) return;
+    throw refuseFirst(`${verb}: a queue pair in ${QpStateName[state]} sends nothing`);
   }
 
   #multicast(gid: Gid, verb: 'attachMcast' | 'detachMcast'): void {

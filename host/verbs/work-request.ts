@@ -1,5 +1,6 @@
 /** `ibv_send_wr`, `ibv_recv_wr`, `ibv_sge`, and how they are written into rings. */
 import {
+  BindRequestLayout,
   RECEIVE_REQUEST_SIZE,
   RING_HEADER_SIZE,
   SGE_SIZE,
@@ -11,6 +12,8 @@ import {
 import type { EngineMemory } from '../engine/memory.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { AddressHandle } from './address-handle.js';
+import type { RegMr } from './fast-memory-region.js';
+import type { BindMw } from './memory-window.js';
 
 /** `ibv_sge`: bytes of registered memory. */
 export interface Sge {
@@ -51,6 +54,23 @@ export interface SendWorkRequest {
     readonly remoteQpn: number;
     readonly remoteQkey: number;
   };
+  /** BIND_MW: which window to which memory. Type 2; for type 1 there is `qp.bindMw()`. */
+  readonly bindMw?: BindMw;
+  /** REG_MR: which region to which memory. */
+  readonly regMr?: RegMr;
+}
+
+/** What BIND_MW and REG_MR write into the ring (the engine's BindRequest). */
+export interface Binding {
+  readonly target: number;
+  readonly key: number;
+  readonly base: number;
+  readonly address: number | bigint;
+  /** Where the first byte lies in linear memory; 0 for windows. */
+  readonly memory: number;
+  /** Bytes. */
+  readonly length: number;
+  readonly access: number;
 }
 
 /** `ibv_recv_wr`. */
@@ -74,6 +94,15 @@ const INLINE_LENGTH = WORD('inlineLength');
 const ADDRESS_HANDLE = WORD('addressHandle');
 const REMOTE_QPN = WORD('remoteQpn');
 const REMOTE_QKEY = WORD('remoteQkey');
+const BIND = BindRequestLayout.fields;
+const BIND_WORD = (field: keyof typeof BIND): number => BIND[field][0] >> 2;
+const BIND_ADDRESS = BIND_WORD('address');
+const BIND_LENGTH = BIND_WORD('length');
+const BIND_MEMORY = BIND_WORD('memory');
+const BIND_KEY = BIND_WORD('key');
+const BIND_TARGET = BIND_WORD('target');
+const BIND_BASE = BIND_WORD('base');
+const BIND_ACCESS = BIND_WORD('access');
 const RING_TAIL = 64;
 const NO_SGES: readonly Sge[] = [];
 
@@ -130,6 +159,25 @@ function checkOperands(opcode: number, request: SendWorkRequest): void {
   if (isAtomic && !atomic) throw new MisuseError('atomic', 'says what an atomic does');
   const remote = opcode <= WrOpcode.RDMA_WRITE_WITH_IMM || opcode === WrOpcode.RDMA_READ;
   if (remote && !rdma) throw new MisuseError('rdma', 'says where at the peer');
+}
+
+function bindingOf(request: SendWorkRequest): Binding {
+  const { bindMw, regMr } = request;
+  if (request.opcode === WrOpcode.REG_MR) {
+    if (!regMr) throw new MisuseError('regMr', 'says what REG_MR registers');
+    return regMr.mr.binding(regMr);
+  }
+  if (!bindMw) throw new MisuseError('bindMw', 'says what BIND_MW binds');
+  return bindMw.mw.binding(bindMw);
+}
+
+function checkKeys({ key, access }: Binding): void {
+  if (key >>> 0 !== key && (key | 0) !== key) {
+    throw new MisuseError('key', `must be a 32-bit number, got ${key}`);
+  }
+  if (!Number.isInteger(access) || access < 0 || access > 0xffffffff) {
+    throw new MisuseError('access', `must be made of AccessFlag, got ${access}`);
+  }
 }
 
 /** A ring that the application fills and the engine empties. */
@@ -192,6 +240,10 @@ export class SendRing extends Ring {
     const at = base >> 2;
     const { opcode, rdma, atomic, inline, ud, sendFlags = 0 } = request;
     checkOperands(opcode, request);
+    if (opcode === WrOpcode.BIND_MW || opcode === WrOpcode.REG_MR) {
+      this.putBinding(request, bindingOf(request));
+      return;
+    }
     if (sendFlags & SendFlag.INLINE && !inline) {
       throw new MisuseError('inline', 'has the bytes that SendFlag.INLINE sends');
     }
@@ -226,6 +278,26 @@ export class SendRing extends Ring {
       words[at + INLINE_LENGTH] = 0;
       putSges(words, (base + WORK_REQUEST_SIZE) >> 2, list);
     }
+    this.publish();
+  }
+
+  /** BIND_MW or REG_MR, whose operands are `binding`. */
+  putBinding(request: SendWorkRequest, binding: Binding): void {
+    const { words } = this;
+    const at = this.free('postSend') >> 2;
+    checkKeys(binding);
+    storeU64(words, at + WR_ID, request.wrId ?? 0);
+    storeU64(words, at + BIND_ADDRESS, binding.address);
+    storeU64(words, at + BIND_LENGTH, binding.length);
+    storeU64(words, at + BIND_MEMORY, binding.memory);
+    words[at + OPCODE] = request.opcode;
+    words[at + FLAGS] = (request.sendFlags ?? 0) & ~SendFlag.INLINE;
+    words[at + SGE_COUNT] = 0;
+    words[at + INLINE_LENGTH] = 0;
+    words[at + BIND_KEY] = binding.key;
+    words[at + BIND_TARGET] = binding.target;
+    words[at + BIND_BASE] = binding.base;
+    words[at + BIND_ACCESS] = binding.access;
     this.publish();
   }
 

@@ -168,10 +168,10 @@ test(
 );
 
 test('an operation that the type of queue pair has not completes with LOC_QP_OP_ERR', async () => {
-  const { SEND_WITH_INV, RDMA_READ, LOCAL_INV, RDMA_WRITE, BIND_MW, TSO } = WrOpcode;
+  const { SEND_WITH_INV, RDMA_READ, LOCAL_INV, RDMA_WRITE, TSO } = WrOpcode;
   for (const [qpType, opcodes] of [
-    [QpType.RC, [BIND_MW, TSO, 16, 99, 255]],
-    [QpType.UC, [RDMA_READ, SEND_WITH_INV, LOCAL_INV, WrOpcode.ATOMIC_FETCH_AND_ADD]],
+    [QpType.RC, [TSO, 16, 99, 255]],
+    [QpType.UC, [RDMA_READ, SEND_WITH_INV, WrOpcode.ATOMIC_FETCH_AND_ADD]],
     [QpType.UD, [RDMA_WRITE, RDMA_READ, SEND_WITH_INV, LOCAL_INV]],
   ] as const) {
     for (const opcode of opcodes) {

@@ -63,6 +63,7 @@ const ENTRY = `
 import { Arena, ArenaConfig, arenaSize, contextSlot, enter, initArena, leave } from './memory/arena';
 import * as keys from './region/key-table';
 import * as domains from './region/protection-domain';
+import * as windows from './region/window';
 export function arenaBytes(config: usize): u32 { return arenaSize(changetype<ArenaConfig>(config)); }
 export function arenaInit(arena: usize, config: usize): void {
   initArena(changetype<Arena>(arena), changetype<ArenaConfig>(config));
@@ -95,6 +96,20 @@ export function enterCall(arena: usize, slot: u32): void {
 }
 export function leaveCall(arena: usize, slot: u32): void {
   leave(contextSlot(changetype<Arena>(arena), slot));
+}
+export function bind(
+  arena: usize, slot: u32, window: u32, base: u32, pd: u32, at: u32, length: u32, access: u32,
+): u32 {
+  const a = changetype<Arena>(arena);
+  return u32(windows.bindWindow(a, window, window, base, pd, 1, at, length, access));
+}
+export function unbind(arena: usize, slot: u32, window: u32, pd: u32): u32 {
+  return u32(windows.invalidateLocal(changetype<Arena>(arena), window, pd));
+}
+export function translateRemote(
+  arena: usize, slot: u32, key: u32, pd: u32, at: u32, length: u32, need: u32,
+): usize {
+  return windows.translateRemote(changetype<Arena>(arena), key, pd, 1, at, length, need);
 }
 export function translate(arena: usize, slot: u32, key: u32, pd: u32, at: u32, length: u32, need: u32): usize {
   return keys.translate(changetype<Arena>(arena), key, pd, at, length, need);

@@ -14,6 +14,8 @@ import { TABLE_SCENARIOS, exploreKills, killTable, tableIn } from './kill-table.
 import { MUTANTS, findFailure } from './mutants.js';
 import {
   ATTACHMENT,
+  BEREFT,
+  BINDING,
   INVALIDATION,
   LOW_BYTE,
   PAIR,
@@ -21,6 +23,7 @@ import {
   SAME_SLOT,
   TWO_DOMAINS,
   TWO_REGISTRARS,
+  UNBINDING,
   WRAPPING,
   type Scenario,
 } from './scenario.js';
@@ -55,6 +58,13 @@ test('two engines, a registrar, where the epoch wraps', async () => {
 test('two engines, a registrar, and a key that is invalidated', async () => {
   explore(await buildProtocol(PLAIN), INVALIDATION, 2);
 });
+
+for (const scenario of [BINDING, UNBINDING, BEREFT]) {
+  test(`two engines, a window: ${scenario.name}`, async () => {
+    const outcome = explore(await buildProtocol(PLAIN), scenario, 2);
+    assert.ok(outcome.states > 5000, `${outcome.states} states`);
+  });
+}
 
 for (const variant of [PLAIN, OPTIMIZED]) {
   test(`every schedule of the small worlds, ${variant.name}, with a kill at every step`, async () => {

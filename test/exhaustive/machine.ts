@@ -55,6 +55,9 @@ export type Call =
   | 'kill'
   | 'release'
   | 'invalidate'
+  | 'bind'
+  | 'unbind'
+  | 'translateRemote'
   | 'enterCall'
   | 'leaveCall'
   | 'translate';

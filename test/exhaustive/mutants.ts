@@ -4,7 +4,15 @@
  */
 import type { Protocol, Variant } from './build.js';
 import { Explorer } from './explore.js';
-import { INVALIDATION, PAIR, SAME_KEY, TWO_DOMAINS, TWO_REGISTRARS } from './scenario.js';
+import {
+  BEREFT,
+  BINDING,
+  INVALIDATION,
+  PAIR,
+  SAME_KEY,
+  TWO_DOMAINS,
+  TWO_REGISTRARS,
+} from './scenario.js';
 import type { Scenario } from './scenario.js';
 import { World } from './world.js';
 
@@ -17,6 +25,7 @@ export interface Mutant {
 const ARENA = 'memory/arena.ts';
 const KEYS = 'region/key-table.ts';
 const DOMAINS = 'region/protection-domain.ts';
+const WINDOW = 'region/window.ts';
 
 function mutant(
   scenario: Scenario,
@@ -29,7 +38,7 @@ function mutant(
 
 const RELEASE_CHECK = 'if (!domainQuiesced(arena, note.pd, note.killedAt)) return false;';
 const PUBLISH = 'atomic.store<u32>(changetype<usize>(slot), (epoch << 1) | 1);';
-const KILL_START = 'const sequence = takeEntry(entry);\n  if (sequence & 1) return Errno.EINVAL;';
+const KILL_START = 'const sequence = takeEntry(entry);\n  if (sequence & 1) return Errno.EAGAIN;';
 const KILL_END = `endChange(entry, sequence);
   // Only now: a call that begins in the new epoch cannot find the key any more.
   note.killedAt = nextEpoch(arena);`;
@@ -40,8 +49,8 @@ export const MUTANTS: readonly Mutant[] = [
   mutant(PAIR, 'release waits for nobody', [KEYS, RELEASE_CHECK, '']),
   mutant(PAIR, 'quiesced is always true', [
     ARENA,
-    'if (activity & 1 && <i32>((epoch << 1) - (activity & ~1)) > 0) return false;',
-    'if (activity & 1 && epoch == 0) return false;',
+    'return !(activity & 1) || <i32>((epoch << 1) - (activity & ~1)) <= 0;',
+    'return !(activity & 1) || epoch != 0;',
   ]),
   mutant(SAME_KEY, 'only the first context of a domain is waited for', [
     ARENA,
@@ -112,6 +121,23 @@ export const MUTANTS: readonly Mutant[] = [
     KEYS,
     'entry.key = 0;\n    note.state = KeyState.INVALID;',
     'note.state = KeyState.INVALID;',
+  ]),
+  mutant(BINDING, 'a region is killed whatever is bound to it', [
+    KEYS,
+    'const busy = atomic.load<u32>(boundOf(note)) != 0;',
+    'const busy = false;',
+  ]),
+  mutant(
+    BINDING,
+    'a bind counts only when it has looked',
+    [WINDOW, '  countBound(baseNote);\n  for', '  for'],
+    [WINDOW, '  discountBound(baseNote);\n', ''],
+    [WINDOW, '    note.base = base;\n', '    countBound(baseNote);\n    note.base = base;\n'],
+  ),
+  mutant(BEREFT, 'a window does not look at its region', [
+    WINDOW,
+    'return granted && alive ? address : 0;',
+    'return granted ? address : 0;',
   ]),
   mutant(TWO_DOMAINS, 'a lookup does not compare the domain', [
     KEYS,

@@ -77,7 +77,9 @@ export class Ownership {
       case WordClass.NOTE: {
         const name = machine.names[word]!;
         // Two stores of a note are made after the entry was closed; see killRegion, regionReleased.
-        const late = name === 'note.killedAt' || name === 'note.state';
+        // Who is bound is counted by who binds.
+        const counted = name === 'note.bound' && kind === 'update';
+        const late = name === 'note.killedAt' || name === 'note.state' || counted;
         const owner = this.#ghosts[this.#first + 1 + machine.slots[word]!];
         if (kind !== 'read' && owner !== this.running + 1 && !late) {
           throw bad('written by who did not open the entry');

@@ -1,5 +1,5 @@
 /** What the threads of a world do, as data. */
-import { AccessFlag } from '#build/abi.js';
+import { AccessFlag, KeyKind } from '#build/abi.js';
 import type { MachineConfig } from './machine.js';
 
 export interface RegionSpec {
@@ -13,6 +13,12 @@ export interface RegionSpec {
   readonly length: number;
   readonly access: number;
   readonly invalidatable?: boolean;
+  /** A KeyKind. */
+  readonly kind?: number;
+  /** Taken before the threads begin, by the context of this slot. */
+  readonly prepared?: number;
+  /** A window: the region whose memory it opens; the rest is what it is bound to. */
+  readonly base?: number;
 }
 
 /** A lookup: who asks for which bytes, with which rights. */
@@ -27,11 +33,24 @@ export interface Query {
 /** `region` is an index into the scenario's regions. */
 export type Operation =
   | { readonly kind: 'register' | 'kill' | 'release' | 'invalidate'; readonly region: number }
+  | { readonly kind: 'bind' | 'unbind'; readonly region: number }
   | { readonly kind: 'attach' | 'detach'; readonly pd: number }
-  | { readonly kind: 'translate'; readonly query: Query }
+  | { readonly kind: 'translate' | 'translateRemote'; readonly query: Query }
   /** One half of a copy to what was granted: two of them, so that others may come between. */
   | { readonly kind: 'copy' }
   | { readonly kind: 'enterCall' | 'leaveCall' };
+
+/** Would this registration grant what is asked for? */
+export function allows(region: RegionSpec, query: Query): boolean {
+  const offset = query.at - region.iova;
+  return (
+    region.keys.includes(query.key) &&
+    region.pd === query.pd &&
+    (region.access & query.need) === query.need &&
+    offset >= 0 &&
+    offset + query.length <= region.length
+  );
+}
 
 export interface ThreadSpec {
   readonly name: string;
@@ -51,6 +70,8 @@ export interface Scenario {
   readonly epoch?: number;
   /** Several threads change one slot: a registration may find it taken. */
   readonly competing?: boolean;
+  /** A kill that finds a window bound is tried again: somebody will unbind it. */
+  readonly unbinds?: boolean;
 }
 
 const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE } = AccessFlag;
@@ -184,6 +205,71 @@ export const INVALIDATION: Scenario = {
   competing: true,
 };
 
+const CARRIER: RegionSpec = { ...FIRST, access: READ_WRITE | AccessFlag.MW_BIND, prepared: 0 };
+const WINDOW: RegionSpec = {
+  name: 'W',
+  keys: [OTHER_SLOT],
+  pd: 0,
+  iova: 0x1010,
+  address: 0x9010,
+  length: 0x20,
+  access: REMOTE_READ,
+  kind: KeyKind.WINDOW_TYPE_2,
+  prepared: 1,
+  base: 0,
+};
+const THROUGH_WINDOW: Query = { ...IN_BOTH, key: OTHER_SLOT };
+const COPIES: readonly Operation[] = [
+  { kind: 'translateRemote', query: THROUGH_WINDOW },
+  { kind: 'copy' },
+  { kind: 'copy' },
+];
+
+function inCall(...operations: readonly Operation[]): Operation[] {
+  return [{ kind: 'enterCall' }, ...operations, { kind: 'leaveCall' }];
+}
+
+/** One engine binds a window and copies through it, as another does; R wants the region back. */
+export const BINDING: Scenario = {
+  name: 'a window is bound while its region is deregistered',
+  config: { ...SMALL, regionsMax: 2 },
+  domains: [[0, 1, 2]],
+  regions: [CARRIER, WINDOW],
+  threads: [
+    { name: 'R', slot: 0, program: life(0).slice(1) },
+    { name: 'E1', slot: 1, program: inCall({ kind: 'bind', region: 1 }, ...COPIES) },
+    { name: 'E2', slot: 2, program: inCall(...COPIES) },
+  ],
+  competing: true,
+};
+
+/** As before, and the window is invalidated again: only then the region can go. */
+export const UNBINDING: Scenario = {
+  ...BINDING,
+  name: 'a window is bound and invalidated while its region is deregistered',
+  threads: [
+    BINDING.threads[0]!,
+    {
+      name: 'E1',
+      slot: 1,
+      program: [...inCall({ kind: 'bind', region: 1 }), ...inCall({ kind: 'unbind', region: 1 })],
+    },
+    BINDING.threads[2]!,
+  ],
+  unbinds: true,
+};
+
+/** A window over a region that a peer's SEND_WITH_INV kills. */
+export const BEREFT: Scenario = {
+  ...BINDING,
+  name: 'the region of a window is invalidated',
+  regions: [{ ...CARRIER, invalidatable: true }, WINDOW],
+  threads: [
+    { name: 'E0', slot: 0, program: inCall({ kind: 'invalidate', region: 0 }) },
+    ...BINDING.threads.slice(1),
+  ],
+};
+
 /** E comes to the domain and leaves it while R waits on its list. */
 export const ATTACHMENT: Scenario = {
   name: 'attached and detached during a release',
@@ -247,6 +333,9 @@ export const SCENARIOS: readonly Scenario[] = [
   TWO_DOMAINS,
   ...WRAPPING,
   INVALIDATION,
+  BINDING,
+  UNBINDING,
+  BEREFT,
   ATTACHMENT,
   TWO_REGISTRARS,
 ];

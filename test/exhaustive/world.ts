@@ -10,14 +10,16 @@ import {
   ProtectionDomainLayout,
   RegionParametersLayout,
 } from '#build/abi.js';
+import { checkBindings } from './bindings.js';
 import type { Protocol } from './build.js';
 import { ARENA, Machine, PARAMETERS, SUSPENDED } from './machine.js';
 import { Ownership } from './ownership.js';
-import type { Operation, Query, RegionSpec, Scenario } from './scenario.js';
+import { allows, type Operation, type Query, type RegionSpec, type Scenario } from './scenario.js';
 import { Violation } from './violation.js';
 
 const EINVAL = 22;
 const EAGAIN = 11;
+const EBUSY = 16;
 const KEY_SLOTS_MAX = 4;
 const PARAMETERS_BYTES = 128;
 const SLOT_LIVE = 'slot LIVE';
@@ -107,6 +109,11 @@ export class World {
       return pd;
     });
     scenario.regions.forEach((region, index) => this.#writeParameters(region, index));
+    scenario.regions.forEach(({ prepared }, index) => {
+      if (prepared === undefined) return;
+      const parameters = PARAMETERS + index * PARAMETERS_BYTES;
+      this.#endRegister(index, this.machine.call('register', ARENA, prepared, parameters));
+    });
     this.#untouched = this.#counters();
     this.machine.onAccess = (site, address) => this.#owners.check(site, address);
     for (let thread = 0; thread < this.threads; thread++) this.#settle(thread);
@@ -228,6 +235,7 @@ export class World {
   /** All threads have ended and none was killed: nothing may be left. */
   checkEnd(): void {
     const { machine } = this;
+    if (this.scenario.regions.some(({ base }) => base !== undefined)) return checkBindings(machine);
     let live = 0;
     for (let region = 0; region < this.scenario.regions.length; region++) {
       if (this.#life(region) === Life.LIVE) live++;
@@ -269,6 +277,7 @@ export class World {
       const region = 'region' in operation ? this.#life(operation.region) : Life.NONE;
       const pointless =
         (operation.kind === 'copy' && this.#ghosts[base + GRANTED] === 0) ||
+        (operation.kind === 'release' && region === Life.LIVE) ||
         (operation.kind !== 'register' && region >= Life.REFUSED);
       if (!pointless) return;
       this.#ghosts[base + PC]!++;
@@ -279,7 +288,7 @@ export class World {
     const base = thread * THREAD_WORDS;
     if (operation.kind === 'register') this.#setLife(operation.region, Life.REGISTERING);
     if (operation.kind === 'kill') this.#setLife(operation.region, Life.KILLING);
-    if (operation.kind !== 'translate') return;
+    if (operation.kind !== 'translate' && operation.kind !== 'translateRemote') return;
     let dead = 0;
     let live = 0;
     for (let region = 0; region < this.scenario.regions.length; region++) {
@@ -305,7 +314,15 @@ export class World {
         const { keys, pd } = this.scenario.regions[operation.region]!;
         return [ARENA, slot, keys[0]!, this.#pds[pd]!];
       }
-      case 'translate': {
+      case 'bind':
+      case 'unbind': {
+        const { keys, base, pd, iova, length, access } = this.scenario.regions[operation.region]!;
+        if (operation.kind === 'unbind') return [ARENA, slot, keys[0]!, this.#pds[pd]!];
+        const key = this.#keyOf(base!);
+        return [ARENA, slot, keys[0]!, key, this.#pds[pd]!, iova, length, access];
+      }
+      case 'translate':
+      case 'translateRemote': {
         const { key, pd, at, length, need } = operation.query;
         return [ARENA, slot, key, this.#pds[pd]!, at, length, need];
       }
@@ -340,6 +357,7 @@ export class World {
         }
         return true;
       case 'translate':
+      case 'translateRemote':
         this.#endTranslate(thread, operation.query, result);
         return true;
       case 'attach':
@@ -380,6 +398,12 @@ export class World {
       this.#setLife(region, Life.DEAD);
       return true;
     }
+    // A window is bound, or about to be.
+    if (errno === EBUSY && this.scenario.regions.some(({ base }) => base === region)) {
+      this.waited = this.scenario.unbinds ?? false;
+      if (!this.waited) this.#setLife(region, Life.LIVE);
+      return !this.waited;
+    }
     if (this.leftovers() & Leftover.SLOT) {
       this.#setLife(region, Life.STUCK);
       return true;
@@ -408,10 +432,11 @@ export class World {
     for (let index = 0; index < this.scenario.regions.length; index++) {
       const region = this.scenario.regions[index]!;
       if (!allows(region, query)) continue;
-      const life = this.#life(index);
+      const owner = region.base ?? index;
+      const life = this.#life(owner);
       const existed = life >= Life.REGISTERING && life <= Life.RELEASED;
       const right = address === region.address + query.at - region.iova;
-      if (right && existed && !(dead & (1 << index))) granted = index + 1;
+      if (right && existed && !(dead & (1 << owner))) granted = owner + 1;
       const lives = live & (1 << index) && life === Life.LIVE;
       const excused = this.scenario.competing || this.leftovers() & Leftover.SLOT;
       if (address === 0 && lives && !excused) throw new Violation('a live key is refused');
@@ -465,19 +490,9 @@ export class World {
     write('pd', this.#pds[region.pd]!);
     write('access', region.access);
     write('invalidatable', region.invalidatable ? 1 : 0);
+    write('kind', region.kind ?? 0);
     region.keys.forEach((key, draw) => {
       this.machine.words[((base + fields.random[0]) >> 2) + draw] = key;
     });
   }
-}
-
-function allows(region: RegionSpec, query: Query): boolean {
-  const offset = query.at - region.iova;
-  return (
-    region.keys.includes(query.key) &&
-    region.pd === query.pd &&
-    (region.access & query.need) === query.need &&
-    offset >= 0 &&
-    offset + query.length <= region.length
-  );
 }

@@ -80,6 +80,8 @@ export type Below = (n: number) => number;
 /** How many lanes (queue pairs) and regions a world has; indices wrap. */
 export const LANES = 11;
 export const REGIONS = 11;
+/** Indices of windows and of regions for REG_MR begin here (bindables.ts). */
+const BINDABLE = 64;
 
 const OPCODES = Object.values(Opcode);
 const RC_REQUESTS = OPCODES.filter(
@@ -108,6 +110,11 @@ function opcodesOf(lane: number, below: Below): readonly number[] {
   if (kind === 2 || kind === 3 || kind === 8) return UC_OPCODES;
   if (kind === 4 || kind === 5 || kind === 7) return UD_OPCODES;
   return below(5) < 2 ? RC_RESPONSES : RC_REQUESTS;
+}
+
+/** One that the world began with, or one that work opens and closes. */
+function anyRegion(below: Below): number {
+  return below(8) === 0 ? BINDABLE + below(7) : below(REGIONS);
 }
 
 /** Mostly 0, which stands for what fits. */
@@ -142,7 +149,7 @@ export function packet(below: Below, lane: number, opcode?: number): Action {
     rarely(below, 8, () => below(7)),
     rarely(below, 6, () => pick(below, [1, -1, 2, -2, 3, -3, 5, -7, anyNumber(below)])),
     rarely(below, 6, () => pick(below, EDGES) + 1),
-    rarely(below, 4, () => below(REGIONS)),
+    rarely(below, 4, () => anyRegion(below)),
     rarely(below, 4, () => anyNumber(below)),
     rarely(below, 6, () => anyNumber(below)),
     rarely(below, 2, () => pick(below, SYNDROMES) + 1),
@@ -160,7 +167,7 @@ function message(below: Below, lane: number): Action[] {
   const first = service + (write ? Opcode.RC_RDMA_WRITE_FIRST : Opcode.RC_SEND_FIRST);
   const lasts = [first + 2, first + 3];
   if (!write && service === 0) lasts.push(Opcode.RC_SEND_LAST_WITH_INVALIDATE);
-  const region = rarely(below, 3, () => below(REGIONS));
+  const region = rarely(below, 3, () => anyRegion(below));
   const offset = rarely(below, 3, () => anyNumber(below));
   const flags = below(2) === 0 ? PacketBit.HOLD : 0;
   const of = (opcode: number): number[] => [Kind.PACKET, lane, opcode, 0, 0, 0, region, offset];
@@ -185,7 +192,7 @@ function burst(below: Below, lane: number): Action[] {
     const psn = rarely(below, 5, () => pick(below, [-1, -2, -3, -5, anyNumber(below)]));
     const again = below(3) === 0;
     const base = again ? PsnBase.REPEAT : psn === 0 ? PsnBase.AUTO : PsnBase.EXPECTED;
-    const region = rarely(below, 4, () => below(REGIONS));
+    const region = rarely(below, 4, () => anyRegion(below));
     const offset = rarely(below, 3, () => anyNumber(below));
     const flags = (below(2) === 0 ? PacketBit.ACK_REQUEST : 0) | (count > 1 ? PacketBit.HOLD : 0);
     const fecn = below(6) === 0 ? PacketBit.FECN : 0;
@@ -232,7 +239,7 @@ function gaps(below: Below, lane: number): Action[] {
     const opcode = pick(below, [write, write, toReceive, read, add, invalidate, below(24)]);
     const delta = pick(below, [1, 2, 2, 3, 4, 5, 8, 9, 32, 64, 65, 130]);
     const bits = below(3) === 0 ? PacketBit.ACK_REQUEST : 0;
-    const region = rarely(below, 6, () => below(REGIONS));
+    const region = rarely(below, 6, () => anyRegion(below));
     const head = [Kind.PACKET, lane, opcode, PsnBase.EXPECTED, delta, 0, region];
     actions.push(trimmed([...head, 0, 0, 0, bits | (below(4) === 0 ? PacketBit.HOLD : 0)]));
   }
@@ -278,10 +285,10 @@ export function send(below: Below, lane: number): Action {
     below(8) === 0 ? below(16) : pick(below, WORK),
     pick(below, [0, 1, 8, 8, 8, 40, 255, 256, 300, 600, 1500, 3000, 5000, 20000]),
     below(2) === 0 ? below(4) : below(16),
-    rarely(below, 4, () => below(REGIONS)),
+    rarely(below, 4, () => anyRegion(below)),
     rarely(below, 6, () => anyNumber(below)),
     below(2) === 0 ? 2 : below(16),
-    rarely(below, 4, () => below(REGIONS)),
+    rarely(below, 4, () => anyRegion(below)),
     rarely(below, 6, () => anyNumber(below)),
     below(REGIONS * 4),
   ]);
@@ -293,7 +300,7 @@ export function receive(below: Below, lane: number): Action {
     lane,
     pick(below, [0, 2, 8, 40, 100, 300, 600, 1500, 1500]),
     below(2) === 0 ? below(4) : below(16),
-    rarely(below, 5, () => below(REGIONS)),
+    rarely(below, 5, () => anyRegion(below)),
     rarely(below, 6, () => anyNumber(below)),
     1 + below(4),
   ]);
@@ -307,10 +314,49 @@ function state(below: Below, lane: number): Action {
   return trimmed([Kind.STATE, lane, below(10), below(3) === 0 ? below(81) : anyNumber(below)]);
 }
 
+/** A key is opened by work, used by the peer, and closed again; or not quite. */
+function bindings(below: Below, lane: number): Action[] {
+  const { BIND_MW, REG_MR, LOCAL_INV } = WrOpcode;
+  const which = below(4);
+  const rights = below(4) + (below(4) === 0 ? 4 * below(32) : 0);
+  const spoiled = rarely(below, 5, () => below(8));
+  const value = rarely(below, 2, () => anyNumber(below));
+  const flags = below(2) === 0 ? 2 : below(16);
+  const opcode = below(8) === 0 ? pick(below, [BIND_MW, REG_MR]) : which < 2 ? BIND_MW : REG_MR;
+  const length = pick(below, [4096, 4096, 64, 512, 0, 4097]);
+  const offset = rarely(below, 6, () => anyNumber(below));
+  const open = [Kind.SEND, lane, opcode, length, 1, spoiled, value, flags, which, offset, rights];
+  const actions: Action[] = [trimmed(open)];
+  // Somebody else is changing what it is about.
+  const frozen = BINDABLE + pick(below, [which, 5, 6]);
+  if (below(6) === 0) actions.unshift([Kind.KEY, frozen, 1]);
+  const region = BINDABLE + (below(5) === 0 ? below(7) : which);
+  const at = rarely(below, 2, () => anyNumber(below));
+  const { RC_RDMA_WRITE_ONLY, RC_RDMA_READ_REQUEST, RC_FETCH_ADD } = Opcode;
+  const { RC_SEND_ONLY_WITH_INVALIDATE: invalidate, UC_RDMA_WRITE_ONLY } = Opcode;
+  const uses = [RC_RDMA_WRITE_ONLY, RC_RDMA_READ_REQUEST, RC_FETCH_ADD, UC_RDMA_WRITE_ONLY];
+  for (let count = below(4); count > 0; count--) {
+    const use = [Kind.PACKET, lane, pick(below, uses), 0, 0, 0, region, at];
+    actions.push(trimmed([...use, 0, 0, PacketBit.ACK_REQUEST]));
+  }
+  if (below(3) === 0) actions.push([Kind.PACKET, lane, invalidate, 0, 0, 0, 0, 0, 0, 0, 0, region]);
+  const { SEND, RDMA_WRITE } = WrOpcode;
+  if (below(3) === 0) actions.push([Kind.SEND, lane, pick(below, [SEND, RDMA_WRITE]), 64, 1]);
+  const close = [Kind.SEND, lane, LOCAL_INV, 0, 1, 0, 0, 2, 0, 0, region];
+  // It may have to wait for its turn to complete.
+  if (below(3) === 0) actions.unshift([Kind.SEND, lane, RDMA_WRITE, 64, 1, 0, 0, 2]);
+  const ack = [Kind.PACKET, lane, Opcode.RC_ACKNOWLEDGE, PsnBase.MAX];
+  if (below(2) === 0) actions.push(ack);
+  if (below(3) > 0) actions.push(close);
+  if (below(3) === 0) actions.push(trimmed(open));
+  return actions;
+}
+
 /** One step of the fuzzer of received packets: one action, or a message of several. */
 export function receiveStep(below: Below, lane: number): readonly Action[] {
   const other = below(25) === 0 ? below(LANES) : lane;
   const dice = below(100);
+  if (dice < 4) return bindings(below, other);
   if (dice < 44) return [packet(below, other)];
   if (dice < 50) return burst(below, other);
   if (dice < 55) return answers(below, other);
@@ -321,7 +367,7 @@ export function receiveStep(below: Below, lane: number): readonly Action[] {
   if (dice < 81) return [receive(below, other)];
   if (dice < 87) return [time(below)];
   if (dice < 90) return [state(below, other)];
-  if (dice < 93) return [trimmed([Kind.KEY, below(REGIONS), below(4)])];
+  if (dice < 93) return [trimmed([Kind.KEY, anyRegion(below), below(4)])];
   if (dice < 96) return [trimmed([Kind.POLL, below(3)])];
   if (dice < 97) return below(3) > 0 ? [trimmed([Kind.WIRE, below(2)])] : starve(other);
   return [[Kind.RAW, below(1 << 30), below(4) === 0 ? below(4300) : below(80)]];
@@ -348,6 +394,7 @@ export function postedStep(below: Below, lane: number): readonly Action[] {
   const ring = below(4) === 0 ? below(RINGS) : below(2);
   // Words 0 and 16 are head and tail, the rest entries.
   const word = below(5) === 0 ? pick(below, [0, 16]) : 32 + below(256);
+  if (dice < 9) return bindings(below, other);
   if (dice < 30) return [hostileEntry(below, other)];
   if (dice < 42) return [[Kind.SCRIBBLE, other, ring, word, anyNumber(below)]];
   if (dice < 50) return [[Kind.LATER, other, ring, word, anyNumber(below)]];

@@ -154,6 +154,7 @@ const POSTED_FILES = new Set(
   [
     'fetch',
     'gather',
+    'local-work',
     'requester',
     'repair',
     'failure',
@@ -163,7 +164,13 @@ const POSTED_FILES = new Set(
   ].map((name) => `assembly/transport/${name}.ts`),
 );
 
+/** What posted work does to the region table. */
+const BINDING_FILES = new Set(
+  ['window', 'fast-region', 'null-region'].map((name) => `assembly/region/${name}.ts`),
+);
+
 /** Does this branch lie on the way of a posted work request? */
 export function onPostedPath(branch: Branch): boolean {
-  return POSTED_FILES.has(branch.file) || branch.file === 'assembly/transport/datagram.ts';
+  if (POSTED_FILES.has(branch.file) || BINDING_FILES.has(branch.file)) return true;
+  return branch.file === 'assembly/transport/datagram.ts';
 }

@@ -5,6 +5,7 @@ import { SendRequestLayout, WrOpcode } from '#build/abi.js';
 import { structAt } from '../../host/engine/struct.js';
 import { icrc } from '../support/icrc.js';
 import { LANES, PacketBit, PsnBase, REGIONS, type Action } from './action.js';
+import { BINDABLE, BINDABLES } from './bindables.js';
 import { QKEY, type Lane, type World } from './world.js';
 
 const FIELD = PacketFieldsLayout.fields;
@@ -70,6 +71,9 @@ const ahead = new Ahead();
 
 /** A key and an address for the region that an action names; the last two are nobody's. */
 export function target(world: World, index: number, offset: number): [key: number, at: bigint] {
+  if (index >= BINDABLE && index < BINDABLE + BINDABLES) {
+    return world.bindables.target(index - BINDABLE, offset);
+  }
   const region = world.regions[wrap(index, REGIONS)];
   if (region) return [region.key, BigInt.asUintN(64, region.iova + BigInt(offset))];
   const base = BigInt(world.regions[0]!.buffer.byteOffset + offset);

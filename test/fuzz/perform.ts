@@ -1,5 +1,6 @@
 /** Carries out the actions of a scenario on a world. */
-import { QpState, QpType, RING_HEADER_SIZE, SendFlag, WORK_REQUEST_SIZE } from '#build/abi.js';
+import { BindRequestLayout, QpState, QpType, RING_HEADER_SIZE } from '#build/abi.js';
+import { SendFlag, WORK_REQUEST_SIZE, WrOpcode } from '#build/abi.js';
 import { RECEIVE_REQUEST_SIZE, SGE_SIZE, WorkRequestLayout } from '#build/abi.js';
 import { CompletionQueueLayout } from '#build/abi.js';
 import { structAt } from '../../host/engine/struct.js';
@@ -111,7 +112,8 @@ function send(world: World, lane: Lane, action: Action, books: Books): void {
   const length = (action[3] ?? 0) >>> 0;
   const operand = action[10] ?? 0;
   const [rkey, remoteAddr] = target(world, action[8] ?? 0, action[9] ?? 0);
-  const opcode = (action[2] ?? 0) & 15;
+  const opcode = action[2] === WrOpcode.REG_MR ? WrOpcode.REG_MR : (action[2] ?? 0) & 15;
+  if (isBinding(opcode)) return bind(world, lane, action, opcode, books);
   const inline = (sendFlags & SendFlag.INLINE) !== 0 && length <= 400;
   const request = {
     opcode,
@@ -135,6 +137,61 @@ function send(world: World, lane: Lane, action: Action, books: Books): void {
   } else {
     world.try(() => lane.qp.postSend({ wrId, ...request, rdma: { remoteAddr, rkey } }));
   }
+}
+
+function isBinding(opcode: number): boolean {
+  return opcode === WrOpcode.BIND_MW || opcode === WrOpcode.REG_MR;
+}
+
+/** BIND_MW and REG_MR as an application posts them; what is no binding of the kind fails. */
+function bind(world: World, lane: Lane, action: Action, opcode: number, books: Books): void {
+  const length = (action[3] ?? 0) >>> 0;
+  const binding = world.bindables.binding(action[8] ?? 0, action[9] ?? 0, length, action[10] ?? 0);
+  writeBinding(world, lane, action, opcode, { ...binding, wrId: books.next(lane) });
+  doorbell(world, lane, 0);
+}
+
+const BIND = BindRequestLayout.fields;
+type BindField = keyof typeof BIND;
+/** What a hostile entry may set to any number. */
+const BIND_FIELDS: readonly BindField[] = [
+  'target',
+  'key',
+  'base',
+  'access',
+  'length',
+  'address',
+  'memory',
+];
+
+function writeBinding(
+  world: World,
+  lane: Lane,
+  action: Action,
+  opcode: number,
+  fields: { readonly [F in BindField]?: number | bigint },
+): void {
+  const { memory } = world.device.arena;
+  const { at, stride, entries } = world.ring(lane, 0);
+  const full = (memory.words[at >> 2]! - memory.words[(at + 64) >> 2]!) >>> 0 >= entries;
+  if (full || lane.struct.state < QpState.RTS) return;
+  const head = memory.words[at >> 2]!;
+  const base = at + RING_HEADER_SIZE + (head & (entries - 1)) * stride;
+  memory.words.fill(0, base >> 2, (base + stride) >> 2);
+  const entry = structAt(memory, BindRequestLayout, base) as Record<BindField, number | bigint>;
+  for (const [name, value] of Object.entries(fields) as [BindField, number | bigint][]) {
+    entry[name] = BIND[name][1] === 'u64' ? BigInt.asUintN(64, BigInt(value)) : Number(value);
+  }
+  entry.opcode = opcode;
+  entry.sendFlags = action[7] ?? 0;
+  // One number that is not what it should be.
+  const spoiled = BIND_FIELDS[wrap(action[5], BIND_FIELDS.length + 1) - 1];
+  if (spoiled) {
+    const value = BigInt(Math.trunc(action[6] ?? 0));
+    const isLong = BIND[spoiled][1] === 'u64';
+    entry[spoiled] = isLong ? BigInt.asUintN(64, value) : Number(BigInt.asUintN(32, value));
+  }
+  memory.words[at >> 2] = head + 1;
 }
 
 function receive(world: World, lane: Lane, action: Action, books: Books): void {
@@ -183,11 +240,11 @@ function change(world: World, lane: Lane, action: Action): void {
 }
 
 function changeKey(world: World, action: Action): void {
-  const index = wrap(action[1], REGIONS);
-  if (index >= world.regions.length) return;
   const what = wrap(action[2], 4);
   // Somebody is changing the key and stands still until the next action is over.
-  if (what === 1) return world.freeze(index);
+  if (what === 1) return world.freeze(target(world, action[1] ?? 0, 0)[0]);
+  const index = wrap(action[1], REGIONS);
+  if (index >= world.regions.length) return;
   world.frozen?.();
   if (what === 0) world.renew(index);
   else world.kill(index);

@@ -37,6 +37,7 @@ import {
 } from '../../host/index.js';
 import type { Device } from '../../host/device/device.js';
 import type { EngineExports } from '../../host/engine/load.js';
+import { Bindables } from './bindables.js';
 import { CANARY, Untouchable } from './canary.js';
 import { Intake, SinkLink } from './wire.js';
 
@@ -154,6 +155,7 @@ export class World {
   readonly regions: Region[] = [];
   readonly handles: AddressHandle[] = [];
   readonly untouchable: Untouchable;
+  readonly bindables: Bindables;
   readonly peer: Endpoint;
   readonly stranger: Endpoint;
   readonly group: Gid;
@@ -187,6 +189,7 @@ export class World {
     const { heap } = this.device.arena;
     // User memory behind a reserve: whatever verbs allocate later finds room before it.
     const reserve = heap.alloc(RESERVE);
+    this.bindables = new Bindables(context, this.#pd);
     this.#layRegions();
     heap.free(reserve);
     this.scratch = heap.alloc(512);
@@ -259,10 +262,9 @@ export class World {
   }
 
   /** Makes the table's entry for a key look as if somebody were in the middle of changing it. */
-  freeze(index: number): void {
+  freeze(key: number): void {
     const { memory, address } = this.device.arena;
     const { keys, keyMask } = structAt(memory, ArenaLayout, address);
-    const { key } = this.regions[index]!;
     const at = (keys + ((key >>> 8) & keyMask) * KEY_ENTRY_SIZE) >> 2;
     if (this.frozen || memory.words[at]! & 1) return;
     memory.words[at]! |= 1;
@@ -424,6 +426,7 @@ export class World {
       else lane.qp.modify({ qpState: QpState.RESET });
       this.emptyCompletions(lane);
     }
+    this.bindables.tidy();
     for (let index = 0; index < this.regions.length; index++) {
       if (!this.isLive(index)) this.renew(index);
     }

@@ -131,16 +131,11 @@ export const BORDER: readonly Row[] = [
   [
     'remote atomics may be misaligned at home',
     KEYS,
-    'if (((<u32>parameters.iova) ^ parameters.address) & 7) return Errno.EINVAL;',
+    'if (((<u32>iova) ^ address) & 7) return Errno.EINVAL;',
     '',
   ],
   ['unknown access flags are taken', KEYS, 'if (access & ~known) return Errno.EOPNOTSUPP;', ''],
-  [
-    'an address may wrap',
-    KEYS,
-    'if (parameters.iova + parameters.length < parameters.iova) return Errno.EINVAL;',
-    '',
-  ],
+  ['an address may wrap', KEYS, 'if (iova + length < iova) return Errno.EINVAL;', ''],
   [
     'more regions than the limit',
     KEYS,

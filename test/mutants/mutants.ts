@@ -4,6 +4,7 @@
  */
 import { BORDER } from './border.js';
 import { SERVICES } from './services.js';
+import { WINDOWS } from './windows.js';
 
 export interface Mutant {
   /** What is missing, as a sentence about the broken engine. */
@@ -16,6 +17,6 @@ export interface Mutant {
 /** `find` becomes `replace` in `file`; rows are tuples to keep the tables readable. */
 export type Row = readonly [name: string, file: string, find: string, replace: string];
 
-export const MUTANTS: readonly Mutant[] = [...BORDER, ...SERVICES].map(
+export const MUTANTS: readonly Mutant[] = [...BORDER, ...SERVICES, ...WINDOWS].map(
   ([name, file, find, replace]) => ({ name, file, find, replace }),
 );

@@ -86,7 +86,7 @@ export const SERVICES: readonly Row[] = [
   [
     'a READ’s key is not checked',
     RESPONDER,
-    'if (translate(context.arena, key, qp.pd, address, length, need) == 0) {',
+    'if (translateRemote(context.arena, key, qp.pd, qp.binding, address, length, need) == 0) {',
     'if (false) {',
   ],
   ['a misaligned atomic is executed', RESPONDER, 'if ((<u32>address) & 7) {', 'if (false) {'],
@@ -129,8 +129,8 @@ export const SERVICES: readonly Row[] = [
   [
     'SEND_WITH_INV of a wrong key is fine',
     RESPONDER,
-    'if (!invalidateKey(context.arena, key, qp.pd)) {',
-    'invalidateKey(context.arena, key, qp.pd);\n    if (false) {',
+    'if (!invalidateRemote(context.arena, key, qp.pd, qp.binding)) {',
+    'invalidateRemote(context.arena, key, qp.pd, qp.binding);\n    if (false) {',
   ],
   [
     'an RNR NAK is followed by NAKs for what comes behind',

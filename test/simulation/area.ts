@@ -5,9 +5,9 @@
 import type { Context, MemoryRegion, ProtectionDomain, Sge } from '../../host/index.js';
 import type { Random } from './random.js';
 
-/** One registration of the whole area. */
+/** A key of the whole area: a registration, or what work opened (bindings.ts). */
 export interface Region {
-  readonly mr: MemoryRegion;
+  readonly mr: Pick<MemoryRegion, 'lkey' | 'rkey'> & Partial<Pick<MemoryRegion, 'dereg'>>;
   /** `mr.addr`; a number where that is exact, which is faster. */
   readonly base: number | bigint;
   /** Requests, posted and not complete, that name it. */
@@ -75,21 +75,21 @@ export class Area {
 
   /** A key that nobody uses dies, and another takes its place. */
   renew(): void {
-    const idle = this.regions.findIndex(({ uses }) => uses === 0);
+    const idle = this.regions.findIndex(({ mr, uses }) => mr.dereg && uses === 0);
     if (idle < 0) return;
     const [old] = this.regions.splice(idle, 1);
     if (this.#random.chance(0.5)) this.#register();
-    this.#remember(old!);
-    old!.mr.dereg();
+    this.bury(old!);
+    old!.mr.dereg!();
     if (this.regions.length === 0 || this.#random.chance(0.3)) this.#register();
   }
 
   /** A region that nobody uses, and from now on nobody names, to be killed. */
   offer(): Victim {
-    if (this.regions.length === 1) this.#register();
-    if (this.regions.every(({ uses }) => uses > 0)) this.#register();
-    const idle = this.regions.findIndex(({ uses }) => uses === 0);
-    const [region] = this.regions.splice(idle, 1);
+    // What work requests opened, they close.
+    const idle = (): number => this.regions.findIndex(({ uses, mr }) => uses === 0 && mr.dereg);
+    if (this.regions.length === 1 || idle() < 0) this.#register();
+    const [region] = this.regions.splice(idle(), 1);
     this.#offered.add(region!);
     return { area: this, region: region! };
   }
@@ -97,12 +97,13 @@ export class Area {
   /** It was killed: its key is dead before it is deregistered. */
   killed(region: Region): void {
     this.#offered.delete(region);
-    this.#remember(region);
+    this.bury(region);
     this.#invalid.push(region);
-    if (this.#invalid.length > INVALID_MAX) this.#invalid.shift()!.mr.dereg();
+    if (this.#invalid.length > INVALID_MAX) this.#invalid.shift()!.mr.dereg!();
   }
 
-  #remember({ mr, base }: Region): void {
+  /** The key of this region is dead. */
+  bury({ mr, base }: Region): void {
     this.deadKeys.push({ rkey: mr.rkey, base });
     if (this.deadKeys.length > DEAD_KEYS_MAX) this.deadKeys.shift();
   }
@@ -143,7 +144,7 @@ export class Area {
   }
 
   close(): void {
-    for (const { mr } of [...this.regions, ...this.#offered, ...this.#invalid]) mr.dereg();
+    for (const { mr } of [...this.regions, ...this.#offered, ...this.#invalid]) mr.dereg?.();
     this.#context.free(this.actual);
   }
 
@@ -161,7 +162,10 @@ export class Area {
 
 /** Address of byte `offset` from a region's first one. */
 export function addressOf(base: number | bigint, offset: number): number | bigint {
-  return typeof base === 'number' ? base + offset : base + BigInt(offset);
+  if (typeof base === 'bigint') return base + BigInt(offset);
+  // In front of what counts from zero there is the end of all addresses.
+  const address = base + offset;
+  return address < 0 ? BigInt.asUintN(64, BigInt(address)) : address;
 }
 
 /** Cuts a range into up to `count` pieces, empty ones among them, in any order. */

@@ -35,6 +35,8 @@ export interface Operation {
   /** What it kills. */
   readonly victim: Victim | undefined;
   readonly error: ErrorKind | undefined;
+  /** What becomes of its success. */
+  readonly executed?: () => void;
   /** Bytes of `data` that may be placed. */
   readonly placeable: number;
 }

@@ -65,6 +65,7 @@ export class SimulatedDevice {
   async open(): Promise<void> {
     const { options } = this.network;
     this.#link = this.network.link(this.index);
+    this.#link.released = () => this.touched();
     this.context = await openDevice({
       link: this.#link,
       clock: this.clock,

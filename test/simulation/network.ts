@@ -267,6 +267,7 @@ export class Network {
         throw new Violation(`packet ${index} of a batch changed before its release`);
       });
       batch.release();
+      link.released();
     };
     link.kept.add(release);
     const { now } = this.queue;
@@ -277,6 +278,8 @@ export class Network {
 /** One device's end of the network. */
 export class SimulatedLink implements Link {
   receiver: LinkReceiver | undefined;
+  /** A batch was given back: what waited for its buffer has gone on. */
+  released: () => void = () => {};
   /** Packets that the device sent, and that were handed to it. */
   sent = 0;
   delivered = 0;

@@ -11,7 +11,7 @@ export interface OperationKind {
   /** The WcOpcode of its completion. */
   readonly completion: number;
   /** Local memory is read when it is sent, or written when the answer comes. */
-  readonly local: 'gather' | 'scatter';
+  readonly local: 'gather' | 'scatter' | 'none';
   /** What it does to the memory that it names at the peer. */
   readonly remote: 'none' | 'place' | 'fetch' | 'modify';
   /** What it does with a receive of the peer: fills it, or only completes it. */
@@ -28,6 +28,28 @@ export interface OperationKind {
   /** How often it is chosen. */
   readonly weight: number;
 }
+
+const HERE = {
+  local: 'none',
+  remote: 'none',
+  receive: 'none',
+  receiveCompletion: 0,
+  immediate: false,
+  inline: false,
+  weight: 0,
+} as const;
+
+/** What sends nothing: bindings.ts plans it, and `options.bindings` says how often. */
+export const LOCAL_KINDS = {
+  bind: { name: 'BIND_MW', opcode: WrOpcode.BIND_MW, completion: WcOpcode.BIND_MW, ...HERE },
+  register: { name: 'REG_MR', opcode: WrOpcode.REG_MR, completion: WcOpcode.REG_MR, ...HERE },
+  invalidate: {
+    name: 'LOCAL_INV',
+    opcode: WrOpcode.LOCAL_INV,
+    completion: WcOpcode.LOCAL_INV,
+    ...HERE,
+  },
+} as const satisfies { readonly [name: string]: OperationKind };
 
 const SEND = {
   completion: WcOpcode.SEND,

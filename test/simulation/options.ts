@@ -94,6 +94,8 @@ export interface SimulationOptions {
   drains: number;
   /** Per request: it kills a key instead, ours or the peer's. */
   invalidation: number;
+  /** Per request: first a key is opened or closed by work (bindings.ts). */
+  bindings: number;
   /** Per connection: one of its requests breaks a rule. */
   errors: number;
   /** Names of ERROR_KINDS. */
@@ -162,6 +164,7 @@ export function optionsOf(seed: number): SimulationOptions {
     chatters: random.pick([0, 0, 1, 3]),
     drains: random.pick([0, 0, 0.01, 0.05]),
     markBytes: bytesPerMicro > 0 ? random.pick([0, 8192, 32768]) : 0,
+    bindings: random.pick([0, 0, 0.05, 0.3]),
   };
 }
 
@@ -268,6 +271,7 @@ export const PERFECT: Partial<SimulationOptions> = {
   invalidation: 0,
   chatters: 0,
   drains: 0,
+  bindings: 0,
   slowReceiverMicros: 0,
   applicationMicros: 0,
   inline: 0,

@@ -13,6 +13,7 @@ import {
   type WorkCompletion,
 } from '../../host/index.js';
 import { Area, cut, entries } from './area.js';
+import { Bindings } from './bindings.js';
 import { FlowAudit, type Operation } from './auditor.js';
 import type { Connection } from './connection.js';
 import type { SimulatedDevice } from './device.js';
@@ -34,6 +35,8 @@ export class Side {
   readonly target: Area;
   readonly receive: Area;
   readonly receiveBytes: number;
+  /** Keys of the target that come and go. */
+  readonly bindings: Bindings | undefined;
   /** What this side posts, and what the peer posts. Set once both sides exist. */
   out!: FlowAudit;
   in!: FlowAudit;
@@ -72,6 +75,8 @@ export class Side {
     this.landing = new Area(pd, ring, LOCAL_WRITE, random.split('landing'));
     const open = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
     this.target = new Area(pd, Math.max(2 * most, 4096), open, random.split('target'));
+    const bound = options.bindings > 0;
+    this.bindings = bound ? new Bindings(pd, this.target, random.split('bindings')) : undefined;
     this.receiveBytes = random.chance(0.3) ? most + random.below(2 * mtu) : most;
     const room = Math.max(2, Math.floor(131072 / this.receiveBytes));
     this.#receiveLimit = Math.min(options.receiveDepth, room);
@@ -195,6 +200,7 @@ export class Side {
         this.fail(`${kind.name} ${index} is complete, its receive is not`);
       }
     }
+    operation.executed?.();
     this.out.succeed(operation, !peer.lost);
     const { victim } = operation;
     if (victim && !(kind.invalidates === 'theirs' && peer.lost)) victim.area.killed(victim.region);
@@ -291,6 +297,7 @@ export class Side {
     if (this.lost) return;
     this.qp.destroy();
     if (this.#ownQueues) this.device.destroyQueues(this.queues);
+    this.bindings?.close();
     for (const area of this.areas) area.close();
   }
 

@@ -6,6 +6,7 @@
 import { SendFlag, type SendWorkRequest } from '../../host/index.js';
 import { addressOf, cut, entries, type Area, type Pieces, type Region } from './area.js';
 import type { Operation } from './auditor.js';
+import type { BindingPlan } from './bindings.js';
 import { ERROR_KINDS, badReceive, type Draft, type ErrorKind } from './errors.js';
 import { INVALIDATING_KINDS, OPERATION_KINDS, type OperationKind } from './operations.js';
 import type { SimulationOptions } from './options.js';
@@ -76,6 +77,9 @@ export class Workload {
   /** The next request; undefined: its memory is in use. */
   #next(side: Side): SendWorkRequest | undefined {
     const random = this.#random;
+    const { bindings } = this.#options;
+    const plan = bindings > 0 && random.chance(bindings) ? side.bindings?.next() : undefined;
+    if (plan) return this.#bind(side, plan);
     const kind = this.#kind(side);
     const length = this.#length(side, kind);
     const inline = kind.inline && length <= INLINE_MAX && random.chance(this.#options.inline);
@@ -142,6 +146,35 @@ export class Workload {
     if (!kind.invalidates) return undefined;
     const areas = kind.invalidates === 'ours' ? [source, landing, target, receive] : [peer.target];
     return this.#random.pick(areas).offer();
+  }
+
+  /** A request that opens or closes a key. It is always signalled: the peer waits for it. */
+  #bind(side: Side, { kind, request, executed }: BindingPlan): SendWorkRequest {
+    const index = side.out.operations.length;
+    side.out.post({
+      index,
+      kind,
+      length: 0,
+      data: new Uint8Array(0),
+      effect: undefined,
+      area: side.source,
+      pieces: NO_PIECES,
+      localRegion: undefined,
+      remoteOffset: 0,
+      remoteRegion: undefined,
+      immediate: 0,
+      signalled: true,
+      message: -1,
+      error: undefined,
+      victim: undefined,
+      executed,
+      placeable: 0,
+    });
+    this.left--;
+    this.#unsignalled = 0;
+    this.#unsignalledBytes = 0;
+    const fence = this.#random.chance(this.#options.fence) ? SendFlag.FENCE : 0;
+    return { ...request, wrId: side.sendId(index), sendFlags: SendFlag.SIGNALED | fence };
   }
 
   /** What it leaves at the peer. A comparison matches more often than chance would have it. */

@@ -1,6 +1,6 @@
 /**
- * The other process of test/unit/device/thread.test.ts: opens a device with a progress thread, tells
- * where, connects to whom it is told, and then blocks its main thread. Lines of JSON both ways.
+ * The other process of test/unit/device/thread.test.ts: opens a device with a progress thread,
+ * tells where, connects to whom it is told, and then blocks its main thread. Lines of JSON.
  */
 import { createInterface } from 'node:readline';
 import { Endpoint, openDevice } from '../../host/index.js';

@@ -23,7 +23,7 @@ const KINDS = {
   input: ['receive', 'post', 'advance'],
   drain: ['next'],
   made: ['alloc', 'dealloc', 'attach', 'detach', 'create', 'destroy', 'reg', 'dereg', 'bind'],
-  changed: ['modify', 'resize', 'req', 'kill', 'set', 'query', 'complete'],
+  changed: ['modify', 'resize', 'rereg', 'req', 'kill', 'set', 'query', 'complete'],
   about: ['arena', 'context', 'cq', 'qp', 'mr', 'mw', 'pd', 'srq', 'ah'],
   tools: ['lookup', 'parse', 'build', 'icrc', 'ip'],
 } as const;

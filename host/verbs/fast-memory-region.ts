@@ -1,0 +1,101 @@
+/**
+ * A region that work requests register (`ib_alloc_mr` of the kernel; libibverbs has none): it is
+ * made once, gets memory by REG_MR in the order of a send queue, and loses it by LOCAL_INV or the
+ * peer's SEND_WITH_INV, as often as one likes.
+ */
+import { KeyKind, KeyState } from '#build/abi.js';
+import { MisuseError } from '../errors/errors.js';
+import type { Context } from './context.js';
+import { Key } from './key.js';
+import { checkBuffer, iovaOf, type RegionCounters } from './memory-region.js';
+import type { ProtectionDomain } from './protection-domain.js';
+import type { Binding } from './work-request.js';
+
+/** Of a WrOpcode.REG_MR (`ib_reg_wr`). */
+export interface RegMr {
+  readonly mr: FastMemoryRegion;
+  /** The key that it gets: `mr.rkey`, or that with another low byte (`incRkey`). */
+  readonly key: number;
+  /** Memory of the device (`context.alloc`), or a part of it; at most `mr.maxLength` bytes. */
+  readonly buffer: Uint8Array;
+  /** The address of its first byte. Default: its address in the device's memory. */
+  readonly iova?: bigint | number;
+  /** Made of AccessFlag, as in `pd.regMr()`. */
+  readonly access: number;
+}
+
+export class FastMemoryRegion {
+  readonly context: Context;
+  /** Its domain; undefined: that of the queue pair whose work request registers it. */
+  readonly pd: ProtectionDomain | undefined;
+  /** The longest memory that it takes, in bytes. */
+  readonly maxLength: number;
+  readonly #key: Key;
+
+  /** @internal Use `pd.allocMr()` or `context.allocMr()`. */
+  constructor(context: Context, pd: ProtectionDomain | undefined, maxLength: number) {
+    if (!Number.isInteger(maxLength) || maxLength < 1 || maxLength >= 2 ** 32) {
+      const rule = `must be a whole number from 1 to 2^32 - 1, got ${maxLength}`;
+      throw new MisuseError('maxLength', rule);
+    }
+    this.context = context;
+    this.pd = pd;
+    this.maxLength = maxLength;
+    const kind = pd ? KeyKind.FAST_REGION : KeyKind.MOBILE_REGION;
+    this.#key = new Key(context, { kind, pd: pd?.handle ?? 0 }, 'allocMr');
+  }
+
+  /** The key of its last registration; opens nothing while it is not registered. */
+  get lkey(): number {
+    return this.#key.value;
+  }
+
+  get rkey(): number {
+    return this.#key.value;
+  }
+
+  /** Has a REG_MR been executed, and no invalidation since? */
+  get registered(): boolean {
+    return this.#key.live && this.#key.note.state === KeyState.LIVE;
+  }
+
+  /**
+   * `ibv_dereg_mr`, registered or not. Throws RefusalError EBUSY while a window is bound to it; or
+   * when another thread does not leave the memory: call again later.
+   */
+  dereg(): void {
+    if (this.#key.gone) throw new MisuseError('memory region', 'is deregistered already');
+    this.#key.release('dereg', 'a memory window is bound to the region; unbind it first');
+  }
+
+  /** What peers have done with this region, whatever memory it had. */
+  counters(): RegionCounters {
+    if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
+    const { reads, readBytes, writes, writeBytes, atomics } = this.#key.note;
+    return { reads, readBytes, writes, writeBytes, atomics };
+  }
+
+  /** @internal What a REG_MR puts into the ring. */
+  binding(request: RegMr): Binding {
+    const { buffer, access, key } = request;
+    if (!this.#key.live) throw new MisuseError('regMr.mr', 'is deregistered');
+    const allocation = checkBuffer(this.context, buffer);
+    if (buffer.length > this.maxLength) {
+      const rule = `has ${buffer.length} bytes, the region was made for ${this.maxLength}`;
+      throw new MisuseError('regMr.buffer', rule);
+    }
+    return {
+      target: this.#key.value,
+      key,
+      base: this.context.areaOf(allocation),
+      address: iovaOf(buffer, access, request.iova),
+      memory: buffer.byteOffset,
+      length: buffer.length,
+      access,
+    };
+  }
+
+  [Symbol.dispose](): void {
+    if (!this.#key.gone) this.dereg();
+  }
+}

@@ -1,0 +1,32 @@
+/**
+ * `ibv_alloc_null_mr`: an lkey for any address and any length. Reads as zeros; what is written to
+ * it is discarded. It has no rkey, and can neither be registered anew nor carry a window.
+ */
+import { KeyKind } from '#build/abi.js';
+import { MisuseError } from '../errors/errors.js';
+import { Key } from './key.js';
+import type { ProtectionDomain } from './protection-domain.js';
+
+export class NullMemoryRegion {
+  readonly pd: ProtectionDomain;
+  readonly lkey: number;
+  readonly #key: Key;
+
+  /** @internal Use `pd.allocNullMr()`. */
+  constructor(pd: ProtectionDomain) {
+    this.pd = pd;
+    const wanted = { kind: KeyKind.NULL_REGION, pd: pd.handle };
+    this.#key = new Key(pd.context, wanted, 'allocNullMr');
+    this.lkey = this.#key.value;
+  }
+
+  /** `ibv_dereg_mr`. */
+  dereg(): void {
+    if (this.#key.gone) throw new MisuseError('null region', 'is deregistered already');
+    this.#key.release('dereg');
+  }
+
+  [Symbol.dispose](): void {
+    if (!this.#key.gone) this.dereg();
+  }
+}
