@@ -43,6 +43,7 @@ import {
   modifyQueuePair,
   queuePairMemory,
   resizeCompletionQueue,
+  resizeSharedReceiveQueue,
   sharedRingBytes,
 } from './transport/control';
 import { flushQueues, flushSends } from './transport/failure';
@@ -135,6 +136,11 @@ export function createCq(context: usize, ring: usize, entries: u32): usize {
   return createCompletionQueue(changetype<Context>(context), ring, entries);
 }
 
+/** 1: the oldest completion makes room for the newest; 0: a full queue is dead. */
+export function setCqIgnoreOverrun(cq: usize, ignore: u32): void {
+  changetype<CompletionQueue>(cq).ignoreOverrun = ignore;
+}
+
 /** Arms a queue: CqNotify. The next completion, once, becomes an event. */
 export function reqNotifyCq(cq: usize, notify: u32): void {
   changetype<CompletionQueue>(cq).armed = notify;
@@ -183,6 +189,11 @@ export function createSrq(context: usize, pd: u32, ring: usize, entries: u32, sg
 /** Arms the limit: one event when fewer requests are left; 0 disarms. */
 export function setSrqLimit(srq: usize, limit: u32): void {
   changetype<SharedReceiveQueue>(srq).limit = limit;
+}
+
+/** `ibv_modify_srq` with IBV_SRQ_MAX_WR, onto a ring of srqBytes(entries, sgeMax). An Errno. */
+export function resizeSrq(srq: usize, ring: usize, entries: u32): u32 {
+  return resizeSharedReceiveQueue(changetype<SharedReceiveQueue>(srq), ring, entries);
 }
 
 export function destroySrq(context: usize, srq: usize): u32 {

@@ -202,6 +202,7 @@ function checkAccess(parameters: RegionParameters): u32 {
     AccessFlag.REMOTE_ATOMIC |
     AccessFlag.MW_BIND |
     AccessFlag.ZERO_BASED |
+    AccessFlag.ON_DEMAND |
     AccessFlag.RELAXED_ORDERING;
   const access = parameters.access;
   if (access & ~known) return Errno.EOPNOTSUPP;

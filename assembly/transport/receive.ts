@@ -4,7 +4,7 @@
  * here is silent (IBA 9.6.1): whoever is not connected is served nothing, not even a NAK.
  */
 import {
-  DEFAULT_PKEY,
+  DEFAULT_PARTITION,
   aethSyndrome,
   bthCongestion,
   bthOpcode,
@@ -139,7 +139,8 @@ function checkSealed(
     context.counters.dropIcrc++;
     return false;
   }
-  if (bthPkey(packet) == DEFAULT_PKEY) return true;
+  // We are a full member of the partition, who hears limited ones, too (IBA 10.9.3).
+  if ((bthPkey(packet) & DEFAULT_PARTITION) == DEFAULT_PARTITION) return true;
   context.counters.dropPkey++;
   return false;
 }

@@ -82,7 +82,7 @@ export const BORDER: readonly Row[] = [
   [
     'the P_Key is not checked',
     RECEIVE,
-    'if (bthPkey(packet) == DEFAULT_PKEY) return true;',
+    'if ((bthPkey(packet) & DEFAULT_PARTITION) == DEFAULT_PARTITION) return true;',
     'return true;',
   ],
   [
