@@ -1,18 +1,31 @@
 /** Verbena: RDMA verbs anywhere JavaScript runs. Everything that applications import. */
 export * from './errors/errors.js';
 export * from './verbs/enums.js';
+export * from './verbs/constants.js';
+export * from './verbs/strings.js';
+export { forkInit, isForkInitialized } from './verbs/fork.js';
+export { importDevice } from './verbs/import.js';
 export { getDeviceList, type DeviceEntry } from './verbs/device-list.js';
 export { openDevice, type Context } from './verbs/context.js';
+export type { AsyncEventRecord, CounterValues, OpenOptions } from './verbs/context.js';
 export type {
-  AsyncEventRecord,
-  CounterValues,
   DeviceAttributes,
-  OpenOptions,
+  DeviceAttributesEx,
+  GidEntry,
   PortAttributes,
-} from './verbs/context.js';
+} from './verbs/queries.js';
 export type { ProtectionDomain } from './verbs/protection-domain.js';
 export type { MemoryRegion, RegionCounters, RegisterOptions } from './verbs/memory-region.js';
 export type { CompletionQueue, WorkCompletion } from './verbs/completion-queue.js';
+export type { CompletionQueueEx, CqInitAttributesEx } from './verbs/completion-queue-ex.js';
+export type { AllocDmAttributes, DeviceMemory } from './verbs/device-memory.js';
+export type {
+  ParentDomain,
+  ParentDomainInitAttributes,
+  ThreadDomain,
+} from './verbs/parent-domain.js';
+export type { QpInitAttributesEx, QueuePairEx } from './verbs/queue-pair-ex.js';
+export type { MrInitAttributes, RegistrableBuffer } from './verbs/registrable-buffer.js';
 export type { AddressAttributes, AddressHandle } from './verbs/address-handle.js';
 export type { CompletionChannel } from './verbs/completion-channel.js';
 export type {

@@ -188,6 +188,11 @@ export class Device implements LinkReceiver {
     return endpoint;
   }
 
+  /** Nanoseconds since 1970 of a moment of the device's clock. */
+  wallclockNanos(micros: number): bigint {
+    return this.clock.wallclockNanos?.(micros) ?? BigInt(Math.floor(micros)) * 1000n;
+  }
+
   get closed(): boolean {
     return this.#closed;
   }

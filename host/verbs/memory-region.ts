@@ -182,6 +182,9 @@ function checkBuffer(pd: ProtectionDomain, buffer: Uint8Array): Allocation {
   if (!allocation) {
     throw new MisuseError('buffer', 'is not (part of) one that context.alloc() returned');
   }
+  if (allocation.lent.size > 0) {
+    throw new RefusalError('EBUSY', 'regMr: queues live in the buffer; peers must not reach it');
+  }
   return allocation;
 }
 

@@ -12,6 +12,7 @@ import {
   QueuePairParametersLayout,
   RANDOM_QPNS,
   REORDER_MAX,
+  WrOpcodeName,
 } from '#build/abi.js';
 import { structAt, type Struct } from '../engine/struct.js';
 import { checkOpen } from '../device/device.js';
@@ -19,6 +20,7 @@ import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Gid, type Endpoint } from '../link/endpoint.js';
 import { fillAddress, type AddressAttributes } from './address-handle.js';
 import type { CompletionQueue } from './completion-queue.js';
+import { QueryQpDataInOrderFlag } from './constants.js';
 import { MAX_INLINE_DATA, MAX_QP_WR, MAX_SGE } from './limits.js';
 import type { ProtectionDomain } from './protection-domain.js';
 import { fillRandom, refuse } from './refuse.js';
@@ -124,13 +126,14 @@ export class QueuePair {
   readonly #memory: number;
   readonly #struct: Struct<typeof QueuePairLayout>;
   readonly #putSend: (request: SendWorkRequest) => void;
+  readonly #putSends: (requests: readonly SendWorkRequest[]) => void;
   readonly #putReceive: (request: ReceiveWorkRequest) => void;
   readonly #ringSend: () => void;
   readonly #ringReceive: () => void;
   readonly #groups = new Map<string, Gid>();
   #destroyed = false;
 
-  private constructor(
+  protected constructor(
     pd: ProtectionDomain,
     attributes: QpInitAttributes,
     cap: QpCapabilities,
@@ -153,6 +156,7 @@ export class QueuePair {
     const sends = new SendRing(engineMemory, made.sendRing, cap.maxSendWr, made.sendStride, cap);
     const receives = new ReceiveRing(engineMemory, made.receiveRing, cap.maxRecvWr, cap.maxRecvSge);
     this.#putSend = (request) => sends.put(request);
+    this.#putSends = (requests) => sends.putTogether(requests);
     this.#putReceive = (request) => receives.put(request);
     this.#ringSend = () => {
       exports.postSend(device.engine.context, this.handle, device.clock.now());
@@ -196,7 +200,7 @@ export class QueuePair {
       parameters.inlineMax = cap.maxInlineData;
       parameters.reorderPackets = cap.reorderPackets;
       parameters.signalAll = attributes.sqSigAll ? 1 : 0;
-      memory = arena.heap.alloc(arena.exports.qpBytes(engine.context, address));
+      memory = pd.queueMemory.take(arena.exports.qpBytes(engine.context, address), 'QP');
       parameters.memory = memory;
       let errno: number = Errno.EAGAIN;
       const random = address + QueuePairParametersLayout.fields.random[0];
@@ -210,12 +214,12 @@ export class QueuePair {
         EOPNOTSUPP: `type ${parameters.type} is not one that this device has (QpType.RC, UC, UD)`,
         EAGAIN: 'no free queue pair number was found',
       });
-      const qp = new QueuePair(pd, attributes, cap, memory, parameters);
+      const qp = new this(pd, attributes, cap, memory, parameters);
       context.addObject(qp.handle, qp);
       memory = 0;
       return qp;
     } finally {
-      if (memory !== 0) arena.heap.free(memory);
+      if (memory !== 0) pd.queueMemory.giveBack(memory, 'QP');
       arena.heap.free(address);
     }
   }
@@ -243,7 +247,10 @@ export class QueuePair {
       const now = device.clock.now();
       const errno = arena.exports.modifyQp(engine.context, this.handle, address, now);
       if (errno !== Errno.OK)
-        refuse(errno, 'modify', { EINVAL: this.#whyInvalid(attributes, mask) });
+        refuse(errno, 'modify', {
+          EINVAL: this.#whyInvalid(attributes, mask),
+          EOPNOTSUPP: 'this device has no alternate path to migrate to',
+        });
       if (destination && mask & QpAttribute.AV) {
         engine.paths.set(this.handle + QUEUE_PAIR_PATH, device.intern(destination));
       }
@@ -283,13 +290,22 @@ export class QueuePair {
    * is the index of the request it is about; those before it are posted.
    */
   postSend(requests: SendWorkRequest | readonly SendWorkRequest[]): void {
+    this.#checkSends('postSend');
+    putAll(requests, this.#putSend, this.#ringSend);
+  }
+
+  /** @internal All of them, or none: what `wrComplete` posts. */
+  protected postTogether(requests: readonly SendWorkRequest[]): void {
+    this.#checkSends('wrComplete');
+    this.#putSends(requests);
+    this.#ringSend();
+  }
+
+  #checkSends(verb: string): void {
     this.#check();
     const state = this.#struct.state;
-    if (state < QpState.RTS) {
-      const name = QpStateName[state];
-      throw refuseFirst(`postSend: a queue pair in ${name} sends nothing`);
-    }
-    putAll(requests, this.#putSend, this.#ringSend);
+    if (state >= QpState.RTS) return;
+    throw refuseFirst(`${verb}: a queue pair in ${QpStateName[state]} sends nothing`);
   }
 
   /** `ibv_post_recv`: as postSend; receives may be posted from INIT on. */
@@ -300,6 +316,19 @@ export class QueuePair {
       throw refuseFirst('postRecv: a queue pair in RESET takes no receives');
     }
     putAll(requests, this.#putReceive, this.#ringReceive);
+  }
+
+  /**
+   * `ibv_query_qp_data_in_order`: 0. Packets take effect in order, but who looks on from another
+   * thread may see the bytes of one in any order.
+   */
+  queryDataInOrder(op: number, flags = 0): number {
+    this.#check();
+    if (WrOpcodeName[op] === undefined) throw new MisuseError('op', `${op} is no WrOpcode`);
+    if (flags & ~QueryQpDataInOrderFlag.RETURN_CAPS) {
+      throw new MisuseError('flags', `must be made of QueryQpDataInOrderFlag, got ${flags}`);
+    }
+    return 0;
   }
 
   /**
@@ -333,7 +362,7 @@ export class QueuePair {
     this.#leaveGroups();
     device.engine.paths.delete(this.handle + QUEUE_PAIR_PATH);
     this.pd.context.removeObject(this.handle);
-    device.arena.heap.free(this.#memory);
+    this.pd.queueMemory.giveBack(this.#memory, 'QP');
   }
 
   [Symbol.dispose](): void {

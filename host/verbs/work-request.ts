@@ -76,6 +76,7 @@ const REMOTE_QPN = WORD('remoteQpn');
 const REMOTE_QKEY = WORD('remoteQkey');
 const RING_TAIL = 64;
 const NO_SGES: readonly Sge[] = [];
+const ignore = (): void => {};
 
 function notU64(value: number | bigint): MisuseError {
   return new MisuseError('request', `${value} is no whole number from 0 to 2^64 - 1`);
@@ -140,6 +141,9 @@ class Ring {
   protected readonly ring: number;
   protected readonly entries: number;
   protected readonly stride: number;
+  /** Filled entries that `together` has not handed over. */
+  #held = 0;
+  #holding = false;
 
   constructor(memory: EngineMemory, ring: number, entries: number, stride: number) {
     this.words = memory.words;
@@ -152,7 +156,7 @@ class Ring {
 
   /** Address of the entry to fill. Throws RefusalError ENOMEM when there is none. */
   protected free(verb: string): number {
-    const head = this.words[this.#head]!;
+    const head = (this.words[this.#head]! + this.#held) >>> 0;
     const used = (head - this.words[this.#tail]!) >>> 0;
     if (used >= this.entries) {
       throw new RefusalError('ENOMEM', `${verb}: all ${this.entries} requests are in use`);
@@ -162,7 +166,20 @@ class Ring {
 
   /** Hands the filled entry over. */
   protected publish(): void {
-    this.words[this.#head]! += 1;
+    if (this.#holding) this.#held++;
+    else this.words[this.#head]! += 1;
+  }
+
+  /** What `fill` puts is handed over when it returns, and not at all when it throws. */
+  protected together(fill: () => void): void {
+    this.#holding = true;
+    try {
+      fill();
+      this.words[this.#head]! += this.#held;
+    } finally {
+      this.#holding = false;
+      this.#held = 0;
+    }
   }
 }
 
@@ -226,6 +243,11 @@ export class SendRing extends Ring {
       putSges(words, (base + WORK_REQUEST_SIZE) >> 2, list);
     }
     this.publish();
+  }
+
+  /** All of them or none; what throws gets `badWr`, the index of the request it is about. */
+  putTogether(requests: readonly SendWorkRequest[]): void {
+    this.together(() => putAll(requests, (request) => this.put(request), ignore));
   }
 
   #putInline(base: number, inline: Uint8Array): void {
