@@ -19,6 +19,7 @@ export type { MemoryRegion, RegionCounters, RegisterOptions } from './verbs/memo
 export type { CompletionQueue, WorkCompletion } from './verbs/completion-queue.js';
 export type { CompletionQueueEx, CqInitAttributesEx } from './verbs/completion-queue-ex.js';
 export type { AllocDmAttributes, DeviceMemory } from './verbs/device-memory.js';
+export type { DmaHandle, DmahInitAttributes } from './verbs/dma-handle.js';
 export type {
   ParentDomain,
   ParentDomainInitAttributes,

@@ -120,6 +120,12 @@ export const ForkStatus = {
   UNNEEDED: 2,
 } as const;
 
+/** `ibv_tph_mem_type`: volatile or persistent memory. */
+export const TphMemType = {
+  VM: 0,
+  PM: 1,
+} as const;
+
 /** `ibv_query_qp_data_in_order_flags`. */
 export const QueryQpDataInOrderFlag = {
   RETURN_CAPS: 1 << 0,

@@ -12,6 +12,7 @@ import { Allocations } from './allocations.js';
 import { CompletionChannel } from './completion-channel.js';
 import { CompletionQueue } from './completion-queue.js';
 import { CompletionQueueEx, type CqInitAttributesEx } from './completion-queue-ex.js';
+import { DmaHandle, type DmahInitAttributes } from './dma-handle.js';
 import { DeviceMemory, type AllocDmAttributes } from './device-memory.js';
 import { notShared } from './import.js';
 import { NUM_COMP_VECTORS } from './limits.js';
@@ -179,6 +180,12 @@ export class Context {
   allocDm(attributes: AllocDmAttributes): DeviceMemory {
     checkOpen(this.device);
     return DeviceMemory.alloc(this, attributes);
+  }
+
+  /** `ibv_alloc_dmah`. Throws RefusalError EINVAL for what is no hint. */
+  allocDmah(attributes: DmahInitAttributes = {}): DmaHandle {
+    checkOpen(this.device);
+    return new DmaHandle(this, attributes);
   }
 
   /** `ibv_import_pd`: not before devices are shared between processes. RefusalError EOPNOTSUPP. */

@@ -1,5 +1,7 @@
 /** `ibv_buf`: memory that is there to be registered with the domain that allocated it. */
+import { AccessFlag } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import type { DmaHandle } from './dma-handle.js';
 import type { RegisterOptions } from './memory-region.js';
 import type { ProtectionDomain } from './protection-domain.js';
 
@@ -80,6 +82,8 @@ export interface MrInitAttributes extends RegisterOptions {
   readonly length?: number;
   /** A DMA buffer of the kernel: refused. */
   readonly fd?: number;
+  /** Hints. Not with AccessFlag.ON_DEMAND. */
+  readonly dmah?: DmaHandle;
 }
 
 /** @internal What `regMr` takes, from what `regMrEx` is told. */
@@ -87,13 +91,18 @@ export function memoryOf(
   pd: ProtectionDomain,
   attributes: MrInitAttributes,
 ): [buffer: Uint8Array, access: number, options: RegisterOptions] {
-  const { buffer, buf, fd, addr, length, access, ...options } = attributes;
+  const { buffer, buf, fd, addr, length, access, dmah, ...options } = attributes;
   const sources = [buffer, buf, fd].filter((source) => source !== undefined).length;
   if (sources !== 1) {
     throw new RefusalError('EINVAL', 'regMrEx: one of buffer, buf and fd says what to register');
   }
   if (fd !== undefined) {
     throw new RefusalError('EOPNOTSUPP', 'regMrEx: this device reaches no DMA buffers');
+  }
+  dmah?.check();
+  if (dmah && dmah.context !== pd.context) throw new MisuseError('dmah', 'is of another context');
+  if (dmah && access & AccessFlag.ON_DEMAND) {
+    throw new RefusalError('EINVAL', 'regMrEx: hints are for memory that is not paged on demand');
   }
   if (buf) {
     const from = addr ?? buf.addr;

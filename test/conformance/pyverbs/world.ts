@@ -134,13 +134,19 @@ class UdpWorld extends World {
   }
 }
 
-/** What ran to its end in all worlds, by the upstream test it stands for: report.ts reads it. */
-const ran = new Map<string, WorldName[]>();
+/** A test of ours, and the worlds that it came through. */
+export interface Ran {
+  readonly name: string;
+  readonly worlds: WorldName[];
+}
+
+/** What ran to its end, by the upstream test it stands for: report.ts reads it. */
+const ran = new Map<string, Ran>();
 export const RAN_FOLDER = new URL('build/test/pyverbs-ran/', root);
 
 /**
- * Defines a test that runs in every world. `upstream`: the tests of rdma-core that it stands for, without
- * `test_`; table.json says the same the other way round.
+ * Defines a test that runs in every world. `upstream`: the test of rdma-core that it stands for,
+ * without `test_`; table.json says the same the other way round.
  */
 function define(upstream: string, name: string, body: (world: World) => Promise<void>): void {
   for (const worldName of WORLD_NAMES) {
@@ -151,9 +157,9 @@ function define(upstream: string, name: string, body: (world: World) => Promise<
       } finally {
         await world.close();
       }
-      for (const key of upstream.split(' ')) {
-        ran.set(key, [...(ran.get(key) ?? []), worldName]);
-      }
+      const record = ran.get(upstream) ?? { name, worlds: [] };
+      record.worlds.push(worldName);
+      ran.set(upstream, record);
     });
   }
 }
