@@ -19,10 +19,7 @@ import {
   type Link,
   type OpenOptions,
 } from '../../../host/index.js';
-import { root } from '../../support/paths.js';
-
-export type WorldName = 'loopback' | 'udp' | 'loss';
-export const WORLD_NAMES: readonly WorldName[] = ['loopback', 'udp', 'loss'];
+import { RAN_FOLDER, WORLD_NAMES, type Ran, type WorldName } from './ran.js';
 
 const LOSS = 0.05;
 const MEMORY_BYTES = 4 * 2 ** 20;
@@ -134,15 +131,8 @@ class UdpWorld extends World {
   }
 }
 
-/** A test of ours, and the worlds that it came through. */
-export interface Ran {
-  readonly name: string;
-  readonly worlds: WorldName[];
-}
-
 /** What ran to its end, by the upstream test it stands for: report.ts reads it. */
 const ran = new Map<string, Ran>();
-export const RAN_FOLDER = new URL('build/test/pyverbs-ran/', root);
 
 /**
  * Defines a test that runs in every world. `upstream`: the test of rdma-core that it stands for,
