@@ -20,11 +20,8 @@ export type { CompletionQueue, WorkCompletion } from './verbs/completion-queue.j
 export type { CompletionQueueEx, CqInitAttributesEx } from './verbs/completion-queue-ex.js';
 export type { AllocDmAttributes, DeviceMemory } from './verbs/device-memory.js';
 export type { DmaHandle, DmahInitAttributes } from './verbs/dma-handle.js';
-export type {
-  ParentDomain,
-  ParentDomainInitAttributes,
-  ThreadDomain,
-} from './verbs/parent-domain.js';
+export type { ParentDomain, ParentDomainInitAttributes } from './verbs/parent-domain.js';
+export type { ThreadDomain } from './verbs/thread-domain.js';
 export type { QpInitAttributesEx, QueuePairEx } from './verbs/queue-pair-ex.js';
 export type { MrInitAttributes, RegistrableBuffer } from './verbs/registrable-buffer.js';
 export type { AddressAttributes, AddressHandle } from './verbs/address-handle.js';

@@ -16,7 +16,7 @@ import { DmaHandle, type DmahInitAttributes } from './dma-handle.js';
 import { DeviceMemory, type AllocDmAttributes } from './device-memory.js';
 import { notShared } from './import.js';
 import { NUM_COMP_VECTORS } from './limits.js';
-import { ParentDomain, ThreadDomain, type ParentDomainInitAttributes } from './parent-domain.js';
+import { ParentDomain, type ParentDomainInitAttributes } from './parent-domain.js';
 import { ProtectionDomain } from './protection-domain.js';
 import {
   getPkeyIndex,
@@ -34,6 +34,7 @@ import {
 import type { QueuePair } from './queue-pair.js';
 import { QueuePairEx, type QpInitAttributesEx } from './queue-pair-ex.js';
 import type { SharedReceiveQueue } from './shared-receive-queue.js';
+import { ThreadDomain } from './thread-domain.js';
 
 /** How to open a device: over a link of your own, or by UDP at a local address. */
 export type OpenOptions = Omit<DeviceOptions, 'link'> &

@@ -1,48 +1,13 @@
 /**
- * `ibv_parent_domain` and `ibv_td`. A parent domain is a protection domain for all that is made
- * from it, with the memory of its queues taken from the application's allocators: in C that is host
- * memory with the right NUMA node or page size, here it is a part of what `context.alloc` gave. A
- * thread domain promises that one thread alone uses what is made from it; a context is used by one
- * thread anyway, so it changes nothing.
+ * `ibv_parent_domain`: a protection domain for all that is made from it, with the memory of its
+ * queues taken from the application's allocators. In C that is host memory of the right NUMA node or
+ * page size, here it is a part of what `context.alloc` gave.
  */
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from './context.js';
 import { ProtectionDomain } from './protection-domain.js';
 import type { QueueMemory, ResourceType } from './queue-memory.js';
-
-/** `ibv_alloc_td`. */
-export class ThreadDomain {
-  readonly context: Context;
-  #users = 0;
-  #gone = false;
-
-  /** @internal Use `context.allocTd()`. */
-  constructor(context: Context) {
-    this.context = context;
-  }
-
-  /** `ibv_dealloc_td`. Throws RefusalError EBUSY while a parent domain names it. */
-  dealloc(): void {
-    if (this.#gone) throw new MisuseError('thread domain', 'is gone already');
-    if (this.#users > 0) throw new RefusalError('EBUSY', 'dealloc: a parent domain names it');
-    this.#gone = true;
-  }
-
-  [Symbol.dispose](): void {
-    if (!this.#gone) this.dealloc();
-  }
-
-  /** @internal */
-  use(): void {
-    if (this.#gone) throw new MisuseError('td', 'is gone');
-    this.#users++;
-  }
-
-  /** @internal */
-  leave(): void {
-    this.#users--;
-  }
-}
+import type { ThreadDomain } from './thread-domain.js';
 
 /** `ibv_parent_domain_init_attr`. */
 export interface ParentDomainInitAttributes {
