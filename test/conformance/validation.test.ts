@@ -60,6 +60,15 @@ test(
 );
 
 test(
+  'a limited member of our partition is heard: we are a full one',
+  onWire({}, (wire) => {
+    wire.sendPacket({ ...ONLY, ...wire.reth(0, 4), pkey: 0x7fff }, 4);
+    wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x200 });
+    assert.is(wire.qp.query().rqPsn, 0x201);
+  }),
+);
+
+test(
   'a packet of another service is ignored and counted (S43)',
   onWire({}, (wire) => {
     for (const opcode of [Opcode.UC_RDMA_WRITE_ONLY, Opcode.UC_SEND_ONLY, Opcode.UD_SEND_ONLY]) {

@@ -86,6 +86,12 @@ export const BORDER: readonly Row[] = [
     'return true;',
   ],
   [
+    'limited members are not heard',
+    RECEIVE,
+    '(bthPkey(packet) & DEFAULT_PARTITION) == DEFAULT_PARTITION',
+    'bthPkey(packet) == 0xffff',
+  ],
+  [
     'an ICRC without IP may be solved for',
     RECEIVE,
     'if (!isIpv4 || icrcSolveIpId',

@@ -36,6 +36,8 @@ const TESTS = [
   'conformance/responder',
   'conformance/memory',
   'unit/verbs/services',
+  'unit/verbs/extended',
+  'conformance/pyverbs/srq',
   'unit/wire/hostile',
   'conformance/ordering',
   'conformance/errors',
