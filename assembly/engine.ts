@@ -171,6 +171,11 @@ export function qpAttributesMissing(qp: usize, to: u32, mask: u32): u32 {
   return missingAttributes(q.type, q.state, to, mask);
 }
 
+/** Counts the queue pair's completions: a table of addresses by CountedOperation, or 0. */
+export function setQpCounters(qp: usize, table: usize): void {
+  changetype<QueuePair>(qp).counterTable = table;
+}
+
 /** `ibv_resize_cq` onto a ring of cqBytes(entries). An Errno. */
 export function resizeCq(cq: usize, ring: usize, entries: u32): u32 {
   return resizeCompletionQueue(changetype<CompletionQueue>(cq), ring, entries);

@@ -2,7 +2,7 @@
  * Enums of verbs.h that the host alone has a use for, and the engine never sees. As in enums.ts,
  * members keep their C names without the prefix, and values are libibverbs'.
  */
-import { WrOpcode } from '#build/abi.js';
+import { CountedOperation, WrOpcode } from '#build/abi.js';
 
 /** `ibv_qp_create_send_ops_flags`, IBV_QP_EX_WITH_…: what an extended queue pair will post. */
 export const QpExWith = {
@@ -118,6 +118,22 @@ export const ForkStatus = {
   DISABLED: 0,
   ENABLED: 1,
   UNNEEDED: 2,
+} as const;
+
+/** `ibv_qp_attach_comp_cntr_op`. */
+export const QpAttachCompCntrOp = {
+  SEND: 1 << CountedOperation.SEND,
+  RECV: 1 << CountedOperation.RECV,
+  RDMA_READ: 1 << CountedOperation.RDMA_READ,
+  REMOTE_RDMA_READ: 1 << CountedOperation.REMOTE_RDMA_READ,
+  RDMA_WRITE: 1 << CountedOperation.RDMA_WRITE,
+  REMOTE_RDMA_WRITE: 1 << CountedOperation.REMOTE_RDMA_WRITE,
+} as const;
+
+/** `ibv_comp_cntr_type`: work requests, or their bytes. */
+export const CompCntrType = {
+  WRS: 0,
+  BYTES: 1,
 } as const;
 
 /** `ibv_tph_mem_type`: volatile or persistent memory. */

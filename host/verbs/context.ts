@@ -10,6 +10,8 @@ import { ROCE_PORT, type Link } from '../link/link.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import { Allocations } from './allocations.js';
 import { CompletionChannel } from './completion-channel.js';
+import { CompletionCounter, queryCompCntrCaps, type CompCntrCaps } from './completion-counter.js';
+import { CompCntrType } from './constants.js';
 import { CompletionQueue } from './completion-queue.js';
 import { CompletionQueueEx, type CqInitAttributesEx } from './completion-queue-ex.js';
 import { DmaHandle, type DmahInitAttributes } from './dma-handle.js';
@@ -187,6 +189,17 @@ export class Context {
   allocDmah(attributes: DmahInitAttributes = {}): DmaHandle {
     checkOpen(this.device);
     return new DmaHandle(this, attributes);
+  }
+
+  /** `ibv_create_comp_cntr`. Throws MisuseError, RefusalError ENOMEM. */
+  createCompCntr(type: number = CompCntrType.WRS): CompletionCounter {
+    checkOpen(this.device);
+    return CompletionCounter.create(this, type);
+  }
+
+  /** `ibv_query_comp_cntr_caps`. Counters wrap after `maxValue`. */
+  queryCompCntrCaps(): CompCntrCaps {
+    return queryCompCntrCaps(this);
   }
 
   /** `ibv_import_pd`: not before devices are shared between processes. RefusalError EOPNOTSUPP. */

@@ -2,10 +2,17 @@
  * What a device and its one port are: `ibv_query_device` and its kin. Members of verbs.h that mean
  * nothing to a software adapter over UDP are left out.
  */
-import { Mtu } from '#build/abi.js';
-import { RefusalError } from '../errors/errors.js';
+import { Mtu, WrOpcodeName } from '#build/abi.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Gid } from '../link/endpoint.js';
-import { AtomicCap, DeviceCapFlag, GidType, NodeType, OdpSupport } from './constants.js';
+import {
+  AtomicCap,
+  DeviceCapFlag,
+  GidType,
+  NodeType,
+  OdpSupport,
+  QueryQpDataInOrderFlag,
+} from './constants.js';
 import type { Context } from './context.js';
 import {
   MAX_CQE,
@@ -201,6 +208,18 @@ export function getPkeyIndex(portNum: number, pkey: number): number {
     throw new RefusalError('EINVAL', `getPkeyIndex: 0x${pkey.toString(16)} is not in the table`);
   }
   return index;
+}
+
+/**
+ * What is known of the order in which the bytes of a message arrive: nothing. Packets take effect
+ * in order, but who looks on from another thread may see the bytes of one in any order.
+ */
+export function queryDataInOrder(op: number, flags: number): number {
+  if (WrOpcodeName[op] === undefined) throw new MisuseError('op', `${op} is no WrOpcode`);
+  if (flags & ~QueryQpDataInOrderFlag.RETURN_CAPS) {
+    throw new MisuseError('flags', `must be made of QueryQpDataInOrderFlag, got ${flags}`);
+  }
+  return 0;
 }
 
 function checkPort(verb: string, portNum: number): void {

@@ -12,17 +12,17 @@ import {
   QueuePairParametersLayout,
   RANDOM_QPNS,
   REORDER_MAX,
-  WrOpcodeName,
 } from '#build/abi.js';
 import { structAt, type Struct } from '../engine/struct.js';
 import { checkOpen } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Gid, type Endpoint } from '../link/endpoint.js';
 import { fillAddress, type AddressAttributes } from './address-handle.js';
+import { AttachedCounters, type CompletionCounter } from './completion-counter.js';
 import type { CompletionQueue } from './completion-queue.js';
-import { QueryQpDataInOrderFlag } from './constants.js';
 import { MAX_INLINE_DATA, MAX_QP_WR, MAX_SGE } from './limits.js';
 import type { ProtectionDomain } from './protection-domain.js';
+import { queryDataInOrder } from './queries.js';
 import { fillRandom, refuse } from './refuse.js';
 import type { SharedReceiveQueue } from './shared-receive-queue.js';
 import {
@@ -131,6 +131,7 @@ export class QueuePair {
   readonly #ringSend: () => void;
   readonly #ringReceive: () => void;
   readonly #groups = new Map<string, Gid>();
+  #counters: AttachedCounters | undefined;
   #destroyed = false;
 
   protected constructor(
@@ -318,17 +319,20 @@ export class QueuePair {
     putAll(requests, this.#putReceive, this.#ringReceive);
   }
 
-  /**
-   * `ibv_query_qp_data_in_order`: 0. Packets take effect in order, but who looks on from another
-   * thread may see the bytes of one in any order.
-   */
+  /** `ibv_query_qp_data_in_order`: 0, see queries.ts. Throws MisuseError. */
   queryDataInOrder(op: number, flags = 0): number {
     this.#check();
-    if (WrOpcodeName[op] === undefined) throw new MisuseError('op', `${op} is no WrOpcode`);
-    if (flags & ~QueryQpDataInOrderFlag.RETURN_CAPS) {
-      throw new MisuseError('flags', `must be made of QueryQpDataInOrderFlag, got ${flags}`);
-    }
-    return 0;
+    return queryDataInOrder(op, flags);
+  }
+
+  /**
+   * `ibv_qp_attach_comp_cntr`: what completes of these operations (QpAttachCompCntrOp) is counted.
+   * Throws RefusalError EINVAL (neither in RESET nor in INIT), EBUSY (one of them is counted).
+   */
+  attachCompCntr(counter: CompletionCounter, opMask: number): void {
+    this.#check();
+    this.#counters ??= new AttachedCounters(this);
+    this.#counters.attach(counter, opMask);
   }
 
   /**
@@ -359,6 +363,7 @@ export class QueuePair {
     const { device } = this.pd.context;
     device.arena.exports.destroyQp(device.engine.context, this.handle);
     this.#destroyed = true;
+    this.#counters?.release();
     this.#leaveGroups();
     device.engine.paths.delete(this.handle + QUEUE_PAIR_PATH);
     this.pd.context.removeObject(this.handle);

@@ -37,6 +37,7 @@ const TESTS = [
   'conformance/memory',
   'unit/verbs/services',
   'unit/verbs/extended',
+  'unit/verbs/completion-counter',
   'conformance/pyverbs/srq',
   'unit/wire/hostile',
   'conformance/ordering',

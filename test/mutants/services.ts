@@ -419,4 +419,16 @@ export const SERVICES: readonly Row[] = [
     'if (count > entries) return Errno.EINVAL;\n  const head',
     'const head',
   ],
+  [
+    'a remote WRITE is counted with each of its packets',
+    PLACE,
+    'if (qp.messageLeft == 0) {\n    const operation',
+    '{\n    const operation',
+  ],
+  [
+    'failed operations are counted as completed',
+    'assembly/transport/completion-counter.ts',
+    'if (status != <u32>WcStatus.SUCCESS) counter.errors++;\n  else',
+    '',
+  ],
 ];
