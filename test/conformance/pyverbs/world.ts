@@ -1,8 +1,8 @@
 /**
  * Where a test runs: two or more devices, and time. Every test of this folder runs three times: on
- * a perfect wire in virtual time, over UDP sockets in real time, and on a wire that loses 5 % of all
- * packets, in virtual time. A test asks its world for devices, and lets it go on until something
- * has come about.
+ * a perfect wire in virtual time, over UDP sockets in real time, and on a wire that loses 5 % of
+ * all packets, in virtual time. A test asks its world for devices, and lets it go on until
+ * something has come about.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { basename } from 'node:path';
