@@ -36,6 +36,9 @@ export function advise(
 /** Where the bytes are; throws when the key does not give access to them all. */
 function find(pd: ProtectionDomain, { addr, length, lkey }: Sge, need: number): number {
   const { arena, engine } = pd.context.device;
+  if (length >>> 0 !== length || (typeof addr === 'number' && !Number.isSafeInteger(addr))) {
+    throw new MisuseError('sgList', `${length} bytes at ${addr}: no whole numbers`);
+  }
   const address = BigInt.asUintN(64, BigInt(addr));
   const look = (bytes: number, access: number): number =>
     arena.exports.lookupKey(

@@ -240,14 +240,14 @@ export class Context {
     return queryGidTable(this, maxEntries);
   }
 
-  /** `ibv_query_pkey`: 0xffff, the default partition. Throws RefusalError EINVAL. */
+  /** `ibv_query_pkey`: the one P_Key (`pkey` of openDevice). Throws RefusalError EINVAL. */
   queryPkey(portNum: number, index: number): number {
-    return queryPkey(portNum, index);
+    return queryPkey(this, portNum, index);
   }
 
   /** `ibv_get_pkey_index`. Throws RefusalError EINVAL when the table does not have it. */
   getPkeyIndex(portNum: number, pkey: number): number {
-    return getPkeyIndex(portNum, pkey);
+    return getPkeyIndex(this, portNum, pkey);
   }
 
   /** `ibv_query_port`. Throws RefusalError EINVAL: there is port 1 only. */

@@ -100,7 +100,7 @@ export interface GidEntry {
 const PORTS = 1;
 /** Of an EUI-64. */
 const LOCALLY_ADMINISTERED = 1n << 57n;
-const PKEY_TABLE: readonly number[] = [0xffff];
+const PKEYS = 1;
 const PAGE_SIZE_CAP = 4096;
 const VENDOR_ID = 0xffffff;
 /** Of the device's memory, how much one allocDm may take. */
@@ -132,7 +132,7 @@ export function queryDevice(context: Context): DeviceAttributes {
     pageSizeCap: PAGE_SIZE_CAP,
     maxSgeRd: MAX_SGE,
     atomicCap: AtomicCap.HCA,
-    maxPkeys: PKEY_TABLE.length,
+    maxPkeys: PKEYS,
     physPortCnt: PORTS,
     deviceCapFlags:
       DeviceCapFlag.BAD_PKEY_CNTR |
@@ -173,7 +173,7 @@ export function queryPort(context: Context, portNum: number): PortAttributes {
     maxMtu: Mtu.MTU_4096,
     activeMtu,
     gidTblLen: 1,
-    pkeyTblLen: PKEY_TABLE.length,
+    pkeyTblLen: PKEYS,
     maxMsgSz: MAX_MESSAGE_BYTES,
     linkLayer: info.name,
   };
@@ -194,20 +194,18 @@ export function queryGidTable(context: Context, maxEntries: number): GidEntry[] 
   return [queryGidEx(context, PORTS, 0)];
 }
 
-export function queryPkey(portNum: number, index: number): number {
+export function queryPkey(context: Context, portNum: number, index: number): number {
   checkPort('queryPkey', portNum);
-  const pkey = PKEY_TABLE[index];
-  if (pkey === undefined) throw new RefusalError('EINVAL', `queryPkey: there is no entry ${index}`);
-  return pkey;
+  if (index !== 0) throw new RefusalError('EINVAL', `queryPkey: there is no entry ${index}`);
+  return context.device.limits.pkey;
 }
 
-export function getPkeyIndex(portNum: number, pkey: number): number {
+export function getPkeyIndex(context: Context, portNum: number, pkey: number): number {
   checkPort('getPkeyIndex', portNum);
-  const index = PKEY_TABLE.indexOf(pkey);
-  if (index < 0) {
+  if (pkey !== context.device.limits.pkey) {
     throw new RefusalError('EINVAL', `getPkeyIndex: 0x${pkey.toString(16)} is not in the table`);
   }
-  return index;
+  return 0;
 }
 
 /**

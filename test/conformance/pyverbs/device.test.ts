@@ -57,6 +57,9 @@ everywhere('query_pkey', 'the table of P_Keys: the default one', async (world) =
   assert.is(context.queryPkey(1, 0), 0xffff);
   assert.throws(() => context.queryPkey(1, 1), /EINVAL/);
   assert.throws(() => context.queryPkey(2, 0), /EINVAL/);
+  const limited = await world.open({ pkey: 0x1234 });
+  assert.is(limited.queryPkey(1, 0), 0x1234);
+  assert.is(limited.getPkeyIndex(1, 0x1234), 0);
 });
 
 everywhere('get_pkey_index', 'a P_Key’s place in the table', async (world) => {
