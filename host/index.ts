@@ -16,7 +16,11 @@ export type {
 } from './verbs/queries.js';
 export type { ProtectionDomain } from './verbs/protection-domain.js';
 export type { MemoryRegion, RegionCounters, RegisterOptions } from './verbs/memory-region.js';
-export type { CompCntrCaps, CompletionCounter } from './verbs/completion-counter.js';
+export type {
+  CompCntrCaps,
+  CompCntrInitAttributes,
+  CompletionCounter,
+} from './verbs/completion-counter.js';
 export type { CompletionQueue, WorkCompletion } from './verbs/completion-queue.js';
 export type { CompletionQueueEx, CqInitAttributesEx } from './verbs/completion-queue-ex.js';
 export type { AllocDmAttributes, DeviceMemory } from './verbs/device-memory.js';

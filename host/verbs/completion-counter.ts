@@ -15,6 +15,12 @@ import { CompCntrType, QpAttachCompCntrOp } from './constants.js';
 import type { Context } from './context.js';
 import type { QueuePair } from './queue-pair.js';
 
+/** `ibv_comp_cntr_init_attr`. */
+export interface CompCntrInitAttributes {
+  /** A CompCntrType. Default WRS. */
+  readonly type?: number;
+}
+
 /** `ibv_comp_cntr_caps`. */
 export interface CompCntrCaps {
   readonly maxValue: bigint;
@@ -51,7 +57,8 @@ export class CompletionCounter {
   }
 
   /** @internal Use `context.createCompCntr()`. */
-  static create(context: Context, type: number): CompletionCounter {
+  static create(context: Context, attributes: CompCntrInitAttributes): CompletionCounter {
+    const { type = CompCntrType.WRS } = attributes;
     if (type !== CompCntrType.WRS && type !== CompCntrType.BYTES) {
       throw new MisuseError('type', `must be a CompCntrType, got ${type}`);
     }

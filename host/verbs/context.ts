@@ -10,8 +10,12 @@ import { ROCE_PORT, type Link } from '../link/link.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import { Allocations } from './allocations.js';
 import { CompletionChannel } from './completion-channel.js';
-import { CompletionCounter, queryCompCntrCaps, type CompCntrCaps } from './completion-counter.js';
-import { CompCntrType } from './constants.js';
+import {
+  CompletionCounter,
+  queryCompCntrCaps,
+  type CompCntrCaps,
+  type CompCntrInitAttributes,
+} from './completion-counter.js';
 import { CompletionQueue } from './completion-queue.js';
 import { CompletionQueueEx, type CqInitAttributesEx } from './completion-queue-ex.js';
 import { DmaHandle, type DmahInitAttributes } from './dma-handle.js';
@@ -192,9 +196,9 @@ export class Context {
   }
 
   /** `ibv_create_comp_cntr`. Throws MisuseError, RefusalError ENOMEM. */
-  createCompCntr(type: number = CompCntrType.WRS): CompletionCounter {
+  createCompCntr(attributes: CompCntrInitAttributes = {}): CompletionCounter {
     checkOpen(this.device);
-    return CompletionCounter.create(this, type);
+    return CompletionCounter.create(this, attributes);
   }
 
   /** `ibv_query_comp_cntr_caps`. Counters wrap after `maxValue`. */

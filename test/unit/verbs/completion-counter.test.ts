@@ -25,7 +25,7 @@ async function open(
   const attach = ({ context, qp }: Pair['a']): Counters =>
     Object.fromEntries(
       OPS.map(([name, op]) => {
-        const counter = context.createCompCntr(type);
+        const counter = context.createCompCntr({ type });
         qp.attachCompCntr(counter, op);
         return [name, counter];
       }),
@@ -183,7 +183,7 @@ test('values are set, raised, and wrap', async () => {
     assert.throws(() => counter.set(bad), /value: must be/);
     assert.throws(() => counter.inc(bad), /value: must be/);
   }
-  assert.throws(() => context.createCompCntr(2), /type/);
+  assert.throws(() => context.createCompCntr({ type: 2 }), /type/);
   await pair.close();
 });
 
