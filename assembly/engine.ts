@@ -43,6 +43,7 @@ import {
   modifyQueuePair,
   queuePairMemory,
   resizeCompletionQueue,
+  resizeSharedReceiveQueue,
   sharedRingBytes,
 } from './transport/control';
 import { answerDoorbell, answerDoorbells } from './transport/doorbell';
@@ -148,6 +149,11 @@ export function createCq(context: usize, ring: usize, entries: u32): usize {
   return createCompletionQueue(changetype<Context>(context), ring, entries);
 }
 
+/** 1: the oldest completion makes room for the newest; 0: a full queue is dead. */
+export function setCqIgnoreOverrun(cq: usize, ignore: u32): void {
+  changetype<CompletionQueue>(cq).ignoreOverrun = ignore;
+}
+
 /** Arms a queue: CqNotify. The next completion, once, becomes an event. */
 export function reqNotifyCq(cq: usize, notify: u32): void {
   changetype<CompletionQueue>(cq).armed = notify;
@@ -178,6 +184,11 @@ export function qpAttributesMissing(qp: usize, to: u32, mask: u32): u32 {
   return missingAttributes(q.type, q.state, to, mask);
 }
 
+/** Counts the queue pair's completions: a table of addresses by CountedOperation, or 0. */
+export function setQpCounters(qp: usize, table: usize): void {
+  changetype<QueuePair>(qp).counterTable = table;
+}
+
 /** `ibv_resize_cq` onto a ring of cqBytes(entries). An Errno. */
 export function resizeCq(cq: usize, ring: usize, entries: u32): u32 {
   return resizeCompletionQueue(changetype<CompletionQueue>(cq), ring, entries);
@@ -196,6 +207,11 @@ export function createSrq(context: usize, pd: u32, ring: usize, entries: u32, sg
 /** Arms the limit: one event when fewer requests are left; 0 disarms. */
 export function setSrqLimit(srq: usize, limit: u32): void {
   changetype<SharedReceiveQueue>(srq).limit = limit;
+}
+
+/** `ibv_modify_srq` with IBV_SRQ_MAX_WR, onto a ring of srqBytes(entries, sgeMax). An Errno. */
+export function resizeSrq(srq: usize, ring: usize, entries: u32): u32 {
+  return resizeSharedReceiveQueue(changetype<SharedReceiveQueue>(srq), ring, entries);
 }
 
 export function destroySrq(context: usize, srq: usize): u32 {

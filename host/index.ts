@@ -1,30 +1,42 @@
 /** Verbena: RDMA verbs anywhere JavaScript runs. Everything that applications import. */
 export * from './errors/errors.js';
 export * from './verbs/enums.js';
+export * from './verbs/constants.js';
+export * from './verbs/strings.js';
+export { forkInit, isForkInitialized } from './verbs/fork.js';
+export { importDevice } from './verbs/import.js';
 export { getDeviceList, type DeviceEntry } from './verbs/device-list.js';
-export type { Context } from './verbs/context.js';
+export type { AsyncEventRecord, Context, CounterValues } from './verbs/context.js';
 export { openDevice, type OpenOptions } from './verbs/open-device.js';
 export type {
-  AsyncEventRecord,
-  CounterValues,
   DeviceAttributes,
+  DeviceAttributesEx,
+  GidEntry,
   PortAttributes,
-} from './verbs/context.js';
+} from './verbs/queries.js';
 export type { ProtectionDomain } from './verbs/protection-domain.js';
 export type { MemoryRegion, RegionCounters, RegisterOptions } from './verbs/memory-region.js';
 export type { FastMemoryRegion, RegMr } from './verbs/fast-memory-region.js';
 export { incRkey } from './verbs/memory-window.js';
 export type { BindMw, MemoryWindow, MwBind, MwBindInfo } from './verbs/memory-window.js';
 export type { NullMemoryRegion } from './verbs/null-memory-region.js';
+export type {
+  CompCntrCaps,
+  CompCntrInitAttributes,
+  CompletionCounter,
+} from './verbs/completion-counter.js';
 export type { CompletionQueue, WorkCompletion } from './verbs/completion-queue.js';
+export type { CompletionQueueEx, CqInitAttributesEx } from './verbs/completion-queue-ex.js';
+export type { AllocDmAttributes, DeviceMemory } from './verbs/device-memory.js';
+export type { DmaHandle, DmahInitAttributes } from './verbs/dma-handle.js';
+export type { ParentDomain, ParentDomainInitAttributes } from './verbs/parent-domain.js';
+export type { ThreadDomain } from './verbs/thread-domain.js';
+export type { QpAttributes } from './verbs/queue-pair-attributes.js';
+export type { QpInitAttributesEx, QueuePairEx } from './verbs/queue-pair-ex.js';
+export type { MrInitAttributes, RegistrableBuffer } from './verbs/registrable-buffer.js';
 export type { AddressAttributes, AddressHandle } from './verbs/address-handle.js';
 export type { CompletionChannel } from './verbs/completion-channel.js';
-export type {
-  QpAttributes,
-  QpCapabilities,
-  QpInitAttributes,
-  QueuePair,
-} from './verbs/queue-pair.js';
+export type { QpCapabilities, QpInitAttributes, QueuePair } from './verbs/queue-pair.js';
 export type { SharedReceiveQueue, SrqInitAttributes } from './verbs/shared-receive-queue.js';
 export type { ReceiveWorkRequest, SendWorkRequest, Sge } from './verbs/work-request.js';
 export { Endpoint, Gid } from './link/endpoint.js';

@@ -6,9 +6,11 @@
  *     node build/test/run.js [part of a file's name …]
  */
 import { spawn } from 'node:child_process';
-import { readdirSync } from 'node:fs';
+import { readdirSync, rmSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
+import { report as reportPyverbs } from './conformance/pyverbs/report.js';
+import { RAN_FOLDER } from './conformance/pyverbs/ran.js';
 import { root } from './support/paths.js';
 
 /** A file that takes longer hangs. */
@@ -94,6 +96,7 @@ const files = findFiles().filter(
   (file) => wanted.length === 0 || wanted.some((part) => file.includes(part)),
 );
 const results: Result[] = [];
+rmSync(RAN_FOLDER, { recursive: true, force: true });
 const queue = [...files];
 async function worker(): Promise<void> {
   for (let file = queue.shift(); file; file = queue.shift()) {
@@ -104,7 +107,13 @@ async function worker(): Promise<void> {
 }
 await Promise.all(Array.from({ length: Math.min(2, availableParallelism()) }, worker));
 const passed = results.reduce((sum, result) => sum + result.passed, 0);
-const failed = results.reduce((sum, result) => sum + result.failed, 0);
+let failed = results.reduce((sum, result) => sum + result.failed, 0);
 if (results.length === 0) console.log(`no test file has "${wanted.join('" or "')}" in its name`);
+if (wanted.length === 0) {
+  const { sentence, complaints } = reportPyverbs();
+  for (const complaint of complaints) console.log(complaint);
+  console.log(sentence);
+  failed += complaints.length;
+}
 console.log(`\n${results.length} files\n${passed} passed, ${failed} failed`);
 process.exitCode = failed > 0 || passed === 0 ? 1 : 0;

@@ -1,7 +1,8 @@
 /**
  * Completion queues: a ring of completions that the engine fills and the application empties.
  * A full queue is dead, never silently overwritten (man ibv_poll_cq): CQ_ERR, and the queue pairs
- * that use it go to ERR when they next have something to say.
+ * that use it go to ERR when they next have something to say. Only who asked for it at creation
+ * loses the oldest instead.
  */
 import { RING_HEADER_SIZE, ringHead, ringTail, setRingHead } from '../memory/ring';
 import { Context, EventKind, pushEvent } from './context';
@@ -54,7 +55,9 @@ export class CompletionQueue {
   dead: u32;
   /** Queue pairs that name it. */
   useCount: u32;
-  reserved0: u64;
+  /** 1: the oldest completion makes room for the newest (IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN). */
+  ignoreOverrun: u32;
+  reserved: u32;
   reserved1: u64;
   reserved2: u64;
   reserved3: u64;
@@ -71,7 +74,7 @@ export function completionRingBytes(entries: u32): u32 {
 export function nextCompletion(context: Context, cq: CompletionQueue): WorkCompletion | null {
   if (cq.dead) return null;
   const head = ringHead(cq.ring);
-  if (head - ringTail(cq.ring) >= cq.entries) {
+  if (head - ringTail(cq.ring) >= cq.entries && !cq.ignoreOverrun) {
     cq.dead = 1;
     pushEvent(context, EventKind.ASYNC, AsyncEvent.CQ_ERR, changetype<usize>(cq));
     return null;

@@ -11,6 +11,7 @@ import { Arena, ContextSlot, contextSlot } from '../memory/arena';
 import { powerOfTwo, roundUp } from '../memory/bytes';
 import { RING_HEADER_SIZE, ringHead, ringInit, ringTail, setRingHead } from '../memory/ring';
 import { CRC_SCRATCH_SIZE, initCrcScratch } from '../wire/crc32';
+import { DEFAULT_PKEY } from '../wire/headers';
 import { PACKET_SIZE_MAX } from '../wire/packet';
 import { Counters } from './counters';
 import { COMPLETION_QUEUE_SIZE, CompletionQueue } from './completion-queue';
@@ -39,7 +40,8 @@ export class ContextConfig {
   addressHandlesMax: u32;
   /** Memberships of queue pairs in multicast groups. */
   multicastMax: u32;
-  reserved: u32;
+  /** The one P_Key, with its membership bit; 0: the default partition, as a full member. */
+  pkey: u32;
   /** Reads and atomics in flight per queue pair and direction. */
   rdAtomicMax: u32;
   sendBuffers: u32;
@@ -125,6 +127,7 @@ export class Context {
   windowPackets: u32;
   pseudoHeader: u32;
   localPort: u32;
+  pkey: u32;
   packetSizeMax: u32;
   /** The send buffer that `nextPackets` fills. */
   buffer: usize;
@@ -283,6 +286,7 @@ export function initContext(context: Context, arena: Arena, config: ContextConfi
   context.windowPackets = config.windowPackets;
   context.pseudoHeader = config.pseudoHeader;
   context.localPort = config.localPort;
+  context.pkey = config.pkey == 0 ? DEFAULT_PKEY : config.pkey;
   context.localGid0 = config.localGid0;
   context.localGid1 = config.localGid1;
   context.packetSizeMax = config.packetSizeMax;

@@ -6,6 +6,7 @@ import { nextBinding } from '../memory/arena';
 import { Errno } from '../memory/errno';
 import {
   RING_HEADER_SIZE,
+  ringCount,
   ringHead,
   ringInit,
   ringTail,
@@ -70,6 +71,7 @@ export function createCompletionQueue(context: Context, ring: usize, entries: u3
   cq.entries = entries;
   cq.armed = CqNotify.NONE;
   cq.dead = 0;
+  cq.ignoreOverrun = 0;
   cq.useCount = 0;
   return at;
 }
@@ -210,7 +212,7 @@ export class QueuePairAttributes {
 
 /**
  * `ibv_modify_qp`. EINVAL: the change does not exist, or brings the wrong attributes, or a value is
- * out of range; nothing has changed then.
+ * out of range; EOPNOTSUPP: it speaks of path migration. Nothing has changed then.
  */
 export function modifyQueuePair(
   context: Context,
@@ -226,6 +228,7 @@ export function modifyQueuePair(
   if (draining && to != <u32>QpState.ERR && to != <u32>QpState.RESET) return Errno.EINVAL;
   if (to > <u32>QpState.ERR) return Errno.EINVAL;
   if (!transitionAllowed(qp.type, from, to, mask)) return Errno.EINVAL;
+  if (mask & (QpAttribute.ALT_PATH | QpAttribute.PATH_MIG_STATE)) return Errno.EOPNOTSUPP;
   if (!valuesAllowed(context, attributes)) return Errno.EINVAL;
   if (to == QpState.RESET) {
     reset(context, qp);
@@ -416,8 +419,10 @@ export function destroySharedReceiveQueue(context: Context, srq: SharedReceiveQu
  */
 export function resizeCompletionQueue(cq: CompletionQueue, ring: usize, entries: u32): u32 {
   const head = ringHead(cq.ring);
-  const tail = ringTail(cq.ring);
-  if (cq.dead || head - tail > entries) return Errno.EINVAL;
+  // What was overwritten is not there any more, and the tail is the consumer's word.
+  const count = min<u32>(head - ringTail(cq.ring), cq.entries);
+  const tail = head - count;
+  if (cq.dead || count > entries) return Errno.EINVAL;
   ringInit(ring);
   for (let index = tail; index != head; index++) {
     const from = RING_HEADER_SIZE + (index & (cq.entries - 1)) * WORK_COMPLETION_SIZE;
@@ -428,6 +433,27 @@ export function resizeCompletionQueue(cq: CompletionQueue, ring: usize, entries:
   setRingTail(ring, tail);
   cq.ring = ring;
   cq.entries = entries;
+  return Errno.OK;
+}
+
+/**
+ * Moves a shared receive queue to a larger or smaller ring: what was not taken keeps its order.
+ * EINVAL when it does not fit.
+ */
+export function resizeSharedReceiveQueue(srq: SharedReceiveQueue, ring: usize, entries: u32): u32 {
+  const count = ringCount(srq.ring, srq.next, srq.entries);
+  if (count > entries) return Errno.EINVAL;
+  const head = srq.next + count;
+  ringInit(ring);
+  for (let index = srq.next; index != head; index++) {
+    const from = RING_HEADER_SIZE + (index & (srq.entries - 1)) * srq.stride;
+    const to = RING_HEADER_SIZE + (index & (entries - 1)) * srq.stride;
+    memory.copy(ring + <usize>to, srq.ring + <usize>from, srq.stride);
+  }
+  setRingHead(ring, head);
+  setRingTail(ring, srq.next);
+  srq.ring = ring;
+  srq.entries = entries;
   return Errno.OK;
 }
 

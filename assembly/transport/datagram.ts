@@ -4,7 +4,6 @@
  * it came from. Everything that does not fit is dropped without a word.
  */
 import {
-  DEFAULT_PKEY,
   bthBits,
   bthOpcode,
   bthSolicited,
@@ -75,7 +74,7 @@ export function sendDatagram(context: Context, qp: QueuePair, request: SendReque
   const opcode: u32 = immediate ? Opcode.UD_SEND_ONLY_WITH_IMM : Opcode.UD_SEND_ONLY;
   const solicited: u32 = request.sendFlags & SendFlag.SOLICITED ? 1 : 0;
   const bits = bthBits(solicited, pad);
-  storeBth(packet, opcode, bits, DEFAULT_PKEY, request.remoteQpn & 0xffffff, 0, qp.psnNext);
+  storeBth(packet, opcode, bits, context.pkey, request.remoteQpn & 0xffffff, 0, qp.psnNext);
   const own = (request.remoteQkey & QKEY_OF_QUEUE_PAIR) != 0;
   storeU32(packet + 12, own ? qp.qkey : request.remoteQkey);
   storeU32(packet + 16, qp.qpn);

@@ -3,6 +3,7 @@
  * that was posted, signalled or not, gets a completion of its own, in order (IBA 10.3.1.7).
  */
 import { setRingTail } from '../memory/ring';
+import { CountedOperation, countCompletion, countSend } from './completion-counter';
 import { nextCompletion, publishCompletion } from './completion-queue';
 import { Context, EventKind, pushEvent } from './context';
 import { QueuePair, sendRequestAt, timerOf } from './queue-pair';
@@ -57,13 +58,15 @@ function completeOldest(context: Context, qp: QueuePair, status: u32, vendor: u3
   const request: SendRequest = sendRequestAt(qp, qp.sendTail);
   const signalled = qp.signalAll != 0 || (request.sendFlags & SendFlag.SIGNALED) != 0;
   const failed = status != WcStatus.SUCCESS;
+  const opcode = completionOpcode(request.opcode);
+  countSend(qp.counterTable, opcode, status, request.length);
   let overflow = false;
   if (signalled || failed) {
     const completion = nextCompletion(context, qp.sendCq);
     if (completion != null) {
       completion.wrId = request.wrId;
       completion.status = status;
-      completion.opcode = completionOpcode(request.opcode);
+      completion.opcode = opcode;
       completion.byteLength = request.length;
       completion.qpn = qp.qpn;
       completion.vendorError = vendor;
@@ -89,6 +92,7 @@ export function completeReceive(
   flags: u32,
   solicited: bool,
 ): void {
+  countCompletion(qp.counterTable, CountedOperation.RECV, status, byteLength);
   const completion = nextCompletion(context, qp.receiveCq);
   qp.receiveHeld = 0;
   if (completion == null) {

@@ -17,6 +17,7 @@ import {
   rethLength,
 } from '../wire/headers';
 import { Header, PacketFlag, headerOffset, headersLength, headersOf } from '../wire/opcode';
+import { CountedOperation, countCompletion } from './completion-counter';
 import { Context } from './context';
 import { completeReceive } from './failure';
 import { MessageKind, QueuePair, jobAt, receiveCursor } from './queue-pair';
@@ -125,6 +126,10 @@ export function placeWrite(
   qp.messageLeft -= size;
   qp.messageOffset += size;
   qp.message = MessageKind.WRITE;
+  if (qp.messageLeft == 0) {
+    const operation = CountedOperation.REMOTE_RDMA_WRITE;
+    countCompletion(qp.counterTable, operation, WcStatus.SUCCESS, qp.messageOffset);
+  }
   return WcStatus.SUCCESS;
 }
 

@@ -82,6 +82,8 @@ export class QueuePair {
   reorderMax: u32;
   /** Entries of `resources`, `jobs` and `chunks` each; a power of two. */
   rdAtomicLimit: u32;
+  /** Addresses of completion counters by CountedOperation; 0: nothing is counted. */
+  counterTable: usize;
 
   // Requester. Ring indices count up and wrap at 2^32.
   /** First index that was not copied from the ring. */

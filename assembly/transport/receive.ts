@@ -4,7 +4,7 @@
  * here is silent (IBA 9.6.1): whoever is not connected is served nothing, not even a NAK.
  */
 import {
-  DEFAULT_PKEY,
+  FULL_MEMBER,
   aethSyndrome,
   bthCongestion,
   bthOpcode,
@@ -139,9 +139,14 @@ function checkSealed(
     context.counters.dropIcrc++;
     return false;
   }
-  if (bthPkey(packet) == DEFAULT_PKEY) return true;
+  if (mayTalk(bthPkey(packet), context.pkey)) return true;
   context.counters.dropPkey++;
   return false;
+}
+
+/** One partition, and one of the two a full member of it (IBA 10.9.3). */
+function mayTalk(theirs: u32, ours: u32): bool {
+  return ((theirs ^ ours) & ~FULL_MEMBER) == 0 && ((theirs | ours) & FULL_MEMBER) != 0;
 }
 
 /** The same for a sender that no queue pair is connected to. */

@@ -5,7 +5,7 @@
  *
  * A bit map counts from the PSN behind the expected one: bit i is psnExpected + 1 + i.
  */
-import { DEFAULT_PKEY, storeAeth, storeBth } from '../wire/headers';
+import { storeAeth, storeBth } from '../wire/headers';
 import { Opcode } from '../wire/opcode';
 import { ICRC_SIZE, PACKET_SIZE_MAX } from '../wire/packet';
 import { psnAdd, psnDistance } from '../wire/psn';
@@ -96,7 +96,7 @@ function shift(qp: QueuePair, count: u32): void {
 export function sendSelectiveAck(context: Context, qp: QueuePair): void {
   const packet = packetStart(context);
   const opcode: u32 = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
-  storeBth(packet, opcode, 0, DEFAULT_PKEY, qp.targetQp, 0, qp.psnExpected);
+  storeBth(packet, opcode, 0, context.pkey, qp.targetQp, 0, qp.psnExpected);
   storeAeth(packet + 12, NakCode.PSN_SEQUENCE_ERROR, qp.msn);
   store<u64>(packet + 16, bswap<u64>(qp.aheadLow));
   store<u64>(packet + 24, bswap<u64>(qp.aheadHigh));

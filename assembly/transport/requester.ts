@@ -6,7 +6,7 @@
  * READs are cut into requests whose responses keep within our own receive buffer.
  */
 import { powerOfTwo } from '../memory/bytes';
-import { DEFAULT_PKEY, bthBits, storeBth, storeReth, storeU32, storeU64 } from '../wire/headers';
+import { bthBits, storeBth, storeReth, storeU32, storeU64 } from '../wire/headers';
 import { Opcode, Service } from '../wire/opcode';
 import { ICRC_SIZE } from '../wire/packet';
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
@@ -211,7 +211,7 @@ function readLength(context: Context, qp: QueuePair, request: SendRequest): u32 
 
 function writeRead(context: Context, qp: QueuePair, request: SendRequest, length: u32): void {
   const packet = packetStart(context);
-  storeBth(packet, Opcode.RC_RDMA_READ_REQUEST, 0, DEFAULT_PKEY, qp.targetQp, 1, qp.psnNext);
+  storeBth(packet, Opcode.RC_RDMA_READ_REQUEST, 0, context.pkey, qp.targetQp, 1, qp.psnNext);
   storeReth(packet + 12, request.remoteAddress + qp.sendOffset, request.key, length);
   countRepeat(context, qp, qp.psnNext);
   finishPacket(context, pathOf(qp), qp.qpn, 28 + ICRC_SIZE);
@@ -240,7 +240,7 @@ function writeAtomic(context: Context, qp: QueuePair, request: SendRequest): voi
   const packet = packetStart(context);
   const swap = request.opcode == <u32>WrOpcode.ATOMIC_CMP_AND_SWP;
   const opcode: u32 = swap ? Opcode.RC_COMPARE_SWAP : Opcode.RC_FETCH_ADD;
-  storeBth(packet, opcode, 0, DEFAULT_PKEY, qp.targetQp, 1, qp.psnNext);
+  storeBth(packet, opcode, 0, context.pkey, qp.targetQp, 1, qp.psnNext);
   storeU64(packet + 12, request.remoteAddress);
   storeU32(packet + 20, request.key);
   storeU64(packet + 24, swap ? request.swap : request.compareAdd);
@@ -320,7 +320,7 @@ function sendData(context: Context, qp: QueuePair, request: SendRequest, ask: bo
   if (ackRequest && fresh) startProbe(context, qp, psn);
   const opcode = dataOpcode(qp, request, first, last);
   const bits = bthBits(solicited, pad);
-  storeBth(packet, opcode, bits, DEFAULT_PKEY, qp.targetQp, ackRequest, psn);
+  storeBth(packet, opcode, bits, context.pkey, qp.targetQp, ackRequest, psn);
   finishPacket(context, pathOf(qp), qp.qpn, header + payload + pad + ICRC_SIZE);
   if (!reliable) {
     // Nobody will answer: what is sent is done.

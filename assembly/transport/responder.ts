@@ -24,6 +24,7 @@ import { Header, Opcode, PacketFlag, flagsOf, headerOffset, headersOf } from '..
 import { payloadLength } from '../wire/packet';
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
 import { NakCode, SyndromeKind } from '../wire/syndrome';
+import { CountedOperation, countCompletion } from './completion-counter';
 import { Context, EventKind, pushEvent, schedule } from './context';
 import { enterError } from './failure';
 import { completeMessage, disturbsRead, overlapsJob, placeSend, placeWrite } from './place';
@@ -285,6 +286,8 @@ function acceptRead(context: Context, qp: QueuePair, packet: usize, psn: u32): v
     }
     countRead(context.arena, key, length);
   }
+  const operation = CountedOperation.REMOTE_RDMA_READ;
+  countCompletion(qp.counterTable, operation, WcStatus.SUCCESS, length);
   const packets = length == 0 ? 1 : (length - 1) / qp.mtu + 1;
   const resource = remember(qp, PacketFlag.READ, psn, packets);
   resource.address = address;

@@ -5,7 +5,7 @@
 import { copyBytes } from '../memory/bytes';
 import { AccessFlag } from '../region/access-flag';
 import { translateRemote } from '../region/window';
-import { DEFAULT_PKEY, bthBits, storeAeth, storeBth, storeU64 } from '../wire/headers';
+import { bthBits, storeAeth, storeBth, storeU64 } from '../wire/headers';
 import { Opcode, PacketFlag } from '../wire/opcode';
 import { ICRC_SIZE } from '../wire/packet';
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
@@ -170,7 +170,7 @@ function sendAcknowledge(context: Context, qp: QueuePair): void {
   if (psnCompare(psnAdd(psn, 1), qp.psnExpected) >= 0) qp.ackPending = 0;
   qp.nakPending = 0;
   const packet = packetStart(context);
-  storeBth(packet, Opcode.RC_ACKNOWLEDGE, 0, DEFAULT_PKEY, qp.targetQp, 0, psn);
+  storeBth(packet, Opcode.RC_ACKNOWLEDGE, 0, context.pkey, qp.targetQp, 0, psn);
   storeAeth(packet + 12, syndrome, qp.msn);
   finishPacket(context, pathOf(qp), qp.qpn, 16 + ICRC_SIZE);
 }
@@ -179,7 +179,7 @@ function sendAcknowledge(context: Context, qp: QueuePair): void {
 function sendCongestionNotification(context: Context, qp: QueuePair): void {
   qp.cnpPending = 0;
   const packet = packetStart(context);
-  storeBth(packet, Opcode.CNP, 0, DEFAULT_PKEY, qp.targetQp, 0, 0);
+  storeBth(packet, Opcode.CNP, 0, context.pkey, qp.targetQp, 0, 0);
   store<u8>(packet, BECN, 4);
   memory.fill(packet + 12, 0, 16);
   context.counters.cnpsSent++;
@@ -198,7 +198,7 @@ function sendJob(context: Context, qp: QueuePair): bool {
 
 function sendAtomicAcknowledge(context: Context, qp: QueuePair, job: ResponseJob): void {
   const packet = packetStart(context);
-  storeBth(packet, Opcode.RC_ATOMIC_ACKNOWLEDGE, 0, DEFAULT_PKEY, qp.targetQp, 0, job.psn);
+  storeBth(packet, Opcode.RC_ATOMIC_ACKNOWLEDGE, 0, context.pkey, qp.targetQp, 0, job.psn);
   storeAeth(packet + 12, ACK_WITHOUT_CREDITS, job.msn);
   storeU64(packet + 16, job.value);
   qp.jobTail++;
@@ -235,7 +235,7 @@ function sendReadResponse(context: Context, qp: QueuePair, job: ResponseJob): bo
   else if (!job.started) opcode = Opcode.RC_RDMA_READ_RESPONSE_FIRST;
   const pad: u32 = (0 - size) & 3;
   const packet = packetStart(context);
-  storeBth(packet, opcode, bthBits(0, pad), DEFAULT_PKEY, qp.targetQp, 0, job.psn);
+  storeBth(packet, opcode, bthBits(0, pad), context.pkey, qp.targetQp, 0, job.psn);
   let header: u32 = 12;
   if (opcode != <u32>Opcode.RC_RDMA_READ_RESPONSE_MIDDLE) {
     storeAeth(packet + 12, ACK_WITHOUT_CREDITS, job.msn);

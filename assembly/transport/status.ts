@@ -75,15 +75,6 @@ export enum WrOpcode {
   REG_MR = 32,
 }
 
-/** `ibv_device_cap_flags`, those that say something here. */
-export enum DeviceCap {
-  CURR_QP_STATE_MOD = 128,
-  RC_RNR_NAK_GEN = 4096,
-  MEM_WINDOW = 0x20000,
-  MEM_MGT_EXTENSIONS = 0x200000,
-  MEM_WINDOW_TYPE_2B = 0x1000000,
-}
-
 /** `ibv_send_flags`. */
 export enum SendFlag {
   FENCE = 1,

@@ -5,6 +5,8 @@
 
 /** P_Key of the default partition, full member. */
 export const DEFAULT_PKEY: u32 = 0xffff;
+/** The bit of a P_Key that says full member; the others are the partition. */
+export const FULL_MEMBER: u32 = 0x8000;
 /** BTH byte 4 holds FECN, BECN and reserved bits; the ICRC takes it as ones. */
 export const BTH_MASKED_BYTE: usize = 4;
 

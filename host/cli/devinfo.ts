@@ -2,7 +2,7 @@
 import { statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { availableParallelism, networkInterfaces } from 'node:os';
-import { DeviceCap, openDevice, type DeviceAttributes } from '../index.js';
+import { DeviceCapFlag, openDevice, type DeviceAttributes } from '../index.js';
 import { engineFile } from '../engine/load.js';
 import { Gid } from '../link/endpoint.js';
 import { IPV4_UDP_OVERHEAD, IPV6_UDP_OVERHEAD, interfaceMtu } from '../link/interface.js';
@@ -95,7 +95,7 @@ function* describe(report: Report): Generator<string> {
   yield 'limits';
   const { deviceCapFlags, ...numbers } = limits;
   for (const [name, value] of Object.entries(numbers)) yield `  ${name.padEnd(14)} ${value}`;
-  const caps = Object.entries(DeviceCap).filter(([, flag]) => (deviceCapFlags & flag) !== 0);
+  const caps = Object.entries(DeviceCapFlag).filter(([, flag]) => (deviceCapFlags & flag) !== 0);
   yield `can        ${caps.map(([name]) => name).join(', ')}`;
   yield `engine     ${engine.bytes} bytes of WebAssembly (${engine.sharedMemoryBytes} for shared memory)`;
   yield `runtime    Node ${report.node} on ${report.platform}, ${report.cores} cores`;

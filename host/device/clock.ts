@@ -11,6 +11,11 @@ export interface Clock {
   now(): number;
   /** Calls `fire` once, when `micros` on this clock have come, not before. */
   at(micros: number, fire: () => void): CancelTimer;
+  /**
+   * Nanoseconds since 1970 of a moment of this clock. Without it the clock counts from 1970, as
+   * time that does not pass outside may well do.
+   */
+  wallclockNanos?(micros: number): bigint;
 }
 
 /** Below this many microseconds a timer of the event loop is too coarse. */
@@ -31,6 +36,12 @@ function originMicros(): number {
 export class RealClock implements Clock {
   now(): number {
     return performance.now() * 1000 + ORIGIN_MICROS;
+  }
+
+  wallclockNanos(micros: number): bigint {
+    // The machine's clock may have been set since this process began: its offset is read anew.
+    const offset = Date.now() * 1000 - this.now();
+    return BigInt(Math.round(micros + offset)) * 1000n;
   }
 
   at(micros: number, fire: () => void): CancelTimer {

@@ -48,6 +48,11 @@ export interface DeviceOptions {
   sendBuffers?: number;
   /** Unacknowledged packets per queue pair. Default 64. */
   windowPackets?: number;
+  /**
+   * The one P_Key: 15 bits of partition, and 0x8000 for a full member. Limited members talk to full
+   * ones only. Default 0xffff.
+   */
+  pkey?: number;
 }
 
 export type DeviceLimits = Required<Omit<DeviceOptions, 'link' | 'thread' | 'clock'>>;
@@ -64,6 +69,7 @@ const DEFAULTS: DeviceLimits = {
   rdAtomicMax: 16,
   sendBuffers: 8,
   windowPackets: 64,
+  pkey: 0xffff,
 };
 
 /** Packets that wait for one call of the engine at most. */
@@ -117,6 +123,7 @@ export class Device {
         config.windowPackets = limits.windowPackets;
         config.pseudoHeader = pseudoHeader(info);
         config.localPort = info.local.port;
+        config.pkey = limits.pkey;
         config.localGid0 = gid.getBigUint64(0, true);
         config.localGid1 = gid.getBigUint64(8, true);
         config.packetSizeMax = info.packetSizeMax;
@@ -162,6 +169,11 @@ export class Device {
     }
   }
 
+  /** Nanoseconds since 1970 of a moment of the device's clock. */
+  wallclockNanos(micros: number): bigint {
+    return this.clock.wallclockNanos?.(micros) ?? BigInt(Math.floor(micros)) * 1000n;
+  }
+
   get closed(): boolean {
     return this.#closed;
   }
@@ -204,6 +216,8 @@ function checkLimits(limits: DeviceLimits): void {
   within('rdAtomicMax', 1, 128);
   within('sendBuffers', 1, 1024);
   within('windowPackets', 2, 65536);
+  within('pkey', 1, 0xffff);
+  if ((limits.pkey & 0x7fff) === 0) throw new MisuseError('pkey', 'names no partition');
   if ((limits.rdAtomicMax & (limits.rdAtomicMax - 1)) !== 0) {
     throw new MisuseError('rdAtomicMax', `must be a power of two, got ${limits.rdAtomicMax}`);
   }

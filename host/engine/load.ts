@@ -24,6 +24,9 @@ export interface EngineExports {
   createQp(context: number, parameters: number): number;
   modifyQp(context: number, qp: number, attributes: number, now: number): number;
   qpAttributesMissing(qp: number, to: number, mask: number): number;
+  setQpCounters(qp: number, table: number): void;
+  setCqIgnoreOverrun(cq: number, ignore: number): void;
+  resizeSrq(srq: number, ring: number, entries: number): number;
   resizeCq(cq: number, ring: number, entries: number): number;
   srqBytes(entries: number, sgeMax: number): number;
   createSrq(context: number, pd: number, ring: number, entries: number, sgeMax: number): number;

@@ -14,6 +14,7 @@ export type ErrnoName =
   | 'ENOSPC'
   | 'EOPNOTSUPP'
   | 'ENOENT'
+  | 'ENODATA'
   | 'EISDIR'
   | 'EADDRINUSE'
   | 'EADDRNOTAVAIL'

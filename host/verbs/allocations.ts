@@ -8,6 +8,8 @@ export interface Allocation {
   regions: number;
   /** Its key as an area that REG_MR takes from, once there was one. */
   area?: Key;
+  /** Ranges that queues live in (a parent domain's allocators), by address. */
+  readonly lent: Map<number, number>;
 }
 
 export class Allocations {
@@ -15,13 +17,31 @@ export class Allocations {
   readonly #sorted: Allocation[] = [];
 
   add(start: number, length: number): void {
-    this.#sorted.splice(this.#indexAfter(start), 0, { start, length, regions: 0 });
+    this.#sorted.splice(this.#indexAfter(start), 0, { start, length, regions: 0, lent: new Map() });
   }
 
   /** The allocation that holds all of [address, address + length). */
   find(address: number, length: number): Allocation | undefined {
     const found = this.#sorted[this.#indexAfter(address) - 1];
     return found && address + length <= found.start + found.length ? found : undefined;
+  }
+
+  /**
+   * Lends [address, address + length) to a queue. False: it lies in no allocation, in one that is
+   * registered, or where something is lent already.
+   */
+  lend(address: number, length: number): boolean {
+    const allocation = this.find(address, length);
+    if (!allocation || allocation.regions > 0) return false;
+    for (const [start, bytes] of allocation.lent) {
+      if (address < start + bytes && start < address + length) return false;
+    }
+    allocation.lent.set(address, length);
+    return true;
+  }
+
+  giveBack(address: number): void {
+    this.find(address, 1)?.lent.delete(address);
   }
 
   remove(allocation: Allocation): void {

@@ -3,11 +3,18 @@
  * acknowledges it.
  */
 import type { CompletionQueue } from './completion-queue.js';
+import type { Context } from './context.js';
 
 export class CompletionChannel {
+  readonly context: Context;
   readonly #events: CompletionQueue[] = [];
   readonly #waiting: ((queue: CompletionQueue | undefined) => void)[] = [];
   #closed = false;
+
+  /** @internal Use `context.createCompChannel()`. */
+  constructor(context: Context) {
+    this.context = context;
+  }
 
   /** `ibv_get_cq_event`: the next queue with an event; undefined when the context is closed. */
   getCqEvent(): Promise<CompletionQueue | undefined> {

@@ -6,10 +6,11 @@ import {
   WORK_COMPLETION_SIZE,
   WorkCompletionLayout,
 } from '#build/abi.js';
-import { MAX_CQE } from './limits.js';
+import { MAX_CQE, NUM_COMP_VECTORS } from './limits.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { CompletionChannel } from './completion-channel.js';
 import type { Context } from './context.js';
+import { heapMemory, type QueueMemory } from './queue-memory.js';
 import { refuse } from './refuse.js';
 
 const FIELD = WorkCompletionLayout.fields;
@@ -56,18 +57,21 @@ export class CompletionQueue {
   readonly handle: number;
   /** How many completions have room: at least as many as were asked for. */
   cqe: number;
+  readonly #memory: QueueMemory;
   #ring: number;
   readonly #words: Uint32Array;
   readonly #waiting: (() => void)[] = [];
   #destroyed = false;
 
-  private constructor(
+  protected constructor(
     context: Context,
     handle: number,
     ring: number,
     cqe: number,
     channel: CompletionChannel | undefined,
+    memory: QueueMemory,
   ) {
+    this.#memory = memory;
     this.channel = channel;
     this.context = context;
     this.handle = handle;
@@ -77,19 +81,31 @@ export class CompletionQueue {
   }
 
   /** @internal Use `context.createCq()`. */
-  static create(context: Context, cqe: number, channel?: CompletionChannel): CompletionQueue {
+  static create(
+    context: Context,
+    cqe: number,
+    channel?: CompletionChannel,
+    compVector = 0,
+    memory: QueueMemory = heapMemory(context.device.arena.heap),
+  ): CompletionQueue {
     const { arena, engine, limits } = context.device;
     const entries = cqEntries(cqe);
-    const ring = arena.heap.alloc(arena.exports.cqBytes(entries));
+    if (channel && channel.context !== context) {
+      throw new MisuseError('channel', 'must be a completion channel of the same context');
+    }
+    if (!Number.isInteger(compVector) || compVector < 0 || compVector >= NUM_COMP_VECTORS) {
+      throw new RefusalError('EINVAL', `createCq: there is no completion vector ${compVector}`);
+    }
+    const ring = memory.take(arena.exports.cqBytes(entries), 'CQ');
     const handle = arena.exports.createCq(engine.context, ring, entries);
     if (handle === 0) {
-      arena.heap.free(ring);
+      memory.giveBack(ring, 'CQ');
       throw new RefusalError(
         'ENOMEM',
         `createCq: all ${limits.completionQueuesMax} completion queues are taken`,
       );
     }
-    return new CompletionQueue(context, handle, ring, entries, channel);
+    return new this(context, handle, ring, entries, channel, memory);
   }
 
   /** `ibv_poll_cq`: up to `count` completions, oldest first. */
@@ -118,6 +134,38 @@ export class CompletionQueue {
     }
     Atomics.store(words, tail, index);
     return completions;
+  }
+
+  /** @internal The oldest completion's place in memory (in words), which it keeps; -1: none. */
+  protected oldest(): number {
+    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    const words = this.#words;
+    const tail = (this.#ring + RING_TAIL) >> 2;
+    const head = words[this.#ring >> 2]!;
+    if ((head - words[tail]!) >>> 0 > this.cqe) words[tail] = head - this.cqe;
+    for (; words[tail] !== head; words[tail]! += 1) {
+      const index = words[tail]! & (this.cqe - 1);
+      const at = (this.#ring + RING_HEADER_SIZE + index * WORK_COMPLETION_SIZE) >> 2;
+      // Of a queue pair that was reset or destroyed meanwhile.
+      if (words[at + QPN] !== 0) return at;
+    }
+    return -1;
+  }
+
+  /** @internal The oldest completion is taken. */
+  protected takeOldest(): void {
+    this.#words[(this.#ring + RING_TAIL) >> 2]! += 1;
+  }
+
+  /**
+   * `ibv_modify_cq`: moderation, that is fewer events than completions. Throws RefusalError
+   * EOPNOTSUPP for any: an event of this device is no interrupt, and `cqModCaps` says 0.
+   */
+  modify(moderation: { readonly cqCount: number; readonly cqPeriodMicros: number }): void {
+    if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
+    const { cqCount, cqPeriodMicros } = moderation;
+    if (cqCount === 0 && cqPeriodMicros === 0) return;
+    throw new RefusalError('EOPNOTSUPP', 'modify: this device does not moderate events');
   }
 
   /**
@@ -166,13 +214,13 @@ export class CompletionQueue {
     if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
     const entries = cqEntries(cqe);
     const { arena } = this.context.device;
-    const ring = arena.heap.alloc(arena.exports.cqBytes(entries));
+    const ring = this.#memory.take(arena.exports.cqBytes(entries), 'CQ');
     const errno = arena.exports.resizeCq(this.handle, ring, entries);
-    if (errno !== Errno.OK) arena.heap.free(ring);
+    if (errno !== Errno.OK) this.#memory.giveBack(ring, 'CQ');
     refuse(errno, 'resize', {
       EINVAL: `unpolled completions do not fit into ${entries}, or the queue has overflowed`,
     });
-    arena.heap.free(this.#ring);
+    this.#memory.giveBack(this.#ring, 'CQ');
     this.#ring = ring;
     this.cqe = entries;
   }
@@ -187,7 +235,7 @@ export class CompletionQueue {
     this.#destroyed = true;
     this.context.removeQueue(this);
     this.channel?.remove(this);
-    arena.heap.free(this.#ring);
+    this.#memory.giveBack(this.#ring, 'CQ');
     this.notify();
   }
 

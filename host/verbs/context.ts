@@ -2,63 +2,45 @@
  * `ibv_open_device` and what hangs off a context: memory, protection domains, completion queues,
  * limits, counters and asynchronous events.
  */
-import { AsyncEventName, CountersLayout, DeviceCap, KeyKind, Mtu } from '#build/abi.js';
+import { AsyncEventName, CountersLayout, KeyKind } from '#build/abi.js';
 import { checkOpen, type Device } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import { Allocations, type Allocation } from './allocations.js';
 import { CompletionChannel } from './completion-channel.js';
-import { CompletionQueue } from './completion-queue.js';
-import { FastMemoryRegion } from './fast-memory-region.js';
-import { Key } from './key.js';
 import {
-  MAX_CQE,
-  MAX_INLINE_DATA,
-  MAX_MESSAGE_BYTES,
-  MAX_QP_WR,
-  MAX_SGE,
-  MAX_SRQ_WR,
-} from './limits.js';
+  CompletionCounter,
+  queryCompCntrCaps,
+  type CompCntrCaps,
+  type CompCntrInitAttributes,
+} from './completion-counter.js';
+import { CompletionQueue } from './completion-queue.js';
+import { CompletionQueueEx, type CqInitAttributesEx } from './completion-queue-ex.js';
+import { DmaHandle, type DmahInitAttributes } from './dma-handle.js';
+import { DeviceMemory, type AllocDmAttributes } from './device-memory.js';
+import { FastMemoryRegion } from './fast-memory-region.js';
+import { notShared } from './import.js';
+import { Key } from './key.js';
+import { NUM_COMP_VECTORS } from './limits.js';
+import { ParentDomain, type ParentDomainInitAttributes } from './parent-domain.js';
 import { ProtectionDomain } from './protection-domain.js';
+import {
+  getPkeyIndex,
+  queryDevice,
+  queryDeviceEx,
+  queryGidEx,
+  queryGidTable,
+  queryPkey,
+  queryPort,
+  type DeviceAttributes,
+  type DeviceAttributesEx,
+  type GidEntry,
+  type PortAttributes,
+} from './queries.js';
 import type { QueuePair } from './queue-pair.js';
+import { QueuePairEx, type QpInitAttributesEx } from './queue-pair-ex.js';
 import type { SharedReceiveQueue } from './shared-receive-queue.js';
-
-/** `ibv_device_attr`, what of it means something here. */
-export interface DeviceAttributes {
-  readonly maxQp: number;
-  readonly maxQpWr: number;
-  readonly maxSge: number;
-  readonly maxCq: number;
-  readonly maxCqe: number;
-  readonly maxMr: number;
-  readonly maxMrSize: number;
-  /** They share places with regions: `maxMr` for all. */
-  readonly maxMw: number;
-  readonly maxPd: number;
-  readonly maxQpRdAtom: number;
-  readonly maxMsgSize: number;
-  readonly maxSrq: number;
-  readonly maxSrqWr: number;
-  readonly maxAh: number;
-  readonly maxMcastQpAttach: number;
-  readonly maxInlineData: number;
-  /** Made of DeviceCap. */
-  readonly deviceCapFlags: number;
-}
-
-/** `ibv_port_attr`, what of it means something here. */
-export interface PortAttributes {
-  readonly state: 'ACTIVE' | 'DOWN';
-  /** An Mtu. */
-  readonly maxMtu: number;
-  /** The largest Mtu whose packets the link carries. */
-  readonly activeMtu: number;
-  readonly gidTblLen: number;
-  readonly pkeyTblLen: number;
-  readonly maxMsgSz: number;
-  /** The link's name. */
-  readonly linkLayer: string;
-}
+import { ThreadDomain } from './thread-domain.js';
 
 /** What a context has counted so far; names as Linux rxe's where it has them. */
 export type CounterValues = { [Name in keyof (typeof CountersLayout)['fields']]: bigint };
@@ -72,13 +54,6 @@ export interface AsyncEventRecord {
   /** What it concerns, when that still exists. */
   readonly element: QueuePair | CompletionQueue | SharedReceiveQueue | undefined;
 }
-
-const DEVICE_CAPS =
-  DeviceCap.CURR_QP_STATE_MOD |
-  DeviceCap.RC_RNR_NAK_GEN |
-  DeviceCap.MEM_WINDOW |
-  DeviceCap.MEM_WINDOW_TYPE_2B |
-  DeviceCap.MEM_MGT_EXTENSIONS;
 
 /** Events that nobody has fetched; the oldest are dropped beyond. */
 const EVENTS_KEPT = 1024;
@@ -142,6 +117,9 @@ export class Context {
       throw new RefusalError('EBUSY', 'free: the buffer is registered; dereg its regions first');
     }
     allocation.area?.release('free', 'a REG_MR has registered the buffer; invalidate it first');
+    if (allocation.lent.size > 0) {
+      throw new RefusalError('EBUSY', 'free: queues live in the buffer; destroy them first');
+    }
     this.allocations.remove(allocation);
     this.device.arena.heap.free(buffer.byteOffset);
   }
@@ -164,66 +142,139 @@ export class Context {
   /**
    * `ibv_create_cq`: room for at least `cqe` completions (`queue.cqe` says how many). Events of the
    * armed queue go to `channel`, if there is one, and to who waits on the queue. Throws
-   * MisuseError, RefusalError ENOMEM.
+   * MisuseError; RefusalError EINVAL (`compVector` is not below numCompVectors), ENOMEM.
    */
-  createCq(cqe: number, channel?: CompletionChannel): CompletionQueue {
+  createCq(cqe: number, channel?: CompletionChannel, compVector?: number): CompletionQueue {
     checkOpen(this.device);
-    const queue = CompletionQueue.create(this, cqe, channel);
+    const queue = CompletionQueue.create(this, cqe, channel, compVector);
     this.#queues.set(queue.handle, queue);
     return queue;
+  }
+
+  /** `ibv_create_cq_ex`. As createCq; RefusalError EOPNOTSUPP for flags it does not have. */
+  createCqEx(attributes: CqInitAttributesEx): CompletionQueueEx {
+    checkOpen(this.device);
+    const queue = CompletionQueueEx.createEx(this, attributes);
+    this.#queues.set(queue.handle, queue);
+    return queue;
+  }
+
+  /** `ibv_create_qp_ex`. As pd.createQp; RefusalError EOPNOTSUPP for an operation it does not do. */
+  createQpEx(attributes: QpInitAttributesEx): QueuePairEx {
+    checkOpen(this.device);
+    if (attributes.pd?.context !== this) {
+      throw new MisuseError('pd', 'must be a protection domain of the same context');
+    }
+    return QueuePairEx.createEx(attributes);
+  }
+
+  /** `ibv_alloc_td`. */
+  allocTd(): ThreadDomain {
+    checkOpen(this.device);
+    return new ThreadDomain(this);
+  }
+
+  /** `ibv_alloc_parent_domain`. Throws MisuseError. */
+  allocParentDomain(attributes: ParentDomainInitAttributes): ParentDomain {
+    checkOpen(this.device);
+    return ParentDomain.create(this, attributes);
+  }
+
+  /** `ibv_alloc_dm`. Throws MisuseError; RefusalError EINVAL (above maxDmSize), ENOMEM. */
+  allocDm(attributes: AllocDmAttributes): DeviceMemory {
+    checkOpen(this.device);
+    return DeviceMemory.alloc(this, attributes);
+  }
+
+  /** `ibv_alloc_dmah`. Throws RefusalError EINVAL for what is no hint. */
+  allocDmah(attributes: DmahInitAttributes = {}): DmaHandle {
+    checkOpen(this.device);
+    return new DmaHandle(this, attributes);
+  }
+
+  /** `ibv_create_comp_cntr`. Throws MisuseError, RefusalError ENOMEM. */
+  createCompCntr(attributes: CompCntrInitAttributes = {}): CompletionCounter {
+    checkOpen(this.device);
+    return CompletionCounter.create(this, attributes);
+  }
+
+  /** `ibv_query_comp_cntr_caps`. Counters wrap after `maxValue`. */
+  queryCompCntrCaps(): CompCntrCaps {
+    return queryCompCntrCaps(this);
+  }
+
+  /** `ibv_import_pd`: not before devices are shared between processes. RefusalError EOPNOTSUPP. */
+  importPd(handle: number): never {
+    throw notShared('importPd', handle);
+  }
+
+  /** `ibv_import_dm`: as importPd. */
+  importDm(handle: number): never {
+    throw notShared('importDm', handle);
   }
 
   /** `ibv_create_comp_channel`. */
   createCompChannel(): CompletionChannel {
     checkOpen(this.device);
-    const channel = new CompletionChannel();
+    const channel = new CompletionChannel(this);
     this.#channels.add(channel);
     return channel;
   }
 
-  /** `ibv_query_gid`: the one GID of the one port. */
-  queryGid(): Gid {
-    return this.local.gid;
+  /** Completion vectors; `createCq` takes numbers below it. */
+  get numCompVectors(): number {
+    return NUM_COMP_VECTORS;
   }
 
-  /** `ibv_query_port`. */
-  queryPort(): PortAttributes {
-    const { packetSizeMax } = this.device.info;
-    let activeMtu: number = Mtu.MTU_256;
-    while (activeMtu < Mtu.MTU_4096 && (128 << (activeMtu + 1)) + 64 <= packetSizeMax) activeMtu++;
-    return {
-      state: this.device.closed || this.#failure ? 'DOWN' : 'ACTIVE',
-      maxMtu: Mtu.MTU_4096,
-      activeMtu,
-      gidTblLen: 1,
-      pkeyTblLen: 1,
-      maxMsgSz: MAX_MESSAGE_BYTES,
-      linkLayer: this.device.info.name,
-    };
+  /** `ibv_query_gid`: the one GID of the one port. Throws RefusalError EINVAL for any other. */
+  queryGid(portNum = 1, index = 0): Gid {
+    return queryGidEx(this, portNum, index).gid;
+  }
+
+  /** `ibv_query_gid_ex`. Throws RefusalError EINVAL (port), ENODATA (no such entry). */
+  queryGidEx(portNum: number, gidIndex: number): GidEntry {
+    return queryGidEx(this, portNum, gidIndex);
+  }
+
+  /** `ibv_query_gid_table`. Throws RefusalError EINVAL when there are more than `maxEntries`. */
+  queryGidTable(maxEntries: number): GidEntry[] {
+    return queryGidTable(this, maxEntries);
+  }
+
+  /** `ibv_query_pkey`: the one P_Key (`pkey` of openDevice). Throws RefusalError EINVAL. */
+  queryPkey(portNum: number, index: number): number {
+    return queryPkey(this, portNum, index);
+  }
+
+  /** `ibv_get_pkey_index`. Throws RefusalError EINVAL when the table does not have it. */
+  getPkeyIndex(portNum: number, pkey: number): number {
+    return getPkeyIndex(this, portNum, pkey);
+  }
+
+  /** `ibv_query_port`. Throws RefusalError EINVAL: there is port 1 only. */
+  queryPort(portNum = 1): PortAttributes {
+    return queryPort(this, portNum);
+  }
+
+  /** `ibv_query_port_speed`, megabits per second. 0: a link does not know how fast it is. */
+  queryPortSpeed(portNum = 1): number {
+    queryPort(this, portNum);
+    return 0;
   }
 
   /** `ibv_query_device`. */
   queryDevice(): DeviceAttributes {
-    const { limits } = this.device;
-    return {
-      maxQp: limits.queuePairsMax,
-      maxQpWr: MAX_QP_WR,
-      maxSge: MAX_SGE,
-      maxCq: limits.completionQueuesMax,
-      maxCqe: MAX_CQE,
-      maxMr: limits.regionsMax,
-      maxMrSize: limits.memoryBytes,
-      maxMw: limits.regionsMax,
-      maxPd: limits.protectionDomainsMax,
-      maxQpRdAtom: limits.rdAtomicMax,
-      maxMsgSize: MAX_MESSAGE_BYTES,
-      maxSrq: limits.sharedReceiveQueuesMax,
-      maxSrqWr: MAX_SRQ_WR,
-      maxAh: limits.addressHandlesMax,
-      maxMcastQpAttach: limits.multicastMax,
-      maxInlineData: MAX_INLINE_DATA,
-      deviceCapFlags: DEVICE_CAPS,
-    };
+    return queryDevice(this);
+  }
+
+  /** `ibv_query_device_ex`. */
+  queryDeviceEx(): DeviceAttributesEx {
+    return queryDeviceEx(this);
+  }
+
+  /** `ibv_query_rt_values_ex`: the device's clock, nanoseconds in steps of 1000. */
+  queryRtValuesEx(): { readonly rawClockNanos: bigint } {
+    return { rawClockNanos: BigInt(Math.floor(this.device.clock.now())) * 1000n };
   }
 
   /** A copy of all counters. */

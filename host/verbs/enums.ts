@@ -6,7 +6,6 @@ export {
   AccessFlag,
   AsyncEvent,
   AsyncEventName,
-  DeviceCap,
   Mtu,
   MwType,
   QpAttribute,

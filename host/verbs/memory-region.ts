@@ -1,7 +1,7 @@
 /** `ibv_mr`: memory that keys give access to. */
 import { AccessFlag, ReregMrFlag, ReregisterParametersLayout, Errno } from '#build/abi.js';
 import { structAt } from '../engine/struct.js';
-import { MisuseError, ReregMrErrCode, ReregMrError } from '../errors/errors.js';
+import { MisuseError, RefusalError, ReregMrErrCode, ReregMrError } from '../errors/errors.js';
 import type { Allocation } from './allocations.js';
 import type { Context } from './context.js';
 import { Key, awaitRelease, retryChange } from './key.js';
@@ -279,6 +279,9 @@ export function checkBuffer(context: Context, buffer: Uint8Array): Allocation {
   const allocation = context.allocations.find(buffer.byteOffset, buffer.length);
   if (!allocation) {
     throw new MisuseError('buffer', 'is not (part of) one that context.alloc() returned');
+  }
+  if (allocation.lent.size > 0) {
+    throw new RefusalError('EBUSY', 'regMr: queues live in the buffer; peers must not reach it');
   }
   return allocation;
 }

@@ -3,26 +3,36 @@ import { checkOpen } from '../device/device.js';
 import { WcFlag } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Gid } from '../link/endpoint.js';
+import { advise } from './advise.js';
 import { AddressHandle, type AddressAttributes } from './address-handle.js';
 import type { WorkCompletion } from './completion-queue.js';
 import type { Context } from './context.js';
+import type { DeviceMemory } from './device-memory.js';
 import { FastMemoryRegion } from './fast-memory-region.js';
+import { notShared } from './import.js';
 import { MemoryRegion, type RegisterOptions } from './memory-region.js';
 import { MemoryWindow } from './memory-window.js';
 import { NullMemoryRegion } from './null-memory-region.js';
+import { heapMemory, type QueueMemory } from './queue-memory.js';
 import { QueuePair, type QpInitAttributes } from './queue-pair.js';
 import { refuse } from './refuse.js';
+import { RegistrableBuffer, memoryOf, type MrInitAttributes } from './registrable-buffer.js';
 import { SharedReceiveQueue, type SrqInitAttributes } from './shared-receive-queue.js';
+import type { Sge } from './work-request.js';
 
 export class ProtectionDomain {
   readonly context: Context;
   /** The engine's number for it. */
   readonly handle: number;
+  /** @internal Where the memory of its queues comes from. */
+  readonly queueMemory: QueueMemory;
+  #parents = 0;
   #gone = false;
 
-  private constructor(context: Context, handle: number) {
+  protected constructor(context: Context, handle: number, queueMemory: QueueMemory) {
     this.context = context;
     this.handle = handle;
+    this.queueMemory = queueMemory;
   }
 
   /** @internal Use `context.allocPd()`. */
@@ -35,7 +45,7 @@ export class ProtectionDomain {
         `allocPd: all ${device.limits.protectionDomainsMax} protection domains are taken`,
       );
     }
-    return new ProtectionDomain(context, handle);
+    return new ProtectionDomain(context, handle, heapMemory(device.arena.heap));
   }
 
   /**
@@ -44,7 +54,7 @@ export class ProtectionDomain {
    * LOCAL_WRITE), EOPNOTSUPP (unknown flag), ENOMEM (no region is free).
    */
   regMr(buffer: Uint8Array, access: number, options: RegisterOptions = {}): MemoryRegion {
-    this.#check('regMr');
+    this.check('regMr');
     return MemoryRegion.register(this, buffer, access, options);
   }
 
@@ -53,19 +63,19 @@ export class ProtectionDomain {
    * Throws MisuseError, RefusalError ENOMEM.
    */
   allocMr(maxLength: number): FastMemoryRegion {
-    this.#check('allocMr');
+    this.check('allocMr');
     return new FastMemoryRegion(this.context, this, maxLength);
   }
 
   /** `ibv_alloc_null_mr`. Throws RefusalError ENOMEM. */
   allocNullMr(): NullMemoryRegion {
-    this.#check('allocNullMr');
+    this.check('allocNullMr');
     return new NullMemoryRegion(this);
   }
 
   /** `ibv_alloc_mw`: `type` is an MwType. Throws MisuseError, RefusalError ENOMEM. */
   allocMw(type: number): MemoryWindow {
-    this.#check('allocMw');
+    this.check('allocMw');
     return new MemoryWindow(this, type);
   }
 
@@ -74,19 +84,19 @@ export class ProtectionDomain {
    * for its queues), EOPNOTSUPP (type).
    */
   createQp(attributes: QpInitAttributes): QueuePair {
-    this.#check('createQp');
+    this.check('createQp');
     return QueuePair.create(this, attributes);
   }
 
   /** `ibv_create_srq`. Throws MisuseError, RefusalError ENOMEM. */
   createSrq(attributes: SrqInitAttributes = {}): SharedReceiveQueue {
-    this.#check('createSrq');
+    this.check('createSrq');
     return SharedReceiveQueue.create(this, attributes);
   }
 
   /** `ibv_create_ah`: where datagrams go. Throws MisuseError, RefusalError ENOMEM. */
   createAh(address: AddressAttributes): AddressHandle {
-    this.#check('createAh');
+    this.check('createAh');
     return AddressHandle.create(this, address);
   }
 
@@ -101,19 +111,90 @@ export class ProtectionDomain {
     return this.createAh({ dgid, ...(port === undefined ? {} : { port }) });
   }
 
-  #check(verb: string): void {
+  /**
+   * `ibv_alloc_buf`: zero bytes of the device's memory at a multiple of 4096. Throws MisuseError,
+   * RefusalError ENOMEM.
+   */
+  allocBuf(size: number): RegistrableBuffer {
+    this.check('allocBuf');
+    return RegistrableBuffer.alloc(this, size);
+  }
+
+  /**
+   * `ibv_reg_buf_mr`: `length` bytes from `addr` on, which lies in `buf`. Throws as regMr;
+   * RefusalError EINVAL for a buffer of another domain, or a range that leaves it.
+   */
+  regBufMr(buf: RegistrableBuffer, addr: number, length: number, access: number): MemoryRegion {
+    this.check('regBufMr');
+    return this.regMr(buf.slice(this, addr, length), access);
+  }
+
+  /**
+   * `ibv_reg_dm_mr`: device memory, by offsets from its first registered byte. Throws as regMr;
+   * RefusalError EINVAL for a range outside of it, or without AccessFlag.ZERO_BASED.
+   */
+  regDmMr(dm: DeviceMemory, offset: number, length: number, access: number): MemoryRegion {
+    this.check('regDmMr');
+    return dm.register(this, offset, length, access);
+  }
+
+  /**
+   * `ibv_reg_mr_ex`: a buffer (`context.alloc`), or a range of a `buf` that begins at `addr`.
+   * Throws as regMr; RefusalError EINVAL when both are given or neither, EOPNOTSUPP for `fd`.
+   */
+  regMrEx(attributes: MrInitAttributes): MemoryRegion {
+    this.check('regMrEx');
+    return this.regMr(...memoryOf(this, attributes));
+  }
+
+  /**
+   * `ibv_advise_mr`: the memory will be used soon (AdviseMrAdvice.PREFETCH…). Pages are brought in
+   * before it returns, but for PREFETCH_NO_FAULT, which changes nothing. `flags` of AdviseMrFlag.
+   * Throws MisuseError; RefusalError ENOENT (no such key in this domain), EINVAL (bytes outside of
+   * the region, or write advice for memory that may not be written).
+   */
+  adviseMr(advice: number, flags: number, sgList: readonly Sge[]): void {
+    this.check('adviseMr');
+    advise(this, advice, flags, sgList);
+  }
+
+  /** `ibv_import_mr`: not before devices are shared between processes. RefusalError EOPNOTSUPP. */
+  importMr(handle: number): never {
+    throw notShared('importMr', handle);
+  }
+
+  /** @internal A parent domain stands on this one. */
+  addParent(): void {
+    this.#parents++;
+  }
+
+  /** @internal */
+  removeParent(): void {
+    this.#parents--;
+  }
+
+  /** @internal */
+  protected check(verb: string): void {
     checkOpen(this.context.device);
     if (this.#gone) throw new RefusalError('EINVAL', `${verb}: the protection domain is gone`);
   }
 
   /** `ibv_dealloc_pd`. Throws RefusalError EBUSY while regions, windows or queue pairs name it. */
   dealloc(): void {
+    if (this.#parents > 0) {
+      throw new RefusalError('EBUSY', 'dealloc: parent domains stand on it; dealloc them first');
+    }
+    this.release();
+    this.#gone = true;
+  }
+
+  /** What dealloc does for this kind of domain. */
+  protected release(): void {
     const { device } = this.context;
     refuse(device.arena.exports.deallocPd(device.engine.context, this.handle), 'dealloc', {
       EBUSY: 'regions, windows or queue pairs of this protection domain exist; destroy them first',
       EINVAL: 'the protection domain is gone already',
     });
-    this.#gone = true;
   }
 
   [Symbol.dispose](): void {

@@ -1,8 +1,6 @@
 /** `ibv_qp`: posting work, and the way through its states. */
 import {
   Errno,
-  QpAttribute,
-  QpAttributeName,
   QpState,
   QpStateName,
   QpType,
@@ -17,11 +15,19 @@ import { structAt, type Struct } from '../engine/struct.js';
 import { checkOpen } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Gid } from '../link/endpoint.js';
-import { fillAddress, type AddressAttributes } from './address-handle.js';
+import { AttachedCounters, type CompletionCounter } from './completion-counter.js';
 import type { CompletionQueue } from './completion-queue.js';
 import { MAX_INLINE_DATA, MAX_QP_WR, MAX_SGE } from './limits.js';
 import type { MemoryWindow, MwBind } from './memory-window.js';
 import type { ProtectionDomain } from './protection-domain.js';
+import { queryDataInOrder } from './queries.js';
+import {
+  attributeNames,
+  checkNumbers,
+  fillAttributes,
+  maskOf,
+  type QpAttributes,
+} from './queue-pair-attributes.js';
 import { fillRandom, refuse } from './refuse.js';
 import type { SharedReceiveQueue } from './shared-receive-queue.js';
 import {
@@ -62,52 +68,6 @@ export interface QpInitAttributes {
   readonly sqSigAll?: boolean;
 }
 
-/** `ibv_qp_attr`. What is present is what the mask names. */
-export interface QpAttributes {
-  readonly qpState?: number;
-  readonly curQpState?: number;
-  readonly qpAccessFlags?: number;
-  readonly pkeyIndex?: number;
-  readonly portNum?: number;
-  readonly qkey?: number;
-  readonly ahAttr?: AddressAttributes;
-  /** An Mtu. */
-  readonly pathMtu?: number;
-  /** Acknowledgement timeout 4.096 us * 2^timeout; 0: none. */
-  readonly timeout?: number;
-  readonly retryCnt?: number;
-  readonly rnrRetry?: number;
-  readonly rqPsn?: number;
-  readonly maxRdAtomic?: number;
-  readonly minRnrTimer?: number;
-  readonly sqPsn?: number;
-  readonly maxDestRdAtomic?: number;
-  readonly destQpNum?: number;
-  /** To SQD: an SQ_DRAINED event when nothing is in flight any more. */
-  readonly enSqdAsyncNotify?: boolean;
-}
-
-const MASKS: { readonly [Name in keyof Required<QpAttributes>]: number } = {
-  qpState: QpAttribute.STATE,
-  curQpState: QpAttribute.CUR_STATE,
-  qpAccessFlags: QpAttribute.ACCESS_FLAGS,
-  pkeyIndex: QpAttribute.PKEY_INDEX,
-  portNum: QpAttribute.PORT,
-  qkey: QpAttribute.QKEY,
-  ahAttr: QpAttribute.AV,
-  pathMtu: QpAttribute.PATH_MTU,
-  timeout: QpAttribute.TIMEOUT,
-  retryCnt: QpAttribute.RETRY_CNT,
-  rnrRetry: QpAttribute.RNR_RETRY,
-  rqPsn: QpAttribute.RQ_PSN,
-  maxRdAtomic: QpAttribute.MAX_QP_RD_ATOMIC,
-  minRnrTimer: QpAttribute.MIN_RNR_TIMER,
-  sqPsn: QpAttribute.SQ_PSN,
-  maxDestRdAtomic: QpAttribute.MAX_DEST_RD_ATOMIC,
-  destQpNum: QpAttribute.DEST_QPN,
-  enSqdAsyncNotify: QpAttribute.EN_SQD_ASYNC_NOTIFY,
-};
-
 /** How many times fresh numbers are drawn before the index is called full. */
 const DRAWS = 64;
 
@@ -127,13 +87,15 @@ export class QueuePair {
   readonly #struct: Struct<typeof QueuePairLayout>;
   readonly #putSend: (request: SendWorkRequest) => void;
   readonly #putBinding: (request: SendWorkRequest, binding: Binding) => void;
+  readonly #putSends: (requests: readonly SendWorkRequest[]) => void;
   readonly #putReceive: (request: ReceiveWorkRequest) => void;
   readonly #ringSend: () => void;
   readonly #ringReceive: () => void;
   readonly #groups = new Map<string, Gid>();
+  #counters: AttachedCounters | undefined;
   #destroyed = false;
 
-  private constructor(
+  protected constructor(
     pd: ProtectionDomain,
     attributes: QpInitAttributes,
     cap: QpCapabilities,
@@ -157,6 +119,7 @@ export class QueuePair {
     const receives = new ReceiveRing(engineMemory, made.receiveRing, cap.maxRecvWr, cap.maxRecvSge);
     this.#putSend = (request) => sends.put(request);
     this.#putBinding = (request, binding) => sends.putBinding(request, binding);
+    this.#putSends = (requests) => sends.putTogether(requests);
     this.#putReceive = (request) => receives.put(request);
     this.#ringSend = () => {
       exports.postSend(device.engine.context, this.handle, device.clock.now());
@@ -200,7 +163,7 @@ export class QueuePair {
       parameters.inlineMax = cap.maxInlineData;
       parameters.reorderPackets = cap.reorderPackets;
       parameters.signalAll = attributes.sqSigAll ? 1 : 0;
-      memory = arena.heap.alloc(arena.exports.qpBytes(engine.context, address));
+      memory = pd.queueMemory.take(arena.exports.qpBytes(engine.context, address), 'QP');
       parameters.memory = memory;
       let errno: number = Errno.EAGAIN;
       const random = address + QueuePairParametersLayout.fields.random[0];
@@ -214,12 +177,12 @@ export class QueuePair {
         EOPNOTSUPP: `type ${parameters.type} is not one that this device has (QpType.RC, UC, UD)`,
         EAGAIN: 'no free queue pair number was found',
       });
-      const qp = new QueuePair(pd, attributes, cap, memory, parameters);
+      const qp = new this(pd, attributes, cap, memory, parameters);
       context.addObject(qp.handle, qp);
       memory = 0;
       return qp;
     } finally {
-      if (memory !== 0) arena.heap.free(memory);
+      if (memory !== 0) pd.queueMemory.giveBack(memory, 'QP');
       arena.heap.free(address);
     }
   }
@@ -243,11 +206,14 @@ export class QueuePair {
     try {
       const struct = structAt(arena.memory, QueuePairAttributesLayout, address);
       struct.mask = mask;
-      fill(struct, attributes);
+      fillAttributes(struct, attributes);
       const now = device.clock.now();
       const errno = arena.exports.modifyQp(engine.context, this.handle, address, now);
       if (errno !== Errno.OK)
-        refuse(errno, 'modify', { EINVAL: this.#whyInvalid(attributes, mask) });
+        refuse(errno, 'modify', {
+          EINVAL: this.#whyInvalid(attributes, mask),
+          EOPNOTSUPP: 'this device has no alternate path to migrate to',
+        });
     } finally {
       arena.heap.free(address);
     }
@@ -288,6 +254,20 @@ export class QueuePair {
     putAll(requests, this.#putSend, this.#ringSend);
   }
 
+  /** @internal All of them, or none: what `wrComplete` posts. */
+  protected postTogether(requests: readonly SendWorkRequest[]): void {
+    this.#checkSends('wrComplete');
+    this.#putSends(requests);
+    this.#ringSend();
+  }
+
+  #checkSends(verb: string): void {
+    this.#check();
+    const state = this.#struct.state;
+    if (state >= QpState.RTS) return;
+    throw refuseFirst(`${verb}: a queue pair in ${QpStateName[state]} sends nothing`);
+  }
+
   /**
    * `ibv_bind_mw`: posts the bind of a window of type 1, or with length 0 its end. Returns the key
    * that the window gets when the bind is executed: a SEND behind it on this queue pair may carry
@@ -313,6 +293,22 @@ export class QueuePair {
       throw refuseFirst('postRecv: a queue pair in RESET takes no receives');
     }
     putAll(requests, this.#putReceive, this.#ringReceive);
+  }
+
+  /** `ibv_query_qp_data_in_order`: 0, see queries.ts. Throws MisuseError. */
+  queryDataInOrder(op: number, flags = 0): number {
+    this.#check();
+    return queryDataInOrder(op, flags);
+  }
+
+  /**
+   * `ibv_qp_attach_comp_cntr`: what completes of these operations (QpAttachCompCntrOp) is counted.
+   * Throws RefusalError EINVAL (neither in RESET nor in INIT), EBUSY (one of them is counted).
+   */
+  attachCompCntr(counter: CompletionCounter, opMask: number): void {
+    this.#check();
+    this.#counters ??= new AttachedCounters(this);
+    this.#counters.attach(counter, opMask);
   }
 
   /**
@@ -343,20 +339,14 @@ export class QueuePair {
     const { device } = this.pd.context;
     device.arena.exports.destroyQp(device.engine.context, this.handle);
     this.#destroyed = true;
+    this.#counters?.release();
     this.#leaveGroups();
     this.pd.context.removeObject(this.handle);
-    device.arena.heap.free(this.#memory);
+    this.pd.queueMemory.giveBack(this.#memory, 'QP');
   }
 
   [Symbol.dispose](): void {
     if (!this.#destroyed) this.destroy();
-  }
-
-  #checkSends(verb: string): void {
-    this.#check();
-    const state = this.#struct.state;
-    if (state >= QpState.RTS) return;
-    throw refuseFirst(`${verb}: a queue pair in ${QpStateName[state]} sends nothing`);
   }
 
   #multicast(gid: Gid, verb: 'attachMcast' | 'detachMcast'): void {
@@ -406,52 +396,6 @@ export class QueuePair {
 /** A refusal about the first request of a list, or the only one. */
 function refuseFirst(sentence: string): RefusalError {
   return Object.assign(new RefusalError('EINVAL', sentence), { badWr: 0 });
-}
-
-/** Numbers are stored as 32 bits: what does not fit is refused, not cut. */
-function checkNumbers(attributes: QpAttributes): void {
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value === undefined || name === 'ahAttr' || name === 'enSqdAsyncNotify') continue;
-    if (!Number.isInteger(value) || value < 0 || value > 0xffffffff) {
-      throw new MisuseError(name, `must be a whole number from 0 to 2^32 - 1, got ${value}`);
-    }
-  }
-}
-
-function maskOf(attributes: QpAttributes): number {
-  let mask = 0;
-  for (const [name, bit] of Object.entries(MASKS)) {
-    if (attributes[name as keyof QpAttributes] !== undefined) mask |= bit;
-  }
-  return mask;
-}
-
-function attributeNames(mask: number): string {
-  const names = Object.entries(QpAttributeName)
-    .filter(([bit]) => mask & Number(bit))
-    .map(([, name]) => name);
-  return names.join(', ');
-}
-
-function fill(struct: Struct<typeof QueuePairAttributesLayout>, attributes: QpAttributes): void {
-  struct.state = attributes.qpState ?? 0;
-  struct.currentState = attributes.curQpState ?? 0;
-  struct.pathMtu = attributes.pathMtu ?? 0;
-  struct.qkey = attributes.qkey ?? 0;
-  struct.receivePsn = attributes.rqPsn ?? 0;
-  struct.sendPsn = attributes.sqPsn ?? 0;
-  struct.targetQp = attributes.destQpNum ?? 0;
-  struct.accessFlags = attributes.qpAccessFlags ?? 0;
-  struct.pkeyIndex = attributes.pkeyIndex ?? 0;
-  struct.portNumber = attributes.portNum ?? 0;
-  struct.maxRdAtomic = attributes.maxRdAtomic ?? 0;
-  struct.maxDestRdAtomic = attributes.maxDestRdAtomic ?? 0;
-  struct.minRnrTimer = attributes.minRnrTimer ?? 0;
-  struct.timeout = attributes.timeout ?? 0;
-  struct.retryCount = attributes.retryCnt ?? 0;
-  struct.rnrRetry = attributes.rnrRetry ?? 0;
-  struct.drainNotify = attributes.enSqdAsyncNotify ? 1 : 0;
-  if (attributes.ahAttr) fillAddress(struct, attributes.ahAttr);
 }
 
 function grant(wanted: Partial<QpCapabilities>): QpCapabilities {

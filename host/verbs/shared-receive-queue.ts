@@ -1,5 +1,7 @@
 /** `ibv_srq`: one receive queue for many queue pairs. */
+import { Errno, SharedReceiveQueueLayout } from '#build/abi.js';
 import { checkOpen } from '../device/device.js';
+import { structAt } from '../engine/struct.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { MAX_SGE, MAX_SRQ_WR } from './limits.js';
 import type { ProtectionDomain } from './protection-domain.js';
@@ -21,10 +23,10 @@ export class SharedReceiveQueue {
   /** Address of the engine's struct. */
   readonly handle: number;
   /** Granted: at least what was asked for. */
-  readonly maxWr: number;
+  maxWr: number;
   readonly maxSge: number;
-  readonly #memory: number;
-  readonly #ring: ReceiveRing;
+  #memory: number;
+  #ring: ReceiveRing;
   #destroyed = false;
 
   private constructor(
@@ -51,10 +53,10 @@ export class SharedReceiveQueue {
     checkRange('maxSge', maxSge, 1, MAX_SGE);
     const maxWr = 2 ** Math.ceil(Math.log2(wanted));
     checkRange('srqLimit', attributes.srqLimit ?? 0, 0, maxWr);
-    const memory = arena.heap.alloc(arena.exports.srqBytes(maxWr, maxSge));
+    const memory = pd.queueMemory.take(arena.exports.srqBytes(maxWr, maxSge), 'SRQ');
     const handle = arena.exports.createSrq(engine.context, pd.handle, memory, maxWr, maxSge);
     if (handle === 0) {
-      arena.heap.free(memory);
+      pd.queueMemory.giveBack(memory, 'SRQ');
       throw new RefusalError(
         'ENOMEM',
         `createSrq: all ${limits.sharedReceiveQueuesMax} shared receive queues are taken`,
@@ -76,11 +78,42 @@ export class SharedReceiveQueue {
     );
   }
 
-  /** `ibv_modify_srq` with IBV_SRQ_LIMIT: arms the limit anew; 0 disarms it. */
-  modify(attributes: { readonly srqLimit: number }): void {
+  /**
+   * `ibv_modify_srq`: `maxWr` makes room for that many requests, those that are posted stay;
+   * `srqLimit` arms the limit anew, 0 disarms it. Throws MisuseError; RefusalError EINVAL when
+   * more requests are posted than would fit, ENOMEM.
+   */
+  modify(attributes: { readonly maxWr?: number; readonly srqLimit?: number }): void {
     this.#check();
-    checkRange('srqLimit', attributes.srqLimit, 0, this.maxWr);
-    this.pd.context.device.arena.exports.setSrqLimit(this.handle, attributes.srqLimit);
+    const { maxWr = this.maxWr, srqLimit } = attributes;
+    checkRange('maxWr', maxWr, 1, MAX_SRQ_WR);
+    const entries = 2 ** Math.ceil(Math.log2(maxWr));
+    if (srqLimit !== undefined) checkRange('srqLimit', srqLimit, 0, entries);
+    if (entries !== this.maxWr) this.#resize(entries);
+    if (srqLimit !== undefined) {
+      this.pd.context.device.arena.exports.setSrqLimit(this.handle, srqLimit);
+    }
+  }
+
+  /** `ibv_query_srq`. `srqLimit` is 0 when none is armed. */
+  query(): Required<SrqInitAttributes> {
+    this.#check();
+    const { memory } = this.pd.context.device.arena;
+    const { limit } = structAt(memory, SharedReceiveQueueLayout, this.handle);
+    return { maxWr: this.maxWr, maxSge: this.maxSge, srqLimit: limit };
+  }
+
+  #resize(entries: number): void {
+    const { arena } = this.pd.context.device;
+    const { queueMemory } = this.pd;
+    const memory = queueMemory.take(arena.exports.srqBytes(entries, this.maxSge), 'SRQ');
+    const errno = arena.exports.resizeSrq(this.handle, memory, entries);
+    if (errno !== Errno.OK) queueMemory.giveBack(memory, 'SRQ');
+    refuse(errno, 'modify', { EINVAL: `posted requests do not fit into ${entries}` });
+    queueMemory.giveBack(this.#memory, 'SRQ');
+    this.#memory = memory;
+    this.maxWr = entries;
+    this.#ring = new ReceiveRing(arena.memory, memory, entries, this.maxSge);
   }
 
   /** `ibv_destroy_srq`. Throws RefusalError EBUSY while a queue pair takes from it. */
@@ -92,7 +125,7 @@ export class SharedReceiveQueue {
     });
     this.#destroyed = true;
     this.pd.context.removeObject(this.handle);
-    arena.heap.free(this.#memory);
+    this.pd.queueMemory.giveBack(this.#memory, 'SRQ');
   }
 
   /** @internal */

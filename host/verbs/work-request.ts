@@ -105,6 +105,7 @@ const BIND_BASE = BIND_WORD('base');
 const BIND_ACCESS = BIND_WORD('access');
 const RING_TAIL = 64;
 const NO_SGES: readonly Sge[] = [];
+const ignore = (): void => {};
 
 function notU64(value: number | bigint): MisuseError {
   return new MisuseError('request', `${value} is no whole number from 0 to 2^64 - 1`);
@@ -188,6 +189,9 @@ class Ring {
   protected readonly ring: number;
   protected readonly entries: number;
   protected readonly stride: number;
+  /** Filled entries that `together` has not handed over. */
+  #held = 0;
+  #holding = false;
 
   constructor(memory: EngineMemory, ring: number, entries: number, stride: number) {
     this.words = memory.words;
@@ -200,7 +204,7 @@ class Ring {
 
   /** Address of the entry to fill. Throws RefusalError ENOMEM when there is none. */
   protected free(verb: string): number {
-    const head = this.words[this.#head]!;
+    const head = (this.words[this.#head]! + this.#held) >>> 0;
     const used = (head - Atomics.load(this.words, this.#tail)) >>> 0;
     if (used >= this.entries) {
       throw new RefusalError('ENOMEM', `${verb}: all ${this.entries} requests are in use`);
@@ -210,8 +214,25 @@ class Ring {
 
   /** Hands the filled entry over. */
   protected publish(): void {
-    // Whoever empties the ring may be another thread: first the entry, then the head.
-    Atomics.store(this.words, this.#head, (this.words[this.#head]! + 1) >>> 0);
+    if (this.#holding) this.#held++;
+    else this.#handOver(1);
+  }
+
+  /** What `fill` puts is handed over when it returns, and not at all when it throws. */
+  protected together(fill: () => void): void {
+    this.#holding = true;
+    try {
+      fill();
+      this.#handOver(this.#held);
+    } finally {
+      this.#holding = false;
+      this.#held = 0;
+    }
+  }
+
+  /** Whoever empties the ring may be another thread: first the entries, then the head. */
+  #handOver(count: number): void {
+    Atomics.store(this.words, this.#head, (this.words[this.#head]! + count) >>> 0);
   }
 }
 
@@ -299,6 +320,11 @@ export class SendRing extends Ring {
     words[at + BIND_BASE] = binding.base;
     words[at + BIND_ACCESS] = binding.access;
     this.publish();
+  }
+
+  /** All of them or none; what throws gets `badWr`, the index of the request it is about. */
+  putTogether(requests: readonly SendWorkRequest[]): void {
+    this.together(() => putAll(requests, (request) => this.put(request), ignore));
   }
 
   #putInline(base: number, inline: Uint8Array): void {

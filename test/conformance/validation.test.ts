@@ -60,6 +60,29 @@ test(
 );
 
 test(
+  'a limited member of our partition is heard: we are a full one',
+  onWire({}, (wire) => {
+    wire.sendPacket({ ...ONLY, ...wire.reth(0, 4), pkey: 0x7fff }, 4);
+    wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x200 });
+    assert.is(wire.qp.query().rqPsn, 0x201);
+  }),
+);
+
+test(
+  'a limited member hears full ones, and no limited one',
+  onWire({ device: { pkey: 0x1234 } }, (wire) => {
+    for (const pkey of [0x1234, 0xffff, 0x7fff, 0x9235]) {
+      ignored(wire, 'dropPkey', () => {
+        wire.sendPacket({ ...ONLY, ...wire.reth(0, 4), pkey }, 4);
+      });
+    }
+    wire.sendPacket({ ...ONLY, ...wire.reth(0, 4), pkey: 0x9234 }, 4);
+    // What it sends says what it is.
+    wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x200, pkey: 0x1234 });
+  }),
+);
+
+test(
   'a packet of another service is ignored and counted (S43)',
   onWire({}, (wire) => {
     for (const opcode of [Opcode.UC_RDMA_WRITE_ONLY, Opcode.UC_SEND_ONLY, Opcode.UD_SEND_ONLY]) {

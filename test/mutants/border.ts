@@ -82,9 +82,16 @@ export const BORDER: readonly Row[] = [
   [
     'the P_Key is not checked',
     RECEIVE,
-    'if (bthPkey(packet) == DEFAULT_PKEY) return true;',
+    'if (mayTalk(bthPkey(packet), context.pkey)) return true;',
     'return true;',
   ],
+  [
+    'limited members are not heard',
+    RECEIVE,
+    '((theirs ^ ours) & ~FULL_MEMBER) == 0',
+    'theirs == ours',
+  ],
+  ['limited members talk to each other', RECEIVE, ' && ((theirs | ours) & FULL_MEMBER) != 0', ''],
   [
     'an ICRC without IP may be solved for',
     RECEIVE,

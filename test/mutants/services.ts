@@ -13,6 +13,7 @@ const UNRELIABLE = 'assembly/transport/unreliable.ts';
 const DATAGRAM = 'assembly/transport/datagram.ts';
 const FAILURE = 'assembly/transport/failure.ts';
 const CONTROL = 'assembly/transport/control.ts';
+const COMPLETION_QUEUE = 'assembly/transport/completion-queue.ts';
 
 export const SERVICES: readonly Row[] = [
   // The responder.
@@ -366,8 +367,8 @@ export const SERVICES: readonly Row[] = [
   ],
   [
     'a full completion queue is overwritten',
-    'assembly/transport/completion-queue.ts',
-    'if (head - ringTail(cq.ring) >= cq.entries) {',
+    COMPLETION_QUEUE,
+    'if (head - ringTail(cq.ring) >= cq.entries && !cq.ignoreOverrun) {',
     'if (false) {',
   ],
   [
@@ -392,6 +393,42 @@ export const SERVICES: readonly Row[] = [
     'completions outlive their queue pair',
     CONTROL,
     'if (completion.qpn == qpn) completion.qpn = 0;',
+    '',
+  ],
+  [
+    'paths migrate',
+    CONTROL,
+    'if (mask & (QpAttribute.ALT_PATH | QpAttribute.PATH_MIG_STATE)) return Errno.EOPNOTSUPP;',
+    '',
+  ],
+  [
+    'a full completion queue is dead although it may overrun',
+    COMPLETION_QUEUE,
+    '>= cq.entries && !cq.ignoreOverrun',
+    '>= cq.entries',
+  ],
+  [
+    'a resized completion queue keeps what was overwritten',
+    CONTROL,
+    'const count = min<u32>(head - ringTail(cq.ring), cq.entries);\n  const tail',
+    'const count = head - ringTail(cq.ring);\n  const tail',
+  ],
+  [
+    'a shared receive queue shrinks below what is posted',
+    CONTROL,
+    'if (count > entries) return Errno.EINVAL;\n  const head',
+    'const head',
+  ],
+  [
+    'a remote WRITE is counted with each of its packets',
+    PLACE,
+    'if (qp.messageLeft == 0) {\n    const operation',
+    '{\n    const operation',
+  ],
+  [
+    'failed operations are counted as completed',
+    'assembly/transport/completion-counter.ts',
+    'if (status != <u32>WcStatus.SUCCESS) counter.errors++;\n  else',
     '',
   ],
 ];

@@ -1,0 +1,77 @@
+/** The reference of C names holds: against the headers, and against what the package has. */
+import { existsSync, readFileSync } from 'node:fs';
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import * as verbena from '../../../host/index.js';
+import { root } from '../../support/paths.js';
+import { RENDERED, isOurs, readHeaders, readMapping, render } from './names.js';
+
+const headers = readHeaders();
+const mapping = readMapping();
+const exported = verbena as unknown as { readonly [name: string]: unknown };
+/** Folders of host/ whose classes have C's verbs as methods. */
+const FOLDERS = ['verbs', 'cm'];
+
+test('every name of the headers has its entry, and no other name has', () => {
+  const functions = headers.flatMap((header) => header.functions);
+  const enums = headers.flatMap((header) => Object.keys(header.enums));
+  assert.equal(Object.keys(mapping.functions).sort(), functions.sort());
+  assert.equal(Object.keys(mapping.enums).sort(), enums.sort());
+  assert.ok(functions.length >= 230 && enums.length >= 70);
+});
+
+test('who is not here has a reason', () => {
+  for (const entry of [...Object.values(mapping.functions), ...Object.values(mapping.enums)]) {
+    if (!isOurs(entry)) assert.match(entry, /^(not|later): .{3,}/);
+  }
+});
+
+/** `CompletionQueueEx` lies in completion-queue-ex.ts. */
+async function classNamed(name: string): Promise<{ readonly prototype: object } | undefined> {
+  const file = `${name.replace(/(?<=.)[A-Z]/g, '-$&').toLowerCase()}.js`;
+  for (const folder of FOLDERS) {
+    const url = new URL(`build/host/${folder}/${file}`, root);
+    if (!existsSync(url)) continue;
+    const module = (await import(url.href)) as { [name: string]: { prototype: object } };
+    return module[name];
+  }
+  return undefined;
+}
+
+test('every method and function that an entry names exists', async () => {
+  for (const [name, entry] of Object.entries(mapping.functions)) {
+    if (!isOurs(entry)) continue;
+    const [owner, method] = entry.split('.') as [string, string | undefined];
+    if (method === undefined) {
+      assert.type(exported[owner], 'function', `${name}: ${entry}`);
+      continue;
+    }
+    const prototype = (await classNamed(owner))?.prototype as { [name: string]: unknown };
+    assert.ok(prototype, `${name}: there is no class ${owner}`);
+    assert.type(prototype[method], 'function', `${name}: ${entry}`);
+  }
+});
+
+test('members of enums have C’s names and values', () => {
+  for (const header of headers) {
+    for (const [name, members] of Object.entries(header.enums)) {
+      const entry = mapping.enums[name]!;
+      if (!isOurs(entry)) continue;
+      const [ours, prefix] = entry.split(' ') as [string, string];
+      const values = exported[ours] as { readonly [member: string]: number } | undefined;
+      assert.ok(values, `${name}: the package exports no ${ours}`);
+      assert.ok(Object.keys(values).length > 0);
+      for (const [member, value] of Object.entries(values)) {
+        if (mapping.extras[`${ours}.${member}`]) continue;
+        assert.is(members[`${prefix}${member}`], value, `${ours}.${member}`);
+      }
+    }
+  }
+});
+
+test('c-names.md is the mapping', () => {
+  const hint = 'node build/test/conformance/c-names/render.js writes it anew';
+  assert.is(readFileSync(RENDERED, 'utf8'), render(headers, mapping), hint);
+});
+
+test.run();
