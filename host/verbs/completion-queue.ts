@@ -93,6 +93,7 @@ export class CompletionQueue {
     if (channel && channel.context !== context) {
       throw new MisuseError('channel', 'must be a completion channel of the same context');
     }
+    channel?.check();
     if (!Number.isInteger(compVector) || compVector < 0 || compVector >= NUM_COMP_VECTORS) {
       throw new RefusalError('EINVAL', `createCq: there is no completion vector ${compVector}`);
     }
@@ -105,7 +106,9 @@ export class CompletionQueue {
         `createCq: all ${limits.completionQueuesMax} completion queues are taken`,
       );
     }
-    return new this(context, handle, ring, entries, channel, memory);
+    const queue = new this(context, handle, ring, entries, channel, memory);
+    channel?.add(queue);
+    return queue;
   }
 
   /** `ibv_poll_cq`: up to `count` completions, oldest first. */

@@ -343,6 +343,11 @@ export class Context {
   }
 
   /** @internal */
+  removeChannel(channel: CompletionChannel): void {
+    this.#channels.delete(channel);
+  }
+
+  /** @internal */
   removeQueue(queue: CompletionQueue): void {
     this.#queues.delete(queue.handle);
   }

@@ -28,8 +28,18 @@ everywhere('create_cq_with_comp_channel', 'queues of every size with a channel',
     assert.is(cq.channel, channel);
     cq.destroy();
   }
+  const cq = context.createCq(1, channel);
+  assert.throws(() => channel.destroy(), /EBUSY/);
+  cq.destroy();
+  const waiting = channel.getCqEvent();
+  channel.destroy();
+  assert.is(await waiting, undefined);
+  assert.throws(() => context.createCq(1, channel), /completion channel: is destroyed/);
   const other = await world.open();
-  assert.throws(() => other.createCq(1, channel), /channel: must be .* of the same context/);
+  assert.throws(
+    () => other.createCq(1, context.createCompChannel()),
+    /channel: must be .* of the same context/,
+  );
 });
 
 everywhere('create_cq_bad_flow', 'too many entries, or no such vector: no queue', async (world) => {
