@@ -17,6 +17,12 @@ const CONTROL = 'assembly/transport/control.ts';
 export const SERVICES: readonly Row[] = [
   // The responder.
   [
+    'an ACK has the PSN of an atomic',
+    RESPONSE,
+    'if (resource.kind == 0 || resource.psnLast != psn) break;',
+    'break;',
+  ],
+  [
     'a PSN ahead is executed',
     RESPONDER,
     'else if (order > 0) receiveAhead(context, qp, packet, length, psn);\n  else {',
