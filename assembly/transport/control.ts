@@ -202,7 +202,8 @@ export class QueuePairAttributes {
   drainNotify: u32;
   /** AV: packets that the peer keeps when they come ahead; 0: it does not speak of that. */
   reorderPackets: u32;
-  reserved: u32;
+  /** AV: 1 when FLUSH requests to the peer need the ICRC of Linux rxe. */
+  doublesFlush: u32;
 }
 
 /**
@@ -334,6 +335,7 @@ function applyPath(context: Context, qp: QueuePair, a: QueuePairAttributes): voi
   qp.windowCharge = told == 0 ? context.windowCharge : told;
   qp.reorderPeer = qp.reorderMax == 0 ? 0 : min<u32>(a.reorderPackets, REORDER_MAX);
   setPath(context, pathOf(qp), a.remoteGid0, a.remoteGid1, a.remotePort);
+  pathOf(qp).doublesFlush = a.doublesFlush;
 }
 
 /** Fills in a path from here to that endpoint. */

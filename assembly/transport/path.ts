@@ -35,7 +35,8 @@ export class Path {
   receivePort: u32;
   /** 1 once a packet was accepted by solving for the IP identification. */
   usesIpIds: u32;
-  reserved: u32;
+  /** 1: the ICRC of FLUSH requests covers them twice, as Linux rxe has it; we were told, or saw one. */
+  doublesFlush: u32;
   /** Of the path for strangers' packets: the group that they were sent to. */
   multicastGid0: u64;
   multicastGid1: u64;
@@ -79,6 +80,7 @@ export function preparePath(tables: usize, path: Path): void {
   );
   path.receivePort = 0;
   path.usesIpIds = 0;
+  path.doublesFlush = 0;
 }
 
 /** The flow register for packets that come from `port`. Ports differ, addresses do not. */

@@ -17,6 +17,12 @@ const CONTROL = 'assembly/transport/control.ts';
 export const SERVICES: readonly Row[] = [
   // The responder.
   [
+    'any request may have the ICRC of an rxe FLUSH',
+    RECEIVE,
+    'if (bthOpcode(packet) != <u32>Opcode.RC_FLUSH) return false;',
+    '',
+  ],
+  [
     'an ACK has the PSN of an atomic',
     RESPONSE,
     'if (resource.kind == 0 || resource.psnLast != psn) break;',

@@ -101,7 +101,7 @@ export class GuestProgram {
   async stop(): Promise<void> {
     if (this.#isEnded) return;
     const pid = /^(\d+)\n/.exec(this.#text)?.[1];
-    if (pid !== undefined) await this.#guest.run(`kill -KILL -${pid}`, 10);
+    if (pid !== undefined) await this.#guest.run(`kill -KILL -${pid} || true`);
     else this.abandon();
     await this.ended;
   }
