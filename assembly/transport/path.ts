@@ -35,7 +35,7 @@ export class Path {
   receivePort: u32;
   /** 1 once a packet was accepted by solving for the IP identification. */
   usesIpIds: u32;
-  /** 1: the ICRC of FLUSH requests covers them twice, as Linux rxe has it; we were told, or saw one. */
+  /** 1: the ICRC of FLUSH requests covers them twice: a Linux rxe, as we were told, or saw. */
   doublesFlush: u32;
   /** Of the path for strangers' packets: the group that they were sent to. */
   multicastGid0: u64;

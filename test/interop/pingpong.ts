@@ -22,6 +22,9 @@ interface Game {
 const SECONDS_MAX = 60;
 /** TCP, of both programs. */
 const PORT = 18515;
+/** It has our message, and we have acknowledged its last one: what is missing is its next one. */
+const RXE_STOPPED = /nothing came for 10 s; all that we sent is taken/;
+const TURNS = 3;
 /** What both print at the end. */
 const RESULT =
   /^\d+ bytes in [\d.]+ seconds = [\d.]+ Mbit\/sec\n(\d+) iters in [\d.]+ seconds = ([\d.]+) usec\/iter$/m;
@@ -125,9 +128,19 @@ async function playWithLoss(report: Report, lab: Lab): Promise<void> {
       for (const weServe of [false, true]) {
         const game: Game = { service, isIpv6: false, mtuBytes: 1024, weServe, iters: 100 };
         await report.check(`${percent} % lost: ${describe(game)}`, async () => {
-          // Not the last packets: who has all that it wants goes, and does not repeat its last ACK.
-          const { lost } = await lab.withLoss(percent, () => play(lab, game), game.iters * 8);
-          report.note(`${lost} packets were lost`);
+          for (let turn = 1; ; turn++) {
+            try {
+              // Not the last packets: who has all that it wants goes, and repeats no ACK.
+              const use = () => play(lab, game);
+              const { lost } = await lab.withLoss(percent, use, game.iters * 8);
+              report.note(`${lost} packets were lost`);
+              return;
+            } catch (error) {
+              // On a busy machine rxe may stop where it is its turn (README.md).
+              if (turn === TURNS || !RXE_STOPPED.test((error as Error).message)) throw error;
+              report.note('rxe stopped where it was its turn: played again');
+            }
+          }
         });
       }
     }
@@ -143,7 +156,7 @@ async function loseOne(report: Report, lab: Lab): Promise<void> {
       const { ours, linux } = await start(lab, game);
       try {
         const { code, stderr } = await ours.ended;
-        assert.match(stderr, /^verbena pingpong: nothing came for 10 s: a message is lost/);
+        assert.match(stderr, /^verbena pingpong: nothing came for 10 s; .*: a message is lost/);
         assert.equal(code, 1);
       } finally {
         ours.kill();
