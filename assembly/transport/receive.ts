@@ -223,8 +223,8 @@ function checkIcrc(
 
 /**
  * Is there no difference between the ICRC computed and the one stated, or one that an IPv4
- * identification explains? A socket does not tell it, so it is solved for; what then passes has been
- * checked with the 16 bits that are left. `length`: of what is covered, and an ICRC.
+ * identification explains? A socket does not tell it, so it is solved for; what then passes has
+ * been checked with the 16 bits that are left. `length`: of what is covered, and an ICRC.
  */
 function icrcPasses(
   context: Context,
