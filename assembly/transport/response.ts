@@ -160,9 +160,9 @@ export function sendResponses(context: Context, qp: QueuePair, quantum: u32): bo
 }
 
 /**
- * The newest PSN that an ACK may have. Those of READs and atomics are acknowledged by their responses
- * alone (IBA 9.7.5.1.2): when such a response is lost, Linux rxe takes an ACK with its PSN for it, and
- * reports success without the data.
+ * The newest PSN that an ACK may have. Those of READs and atomics are acknowledged by their
+ * responses alone (IBA 9.7.5.1.2): when such a response is lost, Linux rxe takes an ACK with its
+ * PSN for it, and reports success without the data.
  */
 function psnToAcknowledge(qp: QueuePair): u32 {
   let psn = psnAdd(qp.psnExpected, <u32>-1);

@@ -26,8 +26,11 @@ const PORT = 18515;
 const RXE_STOPPED = /nothing came for 10 s; all that we sent is taken/;
 const TURNS = 3;
 /** What both print at the end. */
-const RESULT =
-  /^\d+ bytes in [\d.]+ seconds = [\d.]+ Mbit\/sec\n(\d+) iters in [\d.]+ seconds = ([\d.]+) usec\/iter$/m;
+const RESULT = new RegExp(
+  '^\\d+ bytes in [\\d.]+ seconds = [\\d.]+ Mbit/sec\n' +
+    '(\\d+) iters in [\\d.]+ seconds = ([\\d.]+) usec/iter$',
+  'm',
+);
 
 function wordsOf({ service, mtuBytes, iters }: Game): string[] {
   // A datagram is one packet; others are several, the last one short.

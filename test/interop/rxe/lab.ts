@@ -1,6 +1,6 @@
 /**
- * A bridge with guests on it, in the network namespace that this process is in. We are 10.77.0.1 and
- * fd77::1, guest N is 10.77.0.(N+1) and fd77::(N+1), the MTU is 9000: enough for path MTU 4096.
+ * A bridge with guests on it, in the network namespace that this process is in. We are 10.77.0.1
+ * and fd77::1, guest N is 10.77.0.(N+1) and fd77::(N+1), the MTU is 9000: enough for path MTU 4096.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
@@ -95,8 +95,8 @@ export class Lab {
 
   /**
    * The same with matches of nft and their verdict (`udp dport 4791 @th,64,8 0x0a counter drop` is
-   * every RDMA WRITE ONLY). They are where packets arrive, in the guests and here: rxe is told of what
-   * is dropped where it leaves, and gives up.
+   * every RDMA WRITE ONLY). They are where packets arrive, in the guests and here: rxe is told of
+   * what is dropped where it leaves, and gives up.
    */
   async withDrops<T>(
     matches: readonly string[],
