@@ -208,6 +208,9 @@ export class QueuePairAttributes {
   reorderPackets: u32;
   /** AV: 1: the peer is of our own kind. */
   ownKind: u32;
+  /** AV: 1 when FLUSH requests to the peer need the ICRC of Linux rxe. */
+  doublesFlush: u32;
+  reserved: u32;
 }
 
 /**
@@ -340,6 +343,7 @@ function applyPath(context: Context, qp: QueuePair, a: QueuePairAttributes): voi
   qp.windowCharge = told == 0 ? context.windowCharge : told;
   qp.reorderPeer = qp.reorderMax == 0 ? 0 : min<u32>(a.reorderPackets, REORDER_MAX);
   setPath(context, pathOf(qp), a);
+  pathOf(qp).doublesFlush = <u16>a.doublesFlush;
 }
 
 /** Fills in a path from here to that endpoint. */

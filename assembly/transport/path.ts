@@ -34,7 +34,9 @@ export class Path {
   /** The source port that `receiveFlow` was made for; 0: none yet. */
   receivePort: u32;
   /** 1 once a packet was accepted by solving for the IP identification. */
-  usesIpIds: u32;
+  usesIpIds: u16;
+  /** 1: the ICRC of FLUSH requests covers them twice: a Linux rxe, as we were told, or saw. */
+  doublesFlush: u16;
   /** 1: the peer is of our own kind, and does not mind IP ids that count. */
   ownKind: u32;
   /** Of the path for strangers' packets: the group that they were sent to. */
@@ -80,6 +82,7 @@ export function preparePath(tables: usize, path: Path): void {
   );
   path.receivePort = 0;
   path.usesIpIds = 0;
+  path.doublesFlush = 0;
 }
 
 /** The flow register for packets that come from `port`. Ports differ, addresses do not. */

@@ -12,7 +12,7 @@ import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
 import { ACK_WITHOUT_CREDITS, NakCode } from '../wire/syndrome';
 import { Context, EventKind, hasRoom, packetStart, pushEvent, schedule } from './context';
 import { completeReceive, enterError } from './failure';
-import { QueuePair, ResponseJob, jobAt, pathOf } from './queue-pair';
+import { QueuePair, ResponseJob, jobAt, pathOf, resourceAt } from './queue-pair';
 import { AsyncEvent, QpState, WcOpcode, WcStatus } from './status';
 import { anyAhead, sendSelectiveAck } from './reorder';
 import { finishPacket } from './transmit';
@@ -159,15 +159,33 @@ export function sendResponses(context: Context, qp: QueuePair, quantum: u32): bo
   return false;
 }
 
+/**
+ * The newest PSN that an ACK may have. Those of READs and atomics are acknowledged by their
+ * responses alone (IBA 9.7.5.1.2): when such a response is lost, Linux rxe takes an ACK with its
+ * PSN for it, and reports success without the data.
+ */
+function psnToAcknowledge(qp: QueuePair): u32 {
+  let psn = psnAdd(qp.psnExpected, <u32>-1);
+  for (let back: u32 = 1; back <= qp.rdAtomicLimit; back++) {
+    const resource = resourceAt(qp, qp.resourceHead - back);
+    if (resource.kind == 0 || resource.psnLast != psn) break;
+    psn = psnAdd(resource.psnFirst, <u32>-1);
+  }
+  return psn;
+}
+
 function sendAcknowledge(context: Context, qp: QueuePair): void {
   let syndrome: u32 = ACK_WITHOUT_CREDITS;
-  let psn = psnAdd(qp.psnExpected, <u32>-1);
+  let psn: u32 = 0;
   if (qp.nakPending) {
     syndrome = qp.nakPending;
     psn = qp.nakPsn;
+    // A NAK tells all that an ACK would, and more; but not that of a request of long ago.
+    if (psnCompare(psnAdd(psn, 1), qp.psnExpected) >= 0) qp.ackPending = 0;
+  } else {
+    psn = psnToAcknowledge(qp);
+    qp.ackPending = 0;
   }
-  // A NAK tells all that an ACK would, and more; but not that of a request of long ago.
-  if (psnCompare(psnAdd(psn, 1), qp.psnExpected) >= 0) qp.ackPending = 0;
   qp.nakPending = 0;
   const packet = packetStart(context);
   storeBth(packet, Opcode.RC_ACKNOWLEDGE, 0, context.pkey, qp.targetQp, 0, psn);

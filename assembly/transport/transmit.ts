@@ -3,7 +3,9 @@
  * queue pair may send QUANTUM packets before the next one has its turn, so that one long message
  * delays another queue pair's short one by a few packets only.
  */
-import { icrcOf, icrcStart } from '../wire/icrc';
+import { bthOpcode } from '../wire/headers';
+import { icrcOf, icrcOfDoubled, icrcStart } from '../wire/icrc';
+import { Opcode } from '../wire/opcode';
 import { ICRC_SIZE } from '../wire/packet';
 import { failStopped } from './completer';
 import {
@@ -28,8 +30,12 @@ const QUANTUM: u32 = 16;
 export function finishPacket(context: Context, path: Path, qpn: u32, length: u32): void {
   const packet = packetStart(context);
   const isIpv4 = path.pseudoHeader == PseudoHeader.IPV4;
-  const begin = icrcStart(context.icrcTables, path.sendFlow, isIpv4, length);
-  const icrc = icrcOf(context.icrcTables, context.crcScratch, begin, packet, length);
+  const tables = context.icrcTables;
+  const begin = icrcStart(tables, path.sendFlow, isIpv4, length);
+  const doubled = path.doublesFlush && bthOpcode(packet) == <u32>Opcode.RC_FLUSH;
+  const icrc = doubled
+    ? icrcOfDoubled(tables, context.crcScratch, begin, packet, length)
+    : icrcOf(tables, context.crcScratch, begin, packet, length);
   store<u32>(packet + length - ICRC_SIZE, icrc);
   const descriptor = changetype<SendDescriptor>(context.bufferDescriptor);
   descriptor.address = <u32>packet;

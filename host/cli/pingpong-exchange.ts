@@ -65,43 +65,53 @@ export async function askPeer(
   });
 }
 
-/** What a server does when a client has said `theirs`: connects, and says what `ours` is. */
-export type Connector = (
+/** A client that has come. */
+export interface Client {
+  /**
+   * Hears its `count` destinations, has `connect` tell ours, and returns what that makes. Rejects as
+   * `askPeer`, and with what `connect` throws.
+   */
+  answer<T>(count: number, connect: Connector<T>): Promise<T>;
+}
+
+/** Connects to `theirs`; `localAddress` is where the client came to. */
+export type Connector<T> = (
   theirs: readonly Destination[],
   localAddress: string,
-) => Promise<readonly Destination[]>;
+) => Promise<{ readonly ours: readonly Destination[]; readonly result: T }>;
 
 /**
- * The server's part, for one client. `address`: where to listen; default everywhere. Rejects with
- * LinkError EADDRINUSE, EACCES; as `askPeer`; and with what `answer` throws.
+ * The server's part: waits for one client, at every address. `listening` is called when one may
+ * come. Rejects with LinkError EADDRINUSE, EACCES.
  */
 export async function awaitPeer(
-  { address, port }: { readonly address?: string; readonly port: number },
-  count: number,
-  answer: Connector,
+  port: number,
   signal: AbortSignal,
-): Promise<void> {
+  listening: () => void,
+): Promise<Client> {
   const server = createServer();
   try {
-    server.listen({
-      port,
-      exclusive: true,
-      signal,
-      ...(address === undefined ? {} : { host: address }),
-    });
+    server.listen({ port, exclusive: true, signal });
     await once(server, 'listening', { signal });
   } catch (error) {
     server.close();
     throw listenError(error as NodeJS.ErrnoException, port);
   }
-  const [socket] = (await once(server, 'connection', { signal })) as [Socket];
+  const coming = once(server, 'connection', { signal });
+  listening();
+  const [socket] = (await coming) as [Socket];
   server.close();
   const localAddress = (socket.localAddress ?? '').replace(/^::ffff:/, '');
-  await withSocket(socket, socket.remoteAddress ?? 'the client', async () => {
-    const theirs = decodeDestinations(await readBytes(socket, count * DESTINATION_BYTES));
-    socket.write(encodeDestinations(await answer(theirs, localAddress)));
-    await readBytes(socket, DONE.length);
-  });
+  return {
+    answer: (count, connect) =>
+      withSocket(socket, socket.remoteAddress ?? 'the client', async () => {
+        const theirs = decodeDestinations(await readBytes(socket, count * DESTINATION_BYTES));
+        const { ours, result } = await connect(theirs, localAddress);
+        socket.write(encodeDestinations(ours));
+        await readBytes(socket, DONE.length);
+        return result;
+      }),
+  };
 }
 
 /** Everything that happens on a socket while `talk` runs ends it. */
@@ -123,20 +133,24 @@ async function withSocket<T>(socket: Socket, name: string, talk: () => Promise<T
 }
 
 /** So many bytes, no more. */
-async function readBytes(socket: Socket, size: number): Promise<Buffer> {
-  const chunks: Buffer[] = [];
-  for (let left = size; left > 0;) {
-    const chunk = socket.read(Math.min(left, Math.max(1, socket.readableLength))) as Buffer | null;
-    if (chunk) {
-      chunks.push(chunk);
-      left -= chunk.length;
-    } else if (socket.readableEnded) {
-      throw new RefusalError('ECONNRESET', 'the peer hung up before it said all');
-    } else {
-      await Promise.race([once(socket, 'readable'), once(socket, 'end')]);
-    }
-  }
-  return Buffer.concat(chunks);
+function readBytes(socket: Socket, size: number): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const stop = (): void => void socket.off('readable', look).off('error', fail).off('close', end);
+    const look = (): void => {
+      const bytes = socket.read(size) as Buffer | null;
+      if (!bytes) return;
+      stop();
+      if (bytes.length === size) resolve(bytes);
+      else reject(new RefusalError('ECONNRESET', 'the peer hung up before it said all'));
+    };
+    const fail = (error: Error): void => {
+      stop();
+      reject(error);
+    };
+    const end = (): void => fail(new RefusalError('ECONNRESET', 'the peer hung up'));
+    socket.on('readable', look).on('error', fail).on('close', end);
+    look();
+  });
 }
 
 function talkError(error: unknown, name: string): Error {

@@ -82,6 +82,8 @@ export class PingpongSide {
   #theirs: readonly Destination[] = [];
   #ah: AddressHandle | undefined;
   #receivesPosted = 0;
+  /** Sends that have not completed. */
+  #sending = 0;
   #event: Promise<void> | undefined;
 
   /** Everything up to the posted receives. Throws RefusalError EMSGSIZE, ENOMEM. */
@@ -205,6 +207,7 @@ export class PingpongSide {
         if (status !== WcStatus.SUCCESS) throw completionError(kind, status);
         if (kind === SEND) {
           sent++;
+          this.#sending--;
         } else {
           received++;
           if (--this.#receivesPosted <= this.#qps.length) this.#refill();
@@ -241,6 +244,7 @@ export class PingpongSide {
 
   #send(qp: QueuePair): void {
     const ah = this.#ah;
+    this.#sending++;
     qp.postSend({
       opcode: WrOpcode.SEND,
       wrId: SEND,
@@ -264,9 +268,10 @@ export class PingpongSide {
       signal.throwIfAborted();
       if (this.context.failure) throw this.context.failure;
       if (performance.now() > deadline) {
+        const what = this.#sending === 0 ? 'all that we sent is taken' : 'our last is not taken';
         throw new RefusalError(
           'ETIMEDOUT',
-          `nothing came for ${SILENCE_MILLIS / 1000} s: a message is lost, or the peer is gone`,
+          `nothing came for ${SILENCE_MILLIS / 1000} s; ${what}: a message is lost, or the peer is gone`,
         );
       }
       if (this.#options.events) await this.#eventOr(deadline);

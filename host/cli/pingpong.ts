@@ -77,6 +77,7 @@ class Run {
     const server = await resolveServer({ host, port: this.#options.port });
     const address = boundAddress(this.#options) ?? (await localAddressTowards(server));
     const side = await this.#open(address);
+    await this.#print('local address: ', side.destinations);
     const theirs = await askPeer(server, this.#padded(side.destinations), this.#signal);
     await this.#connect(side, theirs);
     return side;
@@ -85,18 +86,17 @@ class Run {
   async serve(): Promise<PingpongSide> {
     const address = boundAddress(this.#options);
     let side = address === undefined ? undefined : await this.#open(address);
-    await awaitPeer(
-      { port: this.#options.port },
-      this.#padded([]).length,
-      async (theirs, localAddress) => {
-        // Not told which address is ours: the one that the client knows.
-        side ??= await this.#open(localAddress);
-        await this.#connect(side, theirs);
-        return this.#padded(side.destinations);
-      },
-      this.#signal,
-    );
-    return side!;
+    const client = await awaitPeer(this.#options.port, this.#signal, () => {
+      if (side) void this.#print('local address: ', side.destinations);
+    });
+    return client.answer(this.#padded([]).length, async (theirs, localAddress) => {
+      // Not told which address is ours: the one that the client knows.
+      const made = side ?? (await this.#open(localAddress));
+      if (!side) await this.#print('local address: ', made.destinations);
+      side = made;
+      await this.#connect(made, theirs);
+      return { ours: this.#padded(made.destinations), result: made };
+    });
   }
 
   async close(): Promise<void> {
@@ -117,7 +117,6 @@ class Run {
     );
     const side = new PingpongSide(this.#context, this.#size);
     if (this.#options.chk) side.mark();
-    await this.#print('local address: ', side.destinations);
     return side;
   }
 

@@ -21,6 +21,11 @@ export interface AddressAttributes {
   readonly ownKind?: boolean;
   /** Packets that the peer keeps when they come ahead (`cap.reorderPackets`), where it told. */
   readonly reorderPackets?: number;
+  /**
+   * FLUSH requests get the ICRC that Linux rxe computes, which covers their headers twice; it drops
+   * those with the standard one. Known by itself once the peer has sent a FLUSH. Default false.
+   */
+  readonly doubledFlushIcrc?: boolean;
 }
 
 /** Writes the AV into the engine's struct; returns where packets will go. */
@@ -40,6 +45,7 @@ export function fillAddress(
   struct.receiveBufferBytes = address.receiveBufferBytes ?? 0;
   struct.reorderPackets = address.reorderPackets ?? 0;
   struct.ownKind = address.ownKind ? 1 : 0;
+  struct.doublesFlush = address.doubledFlushIcrc ? 1 : 0;
   return new Endpoint(gid, port);
 }
 

@@ -84,6 +84,33 @@ test('over IPv4 any identification is found out, over IPv6 there is none to find
   }
 });
 
+test('the FLUSH requests of Linux rxe pass, whose ICRC covers them twice, and nothing else does', async () => {
+  for (const options of [{}, IPV4, IPV6]) {
+    for (const ipId of options === IPV4 ? [0, 0x1234] : [0]) {
+      await onWire(options, (wire) => {
+        const flush = wire.packet({ opcode: Opcode.RC_FLUSH, psn: 0x200, ...wire.reth(0, 8) });
+        const check = (packet: Uint8Array): [bigint, bigint] => {
+          const before = wire.context.counters();
+          wire.deliver(wire.sealDoubled(packet, ipId));
+          const after = wire.context.counters();
+          const passed = after.icrcExact + after.icrcByIpId - before.icrcExact - before.icrcByIpId;
+          return [passed, after.dropIcrc - before.dropIcrc];
+        };
+        assert.equal(check(write(wire)), [0n, 1n], 'a WRITE');
+        const other = flush.slice();
+        other[20]! ^= 1;
+        const sealed = wire.sealDoubled(flush.slice(), ipId);
+        other.set(sealed.subarray(-4), other.length - 4);
+        assert.equal(
+          wire.counted(() => wire.deliver(other)),
+          { dropIcrc: 1 },
+        );
+        assert.equal(check(flush), [1n, 0n], 'a FLUSH');
+      })();
+    }
+  }
+});
+
 test(
   'the ICRC is stored least significant byte first (S105)',
   onWire({}, (wire) => {

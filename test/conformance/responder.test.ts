@@ -253,6 +253,31 @@ test(
 );
 
 test(
+  'no ACK has the PSN of a READ or an atomic: who lost its response would take it for one (S34)',
+  onWire({}, (wire) => {
+    const batch = [
+      wire.packet({ opcode: RC_RDMA_WRITE_ONLY, psn: 0x200, ackRequest: 1, ...wire.reth(0, 4) }, 4),
+      wire.packet({ opcode: RC_RDMA_READ_REQUEST, psn: 0x201, ...wire.reth(128, 2 * 1024) }),
+      wire.packet({ opcode: Opcode.RC_FETCH_ADD, psn: 0x203, ...wire.reth(64, 0), swapAdd: 1n }),
+    ];
+    wire.deliver(batch);
+    const acks = (): number[] =>
+      wire
+        .takePackets()
+        .filter(({ opcode }) => opcode === RC_ACKNOWLEDGE)
+        .map(({ psn }) => psn);
+    assert.equal(acks(), [0x200]);
+    // The same when the WRITE comes again, before and after others are executed.
+    wire.deliver(batch[0]!);
+    assert.equal(acks(), [0x200]);
+    write(wire, 0x204);
+    assert.equal(acks(), [0x204]);
+    wire.deliver(batch[0]!);
+    assert.equal(acks(), [0x204]);
+  }),
+);
+
+test(
   'acknowledgements of WRITEs are put together: one for all of a batch, of the newest (S34)',
   onWire({}, (wire) => {
     const fields = { opcode: RC_RDMA_WRITE_ONLY, ackRequest: 1, ...wire.reth(0, 4) };

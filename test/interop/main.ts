@@ -10,13 +10,14 @@ import { fileURLToPath } from 'node:url';
 import { captureGroup } from './capture.js';
 import { codecGroup } from './codec.js';
 import { LineReport, hasTools, runGroup, type Group, type GuestGroup } from './group.js';
+import { pingpongGroup } from './pingpong.js';
 import { rxeGroup } from './rxe.js';
 import { runInNamespace, runInside } from './rxe/namespace.js';
 import { vectorsGroup } from './vectors.js';
 
 const GROUPS: readonly Group[] = [vectorsGroup, codecGroup, captureGroup];
 /** With Linux guests. */
-const GUEST_GROUPS: readonly GuestGroup[] = [rxeGroup];
+const GUEST_GROUPS: readonly GuestGroup[] = [rxeGroup, pingpongGroup];
 
 const report = new LineReport((line) => console.log(line));
 

@@ -18,6 +18,18 @@ const COMPLETION_QUEUE = 'assembly/transport/completion-queue.ts';
 export const SERVICES: readonly Row[] = [
   // The responder.
   [
+    'any request may have the ICRC of an rxe FLUSH',
+    RECEIVE,
+    'if (bthOpcode(packet) != <u32>Opcode.RC_FLUSH) return false;',
+    '',
+  ],
+  [
+    'an ACK has the PSN of an atomic',
+    RESPONSE,
+    'if (resource.kind == 0 || resource.psnLast != psn) break;',
+    'break;',
+  ],
+  [
     'a PSN ahead is executed',
     RESPONDER,
     'else if (order > 0) receiveAhead(context, qp, packet, length, psn);\n  else {',

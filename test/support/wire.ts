@@ -256,6 +256,14 @@ export class Wire implements Side {
     return bytes;
   }
 
+  /** Puts the ICRC behind them that Linux rxe gives FLUSH requests. */
+  sealDoubled(bytes: Uint8Array, ipId = 0): Uint8Array {
+    const view = new DataView(bytes.buffer, bytes.byteOffset);
+    const icrc = zlibIcrc({ ...this.#flow, ipId }, bytes, 'doubled');
+    view.setUint32(bytes.length - ICRC_SIZE, icrc, true);
+    return bytes;
+  }
+
   /** The device gets these bytes, all in one call of its engine. */
   deliver(packets: Uint8Array | readonly Uint8Array[], source = this.peer, group?: Gid): void {
     const { receiver } = this.link;

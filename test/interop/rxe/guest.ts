@@ -91,7 +91,7 @@ export class GuestProgram {
     clearTimeout(timer);
     if (!ended) {
       await this.stop();
-      throw new Error(`${this.#command}: not done after ${seconds} s\n${this.output}`);
+      throw new Error(`${this.#command}: not done after ${seconds} s\n${this.output.slice(-2000)}`);
     }
     if (ended.code === 0) return ended.output;
     throw new Error(`${this.#command}: ended with ${ended.code}\n${ended.output.slice(-2000)}`);
@@ -101,7 +101,7 @@ export class GuestProgram {
   async stop(): Promise<void> {
     if (this.#isEnded) return;
     const pid = /^(\d+)\n/.exec(this.#text)?.[1];
-    if (pid !== undefined) await this.#guest.run(`kill -KILL -${pid}`, 10);
+    if (pid !== undefined) await this.#guest.run(`kill -KILL -${pid} || true`);
     else this.abandon();
     await this.ended;
   }
@@ -165,6 +165,13 @@ export class Guest {
       await wait(200);
     }
     throw new Error(`guest ${this.number} does not start:\n${this.console.slice(-2000)}`);
+  }
+
+  /** Waits until something in it listens on a TCP port. */
+  async listening(port: number, seconds = 20): Promise<void> {
+    const hex = port.toString(16).toUpperCase().padStart(4, '0');
+    const found = `cat /proc/net/tcp /proc/net/tcp6 | grep -q ':${hex} [0-9A-F]*:0000 0A'`;
+    await this.run(`until ${found}; do sleep 0.05; done`, seconds);
   }
 
   /** Its console. */

@@ -79,19 +79,24 @@ export class Lab {
 
   /**
    * While `use` runs, so many percent of the RoCEv2 packets that a guest gets are lost, and of those
-   * that we get: every so-manieth, that it is the same in every run. Rejects when none was: then
-   * nothing was proven.
+   * that we get: every so-manieth, that it is the same in every run, among the first `packets` at
+   * each place. Rejects when none was: then nothing was proven.
    */
-  async withLoss<T>(percent: number, use: () => Promise<T>): Promise<{ result: T; lost: number }> {
+  async withLoss<T>(
+    percent: number,
+    use: () => Promise<T>,
+    packets = 1e9,
+  ): Promise<{ result: T; lost: number }> {
     const period = Math.round(100 / percent);
-    const lose = `udp dport 4791 numgen inc mod ${period} ${period >> 1} counter drop`;
+    const among = `numgen inc mod 1000000000 < ${packets}`;
+    const lose = `udp dport 4791 ${among} numgen inc mod ${period} ${period >> 1} counter drop`;
     return this.withDrops([lose], use);
   }
 
   /**
    * The same with matches of nft and their verdict (`udp dport 4791 @th,64,8 0x0a counter drop` is
-   * every RDMA WRITE ONLY). They are where packets arrive, in the guests and here: rxe is told of what
-   * is dropped where it leaves, and gives up.
+   * every RDMA WRITE ONLY). They are where packets arrive, in the guests and here: rxe is told of
+   * what is dropped where it leaves, and gives up.
    */
   async withDrops<T>(
     matches: readonly string[],

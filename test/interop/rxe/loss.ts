@@ -1,4 +1,4 @@
-/** Operations while packets are lost: RC loses nothing and does nothing twice, UC and UD say no lie. */
+/** Operations while packets are lost: RC does each once, UC and UD what is left of them. */
 import assert from 'node:assert/strict';
 import { QpType, SendFlag, WcOpcode, WrOpcode } from '../../../host/index.js';
 import { noise } from '../../support/processes.js';

@@ -1,6 +1,6 @@
 /**
- * Groups with guests run in a process of their own, in a network namespace of its own: whatever they
- * do to interfaces and ports is seen by nobody else, and goes with that process.
+ * Groups with guests run in a process of their own, in a network namespace of its own: whatever
+ * they do to interfaces and ports is seen by nobody else, and goes with that process.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

@@ -1,0 +1,181 @@
+/** `verbena pingpong` with ibv_{rc,uc,ud,srq}_pingpong of rdma-core, each as server and as client. */
+import assert from 'node:assert/strict';
+import type { Ended, Program } from '../support/processes.js';
+import type { GuestGroup, Report } from './group.js';
+import type { GuestProgram } from './rxe/guest.js';
+import { guestTools } from './rxe/image.js';
+import type { Lab } from './rxe/lab.js';
+
+const SERVICES = ['rc', 'uc', 'ud', 'srq'] as const;
+type Service = (typeof SERVICES)[number];
+
+interface Game {
+  readonly service: Service;
+  readonly isIpv6: boolean;
+  readonly mtuBytes: number;
+  readonly weServe: boolean;
+  readonly iters: number;
+  /** More words for our side. */
+  readonly extra?: readonly string[];
+}
+
+const SECONDS_MAX = 60;
+/** TCP, of both programs. */
+const PORT = 18515;
+/** It has our message, and we have acknowledged its last one: what is missing is its next one. */
+const RXE_STOPPED = /nothing came for 10 s; all that we sent is taken/;
+const TURNS = 3;
+/** What both print at the end. */
+const RESULT = new RegExp(
+  '^\\d+ bytes in [\\d.]+ seconds = [\\d.]+ Mbit/sec\n' +
+    '(\\d+) iters in [\\d.]+ seconds = ([\\d.]+) usec/iter$',
+  'm',
+);
+
+function wordsOf({ service, mtuBytes, iters }: Game): string[] {
+  // A datagram is one packet; others are several, the last one short.
+  if (service === 'ud') return ['-n', `${iters}`, '-s', `${mtuBytes - 24}`, '-c'];
+  return ['-n', `${iters}`, '-s', '10001', '-m', `${mtuBytes}`, '-c'];
+}
+
+function linuxCommand(game: Game, host: string): string {
+  const gidIndex = game.isIpv6 ? 2 : 1;
+  return `ibv_${game.service}_pingpong -g ${gidIndex} ${wordsOf(game).join(' ')} ${host}`;
+}
+
+/** Our side has ended well and says so as rdma-core's programs do. */
+function assertDone({ code, stdout, stderr }: Ended, { iters }: Game): string {
+  assert.equal(stderr, '');
+  assert.equal(code, 0);
+  assert.match(
+    stdout,
+    /^ {2}local address: {2}LID 0x0000, QPN 0x[\da-f]{6}, PSN 0x[\da-f]{6}, GID /,
+  );
+  const found = RESULT.exec(stdout);
+  assert.equal(Number(found?.[1]), iters, stdout);
+  return found![2]!;
+}
+
+function assertLinuxDone(output: string, { iters }: Game): void {
+  assert.equal(Number(RESULT.exec(output)?.[1]), iters, output);
+  assert.doesNotMatch(output, /invalid data/);
+}
+
+async function start(lab: Lab, game: Game): Promise<{ ours: Program; linux: GuestProgram }> {
+  const { guest } = lab;
+  const us = game.isIpv6 ? lab.ipv6 : lab.ipv4;
+  const words = [`--${game.service}`, ...wordsOf(game), ...(game.extra ?? [])];
+  if (game.weServe) {
+    const ours = lab.verbena('pingpong', ...words, '--bind', us);
+    await ours.printed('stdout', /local address/);
+    return { ours, linux: guest.spawn(linuxCommand(game, us)) };
+  }
+  const linux = guest.spawn(linuxCommand(game, ''));
+  await guest.listening(PORT);
+  // rdma-core's servers listen at IPv4 addresses only, whatever the packets are.
+  const bind = game.isIpv6 ? ['--bind', us] : [];
+  return { ours: lab.verbena('pingpong', ...words, ...bind, guest.ipv4), linux };
+}
+
+/** Plays to the end; returns our microseconds per exchange. */
+async function play(lab: Lab, game: Game): Promise<string> {
+  const { ours, linux } = await start(lab, game);
+  try {
+    // Who fails says why; the other one may only wait for it.
+    const output = linux.finished(SECONDS_MAX);
+    const [micros] = await Promise.all([
+      ours.ended.then((ended) => assertDone(ended, game)),
+      output.then((text) => assertLinuxDone(text, game)),
+    ]);
+    return micros;
+  } finally {
+    ours.kill();
+    await linux.stop();
+  }
+}
+
+function describe({ service, isIpv6, mtuBytes, weServe, iters }: Game): string {
+  const roles = weServe ? 'Linux to Verbena' : 'Verbena to Linux';
+  return `${service}, ${isIpv6 ? 'IPv6' : 'IPv4'}, MTU ${mtuBytes}: ${roles}: ${iters} exchanges`;
+}
+
+async function playAll(report: Report, lab: Lab): Promise<void> {
+  for (const isIpv6 of [false, true]) {
+    for (const mtuBytes of [1024, 4096]) {
+      for (const weServe of [false, true]) {
+        const micros: string[] = [];
+        for (const service of SERVICES) {
+          const game: Game = { service, isIpv6, mtuBytes, weServe, iters: 100 };
+          await report.check(describe(game), async () => {
+            micros.push(`${service} ${await play(lab, game)}`);
+          });
+        }
+        report.note(`microseconds an exchange: ${micros.join(', ')}`);
+      }
+    }
+  }
+  const events: Game = {
+    service: 'srq',
+    isIpv6: false,
+    mtuBytes: 1024,
+    weServe: false,
+    iters: 200,
+    extra: ['-e'],
+  };
+  await report.check(`${describe(events)}, by events`, async () => void (await play(lab, events)));
+}
+
+async function playWithLoss(report: Report, lab: Lab): Promise<void> {
+  for (const percent of [1, 5]) {
+    for (const service of ['rc', 'srq'] as const) {
+      for (const weServe of [false, true]) {
+        const game: Game = { service, isIpv6: false, mtuBytes: 1024, weServe, iters: 100 };
+        await report.check(`${percent} % lost: ${describe(game)}`, async () => {
+          for (let turn = 1; ; turn++) {
+            try {
+              // Not the last packets: who has all that it wants goes, and repeats no ACK.
+              const use = () => play(lab, game);
+              const { lost } = await lab.withLoss(percent, use, game.iters * 8);
+              report.note(`${lost} packets were lost`);
+              return;
+            } catch (error) {
+              // On a busy machine rxe may stop where it is its turn (README.md).
+              if (turn === TURNS || !RXE_STOPPED.test((error as Error).message)) throw error;
+              report.note('rxe stopped where it was its turn: played again');
+            }
+          }
+        });
+      }
+    }
+  }
+}
+
+/** UC repeats nothing: a lost message ends the game, and our side says so instead of waiting. */
+async function loseOne(report: Report, lab: Lab): Promise<void> {
+  const game: Game = { service: 'uc', isIpv6: false, mtuBytes: 1024, weServe: false, iters: 200 };
+  await report.check('a message that UC loses ends it with a sentence', async () => {
+    const lose = 'udp dport 4791 numgen inc mod 1000000 100 counter drop';
+    await lab.withDrops([lose], async () => {
+      const { ours, linux } = await start(lab, game);
+      try {
+        const { code, stderr } = await ours.ended;
+        assert.match(stderr, /^verbena pingpong: nothing came for 10 s; .*: a message is lost/);
+        assert.equal(code, 1);
+      } finally {
+        ours.kill();
+        await linux.stop();
+      }
+    });
+  });
+}
+
+export const pingpongGroup: GuestGroup = {
+  name: 'pingpong',
+  tools: guestTools,
+  guests: 1,
+  async run(report, lab) {
+    await playAll(report, lab);
+    await playWithLoss(report, lab);
+    await loseOne(report, lab);
+  },
+};
