@@ -88,6 +88,8 @@ export class Context {
   queuePairsMax: u32;
   queuePairFree: usize;
   queuePairCount: u32;
+  /** The slot that is kept for the general services queue pair. */
+  generalServices: usize;
   completionQueues: usize;
   completionQueuesMax: u32;
   completionQueueFree: usize;
@@ -212,7 +214,8 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
   const timers = roundUp(scratch + <u32>CRC_SCRATCH_SIZE, 64);
   const index = roundUp(timers + TIMER_WHEEL_SIZE, 64);
   const queuePairs = roundUp(index + indexSlots(config) * 4, 64);
-  const completionQueues = queuePairs + config.queuePairsMax * QUEUE_PAIR_SIZE;
+  // One more: the general services queue pair is nobody's to take.
+  const completionQueues = queuePairs + (config.queuePairsMax + 1) * QUEUE_PAIR_SIZE;
   const srqs = completionQueues + config.completionQueuesMax * COMPLETION_QUEUE_SIZE;
   const handles = srqs + config.sharedReceiveQueuesMax * SHARED_RECEIVE_QUEUE_SIZE;
   const multicast = handles + config.addressHandlesMax * ADDRESS_HANDLE_SIZE;
@@ -230,6 +233,7 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
     context.timers = changetype<TimerWheel>(<usize>timers);
     context.queuePairIndex = index;
     context.queuePairs = queuePairs;
+    context.generalServices = completionQueues - QUEUE_PAIR_SIZE;
     context.completionQueues = completionQueues;
     context.sharedReceiveQueues = srqs;
     context.addressHandles = handles;

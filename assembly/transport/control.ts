@@ -27,6 +27,7 @@ import { enterError } from './failure';
 import { leaveAll } from './multicast';
 import { Path, preparePath } from './path';
 import {
+  GENERAL_SERVICES_QPN,
   MessageKind,
   QueuePair,
   QueuePairParameters,
@@ -92,16 +93,18 @@ export function createQueuePair(context: Context, parameters: QueuePairParameter
   const type = parameters.type;
   const known = type == <u32>QpType.RC || type == <u32>QpType.UC || type == <u32>QpType.UD;
   if (!known) return Errno.EOPNOTSUPP;
-  const at = context.queuePairFree;
+  const special = parameters.number != 0;
+  if (special && !takesGeneralServices(context, parameters)) return Errno.EINVAL;
+  const at = special ? context.generalServices : context.queuePairFree;
   if (at == 0) return Errno.ENOMEM;
   if (!useProtectionDomain(context.arena, parameters.pd, context.slotIndex)) return Errno.EINVAL;
-  const qpn = drawNumber(context, parameters);
+  const qpn = special ? GENERAL_SERVICES_QPN : drawNumber(context, parameters);
   if (qpn == 0) {
     releaseProtectionDomain(context.arena, parameters.pd, context.slotIndex);
     return Errno.EAGAIN;
   }
   const qp = changetype<QueuePair>(at);
-  context.queuePairFree = qp.nextFree;
+  if (!special) context.queuePairFree = qp.nextFree;
   context.queuePairCount++;
   initQueuePair(qp, parameters, context.rdAtomicMax);
   qp.qpn = qpn;
@@ -120,13 +123,27 @@ export function createQueuePair(context: Context, parameters: QueuePairParameter
   return Errno.OK;
 }
 
-/** As keys: drawn until its own place in the index is free. Numbers 0 and 1 are the network's. */
+/** Its number is fixed, and there is one of it. */
+function takesGeneralServices(context: Context, parameters: QueuePairParameters): bool {
+  return (
+    parameters.number == GENERAL_SERVICES_QPN &&
+    parameters.type == <u32>QpType.UD &&
+    changetype<QueuePair>(context.generalServices).qpn == 0
+  );
+}
+
+/**
+ * As keys: drawn until its own place in the index is free. Numbers 0 and 1 are the network's, and
+ * the place of the general services queue pair is kept for it.
+ */
 function drawNumber(context: Context, parameters: QueuePairParameters): u32 {
   const random = changetype<usize>(parameters) + offsetof<QueuePairParameters>('random');
   for (let draw: u32 = 0; draw < RANDOM_QPNS; draw++) {
     const low = load<u32>(random + <usize>(draw << 2)) & QPN_RANDOM_MASK;
     const qpn = (context.slotIndex << 16) | low;
-    if (qpn > 1 && load<u32>(indexAt(context, qpn)) == 0) return qpn;
+    const at = indexAt(context, qpn);
+    if (qpn == 0 || at == indexAt(context, GENERAL_SERVICES_QPN)) continue;
+    if (load<u32>(at) == 0) return qpn;
   }
   return 0;
 }
@@ -146,9 +163,10 @@ export function destroyQueuePair(context: Context, qp: QueuePair): u32 {
   store<u32>(indexAt(context, qp.qpn), 0);
   qp.qpn = 0;
   qp.state = QpState.RESET;
+  context.queuePairCount--;
+  if (changetype<usize>(qp) == context.generalServices) return Errno.OK;
   qp.nextFree = context.queuePairFree;
   context.queuePairFree = changetype<usize>(qp);
-  context.queuePairCount--;
   return Errno.OK;
 }
 

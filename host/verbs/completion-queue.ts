@@ -22,6 +22,7 @@ const OPCODE = WORD('opcode');
 const BYTE_LENGTH = WORD('byteLength');
 const QPN = WORD('qpn');
 const SOURCE_QP = WORD('sourceQp');
+const SOURCE_PORT = WORD('sourcePort');
 const FLAGS = WORD('flags');
 const IMMEDIATE = WORD('immediate');
 const VENDOR_ERROR = WORD('vendorError');
@@ -37,6 +38,8 @@ export interface WorkCompletion {
   readonly byteLen: number;
   readonly qpNum: number;
   readonly srcQp: number;
+  /** UD receives: the UDP port that the datagram came from. */
+  readonly srcPort: number;
   /** Made of WcFlag. */
   readonly wcFlags: number;
   /** With WcFlag.WITH_IMM: the four bytes of immediate data as a big-endian number. */
@@ -59,6 +62,8 @@ export class CompletionQueue {
   #ring: number;
   readonly #words: Uint32Array;
   readonly #waiting: (() => void)[] = [];
+  /** @internal Called at once, in the middle of the run loop, when the armed queue has something. */
+  onEvent: (() => void) | undefined;
   #destroyed = false;
 
   private constructor(
@@ -193,6 +198,7 @@ export class CompletionQueue {
 
   /** @internal An armed queue has a completion. */
   event(): void {
+    this.onEvent?.();
     this.channel?.push(this);
     this.notify();
   }
@@ -218,6 +224,7 @@ export class CompletionQueue {
       byteLen: words[at + BYTE_LENGTH]!,
       qpNum: words[at + QPN]!,
       srcQp: words[at + SOURCE_QP]!,
+      srcPort: words[at + SOURCE_PORT]!,
       wcFlags: flags,
       immData: immediate,
       invalidatedRkey: immediate,

@@ -10,7 +10,8 @@ import { ROCE_PORT, type Link } from '../link/link.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import { Allocations } from './allocations.js';
 import { CompletionChannel } from './completion-channel.js';
-import { CompletionQueue } from './completion-queue.js';
+import { addressOfSender, type AddressAttributes } from './address-handle.js';
+import { CompletionQueue, type WorkCompletion } from './completion-queue.js';
 import {
   MAX_CQE,
   MAX_INLINE_DATA,
@@ -82,6 +83,12 @@ export interface AsyncEventRecord {
   readonly element: QueuePair | CompletionQueue | SharedReceiveQueue | undefined;
 }
 
+/** @internal Who else is told what happens to a context: the connection manager. */
+export interface ContextObserver {
+  asyncEvent(record: AsyncEventRecord): void;
+  closed(): void;
+}
+
 /** Events that nobody has fetched; the oldest are dropped beyond. */
 const EVENTS_KEPT = 1024;
 
@@ -96,6 +103,8 @@ export class Context {
   readonly #channels = new Set<CompletionChannel>();
   /** @internal */
   readonly allocations = new Allocations();
+  /** @internal */
+  readonly observers = new Set<ContextObserver>();
   #failure: Error | undefined;
 
   constructor(device: Device) {
@@ -216,6 +225,16 @@ export class Context {
     };
   }
 
+  /**
+   * `ibv_init_ah_from_wc`: where the sender of a datagram is to be answered. `grh`: the first 40
+   * bytes of the buffer that it was received into. `portNum` is 1: there is one port. Throws
+   * MisuseError.
+   */
+  initAhFromWc(portNum: number, wc: WorkCompletion, grh: Uint8Array): AddressAttributes {
+    if (portNum !== 1) throw new MisuseError('portNum', `must be 1, got ${portNum}`);
+    return addressOfSender(wc, grh);
+  }
+
   /** A copy of all counters. */
   counters(): CounterValues {
     const live = this.device.engine.counters;
@@ -239,6 +258,8 @@ export class Context {
 
   /** `ibv_close_device`: everything made from the context is dead. Safe to call again. */
   async close(): Promise<void> {
+    for (const observer of this.observers) observer.closed();
+    this.observers.clear();
     await this.device.close();
     for (const resolve of this.#waiting.splice(0)) resolve(undefined);
     for (const queue of this.#queues.values()) queue.closed();
@@ -284,6 +305,7 @@ export class Context {
       name: AsyncEventName[eventType] ?? `event ${eventType}`,
       element: this.#objects.get(object) ?? this.#queues.get(object),
     };
+    for (const observer of this.observers) observer.asyncEvent(record);
     const resolve = this.#waiting.shift();
     if (resolve) {
       resolve(record);
