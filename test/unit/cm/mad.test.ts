@@ -46,7 +46,10 @@ function recorded(): { readonly name: string; readonly mad: Uint8Array }[] {
     packets
       .map(({ payload }) => payload)
       .filter((bytes) => bytes[0] === Opcode.UD_SEND_ONLY && bytes[7] === 1)
-      .map((bytes) => ({ name, mad: bytes.slice(BTH_DETH, bytes.length - ICRC) })),
+      .map((bytes) => ({
+        name,
+        mad: Uint8Array.from(bytes.subarray(BTH_DETH, bytes.length - ICRC)),
+      })),
   );
 }
 
