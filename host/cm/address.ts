@@ -2,8 +2,28 @@
  * Addresses inside messages: service ids, the header that rdma_cm puts in front of private data
  * (IBA Annex A11), and what our own kind says of itself in the CA GUID.
  */
+import { MisuseError } from '../errors/errors.js';
 import { Gid } from '../link/endpoint.js';
 import { ROCE_PORT, type LinkInfo } from '../link/link.js';
+
+/** `sockaddr`, and the UDP port that the device there has. */
+export interface CmAddress {
+  /** An IPv4 or IPv6 address. */
+  readonly address: string;
+  /** A port of the id's port space. */
+  readonly port: number;
+  /** Where the other device is not at 4791. Default 4791. */
+  readonly udpPort?: number;
+}
+
+/** Throws MisuseError: names are for others to resolve. */
+export function parseAddress(argument: string, text: string): Gid {
+  try {
+    return Gid.parse(text);
+  } catch {
+    throw new MisuseError(argument, `must be an IPv4 or IPv6 address, got ${String(text)}`);
+  }
+}
 
 /** A port of a port space as a service id: prefix, port space, port. */
 export function serviceIdOf(portSpace: number, port: number): bigint {

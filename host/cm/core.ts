@@ -2,6 +2,7 @@
  * The connection manager's state machine (IBA 12.9), sans-IO: messages and time come in, messages
  * and events go out, chance comes through a door. What messages do is in incoming.ts.
  */
+import { Mtu } from '#build/abi.js';
 import { RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import { Connection, type CmState, type ConnectionOwner, type Listener } from './connection.js';
@@ -17,6 +18,8 @@ export interface CoreOptions {
   readonly slot: number;
   /** What we tell of ourselves (address.ts). */
   readonly caGuid: bigint;
+  /** An Mtu: the largest that the link carries. Default MTU_4096. */
+  readonly pathMtuMax?: number;
   /** 32 unpredictable bits. */
   readonly random: () => number;
   /** The bytes are read before it returns. */
@@ -41,6 +44,7 @@ export function timeoutMicros(exponent: number): number {
 export class CmCore {
   readonly limits: CmLimits;
   readonly caGuid: bigint;
+  readonly pathMtuMax: number;
   readonly counters = noCounts();
   /** By our communication id. */
   readonly connections = new Map<number, Connection>();
@@ -58,6 +62,7 @@ export class CmCore {
   constructor(options: CoreOptions) {
     this.#options = options;
     this.caGuid = options.caGuid;
+    this.pathMtuMax = options.pathMtuMax ?? Mtu.MTU_4096;
     this.limits = { ...CM_LIMITS, ...options.limits };
   }
 
@@ -247,11 +252,11 @@ export class CmCore {
     }
   }
 
-  /** One DREQ each, sent once: for an end that has no time to wait. */
-  disconnectAll(now: number): void {
-    for (const connection of [...this.connections.values()]) {
-      if (connection.state === 'ESTABLISHED') this.disconnect(now, connection);
-    }
+  /** One DREQ each, sent once: for an end that has no time to wait. Returns how many. */
+  disconnectAll(now: number): number {
+    const live = [...this.connections.values()].filter(({ state }) => state === 'ESTABLISHED');
+    for (const connection of live) this.disconnect(now, connection);
+    return live.length;
   }
 
   // What follows serves incoming.ts as well.

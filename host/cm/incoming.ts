@@ -1,4 +1,5 @@
 /** What each message of a peer does. Everything here is hostile until it has been matched. */
+import { Mtu } from '#build/abi.js';
 import { Endpoint } from '../link/endpoint.js';
 import { answerPort } from '../verbs/address-handle.js';
 import { IP_CM_BYTES, parseIpCm, traitsOf } from './address.js';
@@ -9,7 +10,6 @@ import { buildMad, type Message } from './mad.js';
 
 /** What our MRA asks for: 4.096 us * 2^24, 69 s. */
 const MRA_SERVICE_TIMEOUT = 24;
-const MTU_MAX = 5;
 /** Whoever asks for a datagram service does not say how long it will. */
 const SIDR_TIME_WAIT_MICROS = 20e6;
 const PATIENCE_MICROS_MAX = 60e6;
@@ -147,7 +147,8 @@ function whyNot(core: CmCore, message: Message<'REQ'>): number {
     return RejectReason.INVALID_TRANSPORT_TYPE;
   }
   if (!core.listeners.has(message.serviceId)) return RejectReason.INVALID_SERVICE_ID;
-  if (message.pathMtu < 1 || message.pathMtu > MTU_MAX) return RejectReason.INVALID_MTU;
+  if (message.pathMtu < Mtu.MTU_256 || message.pathMtu > core.pathMtuMax)
+    return RejectReason.INVALID_MTU;
   // rdma_cm is the consumer that its header's faults are defined by.
   if (!parseIpCm(message.privateData)) return RejectReason.CONSUMER_DEFINED;
   return 0;

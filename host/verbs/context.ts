@@ -86,7 +86,8 @@ export interface AsyncEventRecord {
 /** @internal Who else is told what happens to a context: the connection manager. */
 export interface ContextObserver {
   asyncEvent(record: AsyncEventRecord): void;
-  closed(): void;
+  /** It is about to be closed; its link still carries what is sent before this resolves. */
+  closing(): Promise<void>;
 }
 
 /** Events that nobody has fetched; the oldest are dropped beyond. */
@@ -258,8 +259,9 @@ export class Context {
 
   /** `ibv_close_device`: everything made from the context is dead. Safe to call again. */
   async close(): Promise<void> {
-    for (const observer of this.observers) observer.closed();
+    const observers = [...this.observers];
     this.observers.clear();
+    for (const observer of observers) await observer.closing();
     await this.device.close();
     for (const resolve of this.#waiting.splice(0)) resolve(undefined);
     for (const queue of this.#queues.values()) queue.closed();
