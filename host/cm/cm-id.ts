@@ -9,6 +9,7 @@ import type { QpInitAttributes, QueuePair } from '../verbs/queue-pair.js';
 import { buildIpCm, IP_CM_BYTES, parseAddress, serviceIdOf, type CmAddress } from './address.js';
 import type { Connection, ConnectionEvent, ConnectionOwner, Listener } from './connection.js';
 import type { ListenerOwner, Request } from './connection.js';
+import { refusedService } from './core.js';
 import { CmEventType, PortSpace, RDMA_UDP_QKEY, SidrStatus } from './enums.js';
 import type { ConnParam, EventChannel } from './event-channel.js';
 import {
@@ -76,6 +77,11 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
     channel.add(id);
     id.#manager.ids.add(id);
     return id;
+  }
+
+  /** The protection domain of its queue pair; before there is one, the device's own. */
+  get pd(): ProtectionDomain {
+    return this.qp?.pd ?? this.#manager.pd;
   }
 
   /** Datagrams, resolved by SIDR, or a connection? */
@@ -171,7 +177,7 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
    * `rdma_create_qp`: the id's queue pair, in INIT (datagrams: RTS). Without a protection domain
    * it belongs to the device's own. Throws as `pd.createQp`.
    */
-  createQp(attributes: QpInitAttributes, pd: ProtectionDomain = this.#manager.pd): QueuePair {
+  createQp(attributes: QpInitAttributes, pd: ProtectionDomain = this.pd): QueuePair {
     this.#checkAlive();
     if (this.qp) throw new MisuseError('id', 'has a queue pair already');
     if (pd.context !== this.context) throw new MisuseError('pd', 'is of another device');
@@ -214,16 +220,8 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
     const privateData = joinPrivateData(header, param.privateData);
     const { core, now } = this.#manager;
     if (this.isDatagram) {
-      const { cmResponseTimeout, maxCmRetries } = this.#options;
       const fields = { pkey: DEFAULT_PKEY, serviceId, privateData };
-      this.#connection = core.resolveService(
-        now,
-        peer,
-        this,
-        fields,
-        cmResponseTimeout,
-        maxCmRetries,
-      );
+      this.#connection = core.resolveService(now, peer, this, fields, this.#options);
     } else {
       const startingPsn = this.#manager.random() & PSN_MASK;
       const fields: FieldsOf<'REQ'> = {
@@ -291,13 +289,8 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
     const request = this.#request;
     checkPrivateData(request?.name === 'SIDR_REQ' ? 'SIDR_REP' : 'REJ', privateData);
     if (request?.name === 'SIDR_REQ') {
-      core.answerService(now, connection, {
-        status: SidrStatus.REJECT,
-        qpn: 0,
-        qkey: 0,
-        serviceId: request.serviceId,
-        privateData,
-      });
+      const { serviceId } = request;
+      core.answerService(now, connection, { ...refusedService(), serviceId, privateData });
     } else core.reject(now, connection, undefined, privateData);
     this.#manager.arm();
   }

@@ -8,7 +8,7 @@ import type { Endpoint } from '../link/endpoint.js';
 import { Connection, type CmState, type ConnectionOwner, type Listener } from './connection.js';
 import type { ConnectionEvent, ListenerOwner } from './connection.js';
 import { Deadlines } from './deadlines.js';
-import { AboutMessage, RejectReason } from './enums.js';
+import { AboutMessage, RejectReason, SidrStatus } from './enums.js';
 import { CM_LIMITS, noCounts, type CmLimits } from './limits.js';
 import { receiveMessage } from './incoming.js';
 import { buildMad, parseMad, type FieldsOf, type MessageName } from './mad.js';
@@ -125,11 +125,10 @@ export class CmCore {
     peer: Endpoint,
     owner: ConnectionOwner,
     fields: Omit<FieldsOf<'SIDR_REQ'>, 'requestId'>,
-    responseTimeout: number,
-    retries: number,
+    patience: { readonly cmResponseTimeout: number; readonly maxCmRetries: number },
   ): Connection {
     const connection = this.#begin(peer, owner);
-    this.#expectAnswer(connection, responseTimeout, retries);
+    this.#expectAnswer(connection, patience.cmResponseTimeout, patience.maxCmRetries);
     const requestId = connection.localId;
     this.#send(now, connection, 'SIDR_REQ_SENT', 'SIDR_REQ', { ...fields, requestId });
     return connection;
@@ -456,7 +455,7 @@ export function idsOf(connection: Connection): { localCommId: number; remoteComm
 }
 
 /** A SIDR_REP that says no. */
-export function refusedService(status = 2): {
+export function refusedService(status: number = SidrStatus.REJECT): {
   status: number;
   qpn: number;
   qkey: number;

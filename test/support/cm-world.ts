@@ -134,14 +134,10 @@ export class Node {
     const privateData = buildIpCm({ source, target: peer.endpoint.gid, sourcePort: 50000 });
     const serviceId = serviceIdOf(PortSpace.TCP, 7);
     const fields = { pkey: 0xffff, serviceId, privateData };
-    end.connection = this.core.resolveService(
-      this.now,
-      peer.endpoint,
-      end,
-      fields,
-      RESPONSE_TIMEOUT,
-      15,
-    );
+    end.connection = this.core.resolveService(this.now, peer.endpoint, end, fields, {
+      cmResponseTimeout: RESPONSE_TIMEOUT,
+      maxCmRetries: 15,
+    });
     return end;
   }
 
