@@ -23,6 +23,23 @@ export interface CmOptions {
   readonly ackTimeout?: number;
 }
 
+export const DEFAULT_OPTIONS: Required<CmOptions> = {
+  cmResponseTimeout: 18,
+  maxCmRetries: 15,
+  ackTimeout: 17,
+};
+
+/** Throws MisuseError. */
+export function checkOptions(options: CmOptions): void {
+  for (const [name, value] of Object.entries(options) as [string, unknown][]) {
+    const most = name === 'maxCmRetries' ? 15 : 31;
+    const isWithin = Number.isInteger(value) && Number(value) >= 0 && Number(value) <= most;
+    if (!(name in DEFAULT_OPTIONS) || !isWithin) {
+      throw new MisuseError(name, `must be a whole number from 0 to ${most}, got ${String(value)}`);
+    }
+  }
+}
+
 const NOTHING = new Uint8Array(0);
 const NO_LID = 0xffff;
 const HOP_LIMIT = 64;

@@ -15,6 +15,8 @@ import type { ConnParam, EventChannel } from './event-channel.js';
 import {
   agreementOfReply,
   agreementOfRequest,
+  DEFAULT_OPTIONS,
+  checkOptions,
   checkPrivateData,
   connParamOf,
   joinPrivateData,
@@ -25,7 +27,13 @@ import {
 } from './agreement.js';
 import { Manager, type ManagedId } from './manager.js';
 import type { FieldsOf, Message } from './mad.js';
-import { bringDown, bringUp, initialize } from './queue-pair-states.js';
+import {
+  bringDown,
+  initialize,
+  makeReadyToReceive,
+  makeReadyToSend,
+  type Agreement,
+} from './queue-pair-states.js';
 
 type IdState =
   'IDLE' | 'ADDR_BOUND' | 'ADDR_RESOLVED' | 'ROUTE_RESOLVED' | 'CONNECT' | 'LISTEN' | 'DESTROYED';
@@ -45,11 +53,7 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
   qp: QueuePair | undefined;
   #state: IdState = 'IDLE';
   readonly #manager: Manager;
-  readonly #options: { -readonly [Name in keyof CmOptions]-?: number } = {
-    cmResponseTimeout: 18,
-    maxCmRetries: 15,
-    ackTimeout: 17,
-  };
+  #options = DEFAULT_OPTIONS;
   #port = 0;
   /** The port is another id's: the listener's. */
   #isPortShared = false;
@@ -57,6 +61,7 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
   #peerPort = 0;
   #connection: Connection | undefined;
   #listener: Listener | undefined;
+  #agreement: Agreement | undefined;
   #request: Message<'REQ'> | Message<'SIDR_REQ'> | undefined;
   /** What we said when we asked. */
   #asked: FieldsOf<'REQ'> | undefined;
@@ -122,13 +127,8 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
 
   /** `rdma_set_option`. To be called before `connect` or `accept`. Throws MisuseError. */
   setOption(options: CmOptions): void {
-    for (const [name, value] of Object.entries(options) as [keyof CmOptions, number][]) {
-      const most = name === 'maxCmRetries' ? 15 : 31;
-      if (!(name in this.#options) || !Number.isInteger(value) || value < 0 || value > most) {
-        throw new MisuseError(name, `must be a whole number from 0 to ${most}, got ${value}`);
-      }
-      this.#options[name] = value;
-    }
+    checkOptions(options);
+    this.#options = { ...this.#options, ...options };
   }
 
   /** `rdma_bind_addr`; port 0 takes a free one. Throws MisuseError; RefusalError EADDRINUSE. */
@@ -276,7 +276,11 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
     } else {
       const startingPsn = this.#manager.random() & PSN_MASK;
       const fields = { ...replyFields(this, request, param), startingPsn, privateData };
-      if (this.qp) bringUp(this.qp, agreementOfRequest(request, fields, connection.peer));
+      if (this.qp) {
+        this.#agreement = agreementOfRequest(request, fields, connection.peer);
+        // To RTS when the peer is ready (IBA 12.9.7.2): its first packet says so as well as its RTU.
+        makeReadyToReceive(this.qp, this.#agreement);
+      }
       core.accept(now, connection, fields);
     }
     this.#manager.arm();
@@ -396,7 +400,6 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
     connection.owner = id;
     id.#connection = connection;
     id.#request = message;
-    id.#options.ackTimeout = this.#options.ackTimeout;
     id.#port = this.#port;
     id.#isPortShared = true;
     id.#peer = connection.peer;
@@ -413,6 +416,7 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
       case 'reply':
         return this.#replied(event.reply);
       case 'ready':
+        if (this.qp && this.#agreement) makeReadyToSend(this.qp, this.#agreement);
         return this.#push(CmEventType.ESTABLISHED);
       case 'resolved':
         return this.#resolved(event.reply);
@@ -447,7 +451,9 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
     }
     const { core, now } = this.#manager;
     try {
-      bringUp(this.qp, agreementOfReply(asked, reply, this.#peer!));
+      const agreement = agreementOfReply(asked, reply, this.#peer!);
+      makeReadyToReceive(this.qp, agreement);
+      makeReadyToSend(this.qp, agreement);
     } catch (error) {
       if (!(error instanceof RefusalError)) throw error;
       core.reject(now, this.#connection!);

@@ -41,19 +41,23 @@ export function initialize(qp: QueuePair): void {
   qp.modify({ qpState: QpState.RTS, sqPsn: 0 });
 }
 
-/** To RTR and RTS. Throws RefusalError. */
-export function bringUp(qp: QueuePair, agreement: Agreement): void {
-  const { ahAttr, pathMtu, destQpNum, rqPsn, sqPsn } = agreement;
-  const { maxDestRdAtomic, maxRdAtomic, timeout, retryCnt, rnrRetry } = agreement;
-  const isReliable = qp.qpType === QpType.RC;
+/** To RTR: the peer's packets are served, ours wait. Throws RefusalError. */
+export function makeReadyToReceive(qp: QueuePair, agreement: Agreement): void {
+  const { ahAttr, pathMtu, destQpNum, rqPsn, maxDestRdAtomic } = agreement;
   qp.modify({
     qpState: QpState.RTR,
     ahAttr,
     pathMtu,
     destQpNum,
     rqPsn,
-    ...(isReliable ? { maxDestRdAtomic, minRnrTimer: MIN_RNR_TIMER } : {}),
+    ...(qp.qpType === QpType.RC ? { maxDestRdAtomic, minRnrTimer: MIN_RNR_TIMER } : {}),
   });
+}
+
+/** From RTR to RTS. Throws RefusalError. */
+export function makeReadyToSend(qp: QueuePair, agreement: Agreement): void {
+  const { sqPsn, maxRdAtomic, timeout, retryCnt, rnrRetry } = agreement;
+  const isReliable = qp.qpType === QpType.RC;
   qp.modify({
     qpState: QpState.RTS,
     sqPsn,
