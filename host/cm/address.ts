@@ -3,7 +3,7 @@
  * (IBA Annex A11), and what our own kind says of itself in the CA GUID.
  */
 import { MisuseError } from '../errors/errors.js';
-import { Gid } from '../link/endpoint.js';
+import { Endpoint, Gid } from '../link/endpoint.js';
 import { ROCE_PORT, type LinkInfo } from '../link/link.js';
 
 /** `sockaddr`, and the UDP port that the device there has. */
@@ -23,6 +23,16 @@ export function parseAddress(argument: string, text: string): Gid {
   } catch {
     throw new MisuseError(argument, `must be an IPv4 or IPv6 address, got ${String(text)}`);
   }
+}
+
+/** Where a device is. Throws MisuseError for a port that is none. */
+export function checkTarget({ address, port, udpPort = ROCE_PORT }: CmAddress): Endpoint {
+  for (const [name, value] of Object.entries({ port, udpPort })) {
+    if (!Number.isInteger(value) || value < 1 || value > 65535) {
+      throw new MisuseError(name, `must be a whole number from 1 to 65535, got ${value}`);
+    }
+  }
+  return new Endpoint(parseAddress('address', address), udpPort);
 }
 
 /** A port of a port space as a service id: prefix, port space, port. */

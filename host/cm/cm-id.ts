@@ -1,12 +1,18 @@
 /** `rdma_cm_id`: one end of a connection, or who waits for them. */
 import { MULTICAST_QPN, QpState, QpType } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
-import { Endpoint } from '../link/endpoint.js';
-import { ROCE_PORT } from '../link/link.js';
+import type { Endpoint } from '../link/endpoint.js';
 import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import type { QpInitAttributes, QueuePair } from '../verbs/queue-pair.js';
-import { buildIpCm, IP_CM_BYTES, parseAddress, serviceIdOf, type CmAddress } from './address.js';
+import {
+  buildIpCm,
+  IP_CM_BYTES,
+  checkTarget,
+  parseAddress,
+  serviceIdOf,
+  type CmAddress,
+} from './address.js';
 import type { Connection, ConnectionEvent, ConnectionOwner, Listener } from './connection.js';
 import type { ListenerOwner, Request } from './connection.js';
 import { refusedService } from './core.js';
@@ -148,20 +154,15 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
    */
   resolveAddr(target: CmAddress): void {
     this.#check('resolveAddr', ['IDLE', 'ADDR_BOUND']);
-    const gid = parseAddress('address', target.address);
-    const { port, udpPort = ROCE_PORT } = target;
-    for (const [name, value] of Object.entries({ port, udpPort })) {
-      if (!Number.isInteger(value) || value < 1 || value > 65535) {
-        throw new MisuseError(name, `must be a whole number from 1 to 65535, got ${value}`);
-      }
-    }
+    const peer = checkTarget(target);
+    const { gid } = peer;
     if (gid.isIpv4 !== this.context.local.gid.isIpv4) {
       const own = this.context.local.gid;
       throw new RefusalError('EADDRNOTAVAIL', `resolveAddr: no way from ${own} to ${gid}`);
     }
     if (this.#state === 'IDLE') this.#port = this.#manager.takePort(this.portSpace, 0);
-    this.#peer = new Endpoint(gid, udpPort);
-    this.#peerPort = port;
+    this.#peer = peer;
+    this.#peerPort = target.port;
     this.#state = 'ADDR_RESOLVED';
     this.#push(CmEventType.ADDR_RESOLVED);
   }
