@@ -2,14 +2,14 @@
  * What two sides agree upon: `rdma_conn_param` to fields of messages, and those to what a queue pair
  * is told.
  */
-import { QpType } from '#build/abi.js';
+import { MULTICAST_QPN, QpType } from '#build/abi.js';
 import { MisuseError } from '../errors/errors.js';
-import type { Endpoint } from '../link/endpoint.js';
+import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { Context } from '../verbs/context.js';
 import type { QueuePair } from '../verbs/queue-pair.js';
 import { caGuidOf, traitsOf } from './address.js';
-import { TransportService } from './enums.js';
-import type { ConnParam } from './event-channel.js';
+import { RDMA_UDP_QKEY, TransportService } from './enums.js';
+import type { ConnParam, UdParam } from './event-channel.js';
 import { privateDataMax, type FieldsOf, type Message, type MessageName } from './mad.js';
 import type { Agreement } from './queue-pair-states.js';
 
@@ -124,6 +124,12 @@ export function checkPrivateData(
     const rule = `has at most ${most} bytes in this message, got ${privateData.length}`;
     throw new MisuseError('privateData', rule);
   }
+}
+
+/** Where datagrams to a group go. */
+export function multicastParam(group: Gid): UdParam {
+  const ahAttr = { dgid: group };
+  return { privateData: NOTHING, ahAttr, qpNum: MULTICAST_QPN, qkey: RDMA_UDP_QKEY };
 }
 
 export function joinPrivateData(header: Uint8Array, own: Uint8Array = NOTHING): Uint8Array {

@@ -1,5 +1,5 @@
 /** `rdma_cm_id`: one end of a connection, or who waits for them. */
-import { MULTICAST_QPN, QpState, QpType } from '#build/abi.js';
+import { QpState, QpType } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import type { Context } from '../verbs/context.js';
@@ -26,6 +26,7 @@ import {
   checkPrivateData,
   connParamOf,
   joinPrivateData,
+  multicastParam,
   queuePairNumber,
   replyFields,
   requestFields,
@@ -354,14 +355,7 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
     if (!this.qp || !this.isDatagram) throw new MisuseError('id', 'has no datagram queue pair');
     if (!gid.isMulticast) throw new MisuseError('group', `${group} is no multicast address`);
     this.qp.attachMcast(gid);
-    this.#push(CmEventType.MULTICAST_JOIN, {
-      ud: {
-        privateData: new Uint8Array(0),
-        ahAttr: { dgid: gid },
-        qpNum: MULTICAST_QPN,
-        qkey: RDMA_UDP_QKEY,
-      },
-    });
+    this.#push(CmEventType.MULTICAST_JOIN, { ud: multicastParam(gid) });
   }
 
   /** `rdma_leave_multicast`. Throws as `qp.detachMcast`. */
