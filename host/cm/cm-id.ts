@@ -280,7 +280,7 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
       const fields = { ...replyFields(this, request, param), startingPsn, privateData };
       if (this.qp) {
         this.#agreement = agreementOfRequest(request, fields, connection.peer);
-        // To RTS when the peer is ready (IBA 12.9.7.2): its first packet says so as well as its RTU.
+        // To RTS when the peer is ready (IBA 12.9.7.2): its first packet may say so.
         makeReadyToReceive(this.qp, this.#agreement);
       }
       core.accept(now, connection, fields);

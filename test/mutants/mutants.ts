@@ -3,10 +3,11 @@
  * the table to that).
  */
 import { BORDER } from './border.js';
+import { CONNECTIONS } from './connections.js';
 import { SERVICES } from './services.js';
 
 export interface Mutant {
-  /** What is missing, as a sentence about the broken engine. */
+  /** What is missing, as a sentence about what is broken. */
   readonly name: string;
   readonly file: string;
   readonly find: string;
@@ -16,6 +17,6 @@ export interface Mutant {
 /** `find` becomes `replace` in `file`; rows are tuples to keep the tables readable. */
 export type Row = readonly [name: string, file: string, find: string, replace: string];
 
-export const MUTANTS: readonly Mutant[] = [...BORDER, ...SERVICES].map(
+export const MUTANTS: readonly Mutant[] = [...BORDER, ...SERVICES, ...CONNECTIONS].map(
   ([name, file, find, replace]) => ({ name, file, find, replace }),
 );
