@@ -77,7 +77,7 @@ function management(packet: Uint8Array): string {
   const target = (packet[5]! << 16) | (packet[6]! << 8) | packet[7]!;
   if (packet[0] !== Opcode.UD_SEND_ONLY || target !== GENERAL_SERVICES_QPN) return '';
   const end = packet.length - ICRC_BYTES;
-  return end < BTH_DETH_BYTES ? '' : ` ${explainMad(packet.subarray(BTH_DETH_BYTES, end))}`;
+  return end < BTH_DETH_BYTES ? '' : `; ${explainMad(packet.subarray(BTH_DETH_BYTES, end))}`;
 }
 
 function describe(packet: CapturedPacket, verdict: IcrcVerdict): object {

@@ -247,7 +247,8 @@ export class RdmaRequest {
 
   /**
    * Makes a queue pair and connects it. `prepare` is called with it before the peer hears: the place
-   * to post receives. Throws MisuseError; RefusalError ENOMEM, EINVAL (the peer gave up), ECONNRESET.
+   * to post receives. Throws MisuseError; RefusalError ENOMEM, EINVAL (the peer gave up),
+   * ECONNRESET.
    */
   async accept(
     options: EndOptions = {},

@@ -7,7 +7,7 @@ import { CmEventType, PortSpace, type CmEventName } from './enums.js';
 
 /** `rdma_conn_param`: what both sides agree upon. What is left out, the device decides. */
 export interface ConnParam {
-  /** For the other application: at most 56 bytes in a request, 196 in an answer, 148 in a refusal. */
+  /** For the other application: at most 56 bytes in a request, 196 in an answer. */
   readonly privateData?: Uint8Array;
   /** READs and atomics of the peer that this side serves at a time. */
   readonly responderResources?: number;
