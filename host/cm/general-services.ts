@@ -45,20 +45,31 @@ export class GeneralServices {
   readonly #free: SendSlot[] = [];
   readonly #slots: SendSlot[] = [];
   readonly #receive: Receive;
+  readonly #undo: (() => void)[] = [];
 
   /** Throws RefusalError ENOMEM, and EINVAL when the device's queue pair 1 is somebody else's. */
   constructor(context: Context, receive: Receive) {
     this.#receive = receive;
-    this.pd = context.allocPd();
-    this.#cq = context.createCq(RECEIVES + SENDS);
-    this.#memory = context.alloc(RECEIVES * RECEIVE_BYTES + SENDS * MAD_BYTES);
-    this.#region = this.pd.regMr(this.#memory, AccessFlag.LOCAL_WRITE);
-    this.#qp = QueuePair.createGeneralServices(this.pd, {
-      sendCq: this.#cq,
-      recvCq: this.#cq,
-      sqSigAll: true,
-      cap: { maxSendWr: SENDS, maxRecvWr: RECEIVES, maxSendSge: 1, maxRecvSge: 1 },
-    });
+    try {
+      this.pd = context.allocPd();
+      this.#undo.push(() => this.pd.dealloc());
+      this.#cq = context.createCq(RECEIVES + SENDS);
+      this.#undo.push(() => this.#cq.destroy());
+      this.#memory = context.alloc(RECEIVES * RECEIVE_BYTES + SENDS * MAD_BYTES);
+      this.#undo.push(() => context.free(this.#memory));
+      this.#region = this.pd.regMr(this.#memory, AccessFlag.LOCAL_WRITE);
+      this.#undo.push(() => this.#region.dereg());
+      this.#qp = QueuePair.createGeneralServices(this.pd, {
+        sendCq: this.#cq,
+        recvCq: this.#cq,
+        sqSigAll: true,
+        cap: { maxSendWr: SENDS, maxRecvWr: RECEIVES, maxSendSge: 1, maxRecvSge: 1 },
+      });
+      this.#undo.push(() => this.#qp.destroy());
+    } catch (error) {
+      this.close();
+      throw error;
+    }
     for (let index = 0; index < SENDS; index++) {
       const slot = { index, handle: undefined };
       this.#slots.push(slot);
@@ -96,15 +107,10 @@ export class GeneralServices {
     });
   }
 
-  /** Gives everything back to the device. */
+  /** Gives everything back to the device, or what there is of it. */
   close(): void {
-    this.#cq.onEvent = undefined;
-    this.#qp.destroy();
     for (const { handle } of this.#slots) handle?.destroy();
-    this.#region.dereg();
-    this.#cq.destroy();
-    this.pd.context.free(this.#memory);
-    this.pd.dealloc();
+    for (const undo of this.#undo.splice(0).reverse()) undo();
   }
 
   /** Works until nothing is left and the queue is armed again. */

@@ -62,7 +62,7 @@ export class CompletionQueue {
   #ring: number;
   readonly #words: Uint32Array;
   readonly #waiting: (() => void)[] = [];
-  /** @internal Called at once, in the middle of the run loop, when the armed queue has something. */
+  /** @internal Called at once, inside the run loop, when the armed queue has something. */
   onEvent: (() => void) | undefined;
   #destroyed = false;
 

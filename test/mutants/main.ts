@@ -1,5 +1,6 @@
 /**
- * Takes checks out of the engine and the connection manager, one at a time, and demands that a test notices.
+ * Takes checks out of the engine and the connection manager, one at a time, and demands that a
+ * test notices.
  *
  *     npm run mutants [-- part of a name …]
  *

@@ -165,6 +165,17 @@ test('a request that comes again and again is one request, asked for patience', 
   assert.equal([world.b.requests.length, world.b.core.counters.duplicates], [1, 4]);
 });
 
+test('a request that comes again when it was accepted is accepted again, in the same words', () => {
+  const world = new Watched();
+  world.b.listen();
+  world.b.core.receive(world.now, request(), STRANGER);
+  const [first] = world.toStrangers();
+  assert.is(first?.name, 'REP');
+  world.b.core.receive(world.now, request(), STRANGER);
+  assert.equal(world.toStrangers(), [first]);
+  assert.is(world.b.requests.length, 1);
+});
+
 test('a peer that begins anew with a queue pair that is connected: stale, and the old one ends', () => {
   const world = new Watched();
   const [end, passive] = connected(world);

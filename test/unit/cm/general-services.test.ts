@@ -72,6 +72,30 @@ test('what is given back is whole: memory, regions, domains', async () => {
   await context.close();
 });
 
+test('where there is no room nothing is taken', async () => {
+  const scarce: Partial<OpenOptions>[] = [
+    { protectionDomainsMax: 1 },
+    { completionQueuesMax: 1 },
+    { regionsMax: 1 },
+  ];
+  for (const limits of scarce) {
+    const { a } = createLoopbackPair();
+    const context = await open(a, limits);
+    if (limits.protectionDomainsMax === undefined) context.createCq(1);
+    else context.allocPd();
+    if (limits.regionsMax !== undefined) {
+      context.allocPd().regMr(context.alloc(1), AccessFlag.LOCAL_WRITE);
+    }
+    const before = context.device.arena.heap.bytesFree;
+    assert.throws(
+      () => createEventChannel(context).createId(),
+      (error: unknown) => error instanceof RefusalError && error.code === 'ENOMEM',
+    );
+    assert.is(context.device.arena.heap.bytesFree, before, Object.keys(limits).join());
+    await context.close();
+  }
+});
+
 test('everybody is heard who has the key, with the port that it sends from', async () => {
   const { a, b } = createLoopbackPair();
   const from = await open(a);
@@ -106,6 +130,16 @@ test('everybody is heard who has the key, with the port that it sends from', asy
   assert.is(heard.length, 1);
   // A key with its top bit set is the queue pair's own: 5, as Linux has it for applications.
   assert.is(to.counters().dropQkey, 2n);
+  // And with the key as its own: it is still not queue pair 1.
+  qp.modify({ qpState: 3, qkey: QKEY });
+  const received = to.counters().rdmaRecvs;
+  qp.postSend({
+    opcode: WrOpcode.SEND,
+    sgList: [{ addr: mr.addr, length: 256, lkey: mr.lkey }],
+    ud: { ah, remoteQpn: GENERAL_SERVICES_QPN, remoteQkey: QKEY },
+  });
+  await rest();
+  assert.equal([heard.length, to.counters().rdmaRecvs - received], [1, 1n]);
   channel.destroy();
   services.close();
   sender.close();
