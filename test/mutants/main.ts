@@ -4,10 +4,10 @@
  *
  *     npm run mutants [-- part of a name …]
  *
- * Each mutant is one replacement in one source file (mutants.ts). The engine, or that file, is compiled from the
- * changed sources into a world of its own, a copy of what was built with that one file replaced,
- * and the test files run there, the quick ones first, until one fails. A mutant that survives is a
- * check that nothing proves. Ends with `N passed, N failed`.
+ * Each mutant is one replacement in one source file (mutants.ts). The engine, or that file of the
+ * host, is compiled from the changed sources into a world of its own, a copy of what was built with
+ * that one file replaced, and the test files run there, the quick ones first, until one fails. A
+ * mutant that survives is a check that nothing proves. Ends with `N passed, N failed`.
  */
 import { spawn } from 'node:child_process';
 import {
