@@ -63,6 +63,20 @@ test('a device has one, and no queue pair of an application is in its way', asyn
   }
 });
 
+test('the place of its number in a small table is kept for it', async () => {
+  const { a } = createLoopbackPair();
+  const context = await open(a, { queuePairsMax: 2 });
+  const pd = context.allocPd();
+  const cq = context.createCq(16);
+  // Four places: a number whose last two bits are 1 would lie where queue pair 1 does.
+  for (let turn = 0; turn < 200; turn++) {
+    const qp = pd.createQp({ sendCq: cq, recvCq: cq });
+    assert.is.not(qp.qpNum & 3, 1);
+    qp.destroy();
+  }
+  await context.close();
+});
+
 test('what is given back is whole: memory, regions, domains', async () => {
   const { a } = createLoopbackPair();
   const context = await open(a, { protectionDomainsMax: 1, regionsMax: 1 });
