@@ -8,6 +8,7 @@ import {
   WcStatus,
   WrOpcode,
 } from '#build/abi.js';
+import { RefusalError } from '../errors/errors.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
 import { addressOfSender, GRH_BYTES, type AddressHandle } from '../verbs/address-handle.js';
 import type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.js';
@@ -90,9 +91,11 @@ export class GeneralServices {
       this.sendsDropped++;
       return;
     }
-    if (!slot.handle?.destination.equals(to)) {
-      slot.handle?.destroy();
-      slot.handle = this.pd.createAh({ dgid: to.gid, port: to.port });
+    const ah = this.#handleTo(slot, to);
+    if (!ah) {
+      this.#free.push(slot);
+      this.sendsDropped++;
+      return;
     }
     const at = RECEIVES * RECEIVE_BYTES + slot.index * MAD_BYTES;
     this.#memory.set(mad, at);
@@ -103,7 +106,7 @@ export class GeneralServices {
       sgList: [
         { addr: this.#region.addr + BigInt(at), length: mad.length, lkey: this.#region.lkey },
       ],
-      ud: { ah: slot.handle, remoteQpn: GENERAL_SERVICES_QPN, remoteQkey: QKEY },
+      ud: { ah, remoteQpn: GENERAL_SERVICES_QPN, remoteQkey: QKEY },
     });
   }
 
@@ -111,6 +114,19 @@ export class GeneralServices {
   close(): void {
     for (const { handle } of this.#slots) handle?.destroy();
     for (const undo of this.#undo.splice(0).reverse()) undo();
+  }
+
+  /** The slot's address handle, pointed to `to`; undefined: the application has all there are. */
+  #handleTo(slot: SendSlot, to: Endpoint): AddressHandle | undefined {
+    if (slot.handle?.destination.equals(to)) return slot.handle;
+    slot.handle?.destroy();
+    slot.handle = undefined;
+    try {
+      slot.handle = this.pd.createAh({ dgid: to.gid, port: to.port });
+    } catch (error) {
+      if (!(error instanceof RefusalError)) throw error;
+    }
+    return slot.handle;
   }
 
   /** Works until nothing is left and the queue is armed again. */

@@ -110,6 +110,29 @@ test('where there is no room nothing is taken', async () => {
   }
 });
 
+test('an application may have all address handles: what finds none is lost, and counted', async () => {
+  const { a, b } = createLoopbackPair();
+  const from = await open(a, { addressHandlesMax: 1 });
+  const to = await open(b);
+  let heard = 0;
+  const services = new GeneralServices(to, () => heard++);
+  const sender = new GeneralServices(from, () => {});
+  const ah = from.allocPd().createAh({ dgid: '127.0.0.2' });
+  sender.send(new Uint8Array(256), to.local);
+  await rest();
+  assert.equal([heard, sender.sendsDropped], [0, 1]);
+  ah.destroy();
+  for (let count = 0; count < 3; count++) {
+    sender.send(new Uint8Array(256), to.local);
+    await rest();
+  }
+  assert.equal([heard, sender.sendsDropped], [3, 1]);
+  services.close();
+  sender.close();
+  await from.close();
+  await to.close();
+});
+
 test('everybody is heard who has the key, with the port that it sends from', async () => {
   const { a, b } = createLoopbackPair();
   const from = await open(a);
