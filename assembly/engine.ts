@@ -21,6 +21,11 @@ import {
   attachProtectionDomain,
   deallocProtectionDomain,
 } from './region/protection-domain';
+import {
+  QueuePairAttributes,
+  createAddressHandle,
+  destroyAddressHandle,
+} from './transport/attributes';
 import { timerFired } from './transport/completer';
 import { CompletionQueue, completionRingBytes } from './transport/completion-queue';
 import {
@@ -31,12 +36,9 @@ import {
   initContext,
 } from './transport/context';
 import {
-  QueuePairAttributes,
-  createAddressHandle,
   createCompletionQueue,
   createQueuePair,
   createSharedReceiveQueue,
-  destroyAddressHandle,
   destroyCompletionQueue,
   destroyQueuePair,
   destroySharedReceiveQueue,

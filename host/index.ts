@@ -49,3 +49,19 @@ export { traceLink } from './link/trace.js';
 export { pcapFile, pcapLink, readPcap } from './link/pcap.js';
 export { RealClock, VirtualClock, type Clock } from './device/clock.js';
 export * from './engine/explain.js';
+export * from './cm/enums.js';
+export { createEventChannel } from './cm/event-channel.js';
+export type { CmEvent, ConnParam, EventChannel, UdParam } from './cm/event-channel.js';
+export type { CmId } from './cm/cm-id.js';
+export type { CmAddress } from './cm/address.js';
+export type { CmOptions } from './cm/agreement.js';
+export { ConnectError, connect, listen } from './cm/connect.js';
+export type {
+  ConnectOptions,
+  EndOptions,
+  ListenOptions,
+  RdmaConnection,
+  RdmaListener,
+  RdmaRequest,
+  Target,
+} from './cm/connect.js';

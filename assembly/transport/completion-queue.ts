@@ -28,7 +28,9 @@ export class WorkCompletion {
   immediate: u32;
   /** On error: the NAK's syndrome, or 0. */
   vendorError: u32;
-  reserved0: u64;
+  /** UD: the UDP port that the datagram came from. */
+  sourcePort: u32;
+  reserved0: u32;
   reserved1: u64;
 }
 export const WORK_COMPLETION_SIZE: u32 = 64;

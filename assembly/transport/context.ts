@@ -90,6 +90,8 @@ export class Context {
   queuePairsMax: u32;
   queuePairFree: usize;
   queuePairCount: u32;
+  /** The slot that is kept for the general services queue pair. */
+  generalServices: usize;
   completionQueues: usize;
   completionQueuesMax: u32;
   completionQueueFree: usize;
@@ -206,9 +208,9 @@ export enum EventKind {
   ASYNC = 2,
 }
 
-/** Bytes of the ring of doorbells, and of a flag per queue pair (doorbell.ts). */
-function doorbellBytes(queuePairsMax: u32): u32 {
-  return RING_HEADER_SIZE + 4 * (powerOfTwo(queuePairsMax) + queuePairsMax);
+/** Bytes of the ring of doorbells, and of a flag per place of a queue pair (doorbell.ts). */
+function doorbellBytes(places: u32): u32 {
+  return RING_HEADER_SIZE + 4 * (powerOfTwo(places) + places);
 }
 
 function indexSlots(config: ContextConfig): u32 {
@@ -222,14 +224,15 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
   const timers = roundUp(scratch + <u32>CRC_SCRATCH_SIZE, 64);
   const index = roundUp(timers + TIMER_WHEEL_SIZE, 64);
   const queuePairs = roundUp(index + indexSlots(config) * 4, 64);
-  const completionQueues = queuePairs + config.queuePairsMax * QUEUE_PAIR_SIZE;
+  // One more: the general services queue pair is nobody's to take.
+  const completionQueues = queuePairs + (config.queuePairsMax + 1) * QUEUE_PAIR_SIZE;
   const srqs = completionQueues + config.completionQueuesMax * COMPLETION_QUEUE_SIZE;
   const handles = srqs + config.sharedReceiveQueuesMax * SHARED_RECEIVE_QUEUE_SIZE;
   const multicast = handles + config.addressHandlesMax * ADDRESS_HANDLE_SIZE;
   const grh = roundUp(multicast + config.multicastMax * MEMBERSHIP_SIZE, 64);
   const events = grh + 64 + PATH_SIZE;
   const doorbells = roundUp(events + RING_HEADER_SIZE + config.eventsMax * ENGINE_EVENT_SIZE, 64);
-  const receives = roundUp(doorbells + doorbellBytes(config.queuePairsMax), 64);
+  const receives = roundUp(doorbells + doorbellBytes(config.queuePairsMax + 1), 64);
   const sends = receives + config.receivePackets * RECEIVE_DESCRIPTOR_SIZE;
   const descriptors = config.sendBuffers * SEND_BUFFER_PACKETS * SEND_DESCRIPTOR_SIZE;
   const receiveArea = roundUp(sends + descriptors, 64);
@@ -241,6 +244,7 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
     context.timers = changetype<TimerWheel>(<usize>timers);
     context.queuePairIndex = index;
     context.queuePairs = queuePairs;
+    context.generalServices = completionQueues - QUEUE_PAIR_SIZE;
     context.completionQueues = completionQueues;
     context.sharedReceiveQueues = srqs;
     context.addressHandles = handles;

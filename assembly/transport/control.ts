@@ -23,12 +23,12 @@ import {
   WORK_COMPLETION_SIZE,
   WorkCompletion,
 } from './completion-queue';
-import { AddressHandle, Context, schedule, unschedule } from './context';
-import { pathOfHandle } from './datagram';
+import { QueuePairAttributes, setPath } from './attributes';
+import { Context, schedule, unschedule } from './context';
 import { enterError } from './failure';
 import { leaveAll } from './multicast';
-import { Path, preparePath } from './path';
 import {
+  GENERAL_SERVICES_QPN,
   MessageKind,
   QueuePair,
   QueuePairParameters,
@@ -95,16 +95,18 @@ export function createQueuePair(context: Context, parameters: QueuePairParameter
   const type = parameters.type;
   const known = type == <u32>QpType.RC || type == <u32>QpType.UC || type == <u32>QpType.UD;
   if (!known) return Errno.EOPNOTSUPP;
-  const at = context.queuePairFree;
+  const special = parameters.number != 0;
+  if (special && !takesGeneralServices(context, parameters)) return Errno.EINVAL;
+  const at = special ? context.generalServices : context.queuePairFree;
   if (at == 0) return Errno.ENOMEM;
   if (!useProtectionDomain(context.arena, parameters.pd, context.slotIndex)) return Errno.EINVAL;
-  const qpn = drawNumber(context, parameters);
+  const qpn = special ? GENERAL_SERVICES_QPN : drawNumber(context, parameters);
   if (qpn == 0) {
     releaseProtectionDomain(context.arena, parameters.pd, context.slotIndex);
     return Errno.EAGAIN;
   }
   const qp = changetype<QueuePair>(at);
-  context.queuePairFree = qp.nextFree;
+  if (!special) context.queuePairFree = qp.nextFree;
   context.queuePairCount++;
   initQueuePair(qp, parameters, context.rdAtomicMax);
   qp.binding = nextBinding(context.arena);
@@ -124,13 +126,27 @@ export function createQueuePair(context: Context, parameters: QueuePairParameter
   return Errno.OK;
 }
 
-/** As keys: drawn until its own place in the index is free. Numbers 0 and 1 are the network's. */
+/** Its number is fixed, and there is one of it. */
+function takesGeneralServices(context: Context, parameters: QueuePairParameters): bool {
+  return (
+    parameters.number == GENERAL_SERVICES_QPN &&
+    parameters.type == <u32>QpType.UD &&
+    changetype<QueuePair>(context.generalServices).qpn == 0
+  );
+}
+
+/**
+ * As keys: drawn until its own place in the index is free. Numbers 0 and 1 are the network's, and
+ * the place of the general services queue pair is kept for it.
+ */
 function drawNumber(context: Context, parameters: QueuePairParameters): u32 {
   const random = changetype<usize>(parameters) + offsetof<QueuePairParameters>('random');
   for (let draw: u32 = 0; draw < RANDOM_QPNS; draw++) {
     const low = load<u32>(random + <usize>(draw << 2)) & QPN_RANDOM_MASK;
     const qpn = (context.slotIndex << 16) | low;
-    if (qpn > 1 && load<u32>(indexAt(context, qpn)) == 0) return qpn;
+    const at = indexAt(context, qpn);
+    if (qpn == 0 || at == indexAt(context, GENERAL_SERVICES_QPN)) continue;
+    if (load<u32>(at) == 0) return qpn;
   }
   return 0;
 }
@@ -150,9 +166,10 @@ export function destroyQueuePair(context: Context, qp: QueuePair): u32 {
   store<u32>(indexAt(context, qp.qpn), 0);
   qp.qpn = 0;
   qp.state = QpState.RESET;
+  context.queuePairCount--;
+  if (changetype<usize>(qp) == context.generalServices) return Errno.OK;
   qp.nextFree = context.queuePairFree;
   context.queuePairFree = changetype<usize>(qp);
-  context.queuePairCount--;
   return Errno.OK;
 }
 
@@ -171,46 +188,6 @@ function discardCompletions(cq: CompletionQueue, qpn: u32): void {
     const completion = changetype<WorkCompletion>(at + <usize>offset);
     if (completion.qpn == qpn) completion.qpn = 0;
   }
-}
-
-/** `ibv_qp_attr`, written by the host. Only the members that the mask names count. */
-@unmanaged
-export class QueuePairAttributes {
-  /** AV: the peer's GID, in network order. */
-  remoteGid0: u64;
-  remoteGid1: u64;
-  /** AV: the peer's UDP port. */
-  remotePort: u32;
-  /** Bits of QpAttribute. */
-  mask: u32;
-  state: u32;
-  currentState: u32;
-  /** An Mtu. */
-  pathMtu: u32;
-  qkey: u32;
-  receivePsn: u32;
-  sendPsn: u32;
-  targetQp: u32;
-  accessFlags: u32;
-  pkeyIndex: u32;
-  portNumber: u32;
-  maxRdAtomic: u32;
-  maxDestRdAtomic: u32;
-  minRnrTimer: u32;
-  timeout: u32;
-  retryCount: u32;
-  rnrRetry: u32;
-  /** AV: the peer's receive buffer in bytes; 0: it did not say. */
-  receiveBufferBytes: u32;
-  /** EN_SQD_ASYNC_NOTIFY. */
-  drainNotify: u32;
-  /** AV: packets that the peer keeps when they come ahead; 0: it does not speak of that. */
-  reorderPackets: u32;
-  /** AV: 1: the peer is of our own kind. */
-  ownKind: u32;
-  /** AV: 1 when FLUSH requests to the peer need the ICRC of Linux rxe. */
-  doublesFlush: u32;
-  reserved: u32;
 }
 
 /**
@@ -344,39 +321,6 @@ function applyPath(context: Context, qp: QueuePair, a: QueuePairAttributes): voi
   qp.reorderPeer = qp.reorderMax == 0 ? 0 : min<u32>(a.reorderPackets, REORDER_MAX);
   setPath(context, pathOf(qp), a);
   pathOf(qp).doublesFlush = <u16>a.doublesFlush;
-}
-
-/** Fills in a path from here to that endpoint. */
-function setPath(context: Context, path: Path, a: QueuePairAttributes): void {
-  path.localGid0 = context.localGid0;
-  path.localGid1 = context.localGid1;
-  path.localPort = context.localPort;
-  path.remoteGid0 = a.remoteGid0;
-  path.remoteGid1 = a.remoteGid1;
-  path.remotePort = a.remotePort;
-  path.ownKind = a.ownKind;
-  path.pseudoHeader = context.pseudoHeader;
-  preparePath(context.icrcTables, path);
-}
-
-/** `ibv_create_ah`: its address, or 0 when none is free. */
-export function createAddressHandle(context: Context, pd: u32, a: QueuePairAttributes): usize {
-  const at = context.addressHandleFree;
-  if (at == 0 || !useProtectionDomain(context.arena, pd, context.slotIndex)) return 0;
-  const handle = changetype<AddressHandle>(at);
-  context.addressHandleFree = handle.nextFree;
-  handle.pd = pd;
-  setPath(context, pathOfHandle(handle), a);
-  return at;
-}
-
-export function destroyAddressHandle(context: Context, handle: AddressHandle): u32 {
-  if (handle.pd == 0) return Errno.EINVAL;
-  releaseProtectionDomain(context.arena, handle.pd, context.slotIndex);
-  handle.pd = 0;
-  handle.nextFree = context.addressHandleFree;
-  context.addressHandleFree = changetype<usize>(handle);
-  return Errno.OK;
 }
 
 /** Bytes of memory that the ring of a shared receive queue needs. */

@@ -128,6 +128,7 @@ export function receiveDatagram(
   }
   counters.rdmaRecvs++;
   qp.sourceQp = dethSourceQp(packet + 12);
+  qp.sourcePort = descriptor.sourcePort;
   const solicited = bthSolicited(packet) != 0;
   completeReceive(context, qp, status, WcOpcode.RECV, GRH_SIZE + size, immediate, flags, solicited);
 }

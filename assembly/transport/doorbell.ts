@@ -27,14 +27,15 @@ export function answerDoorbell(context: Context, qp: QueuePair): void {
 /** Answers all that rang. Returns how many. */
 export function answerDoorbells(context: Context): u32 {
   const ring = context.doorbells;
-  const entries = powerOfTwo(context.queuePairsMax);
+  const places = context.queuePairsMax + 1;
+  const entries = powerOfTwo(places);
   const flags = ring + RING_HEADER_SIZE + <usize>(4 * entries);
   let tail = ringTail(ring);
   const count = ringCount(ring, tail, entries);
   for (let done: u32 = 0; done < count; done++, tail++) {
     const entry = ring + RING_HEADER_SIZE + <usize>(4 * (tail & (entries - 1)));
     const index = load<u32>(entry);
-    if (index >= context.queuePairsMax) continue;
+    if (index >= places) continue;
     atomic.store<u32>(flags + <usize>(4 * index), 0);
     const at = context.queuePairs + <usize>(index * QUEUE_PAIR_SIZE);
     const qp = changetype<QueuePair>(at);

@@ -107,6 +107,7 @@ export function completeReceive(
   completion.flags = flags;
   completion.qpn = qp.qpn;
   completion.sourceQp = qp.sourceQp;
+  completion.sourcePort = qp.sourcePort;
   publishCompletion(context, qp.receiveCq, solicited || status != WcStatus.SUCCESS);
 }
 

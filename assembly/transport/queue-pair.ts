@@ -185,8 +185,9 @@ export class QueuePair {
   receiveSgeOffset: u32;
   /** 1 once LAST_WQE_REACHED was said. */
   lastTaken: u32;
-  /** UD: who sent the datagram that completes now. */
+  /** UD: who sent the datagram that completes now, and from which UDP port. */
   sourceQp: u32;
+  sourcePort: u32;
   memoryBytes: u32;
 }
 
@@ -300,7 +301,7 @@ export function chunkAt(qp: QueuePair, index: u32): usize {
   return qp.chunks + <usize>((index & (qp.rdAtomicLimit - 1)) * CHUNK_SIZE);
 }
 
-/** What a queue pair is made with, written by the host. 72 bytes, then QPN candidates. */
+/** What a queue pair is made with, written by the host. 76 bytes, then QPN candidates. */
 @unmanaged
 export class QueuePairParameters {
   type: u32;
@@ -326,10 +327,14 @@ export class QueuePairParameters {
   sendStride: u32;
   /** Packets kept when they come ahead: a power of two up to 128, or 0. */
   reorderPackets: u32;
+  /** 0: a random one; GENERAL_SERVICES_QPN: that one, of type UD. */
+  number: u32;
   // RANDOM_QPNS words from a cryptographic generator follow.
   random: u32;
 }
 export const RANDOM_QPNS: u32 = 16;
+/** Where management datagrams go (IBA 13.5.1): connection management among them. */
+export const GENERAL_SERVICES_QPN: u32 = 1;
 
 function sendData(parameters: QueuePairParameters): u32 {
   return roundUp(max<u32>(parameters.sendSgeMax * SGE_SIZE, parameters.inlineMax), 16);

@@ -1,6 +1,8 @@
 /** `verbena decode FILE`: one sentence for every RoCEv2 packet of a capture. */
 import { readFile } from 'node:fs/promises';
 import { RefusalError, explainFields, explainPacket, readPcap } from '../index.js';
+import { GENERAL_SERVICES_QPN, Opcode } from '#build/abi.js';
+import { explainMad } from '../cm/mad.js';
 import { PcapError, type Capture, type CapturedPacket } from '../link/pcap.js';
 import { formatCount } from './format.js';
 import { fileRefusal } from './fs-error.js';
@@ -63,8 +65,19 @@ function sentence(packet: CapturedPacket, verdict: IcrcVerdict, micros: number):
   const { frameNumber, source, destination, payload } = packet;
   const number = `${frameNumber}`.padStart(6);
   const seconds = (micros / 1e6).toFixed(6);
-  const text = explainPacket(payload).replace(/\s*\n\s*/g, ' ');
+  const text = explainPacket(payload).replace(/\s*\n\s*/g, ' ') + management(payload);
   return `${number} ${seconds} ${source} -> ${destination}  ${text}  [${VERDICTS[verdict]}]`;
+}
+
+const BTH_DETH_BYTES = 20;
+const ICRC_BYTES = 4;
+
+/** What a datagram to queue pair 1 says. */
+function management(packet: Uint8Array): string {
+  const target = (packet[5]! << 16) | (packet[6]! << 8) | packet[7]!;
+  if (packet[0] !== Opcode.UD_SEND_ONLY || target !== GENERAL_SERVICES_QPN) return '';
+  const end = packet.length - ICRC_BYTES;
+  return end < BTH_DETH_BYTES ? '' : `; ${explainMad(packet.subarray(BTH_DETH_BYTES, end))}`;
 }
 
 function describe(packet: CapturedPacket, verdict: IcrcVerdict): object {

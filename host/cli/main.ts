@@ -9,6 +9,7 @@ import { addFaultOptions, addPieceOption, addPortOption, mtu, size, whole } from
 import { pingpong, type PingpongOptions } from './pingpong.js';
 import { put, type PutOptions } from './put.js';
 import { Exit, reportFailure, watchOutput } from './report.js';
+import { SIZE_MAX, SIZE_MIN, rping, type RpingOptions } from './rping.js';
 import { serve, type ServeOptions } from './serve.js';
 import { tour, type TourOptions } from './tour.js';
 
@@ -147,6 +148,23 @@ function addOthers(program: Command): void {
     );
 }
 
+function addRping(program: Command): void {
+  const command = begin(program, 'rping', 'RDMA ping-pong with another rping, ours or rdma-core’s')
+    .option('-s, --server', 'wait for a client')
+    .option('-c, --client', 'play with the server')
+    .option('-a, --address <address>', 'the server’s address', '127.0.0.1')
+    .option('-p, --port <port>', 'the server’s port', whole(1, 65535), 7174)
+    .option('-S, --size <bytes>', 'bytes of a message', whole(SIZE_MIN, SIZE_MAX), 64)
+    .option('-C, --count <turns>', 'turns (default: for ever)', whole(1, Number.MAX_SAFE_INTEGER))
+    .option('-v, --verbose', 'print what is sent')
+    .option('-V, --validate', 'compare what comes back')
+    .option('-P, --persistent', 'server: one client after the other');
+  addPortOption(command, '--udp-port <port>', 'UDP port of our device; 0: a free one', ROCE_PORT);
+  addPortOption(command, '--peer-udp-port <port>', 'UDP port of the device there', ROCE_PORT)
+    .addHelpText('after', example('verbena rping -c -a 192.0.2.7 -C 10 -V -v'))
+    .action((options: RpingOptions) => run('rping', () => rping(options)));
+}
+
 function makeProgram(): Command {
   const { version, description } = JSON.parse(
     readFileSync(new URL('../../../package.json', import.meta.url), 'utf8'),
@@ -154,6 +172,8 @@ function makeProgram(): Command {
   const program = new Command('verbena')
     .description(description)
     .version(version)
+    // Behind a command's name, letters are the command's.
+    .enablePositionalOptions()
     .addHelpText('after', EXIT_CODES)
     // Commands made from now on inherit both.
     .exitOverride()
@@ -164,6 +184,7 @@ function makeProgram(): Command {
   addPut(program);
   addDecode(program);
   addPingpong(program);
+  addRping(program);
   addOthers(program);
   return program;
 }

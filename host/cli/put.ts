@@ -1,12 +1,13 @@
 /** `verbena put FILE ADDR`: sends a file to `verbena serve` by one-sided RDMA writes. */
 import type { Context, CounterValues } from '../index.js';
+import { localAddressTowards } from '../link/interface.js';
 import { SLOTS_IN_USE } from './attempt.js';
 import { formatBytes, formatCount, formatRate, formatSeconds } from './format.js';
 import { openLocalDevice, type FaultPercents } from './open-device.js';
 import { faultsOf } from './options.js';
 import { Progress } from './progress.js';
 import { Exit, Interrupted, printLine } from './report.js';
-import { localAddressTowards, parseServerAddress, resolveServer } from './server-address.js';
+import { parseServerAddress, resolveServer } from './server-address.js';
 import { SourceFile } from './source-file.js';
 import { Transfer, type TransferResult } from './transfer.js';
 
@@ -52,7 +53,7 @@ export async function put(path: string, address: string, options: PutOptions): P
   let progress: Progress | undefined;
   try {
     const server = await resolveServer(named);
-    const localAddress = options.bind ?? (await localAddressTowards(server));
+    const localAddress = options.bind ?? (await localAddressTowards(server.host));
     context = await openLocalDevice(
       {
         address: localAddress,

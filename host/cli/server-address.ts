@@ -1,5 +1,4 @@
-/** Where a server is (`host[:port]`), and by which of our own addresses we reach it. */
-import { createSocket } from 'node:dgram';
+/** Where a server is (`host[:port]`). */
 import { lookup } from 'node:dns/promises';
 import { isIPv6 } from 'node:net';
 import { MisuseError, RefusalError } from '../index.js';
@@ -40,22 +39,5 @@ export async function resolveServer({ host, port }: ServerAddress): Promise<Serv
     return { host: (await lookup(host)).address, port };
   } catch (error) {
     throw new RefusalError('ENOENT', `the host ${host} is not known`, { cause: error });
-  }
-}
-
-/** The address of ours that the system would send from; no packet is sent to find out. */
-export async function localAddressTowards({ host, port }: ServerAddress): Promise<string> {
-  const socket = createSocket(isIPv6(host) ? 'udp6' : 'udp4');
-  try {
-    await new Promise<void>((resolve, reject) => {
-      socket.once('error', reject);
-      socket.connect(port, host, resolve);
-    });
-    return socket.address().address;
-  } catch (error) {
-    const { message } = error as Error;
-    throw new RefusalError('EIO', `there is no way to ${host}: ${message}`, { cause: error });
-  } finally {
-    socket.close();
   }
 }

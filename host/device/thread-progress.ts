@@ -142,7 +142,8 @@ export class ThreadProgress implements Progress {
   /** Rings for a queue pair (assembly/transport/doorbell.ts). */
   #doorbell({ doorbells, queuePairs, queuePairsMax }: ContextStruct): (qp: number) => void {
     const { words } = this.#arena.memory;
-    const entries = 2 ** Math.ceil(Math.log2(queuePairsMax));
+    // The last place is queue pair 1's.
+    const entries = 2 ** Math.ceil(Math.log2(queuePairsMax + 1));
     const head = doorbells >> 2;
     const first = (doorbells + RING_HEADER_SIZE) >> 2;
     const flags = first + entries;

@@ -1,7 +1,11 @@
 /** This machine's network interfaces, as far as Node and the system tell. */
+import { createSocket } from 'node:dgram';
 import { readFile } from 'node:fs/promises';
+import { isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
+import { RefusalError } from '../errors/errors.js';
 import { Gid } from './endpoint.js';
+import { ROCE_PORT } from './link.js';
 
 /** Bytes of the IP and UDP headers before BTH. */
 export const IPV4_UDP_OVERHEAD = 20 + 8;
@@ -58,4 +62,21 @@ function isLoopback(gid: Gid): boolean {
   if (gid.isIpv4) return gid.bytes[12] === 127;
   const [a, b, c, d] = gid.words;
   return a === 0 && b === 0 && c === 0 && d === 0x01000000;
+}
+
+/** The address of ours that the system would send from; no packet is sent to find out. */
+export async function localAddressTowards(address: string): Promise<string> {
+  const socket = createSocket(isIPv6(address) ? 'udp6' : 'udp4');
+  try {
+    await new Promise<void>((resolve, reject) => {
+      socket.once('error', reject);
+      socket.connect(ROCE_PORT, address, resolve);
+    });
+    return socket.address().address;
+  } catch (error) {
+    const { message } = error as Error;
+    throw new RefusalError('EIO', `there is no way to ${address}: ${message}`, { cause: error });
+  } finally {
+    socket.close();
+  }
 }

@@ -1,9 +1,10 @@
 /** `ibv_ah`: where datagrams go. */
-import { QueuePairAttributesLayout } from '#build/abi.js';
+import { QueuePairAttributesLayout, WcFlag } from '#build/abi.js';
 import { structAt, type Struct } from '../engine/struct.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
 import { ROCE_PORT } from '../link/link.js';
+import type { WorkCompletion } from './completion-queue.js';
 import type { ProtectionDomain } from './protection-domain.js';
 
 /** `ibv_ah_attr`, for links that route by GID. */
@@ -56,6 +57,31 @@ function parseGid(dgid: Gid | string): Gid {
   } catch {
     throw new MisuseError('ahAttr.dgid', `must be an IPv4 or IPv6 address, got ${String(dgid)}`);
   }
+}
+
+/** What stands in front of a received datagram's payload. */
+export const GRH_BYTES = 40;
+/** RoCEv2 spreads flows over source ports from here up (IBA Annex A17.4.5.2). */
+const FLOW_PORT_LEAST = 0xc000;
+
+/** Where somebody who sends from this UDP port listens: flow ports are no places to answer to. */
+export function answerPort(sourcePort: number): number {
+  return sourcePort === 0 || sourcePort >= FLOW_PORT_LEAST ? ROCE_PORT : sourcePort;
+}
+
+/**
+ * `ibv_init_ah_from_wc`: where the datagram that `wc` tells of came from. `grh`: the first 40 bytes
+ * of the buffer that it was received into. Throws MisuseError.
+ */
+export function addressOfSender(wc: WorkCompletion, grh: Uint8Array): AddressAttributes {
+  if (!(wc.wcFlags & WcFlag.GRH)) throw new MisuseError('wc', 'is not of a datagram');
+  if (grh.length < GRH_BYTES) {
+    throw new MisuseError('grh', `has ${GRH_BYTES} bytes, got ${grh.length}`);
+  }
+  // An IPv4 header stands in the last 20 bytes, behind zeros (IBA A17.4.5.1).
+  const isIpv4 = grh[0]! >> 4 === 0;
+  const dgid = isIpv4 ? Gid.parse(grh.subarray(32, 36).join('.')) : new Gid(grh.subarray(8, 24));
+  return { dgid, port: answerPort(wc.srcPort) };
 }
 
 export class AddressHandle {

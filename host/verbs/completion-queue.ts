@@ -23,6 +23,7 @@ const OPCODE = WORD('opcode');
 const BYTE_LENGTH = WORD('byteLength');
 const QPN = WORD('qpn');
 const SOURCE_QP = WORD('sourceQp');
+const SOURCE_PORT = WORD('sourcePort');
 const FLAGS = WORD('flags');
 const IMMEDIATE = WORD('immediate');
 const VENDOR_ERROR = WORD('vendorError');
@@ -38,6 +39,8 @@ export interface WorkCompletion {
   readonly byteLen: number;
   readonly qpNum: number;
   readonly srcQp: number;
+  /** UD receives: the UDP port that the datagram came from. */
+  readonly srcPort: number;
   /** Made of WcFlag. */
   readonly wcFlags: number;
   /** With WcFlag.WITH_IMM: the four bytes of immediate data as a big-endian number. */
@@ -61,6 +64,8 @@ export class CompletionQueue {
   #ring: number;
   readonly #words: Uint32Array;
   readonly #waiting: (() => void)[] = [];
+  /** @internal Called at once, inside the run loop, when the armed queue has something. */
+  onEvent: (() => void) | undefined;
   #destroyed = false;
 
   protected constructor(
@@ -253,6 +258,7 @@ export class CompletionQueue {
 
   /** @internal An armed queue has a completion. */
   event(): void {
+    this.onEvent?.();
     this.channel?.push(this);
     this.notify();
   }
@@ -278,6 +284,7 @@ export class CompletionQueue {
       byteLen: words[at + BYTE_LENGTH]!,
       qpNum: words[at + QPN]!,
       srcQp: words[at + SOURCE_QP]!,
+      srcPort: words[at + SOURCE_PORT]!,
       wcFlags: flags,
       immData: immediate,
       invalidatedRkey: immediate,

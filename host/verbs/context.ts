@@ -8,13 +8,14 @@ import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import { Allocations, type Allocation } from './allocations.js';
 import { CompletionChannel } from './completion-channel.js';
+import { addressOfSender, type AddressAttributes } from './address-handle.js';
 import {
   CompletionCounter,
   queryCompCntrCaps,
   type CompCntrCaps,
   type CompCntrInitAttributes,
 } from './completion-counter.js';
-import { CompletionQueue } from './completion-queue.js';
+import { CompletionQueue, type WorkCompletion } from './completion-queue.js';
 import { CompletionQueueEx, type CqInitAttributesEx } from './completion-queue-ex.js';
 import { DmaHandle, type DmahInitAttributes } from './dma-handle.js';
 import { DeviceMemory, type AllocDmAttributes } from './device-memory.js';
@@ -55,6 +56,13 @@ export interface AsyncEventRecord {
   readonly element: QueuePair | CompletionQueue | SharedReceiveQueue | undefined;
 }
 
+/** @internal Who else is told what happens to a context: the connection manager. */
+export interface ContextObserver {
+  asyncEvent(record: AsyncEventRecord): void;
+  /** It is about to be closed; its link still carries what is sent before this resolves. */
+  closing(): Promise<void>;
+}
+
 /** Events that nobody has fetched; the oldest are dropped beyond. */
 const EVENTS_KEPT = 1024;
 
@@ -69,6 +77,8 @@ export class Context {
   readonly #channels = new Set<CompletionChannel>();
   /** @internal */
   readonly allocations = new Allocations();
+  /** @internal */
+  readonly observers = new Set<ContextObserver>();
   #failure: Error | undefined;
 
   constructor(device: Device) {
@@ -277,6 +287,16 @@ export class Context {
     return { rawClockNanos: BigInt(Math.floor(this.device.clock.now())) * 1000n };
   }
 
+  /**
+   * `ibv_init_ah_from_wc`: where the sender of a datagram is to be answered. `grh`: the first 40
+   * bytes of the buffer that it was received into. `portNum` is 1: there is one port. Throws
+   * MisuseError.
+   */
+  initAhFromWc(portNum: number, wc: WorkCompletion, grh: Uint8Array): AddressAttributes {
+    if (portNum !== 1) throw new MisuseError('portNum', `must be 1, got ${portNum}`);
+    return addressOfSender(wc, grh);
+  }
+
   /** A copy of all counters. */
   counters(): CounterValues {
     const live = this.device.engine.counters;
@@ -300,6 +320,9 @@ export class Context {
 
   /** `ibv_close_device`: everything made from the context is dead. Safe to call again. */
   async close(): Promise<void> {
+    const observers = [...this.observers];
+    this.observers.clear();
+    for (const observer of observers) await observer.closing();
     await this.device.close();
     for (const resolve of this.#waiting.splice(0)) resolve(undefined);
     for (const queue of this.#queues.values()) queue.closed();
@@ -358,6 +381,7 @@ export class Context {
       name: AsyncEventName[eventType] ?? `event ${eventType}`,
       element: this.#objects.get(object) ?? this.#queues.get(object),
     };
+    for (const observer of this.observers) observer.asyncEvent(record);
     const resolve = this.#waiting.shift();
     if (resolve) {
       resolve(record);

@@ -1,10 +1,8 @@
 /** `ibv_pd`: what belongs together. Regions and queue pairs of one domain may use each other. */
 import { checkOpen } from '../device/device.js';
-import { WcFlag } from '#build/abi.js';
-import { MisuseError, RefusalError } from '../errors/errors.js';
-import { Gid } from '../link/endpoint.js';
+import { RefusalError } from '../errors/errors.js';
 import { advise } from './advise.js';
-import { AddressHandle, type AddressAttributes } from './address-handle.js';
+import { AddressHandle, addressOfSender, type AddressAttributes } from './address-handle.js';
 import type { WorkCompletion } from './completion-queue.js';
 import type { Context } from './context.js';
 import type { DeviceMemory } from './device-memory.js';
@@ -102,13 +100,12 @@ export class ProtectionDomain {
 
   /**
    * `ibv_create_ah_from_wc`: back to the sender of a datagram. `grh`: the first 40 bytes of the
-   * buffer that it was received into. Throws MisuseError without WcFlag.GRH.
+   * buffer that it was received into. `port`: the sender's UDP port where it told another one than
+   * its datagrams show. Throws MisuseError without WcFlag.GRH.
    */
   createAhFromWc(wc: WorkCompletion, grh: Uint8Array, port?: number): AddressHandle {
-    if (!(wc.wcFlags & WcFlag.GRH)) throw new MisuseError('wc', 'is not of a datagram');
-    const isIpv4 = this.context.local.gid.isIpv4 && this.context.device.info.pseudoHeader === 'ip';
-    const dgid = isIpv4 ? Gid.parse(grh.subarray(32, 36).join('.')) : new Gid(grh.subarray(8, 24));
-    return this.createAh({ dgid, ...(port === undefined ? {} : { port }) });
+    const address = addressOfSender(wc, grh);
+    return this.createAh({ ...address, ...(port === undefined ? {} : { port }) });
   }
 
   /**

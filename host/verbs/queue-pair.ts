@@ -1,6 +1,7 @@
 /** `ibv_qp`: posting work, and the way through its states. */
 import {
   Errno,
+  GENERAL_SERVICES_QPN,
   QpState,
   QpStateName,
   QpType,
@@ -133,6 +134,20 @@ export class QueuePair {
 
   /** @internal Use `pd.createQp()`. */
   static create(pd: ProtectionDomain, attributes: QpInitAttributes): QueuePair {
+    return this.make(pd, attributes, 0);
+  }
+
+  /** @internal The device's queue pair 1, for management datagrams; refused when there is one. */
+  static createGeneralServices(pd: ProtectionDomain, attributes: QpInitAttributes): QueuePair {
+    const ofKind = { ...attributes, qpType: QpType.UD };
+    return this.make(pd, ofKind, GENERAL_SERVICES_QPN);
+  }
+
+  private static make(
+    pd: ProtectionDomain,
+    attributes: QpInitAttributes,
+    number: number,
+  ): QueuePair {
     const { context } = pd;
     const { arena, engine, limits } = context.device;
     for (const name of ['sendCq', 'recvCq'] as const) {
@@ -163,6 +178,7 @@ export class QueuePair {
       parameters.inlineMax = cap.maxInlineData;
       parameters.reorderPackets = cap.reorderPackets;
       parameters.signalAll = attributes.sqSigAll ? 1 : 0;
+      parameters.number = number;
       memory = pd.queueMemory.take(arena.exports.qpBytes(engine.context, address), 'QP');
       parameters.memory = memory;
       let errno: number = Errno.EAGAIN;
@@ -173,7 +189,7 @@ export class QueuePair {
       }
       refuse(errno, 'createQp', {
         ENOMEM: `all ${limits.queuePairsMax} queue pairs are taken`,
-        EINVAL: 'the protection domain is gone',
+        EINVAL: number ? `queue pair ${number} exists already` : 'the protection domain is gone',
         EOPNOTSUPP: `type ${parameters.type} is not one that this device has (QpType.RC, UC, UD)`,
         EAGAIN: 'no free queue pair number was found',
       });

@@ -1,12 +1,13 @@
 /**
- * Takes checks out of the engine, one at a time, and demands that a test notices.
+ * Takes checks out of the engine and the connection manager, one at a time, and demands that a
+ * test notices.
  *
  *     npm run mutants [-- part of a name …]
  *
- * Each mutant is one replacement in one source file (mutants.ts). The engine is compiled from the
- * changed sources into a world of its own, a copy of what was built with that one file replaced,
- * and the test files run there, the quick ones first, until one fails. A mutant that survives is a
- * check that nothing proves. Ends with `N passed, N failed`.
+ * Each mutant is one replacement in one source file (mutants.ts). The engine, or that file of the
+ * host, is compiled from the changed sources into a world of its own, a copy of what was built with
+ * that one file replaced, and the test files run there, the quick ones first, until one fails. A
+ * mutant that survives is a check that nothing proves. Ends with `N passed, N failed`.
  */
 import { spawn } from 'node:child_process';
 import {
@@ -21,6 +22,7 @@ import {
 import { availableParallelism, tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import ts from 'typescript';
 import { root } from '../support/paths.js';
 import { MUTANTS, type Mutant } from './mutants.js';
 
@@ -30,6 +32,10 @@ const TEST_SECONDS_MAX = 60;
 
 /** In this order: what is quick and sees much comes first. */
 const TESTS = [
+  'unit/cm/core',
+  'unit/cm/mad',
+  'simulation/cm',
+  'unit/cm/general-services',
   'unit/verbs/queue-pair',
   'conformance/validation',
   'conformance/psn-ack-retry',
@@ -59,6 +65,7 @@ const TESTS = [
   'simulation/simulation',
   'fuzz/receive',
   'fuzz/posted',
+  'unit/cm/connect',
 ];
 
 interface Verdict {
@@ -83,6 +90,7 @@ function makeWorld(): string {
   const world = mkdtempSync(join(tmpdir(), 'mutant-'));
   for (const name of ['package.json', 'asconfig.json']) cpSync(join(top, name), join(world, name));
   cpSync(join(top, 'assembly'), join(world, 'assembly'), { recursive: true });
+  cpSync(join(top, 'host'), join(world, 'host'), { recursive: true });
   cpSync(join(top, 'build'), join(world, 'build'), { recursive: true });
   symlinkSync(join(top, 'node_modules'), join(world, 'node_modules'));
   symlinkSync(join(top, 'test'), join(world, 'test'));
@@ -94,6 +102,23 @@ async function compile(world: string): Promise<number> {
   return run(asc, ['assembly/engine.ts', '--target', 'engine'], world, 120);
 }
 
+/** The host's files are compiled one by one: what a file becomes depends on no other. */
+function transpile(world: string, file: string): void {
+  const { outputText } = ts.transpileModule(readFileSync(join(world, file), 'utf8'), {
+    compilerOptions: {
+      target: ts.ScriptTarget.ES2022,
+      module: ts.ModuleKind.ESNext,
+      verbatimModuleSyntax: true,
+    },
+  });
+  writeFileSync(join(world, 'build', file.replace(/\.ts$/, '.js')), outputText);
+}
+
+/** What is of the host changes nothing about the other tests, and takes none of their time. */
+function testsOf({ file }: Mutant): string[] {
+  return TESTS.filter((name) => !file.startsWith('host/') || /\bcm\b/.test(name));
+}
+
 async function judge(world: string, mutant: Mutant): Promise<Verdict> {
   const file = join(world, mutant.file);
   const source = readFileSync(file, 'utf8');
@@ -101,9 +126,11 @@ async function judge(world: string, mutant: Mutant): Promise<Verdict> {
   if (changed === source) throw new Error(`${mutant.name}: its text is not in ${mutant.file}`);
   writeFileSync(file, changed);
   try {
+    const isHost = mutant.file.startsWith('host/');
+    if (isHost) transpile(world, mutant.file);
     // A row that is no program says nothing: it counts as a survivor.
-    if ((await compile(world)) !== 0) return { mutant, caughtBy: undefined };
-    for (const test of TESTS) {
+    else if ((await compile(world)) !== 0) return { mutant, caughtBy: undefined };
+    for (const test of testsOf(mutant)) {
       const path = join(world, 'build/test', `${test}.test.js`);
       const code = await run(path, [], world, TEST_SECONDS_MAX);
       if (code !== 0) return { mutant, caughtBy: test };
@@ -111,14 +138,16 @@ async function judge(world: string, mutant: Mutant): Promise<Verdict> {
     return { mutant, caughtBy: undefined };
   } finally {
     writeFileSync(file, source);
+    if (mutant.file.startsWith('host/')) transpile(world, mutant.file);
+    else cpSync(join(top, 'build/engine.wasm'), join(world, 'build/engine.wasm'));
   }
 }
 
 /** All tests must pass in a world that nobody changed, or their failing would mean nothing. */
-async function checkSound(): Promise<void> {
+async function checkSound(mutants: readonly Mutant[]): Promise<void> {
   const world = makeWorld();
   try {
-    for (const test of TESTS) {
+    for (const test of new Set(mutants.flatMap(testsOf))) {
       const path = join(world, 'build/test', `${test}.test.js`);
       if ((await run(path, [], world, TEST_SECONDS_MAX)) !== 0) {
         throw new Error(`${test} fails without any mutant: mend it first`);
@@ -134,7 +163,7 @@ async function main(): Promise<void> {
   const mutants = MUTANTS.filter(
     ({ name }) => wanted.length === 0 || wanted.some((part) => name.includes(part)),
   );
-  await checkSound();
+  await checkSound(mutants);
   const queue = [...mutants];
   let survivors = 0;
   async function worker(): Promise<void> {

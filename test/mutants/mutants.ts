@@ -3,11 +3,12 @@
  * the table to that).
  */
 import { BORDER } from './border.js';
+import { CONNECTIONS } from './connections.js';
 import { SERVICES } from './services.js';
 import { WINDOWS } from './windows.js';
 
 export interface Mutant {
-  /** What is missing, as a sentence about the broken engine. */
+  /** What is missing, as a sentence about what is broken. */
   readonly name: string;
   readonly file: string;
   readonly find: string;
@@ -17,6 +18,6 @@ export interface Mutant {
 /** `find` becomes `replace` in `file`; rows are tuples to keep the tables readable. */
 export type Row = readonly [name: string, file: string, find: string, replace: string];
 
-export const MUTANTS: readonly Mutant[] = [...BORDER, ...SERVICES, ...WINDOWS].map(
+export const MUTANTS: readonly Mutant[] = [...BORDER, ...SERVICES, ...WINDOWS, ...CONNECTIONS].map(
   ([name, file, find, replace]) => ({ name, file, find, replace }),
 );

@@ -5,12 +5,9 @@ import * as assert from 'uvu/assert';
 import { parseReply, parseRequest } from '../../../host/cli/exchange.js';
 import { checkFileName } from '../../../host/cli/file-name.js';
 import { formatBytes, formatCount, formatRate } from '../../../host/cli/format.js';
-import {
-  formatServerAddress,
-  localAddressTowards,
-  parseServerAddress,
-} from '../../../host/cli/server-address.js';
+import { formatServerAddress, parseServerAddress } from '../../../host/cli/server-address.js';
 import { findTourFile } from '../../../host/cli/tour-file.js';
+import { localAddressTowards } from '../../../host/link/interface.js';
 import { MisuseError, RefusalError } from '../../../host/index.js';
 import { Workspace } from '../../support/processes.js';
 
@@ -38,8 +35,8 @@ test('addresses of servers', () => {
 });
 
 test('our address towards a server is the one that the system would use', async () => {
-  assert.is(await localAddressTowards({ host: '127.0.0.1', port: 4791 }), '127.0.0.1');
-  assert.is(await localAddressTowards({ host: '::1', port: 4791 }), '::1');
+  assert.is(await localAddressTowards('127.0.0.1'), '127.0.0.1');
+  assert.is(await localAddressTowards('::1'), '::1');
 });
 
 test('ordinary names are fine, up to the last byte', () => {

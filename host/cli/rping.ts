@@ -1,0 +1,246 @@
+/**
+ * `verbena rping`: RDMA ping-pong over a connection of the connection manager, as rping of rdma-core
+ * plays it (man rping). Each turn the client tells of its message's memory, the server READs it; the
+ * client tells of other memory, the server WRITEs the message back. What is told are 16 bytes, big
+ * endian: address, key, size.
+ */
+import {
+  AccessFlag,
+  MisuseError,
+  RefusalError,
+  SendFlag,
+  WcStatus,
+  WcStatusName,
+  WrOpcode,
+  connect,
+  listen,
+  openDevice,
+  type CmId,
+  type CompletionQueue,
+  type Context,
+  type MemoryRegion,
+  type QueuePair,
+  type RdmaRequest,
+  type Sge,
+} from '../index.js';
+import { localAddressTowards } from '../link/interface.js';
+import { Exit, printLine } from './report.js';
+
+export interface RpingOptions {
+  readonly server?: boolean;
+  readonly client?: boolean;
+  /** The server's address, ours or theirs. */
+  readonly address: string;
+  readonly port: number;
+  readonly size: number;
+  readonly count?: number;
+  readonly verbose?: boolean;
+  readonly validate?: boolean;
+  /** Server: one client after the other. */
+  readonly persistent?: boolean;
+  /** UDP port of our device, and of the one there. */
+  readonly udpPort: number;
+  readonly peerUdpPort: number;
+}
+
+/** The longest prefix and its number must fit in. */
+export const SIZE_MIN = 25;
+export const SIZE_MAX = 65535;
+const INFO_BYTES = 16;
+/** Letters of the message: `A` to `z`, round and round. */
+const FIRST_LETTER = 65;
+const LAST_LETTER = 122;
+
+/** Somebody's memory. */
+interface Remote {
+  readonly remoteAddr: bigint;
+  readonly rkey: number;
+  readonly length: number;
+}
+
+/** Memory that both sides use: an inbox and an outbox of 16 bytes, and two buffers. */
+class Buffers {
+  readonly inbox: Uint8Array;
+  readonly outbox: Uint8Array;
+  readonly message: Uint8Array;
+  readonly echo: Uint8Array;
+  readonly #mr: MemoryRegion;
+
+  constructor(id: CmId, size: number) {
+    const memory = id.context.alloc(2 * INFO_BYTES + 2 * size);
+    const cut = (from: number, length: number): Uint8Array => memory.subarray(from, from + length);
+    this.inbox = cut(0, INFO_BYTES);
+    this.outbox = cut(INFO_BYTES, INFO_BYTES);
+    this.message = cut(2 * INFO_BYTES, size);
+    this.echo = cut(2 * INFO_BYTES + size, size);
+    const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE } = AccessFlag;
+    this.#mr = id.pd.regMr(memory, LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE);
+  }
+
+  sge(part: Uint8Array, length = part.length): Sge {
+    const addr = this.#mr.addr + BigInt(part.byteOffset - this.#mr.buffer.byteOffset);
+    return { addr, length, lkey: this.#mr.lkey };
+  }
+
+  /** Writes into the outbox where the peer finds `part`. */
+  describe(part: Uint8Array): void {
+    const view = new DataView(this.outbox.buffer, this.outbox.byteOffset);
+    view.setBigUint64(0, BigInt(this.sge(part).addr));
+    view.setUint32(8, this.#mr.rkey);
+    view.setUint32(12, part.length);
+  }
+
+  told(): Remote {
+    const view = new DataView(this.inbox.buffer, this.inbox.byteOffset);
+    return {
+      remoteAddr: view.getBigUint64(0),
+      rkey: view.getUint32(8),
+      length: view.getUint32(12),
+    };
+  }
+}
+
+/** What a side does with its queue pair. */
+class Side {
+  readonly buffers: Buffers;
+  readonly #qp: QueuePair;
+  readonly #sendCq: CompletionQueue;
+  readonly #recvCq: CompletionQueue;
+
+  constructor(id: CmId, qp: QueuePair, size: number) {
+    this.buffers = new Buffers(id, size);
+    this.#qp = qp;
+    this.#sendCq = qp.sendCq;
+    this.#recvCq = qp.recvCq;
+    this.postReceive();
+  }
+
+  postReceive(): void {
+    this.#qp.postRecv({ sgList: [this.buffers.sge(this.buffers.inbox)] });
+  }
+
+  /** What the peer told; undefined: it has disconnected. */
+  async receive(): Promise<Remote | undefined> {
+    const [completion] = await this.#recvCq.wait(1);
+    if (!completion || completion.status === WcStatus.WR_FLUSH_ERR) return undefined;
+    if (completion.status !== WcStatus.SUCCESS || completion.byteLen !== INFO_BYTES) {
+      throw new RefusalError('EPROTO', `rping: ${completion.byteLen} bytes came in place of 16`);
+    }
+    const remote = this.buffers.told();
+    this.postReceive();
+    return remote;
+  }
+
+  async send(): Promise<void> {
+    await this.#work(WrOpcode.SEND, this.buffers.sge(this.buffers.outbox));
+  }
+
+  async move(opcode: number, sge: Sge, remote: Remote): Promise<void> {
+    await this.#work(opcode, sge, remote);
+  }
+
+  async #work(opcode: number, sge: Sge, remote?: Remote): Promise<void> {
+    const sendFlags = SendFlag.SIGNALED;
+    this.#qp.postSend({ opcode, sgList: [sge], sendFlags, ...(remote ? { rdma: remote } : {}) });
+    const [completion] = await this.#sendCq.wait(1);
+    if (completion?.status === WcStatus.SUCCESS) return;
+    const why = completion ? WcStatusName[completion.status] : 'the device was closed';
+    throw new RefusalError('EIO', `rping: ${why}`);
+  }
+}
+
+/** `rdma-ping-N: ` and letters, each turn from the next one on; the last byte is 0. */
+export function pingMessage(turn: number, size: number): Uint8Array {
+  const letters = LAST_LETTER - FIRST_LETTER + 1;
+  const prefix = `rdma-ping-${turn}: `;
+  return Uint8Array.from({ length: size }, (_, at) => {
+    if (at === size - 1) return 0;
+    if (at < prefix.length) return prefix.charCodeAt(at);
+    return FIRST_LETTER + ((at - prefix.length + turn) % letters);
+  });
+}
+
+function textOf(message: Uint8Array): string {
+  const end = message.indexOf(0);
+  return Buffer.from(message.subarray(0, end < 0 ? message.length : end)).toString('latin1');
+}
+
+const PARAM = { responderResources: 1, initiatorDepth: 1, retryCount: 7 };
+
+async function serveOne(request: RdmaRequest, options: RpingOptions): Promise<void> {
+  let side: Side | undefined;
+  const connection = await request.accept(PARAM, (qp) => {
+    side = new Side(request.id, qp, options.size);
+  });
+  try {
+    await answer(side!, options);
+  } finally {
+    await connection.close();
+  }
+}
+
+async function answer(side: Side, { size, verbose }: RpingOptions): Promise<void> {
+  const { buffers } = side;
+  for (let source = await side.receive(); source; source = await side.receive()) {
+    if (source.length > size) {
+      throw new RefusalError('EPROTO', `rping: the client has ${source.length} bytes, not ${size}`);
+    }
+    await side.move(WrOpcode.RDMA_READ, buffers.sge(buffers.message, source.length), source);
+    if (verbose) await printLine(`server ping data: ${textOf(buffers.message)}`);
+    await side.send();
+    const sink = await side.receive();
+    if (!sink) return;
+    const length = Math.min(textOf(buffers.message).length + 1, source.length);
+    await side.move(WrOpcode.RDMA_WRITE, buffers.sge(buffers.message, length), sink);
+    await side.send();
+  }
+}
+
+async function runServer(options: RpingOptions, context: Context): Promise<void> {
+  const { address, port, persistent } = options;
+  const listener = await listen({ address, port }, { context });
+  await printLine(`rping: listening on ${address}:${port}, UDP port ${context.local.port}`);
+  for await (const request of listener) {
+    await serveOne(request, options);
+    if (!persistent) return;
+  }
+}
+
+async function runClient(options: RpingOptions, context: Context): Promise<void> {
+  const { address, port, size, count, verbose, validate, peerUdpPort } = options;
+  const connection = await connect({ address, port }, { ...PARAM, context, udpPort: peerUdpPort });
+  try {
+    const side = new Side(connection.id, connection.qp, size);
+    for (let turn = 0; count === undefined || turn < count; turn++) {
+      const { buffers } = side;
+      const message = pingMessage(turn, size);
+      buffers.message.set(message);
+      for (const part of [buffers.message, buffers.echo]) {
+        buffers.describe(part);
+        await side.send();
+        if (!(await side.receive())) {
+          throw new RefusalError('ECONNRESET', 'rping: the server disconnected');
+        }
+      }
+      const same = Buffer.compare(message, buffers.echo) === 0;
+      if (validate && !same) throw new RefusalError('EIO', `rping: turn ${turn} came back changed`);
+      if (verbose) await printLine(`ping data: ${textOf(buffers.echo)}`);
+    }
+  } finally {
+    await connection.close();
+  }
+}
+
+export async function rping(options: RpingOptions): Promise<number> {
+  const { server, client, address, udpPort } = options;
+  if (!server === !client)
+    throw new MisuseError('rping', 'is either a server (-s) or a client (-c)');
+  const local = server ? address : await localAddressTowards(address);
+  const context = await openDevice({ address: local, port: udpPort });
+  try {
+    await (server ? runServer(options, context) : runClient(options, context));
+  } finally {
+    await context.close();
+  }
+  return Exit.OK;
+}

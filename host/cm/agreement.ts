@@ -1,0 +1,261 @@
+/**
+ * What two sides agree upon: `rdma_conn_param` to fields of messages, and those to what a queue pair
+ * is told.
+ */
+import { MULTICAST_QPN, QpType } from '#build/abi.js';
+import { MisuseError } from '../errors/errors.js';
+import type { Endpoint, Gid } from '../link/endpoint.js';
+import type { Context } from '../verbs/context.js';
+import type { QueuePair } from '../verbs/queue-pair.js';
+import { caGuidOf, traitsOf } from './address.js';
+import { RDMA_UDP_QKEY, TransportService } from './enums.js';
+import type { ConnParam, UdParam } from './event-channel.js';
+import { privateDataMax, type FieldsOf, type Message, type MessageName } from './mad.js';
+import type { Agreement } from './queue-pair-states.js';
+
+/** How patient this side is; librdmacm has these as options of an id (`rdma_set_option`). */
+export interface CmOptions {
+  /** Until a message is sent again: 4.096 us * 2^it, 0 to 31. Default 18, a second. */
+  readonly cmResponseTimeout?: number;
+  /** How often it is, 0 to 15. Default 15. */
+  readonly maxCmRetries?: number;
+  /** Until the queue pair sends a packet again: 4.096 us * 2^it, 0 to 31. Default 17. */
+  readonly ackTimeout?: number;
+}
+
+export const DEFAULT_OPTIONS: Required<CmOptions> = {
+  cmResponseTimeout: 18,
+  maxCmRetries: 15,
+  ackTimeout: 17,
+};
+
+/** Throws MisuseError. */
+export function checkOptions(options: CmOptions): void {
+  for (const [name, value] of Object.entries(options) as [string, unknown][]) {
+    const most = name === 'maxCmRetries' ? 15 : 31;
+    const isWithin = Number.isInteger(value) && Number(value) >= 0 && Number(value) <= most;
+    if (!(name in DEFAULT_OPTIONS) || !isWithin) {
+      throw new MisuseError(name, `must be a whole number from 0 to ${most}, got ${String(value)}`);
+    }
+  }
+}
+
+const NOTHING = new Uint8Array(0);
+const NO_LID = 0xffff;
+const HOP_LIMIT = 64;
+/** 4.096 us * 2^15, 134 ms, as Linux says. */
+const TARGET_ACK_DELAY = 15;
+
+/** What a REQ says of things that we do not have, or that do not change. */
+const REQUEST_CONSTANTS = {
+  localCommId: 0,
+  localQkey: 0,
+  localEecn: 0,
+  remoteEecn: 0,
+  pkey: 0xffff,
+  rdcExists: 0,
+  extendedTransport: 0,
+  primaryLocalLid: NO_LID,
+  primaryRemoteLid: NO_LID,
+  primaryFlowLabel: 0,
+  primaryPacketRate: 0,
+  primaryTrafficClass: 0,
+  primaryHopLimit: HOP_LIMIT,
+  primarySl: 0,
+  primarySubnetLocal: 0,
+  alternateLocalLid: 0,
+  alternateRemoteLid: 0,
+  alternateLocalGid: NOTHING,
+  alternateRemoteGid: NOTHING,
+  alternateFlowLabel: 0,
+  alternatePacketRate: 0,
+  alternateTrafficClass: 0,
+  alternateHopLimit: 0,
+  alternateSl: 0,
+  alternateSubnetLocal: 0,
+  alternateLocalAckTimeout: 0,
+} satisfies Partial<FieldsOf<'REQ'>>;
+
+const MOST: Readonly<Record<string, number>> = {
+  responderResources: 255,
+  initiatorDepth: 255,
+  flowControl: 1,
+  retryCount: 7,
+  rnrRetryCount: 7,
+  qpNum: 0xffffff,
+};
+
+/** Throws MisuseError for a number out of range. */
+function checkConnParam(param: ConnParam): void {
+  for (const [name, most] of Object.entries(MOST)) {
+    const value = param[name as keyof ConnParam] as number | undefined;
+    if (value === undefined) continue;
+    if (!Number.isInteger(value) || value < 0 || value > most) {
+      throw new MisuseError(name, `must be a whole number from 0 to ${most}, got ${value}`);
+    }
+  }
+}
+
+/** What the peer offers, from this side: it initiates what we respond to. */
+export function connParamOf(
+  message: Message<'REQ'> | Message<'REP'>,
+  privateData: Uint8Array,
+): ConnParam & { readonly responderResources: number; readonly initiatorDepth: number } {
+  return {
+    privateData,
+    responderResources: message.initiatorDepth,
+    initiatorDepth: message.responderResources,
+    flowControl: message.flowControl,
+    ...(message.name === 'REQ' ? { retryCount: message.retryCount } : {}),
+    rnrRetryCount: message.rnrRetryCount,
+    srq: message.srq === 1,
+    qpNum: message.localQpn,
+  };
+}
+
+/** Throws MisuseError: private data is cut by nobody. `header`: bytes that are ours. */
+export function checkPrivateData(
+  name: MessageName,
+  privateData: Uint8Array = NOTHING,
+  header = 0,
+): void {
+  const most = privateDataMax(name) - header;
+  if (privateData.length > most) {
+    const rule = `has at most ${most} bytes in this message, got ${privateData.length}`;
+    throw new MisuseError('privateData', rule);
+  }
+}
+
+/** Where datagrams to a group go. */
+export function multicastParam(group: Gid): UdParam {
+  const ahAttr = { dgid: group };
+  return { privateData: NOTHING, ahAttr, qpNum: MULTICAST_QPN, qkey: RDMA_UDP_QKEY };
+}
+
+export function joinPrivateData(header: Uint8Array, own: Uint8Array = NOTHING): Uint8Array {
+  const joined = new Uint8Array(header.length + own.length);
+  joined.set(header);
+  joined.set(own, header.length);
+  return joined;
+}
+
+/** Whose messages these are. */
+interface Side {
+  readonly context: Context;
+  readonly qp: QueuePair | undefined;
+}
+
+/** The number of the id's queue pair, or of the one that it is told. Throws MisuseError. */
+export function queuePairNumber({ qp }: Side, param: ConnParam): number {
+  checkConnParam(param);
+  const qpNum = qp?.qpNum ?? param.qpNum;
+  if (qpNum === undefined) throw new MisuseError('qpNum', 'is needed without a queue pair');
+  return qpNum;
+}
+
+function ownGuid({ context, qp }: Side): bigint {
+  return caGuidOf(context.device.info, qp?.cap.reorderPackets ?? 0);
+}
+
+/** Throws MisuseError. */
+export function requestFields(
+  side: Side,
+  param: ConnParam,
+  peer: Endpoint,
+  { cmResponseTimeout, maxCmRetries, ackTimeout }: Required<CmOptions>,
+): Omit<FieldsOf<'REQ'>, 'serviceId' | 'privateData' | 'startingPsn'> {
+  const { context, qp } = side;
+  const localQpn = queuePairNumber(side, param);
+  const depth = context.device.limits.rdAtomicMax;
+  return {
+    ...REQUEST_CONSTANTS,
+    localCaGuid: ownGuid(side),
+    localQpn,
+    responderResources: Math.min(param.responderResources ?? depth, depth),
+    initiatorDepth: Math.min(param.initiatorDepth ?? depth, depth),
+    remoteCmResponseTimeout: cmResponseTimeout,
+    localCmResponseTimeout: cmResponseTimeout,
+    transportService: qp?.qpType === QpType.UC ? TransportService.UC : TransportService.RC,
+    flowControl: param.flowControl ?? 0,
+    retryCount: param.retryCount ?? 7,
+    rnrRetryCount: param.rnrRetryCount ?? 7,
+    maxCmRetries,
+    pathMtu: context.queryPort().activeMtu,
+    srq: (qp ? qp.srq : param.srq) ? 1 : 0,
+    primaryLocalGid: context.local.gid.bytes,
+    primaryRemoteGid: peer.gid.bytes,
+    primaryLocalAckTimeout: ackTimeout,
+  };
+}
+
+/** Nobody promises more than was asked for, or than the device has. Throws MisuseError. */
+export function replyFields(
+  side: Side,
+  request: Message<'REQ'>,
+  param: ConnParam,
+): Omit<FieldsOf<'REP'>, 'localCommId' | 'remoteCommId' | 'startingPsn' | 'privateData'> {
+  const localQpn = queuePairNumber(side, param);
+  const depth = side.context.device.limits.rdAtomicMax;
+  const within = (wanted: number | undefined, most: number): number =>
+    Math.min(wanted ?? most, most, depth);
+  return {
+    localQkey: 0,
+    localQpn,
+    localEecn: 0,
+    responderResources: within(param.responderResources, request.initiatorDepth),
+    initiatorDepth: within(param.initiatorDepth, request.responderResources),
+    targetAckDelay: TARGET_ACK_DELAY,
+    failoverAccepted: 0,
+    flowControl: param.flowControl ?? request.flowControl,
+    rnrRetryCount: param.rnrRetryCount ?? 7,
+    srq: (side.qp ? side.qp.srq : param.srq) ? 1 : 0,
+    localCaGuid: ownGuid(side),
+  };
+}
+
+/** Where the peer's queue pair is, as far as it says. */
+function addressOf(caGuid: bigint, { gid, port }: Endpoint): Agreement['ahAttr'] {
+  const { isOwnKind, udpPort, receiveBufferBytes, reorderPackets } = traitsOf(caGuid);
+  if (!isOwnKind) return { dgid: gid, port, receiveBufferBytes };
+  return { dgid: gid, port: udpPort, ownKind: true, receiveBufferBytes, reorderPackets };
+}
+
+/** Passive: of a request and our reply. */
+export function agreementOfRequest(
+  request: Message<'REQ'>,
+  reply: Pick<FieldsOf<'REP'>, 'startingPsn' | 'responderResources' | 'initiatorDepth'>,
+  peer: Endpoint,
+): Agreement {
+  return {
+    ahAttr: addressOf(request.localCaGuid, peer),
+    pathMtu: request.pathMtu,
+    destQpNum: request.localQpn,
+    rqPsn: request.startingPsn,
+    sqPsn: reply.startingPsn,
+    maxDestRdAtomic: reply.responderResources,
+    maxRdAtomic: reply.initiatorDepth,
+    timeout: request.primaryLocalAckTimeout,
+    retryCnt: request.retryCount,
+    rnrRetry: request.rnrRetryCount,
+  };
+}
+
+/** Active: of our request and the reply. */
+export function agreementOfReply(
+  request: FieldsOf<'REQ'>,
+  reply: Message<'REP'>,
+  peer: Endpoint,
+): Agreement {
+  return {
+    ahAttr: addressOf(reply.localCaGuid, peer),
+    pathMtu: request.pathMtu,
+    destQpNum: reply.localQpn,
+    rqPsn: reply.startingPsn,
+    sqPsn: request.startingPsn,
+    maxDestRdAtomic: Math.min(request.responderResources, reply.initiatorDepth),
+    maxRdAtomic: Math.min(request.initiatorDepth, reply.responderResources),
+    timeout: request.primaryLocalAckTimeout,
+    retryCnt: request.retryCount,
+    rnrRetry: reply.rnrRetryCount,
+  };
+}

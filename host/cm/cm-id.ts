@@ -1,0 +1,499 @@
+/** `rdma_cm_id`: one end of a connection, or who waits for them. */
+import { QpState, QpType } from '#build/abi.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import type { Endpoint } from '../link/endpoint.js';
+import type { Context } from '../verbs/context.js';
+import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import type { QpInitAttributes, QueuePair } from '../verbs/queue-pair.js';
+import {
+  buildIpCm,
+  IP_CM_BYTES,
+  checkTarget,
+  parseAddress,
+  serviceIdOf,
+  type CmAddress,
+} from './address.js';
+import type { Connection, ConnectionEvent, ConnectionOwner, Listener } from './connection.js';
+import type { ListenerOwner, Request } from './connection.js';
+import { refusedService } from './core.js';
+import { CmEventType, PortSpace, RDMA_UDP_QKEY, SidrStatus } from './enums.js';
+import type { ConnParam, EventChannel } from './event-channel.js';
+import {
+  agreementOfReply,
+  agreementOfRequest,
+  DEFAULT_OPTIONS,
+  checkOptions,
+  checkPrivateData,
+  connParamOf,
+  joinPrivateData,
+  multicastParam,
+  queuePairNumber,
+  replyFields,
+  requestFields,
+  type CmOptions,
+} from './agreement.js';
+import { Manager, type ManagedId } from './manager.js';
+import type { FieldsOf, Message } from './mad.js';
+import {
+  bringDown,
+  initialize,
+  makeReadyToReceive,
+  makeReadyToSend,
+  type Agreement,
+} from './queue-pair-states.js';
+
+type IdState =
+  'IDLE' | 'ADDR_BOUND' | 'ADDR_RESOLVED' | 'ROUTE_RESOLVED' | 'CONNECT' | 'LISTEN' | 'DESTROYED';
+
+const DEFAULT_PKEY = 0xffff;
+const PSN_MASK = 0xffffff;
+/** `RDMA_MAX_RESP_RES`, `backlog` 0. */
+const BACKLOG_DEFAULT = 1024;
+
+export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
+  /** Where its events go. */
+  channel: EventChannel;
+  readonly context: Context;
+  /** A PortSpace. */
+  readonly portSpace: number;
+  /** What `createQp` made. */
+  qp: QueuePair | undefined;
+  #state: IdState = 'IDLE';
+  readonly #manager: Manager;
+  #options = DEFAULT_OPTIONS;
+  #port = 0;
+  /** The port is another id's: the listener's. */
+  #isPortShared = false;
+  #peer: Endpoint | undefined;
+  #peerPort = 0;
+  #connection: Connection | undefined;
+  #listener: Listener | undefined;
+  #agreement: Agreement | undefined;
+  #request: Message<'REQ'> | Message<'SIDR_REQ'> | undefined;
+  /** What we said when we asked. */
+  #asked: FieldsOf<'REQ'> | undefined;
+
+  private constructor(channel: EventChannel, manager: Manager, portSpace: number) {
+    this.channel = channel;
+    this.context = channel.context;
+    this.portSpace = portSpace;
+    this.#manager = manager;
+  }
+
+  /** @internal Use `channel.createId()`. */
+  static create(channel: EventChannel, portSpace: number): CmId {
+    if (!Object.values<number>(PortSpace).includes(portSpace)) {
+      throw new MisuseError('portSpace', `must be a PortSpace, got ${portSpace}`);
+    }
+    const id = new CmId(channel, Manager.of(channel.context), portSpace);
+    channel.add(id);
+    id.#manager.ids.add(id);
+    return id;
+  }
+
+  /** The protection domain of its queue pair; before there is one, the device's own. */
+  get pd(): ProtectionDomain {
+    return this.qp?.pd ?? this.#manager.pd;
+  }
+
+  /** Datagrams, resolved by SIDR, or a connection? */
+  get isDatagram(): boolean {
+    return this.portSpace === PortSpace.UDP;
+  }
+
+  /** `rdma_migrate_id`: its events, those that wait as well, go to another channel. */
+  migrate(channel: EventChannel): void {
+    this.#checkAlive();
+    if (channel.context !== this.context) throw new MisuseError('channel', 'is of another device');
+    channel.take(this, this.channel);
+    this.channel = channel;
+  }
+
+  /** `rdma_get_src_port`: 0 until it is bound. */
+  getSrcPort(): number {
+    return this.#port;
+  }
+
+  /** `rdma_get_dst_port`: 0 until it is resolved. */
+  getDstPort(): number {
+    return this.#peerPort;
+  }
+
+  /** `rdma_get_local_addr`. */
+  getLocalAddr(): Required<CmAddress> {
+    const { gid, port } = this.context.local;
+    return { address: gid.toString(), port: this.#port, udpPort: port };
+  }
+
+  /** `rdma_get_peer_addr`; undefined until there is a peer. */
+  getPeerAddr(): Required<CmAddress> | undefined {
+    if (!this.#peer) return undefined;
+    const { gid, port } = this.#peer;
+    return { address: gid.toString(), port: this.#peerPort, udpPort: port };
+  }
+
+  /** `rdma_set_option`. To be called before `connect` or `accept`. Throws MisuseError. */
+  setOption(options: CmOptions): void {
+    checkOptions(options);
+    this.#options = { ...this.#options, ...options };
+  }
+
+  /** `rdma_bind_addr`; port 0 takes a free one. Throws MisuseError; RefusalError EADDRINUSE. */
+  bindAddr({ port, address }: { readonly port: number; readonly address?: string }): void {
+    this.#check('bindAddr', ['IDLE']);
+    if (address !== undefined && !parseAddress('address', address).equals(this.context.local.gid)) {
+      const own = this.context.local.gid;
+      throw new RefusalError('EADDRNOTAVAIL', `bindAddr: the device has ${own}, not ${address}`);
+    }
+    this.#port = this.#manager.takePort(this.portSpace, port);
+    this.#state = 'ADDR_BOUND';
+  }
+
+  /**
+   * `rdma_resolve_addr`: event ADDR_RESOLVED. An address of RoCE is its GID: nothing is asked of
+   * the network. Throws MisuseError; RefusalError EADDRNOTAVAIL (the other address family).
+   */
+  resolveAddr(target: CmAddress): void {
+    this.#check('resolveAddr', ['IDLE', 'ADDR_BOUND']);
+    const peer = checkTarget(target);
+    const { gid } = peer;
+    if (gid.isIpv4 !== this.context.local.gid.isIpv4) {
+      const own = this.context.local.gid;
+      throw new RefusalError('EADDRNOTAVAIL', `resolveAddr: no way from ${own} to ${gid}`);
+    }
+    if (this.#state === 'IDLE') this.#port = this.#manager.takePort(this.portSpace, 0);
+    this.#peer = peer;
+    this.#peerPort = target.port;
+    this.#state = 'ADDR_RESOLVED';
+    this.#push(CmEventType.ADDR_RESOLVED);
+  }
+
+  /** `rdma_resolve_route`: event ROUTE_RESOLVED. IP finds its way by itself. */
+  resolveRoute(): void {
+    this.#check('resolveRoute', ['ADDR_RESOLVED']);
+    this.#state = 'ROUTE_RESOLVED';
+    this.#push(CmEventType.ROUTE_RESOLVED);
+  }
+
+  /**
+   * `rdma_create_qp`: the id's queue pair, in INIT (datagrams: RTS). Without a protection domain
+   * it belongs to the device's own. Throws as `pd.createQp`.
+   */
+  createQp(attributes: QpInitAttributes, pd: ProtectionDomain = this.pd): QueuePair {
+    this.#checkAlive();
+    if (this.qp) throw new MisuseError('id', 'has a queue pair already');
+    if (pd.context !== this.context) throw new MisuseError('pd', 'is of another device');
+    const qpType = attributes.qpType ?? (this.isDatagram ? QpType.UD : QpType.RC);
+    if ((qpType === QpType.UD) !== this.isDatagram) {
+      throw new MisuseError('qpType', 'must be UD in PortSpace.UDP, and only there');
+    }
+    const qp = pd.createQp({ ...attributes, qpType });
+    initialize(qp);
+    this.qp = qp;
+    this.#manager.byQueuePair.set(qp, this);
+    return qp;
+  }
+
+  /** `rdma_destroy_qp`. */
+  destroyQp(): void {
+    const { qp } = this;
+    if (!qp) throw new MisuseError('id', 'has no queue pair');
+    this.#manager.byQueuePair.delete(qp);
+    this.qp = undefined;
+    qp.destroy();
+  }
+
+  /**
+   * `rdma_connect`: events ESTABLISHED, REJECTED, UNREACHABLE or CONNECT_ERROR; without a queue
+   * pair of the id's own CONNECT_RESPONSE, and `establish` comes next. Throws MisuseError;
+   * RefusalError ENOMEM.
+   */
+  connect(param: ConnParam = {}): void {
+    this.#check('connect', ['ROUTE_RESOLVED']);
+    const peer = this.#peer!;
+    const header = buildIpCm({
+      source: this.context.local.gid,
+      target: peer.gid,
+      sourcePort: this.#port,
+    });
+    const serviceId = serviceIdOf(this.portSpace, this.#peerPort);
+    const message = this.isDatagram ? 'SIDR_REQ' : 'REQ';
+    checkPrivateData(message, param.privateData, IP_CM_BYTES);
+    const privateData = joinPrivateData(header, param.privateData);
+    const { core, now } = this.#manager;
+    if (this.isDatagram) {
+      const fields = { pkey: DEFAULT_PKEY, serviceId, privateData };
+      this.#connection = core.resolveService(now, peer, this, fields, this.#options);
+    } else {
+      const startingPsn = this.#manager.random() & PSN_MASK;
+      const fields: FieldsOf<'REQ'> = {
+        ...requestFields(this, param, peer, this.#options),
+        serviceId,
+        privateData,
+        startingPsn,
+      };
+      this.#connection = core.connect(now, peer, this, fields);
+      this.#asked = fields;
+    }
+    this.#state = 'CONNECT';
+    this.#manager.arm();
+  }
+
+  /**
+   * `rdma_listen`: every request becomes an event CONNECT_REQUEST. `backlog`: requests that may
+   * wait to be accepted or rejected; others are refused. Throws MisuseError; RefusalError
+   * EADDRINUSE.
+   */
+  listen(backlog = 0): void {
+    this.#check('listen', ['IDLE', 'ADDR_BOUND']);
+    if (!Number.isInteger(backlog) || backlog < 0) {
+      throw new MisuseError('backlog', `must be a whole number from 0 on, got ${backlog}`);
+    }
+    if (this.#state === 'IDLE') this.bindAddr({ port: 0 });
+    const serviceId = serviceIdOf(this.portSpace, this.#port);
+    this.#listener = this.#manager.core.listen(serviceId, backlog || BACKLOG_DEFAULT, this);
+    this.#state = 'LISTEN';
+  }
+
+  /**
+   * `rdma_accept`: event ESTABLISHED when the peer is ready (datagrams: none). Throws MisuseError;
+   * RefusalError EINVAL when there is no request (any more), or the queue pair refuses.
+   */
+  accept(param: ConnParam = {}): void {
+    this.#check('accept', ['CONNECT']);
+    const { core, now } = this.#manager;
+    const connection = this.#awaiting('accept');
+    const request = this.#request!;
+    const qpn = queuePairNumber(this, param);
+    checkPrivateData(request.name === 'REQ' ? 'REP' : 'SIDR_REP', param.privateData);
+    const privateData = param.privateData ?? new Uint8Array(0);
+    if (request.name === 'SIDR_REQ') {
+      core.answerService(now, connection, {
+        status: SidrStatus.SUCCESS,
+        qpn,
+        qkey: RDMA_UDP_QKEY,
+        serviceId: request.serviceId,
+        privateData,
+      });
+    } else {
+      const startingPsn = this.#manager.random() & PSN_MASK;
+      const fields = { ...replyFields(this, request, param), startingPsn, privateData };
+      if (this.qp) {
+        this.#agreement = agreementOfRequest(request, fields, connection.peer);
+        // To RTS when the peer is ready (IBA 12.9.7.2): its first packet may say so.
+        makeReadyToReceive(this.qp, this.#agreement);
+      }
+      core.accept(now, connection, fields);
+    }
+    this.#manager.arm();
+  }
+
+  /** `rdma_reject`: with at most 148 bytes (datagrams: 136) of why. Throws as `accept`. */
+  reject(privateData: Uint8Array = new Uint8Array(0)): void {
+    const { core, now } = this.#manager;
+    const connection = this.#awaiting('reject');
+    const request = this.#request;
+    checkPrivateData(request?.name === 'SIDR_REQ' ? 'SIDR_REP' : 'REJ', privateData);
+    if (request?.name === 'SIDR_REQ') {
+      const { serviceId } = request;
+      core.answerService(now, connection, { ...refusedService(), serviceId, privateData });
+    } else core.reject(now, connection, undefined, privateData);
+    this.#manager.arm();
+  }
+
+  /**
+   * `rdma_establish`: after CONNECT_RESPONSE, the queue pair that is not the id's own is ready.
+   * Throws RefusalError EINVAL.
+   */
+  establish(): void {
+    if (this.#connection?.state !== 'REP_RCVD') {
+      throw new RefusalError('EINVAL', 'establish: there is no reply to say it to');
+    }
+    this.#manager.core.ready(this.#connection);
+  }
+
+  /**
+   * `rdma_notify` of COMM_EST: a packet came to a queue pair that is not the id's own. For its own
+   * the id notices by itself.
+   */
+  notify(): void {
+    this.communicationEstablished();
+  }
+
+  /**
+   * `rdma_disconnect`: the queue pair goes to ERR (what was posted is flushed) and the peer is
+   * told; event DISCONNECTED on both sides. At most 220 bytes of private data. Throws MisuseError;
+   * RefusalError EINVAL when nothing is connected.
+   */
+  disconnect(privateData: Uint8Array = new Uint8Array(0)): void {
+    checkPrivateData('DREQ', privateData);
+    const connection = this.#connection;
+    const { core, now } = this.#manager;
+    switch (connection?.state) {
+      case 'ESTABLISHED':
+      case 'REP_SENT':
+      case 'REP_RCVD':
+        if (this.qp) bringDown(this.qp);
+        core.disconnect(now, connection, privateData);
+        this.#manager.arm();
+        return;
+      case 'DREQ_SENT':
+      case 'TIMEWAIT':
+        // The peer was quicker, or it is the second time.
+        return;
+      default:
+        throw new RefusalError('EINVAL', 'disconnect: there is no connection');
+    }
+  }
+
+  /**
+   * `rdma_join_multicast`: event MULTICAST_JOIN, with where datagrams to the group go. Throws
+   * MisuseError; RefusalError EOPNOTSUPP when the link has no multicast.
+   */
+  joinMulticast(group: string): void {
+    const gid = parseAddress('group', group);
+    if (!this.qp || !this.isDatagram) throw new MisuseError('id', 'has no datagram queue pair');
+    if (!gid.isMulticast) throw new MisuseError('group', `${group} is no multicast address`);
+    this.qp.attachMcast(gid);
+    this.#push(CmEventType.MULTICAST_JOIN, { ud: multicastParam(gid) });
+  }
+
+  /** `rdma_leave_multicast`. Throws as `qp.detachMcast`. */
+  leaveMulticast(group: string): void {
+    if (!this.qp) throw new MisuseError('id', 'has no queue pair');
+    this.qp.detachMcast(group);
+  }
+
+  /**
+   * `rdma_destroy_id`: ends what there is (a listener, a request, a connection) and the queue pair
+   * with it. Requests that were not taken from the channel are refused. Nothing more is heard.
+   */
+  destroy(): void {
+    if (this.#state === 'DESTROYED') return;
+    this.#state = 'DESTROYED';
+    const { core, now } = this.#manager;
+    if (this.#listener) core.unlisten(this.#listener);
+    const isOpen = !this.context.device.closed;
+    if (this.#connection && isOpen) core.destroy(now, this.#connection);
+    if (this.qp && isOpen) this.destroyQp();
+    if (this.#port !== 0 && !this.#isPortShared) {
+      this.#manager.releasePort(this.portSpace, this.#port);
+    }
+    this.#manager.ids.delete(this);
+    this.channel.remove(this);
+    this.#manager.arm();
+  }
+
+  [Symbol.dispose](): void {
+    this.destroy();
+  }
+
+  /** @internal */
+  request(request: Request): void {
+    const { connection, message, header } = request;
+    const id = CmId.create(this.channel, this.portSpace);
+    connection.owner = id;
+    id.#connection = connection;
+    id.#request = message;
+    id.#port = this.#port;
+    id.#isPortShared = true;
+    id.#peer = connection.peer;
+    id.#peerPort = header.sourcePort;
+    id.#state = 'CONNECT';
+    const { privateData } = request;
+    const conn = message.name === 'REQ' ? connParamOf(message, privateData) : { privateData };
+    this.channel.push({ event: CmEventType.CONNECT_REQUEST, id, listenId: this, conn });
+  }
+
+  /** @internal */
+  connectionEvent(event: ConnectionEvent): void {
+    switch (event.kind) {
+      case 'reply':
+        return this.#replied(event.reply);
+      case 'ready':
+        if (this.qp && this.#agreement) makeReadyToSend(this.qp, this.#agreement);
+        return this.#push(CmEventType.ESTABLISHED);
+      case 'resolved':
+        return this.#resolved(event.reply);
+      case 'rejected':
+        return this.#end(CmEventType.REJECTED, event.reason, event.privateData);
+      case 'unreachable':
+        return this.#end(CmEventType.UNREACHABLE);
+      case 'disconnected':
+        return this.#end(CmEventType.DISCONNECTED, 0, event.privateData);
+      case 'timewaitExit':
+        this.#push(CmEventType.TIMEWAIT_EXIT);
+    }
+  }
+
+  /** @internal */
+  communicationEstablished(): void {
+    if (this.#connection) this.#manager.core.establish(this.#connection);
+  }
+
+  /** @internal */
+  deviceRemoval(): void {
+    this.#push(CmEventType.DEVICE_REMOVAL);
+  }
+
+  /** The peer accepts. */
+  #replied(reply: Message<'REP'>): void {
+    const asked = this.#asked!;
+    const conn = connParamOf(reply, reply.privateData);
+    if (!this.qp) {
+      this.#push(CmEventType.CONNECT_RESPONSE, { conn });
+      return;
+    }
+    const { core, now } = this.#manager;
+    try {
+      const agreement = agreementOfReply(asked, reply, this.#peer!);
+      makeReadyToReceive(this.qp, agreement);
+      makeReadyToSend(this.qp, agreement);
+    } catch (error) {
+      if (!(error instanceof RefusalError)) throw error;
+      core.reject(now, this.#connection!);
+      this.#push(CmEventType.CONNECT_ERROR);
+      return;
+    }
+    core.ready(this.#connection!);
+    this.#push(CmEventType.ESTABLISHED, { conn });
+  }
+
+  /** The peer's datagram queue pair, or why there is none. */
+  #resolved(reply: Message<'SIDR_REP'>): void {
+    this.#connection = undefined;
+    const { status, qpn, qkey, privateData } = reply;
+    const { gid, port } = this.#peer!;
+    if (status === SidrStatus.SUCCESS) {
+      const ud = { privateData, ahAttr: { dgid: gid, port }, qpNum: qpn, qkey };
+      this.#push(CmEventType.ESTABLISHED, { ud });
+    } else this.#push(CmEventType.UNREACHABLE, { status, conn: { privateData } });
+  }
+
+  #end(event: number, status = 0, privateData: Uint8Array = new Uint8Array(0)): void {
+    if (this.qp && this.qp.state !== QpState.ERR) bringDown(this.qp);
+    this.#push(event, { status, conn: { privateData } });
+  }
+
+  #awaiting(verb: string): Connection {
+    const connection = this.#connection;
+    const { state } = connection ?? {};
+    const canAnswer = state === 'REQ_RCVD' || state === 'SIDR_REQ_RCVD';
+    if (connection && (canAnswer || (verb === 'reject' && state === 'REP_RCVD'))) return connection;
+    throw new RefusalError('EINVAL', `${verb}: there is nothing to answer (any more)`);
+  }
+
+  #push(event: number, more: Partial<Parameters<EventChannel['push']>[0]> = {}): void {
+    if (this.#state !== 'DESTROYED') this.channel.push({ ...more, event, id: this });
+  }
+
+  #checkAlive(): void {
+    if (this.#state === 'DESTROYED') throw new MisuseError('id', 'is destroyed');
+  }
+
+  #check(verb: string, states: readonly IdState[]): void {
+    this.#checkAlive();
+    if (states.includes(this.#state)) return;
+    throw new RefusalError('EINVAL', `${verb}: not in ${this.#state}, but ${states.join(' or ')}`);
+  }
+}

@@ -1,0 +1,377 @@
+/**
+ * The short forms: `await connect(address)` is a connected queue pair, `await listen(address)` gives
+ * requests to accept. What librdmacm does in a dozen calls (cm-id.ts), with its defaults.
+ */
+import { lookup } from 'node:dns/promises';
+import { isIP } from 'node:net';
+import { LinkError, MisuseError, RefusalError, type ErrnoName } from '../errors/errors.js';
+import { localAddressTowards } from '../link/interface.js';
+import type { Context } from '../verbs/context.js';
+import { openDevice, type UdpOpenOptions } from '../verbs/open-device.js';
+import type { CompletionQueue } from '../verbs/completion-queue.js';
+import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import type { QpInitAttributes, QueuePair } from '../verbs/queue-pair.js';
+import type { CmAddress } from './address.js';
+import type { CmOptions } from './agreement.js';
+import type { CmId } from './cm-id.js';
+import { CmEventType, rejectReasonName } from './enums.js';
+import { EventChannel, createEventChannel, type CmEvent, type ConnParam } from './event-channel.js';
+
+/** What a queue pair is made with; the completion queues are made for it where none are given. */
+export interface EndOptions extends ConnParam, CmOptions {
+  readonly qp?: Partial<QpInitAttributes>;
+  readonly pd?: ProtectionDomain;
+  /** Entries of the completion queues that are made. Default: as many as requests. */
+  readonly cqe?: number;
+}
+
+export interface ConnectOptions extends EndOptions {
+  /** Default: a device is opened for this connection, and closed with it. */
+  readonly context?: Context;
+  /** How that device is opened; its address is found. */
+  readonly device?: UdpOpenOptions;
+  /** The UDP port of the device there. Default 4791. */
+  readonly udpPort?: number;
+}
+
+export interface ListenOptions {
+  /** Default: a device is opened for this listener, and closed with it. */
+  readonly context?: Context;
+  readonly device?: UdpOpenOptions;
+  /** Requests that may wait. Default 1024. */
+  readonly backlog?: number;
+}
+
+const NOTHING = new Uint8Array(0);
+
+/** A host and a port as text (`host:port`, `[address]:port`), or apart. */
+export type Target = string | { readonly address: string; readonly port: number };
+
+/** A connection with all that it needs, and that goes with it. */
+export class RdmaConnection {
+  readonly id: CmId;
+  readonly context: Context;
+  readonly pd: ProtectionDomain;
+  readonly qp: QueuePair;
+  readonly sendCq: CompletionQueue;
+  readonly recvCq: CompletionQueue;
+  /** What the other side said and offered. */
+  readonly param: ConnParam;
+  /** Resolved when the connection is over, whoever ended it. */
+  readonly disconnected: Promise<void>;
+  readonly #channel: EventChannel;
+  readonly #queues: readonly CompletionQueue[];
+  readonly #ownsContext: boolean;
+  #isOver = false;
+  #isClosed = false;
+
+  /** @internal Use `connect`, or `request.accept`. */
+  constructor(made: Made, channel: EventChannel, param: ConnParam, ownsContext: boolean) {
+    const { id, qp, queues } = made;
+    this.id = id;
+    this.qp = qp;
+    this.context = id.context;
+    this.pd = qp.pd;
+    this.sendCq = qp.sendCq;
+    this.recvCq = qp.recvCq;
+    this.param = param;
+    this.#queues = queues;
+    this.#channel = channel;
+    this.#ownsContext = ownsContext;
+    this.disconnected = this.#end();
+  }
+
+  /** What the other application said. */
+  get privateData(): Uint8Array {
+    return this.param.privateData ?? NOTHING;
+  }
+
+  /**
+   * `rdma_disconnect`, and waits until the other side has heard, or does not answer. Nothing happens
+   * when it is over already. Throws MisuseError for private data that is too long.
+   */
+  async disconnect(privateData?: Uint8Array): Promise<void> {
+    if (!this.#isOver) this.id.disconnect(privateData);
+    await this.disconnected;
+  }
+
+  /** Disconnects, and gives back everything that was made for the connection. */
+  async close(): Promise<void> {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    await this.disconnect();
+    this.#channel.destroy();
+    if (!this.context.device.closed) for (const queue of this.#queues) queue.destroy();
+    if (this.#ownsContext) await this.context.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #end(): Promise<void> {
+    for await (const { event } of this.#channel) {
+      if (event === CmEventType.DISCONNECTED || event === CmEventType.DEVICE_REMOVAL) break;
+    }
+    this.#isOver = true;
+  }
+}
+
+interface Made {
+  readonly id: CmId;
+  readonly qp: QueuePair;
+  /** Completion queues that nobody else has. */
+  readonly queues: readonly CompletionQueue[];
+}
+
+/** Makes the queue pair of an id, and completion queues where none are given. */
+function makeQueuePair(id: CmId, options: EndOptions): Made {
+  const { cap = {}, ...given } = options.qp ?? {};
+  const { maxSendWr = 128, maxRecvWr = 128 } = cap;
+  const queues: CompletionQueue[] = [];
+  const make = (entries: number): CompletionQueue => {
+    const queue = id.context.createCq(options.cqe ?? entries);
+    queues.push(queue);
+    return queue;
+  };
+  try {
+    const sendCq = given.sendCq ?? make(maxSendWr);
+    const recvCq = given.recvCq ?? make(maxRecvWr);
+    const qp = id.createQp({ ...given, cap, sendCq, recvCq }, options.pd);
+    return { id, qp, queues };
+  } catch (error) {
+    for (const queue of queues) queue.destroy();
+    throw error;
+  }
+}
+
+function optionsOf({ cmResponseTimeout, maxCmRetries, ackTimeout }: CmOptions): CmOptions {
+  return {
+    ...(cmResponseTimeout === undefined ? {} : { cmResponseTimeout }),
+    ...(maxCmRetries === undefined ? {} : { maxCmRetries }),
+    ...(ackTimeout === undefined ? {} : { ackTimeout }),
+  };
+}
+
+/**
+ * A connection to whoever listens there. Throws MisuseError; RefusalError ENOENT (no such host),
+ * ECONNREFUSED (`reason` and `privateData` say why), ETIMEDOUT (nobody answers), ENOMEM; LinkError.
+ */
+export async function connect(
+  target: Target,
+  options: ConnectOptions = {},
+): Promise<RdmaConnection> {
+  const { address, port } = await resolve(target);
+  const context = options.context ?? (await openTowards(address, options.device));
+  let channel: EventChannel | undefined;
+  let made: Made | undefined;
+  try {
+    channel = createEventChannel(context);
+    const id = channel.createId();
+    id.setOption(optionsOf(options));
+    const { udpPort } = options;
+    id.resolveAddr({ address, port, ...(udpPort === undefined ? {} : { udpPort }) });
+    await expect(channel, CmEventType.ADDR_RESOLVED);
+    id.resolveRoute();
+    await expect(channel, CmEventType.ROUTE_RESOLVED);
+    made = makeQueuePair(id, options);
+    id.connect(options);
+    const { conn } = await expect(channel, CmEventType.ESTABLISHED);
+    return new RdmaConnection(made, channel, conn ?? {}, !options.context);
+  } catch (error) {
+    channel?.destroy();
+    if (!context.device.closed) for (const queue of made?.queues ?? []) queue.destroy();
+    if (!options.context) await context.close();
+    throw error;
+  }
+}
+
+/** The next event must be that one; otherwise it says why not. */
+async function expect(channel: EventChannel, wanted: number): Promise<CmEvent> {
+  const event = await channel.getEvent();
+  if (event?.event === wanted) return event;
+  throw failureOf(event);
+}
+
+/** What connecting fails with. `reason` is the RejectReason. */
+export class ConnectError extends RefusalError {
+  /** A RejectReason; 0: nobody said one. */
+  readonly reason: number;
+  /** What the other application said. */
+  readonly privateData: Uint8Array;
+
+  constructor(code: ErrnoName, sentence: string, event: CmEvent | undefined) {
+    super(code, sentence);
+    this.reason = event?.event === CmEventType.REJECTED ? event.status : 0;
+    this.privateData = event?.privateData ?? NOTHING;
+  }
+}
+
+function failureOf(event: CmEvent | undefined): ConnectError {
+  switch (event?.event) {
+    case CmEventType.REJECTED: {
+      const why = rejectReasonName(event.status);
+      return new ConnectError('ECONNREFUSED', `connect: the peer refuses: ${why}`, event);
+    }
+    case CmEventType.UNREACHABLE:
+      return new ConnectError('ETIMEDOUT', 'connect: the peer does not answer', event);
+    case CmEventType.DISCONNECTED:
+      return new ConnectError('ECONNRESET', 'connect: the peer disconnected at once', event);
+    default: {
+      const what = event ? event.name : 'the device was closed';
+      return new ConnectError('EIO', `connect: ${what}`, event);
+    }
+  }
+}
+
+/** Somebody asks to be connected. */
+export class RdmaRequest {
+  readonly id: CmId;
+  /** What the other side said and offers. */
+  readonly param: ConnParam;
+
+  /** @internal Use `listener.getRequest()`. */
+  constructor(event: CmEvent) {
+    this.id = event.id;
+    this.param = event.conn ?? {};
+  }
+
+  /** Who asks. */
+  get peer(): Required<CmAddress> {
+    return this.id.getPeerAddr()!;
+  }
+
+  /** What the other application said. */
+  get privateData(): Uint8Array {
+    return this.param.privateData ?? NOTHING;
+  }
+
+  /**
+   * Makes a queue pair and connects it. `prepare` is called with it before the peer hears: the place
+   * to post receives. Throws MisuseError; RefusalError ENOMEM, EINVAL (the peer gave up),
+   * ECONNRESET.
+   */
+  async accept(
+    options: EndOptions = {},
+    prepare: (qp: QueuePair) => void = () => {},
+  ): Promise<RdmaConnection> {
+    const channel = createEventChannel(this.id.context);
+    this.id.migrate(channel);
+    const made = makeQueuePair(this.id, options);
+    try {
+      prepare(made.qp);
+      this.id.setOption(optionsOf(options));
+      this.id.accept(options);
+      await expect(channel, CmEventType.ESTABLISHED);
+    } catch (error) {
+      channel.destroy();
+      for (const queue of made.queues) queue.destroy();
+      throw error;
+    }
+    return new RdmaConnection(made, channel, this.param, false);
+  }
+
+  /** Refuses. Throws MisuseError; RefusalError EINVAL when the peer gave up. */
+  reject(privateData?: Uint8Array): void {
+    try {
+      this.id.reject(privateData);
+    } finally {
+      this.id.destroy();
+    }
+  }
+}
+
+export class RdmaListener {
+  readonly context: Context;
+  readonly id: CmId;
+  readonly #channel: EventChannel;
+  readonly #ownsContext: boolean;
+
+  /** @internal Use `listen`. */
+  constructor(channel: EventChannel, id: CmId, ownsContext: boolean) {
+    this.#channel = channel;
+    this.id = id;
+    this.context = id.context;
+    this.#ownsContext = ownsContext;
+  }
+
+  /** The port that it listens to. */
+  get port(): number {
+    return this.id.getSrcPort();
+  }
+
+  /** `rdma_get_request`: the next one; undefined when the listener is closed. */
+  async getRequest(): Promise<RdmaRequest | undefined> {
+    for (;;) {
+      const event = await this.#channel.getEvent();
+      if (!event || event.event === CmEventType.DEVICE_REMOVAL) return undefined;
+      // A request that nobody took may have ended before it was answered.
+      if (event.event === CmEventType.CONNECT_REQUEST) return new RdmaRequest(event);
+      if (event.id !== this.id) event.id.destroy();
+    }
+  }
+
+  /** Requests until the listener is closed. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<RdmaRequest, void, undefined> {
+    for (let next = await this.getRequest(); next; next = await this.getRequest()) yield next;
+  }
+
+  /** Takes no more requests and refuses those that wait. Connections stay. */
+  async close(): Promise<void> {
+    this.#channel.destroy();
+    if (this.#ownsContext) await this.context.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+}
+
+/**
+ * Listens at a local address and a port (0: any, `listener.port`). Throws MisuseError; RefusalError
+ * EADDRINUSE, ENOENT; LinkError.
+ */
+export async function listen(target: Target, options: ListenOptions = {}): Promise<RdmaListener> {
+  const { address, port } = await resolve(target);
+  const context = options.context ?? (await openDevice({ ...options.device, address }));
+  try {
+    const channel = createEventChannel(context);
+    const id = channel.createId();
+    id.bindAddr({ port, address });
+    id.listen(options.backlog);
+    return new RdmaListener(channel, id, !options.context);
+  } catch (error) {
+    if (!options.context) await context.close();
+    throw error;
+  }
+}
+
+/** A device at whichever of our addresses reaches theirs; at any port when 4791 is taken. */
+async function openTowards(address: string, device: UdpOpenOptions = {}): Promise<Context> {
+  const local = device.address ?? (await localAddressTowards(address));
+  try {
+    return await openDevice({ ...device, address: local });
+  } catch (error) {
+    const isTaken = error instanceof LinkError && error.code === 'EADDRINUSE';
+    if (!isTaken || device.port !== undefined) throw error;
+    return openDevice({ ...device, address: local, port: 0 });
+  }
+}
+
+async function resolve(target: Target): Promise<{ address: string; port: number }> {
+  const { address, port } = typeof target === 'string' ? parseTarget(target) : target;
+  if (isIP(address) !== 0) return { address, port };
+  try {
+    return { address: (await lookup(address)).address, port };
+  } catch (error) {
+    throw new RefusalError('ENOENT', `the host ${address} is not known`, { cause: error });
+  }
+}
+
+function parseTarget(text: string): { address: string; port: number } {
+  const found = /^(?:\[([^\]]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(text);
+  if (!found) {
+    throw new MisuseError('target', `"${text}" is no host:port; [address]:port with IPv6`);
+  }
+  return { address: (found[1] ?? found[2])!, port: Number(found[3]) };
+}

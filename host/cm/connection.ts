@@ -1,0 +1,104 @@
+/** One connection as the connection manager knows it: its state and what it is found by. */
+import type { Endpoint } from '../link/endpoint.js';
+import type { IpCmHeader } from './address.js';
+import type { Due } from './deadlines.js';
+import type { Message } from './mad.js';
+
+/** `enum ib_cm_state`, without what an MRA makes of them. */
+export type CmState =
+  | 'REQ_SENT'
+  | 'REQ_RCVD'
+  | 'REP_SENT'
+  | 'REP_RCVD'
+  | 'ESTABLISHED'
+  | 'DREQ_SENT'
+  | 'TIMEWAIT'
+  | 'SIDR_REQ_SENT'
+  | 'SIDR_REQ_RCVD'
+  /** Nothing knows it any more. */
+  | 'CLOSED';
+
+/** What its owner is told. */
+export type ConnectionEvent =
+  /** Active: the peer accepts. `ready` or `reject` comes next. */
+  | { readonly kind: 'reply'; readonly reply: Message<'REP'> }
+  /** Passive: the peer is ready. */
+  | { readonly kind: 'ready' }
+  | {
+      readonly kind: 'rejected';
+      /** A RejectReason. */
+      readonly reason: number;
+      readonly privateData: Uint8Array;
+    }
+  /** Nobody answered. */
+  | { readonly kind: 'unreachable' }
+  | { readonly kind: 'disconnected'; readonly privateData: Uint8Array }
+  /** The queue pair's number may be used again. */
+  | { readonly kind: 'timewaitExit' }
+  /** Datagrams: the peer's queue pair. */
+  | { readonly kind: 'resolved'; readonly reply: Message<'SIDR_REP'> };
+
+export interface ConnectionOwner {
+  connectionEvent(event: ConnectionEvent): void;
+}
+
+/** Somebody who asks for a connection, or for a datagram service. */
+export interface Request {
+  readonly connection: Connection;
+  readonly message: Message<'REQ'> | Message<'SIDR_REQ'>;
+  readonly header: IpCmHeader;
+  /** What the peer's application said. */
+  readonly privateData: Uint8Array;
+}
+
+export interface ListenerOwner {
+  /** A request; the connection has no owner yet. */
+  request(request: Request): void;
+}
+
+/** Who takes requests for a service. */
+export interface Listener {
+  readonly serviceId: bigint;
+  readonly owner: ListenerOwner;
+  /** Requests that may wait for an answer at a time. */
+  readonly backlog: number;
+  waiting: number;
+}
+
+export class Connection implements Due {
+  dueMicros = 0;
+  heapIndex = -1;
+  state: CmState = 'CLOSED';
+  owner: ConnectionOwner | undefined;
+  /** Our communication id (or request id), and the peer's; 0: not known yet. */
+  readonly localId: number;
+  remoteId = 0;
+  readonly peer: Endpoint;
+  transactionId: bigint;
+  localQpn = 0;
+  remoteGuid = 0n;
+  remoteQpn = 0;
+  /** Passive, until it is answered. */
+  listener: Listener | undefined;
+  /** Passive: counted as half open. */
+  isHalfOpen = false;
+  /** What is sent again until the peer answers. */
+  message: Uint8Array | undefined;
+  /** What a message that comes twice is answered with. */
+  answer: Uint8Array | undefined;
+  intervalMicros = 0;
+  retriesLeft = 0;
+  retryMax = 0;
+  /** How long late messages are to be expected after its end: as it is, and once it was used. */
+  timeWaitMicros = 0;
+  lateMicros = 0;
+  /** By what the peer's messages and queue pair are found; '': not in those tables. */
+  remoteKey = '';
+  queuePairKey = '';
+
+  constructor(localId: number, peer: Endpoint, transactionId: bigint) {
+    this.localId = localId;
+    this.peer = peer;
+    this.transactionId = transactionId;
+  }
+}

@@ -1,0 +1,471 @@
+/**
+ * The connection manager's state machine (IBA 12.9), sans-IO: messages and time come in, messages
+ * and events go out, chance comes through a door. What messages do is in incoming.ts.
+ */
+import { Mtu } from '#build/abi.js';
+import { RefusalError } from '../errors/errors.js';
+import type { Endpoint } from '../link/endpoint.js';
+import { Connection, type CmState, type ConnectionOwner, type Listener } from './connection.js';
+import type { ConnectionEvent, ListenerOwner } from './connection.js';
+import { Deadlines } from './deadlines.js';
+import { AboutMessage, RejectReason, SidrStatus } from './enums.js';
+import { CM_LIMITS, noCounts, type CmLimits } from './limits.js';
+import { receiveMessage } from './incoming.js';
+import { buildMad, parseMad, type FieldsOf, type MessageName } from './mad.js';
+
+export interface CoreOptions {
+  /** Index of the device's socket slot: the upper byte of all ids. */
+  readonly slot: number;
+  /** What we tell of ourselves (address.ts). */
+  readonly caGuid: bigint;
+  /** An Mtu: the largest that the link carries. Default MTU_4096. */
+  readonly pathMtuMax?: number;
+  /** 32 unpredictable bits. */
+  readonly random: () => number;
+  /** The bytes are read before it returns. */
+  readonly send: (mad: Uint8Array, to: Endpoint) => void;
+  readonly limits?: Partial<CmLimits>;
+}
+
+const ID_DRAWS = 64;
+const HALF_OPEN: ReadonlySet<CmState> = new Set(['REQ_RCVD', 'REP_SENT', 'SIDR_REQ_RCVD']);
+const WAITING: ReadonlySet<CmState> = new Set(['REQ_RCVD', 'SIDR_REQ_RCVD']);
+/** States in which the peer's queue pair belongs to this connection. */
+const ENDED: ReadonlySet<CmState> = new Set(['TIMEWAIT', 'CLOSED']);
+/** A peer may ask for patience, but not for years. */
+const INTERVAL_MICROS_MAX = 60e6;
+const NO_BYTES: Uint8Array = new Uint8Array(0);
+
+/** 4.096 us * 2^exponent, at most a minute. */
+export function timeoutMicros(exponent: number): number {
+  return Math.min(4.096 * 2 ** exponent, INTERVAL_MICROS_MAX);
+}
+
+export class CmCore {
+  readonly limits: CmLimits;
+  readonly caGuid: bigint;
+  readonly pathMtuMax: number;
+  readonly counters = noCounts();
+  /** By our communication id. */
+  readonly connections = new Map<number, Connection>();
+  /** By the peer's address and communication id. */
+  readonly byRemote = new Map<string, Connection>();
+  /** By the peer's address and queue pair. */
+  readonly byQueuePair = new Map<string, Connection>();
+  readonly listeners = new Map<bigint, Listener>();
+  readonly #options: CoreOptions;
+  readonly #deadlines = new Deadlines<Connection>();
+  readonly #timeWait = new Set<Connection>();
+  readonly #halfOpenBySource = new Map<string, number>();
+  #halfOpen = 0;
+
+  constructor(options: CoreOptions) {
+    this.#options = options;
+    this.caGuid = options.caGuid;
+    this.pathMtuMax = options.pathMtuMax ?? Mtu.MTU_4096;
+    this.limits = { ...CM_LIMITS, ...options.limits };
+  }
+
+  /** What is kept: all zero when nothing is going on. */
+  get books(): Readonly<Record<string, number>> {
+    return {
+      connections: this.connections.size,
+      byRemote: this.byRemote.size,
+      byQueuePair: this.byQueuePair.size,
+      deadlines: this.#deadlines.size,
+      timeWait: this.#timeWait.size,
+      halfOpen: this.#halfOpen,
+      sources: this.#halfOpenBySource.size,
+      waiting: [...this.listeners.values()].reduce((sum, { waiting }) => sum + waiting, 0),
+    };
+  }
+
+  /** When `advance` is to be called; 0: not before the next input. */
+  get nextMicros(): number {
+    return this.#deadlines.nextMicros;
+  }
+
+  /** Takes requests for a service. Throws RefusalError EADDRINUSE. */
+  listen(serviceId: bigint, backlog: number, owner: ListenerOwner): Listener {
+    if (this.listeners.has(serviceId)) {
+      throw new RefusalError('EADDRINUSE', `somebody listens to 0x${serviceId.toString(16)}`);
+    }
+    const listener: Listener = { serviceId, owner, backlog, waiting: 0 };
+    this.listeners.set(serviceId, listener);
+    return listener;
+  }
+
+  /** Takes no more of them; those that came are their owners' to answer. */
+  unlisten(listener: Listener): void {
+    if (this.listeners.get(listener.serviceId) === listener) {
+      this.listeners.delete(listener.serviceId);
+    }
+  }
+
+  /** Active: sends a REQ. Throws RefusalError ENOMEM. */
+  connect(
+    now: number,
+    peer: Endpoint,
+    owner: ConnectionOwner,
+    fields: Omit<FieldsOf<'REQ'>, 'localCommId'>,
+  ): Connection {
+    const connection = this.#begin(peer, owner);
+    connection.localQpn = fields.localQpn;
+    connection.lateMicros = 2 * timeoutMicros(fields.primaryLocalAckTimeout);
+    connection.timeWaitMicros = connection.lateMicros;
+    this.#expectAnswer(connection, fields.remoteCmResponseTimeout, fields.maxCmRetries);
+    const localCommId = connection.localId;
+    this.#send(now, connection, 'REQ_SENT', 'REQ', { ...fields, localCommId });
+    return connection;
+  }
+
+  /** Active, datagrams: sends a SIDR_REQ. Throws RefusalError ENOMEM. */
+  resolveService(
+    now: number,
+    peer: Endpoint,
+    owner: ConnectionOwner,
+    fields: Omit<FieldsOf<'SIDR_REQ'>, 'requestId'>,
+    patience: { readonly cmResponseTimeout: number; readonly maxCmRetries: number },
+  ): Connection {
+    const connection = this.#begin(peer, owner);
+    this.#expectAnswer(connection, patience.cmResponseTimeout, patience.maxCmRetries);
+    const requestId = connection.localId;
+    this.#send(now, connection, 'SIDR_REQ_SENT', 'SIDR_REQ', { ...fields, requestId });
+    return connection;
+  }
+
+  /** Passive: answers a request with a REP. */
+  accept(
+    now: number,
+    connection: Connection,
+    fields: Omit<FieldsOf<'REP'>, 'localCommId' | 'remoteCommId'>,
+  ): void {
+    checkState(connection, 'accept', ['REQ_RCVD']);
+    connection.localQpn = fields.localQpn;
+    connection.retriesLeft = connection.retryMax;
+    this.#send(now, connection, 'REP_SENT', 'REP', { ...fields, ...idsOf(connection) });
+  }
+
+  /** Passive, datagrams: answers a request, with a queue pair or with a status. */
+  answerService(
+    now: number,
+    connection: Connection,
+    fields: Omit<FieldsOf<'SIDR_REP'>, 'requestId' | 'infoLength' | 'info'>,
+  ): void {
+    checkState(connection, 'answerService', ['SIDR_REQ_RCVD']);
+    const message = { ...fields, requestId: connection.remoteId };
+    connection.answer = this.transmit(connection, 'SIDR_REP', message);
+    this.enterTimeWait(now, connection);
+  }
+
+  /** Active, after a reply: the queue pair is ready. Sends an RTU. */
+  ready(connection: Connection, privateData = NO_BYTES): void {
+    checkState(connection, 'ready', ['REP_RCVD']);
+    const message = { ...idsOf(connection), privateData };
+    connection.answer = this.transmit(connection, 'RTU', message);
+    this.enter(connection, 'ESTABLISHED');
+  }
+
+  /** Passive: the peer's first packet came, whatever became of its RTU. */
+  establish(connection: Connection): boolean {
+    if (connection.state !== 'REP_SENT') return false;
+    this.#deadlines.clear(connection);
+    connection.message = undefined;
+    this.enter(connection, 'ESTABLISHED');
+    this.tell(connection, { kind: 'ready' });
+    return true;
+  }
+
+  /** Refuses a request, or a reply. */
+  reject(
+    now: number,
+    connection: Connection,
+    reason: number = RejectReason.CONSUMER_DEFINED,
+    privateData = NO_BYTES,
+  ): void {
+    checkState(connection, 'reject', ['REQ_RCVD', 'REP_RCVD', 'REP_SENT']);
+    const messageRejected =
+      connection.state === 'REP_RCVD'
+        ? AboutMessage.REP
+        : connection.state === 'REQ_RCVD'
+          ? AboutMessage.REQ
+          : AboutMessage.OTHER;
+    const message = { ...idsOf(connection), messageRejected, reason, privateData };
+    connection.answer = this.transmit(connection, 'REJ', message);
+    this.enterTimeWait(now, connection);
+  }
+
+  /** Sends a DREQ; the owner hears of the end. */
+  disconnect(now: number, connection: Connection, privateData = NO_BYTES): void {
+    checkState(connection, 'disconnect', ['ESTABLISHED', 'REP_SENT', 'REP_RCVD']);
+    if (connection.state === 'REP_SENT') {
+      // The peer may not have heard that it was accepted: what it asks again is answered so.
+      const reason = RejectReason.CONSUMER_DEFINED;
+      const refusal = { ...idsOf(connection), messageRejected: AboutMessage.REQ, reason };
+      connection.answer = buildMad('REJ', connection.transactionId, refusal);
+    }
+    connection.retriesLeft = connection.retryMax;
+    const remoteQpn = connection.remoteQpn;
+    const message = { ...idsOf(connection), remoteQpn, privateData };
+    this.#send(now, connection, 'DREQ_SENT', 'DREQ', message);
+  }
+
+  /** The owner goes: what the peer waits for is said to it, and nothing is told any more. */
+  destroy(now: number, connection: Connection): void {
+    connection.owner = undefined;
+    switch (connection.state) {
+      case 'REQ_SENT':
+        this.#giveUp(connection, AboutMessage.REQ);
+        this.free(connection);
+        return;
+      case 'SIDR_REQ_SENT':
+        this.free(connection);
+        return;
+      case 'SIDR_REQ_RCVD':
+        this.answerService(now, connection, refusedService());
+        return;
+      case 'REQ_RCVD':
+      case 'REP_RCVD':
+        this.reject(now, connection);
+        return;
+      case 'REP_SENT':
+      case 'ESTABLISHED':
+        this.disconnect(now, connection);
+        return;
+      default:
+    }
+  }
+
+  /** Somebody's datagram to queue pair 1: 256 bytes, or anything else. */
+  receive(now: number, mad: Uint8Array, source: Endpoint): void {
+    this.counters.received++;
+    const message = parseMad(mad);
+    if (typeof message === 'string') this.counters.malformed++;
+    else receiveMessage(this, now, message, source);
+  }
+
+  /** Time has passed. */
+  advance(now: number): void {
+    for (let due = this.#deadlines.take(now); due; due = this.#deadlines.take(now)) {
+      this.#expired(now, due);
+    }
+  }
+
+  /** One DREQ each, sent once: for an end that has no time to wait. Returns how many. */
+  disconnectAll(now: number): number {
+    const live = [...this.connections.values()].filter(({ state }) => state === 'ESTABLISHED');
+    for (const connection of live) this.disconnect(now, connection);
+    return live.length;
+  }
+
+  // What follows serves incoming.ts as well.
+
+  /** Builds a message and sends it, once. */
+  transmit<Name extends MessageName>(
+    connection: Connection,
+    name: Name,
+    fields: Partial<FieldsOf<Name>>,
+  ): Uint8Array {
+    const mad = buildMad(name, connection.transactionId, fields);
+    this.sendMad(mad, connection.peer);
+    return mad;
+  }
+
+  sendMad(mad: Uint8Array, to: Endpoint): void {
+    this.counters.sent++;
+    this.#options.send(mad, to);
+  }
+
+  /** A connection of the peer's making; undefined: there is no room for it. */
+  beginPassive(peer: Endpoint, listener: Listener, transactionId: bigint): Connection | undefined {
+    const source = peer.gid.toString();
+    const { halfOpenMax, halfOpenPerSourceMax, connectionsMax } = this.limits;
+    const ofSource = this.#halfOpenBySource.get(source) ?? 0;
+    const isFull =
+      this.#halfOpen >= halfOpenMax ||
+      ofSource >= halfOpenPerSourceMax ||
+      this.connections.size >= connectionsMax;
+    const localId = isFull ? 0 : this.#drawId();
+    if (localId === 0) return undefined;
+    const connection = new Connection(localId, peer, transactionId);
+    connection.listener = listener;
+    connection.isHalfOpen = true;
+    this.#halfOpen++;
+    this.#halfOpenBySource.set(source, ofSource + 1);
+    listener.waiting++;
+    this.connections.set(localId, connection);
+    return connection;
+  }
+
+  enter(connection: Connection, state: CmState): void {
+    connection.state = state;
+    if (state === 'ESTABLISHED') connection.timeWaitMicros = connection.lateMicros;
+    if (!WAITING.has(state) && connection.listener) {
+      connection.listener.waiting--;
+      connection.listener = undefined;
+    }
+    if (!HALF_OPEN.has(state) && connection.isHalfOpen) this.#leaveHalfOpen(connection);
+    if (ENDED.has(state) && connection.queuePairKey !== '') {
+      this.byQueuePair.delete(connection.queuePairKey);
+      connection.queuePairKey = '';
+    }
+  }
+
+  /** It is over; late messages are known for a while. */
+  enterTimeWait(now: number, connection: Connection): void {
+    connection.message = undefined;
+    this.enter(connection, 'TIMEWAIT');
+    this.#deadlines.set(connection, now + connection.timeWaitMicros);
+    this.#timeWait.add(connection);
+    if (this.#timeWait.size <= this.limits.timeWaitMax) return;
+    for (const oldest of this.#timeWait) {
+      this.#endTimeWait(oldest);
+      break;
+    }
+  }
+
+  /** Sets the deadline anew. */
+  extend(connection: Connection, micros: number): void {
+    this.#deadlines.set(connection, micros);
+  }
+
+  /** The owner's turn: nothing is due before it has said something. */
+  rest(connection: Connection): void {
+    this.#deadlines.clear(connection);
+  }
+
+  free(connection: Connection): void {
+    this.#deadlines.clear(connection);
+    this.enter(connection, 'CLOSED');
+    this.#timeWait.delete(connection);
+    this.connections.delete(connection.localId);
+    if (connection.remoteKey !== '') this.byRemote.delete(connection.remoteKey);
+    connection.remoteKey = '';
+    connection.message = undefined;
+    connection.answer = undefined;
+    connection.owner = undefined;
+  }
+
+  tell(connection: Connection, event: ConnectionEvent): void {
+    connection.owner?.connectionEvent(event);
+  }
+
+  #begin(peer: Endpoint, owner: ConnectionOwner): Connection {
+    const isFull = this.connections.size >= this.limits.connectionsMax;
+    const localId = isFull ? 0 : this.#drawId();
+    if (localId === 0) {
+      const { connectionsMax } = this.limits;
+      throw new RefusalError('ENOMEM', `connect: all ${connectionsMax} connections are taken`);
+    }
+    const connection = new Connection(localId, peer, this.#transactionId(localId));
+    connection.owner = owner;
+    this.connections.set(localId, connection);
+    return connection;
+  }
+
+  /** Slot, then 24 random bits; 0: no free one was found. */
+  #drawId(): number {
+    for (let draw = 0; draw < ID_DRAWS; draw++) {
+      const id = ((this.#options.slot << 24) | (this.#options.random() & 0xffffff)) >>> 0;
+      if (id !== 0 && !this.connections.has(id)) return id;
+    }
+    return 0;
+  }
+
+  /** The slot once more, then what tells the exchange: our id. */
+  #transactionId(localId: number): bigint {
+    return (BigInt(this.#options.slot) << 56n) | BigInt(localId);
+  }
+
+  #expectAnswer(connection: Connection, responseTimeout: number, retries: number): void {
+    connection.intervalMicros = timeoutMicros(responseTimeout);
+    connection.retryMax = retries;
+    connection.retriesLeft = retries;
+  }
+
+  /** Sends what is sent again until it is answered. */
+  #send<Name extends MessageName>(
+    now: number,
+    connection: Connection,
+    state: CmState,
+    name: Name,
+    fields: Partial<FieldsOf<Name>>,
+  ): void {
+    this.enter(connection, state);
+    this.#deadlines.set(connection, now + connection.intervalMicros);
+    connection.message = this.transmit(connection, name, fields);
+  }
+
+  #leaveHalfOpen(connection: Connection): void {
+    connection.isHalfOpen = false;
+    this.#halfOpen--;
+    const source = connection.peer.gid.toString();
+    const left = this.#halfOpenBySource.get(source)! - 1;
+    if (left === 0) this.#halfOpenBySource.delete(source);
+    else this.#halfOpenBySource.set(source, left);
+  }
+
+  #endTimeWait(connection: Connection): void {
+    const { owner } = connection;
+    this.free(connection);
+    owner?.connectionEvent({ kind: 'timewaitExit' });
+  }
+
+  /** Nobody answers: tells the peer, in case that it hears. */
+  #giveUp(connection: Connection, messageRejected: number): void {
+    const rejectInfo = new Uint8Array(8);
+    new DataView(rejectInfo.buffer).setBigUint64(0, this.caGuid);
+    this.transmit(connection, 'REJ', {
+      ...idsOf(connection),
+      messageRejected,
+      reason: RejectReason.TIMEOUT,
+      rejectInfoLength: rejectInfo.length,
+      rejectInfo,
+    });
+  }
+
+  #expired(now: number, connection: Connection): void {
+    const { state, message } = connection;
+    if (state === 'TIMEWAIT') {
+      this.#endTimeWait(connection);
+      return;
+    }
+    if (message && connection.retriesLeft > 0) {
+      connection.retriesLeft--;
+      this.counters.retransmitted++;
+      this.#deadlines.set(connection, now + connection.intervalMicros);
+      this.sendMad(message, connection.peer);
+      return;
+    }
+    const { owner } = connection;
+    if (state === 'DREQ_SENT') {
+      this.enterTimeWait(now, connection);
+      this.tell(connection, { kind: 'disconnected', privateData: NO_BYTES });
+      return;
+    }
+    if (state === 'REQ_SENT') this.#giveUp(connection, AboutMessage.REQ);
+    if (state === 'REP_SENT') this.#giveUp(connection, AboutMessage.REP);
+    this.free(connection);
+    owner?.connectionEvent({ kind: 'unreachable' });
+  }
+}
+
+export function idsOf(connection: Connection): { localCommId: number; remoteCommId: number } {
+  return { localCommId: connection.localId, remoteCommId: connection.remoteId };
+}
+
+/** A SIDR_REP that says no. */
+export function refusedService(status: number = SidrStatus.REJECT): {
+  status: number;
+  qpn: number;
+  qkey: number;
+  serviceId: bigint;
+  privateData: Uint8Array;
+} {
+  return { status, qpn: 0, qkey: 0, serviceId: 0n, privateData: NO_BYTES };
+}
+
+function checkState(connection: Connection, verb: string, states: readonly CmState[]): void {
+  if (states.includes(connection.state)) return;
+  throw new RefusalError('EINVAL', `${verb}: the connection is in ${connection.state}`);
+}

@@ -1,0 +1,171 @@
+/** `rdma_event_channel`: what happens to its ids, in order. */
+import { MisuseError } from '../errors/errors.js';
+import type { AddressAttributes } from '../verbs/address-handle.js';
+import type { Context } from '../verbs/context.js';
+import { CmId } from './cm-id.js';
+import { CmEventType, PortSpace, type CmEventName } from './enums.js';
+
+/** `rdma_conn_param`: what both sides agree upon. What is left out, the device decides. */
+export interface ConnParam {
+  /** For the other application: at most 56 bytes in a request, 196 in an answer. */
+  readonly privateData?: Uint8Array;
+  /** READs and atomics of the peer that this side serves at a time. */
+  readonly responderResources?: number;
+  /** READs and atomics that this side has in flight. */
+  readonly initiatorDepth?: number;
+  readonly flowControl?: number;
+  /** Times that a packet is sent again before the connection fails, 0 to 7. */
+  readonly retryCount?: number;
+  /** Times that the peer may say it is not ready; 7: for ever. */
+  readonly rnrRetryCount?: number;
+  /** Only where the queue pair is not the id's own: does it take from a shared receive queue? */
+  readonly srq?: boolean;
+  /** Only where the queue pair is not the id's own: its number. */
+  readonly qpNum?: number;
+}
+
+/** `rdma_ud_param`: where datagrams go. */
+export interface UdParam {
+  readonly privateData: Uint8Array;
+  readonly ahAttr: AddressAttributes;
+  readonly qpNum: number;
+  readonly qkey: number;
+}
+
+/** `rdma_cm_event`. */
+export interface CmEventFields {
+  /** A CmEventType. */
+  readonly event: number;
+  readonly id: CmId;
+  /** CONNECT_REQUEST: whose request it is; `id` is a new one, made for it. */
+  readonly listenId?: CmId;
+  /** 0, or why: a RejectReason with REJECTED, a SidrStatus with UNREACHABLE of datagrams. */
+  readonly status?: number;
+  readonly conn?: ConnParam;
+  readonly ud?: UdParam;
+}
+
+export class CmEvent {
+  readonly event: number;
+  /** Its name, for humans. */
+  readonly name: CmEventName;
+  readonly id: CmId;
+  readonly listenId: CmId | undefined;
+  readonly status: number;
+  readonly conn: ConnParam | undefined;
+  readonly ud: UdParam | undefined;
+  #isAcknowledged = false;
+
+  constructor(fields: CmEventFields) {
+    this.event = fields.event;
+    const names = Object.entries(CmEventType);
+    this.name = names.find(([, value]) => value === fields.event)![0] as CmEventName;
+    this.id = fields.id;
+    this.listenId = fields.listenId;
+    this.status = fields.status ?? 0;
+    this.conn = fields.conn;
+    this.ud = fields.ud;
+  }
+
+  /** What the other application said. */
+  get privateData(): Uint8Array {
+    return this.conn?.privateData ?? this.ud?.privateData ?? new Uint8Array(0);
+  }
+
+  /**
+   * `rdma_ack_cm_event`. Its memory is nobody's to free here: an event that is not acknowledged
+   * keeps no id from being destroyed.
+   */
+  ackEvent(): void {
+    if (this.#isAcknowledged) throw new MisuseError('event', 'is acknowledged already');
+    this.#isAcknowledged = true;
+  }
+}
+
+export class EventChannel {
+  readonly context: Context;
+  readonly #ids = new Set<CmId>();
+  #events: CmEvent[] = [];
+  readonly #waiting: ((event: CmEvent | undefined) => void)[] = [];
+  #isClosed = false;
+
+  /** @internal Use `createEventChannel()`. */
+  constructor(context: Context) {
+    this.context = context;
+  }
+
+  /** `rdma_create_id`: one end of a connection, or a listener. Throws MisuseError, RefusalError. */
+  createId(portSpace: number = PortSpace.TCP): CmId {
+    if (this.#isClosed) throw new MisuseError('event channel', 'is destroyed');
+    return CmId.create(this, portSpace);
+  }
+
+  /** `rdma_get_cm_event`: the next one; undefined when the channel is destroyed. */
+  getEvent(): Promise<CmEvent | undefined> {
+    const event = this.#events.shift();
+    if (event || this.#isClosed) return Promise.resolve(event);
+    return new Promise((resolve) => this.#waiting.push(resolve));
+  }
+
+  /** Events until the channel is destroyed. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<CmEvent, void, undefined> {
+    for (let event = await this.getEvent(); event; event = await this.getEvent()) yield event;
+  }
+
+  /** `rdma_destroy_event_channel`. Its ids are destroyed with it. */
+  destroy(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    for (const id of [...this.#ids]) id.destroy();
+    for (const resolve of this.#waiting.splice(0)) resolve(undefined);
+  }
+
+  [Symbol.dispose](): void {
+    this.destroy();
+  }
+
+  /** @internal */
+  push(fields: CmEventFields): void {
+    this.#deliver(new CmEvent(fields));
+  }
+
+  #deliver(event: CmEvent): void {
+    const resolve = this.#waiting.shift();
+    if (resolve) resolve(event);
+    else this.#events.push(event);
+  }
+
+  /** @internal */
+  add(id: CmId): void {
+    this.#ids.add(id);
+  }
+
+  /** @internal The id comes from another channel, and what waits there for it. */
+  take(id: CmId, from: EventChannel): void {
+    from.#ids.delete(id);
+    this.#ids.add(id);
+    const isAbout = (event: CmEvent): boolean => (event.listenId ?? event.id) === id;
+    const waiting = from.#events.filter(isAbout);
+    from.#events = from.#events.filter((event) => !isAbout(event));
+    for (const event of waiting) this.#deliver(event);
+  }
+
+  /** @internal The id is gone, and what nobody heard of it; requests to it are refused. */
+  remove(id: CmId): void {
+    this.#ids.delete(id);
+    const orphans: CmId[] = [];
+    this.#events = this.#events.filter((event) => {
+      if (event.listenId === id) orphans.push(event.id);
+      return event.id !== id && event.listenId !== id;
+    });
+    for (const orphan of orphans) orphan.destroy();
+  }
+}
+
+/**
+ * `rdma_create_event_channel`, for ids of one device: there is no table of devices by address here.
+ * Throws MisuseError when the context is closed.
+ */
+export function createEventChannel(context: Context): EventChannel {
+  return new EventChannel(context);
+}

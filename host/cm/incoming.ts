@@ -1,0 +1,408 @@
+/** What each message of a peer does. Everything here is hostile until it has been matched. */
+import { Mtu } from '#build/abi.js';
+import { Endpoint } from '../link/endpoint.js';
+import { answerPort } from '../verbs/address-handle.js';
+import { IP_CM_BYTES, parseIpCm, traitsOf } from './address.js';
+import type { Connection, Listener } from './connection.js';
+import { idsOf, refusedService, timeoutMicros, type CmCore } from './core.js';
+import { AboutMessage, ApStatus, RejectReason, SidrStatus, TransportService } from './enums.js';
+import { buildMad, type Message } from './mad.js';
+
+/** What our MRA asks for: 4.096 us * 2^24, 69 s. */
+const MRA_SERVICE_TIMEOUT = 24;
+/** Whoever asks for a datagram service does not say how long it will. */
+const SIDR_TIME_WAIT_MICROS = 20e6;
+const PATIENCE_MICROS_MAX = 60e6;
+
+export function receiveMessage(
+  core: CmCore,
+  now: number,
+  message: Message,
+  source: Endpoint,
+): void {
+  switch (message.name) {
+    case 'REQ':
+      return receiveRequest(core, now, message, source);
+    case 'SIDR_REQ':
+      return receiveServiceRequest(core, now, message, source);
+    case 'SIDR_REP':
+      return receiveServiceReply(core, message, source);
+    case 'REJ':
+      return receiveReject(core, now, message, source);
+    case 'DREQ':
+      return receiveDisconnect(core, now, message, source);
+    case 'REP':
+      return receiveReply(core, now, message, source);
+    default:
+  }
+  const connection = find(core, message.remoteCommId, source, message.localCommId);
+  switch (message.name) {
+    case 'RTU':
+      return receiveReady(core, message, connection, source);
+    case 'DREP':
+      if (connection?.state !== 'DREQ_SENT') {
+        core.counters.unmatched++;
+        return;
+      }
+      core.enterTimeWait(now, connection);
+      core.tell(connection, { kind: 'disconnected', privateData: message.privateData });
+      return;
+    case 'MRA':
+      return receiveMra(core, now, message, connection, source);
+    case 'LAP': {
+      const status = connection ? ApStatus.UNSUPPORTED : ApStatus.INVALID_COMM_ID;
+      return answerAlone(core, 'APR', message, source, { status });
+    }
+    case 'APR':
+      // We load no alternate path: nobody can be answering.
+      core.counters.unmatched++;
+  }
+}
+
+/** The connection that a message is for, when it comes from the peer that it is with. */
+function find(
+  core: CmCore,
+  localId: number,
+  source: Endpoint,
+  remoteId: number,
+): Connection | undefined {
+  const connection = core.connections.get(localId);
+  if (!connection?.peer.gid.equals(source.gid)) return undefined;
+  return connection.remoteId === remoteId ? connection : undefined;
+}
+
+function receiveRequest(
+  core: CmCore,
+  now: number,
+  message: Message<'REQ'>,
+  source: Endpoint,
+): void {
+  const traits = traitsOf(message.localCaGuid);
+  const port = traits.isOwnKind ? traits.udpPort : answerPort(source.port);
+  const peer = new Endpoint(source.gid, port);
+  const key = remoteKey(source, message.localCaGuid, message.localCommId);
+  const known = core.byRemote.get(key);
+  if (known) {
+    receiveAgain(core, now, known);
+    return;
+  }
+  const reason = whyNot(core, message);
+  if (reason !== 0) {
+    refuse(core, message, peer, reason);
+    return;
+  }
+  const queuePairKey = remoteKey(source, message.localCaGuid, message.localQpn, 'qp');
+  const stale = core.byQueuePair.get(queuePairKey);
+  if (stale) {
+    // The peer has begun anew with that queue pair: what we remember is over (IBA 12.9.8.3.1).
+    refuse(core, message, peer, RejectReason.STALE_CONN);
+    if (stale.state === 'ESTABLISHED') core.disconnect(now, stale);
+    return;
+  }
+  const listener = core.listeners.get(message.serviceId)!;
+  if (listener.waiting >= listener.backlog) {
+    refuse(core, message, peer, RejectReason.NO_RESOURCES);
+    return;
+  }
+  const connection = core.beginPassive(peer, listener, message.transactionId);
+  if (!connection) {
+    core.counters.dropped++;
+    return;
+  }
+  connection.remoteId = message.localCommId;
+  connection.remoteGuid = message.localCaGuid;
+  connection.remoteQpn = message.localQpn;
+  connection.intervalMicros = timeoutMicros(message.localCmResponseTimeout);
+  connection.retryMax = message.maxCmRetries;
+  connection.remoteKey = key;
+  connection.queuePairKey = queuePairKey;
+  core.byRemote.set(key, connection);
+  core.byQueuePair.set(queuePairKey, connection);
+  core.enter(connection, 'REQ_RCVD');
+  const interval = timeoutMicros(message.remoteCmResponseTimeout);
+  const patience = Math.min(interval * (message.maxCmRetries + 1), PATIENCE_MICROS_MAX);
+  const acknowledged = 2 * timeoutMicros(message.primaryLocalAckTimeout);
+  // While the peer may be asking again it is to hear the same; then only what was under way comes.
+  connection.timeWaitMicros = patience;
+  connection.lateMicros = Math.min(Math.max(acknowledged, 4 * interval), PATIENCE_MICROS_MAX);
+  core.extend(connection, now + patience);
+  tellListener(listener, connection, message);
+}
+
+/** Both kinds of requests; their header was looked at before. */
+function tellListener(
+  listener: Listener,
+  connection: Connection,
+  message: Message<'REQ'> | Message<'SIDR_REQ'>,
+): void {
+  const privateData = message.privateData.subarray(IP_CM_BYTES);
+  const header = parseIpCm(message.privateData)!;
+  listener.owner.request({ connection, message, header, privateData });
+}
+
+/** A RejectReason, or 0. */
+function whyNot(core: CmCore, message: Message<'REQ'>): number {
+  const service = message.transportService;
+  if (service !== TransportService.RC && service !== TransportService.UC) {
+    return RejectReason.INVALID_TRANSPORT_TYPE;
+  }
+  if (!core.listeners.has(message.serviceId)) return RejectReason.INVALID_SERVICE_ID;
+  if (message.pathMtu < Mtu.MTU_256 || message.pathMtu > core.pathMtuMax)
+    return RejectReason.INVALID_MTU;
+  // rdma_cm is the consumer that its header's faults are defined by.
+  if (!parseIpCm(message.privateData)) return RejectReason.CONSUMER_DEFINED;
+  return 0;
+}
+
+/** A REJ that leaves nothing behind. */
+function refuse(core: CmCore, message: Message<'REQ'>, peer: Endpoint, reason: number): void {
+  core.counters.refused++;
+  const fields = { remoteCommId: message.localCommId, messageRejected: AboutMessage.REQ, reason };
+  core.sendMad(buildMad('REJ', message.transactionId, fields), peer);
+}
+
+/** A request that came before: its answer was lost, or is not ready yet. */
+function receiveAgain(core: CmCore, now: number, connection: Connection): void {
+  core.counters.duplicates++;
+  if (connection.state === 'REQ_RCVD') {
+    core.transmit(connection, 'MRA', {
+      ...idsOf(connection),
+      messageMraed: AboutMessage.REQ,
+      serviceTimeout: MRA_SERVICE_TIMEOUT,
+    });
+    core.extend(connection, now + timeoutMicros(MRA_SERVICE_TIMEOUT));
+    return;
+  }
+  const answer = connection.state === 'REP_SENT' ? connection.message : connection.answer;
+  if (answer) core.sendMad(answer, connection.peer);
+}
+
+function receiveReply(core: CmCore, now: number, message: Message<'REP'>, source: Endpoint): void {
+  const connection = core.connections.get(message.remoteCommId);
+  if (!connection?.peer.gid.equals(source.gid)) {
+    // Whoever asked is gone: the other side need not wait for it.
+    core.counters.unmatched++;
+    const about = { messageRejected: AboutMessage.REP, reason: RejectReason.INVALID_COMM_ID };
+    answerAlone(core, 'REJ', message, source, about);
+    return;
+  }
+  if (connection.state !== 'REQ_SENT') {
+    receiveReplyAgain(core, connection, message);
+    return;
+  }
+  const queuePairKey = remoteKey(source, message.localCaGuid, message.localQpn, 'qp');
+  connection.remoteId = message.localCommId;
+  connection.remoteGuid = message.localCaGuid;
+  connection.remoteQpn = message.localQpn;
+  connection.message = undefined;
+  core.rest(connection);
+  core.enter(connection, 'REP_RCVD');
+  if (core.byQueuePair.has(queuePairKey)) {
+    core.reject(now, connection, RejectReason.STALE_CONN);
+    core.tell(connection, rejected(RejectReason.STALE_CONN));
+    return;
+  }
+  connection.queuePairKey = queuePairKey;
+  core.byQueuePair.set(queuePairKey, connection);
+  core.tell(connection, { kind: 'reply', reply: message });
+}
+
+function receiveReplyAgain(core: CmCore, connection: Connection, message: Message<'REP'>): void {
+  if (connection.remoteId !== message.localCommId) {
+    core.counters.unmatched++;
+    return;
+  }
+  core.counters.duplicates++;
+  if (connection.state === 'REP_RCVD') {
+    core.transmit(connection, 'MRA', {
+      ...idsOf(connection),
+      messageMraed: AboutMessage.REP,
+      serviceTimeout: MRA_SERVICE_TIMEOUT,
+    });
+  } else if (connection.answer) core.sendMad(connection.answer, connection.peer);
+}
+
+function receiveReady(
+  core: CmCore,
+  message: Message<'RTU'>,
+  connection: Connection | undefined,
+  source: Endpoint,
+): void {
+  if (connection && core.establish(connection)) return;
+  if (connection?.state === 'ESTABLISHED') {
+    core.counters.duplicates++;
+    return;
+  }
+  core.counters.unmatched++;
+  // The peer believes that it is connected, and nobody else will tell it.
+  if (connection && connection.state !== 'TIMEWAIT') return;
+  const about = { messageRejected: AboutMessage.OTHER, reason: RejectReason.INVALID_COMM_ID };
+  answerAlone(core, 'REJ', message, source, about);
+}
+
+function rejected(
+  reason: number,
+  privateData: Uint8Array = new Uint8Array(0),
+): { kind: 'rejected'; reason: number; privateData: Uint8Array } {
+  return { kind: 'rejected', reason, privateData };
+}
+
+function receiveReject(core: CmCore, now: number, message: Message<'REJ'>, source: Endpoint): void {
+  const connection = findRejected(core, message, source);
+  switch (connection?.state) {
+    case 'REQ_SENT':
+    case 'REQ_RCVD':
+    case 'REP_SENT':
+    case 'REP_RCVD':
+      core.enterTimeWait(now, connection);
+      core.tell(connection, rejected(message.reason, message.privateData));
+      return;
+    case 'ESTABLISHED':
+    case 'DREQ_SENT':
+      core.enterTimeWait(now, connection);
+      core.tell(connection, { kind: 'disconnected', privateData: message.privateData });
+      return;
+    default:
+      core.counters.unmatched++;
+  }
+}
+
+/** Who refuses need not know our id, or have one of its own. */
+function findRejected(
+  core: CmCore,
+  message: Message<'REJ'>,
+  source: Endpoint,
+): Connection | undefined {
+  const { localCommId, remoteCommId, reason, rejectInfo, rejectInfoLength } = message;
+  if (remoteCommId === 0) {
+    // Its request was not answered in time: it is found by what it was known by.
+    if (reason !== RejectReason.TIMEOUT || rejectInfoLength < 8) return undefined;
+    const view = new DataView(rejectInfo.buffer, rejectInfo.byteOffset);
+    return core.byRemote.get(remoteKey(source, view.getBigUint64(0), localCommId));
+  }
+  const connection = core.connections.get(remoteCommId);
+  if (!connection?.peer.gid.equals(source.gid)) return undefined;
+  const isKnown = connection.remoteId === 0 || localCommId === 0;
+  return isKnown || connection.remoteId === localCommId ? connection : undefined;
+}
+
+function receiveDisconnect(
+  core: CmCore,
+  now: number,
+  message: Message<'DREQ'>,
+  source: Endpoint,
+): void {
+  const connection = find(core, message.remoteCommId, source, message.localCommId);
+  if (!connection) {
+    // It is over here already, and the peer is to know (as Linux does).
+    core.counters.unmatched++;
+    answerAlone(core, 'DREP', message, source, {});
+    return;
+  }
+  if (message.remoteQpn !== connection.localQpn) {
+    core.counters.unmatched++;
+    return;
+  }
+  switch (connection.state) {
+    case 'ESTABLISHED':
+    case 'REP_SENT':
+    case 'REP_RCVD':
+    case 'DREQ_SENT':
+      core.transmit(connection, 'DREP', idsOf(connection));
+      core.enterTimeWait(now, connection);
+      core.tell(connection, { kind: 'disconnected', privateData: message.privateData });
+      return;
+    case 'TIMEWAIT':
+      core.counters.duplicates++;
+      core.transmit(connection, 'DREP', idsOf(connection));
+      return;
+    default:
+      core.counters.unmatched++;
+  }
+}
+
+function receiveMra(
+  core: CmCore,
+  now: number,
+  message: Message<'MRA'>,
+  found: Connection | undefined,
+  source: Endpoint,
+): void {
+  // The first that is heard of the peer tells its id; only a REP makes it count.
+  const asker = core.connections.get(message.remoteCommId);
+  const isFirst = asker?.state === 'REQ_SENT' && asker.peer.gid.equals(source.gid);
+  const connection = isFirst ? asker : found;
+  const about = connection?.state === 'REP_SENT' ? AboutMessage.REP : AboutMessage.REQ;
+  const waits = connection?.state === 'REQ_SENT' || connection?.state === 'REP_SENT';
+  if (!connection || !waits || message.messageMraed !== about) {
+    core.counters.unmatched++;
+    return;
+  }
+  core.extend(connection, now + timeoutMicros(message.serviceTimeout) + connection.intervalMicros);
+}
+
+function receiveServiceRequest(
+  core: CmCore,
+  now: number,
+  message: Message<'SIDR_REQ'>,
+  source: Endpoint,
+): void {
+  const peer = new Endpoint(source.gid, answerPort(source.port));
+  const key = `${peer}/sidr/${message.requestId}`;
+  const known = core.byRemote.get(key);
+  if (known) {
+    core.counters.duplicates++;
+    if (known.answer) core.sendMad(known.answer, known.peer);
+    return;
+  }
+  const listener = core.listeners.get(message.serviceId);
+  const header = parseIpCm(message.privateData);
+  if (!listener || !header || listener.waiting >= listener.backlog) {
+    core.counters.refused++;
+    const status = listener ? SidrStatus.REJECT : SidrStatus.UNSUPPORTED;
+    const { requestId, serviceId } = message;
+    const fields = { ...refusedService(status), requestId, serviceId };
+    core.sendMad(buildMad('SIDR_REP', message.transactionId, fields), peer);
+    return;
+  }
+  const connection = core.beginPassive(peer, listener, message.transactionId);
+  if (!connection) {
+    core.counters.dropped++;
+    return;
+  }
+  connection.remoteId = message.requestId;
+  connection.timeWaitMicros = SIDR_TIME_WAIT_MICROS;
+  connection.remoteKey = key;
+  core.byRemote.set(key, connection);
+  core.enter(connection, 'SIDR_REQ_RCVD');
+  core.extend(connection, now + PATIENCE_MICROS_MAX);
+  tellListener(listener, connection, message);
+}
+
+function receiveServiceReply(core: CmCore, message: Message<'SIDR_REP'>, source: Endpoint): void {
+  const connection = core.connections.get(message.requestId);
+  if (connection?.state !== 'SIDR_REQ_SENT' || !connection.peer.gid.equals(source.gid)) {
+    core.counters.unmatched++;
+    return;
+  }
+  const { owner } = connection;
+  core.free(connection);
+  owner?.connectionEvent({ kind: 'resolved', reply: message });
+}
+
+/** Answers a message about a connection that is not here, with its ids turned round. */
+function answerAlone(
+  core: CmCore,
+  name: 'APR' | 'DREP' | 'REJ',
+  message: Message<'LAP'> | Message<'DREQ'> | Message<'REP'> | Message<'RTU'>,
+  source: Endpoint,
+  fields: Readonly<Record<string, number>>,
+): void {
+  const ids = { localCommId: message.remoteCommId, remoteCommId: message.localCommId };
+  const mad = buildMad(name, message.transactionId, { ...ids, ...fields });
+  core.sendMad(mad, new Endpoint(source.gid, answerPort(source.port)));
+}
+
+function remoteKey(source: Endpoint, guid: bigint, id: number, kind = 'id'): string {
+  return `${source.gid}/${guid.toString(16)}/${kind}/${id}`;
+}

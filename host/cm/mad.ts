@@ -1,0 +1,338 @@
+/**
+ * Connection management datagrams (IBA 12.6 to 12.11, 13.4.2): one table of fields drives parse,
+ * build and explain. 256 bytes: a header of 24, then the message, which ends in private data.
+ */
+
+/** Every management datagram has this many bytes. */
+export const MAD_BYTES = 256;
+const HEADER_BYTES = 24;
+const BASE_VERSION = 1;
+const CM_CLASS = 0x07;
+const CM_CLASS_VERSION = 2;
+/** Send(): connection management has no other method. */
+const METHOD_SEND = 0x03;
+const TRANSACTION_ID = 8;
+const ATTRIBUTE_ID = 16;
+
+interface NumberField {
+  readonly kind: 'number';
+  /** Byte of the aligned 32-bit word that it lies in, from the start of the message. */
+  readonly word: number;
+  /** Bits to its right in that word. */
+  readonly shift: number;
+  readonly width: number;
+}
+interface WideField {
+  readonly kind: 'bigint';
+  readonly at: number;
+}
+interface BytesField {
+  readonly kind: 'bytes';
+  readonly at: number;
+  readonly length: number;
+}
+type Field = NumberField | WideField | BytesField;
+
+/** `width` bits, the first of them bit `bit` (0 is the most significant) of byte `at`. */
+function bits(at: number, width: number, bit = 0): NumberField {
+  const first = (at & 3) * 8 + bit;
+  return { kind: 'number', word: at & ~3, shift: 32 - first - width, width };
+}
+
+function wide(at: number): WideField {
+  return { kind: 'bigint', at };
+}
+
+function bytes(at: number, length: number): BytesField {
+  return { kind: 'bytes', at, length };
+}
+
+const IDS = { localCommId: bits(0, 32), remoteCommId: bits(4, 32) };
+
+/** Bytes and bits count from the end of the header. What is reserved is not named, and 0. */
+const MESSAGES = {
+  REQ: {
+    attributeId: 0x0010,
+    title: 'connect request',
+    fields: {
+      localCommId: bits(0, 32),
+      serviceId: wide(8),
+      localCaGuid: wide(16),
+      localQkey: bits(28, 32),
+      localQpn: bits(32, 24),
+      responderResources: bits(35, 8),
+      localEecn: bits(36, 24),
+      initiatorDepth: bits(39, 8),
+      remoteEecn: bits(40, 24),
+      remoteCmResponseTimeout: bits(43, 5),
+      transportService: bits(43, 2, 5),
+      flowControl: bits(43, 1, 7),
+      startingPsn: bits(44, 24),
+      localCmResponseTimeout: bits(47, 5),
+      retryCount: bits(47, 3, 5),
+      pkey: bits(48, 16),
+      pathMtu: bits(50, 4),
+      rdcExists: bits(50, 1, 4),
+      rnrRetryCount: bits(50, 3, 5),
+      maxCmRetries: bits(51, 4),
+      srq: bits(51, 1, 4),
+      extendedTransport: bits(51, 3, 5),
+      primaryLocalLid: bits(52, 16),
+      primaryRemoteLid: bits(54, 16),
+      primaryLocalGid: bytes(56, 16),
+      primaryRemoteGid: bytes(72, 16),
+      primaryFlowLabel: bits(88, 20),
+      primaryPacketRate: bits(91, 6, 2),
+      primaryTrafficClass: bits(92, 8),
+      primaryHopLimit: bits(93, 8),
+      primarySl: bits(94, 4),
+      primarySubnetLocal: bits(94, 1, 4),
+      primaryLocalAckTimeout: bits(95, 5),
+      alternateLocalLid: bits(96, 16),
+      alternateRemoteLid: bits(98, 16),
+      alternateLocalGid: bytes(100, 16),
+      alternateRemoteGid: bytes(116, 16),
+      alternateFlowLabel: bits(132, 20),
+      alternatePacketRate: bits(135, 6, 2),
+      alternateTrafficClass: bits(136, 8),
+      alternateHopLimit: bits(137, 8),
+      alternateSl: bits(138, 4),
+      alternateSubnetLocal: bits(138, 1, 4),
+      alternateLocalAckTimeout: bits(139, 5),
+      privateData: bytes(140, 92),
+    },
+  },
+  MRA: {
+    attributeId: 0x0011,
+    title: 'message receipt acknowledgement',
+    fields: {
+      ...IDS,
+      messageMraed: bits(8, 2),
+      serviceTimeout: bits(9, 5),
+      privateData: bytes(10, 222),
+    },
+  },
+  REJ: {
+    attributeId: 0x0012,
+    title: 'connect reject',
+    fields: {
+      ...IDS,
+      messageRejected: bits(8, 2),
+      rejectInfoLength: bits(9, 7),
+      reason: bits(10, 16),
+      rejectInfo: bytes(12, 72),
+      privateData: bytes(84, 148),
+    },
+  },
+  REP: {
+    attributeId: 0x0013,
+    title: 'connect reply',
+    fields: {
+      ...IDS,
+      localQkey: bits(8, 32),
+      localQpn: bits(12, 24),
+      localEecn: bits(16, 24),
+      startingPsn: bits(20, 24),
+      responderResources: bits(24, 8),
+      initiatorDepth: bits(25, 8),
+      targetAckDelay: bits(26, 5),
+      failoverAccepted: bits(26, 2, 5),
+      flowControl: bits(26, 1, 7),
+      rnrRetryCount: bits(27, 3),
+      srq: bits(27, 1, 3),
+      localCaGuid: wide(28),
+      privateData: bytes(36, 196),
+    },
+  },
+  RTU: {
+    attributeId: 0x0014,
+    title: 'ready to use',
+    fields: { ...IDS, privateData: bytes(8, 224) },
+  },
+  DREQ: {
+    attributeId: 0x0015,
+    title: 'disconnect request',
+    fields: { ...IDS, remoteQpn: bits(8, 24), privateData: bytes(12, 220) },
+  },
+  DREP: {
+    attributeId: 0x0016,
+    title: 'disconnect reply',
+    fields: { ...IDS, privateData: bytes(8, 224) },
+  },
+  SIDR_REQ: {
+    attributeId: 0x0017,
+    title: 'service id resolution request',
+    fields: {
+      requestId: bits(0, 32),
+      pkey: bits(4, 16),
+      serviceId: wide(8),
+      privateData: bytes(16, 216),
+    },
+  },
+  SIDR_REP: {
+    attributeId: 0x0018,
+    title: 'service id resolution reply',
+    fields: {
+      requestId: bits(0, 32),
+      status: bits(4, 8),
+      infoLength: bits(5, 8),
+      qpn: bits(8, 24),
+      serviceId: wide(12),
+      qkey: bits(20, 32),
+      info: bytes(24, 72),
+      privateData: bytes(96, 136),
+    },
+  },
+  LAP: {
+    attributeId: 0x0019,
+    title: 'load alternate path',
+    fields: {
+      ...IDS,
+      remoteQpn: bits(12, 24),
+      remoteCmResponseTimeout: bits(15, 5),
+      alternateLocalLid: bits(20, 16),
+      alternateRemoteLid: bits(22, 16),
+      alternateLocalGid: bytes(24, 16),
+      alternateRemoteGid: bytes(40, 16),
+      alternateFlowLabel: bits(56, 20),
+      alternateTrafficClass: bits(59, 8),
+      alternateHopLimit: bits(60, 8),
+      alternatePacketRate: bits(61, 6, 2),
+      alternateSl: bits(62, 4),
+      alternateSubnetLocal: bits(62, 1, 4),
+      alternateLocalAckTimeout: bits(63, 5),
+      privateData: bytes(64, 168),
+    },
+  },
+  APR: {
+    attributeId: 0x001a,
+    title: 'alternate path response',
+    fields: {
+      ...IDS,
+      infoLength: bits(8, 8),
+      status: bits(9, 8),
+      info: bytes(12, 72),
+      privateData: bytes(84, 148),
+    },
+  },
+} as const;
+
+type Messages = typeof MESSAGES;
+export type MessageName = keyof Messages;
+
+type Value<F> = F extends NumberField ? number : F extends WideField ? bigint : Uint8Array;
+/** The fields of a message, by their names in the specification. */
+export type FieldsOf<Name extends MessageName> = {
+  readonly [F in keyof Messages[Name]['fields']]: Value<Messages[Name]['fields'][F]>;
+};
+export type Message<Name extends MessageName = MessageName> = Name extends MessageName
+  ? { readonly name: Name; readonly transactionId: bigint } & FieldsOf<Name>
+  : never;
+
+/** Why bytes are no message of the connection manager; the first that applies. */
+export type MadFault =
+  'LENGTH' | 'BASE_VERSION' | 'MANAGEMENT_CLASS' | 'CLASS_VERSION' | 'METHOD' | 'ATTRIBUTE';
+
+const BY_ATTRIBUTE = new Map<number, MessageName>(
+  Object.entries(MESSAGES).map(([name, { attributeId }]) => [attributeId, name as MessageName]),
+);
+
+function fieldsOf(name: MessageName): [string, Field][] {
+  return Object.entries(MESSAGES[name].fields as Record<string, Field>);
+}
+
+const FIELDS = new Map(
+  (Object.keys(MESSAGES) as MessageName[]).map((name) => [name, fieldsOf(name)]),
+);
+
+function maskOf({ width }: NumberField): number {
+  return width === 32 ? 0xffffffff : (1 << width) - 1;
+}
+
+function read(view: DataView, field: Field): number | bigint | Uint8Array {
+  if (field.kind === 'bigint') return view.getBigUint64(HEADER_BYTES + field.at);
+  if (field.kind === 'bytes') {
+    const at = view.byteOffset + HEADER_BYTES + field.at;
+    return new Uint8Array(view.buffer, at, field.length).slice();
+  }
+  const word = view.getUint32(HEADER_BYTES + field.word);
+  return ((word >>> field.shift) & maskOf(field)) >>> 0;
+}
+
+function checkHeader(view: DataView): MadFault | undefined {
+  if (view.byteLength !== MAD_BYTES) return 'LENGTH';
+  if (view.getUint8(0) !== BASE_VERSION) return 'BASE_VERSION';
+  if (view.getUint8(1) !== CM_CLASS) return 'MANAGEMENT_CLASS';
+  if (view.getUint8(2) !== CM_CLASS_VERSION) return 'CLASS_VERSION';
+  if (view.getUint8(3) !== METHOD_SEND) return 'METHOD';
+  if (!BY_ATTRIBUTE.has(view.getUint16(ATTRIBUTE_ID))) return 'ATTRIBUTE';
+  return undefined;
+}
+
+/** Bytes from anywhere: a message (which keeps no view of them), or what is wrong with them. */
+export function parseMad(mad: Uint8Array): Message | MadFault {
+  const view = new DataView(mad.buffer, mad.byteOffset, mad.byteLength);
+  const fault = checkHeader(view);
+  if (fault) return fault;
+  const name = BY_ATTRIBUTE.get(view.getUint16(ATTRIBUTE_ID))!;
+  const message: Record<string, unknown> = {
+    name,
+    transactionId: view.getBigUint64(TRANSACTION_ID),
+  };
+  for (const [field, place] of FIELDS.get(name)!) message[field] = read(view, place);
+  return message as unknown as Message;
+}
+
+/** 256 bytes. Fields that are not given are 0; bytes that are shorter than theirs, too. */
+export function buildMad<Name extends MessageName>(
+  name: Name,
+  transactionId: bigint,
+  fields: Partial<FieldsOf<Name>>,
+): Uint8Array {
+  const mad = new Uint8Array(MAD_BYTES);
+  const view = new DataView(mad.buffer);
+  mad.set([BASE_VERSION, CM_CLASS, CM_CLASS_VERSION, METHOD_SEND]);
+  view.setBigUint64(TRANSACTION_ID, transactionId);
+  view.setUint16(ATTRIBUTE_ID, MESSAGES[name].attributeId);
+  const values = fields as Readonly<Record<string, number | bigint | Uint8Array | undefined>>;
+  for (const [field, place] of FIELDS.get(name)!) {
+    const value = values[field];
+    if (value === undefined) continue;
+    if (place.kind === 'bigint') view.setBigUint64(HEADER_BYTES + place.at, value as bigint);
+    else if (place.kind === 'bytes') {
+      mad.set((value as Uint8Array).subarray(0, place.length), HEADER_BYTES + place.at);
+    } else {
+      const at = HEADER_BYTES + place.word;
+      const own = ((value as number) & maskOf(place)) << place.shift;
+      view.setUint32(at, view.getUint32(at) | own);
+    }
+  }
+  return mad;
+}
+
+/** Bytes that the private data of a message may have. */
+export function privateDataMax(name: MessageName): number {
+  return MESSAGES[name].fields.privateData.length;
+}
+
+/** One sentence: what a datagram says, or why it says nothing. Fields that are 0 are left out. */
+export function explainMad(mad: Uint8Array): string {
+  const message = parseMad(mad);
+  if (typeof message === 'string') {
+    return `no message of the connection manager: ${message.toLowerCase().replace('_', ' ')}`;
+  }
+  const values = message as unknown as Record<string, number | bigint | Uint8Array>;
+  const parts: string[] = [];
+  for (const [field, place] of FIELDS.get(message.name)!) {
+    const value = values[field]!;
+    if (value instanceof Uint8Array) {
+      const hex = Array.from(value, (byte) => byte.toString(16).padStart(2, '0')).join('');
+      const told = hex.replace(/(00)+$/, '');
+      if (told !== '') parts.push(`${field} ${told}`);
+    } else if (value !== 0 && value !== 0n) {
+      const isHex = place.kind === 'bigint' || (place.kind === 'number' && place.width === 32);
+      parts.push(`${field} ${isHex ? `0x${value.toString(16)}` : value}`);
+    }
+  }
+  return `${MESSAGES[message.name].title}: ${parts.join(', ')}`;
+}

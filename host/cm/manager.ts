@@ -1,0 +1,152 @@
+/**
+ * The connection manager of one device: the state machine on queue pair 1, with the device's clock
+ * and chance; and the tables that its ids share.
+ */
+import { AsyncEvent } from '#build/abi.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import { checkOpen } from '../device/device.js';
+import type { CancelTimer } from '../device/clock.js';
+import type { AsyncEventRecord, Context } from '../verbs/context.js';
+import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import type { QueuePair } from '../verbs/queue-pair.js';
+import { fillRandom } from '../verbs/refuse.js';
+import { caGuidOf, serviceIdOf } from './address.js';
+import { CmCore } from './core.js';
+import { GeneralServices } from './general-services.js';
+import type { CmCounters } from './limits.js';
+
+/** Who hears what happens to a device. */
+export interface ManagedId {
+  /** The first packet came to its queue pair. */
+  communicationEstablished(): void;
+  /** The device is gone. */
+  deviceRemoval(): void;
+}
+
+const managers = new WeakMap<Context, Manager>();
+/** Random words that are fetched at a time. */
+const RANDOM_WORDS = 64;
+/** Ports that nobody asked for by number begin here (RFC 6335). */
+const DYNAMIC_PORT_LEAST = 49152;
+const PORT_DRAWS = 256;
+
+export class Manager {
+  readonly context: Context;
+  readonly core: CmCore;
+  readonly ids = new Set<ManagedId>();
+  /** By queue pair: whom its events concern. */
+  readonly byQueuePair = new Map<QueuePair, ManagedId>();
+  readonly #services: GeneralServices;
+  readonly #ports = new Set<bigint>();
+  readonly #random = new Uint32Array(RANDOM_WORDS);
+  #randomLeft = 0;
+  #cancelTimer: CancelTimer | undefined;
+  #timerMicros = 0;
+  #isClosed = false;
+
+  /** The device's one; made when it is asked for first. Throws RefusalError ENOMEM. */
+  static of(context: Context): Manager {
+    checkOpen(context.device);
+    const known = managers.get(context);
+    if (known) return known;
+    const manager = new Manager(context);
+    managers.set(context, manager);
+    return manager;
+  }
+
+  private constructor(context: Context) {
+    this.context = context;
+    this.core = new CmCore({
+      slot: 0,
+      caGuid: caGuidOf(context.device.info, 0),
+      pathMtuMax: context.queryPort().activeMtu,
+      random: () => this.random(),
+      send: (mad, to) => this.#services.send(mad, to),
+    });
+    this.#services = new GeneralServices(context, (mad, source) => {
+      this.core.receive(this.now, mad, source);
+      this.arm();
+    });
+    context.observers.add({
+      asyncEvent: (record) => this.#asyncEvent(record),
+      closing: () => this.#closing(),
+    });
+  }
+
+  get now(): number {
+    return this.context.device.clock.now();
+  }
+
+  /** The protection domain of whoever brings none. */
+  get pd(): ProtectionDomain {
+    return this.#services.pd;
+  }
+
+  get counters(): CmCounters & { readonly sendsDropped: number } {
+    return { ...this.core.counters, sendsDropped: this.#services.sendsDropped };
+  }
+
+  /** 32 unpredictable bits. */
+  random(): number {
+    if (this.#randomLeft === 0) {
+      fillRandom(new Uint8Array(this.#random.buffer), 0, RANDOM_WORDS);
+      this.#randomLeft = RANDOM_WORDS;
+    }
+    return this.#random[--this.#randomLeft]!;
+  }
+
+  /** To be called after every input: the next deadline may be another. */
+  arm(): void {
+    const next = this.core.nextMicros;
+    // A timer that fires too early looks again; most deadlines never come.
+    if (next === 0 || this.#isClosed || (this.#timerMicros !== 0 && this.#timerMicros <= next)) {
+      return;
+    }
+    this.#cancelTimer?.();
+    this.#timerMicros = next;
+    this.#cancelTimer = this.context.device.clock.at(next, () => {
+      this.#timerMicros = 0;
+      this.#cancelTimer = undefined;
+      this.core.advance(this.now);
+      this.arm();
+    });
+  }
+
+  /** Takes a port of a port space; 0: any. Throws RefusalError EADDRINUSE. */
+  takePort(portSpace: number, port: number): number {
+    if (!Number.isInteger(port) || port < 0 || port > 65535) {
+      throw new MisuseError('port', `must be a whole number from 0 to 65535, got ${port}`);
+    }
+    for (let draw = 0; draw < PORT_DRAWS; draw++) {
+      const span = 65536 - DYNAMIC_PORT_LEAST;
+      const candidate = port === 0 ? DYNAMIC_PORT_LEAST + (this.random() % span) : port;
+      const service = serviceIdOf(portSpace, candidate);
+      if (!this.#ports.has(service)) {
+        this.#ports.add(service);
+        return candidate;
+      }
+      if (port !== 0) break;
+    }
+    const what = port === 0 ? 'no free port was found' : `port ${port} is taken`;
+    throw new RefusalError('EADDRINUSE', `bindAddr: ${what}`);
+  }
+
+  releasePort(portSpace: number, port: number): void {
+    this.#ports.delete(serviceIdOf(portSpace, port));
+  }
+
+  #asyncEvent({ eventType, element }: AsyncEventRecord): void {
+    if (eventType !== AsyncEvent.COMM_EST) return;
+    this.byQueuePair.get(element as QueuePair)?.communicationEstablished();
+  }
+
+  async #closing(): Promise<void> {
+    // Peers hear of it, if the link still carries it; nobody waits for their answer.
+    const said = this.context.failure ? 0 : this.core.disconnectAll(this.now);
+    if (said > 0) await new Promise((resolve) => setImmediate(resolve));
+    this.#isClosed = true;
+    this.#cancelTimer?.();
+    managers.delete(this.context);
+    for (const id of [...this.ids]) id.deviceRemoval();
+  }
+}

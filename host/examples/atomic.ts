@@ -1,0 +1,31 @@
+/** Counts in the server's memory: what it was before comes back, and nobody counts in between. */
+import { SendFlag, WrOpcode } from '../index.js';
+import { connectTo, describe, parseDescription, register, run } from './end.js';
+
+const BYTES = 64;
+
+await run(
+  async (request) => {
+    const target = register(request, BYTES);
+    const connection = await request.accept({ privateData: describe(target) });
+    await connection.disconnected;
+    console.log(`counted to ${new DataView(target.memory.slice().buffer).getBigUint64(0, true)}`);
+    await connection.close();
+  },
+  async (server) => {
+    await using connection = await connectTo(server);
+    const local = register(connection, BYTES);
+    const sgList = [{ ...local.sge, length: 8 }];
+    for (let turn = 0; turn < 10; turn++) {
+      connection.qp.postSend({
+        opcode: WrOpcode.ATOMIC_FETCH_AND_ADD,
+        sgList,
+        atomic: { ...parseDescription(connection.privateData), compareAdd: 5n },
+        sendFlags: SendFlag.SIGNALED,
+      });
+      await connection.sendCq.wait();
+    }
+    const before = new DataView(local.memory.slice().buffer).getBigUint64(0, true);
+    console.log(`before the last addition: ${before}`);
+  },
+);

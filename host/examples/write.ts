@@ -1,0 +1,28 @@
+/** Writes into the server's memory, which learns of it when the client disconnects. */
+import { SendFlag, WcStatusName, WrOpcode } from '../index.js';
+import { connectTo, decode, describe, encode, parseDescription, register, run } from './end.js';
+
+const BYTES = 64;
+
+await run(
+  async (request) => {
+    const target = register(request, BYTES);
+    const connection = await request.accept({ privateData: describe(target) });
+    await connection.disconnected;
+    console.log(`found in memory: ${decode(target.memory)}`);
+    await connection.close();
+  },
+  async (server) => {
+    await using connection = await connectTo(server);
+    const local = register(connection, BYTES);
+    local.memory.set(encode('written from afar'));
+    connection.qp.postSend({
+      opcode: WrOpcode.RDMA_WRITE,
+      sgList: [local.sge],
+      rdma: parseDescription(connection.privateData),
+      sendFlags: SendFlag.SIGNALED,
+    });
+    const [completion] = await connection.sendCq.wait();
+    console.log(`written: ${WcStatusName[completion!.status]}`);
+  },
+);

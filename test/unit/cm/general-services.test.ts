@@ -1,0 +1,300 @@
+/** Queue pair 1: one of a device, nobody else's to take, open to everybody with the right key. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { GENERAL_SERVICES_QPN } from '#build/abi.js';
+import {
+  AccessFlag,
+  RefusalError,
+  SendFlag,
+  WcStatus,
+  WrOpcode,
+  connect,
+  createEventChannel,
+  createLoopbackPair,
+  faultLink,
+  listen,
+  openDevice,
+  type Context,
+  type Link,
+  type OpenOptions,
+  type PacketBatch,
+} from '../../../host/index.js';
+import { GeneralServices } from '../../../host/cm/general-services.js';
+import { Manager } from '../../../host/cm/manager.js';
+import { QueuePair } from '../../../host/verbs/queue-pair.js';
+
+const QKEY = 0x80010000;
+const small = { cap: { maxSendWr: 4, maxRecvWr: 4 } };
+
+function open(link: Link, options: Partial<OpenOptions> = {}): Promise<Context> {
+  return openDevice({ memoryBytes: 16 * 2 ** 20, ...options, link } as OpenOptions);
+}
+
+/** Lets whatever is under way arrive. */
+async function rest(): Promise<void> {
+  for (let turn = 0; turn < 10; turn++) await new Promise((resolve) => setImmediate(resolve));
+}
+
+test('a device has one, and no queue pair of an application is in its way', async () => {
+  for (const queuePairsMax of [1, 2, 7]) {
+    const { a } = createLoopbackPair();
+    const context = await open(a, { queuePairsMax });
+    const pd = context.allocPd();
+    const cq = context.createCq(16);
+    const made: QueuePair[] = [];
+    for (let count = 0; count < queuePairsMax; count++) {
+      made.push(pd.createQp({ sendCq: cq, recvCq: cq }));
+    }
+    const services = new GeneralServices(context, () => {});
+    const isCode = (code: string) => (error: unknown) =>
+      error instanceof RefusalError && error.code === code;
+    assert.throws(() => new GeneralServices(context, () => {}), isCode('EINVAL'));
+    assert.throws(() => pd.createQp({ sendCq: cq, recvCq: cq }), isCode('ENOMEM'));
+    for (const qp of made) {
+      assert.not.equal(qp.qpNum, GENERAL_SERVICES_QPN);
+      qp.destroy();
+    }
+    // Given back and taken again: it goes to no application's list.
+    services.close();
+    for (let count = 0; count < queuePairsMax; count++) pd.createQp({ sendCq: cq, recvCq: cq });
+    assert.throws(() => pd.createQp({ sendCq: cq, recvCq: cq }), isCode('ENOMEM'));
+    new GeneralServices(context, () => {}).close();
+    await context.close();
+  }
+});
+
+test('the place of its number in a small table is kept for it', async () => {
+  const { a } = createLoopbackPair();
+  const context = await open(a, { queuePairsMax: 2 });
+  const pd = context.allocPd();
+  const cq = context.createCq(16);
+  // Four places: a number whose last two bits are 1 would lie where queue pair 1 does.
+  for (let turn = 0; turn < 200; turn++) {
+    const qp = pd.createQp({ sendCq: cq, recvCq: cq });
+    assert.is.not(qp.qpNum & 3, 1);
+    qp.destroy();
+  }
+  await context.close();
+});
+
+test('what is given back is whole: memory, regions, domains', async () => {
+  const { a } = createLoopbackPair();
+  const context = await open(a, { protectionDomainsMax: 1, regionsMax: 1 });
+  const before = context.device.arena.heap.bytesFree;
+  for (let turn = 0; turn < 3; turn++) new GeneralServices(context, () => {}).close();
+  assert.is(context.device.arena.heap.bytesFree, before);
+  await context.close();
+});
+
+test('where there is no room nothing is taken', async () => {
+  const scarce: Partial<OpenOptions>[] = [
+    { protectionDomainsMax: 1 },
+    { completionQueuesMax: 1 },
+    { regionsMax: 1 },
+  ];
+  for (const limits of scarce) {
+    const { a } = createLoopbackPair();
+    const context = await open(a, limits);
+    if (limits.protectionDomainsMax === undefined) context.createCq(1);
+    else context.allocPd();
+    if (limits.regionsMax !== undefined) {
+      context.allocPd().regMr(context.alloc(1), AccessFlag.LOCAL_WRITE);
+    }
+    const before = context.device.arena.heap.bytesFree;
+    assert.throws(
+      () => createEventChannel(context).createId(),
+      (error: unknown) => error instanceof RefusalError && error.code === 'ENOMEM',
+    );
+    assert.is(context.device.arena.heap.bytesFree, before, Object.keys(limits).join());
+    await context.close();
+  }
+});
+
+test('an application may have all address handles: what finds none is lost, and counted', async () => {
+  const { a, b } = createLoopbackPair();
+  const from = await open(a, { addressHandlesMax: 1 });
+  const to = await open(b);
+  let heard = 0;
+  const services = new GeneralServices(to, () => heard++);
+  const sender = new GeneralServices(from, () => {});
+  const ah = from.allocPd().createAh({ dgid: '127.0.0.2' });
+  sender.send(new Uint8Array(256), to.local);
+  await rest();
+  assert.equal([heard, sender.sendsDropped], [0, 1]);
+  ah.destroy();
+  for (let count = 0; count < 3; count++) {
+    sender.send(new Uint8Array(256), to.local);
+    await rest();
+  }
+  assert.equal([heard, sender.sendsDropped], [3, 1]);
+  services.close();
+  sender.close();
+  await from.close();
+  await to.close();
+});
+
+test('everybody is heard who has the key, with the port that it sends from', async () => {
+  const { a, b } = createLoopbackPair();
+  const from = await open(a);
+  const to = await open(b);
+  const heard: string[] = [];
+  const services = new GeneralServices(to, (mad, source) => {
+    heard.push(`${mad.length} ${mad[0]} ${source}`);
+  });
+  const sender = new GeneralServices(from, () => {});
+  sender.send(new Uint8Array(256).fill(7), to.local);
+  await rest();
+  assert.equal(heard, ['256 7 127.0.0.1:4791']);
+  // Another queue pair may not speak for queue pair 1, and a wrong key is not heard at all.
+  const channel = createEventChannel(from);
+  const pd = from.allocPd();
+  const cq = from.createCq(16);
+  const qp = QueuePair.create(pd, { qpType: 4, sendCq: cq, recvCq: cq });
+  qp.modify({ qpState: 1, pkeyIndex: 0, portNum: 1, qkey: 5 });
+  qp.modify({ qpState: 2 });
+  qp.modify({ qpState: 3, sqPsn: 0 });
+  const ah = pd.createAh({ dgid: to.local.gid });
+  const memory = from.alloc(256);
+  const mr = pd.regMr(memory, AccessFlag.LOCAL_WRITE);
+  for (const remoteQkey of [QKEY, 0x11111111]) {
+    qp.postSend({
+      opcode: WrOpcode.SEND,
+      sgList: [{ addr: mr.addr, length: 256, lkey: mr.lkey }],
+      ud: { ah, remoteQpn: GENERAL_SERVICES_QPN, remoteQkey },
+    });
+  }
+  await rest();
+  assert.is(heard.length, 1);
+  // A key with its top bit set is the queue pair's own: 5, as Linux has it for applications.
+  assert.is(to.counters().dropQkey, 2n);
+  // And with the key as its own: it is still not queue pair 1.
+  qp.modify({ qpState: 3, qkey: QKEY });
+  const received = to.counters().rdmaRecvs;
+  qp.postSend({
+    opcode: WrOpcode.SEND,
+    sgList: [{ addr: mr.addr, length: 256, lkey: mr.lkey }],
+    ud: { ah, remoteQpn: GENERAL_SERVICES_QPN, remoteQkey: QKEY },
+  });
+  await rest();
+  assert.equal([heard.length, to.counters().rdmaRecvs - received], [1, 1n]);
+  channel.destroy();
+  services.close();
+  sender.close();
+  await from.close();
+  await to.close();
+});
+
+test('a flood finds as many buffers as there are, and then again', async () => {
+  const { a, b } = createLoopbackPair();
+  const from = await open(a);
+  const to = await open(b);
+  let heard = 0;
+  const services = new GeneralServices(to, () => heard++);
+  const sender = new GeneralServices(from, () => {});
+  let sent = 0;
+  for (let round = 0; round < 20; round++) {
+    for (let count = 0; count < 200; count++) sender.send(new Uint8Array(256), to.local);
+    sent += 200;
+    await rest();
+  }
+  assert.is(heard + sender.sendsDropped, sent);
+  assert.ok(heard >= 20 * 128, `${heard}`);
+  services.close();
+  sender.close();
+  await from.close();
+  await to.close();
+});
+
+/** Loses every datagram of the connection manager that has this attribute. */
+function losing(link: Link, attribute: number): Link & { lost: number } {
+  const wrapped = {
+    lost: 0,
+    get info() {
+      return link.info;
+    },
+    open: (receiver: Parameters<Link['open']>[0]) => link.open(receiver),
+    close: () => link.close(),
+    send(batch: PacketBatch): void {
+      const isIt = Array.from({ length: batch.count }, (_, at) => batch.bytesOf(at)).some(
+        (bytes) => bytes[0] === 0x64 && bytes[7] === 1 && bytes[20 + 17] === attribute,
+      );
+      if (!isIt) return link.send(batch);
+      wrapped.lost++;
+      batch.release();
+    },
+  };
+  return wrapped;
+}
+
+test('an RTU that is lost for good: the first packet connects all the same', async () => {
+  const { a, b } = createLoopbackPair();
+  const link = losing(a, 0x14);
+  const from = await open(link);
+  const to = await open(b);
+  const listener = await listen('127.0.0.2:7', { context: to });
+  const going = connect('127.0.0.2:7', { context: from, qp: small });
+  const request = (await listener.getRequest())!;
+  const memory = to.alloc(8);
+  const mr = request.id.pd.regMr(memory, AccessFlag.LOCAL_WRITE);
+  const sgList = [{ addr: mr.addr, length: 8, lkey: mr.lkey }];
+  const accepted = request.accept({ qp: small }, (qp) => qp.postRecv({ sgList }));
+  const active = await going;
+  active.qp.postSend({ opcode: WrOpcode.SEND, sendFlags: SendFlag.SIGNALED, sgList: [] });
+  assert.is((await active.sendCq.wait())[0]?.status, WcStatus.SUCCESS);
+  const passive = await accepted;
+  assert.is((await passive.recvCq.wait())[0]?.status, WcStatus.SUCCESS);
+  assert.ok(link.lost >= 1);
+  await active.close();
+  await passive.close();
+  await listener.close();
+  await from.close();
+  await to.close();
+});
+
+test('on a wire that loses, doubles and reorders, everybody gets connected', async () => {
+  const { a, b } = createLoopbackPair();
+  const faults = { loss: 0.2, duplication: 0.1, reordering: 0.1, seed: 5 };
+  const from = await open(faultLink(a, faults));
+  const to = await open(faultLink(b, { ...faults, seed: 6 }));
+  // 4 ms until a message is sent again.
+  const quick = { cmResponseTimeout: 10, maxCmRetries: 15, ackTimeout: 10, qp: small };
+  const listener = await listen('127.0.0.2:8', { context: to });
+  let served = 0;
+  const serving = (async () => {
+    for await (const request of listener) {
+      served++;
+      void request.accept(quick).then(
+        (connection) => connection.disconnected.then(() => connection.close()),
+        (error: unknown) => assert.instance(error, RefusalError),
+      );
+    }
+  })();
+  for (let turn = 0; turn < 40; turn++) {
+    const connection = await connect('127.0.0.2:8', { context: from, ...quick });
+    await connection.close();
+  }
+  assert.is(served, 40);
+  assert.ok(Manager.of(from).counters.retransmitted > 0);
+  await listener.close();
+  await serving;
+  await from.close();
+  await to.close();
+});
+
+test('a device with IPv6 addresses connects as well', async () => {
+  const context = await openDevice({ address: '::1', port: 24793 });
+  const other = await openDevice({ address: '::1', port: 24794 });
+  const listener = await listen('[::1]:9', { context });
+  const going = connect('[::1]:9', { context: other, udpPort: 24793, qp: small });
+  const request = (await listener.getRequest())!;
+  assert.is(request.peer.address, '::1');
+  assert.is(request.peer.udpPort, 24794);
+  const [active, passive] = await Promise.all([going, request.accept({ qp: small })]);
+  await active.close();
+  await passive.close();
+  await listener.close();
+  await context.close();
+  await other.close();
+});
+
+test.run();
