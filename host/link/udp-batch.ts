@@ -52,7 +52,6 @@ const FATAL_CODES = new Set(['EBADF', 'ENOTSOCK']);
 const QUIET_CODES = new Set(['EAGAIN', 'EINTR']);
 /** An ICMP answer to something that we sent: says nothing about us. */
 const PEER_CODES = new Set(['ECONNRESET', 'ECONNREFUSED', 'EHOSTUNREACH', 'ENETUNREACH']);
-const MEMORY_BYTES = ReceiveSlots.BYTES + SendMessages.BYTES + ReadyPoll.BYTES;
 
 /** What there is while the link is open. */
 interface Opened {
@@ -68,6 +67,8 @@ interface Opened {
 }
 
 export class UdpBatchLink implements Link {
+  /** What `open` takes of the engine's memory. */
+  static readonly MEMORY_BYTES = ReceiveSlots.BYTES + SendMessages.BYTES + ReadyPoll.BYTES;
   readonly counters: UdpBatchCounters = {
     sent: 0,
     sentBytes: 0,
@@ -205,9 +206,11 @@ export class UdpBatchLink implements Link {
       throw new LinkError('EOPNOTSUPP', `many packets per system call: ${reason}`);
     }
     const local = await findLocalAddress(this.#local);
-    const { buffer, alloc, free } = memory ?? ownMemory();
-    const address = alloc.call(memory, MEMORY_BYTES);
-    const undo: (() => void)[] = [() => free.call(memory, address)];
+    const linkMemory = memory ?? ownMemory();
+    const { buffer } = linkMemory;
+    const address = linkMemory.alloc(UdpBatchLink.MEMORY_BYTES);
+    const freeMemory = (): void => linkMemory.free(address);
+    const undo = [freeMemory];
     try {
       const { fd, options } = await bindDescriptor(local);
       undo.push(() => posix.close(fd));
@@ -245,7 +248,6 @@ export class UdpBatchLink implements Link {
         socketOptions: [...options, ...batching],
       };
       const direct = memory !== undefined && receiver.segments !== undefined;
-      const freeMemory = undo[0]!;
       this.#opened = {
         posix,
         fd,
@@ -294,7 +296,7 @@ function closeQuietly(posix: Posix, fd: number): void {
 
 /** Where there is no engine's memory: just what is needed. */
 function ownMemory(): LinkMemory {
-  const buffer = new ArrayBuffer(MEMORY_BYTES);
+  const buffer = new ArrayBuffer(UdpBatchLink.MEMORY_BYTES);
   return { buffer, alloc: () => 0, free: () => undefined };
 }
 
