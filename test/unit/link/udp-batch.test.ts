@@ -181,6 +181,30 @@ test('where runs are not possible the packets go one by one, from then on at onc
   );
 });
 
+test('a kernel that knows no runs is told in the info, and gets packets one by one', async () => {
+  const { setOption } = posix!;
+  posix!.setOption = function (fd, level, option, value) {
+    const isRun = option === sys.UDP_SEGMENT || option === sys.UDP_GRO;
+    if (level === sys.SOL_UDP && isRun) throw new sys.PosixError('setsockopt', 'ENOPROTOOPT');
+    return setOption.call(this, fd, level, option, value);
+  };
+  const [a, b] = await Promise.all([stations.open(), stations.open()]).finally(() => {
+    posix!.setOption = setOption;
+  });
+  for (const name of ['UDP_SEGMENT', 'UDP_GRO']) {
+    const option = a.link.info.socketOptions!.find((each) => each.name === name)!;
+    assert.equal([option.granted, option.reason], [false, 'setsockopt ENOPROTOOPT']);
+  }
+  a.link.setPeerSegments(b.local, true);
+  const sent = packets(b.local, repeat(700, 10));
+  a.link.send(new TestBatch(sent));
+  assert.equal(
+    take(b, 10),
+    sent.map(({ bytes }) => bytes),
+  );
+  assert.equal([a.link.counters.sentMessages, a.link.counters.sendErrors.size], [10, 0]);
+});
+
 test('nobody at the other end is no error of ours', async () => {
   const a = await stations.open();
   const b = await stations.open();
