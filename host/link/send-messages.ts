@@ -32,7 +32,6 @@ const SEGMENT_SIZE_BYTES = 2;
 const SEND_BUFFER_WAIT_MICROS = 1000;
 /** Segments in places where they are not possible: a device without checksums, a tunnel. */
 const SEGMENT_ERRORS = new Set(['EIO', 'EINVAL', 'EMSGSIZE', 'EOPNOTSUPP']);
-const FATAL_CODES = new Set(['EBADF', 'ENOTSOCK']);
 
 /** What is known of a destination. */
 interface Peer {
@@ -72,8 +71,6 @@ export interface SendMessagesOptions {
 export class SendMessages {
   static readonly BYTES =
     ReadyPoll.BYTES + MESSAGES * (HEADER_BYTES + IOVEC_BYTES + NAME_BYTES + CONTROL_SPACE);
-  /** Errno name, once the socket is gone. */
-  broken: string | undefined;
   readonly #options: SendMessagesOptions;
   readonly #counters: SendCounters;
   readonly #buffer: ArrayBufferLike;
@@ -258,7 +255,6 @@ export class SendMessages {
   #lose(code: string, packets: number): void {
     const { sendErrors } = this.#counters;
     sendErrors.set(code, (sendErrors.get(code) ?? 0) + packets);
-    if (FATAL_CODES.has(code)) this.broken = code;
   }
 
   #peerOf(destination: Endpoint): Peer {

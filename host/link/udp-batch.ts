@@ -145,8 +145,7 @@ export class UdpBatchLink implements Link {
     const opened = this.#opened;
     const receiver = this.#receiver;
     if (!opened || !receiver || this.#polling) return 0;
-    const { slots, sender, posix } = opened;
-    if (sender.broken !== undefined) this.#fail(sender.broken);
+    const { slots, posix } = opened;
     const filled = slots.receive();
     if (filled <= 0) {
       this.#countReceiveError(posix.errnoName(-filled));
@@ -166,7 +165,6 @@ export class UdpBatchLink implements Link {
       // Should the receiver have thrown, the packets before are still worked on.
       if (this.#receiver) receiver.flush();
       this.#polling = false;
-      if (!this.#opened) opened.freeMemory();
     }
     return slots.packets;
   }
@@ -185,7 +183,7 @@ export class UdpBatchLink implements Link {
 
   /** Also wakes whoever waits on the descriptors in another thread. */
   async close(): Promise<void> {
-    // Nothing arrives from the call on, whatever open still does.
+    // Nothing arrives from the call on. The rest waits for a poll that this is called from.
     this.#receiver = undefined;
     await this.#opening?.catch(() => undefined);
     const opened = this.#opened;
@@ -196,7 +194,7 @@ export class UdpBatchLink implements Link {
     posix.signalEvent(wakeDescriptor);
     closeQuietly(posix, fd);
     closeQuietly(posix, wakeDescriptor);
-    if (!this.#polling) opened.freeMemory();
+    opened.freeMemory();
   }
 
   async #open(receiver: LinkReceiver, memory: LinkMemory | undefined): Promise<LinkInfo> {

@@ -72,7 +72,7 @@ function send(answers: Answer[], lengths: number[], segments = false, ready = 1)
   const again = (): void => sender.send(new TestBatch(packets));
   again();
   const { calls } = kernel;
-  return { kernel, calls, counters, sender, again, errors: [...counters.sendErrors] };
+  return { kernel, calls, counters, again, errors: [...counters.sendErrors] };
 }
 
 test('what the kernel did not take at once is handed to it again', () => {
@@ -143,12 +143,6 @@ test('a run of packets that are all too long does not take runs from the peer', 
   assert.equal(errors, [['EMSGSIZE', 2]]);
   again();
   assert.equal(calls.at(-1), [0, 1]);
-});
-
-test('a socket that is gone is remembered', () => {
-  const { sender, errors } = send(['EBADF', 'EBADF'], [10, 20]);
-  assert.is(sender.broken, 'EBADF');
-  assert.equal(errors, [['EBADF', 2]]);
 });
 
 test.run();
