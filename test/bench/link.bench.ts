@@ -33,7 +33,7 @@ const SHUTTLES = [
   { name: '64x64', packetBytes: 64, segments: 64, runs: 20_000 },
   { name: '1x64', packetBytes: 64, segments: 1, runs: 20_000 },
 ];
-const TRIPS = { bytes: 64, count: 10_000 };
+const TRIPS = { bytes: 64, count: 5000 };
 
 function shapes(): (PumpOptions & { readonly name: string })[] {
   return BUFFERS.flatMap(({ name, bytes, window }) => {
