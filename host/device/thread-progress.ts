@@ -20,9 +20,6 @@ import type { UdpOptions } from '../link/udp.js';
 import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
 import type { ThreadMessage, ThreadTask } from './progress-thread.js';
 
-/** What a batching link keeps in the engine's memory: headers, and receive slots. */
-const LINK_BYTES = 1024 * 1024;
-
 export class ThreadProgress implements Progress {
   readonly info: LinkInfo;
   readonly #arena: ArenaMemory;
@@ -66,14 +63,14 @@ export class ThreadProgress implements Progress {
     // Misuse is told by this thread: the link itself is made in the other one.
     new UdpBatchLink(udp);
     const control = arena.heap.alloc(CONTROL_BLOCK_BYTES);
-    const linkArea = arena.heap.alloc(LINK_BYTES);
+    const linkArea = arena.heap.alloc(UdpBatchLink.MEMORY_BYTES);
     const { memory } = arena.memory;
     const workerData: ThreadTask = {
       memory,
       module: engineModule(true),
       control,
       linkArea,
-      linkBytes: LINK_BYTES,
+      linkBytes: UdpBatchLink.MEMORY_BYTES,
       udp,
       spinMicros,
     };

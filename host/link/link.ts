@@ -151,7 +151,7 @@ export interface Link {
    * Says whether packets to `peer` may leave as segments of a larger one, which the network
    * card, or the kernel behind it, cuts up again. Only for peers of our own kind: the cuts have
    * counting IP ids, which the ICRC of a foreign peer does not expect. `peer` is recognized by
-   * identity, as destinations are. Default false.
+   * identity, as destinations are. Default false; forgotten at `close`.
    */
   setPeerSegments?(peer: Endpoint, segments: boolean): void;
   /**

@@ -48,7 +48,7 @@ export interface MessageParts {
 
 /** Ties the parts of a message together: one iovec; lengths are still 0. */
 export function linkParts(words: Uint32Array, base: number, parts: MessageParts): void {
-  const at = parts.header >> 2;
+  const at = parts.header >>> 2;
   writePointer(words, at + HEADER.name, base + parts.name);
   writePointer(words, at + HEADER.iov, base + parts.iovec);
   words[at + HEADER.iovLength] = 1;

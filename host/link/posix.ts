@@ -102,6 +102,8 @@ export class Posix {
   readonly #read: (fd: number, bytes: Uint8Array, length: number) => number;
   readonly #write: (fd: number, bytes: Uint8Array, length: number) => number;
   readonly #names: ReadonlyMap<number, string>;
+  /** Where what was signalled is read to. */
+  readonly #event = new Uint8Array(EVENT.length);
 
   constructor(koffi: Koffi) {
     this.#koffi = koffi;
@@ -205,7 +207,7 @@ export class Posix {
   }
 
   clearEvent(fd: number): void {
-    this.#read(fd, Buffer.alloc(EVENT.length), EVENT.length);
+    this.#read(fd, this.#event, this.#event.length);
   }
 
   /** Of this machine: message headers are laid out for 8. */

@@ -30,7 +30,7 @@ export class ReadyPoll {
     this.#posix = posix;
     this.#count = descriptors.length;
     this.#words = words;
-    this.#at = address >> 2;
+    this.#at = address >>> 2;
     this.#descriptors = base + address;
     this.#timeout = base + address + DESCRIPTORS_MAX * POLLFD_BYTES;
     descriptors.forEach(({ fd, events }, index) => {

@@ -83,8 +83,8 @@ export class ReceiveSlots {
         iovec,
         control: this.#controls + slot * CONTROL_SPACE,
       });
-      writePointer(words, (iovec >> 2) + IOVEC.base, base + this.#slots + slot * SLOT_BYTES);
-      words[(iovec >> 2) + IOVEC.length] = SLOT_BYTES;
+      writePointer(words, (iovec >>> 2) + IOVEC.base, base + this.#slots + slot * SLOT_BYTES);
+      words[(iovec >>> 2) + IOVEC.length] = SLOT_BYTES;
       this.#reset(slot);
     }
   }
@@ -101,10 +101,10 @@ export class ReceiveSlots {
    * slot may be filled again by the next `receive`.
    */
   deliver(slot: number, receiver: LinkReceiver, direct: boolean): void {
-    const header = (this.#headers + slot * HEADER_BYTES) >> 2;
+    const header = (this.#headers + slot * HEADER_BYTES) >>> 2;
     const length = Math.min(this.#words[header + HEADER.length]!, SLOT_BYTES);
     this.#readControl(slot, this.#words[header + HEADER.controlLength]!);
-    const source = this.#sources.intern(this.#words, (this.#names + slot * NAME_BYTES) >> 2);
+    const source = this.#sources.intern(this.#words, (this.#names + slot * NAME_BYTES) >>> 2);
     // Before the packets: a receiver that throws must not spoil the next call.
     this.#reset(slot);
     const address = this.#slots + slot * SLOT_BYTES;
@@ -129,7 +129,7 @@ export class ReceiveSlots {
 
   /** The kernel overwrites these each time. */
   #reset(slot: number): void {
-    const header = (this.#headers + slot * HEADER_BYTES) >> 2;
+    const header = (this.#headers + slot * HEADER_BYTES) >>> 2;
     this.#words[header + HEADER.nameLength] = this.#nameLength;
     this.#words[header + HEADER.controlLength] = CONTROL_SPACE;
     this.#words[header + HEADER.flags] = 0;
@@ -142,7 +142,7 @@ export class ReceiveSlots {
     const start = this.#controls + slot * CONTROL_SPACE;
     const end = start + Math.min(length, CONTROL_SPACE);
     for (let address = start; address + CONTROL_HEADER_BYTES < end;) {
-      const at = address >> 2;
+      const at = address >>> 2;
       const level = words[at + CONTROL.level];
       const type = words[at + CONTROL.type];
       const data = words[at + CONTROL.data]!;

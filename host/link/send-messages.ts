@@ -32,7 +32,6 @@ const SEGMENT_SIZE_BYTES = 2;
 const SEND_BUFFER_WAIT_MICROS = 1000;
 /** Segments in places where they are not possible: a device without checksums, a tunnel. */
 const SEGMENT_ERRORS = new Set(['EIO', 'EINVAL', 'EMSGSIZE', 'EOPNOTSUPP']);
-const FATAL_CODES = new Set(['EBADF', 'ENOTSOCK']);
 
 /** What is known of a destination. */
 interface Peer {
@@ -72,8 +71,6 @@ export interface SendMessagesOptions {
 export class SendMessages {
   static readonly BYTES =
     ReadyPoll.BYTES + MESSAGES * (HEADER_BYTES + IOVEC_BYTES + NAME_BYTES + CONTROL_SPACE);
-  /** Errno name, once the socket is gone. */
-  broken: string | undefined;
   readonly #options: SendMessagesOptions;
   readonly #counters: SendCounters;
   readonly #buffer: ArrayBufferLike;
@@ -115,9 +112,9 @@ export class SendMessages {
         iovec: this.#iovecs + message * IOVEC_BYTES,
         control,
       });
-      words[(control >> 2) + CONTROL.length] = CONTROL_HEADER_BYTES + SEGMENT_SIZE_BYTES;
-      words[(control >> 2) + CONTROL.level] = sys.SOL_UDP;
-      words[(control >> 2) + CONTROL.type] = sys.UDP_SEGMENT;
+      words[(control >>> 2) + CONTROL.length] = CONTROL_HEADER_BYTES + SEGMENT_SIZE_BYTES;
+      words[(control >>> 2) + CONTROL.level] = sys.SOL_UDP;
+      words[(control >>> 2) + CONTROL.type] = sys.UDP_SEGMENT;
     }
   }
 
@@ -181,18 +178,18 @@ export class SendMessages {
     segmentSize: number,
   ): void {
     const words = this.#words;
-    const header = (this.#headers >> 2) + message * (HEADER_BYTES >> 2);
-    const iovec = (this.#iovecs >> 2) + message * (IOVEC_BYTES >> 2);
+    const header = (this.#headers >>> 2) + message * (HEADER_BYTES >>> 2);
+    const iovec = (this.#iovecs >>> 2) + message * (IOVEC_BYTES >>> 2);
     if (this.#addressed[message] !== peer) {
       this.#addressed[message] = peer;
-      words.set(peer.address!, (this.#names >> 2) + message * (NAME_BYTES >> 2));
+      words.set(peer.address!, (this.#names >>> 2) + message * (NAME_BYTES >>> 2));
       words[header + HEADER.nameLength] = peer.addressBytes;
     }
     writePointer(words, iovec + IOVEC.base, start);
     words[iovec + IOVEC.length] = length;
     // A packet by itself is spared the kernel's way of segments.
     words[header + HEADER.controlLength] = packets > 1 ? CONTROL_BYTES : 0;
-    const control = (this.#controls >> 2) + message * (CONTROL_SPACE >> 2);
+    const control = (this.#controls >>> 2) + message * (CONTROL_SPACE >>> 2);
     words[control + CONTROL.data] = segmentSize;
     this.#starts[message] = start;
     this.#lengths[message] = length;
@@ -203,6 +200,8 @@ export class SendMessages {
   #hand(): void {
     const { posix, fd, base } = this.#options;
     let waited = -1;
+    // A buffer that did not drain in time will not for the next message either.
+    let patient = true;
     for (let message = 0; message < this.#count;) {
       const headers = base + this.#headers + message * HEADER_BYTES;
       const taken = posix.sendMessages(fd, headers, this.#count - message);
@@ -213,9 +212,9 @@ export class SendMessages {
       }
       const code = posix.errnoName(-taken);
       if (code === 'EINTR') continue;
-      if (code === 'EAGAIN' && waited !== message) {
+      if (code === 'EAGAIN' && patient && waited !== message) {
         waited = message;
-        this.#writable.wait(SEND_BUFFER_WAIT_MICROS);
+        patient = this.#writable.wait(SEND_BUFFER_WAIT_MICROS);
         continue;
       }
       if (this.#packets[message]! > 1 && SEGMENT_ERRORS.has(code)) {
@@ -256,7 +255,6 @@ export class SendMessages {
   #lose(code: string, packets: number): void {
     const { sendErrors } = this.#counters;
     sendErrors.set(code, (sendErrors.get(code) ?? 0) + packets);
-    if (FATAL_CODES.has(code)) this.broken = code;
   }
 
   #peerOf(destination: Endpoint): Peer {

@@ -52,7 +52,6 @@ const FATAL_CODES = new Set(['EBADF', 'ENOTSOCK']);
 const QUIET_CODES = new Set(['EAGAIN', 'EINTR']);
 /** An ICMP answer to something that we sent: says nothing about us. */
 const PEER_CODES = new Set(['ECONNRESET', 'ECONNREFUSED', 'EHOSTUNREACH', 'ENETUNREACH']);
-const MEMORY_BYTES = ReceiveSlots.BYTES + SendMessages.BYTES + ReadyPoll.BYTES;
 
 /** What there is while the link is open. */
 interface Opened {
@@ -68,6 +67,8 @@ interface Opened {
 }
 
 export class UdpBatchLink implements Link {
+  /** What `open` takes of the engine's memory. */
+  static readonly MEMORY_BYTES = ReceiveSlots.BYTES + SendMessages.BYTES + ReadyPoll.BYTES;
   readonly counters: UdpBatchCounters = {
     sent: 0,
     sentBytes: 0,
@@ -144,8 +145,7 @@ export class UdpBatchLink implements Link {
     const opened = this.#opened;
     const receiver = this.#receiver;
     if (!opened || !receiver || this.#polling) return 0;
-    const { slots, sender, posix } = opened;
-    if (sender.broken !== undefined) this.#fail(sender.broken);
+    const { slots, posix } = opened;
     const filled = slots.receive();
     if (filled <= 0) {
       this.#countReceiveError(posix.errnoName(-filled));
@@ -165,7 +165,6 @@ export class UdpBatchLink implements Link {
       // Should the receiver have thrown, the packets before are still worked on.
       if (this.#receiver) receiver.flush();
       this.#polling = false;
-      if (!this.#opened) opened.freeMemory();
     }
     return slots.packets;
   }
@@ -184,7 +183,7 @@ export class UdpBatchLink implements Link {
 
   /** Also wakes whoever waits on the descriptors in another thread. */
   async close(): Promise<void> {
-    // Nothing arrives from the call on, whatever open still does.
+    // Nothing arrives from the call on. The rest waits for a poll that this is called from.
     this.#receiver = undefined;
     await this.#opening?.catch(() => undefined);
     const opened = this.#opened;
@@ -195,7 +194,7 @@ export class UdpBatchLink implements Link {
     posix.signalEvent(wakeDescriptor);
     closeQuietly(posix, fd);
     closeQuietly(posix, wakeDescriptor);
-    if (!this.#polling) opened.freeMemory();
+    opened.freeMemory();
   }
 
   async #open(receiver: LinkReceiver, memory: LinkMemory | undefined): Promise<LinkInfo> {
@@ -205,9 +204,11 @@ export class UdpBatchLink implements Link {
       throw new LinkError('EOPNOTSUPP', `many packets per system call: ${reason}`);
     }
     const local = await findLocalAddress(this.#local);
-    const { buffer, alloc, free } = memory ?? ownMemory();
-    const address = alloc.call(memory, MEMORY_BYTES);
-    const undo: (() => void)[] = [() => free.call(memory, address)];
+    const linkMemory = memory ?? ownMemory();
+    const { buffer } = linkMemory;
+    const address = linkMemory.alloc(UdpBatchLink.MEMORY_BYTES);
+    const freeMemory = (): void => linkMemory.free(address);
+    const undo = [freeMemory];
     try {
       const { fd, options } = await bindDescriptor(local);
       undo.push(() => posix.close(fd));
@@ -245,7 +246,6 @@ export class UdpBatchLink implements Link {
         socketOptions: [...options, ...batching],
       };
       const direct = memory !== undefined && receiver.segments !== undefined;
-      const freeMemory = undo[0]!;
       this.#opened = {
         posix,
         fd,
@@ -294,7 +294,7 @@ function closeQuietly(posix: Posix, fd: number): void {
 
 /** Where there is no engine's memory: just what is needed. */
 function ownMemory(): LinkMemory {
-  const buffer = new ArrayBuffer(MEMORY_BYTES);
+  const buffer = new ArrayBuffer(UdpBatchLink.MEMORY_BYTES);
   return { buffer, alloc: () => 0, free: () => undefined };
 }
 

@@ -175,6 +175,45 @@ export async function barePump(options: PumpOptions): Promise<PumpResult> {
   }
 }
 
+export interface ShuttleOptions {
+  readonly packetBytes: number;
+  readonly segments: number;
+  readonly runs: number;
+}
+
+/**
+ * Processor time per packet, in nanoseconds, of one thread that sends a run to itself and takes it
+ * in again, over and over: what no other process disturbs.
+ */
+export async function bareShuttle(options: ShuttleOptions): Promise<number> {
+  const { packetBytes, segments } = options;
+  const [from, to] = [await BareSocket.open(212992), await BareSocket.open(212992)];
+  try {
+    from.connect(to.port);
+    to.connect(from.port);
+    if (segments > 1) from.segment(packetBytes);
+    to.takeRuns();
+    const run = packetBytes * segments;
+    return cpuPerPacket(options, () => from.send(run) && to.receive() === run);
+  } finally {
+    from.close();
+    to.close();
+  }
+}
+
+/** `shuttle` brings one run there; it says whether that was all of it. */
+export function cpuPerPacket({ segments, runs }: ShuttleOptions, shuttle: () => boolean): number {
+  const repeat = (count: number): void => {
+    for (let index = 0; index < count; index++) {
+      if (!shuttle()) throw new Error('a run did not arrive whole');
+    }
+  };
+  repeat(Math.ceil(runs / 10));
+  const watch = new Stopwatch();
+  repeat(runs);
+  return (watch.cpuSeconds() * 1e9) / (runs * segments);
+}
+
 export interface SpinOptions {
   readonly bytes: number;
   readonly count: number;

@@ -150,7 +150,6 @@ async function serve({ kind, port, receiveBufferBytes }: Task): Promise<void> {
   let unacknowledged = 0;
   let turn: NodeJS.Immediate | undefined;
   const acknowledge = (): void => {
-    turn = undefined;
     if (unacknowledged === 0) return;
     unacknowledged = 0;
     ack.writeDoubleLE(total);
@@ -160,12 +159,16 @@ async function serve({ kind, port, receiveBufferBytes }: Task): Promise<void> {
   await new Promise<void>((resolve) => {
     socket.on('message', (bytes) => {
       if (bytes.length === END_BYTES) {
+        socket.removeAllListeners('message');
         resolve();
       } else if (kind === 'ping-pong') {
         socket.send(bytes);
       } else {
         total += bytes.length;
-        turn ??= setImmediate(acknowledge);
+        turn ??= setImmediate(() => {
+          turn = undefined;
+          acknowledge();
+        });
         if (++unacknowledged === ACK_PACKETS) acknowledge();
       }
     });

@@ -7,9 +7,11 @@ import type { LinkReceiver, PacketBatch } from '../../host/link/link.js';
 import { UdpBatchLink } from '../../host/link/udp-batch.js';
 import { TestMemory } from '../support/polled-link.js';
 import {
+  cpuPerPacket,
   roundTrips,
   type PumpOptions,
   type PumpResult,
+  type ShuttleOptions,
   type SpinOptions,
   type SpinResult,
 } from './bare.js';
@@ -177,6 +179,24 @@ export async function linkPump(options: PumpOptions): Promise<PumpResult> {
     lostBytes: measured.lostBytes,
     receiveBufferBytes: measured.receiveBufferBytes,
   };
+}
+
+/** As `bareShuttle`. */
+export async function linkShuttle(options: ShuttleOptions): Promise<number> {
+  const { packetBytes, segments } = options;
+  const [from, to] = [await openEnd(212992), await openEnd(212992)];
+  try {
+    const peer = new Endpoint(Gid.parse(ADDRESS), to.port);
+    from.link.setPeerSegments(peer, true);
+    const batch = new SteadyBatch(from.memory, segments, packetBytes, peer);
+    return cpuPerPacket(options, () => {
+      from.link.send(batch);
+      return to.link.poll() === segments;
+    });
+  } finally {
+    await from.link.close();
+    await to.link.close();
+  }
 }
 
 /** As `bareSpin`. */

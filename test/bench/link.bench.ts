@@ -2,7 +2,16 @@
  * The batching link without an engine against bare system calls, in the same rounds: what the link
  * costs. One way with runs of 15 x 4160 and 64 x 64 bytes, and round trips of 64 bytes.
  */
-import { barePump, bareSpin, BUFFERS, pumpFigures, spinFigures, type PumpOptions } from './bare.js';
+import { loadavg } from 'node:os';
+import {
+  barePump,
+  bareShuttle,
+  bareSpin,
+  BUFFERS,
+  pumpFigures,
+  spinFigures,
+  type PumpOptions,
+} from './bare.js';
 import {
   atLeast,
   atMost,
@@ -14,12 +23,17 @@ import {
   type Figures,
   type Variant,
 } from './harness.js';
-import { linkPump, linkSpin } from './link-pump.js';
+import { linkPump, linkShuttle, linkSpin } from './link-pump.js';
 
 const SECONDS = 0.5;
 const LEAST_RATIO = 0.8;
 const MOST_TRIP_RATIO = 1.3;
-const TRIPS = { bytes: 64, count: 10_000 };
+const SHUTTLES = [
+  { name: '15x4160', packetBytes: 4160, segments: 15, runs: 20_000 },
+  { name: '64x64', packetBytes: 64, segments: 64, runs: 20_000 },
+  { name: '1x64', packetBytes: 64, segments: 1, runs: 20_000 },
+];
+const TRIPS = { bytes: 64, count: 5000 };
 
 function shapes(): (PumpOptions & { readonly name: string })[] {
   return BUFFERS.flatMap(({ name, bytes, window }) => {
@@ -37,8 +51,13 @@ async function run(): Promise<BenchResult> {
     async () => pumpFigures(`bare_pump_${shape.name}`, await barePump(shape)),
     async () => pumpFigures(`link_pump_${shape.name}`, await linkPump(shape)),
   ]);
+  const shuttles = SHUTTLES.map(({ name, ...shape }): Variant => async () => ({
+    [`bare_shuttle_${name}_cpu_ns_per_packet`]: await bareShuttle(shape),
+    [`link_shuttle_${name}_cpu_ns_per_packet`]: await linkShuttle(shape),
+  }));
   const rounds = await interleave('link', [
     ...variants,
+    ...shuttles,
     async () => spinFigures('bare_spin_64', await bareSpin(TRIPS)),
     async () => spinFigures('link_spin_64', await linkSpin(TRIPS)),
   ]);
@@ -47,9 +66,26 @@ async function run(): Promise<BenchResult> {
   const ratios = Object.fromEntries(
     pumps.map(({ name }) => [`link_to_bare_pump_${name}_ratio`, ratio(name)]),
   );
+  const shuttleRatios = Object.fromEntries(
+    SHUTTLES.map(({ name }) => [
+      `link_to_bare_shuttle_${name}_ratio`,
+      medianOf(
+        rounds,
+        (f) =>
+          f[`link_shuttle_${name}_cpu_ns_per_packet`]! /
+          f[`bare_shuttle_${name}_cpu_ns_per_packet`]!,
+      ),
+    ]),
+  );
   const trip = medianOf(rounds, (f) => f['link_spin_64_p50_us']! / f['bare_spin_64_p50_us']!);
   return {
-    figures: { ...medians(rounds), ...ratios, link_to_bare_spin_64_ratio: trip },
+    figures: {
+      ...medians(rounds),
+      ...ratios,
+      ...shuttleRatios,
+      link_to_bare_spin_64_ratio: trip,
+      load_average_1_minute: loadavg()[0]!,
+    },
     bars: [
       ...pumps.map(({ name }) =>
         atLeast(`link against bare pump, ${name}`, ratio(name), LEAST_RATIO),

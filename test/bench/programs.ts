@@ -139,8 +139,8 @@ function pingPong(provider: string, endpoint: 'msg' | 'rdm'): Program {
     figures: [`${name}_64_rtt_us`, `${name}_65536_gbps`],
     async measure() {
       return {
-        [`${name}_64_rtt_us`]: 2 * (await transferMicros(64, 2000)),
-        [`${name}_65536_gbps`]: 65536 / (await transferMicros(65536, 500)) / 1e3,
+        [`${name}_64_rtt_us`]: 2 * (await transferMicros(64, 1000)),
+        [`${name}_65536_gbps`]: 65536 / (await transferMicros(65536, 200)) / 1e3,
       };
     },
   };
@@ -161,9 +161,9 @@ const perftest: Program = {
       const environment = { UCX_TLS: 'tcp', UCX_NET_DEVICES: 'lo' };
       return parsePerftest(await serverAndClient('ucx_perftest', common, client, environment));
     };
-    const latency = await test('ucp_put_lat', 64, 5000);
-    const bandwidth = await test('ucp_put_bw', 65536, 5000);
-    const rate = await test('ucp_put_bw', 64, 50_000);
+    const latency = await test('ucp_put_lat', 64, 2000);
+    const bandwidth = await test('ucp_put_bw', 65536, 2000);
+    const rate = await test('ucp_put_bw', 64, 20_000);
     return {
       ucx_put_lat_64_us: latency['50.0_percentile_lat']!,
       ucx_put_bw_65536_gbps: (bandwidth['overall_bw']! * 2 ** 20) / 1e9,

@@ -156,6 +156,30 @@ test('closing gives back descriptors and memory, and so does an open that is ref
   assert.is(descriptors(), before);
 });
 
+test('memory may lie above 2 GiB', async () => {
+  const address = 2 ** 31 + 2 ** 16;
+  const buffer = new SharedArrayBuffer(address + 2 ** 20);
+  const link = stations.add(new UdpBatchLink({ address: '127.0.0.1', port: 0 }));
+  const receiver = new RecordingReceiver();
+  const segments = (at: number, length: number, size: number, source: Endpoint): void => {
+    assert.ok(at >= address);
+    assert.is(length, 300);
+    assert.is(size, 100);
+    receiver.packet(new Uint8Array(buffer, at, length), source);
+  };
+  const { local } = await link.open(
+    { packet: () => undefined, flush: () => undefined, failed: () => undefined, segments },
+    { buffer, alloc: () => address, free: () => undefined },
+  );
+  link.setPeerSegments(local, true);
+  link.send(new TestBatch(packets(local, [100, 100, 100])));
+  link.wait(1e6);
+  assert.is(link.poll(), 3);
+  assert.ok(receiver.received[0]!.source.equals(local));
+  link.wake();
+  link.wait();
+});
+
 test('memory that is full refuses, and nothing is left of the attempt', async () => {
   const before = descriptors();
   const link = new UdpBatchLink({ address: '127.0.0.1', port: 0 });

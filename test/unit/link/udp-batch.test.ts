@@ -96,6 +96,42 @@ test('runs end where lengths grow, after a short one, at 64 packets and at 65,00
   }
 });
 
+test('packets that do not lie in a row are no run', async () => {
+  const a = await stations.open();
+  const b = await stations.open();
+  a.link.setPeerSegments(b.local, true);
+  const sent = packets(b.local, repeat(100, 4));
+  const batch = new TestBatch(sent);
+  const { count, buffer } = batch;
+  a.link.send({
+    count,
+    buffer,
+    addressOf: (index) => batch.addressOf(count - 1 - index),
+    lengthOf: (index) => batch.lengthOf(index),
+    destinationOf: (index) => batch.destinationOf(index),
+    bytesOf: (index) => batch.bytesOf(count - 1 - index),
+    release: () => batch.release(),
+  });
+  const backwards = sent.map(({ bytes }) => bytes).reverse();
+  assert.equal(take(b, 4), backwards);
+  assert.is(a.link.counters.sentMessages, 4);
+});
+
+test('a packet after a run, longer than its packets, is not cut up', async () => {
+  const a = await stations.open();
+  const b = await stations.open();
+  a.link.setPeerSegments(b.local, true);
+  for (const lengths of [[50, 50], [500]]) {
+    const before = b.receiver.received.length;
+    a.link.send(new TestBatch(packets(b.local, lengths)));
+    take(b, before + lengths.length);
+  }
+  assert.equal(b.receiver.runs, [
+    { length: 100, segmentSize: 50 },
+    { length: 500, segmentSize: 0 },
+  ]);
+});
+
 test('destinations that take turns are told apart; runs do not mix them', async () => {
   const a = await stations.open();
   const others = [await stations.open(), await stations.open(), await stations.open()];
@@ -181,6 +217,30 @@ test('where runs are not possible the packets go one by one, from then on at onc
   );
 });
 
+test('a kernel that knows no runs is told in the info, and gets packets one by one', async () => {
+  const { setOption } = posix!;
+  posix!.setOption = function (fd, level, option, value) {
+    const isRun = option === sys.UDP_SEGMENT || option === sys.UDP_GRO;
+    if (level === sys.SOL_UDP && isRun) throw new sys.PosixError('setsockopt', 'ENOPROTOOPT');
+    return setOption.call(this, fd, level, option, value);
+  };
+  const [a, b] = await Promise.all([stations.open(), stations.open()]).finally(() => {
+    posix!.setOption = setOption;
+  });
+  for (const name of ['UDP_SEGMENT', 'UDP_GRO']) {
+    const option = a.link.info.socketOptions!.find((each) => each.name === name)!;
+    assert.equal([option.granted, option.reason], [false, 'setsockopt ENOPROTOOPT']);
+  }
+  a.link.setPeerSegments(b.local, true);
+  const sent = packets(b.local, repeat(700, 10));
+  a.link.send(new TestBatch(sent));
+  assert.equal(
+    take(b, 10),
+    sent.map(({ bytes }) => bytes),
+  );
+  assert.equal([a.link.counters.sentMessages, a.link.counters.sendErrors.size], [10, 0]);
+});
+
 test('nobody at the other end is no error of ours', async () => {
   const a = await stations.open();
   const b = await stations.open();
@@ -246,6 +306,13 @@ for (const address of ADDRESSES) {
     marked[4] = 0x80;
     assert.equal(send(3), [marked, marked, marked]);
     assert.equal(b.receiver.runs.at(-1), { length: 180, segmentSize: 60 });
+    assert.equal(send(0), [bytes, bytes, bytes]);
+    // A mark is not taken for that of a later packet that comes without any word of it.
+    send(3);
+    const [level, option] = address.includes('.')
+      ? [sys.SOL_IP, sys.IP_RECVTOS]
+      : [sys.SOL_IPV6, sys.IPV6_RECVTCLASS];
+    posix!.setOption(b.link.socketDescriptor, level, option, 0);
     assert.equal(send(0), [bytes, bytes, bytes]);
   });
 }
