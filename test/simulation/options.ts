@@ -85,7 +85,10 @@ export interface SimulationOptions {
   slowReceiverMicros: number;
   /** Per reaction of an application: a region gets a new key. */
   reregistration: number;
-  /** Per request: first a key is opened or closed by work (bindings.ts). */
+  /**
+   * Per request: first a key is opened or closed by work (bindings.ts). When it is not 0, regions
+   * are also registered anew under their old keys.
+   */
   bindings: number;
   /** Per connection: one of its requests breaks a rule. */
   errors: number;
