@@ -82,13 +82,16 @@ function sending(qp: QueuePair): bool {
 /** The request that the next packet belongs to, or null when there is none to send. */
 function current(context: Context, qp: QueuePair): SendRequest | null {
   if (!sending(qp) || qp.rnrWaiting || qp.sendStopped) return null;
+  // In SQD what was begun is finished, and nothing is begun.
+  const fetches = qp.state != <u32>QpState.SQD;
+  if (qp.sendNext == qp.sendFetched && !(fetches && fetch(qp))) return null;
+  let request = sendRequestAt(qp, qp.sendNext);
   // Behind a gap, what is done is not done again.
-  while (qp.sendNext != qp.sendFetched && isDone(qp, qp.sendNext)) qp.sendNext++;
-  if (qp.sendNext == qp.sendFetched) {
-    // In SQD what was begun is finished, and nothing is begun.
-    if (qp.state == <u32>QpState.SQD || !fetch(qp)) return null;
+  while (request.state == <u32>SendState.DONE) {
+    qp.sendNext++;
+    if (qp.sendNext == qp.sendFetched && !(fetches && fetch(qp))) return null;
+    request = sendRequestAt(qp, qp.sendNext);
   }
-  const request = sendRequestAt(qp, qp.sendNext);
   if (request.state == <u32>SendState.FAILED) {
     qp.sendStopped = 1;
     return null;

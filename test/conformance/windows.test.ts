@@ -10,10 +10,12 @@ import {
   QpType,
   RefusalError,
   SendFlag,
+  WcFlag,
   WcOpcode,
   WrOpcode,
   incRkey,
 } from '../../host/index.js';
+import { Codec } from '../support/codec.js';
 import {
   ACK,
   REMOTE,
@@ -26,6 +28,7 @@ import {
   regionOf,
 } from '../support/windows.js';
 import { FULL_ACCESS, onWire, pattern } from '../support/wire.js';
+import { loadCaptures } from '../vectors/captures.js';
 
 const { REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC, MW_BIND, ZERO_BASED } = AccessFlag;
 const { REMOTE_ACCESS_ERROR } = NakCode;
@@ -356,6 +359,39 @@ test('windows are bound on UC, too, and not on UD', async () => {
     assert.throws(() => bindType1(wire, wire.pd.allocMw(TYPE_1), mr), /EOPNOTSUPP/);
   })();
 });
+
+test(
+  'what Linux recorded of a window, asked of this device, gets the same answers',
+  onWire({ receivePsn: 0x100 }, (wire) => {
+    const capture = loadCaptures('rxe').find(({ name }) => name === 'rc_mw_write_sendinv');
+    const packets = capture!.packets.map(({ payload }) => new Codec().parse(payload).fields);
+    assert.is(packets.length, 6);
+    const mr = regionOf(wire);
+    const mw = wire.pd.allocMw(TYPE_2);
+    assert.is(bind(wire, mw, mr), 'SUCCESS');
+    for (const wrId of [100, 101, 102]) wire.receive(wrId, 8192, 64);
+    const origin = packets[0]!.virtualAddress;
+    capture!.packets.forEach(({ payload }, index) => {
+      const { targetQp: _, headersLength, payloadLength, ...fields } = packets[index]!;
+      if (index % 2 === 1) {
+        const { opcode, psn, syndrome, msn } = fields;
+        wire.expectPacket({ opcode, psn, syndrome, msn });
+        return;
+      }
+      // The same request, but for the key and the address.
+      const virtualAddress = fields.virtualAddress && fields.virtualAddress - origin + mr.addr;
+      const data = payload.subarray(headersLength, headersLength + payloadLength);
+      wire.sendPacket({ ...fields, virtualAddress, key: mw.rkey }, data);
+    });
+    const first = wire.cq.poll(1)[0];
+    assert.equal([first?.wrId, first?.opcode, first?.byteLen], [100n, WcOpcode.RECV, 12]);
+    assert.equal([first?.wcFlags, first?.invalidatedRkey], [WcFlag.WITH_INV, mw.rkey]);
+    assert.equal(wire.completions(), ['101 WR_FLUSH_ERR', '102 WR_FLUSH_ERR']);
+    const target = packets[0]!.payloadLength;
+    const written = capture!.packets[0]!.payload.subarray(packets[0]!.headersLength);
+    assert.equal(wire.buffer.slice(0, target), Uint8Array.from(written.subarray(0, target)));
+  }),
+);
 
 test(
   'windows and regions share the device’s places',

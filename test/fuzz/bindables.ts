@@ -22,7 +22,7 @@ const RIGHTS = [REMOTE, REMOTE_READ, REMOTE_WRITE, REMOTE | ZERO_BASED];
 /** Region indices from here on are bindables. */
 export const BINDABLE = 64;
 export const BINDABLES = 7;
-/** So many of them are opened and closed by work. */
+/** So many of them are opened and closed by work; a power of two. */
 const OPENED = 4;
 const BYTES = 4096;
 
@@ -60,7 +60,7 @@ export class Bindables {
 
   /** A request that opens one: plausible where the numbers are small. */
   binding(index: number, offset: number, length: number, rights: number): Binding {
-    const { key, isWindow } = this.#list[index % OPENED]!;
+    const { key, isWindow } = this.#list[index & (OPENED - 1)]!;
     // Now and then a window over a region that REG_MR has registered.
     const over = rights & 64 ? this.#list[2]!.key.rkey : this.#carrier.lkey;
     const chosen = RIGHTS[rights & 3]!;

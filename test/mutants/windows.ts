@@ -205,8 +205,8 @@ export const WINDOWS: readonly Row[] = [
   [
     'what is done is done again',
     REQUESTER,
-    'while (qp.sendNext != qp.sendFetched && isDone(qp, qp.sendNext)) qp.sendNext++;',
-    '',
+    'while (request.state == <u32>SendState.DONE) {',
+    'while (false) {',
   ],
   [
     'nobody asks in front of what has no packets',

@@ -2,14 +2,21 @@
  * A piece of a device's memory with one purpose, what the auditor knows of its content, the regions
  * registered over it, and a ring that hands out its bytes.
  */
-import type { Context, MemoryRegion, ProtectionDomain, Sge } from '../../host/index.js';
+import {
+  ReregMrFlag,
+  type Context,
+  type MemoryRegion,
+  type ProtectionDomain,
+  type Sge,
+} from '../../host/index.js';
 import type { Random } from './random.js';
 
 /** A key of the whole area: a registration, or what work opened (bindings.ts). */
 export interface Region {
-  readonly mr: Pick<MemoryRegion, 'lkey' | 'rkey'> & Partial<Pick<MemoryRegion, 'dereg'>>;
+  readonly mr: Pick<MemoryRegion, 'lkey' | 'rkey'> &
+    Partial<Pick<MemoryRegion, 'addr' | 'dereg' | 'rereg'>>;
   /** `mr.addr`; a number where that is exact, which is faster. */
-  readonly base: number | bigint;
+  base: number | bigint;
   /** Requests, posted and not complete, that name it. */
   uses: number;
 }
@@ -46,6 +53,8 @@ export class Area {
   /** Offered to a request that kills; and those that it killed. */
   readonly #offered = new Set<Region>();
   readonly #invalid: Region[] = [];
+  /** May a region change and keep its key, instead of making room for another? */
+  reregisters = false;
   readonly #context: Context;
   readonly #pd: ProtectionDomain;
   readonly #access: number;
@@ -77,6 +86,10 @@ export class Area {
   renew(): void {
     const idle = this.regions.findIndex(({ mr, uses }) => mr.dereg && uses === 0);
     if (idle < 0) return;
+    if (this.reregisters && this.#random.chance(0.5)) {
+      this.#reregister(this.regions[idle]!);
+      return;
+    }
     const [old] = this.regions.splice(idle, 1);
     if (this.#random.chance(0.5)) this.#register();
     this.bury(old!);
@@ -149,15 +162,31 @@ export class Area {
   }
 
   #register(): void {
-    const kind = this.#random.below(4);
-    const { byteOffset } = this.actual;
-    // Anywhere in 64 bits, but where atomics could be executed.
-    const high = BigInt(this.#random.u32()) << 32n;
-    const iova = kind === 0 ? high | BigInt(byteOffset) : BigInt(byteOffset);
-    const mr = this.#pd.regMr(this.actual, this.#access, { iova, invalidatable: true });
-    const base = mr.addr < 2n ** 52n ? Number(mr.addr) : mr.addr;
-    this.regions.push({ mr, base, uses: 0 });
+    const mr = this.#pd.regMr(this.actual, this.#access, {
+      iova: this.#anyAddress(),
+      invalidatable: true,
+    });
+    this.regions.push({ mr, base: baseOf(mr.addr), uses: 0 });
   }
+
+  /** The same memory at another address, under the same key. */
+  #reregister(region: Region): void {
+    const iova = this.#anyAddress();
+    region.mr.rereg!(ReregMrFlag.CHANGE_TRANSLATION, undefined, this.actual, undefined, { iova });
+    region.base = baseOf(region.mr.addr!);
+  }
+
+  /** Anywhere in 64 bits, but where atomics could be executed. */
+  #anyAddress(): bigint {
+    const kind = this.#random.below(4);
+    const high = BigInt(this.#random.u32()) << 32n;
+    const low = BigInt(this.actual.byteOffset);
+    return kind === 0 ? high | low : low;
+  }
+}
+
+function baseOf(addr: bigint): number | bigint {
+  return addr < 2n ** 52n ? Number(addr) : addr;
 }
 
 /** Address of byte `offset` from a region's first one. */

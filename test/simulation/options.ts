@@ -94,7 +94,10 @@ export interface SimulationOptions {
   drains: number;
   /** Per request: it kills a key instead, ours or the peer's. */
   invalidation: number;
-  /** Per request: first a key is opened or closed by work (bindings.ts). */
+  /**
+   * Per request: first a key is opened or closed by work (bindings.ts). When it is not 0, regions
+   * are also registered anew under their old keys.
+   */
   bindings: number;
   /** Per connection: one of its requests breaks a rule. */
   errors: number;

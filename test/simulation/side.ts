@@ -76,6 +76,7 @@ export class Side {
     const open = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
     this.target = new Area(pd, Math.max(2 * most, 4096), open, random.split('target'));
     const bound = options.bindings > 0;
+    for (const area of [this.source, this.landing, this.target]) area.reregisters = bound;
     this.bindings = bound ? new Bindings(pd, this.target, random.split('bindings')) : undefined;
     this.receiveBytes = random.chance(0.3) ? most + random.below(2 * mtu) : most;
     const room = Math.max(2, Math.floor(131072 / this.receiveBytes));
