@@ -85,7 +85,7 @@ export class Lab {
   async withLoss<T>(
     percent: number,
     use: () => Promise<T>,
-    packets = 1e9,
+    packets = 999_999_999,
   ): Promise<{ result: T; lost: number }> {
     const period = Math.round(100 / percent);
     const among = `numgen inc mod 1000000000 < ${packets}`;
