@@ -17,14 +17,17 @@ export class Heap {
   readonly #taken = new Map<number, number>();
   readonly #bytes: Uint8Array;
   #bytesFree: number;
+  /** From here on nothing was ever handed out: it is zero as the system gave it, and untouched. */
+  #fresh: number;
 
-  /** Manages [start, end) of `bytes`. */
+  /** Manages [start, end) of `bytes`, which are zero. */
   constructor(bytes: Uint8Array, start: number, end: number) {
     const first = Math.ceil(start / UNIT) * UNIT;
     const size = Math.floor((end - first) / UNIT) * UNIT;
     this.#bytes = bytes;
     this.#free = size > 0 ? [{ address: first, size }] : [];
     this.#bytesFree = size;
+    this.#fresh = first;
   }
 
   /** Bytes that are not handed out; the largest range may be smaller. */
@@ -46,7 +49,9 @@ export class Heap {
       this.#cut(index, range, before, wanted);
       this.#taken.set(address, wanted);
       this.#bytesFree -= wanted;
-      this.#bytes.fill(0, address, address + wanted);
+      const end = address + wanted;
+      this.#bytes.fill(0, address, Math.min(end, Math.max(this.#fresh, address)));
+      this.#fresh = Math.max(this.#fresh, end);
       return address;
     }
     throw new RefusalError(

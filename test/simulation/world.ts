@@ -246,7 +246,7 @@ export class World {
   /** Where nothing went wrong, nothing may have been repeated or dropped. */
   #auditFaultless(): void {
     const { options, takenDown } = this;
-    if (takenDown > 0 || options.corruption > 0) return;
+    if (takenDown > 0 || options.corruption + options.crashes > 0) return;
     for (const { context, index, alive } of this.devices) {
       if (!alive) continue;
       const c = context.counters();
