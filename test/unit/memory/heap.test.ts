@@ -20,7 +20,7 @@ interface Block {
 
 /** What the heap promises, kept by hand: blocks, and the byte that each was filled with. */
 class Model {
-  readonly bytes = new Uint8Array(END + 200).fill(0xff).fill(0, START, END);
+  readonly bytes = new Uint8Array(END + 200).fill(0xff).fill(0, FIRST, FIRST + SIZE);
   readonly heap = new Heap(this.bytes, START, END);
   blocks: Block[] = [];
   #mark = 0;
