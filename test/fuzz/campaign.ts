@@ -52,7 +52,7 @@ export function runScenario(
   books.clear();
   for (const action of scenario) {
     perform(world, action, books);
-    if (action[0] === Kind.POLL) books.poll(world, action[1] || 1 << 20, hostile);
+    if (action[0] === Kind.POLL) books.poll(world, (action[1] ?? 0) >>> 0 || 1 << 20, hostile);
   }
   world.intake.flush();
   checkInvariants(world, hostile);
