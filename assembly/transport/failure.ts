@@ -61,6 +61,9 @@ function completeOldest(context: Context, qp: QueuePair, status: u32, vendor: u3
   const opcode = completionOpcode(request.opcode);
   countSend(qp.counterTable, opcode, status, request.length);
   let overflow = false;
+  // First the place, then the completion: whoever sees that, in another thread, may post at once.
+  qp.sendTail++;
+  setRingTail(qp.sendRing, qp.sendTail);
   if (signalled || failed) {
     const completion = nextCompletion(context, qp.sendCq);
     if (completion != null) {
@@ -75,8 +78,6 @@ function completeOldest(context: Context, qp: QueuePair, status: u32, vendor: u3
       overflow = true;
     }
   }
-  qp.sendTail++;
-  setRingTail(qp.sendRing, qp.sendTail);
   // A completion that found no place takes the queue pair with it: nothing may be lost silently.
   if (overflow && qp.state != QpState.ERR) fatal(context, qp);
 }

@@ -104,6 +104,21 @@ test('many requests, polled for, with control verbs between them', async () => {
   await close();
 });
 
+test('whoever polled a completion has room for another request', async () => {
+  const { a, b, close } = await openPair();
+  const room = a.qp.cap.maxSendWr;
+  for (let index = 0; index < room; index++) write(a, b, 64);
+  let done = 0;
+  while (done < 20_000) {
+    for (const { status } of a.cq.poll(1)) {
+      assert.is(status, WcStatus.SUCCESS);
+      done++;
+      write(a, b, 64);
+    }
+  }
+  await close();
+});
+
 test('a queue pair that rang and was destroyed is passed over', async () => {
   const { a, b, close } = await openPair();
   const others = Array.from({ length: 50 }, () => a.pd.createQp({ sendCq: a.cq, recvCq: a.cq }));
