@@ -144,8 +144,8 @@ async function serve(task: Task): Promise<void> {
   await end.context.close();
 }
 
-async function openBoth(task: Omit<Task, keyof Address>) {
-  const end = await End.open(task.progress, task.bytes);
+async function openBoth(task: Omit<Task, keyof Address>, own = task.progress) {
+  const end = await End.open(own, task.bytes);
   const partner = await startPartner<Address, { readonly busy: number }>(import.meta.url, {
     ...task,
     ...end.address,
@@ -167,6 +167,7 @@ export interface StreamOptions {
   /** Memory that requests walk over, on both sides. */
   readonly bytes: number;
   readonly seconds: number;
+  /** Of this side; the other one has a thread. */
   readonly progress: Progress;
 }
 
@@ -181,7 +182,10 @@ export interface StreamResult {
 /** One request after another, as many under way as the queue takes. */
 export async function stream(options: StreamOptions): Promise<StreamResult> {
   const { opcode, size, bytes, seconds, progress } = options;
-  const { end, there, close } = await openBoth({ progress, bytes, echo: 0, waits: false });
+  const { end, there, close } = await openBoth(
+    { progress: 'thread', bytes, echo: 0, waits: false },
+    progress,
+  );
   const places = Math.floor(bytes / size);
   const lists = Array.from({ length: Math.ceil(Math.min(places, 4096) / IN_LIST) }, (_, list) =>
     Array.from({ length: IN_LIST }, (_, index): SendWorkRequest => {
