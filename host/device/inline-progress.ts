@@ -45,7 +45,8 @@ export class InlineProgress implements Progress, LinkReceiver {
 
   start(context: number, events: DeviceEvents): RunningEngine {
     const { memory, exports } = this.#arena;
-    const destinations = new Destinations(memory);
+    const link = this.#link;
+    const destinations = new Destinations(memory, (peer) => link.setPeerSegments?.(peer, true));
     this.#events = events;
     this.#engine = new Engine<Endpoint>(
       memory,
