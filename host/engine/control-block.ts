@@ -13,6 +13,8 @@ import type { EngineMemory } from './memory.js';
 
 export const CONTROL_BLOCK_BYTES = 64;
 
+type Export = (...numbers: number[]) => number | void;
+
 const UNLOCKED = 0;
 const LOCKED = 1;
 /** Locked, and somebody sleeps until it is not. */
@@ -56,20 +58,51 @@ export class ControlBlock {
 
   /** The same exports, each under the lock. */
   guard(exports: EngineExports): EngineExports {
-    const guarded: Record<string, (...numbers: number[]) => number | void> = {};
-    for (const [name, call] of Object.entries(exports)) {
-      if (typeof call !== 'function') continue;
-      const run = call as (...numbers: number[]) => number | void;
-      guarded[name] = (...numbers) => {
-        this.lock();
-        try {
-          return run(...numbers);
-        } finally {
-          this.unlock();
-        }
-      };
+    const calls = Object.entries(exports).filter(([, call]) => typeof call === 'function');
+    const guarded = calls.map(([name, call]) => [name, this.#guardOne(call as Export)]);
+    return Object.fromEntries(guarded) as EngineExports;
+  }
+
+  /** With as many parameters as it has: those of the run loop are called all the time. */
+  #guardOne(call: Export): Export {
+    switch (call.length) {
+      case 1:
+        return (a) => {
+          this.lock();
+          try {
+            return call(a!);
+          } finally {
+            this.unlock();
+          }
+        };
+      case 2:
+        return (a, b) => {
+          this.lock();
+          try {
+            return call(a!, b!);
+          } finally {
+            this.unlock();
+          }
+        };
+      case 3:
+        return (a, b, c) => {
+          this.lock();
+          try {
+            return call(a!, b!, c!);
+          } finally {
+            this.unlock();
+          }
+        };
+      default:
+        return (...numbers) => {
+          this.lock();
+          try {
+            return call(...numbers);
+          } finally {
+            this.unlock();
+          }
+        };
     }
-    return guarded as unknown as EngineExports;
   }
 
   /** The application has something for the other thread. True: that one sleeps: wake it. */

@@ -1,4 +1,4 @@
-/** RDMA WRITEs between two processes, against bare sockets, UCX and libfabric in the same rounds. */
+/** WRITEs between two processes, against bare sockets, UCX and libfabric in the same rounds. */
 import { loadavg } from 'node:os';
 import { WrOpcode } from '../../host/index.js';
 import { barePump, BUFFERS, pumpFigures } from './bare.js';
