@@ -40,6 +40,7 @@ const TESTS = [
   'conformance/validation',
   'conformance/psn-ack-retry',
   'conformance/selective-repeat',
+  'unit/region/release',
   'conformance/responder',
   'conformance/memory',
   'conformance/windows',
