@@ -130,6 +130,8 @@ function run(context: number): void {
       control.awake();
     }
   }
+  // What was posted before the end leaves: the last word of a connection is often among it.
+  turn(running, context);
 }
 
 async function main(): Promise<void> {
