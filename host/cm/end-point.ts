@@ -4,6 +4,7 @@
  */
 import { AccessFlag, QpType, SendFlag, WrOpcode } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import type { Gid } from '../link/endpoint.js';
 import type { AddressHandle } from '../verbs/address-handle.js';
 import type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.js';
 import type { Context } from '../verbs/context.js';
@@ -128,7 +129,7 @@ export abstract class EndPoint implements ManagedId {
     if (!this.qp || !this.isDatagram) throw new MisuseError('id', 'has no datagram queue pair');
     if (!gid.isMulticast) throw new MisuseError('group', `${addr} is no multicast address`);
     if (joinFlags === McJoinFlag.FULLMEMBER) this.qp.attachMcast(gid);
-    else if (joinFlags === McJoinFlag.SENDONLY_FULLMEMBER) this.#sentTo.add(gid.toString());
+    else if (joinFlags === McJoinFlag.SENDONLY_FULLMEMBER) this.#sendTo(gid);
     else throw new MisuseError('joinFlags', `must be a McJoinFlag, got ${joinFlags}`);
     this.push(CmEventType.MULTICAST_JOIN, { ud: multicastParam(gid) });
   }
@@ -306,6 +307,14 @@ export abstract class EndPoint implements ManagedId {
   ): void {
     const inline = what.inline ? SendFlag.INLINE : 0;
     this.#ready().postSend({ ...what, opcode, wrId, sendFlags: sendFlags | inline });
+  }
+
+  #sendTo(group: Gid): void {
+    const { multicast, name } = this.context.device.info;
+    if (!multicast) {
+      throw new RefusalError('EOPNOTSUPP', `joinMulticastEx: the ${name} link has no multicast`);
+    }
+    this.#sentTo.add(group.toString());
   }
 
   #ready(): QueuePair {
