@@ -223,10 +223,10 @@ export const CONNECTIONS: readonly Row[] = [
     'return agreement;',
   ],
   [
-    'a queue pair of another hears a packet number that the peer does not',
+    'a queue pair of another is told a packet number that the peer is not',
     ID,
-    'startingPsn: this.#startingPsn,\n      };\n      this.#connection = core.connect',
-    'startingPsn: this.#startingPsn ^ 1,\n      };\n      this.#connection = core.connect',
+    'const startingPsn = this.#startingPsn;\n      const agreement',
+    'const startingPsn = this.#startingPsn ^ 1;\n      const agreement',
   ],
   [
     'a buffer need not lie in its region',

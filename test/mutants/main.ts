@@ -65,6 +65,7 @@ const TESTS = [
   'simulation/simulation',
   'fuzz/receive',
   'fuzz/posted',
+  'unit/cm/end-point',
   'unit/cm/connect',
 ];
 

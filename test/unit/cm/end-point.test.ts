@@ -219,7 +219,7 @@ test('completion queues that an id makes go with its queue pair', () =>
       own.destroy();
       // When the queue pair is refused, nothing was taken.
       const other = channel.createId();
-      assert.throws(() => other.createQp({ cap: { maxSendWr: 2 ** 30 } }));
+      assert.throws(() => other.createQp({ cap: { maxSendWr: 2 ** 30 }, cqe: 4 }));
       assert.is(free(), before);
       channel.destroy();
     },
@@ -315,9 +315,19 @@ test('a listener with a channel of its own gives requests, and refuses what it c
     const waiting = listenId.getRequest();
     listenId.channel.destroy();
     assert.is(await waiting, undefined);
-    // The port is free again: an address that is taken leaves nothing behind.
+    // The port is free again.
     await listener(b);
     await fails(listener(b), 'EADDRINUSE');
+  }));
+
+test('an end point that cannot be leaves nothing behind', () =>
+  inWorld(async ({ a }) => {
+    const srcAddr = { address: '127.0.0.1', port: 9 };
+    const info = { ...(await getaddrinfo('127.0.0.2', 7)), srcAddr };
+    await fails(createEp(a, info, undefined, { cap: { maxSendWr: 2 ** 30 } }));
+    const id = await createEp(a, info, undefined, SMALL);
+    assert.equal([id.getSrcPort(), id.getDstPort()], [9, 7]);
+    id.channel.destroy();
   }));
 
 test('who only sends to a group hears nothing of it, and leaves it', () =>
