@@ -279,4 +279,10 @@ export const CONNECTIONS: readonly Row[] = [
     '      throw error;',
   ],
   ['an end point that failed keeps its port', CREATE, '    channel.destroy();\n', ''],
+  [
+    'an answer is heard before who asked knows that it has',
+    'host/cm/general-services.ts',
+    'if (!this.#isSending) this.#drain();',
+    'if (this.pd) this.#drain();',
+  ],
 ];
