@@ -281,7 +281,7 @@ export const CONNECTIONS: readonly Row[] = [
   ['an end point that failed keeps its port', CREATE, '    channel.destroy();\n', ''],
   [
     'an answer is heard before who asked knows that it has',
-    'host/cm/general-services.ts',
+    SERVICES,
     'if (!this.#isSending) this.#drain();',
     'if (this.pd) this.#drain();',
   ],
