@@ -7,7 +7,7 @@ import { MisuseError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { Context } from '../verbs/context.js';
 import type { QueuePair } from '../verbs/queue-pair.js';
-import { caGuidOf, traitsOf } from './address.js';
+import { IP_CM_BYTES, buildIpCm, caGuidOf, traitsOf, type IpCmHeader } from './address.js';
 import { RDMA_UDP_QKEY, TransportService } from './enums.js';
 import type { ConnParam, UdParam } from './event-channel.js';
 import { privateDataMax, type FieldsOf, type Message, type MessageName } from './mad.js';
@@ -132,10 +132,16 @@ export function multicastParam(group: Gid): UdParam {
   return { privateData: NOTHING, ahAttr, qpNum: MULTICAST_QPN, qkey: RDMA_UDP_QKEY };
 }
 
-export function joinPrivateData(header: Uint8Array, own: Uint8Array = NOTHING): Uint8Array {
-  const joined = new Uint8Array(header.length + own.length);
-  joined.set(header);
-  joined.set(own, header.length);
+/** Private data behind who asks whom. Throws MisuseError. */
+export function introduce(
+  name: 'REQ' | 'SIDR_REQ',
+  between: IpCmHeader,
+  own: Uint8Array = NOTHING,
+): Uint8Array {
+  checkPrivateData(name, own, IP_CM_BYTES);
+  const joined = new Uint8Array(IP_CM_BYTES + own.length);
+  joined.set(buildIpCm(between));
+  joined.set(own, IP_CM_BYTES);
   return joined;
 }
 

@@ -2,22 +2,15 @@
 import { QpState, QpType } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
-import type { Context } from '../verbs/context.js';
-import type { ProtectionDomain } from '../verbs/protection-domain.js';
-import type { QpInitAttributes, QueuePair } from '../verbs/queue-pair.js';
-import {
-  buildIpCm,
-  IP_CM_BYTES,
-  checkTarget,
-  parseAddress,
-  serviceIdOf,
-  type CmAddress,
-} from './address.js';
+import type { QpAttributes } from '../verbs/queue-pair-attributes.js';
+import { checkTarget, parseAddress, serviceIdOf, type CmAddress } from './address.js';
 import type { Connection, ConnectionEvent, ConnectionOwner, Listener } from './connection.js';
 import type { ListenerOwner, Request } from './connection.js';
 import { refusedService } from './core.js';
-import { CmEventType, PortSpace, RDMA_UDP_QKEY, SidrStatus } from './enums.js';
-import type { ConnParam, EventChannel } from './event-channel.js';
+import { nextRequest } from './create-ep.js';
+import { EndPoint } from './end-point.js';
+import { CmEventType, RDMA_UDP_QKEY, SidrStatus, TransportService } from './enums.js';
+import type { CmEventFields, ConnParam, EventChannel } from './event-channel.js';
 import {
   agreementOfReply,
   agreementOfRequest,
@@ -25,18 +18,17 @@ import {
   checkOptions,
   checkPrivateData,
   connParamOf,
-  joinPrivateData,
-  multicastParam,
+  introduce,
   queuePairNumber,
   replyFields,
   requestFields,
   type CmOptions,
 } from './agreement.js';
-import { Manager, type ManagedId } from './manager.js';
+import { Manager } from './manager.js';
 import type { FieldsOf, Message } from './mad.js';
 import {
+  attributesOf,
   bringDown,
-  initialize,
   makeReadyToReceive,
   makeReadyToSend,
   type Agreement,
@@ -50,17 +42,14 @@ const PSN_MASK = 0xffffff;
 /** `RDMA_MAX_RESP_RES`, `backlog` 0. */
 const BACKLOG_DEFAULT = 1024;
 
-export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
+export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   /** Where its events go. */
   channel: EventChannel;
-  readonly context: Context;
-  /** A PortSpace. */
-  readonly portSpace: number;
-  /** What `createQp` made. */
-  qp: QueuePair | undefined;
   #state: IdState = 'IDLE';
   readonly #manager: Manager;
-  #options = DEFAULT_OPTIONS;
+  readonly #startingPsn: number;
+  /** What it was told by `setOption`. */
+  #told: CmOptions = {};
   #port = 0;
   /** The port is another id's: the listener's. */
   #isPortShared = false;
@@ -74,36 +63,23 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
   #asked: FieldsOf<'REQ'> | undefined;
 
   private constructor(channel: EventChannel, manager: Manager, portSpace: number) {
+    super(channel.context, portSpace);
     this.channel = channel;
-    this.context = channel.context;
-    this.portSpace = portSpace;
     this.#manager = manager;
+    this.#startingPsn = manager.random() & PSN_MASK;
   }
 
   /** @internal Use `channel.createId()`. */
   static create(channel: EventChannel, portSpace: number): CmId {
-    if (!Object.values<number>(PortSpace).includes(portSpace)) {
-      throw new MisuseError('portSpace', `must be a PortSpace, got ${portSpace}`);
-    }
     const id = new CmId(channel, Manager.of(channel.context), portSpace);
     channel.add(id);
     id.#manager.ids.add(id);
     return id;
   }
 
-  /** The protection domain of its queue pair; before there is one, the device's own. */
-  get pd(): ProtectionDomain {
-    return this.qp?.pd ?? this.#manager.pd;
-  }
-
-  /** Datagrams, resolved by SIDR, or a connection? */
-  get isDatagram(): boolean {
-    return this.portSpace === PortSpace.UDP;
-  }
-
   /** `rdma_migrate_id`: its events, those that wait as well, go to another channel. */
   migrate(channel: EventChannel): void {
-    this.#checkAlive();
+    this.checkAlive();
     if (channel.context !== this.context) throw new MisuseError('channel', 'is of another device');
     channel.take(this, this.channel);
     this.channel = channel;
@@ -135,7 +111,7 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
   /** `rdma_set_option`. To be called before `connect` or `accept`. Throws MisuseError. */
   setOption(options: CmOptions): void {
     checkOptions(options);
-    this.#options = { ...this.#options, ...options };
+    this.#told = { ...this.#told, ...options };
   }
 
   /** `rdma_bind_addr`; port 0 takes a free one. Throws MisuseError; RefusalError EADDRINUSE. */
@@ -165,42 +141,34 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
     this.#peer = peer;
     this.#peerPort = target.port;
     this.#state = 'ADDR_RESOLVED';
-    this.#push(CmEventType.ADDR_RESOLVED);
+    this.push(CmEventType.ADDR_RESOLVED);
   }
 
   /** `rdma_resolve_route`: event ROUTE_RESOLVED. IP finds its way by itself. */
   resolveRoute(): void {
     this.#check('resolveRoute', ['ADDR_RESOLVED']);
     this.#state = 'ROUTE_RESOLVED';
-    this.#push(CmEventType.ROUTE_RESOLVED);
+    this.push(CmEventType.ROUTE_RESOLVED);
   }
 
   /**
-   * `rdma_create_qp`: the id's queue pair, in INIT (datagrams: RTS). Without a protection domain
-   * it belongs to the device's own. Throws as `pd.createQp`.
+   * `rdma_init_qp_attr`: what a queue pair that is not the id's own is told, for `qp.modify`, on
+   * its way to INIT, RTR or RTS. Throws MisuseError; RefusalError EINVAL before the peer was heard.
    */
-  createQp(attributes: QpInitAttributes, pd: ProtectionDomain = this.pd): QueuePair {
-    this.#checkAlive();
-    if (this.qp) throw new MisuseError('id', 'has a queue pair already');
-    if (pd.context !== this.context) throw new MisuseError('pd', 'is of another device');
-    const qpType = attributes.qpType ?? (this.isDatagram ? QpType.UD : QpType.RC);
-    if ((qpType === QpType.UD) !== this.isDatagram) {
-      throw new MisuseError('qpType', 'must be UD in PortSpace.UDP, and only there');
+  initQpAttr(qpState: number): QpAttributes {
+    this.checkAlive();
+    const request = this.#request;
+    const peer = this.#connection?.peer;
+    if (!this.#agreement && request?.name === 'REQ' && peer) {
+      // As if it was accepted with what the device has.
+      const fields = replyFields(this, request, { qpNum: 0 });
+      const startingPsn = this.#startingPsn;
+      this.#agreement = this.#agree(request, { ...fields, startingPsn }, peer);
     }
-    const qp = pd.createQp({ ...attributes, qpType });
-    initialize(qp);
-    this.qp = qp;
-    this.#manager.byQueuePair.set(qp, this);
-    return qp;
-  }
-
-  /** `rdma_destroy_qp`. */
-  destroyQp(): void {
-    const { qp } = this;
-    if (!qp) throw new MisuseError('id', 'has no queue pair');
-    this.#manager.byQueuePair.delete(qp);
-    this.qp = undefined;
-    qp.destroy();
+    const isUnreliable =
+      request?.name === 'REQ' && request.transportService === TransportService.UC;
+    const qpType = this.isDatagram ? QpType.UD : isUnreliable ? QpType.UC : QpType.RC;
+    return attributesOf(qpType, qpState, this.#agreement);
   }
 
   /**
@@ -211,26 +179,23 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
   connect(param: ConnParam = {}): void {
     this.#check('connect', ['ROUTE_RESOLVED']);
     const peer = this.#peer!;
-    const header = buildIpCm({
-      source: this.context.local.gid,
-      target: peer.gid,
-      sourcePort: this.#port,
-    });
     const serviceId = serviceIdOf(this.portSpace, this.#peerPort);
+    const between = { source: this.context.local.gid, target: peer.gid, sourcePort: this.#port };
     const message = this.isDatagram ? 'SIDR_REQ' : 'REQ';
-    checkPrivateData(message, param.privateData, IP_CM_BYTES);
-    const privateData = joinPrivateData(header, param.privateData);
+    const privateData = introduce(message, between, param.privateData);
     const { core, now } = this.#manager;
     if (this.isDatagram) {
       const fields = { pkey: DEFAULT_PKEY, serviceId, privateData };
-      this.#connection = core.resolveService(now, peer, this, fields, this.#options);
+      this.#connection = core.resolveService(now, peer, this, fields, {
+        ...DEFAULT_OPTIONS,
+        ...this.#told,
+      });
     } else {
-      const startingPsn = this.#manager.random() & PSN_MASK;
       const fields: FieldsOf<'REQ'> = {
-        ...requestFields(this, param, peer, this.#options),
+        ...requestFields(this, param, peer, { ...DEFAULT_OPTIONS, ...this.#told }),
         serviceId,
         privateData,
-        startingPsn,
+        startingPsn: this.#startingPsn,
       };
       this.#connection = core.connect(now, peer, this, fields);
       this.#asked = fields;
@@ -255,6 +220,11 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
     this.#state = 'LISTEN';
   }
 
+  /** `rdma_get_request`: an id with a channel of its own (`createEp`); undefined: all is closed. */
+  getRequest(): Promise<CmId | undefined> {
+    return nextRequest(this);
+  }
+
   /**
    * `rdma_accept`: event ESTABLISHED when the peer is ready (datagrams: none). Throws MisuseError;
    * RefusalError EINVAL when there is no request (any more), or the queue pair refuses.
@@ -276,14 +246,13 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
         privateData,
       });
     } else {
-      const startingPsn = this.#manager.random() & PSN_MASK;
-      const fields = { ...replyFields(this, request, param), startingPsn, privateData };
-      if (this.qp) {
-        this.#agreement = agreementOfRequest(request, fields, connection.peer);
-        // To RTS when the peer is ready (IBA 12.9.7.2): its first packet may say so.
-        makeReadyToReceive(this.qp, this.#agreement);
-      }
-      core.accept(now, connection, fields);
+      const fields = { ...replyFields(this, request, param), privateData };
+      const startingPsn = this.#startingPsn;
+      const agreement = this.#agree(request, { ...fields, startingPsn }, connection.peer);
+      // To RTS when the peer is ready (IBA 12.9.7.2): its first packet may say so.
+      if (this.qp) makeReadyToReceive(this.qp, agreement);
+      this.#agreement = agreement;
+      core.accept(now, connection, { ...fields, startingPsn });
     }
     this.#manager.arm();
   }
@@ -347,24 +316,6 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
   }
 
   /**
-   * `rdma_join_multicast`: event MULTICAST_JOIN, with where datagrams to the group go. Throws
-   * MisuseError; RefusalError EOPNOTSUPP when the link has no multicast.
-   */
-  joinMulticast(group: string): void {
-    const gid = parseAddress('group', group);
-    if (!this.qp || !this.isDatagram) throw new MisuseError('id', 'has no datagram queue pair');
-    if (!gid.isMulticast) throw new MisuseError('group', `${group} is no multicast address`);
-    this.qp.attachMcast(gid);
-    this.#push(CmEventType.MULTICAST_JOIN, { ud: multicastParam(gid) });
-  }
-
-  /** `rdma_leave_multicast`. Throws as `qp.detachMcast`. */
-  leaveMulticast(group: string): void {
-    if (!this.qp) throw new MisuseError('id', 'has no queue pair');
-    this.qp.detachMcast(group);
-  }
-
-  /**
    * `rdma_destroy_id`: ends what there is (a listener, a request, a connection) and the queue pair
    * with it. Requests that were not taken from the channel are refused. Nothing more is heard.
    */
@@ -412,7 +363,7 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
         return this.#replied(event.reply);
       case 'ready':
         if (this.qp && this.#agreement) makeReadyToSend(this.qp, this.#agreement);
-        return this.#push(CmEventType.ESTABLISHED);
+        return this.push(CmEventType.ESTABLISHED);
       case 'resolved':
         return this.#resolved(event.reply);
       case 'rejected':
@@ -422,7 +373,7 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
       case 'disconnected':
         return this.#end(CmEventType.DISCONNECTED, 0, event.privateData);
       case 'timewaitExit':
-        this.#push(CmEventType.TIMEWAIT_EXIT);
+        this.push(CmEventType.TIMEWAIT_EXIT);
     }
   }
 
@@ -433,30 +384,30 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
 
   /** @internal */
   deviceRemoval(): void {
-    this.#push(CmEventType.DEVICE_REMOVAL);
+    this.push(CmEventType.DEVICE_REMOVAL);
   }
 
   /** The peer accepts. */
   #replied(reply: Message<'REP'>): void {
-    const asked = this.#asked!;
     const conn = connParamOf(reply, reply.privateData);
+    const agreement = agreementOfReply(this.#asked!, reply, this.#peer!);
     if (!this.qp) {
-      this.#push(CmEventType.CONNECT_RESPONSE, { conn });
+      this.#agreement = agreement;
+      this.push(CmEventType.CONNECT_RESPONSE, { conn });
       return;
     }
     const { core, now } = this.#manager;
     try {
-      const agreement = agreementOfReply(asked, reply, this.#peer!);
       makeReadyToReceive(this.qp, agreement);
       makeReadyToSend(this.qp, agreement);
     } catch (error) {
       if (!(error instanceof RefusalError)) throw error;
       core.reject(now, this.#connection!);
-      this.#push(CmEventType.CONNECT_ERROR);
+      this.push(CmEventType.CONNECT_ERROR);
       return;
     }
     core.ready(this.#connection!);
-    this.#push(CmEventType.ESTABLISHED, { conn });
+    this.push(CmEventType.ESTABLISHED, { conn });
   }
 
   /** The peer's datagram queue pair, or why there is none. */
@@ -466,13 +417,24 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
     const { gid, port } = this.#peer!;
     if (status === SidrStatus.SUCCESS) {
       const ud = { privateData, ahAttr: { dgid: gid, port }, qpNum: qpn, qkey };
-      this.#push(CmEventType.ESTABLISHED, { ud });
-    } else this.#push(CmEventType.UNREACHABLE, { status, conn: { privateData } });
+      this.push(CmEventType.ESTABLISHED, { ud });
+    } else this.push(CmEventType.UNREACHABLE, { status, conn: { privateData } });
   }
 
   #end(event: number, status = 0, privateData: Uint8Array = new Uint8Array(0)): void {
     if (this.qp && this.qp.state !== QpState.ERR) bringDown(this.qp);
-    this.#push(event, { status, conn: { privateData } });
+    this.push(event, { status, conn: { privateData } });
+  }
+
+  /** What the request comes to; who was told a timeout of its own keeps it. */
+  #agree(
+    request: Message<'REQ'>,
+    reply: Parameters<typeof agreementOfRequest>[1],
+    peer: Endpoint,
+  ): Agreement {
+    const agreement = agreementOfRequest(request, reply, peer);
+    const { ackTimeout } = this.#told;
+    return ackTimeout === undefined ? agreement : { ...agreement, timeout: ackTimeout };
   }
 
   #awaiting(verb: string): Connection {
@@ -483,16 +445,16 @@ export class CmId implements ConnectionOwner, ListenerOwner, ManagedId {
     throw new RefusalError('EINVAL', `${verb}: there is nothing to answer (any more)`);
   }
 
-  #push(event: number, more: Partial<Parameters<EventChannel['push']>[0]> = {}): void {
+  protected push(event: number, more: Partial<CmEventFields> = {}): void {
     if (this.#state !== 'DESTROYED') this.channel.push({ ...more, event, id: this });
   }
 
-  #checkAlive(): void {
+  protected checkAlive(): void {
     if (this.#state === 'DESTROYED') throw new MisuseError('id', 'is destroyed');
   }
 
   #check(verb: string, states: readonly IdState[]): void {
-    this.#checkAlive();
+    this.checkAlive();
     if (states.includes(this.#state)) return;
     throw new RefusalError('EINVAL', `${verb}: not in ${this.#state}, but ${states.join(' or ')}`);
   }

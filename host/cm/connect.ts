@@ -2,8 +2,6 @@
  * The short forms: `await connect(address)` is a connected queue pair, `await listen(address)` gives
  * requests to accept. What librdmacm does in a dozen calls (cm-id.ts), with its defaults.
  */
-import { lookup } from 'node:dns/promises';
-import { isIP } from 'node:net';
 import { LinkError, MisuseError, RefusalError, type ErrnoName } from '../errors/errors.js';
 import { localAddressTowards } from '../link/interface.js';
 import type { Context } from '../verbs/context.js';
@@ -11,10 +9,13 @@ import { openDevice, type UdpOpenOptions } from '../verbs/open-device.js';
 import type { CompletionQueue } from '../verbs/completion-queue.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import type { QpInitAttributes, QueuePair } from '../verbs/queue-pair.js';
+import { lookUp } from './address-info.js';
 import type { CmAddress } from './address.js';
 import type { CmOptions } from './agreement.js';
 import type { CmId } from './cm-id.js';
-import { CmEventType, rejectReasonName } from './enums.js';
+import { createEp } from './create-ep.js';
+import type { EpInitAttributes } from './end-point.js';
+import { CmEventType, PortSpace, rejectReasonName } from './enums.js';
 import { EventChannel, createEventChannel, type CmEvent, type ConnParam } from './event-channel.js';
 
 /** What a queue pair is made with; the completion queues are made for it where none are given. */
@@ -60,14 +61,13 @@ export class RdmaConnection {
   /** Resolved when the connection is over, whoever ended it. */
   readonly disconnected: Promise<void>;
   readonly #channel: EventChannel;
-  readonly #queues: readonly CompletionQueue[];
   readonly #ownsContext: boolean;
   #isOver = false;
   #isClosed = false;
 
   /** @internal Use `connect`, or `request.accept`. */
-  constructor(made: Made, channel: EventChannel, param: ConnParam, ownsContext: boolean) {
-    const { id, qp, queues } = made;
+  constructor(id: CmId, param: ConnParam, ownsContext: boolean) {
+    const qp = id.qp!;
     this.id = id;
     this.qp = qp;
     this.context = id.context;
@@ -75,8 +75,7 @@ export class RdmaConnection {
     this.sendCq = qp.sendCq;
     this.recvCq = qp.recvCq;
     this.param = param;
-    this.#queues = queues;
-    this.#channel = channel;
+    this.#channel = id.channel;
     this.#ownsContext = ownsContext;
     this.disconnected = this.#end();
   }
@@ -101,7 +100,6 @@ export class RdmaConnection {
     this.#isClosed = true;
     await this.disconnect();
     this.#channel.destroy();
-    if (!this.context.device.closed) for (const queue of this.#queues) queue.destroy();
     if (this.#ownsContext) await this.context.close();
   }
 
@@ -117,32 +115,8 @@ export class RdmaConnection {
   }
 }
 
-interface Made {
-  readonly id: CmId;
-  readonly qp: QueuePair;
-  /** Completion queues that nobody else has. */
-  readonly queues: readonly CompletionQueue[];
-}
-
-/** Makes the queue pair of an id, and completion queues where none are given. */
-function makeQueuePair(id: CmId, options: EndOptions): Made {
-  const { cap = {}, ...given } = options.qp ?? {};
-  const { maxSendWr = 128, maxRecvWr = 128 } = cap;
-  const queues: CompletionQueue[] = [];
-  const make = (entries: number): CompletionQueue => {
-    const queue = id.context.createCq(options.cqe ?? entries);
-    queues.push(queue);
-    return queue;
-  };
-  try {
-    const sendCq = given.sendCq ?? make(maxSendWr);
-    const recvCq = given.recvCq ?? make(maxRecvWr);
-    const qp = id.createQp({ ...given, cap, sendCq, recvCq }, options.pd);
-    return { id, qp, queues };
-  } catch (error) {
-    for (const queue of queues) queue.destroy();
-    throw error;
-  }
+function qpOf({ qp, cqe }: EndOptions): EpInitAttributes {
+  return { ...qp, ...(cqe === undefined ? {} : { cqe }) };
 }
 
 function optionsOf({ cmResponseTimeout, maxCmRetries, ackTimeout }: CmOptions): CmOptions {
@@ -164,23 +138,18 @@ export async function connect(
   const { address, port } = await resolve(target);
   const context = options.context ?? (await openTowards(address, options.device));
   let channel: EventChannel | undefined;
-  let made: Made | undefined;
   try {
-    channel = createEventChannel(context);
-    const id = channel.createId();
+    const udpPort = options.udpPort === undefined ? {} : { udpPort: options.udpPort };
+    const dstAddr = { address, port, ...udpPort };
+    const info = { flags: 0, portSpace: PortSpace.TCP, dstAddr };
+    const id = await createEp(context, info, options.pd, qpOf(options));
+    ({ channel } = id);
     id.setOption(optionsOf(options));
-    const { udpPort } = options;
-    id.resolveAddr({ address, port, ...(udpPort === undefined ? {} : { udpPort }) });
-    await expect(channel, CmEventType.ADDR_RESOLVED);
-    id.resolveRoute();
-    await expect(channel, CmEventType.ROUTE_RESOLVED);
-    made = makeQueuePair(id, options);
     id.connect(options);
     const { conn } = await expect(channel, CmEventType.ESTABLISHED);
-    return new RdmaConnection(made, channel, conn ?? {}, !options.context);
+    return new RdmaConnection(id, conn ?? {}, !options.context);
   } catch (error) {
     channel?.destroy();
-    if (!context.device.closed) for (const queue of made?.queues ?? []) queue.destroy();
     if (!options.context) await context.close();
     throw error;
   }
@@ -257,18 +226,17 @@ export class RdmaRequest {
   ): Promise<RdmaConnection> {
     const channel = createEventChannel(this.id.context);
     this.id.migrate(channel);
-    const made = makeQueuePair(this.id, options);
+    const qp = this.id.createQp(qpOf(options), options.pd);
     try {
-      prepare(made.qp);
+      prepare(qp);
       this.id.setOption(optionsOf(options));
       this.id.accept(options);
       await expect(channel, CmEventType.ESTABLISHED);
     } catch (error) {
       channel.destroy();
-      for (const queue of made.queues) queue.destroy();
       throw error;
     }
-    return new RdmaConnection(made, channel, this.param, false);
+    return new RdmaConnection(this.id, this.param, false);
   }
 
   /** Refuses. Throws MisuseError; RefusalError EINVAL when the peer gave up. */
@@ -360,12 +328,7 @@ async function openTowards(address: string, device: UdpOpenOptions = {}): Promis
 
 async function resolve(target: Target): Promise<{ address: string; port: number }> {
   const { address, port } = typeof target === 'string' ? parseTarget(target) : target;
-  if (isIP(address) !== 0) return { address, port };
-  try {
-    return { address: (await lookup(address)).address, port };
-  } catch (error) {
-    throw new RefusalError('ENOENT', `the host ${address} is not known`, { cause: error });
-  }
+  return { address: await lookUp(address), port };
 }
 
 function parseTarget(text: string): { address: string; port: number } {

@@ -25,8 +25,14 @@ export const CmEventType = Object.freeze({
   MULTICAST_ERROR: 13,
   ADDR_CHANGE: 14,
   TIMEWAIT_EXIT: 15,
+  ADDRINFO_RESOLVED: 16,
+  ADDRINFO_ERROR: 17,
+  USER: 18,
 });
 export type CmEventName = keyof typeof CmEventType;
+
+/** `enum rdma_cm_mc_join_flags`. */
+export const McJoinFlag = Object.freeze({ FULLMEMBER: 0, SENDONLY_FULLMEMBER: 1 });
 
 /** Why a connection was refused (IBA 12.6.7.2). */
 export const RejectReason = Object.freeze({

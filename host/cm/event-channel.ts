@@ -43,6 +43,8 @@ export interface CmEventFields {
   readonly status?: number;
   readonly conn?: ConnParam;
   readonly ud?: UdParam;
+  /** USER: what `writeCmEvent` was told. */
+  readonly arg?: bigint;
 }
 
 export class CmEvent {
@@ -54,6 +56,7 @@ export class CmEvent {
   readonly status: number;
   readonly conn: ConnParam | undefined;
   readonly ud: UdParam | undefined;
+  readonly arg: bigint | undefined;
   #isAcknowledged = false;
 
   constructor(fields: CmEventFields) {
@@ -65,6 +68,7 @@ export class CmEvent {
     this.status = fields.status ?? 0;
     this.conn = fields.conn;
     this.ud = fields.ud;
+    this.arg = fields.arg;
   }
 
   /** What the other application said. */

@@ -1,7 +1,9 @@
 /** The way of a queue pair through its states, as a connection is made (man rdma_create_qp). */
 import { AccessFlag, QpState, QpType } from '#build/abi.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { AddressAttributes } from '../verbs/address-handle.js';
 import type { QueuePair } from '../verbs/queue-pair.js';
+import type { QpAttributes } from '../verbs/queue-pair-attributes.js';
 import { RDMA_UDP_QKEY } from './enums.js';
 
 /** What both sides have agreed upon, as this side's queue pair needs it. */
@@ -20,6 +22,7 @@ export interface Agreement {
 
 /** 0.64 ms: what a peer waits when no receive is posted. */
 const MIN_RNR_TIMER = 12;
+const DATAGRAM_STATES = [QpState.INIT, QpState.RTR, QpState.RTS];
 /** Regions say for themselves what peers may do with them. */
 const ACCESS =
   AccessFlag.LOCAL_WRITE |
@@ -29,40 +32,48 @@ const ACCESS =
   AccessFlag.FLUSH_GLOBAL |
   AccessFlag.FLUSH_PERSISTENT;
 
+/** What a queue pair of this type is told on its way into a state. */
+export function attributesOf(
+  qpType: number,
+  qpState: number,
+  agreement: Agreement | undefined,
+): QpAttributes {
+  const isDatagram = qpType === QpType.UD;
+  if (qpState === QpState.INIT) {
+    const common = { qpState, pkeyIndex: 0, portNum: 1 };
+    return { ...common, ...(isDatagram ? { qkey: RDMA_UDP_QKEY } : { qpAccessFlags: ACCESS }) };
+  }
+  if (qpState !== QpState.RTR && qpState !== QpState.RTS) {
+    throw new MisuseError('qpState', 'must be INIT, RTR or RTS');
+  }
+  if (isDatagram) return qpState === QpState.RTR ? { qpState } : { qpState, sqPsn: 0 };
+  if (!agreement) {
+    throw new RefusalError('EINVAL', 'initQpAttr: nothing is agreed upon (yet)');
+  }
+  const isReliable = qpType === QpType.RC;
+  if (qpState === QpState.RTR) {
+    const { ahAttr, pathMtu, destQpNum, rqPsn, maxDestRdAtomic } = agreement;
+    const reliable = isReliable ? { maxDestRdAtomic, minRnrTimer: MIN_RNR_TIMER } : {};
+    return { qpState, ahAttr, pathMtu, destQpNum, rqPsn, ...reliable };
+  }
+  const { sqPsn, maxRdAtomic, timeout, retryCnt, rnrRetry } = agreement;
+  return { qpState, sqPsn, ...(isReliable ? { maxRdAtomic, timeout, retryCnt, rnrRetry } : {}) };
+}
+
 /** Datagram queue pairs are ready at once, others in INIT: receives may be posted. */
 export function initialize(qp: QueuePair): void {
-  const common = { qpState: QpState.INIT, pkeyIndex: 0, portNum: 1 };
-  if (qp.qpType !== QpType.UD) {
-    qp.modify({ ...common, qpAccessFlags: ACCESS });
-    return;
-  }
-  qp.modify({ ...common, qkey: RDMA_UDP_QKEY });
-  qp.modify({ qpState: QpState.RTR });
-  qp.modify({ qpState: QpState.RTS, sqPsn: 0 });
+  const states = qp.qpType === QpType.UD ? DATAGRAM_STATES : [QpState.INIT];
+  for (const qpState of states) qp.modify(attributesOf(qp.qpType, qpState, undefined));
 }
 
 /** To RTR: the peer's packets are served, ours wait. Throws RefusalError. */
 export function makeReadyToReceive(qp: QueuePair, agreement: Agreement): void {
-  const { ahAttr, pathMtu, destQpNum, rqPsn, maxDestRdAtomic } = agreement;
-  qp.modify({
-    qpState: QpState.RTR,
-    ahAttr,
-    pathMtu,
-    destQpNum,
-    rqPsn,
-    ...(qp.qpType === QpType.RC ? { maxDestRdAtomic, minRnrTimer: MIN_RNR_TIMER } : {}),
-  });
+  qp.modify(attributesOf(qp.qpType, QpState.RTR, agreement));
 }
 
 /** From RTR to RTS. Throws RefusalError. */
 export function makeReadyToSend(qp: QueuePair, agreement: Agreement): void {
-  const { sqPsn, maxRdAtomic, timeout, retryCnt, rnrRetry } = agreement;
-  const isReliable = qp.qpType === QpType.RC;
-  qp.modify({
-    qpState: QpState.RTS,
-    sqPsn,
-    ...(isReliable ? { maxRdAtomic, timeout, retryCnt, rnrRetry } : {}),
-  });
+  qp.modify(attributesOf(qp.qpType, QpState.RTS, agreement));
 }
 
 /** Everything posted is flushed; safe for a queue pair in any state. */

@@ -7,6 +7,8 @@ const MAD = 'host/cm/mad.ts';
 const ADDRESS = 'host/cm/address.ts';
 const SERVICES = 'host/cm/general-services.ts';
 const ID = 'host/cm/cm-id.ts';
+const END = 'host/cm/end-point.ts';
+const CREATE = 'host/cm/create-ep.ts';
 const CONTROL = 'assembly/transport/control.ts';
 const DATAGRAM = 'assembly/transport/datagram.ts';
 
@@ -213,5 +215,74 @@ export const CONNECTIONS: readonly Row[] = [
     ID,
     'if (this.qp && this.qp.state !== QpState.ERR) bringDown(this.qp);',
     '',
+  ],
+  [
+    'who is told a timeout of its own takes the peer’s',
+    ID,
+    'return ackTimeout === undefined ? agreement : { ...agreement, timeout: ackTimeout };',
+    'return agreement;',
+  ],
+  [
+    'a queue pair of another is told a packet number that the peer is not',
+    ID,
+    'const startingPsn = this.#startingPsn;\n      const agreement',
+    'const startingPsn = this.#startingPsn ^ 1;\n      const agreement',
+  ],
+  [
+    'a buffer need not lie in its region',
+    END,
+    "if (!isWithin) throw new MisuseError('buffer', 'does not lie in the region');",
+    '',
+  ],
+  [
+    'a buffer may end behind its region',
+    END,
+    'offset >= 0 && offset + buffer.length <= whole.length',
+    'offset >= 0',
+  ],
+  [
+    'completion queues of an id outlive its queue pair',
+    END,
+    'for (const cq of this.#queues) cq.destroy();',
+    '',
+  ],
+  [
+    'completion queues of a queue pair that is refused stay',
+    END,
+    'for (const cq of made) cq.destroy();',
+    '',
+  ],
+  ['who only sends to a group receives', END, '#sendTo(gid);', 'qp.attachMcast(gid);'],
+  ['any link has groups to send to', END, 'if (!multicast) {', 'if (multicast === null) {'],
+  [
+    'an answer is there before it has come',
+    END,
+    "if (info === undefined || info === 'RESOLVING') {",
+    'if (info === undefined) {',
+  ],
+  [
+    'an application says what only the connection manager may',
+    END,
+    'if (event !== CmEventType.USER) {',
+    'if (event < 0) {',
+  ],
+  [
+    'any id gives requests, whoever else has its channel',
+    CREATE,
+    "if (!template) throw new RefusalError('EINVAL', 'getRequest: not a listener that createEp made');\n",
+    'if (!template) return undefined;\n',
+  ],
+  [
+    'who asked for a queue pair that cannot be does not hear of it',
+    CREATE,
+    '      id.destroy();\n      throw error;',
+    '      throw error;',
+  ],
+  ['an end point that failed keeps its port', CREATE, '    channel.destroy();\n', ''],
+  [
+    'an answer is heard before who asked knows that it has',
+    SERVICES,
+    'if (!this.#isSending) this.#drain();',
+    'if (this.pd) this.#drain();',
   ],
 ];

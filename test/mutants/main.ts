@@ -66,6 +66,7 @@ const TESTS = [
   'unit/cm/mad',
   'simulation/cm',
   'unit/cm/general-services',
+  'unit/cm/end-point',
   'unit/cm/connect',
 ];
 

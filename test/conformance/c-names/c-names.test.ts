@@ -1,5 +1,5 @@
 /** The reference of C names holds: against the headers, and against what the package has. */
-import { existsSync, readFileSync } from 'node:fs';
+import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import * as verbena from '../../../host/index.js';
@@ -26,19 +26,26 @@ test('who is not here has a reason', () => {
   }
 });
 
-/** `CompletionQueueEx` lies in completion-queue-ex.ts. */
-async function classNamed(name: string): Promise<{ readonly prototype: object } | undefined> {
-  const file = `${name.replace(/(?<=.)[A-Z]/g, '-$&').toLowerCase()}.js`;
+type Classes = Map<string, { readonly prototype: object }>;
+
+/** Every class of the folders, by its name. */
+async function readClasses(): Promise<Classes> {
+  const classes: Classes = new Map();
   for (const folder of FOLDERS) {
-    const url = new URL(`build/host/${folder}/${file}`, root);
-    if (!existsSync(url)) continue;
-    const module = (await import(url.href)) as { [name: string]: { prototype: object } };
-    return module[name];
+    const url = new URL(`build/host/${folder}/`, root);
+    const files = readdirSync(url).filter((file) => file.endsWith('.js'));
+    for (const file of files) {
+      const module = (await import(new URL(file, url).href)) as { [name: string]: unknown };
+      for (const [name, value] of Object.entries(module)) {
+        if (typeof value === 'function') classes.set(name, value);
+      }
+    }
   }
-  return undefined;
+  return classes;
 }
 
 test('every method and function that an entry names exists', async () => {
+  const classes = await readClasses();
   for (const [name, entry] of Object.entries(mapping.functions)) {
     if (!isOurs(entry)) continue;
     const [owner, method] = entry.split('.') as [string, string | undefined];
@@ -46,7 +53,7 @@ test('every method and function that an entry names exists', async () => {
       assert.type(exported[owner], 'function', `${name}: ${entry}`);
       continue;
     }
-    const prototype = (await classNamed(owner))?.prototype as { [name: string]: unknown };
+    const prototype = classes.get(owner)?.prototype as { [name: string]: unknown };
     assert.ok(prototype, `${name}: there is no class ${owner}`);
     assert.type(prototype[method], 'function', `${name}: ${entry}`);
   }

@@ -61,6 +61,7 @@ export interface Told {
   readonly byteLen: number;
   readonly wcFlags: number;
   readonly immData: number;
+  readonly invalidatedRkey: number;
   readonly timestamp: bigint | undefined;
 }
 
@@ -209,6 +210,7 @@ export function pollOnce(cq: CompletionQueue): Told | undefined {
     byteLen: cq.wcReadByteLen(),
     wcFlags: cq.wcReadWcFlags(),
     immData: cq.wcReadImmData(),
+    invalidatedRkey: cq.wcReadInvalidatedRkey(),
     timestamp: undefined,
   };
   cq.endPoll();
@@ -303,6 +305,29 @@ export async function createPlayers(
   client.connect(server);
   server.connect(client);
   return { client, server };
+}
+
+/** Posts what completes with `status` at its sender. */
+export async function refused(
+  player: Player,
+  opcode: number,
+  status: number,
+  request: Partial<SendWorkRequest> = {},
+): Promise<void> {
+  player.send(opcode, request);
+  const told = await player.completion();
+  assert.is(told.status, status, `status ${told.status}`);
+}
+
+/** From ERR through RESET to RTS; what was flushed, or failed, is polled. */
+export async function restate(client: Player, server: Player): Promise<void> {
+  for (const { world, qp, cq } of [client, server]) {
+    assert.ok(await world.soon(() => qp.state === QpState.ERR), 'the queue pair has failed');
+    while (pollOnce(cq));
+  }
+  for (const { qp } of [client, server]) qp.modify({ qpState: QpState.RESET });
+  client.connect(server);
+  server.connect(client);
 }
 
 let turn = 0;

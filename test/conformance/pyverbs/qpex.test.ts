@@ -1,16 +1,27 @@
 /** Posting by `wr_*` (rdma-core tests/test_qpex.py). */
 import * as assert from 'uvu/assert';
-import { AccessFlag, QpExWith, QpState, QpType, WrOpcode } from '../../../host/index.js';
+import {
+  AccessFlag,
+  MwType,
+  QpExWith,
+  QpState,
+  QpType,
+  SendFlag,
+  WcStatus,
+  WrOpcode,
+  incRkey,
+} from '../../../host/index.js';
 import {
   atomicTraffic,
   createPlayers,
   rdmaTraffic,
+  refused,
   traffic,
   type PlayerOptions,
 } from './player.js';
 import { everywhere } from './world.js';
 
-const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC } = AccessFlag;
+const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, MW_BIND } = AccessFlag;
 const UD_SEND: PlayerOptions = { qpType: QpType.UD, sendOpsFlags: QpExWith.SEND };
 const WRITE: PlayerOptions = {
   sendOpsFlags: QpExWith.RDMA_WRITE,
@@ -86,6 +97,36 @@ for (const [upstream, name, opcode, flag] of [
     await atomicTraffic(client, server, opcode);
   });
 }
+
+everywhere('qp_ex_rc_bind_mw', 'RC: wrBindMw, of a window that may not be written', async (w) => {
+  const { client, server } = await createPlayers(w, {
+    sendOpsFlags: QpExWith.RDMA_WRITE | QpExWith.BIND_MW,
+    mrAccess: LOCAL_WRITE | REMOTE_WRITE | MW_BIND,
+  });
+  const { mr, pd, qpEx } = server;
+  const bind = async (mwAccessFlags: number): Promise<number> => {
+    const mw = pd.allocMw(MwType.TYPE_2);
+    const rkey = incRkey(mw.rkey);
+    qpEx.wrStart();
+    qpEx.wrId = 0x123;
+    qpEx.wrFlags = SendFlag.SIGNALED;
+    qpEx.wrBindMw(mw, rkey, { mr, addr: mr.addr, length: mr.length, mwAccessFlags });
+    qpEx.wrComplete();
+    assert.is((await server.success()).wrId, 0x123n);
+    assert.equal([mw.rkey, mw.bound], [rkey, true]);
+    return rkey;
+  };
+  // Another one may be written: what fails then, fails for its rights.
+  const { raddr: remoteAddr } = client;
+  client.message.fill(0x55);
+  client.send(WrOpcode.RDMA_WRITE, { rdma: { remoteAddr, rkey: await bind(REMOTE_WRITE) } });
+  await client.success();
+  assert.ok(server.message.every((byte) => byte === 0x55));
+  client.message.fill(0x77);
+  const rdma = { remoteAddr, rkey: await bind(0) };
+  await refused(client, WrOpcode.RDMA_WRITE, WcStatus.REM_ACCESS_ERR, { rdma });
+  assert.ok(server.message.every((byte) => byte === 0x55));
+});
 
 everywhere('post_receive_qp_state_bad_flow', 'RESET takes no receives', async (world) => {
   const { server } = await createPlayers(world, UD_SEND);

@@ -87,7 +87,13 @@ class VirtualWorld extends World {
       // Who waits for a promise has its turn.
       await Promise.resolve();
       if (done()) return;
-      const next = this.#clock.nextMicros();
+      let next = this.#clock.nextMicros();
+      if (next === undefined) {
+        // A promise may have others behind it.
+        await new Promise((resolve) => setImmediate(resolve));
+        if (done()) return;
+        next = this.#clock.nextMicros();
+      }
       if (next === undefined) throw new Error(`${what}: never, nothing is under way any more`);
       if (next > end) throw new Error(`${what}: not within ${PATIENCE_SECONDS} virtual seconds`);
       this.#clock.step();

@@ -4,6 +4,8 @@ import * as assert from 'uvu/assert';
 import { GENERAL_SERVICES_QPN } from '#build/abi.js';
 import {
   AccessFlag,
+  Endpoint,
+  LoopbackNetwork,
   RefusalError,
   SendFlag,
   WcStatus,
@@ -295,6 +297,45 @@ test('a device with IPv6 addresses connects as well', async () => {
   await listener.close();
   await context.close();
   await other.close();
+});
+
+test('an answer that is there at once is heard after the question was asked', async () => {
+  const network = new LoopbackNetwork({ auto: false });
+  const here = network.link(Endpoint.parse('10.0.0.1', 4791));
+  const there = Endpoint.parse('10.0.0.2', 4791);
+  // Whoever looks for completions brings in what has come.
+  const polled: Link = {
+    get info() {
+      return here.info;
+    },
+    open: (receiver, memory) => here.open(receiver, memory),
+    send: (batch) => here.send(batch),
+    poll: () => network.deliver(),
+    close: () => here.close(),
+  };
+  const a = await open(polled);
+  const b = await open(network.link(there));
+  const story: string[] = [];
+  const asker = new GeneralServices(a, () => story.push('heard'));
+  const answerer = new GeneralServices(b, (mad, source) => answerer.send(mad, source));
+  const question = new Uint8Array(256).fill(7);
+  for (let turn = 0; turn < 3; turn++) {
+    asker.send(question, there);
+    story.push('asked');
+    for (let count = 0; count < 4; count++) {
+      network.deliver();
+      await rest();
+    }
+  }
+  assert.equal(story, ['asked', 'heard', 'asked', 'heard', 'asked', 'heard']);
+  // One that comes when nobody listens any more is nobody's.
+  asker.send(question, there);
+  asker.close();
+  await rest();
+  assert.is(story.length, 6);
+  answerer.close();
+  await a.close();
+  await b.close();
 });
 
 test.run();

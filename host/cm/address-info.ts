@@ -1,0 +1,82 @@
+/** `rdma_addrinfo`: a host and a service by name, as addresses that ids take. */
+import { lookup } from 'node:dns/promises';
+import { isIP } from 'node:net';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import type { CmAddress } from './address.js';
+import { PortSpace } from './enums.js';
+
+/** `RAI_…`: flags of AddressHints. */
+export const RaiFlag = Object.freeze({
+  /** The address is our own, to listen to. */
+  PASSIVE: 1,
+  /** The node is an address, and nobody is asked. */
+  NUMERICHOST: 2,
+});
+
+export interface AddressHints {
+  /** Made of RaiFlag. */
+  readonly flags?: number;
+  /** A PortSpace. Default TCP. */
+  readonly portSpace?: number;
+}
+
+export interface AddressInfo {
+  /** Made of RaiFlag. */
+  readonly flags: number;
+  /** A PortSpace. */
+  readonly portSpace: number;
+  /** With RaiFlag.PASSIVE: for `bindAddr`. */
+  readonly srcAddr?: CmAddress;
+  /** Otherwise: for `resolveAddr`. */
+  readonly dstAddr?: CmAddress;
+}
+
+const EVERY_FLAG = RaiFlag.PASSIVE | RaiFlag.NUMERICHOST;
+
+/** The address of a host. Throws RefusalError ENOENT. */
+export async function lookUp(host: string): Promise<string> {
+  if (isIP(host) !== 0) return host;
+  try {
+    return (await lookup(host)).address;
+  } catch (error) {
+    throw new RefusalError('ENOENT', `the host ${host} is not known`, { cause: error });
+  }
+}
+
+/** What needs nobody's answer; undefined: the node is a name. Throws MisuseError. */
+export function numericInfo(
+  node: string,
+  service: number | string,
+  hints: AddressHints = {},
+): AddressInfo | undefined {
+  const { flags = 0, portSpace = PortSpace.TCP } = hints;
+  const port = typeof service === 'string' && /^\d{1,5}$/.test(service) ? Number(service) : service;
+  if (typeof port !== 'number' || !Number.isInteger(port) || port < 0 || port > 65535) {
+    throw new MisuseError('service', `must be a port from 0 to 65535, got ${String(service)}`);
+  }
+  if (!Number.isInteger(flags) || (flags & ~EVERY_FLAG) !== 0) {
+    throw new MisuseError('flags', `must be made of RaiFlag, got ${flags}`);
+  }
+  if (!Object.values<number>(PortSpace).includes(portSpace)) {
+    throw new MisuseError('portSpace', `must be a PortSpace, got ${portSpace}`);
+  }
+  if (isIP(node) === 0) {
+    if (!(flags & RaiFlag.NUMERICHOST)) return undefined;
+    throw new MisuseError('node', `must be an IPv4 or IPv6 address, got ${node}`);
+  }
+  const where = { address: node, port };
+  const isPassive = (flags & RaiFlag.PASSIVE) !== 0;
+  return { flags, portSpace, ...(isPassive ? { srcAddr: where } : { dstAddr: where }) };
+}
+
+/**
+ * `rdma_getaddrinfo`: `node` is a host's name or address, `service` a port. Throws MisuseError;
+ * RefusalError ENOENT when there is no such host.
+ */
+export async function getaddrinfo(
+  node: string,
+  service: number | string,
+  hints: AddressHints = {},
+): Promise<AddressInfo> {
+  return numericInfo(node, service, hints) ?? numericInfo(await lookUp(node), service, hints)!;
+}

@@ -1,0 +1,338 @@
+/**
+ * What an id has besides its connection: a queue pair and the short verbs on it (rdma/rdma_verbs.h:
+ * messages without work requests to fill in), multicast groups, names that it resolves.
+ */
+import { AccessFlag, QpType, SendFlag, WrOpcode } from '#build/abi.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import type { Gid } from '../link/endpoint.js';
+import type { AddressHandle } from '../verbs/address-handle.js';
+import type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.js';
+import type { Context } from '../verbs/context.js';
+import type { MemoryRegion } from '../verbs/memory-region.js';
+import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import type { QpInitAttributes, QueuePair } from '../verbs/queue-pair.js';
+import type { SendWorkRequest, Sge } from '../verbs/work-request.js';
+import { multicastParam } from './agreement.js';
+import { parseAddress } from './address.js';
+import { getaddrinfo, numericInfo, type AddressHints, type AddressInfo } from './address-info.js';
+import { CmEventType, McJoinFlag, PortSpace, RDMA_UDP_QKEY } from './enums.js';
+import type { CmEventFields } from './event-channel.js';
+import { Manager, type ManagedId } from './manager.js';
+import { initialize } from './queue-pair-states.js';
+
+/** What a queue pair is made with; the completion queues are made where none are given. */
+export interface EpInitAttributes extends Partial<QpInitAttributes> {
+  /** Entries of the completion queues that are made. Default: as many as requests. */
+  readonly cqe?: number;
+}
+
+/** `rdma_cm_join_mc_attr_ex`. */
+export interface JoinMcAttributes {
+  /** The group. */
+  readonly addr: string;
+  /** A McJoinFlag. Default FULLMEMBER. */
+  readonly joinFlags?: number;
+}
+
+const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE } = AccessFlag;
+const WORK_REQUESTS_DEFAULT = 128;
+
+export abstract class EndPoint implements ManagedId {
+  readonly context: Context;
+  /** A PortSpace. */
+  readonly portSpace: number;
+  /** What `createQp` made. */
+  qp: QueuePair | undefined;
+  readonly #manager: Manager;
+  /** Completion queues that nobody else has. */
+  #queues: readonly CompletionQueue[] = [];
+  #info: AddressInfo | 'RESOLVING' | undefined;
+  /** Groups that it sends to only. */
+  readonly #sentTo = new Set<string>();
+
+  protected constructor(context: Context, portSpace: number) {
+    if (!Object.values<number>(PortSpace).includes(portSpace)) {
+      throw new MisuseError('portSpace', `must be a PortSpace, got ${portSpace}`);
+    }
+    this.context = context;
+    this.portSpace = portSpace;
+    this.#manager = Manager.of(context);
+  }
+
+  /** The protection domain of its queue pair; before there is one, the device's own. */
+  get pd(): ProtectionDomain {
+    return this.qp?.pd ?? this.#manager.pd;
+  }
+
+  /** Datagrams, resolved by SIDR, or a connection? */
+  get isDatagram(): boolean {
+    return this.portSpace === PortSpace.UDP;
+  }
+
+  /**
+   * `rdma_create_qp`: the id's queue pair, in INIT (datagrams: RTS). Without a protection domain
+   * it belongs to the device's own; completion queues that are not given go with the queue pair.
+   * Throws as `pd.createQp`, `context.createCq`.
+   */
+  createQp(attributes: EpInitAttributes = {}, pd: ProtectionDomain = this.pd): QueuePair {
+    this.checkAlive();
+    if (this.qp) throw new MisuseError('id', 'has a queue pair already');
+    if (pd.context !== this.context) throw new MisuseError('pd', 'is of another device');
+    const qpType = attributes.qpType ?? (this.isDatagram ? QpType.UD : QpType.RC);
+    if ((qpType === QpType.UD) !== this.isDatagram) {
+      throw new MisuseError('qpType', 'must be UD in PortSpace.UDP, and only there');
+    }
+    const { cqe, ...given } = attributes;
+    const made: CompletionQueue[] = [];
+    const queue = (entries: number = WORK_REQUESTS_DEFAULT): CompletionQueue => {
+      const cq = this.context.createCq(cqe ?? entries);
+      made.push(cq);
+      return cq;
+    };
+    try {
+      const sendCq = given.sendCq ?? queue(given.cap?.maxSendWr);
+      const recvCq = given.recvCq ?? queue(given.cap?.maxRecvWr);
+      const qp = pd.createQp({ ...given, qpType, sendCq, recvCq });
+      initialize(qp);
+      this.qp = qp;
+      this.#queues = made;
+      this.#manager.byQueuePair.set(qp, this);
+      return qp;
+    } catch (error) {
+      for (const cq of made) cq.destroy();
+      throw error;
+    }
+  }
+
+  /** `rdma_destroy_qp`, with the completion queues that were made for it. */
+  destroyQp(): void {
+    const qp = this.#ready();
+    this.#manager.byQueuePair.delete(qp);
+    this.qp = undefined;
+    this.#sentTo.clear();
+    qp.destroy();
+    for (const cq of this.#queues) cq.destroy();
+    this.#queues = [];
+  }
+
+  /**
+   * `rdma_join_multicast`: event MULTICAST_JOIN, with where datagrams to the group go. Throws
+   * MisuseError; RefusalError EOPNOTSUPP when the link has no multicast.
+   */
+  joinMulticast(group: string): void {
+    this.joinMulticastEx({ addr: group });
+  }
+
+  /** `rdma_join_multicast_ex`: with SENDONLY_FULLMEMBER nothing is received. Throws as above. */
+  joinMulticastEx({ addr, joinFlags = McJoinFlag.FULLMEMBER }: JoinMcAttributes): void {
+    const gid = parseAddress('group', addr);
+    if (!this.qp || !this.isDatagram) throw new MisuseError('id', 'has no datagram queue pair');
+    if (!gid.isMulticast) throw new MisuseError('group', `${addr} is no multicast address`);
+    if (joinFlags === McJoinFlag.FULLMEMBER) this.qp.attachMcast(gid);
+    else if (joinFlags === McJoinFlag.SENDONLY_FULLMEMBER) this.#sendTo(gid);
+    else throw new MisuseError('joinFlags', `must be a McJoinFlag, got ${joinFlags}`);
+    this.push(CmEventType.MULTICAST_JOIN, { ud: multicastParam(gid) });
+  }
+
+  /** `rdma_leave_multicast`. Throws as `qp.detachMcast`. */
+  leaveMulticast(group: string): void {
+    const gid = parseAddress('group', group);
+    if (!this.#sentTo.delete(gid.toString())) this.#ready().detachMcast(gid);
+  }
+
+  /**
+   * `rdma_resolve_addrinfo`: event ADDRINFO_RESOLVED, or ADDRINFO_ERROR when there is no such host.
+   * Throws MisuseError; RefusalError EBUSY until the answer before was taken.
+   */
+  resolveAddrinfo(node: string, service: number | string, hints: AddressHints = {}): void {
+    this.checkAlive();
+    if (this.#info !== undefined) throw new RefusalError('EBUSY', 'resolveAddrinfo: one at a time');
+    const portSpace = hints.portSpace ?? this.portSpace;
+    const found = numericInfo(node, service, { ...hints, portSpace });
+    this.#info = found ?? 'RESOLVING';
+    if (found) return this.push(CmEventType.ADDRINFO_RESOLVED);
+    getaddrinfo(node, service, { ...hints, portSpace }).then(
+      (info) => {
+        this.#info = info;
+        this.push(CmEventType.ADDRINFO_RESOLVED);
+      },
+      () => {
+        this.#info = undefined;
+        this.push(CmEventType.ADDRINFO_ERROR);
+      },
+    );
+  }
+
+  /** `rdma_query_addrinfo`: once. Throws RefusalError ENOENT before ADDRINFO_RESOLVED. */
+  queryAddrinfo(): AddressInfo {
+    const info = this.#info;
+    if (info === undefined || info === 'RESOLVING') {
+      throw new RefusalError('ENOENT', 'queryAddrinfo: nothing is resolved');
+    }
+    this.#info = undefined;
+    return info;
+  }
+
+  /** `rdma_write_cm_event`: an event of the application’s own, USER. Throws RefusalError EINVAL. */
+  writeCmEvent(event: number, status: number, arg: number | bigint): void {
+    this.checkAlive();
+    if (event !== CmEventType.USER) {
+      throw new RefusalError('EINVAL', 'writeCmEvent: only USER is the application’s to say');
+    }
+    this.push(event, { status, arg: BigInt(arg) });
+  }
+
+  /** `rdma_reg_msgs`: memory to send from and to receive into. Throws as `pd.regMr`. */
+  regMsgs(buffer: Uint8Array): MemoryRegion {
+    return this.pd.regMr(buffer, LOCAL_WRITE);
+  }
+
+  /** `rdma_reg_read`: memory that the peer may read. Throws as `pd.regMr`. */
+  regRead(buffer: Uint8Array): MemoryRegion {
+    return this.pd.regMr(buffer, LOCAL_WRITE | REMOTE_READ);
+  }
+
+  /** `rdma_reg_write`: memory that the peer may write. Throws as `pd.regMr`. */
+  regWrite(buffer: Uint8Array): MemoryRegion {
+    return this.pd.regMr(buffer, LOCAL_WRITE | REMOTE_WRITE);
+  }
+
+  /** `rdma_post_recv`. `buffer` lies in what `mr` registered. Throws as `qp.postRecv`. */
+  postRecv(wrId: number | bigint, buffer: Uint8Array, mr: MemoryRegion): void {
+    this.postRecvv(wrId, [sgeOf(buffer, mr)]);
+  }
+
+  /** `rdma_post_recvv`. Throws as `qp.postRecv`. */
+  postRecvv(wrId: number | bigint, sgList: readonly Sge[]): void {
+    this.#ready().postRecv({ wrId, sgList });
+  }
+
+  /** `rdma_post_send`. Without a region the bytes are copied now. Throws as `qp.postSend`. */
+  postSend(wrId: number | bigint, buffer: Uint8Array, mr?: MemoryRegion, flags = 0): void {
+    this.#post(WrOpcode.SEND, wrId, flags, bytesOf(buffer, mr));
+  }
+
+  /** `rdma_post_sendv`. Throws as `qp.postSend`. */
+  postSendv(wrId: number | bigint, sgList: readonly Sge[], flags = 0): void {
+    this.#post(WrOpcode.SEND, wrId, flags, { sgList });
+  }
+
+  /** `rdma_post_read`: into `buffer`. Throws as `qp.postSend`. */
+  postRead(
+    wrId: number | bigint,
+    buffer: Uint8Array,
+    mr: MemoryRegion,
+    flags: number,
+    remoteAddr: number | bigint,
+    rkey: number,
+  ): void {
+    this.postReadv(wrId, [sgeOf(buffer, mr)], flags, remoteAddr, rkey);
+  }
+
+  /** `rdma_post_readv`. Throws as `qp.postSend`. */
+  postReadv(
+    wrId: number | bigint,
+    sgList: readonly Sge[],
+    flags: number,
+    remoteAddr: number | bigint,
+    rkey: number,
+  ): void {
+    this.#post(WrOpcode.RDMA_READ, wrId, flags, { sgList, rdma: { remoteAddr, rkey } });
+  }
+
+  /** `rdma_post_write`. Without a region the bytes are copied now. Throws as `qp.postSend`. */
+  postWrite(
+    wrId: number | bigint,
+    buffer: Uint8Array,
+    mr: MemoryRegion | undefined,
+    flags: number,
+    remoteAddr: number | bigint,
+    rkey: number,
+  ): void {
+    const rdma = { remoteAddr, rkey };
+    this.#post(WrOpcode.RDMA_WRITE, wrId, flags, { ...bytesOf(buffer, mr), rdma });
+  }
+
+  /** `rdma_post_writev`. Throws as `qp.postSend`. */
+  postWritev(
+    wrId: number | bigint,
+    sgList: readonly Sge[],
+    flags: number,
+    remoteAddr: number | bigint,
+    rkey: number,
+  ): void {
+    this.#post(WrOpcode.RDMA_WRITE, wrId, flags, { sgList, rdma: { remoteAddr, rkey } });
+  }
+
+  /** `rdma_post_ud_send`, with the Q_Key of PortSpace.UDP. Throws as `qp.postSend`. */
+  postUdSend(
+    wrId: number | bigint,
+    buffer: Uint8Array,
+    mr: MemoryRegion | undefined,
+    flags: number,
+    ah: AddressHandle,
+    remoteQpn: number,
+  ): void {
+    const ud = { ah, remoteQpn, remoteQkey: RDMA_UDP_QKEY };
+    this.#post(WrOpcode.SEND, wrId, flags, { ...bytesOf(buffer, mr), ud });
+  }
+
+  /** `rdma_get_send_comp`: waits for one completion; undefined when the device is closed. */
+  async getSendComp(): Promise<WorkCompletion | undefined> {
+    return (await this.#ready().sendCq.wait(1))[0];
+  }
+
+  /** `rdma_get_recv_comp`: waits for one completion; undefined when the device is closed. */
+  async getRecvComp(): Promise<WorkCompletion | undefined> {
+    return (await this.#ready().recvCq.wait(1))[0];
+  }
+
+  /** @internal */
+  abstract communicationEstablished(): void;
+
+  /** @internal */
+  abstract deviceRemoval(): void;
+
+  /** Throws MisuseError when it is destroyed. */
+  protected abstract checkAlive(): void;
+
+  /** To its channel. */
+  protected abstract push(event: number, more?: Partial<CmEventFields>): void;
+
+  #post(
+    opcode: number,
+    wrId: number | bigint,
+    sendFlags: number,
+    what: Partial<SendWorkRequest>,
+  ): void {
+    const inline = what.inline ? SendFlag.INLINE : 0;
+    this.#ready().postSend({ ...what, opcode, wrId, sendFlags: sendFlags | inline });
+  }
+
+  #sendTo(group: Gid): void {
+    const { multicast, name } = this.context.device.info;
+    if (!multicast) {
+      throw new RefusalError('EOPNOTSUPP', `joinMulticastEx: the ${name} link has no multicast`);
+    }
+    this.#sentTo.add(group.toString());
+  }
+
+  #ready(): QueuePair {
+    if (!this.qp) throw new MisuseError('id', 'has no queue pair');
+    return this.qp;
+  }
+}
+
+/** Where the bytes are by the region's addressing. Throws MisuseError. */
+function sgeOf(buffer: Uint8Array, mr: MemoryRegion): Sge {
+  const whole = mr.buffer;
+  const offset = buffer.byteOffset - whole.byteOffset;
+  const isWithin =
+    buffer.buffer === whole.buffer && offset >= 0 && offset + buffer.length <= whole.length;
+  if (!isWithin) throw new MisuseError('buffer', 'does not lie in the region');
+  return { addr: mr.addr + BigInt(offset), length: buffer.length, lkey: mr.lkey };
+}
+
+function bytesOf(buffer: Uint8Array, mr: MemoryRegion | undefined): Partial<SendWorkRequest> {
+  return mr ? { sgList: [sgeOf(buffer, mr)] } : { inline: buffer };
+}
