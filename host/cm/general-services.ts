@@ -80,7 +80,9 @@ export class GeneralServices {
     this.#post(Array.from({ length: RECEIVES }, (_, slot) => slot));
     this.#qp.modify({ qpState: QpState.RTR });
     this.#qp.modify({ qpState: QpState.RTS, sqPsn: 0 });
-    this.#cq.onEvent = () => this.#drain();
+    // An event may come within any verb, the send of a message, too: its answer waits for the end of
+    // what is going on.
+    this.#cq.onEvent = () => queueMicrotask(() => this.#drain());
     this.#drain();
   }
 
@@ -131,6 +133,7 @@ export class GeneralServices {
 
   /** Works until nothing is left and the queue is armed again. */
   #drain(): void {
+    if (this.#cq.destroyed || this.pd.context.device.closed) return;
     for (let isArmed = false; ;) {
       const completions = this.#cq.poll(POLL);
       if (completions.length > 0) this.#complete(completions);

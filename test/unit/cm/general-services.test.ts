@@ -19,6 +19,8 @@ import {
   type OpenOptions,
   type PacketBatch,
 } from '../../../host/index.js';
+import { Endpoint } from '../../../host/link/endpoint.js';
+import { LoopbackNetwork } from '../../../host/link/loopback.js';
 import { GeneralServices } from '../../../host/cm/general-services.js';
 import { Manager } from '../../../host/cm/manager.js';
 import { QueuePair } from '../../../host/verbs/queue-pair.js';
@@ -295,6 +297,39 @@ test('a device with IPv6 addresses connects as well', async () => {
   await listener.close();
   await context.close();
   await other.close();
+});
+
+/** A link that hands over whatever is under way whenever something is sent. */
+function eager(link: Link, network: LoopbackNetwork): Link {
+  return new Proxy(link, {
+    get(target, name) {
+      if (name === 'send') {
+        return (batch: PacketBatch): void => {
+          target.send(batch);
+          network.deliver();
+        };
+      }
+      const value: unknown = Reflect.get(target, name);
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+    },
+  });
+}
+
+test('what comes while a message is being sent is heard when whoever sends is done', async () => {
+  const network = new LoopbackNetwork({ auto: false });
+  const linkOf = (address: string): Link => network.link(Endpoint.parse(address, 4791));
+  const a = await open(eager(linkOf('127.0.0.1'), network));
+  const b = await open(linkOf('127.0.0.2'));
+  const heard: string[] = [];
+  const ours = new GeneralServices(a, () => heard.push('message'));
+  const theirs = new GeneralServices(b, () => {});
+  theirs.send(new Uint8Array(256), a.local);
+  ours.send(new Uint8Array(256), b.local);
+  heard.push('sent');
+  await rest();
+  assert.equal(heard, ['sent', 'message']);
+  await a.close();
+  await b.close();
 });
 
 test.run();
