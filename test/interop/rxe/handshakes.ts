@@ -41,7 +41,7 @@ export type Handshake = keyof typeof ATTRIBUTES;
 
 /** The first of those messages that comes from there; behind UDP, BTH and DETH is the datagram. */
 export function firstOf(message: Handshake, source: string): string {
-  const isDatagram = 'udp dport 4791 @th,64,8 0x64 @th,136,24 1';
+  const isDatagram = 'udp dport 4791 @th,64,8 0x64 @th,104,24 1';
   const attribute = `@th,352,16 0x${ATTRIBUTES[message].toString(16).padStart(4, '0')}`;
   return `ip saddr ${source} ${isDatagram} ${attribute} numgen inc mod 1000000000 < 1 counter drop`;
 }
