@@ -155,8 +155,9 @@ function optionsOf({ cmResponseTimeout, maxCmRetries, ackTimeout }: CmOptions): 
 
 /**
  * A connection to whoever listens there. `prepare` is called with its queue pair before anybody is
- * asked: the place to post receives, where the peer speaks first. Throws MisuseError; RefusalError ENOENT (no such host),
- * ECONNREFUSED (`reason` and `privateData` say why), ETIMEDOUT (nobody answers), ENOMEM; LinkError.
+ * asked: the place to post receives, where the peer speaks first. Throws MisuseError; RefusalError
+ * ENOENT (no such host), ECONNREFUSED (`reason` and `privateData` say why), ETIMEDOUT (nobody
+ * answers), ENOMEM; LinkError.
  */
 export async function connect(
   target: Target,

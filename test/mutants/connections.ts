@@ -7,6 +7,7 @@ const MAD = 'host/cm/mad.ts';
 const ADDRESS = 'host/cm/address.ts';
 const SERVICES = 'host/cm/general-services.ts';
 const ID = 'host/cm/cm-id.ts';
+const AGREEMENT = 'host/cm/agreement.ts';
 const CONTROL = 'assembly/transport/control.ts';
 const DATAGRAM = 'assembly/transport/datagram.ts';
 
@@ -213,5 +214,23 @@ export const CONNECTIONS: readonly Row[] = [
     ID,
     'if (this.qp && this.qp.state !== QpState.ERR) bringDown(this.qp);',
     '',
+  ],
+  [
+    'the active side begins with its own PSN',
+    AGREEMENT,
+    'rqPsn: request.startingPsn,\n    sqPsn: reply.startingPsn,',
+    'rqPsn: reply.startingPsn,\n    sqPsn: request.startingPsn, ',
+  ],
+  [
+    'the passive side begins with its own PSN',
+    AGREEMENT,
+    'rqPsn: reply.startingPsn,\n    sqPsn: request.startingPsn,',
+    'rqPsn: request.startingPsn,\n    sqPsn: reply.startingPsn, ',
+  ],
+  [
+    'a message is heard while another one is being sent',
+    SERVICES,
+    'queueMicrotask(() => this.#drain())',
+    'this.#drain()',
   ],
 ];

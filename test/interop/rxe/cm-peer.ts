@@ -13,7 +13,8 @@ import {
   type Sge,
   type WorkCompletion,
 } from '../../../host/index.js';
-import type { Guest } from './guest.js';
+import { NETWORK_MTU, type Guest } from './guest.js';
+import type { Lab } from './lab.js';
 
 const WAIT_MILLIS = 30_000;
 
@@ -21,6 +22,24 @@ const WAIT_MILLIS = 30_000;
 export async function cmListening(guest: Guest, port: number, seconds = 20): Promise<void> {
   const found = `rdma resource show cm_id | grep -q 'LISTEN.*:${port} '`;
   await guest.run(`until ${found}; do sleep 0.05; done`, seconds);
+}
+
+/** While `use` runs the ends of the wire have these MTUs, and devices the path MTU that fits. */
+export async function withMtu(
+  lab: Lab,
+  { ours, theirs }: { readonly ours: number; readonly theirs: number },
+  use: () => Promise<void>,
+): Promise<void> {
+  const set = async (bridge: number, guest: number): Promise<void> => {
+    await lab.run('ip', ['link', 'set', 'br0', 'mtu', `${bridge}`]);
+    await lab.guest.run(`ip link set eth0 mtu ${guest}`);
+  };
+  await set(ours, theirs);
+  try {
+    await use();
+  } finally {
+    await set(NETWORK_MTU, NETWORK_MTU);
+  }
 }
 
 /** Rejects when it takes too long, and says what did. */

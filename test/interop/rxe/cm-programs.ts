@@ -61,7 +61,8 @@ interface Talk {
 }
 
 function capOf({ messages }: Exchange): { maxSendWr: number; maxRecvWr: number } {
-  return { maxSendWr: messages, maxRecvWr: messages };
+  const entries = Math.max(messages, 1);
+  return { maxSendWr: entries, maxRecvWr: entries };
 }
 
 async function takeConnections(
@@ -161,8 +162,8 @@ class Datagrams {
     this.#id = id;
     const { context } = id;
     const cap = capOf(exchange);
-    const sendCq = context.createCq(exchange.messages);
-    const recvCq = context.createCq(exchange.messages);
+    const sendCq = context.createCq(cap.maxSendWr);
+    const recvCq = context.createCq(cap.maxRecvWr);
     const qp = id.createQp({ sendCq, recvCq, cap });
     this.mailbox = new Mailbox(qp, exchange.messages, exchange.bytes, GRH_BYTES);
   }

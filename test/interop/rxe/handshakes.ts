@@ -1,11 +1,11 @@
 /** Connections in numbers, and with each of the connection manager's messages lost once. */
 import assert from 'node:assert/strict';
 import { fileURLToPath } from 'node:url';
-import { RejectReason, listen, type Context } from '../../../host/index.js';
+import { RejectReason, connect, listen, type Context } from '../../../host/index.js';
 import { Manager } from '../../../host/cm/manager.js';
 import { root } from '../../support/paths.js';
 import type { Report } from '../group.js';
-import { cmListening, inTime } from './cm-peer.js';
+import { cmListening, inTime, withMtu } from './cm-peer.js';
 import { withDevice } from './cm-programs.js';
 import {
   PORT,
@@ -17,6 +17,7 @@ import {
   takeOne,
   type Role,
 } from './connections.js';
+import { NETWORK_MTU } from './guest.js';
 import type { Lab } from './lab.js';
 
 export const CONNECTIONS_SOURCE = fileURLToPath(new URL('test/interop/rxe/connections.c', root));
@@ -39,11 +40,16 @@ const ATTRIBUTES = {
 };
 export type Handshake = keyof typeof ATTRIBUTES;
 
-/** The first of those messages that comes from there; behind UDP, BTH and DETH is the datagram. */
-export function firstOf(message: Handshake, source: string): string {
+/** Every one of those messages that comes from there; behind UDP, BTH and DETH is the datagram. */
+function everyOne(message: Handshake, source: string): string {
   const isDatagram = 'udp dport 4791 @th,64,8 0x64 @th,104,24 1';
   const attribute = `@th,352,16 0x${ATTRIBUTES[message].toString(16).padStart(4, '0')}`;
-  return `ip saddr ${source} ${isDatagram} ${attribute} numgen inc mod 1000000000 < 1 counter drop`;
+  return `ip saddr ${source} ${isDatagram} ${attribute}`;
+}
+
+/** Only the first. */
+export function firstOf(message: Handshake, source: string): string {
+  return `${everyOne(message, source)} numgen inc mod 1000000000 < 1 counter drop`;
 }
 
 /** What a device has, in numbers: of ours, and of the guest's. */
@@ -100,6 +106,43 @@ export async function many(report: Report, lab: Lab): Promise<void> {
     });
     await listener.close();
   });
+}
+
+/** Leaves room for a path MTU of 1024. */
+const SMALL_MTU = 1500;
+
+/** Whoever asks says the path MTU: one that the other side has not is refused, and with a reason. */
+export async function disagreements(report: Report, lab: Lab): Promise<void> {
+  const program = await lab.compile(CONNECTIONS_SOURCE);
+  const { guest } = lab;
+  const small = { ours: SMALL_MTU, theirs: NETWORK_MTU };
+  await report.check('Linux to Verbena: a path MTU that we do not have is refused', () =>
+    withMtu(lab, small, () =>
+      withDevice(lab.ipv4, async (context) => {
+        const listener = await listen({ address: lab.ipv4, port: PORT }, { context });
+        const command = connectionsCommand(program, 'connect', lab.ipv4, 1, MESSAGE_BYTES);
+        const { output } = await inTime('the program in the guest', guest.spawn(command).ended);
+        assert.match(output, new RegExp(`^REJECTED ${RejectReason.INVALID_MTU}$`, 'm'));
+        await listener.close();
+      }),
+    ),
+  );
+  const smaller = { ours: NETWORK_MTU, theirs: SMALL_MTU };
+  await report.check('Verbena to Linux: a path MTU that Linux does not have is refused', () =>
+    withMtu(lab, smaller, () =>
+      withDevice(lab.ipv4, async (context) => {
+        const command = connectionsCommand(program, 'listen', guest.ipv4, 1, MESSAGE_BYTES);
+        const linux = guest.spawn(command);
+        try {
+          await cmListening(guest, PORT);
+          const { reason } = await beRefused(context, guest.ipv4);
+          assert.equal(reason, RejectReason.CONSUMER_DEFINED);
+        } finally {
+          await linux.stop();
+        }
+      }),
+    ),
+  );
 }
 
 interface Loss {
@@ -172,6 +215,30 @@ async function shakeHands(lab: Lab, context: Context, program: string, loss: Los
   }
 }
 
+/** A sixteenth of a second, twice more: then we give up. */
+const IMPATIENT = { cmResponseTimeout: 14, maxCmRetries: 2 };
+
+/** Linux accepts, and we never hear of it: both sides give up, and say so. */
+async function neverAnswered(lab: Lab, context: Context, program: string): Promise<void> {
+  const { guest } = lab;
+  const linux = guest.spawn(connectionsCommand(program, 'listen', guest.ipv4, 1, MESSAGE_BYTES));
+  try {
+    await cmListening(guest, PORT);
+    const { lost } = await lab.withDrops(
+      [`${everyOne('REP', guest.ipv4)} counter drop`],
+      async () => {
+        const connecting = connect({ address: guest.ipv4, port: PORT }, { context, ...IMPATIENT });
+        await assert.rejects(inTime('connect', connecting), { code: 'ETIMEDOUT' });
+        const { output } = await inTime('the program in the guest', linux.ended);
+        assert.match(output, /^CONNECT_REQUEST 0\nREJECTED 4\n0 done$/m);
+      },
+    );
+    assert.ok(lost > 1);
+  } finally {
+    await linux.stop();
+  }
+}
+
 /** Each message of a connection is lost once, from either side. */
 export async function losses(report: Report, lab: Lab): Promise<void> {
   const program = await lab.compile(CONNECTIONS_SOURCE);
@@ -186,5 +253,8 @@ export async function losses(report: Report, lab: Lab): Promise<void> {
         assert.equal(lost, 1);
       });
     }
+    await report.check('Verbena to Linux: every REP of Linux is lost: both give up', () =>
+      neverAnswered(lab, context, program),
+    );
   });
 }
