@@ -80,8 +80,8 @@ export class GeneralServices {
     this.#post(Array.from({ length: RECEIVES }, (_, slot) => slot));
     this.#qp.modify({ qpState: QpState.RTR });
     this.#qp.modify({ qpState: QpState.RTS, sqPsn: 0 });
-    // An event may come within any verb, the send of a message, too: its answer waits for the end of
-    // what is going on.
+    // An event may come within any verb, the sending of a message, too: what it
+    // brings is heard when whoever called is done.
     this.#cq.onEvent = () => queueMicrotask(() => this.#drain());
     this.#drain();
   }
