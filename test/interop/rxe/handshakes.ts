@@ -111,7 +111,7 @@ export async function many(report: Report, lab: Lab): Promise<void> {
 /** Leaves room for a path MTU of 1024. */
 const SMALL_MTU = 1500;
 
-/** Whoever asks says the path MTU: one that the other side has not is refused, and with a reason. */
+/** Whoever asks says the path MTU: one that the other side has not is refused, with a reason. */
 export async function disagreements(report: Report, lab: Lab): Promise<void> {
   const program = await lab.compile(CONNECTIONS_SOURCE);
   const { guest } = lab;
