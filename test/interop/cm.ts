@@ -98,8 +98,8 @@ function describe({ isIpv6, weServe, size, count }: Game): string {
 
 const GAMES = [
   { size: 64, count: 1000, verbose: true },
-  { size: 4096, count: 200 },
-  { size: 65535, count: 50 },
+  { size: 4096, count: 100 },
+  { size: 65535, count: 20 },
 ];
 
 async function rpings(report: Report, lab: Lab): Promise<void> {
@@ -254,8 +254,8 @@ async function serviceLosses(report: Report, lab: Lab): Promise<void> {
 /** rping with losses; not of its last packets: who has all that it wants goes. */
 async function rpingLosses(report: Report, lab: Lab): Promise<void> {
   for (const { percent, count } of [
-    { percent: 1, count: 60 },
-    { percent: 5, count: 20 },
+    { percent: 1, count: 40 },
+    { percent: 5, count: 15 },
   ]) {
     for (const weServe of [false, true]) {
       const game: Game = { isIpv6: false, weServe, size: 10_000, count };
