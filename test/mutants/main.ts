@@ -34,6 +34,7 @@ const TEST_SECONDS_MAX = 60;
 const TESTS = [
   'unit/cm/core',
   'unit/cm/mad',
+  'unit/cm/agreement',
   'simulation/cm',
   'unit/cm/general-services',
   'unit/verbs/queue-pair',
