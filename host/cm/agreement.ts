@@ -226,7 +226,10 @@ function addressOf(caGuid: bigint, { gid, port }: Endpoint): Agreement['ahAttr']
   return { dgid: gid, port: udpPort, ownKind: true, receiveBufferBytes, reorderPackets };
 }
 
-/** Passive: of a request and our reply. */
+/**
+ * Passive: of a request and our reply. A message's starting PSN is the one that its receiver is to
+ * begin with (IBA 12.7, Starting PSN): what we say is what we expect.
+ */
 export function agreementOfRequest(
   request: Message<'REQ'>,
   reply: Pick<FieldsOf<'REP'>, 'startingPsn' | 'responderResources' | 'initiatorDepth'>,
@@ -236,8 +239,8 @@ export function agreementOfRequest(
     ahAttr: addressOf(request.localCaGuid, peer),
     pathMtu: request.pathMtu,
     destQpNum: request.localQpn,
-    rqPsn: request.startingPsn,
-    sqPsn: reply.startingPsn,
+    rqPsn: reply.startingPsn,
+    sqPsn: request.startingPsn,
     maxDestRdAtomic: reply.responderResources,
     maxRdAtomic: reply.initiatorDepth,
     timeout: request.primaryLocalAckTimeout,
@@ -256,8 +259,8 @@ export function agreementOfReply(
     ahAttr: addressOf(reply.localCaGuid, peer),
     pathMtu: request.pathMtu,
     destQpNum: reply.localQpn,
-    rqPsn: reply.startingPsn,
-    sqPsn: request.startingPsn,
+    rqPsn: request.startingPsn,
+    sqPsn: reply.startingPsn,
     maxDestRdAtomic: Math.min(request.responderResources, reply.initiatorDepth),
     maxRdAtomic: Math.min(request.initiatorDepth, reply.responderResources),
     timeout: request.primaryLocalAckTimeout,

@@ -128,12 +128,15 @@ function optionsOf({ cmResponseTimeout, maxCmRetries, ackTimeout }: CmOptions): 
 }
 
 /**
- * A connection to whoever listens there. Throws MisuseError; RefusalError ENOENT (no such host),
- * ECONNREFUSED (`reason` and `privateData` say why), ETIMEDOUT (nobody answers), ENOMEM; LinkError.
+ * A connection to whoever listens there. `prepare` is called with its queue pair before anybody is
+ * asked: the place to post receives, where the peer speaks first. Throws MisuseError; RefusalError
+ * ENOENT (no such host), ECONNREFUSED (`reason` and `privateData` say why), ETIMEDOUT (nobody
+ * answers), ENOMEM; LinkError.
  */
 export async function connect(
   target: Target,
   options: ConnectOptions = {},
+  prepare: (qp: QueuePair) => void = () => {},
 ): Promise<RdmaConnection> {
   const { address, port } = await resolve(target);
   const context = options.context ?? (await openTowards(address, options.device));
@@ -145,6 +148,7 @@ export async function connect(
     const id = await createEp(context, info, options.pd, qpOf(options));
     ({ channel } = id);
     id.setOption(optionsOf(options));
+    prepare(id.qp!);
     id.connect(options);
     const { conn } = await expect(channel, CmEventType.ESTABLISHED);
     return new RdmaConnection(id, conn ?? {}, !options.context);

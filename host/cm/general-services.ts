@@ -47,8 +47,6 @@ export class GeneralServices {
   readonly #slots: SendSlot[] = [];
   readonly #receive: Receive;
   readonly #undo: (() => void)[] = [];
-  #isSending = false;
-  #isClosed = false;
 
   /** Throws RefusalError ENOMEM, and EINVAL when the device's queue pair 1 is somebody else's. */
   constructor(context: Context, receive: Receive) {
@@ -82,7 +80,9 @@ export class GeneralServices {
     this.#post(Array.from({ length: RECEIVES }, (_, slot) => slot));
     this.#qp.modify({ qpState: QpState.RTR });
     this.#qp.modify({ qpState: QpState.RTS, sqPsn: 0 });
-    this.#cq.onEvent = () => this.#wake();
+    // An event may come within any verb, the sending of a message, too: what it
+    // brings is heard when whoever called is done.
+    this.#cq.onEvent = () => queueMicrotask(() => this.#drain());
     this.#drain();
   }
 
@@ -101,25 +101,19 @@ export class GeneralServices {
     }
     const at = RECEIVES * RECEIVE_BYTES + slot.index * MAD_BYTES;
     this.#memory.set(mad, at);
-    this.#isSending = true;
-    try {
-      this.#qp.postSend({
-        wrId: slot.index,
-        opcode: WrOpcode.SEND,
-        sendFlags: SendFlag.SIGNALED,
-        sgList: [
-          { addr: this.#region.addr + BigInt(at), length: mad.length, lkey: this.#region.lkey },
-        ],
-        ud: { ah, remoteQpn: GENERAL_SERVICES_QPN, remoteQkey: QKEY },
-      });
-    } finally {
-      this.#isSending = false;
-    }
+    this.#qp.postSend({
+      wrId: slot.index,
+      opcode: WrOpcode.SEND,
+      sendFlags: SendFlag.SIGNALED,
+      sgList: [
+        { addr: this.#region.addr + BigInt(at), length: mad.length, lkey: this.#region.lkey },
+      ],
+      ud: { ah, remoteQpn: GENERAL_SERVICES_QPN, remoteQkey: QKEY },
+    });
   }
 
   /** Gives everything back to the device, or what there is of it. */
   close(): void {
-    this.#isClosed = true;
     for (const { handle } of this.#slots) handle?.destroy();
     for (const undo of this.#undo.splice(0).reverse()) undo();
   }
@@ -137,14 +131,9 @@ export class GeneralServices {
     return slot.handle;
   }
 
-  /** An answer is not heard before who asked knows that it has. */
-  #wake(): void {
-    if (!this.#isSending) this.#drain();
-    else queueMicrotask(() => this.#isClosed || this.#drain());
-  }
-
   /** Works until nothing is left and the queue is armed again. */
   #drain(): void {
+    if (this.#cq.destroyed || this.pd.context.device.closed) return;
     for (let isArmed = false; ;) {
       const completions = this.#cq.poll(POLL);
       if (completions.length > 0) this.#complete(completions);

@@ -137,7 +137,10 @@ export class Manager {
 
   #asyncEvent({ eventType, element }: AsyncEventRecord): void {
     if (eventType !== AsyncEvent.COMM_EST) return;
-    this.byQueuePair.get(element as QueuePair)?.communicationEstablished();
+    // As messages: not in the middle of a verb.
+    queueMicrotask(() => {
+      if (!this.#isClosed) this.byQueuePair.get(element as QueuePair)?.communicationEstablished();
+    });
   }
 
   async #closing(): Promise<void> {

@@ -8,6 +8,7 @@
  */
 import { fileURLToPath } from 'node:url';
 import { captureGroup } from './capture.js';
+import { cmGroup } from './cm.js';
 import { codecGroup } from './codec.js';
 import { LineReport, hasTools, runGroup, type Group, type GuestGroup } from './group.js';
 import { pingpongGroup } from './pingpong.js';
@@ -17,7 +18,7 @@ import { vectorsGroup } from './vectors.js';
 
 const GROUPS: readonly Group[] = [vectorsGroup, codecGroup, captureGroup];
 /** With Linux guests. */
-const GUEST_GROUPS: readonly GuestGroup[] = [rxeGroup, pingpongGroup];
+const GUEST_GROUPS: readonly GuestGroup[] = [rxeGroup, pingpongGroup, cmGroup];
 
 const report = new LineReport((line) => console.log(line));
 

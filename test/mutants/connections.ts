@@ -9,6 +9,7 @@ const SERVICES = 'host/cm/general-services.ts';
 const ID = 'host/cm/cm-id.ts';
 const END = 'host/cm/end-point.ts';
 const CREATE = 'host/cm/create-ep.ts';
+const AGREEMENT = 'host/cm/agreement.ts';
 const CONTROL = 'assembly/transport/control.ts';
 const DATAGRAM = 'assembly/transport/datagram.ts';
 
@@ -280,9 +281,21 @@ export const CONNECTIONS: readonly Row[] = [
   ],
   ['an end point that failed keeps its port', CREATE, '    channel.destroy();\n', ''],
   [
-    'an answer is heard before who asked knows that it has',
+    'the active side begins with its own PSN',
+    AGREEMENT,
+    'rqPsn: request.startingPsn,\n    sqPsn: reply.startingPsn,',
+    'rqPsn: reply.startingPsn,\n    sqPsn: request.startingPsn, ',
+  ],
+  [
+    'the passive side begins with its own PSN',
+    AGREEMENT,
+    'rqPsn: reply.startingPsn,\n    sqPsn: request.startingPsn,',
+    'rqPsn: request.startingPsn,\n    sqPsn: reply.startingPsn, ',
+  ],
+  [
+    'a message is heard while another one is being sent',
     SERVICES,
-    'if (!this.#isSending) this.#drain();',
-    'if (this.pd) this.#drain();',
+    'queueMicrotask(() => this.#drain())',
+    'this.#drain()',
   ],
 ];

@@ -64,6 +64,7 @@ const TESTS = [
   'fuzz/posted',
   'unit/cm/core',
   'unit/cm/mad',
+  'unit/cm/agreement',
   'simulation/cm',
   'unit/cm/general-services',
   'unit/cm/end-point',

@@ -126,6 +126,29 @@ test('a connection carries private data both ways, a message, and ends on both s
     await listener.close();
   }));
 
+test('who is asked may speak first: receives are posted before it hears', () =>
+  inWorld(async (world) => {
+    const listener = await listen('127.0.0.2:7472', { context: world.b });
+    let inbox: ReturnType<typeof buffer> | undefined;
+    // Without patience: a receive that is posted later is too late.
+    const options = { context: world.a, qp: small, rnrRetryCount: 0 };
+    const going = connect('127.0.0.2:7472', options, (qp) => {
+      inbox = buffer({ context: world.a, pd: qp.pd });
+      qp.postRecv({ sgList: [inbox.sge] });
+    });
+    const b = await (await listener.getRequest())!.accept({ qp: small });
+    const outbox = buffer(b);
+    outbox.memory.set(text('first'));
+    b.qp.postSend({ opcode: WrOpcode.SEND, sgList: [outbox.sge], sendFlags: SendFlag.SIGNALED });
+    assert.is((await b.sendCq.wait())[0]?.status, WcStatus.SUCCESS);
+    const a = await going;
+    assert.is((await a.recvCq.wait())[0]?.byteLen, 64);
+    assert.equal(inbox!.memory.slice(0, 5), text('first'));
+    await a.close();
+    await b.close();
+    await listener.close();
+  }));
+
 test('what is refused is refused with a reason, and with what the application says', () =>
   inWorld(async (world) => {
     const failure = async (going: Promise<unknown>): Promise<ConnectError> => {

@@ -338,4 +338,37 @@ test('an answer that is there at once is heard after the question was asked', as
   await b.close();
 });
 
+/** A link that hands over whatever is under way whenever something is sent. */
+function eager(link: Link, network: LoopbackNetwork): Link {
+  return new Proxy(link, {
+    get(target, name) {
+      if (name === 'send') {
+        return (batch: PacketBatch): void => {
+          target.send(batch);
+          network.deliver();
+        };
+      }
+      const value: unknown = Reflect.get(target, name);
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+    },
+  });
+}
+
+test('what comes while a message is being sent is heard when whoever sends is done', async () => {
+  const network = new LoopbackNetwork({ auto: false });
+  const linkOf = (address: string): Link => network.link(Endpoint.parse(address, 4791));
+  const a = await open(eager(linkOf('127.0.0.1'), network));
+  const b = await open(linkOf('127.0.0.2'));
+  const heard: string[] = [];
+  const ours = new GeneralServices(a, () => heard.push('message'));
+  const theirs = new GeneralServices(b, () => {});
+  theirs.send(new Uint8Array(256), a.local);
+  ours.send(new Uint8Array(256), b.local);
+  heard.push('sent');
+  await rest();
+  assert.equal(heard, ['sent', 'message']);
+  await a.close();
+  await b.close();
+});
+
 test.run();
