@@ -83,8 +83,8 @@ class VirtualWorld extends World {
   async until(done: () => boolean, what: string): Promise<void> {
     const end = this.#clock.now() + PATIENCE_SECONDS * 1e6;
     for (;;) {
-      this.#settle();
-      // Who waits for a promise has its turn.
+      // Who waits for a promise has its turn before time goes on: it may have something to send.
+      while (this.#settle()) await new Promise((resolve) => setImmediate(resolve));
       await Promise.resolve();
       if (done()) return;
       let next = this.#clock.nextMicros();
@@ -106,8 +106,11 @@ class VirtualWorld extends World {
     return done();
   }
 
-  #settle(): void {
-    while (this.#network.deliver() > 0);
+  /** Delivers what travels. Was there any? */
+  #settle(): boolean {
+    let any = false;
+    while (this.#network.deliver() > 0) any = true;
+    return any;
   }
 }
 
