@@ -1,6 +1,7 @@
 /** Work requests that break a rule: refused when posted, or completed in error; never cut. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { QueuePairLayout, RING_HEADER_SIZE, WorkRequestLayout } from '#build/abi.js';
 import {
   MisuseError,
   QpState,
@@ -9,6 +10,7 @@ import {
   SendFlag,
   WrOpcode,
 } from '../../host/index.js';
+import { structAt } from '../../host/engine/struct.js';
 import { PEER, Wire, onWire } from '../support/wire.js';
 
 /** What a call throws, with the index of the request it is about. */
@@ -225,6 +227,28 @@ test(
     const half = { addr, length: 0x40000000, lkey };
     wire.post(WrOpcode.RDMA_WRITE, 0, { wrId: 1, sgList: [half, half, ...wire.sge(0, 1)] });
     assert.equal(wire.completions(), ['1 LOC_LEN_ERR']);
+    wire.expectSilence();
+  }),
+);
+
+test(
+  'inline data beyond the limit, as only a ring that is shared can have it, is not sent',
+  onWire({ qp: { cap: { maxSendWr: 4, maxInlineData: 64 } } }, (wire) => {
+    const { arena, engine } = wire.context.device;
+    const { words, bytes } = arena.memory;
+    const qp = structAt(arena.memory, QueuePairLayout, wire.qp.handle);
+    wire.qp.postSend({ wrId: 1, opcode: WrOpcode.SEND, inline: new Uint8Array(64) });
+    wire.acknowledge(0x100);
+    wire.takePackets();
+    // The same request once more, with a length that nobody checked.
+    const first = qp.sendRing + RING_HEADER_SIZE;
+    const second = first + qp.sendStride;
+    bytes.copyWithin(second, first, second);
+    words[(second + WorkRequestLayout.fields.inlineLength[0]) >> 2] = qp.inlineMax + 1;
+    words[qp.sendRing >> 2] = 2;
+    arena.exports.postSend(engine.context, wire.qp.handle, wire.clock.now());
+    engine.drain();
+    assert.equal(wire.completions(), ['1 LOC_QP_OP_ERR']);
     wire.expectSilence();
   }),
 );

@@ -106,6 +106,28 @@ test(
 );
 
 test(
+  'an atomic behind a READ of the same bytes does not change what the READ returns',
+  onWire({}, (wire) => {
+    wire.buffer.set(pattern(3000));
+    const at = 2992;
+    const atomic = { opcode: Opcode.RC_FETCH_ADD, psn: 0x203, swapAdd: 1n, ...wire.reth(at, 0) };
+    wire.deliver([
+      wire.packet({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: 0x200, ...wire.reth(0, 3000) }),
+      wire.packet(atomic),
+    ]);
+    const sent = wire.takePackets();
+    const read = sent.filter(({ name }) => name.startsWith('RC_RDMA_READ_RESPONSE'));
+    assert.equal(Uint8Array.from(read.flatMap(({ payload }) => [...payload])), pattern(3000));
+    // It may have been asked for again; then it is executed now, once.
+    const before = new DataView(pattern(3000).buffer).getBigUint64(at, true);
+    wire.deliver(wire.packet(atomic));
+    wire.expectPacket({ opcode: Opcode.RC_ATOMIC_ACKNOWLEDGE, psn: 0x203, original: before });
+    const { buffer, byteOffset } = wire.buffer;
+    assert.is(new DataView(buffer, byteOffset).getBigUint64(at, true), before + 1n);
+  }),
+);
+
+test(
   'a completion says that all unsignalled requests before it are done (S4)',
   onWire({}, (wire) => {
     for (let wrId = 1; wrId <= 3; wrId++) wire.post(WrOpcode.RDMA_WRITE, 8, { wrId });
