@@ -322,7 +322,10 @@ export const RC_SCENARIOS: readonly Scenario[] = [
   { name: 'SEND before the receive is posted', run: receiverNotReady },
   { name: 'SEND without a receive is RNR_RETRY_EXC_ERR', rnrRetry: 1, run: exhausted },
   ...refusals('with a wrong key', ({ region }) =>
-    Promise.resolve({ region: { ...region, rkey: region.rkey ^ 0x5500 }, offset: TARGET_OFFSET }),
+    Promise.resolve({
+      region: { addr: region.addr, length: region.length, rkey: region.rkey ^ 0x5500 },
+      offset: TARGET_OFFSET,
+    }),
   ),
   ...refusals('past the end', ({ region }) => Promise.resolve({ region, offset: region.length })),
   ...refusals('without permission', async (responder) => ({
