@@ -321,12 +321,11 @@ export const RC_SCENARIOS: readonly Scenario[] = [
   { name: 'RDMA_WRITE both ways at once', run: bothWays },
   { name: 'SEND before the receive is posted', run: receiverNotReady },
   { name: 'SEND without a receive is RNR_RETRY_EXC_ERR', rnrRetry: 1, run: exhausted },
-  ...refusals('with a wrong key', ({ region }) =>
-    Promise.resolve({
-      region: { addr: region.addr, length: region.length, rkey: region.rkey ^ 0x5500 },
-      offset: TARGET_OFFSET,
-    }),
-  ),
+  ...refusals('with a wrong key', ({ region }) => {
+    const { addr, length, lkey, rkey } = region;
+    const wrong = { addr, length, lkey, rkey: rkey ^ 0x5500 };
+    return Promise.resolve({ region: wrong, offset: TARGET_OFFSET });
+  }),
   ...refusals('past the end', ({ region }) => Promise.resolve({ region, offset: region.length })),
   ...refusals('without permission', async (responder) => ({
     region: await responder.regMr(LOCAL, TARGET_OFFSET, 4096),

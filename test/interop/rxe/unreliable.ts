@@ -94,8 +94,8 @@ async function assertGoesOn({ requester, responder }: Pair, request: Request) {
 async function ucWrongKey(pair: Pair) {
   const { requester, responder } = pair;
   await responder.postRecv(RECEIVE_ID, [sge(responder, RECEIVE_OFFSET, 100)]);
-  const { addr, length, rkey } = responder.region;
-  const region = { addr, length, rkey: rkey ^ 0x5500 };
+  const { addr, length, lkey, rkey } = responder.region;
+  const region = { addr, length, lkey, rkey: rkey ^ 0x5500 };
   await clear(responder, TARGET_OFFSET, 3000);
   await requester.fill(SEND_OFFSET, 3000, 1);
   await perform(requester, {
