@@ -18,7 +18,7 @@ const [LARGE] = BUFFERS;
 function ours(): Variant[] {
   return SHAPES.map(({ name, size, bytes }) => async () => {
     const opcode = WrOpcode.RDMA_WRITE;
-    const result = await stream({ opcode, size, bytes, seconds: SECONDS, progress: 'thread' });
+    const result = await stream({ opcode, size, bytes, seconds: SECONDS, progress: 'poll' });
     return streamFigures(name, result);
   });
 }

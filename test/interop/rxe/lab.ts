@@ -11,6 +11,15 @@ import { IMAGE } from './image.js';
 
 const BRIDGE = 'br0';
 
+/**
+ * Every so-manieth and every so-manieth: two primes, each for half of the losses. Where one period
+ * is what a side sends in one go, the same packet is lost in every retry.
+ */
+function lossPeriods(percent: number): readonly number[] {
+  const periods: { readonly [percent: number]: readonly number[] } = { 1: [197, 211], 5: [37, 43] };
+  return periods[percent] ?? [Math.round(100 / percent)];
+}
+
 export class Lab {
   readonly ipv4 = '10.77.0.1';
   readonly ipv6 = 'fd77::1';
@@ -87,10 +96,11 @@ export class Lab {
     use: () => Promise<T>,
     packets = 999_999_999,
   ): Promise<{ result: T; lost: number }> {
-    const period = Math.round(100 / percent);
     const among = `numgen inc mod 1000000000 < ${packets}`;
-    const lose = `udp dport 4791 ${among} numgen inc mod ${period} ${period >> 1} counter drop`;
-    return this.withDrops([lose], use);
+    const lose = lossPeriods(percent).map(
+      (period) => `udp dport 4791 ${among} numgen inc mod ${period} ${period >> 1} counter drop`,
+    );
+    return this.withDrops(lose, use);
   }
 
   /**
