@@ -57,6 +57,6 @@ async function run(): Promise<BenchResult> {
 
 export const bench: Bench = {
   name: 'write-bw',
-  description: 'RC WRITEs between two processes with progress threads, UDP loopback, ICRC on',
+  description: 'RC WRITEs between two processes, the initiator polling, UDP loopback, ICRC on',
   run,
 };
