@@ -43,10 +43,10 @@ interface Task extends Address {
 
 const PSN = 1000;
 const REORDER = 64;
-const DEPTH = 256;
-const SIGNALLED_EVERY = 16;
+const DEPTH = 512;
+const SIGNALLED_EVERY = 64;
 const WARM_UP_MILLIS = 200;
-const IN_LIST = 16;
+const IN_LIST = 64;
 
 class End {
   readonly context: Context;
@@ -68,7 +68,7 @@ class End {
   static async open(progress: Progress, bytes: number): Promise<End> {
     const memoryBytes = bytes + 32 * 2 ** 20;
     const options = { address: '127.0.0.1', port: 0, progress, memoryBytes };
-    return new End(await openDevice({ ...options, windowPackets: 128 }), bytes);
+    return new End(await openDevice(options), bytes);
   }
 
   get address(): Address {
