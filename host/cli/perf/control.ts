@@ -19,9 +19,9 @@ import {
   type QueuePair,
   type RdmaConnection,
   type RdmaRequest,
-} from '../index.js';
-import { NOTE_BYTES } from './perf-exchange.js';
-import { formatServerAddress, type ServerAddress } from './server-address.js';
+} from '../../index.js';
+import { NOTE_BYTES } from './exchange.js';
+import { formatServerAddress, type ServerAddress } from '../server-address.js';
 
 /** Messages to and fro, one at a time. */
 export interface PerfControl {
@@ -38,7 +38,10 @@ export interface PerfControl {
   send(bytes: Uint8Array): Promise<void>;
   /** A message of `length` bytes. Rejects with RefusalError ECONNRESET, EPROTO, ETIMEDOUT. */
   receive(length: number, patienceMillis?: number): Promise<Buffer>;
+  /** Says goodbye. */
   close(): Promise<void>;
+  /** Ends it as it is. */
+  abandon(): void;
 }
 
 /**
@@ -204,15 +207,19 @@ export class CmControl implements PerfControl {
 
   async close(): Promise<void> {
     if (this.#closed) return;
+    this.abandon();
+    await within(GOODBYE_MILLIS, this.connection.close());
+  }
+
+  abandon(): void {
     this.#closed = true;
     clearInterval(this.#alive);
-    await within(GOODBYE_MILLIS, this.connection.close());
     this.#inbox.fail(new RefusalError('ECONNRESET', GONE));
   }
 
   /** Nothing is written: whoever is there acknowledges. */
   #stillThere(): void {
-    if (this.ended || this.#closed) return;
+    if (this.ended || this.#closed || this.connection.context.device.closed) return;
     const rdma = { remoteAddr: 0, rkey: 0 };
     this.connection.qp.postSend({ opcode: WrOpcode.RDMA_WRITE, rdma, wrId: 1 });
   }
@@ -366,6 +373,10 @@ export class TcpControl implements PerfControl {
   async close(): Promise<void> {
     this.#socket.end();
     await within(GOODBYE_MILLIS, this.over);
+    this.abandon();
+  }
+
+  abandon(): void {
     this.#socket.destroy();
   }
 }

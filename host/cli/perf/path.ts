@@ -31,10 +31,11 @@ import {
   type RdmaListener,
   type ReceiveWorkRequest,
   type SendWorkRequest,
-} from '../index.js';
-import type { PerfDestination } from './perf-exchange.js';
-import { QP_TYPES, opcodeOf, type PerfPlan } from './perf-options.js';
-import { within } from './perf-control.js';
+} from '../../index.js';
+import type { PerfDestination } from './exchange.js';
+import { QP_TYPES, opcodeOf, type PerfPlan } from './options.js';
+import { within } from './control.js';
+import { PerfQueue } from './pace.js';
 
 /** What stands in front of a datagram where it arrives. */
 const GRH_BYTES = 40;
@@ -68,6 +69,8 @@ export interface PerfLane {
   /** Where its buffers begin in the memory. */
   readonly sendAt: number;
   readonly receiveAt: number;
+  /** Receives that are posted and have not completed: what is lost leaves some. */
+  receivesPosted: number;
   remote: { readonly vaddr: bigint; readonly rkey: number };
   ud: { readonly ah: AddressHandle; readonly remoteQpn: number; readonly remoteQkey: number };
 }
@@ -104,8 +107,8 @@ export class PerfPath {
   readonly context: Context;
   readonly plan: PerfPlan;
   readonly lanes: readonly PerfLane[];
-  readonly sendCq: CompletionQueue;
-  readonly recvCq: CompletionQueue;
+  readonly sendQueue: PerfQueue;
+  readonly recvQueue: PerfQueue;
   readonly memory: Uint8Array;
   readonly mr: MemoryRegion;
   readonly connections: readonly RdmaConnection[];
@@ -114,8 +117,8 @@ export class PerfPath {
   private constructor(base: PathBase, ends: readonly LaneEnd[]) {
     this.context = base.context;
     this.plan = base.plan;
-    this.sendCq = base.sendCq;
-    this.recvCq = base.recvCq;
+    this.sendQueue = new PerfQueue(base.sendCq);
+    this.recvQueue = new PerfQueue(base.recvCq);
     this.memory = base.memory;
     this.mr = base.mr;
     this.connections = ends.flatMap(({ connection }) => connection ?? []);
@@ -126,6 +129,7 @@ export class PerfPath {
       psn: randomInt(2 ** 24),
       sendAt: index * base.stride,
       receiveAt: base.receiveAt(index),
+      receivesPosted: 0,
       remote: NOBODY,
       ud: ud!,
     }));
@@ -227,11 +231,13 @@ export class PerfPath {
     return { ...common, atomic: { remoteAddr, rkey, compareAdd: 1n, swap: 0n } };
   }
 
-  receive(lane: PerfLane, bytes: number): ReceiveWorkRequest {
+  /** Of the largest message: where smaller ones were lost it stays for those to come. */
+  receive(lane: PerfLane): ReceiveWorkRequest {
     const { mr, plan } = this;
     const grh = plan.connection === 'UD' ? GRH_BYTES : 0;
     const addr = plain(mr.addr + BigInt(lane.receiveAt - grh));
-    return { wrId: lane.index, sgList: [{ addr, length: bytes + grh, lkey: mr.lkey }] };
+    const length = Math.max(...plan.sizes) + grh;
+    return { wrId: lane.index, sgList: [{ addr, length, lkey: mr.lkey }] };
   }
 
   /** The client ends what it began; the server waits for that. */

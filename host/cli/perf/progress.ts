@@ -1,6 +1,6 @@
 /** How far a measurement is: a bar on standard error, where that is a terminal. */
 import { Presets, SingleBar } from 'cli-progress';
-import type { PerfPlan } from './perf-options.js';
+import type { PerfPlan } from './options.js';
 
 export class PerfProgress {
   readonly #bar: SingleBar | undefined;

@@ -1,8 +1,8 @@
 /** What `verbena perf` tells of its measurements: perftest's columns, and JSON. */
-import type { BandwidthSample } from './perf-bandwidth.js';
-import type { PerfBandwidthReport } from './perf-exchange.js';
-import type { LatencySample } from './perf-latency.js';
-import type { PerfPlan } from './perf-options.js';
+import type { BandwidthSample } from './bandwidth.js';
+import type { PerfBandwidthReport } from './exchange.js';
+import type { LatencySample } from './latency.js';
+import type { PerfPlan } from './options.js';
 
 export const RULE = '-'.repeat(87);
 const MIB = 0x100000;

@@ -5,7 +5,7 @@
  * Facts from perftest 6.06 and a capture of it (test/vectors/linux/perftest-ib_write_bw): with -R
  * binary numbers in SENDs, without it text over TCP; each time the client first, then the server.
  */
-import { Gid, RefusalError } from '../index.js';
+import { Gid, RefusalError } from '../../index.js';
 
 /** Where one queue pair's peer reads and writes, and who it is (`struct pingpong_dest`). */
 export interface PerfDestination {

@@ -3,10 +3,10 @@
  * plan; and what of a plan both sides must have in common.
  */
 import { InvalidArgumentError, Option, type Command } from 'commander';
-import { MisuseError, QpType, WrOpcode } from '../index.js';
-import { ROCE_PORT } from '../link/link.js';
-import { MAX_CQE, MAX_INLINE_DATA, MAX_QP_WR } from '../verbs/limits.js';
-import { addPortOption, mtu, size, whole } from './options.js';
+import { MisuseError, QpType, WrOpcode } from '../../index.js';
+import { ROCE_PORT } from '../../link/link.js';
+import { MAX_CQE, MAX_INLINE_DATA, MAX_QP_WR } from '../../verbs/limits.js';
+import { addPortOption, mtu, size, whole } from '../options.js';
 
 export const PERF_VERBS = ['write', 'read', 'send', 'atomic'] as const;
 export const PERF_TESTS = ['bw', 'lat'] as const;

@@ -2,18 +2,18 @@
  * Two sides that know each other: what they say in which order (perftest's), what they measure in
  * between, and what comes of it.
  */
-import { RefusalError, type Context, type EventChannel, type RdmaListener } from '../index.js';
-import { Bandwidth, type BandwidthSample } from './perf-bandwidth.js';
-import { exchange, type PerfControl } from './perf-control.js';
-import * as wire from './perf-exchange.js';
-import type { PerfBandwidthReport, PerfDestination } from './perf-exchange.js';
-import { Latency } from './perf-latency.js';
-import { isTwoSided, termsOf, type PerfOptions, type PerfPlan } from './perf-options.js';
-import { Pace } from './perf-pace.js';
-import { PerfPath, mtuOf, type PerfPeer } from './perf-path.js';
-import { PerfProgress } from './perf-progress.js';
-import * as report from './perf-report.js';
-import type { PerfCpu, PerfRow as Row } from './perf-report.js';
+import { RefusalError, type Context, type EventChannel, type RdmaListener } from '../../index.js';
+import { Bandwidth, type BandwidthSample } from './bandwidth.js';
+import { exchange, type PerfControl } from './control.js';
+import * as wire from './exchange.js';
+import type { PerfBandwidthReport, PerfDestination } from './exchange.js';
+import { Latency } from './latency.js';
+import { isTwoSided, termsOf, type PerfOptions, type PerfPlan } from './options.js';
+import { Pace } from './pace.js';
+import { PerfPath, mtuOf, type PerfPeer } from './path.js';
+import { PerfProgress } from './progress.js';
+import * as report from './report.js';
+import type { PerfCpu, PerfRow as Row } from './report.js';
 
 export interface SessionOptions {
   readonly context: Context;
@@ -171,13 +171,13 @@ export class PerfSession {
   }
 
   /** Nothing is said: both sides have come so far. */
-  async #handshake(patience: number | undefined = PATIENCE_MILLIS): Promise<void> {
+  async #handshake(patience = PATIENCE_MILLIS): Promise<void> {
     const { context } = this.#o;
     const nobody = { outs: 0, qpn: 0, psn: 0, rkey: 0, vaddr: 0n, gid: context.queryGid() };
     await this.#shake(this.#path?.destinations[0] ?? nobody, patience);
   }
 
-  async #shake(ours: PerfDestination, patience: number | undefined = PATIENCE_MILLIS) {
+  async #shake(ours: PerfDestination, patience = PATIENCE_MILLIS) {
     if (this.#control.kind === 'cm') {
       const bytes = wire.encodeDestination(ours);
       return wire.decodeDestination(await this.#exchange(bytes, patience));
@@ -186,7 +186,7 @@ export class PerfSession {
     return wire.decodeDestinationText(await this.#exchange(bytes, patience));
   }
 
-  #exchange(ours: Uint8Array, patience: number | undefined = PATIENCE_MILLIS): Promise<Buffer> {
+  #exchange(ours: Uint8Array, patience = PATIENCE_MILLIS): Promise<Buffer> {
     return exchange(this.#control, ours.length, () => ours, patience);
   }
 
@@ -262,7 +262,10 @@ export class PerfSession {
       isInline: context.device.link !== undefined && !context.device.polled,
     });
     const iters = this.#plan.durationSeconds === undefined ? this.#plan.iters : undefined;
-    return { path: this.#path, pace, bytes, iters, startsFirst: this.#control.asks };
+    // perftest's server writes first, and in all else its client begins.
+    const isWriteLat = this.#plan.verb === 'write' && this.#plan.test === 'lat';
+    const startsFirst = this.#control.asks !== isWriteLat;
+    return { path: this.#path, pace, bytes, iters, startsFirst };
   }
 
   #bandwidthRunOf(bytes: number) {
@@ -292,14 +295,14 @@ export class PerfSession {
     const sample = await run.measure();
     const cpu = cpuSince(cpuStart, bytes, sample.messages);
     this.#last = sample;
-    if (bidirectional && !isSend && isAll) await this.#handshake(undefined);
+    if (bidirectional && !isSend && isAll) await this.#handshake(Infinity);
     const local = report.bandwidthRow(sample, this.#isGbits);
     let row: Row = { bytes, bandwidth: local, seconds: sample.seconds, cpu, lost: sample.lost };
     if (bidirectional && (!isTimedSend || this.#isOwnKind)) {
       const remote = await this.#exchangeReports(local);
       row = { ...row, bandwidth: report.addRows(local, remote), both: { local, remote } };
     }
-    if (isSend && isAll) await this.#handshake(undefined);
+    if (isSend && isAll) await this.#handshake(Infinity);
     return row;
   }
 
@@ -345,14 +348,14 @@ export class PerfSession {
     // A WRITE's latency is over when the last one has come: nobody says so.
     if (test === 'lat' && verb === 'write') return;
     if (test === 'bw' && verb !== 'send' && !bidirectional) {
-      await this.#handshake(undefined);
+      await this.#handshake(Infinity);
       const local = this.#last && report.bandwidthRow(this.#last, this.#isGbits);
       const remote = await this.#exchangeReports(local);
       if (!this.#control.asks && !this.#isOwnKind) {
         await this.#add({ bytes: remote.bytes, bandwidth: remote, seconds: 0, lost: 0 });
       }
     }
-    await this.#handshake(undefined);
+    await this.#handshake(Infinity);
   }
 
   async #add(row: Row): Promise<void> {

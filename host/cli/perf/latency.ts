@@ -4,11 +4,11 @@ import {
   type ReceiveWorkRequest,
   type SendWorkRequest,
   type WorkCompletion,
-} from '../index.js';
-import { checkStatus } from './perf-bandwidth.js';
-import { cqModOf, type PerfPlan } from './perf-options.js';
-import { PerfQueue, type Pace } from './perf-pace.js';
-import type { PerfLane, PerfPath } from './perf-path.js';
+} from '../../index.js';
+import { checkStatus } from './bandwidth.js';
+import { cqModOf, type PerfPlan } from './options.js';
+import type { Pace, PerfQueue } from './pace.js';
+import type { PerfLane, PerfPath } from './path.js';
 
 export interface LatencySample {
   readonly bytes: number;
@@ -42,7 +42,6 @@ export class Latency {
   readonly #recvQueue: PerfQueue;
   readonly #times: Times;
   readonly #receiveRequest: ReceiveWorkRequest;
-  #receivesPosted = 0;
   #received = 0;
 
   /** Posts the receives: the other side may begin when this returns. */
@@ -51,9 +50,9 @@ export class Latency {
     const { path, iters } = run;
     this.#plan = path.plan;
     this.#lane = path.lanes[0]!;
-    this.#sendQueue = new PerfQueue(path.sendCq);
-    this.#recvQueue = new PerfQueue(path.recvCq);
-    this.#receiveRequest = path.receive(this.#lane, run.bytes);
+    this.#sendQueue = path.sendQueue;
+    this.#recvQueue = path.recvQueue;
+    this.#receiveRequest = path.receive(this.#lane);
     const { durationSeconds, marginSeconds } = this.#plan;
     this.#times = new Times(iters, iters === undefined ? durationSeconds! : 0, marginSeconds);
     if (this.#plan.verb === 'send') this.#fill();
@@ -84,6 +83,7 @@ export class Latency {
         if (completions.length === 0) return;
         for (const { status } of completions) checkStatus(status, 'RECV');
         this.#received += completions.length;
+        this.#lane.receivesPosted -= completions.length;
         this.#fill();
       }
       if (this.#times.isOver) return;
@@ -186,11 +186,10 @@ export class Latency {
   }
 
   #fill(): void {
-    const { rxDepth } = this.#plan;
-    const most = Math.min(this.#received + rxDepth, this.#run.iters ?? Infinity);
-    for (; this.#receivesPosted < most; this.#receivesPosted++) {
-      this.#lane.qp.postRecv(this.#receiveRequest);
-    }
+    const lane = this.#lane;
+    const most = Math.min(this.#plan.rxDepth, (this.#run.iters ?? Infinity) - this.#received);
+    for (; lane.receivesPosted < most; lane.receivesPosted++)
+      lane.qp.postRecv(this.#receiveRequest);
   }
 }
 

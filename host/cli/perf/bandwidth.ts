@@ -6,10 +6,10 @@ import {
   explainWcStatus,
   type ReceiveWorkRequest,
   type SendWorkRequest,
-} from '../index.js';
-import { cqModOf, type PerfPlan } from './perf-options.js';
-import { PerfQueue, type Pace } from './perf-pace.js';
-import { slotsOf, type PerfLane, type PerfPath } from './perf-path.js';
+} from '../../index.js';
+import { cqModOf, type PerfPlan } from './options.js';
+import type { Pace, PerfQueue } from './pace.js';
+import { slotsOf, type PerfLane, type PerfPath } from './path.js';
 
 export interface BandwidthSample {
   readonly bytes: number;
@@ -37,7 +37,6 @@ interface Flow {
   posted: number;
   done: number;
   received: number;
-  receivesPosted: number;
   /** Time was over, and all that was posted completes. */
   hasEnded: boolean;
 }
@@ -85,8 +84,8 @@ export class Bandwidth {
     const { path, iters, bytes } = run;
     this.#plan = path.plan;
     this.#cqMod = cqModOf(this.#plan, bytes);
-    this.#sendQueue = new PerfQueue(path.sendCq);
-    this.#recvQueue = new PerfQueue(path.recvCq);
+    this.#sendQueue = path.sendQueue;
+    this.#recvQueue = path.recvQueue;
     this.#total = iters === undefined ? Infinity : iters * path.lanes.length;
     this.#mayStart = run.startsFirst;
     this.#flows = path.lanes.map((lane) => this.#flowOf(lane));
@@ -117,7 +116,7 @@ export class Bandwidth {
         window.start();
       }
       const moved = received + this.#takeSends();
-      window.look(this.#counted());
+      window.look(this.#counted(), moved > 0);
       if (this.#isFinished(window)) break;
       const rest = pace.next(moved > 0, ...queues);
       if (rest) {
@@ -212,6 +211,7 @@ export class Bandwidth {
       checkStatus(status, 'RECV');
       const flow = this.#flows[Number(wrId)]!;
       flow.received++;
+      flow.lane.receivesPosted--;
       this.#received++;
     }
     if (completions.length > 0) for (const flow of this.#flows) this.#fill(flow);
@@ -221,10 +221,11 @@ export class Bandwidth {
   /** Posts receives as far as there is room, and never more than there will be messages. */
   #fill(flow: Flow): void {
     const { rxDepth, recvPostList } = this.#plan;
-    const most = Math.min(flow.received + rxDepth, this.#run.iters ?? Infinity);
-    while (flow.receivesPosted + recvPostList <= most) {
-      flow.lane.qp.postRecv(flow.receives);
-      flow.receivesPosted += recvPostList;
+    const { lane } = flow;
+    const most = Math.min(rxDepth, (this.#run.iters ?? Infinity) - flow.received);
+    while (lane.receivesPosted + recvPostList <= most) {
+      lane.qp.postRecv(flow.receives);
+      lane.receivesPosted += recvPostList;
     }
   }
 
@@ -241,11 +242,10 @@ export class Bandwidth {
       plain: make(slots, () => false),
       signalled: make(slots, () => true),
       list: postList > 1 ? make(postList, (at) => (at + 1) % this.#cqMod === 0) : undefined,
-      receives: Array.from({ length: recvPostList }, () => path.receive(lane, bytes)),
+      receives: Array.from({ length: recvPostList }, () => path.receive(lane)),
       posted: 0,
       done: 0,
       received: 0,
-      receivesPosted: 0,
       hasEnded: false,
     };
   }
@@ -286,9 +286,13 @@ class Window {
     this.#from = this.#started;
   }
 
-  /** `count`: messages so far. */
-  look(count: number): void {
-    if (this.#durationMillis === undefined || this.#started === undefined) return;
+  /** `count`: messages so far; `hasMoved`: there are more than before. */
+  look(count: number, hasMoved: boolean): void {
+    if (this.#started === undefined) return;
+    if (this.#durationMillis === undefined) {
+      if (hasMoved) this.#to = performance.now();
+      return;
+    }
     const now = performance.now();
     const passed = now - this.#started;
     if (this.#before === undefined && passed >= this.#marginMillis) {
@@ -303,9 +307,7 @@ class Window {
   }
 
   end(count: number): { readonly messages: number; readonly seconds: number } {
-    if (this.#counted === undefined) {
-      return { messages: count, seconds: (performance.now() - this.#from) / 1000 };
-    }
-    return { messages: this.#counted, seconds: (this.#to - this.#from) / 1000 };
+    const seconds = (this.#to - this.#from) / 1000;
+    return { messages: this.#counted ?? count, seconds };
   }
 }

@@ -13,16 +13,16 @@ import {
   type Context,
   type EventChannel,
   type RdmaListener,
-} from '../index.js';
-import { localAddressTowards } from '../link/interface.js';
-import { ROCE_PORT } from '../link/link.js';
-import { CmControl, TcpControl, listenTcp, type PerfControl } from './perf-control.js';
-import { planOf, type PerfOptions, type PerfPlan, type PerfTest } from './perf-options.js';
-import type { PerfVerb } from './perf-options.js';
-import { listenForDatagrams, memoryOf } from './perf-path.js';
-import { PerfSession, type SessionOptions } from './perf-session.js';
-import { Exit, Interrupted, complain, printLine } from './report.js';
-import { formatServerAddress, resolveServer, type ServerAddress } from './server-address.js';
+} from '../../index.js';
+import { localAddressTowards } from '../../link/interface.js';
+import { ROCE_PORT } from '../../link/link.js';
+import { CmControl, TcpControl, listenTcp, type PerfControl } from './control.js';
+import { planOf, type PerfOptions, type PerfPlan, type PerfTest } from './options.js';
+import type { PerfVerb } from './options.js';
+import { listenForDatagrams, memoryOf } from './path.js';
+import { PerfSession, type SessionOptions } from './session.js';
+import { Exit, Interrupted, complain, printLine } from '../report.js';
+import { formatServerAddress, resolveServer, type ServerAddress } from '../server-address.js';
 
 const LOOPBACK = '127.0.0.1';
 
@@ -127,9 +127,13 @@ class Run {
       complain: (line) => complain('perf', line),
       ...way,
     } satisfies SessionOptions);
-    const result = await session.run();
-    if (this.#options.json) await printLine(JSON.stringify(result));
-    await session.end();
+    try {
+      const result = await session.run();
+      if (this.#options.json) await printLine(JSON.stringify(result));
+      await session.end();
+    } finally {
+      control.abandon();
+    }
   }
 
   /** Whose device works only when it is polled polls it while nothing is measured, too. */
