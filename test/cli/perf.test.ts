@@ -33,13 +33,11 @@ function rowsOf({ stdout }: Ended): number[][] {
 }
 
 const BANDWIDTHS: readonly [name: string, messages: number, words: Words][] = [
-  ['WRITE', 40, ['write', 'bw', '-n', 40]],
   ['WRITE, polled by its client', 40, ['write', 'bw', '-n', 40, '--progress', 'poll']],
   ['READ in both directions', 40, ['read', 'bw', '-n', 40, '-b', '-o', 4, '-s', 9000]],
   ['SEND of two queue pairs, in lists', 80, wordsOf('send bw -n 40 -q 2 -l 5 --recv-post-list 4')],
   ['SEND in both directions, by events', 40, wordsOf('send bw -n 40 -b -e -s 100 -I 200')],
   ['datagrams over the event loop', 40, wordsOf('send bw -n 40 -c UD -s 1000 --progress inline')],
-  ['CMP_AND_SWAP', 40, wordsOf('atomic bw -n 40 -A CMP_AND_SWAP')],
   ['WRITE without the connection manager', 40, wordsOf('write bw -n 40 --exchange tcp -m 1024')],
 ];
 
@@ -62,13 +60,12 @@ for (const [name, messages, words] of BANDWIDTHS) {
 }
 
 const LATENCIES: readonly [name: string, words: Words][] = [
-  ['SEND', wordsOf('send lat -n 50')],
   ['SEND by events', wordsOf('send lat -n 50 -e -s 5000')],
   ['SEND of datagrams', wordsOf('send lat -n 50 -c UD')],
   ['WRITE', wordsOf('write lat -n 50')],
   ['WRITE of 300, over UC', wordsOf('write lat -n 300 -c UC --exchange tcp -s 700')],
   ['READ', wordsOf('read lat -n 50 --progress poll')],
-  ['FETCH_AND_ADD', wordsOf('atomic lat -n 50')],
+  ['CMP_AND_SWAP', wordsOf('atomic lat -n 50 -A CMP_AND_SWAP')],
 ];
 
 for (const [name, words] of LATENCIES) {

@@ -121,7 +121,7 @@ function assertDone({ code, stdout, stderr }: Ended, theirs: string, game: Game)
   const isPassive = game.test === 'lat' && (game.verb === 'read' || game.verb === 'atomic');
   const ourRows = isPassive && game.weServe ? [] : rowsOf(stdout, game);
   const theirRows = isPassive && !game.weServe ? [] : rowsOf(theirs, game);
-  const count = game.words?.includes('-a') ? (game.weServe && game.verb !== 'send' ? 1 : 23) : 1;
+  const count = game.words?.includes('-a') ? 23 : 1;
   if (!(isPassive && game.weServe)) assert.equal(ourRows.length, count, stdout);
   if (!(isPassive && !game.weServe)) assert.ok(theirRows.length > 0, theirs);
   for (const row of ourRows) assertPlausible(row, game, game.weServe);
@@ -157,9 +157,7 @@ const VARIATIONS: readonly Omit<Game, 'weServe'>[] = [
   { verb: 'read', test: 'bw', words: '-b -o 4' },
   { verb: 'send', test: 'bw', words: '-b' },
   { verb: 'write', test: 'bw', words: '-D 2' },
-  { verb: 'write', test: 'bw', words: '-a -n 5' },
   { verb: 'send', test: 'bw', words: '-a -n 5' },
-  { verb: 'send', test: 'lat', words: '-a -n 5' },
   { verb: 'send', test: 'lat', words: '-e' },
   { verb: 'send', test: 'bw', words: '-c UD -s 1024 -r 512' },
   { verb: 'send', test: 'lat', words: '-c UD -s 64' },

@@ -94,7 +94,8 @@ class Run {
     const { port, bind, udpPort = ROCE_PORT } = this.#options;
     // Where no address was asked for, it is the one that the client comes to.
     if (bind !== undefined) await this.#open(bind, udpPort);
-    const server = await listenTcp(undefined, port);
+    // perftest speaks TCP over IPv4, whatever the packets are.
+    const server = await listenTcp(bind?.includes(':') ? undefined : bind, port);
     let socket: Socket;
     try {
       const coming = once(server, 'connection', { signal: this.#signal });

@@ -4,7 +4,7 @@
  */
 import { RefusalError, type Context, type EventChannel, type RdmaListener } from '../../index.js';
 import { Bandwidth, type BandwidthSample } from './bandwidth.js';
-import { exchange, type PerfControl } from './control.js';
+import { exchange, within, type PerfControl } from './control.js';
 import * as wire from './exchange.js';
 import type { PerfBandwidthReport, PerfDestination } from './exchange.js';
 import { Latency } from './latency.js';
@@ -37,6 +37,7 @@ const LINE_BYTES = 64;
 /** Until the other side says what it has to say without measuring before. */
 const PATIENCE_MILLIS = 30_000;
 const ROCE_PORT = 4791;
+const GOODBYE_MILLIS = 1000;
 /** What warms up at most. */
 const WARM_UP_MESSAGES = 1000;
 const WARM_UP_BYTES = 64 * 2 ** 20;
@@ -77,13 +78,9 @@ export class PerfSession {
     const { asks } = this.#control;
     await this.#path.close(asks);
     if (this.#control.kind === 'tcp') await this.#control.send(wire.DONE).catch(() => {});
-    else if (!asks) await this.#gone();
+    // perftest's client leaves when it has all: who goes first leaves it waiting.
+    else if (!asks) await within(GOODBYE_MILLIS, this.#control.over);
     await this.#control.close();
-  }
-
-  /** perftest's client leaves when it has all: who goes first leaves it waiting. */
-  async #gone(): Promise<void> {
-    await Promise.race([this.#control.over, new Promise((resolve) => setTimeout(resolve, 1000))]);
   }
 
   /** Versions, what only our own kind says, and what both can. */
