@@ -20,6 +20,8 @@ interface Game {
 
 const PORT = 18515;
 const SECONDS_MAX = 90;
+/** It looks at its clock first. */
+const START_SECONDS = 60;
 /** rxe's, of IPv4 and of IPv6. */
 const GID_INDEX = { IPv4: 1, IPv6: 2 } as const;
 const ITERS = 200;
@@ -93,7 +95,13 @@ async function start(lab: Lab, game: Game): Promise<{ ours: Program; linux: Gues
     return { ours, linux: guest.spawn(linuxCommand(game, lab.ipv4)) };
   }
   const linux = guest.spawn(linuxCommand(game, ''));
-  await (tcp ? guest.listening(PORT) : cmListening(guest, PORT));
+  try {
+    await (tcp ? guest.listening(PORT, START_SECONDS) : cmListening(guest, PORT, START_SECONDS));
+  } catch (error) {
+    // The next one wants its port.
+    await linux.stop();
+    throw new Error(`${(error as Error).message}\n${linux.output}`);
+  }
   // perftest talks TCP over IPv4 only, whatever the packets are.
   return { ours: lab.verbena(...words, guest.ipv4), linux };
 }

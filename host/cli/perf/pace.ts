@@ -83,7 +83,10 @@ export class Pace {
       return performance.now() - this.#lastTurn > TURN_EVERY_MILLIS ? this.#turn() : undefined;
     }
     if (this.#options.events && queues.length > 0) return this.#sleep(queues);
-    if (this.#options.isInline) return this.#turn();
+    if (this.#options.isInline) {
+      this.#idleSince ??= performance.now();
+      return this.#turn();
+    }
     if ((++this.#looks & LOOKS) !== 0) return undefined;
     const now = performance.now();
     this.#idleSince ??= now;
