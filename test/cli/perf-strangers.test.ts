@@ -2,7 +2,7 @@
 import { connect as connectTcp } from 'node:net';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { encodeDestination, encodeVersion } from '../../host/cli/perf/exchange.js';
+import { encodeDestination, encodeNote, encodeVersion } from '../../host/cli/perf/exchange.js';
 import {
   AccessFlag,
   Gid,
@@ -19,11 +19,41 @@ const test = suite('cli/perf-strangers');
 const SERVER = '127.0.94.1';
 const STRANGER = '127.0.94.3';
 
+const TERMS = {
+  verb: 'write',
+  test: 'bw',
+  connection: 'RC',
+  all: false,
+  size: 65536,
+  iters: 5000,
+  duration: 0,
+  qp: 1,
+  bidirectional: false,
+  warmUp: -1,
+};
+
+/** Somebody of our own kind. */
+function saying(note: Buffer): Buffer {
+  return Buffer.concat([encodeVersion(), note]);
+}
+
 const GARBAGE: readonly [name: string, bytes: Buffer, what: RegExp][] = [
   ['a web browser', Buffer.from('GET / HTTP/1.1\r\n'), /is no perftest: it says "GET/],
   ['an old perftest', Buffer.from('4.5\0'.padEnd(16, '\0')), /is perftest 4.5; it must be/],
   ['control characters', Buffer.alloc(16, 27), /is no perftest/],
-  ['no note', Buffer.concat([encodeVersion(), Buffer.alloc(1024, 1)]), /says what is no note/],
+  ['no note', saying(Buffer.alloc(1024, 1)), /says what is no note/],
+  [
+    'other terms',
+    saying(encodeNote({ terms: { verb: { toString: 1 } } })),
+    /the sides differ: verb/,
+  ],
+  ['no terms', saying(encodeNote({ terms: 'write' })), /verb is write here and nothing there/],
+  ['no port', saying(encodeNote({ terms: TERMS, step: 1, port: 0 })), /the peer’s port is none/],
+  [
+    'no step',
+    saying(encodeNote({ terms: TERMS, step: 1e300, port: 1 })),
+    /the peer’s step is none/,
+  ],
 ];
 
 for (const [name, bytes, what] of GARBAGE) {

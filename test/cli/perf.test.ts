@@ -85,6 +85,15 @@ for (const [name, words] of LATENCIES) {
     }));
 }
 
+test('sides may post in different lists and depths: only what both do is agreed upon', () =>
+  Workspace.use(async (space) => {
+    const words = wordsOf('send bw -n 40 -s 100');
+    const server = await startPerfServer(space, SERVER, ...words, '--recv-post-list', 4, '-r', 9);
+    const lists = ['-l', 5, '-t', 11, '--bind', CLIENT];
+    const client = await space.run('perf', ...words, ...lists, SERVER);
+    assertDone(client, await server.ended);
+  }));
+
 test('all sizes, one row each, on both sides', () =>
   Workspace.use(async (space) => {
     const [server, client] = await play(space, ...wordsOf('send bw -a -n 5'));

@@ -166,7 +166,7 @@ const VARIATIONS: readonly Omit<Game, 'weServe'>[] = [
   { verb: 'send', test: 'bw', words: '-b' },
   { verb: 'write', test: 'bw', words: '-D 2' },
   { verb: 'send', test: 'bw', words: '-a -n 5' },
-  { verb: 'send', test: 'lat', words: '-e' },
+  { verb: 'read', test: 'lat', words: '-e' },
   { verb: 'send', test: 'bw', words: '-c UD -s 1024 -r 512' },
   { verb: 'send', test: 'lat', words: '-c UD -s 64' },
 ];

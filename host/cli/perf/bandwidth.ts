@@ -222,10 +222,14 @@ export class Bandwidth {
   #fill(flow: Flow): void {
     const { rxDepth, recvPostList } = this.#plan;
     const { lane } = flow;
-    const most = Math.min(rxDepth, (this.#run.iters ?? Infinity) - flow.received);
-    while (lane.receivesPosted + recvPostList <= most) {
-      lane.qp.postRecv(flow.receives);
-      lane.receivesPosted += recvPostList;
+    const left = (this.#run.iters ?? Infinity) - flow.received;
+    const most = Math.min(rxDepth, left);
+    for (let room = most - lane.receivesPosted; room > 0; room -= recvPostList) {
+      // Less than a list is posted for the last messages only.
+      if (room < recvPostList && most < left) return;
+      const count = Math.min(room, recvPostList);
+      lane.qp.postRecv(count < recvPostList ? flow.receives.slice(0, count) : flow.receives);
+      lane.receivesPosted += count;
     }
   }
 

@@ -147,7 +147,8 @@ export class CmControl implements PerfControl {
     this.asks = asks;
     this.#memory = receives.memory;
     this.#mr = receives.mr;
-    void this.#read();
+    // Its completion queue goes with the connection.
+    this.#read().catch((error: unknown) => this.#inbox.fail(error as Error));
     this.#alive = setInterval(() => this.#stillThere(), ALIVE_EVERY_MILLIS);
     this.#alive.unref();
   }

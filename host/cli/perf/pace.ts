@@ -43,10 +43,14 @@ export class PerfQueue {
 
   /** Resolves when `poll` has something, or nothing will come. */
   event(): Promise<void> {
-    this.#event ??= this.#cq.wait(POLL).then((completions) => {
-      this.#event = undefined;
-      this.#came.push(...completions);
-    });
+    this.#event ??= this.#cq.wait(POLL).then(
+      (completions) => {
+        this.#event = undefined;
+        this.#came.push(...completions);
+      },
+      // It is destroyed when nobody measures any more, though somebody has waited before.
+      () => undefined,
+    );
     return this.#event;
   }
 }

@@ -1,6 +1,6 @@
 /** What `verbena perf` tells of its measurements: perftest's columns, and JSON. */
 import type { BandwidthSample } from './bandwidth.js';
-import type { PerfBandwidthReport } from './exchange.js';
+import { numberOf, type PerfBandwidthReport } from './exchange.js';
 import type { LatencySample } from './latency.js';
 import type { PerfPlan } from './options.js';
 
@@ -227,4 +227,32 @@ export function jsonRow(row: PerfRow, isGbits: boolean): object {
     ...(cpu ? costs(cpu) : {}),
     ...(peerCpu ? { peer: costs(peerCpu) } : {}),
   };
+}
+
+/** A row as the other side says it: hostile, so it is made anew. */
+export function readRow(
+  value: unknown,
+  bytes: number,
+): { readonly row: PerfRow; readonly messages: number } {
+  const said = (typeof value === 'object' && value !== null ? value : {}) as {
+    readonly [name: string]: unknown;
+  };
+  const part = (name: string): { readonly [name: string]: unknown } => {
+    const found = said[name];
+    return typeof found === 'object' && found !== null ? (found as typeof said) : {};
+  };
+  const numbers = <Name extends string>(name: string, names: readonly Name[]) =>
+    Object.fromEntries(names.map((one) => [one, numberOf(part(name)[one])])) as {
+      [One in Name]: number;
+    };
+  const seconds = numberOf(said['seconds']);
+  if ('latency' in said) {
+    const latency = { ...numbers('latency', LATENCY_NAMES), bytes };
+    return { row: { bytes, latency, seconds, lost: 0 }, messages: latency.iterations };
+  }
+  const bandwidth = {
+    ...numbers('bandwidth', ['iters', 'peak', 'average', 'messageRate'] as const),
+    bytes,
+  };
+  return { row: { bytes, bandwidth, seconds, lost: 0 }, messages: bandwidth.iters };
 }

@@ -3,6 +3,7 @@
  * between, and what comes of it.
  */
 import { RefusalError, type Context, type EventChannel, type RdmaListener } from '../../index.js';
+import { ROCE_PORT } from '../../link/link.js';
 import { Bandwidth, type BandwidthSample } from './bandwidth.js';
 import { exchange, within, type PerfControl } from './control.js';
 import * as wire from './exchange.js';
@@ -11,6 +12,7 @@ import { Latency } from './latency.js';
 import { isTwoSided, termsOf, type PerfOptions, type PerfPlan } from './options.js';
 import { Pace } from './pace.js';
 import { PerfPath, mtuOf, type PerfPeer } from './path.js';
+import { PerfPrintout } from './printout.js';
 import { PerfProgress } from './progress.js';
 import * as report from './report.js';
 import type { PerfCpu, PerfRow as Row } from './report.js';
@@ -36,41 +38,43 @@ const PAGE_BYTES = 4096;
 const LINE_BYTES = 64;
 /** Until the other side says what it has to say without measuring before. */
 const PATIENCE_MILLIS = 30_000;
-const ROCE_PORT = 4791;
 const GOODBYE_MILLIS = 1000;
 /** What warms up at most. */
 const WARM_UP_MESSAGES = 1000;
 const WARM_UP_BYTES = 64 * 2 ** 20;
 
 export class PerfSession {
-  readonly #o: SessionOptions;
+  readonly #options: SessionOptions;
   readonly #plan: PerfPlan;
   readonly #control: PerfControl;
   readonly #isGbits: boolean;
+  readonly #printout: PerfPrintout;
   #isOwnKind = false;
   #peerDevice: PerfPeer = { port: ROCE_PORT };
+  /** Of so many messages the other side posts a multiple. */
+  #peerStep = 1;
   #path!: PerfPath;
   #mtu = 0;
-  #rows: Row[] = [];
   #last: BandwidthSample | undefined;
   #cpuStart = process.cpuUsage();
 
   constructor(options: SessionOptions) {
-    this.#o = options;
+    this.#options = options;
     this.#plan = options.plan;
     this.#control = options.control;
     this.#isGbits = options.options.reportGbits ?? false;
+    this.#printout = new PerfPrintout(options);
   }
 
   /** Rejects with RefusalError: EPROTO, ECONNRESET, EMSGSIZE, EIO, ETIMEDOUT. */
   async run(): Promise<object> {
     await this.#meet();
     await this.#prepare();
-    await this.#head();
+    await this.#printout.head(128 << this.#mtu);
     await this.#measureAll();
     await this.#finish();
-    await this.#tail();
-    return this.#json();
+    await this.#printout.tail();
+    return this.#result();
   }
 
   /** Ends the connections, the client first. */
@@ -101,11 +105,12 @@ export class PerfSession {
   }
 
   #introduction(): Buffer {
-    const { device } = this.#o.context;
+    const { device } = this.#options.context;
     return wire.encodeNote({
       terms: termsOf(this.#plan),
       port: device.info.local.port,
       receiveBufferBytes: device.info.receiveBufferBytes,
+      step: stepOf(this.#plan),
     });
   }
 
@@ -114,20 +119,25 @@ export class PerfSession {
     const theirs = (note['terms'] ?? {}) as { readonly [name: string]: unknown };
     for (const [name, ours] of Object.entries(termsOf(this.#plan))) {
       if (theirs[name] === ours) continue;
-      const said = wire.quoted(String(theirs[name])).slice(1, -1);
+      const said = wire.quoted(JSON.stringify(theirs[name]) ?? 'nothing').slice(1, -1);
       const what = `the sides differ: ${name} is ${String(ours)} here and ${said} there`;
       throw new RefusalError('EPROTO', what);
     }
-    const port = wire.numberOf(note['port'], ROCE_PORT);
-    const receiveBufferBytes = Math.floor(wire.numberOf(note['receiveBufferBytes']));
-    if (!Number.isInteger(port) || port < 1 || port > 65535 || receiveBufferBytes > 2 ** 31) {
-      throw new RefusalError('EPROTO', 'the peer’s device is nowhere');
-    }
-    this.#peerDevice = { port, receiveBufferBytes, ownKind: true };
+    const whole = (name: string, least: number, most: number): number => {
+      const value = wire.numberOf(note[name], NaN);
+      if (Number.isInteger(value) && value >= least && value <= most) return value;
+      throw new RefusalError('EPROTO', `the peer’s ${name} is none`);
+    };
+    this.#peerStep = whole('step', 1, 2 ** 32);
+    this.#peerDevice = {
+      port: whole('port', 1, 65535),
+      receiveBufferBytes: whole('receiveBufferBytes', 0, 2 ** 31),
+      ownKind: true,
+    };
   }
 
   #ownMtu(): number {
-    const { activeMtu } = this.#o.context.queryPort();
+    const { activeMtu } = this.#options.context.queryPort();
     const asked = this.#plan.mtuBytes;
     if (asked === undefined) return activeMtu;
     if (mtuOf(asked) <= activeMtu) return mtuOf(asked);
@@ -139,7 +149,7 @@ export class PerfSession {
 
   /** Connected queue pairs. The order of what is said is each program's own. */
   async #prepare(): Promise<void> {
-    const { context, server, listener, datagrams, peer = '' } = this.#o;
+    const { context, server, listener, datagrams, peer = '' } = this.#options;
     const isByHand = this.#control.kind === 'tcp';
     if (isByHand) this.#path = PerfPath.unconnected(context, this.#plan);
     else {
@@ -169,7 +179,7 @@ export class PerfSession {
 
   /** Nothing is said: both sides have come so far. */
   async #handshake(patience = PATIENCE_MILLIS): Promise<void> {
-    const { context } = this.#o;
+    const { context } = this.#options;
     const nobody = { outs: 0, qpn: 0, psn: 0, rkey: 0, vaddr: 0n, gid: context.queryGid() };
     await this.#shake(this.#path?.destinations[0] ?? nobody, patience);
   }
@@ -214,43 +224,48 @@ export class PerfSession {
   }
 
   async #measureOne(bytes: number, isFirst: boolean, progress: PerfProgress): Promise<void> {
+    if (isFirst) await this.#warmUp(bytes);
     this.#cpuStart = process.cpuUsage();
     let row: Row | undefined;
     if (this.#isActive) {
-      if (isFirst) await this.#warmUp(bytes);
       row = await (this.#plan.test === 'bw'
         ? this.#bandwidth(bytes, progress)
         : this.#latency(bytes, progress));
     }
     if (this.#isOwnKind) row = await this.#exchangeUsage(row, bytes);
-    if (row) await this.#add(row);
+    if (row) await this.#printout.add(row);
   }
 
   /** Compilers need some messages; who has peers of perftest's kind may send only one-sidedly. */
   async #warmUp(bytes: number): Promise<void> {
-    const { warmUp, iters, txDepth } = this.#plan;
-    const affordable = Math.min(WARM_UP_MESSAGES, iters, Math.floor(WARM_UP_BYTES / bytes));
-    let count = warmUp ?? Math.max(affordable, Math.min(txDepth, 16));
-    count -= count % this.#plan.postList;
-    count -= count % this.#plan.recvPostList;
-    const isAlone = !isTwoSided(this.#plan) || this.#plan.verb !== 'send';
-    const isWriteLat = this.#plan.verb === 'write' && this.#plan.test === 'lat';
-    if (count === 0 || (!this.#isOwnKind && (!isAlone || isWriteLat))) return;
+    const { verb, test } = this.#plan;
+    const isWriteLat = verb === 'write' && test === 'lat';
+    let count = this.#warmUpCount(bytes);
     // The number of the last WRITE must not be that of the first one to come.
     if (isWriteLat && (count & 255) === 1) count++;
-    if (this.#plan.test === 'lat') {
-      const run = new Latency({ ...this.#runOf(bytes), iters: count });
-      if (this.#plan.verb === 'send') await this.#handshake();
+    const isUnnoticed = verb !== 'send' && !isWriteLat;
+    if (count > 0 && this.#isActive && (this.#isOwnKind || isUnnoticed)) {
+      const run =
+        test === 'lat'
+          ? new Latency({ ...this.#runOf(bytes), iters: count })
+          : new Bandwidth({ ...this.#bandwidthRunOf(bytes), iters: count });
+      if (verb === 'send') await this.#handshake(Infinity);
       await run.measure();
-      return;
     }
-    const run = new Bandwidth({ ...this.#bandwidthRunOf(bytes), iters: count });
-    if (this.#plan.verb === 'send') await this.#handshake();
-    await run.measure();
+    // Who is worked on looks at its CPU time from here on.
+    if (this.#isOwnKind) await this.#handshake(Infinity);
+  }
+
+  /** The same on both sides. */
+  #warmUpCount(bytes: number): number {
+    const { warmUp, iters } = this.#plan;
+    const affordable = Math.min(WARM_UP_MESSAGES, iters, Math.ceil(WARM_UP_BYTES / bytes));
+    const step = leastMultiple(stepOf(this.#plan), this.#peerStep);
+    return Math.floor((warmUp ?? affordable) / step) * step;
   }
 
   #runOf(bytes: number) {
-    const { context, signal } = this.#o;
+    const { context, signal } = this.#options;
     const pace = new Pace({
       context,
       control: this.#control,
@@ -287,7 +302,7 @@ export class PerfSession {
       countsBoth: bidirectional && isTimedSend && !this.#isOwnKind,
       progress: (messages) => progress.update(messages),
     });
-    if (isSend || bidirectional) await this.#handshake();
+    if (isSend || bidirectional) await this.#handshake(Infinity);
     const cpuStart = process.cpuUsage();
     const sample = await run.measure();
     const cpu = cpuSince(cpuStart, bytes, sample.messages);
@@ -308,12 +323,12 @@ export class PerfSession {
       ...this.#runOf(bytes),
       progress: (messages) => progress.update(messages),
     });
-    if (this.#plan.verb === 'send') await this.#handshake();
+    if (this.#plan.verb === 'send') await this.#handshake(Infinity);
     const cpuStart = process.cpuUsage();
     const sample = await run.measure();
     const cpu = cpuSince(cpuStart, bytes, sample.messages);
     const times = report.waysOf(sample, this.#plan);
-    await this.#list(times);
+    await this.#printout.list(times);
     const { durationSeconds, iters } = this.#plan;
     const iterations = durationSeconds === undefined ? iters : sample.messages;
     const latency = report.latencyRow(bytes, iterations, times);
@@ -330,7 +345,7 @@ export class PerfSession {
     const note = wire.decodeNote(await exchange(this.#control, wire.NOTE_BYTES, usage));
     const seconds = wire.numberOf(note['cpuSeconds']);
     if (row) return { ...row, peerCpu: { ...row.cpu!, seconds } };
-    const theirs = readRow(note['row'], bytes);
+    const theirs = report.readRow(note['row'], bytes);
     const { messages } = theirs;
     return {
       ...theirs.row,
@@ -349,76 +364,15 @@ export class PerfSession {
       const local = this.#last && report.bandwidthRow(this.#last, this.#isGbits);
       const remote = await this.#exchangeReports(local);
       if (!this.#control.asks && !this.#isOwnKind) {
-        await this.#add({ bytes: remote.bytes, bandwidth: remote, seconds: 0, lost: 0 });
+        await this.#printout.add({ bytes: remote.bytes, bandwidth: remote, seconds: 0, lost: 0 });
       }
     }
     await this.#handshake(Infinity);
   }
 
-  async #add(row: Row): Promise<void> {
-    this.#rows.push(row);
-    if (row.bandwidth) await this.#o.say(report.bandwidthLine(row.bandwidth, this.#isGbits));
-    if (row.latency) {
-      const isTimed = this.#plan.durationSeconds !== undefined;
-      const line = isTimed
-        ? report.latencyDurationLine(row.latency, row.seconds)
-        : report.latencyLine(row.latency);
-      await this.#o.say(line);
-    }
-    if (row.lost > 0) this.#o.complain(`${row.lost} messages of ${row.bytes} bytes are lost`);
-  }
-
-  /** `--histogram`, `--unsorted`. */
-  async #list(times: Float64Array): Promise<void> {
-    const { histogram, unsorted } = this.#o.options;
-    for (const list of [
-      unsorted ? times : undefined,
-      histogram ? times.slice().sort() : undefined,
-    ]) {
-      if (!list) continue;
-      await this.#o.say('#, usec');
-      for (const [index, time] of list.entries()) {
-        await this.#o.say(`${index + 1}, ${Number(time.toPrecision(6))}`);
-      }
-    }
-    if (histogram || unsorted) await this.#columns();
-  }
-
-  async #head(): Promise<void> {
-    const { context, say } = this.#o;
-    const { gid, port } = context.local;
-    const where = `${gid}, UDP port ${port}`;
-    for (const line of report.planLines(this.#plan, where, 128 << this.#mtu)) await say(line);
-    if (!(this.#o.options.histogram || this.#o.options.unsorted)) await this.#columns();
-  }
-
-  async #columns(): Promise<void> {
-    if (this.#plan.test === 'bw') return this.#o.say(report.bandwidthHead(this.#isGbits));
-    const isTimed = this.#plan.durationSeconds !== undefined;
-    await this.#o.say(isTimed ? report.LATENCY_DURATION_HEAD : report.LATENCY_HEAD);
-  }
-
-  async #tail(): Promise<void> {
-    const { say, options } = this.#o;
-    await say(report.RULE);
-    for (const side of options.reportBoth ? (['local', 'remote'] as const) : []) {
-      await say(`\n ${side === 'local' ? 'Local' : 'Remote'} results: `);
-      await this.#columns();
-      for (const { both } of this.#rows) {
-        if (both) await say(report.bandwidthLine(both[side], this.#isGbits));
-      }
-      await say(report.RULE);
-    }
-    const measured = this.#rows.filter(({ cpu }) => cpu);
-    if (measured.length === 0) return;
-    await say(report.CPU_HEAD);
-    for (const { bytes, cpu, peerCpu } of measured) await say(report.cpuLine(bytes, cpu!, peerCpu));
-    await say(report.RULE);
-  }
-
-  #json(): object {
+  #result(): object {
     const { verb, test, connection, qps, txDepth, bidirectional } = this.#plan;
-    const { retransmittedPkts } = this.#o.context.counters();
+    const { retransmittedPkts } = this.#options.context.counters();
     return {
       verb,
       test,
@@ -430,37 +384,24 @@ export class PerfSession {
       txDepth,
       bidirectional,
       retransmittedPackets: Number(retransmittedPkts),
-      rows: this.#rows.map((row) => report.jsonRow(row, this.#isGbits)),
+      rows: this.#printout.json(),
     };
   }
+}
+
+/** Messages are posted, and received, in lists. */
+function stepOf({ postList, recvPostList }: PerfPlan): number {
+  return leastMultiple(postList, recvPostList);
+}
+
+/** The least common one. */
+function leastMultiple(one: number, other: number): number {
+  let [a, b] = [one, other];
+  while (b > 0) [a, b] = [b, a % b];
+  return (one / a) * other;
 }
 
 function cpuSince(start: NodeJS.CpuUsage, bytes: number, messages: number): PerfCpu {
   const { user, system } = process.cpuUsage(start);
   return { seconds: (user + system) / 1e6, bytes: bytes * messages, messages };
-}
-
-/** A row as the other side says it: hostile, so it is made anew. */
-function readRow(value: unknown, bytes: number): { row: Row; messages: number } {
-  const said = (typeof value === 'object' && value !== null ? value : {}) as {
-    readonly [name: string]: unknown;
-  };
-  const part = (name: string): { readonly [name: string]: unknown } => {
-    const found = said[name];
-    return typeof found === 'object' && found !== null ? (found as typeof said) : {};
-  };
-  const numbers = <Name extends string>(name: string, names: readonly Name[]) =>
-    Object.fromEntries(names.map((one) => [one, wire.numberOf(part(name)[one])])) as {
-      [One in Name]: number;
-    };
-  const seconds = wire.numberOf(said['seconds']);
-  if ('latency' in said) {
-    const latency = { ...numbers('latency', report.LATENCY_NAMES), bytes };
-    return { row: { bytes, latency, seconds, lost: 0 }, messages: latency.iterations };
-  }
-  const bandwidth = {
-    ...numbers('bandwidth', ['iters', 'peak', 'average', 'messageRate'] as const),
-    bytes,
-  };
-  return { row: { bytes, bandwidth, seconds, lost: 0 }, messages: bandwidth.iters };
 }

@@ -96,6 +96,23 @@ test('JSON has MiB whatever is printed', () => {
   assert.is(averageMibPerSecond, (4 * 125e6) / 2 ** 20);
 });
 
+test('a row that the other side says is made of numbers, whatever it says', () => {
+  for (const said of [undefined, null, 7, 'x', [], { latency: null }, { latency: 'x' }, {}]) {
+    const { row, messages } = report.readRow(said, 64);
+    assert.is(row.bytes, 64);
+    assert.is(messages, 0);
+    for (const value of Object.values(row.latency ?? row.bandwidth!)) {
+      assert.ok(Number.isFinite(value));
+    }
+  }
+  const iterations = { toString: 'x', valueOf: 1 };
+  const { row } = report.readRow({ latency: { iterations, minMicros: -1, maxMicros: 5 } }, 2);
+  assert.equal(
+    [row.latency?.iterations, row.latency?.minMicros, row.latency?.maxMicros],
+    [0, 0, 5],
+  );
+});
+
 test('defaults are perftest’s', () => {
   const write = planOf('write', 'bw', OPTIONS);
   assert.equal([write.sizes, write.iters, write.txDepth], [[65536], 5000, 128]);
