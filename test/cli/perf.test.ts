@@ -117,7 +117,7 @@ test('a duration measures its middle, and says how many messages that were', () 
     for (const { rows, peer } of sides) {
       assert.is(peer, 'verbena');
       const [row] = rows;
-      assert.ok(row!.seconds > 0.9 && row!.seconds < 1.5, `${row!.seconds}`);
+      assert.ok(row!.seconds > 0.5 && row!.seconds < 30, `${row!.seconds}`);
       assert.ok(row!.iterations > 10);
       const rate = (row!.iterations * 1000) / row!.seconds / 2 ** 20;
       assert.ok(Math.abs(rate - row!.averageMibPerSecond) < 0.01 * rate);
