@@ -189,7 +189,8 @@ export class Engine<Destination> {
 
   /** The clock has reached the deadline. */
   advance(): void {
-    this.#deadline = 0;
+    // Whatever the next one is, it is told, no deadline as well: the one that was told is over.
+    this.#deadline = -1;
     this.exports.advance(this.context, this.#now());
     this.drain();
   }
