@@ -19,6 +19,7 @@ export interface LinkOpenOptions extends Limits {
   port?: never;
   progress?: never;
   spinMicros?: never;
+  socketBufferBytes?: never;
 }
 
 export interface UdpOpenOptions extends Limits {
@@ -36,6 +37,8 @@ export interface UdpOpenOptions extends Limits {
   progress?: 'thread' | 'poll' | 'inline';
   /** `thread`: how long it looks for work before it sleeps. Default 50. */
   spinMicros?: number;
+  /** What the kernel is asked for, each way. Default 4 MiB; it gives what it allows. */
+  socketBufferBytes?: number;
 }
 
 /** About what waking a sleeping thread costs. */
@@ -52,7 +55,8 @@ export async function openDevice(options: OpenOptions = {}): Promise<Context> {
 }
 
 async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
-  const udp = { address: options.address ?? '127.0.0.1', port: options.port ?? ROCE_PORT };
+  const { address = '127.0.0.1', port = ROCE_PORT, socketBufferBytes } = options;
+  const udp = { address, port, ...(socketBufferBytes !== undefined && { socketBufferBytes }) };
   const { posix } = await loadPosix();
   const spinMicros = options.spinMicros ?? SPIN_MICROS;
   if (!Number.isFinite(spinMicros) || spinMicros < 0) {
