@@ -17,14 +17,13 @@ const BYTES = 2 ** 20;
 const LIMIT_MILLIS = 20_000;
 const PSN = 7;
 
-/** 4 ms until something is sent again. */
-const PATIENCE = { timeout: 10, retryCnt: 7, rnrRetry: 7 };
-
 export interface UdpPairOptions {
   /** How each device is opened: `{ link }`, or by address. */
   readonly open: () => OpenOptions;
   /** An Mtu. Default 4096 bytes. */
   readonly mtu?: number;
+  /** As in `modify`: 4.096 us * 2^timeout until something is sent again. Default 10: 4 ms. */
+  readonly timeout?: number;
 }
 
 export class UdpPair {
@@ -36,10 +35,10 @@ export class UdpPair {
     this.b = b;
   }
 
-  static async open({ open, mtu = Mtu.MTU_4096 }: UdpPairOptions): Promise<UdpPair> {
+  static async open({ open, mtu = Mtu.MTU_4096, timeout = 10 }: UdpPairOptions): Promise<UdpPair> {
     const [a, b] = [await openSide(open()), await openSide(open())];
-    connect(a, b, mtu);
-    connect(b, a, mtu);
+    connect(a, b, mtu, timeout);
+    connect(b, a, mtu, timeout);
     return new UdpPair(a, b);
   }
 
@@ -79,7 +78,12 @@ async function openSide(options: OpenOptions): Promise<Side> {
   return { context, pd, cq, qp, buffer, mr };
 }
 
-function connect({ qp }: Side, { context, qp: peer }: Side, pathMtu: number): void {
+function connect(
+  { qp }: Side,
+  { context, qp: peer }: Side,
+  pathMtu: number,
+  timeout: number,
+): void {
   const { gid, port } = context.local;
   const { receiveBufferBytes } = context.device.info;
   qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: ALL_ACCESS });
@@ -92,7 +96,14 @@ function connect({ qp }: Side, { context, qp: peer }: Side, pathMtu: number): vo
     maxDestRdAtomic: 1,
     minRnrTimer: 1,
   });
-  qp.modify({ qpState: QpState.RTS, sqPsn: PSN, ...PATIENCE, maxRdAtomic: 1 });
+  qp.modify({
+    qpState: QpState.RTS,
+    sqPsn: PSN,
+    timeout,
+    retryCnt: 7,
+    rnrRetry: 7,
+    maxRdAtomic: 1,
+  });
 }
 
 /** A device over one link that the test keeps. */

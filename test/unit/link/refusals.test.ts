@@ -45,9 +45,9 @@ test.after.each(async () => {
   await stations.close();
 });
 
-async function openPair(): Promise<UdpPair> {
+async function openPair(timeout = 10): Promise<UdpPair> {
   const make = (): UdpBatchLink => new UdpBatchLink({ address: '127.0.0.1', port: 0 });
-  pair = await UdpPair.open({ open: over(make, links) });
+  pair = await UdpPair.open({ open: over(make, links), timeout });
   return pair;
 }
 
@@ -94,7 +94,7 @@ for (const code of ['EPERM', 'ENOBUFS', 'EMSGSIZE', 'ECONNREFUSED', 'ENETUNREACH
 }
 
 test('refused for a while with EPERM, then not: the connection goes on', async () => {
-  const both = await openPair();
+  const both = await openPair(13);
   await writes(both);
   const { sendMessages } = posix!;
   const until = performance.now() + 20;
