@@ -9,7 +9,7 @@ export interface Flow {
   /** Those that carry data. */
   readonly packets: number;
   readonly bytes: number;
-  /** Processor seconds, user and system, of the process that measures (it asks), and of its partner. */
+  /** Processor seconds, user and system: of the process that asks, and of its partner. */
   readonly initiatorCpuSeconds: number;
   readonly targetCpuSeconds: number;
   /** Our stack: packets that were sent again. A pump: bytes that were never acknowledged. */

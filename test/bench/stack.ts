@@ -34,7 +34,7 @@ export interface EndOptions {
   readonly depth?: number;
   /** Unacknowledged packets of a queue pair. Default 128. */
   readonly windowPackets?: number;
-  /** Packets kept that come ahead; the peer sends no more than that at once. Default 64; 0: none. */
+  /** Packets that are kept when they come ahead: they bound the window. Default 64; 0: none. */
   readonly reorderPackets?: number;
   /** Default: the device's. */
   readonly socketBufferBytes?: number;
