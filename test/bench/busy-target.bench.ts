@@ -21,8 +21,10 @@ async function run({ share, ...pace }: Pace): Promise<BenchResult> {
     how?: OneSidedOptions['how'],
   ): Promise<Figures> => {
     const timed = { bytes: BYTES, seconds: seconds * share };
-    const { trips, sentAgain } = await oneSidedTrips(how ? { ...timed, how } : timed);
+    const { trips, sentAgain, cpuSeconds } = await oneSidedTrips(how ? { ...timed, how } : timed);
     const figures: Figures = { [`${target}_packets_sent_again`]: sentAgain };
+    const count = ONE_SIDED.reduce((sum, kind) => sum + trips[kind].count, 0);
+    figures[`${target}_cpu_s_per_million`] = cpuSeconds / (count / 1e6);
     for (const kind of ONE_SIDED) {
       const { p50Micros, p99Micros, distribution, count } = trips[kind];
       figures[`${target}_${kind}_p50_us`] = p50Micros;

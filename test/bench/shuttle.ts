@@ -23,6 +23,8 @@ const BUFFER_BYTES = 65536;
 const SEGMENTS_MAX = 64;
 const RECEIVE_BUFFER_BYTES = 64 * 2 ** 20;
 const WINDOW_PACKETS = 2048;
+/** A second: longer than a busy machine lets us wait for our turn. */
+const TIMEOUT = 18;
 const WARM_UP = 0.2;
 const SMALL_BYTES = 1024;
 
@@ -169,7 +171,7 @@ interface Side {
 async function open(port: number, bytes: number, regions: number, depth: number): Promise<Side> {
   const [link, clock] = [new ShuttleLink(port), new ShuttleClock()];
   const own = { link, clock, sendBuffers: BUFFERS };
-  const window = { windowPackets: WINDOW_PACKETS, reorderPackets: 0 };
+  const window = { windowPackets: WINDOW_PACKETS, reorderPackets: 0, timeout: TIMEOUT };
   const options = { progress: 'poll', bytes, regions, depth, ...window } as const;
   return { link, clock, end: await End.open(options, own) };
 }

@@ -1,5 +1,6 @@
 /** One thing at a time between two processes: SENDs to and fro, and one-sided operations. */
 import { SendFlag, WrOpcode, type SendWorkRequest } from '../../host/index.js';
+import { FlowWatch } from './flow.js';
 import { check, openBoth, type Both, type Keep, type Progress } from './stack.js';
 import { percentiles, TripTimer, type TripOptions, type Trips } from './trips.js';
 
@@ -41,6 +42,8 @@ export interface OneSidedOptions {
 export interface OneSidedResult {
   readonly trips: Readonly<Record<OneSided, Omit<Trips, 'cpuSeconds'>>>;
   readonly sentAgain: number;
+  /** Processor seconds of both processes. */
+  readonly cpuSeconds: number;
 }
 
 /** READ, WRITE and FETCH_ADD by turns, each polled for, while nobody helps at the other end. */
@@ -68,7 +71,9 @@ export async function oneSidedTrips(options: OneSidedOptions): Promise<OneSidedR
     await partner.next();
   }
   const before = end.context.counters().retransmittedPkts;
+  const watch = new FlowWatch(partner);
   for (const over = performance.now() + seconds * 1000; performance.now() < over;) round();
+  const { initiatorCpuSeconds, targetCpuSeconds } = watch.read();
   const sentAgain = Number(end.context.counters().retransmittedPkts - before);
   if (how) {
     // What it has said by now would have been heard in this turn of the event loop.
@@ -83,7 +88,8 @@ export async function oneSidedTrips(options: OneSidedOptions): Promise<OneSidedR
       return [kind, { ...percentiles(Float64Array.from(micros[kind])), count }];
     }),
   );
-  return { trips: trips as OneSidedResult['trips'], sentAgain };
+  const cpuSeconds = initiatorCpuSeconds + targetCpuSeconds;
+  return { trips: trips as OneSidedResult['trips'], sentAgain, cpuSeconds };
 }
 
 function oneSidedRequests({ end, there }: Both, bytes: number): Record<OneSided, SendWorkRequest> {

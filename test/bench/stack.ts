@@ -36,6 +36,8 @@ export interface EndOptions {
   readonly windowPackets?: number;
   /** Packets that are kept when they come ahead: they bound the window. Default 64; 0: none. */
   readonly reorderPackets?: number;
+  /** 4.096 us * 2^timeout until something is sent again. Default 14: 67 ms. */
+  readonly timeout?: number;
   /** Default: the device's. */
   readonly socketBufferBytes?: number;
 }
@@ -89,11 +91,13 @@ export class End {
   readonly mrs: readonly MemoryRegion[];
 
   readonly #reorderPackets: number;
+  readonly #timeout: number;
 
   private constructor(context: Context, options: EndOptions) {
     const { bytes, regions = 1, queuePairs = 1, depth = 256, reorderPackets = 64 } = options;
     this.context = context;
     this.#reorderPackets = reorderPackets;
+    this.#timeout = options.timeout ?? 14;
     const pd = context.allocPd();
     this.cq = context.createCq(4 * depth);
     const cap = { maxSendWr: depth, maxRecvWr: RECEIVES, reorderPackets };
@@ -156,7 +160,7 @@ export class End {
         maxDestRdAtomic: RD_ATOMIC,
         minRnrTimer: 1,
       });
-      const patience = { timeout: 14, retryCnt: 7, rnrRetry: 7 };
+      const patience = { timeout: this.#timeout, retryCnt: 7, rnrRetry: 7 };
       qp.modify({ qpState: QpState.RTS, sqPsn: PSN, ...patience, maxRdAtomic: RD_ATOMIC });
     }
   }

@@ -28,6 +28,8 @@ export interface StreamOptions {
 const MTU_BYTES = 4096;
 const WARM_UP_MILLIS = 200;
 const SMALL_BYTES = 1024;
+/** Of requests that are posted together. */
+const LIST_BYTES = 2 ** 20;
 const UNDER_WAY_BYTES = 4 * 2 ** 20;
 
 /** Keeps the queues full. */
@@ -90,7 +92,7 @@ class Pump {
 export async function stream(options: StreamOptions): Promise<Flow> {
   const { opcode, size, bytes, localBytes = bytes, regions = 1, queuePairs = 1 } = options;
   const small = size <= SMALL_BYTES;
-  const length = small ? 64 : 16;
+  const length = small ? 64 : Math.max(1, Math.min(16, LIST_BYTES / size));
   const under = Math.max(2 * length, Math.min(small ? 2048 : 256, UNDER_WAY_BYTES / size));
   const deep = Math.max(2 * length, under / queuePairs);
   const { socketBufferBytes, windowPackets, reorderPackets } = options;

@@ -45,6 +45,8 @@ async function run(pace: Pace): Promise<BenchResult> {
   const yardsticks = new Yardsticks([UCX]);
   const rounds = await interleave('write-rate', [...ours, ...yardsticks.variants], pace);
   const figures = medians(rounds);
+  const stock = medianOf(rounds, (f) => f[`write_64_random_keys_${STOCK.name}_mps`]! / f[UCX]!);
+  if (stock > 0) figures[`write_64_random_keys_${STOCK.name}_to_ucx_put_bw_64_ratio`] = stock;
   const random = `write_64_random_keys_${LARGE.name}_mps`;
   const against = 'write_64_random_keys against UCX tcp put';
   return {
