@@ -15,7 +15,8 @@ export async function sendTrips(options: SendTripOptions): Promise<Trips> {
   const { bytes, count, progress, waits } = options;
   const { end, partner, close } = await openBoth({ progress, bytes: 65536, echo: bytes, waits });
   for (let index = 0; index < 16; index++) end.receive(bytes);
-  const timer = new TripTimer(count, partner);
+  // As long as it takes the compilers of both sides to be done.
+  const timer = new TripTimer(count, partner, 4 * count);
   while (!timer.done) {
     timer.begin();
     end.send(bytes);

@@ -32,7 +32,7 @@ export function tripFigures(name: string, trips: Trips): Figures {
   };
 }
 
-/** Takes the time of each, after a tenth of them for warming up. */
+/** Takes the time of each, after some for warming up: a tenth, unless told. */
 export class TripTimer {
   /** Below 0: warming up. */
   trip: number;
@@ -42,9 +42,9 @@ export class TripTimer {
   #watch = new Stopwatch();
   #before = 0;
 
-  constructor(count: number, partner: Partner<unknown>) {
+  constructor(count: number, partner: Partner<unknown>, warmUp = Math.ceil(count / 10)) {
     this.#micros = new Float64Array(count);
-    this.trip = -Math.ceil(count / 10);
+    this.trip = -warmUp;
     this.#partner = partner;
   }
 
