@@ -122,7 +122,10 @@ export class Posix {
     this.#eventfd = libc.func('int eventfd(uint32_t, int)');
     this.#read = libc.func('int64_t read(int, void *, uint64_t)');
     this.#write = libc.func('int64_t write(int, const void *, uint64_t)');
-    const names = Object.entries(koffi.os.errno).map(([name, errno]) => [errno, name] as const);
+    // EOPNOTSUPP is what the manual pages of sockets call it; Linux has one number for both.
+    const names = Object.entries(koffi.os.errno)
+      .filter(([name]) => name !== 'ENOTSUP')
+      .map(([name, errno]) => [errno, name] as const);
     // The first name of a number, EAGAIN before EWOULDBLOCK.
     this.#names = new Map(names.reverse());
   }

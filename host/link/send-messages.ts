@@ -20,6 +20,7 @@ import {
 import * as sys from './posix.js';
 import type { Posix } from './posix.js';
 import { ReadyPoll } from './ready-poll.js';
+import { Refusals } from './refusals.js';
 
 /** Per system call. */
 const MESSAGES = 64;
@@ -73,6 +74,7 @@ export class SendMessages {
     ReadyPoll.BYTES + MESSAGES * (HEADER_BYTES + IOVEC_BYTES + NAME_BYTES + CONTROL_SPACE);
   readonly #options: SendMessagesOptions;
   readonly #counters: SendCounters;
+  readonly #refusals: Refusals;
   readonly #buffer: ArrayBufferLike;
   readonly #words: Uint32Array;
   readonly #writable: ReadyPoll;
@@ -95,6 +97,7 @@ export class SendMessages {
     const { posix, fd, memory, base, address } = options;
     this.#options = options;
     this.#counters = options.counters;
+    this.#refusals = new Refusals(String(options.gid));
     this.#buffer = memory.buffer;
     const words = new Uint32Array(memory.buffer);
     this.#words = words;
@@ -255,6 +258,7 @@ export class SendMessages {
   #lose(code: string, packets: number): void {
     const { sendErrors } = this.#counters;
     sendErrors.set(code, (sendErrors.get(code) ?? 0) + packets);
+    this.#refusals.tell(code);
   }
 
   #peerOf(destination: Endpoint): Peer {
