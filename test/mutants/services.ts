@@ -180,8 +180,8 @@ export const SERVICES: readonly Row[] = [
   [
     'a WRITE’s key is not looked up again',
     PLACE,
-    'if (to == 0) {\n      qp.message',
-    'if (to == 0 && (flags & PacketFlag.START) != 0) {\n      qp.message',
+    'else if (!writeLayout(context, qp, checked, payload, size)) {',
+    'else if ((flags & PacketFlag.START) != 0) {',
   ],
   ['a WRITE is checked packet by packet only', PLACE, '    checked = qp.messageLeft;\n', ''],
   [

@@ -59,7 +59,7 @@ export interface Described {
   readonly stencil?: Required<StencilOptions>;
 }
 
-/** What keys open, layouts known by description; other keys are regions whose addresses are real. */
+/** What keys open: layouts by their description; other keys are of regions, at real addresses. */
 export function lookupOf(layouts: readonly Described[]): Lookup {
   const lookup: Lookup = (lkey, address, length) => {
     const layout = layouts.find(({ mr }) => mr.lkey === lkey);
