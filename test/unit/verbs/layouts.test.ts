@@ -124,7 +124,7 @@ test('interleaved: 512 of every 3072 bytes with 8 of every 48, 100 times', () =>
 test('three dimensions: of a cube, the face that lies across all rows and planes', () =>
   onPair((pair) => {
     const { a } = pair;
-    // M = 5 numbers a row, N = 3 rows a plane, O = 2 planes; the number at (m, n, o) is 100 o + 10 n + m.
+    // M = 5 numbers a row, N = 3 rows a plane, O = 2 planes; at (m, n, o) is 100 o + 10 n + m.
     const [M, N, O] = [5, 3, 2];
     const cube = new Uint32Array(a.buffer.buffer, a.buffer.byteOffset, M * N * O);
     cube.set(
