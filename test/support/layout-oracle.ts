@@ -2,12 +2,7 @@
  * What a memory layout means, said in the most naive way: the address of every byte of the stream,
  * one after the other. Nothing here is shared with the engine's compiler or its walk.
  */
-import type {
-  LayoutMemoryRegion,
-  MrLayoutInterleaved,
-  Sge,
-  StencilOptions,
-} from '../../host/index.js';
+import type { LayoutMemoryRegion, MrLayoutInterleaved, Sge } from '../../host/index.js';
 
 /** Addresses of bytes, in the order of the stream. */
 export type Stream = readonly number[];
@@ -56,33 +51,40 @@ export interface Described {
   readonly mr: LayoutMemoryRegion;
   readonly sg?: readonly Sge[];
   readonly ilv?: readonly MrLayoutInterleaved[];
-  readonly stencil?: Required<StencilOptions>;
+  /** Bytes from one instance to the next; of stencils. */
+  readonly extent?: number;
 }
 
-/** What keys open: layouts by their description; other keys are of regions, at real addresses. */
-export function lookupOf(layouts: readonly Described[]): Lookup {
+/** Bytes of one instance: of a stencil at `base`, else of all there is. */
+export function instanceStream(layout: Described, lookup: Lookup, base = 0): number[] {
+  const { sg, ilv } = layout;
+  return sg ? compositeStream(sg, lookup, base) : interleavedStream(ilv!, lookup, base);
+}
+
+/** Bytes of a stencil at `base` and of the instances behind, `length` of them. */
+export function stencilStream(
+  layout: Described,
+  lookup: Lookup,
+  base: number,
+  length: number,
+): number[] {
+  const stream: number[] = [];
+  for (let at = base; stream.length < length; at += layout.extent!) {
+    stream.push(...instanceStream(layout, lookup, at));
+  }
+  return stream.slice(0, length);
+}
+
+/** What keys open, where those of `layouts` are known by description and the others by `region`. */
+export function lookupOf(layouts: readonly Described[], region: Lookup): Lookup {
+  const streams = new Map<Described, readonly number[]>();
   const lookup: Lookup = (lkey, address, length) => {
     const layout = layouts.find(({ mr }) => mr.lkey === lkey);
-    if (!layout) return Array.from({ length }, (_, index) => address + index);
-    if (!layout.stencil) return instance(layout, 0).slice(address, address + length);
-    return instances(layout, address, length);
-  };
-  const instance = ({ sg, ilv }: Described, base: number): number[] =>
-    sg ? compositeStream(sg, lookup, base) : interleavedStream(ilv!, lookup, base);
-  const instances = (layout: Described, base: number, length: number): number[] => {
-    const stream: number[] = [];
-    for (let at = base; stream.length < length; at += Number(layout.stencil!.extent)) {
-      stream.push(...instance(layout, at));
-    }
-    return stream.slice(0, length);
+    if (!layout) return region(lkey, address, length);
+    if (layout.extent !== undefined) return stencilStream(layout, lookup, address, length);
+    const stream = streams.get(layout) ?? instanceStream(layout, lookup);
+    streams.set(layout, stream);
+    return stream.slice(address, address + length);
   };
   return lookup;
-}
-
-/** All bytes of a layout; a stencil's at a base pointer. */
-export function streamOf(layout: Described, others: readonly Described[] = [], base = 0): number[] {
-  const lookup = lookupOf(others);
-  return layout.sg
-    ? compositeStream(layout.sg, lookup, base)
-    : interleavedStream(layout.ilv!, lookup, base);
 }
