@@ -353,30 +353,17 @@ function bindings(below: Below, lane: number): Action[] {
   return actions;
 }
 
+/** Into streams of layouts (bindables.ts). */
+const OFFSETS = [0, 0, 1, 7, 8, 12, 96, 100, 313, 413, 600, 800, 1400, 1912];
+
 /** A memory layout is bound, sent from, received into, and named by the peer. */
 function layouts(below: Below, lane: number): Action[] {
   const region = BINDABLE + 7 + below(5);
-  const at = pick(below, [
-    0,
-    0,
-    1,
-    7,
-    8,
-    12,
-    96,
-    100,
-    313,
-    413,
-    600,
-    800,
-    1400,
-    1912,
-    anyNumber(below),
-  ]);
+  const at = below(5) === 0 ? anyNumber(below) : pick(below, OFFSETS);
   const length = pick(below, [1, 8, 8, 40, 300, 600, 800, 1000, 3000]);
   const bit = PacketBit.ACK_REQUEST;
-  const { RC_RDMA_WRITE_ONLY, RC_RDMA_READ_REQUEST, RC_FETCH_ADD, RC_SEND_ONLY } = Opcode;
-  const remote = [RC_RDMA_WRITE_ONLY, RC_RDMA_READ_REQUEST, RC_RDMA_READ_REQUEST, RC_FETCH_ADD];
+  const { RC_RDMA_WRITE_ONLY, RC_RDMA_READ_REQUEST: read, RC_FETCH_ADD, RC_SEND_ONLY } = Opcode;
+  const remote = [RC_RDMA_WRITE_ONLY, read, read, RC_FETCH_ADD];
   const { SEND, RDMA_WRITE, RDMA_READ, BIND_MR, LOCAL_INV } = WrOpcode;
   const actions: Action[] = [];
   for (let count = 1 + below(4); count > 0; count--) {

@@ -141,10 +141,11 @@ function send(world: World, lane: Lane, action: Action, books: Books): void {
 }
 
 function isBinding(opcode: number): boolean {
-  return [WrOpcode.BIND_MW, WrOpcode.REG_MR, WrOpcode.BIND_MR].some((known) => known === opcode);
+  const { BIND_MW, REG_MR, BIND_MR } = WrOpcode;
+  return opcode === BIND_MW || opcode === REG_MR || opcode === BIND_MR;
 }
 
-/** BIND_MW, REG_MR and BIND_MR as an application posts them; what is no binding of the kind fails. */
+/** BIND_MW, REG_MR, BIND_MR as applications post them; what is no binding of the kind fails. */
 function bind(world: World, lane: Lane, action: Action, opcode: number, books: Books): void {
   const length = (action[3] ?? 0) >>> 0;
   const binding = world.bindables.binding(action[8] ?? 0, action[9] ?? 0, length, action[10] ?? 0);
