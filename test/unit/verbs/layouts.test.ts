@@ -6,9 +6,16 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   AccessFlag,
+  MisuseError,
   SendFlag,
   WcStatusName,
   WrOpcode,
+  imageTile,
+  matrixBlock,
+  matrixColumn,
+  mpiIndexed,
+  mpiVector,
+  structsAsArrays,
   type LayoutMemoryRegion,
   type MrLayoutInterleaved,
   type Sge,
@@ -192,8 +199,8 @@ test('vertices: X Y Z, R G B, S T from three tables, 3 : 3 : 2 in six cycles', (
 test('varm: imap 4 and 22 pick a … l out of a buffer of 7 by 11', () =>
   onPair((pair) => {
     const { a } = pair;
-    // The map of ncmpi_put_varm, imap[0]=4 and imap[1]=22 as the figure has them: in its buffer of 7
-    // rows and 11 columns, each letter is 4 cells behind the one before it, each row of letters 22.
+    // The map of ncmpi_put_varm: in the figure's buffer of 7 rows and 11 columns, imap[0] = 4 goes
+    // from letter to letter and imap[1] = 22 from one row of letters to the next.
     const rows = [
       'a...b...c..',
       '...........',
@@ -269,6 +276,48 @@ test('a peer reads and writes through the layout’s key, and sees bytes in a ro
       [column.counters().reads, column.counters().writes, column.counters().writeBytes],
       [1, 1, 16n],
     );
+  }));
+
+test('makers: a column, a block, structs as arrays, a tile, MPI’s vector and indexed', () =>
+  onPair((pair) => {
+    const { a } = pair;
+    // Byte n of memory is n.
+    a.buffer.set(Array.from({ length: 256 }, (_, at) => at));
+    const shape = { rows: 3, columns: 4, elementBytes: 2 };
+    const layout = a.pd.regMr(null, 0, READABLE);
+    const interleaved = (list: readonly MrLayoutInterleaved[]): number[] => {
+      layout.setLayoutInterleaved(0, list);
+      return shown(pair, layout);
+    };
+    assert.equal(interleaved(matrixColumn(a.mr, shape, 3)), [6, 7, 14, 15, 22, 23]);
+    const block = { row: 1, column: 1, rows: 2, columns: 2 };
+    assert.equal(
+      interleaved(matrixBlock(a.mr, { ...shape, rowBytes: 10 }, block)),
+      [12, 13, 14, 15, 22, 23, 24, 25],
+    );
+    const fields = [
+      { offset: 0, length: 1 },
+      { offset: 4, length: 2 },
+    ];
+    assert.equal(
+      interleaved(structsAsArrays(a.mr, 3, 8, fields)),
+      [0, 8, 16, 4, 5, 12, 13, 20, 21],
+    );
+    const image = { width: 5, height: 4, pixelBytes: 3, lineBytes: 16 };
+    assert.equal(
+      interleaved(imageTile(a.mr, image, { x: 4, y: 2, width: 1, height: 2 })),
+      [44, 45, 46, 60, 61, 62],
+    );
+    assert.equal(interleaved(mpiVector(a.mr, 3, 2, 5, 1)), [0, 1, 5, 6, 10, 11]);
+    layout.setLayoutSg(0, mpiIndexed(a.mr, [2, 0, 1], [3, 9, 0], 4));
+    assert.equal(shown(pair, layout), [12, 13, 14, 15, 16, 17, 18, 19, 0, 1, 2, 3]);
+    const misuse = (error: unknown): boolean => error instanceof MisuseError;
+    assert.throws(() => matrixColumn(a.mr, shape, 4), misuse);
+    assert.throws(() => matrixBlock(a.mr, shape, { ...block, row: 2 }), misuse);
+    assert.throws(() => matrixColumn(a.mr, { ...shape, rowBytes: 7 }, 0), misuse);
+    assert.throws(() => structsAsArrays(a.mr, 3, 5, fields), misuse);
+    assert.throws(() => mpiVector(a.mr, 3, 2, -5, 1), misuse);
+    assert.throws(() => mpiIndexed(a.mr, [1], [1, 2], 4), misuse);
   }));
 
 test.run();
