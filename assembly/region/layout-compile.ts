@@ -219,7 +219,16 @@ function compileComposite(
   layout.packed = <u32>packed;
   layout.cycleBytes = <u32>packed;
   layout.cycles = 1;
+  noteShifts(layout);
   return Errno.OK;
+}
+
+/** When no datum will change its length any more. */
+function noteShifts(layout: Layout): void {
+  for (let index: u32 = 0; index < layout.count; index++) {
+    const source = sourceAt(layout, index);
+    source.shift = popcnt(source.datum) == 1 ? ctz(source.datum) : 32;
+  }
 }
 
 /** Does a piece have the stride of those before it? Then it is one more of them. */
@@ -288,6 +297,7 @@ function compileInterleaved(
     const source = sourceAt(layout, 0);
     if (continues(arena, layout, source)) mergeDatum(source);
   }
+  noteShifts(layout);
   if (isEven(parameters)) {
     layout.cycleBytes = <u32>within;
     layout.cycles = <u32>(packed / within);

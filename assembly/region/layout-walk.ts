@@ -14,6 +14,7 @@ import {
   Layout,
   LayoutDimension,
   LayoutSource,
+  dataIn,
   findLayout,
   sourceAt,
 } from './layout';
@@ -31,7 +32,17 @@ export function moveStream(
   write: bool,
 ): bool {
   if (offset > <u64>layout.packed || length > layout.packed - <u32>offset) return false;
-  return length == 0 || move(arena, layout, pd, need, 0, <u32>offset, buffer, length, write);
+  if (length == 0) return true;
+  const source = sourceAt(layout, 0);
+  if (layout.count == 1 && source.nested == 0) {
+    // A column, or a block: what most layouts are.
+    const at = translate(arena, source.key, pd, source.address, source.span, need);
+    if (at == 0) return false;
+    const datum = dataIn(source, <u32>offset);
+    moveData(source, at, datum, <u32>offset - datum * source.datum, buffer, length, write);
+    return true;
+  }
+  return move(arena, layout, pd, need, 0, <u32>offset, buffer, length, write);
 }
 
 /** A stencil: `offset` counts from the start of the instance at `base`, through those behind it. */
@@ -253,12 +264,9 @@ function moveSource(
   size: u32,
   write: bool,
 ): bool {
-  let datum = begin;
-  let rest = skip;
-  if (skip >= source.datum) {
-    datum += skip / source.datum;
-    rest = skip % source.datum;
-  }
+  const before = dataIn(source, skip);
+  const datum = begin + before;
+  const rest = skip - before * source.datum;
   if (source.nested) {
     return moveNested(arena, layout, source, pd, need, base, datum, rest, buffer, size, write);
   }
@@ -314,7 +322,7 @@ function moveData(
       datum++;
       continue;
     }
-    const count = min<u32>(source.count - column, left / length);
+    const count = min<u32>(source.count - column, dataIn(source, left));
     if (stride == length) copyEither(to, place, count * length, write);
     else if (write) scatterStrided(place, stride, to, length, count);
     else gatherStrided(to, place, stride, length, count);

@@ -110,7 +110,8 @@ export class LayoutSource {
   dimensionCount: u32;
   /** From the first byte to behind the last one. */
   span: u32;
-  reserved: u32;
+  /** Binary logarithm of `datum`, where that is a power of two; 32: it is not. */
+  shift: u32;
 }
 export const LAYOUT_SOURCE_SIZE: u32 = 56;
 
@@ -120,6 +121,11 @@ export class LayoutDimension {
   count: u32;
 }
 export const LAYOUT_DIMENSION_SIZE: u32 = 8;
+
+/** Whole data in so many bytes: a division, where it takes one. */
+export function dataIn(source: LayoutSource, bytes: u32): u32 {
+  return source.shift < 32 ? bytes >>> source.shift : bytes / source.datum;
+}
 
 export function sourceAt(layout: Layout, index: u32): LayoutSource {
   const sources = changetype<usize>(layout) + LAYOUT_SIZE;
