@@ -3,6 +3,7 @@
  * to and fro. The other process is this module once more (partner.ts).
  */
 import {
+  AccessFlag,
   Endpoint,
   Mtu,
   QpState,
@@ -12,6 +13,7 @@ import {
   openDevice,
   type CompletionQueue,
   type Context,
+  type LayoutMemoryRegion,
   type MemoryRegion,
   type QueuePair,
   type SendWorkRequest,
@@ -69,6 +71,16 @@ class End {
     const memoryBytes = bytes + 32 * 2 ** 20;
     const options = { address: '127.0.0.1', port: 0, progress, memoryBytes };
     return new End(await openDevice({ ...options, windowPackets: 128 }), bytes);
+  }
+
+  /** All of the buffer, `datum` of every `stride` bytes. */
+  layOut({ datum, stride }: { datum: number; stride: number }): LayoutMemoryRegion {
+    const { mr } = this;
+    const layout = mr.pd.regMr(null, 0, AccessFlag.ZERO_BASED);
+    const firstDatum = { addr: mr.addr, length: datum, lkey: mr.lkey };
+    const datumCount = Math.floor(mr.length / stride);
+    layout.setLayoutInterleaved(0, [{ firstDatum, dims: [{ offsetStride: stride, datumCount }] }]);
+    return layout;
   }
 
   get address(): Address {
@@ -169,6 +181,8 @@ export interface StreamOptions {
   readonly seconds: number;
   /** Of this side; the other one has a thread. */
   readonly progress: Progress;
+  /** What is sent lies in pieces, and goes through a memory layout. */
+  readonly pieces?: { readonly datum: number; readonly stride: number };
 }
 
 export interface StreamResult {
@@ -186,7 +200,9 @@ export async function stream(options: StreamOptions): Promise<StreamResult> {
     { progress: 'thread', bytes, echo: 0, waits: false },
     progress,
   );
-  const places = Math.floor(bytes / size);
+  const sparse = options.pieces ? options.pieces.stride / options.pieces.datum : 1;
+  const places = Math.floor(bytes / size / sparse);
+  const source = options.pieces ? end.layOut(options.pieces) : end.mr;
   const lists = Array.from({ length: Math.ceil(Math.min(places, 4096) / IN_LIST) }, (_, list) =>
     Array.from({ length: IN_LIST }, (_, index): SendWorkRequest => {
       const number = list * IN_LIST + index;
@@ -195,7 +211,7 @@ export async function stream(options: StreamOptions): Promise<StreamResult> {
         wrId: 2,
         opcode,
         sendFlags: (index + 1) % SIGNALLED_EVERY === 0 ? SendFlag.SIGNALED : 0,
-        sgList: [{ addr: Number(end.mr.addr) + offset, length: size, lkey: end.mr.lkey }],
+        sgList: [{ addr: Number(source.addr) + offset, length: size, lkey: source.lkey }],
         rdma: { remoteAddr: Number(there.addr) + offset, rkey: there.rkey },
       };
     }),
