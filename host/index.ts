@@ -24,6 +24,7 @@ export type {
   MrLayoutInterleavedDimension,
   StencilOptions,
 } from './verbs/layout-list.js';
+export { explainLayout, type KeyNames } from './verbs/explain-layout.js';
 export * from './verbs/layouts.js';
 export { incRkey } from './verbs/memory-window.js';
 export type { BindMw, MemoryWindow, MwBind, MwBindInfo } from './verbs/memory-window.js';

@@ -1,7 +1,7 @@
 /**
  * `bench layout`: gathering and scattering through a layout, a packet of 4096 bytes at a time, as
- * queue pairs do, against a loop that somebody would write by hand for that one shape, over the same
- * memory. Figures are nanoseconds for 4096 bytes.
+ * queue pairs do, against a loop that somebody would write by hand for that one shape, over the
+ * same memory. Figures are nanoseconds for 4096 bytes.
  */
 import { Arena } from '../memory/arena';
 import { Errno } from '../memory/errno';

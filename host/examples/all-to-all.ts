@@ -1,7 +1,8 @@
 /**
  * Bruck's all-to-all: every rank has a block for every other one, and in log2(ranks) steps each has
- * its own. In step k the blocks whose number has bit k set go 2^k ranks on, all by one SEND: they lie
- * apart in memory, in a pattern that is described once and applied to one buffer after the other.
+ * its own. In step k the blocks whose number has bit k set go 2^k ranks on, all by one SEND: they
+ * lie apart in memory, in a pattern that is described once and applied to one buffer after the
+ * other.
  *
  * `node all-to-all.js` starts the ranks as processes of their own.
  */
