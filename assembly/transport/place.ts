@@ -166,6 +166,17 @@ export function disturbsRead(
   size: u32,
 ): bool {
   if (qp.jobHead == qp.jobTail || size == 0) return false;
+  return changesAnswer(context, qp, packet, flags, size);
+}
+
+/** The same, where there are READs to be answered. */
+function changesAnswer(
+  context: Context,
+  qp: QueuePair,
+  packet: usize,
+  flags: u32,
+  size: u32,
+): bool {
   if (flags & PacketFlag.SEND) return receiveDisturbs(context, qp);
   let address = qp.messageAddress;
   let key = qp.messageKey;
