@@ -6,13 +6,14 @@ import {
   AccessFlag,
   MrSetLayoutFlag,
   MwType,
+  QpType,
   WrOpcode,
   incRkey,
   type LayoutMemoryRegion,
 } from '../../host/index.js';
-import { column, isMisuse, onLayouts, refusal, sent } from '../support/layouts.js';
+import { EVERY, column, isMisuse, onLayouts, refusal, sent } from '../support/layouts.js';
 import { ACK, Requests, invalidate, lastStatus, reconnect } from '../support/windows.js';
-import { FULL_ACCESS, pattern } from '../support/wire.js';
+import { FULL_ACCESS, onWire, pattern } from '../support/wire.js';
 
 const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, ZERO_BASED } = AccessFlag;
 const { AVOID_INVALIDATION } = MrSetLayoutFlag;
@@ -252,6 +253,83 @@ test('a stencil under a layout: bound anew for peers at a cost that is not its o
       assert.is(reconnect(wire).write(remote.rkey, 4n), ACK);
       assert.equal(memory.slice(from + 40, from + 44), pattern(4));
     }
+  })());
+
+test('a base that dies in the middle of a READ through a layout ends it with a NAK', () =>
+  onWire({ mtu: 1, device: { sendBuffers: 1 } }, (wire) => {
+    const part = wire.pd.regMr(wire.buffer, FULL_ACCESS);
+    const mr = wire.pd.regMr(null, 0, EVERY);
+    const firstDatum = { addr: part.addr, length: 8, lkey: part.lkey };
+    const datumCount = Math.floor(wire.buffer.length / 9);
+    mr.setLayoutInterleaved(0, [{ firstDatum, dims: [{ offsetStride: 9, datumCount }] }]);
+    wire.link.holds = true;
+    const read = { opcode: Opcode.RC_RDMA_READ_REQUEST, psn: 0x200, key: mr.rkey };
+    wire.sendPacket({ ...read, virtualAddress: 0n, dmaLength: mr.length });
+    const sent = wire.takePackets().length;
+    assert.ok(sent > 0 && sent < mr.length / 256, `${sent} responses in the one buffer`);
+    part.dereg();
+    wire.link.release();
+    wire.expectPacket({ syndrome: REMOTE_ACCESS_ERROR, psn: 0x200 + sent });
+    wire.expectSilence();
+  })());
+
+test('what a READ through a layout has still to return is not changed by what comes behind it', () =>
+  onWire({ mtu: 1, device: { sendBuffers: 1 } }, (wire) => {
+    const part = wire.pd.regMr(wire.buffer, FULL_ACCESS);
+    const apart = wire.pd.regMr(wire.context.alloc(64), FULL_ACCESS);
+    const mr = wire.pd.regMr(null, 0, EVERY);
+    const firstDatum = { addr: part.addr, length: 8, lkey: part.lkey };
+    const datumCount = Math.floor(wire.buffer.length / 9);
+    mr.setLayoutInterleaved(0, [{ firstDatum, dims: [{ offsetStride: 9, datumCount }] }]);
+    const psn = 0x200;
+    const packets = Math.ceil(mr.length / 256);
+    wire.link.holds = true;
+    const read = { opcode: Opcode.RC_RDMA_READ_REQUEST, psn, key: mr.rkey };
+    wire.sendPacket({ ...read, virtualAddress: 0n, dmaLength: mr.length });
+    const opcode = Opcode.RC_RDMA_WRITE_ONLY;
+    const write = (at: number, key: number, virtualAddress: bigint): void =>
+      wire.sendPacket({ opcode, psn: at, key, virtualAddress, dmaLength: 8 }, pattern(8));
+    // Memory that the layout does not have is written at once, the layout's last datum is not,
+    // whichever key names it.
+    write(psn + packets, apart.rkey, apart.addr);
+    assert.equal(apart.buffer.slice(0, 8), pattern(8));
+    const last = 9 * (datumCount - 1);
+    for (const [key, at] of [
+      [part.rkey, part.addr + BigInt(last)],
+      [mr.rkey, BigInt(mr.length - 8)],
+    ] as const) {
+      write(psn + packets + 1, key, at);
+      assert.is.not(wire.buffer[last + 1], pattern(8)[1]);
+    }
+    wire.takePackets();
+    wire.link.release();
+    const answers = wire.takePackets();
+    assert.equal(answers.at(-1)!.payload.length, 0);
+    assert.is(answers.at(-1)!.psn, psn + packets + 1, 'it is asked for again');
+  })());
+
+test('datagrams leave from layouts, and lie in them with their 40 bytes in front', () =>
+  onWire({ qp: { qpType: QpType.UD } }, (wire) => {
+    wire.buffer.forEach((_, index) => (wire.buffer[index] = index));
+    const part = wire.pd.regMr(wire.buffer, FULL_ACCESS);
+    const mr = wire.pd.regMr(null, 0, EVERY);
+    const firstDatum = { addr: part.addr, length: 8, lkey: part.lkey };
+    mr.setLayoutInterleaved(0, [{ firstDatum, dims: [{ offsetStride: 16, datumCount: 16 }] }]);
+    const ud = { ah: wire.pd.createAh({ dgid: wire.peer.gid }), remoteQpn: 5, remoteQkey: 1 };
+    wire.qp.postSend({
+      opcode: WrOpcode.SEND,
+      sgList: [{ addr: 4, length: 12, lkey: mr.lkey }],
+      ud,
+    });
+    const [packet] = wire.takePackets();
+    assert.equal([...packet!.payload], [4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23]);
+    wire.qp.postRecv({ sgList: [{ addr: 0, length: 128, lkey: mr.lkey }] });
+    const datagram = { opcode: Opcode.UD_SEND_ONLY, qkey: 0x1111, sourceQp: 0x99, psn: 1 };
+    wire.sendPacket(datagram, pattern(24));
+    assert.is(wire.cq.poll(1)[0]?.byteLen, 64);
+    const at = (offset: number): number[] => [...wire.buffer.slice(offset, offset + 8)];
+    // Bytes 40 to 63 of the stream are data 5, 6 and 7.
+    assert.equal([...at(80), ...at(96), ...at(112)], [...pattern(24)]);
   })());
 
 test('windows and advice are not for layouts', () =>
