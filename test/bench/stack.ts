@@ -116,7 +116,7 @@ export class End {
     const limits = {
       memoryBytes: bytes + HEADROOM_BYTES,
       regionsMax: regions + 16,
-      windowPackets: options.windowPackets ?? 128,
+      ...(options.windowPackets !== undefined && { windowPackets: options.windowPackets }),
     };
     const udp = {
       address: '127.0.0.1',
