@@ -22,7 +22,7 @@ import {
   type QueuePair,
   type Sge,
 } from '../../host/index.js';
-import { partnerTask, startPartner, tell } from './partner.js';
+import { Partner, partnerTask, tell } from './partner.js';
 
 /** Rows and columns of the matrix. */
 export const SIDE = 1024;
@@ -243,10 +243,8 @@ export interface ColumnResult {
 export async function sendColumns(way: Way, seconds: number): Promise<ColumnResult> {
   const end = await End.open();
   end.matrix.forEach((_, index) => (end.matrix[index] = index));
-  const partner = await startPartner<Address, { readonly sample: readonly number[] }>(
-    import.meta.url,
-    { way, ...end.address },
-  );
+  const task: Task = { way, ...end.address };
+  const partner = await Partner.start<Address>(import.meta.url, task);
   end.connect(partner.ready);
   let batch = 0;
   const play = (until: number): number => {
@@ -266,7 +264,8 @@ export async function sendColumns(way: Way, seconds: number): Promise<ColumnResu
   const batches = play(start + seconds * 1000);
   const micros = ((performance.now() - start) * 1000) / (batches * BATCH);
   end.end();
-  const { sample } = await partner.result;
+  const { sample } = await partner.next<{ readonly sample: readonly number[] }>();
+  await partner.ended();
   const scattered = way === 'layout' || way === 'lists' || way === 'packed';
   const expected = [0, 1, 511, 1023].map((row) => row * SIDE + columnOf(0, 3));
   if (scattered && sample.join() !== expected.join()) throw new Error(`${way}: ${sample.join()}`);
