@@ -68,6 +68,11 @@ export interface LinkReceiver {
   flush(): void;
   /** The link is no longer usable (`reason`), or lost something without knowing what. */
   failed(reason: Error): void;
+  /**
+   * This peer is there no more, and the link knows it: nobody has to find out by waiting. Only
+   * links with connections of their own say it.
+   */
+  peerGone?(peer: Endpoint, reason: string): void;
 }
 
 /** An option that was asked for on a link's socket. */

@@ -20,6 +20,7 @@ const HOST = [
   'pool',
   'rpma',
   'rds',
+  'browser',
   'cli',
   'demo',
   'examples',
