@@ -31,6 +31,14 @@ export { faultLink } from '../link/fault.js';
 export { traceLink } from '../link/trace.js';
 export { DataChannelLink, type DataChannelOptions } from '../link/data-channel.js';
 export type { ChannelCounters, PeerEvent, PeerEventKind } from '../link/channel-link.js';
+export { defaultConnector } from '../link/rtc/default.js';
+export type {
+  Description,
+  RtcConnection,
+  RtcConnector,
+  RtcOptions,
+} from '../link/rtc/connection.js';
+export type { ChannelReceiver, DatagramChannel } from '../link/datagram-channel.js';
 export { provideRtc, type ProvideOptions } from '../link/rtc/provide.js';
 export { BroadcastSignalling } from '../link/signalling/broadcast.js';
 export { HttpSignalling } from '../link/signalling/http.js';

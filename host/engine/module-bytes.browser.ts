@@ -1,4 +1,4 @@
-/** Stands in for module-bytes.ts in a browser: the modules lie beside the bundle, and are fetched. */
+/** Stands in for module-bytes.ts in a browser: the modules lie beside the bundle. */
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { ModuleName } from './module-bytes.js';
 

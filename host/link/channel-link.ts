@@ -238,7 +238,10 @@ export abstract class ChannelLink implements Link {
     const peer = new ChannelPeer(endpoint, channel, this.#limits, this.counters);
     this.#pending.add(peer);
     return new Promise((resolve, reject) => {
-      peer.gone = (reason) => reject(new LinkError('ECONNRESET', `${key} is not there: ${reason}`));
+      peer.gone = (reason) => {
+        clearTimeout(timer);
+        reject(new LinkError('ECONNRESET', `${key} is not there: ${reason}`));
+      };
       const timer = setTimeout(() => {
         const seconds = openMillis / 1000;
         reject(new LinkError('ETIMEDOUT', `no way to ${key} was found within ${seconds} s`));
@@ -256,10 +259,7 @@ export abstract class ChannelLink implements Link {
           if (this.#peers.get(key) !== peer) return;
           this.#tell({ kind: isInterrupted ? 'interrupted' : 'restored', peer: endpoint });
         },
-        closed: (reason) => {
-          clearTimeout(timer);
-          this.#remove(peer, reason);
-        },
+        closed: (reason) => this.#remove(peer, reason),
       });
     });
   }
