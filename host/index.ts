@@ -53,6 +53,8 @@ export type {
   SignallingListener,
   SignallingRoom,
 } from './link/signalling/signalling.js';
+export { WebSocketLink, type WebSocketOptions } from './link/websocket.js';
+export { acceptUpgrades } from './link/websocket-server.js';
 export { UdpLink } from './link/udp.js';
 export { UdpBatchLink } from './link/udp-batch.js';
 export { faultLink } from './link/fault.js';

@@ -30,6 +30,7 @@ export { LoopbackNetwork, createLoopbackPair } from '../link/loopback.js';
 export { faultLink } from '../link/fault.js';
 export { traceLink } from '../link/trace.js';
 export { DataChannelLink, type DataChannelOptions } from '../link/data-channel.js';
+export { WebSocketLink, type WebSocketOptions } from '../link/websocket.js';
 export type { ChannelCounters, PeerEvent, PeerEventKind } from '../link/channel-link.js';
 export { defaultConnector } from '../link/rtc/default.js';
 export type {

@@ -70,6 +70,10 @@ export class Manager {
     });
     context.observers.add({
       asyncEvent: (record) => this.#asyncEvent(record),
+      peerGone: (peer) => {
+        this.core.peerGone(this.now, peer);
+        this.arm();
+      },
       closing: () => this.#closing(),
     });
   }

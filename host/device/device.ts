@@ -142,6 +142,7 @@ export class Device {
       completion: (cq) => this.events?.completion(cq),
       asyncEvent: (event, object) => this.events?.asyncEvent(event, object),
       failed: (reason) => this.events?.failed(reason),
+      peerGone: (peer) => this.events?.peerGone?.(peer),
     });
   }
 

@@ -89,6 +89,10 @@ export class InlineProgress implements Progress, LinkReceiver {
     this.#events?.failed(reason);
   }
 
+  peerGone(peer: Endpoint): void {
+    if (!this.#closed) this.#events?.peerGone?.(peer);
+  }
+
   async close(): Promise<void> {
     this.#closed = true;
     this.#cancelTimer?.();

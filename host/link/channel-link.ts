@@ -33,6 +33,8 @@ export interface ChannelLimits {
   readonly peersMax: number;
   /** How long a channel may take to open. */
   readonly openMillis: number;
+  /** How long a peer whose connection got lost may take to come back by another one. */
+  readonly returnMillis: number;
 }
 
 /** What a link over messages counts: packets, and where the name says so, messages. */
@@ -257,9 +259,11 @@ export abstract class ChannelLink implements Link {
         message: (bytes) => this.#message(peer, bytes),
         interrupted: (isInterrupted) => {
           if (this.#peers.get(key) !== peer) return;
+          peer.isInterrupted = isInterrupted;
           this.#tell({ kind: isInterrupted ? 'interrupted' : 'restored', peer: endpoint });
+          if (isInterrupted) this.seekAgain(endpoint);
         },
-        closed: (reason) => this.#remove(peer, reason),
+        closed: (reason, isLost) => this.#closed(key, peer, reason, isLost),
       });
     });
   }
@@ -282,6 +286,29 @@ export abstract class ChannelLink implements Link {
     if (old) this.#drop(old, 'a newer connection took its place');
     peer.isOpen = true;
     this.#tell({ kind: old ? 'restored' : 'connected', peer: peer.endpoint });
+  }
+
+  /** Somebody who knows a way to this peer may connect anew. */
+  protected abstract seekAgain(peer: Endpoint): void;
+
+  /** Is it a peer, and out of reach? */
+  protected isInterrupted(peer: Endpoint): boolean {
+    return this.#peers.get(peer.gid.toString())?.isInterrupted ?? false;
+  }
+
+  /** A peer that got lost may come back; then nothing but packets was lost. */
+  #closed(key: string, peer: ChannelPeer, reason: string, isLost: boolean): void {
+    const { returnMillis } = this.#limits;
+    if (!isLost || this.#peers.get(key) !== peer || returnMillis === 0) {
+      this.#remove(peer, reason);
+      return;
+    }
+    peer.stop();
+    if (!peer.isInterrupted) this.#tell({ kind: 'interrupted', peer: peer.endpoint, reason });
+    peer.isInterrupted = true;
+    const timer = setTimeout(() => this.#remove(peer, reason), returnMillis);
+    peer.gone = () => clearTimeout(timer);
+    this.seekAgain(peer.endpoint);
   }
 
   #sendOne(bytes: Uint8Array, destination: Endpoint): void {

@@ -29,6 +29,8 @@ export class ChannelPeer {
   readonly channel: DatagramChannel;
   /** Can it send? */
   isOpen = false;
+  /** Does nothing travel at the moment? */
+  isInterrupted = false;
   /** Called when it is taken out of its link, with why. */
   gone: (reason: string) => void = () => {};
   /** Something came since the last turn. */

@@ -32,6 +32,11 @@ export interface DataChannelOptions extends RtcOptions {
   readonly peersMax?: number;
   /** How long a connection may take until packets travel. Default 15 s. */
   readonly openMillis?: number;
+  /**
+   * How long a peer may be out of reach before it is given up: whoever connected tries again by the
+   * same signalling meanwhile. Default 10 s.
+   */
+  readonly returnMillis?: number;
   /** Default: what there is where this runs. Two links never have the same. */
   readonly connector?: RtcConnector;
 }
@@ -49,6 +54,9 @@ const BUFFERED_BYTES_MAX = 2 ** 20;
 const PEERS_MAX = 256;
 const OPEN_MILLIS = 15_000;
 const SIGNALLING_MILLIS = 10_000;
+const RETURN_MILLIS = 10_000;
+/** Between attempts to find a peer again, and before the first. */
+const SEEK_MILLIS = 1000;
 
 /**
  * A connection that closes before it opens is made anew: when both ends are quick, libdatachannel
@@ -63,6 +71,8 @@ export class DataChannelLink extends ChannelLink {
   readonly #connector: RtcConnector;
   readonly #peersMax: number;
   readonly #listening = new Set<() => void>();
+  /** By whom each peer was found. */
+  readonly #ways = new WeakMap<Endpoint, Signalling>();
   #answering = 0;
 
   /** Throws MisuseError for options out of range. */
@@ -74,6 +84,7 @@ export class DataChannelLink extends ChannelLink {
       queueBytes: options.queueBytes ?? QUEUE_BYTES,
       peersMax,
       openMillis: options.openMillis ?? OPEN_MILLIS,
+      returnMillis: options.returnMillis ?? RETURN_MILLIS,
     };
     for (const [name, value] of Object.entries(limits)) {
       if (!Number.isInteger(value) || value < 1) {
@@ -112,7 +123,9 @@ export class DataChannelLink extends ChannelLink {
         throw error;
       }
       try {
-        return await this.addPeer(gid, channel);
+        const peer = await this.addPeer(gid, channel);
+        this.#ways.set(peer, by);
+        return peer;
       } catch (error) {
         const isReset = error instanceof LinkError && error.code === 'ECONNRESET';
         if (!isReset || attempt === ATTEMPTS || !this.isOpen) throw error;
@@ -170,6 +183,18 @@ export class DataChannelLink extends ChannelLink {
     }
     taken.add(this.#connector);
     return gid;
+  }
+
+  protected seekAgain(peer: Endpoint): void {
+    const way = this.#ways.get(peer);
+    if (!way) return;
+    const seek = (): void => {
+      // It came back by itself, or it was given up.
+      if (!this.isInterrupted(peer)) return;
+      const again = (): void => void setTimeout(seek, SEEK_MILLIS);
+      this.connect(way, { timeoutMillis: SEEK_MILLIS }).then(again, again);
+    };
+    setTimeout(seek, SEEK_MILLIS);
   }
 
   protected releaseAddress(): void {

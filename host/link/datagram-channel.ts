@@ -12,8 +12,11 @@ export interface ChannelReceiver {
   message(bytes: Uint8Array): void;
   /** Nothing travels at the moment; or it does again. */
   interrupted(isInterrupted: boolean): void;
-  /** It is over; nothing comes afterwards. Not called after `close`. */
-  closed(reason: string): void;
+  /**
+   * It is over; nothing comes afterwards. Not called after `close`. `isLost`: nobody said so, the
+   * network is gone, and another connection may reach the same peer.
+   */
+  closed(reason: string, isLost: boolean): void;
 }
 
 export interface DatagramChannel {

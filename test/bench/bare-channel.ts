@@ -51,7 +51,8 @@ export class BareChannel {
     while (performance.now() - start < millis) {
       while (sent - lost - this.#seen < window) {
         // As often as a link asks: four times a window, and where it closes.
-        message[0] = sent % (window >> 2) === 0 || sent + 1 - lost - this.#seen >= window ? ASKING : DATA;
+        message[0] =
+          sent % (window >> 2) === 0 || sent + 1 - lost - this.#seen >= window ? ASKING : DATA;
         this.#channel.send(message);
         sent++;
       }

@@ -1,10 +1,14 @@
-/** Links over data channels of this process that are connected, each with each, once they are open. */
+/** Links over channels of this process that are connected, each with each, once they are open. */
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { ChannelLink } from '../../host/link/channel-link.js';
 import { DataChannelLink, type DataChannelOptions } from '../../host/link/data-channel.js';
 import type { Endpoint } from '../../host/link/endpoint.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../../host/link/link.js';
-import type { RtcConnector } from '../../host/link/rtc/connection.js';
 import { NodeConnector } from '../../host/link/rtc/node.js';
 import type { Signalling } from '../../host/link/signalling/signalling.js';
+import { acceptUpgrades } from '../../host/link/websocket-server.js';
+import { WebSocketLink } from '../../host/link/websocket.js';
 import { eventually } from './receiver.js';
 
 /** Asks a link of the same process. */
@@ -18,42 +22,50 @@ export async function connectLinks(a: DataChannelLink, b: DataChannelLink): Prom
   await eventually(() => b.peers.some((peer) => peer.equals(a.info.local)));
 }
 
-/** Makes links; `link.open` connects it with those that are open. */
-export class ChannelMesh {
-  readonly #open = new Set<MeshLink>();
-  readonly #connectors = new Map<string, RtcConnector>();
-  readonly #options: DataChannelOptions;
+/** What libdatachannel forgets to end keeps a process alive: to be called when all is closed. */
+export async function releaseDataChannels(): Promise<void> {
+  (await import('node-datachannel')).cleanup();
+}
 
-  constructor(options: DataChannelOptions = {}) {
-    this.#options = options;
-  }
+/** Links of one kind, and how two of them are connected. */
+export abstract class ChannelMesh<Inner extends ChannelLink> {
+  readonly #open = new Set<MeshLink<Inner>>();
 
-  /** At the address of a link that was made before, or at one of its own. */
+  /** A closed link: at the address of one that was made before, or at one of its own. */
   link(at?: Endpoint): Link {
-    const connector = (at && this.#connectors.get(at.gid.toString())) ?? new NodeConnector();
-    return new MeshLink(this, new DataChannelLink({ ...this.#options, connector }), connector);
+    return new MeshLink(this, this.make(at));
   }
 
-  async enter(link: MeshLink, connector: RtcConnector): Promise<void> {
-    this.#connectors.set(link.info.local.gid.toString(), connector);
-    for (const other of this.#open) await connectLinks(link.inner, other.inner);
+  protected abstract make(at: Endpoint | undefined): Inner;
+  protected abstract connect(from: Inner, to: Inner): Promise<unknown>;
+  /** It is open. */
+  protected opened(_link: Inner): Promise<void> {
+    return Promise.resolve();
+  }
+  protected closed(_link: Inner): void {}
+
+  async enter(link: MeshLink<Inner>): Promise<void> {
+    await this.opened(link.inner);
+    for (const other of this.#open) {
+      await this.connect(link.inner, other.inner);
+      const { local } = link.info;
+      await eventually(() => other.inner.peers.some((peer) => peer.equals(local)));
+    }
     this.#open.add(link);
   }
 
-  leave(link: MeshLink): void {
-    this.#open.delete(link);
+  leave(link: MeshLink<Inner>): void {
+    if (this.#open.delete(link)) this.closed(link.inner);
   }
 }
 
-class MeshLink implements Link {
-  readonly inner: DataChannelLink;
-  readonly #mesh: ChannelMesh;
-  readonly #connector: RtcConnector;
+class MeshLink<Inner extends ChannelLink> implements Link {
+  readonly inner: Inner;
+  readonly #mesh: ChannelMesh<Inner>;
 
-  constructor(mesh: ChannelMesh, inner: DataChannelLink, connector: RtcConnector) {
+  constructor(mesh: ChannelMesh<Inner>, inner: Inner) {
     this.#mesh = mesh;
     this.inner = inner;
-    this.#connector = connector;
   }
 
   get info(): LinkInfo {
@@ -62,7 +74,7 @@ class MeshLink implements Link {
 
   async open(receiver: LinkReceiver): Promise<LinkInfo> {
     const info = await this.inner.open(receiver);
-    await this.#mesh.enter(this, this.#connector);
+    await this.#mesh.enter(this);
     return info;
   }
 
@@ -73,5 +85,56 @@ class MeshLink implements Link {
   close(): Promise<void> {
     this.#mesh.leave(this);
     return this.inner.close();
+  }
+}
+
+export class DataChannelMesh extends ChannelMesh<DataChannelLink> {
+  readonly #connectors = new Map<string, NodeConnector>();
+  readonly #made = new WeakMap<DataChannelLink, NodeConnector>();
+  readonly #options: DataChannelOptions;
+
+  constructor(options: DataChannelOptions = {}) {
+    super();
+    this.#options = options;
+  }
+
+  protected make(at: Endpoint | undefined): DataChannelLink {
+    const connector = (at && this.#connectors.get(at.gid.toString())) ?? new NodeConnector();
+    const link = new DataChannelLink({ ...this.#options, connector });
+    this.#made.set(link, connector);
+    return link;
+  }
+
+  protected connect(from: DataChannelLink, to: DataChannelLink): Promise<Endpoint> {
+    return from.connect(signallingTo(to));
+  }
+
+  protected override async opened(link: DataChannelLink): Promise<void> {
+    this.#connectors.set(link.info.local.gid.toString(), this.#made.get(link)!);
+  }
+}
+
+/** Every link has an HTTP server of its own. */
+export class WebSocketMesh extends ChannelMesh<WebSocketLink> {
+  readonly #servers = new Map<WebSocketLink, Server>();
+
+  protected make(at: Endpoint | undefined): WebSocketLink {
+    return new WebSocketLink(at ? { address: at.gid } : {});
+  }
+
+  protected connect(from: WebSocketLink, to: WebSocketLink): Promise<Endpoint> {
+    const { port } = this.#servers.get(to)!.address() as AddressInfo;
+    return from.connect(`ws://127.0.0.1:${port}/packets`);
+  }
+
+  protected override async opened(link: WebSocketLink): Promise<void> {
+    const server = createServer();
+    await acceptUpgrades(link, server, '/packets');
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    this.#servers.set(link, server);
+  }
+
+  protected override closed(link: WebSocketLink): void {
+    this.#servers.get(link)?.close();
   }
 }

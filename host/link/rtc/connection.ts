@@ -36,6 +36,7 @@ export interface RtcConnector {
   answer(offer: Description): Promise<RtcConnection>;
 }
 
+export const NETWORK_GONE = 'the network between the two is gone (ICE failed)';
 export const CHANNEL_LABEL = 'verbena';
 /** W3C's names. */
 export const CHANNEL_OPTIONS = {

@@ -10,6 +10,7 @@ import {
   GATHERING_MILLIS_MAX,
   type Description,
   type RtcConnection,
+  NETWORK_GONE,
   type RtcConnector,
   type RtcOptions,
 } from './connection.js';
@@ -145,7 +146,7 @@ class NodeChannel implements DatagramChannel {
     // From the beginning: what happens before is told by nobody else, and a connection whose end
     // nobody hears keeps the process alive.
     connection.onStateChange((state) => this.#changed(state));
-    channel.onClosed(() => this.#end('the other side closed it'));
+    channel.onClosed(() => this.#end('the other side closed it', false));
   }
 
   get bufferedBytes(): number {
@@ -156,7 +157,7 @@ class NodeChannel implements DatagramChannel {
     queueMicrotask(() => {
       if (this.#isClosed) return;
       this.#receiver = receiver;
-      if (this.#isOver) receiver.closed('it was closed before it was open');
+      if (this.#isOver) receiver.closed('it was closed before it was open', false);
       else this.#listen(receiver);
     });
   }
@@ -179,18 +180,18 @@ class NodeChannel implements DatagramChannel {
   }
 
   #changed(state: string): void {
-    if (state === 'failed') this.#end('the network between the two is gone (ICE failed)');
-    else if (state === 'closed') this.#end('the connection was closed');
+    if (state === 'failed') this.#end(NETWORK_GONE, this.#isOpen);
+    else if (state === 'closed') this.#end('the connection was closed', false);
     else if ((state === 'disconnected') !== this.#isInterrupted) {
       this.#isInterrupted = !this.#isInterrupted;
       if (!this.#isClosed) this.#receiver?.interrupted(this.#isInterrupted);
     }
   }
 
-  #end(reason: string): void {
+  #end(reason: string, isLost: boolean): void {
     if (this.#isOver || this.#isClosed) return;
     this.#isOver = true;
-    this.#receiver?.closed(reason);
+    this.#receiver?.closed(reason, isLost);
   }
 
   send(message: Uint8Array): boolean {

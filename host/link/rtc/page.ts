@@ -7,6 +7,7 @@ import {
   GATHERING_MILLIS_MAX,
   type Description,
   type RtcConnection,
+  NETWORK_GONE,
   type RtcConnector,
   type RtcOptions,
 } from './connection.js';
@@ -122,13 +123,13 @@ function wrap({ connection, channel }: PageConnection): RtcChannel {
 /** Tells `channel` what happens to its connection. */
 export function watch(
   connection: RtcPeerConnection,
-  channel: { interrupted(isInterrupted: boolean): void; end(reason: string): void },
+  channel: Pick<RtcChannel, 'interrupted' | 'end'>,
 ): void {
   let isInterrupted = false;
   connection.onconnectionstatechange = () => {
     const state = connection.connectionState;
-    if (state === 'failed') channel.end('the network between the two is gone (ICE failed)');
-    else if (state === 'closed') channel.end('the connection was closed');
+    if (state === 'failed') channel.end(NETWORK_GONE, true);
+    else if (state === 'closed') channel.end('the connection was closed', false);
     else if ((state === 'disconnected') !== isInterrupted) {
       isInterrupted = !isInterrupted;
       channel.interrupted(isInterrupted);

@@ -53,10 +53,10 @@ export class PortChannel implements DatagramChannel {
     if (!this.#isOver) this.#receiver?.interrupted(isInterrupted);
   }
 
-  end(reason: string): void {
+  end(reason: string, isLost: boolean): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.#receiver?.closed(reason);
+    this.#receiver?.closed(reason, isLost);
   }
 
   close(): void {
@@ -70,6 +70,6 @@ export class PortChannel implements DatagramChannel {
     if (this.#isOver) return;
     if (message instanceof ArrayBuffer) this.#receiver!.message(new Uint8Array(message));
     else if (message.kind === 'opened') this.#receiver!.opened();
-    else this.end('the other side closed it');
+    else this.end('the other side closed it', false);
   }
 }

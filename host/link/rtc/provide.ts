@@ -105,7 +105,7 @@ class Provider {
     });
     watch(made.connection, {
       interrupted: (interrupted) => this.#say({ id, interrupted }),
-      end: (ended) => this.#say({ id, ended }),
+      end: (ended, isLost) => this.#say({ id, ended, isLost }),
     });
     this.#say({ id, description: await describe(made.connection, offer) });
   }

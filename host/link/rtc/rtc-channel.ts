@@ -20,7 +20,7 @@ export class RtcChannel implements DatagramChannel {
   #isOpen = false;
   #isClosed = false;
   readonly #early: Uint8Array[] = [];
-  #endReason: string | undefined;
+  #end: { readonly reason: string; readonly isLost: boolean } | undefined;
 
   /** `closeConnection`: ends the connection that the channel belongs to. */
   constructor(channel: RtcDataChannel, closeConnection: () => void) {
@@ -29,7 +29,7 @@ export class RtcChannel implements DatagramChannel {
     channel.binaryType = 'arraybuffer';
     // From now on: a channel that was handed over may open before anybody starts it.
     channel.onopen = () => this.#opened();
-    channel.onclose = () => this.end('the other side closed it');
+    channel.onclose = () => this.end('the other side closed it', false);
     channel.onmessage = ({ data }) => {
       // Text is none of ours.
       if (!(data instanceof ArrayBuffer)) return;
@@ -48,8 +48,8 @@ export class RtcChannel implements DatagramChannel {
       this.#receiver = receiver;
       if (this.#channel.readyState === 'open') this.#opened();
       for (const bytes of this.#early.splice(0)) receiver.message(bytes);
-      if (this.#endReason !== undefined) receiver.closed(this.#endReason);
-      else if (this.#channel.readyState === 'closed') this.end('it is closed');
+      if (this.#end) receiver.closed(this.#end.reason, this.#end.isLost);
+      else if (this.#channel.readyState === 'closed') this.end('it is closed', false);
     });
   }
 
@@ -70,10 +70,10 @@ export class RtcChannel implements DatagramChannel {
   }
 
   /** The connection is over. */
-  end(reason: string): void {
-    if (this.#isClosed || this.#endReason !== undefined) return;
-    this.#endReason = reason;
-    this.#receiver?.closed(reason);
+  end(reason: string, isLost: boolean): void {
+    if (this.#isClosed || this.#end) return;
+    this.#end = { reason, isLost };
+    this.#receiver?.closed(reason, isLost);
   }
 
   close(): void {

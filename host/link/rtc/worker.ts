@@ -40,6 +40,7 @@ export interface RtcResponse {
   /** What happens to the connection of that request. */
   readonly interrupted?: boolean;
   readonly ended?: string;
+  readonly isLost?: boolean;
 }
 
 /** The first message of `provideRtc`. */
@@ -135,7 +136,7 @@ export class WorkerConnector implements RtcConnector {
         if (response.channel) channel = new RtcChannel(response.channel, closeConnection);
         else if (response.port) channel = new PortChannel(response.port, closeConnection);
         if (response.interrupted !== undefined) channel?.interrupted(response.interrupted);
-        if (response.ended !== undefined) channel?.end(response.ended);
+        if (response.ended !== undefined) channel?.end(response.ended, response.isLost ?? false);
         if (response.error) {
           channel?.close();
           pending.delete(of);
