@@ -161,12 +161,12 @@ export class DataChannelLink extends ChannelLink {
   }
 
   /** Meets everybody who joins the same room: peerEvents tells who. Ends as `listen`. */
-  join(room: SignallingRoom): () => void {
+  meet(room: SignallingRoom): () => void {
     const name = this.info.local.gid.toString();
-    const meet = (newcomer: Signalling): void => {
+    const greet = (newcomer: Signalling): void => {
       this.connect(newcomer).catch(() => undefined);
     };
-    return this.#attend(room.join(name, this.answer, meet));
+    return this.#attend(room.join(name, this.answer, greet));
   }
 
   #attend(stop: () => void): () => void {
