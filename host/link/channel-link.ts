@@ -299,7 +299,9 @@ export abstract class ChannelLink implements Link {
   /** A peer that got lost may come back; then nothing but packets was lost. */
   #closed(key: string, peer: ChannelPeer, reason: string, isLost: boolean): void {
     const { returnMillis } = this.#limits;
-    if (!isLost || this.#peers.get(key) !== peer || returnMillis === 0) {
+    // The other side drops the old connection as soon as the new one is open there.
+    const isReplaced = [...this.#pending].some(({ endpoint }) => endpoint === peer.endpoint);
+    if (!(isLost || isReplaced) || this.#peers.get(key) !== peer || returnMillis === 0) {
       this.#remove(peer, reason);
       return;
     }

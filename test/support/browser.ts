@@ -46,10 +46,10 @@ export interface SiteOptions {
 
 /** Serves files of the repository to this machine. */
 export class Site {
-  readonly #server: Server;
+  readonly server: Server;
 
   private constructor(server: Server) {
-    this.#server = server;
+    this.server = server;
   }
 
   static async open(options: SiteOptions = {}): Promise<Site> {
@@ -77,12 +77,12 @@ export class Site {
   }
 
   url(path: string): string {
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}${path}`;
+    return `http://127.0.0.1:${(this.server.address() as AddressInfo).port}${path}`;
   }
 
   async close(): Promise<void> {
-    this.#server.closeAllConnections();
-    await new Promise((resolve) => this.#server.close(resolve));
+    this.server.closeAllConnections();
+    await new Promise((resolve) => this.server.close(resolve));
   }
 }
 
