@@ -6,6 +6,7 @@ import {
   answerRequest,
   faultLink,
   openDevice,
+  type Answerer,
   type Context,
 } from '../../host/index.js';
 import * as library from '../../host/index.js';
@@ -14,6 +15,13 @@ import { TransferSide } from '../support/transfer.js';
 import type { TabState } from './tab-device.js';
 
 const MEMORY_BYTES = 2 ** 25;
+
+export interface NodePeerOptions extends SiteOptions {
+  /** Of the packets that it sends over data channels, how many are lost: 0 to 1. */
+  readonly loss?: number;
+  /** Answers what is POSTed to /strange. */
+  readonly strange?: Answerer;
+}
 
 export class NodePeer {
   readonly site: Site;
@@ -36,15 +44,18 @@ export class NodePeer {
     this.socketContext = socketContext;
   }
 
-  /** `loss`: of the packets that it sends over data channels, 0 to 1. */
-  static async open(options: SiteOptions & { readonly loss?: number } = {}): Promise<NodePeer> {
+  static async open(options: NodePeerOptions = {}): Promise<NodePeer> {
     const link = new DataChannelLink();
     const lossy = options.loss ? faultLink(link, { loss: options.loss }) : link;
     const context = await openDevice({ link: lossy, memoryBytes: MEMORY_BYTES });
     const socketLink = new WebSocketLink();
     const socketContext = await openDevice({ link: socketLink, memoryBytes: MEMORY_BYTES });
     const site = await Site.open({
-      post: (request, response) => answerRequest(link, request, response),
+      post: (request, response) => {
+        const isStrange = request.url === '/strange' && options.strange;
+        const answer = isStrange ? options.strange! : link.answer;
+        return answerRequest({ answer }, request, response);
+      },
       ...options,
     });
     await acceptUpgrades(socketLink, site.server, '/packets');

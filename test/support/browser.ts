@@ -144,8 +144,13 @@ export class Browser {
   }
 
   async open(url: string): Promise<Tab> {
-    const tab = new Tab(await this.context.newPage());
-    await tab.page.goto(url);
+    return this.use(await this.context.newPage(), url);
+  }
+
+  /** As `open`, in a page that was prepared. */
+  async use(page: Page, url: string): Promise<Tab> {
+    const tab = new Tab(page);
+    await page.goto(url);
     await tab.page.waitForFunction('globalThis.runInWorker !== undefined');
     return tab;
   }
