@@ -6,11 +6,13 @@ import { Engine } from '../engine/engine.js';
 import type { ArenaMemory } from '../engine/arena.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../link/link.js';
+import { nextTurn } from '../link/next-turn.js';
 import type { CancelTimer, Clock } from './clock.js';
 import { Destinations } from './destinations.js';
 import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
 
 export class InlineProgress implements Progress, LinkReceiver {
+  readonly spinMicros = 0;
   readonly #arena: ArenaMemory;
   readonly #link: Link;
   readonly #clock: Clock;
@@ -20,6 +22,8 @@ export class InlineProgress implements Progress, LinkReceiver {
   #cancelTimer: CancelTimer | undefined;
   #deadline = 0;
   #closed = false;
+  #polling = false;
+  #isSettling = false;
 
   private constructor(arena: ArenaMemory, link: Link, clock: Clock) {
     this.#arena = arena;
@@ -64,9 +68,27 @@ export class InlineProgress implements Progress, LinkReceiver {
   }
 
   poll(): void {
-    if (this.#closed || !this.#link.poll) return;
-    this.#link.poll();
-    if (this.#deadline !== 0 && this.#clock.now() >= this.#deadline) this.#engine?.advance();
+    const engine = this.#engine;
+    if (this.#closed || !this.#link.poll || !engine) return;
+    engine.settle();
+    this.#polling = true;
+    try {
+      this.#link.poll();
+    } finally {
+      this.#polling = false;
+    }
+    if (this.#deadline !== 0 && this.#clock.now() >= this.#deadline) engine.advance();
+    // Whoever polls next, or posts, settles. In case nobody does:
+    if (!engine.owes || this.#isSettling) return;
+    this.#isSettling = true;
+    nextTurn(() => {
+      this.#isSettling = false;
+      this.settle();
+    });
+  }
+
+  settle(): void {
+    if (!this.#closed) this.#engine?.settle();
   }
 
   packet(bytes: Uint8Array, source: Endpoint, group?: Gid): void {
@@ -82,7 +104,7 @@ export class InlineProgress implements Progress, LinkReceiver {
   }
 
   flush(): void {
-    if (!this.#closed) this.#engine?.flushReceived();
+    if (!this.#closed) this.#engine?.flushReceived(this.#polling);
   }
 
   failed(reason: Error): void {

@@ -53,14 +53,27 @@ const QUIET_CODES = new Set(['EAGAIN', 'EINTR']);
 /** An ICMP answer to something that we sent: says nothing about us. */
 const PEER_CODES = new Set(['ECONNRESET', 'ECONNREFUSED', 'EHOSTUNREACH', 'ENETUNREACH']);
 
+/** What another thread of the process needs to use the socket of an open link (`openShared`). */
+export interface LinkShare {
+  readonly fd: number;
+  readonly wakeDescriptor: number;
+  readonly info: Omit<LinkInfo, 'local'>;
+  readonly address: string;
+  readonly zone: string;
+  readonly port: number;
+}
+
 /** What there is while the link is open. */
 interface Opened {
   readonly posix: Posix;
   readonly fd: number;
   readonly wakeDescriptor: number;
+  /** Another link's: it closes them. */
+  readonly borrowed: boolean;
   readonly sender: SendMessages;
   readonly slots: ReceiveSlots;
   readonly ready: ReadyPoll;
+  readonly woken: ReadyPoll;
   /** Does the receiver take packets where they lie? */
   readonly direct: boolean;
   readonly freeMemory: () => void;
@@ -68,7 +81,7 @@ interface Opened {
 
 export class UdpBatchLink implements Link {
   /** What `open` takes of the engine's memory. */
-  static readonly MEMORY_BYTES = ReceiveSlots.BYTES + SendMessages.BYTES + ReadyPoll.BYTES;
+  static readonly MEMORY_BYTES = ReceiveSlots.BYTES + SendMessages.BYTES + 2 * ReadyPoll.BYTES;
   readonly counters: UdpBatchCounters = {
     sent: 0,
     sentBytes: 0,
@@ -81,7 +94,7 @@ export class UdpBatchLink implements Link {
     receivedMessages: 0,
     receiveErrors: new Map(),
   };
-  readonly #local: LocalAddress;
+  #local: LocalAddress;
   #info: LinkInfo | undefined;
   #receiver: LinkReceiver | undefined;
   #opened: Opened | undefined;
@@ -114,6 +127,14 @@ export class UdpBatchLink implements Link {
   /** Descriptor of the socket, to be polled by another thread; -1: not open. */
   get socketDescriptor(): number {
     return this.#opened?.fd ?? -1;
+  }
+
+  /** For `openShared`, once the link is open. */
+  get share(): LinkShare {
+    const { local, ...info } = this.info;
+    const { fd, wakeDescriptor } = this.#opened!;
+    const { zone } = this.#local;
+    return { fd, wakeDescriptor, info, address: local.gid.toString(), zone, port: local.port };
   }
 
   /**
@@ -177,6 +198,12 @@ export class UdpBatchLink implements Link {
     if (ready.found(1) !== 0) posix.clearEvent(wakeDescriptor);
   }
 
+  /** As `wait`, whatever arrives meanwhile. */
+  waitForWake(timeoutMicros: number): void {
+    const opened = this.#opened;
+    if (opened?.woken.wait(timeoutMicros)) opened.posix.clearEvent(opened.wakeDescriptor);
+  }
+
   wake(): void {
     if (this.#opened) this.#opened.posix.signalEvent(this.#opened.wakeDescriptor);
   }
@@ -190,11 +217,25 @@ export class UdpBatchLink implements Link {
     if (!opened) return;
     this.#opened = undefined;
     this.#receiver = undefined;
-    const { posix, fd, wakeDescriptor } = opened;
-    posix.signalEvent(wakeDescriptor);
-    closeQuietly(posix, fd);
-    closeQuietly(posix, wakeDescriptor);
+    const { posix, fd, wakeDescriptor, borrowed } = opened;
+    if (!borrowed) {
+      posix.signalEvent(wakeDescriptor);
+      closeQuietly(posix, fd);
+      closeQuietly(posix, wakeDescriptor);
+    }
     opened.freeMemory();
+  }
+
+  /**
+   * In place of `open`: uses the socket of a link that is open in another thread, which closes it,
+   * later than this one is closed. Both may send and poll; who does it when is up to them.
+   */
+  async openShared(share: LinkShare, receiver: LinkReceiver, memory: LinkMemory): Promise<void> {
+    const { posix, reason } = await sys.loadPosix();
+    if (!posix) throw new LinkError('EOPNOTSUPP', `many packets per system call: ${reason}`);
+    const info = { ...share.info, local: Endpoint.parse(share.address, share.port) };
+    this.#local = { ...this.#local, zone: share.zone };
+    this.#use(posix, share.fd, share.wakeDescriptor, info, receiver, memory, true);
   }
 
   async #open(receiver: LinkReceiver, memory: LinkMemory | undefined): Promise<LinkInfo> {
@@ -204,38 +245,16 @@ export class UdpBatchLink implements Link {
       throw new LinkError('EOPNOTSUPP', `many packets per system call: ${reason}`);
     }
     const local = await findLocalAddress(this.#local);
-    const linkMemory = memory ?? ownMemory();
-    const { buffer } = linkMemory;
-    const address = linkMemory.alloc(UdpBatchLink.MEMORY_BYTES);
-    const freeMemory = (): void => linkMemory.free(address);
-    const undo = [freeMemory];
+    this.#local = local;
+    const undo: (() => void)[] = [];
     try {
       const { fd, options } = await bindDescriptor(local);
       undo.push(() => posix.close(fd));
       const wakeDescriptor = posix.eventDescriptor();
       undo.push(() => posix.close(wakeDescriptor));
       const batching = setBatchOptions(posix, fd, local.gid.isIpv4);
-      const bytes = new Uint8Array(buffer);
-      const base = posix.addressOf(buffer);
-      const slots = new ReceiveSlots(posix, fd, local.gid.isIpv4, bytes, base, address);
-      const readyAt = address + ReceiveSlots.BYTES;
-      const ready = new ReadyPoll(posix, new Uint32Array(buffer), base, readyAt, [
-        { fd, events: sys.POLLIN },
-        { fd: wakeDescriptor, events: sys.POLLIN },
-      ]);
-      const sender = new SendMessages({
-        posix,
-        fd,
-        gid: local.gid,
-        zone: local.zone,
-        canSegment: batching.some(({ name, granted }) => name === 'UDP_SEGMENT' && granted),
-        memory: bytes,
-        base,
-        address: readyAt + ReadyPoll.BYTES,
-        counters: this.counters,
-      });
       const receiveBufferBytes = posix.getOption(fd, sys.SOL_SOCKET, sys.SO_RCVBUF);
-      this.#info = {
+      const info: LinkInfo = {
         name: 'udp-batch',
         pseudoHeader: 'ip',
         local: new Endpoint(local.gid, posix.localPort(fd)),
@@ -245,24 +264,62 @@ export class UdpBatchLink implements Link {
         multicast: false,
         socketOptions: [...options, ...batching],
       };
-      const direct = memory !== undefined && receiver.segments !== undefined;
-      this.#opened = {
-        posix,
-        fd,
-        wakeDescriptor,
-        sender,
-        slots,
-        ready,
-        direct,
-        freeMemory,
-      };
-      this.#receiver = receiver;
-      this.#receiveErrorsInRow = 0;
-      return this.#info;
+      this.#use(posix, fd, wakeDescriptor, info, receiver, memory, false);
+      return info;
     } catch (error) {
       for (const step of undo.reverse()) step();
       throw error;
     }
+  }
+
+  /** Lays out what the link keeps in memory, and is open. */
+  #use(
+    posix: Posix,
+    fd: number,
+    wakeDescriptor: number,
+    info: LinkInfo,
+    receiver: LinkReceiver,
+    memory: LinkMemory | undefined,
+    borrowed: boolean,
+  ): void {
+    const linkMemory = memory ?? ownMemory();
+    const { buffer } = linkMemory;
+    const address = linkMemory.alloc(UdpBatchLink.MEMORY_BYTES);
+    const { gid } = info.local;
+    const bytes = new Uint8Array(buffer);
+    const words = new Uint32Array(buffer);
+    const base = posix.addressOf(buffer);
+    const readyAt = address + ReceiveSlots.BYTES;
+    const wokenAt = readyAt + ReadyPoll.BYTES;
+    const wakes = { fd: wakeDescriptor, events: sys.POLLIN };
+    const arrives = { fd, events: sys.POLLIN };
+    this.#opened = {
+      posix,
+      fd,
+      wakeDescriptor,
+      borrowed,
+      sender: new SendMessages({
+        posix,
+        fd,
+        gid,
+        zone: this.#local.zone,
+        canSegment: info.socketOptions!.some(
+          ({ name, granted }) => name === 'UDP_SEGMENT' && granted,
+        ),
+        memory: bytes,
+        base,
+        address: wokenAt + ReadyPoll.BYTES,
+        counters: this.counters,
+      }),
+      slots: new ReceiveSlots(posix, fd, gid.isIpv4, bytes, base, address),
+      ready: new ReadyPoll(posix, words, base, readyAt, [arrives, wakes]),
+      woken: new ReadyPoll(posix, words, base, wokenAt, [wakes]),
+      direct: memory !== undefined && receiver.segments !== undefined,
+      freeMemory: () => linkMemory.free(address),
+    };
+    this.#info = info;
+    this.#receiver = receiver;
+    this.#receiveErrorsInRow = 0;
   }
 
   #countReceiveError(code: string): void {
