@@ -330,6 +330,10 @@ export function timerFired(context: Context, qp: QueuePair): void {
   const selective = qp.reorderPeer != 0 && !oldestAwaitsData(qp);
   if (repeatEarly(context, qp)) {
     if (selective) repairOldest(qp);
+    else {
+      acknowledgeCharge(qp, qp.psnUnacked);
+      goBack(qp, qp.psnUnacked);
+    }
     schedule(context, qp);
     return;
   }

@@ -223,6 +223,7 @@ function writeRead(context: Context, qp: QueuePair, request: SendRequest, length
 /** One READ request; its responses are as many packets as the window takes. */
 function sendRead(context: Context, qp: QueuePair, request: SendRequest): void {
   const length = readLength(context, qp, request);
+  if (qp.psnNext == qp.psnMax) startProbe(context, qp, qp.psnNext);
   writeRead(context, qp, request, length);
   const packets = packetCount(qp, length);
   expectData(qp, psnAdd(qp.psnNext, packets - 1));
@@ -253,6 +254,7 @@ function writeAtomic(context: Context, qp: QueuePair, request: SendRequest): voi
 }
 
 function sendAtomic(context: Context, qp: QueuePair, request: SendRequest): void {
+  if (qp.psnNext == qp.psnMax) startProbe(context, qp, qp.psnNext);
   writeAtomic(context, qp, request);
   expectData(qp, qp.psnNext);
   qp.chargeSent += charge(8);

@@ -3,7 +3,7 @@
  * rounds. Prints its figures as one line of JSON. In a process of its own, so that it can live in a
  * network of its own, where packets get lost:
  * ```
- *   node browser-run.js ROUNDS [LOSS_PER_MILLE]
+ *   node browser-run.js ROUNDS LOSS_PER_MILLE MESSAGES
  * ```
  */
 import { execFileSync } from 'node:child_process';
@@ -24,7 +24,6 @@ const FLOOD_MILLIS = 1000;
 const TRIPS = 400;
 /** A round trip that takes longer counts as that. */
 const TRIP_MILLIS_MAX = 2000;
-const NUMBERS = 1_000_000;
 const MEMORY_BYTES = 2 ** 25;
 
 interface TabState {
@@ -111,7 +110,7 @@ function trips(name: string, millis: number[]): Figures {
   return { [`${name}_p50_ms`]: at(0.5), [`${name}_p99_ms`]: at(0.99) };
 }
 
-async function main(rounds: number, lossPerMille: number): Promise<void> {
+async function main(rounds: number, lossPerMille: number, count: number): Promise<void> {
   if (lossPerMille > 0) losePackets(lossPerMille);
   const link = new library.DataChannelLink();
   const context = await library.openDevice({ link, memoryBytes: MEMORY_BYTES });
@@ -192,10 +191,13 @@ async function main(rounds: number, lossPerMille: number): Promise<void> {
     rounds,
   );
   const start = performance.now();
-  const receiving = ends.transfer.receiveNumbers(NUMBERS);
-  await tab.run(async (_v, { transfer }: TabState, count) => transfer.sendNumbers(count), NUMBERS);
+  const receiving = ends.transfer.receiveNumbers(count);
+  await tab.run(
+    (_v, { transfer }: TabState, messages: number) => transfer.sendNumbers(messages),
+    count,
+  );
   const wrong = await receiving;
-  const numbers = { count: NUMBERS, wrong, seconds: (performance.now() - start) / 1000 };
+  const numbers = { count, wrong, seconds: (performance.now() - start) / 1000 };
   process.stdout.write(`${JSON.stringify({ rounds: figures, numbers, errors: tab.errors })}\n`);
   await browser.close();
   await context.close();
@@ -204,4 +206,5 @@ async function main(rounds: number, lossPerMille: number): Promise<void> {
   process.exit(0);
 }
 
-await main(Number(process.argv[2]), Number(process.argv[3] ?? 0));
+const [rounds, lossPerMille, messages] = process.argv.slice(2).map(Number);
+await main(rounds!, lossPerMille!, messages!);

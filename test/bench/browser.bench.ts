@@ -7,6 +7,7 @@ import { ROUNDS, atLeast, atMost, medianOf, medians, missing, progress } from '.
 import type { Bar, Bench, BenchResult, Figures } from './harness.js';
 
 const LOSS_PER_MILLE = 10;
+const MESSAGES = 1_000_000;
 
 /** What browser-run.ts prints. */
 interface Run {
@@ -18,7 +19,7 @@ interface Run {
 /** In a network namespace of its own where packets are to be lost. */
 async function measure(lossPerMille: number): Promise<Run> {
   const program = fileURLToPath(new URL('./browser-run.js', import.meta.url));
-  const node = [process.execPath, program, `${ROUNDS}`, `${lossPerMille}`];
+  const node = [process.execPath, program, `${ROUNDS}`, `${lossPerMille}`, `${MESSAGES}`];
   const [command, ...args] = lossPerMille > 0 ? ['unshare', '-n', ...node] : node;
   const child = spawn(command!, args, { stdio: ['ignore', 'pipe', 'inherit'] });
   let output = '';
