@@ -73,8 +73,10 @@ export function cutWindow(qp: QueuePair): void {
 }
 
 /** Packets were lost. */
-export function noteLoss(qp: QueuePair): void {
+export function noteLoss(context: Context, qp: QueuePair): void {
   qp.congestionWindow = min<u32>(qp.congestionWindow, keptWindow(qp));
+  // A link with a window of its own has slowed down by itself.
+  if (context.paced) return;
   // Twice the shortest round trip, and some slack for a busy machine.
   if (qp.roundTripLeast != 0 && qp.roundTripMicros > 2 * qp.roundTripLeast + 200) cutWindow(qp);
 }

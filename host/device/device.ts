@@ -143,6 +143,7 @@ export class Device {
         config.localGid0 = gid.getBigUint64(0, true);
         config.localGid1 = gid.getBigUint64(8, true);
         config.packetSizeMax = info.packetSizeMax;
+        config.paced = info.paced ? 1 : 0;
       },
       clock.now(),
     );

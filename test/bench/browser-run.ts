@@ -188,7 +188,7 @@ async function main(rounds: number, lossPerMille: number, count: number): Promis
             ] as const),
           ),
       ]),
-    rounds,
+    { rounds, share: 1 },
   );
   const start = performance.now();
   const receiving = ends.transfer.receiveNumbers(count);

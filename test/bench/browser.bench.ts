@@ -3,8 +3,8 @@ import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { missingBrowser } from '../support/browser.js';
-import { ROUNDS, atLeast, atMost, medianOf, medians, missing, progress } from './harness.js';
-import type { Bar, Bench, BenchResult, Figures } from './harness.js';
+import { FULL, atLeast, atMost, medianOf, medians, missing, progress } from './harness.js';
+import type { Bar, Bench, BenchResult, Figures, Pace } from './harness.js';
 
 const LOSS_PER_MILLE = 10;
 const MESSAGES = 1_000_000;
@@ -17,9 +17,15 @@ interface Run {
 }
 
 /** In a network namespace of its own where packets are to be lost. */
-async function measure(lossPerMille: number): Promise<Run> {
+async function measure(lossPerMille: number, { rounds, share }: Pace): Promise<Run> {
   const program = fileURLToPath(new URL('./browser-run.js', import.meta.url));
-  const node = [process.execPath, program, `${ROUNDS}`, `${lossPerMille}`, `${MESSAGES}`];
+  const node = [
+    process.execPath,
+    program,
+    `${rounds}`,
+    `${lossPerMille}`,
+    `${Math.ceil(MESSAGES * share)}`,
+  ];
   const [command, ...args] = lossPerMille > 0 ? ['unshare', '-n', ...node] : node;
   const child = spawn(command!, args, { stdio: ['ignore', 'pipe', 'inherit'] });
   let output = '';
@@ -88,14 +94,14 @@ function lossyBars({ rounds, numbers }: Run): Bar[] {
   ];
 }
 
-async function run(): Promise<BenchResult> {
+async function run(pace: Pace = FULL): Promise<BenchResult> {
   if (missingBrowser() !== undefined) {
     return { figures: {}, bars: [missing('verbs in a browser', 'chromium')] };
   }
   progress('browser: without loss');
-  const clean = await measure(0);
+  const clean = await measure(0, pace);
   const lacking = missingLoss();
-  const lossy = lacking === undefined ? await measure(LOSS_PER_MILLE) : undefined;
+  const lossy = lacking === undefined ? await measure(LOSS_PER_MILLE, pace) : undefined;
   const speed = ({ numbers }: Run): number => numbers.count / numbers.seconds;
   return {
     figures: {
