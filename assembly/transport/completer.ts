@@ -329,11 +329,7 @@ export function timerFired(context: Context, qp: QueuePair): void {
   if (!outstanding(qp)) return;
   const selective = qp.reorderPeer != 0 && !oldestAwaitsData(qp);
   if (repeatEarly(context, qp)) {
-    if (selective) repairOldest(qp);
-    else {
-      acknowledgeCharge(qp, qp.psnUnacked);
-      goBack(qp, qp.psnUnacked);
-    }
+    repairOldest(qp);
     schedule(context, qp);
     return;
   }

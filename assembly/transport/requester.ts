@@ -421,7 +421,8 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   if (isAtomic(request)) writeAtomic(context, qp, request);
   else if (request.opcode == <u32>WrOpcode.RDMA_READ) {
     const begins = (qp.sendOffset / qp.mtu) % readPackets(context, qp) == 0;
-    if (begins) writeRead(context, qp, request, readLength(context, qp, request));
+    // In the middle of its responses only for what is oldest: from there on they are missing.
+    if (begins || psn == qp.psnUnacked) writeRead(context, qp, request, readLength(context, qp, request));
   } else if (!sendData(context, qp, request, true)) return;
   qp.sendNext = next;
   qp.sendOffset = offset;

@@ -122,8 +122,8 @@ export function armRetransmit(context: Context, qp: QueuePair): void {
 /**
  * How long to wait. A peer that keeps what came ahead is asked again early, after two round trips:
  * repeating the oldest packet costs one packet, and what it lacks is known a round trip later; a
- * READ or atomic, whose answer may be what got lost, is asked for again with all behind it. All
- * others wait for the queue pair's timeout.
+ * READ or atomic, whose answer may be what got lost, is asked for again. All others wait for the
+ * queue pair's timeout.
  */
 function nextDelay(context: Context, qp: QueuePair): u64 {
   const left = qp.timeoutMicros - min<u64>(qp.timeoutMicros, sinceProgress(context, qp));
