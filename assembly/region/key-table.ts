@@ -290,7 +290,7 @@ function bornLive(kind: u32): bool {
 export function registerRegion(arena: Arena, slot: u32, parameters: RegionParameters): u32 {
   const errno = checkParameters(parameters);
   if (errno != Errno.OK) return errno;
-  const counter = changetype<usize>(arena) + offsetof<Arena>('regionCount');
+  const counter = changetype<usize>(arena.state) + offsetof<Arena>('regionCount');
   if (atomic.add<u32>(counter, 1) >= arena.regionsMax) {
     atomic.sub<u32>(counter, 1);
     return Errno.ENOMEM;
@@ -322,8 +322,9 @@ function tryKey(arena: Arena, slot: u32, parameters: RegionParameters, key: u32)
   memory.fill(changetype<usize>(note), 0, KEY_NOTE_SIZE);
   const kind = parameters.kind;
   const live = bornLive(kind);
-  note.state = live ? KeyState.LIVE : KeyState.INVALID;
+  // The owner first: whoever finds the rest of a registration whose process died asks for it.
   note.owner = slot;
+  note.state = live ? KeyState.LIVE : KeyState.INVALID;
   note.key = key;
   note.pd = parameters.pd;
   entry.key = live ? key : 0;
@@ -379,7 +380,7 @@ export function regionReleased(arena: Arena, key: u32): bool {
   if (note.state != KeyState.DYING || note.key != key) return false;
   if (!domainQuiesced(arena, note.pd, note.killedAt)) return false;
   releaseProtectionDomain(arena, note.pd, note.owner);
-  atomic.sub<u32>(changetype<usize>(arena) + offsetof<Arena>('regionCount'), 1);
+  atomic.sub<u32>(changetype<usize>(arena.state) + offsetof<Arena>('regionCount'), 1);
   note.state = KeyState.FREE;
   return true;
 }

@@ -10,12 +10,14 @@ import { EventRing } from '../engine/event-ring.js';
 import { instantiate, type EngineParts } from '../engine/load.js';
 import { EngineMemory } from '../engine/memory.js';
 import { LinkError } from '../errors/errors.js';
-import type { Endpoint } from '../link/endpoint.js';
+import { Gid, type Endpoint } from '../link/endpoint.js';
 import type { LinkInfo, LinkMemory, LinkReceiver } from '../link/link.js';
+import { loadPosix } from '../link/posix.js';
 import { UdpBatchLink } from '../link/udp-batch.js';
 import type { UdpOptions } from '../link/udp.js';
 import { RealClock } from './clock.js';
 import { Destinations } from './destinations.js';
+import { Mailroom } from './mailroom.js';
 
 export interface ThreadTask extends EngineParts {
   /** Address of the ControlBlock. */
@@ -26,6 +28,8 @@ export interface ThreadTask extends EngineParts {
   readonly udp: UdpOptions;
   /** How long to look for work before sleeping. */
   readonly spinMicros: number;
+  /** Where several processes share the device: address of our copy of the arena, and our slot. */
+  readonly shared: { readonly arena: number; readonly slot: number } | undefined;
 }
 
 export type ThreadMessage =
@@ -35,10 +39,15 @@ export type ThreadMessage =
       readonly address: string;
       readonly port: number;
       readonly wakeDescriptor: number;
+      readonly socketDescriptor: number;
+      /** Where other processes wake this one's thread; -1: there are none. */
+      readonly callPort: number;
     }
   | { readonly kind: 'failed'; readonly code: LinkError['code']; readonly message: string };
 
 const CACHE_LINE = 64;
+/** Any datagram wakes. */
+const WAKE = Uint8Array.of(1);
 
 /** A range that is only ever handed out: the link lives as long as the thread. */
 function linkMemory(memory: EngineMemory, start: number, bytes: number): LinkMemory {
@@ -81,11 +90,22 @@ const receiver: LinkReceiver = {
 };
 
 const link = new UdpBatchLink(task.udp);
+const mailroom = task.shared && (await makeMailroom(task.shared));
+
+async function makeMailroom({ arena, slot }: { arena: number; slot: number }): Promise<Mailroom> {
+  const { posix } = await loadPosix();
+  const here = Gid.parse('127.0.0.1');
+  const wake = (port: number): void => {
+    posix!.sendDatagram(link.callDescriptor, WAKE, posix!.socketAddress(here, port, ''));
+  };
+  return new Mailroom({ memory, arena, slot, wake });
+}
 
 /** Takes in and gives out what there is. How many doorbells and packets there were. */
 function turn(running: Engine<Endpoint>, context: number): number {
   let done = running.exports.postDoorbells(context, clock.now());
   done += link.poll();
+  if (mailroom) done += mailroom.collect(receiver);
   if (deadline !== 0 && clock.now() >= deadline) {
     running.advance();
     done++;
@@ -125,8 +145,11 @@ function run(context: number): void {
     const now = clock.now();
     if (done > 0) busyUntil = now + task.spinMicros;
     else if (now >= busyUntil && control.fallAsleep(kicks)) {
-      if (deadline === 0) link.wait();
-      else link.wait(Math.max(deadline - now, 0));
+      if (!mailroom || mailroom.fallAsleep()) {
+        if (deadline === 0) link.wait();
+        else link.wait(Math.max(deadline - now, 0));
+        mailroom?.awake();
+      }
       control.awake();
     }
   }
@@ -137,12 +160,13 @@ function run(context: number): void {
 async function main(): Promise<void> {
   try {
     const { local, ...info } = await link.open(
-      receiver,
+      mailroom ? mailroom.sorted(receiver) : receiver,
       linkMemory(memory, task.linkArea, task.linkBytes),
     );
     const address = local.gid.toString();
-    const { wakeDescriptor } = link;
-    tell({ kind: 'opened', info, address, port: local.port, wakeDescriptor });
+    const { wakeDescriptor, socketDescriptor, callPort } = link;
+    const descriptors = { wakeDescriptor, socketDescriptor, callPort };
+    tell({ kind: 'opened', info, address, port: local.port, ...descriptors });
   } catch (error) {
     tellFailure(error);
     return;

@@ -22,6 +22,8 @@ import type { ThreadMessage, ThreadTask } from './progress-thread.js';
 
 export class ThreadProgress implements Progress {
   readonly info: LinkInfo;
+  readonly socketDescriptor: number;
+  readonly callPort: number;
   readonly #arena: ArenaMemory;
   readonly #worker: Worker;
   readonly #control: ControlBlock;
@@ -37,14 +39,16 @@ export class ThreadProgress implements Progress {
     control: ControlBlock,
     posix: Posix,
     info: LinkInfo,
-    wakeDescriptor: number,
+    descriptors: Pick<ThreadProgress, 'socketDescriptor' | 'callPort'> & { wakeDescriptor: number },
   ) {
     this.#arena = arena;
     this.#worker = worker;
     this.#control = control;
     this.#posix = posix;
     this.info = info;
-    this.#wakeDescriptor = wakeDescriptor;
+    this.#wakeDescriptor = descriptors.wakeDescriptor;
+    this.socketDescriptor = descriptors.socketDescriptor;
+    this.callPort = descriptors.callPort;
     this.#exited = new Promise((resolve) => worker.once('exit', resolve));
     worker.on('message', (message: ThreadMessage) => {
       if (message.kind === 'failed') this.#events?.failed(errorOf(message));
@@ -52,11 +56,15 @@ export class ThreadProgress implements Progress {
     worker.on('error', (error) => this.#events?.failed(error));
   }
 
-  /** Opens the link in the new thread. Rejects with what it refuses with (LinkError). */
+  /**
+   * Opens the link in the new thread. `slot`: of this process, where several share the device.
+   * Rejects with what it refuses with (LinkError).
+   */
   static async open(
     arena: ArenaMemory,
     udp: UdpOptions,
     spinMicros: number,
+    slot?: number,
   ): Promise<ThreadProgress> {
     const { posix, reason } = await loadPosix();
     if (!posix) throw new LinkError('EOPNOTSUPP', `a progress thread needs koffi: ${reason}`);
@@ -73,14 +81,15 @@ export class ThreadProgress implements Progress {
       linkBytes: UdpBatchLink.MEMORY_BYTES,
       udp,
       spinMicros,
+      shared: slot === undefined ? undefined : { arena: arena.address, slot },
     };
     const worker = new Worker(new URL('./progress-thread.js', import.meta.url), { workerData });
     const [message] = (await once(worker, 'message')) as [ThreadMessage];
     if (message.kind !== 'opened') throw errorOf(message);
-    const { info, address, port, wakeDescriptor } = message;
+    const { info, address, port } = message;
     const whole: LinkInfo = { ...info, local: Endpoint.parse(address, port) };
     const block = new ControlBlock(arena.memory, control);
-    return new ThreadProgress(arena, worker, block, posix, whole, wakeDescriptor);
+    return new ThreadProgress(arena, worker, block, posix, whole, message);
   }
 
   start(context: number, events: DeviceEvents): RunningEngine {

@@ -2,8 +2,13 @@
  * Opens a memory for engines: the arena's tables at its start, then a heap. Any number of contexts,
  * in any number of threads, work on one arena.
  */
-import { ArenaConfigLayout, ContextConfigLayout } from '#build/abi.js';
-import { Heap } from './heap.js';
+import {
+  ARENA_OFFSET_SIZE,
+  ArenaConfigLayout,
+  ContextConfigLayout,
+  DEVICE_ADDRESS_SIZE,
+} from '#build/abi.js';
+import { Heap, type UserHeap } from './heap.js';
 import { instantiate, type EngineExports } from './load.js';
 import { EngineMemory, MEMORY_BYTES_MAX } from './memory.js';
 import { structAt, type Struct } from './struct.js';
@@ -22,6 +27,16 @@ export interface ArenaOptions {
   readonly contextsMax: number;
 }
 
+/** What must be the same in all processes that share an arena; all of it is in the file's header. */
+export interface SharedLimits {
+  readonly regionsMax: number;
+  readonly protectionDomainsMax: number;
+  readonly contextsMax: number;
+  readonly blocksMax: number;
+  readonly servicesMax: number;
+  readonly inboxEntries: number;
+}
+
 export type ContextConfig = Struct<typeof ContextConfigLayout>;
 
 /** What another thread needs to attach: can be posted to a Worker. */
@@ -35,14 +50,52 @@ export class ArenaMemory {
   /** What runs on this memory; replaced when another thread runs it, too. */
   exports: EngineExports;
   readonly address: number;
-  /** Everything behind the tables. Belongs to the thread that made the arena. */
+  /** Memory for queues and tables. Belongs to this thread. */
   readonly heap: Heap;
+  /** Memory for applications: the same, or, where processes share the arena, theirs. */
+  userHeap: UserHeap;
 
   private constructor(memory: EngineMemory, exports: EngineExports, address: number, heap: Heap) {
     this.memory = memory;
     this.exports = exports;
     this.address = address;
     this.heap = heap;
+    this.userHeap = heap;
+  }
+
+  /**
+   * This process's part of an arena that it shares. `memory` has the header at
+   * DEVICE_ADDRESS_SIZE, `sharedBytes` of shared memory from there on, and memory of its own
+   * behind. `isNew`: there is none yet, and those bytes are zero. Throws RefusalError ENOMEM.
+   */
+  static attach(
+    memory: EngineMemory,
+    sharedBytes: number,
+    limits: SharedLimits,
+    slot: number,
+    isNew: boolean,
+  ): ArenaMemory {
+    const exports = instantiate(memory);
+    const end = DEVICE_ADDRESS_SIZE + sharedBytes;
+    const heap = new Heap(memory.bytes, end, memory.bytes.length);
+    const configAddress = heap.alloc(ArenaConfigLayout.size);
+    const config = structAt(memory, ArenaConfigLayout, configAddress);
+    Object.assign(config, limits);
+    config.heapEnd = end;
+    const arena = DEVICE_ADDRESS_SIZE + ARENA_OFFSET_SIZE;
+    const heapStart = arena + exports.arenaBytes(configAddress);
+    if (heapStart >= end) {
+      const need = heapStart - DEVICE_ADDRESS_SIZE;
+      throw new RefusalError(
+        'ENOMEM',
+        `memoryBytes ${sharedBytes} is less than the device's tables need (${need} bytes)`,
+      );
+    }
+    if (isNew) exports.arenaInit(arena, configAddress);
+    const local = heap.alloc(exports.arenaLocalBytes());
+    exports.arenaAttach(local, DEVICE_ADDRESS_SIZE, configAddress, slot);
+    heap.free(configAddress);
+    return new ArenaMemory(memory, exports, local, heap);
   }
 
   /** Throws MisuseError for limits out of range, RefusalError ENOMEM when memory is too small. */

@@ -6,6 +6,16 @@ import type { EngineMemory } from './memory.js';
 export interface EngineExports {
   arenaBytes(config: number): number;
   arenaInit(arena: number, config: number): void;
+  arenaLocalBytes(): number;
+  arenaAttach(local: number, header: number, config: number, slot: number): void;
+  arenaBytesFree(arena: number): number;
+  arenaRepair(arena: number): void;
+  arenaReap(arena: number, slot: number): number;
+  allocBlock(context: number, parameters: number): number;
+  attachBlock(context: number, parameters: number): number;
+  deallocBlock(context: number, address: number): number;
+  allocShpd(context: number, parameters: number): number;
+  attachShpd(context: number, parameters: number): number;
   contextSize(config: number): number;
   contextInit(context: number, arena: number, config: number, now: number): void;
   allocPd(context: number): number;

@@ -10,7 +10,7 @@
 import { EventEmitter } from 'node:events';
 import type { Socket } from 'node:dgram';
 import { LinkError, MisuseError } from '../errors/errors.js';
-import { Endpoint } from './endpoint.js';
+import { Endpoint, Gid } from './endpoint.js';
 import type {
   Link,
   LinkInfo,
@@ -58,6 +58,8 @@ interface Opened {
   readonly posix: Posix;
   readonly fd: number;
   readonly wakeDescriptor: number;
+  /** A socket at which other processes wake this one; -1: the port is ours alone. */
+  readonly callSocket: number;
   readonly sender: SendMessages;
   readonly slots: ReceiveSlots;
   readonly ready: ReadyPoll;
@@ -116,6 +118,17 @@ export class UdpBatchLink implements Link {
     return this.#opened?.fd ?? -1;
   }
 
+  /** The socket at which other processes end `wait`, by any datagram; -1: none, or not open. */
+  get callDescriptor(): number {
+    return this.#opened?.callSocket ?? -1;
+  }
+
+  /** Port of that socket, on the loopback interface. */
+  get callPort(): number {
+    const fd = this.callDescriptor;
+    return fd < 0 ? -1 : this.#opened!.posix.localPort(fd);
+  }
+
   /**
    * `memory`: of the engine; without it packets are received in memory of our own and handed on
    * one by one. Rejects with LinkError: EOPNOTSUPP (no koffi, no Linux), EADDRINUSE (names the
@@ -172,9 +185,10 @@ export class UdpBatchLink implements Link {
   wait(timeoutMicros?: number): void {
     const opened = this.#opened;
     if (!opened) return;
-    const { posix, ready, wakeDescriptor } = opened;
+    const { posix, ready, wakeDescriptor, callSocket } = opened;
     ready.wait(timeoutMicros);
     if (ready.found(1) !== 0) posix.clearEvent(wakeDescriptor);
+    if (callSocket >= 0 && ready.found(2) !== 0) posix.discardDatagrams(callSocket);
   }
 
   wake(): void {
@@ -190,10 +204,11 @@ export class UdpBatchLink implements Link {
     if (!opened) return;
     this.#opened = undefined;
     this.#receiver = undefined;
-    const { posix, fd, wakeDescriptor } = opened;
+    const { posix, fd, wakeDescriptor, callSocket } = opened;
     posix.signalEvent(wakeDescriptor);
     closeQuietly(posix, fd);
     closeQuietly(posix, wakeDescriptor);
+    if (callSocket >= 0) closeQuietly(posix, callSocket);
     opened.freeMemory();
   }
 
@@ -214,6 +229,8 @@ export class UdpBatchLink implements Link {
       undo.push(() => posix.close(fd));
       const wakeDescriptor = posix.eventDescriptor();
       undo.push(() => posix.close(wakeDescriptor));
+      const callSocket = local.reusePort ? bindCallSocket(posix) : -1;
+      if (callSocket >= 0) undo.push(() => posix.close(callSocket));
       const batching = setBatchOptions(posix, fd, local.gid.isIpv4);
       const bytes = new Uint8Array(buffer);
       const base = posix.addressOf(buffer);
@@ -222,6 +239,7 @@ export class UdpBatchLink implements Link {
       const ready = new ReadyPoll(posix, new Uint32Array(buffer), base, readyAt, [
         { fd, events: sys.POLLIN },
         { fd: wakeDescriptor, events: sys.POLLIN },
+        ...(callSocket >= 0 ? [{ fd: callSocket, events: sys.POLLIN }] : []),
       ]);
       const sender = new SendMessages({
         posix,
@@ -250,6 +268,7 @@ export class UdpBatchLink implements Link {
         posix,
         fd,
         wakeDescriptor,
+        callSocket,
         sender,
         slots,
         ready,
@@ -298,6 +317,18 @@ function ownMemory(): LinkMemory {
   return { buffer, alloc: () => 0, free: () => undefined };
 }
 
+/** Nobody has to find it: its port is told. */
+function bindCallSocket(posix: Posix): number {
+  const fd = posix.datagramSocket(sys.AF_INET);
+  try {
+    posix.bind(fd, Gid.parse('127.0.0.1'), 0, '');
+    return fd;
+  } catch (error) {
+    posix.close(fd);
+    throw error;
+  }
+}
+
 /** Takes a descriptor over in place of a socket of node:dgram, and leaves it alone. */
 class DescriptorTaker extends EventEmitter {
   fd = -1;
@@ -323,6 +354,7 @@ async function bindDescriptor(
       zone: local.zone,
       port: local.port,
       bufferBytes: local.socketBufferBytes,
+      reusePort: local.reusePort,
       create: () => taker as unknown as Socket,
     });
     return { fd: taker.fd, options };

@@ -110,7 +110,7 @@ export class Context {
       throw new MisuseError('length', `must be a whole number of bytes above 0, got ${length}`);
     }
     const { arena } = this.device;
-    const address = arena.heap.alloc(length);
+    const address = arena.userHeap.alloc(length);
     this.allocations.add(address, length);
     return arena.memory.bytes.subarray(address, address + length);
   }
@@ -131,7 +131,7 @@ export class Context {
       throw new RefusalError('EBUSY', 'free: queues live in the buffer; destroy them first');
     }
     this.allocations.remove(allocation);
-    this.device.arena.heap.free(buffer.byteOffset);
+    this.device.arena.userHeap.free(buffer.byteOffset);
   }
 
   /**
