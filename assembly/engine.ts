@@ -41,6 +41,7 @@ import {
   allocProtectionDomain,
   attachProtectionDomain,
   deallocProtectionDomain,
+  destroyProtectionDomain,
 } from './region/protection-domain';
 import { ShareParameters, allocSharedDomain, shareDomain } from './region/share';
 import {
@@ -116,9 +117,9 @@ export function arenaLocalBytes(): u32 {
 }
 
 /**
- * Makes a process's own part, in slot `slot`, of an arena that arenaInit made for several behind the
- * DeviceHeader at `header`, with the same configuration: arenaLocalBytes() zero bytes at `local`,
- * which is its arena from here on.
+ * Makes a process's own part, in slot `slot`, of an arena that arenaInit made for several behind
+ * the DeviceHeader at `header`, with the same configuration: arenaLocalBytes() zero bytes at
+ * `local`, which is its arena from here on.
  */
 export function arenaAttach(local: usize, header: usize, config: usize, slot: u32): void {
   const a = changetype<Arena>(local);
@@ -203,8 +204,13 @@ export function attachPd(context: usize, pd: u32): u32 {
   return attachProtectionDomain(arenaOf(context), pd, changetype<Context>(context).slotIndex);
 }
 
-/** An Errno; EBUSY while regions or queue pairs name it. */
+/** Ends a protection domain. An Errno; EBUSY while regions or queue pairs name it. */
 export function deallocPd(context: usize, pd: u32): u32 {
+  return destroyProtectionDomain(arenaOf(context), pd, changetype<Context>(context).slotIndex);
+}
+
+/** This context takes part in it no more. An Errno; EBUSY while its regions or queue pairs do. */
+export function detachPd(context: usize, pd: u32): u32 {
   return deallocProtectionDomain(arenaOf(context), pd, changetype<Context>(context).slotIndex);
 }
 

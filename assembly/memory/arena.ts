@@ -79,7 +79,7 @@ export class Arena {
   /** What the lock holds when this process has taken it around calls of the engine; 0: never. */
   holder: u32;
   /** One past the last byte that a key may open. */
-  limit: u32;
+  limit: u64;
   /** The shared heap: its table, and the bytes that it hands out. */
   blocks: usize;
   blocksMax: u32;
@@ -100,7 +100,6 @@ export class Arena {
   reserved2: u32;
   reserved3: u32;
   reserved4: u32;
-  reserved5: u32;
 }
 export const ARENA_SIZE: u32 = 160;
 /** As much as is copied at once: the largest path MTU. */
@@ -245,7 +244,7 @@ function configure(arena: Arena, base: u32, config: ArenaConfig): void {
   const size = layout(arena, base, config);
   arena.heapStart = base + size;
   arena.heapEnd = config.heapEnd;
-  arena.limit = <u32>-1;
+  arena.limit = 1 << 32;
 }
 
 /** `arena`: arenaSize(config) bytes, 64-byte aligned, zero. Runs once per memory. */
@@ -332,11 +331,20 @@ export function allQuiesced(arena: Arena, epoch: u32): bool {
   return true;
 }
 
+/** `at` when an attachment is there, else 0: another process may have written it. */
+export function attachmentAt(arena: Arena, at: usize): usize {
+  const offset = at - arena.attachments;
+  const end = <usize>(arena.attachmentsMax * ATTACHMENT_SIZE);
+  return offset < end && !(offset & (<usize>(ATTACHMENT_SIZE - 1))) ? at : 0;
+}
+
 /** Has every context on this list left the calls that it began before `epoch`? */
 export function quiesced(arena: Arena, attached: usize, epoch: u32): bool {
-  for (let node = attached; node != 0; node = changetype<Attachment>(node).next) {
-    const slot = contextSlot(arena, changetype<Attachment>(node).slot);
-    if (!passed(slot, epoch)) return false;
+  let node = attachmentAt(arena, attached);
+  for (let steps: u32 = 0; node != 0 && steps < arena.attachmentsMax; steps++) {
+    const slot = changetype<Attachment>(node).slot;
+    if (slot < arena.contextsMax && !passed(contextSlot(arena, slot), epoch)) return false;
+    node = attachmentAt(arena, changetype<Attachment>(node).next);
   }
   return true;
 }
@@ -346,15 +354,15 @@ function lockOf(arena: Arena): usize {
 }
 
 /**
- * Control verbs that change lists take the lock; it is held for a few dozen instructions. False:
- * this process has it already, around the call, and keeps it: waiting for a lock whose holder may
- * be dead is the host's.
+ * Control verbs that change lists take the lock; it is held for a few dozen instructions. False: of
+ * an arena that several processes share, where the host has taken it around the call: waiting for a
+ * lock whose holder may be dead is no work for the engine.
  */
 export function lockArena(arena: Arena): bool {
+  if (arena.holder != 0) return false;
   const lock = lockOf(arena);
-  let found = atomic.cmpxchg<u32>(lock, 0, 1);
-  while (found != 0 && found != arena.holder) found = atomic.cmpxchg<u32>(lock, 0, 1);
-  return found == 0;
+  while (atomic.cmpxchg<u32>(lock, 0, 1) != 0) {}
+  return true;
 }
 
 /** `taken`: what `lockArena` returned. */

@@ -76,6 +76,7 @@ export class InboxEntry {
   reserved0: u64;
   reserved1: u64;
   reserved2: u64;
+  reserved3: u64;
 }
 export const INBOX_ENTRY_SIZE: u32 = 64;
 export const INBOX_PACKET_SIZE: u32 = 4224;

@@ -193,17 +193,19 @@ export function translate(
   const wanted = ((<u64>need) << 32) | pd;
   // Below 0 when the range ends behind the region; `offset` has no upper half, or is refused.
   const left = (place & 0xffffffff) - offset - length;
+  // The entry may have been written by another process: no byte lies where it must not reach.
+  const above = arena.limit - (place >> 32) - offset - length;
   const wrong =
     ((head ^ ((<u64>key) << 32)) & 0xffffffff00000001) |
     ((owner ^ wanted) & (((<u64>need) << 32) | 0xffffffff)) |
     (offset >> 32) |
-    (left >> 63);
+    ((left | above) >> 63);
   // The second look at the sequence must come after the other words were read. Its address depends
   // on them (`wrong` is 0), which orders loads on every processor and costs no fence.
   if (wrong == 0 && atomic.load<u64>(at + <usize>wrong) == head) {
     return <usize>(<u32>(place >> 32) + <u32>offset);
   }
-  return translateSlowly(entry, key, pd, virtualAddress, length, need);
+  return translateSlowly(entry, key, pd, virtualAddress, length, need, arena.limit);
 }
 
 /** The same, for whoever is refused, or met a change: starts over until the entry stands still. */
@@ -214,6 +216,7 @@ function translateSlowly(
   virtualAddress: u64,
   length: u32,
   need: u32,
+  limit: u64,
 ): usize {
   for (let attempt: u32 = 0; attempt < READ_ATTEMPTS; attempt++) {
     const before = atomic.load<u32>(sequenceOf(entry));
@@ -225,7 +228,8 @@ function translateSlowly(
       entry.pd == pd &&
       (entry.access & need) == need &&
       offset <= <u64>size &&
-      length <= size - <u32>offset;
+      length <= size - <u32>offset &&
+      <u64>entry.address + offset + length <= limit;
     const address = <usize>(entry.address + <u32>offset);
     if (atomic.load<u32>(sequenceOf(entry)) == before) return granted ? address : 0;
   }

@@ -10,6 +10,7 @@ import {
   PROTECTION_DOMAIN_SIZE,
   ProtectionDomain,
   allQuiesced,
+  attachmentAt,
   lockArena,
   quiesced,
   unlockArena,
@@ -40,7 +41,7 @@ export function findProtectionDomain(arena: Arena, id: u32): ProtectionDomain | 
 
 function takeAttachment(arena: Arena, domain: ProtectionDomain, slot: u32): bool {
   const state = arena.state;
-  const node = state.attachmentFree;
+  const node = attachmentAt(arena, state.attachmentFree);
   if (node == 0) return false;
   state.attachmentFree = changetype<Attachment>(node).next;
   changetype<Attachment>(node).slot = slot;
@@ -97,11 +98,43 @@ export function deallocProtectionDomain(arena: Arena, id: u32, slot: u32): u32 {
   return errno;
 }
 
+/**
+ * Ends a domain for everybody: EBUSY while anybody has regions or queue pairs in it. One that was
+ * made to be shared goes with the last who takes part in it; of others, everybody who imported it
+ * loses it.
+ */
+export function destroyProtectionDomain(arena: Arena, id: u32, slot: u32): u32 {
+  const taken = lockArena(arena);
+  const domain = findProtectionDomain(arena, id);
+  let errno: u32 = Errno.EINVAL;
+  if (domain != null && findAttachment(arena, id, slot) != null) {
+    errno = domain.shared ? detach(arena, id, slot) : detachAll(arena, domain);
+  }
+  unlockArena(arena, taken);
+  return errno;
+}
+
+function detachAll(arena: Arena, domain: ProtectionDomain): u32 {
+  let node = attachmentAt(arena, domain.attached);
+  for (let steps: u32 = 0; node != 0 && steps < arena.attachmentsMax; steps++) {
+    if (changetype<Attachment>(node).useCount > 0) return Errno.EBUSY;
+    node = attachmentAt(arena, changetype<Attachment>(node).next);
+  }
+  node = attachmentAt(arena, domain.attached);
+  for (let steps: u32 = 0; node != 0 && steps < arena.attachmentsMax; steps++) {
+    const errno = detach(arena, domain.id, changetype<Attachment>(node).slot);
+    if (errno != Errno.OK) return errno;
+    node = attachmentAt(arena, domain.attached);
+  }
+  return Errno.OK;
+}
+
 function detach(arena: Arena, id: u32, slot: u32): u32 {
   const domain = findProtectionDomain(arena, id);
   if (domain == null) return Errno.EINVAL;
   let before: usize = 0;
-  for (let node = domain.attached; node != 0; node = changetype<Attachment>(node).next) {
+  let node = attachmentAt(arena, domain.attached);
+  for (let steps: u32 = 0; node != 0 && steps < arena.attachmentsMax; steps++) {
     if (changetype<Attachment>(node).slot == slot) {
       if (changetype<Attachment>(node).useCount > 0) return Errno.EBUSY;
       const next = changetype<Attachment>(node).next;
@@ -114,6 +147,7 @@ function detach(arena: Arena, id: u32, slot: u32): u32 {
       return Errno.OK;
     }
     before = node;
+    node = attachmentAt(arena, changetype<Attachment>(node).next);
   }
   return Errno.EINVAL;
 }
@@ -122,8 +156,10 @@ function detach(arena: Arena, id: u32, slot: u32): u32 {
 export function findAttachment(arena: Arena, id: u32, slot: u32): Attachment | null {
   const domain = findProtectionDomain(arena, id);
   if (domain == null) return null;
-  for (let node = domain.attached; node != 0; node = changetype<Attachment>(node).next) {
+  let node = attachmentAt(arena, domain.attached);
+  for (let steps: u32 = 0; node != 0 && steps < arena.attachmentsMax; steps++) {
     if (changetype<Attachment>(node).slot == slot) return changetype<Attachment>(node);
+    node = attachmentAt(arena, changetype<Attachment>(node).next);
   }
   return null;
 }

@@ -13,6 +13,7 @@ const LOCKED = [
   'allocPd',
   'attachPd',
   'deallocPd',
+  'detachPd',
   'regMr',
   'killMr',
   'reregMr',

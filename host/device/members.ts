@@ -20,7 +20,8 @@ export interface Member {
   readonly pid: number;
   /** Seconds since 1970. */
   readonly since: number;
-  /** Packets that found no room in its inbox. */
+  /** Packets for it that arrived elsewhere: brought, and dropped since its inbox was full. */
+  readonly mail: number;
   readonly mailDropped: number;
   /** False: it is dead, and what it had has not been taken back yet. */
   readonly alive: boolean;
@@ -61,10 +62,10 @@ export class Members {
   list(): Member[] {
     const found: Member[] = [];
     for (let slot = 0; slot < this.#slotsMax; slot++) {
-      const { state, pid, since, mailDropped } = slotAt(this.#arena, this.#slots, slot);
+      const { state, pid, since, mail, mailDropped } = slotAt(this.#arena, this.#slots, slot);
       if (state === SlotState.FREE) continue;
       const alive = slot === this.slot || this.#file.isAlive(slot);
-      found.push({ slot, pid, since, mailDropped, alive });
+      found.push({ slot, pid, since, mail, mailDropped, alive });
     }
     return found;
   }
@@ -76,7 +77,7 @@ export class Members {
   enter(socket: number, wakePort: number): void {
     this.#socket = socket;
     slotAt(this.#arena, this.#slots, this.slot).wakePort = wakePort;
-    this.#steer([...this.steering.order, this.slot]);
+    this.steer([...this.steering.order, this.slot]);
   }
 
   /** Looks after the others from now on. */
@@ -106,7 +107,7 @@ export class Members {
   bury(dead: readonly number[]): void {
     if (dead.length === 0) return;
     const order = withoutSlots(this.steering.order, dead);
-    if (order.length !== this.steering.order.length) this.#steer(order);
+    if (order.length !== this.steering.order.length) this.steer(order);
     for (const slot of dead) this.#lock.run(() => this.#reap(slot));
   }
 
@@ -129,7 +130,7 @@ export class Members {
 
   /** Our socket is about to be closed: what is for others goes to them from then on. */
   exit(): void {
-    this.#steer(withoutSlots(this.steering.order, [this.slot]));
+    this.steer(withoutSlots(this.steering.order, [this.slot]));
   }
 
   /** Gives back what we had ourselves, when our engine has stopped. */
@@ -162,8 +163,8 @@ export class Members {
     return true;
   }
 
-  /** Tells the kernel, then everybody. */
-  #steer(order: readonly number[]): void {
+  /** Tells the kernel, then everybody. While nobody else comes or goes. */
+  steer(order: readonly number[]): void {
     this.#file.posix.attachReuseportProgram(this.#socket, steeringProgram(order));
     this.steering.order = order;
   }

@@ -21,6 +21,7 @@ export interface EngineExports {
   allocPd(context: number): number;
   attachPd(context: number, pd: number): number;
   deallocPd(context: number, pd: number): number;
+  detachPd(context: number, pd: number): number;
   regMr(context: number, parameters: number): number;
   killMr(context: number, key: number): number;
   mrReleased(context: number, key: number): number;

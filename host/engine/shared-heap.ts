@@ -1,6 +1,6 @@
 /**
- * The heap that all processes of a device share (assembly/memory/heap.ts): what it hands out lies at
- * the same address everywhere, and lives until everybody who holds it has let go of it or is dead.
+ * The heap that all processes of a device share (assembly/memory/heap.ts): what it hands out lies
+ * at the same address everywhere, until everybody who holds it has let go of it or is dead.
  */
 import { BlockParametersLayout, Errno } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -15,6 +15,8 @@ export class SharedHeap implements UserHeap {
   readonly #context: number;
   readonly #parameters: number;
   readonly #struct: Struct<typeof BlockParametersLayout>;
+  /** What is held of others' memory: where it begins for us, and where their block does. */
+  readonly #held = new Map<number, number>();
 
   /** `context`: the address of the one that holds what is handed out. */
   constructor(arena: ArenaMemory, context: number) {
@@ -32,9 +34,8 @@ export class SharedHeap implements UserHeap {
     const struct = this.#struct;
     struct.length = size;
     struct.alignment = ALIGNMENT;
-    const errno =
-      size < 2 ** 32 ? this.#arena.exports.allocBlock(this.#context, this.#parameters) : 1;
-    if (errno !== Errno.OK) {
+    const fits = size < 2 ** 32;
+    if (!fits || this.#arena.exports.allocBlock(this.#context, this.#parameters) !== Errno.OK) {
       throw new RefusalError(
         'ENOMEM',
         `no ${size} bytes in a row left in the device's shared memory (${this.bytesFree} free in ` +
@@ -47,16 +48,18 @@ export class SharedHeap implements UserHeap {
   }
 
   /**
-   * Holds the memory that another process allocated, with these bytes: it stays until `free`.
-   * Returns what was allocated there. Throws RefusalError ENOENT: nobody has allocated them; EBUSY:
-   * this context holds them already.
+   * Holds these bytes, which another process allocated: they stay until `free(address)`. Throws
+   * RefusalError ENOENT: nobody has allocated them; EBUSY: this context holds them already.
    */
-  hold(address: number, length: number): { readonly address: number; readonly length: number } {
+  hold(address: number, length: number): void {
     const struct = this.#struct;
     struct.address = address;
     struct.length = length;
     const errno = this.#arena.exports.attachBlock(this.#context, this.#parameters);
-    if (errno === Errno.OK) return { address: struct.address, length: struct.length };
+    if (errno === Errno.OK) {
+      this.#held.set(address, struct.address);
+      return;
+    }
     const what = `${length} bytes at 0x${address.toString(16)}`;
     if (errno === Errno.EBUSY) {
       throw new RefusalError('EBUSY', `attach: this process holds the ${what} already`);
@@ -65,7 +68,9 @@ export class SharedHeap implements UserHeap {
   }
 
   free(address: number): void {
-    if (this.#arena.exports.deallocBlock(this.#context, address) === Errno.OK) return;
+    const block = this.#held.get(address) ?? address;
+    this.#held.delete(address);
+    if (this.#arena.exports.deallocBlock(this.#context, block) === Errno.OK) return;
     throw new MisuseError(
       'address',
       `0x${address.toString(16)} is not held by this process, or was freed before`,
