@@ -17,6 +17,8 @@ export class DeviceHeader {
   localGid0: u64;
   localGid1: u64;
   localPort: u32;
+  /** Where all processes map the file: below is memory of their own. */
+  address: u32;
   fileBytes: u32;
   regionsMax: u32;
   protectionDomainsMax: u32;
@@ -28,14 +30,14 @@ export class DeviceHeader {
   checksum: u32;
   /** 1: complete. Written last. */
   ready: u32;
+  reserved: u32;
 }
-export const DEVICE_HEADER_SIZE: u32 = 80;
+export const DEVICE_HEADER_SIZE: u32 = 88;
 export const DEVICE_MAGIC_COUNT: u32 = 0x62726556;
 /** Of what lies in the file, wherever the build does not tell. */
 export const DEVICE_VERSION_COUNT: u32 = 1;
-/** Bytes from the header to the arena, and from address 0 to the header. */
+/** Bytes from the header to the arena. */
 export const ARENA_OFFSET_SIZE: u32 = 4096;
-export const DEVICE_ADDRESS_SIZE: u32 = 65536;
 
 /** Who answers for a service id of the connection manager. */
 @unmanaged

@@ -103,7 +103,13 @@ export class DeviceFile {
 
   /** Maps the whole file over memory that begins at this address of the process. */
   map(address: number, bytes: number): void {
-    this.posix.mapFile(this.#fd, address, bytes);
+    // Opened once more: a mapping keeps its descriptor's locks as long as it lasts itself.
+    const fd = openSync(`/proc/self/fd/${this.#fd}`, constants.O_RDWR);
+    try {
+      this.posix.mapFile(fd, address, bytes);
+    } finally {
+      closeSync(fd);
+    }
   }
 
   /** The header of a file that others live in. Throws RefusalError EINVAL, EPROTO, EIO. */

@@ -194,7 +194,7 @@ export class Device {
     const shared = await SharedDevice.open(options.shared, sizes, limits, since);
     let progress: ThreadProgress | undefined;
     try {
-      const udp = await shared.choose(thread.udp);
+      const udp = await shared.choose(thread.udp, options.shared);
       progress = await ThreadProgress.open(shared.arena, udp, thread.spinMicros, shared.slot);
       const device = new Device(shared.arena, progress, undefined, clock, limits, shared);
       const { socketDescriptor, callPort } = progress;

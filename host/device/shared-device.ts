@@ -5,7 +5,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
   ArenaLayout,
-  DEVICE_ADDRESS_SIZE,
   DEVICE_HEADER_SIZE,
   DEVICE_MAGIC_COUNT,
   DEVICE_VERSION_COUNT,
@@ -33,8 +32,11 @@ export interface SharedOptions {
   readonly directory?: string | undefined;
   /** Who makes the device says how many processes may share it, at most 256. Default 32. */
   readonly processesMax?: number | undefined;
-  /** Memory of this process alone: its queues. Default 64 MiB. */
+  /** Who makes the device says how much memory each process has for its queues. Default 64 MiB. */
   readonly localMemoryBytes?: number | undefined;
+  /** Where it is thought to be; left out, wherever it is. */
+  readonly address?: string | undefined;
+  readonly port?: number | undefined;
   /** Drawn by whoever asks; counts when the device is made. */
   readonly deviceId: bigint;
 }
@@ -51,6 +53,7 @@ type Asked = { readonly [Name in keyof SharedSizes]?: number | undefined };
 
 const PROCESSES_MAX = 32;
 const LOCAL_MEMORY_BYTES = 64 * 2 ** 20;
+const LOCAL_MEMORY_BYTES_MAX = 2 ** 30;
 const BLOCKS_MAX = 4096;
 const SERVICES_MAX = 1024;
 const INBOX_ENTRIES = 16;
@@ -72,6 +75,8 @@ const LIMITS: { readonly [Name in keyof SharedLimits]: number } = {
 /** What the file says, or is to say. */
 interface Found {
   readonly limits: SharedLimits;
+  /** Where all processes have the shared memory, and how much of it there is. */
+  readonly sharedAddress: number;
   readonly sharedBytes: number;
   readonly isNew: boolean;
   readonly local: Endpoint | undefined;
@@ -91,14 +96,14 @@ export class SharedDevice {
   readonly #lock: ArenaLock;
 
   private constructor(file: DeviceFile, name: string, memory: EngineMemory, found: Found) {
-    const { limits, sharedBytes, isNew, local, deviceId } = found;
+    const { limits, sharedAddress, isNew, local, deviceId } = found;
     this.#file = file;
     this.#found = found;
     this.name = name;
     this.local = local;
     this.deviceId = deviceId;
     this.slot = takeSlot(file, found);
-    this.arena = ArenaMemory.attach(memory, sharedBytes, limits, this.slot, isNew);
+    this.arena = ArenaMemory.attach(memory, sharedAddress, limits, this.slot, isNew);
     const { holder, state } = structAt(memory, ArenaLayout, this.arena.address);
     const word = state + ArenaLayout.fields.lock[0];
     const { exports, address } = this.arena;
@@ -123,9 +128,9 @@ export class SharedDevice {
     since: number,
   ): Promise<SharedDevice> {
     const { name, directory = DEFAULT_DIRECTORY } = options;
-    const localBytes = options.localMemoryBytes ?? LOCAL_MEMORY_BYTES;
-    checkRange('processesMax', options.processesMax ?? PROCESSES_MAX, 1, 256);
-    checkRange('localMemoryBytes', localBytes, 2 ** 20, MEMORY_BYTES_MAX);
+    const { processesMax = PROCESSES_MAX, localMemoryBytes = LOCAL_MEMORY_BYTES } = options;
+    checkRange('processesMax', processesMax, 1, 256);
+    checkRange('localMemoryBytes', localMemoryBytes, 2 ** 20, LOCAL_MEMORY_BYTES_MAX);
     const { posix, reason } = await loadPosix();
     if (!posix) {
       throw new RefusalError(
@@ -135,10 +140,9 @@ export class SharedDevice {
     }
     const file = await DeviceFile.open(posix, name, directory);
     try {
-      const found =
-        file.size === 0 ? describe(defaults, options) : read(file, sizes, options.processesMax);
+      const found = file.size === 0 ? describe(defaults, options) : read(file, sizes, options);
       if (found.isNew) file.allocate(found.sharedBytes);
-      const memory = makeMemory(posix, file, found.sharedBytes, localBytes);
+      const memory = makeMemory(posix, file, found);
       const shared = new SharedDevice(file, name, memory, found);
       for (let attempt = 0; attempt < BEGIN_ATTEMPTS; attempt++) {
         if (shared.members.begin(since)) return shared;
@@ -155,12 +159,19 @@ export class SharedDevice {
    * Where this process's socket is to be: where the device is, if it is there already. Throws
    * RefusalError EINVAL for another place; LinkError when it is somebody else's.
    */
-  async choose(udp: UdpOptions): Promise<UdpOptions> {
+  async choose(
+    udp: UdpOptions,
+    asked: Pick<SharedOptions, 'address' | 'port'>,
+  ): Promise<UdpOptions> {
     const { local } = this;
     if (!local) {
       await checkAddress(udp.address, udp.port ?? ROCE_PORT);
       return { ...udp, reusePort: true };
     }
+    const elsewhere =
+      (asked.address !== undefined && !Gid.parse(asked.address).equals(local.gid)) ||
+      (asked.port !== undefined && asked.port !== local.port);
+    if (elsewhere) throw new RefusalError('EINVAL', `the device ${this.name} is at ${local}`);
     return { ...udp, address: `${local.gid}`, port: local.port, reusePort: true };
   }
 
@@ -209,7 +220,8 @@ export class SharedDevice {
   #writeHeader(local: Endpoint): void {
     const { memory } = this.arena;
     const gid = new DataView(local.gid.bytes.buffer);
-    const header = structAt(memory, DeviceHeaderLayout, DEVICE_ADDRESS_SIZE);
+    const start = this.#found.sharedAddress;
+    const header = structAt(memory, DeviceHeaderLayout, start);
     Object.assign(header, this.#found.limits, {
       magic: DEVICE_MAGIC_COUNT,
       version: DEVICE_VERSION_COUNT,
@@ -218,9 +230,9 @@ export class SharedDevice {
       localGid0: gid.getBigUint64(0, true),
       localGid1: gid.getBigUint64(8, true),
       localPort: local.port,
+      address: start,
       fileBytes: this.#found.sharedBytes,
     });
-    const start = DEVICE_ADDRESS_SIZE;
     header.checksum = headerChecksum(memory.bytes.subarray(start, start + DEVICE_HEADER_SIZE));
     header.ready = 1;
   }
@@ -255,14 +267,20 @@ function describe(sizes: SharedSizes, options: SharedOptions): Found {
   };
   checkRange('regionsMax', limits.regionsMax, 1, LIMITS.regionsMax);
   checkRange('protectionDomainsMax', limits.protectionDomainsMax, 1, LIMITS.protectionDomainsMax);
-  checkRange('memoryBytes', sizes.memoryBytes, PAGE, MEMORY_BYTES_MAX / 2);
+  const { deviceId, localMemoryBytes = LOCAL_MEMORY_BYTES } = options;
+  const sharedAddress = Math.ceil(localMemoryBytes / PAGE) * PAGE;
+  const most = MEMORY_BYTES_MAX - PAGE - sharedAddress;
+  checkRange('memoryBytes', sizes.memoryBytes, PAGE, most);
   const sharedBytes = Math.ceil(sizes.memoryBytes / PAGE) * PAGE;
-  const { deviceId } = options;
-  return { limits, sharedBytes, isNew: true, local: undefined, deviceId };
+  return { limits, sharedAddress, sharedBytes, isNew: true, local: undefined, deviceId };
 }
 
 /** What the header says, where it can be true and is as much as is asked for. */
-function read(file: DeviceFile, sizes: Asked, processesMax: number | undefined): Found {
+function read(
+  file: DeviceFile,
+  sizes: Asked,
+  { processesMax, localMemoryBytes }: SharedOptions,
+): Found {
   const header = file.readHeader();
   const wrong = (what: string): RefusalError =>
     new RefusalError('EIO', `${file.path} is damaged: its header says ${what}`);
@@ -270,8 +288,12 @@ function read(file: DeviceFile, sizes: Asked, processesMax: number | undefined):
     const value = header[name];
     if (value < 1 || value > LIMITS[name]) throw wrong(`${name} ${value}`);
   }
-  const { fileBytes } = header;
-  if (fileBytes % PAGE !== 0 || fileBytes > MEMORY_BYTES_MAX / 2) throw wrong(`${fileBytes} bytes`);
+  const { fileBytes, address: sharedAddress } = header;
+  const end = sharedAddress + fileBytes;
+  const isWhole = fileBytes % PAGE === 0 && sharedAddress % PAGE === 0;
+  if (!isWhole || sharedAddress > LOCAL_MEMORY_BYTES_MAX || end > MEMORY_BYTES_MAX - PAGE) {
+    throw wrong(`${fileBytes} bytes at ${sharedAddress}`);
+  }
   const limits = Object.fromEntries(
     Object.keys(LIMITS).map((name) => [name, header[name as keyof SharedLimits]]),
   ) as unknown as SharedLimits;
@@ -280,6 +302,7 @@ function read(file: DeviceFile, sizes: Asked, processesMax: number | undefined):
     ['regionsMax', sizes.regionsMax, limits.regionsMax],
     ['protectionDomainsMax', sizes.protectionDomainsMax, limits.protectionDomainsMax],
     ['processesMax', processesMax, limits.contextsMax],
+    ['localMemoryBytes', localMemoryBytes, sharedAddress],
   ];
   for (const [name, asked = 0, there] of enough) {
     if (asked <= there) continue;
@@ -293,17 +316,16 @@ function read(file: DeviceFile, sizes: Asked, processesMax: number | undefined):
   gid.setBigUint64(8, header.localGid1, true);
   const local = new Endpoint(new Gid(new Uint8Array(gid.buffer)), header.localPort);
   const { deviceId } = header;
-  return { limits, sharedBytes: fileBytes, isNew: false, local, deviceId };
+  return { limits, sharedAddress, sharedBytes: fileBytes, isNew: false, local, deviceId };
 }
 
-/** Memory of which the first part, from DEVICE_ADDRESS_SIZE on, is the file. */
+/** Memory of our own, and the file behind it. */
 function makeMemory(
   posix: Posix,
   file: DeviceFile,
-  sharedBytes: number,
-  localBytes: number,
+  { sharedAddress, sharedBytes }: Found,
 ): EngineMemory {
-  const bytes = DEVICE_ADDRESS_SIZE + sharedBytes + localBytes;
+  const bytes = sharedAddress + sharedBytes;
   let memory: EngineMemory;
   try {
     memory = EngineMemory.create(bytes, true);
@@ -311,7 +333,7 @@ function makeMemory(
     const sentence = `the system gives no ${bytes} bytes of WebAssembly memory`;
     throw new RefusalError('ENOMEM', sentence, { cause: error });
   }
-  file.map(posix.addressOf(memory.buffer) + DEVICE_ADDRESS_SIZE, sharedBytes);
+  file.map(posix.addressOf(memory.buffer) + sharedAddress, sharedBytes);
   return memory;
 }
 

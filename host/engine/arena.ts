@@ -2,12 +2,7 @@
  * Opens a memory for engines: the arena's tables at its start, then a heap. Any number of contexts,
  * in any number of threads, work on one arena.
  */
-import {
-  ARENA_OFFSET_SIZE,
-  ArenaConfigLayout,
-  ContextConfigLayout,
-  DEVICE_ADDRESS_SIZE,
-} from '#build/abi.js';
+import { ARENA_OFFSET_SIZE, ArenaConfigLayout, ContextConfigLayout } from '#build/abi.js';
 import { Heap, type UserHeap } from './heap.js';
 import { instantiate, type EngineExports } from './load.js';
 import { EngineMemory, MEMORY_BYTES_MAX } from './memory.js';
@@ -64,36 +59,36 @@ export class ArenaMemory {
   }
 
   /**
-   * This process's part of an arena that it shares. `memory` has the header at
-   * DEVICE_ADDRESS_SIZE, `sharedBytes` of shared memory from there on, and memory of its own
-   * behind. `isNew`: there is none yet, and those bytes are zero. Throws RefusalError ENOMEM.
+   * This process's part of an arena that it shares. `memory` has the header at `sharedAddress`,
+   * shared memory from there on, and memory of its own below. `isNew`: there is no arena yet, and
+   * those bytes are zero. Throws RefusalError ENOMEM.
    */
   static attach(
     memory: EngineMemory,
-    sharedBytes: number,
+    sharedAddress: number,
     limits: SharedLimits,
     slot: number,
     isNew: boolean,
   ): ArenaMemory {
     const exports = instantiate(memory);
-    const end = DEVICE_ADDRESS_SIZE + sharedBytes;
-    const heap = new Heap(memory.bytes, end, memory.bytes.length);
+    const end = memory.bytes.length;
+    const heap = new Heap(memory.bytes, ARENA_ADDRESS, sharedAddress);
     const configAddress = heap.alloc(ArenaConfigLayout.size);
     const config = structAt(memory, ArenaConfigLayout, configAddress);
     Object.assign(config, limits);
     config.heapEnd = end;
-    const arena = DEVICE_ADDRESS_SIZE + ARENA_OFFSET_SIZE;
+    const arena = sharedAddress + ARENA_OFFSET_SIZE;
     const heapStart = arena + exports.arenaBytes(configAddress);
     if (heapStart >= end) {
-      const need = heapStart - DEVICE_ADDRESS_SIZE;
+      const need = heapStart - sharedAddress;
       throw new RefusalError(
         'ENOMEM',
-        `memoryBytes ${sharedBytes} is less than the device's tables need (${need} bytes)`,
+        `memoryBytes ${end - sharedAddress} is less than the device's tables need (${need} bytes)`,
       );
     }
     if (isNew) exports.arenaInit(arena, configAddress);
     const local = heap.alloc(exports.arenaLocalBytes());
-    exports.arenaAttach(local, DEVICE_ADDRESS_SIZE, configAddress, slot);
+    exports.arenaAttach(local, sharedAddress, configAddress, slot);
     heap.free(configAddress);
     return new ArenaMemory(memory, exports, local, heap);
   }

@@ -39,7 +39,7 @@ export interface UdpOpenOptions extends Limits {
   directory?: string;
   /** With `name`: how many processes may share it, at most 256. Default 32. */
   processesMax?: number;
-  /** With `name`: memory of this process alone, for its queues. Default 64 MiB. */
+  /** With `name`: memory of each process alone, for its queues. Default 64 MiB. */
   localMemoryBytes?: number;
   /**
    * Who runs the engine. `thread`: a thread of its own, so that peers are served while this one
@@ -77,8 +77,9 @@ async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
   if (options.name !== undefined) {
     const { progress = 'thread', name, directory, processesMax, localMemoryBytes } = options;
     if (progress !== 'thread') throw new MisuseError('progress', 'is thread where there is a name');
-    const deviceId = randomId();
-    const shared = { name, directory, processesMax, localMemoryBytes, deviceId };
+    const { address, port } = options;
+    const place = { name, directory, address, port };
+    const shared = { ...place, processesMax, localMemoryBytes, deviceId: randomId() };
     return { ...options, thread: { udp, spinMicros }, shared };
   }
   switch (options.progress ?? (posix ? 'thread' : 'inline')) {

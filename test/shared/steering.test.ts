@@ -1,4 +1,4 @@
-/** One port, several processes: the kernel finds the right one, and what it gets wrong is handed on. */
+/** One port, several processes: the kernel finds the right one; what it gets wrong is handed on. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { openDevice } from '../../host/index.js';
