@@ -277,7 +277,7 @@ export function createQp(context: usize, parameters: usize): u32 {
 
 export function modifyQp(context: usize, qp: usize, attributes: usize, now: f64): u32 {
   const c = changetype<Context>(context);
-  c.now = <u64>now;
+  setNow(c, now);
   return modifyQueuePair(c, changetype<QueuePair>(qp), changetype<QueuePairAttributes>(attributes));
 }
 
@@ -354,17 +354,22 @@ export function destroyQp(context: usize, qp: usize): u32 {
   return destroyQueuePair(changetype<Context>(context), changetype<QueuePair>(qp));
 }
 
+/** Threads take turns, and each reads the clock for itself: time does not go back. */
+function setNow(context: Context, now: f64): void {
+  context.now = max<u64>(context.now, <u64>now);
+}
+
 /** The doorbell of the send ring. */
 export function postSend(context: usize, qp: usize, now: f64): void {
   const c = changetype<Context>(context);
-  c.now = <u64>now;
+  setNow(c, now);
   answerDoorbell(c, changetype<QueuePair>(qp));
 }
 
 /** The doorbells that other threads rang. Returns how many. */
 export function postDoorbells(context: usize, now: f64): u32 {
   const c = changetype<Context>(context);
-  c.now = <u64>now;
+  setNow(c, now);
   return answerDoorbells(c);
 }
 
@@ -372,14 +377,14 @@ export function postDoorbells(context: usize, now: f64): u32 {
 export function postRecv(context: usize, qp: usize, now: f64): void {
   const c = changetype<Context>(context);
   const q = changetype<QueuePair>(qp);
-  c.now = <u64>now;
+  setNow(c, now);
   if (q.state == QpState.ERR) flushQueues(c, q);
 }
 
 /** Takes in the packets of the first `count` receive descriptors. */
 export function receivePackets(context: usize, count: u32, now: f64): void {
   const c = changetype<Context>(context);
-  c.now = <u64>now;
+  setNow(c, now);
   enter(c.arena, c.slot);
   receiveBatch(c, count);
   leave(c.slot);
@@ -397,7 +402,7 @@ export function nextPackets(context: usize, buffer: u32): u32 {
 /** Time has passed: what is due, happens. */
 export function advance(context: usize, now: f64): void {
   const c = changetype<Context>(context);
-  c.now = <u64>now;
+  setNow(c, now);
   enter(c.arena, c.slot);
   for (let node = dueTimer(c.timers, c.now); node != null; node = dueTimer(c.timers, c.now)) {
     timerFired(c, queuePairOfTimer(node));

@@ -63,7 +63,9 @@ export function fillBuffer(context: Context, index: u32): u32 {
   while (hasRoom(context)) {
     const qp = takeReady(context);
     if (qp == null) break;
-    const more = sendResponses(context, qp, QUANTUM) || sendRequests(context, qp, QUANTUM);
+    // Somebody waits for a request; a response is in time as long as it is not late.
+    const requestsLeft = sendRequests(context, qp, QUANTUM);
+    const more = sendResponses(context, qp, QUANTUM) || requestsLeft;
     failStopped(context, qp);
     if (more) schedule(context, qp);
   }

@@ -221,9 +221,19 @@ export class Device {
     return this.link?.poll !== undefined;
   }
 
-  /** Takes in what has arrived, where this thread is the one to do it. */
-  poll(): void {
-    this.#progress.poll();
+  /** Whoever waits for a completion looks for it so long before it goes to sleep. */
+  get spinMicros(): number {
+    return this.#progress.spinMicros;
+  }
+
+  /** Takes in what has arrived, where this thread is one to do it. `settle` follows, or work. */
+  poll(again?: boolean): void {
+    this.#progress.poll(again);
+  }
+
+  /** Answers to what has arrived leave now. */
+  settle(): void {
+    this.#progress.settle();
   }
 
   /** Ends everything: timers, link. Nothing is sent or received afterwards. */

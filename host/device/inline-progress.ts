@@ -11,6 +11,7 @@ import { Destinations } from './destinations.js';
 import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
 
 export class InlineProgress implements Progress, LinkReceiver {
+  readonly spinMicros = 0;
   readonly #arena: ArenaMemory;
   readonly #link: Link;
   readonly #clock: Clock;
@@ -20,6 +21,8 @@ export class InlineProgress implements Progress, LinkReceiver {
   #cancelTimer: CancelTimer | undefined;
   #deadline = 0;
   #closed = false;
+  #polling = false;
+  #settling: NodeJS.Immediate | undefined;
 
   private constructor(arena: ArenaMemory, link: Link, clock: Clock) {
     this.#arena = arena;
@@ -64,9 +67,26 @@ export class InlineProgress implements Progress, LinkReceiver {
   }
 
   poll(): void {
-    if (this.#closed || !this.#link.poll) return;
-    this.#link.poll();
-    if (this.#deadline !== 0 && this.#clock.now() >= this.#deadline) this.#engine?.advance();
+    const engine = this.#engine;
+    if (this.#closed || !this.#link.poll || !engine) return;
+    engine.settle();
+    this.#polling = true;
+    try {
+      this.#link.poll();
+    } finally {
+      this.#polling = false;
+    }
+    if (this.#deadline !== 0 && this.#clock.now() >= this.#deadline) engine.advance();
+    // Whoever polls next, or posts, settles. In case nobody does:
+    if (!engine.owes || this.#settling) return;
+    this.#settling = setImmediate(() => {
+      this.#settling = undefined;
+      this.settle();
+    });
+  }
+
+  settle(): void {
+    if (!this.#closed) this.#engine?.settle();
   }
 
   packet(bytes: Uint8Array, source: Endpoint, group?: Gid): void {
@@ -82,7 +102,7 @@ export class InlineProgress implements Progress, LinkReceiver {
   }
 
   flush(): void {
-    if (!this.#closed) this.#engine?.flushReceived();
+    if (!this.#closed) this.#engine?.flushReceived(this.#polling);
   }
 
   failed(reason: Error): void {

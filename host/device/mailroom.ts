@@ -18,6 +18,8 @@ import { structAt } from '../engine/struct.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
 import type { LinkReceiver } from '../link/link.js';
 import { BTH_SLOT_BYTE } from '../link/message-header.js';
+import { loadPosix } from '../link/posix.js';
+import type { UdpBatchLink } from '../link/udp-batch.js';
 import { ServiceTable } from './services.js';
 
 const ENTRY = InboxEntryLayout.fields;
@@ -26,6 +28,10 @@ const STRIDE = INBOX_ENTRY_SIZE + INBOX_PACKET_SIZE;
 /** Queue pair 1 in the three bytes from BTH_SLOT_BYTE on; 0xffffff is a multicast group's. */
 const GENERAL_SERVICES = 1;
 const MULTICAST_SLOT = 0xff;
+/** Any datagram wakes. */
+const WAKE = Uint8Array.of(1);
+
+type Collector = Pick<LinkReceiver, 'packet' | 'flush'>;
 
 export interface MailroomOptions {
   readonly memory: EngineMemory;
@@ -93,7 +99,7 @@ export class Mailroom {
   }
 
   /** Hands what others brought to the receiver. Returns how many packets. */
-  collect(receiver: LinkReceiver): number {
+  collect(receiver: Collector): number {
     const mail = this.#mail;
     if (mail === this.#seen) return 0;
     this.#seen = mail;
@@ -180,7 +186,7 @@ export class Mailroom {
     return -1;
   }
 
-  #deliver(at: number, receiver: LinkReceiver): void {
+  #deliver(at: number, receiver: Collector): void {
     const words = this.#words;
     const length = words[at + (ENTRY.length[0] >> 2)]! >>> 0;
     if (length === 0 || length > INBOX_PACKET_SIZE) return;
@@ -199,6 +205,20 @@ export class Mailroom {
   #field(slot: number, name: keyof typeof SLOT): number {
     return (this.#slots + slot * CONTEXT_SLOT_SIZE + SLOT[name][0]) >>> 2;
   }
+}
+
+/** That of one thread of a process; `shared`: as in ThreadTask. */
+export async function openMailroom(
+  memory: EngineMemory,
+  shared: { readonly arena: number; readonly slot: number },
+  link: UdpBatchLink,
+): Promise<Mailroom> {
+  const { posix } = await loadPosix();
+  const here = Gid.parse('127.0.0.1');
+  const wake = (port: number): void => {
+    posix!.sendDatagram(link.callDescriptor, WAKE, posix!.socketAddress(here, port, ''));
+  };
+  return new Mailroom({ memory, ...shared, wake });
 }
 
 /** Under the arena's lock: empties the inbox of a dead slot, and frees what it was writing. */

@@ -24,12 +24,21 @@ export interface RunningEngine {
 }
 
 export interface Progress {
+  /** Whoever waits for a completion looks for it so long before it goes to sleep. */
+  readonly spinMicros: number;
   /** Of the link, which is open. */
   readonly info: LinkInfo;
   /** Runs the engine of this context from now on. */
   start(context: number, events: DeviceEvents): RunningEngine;
-  /** Takes in what has arrived, in the thread that calls. Does nothing where another one does. */
-  poll(): void;
+  /**
+   * Takes in what has arrived, in the thread that calls, where that is possible. Answers may wait
+   * for the next call of this, of `settle` or of `drain`: who was waiting for what has arrived
+   * goes on at once, and what it posts leaves before them. `again`: the caller does nothing else
+   * until something arrives, or it arms a queue.
+   */
+  poll(again?: boolean): void;
+  /** Nobody was waiting for it: answers leave now. */
+  settle(): void;
   /** Nothing is sent or received afterwards. */
   close(): Promise<void>;
 }

@@ -2,6 +2,9 @@
  * The engine runs in a thread of its own (progress-thread.ts): what peers ask of us is served while
  * the application computes. Posting writes a ring and rings a doorbell; completions are read from
  * rings; control verbs run here, under the lock that the other thread takes for each of its calls.
+ *
+ * Waking a thread costs more than most of what it would do. So whoever posts, or finds a completion
+ * queue empty, takes a turn of the engine's work in this thread if nobody else is at it.
  */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
@@ -12,15 +15,24 @@ import { EventRing } from '../engine/event-ring.js';
 import { engineModule } from '../engine/load.js';
 import { structAt } from '../engine/struct.js';
 import { LinkError } from '../errors/errors.js';
-import { Endpoint } from '../link/endpoint.js';
 import type { LinkInfo } from '../link/link.js';
 import { loadPosix, type Posix } from '../link/posix.js';
 import { UdpBatchLink } from '../link/udp-batch.js';
 import type { UdpOptions } from '../link/udp.js';
+import { RealClock } from './clock.js';
+import { openMailroom, type Mailroom } from './mailroom.js';
 import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
 import type { ThreadMessage, ThreadTask } from './progress-thread.js';
+import { Runner } from './runner.js';
+
+/** So often, and so fast, a queue is found empty by somebody who does nothing else but poll. */
+const RAPID_POLLS = 8;
+const RAPID_MICROS = 100;
+/** So long, at most, it waits for the other thread's turn to end. */
+const TURN_MICROS = 50;
 
 export class ThreadProgress implements Progress {
+  readonly spinMicros: number;
   readonly info: LinkInfo;
   readonly socketDescriptor: number;
   readonly callPort: number;
@@ -30,7 +42,14 @@ export class ThreadProgress implements Progress {
   readonly #posix: Posix;
   readonly #wakeDescriptor: number;
   readonly #exited: Promise<unknown>;
+  readonly #link: UdpBatchLink;
+  readonly #mailroom: Mailroom | undefined;
+  readonly #clock = new RealClock();
+  #runner: Runner | undefined;
+  #ring: EventRing | undefined;
   #events: DeviceEvents | undefined;
+  #polledAt = 0;
+  #polls = 0;
   #closing: Promise<void> | undefined;
 
   private constructor(
@@ -38,17 +57,21 @@ export class ThreadProgress implements Progress {
     worker: Worker,
     control: ControlBlock,
     posix: Posix,
-    info: LinkInfo,
-    descriptors: Pick<ThreadProgress, 'socketDescriptor' | 'callPort'> & { wakeDescriptor: number },
+    link: UdpBatchLink,
+    spinMicros: number,
+    mailroom: Mailroom | undefined,
   ) {
+    this.#mailroom = mailroom;
+    this.spinMicros = spinMicros;
     this.#arena = arena;
     this.#worker = worker;
     this.#control = control;
     this.#posix = posix;
-    this.info = info;
-    this.#wakeDescriptor = descriptors.wakeDescriptor;
-    this.socketDescriptor = descriptors.socketDescriptor;
-    this.callPort = descriptors.callPort;
+    this.#link = link;
+    this.info = link.info;
+    this.#wakeDescriptor = link.wakeDescriptor;
+    this.socketDescriptor = link.socketDescriptor;
+    this.callPort = link.callPort;
     this.#exited = new Promise((resolve) => worker.once('exit', resolve));
     worker.on('message', (message: ThreadMessage) => {
       if (message.kind === 'failed') this.#events?.failed(errorOf(message));
@@ -68,11 +91,12 @@ export class ThreadProgress implements Progress {
   ): Promise<ThreadProgress> {
     const { posix, reason } = await loadPosix();
     if (!posix) throw new LinkError('EOPNOTSUPP', `a progress thread needs koffi: ${reason}`);
-    // Misuse is told by this thread: the link itself is made in the other one.
-    new UdpBatchLink(udp);
+    // Misuse is told by this thread: the socket is made in the other one.
+    const link = new UdpBatchLink(udp);
     const control = arena.heap.alloc(CONTROL_BLOCK_BYTES);
     const linkArea = arena.heap.alloc(UdpBatchLink.MEMORY_BYTES);
     const { memory } = arena.memory;
+    const shared = slot === undefined ? undefined : { arena: arena.address, slot };
     const workerData: ThreadTask = {
       memory,
       module: engineModule(true),
@@ -81,15 +105,26 @@ export class ThreadProgress implements Progress {
       linkBytes: UdpBatchLink.MEMORY_BYTES,
       udp,
       spinMicros,
-      shared: slot === undefined ? undefined : { arena: arena.address, slot },
+      shared,
     };
     const worker = new Worker(new URL('./progress-thread.js', import.meta.url), { workerData });
     const [message] = (await once(worker, 'message')) as [ThreadMessage];
     if (message.kind !== 'opened') throw errorOf(message);
-    const { info, address, port } = message;
-    const whole: LinkInfo = { ...info, local: Endpoint.parse(address, port) };
     const block = new ControlBlock(arena.memory, control);
-    return new ThreadProgress(arena, worker, block, posix, whole, message);
+    const mailroom = shared && (await openMailroom(arena.memory, shared, link));
+    const made: { progress?: ThreadProgress } = {};
+    const receiver = Runner.receiver(
+      () => made.progress && made.progress.#runner,
+      (error) => made.progress && made.progress.#events?.failed(error),
+      mailroom,
+    );
+    await link.openShared(message.share, receiver, {
+      buffer: arena.memory.buffer,
+      alloc: (bytes) => arena.heap.alloc(bytes),
+      free: (address) => arena.heap.free(address),
+    });
+    made.progress = new ThreadProgress(arena, worker, block, posix, link, spinMicros, mailroom);
+    return made.progress;
   }
 
   start(context: number, events: DeviceEvents): RunningEngine {
@@ -99,10 +134,18 @@ export class ThreadProgress implements Progress {
     const struct = structAt(memory, ContextLayout, context);
     const counters = structAt(memory, CountersLayout, struct.counters);
     const doorbell = this.#doorbell(struct);
+    this.#ring = ring;
+    // Nobody else calls anything while we have the turn: no need of the lock.
+    this.#runner = this.#newRunner(context);
+    const guarded = this.#control.guard(this.#arena.exports);
     this.#arena.exports = {
-      ...this.#control.guard(this.#arena.exports),
+      ...guarded,
       postSend: (_context, qp) => doorbell(qp),
       postRecv: (_context, qp) => doorbell(qp),
+      reqNotifyCq: (cq, flags) => {
+        guarded.reqNotifyCq(cq, flags);
+        this.#follow();
+      },
     };
     void this.#listen(ring);
     this.#worker.postMessage(context);
@@ -110,14 +153,59 @@ export class ThreadProgress implements Progress {
       context,
       counters,
       drain: () => {
-        this.#kick();
+        if (!this.#take((runner) => runner.post())) this.#kick();
         ring.drain();
       },
     };
   }
 
-  poll(): void {
-    // The other thread does.
+  #newRunner(context: number): Runner {
+    const { memory, exports } = this.#arena;
+    return new Runner(memory, exports, context, this.#link, this.#clock, this.#mailroom);
+  }
+
+  poll(again = false): void {
+    const now = this.#clock.now();
+    if (again) this.#polls = RAPID_POLLS;
+    else this.#polls = now - this.#polledAt < RAPID_MICROS ? this.#polls + 1 : 0;
+    const leads = this.#leads;
+    if (leads) this.#control.lead(now);
+    if (!this.#take((runner) => runner.turn(leads))) this.#control.awaitTurn(TURN_MICROS);
+    this.#polledAt = this.#clock.now();
+  }
+
+  settle(): void {
+    if (this.#runner?.owes) this.#take((runner) => runner.settle());
+  }
+
+  /** Does the other thread sleep, because we do its work? */
+  get #leads(): boolean {
+    return this.#polls >= RAPID_POLLS;
+  }
+
+  /** Who arms a queue is about to sleep: the other thread does the work again. */
+  #follow(): void {
+    if (!this.#leads) return;
+    this.#polls = 0;
+    this.#control.follow();
+    this.#kick();
+  }
+
+  /** A turn of ours. False: the other thread is at it, or there is nothing to turn. */
+  #take(work: (runner: Runner) => void): boolean {
+    const control = this.#control;
+    const runner = this.#runner;
+    if (!runner || !control.takeTurn()) return false;
+    try {
+      work(runner);
+    } finally {
+      control.endTurn();
+    }
+    const { deadline } = runner;
+    // Nobody but the other thread lets time pass when we do not.
+    if (deadline !== 0 && !this.#leads && !control.wakesBy(deadline)) this.#kick();
+    if (this.#ring!.pending) control.call();
+    return true;
   }
 
   close(): Promise<void> {
@@ -126,6 +214,8 @@ export class ThreadProgress implements Progress {
   }
 
   async #close(): Promise<void> {
+    this.#runner = undefined;
+    await this.#link.close();
     this.#control.stop();
     this.#control.call();
     this.#worker.postMessage(0);

@@ -2,11 +2,15 @@
  * What the application's thread and the thread that runs the engine share besides the engine's own
  * memory: 64 bytes of it.
  * ```
- *  0      4          8       12       16     20
- *  | lock | sleeping | kicks | events | stop | reserved |
+ *  0      4          8       12       16     20     24      28
+ *  | lock | sleeping | kicks | events | stop | turn | until | led | reserved |
  * ```
  * The lock is held for the length of one call of an export: so control verbs run in the
  * application's thread, on the same state, between two calls of the other one.
+ *
+ * The turn is held by the thread that takes in packets and gives them out: by one at a time, and
+ * whoever finds it taken leaves the work to its holder. Moments are the low 32 bits of
+ * microseconds, never 0.
  */
 import type { EngineExports } from './load.js';
 import type { EngineMemory } from './memory.js';
@@ -22,6 +26,10 @@ const CONTENDED = 2;
 /** Looks at the lock before a thread goes to sleep over it. */
 const SPINS = 200;
 
+function moment(micros: number): number {
+  return (micros % 2 ** 32) | 0 || 1;
+}
+
 export class ControlBlock {
   readonly #words: Int32Array;
   readonly #lock: number;
@@ -29,6 +37,9 @@ export class ControlBlock {
   readonly #kicks: number;
   readonly #events: number;
   readonly #stop: number;
+  readonly #turn: number;
+  readonly #until: number;
+  readonly #led: number;
 
   constructor(memory: EngineMemory, address: number) {
     this.#words = new Int32Array(memory.buffer);
@@ -38,6 +49,9 @@ export class ControlBlock {
     this.#kicks = at + 2;
     this.#events = at + 3;
     this.#stop = at + 4;
+    this.#turn = at + 5;
+    this.#until = at + 6;
+    this.#led = at + 7;
   }
 
   lock(): void {
@@ -115,8 +129,12 @@ export class ControlBlock {
     return Atomics.load(this.#words, this.#kicks);
   }
 
-  /** False, and nobody sleeps, when somebody kicked since `kicks` was read. */
-  fallAsleep(kicks: number): boolean {
+  /**
+   * Before sleeping until `micros` (0: for ever). False, and nobody sleeps, when somebody kicked
+   * since `kicks` was read.
+   */
+  fallAsleep(kicks: number, micros: number): boolean {
+    Atomics.store(this.#words, this.#until, micros === 0 ? 0 : moment(micros));
     Atomics.store(this.#words, this.#sleeping, 1);
     if (this.kicks === kicks && !this.stopped) return true;
     this.awake();
@@ -125,6 +143,50 @@ export class ControlBlock {
 
   awake(): void {
     Atomics.store(this.#words, this.#sleeping, 0);
+  }
+
+  /** Does the other thread sleep, and wake by itself no later than at `micros`? */
+  wakesBy(micros: number): boolean {
+    if (Atomics.load(this.#words, this.#sleeping) === 0) return false;
+    const until = Atomics.load(this.#words, this.#until);
+    return until !== 0 && ((moment(micros) - until) | 0) >= 0;
+  }
+
+  /** False: another thread is at it. */
+  takeTurn(): boolean {
+    return Atomics.compareExchange(this.#words, this.#turn, UNLOCKED, LOCKED) === UNLOCKED;
+  }
+
+  endTurn(): void {
+    if (Atomics.exchange(this.#words, this.#turn, UNLOCKED) === CONTENDED) {
+      Atomics.notify(this.#words, this.#turn);
+    }
+  }
+
+  /**
+   * Sleeps until the turn that another thread has taken ends, but not longer than this. Without
+   * sleeping, its holder might have no processor to end it on.
+   */
+  awaitTurn(timeoutMicros: number): void {
+    const words = this.#words;
+    if (Atomics.compareExchange(words, this.#turn, LOCKED, CONTENDED) === UNLOCKED) return;
+    Atomics.wait(words, this.#turn, CONTENDED, timeoutMicros / 1000);
+  }
+
+  /** The application takes the turns itself, as long as it says so again and again. */
+  lead(micros: number): void {
+    Atomics.store(this.#words, this.#led, moment(micros));
+  }
+
+  /** It does not any more. */
+  follow(): void {
+    Atomics.store(this.#words, this.#led, 0);
+  }
+
+  /** Has it said so less than `age` microseconds ago? */
+  isLed(micros: number, age: number): boolean {
+    const led = Atomics.load(this.#words, this.#led);
+    return led !== 0 && (moment(micros) - led) >>> 0 < age;
   }
 
   /** There are events: calls the application. */

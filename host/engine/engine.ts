@@ -131,6 +131,7 @@ export class Engine<Destination> {
   #receivedEnd: number;
   #draining = false;
   #again = false;
+  #owes = false;
   #starved = false;
   #deadline = 0;
 
@@ -171,6 +172,7 @@ export class Engine<Destination> {
       return;
     }
     this.#draining = true;
+    this.#owes = false;
     try {
       do {
         this.#again = false;
@@ -189,7 +191,8 @@ export class Engine<Destination> {
 
   /** The clock has reached the deadline. */
   advance(): void {
-    this.#deadline = 0;
+    // Whatever it is now, it is told.
+    this.#deadline = -1;
     this.exports.advance(this.context, this.#now());
     this.drain();
   }
@@ -259,13 +262,25 @@ export class Engine<Destination> {
     }
   }
 
-  flushReceived(): void {
+  /** `later`: answers wait for the next `drain` or `settle`, which is to come soon. */
+  flushReceived(later = false): void {
     const count = this.#received;
     if (count === 0) return;
     this.#received = 0;
     this.#receivedEnd = this.#area;
     this.exports.receivePackets(this.context, count, this.#now());
-    this.drain();
+    if (later) this.#owes = true;
+    else this.drain();
+  }
+
+  /** Does an answer wait? */
+  get owes(): boolean {
+    return this.#owes;
+  }
+
+  /** Gives out what waits. */
+  settle(): void {
+    if (this.#owes) this.drain();
   }
 
   /** Called by a batch: its buffer may be filled again. */

@@ -39,6 +39,11 @@ export class EventRing {
     return Atomics.load(this.#words, this.#ring >> 2);
   }
 
+  /** Are there events that were not drained? */
+  get pending(): boolean {
+    return this.#words[(this.#ring + RING_TAIL) >> 2] !== this.head;
+  }
+
   drain(): void {
     const words = this.#words;
     const tail = (this.#ring + RING_TAIL) >> 2;

@@ -53,6 +53,17 @@ const QUIET_CODES = new Set(['EAGAIN', 'EINTR']);
 /** An ICMP answer to something that we sent: says nothing about us. */
 const PEER_CODES = new Set(['ECONNRESET', 'ECONNREFUSED', 'EHOSTUNREACH', 'ENETUNREACH']);
 
+/** What another thread of the process needs to use the socket of an open link (`openShared`). */
+export interface LinkShare {
+  readonly fd: number;
+  readonly wakeDescriptor: number;
+  readonly callSocket: number;
+  readonly info: Omit<LinkInfo, 'local'>;
+  readonly address: string;
+  readonly zone: string;
+  readonly port: number;
+}
+
 /** What there is while the link is open. */
 interface Opened {
   readonly posix: Posix;
@@ -60,9 +71,12 @@ interface Opened {
   readonly wakeDescriptor: number;
   /** A socket at which other processes wake this one; -1: the port is ours alone. */
   readonly callSocket: number;
+  /** Another link's: it closes them. */
+  readonly borrowed: boolean;
   readonly sender: SendMessages;
   readonly slots: ReceiveSlots;
   readonly ready: ReadyPoll;
+  readonly woken: ReadyPoll;
   /** Does the receiver take packets where they lie? */
   readonly direct: boolean;
   readonly freeMemory: () => void;
@@ -70,7 +84,7 @@ interface Opened {
 
 export class UdpBatchLink implements Link {
   /** What `open` takes of the engine's memory. */
-  static readonly MEMORY_BYTES = ReceiveSlots.BYTES + SendMessages.BYTES + ReadyPoll.BYTES;
+  static readonly MEMORY_BYTES = ReceiveSlots.BYTES + SendMessages.BYTES + 2 * ReadyPoll.BYTES;
   readonly counters: UdpBatchCounters = {
     sent: 0,
     sentBytes: 0,
@@ -83,7 +97,7 @@ export class UdpBatchLink implements Link {
     receivedMessages: 0,
     receiveErrors: new Map(),
   };
-  readonly #local: LocalAddress;
+  #local: LocalAddress;
   #info: LinkInfo | undefined;
   #receiver: LinkReceiver | undefined;
   #opened: Opened | undefined;
@@ -127,6 +141,15 @@ export class UdpBatchLink implements Link {
   get callPort(): number {
     const fd = this.callDescriptor;
     return fd < 0 ? -1 : this.#opened!.posix.localPort(fd);
+  }
+
+  /** For `openShared`, once the link is open. */
+  get share(): LinkShare {
+    const { local, ...info } = this.info;
+    const { fd, wakeDescriptor, callSocket } = this.#opened!;
+    const { zone } = this.#local;
+    const address = local.gid.toString();
+    return { fd, wakeDescriptor, callSocket, info, address, zone, port: local.port };
   }
 
   /**
@@ -191,6 +214,12 @@ export class UdpBatchLink implements Link {
     if (callSocket >= 0 && ready.found(2) !== 0) posix.discardDatagrams(callSocket);
   }
 
+  /** As `wait`, whatever arrives meanwhile. */
+  waitForWake(timeoutMicros: number): void {
+    const opened = this.#opened;
+    if (opened?.woken.wait(timeoutMicros)) opened.posix.clearEvent(opened.wakeDescriptor);
+  }
+
   wake(): void {
     if (this.#opened) this.#opened.posix.signalEvent(this.#opened.wakeDescriptor);
   }
@@ -204,12 +233,26 @@ export class UdpBatchLink implements Link {
     if (!opened) return;
     this.#opened = undefined;
     this.#receiver = undefined;
-    const { posix, fd, wakeDescriptor, callSocket } = opened;
-    posix.signalEvent(wakeDescriptor);
-    closeQuietly(posix, fd);
-    closeQuietly(posix, wakeDescriptor);
-    if (callSocket >= 0) closeQuietly(posix, callSocket);
+    const { posix, fd, wakeDescriptor, callSocket, borrowed } = opened;
+    if (!borrowed) {
+      posix.signalEvent(wakeDescriptor);
+      closeQuietly(posix, fd);
+      closeQuietly(posix, wakeDescriptor);
+      if (callSocket >= 0) closeQuietly(posix, callSocket);
+    }
     opened.freeMemory();
+  }
+
+  /**
+   * In place of `open`: uses the socket of a link that is open in another thread, which closes it,
+   * later than this one is closed. Both may send and poll; who does it when is up to them.
+   */
+  async openShared(share: LinkShare, receiver: LinkReceiver, memory: LinkMemory): Promise<void> {
+    const { posix, reason } = await sys.loadPosix();
+    if (!posix) throw new LinkError('EOPNOTSUPP', `many packets per system call: ${reason}`);
+    const info = { ...share.info, local: Endpoint.parse(share.address, share.port) };
+    this.#local = { ...this.#local, zone: share.zone };
+    this.#use(posix, share, info, receiver, memory, true);
   }
 
   async #open(receiver: LinkReceiver, memory: LinkMemory | undefined): Promise<LinkInfo> {
@@ -219,11 +262,8 @@ export class UdpBatchLink implements Link {
       throw new LinkError('EOPNOTSUPP', `many packets per system call: ${reason}`);
     }
     const local = await findLocalAddress(this.#local);
-    const linkMemory = memory ?? ownMemory();
-    const { buffer } = linkMemory;
-    const address = linkMemory.alloc(UdpBatchLink.MEMORY_BYTES);
-    const freeMemory = (): void => linkMemory.free(address);
-    const undo = [freeMemory];
+    this.#local = local;
+    const undo: (() => void)[] = [];
     try {
       const { fd, options } = await bindDescriptor(local);
       undo.push(() => posix.close(fd));
@@ -232,28 +272,8 @@ export class UdpBatchLink implements Link {
       const callSocket = local.reusePort ? bindCallSocket(posix) : -1;
       if (callSocket >= 0) undo.push(() => posix.close(callSocket));
       const batching = setBatchOptions(posix, fd, local.gid.isIpv4);
-      const bytes = new Uint8Array(buffer);
-      const base = posix.addressOf(buffer);
-      const slots = new ReceiveSlots(posix, fd, local.gid.isIpv4, bytes, base, address);
-      const readyAt = address + ReceiveSlots.BYTES;
-      const ready = new ReadyPoll(posix, new Uint32Array(buffer), base, readyAt, [
-        { fd, events: sys.POLLIN },
-        { fd: wakeDescriptor, events: sys.POLLIN },
-        ...(callSocket >= 0 ? [{ fd: callSocket, events: sys.POLLIN }] : []),
-      ]);
-      const sender = new SendMessages({
-        posix,
-        fd,
-        gid: local.gid,
-        zone: local.zone,
-        canSegment: batching.some(({ name, granted }) => name === 'UDP_SEGMENT' && granted),
-        memory: bytes,
-        base,
-        address: readyAt + ReadyPoll.BYTES,
-        counters: this.counters,
-      });
       const receiveBufferBytes = posix.getOption(fd, sys.SOL_SOCKET, sys.SO_RCVBUF);
-      this.#info = {
+      const info: LinkInfo = {
         name: 'udp-batch',
         pseudoHeader: 'ip',
         local: new Endpoint(local.gid, posix.localPort(fd)),
@@ -263,25 +283,64 @@ export class UdpBatchLink implements Link {
         multicast: false,
         socketOptions: [...options, ...batching],
       };
-      const direct = memory !== undefined && receiver.segments !== undefined;
-      this.#opened = {
-        posix,
-        fd,
-        wakeDescriptor,
-        callSocket,
-        sender,
-        slots,
-        ready,
-        direct,
-        freeMemory,
-      };
-      this.#receiver = receiver;
-      this.#receiveErrorsInRow = 0;
-      return this.#info;
+      const descriptors = { fd, wakeDescriptor, callSocket };
+      this.#use(posix, descriptors, info, receiver, memory, false);
+      return info;
     } catch (error) {
       for (const step of undo.reverse()) step();
       throw error;
     }
+  }
+
+  /** Lays out what the link keeps in memory, and is open. */
+  #use(
+    posix: Posix,
+    { fd, wakeDescriptor, callSocket }: Pick<Opened, 'fd' | 'wakeDescriptor' | 'callSocket'>,
+    info: LinkInfo,
+    receiver: LinkReceiver,
+    memory: LinkMemory | undefined,
+    borrowed: boolean,
+  ): void {
+    const linkMemory = memory ?? ownMemory();
+    const { buffer } = linkMemory;
+    const address = linkMemory.alloc(UdpBatchLink.MEMORY_BYTES);
+    const { gid } = info.local;
+    const bytes = new Uint8Array(buffer);
+    const words = new Uint32Array(buffer);
+    const base = posix.addressOf(buffer);
+    const readyAt = address + ReceiveSlots.BYTES;
+    const wokenAt = readyAt + ReadyPoll.BYTES;
+    const wakes = { fd: wakeDescriptor, events: sys.POLLIN };
+    const arrives = { fd, events: sys.POLLIN };
+    const calls = callSocket < 0 ? [] : [{ fd: callSocket, events: sys.POLLIN }];
+    this.#opened = {
+      posix,
+      fd,
+      wakeDescriptor,
+      callSocket,
+      borrowed,
+      sender: new SendMessages({
+        posix,
+        fd,
+        gid,
+        zone: this.#local.zone,
+        canSegment: info.socketOptions!.some(
+          ({ name, granted }) => name === 'UDP_SEGMENT' && granted,
+        ),
+        memory: bytes,
+        base,
+        address: wokenAt + ReadyPoll.BYTES,
+        counters: this.counters,
+      }),
+      slots: new ReceiveSlots(posix, fd, gid.isIpv4, bytes, base, address),
+      ready: new ReadyPoll(posix, words, base, readyAt, [arrives, wakes, ...calls]),
+      woken: new ReadyPoll(posix, words, base, wokenAt, [wakes]),
+      direct: memory !== undefined && receiver.segments !== undefined,
+      freeMemory: () => linkMemory.free(address),
+    };
+    this.#info = info;
+    this.#receiver = receiver;
+    this.#receiveErrorsInRow = 0;
   }
 
   #countReceiveError(code: string): void {

@@ -118,6 +118,11 @@ export class CompletionQueue {
 
   /** `ibv_poll_cq`: up to `count` completions, oldest first. */
   poll(count: number): WorkCompletion[] {
+    return this.#poll(count, false);
+  }
+
+  /** `again`: the caller does nothing else until there is something, or it arms the queue. */
+  #poll(count: number, again: boolean): WorkCompletion[] {
     if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
     if (!Number.isInteger(count) || count < 0) {
       throw new MisuseError('count', `must be a whole number from 0 on, got ${count}`);
@@ -128,8 +133,10 @@ export class CompletionQueue {
     let index = words[tail]!;
     let head = Atomics.load(words, this.#ring >> 2);
     if (head === index && count > 0) {
-      this.context.device.poll();
+      const { device } = this.context;
+      device.poll(again);
       head = Atomics.load(words, this.#ring >> 2);
+      if (head === index) device.settle();
     }
     // Somebody else wrote the tail: there are never more than fit.
     if ((head - index) >>> 0 > this.cqe) index = (head - this.cqe) >>> 0;
@@ -192,11 +199,15 @@ export class CompletionQueue {
    * was closed, or its link failed (`context.failure`).
    */
   async wait(count = 16): Promise<WorkCompletion[]> {
+    const { device } = this.context;
+    // Sleeping and being woken cost more than looking for a while.
+    const sleepAt = device.spinMicros === 0 ? 0 : device.clock.now() + device.spinMicros;
     for (;;) {
-      let completions = this.poll(count);
+      const looks = sleepAt !== 0 && device.clock.now() < sleepAt;
+      let completions = this.#poll(count, looks);
       if (completions.length > 0) return completions;
-      if (this.context.device.closed || this.context.failure) return completions;
-      if (this.context.device.polled) {
+      if (device.closed || this.context.failure) return completions;
+      if (device.polled || looks) {
         // Nobody calls us: whoever waits looks again in the next turn of the event loop.
         await new Promise((resolve) => setImmediate(resolve));
         continue;

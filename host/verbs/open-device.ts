@@ -48,12 +48,15 @@ export interface UdpOpenOptions extends Limits {
    * else `inline`.
    */
   progress?: 'thread' | 'poll' | 'inline';
-  /** `thread`: how long it looks for work before it sleeps. Default 50. */
+  /**
+   * `thread`: how long it looks for work before it sleeps (where there are more than two
+   * processors), and so does whoever waits for a completion. Default 100.
+   */
   spinMicros?: number;
 }
 
-/** About what waking a sleeping thread costs. */
-const SPIN_MICROS = 50;
+/** Twice what waking a sleeping thread costs: so that a peer's answer is not missed by little. */
+const SPIN_MICROS = 100;
 
 /**
  * Opens a device. Throws MisuseError for options out of range, RefusalError ENOMEM, and LinkError:

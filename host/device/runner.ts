@@ -1,0 +1,126 @@
+/**
+ * An engine and a batching link in the thread that calls: what the threads of a device do in turn
+ * (thread-progress.ts). Its thread holds the turn while it is at work.
+ */
+import { Engine } from '../engine/engine.js';
+import type { EngineExports } from '../engine/load.js';
+import type { EngineMemory } from '../engine/memory.js';
+import type { Endpoint } from '../link/endpoint.js';
+import type { LinkReceiver } from '../link/link.js';
+import type { UdpBatchLink } from '../link/udp-batch.js';
+import type { Clock } from './clock.js';
+import { Destinations } from './destinations.js';
+import type { Mailroom } from './mailroom.js';
+
+export class Runner {
+  readonly #engine: Engine<Endpoint>;
+  readonly #link: UdpBatchLink;
+  readonly #clock: Clock;
+  readonly #mailroom: Mailroom | undefined;
+  #deadline = 0;
+  #later = false;
+
+  constructor(
+    memory: EngineMemory,
+    exports: EngineExports,
+    context: number,
+    link: UdpBatchLink,
+    clock: Clock,
+    mailroom?: Mailroom,
+  ) {
+    this.#mailroom = mailroom;
+    const destinations = new Destinations(memory, (peer) => link.setPeerSegments(peer, true));
+    this.#link = link;
+    this.#clock = clock;
+    this.#engine = new Engine<Endpoint>(
+      memory,
+      exports,
+      context,
+      {
+        send: (batch) => link.send(batch),
+        destinationOf: (path) => destinations.of(path),
+        // The application's thread takes them.
+        events: undefined,
+        deadline: (micros) => (this.#deadline = micros),
+      },
+      () => clock.now(),
+    );
+  }
+
+  /** When `turn` has to be called at the latest, as of the last turn; 0: never. */
+  get deadline(): number {
+    return this.#deadline;
+  }
+
+  /** What the link hands its packets to; before there is a runner they are lost. */
+  static receiver(
+    runner: () => Runner | undefined,
+    failed: (error: Error) => void,
+    mailroom?: Mailroom,
+  ): LinkReceiver {
+    const receiver: LinkReceiver = {
+      packet: (bytes, source) => runner()?.packet(bytes, source),
+      segments: (at, length, size, source) => runner()?.segments(at, length, size, source),
+      flush: () => runner()?.flush(),
+      failed,
+    };
+    return mailroom ? mailroom.sorted(receiver) : receiver;
+  }
+
+  packet(bytes: Uint8Array, source: Endpoint): void {
+    this.#engine.addReceived(bytes, source);
+  }
+
+  segments(address: number, length: number, segmentSize: number, source: Endpoint): void {
+    this.#engine.addSegments(address, length, segmentSize, source);
+  }
+
+  flush(): void {
+    this.#engine.flushReceived(this.#later);
+  }
+
+  /**
+   * Takes in what was posted and what arrived, lets time pass, gives out what there is. `later`:
+   * what answers to arrivals waits for the next turn. Returns how many doorbells, packets and
+   * timers there were.
+   */
+  turn(later = false): number {
+    const engine = this.#engine;
+    engine.settle();
+    let done = engine.exports.postDoorbells(engine.context, this.#clock.now());
+    if (done > 0 && later) engine.drain();
+    this.#later = later;
+    try {
+      done += this.#link.poll();
+      if (this.#mailroom) done += this.#mailroom.collect(this);
+    } finally {
+      this.#later = false;
+    }
+    // The other thread's turn may have moved it.
+    this.#deadline = engine.exports.nextDeadline(engine.context);
+    if (this.#deadline !== 0 && this.#clock.now() >= this.#deadline) {
+      engine.advance();
+      done++;
+    } else if (!later) {
+      engine.drain();
+    }
+    return done;
+  }
+
+  /** Takes in what was posted and gives out what there is. */
+  post(): void {
+    const engine = this.#engine;
+    engine.exports.postDoorbells(engine.context, this.#clock.now());
+    engine.drain();
+  }
+
+  /** Answers that wait leave now. */
+  settle(): void {
+    this.#engine.settle();
+  }
+
+  /** Does an answer wait? */
+  get owes(): boolean {
+    return this.#engine.owes;
+  }
+}
