@@ -38,7 +38,7 @@ const ASKED = ['mrReleased', 'mrReregistered'] as const;
 const SPINS = 50;
 const NAP_MILLIS = 0.2;
 /** Nobody has it for longer than a few milliseconds, unless it is stopped. */
-const WAIT_MILLIS_MAX = 5000;
+const WAIT_MILLIS_MAX = 20_000;
 
 type Export = (...numbers: number[]) => number;
 

@@ -5,6 +5,7 @@
  *   npm run -s sim -- --replay 123                  one seed, twice, and what it did
  *   npm run -s sim -- --replay '{"seed":123,"loss":0}'
  *   npm run -s sim -- --table                       writes throughput.snapshot.txt
+ *   npm run -s sim -- --kill                        processes that die at every step of every change
  * ```
  * A seed that fails is shrunk, and printed with the line that replays it. Ends with
  * `N passed, N failed`.
@@ -13,6 +14,7 @@ import { once } from 'node:events';
 import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import { Worker } from 'node:worker_threads';
+import { runKills } from '../exhaustive/deaths.js';
 import { formatOptions, optionsOf, parseOptions, type SimulationOptions } from './options.js';
 import { shrink } from './shrink.js';
 import { writeSnapshot } from './throughput.js';
@@ -131,12 +133,14 @@ async function main(): Promise<number> {
       'no-shrink': { type: 'boolean', default: false },
       bail: { type: 'boolean', default: false },
       table: { type: 'boolean', default: false },
+      kill: { type: 'boolean', default: false },
     },
   });
   if (values.table) {
     console.log(await writeSnapshot());
     return 0;
   }
+  if (values.kill) return runKills();
   if (values.replay !== undefined) return replay(parseOptions(values.replay));
   return runSeeds({
     first: Number(values.first),

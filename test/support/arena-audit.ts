@@ -76,7 +76,10 @@ class Audit {
       for (let at = domain.attached; at !== 0;) {
         const node = this.#at(AttachmentLayout, at, 0);
         this.#check(node.pd === domain.id, `domain ${domain.id} has a node of ${node.pd}`);
-        this.#check(this.#slotState(node.slot) !== SlotState.FREE, `slot ${node.slot} is in a domain`);
+        this.#check(
+          this.#slotState(node.slot) !== SlotState.FREE,
+          `slot ${node.slot} is in a domain`,
+        );
         at = node.next;
       }
     }
@@ -95,7 +98,10 @@ class Audit {
       if (note.state === KeyState.FREE) continue;
       count++;
       const owner = this.#slotState(note.owner);
-      this.#check(owner !== SlotState.FREE, `key 0x${note.key.toString(16)} is of slot ${note.owner}`);
+      this.#check(
+        owner !== SlotState.FREE,
+        `key 0x${note.key.toString(16)} is of slot ${note.owner}`,
+      );
       if (note.base !== 0 && note.state !== KeyState.DYING) {
         bound.set(note.base >>> 8, (bound.get(note.base >>> 8) ?? 0) + 1);
       }
@@ -108,7 +114,10 @@ class Audit {
     this.#check(count === regionCount, `${count} keys, ${regionCount} counted`);
     for (const [upper, many] of bound) {
       const note = this.#at(KeyNoteLayout, keyNotes, upper & keyMask);
-      this.#check(note.bound === many, `key 0x${upper.toString(16)}: ${many} bound, not ${note.bound}`);
+      this.#check(
+        note.bound === many,
+        `key 0x${upper.toString(16)}: ${many} bound, not ${note.bound}`,
+      );
     }
   }
 
