@@ -80,6 +80,11 @@ export class Members {
     this.steer([...this.steering.order, this.slot]);
   }
 
+  /** Has this process come, and not gone yet? */
+  get active(): boolean {
+    return this.#timer !== undefined;
+  }
+
   /** Looks after the others from now on. */
   start(): void {
     this.#timer = setInterval(() => this.look(), LOOK_MILLIS);

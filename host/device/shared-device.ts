@@ -198,6 +198,23 @@ export class SharedDevice {
     return this.#lock.run(work);
   }
 
+  /**
+   * Requests for this service id are ours, whichever process they arrive at. Throws RefusalError
+   * EADDRINUSE (another process has it), ENOMEM.
+   */
+  takeService(id: bigint): void {
+    const result = this.locked(() => this.members.services.take(id, this.slot));
+    if (result === 'ours') return;
+    const name = `service 0x${id.toString(16)}`;
+    if (result === 'full') throw new RefusalError('ENOMEM', `no place for ${name} is free`);
+    throw new RefusalError('EADDRINUSE', `another process of ${this.name} listens to ${name}`);
+  }
+
+  giveBackService(id: bigint): void {
+    // What is left goes with this process.
+    if (this.members.active) this.locked(() => this.members.services.giveBack(id, this.slot));
+  }
+
   processes(): Member[] {
     return this.members.list();
   }
