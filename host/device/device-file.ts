@@ -129,7 +129,7 @@ export class DeviceFile {
 
   /** Does somebody else live in that slot? */
   isAlive(slot: number): boolean {
-    return this.posix.isLocked(this.#fd, SLOTS + slot);
+    return slotIsAlive(this.posix, this.#fd, slot);
   }
 
   /** Does anybody else live in this file? */
@@ -182,6 +182,11 @@ export function buildHash(): bigint {
     .update(readFileSync(engineFile(true)))
     .digest();
   return hash.readBigUInt64LE(0);
+}
+
+/** Does anybody live in that slot? */
+export function slotIsAlive(posix: Posix, fd: number, slot: number): boolean {
+  return posix.isLocked(fd, SLOTS + slot);
 }
 
 /** FNV-1a over the fields before the checksum. */
@@ -262,7 +267,8 @@ function checkMagic(fd: number, path: string): boolean {
   );
 }
 
-function readHeader(fd: number, path: string): DeviceHeader {
+/** Throws RefusalError EINVAL, EPROTO, EIO. */
+export function readHeader(fd: number, path: string): DeviceHeader {
   checkMagic(fd, path);
   const bytes = readBytes(fd);
   const header = headerIn(bytes);

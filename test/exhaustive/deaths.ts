@@ -1,8 +1,8 @@
 /**
- * Every place to die at: each change of the tables that processes share is cut off before each of its
- * accesses to memory, and what is left is taken back; so is the taking back itself, cut off before each
- * of its accesses, by a third process. Afterwards the tables must hold (support/arena-audit.ts), what
- * the living have must be as it was, and everything else free.
+ * Every place to die at: each change of the tables that processes share is cut off before each of
+ * its accesses to memory, and what is left is taken back; so is the taking back itself, cut off
+ * before each of its accesses, by a third process. Afterwards the tables must hold
+ * (support/arena-audit.ts), what the living have must be as it was, and everything else free.
  *
  * Changes of tables happen one at a time (arena-lock.ts), so a death is a call that ends early: no
  * schedules here. The sources are those that ship, instrumented (build.ts).

@@ -1,6 +1,8 @@
 /** Shared protection domains and memory (seed 000), between real processes. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import type { DeviceReport } from '../../host/device/device-report.js';
+import { Program, cliPath } from '../support/processes.js';
 import { Member, MemberError, freshName, withMembers } from '../support/member.js';
 
 const at = (address: string) => ({ name: freshName(), address, memoryBytes: 16 * 2 ** 20 });
@@ -234,6 +236,47 @@ test('imported domains: the first dealloc ends it for all, unimport never does',
     assert.is(gone.code, 'EINVAL');
     assert.is((await refusal(b.run(({ context }) => void context.importPd(12345)))).code, 'ENOENT');
   });
+});
+
+test('devinfo shows who shares a device, and what they have', async () => {
+  const options = at('127.1.0.9');
+  await withMembers(2, options, async (a, b) => {
+    const handle = await a.run(({ context, pair, kept }) => {
+      kept.pd = context.allocPd();
+      kept.mr = kept.pd.regMr(context.alloc(100_000), pair.ALL_ACCESS);
+      return [...kept.pd.allocShpd(3n)];
+    });
+    await b.run(({ context, kept }, bytes) => {
+      kept.pd = context.sharePd(Uint8Array.from(bytes), 3n);
+    }, handle);
+    const json = new Program(process.execPath, [
+      cliPath,
+      'devinfo',
+      '--name',
+      options.name,
+      '--json',
+    ]);
+    const { stdout, stderr } = await json.ended;
+    const report = JSON.parse(stdout) as DeviceReport;
+    assert.is(stderr, '');
+    assert.is(report.address, '127.1.0.9:4791');
+    assert.equal(
+      report.processes.map(({ slot, pid, alive, regions }) => ({ slot, pid, alive, regions })),
+      [
+        { slot: 0, pid: a!.pid, alive: true, regions: 1 },
+        { slot: 1, pid: b!.pid, alive: true, regions: 0 },
+      ],
+    );
+    const [domain] = report.domains;
+    assert.is(domain!.shared, true);
+    assert.is(domain!.keys, 1);
+    assert.equal(domain!.instances.map(({ slot }) => slot).sort(), [0, 1]);
+    assert.ok(report.memoryHeldBytes >= 100_000);
+  });
+  const gone = new Program(process.execPath, [cliPath, 'devinfo', '--name', options.name]);
+  const ended = await gone.ended;
+  assert.is(ended.code, 1);
+  assert.match(ended.stderr, 'ENOENT');
 });
 
 test.run();
