@@ -126,7 +126,8 @@ export function enterError(context: Context, qp: QueuePair): void {
 
 /** Nothing more is sent, answered or waited for. */
 function stop(qp: QueuePair): void {
-  qp.state = QpState.ERR;
+  // In order with the look into the rings that follows: who posts looks at the state afterwards.
+  atomic.store<u32>(changetype<usize>(qp) + offsetof<QueuePair>('state'), QpState.ERR);
   cancelTimer(timerOf(qp));
   qp.rnrWaiting = 0;
   qp.jobTail = qp.jobHead;

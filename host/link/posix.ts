@@ -103,6 +103,14 @@ export class Posix {
   ) => number;
   readonly #ifNametoindex: (name: string) => number;
   // Pointers as numbers: user space ends far below 2^53, and a BigInt would be made per call.
+  readonly #sendto: (
+    fd: number,
+    bytes: number,
+    length: number,
+    flags: number,
+    name: number,
+    nameLength: number,
+  ) => number;
   readonly #sendmmsg: (fd: number, headers: number, count: number, flags: number) => number;
   readonly #recvmmsg: (
     fd: number,
@@ -115,7 +123,7 @@ export class Posix {
   readonly #eventfd: (value: number, flags: number) => number;
   readonly #read: (fd: number, bytes: Uint8Array, length: number) => number;
   readonly #write: (fd: number, bytes: Uint8Array, length: number) => number;
-  readonly #sendto: (
+  readonly #sendBytesTo: (
     fd: number,
     bytes: Uint8Array,
     length: number,
@@ -149,13 +157,14 @@ export class Posix {
     this.#setsockopt = libc.func('int setsockopt(int, int, int, const void *, uint32_t)');
     this.#getsockopt = libc.func('int getsockopt(int, int, int, void *, void *)');
     this.#ifNametoindex = libc.func('uint32_t if_nametoindex(const char *)');
+    this.#sendto = libc.func('int64_t sendto(int, uint64_t, uint64_t, int, uint64_t, uint32_t)');
     this.#sendmmsg = libc.func('int sendmmsg(int, uint64_t, uint32_t, int)');
     this.#recvmmsg = libc.func('int recvmmsg(int, uint64_t, uint32_t, int, uint64_t)');
     this.#ppoll = libc.func('int ppoll(uint64_t, uint64_t, uint64_t, uint64_t)');
     this.#eventfd = libc.func('int eventfd(uint32_t, int)');
     this.#read = libc.func('int64_t read(int, void *, uint64_t)');
     this.#write = libc.func('int64_t write(int, const void *, uint64_t)');
-    this.#sendto = libc.func(
+    this.#sendBytesTo = libc.func(
       'int64_t sendto(int, const void *, uint64_t, int, const void *, uint32_t)',
     );
     this.#mmap = libc.func('int64_t mmap(uint64_t, uint64_t, int, int, int, int64_t)');
@@ -233,6 +242,11 @@ export class Posix {
     return this.#countOrErrno(this.#sendmmsg(fd, headers, count, MSG_DONTWAIT));
   }
 
+  /** sendto of what lies at `bytes` to the socket address at `name`: bytes, or the negated errno. */
+  sendTo(fd: number, bytes: number, length: number, name: number, nameLength: number): number {
+    return this.#countOrErrno(this.#sendto(fd, bytes, length, MSG_DONTWAIT, name, nameLength));
+  }
+
   /** recvmmsg into the `count` mmsghdr at `headers`: how many came, or the negated errno. */
   receiveMessages(fd: number, headers: number, count: number): number {
     return this.#countOrErrno(this.#recvmmsg(fd, headers, count, MSG_DONTWAIT, 0));
@@ -264,7 +278,7 @@ export class Posix {
   /** One datagram; false: it was not taken. Does not block. */
   sendDatagram(fd: number, bytes: Uint8Array, address: Uint8Array): boolean {
     const { length } = bytes;
-    return this.#sendto(fd, bytes, length, MSG_DONTWAIT, address, address.length) === length;
+    return this.#sendBytesTo(fd, bytes, length, MSG_DONTWAIT, address, address.length) === length;
   }
 
   /** Reads datagrams of a socket that does not block until there are none. */

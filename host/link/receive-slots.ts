@@ -49,6 +49,8 @@ export class ReceiveSlots {
   readonly #slots: number;
   readonly #nameLength: number;
   readonly #sources: SourceCache;
+  /** How many slots the next call offers. */
+  #asked = 1;
   /** Of the control messages of one datagram. */
   #segmentSize = 0;
   #congested = false;
@@ -93,7 +95,10 @@ export class ReceiveSlots {
   receive(): number {
     this.packets = 0;
     this.bytes = 0;
-    return this.#posix.receiveMessages(this.#fd, this.#headersPointer, SLOTS);
+    const filled = this.#posix.receiveMessages(this.#fd, this.#headersPointer, this.#asked);
+    // Looking for a second one costs something as well: only where there may be one.
+    this.#asked = filled === this.#asked ? SLOTS : 1;
+    return filled;
   }
 
   /**

@@ -126,7 +126,12 @@ export class QueuePair {
       exports.postSend(device.engine.context, this.handle, device.clock.now());
       device.engine.drain();
     };
+    const { words } = engineMemory;
+    const state = (this.handle + QueuePairLayout.fields.state[0]) >> 2;
     this.#ringReceive = () => {
+      // The engine looks into the ring when a message comes. Only what nothing will come for has
+      // to be flushed.
+      if (Atomics.load(words, state) !== QpState.ERR) return;
       exports.postRecv(device.engine.context, this.handle, device.clock.now());
       device.engine.drain();
     };

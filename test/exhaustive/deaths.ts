@@ -44,8 +44,9 @@ export function freeBlock(arena: usize, slot: u32, address: u32): u32 {
   return heap.freeBlock(changetype<Arena>(arena), slot, address);
 }
 export function bytesFree(arena: usize): u32 { return heap.heapBytesFree(changetype<Arena>(arena)); }
-export function allocShpd(arena: usize, slot: u32, p: usize): u32 {
-  return share.allocSharedDomain(changetype<Arena>(arena), slot, changetype<share.ShareParameters>(p));
+export function allocShpd(arena: usize, slot: u32, at: usize): u32 {
+  const p = changetype<share.ShareParameters>(at);
+  return share.allocSharedDomain(changetype<Arena>(arena), slot, p);
 }
 export function sharePd(arena: usize, slot: u32, p: usize): u32 {
   return share.shareDomain(changetype<Arena>(arena), slot, changetype<share.ShareParameters>(p));

@@ -5,7 +5,7 @@
  *   npm run -s sim -- --replay 123                  one seed, twice, and what it did
  *   npm run -s sim -- --replay '{"seed":123,"loss":0}'
  *   npm run -s sim -- --table                       writes throughput.snapshot.txt
- *   npm run -s sim -- --kill                        processes that die at every step of every change
+ *   npm run -s sim -- --kill                        processes that die at every step
  * ```
  * A seed that fails is shrunk, and printed with the line that replays it. Ends with
  * `N passed, N failed`.
