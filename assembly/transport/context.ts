@@ -57,6 +57,8 @@ export class ContextConfig {
    */
   windowCharge: u32;
   receiveCharge: u32;
+  /** What a queue pair has under way at most, whatever the peer could hold. */
+  windowChargeMax: u32;
   /** Unacknowledged packets per queue pair. */
   windowPackets: u32;
   /** A PseudoHeader, for every path of this context. */
@@ -125,6 +127,7 @@ export class Context {
   sendBuffers: u32;
   rdAtomicMax: u32;
   windowCharge: u32;
+  windowChargeMax: u32;
   receiveCharge: u32;
   windowPackets: u32;
   pseudoHeader: u32;
@@ -287,6 +290,7 @@ export function initContext(context: Context, arena: Arena, config: ContextConfi
   context.sendBuffers = config.sendBuffers;
   context.windowCharge = config.windowCharge;
   context.receiveCharge = config.receiveCharge;
+  context.windowChargeMax = config.windowChargeMax;
   context.windowPackets = config.windowPackets;
   context.pseudoHeader = config.pseudoHeader;
   context.localPort = config.localPort;

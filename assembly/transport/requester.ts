@@ -21,7 +21,7 @@ import { timerOf } from './queue-pair';
 import { AsyncEvent, QpState, QpType, SendFlag, WcStatus, WrOpcode } from './status';
 import { anyRepairs, forgetRepairs, sendRepairs } from './repair';
 import { finishPacket } from './transmit';
-import { armRetransmit, dropProbe, startProbe, windowOpen } from './window';
+import { armRetransmit, beyondKept, dropProbe, startProbe, windowOpen } from './window';
 import { SEND_REQUEST_SIZE, SendRequest, SendState, seekSge } from './work-queue';
 
 /**
@@ -98,7 +98,7 @@ function current(context: Context, qp: QueuePair): SendRequest | null {
   }
   if (qp.state == <u32>QpState.SQD && request.state == <u32>SendState.FETCHED) return null;
   if (!windowOpen(qp) || fenced(qp, request)) return null;
-  if (awaitsData(request) && readsInFlight(qp) >= qp.rdAtomicMax) return null;
+  if (awaitsData(request) && (readsInFlight(qp) >= qp.rdAtomicMax || beyondKept(qp))) return null;
   // Stronger than a fence: everything before it is complete (IBA 10.6.5.1).
   if (request.opcode == <u32>WrOpcode.LOCAL_INV && qp.sendTail != qp.sendNext) return null;
   return request;
@@ -127,7 +127,8 @@ function waitsForAcks(qp: QueuePair): bool {
   if (!outstanding(qp) || qp.rnrWaiting || !sending(qp)) return false;
   if (qp.sendStopped || qp.state == <u32>QpState.SQD) return true;
   if (qp.sendNext == qp.sendFetched) return isDone(qp, qp.sendFetched - 1);
-  return sendRequestAt(qp, qp.sendNext).opcode == <u32>WrOpcode.LOCAL_INV;
+  const next = sendRequestAt(qp, qp.sendNext);
+  return next.opcode == <u32>WrOpcode.LOCAL_INV || (awaitsData(next) && beyondKept(qp));
 }
 
 /**
@@ -196,10 +197,13 @@ function countRepeat(context: Context, qp: QueuePair, psn: u32): void {
   if (psn != qp.psnMax) context.counters.retransmittedPkts++;
 }
 
+/** More make a READ no faster, and its loss dearer. */
+const READ_PACKETS_MAX: u32 = 32;
+
 /** Response packets that one READ request asks for at most. */
 function readPackets(context: Context, qp: QueuePair): u32 {
   const open = context.receiveCharge / 2 / qp.chargeFull;
-  return max<u32>(min<u32>(open, context.windowPackets / 2), 1);
+  return max<u32>(min<u32>(open, min<u32>(context.windowPackets / 2, READ_PACKETS_MAX)), 1);
 }
 
 /** Bytes that the READ request at the queue pair's offset asks for. */
@@ -358,6 +362,7 @@ function pauses(qp: QueuePair): bool {
   if (qp.state == <u32>QpState.SQD) return true;
   if (qp.sendNext == qp.sendFetched && !fetch(qp)) return true;
   const next = sendRequestAt(qp, qp.sendNext);
+  if (qp.reorderPeer != 0 && awaitsData(next)) return true;
   return isLocal(next.opcode) || next.state == <u32>SendState.FAILED;
 }
 
@@ -434,16 +439,32 @@ function sgesOf(request: SendRequest): usize {
  * unchanged but for a READ, which asks for what is missing.
  */
 export function goBack(qp: QueuePair, psn: u32): void {
-  qp.psnNext = psn;
   qp.chunkHead = qp.chunkTail;
+  dropProbe(qp);
+  forgetRepairs(qp);
+  rewind(qp, psn);
+}
+
+/**
+ * The peer misses `psn`, and keeps only so much of what follows: what was sent beyond that is sent
+ * once more, in its turn. False: there is nothing beyond; behind a READ or atomic there never is
+ * (windowOpen), only its responses.
+ */
+export function withdraw(qp: QueuePair, psn: u32): bool {
+  if (readsInFlight(qp) > 0 || psnDistance(psn, qp.psnNext) <= qp.reorderPeer + 1) return false;
+  rewind(qp, psnAdd(psn, qp.reorderPeer + 1));
+  return true;
+}
+
+/** The next packet is the one with this PSN. */
+function rewind(qp: QueuePair, psn: u32): void {
+  qp.psnNext = psn;
   qp.packetsSinceAckRequest = 0;
   qp.sendStopped = 0;
   qp.chargeSent = qp.chargeAcked;
   qp.sendOffset = 0;
   qp.sendSgeIndex = 0;
   qp.sendSgeOffset = 0;
-  dropProbe(qp);
-  forgetRepairs(qp);
   const index = indexOf(qp, psn);
   if (index == qp.sendFetched) {
     // Everything that was started is answered.

@@ -103,14 +103,6 @@ export class Posix {
   ) => number;
   readonly #ifNametoindex: (name: string) => number;
   // Pointers as numbers: user space ends far below 2^53, and a BigInt would be made per call.
-  readonly #sendto: (
-    fd: number,
-    bytes: number,
-    length: number,
-    flags: number,
-    name: number,
-    nameLength: number,
-  ) => number;
   readonly #sendmmsg: (fd: number, headers: number, count: number, flags: number) => number;
   readonly #recvmmsg: (
     fd: number,
@@ -157,7 +149,6 @@ export class Posix {
     this.#setsockopt = libc.func('int setsockopt(int, int, int, const void *, uint32_t)');
     this.#getsockopt = libc.func('int getsockopt(int, int, int, void *, void *)');
     this.#ifNametoindex = libc.func('uint32_t if_nametoindex(const char *)');
-    this.#sendto = libc.func('int64_t sendto(int, uint64_t, uint64_t, int, uint64_t, uint32_t)');
     this.#sendmmsg = libc.func('int sendmmsg(int, uint64_t, uint32_t, int)');
     this.#recvmmsg = libc.func('int recvmmsg(int, uint64_t, uint32_t, int, uint64_t)');
     this.#ppoll = libc.func('int ppoll(uint64_t, uint64_t, uint64_t, uint64_t)');
@@ -171,7 +162,10 @@ export class Posix {
     this.#fallocate = libc.func('int posix_fallocate(int, int64_t, int64_t)');
     this.#fcntl = libc.func('int fcntl(int, int, void *)');
     this.#geteuid = libc.func('uint32_t geteuid()');
-    const names = Object.entries(koffi.os.errno).map(([name, errno]) => [errno, name] as const);
+    // EOPNOTSUPP is what the manual pages of sockets call it; Linux has one number for both.
+    const names = Object.entries(koffi.os.errno)
+      .filter(([name]) => name !== 'ENOTSUP')
+      .map(([name, errno]) => [errno, name] as const);
     // The first name of a number, EAGAIN before EWOULDBLOCK.
     this.#names = new Map(names.reverse());
   }
@@ -240,11 +234,6 @@ export class Posix {
    */
   sendMessages(fd: number, headers: number, count: number): number {
     return this.#countOrErrno(this.#sendmmsg(fd, headers, count, MSG_DONTWAIT));
-  }
-
-  /** sendto of what lies at `bytes` to the socket address at `name`: bytes, or the negated errno. */
-  sendTo(fd: number, bytes: number, length: number, name: number, nameLength: number): number {
-    return this.#countOrErrno(this.#sendto(fd, bytes, length, MSG_DONTWAIT, name, nameLength));
   }
 
   /** recvmmsg into the `count` mmsghdr at `headers`: how many came, or the negated errno. */
