@@ -32,10 +32,12 @@ import {
   killRegion,
   regionReleased,
   registerRegion,
-  translate,
 } from './region/key-table';
 import { arenaBehind } from './memory/shared';
 import { reapSlot, repairTables } from './region/reap';
+import { Layout, layoutReleased } from './region/layout';
+import { setLayout } from './region/layout-compile';
+import { LayoutParameters, layoutSize } from './region/layout-parameters';
 import { ReregisterParameters, reregisterRegion, reregistered } from './region/reregister';
 import {
   allocProtectionDomain,
@@ -81,10 +83,10 @@ import { missingAttributes } from './transport/state-machine';
 import { QpState } from './transport/status';
 import { dueTimer, nextTimerMicros } from './transport/timer';
 import { fillBuffer } from './transport/transmit';
-import { ICRC_TABLES_SIZE, icrcFlow4, icrcFlow6, icrcOf, icrcOfDoubled } from './wire/icrc';
-import { icrcSolveIpId, icrcStart, initIcrcTables } from './wire/icrc';
+import { ICRC_TABLES_SIZE, initIcrcTables } from './wire/icrc';
 import { OPCODE_TABLE_SIZE, initOpcodeTable } from './wire/opcode';
-import { PacketFields, buildPacket, parsePacket } from './wire/packet';
+
+export { lookupKey, parse, build, icrc, icrcDoubled, ipIdOf } from './transport/tools';
 
 function arenaOf(context: usize): Arena {
   return changetype<Context>(context).arena;
@@ -240,6 +242,22 @@ export function reregMr(context: usize, parameters: usize): u32 {
 export function mrReregistered(context: usize, parameters: usize): u32 {
   const c = changetype<Context>(context);
   return reregistered(c.arena, c.slotIndex, changetype<ReregisterParameters>(parameters)) ? 1 : 0;
+}
+
+/** Bytes of the program of a layout of LayoutParameters; 0: refused, as their `fault` says. */
+export function mrLayoutBytes(parameters: usize): u32 {
+  return layoutSize(changetype<LayoutParameters>(parameters));
+}
+
+/** `ibv_mr_set_layout_…` as LayoutParameters say, whose `fault` says what is wrong. An Errno. */
+export function setMrLayout(context: usize, parameters: usize): u32 {
+  const c = changetype<Context>(context);
+  return setLayout(c.arena, c.slotIndex, changetype<LayoutParameters>(parameters));
+}
+
+/** 1 when nobody can be using the program of a layout any more. */
+export function mrLayoutReleased(context: usize, layout: usize): u32 {
+  return layoutReleased(arenaOf(context), changetype<Layout>(layout)) ? 1 : 0;
 }
 
 /** Bytes of the ring of a completion queue. */
@@ -413,87 +431,4 @@ export function advance(context: usize, now: f64): void {
 /** When `advance` is to be called next, in microseconds; 0: not before the next input. */
 export function nextDeadline(context: usize): f64 {
   return <f64>nextTimerMicros(changetype<Context>(context).timers);
-}
-
-/** Looks a key up as the data path does: the linear address, or 0. */
-export function lookupKey(
-  context: usize,
-  key: u32,
-  pd: u32,
-  addressHigh: u32,
-  addressLow: u32,
-  length: u32,
-  access: u32,
-): usize {
-  const address = ((<u64>addressHigh) << 32) | addressLow;
-  return translate(arenaOf(context), key, pd, address, length, access);
-}
-
-/** The whole codec: packet to PacketFields. A PacketStatus. */
-export function parse(context: usize, packet: usize, length: u32, fields: usize): u32 {
-  return parsePacket(
-    arenaOf(context).opcodeTable,
-    packet,
-    length,
-    changetype<PacketFields>(fields),
-  );
-}
-
-/** PacketFields to headers; returns their bytes, 0: no such opcode. */
-export function build(context: usize, packet: usize, fields: usize): u32 {
-  return buildPacket(arenaOf(context).opcodeTable, packet, changetype<PacketFields>(fields));
-}
-
-/** Register after the pseudo header; `family` 4 or 6. */
-function startOf(
-  tables: usize,
-  family: u32,
-  source: usize,
-  target: usize,
-  sourcePort: u32,
-  targetPort: u32,
-  length: u32,
-): u32 {
-  const flow =
-    family == 4
-      ? icrcFlow4(tables, source, target, sourcePort, targetPort)
-      : icrcFlow6(tables, source, target, sourcePort, targetPort);
-  return icrcStart(tables, flow, family == 4, length);
-}
-
-/** ICRC of the packet; `family` 4 or 6; addresses point to 4 or 16 bytes in network order. */
-export function icrc(
-  context: usize,
-  family: u32,
-  source: usize,
-  target: usize,
-  sourcePort: u32,
-  targetPort: u32,
-  packet: usize,
-  length: u32,
-): u32 {
-  const c = changetype<Context>(context);
-  const begin = startOf(c.icrcTables, family, source, target, sourcePort, targetPort, length);
-  return icrcOf(c.icrcTables, c.crcScratch, begin, packet, length);
-}
-
-/** The same, covering the packet twice: how rxe computes the ICRC of a FLUSH request. */
-export function icrcDoubled(
-  context: usize,
-  family: u32,
-  source: usize,
-  target: usize,
-  sourcePort: u32,
-  targetPort: u32,
-  packet: usize,
-  length: u32,
-): u32 {
-  const c = changetype<Context>(context);
-  const begin = startOf(c.icrcTables, family, source, target, sourcePort, targetPort, length);
-  return icrcOfDoubled(c.icrcTables, c.crcScratch, begin, packet, length);
-}
-
-/** IPv4 identification that explains the difference between two ICRCs, or -1. */
-export function ipIdOf(context: usize, difference: u32, length: u32): i32 {
-  return icrcSolveIpId(changetype<Context>(context).icrcTables, difference, length);
 }

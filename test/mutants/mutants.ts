@@ -4,7 +4,9 @@
  */
 import { BORDER } from './border.js';
 import { CONNECTIONS } from './connections.js';
+import { LAYOUTS } from './layouts.js';
 import { SERVICES } from './services.js';
+import { SHARED } from './shared.js';
 import { WINDOWS } from './windows.js';
 
 export interface Mutant {
@@ -18,6 +20,11 @@ export interface Mutant {
 /** `find` becomes `replace` in `file`; rows are tuples to keep the tables readable. */
 export type Row = readonly [name: string, file: string, find: string, replace: string];
 
-export const MUTANTS: readonly Mutant[] = [...BORDER, ...SERVICES, ...WINDOWS, ...CONNECTIONS].map(
-  ([name, file, find, replace]) => ({ name, file, find, replace }),
-);
+export const MUTANTS: readonly Mutant[] = [
+  ...BORDER,
+  ...SHARED,
+  ...SERVICES,
+  ...WINDOWS,
+  ...LAYOUTS,
+  ...CONNECTIONS,
+].map(([name, file, find, replace]) => ({ name, file, find, replace }));
