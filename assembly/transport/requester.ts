@@ -420,7 +420,8 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   if (isAtomic(request)) writeAtomic(context, qp, request);
   else if (request.opcode == <u32>WrOpcode.RDMA_READ) {
     const begins = (qp.sendOffset / qp.mtu) % readPackets(context, qp) == 0;
-    if (begins || psn == qp.psnUnacked) writeRead(context, qp, request, readLength(context, qp, request));
+    const asks = begins || psn == qp.psnUnacked;
+    if (asks) writeRead(context, qp, request, readLength(context, qp, request));
   } else if (!sendData(context, qp, request, true)) return;
   qp.sendNext = next;
   qp.sendOffset = offset;
