@@ -4,7 +4,8 @@
  */
 import { PseudoHeader } from '#build/abi.js';
 import { ArenaMemory } from '../engine/arena.js';
-import { MisuseError } from '../errors/errors.js';
+import { fetchEngine } from '../engine/load.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Link, LinkInfo } from '../link/link.js';
 import type { UdpOptions } from '../link/udp.js';
 import { RealClock, type Clock } from './clock.js';
@@ -26,6 +27,11 @@ export interface DeviceOptions {
   thread?: ThreadOptions;
   /** Default: the machine's monotonic clock. */
   clock?: Clock;
+  /**
+   * With `link`: memory that other threads can have, too. In a browser that takes a page that is
+   * served with COOP and COEP. Default false.
+   */
+  sharedMemory?: boolean;
   /** All memory of the device, user memory included. Default 64 MiB, below 4 GiB. */
   memoryBytes?: number;
   /** Default 1024. */
@@ -49,9 +55,9 @@ export interface DeviceOptions {
   /** Unacknowledged packets per queue pair. Default 512. */
   windowPackets?: number;
   /**
-   * Bytes of a receive buffer, as its kernel counts them, that the unacknowledged packets of a queue
-   * pair take at most; never more than half of the peer's. Default 528 KiB, 64 packets of 4096
-   * bytes: more do not stay in the processor's cache. Long wires want more.
+   * Bytes of a receive buffer, as its kernel counts them, that the unacknowledged packets of a
+   * queue pair take at most; never more than half of the peer's. Default 528 KiB, 64 packets of
+   * 4096 bytes: more do not stay in the processor's cache. Long wires want more.
    */
   windowBytes?: number;
   /**
@@ -61,7 +67,9 @@ export interface DeviceOptions {
   pkey?: number;
 }
 
-export type DeviceLimits = Required<Omit<DeviceOptions, 'link' | 'thread' | 'clock'>>;
+export type DeviceLimits = Required<
+  Omit<DeviceOptions, 'link' | 'thread' | 'clock' | 'sharedMemory'>
+>;
 
 const DEFAULTS: DeviceLimits = {
   memoryBytes: 64 * 2 ** 20,
@@ -135,6 +143,7 @@ export class Device {
         config.localGid0 = gid.getBigUint64(0, true);
         config.localGid1 = gid.getBigUint64(8, true);
         config.packetSizeMax = info.packetSizeMax;
+        config.paced = info.paced ? 1 : 0;
       },
       clock.now(),
     );
@@ -142,6 +151,7 @@ export class Device {
       completion: (cq) => this.events?.completion(cq),
       asyncEvent: (event, object) => this.events?.asyncEvent(event, object),
       failed: (reason) => this.events?.failed(reason),
+      peerGone: (peer) => this.events?.peerGone?.(peer),
     });
   }
 
@@ -158,10 +168,17 @@ export class Device {
     checkLimits(limits);
     const clock = options.clock ?? new RealClock();
     const { link, thread } = options;
+    const shared = link === undefined || (options.sharedMemory ?? false);
+    if (shared && typeof SharedArrayBuffer === 'undefined') {
+      const sentence =
+        'sharedMemory: there is no SharedArrayBuffer; a page has it when it is served with ';
+      throw new RefusalError('EOPNOTSUPP', sentence + 'COOP same-origin and COEP require-corp');
+    }
+    await fetchEngine(shared);
     // The arena first: when memory is short, no address is taken for nothing.
     const arena = ArenaMemory.create({
       memoryBytes: limits.memoryBytes,
-      shared: link === undefined,
+      shared,
       regionsMax: limits.regionsMax,
       protectionDomainsMax: limits.protectionDomainsMax,
       contextsMax: 1,
