@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { ROCE_PORT } from '../link/link.js';
 import { decode, type DecodeOptions } from './decode.js';
+import { demo, type DemoOptions } from './demo.js';
 import { devinfo, type DevinfoOptions } from './devinfo.js';
 import { addFaultOptions, addPieceOption, addPortOption, mtu, size, whole } from './options.js';
 import { pingpong, type PingpongOptions } from './pingpong.js';
@@ -165,6 +166,18 @@ function addRping(program: Command): void {
     .action((options: RpingOptions) => run('rping', () => rping(options)));
 }
 
+function addDemo(program: Command): void {
+  const command = begin(
+    program,
+    'demo',
+    'a page to open in two tabs: each paints in the other’s memory',
+  ).option('--bind <address>', 'local address', '127.0.0.1');
+  addPortOption(command, '--port <port>', 'TCP port; 0: a free one', 8080)
+    .option('--json', 'one JSON object per event')
+    .addHelpText('after', example('verbena demo'))
+    .action((options: DemoOptions) => run('demo', () => demo(options)));
+}
+
 function makeProgram(): Command {
   const { version, description } = JSON.parse(
     readFileSync(new URL('../../../package.json', import.meta.url), 'utf8'),
@@ -185,6 +198,7 @@ function makeProgram(): Command {
   addDecode(program);
   addPingpong(program);
   addRping(program);
+  addDemo(program);
   addOthers(program);
   return program;
 }
