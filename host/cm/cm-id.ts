@@ -362,7 +362,10 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       case 'reply':
         return this.#replied(event.reply);
       case 'ready':
-        if (this.qp && this.#agreement) makeReadyToSend(this.qp, this.#agreement);
+        // The peer's first packets may have been such that it is in ERR already.
+        if (this.qp?.state === QpState.RTR && this.#agreement) {
+          makeReadyToSend(this.qp, this.#agreement);
+        }
         return this.push(CmEventType.ESTABLISHED);
       case 'resolved':
         return this.#resolved(event.reply);

@@ -111,7 +111,8 @@ export class Station {
     const isThere = (): boolean => !this.#closed && this.link.peers.includes(peer);
     while (isThere()) {
       try {
-        for (const role of ROLES) this.#enter(peer, await this.#call(peer, role));
+        const ends = await Promise.all(ROLES.map((role) => this.#call(peer, role)));
+        for (const end of ends) this.#enter(peer, end);
         return;
       } catch {
         // It may not listen yet.

@@ -43,13 +43,14 @@ export class PaneInput {
 
   #move(event: PointerEvent): void {
     if (!this.#last) return;
+    let last = this.#last;
     for (const each of [...event.getCoalescedEvents(), event]) {
-      const [x, y] = this.#point(each);
-      const [fromX, fromY]: readonly [number, number] = this.#last;
-      if (x === fromX && y === fromY) continue;
-      this.#paint([fromX, fromY, x, y]);
-      this.#last = [x, y];
+      const point = this.#point(each);
+      if (point[0] === last[0] && point[1] === last[1]) continue;
+      this.#paint([...last, ...point]);
+      last = point;
     }
+    this.#last = last;
   }
 
   #point({ clientX, clientY }: PointerEvent): readonly [number, number] {
