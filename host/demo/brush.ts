@@ -53,7 +53,7 @@ export function paintLine(
   heat: number,
   below: Below = () => {},
 ): void {
-  const steps = Math.max(1, Math.ceil(Math.hypot(toX - fromX, toY - fromY) / (BRUSH_RADIUS / 2)));
+  const steps = Math.max(1, Math.ceil(Math.hypot(toX - fromX, toY - fromY) / 2));
   for (let step = 0; step <= steps; step++) {
     const part = step / steps;
     const x = fromX + (toX - fromX) * part;
@@ -99,8 +99,8 @@ export function paintFlower(
   const PETALS = 5;
   for (let petal = 0; petal < PETALS; petal++) {
     const angle = (2 * Math.PI * petal) / PETALS - Math.PI / 2;
-    const toX = x + 13 * Math.cos(angle);
-    const toY = y + 13 * Math.sin(angle);
+    const toX = x + 10 * Math.cos(angle);
+    const toY = y + 10 * Math.sin(angle);
     paintLine(picture, touched, [toX, toY, toX, toY], heat);
   }
   paintLine(picture, touched, [x, y, x, y], Math.floor(heat / 3));

@@ -69,16 +69,14 @@ export class Painter {
     if (this.#failure) return;
     const rows = touched.take(PAINT_DEPTH - this.#inFlight);
     if (rows.length === 0) return;
-    const requests = rows.map(
-      ({ at: offset, length }, index): SendWorkRequest => ({
-        wrId: rows.length,
-        opcode: WrOpcode.RDMA_WRITE,
-        sgList: [{ addr: addr + BigInt(offset), length, lkey }],
-        rdma: at(this.#end, offset),
-        // One completion says that those before it are done.
-        sendFlags: index + 1 === rows.length ? SendFlag.SIGNALED : 0,
-      }),
-    );
+    const requests = rows.map(({ at: offset, length }, index): SendWorkRequest => ({
+      wrId: rows.length,
+      opcode: WrOpcode.RDMA_WRITE,
+      sgList: [{ addr: addr + BigInt(offset), length, lkey }],
+      rdma: at(this.#end, offset),
+      // One completion says that those before it are done.
+      sendFlags: index + 1 === rows.length ? SendFlag.SIGNALED : 0,
+    }));
     this.#inFlight += rows.length;
     try {
       this.#end.connection.qp.postSend(requests);

@@ -12,8 +12,7 @@ export class View {
   readonly #end: End;
   readonly #region: MemoryRegion;
   readonly #delays: Latencies;
-  /** Pictures that were read. */
-  count = 0;
+  #last: Promise<void> = Promise.resolve();
 
   constructor(end: End, region: MemoryRegion, delays: Latencies) {
     this.#end = end;
@@ -31,13 +30,18 @@ export class View {
     return readWord(this.memory, offset);
   }
 
-  /** READs all of it. To be called again when it has resolved. Rejects when the connection is over. */
-  async refresh(): Promise<void> {
+  /** READs all of it, from now on. Rejects when the connection is over. */
+  refresh(): Promise<void> {
+    // One after the other: their completions come from one queue.
+    this.#last = this.#last.then(() => this.#refresh());
+    return this.#last;
+  }
+
+  async #refresh(): Promise<void> {
     const start = performance.now();
     await this.#read(PICTURE_BYTES, STATION_BYTES - PICTURE_BYTES);
     this.#delays.add(performance.now() - start);
     await this.#read(0, PICTURE_BYTES);
-    this.count++;
   }
 
   async #read(from: number, length: number): Promise<void> {

@@ -73,7 +73,8 @@ export class WireTap implements Link {
         continue;
       }
       // Those before it leave without it.
-      if (isWhole) for (let before = 0; before < index; before++) kept.push(copyPacket(batch, before));
+      if (isWhole)
+        for (let before = 0; before < index; before++) kept.push(copyPacket(batch, before));
       isWhole = false;
     }
     if (isWhole) {
@@ -133,5 +134,7 @@ function kindOf(bytes: Uint8Array): string {
     return syndrome === NAK ? 'NAK' : syndrome === RNR_NAK ? 'RNR NAK' : 'ACK';
   }
   const name = OpcodeName[opcode];
-  return name === undefined ? `opcode ${opcode}` : name.replace(/^RC_/, '').replaceAll('_', ' ');
+  return name === undefined
+    ? `opcode ${opcode}`
+    : name.replace(/^RC_(RDMA_)?/, '').replaceAll('_', ' ');
 }

@@ -204,7 +204,10 @@ class Faults implements FaultLink {
   }
 
   change(chances: FaultChances): void {
-    const changed = Object.entries(chances).map(([name, value]) => [name, probability(name, value)]);
+    const changed = Object.entries(chances).map(([name, value]) => [
+      name,
+      probability(name, value),
+    ]);
     this.#options = { ...this.#options, ...(Object.fromEntries(changed) as FaultChances) };
     this.#harmless = isHarmless(this.#options);
   }

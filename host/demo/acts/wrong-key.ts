@@ -37,7 +37,10 @@ export const wrongKey: Act = {
     const status = completion?.status ?? -1;
     return {
       sentences: [
-        `${WcStatusName[status] ?? 'no completion'}: ${await explainStatus(status)}`,
+        `${WcStatusName[status] ?? 'no completion'}: ${await explainStatus(status)}`.replace(
+          / (?=(Likely|Try): )/g,
+          '\n',
+        ),
         `Bytes of the peer’s memory that changed: ${changed}.`,
       ],
       figures: { status, changed },

@@ -26,7 +26,10 @@ export async function openStation(search: URLSearchParams, note: Note): Promise<
     } catch (error) {
       if (!(error instanceof LinkError)) throw error;
       const { message } = error;
-      note(`${message}. Packets go by WebSocket to the server; tabs do not reach each other.`, true);
+      note(
+        `${message}. Packets go by WebSocket to the server; tabs do not reach each other.`,
+        true,
+      );
     }
   }
   return overWebSocket(note);

@@ -25,11 +25,11 @@ class Page {
     kill: (packetKind, kill) => this.#say({ kind: 'kill', packetKind, kill }),
   });
   readonly #throughput = new Plot({
-    title: 'Bytes sent and received',
+    title: 'Sent and received',
     text: ([value]) => perSecond(value!, 'MB/s'),
   });
   readonly #delay = new Plot({
-    title: 'A 64-byte READ, p50 and p99',
+    title: '64-byte READ, p50 and p99',
     text: ([p50, p99]) => `${milliseconds(p50!)}, ${milliseconds(p99!)}`,
   });
   readonly #inFlight = new Plot({ title: 'WRITEs in flight', text: ([value]) => `${value!}` });
@@ -92,6 +92,9 @@ class Page {
     dark.addEventListener('change', ({ matches }) =>
       this.#say({ kind: 'palette', palette: palette(matches) }),
     );
+    document.addEventListener('visibilitychange', () =>
+      this.#say({ kind: 'visible', isVisible: !document.hidden }),
+    );
     element('clear', HTMLButtonElement).addEventListener('click', () =>
       this.#say({ kind: 'clear' }),
     );
@@ -115,13 +118,15 @@ class Page {
         this.#showPeers(message);
         return;
       case 'firstWrite':
-        this.#status(`Connected; the first WRITE was there after ${Math.round(message.millis)} ms.`);
+        this.#status(
+          `Connected; the first WRITE was there after ${Math.round(message.millis)} ms.`,
+        );
         return;
       case 'figures':
         this.#showFigures(message.figures);
         return;
       case 'strip':
-        this.#strip.update(message.packets, message.kills);
+        this.#strip.update(message.runs, message.kills);
         return;
       case 'said':
         this.#cards.say(message.act, message.sentences);

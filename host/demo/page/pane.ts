@@ -16,11 +16,7 @@ export class PaneInput {
   #x = SIDE / 2;
   #y = SIDE / 2;
 
-  constructor(
-    pane: HTMLElement,
-    paint: (line: Line) => void,
-    speak: (sentence: string) => void,
-  ) {
+  constructor(pane: HTMLElement, paint: (line: Line) => void, speak: (sentence: string) => void) {
     this.#pane = pane;
     this.canvas = pane.querySelector('canvas')!;
     this.#cursor = pane.querySelector<HTMLElement>('.cursor')!;

@@ -39,7 +39,8 @@ export class Plot {
     const width = Math.round(canvas.clientWidth * scale);
     const height = Math.round(canvas.clientHeight * scale);
     if (width === 0) return;
-    if (canvas.width !== width || canvas.height !== height) Object.assign(canvas, { width, height });
+    if (canvas.width !== width || canvas.height !== height)
+      Object.assign(canvas, { width, height });
     const context = canvas.getContext('2d')!;
     const style = getComputedStyle(canvas);
     const most = Math.max(1e-9, ...this.#history.flat().filter(Number.isFinite)) * 1.1;

@@ -21,6 +21,8 @@ export type ToWorker =
   | { readonly kind: 'palette'; readonly palette: Uint32Array }
   | { readonly kind: 'paint'; readonly pane: Pane; readonly line: Line; readonly heat: number }
   | { readonly kind: 'clear' }
+  /** A page that nobody sees need not look as often. */
+  | { readonly kind: 'visible'; readonly isVisible: boolean }
   | { readonly kind: 'select'; readonly peer: string }
   | { readonly kind: 'play'; readonly act: string; readonly value: number }
   | { readonly kind: 'set'; readonly act: string; readonly value: number }
@@ -59,11 +61,14 @@ export interface Figures {
   readonly killed: number;
 }
 
-export interface StripPacket {
+/** Packets of one kind that came one after the other; the numbers are the last one's. */
+export interface StripRun {
   readonly id: number;
+  readonly count: number;
   readonly isSent: boolean;
   readonly kind: string;
   readonly psn: number;
+  /** Bytes. */
   readonly length: number;
   readonly isKilled: boolean;
 }
@@ -92,7 +97,7 @@ export type FromWorker =
   /** Milliseconds from the beginning of the load until the first WRITE was acknowledged. */
   | { readonly kind: 'firstWrite'; readonly millis: number }
   | { readonly kind: 'figures'; readonly figures: Figures }
-  | { readonly kind: 'strip'; readonly packets: readonly StripPacket[]; readonly kills: Kills }
+  | { readonly kind: 'strip'; readonly runs: readonly StripRun[]; readonly kills: Kills }
   | { readonly kind: 'said'; readonly act: string; readonly sentences: readonly string[] }
   | {
       readonly kind: 'played';
@@ -101,7 +106,12 @@ export type FromWorker =
       readonly figures: Readonly<Record<string, number>>;
       readonly isDone: boolean;
     }
-  | { readonly kind: 'packet'; readonly id: number; readonly sentence: string; readonly fields: string }
+  | {
+      readonly kind: 'packet';
+      readonly id: number;
+      readonly sentence: string;
+      readonly fields: string;
+    }
   | { readonly kind: 'inspected'; readonly inspection: Inspection };
 
 export type Kills = Readonly<Record<string, Kill>>;

@@ -1,7 +1,7 @@
 /** The newest packets of the wire, and the one that was chosen. */
 import type { Kill } from '../wire-tap.js';
 import { element, make, show } from './element.js';
-import type { Kills, StripPacket } from './protocol.js';
+import type { Kills, StripRun } from './protocol.js';
 
 export interface StripActions {
   /** Asks what a packet says. */
@@ -33,10 +33,10 @@ export class Strip {
     }
   }
 
-  update(packets: readonly StripPacket[], kills: Kills): void {
+  update(runs: readonly StripRun[], kills: Kills): void {
     this.#showKills(kills);
     if (this.#isHeld) return;
-    this.#strip.replaceChildren(...packets.map((packet) => this.#item(packet)));
+    this.#strip.replaceChildren(...runs.map((run) => this.#item(run)));
   }
 
   /** What the chosen packet says. */
@@ -48,13 +48,19 @@ export class Strip {
     element('packet', HTMLElement).hidden = false;
   }
 
-  #item({ id, isSent, kind, psn, length, isKilled }: StripPacket): HTMLElement {
-    const text = `${isSent ? '→' : '←'} ${kind} ${length} B`;
-    const button = make('button', { type: 'button', title: `PSN ${psn}` }, text);
+  #item({ id, count, isSent, kind, psn, length, isKilled }: StripRun): HTMLElement {
+    const times = count > 1 ? `${count}×` : '';
+    const title = `PSN ${psn}, ${length} bytes`;
+    const button = make(
+      'button',
+      { type: 'button', title },
+      make('span', {}, isSent ? '→ ' : '← ', kind),
+      make('small', {}, times),
+    );
     const direction = isSent ? 'sent' : 'received';
     button.setAttribute(
       'aria-label',
-      `${direction}: ${kind}, ${length} bytes, PSN ${psn}${isKilled ? ', killed' : ''}`,
+      `${direction}: ${times} ${kind}, ${length} bytes, PSN ${psn}${isKilled ? ', killed' : ''}`,
     );
     button.classList.toggle('received', !isSent);
     button.classList.toggle('nak', kind.endsWith('NAK'));

@@ -1,20 +1,29 @@
 /** The page's Worker: the station, what is drawn of its memory, and what the page is told. */
 import { acts } from '../acts/index.js';
 import type { Outcome, Stage } from '../acts/act.js';
-import { explainFields, explainPacket, explainWcStatus } from '../../engine/explain.js';
+import {
+  explainFields,
+  explainPacket,
+  explainWcStatus,
+  type PacketDescription,
+} from '../../engine/explain.js';
 import { fetchModule } from '../../engine/module-bytes.js';
 import type { Session } from '../session.js';
 import { openStation, type Opened } from './open-station.js';
 import { ReliableChannel } from './reliable-channel.js';
 import { Meter } from './meter.js';
 import { Screen } from './screen.js';
-import type { FromWorker, ToWorker } from './protocol.js';
+import type { TappedPacket } from '../wire-tap.js';
+import type { FromWorker, StripRun, ToWorker } from './protocol.js';
 
 const FIGURES_MILLIS = 250;
 const STRIP_MILLIS = 150;
-const STRIP_PACKETS = 14;
+/** Of so many packets at most so many runs. */
+const STRIP_PACKETS = 300;
+const STRIP_RUNS = 15;
 /** Between READs of the peer's memory. */
 const REFRESH_MILLIS = 25;
+const HIDDEN_REFRESH_MILLIS = 500;
 const GREETING_HEAT = 210;
 
 /** What of a Worker is used; the page's types have no Workers' inside. */
@@ -37,6 +46,7 @@ class Demo {
   #session: Session | undefined;
   #firstWriteMillis = NaN;
   #isPlaying = false;
+  #isVisible = true;
   #stripSeen = 0;
 
   constructor(screen: Screen, origin: number, opened: Opened) {
@@ -63,12 +73,16 @@ class Demo {
       case 'clear':
         this.#session?.clear();
         return;
+      case 'visible':
+        this.#isVisible = message.isVisible;
+        return;
       case 'select':
         this.#select(this.#find(message.peer));
         this.#peersChanged();
         return;
       case 'set':
-        if (message.act === 'loss') this.#opened.station.faults.change({ loss: message.value / 100 });
+        if (message.act === 'loss')
+          this.#opened.station.faults.change({ loss: message.value / 100 });
         return;
       case 'play':
         void this.#play(message.act, message.value);
@@ -132,7 +146,8 @@ class Demo {
   async #watch(session: Session): Promise<void> {
     while (session === this.#session) {
       await session.refresh();
-      await new Promise((resolve) => setTimeout(resolve, REFRESH_MILLIS));
+      const millis = this.#isVisible ? REFRESH_MILLIS : HIDDEN_REFRESH_MILLIS;
+      await new Promise((resolve) => setTimeout(resolve, millis));
     }
   }
 
@@ -173,8 +188,7 @@ class Demo {
     if (!packet) return;
     await fetchModule('explain');
     const sentence = explainPacket(packet.bytes);
-    const fields = JSON.stringify(explainFields(packet.bytes), undefined, 1);
-    say({ kind: 'packet', id, sentence, fields });
+    say({ kind: 'packet', id, sentence, fields: headersOf(explainFields(packet.bytes)) });
   }
 
   #tellFigures(): void {
@@ -187,10 +201,8 @@ class Demo {
     const { tap } = this.#opened.station;
     if (!always && tap.count === this.#stripSeen) return;
     this.#stripSeen = tap.count;
-    const packets = tap.latest(STRIP_PACKETS).map(({ id, isSent, kind, psn, bytes, isKilled }) => {
-      return { id, isSent, kind, psn, length: bytes.length, isKilled };
-    });
-    say({ kind: 'strip', packets, kills: Object.fromEntries(tap.kills) });
+    const runs = runsOf(tap.latest(STRIP_PACKETS)).slice(-STRIP_RUNS);
+    say({ kind: 'strip', runs, kills: Object.fromEntries(tap.kills) });
   }
 
   #inspect(): void {
@@ -210,6 +222,30 @@ class Demo {
       },
     });
   }
+}
+
+/** A line for each header, and one for what belongs to none. */
+function headersOf(packet: PacketDescription): string {
+  const pairs = (fields: object): string =>
+    Object.entries(fields)
+      .filter(([, value]) => value === null || typeof value !== 'object')
+      .map(([name, value]) => `${name} ${value}`)
+      .join(', ');
+  const headers = Object.entries(packet)
+    .filter(([, value]) => typeof value === 'object')
+    .map(([name, value]) => `${name.toUpperCase().padEnd(10)} ${pairs(value as object)}`);
+  return [...headers, `${'PACKET'.padEnd(10)} ${pairs(packet)}`].join('\n');
+}
+
+function runsOf(packets: readonly TappedPacket[]): StripRun[] {
+  const runs: StripRun[] = [];
+  for (const { id, isSent, kind, psn, bytes, isKilled } of packets) {
+    const last = runs.at(-1);
+    const isSame = last?.kind === kind && last.isSent === isSent && last.isKilled === isKilled;
+    const count = isSame ? runs.pop()!.count + 1 : 1;
+    runs.push({ id, count, isSent, kind, psn, length: bytes.length, isKilled });
+  }
+  return runs;
 }
 
 /** What comes before there is a station is heard then. */
