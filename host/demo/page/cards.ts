@@ -31,6 +31,13 @@ export class Cards {
     if (card) card.said.textContent = sentences.join('\n');
   }
 
+  /** What came of it; the figures are there for who looks at the element. */
+  end(act: string, sentences: readonly string[], figures: Readonly<Record<string, number>>): void {
+    this.say(act, sentences);
+    this.#cards.get(act)!.said.dataset['figures'] = JSON.stringify(figures);
+    this.setBusy(false);
+  }
+
   /** While one plays, none other begins. */
   setBusy(isBusy: boolean): void {
     for (const { button } of this.#cards.values()) button.disabled = isBusy;

@@ -5,7 +5,8 @@ import { element, make, show } from './element.js';
 import { palette } from './palette.js';
 import { PaneInput } from './pane.js';
 import { Plot } from './plot.js';
-import type { Figures, FromWorker, Inspection, Pane, ToWorker } from './protocol.js';
+import type { Inspection } from './inspection.js';
+import type { Figures, FromWorker, Pane, ToWorker } from './protocol.js';
 import { Strip } from './strip.js';
 
 const dark = matchMedia('(prefers-color-scheme: dark)');
@@ -132,8 +133,7 @@ class Page {
         this.#cards.say(message.act, message.sentences);
         return;
       case 'played':
-        this.#cards.say(message.act, message.sentences);
-        this.#cards.setBusy(false);
+        this.#cards.end(message.act, message.sentences, message.figures);
         return;
       case 'packet':
         this.#strip.explain(message.sentence, message.fields);

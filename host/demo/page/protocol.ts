@@ -1,6 +1,7 @@
 /** What the page and its Worker say to each other. */
 import type { Slider } from '../acts/act.js';
 import type { Kill } from '../wire-tap.js';
+import type { Inspection } from './inspection.js';
 
 export type Pane = 'ours' | 'theirs';
 /** From and to, in points of the picture. */
@@ -71,16 +72,6 @@ export interface StripRun {
   /** Bytes. */
   readonly length: number;
   readonly isKilled: boolean;
-}
-
-export interface Inspection {
-  readonly address: string;
-  /** Our memory, all of it, and the peer's as it was READ last. */
-  readonly ours: Uint8Array;
-  readonly theirs: Uint8Array | undefined;
-  readonly counters: Readonly<Record<string, number>>;
-  readonly firstWriteMillis: number;
-  readonly drawMillis: number;
 }
 
 export type FromWorker =
