@@ -112,7 +112,7 @@ function retry(context: Context, qp: QueuePair, status: u32, selective: bool): v
 /** A gap: goes back once, whatever number of packets tell of the same gap. */
 function retryGap(context: Context, qp: QueuePair): void {
   if (qp.rnrWaiting || qp.nakHandled == qp.psnUnacked + 1) return;
-  noteLoss(qp);
+  noteLoss(context, qp);
   retry(context, qp, WcStatus.RETRY_EXC_ERR, false);
   qp.nakHandled = qp.psnUnacked + 1;
 }
@@ -303,7 +303,7 @@ export function receiveSelectiveAck(
   }
   if (qp.rnrWaiting || !noteMissing(qp, psn, low, high)) return;
   context.counters.rcvdSeqErr++;
-  noteLoss(qp);
+  noteLoss(context, qp);
   schedule(context, qp);
 }
 
@@ -329,7 +329,7 @@ export function timerFired(context: Context, qp: QueuePair): void {
   if (!outstanding(qp)) return;
   const selective = qp.reorderPeer != 0 && !oldestAwaitsData(qp);
   if (repeatEarly(context, qp)) {
-    if (selective) repairOldest(qp);
+    repairOldest(qp);
     schedule(context, qp);
     return;
   }

@@ -57,6 +57,8 @@ export class ContextConfig {
    */
   windowCharge: u32;
   receiveCharge: u32;
+  /** What a queue pair has under way at most, whatever the peer could hold. */
+  windowChargeMax: u32;
   /** Unacknowledged packets per queue pair. */
   windowPackets: u32;
   /** A PseudoHeader, for every path of this context. */
@@ -64,6 +66,8 @@ export class ContextConfig {
   localPort: u32;
   /** Longest packet the link carries, BTH to ICRC. */
   packetSizeMax: u32;
+  /** Does the link itself bound what is under way, and slow down? */
+  paced: u32;
 }
 
 /** Public fields are read by the host through exported offsets. */
@@ -125,12 +129,14 @@ export class Context {
   sendBuffers: u32;
   rdAtomicMax: u32;
   windowCharge: u32;
+  windowChargeMax: u32;
   receiveCharge: u32;
   windowPackets: u32;
   pseudoHeader: u32;
   localPort: u32;
   pkey: u32;
   packetSizeMax: u32;
+  paced: u32;
   /** The send buffer that `nextPackets` fills. */
   buffer: usize;
   bufferDescriptor: usize;
@@ -287,6 +293,7 @@ export function initContext(context: Context, arena: Arena, config: ContextConfi
   context.sendBuffers = config.sendBuffers;
   context.windowCharge = config.windowCharge;
   context.receiveCharge = config.receiveCharge;
+  context.windowChargeMax = config.windowChargeMax;
   context.windowPackets = config.windowPackets;
   context.pseudoHeader = config.pseudoHeader;
   context.localPort = config.localPort;
@@ -294,6 +301,7 @@ export function initContext(context: Context, arena: Arena, config: ContextConfi
   context.localGid0 = config.localGid0;
   context.localGid1 = config.localGid1;
   context.packetSizeMax = config.packetSizeMax;
+  context.paced = config.paced;
   initCrcScratch(context.crcScratch);
   initTimers(context.timers, now);
   ringInit(context.events);

@@ -317,7 +317,8 @@ function applyAttributes(context: Context, qp: QueuePair, a: QueuePairAttributes
 
 function applyPath(context: Context, qp: QueuePair, a: QueuePairAttributes): void {
   const told = a.receiveBufferBytes / 2;
-  qp.windowCharge = told == 0 ? context.windowCharge : told;
+  const holds = told == 0 ? context.windowCharge : told;
+  qp.windowCharge = min<u32>(holds, context.windowChargeMax);
   qp.reorderPeer = qp.reorderMax == 0 ? 0 : min<u32>(a.reorderPackets, REORDER_MAX);
   setPath(context, pathOf(qp), a);
   pathOf(qp).doublesFlush = <u16>a.doublesFlush;

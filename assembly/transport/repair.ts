@@ -8,7 +8,7 @@
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
 import { Context, hasRoom } from './context';
 import { QueuePair } from './queue-pair';
-import { resend } from './requester';
+import { resend, withdraw } from './requester';
 import { highestAhead } from './reorder';
 import { dropProbe } from './window';
 
@@ -22,7 +22,8 @@ export function noteMissing(qp: QueuePair, psn: u32, low: u64, high: u64): bool 
   qp.repairBase = psn;
   qp.repairLow = ((~low << 1) | 1) & mask(missing);
   qp.repairHigh = ((~high << 1) | (~low >> 63)) & mask(missing > 64 ? missing - 64 : 0);
-  qp.repairMax = qp.psnMax;
+  // Nothing beyond what was withdrawn is under way any more.
+  qp.repairMax = withdraw(qp, psn) ? qp.psnNext : qp.psnMax;
   dropProbe(qp);
   return true;
 }
@@ -37,6 +38,8 @@ function mask(bits: u32): u64 {
 
 /** Nobody has said anything for too long: the oldest packet asks again for all of them. */
 export function repairOldest(qp: QueuePair): void {
+  // At first it may just be slow.
+  if (qp.earlyRepeats > 1) withdraw(qp, qp.psnUnacked);
   qp.repairBase = qp.psnUnacked;
   qp.repairLow = 1;
   qp.repairHigh = 0;

@@ -21,7 +21,7 @@ import { timerOf } from './queue-pair';
 import { AsyncEvent, QpState, QpType, SendFlag, WcStatus, WrOpcode } from './status';
 import { anyRepairs, forgetRepairs, sendRepairs } from './repair';
 import { finishPacket } from './transmit';
-import { armRetransmit, dropProbe, startProbe, windowOpen } from './window';
+import { armRetransmit, beyondKept, dropProbe, startProbe, windowOpen } from './window';
 import { SEND_REQUEST_SIZE, SendRequest, SendState, seekSge } from './work-queue';
 
 /**
@@ -98,7 +98,7 @@ function current(context: Context, qp: QueuePair): SendRequest | null {
   }
   if (qp.state == <u32>QpState.SQD && request.state == <u32>SendState.FETCHED) return null;
   if (!windowOpen(qp) || fenced(qp, request)) return null;
-  if (awaitsData(request) && readsInFlight(qp) >= qp.rdAtomicMax) return null;
+  if (awaitsData(request) && (readsInFlight(qp) >= qp.rdAtomicMax || beyondKept(qp))) return null;
   // Stronger than a fence: everything before it is complete (IBA 10.6.5.1).
   if (request.opcode == <u32>WrOpcode.LOCAL_INV && qp.sendTail != qp.sendNext) return null;
   return request;
@@ -127,7 +127,8 @@ function waitsForAcks(qp: QueuePair): bool {
   if (!outstanding(qp) || qp.rnrWaiting || !sending(qp)) return false;
   if (qp.sendStopped || qp.state == <u32>QpState.SQD) return true;
   if (qp.sendNext == qp.sendFetched) return isDone(qp, qp.sendFetched - 1);
-  return sendRequestAt(qp, qp.sendNext).opcode == <u32>WrOpcode.LOCAL_INV;
+  const next = sendRequestAt(qp, qp.sendNext);
+  return next.opcode == <u32>WrOpcode.LOCAL_INV || (awaitsData(next) && beyondKept(qp));
 }
 
 /**
@@ -196,10 +197,13 @@ function countRepeat(context: Context, qp: QueuePair, psn: u32): void {
   if (psn != qp.psnMax) context.counters.retransmittedPkts++;
 }
 
+/** More make a READ no faster, and its loss dearer. */
+const READ_PACKETS_MAX: u32 = 32;
+
 /** Response packets that one READ request asks for at most. */
 function readPackets(context: Context, qp: QueuePair): u32 {
   const open = context.receiveCharge / 2 / qp.chargeFull;
-  return max<u32>(min<u32>(open, context.windowPackets / 2), 1);
+  return max<u32>(min<u32>(open, min<u32>(context.windowPackets / 2, READ_PACKETS_MAX)), 1);
 }
 
 /** Bytes that the READ request at the queue pair's offset asks for. */
@@ -225,7 +229,7 @@ function sendRead(context: Context, qp: QueuePair, request: SendRequest): void {
   const length = readLength(context, qp, request);
   writeRead(context, qp, request, length);
   const packets = packetCount(qp, length);
-  expectData(qp, psnAdd(qp.psnNext, packets - 1));
+  expectData(context, qp, psnAdd(qp.psnNext, packets - 1));
   qp.sendOffset += length;
   qp.chargeSent += (packets - 1) * qp.chargeFull + charge(length - (packets - 1) * qp.mtu);
   advance(qp, packets);
@@ -233,7 +237,8 @@ function sendRead(context: Context, qp: QueuePair, request: SendRequest): void {
 }
 
 /** A request is in flight whose last response has this PSN. */
-function expectData(qp: QueuePair, psnLast: u32): void {
+function expectData(context: Context, qp: QueuePair, psnLast: u32): void {
+  if (qp.psnNext == qp.psnMax) startProbe(context, qp, qp.psnNext);
   store<u32>(chunkAt(qp, qp.chunkHead), psnLast);
   qp.chunkHead++;
   qp.packetsSinceAckRequest = 0;
@@ -254,7 +259,7 @@ function writeAtomic(context: Context, qp: QueuePair, request: SendRequest): voi
 
 function sendAtomic(context: Context, qp: QueuePair, request: SendRequest): void {
   writeAtomic(context, qp, request);
-  expectData(qp, qp.psnNext);
+  expectData(context, qp, qp.psnNext);
   qp.chargeSent += charge(8);
   advance(qp, 1);
   endRequest(qp);
@@ -358,6 +363,7 @@ function pauses(qp: QueuePair): bool {
   if (qp.state == <u32>QpState.SQD) return true;
   if (qp.sendNext == qp.sendFetched && !fetch(qp)) return true;
   const next = sendRequestAt(qp, qp.sendNext);
+  if (qp.reorderPeer != 0 && awaitsData(next)) return true;
   return isLocal(next.opcode) || next.state == <u32>SendState.FAILED;
 }
 
@@ -394,7 +400,7 @@ function indexOf(qp: QueuePair, psn: u32): u32 {
 
 /**
  * Sends the packet with this PSN once more and leaves everything else as it stood. PSNs that are
- * those of responses are passed over.
+ * those of responses are passed over, but for the oldest: from there on they are missing.
  */
 export function resend(context: Context, qp: QueuePair, psn: u32): void {
   const index = indexOf(qp, psn);
@@ -414,7 +420,7 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   if (isAtomic(request)) writeAtomic(context, qp, request);
   else if (request.opcode == <u32>WrOpcode.RDMA_READ) {
     const begins = (qp.sendOffset / qp.mtu) % readPackets(context, qp) == 0;
-    if (begins) writeRead(context, qp, request, readLength(context, qp, request));
+    if (begins || psn == qp.psnUnacked) writeRead(context, qp, request, readLength(context, qp, request));
   } else if (!sendData(context, qp, request, true)) return;
   qp.sendNext = next;
   qp.sendOffset = offset;
@@ -434,16 +440,32 @@ function sgesOf(request: SendRequest): usize {
  * unchanged but for a READ, which asks for what is missing.
  */
 export function goBack(qp: QueuePair, psn: u32): void {
-  qp.psnNext = psn;
   qp.chunkHead = qp.chunkTail;
+  dropProbe(qp);
+  forgetRepairs(qp);
+  rewind(qp, psn);
+}
+
+/**
+ * The peer misses `psn`, and keeps only so much of what follows: what was sent beyond that is sent
+ * once more, in its turn. False: there is nothing beyond; behind a READ or atomic there never is
+ * (windowOpen), only its responses.
+ */
+export function withdraw(qp: QueuePair, psn: u32): bool {
+  if (readsInFlight(qp) > 0 || psnDistance(psn, qp.psnNext) <= qp.reorderPeer + 1) return false;
+  rewind(qp, psnAdd(psn, qp.reorderPeer + 1));
+  return true;
+}
+
+/** The next packet is the one with this PSN. */
+function rewind(qp: QueuePair, psn: u32): void {
+  qp.psnNext = psn;
   qp.packetsSinceAckRequest = 0;
   qp.sendStopped = 0;
   qp.chargeSent = qp.chargeAcked;
   qp.sendOffset = 0;
   qp.sendSgeIndex = 0;
   qp.sendSgeOffset = 0;
-  dropProbe(qp);
-  forgetRepairs(qp);
   const index = indexOf(qp, psn);
   if (index == qp.sendFetched) {
     // Everything that was started is answered.

@@ -14,6 +14,8 @@ import { armTimer } from './timer';
 
 /** The window counts in 1/256 of a packet. */
 const UNIT: u32 = 256;
+/** Where one loss means that everything behind it is sent again. */
+const GO_BACK_PACKETS: u32 = 64;
 /** Never less than this many packets, so that a lost one is noticed by those behind it. */
 const LEAST: u32 = 4 * UNIT;
 
@@ -28,20 +30,37 @@ export function openWindow(context: Context, qp: QueuePair): void {
 /** May one more packet go? One always may when nothing is under way. */
 export function windowOpen(qp: QueuePair): bool {
   if (qp.psnUnacked == qp.psnNext) return true;
-  // What the peer would have to keep must fit there.
-  const kept = qp.reorderPeer;
-  if (kept != 0 && psnDistance(qp.psnUnacked, qp.psnNext) > kept) return false;
+  // READs and atomics are not withdrawn (requester.ts): what comes ahead of one must find room.
+  const awaited = qp.chunkHead != qp.chunkTail;
+  if (awaited && beyondKept(qp)) return false;
   return (
     qp.chargeSent - qp.chargeAcked < qp.windowCharge &&
     psnDistance(qp.psnUnacked, qp.psnNext) * UNIT < qp.congestionWindow
   );
 }
 
+/**
+ * The window once anything was lost: what is under way beyond what the peer keeps is lost with it.
+ * It opens again, slowly. A peer that keeps nothing loses all there is, so less is risked.
+ */
+function keptWindow(qp: QueuePair): u32 {
+  return max<u32>((qp.reorderPeer != 0 ? qp.reorderPeer : GO_BACK_PACKETS) * UNIT, LEAST);
+}
+
+/** Is more under way than a peer would keep that misses the oldest of it? */
+export function beyondKept(qp: QueuePair): bool {
+  const kept = qp.reorderPeer;
+  return kept != 0 && psnDistance(qp.psnUnacked, qp.psnNext) > kept;
+}
+
 /** This many packets were acknowledged. */
 export function growWindow(context: Context, qp: QueuePair, packets: u32): void {
   const most = context.windowPackets * UNIT;
   if (qp.congestionWindow >= most) return;
-  const grown = qp.congestionWindow + (packets * UNIT * UNIT) / qp.congestionWindow + 1;
+  let more = (packets * UNIT * UNIT) / qp.congestionWindow + 1;
+  // There a loss costs more.
+  if (qp.congestionWindow >= keptWindow(qp)) more = (more + 7) / 8;
+  const grown = qp.congestionWindow + more;
   qp.congestionWindow = min<u32>(grown, most);
 }
 
@@ -54,7 +73,10 @@ export function cutWindow(qp: QueuePair): void {
 }
 
 /** Packets were lost. */
-export function noteLoss(qp: QueuePair): void {
+export function noteLoss(context: Context, qp: QueuePair): void {
+  qp.congestionWindow = min<u32>(qp.congestionWindow, keptWindow(qp));
+  // A link with a window of its own has slowed down by itself.
+  if (context.paced) return;
   // Twice the shortest round trip, and some slack for a busy machine.
   if (qp.roundTripLeast != 0 && qp.roundTripMicros > 2 * qp.roundTripLeast + 200) cutWindow(qp);
 }
@@ -99,8 +121,9 @@ export function armRetransmit(context: Context, qp: QueuePair): void {
 
 /**
  * How long to wait. A peer that keeps what came ahead is asked again early, after two round trips:
- * repeating the oldest packet costs one packet, and what it lacks is known a round trip later. All
- * others wait for the queue pair's timeout.
+ * repeating the oldest packet costs one packet, and what it lacks is known a round trip later; a
+ * READ or atomic, whose answer may be what got lost, is asked for again. All others wait for the
+ * queue pair's timeout.
  */
 function nextDelay(context: Context, qp: QueuePair): u64 {
   const left = qp.timeoutMicros - min<u64>(qp.timeoutMicros, sinceProgress(context, qp));

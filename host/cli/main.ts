@@ -8,6 +8,9 @@ import { demo, type DemoOptions } from './demo.js';
 import { devinfo, type DevinfoOptions } from './devinfo.js';
 import { addFaultOptions, addPieceOption, addPortOption, mtu, size, whole } from './options.js';
 import { pingpong, type PingpongOptions } from './pingpong.js';
+import { perf } from './perf/perf.js';
+import { addPerfOptions, perfTest, perfVerb } from './perf/options.js';
+import type { PerfOptions, PerfTest, PerfVerb } from './perf/options.js';
 import { put, type PutOptions } from './put.js';
 import { Exit, reportFailure, watchOutput } from './report.js';
 import { SIZE_MAX, SIZE_MIN, rping, type RpingOptions } from './rping.js';
@@ -178,6 +181,22 @@ function addDemo(program: Command): void {
     .action((options: DemoOptions) => run('demo', () => demo(options)));
 }
 
+function addPerf(program: Command): void {
+  const command = begin(
+    program,
+    'perf',
+    'bandwidth and latency, with itself and with perftest’s ib_*; without a host: the server',
+  )
+    .argument('<verb>', 'write, read, send or atomic', perfVerb)
+    .argument('<test>', 'bw or lat', perfTest)
+    .argument('[host]');
+  addPerfOptions(command)
+    .addHelpText('after', example('verbena perf write bw', 'verbena perf write bw 192.0.2.7'))
+    .action((verb: PerfVerb, test: PerfTest, host: string | undefined, options: PerfOptions) =>
+      run('perf', () => perf(verb, test, host, options)),
+    );
+}
+
 function makeProgram(): Command {
   const { version, description } = JSON.parse(
     readFileSync(new URL('../../../package.json', import.meta.url), 'utf8'),
@@ -199,6 +218,7 @@ function makeProgram(): Command {
   addPingpong(program);
   addRping(program);
   addDemo(program);
+  addPerf(program);
   addOthers(program);
   return program;
 }

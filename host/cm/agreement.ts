@@ -2,7 +2,7 @@
  * What two sides agree upon: `rdma_conn_param` to fields of messages, and those to what a queue pair
  * is told.
  */
-import { MULTICAST_QPN, QpType } from '#build/abi.js';
+import { MULTICAST_QPN, Mtu, QpType } from '#build/abi.js';
 import { MisuseError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { Context } from '../verbs/context.js';
@@ -21,21 +21,33 @@ export interface CmOptions {
   readonly maxCmRetries?: number;
   /** Until the queue pair sends a packet again: 4.096 us * 2^it, 0 to 31. Default 17. */
   readonly ackTimeout?: number;
+  /** A Mtu: whoever connects asks for no larger packets. Default: what its link carries. */
+  readonly pathMtu?: number;
 }
 
 export const DEFAULT_OPTIONS: Required<CmOptions> = {
   cmResponseTimeout: 18,
   maxCmRetries: 15,
   ackTimeout: 17,
+  pathMtu: Mtu.MTU_4096,
+};
+
+const OPTION_RANGES: { readonly [Name in keyof Required<CmOptions>]: readonly [number, number] } = {
+  cmResponseTimeout: [0, 31],
+  maxCmRetries: [0, 15],
+  ackTimeout: [0, 31],
+  pathMtu: [Mtu.MTU_256, Mtu.MTU_4096],
 };
 
 /** Throws MisuseError. */
 export function checkOptions(options: CmOptions): void {
   for (const [name, value] of Object.entries(options) as [string, unknown][]) {
-    const most = name === 'maxCmRetries' ? 15 : 31;
-    const isWithin = Number.isInteger(value) && Number(value) >= 0 && Number(value) <= most;
-    if (!(name in DEFAULT_OPTIONS) || !isWithin) {
-      throw new MisuseError(name, `must be a whole number from 0 to ${most}, got ${String(value)}`);
+    const isKnown = Object.hasOwn(OPTION_RANGES, name);
+    const [least, most] = isKnown ? OPTION_RANGES[name as keyof CmOptions] : [0, 0];
+    const isWithin = Number.isInteger(value) && Number(value) >= least && Number(value) <= most;
+    if (!isKnown || !isWithin) {
+      const rule = `must be a whole number from ${least} to ${most}, got ${String(value)}`;
+      throw new MisuseError(name, rule);
     }
   }
 }
@@ -168,7 +180,7 @@ export function requestFields(
   side: Side,
   param: ConnParam,
   peer: Endpoint,
-  { cmResponseTimeout, maxCmRetries, ackTimeout }: Required<CmOptions>,
+  { cmResponseTimeout, maxCmRetries, ackTimeout, pathMtu }: Required<CmOptions>,
 ): Omit<FieldsOf<'REQ'>, 'serviceId' | 'privateData' | 'startingPsn'> {
   const { context, qp } = side;
   const localQpn = queuePairNumber(side, param);
@@ -186,7 +198,7 @@ export function requestFields(
     retryCount: param.retryCount ?? 7,
     rnrRetryCount: param.rnrRetryCount ?? 7,
     maxCmRetries,
-    pathMtu: context.queryPort().activeMtu,
+    pathMtu: Math.min(context.queryPort().activeMtu, pathMtu),
     srq: (qp ? qp.srq : param.srq) ? 1 : 0,
     primaryLocalGid: context.local.gid.bytes,
     primaryRemoteGid: peer.gid.bytes,

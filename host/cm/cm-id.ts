@@ -362,10 +362,8 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       case 'reply':
         return this.#replied(event.reply);
       case 'ready':
-        // The peer's first packets may have been such that it is in ERR already.
-        if (this.qp?.state === QpState.RTR && this.#agreement) {
-          makeReadyToSend(this.qp, this.#agreement);
-        }
+        // The peer's first packet may have ended the queue pair already.
+        if (this.qp?.state === QpState.RTR) makeReadyToSend(this.qp, this.#agreement!);
         return this.push(CmEventType.ESTABLISHED);
       case 'resolved':
         return this.#resolved(event.reply);

@@ -119,11 +119,13 @@ function qpOf({ qp, cqe }: EndOptions): EpInitAttributes {
   return { ...qp, ...(cqe === undefined ? {} : { cqe }) };
 }
 
-function optionsOf({ cmResponseTimeout, maxCmRetries, ackTimeout }: CmOptions): CmOptions {
+function optionsOf(options: CmOptions): CmOptions {
+  const { cmResponseTimeout, maxCmRetries, ackTimeout, pathMtu } = options;
   return {
     ...(cmResponseTimeout === undefined ? {} : { cmResponseTimeout }),
     ...(maxCmRetries === undefined ? {} : { maxCmRetries }),
     ...(ackTimeout === undefined ? {} : { ackTimeout }),
+    ...(pathMtu === undefined ? {} : { pathMtu }),
   };
 }
 

@@ -52,8 +52,14 @@ export interface DeviceOptions {
   rdAtomicMax?: number;
   /** Buffers of 64 KiB that the link may hold. Default 8. */
   sendBuffers?: number;
-  /** Unacknowledged packets per queue pair. Default 64. */
+  /** Unacknowledged packets per queue pair. Default 512. */
   windowPackets?: number;
+  /**
+   * Bytes of a receive buffer, as its kernel counts them, that the unacknowledged packets of a queue
+   * pair take at most; never more than half of the peer's. Default 528 KiB, 64 packets of 4096
+   * bytes: more do not stay in the processor's cache. Long wires want more.
+   */
+  windowBytes?: number;
   /**
    * The one P_Key: 15 bits of partition, and 0x8000 for a full member. Limited members talk to full
    * ones only. Default 0xffff.
@@ -76,7 +82,8 @@ const DEFAULTS: DeviceLimits = {
   protectionDomainsMax: 256,
   rdAtomicMax: 16,
   sendBuffers: 8,
-  windowPackets: 64,
+  windowPackets: 512,
+  windowBytes: 528 * 1024,
   pkey: 0xffff,
 };
 
@@ -127,6 +134,7 @@ export class Device {
         config.receiveBytes = RECEIVE_BYTES;
         config.eventsMax = EVENTS_MAX;
         config.windowCharge = Math.min(info.windowBytes, 0x7fffffff);
+        config.windowChargeMax = limits.windowBytes;
         config.receiveCharge = Math.min(Math.floor(info.receiveBufferBytes / 2), 0x7fffffff);
         config.windowPackets = limits.windowPackets;
         config.pseudoHeader = pseudoHeader(info);
@@ -135,6 +143,7 @@ export class Device {
         config.localGid0 = gid.getBigUint64(0, true);
         config.localGid1 = gid.getBigUint64(8, true);
         config.packetSizeMax = info.packetSizeMax;
+        config.paced = info.paced ? 1 : 0;
       },
       clock.now(),
     );
@@ -242,6 +251,7 @@ function checkLimits(limits: DeviceLimits): void {
   within('rdAtomicMax', 1, 128);
   within('sendBuffers', 1, 1024);
   within('windowPackets', 2, 65536);
+  within('windowBytes', 4096, 0x7fffffff);
   within('pkey', 1, 0xffff);
   if ((limits.pkey & 0x7fff) === 0) throw new MisuseError('pkey', 'names no partition');
   if ((limits.rdAtomicMax & (limits.rdAtomicMax - 1)) !== 0) {

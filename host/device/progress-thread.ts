@@ -34,6 +34,8 @@ export type ThreadMessage =
 
 /** Somebody who polls without a pause comes again within this time, unless it is interrupted. */
 const LED_MICROS = 200;
+/** An application that took a turn so long ago does so now and then, or not at all. */
+const TOUCHED_MICROS = 1000;
 /** So often the thread looks whether the application still does the work. */
 const LOOK_MICROS = 500;
 const CACHE_LINE = 64;
@@ -68,8 +70,8 @@ const clock = new RealClock();
 const memory = new EngineMemory(task.memory);
 const control = new ControlBlock(memory, task.control);
 const link = new UdpBatchLink(task.udp);
-/** With two processors whoever spins is in the way of the application, or of the peer. */
-const spinMicros = availableParallelism() > 2 ? task.spinMicros : 0;
+/** With few processors a thread that spins is in the way of an application that works. */
+const isCrowded = availableParallelism() <= 2;
 let runner: Runner | undefined;
 
 /** A turn, unless the application is at it: it does all of it then. */
@@ -102,8 +104,11 @@ function run(context: number): void {
       control.call();
     }
     const now = clock.now();
-    if (done > 0) busyUntil = now + spinMicros;
-    else if (isLed) {
+    if (done > 0) {
+      const spins = !isCrowded || !control.isTouched(now, TOUCHED_MICROS);
+      busyUntil = spins ? now + task.spinMicros : now;
+    }
+    if (isLed) {
       if (control.fallAsleep(kicks, now + LOOK_MICROS)) link.waitForWake(LOOK_MICROS);
       control.awake();
     } else if (now >= busyUntil) {

@@ -180,6 +180,7 @@ export class ThreadProgress implements Progress {
     } finally {
       control.endTurn();
     }
+    control.touch(this.#clock.now());
     const { deadline } = runner;
     // Nobody but the other thread lets time pass when we do not.
     if (deadline !== 0 && !this.#leads && !control.wakesBy(deadline)) this.#kick();

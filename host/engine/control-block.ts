@@ -2,8 +2,8 @@
  * What the application's thread and the thread that runs the engine share besides the engine's own
  * memory: 64 bytes of it.
  * ```
- *  0      4          8       12       16     20     24      28
- *  | lock | sleeping | kicks | events | stop | turn | until | led | reserved |
+ *  0      4          8       12       16     20     24      28    32
+ *  | lock | sleeping | kicks | events | stop | turn | until | led | touched | reserved |
  * ```
  * The lock is held for the length of one call of an export: so control verbs run in the
  * application's thread, on the same state, between two calls of the other one.
@@ -40,6 +40,7 @@ export class ControlBlock {
   readonly #turn: number;
   readonly #until: number;
   readonly #led: number;
+  readonly #touched: number;
 
   constructor(memory: EngineMemory, address: number) {
     this.#words = new Int32Array(memory.buffer);
@@ -52,6 +53,7 @@ export class ControlBlock {
     this.#turn = at + 5;
     this.#until = at + 6;
     this.#led = at + 7;
+    this.#touched = at + 8;
   }
 
   lock(): void {
@@ -176,6 +178,17 @@ export class ControlBlock {
   /** The application takes the turns itself, as long as it says so again and again. */
   lead(micros: number): void {
     Atomics.store(this.#words, this.#led, moment(micros));
+  }
+
+  /** The application took a turn. */
+  touch(micros: number): void {
+    Atomics.store(this.#words, this.#touched, moment(micros));
+  }
+
+  /** Has it done so less than `age` microseconds ago? */
+  isTouched(micros: number, age: number): boolean {
+    const touched = Atomics.load(this.#words, this.#touched);
+    return touched !== 0 && (moment(micros) - touched) >>> 0 < age;
   }
 
   /** It does not any more. */

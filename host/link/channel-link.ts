@@ -164,6 +164,7 @@ export abstract class ChannelLink implements Link {
         packetSizeMax: this.#packetSizeMax,
         windowBytes: charge,
         receiveBufferBytes: 2 * charge,
+        paced: true,
       };
     } finally {
       this.#opening = undefined;

@@ -211,11 +211,14 @@ async function exchange(
   { timeoutMillis = SIGNALLING_MILLIS }: ConnectOptions,
 ): Promise<unknown> {
   const patience = new AbortController();
+  const gaveUp = new Promise<never>((_resolve, reject) => {
+    patience.signal.addEventListener('abort', () => reject(patience.signal.reason as Error));
+  });
   const seconds = timeoutMillis / 1000;
   const timeout = new LinkError('ETIMEDOUT', `nobody answers through ${by.name} in ${seconds} s`);
   const timer = setTimeout(() => patience.abort(timeout), timeoutMillis);
   try {
-    return await by.exchange(offer, patience.signal);
+    return await Promise.race([by.exchange(offer, patience.signal), gaveUp]);
   } finally {
     clearTimeout(timer);
   }

@@ -107,6 +107,11 @@ export interface LinkInfo {
   readonly windowBytes: number;
   /** Our own receive buffer in the same bytes: what a peer of our kind is told. */
   readonly receiveBufferBytes: number;
+  /**
+   * Does it bound what is under way to a peer by itself, and slow down where the network is full?
+   * Then queue pairs need not when packets get lost. Default false.
+   */
+  readonly paced?: boolean;
   /** Can it carry packets to multicast groups? Then it has `join` and `leave`. Default false. */
   readonly multicast?: boolean;
   /** What was asked of the socket, and what came of it. Absent: there is no socket. */

@@ -16,7 +16,7 @@ import {
 import { nextTurn } from './next-turn.js';
 
 export interface LoopbackOptions {
-  /** Deliver in the next turn of the event loop whenever something is queued. Default true; false: by hand. */
+  /** Deliver in the next turn whenever something is queued. Default true; false: by hand. */
   auto?: boolean;
   /** Longest packet in bytes, BTH to ICRC. Default 4160: a path MTU of 4096. */
   packetSizeMax?: number;

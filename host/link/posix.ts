@@ -89,14 +89,6 @@ export class Posix {
   ) => number;
   readonly #ifNametoindex: (name: string) => number;
   // Pointers as numbers: user space ends far below 2^53, and a BigInt would be made per call.
-  readonly #sendto: (
-    fd: number,
-    bytes: number,
-    length: number,
-    flags: number,
-    name: number,
-    nameLength: number,
-  ) => number;
   readonly #sendmmsg: (fd: number, headers: number, count: number, flags: number) => number;
   readonly #recvmmsg: (
     fd: number,
@@ -124,14 +116,16 @@ export class Posix {
     this.#setsockopt = libc.func('int setsockopt(int, int, int, const void *, uint32_t)');
     this.#getsockopt = libc.func('int getsockopt(int, int, int, void *, void *)');
     this.#ifNametoindex = libc.func('uint32_t if_nametoindex(const char *)');
-    this.#sendto = libc.func('int64_t sendto(int, uint64_t, uint64_t, int, uint64_t, uint32_t)');
     this.#sendmmsg = libc.func('int sendmmsg(int, uint64_t, uint32_t, int)');
     this.#recvmmsg = libc.func('int recvmmsg(int, uint64_t, uint32_t, int, uint64_t)');
     this.#ppoll = libc.func('int ppoll(uint64_t, uint64_t, uint64_t, uint64_t)');
     this.#eventfd = libc.func('int eventfd(uint32_t, int)');
     this.#read = libc.func('int64_t read(int, void *, uint64_t)');
     this.#write = libc.func('int64_t write(int, const void *, uint64_t)');
-    const names = Object.entries(koffi.os.errno).map(([name, errno]) => [errno, name] as const);
+    // EOPNOTSUPP is what the manual pages of sockets call it; Linux has one number for both.
+    const names = Object.entries(koffi.os.errno)
+      .filter(([name]) => name !== 'ENOTSUP')
+      .map(([name, errno]) => [errno, name] as const);
     // The first name of a number, EAGAIN before EWOULDBLOCK.
     this.#names = new Map(names.reverse());
   }
@@ -189,11 +183,6 @@ export class Posix {
    */
   sendMessages(fd: number, headers: number, count: number): number {
     return this.#countOrErrno(this.#sendmmsg(fd, headers, count, MSG_DONTWAIT));
-  }
-
-  /** sendto of what lies at `bytes` to the socket address at `name`: bytes, or the negated errno. */
-  sendTo(fd: number, bytes: number, length: number, name: number, nameLength: number): number {
-    return this.#countOrErrno(this.#sendto(fd, bytes, length, MSG_DONTWAIT, name, nameLength));
   }
 
   /** recvmmsg into the `count` mmsghdr at `headers`: how many came, or the negated errno. */

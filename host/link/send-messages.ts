@@ -20,6 +20,7 @@ import {
 import * as sys from './posix.js';
 import type { Posix } from './posix.js';
 import { ReadyPoll } from './ready-poll.js';
+import { Refusals } from './refusals.js';
 
 /** Per system call. */
 const MESSAGES = 64;
@@ -27,8 +28,6 @@ const CONTROL_SPACE = 32;
 /** What every kernel with UDP_SEGMENT takes (UDP_MAX_SEGMENTS, and the length of an IP packet). */
 const SEGMENTS_MAX = 64;
 const SEGMENTED_BYTES_MAX = 65000;
-/** So few messages are sent one by one. */
-const FEW = 2;
 const SEGMENT_SIZE_BYTES = 2;
 /** So long a full send buffer may take to drain; then the packet counts as lost. */
 const SEND_BUFFER_WAIT_MICROS = 1000;
@@ -75,6 +74,7 @@ export class SendMessages {
     ReadyPoll.BYTES + MESSAGES * (HEADER_BYTES + IOVEC_BYTES + NAME_BYTES + CONTROL_SPACE);
   readonly #options: SendMessagesOptions;
   readonly #counters: SendCounters;
+  readonly #refusals: Refusals;
   readonly #buffer: ArrayBufferLike;
   readonly #words: Uint32Array;
   readonly #writable: ReadyPoll;
@@ -97,6 +97,7 @@ export class SendMessages {
     const { posix, fd, memory, base, address } = options;
     this.#options = options;
     this.#counters = options.counters;
+    this.#refusals = new Refusals(String(options.gid));
     this.#buffer = memory.buffer;
     const words = new Uint32Array(memory.buffer);
     this.#words = words;
@@ -138,8 +139,6 @@ export class SendMessages {
   /** Makes messages of the packets from `index` on. Returns the first that has none yet. */
   #make(batch: PacketBatch, index: number, count: number, base: number): number {
     this.#count = 0;
-    // Two packets are sent faster one by one than cut from one, and the first arrives earlier.
-    const merges = count - index > FEW;
     while (index < count && this.#count < MESSAGES) {
       const destination = batch.destinationOf(index);
       const peer = this.#peerOf(destination);
@@ -151,7 +150,7 @@ export class SendMessages {
         continue;
       }
       let length = size;
-      const end = merges && peer.segments ? Math.min(count, first + SEGMENTS_MAX) : index;
+      const end = peer.segments ? Math.min(count, first + SEGMENTS_MAX) : index;
       while (index < end) {
         const more = batch.lengthOf(index);
         if (
@@ -207,12 +206,8 @@ export class SendMessages {
     // A buffer that did not drain in time will not for the next message either.
     let patient = true;
     for (let message = 0; message < this.#count;) {
-      const left = this.#count - message;
       const headers = base + this.#headers + message * HEADER_BYTES;
-      const taken =
-        left <= FEW && this.#packets[message] === 1
-          ? this.#sendOne(message)
-          : posix.sendMessages(fd, headers, left);
+      const taken = posix.sendMessages(fd, headers, this.#count - message);
       this.#counters.sendCalls++;
       if (taken > 0) {
         for (const end = message + taken; message < end; message++) this.#countSent(message);
@@ -232,15 +227,6 @@ export class SendMessages {
       }
       message++;
     }
-  }
-
-  /** A packet without the detour of a message header: 1, or the negated errno. */
-  #sendOne(message: number): number {
-    const { posix, fd, base } = this.#options;
-    const start = this.#starts[message]!;
-    const name = base + this.#names + message * NAME_BYTES;
-    const nameBytes = this.#addressed[message]!.addressBytes;
-    return Math.min(posix.sendTo(fd, start, this.#lengths[message]!, name, nameBytes), 1);
   }
 
   /** The packets of a run by themselves. When these get through, the peer gets no more runs. */
@@ -272,6 +258,7 @@ export class SendMessages {
   #lose(code: string, packets: number): void {
     const { sendErrors } = this.#counters;
     sendErrors.set(code, (sendErrors.get(code) ?? 0) + packets);
+    this.#refusals.tell(code);
   }
 
   #peerOf(destination: Endpoint): Peer {

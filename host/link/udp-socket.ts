@@ -44,9 +44,10 @@ export async function bindUdpSocket(request: UdpSocketRequest): Promise<BoundSoc
   if (posix) return adopt(posix, request);
   if (process.platform === 'linux' && !warned) {
     warned = true;
-    process.emitWarning(`Linux peers drop what this device sends over IPv4, since ${reason}`, {
-      type: 'VerbenaWarning',
-    });
+    process.emitWarning(
+      `packets travel one per system call, in the caller's thread, and Linux peers drop those over IPv4: ${reason}`,
+      { type: 'VerbenaWarning' },
+    );
   }
   return bindPlainly(request, reason);
 }

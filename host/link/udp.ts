@@ -15,6 +15,7 @@ import {
   findLocalAddress,
   type LocalAddress,
 } from './local-address.js';
+import { Refusals } from './refusals.js';
 import { bindUdpSocket, type BoundSocket } from './udp-socket.js';
 
 export interface UdpOptions {
@@ -99,6 +100,7 @@ export class UdpLink implements Link {
   #flushing: NodeJS.Immediate | undefined;
   #receiveErrorsInRow = 0;
   readonly #sources = new SourceTable();
+  readonly #refusals: Refusals;
   readonly #addresses = new WeakMap<Endpoint, string>();
 
   /**
@@ -108,6 +110,7 @@ export class UdpLink implements Link {
   constructor(options: UdpOptions, makeSocket: typeof createSocket = createSocket) {
     this.#createSocket = makeSocket;
     this.#local = checkUdpOptions(options);
+    this.#refusals = new Refusals(options.address);
   }
 
   /**
@@ -283,6 +286,7 @@ export class UdpLink implements Link {
 
   #countSendError(error: NodeJS.ErrnoException): void {
     const code = count(this.counters.sendErrors, error);
+    this.#refusals.tell(code);
     if (FATAL_CODES.has(code)) this.#fail(error);
   }
 

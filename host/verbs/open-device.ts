@@ -19,6 +19,7 @@ export interface LinkOpenOptions extends Limits {
   port?: never;
   progress?: never;
   spinMicros?: never;
+  socketBufferBytes?: never;
 }
 
 export interface UdpOpenOptions extends Limits {
@@ -39,6 +40,8 @@ export interface UdpOpenOptions extends Limits {
    * processors), and so does whoever waits for a completion. Default 100.
    */
   spinMicros?: number;
+  /** What the kernel is asked for, each way. Default 4 MiB; it gives what it allows. */
+  socketBufferBytes?: number;
 }
 
 /** Twice what waking a sleeping thread costs: so that a peer's answer is not missed by little. */
@@ -55,7 +58,8 @@ export async function openDevice(options: OpenOptions = {}): Promise<Context> {
 }
 
 async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
-  const udp = { address: options.address ?? '127.0.0.1', port: options.port ?? ROCE_PORT };
+  const { address = '127.0.0.1', port = ROCE_PORT, socketBufferBytes } = options;
+  const udp = { address, port, ...(socketBufferBytes !== undefined && { socketBufferBytes }) };
   const { posix } = await loadPosix();
   const spinMicros = options.spinMicros ?? SPIN_MICROS;
   if (!Number.isFinite(spinMicros) || spinMicros < 0) {

@@ -6,8 +6,10 @@
 import { loadPosix, SO_RCVBUF, SOL_SOCKET, SOL_UDP, UDP_GRO } from '../../host/link/posix.js';
 import { UDP_SEGMENT, type Posix } from '../../host/link/posix.js';
 import { Gid } from '../../host/link/endpoint.js';
-import { Stopwatch, type Figures } from './harness.js';
-import { partnerTask, startPartner, tell } from './partner.js';
+import { FlowWatch, type Flow } from './flow.js';
+import { Stopwatch } from './harness.js';
+import { Partner, partnerTask, tell } from './partner.js';
+import { roundTrips, TripTimer, type TripOptions, type Trips } from './trips.js';
 import { Window } from './window.js';
 
 const AF_INET = 2;
@@ -20,7 +22,6 @@ const END_BYTES = 1;
 const WARM_UP_MILLIS = 150;
 /** A partner that hears nothing for so long has been forgotten. */
 const FORGOTTEN_MILLIS = 20_000;
-const LOST_MILLIS = 100;
 
 /** A connected UDP socket that never blocks, with a buffer. */
 class BareSocket {
@@ -103,18 +104,6 @@ export interface PumpOptions {
   readonly seconds: number;
 }
 
-export interface PumpResult {
-  readonly gbps: number;
-  /** Millions of packets per second. */
-  readonly mps: number;
-  /** Processor time of both processes in the measured seconds, and these. */
-  readonly cpuSeconds: number;
-  readonly seconds: number;
-  readonly lostBytes: number;
-  /** What the kernel says of SO_RCVBUF. */
-  readonly receiveBufferBytes: number;
-}
-
 interface Task {
   readonly kind: 'pump' | 'spin';
   readonly port: number;
@@ -126,20 +115,11 @@ export const BUFFERS = [
   { name: '4mib', bytes: 4 * 2 ** 20, window: 5 },
   { name: '212992', bytes: 212992, window: 3 },
 ];
-export function pumpFigures(name: string, result: PumpResult): Figures {
-  return {
-    [`${name}_gbps`]: result.gbps,
-    [`${name}_mps`]: result.mps,
-    [`${name}_cpu_seconds_per_second`]: result.cpuSeconds / result.seconds,
-    [`${name}_lost_bytes`]: result.lostBytes,
-    [`${name}_receive_buffer_bytes`]: result.receiveBufferBytes,
-  };
-}
 
 /** One way, `window` runs under way, each acknowledged. */
-export async function barePump(options: PumpOptions): Promise<PumpResult> {
+export async function barePump(options: PumpOptions): Promise<Flow> {
   const { packetBytes, segments, window: runs } = options;
-  const { socket, result } = await open('pump', options.receiveBufferBytes);
+  const { socket, partner } = await open('pump', options.receiveBufferBytes);
   try {
     if (segments > 1) socket.segment(packetBytes);
     const run = packetBytes * segments;
@@ -155,18 +135,17 @@ export async function barePump(options: PumpOptions): Promise<PumpResult> {
     };
     measure(WARM_UP_MILLIS);
     const before = window.acknowledged;
-    const watch = new Stopwatch();
+    const watch = new FlowWatch(partner);
     measure(options.seconds * 1000);
-    const seconds = watch.seconds();
-    const ownCpu = watch.cpuSeconds();
+    const spent = watch.read();
     const bytes = window.acknowledged - before;
     socket.send(END_BYTES);
-    const { busy } = await result;
+    await partner.ended();
     return {
-      gbps: bytes / seconds / 1e9,
-      mps: bytes / packetBytes / seconds / 1e6,
-      cpuSeconds: ownCpu + busy * seconds,
-      seconds,
+      ...spent,
+      messages: bytes / packetBytes,
+      packets: bytes / packetBytes,
+      bytes,
       lostBytes: window.lost,
       receiveBufferBytes: socket.receiveBufferBytes,
     };
@@ -214,26 +193,12 @@ export function cpuPerPacket({ segments, runs }: ShuttleOptions, shuttle: () => 
   return (watch.cpuSeconds() * 1e9) / (runs * segments);
 }
 
-export interface SpinOptions {
-  readonly bytes: number;
-  readonly count: number;
-}
-
-export interface SpinResult {
-  readonly p50Micros: number;
-  readonly p99Micros: number;
-}
-
-export function spinFigures(name: string, result: SpinResult): Figures {
-  return { [`${name}_p50_us`]: result.p50Micros, [`${name}_p99_us`]: result.p99Micros };
-}
-
 /** Round trips while both ends ask for packets all the time. */
-export async function bareSpin({ bytes, count }: SpinOptions): Promise<SpinResult> {
-  const { socket, result } = await open('spin', 212992);
+export async function bareSpin({ bytes, count }: TripOptions): Promise<Trips> {
+  const { socket, partner } = await open('spin', 212992);
   try {
     const words = new Uint32Array(socket.buffer);
-    const trips = roundTrips(count, {
+    const trips = roundTrips(new TripTimer(count, partner), {
       send(trip) {
         words[0] = trip;
         socket.send(bytes);
@@ -241,53 +206,19 @@ export async function bareSpin({ bytes, count }: SpinOptions): Promise<SpinResul
       isBack: (trip) => socket.receive() > 0 && words[0] === trip,
     });
     socket.send(END_BYTES);
-    await result;
+    await partner.ended();
     return trips;
   } finally {
     socket.close();
   }
 }
 
-export interface RoundTrip {
-  send(trip: number): void;
-  /** Asks once whether this one, and no earlier one, has come back. */
-  isBack(trip: number): boolean;
-}
-
-/** Times `count` round trips, after a tenth of them for warming up. What is lost goes again. */
-export function roundTrips(count: number, { send, isBack }: RoundTrip): SpinResult {
-  const micros = new Float64Array(count);
-  const warmUp = Math.ceil(count / 10);
-  for (let trip = 0; trip < warmUp + count; trip++) {
-    const begin = performance.now();
-    send(trip);
-    for (let again = begin; !isBack(trip);) {
-      const now = performance.now();
-      if (now - begin > FORGOTTEN_MILLIS) throw new Error('no packet came back');
-      if (now - again < LOST_MILLIS) continue;
-      again = now;
-      send(trip);
-    }
-    if (trip >= warmUp) micros[trip - warmUp] = (performance.now() - begin) * 1000;
-  }
-  return percentiles(micros);
-}
-
-export function percentiles(micros: Float64Array): SpinResult {
-  const sorted = Float64Array.from(micros).sort();
-  const at = (part: number): number => sorted[Math.floor(sorted.length * part)]!;
-  return { p50Micros: at(0.5), p99Micros: at(0.99) };
-}
-
 async function open(kind: Task['kind'], receiveBufferBytes: number) {
   const socket = await BareSocket.open(receiveBufferBytes);
   const task: Task = { kind, port: socket.port, receiveBufferBytes };
-  const { ready, result } = await startPartner<{ port: number }, { busy: number }>(
-    import.meta.url,
-    task,
-  );
-  socket.connect(ready.port);
-  return { socket, result };
+  const partner = await Partner.start<{ port: number }>(import.meta.url, task);
+  socket.connect(partner.ready.port);
+  return { socket, partner };
 }
 
 /** The other process: counts and acknowledges, or sends back, until the end is sent. */
@@ -295,7 +226,6 @@ async function serve({ kind, port, receiveBufferBytes }: Task): Promise<void> {
   const socket = await BareSocket.open(receiveBufferBytes);
   socket.takeRuns();
   socket.connect(port);
-  const watch = new Stopwatch();
   tell({ port: socket.port });
   const total = new Float64Array(socket.buffer, 0, 1);
   let bytes = 0;
@@ -316,7 +246,6 @@ async function serve({ kind, port, receiveBufferBytes }: Task): Promise<void> {
     }
   }
   socket.close();
-  tell({ busy: watch.cpuSeconds() / watch.seconds() });
 }
 
 const task = partnerTask<Task>(import.meta.url);

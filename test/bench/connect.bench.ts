@@ -29,6 +29,7 @@ import {
   type Bench,
   type BenchResult,
   type Figures,
+  type Pace,
 } from './harness.js';
 
 const PORT = 7471;
@@ -114,9 +115,9 @@ async function visit({ context, pd, sge }: End): Promise<void> {
   await connection.close();
 }
 
-async function inTurn(end: End): Promise<Figures> {
+async function inTurn(end: End, count: number): Promise<Figures> {
   const millis: number[] = [];
-  for (let index = 0; index < IN_TURN; index++) {
+  for (let index = 0; index < count; index++) {
     const start = performance.now();
     await visit(end);
     millis.push(performance.now() - start);
@@ -124,13 +125,13 @@ async function inTurn(end: End): Promise<Figures> {
   return { connect_send_disconnect_p50_ms: median(millis) };
 }
 
-async function together(end: End): Promise<Figures> {
+async function together(end: End, count: number): Promise<Figures> {
   const watch = new Stopwatch();
-  await inLanes(TOGETHER, () => visit(end));
+  await inLanes(count, () => visit(end));
   const seconds = watch.seconds();
   return {
-    connect_send_disconnect_per_second: TOGETHER / seconds,
-    client_cpu_us_each: (watch.cpuSeconds() / TOGETHER) * 1e6,
+    connect_send_disconnect_per_second: count / seconds,
+    client_cpu_us_each: (watch.cpuSeconds() / count) * 1e6,
   };
 }
 
@@ -177,17 +178,22 @@ async function freshHold(): Promise<Figures> {
   return figures;
 }
 
-async function run(): Promise<BenchResult> {
-  const figures = await withServer(async () => {
+async function run(pace: Pace): Promise<BenchResult> {
+  const rounds = await withServer(async () => {
     const end = await open(UDP_PORTS[0]);
-    const variants = [() => inTurn(end), () => together(end)];
-    const measured = medians(await interleave('connect', variants));
+    const variants = [
+      () => inTurn(end, IN_TURN * pace.share),
+      () => together(end, TOGETHER * pace.share),
+    ];
+    const measured = await interleave('connect', variants, pace);
     await end.context.close();
     return measured;
   });
+  const figures = medians(rounds);
   Object.assign(figures, await freshHold());
   const perSecond = figures['connect_send_disconnect_per_second']!;
   return {
+    rounds,
     figures,
     bars: [
       atMost(

@@ -5,9 +5,9 @@
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { receiveBufferCharge } from '../../host/link/udp.js';
-import { percentiles, type PumpResult, type SpinOptions, type SpinResult } from './bare.js';
-import { Stopwatch } from './harness.js';
-import { partnerTask, startPartner, tell } from './partner.js';
+import { FlowWatch, type Flow } from './flow.js';
+import { Partner, partnerTask, tell } from './partner.js';
+import { TripTimer, type TripOptions, type Trips } from './trips.js';
 import { Window } from './window.js';
 
 const ADDRESS = '127.0.0.1';
@@ -41,18 +41,14 @@ async function connect(socket: Socket, port: number): Promise<void> {
 async function start(kind: Task['kind'], receiveBufferBytes: number) {
   const socket = await open(receiveBufferBytes);
   const task: Task = { kind, port: socket.address().port, receiveBufferBytes };
-  const { ready, result } = await startPartner<{ port: number }, { busy: number }>(
-    import.meta.url,
-    task,
-  );
-  await connect(socket, ready.port);
-  return { socket, result };
+  const partner = await Partner.start<{ port: number }>(import.meta.url, task);
+  await connect(socket, partner.ready.port);
+  return { socket, partner };
 }
 
-async function finish(socket: Socket, result: Promise<{ busy: number }>): Promise<number> {
+async function finish(socket: Socket, partner: Partner<unknown>): Promise<void> {
   socket.send(new Uint8Array(END_BYTES));
-  const { busy } = await result;
-  return busy;
+  await partner.ended();
 }
 
 export interface DgramPumpOptions {
@@ -62,9 +58,9 @@ export interface DgramPumpOptions {
 }
 
 /** One way, with as much under way as half of the receive buffer holds, at most 512 KiB. */
-export async function dgramPump(options: DgramPumpOptions): Promise<PumpResult> {
+export async function dgramPump(options: DgramPumpOptions): Promise<Flow> {
   const { packetBytes, receiveBufferBytes } = options;
-  const { socket, result } = await start('pump', receiveBufferBytes);
+  const { socket, partner } = await start('pump', receiveBufferBytes);
   try {
     const packet = new Uint8Array(packetBytes);
     const granted = socket.getRecvBufferSize();
@@ -84,19 +80,18 @@ export async function dgramPump(options: DgramPumpOptions): Promise<PumpResult> 
     fill();
     await pause(WARM_UP_MILLIS);
     const before = window.acknowledged;
-    const watch = new Stopwatch();
+    const watch = new FlowWatch(partner);
     await pause(options.seconds * 1000);
-    const seconds = watch.seconds();
-    const ownCpu = watch.cpuSeconds();
+    const spent = watch.read();
     const bytes = window.acknowledged - before;
     clearInterval(timer);
     socket.removeAllListeners('message');
-    const busy = await finish(socket, result);
+    await finish(socket, partner);
     return {
-      gbps: bytes / seconds / 1e9,
-      mps: bytes / packetBytes / seconds / 1e6,
-      cpuSeconds: ownCpu + busy * seconds,
-      seconds,
+      ...spent,
+      messages: bytes / packetBytes,
+      packets: bytes / packetBytes,
+      bytes,
       lostBytes: window.lost,
       receiveBufferBytes: granted,
     };
@@ -106,30 +101,30 @@ export async function dgramPump(options: DgramPumpOptions): Promise<PumpResult> 
 }
 
 /** Round trips; both ends sleep in between. */
-export async function dgramPingPong({ bytes, count }: SpinOptions): Promise<SpinResult> {
-  const { socket, result } = await start('ping-pong', 212992);
+export async function dgramPingPong({ bytes, count }: TripOptions): Promise<Trips> {
+  const { socket, partner } = await start('ping-pong', 212992);
   try {
     const packet = Buffer.alloc(bytes);
-    const micros = new Float64Array(count);
-    const warmUp = Math.ceil(count / 10);
-    for (let trip = 0; trip < warmUp + count; trip++) {
-      const begin = performance.now();
-      packet.writeUInt32LE(trip);
+    const timer = new TripTimer(count, partner);
+    for (let number = 0; !timer.done; number++) {
+      timer.begin();
+      packet.writeUInt32LE(number);
       await new Promise<void>((resolve) => {
         const back = (answer: Buffer): void => {
-          if (answer.readUInt32LE(0) !== trip) return;
-          clearInterval(timer);
+          if (answer.readUInt32LE(0) !== number) return;
+          clearInterval(again);
           socket.removeListener('message', back);
           resolve();
         };
         socket.on('message', back);
-        const timer = setInterval(() => socket.send(packet), CHECK_MILLIS * 5);
+        const again = setInterval(() => socket.send(packet), CHECK_MILLIS * 5);
         socket.send(packet);
       });
-      if (trip >= warmUp) micros[trip - warmUp] = (performance.now() - begin) * 1000;
+      timer.end();
     }
-    await finish(socket, result);
-    return percentiles(micros);
+    const trips = timer.result();
+    await finish(socket, partner);
+    return trips;
   } finally {
     socket.close();
   }
@@ -143,7 +138,6 @@ function pause(millis: number): Promise<void> {
 async function serve({ kind, port, receiveBufferBytes }: Task): Promise<void> {
   const socket = await open(receiveBufferBytes);
   await connect(socket, port);
-  const watch = new Stopwatch();
   tell({ port: socket.address().port });
   const ack = Buffer.alloc(ACK_BYTES);
   let total = 0;
@@ -176,7 +170,6 @@ async function serve({ kind, port, receiveBufferBytes }: Task): Promise<void> {
   });
   clearImmediate(turn);
   socket.close();
-  if (process.connected) tell({ busy: watch.cpuSeconds() / watch.seconds() });
 }
 
 const task = partnerTask<Task>(import.meta.url);

@@ -17,23 +17,41 @@ export interface Bar {
   readonly missing?: string;
 }
 
+/** Values at rising parts of all samples: `[0.5, p50], [0.99, p99]`. */
+export type Distribution = readonly (readonly [part: number, value: number])[];
+
 export interface BenchResult {
   readonly figures: Figures;
   readonly bars: readonly Bar[];
+  /** What it is about where figures count both. Default: bytes. */
+  readonly counts?: 'messages';
+  /** What the medians are of: the figures of each round. */
+  readonly rounds?: readonly Figures[];
+  /** Of the last round, by the name of what was measured, its unit at the end. */
+  readonly distributions?: Readonly<Record<string, Distribution>>;
+}
+
+/** How much is measured. */
+export interface Pace {
+  readonly rounds: number;
+  /** 1: as long as a figure needs to be believed. Less: a look whether everything runs. */
+  readonly share: number;
 }
 
 export interface Bench {
   readonly name: string;
   /** One sentence. */
   readonly description: string;
-  run(): BenchResult | Promise<BenchResult>;
+  run(pace: Pace): BenchResult | Promise<BenchResult>;
 }
 
 /** One way to measure: returns its figures for one round. */
 export type Variant = () => Figures | Promise<Figures>;
 
 /** Medians of fewer rounds are luck. */
-export const ROUNDS = 5;
+export const FULL: Pace = { rounds: 5, share: 1 };
+/** Two rounds, and a fifth of the time for each: no figure to be quoted. */
+export const QUICK: Pace = { rounds: 2, share: 0.2 };
 
 export function median(values: readonly number[]): number {
   const sorted = [...values].sort((a, b) => a - b);
@@ -55,7 +73,7 @@ export function progress(sentence: string): void {
 export async function interleave(
   name: string,
   variants: readonly Variant[],
-  rounds = ROUNDS,
+  { rounds }: Pace = FULL,
 ): Promise<Figures[]> {
   const results: Figures[] = [];
   for (let round = 0; round <= rounds; round++) {

@@ -12,6 +12,7 @@ import {
   type Bench,
   type BenchResult,
   type Figures,
+  type Pace,
 } from './harness.js';
 import { selftestBench } from './selftest.js';
 
@@ -47,11 +48,12 @@ function ours(): Figures {
   return { ...nanos, ...speeds('engine', (length) => nanos[`icrc_${length}_ns`]!) };
 }
 
-async function run(): Promise<BenchResult> {
-  const rounds = await interleave('icrc', [ours, () => speeds('zlib', zlib)]);
+async function run(pace: Pace): Promise<BenchResult> {
+  const rounds = await interleave('icrc', [ours, () => speeds('zlib', zlib)], pace);
   const ratio = (length: number): number =>
     medianOf(rounds, (f) => f[`engine_${length}_gbps`]! / f[`zlib_${length}_gbps`]!);
   return {
+    rounds,
     figures: medians(rounds),
     bars: [
       atLeast('icrc 4160 B against zlib', ratio(4160), 2),

@@ -2,14 +2,16 @@
  * Lookups of memory keys, inside WebAssembly: 1,000 and 1,000,000 live keys, and bare memory of
  * the larger table's size as the yardstick (assembly/selftest/bench-keys.ts).
  */
-import { atMost, interleave, medianOf, medians, type Bench, type BenchResult } from './harness.js';
+import { atMost, interleave, medianOf, medians } from './harness.js';
+import type { Bench, BenchResult, Pace } from './harness.js';
 import { selftestBench } from './selftest.js';
 
-async function run(): Promise<BenchResult> {
-  const rounds = await interleave('keys', [() => selftestBench('keys')]);
+async function run(pace: Pace): Promise<BenchResult> {
+  const rounds = await interleave('keys', [() => selftestBench('keys')], pace);
   const figures = medians(rounds);
   const growth = medianOf(rounds, (f) => f['independent_1000000_ns']! / f['independent_1000_ns']!);
   return {
+    rounds,
     figures,
     bars: [
       atMost('independent lookup, 1,000,000 keys against 1,000', growth, 2),

@@ -6,17 +6,10 @@ import { Endpoint, Gid } from '../../host/link/endpoint.js';
 import type { LinkReceiver, PacketBatch } from '../../host/link/link.js';
 import { UdpBatchLink } from '../../host/link/udp-batch.js';
 import { TestMemory } from '../support/polled-link.js';
-import {
-  cpuPerPacket,
-  roundTrips,
-  type PumpOptions,
-  type PumpResult,
-  type ShuttleOptions,
-  type SpinOptions,
-  type SpinResult,
-} from './bare.js';
-import { Stopwatch } from './harness.js';
-import { partnerTask, startPartner, tell } from './partner.js';
+import { cpuPerPacket, type PumpOptions, type ShuttleOptions } from './bare.js';
+import { FlowWatch, type Flow } from './flow.js';
+import { Partner, partnerTask, tell } from './partner.js';
+import { roundTrips, TripTimer, type TripOptions, type Trips } from './trips.js';
 import { Window } from './window.js';
 
 const ADDRESS = '127.0.0.1';
@@ -114,30 +107,28 @@ async function withPartner<Result>(
   kind: Task['kind'],
   socketBufferBytes: number,
   bytes: number,
-  measure: (end: End, peer: Endpoint) => Result,
-): Promise<Result & { busy: number }> {
+  measure: (end: End, peer: Endpoint, partner: Partner<unknown>) => Result,
+): Promise<Result> {
   const end = await openEnd(socketBufferBytes);
   try {
     const task: Task = { kind, port: end.port, socketBufferBytes, bytes };
-    const { ready, result } = await startPartner<{ port: number }, { busy: number }>(
-      import.meta.url,
-      task,
-    );
-    const peer = new Endpoint(Gid.parse(ADDRESS), ready.port);
+    const partner = await Partner.start<{ port: number }>(import.meta.url, task);
+    const peer = new Endpoint(Gid.parse(ADDRESS), partner.ready.port);
     end.link.setPeerSegments(peer, true);
-    const measured = measure(end, peer);
+    const measured = measure(end, peer, partner);
     end.link.send(new SteadyBatch(end.memory, 1, END_BYTES, peer));
-    return { ...measured, ...(await result) };
+    await partner.ended();
+    return measured;
   } finally {
     await end.link.close();
   }
 }
 
 /** As `barePump`: batches of one run each, every flush of the other side acknowledged. */
-export async function linkPump(options: PumpOptions): Promise<PumpResult> {
+export async function linkPump(options: PumpOptions): Promise<Flow> {
   const { packetBytes, segments, receiveBufferBytes } = options;
   const run = packetBytes * segments;
-  const measured = await withPartner('pump', receiveBufferBytes, 0, (end, peer) => {
+  return withPartner('pump', receiveBufferBytes, 0, (end, peer, partner) => {
     const { link, memory, counter } = end;
     const window = new Window(run * options.window);
     const batch = new SteadyBatch(memory, segments, packetBytes, peer);
@@ -159,26 +150,19 @@ export async function linkPump(options: PumpOptions): Promise<PumpResult> {
     };
     measure(WARM_UP_MILLIS);
     const before = window.acknowledged;
-    const watch = new Stopwatch();
+    const watch = new FlowWatch(partner);
     measure(options.seconds * 1000);
-    const seconds = watch.seconds();
+    const spent = watch.read();
+    const bytes = window.acknowledged - before;
     return {
-      bytes: window.acknowledged - before,
-      seconds,
-      ownCpu: watch.cpuSeconds(),
+      ...spent,
+      messages: bytes / packetBytes,
+      packets: bytes / packetBytes,
+      bytes,
       lostBytes: window.lost,
       receiveBufferBytes: link.info.receiveBufferBytes,
     };
   });
-  const { bytes, seconds, ownCpu, busy } = measured;
-  return {
-    gbps: bytes / seconds / 1e9,
-    mps: bytes / packetBytes / seconds / 1e6,
-    cpuSeconds: ownCpu + busy * seconds,
-    seconds,
-    lostBytes: measured.lostBytes,
-    receiveBufferBytes: measured.receiveBufferBytes,
-  };
 }
 
 /** As `bareShuttle`. */
@@ -200,12 +184,12 @@ export async function linkShuttle(options: ShuttleOptions): Promise<number> {
 }
 
 /** As `bareSpin`. */
-export function linkSpin({ bytes, count }: SpinOptions): Promise<SpinResult> {
-  return withPartner('spin', 212992, bytes, ({ link, memory, counter }, peer) => {
+export function linkSpin({ bytes, count }: TripOptions): Promise<Trips> {
+  return withPartner('spin', 212992, bytes, ({ link, memory, counter }, peer, partner) => {
     const batch = new SteadyBatch(memory, 1, bytes, peer);
     const words = new Uint32Array(memory.buffer);
     const sequence = batch.addressOf(0) >> 2;
-    return roundTrips(count, {
+    return roundTrips(new TripTimer(count, partner), {
       send(trip) {
         words[sequence] = trip;
         link.send(batch);
@@ -227,7 +211,6 @@ async function serve({ kind, port, socketBufferBytes, bytes }: Task): Promise<vo
     else words[reply.addressOf(0) >> 2] = words[counter.last >> 2]!;
     link.send(reply);
   };
-  const watch = new Stopwatch();
   tell({ port: own });
   for (let heard = performance.now(); ;) {
     if (link.poll() > 0) {
@@ -238,7 +221,6 @@ async function serve({ kind, port, socketBufferBytes, bytes }: Task): Promise<vo
     }
   }
   await link.close();
-  tell({ busy: watch.cpuSeconds() / watch.seconds() });
 }
 
 const task = partnerTask<Task>(import.meta.url);

@@ -2,16 +2,8 @@
  * The batching link without an engine against bare system calls, in the same rounds: what the link
  * costs. One way with runs of 15 x 4160 and 64 x 64 bytes, and round trips of 64 bytes.
  */
-import { loadavg } from 'node:os';
-import {
-  barePump,
-  bareShuttle,
-  bareSpin,
-  BUFFERS,
-  pumpFigures,
-  spinFigures,
-  type PumpOptions,
-} from './bare.js';
+import { barePump, bareShuttle, bareSpin, BUFFERS, type PumpOptions } from './bare.js';
+import { flowFigures } from './flow.js';
 import {
   atLeast,
   atMost,
@@ -21,9 +13,11 @@ import {
   type Bench,
   type BenchResult,
   type Figures,
+  type Pace,
   type Variant,
 } from './harness.js';
 import { linkPump, linkShuttle, linkSpin } from './link-pump.js';
+import { tripFigures } from './trips.js';
 
 const SECONDS = 0.5;
 const LEAST_RATIO = 0.8;
@@ -35,9 +29,9 @@ const SHUTTLES = [
 ];
 const TRIPS = { bytes: 64, count: 5000 };
 
-function shapes(): (PumpOptions & { readonly name: string })[] {
+function shapes(share: number): (PumpOptions & { readonly name: string })[] {
   return BUFFERS.flatMap(({ name, bytes, window }) => {
-    const common = { receiveBufferBytes: bytes, seconds: SECONDS };
+    const common = { receiveBufferBytes: bytes, seconds: SECONDS * share };
     return [
       { ...common, name: `4160_${name}`, packetBytes: 4160, segments: 15, window },
       { ...common, name: `64_${name}`, packetBytes: 64, segments: 64, window: window + 3 },
@@ -45,22 +39,26 @@ function shapes(): (PumpOptions & { readonly name: string })[] {
   });
 }
 
-async function run(): Promise<BenchResult> {
-  const pumps = shapes();
+async function run(pace: Pace): Promise<BenchResult> {
+  const pumps = shapes(pace.share);
   const variants = pumps.flatMap((shape): Variant[] => [
-    async () => pumpFigures(`bare_pump_${shape.name}`, await barePump(shape)),
-    async () => pumpFigures(`link_pump_${shape.name}`, await linkPump(shape)),
+    async () => flowFigures(`bare_pump_${shape.name}`, await barePump(shape)),
+    async () => flowFigures(`link_pump_${shape.name}`, await linkPump(shape)),
   ]);
   const shuttles = SHUTTLES.map(({ name, ...shape }): Variant => async () => ({
     [`bare_shuttle_${name}_cpu_ns_per_packet`]: await bareShuttle(shape),
     [`link_shuttle_${name}_cpu_ns_per_packet`]: await linkShuttle(shape),
   }));
-  const rounds = await interleave('link', [
-    ...variants,
-    ...shuttles,
-    async () => spinFigures('bare_spin_64', await bareSpin(TRIPS)),
-    async () => spinFigures('link_spin_64', await linkSpin(TRIPS)),
-  ]);
+  const rounds = await interleave(
+    'link',
+    [
+      ...variants,
+      ...shuttles,
+      async () => tripFigures('bare_spin_64', await bareSpin(TRIPS)),
+      async () => tripFigures('link_spin_64', await linkSpin(TRIPS)),
+    ],
+    pace,
+  );
   const ratio = (name: string): number =>
     medianOf(rounds, (f: Figures) => f[`link_pump_${name}_gbps`]! / f[`bare_pump_${name}_gbps`]!);
   const ratios = Object.fromEntries(
@@ -79,12 +77,12 @@ async function run(): Promise<BenchResult> {
   );
   const trip = medianOf(rounds, (f) => f['link_spin_64_p50_us']! / f['bare_spin_64_p50_us']!);
   return {
+    rounds,
     figures: {
       ...medians(rounds),
       ...ratios,
       ...shuttleRatios,
       link_to_bare_spin_64_ratio: trip,
-      load_average_1_minute: loadavg()[0]!,
     },
     bars: [
       ...pumps.map(({ name }) =>

@@ -13,6 +13,7 @@ import {
   type Bench,
   type BenchResult,
   type Figures,
+  type Pace,
 } from './harness.js';
 
 /** Opens per round, after the first. */
@@ -46,9 +47,11 @@ function freshProcess(): Figures {
   return JSON.parse(stdout) as Figures;
 }
 
-async function run(): Promise<BenchResult> {
-  const figures = medians(await interleave('open', [freshProcess]));
+async function run(pace: Pace): Promise<BenchResult> {
+  const rounds = await interleave('open', [freshProcess], pace);
+  const figures = medians(rounds);
   return {
+    rounds,
     figures,
     bars: [
       atMost('opening a device, median, ms', figures['open_ms']!, 50),

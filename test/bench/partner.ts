@@ -1,35 +1,88 @@
 /**
  * Measurements between two processes: a module starts itself once more as its own partner. The
- * partner says that it is ready, with an answer, and at its end what it has measured.
+ * partner says that it is ready, with an answer; then whatever was agreed; and at its end what it
+ * has measured.
  */
-import { fork } from 'node:child_process';
+import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
+import { readFileSync, readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 
 const WORD = 'partner';
 
-export interface Partner<Ready, Result> {
+export class Partner<Ready> {
   readonly ready: Ready;
-  /** What it measured, once it has ended by itself. */
-  readonly result: Promise<Result>;
+  readonly #child: ChildProcess;
+  readonly #module: string;
+  readonly #messages: unknown[];
+  readonly #closed: Promise<unknown[]>;
+
+  private constructor(module: string, child: ChildProcess, messages: unknown[], ready: Ready) {
+    this.ready = ready;
+    this.#module = module;
+    this.#child = child;
+    this.#messages = messages;
+    this.#closed = once(child, 'close');
+  }
+
+  /** Starts `module` (its `import.meta.url`) with something to read. Rejects when it fails. */
+  static async start<Ready>(module: string, task: unknown): Promise<Partner<Ready>> {
+    const child = fork(fileURLToPath(module), [WORD, JSON.stringify(task)]);
+    const messages: unknown[] = [];
+    child.on('message', (message) => messages.push(message));
+    const failed = once(child, 'close').then(([code]) => {
+      throw new Error(`the partner of ${module} ended with ${code}`);
+    });
+    // Heard here until it is ready; from then on by whoever waits for a message or the end.
+    failed.catch(() => undefined);
+    await Promise.race([once(child, 'message'), failed]);
+    return new Partner(module, child, messages, messages.shift() as Ready);
+  }
+
+  /** Its processor seconds so far: user and system, all threads that are alive. Linux; else NaN. */
+  cpuSeconds(): number {
+    return cpuSecondsOf(this.#child.pid!);
+  }
+
+  tell(message: unknown): void {
+    this.#child.send(message as object);
+  }
+
+  /** The next message that nobody has taken. Rejects when it ended without one. */
+  async next<Message>(): Promise<Message> {
+    while (this.#messages.length === 0) {
+      await Promise.race([once(this.#child, 'message'), this.#closed]);
+      if (this.#messages.length === 0 && this.#child.exitCode !== null) {
+        throw new Error(`the partner of ${this.#module} ended with ${this.#child.exitCode}`);
+      }
+    }
+    return this.#messages.shift() as Message;
+  }
+
+  /** Has a message come that nobody has taken? */
+  get hasTold(): boolean {
+    return this.#messages.length > 0;
+  }
+
+  /** Waits for its end. Rejects unless that is a good one. */
+  async ended(): Promise<void> {
+    const [code] = await this.#closed;
+    if (code !== 0) throw new Error(`the partner of ${this.#module} ended with ${String(code)}`);
+  }
 }
 
-/** Starts `module` (its `import.meta.url`) with something to read. Rejects when it fails. */
-export async function startPartner<Ready, Result>(
-  module: string,
-  task: unknown,
-): Promise<Partner<Ready, Result>> {
-  const child = fork(fileURLToPath(module), [WORD, JSON.stringify(task)]);
-  const messages: unknown[] = [];
-  child.on('message', (message) => messages.push(message));
-  const end = once(child, 'close').then(([code]) => {
-    if (code === 0 && messages.length === 2) return messages[1] as Result;
-    throw new Error(`the partner of ${module} ended with ${code}`);
-  });
-  const first = once(child, 'message').then(([message]) => message as Ready);
-  // Whichever comes first; the other is dealt with by who waits for it.
-  const ready = await Promise.race([first, end.then(() => first)]);
-  return { ready, result: end };
+function cpuSecondsOf(pid: number): number {
+  if (process.platform !== 'linux') return NaN;
+  const threads = `/proc/${pid}/task`;
+  let nanos = 0;
+  for (const thread of readdirSync(threads)) {
+    try {
+      nanos += Number(readFileSync(`${threads}/${thread}/schedstat`, 'utf8').split(' ')[0]);
+    } catch {
+      // It ended just now.
+    }
+  }
+  return nanos / 1e9;
 }
 
 /** In the partner: its task. In every other process: undefined. */

@@ -2,7 +2,14 @@
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { measured, missing } from './harness.js';
-import { parseIperf, parsePerftest, parsePingPong, PROGRAMS, isInstalled } from './programs.js';
+import {
+  parseIperf,
+  parsePerftest,
+  parsePingPong,
+  YARDSTICKS,
+  Yardsticks,
+  isInstalled,
+} from './programs.js';
 import { Window } from './window.js';
 
 const test = suite('bench: yardsticks');
@@ -37,11 +44,24 @@ test('iperf3 3.12', () => {
 });
 
 test('a program that is not installed is a bar that fails and names its package', () => {
-  assert.not(isInstalled({ ...PROGRAMS[0]!, command: 'no-such-yardstick' }));
-  assert.ok(isInstalled({ ...PROGRAMS[0]!, command: 'sh' }));
+  assert.not(isInstalled({ command: 'no-such-yardstick' }));
+  assert.ok(isInstalled({ command: 'sh' }));
   const bar = missing('fi_pingpong', 'libfabric-bin');
   assert.equal([bar.ok, bar.missing, bar.value], [false, 'libfabric-bin', null]);
-  assert.ok(PROGRAMS.every(({ aptPackage, figures }) => aptPackage && figures.length > 0));
+  assert.ok(YARDSTICKS.every(({ aptPackage, command }) => aptPackage && command));
+  const names = YARDSTICKS.map(({ name }) => name);
+  assert.is(new Set(names).size, names.length);
+  const path = process.env['PATH'];
+  try {
+    process.env['PATH'] = '';
+    const yardsticks = new Yardsticks([names[0]!]);
+    assert.is(yardsticks.variants.length, 0);
+    const absent = yardsticks.bar('x', names[0]!, () => measured('x', 1));
+    assert.equal([absent.ok, absent.missing], [false, 'libfabric-bin']);
+    assert.ok(yardsticks.bar('x', 'one of ours', () => measured('x', 1)).ok);
+  } finally {
+    process.env['PATH'] = path;
+  }
 });
 
 test('a figure that is no number was not measured', () => {

@@ -5,25 +5,29 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { accessSync, constants } from 'node:fs';
+import { accessSync, constants, readFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { delimiter, join } from 'node:path';
-import type { Figures } from './harness.js';
+import { missing, type Bar, type Figures, type Variant } from './harness.js';
 
 const LIMIT_MILLIS = 60_000;
 const ADDRESS = '127.0.0.1';
+/** Nobody counts them in GB. */
+const SMALL_BYTES = 1024;
 
-export interface Program {
+/** One figure of a program, and what it cost. */
+export interface Yardstick {
+  /** Of the figure, its unit at the end. */
+  readonly name: string;
   readonly command: string;
   /** The package of Debian and Ubuntu that has it. */
   readonly aptPackage: string;
-  /** Names of what `measure` returns. */
-  readonly figures: readonly string[];
+  /** Under `name` and, for what is counted, beside it the processor seconds of both processes. */
   measure(): Promise<Figures>;
 }
 
 /** Is it in PATH? */
-export function isInstalled({ command }: Program): boolean {
+export function isInstalled({ command }: Pick<Yardstick, 'command'>): boolean {
   return (process.env['PATH'] ?? '').split(delimiter).some((folder) => {
     try {
       accessSync(join(folder, command), constants.X_OK);
@@ -123,9 +127,36 @@ export function parseIperf(text: string): IperfEnd {
   return sum;
 }
 
+/**
+ * Processor seconds of all processes of ours that have ended, in steps of 10 ms: start and warm-up
+ * are in them. NaN where there is no /proc.
+ */
+function endedCpuSeconds(): number {
+  if (process.platform !== 'linux') return NaN;
+  const stat = readFileSync('/proc/self/stat', 'utf8');
+  // Behind the name in parentheses, which may hold anything: cutime and cstime.
+  const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+  return (Number(fields[13]) + Number(fields[14])) / 100;
+}
+
+/** What `count` transfers of `bytes` cost, beside the figure that `measure` brings. */
+async function withCpu(
+  prefix: string,
+  bytes: number,
+  count: number,
+  measure: () => Promise<Figures>,
+): Promise<Figures> {
+  const before = endedCpuSeconds();
+  const figures = await measure();
+  const cpu = endedCpuSeconds() - before;
+  const perMillion = { [`${prefix}_cpu_s_per_million`]: cpu / (count / 1e6) };
+  if (bytes <= SMALL_BYTES) return { ...figures, ...perMillion };
+  return { ...figures, [`${prefix}_cpu_s_per_gb`]: cpu / ((bytes * count) / 1e9), ...perMillion };
+}
+
 /** 64 B as a round trip, 64 KiB as a stream in one direction at a time. */
-function pingPong(provider: string, endpoint: 'msg' | 'rdm'): Program {
-  const name = `fi_pingpong_${provider.replace(';', '_')}`;
+function pingPong(provider: string, endpoint: 'msg' | 'rdm'): Yardstick[] {
+  const prefix = `fi_pingpong_${provider.replace(';', '_')}`;
   const command = 'fi_pingpong';
   const transferMicros = async (bytes: number, count: number): Promise<number> => {
     const common = ['-p', provider, '-e', endpoint, '-I', `${count}`, '-S', `${bytes}`];
@@ -133,70 +164,108 @@ function pingPong(provider: string, endpoint: 'msg' | 'rdm'): Program {
     const client = [...common, '-P', port, ADDRESS];
     return parsePingPong(await serverAndClient(command, [...common, '-B', port], client));
   };
-  return {
+  const yardstick = (
+    name: string,
+    bytes: number,
+    count: number,
+    figure: (micros: number) => number,
+  ): Yardstick => ({
+    name,
     command,
     aptPackage: 'libfabric-bin',
-    figures: [`${name}_64_rtt_us`, `${name}_65536_gbps`],
+    measure: () =>
+      withCpu(`${prefix}_${bytes}`, bytes, 2 * count, async () => ({
+        [name]: figure(await transferMicros(bytes, count)),
+      })),
+  });
+  return [
+    yardstick(`${prefix}_64_rtt_us`, 64, 1000, (micros) => 2 * micros),
+    yardstick(`${prefix}_65536_gbps`, 65536, 200, (micros) => 65536 / micros / 1e3),
+  ];
+}
+
+const UCX_WARM_UP = 200;
+
+/** Over TCP, as where there is no RDMA hardware. Latency is one way, as UCX counts it. */
+function ucx(
+  name: string,
+  test: string,
+  bytes: number,
+  count: number,
+  figure: (columns: Record<string, number>) => number,
+): Yardstick {
+  const command = 'ucx_perftest';
+  return {
+    name,
+    command,
+    aptPackage: 'ucx-utils',
+    measure: () =>
+      withCpu(`ucx_${test.slice(4)}_${bytes}`, bytes, count + UCX_WARM_UP, async () => {
+        const port = await freePort();
+        const common = ['-t', test, '-s', `${bytes}`, '-n', `${count}`, '-w', `${UCX_WARM_UP}`];
+        const server = [...common, '-p', port];
+        const client = [ADDRESS, ...server, '-f', '-v'];
+        const environment = { UCX_TLS: 'tcp', UCX_NET_DEVICES: 'lo' };
+        const text = await serverAndClient(command, server, client, environment);
+        return { [name]: figure(parsePerftest(text)) };
+      }),
+  };
+}
+
+const overallGbps = (columns: Record<string, number>): number =>
+  (columns['overall_bw']! * 2 ** 20) / 1e9;
+
+/** An unpaced flood: what arrives of it. TCP beside. */
+function iperf(name: string, more: readonly string[]): Yardstick {
+  const command = 'iperf3';
+  return {
+    name,
+    command,
+    aptPackage: 'iperf3',
     async measure() {
+      const port = await freePort();
+      const client = ['-c', ADDRESS, '-p', port, '-t', '1', '-J', ...more];
+      const before = endedCpuSeconds();
+      const text = await serverAndClient(command, ['-s', '-1', '-p', port], client);
+      const { bytes, seconds } = parseIperf(text);
+      const gigabytes = bytes / 1e9;
       return {
-        [`${name}_64_rtt_us`]: 2 * (await transferMicros(64, 1000)),
-        [`${name}_65536_gbps`]: 65536 / (await transferMicros(65536, 200)) / 1e3,
+        [name]: gigabytes / seconds,
+        [name.replace('_gbps', '_cpu_s_per_gb')]: (endedCpuSeconds() - before) / gigabytes,
       };
     },
   };
 }
 
-const UCX_FIGURES = ['ucx_put_lat_64_us', 'ucx_put_bw_65536_gbps', 'ucx_put_bw_64_mps'];
-
-/** Over TCP, as where there is no RDMA hardware. Latency is one way, as UCX counts it. */
-const perftest: Program = {
-  command: 'ucx_perftest',
-  aptPackage: 'ucx-utils',
-  figures: UCX_FIGURES,
-  async measure() {
-    const test = async (name: string, bytes: number, count: number) => {
-      const port = await freePort();
-      const common = ['-t', name, '-s', `${bytes}`, '-n', `${count}`, '-w', '200', '-p', port];
-      const client = [ADDRESS, ...common, '-f', '-v'];
-      const environment = { UCX_TLS: 'tcp', UCX_NET_DEVICES: 'lo' };
-      return parsePerftest(await serverAndClient('ucx_perftest', common, client, environment));
-    };
-    const latency = await test('ucp_put_lat', 64, 2000);
-    const bandwidth = await test('ucp_put_bw', 65536, 2000);
-    const rate = await test('ucp_put_bw', 64, 20_000);
-    return {
-      ucx_put_lat_64_us: latency['50.0_percentile_lat']!,
-      ucx_put_bw_65536_gbps: (bandwidth['overall_bw']! * 2 ** 20) / 1e9,
-      ucx_put_bw_64_mps: rate['overall_mr']! / 1e6,
-    };
-  },
-};
-
-/** An unpaced flood: what arrives of it. TCP beside. */
-const iperf: Program = {
-  command: 'iperf3',
-  aptPackage: 'iperf3',
-  figures: ['iperf3_udp_4160_gbps', 'iperf3_tcp_gbps'],
-  async measure() {
-    const test = async (...more: string[]): Promise<number> => {
-      const port = await freePort();
-      const client = ['-c', ADDRESS, '-p', port, '-t', '1', '-J', ...more];
-      const { bytes, seconds } = parseIperf(
-        await serverAndClient('iperf3', ['-s', '-1', '-p', port], client),
-      );
-      return bytes / seconds / 1e9;
-    };
-    return {
-      iperf3_udp_4160_gbps: await test('-u', '-b', '0', '-l', '4160'),
-      iperf3_tcp_gbps: await test(),
-    };
-  },
-};
-
-export const PROGRAMS: readonly Program[] = [
-  pingPong('tcp', 'msg'),
-  pingPong('udp;ofi_rxd', 'rdm'),
-  pingPong('tcp;ofi_rxm', 'rdm'),
-  perftest,
-  iperf,
+export const YARDSTICKS: readonly Yardstick[] = [
+  ...pingPong('tcp', 'msg'),
+  ...pingPong('udp;ofi_rxd', 'rdm'),
+  ...pingPong('tcp;ofi_rxm', 'rdm'),
+  ucx('ucx_put_lat_64_us', 'ucp_put_lat', 64, 2000, (c) => c['50.0_percentile_lat']!),
+  ucx('ucx_put_bw_64_mps', 'ucp_put_bw', 64, 50_000, (c) => c['overall_mr']! / 1e6),
+  ucx('ucx_put_bw_65536_gbps', 'ucp_put_bw', 65536, 5000, overallGbps),
+  ucx('ucx_put_bw_1048576_gbps', 'ucp_put_bw', 2 ** 20, 1000, overallGbps),
+  iperf('iperf3_udp_4160_gbps', ['-u', '-b', '0', '-l', '4160']),
+  iperf('iperf3_tcp_gbps', []),
 ];
+
+/** Those of these names: variants for what is installed, and bars that know what is not. */
+export class Yardsticks {
+  readonly variants: readonly Variant[];
+  readonly #absent: ReadonlyMap<string, Yardstick>;
+
+  constructor(names: readonly string[]) {
+    const wanted = names.map((name) => YARDSTICKS.find((yardstick) => yardstick.name === name)!);
+    const there = wanted.filter(isInstalled);
+    this.variants = there.map((yardstick) => () => yardstick.measure());
+    this.#absent = new Map(
+      wanted.filter((each) => !there.includes(each)).map((each) => [each.name, each]),
+    );
+  }
+
+  /** `bar`, unless a figure that it needs could not be measured. */
+  bar(what: string, name: string, bar: () => Bar): Bar {
+    const absent = this.#absent.get(name);
+    return absent ? missing(what, absent.aptPackage) : bar();
+  }
+}

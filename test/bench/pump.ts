@@ -43,7 +43,7 @@ export async function openWorld(bytes: number): Promise<World> {
   const { network, a, b } = createLoopbackPair({ auto: false });
   const sideA = await openSide(a, bytes);
   const sideB = await openSide(b, bytes);
-  const options = { mtu: Mtu.MTU_4096, attributes: { timeout: 14 } };
+  const options = { mtu: Mtu.MTU_4096, attributes: { timeout: 17 } };
   connect(sideA.qp, sideB, 100, 200, options);
   connect(sideB.qp, sideA, 200, 100, options);
   return { a: sideA, b: sideB, network };

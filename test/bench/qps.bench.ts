@@ -1,5 +1,6 @@
 /**
- * What 10,000 connected queue pairs cost, against a device that has one: one of them active, and
+ * Many queue pairs: 8 that send together, between two processes, against one; and
+ * what 10,000 connected queue pairs cost, against a device that has one: one of them active, and
  * all of them in turn. Two devices in one thread over the loopback link, ICRC on, timers armed;
  * every message is posted by itself, 64 of them between deliveries, and completes. One queue pair
  * gets one acknowledgement for the 64, 64 queue pairs get 64: so bars are per packet, and the
@@ -22,6 +23,7 @@ import {
 import { ALL_ACCESS, connect, type Side } from '../support/pair.js';
 import {
   Stopwatch,
+  atLeast,
   atMost,
   interleave,
   medianOf,
@@ -30,11 +32,20 @@ import {
   type Bench,
   type BenchResult,
   type Figures,
+  type Pace,
+  type Variant,
 } from './harness.js';
+import { BUFFERS } from './bare.js';
+import { flowFigures } from './flow.js';
+import { stream } from './stream.js';
 
 const MANY = 10_000;
 const BATCH = 64;
 const SECONDS = 0.4;
+/** Between two processes. */
+const TOGETHER = 8;
+const STREAM = { size: 65536, bytes: 16 * 2 ** 20 };
+const STREAM_SECONDS = 1;
 const LARGE = 4096;
 const SMALL = 64;
 /** Source and target of all messages: hot, so that what is measured are queue pairs. */
@@ -104,6 +115,7 @@ async function measure(
   world: World,
   active: number,
   size: number,
+  seconds: number,
 ): Promise<{ message: number; packet: number }> {
   const before = packets(world);
   const { a, network } = world;
@@ -112,7 +124,7 @@ async function measure(
   const watch = new Stopwatch();
   let next = 0;
   let count = 0;
-  while (watch.seconds() < SECONDS) {
+  while (watch.seconds() < seconds) {
     for (let posted = 0; posted < BATCH; posted++) {
       a.qps[next]!.postSend(request);
       next = next + 1 === active ? 0 : next + 1;
@@ -132,7 +144,23 @@ async function measure(
   return { message: nanos / count, packet: nanos / (packets(world) - before) };
 }
 
-async function run(): Promise<BenchResult> {
+function streams(share: number): Variant[] {
+  return BUFFERS.flatMap(({ name: buffer, bytes: socketBufferBytes }) =>
+    [1, TOGETHER].map((queuePairs): Variant => async () => {
+      const flow = await stream({
+        ...STREAM,
+        opcode: WrOpcode.RDMA_WRITE,
+        queuePairs,
+        seconds: STREAM_SECONDS * share,
+        progress: 'poll',
+        socketBufferBytes,
+      });
+      return flowFigures(`write_65536_qps_${queuePairs}_${buffer}`, flow);
+    }),
+  );
+}
+
+async function run(pace: Pace): Promise<BenchResult> {
   progress(`qps: connecting ${MANY} queue pairs`);
   const watch = new Stopwatch();
   const many = await openWorld(MANY);
@@ -140,22 +168,43 @@ async function run(): Promise<BenchResult> {
   const one = await openWorld(1);
   const figure =
     (name: string, world: World, active: number, size: number) => async (): Promise<Figures> => {
-      const { message: whole, packet } = await measure(world, active, size);
+      const { message: whole, packet } = await measure(world, active, size, SECONDS * pace.share);
       return { [`${name}_message_ns`]: whole, [`${name}_packet_ns`]: packet };
     };
-  const rounds = await interleave('qps', [
-    figure('one_4096', one, 1, LARGE),
-    figure('one_of_many_4096', many, 1, LARGE),
-    figure('many_in_turn_4096', many, MANY, LARGE),
-    figure('one_64', one, 1, SMALL),
-    figure('one_of_many_64', many, 1, SMALL),
-    figure('many_in_turn_64', many, MANY, SMALL),
-  ]);
+  const rounds = await interleave(
+    'qps',
+    [
+      figure('one_4096', one, 1, LARGE),
+      figure('one_of_many_4096', many, 1, LARGE),
+      figure('many_in_turn_4096', many, MANY, LARGE),
+      figure('one_64', one, 1, SMALL),
+      figure('one_of_many_64', many, 1, SMALL),
+      figure('many_in_turn_64', many, MANY, SMALL),
+      ...streams(pace.share),
+    ],
+    pace,
+  );
   const ratio = (name: string, to: string): number =>
     medianOf(rounds, (figures) => figures[name]! / figures[to]!);
+  const gbps = (queuePairs: number, buffer: string): string =>
+    `write_65536_qps_${queuePairs}_${buffer}_gbps`;
+  const [large, stock] = BUFFERS as [(typeof BUFFERS)[0], (typeof BUFFERS)[0]];
   return {
+    rounds,
     figures: { ...medians(rounds), connect_10000_s: connectSeconds },
     bars: [
+      ...[large, stock].map(({ name: buffer }) =>
+        atLeast(
+          `${TOGETHER} queue pairs together against one, ${buffer}`,
+          ratio(gbps(TOGETHER, buffer), gbps(1, buffer)),
+          0.9,
+        ),
+      ),
+      atLeast(
+        `${TOGETHER} queue pairs together with SO_RCVBUF ${stock.name}`,
+        ratio(gbps(TOGETHER, stock.name), gbps(TOGETHER, large.name)),
+        0.5,
+      ),
       atMost(
         'one of 10,000, 4 KiB',
         ratio('one_of_many_4096_packet_ns', 'one_4096_packet_ns'),
@@ -174,6 +223,6 @@ async function run(): Promise<BenchResult> {
 
 export const bench: Bench = {
   name: 'qps',
-  description: '10,000 connected queue pairs against one, in one thread over the loopback link',
+  description: '8 queue pairs together against one; 10,000 of them against one, in one thread',
   run,
 };

@@ -1,36 +1,42 @@
 /** A SEND to and fro between two processes, in each way to progress. */
-import { loadavg } from 'node:os';
-import { bareSpin, spinFigures } from './bare.js';
+import { bareSpin } from './bare.js';
 import { dgramPingPong } from './dgram.js';
-import { atMost, interleave, medianOf, medians, missing } from './harness.js';
-import type { Bench, BenchResult, Figures } from './harness.js';
-import { isInstalled, PROGRAMS } from './programs.js';
-import { sendTrips } from './stack.js';
+import { atMost, interleave, medianOf, medians } from './harness.js';
+import type { Bench, BenchResult, Pace } from './harness.js';
+import { Yardsticks } from './programs.js';
+import { sendTrips } from './stack-trips.js';
+import { TripLog } from './trips.js';
 
-const TRIPS = { bytes: 64, count: 3000 };
+const COUNT = 3000;
 const FABRIC = 'fi_pingpong_tcp_64_rtt_us';
 
-async function run(): Promise<BenchResult> {
-  const fabric = PROGRAMS.find(({ figures }) => figures.includes(FABRIC))!;
-  const there = isInstalled(fabric);
-  const rounds = await interleave('send-lat', [
-    async () => spinFigures('bare_spin', await bareSpin(TRIPS)),
-    async () => spinFigures('dgram', await dgramPingPong(TRIPS)),
-    async () => spinFigures('poll', await sendTrips({ ...TRIPS, progress: 'poll', waits: false })),
-    async () =>
-      spinFigures('thread_polled', await sendTrips({ ...TRIPS, progress: 'thread', waits: false })),
-    async () =>
-      spinFigures('thread_waits', await sendTrips({ ...TRIPS, progress: 'thread', waits: true })),
-    ...(there ? [() => fabric.measure()] : []),
-    () => ({ load_average_1_minute: loadavg()[0]! }),
-  ]);
+async function run(pace: Pace): Promise<BenchResult> {
+  const trips = { bytes: 64, count: COUNT * pace.share };
+  const yardsticks = new Yardsticks([FABRIC]);
+  const log = new TripLog();
+  const rounds = await interleave(
+    'send-lat',
+    [
+      async () => log.keep('bare_spin', await bareSpin(trips)),
+      async () => log.keep('dgram', await dgramPingPong(trips)),
+      async () => log.keep('poll', await sendTrips({ ...trips, progress: 'poll', waits: false })),
+      async () =>
+        log.keep('thread_polled', await sendTrips({ ...trips, progress: 'thread', waits: false })),
+      async () =>
+        log.keep('thread_waits', await sendTrips({ ...trips, progress: 'thread', waits: true })),
+      ...yardsticks.variants,
+    ],
+    pace,
+  );
   const ratio = (one: string, other: string): number =>
-    medianOf(rounds, (figures: Figures) => figures[one]! / figures[other]!);
+    medianOf(rounds, (figures) => figures[one]! / figures[other]!);
   const poll = 'poll mode against libfabric tcp';
   return {
+    rounds,
     figures: medians(rounds),
+    distributions: log.distributions,
     bars: [
-      there ? atMost(poll, ratio('poll_p50_us', FABRIC), 0.7) : missing(poll, fabric.aptPackage),
+      yardsticks.bar(poll, FABRIC, () => atMost(poll, ratio('poll_p50_us', FABRIC), 0.7)),
       atMost('poll mode against the bare spin', ratio('poll_p50_us', 'bare_spin_p50_us'), 1.9),
       atMost('thread, polled, against dgram', ratio('thread_polled_p50_us', 'dgram_p50_us'), 1),
       atMost('thread, waiting, against dgram', ratio('thread_waits_p50_us', 'dgram_p50_us'), 2.5),

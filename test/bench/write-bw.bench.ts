@@ -1,11 +1,11 @@
 /** WRITEs between two processes, against bare sockets, UCX and libfabric in the same rounds. */
-import { loadavg } from 'node:os';
 import { WrOpcode } from '../../host/index.js';
-import { barePump, BUFFERS, pumpFigures } from './bare.js';
-import { atLeast, interleave, medianOf, medians, missing } from './harness.js';
-import type { Bar, Bench, BenchResult, Figures, Variant } from './harness.js';
-import { isInstalled, PROGRAMS } from './programs.js';
-import { stream, streamFigures } from './stack.js';
+import { barePump, BUFFERS } from './bare.js';
+import { flowFigures } from './flow.js';
+import { atLeast, atMost, interleave, medianOf, medians } from './harness.js';
+import type { Bar, Bench, BenchResult, Figures, Pace, Variant } from './harness.js';
+import { Yardsticks } from './programs.js';
+import { stream } from './stream.js';
 
 const SECONDS = 1;
 const SHAPES = [
@@ -13,46 +13,86 @@ const SHAPES = [
   { name: 'write_65536_hot', size: 65536, bytes: 131072 },
   { name: 'write_65536_cold', size: 65536, bytes: 16 * 2 ** 20 },
 ];
-const [LARGE] = BUFFERS;
+const PUMP = { packetBytes: 4160, segments: 15 };
+const [LARGE, STOCK] = BUFFERS as [(typeof BUFFERS)[0], (typeof BUFFERS)[0]];
+const UCX_1048576 = 'ucx_put_bw_1048576_gbps';
+const UCX_65536 = 'ucx_put_bw_65536_gbps';
+const RXD_65536 = 'fi_pingpong_udp_ofi_rxd_65536_gbps';
+/** What each shape is held against, and how often it has to be reached. */
+const RATIOS: readonly (readonly [shape: string, yardstick: string, least: number])[] = [
+  ['write_1048576', UCX_1048576, 3],
+  ['write_65536_hot', UCX_65536, 2.5],
+  ['write_65536_cold', UCX_65536, 2.5],
+  ['write_65536_hot', RXD_65536, 20],
+  ['write_65536_cold', RXD_65536, 20],
+  ['write_1048576', 'bare_pump', 0.38],
+  ['write_65536_hot', 'bare_pump', 0.35],
+  ['write_65536_cold', 'bare_pump', 0.28],
+];
+/** Nanoseconds of processor time that we may add to a packet of 4 KiB, on either side. */
+const ADDED = [
+  { name: 'write_1048576', most: 650 },
+  { name: 'write_65536_cold', most: 850 },
+];
+const LEAST_STOCK = 0.5;
 
-function ours(): Variant[] {
-  return SHAPES.map(({ name, size, bytes }) => async () => {
-    const opcode = WrOpcode.RDMA_WRITE;
-    const result = await stream({ opcode, size, bytes, seconds: SECONDS, progress: 'poll' });
-    return streamFigures(name, result);
-  });
+function variants({ share }: Pace): Variant[] {
+  const seconds = SECONDS * share;
+  return [LARGE, STOCK].flatMap(({ name: buffer, bytes: receiveBufferBytes, window }) => [
+    async () =>
+      flowFigures(
+        `bare_pump_${buffer}`,
+        await barePump({ ...PUMP, receiveBufferBytes, window, seconds }),
+      ),
+    ...SHAPES.map(({ name, ...shape }): Variant => async () => {
+      const options = { ...shape, opcode: WrOpcode.RDMA_WRITE, seconds };
+      const buffers = { socketBufferBytes: receiveBufferBytes };
+      return flowFigures(
+        `${name}_${buffer}`,
+        await stream({ ...options, ...buffers, progress: 'poll' }),
+      );
+    }),
+  ]);
 }
 
-async function run(): Promise<BenchResult> {
-  const programs = PROGRAMS.filter(({ figures }) => figures.some((name) => name.includes('65536')));
-  const there = programs.filter(isInstalled);
-  const pump = { packetBytes: 4160, segments: 15, seconds: SECONDS };
-  const { bytes: receiveBufferBytes, window } = LARGE!;
-  const rounds = await interleave('write-bw', [
-    async () => pumpFigures('bare_pump', await barePump({ ...pump, receiveBufferBytes, window })),
-    ...ours(),
-    ...there.map((program) => () => program.measure()),
-    () => ({ load_average_1_minute: loadavg()[0]! }),
-  ]);
-  const ratio = (one: string, other: string): number =>
-    medianOf(rounds, (figures: Figures) => figures[one]! / figures[other]!);
-  const against = (one: string, other: string, least: number): Bar => {
-    const what = `${one} against ${other}`;
-    const program = programs.find(({ figures }) => figures.includes(other));
-    if (program && !there.includes(program)) return missing(what, program.aptPackage);
-    return atLeast(what, ratio(one, other), least);
+/** Of one side: ours less the pump's. */
+function added(figures: Figures, shape: string, buffer: string, side: string): number {
+  const name = `_${buffer}_${side}_cpu_ns_per_packet`;
+  return figures[`${shape}${name}`]! - figures[`bare_pump${name}`]!;
+}
+
+async function run(pace: Pace): Promise<BenchResult> {
+  const yardsticks = new Yardsticks([UCX_1048576, UCX_65536, RXD_65536]);
+  const rounds = await interleave('write-bw', [...variants(pace), ...yardsticks.variants], pace);
+  const ratio = (shape: string, other: string, buffer: string): number => {
+    const yardstick = other === 'bare_pump' ? `${other}_${buffer}_gbps` : other;
+    return medianOf(rounds, (f) => f[`${shape}_${buffer}_gbps`]! / f[yardstick]!);
   };
-  return {
-    figures: medians(rounds),
-    bars: [
-      against('write_1048576_gbps', 'ucx_put_bw_65536_gbps', 3),
-      against('write_65536_hot_gbps', 'ucx_put_bw_65536_gbps', 2.5),
-      against('write_65536_hot_gbps', 'fi_pingpong_udp_ofi_rxd_65536_gbps', 20),
-      against('write_1048576_gbps', 'bare_pump_gbps', 0.38),
-      against('write_65536_hot_gbps', 'bare_pump_gbps', 0.35),
-      against('write_65536_cold_gbps', 'bare_pump_gbps', 0.28),
-    ],
-  };
+  const figures = medians(rounds);
+  for (const [shape, other] of RATIOS) {
+    const value = ratio(shape, other, STOCK.name);
+    if (value > 0) figures[`${shape}_${STOCK.name}_to_${other.replace('_gbps', '')}_ratio`] = value;
+  }
+  const bars: Bar[] = RATIOS.map(([shape, other, least]) => {
+    const what = `${shape} against ${other}`;
+    return yardsticks.bar(what, other, () => atLeast(what, ratio(shape, other, LARGE.name), least));
+  });
+  for (const { name, most } of ADDED) {
+    for (const side of ['initiator', 'target']) {
+      const what = `${name}: added processor time per packet, ${side} side, ns`;
+      const value = medianOf(rounds, (f) => added(f, name, LARGE.name, side));
+      figures[`${name}_${STOCK.name}_added_${side}_cpu_ns_per_packet`] = medianOf(rounds, (f) =>
+        added(f, name, STOCK.name, side),
+      );
+      bars.push(atMost(what, value, most));
+    }
+  }
+  for (const { name } of SHAPES) {
+    const [large, stock] = [`${name}_${LARGE.name}_gbps`, `${name}_${STOCK.name}_gbps`];
+    const value = medianOf(rounds, (f) => f[stock]! / f[large]!);
+    bars.push(atLeast(`${name} with SO_RCVBUF ${STOCK.name}`, value, LEAST_STOCK));
+  }
+  return { rounds, figures, bars };
 }
 
 export const bench: Bench = {

@@ -1,7 +1,11 @@
 /** The demo in a real browser: opened, painted on, its buttons pressed, both its memories looked at. */
 import type { Page } from 'playwright-core';
+import * as assert from 'uvu/assert';
+import { PICTURE_BYTES } from '../../host/demo/memory-layout.js';
 import type { Inspection } from '../../host/demo/page/inspection.js';
-import type { Browser } from '../support/browser.js';
+import { DemoServer } from '../../host/demo/server.js';
+import { Browser } from '../support/browser.js';
+import { releaseDataChannels } from '../support/channel-mesh.js';
 
 const PATIENCE_MILLIS = 30_000;
 
@@ -120,5 +124,74 @@ export async function until<Value>(
     const value = await read();
     if (isSo(value) || performance.now() > deadline) return value;
     await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+/** A server, and a browser. */
+export interface DemoWorld {
+  browser: Browser;
+  server: DemoServer;
+}
+
+export async function openWorld(world: DemoWorld): Promise<void> {
+  world.browser = await Browser.launch();
+  world.server = await DemoServer.open({ bind: '127.0.0.1', port: 0 });
+}
+
+export async function closeWorld(world: DemoWorld): Promise<void> {
+  await world.browser.close();
+  await world.server.close();
+  await releaseDataChannels();
+}
+
+let rooms = 0;
+
+/** The page's address, where tabs meet those of the same call alone. */
+export function freshUrl({ server }: Pick<DemoWorld, 'server'>): string {
+  return `${server.url}?room=${++rooms}`;
+}
+
+/** A tab that nobody but the server meets; what others painted there is wiped. */
+export async function alone(world: DemoWorld): Promise<DemoPage> {
+  const tab = await DemoPage.open(world.browser, freshUrl(world));
+  await tab.firstWrite();
+  await tab.page.locator('#clear').click();
+  return tab;
+}
+
+/** Two tabs that look at each other. */
+export async function two(world: DemoWorld): Promise<[DemoPage, DemoPage]> {
+  const url = freshUrl(world);
+  const a = await DemoPage.open(world.browser, url);
+  await a.firstWrite();
+  const b = await DemoPage.open(world.browser, url, { width: 390, height: 844 });
+  for (const tab of [a, b]) {
+    await until(
+      () => tab.page.locator('#peer').evaluate('(select) => select.selectedOptions[0].text'),
+      (name) => String(name).startsWith('tab'),
+    );
+  }
+  return [a, b];
+}
+
+export const picture = (memory: Uint8Array): Buffer =>
+  Buffer.from(memory.subarray(0, PICTURE_BYTES));
+
+/** How many bytes of the two pictures differ, once painting has settled. */
+export async function differences(tab: DemoPage, other: () => Promise<Uint8Array> | Uint8Array) {
+  return until(
+    async () => {
+      const ours = picture((await tab.inspect()).ours);
+      const theirs = picture(await other());
+      return ours.filter((byte, at) => byte !== theirs[at]).length;
+    },
+    (count) => count === 0,
+  );
+}
+
+export async function leave(...tabs: DemoPage[]): Promise<void> {
+  for (const tab of tabs) {
+    assert.equal(tab.errors, [], 'nothing on the console');
+    await tab.close();
   }
 }

@@ -1,93 +1,37 @@
-/** The demo: every button's effect, in both peers' memory or counters. */
+/** The demo: painting, on all kinds of screens, and the wire that one can look at. */
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import {
-  PICTURE_BYTES,
-  SIDE,
-  TARGET,
-  TARGET_BYTES,
-  Word,
-  readWord,
-} from '../../host/demo/memory-layout.js';
-import { DemoServer } from '../../host/demo/server.js';
-import { WcStatus } from '../../host/index.js';
-import { Browser, missingBrowser } from '../support/browser.js';
-import { releaseDataChannels } from '../support/channel-mesh.js';
+import { SIDE, PICTURE_BYTES, Word, readWord } from '../../host/demo/memory-layout.js';
+import { missingBrowser } from '../support/browser.js';
 import { root } from '../support/paths.js';
-import { DemoPage, until } from './demo-page.js';
-
-interface World {
-  browser: Browser;
-  server: DemoServer;
-}
+import {
+  DemoPage,
+  alone,
+  closeWorld,
+  differences,
+  freshUrl,
+  leave,
+  openWorld,
+  picture,
+  two,
+  until,
+  type DemoWorld,
+} from './demo-page.js';
 
 const missing = missingBrowser();
 if (missing) throw new Error(missing);
-const test = suite<World>('demo');
+const test = suite<DemoWorld>('demo');
 const SCREENSHOTS = fileURLToPath(new URL('build/screenshots/', root));
 const GZIP_BYTES_MAX = 150 * 1024;
+mkdirSync(SCREENSHOTS, { recursive: true });
 
-test.before(async (world) => {
-  mkdirSync(SCREENSHOTS, { recursive: true });
-  world.browser = await Browser.launch();
-  world.server = await DemoServer.open({ bind: '127.0.0.1', port: 0 });
-});
-test.after(async (world) => {
-  await world.browser.close();
-  await world.server.close();
-  await releaseDataChannels();
-});
-
-let rooms = 0;
-
-/** A tab that nobody but the server meets; what others painted there is wiped. */
-async function alone({ browser, server }: World): Promise<DemoPage> {
-  const tab = await DemoPage.open(browser, `${server.url}?room=${++rooms}`);
-  await tab.firstWrite();
-  await tab.page.locator('#clear').click();
-  return tab;
-}
-
-/** Two tabs that look at each other. */
-async function two({ browser, server }: World): Promise<[DemoPage, DemoPage]> {
-  const url = `${server.url}?room=${++rooms}`;
-  const a = await DemoPage.open(browser, url);
-  await a.firstWrite();
-  const b = await DemoPage.open(browser, url, { width: 390, height: 844 });
-  for (const tab of [a, b]) {
-    await until(
-      () => tab.page.locator('#peer').evaluate('(select) => select.selectedOptions[0].text'),
-      (name) => String(name).startsWith('tab'),
-    );
-  }
-  return [a, b];
-}
-
-const picture = (memory: Uint8Array): Buffer => Buffer.from(memory.subarray(0, PICTURE_BYTES));
-
-/** How many bytes of the two pictures differ, once painting has settled. */
-async function differences(tab: DemoPage, other: () => Promise<Uint8Array> | Uint8Array) {
-  return until(
-    async () => {
-      const ours = picture((await tab.inspect()).ours);
-      const theirs = picture(await other());
-      return ours.filter((byte, at) => byte !== theirs[at]).length;
-    },
-    (count) => count === 0,
-  );
-}
-
-async function leave(...tabs: DemoPage[]): Promise<void> {
-  for (const tab of tabs) {
-    assert.equal(tab.errors, [], 'nothing on the console');
-    await tab.close();
-  }
-}
+test.before(openWorld);
+test.after(closeWorld);
 
 test('all of the page fits into 150 KiB, and its first WRITE is soon there', async (world) => {
-  const tab = await DemoPage.open(world.browser, `${world.server.url}?room=${++rooms}`);
+  const tab = await DemoPage.open(world.browser, freshUrl(world));
   const millis = await tab.firstWrite();
   const { gzipBytes } = world.server;
   console.log(
@@ -155,72 +99,6 @@ test('it paints sixty times a second where the machine lets it', async (world) =
     `${perSecond.toFixed(0)} frames a second while painting; a frame's drawing ${drawMillis.toFixed(2)} ms`,
   );
   assert.ok(drawMillis < 1000 / 60);
-  await leave(tab);
-});
-
-test('compare and swap: the server’s word is counted up by all of them', async (world) => {
-  const tab = await alone(world);
-  const { memory } = world.server.station!;
-  const before = readWord(memory, Word.CELL);
-  const { won, lost, after } = await tab.play('compare-and-swap');
-  assert.is(won, 100);
-  assert.ok(lost! >= 3, 'all but one of the first attempts find another’s value');
-  assert.is(readWord(memory, Word.CELL), before + 100);
-  assert.is(after, before + 100);
-  assert.is(readWord(memory, Word.CALLBACKS), 0);
-  await leave(tab);
-});
-
-test('compare and swap between tabs, both at a time', async (world) => {
-  const [a, b] = await two(world);
-  await Promise.all([a.play('compare-and-swap'), b.play('compare-and-swap')]);
-  assert.is(readWord((await a.inspect()).ours, Word.CELL), 100);
-  assert.is(readWord((await b.inspect()).ours, Word.CELL), 100);
-  await leave(a, b);
-});
-
-test('a slow receiver: RNR NAKs, and every message is taken', async (world) => {
-  const tab = await alone(world);
-  const { memory, context } = world.server.station!;
-  const before = readWord(memory, Word.MESSAGES);
-  const sentBefore = context.counters().sendRnrErr;
-  const { sent, taken, refused } = await tab.play('slow-receiver');
-  assert.is(taken, sent);
-  assert.is(readWord(memory, Word.MESSAGES), before + sent!);
-  assert.is(readWord(memory, Word.PACE_MILLIS), 0, 'the pace is taken back');
-  assert.ok(refused! > 0);
-  assert.ok((await tab.inspect()).counters['rcvdRnrErr']! >= refused!);
-  console.log(`RNR NAKs: ${refused} received, ${context.counters().sendRnrErr - sentBefore} sent`);
-  await leave(tab);
-});
-
-test('a wrong key: refused in explain’s words, no byte changes, painting goes on', async (world) => {
-  const tab = await alone(world);
-  const { memory } = world.server.station!;
-  const { status, changed } = await tab.play('wrong-key');
-  assert.is(status, WcStatus.REM_ACCESS_ERR);
-  assert.is(changed, 0);
-  assert.ok(memory.subarray(TARGET, TARGET + TARGET_BYTES).every((byte) => byte === 0));
-  await tab.said('.act:has(#act-wrong-key) output.said', /REM_ACCESS_ERR: .*NAK 0x62/);
-  await tab.stroke('ours', [0.2, 0.5], [0.8, 0.5]);
-  assert.is(await differences(tab, () => memory), 0);
-  await leave(tab);
-});
-
-test('lost packets: NAKs, recovery, and no byte is wrong', async (world) => {
-  const tab = await alone(world);
-  const { memory } = world.server.station!;
-  await tab.page.locator('#slider-loss').fill('10');
-  const { percent, lost, naks, retransmitted, wrong } = await tab.play('loss');
-  assert.is(percent, 10);
-  assert.ok(lost! > 0 && naks! > 0 && retransmitted! > 0, JSON.stringify({ lost, naks }));
-  assert.is(wrong, 0);
-  assert.is(await differences(tab, () => memory), 0);
-  await tab.page.locator('#slider-loss').fill('0');
-  const { counters } = await tab.inspect();
-  await tab.stroke('ours', [0.2, 0.2], [0.8, 0.2]);
-  assert.is(await differences(tab, () => memory), 0);
-  assert.is((await tab.inspect()).counters['lost'], counters['lost'], 'the wire is whole again');
   await leave(tab);
 });
 

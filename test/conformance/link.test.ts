@@ -5,6 +5,7 @@ import { faultLink } from '../../host/link/fault.js';
 import type { Link } from '../../host/link/link.js';
 import { LoopbackNetwork } from '../../host/link/loopback.js';
 import { pcapLink } from '../../host/link/pcap.js';
+import * as sys from '../../host/link/posix.js';
 import { traceLink } from '../../host/link/trace.js';
 import { UdpLink } from '../../host/link/udp.js';
 import { UdpBatchLink } from '../../host/link/udp-batch.js';
@@ -23,12 +24,37 @@ function udp(address: string, Made: typeof UdpLink | typeof UdpBatchLink = UdpLi
 }
 
 /** `direct`: with an engine's memory, and runs of packets wherever they are possible. */
-function udpBatch(address: string, direct: boolean): LinkMaker {
+function udpBatch(address: string, direct: boolean, Made = UdpBatchLink): LinkMaker {
   return (at = Endpoint.parse(address, 0)) =>
     new PolledLink(
-      new UdpBatchLink({ address: at.gid.toString(), port: at.port }),
+      new Made({ address: at.gid.toString(), port: at.port }),
       direct ? { memory: new TestMemory(), segments: true } : {},
     );
+}
+
+/** As on a kernel that does not know runs of packets. */
+class WithoutRuns extends UdpBatchLink {
+  static #opening = 0;
+
+  static {
+    const { setOption } = sys.Posix.prototype;
+    sys.Posix.prototype.setOption = function (fd, level, option, value) {
+      const isRun = option === sys.UDP_SEGMENT || option === sys.UDP_GRO;
+      if (WithoutRuns.#opening > 0 && level === sys.SOL_UDP && isRun) {
+        throw new sys.PosixError('setsockopt', 'ENOPROTOOPT');
+      }
+      setOption.call(this, fd, level, option, value);
+    };
+  }
+
+  override async open(...parameters: Parameters<UdpBatchLink['open']>) {
+    WithoutRuns.#opening++;
+    try {
+      return await super.open(...parameters);
+    } finally {
+      WithoutRuns.#opening--;
+    }
+  }
 }
 
 function wrapped(make: LinkMaker, wrap: (link: Link) => Link): LinkMaker {
@@ -51,6 +77,7 @@ const noBatch = await UdpBatchLink.missing();
 if (noBatch === undefined) {
   check('udp-batch over IPv4', () => udpBatch('127.0.0.1', false));
   check('udp-batch over IPv4, from and to memory', () => udpBatch('127.0.0.1', true));
+  check('udp-batch on a kernel that knows no runs', () => udpBatch('127.0.0.1', true, WithoutRuns));
   if (hasIpv6) check('udp-batch over IPv6, from and to memory', () => udpBatch('::1', true));
   check('fault(udp-batch) with no fault', () =>
     wrapped(udp('127.0.0.1', UdpBatchLink), (link) => new PolledLink(faultLink(link))),

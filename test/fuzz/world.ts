@@ -228,7 +228,7 @@ export class World {
       protectionDomainsMax: 4,
       rdAtomicMax: 4,
       sendBuffers: 4,
-      windowPackets: 128,
+      windowPackets: 512,
     });
     return new World(context, clock, link, family);
   }

@@ -11,6 +11,7 @@ import { captureGroup } from './capture.js';
 import { cmGroup } from './cm.js';
 import { codecGroup } from './codec.js';
 import { LineReport, hasTools, runGroup, type Group, type GuestGroup } from './group.js';
+import { perftestGroup } from './perftest.js';
 import { pingpongGroup } from './pingpong.js';
 import { rxeGroup } from './rxe.js';
 import { runInNamespace, runInside } from './rxe/namespace.js';
@@ -18,7 +19,7 @@ import { vectorsGroup } from './vectors.js';
 
 const GROUPS: readonly Group[] = [vectorsGroup, codecGroup, captureGroup];
 /** With Linux guests. */
-const GUEST_GROUPS: readonly GuestGroup[] = [rxeGroup, pingpongGroup, cmGroup];
+const GUEST_GROUPS: readonly GuestGroup[] = [rxeGroup, pingpongGroup, cmGroup, perftestGroup];
 
 const report = new LineReport((line) => console.log(line));
 

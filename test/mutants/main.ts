@@ -43,6 +43,8 @@ const TESTS = [
   'conformance/window-binding',
   'conformance/fast-registration',
   'conformance/regions',
+  'unit/link/channel-link',
+  'unit/link/fingerprint',
   'unit/verbs/services',
   'unit/verbs/extended',
   'unit/verbs/completion-counter',

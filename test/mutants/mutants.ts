@@ -4,6 +4,7 @@
  */
 import { BORDER } from './border.js';
 import { CONNECTIONS } from './connections.js';
+import { CHANNELS } from './channels.js';
 import { SERVICES } from './services.js';
 import { WINDOWS } from './windows.js';
 
@@ -18,6 +19,10 @@ export interface Mutant {
 /** `find` becomes `replace` in `file`; rows are tuples to keep the tables readable. */
 export type Row = readonly [name: string, file: string, find: string, replace: string];
 
-export const MUTANTS: readonly Mutant[] = [...BORDER, ...SERVICES, ...WINDOWS, ...CONNECTIONS].map(
-  ([name, file, find, replace]) => ({ name, file, find, replace }),
-);
+export const MUTANTS: readonly Mutant[] = [
+  ...BORDER,
+  ...SERVICES,
+  ...WINDOWS,
+  ...CONNECTIONS,
+  ...CHANNELS,
+].map(([name, file, find, replace]) => ({ name, file, find, replace }));

@@ -262,7 +262,7 @@ export const SERVICES: readonly Row[] = [
   [
     'more READs than max_rd_atomic',
     REQUESTER,
-    'if (awaitsData(request) && readsInFlight(qp) >= qp.rdAtomicMax) return null;',
+    'if (awaitsData(request) && (readsInFlight(qp) >= qp.rdAtomicMax || beyondKept(qp))) return null;',
     '',
   ],
   [

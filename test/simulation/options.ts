@@ -132,7 +132,7 @@ export function optionsOf(seed: number): SimulationOptions {
     devices: random.pick([2, 2, 2, 3, 3, 4, 5]),
     crashes: random.chance(0.1) ? random.between(1, 2) : 0,
     clockLeaps: random.chance(0.1) ? random.between(1, 3) : 0,
-    windowPackets: random.pick([2, 5, 16, 64, 128, 128]),
+    windowPackets: random.pick([2, 5, 16, 64, 128, 512]),
     rdAtomicMax: random.pick([1, 2, 4, 16]),
     sendBuffers: random.pick([1, 2, 8]),
     windowBytes: random.pick([4096, 32768, 106496, 4 * 2 ** 20]),

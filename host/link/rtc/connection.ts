@@ -25,6 +25,11 @@ export interface RtcConnection {
 export interface RtcOptions {
   /** STUN and TURN servers, `stun:host:port`. Default none: peers of one network need none. */
   readonly iceServers?: readonly string[];
+  /**
+   * The channel orders and repeats by itself, on both sides: to compare with. Queue pairs do that
+   * better. Default false.
+   */
+  readonly reliable?: boolean;
 }
 
 /** Makes connections that all have one certificate, which is the link's address. */
@@ -38,12 +43,18 @@ export interface RtcConnector {
 
 export const NETWORK_GONE = 'the network between the two is gone (ICE failed)';
 export const CHANNEL_LABEL = 'verbena';
-/** W3C's names. */
-export const CHANNEL_OPTIONS = {
-  negotiated: true,
-  id: 0,
-  ordered: false,
-  maxRetransmits: 0,
-} as const;
+const NEGOTIATED = { negotiated: true, id: 0 } as const;
+
+/** In W3C's names. */
+export function channelOptions({ reliable = false }: RtcOptions): {
+  readonly negotiated: true;
+  readonly id: number;
+  readonly ordered: boolean;
+  readonly maxRetransmits?: number;
+} {
+  return reliable
+    ? { ...NEGOTIATED, ordered: true }
+    : { ...NEGOTIATED, ordered: false, maxRetransmits: 0 };
+}
 /** Candidates that have not been found by then are done without. */
 export const GATHERING_MILLIS_MAX = 2000;

@@ -6,11 +6,11 @@ import type { Gid } from '../endpoint.js';
 import { makeCertificate, type Certificate } from './certificate.js';
 import {
   CHANNEL_LABEL,
-  CHANNEL_OPTIONS,
   GATHERING_MILLIS_MAX,
   type Description,
   type RtcConnection,
   NETWORK_GONE,
+  channelOptions,
   type RtcConnector,
   type RtcOptions,
 } from './connection.js';
@@ -47,7 +47,11 @@ export class NodeConnector implements RtcConnector {
     const connection = await this.#connect();
     // To be told of everything: making the channel begins the gathering.
     const offer = described(connection, 'offer');
-    return connectionOf(connection, openChannel(connection), offer.then(takeDtlsClient));
+    return connectionOf(
+      connection,
+      openChannel(connection, this.#options),
+      offer.then(takeDtlsClient),
+    );
   }
 
   async answer(offer: Description): Promise<RtcConnection> {
@@ -59,7 +63,7 @@ export class NodeConnector implements RtcConnector {
       connection.close();
       throw refusal('offer', error);
     }
-    return connectionOf(connection, openChannel(connection), answer);
+    return connectionOf(connection, openChannel(connection, this.#options), answer);
   }
 
   get #identity(): Certificate {
@@ -85,9 +89,9 @@ function takeDtlsClient({ type, sdp }: Description): Description {
   return { type, sdp: sdp.replace('a=setup:actpass', 'a=setup:active') };
 }
 
-function openChannel(connection: PeerConnection): NodeChannel {
-  const { negotiated, id, ordered, maxRetransmits } = CHANNEL_OPTIONS;
-  const options = { negotiated, id, unordered: !ordered, maxRetransmits };
+function openChannel(connection: PeerConnection, wanted: RtcOptions): NodeChannel {
+  const { ordered, ...rest } = channelOptions(wanted);
+  const options = { ...rest, unordered: !ordered };
   return new NodeChannel(connection, connection.createDataChannel(CHANNEL_LABEL, options));
 }
 

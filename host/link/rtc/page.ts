@@ -3,11 +3,11 @@ import { LinkError } from '../../errors/errors.js';
 import type { Gid } from '../endpoint.js';
 import {
   CHANNEL_LABEL,
-  CHANNEL_OPTIONS,
   GATHERING_MILLIS_MAX,
   type Description,
   type RtcConnection,
   NETWORK_GONE,
+  channelOptions,
   type RtcConnector,
   type RtcOptions,
 } from './connection.js';
@@ -94,7 +94,10 @@ export class PageConnector implements RtcConnector {
         cause: error,
       });
     }
-    return { connection, channel: connection.createDataChannel(CHANNEL_LABEL, CHANNEL_OPTIONS) };
+    return {
+      connection,
+      channel: connection.createDataChannel(CHANNEL_LABEL, channelOptions(this.#options)),
+    };
   }
 
   async #generate(): Promise<{ certificate: object; gid: Gid }> {

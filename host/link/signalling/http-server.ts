@@ -9,12 +9,14 @@ const BODY_MILLIS_MAX = 10_000;
 
 /**
  * Answers one request of node:http (POST, JSON) for `link`, whatever it holds: 200 with our
- * description, 4xx with a sentence. Resolves when it is answered; never rejects.
+ * description, 4xx with a sentence, 503 when there are enough peers. Resolves when it is answered;
+ * never rejects. A body that takes longer than `bodyMillis` is not waited for.
  */
 export async function answerRequest(
   link: { answer: Answerer },
   request: IncomingMessage,
   response: ServerResponse,
+  bodyMillis = BODY_MILLIS_MAX,
 ): Promise<void> {
   const say = (status: number, type: string, body: string): void => {
     response.writeHead(status, { 'content-type': type, 'cache-control': 'no-store' });
@@ -25,7 +27,7 @@ export async function answerRequest(
     return;
   }
   try {
-    const offer = JSON.parse(await readBody(request)) as unknown;
+    const offer = JSON.parse(await readBody(request, bodyMillis)) as unknown;
     say(200, 'application/json', JSON.stringify(await link.answer(offer)));
   } catch (error) {
     const isOurs = error instanceof LinkError;
@@ -34,8 +36,8 @@ export async function answerRequest(
   }
 }
 
-async function readBody(request: IncomingMessage): Promise<string> {
-  const timer = setTimeout(() => request.destroy(), BODY_MILLIS_MAX);
+async function readBody(request: IncomingMessage, bodyMillis: number): Promise<string> {
+  const timer = setTimeout(() => request.destroy(), bodyMillis);
   try {
     let text = '';
     for await (const chunk of request.setEncoding('utf8')) {

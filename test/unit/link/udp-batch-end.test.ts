@@ -235,26 +235,37 @@ test('a receiver may close the link in the middle of a run: nothing follows', as
 test('a receiver that throws, or polls, spoils nothing', async () => {
   const link = new UdpBatchLink({ address: '127.0.0.1', port: 0 });
   stations.add(link);
-  const seen: number[] = [];
-  let flushes = 0;
+  const seen: (number | 'flush')[] = [];
   const { local } = await link.open({
     packet: ({ length }) => {
       assert.is(link.poll(), 0);
       seen.push(length);
       if (length === 11) throw new Error('no');
     },
-    flush: () => flushes++,
+    flush: () => seen.push('flush'),
     failed: () => undefined,
   });
   const a = await stations.open();
   a.link.send(new TestBatch(packets(local, [10, 11])));
-  link.wait(1e6);
-  assert.throws(() => link.poll(), /^no$/);
-  assert.is(flushes, 1);
+  let thrown: unknown;
+  // Perhaps not both at once.
+  for (let turn = 0; turn < 100 && !thrown; turn++) {
+    link.wait(20_000);
+    try {
+      link.poll();
+    } catch (error) {
+      thrown = error;
+    }
+  }
+  assert.is((thrown as Error).message, 'no');
+  assert.is(seen.at(-1), 'flush');
   a.link.send(new TestBatch(packets(local, [12])));
   link.wait(1e6);
   assert.is(link.poll(), 1);
-  assert.equal(seen, [10, 11, 12]);
+  assert.equal(
+    seen.filter((what) => what !== 'flush'),
+    [10, 11, 12],
+  );
 });
 
 test('a socket that somebody else closed fails the link once, and not from send', async () => {

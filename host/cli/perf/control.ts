@@ -1,0 +1,411 @@
+/**
+ * What carries the exchange of two sides: a queue pair of the connection manager (perftest's -R), or
+ * a TCP connection (perftest without). Either tells when the other side has gone.
+ */
+import { once } from 'node:events';
+import { connect as connectTcp, createServer, type Server, type Socket } from 'node:net';
+import {
+  AccessFlag,
+  ConnectError,
+  LinkError,
+  RefusalError,
+  RejectReason,
+  SendFlag,
+  WcStatus,
+  WrOpcode,
+  connect,
+  type ConnectOptions,
+  type MemoryRegion,
+  type QueuePair,
+  type RdmaConnection,
+  type RdmaRequest,
+} from '../../index.js';
+import { NOTE_BYTES } from './exchange.js';
+import { formatServerAddress, type ServerAddress } from '../server-address.js';
+
+/** Messages to and fro, one at a time. */
+export interface PerfControl {
+  /** It is the client's: it speaks first. */
+  readonly asks: boolean;
+  readonly kind: 'cm' | 'tcp';
+  /** The other side has said something that nobody has received. */
+  readonly pending: boolean;
+  /** Why nothing more will be heard. */
+  readonly ended: Error | undefined;
+  /** Resolved when the other side has gone. */
+  readonly over: Promise<void>;
+  /** Rejects with RefusalError ECONNRESET. */
+  send(bytes: Uint8Array): Promise<void>;
+  /** A message of `length` bytes. Rejects with RefusalError ECONNRESET, EPROTO, ETIMEDOUT. */
+  receive(length: number, patienceMillis?: number): Promise<Buffer>;
+  /** Says goodbye. */
+  close(): Promise<void>;
+  /** Ends it as it is. */
+  abandon(): void;
+}
+
+/**
+ * Both sides say something, of the same length; the server makes up its mind when it has heard the
+ * client. Rejects as `receive`.
+ */
+export async function exchange(
+  control: PerfControl,
+  length: number,
+  ours: () => Uint8Array,
+  patienceMillis?: number,
+): Promise<Buffer> {
+  if (control.asks) await control.send(ours());
+  const theirs = await control.receive(length, patienceMillis);
+  if (!control.asks) await control.send(ours());
+  return theirs;
+}
+
+const RECEIVES = 4;
+/** A side that is gone without a word is noticed when it does not acknowledge. */
+const ALIVE_EVERY_MILLIS = 2000;
+/** More than perftest says at a time: who says more floods us. */
+const UNREAD_BYTES_MAX = 4 * NOTE_BYTES;
+const GOODBYE_MILLIS = 3000;
+/** 6 s until somebody who does not answer is given up. */
+const CM_RETRIES = 5;
+const GONE = 'the peer has disconnected';
+
+/** What has come and was not received, and who waits for it. */
+class Inbox {
+  readonly #messages: Buffer[] = [];
+  #unread = 0;
+  #wake: (() => void) | undefined;
+  ended: Error | undefined;
+  readonly over: Promise<void>;
+  #end: () => void = () => {};
+
+  constructor() {
+    this.over = new Promise((resolve) => (this.#end = resolve));
+  }
+
+  get pending(): boolean {
+    return this.#messages.length > 0;
+  }
+
+  deliver(message: Buffer): void {
+    this.#unread += message.length;
+    if (this.#unread > UNREAD_BYTES_MAX) {
+      return this.fail(new RefusalError('EPROTO', 'the peer says more than it was asked'));
+    }
+    this.#messages.push(message);
+    this.#wake?.();
+  }
+
+  fail(error: Error): void {
+    this.ended ??= error;
+    this.#end();
+    this.#wake?.();
+  }
+
+  /** What came, put together by `take` as soon as that is possible. */
+  async receive(take: (messages: Buffer[]) => Buffer | undefined, millis?: number) {
+    const deadline = millis === undefined ? Infinity : performance.now() + millis;
+    for (;;) {
+      const found = take(this.#messages);
+      if (found) {
+        this.#unread -= found.length;
+        return found;
+      }
+      if (this.ended) throw this.ended;
+      const left = deadline - performance.now();
+      if (left <= 0) {
+        throw new RefusalError('ETIMEDOUT', `the peer says nothing for ${millis! / 1000} s`);
+      }
+      await this.#somethingNew(left);
+    }
+  }
+
+  async #somethingNew(millis: number): Promise<void> {
+    let timer: NodeJS.Timeout | undefined;
+    await new Promise<void>((resolve) => {
+      this.#wake = resolve;
+      if (millis !== Infinity) timer = setTimeout(resolve, millis);
+    });
+    this.#wake = undefined;
+    clearTimeout(timer);
+  }
+}
+
+/** Over a queue pair of its own, as perftest's -R does it. */
+export class CmControl implements PerfControl {
+  readonly kind = 'cm';
+  readonly asks: boolean;
+  readonly connection: RdmaConnection;
+  readonly #memory: Uint8Array;
+  readonly #mr: MemoryRegion;
+  readonly #inbox = new Inbox();
+  readonly #alive: NodeJS.Timeout;
+  #closed = false;
+
+  private constructor(connection: RdmaConnection, asks: boolean, receives: ControlMemory) {
+    this.connection = connection;
+    this.asks = asks;
+    this.#memory = receives.memory;
+    this.#mr = receives.mr;
+    // Its completion queue goes with the connection.
+    this.#read().catch((error: unknown) => this.#inbox.fail(error as Error));
+    this.#alive = setInterval(() => this.#stillThere(), ALIVE_EVERY_MILLIS);
+    this.#alive.unref();
+  }
+
+  /** Rejects with RefusalError ECONNREFUSED (nobody listens), ETIMEDOUT (nobody is there). */
+  static async connect(server: ServerAddress, options: ConnectOptions): Promise<CmControl> {
+    let memory: ControlMemory | undefined;
+    const target = { address: server.host, port: server.port };
+    const patience = { maxCmRetries: CM_RETRIES, ...SENDS };
+    try {
+      const connection = await connect(target, { ...options, ...patience }, (qp) => {
+        memory = receiveInto(qp);
+      });
+      return new CmControl(connection, true, memory!);
+    } catch (error) {
+      throw error instanceof ConnectError ? whyNot(error, formatServerAddress(server)) : error;
+    }
+  }
+
+  static async accept(request: RdmaRequest): Promise<CmControl> {
+    let memory: ControlMemory | undefined;
+    const connection = await request.accept(SENDS, (qp) => {
+      memory = receiveInto(qp);
+    });
+    return new CmControl(connection, false, memory!);
+  }
+
+  get pending(): boolean {
+    return this.#inbox.pending;
+  }
+
+  get ended(): Error | undefined {
+    return this.#inbox.ended;
+  }
+
+  get over(): Promise<void> {
+    return this.#inbox.over;
+  }
+
+  async send(bytes: Uint8Array): Promise<void> {
+    const at = RECEIVES * NOTE_BYTES;
+    this.#memory.set(bytes, at);
+    const { addr, lkey } = this.#mr;
+    const sge = { addr: addr + BigInt(at), length: bytes.length, lkey };
+    await this.#post(WrOpcode.SEND, [sge]);
+  }
+
+  receive(length: number, patienceMillis?: number): Promise<Buffer> {
+    return this.#inbox.receive((messages) => {
+      const message = messages[0];
+      if (!message) return undefined;
+      if (message.length === length) return messages.shift();
+      const came = `the peer says ${message.length} bytes where ${length} are due`;
+      throw new RefusalError('EPROTO', `${came}: is it the same test, with the same options?`);
+    }, patienceMillis);
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.abandon();
+    await within(GOODBYE_MILLIS, this.connection.close());
+  }
+
+  abandon(): void {
+    this.#closed = true;
+    clearInterval(this.#alive);
+    this.#inbox.fail(new RefusalError('ECONNRESET', GONE));
+  }
+
+  /** Nothing is written: whoever is there acknowledges. */
+  #stillThere(): void {
+    if (this.ended || this.#closed || this.connection.context.device.closed) return;
+    const rdma = { remoteAddr: 0, rkey: 0 };
+    this.connection.qp.postSend({ opcode: WrOpcode.RDMA_WRITE, rdma, wrId: 1 });
+  }
+
+  /** Completions come in order: the one that is waited for is the next signalled one. */
+  async #post(opcode: number, sgList: readonly { addr: bigint; length: number; lkey: number }[]) {
+    if (this.ended) throw this.ended;
+    const { qp, sendCq } = this.connection;
+    qp.postSend({ opcode, sgList, sendFlags: SendFlag.SIGNALED });
+    const completions = await sendCq.wait();
+    if (completions[0]?.status === WcStatus.SUCCESS) return;
+    throw this.ended ?? new RefusalError('ECONNRESET', GONE);
+  }
+
+  async #read(): Promise<void> {
+    const { qp, recvCq } = this.connection;
+    for (;;) {
+      const completions = await recvCq.wait(RECEIVES);
+      for (const { wrId, status, byteLen } of completions) {
+        if (status !== WcStatus.SUCCESS) {
+          return this.#inbox.fail(new RefusalError('ECONNRESET', GONE));
+        }
+        const at = Number(wrId) * NOTE_BYTES;
+        this.#inbox.deliver(Buffer.from(this.#memory.subarray(at, at + byteLen)));
+        postReceive(qp, this.#mr, Number(wrId));
+      }
+      if (completions.length === 0) {
+        return this.#inbox.fail(new RefusalError('ECONNRESET', 'the device was closed'));
+      }
+    }
+  }
+}
+
+const SENDS = {
+  qp: { cap: { maxSendWr: 16, maxRecvWr: RECEIVES, maxSendSge: 1, maxRecvSge: 1 } },
+  retryCount: 7,
+  rnrRetryCount: 7,
+};
+
+interface ControlMemory {
+  readonly memory: Uint8Array;
+  readonly mr: MemoryRegion;
+}
+
+function receiveInto(qp: QueuePair): ControlMemory {
+  const memory = qp.pd.context.alloc((RECEIVES + 1) * NOTE_BYTES);
+  const mr = qp.pd.regMr(memory, AccessFlag.LOCAL_WRITE);
+  for (let slot = 0; slot < RECEIVES; slot++) postReceive(qp, mr, slot);
+  return { memory, mr };
+}
+
+function postReceive(qp: QueuePair, { addr, lkey }: MemoryRegion, slot: number): void {
+  // A connection that has ended takes them, and says so of each.
+  qp.postRecv({
+    wrId: slot,
+    sgList: [{ addr: addr + BigInt(slot * NOTE_BYTES), length: NOTE_BYTES, lkey }],
+  });
+}
+
+function whyNot(error: ConnectError, server: string): RefusalError {
+  const options = { cause: error };
+  switch (error.code) {
+    case 'ETIMEDOUT':
+      return new RefusalError('ETIMEDOUT', `nobody answers at ${server}`, options);
+    case 'ECONNREFUSED':
+      if (error.reason !== RejectReason.INVALID_SERVICE_ID) break;
+      return new RefusalError('ECONNREFUSED', `nobody listens at ${server}`, options);
+  }
+  return error;
+}
+
+/** Over TCP, as perftest does it without -R. */
+export class TcpControl implements PerfControl {
+  readonly kind = 'tcp';
+  readonly asks: boolean;
+  readonly #socket: Socket;
+  readonly #inbox = new Inbox();
+
+  constructor(socket: Socket, asks: boolean) {
+    this.asks = asks;
+    this.#socket = socket;
+    socket.setNoDelay(true).setKeepAlive(true, ALIVE_EVERY_MILLIS);
+    const end = (): void => this.#inbox.fail(new RefusalError('ECONNRESET', GONE));
+    socket
+      .on('data', (bytes: Buffer) => this.#inbox.deliver(bytes))
+      .on('error', end)
+      .on('end', end)
+      .on('close', end);
+  }
+
+  /** Rejects with RefusalError ECONNREFUSED, ETIMEDOUT. */
+  static async connect(
+    server: ServerAddress,
+    localAddress: string,
+    signal: AbortSignal,
+  ): Promise<TcpControl> {
+    // The address of our device need not be of the server's family.
+    const from = localAddress.includes(':') === server.host.includes(':') ? { localAddress } : {};
+    const socket = connectTcp({ host: server.host, port: server.port, signal, ...from });
+    socket.setTimeout(GOODBYE_MILLIS * 2, () =>
+      socket.destroy(Object.assign(new Error('no answer'), { code: 'ETIMEDOUT' })),
+    );
+    try {
+      await once(socket, 'connect');
+    } catch (error) {
+      const { code, message } = error as NodeJS.ErrnoException;
+      const name = formatServerAddress(server);
+      if (code === 'ECONNREFUSED') {
+        throw new RefusalError(code, `nobody listens at ${name}`, { cause: error });
+      }
+      if (code === 'ETIMEDOUT') {
+        throw new RefusalError(code, `nobody answers at ${name}`, { cause: error });
+      }
+      throw new RefusalError('EIO', `${name}: ${message}`, { cause: error });
+    }
+    socket.setTimeout(0);
+    return new TcpControl(socket, true);
+  }
+
+  get pending(): boolean {
+    return this.#inbox.pending;
+  }
+
+  get ended(): Error | undefined {
+    return this.#inbox.ended;
+  }
+
+  get over(): Promise<void> {
+    return this.#inbox.over;
+  }
+
+  send(bytes: Uint8Array): Promise<void> {
+    return new Promise((resolve, reject) => {
+      this.#socket.write(bytes, (error) => {
+        if (error) reject(this.ended ?? new RefusalError('ECONNRESET', GONE, { cause: error }));
+        else resolve();
+      });
+    });
+  }
+
+  receive(length: number, patienceMillis?: number): Promise<Buffer> {
+    return this.#inbox.receive((messages) => {
+      const bytes = Buffer.concat(messages.splice(0));
+      if (bytes.length > length) messages.push(bytes.subarray(length));
+      if (bytes.length >= length) return bytes.subarray(0, length);
+      if (bytes.length > 0) messages.push(bytes);
+      return undefined;
+    }, patienceMillis);
+  }
+
+  async close(): Promise<void> {
+    this.#socket.end();
+    await within(GOODBYE_MILLIS, this.over);
+    this.abandon();
+  }
+
+  abandon(): void {
+    this.#socket.destroy();
+  }
+}
+
+/** The server's half of `TcpControl.connect`: one client, at one address or at all. */
+export async function listenTcp(address: string | undefined, port: number): Promise<Server> {
+  const server = createServer();
+  try {
+    server.listen({ port, exclusive: true, ...(address === undefined ? {} : { host: address }) });
+    await once(server, 'listening');
+    return server;
+  } catch (error) {
+    server.close();
+    const { code } = error as NodeJS.ErrnoException;
+    if (code !== 'EADDRINUSE' && code !== 'EACCES') throw error;
+    const why = code === 'EADDRINUSE' ? 'is taken' : 'is not for us';
+    throw new LinkError(code, `TCP port ${port} ${why}: choose another one (-p)`, {
+      cause: error,
+    });
+  }
+}
+
+/** Waits for `work`, but not longer. */
+export async function within(millis: number, work: Promise<unknown>): Promise<void> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<void>((resolve) => {
+    timer = setTimeout(resolve, millis);
+  });
+  await Promise.race([work.then(() => undefined), late]);
+  clearTimeout(timer);
+}

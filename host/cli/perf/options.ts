@@ -1,0 +1,313 @@
+/**
+ * What `verbena perf` is asked to do: perftest's options, with its names and defaults, made into a
+ * plan; and what of a plan both sides must have in common.
+ */
+import { InvalidArgumentError, Option, type Command } from 'commander';
+import { MisuseError, QpType, WrOpcode } from '../../index.js';
+import { ROCE_PORT } from '../../link/link.js';
+import { MAX_CQE, MAX_INLINE_DATA, MAX_QP_WR } from '../../verbs/limits.js';
+import { addPortOption, mtu, size, whole } from '../options.js';
+
+export const PERF_VERBS = ['write', 'read', 'send', 'atomic'] as const;
+export const PERF_TESTS = ['bw', 'lat'] as const;
+const CONNECTIONS = ['RC', 'UC', 'UD'] as const;
+const PROGRESS = ['thread', 'poll', 'inline'] as const;
+const ATOMICS = ['CMP_AND_SWAP', 'FETCH_AND_ADD'] as const;
+const EXCHANGES = ['cm', 'tcp'] as const;
+
+export type PerfVerb = (typeof PERF_VERBS)[number];
+export type PerfTest = (typeof PERF_TESTS)[number];
+
+/** What commander makes of the command line. */
+export interface PerfOptions {
+  readonly size?: number;
+  readonly all?: boolean;
+  readonly iters?: number;
+  readonly duration?: number;
+  readonly margin?: number;
+  readonly txDepth?: number;
+  readonly rxDepth?: number;
+  readonly cqMod?: number;
+  readonly inline?: number;
+  readonly qp: number;
+  readonly bidirectional?: boolean;
+  readonly postList: number;
+  readonly recvPostList: number;
+  readonly mtu?: number;
+  readonly port: number;
+  readonly connection: (typeof CONNECTIONS)[number];
+  readonly atomicType: (typeof ATOMICS)[number];
+  readonly outs: number;
+  readonly events?: boolean;
+  readonly progress?: (typeof PROGRESS)[number];
+  readonly warmUp?: number;
+  readonly histogram?: boolean;
+  readonly unsorted?: boolean;
+  readonly reportBoth?: boolean;
+  readonly reportGbits?: boolean;
+  readonly perftest?: boolean;
+  readonly exchange: (typeof EXCHANGES)[number];
+  readonly bind?: string;
+  readonly udpPort?: number;
+  readonly peerUdpPort: number;
+  readonly json?: boolean;
+}
+
+export interface PerfPlan {
+  readonly verb: PerfVerb;
+  readonly test: PerfTest;
+  readonly connection: PerfOptions['connection'];
+  /** Bytes of a message, in turn. Datagrams: as far as the path MTU goes. */
+  readonly sizes: readonly number[];
+  readonly isAll: boolean;
+  /** Messages of each queue pair and size; with a duration there is no such number. */
+  readonly iters: number;
+  readonly durationSeconds: number | undefined;
+  /** At either end of a duration, not measured. */
+  readonly marginSeconds: number;
+  readonly txDepth: number;
+  readonly rxDepth: number;
+  /** Every so-manieth request is signalled; undefined: by size. */
+  readonly cqMod: number | undefined;
+  readonly inlineBytes: number;
+  readonly qps: number;
+  readonly bidirectional: boolean;
+  readonly postList: number;
+  readonly recvPostList: number;
+  readonly mtuBytes: number | undefined;
+  readonly atomicType: PerfOptions['atomicType'];
+  readonly outs: number;
+  readonly events: boolean;
+  /** Messages before the first that is measured; undefined: some. */
+  readonly warmUp: number | undefined;
+}
+
+const SIZE_MAX = 2 ** 30;
+/** 2 to 2^23, as perftest has it. */
+const ALL_SIZES = Array.from({ length: 23 }, (_, index) => 2 ** (index + 1));
+const ITERS_MAX = 100_000_000;
+const QPS_MAX = 16384;
+const ATOMIC_BYTES = 8;
+const CQ_MOD = 100;
+/** Beyond, every request is signalled: a completion that stands for many says little. */
+const CQ_MOD_BYTES_MAX = 8192;
+/** perftest's for latencies: what fits into a work request of common adapters. */
+const INLINE_BYTES = { write: 220, send: 236, datagram: 188 };
+
+function choice<const Word extends string>(words: readonly Word[]): (text: string) => Word {
+  return (text) => {
+    const found = words.find((word) => word.toLowerCase() === text.toLowerCase());
+    if (found !== undefined) return found;
+    throw new InvalidArgumentError(`It must be one of ${words.join(', ')}.`);
+  };
+}
+
+/** An argument or option that is one of these words. */
+export const perfVerb = choice(PERF_VERBS);
+export const perfTest = choice(PERF_TESTS);
+
+/** perftest's letters where it has one. */
+export function addPerfOptions(command: Command): Command {
+  command
+    .option('-s, --size <size>', 'bytes of a message (bw: 64k, lat: 2)', size(1, SIZE_MAX))
+    .option('-a, --all', 'sizes from 2 to 2^23')
+    .option('-n, --iters <number>', 'messages (1000, write bw: 5000)', whole(5, ITERS_MAX))
+    .option('-D, --duration <seconds>', 'run so long instead', whole(1, 86400))
+    .option('-f, --margin <seconds>', 'of it not measured, at either end', whole(0, 43200))
+    .option('-t, --tx-depth <number>', 'sends under way (bw: 128)', whole(1, MAX_QP_WR))
+    .option('-r, --rx-depth <number>', 'receives posted (send: 512)', whole(1, MAX_QP_WR))
+    .option('-Q, --cq-mod <number>', 'one completion for so many (100)', whole(1, 1024))
+    .option('-I, --inline <bytes>', 'inline up to this size', whole(0, MAX_INLINE_DATA))
+    .option('-q, --qp <number>', 'queue pairs', whole(1, QPS_MAX), 1)
+    .option('-b, --bidirectional', 'both sides send')
+    .option('-l, --post-list <number>', 'requests of one post', whole(1, MAX_QP_WR), 1)
+    .option('--recv-post-list <number>', 'receives of one post', whole(1, MAX_QP_WR), 1)
+    .option('-m, --mtu <bytes>', 'path MTU (default: what fits)', mtu);
+  addPortOption(command, '-p, --port <port>', 'the server’s port', 18515)
+    .option('-c, --connection <type>', 'RC, UC or UD', choice(CONNECTIONS), 'RC')
+    .option('-A, --atomic-type <type>', ATOMICS.join(' or '), choice(ATOMICS), 'FETCH_AND_ADD')
+    .option('-o, --outs <number>', 'READs and atomics under way', whole(1, 128), 16)
+    .option('-e, --events', 'wait for completion events instead of polling')
+    .option('--progress <how>', 'who runs the engine: thread, poll or inline', choice(PROGRESS))
+    .option('--warm-up <number>', 'messages before the measured ones', whole(0, ITERS_MAX))
+    .option('-H, --histogram', 'lat: print all, sorted')
+    .option('-U, --unsorted', 'lat: print all, in order')
+    .option('--report-both', 'bidirectional: print both directions, too')
+    .option('--report-gbits', 'Gb/sec in place of MiB/sec')
+    .option('--bind <address>', 'local address (server: 127.0.0.1)')
+    .addOption(
+      new Option('--exchange <how>', 'what introduces the sides: cm (ib_* -R), tcp (ib_* without)')
+        .argParser(choice(EXCHANGES))
+        .default('cm'),
+    )
+    .option('-R, --perftest', 'the other side may be perftest’s: so it always is');
+  addPortOption(command, '--peer-udp-port <port>', 'UDP port of the device there', ROCE_PORT);
+  return command
+    .option('--udp-port <port>', `UDP port of ours (${ROCE_PORT})`, whole(0, 65535))
+    .option('--json', 'print the result as JSON');
+}
+
+/** Throws MisuseError for what does not go together. */
+export function planOf(verb: PerfVerb, test: PerfTest, options: PerfOptions): PerfPlan {
+  const { connection, all = false, events = false, bidirectional = false, qp: qps } = options;
+  const iters = options.iters ?? (verb === 'write' && test === 'bw' ? 5000 : 1000);
+  const isTimed = options.duration !== undefined;
+  const most = isTimed ? MAX_QP_WR : iters;
+  const { postList, recvPostList } = options;
+  const txDepth = Math.min(options.txDepth ?? (test === 'bw' ? 128 : 1), most);
+  const rxDepth = Math.min(options.rxDepth ?? 512, most);
+  const plan: PerfPlan = {
+    verb,
+    test,
+    connection,
+    sizes: all ? ALL_SIZES : [options.size ?? sizeOf(verb, test)],
+    isAll: all,
+    iters,
+    durationSeconds: options.duration,
+    marginSeconds: options.margin ?? (options.duration ?? 0) / 4,
+    txDepth,
+    rxDepth: verb === 'send' ? rxDepth : 1,
+    cqMod: options.cqMod ?? (postList > 1 ? postList : undefined),
+    inlineBytes: options.inline ?? inlineOf(verb, test, connection),
+    qps,
+    bidirectional,
+    postList,
+    recvPostList,
+    mtuBytes: options.mtu,
+    atomicType: options.atomicType,
+    outs: options.outs,
+    events,
+    warmUp: options.warmUp,
+  };
+  checkVerb(plan, options);
+  checkTest(plan, options);
+  checkDepths(plan, isTimed);
+  return plan;
+}
+
+function sizeOf(verb: PerfVerb, test: PerfTest): number {
+  if (verb === 'atomic') return ATOMIC_BYTES;
+  return test === 'bw' ? 65536 : 2;
+}
+
+function inlineOf(verb: PerfVerb, test: PerfTest, connection: string): number {
+  if (test === 'bw' || (verb !== 'write' && verb !== 'send')) return 0;
+  return connection === 'UD' ? INLINE_BYTES.datagram : INLINE_BYTES[verb];
+}
+
+function checkVerb({ verb, connection, recvPostList }: PerfPlan, options: PerfOptions): void {
+  if (verb === 'atomic' && (options.all || (options.size ?? ATOMIC_BYTES) !== ATOMIC_BYTES)) {
+    throw new MisuseError(options.all ? '--all' : '--size', 'atomics have 8 bytes');
+  }
+  const isReliable = connection === 'RC';
+  if (!isReliable && (verb === 'read' || verb === 'atomic')) {
+    throw new MisuseError('--connection', `${verb} needs RC`);
+  }
+  if (connection === 'UD' && verb === 'write') {
+    throw new MisuseError('--connection', 'write needs RC or UC');
+  }
+  if (recvPostList > 1 && verb !== 'send') throw new MisuseError('--recv-post-list', 'is for send');
+}
+
+function checkTest(plan: PerfPlan, options: PerfOptions): void {
+  const { test, verb, qps, events, bidirectional, postList, recvPostList } = plan;
+  if (test === 'lat') {
+    const forBandwidth = {
+      '--qp': qps > 1,
+      '--bidirectional': bidirectional,
+      '--post-list': postList > 1,
+      '--recv-post-list': recvPostList > 1,
+      '--report-both': options.reportBoth,
+      '--report-gbits': options.reportGbits,
+    };
+    for (const [name, isAsked] of Object.entries(forBandwidth)) {
+      if (isAsked) throw new MisuseError(name, 'is for bw');
+    }
+    if (events && verb === 'write') {
+      throw new MisuseError('--events', 'a WRITE makes none where it arrives: not for write lat');
+    }
+  } else if (options.histogram || options.unsorted) {
+    throw new MisuseError(options.histogram ? '--histogram' : '--unsorted', 'is for lat');
+  }
+  if (options.reportBoth && !bidirectional) {
+    throw new MisuseError('--report-both', 'is for --bidirectional');
+  }
+  const { durationSeconds, marginSeconds, isAll } = plan;
+  if (durationSeconds === undefined) {
+    if (options.margin !== undefined) throw new MisuseError('--margin', 'is for --duration');
+    return;
+  }
+  for (const name of ['iters', 'all', 'histogram', 'unsorted'] as const) {
+    if (options[name]) throw new MisuseError(`--${name}`, 'goes not with --duration');
+  }
+  if (durationSeconds <= 2 * marginSeconds || isAll) {
+    throw new MisuseError('--margin', 'leaves nothing of the duration');
+  }
+}
+
+function checkDepths(plan: PerfPlan, isTimed: boolean): void {
+  const { qps, txDepth, rxDepth, iters, postList, recvPostList, cqMod = postList } = plan;
+  const lists = { '--post-list': [postList, txDepth], '--recv-post-list': [recvPostList, rxDepth] };
+  for (const [name, [list = 1, depth = 1]] of Object.entries(lists)) {
+    if (list === 1) continue;
+    if (list > depth) throw new MisuseError(name, `does not fit into a depth of ${depth}`);
+    if (!isTimed && iters % list !== 0) {
+      throw new MisuseError(name, `must divide the number of messages, ${iters}`);
+    }
+  }
+  if (postList > 1 && postList % cqMod !== 0) {
+    throw new MisuseError('--cq-mod', `must divide the post list, ${postList}`);
+  }
+  for (const [name, depth] of Object.entries({ '--tx-depth': txDepth, '--rx-depth': rxDepth })) {
+    if (qps * depth > MAX_CQE) {
+      throw new MisuseError(name, `times --qp is beyond a completion queue’s ${MAX_CQE}`);
+    }
+  }
+}
+
+/** Of how many requests of this size one is signalled. */
+export function cqModOf({ cqMod, txDepth, connection }: PerfPlan, bytes: number): number {
+  if (cqMod !== undefined) return Math.min(cqMod, txDepth);
+  return bytes > CQ_MOD_BYTES_MAX && connection !== 'UD' ? 1 : Math.min(CQ_MOD, txDepth);
+}
+
+export const QP_TYPES = { RC: QpType.RC, UC: QpType.UC, UD: QpType.UD } as const;
+
+export function opcodeOf({ verb, atomicType }: PerfPlan): number {
+  switch (verb) {
+    case 'write':
+      return WrOpcode.RDMA_WRITE;
+    case 'read':
+      return WrOpcode.RDMA_READ;
+    case 'send':
+      return WrOpcode.SEND;
+    default:
+      return atomicType === 'FETCH_AND_ADD'
+        ? WrOpcode.ATOMIC_FETCH_AND_ADD
+        : WrOpcode.ATOMIC_CMP_AND_SWP;
+  }
+}
+
+/** What a side does while the other one works. */
+export function isTwoSided({ verb, test, bidirectional }: PerfPlan): boolean {
+  return verb === 'send' || bidirectional || (verb === 'write' && test === 'lat');
+}
+
+/** Names are options. Both sides must say the same. */
+export type PerfTerms = { readonly [name: string]: string | number | boolean };
+
+export function termsOf(plan: PerfPlan): PerfTerms {
+  const { verb, test, connection, isAll, sizes, durationSeconds = 0, qps, bidirectional } = plan;
+  return {
+    verb,
+    test,
+    connection,
+    all: isAll,
+    size: isAll ? 0 : sizes[0]!,
+    iters: durationSeconds > 0 ? 0 : plan.iters,
+    duration: durationSeconds,
+    qp: qps,
+    bidirectional,
+    warmUp: plan.warmUp ?? -1,
+  };
+}

@@ -1,0 +1,471 @@
+/**
+ * What a side of `verbena perf` measures on: queue pairs and their buffers, and how they find those
+ * of the other side: by the connection manager, or by hand.
+ */
+import { randomInt } from 'node:crypto';
+import { setTimeout as sleep } from 'node:timers/promises';
+import {
+  AccessFlag,
+  CmEventType,
+  ConnectError,
+  Mtu,
+  PortSpace,
+  QpState,
+  RefusalError,
+  RejectReason,
+  SendFlag,
+  WcStatus,
+  WrOpcode,
+  connect,
+  createEp,
+  createEventChannel,
+  type AddressAttributes,
+  type AddressHandle,
+  type CompletionQueue,
+  type Context,
+  type EventChannel,
+  type MemoryRegion,
+  type QueuePair,
+  type ProtectionDomain,
+  type RdmaConnection,
+  type RdmaListener,
+  type ReceiveWorkRequest,
+  type SendWorkRequest,
+} from '../../index.js';
+import type { PerfDestination } from './exchange.js';
+import { QP_TYPES, opcodeOf, type PerfPlan } from './options.js';
+import { within } from './control.js';
+import { PerfQueue } from './pace.js';
+
+/** What stands in front of a datagram where it arrives. */
+const GRH_BYTES = 40;
+const LINE_BYTES = 64;
+/** Small messages walk over so much, as perftest's do (its cycle buffer). */
+export const CYCLE_BYTES = 4096;
+/** perftest's, where nobody else says one. */
+const QKEY = 0x11111111;
+/** 4.096 us * 2^14: 67 ms. */
+const TIMEOUT = 14;
+const RETRY_COUNT = 7;
+/** 0.64 ms. */
+const MIN_RNR_TIMER = 12;
+/** perftest's server begins to listen when the client may have asked already. */
+const REFUSALS_MAX = 100;
+const REFUSED_AGAIN_MILLIS = 100;
+const GOODBYE_MILLIS = 3000;
+/** Of queue pairs that few have: 4 KiB each. */
+const REORDER_PACKETS = 64;
+const REORDERING_QPS_MAX = 16;
+const ALL_ACCESS =
+  AccessFlag.LOCAL_WRITE |
+  AccessFlag.REMOTE_WRITE |
+  AccessFlag.REMOTE_READ |
+  AccessFlag.REMOTE_ATOMIC;
+
+export interface PerfLane {
+  readonly index: number;
+  readonly qp: QueuePair;
+  readonly psn: number;
+  /** Where its buffers begin in the memory. */
+  readonly sendAt: number;
+  readonly receiveAt: number;
+  /** Receives that are posted and have not completed: what is lost leaves some. */
+  receivesPosted: number;
+  remote: { readonly vaddr: bigint; readonly rkey: number };
+  ud: { readonly ah: AddressHandle; readonly remoteQpn: number; readonly remoteQkey: number };
+}
+
+/** How the other side's device is reached where no connection manager says it. */
+export interface PerfPeer {
+  readonly port: number;
+  readonly receiveBufferBytes?: number;
+  readonly reorderPackets?: number;
+  readonly ownKind?: boolean;
+}
+
+const NOBODY = { vaddr: 0n, rkey: 0 };
+
+function areaBytes(sizeMax: number): number {
+  return Math.ceil(Math.max(sizeMax, CYCLE_BYTES) / LINE_BYTES) * LINE_BYTES;
+}
+
+/** Packets that a queue pair keeps when they come ahead. */
+function reorderOf({ qps, connection }: PerfPlan): number {
+  return connection === 'RC' && qps <= REORDERING_QPS_MAX ? REORDER_PACKETS : 0;
+}
+
+/** Memory of the device that the plan takes, queues and all. */
+export function memoryOf(plan: PerfPlan): number {
+  const buffers = 2 * areaBytes(Math.max(...plan.sizes)) + LINE_BYTES;
+  const queues = 2 * plan.txDepth * (128 + plan.inlineBytes) + 2 * plan.rxDepth * 64;
+  const kept = reorderOf(plan) * 4352;
+  const completions = 4 * 64 * (plan.txDepth + plan.rxDepth);
+  return 24 * 2 ** 20 + plan.qps * (buffers + queues + kept + completions + 65536);
+}
+
+export class PerfPath {
+  readonly context: Context;
+  readonly plan: PerfPlan;
+  readonly lanes: readonly PerfLane[];
+  readonly sendQueue: PerfQueue;
+  readonly recvQueue: PerfQueue;
+  readonly memory: Uint8Array;
+  readonly mr: MemoryRegion;
+  readonly connections: readonly RdmaConnection[];
+  readonly #channels: readonly EventChannel[];
+
+  private constructor(base: PathBase, ends: readonly LaneEnd[]) {
+    this.context = base.context;
+    this.plan = base.plan;
+    this.sendQueue = new PerfQueue(base.sendCq);
+    this.recvQueue = new PerfQueue(base.recvCq);
+    this.memory = base.memory;
+    this.mr = base.mr;
+    this.connections = ends.flatMap(({ connection }) => connection ?? []);
+    this.#channels = ends.flatMap(({ channel }) => channel ?? []);
+    this.lanes = ends.map(({ qp, ud }, index) => ({
+      index,
+      qp,
+      psn: randomInt(2 ** 24),
+      sendAt: index * base.stride,
+      receiveAt: base.receiveAt(index),
+      receivesPosted: 0,
+      remote: NOBODY,
+      ud: ud!,
+    }));
+  }
+
+  /** Queue pairs that nobody is at the other end of: `connect` is next. */
+  static unconnected(context: Context, plan: PerfPlan): PerfPath {
+    const base = new PathBase(context, plan);
+    const access = plan.connection === 'UD' ? { qkey: QKEY } : { qpAccessFlags: ALL_ACCESS };
+    const ends = Array.from({ length: plan.qps }, () => {
+      const qp = base.pd.createQp(base.attributes);
+      qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, ...access });
+      return { qp };
+    });
+    return new PerfPath(base, ends);
+  }
+
+  /** Asks a server that listens, or will soon. Rejects as `connect` of the connection manager. */
+  static async connected(
+    context: Context,
+    plan: PerfPlan,
+    server: { readonly address: string; readonly port: number; readonly udpPort: number },
+    mtu: number,
+  ): Promise<PerfPath> {
+    const base = new PathBase(context, plan);
+    const ends: LaneEnd[] = [];
+    for (let index = 0; index < plan.qps; index++) {
+      ends.push(await patiently(() => base.ask(server, mtu, index)));
+    }
+    return new PerfPath(base, ends);
+  }
+
+  /** Takes connections of `peer`, and refuses all others. Rejects with RefusalError. */
+  static async accepted(
+    context: Context,
+    plan: PerfPlan,
+    listener: RdmaListener,
+    datagrams: EventChannel | undefined,
+    peer: string,
+  ): Promise<PerfPath> {
+    const base = new PathBase(context, plan);
+    const ends: LaneEnd[] = [];
+    while (ends.length < plan.qps) {
+      const index = ends.length;
+      ends.push(
+        datagrams
+          ? await base.answerDatagram(datagrams, index)
+          : await base.answer(listener, peer, index),
+      );
+    }
+    return new PerfPath(base, ends);
+  }
+
+  /** What the other side is told. */
+  get destinations(): PerfDestination[] {
+    const { outs } = this.plan;
+    const gid = this.context.queryGid();
+    return this.lanes.map(({ qp, psn, receiveAt }) => ({
+      outs,
+      qpn: qp.qpNum,
+      psn,
+      rkey: this.mr.rkey,
+      vaddr: this.mr.addr + BigInt(receiveAt),
+      gid,
+    }));
+  }
+
+  /** Where the other side's buffers are. */
+  aim(theirs: readonly PerfDestination[]): void {
+    for (const lane of this.lanes) lane.remote = theirs[lane.index]!;
+  }
+
+  /** Connects what `unconnected` made. Throws RefusalError EPROTO. */
+  connect(theirs: readonly PerfDestination[], peer: PerfPeer, mtu: number): void {
+    for (const lane of this.lanes) {
+      const there = theirs[lane.index]!;
+      if (there.gid.words.every((word) => word === 0)) {
+        throw new RefusalError('EPROTO', 'the peer has no GID: start it with -x');
+      }
+      this.#connectOne(lane, there, { dgid: there.gid, ...peer }, mtu);
+    }
+  }
+
+  /** A send request of `bytes`, at the `slot`-th place of the buffers. */
+  request(lane: PerfLane, bytes: number, slot: number, isSignalled: boolean): SendWorkRequest {
+    const { plan, mr, memory } = this;
+    const offset = slot * slotBytes(bytes);
+    const isInline = bytes <= plan.inlineBytes && (plan.verb === 'write' || plan.verb === 'send');
+    const at = lane.sendAt + offset;
+    const data = isInline
+      ? { inline: memory.subarray(at, at + bytes) }
+      : { sgList: [{ addr: plain(mr.addr + BigInt(at)), length: bytes, lkey: mr.lkey }] };
+    const flags = (isSignalled ? SendFlag.SIGNALED : 0) | (isInline ? SendFlag.INLINE : 0);
+    const common = { wrId: lane.index, opcode: opcodeOf(plan), sendFlags: flags, ...data };
+    const { vaddr, rkey } = lane.remote;
+    const remoteAddr = plain(BigInt.asUintN(64, vaddr + BigInt(offset)));
+    if (plan.verb === 'send') return plan.connection === 'UD' ? { ...common, ud: lane.ud } : common;
+    if (plan.verb !== 'atomic') return { ...common, rdma: { remoteAddr, rkey } };
+    return { ...common, atomic: { remoteAddr, rkey, compareAdd: 1n, swap: 0n } };
+  }
+
+  /** Of the largest message: where smaller ones were lost it stays for those to come. */
+  receive(lane: PerfLane): ReceiveWorkRequest {
+    const { mr, plan } = this;
+    const grh = plan.connection === 'UD' ? GRH_BYTES : 0;
+    const addr = plain(mr.addr + BigInt(lane.receiveAt - grh));
+    const length = Math.max(...plan.sizes) + grh;
+    return { wrId: lane.index, sgList: [{ addr, length, lkey: mr.lkey }] };
+  }
+
+  /** The client ends what it began; the server waits for that. */
+  async close(isClient: boolean): Promise<void> {
+    const over = this.connections.map((one) => (isClient ? one.close() : one.disconnected));
+    await within(GOODBYE_MILLIS, Promise.all(over));
+    for (const channel of this.#channels) channel.destroy();
+  }
+
+  #connectOne(
+    lane: PerfLane,
+    there: PerfDestination,
+    ahAttr: AddressAttributes,
+    pathMtu: number,
+  ): void {
+    const { qp, psn: sqPsn } = lane;
+    if (this.plan.connection === 'UD') {
+      const ah = qp.pd.createAh(ahAttr);
+      lane.ud = { ah, remoteQpn: there.qpn, remoteQkey: QKEY };
+      qp.modify({ qpState: QpState.RTR });
+      qp.modify({ qpState: QpState.RTS, sqPsn });
+      return;
+    }
+    const most = this.context.device.limits.rdAtomicMax;
+    const isReliable = this.plan.connection === 'RC';
+    const served = { maxDestRdAtomic: this.plan.outs, minRnrTimer: MIN_RNR_TIMER };
+    qp.modify({
+      qpState: QpState.RTR,
+      ahAttr,
+      pathMtu,
+      destQpNum: there.qpn,
+      rqPsn: there.psn,
+      ...(isReliable ? served : {}),
+    });
+    const patience = { timeout: TIMEOUT, retryCnt: RETRY_COUNT, rnrRetry: 7 };
+    const asked = { ...patience, maxRdAtomic: Math.min(this.plan.outs, there.outs, most) };
+    qp.modify({ qpState: QpState.RTS, sqPsn, ...(isReliable ? asked : {}) });
+  }
+}
+
+/** Bytes from one message to the next where several have room. */
+function slotBytes(bytes: number): number {
+  return Math.ceil(bytes / LINE_BYTES) * LINE_BYTES;
+}
+
+/** How many messages have a place of their own. */
+export function slotsOf(bytes: number): number {
+  return bytes > CYCLE_BYTES / 2 ? 1 : Math.floor(CYCLE_BYTES / slotBytes(bytes));
+}
+
+/** Numbers are quicker than BigInts where they can say it. */
+function plain(value: bigint): number | bigint {
+  return value <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(value) : value;
+}
+
+interface LaneEnd {
+  readonly qp: QueuePair;
+  readonly connection?: RdmaConnection;
+  readonly channel?: EventChannel;
+  readonly ud?: PerfLane['ud'];
+}
+
+/** What all queue pairs share, and how one of them comes to be. */
+class PathBase {
+  readonly context: Context;
+  readonly plan: PerfPlan;
+  readonly pd: ProtectionDomain;
+  readonly sendCq: CompletionQueue;
+  readonly recvCq: CompletionQueue;
+  readonly memory: Uint8Array;
+  readonly mr: MemoryRegion;
+  readonly stride: number;
+  readonly #area: number;
+
+  constructor(context: Context, plan: PerfPlan) {
+    this.context = context;
+    this.plan = plan;
+    this.#area = areaBytes(Math.max(...plan.sizes));
+    this.stride = 2 * this.#area + LINE_BYTES;
+    this.pd = context.allocPd();
+    this.sendCq = context.createCq(plan.qps * plan.txDepth);
+    this.recvCq = context.createCq(plan.qps * plan.rxDepth);
+    this.memory = context.alloc(plan.qps * this.stride);
+    this.mr = this.pd.regMr(this.memory, ALL_ACCESS);
+  }
+
+  get attributes() {
+    const { plan, sendCq, recvCq } = this;
+    const cap = {
+      maxSendWr: plan.txDepth,
+      maxRecvWr: plan.rxDepth,
+      maxSendSge: 1,
+      maxRecvSge: 1,
+      maxInlineData: plan.inlineBytes,
+      reorderPackets: reorderOf(plan),
+    };
+    return { qpType: QP_TYPES[plan.connection], sendCq, recvCq, cap };
+  }
+
+  /** Behind the bytes to send, and room for a GRH. */
+  receiveAt(index: number): number {
+    return index * this.stride + this.#area + LINE_BYTES;
+  }
+
+  async ask(
+    server: { readonly address: string; readonly port: number; readonly udpPort: number },
+    pathMtu: number,
+    index: number,
+  ): Promise<LaneEnd> {
+    if (this.plan.connection === 'UD') return this.#askDatagram(server, index);
+    const { context, pd, attributes: qp } = this;
+    const { udpPort, ...target } = server;
+    const options = { context, pd, qp, udpPort, pathMtu, ...this.#param };
+    const connection = await connect(target, options);
+    return { qp: connection.qp, connection };
+  }
+
+  async answer(listener: RdmaListener, peer: string, index: number): Promise<LaneEnd> {
+    for (;;) {
+      const request = await listener.getRequest();
+      if (!request) throw new RefusalError('ECONNRESET', 'the device was closed');
+      if (request.peer.address !== peer) {
+        request.reject();
+        continue;
+      }
+      const { pd, attributes: qp } = this;
+      const connection = await request.accept({ pd, qp, ...this.#param });
+      if (connection.qp.qpType === qp.qpType) return { qp: connection.qp, connection };
+      throw new RefusalError('EPROTO', `queue pair ${index} has another type`);
+    }
+  }
+
+  /** The other side's queue pair says its number: only who is asked back needs to know. */
+  async answerDatagram(channel: EventChannel, index: number): Promise<LaneEnd> {
+    const event = await channel.getEvent();
+    if (event?.event !== CmEventType.CONNECT_REQUEST) {
+      throw new RefusalError('ECONNRESET', 'the device was closed');
+    }
+    const { id } = event;
+    const qp = id.createQp(this.attributes, this.pd);
+    if (!answersDatagrams(this.plan)) {
+      id.accept();
+      return { qp };
+    }
+    const at = this.receiveAt(index) - GRH_BYTES;
+    const sge = { addr: this.mr.addr + BigInt(at), length: GRH_BYTES + 4, lkey: this.mr.lkey };
+    qp.postRecv({ sgList: [sge] });
+    id.accept();
+    const [completion] = await this.recvCq.wait(1);
+    if (completion?.status !== WcStatus.SUCCESS) {
+      throw new RefusalError('ECONNRESET', 'the peer does not say its queue pair');
+    }
+    const address = this.context.initAhFromWc(1, completion, this.memory.subarray(at));
+    const ah = this.pd.createAh(address);
+    const { qkey: remoteQkey } = qp.query();
+    return { qp, ud: { ah, remoteQpn: completion.immData, remoteQkey: remoteQkey! } };
+  }
+
+  async #askDatagram(
+    dstAddr: { readonly address: string; readonly port: number; readonly udpPort: number },
+    index: number,
+  ): Promise<LaneEnd> {
+    const info = { flags: 0, portSpace: PortSpace.UDP, dstAddr };
+    const id = await createEp(this.context, info, this.pd, this.attributes);
+    const { channel } = id;
+    id.connect();
+    const event = await channel.getEvent();
+    if (event?.event !== CmEventType.ESTABLISHED || !event.ud) {
+      channel.destroy();
+      throw new ConnectError('ECONNREFUSED', 'the peer has no datagram queue pair', event);
+    }
+    const { ahAttr, qpNum: remoteQpn, qkey: remoteQkey } = event.ud;
+    const qp = id.qp!;
+    const ud = { ah: this.pd.createAh(ahAttr), remoteQpn, remoteQkey };
+    if (answersDatagrams(this.plan)) {
+      const at = index * this.stride;
+      const sgList = [{ addr: this.mr.addr + BigInt(at), length: 4, lkey: this.mr.lkey }];
+      const sendFlags = SendFlag.SIGNALED;
+      const opcode = WrOpcode.SEND_WITH_IMM;
+      qp.postSend({ opcode, sendFlags, immData: qp.qpNum, sgList, ud });
+      await this.sendCq.wait(1);
+    }
+    return { qp, channel, ud };
+  }
+
+  get #param() {
+    const isOneSided = this.plan.verb === 'read' || this.plan.verb === 'atomic';
+    const depth = isOneSided ? this.plan.outs : 0;
+    return {
+      responderResources: depth,
+      initiatorDepth: depth,
+      retryCount: RETRY_COUNT,
+      rnrRetryCount: 7,
+    };
+  }
+}
+
+/** perftest's client says its number where the server sends, too. */
+function answersDatagrams(plan: PerfPlan): boolean {
+  return plan.test === 'lat' || plan.bidirectional;
+}
+
+/** Who does not listen yet is asked again. */
+async function patiently(ask: () => Promise<LaneEnd>): Promise<LaneEnd> {
+  for (let refusals = 1; ; refusals++) {
+    try {
+      return await ask();
+    } catch (error) {
+      const isEarly =
+        error instanceof ConnectError &&
+        error.code === 'ECONNREFUSED' &&
+        (error.reason === RejectReason.INVALID_SERVICE_ID || error.reason === 0);
+      if (!isEarly || refusals === REFUSALS_MAX) throw error;
+      await sleep(REFUSED_AGAIN_MILLIS);
+    }
+  }
+}
+
+/** A listener for datagrams at the port that others connect to. */
+export function listenForDatagrams(context: Context, address: string, port: number): EventChannel {
+  const channel = createEventChannel(context);
+  const id = channel.createId(PortSpace.UDP);
+  id.bindAddr({ port, address });
+  id.listen();
+  return channel;
+}
+
+/** A Mtu of so many bytes. */
+export function mtuOf(bytes: number): number {
+  return Mtu.MTU_256 + Math.log2(bytes / 256);
+}

@@ -1,0 +1,198 @@
+/**
+ * `verbena perf`: bandwidth and latency of WRITE, READ, SEND and atomics between two sides, as
+ * perftest measures them (man ib_write_bw), and with perftest's programs on the other side.
+ */
+import { once } from 'node:events';
+import type { Socket } from 'node:net';
+import {
+  LinkError,
+  MisuseError,
+  RefusalError,
+  listen,
+  openDevice,
+  type Context,
+  type EventChannel,
+  type RdmaListener,
+} from '../../index.js';
+import { localAddressTowards } from '../../link/interface.js';
+import { ROCE_PORT } from '../../link/link.js';
+import { CmControl, TcpControl, listenTcp, type PerfControl } from './control.js';
+import { planOf, type PerfOptions, type PerfPlan, type PerfTest } from './options.js';
+import type { PerfVerb } from './options.js';
+import { listenForDatagrams, memoryOf } from './path.js';
+import { PerfSession, type SessionOptions } from './session.js';
+import { Exit, Interrupted, complain, printLine } from '../report.js';
+import { formatServerAddress, resolveServer, type ServerAddress } from '../server-address.js';
+
+const LOOPBACK = '127.0.0.1';
+
+export async function perf(
+  verb: PerfVerb,
+  test: PerfTest,
+  host: string | undefined,
+  options: PerfOptions,
+): Promise<number> {
+  const plan = planOf(verb, test, options);
+  const interrupt = new AbortController();
+  const run = new Run(plan, options, interrupt.signal);
+  const onSignal = (): void => {
+    interrupt.abort(new Interrupted('interrupted'));
+    void run.close();
+  };
+  process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
+  try {
+    await (host === undefined ? run.serve() : run.call(host));
+    return Exit.OK;
+  } catch (error) {
+    throw interrupt.signal.aborted ? interrupt.signal.reason : error;
+  } finally {
+    process.off('SIGINT', onSignal).off('SIGTERM', onSignal);
+    await run.close();
+  }
+}
+
+/** From the command line to two sides that know each other. */
+class Run {
+  readonly #plan: PerfPlan;
+  readonly #options: PerfOptions;
+  readonly #signal: AbortSignal;
+  #context: Context | undefined;
+
+  constructor(plan: PerfPlan, options: PerfOptions, signal: AbortSignal) {
+    this.#plan = plan;
+    this.#options = options;
+    this.#signal = signal;
+  }
+
+  async call(host: string): Promise<void> {
+    const { port, peerUdpPort: udpPort, bind, exchange } = this.#options;
+    const server = await resolveServer({ host, port });
+    const address = bind ?? (await localAddressTowards(server.host));
+    const context = await this.#openClient(address);
+    const control =
+      exchange === 'cm'
+        ? await CmControl.connect(server, { context, udpPort })
+        : await TcpControl.connect(server, address, this.#signal);
+    await this.#measure(control, { server: { address: server.host, port, udpPort } });
+  }
+
+  async serve(): Promise<void> {
+    if (this.#options.exchange === 'tcp') return this.#serveTcp();
+    const { port, bind: address = LOOPBACK, udpPort = ROCE_PORT } = this.#options;
+    const context = await this.#open(address, udpPort);
+    const listener = await listen({ address, port }, { context });
+    const datagrams =
+      this.#plan.connection === 'UD' ? listenForDatagrams(context, address, port) : undefined;
+    await this.#waiting({ host: address, port });
+    const request = await listener.getRequest();
+    if (!request) throw this.#signal.reason ?? new RefusalError('EIO', 'the device was closed');
+    const peer = request.peer.address;
+    await this.#measure(await CmControl.accept(request), { listener, datagrams, peer });
+  }
+
+  async #serveTcp(): Promise<void> {
+    const { port, bind, udpPort = ROCE_PORT } = this.#options;
+    // Where no address was asked for, it is the one that the client comes to.
+    if (bind !== undefined) await this.#open(bind, udpPort);
+    // perftest speaks TCP over IPv4, whatever the packets are.
+    const server = await listenTcp(bind?.includes(':') ? undefined : bind, port);
+    let socket: Socket;
+    try {
+      const coming = once(server, 'connection', { signal: this.#signal });
+      await this.#waiting({ host: bind ?? '0.0.0.0', port });
+      [socket] = (await coming) as [Socket];
+    } finally {
+      server.close();
+    }
+    const control = new TcpControl(socket, false);
+    if (!this.#context) {
+      await this.#open((socket.localAddress ?? LOOPBACK).replace(/^::ffff:/, ''), udpPort);
+    }
+    await this.#measure(control, {});
+  }
+
+  async close(): Promise<void> {
+    await this.#context?.close();
+  }
+
+  async #measure(control: PerfControl, way: Partial<Way>): Promise<void> {
+    const session = new PerfSession({
+      context: this.#context!,
+      control,
+      plan: this.#plan,
+      options: this.#options,
+      signal: this.#signal,
+      say: async (line) => {
+        if (!this.#options.json) await printLine(line);
+      },
+      complain: (line) => complain('perf', line),
+      ...way,
+    } satisfies SessionOptions);
+    try {
+      const result = await session.run();
+      if (this.#options.json) await printLine(JSON.stringify(result));
+      await session.end();
+    } finally {
+      control.abandon();
+    }
+  }
+
+  /** Whose device works only when it is polled polls it while nothing is measured, too. */
+  #keepPolled({ device }: Context): void {
+    const turn = (): void => {
+      if (device.closed) return;
+      device.poll();
+      setImmediate(turn);
+    };
+    if (device.polled) turn();
+  }
+
+  async #waiting({ host, port }: ServerAddress): Promise<void> {
+    if (this.#options.json)
+      return complain('perf', `waiting at ${formatServerAddress({ host, port })}`);
+    const where = this.#context ? `, UDP port ${this.#context.local.port}` : '';
+    const line = `* Waiting for client to connect at ${formatServerAddress({ host, port })}${where} *`;
+    const stars = '*'.repeat(line.length);
+    for (const text of ['', stars, line, stars]) await printLine(text);
+  }
+
+  /** At 4791 if it is free: others need not be told then. */
+  async #openClient(address: string): Promise<Context> {
+    const { udpPort } = this.#options;
+    try {
+      return await this.#open(address, udpPort ?? ROCE_PORT);
+    } catch (error) {
+      const isTaken = error instanceof LinkError && error.code === 'EADDRINUSE';
+      if (!isTaken || udpPort !== undefined) throw error;
+      return this.#open(address, 0);
+    }
+  }
+
+  async #open(address: string, port: number): Promise<Context> {
+    const { progress } = this.#options;
+    const memoryBytes = memoryOf(this.#plan);
+    if (memoryBytes > 2 ** 32 - 2 ** 20) {
+      throw new MisuseError(
+        '--size',
+        `with --qp and the depths needs ${memoryBytes} bytes of 2^32`,
+      );
+    }
+    this.#context = await openDevice({
+      address,
+      port,
+      memoryBytes: Math.ceil(memoryBytes / 65536) * 65536,
+      queuePairsMax: this.#plan.qps + 8,
+      rdAtomicMax: 2 ** Math.ceil(Math.log2(Math.max(16, this.#plan.outs))),
+      ...(progress === undefined ? {} : { progress }),
+    });
+    this.#keepPolled(this.#context);
+    return this.#context;
+  }
+}
+
+interface Way {
+  readonly server: { readonly address: string; readonly port: number; readonly udpPort: number };
+  readonly listener: RdmaListener;
+  readonly datagrams: EventChannel | undefined;
+  readonly peer: string;
+}

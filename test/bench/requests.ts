@@ -1,0 +1,93 @@
+/** Work requests that are posted together, and aimed anew each time. */
+import { SendFlag, type SendWorkRequest } from '../../host/index.js';
+import type { End, There } from './stack.js';
+
+/** Looked at in the end. */
+const REMEMBERED = 16;
+
+export interface RequestsOptions {
+  /** RDMA_WRITE or RDMA_READ. */
+  readonly opcode: number;
+  readonly size: number;
+  /** How many; the last one is signalled. */
+  readonly length: number;
+  /** Local memory: all of its first region. */
+  readonly end: End;
+  /** The peer's memory, `bytes` in all. */
+  readonly regions: There['regions'];
+  readonly bytes: number;
+}
+
+interface Request {
+  wrId: number;
+  readonly opcode: number;
+  readonly sendFlags: number;
+  readonly sgList: readonly [{ addr: number; length: number; lkey: number }];
+  readonly rdma: { remoteAddr: number; rkey: number };
+}
+
+export interface Aim {
+  readonly local: number;
+  readonly remote: number;
+  readonly rkey: number;
+}
+
+export class Requests {
+  readonly #list: readonly Request[];
+  readonly #size: number;
+  readonly #regions: There['regions'];
+  readonly #local: number;
+  readonly #localPlaces: number;
+  readonly #places: number;
+  #state = 1;
+
+  constructor({ opcode, size, length, end, regions, bytes }: RequestsOptions) {
+    const { mr, buffer } = end;
+    this.#size = size;
+    this.#regions = regions;
+    this.#local = Number(mr.addr);
+    this.#localPlaces = buffer.length / size;
+    this.#places = Math.floor(bytes / regions.length / size);
+    this.#list = Array.from({ length }, (_, index) => ({
+      wrId: 0,
+      opcode,
+      sendFlags: index === length - 1 ? SendFlag.SIGNALED : 0,
+      sgList: [{ addr: 0, length: size, lkey: mr.lkey }],
+      rdma: { remoteAddr: 0, rkey: 0 },
+    }));
+  }
+
+  /** At places by chance; `wrId` comes back in the one completion. */
+  aim(wrId: number): readonly SendWorkRequest[] {
+    const size = this.#size;
+    const regions = this.#regions;
+    for (const request of this.#list) {
+      const region = regions[this.#draw(regions.length)]!;
+      request.wrId = wrId;
+      request.sgList[0].addr = this.#local + this.#draw(this.#localPlaces) * size;
+      request.rdma.remoteAddr = region.addr + this.#draw(this.#places) * size;
+      request.rdma.rkey = region.rkey;
+    }
+    return this.#list;
+  }
+
+  /** Where the last ones went, or came from. */
+  aimed(): readonly Aim[] {
+    return this.#list.slice(-REMEMBERED).map(({ sgList, rdma }) => ({
+      local: sgList[0].addr,
+      remote: rdma.remoteAddr,
+      rkey: rdma.rkey,
+    }));
+  }
+
+  /** xorshift32: the same places in every run. */
+  #draw(below: number): number {
+    if (below === 1) return 0;
+    let state = this.#state;
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    this.#state = state;
+    return (state >>> 0) % below;
+  }
+}

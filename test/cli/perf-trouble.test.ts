@@ -1,0 +1,116 @@
+/** `verbena perf`: sides that differ, sides that vanish, and command lines that cannot be. */
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { Workspace, type Ended } from '../support/processes.js';
+import { startPerfServer, wordsOf, type Words } from '../support/perf.js';
+
+const test = suite('cli/perf-trouble');
+/** Of this file alone: packets go to and from UDP port 4791. */
+const SERVER = '127.0.93.1';
+const CLIENT = '127.0.93.2';
+const NOBODY = '127.0.93.4';
+
+test('sides that differ both say in what', () =>
+  Workspace.use(async (space) => {
+    const cases: [string, string, RegExp][] = [
+      ['write bw -s 100', 'write bw -s 200', /the sides differ: size is (100|200) here/],
+      ['write bw', 'read bw', /the sides differ: verb is (write|read) here/],
+      ['send lat --exchange tcp', 'send lat --exchange tcp -n 5', /the sides differ: iters/],
+    ];
+    for (const [ours, theirs, what] of cases) {
+      const server = await startPerfServer(space, SERVER, ...wordsOf(ours));
+      const client = await space.run('perf', ...wordsOf(theirs), '--bind', CLIENT, SERVER);
+      for (const { code, stderr } of [client, await server.ended]) {
+        assert.is(code, 1);
+        assert.match(stderr, what);
+        assert.match(stderr, /^verbena perf: .*EPROTO\)\n$/);
+      }
+    }
+  }));
+
+/** Starts both, and ends one of them while they measure. */
+async function vanish(words: Words, whoStays: 'server' | 'client'): Promise<string> {
+  let said = '';
+  await Workspace.use(async (space) => {
+    const server = await startPerfServer(space, SERVER, ...words);
+    const client = space.start('perf', ...words, '--bind', CLIENT, SERVER);
+    await client.printed('stdout', /#bytes/);
+    await new Promise((resolve) => setTimeout(resolve, 700));
+    const [stays, goes] = whoStays === 'server' ? [server, client] : [client, server];
+    goes.kill('SIGKILL');
+    const { code, stderr } = await stays.ended;
+    assert.is(code, 1);
+    said = stderr;
+  });
+  return said;
+}
+
+test('who is killed in mid-run leaves a sentence behind on the other side', async () => {
+  const client = await vanish(wordsOf('write bw -D 60'), 'client');
+  assert.match(client, /^verbena perf: WRITE failed with RETRY_EXC_ERR: .*\(EIO\)\n$/);
+  const passive = await vanish(wordsOf('write bw -D 60'), 'server');
+  assert.match(passive, /^verbena perf: the peer has disconnected \(ECONNRESET\)\n$/);
+  const tcp = await vanish(wordsOf('send lat -D 60 --exchange tcp'), 'server');
+  assert.match(tcp, /^verbena perf: (SEND failed|the peer has disconnected)/);
+});
+
+test('ctrl-C ends a side that waits, and one that measures', () =>
+  Workspace.use(async (space) => {
+    const waiting = await startPerfServer(space, SERVER, 'send', 'bw');
+    waiting.kill('SIGINT');
+    assert.equal((await waiting.ended).code, 130);
+    const server = await startPerfServer(space, SERVER, 'send', 'bw', '-D', 60);
+    const client = space.start('perf', 'send', 'bw', '-D', 60, '--bind', CLIENT, SERVER);
+    await client.printed('stdout', /#bytes/);
+    client.kill('SIGINT');
+    assert.equal((await client.ended).code, 130);
+    assert.equal((await server.ended).code, 1);
+  }));
+
+test('a host that does not answer, one where nobody listens, and a name that nobody has', () =>
+  Workspace.use(async (space) => {
+    const ask = (host: string, ...words: Words): Promise<Ended> =>
+      space.run('perf', 'write', 'bw', ...words, '--bind', CLIENT, host);
+    const cases: [Promise<Ended>, RegExp][] = [
+      [ask(NOBODY, '--udp-port', 0), /nobody answers at 127.0.93.4:18515 \(ETIMEDOUT\)/],
+      [ask(NOBODY, '--udp-port', 0, '--exchange', 'tcp'), /nobody listens at .*\(ECONNREFUSED\)/],
+      [ask('no.such.host.invalid', '--udp-port', 0), /no.such.host.invalid is not known/],
+    ];
+    for (const [ended, what] of cases) {
+      const { code, stderr } = await ended;
+      assert.is(code, 1);
+      assert.match(stderr, what);
+    }
+  }));
+
+test('command lines that cannot be are told so, and --help has an example', () =>
+  Workspace.use(async (space) => {
+    const cases: [string, RegExp][] = [
+      ['push bw', /It must be one of write, read, send, atomic/],
+      ['write speed', /It must be one of bw, lat/],
+      ['write bw -t 65537', /--tx-depth.* whole number from 1 to 65536/],
+      ['write bw -s 2G', /--size.* size from 1 to 1073741824/],
+      ['write bw -s 1G -q 4', /--size: .*bytes of 2\^32/],
+      ['write bw -I 513', /--inline.* from 0 to 512/],
+      ['read bw -c UD', /--connection: read needs RC/],
+      ['send bw -m 1500', /--mtu.*256, 512, 1024, 2048 or 4096/],
+    ];
+    for (const [words, what] of cases) {
+      const { code, stderr } = await space.run('perf', ...wordsOf(words), '--bind', SERVER);
+      assert.is(code, 2, words);
+      assert.match(stderr, what);
+      assert.match(stderr, /^verbena perf: /);
+    }
+    const long = wordsOf('send bw -c UD -s 5000');
+    const server = await startPerfServer(space, SERVER, ...long);
+    const client = await space.run('perf', ...long, '--bind', CLIENT, SERVER);
+    for (const { code, stderr } of [client, await server.ended]) {
+      assert.is(code, 1);
+      assert.match(stderr, /a datagram has at most 4096 bytes, not 5000 \(EMSGSIZE\)/);
+    }
+    const help = await space.run('perf', '--help');
+    assert.is(help.code, 0);
+    assert.match(help.stdout, /Example:\n {2}verbena perf write bw\n/);
+  }));
+
+test.run();
