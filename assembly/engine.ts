@@ -15,6 +15,9 @@ import {
   registerRegion,
   translate,
 } from './region/key-table';
+import { Layout, layoutReleased } from './region/layout';
+import { setLayout } from './region/layout-compile';
+import { LayoutParameters, layoutSize } from './region/layout-parameters';
 import { ReregisterParameters, reregisterRegion, reregistered } from './region/reregister';
 import {
   allocProtectionDomain,
@@ -139,6 +142,22 @@ export function reregMr(context: usize, parameters: usize): u32 {
 export function mrReregistered(context: usize, parameters: usize): u32 {
   const c = changetype<Context>(context);
   return reregistered(c.arena, c.slotIndex, changetype<ReregisterParameters>(parameters)) ? 1 : 0;
+}
+
+/** Bytes of the program of a layout of LayoutParameters; 0: refused, as their `fault` says. */
+export function mrLayoutBytes(parameters: usize): u32 {
+  return layoutSize(changetype<LayoutParameters>(parameters));
+}
+
+/** `ibv_mr_set_layout_…` as LayoutParameters say, whose `fault` says what is wrong. An Errno. */
+export function setMrLayout(context: usize, parameters: usize): u32 {
+  const c = changetype<Context>(context);
+  return setLayout(c.arena, c.slotIndex, changetype<LayoutParameters>(parameters));
+}
+
+/** 1 when nobody can be using the program of a layout any more. */
+export function mrLayoutReleased(context: usize, layout: usize): u32 {
+  return layoutReleased(arenaOf(context), changetype<Layout>(layout)) ? 1 : 0;
 }
 
 /** Bytes of the ring of a completion queue. */

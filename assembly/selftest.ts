@@ -2,16 +2,18 @@
  * The engine's own checks, as a command for any WASI runtime:
  * ```
  *   selftest [check]        every check, in TAP; exit code 1 when one fails
- *   selftest bench <name>   a micro-benchmark inside WebAssembly: keys, icrc
+ *   selftest bench <name>   a micro-benchmark inside WebAssembly: keys, icrc, layout
  * ```
  * Exit code 2 means that nothing was run: the arguments were wrong.
  */
 import { initOpcodeTable } from './wire/opcode';
 import { benchIcrc } from './selftest/bench-icrc';
 import { benchKeys } from './selftest/bench-keys';
+import { benchLayout } from './selftest/bench-layout';
 import { checkDomains } from './selftest/domains';
 import { checkIcrc } from './selftest/icrc';
 import { checkKeys } from './selftest/keys';
+import { checkLayouts } from './selftest/layouts';
 import { FREE, LOW_END, OPCODE_TABLE } from './selftest/memory';
 import { checkOpcodes } from './selftest/opcode';
 import { checkPackets } from './selftest/packet';
@@ -20,7 +22,7 @@ import { checkSyndrome } from './selftest/syndrome';
 import { begin, end, finish, same } from './selftest/tap';
 import { checkTimers } from './selftest/timers';
 
-const USAGE = 'usage: selftest [check] | selftest bench keys|icrc';
+const USAGE = 'usage: selftest [check] | selftest bench keys|icrc|layout';
 const EXIT_FAILED = 1;
 const EXIT_USAGE = 2;
 
@@ -38,6 +40,7 @@ function check(): i32 {
   checkIcrc();
   checkKeys();
   checkDomains();
+  checkLayouts();
   checkTimers();
   return finish() ? EXIT_FAILED : 0;
 }
@@ -46,6 +49,7 @@ function check(): i32 {
 function bench(name: string): i32 {
   if (name == 'keys') benchKeys();
   else if (name == 'icrc') benchIcrc();
+  else if (name == 'layout') benchLayout();
   else return refuse(USAGE);
   return 0;
 }

@@ -12,11 +12,20 @@ export type {
   DeviceAttributes,
   DeviceAttributesEx,
   GidEntry,
+  MrLayoutCaps,
   PortAttributes,
 } from './verbs/queries.js';
 export type { ProtectionDomain } from './verbs/protection-domain.js';
 export type { MemoryRegion, RegionCounters, RegisterOptions } from './verbs/memory-region.js';
 export type { FastMemoryRegion, RegMr } from './verbs/fast-memory-region.js';
+export type { LayoutMemoryRegion, MrSetLayout } from './verbs/layout-memory-region.js';
+export type {
+  MrLayoutInterleaved,
+  MrLayoutInterleavedDimension,
+  StencilOptions,
+} from './verbs/layout-list.js';
+export { explainLayout, type KeyNames } from './verbs/explain-layout.js';
+export * from './verbs/layouts.js';
 export { incRkey } from './verbs/memory-window.js';
 export type { BindMw, MemoryWindow, MwBind, MwBindInfo } from './verbs/memory-window.js';
 export type { NullMemoryRegion } from './verbs/null-memory-region.js';

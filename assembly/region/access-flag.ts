@@ -10,6 +10,8 @@ export const LOCAL_USE: u32 = 0x40000000;
 export enum KeyKind {
   /** `ibv_reg_mr`. */
   REGION = 0,
+  /** `ibv_reg_mr` without memory: opens what its layout names (layout.ts). */
+  LAYOUT = 0x00800000,
   /** Memory that REG_MR may take from. Opens nothing by itself. */
   AREA = 0x01000000,
   /** `ibv_alloc_null_mr`. */
@@ -21,7 +23,7 @@ export enum KeyKind {
   WINDOW_TYPE_2 = 0x10000000,
   WINDOW_TYPE_1 = 0x20000000,
 }
-export const KIND_BITS: u32 = 0x3f000000;
+export const KIND_BITS: u32 = 0x3f800000;
 
 /** `ibv_mw_type`. */
 export enum MwType {

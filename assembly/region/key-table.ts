@@ -65,7 +65,10 @@ export class KeyNote {
   baseSequence: u32;
   /** How many windows, or regions of an area, are bound to it. */
   bound: u32;
-  /** Windows of type 2: the queue pair's binding (arena.ts `nextBinding`). */
+  /**
+   * Windows of type 2: the queue pair's binding (arena.ts `nextBinding`). Layouts: address of the
+   * Layout that BIND_MR will bind; 0: none is recorded.
+   */
   binding: u32;
 }
 
@@ -266,6 +269,11 @@ function checkParameters(parameters: RegionParameters): u32 {
     if (access & AccessFlag.ZERO_BASED) parameters.iova = 0;
     return checkAccess(access, parameters.iova, parameters.address, parameters.length);
   }
+  if (kind == KeyKind.LAYOUT) {
+    // Windows cannot be bound to it, and its bytes have no address that could disagree.
+    if (parameters.access & AccessFlag.MW_BIND) return Errno.EOPNOTSUPP;
+    return checkAccess(parameters.access, 0, 0, 1);
+  }
   parameters.access = kind == KeyKind.NULL_REGION ? AccessFlag.LOCAL_WRITE : 0;
   parameters.invalidatable = kind & (KeyKind.FAST_REGION | KeyKind.MOBILE_REGION) ? 1 : 0;
   if (hasNoDomain(kind)) parameters.pd = 0;
@@ -329,7 +337,8 @@ function tryKey(arena: Arena, slot: u32, parameters: RegionParameters, key: u32)
   entry.key = live ? key : 0;
   entry.pd = kind == <u32>KeyKind.REGION ? parameters.pd : 0;
   let access = parameters.access | kind;
-  if (kind == <u32>KeyKind.REGION || kind == <u32>KeyKind.NULL_REGION) access |= LOCAL_USE;
+  const local: u32 = KeyKind.NULL_REGION | KeyKind.LAYOUT;
+  if (kind == <u32>KeyKind.REGION || kind & local) access |= LOCAL_USE;
   if (parameters.invalidatable) access |= INVALIDATABLE;
   entry.access = access;
   entry.iova = parameters.iova;

@@ -28,6 +28,7 @@ import {
   translate,
   unbind,
 } from './key-table';
+import { invalidateLayout } from './layout';
 
 const ANY_WINDOW: u32 = KeyKind.WINDOW_TYPE_1 | KeyKind.WINDOW_TYPE_2;
 /** What `mw_access_flags` may hold. */
@@ -211,14 +212,25 @@ function close(arena: Arena, entry: KeyEntry, note: KeyNote): void {
   unbind(arena, note);
 }
 
-/** LOCAL_INV: kills the key of a region or of a window of type 2, whichever queue pair bound it. */
+/**
+ * LOCAL_INV: kills the key of a region, of a layout, or of a window of type 2, whichever queue pair
+ * bound it.
+ */
 export function invalidateLocal(arena: Arena, key: u32, pd: u32): bool {
-  return invalidateKey(arena, key, pd) || invalidateWindow(arena, key, pd, 0);
+  return (
+    invalidateKey(arena, key, pd) ||
+    invalidateWindow(arena, key, pd, 0) ||
+    invalidateLayout(arena, key, pd)
+  );
 }
 
 /** SEND_WITH_INV: a window of type 2 is the business of the queue pair that it is bound to. */
 export function invalidateRemote(arena: Arena, key: u32, pd: u32, binding: u32): bool {
-  return invalidateKey(arena, key, pd) || invalidateWindow(arena, key, pd, binding);
+  return (
+    invalidateKey(arena, key, pd) ||
+    invalidateWindow(arena, key, pd, binding) ||
+    invalidateLayout(arena, key, pd)
+  );
 }
 
 function invalidateWindow(arena: Arena, key: u32, pd: u32, binding: u32): bool {

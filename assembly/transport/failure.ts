@@ -31,6 +31,8 @@ function completionOpcode(opcode: u32): u32 {
       return WcOpcode.BIND_MW;
     case WrOpcode.REG_MR:
       return WcOpcode.REG_MR;
+    case WrOpcode.BIND_MR:
+      return WcOpcode.BIND_MR;
     case WrOpcode.FLUSH:
       return WcOpcode.FLUSH;
     case WrOpcode.ATOMIC_WRITE:

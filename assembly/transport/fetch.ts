@@ -62,6 +62,7 @@ function supported(type: u32, opcode: u32): bool {
     case WrOpcode.LOCAL_INV:
     case WrOpcode.BIND_MW:
     case WrOpcode.REG_MR:
+    case WrOpcode.BIND_MR:
       return type != <u32>QpType.UD;
     case WrOpcode.RDMA_READ:
     case WrOpcode.ATOMIC_CMP_AND_SWP:

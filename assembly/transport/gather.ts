@@ -1,6 +1,7 @@
 /** Between a send request's SGEs and a packet: gathers what is sent, scatters what comes back. */
 import { copyBytes } from '../memory/bytes';
 import { AccessFlag } from '../region/access-flag';
+import { moveLocal } from '../region/layout-use';
 import { translateLocal } from '../region/null-region';
 import { Context } from './context';
 import { QueuePair, sendCursor } from './queue-pair';
@@ -32,8 +33,8 @@ export function gather(
     if (piece > 0) {
       const at = sge.address + cursor.offset;
       const from = translateLocal(context.arena, sge.lkey, qp.pd, at, piece, 0);
-      if (from == 0) return false;
-      copyBytes(to, from, piece);
+      if (from != 0) copyBytes(to, from, piece);
+      else if (!gatherLayout(context, qp, sge, cursor.offset, to, piece)) return false;
     }
     to += piece;
     left -= piece;
@@ -44,6 +45,31 @@ export function gather(
     }
   }
   return true;
+}
+
+/** From a layout, `skip` bytes into its SGE. Out of line: memory in a row is what there is mostly. */
+function gatherLayout(
+  context: Context,
+  qp: QueuePair,
+  sge: Sge,
+  skip: u32,
+  target: usize,
+  length: u32,
+): bool {
+  return moveLocal(context.arena, sge.lkey, qp.pd, sge.address, skip, target, length, 0);
+}
+
+/** To a layout: what `gatherLayout` is the other way. `pd`: of the queue that has the SGE. */
+export function scatterLayout(
+  context: Context,
+  pd: u32,
+  sge: Sge,
+  skip: u32,
+  source: usize,
+  length: u32,
+): bool {
+  const need: u32 = AccessFlag.LOCAL_WRITE;
+  return moveLocal(context.arena, sge.lkey, pd, sge.address, skip, source, length, need);
 }
 
 /**
@@ -73,8 +99,8 @@ export function scatterResponse(
     const piece = min<u32>(left, sge.length - skip);
     const need: u32 = AccessFlag.LOCAL_WRITE;
     const to = translateLocal(context.arena, sge.lkey, qp.pd, sge.address + skip, piece, need);
-    if (to == 0) return false;
-    copyBytes(to, from, piece);
+    if (to != 0) copyBytes(to, from, piece);
+    else if (!scatterLayout(context, qp.pd, sge, skip, from, piece)) return false;
     from += piece;
     left -= piece;
     skip = 0;

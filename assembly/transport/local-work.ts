@@ -1,11 +1,13 @@
 /**
- * Work that sends nothing: LOCAL_INV, BIND_MW, REG_MR. It is executed when its turn to be sent has
- * come, so what is posted behind it may rely on it, and completes when everything before it has.
+ * Work that sends nothing: LOCAL_INV, BIND_MW, REG_MR, BIND_MR. It is executed when its turn to be
+ * sent has come, so what is posted behind it may rely on it, and completes when everything before
+ * it has.
  *
  * LOCAL_INV waits for everything before it (requester.ts); the others do not: a bind takes nothing
  * away from what is under way.
  */
 import { registerFast } from '../region/fast-region';
+import { bindRecorded } from '../region/layout';
 import { bindWindow, invalidateLocal } from '../region/window';
 import { Context } from './context';
 import { completeSend } from './failure';
@@ -19,7 +21,8 @@ export function isLocal(opcode: u32): bool {
   return (
     opcode == <u32>WrOpcode.LOCAL_INV ||
     opcode == <u32>WrOpcode.BIND_MW ||
-    opcode == <u32>WrOpcode.REG_MR
+    opcode == <u32>WrOpcode.REG_MR ||
+    opcode == <u32>WrOpcode.BIND_MR
   );
 }
 
@@ -59,6 +62,10 @@ function perform(context: Context, qp: QueuePair, request: SendRequest): u32 {
       bind.access,
     );
     return registered ? WcStatus.SUCCESS : WcStatus.LOC_QP_OP_ERR;
+  }
+  if (request.opcode == <u32>WrOpcode.BIND_MR) {
+    const done = bindRecorded(arena, context.slotIndex, qp.pd, bind.target);
+    return done ? WcStatus.SUCCESS : WcStatus.LOC_QP_OP_ERR;
   }
   const bound = bindWindow(
     arena,

@@ -6,6 +6,7 @@
 import { copyBytes } from '../memory/bytes';
 import { AccessFlag } from '../region/access-flag';
 import { countWrite } from '../region/key-table';
+import { allowsRemote, hullBytes, hullStart, moveRemote } from '../region/layout-use';
 import { translateLocal } from '../region/null-region';
 import { translateRemote } from '../region/window';
 import {
@@ -20,6 +21,7 @@ import { Header, PacketFlag, headerOffset, headersLength, headersOf } from '../w
 import { CountedOperation, countCompletion } from './completion-counter';
 import { Context } from './context';
 import { completeReceive } from './failure';
+import { scatterLayout } from './gather';
 import { MessageKind, QueuePair, jobAt, receiveCursor } from './queue-pair';
 import { receivePd } from './receive-queue';
 import { WcFlag, WcOpcode, WcStatus } from './status';
@@ -51,8 +53,10 @@ export function scatterReceive(context: Context, qp: QueuePair, source: usize, s
       const at = sge.address + cursor.offset;
       const need: u32 = AccessFlag.LOCAL_WRITE;
       const to = translateLocal(context.arena, sge.lkey, pd, at, piece, need);
-      if (to == 0) return WcStatus.LOC_PROT_ERR;
-      copyBytes(to, from, piece);
+      if (to != 0) copyBytes(to, from, piece);
+      else if (!scatterLayout(context, pd, sge, cursor.offset, from, piece)) {
+        return WcStatus.LOC_PROT_ERR;
+      }
     }
     from += piece;
     left -= piece;
@@ -115,12 +119,13 @@ export function placeWrite(
       checked,
       need,
     );
-    if (to == 0) {
+    const payload = packet + headersLength(context.opcodeTable, bthOpcode(packet));
+    if (to != 0) copyBytes(to, payload, size);
+    else if (!writeLayout(context, qp, checked, payload, size)) {
       qp.message = MessageKind.NONE;
       return WcStatus.LOC_ACCESS_ERR;
     }
     if (flags & PacketFlag.START) countWrite(context.arena, qp.messageKey, checked);
-    copyBytes(to, packet + headersLength(context.opcodeTable, bthOpcode(packet)), size);
   }
   qp.messageAddress += size;
   qp.messageLeft -= size;
@@ -131,6 +136,22 @@ export function placeWrite(
     countCompletion(qp.counterTable, operation, WcStatus.SUCCESS, qp.messageOffset);
   }
   return WcStatus.SUCCESS;
+}
+
+/** `size` bytes to the layout that the message names, which must have `checked` bytes there. */
+function writeLayout(
+  context: Context,
+  qp: QueuePair,
+  checked: u32,
+  payload: usize,
+  size: u32,
+): bool {
+  const arena = context.arena;
+  const key = qp.messageKey;
+  const address = qp.messageAddress;
+  const need: u32 = AccessFlag.REMOTE_WRITE;
+  if (!allowsRemote(arena, key, qp.pd, address, checked, need)) return false;
+  return moveRemote(arena, key, qp.pd, address, payload, size, need, true);
 }
 
 /**
@@ -145,6 +166,17 @@ export function disturbsRead(
   size: u32,
 ): bool {
   if (qp.jobHead == qp.jobTail || size == 0) return false;
+  return changesAnswer(context, qp, packet, flags, size);
+}
+
+/** The same, where there are READs to be answered. */
+function changesAnswer(
+  context: Context,
+  qp: QueuePair,
+  packet: usize,
+  flags: u32,
+  size: u32,
+): bool {
   if (flags & PacketFlag.SEND) return receiveDisturbs(context, qp);
   let address = qp.messageAddress;
   let key = qp.messageKey;
@@ -152,11 +184,13 @@ export function disturbsRead(
     address = rethAddress(packet + RETH_OFFSET);
     key = rethKey(packet + RETH_OFFSET);
   }
+  const linear = translateRemote(context.arena, key, qp.pd, qp.binding, address, size, 0);
+  if (linear != 0) return overlapsJob(context, qp, linear, size);
   return overlapsJob(
     context,
     qp,
-    translateRemote(context.arena, key, qp.pd, qp.binding, address, size, 0),
-    size,
+    hullStart(context.arena, key, qp.pd),
+    hullBytes(context.arena, key, qp.pd),
   );
 }
 
@@ -174,27 +208,34 @@ function receiveDisturbs(context: Context, qp: QueuePair): bool {
       sge.length,
       0,
     );
-    if (sge.length > 0 && overlapsJob(context, qp, linear, sge.length)) return true;
+    if (sge.length == 0) continue;
+    if (linear != 0) {
+      if (overlapsJob(context, qp, linear, sge.length)) return true;
+      continue;
+    }
+    const start = hullStart(context.arena, sge.lkey, receivePd(qp));
+    const bytes = hullBytes(context.arena, sge.lkey, receivePd(qp));
+    if (overlapsJob(context, qp, start, bytes)) return true;
   }
   return false;
 }
 
-/** Does a READ that is being answered still need a byte of this linear range? */
+/**
+ * Does a READ that is being answered still need a byte of this linear range? Of a layout all that
+ * lies between its first and its last byte counts.
+ */
 export function overlapsJob(context: Context, qp: QueuePair, linear: usize, size: u32): bool {
   if (linear == 0) return false;
   for (let index = qp.jobTail; index != qp.jobHead; index++) {
     const job = jobAt(qp, index);
     if (job.kind != <u32>PacketFlag.READ || job.left == 0) continue;
-    const start = translateRemote(
-      context.arena,
-      job.key,
-      qp.pd,
-      qp.binding,
-      job.address,
-      job.left,
-      0,
-    );
-    if (start != 0 && linear < start + job.left && start < linear + size) return true;
+    let bytes = job.left;
+    let start = translateRemote(context.arena, job.key, qp.pd, qp.binding, job.address, bytes, 0);
+    if (start == 0) {
+      start = hullStart(context.arena, job.key, qp.pd);
+      bytes = hullBytes(context.arena, job.key, qp.pd);
+    }
+    if (start != 0 && linear < start + bytes && start < linear + size) return true;
   }
   return false;
 }

@@ -5,6 +5,7 @@
  */
 import { AccessFlag } from '../region/access-flag';
 import { countAtomic, countRead } from '../region/key-table';
+import { allowsRemote, locateRemote } from '../region/layout-use';
 import { invalidateRemote, translateRemote } from '../region/window';
 import {
   atomicAddress,
@@ -280,7 +281,10 @@ function acceptRead(context: Context, qp: QueuePair, packet: usize, psn: u32): v
   const length = rethLength(reth);
   if (length > 0) {
     const need: u32 = AccessFlag.REMOTE_READ;
-    if (translateRemote(context.arena, key, qp.pd, qp.binding, address, length, need) == 0) {
+    if (
+      translateRemote(context.arena, key, qp.pd, qp.binding, address, length, need) == 0 &&
+      !allowsRemote(context.arena, key, qp.pd, address, length, need)
+    ) {
       refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn, WcStatus.LOC_ACCESS_ERR);
       return;
     }
@@ -306,8 +310,10 @@ function acceptAtomic(context: Context, qp: QueuePair, packet: usize, psn: u32):
   }
   const need: u32 = AccessFlag.REMOTE_ATOMIC;
   const key = atomicKey(header);
-  const linear = translateRemote(context.arena, key, qp.pd, qp.binding, address, 8, need);
-  // Registration makes both addresses agree modulo 8; a misaligned Wasm atomic would trap.
+  let linear = translateRemote(context.arena, key, qp.pd, qp.binding, address, 8, need);
+  if (linear == 0) linear = locateRemote(context.arena, key, qp.pd, address, 8, need);
+  // Registration makes both addresses agree modulo 8, layouts do not; a misaligned Wasm atomic
+  // would trap.
   if (linear == 0 || linear & 7) {
     refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn, WcStatus.LOC_ACCESS_ERR);
     return;

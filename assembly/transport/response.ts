@@ -4,6 +4,7 @@
  */
 import { copyBytes } from '../memory/bytes';
 import { AccessFlag } from '../region/access-flag';
+import { moveRemote } from '../region/layout-use';
 import { translateRemote } from '../region/window';
 import { bthBits, storeAeth, storeBth, storeU64 } from '../wire/headers';
 import { Opcode, PacketFlag } from '../wire/opcode';
@@ -225,41 +226,19 @@ function sendAtomicAcknowledge(context: Context, qp: QueuePair, job: ResponseJob
 
 function sendReadResponse(context: Context, qp: QueuePair, job: ResponseJob): bool {
   const size = min<u32>(job.left, qp.mtu);
-  let from: usize = 0;
-  if (size > 0) {
-    const need: u32 = AccessFlag.REMOTE_READ;
-    from = translateRemote(context.arena, job.key, qp.pd, qp.binding, job.address, size, need);
-    if (from == 0) {
-      const psn = job.psn;
-      if (job.repeated) {
-        // Whoever still waits for it is told; when it is a late copy, nobody does, and the memory
-        // may rightly be gone.
-        qp.jobTail++;
-        sendNak(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn);
-        return true;
-      }
-      qp.jobHead = qp.jobTail;
-      // In ERR there is a NAK of something later under way: this one goes in its place.
-      if (qp.state == <u32>QpState.ERR) qp.nakPending = 0;
-      else refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn, WcStatus.LOC_ACCESS_ERR);
-      sendNak(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn);
-      return false;
-    }
-  }
   const last = job.psn == job.psnLast;
   let opcode: u32 = Opcode.RC_RDMA_READ_RESPONSE_MIDDLE;
   if (last && !job.started) opcode = Opcode.RC_RDMA_READ_RESPONSE_ONLY;
   else if (last) opcode = Opcode.RC_RDMA_READ_RESPONSE_LAST;
   else if (!job.started) opcode = Opcode.RC_RDMA_READ_RESPONSE_FIRST;
-  const pad: u32 = (0 - size) & 3;
+  const header: u32 = opcode == <u32>Opcode.RC_RDMA_READ_RESPONSE_MIDDLE ? 12 : 16;
   const packet = packetStart(context);
-  storeBth(packet, opcode, bthBits(0, pad), context.pkey, qp.targetQp, 0, job.psn);
-  let header: u32 = 12;
-  if (opcode != <u32>Opcode.RC_RDMA_READ_RESPONSE_MIDDLE) {
-    storeAeth(packet + 12, ACK_WITHOUT_CREDITS, job.msn);
-    header = 16;
+  if (size > 0 && !readMemory(context, qp, job, packet + header, size)) {
+    return endUnreadable(context, qp, job);
   }
-  copyBytes(packet + header, from, size);
+  const pad: u32 = (0 - size) & 3;
+  storeBth(packet, opcode, bthBits(0, pad), context.pkey, qp.targetQp, 0, job.psn);
+  if (header == 16) storeAeth(packet + 12, ACK_WITHOUT_CREDITS, job.msn);
   if (pad) store<u32>(packet + header + size, 0);
   job.started = 1;
   job.psn = psnAdd(job.psn, 1);
@@ -268,4 +247,38 @@ function sendReadResponse(context: Context, qp: QueuePair, job: ResponseJob): bo
   if (last) qp.jobTail++;
   finishPacket(context, pathOf(qp), qp.qpn, header + size + pad + ICRC_SIZE);
   return true;
+}
+
+/** The next bytes of a READ to `target`. False when its key does not allow it any more. */
+function readMemory(
+  context: Context,
+  qp: QueuePair,
+  job: ResponseJob,
+  target: usize,
+  size: u32,
+): bool {
+  const arena = context.arena;
+  const need: u32 = AccessFlag.REMOTE_READ;
+  const from = translateRemote(arena, job.key, qp.pd, qp.binding, job.address, size, need);
+  if (from == 0) return moveRemote(arena, job.key, qp.pd, job.address, target, size, need, false);
+  copyBytes(target, from, size);
+  return true;
+}
+
+/** A READ whose memory is gone ends in a NAK. True: there may be more to send. */
+function endUnreadable(context: Context, qp: QueuePair, job: ResponseJob): bool {
+  const psn = job.psn;
+  if (job.repeated) {
+    // Whoever still waits for it is told; when it is a late copy, nobody does, and the memory
+    // may rightly be gone.
+    qp.jobTail++;
+    sendNak(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn);
+    return true;
+  }
+  qp.jobHead = qp.jobTail;
+  // In ERR there is a NAK of something later under way: this one goes in its place.
+  if (qp.state == <u32>QpState.ERR) qp.nakPending = 0;
+  else refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn, WcStatus.LOC_ACCESS_ERR);
+  sendNak(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn);
+  return false;
 }

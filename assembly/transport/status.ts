@@ -44,6 +44,8 @@ export enum WcOpcode {
   ATOMIC_WRITE = 9,
   /** As Linux numbers it for its own; libibverbs has none. */
   REG_MR = 10,
+  /** A number of our own. */
+  BIND_MR = 11,
   RECV = 128,
   RECV_RDMA_WITH_IMM = 129,
 }
@@ -73,6 +75,8 @@ export enum WrOpcode {
   ATOMIC_WRITE = 15,
   /** As Linux numbers it for its own; libibverbs has none. */
   REG_MR = 32,
+  /** Binds the layout that was recorded in a region. A number of our own. */
+  BIND_MR = 33,
 }
 
 /** `ibv_send_flags`. */

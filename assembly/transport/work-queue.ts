@@ -44,7 +44,7 @@ export class WorkRequest {
 }
 export const WORK_REQUEST_SIZE: u32 = 80;
 
-/** The same entry when it is BIND_MW or REG_MR. */
+/** The same entry when it is BIND_MW, REG_MR or BIND_MR (of which `target` says all). */
 @unmanaged
 export class BindRequest {
   wrId: u64;

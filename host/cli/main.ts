@@ -6,6 +6,7 @@ import { ROCE_PORT } from '../link/link.js';
 import { decode, type DecodeOptions } from './decode.js';
 import { demo, type DemoOptions } from './demo.js';
 import { devinfo, type DevinfoOptions } from './devinfo.js';
+import { layout, type LayoutOptions } from './layout.js';
 import { addFaultOptions, addPieceOption, addPortOption, mtu, size, whole } from './options.js';
 import { pingpong, type PingpongOptions } from './pingpong.js';
 import { perf } from './perf/perf.js';
@@ -152,6 +153,16 @@ function addOthers(program: Command): void {
     );
 }
 
+function addLayout(program: Command): void {
+  begin(program, 'layout', 'draw the bytes of a memory layout, as SVG')
+    .argument('<file>', 'JSON: areas, and a list sg or interleaved (host/cli/README.md)')
+    .option('-o, --output <file>', 'where the drawing goes (default: standard output)')
+    .option('--width <bytes>', 'bytes a row', whole(1, 1024), 64)
+    .option('--json', 'print where each byte comes from instead')
+    .addHelpText('after', example('verbena layout column.json -o column.svg'))
+    .action((file: string, options: LayoutOptions) => run('layout', () => layout(file, options)));
+}
+
 function addRping(program: Command): void {
   const command = begin(program, 'rping', 'RDMA ping-pong with another rping, ours or rdma-core’s')
     .option('-s, --server', 'wait for a client')
@@ -219,6 +230,7 @@ function makeProgram(): Command {
   addRping(program);
   addDemo(program);
   addPerf(program);
+  addLayout(program);
   addOthers(program);
   return program;
 }

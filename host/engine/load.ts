@@ -16,6 +16,9 @@ export interface EngineExports {
   mrReleased(context: number, key: number): number;
   reregMr(context: number, parameters: number): number;
   mrReregistered(context: number, parameters: number): number;
+  mrLayoutBytes(parameters: number): number;
+  setMrLayout(context: number, parameters: number): number;
+  mrLayoutReleased(context: number, layout: number): number;
   cqBytes(entries: number): number;
   createCq(context: number, ring: number, entries: number): number;
   reqNotifyCq(cq: number, notify: number): void;

@@ -29,8 +29,18 @@ export function register({ id }: { readonly id: CmId }, bytes: number): Register
   return { memory, mr, sge: { addr: mr.addr, length: bytes, lkey: mr.lkey } };
 }
 
+/** What a peer needs to know of memory. */
+export interface Description {
+  readonly remoteAddr: bigint;
+  readonly rkey: number;
+}
+
 /** Where a peer may read and write, as 16 bytes of private data. */
-export function describe({ mr }: Registered): Uint8Array {
+export function describe({
+  mr,
+}: {
+  readonly mr: Pick<MemoryRegion, 'addr' | 'rkey' | 'length'>;
+}): Uint8Array {
   const bytes = new DataView(new ArrayBuffer(16));
   bytes.setBigUint64(0, mr.addr);
   bytes.setUint32(8, mr.rkey);
@@ -38,10 +48,7 @@ export function describe({ mr }: Registered): Uint8Array {
   return new Uint8Array(bytes.buffer);
 }
 
-export function parseDescription(privateData: Uint8Array): {
-  readonly remoteAddr: bigint;
-  readonly rkey: number;
-} {
+export function parseDescription(privateData: Uint8Array): Description {
   const bytes = new DataView(privateData.buffer, privateData.byteOffset);
   return { remoteAddr: bytes.getBigUint64(0), rkey: bytes.getUint32(8) };
 }

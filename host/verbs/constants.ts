@@ -58,6 +58,15 @@ export const AdviseMrFlag = {
   FLUSH: 1 << 0,
 } as const;
 
+/** `ibv_mr_layout_cap_flags`, IBV_MR_SET_LAYOUT_…: which memory layouts a device has. */
+export const MrLayoutCapFlag = {
+  SG: 1 << 0,
+  INTERLEAVED: 1 << 1,
+  INTERLEAVED_REPEAT: 1 << 2,
+  INTERLEAVED_NONUNIFORM_REPEAT: 1 << 3,
+  INTERLEAVED_NONUNIFORM_DATUM_TOTAL: 1 << 4,
+} as const;
+
 /** `ibv_node_type`. */
 export const NodeType = {
   UNKNOWN: -1,

@@ -6,6 +6,7 @@ export {
   AccessFlag,
   AsyncEvent,
   AsyncEventName,
+  MrSetLayoutFlag,
   Mtu,
   MwType,
   QpAttribute,

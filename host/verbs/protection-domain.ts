@@ -1,6 +1,6 @@
 /** `ibv_pd`: what belongs together. Regions and queue pairs of one domain may use each other. */
 import { checkOpen } from '../device/device.js';
-import { RefusalError } from '../errors/errors.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
 import { advise } from './advise.js';
 import { AddressHandle, addressOfSender, type AddressAttributes } from './address-handle.js';
 import type { WorkCompletion } from './completion-queue.js';
@@ -8,6 +8,7 @@ import type { Context } from './context.js';
 import type { DeviceMemory } from './device-memory.js';
 import { FastMemoryRegion } from './fast-memory-region.js';
 import { notShared } from './import.js';
+import { LayoutMemoryRegion } from './layout-memory-region.js';
 import { MemoryRegion, type RegisterOptions } from './memory-region.js';
 import { MemoryWindow } from './memory-window.js';
 import { NullMemoryRegion } from './null-memory-region.js';
@@ -51,9 +52,27 @@ export class ProtectionDomain {
    * made of AccessFlag. Throws MisuseError; RefusalError EINVAL (remote write or atomic without
    * LOCAL_WRITE), EOPNOTSUPP (unknown flag), ENOMEM (no region is free).
    */
-  regMr(buffer: Uint8Array, access: number, options: RegisterOptions = {}): MemoryRegion {
+  regMr(buffer: Uint8Array, access: number, options?: RegisterOptions): MemoryRegion;
+  /**
+   * A region for a memory layout, without memory of its own. With AccessFlag.ZERO_BASED its bytes
+   * have addresses from 0 on; without, it is a stencil (`LayoutMemoryRegion`). The other flags are
+   * the rights that regions named by the layout must have, too.
+   */
+  regMr(addr: null, length: 0, access: number): LayoutMemoryRegion;
+  regMr(
+    buffer: Uint8Array | null,
+    accessOrLength: number,
+    optionsOrAccess: RegisterOptions | number = {},
+  ): MemoryRegion | LayoutMemoryRegion {
     this.check('regMr');
-    return MemoryRegion.register(this, buffer, access, options);
+    if (buffer !== null) {
+      const options = typeof optionsOrAccess === 'number' ? {} : optionsOrAccess;
+      return MemoryRegion.register(this, buffer, accessOrLength, options);
+    }
+    if (accessOrLength !== 0 || typeof optionsOrAccess !== 'number') {
+      throw new MisuseError('length', 'must be 0 where there is no memory, and access follow it');
+    }
+    return new LayoutMemoryRegion(this, optionsOrAccess);
   }
 
   /**

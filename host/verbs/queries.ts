@@ -2,13 +2,21 @@
  * What a device and its one port are: `ibv_query_device` and its kin. Members of verbs.h that mean
  * nothing to a software adapter over UDP are left out.
  */
-import { Mtu, WrOpcodeName } from '#build/abi.js';
+import {
+  LAYOUT_DIMENSIONS_MAX,
+  LAYOUT_NESTING_MAX,
+  LAYOUT_SG_MAX,
+  LAYOUT_SOURCES_MAX,
+  Mtu,
+  WrOpcodeName,
+} from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Gid } from '../link/endpoint.js';
 import {
   AtomicCap,
   DeviceCapFlag,
   GidType,
+  MrLayoutCapFlag,
   NodeType,
   OdpSupport,
   QueryQpDataInOrderFlag,
@@ -22,6 +30,21 @@ import {
   MAX_SGE,
   MAX_SRQ_WR,
 } from './limits.js';
+
+/** `ibv_mr_layout_caps`: what memory layouts may be. */
+export interface MrLayoutCaps {
+  /** Bits of MrLayoutCapFlag. */
+  readonly capFlags: number;
+  /** Pieces of a composite layout, and of one that BIND_MR binds. */
+  readonly maxNumSg: number;
+  readonly maxInlineNumSg: number;
+  /** Interleaved sources of a layout, and of one that BIND_MR binds. */
+  readonly maxNumInterleaved: number;
+  readonly maxInlineNumInterleaved: number;
+  readonly maxMrStrideDimension: number;
+  /** How deep layouts may stand on each other; 1: on regions alone. */
+  readonly maxMrNestingLevel: number;
+}
 
 /** `ibv_device_attr`, what of it means something here. */
 export interface DeviceAttributes {
@@ -58,6 +81,7 @@ export interface DeviceAttributes {
   readonly physPortCnt: number;
   /** Bits of DeviceCapFlag. */
   readonly deviceCapFlags: number;
+  readonly mrLayoutCaps: MrLayoutCaps;
 }
 
 /** `ibv_device_attr_ex`, what of it means something here. */
@@ -108,6 +132,17 @@ const VENDOR_ID = 0xffffff;
 /** Of the device's memory, how much one allocDm may take. */
 const DM_SHARE = 8;
 
+/** The work request names what was recorded before: what fits into a layout fits into it. */
+const MR_LAYOUT_CAPS: MrLayoutCaps = {
+  capFlags: Object.values(MrLayoutCapFlag).reduce((sum, flag) => sum | flag, 0),
+  maxNumSg: LAYOUT_SG_MAX,
+  maxInlineNumSg: LAYOUT_SG_MAX,
+  maxNumInterleaved: LAYOUT_SOURCES_MAX,
+  maxInlineNumInterleaved: LAYOUT_SOURCES_MAX,
+  maxMrStrideDimension: LAYOUT_DIMENSIONS_MAX,
+  maxMrNestingLevel: LAYOUT_NESTING_MAX,
+};
+
 export function queryDevice(context: Context): DeviceAttributes {
   const { limits } = context.device;
   const guid = guidOf(context.local.gid);
@@ -146,6 +181,7 @@ export function queryDevice(context: Context): DeviceAttributes {
       DeviceCapFlag.MEM_WINDOW |
       DeviceCapFlag.MEM_WINDOW_TYPE_2B |
       DeviceCapFlag.MEM_MGT_EXTENSIONS,
+    mrLayoutCaps: MR_LAYOUT_CAPS,
   };
 }
 

@@ -13,6 +13,7 @@ import type { EngineMemory } from '../engine/memory.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { AddressHandle } from './address-handle.js';
 import type { RegMr } from './fast-memory-region.js';
+import type { MrSetLayout } from './layout-memory-region.js';
 import type { BindMw } from './memory-window.js';
 
 /** `ibv_sge`: bytes of registered memory. */
@@ -58,9 +59,11 @@ export interface SendWorkRequest {
   readonly bindMw?: BindMw;
   /** REG_MR: which region to which memory. */
   readonly regMr?: RegMr;
+  /** BIND_MR: the region whose layout was recorded. */
+  readonly mrSetLayout?: MrSetLayout;
 }
 
-/** What BIND_MW and REG_MR write into the ring (the engine's BindRequest). */
+/** What BIND_MW, REG_MR and BIND_MR write into the ring (the engine's BindRequest). */
 export interface Binding {
   readonly target: number;
   readonly key: number;
@@ -163,13 +166,22 @@ function checkOperands(opcode: number, request: SendWorkRequest): void {
 }
 
 function bindingOf(request: SendWorkRequest): Binding {
-  const { bindMw, regMr } = request;
+  const { bindMw, regMr, mrSetLayout } = request;
+  if (request.opcode === WrOpcode.BIND_MR) {
+    if (!mrSetLayout) throw new MisuseError('mrSetLayout', 'says whose layout BIND_MR binds');
+    return mrSetLayout.mr.binding();
+  }
   if (request.opcode === WrOpcode.REG_MR) {
     if (!regMr) throw new MisuseError('regMr', 'says what REG_MR registers');
     return regMr.mr.binding(regMr);
   }
   if (!bindMw) throw new MisuseError('bindMw', 'says what BIND_MW binds');
   return bindMw.mw.binding(bindMw);
+}
+
+function binds(opcode: number): boolean {
+  const { BIND_MW, REG_MR, BIND_MR } = WrOpcode;
+  return opcode === BIND_MW || opcode === REG_MR || opcode === BIND_MR;
 }
 
 function checkKeys({ key, access }: Binding): void {
@@ -261,7 +273,7 @@ export class SendRing extends Ring {
     const at = base >> 2;
     const { opcode, rdma, atomic, inline, ud, sendFlags = 0 } = request;
     checkOperands(opcode, request);
-    if (opcode === WrOpcode.BIND_MW || opcode === WrOpcode.REG_MR) {
+    if (binds(opcode)) {
       this.putBinding(request, bindingOf(request));
       return;
     }
@@ -302,7 +314,7 @@ export class SendRing extends Ring {
     this.publish();
   }
 
-  /** BIND_MW or REG_MR, whose operands are `binding`. */
+  /** BIND_MW, REG_MR or BIND_MR, whose operands are `binding`. */
   putBinding(request: SendWorkRequest, binding: Binding): void {
     const { words } = this;
     const at = this.free('postSend') >> 2;

@@ -11,11 +11,20 @@ export interface RequestsOptions {
   readonly size: number;
   /** How many; the last one is signalled. */
   readonly length: number;
-  /** Local memory: all of its first region. */
-  readonly end: End;
+  /** Local memory, in one piece or by a layout. */
+  readonly local: {
+    readonly addr: bigint | number;
+    readonly length: number;
+    readonly lkey: number;
+  };
   /** The peer's memory, `bytes` in all. */
   readonly regions: There['regions'];
   readonly bytes: number;
+}
+
+/** All of the first region. */
+export function ofRegion({ mr }: End): RequestsOptions['local'] {
+  return { addr: mr.addr, length: mr.length, lkey: mr.lkey };
 }
 
 interface Request {
@@ -41,18 +50,17 @@ export class Requests {
   readonly #places: number;
   #state = 1;
 
-  constructor({ opcode, size, length, end, regions, bytes }: RequestsOptions) {
-    const { mr, buffer } = end;
+  constructor({ opcode, size, length, local, regions, bytes }: RequestsOptions) {
     this.#size = size;
     this.#regions = regions;
-    this.#local = Number(mr.addr);
-    this.#localPlaces = buffer.length / size;
+    this.#local = Number(local.addr);
+    this.#localPlaces = Math.floor(local.length / size);
     this.#places = Math.floor(bytes / regions.length / size);
     this.#list = Array.from({ length }, (_, index) => ({
       wrId: 0,
       opcode,
       sendFlags: index === length - 1 ? SendFlag.SIGNALED : 0,
-      sgList: [{ addr: 0, length: size, lkey: mr.lkey }],
+      sgList: [{ addr: 0, length: size, lkey: local.lkey }],
       rdma: { remoteAddr: 0, rkey: 0 },
     }));
   }

@@ -14,7 +14,7 @@ import type {
   PacketBatch,
 } from '../../host/link/link.js';
 import { median } from './harness.js';
-import { Requests } from './requests.js';
+import { Requests, ofRegion } from './requests.js';
 import { check, End } from './stack.js';
 
 /** As many, and as large, as the batching link has. */
@@ -193,7 +193,8 @@ export class Shuttle {
     this.#b = b;
     const regions = b.end.mrs.map(({ addr, rkey }) => ({ addr: Number(addr), rkey }));
     const opcode = WrOpcode.RDMA_WRITE;
-    this.#requests = new Requests({ opcode, size, length, end: a.end, regions, bytes });
+    const local = ofRegion(a.end);
+    this.#requests = new Requests({ opcode, size, length, local, regions, bytes });
   }
 
   static async open(options: ShuttleOptions): Promise<Shuttle> {

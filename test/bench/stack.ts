@@ -3,6 +3,7 @@
  * more (partner.ts): it serves what is asked of its memory, answers SENDs, or is kept busy.
  */
 import {
+  AccessFlag,
   Endpoint,
   Mtu,
   QpState,
@@ -13,6 +14,7 @@ import {
   type Clock,
   type CompletionQueue,
   type Context,
+  type LayoutMemoryRegion,
   type Link,
   type MemoryRegion,
   type QueuePair,
@@ -83,6 +85,12 @@ const HEADROOM_BYTES = 32 * 2 ** 20;
 /** wrId of receives. */
 const RECEIVED = 0xffffn;
 
+/** `datum` bytes of every `stride`. */
+export interface Pieces {
+  readonly datum: number;
+  readonly stride: number;
+}
+
 export class End {
   readonly context: Context;
   readonly cq: CompletionQueue;
@@ -134,6 +142,16 @@ export class End {
   /** Of the first region. */
   get mr(): MemoryRegion {
     return this.mrs[0]!;
+  }
+
+  /** All of the buffer, `datum` of every `stride` bytes. */
+  layOut({ datum, stride }: Pieces): LayoutMemoryRegion {
+    const { mr } = this;
+    const layout = mr.pd.regMr(null, 0, AccessFlag.ZERO_BASED);
+    const firstDatum = { addr: mr.addr, length: datum, lkey: mr.lkey };
+    const datumCount = Math.floor(mr.length / stride);
+    layout.setLayoutInterleaved(0, [{ firstDatum, dims: [{ offsetStride: stride, datumCount }] }]);
+    return layout;
   }
 
   get address(): Address {

@@ -28,6 +28,8 @@ const SAID: readonly [name: string, client: RegExp, server: RegExp][] = [
   ['send', /received: RDMA ANYWHERE/, /received: rdma anywhere/],
   ['write', /written: SUCCESS/, /found in memory: written from afar/],
   ['read', /read: to be read/, /listening/],
+  ['matrix', /128 columns read, 128 written/, /16384 cells, 0 of them wrong/],
+  ['halo', /50 steps: 2048 cells, 0 of them wrong/, /50 steps: 2048 cells, 0 of them wrong/],
   ['atomic', /before the last addition: 45/, /counted to 50/],
 ];
 
@@ -38,5 +40,16 @@ for (const [name, client, server] of SAID) {
     assert.match(ends.server.stdout, server);
   });
 }
+
+test('all-to-all: four ranks have what the others had for them', async () => {
+  const file = fileURLToPath(new URL('build/host/examples/all-to-all.js', root));
+  await Workspace.use(async (workspace) => {
+    const { code, stdout, stderr } = await workspace.startProcess(process.execPath, [file]).ended;
+    assert.is(code, 0, stderr);
+    for (let rank = 0; rank < 4; rank++) {
+      assert.match(stdout, new RegExp(`rank ${rank}: 4000 bytes, 0 of them wrong`));
+    }
+  });
+});
 
 test.run();

@@ -114,7 +114,7 @@ function opcodesOf(lane: number, below: Below): readonly number[] {
 
 /** One that the world began with, or one that work opens and closes. */
 function anyRegion(below: Below): number {
-  return below(8) === 0 ? BINDABLE + below(7) : below(REGIONS);
+  return below(8) === 0 ? BINDABLE + below(12) : below(REGIONS);
 }
 
 /** Mostly 0, which stands for what fits. */
@@ -316,13 +316,14 @@ function state(below: Below, lane: number): Action {
 
 /** A key is opened by work, used by the peer, and closed again; or not quite. */
 function bindings(below: Below, lane: number): Action[] {
-  const { BIND_MW, REG_MR, LOCAL_INV } = WrOpcode;
+  const { BIND_MW, REG_MR, BIND_MR, LOCAL_INV } = WrOpcode;
   const which = below(4);
   const rights = below(4) + (below(4) === 0 ? 4 * below(32) : 0);
   const spoiled = rarely(below, 5, () => below(8));
   const value = rarely(below, 2, () => anyNumber(below));
   const flags = below(2) === 0 ? 2 : below(16);
-  const opcode = below(8) === 0 ? pick(below, [BIND_MW, REG_MR]) : which < 2 ? BIND_MW : REG_MR;
+  const opcode =
+    below(8) === 0 ? pick(below, [BIND_MW, REG_MR, BIND_MR]) : which < 2 ? BIND_MW : REG_MR;
   const length = pick(below, [4096, 4096, 64, 512, 0, 4097]);
   const offset = rarely(below, 6, () => anyNumber(below));
   const open = [Kind.SEND, lane, opcode, length, 1, spoiled, value, flags, which, offset, rights];
@@ -330,7 +331,7 @@ function bindings(below: Below, lane: number): Action[] {
   // Somebody else is changing what it is about.
   const frozen = BINDABLE + pick(below, [which, 5, 6]);
   if (below(6) === 0) actions.unshift([Kind.KEY, frozen, 1]);
-  const region = BINDABLE + (below(5) === 0 ? below(7) : which);
+  const region = BINDABLE + (below(5) === 0 ? below(12) : which);
   const at = rarely(below, 2, () => anyNumber(below));
   const { RC_RDMA_WRITE_ONLY, RC_RDMA_READ_REQUEST, RC_FETCH_ADD } = Opcode;
   const { RC_SEND_ONLY_WITH_INVALIDATE: invalidate, UC_RDMA_WRITE_ONLY } = Opcode;
@@ -352,11 +353,44 @@ function bindings(below: Below, lane: number): Action[] {
   return actions;
 }
 
+/** Into streams of layouts (bindables.ts). */
+const OFFSETS = [0, 0, 1, 7, 8, 12, 96, 100, 313, 413, 600, 800, 1400, 1912];
+
+/** A memory layout is bound, sent from, received into, and named by the peer. */
+function layouts(below: Below, lane: number): Action[] {
+  const region = BINDABLE + 7 + below(5);
+  const at = below(5) === 0 ? anyNumber(below) : pick(below, OFFSETS);
+  const length = pick(below, [1, 8, 8, 40, 300, 600, 800, 1000, 3000]);
+  const bit = PacketBit.ACK_REQUEST;
+  const { RC_RDMA_WRITE_ONLY, RC_RDMA_READ_REQUEST: read, RC_FETCH_ADD, RC_SEND_ONLY } = Opcode;
+  const remote = [RC_RDMA_WRITE_ONLY, read, read, RC_FETCH_ADD];
+  const { SEND, RDMA_WRITE, RDMA_READ, BIND_MR, LOCAL_INV } = WrOpcode;
+  const actions: Action[] = [];
+  for (let count = 1 + below(4); count > 0; count--) {
+    const which = below(7);
+    if (which < 2) {
+      const work = pick(below, [SEND, RDMA_WRITE, RDMA_READ]);
+      actions.push([Kind.SEND, lane, work, length, 1, region, at, 2]);
+    } else if (which === 2) {
+      actions.push([Kind.RECEIVE, lane, length, 1, region, at, 1]);
+      actions.push([Kind.PACKET, lane, RC_SEND_ONLY, 0, 0, 0, 0, 0, length, 0, bit]);
+    } else if (which < 6) {
+      const use = [Kind.PACKET, lane, pick(below, remote), 0, 0, 0, region, at];
+      actions.push([...use, length, 0, bit]);
+    } else {
+      actions.push(trimmed([Kind.SEND, lane, BIND_MR, 0, 1, 0, 0, 2, rarely(below, 4, () => 2)]));
+    }
+  }
+  if (below(6) === 0) actions.push([Kind.SEND, lane, LOCAL_INV, 0, 1, 0, 0, 2, 0, 0, region]);
+  if (below(4) === 0) actions.push([...actions[0]!]);
+  return actions;
+}
+
 /** One step of the fuzzer of received packets: one action, or a message of several. */
 export function receiveStep(below: Below, lane: number): readonly Action[] {
   const other = below(25) === 0 ? below(LANES) : lane;
   const dice = below(100);
-  if (dice < 4) return bindings(below, other);
+  if (dice < 4) return below(3) > 0 ? bindings(below, other) : layouts(below, other);
   if (dice < 44) return [packet(below, other)];
   if (dice < 50) return burst(below, other);
   if (dice < 55) return answers(below, other);
@@ -394,7 +428,7 @@ export function postedStep(below: Below, lane: number): readonly Action[] {
   const ring = below(4) === 0 ? below(RINGS) : below(2);
   // Words 0 and 16 are head and tail, the rest entries.
   const word = below(5) === 0 ? pick(below, [0, 16]) : 32 + below(256);
-  if (dice < 9) return bindings(below, other);
+  if (dice < 9) return below(3) > 0 ? bindings(below, other) : layouts(below, other);
   if (dice < 30) return [hostileEntry(below, other)];
   if (dice < 42) return [[Kind.SCRIBBLE, other, ring, word, anyNumber(below)]];
   if (dice < 50) return [[Kind.LATER, other, ring, word, anyNumber(below)]];

@@ -1,17 +1,22 @@
 /**
  * What work requests bind and register: two windows, two regions for REG_MR; then the null region,
- * the region that windows are bound to, and the area that regions are made of.
+ * the region that windows are bound to, the area that regions are made of; and memory layouts over
+ * that region, of every kind.
  */
 import {
   AccessFlag,
   MwType,
   incRkey,
   type Context,
+  MrSetLayoutFlag,
   type FastMemoryRegion,
+  type LayoutMemoryRegion,
   type MemoryRegion,
   type MemoryWindow,
+  type MrLayoutInterleavedDimension,
   type NullMemoryRegion,
   type ProtectionDomain,
+  type Sge,
 } from '../../host/index.js';
 import type { Binding } from '../../host/verbs/work-request.js';
 
@@ -21,9 +26,12 @@ const ALL = LOCAL_WRITE | REMOTE | MW_BIND;
 const RIGHTS = [REMOTE, REMOTE_READ, REMOTE_WRITE, REMOTE | ZERO_BASED];
 /** Region indices from here on are bindables. */
 export const BINDABLE = 64;
-export const BINDABLES = 7;
+export const BINDABLES = 12;
 /** So many of them are opened and closed by work; a power of two. */
 const OPENED = 4;
+const FIRST_LAYOUT = 7;
+/** Index of the layout that nothing has bound yet. */
+const RECORDED = 4;
 const BYTES = 4096;
 
 interface Bindable {
@@ -40,6 +48,7 @@ export class Bindables {
   readonly #null: NullMemoryRegion;
   readonly #area: number;
   #list: readonly Bindable[];
+  #layouts: readonly LayoutMemoryRegion[];
 
   constructor(context: Context, pd: ProtectionDomain) {
     this.#context = context;
@@ -49,12 +58,20 @@ export class Bindables {
     this.#null = pd.allocNullMr();
     this.#area = context.areaOf(context.allocations.find(this.#buffer.byteOffset, BYTES)!);
     this.#list = this.#make();
+    this.#layouts = this.#makeLayouts();
   }
 
   /** The key of a bindable as it is, and an address `offset` bytes into what it opens. */
   target(index: number, offset: number): [key: number, at: bigint] {
+    const layout = this.#layouts[(index % BINDABLES) - FIRST_LAYOUT];
+    if (layout && layout.access & ZERO_BASED) {
+      return [layout.lkey, BigInt.asUintN(64, BigInt(offset))];
+    }
     const more = [this.#null.lkey, this.#carrier.rkey, this.#area];
-    const key = this.#list[index % BINDABLES]?.key.rkey ?? more[(index % BINDABLES) - OPENED]!;
+    const key =
+      layout?.lkey ??
+      this.#list[index % BINDABLES]?.key.rkey ??
+      more[(index % BINDABLES) - OPENED]!;
     return [key, BigInt.asUintN(64, BigInt(this.#buffer.byteOffset) + BigInt(offset))];
   }
 
@@ -75,8 +92,17 @@ export class Bindables {
     };
   }
 
-  /** All are as at the beginning: bound to nothing. */
+  /** The key of a layout's region: what BIND_MR names. */
+  layoutKey(index: number): number {
+    return this.#layouts[index % this.#layouts.length]!.lkey;
+  }
+
+  /** All are as at the beginning: bound to nothing; layouts to their regions. */
   tidy(): void {
+    if (this.#layouts.some(({ bound }, index) => bound !== index < RECORDED)) {
+      for (const layout of this.#layouts) layout.dereg();
+      this.#layouts = this.#makeLayouts();
+    }
     const untouched = this.#list.every(({ key }) =>
       'bound' in key ? !key.bound : !key.registered,
     );
@@ -86,6 +112,49 @@ export class Bindables {
       else key.dereg();
     }
     this.#list = this.#make();
+  }
+
+  /** A column, sources that end unevenly, a stencil, a layout on layouts; and one to be bound. */
+  #makeLayouts(): readonly LayoutMemoryRegion[] {
+    const { lkey, addr } = this.#carrier;
+    const sge = (offset: number, length: number, key = lkey) => ({
+      addr: addr + BigInt(offset),
+      length,
+      lkey: key,
+    });
+    const make = (access: number) => this.#pd.regMr(null, 0, access & ~MW_BIND);
+    const dims = (offsetStride: number, datumCount: number) => ({ offsetStride, datumCount });
+    const [column, uneven, stencil] = [make(ALL | ZERO_BASED), make(ALL | ZERO_BASED), make(ALL)];
+    const [nested, recorded] = [make(ALL | ZERO_BASED), make(ALL | ZERO_BASED)];
+    const cube = [dims(24, 10), dims(400, 5), dims(2000, 2)];
+    column.setLayoutInterleaved(0, [{ firstDatum: sge(8, 8), dims: cube }]);
+    const of = (at: number, length: number, numRepeated: number, count: number) => ({
+      firstDatum: sge(at, length),
+      numRepeated,
+      dims: [dims(length + 4, count)],
+    });
+    const sources = [of(0, 12, 3, 7), of(500, 4, 1, 60), of(1000, 16, 2, 3), of(1200, 5, 70, 70)];
+    uneven.setLayoutInterleaved(0, sources);
+    const pairs = [of(0, 4, 1, 40), of(600, 3, 2, 80)];
+    stencil.setLayoutSg(0, [
+      { addr: 0, length: 8, lkey },
+      { addr: 100, length: 300, lkey },
+      { addr: 40, length: 5, lkey },
+    ]);
+    // Thirty cycles of 8 bytes of the column, 40 of the stencil, 8 and 6 of the region.
+    const from = (first: Sge, numRepeated: number, ...all: MrLayoutInterleavedDimension[]) => ({
+      firstDatum: first,
+      numRepeated,
+      dims: all,
+    });
+    nested.setLayoutInterleaved(0, [
+      from({ addr: 0, length: 8, lkey: column.lkey }, 1, dims(16, 30)),
+      from({ addr: addr + 8n, length: 40, lkey: stencil.lkey }, 1, dims(4, 30)),
+      from(sge(3000, 4), 2, dims(8, 60)),
+      from(sge(3600, 6), 1, dims(10, 5), dims(70, 6)),
+    ]);
+    recorded.setLayoutInterleaved(MrSetLayoutFlag.WITH_POST_WR, pairs);
+    return [column, uneven, stencil, nested, recorded];
   }
 
   #make(): readonly Bindable[] {

@@ -166,7 +166,9 @@ const POSTED_FILES = new Set(
 
 /** What posted work does to the region table. */
 const BINDING_FILES = new Set(
-  ['window', 'fast-region', 'null-region'].map((name) => `assembly/region/${name}.ts`),
+  ['window', 'fast-region', 'null-region', 'layout-use', 'layout-walk'].map(
+    (name) => `assembly/region/${name}.ts`,
+  ),
 );
 
 /** Does this branch lie on the way of a posted work request? */

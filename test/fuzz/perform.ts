@@ -112,7 +112,8 @@ function send(world: World, lane: Lane, action: Action, books: Books): void {
   const length = (action[3] ?? 0) >>> 0;
   const operand = action[10] ?? 0;
   const [rkey, remoteAddr] = target(world, action[8] ?? 0, action[9] ?? 0);
-  const opcode = action[2] === WrOpcode.REG_MR ? WrOpcode.REG_MR : (action[2] ?? 0) & 15;
+  const given = action[2] ?? 0;
+  const opcode = given >= WrOpcode.REG_MR && isBinding(given) ? given : given & 15;
   if (isBinding(opcode)) return bind(world, lane, action, opcode, books);
   const inline = (sendFlags & SendFlag.INLINE) !== 0 && length <= 400;
   const request = {
@@ -140,14 +141,16 @@ function send(world: World, lane: Lane, action: Action, books: Books): void {
 }
 
 function isBinding(opcode: number): boolean {
-  return opcode === WrOpcode.BIND_MW || opcode === WrOpcode.REG_MR;
+  const { BIND_MW, REG_MR, BIND_MR } = WrOpcode;
+  return opcode === BIND_MW || opcode === REG_MR || opcode === BIND_MR;
 }
 
-/** BIND_MW and REG_MR as an application posts them; what is no binding of the kind fails. */
+/** BIND_MW, REG_MR, BIND_MR as applications post them; what is no binding of the kind fails. */
 function bind(world: World, lane: Lane, action: Action, opcode: number, books: Books): void {
   const length = (action[3] ?? 0) >>> 0;
   const binding = world.bindables.binding(action[8] ?? 0, action[9] ?? 0, length, action[10] ?? 0);
-  writeBinding(world, lane, action, opcode, { ...binding, wrId: books.next(lane) });
+  const target = opcode === WrOpcode.BIND_MR ? world.bindables.layoutKey(4) : binding.target;
+  writeBinding(world, lane, action, opcode, { ...binding, target, wrId: books.next(lane) });
   doorbell(world, lane, 0);
 }
 

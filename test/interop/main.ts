@@ -12,6 +12,7 @@ import { cmGroup } from './cm.js';
 import { codecGroup } from './codec.js';
 import { LineReport, hasTools, runGroup, type Group, type GuestGroup } from './group.js';
 import { perftestGroup } from './perftest.js';
+import { layoutsGroup } from './layouts.js';
 import { pingpongGroup } from './pingpong.js';
 import { rxeGroup } from './rxe.js';
 import { runInNamespace, runInside } from './rxe/namespace.js';
@@ -19,7 +20,13 @@ import { vectorsGroup } from './vectors.js';
 
 const GROUPS: readonly Group[] = [vectorsGroup, codecGroup, captureGroup];
 /** With Linux guests. */
-const GUEST_GROUPS: readonly GuestGroup[] = [rxeGroup, pingpongGroup, cmGroup, perftestGroup];
+const GUEST_GROUPS: readonly GuestGroup[] = [
+  rxeGroup,
+  pingpongGroup,
+  cmGroup,
+  perftestGroup,
+  layoutsGroup,
+];
 
 const report = new LineReport((line) => console.log(line));
 

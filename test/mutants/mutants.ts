@@ -5,6 +5,7 @@
 import { BORDER } from './border.js';
 import { CONNECTIONS } from './connections.js';
 import { CHANNELS } from './channels.js';
+import { LAYOUTS } from './layouts.js';
 import { SERVICES } from './services.js';
 import { WINDOWS } from './windows.js';
 
@@ -25,4 +26,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...WINDOWS,
   ...CONNECTIONS,
   ...CHANNELS,
+  ...LAYOUTS,
 ].map(([name, file, find, replace]) => ({ name, file, find, replace }));

@@ -99,8 +99,8 @@ export const SERVICES: readonly Row[] = [
   [
     'a READ’s key is not checked',
     RESPONDER,
-    'if (translateRemote(context.arena, key, qp.pd, qp.binding, address, length, need) == 0) {',
-    'if (false) {',
+    'translateRemote(context.arena, key, qp.pd, qp.binding, address, length, need) == 0 &&',
+    'false &&',
   ],
   ['a misaligned atomic is executed', RESPONDER, 'if ((<u32>address) & 7) {', 'if (false) {'],
   [
@@ -180,8 +180,8 @@ export const SERVICES: readonly Row[] = [
   [
     'a WRITE’s key is not looked up again',
     PLACE,
-    'if (to == 0) {\n      qp.message',
-    'if (to == 0 && (flags & PacketFlag.START) != 0) {\n      qp.message',
+    'else if (!writeLayout(context, qp, checked, payload, size)) {',
+    'else if ((flags & PacketFlag.START) != 0) {',
   ],
   ['a WRITE is checked packet by packet only', PLACE, '    checked = qp.messageLeft;\n', ''],
   [
@@ -280,8 +280,8 @@ export const SERVICES: readonly Row[] = [
   [
     'memory is sent without a key',
     'assembly/transport/gather.ts',
-    'if (from == 0) return false;',
-    '',
+    'if (!gatherLayout(context, qp, sge, cursor.offset, to, piece)) return false;',
+    'gatherLayout(context, qp, sge, cursor.offset, to, piece);',
   ],
   [
     'no acknowledgement is asked for in the middle',

@@ -4,6 +4,7 @@
  *   npm run -s sim -- --seeds 5000 [--first 1]      runs seeds
  *   npm run -s sim -- --replay 123                  one seed, twice, and what it did
  *   npm run -s sim -- --replay '{"seed":123,"loss":0}'
+ *   npm run -s sim -- --layouts                   100,000 random memory layouts (--seeds, --replay)
  *   npm run -s sim -- --table                       writes throughput.snapshot.txt
  * ```
  * A seed that fails is shrunk, and printed with the line that replays it. Ends with
@@ -13,6 +14,7 @@ import { once } from 'node:events';
 import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import { Worker } from 'node:worker_threads';
+import { LAYOUTS_A_SEED, simulateLayouts } from './layouts.js';
 import { formatOptions, optionsOf, parseOptions, type SimulationOptions } from './options.js';
 import { shrink } from './shrink.js';
 import { writeSnapshot } from './throughput.js';
@@ -22,6 +24,8 @@ import { simulate } from './world.js';
 const PROGRESS_MILLIS = 2000;
 /** Shrinking takes a while: of a run with many failures, the first ones. */
 const SHRINKS_MAX = 3;
+/** Memory layouts, unless `--seeds` says how many seeds. */
+const LAYOUTS = 100_000;
 
 interface Run {
   readonly first: number;
@@ -30,6 +34,8 @@ interface Run {
   readonly shrinks: boolean;
   /** Ends with the first failure. */
   readonly bail: boolean;
+  /** Random memory layouts (layouts.ts) in place of devices and their traffic. */
+  readonly layouts: boolean;
 }
 
 interface Totals {
@@ -50,10 +56,11 @@ async function runSeeds(run: Run): Promise<number> {
   const progress = setInterval(() => {
     const { passed, failed, packets } = totals;
     const done = passed + failed;
-    console.error(`${done} of ${count} seeds, ${failed} failed, ${perSecond(packets)} packets/s`);
+    const speed = run.layouts ? '' : `, ${perSecond(packets)} packets/s`;
+    console.error(`${done} of ${count} seeds, ${failed} failed${speed}`);
   }, PROGRESS_MILLIS);
   const next = new Int32Array(new SharedArrayBuffer(4)).fill(first);
-  const task: SeedTask = { next, end: first + count };
+  const task: SeedTask = { next, end: first + count, layouts: run.layouts };
   const stop = (): void => void Atomics.store(next, 0, task.end);
   await Promise.all(
     Array.from({ length: Math.min(run.threads, count) }, () => runThread(task, run, totals, stop)),
@@ -63,11 +70,13 @@ async function runSeeds(run: Run): Promise<number> {
   const seconds = (performance.now() - started) / 1000;
   // Of all threads and the garbage collectors: what a busy machine does not change.
   const { user, system } = process.cpuUsage(startedCpu);
-  console.log(
-    `${packets} packets and ${completions} completions in ${seconds.toFixed(1)} s: ` +
-      `${perSecond(packets)} packets/s in ${run.threads} threads, ` +
-      `${Math.round((packets * 1e6) / (user + system))} per second of CPU time`,
-  );
+  if (run.layouts) console.log(`${count * LAYOUTS_A_SEED} layouts in ${seconds.toFixed(1)} s`);
+  else
+    console.log(
+      `${packets} packets and ${completions} completions in ${seconds.toFixed(1)} s: ` +
+        `${perSecond(packets)} packets/s in ${run.threads} threads, ` +
+        `${Math.round((packets * 1e6) / (user + system))} per second of CPU time`,
+    );
   if (excused > 0)
     console.log(`${excused} ended when a corrupted packet passed the ICRC over IPv4`);
   console.log(`${passed} passed, ${failed} failed`);
@@ -88,7 +97,8 @@ async function runThread(task: SeedTask, run: Run, totals: Totals, stop: () => v
       if (run.bail) stop();
       telling = telling.then(() => {
         console.log(`seed ${seed}: ${failure}`);
-        return tell(optionsOf(seed), shrinks);
+        if (!run.layouts) return tell(optionsOf(seed), shrinks);
+        console.log(`  replay: npm run -s sim -- --layouts --replay ${seed}`);
       });
     }
   });
@@ -124,7 +134,8 @@ async function replay(options: SimulationOptions): Promise<number> {
 async function main(): Promise<number> {
   const { values } = parseArgs({
     options: {
-      seeds: { type: 'string', default: '1000' },
+      seeds: { type: 'string' },
+      layouts: { type: 'boolean', default: false },
       first: { type: 'string', default: '1' },
       threads: { type: 'string', default: String(availableParallelism()) },
       replay: { type: 'string' },
@@ -137,13 +148,19 @@ async function main(): Promise<number> {
     console.log(await writeSnapshot());
     return 0;
   }
+  if (values.layouts && values.replay !== undefined) {
+    await simulateLayouts(Number(values.replay));
+    console.log('1 passed, 0 failed');
+    return 0;
+  }
   if (values.replay !== undefined) return replay(parseOptions(values.replay));
   return runSeeds({
     first: Number(values.first),
-    count: Number(values.seeds),
+    count: Number(values.seeds ?? (values.layouts ? LAYOUTS / LAYOUTS_A_SEED : 1000)),
     threads: Number(values.threads),
     shrinks: !values['no-shrink'],
     bail: values.bail,
+    layouts: values.layouts,
   });
 }
 

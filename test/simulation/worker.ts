@@ -1,12 +1,15 @@
 /** One thread of `npm run sim`: takes the next seed until there is none. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { optionsOf } from './options.js';
+import { simulateLayouts } from './layouts.js';
 import { simulate } from './world.js';
 
 export interface SeedTask {
   /** One number that all threads share: the next seed. */
   readonly next: Int32Array;
   readonly end: number;
+  /** Random memory layouts in place of devices and their traffic. */
+  readonly layouts: boolean;
 }
 
 /** What became of one seed. */
@@ -19,10 +22,14 @@ export interface SeedResult {
   readonly failure: string | undefined;
 }
 
-const { next, end } = workerData as SeedTask;
+const { next, end, layouts } = workerData as SeedTask;
 
 async function run(seed: number): Promise<SeedResult> {
   try {
+    if (layouts) {
+      await simulateLayouts(seed);
+      return { seed, packets: 0, completions: 0, excused: false, failure: undefined };
+    }
     const { network, completions, excused } = await simulate(optionsOf(seed));
     return { seed, packets: network.sent, completions, excused, failure: undefined };
   } catch (error) {

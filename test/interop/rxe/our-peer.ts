@@ -9,7 +9,10 @@ import {
   type CompletionChannel,
   type CompletionQueue,
   type Context,
+  type LayoutBase,
+  type LayoutMemoryRegion,
   type MemoryRegion,
+  type MrLayoutInterleaved,
   type ProtectionDomain,
   type QueuePair,
   type WorkCompletion,
@@ -96,6 +99,13 @@ export class OurPeer implements Peer {
   regInvalidatable(offset: number, length: number): Promise<Region> {
     const part = this.#memory.subarray(offset, offset + length);
     return Promise.resolve(this.#pd.regMr(part, ACCESS, { invalidatable: true }));
+  }
+
+  /** A memory layout over its memory, as peers name it. */
+  layOut(make: (base: LayoutBase) => readonly MrLayoutInterleaved[]): LayoutMemoryRegion {
+    const layout = this.#pd.regMr(null, 0, ACCESS | AccessFlag.ZERO_BASED);
+    layout.setLayoutInterleaved(0, make(this.#mr));
+    return layout;
   }
 
   connect(peer: Peer, options: ConnectOptions): Promise<void> {

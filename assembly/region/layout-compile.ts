@@ -1,0 +1,376 @@
+/**
+ * From what the verbs are told to a program. Both kinds of layouts become one thing: sources that
+ * give `repeated` data each, in turn, cycle after cycle. A composite is one cycle of its pieces,
+ * and so is a strided layout of its one source.
+ *
+ * Pieces that continue each other become one, pieces of one length at equal distances become a
+ * source with a stride; dimensions that continue each other, one. So a column is one source,
+ * whether it was told as a stride or as a list.
+ *
+ * Everything that can be wrong with a layout by itself is found here, and told by its place.
+ */
+import { Arena } from '../memory/arena';
+import { Errno } from '../memory/errno';
+import { AccessFlag, LOCAL_USE } from './access-flag';
+import { KeyState, entryAt, noteAt, slotIndex, translate } from './key-table';
+import {
+  LAYOUT_DIMENSION_SIZE,
+  LAYOUT_NESTING_MAX,
+  LAYOUT_SIZE,
+  LAYOUT_SOURCE_SIZE,
+  Layout,
+  LayoutDimension,
+  LayoutSource,
+  LayoutState,
+  bindLayout,
+  findLayout,
+  ownsLayout,
+  recordLayout,
+  sourceAt,
+} from './layout';
+import {
+  COMPOSITE_ENTRY_SIZE,
+  CompositeEntry,
+  InterleavedEntry,
+  LayoutFault,
+  LayoutParameters,
+  MrSetLayoutFlag,
+  U32_MAX,
+  checkForm,
+  countOf,
+  interleavedAt,
+  isEven,
+  refuse,
+  repeatedOf,
+  strideOf,
+  totalOf,
+} from './layout-parameters';
+import { compileUneven } from './layout-uneven';
+
+const EVERY_RIGHT: u32 =
+  AccessFlag.LOCAL_WRITE |
+  AccessFlag.REMOTE_WRITE |
+  AccessFlag.REMOTE_READ |
+  AccessFlag.REMOTE_ATOMIC;
+/** Entries that the search for a cycle looks at, at most. */
+const CYCLE_STEPS: u32 = 1 << 22;
+
+/**
+ * Compiles and binds, or records for BIND_MR. An Errno: EINVAL, or EACCES when a base lacks a
+ * right; `fault` says what and where. Nothing has changed then. EAGAIN: somebody else is changing
+ * the region.
+ */
+export function setLayout(arena: Arena, slot: u32, parameters: LayoutParameters): u32 {
+  const form = checkForm(parameters);
+  if (form != Errno.OK) return form;
+  const key = parameters.key;
+  const index = slotIndex(arena, key);
+  const note = noteAt(arena, index);
+  if (!ownsLayout(entryAt(arena, index), note, slot, key)) {
+    return refuse(parameters, LayoutFault.REGION, 0);
+  }
+  const layout = changetype<Layout>(parameters.program);
+  const access = entryAt(arena, index).access;
+  layout.pd = note.pd;
+  layout.stencil = access & AccessFlag.ZERO_BASED ? 0 : 1;
+  layout.level = 1;
+  const need = (access & EVERY_RIGHT) | LOCAL_USE;
+  const errno = parameters.interleaved
+    ? compileInterleaved(arena, parameters, layout, need)
+    : compileComposite(arena, parameters, layout, need);
+  if (errno != Errno.OK) return errno;
+  if (layout.level > 1 && reaches(arena, layout, note.key)) {
+    return refuse(parameters, LayoutFault.CYCLE, 0);
+  }
+  layout.origin = parameters.origin;
+  const extent = layout.hullKey != 0 ? <u64>layout.hullBytes : spanOf(layout);
+  layout.extent = parameters.extent != 0 ? parameters.extent : extent;
+  // The first layout has the key that the region was made with. Later ones have the next, so that
+  // who still knows the old one finds nothing, unless the caller says that this is meant.
+  const first = note.state == KeyState.INVALID && note.killedAt == 0;
+  const keep = first || (parameters.flags & MrSetLayoutFlag.AVOID_INVALIDATION) != 0;
+  layout.key = keep ? note.key : (note.key & 0xffffff00) | ((note.key + 1) & 0xff);
+  layout.state = LayoutState.RECORDED;
+  if (parameters.flags & MrSetLayoutFlag.WITH_POST_WR) recordLayout(arena, key, layout);
+  else if (!bindLayout(arena, slot, note.pd, key, layout)) return Errno.EAGAIN;
+  parameters.bound = layout.key;
+  parameters.packed = layout.packed;
+  return Errno.OK;
+}
+
+/** From the lowest to behind the highest byte, base pointers counted as they are told. */
+function spanOf(layout: Layout): u64 {
+  let low = sourceAt(layout, 0).address;
+  let high = low + sourceAt(layout, 0).span;
+  for (let index: u32 = 1; index < layout.count; index++) {
+    const source = sourceAt(layout, index);
+    low = min<u64>(low, source.address);
+    high = max<u64>(high, source.address + source.span);
+  }
+  return high - low;
+}
+
+/** Is `key`'s slot among the layouts below, at any depth? */
+function reaches(arena: Arena, layout: Layout, key: u32): bool {
+  return searchBelow(arena, layout, slotIndex(arena, key), CYCLE_STEPS) == 0;
+}
+
+/** Steps that are left when nothing was found; 0: found, or too many to look at. */
+function searchBelow(arena: Arena, layout: Layout, slot: u32, steps: u32): u32 {
+  let left = steps;
+  let before: u32 = 0;
+  for (let index: u32 = 0; index < layout.count && left > 0; index++) {
+    left--;
+    const source = sourceAt(layout, index);
+    if (!source.nested || source.key == before) continue;
+    before = source.key;
+    if (slotIndex(arena, before) == slot) return 0;
+    const inner = findLayout(arena, before, layout.pd, 0);
+    if (inner != null && inner.level > 1 && inner.level < LAYOUT_NESTING_MAX + 1) {
+      left = searchBelow(arena, inner, slot, left);
+    }
+  }
+  return left;
+}
+
+/**
+ * Looks the base of a source up. A LayoutFault. Says in `nested` whether it is a layout; raises the
+ * level then. The source's address, key and span are set.
+ */
+function checkBase(arena: Arena, layout: Layout, source: LayoutSource, need: u32): u32 {
+  const key = source.key;
+  const base = entryAt(arena, slotIndex(arena, key));
+  const from = layout.stencil ? base.iova : source.address;
+  if (translate(arena, key, layout.pd, from, source.span, need) != 0) return LayoutFault.NONE;
+  if (key == 0) return LayoutFault.KEY;
+  if (base.key == key && base.pd == layout.pd) {
+    return (base.access & need) == need ? LayoutFault.RANGE : LayoutFault.RIGHT;
+  }
+  if (findLayout(arena, key, layout.pd, 0) == null) return LayoutFault.KEY;
+  const inner = findLayout(arena, key, layout.pd, need);
+  if (inner == null) return LayoutFault.RIGHT;
+  source.nested = 1;
+  if (inner.level >= LAYOUT_NESTING_MAX) return LayoutFault.NESTING;
+  layout.level = max<u32>(layout.level, inner.level + 1);
+  if (inner.stencil || layout.stencil) return LayoutFault.NONE;
+  if (source.address > inner.packed || source.span > inner.packed - <u32>source.address) {
+    return LayoutFault.RANGE;
+  }
+  return LayoutFault.NONE;
+}
+
+/** May bytes that follow each other in the base be one datum? Base pointers do not work so. */
+function continues(arena: Arena, layout: Layout, source: LayoutSource): bool {
+  if (!source.nested) return true;
+  const inner = findLayout(arena, source.key, layout.pd, 0);
+  return inner != null && !inner.stencil;
+}
+
+/** Notes where all bytes lie, as long as one region has them all. */
+function widenHull(layout: Layout, source: LayoutSource, first: bool): void {
+  if (source.nested || layout.stencil || (!first && layout.hullKey != source.key)) {
+    layout.hullKey = 0;
+    return;
+  }
+  if (first) {
+    layout.hullKey = source.key;
+    layout.hullStart = source.address;
+    layout.hullBytes = source.span;
+    return;
+  }
+  const end = max<u64>(layout.hullStart + layout.hullBytes, source.address + source.span);
+  layout.hullStart = min<u64>(layout.hullStart, source.address);
+  layout.hullBytes = <u32>(end - layout.hullStart);
+}
+
+function compileComposite(
+  arena: Arena,
+  parameters: LayoutParameters,
+  layout: Layout,
+  need: u32,
+): u32 {
+  let packed: u64 = 0;
+  let count: u32 = 0;
+  for (let index: u32 = 0; index < parameters.count; index++) {
+    const at = parameters.entries + <usize>(index * COMPOSITE_ENTRY_SIZE);
+    const entry = changetype<CompositeEntry>(at);
+    const source = sourceAt(layout, count);
+    memory.fill(changetype<usize>(source), 0, LAYOUT_SOURCE_SIZE);
+    source.address = entry.address;
+    source.datum = entry.length;
+    source.key = entry.key;
+    source.repeated = 1;
+    source.total = 1;
+    source.count = 1;
+    source.span = entry.length;
+    source.within = <u32>packed;
+    if (entry.length == 0) return refuse(parameters, LayoutFault.ZERO, index);
+    const fault = checkBase(arena, layout, source, need);
+    if (fault != LayoutFault.NONE) return refuse(parameters, fault, index);
+    packed += entry.length;
+    if (packed > U32_MAX) return refuse(parameters, LayoutFault.OVERFLOW, index);
+    widenHull(layout, source, index == 0);
+    const last = count > 0 && join(sourceAt(layout, count - 1), source);
+    if (!last && !(count > 0 && extend(arena, layout, sourceAt(layout, count - 1), source))) {
+      count++;
+    }
+  }
+  layout.count = count;
+  layout.packed = <u32>packed;
+  layout.cycleBytes = <u32>packed;
+  layout.cycles = 1;
+  noteShifts(layout);
+  return Errno.OK;
+}
+
+/** When no datum will change its length any more. */
+function noteShifts(layout: Layout): void {
+  for (let index: u32 = 0; index < layout.count; index++) {
+    const source = sourceAt(layout, index);
+    source.shift = popcnt(source.datum) == 1 ? ctz(source.datum) : 32;
+  }
+}
+
+/** Does a piece have the stride of those before it? Then it is one more of them. */
+function join(before: LayoutSource, piece: LayoutSource): bool {
+  if (before.key != piece.key || before.datum != piece.datum) return false;
+  if (piece.address <= before.address) return false;
+  const distance = piece.address - before.address;
+  if (distance > U32_MAX - piece.datum) return false;
+  if (before.count == 1) {
+    // What continues the piece before it makes that one longer instead.
+    if (distance == before.datum) return false;
+    before.stride = <u32>distance;
+  } else if (distance != <u64>before.stride * before.count) return false;
+  before.count++;
+  before.total++;
+  before.repeated++;
+  before.span = <u32>distance + piece.datum;
+  return true;
+}
+
+/** Does a piece continue the one before it? Then that one is longer. */
+function extend(arena: Arena, layout: Layout, before: LayoutSource, piece: LayoutSource): bool {
+  if (before.key != piece.key || before.count != 1) return false;
+  if (before.address + before.datum != piece.address) return false;
+  if (!continues(arena, layout, piece)) return false;
+  before.datum += piece.datum;
+  before.span = before.datum;
+  return true;
+}
+
+function compileInterleaved(
+  arena: Arena,
+  parameters: LayoutParameters,
+  layout: Layout,
+  need: u32,
+): u32 {
+  const sources = changetype<usize>(layout) + LAYOUT_SIZE;
+  let free = sources + <usize>(parameters.count * LAYOUT_SOURCE_SIZE);
+  let within: u64 = 0;
+  let packed: u64 = 0;
+  layout.count = parameters.count;
+  for (let index: u32 = 0; index < parameters.count; index++) {
+    const entry = interleavedAt(parameters, index);
+    const source = sourceAt(layout, index);
+    source.address = entry.address;
+    source.datum = entry.length;
+    source.key = entry.key;
+    source.total = <u32>totalOf(entry);
+    source.repeated = repeatedOf(parameters, entry, source.total);
+    source.within = <u32>within;
+    const bytes = <u64>source.total * entry.length;
+    if (bytes > U32_MAX || packed + bytes > U32_MAX) {
+      return refuse(parameters, LayoutFault.OVERFLOW, index);
+    }
+    packed += bytes;
+    within += <u64>source.repeated * entry.length;
+    const end = compileDimensions(source, entry, free);
+    if (end == 0) return refuse(parameters, LayoutFault.OVERFLOW, index);
+    const fault = checkBase(arena, layout, source, need);
+    if (fault != LayoutFault.NONE) return refuse(parameters, fault, index);
+    free = end;
+    widenHull(layout, source, index == 0);
+  }
+  layout.packed = <u32>packed;
+  if (parameters.count == 1) {
+    const source = sourceAt(layout, 0);
+    if (continues(arena, layout, source)) mergeDatum(source);
+  }
+  noteShifts(layout);
+  if (isEven(parameters)) {
+    layout.cycleBytes = <u32>within;
+    layout.cycles = <u32>(packed / within);
+    return Errno.OK;
+  }
+  layout.uneven = roundUp8(free);
+  compileUneven(layout);
+  return Errno.OK;
+}
+
+function roundUp8(at: usize): usize {
+  return (at + 7) & ~7;
+}
+
+/**
+ * Sets stride, count, span and the dimensions beyond the first, at `free`; those of one datum are
+ * left out, and one that continues the dimension before it makes that one longer. Returns what
+ * is free behind them; 0: the span does not fit into 32 bits.
+ */
+function compileDimensions(source: LayoutSource, entry: InterleavedEntry, free: usize): usize {
+  let span: u64 = entry.length;
+  let stride: u64 = 0;
+  let count: u64 = 1;
+  let end = free;
+  source.dimensions = free;
+  for (let index: u32 = 0; index < entry.dimensions; index++) {
+    const nextStride = strideOf(entry, index);
+    const nextCount = countOf(entry, index);
+    if (nextCount == 1) continue;
+    if (nextStride > U32_MAX / (nextCount - 1)) return 0;
+    span += nextStride * (nextCount - 1);
+    if (span > U32_MAX) return 0;
+    if (count > 1 && nextStride == stride * count) {
+      count *= nextCount;
+    } else {
+      if (count > 1) end = putDimension(source, end, stride, count);
+      stride = nextStride;
+      count = nextCount;
+    }
+  }
+  end = putDimension(source, end, stride, count);
+  source.span = <u32>span;
+  return end;
+}
+
+/** The first one lies in the source itself. */
+function putDimension(source: LayoutSource, end: usize, stride: u64, count: u64): usize {
+  if (source.count == 0) {
+    source.stride = <u32>stride;
+    source.count = <u32>count;
+    return end;
+  }
+  const dimension = changetype<LayoutDimension>(end);
+  dimension.stride = <u32>stride;
+  dimension.count = <u32>count;
+  source.dimensionCount++;
+  return end + LAYOUT_DIMENSION_SIZE;
+}
+
+/** Data without gaps, from a source that is alone, are one datum. */
+function mergeDatum(source: LayoutSource): void {
+  if (source.count == 1 || source.stride != source.datum) return;
+  source.datum *= source.count;
+  source.total /= source.count;
+  source.repeated = source.total;
+  if (source.dimensionCount == 0) {
+    source.stride = 0;
+    source.count = 1;
+    return;
+  }
+  const next = changetype<LayoutDimension>(source.dimensions);
+  source.stride = next.stride;
+  source.count = next.count;
+  source.dimensions += LAYOUT_DIMENSION_SIZE;
+  source.dimensionCount--;
+}
