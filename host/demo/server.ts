@@ -1,4 +1,4 @@
-/** Serves the page, and is a peer of it: by data channels, and by WebSockets for who has no WebRTC. */
+/** Serves the page, and is its peer: by data channels, and by WebSockets without WebRTC. */
 import { readFileSync } from 'node:fs';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';

@@ -1,4 +1,4 @@
-/** The demo in a real browser: opened, painted on, its buttons pressed, both its memories looked at. */
+/** The demo in a real browser: opened, painted on, pressed, and both its memories looked at. */
 import type { Page } from 'playwright-core';
 import * as assert from 'uvu/assert';
 import { PICTURE_BYTES } from '../../host/demo/memory-layout.js';

@@ -1,4 +1,4 @@
-/** The buttons, in the order in which the page has them. One more: a file here, and a line below. */
+/** The buttons, in the order of the page. One more: a file beside this one, and a line below. */
 import type { Act } from './act.js';
 import { compareAndSwap } from './compare-and-swap.js';
 import { loss } from './loss.js';

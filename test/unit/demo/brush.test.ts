@@ -13,7 +13,7 @@ test('what is written is all that was painted, and little else', () => {
   // Beyond the edges as well.
   for (const line of [
     [-5, -5, 40, 60],
-    [250, 10, 300, 300],
+    [250, 120, 300, 300],
     [0, 255, 255, 255],
   ] as const) {
     paintLine(ours, touched, line, 200);
