@@ -27,15 +27,16 @@ function localSentence(status: i32): string {
         'kind. Likely: an operation this queue pair was not created for, more data than one ' +
         'message may have (2 GiB; one path MTU on UD), a LOCAL_INV of a key that is not live or ' +
         'may not be invalidated, or a REG_MR of a region that is registered, with other rights ' +
-        'than regMr would grant, or of memory that is freed. Try: compare the request with the ' +
-        'type, the capabilities and the enabled operations of the queue pair.'
+        'than regMr would grant, or of memory that is freed, or a BIND_MR without a recorded ' +
+        'layout. Try: compare the request with the type, the capabilities and the enabled ' +
+        'operations of the queue pair.'
       );
     case WcStatus.LOC_PROT_ERR:
       return (
         'A local buffer of the work request lies outside of the memory that its key names, or ' +
         'may not be used like that. Likely: a wrong lkey, a region already deregistered or of ' +
-        'another protection domain, or a READ, atomic or receive into a region without ' +
-        'LOCAL_WRITE. Try: check address, length and lkey of each scatter/gather entry.'
+        'another protection domain, one that a memory layout names among them, or a READ, ' +
+        'atomic or receive into a region without LOCAL_WRITE. Try: check address, length and lkey of each scatter/gather entry.'
       );
     case WcStatus.WR_FLUSH_ERR:
       return (

@@ -63,6 +63,7 @@ const CYCLE_STEPS: u32 = 1 << 22;
 export function setLayout(arena: Arena, slot: u32, parameters: LayoutParameters): u32 {
   const form = checkForm(parameters);
   if (form != Errno.OK) return form;
+  if (parameters.extent > U32_MAX) return refuse(parameters, LayoutFault.EXTENT, 0);
   const key = parameters.key;
   const index = slotIndex(arena, key);
   const note = noteAt(arena, index);
@@ -83,8 +84,11 @@ export function setLayout(arena: Arena, slot: u32, parameters: LayoutParameters)
     return refuse(parameters, LayoutFault.CYCLE, 0);
   }
   layout.origin = parameters.origin;
-  const extent = layout.hullKey != 0 ? <u64>layout.hullBytes : spanOf(layout);
-  layout.extent = parameters.extent != 0 ? parameters.extent : extent;
+  layout.extent = parameters.extent;
+  if (layout.stencil && parameters.extent == 0) {
+    layout.extent = spanOf(layout);
+    if (layout.extent > U32_MAX) return refuse(parameters, LayoutFault.EXTENT, 0);
+  }
   // The first layout has the key that the region was made with. Later ones have the next, so that
   // who still knows the old one finds nothing, unless the caller says that this is meant.
   const first = note.state == KeyState.INVALID && note.killedAt == 0;

@@ -44,6 +44,8 @@ export enum LayoutFault {
   CYCLE = 10,
   /** Not a region for layouts, or one of another context. */
   REGION = 11,
+  /** Instances lie further apart than any memory reaches. */
+  EXTENT = 12,
 }
 
 /** Arguments of the verbs, written by the host. */

@@ -57,6 +57,7 @@ export function moveInstances(
   length: u32,
   write: bool,
 ): bool {
+  if (length == 0) return true;
   const packed = layout.packed;
   let instance: u64 = 0;
   let within = <u32>offset;
@@ -64,6 +65,8 @@ export function moveInstances(
     instance = offset / packed;
     within = <u32>(offset % packed);
   }
+  const last = instance + (<u64>within + length - 1) / packed;
+  if (!reachesInstance(layout, base, last)) return false;
   let at = base + instance * layout.extent;
   let to = buffer;
   let left = length;
@@ -76,6 +79,15 @@ export function moveInstances(
     within = 0;
   }
   return true;
+}
+
+/**
+ * May instance `index` be named at all? One whose place wraps around 2^64 would lie where no
+ * instance is: between the pieces of others, which are nobody's business.
+ */
+function reachesInstance(layout: Layout, base: u64, index: u64): bool {
+  // `extent` fits into 32 bits: the product is what it should be.
+  return index <= 0xffffffff && base + index * layout.extent >= base;
 }
 
 /** The last source whose data begin at or before byte `rest` of a cycle. */
@@ -414,7 +426,7 @@ export function locateInstance(
 ): usize {
   const instance = offset / layout.packed;
   const within = <u32>(offset % layout.packed);
-  if (length > layout.packed - within) return 0;
+  if (length > layout.packed - within || !reachesInstance(layout, base, instance)) return 0;
   return locate(arena, layout, pd, need, base + instance * layout.extent, within, length);
 }
 

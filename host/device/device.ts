@@ -55,9 +55,9 @@ export interface DeviceOptions {
   /** Unacknowledged packets per queue pair. Default 512. */
   windowPackets?: number;
   /**
-   * Bytes of a receive buffer, as its kernel counts them, that the unacknowledged packets of a queue
-   * pair take at most; never more than half of the peer's. Default 528 KiB, 64 packets of 4096
-   * bytes: more do not stay in the processor's cache. Long wires want more.
+   * Bytes of a receive buffer, as its kernel counts them, that the unacknowledged packets of a
+   * queue pair take at most; never more than half of the peer's. Default 528 KiB, 64 packets of
+   * 4096 bytes: more do not stay in the processor's cache. Long wires want more.
    */
   windowBytes?: number;
   /**

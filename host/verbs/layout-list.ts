@@ -108,12 +108,14 @@ const FAULTS: { readonly [fault: number]: string } = {
   [LayoutFault.NESTING]: 'stands on too many layouts (mrLayoutCaps.maxMrNestingLevel)',
   [LayoutFault.CYCLE]: 'the layout would be a part of itself',
   [LayoutFault.REGION]: 'the region is deregistered',
+  [LayoutFault.EXTENT]: 'instances lie 4 GiB or more apart',
 };
 const OF_THE_WHOLE: ReadonlySet<number> = new Set([
   LayoutFault.FLAGS,
   LayoutFault.ENTRIES,
   LayoutFault.CYCLE,
   LayoutFault.REGION,
+  LayoutFault.EXTENT,
 ]);
 
 /** Why the engine refused a layout. */

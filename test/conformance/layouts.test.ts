@@ -241,6 +241,33 @@ test('for peers instance k of a stencil begins at k times the packed size', () =
     assert.is(reconnect(wire).write(stencil.rkey, 2n ** 64n - 8n), REMOTE_ACCESS_ERROR);
   })());
 
+test('an instance so far on that its place wraps around is refused: it would lie between others', () =>
+  onLayouts(({ wire, layout, mr, memory }) => {
+    const stencil = layout(FULL_ACCESS);
+    const firstDatum = { addr: 0, length: 4, lkey: mr.lkey };
+    const list = [{ firstDatum, dims: [{ offsetStride: 16, datumCount: 3 }] }];
+    const options = { origin: mr.addr, extent: 68 };
+    stencil.setLayoutInterleaved(0, list, options);
+    // 68 k is more than 2^64 by less than 68.
+    const k = 2n ** 64n / 68n + 1n;
+    const before = memory.slice();
+    assert.ok(12n * k < 2n ** 64n && (68n * k) % 2n ** 64n < 68n);
+    const { RC_RDMA_READ_REQUEST, RC_FETCH_ADD } = Opcode;
+    assert.is(new Requests(wire).write(stencil.rkey, 12n * k, 12), REMOTE_ACCESS_ERROR);
+    assert.is(
+      reconnect(wire).ask(RC_RDMA_READ_REQUEST, stencil.rkey, 12n * k, 12),
+      REMOTE_ACCESS_ERROR,
+    );
+    assert.is(reconnect(wire).ask(RC_FETCH_ADD, stencil.rkey, 8n * k, 8), REMOTE_ACCESS_ERROR);
+    assert.equal(memory.slice(), before);
+    for (const extent of [2n ** 32n, 2n ** 64n - 1n]) {
+      assert.throws(
+        () => stencil.setLayoutInterleaved(0, list, { extent }),
+        refusal('EINVAL', /4 GiB or more apart/),
+      );
+    }
+  })());
+
 test('a stencil under a layout: bound anew for peers at a cost that is not its own', () =>
   onLayouts(({ wire, layout, mr, memory }) => {
     const stencil = layout(FULL_ACCESS);

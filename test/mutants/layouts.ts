@@ -202,8 +202,14 @@ export const LAYOUTS: readonly Row[] = [
   [
     'an atomic may end behind its stencil’s instance',
     WALK,
-    'if (length > layout.packed - within) return 0;',
-    '',
+    'if (length > layout.packed - within || !reachesInstance(layout, base, instance)) return 0;',
+    'if (!reachesInstance(layout, base, instance)) return 0;',
+  ],
+  [
+    'instances wrap around, to where none is',
+    WALK,
+    'return index <= 0xffffffff && base + index * layout.extent >= base;',
+    'return true;',
   ],
   [
     'a READ through a layout is not checked',

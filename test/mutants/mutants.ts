@@ -4,8 +4,8 @@
  */
 import { BORDER } from './border.js';
 import { CONNECTIONS } from './connections.js';
-import { CHANNELS } from './channels.js';
 import { LAYOUTS } from './layouts.js';
+import { CHANNELS } from './channels.js';
 import { SERVICES } from './services.js';
 import { WINDOWS } from './windows.js';
 
@@ -24,7 +24,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...BORDER,
   ...SERVICES,
   ...WINDOWS,
+  ...LAYOUTS,
   ...CONNECTIONS,
   ...CHANNELS,
-  ...LAYOUTS,
 ].map(([name, file, find, replace]) => ({ name, file, find, replace }));

@@ -10,7 +10,7 @@ import {
 } from '../../index.js';
 import type { PerfControl } from './control.js';
 
-/** A turn for the event loop costs some 10 us: rare while all goes well, often while it does not. */
+/** A turn for the event loop costs some 10 us: rare while all goes well, often while not. */
 const TURN_EVERY_MILLIS = 100;
 const IDLE_TURN_EVERY_MILLIS = 2;
 /** Looking at the clock costs, too. */
