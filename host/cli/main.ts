@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { ROCE_PORT } from '../link/link.js';
 import { decode, type DecodeOptions } from './decode.js';
+import { demo, type DemoOptions } from './demo.js';
 import { devinfo, type DevinfoOptions } from './devinfo.js';
 import { layout, type LayoutOptions } from './layout.js';
 import { addFaultOptions, addPieceOption, addPortOption, mtu, size, whole } from './options.js';
@@ -181,6 +182,18 @@ function addRping(program: Command): void {
     .action((options: RpingOptions) => run('rping', () => rping(options)));
 }
 
+function addDemo(program: Command): void {
+  const command = begin(
+    program,
+    'demo',
+    'a page to open in two tabs: each paints in the other’s memory',
+  ).option('--bind <address>', 'local address', '127.0.0.1');
+  addPortOption(command, '--port <port>', 'TCP port; 0: a free one', 8080)
+    .option('--json', 'one JSON object per event')
+    .addHelpText('after', example('verbena demo'))
+    .action((options: DemoOptions) => run('demo', () => demo(options)));
+}
+
 function addPerf(program: Command): void {
   const command = begin(
     program,
@@ -217,6 +230,7 @@ function makeProgram(): Command {
   addDecode(program);
   addPingpong(program);
   addRping(program);
+  addDemo(program);
   addPerf(program);
   addLayout(program);
   addOthers(program);

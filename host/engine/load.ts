@@ -128,8 +128,8 @@ export function engineModule(shared: boolean): WebAssembly.Module {
 
 /** One engine over this memory. Any number of engines may work on one memory. */
 export function instantiate(memory: EngineMemory, module?: WebAssembly.Module): EngineExports {
-  const instance = new WebAssembly.Instance<EngineExports>(module ?? engineModule(memory.shared), {
+  const instance = new WebAssembly.Instance(module ?? engineModule(memory.shared), {
     env: { memory: memory.memory },
   });
-  return instance.exports;
+  return instance.exports as object as EngineExports;
 }

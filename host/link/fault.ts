@@ -41,6 +41,12 @@ export interface FaultOptions {
   scheduler?: Scheduler;
 }
 
+/** What of it can be changed under way. */
+export type FaultChances = Pick<
+  FaultOptions,
+  'loss' | 'duplication' | 'reordering' | 'corruption' | 'delay'
+>;
+
 /** What was done to packets. A packet can count in several. */
 export interface FaultCounters {
   /** Packets that `send` got. */
@@ -56,6 +62,8 @@ export interface FaultCounters {
 
 export interface FaultLink extends Link {
   readonly counters: Readonly<FaultCounters>;
+  /** Other probabilities from the next packet on; those not named stay. Throws MisuseError. */
+  change(chances: FaultChances): void;
   /** From now on nothing that we send reaches `peer`; without `peer`, anybody. */
   partition(peer?: Endpoint): void;
   /** Undoes `partition` for `peer`; without `peer`, for everybody. */
@@ -120,9 +128,9 @@ class Faults implements FaultLink {
     partitioned: 0,
   };
   readonly #link: Link;
-  readonly #options: Required<FaultOptions>;
+  #options: Required<FaultOptions>;
   /** No fault has a chance. */
-  readonly #harmless: boolean;
+  #harmless: boolean;
   #held: Held[] = [];
   /** Cancels what is delayed. */
   readonly #delayed = new Set<() => void>();
@@ -143,8 +151,7 @@ class Faults implements FaultLink {
       delayMicrosMax: atLeastOne('delayMicrosMax', options.delayMicrosMax ?? 1000),
       scheduler: options.scheduler ?? realTime,
     };
-    const { loss, duplication, reordering, corruption, delay } = this.#options;
-    this.#harmless = loss + duplication + reordering + corruption + delay === 0;
+    this.#harmless = isHarmless(this.#options);
     Object.assign(this, passOnPolling(link));
   }
 
@@ -194,6 +201,15 @@ class Faults implements FaultLink {
     this.#held = [];
     this.#delayed.clear();
     await this.#link.close();
+  }
+
+  change(chances: FaultChances): void {
+    const changed = Object.entries(chances).map(([name, value]) => [
+      name,
+      probability(name, value),
+    ]);
+    this.#options = { ...this.#options, ...(Object.fromEntries(changed) as FaultChances) };
+    this.#harmless = isHarmless(this.#options);
   }
 
   partition(peer?: Endpoint): void {
@@ -307,6 +323,11 @@ class Faults implements FaultLink {
   #sendCopies(packets: readonly CopiedPacket[]): void {
     if (packets.length > 0) this.#link.send(new CopiedBatch(packets));
   }
+}
+
+function isHarmless(options: Required<FaultOptions>): boolean {
+  const { loss, duplication, reordering, corruption, delay } = options;
+  return loss + duplication + reordering + corruption + delay === 0;
 }
 
 const LOST: Fate = {

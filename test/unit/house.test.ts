@@ -21,12 +21,12 @@ const HOST = [
   'rpma',
   'rds',
   'browser',
-  'cli',
   'demo',
+  'cli',
   'examples',
 ];
 /** Imported by nobody but themselves. */
-const LEAVES = new Set(['cli', 'demo', 'examples']);
+const LEAVES = new Set(['cli', 'examples']);
 /** What each folder of the engine may import besides itself. */
 const ASSEMBLY: { readonly [folder: string]: readonly string[] } = {
   wire: [],

@@ -111,6 +111,21 @@ test('loses the share of packets that was asked for', async () => {
   assert.ok(batches.every(({ releaseCount }) => releaseCount === 1));
 });
 
+test('chances change under way, those not named stay', async () => {
+  const { link, send, arrived } = await faulty({ duplication: 1 });
+  link.change({ loss: 1 });
+  send(0, 10);
+  assert.equal(arrived(), []);
+  link.change({ loss: 0 });
+  send(10, 2);
+  assert.equal(arrived(), [10, 10, 11, 11]);
+  assert.throws(() => link.change({ loss: 2 }), /loss: is a probability/);
+  link.change({ duplication: 0 });
+  const [batch] = send(12, 1);
+  assert.is(batch!.releaseCount, 0, 'harmless again: the very batch is handed on');
+  assert.equal(arrived().slice(4), [12]);
+});
+
 test('doubles packets, the copy directly behind the first', async () => {
   const { link, send, arrived } = await faulty({ duplication: 0.25 });
   send(0, 1000, 7);

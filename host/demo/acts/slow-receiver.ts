@@ -1,0 +1,68 @@
+/** More messages than the other's application has receives for. */
+import { at, check } from '../end.js';
+import { Word, writeWord } from '../memory-layout.js';
+import { RECEIVES, sendMessages } from '../messages.js';
+import { SendFlag, WrOpcode } from '../../verbs/enums.js';
+import { counted, type Act, type Stage } from './act.js';
+
+const MESSAGES = 60;
+const PACE_MILLIS = 15;
+const PATIENCE_MILLIS = 20_000;
+
+export const slowReceiver: Act = {
+  id: 'slow-receiver',
+  title: 'Slow receiver',
+  sentence:
+    `SENDs need a receive at the other side. The peer posts ${RECEIVES} and takes ${PACE_MILLIS} ms ` +
+    'for each message: beyond that its adapter answers RNR NAK, and ours waits. Nothing is dropped.',
+  async play(stage) {
+    const { station, session, say } = stage;
+    await session.refresh();
+    const before = session.view.word(Word.MESSAGES);
+    const refusedBefore = refusals(stage);
+    await writePace(stage, PACE_MILLIS);
+    say(`${counted(MESSAGES, 'message')} are sent at once.`);
+    const start = performance.now();
+    try {
+      await sendMessages(session.message, session.regions.inbox, MESSAGES);
+      // The last ones have arrived; the application may still be busy with them.
+      const deadline = performance.now() + PATIENCE_MILLIS;
+      while (session.view.word(Word.MESSAGES) < before + MESSAGES) {
+        if (performance.now() > deadline) throw new Error('the peer takes no messages');
+        await session.refresh();
+      }
+    } finally {
+      await writePace(stage, 0);
+    }
+    const millis = performance.now() - start;
+    const taken = session.view.word(Word.MESSAGES) - before;
+    const refused = refusals({ station }) - refusedBefore;
+    return {
+      sentences: [
+        `The peer’s application took ${counted(taken, 'message')}, in ${millis.toFixed(0)} ms.`,
+        `Its adapter said ${counted(refused, 'time')} that no receive was posted (RNR NAK).`,
+      ],
+      figures: { sent: MESSAGES, taken, refused },
+    };
+  },
+};
+
+function refusals({ station }: Pick<Stage, 'station'>): number {
+  return Number(station.context.counters().rcvdRnrErr);
+}
+
+/** WRITEs into the other's memory how long its application shall take for a message. */
+async function writePace({ station, session }: Stage, paceMillis: number): Promise<void> {
+  const region = station.scratch(8);
+  const { qp, sendCq } = session.message.connection;
+  writeWord(region.buffer, 0, paceMillis);
+  qp.postSend({
+    opcode: WrOpcode.RDMA_WRITE,
+    sgList: [{ addr: region.addr, length: 8, lkey: region.lkey }],
+    rdma: at(session.message, Word.PACE_MILLIS),
+    sendFlags: SendFlag.SIGNALED,
+  });
+  check(await sendCq.wait());
+  region.dereg();
+  station.context.free(region.buffer);
+}

@@ -1,0 +1,73 @@
+/** One queue pair of two peers of the demo, and what each told the other about its memory. */
+import type { RdmaConnection } from '../cm/connect.js';
+import { WcStatus, WcStatusName } from '../verbs/enums.js';
+import type { WorkCompletion } from '../verbs/completion-queue.js';
+
+/** What a connection is for. Each has a queue pair of its own, so that none waits for another. */
+export const Role = {
+  /** WRITEs of what is painted. */
+  PAINT: 0,
+  /** READs of the other's memory, to be shown. */
+  VIEW: 1,
+  /** SENDs. */
+  MESSAGE: 2,
+  /** What an act wants to spoil. */
+  SPARE: 3,
+} as const;
+export type Role = (typeof Role)[keyof typeof Role];
+
+/** Who somebody is. */
+export type PeerKind = 'tab' | 'node';
+
+/** In the private data of both messages, 16 bytes: role, kind, 0, 0, rkey, address. */
+export interface Told {
+  readonly role: Role;
+  readonly kind: PeerKind;
+  readonly rkey: number;
+  readonly addr: bigint;
+}
+
+const TOLD_BYTES = 16;
+
+export function tell({ role, kind, rkey, addr }: Told): Uint8Array {
+  const bytes = new Uint8Array(TOLD_BYTES);
+  const view = new DataView(bytes.buffer);
+  view.setUint8(0, role);
+  view.setUint8(1, kind === 'node' ? 1 : 0);
+  view.setUint32(4, rkey);
+  view.setBigUint64(8, addr);
+  return bytes;
+}
+
+/** Undefined: it is none of ours. */
+export function hear(bytes: Uint8Array): Told | undefined {
+  if (bytes.length < TOLD_BYTES || bytes[0]! > Role.SPARE || bytes[1]! > 1) return undefined;
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  return {
+    role: bytes[0] as Role,
+    kind: bytes[1] === 1 ? 'node' : 'tab',
+    rkey: view.getUint32(4),
+    addr: view.getBigUint64(8),
+  };
+}
+
+export interface End {
+  readonly connection: RdmaConnection;
+  /** The other's memory. */
+  readonly told: Told;
+}
+
+/** Where something is in the other's memory. */
+export function at({ told }: End, offset: number): { remoteAddr: bigint; rkey: number } {
+  return { remoteAddr: told.addr + BigInt(offset), rkey: told.rkey };
+}
+
+/** Throws for what did not succeed. */
+export function check(completions: readonly WorkCompletion[]): void {
+  if (completions.length === 0) throw new Error('the device is closed');
+  for (const { status } of completions) {
+    if (status !== WcStatus.SUCCESS) {
+      throw new Error(`a request ended with ${WcStatusName[status] ?? status}`);
+    }
+  }
+}

@@ -1,0 +1,22 @@
+/** The last durations of something, and what most of them do not exceed. */
+const KEPT = 256;
+
+export class Latencies {
+  readonly #millis = new Float64Array(KEPT);
+  #count = 0;
+
+  add(millis: number): void {
+    this.#millis[this.#count++ % KEPT] = millis;
+  }
+
+  clear(): void {
+    this.#count = 0;
+  }
+
+  /** Milliseconds that a `share` (0 to 1) of them do not exceed; NaN when there are none. */
+  quantile(share: number): number {
+    const kept = this.#millis.slice(0, Math.min(this.#count, KEPT)).sort();
+    if (kept.length === 0) return NaN;
+    return kept[Math.min(kept.length - 1, Math.floor(kept.length * share))]!;
+  }
+}

@@ -1,0 +1,79 @@
+/** The buttons: a card each, made of what the Worker says there is. */
+import { make } from './element.js';
+import type { ActCard } from './protocol.js';
+
+export interface CardActions {
+  play(act: string, value: number): void;
+  /** The slider moved. */
+  set(act: string, value: number): void;
+}
+
+interface Card {
+  readonly button: HTMLButtonElement;
+  readonly said: HTMLOutputElement;
+}
+
+export class Cards {
+  readonly #actions: CardActions;
+  readonly #cards = new Map<string, Card>();
+
+  constructor(actions: CardActions) {
+    this.#actions = actions;
+  }
+
+  /** Puts a card for each into `place`. */
+  fill(place: HTMLElement, acts: readonly ActCard[]): void {
+    place.replaceChildren(...acts.map((act) => this.#make(act)));
+  }
+
+  say(act: string, sentences: readonly string[]): void {
+    const card = this.#cards.get(act);
+    if (card) card.said.textContent = sentences.join('\n');
+  }
+
+  /** What came of it; the figures are there for who looks at the element. */
+  end(act: string, sentences: readonly string[], figures: Readonly<Record<string, number>>): void {
+    this.say(act, sentences);
+    this.#cards.get(act)!.said.dataset['figures'] = JSON.stringify(figures);
+    this.setBusy(false);
+  }
+
+  /** While one plays, none other begins. */
+  setBusy(isBusy: boolean): void {
+    for (const { button } of this.#cards.values()) button.disabled = isBusy;
+  }
+
+  #make({ id, title, sentence, slider }: ActCard): HTMLElement {
+    const said = make('output', { className: 'said' });
+    const button = make('button', { type: 'button', id: `act-${id}` }, title);
+    button.setAttribute('aria-describedby', `about-${id}`);
+    const about = make('p', { id: `about-${id}` }, sentence);
+    const article = make('article', { className: 'act' }, button, about);
+    let value = (): number => 0;
+    if (slider) {
+      const { min, max, step, unit } = slider;
+      const input = make('input', { type: 'range', id: `slider-${id}` });
+      // In this order: a value is cut to the range that there is.
+      Object.assign(input, { min: `${min}`, max: `${max}`, step: `${step}`, value: '0' });
+      const shown = make('output', {}, `0 ${unit}`);
+      value = () => Number(input.value);
+      input.addEventListener('input', () => {
+        shown.textContent = `${input.value} ${unit}`;
+        this.#actions.set(id, value());
+      });
+      article.append(make('label', {}, slider.label, input, shown));
+      button.addEventListener('click', () => {
+        if (value() > 0) return;
+        input.value = `${slider.value}`;
+        shown.textContent = `${input.value} ${unit}`;
+      });
+    }
+    button.addEventListener('click', () => {
+      this.setBusy(true);
+      this.#actions.play(id, value());
+    });
+    article.append(said);
+    this.#cards.set(id, { button, said });
+    return article;
+  }
+}

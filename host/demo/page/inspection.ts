@@ -1,0 +1,10 @@
+/** What `demo.inspect()` of the page tells. */
+export interface Inspection {
+  readonly address: string;
+  /** Our memory, all of it, and the peer's as it was READ last. */
+  readonly ours: Uint8Array;
+  readonly theirs: Uint8Array | undefined;
+  readonly counters: Readonly<Record<string, number>>;
+  readonly firstWriteMillis: number;
+  readonly drawMillis: number;
+}

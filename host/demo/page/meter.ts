@@ -1,0 +1,45 @@
+/** What the counters say, as rates. */
+import { Word, readWord } from '../memory-layout.js';
+import type { Session } from '../session.js';
+import type { Station } from '../station.js';
+import type { Figures } from './protocol.js';
+
+export class Meter {
+  readonly #station: Station;
+  #last: { readonly millis: number; readonly bytes: number; readonly retransmits: number };
+
+  constructor(station: Station) {
+    this.#station = station;
+    this.#last = this.#now();
+  }
+
+  read(session: Session | undefined, frames: number): Figures {
+    const { tap, memory, region } = this.#station;
+    const last = this.#last;
+    const now = (this.#last = this.#now());
+    const seconds = Math.max(now.millis - last.millis, 1) / 1000;
+    return {
+      megabytes: (now.bytes - last.bytes) / 1e6 / seconds,
+      delayP50: session?.delays.quantile(0.5) ?? NaN,
+      delayP99: session?.delays.quantile(0.99) ?? NaN,
+      inFlight: session?.painter.inFlight ?? 0,
+      retransmits: (now.retransmits - last.retransmits) / seconds,
+      framesPerSecond: frames / seconds,
+      written: session?.painter.written ?? 0,
+      arrived: region.counters().writes,
+      callbacksHere: readWord(memory, Word.CALLBACKS),
+      callbacksThere: session?.view.word(Word.CALLBACKS) ?? 0,
+      packets: tap.count,
+      killed: tap.killed,
+    };
+  }
+
+  #now() {
+    const { sentBytes, rcvdBytes, retransmittedPkts } = this.#station.context.counters();
+    return {
+      millis: performance.now(),
+      bytes: Number(sentBytes + rcvdBytes),
+      retransmits: Number(retransmittedPkts),
+    };
+  }
+}

@@ -1,0 +1,66 @@
+/** A station by whatever this browser has, and who is told what it lacks. */
+import { LinkError } from '../../errors/errors.js';
+import { DataChannelLink } from '../../link/data-channel.js';
+import { BroadcastSignalling } from '../../link/signalling/broadcast.js';
+import { WebSocketLink } from '../../link/websocket.js';
+import { Station } from '../station.js';
+
+const ROOM = 'verbena demo';
+const SIGNAL_MILLIS = 4000;
+
+export interface Opened {
+  readonly station: Station;
+  readonly linkName: string;
+}
+
+type Note = (sentence: string, isTrouble?: boolean) => void;
+
+/** `search`: `link=websocket` does without WebRTC, `room=…` meets others. Rejects as openDevice. */
+export async function openStation(search: URLSearchParams, note: Note): Promise<Opened> {
+  if (typeof SharedArrayBuffer === 'undefined') {
+    note('No SharedArrayBuffer (the page is not isolated): not needed here, memory is unshared.');
+  }
+  if (search.get('link') !== 'websocket') {
+    try {
+      return await overDataChannels(search.get('room') ?? ROOM, note);
+    } catch (error) {
+      if (!(error instanceof LinkError)) throw error;
+      const { message } = error;
+      note(
+        `${message}. Packets go by WebSocket to the server; tabs do not reach each other.`,
+        true,
+      );
+    }
+  }
+  return overWebSocket(note);
+}
+
+async function overDataChannels(room: string, note: Note): Promise<Opened> {
+  const link = new DataChannelLink();
+  const station = await Station.open('tab', link);
+  try {
+    link.meet(new BroadcastSignalling(room));
+  } catch (error) {
+    note(`${(error as Error).message}: other tabs are not found; the server is.`, true);
+  }
+  const url = new URL('signal', self.location.href);
+  link.connect(url.href, { timeoutMillis: SIGNAL_MILLIS }).catch((error: Error) => {
+    note(
+      `The server is no peer: ${error.message}. Open this page in a second tab of this browser: ` +
+        'tabs find each other without it.',
+      true,
+    );
+  });
+  return { station, linkName: 'WebRTC data channel' };
+}
+
+async function overWebSocket(note: Note): Promise<Opened> {
+  const link = new WebSocketLink();
+  const station = await Station.open('tab', link);
+  const url = new URL('packets', self.location.href);
+  url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
+  link.connect(url).catch((error: Error) => {
+    note(`No peer: ${error.message}. It takes WebRTC, or "npx verbena demo" as the server.`, true);
+  });
+  return { station, linkName: 'WebSocket' };
+}

@@ -1,0 +1,186 @@
+/** The page: starts the Worker, passes on what is painted, shows what the Worker says. */
+import { provideRtc } from '../../link/rtc/provide.js';
+import { Cards } from './cards.js';
+import { element, make, show } from './element.js';
+import { palette } from './palette.js';
+import { PaneInput } from './pane.js';
+import { Plot } from './plot.js';
+import type { Inspection } from './inspection.js';
+import type { Figures, FromWorker, Pane, ToWorker } from './protocol.js';
+import { Strip } from './strip.js';
+
+const dark = matchMedia('(prefers-color-scheme: dark)');
+
+const perSecond = (value: number, unit: string): string => `${value.toFixed(1)} ${unit}`;
+const milliseconds = (value: number): string =>
+  Number.isNaN(value) ? '–' : `${value.toFixed(value < 10 ? 1 : 0)} ms`;
+
+class Page {
+  readonly #worker = new Worker(new URL('./worker.js', import.meta.url), { type: 'module' });
+  readonly #cards = new Cards({
+    play: (act, value) => this.#say({ kind: 'play', act, value }),
+    set: (act, value) => this.#say({ kind: 'set', act, value }),
+  });
+  readonly #strip = new Strip({
+    choose: (id) => this.#say({ kind: 'packet', id }),
+    kill: (packetKind, kill) => this.#say({ kind: 'kill', packetKind, kill }),
+  });
+  readonly #throughput = new Plot({
+    title: 'Sent and received',
+    text: ([value]) => perSecond(value!, 'MB/s'),
+  });
+  readonly #delay = new Plot({
+    title: '64-byte READ, p50 and p99',
+    text: ([p50, p99]) => `${milliseconds(p50!)}, ${milliseconds(p99!)}`,
+  });
+  readonly #inFlight = new Plot({ title: 'WRITEs in flight', text: ([value]) => `${value!}` });
+  readonly #retransmits = new Plot({
+    title: 'Packets sent again',
+    text: ([value]) => perSecond(value!, '/s'),
+  });
+  readonly #inspections: ((inspection: Inspection) => void)[] = [];
+
+  constructor() {
+    // Right after `new Worker`.
+    provideRtc(this.#worker);
+    this.#worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.#hear(data);
+    this.#worker.onerror = (event) => this.#note(`The Worker failed: ${event.message}`, true);
+    const ours = this.#pane('ours');
+    const theirs = this.#pane('theirs');
+    const plots = [this.#throughput, this.#delay, this.#inFlight, this.#retransmits];
+    element('plots', HTMLElement).append(...plots.map((plot) => plot.element));
+    this.#listen();
+    this.#start(ours.canvas, theirs.canvas);
+  }
+
+  /** All of both memories, and the counters. */
+  inspect(): Promise<Inspection> {
+    this.#say({ kind: 'inspect' });
+    return new Promise((resolve) => this.#inspections.push(resolve));
+  }
+
+  #start(ours: HTMLCanvasElement, theirs: HTMLCanvasElement): void {
+    if (!('transferControlToOffscreen' in ours)) {
+      this.#note('This browser lacks OffscreenCanvas: it is too old for this page.', true);
+      return;
+    }
+    const canvases = [ours.transferControlToOffscreen(), theirs.transferControlToOffscreen()];
+    const message: ToWorker = {
+      kind: 'start',
+      ours: canvases[0]!,
+      theirs: canvases[1]!,
+      palette: palette(dark.matches),
+      origin: performance.timeOrigin,
+      search: location.search,
+    };
+    this.#worker.postMessage(message, canvases);
+  }
+
+  #pane(pane: Pane): PaneInput {
+    return new PaneInput(
+      element(pane, HTMLElement),
+      (line) => this.#say({ kind: 'paint', pane, line, heat: this.#heat() }),
+      (sentence) => show('spoken', sentence),
+    );
+  }
+
+  #heat(): number {
+    const chosen = document.querySelector<HTMLInputElement>('input[name="heat"]:checked');
+    return Number(chosen?.value ?? 255);
+  }
+
+  #listen(): void {
+    dark.addEventListener('change', ({ matches }) =>
+      this.#say({ kind: 'palette', palette: palette(matches) }),
+    );
+    document.addEventListener('visibilitychange', () =>
+      this.#say({ kind: 'visible', isVisible: !document.hidden }),
+    );
+    element('clear', HTMLButtonElement).addEventListener('click', () =>
+      this.#say({ kind: 'clear' }),
+    );
+    const peer = element('peer', HTMLSelectElement);
+    peer.addEventListener('change', () => this.#say({ kind: 'select', peer: peer.value }));
+  }
+
+  #say(message: ToWorker): void {
+    this.#worker.postMessage(message);
+  }
+
+  #hear(message: FromWorker): void {
+    switch (message.kind) {
+      case 'acts':
+        this.#cards.fill(element('acts', HTMLElement), message.acts);
+        return;
+      case 'note':
+        this.#note(message.sentence, message.isTrouble);
+        return;
+      case 'peers':
+        this.#showPeers(message);
+        return;
+      case 'firstWrite':
+        this.#status(
+          `Connected; the first WRITE was there after ${Math.round(message.millis)} ms.`,
+        );
+        return;
+      case 'figures':
+        this.#showFigures(message.figures);
+        return;
+      case 'strip':
+        this.#strip.update(message.runs, message.kills);
+        return;
+      case 'said':
+        this.#cards.say(message.act, message.sentences);
+        return;
+      case 'played':
+        this.#cards.end(message.act, message.sentences, message.figures);
+        return;
+      case 'packet':
+        this.#strip.explain(message.sentence, message.fields);
+        return;
+      case 'inspected':
+        this.#inspections.shift()?.(message.inspection);
+    }
+  }
+
+  #showPeers({ link, peers, selected }: Extract<FromWorker, { kind: 'peers' }>): void {
+    show('link', link);
+    const select = element('peer', HTMLSelectElement);
+    const options = peers.map(({ address, name }) => new Option(name, address));
+    select.replaceChildren(...(options.length > 0 ? options : [new Option('nobody yet', '')]));
+    select.disabled = peers.length === 0;
+    select.value = selected;
+    element('nobody', HTMLElement).hidden = peers.length > 0;
+    if (peers.length === 0) this.#status('Nobody is there yet.', false);
+  }
+
+  #showFigures(figures: Figures): void {
+    this.#throughput.add([figures.megabytes]);
+    this.#delay.add([figures.delayP50, figures.delayP99]);
+    this.#inFlight.add([figures.inFlight]);
+    this.#retransmits.add([figures.retransmits]);
+    const numbers = {
+      arrived: figures.arrived,
+      written: figures.written,
+      'callbacks-here': figures.callbacksHere,
+      callbacks: figures.callbacksThere,
+      packets: figures.packets,
+      killed: figures.killed,
+    };
+    for (const [id, value] of Object.entries(numbers)) show(id, value.toLocaleString('en'));
+  }
+
+  #status(sentence: string, isGood = true): void {
+    show('status', sentence);
+    element('status', HTMLElement).classList.toggle('good', isGood);
+  }
+
+  #note(sentence: string, isTrouble: boolean): void {
+    const note = make('p', { className: isTrouble ? 'trouble' : '' }, sentence);
+    element('notes', HTMLElement).append(note);
+  }
+}
+
+const page = new Page();
+/** For whoever looks into it from the console: `await demo.inspect()`. */
+Object.assign(globalThis, { demo: { inspect: () => page.inspect() } });

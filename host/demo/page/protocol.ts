@@ -1,0 +1,108 @@
+/** What the page and its Worker say to each other. */
+import type { Slider } from '../acts/act.js';
+import type { Kill } from '../wire-tap.js';
+import type { Inspection } from './inspection.js';
+
+export type Pane = 'ours' | 'theirs';
+/** From and to, in points of the picture. */
+export type Line = readonly [number, number, number, number];
+
+export type ToWorker =
+  | {
+      readonly kind: 'start';
+      readonly ours: OffscreenCanvas;
+      readonly theirs: OffscreenCanvas;
+      /** 256 colours, as ImageData has them. */
+      readonly palette: Uint32Array;
+      /** Milliseconds since 1970 at which the page began to load. */
+      readonly origin: number;
+      /** Of the page's address. */
+      readonly search: string;
+    }
+  | { readonly kind: 'palette'; readonly palette: Uint32Array }
+  | { readonly kind: 'paint'; readonly pane: Pane; readonly line: Line; readonly heat: number }
+  | { readonly kind: 'clear' }
+  /** A page that nobody sees need not look as often. */
+  | { readonly kind: 'visible'; readonly isVisible: boolean }
+  | { readonly kind: 'select'; readonly peer: string }
+  | { readonly kind: 'play'; readonly act: string; readonly value: number }
+  | { readonly kind: 'set'; readonly act: string; readonly value: number }
+  | { readonly kind: 'kill'; readonly packetKind: string; readonly kill: Kill }
+  | { readonly kind: 'packet'; readonly id: number }
+  /** Answered by `inspected`. */
+  | { readonly kind: 'inspect' };
+
+export interface ActCard {
+  readonly id: string;
+  readonly title: string;
+  readonly sentence: string;
+  readonly slider?: Slider;
+}
+
+export interface PeerEntry {
+  readonly address: string;
+  readonly name: string;
+}
+
+/** Four times a second. Rates are per second, NaN is nothing measured. */
+export interface Figures {
+  readonly megabytes: number;
+  readonly delayP50: number;
+  readonly delayP99: number;
+  readonly inFlight: number;
+  readonly retransmits: number;
+  readonly framesPerSecond: number;
+  /** WRITEs that the peer has acknowledged, and that arrived here. */
+  readonly written: number;
+  readonly arrived: number;
+  /** Here, and as it is READ there. */
+  readonly callbacksHere: number;
+  readonly callbacksThere: number;
+  readonly packets: number;
+  readonly killed: number;
+}
+
+/** Packets of one kind that came one after the other; the numbers are the last one's. */
+export interface StripRun {
+  readonly id: number;
+  readonly count: number;
+  readonly isSent: boolean;
+  readonly kind: string;
+  readonly psn: number;
+  /** Bytes. */
+  readonly length: number;
+  readonly isKilled: boolean;
+}
+
+export type FromWorker =
+  | { readonly kind: 'acts'; readonly acts: readonly ActCard[] }
+  /** What is missing, or what happens, for humans. */
+  | { readonly kind: 'note'; readonly sentence: string; readonly isTrouble: boolean }
+  | {
+      readonly kind: 'peers';
+      readonly address: string;
+      readonly link: string;
+      readonly peers: readonly PeerEntry[];
+      readonly selected: string;
+    }
+  /** Milliseconds from the beginning of the load until the first WRITE was acknowledged. */
+  | { readonly kind: 'firstWrite'; readonly millis: number }
+  | { readonly kind: 'figures'; readonly figures: Figures }
+  | { readonly kind: 'strip'; readonly runs: readonly StripRun[]; readonly kills: Kills }
+  | { readonly kind: 'said'; readonly act: string; readonly sentences: readonly string[] }
+  | {
+      readonly kind: 'played';
+      readonly act: string;
+      readonly sentences: readonly string[];
+      readonly figures: Readonly<Record<string, number>>;
+      readonly isDone: boolean;
+    }
+  | {
+      readonly kind: 'packet';
+      readonly id: number;
+      readonly sentence: string;
+      readonly fields: string;
+    }
+  | { readonly kind: 'inspected'; readonly inspection: Inspection };
+
+export type Kills = Readonly<Record<string, Kill>>;

@@ -1,0 +1,95 @@
+/** The newest packets of the wire, and the one that was chosen. */
+import type { Kill } from '../wire-tap.js';
+import { element, make, show } from './element.js';
+import type { Kills, StripRun } from './protocol.js';
+
+export interface StripActions {
+  /** Asks what a packet says. */
+  choose(id: number): void;
+  kill(packetKind: string, kill: Kill): void;
+}
+
+const KILLS: Readonly<Record<string, Kill>> = {
+  'kill-next': 'next',
+  'kill-all': 'all',
+  'kill-none': 'none',
+};
+
+export class Strip {
+  readonly #actions: StripActions;
+  readonly #strip = element('strip', HTMLOListElement);
+  readonly #hold = element('hold', HTMLButtonElement);
+  #isHeld = false;
+  #chosenKind = '';
+
+  constructor(actions: StripActions) {
+    this.#actions = actions;
+    this.#hold.addEventListener('click', () => this.#setHeld(!this.#isHeld));
+    for (const [id, kill] of Object.entries(KILLS)) {
+      element(id, HTMLButtonElement).addEventListener('click', () => {
+        actions.kill(this.#chosenKind, kill);
+        this.#setHeld(false);
+      });
+    }
+  }
+
+  update(runs: readonly StripRun[], kills: Kills): void {
+    this.#showKills(kills);
+    if (this.#isHeld) return;
+    this.#strip.replaceChildren(...runs.map((run) => this.#item(run)));
+  }
+
+  /** What the chosen packet says. */
+  explain(sentence: string, fields: string): void {
+    show('sentence', sentence);
+    show('fields', fields);
+    show('kill-next', `Kill the next ${this.#chosenKind}`);
+    show('kill-all', `Kill every ${this.#chosenKind}`);
+    element('packet', HTMLElement).hidden = false;
+  }
+
+  #item({ id, count, isSent, kind, psn, length, isKilled }: StripRun): HTMLElement {
+    const times = count > 1 ? `${count}×` : '';
+    const title = `PSN ${psn}, ${length} bytes`;
+    const button = make(
+      'button',
+      { type: 'button', title },
+      make('span', {}, isSent ? '→ ' : '← ', kind),
+      make('small', {}, times),
+    );
+    const direction = isSent ? 'sent' : 'received';
+    button.setAttribute(
+      'aria-label',
+      `${direction}: ${times} ${kind}, ${length} bytes, PSN ${psn}${isKilled ? ', killed' : ''}`,
+    );
+    button.classList.toggle('received', !isSent);
+    button.classList.toggle('nak', kind.endsWith('NAK'));
+    button.classList.toggle('killed', isKilled);
+    button.addEventListener('click', () => {
+      this.#setHeld(true);
+      this.#chosenKind = kind;
+      this.#actions.choose(id);
+    });
+    return make('li', {}, button);
+  }
+
+  #showKills(kills: Kills): void {
+    const place = element('kills', HTMLElement);
+    const wanted = Object.entries(kills).map(([kind, kill]) => `${kind} ${kill}`);
+    if (place.dataset['kills'] === wanted.join()) return;
+    place.dataset['kills'] = wanted.join();
+    const buttons = Object.entries(kills).map(([kind, kill]) => {
+      const words = kill === 'all' ? `Every ${kind} is killed` : `The next ${kind} is killed`;
+      const button = make('button', { type: 'button' }, `${words} ✕`);
+      button.setAttribute('aria-label', `${words}; let it live`);
+      button.addEventListener('click', () => this.#actions.kill(kind, 'none'));
+      return button;
+    });
+    place.replaceChildren(...buttons);
+  }
+
+  #setHeld(isHeld: boolean): void {
+    this.#isHeld = isHeld;
+    this.#hold.setAttribute('aria-pressed', `${isHeld}`);
+  }
+}

@@ -1,0 +1,271 @@
+/** The page's Worker: the station, what is drawn of its memory, and what the page is told. */
+import { acts } from '../acts/index.js';
+import type { Outcome, Stage } from '../acts/act.js';
+import {
+  explainFields,
+  explainPacket,
+  explainWcStatus,
+  type PacketDescription,
+} from '../../engine/explain.js';
+import { fetchModule } from '../../engine/module-bytes.js';
+import type { Session } from '../session.js';
+import { openStation, type Opened } from './open-station.js';
+import { ReliableChannel } from './reliable-channel.js';
+import { Meter } from './meter.js';
+import { Screen } from './screen.js';
+import type { TappedPacket } from '../wire-tap.js';
+import type { FromWorker, StripRun, ToWorker } from './protocol.js';
+
+const FIGURES_MILLIS = 250;
+const STRIP_MILLIS = 150;
+/** Of so many packets at most so many runs. */
+const STRIP_PACKETS = 300;
+const STRIP_RUNS = 15;
+/** Between READs of the peer's memory. */
+const REFRESH_MILLIS = 25;
+const HIDDEN_REFRESH_MILLIS = 500;
+const GREETING_HEAT = 210;
+
+/** What of a Worker is used; the page's types have no Workers' inside. */
+declare const self: {
+  onmessage: ((event: MessageEvent<ToWorker>) => void) | null;
+  readonly location: { readonly href: string };
+  postMessage(message: FromWorker): void;
+};
+
+const say = (message: FromWorker): void => self.postMessage(message);
+const note = (sentence: string, isTrouble = false): void =>
+  say({ kind: 'note', sentence, isTrouble });
+
+class Demo {
+  readonly #screen: Screen;
+  readonly #origin: number;
+  readonly #opened: Opened;
+  readonly #meter: Meter;
+  readonly #reliable = new ReliableChannel(new URL('echo', self.location.href));
+  #session: Session | undefined;
+  #firstWriteMillis = NaN;
+  #isPlaying = false;
+  #isVisible = true;
+  #stripSeen = 0;
+
+  constructor(screen: Screen, origin: number, opened: Opened) {
+    this.#screen = screen;
+    this.#origin = origin;
+    this.#opened = opened;
+    this.#meter = new Meter(opened.station);
+    screen.ours = opened.station.memory;
+    opened.station.changed = () => this.#peersChanged();
+    this.#peersChanged();
+    setInterval(() => this.#tellFigures(), FIGURES_MILLIS);
+    setInterval(() => this.#tellStrip(), STRIP_MILLIS);
+  }
+
+  hear(message: ToWorker): void {
+    switch (message.kind) {
+      case 'palette':
+        this.#screen.setPalette(message.palette);
+        return;
+      case 'paint':
+        if (message.pane === 'ours') this.#session?.paintOurs(message.line, message.heat);
+        else this.#session?.paintTheirs(message.line, message.heat);
+        return;
+      case 'clear':
+        this.#session?.clear();
+        return;
+      case 'visible':
+        this.#isVisible = message.isVisible;
+        return;
+      case 'select':
+        this.#select(this.#find(message.peer));
+        this.#peersChanged();
+        return;
+      case 'set':
+        if (message.act === 'loss')
+          this.#opened.station.faults.change({ loss: message.value / 100 });
+        return;
+      case 'play':
+        void this.#play(message.act, message.value);
+        return;
+      case 'kill':
+        this.#opened.station.tap.kill(message.packetKind, message.kill);
+        this.#tellStrip(true);
+        return;
+      case 'packet':
+        void this.#explainPacket(message.id);
+        return;
+      case 'inspect':
+        this.#inspect();
+    }
+  }
+
+  #find(address: string): Session | undefined {
+    return this.#opened.station.sessions.find(({ peer }) => `${peer.gid}` === address);
+  }
+
+  /** A tab is better company than the server; the newest is the one that is looked at. */
+  #peersChanged(): void {
+    const { station, linkName } = this.#opened;
+    const { sessions } = station;
+    const current = this.#session;
+    if (!current || !sessions.includes(current)) {
+      this.#select(sessions.findLast(({ kind }) => kind === 'tab') ?? sessions.at(-1));
+    } else if (current.kind === 'node') {
+      const tab = sessions.findLast(({ kind }) => kind === 'tab');
+      if (tab) this.#select(tab);
+    }
+    if (sessions.some(({ kind }) => kind === 'node')) this.#reliable.start();
+    const peers = sessions.map(({ peer, kind }) => {
+      const address = `${peer.gid}`;
+      const tail = address.split(':').at(-1)!;
+      return { address, name: kind === 'node' ? 'the server, in Node' : `tab …${tail}` };
+    });
+    const selected = this.#session ? `${this.#session.peer.gid}` : '';
+    say({ kind: 'peers', address: station.address, link: linkName, peers, selected });
+  }
+
+  #select(session: Session | undefined): void {
+    if (session === this.#session) return;
+    this.#session = session;
+    this.#screen.theirs = session?.view.memory;
+    if (!session) return;
+    this.#greet(session).catch(() => undefined);
+    this.#watch(session).catch(() => undefined);
+  }
+
+  /** Paints a flower, whose place is our address. */
+  async #greet(session: Session): Promise<void> {
+    const { bytes } = this.#opened.station.context.local.gid;
+    session.flower(30 + (bytes[14]! % 196), 30 + (bytes[15]! % 196), GREETING_HEAT);
+    await session.painter.settled();
+    if (!Number.isNaN(this.#firstWriteMillis)) return;
+    this.#firstWriteMillis = performance.timeOrigin + performance.now() - this.#origin;
+    say({ kind: 'firstWrite', millis: this.#firstWriteMillis });
+  }
+
+  async #watch(session: Session): Promise<void> {
+    while (session === this.#session) {
+      await session.refresh();
+      const millis = this.#isVisible ? REFRESH_MILLIS : HIDDEN_REFRESH_MILLIS;
+      await new Promise((resolve) => setTimeout(resolve, millis));
+    }
+  }
+
+  async #play(id: string, value: number): Promise<void> {
+    const act = acts.find((other) => other.id === id);
+    if (!act) return;
+    const over = ({ sentences, figures }: Outcome, isDone: boolean): void => {
+      this.#isPlaying = false;
+      say({ kind: 'played', act: id, sentences, figures, isDone });
+    };
+    const refuse = (sentence: string): void => over({ sentences: [sentence], figures: {} }, false);
+    const session = this.#session;
+    if (!session) {
+      refuse('There is no peer yet: open this page in a second tab.');
+      return;
+    }
+    if (this.#isPlaying) return;
+    this.#isPlaying = true;
+    const stage: Stage = {
+      station: this.#opened.station,
+      session,
+      say: (sentence) => say({ kind: 'said', act: id, sentences: [sentence] }),
+      explainStatus: async (status) => {
+        await fetchModule('explain');
+        return explainWcStatus(status);
+      },
+      reliableDelay: (share) => this.#reliable.delays.quantile(share),
+    };
+    try {
+      over(await act.play(stage, value), true);
+    } catch (error) {
+      refuse((error as Error).message);
+    }
+  }
+
+  async #explainPacket(id: number): Promise<void> {
+    const packet = this.#opened.station.tap.find(id);
+    if (!packet) return;
+    await fetchModule('explain');
+    const sentence = explainPacket(packet.bytes);
+    say({ kind: 'packet', id, sentence, fields: headersOf(explainFields(packet.bytes)) });
+  }
+
+  #tellFigures(): void {
+    const session = this.#session;
+    const frames = this.#screen.takeFrames();
+    say({ kind: 'figures', figures: this.#meter.read(session, frames) });
+  }
+
+  #tellStrip(always = false): void {
+    const { tap } = this.#opened.station;
+    if (!always && tap.count === this.#stripSeen) return;
+    this.#stripSeen = tap.count;
+    const runs = runsOf(tap.latest(STRIP_PACKETS)).slice(-STRIP_RUNS);
+    say({ kind: 'strip', runs, kills: Object.fromEntries(tap.kills) });
+  }
+
+  #inspect(): void {
+    const { station } = this.#opened;
+    const counters = Object.fromEntries(
+      Object.entries(station.context.counters()).map(([name, value]) => [name, Number(value)]),
+    );
+    say({
+      kind: 'inspected',
+      inspection: {
+        address: station.address,
+        ours: station.memory.slice(),
+        theirs: this.#session?.view.memory.slice(),
+        counters: { ...counters, lost: station.faults.counters.lost, killed: station.tap.killed },
+        firstWriteMillis: this.#firstWriteMillis,
+        drawMillis: this.#screen.drawMillis,
+      },
+    });
+  }
+}
+
+/** A line for each header, and one for what belongs to none. */
+function headersOf(packet: PacketDescription): string {
+  const pairs = (fields: object): string =>
+    Object.entries(fields)
+      .filter(([, value]) => value === null || typeof value !== 'object')
+      .map(([name, value]) => `${name} ${value}`)
+      .join(', ');
+  const headers = Object.entries(packet)
+    .filter(([, value]) => typeof value === 'object')
+    .map(([name, value]) => `${name.toUpperCase().padEnd(10)} ${pairs(value as object)}`);
+  return [...headers, `${'PACKET'.padEnd(10)} ${pairs(packet)}`].join('\n');
+}
+
+function runsOf(packets: readonly TappedPacket[]): StripRun[] {
+  const runs: StripRun[] = [];
+  for (const { id, isSent, kind, psn, bytes, isKilled } of packets) {
+    const last = runs.at(-1);
+    const isSame = last?.kind === kind && last.isSent === isSent && last.isKilled === isKilled;
+    const count = isSame ? runs.pop()!.count + 1 : 1;
+    runs.push({ id, count, isSent, kind, psn, length: bytes.length, isKilled });
+  }
+  return runs;
+}
+
+/** What comes before there is a station is heard then. */
+const early: ToWorker[] = [];
+let demo: Demo | undefined;
+
+async function start(message: Extract<ToWorker, { kind: 'start' }>): Promise<void> {
+  const cards = acts.map(({ id, title, sentence, slider }) => {
+    return { id, title, sentence, ...(slider ? { slider } : {}) };
+  });
+  say({ kind: 'acts', acts: cards });
+  const screen = new Screen(message.ours, message.theirs, message.palette);
+  const opened = await openStation(new URLSearchParams(message.search), note);
+  demo = new Demo(screen, message.origin, opened);
+  for (const other of early.splice(0)) demo.hear(other);
+}
+
+self.onmessage = ({ data }) => {
+  if (data.kind === 'start') {
+    start(data).catch((error: Error) => note(`Nothing works here: ${error.message}`, true));
+  } else if (demo) demo.hear(data);
+  else early.push(data);
+};

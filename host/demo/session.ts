@@ -1,0 +1,96 @@
+/** All connections with one peer, once each of them is there. */
+import type { Endpoint } from '../link/endpoint.js';
+import type { MemoryRegion } from '../verbs/memory-region.js';
+import { paintFlower, paintLine } from './brush.js';
+import { Role, type End, type PeerKind } from './end.js';
+import { Latencies } from './latencies.js';
+import { PICTURE_BYTES } from './memory-layout.js';
+import { Layer, Painter } from './painter.js';
+import { View } from './view.js';
+
+export interface SessionRegions {
+  /** Our picture: what is painted on it is WRITTEN to the other. */
+  readonly ours: MemoryRegion;
+  /** Where their memory is READ to. */
+  readonly theirs: MemoryRegion;
+  /** What is painted on theirs, on its way there. */
+  readonly outgoing: MemoryRegion;
+  /** The other's messages, and one of ours. */
+  readonly inbox: MemoryRegion;
+}
+
+/** All three there: painted to, shown, and spoken to. */
+export const ROLES = [Role.PAINT, Role.VIEW, Role.MESSAGE] as const;
+
+export class Session {
+  readonly peer: Endpoint;
+  readonly kind: PeerKind;
+  readonly regions: SessionRegions;
+  readonly view: View;
+  readonly painter: Painter;
+  readonly message: End;
+  /** Milliseconds of a READ of 64 bytes. */
+  readonly delays = new Latencies();
+  readonly #ours: Layer;
+  readonly #theirs: Layer;
+  /** Resolved when any of its connections is over, or has failed. */
+  readonly over: Promise<void>;
+  #fail: () => void = () => {};
+
+  constructor(peer: Endpoint, ends: ReadonlyMap<Role, End>, regions: SessionRegions) {
+    const paint = ends.get(Role.PAINT)!;
+    this.peer = peer;
+    this.kind = paint.told.kind;
+    this.regions = regions;
+    this.view = new View(ends.get(Role.VIEW)!, regions.theirs, this.delays);
+    this.#ours = new Layer(regions.ours);
+    this.#theirs = new Layer(regions.outgoing);
+    this.painter = new Painter(paint, [this.#ours, this.#theirs], () => this.#fail());
+    this.message = ends.get(Role.MESSAGE)!;
+    const failed = new Promise<void>((resolve) => (this.#fail = resolve));
+    const disconnected = ROLES.map((role) => ends.get(role)!.connection.disconnected);
+    this.over = Promise.race([failed, ...disconnected]);
+  }
+
+  /** READs all of theirs. Rejects when that is not possible any more; then the session ends. */
+  async refresh(): Promise<void> {
+    try {
+      await this.view.refresh();
+    } catch (error) {
+      this.#fail();
+      throw error;
+    }
+  }
+
+  /** Paints on our picture and, by WRITE, on theirs. */
+  paintOurs(line: readonly [number, number, number, number], heat: number): void {
+    paintLine(this.#ours.picture, this.#ours.touched, line, heat);
+    this.painter.flush();
+  }
+
+  /** Paints on theirs alone. */
+  paintTheirs(line: readonly [number, number, number, number], heat: number): void {
+    const { picture, touched } = this.#theirs;
+    const { memory } = this.view;
+    paintLine(picture, touched, line, heat, (from, to) =>
+      picture.set(memory.subarray(from, to), from),
+    );
+    this.painter.flush();
+  }
+
+  flower(x: number, y: number, heat: number): void {
+    paintFlower(this.#ours.picture, this.#ours.touched, x, y, heat);
+    this.painter.flush();
+  }
+
+  /** WRITEs all of our picture. */
+  copyOurs(): void {
+    this.#ours.touched.all();
+    this.painter.flush();
+  }
+
+  clear(): void {
+    this.#ours.picture.fill(0, 0, PICTURE_BYTES);
+    this.copyOurs();
+  }
+}

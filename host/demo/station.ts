@@ -1,0 +1,238 @@
+/**
+ * A peer of the demo, the same in a tab's Worker and in Node: a device with a picture in registered
+ * memory, and a session with everybody who is there.
+ */
+import { connect, listen, type EndOptions, type RdmaConnection } from '../cm/connect.js';
+import type { ChannelLink } from '../link/channel-link.js';
+import type { Endpoint } from '../link/endpoint.js';
+import { faultLink, type FaultLink } from '../link/fault.js';
+import type { Context } from '../verbs/context.js';
+import { AccessFlag } from '../verbs/enums.js';
+import type { MemoryRegion } from '../verbs/memory-region.js';
+import { openDevice } from '../verbs/open-device.js';
+import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import { Role, hear, tell, type End, type PeerKind } from './end.js';
+import { STATION_BYTES, Word, readWord, writeWord } from './memory-layout.js';
+import { BOX_BYTES, RECEIVES, postReceives, takeMessages } from './messages.js';
+import { PAINT_DEPTH } from './painter.js';
+import { ROLES, Session, type SessionRegions } from './session.js';
+import { WireTap } from './wire-tap.js';
+
+const PORT = 7471;
+const MEMORY_BYTES = 32 * 2 ** 20;
+/** Sessions of a station; each takes three connections and 200 KiB. */
+const SESSIONS_MAX = 32;
+const CONNECTIONS_MAX = 8 * SESSIONS_MAX;
+/** 4.096 us * 2^it, 67 ms: data channels are to be given more than 50. */
+const ACK_TIMEOUT = 14;
+const CALL_AGAIN_MILLIS = 1000;
+
+interface Meeting {
+  readonly ends: Map<Role, End>;
+  regions: SessionRegions | undefined;
+}
+
+export class Station {
+  readonly kind: PeerKind;
+  readonly context: Context;
+  readonly link: ChannelLink;
+  readonly faults: FaultLink;
+  readonly tap: WireTap;
+  /** What peers WRITE to and READ: the picture and the words behind it. */
+  readonly memory: Uint8Array;
+  readonly region: MemoryRegion;
+  readonly sessions: Session[] = [];
+  /** Called when a session begins, and when one is over. */
+  changed: () => void = () => {};
+  readonly #pd: ProtectionDomain;
+  readonly #meetings = new Map<string, Meeting>();
+  #connections = 0;
+  #closed = false;
+
+  private constructor(
+    kind: PeerKind,
+    context: Context,
+    link: ChannelLink,
+    faults: FaultLink,
+    tap: WireTap,
+  ) {
+    const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC } = AccessFlag;
+    this.kind = kind;
+    this.context = context;
+    this.link = link;
+    this.faults = faults;
+    this.tap = tap;
+    this.#pd = context.allocPd();
+    this.memory = context.alloc(STATION_BYTES);
+    const access = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | REMOTE_ATOMIC;
+    this.region = this.#pd.regMr(this.memory, access);
+  }
+
+  /** Rejects as openDevice. */
+  static async open(kind: PeerKind, link: ChannelLink): Promise<Station> {
+    const faults = faultLink(link);
+    const tap = new WireTap(faults);
+    const context = await openDevice({ link: tap, memoryBytes: MEMORY_BYTES });
+    const station = new Station(kind, context, link, faults, tap);
+    // Whatever ends these, ends with the device.
+    station.#serve().catch(() => undefined);
+    station.#meet().catch(() => undefined);
+    return station;
+  }
+
+  get address(): string {
+    return `${this.context.local.gid}`;
+  }
+
+  /** One connection more to a peer, for what may break it. */
+  async spare(peer: Endpoint): Promise<End> {
+    return this.#call(peer, Role.SPARE);
+  }
+
+  /** `bytes` of memory of our own, registered. */
+  scratch(bytes: number): MemoryRegion {
+    return this.#pd.regMr(this.context.alloc(bytes), AccessFlag.LOCAL_WRITE);
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    await this.context.close();
+  }
+
+  /** Of two that meet, the one with the smaller address calls. */
+  async #meet(): Promise<void> {
+    for await (const { kind, peer } of this.link.peerEvents()) {
+      if (kind === 'connected' && this.address < `${peer.gid}`) void this.#callAll(peer);
+      if (kind === 'disconnected') this.#meetings.delete(`${peer.gid}`);
+    }
+  }
+
+  async #callAll(peer: Endpoint): Promise<void> {
+    const isThere = (): boolean => !this.#closed && this.link.peers.includes(peer);
+    while (isThere()) {
+      try {
+        const ends = await Promise.all(ROLES.map((role) => this.#call(peer, role)));
+        for (const end of ends) this.#enter(peer, end);
+        return;
+      } catch {
+        // It may not listen yet.
+        this.#meetings.delete(`${peer.gid}`);
+        await new Promise((resolve) => setTimeout(resolve, CALL_AGAIN_MILLIS));
+      }
+    }
+  }
+
+  async #call(peer: Endpoint, role: Role): Promise<End> {
+    const target = { address: `${peer.gid}`, port: PORT };
+    const options = { ...this.#options(role), context: this.context };
+    const connection = await connect(target, options, (qp) => {
+      if (role === Role.MESSAGE) postReceives(qp, this.#regionsFor(peer).inbox);
+    });
+    const told = hear(connection.privateData);
+    if (!told) throw new Error(`${peer.gid} is no peer of this demo`);
+    return { connection, told };
+  }
+
+  async #serve(): Promise<void> {
+    const target = { address: this.address, port: PORT };
+    const listener = await listen(target, { context: this.context, backlog: 64 });
+    for await (const request of listener) {
+      const told = hear(request.privateData);
+      const gid = `${request.peer.address}`;
+      const peer = this.link.peers.find((other) => `${other.gid}` === gid);
+      if (!told || !peer || this.#connections >= CONNECTIONS_MAX) {
+        request.reject();
+        continue;
+      }
+      const accepting = request.accept(this.#options(told.role), (qp) => {
+        if (told.role === Role.MESSAGE) postReceives(qp, this.#regionsFor(peer).inbox);
+      });
+      this.#connections++;
+      accepting.then(
+        (connection) => {
+          if (told.role === Role.SPARE) this.#keep(connection);
+          else this.#enter(peer, { connection, told });
+        },
+        () => this.#connections--,
+      );
+    }
+  }
+
+  /** A spare connection belongs to who called; here it is only ended with him. */
+  #keep(connection: RdmaConnection): void {
+    void connection.disconnected.then(() => {
+      this.#connections--;
+      return connection.close();
+    });
+  }
+
+  #options(role: Role): EndOptions {
+    const { rkey, addr } = this.region;
+    const sends = role === Role.PAINT ? PAINT_DEPTH : 128;
+    return {
+      pd: this.#pd,
+      qp: { cap: { maxSendWr: sends, maxRecvWr: RECEIVES, reorderPackets: 64 } },
+      privateData: tell({ role, kind: this.kind, rkey, addr }),
+      ackTimeout: ACK_TIMEOUT,
+    };
+  }
+
+  #meeting(peer: Endpoint): Meeting {
+    const key = `${peer.gid}`;
+    const known = this.#meetings.get(key);
+    if (known) return known;
+    const meeting: Meeting = { ends: new Map(), regions: undefined };
+    this.#meetings.set(key, meeting);
+    return meeting;
+  }
+
+  #regionsFor(peer: Endpoint): SessionRegions {
+    const meeting = this.#meeting(peer);
+    return (meeting.regions ??= {
+      ours: this.region,
+      theirs: this.scratch(STATION_BYTES),
+      outgoing: this.scratch(STATION_BYTES),
+      inbox: this.scratch(BOX_BYTES),
+    });
+  }
+
+  #enter(peer: Endpoint, end: End): void {
+    const meeting = this.#meeting(peer);
+    meeting.ends.set(end.told.role, end);
+    if (end.told.role === Role.MESSAGE) {
+      takeMessages(end, this.#regionsFor(peer).inbox, this.memory).catch(() => undefined);
+    } else {
+      this.#countCallbacks(end.connection).catch(() => undefined);
+    }
+    if (meeting.ends.size < ROLES.length || this.sessions.length >= SESSIONS_MAX) return;
+    const regions = this.#regionsFor(peer);
+    const session = new Session(peer, meeting.ends, regions);
+    this.#meetings.delete(`${peer.gid}`);
+    this.sessions.push(session);
+    void session.over.then(() => this.#end(session, meeting));
+    this.changed();
+  }
+
+  /** What a peer does one-sidedly gives this application nothing to do: nothing ever comes here. */
+  async #countCallbacks({ recvCq }: RdmaConnection): Promise<void> {
+    for (;;) {
+      const { length } = await recvCq.wait();
+      if (length === 0) return;
+      writeWord(this.memory, Word.CALLBACKS, readWord(this.memory, Word.CALLBACKS) + length);
+    }
+  }
+
+  async #end(session: Session, { ends }: Meeting): Promise<void> {
+    this.sessions.splice(this.sessions.indexOf(session), 1);
+    this.changed();
+    if (this.#closed) return;
+    for (const { connection } of ends.values()) await connection.close().catch(() => undefined);
+    const { theirs, outgoing, inbox } = session.regions;
+    for (const region of [theirs, outgoing, inbox]) {
+      region.dereg();
+      this.context.free(region.buffer);
+    }
+    // It is over for both; who called calls again if the other is still there.
+    if (this.address < `${session.peer.gid}`) void this.#callAll(session.peer);
+  }
+}

@@ -1,0 +1,98 @@
+/** The demo where something is missing: the page says what, and what still works does. */
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { Browser, Site, missingBrowser } from '../support/browser.js';
+import {
+  DemoPage,
+  closeWorld,
+  differences,
+  freshUrl,
+  leave,
+  openWorld,
+  type DemoWorld,
+} from './demo-page.js';
+
+const missing = missingBrowser();
+if (missing) throw new Error(missing);
+const test = suite<DemoWorld>('demo/missing');
+
+test.before(openWorld);
+test.after(closeWorld);
+
+/** Paints, and looks for it in the memory that the server has for WebSockets. */
+async function paintBySocket(tab: DemoPage, { server }: DemoWorld): Promise<void> {
+  await tab.firstWrite();
+  await tab.said('#link', /WebSocket/);
+  await tab.page.locator('#clear').click();
+  await tab.stroke('ours', [0.2, 0.3], [0.8, 0.6]);
+  assert.is(await differences(tab, () => server.socketStation!.memory), 0);
+  const { won } = await tab.play('compare-and-swap');
+  assert.is(won, 100);
+}
+
+test('without WebRTC packets go by WebSocket', async (world) => {
+  const before = 'delete globalThis.RTCPeerConnection';
+  const tab = await DemoPage.open(world.browser, freshUrl(world), { before });
+  await tab.said('#notes', /no WebRTC.*by WebSocket/);
+  await paintBySocket(tab, world);
+  await leave(tab);
+});
+
+test('where connections are forbidden, too', async (world) => {
+  const before = `
+    const Real = RTCPeerConnection;
+    globalThis.RTCPeerConnection = class {
+      constructor() { throw new DOMException('permission denied', 'NotAllowedError'); }
+    };
+    RTCPeerConnection.generateCertificate = (options) => Real.generateCertificate(options);`;
+  const tab = await DemoPage.open(world.browser, freshUrl(world), { before });
+  await tab.said('#notes', /allows no connection.*permission denied.*by WebSocket/);
+  await paintBySocket(tab, world);
+  await leave(tab);
+});
+
+test('a server that never answers is named, and tabs find each other', async (world) => {
+  const site = await Site.open({ post: () => undefined });
+  const url = site.url(`/build/demo/index.html`);
+  const browser: Browser = world.browser;
+  const a = await DemoPage.open(browser, url);
+  await a.said('#notes', /nobody answers.*second tab/);
+  await a.said('#notes', /No SharedArrayBuffer/);
+  await a.said('#status', /Nobody is there yet/);
+  await a.page.locator('#act-wrong-key').click();
+  await a.said('.act:has(#act-wrong-key) output.said', /no peer yet/);
+  const b = await DemoPage.open(browser, url);
+  await a.firstWrite();
+  await b.firstWrite();
+  await a.page.bringToFront();
+  await a.page.locator('#clear').click();
+  await a.stroke('ours', [0.2, 0.3], [0.8, 0.6]);
+  assert.is(await differences(a, async () => (await b.inspect()).ours), 0);
+  await leave(a, b);
+  await site.close();
+});
+
+test('a tab that goes is said to have gone', async (world) => {
+  const url = freshUrl(world);
+  const a = await DemoPage.open(world.browser, url);
+  await a.firstWrite();
+  const b = await DemoPage.open(world.browser, url);
+  await b.firstWrite();
+  const chosen = 'document.querySelector("#peer").selectedOptions[0].text';
+  await a.page.waitForFunction(`${chosen}.startsWith('tab')`);
+  await b.close();
+  await a.page.waitForFunction(`${chosen}.startsWith('the server')`);
+  await a.page.locator('#clear').click();
+  await a.stroke('ours', [0.2, 0.3], [0.8, 0.6]);
+  assert.is(await differences(a, () => world.server.station!.memory), 0);
+  await leave(a);
+});
+
+test('a browser that is too old is told so', async (world) => {
+  const before = 'delete HTMLCanvasElement.prototype.transferControlToOffscreen';
+  const tab = await DemoPage.open(world.browser, freshUrl(world), { before });
+  await tab.said('#notes', /lacks OffscreenCanvas/);
+  await leave(tab);
+});
+
+test.run();

@@ -1,0 +1,197 @@
+/** The demo in a real browser: opened, painted on, pressed, and both its memories looked at. */
+import type { Page } from 'playwright-core';
+import * as assert from 'uvu/assert';
+import { PICTURE_BYTES } from '../../host/demo/memory-layout.js';
+import type { Inspection } from '../../host/demo/page/inspection.js';
+import { DemoServer } from '../../host/demo/server.js';
+import { Browser } from '../support/browser.js';
+import { releaseDataChannels } from '../support/channel-mesh.js';
+
+const PATIENCE_MILLIS = 30_000;
+
+export interface DemoPageOptions {
+  readonly width?: number;
+  readonly height?: number;
+  /** Text of a script that runs in the page before its own. */
+  readonly before?: string;
+}
+
+interface Looked extends Omit<Inspection, 'ours' | 'theirs'> {
+  readonly ours: Buffer;
+  readonly theirs: Buffer;
+}
+
+export class DemoPage {
+  readonly page: Page;
+  /** What came to its console as an error, and what was thrown and not caught. */
+  readonly errors: string[] = [];
+
+  private constructor(page: Page) {
+    this.page = page;
+    page.on('console', (message) => {
+      if (message.type() === 'error') this.errors.push(message.text());
+    });
+    page.on('pageerror', (error) => this.errors.push(error.message));
+  }
+
+  static async open(
+    { context }: Browser,
+    url: string,
+    options: DemoPageOptions = {},
+  ): Promise<DemoPage> {
+    const page = await context.newPage();
+    const demo = new DemoPage(page);
+    if (options.before) await page.addInitScript(options.before);
+    await page.setViewportSize({ width: options.width ?? 1100, height: options.height ?? 1400 });
+    await page.goto(url);
+    return demo;
+  }
+
+  /** Until it has painted its flower at somebody. How many milliseconds it took from the load. */
+  async firstWrite(): Promise<number> {
+    await this.said('#status', /first WRITE/);
+    return (await this.inspect()).firstWriteMillis;
+  }
+
+  /** Until the element says so; what it says. */
+  async said(selector: string, wanted: RegExp): Promise<string> {
+    const text = await eventuallyText(() => this.page.textContent(selector), wanted);
+    return text;
+  }
+
+  async inspect(): Promise<Looked> {
+    const { ours, theirs, ...rest } = (await this.page.evaluate(`(async () => {
+      const text = (bytes) => btoa(Array.from(bytes ?? [], (b) => String.fromCharCode(b)).join(''));
+      const { ours, theirs, ...rest } = await demo.inspect();
+      return { ...rest, ours: text(ours), theirs: text(theirs) };
+    })()`)) as Omit<Inspection, 'ours' | 'theirs'> & { ours: string; theirs: string };
+    return { ...rest, ours: Buffer.from(ours, 'base64'), theirs: Buffer.from(theirs, 'base64') };
+  }
+
+  /** Presses the button of an act and waits until it is over; what it counted. */
+  async play(act: string): Promise<Record<string, number>> {
+    const button = this.page.locator(`#act-${act}`);
+    await button.click();
+    return this.played(act);
+  }
+
+  /** Waits until the act that plays is over. */
+  async played(act: string): Promise<Record<string, number>> {
+    const idle = `document.querySelector('#act-${act}').disabled === false`;
+    await this.page.waitForFunction(idle, undefined, { timeout: PATIENCE_MILLIS });
+    const said = this.page.locator(`.act:has(#act-${act}) output.said`);
+    const figures = await said.getAttribute('data-figures');
+    return JSON.parse(figures ?? '{}') as Record<string, number>;
+  }
+
+  /** Moves the pointer from one point of the pane to the other (0 to 1), pressed. */
+  async stroke(
+    pane: 'ours' | 'theirs',
+    [fromX, fromY]: readonly [number, number],
+    [toX, toY]: readonly [number, number],
+    steps = 20,
+  ): Promise<void> {
+    const { x, y, width, height } = (await this.page.locator(`#${pane}`).boundingBox())!;
+    const { mouse } = this.page;
+    await mouse.move(x + fromX * width, y + fromY * height);
+    await mouse.down();
+    await mouse.move(x + toX * width, y + toY * height, { steps });
+    await mouse.up();
+  }
+
+  async close(): Promise<void> {
+    await this.page.close();
+  }
+}
+
+async function eventuallyText(read: () => Promise<string | null>, wanted: RegExp): Promise<string> {
+  const deadline = performance.now() + PATIENCE_MILLIS;
+  for (;;) {
+    const text = (await read()) ?? '';
+    if (wanted.test(text)) return text;
+    if (performance.now() > deadline) throw new Error(`"${text}" does not become ${wanted}`);
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+/** Asks again until `isSo`, or gives up: then the last value is judged by who asked. */
+export async function until<Value>(
+  read: () => Value | Promise<Value>,
+  isSo: (value: Value) => boolean,
+): Promise<Value> {
+  const deadline = performance.now() + PATIENCE_MILLIS / 2;
+  for (;;) {
+    const value = await read();
+    if (isSo(value) || performance.now() > deadline) return value;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+}
+
+/** A server, and a browser. */
+export interface DemoWorld {
+  browser: Browser;
+  server: DemoServer;
+}
+
+export async function openWorld(world: DemoWorld): Promise<void> {
+  world.browser = await Browser.launch();
+  world.server = await DemoServer.open({ bind: '127.0.0.1', port: 0 });
+}
+
+export async function closeWorld(world: DemoWorld): Promise<void> {
+  await world.browser.close();
+  await world.server.close();
+  await releaseDataChannels();
+}
+
+let rooms = 0;
+
+/** The page's address, where tabs meet those of the same call alone. */
+export function freshUrl({ server }: Pick<DemoWorld, 'server'>): string {
+  return `${server.url}?room=${++rooms}`;
+}
+
+/** A tab that nobody but the server meets; what others painted there is wiped. */
+export async function alone(world: DemoWorld): Promise<DemoPage> {
+  const tab = await DemoPage.open(world.browser, freshUrl(world));
+  await tab.firstWrite();
+  await tab.page.locator('#clear').click();
+  return tab;
+}
+
+/** Two tabs that look at each other. */
+export async function two(world: DemoWorld): Promise<[DemoPage, DemoPage]> {
+  const url = freshUrl(world);
+  const a = await DemoPage.open(world.browser, url);
+  await a.firstWrite();
+  const b = await DemoPage.open(world.browser, url, { width: 390, height: 844 });
+  for (const tab of [a, b]) {
+    await until(
+      () => tab.page.locator('#peer').evaluate('(select) => select.selectedOptions[0].text'),
+      (name) => String(name).startsWith('tab'),
+    );
+  }
+  return [a, b];
+}
+
+export const picture = (memory: Uint8Array): Buffer =>
+  Buffer.from(memory.subarray(0, PICTURE_BYTES));
+
+/** How many bytes of the two pictures differ, once painting has settled. */
+export async function differences(tab: DemoPage, other: () => Promise<Uint8Array> | Uint8Array) {
+  return until(
+    async () => {
+      const ours = picture((await tab.inspect()).ours);
+      const theirs = picture(await other());
+      return ours.filter((byte, at) => byte !== theirs[at]).length;
+    },
+    (count) => count === 0,
+  );
+}
+
+export async function leave(...tabs: DemoPage[]): Promise<void> {
+  for (const tab of tabs) {
+    assert.equal(tab.errors, [], 'nothing on the console');
+    await tab.close();
+  }
+}

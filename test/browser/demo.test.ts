@@ -1,0 +1,179 @@
+/** The demo: painting, on all kinds of screens, and the wire that one can look at. */
+import { mkdirSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { SIDE, PICTURE_BYTES, Word, readWord } from '../../host/demo/memory-layout.js';
+import { missingBrowser } from '../support/browser.js';
+import { root } from '../support/paths.js';
+import {
+  DemoPage,
+  alone,
+  closeWorld,
+  differences,
+  freshUrl,
+  leave,
+  openWorld,
+  picture,
+  two,
+  until,
+  type DemoWorld,
+} from './demo-page.js';
+
+const missing = missingBrowser();
+if (missing) throw new Error(missing);
+const test = suite<DemoWorld>('demo');
+const SCREENSHOTS = fileURLToPath(new URL('build/screenshots/', root));
+const GZIP_BYTES_MAX = 150 * 1024;
+mkdirSync(SCREENSHOTS, { recursive: true });
+
+test.before(openWorld);
+test.after(closeWorld);
+
+test('all of the page fits into 150 KiB, and its first WRITE is soon there', async (world) => {
+  const tab = await DemoPage.open(world.browser, freshUrl(world));
+  const millis = await tab.firstWrite();
+  const { gzipBytes } = world.server;
+  console.log(
+    `${(gzipBytes / 1024).toFixed(1)} KiB; the first WRITE after ${millis.toFixed(0)} ms`,
+  );
+  assert.ok(gzipBytes <= GZIP_BYTES_MAX, `${gzipBytes} bytes`);
+  const fetched = (await tab.page.evaluate(
+    `performance.getEntriesByType('resource').reduce((sum, each) => sum + each.transferSize, 0)`,
+  )) as number;
+  assert.ok(fetched <= gzipBytes, 'what the page fetches is among what was counted');
+  await leave(tab);
+});
+
+test('what is painted in one tab is in the other’s memory, and nobody was called', async (world) => {
+  const [a, b] = await two(world);
+  await a.page.bringToFront();
+  await a.stroke('ours', [0.1, 0.2], [0.9, 0.8], 60);
+  assert.is(await differences(a, async () => (await b.inspect()).ours), 0);
+  const { ours, theirs, drawMillis } = await a.inspect();
+  assert.ok(
+    ours[Math.round(SIDE / 2) * SIDE + SIDE / 2]! > 0,
+    'the stroke goes through the middle',
+  );
+  const there = (await b.inspect()).ours;
+  assert.is(readWord(there, Word.CALLBACKS), 0);
+  assert.is(await a.said('#callbacks', /^0$/), '0');
+  // As it was READ: what the pane shows is what is there.
+  await until(
+    async () => picture((await a.inspect()).theirs).equals(picture(there)),
+    (isSame) => isSame,
+  );
+  assert.ok(picture((await a.inspect()).theirs).equals(picture(there)));
+  assert.ok(theirs.length > PICTURE_BYTES);
+  assert.ok(drawMillis < 1000 / 60, `a frame takes ${drawMillis.toFixed(2)} ms`);
+  // And back, from a narrow screen.
+  await b.page.bringToFront();
+  await b.stroke('theirs', [0.1, 0.9], [0.4, 0.9]);
+  const row = Math.round(0.9 * SIDE) * SIDE + Math.round(0.25 * SIDE);
+  const hot = await until(
+    async () => (await a.inspect()).ours[row]!,
+    (heat) => heat > 0,
+  );
+  assert.ok(hot > 0, 'painted on theirs, it is in theirs');
+  assert.is((await b.inspect()).ours[row], 0, 'and not in ours');
+  await leave(a, b);
+});
+
+test('it paints sixty times a second where the machine lets it', async (world) => {
+  const tab = await alone(world);
+  const counting = tab.page.evaluate(`new Promise((resolve) => {
+    let frames = 0;
+    const start = performance.now();
+    const next = () => {
+      frames++;
+      const millis = performance.now() - start;
+      if (millis < 1500) requestAnimationFrame(next);
+      else resolve({ perSecond: (frames * 1000) / millis });
+    };
+    requestAnimationFrame(next);
+  })`) as Promise<{ perSecond: number }>;
+  for (let turn = 0; turn < 4; turn++) await tab.stroke('ours', [0.1, 0.3], [0.9, 0.7], 40);
+  const { perSecond } = await counting;
+  const { drawMillis } = await tab.inspect();
+  console.log(
+    `${perSecond.toFixed(0)} frames a second while painting; a frame's drawing ${drawMillis.toFixed(2)} ms`,
+  );
+  assert.ok(drawMillis < 1000 / 60);
+  await leave(tab);
+});
+
+test('a packet that is chosen is explained, and its like are killed', async (world) => {
+  const tab = await alone(world);
+  const { memory } = world.server.station!;
+  await tab.page.locator('#strip button').first().click();
+  await tab.said('#sentence', /queue pair/);
+  await tab.said('#fields', /BTH +opcode \d+[^]*PACKET/);
+  const kind = (await tab.said('#kill-next', /Kill the next \S/)).replace('Kill the next ', '');
+  await tab.page.locator('#kill-next').click();
+  const killed = await until(
+    async () => (await tab.inspect()).counters['killed']!,
+    (count) => count > 0,
+  );
+  assert.is(killed, 1, `the next ${kind}`);
+  await tab.stroke('ours', [0.3, 0.3], [0.6, 0.6]);
+  assert.is(await differences(tab, () => memory), 0);
+  await leave(tab);
+});
+
+test('all of it by keyboard, with a name for whoever does not see', async (world) => {
+  const tab = await alone(world);
+  const { memory } = world.server.station!;
+  const { page } = tab;
+  await tab.stroke('theirs', [0.1, 0.1], [0.2, 0.2]);
+  await page.locator('#clear').focus();
+  await page.keyboard.press('Enter');
+  await until(
+    () => picture(memory).every((byte) => byte === 0),
+    (isClear) => isClear,
+  );
+  await page.locator('#ours').focus();
+  for (const key of ['ArrowRight', 'Shift+ArrowDown', 'Space']) await page.keyboard.press(key);
+  await tab.said('#spoken', /painted at column 132, row 144/);
+  const heat = await until(
+    () => memory[144 * SIDE + 132]!,
+    (value) => value > 0,
+  );
+  assert.is(heat, 255);
+  await page.locator('#act-compare-and-swap').focus();
+  await page.keyboard.press('Enter');
+  assert.is((await tab.played('compare-and-swap'))['won'], 100);
+  const nameless = (await page.evaluate(`[...document.querySelectorAll(
+    'button, select, input, [role=application], canvas[role=img]')].filter((each) =>
+      !(each.getAttribute('aria-label') || each.textContent.trim() || each.labels?.length)
+    ).map((each) => each.outerHTML)`)) as string[];
+  assert.equal(nameless, []);
+  await leave(tab);
+});
+
+test('it fits narrow screens, light and dark', async (world) => {
+  const tab = await alone(world);
+  const { page } = tab;
+  await tab.stroke('ours', [0.15, 0.2], [0.5, 0.8], 30);
+  await tab.stroke('ours', [0.5, 0.8], [0.85, 0.2], 30);
+  await tab.play('wrong-key');
+  const grounds = new Set<unknown>();
+  for (const [name, width] of Object.entries({ wide: 1100, phone: 360 })) {
+    await page.setViewportSize({ width, height: 800 });
+    for (const colorScheme of ['light', 'dark'] as const) {
+      await page.emulateMedia({ colorScheme });
+      grounds.add(await page.evaluate('getComputedStyle(document.body).backgroundColor'));
+      // What is drawn has the new colours with its next frames.
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      const isWithin = 'document.documentElement.scrollWidth <= innerWidth';
+      assert.ok(await page.evaluate(isWithin), `${name} does not scroll sideways`);
+      await page.screenshot({
+        path: `${SCREENSHOTS}demo-${name}-${colorScheme}.png`,
+        fullPage: true,
+      });
+    }
+  }
+  assert.is(grounds.size, 2);
+  await leave(tab);
+});
+
+test.run();

@@ -1,0 +1,62 @@
+/** What is painted, and what of it is to be written. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { TouchedRows, paintLine } from '../../../host/demo/brush.js';
+import { hear, tell } from '../../../host/demo/end.js';
+import { Latencies } from '../../../host/demo/latencies.js';
+import { PICTURE_BYTES, SIDE } from '../../../host/demo/memory-layout.js';
+
+test('what is written is all that was painted, and little else', () => {
+  const ours = new Uint8Array(PICTURE_BYTES);
+  const theirs = new Uint8Array(PICTURE_BYTES);
+  const touched = new TouchedRows();
+  // Beyond the edges as well.
+  for (const line of [
+    [-5, -5, 40, 60],
+    [250, 120, 300, 300],
+    [0, 255, 255, 255],
+  ] as const) {
+    paintLine(ours, touched, line, 200);
+  }
+  let bytes = 0;
+  for (let rows = touched.take(10); rows.length > 0; rows = touched.take(10)) {
+    assert.ok(rows.length <= 10);
+    for (const { at, length } of rows) {
+      assert.is(Math.floor(at / SIDE), Math.floor((at + length - 1) / SIDE), 'within a row');
+      theirs.set(ours.subarray(at, at + length), at);
+      bytes += length;
+    }
+  }
+  assert.ok(touched.isEmpty);
+  assert.equal(theirs, ours);
+  assert.ok(ours.some((byte) => byte === 200));
+  assert.ok(bytes < PICTURE_BYTES / 4, `${bytes} bytes`);
+});
+
+test('heat never falls but by wiping', () => {
+  const picture = new Uint8Array(PICTURE_BYTES);
+  const touched = new TouchedRows();
+  const middle = 100 * SIDE + 100;
+  paintLine(picture, touched, [100, 100, 100, 100], 200);
+  paintLine(picture, touched, [100, 100, 100, 100], 80);
+  assert.is(picture[middle], 200);
+  paintLine(picture, touched, [100, 100, 100, 100], 0);
+  assert.is(picture[middle], 0);
+});
+
+test('what a stranger tells is heard only when it has the form', () => {
+  const told = { role: 2, kind: 'node', rkey: 0x12345678, addr: 1n << 40n } as const;
+  assert.equal(hear(tell(told)), told);
+  assert.is(hear(new Uint8Array(15)), undefined);
+  assert.is(hear(new Uint8Array(16).fill(9)), undefined);
+});
+
+test('quantiles are of the newest', () => {
+  const delays = new Latencies();
+  assert.ok(Number.isNaN(delays.quantile(0.5)));
+  for (let index = 0; index < 1000; index++) delays.add(index < 500 ? 1e6 : index % 100);
+  assert.is(delays.quantile(0), 0);
+  assert.ok(delays.quantile(0.99) < 100);
+});
+
+test.run();
