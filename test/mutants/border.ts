@@ -128,7 +128,7 @@ export const BORDER: readonly Row[] = [
   ],
   ['access flags are not compared', KEYS, '(entry.access & need) == need &&', ''],
   ['the offset is not compared', KEYS, 'offset <= <u64>size &&', ''],
-  ['the length is not compared', KEYS, 'length <= size - <u32>offset;', 'true;'],
+  ['the length is not compared', KEYS, 'length <= size - <u32>offset &&', ''],
   [
     'remote write needs no local write',
     KEYS,
