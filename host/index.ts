@@ -52,6 +52,19 @@ export type { ReceiveWorkRequest, SendWorkRequest, Sge } from './verbs/work-requ
 export { Endpoint, Gid } from './link/endpoint.js';
 export type { Link, LinkInfo, LinkMemory, LinkReceiver, PacketBatch } from './link/link.js';
 export { LoopbackNetwork, createLoopbackPair } from './link/loopback.js';
+export { DataChannelLink, type DataChannelOptions } from './link/data-channel.js';
+export type { ChannelCounters, PeerEvent, PeerEventKind } from './link/channel-link.js';
+export { BroadcastSignalling } from './link/signalling/broadcast.js';
+export { HttpSignalling } from './link/signalling/http.js';
+export { answerRequest } from './link/signalling/http-server.js';
+export type {
+  Answerer,
+  Signalling,
+  SignallingListener,
+  SignallingRoom,
+} from './link/signalling/signalling.js';
+export { WebSocketLink, type WebSocketOptions } from './link/websocket.js';
+export { acceptUpgrades } from './link/websocket-server.js';
 export { UdpLink } from './link/udp.js';
 export { UdpBatchLink } from './link/udp-batch.js';
 export { faultLink } from './link/fault.js';

@@ -11,6 +11,7 @@ import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { report as reportPyverbs } from './conformance/pyverbs/report.js';
 import { RAN_FOLDER } from './conformance/pyverbs/ran.js';
+import { missingBrowser } from './support/browser.js';
 import { root } from './support/paths.js';
 
 /** A file that takes longer hangs. */
@@ -91,13 +92,23 @@ function report(result: Result): void {
   console.log(result.output.replace(/^/gm, '     | '));
 }
 
+/** In a real browser; named when there is none, and with REQUIRE_BROWSER=1 a failure. */
+function notRun(files: readonly string[]): string[] {
+  const reason = missingBrowser();
+  if (reason === undefined) return [];
+  const left = files.filter((file) => file.startsWith('browser/'));
+  for (const file of left) console.log(`NOT RUN            ${file}: ${reason}`);
+  return left;
+}
+
 const wanted = process.argv.slice(2);
 const files = findFiles().filter(
   (file) => wanted.length === 0 || wanted.some((part) => file.includes(part)),
 );
 const results: Result[] = [];
 rmSync(RAN_FOLDER, { recursive: true, force: true });
-const queue = [...files];
+const left = notRun(files);
+const queue = files.filter((file) => !left.includes(file));
 async function worker(): Promise<void> {
   for (let file = queue.shift(); file; file = queue.shift()) {
     const result = await runFile(file);
@@ -115,5 +126,7 @@ if (wanted.length === 0) {
   console.log(sentence);
   failed += complaints.length;
 }
-console.log(`\n${results.length} files\n${passed} passed, ${failed} failed`);
+if (left.length > 0 && process.env['REQUIRE_BROWSER'] === '1') failed += left.length;
+const lacking = left.length > 0 ? `, ${left.length} files NOT RUN (no browser)` : '';
+console.log(`\n${results.length} files${lacking}\n${passed} passed, ${failed} failed`);
 process.exitCode = failed > 0 || passed === 0 ? 1 : 0;

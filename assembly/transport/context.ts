@@ -66,6 +66,8 @@ export class ContextConfig {
   localPort: u32;
   /** Longest packet the link carries, BTH to ICRC. */
   packetSizeMax: u32;
+  /** Does the link itself bound what is under way, and slow down? */
+  paced: u32;
 }
 
 /** Public fields are read by the host through exported offsets. */
@@ -134,6 +136,7 @@ export class Context {
   localPort: u32;
   pkey: u32;
   packetSizeMax: u32;
+  paced: u32;
   /** The send buffer that `nextPackets` fills. */
   buffer: usize;
   bufferDescriptor: usize;
@@ -298,6 +301,7 @@ export function initContext(context: Context, arena: Arena, config: ContextConfi
   context.localGid0 = config.localGid0;
   context.localGid1 = config.localGid1;
   context.packetSizeMax = config.packetSizeMax;
+  context.paced = config.paced;
   initCrcScratch(context.crcScratch);
   initTimers(context.timers, now);
   ringInit(context.events);

@@ -229,7 +229,7 @@ function sendRead(context: Context, qp: QueuePair, request: SendRequest): void {
   const length = readLength(context, qp, request);
   writeRead(context, qp, request, length);
   const packets = packetCount(qp, length);
-  expectData(qp, psnAdd(qp.psnNext, packets - 1));
+  expectData(context, qp, psnAdd(qp.psnNext, packets - 1));
   qp.sendOffset += length;
   qp.chargeSent += (packets - 1) * qp.chargeFull + charge(length - (packets - 1) * qp.mtu);
   advance(qp, packets);
@@ -237,7 +237,8 @@ function sendRead(context: Context, qp: QueuePair, request: SendRequest): void {
 }
 
 /** A request is in flight whose last response has this PSN. */
-function expectData(qp: QueuePair, psnLast: u32): void {
+function expectData(context: Context, qp: QueuePair, psnLast: u32): void {
+  if (qp.psnNext == qp.psnMax) startProbe(context, qp, qp.psnNext);
   store<u32>(chunkAt(qp, qp.chunkHead), psnLast);
   qp.chunkHead++;
   qp.packetsSinceAckRequest = 0;
@@ -258,7 +259,7 @@ function writeAtomic(context: Context, qp: QueuePair, request: SendRequest): voi
 
 function sendAtomic(context: Context, qp: QueuePair, request: SendRequest): void {
   writeAtomic(context, qp, request);
-  expectData(qp, qp.psnNext);
+  expectData(context, qp, qp.psnNext);
   qp.chargeSent += charge(8);
   advance(qp, 1);
   endRequest(qp);
@@ -399,7 +400,7 @@ function indexOf(qp: QueuePair, psn: u32): u32 {
 
 /**
  * Sends the packet with this PSN once more and leaves everything else as it stood. PSNs that are
- * those of responses are passed over.
+ * those of responses are passed over, but for the oldest: from there on they are missing.
  */
 export function resend(context: Context, qp: QueuePair, psn: u32): void {
   const index = indexOf(qp, psn);
@@ -419,7 +420,8 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   if (isAtomic(request)) writeAtomic(context, qp, request);
   else if (request.opcode == <u32>WrOpcode.RDMA_READ) {
     const begins = (qp.sendOffset / qp.mtu) % readPackets(context, qp) == 0;
-    if (begins) writeRead(context, qp, request, readLength(context, qp, request));
+    const asks = begins || psn == qp.psnUnacked;
+    if (asks) writeRead(context, qp, request, readLength(context, qp, request));
   } else if (!sendData(context, qp, request, true)) return;
   qp.sendNext = next;
   qp.sendOffset = offset;

@@ -73,8 +73,10 @@ export function cutWindow(qp: QueuePair): void {
 }
 
 /** Packets were lost. */
-export function noteLoss(qp: QueuePair): void {
+export function noteLoss(context: Context, qp: QueuePair): void {
   qp.congestionWindow = min<u32>(qp.congestionWindow, keptWindow(qp));
+  // A link with a window of its own has slowed down by itself.
+  if (context.paced) return;
   // Twice the shortest round trip, and some slack for a busy machine.
   if (qp.roundTripLeast != 0 && qp.roundTripMicros > 2 * qp.roundTripLeast + 200) cutWindow(qp);
 }
@@ -119,8 +121,9 @@ export function armRetransmit(context: Context, qp: QueuePair): void {
 
 /**
  * How long to wait. A peer that keeps what came ahead is asked again early, after two round trips:
- * repeating the oldest packet costs one packet, and what it lacks is known a round trip later. All
- * others wait for the queue pair's timeout.
+ * repeating the oldest packet costs one packet, and what it lacks is known a round trip later; a
+ * READ or atomic, whose answer may be what got lost, is asked for again. All others wait for the
+ * queue pair's timeout.
  */
 function nextDelay(context: Context, qp: QueuePair): u64 {
   const left = qp.timeoutMicros - min<u64>(qp.timeoutMicros, sinceProgress(context, qp));

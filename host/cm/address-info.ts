@@ -1,9 +1,9 @@
 /** `rdma_addrinfo`: a host and a service by name, as addresses that ids take. */
-import { lookup } from 'node:dns/promises';
-import { isIP } from 'node:net';
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import { isIP } from '../link/ip-address.js';
 import type { CmAddress } from './address.js';
 import { PortSpace } from './enums.js';
+import { lookup } from './lookup.js';
 
 /** `RAI_…`: flags of AddressHints. */
 export const RaiFlag = Object.freeze({

@@ -263,6 +263,22 @@ export class CmCore {
     return live.length;
   }
 
+  /** The link says that this peer is there no more: nobody waits for its answers. */
+  peerGone(now: number, peer: Endpoint): void {
+    for (const connection of [...this.connections.values()]) {
+      if (!connection.peer.gid.equals(peer.gid)) continue;
+      const { state, owner } = connection;
+      if (state === 'TIMEWAIT') continue;
+      if (state === 'ESTABLISHED' || state === 'DREQ_SENT') {
+        this.enterTimeWait(now, connection);
+        this.tell(connection, { kind: 'disconnected', privateData: NO_BYTES });
+      } else {
+        this.free(connection);
+        owner?.connectionEvent({ kind: 'unreachable' });
+      }
+    }
+  }
+
   // What follows serves incoming.ts as well.
 
   /** Builds a message and sends it, once. */

@@ -6,6 +6,7 @@ import { AsyncEvent } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { checkOpen } from '../device/device.js';
 import type { CancelTimer } from '../device/clock.js';
+import { nextTurn } from '../link/next-turn.js';
 import type { AsyncEventRecord, Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import type { QueuePair } from '../verbs/queue-pair.js';
@@ -74,6 +75,10 @@ export class Manager {
     });
     context.observers.add({
       asyncEvent: (record) => this.#asyncEvent(record),
+      peerGone: (peer) => {
+        this.core.peerGone(this.now, peer);
+        this.arm();
+      },
       closing: () => this.#closing(),
     });
   }
@@ -151,7 +156,7 @@ export class Manager {
   async #closing(): Promise<void> {
     // Peers hear of it, if the link still carries it; nobody waits for their answer.
     const said = this.context.failure ? 0 : this.core.disconnectAll(this.now);
-    if (said > 0) await new Promise((resolve) => setImmediate(resolve));
+    if (said > 0) await new Promise<void>(nextTurn);
     this.#isClosed = true;
     this.#cancelTimer?.();
     managers.delete(this.context);

@@ -2,6 +2,8 @@
  * Time as the device sees it. The engine is told `now`; nothing else reads a clock. With a virtual
  * clock a run of several devices is a pure function of its inputs.
  */
+import { nextTurn } from '../link/next-turn.js';
+import { originMicros } from './clock-origin.js';
 
 /** Cancels a timer that has not fired; does nothing otherwise. */
 export type CancelTimer = () => void;
@@ -27,16 +29,6 @@ const SPIN_MICROS = 1000;
  */
 const ORIGIN_MICROS = originMicros();
 
-function originMicros(): number {
-  let origin = -Infinity;
-  // Whoever is interrupted between the two readings is off by as much: that is never the most.
-  for (let sample = 0; sample < 16; sample++) {
-    const [seconds, nanos] = process.hrtime();
-    origin = Math.max(origin, seconds * 1e6 + nanos / 1e3 - performance.now() * 1000);
-  }
-  return Math.floor(origin);
-}
-
 /** The machine's monotonic clock, with the event loop's timers. */
 export class RealClock implements Clock {
   now(): number {
@@ -51,7 +43,7 @@ export class RealClock implements Clock {
 
   at(micros: number, fire: () => void): CancelTimer {
     let cancelled = false;
-    let handle: NodeJS.Timeout | NodeJS.Immediate | undefined;
+    let timer: ReturnType<typeof setTimeout> | undefined;
     const wait = (): void => {
       if (cancelled) return;
       const left = micros - this.now();
@@ -62,17 +54,13 @@ export class RealClock implements Clock {
     // event loop. And whatever is late goes through one: packets that came while this thread was
     // busy are read before a timeout says that they did not.
     const sleep = (left: number): void => {
-      if (left < SPIN_MICROS) handle = setImmediate(wait);
-      else {
-        handle = setTimeout(() => (handle = setImmediate(wait)), Math.floor(left / 1000));
-      }
+      if (left < SPIN_MICROS) nextTurn(wait);
+      else timer = setTimeout(() => nextTurn(wait), Math.floor(left / 1000));
     };
     sleep(micros - this.now());
     return () => {
       cancelled = true;
-      if (handle === undefined) return;
-      if ('hasRef' in handle && 'refresh' in handle) clearTimeout(handle);
-      else clearImmediate(handle as NodeJS.Immediate);
+      clearTimeout(timer);
     };
   }
 }

@@ -4,7 +4,8 @@
  */
 import { PseudoHeader } from '#build/abi.js';
 import { ArenaMemory } from '../engine/arena.js';
-import { MisuseError } from '../errors/errors.js';
+import { fetchEngine } from '../engine/load.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Link, LinkInfo } from '../link/link.js';
 import type { UdpOptions } from '../link/udp.js';
 import { RealClock, type Clock } from './clock.js';
@@ -29,6 +30,11 @@ export interface DeviceOptions {
   shared?: SharedOptions;
   /** Default: the machine's monotonic clock. */
   clock?: Clock;
+  /**
+   * With `link`: memory that other threads can have, too. In a browser that takes a page that is
+   * served with COOP and COEP. Default false.
+   */
+  sharedMemory?: boolean;
   /** All memory of the device, user memory included. Default 64 MiB, below 4 GiB. */
   memoryBytes?: number;
   /** Default 1024. */
@@ -64,7 +70,9 @@ export interface DeviceOptions {
   pkey?: number;
 }
 
-export type DeviceLimits = Required<Omit<DeviceOptions, 'link' | 'thread' | 'shared' | 'clock'>>;
+export type DeviceLimits = Required<
+  Omit<DeviceOptions, 'link' | 'thread' | 'shared' | 'clock' | 'sharedMemory'>
+>;
 
 const DEFAULTS: DeviceLimits = {
   memoryBytes: 64 * 2 ** 20,
@@ -144,6 +152,7 @@ export class Device {
         config.localGid0 = gid.getBigUint64(0, true);
         config.localGid1 = gid.getBigUint64(8, true);
         config.packetSizeMax = info.packetSizeMax;
+        config.paced = info.paced ? 1 : 0;
       },
       clock.now(),
     );
@@ -151,6 +160,7 @@ export class Device {
       completion: (cq) => this.events?.completion(cq),
       asyncEvent: (event, object) => this.events?.asyncEvent(event, object),
       failed: (reason) => this.events?.failed(reason),
+      peerGone: (peer) => this.events?.peerGone?.(peer),
     });
   }
 
@@ -168,12 +178,20 @@ export class Device {
     const clock = options.clock ?? new RealClock();
     const { link, thread } = options;
     if (options.shared && thread) {
+      await fetchEngine(true);
       return Device.openShared({ ...options, shared: options.shared, thread }, limits, clock);
     }
+    const shared = link === undefined || (options.sharedMemory ?? false);
+    if (shared && typeof SharedArrayBuffer === 'undefined') {
+      const sentence =
+        'sharedMemory: there is no SharedArrayBuffer; a page has it when it is served with ';
+      throw new RefusalError('EOPNOTSUPP', sentence + 'COOP same-origin and COEP require-corp');
+    }
+    await fetchEngine(shared);
     // The arena first: when memory is short, no address is taken for nothing.
     const arena = ArenaMemory.create({
       memoryBytes: limits.memoryBytes,
-      shared: link === undefined,
+      shared,
       regionsMax: limits.regionsMax,
       protectionDomainsMax: limits.protectionDomainsMax,
       contextsMax: 1,

@@ -6,6 +6,7 @@ import { Engine } from '../engine/engine.js';
 import type { ArenaMemory } from '../engine/arena.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../link/link.js';
+import { nextTurn } from '../link/next-turn.js';
 import type { CancelTimer, Clock } from './clock.js';
 import { Destinations } from './destinations.js';
 import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
@@ -22,7 +23,7 @@ export class InlineProgress implements Progress, LinkReceiver {
   #deadline = 0;
   #closed = false;
   #polling = false;
-  #settling: NodeJS.Immediate | undefined;
+  #isSettling = false;
 
   private constructor(arena: ArenaMemory, link: Link, clock: Clock) {
     this.#arena = arena;
@@ -78,9 +79,10 @@ export class InlineProgress implements Progress, LinkReceiver {
     }
     if (this.#deadline !== 0 && this.#clock.now() >= this.#deadline) engine.advance();
     // Whoever polls next, or posts, settles. In case nobody does:
-    if (!engine.owes || this.#settling) return;
-    this.#settling = setImmediate(() => {
-      this.#settling = undefined;
+    if (!engine.owes || this.#isSettling) return;
+    this.#isSettling = true;
+    nextTurn(() => {
+      this.#isSettling = false;
       this.settle();
     });
   }
@@ -107,6 +109,10 @@ export class InlineProgress implements Progress, LinkReceiver {
 
   failed(reason: Error): void {
     this.#events?.failed(reason);
+  }
+
+  peerGone(peer: Endpoint): void {
+    if (!this.#closed) this.#events?.peerGone?.(peer);
   }
 
   async close(): Promise<void> {

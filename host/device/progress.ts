@@ -1,6 +1,7 @@
 /** Who runs the engine: the thread that calls it (inline-progress.ts), or one of its own. */
 import type { CountersLayout } from '#build/abi.js';
 import type { Struct } from '../engine/struct.js';
+import type { Endpoint } from '../link/endpoint.js';
 import type { LinkInfo } from '../link/link.js';
 
 /** What the device tells the layer above. */
@@ -11,6 +12,8 @@ export interface DeviceEvents {
   asyncEvent(event: number, object: number): void;
   /** The link is gone: nothing travels any more. */
   failed(reason: Error): void;
+  /** This peer is gone, and the link knows it. */
+  peerGone?(peer: Endpoint): void;
 }
 
 /** An engine at work, as verbs see it. */

@@ -2,7 +2,6 @@
  * Sentences: what a packet says, what a status means, what a text of options holds. The text module
  * (assembly/explain.ts) is loaded at first use; it shares nothing with any engine.
  */
-import { readFileSync } from 'node:fs';
 import {
   converters,
   instantiateSync,
@@ -11,6 +10,7 @@ import {
   type Raw,
 } from '#build/as-bind.js';
 import { MisuseError } from '../errors/errors.js';
+import { moduleBytes } from './module-bytes.js';
 
 /** BTH. `name` is the opcode's name, null when nobody knows the opcode. */
 export interface BthDescription {
@@ -178,8 +178,7 @@ function load(): ExplainExports {
   for (const [name, TypedArray] of Object.entries(TYPED_ARRAYS)) {
     converters.set(`~lib/typedarray/${name}`, typedArrayConverter(TypedArray));
   }
-  const wasm = readFileSync(new URL('../../explain.wasm', import.meta.url));
-  return instantiateSync<ExplainExports>(wasm, {}).exports;
+  return instantiateSync<ExplainExports>(moduleBytes('explain'), {}).exports;
 }
 
 let loaded: ExplainExports | undefined;

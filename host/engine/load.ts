@@ -1,6 +1,6 @@
 /** Finds, compiles and instantiates the engine. Compiled once per thread and kind of memory. */
-import { readFileSync } from 'node:fs';
 import type { EngineMemory } from './memory.js';
+import { fetchModule, moduleBytes, type ModuleName } from './module-bytes.js';
 
 /** The ABI of assembly/engine.ts: numbers only. `now` counts microseconds. */
 export interface EngineExports {
@@ -106,12 +106,21 @@ export function engineFile(shared: boolean): URL {
   return new URL(`../../engine${shared ? '.shared' : ''}.wasm`, import.meta.url);
 }
 
+function moduleName(shared: boolean): ModuleName {
+  return shared ? 'engine.shared' : 'engine';
+}
+
+/** To be awaited before the first use: a browser fetches the engine. Rejects as fetchModule. */
+export function fetchEngine(shared: boolean): Promise<void> {
+  return fetchModule(moduleName(shared));
+}
+
 /** The compiled engine; it can be sent to another thread. */
 export function engineModule(shared: boolean): WebAssembly.Module {
   const key = String(shared);
   let module = modules.get(key);
   if (!module) {
-    module = new WebAssembly.Module(readFileSync(engineFile(shared)));
+    module = new WebAssembly.Module(moduleBytes(moduleName(shared)));
     modules.set(key, module);
   }
   return module;

@@ -2,7 +2,7 @@
  * Where packets come from and go to: a GID and a UDP port. IPv4 addresses are written as
  * IPv4-mapped IPv6 addresses, `::ffff:a.b.c.d`, as RoCEv2 does (IBA Annex A17.4.1).
  */
-import { isIPv4, isIPv6 } from 'node:net';
+import { isIPv4, isIPv6 } from './ip-address.js';
 
 /** A 16-byte global identifier, immutable. */
 export class Gid {

@@ -68,6 +68,11 @@ export interface LinkReceiver {
   flush(): void;
   /** The link is no longer usable (`reason`), or lost something without knowing what. */
   failed(reason: Error): void;
+  /**
+   * This peer is there no more, and the link knows it: nobody has to find out by waiting. Only
+   * links with connections of their own say it.
+   */
+  peerGone?(peer: Endpoint, reason: string): void;
 }
 
 /** An option that was asked for on a link's socket. */
@@ -102,6 +107,11 @@ export interface LinkInfo {
   readonly windowBytes: number;
   /** Our own receive buffer in the same bytes: what a peer of our kind is told. */
   readonly receiveBufferBytes: number;
+  /**
+   * Does it bound what is under way to a peer by itself, and slow down where the network is full?
+   * Then queue pairs need not when packets get lost. Default false.
+   */
+  readonly paced?: boolean;
   /** Can it carry packets to multicast groups? Then it has `join` and `leave`. Default false. */
   readonly multicast?: boolean;
   /** What was asked of the socket, and what came of it. Absent: there is no socket. */

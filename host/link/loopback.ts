@@ -13,9 +13,10 @@ import {
   type LinkReceiver,
   type PacketBatch,
 } from './link.js';
+import { nextTurn } from './next-turn.js';
 
 export interface LoopbackOptions {
-  /** Deliver by `setImmediate` whenever something is queued. Default true; false: by hand. */
+  /** Deliver in the next turn whenever something is queued. Default true; false: by hand. */
   auto?: boolean;
   /** Longest packet in bytes, BTH to ICRC. Default 4160: a path MTU of 4096. */
   packetSizeMax?: number;
@@ -155,7 +156,7 @@ export class LoopbackNetwork {
   #schedule(): void {
     if (this.#scheduled) return;
     this.#scheduled = true;
-    setImmediate(() => {
+    nextTurn(() => {
       this.#scheduled = false;
       try {
         this.deliver();

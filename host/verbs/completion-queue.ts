@@ -8,6 +8,7 @@ import {
 } from '#build/abi.js';
 import { MAX_CQE, NUM_COMP_VECTORS } from './limits.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import { nextTurn } from '../link/next-turn.js';
 import type { CompletionChannel } from './completion-channel.js';
 import type { Context } from './context.js';
 import { heapMemory, type QueueMemory } from './queue-memory.js';
@@ -209,7 +210,7 @@ export class CompletionQueue {
       if (device.closed || this.context.failure) return completions;
       if (device.polled || looks) {
         // Nobody calls us: whoever waits looks again in the next turn of the event loop.
-        await new Promise((resolve) => setImmediate(resolve));
+        await new Promise<void>(nextTurn);
         continue;
       }
       const woken = new Promise<void>((resolve) => this.#waiting.push(resolve));

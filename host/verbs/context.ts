@@ -2,7 +2,7 @@
  * `ibv_open_device` and what hangs off a context: memory, protection domains, completion queues,
  * limits, counters and asynchronous events.
  */
-import { AsyncEventName, CountersLayout, KeyKind } from '#build/abi.js';
+import { AsyncEventName, CountersLayout, KeyKind, QpState } from '#build/abi.js';
 import { checkOpen, type Device } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
@@ -38,7 +38,7 @@ import {
   type GidEntry,
   type PortAttributes,
 } from './queries.js';
-import type { QueuePair } from './queue-pair.js';
+import { QueuePair } from './queue-pair.js';
 import { QueuePairEx, type QpInitAttributesEx } from './queue-pair-ex.js';
 import { sharePd } from './shared-domain.js';
 import type { SharedReceiveQueue } from './shared-receive-queue.js';
@@ -60,6 +60,8 @@ export interface AsyncEventRecord {
 /** @internal Who else is told what happens to a context: the connection manager. */
 export interface ContextObserver {
   asyncEvent(record: AsyncEventRecord): void;
+  /** Its queue pairs are in error already. */
+  peerGone(peer: Endpoint): void;
   /** It is about to be closed; its link still carries what is sent before this resolves. */
   closing(): Promise<void>;
 }
@@ -88,6 +90,7 @@ export class Context {
       completion: (cq) => this.#queues.get(cq)?.event(),
       asyncEvent: (event, object) => this.#asyncEvent(event, object),
       failed: (reason) => this.#fail(reason),
+      peerGone: (peer) => this.#peerGone(peer),
     };
   }
 
@@ -418,6 +421,15 @@ export class Context {
     }
     this.#events.push(record);
     if (this.#events.length > EVENTS_KEPT) this.#events.shift();
+  }
+
+  /** What waits for that peer is flushed: it would wait for a timeout, or for ever. */
+  #peerGone(peer: Endpoint): void {
+    for (const object of this.#objects.values()) {
+      if (!(object instanceof QueuePair) || !object.isConnectedTo(peer.gid)) continue;
+      object.modify({ qpState: QpState.ERR });
+    }
+    for (const observer of this.observers) observer.peerGone(peer);
   }
 
   #fail(reason: Error): void {

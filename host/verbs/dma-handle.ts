@@ -3,10 +3,10 @@
  * it, and what kind of memory it is. This adapter writes with the processor itself, so that every
  * hint is followed by itself; what is no hint is refused all the same.
  */
-import { availableParallelism } from 'node:os';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { TphMemType } from './constants.js';
 import type { Context } from './context.js';
+import { availableParallelism } from './processors.js';
 
 /** `ibv_dmah_init_attr`. */
 export interface DmahInitAttributes {

@@ -93,6 +93,8 @@ export class QueuePair {
   readonly #ringSend: () => void;
   readonly #ringReceive: () => void;
   readonly #groups = new Map<string, Gid>();
+  /** Whom a connected queue pair is connected to. */
+  #peer: Gid | undefined;
   #counters: AttachedCounters | undefined;
   #destroyed = false;
 
@@ -238,8 +240,18 @@ export class QueuePair {
     } finally {
       arena.heap.free(address);
     }
-    if (this.#struct.state === QpState.RESET) this.#leaveGroups();
+    const dgid = attributes.ahAttr?.dgid;
+    if (dgid !== undefined) this.#peer = typeof dgid === 'string' ? Gid.parse(dgid) : dgid;
+    if (this.#struct.state === QpState.RESET) {
+      this.#leaveGroups();
+      this.#peer = undefined;
+    }
     engine.drain();
+  }
+
+  /** @internal */
+  isConnectedTo(gid: Gid): boolean {
+    return this.#peer?.equals(gid) ?? false;
   }
 
   /** `ibv_query_qp`: where the queue pair stands. */

@@ -112,4 +112,98 @@ test(
   }),
 );
 
+/** A WRITE of one packet that is acknowledged after so long. */
+function roundTrip(wire: Wire, micros: number): void {
+  wire.post(WrOpcode.RDMA_WRITE, MTU, SIGNALED);
+  const [packet] = wire.takePackets();
+  wire.clock.advance(micros);
+  wire.acknowledge(packet!.psn);
+}
+
+/** A READ of one packet that is answered after so long. */
+function read(wire: Wire, micros: number): void {
+  wire.post(WrOpcode.RDMA_READ, MTU, SIGNALED);
+  const { psn } = wire.takePackets()[0]!;
+  wire.clock.advance(micros);
+  wire.sendPacket({ opcode: Opcode.RC_RDMA_READ_RESPONSE_ONLY, psn, syndrome: 0x1f }, MTU);
+}
+
+test(
+  'a READ whose answer got lost is asked for again soon after two round trips',
+  onWire(OPTIONS, (wire) => {
+    read(wire, 100);
+    wire.post(WrOpcode.RDMA_READ, MTU, SIGNALED);
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 1 });
+    wire.clock.advance(1000);
+    wire.expectSilence('two round trips and a millisecond are not over');
+    const counted = wire.counted(() => wire.clock.advance(1500));
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 1 });
+    assert.is(counted['timeouts'], undefined, 'no retry was used up');
+    // Each time it waits twice as long.
+    wire.clock.advance(800);
+    wire.expectSilence();
+    wire.clock.advance(1500);
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 1 });
+    // And in the end the timeout comes all the same.
+    const late = wire.counted(() => wire.clock.advance(200_000));
+    assert.ok((late['timeouts'] ?? 0) > 0);
+  }),
+);
+
+test(
+  'of a READ that was answered in part the rest is asked for',
+  onWire(OPTIONS, (wire) => {
+    read(wire, 100);
+    wire.post(WrOpcode.RDMA_READ, 4 * MTU, SIGNALED);
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 1, dmaLength: 4 * MTU });
+    const first = Opcode.RC_RDMA_READ_RESPONSE_FIRST;
+    wire.sendPacket({ opcode: first, psn: OURS + 1, syndrome: 0x1f }, MTU);
+    wire.clock.advance(2500);
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 2, dmaLength: 3 * MTU });
+    const last = Opcode.RC_RDMA_READ_RESPONSE_LAST;
+    wire.sendPacket({ opcode: first, psn: OURS + 2, syndrome: 0x1f }, MTU);
+    wire.sendPacket({ opcode: Opcode.RC_RDMA_READ_RESPONSE_MIDDLE, psn: OURS + 3 }, MTU);
+    wire.sendPacket({ opcode: last, psn: OURS + 4, syndrome: 0x1f }, MTU);
+    assert.equal(wire.statuses(), ['SUCCESS', 'SUCCESS']);
+  }),
+);
+
+test(
+  'a peer that does not keep what came ahead has the whole timeout to answer a READ',
+  onWire({ mtu: Mtu.MTU_256 }, (wire) => {
+    read(wire, 100);
+    wire.post(WrOpcode.RDMA_READ, MTU, SIGNALED);
+    wire.takePackets();
+    wire.clock.advance(3000);
+    wire.expectSilence();
+  }),
+);
+
+/** How many packets go after a loss on a way where round trips have become long. */
+function windowAfterLoss(wire: Wire): number {
+  roundTrip(wire, 100);
+  for (let trip = 0; trip < 40; trip++) roundTrip(wire, 900);
+  wire.post(WrOpcode.RDMA_WRITE, 8 * MTU, SIGNALED);
+  const first = wire.takePackets()[0]!.psn;
+  selectiveAck(wire, first + 1, 0, 1);
+  wire.takePackets();
+  wire.acknowledge(first + 7);
+  wire.post(WrOpcode.RDMA_WRITE, 8 * MTU, SIGNALED);
+  return wire.takePackets().length;
+}
+
+test(
+  'where a queue overflows the window is cut',
+  onWire({ ...OPTIONS, device: { windowPackets: 8 } }, (wire) => {
+    assert.ok(windowAfterLoss(wire) < 8);
+  }),
+);
+
+test(
+  'it is not where the link slows down by itself',
+  onWire({ ...OPTIONS, device: { windowPackets: 8 }, paced: true }, (wire) => {
+    assert.is(windowAfterLoss(wire), 8);
+  }),
+);
+
 test.run();

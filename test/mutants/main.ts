@@ -47,6 +47,8 @@ const TESTS = [
   'conformance/layout-binding',
   'unit/verbs/layouts',
   'unit/region/layout-release',
+  'unit/link/channel-link',
+  'unit/link/fingerprint',
   'unit/verbs/services',
   'unit/verbs/extended',
   'unit/verbs/completion-counter',

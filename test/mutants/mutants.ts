@@ -5,6 +5,7 @@
 import { BORDER } from './border.js';
 import { CONNECTIONS } from './connections.js';
 import { LAYOUTS } from './layouts.js';
+import { CHANNELS } from './channels.js';
 import { SERVICES } from './services.js';
 import { SHARED } from './shared.js';
 import { WINDOWS } from './windows.js';
@@ -27,4 +28,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...WINDOWS,
   ...LAYOUTS,
   ...CONNECTIONS,
+  ...CHANNELS,
 ].map(([name, file, find, replace]) => ({ name, file, find, replace }));

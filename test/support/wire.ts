@@ -80,6 +80,8 @@ export interface WireOptions {
   readonly receivePsn?: number;
   /** Which pseudo header the ICRC covers. Default `none`: a link without IP. */
   readonly pseudoHeader?: 'none' | 'ip';
+  /** The link has a window of its own. Default false. */
+  readonly paced?: boolean;
   readonly local?: Endpoint;
   readonly peer?: Endpoint;
 }
@@ -94,7 +96,7 @@ export class WireLink implements Link {
   holds = false;
   readonly #held: PacketBatch[] = [];
 
-  constructor(local: Endpoint, pseudoHeader: 'none' | 'ip') {
+  constructor(local: Endpoint, pseudoHeader: 'none' | 'ip', paced = false) {
     this.info = {
       name: 'test',
       pseudoHeader,
@@ -103,6 +105,7 @@ export class WireLink implements Link {
       windowBytes: 4 * 2 ** 20,
       receiveBufferBytes: 8 * 2 ** 20,
       multicast: true,
+      paced,
     };
   }
 
@@ -181,7 +184,11 @@ export class Wire implements Side {
 
   static async open(options: WireOptions = {}): Promise<Wire> {
     const clock = new VirtualClock();
-    const link = new WireLink(options.local ?? LOCAL, options.pseudoHeader ?? 'none');
+    const link = new WireLink(
+      options.local ?? LOCAL,
+      options.pseudoHeader ?? 'none',
+      options.paced,
+    );
     const device = { memoryBytes: 8 * 2 ** 20, ...options.device, link, clock } as OpenOptions;
     const wire = new Wire(await openDevice(device), link, clock, options);
     wire.connect(options);

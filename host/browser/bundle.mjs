@@ -1,0 +1,38 @@
+/**
+ * Bundles `verbena/browser` into build/browser, with the modules it fetches beside it. Run by
+ * `npm run build`, behind the compilers. A file NAME.browser.ts stands in for NAME.ts here.
+ */
+import { copyFileSync, existsSync, mkdirSync, writeFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { build } from 'esbuild';
+
+process.chdir(fileURLToPath(new URL('../../', import.meta.url)));
+
+const standIns = {
+  name: 'stand-ins',
+  setup({ onResolve }) {
+    onResolve({ filter: /^\.{1,2}\/.*\.js$/ }, ({ path, resolveDir }) => {
+      const file = `${resolveDir}/${path.replace(/\.js$/, '.browser.ts')}`;
+      return existsSync(file) ? { path: file } : undefined;
+    });
+  },
+};
+
+mkdirSync('build/browser', { recursive: true });
+const { metafile } = await build({
+  entryPoints: { index: 'host/browser/index.ts' },
+  outdir: 'build/browser',
+  bundle: true,
+  format: 'esm',
+  platform: 'browser',
+  target: 'es2022',
+  minify: true,
+  sourcemap: true,
+  metafile: true,
+  logLevel: 'warning',
+  plugins: [standIns],
+});
+writeFileSync('build/browser/metafile.json', JSON.stringify(metafile));
+for (const name of ['engine', 'engine.shared', 'explain']) {
+  copyFileSync(`build/${name}.wasm`, `build/browser/${name}.wasm`);
+}

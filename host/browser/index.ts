@@ -1,0 +1,72 @@
+/**
+ * `verbena/browser`: the verbs in a Worker of a page, or in the page itself, over data channels and
+ * WebSockets. What the public index has, without what only Node has.
+ */
+import { fetchModule } from '../engine/module-bytes.js';
+
+export * from '../errors/errors.js';
+export * from '../verbs/enums.js';
+export * from '../verbs/constants.js';
+export * from '../verbs/strings.js';
+export type { AsyncEventRecord, Context, CounterValues } from '../verbs/context.js';
+export { openDevice, type LinkOpenOptions } from '../verbs/open-device.js';
+export type { LinkOpenOptions as OpenOptions } from '../verbs/open-device.js';
+export type * from '../verbs/queries.js';
+export type { ProtectionDomain } from '../verbs/protection-domain.js';
+export type { MemoryRegion, RegionCounters, RegisterOptions } from '../verbs/memory-region.js';
+export type { FastMemoryRegion, RegMr } from '../verbs/fast-memory-region.js';
+export { incRkey } from '../verbs/memory-window.js';
+export type { BindMw, MemoryWindow, MwBind, MwBindInfo } from '../verbs/memory-window.js';
+export type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.js';
+export type { QpAttributes } from '../verbs/queue-pair-attributes.js';
+export type { AddressAttributes, AddressHandle } from '../verbs/address-handle.js';
+export type { CompletionChannel } from '../verbs/completion-channel.js';
+export type { QpCapabilities, QpInitAttributes, QueuePair } from '../verbs/queue-pair.js';
+export type { SharedReceiveQueue, SrqInitAttributes } from '../verbs/shared-receive-queue.js';
+export type { ReceiveWorkRequest, SendWorkRequest, Sge } from '../verbs/work-request.js';
+export { Endpoint, Gid } from '../link/endpoint.js';
+export type { Link, LinkInfo, LinkMemory, LinkReceiver, PacketBatch } from '../link/link.js';
+export { LoopbackNetwork, createLoopbackPair } from '../link/loopback.js';
+export { faultLink } from '../link/fault.js';
+export { traceLink } from '../link/trace.js';
+export { DataChannelLink, type DataChannelOptions } from '../link/data-channel.js';
+export { WebSocketLink, type WebSocketOptions } from '../link/websocket.js';
+export type { ChannelCounters, PeerEvent, PeerEventKind } from '../link/channel-link.js';
+export { defaultConnector } from '../link/rtc/default.js';
+export type {
+  Description,
+  RtcConnection,
+  RtcConnector,
+  RtcOptions,
+} from '../link/rtc/connection.js';
+export type { ChannelReceiver, DatagramChannel } from '../link/datagram-channel.js';
+export { provideRtc, type ProvideOptions } from '../link/rtc/provide.js';
+export { BroadcastSignalling } from '../link/signalling/broadcast.js';
+export { HttpSignalling } from '../link/signalling/http.js';
+export type {
+  Answerer,
+  Signalling,
+  SignallingListener,
+  SignallingRoom,
+} from '../link/signalling/signalling.js';
+export { RealClock, VirtualClock, type Clock } from '../device/clock.js';
+export * from '../engine/explain.js';
+export * from '../cm/enums.js';
+export { createEventChannel } from '../cm/event-channel.js';
+export type { CmEvent, ConnParam, EventChannel } from '../cm/event-channel.js';
+export type { CmId } from '../cm/cm-id.js';
+export { ConnectError, connect, listen } from '../cm/connect.js';
+export type {
+  ConnectOptions,
+  EndOptions,
+  ListenOptions,
+  RdmaConnection,
+  RdmaListener,
+  RdmaRequest,
+  Target,
+} from '../cm/connect.js';
+
+/** To be awaited before the first explain function: their text module is fetched. */
+export function fetchExplain(): Promise<void> {
+  return fetchModule('explain');
+}

@@ -1,0 +1,4 @@
+/** Stands in for lookup.ts in a browser, which tells no addresses of names. */
+export function lookup(host: string): Promise<{ address: string }> {
+  return Promise.reject(new Error(`a browser cannot resolve ${host}: peers have addresses`));
+}

@@ -1,0 +1,1 @@
+export { lookup } from 'node:dns/promises';

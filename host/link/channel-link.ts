@@ -1,0 +1,421 @@
+/**
+ * A link over messages: any number of peers, each behind a datagram channel of its own and known by
+ * its GID. How channels come to be is for those who extend it (data-channel.ts, websocket.ts).
+ */
+import { LinkError, MisuseError } from '../errors/errors.js';
+import { ChannelPeer } from './channel-peer.js';
+import { HEADER_BYTES, LENGTH_BYTES } from './channel-frame.js';
+import type { DatagramChannel } from './datagram-channel.js';
+import { Endpoint, type Gid } from './endpoint.js';
+import {
+  PACKET_SIZE_LIMIT,
+  ROCE_PORT,
+  type Link,
+  type LinkInfo,
+  type LinkReceiver,
+  type PacketBatch,
+} from './link.js';
+import { nextTurn } from './next-turn.js';
+
+/** How much, of one peer unless it says otherwise. */
+export interface ChannelLimits {
+  /** Longest message that is sent; packets share one up to here. */
+  readonly messageBytes: number;
+  /** Longest message that is accepted. */
+  readonly receiveBytes: number;
+  /** Bytes of messages under way. */
+  readonly windowBytes: number;
+  /** Bytes of packets that wait for the window; what is beyond is dropped. */
+  readonly queueBytes: number;
+  /** Where a channel holds back more than this, nothing more is given to it. */
+  readonly bufferedBytesMax: number;
+  /** Peers of a link, those included that are still being connected. */
+  readonly peersMax: number;
+  /** How long a channel may take to open. */
+  readonly openMillis: number;
+  /** How long a peer whose connection got lost may take to come back by another one. */
+  readonly returnMillis: number;
+}
+
+/** What a link over messages counts: packets, and where the name says so, messages. */
+export interface ChannelCounters {
+  sent: number;
+  received: number;
+  messagesSent: number;
+  messagesReceived: number;
+  /** Too long, or too many waited for the window. */
+  dropped: number;
+  /** For an address that nobody has. */
+  unroutable: number;
+  /** Messages that the channel did not take. */
+  refused: number;
+  /** Messages that are none, or whose packets are not whole. */
+  malformed: number;
+  /** How often nothing was seen for so long that all under way was taken for lost. */
+  silences: number;
+}
+
+export type PeerEventKind =
+  /** Packets travel. */
+  | 'connected'
+  /** Nothing travels at the moment, and that may pass. */
+  | 'interrupted'
+  | 'restored'
+  /** It is there no more; the address may come back with a new connection. */
+  | 'disconnected';
+
+export interface PeerEvent {
+  readonly kind: PeerEventKind;
+  readonly peer: Endpoint;
+  /** In words, of what is over. */
+  readonly reason?: string;
+}
+
+/** Bytes of headers and ICRC around a payload, at most. */
+const PACKET_OVERHEAD = 64;
+const EVENTS_KEPT = 1024;
+/** Packets to ourselves that wait for the next turn. */
+const OWN_BYTES_MAX = 2 ** 20;
+
+export const PATH_MTUS = [256, 512, 1024, 2048, 4096];
+
+/** Bytes of the longest packet with so much payload. Throws MisuseError. */
+export function packetSizeOf(pathMtuBytes: number): number {
+  if (!PATH_MTUS.includes(pathMtuBytes)) {
+    throw new MisuseError('pathMtuBytes', `must be one of ${PATH_MTUS.join(', ')}`);
+  }
+  return pathMtuBytes + PACKET_OVERHEAD;
+}
+
+/** The longest message of a peer of ours, whatever its path MTU. */
+export const RECEIVE_BYTES = PACKET_SIZE_LIMIT + HEADER_BYTES + LENGTH_BYTES;
+
+export abstract class ChannelLink implements Link {
+  readonly counters: ChannelCounters = {
+    sent: 0,
+    received: 0,
+    messagesSent: 0,
+    messagesReceived: 0,
+    dropped: 0,
+    unroutable: 0,
+    refused: 0,
+    malformed: 0,
+    silences: 0,
+  };
+  readonly #name: string;
+  readonly #packetSizeMax: number;
+  readonly #limits: ChannelLimits;
+  readonly #peers = new Map<string, ChannelPeer>();
+  /** Channels that are not open yet. */
+  readonly #pending = new Set<ChannelPeer>();
+  #receiver: LinkReceiver | undefined;
+  #info: LinkInfo | undefined;
+  #opening: Promise<Gid> | undefined;
+  #touched: ChannelPeer[] = [];
+  #unflushed: ChannelPeer[] = [];
+  #isFlushing = false;
+  #isTurnDue = false;
+  #own: Uint8Array[] = [];
+  #ownBytes = 0;
+  // Traffic mostly goes to one peer.
+  #lastDestination: Endpoint | undefined;
+  #lastPeer: ChannelPeer | undefined;
+  readonly #events: PeerEvent[] = [];
+  readonly #waiting: ((event: PeerEvent | undefined) => void)[] = [];
+
+  protected constructor(name: string, packetSizeMax: number, limits: ChannelLimits) {
+    this.#name = name;
+    this.#packetSizeMax = packetSizeMax;
+    this.#limits = limits;
+  }
+
+  /** Our address; taken until `releaseAddress`. Rejects with LinkError. */
+  protected abstract takeAddress(): Promise<Gid>;
+  protected abstract releaseAddress(): void;
+
+  get info(): LinkInfo {
+    if (!this.#info) throw new MisuseError('info', 'is known once the link is open');
+    return this.#info;
+  }
+
+  get isOpen(): boolean {
+    return this.#receiver !== undefined;
+  }
+
+  /** Who is connected now. */
+  get peers(): Endpoint[] {
+    return [...this.#peers.values()].map(({ endpoint }) => endpoint);
+  }
+
+  async open(receiver: LinkReceiver): Promise<LinkInfo> {
+    if (this.#receiver || this.#opening) {
+      throw new MisuseError('open', 'the link is open already');
+    }
+    try {
+      this.#opening = this.takeAddress();
+      const local = new Endpoint(await this.#opening, ROCE_PORT);
+      const { windowBytes } = this.#limits;
+      // The engine counts as for a socket's buffer, where a packet of this size costs the double.
+      const charge = 4 * windowBytes;
+      this.#info = {
+        name: this.#name,
+        pseudoHeader: 'none',
+        local,
+        packetSizeMax: this.#packetSizeMax,
+        windowBytes: charge,
+        receiveBufferBytes: 2 * charge,
+        paced: true,
+      };
+    } finally {
+      this.#opening = undefined;
+    }
+    this.#receiver = receiver;
+    return this.#info;
+  }
+
+  send(batch: PacketBatch): void {
+    if (this.#receiver) {
+      for (let index = 0; index < batch.count; index++) {
+        this.#sendOne(batch.bytesOf(index), batch.destinationOf(index));
+      }
+      if (this.#unflushed.length > 0 && !this.#isFlushing) {
+        // What is sent in the same breath shares messages.
+        this.#isFlushing = true;
+        queueMicrotask(() => this.#flushSends());
+      }
+    }
+    batch.release();
+  }
+
+  /** The next change among the peers; undefined when the link is closed. */
+  nextPeerEvent(): Promise<PeerEvent | undefined> {
+    const event = this.#events.shift();
+    if (event || !this.isOpen) return Promise.resolve(event);
+    return new Promise((resolve) => this.#waiting.push(resolve));
+  }
+
+  /** Who comes and who goes, until the link is closed. */
+  async *peerEvents(): AsyncGenerator<PeerEvent, void, undefined> {
+    for (let event = await this.nextPeerEvent(); event; event = await this.nextPeerEvent()) {
+      yield event;
+    }
+  }
+
+  /** Ends the connection to a peer; it hears of it if the channel still carries that. */
+  disconnect(peer: Endpoint): void {
+    const found = this.#peers.get(peer.gid.toString());
+    if (found) this.#remove(found, 'disconnected here');
+  }
+
+  async close(): Promise<void> {
+    await this.#opening?.catch(() => undefined);
+    if (!this.#receiver) return;
+    this.#flushSends();
+    this.#receiver = undefined;
+    for (const peer of [...this.#peers.values(), ...this.#pending]) {
+      this.#drop(peer, 'the link was closed');
+    }
+    this.#peers.clear();
+    this.#pending.clear();
+    this.#own = [];
+    this.releaseAddress();
+    for (const resolve of this.#waiting.splice(0)) resolve(undefined);
+  }
+
+  /**
+   * Packets to and from this address travel by `channel` once it is open; one that it had before is
+   * closed then, and not earlier: that it opens proves whose it is. Resolves when it can send.
+   * Rejects with LinkError ECONNRESET (it closed before), ETIMEDOUT (it never opened), ENOSPC (as
+   * many peers as there may be), EADDRINUSE (our own address).
+   */
+  protected addPeer(gid: Gid, channel: DatagramChannel): Promise<Endpoint> {
+    const key = gid.toString();
+    const { openMillis } = this.#limits;
+    try {
+      this.checkRoom(gid);
+    } catch (error) {
+      channel.close();
+      return Promise.reject(error as LinkError);
+    }
+    const endpoint = this.#peers.get(key)?.endpoint ?? new Endpoint(gid, ROCE_PORT);
+    const peer = new ChannelPeer(endpoint, channel, this.#limits, this.counters);
+    this.#pending.add(peer);
+    return new Promise((resolve, reject) => {
+      peer.gone = (reason) => {
+        clearTimeout(timer);
+        reject(new LinkError('ECONNRESET', `${key} is not there: ${reason}`));
+      };
+      const timer = setTimeout(() => {
+        const seconds = openMillis / 1000;
+        reject(new LinkError('ETIMEDOUT', `no way to ${key} was found within ${seconds} s`));
+        this.#remove(peer, 'it never opened');
+      }, openMillis);
+      channel.start({
+        opened: () => {
+          clearTimeout(timer);
+          if (!this.#pending.delete(peer)) return;
+          this.#enter(key, peer);
+          resolve(endpoint);
+        },
+        message: (bytes) => this.#message(peer, bytes),
+        interrupted: (isInterrupted) => {
+          if (this.#peers.get(key) !== peer) return;
+          peer.isInterrupted = isInterrupted;
+          this.#tell({ kind: isInterrupted ? 'interrupted' : 'restored', peer: endpoint });
+          if (isInterrupted) this.seekAgain(endpoint);
+        },
+        closed: (reason, isLost) => this.#closed(key, peer, reason, isLost),
+      });
+    });
+  }
+
+  /** Throws LinkError when there is no place for a peer of that address. */
+  protected checkRoom(gid: Gid): void {
+    const { peersMax } = this.#limits;
+    if (!this.#receiver) throw new LinkError('ECONNRESET', 'the link is not open');
+    if (this.info.local.gid.equals(gid)) {
+      throw new LinkError('EADDRINUSE', `${gid} is our own address`);
+    }
+    if (this.#peers.size + this.#pending.size >= peersMax) {
+      throw new LinkError('ENOSPC', `there are ${peersMax} peers already`);
+    }
+  }
+
+  #enter(key: string, peer: ChannelPeer): void {
+    const old = this.#peers.get(key);
+    this.#peers.set(key, peer);
+    if (old) this.#drop(old, 'a newer connection took its place');
+    peer.isOpen = true;
+    this.#tell({ kind: old ? 'restored' : 'connected', peer: peer.endpoint });
+  }
+
+  /** Somebody who knows a way to this peer may connect anew. */
+  protected abstract seekAgain(peer: Endpoint): void;
+
+  /** Is it a peer, and out of reach? */
+  protected isInterrupted(peer: Endpoint): boolean {
+    return this.#peers.get(peer.gid.toString())?.isInterrupted ?? false;
+  }
+
+  /** A peer that got lost may come back; then nothing but packets was lost. */
+  #closed(key: string, peer: ChannelPeer, reason: string, isLost: boolean): void {
+    const { returnMillis } = this.#limits;
+    // The other side drops the old connection as soon as the new one is open there.
+    const isReplaced = [...this.#pending].some(({ endpoint }) => endpoint === peer.endpoint);
+    if (!(isLost || isReplaced) || this.#peers.get(key) !== peer || returnMillis === 0) {
+      this.#remove(peer, reason);
+      return;
+    }
+    peer.stop();
+    if (!peer.isInterrupted) this.#tell({ kind: 'interrupted', peer: peer.endpoint, reason });
+    peer.isInterrupted = true;
+    const timer = setTimeout(() => this.#remove(peer, reason), returnMillis);
+    peer.gone = () => clearTimeout(timer);
+    this.seekAgain(peer.endpoint);
+  }
+
+  #sendOne(bytes: Uint8Array, destination: Endpoint): void {
+    const peer = this.#find(destination);
+    if (!peer) {
+      this.#sendToOurselves(bytes, destination);
+      return;
+    }
+    peer.add(bytes);
+    if (!this.#unflushed.includes(peer)) this.#unflushed.push(peer);
+  }
+
+  #find(destination: Endpoint): ChannelPeer | undefined {
+    if (destination !== this.#lastDestination) {
+      this.#lastDestination = destination;
+      this.#lastPeer =
+        destination.port === ROCE_PORT ? this.#peers.get(destination.gid.toString()) : undefined;
+    }
+    return this.#lastPeer;
+  }
+
+  #sendToOurselves(bytes: Uint8Array, destination: Endpoint): void {
+    const isOurs = destination.equals(this.info.local) && bytes.length <= this.#packetSizeMax;
+    if (!isOurs || this.#ownBytes + bytes.length > OWN_BYTES_MAX) {
+      if (isOurs) this.counters.dropped++;
+      else this.counters.unroutable++;
+      return;
+    }
+    this.#own.push(Uint8Array.from(bytes));
+    this.#ownBytes += bytes.length;
+    this.#scheduleTurn();
+  }
+
+  #flushSends(): void {
+    this.#isFlushing = false;
+    for (const peer of this.#unflushed.splice(0)) peer.flush();
+  }
+
+  #message(peer: ChannelPeer, bytes: Uint8Array): void {
+    const receiver = this.#receiver;
+    if (!receiver || !peer.isOpen) return;
+    if (!peer.isTouched) {
+      peer.isTouched = true;
+      this.#touched.push(peer);
+    }
+    this.#scheduleTurn();
+    peer.receive(bytes, (packet) => {
+      // The packet before may have closed the link.
+      if (!this.#receiver) return;
+      this.counters.received++;
+      receiver.packet(packet, peer.endpoint);
+    });
+  }
+
+  #scheduleTurn(): void {
+    if (this.#isTurnDue) return;
+    this.#isTurnDue = true;
+    nextTurn(() => this.#turn());
+  }
+
+  /** What came since is worked on together; one message carries all answers. */
+  #turn(): void {
+    this.#isTurnDue = false;
+    const touched = this.#touched;
+    this.#touched = [];
+    for (const peer of touched) peer.isTouched = false;
+    const own = this.#own;
+    this.#own = [];
+    this.#ownBytes = 0;
+    for (const bytes of own) {
+      this.counters.received++;
+      this.#receiver?.packet(bytes, this.info.local);
+    }
+    this.#receiver?.flush();
+    this.#flushSends();
+    for (const peer of touched) peer.acknowledge();
+  }
+
+  #remove(peer: ChannelPeer, reason: string): void {
+    const key = peer.endpoint.gid.toString();
+    const isCurrent = this.#peers.get(key) === peer;
+    if (!isCurrent && !this.#pending.delete(peer)) return;
+    this.#drop(peer, reason);
+    if (!isCurrent) return;
+    this.#peers.delete(key);
+    this.#tell({ kind: 'disconnected', peer: peer.endpoint, reason });
+    this.#receiver?.peerGone?.(peer.endpoint, reason);
+  }
+
+  #drop(peer: ChannelPeer, reason: string): void {
+    peer.stop();
+    peer.channel.close();
+    peer.gone(reason);
+    this.#lastDestination = undefined;
+    this.#lastPeer = undefined;
+  }
+
+  #tell(event: PeerEvent): void {
+    const resolve = this.#waiting.shift();
+    if (resolve) {
+      resolve(event);
+      return;
+    }
+    this.#events.push(event);
+    if (this.#events.length > EVENTS_KEPT) this.#events.shift();
+  }
+}

@@ -1,0 +1,225 @@
+/**
+ * A link over WebRTC data channels: in a page, in a page's Worker, and in Node by node-datachannel.
+ * Any number of peers, each by a connection of its own; the address is that of our certificate
+ * (rtc/fingerprint.ts).
+ */
+import { LinkError, MisuseError } from '../errors/errors.js';
+import { ChannelLink, RECEIVE_BYTES, packetSizeOf } from './channel-link.js';
+import { HEADER_BYTES, LENGTH_BYTES } from './channel-frame.js';
+import type { Endpoint, Gid } from './endpoint.js';
+import type { Description, RtcConnector, RtcOptions } from './rtc/connection.js';
+import { defaultConnector } from './rtc/default.js';
+import { checkDescription, gidOfDescription } from './rtc/fingerprint.js';
+import { HttpSignalling } from './signalling/http.js';
+import type {
+  Answerer,
+  Signalling,
+  SignallingListener,
+  SignallingRoom,
+} from './signalling/signalling.js';
+
+export interface DataChannelOptions extends RtcOptions {
+  /**
+   * 256, 512, 1024, 2048 or 4096. Default 1024: a packet fits into one datagram of the network.
+   * 4096 is faster where nothing is lost, and is lost four times as often where something is.
+   */
+  readonly pathMtuBytes?: number;
+  /** Bytes under way to one peer. Default 64 KiB: more than that drowns the channel. */
+  readonly windowBytes?: number;
+  /** Bytes that wait for that window, for one peer; beyond, packets are lost. Default 1 MiB. */
+  readonly queueBytes?: number;
+  /** Default 256. */
+  readonly peersMax?: number;
+  /** How long a connection may take until packets travel. Default 15 s. */
+  readonly openMillis?: number;
+  /**
+   * How long a peer may be out of reach before it is given up: whoever connected tries again by the
+   * same signalling meanwhile. Default 10 s.
+   */
+  readonly returnMillis?: number;
+  /** Default: what there is where this runs. Two links never have the same. */
+  readonly connector?: RtcConnector;
+}
+
+export interface ConnectOptions {
+  /** How long signalling may take. Default 10 s. */
+  readonly timeoutMillis?: number;
+}
+
+/** What fits into one datagram below DTLS and SCTP, in Chromium and in libdatachannel. */
+const MESSAGE_BYTES = 1150;
+const WINDOW_BYTES = 65536;
+const QUEUE_BYTES = 2 ** 20;
+const BUFFERED_BYTES_MAX = 2 ** 20;
+const PEERS_MAX = 256;
+const OPEN_MILLIS = 15_000;
+const SIGNALLING_MILLIS = 10_000;
+const RETURN_MILLIS = 10_000;
+/** Between attempts to find a peer again, and before the first. */
+const SEEK_MILLIS = 1000;
+
+/**
+ * A connection that closes before it opens is made anew: when both ends are quick, libdatachannel
+ * may see the other's certificate before it has its fingerprint.
+ */
+const ATTEMPTS = 3;
+
+/** Whose address is in use. */
+const taken = new WeakSet<RtcConnector>();
+
+export class DataChannelLink extends ChannelLink {
+  readonly #connector: RtcConnector;
+  readonly #peersMax: number;
+  readonly #listening = new Set<() => void>();
+  /** By whom each peer was found. */
+  readonly #ways = new WeakMap<Endpoint, Signalling>();
+  #answering = 0;
+
+  /** Throws MisuseError for options out of range. */
+  constructor(options: DataChannelOptions = {}) {
+    const packetSizeMax = packetSizeOf(options.pathMtuBytes ?? 1024);
+    const peersMax = options.peersMax ?? PEERS_MAX;
+    const limits = {
+      windowBytes: options.windowBytes ?? WINDOW_BYTES,
+      queueBytes: options.queueBytes ?? QUEUE_BYTES,
+      peersMax,
+      openMillis: options.openMillis ?? OPEN_MILLIS,
+      returnMillis: options.returnMillis ?? RETURN_MILLIS,
+    };
+    for (const [name, value] of Object.entries(limits)) {
+      if (!Number.isInteger(value) || value < 1) {
+        throw new MisuseError(name, `must be a whole number above 0, got ${value}`);
+      }
+    }
+    super('data-channel', packetSizeMax, {
+      ...limits,
+      messageBytes: Math.max(MESSAGE_BYTES, HEADER_BYTES + LENGTH_BYTES + packetSizeMax),
+      receiveBytes: RECEIVE_BYTES,
+      bufferedBytesMax: BUFFERED_BYTES_MAX,
+    });
+    this.#peersMax = peersMax;
+    this.#connector = options.connector ?? defaultConnector(options);
+  }
+
+  /**
+   * Connects with whoever answers our offer through `signalling` (a URL: by HTTP). Resolves with its
+   * address when packets travel. The same peer again, with the same certificate, replaces the
+   * connection that was: queue pairs go on, as after a loss. Rejects with LinkError: ETIMEDOUT (no
+   * answer, or no way there), ECONNREFUSED, EPROTO, EOPNOTSUPP, EACCES, ENOSPC.
+   */
+  async connect(signalling: Signalling | string, options: ConnectOptions = {}): Promise<Endpoint> {
+    if (!this.isOpen) throw new MisuseError('link', 'is not open: openDevice opens it');
+    const by = typeof signalling === 'string' ? new HttpSignalling(signalling) : signalling;
+    for (let attempt = 1; ; attempt++) {
+      const connection = await this.#connector.offer();
+      const { description, channel } = connection;
+      let gid: Gid;
+      try {
+        const answer = checkDescription(await exchange(by, description, options), 'answer');
+        gid = gidOfDescription(answer);
+        await connection.accept(answer);
+      } catch (error) {
+        channel.close();
+        throw error;
+      }
+      try {
+        const peer = await this.addPeer(gid, channel);
+        this.#ways.set(peer, by);
+        return peer;
+      } catch (error) {
+        const isReset = error instanceof LinkError && error.code === 'ECONNRESET';
+        if (!isReset || attempt === ATTEMPTS || !this.isOpen) throw error;
+      }
+    }
+  }
+
+  /** Answers an offer that came by any way, of any shape. Rejects with LinkError EPROTO, ENOSPC. */
+  readonly answer: Answerer = async (offer) => {
+    if (!this.isOpen) throw new LinkError('ECONNRESET', 'the link is not open');
+    if (this.#answering >= this.#peersMax) {
+      throw new LinkError('ENOSPC', `${this.#peersMax} offers are being answered already`);
+    }
+    const checked = checkDescription(offer, 'offer');
+    const gid = gidOfDescription(checked);
+    this.checkRoom(gid);
+    this.#answering++;
+    let answered: { description: Description };
+    try {
+      const connection = await this.#connector.answer(checked);
+      answered = connection;
+      // Who is connected is told by peerEvents, and who is not does not matter here.
+      this.addPeer(gid, connection.channel).catch(() => undefined);
+    } finally {
+      this.#answering--;
+    }
+    return answered.description;
+  };
+
+  /** Answers everybody who offers there, until the link is closed or what it returns is called. */
+  listen(signalling: SignallingListener): () => void {
+    return this.#attend(signalling.listen(this.answer));
+  }
+
+  /** Meets everybody who joins the same room: peerEvents tells who. Ends as `listen`. */
+  meet(room: SignallingRoom): () => void {
+    const name = this.info.local.gid.toString();
+    const greet = (newcomer: Signalling): void => {
+      this.connect(newcomer).catch(() => undefined);
+    };
+    return this.#attend(room.join(name, this.answer, greet));
+  }
+
+  #attend(stop: () => void): () => void {
+    this.#listening.add(stop);
+    return () => {
+      if (this.#listening.delete(stop)) stop();
+    };
+  }
+
+  protected async takeAddress(): Promise<Gid> {
+    const gid = await this.#connector.address();
+    if (taken.has(this.#connector)) {
+      throw new LinkError('EADDRINUSE', `[${gid}]:4791 is the address of another link`);
+    }
+    taken.add(this.#connector);
+    return gid;
+  }
+
+  protected seekAgain(peer: Endpoint): void {
+    const way = this.#ways.get(peer);
+    if (!way) return;
+    const seek = (): void => {
+      // It came back by itself, or it was given up.
+      if (!this.isInterrupted(peer)) return;
+      const again = (): void => void setTimeout(seek, SEEK_MILLIS);
+      this.connect(way, { timeoutMillis: SEEK_MILLIS }).then(again, again);
+    };
+    setTimeout(seek, SEEK_MILLIS);
+  }
+
+  protected releaseAddress(): void {
+    taken.delete(this.#connector);
+    for (const stop of this.#listening) stop();
+    this.#listening.clear();
+  }
+}
+
+/** Rejects with LinkError ETIMEDOUT when nobody answers. */
+async function exchange(
+  by: Signalling,
+  offer: Description,
+  { timeoutMillis = SIGNALLING_MILLIS }: ConnectOptions,
+): Promise<unknown> {
+  const patience = new AbortController();
+  const gaveUp = new Promise<never>((_resolve, reject) => {
+    patience.signal.addEventListener('abort', () => reject(patience.signal.reason as Error));
+  });
+  const seconds = timeoutMillis / 1000;
+  const timeout = new LinkError('ETIMEDOUT', `nobody answers through ${by.name} in ${seconds} s`);
+  const timer = setTimeout(() => patience.abort(timeout), timeoutMillis);
+  try {
+    return await Promise.race([by.exchange(offer, patience.signal), gaveUp]);
+  } finally {
+    clearTimeout(timer);
+  }
+}

@@ -1,0 +1,60 @@
+/**
+ * A WebRTC connection as a link needs it: one data channel that neither orders nor repeats. Both
+ * sides make the channel themselves (negotiated, number 0), so that each has it before there is a
+ * connection: a page can hand it to a Worker only in the task that made it.
+ */
+import type { DatagramChannel } from '../datagram-channel.js';
+import type { Gid } from '../endpoint.js';
+
+/** What one side says, with all its candidates: there is one exchange, and no trickle behind it. */
+export interface Description {
+  readonly type: 'offer' | 'answer';
+  readonly sdp: string;
+}
+
+/** A connection that is being made. */
+export interface RtcConnection {
+  /** For the other side. */
+  readonly description: Description;
+  /** Closing it ends the connection as well. */
+  readonly channel: DatagramChannel;
+  /** What the other side answered to our offer. Rejects with LinkError EPROTO. */
+  accept(answer: Description): Promise<void>;
+}
+
+export interface RtcOptions {
+  /** STUN and TURN servers, `stun:host:port`. Default none: peers of one network need none. */
+  readonly iceServers?: readonly string[];
+  /**
+   * The channel orders and repeats by itself, on both sides: to compare with. Queue pairs do that
+   * better. Default false.
+   */
+  readonly reliable?: boolean;
+}
+
+/** Makes connections that all have one certificate, which is the link's address. */
+export interface RtcConnector {
+  /** Rejects with LinkError EOPNOTSUPP where there is no WebRTC, and says what is missing. */
+  address(): Promise<Gid>;
+  offer(): Promise<RtcConnection>;
+  /** Rejects with LinkError EPROTO for an offer that is none. */
+  answer(offer: Description): Promise<RtcConnection>;
+}
+
+export const NETWORK_GONE = 'the network between the two is gone (ICE failed)';
+export const CHANNEL_LABEL = 'verbena';
+const NEGOTIATED = { negotiated: true, id: 0 } as const;
+
+/** In W3C's names. */
+export function channelOptions({ reliable = false }: RtcOptions): {
+  readonly negotiated: true;
+  readonly id: number;
+  readonly ordered: boolean;
+  readonly maxRetransmits?: number;
+} {
+  return reliable
+    ? { ...NEGOTIATED, ordered: true }
+    : { ...NEGOTIATED, ordered: false, maxRetransmits: 0 };
+}
+/** Candidates that have not been found by then are done without. */
+export const GATHERING_MILLIS_MAX = 2000;

@@ -1,0 +1,52 @@
+/**
+ * Addresses from certificates: the first 15 bytes of the certificate's SHA-256 behind 0xfd, which
+ * makes it a unique local IPv6 address (RFC 4193). DTLS proves that the other side has the
+ * certificate that its description names (RFC 8122, RFC 8827), so nobody has another's address.
+ */
+import { LinkError } from '../../errors/errors.js';
+import { Gid } from '../endpoint.js';
+import type { Description } from './connection.js';
+
+const UNIQUE_LOCAL = 0xfd;
+const SHA256_BYTES = 32;
+/** A description of one data channel with a dozen candidates has 2 KB. */
+const SDP_LENGTH_MAX = 32768;
+
+/** Of `AB:CD:…`, 32 bytes in hexadecimal. */
+export function gidOfFingerprint(fingerprint: string): Gid {
+  const bytes = fingerprint.split(':').map((byte) => Number.parseInt(byte, 16));
+  if (!/^([0-9a-f]{2}:){31}[0-9a-f]{2}$/i.test(fingerprint) || bytes.length !== SHA256_BYTES) {
+    throw new LinkError('EPROTO', 'the fingerprint is no SHA-256 in hexadecimal');
+  }
+  return new Gid(Uint8Array.from([UNIQUE_LOCAL, ...bytes.slice(0, 15)]));
+}
+
+/**
+ * The address that a description speaks for. It has one medium, a data channel, and one fingerprint:
+ * with two of them there could be one to be looked at and another to be proved. Throws LinkError
+ * EPROTO.
+ */
+export function gidOfDescription({ sdp }: Description): Gid {
+  const lines = sdp.split(/\r\n|\r|\n/);
+  const values = (prefix: RegExp): string[] =>
+    lines.filter((line) => prefix.test(line)).map((line) => line.replace(prefix, '').trim());
+  const media = values(/^m=/i);
+  if (media.length !== 1 || !/^application\b.*\bwebrtc-datachannel$/i.test(media[0]!)) {
+    throw new LinkError('EPROTO', 'the description is not that of one data channel');
+  }
+  const prints = new Set(values(/^a=fingerprint:/i).map((value) => value.toLowerCase()));
+  const [algorithm, value = ''] = [...prints][0]?.split(/\s+/) ?? [];
+  if (prints.size !== 1 || algorithm !== 'sha-256') {
+    throw new LinkError('EPROTO', 'the description has not exactly one fingerprint, of SHA-256');
+  }
+  return gidOfFingerprint(value);
+}
+
+/** What came from elsewhere is a description of this type. Throws LinkError EPROTO. */
+export function checkDescription(value: unknown, type: Description['type']): Description {
+  const { type: said, sdp } = (value ?? {}) as { type?: unknown; sdp?: unknown };
+  if (said !== type || typeof sdp !== 'string' || sdp.length > SDP_LENGTH_MAX) {
+    throw new LinkError('EPROTO', `what came is no ${type}`);
+  }
+  return { type, sdp };
+}

@@ -1,0 +1,218 @@
+/** Connections in Node: libdatachannel, by node-datachannel, an optional package. */
+import type { DataChannel, PeerConnection } from 'node-datachannel';
+import { LinkError } from '../../errors/errors.js';
+import type { ChannelReceiver, DatagramChannel } from '../datagram-channel.js';
+import type { Gid } from '../endpoint.js';
+import { makeCertificate, type Certificate } from './certificate.js';
+import {
+  CHANNEL_LABEL,
+  GATHERING_MILLIS_MAX,
+  type Description,
+  type RtcConnection,
+  NETWORK_GONE,
+  channelOptions,
+  type RtcConnector,
+  type RtcOptions,
+} from './connection.js';
+import { checkDescription, gidOfFingerprint } from './fingerprint.js';
+
+type Library = typeof import('node-datachannel');
+
+async function load(): Promise<Library> {
+  try {
+    return await import('node-datachannel');
+  } catch (error) {
+    throw new LinkError(
+      'EOPNOTSUPP',
+      'data channels in Node need the optional package node-datachannel: npm install node-datachannel',
+      { cause: error },
+    );
+  }
+}
+
+export class NodeConnector implements RtcConnector {
+  readonly #options: RtcOptions;
+  #certificate: Certificate | undefined;
+
+  constructor(options: RtcOptions = {}) {
+    this.#options = options;
+  }
+
+  async address(): Promise<Gid> {
+    await load();
+    return gidOfFingerprint(this.#identity.fingerprint);
+  }
+
+  async offer(): Promise<RtcConnection> {
+    const connection = await this.#connect();
+    // To be told of everything: making the channel begins the gathering.
+    const offer = described(connection, 'offer');
+    return connectionOf(
+      connection,
+      openChannel(connection, this.#options),
+      offer.then(takeDtlsClient),
+    );
+  }
+
+  async answer(offer: Description): Promise<RtcConnection> {
+    const connection = await this.#connect();
+    const answer = described(connection, 'answer');
+    try {
+      connection.setRemoteDescription(offer.sdp, 'offer');
+    } catch (error) {
+      connection.close();
+      throw refusal('offer', error);
+    }
+    return connectionOf(connection, openChannel(connection, this.#options), answer);
+  }
+
+  get #identity(): Certificate {
+    return (this.#certificate ??= makeCertificate());
+  }
+
+  async #connect(): Promise<PeerConnection> {
+    const { PeerConnection } = await load();
+    const { certificatePem, keyPem } = this.#identity;
+    return new PeerConnection(CHANNEL_LABEL, {
+      iceServers: [...(this.#options.iceServers ?? [])],
+      certificatePemFile: certificatePem,
+      keyPemFile: keyPem,
+    });
+  }
+}
+
+/**
+ * We begin DTLS: with ICE it is the side that answers which is ready first, and libdatachannel loses
+ * what comes before it is ready, for a second.
+ */
+function takeDtlsClient({ type, sdp }: Description): Description {
+  return { type, sdp: sdp.replace('a=setup:actpass', 'a=setup:active') };
+}
+
+function openChannel(connection: PeerConnection, wanted: RtcOptions): NodeChannel {
+  const { ordered, ...rest } = channelOptions(wanted);
+  const options = { ...rest, unordered: !ordered };
+  return new NodeChannel(connection, connection.createDataChannel(CHANNEL_LABEL, options));
+}
+
+async function connectionOf(
+  connection: PeerConnection,
+  channel: NodeChannel,
+  description: Promise<Description>,
+): Promise<RtcConnection> {
+  return {
+    description: await description,
+    channel,
+    async accept(answer) {
+      const { sdp } = checkDescription(answer, 'answer');
+      try {
+        connection.setRemoteDescription(sdp, 'answer');
+      } catch (error) {
+        // It may have failed meanwhile, which the channel tells.
+        if (connection.state() !== 'closed') throw refusal('answer', error);
+      }
+    },
+  };
+}
+
+function refusal(type: Description['type'], error: unknown): LinkError {
+  const { message } = error as Error;
+  return new LinkError('EPROTO', `libdatachannel refuses the ${type}: ${message}`, {
+    cause: error,
+  });
+}
+
+function described(connection: PeerConnection, type: Description['type']): Promise<Description> {
+  return new Promise((resolve) => {
+    const say = (): void => {
+      clearTimeout(timer);
+      resolve({ type, sdp: connection.localDescription()?.sdp ?? '' });
+    };
+    const timer = setTimeout(say, GATHERING_MILLIS_MAX);
+    connection.onGatheringStateChange((state) => {
+      if (state === 'complete') say();
+    });
+  });
+}
+
+class NodeChannel implements DatagramChannel {
+  readonly #connection: PeerConnection;
+  readonly #channel: DataChannel;
+  #receiver: ChannelReceiver | undefined;
+  #isOpen = false;
+  #isOver = false;
+  #isClosed = false;
+  #isInterrupted = false;
+
+  constructor(connection: PeerConnection, channel: DataChannel) {
+    this.#connection = connection;
+    this.#channel = channel;
+    // From the beginning: what happens before is told by nobody else, and a connection whose end
+    // nobody hears keeps the process alive.
+    connection.onStateChange((state) => this.#changed(state));
+    channel.onClosed(() => this.#end('the other side closed it', false));
+  }
+
+  get bufferedBytes(): number {
+    return this.#isClosed ? 0 : this.#channel.bufferedAmount();
+  }
+
+  start(receiver: ChannelReceiver): void {
+    queueMicrotask(() => {
+      if (this.#isClosed) return;
+      this.#receiver = receiver;
+      if (this.#isOver) receiver.closed('it was closed before it was open', false);
+      else this.#listen(receiver);
+    });
+  }
+
+  #listen(receiver: ChannelReceiver): void {
+    const channel = this.#channel;
+    const opened = (): void => {
+      if (this.#isOpen || this.#isClosed) return;
+      this.#isOpen = true;
+      receiver.opened();
+    };
+    channel.onMessage((message) => {
+      // Text is none of ours.
+      if (this.#isClosed || typeof message === 'string') return;
+      opened();
+      receiver.message(message instanceof Uint8Array ? message : new Uint8Array(message));
+    });
+    channel.onOpen(opened);
+    if (channel.isOpen()) opened();
+  }
+
+  #changed(state: string): void {
+    if (state === 'failed') this.#end(NETWORK_GONE, this.#isOpen);
+    else if (state === 'closed') this.#end('the connection was closed', false);
+    else if ((state === 'disconnected') !== this.#isInterrupted) {
+      this.#isInterrupted = !this.#isInterrupted;
+      if (!this.#isClosed) this.#receiver?.interrupted(this.#isInterrupted);
+    }
+  }
+
+  #end(reason: string, isLost: boolean): void {
+    if (this.#isOver || this.#isClosed) return;
+    this.#isOver = true;
+    this.#receiver?.closed(reason, isLost);
+  }
+
+  send(message: Uint8Array): boolean {
+    if (this.#isClosed) return false;
+    try {
+      // False means that it waits in there, not that it was refused.
+      this.#channel.sendMessageBinary(message);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#channel.close();
+    this.#connection.close();
+  }
+}

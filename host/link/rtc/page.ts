@@ -1,0 +1,201 @@
+/** Connections of a page: RTCPeerConnection, which Workers do not have. */
+import { LinkError } from '../../errors/errors.js';
+import type { Gid } from '../endpoint.js';
+import {
+  CHANNEL_LABEL,
+  GATHERING_MILLIS_MAX,
+  type Description,
+  type RtcConnection,
+  NETWORK_GONE,
+  channelOptions,
+  type RtcConnector,
+  type RtcOptions,
+} from './connection.js';
+import { checkDescription, gidOfDescription } from './fingerprint.js';
+import { RtcChannel, type RtcDataChannel } from './rtc-channel.js';
+
+/** What of RTCPeerConnection is used; the DOM's types are not here. */
+export interface RtcPeerConnection {
+  readonly connectionState: string;
+  readonly iceGatheringState: string;
+  readonly localDescription: { readonly sdp: string } | null;
+  onconnectionstatechange: (() => void) | null;
+  onicegatheringstatechange: (() => void) | null;
+  createDataChannel(label: string, options: object): RtcDataChannel;
+  createOffer(): Promise<{ readonly sdp?: string }>;
+  setLocalDescription(): Promise<void>;
+  setRemoteDescription(description: Description): Promise<void>;
+  close(): void;
+}
+
+interface RtcPeerConnectionClass {
+  new (options: object): RtcPeerConnection;
+  generateCertificate(algorithm: object): Promise<object>;
+}
+
+/** A peer connection with its channel, before anything was said. */
+export interface PageConnection {
+  readonly connection: RtcPeerConnection;
+  readonly channel: RtcDataChannel;
+}
+
+function peerConnectionClass(): RtcPeerConnectionClass {
+  const scope = globalThis as { RTCPeerConnection?: RtcPeerConnectionClass };
+  if (scope.RTCPeerConnection) return scope.RTCPeerConnection;
+  throw new LinkError(
+    'EOPNOTSUPP',
+    'this browser has no WebRTC (RTCPeerConnection), or it is switched off; a WebSocketLink needs none',
+  );
+}
+
+export class PageConnector implements RtcConnector {
+  readonly #options: RtcOptions;
+  #certificate: Promise<{ certificate: object; gid: Gid }> | undefined;
+
+  constructor(options: RtcOptions = {}) {
+    this.#options = options;
+  }
+
+  async address(): Promise<Gid> {
+    this.#certificate ??= this.#generate();
+    return (await this.#certificate).gid;
+  }
+
+  async offer(): Promise<RtcConnection> {
+    const made = await this.prepare();
+    const channel = wrap(made);
+    return connectionOf(made, channel, describe(made.connection));
+  }
+
+  async answer(offer: Description): Promise<RtcConnection> {
+    const made = await this.prepare();
+    const channel = wrap(made);
+    return connectionOf(made, channel, describe(made.connection, offer));
+  }
+
+  /** `made` is called in the task that makes the channel. */
+  async prepare(made: (connection: PageConnection) => void = () => {}): Promise<PageConnection> {
+    await this.address();
+    const { certificate } = await this.#certificate!;
+    const connection = this.#make([certificate]);
+    made(connection);
+    return connection;
+  }
+
+  #make(certificates: object[]): PageConnection {
+    const PeerConnection = peerConnectionClass();
+    const iceServers = (this.#options.iceServers ?? []).map((urls) => ({ urls }));
+    let connection: RtcPeerConnection;
+    try {
+      connection = new PeerConnection({ iceServers, certificates });
+    } catch (error) {
+      const { message } = error as Error;
+      throw new LinkError('EACCES', `the browser allows no connection: ${message}`, {
+        cause: error,
+      });
+    }
+    return {
+      connection,
+      channel: connection.createDataChannel(CHANNEL_LABEL, channelOptions(this.#options)),
+    };
+  }
+
+  async #generate(): Promise<{ certificate: object; gid: Gid }> {
+    const PeerConnection = peerConnectionClass();
+    const certificate = await PeerConnection.generateCertificate({
+      name: 'ECDSA',
+      namedCurve: 'P-256',
+    });
+    // Not every browser tells a certificate's fingerprint; an offer with it does.
+    const { connection } = this.#make([certificate]);
+    try {
+      const { sdp = '' } = await connection.createOffer();
+      return { certificate, gid: gidOfDescription({ type: 'offer', sdp }) };
+    } finally {
+      connection.close();
+    }
+  }
+}
+
+function wrap({ connection, channel }: PageConnection): RtcChannel {
+  const wrapped = new RtcChannel(channel, () => connection.close());
+  watch(connection, wrapped);
+  return wrapped;
+}
+
+/** Tells `channel` what happens to its connection. */
+export function watch(
+  connection: RtcPeerConnection,
+  channel: Pick<RtcChannel, 'interrupted' | 'end'>,
+): void {
+  let isInterrupted = false;
+  connection.onconnectionstatechange = () => {
+    const state = connection.connectionState;
+    if (state === 'failed') channel.end(NETWORK_GONE, true);
+    else if (state === 'closed') channel.end('the connection was closed', false);
+    else if ((state === 'disconnected') !== isInterrupted) {
+      isInterrupted = !isInterrupted;
+      channel.interrupted(isInterrupted);
+    }
+  };
+}
+
+async function connectionOf(
+  { connection }: PageConnection,
+  channel: RtcChannel,
+  description: Promise<Description>,
+): Promise<RtcConnection> {
+  try {
+    return {
+      description: await description,
+      channel,
+      accept: (answer) => acceptAnswer(connection, answer),
+    };
+  } catch (error) {
+    channel.close();
+    throw error;
+  }
+}
+
+/** Our answer to `offer`, or our offer. Rejects with LinkError EPROTO. */
+export async function describe(
+  connection: RtcPeerConnection,
+  offer?: Description,
+): Promise<Description> {
+  if (offer) await setRemote(connection, offer);
+  await connection.setLocalDescription();
+  await gathered(connection);
+  const { sdp } = connection.localDescription!;
+  return { type: offer ? 'answer' : 'offer', sdp };
+}
+
+export async function acceptAnswer(
+  connection: RtcPeerConnection,
+  answer: Description,
+): Promise<void> {
+  await setRemote(connection, checkDescription(answer, 'answer'));
+}
+
+async function setRemote(connection: RtcPeerConnection, description: Description): Promise<void> {
+  try {
+    await connection.setRemoteDescription(description);
+  } catch (error) {
+    const { message } = error as Error;
+    throw new LinkError('EPROTO', `the browser refuses the ${description.type}: ${message}`, {
+      cause: error,
+    });
+  }
+}
+
+function gathered(connection: RtcPeerConnection): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, GATHERING_MILLIS_MAX);
+    const look = (): void => {
+      if (connection.iceGatheringState !== 'complete') return;
+      clearTimeout(timer);
+      resolve();
+    };
+    connection.onicegatheringstatechange = look;
+    look();
+  });
+}

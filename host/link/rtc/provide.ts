@@ -1,0 +1,149 @@
+/** The page's side of worker.ts: makes connections for a Worker, and hands it their channels. */
+import { LinkError } from '../../errors/errors.js';
+import type { Description } from './connection.js';
+import { PageConnector, acceptAnswer, describe, watch, type PageConnection } from './page.js';
+import type { Port } from './port-channel.js';
+import type { RtcDataChannel } from './rtc-channel.js';
+import type { RtcHello, RtcRequest, RtcResponse } from './worker.js';
+
+/** What of Worker is used. */
+export interface WorkerLike {
+  // Method syntax: the DOM's Worker takes Transferable[].
+  postMessage(message: unknown, transfer: never[]): void;
+}
+
+/** The two ends of a new message channel. */
+function portPair(): [Port, Port] {
+  const { port1, port2 } = new MessageChannel() as unknown as Record<'port1' | 'port2', Port>;
+  return [port1, port2];
+}
+
+export interface ProvideOptions {
+  /** Passes messages on in place of handing channels over, as where a browser cannot. */
+  readonly forward?: boolean;
+}
+
+/** Beyond, what a Worker sends is dropped: the page is slower than its Worker. */
+const BUFFERED_BYTES_MAX = 2 ** 20;
+
+/**
+ * Lets a Worker of this page have data channels: to be called once, right after `new Worker`. They
+ * end with the page, or when what is returned is called. Where the browser hands no channel over
+ * (Chromium and Safari do), the page passes messages on, and the Worker is no quicker than the page.
+ */
+export function provideRtc(worker: WorkerLike, options: ProvideOptions = {}): () => void {
+  const [ours, theirs] = portPair();
+  const hello: RtcHello = { verbena: 'rtc', port: theirs };
+  worker.postMessage(hello, [theirs as never]);
+  const provider = new Provider(ours, options.forward ?? false);
+  return () => provider.close();
+}
+
+class Provider {
+  readonly #port: Port;
+  #isForwarding: boolean;
+  readonly #connectors = new Map<number, PageConnector>();
+  readonly #connections = new Map<number, PageConnection>();
+
+  constructor(port: Port, isForwarding: boolean) {
+    this.#port = port;
+    this.#isForwarding = isForwarding;
+    port.onmessage = ({ data }) => void this.#answer(data as RtcRequest);
+  }
+
+  close(): void {
+    for (const { connection } of this.#connections.values()) connection.close();
+    this.#connections.clear();
+    this.#port.close();
+  }
+
+  async #answer(request: RtcRequest): Promise<void> {
+    const { id } = request;
+    try {
+      await this.#perform(request);
+    } catch (error) {
+      this.#connections.get(id)?.connection.close();
+      this.#connections.delete(id);
+      const { message } = error as Error;
+      const code = error instanceof LinkError ? error.code : 'EIO';
+      this.#say({ id, error: { code, message } });
+    }
+  }
+
+  async #perform(request: RtcRequest): Promise<void> {
+    const { id } = request;
+    switch (request.kind) {
+      case 'address': {
+        const connector = new PageConnector(request.options);
+        this.#connectors.set(id, connector);
+        this.#say({ id, gid: (await connector.address()).bytes });
+        return;
+      }
+      case 'offer':
+        await this.#make(id, request.by);
+        return;
+      case 'answer':
+        await this.#make(id, request.by, request.offer);
+        return;
+      case 'accept': {
+        const made = this.#connections.get(request.of);
+        if (!made) throw new LinkError('ECONNRESET', 'the connection was closed');
+        await acceptAnswer(made.connection, request.answer);
+        this.#say({ id, isDone: true });
+        return;
+      }
+      case 'close':
+        this.#connections.get(request.of)?.connection.close();
+        this.#connections.delete(request.of);
+    }
+  }
+
+  async #make(id: number, by: number, offer?: Description): Promise<void> {
+    const made = await this.#connectors.get(by)!.prepare((connection) => {
+      this.#connections.set(id, connection);
+      this.#handOver(id, connection.channel);
+    });
+    watch(made.connection, {
+      interrupted: (interrupted) => this.#say({ id, interrupted }),
+      end: (ended, isLost) => this.#say({ id, ended, isLost }),
+    });
+    this.#say({ id, description: await describe(made.connection, offer) });
+  }
+
+  /** In the task that made it: afterwards a channel cannot be handed over. */
+  #handOver(id: number, channel: RtcDataChannel): void {
+    if (!this.#isForwarding) {
+      try {
+        this.#port.postMessage({ id, channel } satisfies RtcResponse, [channel]);
+        return;
+      } catch {
+        // A browser that cannot.
+        this.#isForwarding = true;
+      }
+    }
+    const [ours, port] = portPair();
+    forward(channel, ours);
+    this.#port.postMessage({ id, port } satisfies RtcResponse, [port]);
+  }
+
+  #say(response: RtcResponse): void {
+    this.#port.postMessage(response);
+  }
+}
+
+function forward(channel: RtcDataChannel, port: Port): void {
+  channel.binaryType = 'arraybuffer';
+  channel.onopen = () => port.postMessage({ kind: 'opened' });
+  channel.onclose = () => port.postMessage({ kind: 'closed' });
+  channel.onmessage = ({ data }) => {
+    if (data instanceof ArrayBuffer) port.postMessage(data, [data]);
+  };
+  port.onmessage = ({ data }) => {
+    if (channel.readyState !== 'open' || channel.bufferedAmount > BUFFERED_BYTES_MAX) return;
+    try {
+      channel.send(new Uint8Array(data as ArrayBuffer));
+    } catch {
+      // Its own queue is full: a lost message.
+    }
+  };
+}

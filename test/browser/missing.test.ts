@@ -1,0 +1,180 @@
+/** What a browser lacks, or forbids: the page is told, and nothing hangs. */
+import { text } from 'node:stream/consumers';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import type { Description } from '../../host/link/rtc/connection.js';
+import { NodeConnector } from '../../host/link/rtc/node.js';
+import { Browser, Site, missingBrowser, type Tab } from '../support/browser.js';
+import { releaseDataChannels } from '../support/channel-mesh.js';
+import { NodePeer } from './node-peer.js';
+import { PAGE, type TabState } from './tab-device.js';
+
+interface World {
+  browser: Browser;
+  peer: NodePeer;
+}
+
+const missing = missingBrowser();
+if (missing) throw new Error(missing);
+const test = suite<World>('what is missing');
+
+test.before(async (world) => {
+  world.browser = await Browser.launch();
+  world.peer = await NodePeer.open();
+});
+test.after(async (world) => {
+  await world.browser.close();
+  await world.peer.close();
+  await releaseDataChannels();
+});
+
+/** What opening a device over data channels fails with. */
+function openingError(tab: Tab): Promise<string> {
+  return tab.run(async (verbena) => {
+    const link = new verbena.DataChannelLink();
+    const opening = verbena.openDevice({ link, memoryBytes: 2 ** 24 });
+    return opening.then(
+      () => 'it opened',
+      (error: { code: string; message: string }) => `${error.code}: ${error.message}`,
+    );
+  });
+}
+
+/** What connecting by that URL fails with, and how many milliseconds it took. */
+function connectError(tab: Tab, url: string, timeoutMillis: number) {
+  return tab.run(
+    async (verbena, state: TabState, wanted: { url: string; timeoutMillis: number }) => {
+      const start = performance.now();
+      state.link = new verbena.DataChannelLink({ openMillis: wanted.timeoutMillis });
+      state.context = await verbena.openDevice({ link: state.link, memoryBytes: 2 ** 24 });
+      const connecting = state.link.connect(wanted.url, { timeoutMillis: wanted.timeoutMillis });
+      const said = await connecting.then(
+        () => 'it connected',
+        (error: { code: string; message: string }) => `${error.code}: ${error.message}`,
+      );
+      await state.context.close();
+      return { said, millis: performance.now() - start };
+    },
+    { url, timeoutMillis },
+  );
+}
+
+test('without WebRTC the device does not open and names what does without', async (world) => {
+  const page = await world.browser.context.newPage();
+  await page.addInitScript('delete globalThis.RTCPeerConnection');
+  const tab = await world.browser.use(page, world.peer.site.url(PAGE));
+  assert.match(await openingError(tab), /^EOPNOTSUPP: .*no WebRTC.*WebSocketLink/);
+  assert.equal(tab.errors, []);
+  await page.close();
+});
+
+test('a browser that forbids connections is told apart from one that has none', async (world) => {
+  const page = await world.browser.context.newPage();
+  await page.addInitScript(`
+    const Real = RTCPeerConnection;
+    globalThis.RTCPeerConnection = class { constructor() { throw new DOMException('not allowed', 'NotAllowedError'); } };
+    RTCPeerConnection.generateCertificate = (options) => Real.generateCertificate(options);
+  `);
+  const tab = await world.browser.use(page, world.peer.site.url(PAGE));
+  assert.match(await openingError(tab), /^EACCES: .*allows no connection.*not allowed/);
+  assert.equal(tab.errors, []);
+  await page.close();
+});
+
+test('where no way is found, connecting ends in time', async (world) => {
+  // An answer, and behind it nobody who can be reached.
+  const connector = new NodeConnector();
+  const site = await Site.open({
+    post: async (request, response) => {
+      const answer = await connector.answer(JSON.parse(await text(request)) as Description);
+      answer.channel.close();
+      const sdp = answer.description.sdp.replace(/a=candidate:.*\r\n/g, '');
+      response.end(JSON.stringify({ type: 'answer', sdp }));
+    },
+  });
+  const tab = await world.browser.open(site.url(PAGE));
+  const { said, millis } = await connectError(tab, '/signal', 1500);
+  assert.match(said, /^ETIMEDOUT: no way to fd.* was found within 1.5 s/);
+  assert.ok(millis < 10_000, `${millis} ms`);
+  assert.equal(tab.errors, []);
+  await tab.page.close();
+  await site.close();
+});
+
+test('a Worker whose page lends it no connections says so', async (world) => {
+  const tab = await world.browser.open(world.peer.site.url(`${PAGE}?unprovided`));
+  assert.match(await openingError(tab), /^EOPNOTSUPP: .*provideRtc\(worker\)/);
+  await tab.page.close();
+});
+
+test('without SharedArrayBuffer a device with shared memory is refused, one without opens', async (world) => {
+  const tab = await world.browser.open(world.peer.site.url(PAGE));
+  const said = await tab.run(async (verbena) => {
+    const [link] = [verbena.createLoopbackPair().a];
+    const wanted = { link, memoryBytes: 2 ** 24 };
+    const refused = await verbena.openDevice({ ...wanted, sharedMemory: true }).then(
+      () => 'it opened',
+      (error: { code: string; message: string }) => `${error.code}: ${error.message}`,
+    );
+    const context = await verbena.openDevice(wanted);
+    await context.close();
+    return refused;
+  });
+  assert.match(said, /^EOPNOTSUPP: .*COOP same-origin and COEP require-corp/);
+  assert.equal(tab.errors, []);
+  await tab.page.close();
+});
+
+test('signalling that never answers ends in time and says who was asked', async (world) => {
+  const silent = await Site.open({ post: () => {} });
+  const tab = await world.browser.open(silent.url(PAGE));
+  const { said, millis } = await connectError(tab, '/silence', 500);
+  assert.match(said, /^ETIMEDOUT: nobody answers through \/silence in 0.5 s/);
+  assert.ok(millis < 5000);
+  const room = await tab.run(async (verbena, state: TabState) => {
+    state.link = new verbena.DataChannelLink();
+    state.context = await verbena.openDevice({ link: state.link, memoryBytes: 2 ** 24 });
+    const nobody = new verbena.BroadcastSignalling('nobody');
+    return state.link
+      .connect(nobody, { timeoutMillis: 300 })
+      .catch((error: Error) => error.message);
+  });
+  assert.match(String(room), /nobody answers through the broadcast channel "nobody"/);
+  await tab.page.close();
+  await silent.close();
+});
+
+test('signalling that refuses, or is none, is told', async (world) => {
+  const odd = await Site.open({
+    post: ({ url }, response) => {
+      response.statusCode = url === '/forbidden' ? 403 : 200;
+      response.end(url === '/empty' ? '{"type":"answer"}' : '<p>something else</p>');
+    },
+  });
+  const tab = await world.browser.open(odd.url(PAGE));
+  const forbidden = await connectError(tab, '/forbidden', 2000);
+  assert.match(forbidden.said, /^ECONNREFUSED: \/forbidden refuses/);
+  const html = await connectError(tab, '/html', 2000);
+  assert.match(html.said, /^EPROTO: \/html answered with something else/);
+  const empty = await connectError(tab, '/empty', 2000);
+  assert.match(empty.said, /^EPROTO: what came is no answer/);
+  // A failed request is on the console, as browsers have it, and nothing else.
+  assert.ok(
+    tab.errors.every((text) => /403/.test(text)),
+    tab.errors.join(),
+  );
+  await tab.page.close();
+  await odd.close();
+});
+
+test('an engine that is not beside the bundle is named', async (world) => {
+  const page = await world.browser.context.newPage();
+  await world.browser.context.route('**/engine.wasm', (route) => route.abort());
+  const tab = await world.browser.use(page, world.peer.site.url(PAGE));
+  assert.match(await openingError(tab), /^ENOENT: .*engine\.wasm does not load/);
+  await world.browser.context.unroute('**/engine.wasm');
+  assert.is(await openingError(tab), 'it opened', 'the next attempt fetches anew');
+  await page.close();
+});
+
+test.run();

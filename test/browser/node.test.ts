@@ -1,0 +1,149 @@
+/** A tab of a real browser and a Node program. */
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { Browser, missingBrowser, type Tab } from '../support/browser.js';
+import { releaseDataChannels } from '../support/channel-mesh.js';
+import { eventually } from '../support/receiver.js';
+import { NodePeer } from './node-peer.js';
+import { PAGE, openTab, type TabState } from './tab-device.js';
+
+interface World {
+  browser: Browser;
+  peer: NodePeer;
+}
+
+const missing = missingBrowser();
+if (missing) throw new Error(missing);
+const test = suite<World>('tab and Node');
+const BYTES = 262144;
+
+test.before(async (world) => {
+  world.browser = await Browser.launch();
+  world.peer = await NodePeer.open();
+});
+test.after(async (world) => {
+  await world.browser.close();
+  await world.peer.close();
+  await releaseDataChannels();
+});
+
+/** A tab that is connected to the Node program's device, but no queue pair yet. */
+async function reach({ browser, peer }: World, loss = 0): Promise<Tab> {
+  const tab = await openTab(browser, peer.site.url(PAGE), { loss });
+  await tab.run((_verbena, { link }: TabState) => link.connect('/signal').then(() => {}));
+  return tab;
+}
+
+async function leave(tab: Tab): Promise<void> {
+  await tab.run((_verbena, { context }: TabState) => context.close());
+  assert.equal(tab.errors, [], 'nothing on the console');
+  await tab.page.close();
+}
+
+test('a tab writes into Node’s memory, and Node into the tab’s', async (world) => {
+  const tab = await reach(world);
+  const side = await world.peer.connect(tab, BYTES);
+  await tab.run((_verbena, state: TabState) => state.side.write(1, 4096));
+  assert.is(side.differences(1), 0);
+  await side.write(2, 4096);
+  assert.is(await tab.run((_verbena, state: TabState) => state.side.differences(2)), 0);
+  await leave(tab);
+  await side.connection.disconnected;
+});
+
+test('a tab’s memory is read while its page is busy four fifths of the time', async (world) => {
+  const tab = await reach(world);
+  const side = await world.peer.connect(tab, BYTES);
+  await tab.run((_verbena, state: TabState) => state.side.write(3, 65536));
+  const idle = await timed(() => side.count(100));
+  await tab.page.evaluate('beBusy(0.8, 4000)');
+  const busy = await timed(() => side.count(100));
+  // By way of the page each of them would wait for up to 40 ms.
+  assert.ok(busy.millis < Math.max(10 * idle.millis, 1000), `${idle.millis} to ${busy.millis} ms`);
+  await side.read(4096);
+  assert.is(busy.value - idle.value, 100n);
+  await leave(tab);
+});
+
+test('numbers arrive once and in order though one packet of twenty is lost', async (world) => {
+  const tab = await reach(world, 0.05);
+  const side = await world.peer.connect(tab, BYTES);
+  const receiving = side.receiveNumbers(5000);
+  await tab.run((_verbena, state: TabState) => state.side.sendNumbers(5000));
+  assert.is(await receiving, 0);
+  const back = tab.run((_verbena, state: TabState) => state.side.receiveNumbers(5000));
+  await side.sendNumbers(5000);
+  assert.is(await back, 0);
+  await leave(tab);
+});
+
+test('a page that is reloaded in mid-transfer is gone for Node, and a new one comes', async (world) => {
+  const tab = await reach(world);
+  const side = await world.peer.connect(tab, BYTES);
+  const gone = world.peer.link.peers[0];
+  const ended = (async () => {
+    try {
+      for (;;) await side.write(5, 1024);
+    } catch (error) {
+      return (error as Error).message;
+    }
+  })();
+  await new Promise((resolve) => setTimeout(resolve, 100));
+  await tab.page.reload();
+  assert.match(await ended, /ended with 5|sends nothing/);
+  await side.connection.disconnected;
+  assert.not.ok(world.peer.link.peers.some((peer) => peer === gone));
+  await tab.page.close();
+  const next = await reach(world);
+  const again = await world.peer.connect(next, BYTES);
+  await again.write(6, 4096);
+  assert.is(await next.run((_verbena, state: TabState) => state.side.differences(6)), 0);
+  await leave(next);
+});
+
+test('a connection that is made anew between the same two carries on', async (world) => {
+  const tab = await reach(world);
+  const side = await world.peer.connect(tab, BYTES);
+  const numbers = 20_000;
+  const receiving = side.receiveNumbers(numbers);
+  const sending = tab.run((_verbena, state: TabState, count: number) => {
+    return state.side.sendNumbers(count);
+  }, numbers);
+  for (let restart = 0; restart < 3; restart++) {
+    await tab.run((_verbena, { link }: TabState) => link.connect('/signal').then(() => {}));
+  }
+  await sending;
+  assert.is(await receiving, 0);
+  assert.is(world.peer.link.peers.length, 1);
+  await leave(tab);
+});
+
+test('where there is no WebRTC a WebSocket does', async (world) => {
+  const tab = await world.browser.open(world.peer.site.url(PAGE));
+  const name = await tab.run(async (verbena, state: TabState) => {
+    const link = new verbena.WebSocketLink();
+    state.link = link as never;
+    state.context = await verbena.openDevice({ link, memoryBytes: 2 ** 24 });
+    await link.connect('/packets');
+    return link.info.name;
+  });
+  assert.is(name, 'websocket');
+  const side = await world.peer.connect(tab, BYTES, world.peer.socketContext);
+  await tab.run((_verbena, state: TabState) => state.side.write(8, 16384));
+  assert.is(side.differences(8), 0);
+  await side.write(9, 16384);
+  assert.is(await tab.run((_verbena, state: TabState) => state.side.differences(9)), 0);
+  await leave(tab);
+  await eventually(() => world.peer.socketLink.peers.length === 0);
+  assert.is(world.peer.socketLink.peers.length, 0);
+});
+
+async function timed<Value>(
+  action: () => Promise<Value>,
+): Promise<{ readonly millis: number; readonly value: Value }> {
+  const start = performance.now();
+  const value = await action();
+  return { value, millis: performance.now() - start };
+}
+
+test.run();

@@ -1,0 +1,33 @@
+/** A tab with a device in its Worker. */
+import type * as Verbena from '../../host/browser/index.js';
+import type { Browser, Tab } from '../support/browser.js';
+import type { TransferSide } from '../support/transfer.js';
+
+export const PAGE = '/test/browser/pages/tab.html';
+
+/** What the Worker keeps. */
+export interface TabState {
+  link: Verbena.DataChannelLink;
+  context: Verbena.Context;
+  side: TransferSide;
+}
+
+export interface TabOptions {
+  /** Whom it meets. */
+  readonly room?: string;
+  /** Of the packets that it sends, how many are lost: 0 to 1. */
+  readonly loss?: number;
+  readonly sharedMemory?: boolean;
+}
+
+export async function openTab(browser: Browser, url: string, options: TabOptions): Promise<Tab> {
+  const tab = await browser.open(url);
+  await tab.run(async (verbena, state: TabState, { room, loss, sharedMemory }: TabOptions) => {
+    state.link = new verbena.DataChannelLink();
+    const link = loss ? verbena.faultLink(state.link, { loss }) : state.link;
+    const shared = sharedMemory ? { sharedMemory } : {};
+    state.context = await verbena.openDevice({ link, memoryBytes: 2 ** 24, ...shared });
+    if (room !== undefined) state.link.meet(new verbena.BroadcastSignalling(room));
+  }, options);
+  return tab;
+}

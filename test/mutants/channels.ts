@@ -1,0 +1,83 @@
+/** Checks of links over channels: who is a peer, what is a message, how much is under way. */
+import type { Row } from './mutants.js';
+
+const LINK = 'host/link/channel-link.ts';
+const PEER = 'host/link/channel-peer.ts';
+const FRAME = 'host/link/channel-frame.ts';
+const FINGERPRINT = 'host/link/rtc/fingerprint.ts';
+const WINDOW = 'assembly/transport/window.ts';
+const COMPLETER = 'assembly/transport/completer.ts';
+
+export const CHANNELS: readonly Row[] = [
+  [
+    'a packet reaches beyond its message',
+    FRAME,
+    'if (at + length > message.length) return false;',
+    '',
+  ],
+  [
+    'a length is read beyond the message',
+    FRAME,
+    'if (at + LENGTH_BYTES > message.length) return false;',
+    '',
+  ],
+  [
+    'what was never sent is acknowledged',
+    PEER,
+    'if (ahead < 0 || ahead >= underWay) return;',
+    'if (ahead < 0) return;',
+  ],
+  [
+    'what was acknowledged is acknowledged again',
+    PEER,
+    'if (ahead < 0 || ahead >= underWay) return;',
+    'if (ahead >= underWay) return;',
+  ],
+  [
+    'a message of any length is accepted',
+    PEER,
+    ' || message.length > this.#limits.receiveBytes',
+    '',
+  ],
+  ['after a silence the whole window is sent', PEER, 'if (this.#isProbing) return false;', ''],
+  ['any number of packets waits', PEER, ' || this.#waitingBytes + size > queueBytes', ''],
+  [
+    'a full channel is filled on',
+    PEER,
+    'this.channel.bufferedBytes > this.#limits.bufferedBytesMax || ',
+    '',
+  ],
+  [
+    'peers that are not open have packets',
+    LINK,
+    'if (!receiver || !peer.isOpen) return;',
+    'if (!receiver) return;',
+  ],
+  [
+    'any number of peers is taken',
+    LINK,
+    'if (this.#peers.size + this.#pending.size >= peersMax) {',
+    'if (false) {',
+  ],
+  ['a peer that is replaced is given up', LINK, 'if (!(isLost || isReplaced) ||', 'if (!isLost ||'],
+  [
+    'a description may have two fingerprints',
+    FINGERPRINT,
+    "if (prints.size !== 1 || algorithm !== 'sha-256') {",
+    "if (algorithm !== 'sha-256') {",
+  ],
+  [
+    'a fingerprint of any algorithm will do',
+    FINGERPRINT,
+    "if (prints.size !== 1 || algorithm !== 'sha-256') {",
+    'if (prints.size !== 1) {',
+  ],
+  ['a description may be of any media', FINGERPRINT, 'media.length !== 1 || ', ''],
+  ['a link of its own window is slowed down', WINDOW, '  if (context.paced) return;\n', ''],
+  [
+    'a READ whose answer got lost waits for the timeout',
+    COMPLETER,
+    '  if (repeatEarly(context, qp)) {\n    repairOldest(qp, qp.earlyRepeats > 1);',
+    '  if (repeatEarly(context, qp)) {\n    if (selective) repairOldest(qp, qp.earlyRepeats > 1);',
+  ],
+];

@@ -1,0 +1,162 @@
+/** A real browser for tests: the system's Chromium, steered by playwright-core. */
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { extname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { chromium, type BrowserContext, type Page } from 'playwright-core';
+import type * as Verbena from '../../host/browser/index.js';
+import { root } from './paths.js';
+
+const EXECUTABLE = process.env['CHROMIUM'] ?? '/usr/bin/chromium';
+
+/** Is there none? Then why no test in it can run. */
+export function missingBrowser(): string | undefined {
+  return existsSync(EXECUTABLE) ? undefined : `there is no ${EXECUTABLE}: apt-get install chromium`;
+}
+
+/** Connections over loopback alone, and nothing that the browser does of itself. */
+const FLAGS = [
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+  '--allow-loopback-in-peer-connection',
+];
+
+const TYPES: Readonly<Record<string, string>> = {
+  '.html': 'text/html',
+  '.js': 'text/javascript',
+  '.mjs': 'text/javascript',
+  '.wasm': 'application/wasm',
+  '.json': 'application/json',
+  '.map': 'application/json',
+};
+
+export interface SiteOptions {
+  /** Cross-origin isolated pages: those have shared memory. */
+  readonly isolated?: boolean;
+  /** Answers what is POSTed. */
+  readonly post?: (request: IncomingMessage, response: ServerResponse) => unknown;
+}
+
+/** Serves files of the repository to this machine. */
+export class Site {
+  readonly server: Server;
+
+  private constructor(server: Server) {
+    this.server = server;
+  }
+
+  static async open(options: SiteOptions = {}): Promise<Site> {
+    const server = createServer((request, response) => {
+      if (request.method === 'POST' && options.post) {
+        void options.post(request, response);
+        return;
+      }
+      const { pathname } = new URL(request.url ?? '/', 'http://site');
+      const file = fileURLToPath(new URL(`.${pathname}`, root));
+      if (!file.startsWith(fileURLToPath(root)) || !existsSync(file)) {
+        response.writeHead(404).end();
+        return;
+      }
+      if (options.isolated) {
+        response.setHeader('Cross-Origin-Opener-Policy', 'same-origin');
+        response.setHeader('Cross-Origin-Embedder-Policy', 'require-corp');
+      }
+      response.setHeader('Cache-Control', 'no-store');
+      response.setHeader('Content-Type', TYPES[extname(file)] ?? 'application/octet-stream');
+      response.end(readFileSync(file));
+    });
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+    return new Site(server);
+  }
+
+  url(path: string): string {
+    return `http://127.0.0.1:${(this.server.address() as AddressInfo).port}${path}`;
+  }
+
+  async close(): Promise<void> {
+    this.server.closeAllConnections();
+    await new Promise((resolve) => this.server.close(resolve));
+  }
+}
+
+/** What functions that run in a Worker keep from one to the next. */
+export type WorkerState = Record<string, never>;
+
+/** A page whose Worker runs what it is told. */
+export class Tab {
+  readonly page: Page;
+  /** What came to its console as an error, and what was thrown and not caught. */
+  readonly errors: string[] = [];
+
+  constructor(page: Page) {
+    this.page = page;
+    page.on('console', (message) => {
+      if (message.type() === 'error') this.errors.push(message.text());
+    });
+    page.on('pageerror', (error) => this.errors.push(error.message));
+  }
+
+  /**
+   * Runs `action` in the Worker: its text is sent, so it has nothing of the test but `argument`.
+   * What it throws is thrown here, as `NAME CODE: MESSAGE`.
+   */
+  run<State, Argument, Value>(
+    action: (verbena: typeof Verbena, state: State, argument: Argument) => Value,
+    argument?: Argument,
+  ): Promise<Awaited<Value>> {
+    return this.page.evaluate(
+      ([text, value]) =>
+        (
+          globalThis as unknown as { runInWorker(text: unknown, value: unknown): never }
+        ).runInWorker(text, value),
+      [action.toString(), argument] as const,
+    );
+  }
+}
+
+export class Browser {
+  readonly context: BrowserContext;
+  readonly #folder: string;
+
+  private constructor(context: BrowserContext, folder: string) {
+    this.context = context;
+    this.#folder = folder;
+  }
+
+  static async launch(flags: readonly string[] = []): Promise<Browser> {
+    const folder = mkdtempSync(join(tmpdir(), 'verbena-browser-'));
+    const context = await chromium.launchPersistentContext(folder, {
+      executablePath: EXECUTABLE,
+      headless: true,
+      chromiumSandbox: false,
+      args: [...FLAGS, ...flags],
+      // Without it Chromium hides local addresses behind names of mDNS, which nobody resolves here.
+      permissions: ['microphone'],
+    });
+    return new Browser(context, folder);
+  }
+
+  async open(url: string): Promise<Tab> {
+    return this.use(await this.context.newPage(), url);
+  }
+
+  /** As `open`, in a page that was prepared. */
+  async use(page: Page, url: string): Promise<Tab> {
+    const tab = new Tab(page);
+    await page.goto(url);
+    await tab.page.waitForFunction('globalThis.runInWorker !== undefined');
+    return tab;
+  }
+
+  async close(): Promise<void> {
+    await this.context.close();
+    rmSync(this.#folder, { recursive: true, force: true });
+  }
+}

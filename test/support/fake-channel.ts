@@ -1,0 +1,71 @@
+/** A datagram channel in the test's hand, and a link over such channels. */
+import { ChannelLink, type ChannelLimits } from '../../host/link/channel-link.js';
+import type { ChannelReceiver, DatagramChannel } from '../../host/link/datagram-channel.js';
+import { Gid, type Endpoint } from '../../host/link/endpoint.js';
+
+export class FakeChannel implements DatagramChannel {
+  bufferedBytes = 0;
+  /** What was sent, copied. */
+  readonly sent: Uint8Array[] = [];
+  /** Takes nothing. */
+  isFull = false;
+  isClosed = false;
+  receiver: ChannelReceiver | undefined;
+
+  start(receiver: ChannelReceiver): void {
+    this.receiver = receiver;
+  }
+
+  send(message: Uint8Array): boolean {
+    if (this.isFull) return false;
+    this.sent.push(Uint8Array.from(message));
+    return true;
+  }
+
+  close(): void {
+    this.isClosed = true;
+  }
+}
+
+export const LIMITS: ChannelLimits = {
+  messageBytes: 1150,
+  receiveBytes: 4170,
+  windowBytes: 8192,
+  queueBytes: 65536,
+  bufferedBytesMax: 4096,
+  peersMax: 3,
+  openMillis: 50,
+  returnMillis: 100,
+};
+
+export class FakeLink extends ChannelLink {
+  /** Whom somebody should look for. */
+  readonly sought: Endpoint[] = [];
+
+  constructor(limits: Partial<ChannelLimits> = {}) {
+    super('fake', 1088, { ...LIMITS, ...limits });
+  }
+
+  /** A connection to this address is being made. */
+  add(gid: Gid, channel: FakeChannel): Promise<Endpoint> {
+    return this.addPeer(gid, channel);
+  }
+
+  /** A peer whose channel is open. */
+  async connect(gid: Gid, channel = new FakeChannel()): Promise<FakeChannel> {
+    const adding = this.addPeer(gid, channel);
+    channel.receiver!.opened();
+    await adding;
+    return channel;
+  }
+
+  protected takeAddress(): Promise<Gid> {
+    return Promise.resolve(Gid.parse('fd00::1'));
+  }
+
+  protected releaseAddress(): void {}
+
+  protected seekAgain(peer: Endpoint): void {
+    this.sought.push(peer);
+  }
+}

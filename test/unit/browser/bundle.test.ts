@@ -1,0 +1,80 @@
+/** The bundle of `verbena/browser`: what is in it, and what is not. */
+import { execFileSync } from 'node:child_process';
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { gzipSync } from 'node:zlib';
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { root } from '../../support/paths.js';
+
+const top = fileURLToPath(root);
+const read = (file: string): Buffer => readFileSync(`${top}${file}`);
+
+interface Metafile {
+  readonly inputs: Readonly<
+    Record<
+      string,
+      { readonly imports: readonly { readonly path: string; readonly external?: boolean }[] }
+    >
+  >;
+}
+
+const { inputs } = JSON.parse(read('build/browser/metafile.json').toString()) as Metafile;
+/** Files with a stand-in. */
+const replaced = readdirSync(`${top}host`, { recursive: true, encoding: 'utf8' })
+  .filter((name) => name.endsWith('.browser.ts'))
+  .map((name) => `host/${name.replace('.browser.ts', '.ts')}`);
+
+test('nothing of Node is in the bundle', () => {
+  for (const [file, { imports }] of Object.entries(inputs)) {
+    assert.not.match(file, /node:|node_modules/, file);
+    for (const { path, external } of imports) {
+      assert.not.ok(external, `${file} imports ${path}, which is not in the bundle`);
+    }
+  }
+  assert.not.match(read('build/browser/index.js').toString(), /["']node:|\brequire\(|\bprocess\./);
+});
+
+test('a file with a stand-in is never there itself, and its stand-in has what it exports', () => {
+  assert.ok(replaced.length > 5);
+  const names = (file: string): string[] =>
+    [
+      ...read(file)
+        .toString()
+        .matchAll(/^export (?:async )?(?:function|class|const) (\w+)/gm),
+    ].map((match) => match[1]!);
+  for (const file of replaced) {
+    assert.ok(existsSync(`${top}${file}`), `${file} is what nothing stands in for`);
+    assert.not.ok(file in inputs, `${file} is in the bundle`);
+    const original = read(file).toString();
+    for (const name of names(file.replace('.ts', '.browser.ts'))) {
+      assert.match(original, new RegExp(`\\b${name}\\b`), `${file} has no ${name}`);
+    }
+  }
+});
+
+test('what a page loads has at most 90 KiB, compressed', () => {
+  const size = (file: string): number => gzipSync(read(`build/browser/${file}`)).length;
+  const bytes = size('index.js') + size('engine.wasm');
+  assert.ok(bytes <= 90 * 1024, `${bytes} bytes`);
+});
+
+test('the package carries the bundle, its map, its types and its modules', () => {
+  const text = execFileSync('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], {
+    cwd: top,
+    stdio: ['ignore', 'pipe', 'ignore'],
+  }).toString();
+  const packed = JSON.parse(text) as Record<string, unknown> | unknown[];
+  const [entry] = Array.isArray(packed) ? packed : Object.values(packed);
+  const files = new Set((entry as { files: { path: string }[] }).files.map(({ path }) => path));
+  const { exports } = JSON.parse(read('package.json').toString()) as {
+    exports: Record<string, { types: string; default: string }>;
+  };
+  const { types, default: bundle } = exports['./browser']!;
+  for (const path of [types, bundle]) assert.ok(files.has(path.slice(2)), path);
+  for (const name of ['index.js.map', 'engine.wasm', 'engine.shared.wasm', 'explain.wasm']) {
+    assert.ok(files.has(`build/browser/${name}`), name);
+  }
+});
+
+test.run();
