@@ -147,9 +147,9 @@ export function findLayout(arena: Arena, key: u32, pd: u32, need: u32): Layout |
       key != 0 &&
       entry.key == key &&
       (entry.access & KeyKind.LAYOUT) != 0 &&
-      isOurs(arena, note.owner) &&
       note.pd == pd &&
-      (entry.access & need) == need;
+      (entry.access & need) == need &&
+      isOurs(arena, note.owner);
     const layout = <usize>entry.address;
     if (atomic.load<u32>(sequenceOf(entry)) != before) continue;
     return granted ? changetype<Layout>(layout) : null;
