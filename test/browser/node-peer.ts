@@ -1,4 +1,6 @@
-/** A Node program with a device that pages reach: data channels by /signal, WebSockets at /packets. */
+/**
+ * A Node program with a device that pages reach: data channels by /signal, WebSockets at /packets.
+ */
 import {
   DataChannelLink,
   WebSocketLink,
