@@ -4,17 +4,37 @@
  * Names tell the kind. `receive…`, `post…` and `advance…` take input; after any of them the host
  * drains `nextPackets` until it returns 0, then completions and events (rings in memory), then asks
  * `nextDeadline`. Everything else is a control verb. Arguments are numbers: addresses, counts, and
- * `now` in microseconds of a monotonic clock. Every export but the first four takes a context.
+ * `now` in microseconds of a monotonic clock. Every export but `arena…` and `contextSize` takes a
+ * context.
  */
-import { Arena, ArenaConfig, arenaSize, enter, initArena, leave } from './memory/arena';
+import {
+  ARENA_SIZE,
+  Arena,
+  ArenaConfig,
+  NULL_PAGE_SIZE,
+  arenaSize,
+  attachArena,
+  enter,
+  initArena,
+  leave,
+} from './memory/arena';
+import { roundUp } from './memory/bytes';
+import {
+  BlockParameters,
+  allocBlock as takeBlock,
+  freeBlock,
+  heapBytesFree,
+  holdBlock,
+} from './memory/heap';
 import {
   RegionParameters,
   findNote,
   killRegion,
   regionReleased,
   registerRegion,
-  translate,
 } from './region/key-table';
+import { arenaBehind } from './memory/shared';
+import { reapSlot, repairTables } from './region/reap';
 import { Layout, layoutReleased } from './region/layout';
 import { setLayout } from './region/layout-compile';
 import { LayoutParameters, layoutSize } from './region/layout-parameters';
@@ -23,7 +43,9 @@ import {
   allocProtectionDomain,
   attachProtectionDomain,
   deallocProtectionDomain,
+  destroyProtectionDomain,
 } from './region/protection-domain';
+import { ShareParameters, allocSharedDomain, shareDomain } from './region/share';
 import {
   QueuePairAttributes,
   createAddressHandle,
@@ -61,10 +83,10 @@ import { missingAttributes } from './transport/state-machine';
 import { QpState } from './transport/status';
 import { dueTimer, nextTimerMicros } from './transport/timer';
 import { fillBuffer } from './transport/transmit';
-import { ICRC_TABLES_SIZE, icrcFlow4, icrcFlow6, icrcOf, icrcOfDoubled } from './wire/icrc';
-import { icrcSolveIpId, icrcStart, initIcrcTables } from './wire/icrc';
+import { ICRC_TABLES_SIZE, initIcrcTables } from './wire/icrc';
 import { OPCODE_TABLE_SIZE, initOpcodeTable } from './wire/opcode';
-import { PacketFields, buildPacket, parsePacket } from './wire/packet';
+
+export { lookupKey, parse, build, icrc, icrcDoubled, ipIdOf } from './transport/tools';
 
 function arenaOf(context: usize): Arena {
   return changetype<Context>(context).arena;
@@ -73,17 +95,90 @@ function arenaOf(context: usize): Arena {
 /** Bytes that an arena of this configuration needs. Fills in the sizes of the engine's tables. */
 export function arenaBytes(config: usize): u32 {
   const c = changetype<ArenaConfig>(config);
-  c.opcodeTableSize = OPCODE_TABLE_SIZE;
-  c.icrcTablesSize = <u32>ICRC_TABLES_SIZE;
+  // What never changes lies in each process's own memory where there are several.
+  const isShared = c.blocksMax > 0;
+  c.opcodeTableSize = isShared ? 0 : OPCODE_TABLE_SIZE;
+  c.icrcTablesSize = isShared ? 0 : <u32>ICRC_TABLES_SIZE;
   return arenaSize(c);
 }
 
 /** Makes an arena at `arena`: arenaBytes(config) zero bytes, 64-byte aligned. Once per memory. */
 export function arenaInit(arena: usize, config: usize): void {
   const a = changetype<Arena>(arena);
-  initArena(a, changetype<ArenaConfig>(config));
+  const c = changetype<ArenaConfig>(config);
+  initArena(a, c);
+  if (c.blocksMax > 0) return;
   initOpcodeTable(a.opcodeTable);
   initIcrcTables(a.icrcTables);
+}
+
+/** Bytes of its own memory that a process needs for an arena that it shares. */
+export function arenaLocalBytes(): u32 {
+  const tables = roundUp(OPCODE_TABLE_SIZE, 64) + roundUp(<u32>ICRC_TABLES_SIZE, 64);
+  return roundUp(ARENA_SIZE, 64) + tables + 2 * NULL_PAGE_SIZE;
+}
+
+/**
+ * Makes a process's own part, in slot `slot`, of an arena that arenaInit made for several behind
+ * the DeviceHeader at `header`, with the same configuration: arenaLocalBytes() zero bytes at
+ * `local`, which is its arena from here on.
+ */
+export function arenaAttach(local: usize, header: usize, config: usize, slot: u32): void {
+  const a = changetype<Arena>(local);
+  const arena = arenaBehind(header);
+  const opcodeTable = local + <usize>roundUp(ARENA_SIZE, 64);
+  const icrcTables = opcodeTable + <usize>roundUp(OPCODE_TABLE_SIZE, 64);
+  const pages = icrcTables + <usize>roundUp(<u32>ICRC_TABLES_SIZE, 64);
+  attachArena(a, arena, changetype<ArenaConfig>(config), slot, pages);
+  a.opcodeTable = opcodeTable;
+  a.icrcTables = icrcTables;
+  initOpcodeTable(opcodeTable);
+  initIcrcTables(icrcTables);
+}
+
+/** Makes the lists anew that somebody may have left half changed who died with the lock. */
+export function arenaRepair(arena: usize): void {
+  repairTables(changetype<Arena>(arena));
+}
+
+/** Takes back what the dead process of a slot had. EAGAIN: not all yet, come again. */
+export function arenaReap(arena: usize, slot: u32): u32 {
+  return reapSlot(changetype<Arena>(arena), slot);
+}
+
+/** Bytes of the shared heap that nobody holds. */
+export function arenaBytesFree(arena: usize): u32 {
+  return heapBytesFree(changetype<Arena>(arena));
+}
+
+/** Takes memory of the shared heap, as BlockParameters say. An Errno. */
+export function allocBlock(context: usize, parameters: usize): u32 {
+  const c = changetype<Context>(context);
+  return takeBlock(c.arena, c.slotIndex, changetype<BlockParameters>(parameters));
+}
+
+/** Holds the block, which another context took, with these bytes. An Errno. */
+export function attachBlock(context: usize, parameters: usize): u32 {
+  const c = changetype<Context>(context);
+  return holdBlock(c.arena, c.slotIndex, changetype<BlockParameters>(parameters));
+}
+
+/** Lets go of a block; who is last gives it back. An Errno. */
+export function deallocBlock(context: usize, address: usize): u32 {
+  const c = changetype<Context>(context);
+  return freeBlock(c.arena, c.slotIndex, <u32>address);
+}
+
+/** `ibv_alloc_shpd` as ShareParameters say. An Errno. */
+export function allocShpd(context: usize, parameters: usize): u32 {
+  const c = changetype<Context>(context);
+  return allocSharedDomain(c.arena, c.slotIndex, changetype<ShareParameters>(parameters));
+}
+
+/** `ibv_share_pd` as ShareParameters say. An Errno. */
+export function attachShpd(context: usize, parameters: usize): u32 {
+  const c = changetype<Context>(context);
+  return shareDomain(c.arena, c.slotIndex, changetype<ShareParameters>(parameters));
 }
 
 /** Bytes that a context of this configuration needs. */
@@ -111,8 +206,13 @@ export function attachPd(context: usize, pd: u32): u32 {
   return attachProtectionDomain(arenaOf(context), pd, changetype<Context>(context).slotIndex);
 }
 
-/** An Errno; EBUSY while regions or queue pairs name it. */
+/** Ends a protection domain. An Errno; EBUSY while regions or queue pairs name it. */
 export function deallocPd(context: usize, pd: u32): u32 {
+  return destroyProtectionDomain(arenaOf(context), pd, changetype<Context>(context).slotIndex);
+}
+
+/** This context takes part in it no more. An Errno; EBUSY while its regions or queue pairs do. */
+export function detachPd(context: usize, pd: u32): u32 {
   return deallocProtectionDomain(arenaOf(context), pd, changetype<Context>(context).slotIndex);
 }
 
@@ -331,87 +431,4 @@ export function advance(context: usize, now: f64): void {
 /** When `advance` is to be called next, in microseconds; 0: not before the next input. */
 export function nextDeadline(context: usize): f64 {
   return <f64>nextTimerMicros(changetype<Context>(context).timers);
-}
-
-/** Looks a key up as the data path does: the linear address, or 0. */
-export function lookupKey(
-  context: usize,
-  key: u32,
-  pd: u32,
-  addressHigh: u32,
-  addressLow: u32,
-  length: u32,
-  access: u32,
-): usize {
-  const address = ((<u64>addressHigh) << 32) | addressLow;
-  return translate(arenaOf(context), key, pd, address, length, access);
-}
-
-/** The whole codec: packet to PacketFields. A PacketStatus. */
-export function parse(context: usize, packet: usize, length: u32, fields: usize): u32 {
-  return parsePacket(
-    arenaOf(context).opcodeTable,
-    packet,
-    length,
-    changetype<PacketFields>(fields),
-  );
-}
-
-/** PacketFields to headers; returns their bytes, 0: no such opcode. */
-export function build(context: usize, packet: usize, fields: usize): u32 {
-  return buildPacket(arenaOf(context).opcodeTable, packet, changetype<PacketFields>(fields));
-}
-
-/** Register after the pseudo header; `family` 4 or 6. */
-function startOf(
-  tables: usize,
-  family: u32,
-  source: usize,
-  target: usize,
-  sourcePort: u32,
-  targetPort: u32,
-  length: u32,
-): u32 {
-  const flow =
-    family == 4
-      ? icrcFlow4(tables, source, target, sourcePort, targetPort)
-      : icrcFlow6(tables, source, target, sourcePort, targetPort);
-  return icrcStart(tables, flow, family == 4, length);
-}
-
-/** ICRC of the packet; `family` 4 or 6; addresses point to 4 or 16 bytes in network order. */
-export function icrc(
-  context: usize,
-  family: u32,
-  source: usize,
-  target: usize,
-  sourcePort: u32,
-  targetPort: u32,
-  packet: usize,
-  length: u32,
-): u32 {
-  const c = changetype<Context>(context);
-  const begin = startOf(c.icrcTables, family, source, target, sourcePort, targetPort, length);
-  return icrcOf(c.icrcTables, c.crcScratch, begin, packet, length);
-}
-
-/** The same, covering the packet twice: how rxe computes the ICRC of a FLUSH request. */
-export function icrcDoubled(
-  context: usize,
-  family: u32,
-  source: usize,
-  target: usize,
-  sourcePort: u32,
-  targetPort: u32,
-  packet: usize,
-  length: u32,
-): u32 {
-  const c = changetype<Context>(context);
-  const begin = startOf(c.icrcTables, family, source, target, sourcePort, targetPort, length);
-  return icrcOfDoubled(c.icrcTables, c.crcScratch, begin, packet, length);
-}
-
-/** IPv4 identification that explains the difference between two ICRCs, or -1. */
-export function ipIdOf(context: usize, difference: u32, length: u32): i32 {
-  return icrcSolveIpId(changetype<Context>(context).icrcTables, difference, length);
 }

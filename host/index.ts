@@ -16,6 +16,7 @@ export type {
   PortAttributes,
 } from './verbs/queries.js';
 export type { ProtectionDomain } from './verbs/protection-domain.js';
+export type { ImportedMemoryRegion } from './verbs/imported-memory-region.js';
 export type { MemoryRegion, RegionCounters, RegisterOptions } from './verbs/memory-region.js';
 export type { FastMemoryRegion, RegMr } from './verbs/fast-memory-region.js';
 export type { LayoutMemoryRegion, MrSetLayout } from './verbs/layout-memory-region.js';

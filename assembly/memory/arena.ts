@@ -3,8 +3,10 @@
  * `arenaInit`; every context holds its address.
  * ```
  *  | Arena | context slots | PDs | attachments | opcode table | ICRC tables | keys | key notes |
- *  | null pages |
+ *  | null pages | blocks | services | steering | inboxes | heap of all processes |
  * ```
+ * The second line but for the null pages is of arenas that several processes share; these keep
+ * opcode and ICRC tables and null pages in memory of their own, with a copy of the struct.
  *
  * Reclamation. Each context publishes an epoch around every engine call (`enter`, `leave`). Who
  * kills a key first takes it from the table, then moves the arena's epoch on; what the key stood
@@ -13,6 +15,7 @@
  * dead, or is seen in its call.
  */
 import { powerOfTwo, roundUp } from './bytes';
+import { inboxBytes, servicesBytes, steeringBytes } from './shared';
 
 export const ARENA_MAGIC: u32 = 0x56425241;
 
@@ -27,10 +30,21 @@ export class ArenaConfig {
   /** Bytes of the opcode table and of the ICRC tables: `engine.ts` knows, this folder does not. */
   opcodeTableSize: u32;
   icrcTablesSize: u32;
+  /** Blocks of the shared heap (heap.ts) at once; 0: one process has the arena for itself. */
+  blocksMax: u32;
+  /** One past the last byte of that heap. */
+  heapEnd: u32;
+  /** Service ids that processes may take, and packets that may wait for each (shared.ts). */
+  servicesMax: u32;
+  inboxEntries: u32;
   reserved: u32;
 }
 
-/** 96 bytes. */
+/**
+ * 160 bytes. Of an arena that several processes share each keeps a copy in its own memory, made of
+ * the configuration: where tables lie cannot be changed by another process. What changes lies in
+ * `state`, the arena that all share; without other processes that is this very struct.
+ */
 @unmanaged
 export class Arena {
   magic: u32;
@@ -60,14 +74,45 @@ export class Arena {
   bindings: u32;
   /** What null regions stand for: a page that is read and one that is written. */
   nullPages: usize;
+  /** Where epoch, lock, counts and heads of lists are. */
+  state: Arena;
+  /** What the lock holds when this process has taken it around calls of the engine; 0: never. */
+  holder: u32;
+  /** One past the last byte that a key may open. */
+  limit: u64;
+  /** The shared heap: its table, and the bytes that it hands out. */
+  blocks: usize;
+  blocksMax: u32;
+  heapStart: u32;
+  heapEnd: u32;
+  /** First block by address, and first free entry of the table: index + 1. */
+  blockFirst: u32;
+  blockFree: u32;
+  /** From here on no byte of the heap was ever handed out. */
+  heapFresh: u32;
+  /** Tables of the hosts: shared.ts. */
+  services: usize;
+  servicesMax: u32;
+  steering: usize;
+  inboxes: usize;
+  inboxEntries: u32;
+  reserved1: u32;
   reserved2: u32;
   reserved3: u32;
   reserved4: u32;
-  reserved5: u32;
 }
-export const ARENA_SIZE: u32 = 96;
+export const ARENA_SIZE: u32 = 160;
 /** As much as is copied at once: the largest path MTU. */
 export const NULL_PAGE_SIZE: u32 = 4096;
+
+/** What is known of a slot. Only the arena's lock holder changes it, but for its own process. */
+export enum SlotState {
+  FREE = 0,
+  /** Its process lives, as far as anybody has noticed. */
+  LIVE = 1,
+  /** Its process is gone; what it had is being taken back. */
+  DEAD = 2,
+}
 
 /** One cache line per context, so that publishing an epoch disturbs nobody. */
 @unmanaged
@@ -76,6 +121,18 @@ export class ContextSlot {
   activity: u32;
   /** 0 when the slot is free. */
   context: usize;
+  /** A SlotState: of arenas that several processes share. */
+  state: u32;
+  pid: u32;
+  /** Where on the loopback interface its thread is woken. */
+  wakePort: u32;
+  /** 1 while its thread sleeps. */
+  sleeping: u32;
+  /** Packets put into its inbox, and packets that found no room there. */
+  mail: u32;
+  mailDropped: u32;
+  /** When it attached, seconds since 1970. */
+  since: u32;
 }
 export const CONTEXT_SLOT_SIZE: u32 = 64;
 
@@ -86,25 +143,40 @@ export class Attachment {
   slot: u32;
   /** Regions, windows and queue pairs that this context made in the domain. */
   useCount: u32;
-  reserved: u32;
+  /** The domain's id; 0: the node is free. The lists can be made anew from this and `slot`. */
+  pd: u32;
 }
 export const ATTACHMENT_SIZE: u32 = 16;
 
-/** 16 bytes. `id` is what regions and queue pairs carry: index and a generation, never 0. */
+/** 32 bytes. `id` is what regions and queue pairs carry: index and a generation, never 0. */
 @unmanaged
 export class ProtectionDomain {
   id: u32;
-  reserved: u32;
+  /** Can others share it: has it a handle? */
+  shared: u32;
   /** First attachment. */
   attached: usize;
   /** Number of attachments; 0 means free. */
   attachedCount: u32;
+  /** What must be known to share it: the key that was chosen, and chance in its handle. */
+  shareKey: u64;
+  nonce: u64;
 }
-export const PROTECTION_DOMAIN_SIZE: u32 = 16;
+export const PROTECTION_DOMAIN_SIZE: u32 = 32;
 
 /** Key entries: see region/key-table.ts. Hot half and notes lie apart. */
 export const KEY_ENTRY_SIZE: u32 = 32;
 export const KEY_NOTE_SIZE: u32 = 64;
+
+/** How many domains of others a context can take part in on average. */
+const SHARES: u32 = 8;
+
+/** Of the table in heap.ts. */
+export const BLOCK_SIZE: u32 = 64;
+export const BLOCK_NEXT: usize = 8;
+
+/** In the lock: a process holds it, of the slot whose number + 1 is in the other bits. */
+export const LOCK_HOLDER: u32 = 0x10000;
 
 /**
  * Twice as many slots as keys: a fresh key is drawn until its own slot is free, so a lookup looks
@@ -123,15 +195,25 @@ function layout(arena: Arena | null, base: u32, config: ArenaConfig): u32 {
   const domains = at;
   at += config.protectionDomainsMax * PROTECTION_DOMAIN_SIZE;
   const attachments = roundUp(at, 64);
-  const attachmentsMax = config.protectionDomainsMax + config.contextsMax * 8;
+  const attachmentsMax = config.protectionDomainsMax + config.contextsMax * SHARES;
   at = attachments + attachmentsMax * ATTACHMENT_SIZE;
   const opcodeTable = roundUp(at, 64);
   const icrcTables = roundUp(opcodeTable + config.opcodeTableSize, 64);
   const keys = roundUp(icrcTables + config.icrcTablesSize, 64);
   const notes = keys + keySlots(config) * KEY_ENTRY_SIZE;
   const nullPages = roundUp(notes + keySlots(config) * KEY_NOTE_SIZE, 64);
-  const end = nullPages + 2 * NULL_PAGE_SIZE;
+  const isShared = config.blocksMax > 0;
+  const blocks = nullPages + (isShared ? 0 : 2 * NULL_PAGE_SIZE);
+  const services = blocks + config.blocksMax * BLOCK_SIZE;
+  const steering = roundUp(services + servicesBytes(config.servicesMax), 64);
+  const slotsSteered = isShared ? steeringBytes(config.contextsMax) : 0;
+  const inboxes = roundUp(steering + slotsSteered, 64);
+  const end = inboxes + config.contextsMax * inboxBytes(config.inboxEntries);
   if (arena != null) {
+    arena.blocks = blocks;
+    arena.services = services;
+    arena.steering = steering;
+    arena.inboxes = inboxes;
     arena.contextSlots = slots;
     arena.protectionDomains = domains;
     arena.attachments = attachments;
@@ -150,13 +232,25 @@ export function arenaSize(config: ArenaConfig): u32 {
   return layout(null, 0, config);
 }
 
-/** `arena`: arenaSize(config) bytes, 64-byte aligned, zero. Runs once per memory. */
-export function initArena(arena: Arena, config: ArenaConfig): void {
+/** Everything that follows from the configuration: the same for every process. */
+function configure(arena: Arena, base: u32, config: ArenaConfig): void {
   arena.contextsMax = config.contextsMax;
   arena.protectionDomainsMax = config.protectionDomainsMax;
   arena.regionsMax = config.regionsMax;
   arena.keyMask = keySlots(config) - 1;
-  layout(arena, <u32>changetype<usize>(arena), config);
+  arena.blocksMax = config.blocksMax;
+  arena.servicesMax = config.servicesMax;
+  arena.inboxEntries = config.inboxEntries;
+  const size = layout(arena, base, config);
+  arena.heapStart = base + size;
+  arena.heapEnd = config.heapEnd;
+  arena.limit = 1 << 32;
+}
+
+/** `arena`: arenaSize(config) bytes, 64-byte aligned, zero. Runs once per memory. */
+export function initArena(arena: Arena, config: ArenaConfig): void {
+  configure(arena, <u32>changetype<usize>(arena), config);
+  arena.state = arena;
   // Epoch 0 would make a fresh slot look as if it had passed everything; it has, but start at 1.
   arena.epoch = 1;
   for (let index: u32 = 0; index < arena.attachmentsMax; index++) {
@@ -164,7 +258,33 @@ export function initArena(arena: Arena, config: ArenaConfig): void {
     changetype<Attachment>(node).next = arena.attachmentFree;
     arena.attachmentFree = node;
   }
+  arena.heapFresh = arena.heapStart;
+  for (let index = arena.blocksMax; index > 0; index--) {
+    const at = arena.blocks + <usize>((index - 1) * BLOCK_SIZE);
+    store<u32>(at + BLOCK_NEXT, arena.blockFree);
+    arena.blockFree = index;
+  }
   arena.magic = ARENA_MAGIC;
+}
+
+/**
+ * A process's own copy of an arena that it shares: `local` is ARENA_SIZE bytes of its memory,
+ * `pages` two null pages there; nothing but the configuration is believed. `slot`: its own.
+ */
+export function attachArena(
+  local: Arena,
+  arena: usize,
+  config: ArenaConfig,
+  slot: u32,
+  pages: usize,
+): void {
+  configure(local, <u32>arena, config);
+  local.size = 0;
+  local.state = changetype<Arena>(arena);
+  local.holder = LOCK_HOLDER | (slot + 1);
+  local.limit = config.heapEnd;
+  local.nullPages = pages;
+  local.magic = ARENA_MAGIC;
 }
 
 export function contextSlot(arena: Arena, slot: u32): ContextSlot {
@@ -173,7 +293,7 @@ export function contextSlot(arena: Arena, slot: u32): ContextSlot {
 
 /** From here to `leave` this context may hold what it looked up. */
 export function enter(arena: Arena, slot: ContextSlot): void {
-  const epoch = atomic.load<u32>(changetype<usize>(arena) + offsetof<Arena>('epoch'));
+  const epoch = atomic.load<u32>(changetype<usize>(arena.state) + offsetof<Arena>('epoch'));
   atomic.store<u32>(changetype<usize>(slot), (epoch << 1) | 1);
 }
 
@@ -183,7 +303,7 @@ export function leave(slot: ContextSlot): void {
 
 /** Moves the epoch on; what was taken from a table before is told apart from what comes later. */
 export function nextEpoch(arena: Arena): u32 {
-  return atomic.add<u32>(changetype<usize>(arena) + offsetof<Arena>('epoch'), 1) + 1;
+  return atomic.add<u32>(changetype<usize>(arena.state) + offsetof<Arena>('epoch'), 1) + 1;
 }
 
 /**
@@ -191,7 +311,7 @@ export function nextEpoch(arena: Arena): u32 {
  * are bound to a life end with it.
  */
 export function nextBinding(arena: Arena): u32 {
-  const counter = changetype<usize>(arena) + offsetof<Arena>('bindings');
+  const counter = changetype<usize>(arena.state) + offsetof<Arena>('bindings');
   const binding = atomic.add<u32>(counter, 1) + 1;
   return binding == 0 ? atomic.add<u32>(counter, 1) + 1 : binding;
 }
@@ -211,21 +331,41 @@ export function allQuiesced(arena: Arena, epoch: u32): bool {
   return true;
 }
 
+/** `at` when an attachment is there, else 0: another process may have written it. */
+export function attachmentAt(arena: Arena, at: usize): usize {
+  const offset = at - arena.attachments;
+  const end = <usize>(arena.attachmentsMax * ATTACHMENT_SIZE);
+  return offset < end && !(offset & (<usize>(ATTACHMENT_SIZE - 1))) ? at : 0;
+}
+
 /** Has every context on this list left the calls that it began before `epoch`? */
 export function quiesced(arena: Arena, attached: usize, epoch: u32): bool {
-  for (let node = attached; node != 0; node = changetype<Attachment>(node).next) {
-    const slot = contextSlot(arena, changetype<Attachment>(node).slot);
-    if (!passed(slot, epoch)) return false;
+  let node = attachmentAt(arena, attached);
+  for (let steps: u32 = 0; node != 0 && steps < arena.attachmentsMax; steps++) {
+    const slot = changetype<Attachment>(node).slot;
+    if (slot < arena.contextsMax && !passed(contextSlot(arena, slot), epoch)) return false;
+    node = attachmentAt(arena, changetype<Attachment>(node).next);
   }
   return true;
 }
 
-/** Control verbs that change lists take the lock; it is held for a few dozen instructions. */
-export function lockArena(arena: Arena): void {
-  const lock = changetype<usize>(arena) + offsetof<Arena>('lock');
-  while (atomic.cmpxchg<u32>(lock, 0, 1) != 0) {}
+function lockOf(arena: Arena): usize {
+  return changetype<usize>(arena.state) + offsetof<Arena>('lock');
 }
 
-export function unlockArena(arena: Arena): void {
-  atomic.store<u32>(changetype<usize>(arena) + offsetof<Arena>('lock'), 0);
+/**
+ * Control verbs that change lists take the lock; it is held for a few dozen instructions. False: of
+ * an arena that several processes share, where the host has taken it around the call: waiting for a
+ * lock whose holder may be dead is no work for the engine.
+ */
+export function lockArena(arena: Arena): bool {
+  if (arena.holder != 0) return false;
+  const lock = lockOf(arena);
+  while (atomic.cmpxchg<u32>(lock, 0, 1) != 0) {}
+  return true;
+}
+
+/** `taken`: what `lockArena` returned. */
+export function unlockArena(arena: Arena, taken: bool): void {
+  if (taken) atomic.store<u32>(lockOf(arena), 0);
 }

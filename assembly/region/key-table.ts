@@ -196,17 +196,19 @@ export function translate(
   const wanted = ((<u64>need) << 32) | pd;
   // Below 0 when the range ends behind the region; `offset` has no upper half, or is refused.
   const left = (place & 0xffffffff) - offset - length;
+  // The entry may have been written by another process: no byte lies where it must not reach.
+  const above = arena.limit - (place >> 32) - offset - length;
   const wrong =
     ((head ^ ((<u64>key) << 32)) & 0xffffffff00000001) |
     ((owner ^ wanted) & (((<u64>need) << 32) | 0xffffffff)) |
     (offset >> 32) |
-    (left >> 63);
+    ((left | above) >> 63);
   // The second look at the sequence must come after the other words were read. Its address depends
   // on them (`wrong` is 0), which orders loads on every processor and costs no fence.
   if (wrong == 0 && atomic.load<u64>(at + <usize>wrong) == head) {
     return <usize>(<u32>(place >> 32) + <u32>offset);
   }
-  return translateSlowly(entry, key, pd, virtualAddress, length, need);
+  return translateSlowly(entry, key, pd, virtualAddress, length, need, arena.limit);
 }
 
 /** The same, for whoever is refused, or met a change: starts over until the entry stands still. */
@@ -217,6 +219,7 @@ function translateSlowly(
   virtualAddress: u64,
   length: u32,
   need: u32,
+  limit: u64,
 ): usize {
   for (let attempt: u32 = 0; attempt < READ_ATTEMPTS; attempt++) {
     const before = atomic.load<u32>(sequenceOf(entry));
@@ -228,7 +231,8 @@ function translateSlowly(
       entry.pd == pd &&
       (entry.access & need) == need &&
       offset <= <u64>size &&
-      length <= size - <u32>offset;
+      length <= size - <u32>offset &&
+      <u64>entry.address + offset + length <= limit;
     const address = <usize>(entry.address + <u32>offset);
     if (atomic.load<u32>(sequenceOf(entry)) == before) return granted ? address : 0;
   }
@@ -298,7 +302,7 @@ function bornLive(kind: u32): bool {
 export function registerRegion(arena: Arena, slot: u32, parameters: RegionParameters): u32 {
   const errno = checkParameters(parameters);
   if (errno != Errno.OK) return errno;
-  const counter = changetype<usize>(arena) + offsetof<Arena>('regionCount');
+  const counter = changetype<usize>(arena.state) + offsetof<Arena>('regionCount');
   if (atomic.add<u32>(counter, 1) >= arena.regionsMax) {
     atomic.sub<u32>(counter, 1);
     return Errno.ENOMEM;
@@ -330,8 +334,9 @@ function tryKey(arena: Arena, slot: u32, parameters: RegionParameters, key: u32)
   memory.fill(changetype<usize>(note), 0, KEY_NOTE_SIZE);
   const kind = parameters.kind;
   const live = bornLive(kind);
-  note.state = live ? KeyState.LIVE : KeyState.INVALID;
+  // The owner first: whoever finds the rest of a registration whose process died asks for it.
   note.owner = slot;
+  note.state = live ? KeyState.LIVE : KeyState.INVALID;
   note.key = key;
   note.pd = parameters.pd;
   entry.key = live ? key : 0;
@@ -388,7 +393,7 @@ export function regionReleased(arena: Arena, key: u32): bool {
   if (note.state != KeyState.DYING || note.key != key) return false;
   if (!domainQuiesced(arena, note.pd, note.killedAt)) return false;
   releaseProtectionDomain(arena, note.pd, note.owner);
-  atomic.sub<u32>(changetype<usize>(arena) + offsetof<Arena>('regionCount'), 1);
+  atomic.sub<u32>(changetype<usize>(arena.state) + offsetof<Arena>('regionCount'), 1);
   note.state = KeyState.FREE;
   return true;
 }

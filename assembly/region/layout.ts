@@ -16,7 +16,7 @@
  * Programs are memory that others may be reading. One that is replaced, or loses its key, is
  * retired with an epoch; the host takes its memory back when that has passed.
  */
-import { Arena, nextEpoch } from '../memory/arena';
+import { Arena, LOCK_HOLDER, nextEpoch } from '../memory/arena';
 import { KeyKind } from './access-flag';
 import {
   KeyEntry,
@@ -148,12 +148,21 @@ export function findLayout(arena: Arena, key: u32, pd: u32, need: u32): Layout |
       entry.key == key &&
       (entry.access & KeyKind.LAYOUT) != 0 &&
       note.pd == pd &&
-      (entry.access & need) == need;
+      (entry.access & need) == need &&
+      isOurs(arena, note.owner);
     const layout = <usize>entry.address;
     if (atomic.load<u32>(sequenceOf(entry)) != before) continue;
     return granted ? changetype<Layout>(layout) : null;
   }
   return null;
+}
+
+/**
+ * Does the program lie in memory of ours? Where several processes share the arena each has its
+ * programs in memory of its own: a layout serves the queue pairs of who made it.
+ */
+function isOurs(arena: Arena, owner: u32): bool {
+  return arena.holder == 0 || arena.holder == (LOCK_HOLDER | (owner + 1));
 }
 
 /** Nobody finds the program any more, once `epoch` has passed. */

@@ -4,11 +4,13 @@
  * walks that list only.
  */
 import {
+  ATTACHMENT_SIZE,
   Arena,
   Attachment,
   PROTECTION_DOMAIN_SIZE,
   ProtectionDomain,
   allQuiesced,
+  attachmentAt,
   lockArena,
   quiesced,
   unlockArena,
@@ -18,26 +20,33 @@ import { Errno } from '../memory/errno';
 const INDEX_BITS: u32 = 16;
 const INDEX_MASK: u32 = 0xffff;
 
-function domainAt(arena: Arena, index: u32): ProtectionDomain {
+export function domainAt(arena: Arena, index: u32): ProtectionDomain {
   return changetype<ProtectionDomain>(
     arena.protectionDomains + <usize>(index * PROTECTION_DOMAIN_SIZE),
   );
 }
 
+/** Where a domain of that id would be in the table; too large for an id that is none. */
+export function domainIndex(id: u32): u32 {
+  return (id & INDEX_MASK) - 1;
+}
+
 /** The live domain of that id, or null. */
 export function findProtectionDomain(arena: Arena, id: u32): ProtectionDomain | null {
-  const index = (id & INDEX_MASK) - 1;
+  const index = domainIndex(id);
   if (index >= arena.protectionDomainsMax) return null;
   const domain = domainAt(arena, index);
   return domain.id == id && domain.attachedCount > 0 ? domain : null;
 }
 
 function takeAttachment(arena: Arena, domain: ProtectionDomain, slot: u32): bool {
-  const node = arena.attachmentFree;
+  const state = arena.state;
+  const node = attachmentAt(arena, state.attachmentFree);
   if (node == 0) return false;
-  arena.attachmentFree = changetype<Attachment>(node).next;
+  state.attachmentFree = changetype<Attachment>(node).next;
   changetype<Attachment>(node).slot = slot;
   changetype<Attachment>(node).useCount = 0;
+  changetype<Attachment>(node).pd = domain.id;
   changetype<Attachment>(node).next = domain.attached;
   domain.attached = node;
   domain.attachedCount++;
@@ -46,7 +55,7 @@ function takeAttachment(arena: Arena, domain: ProtectionDomain, slot: u32): bool
 
 /** A new domain with this context attached. Returns its id, or 0 when none is free. */
 export function allocProtectionDomain(arena: Arena, slot: u32): u32 {
-  lockArena(arena);
+  const taken = lockArena(arena);
   let id: u32 = 0;
   for (let index: u32 = 0; index < arena.protectionDomainsMax; index++) {
     const domain = domainAt(arena, index);
@@ -54,11 +63,12 @@ export function allocProtectionDomain(arena: Arena, slot: u32): u32 {
     // A generation in the upper half keeps the id of a dead domain from naming the next one.
     id = ((((domain.id >>> INDEX_BITS) + 1) & INDEX_MASK) << INDEX_BITS) | (index + 1);
     domain.attached = 0;
+    domain.shared = 0;
     domain.id = id;
     if (!takeAttachment(arena, domain, slot)) id = 0;
     break;
   }
-  unlockArena(arena);
+  unlockArena(arena, taken);
   return id;
 }
 
@@ -67,50 +77,89 @@ export function allocProtectionDomain(arena: Arena, slot: u32): u32 {
  * attachment is free.
  */
 export function attachProtectionDomain(arena: Arena, id: u32, slot: u32): u32 {
-  lockArena(arena);
-  const domain = findProtectionDomain(arena, id);
-  let errno: u32 = Errno.EINVAL;
-  if (domain != null && findAttachment(arena, id, slot) == null) {
-    errno = takeAttachment(arena, domain, slot) ? Errno.OK : Errno.ENOMEM;
-  }
-  unlockArena(arena);
+  const taken = lockArena(arena);
+  const errno = attachContext(arena, id, slot);
+  unlockArena(arena, taken);
   return errno;
+}
+
+/** The same for who has the lock. */
+export function attachContext(arena: Arena, id: u32, slot: u32): u32 {
+  const domain = findProtectionDomain(arena, id);
+  if (domain == null || findAttachment(arena, id, slot) != null) return Errno.EINVAL;
+  return takeAttachment(arena, domain, slot) ? Errno.OK : Errno.ENOMEM;
 }
 
 /** EBUSY while this context has regions or queue pairs in the domain. */
 export function deallocProtectionDomain(arena: Arena, id: u32, slot: u32): u32 {
-  lockArena(arena);
+  const taken = lockArena(arena);
   const errno = detach(arena, id, slot);
-  unlockArena(arena);
+  unlockArena(arena, taken);
   return errno;
+}
+
+/**
+ * Ends a domain for everybody: EBUSY while anybody has regions or queue pairs in it. One that was
+ * made to be shared goes with the last who takes part in it; of others, everybody who imported it
+ * loses it.
+ */
+export function destroyProtectionDomain(arena: Arena, id: u32, slot: u32): u32 {
+  const taken = lockArena(arena);
+  const domain = findProtectionDomain(arena, id);
+  let errno: u32 = Errno.EINVAL;
+  if (domain != null && findAttachment(arena, id, slot) != null) {
+    errno = domain.shared ? detach(arena, id, slot) : detachAll(arena, domain);
+  }
+  unlockArena(arena, taken);
+  return errno;
+}
+
+function detachAll(arena: Arena, domain: ProtectionDomain): u32 {
+  let node = attachmentAt(arena, domain.attached);
+  for (let steps: u32 = 0; node != 0 && steps < arena.attachmentsMax; steps++) {
+    if (changetype<Attachment>(node).useCount > 0) return Errno.EBUSY;
+    node = attachmentAt(arena, changetype<Attachment>(node).next);
+  }
+  node = attachmentAt(arena, domain.attached);
+  for (let steps: u32 = 0; node != 0 && steps < arena.attachmentsMax; steps++) {
+    const errno = detach(arena, domain.id, changetype<Attachment>(node).slot);
+    if (errno != Errno.OK) return errno;
+    node = attachmentAt(arena, domain.attached);
+  }
+  return Errno.OK;
 }
 
 function detach(arena: Arena, id: u32, slot: u32): u32 {
   const domain = findProtectionDomain(arena, id);
   if (domain == null) return Errno.EINVAL;
   let before: usize = 0;
-  for (let node = domain.attached; node != 0; node = changetype<Attachment>(node).next) {
+  let node = attachmentAt(arena, domain.attached);
+  for (let steps: u32 = 0; node != 0 && steps < arena.attachmentsMax; steps++) {
     if (changetype<Attachment>(node).slot == slot) {
       if (changetype<Attachment>(node).useCount > 0) return Errno.EBUSY;
       const next = changetype<Attachment>(node).next;
       if (before == 0) domain.attached = next;
       else changetype<Attachment>(before).next = next;
-      changetype<Attachment>(node).next = arena.attachmentFree;
-      arena.attachmentFree = node;
+      changetype<Attachment>(node).pd = 0;
+      changetype<Attachment>(node).next = arena.state.attachmentFree;
+      arena.state.attachmentFree = node;
       domain.attachedCount--;
       return Errno.OK;
     }
     before = node;
+    node = attachmentAt(arena, changetype<Attachment>(node).next);
   }
   return Errno.EINVAL;
 }
 
 /** What that context has in the domain; null: it is not attached, or there is no such domain. */
-function findAttachment(arena: Arena, id: u32, slot: u32): Attachment | null {
+export function findAttachment(arena: Arena, id: u32, slot: u32): Attachment | null {
   const domain = findProtectionDomain(arena, id);
   if (domain == null) return null;
-  for (let node = domain.attached; node != 0; node = changetype<Attachment>(node).next) {
+  let node = attachmentAt(arena, domain.attached);
+  for (let steps: u32 = 0; node != 0 && steps < arena.attachmentsMax; steps++) {
     if (changetype<Attachment>(node).slot == slot) return changetype<Attachment>(node);
+    node = attachmentAt(arena, changetype<Attachment>(node).next);
   }
   return null;
 }
@@ -120,26 +169,56 @@ function findAttachment(arena: Arena, id: u32, slot: u32): Attachment | null {
  * it is not attached: reclamation waits for attached contexts only.
  */
 export function useProtectionDomain(arena: Arena, id: u32, slot: u32): bool {
-  lockArena(arena);
+  const taken = lockArena(arena);
   const attachment = findAttachment(arena, id, slot);
   if (attachment != null) attachment.useCount++;
-  unlockArena(arena);
+  unlockArena(arena, taken);
   return attachment != null;
 }
 
 export function releaseProtectionDomain(arena: Arena, id: u32, slot: u32): void {
-  lockArena(arena);
+  const taken = lockArena(arena);
   const attachment = findAttachment(arena, id, slot);
   if (attachment != null) attachment.useCount--;
-  unlockArena(arena);
+  unlockArena(arena, taken);
 }
 
 /** Has every context of the domain left the calls that it began before `epoch`? 0: every one. */
 export function domainQuiesced(arena: Arena, id: u32, epoch: u32): bool {
   if (id == 0) return allQuiesced(arena, epoch);
-  lockArena(arena);
+  const taken = lockArena(arena);
   const domain = findProtectionDomain(arena, id);
   const passed = domain == null || quiesced(arena, domain.attached, epoch);
-  unlockArena(arena);
+  unlockArena(arena, taken);
   return passed;
+}
+
+/**
+ * A dead context takes part in nothing. All lists are made anew, from what the nodes say: their
+ * makers may have died while they changed them. For who has the lock.
+ */
+export function detachDead(arena: Arena, slot: u32): void {
+  for (let index: u32 = 0; index < arena.protectionDomainsMax; index++) {
+    const domain = domainAt(arena, index);
+    domain.attached = 0;
+    domain.attachedCount = 0;
+  }
+  const state = arena.state;
+  state.attachmentFree = 0;
+  for (let index: u32 = 0; index < arena.attachmentsMax; index++) {
+    const at = arena.attachments + <usize>(index * ATTACHMENT_SIZE);
+    const node = changetype<Attachment>(at);
+    const place = domainIndex(node.pd);
+    const known = node.pd != 0 && node.slot != slot && place < arena.protectionDomainsMax;
+    const domain = domainAt(arena, known ? place : 0);
+    if (known && domain.id == node.pd) {
+      node.next = domain.attached;
+      domain.attached = at;
+      domain.attachedCount++;
+    } else {
+      node.pd = 0;
+      node.next = state.attachmentFree;
+      state.attachmentFree = at;
+    }
+  }
 }

@@ -82,7 +82,8 @@ function translateWindow(
       (note.binding == 0 || note.binding == binding) &&
       (access & need) == need &&
       offset <= <u64>size &&
-      length <= size - <u32>offset;
+      length <= size - <u32>offset &&
+      <u64>entry.address + offset + length <= arena.limit;
     const address = <usize>(entry.address + <u32>offset);
     const base = entryAt(arena, slotIndex(arena, note.base));
     const alive = atomic.load<u32>(sequenceOf(base)) == note.baseSequence;

@@ -20,7 +20,7 @@ const KINDS = new Map([
 ]);
 
 /** Names of constants that the host needs beside enums and structs: sizes of variable things. */
-const CONSTANT = /_(SIZE|MAX|COUNT|PORT|KEYS|QPNS?|PACKETS|PKEY|CREDITS|PATH)$/;
+const CONSTANT = /_(SIZE|MAX|COUNT|PORT|KEYS|QPNS?|PACKETS|PKEY|CREDITS|PATH|HOLDER)$/;
 
 function ownElements(program) {
   return [...program.elementsByName.values()].filter((e) => !e.internalName.startsWith('~'));

@@ -18,7 +18,7 @@ import { scatterResponse } from './gather';
 import { acknowledgeCharge, goBack, noteDrained, outstanding } from './requester';
 import { QpState, QpType, WcStatus, WrOpcode } from './status';
 import { armTimer, cancelTimer } from './timer';
-import { noteMissing, repairOldest } from './repair';
+import { allIsLost, noteMissing, repairOldest } from './repair';
 import { armRetransmit, cutWindow, endProbe, growWindow, noteLoss, repeatEarly } from './window';
 import { SendRequest, SendState } from './work-queue';
 
@@ -103,7 +103,7 @@ function retry(context: Context, qp: QueuePair, status: u32, selective: bool): v
   context.counters.completerRetryErr++;
   acknowledgeCharge(qp, qp.psnUnacked);
   // A peer that keeps what came ahead tells what it lacks when it sees the oldest packet again.
-  if (selective && qp.psnUnacked != qp.psnNext) repairOldest(qp);
+  if (selective && qp.psnUnacked != qp.psnNext) repairOldest(qp, true);
   else goBack(qp, qp.psnUnacked);
   armRetransmit(context, qp);
   schedule(context, qp);
@@ -125,8 +125,14 @@ export function receiveAcknowledge(context: Context, qp: QueuePair, psn: u32, sy
   }
   switch (syndromeKind(syndrome)) {
     case SyndromeKind.ACK:
-      if (completeBefore(context, qp, psnAdd(psn, 1))) settle(context, qp);
-      else {
+      if (completeBefore(context, qp, psnAdd(psn, 1))) {
+        const lost = allIsLost(qp);
+        settle(context, qp);
+        if (lost && qp.state != QpState.ERR && qp.psnUnacked != qp.psnNext) {
+          goBack(qp, qp.psnUnacked);
+          schedule(context, qp);
+        }
+      } else {
         // An ACK beyond a READ that has no data yet says that its responses were lost.
         settle(context, qp);
         if (qp.state != QpState.ERR) retryGap(context, qp);
@@ -329,7 +335,7 @@ export function timerFired(context: Context, qp: QueuePair): void {
   if (!outstanding(qp)) return;
   const selective = qp.reorderPeer != 0 && !oldestAwaitsData(qp);
   if (repeatEarly(context, qp)) {
-    repairOldest(qp);
+    repairOldest(qp, qp.earlyRepeats > 1);
     schedule(context, qp);
     return;
   }

@@ -129,6 +129,8 @@ export class QueuePair {
   repairBase: u32;
   /** Where the requester was when it last sent something again. */
   repairMax: u32;
+  /** The oldest packet that was repeated because nobody answered, as PSN + 1; 0: none. */
+  oldestRepeated: u32;
   /** No second cut before this PSN is acknowledged. */
   cutPsn: u32;
   cutPending: u32;

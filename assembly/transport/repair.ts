@@ -19,6 +19,7 @@ export function noteMissing(qp: QueuePair, psn: u32, low: u64, high: u64): bool 
   if (psnCompare(top, qp.repairMax) < 0) return false;
   // The map without its highest bit, inverted below it; bit 0 becomes the expected packet itself.
   const missing = psnDistance(psn, top);
+  qp.oldestRepeated = 0;
   qp.repairBase = psn;
   qp.repairLow = ((~low << 1) | 1) & mask(missing);
   qp.repairHigh = ((~high << 1) | (~low >> 63)) & mask(missing > 64 ? missing - 64 : 0);
@@ -36,18 +37,32 @@ function mask(bits: u32): u64 {
   return (one << by) - 1;
 }
 
-/** Nobody has said anything for too long: the oldest packet asks again for all of them. */
-export function repairOldest(qp: QueuePair): void {
-  // At first it may just be slow.
-  if (qp.earlyRepeats > 1) withdraw(qp, qp.psnUnacked);
+/**
+ * Nobody has said anything for too long: the oldest packet asks again for all of them. `certain`:
+ * the peer is not just slow, so that the next answer is that of the packet sent now.
+ */
+export function repairOldest(qp: QueuePair, certain: bool): void {
+  if (certain) withdraw(qp, qp.psnUnacked);
   qp.repairBase = qp.psnUnacked;
   qp.repairLow = 1;
   qp.repairHigh = 0;
   qp.repairMax = qp.psnUnacked;
+  qp.oldestRepeated = certain ? qp.psnUnacked + 1 : 0;
   dropProbe(qp);
 }
 
+/**
+ * Everything before the oldest packet is acknowledged. Was that the answer to a repeated one, and
+ * to it alone? A peer that had kept any of what followed would have said so: all of it is lost.
+ */
+export function allIsLost(qp: QueuePair): bool {
+  const repeated = qp.oldestRepeated;
+  qp.oldestRepeated = 0;
+  return repeated != 0 && psnAdd(repeated - 1, 1) == qp.psnUnacked && qp.psnUnacked != qp.psnNext;
+}
+
 export function forgetRepairs(qp: QueuePair): void {
+  qp.oldestRepeated = 0;
   qp.repairLow = 0;
   qp.repairHigh = 0;
   qp.repairMax = qp.psnUnacked;

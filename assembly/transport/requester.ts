@@ -419,7 +419,8 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   seekSge(sendCursor(qp), sgesOf(request), request.sgeCount, qp.sendOffset);
   if (isAtomic(request)) writeAtomic(context, qp, request);
   else if (request.opcode == <u32>WrOpcode.RDMA_READ) {
-    const asks = psn == qp.psnUnacked || qp.sendOffset % (readPackets(context, qp) * qp.mtu) == 0;
+    const begins = (qp.sendOffset / qp.mtu) % readPackets(context, qp) == 0;
+    const asks = begins || psn == qp.psnUnacked;
     if (asks) writeRead(context, qp, request, readLength(context, qp, request));
   } else if (!sendData(context, qp, request, true)) return;
   qp.sendNext = next;

@@ -3,6 +3,7 @@ import { statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { availableParallelism, networkInterfaces } from 'node:os';
 import { DeviceCapFlag, openDevice, type DeviceAttributes } from '../index.js';
+import { reportDevice, type DeviceReport } from '../device/device-report.js';
 import { engineFile } from '../engine/load.js';
 import { Gid } from '../link/endpoint.js';
 import { IPV4_UDP_OVERHEAD, IPV6_UDP_OVERHEAD, interfaceMtu } from '../link/interface.js';
@@ -13,6 +14,9 @@ import { Exit, printLine } from './report.js';
 
 export interface DevinfoOptions {
   readonly bind: string;
+  /** A device that processes share: who does, and what they have. */
+  readonly name?: string;
+  readonly directory?: string;
   readonly json?: boolean;
 }
 
@@ -32,7 +36,9 @@ const OPTIONAL: Readonly<Record<string, string>> = {
   ws: 'WebSocket links',
 };
 
-export async function devinfo({ bind, json }: DevinfoOptions): Promise<number> {
+export async function devinfo(options: DevinfoOptions): Promise<number> {
+  const { bind, name, directory, json } = options;
+  if (name !== undefined) return shareInfo(await reportDevice(name, directory), json);
   const context = await openDevice({ address: bind, port: 0 });
   const attributes = context.queryDevice();
   const { info } = context.device;
@@ -61,6 +67,33 @@ export async function devinfo({ bind, json }: DevinfoOptions): Promise<number> {
   if (json) await printLine(JSON.stringify(report));
   else for (const line of describe(report)) await printLine(line);
   return Exit.OK;
+}
+
+async function shareInfo(report: DeviceReport, json: boolean | undefined): Promise<number> {
+  if (json) await printLine(JSON.stringify(report));
+  else for (const line of describeShare(report)) await printLine(line);
+  return Exit.OK;
+}
+
+function* describeShare(report: DeviceReport): Generator<string> {
+  yield `device     ${report.path}, at ${report.address}`;
+  const held = formatBytes(report.memoryHeldBytes);
+  yield `memory     ${held} of ${formatBytes(report.memoryBytes)} held`;
+  yield `keys       ${report.keys} of ${report.keysMax}`;
+  yield `processes  ${report.processes.length}`;
+  for (const one of report.processes) {
+    const since = new Date(one.since * 1000).toISOString();
+    yield (
+      `  slot ${one.slot}: process ${one.pid}${one.alive ? '' : ' (dead)'}, since ${since}, ` +
+      `${one.regions} regions, ${one.windows} windows, ${formatBytes(one.heldBytes)}; ` +
+      `${one.mail} packets handed on to it, ${one.mailDropped} dropped`
+    );
+  }
+  yield `domains    ${report.domains.length}`;
+  for (const { handle, shared, instances, keys } of report.domains) {
+    const who = instances.map(({ slot, uses }) => `slot ${slot} (${uses} in use)`).join(', ');
+    yield `  ${handle}${shared ? ' (shared)' : ''}: ${keys} keys; ${who}`;
+  }
 }
 
 interface Report {

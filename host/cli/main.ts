@@ -134,8 +134,10 @@ function addPingpong(program: Command): void {
 function addOthers(program: Command): void {
   begin(program, 'devinfo', 'what a device on this machine offers: link, addresses, limits')
     .option('--bind <address>', 'local address of the device', '127.0.0.1')
+    .option('--name <name>', 'a device that processes share: who they are, and what they have')
+    .option('--directory <directory>', 'with --name: where its file lies', '/dev/shm')
     .option('--json', 'print it as JSON')
-    .addHelpText('after', example('verbena devinfo --json'))
+    .addHelpText('after', example('verbena devinfo --json', 'verbena devinfo --name db'))
     .action((options: DevinfoOptions) => run('devinfo', () => devinfo(options)));
   const command = begin(
     program,

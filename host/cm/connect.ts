@@ -308,13 +308,16 @@ export class RdmaListener {
 export async function listen(target: Target, options: ListenOptions = {}): Promise<RdmaListener> {
   const { address, port } = await resolve(target);
   const context = options.context ?? (await openDevice({ ...options.device, address }));
+  let channel: EventChannel | undefined;
   try {
-    const channel = createEventChannel(context);
+    channel = createEventChannel(context);
     const id = channel.createId();
     id.bindAddr({ port, address });
     id.listen(options.backlog);
     return new RdmaListener(channel, id, !options.context);
   } catch (error) {
+    // The port, too: whoever tries again must not meet himself.
+    channel?.destroy();
     if (!options.context) await context.close();
     throw error;
   }

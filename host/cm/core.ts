@@ -24,6 +24,9 @@ export interface CoreOptions {
   readonly random: () => number;
   /** The bytes are read before it returns. */
   readonly send: (mad: Uint8Array, to: Endpoint) => void;
+  /** Takes a service id, and gives it back, where other processes answer at our address as well. */
+  readonly claim?: (serviceId: bigint) => void;
+  readonly disclaim?: (serviceId: bigint) => void;
   readonly limits?: Partial<CmLimits>;
 }
 
@@ -90,6 +93,7 @@ export class CmCore {
     if (this.listeners.has(serviceId)) {
       throw new RefusalError('EADDRINUSE', `somebody listens to 0x${serviceId.toString(16)}`);
     }
+    this.#options.claim?.(serviceId);
     const listener: Listener = { serviceId, owner, backlog, waiting: 0 };
     this.listeners.set(serviceId, listener);
     return listener;
@@ -99,6 +103,7 @@ export class CmCore {
   unlisten(listener: Listener): void {
     if (this.listeners.get(listener.serviceId) === listener) {
       this.listeners.delete(listener.serviceId);
+      this.#options.disclaim?.(listener.serviceId);
     }
   }
 

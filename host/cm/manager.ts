@@ -57,8 +57,13 @@ export class Manager {
 
   private constructor(context: Context) {
     this.context = context;
+    const { shared } = context.device;
     this.core = new CmCore({
-      slot: 0,
+      slot: shared?.slot ?? 0,
+      ...(shared && {
+        claim: (serviceId: bigint) => shared.takeService(serviceId),
+        disclaim: (serviceId: bigint) => shared.giveBackService(serviceId),
+      }),
       caGuid: caGuidOf(context.device.info, 0),
       pathMtuMax: context.queryPort().activeMtu,
       random: () => this.random(),

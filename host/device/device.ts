@@ -11,6 +11,7 @@ import type { UdpOptions } from '../link/udp.js';
 import { RealClock, type Clock } from './clock.js';
 import { InlineProgress } from './inline-progress.js';
 import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
+import { SharedDevice, type SharedOptions } from './shared-device.js';
 import { ThreadProgress } from './thread-progress.js';
 
 export interface ThreadOptions {
@@ -25,6 +26,8 @@ export interface DeviceOptions {
   link?: Link;
   /** Without `link`: engine and a UDP link run in a thread of their own. */
   thread?: ThreadOptions;
+  /** With `thread`: a device that several processes share, by its name. */
+  shared?: SharedOptions;
   /** Default: the machine's monotonic clock. */
   clock?: Clock;
   /**
@@ -68,7 +71,7 @@ export interface DeviceOptions {
 }
 
 export type DeviceLimits = Required<
-  Omit<DeviceOptions, 'link' | 'thread' | 'clock' | 'sharedMemory'>
+  Omit<DeviceOptions, 'link' | 'thread' | 'shared' | 'clock' | 'sharedMemory'>
 >;
 
 const DEFAULTS: DeviceLimits = {
@@ -91,7 +94,9 @@ const DEFAULTS: DeviceLimits = {
 const RECEIVE_PACKETS = 256;
 const RECEIVE_BYTES = 512 * 1024;
 const EVENTS_MAX = 4096;
+/** Of a process that has the device for itself. */
 const SLOT = 0;
+
 export class Device {
   readonly arena: ArenaMemory;
   readonly engine: RunningEngine;
@@ -100,6 +105,8 @@ export class Device {
   readonly info: LinkInfo;
   readonly clock: Clock;
   readonly limits: DeviceLimits;
+  /** Where several processes share the device: this one's part in it. */
+  readonly shared: SharedDevice | undefined;
   /** Set by the layer above before anything can happen. */
   events: DeviceEvents | undefined;
   readonly #progress: Progress;
@@ -111,6 +118,7 @@ export class Device {
     link: Link | undefined,
     clock: Clock,
     limits: DeviceLimits,
+    shared?: SharedDevice,
   ) {
     const { info } = progress;
     this.arena = arena;
@@ -119,8 +127,9 @@ export class Device {
     this.info = info;
     this.clock = clock;
     this.limits = limits;
+    this.shared = shared;
     const context = arena.createContext(
-      SLOT,
+      shared?.slot ?? SLOT,
       (config) => {
         const gid = new DataView(info.local.gid.bytes.buffer);
         config.queuePairsMax = limits.queuePairsMax;
@@ -168,6 +177,10 @@ export class Device {
     checkLimits(limits);
     const clock = options.clock ?? new RealClock();
     const { link, thread } = options;
+    if (options.shared && thread) {
+      await fetchEngine(true);
+      return Device.openShared({ ...options, shared: options.shared, thread }, limits, clock);
+    }
     const shared = link === undefined || (options.sharedMemory ?? false);
     if (shared && typeof SharedArrayBuffer === 'undefined') {
       const sentence =
@@ -190,6 +203,32 @@ export class Device {
       return new Device(arena, progress, link, clock, limits);
     } catch (error) {
       await progress.close();
+      throw error;
+    }
+  }
+
+  /** As one of several processes. */
+  private static async openShared(
+    options: DeviceOptions & Required<Pick<DeviceOptions, 'shared' | 'thread'>>,
+    limits: DeviceLimits,
+    clock: Clock,
+  ): Promise<Device> {
+    const { thread } = options;
+    const since = Math.floor(Number((clock.wallclockNanos?.(clock.now()) ?? 0n) / 1_000_000_000n));
+    const { memoryBytes, regionsMax, protectionDomainsMax } = options;
+    const sizes = { memoryBytes, regionsMax, protectionDomainsMax };
+    const shared = await SharedDevice.open(options.shared, sizes, limits, since);
+    let progress: ThreadProgress | undefined;
+    try {
+      const udp = await shared.choose(thread.udp, options.shared);
+      progress = await ThreadProgress.open(shared.arena, udp, thread.spinMicros, shared.slot);
+      const device = new Device(shared.arena, progress, undefined, clock, limits, shared);
+      const { socketDescriptor, callPort } = progress;
+      shared.enter(device.engine.context, progress.info.local, socketDescriptor, callPort);
+      return device;
+    } catch (error) {
+      await progress?.close();
+      shared.abandon();
       throw error;
     }
   }
@@ -225,8 +264,10 @@ export class Device {
 
   /** Ends everything: timers, link. Nothing is sent or received afterwards. */
   async close(): Promise<void> {
+    if (this.#closed) return;
     this.#closed = true;
-    await this.#progress.close();
+    if (this.shared) await this.shared.close(() => this.#progress.close());
+    else await this.#progress.close();
   }
 }
 

@@ -15,6 +15,7 @@ import type { LinkMemory } from '../link/link.js';
 import { UdpBatchLink, type LinkShare } from '../link/udp-batch.js';
 import type { UdpOptions } from '../link/udp.js';
 import { RealClock } from './clock.js';
+import { openMailroom } from './mailroom.js';
 import { Runner } from './runner.js';
 
 export interface ThreadTask extends EngineParts {
@@ -26,6 +27,8 @@ export interface ThreadTask extends EngineParts {
   readonly udp: UdpOptions;
   /** How long to look for work before sleeping. */
   readonly spinMicros: number;
+  /** Where several processes share the device: address of our copy of the arena, and our slot. */
+  readonly shared: { readonly arena: number; readonly slot: number } | undefined;
 }
 
 export type ThreadMessage =
@@ -72,6 +75,8 @@ const control = new ControlBlock(memory, task.control);
 const link = new UdpBatchLink(task.udp);
 /** With few processors a thread that spins is in the way of an application that works. */
 const isCrowded = availableParallelism() <= 2;
+/** Other processes of the device bring packets there. */
+const mailroom = task.shared && (await openMailroom(memory, task.shared, link));
 let runner: Runner | undefined;
 
 /** A turn, unless the application is at it: it does all of it then. */
@@ -89,7 +94,7 @@ function turn(running: Runner): number {
 
 function run(context: number): void {
   const exports = control.guard(instantiate(memory, task.module));
-  const running = new Runner(memory, exports, context, link, clock);
+  const running = new Runner(memory, exports, context, link, clock, mailroom);
   runner = running;
   const nobody = { completion: () => {}, asyncEvent: () => {} };
   const events = new EventRing(memory, context, nobody);
@@ -115,8 +120,10 @@ function run(context: number): void {
       // The application may have moved it in its turn.
       const deadline = exports.nextDeadline(context);
       if (control.fallAsleep(kicks, deadline)) {
-        if (deadline === 0) link.wait();
+        if (mailroom && !mailroom.fallAsleep()) link.wait(0);
+        else if (deadline === 0) link.wait();
         else link.wait(Math.max(deadline - now, 0));
+        mailroom?.awake();
         control.awake();
       }
     }
@@ -128,7 +135,7 @@ function run(context: number): void {
 async function main(): Promise<void> {
   try {
     await link.open(
-      Runner.receiver(() => runner, tellFailure),
+      Runner.receiver(() => runner, tellFailure, mailroom),
       linkMemory(memory, task.linkArea, task.linkBytes),
     );
     tell({ kind: 'opened', share: link.share });

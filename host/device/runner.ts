@@ -10,11 +10,13 @@ import type { LinkReceiver } from '../link/link.js';
 import type { UdpBatchLink } from '../link/udp-batch.js';
 import type { Clock } from './clock.js';
 import { Destinations } from './destinations.js';
+import type { Mailroom } from './mailroom.js';
 
 export class Runner {
   readonly #engine: Engine<Endpoint>;
   readonly #link: UdpBatchLink;
   readonly #clock: Clock;
+  readonly #mailroom: Mailroom | undefined;
   #deadline = 0;
   #later = false;
 
@@ -24,7 +26,9 @@ export class Runner {
     context: number,
     link: UdpBatchLink,
     clock: Clock,
+    mailroom?: Mailroom,
   ) {
+    this.#mailroom = mailroom;
     const destinations = new Destinations(memory, (peer) => link.setPeerSegments(peer, true));
     this.#link = link;
     this.#clock = clock;
@@ -49,13 +53,18 @@ export class Runner {
   }
 
   /** What the link hands its packets to; before there is a runner they are lost. */
-  static receiver(runner: () => Runner | undefined, failed: (error: Error) => void): LinkReceiver {
-    return {
+  static receiver(
+    runner: () => Runner | undefined,
+    failed: (error: Error) => void,
+    mailroom?: Mailroom,
+  ): LinkReceiver {
+    const receiver: LinkReceiver = {
       packet: (bytes, source) => runner()?.packet(bytes, source),
       segments: (at, length, size, source) => runner()?.segments(at, length, size, source),
       flush: () => runner()?.flush(),
       failed,
     };
+    return mailroom ? mailroom.sorted(receiver) : receiver;
   }
 
   packet(bytes: Uint8Array, source: Endpoint): void {
@@ -83,6 +92,7 @@ export class Runner {
     this.#later = later;
     try {
       done += this.#link.poll();
+      if (this.#mailroom) done += this.#mailroom.collect(this);
     } finally {
       this.#later = false;
     }

@@ -20,6 +20,7 @@ import { loadPosix, type Posix } from '../link/posix.js';
 import { UdpBatchLink } from '../link/udp-batch.js';
 import type { UdpOptions } from '../link/udp.js';
 import { RealClock } from './clock.js';
+import { openMailroom, type Mailroom } from './mailroom.js';
 import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
 import type { ThreadMessage, ThreadTask } from './progress-thread.js';
 import { Runner } from './runner.js';
@@ -33,6 +34,8 @@ const TURN_MICROS = 50;
 export class ThreadProgress implements Progress {
   readonly spinMicros: number;
   readonly info: LinkInfo;
+  readonly socketDescriptor: number;
+  readonly callPort: number;
   readonly #arena: ArenaMemory;
   readonly #worker: Worker;
   readonly #control: ControlBlock;
@@ -40,6 +43,7 @@ export class ThreadProgress implements Progress {
   readonly #wakeDescriptor: number;
   readonly #exited: Promise<unknown>;
   readonly #link: UdpBatchLink;
+  readonly #mailroom: Mailroom | undefined;
   readonly #clock = new RealClock();
   #runner: Runner | undefined;
   #ring: EventRing | undefined;
@@ -55,7 +59,9 @@ export class ThreadProgress implements Progress {
     posix: Posix,
     link: UdpBatchLink,
     spinMicros: number,
+    mailroom: Mailroom | undefined,
   ) {
+    this.#mailroom = mailroom;
     this.spinMicros = spinMicros;
     this.#arena = arena;
     this.#worker = worker;
@@ -64,6 +70,8 @@ export class ThreadProgress implements Progress {
     this.#link = link;
     this.info = link.info;
     this.#wakeDescriptor = link.wakeDescriptor;
+    this.socketDescriptor = link.socketDescriptor;
+    this.callPort = link.callPort;
     this.#exited = new Promise((resolve) => worker.once('exit', resolve));
     worker.on('message', (message: ThreadMessage) => {
       if (message.kind === 'failed') this.#events?.failed(errorOf(message));
@@ -71,11 +79,15 @@ export class ThreadProgress implements Progress {
     worker.on('error', (error) => this.#events?.failed(error));
   }
 
-  /** Opens the link in the new thread. Rejects with what it refuses with (LinkError). */
+  /**
+   * Opens the link in the new thread. `slot`: of this process, where several share the device.
+   * Rejects with what it refuses with (LinkError).
+   */
   static async open(
     arena: ArenaMemory,
     udp: UdpOptions,
     spinMicros: number,
+    slot?: number,
   ): Promise<ThreadProgress> {
     const { posix, reason } = await loadPosix();
     if (!posix) throw new LinkError('EOPNOTSUPP', `a progress thread needs koffi: ${reason}`);
@@ -84,6 +96,7 @@ export class ThreadProgress implements Progress {
     const control = arena.heap.alloc(CONTROL_BLOCK_BYTES);
     const linkArea = arena.heap.alloc(UdpBatchLink.MEMORY_BYTES);
     const { memory } = arena.memory;
+    const shared = slot === undefined ? undefined : { arena: arena.address, slot };
     const workerData: ThreadTask = {
       memory,
       module: engineModule(true),
@@ -92,22 +105,25 @@ export class ThreadProgress implements Progress {
       linkBytes: UdpBatchLink.MEMORY_BYTES,
       udp,
       spinMicros,
+      shared,
     };
     const worker = new Worker(new URL('./progress-thread.js', import.meta.url), { workerData });
     const [message] = (await once(worker, 'message')) as [ThreadMessage];
     if (message.kind !== 'opened') throw errorOf(message);
     const block = new ControlBlock(arena.memory, control);
+    const mailroom = shared && (await openMailroom(arena.memory, shared, link));
     const made: { progress?: ThreadProgress } = {};
     const receiver = Runner.receiver(
       () => made.progress && made.progress.#runner,
       (error) => made.progress && made.progress.#events?.failed(error),
+      mailroom,
     );
     await link.openShared(message.share, receiver, {
       buffer: arena.memory.buffer,
       alloc: (bytes) => arena.heap.alloc(bytes),
       free: (address) => arena.heap.free(address),
     });
-    made.progress = new ThreadProgress(arena, worker, block, posix, link, spinMicros);
+    made.progress = new ThreadProgress(arena, worker, block, posix, link, spinMicros, mailroom);
     return made.progress;
   }
 
@@ -120,7 +136,7 @@ export class ThreadProgress implements Progress {
     const doorbell = this.#doorbell(struct);
     this.#ring = ring;
     // Nobody else calls anything while we have the turn: no need of the lock.
-    this.#runner = new Runner(memory, this.#arena.exports, context, this.#link, this.#clock);
+    this.#runner = this.#newRunner(context);
     const guarded = this.#control.guard(this.#arena.exports);
     this.#arena.exports = {
       ...guarded,
@@ -141,6 +157,11 @@ export class ThreadProgress implements Progress {
         ring.drain();
       },
     };
+  }
+
+  #newRunner(context: number): Runner {
+    const { memory, exports } = this.#arena;
+    return new Runner(memory, exports, context, this.#link, this.#clock, this.#mailroom);
   }
 
   poll(again = false): void {

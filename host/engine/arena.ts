@@ -2,8 +2,8 @@
  * Opens a memory for engines: the arena's tables at its start, then a heap. Any number of contexts,
  * in any number of threads, work on one arena.
  */
-import { ArenaConfigLayout, ContextConfigLayout } from '#build/abi.js';
-import { Heap } from './heap.js';
+import { ARENA_OFFSET_SIZE, ArenaConfigLayout, ContextConfigLayout } from '#build/abi.js';
+import { Heap, type UserHeap } from './heap.js';
 import { instantiate, type EngineExports } from './load.js';
 import { EngineMemory, MEMORY_BYTES_MAX } from './memory.js';
 import { structAt, type Struct } from './struct.js';
@@ -22,6 +22,16 @@ export interface ArenaOptions {
   readonly contextsMax: number;
 }
 
+/** What must be the same in all processes that share an arena; all of it is in the file's header. */
+export interface SharedLimits {
+  readonly regionsMax: number;
+  readonly protectionDomainsMax: number;
+  readonly contextsMax: number;
+  readonly blocksMax: number;
+  readonly servicesMax: number;
+  readonly inboxEntries: number;
+}
+
 export type ContextConfig = Struct<typeof ContextConfigLayout>;
 
 /** What another thread needs to attach: can be posted to a Worker. */
@@ -35,14 +45,52 @@ export class ArenaMemory {
   /** What runs on this memory; replaced when another thread runs it, too. */
   exports: EngineExports;
   readonly address: number;
-  /** Everything behind the tables. Belongs to the thread that made the arena. */
+  /** Memory for queues and tables. Belongs to this thread. */
   readonly heap: Heap;
+  /** Memory for applications: the same, or, where processes share the arena, theirs. */
+  userHeap: UserHeap;
 
   private constructor(memory: EngineMemory, exports: EngineExports, address: number, heap: Heap) {
     this.memory = memory;
     this.exports = exports;
     this.address = address;
     this.heap = heap;
+    this.userHeap = heap;
+  }
+
+  /**
+   * This process's part of an arena that it shares. `memory` has the header at `sharedAddress`,
+   * shared memory from there on, and memory of its own below. `isNew`: there is no arena yet, and
+   * those bytes are zero. Throws RefusalError ENOMEM.
+   */
+  static attach(
+    memory: EngineMemory,
+    sharedAddress: number,
+    limits: SharedLimits,
+    slot: number,
+    isNew: boolean,
+  ): ArenaMemory {
+    const exports = instantiate(memory);
+    const end = memory.bytes.length;
+    const heap = new Heap(memory.bytes, ARENA_ADDRESS, sharedAddress);
+    const configAddress = heap.alloc(ArenaConfigLayout.size);
+    const config = structAt(memory, ArenaConfigLayout, configAddress);
+    Object.assign(config, limits);
+    config.heapEnd = end;
+    const arena = sharedAddress + ARENA_OFFSET_SIZE;
+    const heapStart = arena + exports.arenaBytes(configAddress);
+    if (heapStart >= end) {
+      const need = heapStart - sharedAddress;
+      throw new RefusalError(
+        'ENOMEM',
+        `memoryBytes ${end - sharedAddress} is less than the device's tables need (${need} bytes)`,
+      );
+    }
+    if (isNew) exports.arenaInit(arena, configAddress);
+    const local = heap.alloc(exports.arenaLocalBytes());
+    exports.arenaAttach(local, sharedAddress, configAddress, slot);
+    heap.free(configAddress);
+    return new ArenaMemory(memory, exports, local, heap);
   }
 
   /** Throws MisuseError for limits out of range, RefusalError ENOMEM when memory is too small. */

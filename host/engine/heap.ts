@@ -7,12 +7,21 @@ import { MisuseError, RefusalError } from '../errors/errors.js';
 
 const UNIT = 64;
 
+/** Memory for applications. */
+export interface UserHeap {
+  readonly bytesFree: number;
+  /** `size` zero bytes at a multiple of 64. Throws RefusalError ENOMEM. */
+  alloc(size: number): number;
+  /** Throws MisuseError for what `alloc` did not return. */
+  free(address: number): void;
+}
+
 interface Range {
   address: number;
   size: number;
 }
 
-export class Heap {
+export class Heap implements UserHeap {
   readonly #free: Range[];
   readonly #taken = new Map<number, number>();
   readonly #bytes: Uint8Array;

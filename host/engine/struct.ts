@@ -98,7 +98,7 @@ function classOf(layout: Layout): new (view: DataView, address: number) => objec
 
 /** The struct of this layout that lies at `address`. */
 export function structAt<L extends Layout>(
-  memory: EngineMemory,
+  memory: Pick<EngineMemory, 'view'>,
   layout: L,
   address: number,
 ): Struct<L> {

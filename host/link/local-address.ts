@@ -26,6 +26,7 @@ export interface LocalAddress {
   readonly packetSizeMax: number | undefined;
   readonly socketBufferBytes: number;
   readonly peerReceiveBufferBytes: number;
+  readonly reusePort: boolean;
 }
 
 /** Throws MisuseError when `address` is no IP address or a number is out of range. */
@@ -35,6 +36,7 @@ export function checkUdpOptions(options: UdpOptions): LocalAddress {
     packetSizeMax,
     socketBufferBytes = SOCKET_BUFFER_BYTES,
     peerReceiveBufferBytes = PEER_RECEIVE_BUFFER_BYTES,
+    reusePort = false,
   } = options;
   const gid = parseAddress(options.address);
   const zone = /%.*$/.exec(options.address)?.[0] ?? '';
@@ -42,7 +44,8 @@ export function checkUdpOptions(options: UdpOptions): LocalAddress {
   checkRange('packetSizeMax', packetSizeMax ?? PACKET_SIZE_LIMIT, 1, PACKET_SIZE_LIMIT);
   checkRange('socketBufferBytes', socketBufferBytes, 1, 2 ** 30);
   checkRange('peerReceiveBufferBytes', peerReceiveBufferBytes, 1, 2 ** 31);
-  return { gid, zone, port, packetSizeMax, socketBufferBytes, peerReceiveBufferBytes };
+  const buffers = { socketBufferBytes, peerReceiveBufferBytes };
+  return { gid, zone, port, packetSizeMax, ...buffers, reusePort };
 }
 
 /**

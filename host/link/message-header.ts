@@ -54,3 +54,6 @@ export function linkParts(words: Uint32Array, base: number, parts: MessageParts)
   words[at + HEADER.iovLength] = 1;
   writePointer(words, at + HEADER.control, base + parts.control);
 }
+
+/** Byte 5 of a BTH, the upper one of the queue pair's number: which socket of the device it is for. */
+export const BTH_SLOT_BYTE = 5;

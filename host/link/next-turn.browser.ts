@@ -1,6 +1,6 @@
 /**
- * Stands in for next-turn.ts in a browser. A message to oneself: a timer would be rounded up to four
- * milliseconds.
+ * Stands in for next-turn.ts in a browser. A message to oneself: a timer would be rounded up to
+ * four milliseconds.
  */
 import type { Port } from './rtc/port-channel.js';
 

@@ -18,6 +18,10 @@ export const SOL_UDP = 17;
 export const SOL_IPV6 = 41;
 
 export const SO_REUSEADDR = 2;
+/** Several sockets of one user share a port, each getting a part of what arrives. */
+export const SO_REUSEPORT = 15;
+/** A classic BPF program says which of them gets a packet. */
+export const SO_ATTACH_REUSEPORT_CBPF = 51;
 export const SO_SNDBUF = 7;
 export const SO_RCVBUF = 8;
 export const SO_SNDBUFFORCE = 32;
@@ -44,6 +48,16 @@ export const POLLOUT = 0x004;
 const MSG_DONTWAIT = 0x40;
 const EFD_NONBLOCK = 0o4000;
 const EFD_CLOEXEC = 0o2000000;
+
+const PROT_READ_WRITE = 3;
+const MAP_SHARED = 0x01;
+const MAP_FIXED = 0x10;
+/** Locks of an open file description: they end with it, so with its process. */
+const F_OFD_GETLK = 36;
+const F_OFD_SETLK = 37;
+const F_WRLCK = 1;
+const F_UNLCK = 2;
+const FLOCK_BYTES = 32;
 
 const INT_BYTES = 4;
 const SOCKADDR_IN_BYTES = 16;
@@ -101,6 +115,25 @@ export class Posix {
   readonly #eventfd: (value: number, flags: number) => number;
   readonly #read: (fd: number, bytes: Uint8Array, length: number) => number;
   readonly #write: (fd: number, bytes: Uint8Array, length: number) => number;
+  readonly #sendBytesTo: (
+    fd: number,
+    bytes: Uint8Array,
+    length: number,
+    flags: number,
+    address: Uint8Array,
+    addressLength: number,
+  ) => number;
+  readonly #mmap: (
+    address: number,
+    length: number,
+    protection: number,
+    flags: number,
+    fd: number,
+    offset: number,
+  ) => number;
+  readonly #fallocate: (fd: number, offset: number, length: number) => number;
+  readonly #fcntl: (fd: number, command: number, argument: Uint8Array) => number;
+  readonly #geteuid: () => number;
   readonly #names: ReadonlyMap<number, string>;
   /** Where what was signalled is read to. */
   readonly #event = new Uint8Array(EVENT.length);
@@ -122,6 +155,13 @@ export class Posix {
     this.#eventfd = libc.func('int eventfd(uint32_t, int)');
     this.#read = libc.func('int64_t read(int, void *, uint64_t)');
     this.#write = libc.func('int64_t write(int, const void *, uint64_t)');
+    this.#sendBytesTo = libc.func(
+      'int64_t sendto(int, const void *, uint64_t, int, const void *, uint32_t)',
+    );
+    this.#mmap = libc.func('int64_t mmap(uint64_t, uint64_t, int, int, int, int64_t)');
+    this.#fallocate = libc.func('int posix_fallocate(int, int64_t, int64_t)');
+    this.#fcntl = libc.func('int fcntl(int, int, void *)');
+    this.#geteuid = libc.func('uint32_t geteuid()');
     // EOPNOTSUPP is what the manual pages of sockets call it; Linux has one number for both.
     const names = Object.entries(koffi.os.errno)
       .filter(([name]) => name !== 'ENOTSUP')
@@ -143,6 +183,17 @@ export class Posix {
   setOption(fd: number, level: number, option: number, value: number): void {
     const bytes = Buffer.from(Int32Array.of(value).buffer);
     this.#checked('setsockopt', this.#setsockopt(fd, level, option, bytes, INT_BYTES));
+  }
+
+  /** `programs` are sock_filter, 8 bytes an instruction: they say which socket of a group it is. */
+  attachReuseportProgram(fd: number, program: Uint8Array): void {
+    const address = this.addressOf(program.buffer) + program.byteOffset;
+    const pointer = new Uint32Array([0, 0, address % 2 ** 32, Math.floor(address / 2 ** 32)]);
+    const bytes = bytesOf(pointer);
+    bytes.set(bytesOf(Uint16Array.of(program.length / 8)));
+    const { length } = bytes;
+    const result = this.#setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, bytes, length);
+    this.#checked('setsockopt', result);
   }
 
   getOption(fd: number, level: number, option: number): number {
@@ -213,6 +264,59 @@ export class Posix {
     this.#read(fd, this.#event, this.#event.length);
   }
 
+  /** One datagram; false: it was not taken. Does not block. */
+  sendDatagram(fd: number, bytes: Uint8Array, address: Uint8Array): boolean {
+    const { length } = bytes;
+    return this.#sendBytesTo(fd, bytes, length, MSG_DONTWAIT, address, address.length) === length;
+  }
+
+  /** Reads datagrams of a socket that does not block until there are none. */
+  discardDatagrams(fd: number): void {
+    while (this.#read(fd, this.#event, this.#event.length) >= 0);
+  }
+
+  /** Puts `length` bytes of a file, from its beginning, in the place of memory at `address`. */
+  mapFile(fd: number, address: number, length: number): void {
+    const flags = MAP_SHARED | MAP_FIXED;
+    const mapped = this.#mmap(address, length, PROT_READ_WRITE, flags, fd, 0);
+    this.#checked('mmap', mapped === address ? 0 : -1);
+  }
+
+  /** Gives a file `length` bytes of storage. PosixError ENOSPC when there is no room. */
+  allocateFile(fd: number, length: number): void {
+    // It returns the errno instead of setting it.
+    const errno = this.#fallocate(fd, 0, length);
+    if (errno !== 0) throw new PosixError('posix_fallocate', this.errnoName(errno));
+  }
+
+  /** Locks one byte of a file; false: somebody else has it. The lock ends with the descriptor. */
+  lockByte(fd: number, offset: number): boolean {
+    return this.#setLock(fd, offset, F_WRLCK);
+  }
+
+  unlockByte(fd: number, offset: number): void {
+    this.#setLock(fd, offset, F_UNLCK);
+  }
+
+  /** Has somebody else locked any of these bytes? */
+  isLocked(fd: number, offset: number, length = 1): boolean {
+    const lock = fileLock(F_WRLCK, offset, length);
+    this.#checked('fcntl', this.#fcntl(fd, F_OFD_GETLK, lock));
+    return lock.readInt16LE(0) !== F_UNLCK;
+  }
+
+  /** Effective user of this process. */
+  get effectiveUser(): number {
+    return this.#geteuid();
+  }
+
+  #setLock(fd: number, offset: number, type: number): boolean {
+    const result = this.#fcntl(fd, F_OFD_SETLK, fileLock(type, offset, 1));
+    if (result < 0 && (this.errno === 'EAGAIN' || this.errno === 'EACCES')) return false;
+    this.#checked('fcntl', result);
+    return true;
+  }
+
   /** Of this machine: message headers are laid out for 8. */
   get pointerBytes(): number {
     return this.#koffi.sizeof('void *');
@@ -248,6 +352,15 @@ function socketAddress(gid: Gid, port: number, scope: number): Uint8Array {
     bytes.set(gid.bytes, 8);
     bytes.set(bytesOf(Uint32Array.of(scope)), 24);
   }
+  return bytes;
+}
+
+/** struct flock: type, whence (from the beginning), offset, length; no pid. */
+function fileLock(type: number, offset: number, length: number): Buffer {
+  const bytes = Buffer.alloc(FLOCK_BYTES);
+  bytes.writeInt16LE(type, 0);
+  bytes.writeBigInt64LE(BigInt(offset), 8);
+  bytes.writeBigInt64LE(BigInt(length), 16);
   return bytes;
 }
 

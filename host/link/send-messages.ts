@@ -6,6 +6,7 @@
 import type { Endpoint, Gid } from './endpoint.js';
 import type { PacketBatch } from './link.js';
 import {
+  BTH_SLOT_BYTE,
   CONTROL,
   CONTROL_BYTES,
   CONTROL_HEADER_BYTES,
@@ -139,6 +140,8 @@ export class SendMessages {
   /** Makes messages of the packets from `index` on. Returns the first that has none yet. */
   #make(batch: PacketBatch, index: number, count: number, base: number): number {
     this.#count = 0;
+    const bytes =
+      batch.buffer === this.#buffer ? this.#options.memory : new Uint8Array(batch.buffer);
     while (index < count && this.#count < MESSAGES) {
       const destination = batch.destinationOf(index);
       const peer = this.#peerOf(destination);
@@ -150,6 +153,7 @@ export class SendMessages {
         continue;
       }
       let length = size;
+      const slot = bytes[start + BTH_SLOT_BYTE];
       const end = peer.segments ? Math.min(count, first + SEGMENTS_MAX) : index;
       while (index < end) {
         const more = batch.lengthOf(index);
@@ -158,7 +162,9 @@ export class SendMessages {
           more === 0 ||
           length + more > SEGMENTED_BYTES_MAX ||
           batch.addressOf(index) !== start + length ||
-          batch.destinationOf(index) !== destination
+          batch.destinationOf(index) !== destination ||
+          // The peer's processes have a socket each, and a run arrives at one of them.
+          bytes[start + length + BTH_SLOT_BYTE] !== slot
         ) {
           break;
         }

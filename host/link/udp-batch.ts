@@ -10,7 +10,7 @@
 import { EventEmitter } from 'node:events';
 import type { Socket } from 'node:dgram';
 import { LinkError, MisuseError } from '../errors/errors.js';
-import { Endpoint } from './endpoint.js';
+import { Endpoint, Gid } from './endpoint.js';
 import type {
   Link,
   LinkInfo,
@@ -57,6 +57,7 @@ const PEER_CODES = new Set(['ECONNRESET', 'ECONNREFUSED', 'EHOSTUNREACH', 'ENETU
 export interface LinkShare {
   readonly fd: number;
   readonly wakeDescriptor: number;
+  readonly callSocket: number;
   readonly info: Omit<LinkInfo, 'local'>;
   readonly address: string;
   readonly zone: string;
@@ -68,6 +69,8 @@ interface Opened {
   readonly posix: Posix;
   readonly fd: number;
   readonly wakeDescriptor: number;
+  /** A socket at which other processes wake this one; -1: the port is ours alone. */
+  readonly callSocket: number;
   /** Another link's: it closes them. */
   readonly borrowed: boolean;
   readonly sender: SendMessages;
@@ -129,12 +132,24 @@ export class UdpBatchLink implements Link {
     return this.#opened?.fd ?? -1;
   }
 
+  /** The socket at which other processes end `wait`, by any datagram; -1: none, or not open. */
+  get callDescriptor(): number {
+    return this.#opened?.callSocket ?? -1;
+  }
+
+  /** Port of that socket, on the loopback interface. */
+  get callPort(): number {
+    const fd = this.callDescriptor;
+    return fd < 0 ? -1 : this.#opened!.posix.localPort(fd);
+  }
+
   /** For `openShared`, once the link is open. */
   get share(): LinkShare {
     const { local, ...info } = this.info;
-    const { fd, wakeDescriptor } = this.#opened!;
+    const { fd, wakeDescriptor, callSocket } = this.#opened!;
     const { zone } = this.#local;
-    return { fd, wakeDescriptor, info, address: local.gid.toString(), zone, port: local.port };
+    const address = local.gid.toString();
+    return { fd, wakeDescriptor, callSocket, info, address, zone, port: local.port };
   }
 
   /**
@@ -193,9 +208,10 @@ export class UdpBatchLink implements Link {
   wait(timeoutMicros?: number): void {
     const opened = this.#opened;
     if (!opened) return;
-    const { posix, ready, wakeDescriptor } = opened;
+    const { posix, ready, wakeDescriptor, callSocket } = opened;
     ready.wait(timeoutMicros);
     if (ready.found(1) !== 0) posix.clearEvent(wakeDescriptor);
+    if (callSocket >= 0 && ready.found(2) !== 0) posix.discardDatagrams(callSocket);
   }
 
   /** As `wait`, whatever arrives meanwhile. */
@@ -217,11 +233,12 @@ export class UdpBatchLink implements Link {
     if (!opened) return;
     this.#opened = undefined;
     this.#receiver = undefined;
-    const { posix, fd, wakeDescriptor, borrowed } = opened;
+    const { posix, fd, wakeDescriptor, callSocket, borrowed } = opened;
     if (!borrowed) {
       posix.signalEvent(wakeDescriptor);
       closeQuietly(posix, fd);
       closeQuietly(posix, wakeDescriptor);
+      if (callSocket >= 0) closeQuietly(posix, callSocket);
     }
     opened.freeMemory();
   }
@@ -235,7 +252,7 @@ export class UdpBatchLink implements Link {
     if (!posix) throw new LinkError('EOPNOTSUPP', `many packets per system call: ${reason}`);
     const info = { ...share.info, local: Endpoint.parse(share.address, share.port) };
     this.#local = { ...this.#local, zone: share.zone };
-    this.#use(posix, share.fd, share.wakeDescriptor, info, receiver, memory, true);
+    this.#use(posix, share, info, receiver, memory, true);
   }
 
   async #open(receiver: LinkReceiver, memory: LinkMemory | undefined): Promise<LinkInfo> {
@@ -252,6 +269,8 @@ export class UdpBatchLink implements Link {
       undo.push(() => posix.close(fd));
       const wakeDescriptor = posix.eventDescriptor();
       undo.push(() => posix.close(wakeDescriptor));
+      const callSocket = local.reusePort ? bindCallSocket(posix) : -1;
+      if (callSocket >= 0) undo.push(() => posix.close(callSocket));
       const batching = setBatchOptions(posix, fd, local.gid.isIpv4);
       const receiveBufferBytes = posix.getOption(fd, sys.SOL_SOCKET, sys.SO_RCVBUF);
       const info: LinkInfo = {
@@ -264,7 +283,8 @@ export class UdpBatchLink implements Link {
         multicast: false,
         socketOptions: [...options, ...batching],
       };
-      this.#use(posix, fd, wakeDescriptor, info, receiver, memory, false);
+      const descriptors = { fd, wakeDescriptor, callSocket };
+      this.#use(posix, descriptors, info, receiver, memory, false);
       return info;
     } catch (error) {
       for (const step of undo.reverse()) step();
@@ -275,8 +295,7 @@ export class UdpBatchLink implements Link {
   /** Lays out what the link keeps in memory, and is open. */
   #use(
     posix: Posix,
-    fd: number,
-    wakeDescriptor: number,
+    { fd, wakeDescriptor, callSocket }: Pick<Opened, 'fd' | 'wakeDescriptor' | 'callSocket'>,
     info: LinkInfo,
     receiver: LinkReceiver,
     memory: LinkMemory | undefined,
@@ -293,10 +312,12 @@ export class UdpBatchLink implements Link {
     const wokenAt = readyAt + ReadyPoll.BYTES;
     const wakes = { fd: wakeDescriptor, events: sys.POLLIN };
     const arrives = { fd, events: sys.POLLIN };
+    const calls = callSocket < 0 ? [] : [{ fd: callSocket, events: sys.POLLIN }];
     this.#opened = {
       posix,
       fd,
       wakeDescriptor,
+      callSocket,
       borrowed,
       sender: new SendMessages({
         posix,
@@ -312,7 +333,7 @@ export class UdpBatchLink implements Link {
         counters: this.counters,
       }),
       slots: new ReceiveSlots(posix, fd, gid.isIpv4, bytes, base, address),
-      ready: new ReadyPoll(posix, words, base, readyAt, [arrives, wakes]),
+      ready: new ReadyPoll(posix, words, base, readyAt, [arrives, wakes, ...calls]),
       woken: new ReadyPoll(posix, words, base, wokenAt, [wakes]),
       direct: memory !== undefined && receiver.segments !== undefined,
       freeMemory: () => linkMemory.free(address),
@@ -355,6 +376,18 @@ function ownMemory(): LinkMemory {
   return { buffer, alloc: () => 0, free: () => undefined };
 }
 
+/** Nobody has to find it: its port is told. */
+function bindCallSocket(posix: Posix): number {
+  const fd = posix.datagramSocket(sys.AF_INET);
+  try {
+    posix.bind(fd, Gid.parse('127.0.0.1'), 0, '');
+    return fd;
+  } catch (error) {
+    posix.close(fd);
+    throw error;
+  }
+}
+
 /** Takes a descriptor over in place of a socket of node:dgram, and leaves it alone. */
 class DescriptorTaker extends EventEmitter {
   fd = -1;
@@ -380,6 +413,7 @@ async function bindDescriptor(
       zone: local.zone,
       port: local.port,
       bufferBytes: local.socketBufferBytes,
+      reusePort: local.reusePort,
       create: () => taker as unknown as Socket,
     });
     return { fd: taker.fd, options };

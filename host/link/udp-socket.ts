@@ -17,6 +17,8 @@ export interface UdpSocketRequest {
   readonly port: number;
   /** Wanted of the kernel, each way. */
   readonly bufferBytes: number;
+  /** May others of this user bind the same port? Needs koffi. */
+  readonly reusePort?: boolean;
   /** Makes the socket unbound. */
   readonly create: () => ReturnType<typeof createSocket>;
 }
@@ -54,12 +56,13 @@ export async function bindUdpSocket(request: UdpSocketRequest): Promise<BoundSoc
 
 /** With options, then handed to node:dgram. */
 async function adopt(posix: Posix, request: UdpSocketRequest): Promise<BoundSocket> {
-  const { gid, zone, port, bufferBytes } = request;
+  const { gid, zone, port, bufferBytes, reusePort } = request;
   const open = (): number => posix.datagramSocket(gid.isIpv4 ? sys.AF_INET : sys.AF_INET6);
   const bindAt = (candidate: number): [fd: number, options: SocketOption[], port: number] => {
     const fd = open();
     try {
       const options = setOptions(posix, fd, gid.isIpv4, bufferBytes);
+      if (reusePort) posix.setOption(fd, sys.SOL_SOCKET, sys.SO_REUSEPORT, 1);
       posix.bind(fd, gid, candidate, zone.slice(1));
       return [fd, options, posix.localPort(fd)];
     } catch (error) {

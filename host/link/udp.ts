@@ -32,6 +32,11 @@ export interface UdpOptions {
    * 212992, Linux's `rmem_default`: what a peer has that asked for nothing.
    */
   peerReceiveBufferBytes?: number;
+  /**
+   * Other processes of this user may bind the same port, when they say so, too: each gets a part of
+   * what arrives. `UdpBatchLink` only. Default false.
+   */
+  reusePort?: boolean;
 }
 
 /** Packets and bytes (BTH to ICRC) since the link was made. */

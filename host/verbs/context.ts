@@ -20,7 +20,7 @@ import { CompletionQueueEx, type CqInitAttributesEx } from './completion-queue-e
 import { DmaHandle, type DmahInitAttributes } from './dma-handle.js';
 import { DeviceMemory, type AllocDmAttributes } from './device-memory.js';
 import { FastMemoryRegion } from './fast-memory-region.js';
-import { notShared } from './import.js';
+import { attachMemory, importPd, notShared } from './import.js';
 import { Key } from './key.js';
 import { NUM_COMP_VECTORS } from './limits.js';
 import { ParentDomain, type ParentDomainInitAttributes } from './parent-domain.js';
@@ -40,6 +40,7 @@ import {
 } from './queries.js';
 import { QueuePair } from './queue-pair.js';
 import { QueuePairEx, type QpInitAttributesEx } from './queue-pair-ex.js';
+import { sharePd } from './shared-domain.js';
 import type { SharedReceiveQueue } from './shared-receive-queue.js';
 import { ThreadDomain } from './thread-domain.js';
 
@@ -113,7 +114,7 @@ export class Context {
       throw new MisuseError('length', `must be a whole number of bytes above 0, got ${length}`);
     }
     const { arena } = this.device;
-    const address = arena.heap.alloc(length);
+    const address = arena.userHeap.alloc(length);
     this.allocations.add(address, length);
     return arena.memory.bytes.subarray(address, address + length);
   }
@@ -134,7 +135,7 @@ export class Context {
       throw new RefusalError('EBUSY', 'free: queues live in the buffer; destroy them first');
     }
     this.allocations.remove(allocation);
-    this.device.arena.heap.free(buffer.byteOffset);
+    this.device.arena.userHeap.free(buffer.byteOffset);
   }
 
   /**
@@ -216,12 +217,40 @@ export class Context {
     return queryCompCntrCaps(this);
   }
 
-  /** `ibv_import_pd`: not before devices are shared between processes. RefusalError EOPNOTSUPP. */
-  importPd(handle: number): never {
-    throw notShared('importPd', handle);
+  /**
+   * `ibv_share_pd` (seed 000): takes part in the protection domain of a handle that `pd.allocShpd`
+   * wrote, in another context of this device. What is made in one instance ends with it, and the
+   * domain with the last one. Throws MisuseError; RefusalError ENOMEM, and EINVAL for a wrong key,
+   * a wrong handle, another device, a domain that is gone: nothing tells them apart.
+   */
+  sharePd(shpd: Uint8Array, shareKey: bigint | number): ProtectionDomain {
+    checkOpen(this.device);
+    return sharePd(this, shpd, shareKey);
   }
 
-  /** `ibv_import_dm`: as importPd. */
+  /**
+   * `ibv_import_pd`: takes part in a protection domain of this device that another context made, by
+   * its `handle`. It is gone for all when one of them deallocates it; `pd.unimport` leaves it to
+   * the others. Throws RefusalError ENOENT (no such domain, or this context takes part already),
+   * ENOMEM.
+   */
+  importPd(handle: number): ProtectionDomain {
+    checkOpen(this.device);
+    return importPd(this, handle);
+  }
+
+  /**
+   * The `length` bytes at `address` of memory that another context of the device allocated: it lies
+   * there in every process. It stays until everybody who holds it has given it to `free`, or ended.
+   * Throws RefusalError ENOENT (nobody has allocated it), EBUSY (this context holds it already),
+   * EOPNOTSUPP (the device has no name).
+   */
+  attach(address: number, length: number): Uint8Array {
+    checkOpen(this.device);
+    return attachMemory(this, address, length);
+  }
+
+  /** `ibv_import_dm`. Throws RefusalError EOPNOTSUPP: `attach` reaches all memory that is shared. */
   importDm(handle: number): never {
     throw notShared('importDm', handle);
   }

@@ -96,6 +96,11 @@ export class MemoryRegion {
     return this.#pd;
   }
 
+  /** What `pd.importMr` of another context takes. */
+  get handle(): number {
+    return this.lkey;
+  }
+
   /** The address that work requests and peers use for its first byte. */
   get addr(): bigint {
     return this.#addr;

@@ -7,8 +7,9 @@ export type { LinkOpenOptions, LinkOpenOptions as OpenOptions } from './open-dev
 
 /**
  * Opens a device over a link. The engine runs in the thread that calls: do it in a Worker, so that
- * peers are served whatever the page does. Throws MisuseError for options out of range, RefusalError
- * ENOMEM, ENOENT (engine.wasm is not beside the bundle), and LinkError as the link does.
+ * peers are served whatever the page does. Throws MisuseError for options out of range,
+ * RefusalError ENOMEM, ENOENT (engine.wasm is not beside the bundle), and LinkError as the link
+ * does.
  */
 export async function openDevice(options: LinkOpenOptions): Promise<Context> {
   return new Context(await Device.open(options));

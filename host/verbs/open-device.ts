@@ -6,17 +6,19 @@ import { loadPosix } from '../link/posix.js';
 import { UdpBatchLink } from '../link/udp-batch.js';
 import { UdpLink } from '../link/udp.js';
 import { Context } from './context.js';
+import { randomId } from './refuse.js';
 
 /** How to open a device: over a link of your own, or by UDP at a local address. */
 export type OpenOptions = LinkOpenOptions | UdpOpenOptions;
 
-type Limits = Omit<DeviceOptions, 'link' | 'thread'>;
+type Limits = Omit<DeviceOptions, 'link' | 'thread' | 'shared'>;
 
 /** The engine runs in the thread that calls it. */
 export interface LinkOpenOptions extends Limits {
   link: Link;
   address?: never;
   port?: never;
+  name?: never;
   progress?: never;
   spinMicros?: never;
   socketBufferBytes?: never;
@@ -28,6 +30,18 @@ export interface UdpOpenOptions extends Limits {
   address?: string;
   /** UDP port; 0 takes a free one, for peers of our own kind. Default 4791. */
   port?: number;
+  /**
+   * Any number of processes of one user that name a device so share it: one address, protection
+   * domains (`pd.allocShpd`), memory (`context.alloc`). Whoever comes first makes it, with its sizes
+   * and its address; the others may leave them out. `memoryBytes` is what they share. Needs koffi.
+   */
+  name?: string;
+  /** With `name`: where its file lies. Default /dev/shm. */
+  directory?: string;
+  /** With `name`: how many processes may share it, at most 256. Default 32. */
+  processesMax?: number;
+  /** With `name`: memory of each process alone, for its queues. Default 64 MiB. */
+  localMemoryBytes?: number;
   /**
    * Who runs the engine. `thread`: a thread of its own, so that peers are served while this one
    * computes. `poll`: whoever polls a completion queue; the lowest latency, and nothing happens
@@ -49,8 +63,10 @@ const SPIN_MICROS = 100;
 
 /**
  * Opens a device. Throws MisuseError for options out of range, RefusalError ENOMEM, and LinkError:
- * EADDRINUSE (names the likely holder), EADDRNOTAVAIL, EACCES, EOPNOTSUPP (`thread` and `poll`
- * without koffi).
+ * EADDRINUSE (names the likely holder), EADDRNOTAVAIL, EACCES, EOPNOTSUPP (`thread`, `poll` and
+ * `name` without koffi). With `name` also RefusalError EACCES (another user's), EINVAL (a foreign
+ * file, or a device with less than is asked for), EPROTO (another build of Verbena has it), EIO
+ * (damaged), ENOSPC (no room: names the remedy), EBUSY (all places taken), ENOENT (no directory).
  */
 export async function openDevice(options: OpenOptions = {}): Promise<Context> {
   if (options.link) return new Context(await Device.open(options));
@@ -64,6 +80,14 @@ async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
   const spinMicros = options.spinMicros ?? SPIN_MICROS;
   if (!Number.isFinite(spinMicros) || spinMicros < 0) {
     throw new MisuseError('spinMicros', `must be a number from 0 on, got ${spinMicros}`);
+  }
+  if (options.name !== undefined) {
+    const { progress = 'thread', name, directory, processesMax, localMemoryBytes } = options;
+    if (progress !== 'thread') throw new MisuseError('progress', 'is thread where there is a name');
+    const { address, port } = options;
+    const place = { name, directory, address, port };
+    const shared = { ...place, processesMax, localMemoryBytes, deviceId: randomId() };
+    return { ...options, thread: { udp, spinMicros }, shared };
   }
   switch (options.progress ?? (posix ? 'thread' : 'inline')) {
     case 'thread':

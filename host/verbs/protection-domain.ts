@@ -7,7 +7,7 @@ import type { WorkCompletion } from './completion-queue.js';
 import type { Context } from './context.js';
 import type { DeviceMemory } from './device-memory.js';
 import { FastMemoryRegion } from './fast-memory-region.js';
-import { notShared } from './import.js';
+import { ImportedMemoryRegion } from './imported-memory-region.js';
 import { LayoutMemoryRegion } from './layout-memory-region.js';
 import { MemoryRegion, type RegisterOptions } from './memory-region.js';
 import { MemoryWindow } from './memory-window.js';
@@ -16,8 +16,14 @@ import { heapMemory, type QueueMemory } from './queue-memory.js';
 import { QueuePair, type QpInitAttributes } from './queue-pair.js';
 import { refuse } from './refuse.js';
 import { RegistrableBuffer, memoryOf, type MrInitAttributes } from './registrable-buffer.js';
+import { allocShpd } from './shared-domain.js';
 import { SharedReceiveQueue, type SrqInitAttributes } from './shared-receive-queue.js';
 import type { Sge } from './work-request.js';
+
+const IN_USE = {
+  EBUSY: 'regions, windows or queue pairs of this protection domain exist; destroy them first',
+  EINVAL: 'the protection domain is gone already',
+};
 
 export class ProtectionDomain {
   readonly context: Context;
@@ -45,6 +51,11 @@ export class ProtectionDomain {
       );
     }
     return new ProtectionDomain(context, handle, heapMemory(device.arena.heap));
+  }
+
+  /** @internal Use `context.sharePd()` and `context.importPd()`: this context takes part already. */
+  static of(context: Context, handle: number): ProtectionDomain {
+    return new ProtectionDomain(context, handle, heapMemory(context.device.arena.heap));
   }
 
   /**
@@ -174,9 +185,36 @@ export class ProtectionDomain {
     advise(this, advice, flags, sgList);
   }
 
-  /** `ibv_import_mr`: not before devices are shared between processes. RefusalError EOPNOTSUPP. */
-  importMr(handle: number): never {
-    throw notShared('importMr', handle);
+  /**
+   * `ibv_alloc_shpd` (seed 000): lets other contexts of the device share this domain, in this
+   * process or another one. Writes the handle that `context.sharePd` takes, 32 bytes that mean the
+   * same wherever they lie, to `area` (default: new memory), and returns it. `shareKey`: 64 bits
+   * that are to be known besides. Possible once per domain. Throws MisuseError; RefusalError
+   * EOPNOTSUPP (the device has no name), EBUSY (done before).
+   */
+  allocShpd(shareKey: bigint | number, area?: Uint8Array): Uint8Array {
+    this.check('allocShpd');
+    return allocShpd(this, shareKey, area);
+  }
+
+  /**
+   * `ibv_import_mr`: a region of this domain that another context registered, by its `handle`.
+   * Throws RefusalError ENOENT.
+   */
+  importMr(handle: number): ImportedMemoryRegion {
+    this.check('importMr');
+    return new ImportedMemoryRegion(this, handle);
+  }
+
+  /**
+   * `ibv_unimport_pd`: this context takes part in the domain no more; the domain stays. Throws
+   * RefusalError EBUSY while regions, windows or queue pairs made from this object exist.
+   */
+  unimport(): void {
+    this.check('unimport');
+    const { device } = this.context;
+    refuse(device.arena.exports.detachPd(device.engine.context, this.handle), 'unimport', IN_USE);
+    this.#gone = true;
   }
 
   /** @internal A parent domain stands on this one. */
@@ -195,7 +233,11 @@ export class ProtectionDomain {
     if (this.#gone) throw new RefusalError('EINVAL', `${verb}: the protection domain is gone`);
   }
 
-  /** `ibv_dealloc_pd`. Throws RefusalError EBUSY while regions, windows or queue pairs name it. */
+  /**
+   * `ibv_dealloc_pd`. Throws RefusalError EBUSY while regions, windows or queue pairs name it. A
+   * shared domain lives on as long as another context shares it; one that was imported ends for
+   * everybody.
+   */
   dealloc(): void {
     if (this.#parents > 0) {
       throw new RefusalError('EBUSY', 'dealloc: parent domains stand on it; dealloc them first');
@@ -207,10 +249,7 @@ export class ProtectionDomain {
   /** What dealloc does for this kind of domain. */
   protected release(): void {
     const { device } = this.context;
-    refuse(device.arena.exports.deallocPd(device.engine.context, this.handle), 'dealloc', {
-      EBUSY: 'regions, windows or queue pairs of this protection domain exist; destroy them first',
-      EINVAL: 'the protection domain is gone already',
-    });
+    refuse(device.arena.exports.deallocPd(device.engine.context, this.handle), 'dealloc', IN_USE);
   }
 
   [Symbol.dispose](): void {

@@ -20,3 +20,8 @@ export function fillRandom(bytes: Uint8Array, address: number, words: number): v
   crypto.getRandomValues(random);
   bytes.set(random, address);
 }
+
+/** 64 bits of the same. */
+export function randomId(): bigint {
+  return crypto.getRandomValues(new BigUint64Array(1))[0]!;
+}

@@ -1,6 +1,6 @@
 /**
- * Verbs over a link, as the benches of channels use them: the same text in Node and, fetched as it is
- * built, in a browser's Worker. It imports nothing: whoever runs it brings the library.
+ * Verbs over a link, as the benches of channels use them: the same text in Node and, fetched as it
+ * is built, in a browser's Worker. It imports nothing: whoever runs it brings the library.
  */
 import type * as Browser from '../../host/browser/index.js';
 

@@ -112,8 +112,8 @@ export const MUTANTS: readonly Mutant[] = [
   ]),
   mutant(TWO_REGISTRARS, 'use counts without the lock', [
     DOMAINS,
-    'lockArena(arena);\n  const attachment = findAttachment(arena, id, slot);\n' +
-      '  if (attachment != null) attachment.useCount++;\n  unlockArena(arena);',
+    'const taken = lockArena(arena);\n  const attachment = findAttachment(arena, id, slot);\n' +
+      '  if (attachment != null) attachment.useCount++;\n  unlockArena(arena, taken);',
     'const attachment = findAttachment(arena, id, slot);\n' +
       '  if (attachment != null) attachment.useCount++;',
   ]),

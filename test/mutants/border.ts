@@ -113,7 +113,7 @@ export const BORDER: readonly Row[] = [
     'entry.key == key &&\n      entry.pd == pd &&',
     'entry.key >>> 8 == key >>> 8 &&\n      entry.pd == pd &&',
   ],
-  ['the fast look does not compare lengths', KEYS, '(left >> 63);', '0;'],
+  ['the fast look does not compare lengths', KEYS, '((left | above) >> 63);', '(above >> 63);'],
   [
     'the fast look does not compare access',
     KEYS,
@@ -128,7 +128,7 @@ export const BORDER: readonly Row[] = [
   ],
   ['access flags are not compared', KEYS, '(entry.access & need) == need &&', ''],
   ['the offset is not compared', KEYS, 'offset <= <u64>size &&', ''],
-  ['the length is not compared', KEYS, 'length <= size - <u32>offset;', 'true;'],
+  ['the length is not compared', KEYS, 'length <= size - <u32>offset &&', ''],
   [
     'remote write needs no local write',
     KEYS,

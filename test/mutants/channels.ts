@@ -77,7 +77,7 @@ export const CHANNELS: readonly Row[] = [
   [
     'a READ whose answer got lost waits for the timeout',
     COMPLETER,
-    '  if (repeatEarly(context, qp)) {\n    repairOldest(qp);',
-    '  if (repeatEarly(context, qp)) {\n    if (selective) repairOldest(qp);',
+    '  if (repeatEarly(context, qp)) {\n    repairOldest(qp, qp.earlyRepeats > 1);',
+    '  if (repeatEarly(context, qp)) {\n    if (selective) repairOldest(qp, qp.earlyRepeats > 1);',
   ],
 ];

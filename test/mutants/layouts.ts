@@ -115,14 +115,14 @@ export const LAYOUTS: readonly Row[] = [
   [
     'a layout of another domain opens',
     LAYOUT,
-    'note.pd == pd &&\n      (entry.access & need) == need;',
-    '(entry.access & need) == need;',
+    'note.pd == pd &&\n      (entry.access & need) == need &&',
+    '(entry.access & need) == need &&',
   ],
   [
     'a layout’s rights are not compared',
     LAYOUT,
-    'note.pd == pd &&\n      (entry.access & need) == need;',
-    'note.pd == pd;',
+    'note.pd == pd &&\n      (entry.access & need) == need &&',
+    'note.pd == pd &&',
   ],
   [
     'the low byte of a layout’s key is not compared',

@@ -7,6 +7,7 @@ import { CONNECTIONS } from './connections.js';
 import { LAYOUTS } from './layouts.js';
 import { CHANNELS } from './channels.js';
 import { SERVICES } from './services.js';
+import { SHARED } from './shared.js';
 import { WINDOWS } from './windows.js';
 
 export interface Mutant {
@@ -22,6 +23,7 @@ export type Row = readonly [name: string, file: string, find: string, replace: s
 
 export const MUTANTS: readonly Mutant[] = [
   ...BORDER,
+  ...SHARED,
   ...SERVICES,
   ...WINDOWS,
   ...LAYOUTS,

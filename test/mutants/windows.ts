@@ -35,14 +35,14 @@ export const WINDOWS: readonly Row[] = [
   [
     'a window’s range does not begin',
     WINDOW,
-    'offset <= <u64>size &&\n      length <= size - <u32>offset;',
-    'length <= size - <u32>offset;',
+    'offset <= <u64>size &&\n      length <= size - <u32>offset &&',
+    'length <= size - <u32>offset &&',
   ],
   [
     'a window’s range does not end',
     WINDOW,
-    'offset <= <u64>size &&\n      length <= size - <u32>offset;',
-    'offset <= <u64>size;',
+    'offset <= <u64>size &&\n      length <= size - <u32>offset &&',
+    'offset <= <u64>size &&',
   ],
   [
     'a window outlives its region',

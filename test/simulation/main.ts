@@ -6,6 +6,7 @@
  *   npm run -s sim -- --replay '{"seed":123,"loss":0}'
  *   npm run -s sim -- --layouts                   100,000 random memory layouts (--seeds, --replay)
  *   npm run -s sim -- --table                       writes throughput.snapshot.txt
+ *   npm run -s sim -- --kill                        processes that die at every step
  * ```
  * A seed that fails is shrunk, and printed with the line that replays it. Ends with
  * `N passed, N failed`.
@@ -14,6 +15,7 @@ import { once } from 'node:events';
 import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import { Worker } from 'node:worker_threads';
+import { runKills } from '../exhaustive/deaths.js';
 import { LAYOUTS_A_SEED, simulateLayouts } from './layouts.js';
 import { formatOptions, optionsOf, parseOptions, type SimulationOptions } from './options.js';
 import { shrink } from './shrink.js';
@@ -142,12 +144,14 @@ async function main(): Promise<number> {
       'no-shrink': { type: 'boolean', default: false },
       bail: { type: 'boolean', default: false },
       table: { type: 'boolean', default: false },
+      kill: { type: 'boolean', default: false },
     },
   });
   if (values.table) {
     console.log(await writeSnapshot());
     return 0;
   }
+  if (values.kill) return runKills();
   if (values.layouts && values.replay !== undefined) {
     await simulateLayouts(Number(values.replay));
     console.log('1 passed, 0 failed');

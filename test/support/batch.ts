@@ -1,6 +1,7 @@
 /** A `PacketBatch` over a plain buffer, in place of the engine's memory. */
 import type { Endpoint } from '../../host/link/endpoint.js';
 import type { PacketBatch } from '../../host/link/link.js';
+import { BTH_SLOT_BYTE } from '../../host/link/message-header.js';
 
 export interface TestPacket {
   bytes: Uint8Array;
@@ -76,7 +77,12 @@ export class TestBatch implements PacketBatch {
   }
 }
 
-/** `length` bytes that differ with `salt`, and from their neighbours. */
+/**
+ * `length` bytes that differ with `salt`, and from their neighbours; but for the byte that says which
+ * process of a device a packet is for: they are all for one.
+ */
 export function pattern(length: number, salt: number): Uint8Array {
-  return Uint8Array.from({ length }, (_, index) => (index * 7 + (index >> 8) + salt * 31) & 255);
+  return Uint8Array.from({ length }, (_, index) =>
+    index === BTH_SLOT_BYTE ? 1 : (index * 7 + (index >> 8) + salt * 31) & 255,
+  );
 }

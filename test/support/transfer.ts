@@ -1,6 +1,6 @@
 /**
- * One side of a connection that moves bytes and says what arrived: the same text in Node and, fetched
- * as it is built, in a browser's Worker. It imports nothing: whoever runs it brings the library.
+ * One side of a connection that moves bytes and says what arrived: the same text in Node and,
+ * fetched as it is built, in a browser's Worker. It imports nothing: whoever runs it brings the library.
  */
 import type * as Browser from '../../host/browser/index.js';
 

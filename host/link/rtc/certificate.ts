@@ -1,6 +1,6 @@
 /**
- * A self-signed certificate for DTLS, as browsers make themselves one: libdatachannel would make one
- * for every connection, and the certificate is a link's address. X.509 in DER (RFC 5280), by hand,
+ * A self-signed certificate for DTLS, as browsers make themselves one: libdatachannel would make
+ * one for every connection, and the certificate is a link's address. X.509 in DER (RFC 5280), by hand,
  * for the one shape that is needed.
  */
 import { createHash, generateKeyPairSync, randomFillSync, sign } from 'node:crypto';

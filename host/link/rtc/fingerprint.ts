@@ -22,9 +22,9 @@ export function gidOfFingerprint(fingerprint: string): Gid {
 }
 
 /**
- * The address that a description speaks for. It has one medium, a data channel, and one fingerprint:
- * with two of them there could be one to be looked at and another to be proved. Throws LinkError
- * EPROTO.
+ * The address that a description speaks for. It has one medium, a data channel, and one
+ * fingerprint: with two of them there could be one to be looked at and another to be proved. Throws
+ * LinkError EPROTO.
  */
 export function gidOfDescription({ sdp }: Description): Gid {
   const lines = sdp.split(/\r\n|\r|\n/);

@@ -82,8 +82,8 @@ export class NodeConnector implements RtcConnector {
 }
 
 /**
- * We begin DTLS: with ICE it is the side that answers which is ready first, and libdatachannel loses
- * what comes before it is ready, for a second.
+ * We begin DTLS: with ICE it is the side that answers which is ready first, and libdatachannel
+ * loses what comes before it is ready, for a second.
  */
 function takeDtlsClient({ type, sdp }: Description): Description {
   return { type, sdp: sdp.replace('a=setup:actpass', 'a=setup:active') };

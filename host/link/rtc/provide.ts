@@ -29,7 +29,8 @@ const BUFFERED_BYTES_MAX = 2 ** 20;
 /**
  * Lets a Worker of this page have data channels: to be called once, right after `new Worker`. They
  * end with the page, or when what is returned is called. Where the browser hands no channel over
- * (Chromium and Safari do), the page passes messages on, and the Worker is no quicker than the page.
+ * (Chromium and Safari do), the page passes messages on, and the Worker is no quicker than the
+ * page.
  */
 export function provideRtc(worker: WorkerLike, options: ProvideOptions = {}): () => void {
   const [ours, theirs] = portPair();

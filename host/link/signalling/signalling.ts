@@ -1,6 +1,6 @@
 /**
- * Signalling: how an offer gets to the other side and its answer back, once for every connection. It
- * never travels on the connection that it is about.
+ * Signalling: how an offer gets to the other side and its answer back, once for every connection.
+ * It never travels on the connection that it is about.
  */
 import type { Description } from '../rtc/connection.js';
 

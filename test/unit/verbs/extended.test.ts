@@ -364,12 +364,17 @@ test('memory that queues live in is neither lent twice, nor registered, nor free
   await pair.close();
 });
 
-test('nothing can be imported yet, and nothing is pretended', async () => {
+test('what is not there, or nobody shares, cannot be imported', async () => {
   const pair = await makePair({ connect: false });
   const { context, pd } = pair.a;
-  assert.throws(() => context.importPd(1), /EOPNOTSUPP/);
+  assert.throws(() => context.importPd(1), /ENOENT/);
   assert.throws(() => context.importDm(1), /EOPNOTSUPP/);
-  assert.throws(() => pd.importMr(1), /EOPNOTSUPP/);
+  assert.throws(() => pd.allocShpd(1), /EOPNOTSUPP/);
+  assert.throws(() => context.attach(4096, 1), /EOPNOTSUPP/);
+  assert.throws(() => context.sharePd(new Uint8Array(32), 1), /EINVAL/);
+  assert.throws(() => context.sharePd(new Uint8Array(31), 1), /shpd/);
+  assert.throws(() => pd.allocShpd(-1), /shareKey/);
+  assert.throws(() => pd.importMr(1), /ENOENT/);
   await pair.close();
 });
 

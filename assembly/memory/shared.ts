@@ -1,0 +1,109 @@
+/**
+ * What an arena that several processes share has for their hosts, which read and write it; the
+ * engine only gives it its place. Changed under the arena's lock, but for the states of inbox
+ * entries; nothing that is found there is believed.
+ */
+
+/** How the file of a device begins; the arena lies ARENA_OFFSET_SIZE bytes behind it. */
+@unmanaged
+export class DeviceHeader {
+  /** DEVICE_MAGIC_COUNT. */
+  magic: u32;
+  version: u32;
+  /** Of the engine's module: all processes run the same. */
+  build: u64;
+  /** Drawn when the device was made. */
+  deviceId: u64;
+  localGid0: u64;
+  localGid1: u64;
+  localPort: u32;
+  /** Where all processes map the file: below is memory of their own. */
+  address: u32;
+  fileBytes: u32;
+  regionsMax: u32;
+  protectionDomainsMax: u32;
+  contextsMax: u32;
+  blocksMax: u32;
+  servicesMax: u32;
+  inboxEntries: u32;
+  /** Of all before. */
+  checksum: u32;
+  /** 1: complete. Written last. */
+  ready: u32;
+  reserved: u32;
+}
+export const DEVICE_HEADER_SIZE: u32 = 88;
+export const DEVICE_MAGIC_COUNT: u32 = 0x62726556;
+/** Of what lies in the file, wherever the build does not tell. */
+export const DEVICE_VERSION_COUNT: u32 = 1;
+/** Bytes from the header to the arena. */
+export const ARENA_OFFSET_SIZE: u32 = 4096;
+
+/** Who answers for a service id of the connection manager. */
+@unmanaged
+export class Service {
+  id: u64;
+  /** Slot + 1; 0: the place is free. Written last, cleared first. */
+  owner: u32;
+  reserved: u32;
+}
+export const SERVICE_SIZE: u32 = 16;
+
+/**
+ * Sockets of the group that shares the device's port, in the kernel's order: their slots follow, a
+ * word each.
+ */
+@unmanaged
+export class Steering {
+  /** Moves on with every change. */
+  version: u32;
+  count: u32;
+  /** 1: several sockets were closed at once, so that the order is a guess. */
+  doubtful: u32;
+  reserved: u32;
+}
+export const STEERING_SIZE: u32 = 16;
+
+/** A packet that arrived at another process's socket. It follows. */
+@unmanaged
+export class InboxEntry {
+  /** An InboxState; WRITER + slot while that one writes. */
+  state: u32;
+  length: u32;
+  sourceGid0: u64;
+  sourceGid1: u64;
+  sourcePort: u32;
+  /** Counts up: the order in which packets were put in. */
+  ticket: u32;
+  reserved0: u64;
+  reserved1: u64;
+  reserved2: u64;
+  reserved3: u64;
+}
+export const INBOX_ENTRY_SIZE: u32 = 64;
+export const INBOX_PACKET_SIZE: u32 = 4224;
+
+export enum InboxState {
+  FREE = 0,
+  READY = 1,
+  /** And from there on: a slot that is writing. */
+  WRITER = 2,
+}
+
+/** Bytes of these tables. */
+export function servicesBytes(count: u32): u32 {
+  return count * <u32>offsetof<Service>();
+}
+
+export function steeringBytes(slots: u32): u32 {
+  return <u32>offsetof<Steering>() + 4 * slots;
+}
+
+export function inboxBytes(entries: u32): u32 {
+  return entries * (<u32>offsetof<InboxEntry>() + INBOX_PACKET_SIZE);
+}
+
+/** Where the arena of a file lies, whose header is at `header`. */
+export function arenaBehind(header: usize): usize {
+  return header + max<usize>(ARENA_OFFSET_SIZE, offsetof<DeviceHeader>());
+}

@@ -1,0 +1,174 @@
+/**
+ * What a dead process leaves is taken back: its keys, its part in protection domains, its memory in
+ * the shared heap; and whatever it was changing when it died is brought to an end. For who has the
+ * arena's lock, and knows that the process is gone. May be done again after any part of it: who
+ * does it may die as well.
+ *
+ * Changes of tables are of two kinds. Control verbs change under the lock, which is ours now. The
+ * data path changes entries of the key table (invalidation, BIND_MW, REG_MR) within calls that an
+ * epoch shows: an entry that stays open while every living context leaves its call is nobody's.
+ */
+import { Arena, allQuiesced, contextSlot, nextEpoch } from '../memory/arena';
+import { Errno } from '../memory/errno';
+import { letGoOfAll, rebuildHeap } from '../memory/heap';
+import {
+  KeyEntry,
+  KeyNote,
+  KeyState,
+  abandonChange,
+  endChange,
+  entryAt,
+  noteAt,
+  sequenceOf,
+  slotIndex,
+  takeEntry,
+  unbind,
+} from './key-table';
+import { detachDead } from './protection-domain';
+
+/** Looks at the others before it is given up for now: they are at work, or stopped. */
+const PATIENCE: u32 = 10000;
+
+/** No slot has this number. */
+const NOBODY: u32 = 0xffffffff;
+
+/** How an entry was come by. */
+enum Taken {
+  NO = 0,
+  /** Nobody was changing it. */
+  WHOLE = 1,
+  /** Somebody was who is dead. */
+  HALF = 2,
+}
+
+/** Has every living context left the call that it is in now? */
+function settled(arena: Arena): bool {
+  const epoch = nextEpoch(arena);
+  for (let turn: u32 = 0; turn < PATIENCE; turn++) if (allQuiesced(arena, epoch)) return true;
+  return false;
+}
+
+/** The entry's sequence is odd afterwards, and ours. */
+function seize(arena: Arena, entry: KeyEntry): u32 {
+  if (!(takeEntry(entry) & 1)) return Taken.WHOLE;
+  const found = atomic.load<u32>(sequenceOf(entry));
+  if (!(found & 1) || !settled(arena)) return Taken.NO;
+  return atomic.load<u32>(sequenceOf(entry)) == found ? Taken.HALF : Taken.NO;
+}
+
+function even(entry: KeyEntry): u32 {
+  return load<u32>(sequenceOf(entry)) & ~1;
+}
+
+function isHeld(note: KeyNote): bool {
+  return note.state == KeyState.LIVE || note.state == KeyState.INVALID;
+}
+
+/**
+ * Takes back all that slot `slot` had. EAGAIN: somebody who lives may still be using a part of it,
+ * come again.
+ */
+export function reapSlot(arena: Arena, slot: u32): u32 {
+  contextSlot(arena, slot).activity = 0;
+  for (let index: u32 = 0; index <= arena.keyMask; index++) {
+    if (!killOf(arena, slot, index)) return Errno.EAGAIN;
+  }
+  for (let index: u32 = 0; index <= arena.keyMask; index++) {
+    if (!loosen(arena, index)) return Errno.EAGAIN;
+  }
+  // What is dead now is nobody's any more when all have left the calls they are in.
+  if (!settled(arena)) return Errno.EAGAIN;
+  let count: u32 = 0;
+  for (let index: u32 = 0; index <= arena.keyMask; index++) {
+    const note = noteAt(arena, index);
+    if (note.state == KeyState.DYING && note.owner == slot) note.state = KeyState.FREE;
+    if (note.state != KeyState.FREE) count++;
+  }
+  arena.state.regionCount = count;
+  if (!recount(arena)) return Errno.EAGAIN;
+  detachDead(arena, slot);
+  letGoOfAll(arena, slot);
+  rebuildHeap(arena);
+  contextSlot(arena, slot).context = 0;
+  return Errno.OK;
+}
+
+/** Makes the lists of domains and of the heap anew, from what their entries say. */
+export function repairTables(arena: Arena): void {
+  detachDead(arena, NOBODY);
+  rebuildHeap(arena);
+}
+
+/** The key there is dead if it was the slot's, and the entry whole. False: not now. */
+function killOf(arena: Arena, slot: u32, index: u32): bool {
+  const entry = entryAt(arena, index);
+  const note = noteAt(arena, index);
+  const isOwn = isHeld(note) && note.owner == slot;
+  if (!isOwn && !(atomic.load<u32>(sequenceOf(entry)) & 1)) return true;
+  const taken = seize(arena, entry);
+  if (taken == Taken.NO) return false;
+  if (isHeld(note) && note.owner == slot) {
+    unbind(arena, note);
+    entry.key = 0;
+    note.state = KeyState.DYING;
+  } else if (taken == Taken.WHOLE) {
+    abandonChange(entry, even(entry));
+    return true;
+  } else {
+    // Half an invalidation, bind or registration of somebody else's key: the key is dead, and its
+    // owner still has to give it back.
+    entry.key = 0;
+    unbind(arena, note);
+    if (note.state == KeyState.LIVE) note.state = KeyState.INVALID;
+  }
+  endChange(entry, even(entry));
+  note.killedAt = nextEpoch(arena);
+  return true;
+}
+
+/** What is bound to a key that is gone opens nothing, and is bound to nothing. */
+function loosen(arena: Arena, index: u32): bool {
+  const note = noteAt(arena, index);
+  const base = note.base;
+  if (base == 0) return true;
+  const other = noteAt(arena, slotIndex(arena, base));
+  if (isHeld(other) && (other.key ^ base) >>> 8 == 0) return true;
+  const entry = entryAt(arena, index);
+  if (seize(arena, entry) == Taken.NO) return false;
+  if (note.base == base) {
+    note.base = 0;
+    entry.key = 0;
+    if (note.state == KeyState.LIVE) note.state = KeyState.INVALID;
+  }
+  endChange(entry, even(entry));
+  return true;
+}
+
+/** How many keys are bound to this one. */
+function boundTo(arena: Arena, key: u32): u32 {
+  let count: u32 = 0;
+  for (let index: u32 = 0; index <= arena.keyMask; index++) {
+    const note = noteAt(arena, index);
+    if (note.base != 0 && (note.base ^ key) >>> 8 == 0 && isHeld(note)) count++;
+  }
+  return count;
+}
+
+/**
+ * Who binds counts first: one who died in between was counted for nothing. Two looks with all calls
+ * ended in between tell that from a bind under way.
+ */
+function recount(arena: Arena): bool {
+  for (let index: u32 = 0; index <= arena.keyMask; index++) {
+    const note = noteAt(arena, index);
+    const bound = atomic.load<u32>(changetype<usize>(note) + offsetof<KeyNote>('bound'));
+    if (bound == 0 || !isHeld(note)) continue;
+    const count = boundTo(arena, note.key);
+    if (count == bound) continue;
+    if (!settled(arena)) return false;
+    const same = boundTo(arena, note.key) == count;
+    const at = changetype<usize>(note) + offsetof<KeyNote>('bound');
+    if (same) atomic.cmpxchg<u32>(at, bound, count);
+  }
+  return true;
+}

@@ -1,0 +1,290 @@
+/**
+ * The file that the processes of a named device share: found or made, judged, and locked.
+ *
+ * Who lives is told by locks of the kernel, which end with their process and with nothing else: one
+ * byte for each slot, far behind the file's end. Two more bytes are the lock of the arena's tables
+ * and that of coming and going.
+ */
+import { createHash } from 'node:crypto';
+import { closeSync, constants, fstatSync, openSync, readFileSync, readSync } from 'node:fs';
+import { ftruncateSync, unlinkSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import {
+  DEVICE_HEADER_SIZE,
+  DEVICE_MAGIC_COUNT,
+  DEVICE_VERSION_COUNT,
+  DeviceHeaderLayout,
+} from '#build/abi.js';
+import { engineFile } from '../engine/load.js';
+import { structAt, type Struct } from '../engine/struct.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import type { Posix, PosixError } from '../link/posix.js';
+
+export const DEFAULT_DIRECTORY = '/dev/shm';
+/** A file of 8 PiB has no bytes here. */
+const LOCKS = 2 ** 53 - 2 ** 20;
+const JOIN = LOCKS;
+const TABLES = LOCKS + 1;
+const SLOTS = LOCKS + 16;
+const SLOTS_MAX = 256;
+/** How long others may take to come or go. */
+const JOIN_MILLIS_MAX = 10_000;
+const JOIN_RETRY_MILLIS = 2;
+
+export type DeviceHeader = Struct<typeof DeviceHeaderLayout>;
+
+export class DeviceFile {
+  readonly path: string;
+  readonly posix: Posix;
+  readonly #fd: number;
+  #joined = true;
+  #closed = false;
+
+  private constructor(path: string, posix: Posix, fd: number) {
+    this.path = path;
+    this.posix = posix;
+    this.#fd = fd;
+  }
+
+  /**
+   * Opens the file of that name, or makes an empty one; nobody else comes or goes until `leave`. A
+   * file that nobody lives in is thrown away. Throws RefusalError: EACCES (another user's), EINVAL
+   * (foreign), EBUSY (somebody does not get on with coming or going), ENOENT (no such directory).
+   */
+  static async open(posix: Posix, name: string, directory: string): Promise<DeviceFile> {
+    if (!/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
+      throw new MisuseError('name', `must be 1 to 64 letters, digits, dots and dashes: "${name}"`);
+    }
+    const path = join(directory, `verbena-${name}`);
+    for (;;) {
+      const fd = openFile(path);
+      try {
+        await lockJoin(posix, fd, path);
+        const { nlink, size } = fstatSync(fd);
+        checkOwner(posix, fd, path);
+        const alive = posix.isLocked(fd, SLOTS, SLOTS_MAX);
+        if (nlink > 0 && (size === 0 || alive)) return new DeviceFile(path, posix, fd);
+        if (nlink > 0 && checkMagic(fd, path)) unlinkSync(path);
+      } catch (error) {
+        closeSync(fd);
+        throw error;
+      }
+      // It was taken away before we had it, or everybody who was in it is dead.
+      closeSync(fd);
+    }
+  }
+
+  /** Bytes; 0: it was just made. */
+  get size(): number {
+    return fstatSync(this.#fd).size;
+  }
+
+  /**
+   * Gives a new file its storage, all of it: a hole that cannot be filled later would kill whoever
+   * touches it. Throws RefusalError ENOSPC.
+   */
+  allocate(bytes: number): void {
+    try {
+      ftruncateSync(this.#fd, bytes);
+      this.posix.allocateFile(this.#fd, bytes);
+    } catch (error) {
+      const { code } = error as PosixError;
+      if (code !== 'ENOSPC' && code !== 'EFBIG' && code !== 'ENOMEM' && code !== 'EDQUOT')
+        throw error;
+      throw new RefusalError(
+        'ENOSPC',
+        `there is no room for ${bytes} bytes at ${this.path}: take fewer (memoryBytes), another ` +
+          'place (directory), or a larger /dev/shm (docker run --shm-size)',
+        { cause: error },
+      );
+    }
+  }
+
+  /** Maps the whole file over memory that begins at this address of the process. */
+  map(address: number, bytes: number): void {
+    // Opened once more: a mapping keeps its descriptor's locks as long as it lasts itself.
+    const fd = openSync(`/proc/self/fd/${this.#fd}`, constants.O_RDWR);
+    try {
+      this.posix.mapFile(fd, address, bytes);
+    } finally {
+      closeSync(fd);
+    }
+  }
+
+  /** The header of a file that others live in. Throws RefusalError EINVAL, EPROTO, EIO. */
+  readHeader(): DeviceHeader {
+    return readHeader(this.#fd, this.path);
+  }
+
+  /** This process lives in that slot from now on. False: somebody else does. */
+  takeSlot(slot: number): boolean {
+    return this.posix.lockByte(this.#fd, SLOTS + slot);
+  }
+
+  /** Nobody lives in that slot any more. */
+  releaseSlot(slot: number): void {
+    this.posix.unlockByte(this.#fd, SLOTS + slot);
+  }
+
+  /** Does somebody else live in that slot? */
+  isAlive(slot: number): boolean {
+    return slotIsAlive(this.posix, this.#fd, slot);
+  }
+
+  /** Does anybody else live in this file? */
+  get isShared(): boolean {
+    return this.posix.isLocked(this.#fd, SLOTS, SLOTS_MAX);
+  }
+
+  /** The lock of the tables, which `arena-lock.ts` makes more of. */
+  tryLockTables(): boolean {
+    return this.posix.lockByte(this.#fd, TABLES);
+  }
+
+  unlockTables(): void {
+    this.posix.unlockByte(this.#fd, TABLES);
+  }
+
+  /** Keeps others from coming and going, until `leave`. Rejects with RefusalError EBUSY. */
+  async join(): Promise<void> {
+    await lockJoin(this.posix, this.#fd, this.path);
+    this.#joined = true;
+  }
+
+  /** The same at once, or not: false. */
+  tryJoin(): boolean {
+    if (this.#joined || !this.posix.lockByte(this.#fd, JOIN)) return false;
+    this.#joined = true;
+    return true;
+  }
+
+  leave(): void {
+    this.#joined = false;
+    this.posix.unlockByte(this.#fd, JOIN);
+  }
+
+  /** Removes the name: the next one who opens it begins anew. */
+  remove(): void {
+    unlinkSync(this.path);
+  }
+
+  /** All locks end. */
+  close(): void {
+    if (!this.#closed) closeSync(this.#fd);
+    this.#closed = true;
+  }
+}
+
+/** Of the engine that this process runs: all of a device run the same. */
+export function buildHash(): bigint {
+  const hash = createHash('sha256')
+    .update(readFileSync(engineFile(true)))
+    .digest();
+  return hash.readBigUInt64LE(0);
+}
+
+/** Does anybody live in that slot? */
+export function slotIsAlive(posix: Posix, fd: number, slot: number): boolean {
+  return posix.isLocked(fd, SLOTS + slot);
+}
+
+/** FNV-1a over the fields before the checksum. */
+export function headerChecksum(bytes: Uint8Array): number {
+  let hash = 0x811c9dc5;
+  for (const byte of bytes.subarray(0, DeviceHeaderLayout.fields.checksum[0])) {
+    hash = Math.imul(hash ^ byte, 0x01000193) >>> 0;
+  }
+  return hash;
+}
+
+function openFile(path: string): number {
+  const { O_RDWR, O_CREAT, O_NOFOLLOW } = constants;
+  try {
+    return openSync(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0o600);
+  } catch (error) {
+    const { code, message } = error as NodeJS.ErrnoException;
+    if (code === 'EACCES' || code === 'EPERM' || code === 'EROFS') {
+      throw new RefusalError('EACCES', `this user may not open ${path}`, { cause: error });
+    }
+    if (code === 'ENOENT' || code === 'ENOTDIR') {
+      throw new RefusalError('ENOENT', `${path}: there is no such directory`, { cause: error });
+    }
+    if (code === 'ELOOP' || code === 'EISDIR' || code === 'ENXIO') {
+      throw new RefusalError('EINVAL', `${path} is no file of a device`, { cause: error });
+    }
+    if (code === 'ENOSPC') {
+      throw new RefusalError('ENOSPC', `there is no room for ${path}`, { cause: error });
+    }
+    throw new RefusalError('EIO', message, { cause: error });
+  }
+}
+
+async function lockJoin(posix: Posix, fd: number, path: string): Promise<void> {
+  const end = performance.now() + JOIN_MILLIS_MAX;
+  while (!posix.lockByte(fd, JOIN)) {
+    if (performance.now() > end) {
+      throw new RefusalError(
+        'EBUSY',
+        `another process has been opening or closing ${path} for ${JOIN_MILLIS_MAX / 1000} s`,
+      );
+    }
+    await sleep(JOIN_RETRY_MILLIS);
+  }
+}
+
+function checkOwner(posix: Posix, fd: number, path: string): void {
+  const stat = fstatSync(fd);
+  if (!stat.isFile()) throw new RefusalError('EINVAL', `${path} is no file of a device`);
+  if (stat.uid !== posix.effectiveUser) {
+    throw new RefusalError('EACCES', `${path} belongs to user ${stat.uid}: a device has one user`);
+  }
+  if ((stat.mode & 0o077) !== 0) {
+    const mode = (stat.mode & 0o777).toString(8);
+    throw new RefusalError('EACCES', `${path} is open to others (mode ${mode}): chmod 600 it`);
+  }
+}
+
+function readBytes(fd: number): Buffer {
+  const bytes = Buffer.alloc(DEVICE_HEADER_SIZE);
+  readSync(fd, bytes, 0, DEVICE_HEADER_SIZE, 0);
+  return bytes;
+}
+
+function headerIn(bytes: Buffer): DeviceHeader {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  return structAt({ view }, DeviceHeaderLayout, 0);
+}
+
+/** Throws RefusalError EINVAL: whatever it is, it is not ours. An empty beginning is nobody's. */
+function checkMagic(fd: number, path: string): boolean {
+  const bytes = readBytes(fd);
+  if (bytes.every((byte) => byte === 0)) return true;
+  if (headerIn(bytes).magic === DEVICE_MAGIC_COUNT) return true;
+  throw new RefusalError(
+    'EINVAL',
+    `${path} is no file of a device; remove it, or take another name`,
+  );
+}
+
+/** Throws RefusalError EINVAL, EPROTO, EIO. */
+export function readHeader(fd: number, path: string): DeviceHeader {
+  checkMagic(fd, path);
+  const bytes = readBytes(fd);
+  const header = headerIn(bytes);
+  if (header.version !== DEVICE_VERSION_COUNT || header.build !== buildHash()) {
+    throw new RefusalError(
+      'EPROTO',
+      `${path} is of processes that run another build of Verbena: all of a device run the same`,
+    );
+  }
+  if (header.ready !== 1 || header.checksum !== headerChecksum(bytes)) {
+    throw new RefusalError('EIO', `${path} is damaged: end its processes, and it begins anew`);
+  }
+  const { size } = fstatSync(fd);
+  if (size !== header.fileBytes) {
+    const sentence = `${path} has ${size} bytes, not the ${header.fileBytes} that its header names`;
+    throw new RefusalError('EIO', `${sentence}: end its processes, and it begins anew`);
+  }
+  return header;
+}

@@ -1,0 +1,79 @@
+/**
+ * The heap that all processes of a device share (assembly/memory/heap.ts): what it hands out lies
+ * at the same address everywhere, until everybody who holds it has let go of it or is dead.
+ */
+import { BlockParametersLayout, Errno } from '#build/abi.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import type { ArenaMemory } from './arena.js';
+import type { UserHeap } from './heap.js';
+import { structAt, type Struct } from './struct.js';
+
+const ALIGNMENT = 64;
+
+export class SharedHeap implements UserHeap {
+  readonly #arena: ArenaMemory;
+  readonly #context: number;
+  readonly #parameters: number;
+  readonly #struct: Struct<typeof BlockParametersLayout>;
+  /** What is held of others' memory: where it begins for us, and where their block does. */
+  readonly #held = new Map<number, number>();
+
+  /** `context`: the address of the one that holds what is handed out. */
+  constructor(arena: ArenaMemory, context: number) {
+    this.#arena = arena;
+    this.#context = context;
+    this.#parameters = arena.heap.alloc(BlockParametersLayout.size);
+    this.#struct = structAt(arena.memory, BlockParametersLayout, this.#parameters);
+  }
+
+  get bytesFree(): number {
+    return this.#arena.exports.arenaBytesFree(this.#context) >>> 0;
+  }
+
+  alloc(size: number): number {
+    const struct = this.#struct;
+    struct.length = size;
+    struct.alignment = ALIGNMENT;
+    const fits = size < 2 ** 32;
+    if (!fits || this.#arena.exports.allocBlock(this.#context, this.#parameters) !== Errno.OK) {
+      throw new RefusalError(
+        'ENOMEM',
+        `no ${size} bytes in a row left in the device's shared memory (${this.bytesFree} free in ` +
+          'all), or no entry for one more; the process that makes the device says how much there is',
+      );
+    }
+    const { address, dirty } = struct;
+    this.#arena.memory.bytes.fill(0, address, address + dirty);
+    return address;
+  }
+
+  /**
+   * Holds these bytes, which another process allocated: they stay until `free(address)`. Throws
+   * RefusalError ENOENT: nobody has allocated them; EBUSY: this context holds them already.
+   */
+  hold(address: number, length: number): void {
+    const struct = this.#struct;
+    struct.address = address;
+    struct.length = length;
+    const errno = this.#arena.exports.attachBlock(this.#context, this.#parameters);
+    if (errno === Errno.OK) {
+      this.#held.set(address, struct.address);
+      return;
+    }
+    const what = `${length} bytes at 0x${address.toString(16)}`;
+    if (errno === Errno.EBUSY) {
+      throw new RefusalError('EBUSY', `attach: this process holds the ${what} already`);
+    }
+    throw new RefusalError('ENOENT', `attach: nobody has allocated the ${what}`);
+  }
+
+  free(address: number): void {
+    const block = this.#held.get(address) ?? address;
+    this.#held.delete(address);
+    if (this.#arena.exports.deallocBlock(this.#context, block) === Errno.OK) return;
+    throw new MisuseError(
+      'address',
+      `0x${address.toString(16)} is not held by this process, or was freed before`,
+    );
+  }
+}

@@ -1,0 +1,31 @@
+/** A process may die at any step of any change of the shared tables: see deaths.ts. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { OPTIMIZED, PLAIN, buildProtocol } from './build.js';
+import { deathVariant, runDeathSteps } from './deaths.js';
+
+for (const variant of [PLAIN, OPTIMIZED]) {
+  test(`whoever dies at whatever step, all of it is taken back: ${variant.name}`, async () => {
+    const totals = runDeathSteps(await buildProtocol(deathVariant(variant)), false);
+    assert.equal(totals.wrong, []);
+    assert.ok(totals.first > 300, `${totals.first} deaths`);
+  });
+}
+
+test('a checker that is right complains: the heap is not made anew', async () => {
+  const { edits, ...rest } = deathVariant(PLAIN);
+  const file = 'region/reap.ts';
+  const more = [
+    {
+      file,
+      find: '  letGoOfAll(arena, slot);\n  rebuildHeap(arena);',
+      replace: '  letGoOfAll(arena, slot);',
+    },
+    { file, find: '  detachDead(arena, NOBODY);\n  rebuildHeap(arena);', replace: '' },
+  ];
+  const variant = { ...rest, name: 'deaths-mutant', edits: [...edits, ...more] };
+  const totals = runDeathSteps(await buildProtocol(variant), false);
+  assert.ok(totals.wrong.length > 0);
+});
+
+test.run();

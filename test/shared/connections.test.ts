@@ -1,0 +1,91 @@
+/** The connection manager of a device that several processes share: queue pair 1 belongs to all. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { connect, openDevice } from '../../host/index.js';
+import { freshName, withMembers, type Member, type MemberError } from '../support/member.js';
+
+const options = (address: string) => ({ name: freshName(), address, memoryBytes: 16 * 2 ** 20 });
+
+/** Accepts whoever comes, and says who it is. */
+async function listenAt(member: Member, address: string, port: number, who: string): Promise<void> {
+  await member.run(
+    async ({ verbena, context }, at, service, name) => {
+      const target = { address: at, port: service };
+      const listener = await verbena.listen(target, { context });
+      void (async () => {
+        for await (const request of listener) {
+          await request.accept({ privateData: new TextEncoder().encode(name) });
+        }
+      })();
+    },
+    address,
+    port,
+    who,
+  );
+}
+
+async function greeting(address: string, port: number): Promise<string> {
+  const context = await openDevice({ address: '127.0.0.1', port: 0 });
+  try {
+    const connection = await connect({ address, port }, { context });
+    return new TextDecoder().decode(connection.privateData).replace(/\0+$/, '');
+  } finally {
+    await context.close();
+  }
+}
+
+test('a request goes to the process that listens, wherever it arrives', async () => {
+  const address = '127.1.3.1';
+  await withMembers(3, options(address), async (a, b, c) => {
+    await listenAt(a!, address, 7001, 'A');
+    await listenAt(b!, address, 7002, 'B');
+    await listenAt(c!, address, 7003, 'C');
+    for (const [port, who] of [
+      [7003, 'C'],
+      [7001, 'A'],
+      [7002, 'B'],
+    ] as const) {
+      assert.is(await greeting(address, port), who);
+    }
+    let taken: unknown;
+    await listenAt(c!, address, 7001, 'C').catch((error: unknown) => (taken = error));
+    assert.is((taken as MemberError).code, 'EADDRINUSE');
+    // The first one's socket gets what belongs to nobody: it may die, the others are found.
+    a!.kill();
+    await a!.ended;
+    assert.is(await greeting(address, 7003), 'C');
+    assert.is(await greeting(address, 7002), 'B');
+    // And its service can be had again.
+    for (let turn = 0; ; turn++) {
+      try {
+        await listenAt(c!, address, 7001, 'C');
+        break;
+      } catch (error) {
+        if (turn > 100) throw error;
+        await new Promise((resolve) => setTimeout(resolve, 50));
+      }
+    }
+    assert.is(await greeting(address, 7001), 'C');
+  });
+});
+
+test('a process connects out of a device that others share', async () => {
+  const address = '127.1.3.2';
+  const server = '127.1.3.3';
+  await withMembers(1, options(server), async (s) => {
+    await listenAt(s!, server, 7010, 'S');
+    await withMembers(2, options(address), async (a, b) => {
+      for (const member of [b!, a!, b!]) {
+        const found = await member.run(async ({ verbena, context }, to) => {
+          const connection = await verbena.connect({ address: to, port: 7010 }, { context });
+          const said = new TextDecoder().decode(connection.privateData).replace(/\0+$/, '');
+          await connection.close();
+          return said;
+        }, server);
+        assert.is(found, 'S');
+      }
+    });
+  });
+});
+
+test.run();

@@ -1,0 +1,14 @@
+/** `kill -9` under load, a few times (deaths.ts has more): the tables hold, the others go on. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { runDeaths } from './deaths.js';
+
+test('processes are killed in the middle of whatever they do to the tables', async () => {
+  const report = await runDeaths({ rounds: 8, members: 3, seed: 4, address: '127.1.4.2' });
+  assert.equal(report.wrong, []);
+  assert.is(report.rounds, 8);
+  assert.ok(report.writes > 0);
+  assert.ok(report.changes > 0);
+});
+
+test.run();

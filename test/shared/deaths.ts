@@ -1,0 +1,165 @@
+/**
+ * Processes of one device that do all kinds of things to the tables that they share, and are killed
+ * at random moments; the tables are looked at after every death.
+ *
+ *     node build/test/shared/deaths.js [--rounds 300] [--members 4] [--seed 1]
+ */
+import { fileURLToPath } from 'node:url';
+import { parseArgs } from 'node:util';
+import { openDevice, type Context } from '../../host/index.js';
+import { auditArena } from '../support/arena-audit.js';
+import { Member, freshName } from '../support/member.js';
+import { Client } from '../support/traffic.js';
+import { Random } from '../simulation/random.js';
+
+export interface DeathOptions {
+  readonly rounds: number;
+  readonly members: number;
+  readonly seed: number;
+  readonly address: string;
+}
+
+export interface DeathReport {
+  rounds: number;
+  /** What was wrong, with its round. */
+  readonly wrong: string[];
+  /** Milliseconds from the kill to the moment when all that the dead one had is back. */
+  readonly millis: number[];
+  /** Changes of tables that the members have made. */
+  changes: number;
+  /** WRITEs that a peer has made to members that live. */
+  writes: number;
+}
+
+/** Registers, binds, allocates and gives back until it is killed; keeps some of it. */
+async function work(member: Member): Promise<void> {
+  await member.run(({ context, verbena, pair, kept }) => {
+    const { AccessFlag, MwType } = verbena;
+    const access = pair.ALL_ACCESS | AccessFlag.MW_BIND;
+    const pd = kept.pd;
+    const cq = context.createCq(64);
+    const tally = { changes: 0 };
+    Object.assign(kept, { tally });
+    const keptMemory: Uint8Array[] = [];
+    const turn = (): void => {
+      for (let step = 0; step < 20; step++) {
+        const memory = context.alloc(64 + ((tally.changes * 977) % 30000));
+        const mr = pd.regMr(memory, access, { invalidatable: true });
+        const mw = pd.allocMw(MwType.TYPE_1);
+        const qp = pd.createQp({ sendCq: cq, recvCq: cq });
+        kept.qp.bindMw(mw, {
+          wrId: 1,
+          sendFlags: verbena.SendFlag.SIGNALED,
+          bindInfo: {
+            mr,
+            addr: mr.addr,
+            length: mr.length,
+            mwAccessFlags: AccessFlag.REMOTE_WRITE,
+          },
+        });
+        while (kept.cq.poll(16).length === 0);
+        const other = context.allocPd();
+        other.allocShpd(tally.changes);
+        tally.changes += 6;
+        qp.destroy();
+        mw.dealloc();
+        // Some of it stays: the dead leave things behind.
+        if (step % 7 === 0 && keptMemory.length < 200) keptMemory.push(memory);
+        else {
+          mr.dereg();
+          context.free(memory);
+        }
+        other.dealloc();
+      }
+      setImmediate(turn);
+    };
+    setImmediate(turn);
+  });
+}
+
+async function reborn(options: Parameters<typeof Member.open>[0], client: Client) {
+  const member = await Member.open(options);
+  const line = await client.connect(member, 12);
+  await work(member);
+  return { member, line };
+}
+
+function clean(watcher: Context, slots: number): boolean {
+  const { shared } = watcher.device;
+  shared!.members.look();
+  return shared!.processes().length === slots;
+}
+
+export async function runDeaths(options: DeathOptions): Promise<DeathReport> {
+  const report: DeathReport = { rounds: 0, wrong: [], millis: [], changes: 0, writes: 0 };
+  const random = new Random(options.seed);
+  const device = { name: freshName(), address: options.address, memoryBytes: 64 * 2 ** 20 };
+  // This process takes part, too, and survives.
+  const watcher = await openDevice({ ...device, processesMax: options.members + 2 });
+  const client = new Client(await openDevice({ address: '127.0.0.1', port: 0 }));
+  const living: Awaited<ReturnType<typeof reborn>>[] = [];
+  try {
+    while (living.length < options.members) living.push(await reborn(device, client));
+    for (; report.rounds < options.rounds; report.rounds++) {
+      const doomed = random.below(living.length);
+      await new Promise((resolve) => setTimeout(resolve, random.below(30)));
+      const { member } = living[doomed]!;
+      const start = performance.now();
+      member.kill();
+      await member.ended;
+      while (!clean(watcher, living.length)) {
+        if (performance.now() - start > 20_000) {
+          report.wrong.push(`round ${report.rounds}: what the dead one had did not come back`);
+          return report;
+        }
+        await new Promise((resolve) => setTimeout(resolve, 1));
+      }
+      report.millis.push(performance.now() - start);
+      const wrong = watcher.device.shared!.locked(() => auditArena(watcher.device.arena));
+      report.wrong.push(...wrong.map((sentence) => `round ${report.rounds}: ${sentence}`));
+      for (const [index, { line }] of living.entries()) {
+        if (index === doomed) continue;
+        const bad = await client.write(line, 8, 4096);
+        if (bad.length > 0)
+          report.wrong.push(`round ${report.rounds}: a survivor's WRITE: ${bad[0]}`);
+        report.writes += 8;
+      }
+      living[doomed] = await reborn(device, client);
+    }
+    for (const { member } of living) {
+      report.changes += await member.run(({ kept }) => {
+        return (kept as unknown as { tally: { changes: number } }).tally.changes;
+      });
+    }
+  } finally {
+    for (const { member } of living) member.kill();
+    await Promise.all(living.map(({ member }) => member.ended));
+    await client.context.close();
+    await watcher.close();
+  }
+  return report;
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  const { values } = parseArgs({
+    options: {
+      rounds: { type: 'string', default: '300' },
+      members: { type: 'string', default: '4' },
+      seed: { type: 'string', default: '1' },
+    },
+  });
+  const report = await runDeaths({
+    rounds: Number(values.rounds),
+    members: Number(values.members),
+    seed: Number(values.seed),
+    address: '127.1.4.1',
+  });
+  for (const sentence of report.wrong) console.log(sentence);
+  const sorted = [...report.millis].sort((a, b) => a - b);
+  const at = (part: number): string => sorted[Math.floor(sorted.length * part)]?.toFixed(0) ?? '-';
+  console.log(
+    `taken back after ${at(0.5)} ms (p50), ${at(0.99)} ms (p99); ${report.writes} WRITEs`,
+  );
+  console.log(`${report.rounds - report.wrong.length} passed, ${report.wrong.length} failed`);
+  process.exitCode = report.wrong.length > 0 ? 1 : 0;
+}

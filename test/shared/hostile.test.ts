@@ -1,0 +1,112 @@
+/** A process that scribbles over all that is shared: the others neither trap nor hang. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { AccessFlag, ArenaLayout, KEY_ENTRY_SIZE, KeyEntryLayout } from '#build/abi.js';
+import { RefusalError, VerbenaError, openDevice, type Context } from '../../host/index.js';
+import { structAt } from '../../host/engine/struct.js';
+import { freshName } from '../support/member.js';
+import { ALL_ACCESS } from '../support/pair.js';
+import { Random } from '../simulation/random.js';
+
+/** Whatever a survivor may want to do; refusals are right, anything else is not. */
+function exercise(context: Context): number {
+  let refused = 0;
+  const attempt = (work: () => void): void => {
+    try {
+      work();
+    } catch (error) {
+      if (!(error instanceof VerbenaError)) throw error;
+      refused++;
+    }
+  };
+  attempt(() => context.free(context.alloc(1000)));
+  attempt(() => {
+    const pd = context.allocPd();
+    attempt(() => pd.allocShpd(1));
+    attempt(() => {
+      const mr = pd.regMr(context.alloc(64), ALL_ACCESS);
+      mr.dereg();
+    });
+    const cq = context.createCq(4);
+    attempt(() => pd.createQp({ sendCq: cq, recvCq: cq }).destroy());
+    attempt(() => pd.dealloc());
+    cq.destroy();
+  });
+  attempt(() => context.sharePd(new Uint8Array(32).fill(9), 5));
+  attempt(() => void context.importPd(65537));
+  attempt(() => void context.attach(80 * 2 ** 20, 64));
+  context.device.shared!.members.look();
+  context.device.shared!.processes();
+  return refused;
+}
+
+test('tables full of chance are refused, not believed', async () => {
+  const options = { name: freshName(), address: '127.1.5.1', memoryBytes: 8 * 2 ** 20 };
+  const survivor = await openDevice(options);
+  const scribbler = await openDevice(options);
+  const random = new Random(11);
+  const { arena } = scribbler.device;
+  const tables = structAt(arena.memory, ArenaLayout, arena.address);
+  const { contextSlots, protectionDomains, attachments, keys, keyNotes, blocks, services } = tables;
+  const starts = [contextSlots, protectionDomains, attachments, keys, keyNotes, blocks, services];
+  const { words } = arena.memory;
+  let refused = 0;
+  try {
+    for (let round = 0; round < 60; round++) {
+      // A few words at first, whole tables in the end.
+      for (let count = 0; count < 4 ** (round / 10); count++) {
+        const at = random.pick(starts) + 4 * random.below(4 ** random.below(8));
+        words[at >> 2] = random.below(2 ** 32);
+      }
+      refused += exercise(survivor);
+    }
+    const state = structAt(arena.memory, ArenaLayout, arena.address).state >> 2;
+    for (let word = 0; word < ArenaLayout.size >> 2; word++) {
+      words[state + word] = random.below(2 ** 32);
+      refused += exercise(survivor);
+    }
+    assert.ok(refused > 0);
+    assert.is(survivor.failure, undefined, 'its engine goes on');
+  } finally {
+    await scribbler.close().catch((error: unknown) => assert.instance(error, RefusalError));
+    await survivor.close().catch((error: unknown) => assert.instance(error, RefusalError));
+  }
+});
+
+test('a key opens nothing beyond what is shared, whatever its entry says', async () => {
+  const options = { name: freshName(), address: '127.1.5.2', memoryBytes: 8 * 2 ** 20 };
+  const context = await openDevice(options);
+  try {
+    const { arena, engine } = context.device;
+    const pd = context.allocPd();
+    const memory = context.alloc(256);
+    const mr = pd.regMr(memory, ALL_ACCESS);
+    const { keys, keyMask, limit } = structAt(arena.memory, ArenaLayout, arena.address);
+    const index = (mr.rkey >>> 8) & keyMask;
+    const entry = structAt(arena.memory, KeyEntryLayout, keys + index * KEY_ENTRY_SIZE);
+    const look = (length: number): number => {
+      const { address } = { address: memory.byteOffset };
+      const need = AccessFlag.REMOTE_WRITE;
+      return (
+        arena.exports.lookupKey(engine.context, mr.rkey, pd.handle, 0, address, length, need) >>> 0
+      );
+    };
+    assert.is(look(256), memory.byteOffset);
+    entry.address = Number(limit) - 256;
+    assert.is(look(256), Number(limit) - 256);
+    entry.address = Number(limit) - 255;
+    assert.is(look(256), 0);
+    assert.is(look(255), Number(limit) - 255);
+    entry.address = 0xffffffff;
+    assert.is(look(256), 0);
+    entry.length = 0xffffffff;
+    assert.is(look(256), 0);
+    entry.address = memory.byteOffset;
+    entry.length = 256;
+    mr.dereg();
+  } finally {
+    await context.close();
+  }
+});
+
+test.run();

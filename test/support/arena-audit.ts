@@ -1,0 +1,161 @@
+/**
+ * What must hold of the tables that processes share, whoever died in the middle of what: looked at
+ * with the tables to oneself.
+ */
+import {
+  ArenaLayout,
+  AttachmentLayout,
+  BlockLayout,
+  CONTEXT_SLOT_SIZE,
+  ContextSlotLayout,
+  KeyEntryLayout,
+  KeyNoteLayout,
+  KeyState,
+  ProtectionDomainLayout,
+  SlotState,
+} from '#build/abi.js';
+import type { ArenaMemory } from '../../host/engine/arena.js';
+import { structAt, type Layout, type Struct } from '../../host/engine/struct.js';
+
+/** Sentences about what is wrong; none when all is well. */
+export function auditArena(arena: ArenaMemory): string[] {
+  return new Audit(arena).run();
+}
+
+class Audit {
+  readonly #arena: ArenaMemory;
+  readonly #local: Struct<typeof ArenaLayout>;
+  readonly #state: Struct<typeof ArenaLayout>;
+  readonly #wrong: string[] = [];
+
+  constructor(arena: ArenaMemory) {
+    this.#arena = arena;
+    this.#local = structAt(arena.memory, ArenaLayout, arena.address);
+    this.#state = structAt(arena.memory, ArenaLayout, this.#local.state);
+  }
+
+  run(): string[] {
+    this.#domains();
+    this.#keys();
+    this.#heap();
+    return this.#wrong;
+  }
+
+  #at<L extends Layout>(layout: L, base: number, index: number, size = layout.size): Struct<L> {
+    return structAt(this.#arena.memory, layout, base + index * size);
+  }
+
+  #slotState(slot: number): number {
+    const { contextSlots } = this.#local;
+    return this.#at(ContextSlotLayout, contextSlots, slot, CONTEXT_SLOT_SIZE).state;
+  }
+
+  #check(holds: boolean, sentence: string): void {
+    if (!holds) this.#wrong.push(sentence);
+  }
+
+  /** Every node is in one list: its domain's, or that of the free ones. */
+  #domains(): void {
+    const { attachments, attachmentsMax, protectionDomains, protectionDomainsMax } = this.#local;
+    const seen = new Set<number>();
+    const walk = (first: number, what: string): number => {
+      let count = 0;
+      for (let at = first; at !== 0 && count <= attachmentsMax; count++) {
+        this.#check(!seen.has(at), `${what}: node 0x${at.toString(16)} is in two lists`);
+        seen.add(at);
+        at = this.#at(AttachmentLayout, at, 0).next;
+      }
+      this.#check(count <= attachmentsMax, `${what}: a circle`);
+      return count;
+    };
+    for (let index = 0; index < protectionDomainsMax; index++) {
+      const domain = this.#at(ProtectionDomainLayout, protectionDomains, index);
+      if (domain.attachedCount === 0) continue;
+      const count = walk(domain.attached, `domain ${domain.id}`);
+      this.#check(count === domain.attachedCount, `domain ${domain.id}: ${count} nodes`);
+      for (let at = domain.attached; at !== 0;) {
+        const node = this.#at(AttachmentLayout, at, 0);
+        this.#check(node.pd === domain.id, `domain ${domain.id} has a node of ${node.pd}`);
+        this.#check(
+          this.#slotState(node.slot) !== SlotState.FREE,
+          `slot ${node.slot} is in a domain`,
+        );
+        at = node.next;
+      }
+    }
+    walk(this.#state.attachmentFree, 'free nodes');
+    this.#check(seen.size === attachmentsMax, `${attachmentsMax - seen.size} nodes are in no list`);
+    this.#check(attachments > 0, 'there are no nodes');
+  }
+
+  /** Every key has an owner that is there, and is counted; what is bound is counted as well. */
+  #keys(): void {
+    const { keys, keyNotes, keyMask } = this.#local;
+    let count = 0;
+    const bound = new Map<number, number>();
+    for (let index = 0; index <= keyMask; index++) {
+      const note = this.#at(KeyNoteLayout, keyNotes, index);
+      if (note.state === KeyState.FREE) continue;
+      count++;
+      const owner = this.#slotState(note.owner);
+      this.#check(
+        owner !== SlotState.FREE,
+        `key 0x${note.key.toString(16)} is of slot ${note.owner}`,
+      );
+      if (note.base !== 0 && note.state !== KeyState.DYING) {
+        bound.set(note.base >>> 8, (bound.get(note.base >>> 8) ?? 0) + 1);
+      }
+      const entry = this.#at(KeyEntryLayout, keys, index);
+      if (note.state !== KeyState.LIVE) {
+        this.#check(entry.key === 0, `key 0x${entry.key.toString(16)} opens what is dead`);
+      }
+    }
+    const { regionCount } = this.#state;
+    this.#check(count === regionCount, `${count} keys, ${regionCount} counted`);
+    for (const [upper, many] of bound) {
+      const note = this.#at(KeyNoteLayout, keyNotes, upper & keyMask);
+      this.#check(
+        note.bound === many,
+        `key 0x${upper.toString(16)}: ${many} bound, not ${note.bound}`,
+      );
+    }
+  }
+
+  /** Blocks lie one after the other, apart, each held by somebody who is there. */
+  #heap(): void {
+    const { blocks, blocksMax, heapStart, heapEnd } = this.#local;
+    const seen = new Set<number>();
+    let end = heapStart;
+    for (let index = this.#state.blockFirst; index !== 0 && seen.size <= blocksMax;) {
+      const block = this.#at(BlockLayout, blocks, index - 1);
+      this.#check(!seen.has(index), `block ${index} is twice in the list`);
+      seen.add(index);
+      this.#check(block.start >= end, `block ${index} overlaps the one before`);
+      end = block.start + block.size;
+      const holders = this.#holders(block);
+      this.#check(holders.length > 0, `block ${index} is nobody's`);
+      for (const slot of holders) {
+        this.#check(this.#slotState(slot) !== SlotState.FREE, `block ${index} is of slot ${slot}`);
+      }
+      index = block.next;
+    }
+    this.#check(end <= heapEnd, 'a block passes the end');
+    for (let index = this.#state.blockFree; index !== 0 && seen.size <= blocksMax;) {
+      this.#check(!seen.has(index), `entry ${index} is taken and free`);
+      seen.add(index);
+      const block = this.#at(BlockLayout, blocks, index - 1);
+      this.#check(this.#holders(block).length === 0, `free entry ${index} is held`);
+      index = block.next;
+    }
+    this.#check(seen.size === blocksMax, `${blocksMax - seen.size} entries are in no list`);
+  }
+
+  #holders(block: Struct<typeof BlockLayout>): number[] {
+    const words = [block.holders0, block.holders1, block.holders2, block.holders3];
+    const slots: number[] = [];
+    for (let slot = 0; slot < 256; slot++) {
+      if ((words[slot >> 6]! >> BigInt(slot & 63)) & 1n) slots.push(slot);
+    }
+    return slots;
+  }
+}

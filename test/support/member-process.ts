@@ -1,0 +1,29 @@
+/**
+ * One of several processes that share a device (member.ts): runs the functions that it is sent, one
+ * after the other, with what it has kept so far.
+ */
+import * as verbena from '../../host/index.js';
+import * as pair from './pair.js';
+import type { MemberRequest, MemberWorld } from './member.js';
+
+const world = { verbena, pair, kept: {} } as unknown as MemberWorld;
+
+function answer(message: object): void {
+  process.send!(message);
+}
+
+let before: Promise<unknown> = Promise.resolve();
+process.on('message', ({ id, source, values }: MemberRequest) => {
+  before = before.then(async () => {
+    try {
+      // eslint-disable-next-line @typescript-eslint/no-implied-eval
+      const work = new Function(`return (${source})`)() as (...all: unknown[]) => unknown;
+      answer({ id, result: await work(world, ...values) });
+    } catch (error) {
+      const { name, code, message } = error as Error & { code?: string };
+      answer({ id, error: { name, code, message } });
+    }
+  });
+});
+process.on('disconnect', () => process.exit(0));
+answer({ ready: true });
