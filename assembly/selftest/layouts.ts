@@ -50,6 +50,7 @@ export function layOut(arena: Arena): u32 {
 
 function set(arena: Arena, interleaved: u32, count: u32): void {
   const given = wanted();
+  memory.fill(ARGUMENTS, 0, ENTRIES - ARGUMENTS);
   given.key = LAYOUT_KEY;
   given.flags = 2;
   given.interleaved = interleaved;

@@ -43,12 +43,12 @@ import { SHARED_RECEIVE_QUEUE_SIZE, SharedReceiveQueue } from './receive-queue';
 import { indexAt } from './receive';
 import { REORDER_MAX } from './reorder';
 import { forgetRepairs } from './repair';
-import { charge, noteDrained } from './requester';
+import { noteDrained } from './requester';
 import { QpAttribute, transitionAllowed } from './state-machine';
 import { Mtu, QpState, QpType } from './status';
 import { removeTimer } from './timer';
 import { RECEIVE_REQUEST_SIZE, SGE_SIZE } from './work-queue';
-import { openWindow } from './window';
+import { charge, openWindow } from './window';
 
 /** BTH and the largest headers, pad and ICRC: what a path MTU adds to its payload. */
 const PACKET_OVERHEAD: u32 = 64;

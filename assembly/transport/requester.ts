@@ -5,7 +5,6 @@
  *
  * READs are cut into requests whose responses keep within our own receive buffer.
  */
-import { powerOfTwo } from '../memory/bytes';
 import { bthBits, storeBth, storeReth, storeU32, storeU64 } from '../wire/headers';
 import { Opcode, Service } from '../wire/opcode';
 import { ICRC_SIZE } from '../wire/packet';
@@ -21,18 +20,8 @@ import { timerOf } from './queue-pair';
 import { AsyncEvent, QpState, QpType, SendFlag, WcStatus, WrOpcode } from './status';
 import { anyRepairs, forgetRepairs, sendRepairs } from './repair';
 import { finishPacket } from './transmit';
-import { armRetransmit, beyondKept, dropProbe, startProbe, windowOpen } from './window';
+import { armRetransmit, beyondKept, charge, dropProbe, startProbe, windowOpen } from './window';
 import { SEND_REQUEST_SIZE, SendRequest, SendState, seekSge } from './work-queue';
-
-/**
- * What a packet of so many payload bytes takes of a receive buffer. Linux rounds the packet with
- * its headers and bookkeeping up to a power of two and adds its descriptor (measured: link/udp.ts
- * `receiveBufferCharge`).
- */
-export function charge(payloadLength: u32): u32 {
-  const bytes = payloadLength + 448;
-  return 256 + (bytes <= 576 ? 576 : powerOfTwo(bytes));
-}
 
 function packetCount(qp: QueuePair, length: u32): u32 {
   return length == 0 ? 1 : (length - 1) / qp.mtu + 1;
@@ -419,8 +408,7 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   seekSge(sendCursor(qp), sgesOf(request), request.sgeCount, qp.sendOffset);
   if (isAtomic(request)) writeAtomic(context, qp, request);
   else if (request.opcode == <u32>WrOpcode.RDMA_READ) {
-    const begins = (qp.sendOffset / qp.mtu) % readPackets(context, qp) == 0;
-    const asks = begins || psn == qp.psnUnacked;
+    const asks = psn == qp.psnUnacked || qp.sendOffset % (readPackets(context, qp) * qp.mtu) == 0;
     if (asks) writeRead(context, qp, request, readLength(context, qp, request));
   } else if (!sendData(context, qp, request, true)) return;
   qp.sendNext = next;

@@ -7,6 +7,7 @@
  * long against the shortest one seen: a queue is overflowing. Loss alone does not cut it: on a wire
  * that drops at random a smaller window is only slower. It opens by one packet per window.
  */
+import { powerOfTwo } from '../memory/bytes';
 import { psnCompare, psnDistance } from '../wire/psn';
 import { Context } from './context';
 import { QueuePair, timerOf } from './queue-pair';
@@ -18,6 +19,16 @@ const UNIT: u32 = 256;
 const GO_BACK_PACKETS: u32 = 64;
 /** Never less than this many packets, so that a lost one is noticed by those behind it. */
 const LEAST: u32 = 4 * UNIT;
+
+/**
+ * What a packet of so many payload bytes takes of a receive buffer. Linux rounds the packet with
+ * its headers and bookkeeping up to a power of two and adds its descriptor (measured: link/udp.ts
+ * `receiveBufferCharge`).
+ */
+export function charge(payloadLength: u32): u32 {
+  const bytes = payloadLength + 448;
+  return 256 + (bytes <= 576 ? 576 : powerOfTwo(bytes));
+}
 
 export function openWindow(context: Context, qp: QueuePair): void {
   qp.congestionWindow = context.windowPackets * UNIT;

@@ -78,6 +78,27 @@ test('beyond the end of the stream nothing is read or written, not even the part
     assert.is(reconnect(wire).write(mr.rkey, 56n), ACK, 'the last eight bytes');
   })());
 
+test('a message of several packets that goes beyond the end is refused before its first byte', () =>
+  onLayouts(({ wire, layout, base, memory }) => {
+    const mr = layout();
+    mr.setLayoutSg(0, [base(0, 700), base(1000, 800)]);
+    const before = memory.slice();
+    const reth = { psn: 0x200, key: mr.rkey, virtualAddress: 0n, dmaLength: 1501 };
+    wire.sendPacket({ opcode: Opcode.RC_RDMA_WRITE_FIRST, ...reth }, 1024);
+    wire.expectPacket({ syndrome: REMOTE_ACCESS_ERROR, psn: 0x200 });
+    assert.equal(memory.slice(), before);
+    reconnect(wire);
+    wire.sendPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, ...reth });
+    wire.expectPacket({ syndrome: REMOTE_ACCESS_ERROR, psn: 0x200 });
+    wire.expectSilence();
+    reconnect(wire);
+    wire.sendPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, ...reth, dmaLength: 1500 });
+    assert.equal(
+      wire.takePackets().map(({ payload }) => payload.length),
+      [1024, 476],
+    );
+  })());
+
 test('rights are those of the layout’s region: read-only, local only (S97)', () =>
   onLayouts((world) => {
     const { wire, layout } = world;

@@ -262,7 +262,7 @@ export const LAYOUTS: readonly Row[] = [
     'put(layout, index * 2, whole, (source.repeated - rest) * source.datum);',
     'put(layout, index * 2, whole, source.repeated * source.datum);',
   ],
-  ['a tree has one level', UNEVEN, 'levels++;', ''],
+  ['a tree has one level', UNEVEN, 'levels++;', 'levels |= 1;'],
   [
     'the fourth of four doubles is the third',
     STRIDED,

@@ -65,11 +65,11 @@ export class LayoutSide {
   readonly #random: Random;
   #made: Made[] = [];
   #known: Lookup | undefined;
-  readonly #region: Lookup = (lkey, address, length) => {
+  readonly #region: Lookup = (lkey, address, length, stream) => {
     const area = this.areas.findIndex(({ mr }) => mr.lkey === lkey);
     if (area < 0) throw new Violation(`the oracle does not know key ${lkey}`);
-    const first = address - Number(this.areas[area]!.mr.addr);
-    return Array.from({ length }, (_, index) => place(area, first + index));
+    const first = place(area, address - Number(this.areas[area]!.mr.addr));
+    for (let at = first; at < first + length; at++) stream.push(at);
   };
 
   constructor(side: Side, random: Random) {

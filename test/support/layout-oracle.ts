@@ -7,12 +7,14 @@ import type { LayoutMemoryRegion, MrLayoutInterleaved, Sge } from '../../host/in
 /** Addresses of bytes, in the order of the stream. */
 export type Stream = readonly number[];
 
-/** What a key opens: a region's bytes are where they say they are, a layout's elsewhere. */
-export type Lookup = (lkey: number, address: number, length: number) => Stream;
+/** Appends what a key opens: a region's bytes are where they say they are, a layout's elsewhere. */
+export type Lookup = (lkey: number, address: number, length: number, stream: number[]) => void;
 
 /** Bytes of a composite layout; `base`: a stencil's base pointer. */
 export function compositeStream(list: readonly Sge[], lookup: Lookup, base = 0): number[] {
-  return list.flatMap(({ addr, length, lkey }) => [...lookup(lkey, base + Number(addr), length)]);
+  const stream: number[] = [];
+  for (const { addr, length, lkey } of list) lookup(lkey, base + Number(addr), length, stream);
+  return stream;
 }
 
 /** Where the data of one source begin, in its order. */
@@ -34,12 +36,14 @@ export function interleavedStream(
   lookup: Lookup,
   base = 0,
 ): number[] {
-  const waiting = list.map(dataOf);
+  const data = list.map(dataOf);
+  const given = list.map(() => 0);
   const stream: number[] = [];
-  while (waiting.some((data) => data.length > 0)) {
+  while (data.some(({ length }, which) => given[which]! < length)) {
     list.forEach(({ firstDatum, numRepeated = 1 }, which) => {
-      for (const at of waiting[which]!.splice(0, numRepeated)) {
-        stream.push(...lookup(firstDatum.lkey, base + at, firstDatum.length));
+      for (let turn = 0; turn < numRepeated && given[which]! < data[which]!.length; turn++) {
+        const at = data[which]![given[which]!++]!;
+        lookup(firstDatum.lkey, base + at, firstDatum.length, stream);
       }
     });
   }
@@ -70,21 +74,28 @@ export function stencilStream(
 ): number[] {
   const stream: number[] = [];
   for (let at = base; stream.length < length; at += layout.extent!) {
-    stream.push(...instanceStream(layout, lookup, at));
+    for (const place of instanceStream(layout, lookup, at)) stream.push(place);
   }
   return stream.slice(0, length);
 }
 
 /** What keys open, where those of `layouts` are known by description and the others by `region`. */
 export function lookupOf(layouts: readonly Described[], region: Lookup): Lookup {
-  const streams = new Map<Described, readonly number[]>();
-  const lookup: Lookup = (lkey, address, length) => {
-    const layout = layouts.find(({ mr }) => mr.lkey === lkey);
-    if (!layout) return region(lkey, address, length);
-    if (layout.extent !== undefined) return stencilStream(layout, lookup, address, length);
-    const stream = streams.get(layout) ?? instanceStream(layout, lookup);
-    streams.set(layout, stream);
-    return stream.slice(address, address + length);
+  const known = new Map(layouts.map((layout) => [layout.mr.lkey, layout]));
+  const streams = new Map<Described, Stream>();
+  const lookup: Lookup = (lkey, address, length, stream) => {
+    const layout = known.get(lkey);
+    if (!layout) {
+      region(lkey, address, length, stream);
+      return;
+    }
+    if (layout.extent !== undefined) {
+      for (const place of stencilStream(layout, lookup, address, length)) stream.push(place);
+      return;
+    }
+    const all = streams.get(layout) ?? instanceStream(layout, lookup);
+    streams.set(layout, all);
+    for (let at = address; at < address + length; at++) stream.push(all[at]!);
   };
   return lookup;
 }
