@@ -1,6 +1,4 @@
-/**
- * Verbs between a tab of a real browser and Node, against bare data channels in the same rounds.
- */
+/** Verbs between a tab of a real browser and Node, against bare data channels in the same run. */
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';

@@ -1,6 +1,4 @@
-/**
- * A Node program with a device that pages reach: data channels by /signal, WebSockets at /packets.
- */
+/** A Node program with a device: data channels by way of /signal, WebSockets at /packets. */
 import {
   DataChannelLink,
   WebSocketLink,

@@ -1,6 +1,4 @@
-/**
- * What perftest says: our codec against its bytes on the wire, and against what nobody should say.
- */
+/** What perftest says: our codec against its bytes on the wire, and what nobody should say. */
 import { readFileSync } from 'node:fs';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
