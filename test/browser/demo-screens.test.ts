@@ -1,0 +1,84 @@
+/** The demo on all kinds of screens, by keyboard, and for who does not see it. */
+import { mkdirSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { SIDE } from '../../host/demo/memory-layout.js';
+import { missingBrowser } from '../support/browser.js';
+import { root } from '../support/paths.js';
+import {
+  alone,
+  closeWorld,
+  leave,
+  openWorld,
+  picture,
+  until,
+  type DemoWorld,
+} from './demo-page.js';
+
+const missing = missingBrowser();
+if (missing) throw new Error(missing);
+const test = suite<DemoWorld>('demo/screens');
+const SCREENSHOTS = fileURLToPath(new URL('build/screenshots/', root));
+mkdirSync(SCREENSHOTS, { recursive: true });
+
+test.before(openWorld);
+test.after(closeWorld);
+
+test('all of it by keyboard, with a name for whoever does not see', async (world) => {
+  const tab = await alone(world);
+  const { memory } = world.server.station!;
+  const { page } = tab;
+  await tab.stroke('theirs', [0.1, 0.1], [0.2, 0.2]);
+  await page.locator('#clear').focus();
+  await page.keyboard.press('Enter');
+  await until(
+    () => picture(memory).every((byte) => byte === 0),
+    (isClear) => isClear,
+  );
+  await page.locator('#ours').focus();
+  for (const key of ['ArrowRight', 'Shift+ArrowDown', 'Space']) await page.keyboard.press(key);
+  await tab.said('#spoken', /painted at column 132, row 144/);
+  const heat = await until(
+    () => memory[144 * SIDE + 132]!,
+    (value) => value > 0,
+  );
+  assert.is(heat, 255);
+  await page.locator('#act-compare-and-swap').focus();
+  await page.keyboard.press('Enter');
+  assert.is((await tab.played('compare-and-swap'))['won'], 100);
+  const nameless = (await page.evaluate(`[...document.querySelectorAll(
+    'button, select, input, [role=application], canvas[role=img]')].filter((each) =>
+      !(each.getAttribute('aria-label') || each.textContent.trim() || each.labels?.length)
+    ).map((each) => each.outerHTML)`)) as string[];
+  assert.equal(nameless, []);
+  await leave(tab);
+});
+
+test('it fits narrow screens, light and dark', async (world) => {
+  const tab = await alone(world);
+  const { page } = tab;
+  await tab.stroke('ours', [0.15, 0.2], [0.5, 0.8], 30);
+  await tab.stroke('ours', [0.5, 0.8], [0.85, 0.2], 30);
+  await tab.play('wrong-key');
+  const grounds = new Set<unknown>();
+  for (const [name, width] of Object.entries({ wide: 1100, phone: 360 })) {
+    await page.setViewportSize({ width, height: 800 });
+    for (const colorScheme of ['light', 'dark'] as const) {
+      await page.emulateMedia({ colorScheme });
+      grounds.add(await page.evaluate('getComputedStyle(document.body).backgroundColor'));
+      // What is drawn has the new colours with its next frames.
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      const isWithin = 'document.documentElement.scrollWidth <= innerWidth';
+      assert.ok(await page.evaluate(isWithin), `${name} does not scroll sideways`);
+      await page.screenshot({
+        path: `${SCREENSHOTS}demo-${name}-${colorScheme}.png`,
+        fullPage: true,
+      });
+    }
+  }
+  assert.is(grounds.size, 2);
+  await leave(tab);
+});
+
+test.run();
