@@ -190,6 +190,14 @@ async function run(pace: Pace): Promise<BenchResult> {
       ],
     };
   } finally {
+    // A process does not end while threads of its devices sleep.
+    await members[4]
+      ?.run(async ({ kept }) => {
+        for (const [name, value] of Object.entries(kept)) {
+          if (name.startsWith('context-')) await (value as AsyncDisposable)[Symbol.asyncDispose]();
+        }
+      })
+      .catch(() => undefined);
     for (const member of members) await member.close().catch(() => member.kill());
   }
 }
