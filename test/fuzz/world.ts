@@ -123,7 +123,7 @@ export interface Region {
 }
 
 /** The engine that is instrumented, in place of the one that ships. */
-function openInstrumented(
+async function openInstrumented(
   module: WebAssembly.Module | undefined,
   options: OpenOptions,
 ): Promise<Context> {
@@ -134,10 +134,9 @@ function openInstrumented(
       super(module!, imports);
     }
   }
-  // The engine is instantiated before `openDevice` first waits.
   Reflect.set(WebAssembly, 'Instance', Instrumented);
   try {
-    return openDevice(options);
+    return await openDevice(options);
   } finally {
     Reflect.set(WebAssembly, 'Instance', Instance);
   }

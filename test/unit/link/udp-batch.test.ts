@@ -348,8 +348,13 @@ test('without memory, or without a taker of runs, packets come one by one', asyn
   a.link.setPeerSegments(local, true);
   const sent = packets(local, [512, 512, 512, 1]);
   a.link.send(new TestBatch(sent));
-  link.wait(1e6);
-  assert.is(link.poll(), 4);
+  let came = 0;
+  // Perhaps not all at once.
+  for (let turn = 0; turn < 10 && came < 4; turn++) {
+    link.wait(1e6);
+    came += link.poll();
+  }
+  assert.is(came, 4);
   assert.equal(
     receiver.bytes,
     sent.map(({ bytes }) => bytes),
