@@ -9,7 +9,7 @@ export function isIPv4(text: string): boolean {
 
 /** A zone (`fe80::1%eth0`) may be there. */
 export function isIPv6(text: string): boolean {
-  const found = /^([0-9a-f:.]+)(?:%[0-9a-z._~-]+)?$/i.exec(text);
+  const found = /^([0-9a-f:.]+)(?:%[0-9a-z.:-]+)?$/i.exec(text);
   if (!found) return false;
   const address = found[1]!;
   const dotted = /^(.*:)([^:]+\.[^:]*)$/.exec(address);

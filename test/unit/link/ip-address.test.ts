@@ -45,6 +45,9 @@ const ODD = [
   '::1]',
 ];
 
+/** The same in every run; the counterexample that others found is among them. */
+const RUNS = { seed: 256947763, numRuns: 1000 };
+
 function agree(text: string): void {
   assert.is(isIPv4(text), net.isIPv4(text), `"${text}"`);
   assert.is(isIPv6(text), net.isIPv6(text), `"${text}"`);
@@ -57,10 +60,16 @@ test('says of odd texts what node:net says', () => {
 
 test('says of addresses, and of what is nearly one, what node:net says', () => {
   const part = fc.constantFrom('', '0', '1', 'ff', 'abcd', '12345', ':', '.', '1.2.3.4', 'g', '%1');
-  fc.assert(fc.property(fc.array(part, { maxLength: 12 }), (parts) => agree(parts.join(':'))));
-  fc.assert(fc.property(fc.array(part, { maxLength: 12 }), (parts) => agree(parts.join(''))));
-  fc.assert(fc.property(fc.ipV4(), agree));
-  fc.assert(fc.property(fc.ipV6(), agree));
+  fc.assert(
+    fc.property(fc.array(part, { maxLength: 12 }), (parts) => agree(parts.join(':'))),
+    RUNS,
+  );
+  fc.assert(
+    fc.property(fc.array(part, { maxLength: 12 }), (parts) => agree(parts.join(''))),
+    RUNS,
+  );
+  fc.assert(fc.property(fc.ipV4(), agree), RUNS);
+  fc.assert(fc.property(fc.ipV6(), agree), RUNS);
 });
 
 test.run();
