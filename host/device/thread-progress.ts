@@ -28,6 +28,8 @@ import { Runner } from './runner.js';
 /** So often, and so fast, a queue is found empty by somebody who does nothing else but poll. */
 const RAPID_POLLS = 8;
 const RAPID_MICROS = 100;
+/** So soon the other thread looks after a leader that has gone (progress-thread.ts). */
+const LOOK_MICROS = 500;
 /** So long, at most, it waits for the other thread's turn to end. */
 const TURN_MICROS = 50;
 
@@ -202,9 +204,10 @@ export class ThreadProgress implements Progress {
       control.endTurn();
     }
     control.touch(this.#clock.now());
-    const { deadline } = runner;
-    // Nobody but the other thread lets time pass when we do not.
-    if (deadline !== 0 && !this.#leads && !control.wakesBy(deadline)) this.#kick();
+    // Nobody but the other thread lets time pass, or answers, should we not come back. It may be
+    // asleep for ever, and not know yet that we led.
+    const due = runner.owes ? this.#clock.now() + LOOK_MICROS : runner.deadline;
+    if (due !== 0 && !control.wakesBy(due)) this.#kick();
     if (this.#ring!.pending) control.call();
     return true;
   }

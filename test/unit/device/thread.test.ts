@@ -215,4 +215,23 @@ test('peers are served while the main thread is blocked, and the process then en
   await a.context.close();
 });
 
+test('time passes for what was posted by somebody who polled without a pause, and does not any more', async () => {
+  const a = await openSide('127.0.0.1');
+  const b = await openSide('127.0.0.2');
+  connect(a.qp, b, 1, 2, { attributes: { timeout: 10, retryCnt: 1 } });
+  // Nobody will answer.
+  b.qp.destroy();
+  // Both threads are asleep.
+  await sleep(20);
+  for (let poll = 0; poll < 100; poll++) assert.equal(a.cq.poll(1), []);
+  write(a, b, 100);
+  await sleep(400);
+  const asked = a.context.device.clock.now();
+  const [completion] = a.cq.poll(1);
+  assert.is(completion?.status, WcStatus.RETRY_EXC_ERR);
+  assert.ok(asked - completion!.timestampMicros > 100_000, 'it ended when it was time, not now');
+  await a.context.close();
+  await b.context.close();
+});
+
 test.run();
