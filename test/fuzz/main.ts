@@ -20,7 +20,7 @@ const HANG_SECONDS = 60;
 /** Of all packets, so many go to the campaigns in which the rings are hostile, too. */
 const POSTED_SHARE = 0.2;
 const RECEIVE_PERCENT = 95;
-const POSTED_PERCENT = 94;
+const POSTED_PERCENT = 95;
 
 const { values } = parseArgs({
   options: {

@@ -10,11 +10,11 @@ test('what was found once is not found again', async () => {
 });
 
 test('hostile work neither traps, nor hangs, nor touches memory that was not granted', async () => {
-  const report = await fuzzPosted(60_000, 1);
+  const report = await fuzzPosted(60_000, 4);
   assert.ok(report.executions > 1000);
   const { percent, missing } = report.postedPath;
   const places = missing.map(({ file, line, kind }) => `${file}:${line} ${kind}`).join('\n');
-  assert.ok(percent >= 94, `${percent.toFixed(1)} % of the posted path's branches\n${places}`);
+  assert.ok(percent >= 95, `${percent.toFixed(1)} % of the posted path's branches\n${places}`);
 });
 
 test.run();
