@@ -239,7 +239,7 @@ test('who is not there has no packets', async () => {
   await link.close();
 });
 
-/** A side that has the smaller address chooses among connections to one peer: FakeLink has fd00::1. */
+/** The smaller address chooses among connections to one peer: FakeLink has fd00::1. */
 const CHOSEN_FOR = Gid.parse('fd00::2');
 const FOLLOWED = Gid.parse('fd00::');
 
@@ -291,7 +291,7 @@ test('a connection whose answer is refused never was', async () => {
   await link.close();
 });
 
-test('the side with the smaller address closes the older connection, the other waits for it', async () => {
+test('the smaller address closes the older connection, the larger one waits for that', async () => {
   const { link, receiver } = await open({ peersMax: 4 });
   const chosen = await link.connect(CHOSEN_FOR);
   await link.connect(CHOSEN_FOR);
