@@ -1,8 +1,8 @@
 /**
  * One thread that sends itself runs of 15 packets with 4096 bytes of payload each, in processor
  * time: payloads copied behind their headers into one buffer, which is sent as it is, against
- * payloads that the kernel gathers from where they lie (an iovec for each, and one for every trailer
- * with the next header).
+ * payloads that the kernel gathers from where they lie (an iovec for each, and one for every
+ * trailer with the next header).
  */
 import { Gid } from '../../host/link/endpoint.js';
 import * as sys from '../../host/link/posix.js';
