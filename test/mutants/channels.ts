@@ -59,7 +59,7 @@ export const CHANNELS: readonly Row[] = [
     'if (this.#peers.size + this.#pending.size + this.#older.size >= peersMax) {',
     'if (false) {',
   ],
-  ['a peer that is replaced is given up', LINK, 'if (!(isLost || isReplaced) ||', 'if (!isLost ||'],
+  ['a peer that is replaced is given up', LINK, '!(isLost || isReplaced) ||', '!isLost ||'],
   [
     'a description may have two fingerprints',
     FINGERPRINT,
