@@ -86,7 +86,10 @@ export class FmrPool {
   /** The fewest that were free since `#leastSince`. */
   #leastFree = 0;
   #leastSince = 0;
+  /** The last attempt to make one failed. */
   #isFull = false;
+  /** It was told. */
+  #isExhausted = false;
   #cancelTimer: (() => void) | undefined;
   #destroyed = false;
   #created = 0;
@@ -244,7 +247,7 @@ export class FmrPool {
       user.hitsL2++;
       bucket.usedMicros = 0;
     } else {
-      desc = this.#free.pop() ?? this.#fromOthers(user.bucket);
+      desc = this.#free.pop() ?? this.#fromBuckets(user.bucket + 1);
       if (desc === undefined) return undefined;
       user.hitsGlobal++;
     }
@@ -291,10 +294,10 @@ export class FmrPool {
     checkOpen(this.context.device);
   }
 
-  /** The global pool is empty: what others' buckets have is better than none. */
-  #fromOthers(bucket: number): FmrDesc | undefined {
-    for (let index = 1; index < this.#buckets.length; index++) {
-      const other = this.#buckets[(bucket + index) % this.#buckets.length]!;
+  /** The global pool is empty: what buckets have, others' too, is better than none. */
+  #fromBuckets(first: number): FmrDesc | undefined {
+    for (let index = 0; index < this.#buckets.length; index++) {
+      const other = this.#buckets[(first + index) % this.#buckets.length]!;
       const desc = other.entries.shift();
       if (desc !== undefined) return desc;
     }
@@ -382,6 +385,7 @@ export class FmrPool {
       this.#isFull = false;
       return;
     }
+    this.#isExhausted = false;
     this.#repay();
     const next = Math.min(this.#emptyIdle(now), this.#shrink(now));
     if (next !== Infinity) this.#arm(Math.max(monitorMicros, next - now));
@@ -392,11 +396,10 @@ export class FmrPool {
     const made = this.#make(Math.min(growBlock, mrsMax - this.#all.size));
     if (made > 0) this.#tell({ kind: 'grown', count: made });
     if (this.#sharedFree >= lowWater) return;
-    if (made === 0) {
-      this.#isFull = true;
-      this.#tell({ kind: 'exhausted', count: this.#sharedFree });
-    }
-    if (this.#all.size < mrsMax && !this.#isFull) return;
+    this.#isFull ||= this.#all.size >= mrsMax;
+    if (!this.#isFull) return;
+    if (!this.#isExhausted) this.#tell({ kind: 'exhausted', count: this.#sharedFree });
+    this.#isExhausted = true;
     for (const user of this.#users) {
       const wanted = lowWater - this.#sharedFree;
       if (wanted <= 0) break;
@@ -427,7 +430,7 @@ export class FmrPool {
   #repay(): void {
     for (const user of this.#users) {
       while (user.lent > 0 && this.#sharedFree > this.params.lowWater) {
-        const desc = this.#free.shift();
+        const desc = this.#free.shift() ?? this.#fromBuckets(0);
         if (!desc) return;
         this.#shared--;
         this.#sharedFree--;
