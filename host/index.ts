@@ -73,7 +73,7 @@ export { traceLink } from './link/trace.js';
 export { pcapFile, pcapLink, readPcap } from './link/pcap.js';
 export { RealClock, VirtualClock, type Clock } from './device/clock.js';
 export * from './engine/explain.js';
-export { createFmrPool, fmrPools } from './pool/fmr-pool.js';
+export { createFmrPool, fmrPools } from './pool/create-fmr-pool.js';
 export type { FmrPool, FmrPoolStats } from './pool/fmr-pool.js';
 export type { FmrPoolUser, FmrPoolUserOptions, FmrPoolUserStats } from './pool/fmr-pool-user.js';
 export type { FmrDesc } from './pool/fmr-desc.js';

@@ -6,12 +6,7 @@ import type { FastMemoryRegion } from '../verbs/fast-memory-region.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import { FmrDesc } from './fmr-desc.js';
 import { FmrPoolUser, type FmrPoolUserOptions } from './fmr-pool-user.js';
-import {
-  checkParams,
-  type CheckedParams,
-  type FmrPoolEvent,
-  type FmrPoolParams,
-} from './params.js';
+import type { CheckedParams, FmrPoolEvent } from './params.js';
 
 /** Counters are since the pool was made. */
 export interface FmrPoolStats {
@@ -36,37 +31,6 @@ interface Bucket {
   readonly entries: FmrDesc[];
   users: number;
   usedMicros: number;
-}
-
-/** One pool per ULP and device. */
-const pools = new WeakMap<Context, Map<string, FmrPool>>();
-
-/** The pools of a device, by ULP. */
-export function fmrPools(context: Context): ReadonlyMap<string, FmrPool> {
-  return pools.get(context) ?? new Map<string, FmrPool>();
-}
-
-/**
- * `ib_create_fmr_pool`. `pd`: the regions are of that domain for good; undefined: of none, and each
- * registration attaches them to that of the queue pair ("mobile"). Throws MisuseError; RefusalError
- * EEXIST (the ULP has a pool already), ENOMEM (no room for `mrsMin` regions).
- */
-export function createFmrPool(
-  context: Context,
-  pd: ProtectionDomain | undefined,
-  params: FmrPoolParams,
-): FmrPool {
-  checkOpen(context.device);
-  if (pd && pd.context !== context) throw new MisuseError('pd', 'is of another device');
-  const checked = checkParams(params);
-  const ofContext = pools.get(context) ?? new Map<string, FmrPool>();
-  if (ofContext.has(checked.ulp)) {
-    throw new RefusalError('EEXIST', `createFmrPool: ${checked.ulp} has a pool already`);
-  }
-  const pool = new FmrPool(context, pd, checked, () => ofContext.delete(checked.ulp));
-  ofContext.set(checked.ulp, pool);
-  pools.set(context, ofContext);
-  return pool;
 }
 
 export class FmrPool {

@@ -1,6 +1,7 @@
 /**
- * Pools of memory regions: what taking one and giving it back costs, by tier, and what a registration
- * costs per request: by a work request with a region of the pool, and by regMr and deregMr.
+ * Pools of memory regions: what taking one and giving it back costs, by tier, and what a
+ * registration costs per request: by a work request with a region of the pool, and by regMr and
+ * deregMr.
  */
 import {
   AccessFlag,

@@ -168,7 +168,7 @@ export async function two(world: DemoWorld): Promise<[DemoPage, DemoPage]> {
   for (const tab of [a, b]) {
     const met = (name: unknown): boolean => String(name).startsWith('tab');
     const name = await until(
-      () => tab.page.locator('#peer').evaluate('(select) => select.selectedOptions[0].text'),
+      () => tab.page.evaluate(`document.querySelector('#peer').selectedOptions[0]?.text`),
       met,
     );
     if (!met(name)) throw new Error(`two tabs do not meet: the peer is ${String(name)}`);
