@@ -1,4 +1,4 @@
-/** The two ways of a region through a pool (seed 002): invalidated by the peer, and by ourselves. */
+/** Two ways of a region through a pool (seed 002): invalidated by the peer, or by ourselves. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {

@@ -1,6 +1,6 @@
 /**
- * Random steps of a pool and its users: no region is in two hands, none gets lost, and what is given
- * to the next one opens nothing for the last. `POOL_STEPS` asks for more than is usual.
+ * Random steps of a pool and its users: no region is in two hands, none gets lost, and what goes to
+ * the next one opens nothing for the last. `POOL_STEPS` asks for more than is usual.
  */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
