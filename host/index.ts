@@ -71,6 +71,7 @@ export { faultLink } from './link/fault.js';
 export { traceLink } from './link/trace.js';
 export { pcapFile, pcapLink, readPcap } from './link/pcap.js';
 export { RealClock, VirtualClock, type Clock } from './device/clock.js';
+export type { CacheCounters, CacheModelOptions } from './engine/cache-model.js';
 export * from './engine/explain.js';
 export * from './cm/enums.js';
 export { createEventChannel } from './cm/event-channel.js';

@@ -53,6 +53,7 @@ export type {
   SignallingRoom,
 } from '../link/signalling/signalling.js';
 export { RealClock, VirtualClock, type Clock } from '../device/clock.js';
+export type { CacheCounters, CacheModelOptions } from '../engine/cache-model.js';
 export * from '../engine/explain.js';
 export * from '../cm/enums.js';
 export { createEventChannel } from '../cm/event-channel.js';

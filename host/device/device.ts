@@ -4,6 +4,7 @@
  */
 import { PseudoHeader } from '#build/abi.js';
 import { ArenaMemory } from '../engine/arena.js';
+import type { CacheModelOptions } from '../engine/cache-model.js';
 import { fetchEngine } from '../engine/load.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Link, LinkInfo } from '../link/link.js';
@@ -35,6 +36,11 @@ export interface DeviceOptions {
    * served with COOP and COEP. Default false.
    */
   sharedMemory?: boolean;
+  /**
+   * Counts what the caches of an adapter like this would do (`context.queryCacheModel`); without a
+   * name only. Default: nothing is counted, at no cost.
+   */
+  cacheModel?: CacheModelOptions;
   /** All memory of the device, user memory included. Default 64 MiB, below 4 GiB. */
   memoryBytes?: number;
   /** Default 1024. */
@@ -71,7 +77,7 @@ export interface DeviceOptions {
 }
 
 export type DeviceLimits = Required<
-  Omit<DeviceOptions, 'link' | 'thread' | 'shared' | 'clock' | 'sharedMemory'>
+  Omit<DeviceOptions, 'link' | 'thread' | 'shared' | 'clock' | 'sharedMemory' | 'cacheModel'>
 >;
 
 const DEFAULTS: DeviceLimits = {
@@ -176,18 +182,22 @@ export class Device {
     }
     checkLimits(limits);
     const clock = options.clock ?? new RealClock();
-    const { link, thread } = options;
+    const { link, thread, cacheModel } = options;
+    if (options.shared && cacheModel) {
+      throw new MisuseError('cacheModel', 'is for a device that one process has, without a name');
+    }
     if (options.shared && thread) {
       await fetchEngine(true);
       return Device.openShared({ ...options, shared: options.shared, thread }, limits, clock);
     }
-    const shared = link === undefined || (options.sharedMemory ?? false);
+    const shared =
+      link === undefined || cacheModel !== undefined || (options.sharedMemory ?? false);
     if (shared && typeof SharedArrayBuffer === 'undefined') {
       const sentence =
         'sharedMemory: there is no SharedArrayBuffer; a page has it when it is served with ';
       throw new RefusalError('EOPNOTSUPP', sentence + 'COOP same-origin and COEP require-corp');
     }
-    await fetchEngine(shared);
+    await fetchEngine(shared, cacheModel !== undefined);
     // The arena first: when memory is short, no address is taken for nothing.
     const arena = ArenaMemory.create({
       memoryBytes: limits.memoryBytes,
@@ -195,6 +205,7 @@ export class Device {
       regionsMax: limits.regionsMax,
       protectionDomainsMax: limits.protectionDomainsMax,
       contextsMax: 1,
+      cacheModel,
     });
     const progress = link
       ? await InlineProgress.open(arena, link, clock)

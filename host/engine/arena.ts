@@ -3,8 +3,9 @@
  * in any number of threads, work on one arena.
  */
 import { ARENA_OFFSET_SIZE, ArenaConfigLayout, ContextConfigLayout } from '#build/abi.js';
+import { CacheModel, type CacheModelOptions } from './cache-model.js';
 import { Heap, type UserHeap } from './heap.js';
-import { instantiate, type EngineExports } from './load.js';
+import { engineModule, instantiate, type EngineExports } from './load.js';
 import { EngineMemory, MEMORY_BYTES_MAX } from './memory.js';
 import { structAt, type Struct } from './struct.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -20,6 +21,8 @@ export interface ArenaOptions {
   readonly regionsMax: number;
   readonly protectionDomainsMax: number;
   readonly contextsMax: number;
+  /** Counts what an adapter's caches would do; with `shared`. */
+  readonly cacheModel?: CacheModelOptions | undefined;
 }
 
 /** What must be the same in all processes that share an arena; all of it is in the file's header. */
@@ -49,6 +52,7 @@ export class ArenaMemory {
   readonly heap: Heap;
   /** Memory for applications: the same, or, where processes share the arena, theirs. */
   userHeap: UserHeap;
+  cacheModel: CacheModel | undefined;
 
   private constructor(memory: EngineMemory, exports: EngineExports, address: number, heap: Heap) {
     this.memory = memory;
@@ -100,7 +104,8 @@ export class ArenaMemory {
     checkLimit('contextsMax', options.contextsMax, 256);
     checkLimit('memoryBytes', options.memoryBytes, MEMORY_BYTES_MAX);
     const memory = allocate(options);
-    const exports = instantiate(memory);
+    const { cacheModel } = options;
+    const exports = instantiate(memory, cacheModel && engineModule(true, true));
     const config = structAt(memory, ArenaConfigLayout, 1024);
     config.regionsMax = options.regionsMax;
     config.protectionDomainsMax = options.protectionDomainsMax;
@@ -114,7 +119,11 @@ export class ArenaMemory {
     }
     exports.arenaInit(ARENA_ADDRESS, 1024);
     const heap = new Heap(memory.bytes, end, memory.bytes.length);
-    return new ArenaMemory(memory, exports, ARENA_ADDRESS, heap);
+    const arena = new ArenaMemory(memory, exports, ARENA_ADDRESS, heap);
+    if (cacheModel) {
+      arena.cacheModel = new CacheModel(memory, heap, exports, ARENA_ADDRESS, cacheModel);
+    }
+    return arena;
   }
 
   get handle(): ArenaHandle {

@@ -4,6 +4,7 @@
  */
 import { AsyncEventName, CountersLayout, KeyKind, QpState } from '#build/abi.js';
 import { checkOpen, type Device } from '../device/device.js';
+import type { CacheCounters } from '../engine/cache-model.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import { Allocations, type Allocation } from './allocations.js';
@@ -327,6 +328,14 @@ export class Context {
   initAhFromWc(portNum: number, wc: WorkCompletion, grh: Uint8Array): AddressAttributes {
     if (portNum !== 1) throw new MisuseError('portNum', `must be 1, got ${portNum}`);
     return addressOfSender(wc, grh);
+  }
+
+  /**
+   * What the caches of an adapter would have had so far, by the model that `openDevice` was told of;
+   * undefined without one.
+   */
+  queryCacheModel(): CacheCounters | undefined {
+    return this.device.arena.cacheModel?.counters();
   }
 
   /** A copy of all counters. */
