@@ -95,6 +95,7 @@ export class AddressHandle {
     this.pd = pd;
     this.handle = handle;
     this.destination = destination;
+    pd.resources.add(this);
   }
 
   /** @internal Use `pd.createAh()`. */
@@ -123,6 +124,7 @@ export class AddressHandle {
     const { arena, engine } = this.pd.context.device;
     arena.exports.destroyAh(engine.context, this.handle);
     this.#destroyed = true;
+    this.pd.resources.delete(this);
   }
 
   /** @internal */

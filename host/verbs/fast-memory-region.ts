@@ -43,6 +43,7 @@ export class FastMemoryRegion {
     this.maxLength = maxLength;
     const kind = pd ? KeyKind.FAST_REGION : KeyKind.MOBILE_REGION;
     this.#key = new Key(context, { kind, pd: pd?.handle ?? 0 }, 'allocMr');
+    (pd ?? context).resources.add(this);
   }
 
   /** The key of its last registration; opens nothing while it is not registered. */
@@ -66,6 +67,7 @@ export class FastMemoryRegion {
   dereg(): void {
     if (this.#key.gone) throw new MisuseError('memory region', 'is deregistered already');
     this.#key.release('dereg', 'a memory window is bound to the region; unbind it first');
+    (this.pd ?? this.context).resources.delete(this);
   }
 
   /** What peers have done with this region, whatever memory it had. */

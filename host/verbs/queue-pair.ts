@@ -13,7 +13,6 @@ import {
   REORDER_MAX,
 } from '#build/abi.js';
 import { structAt, type Struct } from '../engine/struct.js';
-import { checkOpen } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Gid } from '../link/endpoint.js';
 import { AttachedCounters, type CompletionCounter } from './completion-counter.js';
@@ -202,6 +201,7 @@ export class QueuePair {
       });
       const qp = new this(pd, attributes, cap, memory, parameters);
       context.addObject(qp.handle, qp);
+      pd.resources.add(qp);
       memory = 0;
       return qp;
     } finally {
@@ -353,7 +353,7 @@ export class QueuePair {
     this.#check();
     const gid = typeof group === 'string' ? Gid.parse(group) : group;
     this.#multicast(gid, 'attachMcast');
-    this.pd.context.joinGroup(gid);
+    this.pd.context.siblings.joinGroup(gid);
     this.#groups.set(gid.toString(), gid);
   }
 
@@ -362,7 +362,7 @@ export class QueuePair {
     this.#check();
     const gid = typeof group === 'string' ? Gid.parse(group) : group;
     this.#multicast(gid, 'detachMcast');
-    this.pd.context.leaveGroup(gid);
+    this.pd.context.siblings.leaveGroup(gid);
     this.#groups.delete(gid.toString());
   }
 
@@ -375,6 +375,7 @@ export class QueuePair {
     this.#counters?.release();
     this.#leaveGroups();
     this.pd.context.removeObject(this.handle);
+    this.pd.resources.delete(this);
     this.pd.queueMemory.giveBack(this.#memory, 'QP');
   }
 
@@ -405,13 +406,13 @@ export class QueuePair {
 
   /** The engine has forgotten its memberships: so does the link. */
   #leaveGroups(): void {
-    for (const group of this.#groups.values()) this.pd.context.leaveGroup(group);
+    for (const group of this.#groups.values()) this.pd.context.siblings.leaveGroup(group);
     this.#groups.clear();
   }
 
   #check(): void {
     if (this.#destroyed) throw new MisuseError('queue pair', 'is destroyed');
-    checkOpen(this.pd.context.device);
+    this.pd.context.checkOpen();
   }
 
   #whyInvalid(attributes: QpAttributes, mask: number): string {
