@@ -73,7 +73,10 @@ test('each has queues, domains and events of its own, and one address', async ()
   const event = await heard;
   assert.is(event?.eventType, AsyncEvent.QP_ACCESS_ERR);
   assert.is(event?.element, two.qp);
-  assert.throws(() => second.allocPd().createQp({ sendCq: one.cq, recvCq: one.cq }), /same context/);
+  assert.throws(
+    () => second.allocPd().createQp({ sendCq: one.cq, recvCq: one.cq }),
+    /same context/,
+  );
   await close();
   await second.close();
 });
@@ -112,7 +115,11 @@ test('a domain is shared by contexts of one thread, and ends with its last insta
   const two = sideOf(second, pd);
   const theirs = sideOf(peer);
   link(two, theirs);
-  assert.is(write(theirs, one), WcStatus.SUCCESS, "the first one's key, the second one's queue pair");
+  assert.is(
+    write(theirs, one),
+    WcStatus.SUCCESS,
+    "the first one's key, the second one's queue pair",
+  );
   assert.throws(() => one.pd.dealloc(), refusal('EBUSY'));
   one.qp.destroy();
   one.mr.dereg();
