@@ -13,6 +13,7 @@ import {
   REORDER_MAX,
 } from '#build/abi.js';
 import { structAt, type Struct } from '../engine/struct.js';
+import { checkOpen, type Device } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Gid } from '../link/endpoint.js';
 import { AttachedCounters, type CompletionCounter } from './completion-counter.js';
@@ -83,6 +84,7 @@ export class QueuePair {
   readonly srq: SharedReceiveQueue | undefined;
   /** What was granted. */
   readonly cap: QpCapabilities;
+  readonly #device: Device;
   readonly #memory: number;
   readonly #struct: Struct<typeof QueuePairLayout>;
   readonly #putSend: (request: SendWorkRequest) => void;
@@ -116,6 +118,7 @@ export class QueuePair {
     const engineMemory = pd.context.device.arena.memory;
     this.#struct = structAt(engineMemory, QueuePairLayout, this.handle);
     const { device } = pd.context;
+    this.#device = device;
     const { exports } = device.arena;
     const sends = new SendRing(engineMemory, made.sendRing, cap.maxSendWr, made.sendStride, cap);
     const receives = new ReceiveRing(engineMemory, made.receiveRing, cap.maxRecvWr, cap.maxRecvSge);
@@ -412,7 +415,8 @@ export class QueuePair {
 
   #check(): void {
     if (this.#destroyed) throw new MisuseError('queue pair', 'is destroyed');
-    this.pd.context.checkOpen();
+    // Its context ends with all its queue pairs destroyed.
+    checkOpen(this.#device);
   }
 
   #whyInvalid(attributes: QpAttributes, mask: number): string {

@@ -1,9 +1,12 @@
 /**
  * 2,000 contexts of one device in one process, against one context: entries in the device's tables,
  * memory, how long opening one takes, and what a packet costs when all of them send in turn. Two
- * devices in one thread over the loopback link; what is compared has as many queue pairs.
+ * devices in one thread over the loopback link; what is compared has as many
+ * queue pairs and completion queues.
  */
-import { ArenaLayout } from '#build/abi.js';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
+import { ArenaLayout, CONTEXT_SLOT_SIZE, ContextSlotLayout } from '#build/abi.js';
 import { structAt } from '../../host/engine/struct.js';
 import {
   Mtu,
@@ -20,6 +23,8 @@ import {
   type ProtectionDomain,
   type QueuePair,
 } from '../../host/index.js';
+import { loadPosix } from '../../host/link/posix.js';
+import { freshName } from '../support/member.js';
 import { ALL_ACCESS, connect, type Side } from '../support/pair.js';
 import {
   Stopwatch,
@@ -28,6 +33,7 @@ import {
   median,
   medianOf,
   medians,
+  missing,
   progress,
   type Bench,
   type BenchResult,
@@ -42,7 +48,7 @@ const BATCH = 64;
 const BUFFER_BYTES = 64 * 1024;
 const SIZES = [4096, 64];
 const SHARE_KEY = 0xc0de;
-const CAP = { maxSendWr: BATCH, maxRecvWr: 1, maxSendSge: 1, maxRecvSge: 1 };
+const CAP = { maxSendWr: 16, maxRecvWr: 1, maxSendSge: 1, maxRecvSge: 1 };
 const ONE_ATOMIC = { maxRdAtomic: 1, maxDestRdAtomic: 1 };
 
 interface World {
@@ -60,10 +66,16 @@ interface World {
   readonly queueBytesEach: number;
 }
 
+/** What nobody needs is not counted. */
+const collect = ((): (() => void) => {
+  setFlagsFromString('--expose-gc');
+  return runInNewContext('gc') as () => void;
+})();
+
 /** What this process holds: objects, and the device's memory. */
 function bytesHeld({ device }: Context): number {
-  globalThis.gc?.();
-  globalThis.gc?.();
+  collect();
+  collect();
   const { heapUsed, arrayBuffers } = process.memoryUsage();
   const { arena } = device;
   // The device's own memory is one buffer that is taken whole: what is handed out of it counts.
@@ -101,10 +113,12 @@ async function openWorld(count: number, contextCount: number): Promise<World> {
     contexts.push(context);
   }
   const bytesEach = (bytesHeld(first) - before) / (contextCount - 1 || 1);
-  const own = contexts.map((context) => context.createCq(BATCH));
+  const own = Array.from({ length: count }, (_, index) =>
+    contexts[index % contextCount]!.createCq(16),
+  );
   const lines = Array.from({ length: count }, (_, index) => {
-    const cq = own[index % own.length]!;
-    const qp = domains[index % own.length]!.createQp({ sendCq: cq, recvCq: cq, cap: CAP });
+    const cq = own[index]!;
+    const qp = domains[index % contextCount]!.createQp({ sendCq: cq, recvCq: cq, cap: CAP });
     return { qp, cq };
   });
   const queueBytesEach = (bytesHeld(first) - before) / (contextCount - 1 || 1);
@@ -171,13 +185,34 @@ function measure(world: World, size: number, seconds: number): number {
 /** Places that the device has taken in tables which all its processes share. */
 function entriesOf({ device }: Context): Figures {
   const { arena } = device;
-  const { regionCount, contextSlots, contextsMax } = structAt(
-    arena.memory,
-    ArenaLayout,
-    arena.address,
-  );
-  void contextSlots;
-  return { keys: regionCount, slots: contextsMax };
+  const { state, contextSlots, contextsMax } = structAt(arena.memory, ArenaLayout, arena.address);
+  const { regionCount } = structAt(arena.memory, ArenaLayout, state);
+  const slots = Array.from({ length: contextsMax }, (_, index) =>
+    structAt(arena.memory, ContextSlotLayout, contextSlots + index * CONTEXT_SLOT_SIZE),
+  ).filter(({ context }) => context !== 0);
+  return { keys: regionCount, slots: slots.length };
+}
+
+/** The same on a device that processes share by its name: one slot and one socket. */
+async function ofNamedDevice(): Promise<Figures> {
+  const { posix } = await loadPosix();
+  if (!posix) return {};
+  const first = await openDevice({ name: freshName(), address: '127.0.97.1', port: 0 });
+  const pd = first.allocPd();
+  const handle = pd.allocShpd(SHARE_KEY, first.alloc(64));
+  pd.regMr(first.alloc(BUFFER_BYTES), ALL_ACCESS);
+  const contexts = [first];
+  const micros: number[] = [];
+  while (contexts.length < MANY) {
+    const start = performance.now();
+    const context = first.openDevice();
+    context.sharePd(handle, SHARE_KEY);
+    micros.push((performance.now() - start) * 1000);
+    contexts.push(context);
+  }
+  const { keys, slots } = entriesOf(first);
+  for (const context of contexts) await context.close();
+  return { named_keys: keys!, named_slots: slots!, named_attach_p50_us: median(micros) };
 }
 
 async function run(pace: Pace): Promise<BenchResult> {
@@ -201,7 +236,7 @@ async function run(pace: Pace): Promise<BenchResult> {
     );
   const [entries, alone] = [entriesOf(many.first), entriesOf(one.first)];
   const attachMillis = median(many.attachMicros) / 1000;
-  const figures = {
+  const figures: Figures = {
     ...medians(rounds),
     contexts: many.contexts.length,
     keys: entries['keys']!,
@@ -210,6 +245,7 @@ async function run(pace: Pace): Promise<BenchResult> {
     attach_p50_us: median(many.attachMicros),
     bytes_each: many.bytesEach,
     bytes_each_with_queues: many.queueBytesEach,
+    ...(await ofNamedDevice()),
   };
   for (const { first, peer, contexts } of [many, one]) {
     for (const context of contexts) if (context !== first) await context.close();
@@ -220,10 +256,17 @@ async function run(pace: Pace): Promise<BenchResult> {
     rounds,
     figures,
     bars: [
-      atMost('keys of 2,000 contexts that share, against one', figures.keys / alone['keys']!, 1),
-      atMost('slots of 2,000 contexts, against one', figures.slots / alone['slots']!, 1),
+      atMost(
+        'keys of 2,000 contexts that share, against one',
+        figures['keys']! / alone['keys']!,
+        1,
+      ),
+      atMost('slots of 2,000 contexts, against one', figures['slots']! / alone['slots']!, 1),
       atMost('KiB for a context with its domain', many.bytesEach / 1024, 16),
       atMost('KiB with a completion queue and a queue pair', many.queueBytesEach / 1024, 16),
+      figures['named_keys'] === undefined
+        ? missing('keys of 2,000 contexts of a named device', 'koffi (npm)')
+        : atMost('keys of 2,000 contexts of a named device', figures['named_keys'], 1),
       atMost('attaching: open and sharePd, p50, ms', attachMillis, 1),
       atMost('a packet of 4 KiB, 2,000 contexts in turn against one', ratio(4096), 1.1),
       atMost('a packet of 64 B, 2,000 contexts in turn against one', ratio(64), 1.1),
