@@ -37,10 +37,14 @@ export interface SharedLimits {
 
 export type ContextConfig = Struct<typeof ContextConfigLayout>;
 
-/** What another thread needs to attach: can be posted to a Worker. */
-export interface ArenaHandle {
+/** A part of an arena's memory that is one thread's: can be posted to a Worker. */
+export interface ArenaPart {
   readonly memory: WebAssembly.Memory;
-  readonly address: number;
+  /** Address of the arena. */
+  readonly arena: number;
+  /** From here to there lies what this thread needs for itself. */
+  readonly start: number;
+  readonly end: number;
 }
 
 export class ArenaMemory {
@@ -126,8 +130,11 @@ export class ArenaMemory {
     return arena;
   }
 
-  get handle(): ArenaHandle {
-    return { memory: this.memory.memory, address: this.address };
+  /** The arena as another thread has it, with memory of its own in it. */
+  static join({ memory, arena, start, end }: ArenaPart): ArenaMemory {
+    const engineMemory = new EngineMemory(memory);
+    const heap = new Heap(engineMemory.bytes, start, end);
+    return new ArenaMemory(engineMemory, instantiate(engineMemory), arena, heap);
   }
 
   /** Makes a context in slot `slot`; returns its address. Throws RefusalError ENOMEM. */

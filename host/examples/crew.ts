@@ -21,6 +21,18 @@ export class Crew {
     );
   }
 
+  /** The same, but each begins when the one before has said its first word; `message` is for all. */
+  static async startInTurn(url: string, count: number, message: object): Promise<Crew> {
+    const members: ChildProcess[] = [];
+    while (members.length < count) {
+      const member = fork(fileURLToPath(url), [`${members.length}`], { serialization: 'advanced' });
+      members.push(member);
+      member.send(message);
+      await new Crew([member]).hear();
+    }
+    return new Crew(members);
+  }
+
   tell(message: object): void {
     for (const member of this.#members) member.send(message);
   }

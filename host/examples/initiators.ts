@@ -76,6 +76,8 @@ async function initiate(number: number): Promise<void> {
   const pool = new Pool(context.attach(start.pool, Pool.BYTES));
   const { udpPort } = start;
   const connection = await connect('127.0.0.1:7471', { context, pd, udpPort });
+  say({});
+  await told();
   let wrong = 0;
   for (let count = 0; count < READS; count++) {
     const block = (number * 17 + count * 29) % BLOCKS;
@@ -124,9 +126,13 @@ async function startAll(count: number): Promise<void> {
       connections.push(await request.accept({ pd: targetPd }));
     }
   })();
-  const crew = Crew.start(import.meta.url, count);
   const udpPort = target.local.port;
-  crew.tell({ name, shpd, pool: pool.byteOffset, lkey, udpPort, remoteAddr: addr, rkey });
+  const start: Start = {
+    ...{ name, shpd, pool: pool.byteOffset, lkey },
+    ...{ udpPort, remoteAddr: addr, rkey },
+  };
+  const crew = await Crew.startInTurn(import.meta.url, count, start);
+  crew.tell({});
   const results = await crew.hear<{ wrong: number }>();
   await accepting;
   const wrong = results.reduce((sum, result) => sum + result.wrong, 0);

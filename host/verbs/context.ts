@@ -4,6 +4,7 @@
  */
 import { AsyncEventName, CountersLayout, KeyKind, QpState } from '#build/abi.js';
 import { checkOpen, type Device } from '../device/device.js';
+import type { DeviceShare, ShareOptions } from '../device/thread-share.js';
 import type { CacheCounters } from '../engine/cache-model.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
@@ -94,6 +95,26 @@ export class Context {
   openDevice(): Context {
     this.checkOpen();
     return new Context(this.device, this.siblings);
+  }
+
+  /**
+   * A context of this device for another thread, which needs no koffi: post what this returns to a
+   * Worker, and `openDevice({ share })` there. It has a port of its own, at the same address; the
+   * same memory, protection domains (`pd.allocShpd`, `importPd`) and keys. `openDevice` must have
+   * been told of `threadsMax`. Throws MisuseError; RefusalError EOPNOTSUPP, EBUSY, ENOMEM.
+   */
+  share(options: ShareOptions = {}): DeviceShare {
+    this.checkOpen();
+    const { device, siblings, local } = this;
+    return device.threads.give(`${local.gid}`, siblings.id, options);
+  }
+
+  /**
+   * The thread that a share was made for has ended, however it did: whatever it had is free again.
+   * Throws MisuseError; RefusalError EBUSY (others use it at this very moment: call again).
+   */
+  unshare(share: DeviceShare): void {
+    this.device.threads.takeBack(share);
   }
 
   /** @internal For what outlives the context that needs it first. */

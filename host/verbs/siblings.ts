@@ -21,7 +21,7 @@ export class Siblings {
   readonly allocations = new Allocations();
   readonly observers = new Set<ContextObserver>();
   /** Of a device without a name: tells handles of shared domains that they are its own. */
-  readonly id = randomId();
+  readonly id: bigint;
   readonly #device: Device;
   readonly #contexts = new Set<Context>();
   /** Those that are nobody's but the connection manager's; they keep no device open. */
@@ -37,6 +37,7 @@ export class Siblings {
 
   constructor(device: Device) {
     this.#device = device;
+    this.id = device.share?.deviceId ?? randomId();
     device.events = {
       completion: (cq) => this.#owners.get(cq)?.completionEvent(cq),
       asyncEvent: (event, object) => {
