@@ -42,7 +42,11 @@ test('hits and misses are those of a cache that forgets what was used longest ag
 
 test('one page used over and over is missed once', async () => {
   const pair = await makePair({ device: { cacheModel: { ...MODEL, pageBytes: 65536 } } });
-  write(pair, Array.from({ length: 50 }, () => 0), 64);
+  write(
+    pair,
+    Array.from({ length: 50 }, () => 0),
+    64,
+  );
   const { mptHits, mptMisses, mttMisses } = pair.b.context.queryCacheModel()!;
   assert.is(mptMisses, 1n);
   assert.ok(mptHits >= 49n);
