@@ -70,7 +70,7 @@ export function cacheModelBytes(config: CacheModelConfig): u32 {
   return CACHE_MODEL_SIZE + tags + config.traceMax * CACHE_ACCESS_SIZE;
 }
 
-/** `model`: cacheModelBytes(config) zero bytes at a multiple of 8. Every access counts from now on. */
+/** `model`: cacheModelBytes(config) zero bytes at a multiple of 8. Accesses count from now on. */
 export function initCacheModel(arena: Arena, model: CacheModel, config: CacheModelConfig): void {
   model.mptSets = config.mptEntries / config.mptWays;
   model.mptWays = config.mptWays;

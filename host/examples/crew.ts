@@ -21,7 +21,7 @@ export class Crew {
     );
   }
 
-  /** The same, but each begins when the one before has said its first word; `message` is for all. */
+  /** The same, each when the one before has said its first word; `message` is told to all. */
   static async startInTurn(url: string, count: number, message: object): Promise<Crew> {
     const members: ChildProcess[] = [];
     while (members.length < count) {

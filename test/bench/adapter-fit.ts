@@ -2,8 +2,8 @@
  * From what two adapters looked up to the seed's tables. The adapter's numbers are those that fit
  * the rows of 100 clients best; the rows of 2,000 clients follow.
  *
- * Misses a second are misses a fetch (of the replayed traces) times fetches a second, which the seed
- * does not tell: they are what is under way divided by the time to receive (Little's law). That
+ * Misses a second are misses a fetch (of the replayed traces) times fetches a second, which the
+ * seed does not tell: they are what is under way divided by the time to receive (Little's law). That
  * time is a base and so many microseconds for each miss on its way, on either side; what all wait
  * together is what is under way for as long as the run lasts. So the times have three parameters
  * for four figures, and everything else that makes a machine slow (processors, queues before the

@@ -1,4 +1,4 @@
-/** The bench of shared domains: the same run twice, entries that do not grow, a replay that is true. */
+/** The bench of shared domains: runs are alike, entries do not grow, a replay is true. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Caches } from '../support/caches.js';

@@ -94,8 +94,8 @@ function clean(watcher: Context, slots: number): boolean {
 }
 
 /**
- * What is wrong and stays so. Binds of the living happen without the lock, and one of them may stand
- * still in the middle of one for as long as others have its processor.
+ * What is wrong and stays so. Binds of the living happen without the lock, and one of them may
+ * stand still in the middle of one for as long as others have its processor.
  */
 async function audit({ device }: Context): Promise<string[]> {
   const look = (): string[] => device.shared!.locked(() => auditArena(device.arena));

@@ -1,4 +1,4 @@
-/** One device in several threads of one process, without koffi: one memory, and a socket for each. */
+/** One device in several threads of one process, without koffi: one memory, a socket for each. */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { suite } from 'uvu';
