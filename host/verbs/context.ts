@@ -89,8 +89,8 @@ export class Context {
 
   /**
    * `ibv_open_device` of the same device: one more context in this thread, in microseconds and a
-   * few kilobytes. It has the address, thread, socket and memory of this one, and takes no place in the
-   * device's tables; what is made from it is its own. The device ends with the last of them.
+   * few kilobytes. It has the address, thread, socket and memory of this one, and takes no place in
+   * the device's tables; what is made from it is its own. The device ends with the last of them.
    */
   openDevice(): Context {
     this.checkOpen();
