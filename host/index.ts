@@ -72,6 +72,8 @@ export { faultLink } from './link/fault.js';
 export { traceLink } from './link/trace.js';
 export { pcapFile, pcapLink, readPcap } from './link/pcap.js';
 export { RealClock, VirtualClock, type Clock } from './device/clock.js';
+export type { CacheCounters, CacheModelOptions } from './engine/cache-model.js';
+export type { DeviceShare, ShareOptions } from './device/thread-share.js';
 export * from './engine/explain.js';
 export { createFmrPool, fmrPools } from './pool/create-fmr-pool.js';
 export type { FmrPool, FmrPoolStats } from './pool/fmr-pool.js';

@@ -111,7 +111,7 @@ export class ThreadProgress implements Progress {
     const shared = slot === undefined ? undefined : { arena: arena.address, slot };
     const workerData: ThreadTask = {
       memory,
-      module: engineModule(true),
+      module: engineModule(true, arena.cacheModel !== undefined),
       control,
       linkArea,
       linkBytes: UdpBatchLink.MEMORY_BYTES,

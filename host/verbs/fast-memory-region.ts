@@ -47,6 +47,7 @@ export class FastMemoryRegion {
     this.maxLength = maxLength;
     const kind = pd ? KeyKind.FAST_REGION : KeyKind.MOBILE_REGION;
     this.#key = new Key(context, { kind, pd: pd?.handle ?? 0 }, 'allocMr');
+    (pd ?? context).resources.add(this);
   }
 
   /** The key of its last registration; opens nothing while it is not registered. */
@@ -71,6 +72,7 @@ export class FastMemoryRegion {
     if (this.#key.gone) throw new MisuseError('memory region', 'is deregistered already');
     if (this.holder) throw new RefusalError('EBUSY', 'dereg: the region is in a pool');
     this.#key.release('dereg', 'a memory window is bound to the region; unbind it first');
+    (this.pd ?? this.context).resources.delete(this);
   }
 
   /** What peers have done with this region, whatever memory it had. */

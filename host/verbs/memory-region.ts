@@ -57,6 +57,7 @@ export class MemoryRegion {
   ) {
     this.#pd = pd;
     this.#allocation = allocation;
+    pd.resources.add(this);
     this.#buffer = buffer;
     this.#addr = addr;
     this.#access = access;
@@ -150,7 +151,9 @@ export class MemoryRegion {
       allocation.regions++;
       this.#allocation = allocation;
     }
+    this.#pd.resources.delete(this);
     this.#pd = wanted.pd;
+    this.#pd.resources.add(this);
     this.#buffer = wanted.buffer;
     this.#access = wanted.access;
     this.#addr = struct.iova;
@@ -167,6 +170,7 @@ export class MemoryRegion {
     this.#settle('dereg');
     this.#key.release('dereg', 'a memory window is bound to the region; unbind it first');
     this.#allocation.regions--;
+    this.#pd.resources.delete(this);
   }
 
   /** What peers have done with this region. */
