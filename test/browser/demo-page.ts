@@ -89,7 +89,7 @@ export class DemoPage {
     pane: 'ours' | 'theirs',
     [fromX, fromY]: readonly [number, number],
     [toX, toY]: readonly [number, number],
-    steps = 20,
+    steps = 8,
   ): Promise<void> {
     const { x, y, width, height } = (await this.page.locator(`#${pane}`).boundingBox())!;
     const { mouse } = this.page;

@@ -43,7 +43,7 @@ test('all of the page fits into 150 KiB, and its first WRITE is soon there', asy
 test('what is painted in one tab is in the other’s memory, and nobody was called', async (world) => {
   const [a, b] = await two(world);
   await a.page.bringToFront();
-  await a.stroke('ours', [0.1, 0.2], [0.9, 0.8], 60);
+  await a.stroke('ours', [0.1, 0.2], [0.9, 0.8], 20);
   assert.is(await differences(a, async () => (await b.inspect()).ours), 0);
   const { ours, theirs, drawMillis } = await a.inspect();
   assert.ok(
