@@ -4,6 +4,7 @@
  */
 import { parentPort, workerData } from 'node:worker_threads';
 import { ControlBlock } from '../engine/control-block.js';
+import type { EngineParts } from '../engine/load.js';
 import { EngineMemory } from '../engine/memory.js';
 import { loadPosix } from '../link/posix.js';
 import { RealClock } from './clock.js';
@@ -11,8 +12,7 @@ import { Committer, commitTo } from './committer.js';
 import { DurableRing } from './durable-ring.js';
 import type { DurableStoreOpener } from './durable-store.js';
 
-export interface DurableThreadTask {
-  readonly memory: WebAssembly.Memory;
+export interface DurableThreadTask extends Pick<EngineParts, 'memory'> {
   /** Addresses of the ControlBlock and of the ring. */
   readonly control: number;
   readonly ring: number;

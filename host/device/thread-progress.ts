@@ -192,7 +192,7 @@ export class ThreadProgress implements Progress {
     return new Runner(memory, exports, context, this.#link, this.#clock, durables, this.#mailroom);
   }
 
-  keepDurable(ring: DurableRing, commit: Commit): Promise<StopDurable> {
+  keepDurable(ring: DurableRing, commit: Commit): StopDurable {
     let finished = (): void => {};
     const committer = new Committer(ring, commit, () => {
       finished();
@@ -207,10 +207,10 @@ export class ThreadProgress implements Progress {
       }
     };
     const ended = run();
-    return Promise.resolve(() => {
+    return () => {
       ring.stop();
       return ended;
-    });
+    };
   }
 
   async keepDurableApart(task: DurableTask): Promise<StopDurable> {
@@ -234,7 +234,7 @@ export class ThreadProgress implements Progress {
     const ring = new DurableRing(this.#arena.memory, task.ring);
     // What it did not do is not durable, and nobody is told that it is.
     const fail: Commit = (_, done) => done(new Error('the store’s thread ended'));
-    worker.on('error', () => void this.keepDurable(ring, fail));
+    worker.on('error', () => this.keepDurable(ring, fail));
     worker.unref();
     const stop = async (): Promise<void> => {
       this.#stores.delete(stop);

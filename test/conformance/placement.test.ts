@@ -37,7 +37,7 @@ function completed(wire: Wire): string[] {
 }
 
 test(
-  'a FLUSH is BTH, FETH, RETH and no payload, and completes when its own answer comes',
+  'a FLUSH is BTH, FETH, RETH and no payload, and completes when its own answer comes (S11)',
   onWire({}, (wire) => {
     flush(wire, { type: GLOBAL | PERSISTENT, level: SelectivityLevel.MR });
     const packet = wire.expectPacket({ opcode: RC_FLUSH, psn: 0x100, ackRequest: 1 });
@@ -60,7 +60,7 @@ test(
 );
 
 test(
-  'an ATOMIC WRITE is BTH, RETH and eight bytes as they lie in memory, from SGEs or inline',
+  'an ATOMIC WRITE is BTH, RETH and eight bytes as they lie in memory, from SGEs or inline (S17)',
   onWire(INLINES, (wire) => {
     wire.buffer.set([1, 2, 3, 4, 5, 6, 7, 8], 16);
     const post = { opcode: WrOpcode.ATOMIC_WRITE, sendFlags: SIGNALED, rdma: where };
@@ -102,7 +102,7 @@ test(
 );
 
 test(
-  'a misaligned ATOMIC WRITE fails here',
+  'a misaligned ATOMIC WRITE fails here (S15)',
   onWire(INLINES, (wire) => {
     const rdma = { ...where, remoteAddr: 0x10004n };
     wire.qp.postSend({ wrId: 1, opcode: WrOpcode.ATOMIC_WRITE, rdma, sgList: wire.sge(0, 8) });
@@ -322,7 +322,7 @@ for (const [what, more, bytes, syndrome] of [
   ['beyond the region', { dmaLength: 8, offset: 65536 }, 8, NakCode.REMOTE_ACCESS_ERROR],
 ] as const) {
   test(
-    `an ATOMIC WRITE ${what} is refused, and no byte written (S15)`,
+    `an ATOMIC WRITE ${what} is refused, and no byte written`,
     onWire({}, (wire) => {
       const { offset = 0, ...fields } = more as { offset?: number; dmaLength: number };
       const opcode = RC_ATOMIC_WRITE;

@@ -45,14 +45,14 @@ async function openSide(address: string): Promise<Side> {
 
 /** Two devices; the memory of b is a file's. */
 function kept(
-  { millis = 0, failAt = 0, timeout = 10 },
+  { millis = 0, failAt = 0, timeout = 17 },
   body: (world: Kept) => Promise<void>,
 ): () => Promise<void> {
   return async () => {
     const folder = mkdtempSync(join(tmpdir(), 'durable-'));
     const [a, b] = [await openSide('127.0.0.1'), await openSide('127.0.0.2')];
     try {
-      const attributes = { timeout, retryCnt: 2, rnrRetry: 0, qpAccessFlags: FLUSH_ACCESS };
+      const attributes = { timeout, retryCnt: 3, rnrRetry: 0, qpAccessFlags: FLUSH_ACCESS };
       connect(a.qp, b, 1, 2, { attributes });
       connect(b.qp, a, 2, 1, { attributes });
       const memory = b.context.alloc(BYTES);
@@ -144,7 +144,7 @@ test(
 
 test(
   'a disk that takes far longer than all retries does not end in RETRY_EXC_ERR',
-  kept({ millis: 700, timeout: 8 }, async (world) => {
+  kept({ millis: 1500, timeout: 14 }, async (world) => {
     write(world, 0, 1024);
     flush(world, 0, 1024);
     assert.equal(names(await completions(world, 1)), ['FLUSH SUCCESS']);
