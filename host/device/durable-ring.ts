@@ -121,6 +121,19 @@ export class DurableRing {
     }
   }
 
+  /**
+   * Sleeps on until nothing more has come for `quietMicros`, or `mostMicros` are over: what comes
+   * together is done together.
+   */
+  gather(quietMicros: number, mostMicros: number, now: () => number): void {
+    const end = now() + mostMicros;
+    for (let left = mostMicros; left > 0; left = end - now()) {
+      const calls = Atomics.load(this.#words, this.#at + 5);
+      const millis = Math.min(quietMicros, left) / 1000;
+      if (Atomics.wait(this.#words, this.#at + 5, calls, millis) === 'timed-out') return;
+    }
+  }
+
   /** The same in a thread that does other things, too. */
   async workComes(): Promise<boolean> {
     for (;;) {
