@@ -78,6 +78,19 @@ export function makeReadyToSend(qp: QueuePair, agreement: Agreement): void {
   qp.modify(attributesOf(qp.qpType, QpState.RTS, agreement));
 }
 
+/**
+ * The same, where the peer may send by now: its first packet may have ended the queue pair, or does
+ * so in this very moment, in the thread that runs the engine. Nor need it be who did it already.
+ */
+export function makeReadyUnlessEnded(qp: QueuePair, agreement: Agreement): void {
+  if (qp.state !== QpState.RTR) return;
+  try {
+    makeReadyToSend(qp, agreement);
+  } catch (error) {
+    if (qp.query().qpState !== QpState.ERR) throw error;
+  }
+}
+
 /** Everything posted is flushed; safe for a queue pair in any state. */
 export function bringDown(qp: QueuePair): void {
   if (qp.state !== QpState.RESET) qp.modify({ qpState: QpState.ERR });
