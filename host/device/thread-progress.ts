@@ -244,10 +244,13 @@ export class ThreadProgress implements Progress {
     const ring = new DurableRing(this.#arena.memory, task.ring);
     // What it did not do is not durable, and nobody is told that it is.
     const fail: Commit = (_, done) => done(new Error('the store’s thread ended'));
-    worker.on('error', () => this.keepDurable(ring, fail));
+    let stopping = false;
+    worker.on('error', () => undefined);
+    void exited.then(() => stopping || this.keepDurable(ring, fail));
     worker.unref();
     const stop = async (): Promise<void> => {
       this.#stores.delete(stop);
+      stopping = true;
       worker.ref();
       ring.stop();
       await exited;
