@@ -321,8 +321,7 @@ export class ThreadProgress implements Progress {
   }
 
   #stop(): void {
-    this.#control.stop();
-    this.#kick();
+    this.#control.stop(() => this.#posix.signalEvent(this.#wakeDescriptor));
   }
 
   /** Asynchronous events, and completions of armed queues, until the end. */

@@ -166,10 +166,12 @@ export async function two(world: DemoWorld): Promise<[DemoPage, DemoPage]> {
   await a.firstWrite();
   const b = await DemoPage.open(world.browser, url, { width: 390, height: 844 });
   for (const tab of [a, b]) {
-    await until(
+    const met = (name: unknown): boolean => String(name).startsWith('tab');
+    const name = await until(
       () => tab.page.locator('#peer').evaluate('(select) => select.selectedOptions[0].text'),
-      (name) => String(name).startsWith('tab'),
+      met,
     );
+    if (!met(name)) throw new Error(`two tabs do not meet: the peer is ${String(name)}`);
   }
   return [a, b];
 }
