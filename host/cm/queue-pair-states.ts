@@ -30,6 +30,8 @@ const ACCESS =
   AccessFlag.REMOTE_READ |
   AccessFlag.REMOTE_ATOMIC |
   AccessFlag.FLUSH_GLOBAL |
+  AccessFlag.FLUSH_PERSISTENT |
+  AccessFlag.FLUSH_GLOBAL |
   AccessFlag.FLUSH_PERSISTENT;
 
 /** What a queue pair of this type is told on its way into a state. */

@@ -10,6 +10,7 @@ import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Link, LinkInfo } from '../link/link.js';
 import type { UdpOptions } from '../link/udp.js';
 import { RealClock, type Clock } from './clock.js';
+import { Durables } from './durables.js';
 import { InlineProgress } from './inline-progress.js';
 import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
 import { SharedDevice, type SharedOptions } from './shared-device.js';
@@ -126,6 +127,8 @@ export class Device {
   readonly threads: ThreadShares;
   /** Of a device that another thread has opened. */
   readonly share: DeviceShare | undefined;
+  /** Memory of the device that outlives it. */
+  readonly durables: Durables;
   readonly #progress: Progress;
   #closed = false;
 
@@ -142,6 +145,7 @@ export class Device {
     this.threads = new ThreadShares(arena);
     this.share = share;
     this.arena = arena;
+    this.durables = new Durables(arena, progress);
     this.#progress = progress;
     this.link = link;
     this.info = info;

@@ -6,6 +6,8 @@ import { AsyncEventName, CountersLayout, KeyKind, QpState } from '#build/abi.js'
 import { checkOpen, type Device } from '../device/device.js';
 import type { DeviceShare, ShareOptions } from '../device/thread-share.js';
 import type { CacheCounters } from '../engine/cache-model.js';
+import type { DurableSegment } from '../device/durable-store.js';
+import type { KeptSegment } from '../device/durables.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { Allocation } from './allocations.js';
@@ -169,6 +171,15 @@ export class Context {
     }
     this.allocations.remove(allocation);
     this.device.arena.userHeap.free(buffer.byteOffset);
+  }
+
+  /**
+   * @internal A part of what `alloc` gave is kept by a store: only there a region may have
+   * AccessFlag.FLUSH_PERSISTENT. As Durables.add.
+   */
+  addDurable(segment: DurableSegment): Promise<KeptSegment> {
+    checkOpen(this.device);
+    return this.device.durables.add(segment);
   }
 
   /**

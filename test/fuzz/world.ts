@@ -99,7 +99,7 @@ interface RegionSpec {
 }
 
 const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, ZERO_BASED } = AccessFlag;
-const ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+const ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | AccessFlag.FLUSH_GLOBAL;
 const REGION_SPECS: readonly RegionSpec[] = [
   { access: ALL, length: 40960 },
   { access: REMOTE_READ, length: 4096 },

@@ -13,6 +13,7 @@ import { codecGroup } from './codec.js';
 import { LineReport, hasTools, runGroup, type Group, type GuestGroup } from './group.js';
 import { perftestGroup } from './perftest.js';
 import { layoutsGroup } from './layouts.js';
+import { persistenceGroup } from './persistence.js';
 import { pingpongGroup } from './pingpong.js';
 import { rxeGroup } from './rxe.js';
 import { runInNamespace, runInside } from './rxe/namespace.js';
@@ -26,6 +27,7 @@ const GUEST_GROUPS: readonly GuestGroup[] = [
   cmGroup,
   perftestGroup,
   layoutsGroup,
+  persistenceGroup,
 ];
 
 const report = new LineReport((line) => console.log(line));
