@@ -6,6 +6,7 @@ import { AsyncEventName, CountersLayout, KeyKind, QpState } from '#build/abi.js'
 import { checkOpen, type Device } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
+import type { PersistentMemory, PmemOptions } from '../pmem/persistent-memory.js';
 import { Allocations, type Allocation } from './allocations.js';
 import { CompletionChannel } from './completion-channel.js';
 import { addressOfSender, type AddressAttributes } from './address-handle.js';
@@ -23,6 +24,7 @@ import { FastMemoryRegion } from './fast-memory-region.js';
 import { attachMemory, importPd, notShared } from './import.js';
 import { Key } from './key.js';
 import { NUM_COMP_VECTORS } from './limits.js';
+import { openPmem } from './open-pmem.js';
 import { ParentDomain, type ParentDomainInitAttributes } from './parent-domain.js';
 import { ProtectionDomain } from './protection-domain.js';
 import {
@@ -82,6 +84,8 @@ export class Context {
   readonly allocations = new Allocations();
   /** @internal */
   readonly observers = new Set<ContextObserver>();
+  /** @internal What is to be durable before all is over. */
+  readonly pmems = new Set<PersistentMemory>();
   #failure: Error | undefined;
 
   constructor(device: Device) {
@@ -127,6 +131,7 @@ export class Context {
     if (foreign || !allocation || !whole) {
       throw new MisuseError('buffer', 'is not one that alloc of this context returned');
     }
+    if (allocation.keeper) throw new MisuseError('buffer', `is ${allocation.keeper}`);
     if (allocation.regions > 0) {
       throw new RefusalError('EBUSY', 'free: the buffer is registered; dereg its regions first');
     }
@@ -136,6 +141,17 @@ export class Context {
     }
     this.allocations.remove(allocation);
     this.device.arena.userHeap.free(buffer.byteOffset);
+  }
+
+  /**
+   * Memory of the device that outlives it: the bytes of a file, which is made where there is none.
+   * `pmem.buffer` can be registered with FLUSH_PERSISTENT. Rejects with MisuseError; RefusalError
+   * ENOSPC, EBUSY (open already), EINVAL (foreign), EPROTO (another version), EIO (truncated,
+   * damaged), EACCES, ENOENT, EISDIR, ENOMEM, EOPNOTSUPP (nothing survives there, or this device).
+   */
+  openPmem(path: string, options: PmemOptions = {}): Promise<PersistentMemory> {
+    checkOpen(this.device);
+    return openPmem(this, path, options);
   }
 
   /**
@@ -350,7 +366,10 @@ export class Context {
     }
   }
 
-  /** `ibv_close_device`: everything made from the context is dead. Safe to call again. */
+  /**
+   * `ibv_close_device`: everything made from the context is dead. Safe to call again. Rejects with
+   * the system's error when persistent memory cannot be made durable.
+   */
   async close(): Promise<void> {
     const observers = [...this.observers];
     this.observers.clear();
@@ -359,6 +378,9 @@ export class Context {
     for (const resolve of this.#waiting.splice(0)) resolve(undefined);
     for (const queue of this.#queues.values()) queue.closed();
     for (const channel of this.#channels) channel.close();
+    // Nothing writes any more. What cannot be made durable is told, when all of it was tried.
+    const ends = await Promise.allSettled([...this.pmems].map((pmem) => pmem.close()));
+    for (const end of ends) if (end.status === 'rejected') throw end.reason;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

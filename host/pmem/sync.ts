@@ -1,0 +1,73 @@
+/**
+ * What makes bytes durable, in the thread that calls, which it blocks: so never the application's,
+ * and none of libuv's pool. The Worker of a region calls it (sync-thread.ts).
+ */
+import { fdatasyncSync, writeSync } from 'node:fs';
+import type { Posix } from '../link/posix.js';
+
+export interface Range {
+  /** In the region. */
+  readonly offset: number;
+  /** Bytes. */
+  readonly length: number;
+}
+
+/** What a thread must know of a region to make it durable. Can be sent to one. */
+export interface SyncTask {
+  /** Of the region's file; all threads of a process have the same. */
+  readonly fd: number;
+  /** Where the region begins in the file. */
+  readonly dataOffset: number;
+  /** A mapped region: where it lies in this process. Undefined: it is written to the file. */
+  readonly mappedAt: number | undefined;
+  /** A region that is written: the memory it lies in, when threads may have it, and where. */
+  readonly memory: SharedArrayBuffer | undefined;
+  readonly start: number;
+}
+
+/** A range, and its bytes where the thread has no memory to take them from. */
+export interface SyncRange extends Range {
+  readonly bytes?: Uint8Array;
+}
+
+const PAGE = 4096;
+
+/** Returns when all of `ranges` are durable. Throws the system's error. */
+export function sync(task: SyncTask, ranges: readonly SyncRange[], posix?: Posix): void {
+  if (ranges.length === 0) return;
+  if (task.mappedAt !== undefined) syncMapped(task, ranges, posix);
+  else writeThenSync(task, ranges);
+}
+
+function syncMapped(task: SyncTask, ranges: readonly Range[], posix?: Posix): void {
+  const [only] = ranges;
+  if (posix && ranges.length === 1 && only && task.mappedAt !== undefined) {
+    // Pages that others write and nobody flushes are not waited for.
+    const from = Math.floor(only.offset / PAGE) * PAGE;
+    const to = Math.ceil((only.offset + only.length) / PAGE) * PAGE;
+    posix.syncMemory(task.mappedAt + from, Math.max(to - from, PAGE));
+  } else fdatasyncSync(task.fd);
+}
+
+function writeThenSync(task: SyncTask, ranges: readonly SyncRange[]): void {
+  for (const { offset, length, bytes } of ranges) {
+    const source = bytes ?? new Uint8Array(task.memory!, task.start + offset, length);
+    for (let done = 0; done < length;) {
+      done += writeSync(task.fd, source, done, length - done, task.dataOffset + offset + done);
+    }
+  }
+  fdatasyncSync(task.fd);
+}
+
+/** In order, joined where they touch; empty ones are left out. */
+export function mergeRanges(ranges: readonly Range[]): Range[] {
+  const sorted = ranges.filter(({ length }) => length > 0).sort((a, b) => a.offset - b.offset);
+  const merged: { offset: number; length: number }[] = [];
+  for (const { offset, length } of sorted) {
+    const last = merged.at(-1);
+    if (last && offset <= last.offset + last.length) {
+      last.length = Math.max(last.length, offset + length - last.offset);
+    } else merged.push({ offset, length });
+  }
+  return merged;
+}
