@@ -95,3 +95,4 @@ export type {
   RdmaRequest,
   Target,
 } from './cm/connect.js';
+export * as rpma from './rpma/index.js';

@@ -129,7 +129,8 @@ export class PersistentMemory {
     }
     const { buffer: whole } = memory;
     const shared = whole instanceof ArrayBuffer ? undefined : whole;
-    const task: SyncTask = { fd: file.fd, dataOffset, mappedAt, memory: shared, start };
+    const failed = new Int32Array(new SharedArrayBuffer(4));
+    const task: SyncTask = { fd: file.fd, dataOffset, mappedAt, memory: shared, start, failed };
     const isPrivate = mappedAt === undefined && shared === undefined;
     const store = new SyncStore(task, isPrivate ? buffer : undefined);
     return new PersistentMemory(buffer, file, kind, durability, store, () => {

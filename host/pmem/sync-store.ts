@@ -6,7 +6,7 @@
 import { Worker } from 'node:worker_threads';
 import type { DurableStore } from '../device/durable-store.js';
 import type { SyncAnswer, SyncRequest } from './sync-thread.js';
-import { mergeRanges, type Range, type SyncTask } from './sync.js';
+import { SyncError, mergeRanges, type Range, type SyncTask } from './sync.js';
 
 interface Waiting {
   readonly ranges: readonly Range[];
@@ -14,20 +14,10 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
-/** The system refused to make bytes durable. */
-export class SyncError extends Error {
-  override readonly name = 'SyncError';
-  /** The system's name for it: EIO, ENOSPC … */
-  readonly code: string;
-
-  constructor(code: string, message: string) {
-    super(message);
-    this.code = code;
-  }
-}
-
 export class SyncStore implements DurableStore {
-  readonly #worker: Worker;
+  readonly #task: SyncTask;
+  /** Made when it is first needed. */
+  #worker: Worker | undefined;
   /** Memory that the Worker cannot have: its bytes are sent along. */
   readonly #private: Uint8Array | undefined;
   #waiting: Waiting[] = [];
@@ -38,16 +28,14 @@ export class SyncStore implements DurableStore {
   /** `bytes`: the region, where its memory is not shared with threads. */
   constructor(task: SyncTask, bytes?: Uint8Array) {
     this.#private = bytes;
-    this.#worker = new Worker(new URL('./sync-thread.js', import.meta.url), { workerData: task });
-    this.#worker.unref();
-    this.#worker.on('message', ({ failure }: SyncAnswer) =>
-      failure ? this.#fail(new SyncError(failure.code, failure.message)) : this.#done(),
-    );
-    this.#worker.on('error', (error) => this.#fail(error as Error));
+    this.#task = task;
   }
 
   /** Why nothing can be made durable any more. */
   get failure(): Error | undefined {
+    if (!this.#failure && Atomics.load(this.#task.failed, 0) !== 0) {
+      this.#failure = new SyncError('EIO', 'a flush of a peer has failed: open the region anew');
+    }
     return this.#failure;
   }
 
@@ -57,7 +45,8 @@ export class SyncStore implements DurableStore {
   }
 
   flush(ranges: readonly Range[]): Promise<void> {
-    if (this.#failure) return Promise.reject(this.#failure);
+    const { failure } = this;
+    if (failure) return Promise.reject(failure);
     return new Promise((resolve, reject) => {
       this.#waiting.push({ ranges, resolve, reject });
       this.#next();
@@ -70,7 +59,17 @@ export class SyncStore implements DurableStore {
       await this.flush([]).catch(() => {});
     }
     this.#failure ??= new SyncError('EBADF', 'the region is closed');
-    await this.#worker.terminate();
+    await this.#worker?.terminate();
+  }
+
+  #start(): Worker {
+    const workerData = this.#task;
+    const worker = new Worker(new URL('./sync-thread.js', import.meta.url), { workerData });
+    worker.on('message', ({ failure }: SyncAnswer) =>
+      failure ? this.#fail(new SyncError(failure.code, failure.message)) : this.#done(),
+    );
+    worker.on('error', (error) => this.#fail(error as Error));
+    return worker;
   }
 
   #next(): void {
@@ -83,6 +82,7 @@ export class SyncStore implements DurableStore {
       id: this.#syncs,
       ranges: source ? ranges.map((range) => ({ ...range, bytes: copyOf(source, range) })) : ranges,
     };
+    this.#worker ??= this.#start();
     // A Worker with work keeps the process; one without does not.
     this.#worker.ref();
     this.#worker.postMessage(request);
@@ -92,14 +92,14 @@ export class SyncStore implements DurableStore {
     const done = this.#running;
     this.#running = [];
     this.#syncs++;
-    this.#worker.unref();
+    this.#worker?.unref();
     for (const { resolve } of done) resolve();
     this.#next();
   }
 
   #fail(error: Error): void {
     this.#failure ??= error;
-    this.#worker.unref();
+    this.#worker?.unref();
     const lost = [...this.#running, ...this.#waiting];
     this.#running = [];
     this.#waiting = [];

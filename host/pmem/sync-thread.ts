@@ -1,7 +1,7 @@
 /** The Worker of one region: blocks in fdatasync and msync, so that nobody else has to. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { loadPosix } from '../link/posix.js';
-import { sync, type SyncRange, type SyncTask } from './sync.js';
+import { sync, type SyncError, type SyncRange, type SyncTask } from './sync.js';
 
 export interface SyncRequest {
   readonly id: number;
@@ -22,7 +22,7 @@ parentPort!.on('message', ({ id, ranges }: SyncRequest) => {
   try {
     sync(task, ranges, posix);
   } catch (error) {
-    const { code = 'EIO', message } = error as NodeJS.ErrnoException;
+    const { code, message } = error as SyncError;
     answer = { id, failure: { code, message } };
   }
   parentPort!.postMessage(answer);

@@ -23,6 +23,20 @@ export interface SyncTask {
   /** A region that is written: the memory it lies in, when threads may have it, and where. */
   readonly memory: SharedArrayBuffer | undefined;
   readonly start: number;
+  /** One word that all who sync the region share: not 0 once a sync has failed. */
+  readonly failed: Int32Array;
+}
+
+/** The system refused to make bytes durable. */
+export class SyncError extends Error {
+  override readonly name = 'SyncError';
+  /** The system's name for it: EIO, ENOSPC … */
+  readonly code: string;
+
+  constructor(code: string, message: string) {
+    super(message);
+    this.code = code;
+  }
 }
 
 /** A range, and its bytes where the thread has no memory to take them from. */
@@ -32,11 +46,23 @@ export interface SyncRange extends Range {
 
 const PAGE = 4096;
 
-/** Returns when all of `ranges` are durable. Throws the system's error. */
+/**
+ * Returns when all of `ranges` are durable. Throws SyncError, and from then on for ever: the kernel
+ * forgets which pages a failed sync has lost.
+ */
 export function sync(task: SyncTask, ranges: readonly SyncRange[], posix?: Posix): void {
+  if (Atomics.load(task.failed, 0) !== 0) {
+    throw new SyncError('EIO', 'a sync of this region has failed before: open it anew');
+  }
   if (ranges.length === 0) return;
-  if (task.mappedAt !== undefined) syncMapped(task, ranges, posix);
-  else writeThenSync(task, ranges);
+  try {
+    if (task.mappedAt !== undefined) syncMapped(task, ranges, posix);
+    else writeThenSync(task, ranges);
+  } catch (error) {
+    Atomics.store(task.failed, 0, 1);
+    const { code = 'EIO', message } = error as NodeJS.ErrnoException;
+    throw new SyncError(code, message);
+  }
 }
 
 function syncMapped(task: SyncTask, ranges: readonly Range[], posix?: Posix): void {
