@@ -10,14 +10,15 @@ import { disconnect, encodeCommonData, listen, main, memory, putText, putU64 } f
 import { serverAccept, serverStation, textAt, u64At, waitForClose } from './common.js';
 import type { Role } from './common.js';
 
-const SIGNATURE = 'RPMA_LOG';
+const SIGNATURE = 'RPMALOG';
 /** Of `struct log`: the signature, where the tail is, and the words. */
-const USED_AT = 16;
-const DATA_AT = 24;
+const USED_AT = 8;
+const DATA_AT = 16;
+const LOG_SIZE = DATA_AT + KILOBYTE;
 
 const server: Role = async (addr, port, [path]) => {
   await using station = await serverStation(addr);
-  const { buffer, pmem } = await memory(station.context, path, KILOBYTE);
+  const { buffer, pmem } = await memory(station.context, path, LOG_SIZE);
   if (textAt(buffer) !== SIGNATURE) {
     putU64(buffer, USED_AT, BigInt(DATA_AT));
     await pmem?.flush(USED_AT, 8);

@@ -125,7 +125,7 @@ async function play(work: (ends: Ends) => Promise<void>): Promise<string[]> {
     close: () => Promise.resolve(),
   };
   const open = (address: string, isTapped: boolean): Promise<Context> => {
-    const link = network.link(Endpoint.parse(address));
+    const link = network.link(Endpoint.parse(address, 4791));
     return openDevice({ link: isTapped ? pcapLink(link, sink) : link, rdAtomicMax: 128 });
   };
   // One side sees all of it.
@@ -213,16 +213,16 @@ test('07: words behind a tail that moves by a fenced inline write', async () => 
     .filter((_, index) => index % 2 === 0)
     .map((word) => word.replace(/\0$/, ''));
   const said = await play(async ({ server, client, connect }) => {
-    const log = server.context.alloc(HELLO);
-    log[16] = 24;
+    const log = server.context.alloc(16 + HELLO);
+    log[8] = 16;
     const usage = MrUsage.WRITE_DST | MrUsage.READ_SRC | MrUsage.FLUSH_TYPE_VISIBILITY;
-    const conn = await connect({ said: commonData(16, server.mrReg(log, usage).getDescriptor()) });
+    const conn = await connect({ said: commonData(8, server.mrReg(log, usage).getDescriptor()) });
     const local = client.context.alloc(HELLO);
     const mr = client.mrReg(local, MrUsage.WRITE_SRC | MrUsage.READ_DST);
     const told = conn.client.getPrivateData();
     const remote = rpma.mrRemoteFromDescriptor(told.subarray(4, 25));
     const cq = conn.client.getCq();
-    conn.client.read(mr, 0, remote, 16, 8, COMPLETION_ALWAYS);
+    conn.client.read(mr, 0, remote, 8, 8, COMPLETION_ALWAYS);
     await cq.next();
     const used = local.slice(0, 8);
     const { VISIBILITY } = FlushType;
@@ -232,8 +232,8 @@ test('07: words behind a tail that moves by a fenced inline write', async () => 
       conn.client.write(remote, used[0]!, mr, 0, bytes.length, COMPLETION_ON_ERROR);
       conn.client.flush(remote, used[0]!, bytes.length, VISIBILITY, COMPLETION_ON_ERROR);
       used[0]! += bytes.length;
-      conn.client.atomicWrite(remote, 16, used, COMPLETION_ON_ERROR);
-      conn.client.flush(remote, 16, 8, VISIBILITY, COMPLETION_ALWAYS);
+      conn.client.atomicWrite(remote, 8, used, COMPLETION_ON_ERROR);
+      conn.client.flush(remote, 8, 8, VISIBILITY, COMPLETION_ALWAYS);
       await cq.next();
     }
     await end(conn.client, conn.server);
@@ -293,7 +293,7 @@ test('descriptors in captures are read, and written again as they were', () => {
       .find((message) => typeof message !== 'string' && message.name === 'REP');
     const told = (reply as { privateData: Uint8Array }).privateData;
     const remote = rpma.mrRemoteFromDescriptor(told.subarray(4, 25));
-    assert.is(remote.getSize(), HELLO, name);
+    assert.is(remote.getSize() >= HELLO, true, name);
     assert.ok(remote.getFlushType() > 0, name);
     const pcfg = rpma.peerCfgFromDescriptor(told.subarray(25));
     assert.equal(pcfg.getDescriptor(), told.slice(25, 26));
