@@ -10,7 +10,7 @@ import { disconnect, encodeCommonData, listen, main, memory, putText, putU64 } f
 import { serverAccept, serverStation, textAt, u64At, waitForClose } from './common.js';
 import type { Role } from './common.js';
 
-const SIGNATURE = 'RPMALOG';
+const SIGNATURE = 'LOG';
 /** Of `struct log`: the signature, where the tail is, and the words. */
 const USED_AT = 8;
 const DATA_AT = 16;
