@@ -76,6 +76,7 @@ import {
 import { answerDoorbell, answerDoorbells } from './transport/doorbell';
 import { flushQueues } from './transport/failure';
 import { attachMulticast, detachMulticast } from './transport/multicast';
+import { FlushRequest, expectMore, nextFlushOf, takeAnswer } from './transport/persist';
 import { QueuePair, QueuePairParameters, queuePairOfTimer } from './transport/queue-pair';
 import { SharedReceiveQueue } from './transport/receive-queue';
 import { receiveBatch } from './transport/receive';
@@ -406,6 +407,26 @@ export function receivePackets(context: usize, count: u32, now: f64): void {
   enter(c.arena, c.slot);
   receiveBatch(c, count);
   leave(c.slot);
+}
+
+/** Writes the next FLUSH for the host to carry out into a FlushRequest. 0: there is none. */
+export function nextFlush(context: usize, request: usize): u32 {
+  const c = changetype<Context>(context);
+  enter(c.arena, c.slot);
+  const found = nextFlushOf(c, changetype<FlushRequest>(request));
+  leave(c.slot);
+  return found ? 1 : 0;
+}
+
+/** The host will answer a FLUSH so many times more (below 0: fewer) than it has ranges. */
+export function expectFlush(qp: usize, job: u32, serial: u32, more: i32): void {
+  expectMore(changetype<QueuePair>(qp), job, serial, more);
+}
+
+/** One of the host's answers to a FLUSH. `failed`: 1: it is not durable, and never will be. */
+export function answerFlush(context: usize, qp: usize, job: u32, serial: u32, failed: u32): void {
+  const c = changetype<Context>(context);
+  takeAnswer(c, changetype<QueuePair>(qp), job, serial, failed != 0);
 }
 
 /** Fills send buffer `buffer`; returns how many packets it holds, 0: nothing to send. */

@@ -18,7 +18,7 @@ import { Header, HEADER_COUNT, flagsOf } from '../wire/opcode';
 import { PacketFields, PacketStatus } from '../wire/packet';
 import { ACK_WITHOUT_CREDITS, rnrTimerMicros, syndromeValue } from '../wire/syndrome';
 import { decode, decoded, opcodeTable } from './decode';
-import { Placement, Selectivity, placementOf, selectivityOf } from './flush';
+import { PlacementType, SelectivityLevel, placementOf, selectivityOf } from './flush';
 import { opcodeName } from './opcode';
 import { malformedSentence, packetStatusName } from './packet-status';
 import { creditCount, nakName, syndromeKindName } from './syndrome';
@@ -121,12 +121,12 @@ function headerMember(header: u32, fields: PacketFields): string {
 function flushObject(flush: u32): string {
   const placement = placementOf(flush);
   const names = new Array<string>();
-  if (placement & Placement.GLOBAL) names.push('"GLOBAL"');
-  if (placement & Placement.PERSISTENT) names.push('"PERSISTENT"');
+  if (placement & PlacementType.GLOBAL) names.push('"GLOBAL"');
+  if (placement & PlacementType.PERSISTENT) names.push('"PERSISTENT"');
   const selectivity = selectivityOf(flush);
   let level = 'RESERVED';
-  if (selectivity == Selectivity.RANGE) level = 'RANGE';
-  if (selectivity == Selectivity.MR) level = 'MR';
+  if (selectivity == SelectivityLevel.RANGE) level = 'RANGE';
+  if (selectivity == SelectivityLevel.MR) level = 'MR';
   return object([
     memberText('selectivity', level),
     member('placement', '[' + names.join(',') + ']'),

@@ -3,7 +3,7 @@ import { Header, Opcode, PacketFlag, flagsOf } from '../wire/opcode';
 import { DEFAULT_PKEY } from '../wire/headers';
 import { MTU_BYTES_MAX, PacketFields, PacketStatus } from '../wire/packet';
 import { decode, decoded, opcodeTable } from './decode';
-import { Selectivity, placementOf, placementPhrase, selectivityOf } from './flush';
+import { SelectivityLevel, placementOf, placementPhrase, selectivityOf } from './flush';
 import { opcodeTitle } from './opcode';
 import { malformedSentence } from './packet-status';
 import { syndromePhrase } from './syndrome';
@@ -154,13 +154,13 @@ function pushFlush(parts: string[], fields: PacketFields): void {
   const placement = placementOf(fields.flush);
   const selectivity = selectivityOf(fields.flush);
   let target = counted(fields.dmaLength, 'byte') + ' at ' + placePhrase(fields);
-  if (selectivity == Selectivity.MR) {
+  if (selectivity == SelectivityLevel.MR) {
     target = 'the whole memory region of key ' + hexWord(fields.key);
   }
   const phrase = placementPhrase(placement);
   if (phrase == '') parts.push('no placement type (' + hex(placement, 1) + ') for ' + target);
   else parts.push('makes ' + target + ', ' + phrase);
-  if (selectivity != Selectivity.RANGE && selectivity != Selectivity.MR) {
+  if (selectivity != SelectivityLevel.RANGE && selectivity != SelectivityLevel.MR) {
     parts.push('reserved selectivity ' + selectivity.toString());
   }
 }

@@ -251,6 +251,8 @@ export function checkAccess(access: u32, iova: u64, address: u32, length: u32): 
     AccessFlag.MW_BIND |
     AccessFlag.ZERO_BASED |
     AccessFlag.ON_DEMAND |
+    AccessFlag.FLUSH_GLOBAL |
+    AccessFlag.FLUSH_PERSISTENT |
     AccessFlag.RELAXED_ORDERING;
   if (access & ~known) return Errno.EOPNOTSUPP;
   const writes: u32 = AccessFlag.REMOTE_WRITE | AccessFlag.REMOTE_ATOMIC;

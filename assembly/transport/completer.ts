@@ -12,8 +12,8 @@ import {
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
 import { Context, schedule } from './context';
 import { completeSend, enterSendError, failOldest } from './failure';
-import { QueuePair, chunkAt, sendRequestAt, timerOf } from './queue-pair';
-import { awaitsData, isAtomic } from './fetch';
+import { QueuePair, chunkAt, pathOf, sendRequestAt, timerOf } from './queue-pair';
+import { awaitsData, isAtomic, isPlacement } from './fetch';
 import { scatterResponse } from './gather';
 import { acknowledgeCharge, goBack, noteDrained, outstanding } from './requester';
 import { QpState, QpType, WcStatus, WrOpcode } from './status';
@@ -43,7 +43,11 @@ function completeBefore(context: Context, qp: QueuePair, psn: u32): bool {
     if (request.state != <u32>SendState.STARTED) break;
     const answered = psnDistance(qp.psnUnacked, psn);
     // What is oldest has the oldest PSN: whatever is answered is answered beyond it.
-    if (awaitsData(request)) return answered == 0;
+    if (awaitsData(request)) {
+      if (answered == 0) return true;
+      if (!isAnswered(qp, request)) return false;
+      qp.chunkTail++;
+    }
     const last = psnDistance(qp.psnUnacked, request.psnLast);
     if (last >= answered) break;
     moveUnacked(context, qp, psnAdd(request.psnLast, 1));
@@ -51,6 +55,14 @@ function completeBefore(context: Context, qp: QueuePair, psn: u32): bool {
   }
   moveUnacked(context, qp, psn);
   return true;
+}
+
+/**
+ * Does an answer to what is behind a FLUSH answer the FLUSH? By rights its own does. But Linux rxe
+ * does not answer one again whose answer got lost, and has executed it before what it answers.
+ */
+function isAnswered(qp: QueuePair, request: SendRequest): bool {
+  return request.opcode == <u32>WrOpcode.FLUSH && pathOf(qp).doublesFlush != 0;
 }
 
 /** Progress: the retry counts start anew. */
@@ -158,7 +170,10 @@ function receiveRnrNak(context: Context, qp: QueuePair, psn: u32, code: u32): vo
     retryGap(context, qp);
     return;
   }
-  if (qp.rnrRetryLimit != RNR_RETRY_INFINITE) {
+  if (oldestFlushes(qp)) {
+    // It is at work on it: that is no sign of life lost, nor a receive request that is missing.
+    qp.retryLeft = qp.retryLimit;
+  } else if (qp.rnrRetryLimit != RNR_RETRY_INFINITE) {
     if (qp.rnrRetryLeft == 0) {
       context.counters.retryRnrExceededErr++;
       failOldest(context, qp, WcStatus.RNR_RETRY_EXC_ERR, 0);
@@ -208,7 +223,7 @@ export function receiveReadResponse(
   const ours =
     qp.sendTail != qp.sendFetched &&
     request.state == <u32>SendState.STARTED &&
-    request.opcode == <u32>WrOpcode.RDMA_READ;
+    (request.opcode == <u32>WrOpcode.RDMA_READ || isPlacement(request));
   const answered = psnDistance(qp.psnUnacked, psn);
   if (!ours || answered > psnDistance(qp.psnUnacked, request.psnLast)) {
     // Data for something behind an unfinished READ, or for what is no READ at all.
@@ -235,7 +250,8 @@ function takeResponse(
   length: u32,
 ): void {
   const offset = psnDistance(request.psnFirst, psn) * qp.mtu;
-  if (length != min<u32>(qp.mtu, request.length - offset)) {
+  const reads = request.opcode == <u32>WrOpcode.RDMA_READ;
+  if (length != (reads ? min<u32>(qp.mtu, request.length - offset) : 0)) {
     failOldest(context, qp, WcStatus.BAD_RESP_ERR, 0);
     return;
   }
@@ -245,6 +261,8 @@ function takeResponse(
   }
   moveUnacked(context, qp, psnAdd(psn, 1));
   if (qp.chunkTail != qp.chunkHead && load<u32>(chunkAt(qp, qp.chunkTail)) == psn) qp.chunkTail++;
+  // The peer said that it would take longer, and now it is done.
+  if (!reads && qp.rnrWaiting) endWait(context, qp);
   if (psn == request.psnLast) completeSend(context, qp, WcStatus.SUCCESS, 0);
   settle(context, qp);
 }
@@ -324,12 +342,23 @@ function oldestAwaitsData(qp: QueuePair): bool {
   return qp.sendTail != qp.sendFetched && awaitsData(sendRequestAt(qp, qp.sendTail));
 }
 
+/** Is the oldest request a FLUSH, for which the peer may take its time? */
+function oldestFlushes(qp: QueuePair): bool {
+  if (qp.sendTail == qp.sendFetched) return false;
+  const request = sendRequestAt(qp, qp.sendTail);
+  return request.opcode == <u32>WrOpcode.FLUSH && request.state == <u32>SendState.STARTED;
+}
+
+function endWait(context: Context, qp: QueuePair): void {
+  qp.rnrWaiting = 0;
+  if (outstanding(qp)) armRetransmit(context, qp);
+  schedule(context, qp);
+}
+
 /** The queue pair's timer fired: the wait after an RNR NAK is over, or nobody answered. */
 export function timerFired(context: Context, qp: QueuePair): void {
   if (qp.rnrWaiting) {
-    qp.rnrWaiting = 0;
-    if (outstanding(qp)) armRetransmit(context, qp);
-    schedule(context, qp);
+    endWait(context, qp);
     return;
   }
   if (!outstanding(qp)) return;

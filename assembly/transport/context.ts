@@ -116,6 +116,11 @@ export class Context {
   /** Queue pairs with something to send, first in first out. */
   readyFirst: usize;
   readyLast: usize;
+  /** Queue pairs that have FLUSHes for the host; 0: none. */
+  flushFirst: usize;
+  flushLast: usize;
+  /** Of the last FLUSH that the host was to be told of. */
+  flushSerial: u32;
   events: usize;
   eventsMax: u32;
   /** Who has posted something (doorbell.ts). */

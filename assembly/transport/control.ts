@@ -27,6 +27,7 @@ import { QueuePairAttributes, setPath } from './attributes';
 import { Context, schedule, unschedule } from './context';
 import { enterError } from './failure';
 import { leaveAll } from './multicast';
+import { forgetFlushes } from './persist';
 import {
   GENERAL_SERVICES_QPN,
   MessageKind,
@@ -155,6 +156,7 @@ export function destroyQueuePair(context: Context, qp: QueuePair): u32 {
   if (qp.qpn == 0) return Errno.EINVAL;
   removeTimer(context.timers, timerOf(qp));
   unschedule(context, qp);
+  forgetFlushes(context, qp);
   discardCompletions(qp.sendCq, qp.qpn);
   if (qp.receiveCq != qp.sendCq) discardCompletions(qp.receiveCq, qp.qpn);
   qp.sendCq.useCount--;
@@ -410,6 +412,7 @@ export function resizeSharedReceiveQueue(srq: SharedReceiveQueue, ring: usize, e
 function reset(context: Context, qp: QueuePair): void {
   removeTimer(context.timers, timerOf(qp));
   unschedule(context, qp);
+  forgetFlushes(context, qp);
   discardCompletions(qp.sendCq, qp.qpn);
   discardCompletions(qp.receiveCq, qp.qpn);
   ringInit(qp.sendRing);

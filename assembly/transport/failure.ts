@@ -133,6 +133,8 @@ function stop(qp: QueuePair): void {
   cancelTimer(timerOf(qp));
   qp.rnrWaiting = 0;
   qp.jobTail = qp.jobHead;
+  qp.heldJobs = 0;
+  qp.busyPending = 0;
   qp.ackPending = 0;
   qp.sackPending = 0;
 }

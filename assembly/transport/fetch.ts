@@ -3,6 +3,7 @@
  * is found here, once; it fails in its turn, with the status it deserves.
  */
 import { ringCount } from '../memory/ring';
+import { PlacementType, SelectivityLevel, placementOf, selectivityOf } from '../wire/feth';
 import { isLocal } from './local-work';
 import { QueuePair, sendRequestAt, workRequestAt } from './queue-pair';
 import { QpType, SendFlag, WcStatus, WrOpcode } from './status';
@@ -39,9 +40,27 @@ export function fetch(qp: QueuePair): bool {
   return true;
 }
 
-/** READs and atomics wait for data, not for an acknowledgement. */
+/**
+ * READs and atomics wait for data, not for an acknowledgement; FLUSH and ATOMIC WRITE for an answer
+ * of the same kind, if an empty one.
+ */
 export function awaitsData(request: SendRequest): bool {
-  return request.opcode == <u32>WrOpcode.RDMA_READ || isAtomic(request);
+  return request.opcode == <u32>WrOpcode.RDMA_READ || isAtomic(request) || isPlacement(request);
+}
+
+/** FLUSH and ATOMIC WRITE: answered by a READ response without payload. */
+export function isPlacement(request: SendRequest): bool {
+  return request.opcode == <u32>WrOpcode.FLUSH || request.opcode == <u32>WrOpcode.ATOMIC_WRITE;
+}
+
+/** Must everything before it be complete? LOCAL_INV (IBA 10.6.5.1), and a FLUSH with a fence. */
+export function waitsForAll(request: SendRequest): bool {
+  if (request.opcode == <u32>WrOpcode.LOCAL_INV) return true;
+  return (
+    request.opcode == <u32>WrOpcode.FLUSH &&
+    (request.sendFlags & SendFlag.FENCE) != 0 &&
+    request.state == <u32>SendState.FETCHED
+  );
 }
 
 export function isAtomic(request: SendRequest): bool {
@@ -68,10 +87,25 @@ function supported(type: u32, opcode: u32): bool {
     case WrOpcode.ATOMIC_CMP_AND_SWP:
     case WrOpcode.ATOMIC_FETCH_AND_ADD:
     case WrOpcode.SEND_WITH_INV:
+    case WrOpcode.FLUSH:
+    case WrOpcode.ATOMIC_WRITE:
       return type == <u32>QpType.RC;
     default:
       return false;
   }
+}
+
+/** Has what it asks for a meaning? */
+function mayFlush(request: SendRequest): bool {
+  const placement = placementOf(request.flush);
+  const known: u32 = PlacementType.GLOBAL | PlacementType.PERSISTENT;
+  return (
+    placement != 0 &&
+    (placement & ~known) == 0 &&
+    selectivityOf(request.flush) <= <u32>SelectivityLevel.MR &&
+    request.flush >> 6 == 0 &&
+    request.compareAdd >> 32 == 0
+  );
 }
 
 /** Fills in the length. A WcStatus: LOC_QP_OP_ERR, LOC_LEN_ERR. */
@@ -83,8 +117,17 @@ function check(qp: QueuePair, request: SendRequest): u32 {
   }
   // A peer that was told to expect none would refuse it, fatally.
   if (awaitsData(request) && qp.rdAtomicMax == 0) return WcStatus.LOC_QP_OP_ERR;
+  if (request.opcode == <u32>WrOpcode.FLUSH) {
+    // It carries nothing, whatever its SGEs say (IBA oA19-2).
+    request.sgeCount = 0;
+    return mayFlush(request) ? WcStatus.SUCCESS : WcStatus.LOC_QP_OP_ERR;
+  }
+  const word = request.opcode == <u32>WrOpcode.ATOMIC_WRITE;
+  if (word && (<u32>request.remoteAddress) & 7) return WcStatus.LOC_QP_OP_ERR;
   if (request.sendFlags & SendFlag.INLINE) {
-    if (awaitsData(request) || request.inlineLength > qp.inlineMax) return WcStatus.LOC_QP_OP_ERR;
+    if (awaitsData(request) && !word) return WcStatus.LOC_QP_OP_ERR;
+    if (request.inlineLength > qp.inlineMax) return WcStatus.LOC_QP_OP_ERR;
+    if (word && request.inlineLength != ATOMIC_BYTES) return WcStatus.LOC_LEN_ERR;
     request.length = request.inlineLength;
     request.sgeCount = 0;
     return WcStatus.SUCCESS;
@@ -92,7 +135,7 @@ function check(qp: QueuePair, request: SendRequest): u32 {
   if (request.sgeCount > qp.sendSgeMax) return WcStatus.LOC_QP_OP_ERR;
   const total = sgeTotal(changetype<usize>(request) + SEND_REQUEST_SIZE, request.sgeCount);
   if (total > MESSAGE_BYTES_MAX) return WcStatus.LOC_LEN_ERR;
-  if (isAtomic(request) && total != ATOMIC_BYTES) return WcStatus.LOC_LEN_ERR;
+  if ((word || isAtomic(request)) && total != ATOMIC_BYTES) return WcStatus.LOC_LEN_ERR;
   request.length = <u32>total;
   return WcStatus.SUCCESS;
 }

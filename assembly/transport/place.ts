@@ -22,7 +22,7 @@ import { CountedOperation, countCompletion } from './completion-counter';
 import { Context } from './context';
 import { completeReceive } from './failure';
 import { scatterLayout } from './gather';
-import { MessageKind, QueuePair, jobAt, receiveCursor } from './queue-pair';
+import { JobState, MessageKind, QueuePair, jobAt, receiveCursor } from './queue-pair';
 import { receivePd } from './receive-queue';
 import { WcFlag, WcOpcode, WcStatus } from './status';
 import { RECEIVE_REQUEST_SIZE, ReceiveRequest, SGE_SIZE, Sge, sgeTotal } from './work-queue';
@@ -228,8 +228,10 @@ export function overlapsJob(context: Context, qp: QueuePair, linear: usize, size
   if (linear == 0) return false;
   for (let index = qp.jobTail; index != qp.jobHead; index++) {
     const job = jobAt(qp, index);
-    if (job.kind != <u32>PacketFlag.READ || job.left == 0) continue;
-    let bytes = job.left;
+    // An atomic that waits is still to change, or to read, its word.
+    const waits = job.state == <u32>JobState.WAITING;
+    if (!waits && (job.kind != <u32>PacketFlag.READ || job.left == 0)) continue;
+    let bytes: u32 = waits ? 8 : job.left;
     let start = translateRemote(context.arena, job.key, qp.pd, qp.binding, job.address, bytes, 0);
     if (start == 0) {
       start = hullStart(context.arena, job.key, qp.pd);

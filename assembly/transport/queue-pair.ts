@@ -47,6 +47,9 @@ export class QueuePair {
   srq: SharedReceiveQueue | null;
   readyNext: usize;
   scheduled: u32;
+  /** The next one that has FLUSHes for the host (persist.ts), and 1 while it is among them. */
+  flushNext: usize;
+  flushing: u32;
   /** Bits of AccessFlag: what peers may do. */
   access: u32;
   pkeyIndex: u32;
@@ -171,6 +174,12 @@ export class QueuePair {
   resourceHead: u32;
   jobHead: u32;
   jobTail: u32;
+  /** Jobs that cannot be answered yet (JobState). */
+  heldJobs: u32;
+  /** FLUSHes of jobs before this one were given to the host. */
+  flushFrom: u32;
+  /** 1: the peer asks again for what is still being worked on. */
+  busyPending: u32;
   ackPending: u32;
   /** 1: the peer is to be told what came ahead. */
   sackPending: u32;
@@ -206,7 +215,7 @@ export enum MessageKind {
 }
 
 /**
- * A READ, atomic or FLUSH that the responder executed: kept until the peer can no longer ask for
+ * A READ, atomic, FLUSH or ATOMIC WRITE that the responder took in: kept until the peer can no longer ask for
  * it again. 48 bytes.
  */
 @unmanaged
@@ -225,12 +234,29 @@ export class Resource {
 }
 export const RESOURCE_SIZE: u32 = 48;
 
-/** A response that is being sent. 48 bytes. */
+/** How far the answer to a request has come. */
+export enum JobState {
+  /** May be sent when its turn comes. */
+  READY = 0,
+  /** A FLUSH that the host is to be told of. */
+  NEW = 1,
+  /** A FLUSH that the host is at work on. */
+  ASKED = 2,
+  /** An atomic or ATOMIC WRITE, to be executed when what is before it is answered. */
+  WAITING = 3,
+  /** It failed: its answer is the NAK in `reference`. */
+  FAILED = 4,
+}
+
+/** A response that is being sent. 72 bytes. */
 @unmanaged
 export class ResponseJob {
+  /** READ, WAITING: by the peer's addressing; FLUSH without a key: in linear memory. */
   address: u64;
-  /** Atomics: what the word held before. */
+  /** Atomics: what the word held before; WAITING: the operand. */
   value: u64;
+  /** WAITING: what COMPARE_SWAP compares with. */
+  compare: u64;
   /** PacketFlag of what it answers. */
   kind: u32;
   /** The next packet's. */
@@ -240,12 +266,20 @@ export class ResponseJob {
   /** Bytes to come. */
   left: u32;
   msn: u32;
-  /** 1 once its first packet was sent. */
+  /** 1 once its first packet was sent, or what is before it was acknowledged. */
   started: u32;
   /** 1: the answer to a repeated request. */
   repeated: u32;
+  /** A JobState. */
+  state: u32;
+  /** FLUSH: tells it from others that had its place. */
+  serial: u32;
+  /** FLUSH: answers of the host that are to come; WAITING atomics: index of their Resource. */
+  reference: u32;
+  /** When it was taken in, low bits of microseconds. */
+  since: u32;
 }
-export const RESPONSE_JOB_SIZE: u32 = 48;
+export const RESPONSE_JOB_SIZE: u32 = 72;
 
 /** A READ request in flight: the PSN of its last response packet. */
 export const CHUNK_SIZE: u32 = 4;

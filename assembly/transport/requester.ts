@@ -5,14 +5,14 @@
  *
  * READs are cut into requests whose responses keep within our own receive buffer.
  */
-import { bthBits, storeBth, storeReth, storeU32, storeU64 } from '../wire/headers';
+import { bthBits, storeBth, storeReth, storeU32 } from '../wire/headers';
 import { Opcode, Service } from '../wire/opcode';
 import { ICRC_SIZE } from '../wire/packet';
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
 import { Context, EventKind, hasRoom, packetStart, pushEvent } from './context';
 import { sendDatagram } from './datagram';
 import { completeSend, enterSendError } from './failure';
-import { awaitsData, fetch, isAtomic } from './fetch';
+import { awaitsData, fetch, waitsForAll } from './fetch';
 import { gather } from './gather';
 import { executeLocal, isLocal } from './local-work';
 import { QueuePair, chunkAt, pathOf, sendCursor, sendRequestAt } from './queue-pair';
@@ -20,6 +20,7 @@ import { timerOf } from './queue-pair';
 import { AsyncEvent, QpState, QpType, SendFlag, WcStatus, WrOpcode } from './status';
 import { anyRepairs, forgetRepairs, sendRepairs } from './repair';
 import { finishPacket } from './transmit';
+import { writeWhole } from './whole-request';
 import { armRetransmit, beyondKept, charge, dropProbe, startProbe, windowOpen } from './window';
 import { SEND_REQUEST_SIZE, SendRequest, SendState, seekSge } from './work-queue';
 
@@ -88,8 +89,8 @@ function current(context: Context, qp: QueuePair): SendRequest | null {
   if (qp.state == <u32>QpState.SQD && request.state == <u32>SendState.FETCHED) return null;
   if (!windowOpen(qp) || fenced(qp, request)) return null;
   if (awaitsData(request) && (readsInFlight(qp) >= qp.rdAtomicMax || beyondKept(qp))) return null;
-  // Stronger than a fence: everything before it is complete (IBA 10.6.5.1).
-  if (request.opcode == <u32>WrOpcode.LOCAL_INV && qp.sendTail != qp.sendNext) return null;
+  // Stronger than a fence.
+  if (waitsForAll(request) && qp.sendTail != qp.sendNext) return null;
   return request;
 }
 
@@ -117,7 +118,7 @@ function waitsForAcks(qp: QueuePair): bool {
   if (qp.sendStopped || qp.state == <u32>QpState.SQD) return true;
   if (qp.sendNext == qp.sendFetched) return isDone(qp, qp.sendFetched - 1);
   const next = sendRequestAt(qp, qp.sendNext);
-  return next.opcode == <u32>WrOpcode.LOCAL_INV || (awaitsData(next) && beyondKept(qp));
+  return waitsForAll(next) || (awaitsData(next) && beyondKept(qp));
 }
 
 /**
@@ -137,8 +138,9 @@ function sendOne(context: Context, qp: QueuePair, request: SendRequest): bool {
   if (qp.type == <u32>QpType.UD) return sendUnconnected(context, qp, request);
   if (request.state == <u32>SendState.FETCHED) start(qp, request);
   if (request.opcode == <u32>WrOpcode.RDMA_READ) sendRead(context, qp, request);
-  else if (isAtomic(request)) sendAtomic(context, qp, request);
-  else if (!sendData(context, qp, request, false)) return false;
+  else if (awaitsData(request)) {
+    if (!sendWhole(context, qp, request)) return false;
+  } else if (!sendData(context, qp, request, false)) return false;
   if (qp.type == <u32>QpType.UC) return true;
   if (timerOf(qp).deadline == 0) armRetransmit(context, qp);
   return true;
@@ -233,25 +235,18 @@ function expectData(context: Context, qp: QueuePair, psnLast: u32): void {
   qp.packetsSinceAckRequest = 0;
 }
 
-function writeAtomic(context: Context, qp: QueuePair, request: SendRequest): void {
-  const packet = packetStart(context);
-  const swap = request.opcode == <u32>WrOpcode.ATOMIC_CMP_AND_SWP;
-  const opcode: u32 = swap ? Opcode.RC_COMPARE_SWAP : Opcode.RC_FETCH_ADD;
-  storeBth(packet, opcode, 0, context.pkey, qp.targetQp, 1, qp.psnNext);
-  storeU64(packet + 12, request.remoteAddress);
-  storeU32(packet + 20, request.key);
-  storeU64(packet + 24, swap ? request.swap : request.compareAdd);
-  storeU64(packet + 32, swap ? request.compareAdd : 0);
+/** An atomic, FLUSH or ATOMIC WRITE. False: its bytes may not be read. */
+function sendWhole(context: Context, qp: QueuePair, request: SendRequest): bool {
+  if (!writeWhole(context, qp, request)) {
+    fail(context, qp, request, WcStatus.LOC_PROT_ERR);
+    return false;
+  }
   countRepeat(context, qp, qp.psnNext);
-  finishPacket(context, pathOf(qp), qp.qpn, 40 + ICRC_SIZE);
-}
-
-function sendAtomic(context: Context, qp: QueuePair, request: SendRequest): void {
-  writeAtomic(context, qp, request);
   expectData(context, qp, qp.psnNext);
   qp.chargeSent += charge(8);
   advance(qp, 1);
   endRequest(qp);
+  return true;
 }
 
 /** Opcode of a packet of SEND's or WRITE's family, for the queue pair's service. */
@@ -353,6 +348,7 @@ function pauses(qp: QueuePair): bool {
   if (qp.sendNext == qp.sendFetched && !fetch(qp)) return true;
   const next = sendRequestAt(qp, qp.sendNext);
   if (qp.reorderPeer != 0 && awaitsData(next)) return true;
+  if (waitsForAll(next)) return true;
   return isLocal(next.opcode) || next.state == <u32>SendState.FAILED;
 }
 
@@ -406,10 +402,12 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   qp.sendOffset = psnDistance(request.psnFirst, psn) * qp.mtu;
   qp.psnNext = psn;
   seekSge(sendCursor(qp), sgesOf(request), request.sgeCount, qp.sendOffset);
-  if (isAtomic(request)) writeAtomic(context, qp, request);
-  else if (request.opcode == <u32>WrOpcode.RDMA_READ) {
+  if (request.opcode == <u32>WrOpcode.RDMA_READ) {
     const asks = psn == qp.psnUnacked || qp.sendOffset % (readPackets(context, qp) * qp.mtu) == 0;
     if (asks) writeRead(context, qp, request, readLength(context, qp, request));
+  } else if (awaitsData(request)) {
+    if (!writeWhole(context, qp, request)) return;
+    countRepeat(context, qp, psn);
   } else if (!sendData(context, qp, request, true)) return;
   qp.sendNext = next;
   qp.sendOffset = offset;

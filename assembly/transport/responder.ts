@@ -29,6 +29,7 @@ import { CountedOperation, countCompletion } from './completion-counter';
 import { Context, EventKind, pushEvent, schedule } from './context';
 import { enterError } from './failure';
 import { completeMessage, disturbsRead, overlapsJob, placeSend, placeWrite } from './place';
+import { acceptAtomicWrite, acceptFlush, grantsFlush, holdWord, noteImpatience } from './persist';
 import { MessageKind, QueuePair, Resource, resourceAt } from './queue-pair';
 import { takeReceive } from './receive-queue';
 import {
@@ -36,8 +37,10 @@ import {
   firstJobCount,
   jobCount,
   pushAtomic,
+  pushJob,
   pushRead,
   refuse,
+  remember,
   sendNak,
 } from './response';
 import { anyAhead, keepAhead, keptLength, reorders, takeAhead } from './reorder';
@@ -46,8 +49,11 @@ import { AsyncEvent, QpState, WcStatus } from './status';
 
 /** Longest message that a RETH may announce (IBA C9-94). */
 const MESSAGE_BYTES_MAX: u32 = 0x80000000;
-/** RETH and AtomicETH follow the BTH at once. */
+/** RETH and AtomicETH follow the BTH at once, but for that of a FLUSH. */
 const EXTENDED: usize = 12;
+/** Requests that an answer of their own acknowledges. */
+const ANSWERED: u32 =
+  PacketFlag.READ | PacketFlag.ATOMIC | PacketFlag.FLUSH | PacketFlag.ATOMIC_WRITE;
 
 /** A request packet, checked by `receive.ts` up to its P_Key. */
 export function receiveRequestPacket(
@@ -95,11 +101,13 @@ function execute(context: Context, qp: QueuePair, packet: usize, length: u32): v
   }
   const size = payloadLength(context.opcodeTable, packet, length);
   if (!checkSequence(context, qp, flags, psn)) return;
-  if (!checkOperation(context, qp, flags, psn)) return;
+  if (!checkOperation(context, qp, packet, flags, psn)) return;
   if (!checkResources(context, qp, flags, psn)) return;
   if (!checkLength(context, qp, packet, flags, size)) return;
   if (flags & PacketFlag.READ) acceptRead(context, qp, packet, psn);
   else if (flags & PacketFlag.ATOMIC) acceptAtomic(context, qp, packet, psn);
+  else if (flags & PacketFlag.FLUSH) acceptFlush(context, qp, packet, psn);
+  else if (flags & PacketFlag.ATOMIC_WRITE) acceptAtomicWrite(context, qp, packet, psn);
   else acceptData(context, qp, packet, flags, size);
 }
 
@@ -125,7 +133,7 @@ function receiveAhead(context: Context, qp: QueuePair, packet: usize, length: u3
 }
 
 /** The request must wait for the READs before it: it is asked for again when they are answered. */
-function defer(context: Context, qp: QueuePair): void {
+export function defer(context: Context, qp: QueuePair): void {
   sendNak(context, qp, NakCode.PSN_SEQUENCE_ERROR, qp.psnExpected);
   qp.nakSent = 1;
 }
@@ -144,12 +152,20 @@ function checkSequence(context: Context, qp: QueuePair, flags: u32, psn: u32): b
 }
 
 /** Does the queue pair grant this kind of operation to its peer? */
-function checkOperation(context: Context, qp: QueuePair, flags: u32, psn: u32): bool {
-  let granted = false;
+function checkOperation(
+  context: Context,
+  qp: QueuePair,
+  packet: usize,
+  flags: u32,
+  psn: u32,
+): bool {
+  let granted: bool = false;
   if (flags & PacketFlag.SEND) granted = true;
   else if (flags & PacketFlag.WRITE) granted = (qp.access & AccessFlag.REMOTE_WRITE) != 0;
   else if (flags & PacketFlag.READ) granted = (qp.access & AccessFlag.REMOTE_READ) != 0;
   else if (flags & PacketFlag.ATOMIC) granted = (qp.access & AccessFlag.REMOTE_ATOMIC) != 0;
+  else if (flags & PacketFlag.FLUSH) granted = grantsFlush(qp, packet);
+  else if (flags & PacketFlag.ATOMIC_WRITE) granted = (qp.access & AccessFlag.REMOTE_WRITE) != 0;
   if (granted) return true;
   refuse(context, qp, NakCode.INVALID_REQUEST, psn, WcStatus.LOC_QP_OP_ERR);
   return false;
@@ -171,9 +187,10 @@ function checkResources(context: Context, qp: QueuePair, flags: u32, psn: u32): 
     qp.nakSent = 1;
     return false;
   }
-  const answered: u32 = PacketFlag.READ | PacketFlag.ATOMIC;
-  if (!(flags & answered) || jobCount(qp) < qp.destRdAtomicMax) return true;
-  if (firstJobCount(qp) >= qp.destRdAtomicMax) {
+  if (!(flags & ANSWERED) || jobCount(qp) < qp.destRdAtomicMax) return true;
+  // Linux does not count its FLUSHes: those that are too many wait, where any may come.
+  const counts = !(flags & PacketFlag.FLUSH) || qp.destRdAtomicMax == 0;
+  if (counts && firstJobCount(qp) >= qp.destRdAtomicMax) {
     refuse(context, qp, NakCode.INVALID_REQUEST, psn, WcStatus.LOC_QP_OP_ERR);
     return false;
   }
@@ -195,8 +212,13 @@ export function lengthFits(
   if (!end) {
     if (size != qp.mtu || bthPadCount(packet) != 0) return false;
   } else if (size > qp.mtu || (size == 0 && !(flags & PacketFlag.START))) return false;
+  // How much a FLUSH reaches is a matter of its key alone.
+  if (flags & PacketFlag.FLUSH) return true;
   const reth = headersOf(context.opcodeTable, bthOpcode(packet)) & Header.RETH;
   if (reth && rethLength(packet + EXTENDED) > MESSAGE_BYTES_MAX) return false;
+  if (flags & PacketFlag.ATOMIC_WRITE) {
+    return size == 8 && rethLength(packet + EXTENDED) == 8 && bthPadCount(packet) == 0;
+  }
   if (!(flags & PacketFlag.WRITE)) return true;
   const left = reth ? rethLength(packet + EXTENDED) : qp.messageLeft;
   return end ? left == size : left > size;
@@ -210,7 +232,9 @@ function checkLength(context: Context, qp: QueuePair, packet: usize, flags: u32,
 
 /** A SEND or WRITE packet in order. */
 function acceptData(context: Context, qp: QueuePair, packet: usize, flags: u32, size: u32): void {
-  if (disturbsRead(context, qp, packet, flags, size)) {
+  // A receive request completes when all before it is answered, FLUSHes among them.
+  const early = qp.heldJobs > 0 && (flags & PacketFlag.RECEIVE) != 0;
+  if (early || disturbsRead(context, qp, packet, flags, size)) {
     defer(context, qp);
     return;
   }
@@ -261,18 +285,6 @@ function endMessage(context: Context, qp: QueuePair, packet: usize, flags: u32):
   completeMessage(context, qp, packet, flags, WcStatus.SUCCESS);
 }
 
-function remember(qp: QueuePair, kind: u32, psn: u32, packets: u32): Resource {
-  // The count of messages moves when a READ or atomic begins to be executed (IBA C9-148).
-  qp.msn = (qp.msn + 1) & 0xffffff;
-  qp.psnExpected = psnAdd(psn, packets);
-  const resource = resourceAt(qp, qp.resourceHead++);
-  resource.kind = kind;
-  resource.psnFirst = psn;
-  resource.psnLast = psnAdd(psn, packets - 1);
-  resource.msn = qp.msn;
-  return resource;
-}
-
 /** A new READ request: remembered, and answered packet by packet. */
 function acceptRead(context: Context, qp: QueuePair, packet: usize, psn: u32): void {
   const reth = packet + EXTENDED;
@@ -318,12 +330,20 @@ function acceptAtomic(context: Context, qp: QueuePair, packet: usize, psn: u32):
     refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn, WcStatus.LOC_ACCESS_ERR);
     return;
   }
+  const operand = atomicSwapAdd(header);
+  if (qp.heldJobs > 0) {
+    countAtomic(context.arena, key);
+    const resource = remember(qp, PacketFlag.ATOMIC, psn, 1);
+    const job = holdWord(context, qp, resource, address, key, operand);
+    job.started = u32(bthOpcode(packet) == <u32>Opcode.RC_COMPARE_SWAP);
+    job.compare = job.started ? atomicCompare(header) : 0;
+    return;
+  }
   if (overlapsJob(context, qp, linear, 8)) {
     defer(context, qp);
     return;
   }
   countAtomic(context.arena, key);
-  const operand = atomicSwapAdd(header);
   const value =
     bthOpcode(packet) == <u32>Opcode.RC_COMPARE_SWAP
       ? atomic.cmpxchg<u64>(linear, atomicCompare(header), operand)
@@ -348,13 +368,17 @@ function receiveDuplicate(
     schedule(context, qp);
     return;
   }
-  for (let back: u32 = 1; back <= min<u32>(qp.destRdAtomicMax, qp.rdAtomicLimit); back++) {
+  // Of FLUSHes there may be more than `destRdAtomicMax`.
+  for (let back: u32 = 1; back <= qp.rdAtomicLimit; back++) {
     const resource = resourceAt(qp, qp.resourceHead - back);
     const skipped = psnDistance(resource.psnFirst, psn);
     if (resource.kind == 0 || skipped > psnDistance(resource.psnFirst, resource.psnLast)) continue;
-    if (resource.kind != (flags & (PacketFlag.READ | PacketFlag.ATOMIC))) return;
+    if (resource.kind != (flags & ANSWERED)) return;
+    noteImpatience(context, qp, psn);
     if (flags & PacketFlag.READ) repeatRead(context, qp, packet, resource, skipped);
-    else if (dropJobsFrom(qp, psn)) pushAtomic(context, qp, psn, resource.value, resource.msn, 1);
+    else if (dropJobsFrom(qp, psn)) {
+      pushJob(context, qp, resource.kind, psn, resource.msn, 1).value = resource.value;
+    }
     return;
   }
 }

@@ -10,14 +10,26 @@ import { bthBits, storeAeth, storeBth, storeU64 } from '../wire/headers';
 import { Opcode, PacketFlag } from '../wire/opcode';
 import { ICRC_SIZE } from '../wire/packet';
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
-import { ACK_WITHOUT_CREDITS, NakCode } from '../wire/syndrome';
+import { ACK_WITHOUT_CREDITS, NakCode, SyndromeKind, rnrTimerMicros } from '../wire/syndrome';
 import { Context, EventKind, hasRoom, packetStart, pushEvent, schedule } from './context';
 import { completeReceive, enterError } from './failure';
-import { QueuePair, ResponseJob, jobAt, pathOf, resourceAt } from './queue-pair';
+import { executeWaiting, noteFlush } from './persist';
+import {
+  JobState,
+  QueuePair,
+  Resource,
+  ResponseJob,
+  jobAt,
+  pathOf,
+  resourceAt,
+} from './queue-pair';
 import { AsyncEvent, QpState, WcOpcode, WcStatus } from './status';
 import { anyAhead, sendSelectiveAck } from './reorder';
 import { finishPacket } from './transmit';
 
+/** RNR timers (20 ms, 491 ms) of who asks again for what is being worked on. */
+const SHORTEST_BUSY: u32 = 22;
+const LONGEST_BUSY: u32 = 31;
 /** BECN: byte 4 of a congestion notification's BTH. */
 const BECN: u8 = 0x40;
 
@@ -47,10 +59,25 @@ export function refuse(
     pushEvent(context, EventKind.ASYNC, event, changetype<usize>(qp));
   }
   const unanswered = qp.jobTail;
+  const held = qp.heldJobs;
   enterError(context, qp);
   // What was executed before is answered before the NAK: the peer learns that it succeeded.
   qp.jobTail = unanswered;
+  qp.heldJobs = held;
   sendNak(context, qp, syndrome, psn);
+}
+
+/** Takes a place for what has to be answered, and perhaps to be answered again. */
+export function remember(qp: QueuePair, kind: u32, psn: u32, packets: u32): Resource {
+  // The count of messages moves when a READ or atomic begins to be executed (IBA C9-148).
+  qp.msn = (qp.msn + 1) & 0xffffff;
+  qp.psnExpected = psnAdd(psn, packets);
+  const resource = resourceAt(qp, qp.resourceHead++);
+  resource.kind = kind;
+  resource.psnFirst = psn;
+  resource.psnLast = psnAdd(psn, packets - 1);
+  resource.msn = qp.msn;
+  return resource;
 }
 
 function packetCount(qp: QueuePair, length: u32): u32 {
@@ -74,6 +101,32 @@ export function firstJobCount(qp: QueuePair): u32 {
   return count;
 }
 
+/**
+ * An answer of one packet, READY, in its place: behind all others, or before those that are held
+ * when it is about what was answered before them.
+ */
+export function pushJob(
+  context: Context,
+  qp: QueuePair,
+  kind: u32,
+  psn: u32,
+  msn: u32,
+  repeated: u32,
+): ResponseJob {
+  const before = qp.heldJobs > 0 && psnCompare(psn, jobAt(qp, qp.jobTail).psn) < 0;
+  const job = jobAt(qp, before ? --qp.jobTail : qp.jobHead++);
+  job.kind = kind;
+  job.repeated = repeated;
+  job.psn = psn;
+  job.psnLast = psn;
+  job.left = 0;
+  job.msn = msn;
+  job.started = 0;
+  job.state = JobState.READY;
+  schedule(context, qp);
+  return job;
+}
+
 /** Queues the answer to a READ. */
 export function pushRead(
   context: Context,
@@ -85,17 +138,11 @@ export function pushRead(
   msn: u32,
   repeated: u32,
 ): void {
-  const job = jobAt(qp, qp.jobHead++);
-  job.kind = PacketFlag.READ;
-  job.repeated = repeated;
+  const job = pushJob(context, qp, PacketFlag.READ, psn, msn, repeated);
   job.address = address;
-  job.psn = psn;
   job.psnLast = psnAdd(psn, packetCount(qp, length) - 1);
   job.key = key;
   job.left = length;
-  job.msn = msn;
-  job.started = 0;
-  schedule(context, qp);
 }
 
 /** Queues the answer to an atomic: the value that memory held before. */
@@ -107,16 +154,7 @@ export function pushAtomic(
   msn: u32,
   repeated: u32,
 ): void {
-  const job = jobAt(qp, qp.jobHead++);
-  job.kind = PacketFlag.ATOMIC;
-  job.repeated = repeated;
-  job.value = value;
-  job.psn = psn;
-  job.psnLast = psn;
-  job.left = 0;
-  job.msn = msn;
-  job.started = 0;
-  schedule(context, qp);
+  pushJob(context, qp, PacketFlag.ATOMIC, psn, msn, repeated).value = value;
 }
 
 /**
@@ -124,6 +162,10 @@ export function pushAtomic(
  * will be asked for again. False when there is no room for one more answer.
  */
 export function dropJobsFrom(qp: QueuePair, psn: u32): bool {
+  // What is held is not dropped: it will be answered, whether it is asked for again or not.
+  if (qp.heldJobs > 0) {
+    return psnCompare(psn, jobAt(qp, qp.jobTail).psn) < 0 && jobCount(qp) < qp.rdAtomicLimit;
+  }
   while (qp.jobHead != qp.jobTail && psnCompare(jobAt(qp, qp.jobHead - 1).psn, psn) >= 0) {
     qp.jobHead--;
   }
@@ -150,6 +192,7 @@ export function sendResponses(context: Context, qp: QueuePair, quantum: u32): bo
     if (sent == quantum || !hasRoom(context)) return true;
     if (!sendJob(context, qp)) break;
   }
+  if (qp.jobHead != qp.jobTail) return sendWithheld(context, qp);
   while (qp.ackPending || qp.nakPending || qp.sackPending) {
     if (!hasRoom(context)) return true;
     const selective = qp.sackPending && !qp.nakPending && anyAhead(qp);
@@ -161,18 +204,44 @@ export function sendResponses(context: Context, qp: QueuePair, quantum: u32): bo
 }
 
 /**
- * The newest PSN that an ACK may have. Those of READs and atomics are acknowledged by their
+ * The newest PSN before `end` that an ACK may have. Those of READs and atomics are acknowledged by their
  * responses alone (IBA 9.7.5.1.2): when such a response is lost, Linux rxe takes an ACK with its
  * PSN for it, and reports success without the data.
  */
-function psnToAcknowledge(qp: QueuePair): u32 {
-  let psn = psnAdd(qp.psnExpected, <u32>-1);
+function psnToAcknowledge(qp: QueuePair, end: u32): u32 {
+  let psn = psnAdd(end, <u32>-1);
   for (let back: u32 = 1; back <= qp.rdAtomicLimit; back++) {
     const resource = resourceAt(qp, qp.resourceHead - back);
-    if (resource.kind == 0 || resource.psnLast != psn) break;
+    if (resource.kind == 0) break;
+    if (psnCompare(resource.psnFirst, psn) > 0) continue;
+    if (resource.psnLast != psn) break;
     psn = psnAdd(resource.psnFirst, <u32>-1);
   }
   return psn;
+}
+
+/**
+ * The oldest answer is held. Nothing from its request on is acknowledged, not even by a NAK; what
+ * is before it is, once. A peer that asks for it again is told to wait for as long as it has been
+ * waiting: for a slow disk its retries would not last. True when there was no room.
+ */
+function sendWithheld(context: Context, qp: QueuePair): bool {
+  const job = jobAt(qp, qp.jobTail);
+  if (!qp.busyPending && (!qp.ackPending || job.started)) return false;
+  if (!hasRoom(context)) return true;
+  const msn = (job.msn - 1) & 0xffffff;
+  if (qp.busyPending) {
+    const waited = <u32>context.now - job.since;
+    let code = SHORTEST_BUSY;
+    while (code < LONGEST_BUSY && rnrTimerMicros(code) < waited) code++;
+    sendAeth(context, qp, SyndromeKind.RNR_NAK | code, msn, job.psn);
+  } else {
+    sendAeth(context, qp, ACK_WITHOUT_CREDITS, msn, psnToAcknowledge(qp, job.psn));
+    if (psnAdd(job.psnLast, 1) == qp.psnExpected) qp.ackPending = 0;
+  }
+  qp.busyPending = 0;
+  job.started = 1;
+  return false;
 }
 
 function sendAcknowledge(context: Context, qp: QueuePair): void {
@@ -184,13 +253,17 @@ function sendAcknowledge(context: Context, qp: QueuePair): void {
     // A NAK tells all that an ACK would, and more; but not that of a request of long ago.
     if (psnCompare(psnAdd(psn, 1), qp.psnExpected) >= 0) qp.ackPending = 0;
   } else {
-    psn = psnToAcknowledge(qp);
+    psn = psnToAcknowledge(qp, qp.psnExpected);
     qp.ackPending = 0;
   }
   qp.nakPending = 0;
+  sendAeth(context, qp, syndrome, qp.msn, psn);
+}
+
+function sendAeth(context: Context, qp: QueuePair, syndrome: u32, msn: u32, psn: u32): void {
   const packet = packetStart(context);
   storeBth(packet, Opcode.RC_ACKNOWLEDGE, 0, context.pkey, qp.targetQp, 0, psn);
-  storeAeth(packet + 12, syndrome, qp.msn);
+  storeAeth(packet + 12, syndrome, msn);
   finishPacket(context, pathOf(qp), qp.qpn, 16 + ICRC_SIZE);
 }
 
@@ -205,14 +278,30 @@ function sendCongestionNotification(context: Context, qp: QueuePair): void {
   finishPacket(context, pathOf(qp), qp.qpn, 28 + ICRC_SIZE);
 }
 
-/** One packet of the oldest job. False when a READ's memory is gone: it ends in a NAK. */
+/** One packet of the oldest job. False: it ended in a NAK, or is held. */
 function sendJob(context: Context, qp: QueuePair): bool {
   const job = jobAt(qp, qp.jobTail);
+  if (job.state != <u32>JobState.READY && !getReady(context, qp, job)) return false;
   if (job.kind == <u32>PacketFlag.ATOMIC) {
     sendAtomicAcknowledge(context, qp, job);
     return true;
   }
+  // FLUSH and ATOMIC WRITE are answered as a READ of no byte.
   return sendReadResponse(context, qp, job);
+}
+
+/** The oldest job was held: is it still? What only waited for its turn is executed. */
+function getReady(context: Context, qp: QueuePair, job: ResponseJob): bool {
+  if (job.state == <u32>JobState.FAILED) return endJobs(context, qp, job, job.reference);
+  if (job.state != <u32>JobState.WAITING) return false;
+  if (!executeWaiting(context, qp, job)) {
+    return endJobs(context, qp, job, NakCode.REMOTE_ACCESS_ERROR);
+  }
+  job.state = JobState.READY;
+  qp.heldJobs--;
+  // A FLUSH behind it is about its effect, too.
+  if (qp.heldJobs > 0) noteFlush(context, qp);
+  return true;
 }
 
 function sendAtomicAcknowledge(context: Context, qp: QueuePair, job: ResponseJob): void {
@@ -275,10 +364,21 @@ function endUnreadable(context: Context, qp: QueuePair, job: ResponseJob): bool 
     sendNak(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn);
     return true;
   }
+  return endJobs(context, qp, job, NakCode.REMOTE_ACCESS_ERROR);
+}
+
+/** The oldest request cannot be executed: nothing behind it is answered. False: there is no more. */
+function endJobs(context: Context, qp: QueuePair, job: ResponseJob, syndrome: u32): bool {
+  const psn = job.psn;
   qp.jobHead = qp.jobTail;
+  qp.heldJobs = 0;
+  const access = syndrome == <u32>NakCode.REMOTE_ACCESS_ERROR;
   // In ERR there is a NAK of something later under way: this one goes in its place.
   if (qp.state == <u32>QpState.ERR) qp.nakPending = 0;
-  else refuse(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn, WcStatus.LOC_ACCESS_ERR);
-  sendNak(context, qp, NakCode.REMOTE_ACCESS_ERROR, psn);
+  else {
+    const status: u32 = access ? WcStatus.LOC_ACCESS_ERR : WcStatus.LOC_QP_OP_ERR;
+    refuse(context, qp, syndrome, psn, status);
+  }
+  sendNak(context, qp, syndrome, psn);
   return false;
 }

@@ -20,6 +20,7 @@ export class WorkRequest {
   wrId: u64;
   /** RDMA and atomics: virtual address at the peer. */
   remoteAddress: u64;
+  /** FLUSH: bytes of the range. */
   compareAdd: u64;
   swap: u64;
   /** A WrOpcode. */

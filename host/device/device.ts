@@ -9,6 +9,7 @@ import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Link, LinkInfo } from '../link/link.js';
 import type { UdpOptions } from '../link/udp.js';
 import { RealClock, type Clock } from './clock.js';
+import { Durables } from './durables.js';
 import { InlineProgress } from './inline-progress.js';
 import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
 import { SharedDevice, type SharedOptions } from './shared-device.js';
@@ -109,6 +110,8 @@ export class Device {
   readonly shared: SharedDevice | undefined;
   /** Set by the layer above before anything can happen. */
   events: DeviceEvents | undefined;
+  /** Memory of the device that outlives it. */
+  readonly durables: Durables;
   readonly #progress: Progress;
   #closed = false;
 
@@ -122,6 +125,7 @@ export class Device {
   ) {
     const { info } = progress;
     this.arena = arena;
+    this.durables = new Durables(arena, progress);
     this.#progress = progress;
     this.link = link;
     this.info = info;

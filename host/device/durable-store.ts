@@ -1,7 +1,43 @@
 /** Memory that outlives the process: what the device asks of whoever keeps it. */
 
+/** Bytes of a segment, from its start. */
+export interface DurableRange {
+  readonly offset: number;
+  readonly length: number;
+}
+
 /** What makes bytes of one persistent segment durable. Offsets are relative to the segment. */
 export interface DurableStore {
   /** Resolves once all given ranges are durable; rejects with the system's error, and then for ever. */
   flush(ranges: readonly { offset: number; length: number }[]): Promise<void>;
+}
+
+/**
+ * A store with a thread of its own, so that neither a slow disk nor an application that computes is
+ * in anybody's way: there `module` is loaded, which exports `openDurableStore` (DurableStoreOpener).
+ * It may block. Where a device has no thread of its own it is loaded in the caller's.
+ */
+export interface DurableStoreModule {
+  readonly module: URL;
+  /** For `openDurableStore`; what can be posted to a Worker. */
+  readonly data: unknown;
+}
+
+/** `bytes`: the segment itself, in the device's memory. */
+export type DurableStoreOpener = (
+  data: unknown,
+  bytes: Uint8Array,
+) => DurableStore | Promise<DurableStore>;
+
+/** A part of the device's memory that is kept somewhere. */
+export interface DurableSegment {
+  /** Of its first byte in the device's memory. */
+  readonly address: number;
+  /** Bytes. */
+  readonly length: number;
+  readonly store: DurableStore | DurableStoreModule;
+}
+
+export function isModule(store: DurableStore | DurableStoreModule): store is DurableStoreModule {
+  return 'module' in store;
 }

@@ -9,7 +9,10 @@ import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../link/link.js'
 import { nextTurn } from '../link/next-turn.js';
 import type { CancelTimer, Clock } from './clock.js';
 import { Destinations } from './destinations.js';
-import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
+import { Committer, type Commit } from './committer.js';
+import { DURABLE_TABLE_BYTES, DurableExchange } from './durable-exchange.js';
+import type { DurableRing } from './durable-ring.js';
+import type { DeviceEvents, Progress, RunningEngine, StopDurable } from './progress.js';
 
 export class InlineProgress implements Progress, LinkReceiver {
   readonly spinMicros = 0;
@@ -21,6 +24,9 @@ export class InlineProgress implements Progress, LinkReceiver {
   #events: DeviceEvents | undefined;
   #cancelTimer: CancelTimer | undefined;
   #deadline = 0;
+  readonly #durables: number;
+  readonly #committers = new Set<Committer>();
+  #exchange: DurableExchange | undefined;
   #closed = false;
   #polling = false;
   #isSettling = false;
@@ -29,6 +35,7 @@ export class InlineProgress implements Progress, LinkReceiver {
     this.#arena = arena;
     this.#link = link;
     this.#clock = clock;
+    this.#durables = arena.heap.alloc(DURABLE_TABLE_BYTES);
   }
 
   /** Opens the link. Rejects with what it refuses with (LinkError). */
@@ -59,12 +66,35 @@ export class InlineProgress implements Progress, LinkReceiver {
       {
         send: (batch) => this.#link.send(batch),
         destinationOf: (path) => destinations.of(path),
+        flushes: () => this.#giveFlushes(),
         events,
         deadline: (micros) => this.#setTimer(micros),
       },
       () => this.#clock.now(),
     );
+    this.#exchange = new DurableExchange(memory, exports, context, this.#durables);
     return this.#engine;
+  }
+
+  get durables(): number {
+    return this.#durables;
+  }
+
+  keepDurable(ring: DurableRing, commit: Commit): Promise<StopDurable> {
+    const committer = new Committer(ring, commit, () => {
+      this.#exchange?.collect();
+      if (!this.#closed) this.#engine?.drain();
+    });
+    this.#committers.add(committer);
+    return Promise.resolve(() => {
+      this.#committers.delete(committer);
+      return Promise.resolve();
+    });
+  }
+
+  #giveFlushes(): void {
+    this.#exchange!.give();
+    for (const committer of this.#committers) committer.work();
   }
 
   poll(): void {

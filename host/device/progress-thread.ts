@@ -27,6 +27,8 @@ export interface ThreadTask extends EngineParts {
   readonly udp: UdpOptions;
   /** How long to look for work before sleeping. */
   readonly spinMicros: number;
+  /** Address of the table of durable segments. */
+  readonly durables: number;
   /** Where several processes share the device: address of our copy of the arena, and our slot. */
   readonly shared: { readonly arena: number; readonly slot: number } | undefined;
 }
@@ -94,7 +96,7 @@ function turn(running: Runner): number {
 
 function run(context: number): void {
   const exports = control.guard(instantiate(memory, task.module));
-  const running = new Runner(memory, exports, context, link, clock, mailroom);
+  const running = new Runner(memory, exports, context, link, clock, task.durables, mailroom);
   runner = running;
   const nobody = { completion: () => {}, asyncEvent: () => {} };
   const events = new EventRing(memory, context, nobody);

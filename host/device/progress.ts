@@ -3,6 +3,9 @@ import type { CountersLayout } from '#build/abi.js';
 import type { Struct } from '../engine/struct.js';
 import type { Endpoint } from '../link/endpoint.js';
 import type { LinkInfo } from '../link/link.js';
+import type { Commit } from './committer.js';
+import type { DurableRing } from './durable-ring.js';
+import type { DurableStoreModule } from './durable-store.js';
 
 /** What the device tells the layer above. */
 export interface DeviceEvents {
@@ -26,6 +29,17 @@ export interface RunningEngine {
   drain(): void;
 }
 
+/** Nobody works on that ring any more. */
+export type StopDurable = () => Promise<void>;
+
+/** A store that is to live in a thread of its own. */
+export interface DurableTask extends DurableStoreModule {
+  /** Address of its DurableRing. */
+  readonly ring: number;
+  readonly address: number;
+  readonly length: number;
+}
+
 export interface Progress {
   /** Whoever waits for a completion looks for it so long before it goes to sleep. */
   readonly spinMicros: number;
@@ -42,6 +56,12 @@ export interface Progress {
   poll(again?: boolean): void;
   /** Nobody was waiting for it: answers leave now. */
   settle(): void;
+  /** Address of the table of durable segments (durable-exchange.ts). */
+  readonly durables: number;
+  /** From now on `commit` works on that ring, in this thread. */
+  keepDurable(ring: DurableRing, commit: Commit): Promise<StopDurable>;
+  /** A store has a thread of its own, where there are threads (durable-thread.ts). */
+  keepDurableApart?(task: DurableTask): Promise<StopDurable>;
   /** Nothing is sent or received afterwards. */
   close(): Promise<void>;
 }

@@ -10,6 +10,7 @@ import type { LinkReceiver } from '../link/link.js';
 import type { UdpBatchLink } from '../link/udp-batch.js';
 import type { Clock } from './clock.js';
 import { Destinations } from './destinations.js';
+import { DurableExchange } from './durable-exchange.js';
 import type { Mailroom } from './mailroom.js';
 
 export class Runner {
@@ -17,6 +18,7 @@ export class Runner {
   readonly #link: UdpBatchLink;
   readonly #clock: Clock;
   readonly #mailroom: Mailroom | undefined;
+  readonly #exchange: DurableExchange;
   #deadline = 0;
   #later = false;
 
@@ -26,12 +28,14 @@ export class Runner {
     context: number,
     link: UdpBatchLink,
     clock: Clock,
+    durables: number,
     mailroom?: Mailroom,
   ) {
     this.#mailroom = mailroom;
     const destinations = new Destinations(memory, (peer) => link.setPeerSegments(peer, true));
     this.#link = link;
     this.#clock = clock;
+    this.#exchange = new DurableExchange(memory, exports, context, durables);
     this.#engine = new Engine<Endpoint>(
       memory,
       exports,
@@ -39,6 +43,7 @@ export class Runner {
       {
         send: (batch) => link.send(batch),
         destinationOf: (path) => destinations.of(path),
+        flushes: () => this.#exchange.give(),
         // The application's thread takes them.
         events: undefined,
         deadline: (micros) => (this.#deadline = micros),
@@ -87,7 +92,9 @@ export class Runner {
   turn(later = false): number {
     const engine = this.#engine;
     engine.settle();
-    let done = engine.exports.postDoorbells(engine.context, this.#clock.now());
+    const answers = this.#exchange.collect();
+    if (answers > 0) engine.drain();
+    let done = answers + engine.exports.postDoorbells(engine.context, this.#clock.now());
     if (done > 0 && later) engine.drain();
     this.#later = later;
     try {
@@ -110,6 +117,7 @@ export class Runner {
   /** Takes in what was posted and gives out what there is. */
   post(): void {
     const engine = this.#engine;
+    this.#exchange.collect();
     engine.exports.postDoorbells(engine.context, this.#clock.now());
     engine.drain();
   }

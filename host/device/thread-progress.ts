@@ -20,8 +20,18 @@ import { loadPosix, type Posix } from '../link/posix.js';
 import { UdpBatchLink } from '../link/udp-batch.js';
 import type { UdpOptions } from '../link/udp.js';
 import { RealClock } from './clock.js';
+import { Committer, type Commit } from './committer.js';
+import { DURABLE_TABLE_BYTES } from './durable-exchange.js';
+import { DurableRing } from './durable-ring.js';
+import type { DurableThreadTask } from './durable-thread.js';
 import { openMailroom, type Mailroom } from './mailroom.js';
-import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
+import type {
+  DeviceEvents,
+  DurableTask,
+  Progress,
+  RunningEngine,
+  StopDurable,
+} from './progress.js';
 import type { ThreadMessage, ThreadTask } from './progress-thread.js';
 import { Runner } from './runner.js';
 
@@ -38,6 +48,7 @@ export class ThreadProgress implements Progress {
   readonly info: LinkInfo;
   readonly socketDescriptor: number;
   readonly callPort: number;
+  readonly durables: number;
   readonly #arena: ArenaMemory;
   readonly #worker: Worker;
   readonly #control: ControlBlock;
@@ -53,6 +64,7 @@ export class ThreadProgress implements Progress {
   #polledAt = 0;
   #polls = 0;
   #closing: Promise<void> | undefined;
+  readonly #stores = new Set<StopDurable>();
 
   private constructor(
     arena: ArenaMemory,
@@ -61,8 +73,10 @@ export class ThreadProgress implements Progress {
     posix: Posix,
     link: UdpBatchLink,
     spinMicros: number,
+    durables: number,
     mailroom: Mailroom | undefined,
   ) {
+    this.durables = durables;
     this.#mailroom = mailroom;
     this.spinMicros = spinMicros;
     this.#arena = arena;
@@ -97,6 +111,7 @@ export class ThreadProgress implements Progress {
     const link = new UdpBatchLink(udp);
     const control = arena.heap.alloc(CONTROL_BLOCK_BYTES);
     const linkArea = arena.heap.alloc(UdpBatchLink.MEMORY_BYTES);
+    const durables = arena.heap.alloc(DURABLE_TABLE_BYTES);
     const { memory } = arena.memory;
     const shared = slot === undefined ? undefined : { arena: arena.address, slot };
     const workerData: ThreadTask = {
@@ -107,6 +122,7 @@ export class ThreadProgress implements Progress {
       linkBytes: UdpBatchLink.MEMORY_BYTES,
       udp,
       spinMicros,
+      durables,
       shared,
     };
     const worker = new Worker(new URL('./progress-thread.js', import.meta.url), { workerData });
@@ -125,7 +141,16 @@ export class ThreadProgress implements Progress {
       alloc: (bytes) => arena.heap.alloc(bytes),
       free: (address) => arena.heap.free(address),
     });
-    made.progress = new ThreadProgress(arena, worker, block, posix, link, spinMicros, mailroom);
+    made.progress = new ThreadProgress(
+      arena,
+      worker,
+      block,
+      posix,
+      link,
+      spinMicros,
+      durables,
+      mailroom,
+    );
     return made.progress;
   }
 
@@ -163,7 +188,62 @@ export class ThreadProgress implements Progress {
 
   #newRunner(context: number): Runner {
     const { memory, exports } = this.#arena;
-    return new Runner(memory, exports, context, this.#link, this.#clock, this.#mailroom);
+    const { durables } = this;
+    return new Runner(memory, exports, context, this.#link, this.#clock, durables, this.#mailroom);
+  }
+
+  keepDurable(ring: DurableRing, commit: Commit): Promise<StopDurable> {
+    let finished = (): void => {};
+    const committer = new Committer(ring, commit, () => {
+      finished();
+      if (!this.#take((runner) => runner.post())) this.#kick();
+    });
+    const run = async (): Promise<void> => {
+      while (await ring.workComes()) {
+        await new Promise<void>((resolve) => {
+          finished = resolve;
+          committer.work();
+        });
+      }
+    };
+    const ended = run();
+    return Promise.resolve(() => {
+      ring.stop();
+      return ended;
+    });
+  }
+
+  async keepDurableApart(task: DurableTask): Promise<StopDurable> {
+    const workerData: DurableThreadTask = {
+      memory: this.#arena.memory.memory,
+      control: this.#control.address,
+      wakeDescriptor: this.#wakeDescriptor,
+      ring: task.ring,
+      address: task.address,
+      length: task.length,
+      module: task.module.href,
+      data: task.data,
+    };
+    const worker = new Worker(new URL('./durable-thread.js', import.meta.url), { workerData });
+    const exited = new Promise((resolve) => worker.once('exit', resolve));
+    const [refusal] = (await once(worker, 'message')) as [Error | undefined];
+    if (refusal) {
+      await exited;
+      throw refusal;
+    }
+    const ring = new DurableRing(this.#arena.memory, task.ring);
+    // What it did not do is not durable, and nobody is told that it is.
+    const fail: Commit = (_, done) => done(new Error('the store’s thread ended'));
+    worker.on('error', () => void this.keepDurable(ring, fail));
+    worker.unref();
+    const stop = async (): Promise<void> => {
+      this.#stores.delete(stop);
+      worker.ref();
+      ring.stop();
+      await exited;
+    };
+    this.#stores.add(stop);
+    return stop;
   }
 
   poll(again = false): void {
@@ -219,6 +299,7 @@ export class ThreadProgress implements Progress {
 
   async #close(): Promise<void> {
     this.#runner = undefined;
+    for (const stop of [...this.#stores]) await stop();
     await this.#link.close();
     this.#control.stop();
     this.#control.call();

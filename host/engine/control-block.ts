@@ -31,6 +31,7 @@ function moment(micros: number): number {
 }
 
 export class ControlBlock {
+  readonly address: number;
   readonly #words: Int32Array;
   readonly #lock: number;
   readonly #sleeping: number;
@@ -43,6 +44,7 @@ export class ControlBlock {
   readonly #touched: number;
 
   constructor(memory: EngineMemory, address: number) {
+    this.address = address;
     this.#words = new Int32Array(memory.buffer);
     const at = address >> 2;
     this.#lock = at;

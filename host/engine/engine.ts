@@ -33,6 +33,8 @@ export interface EngineOutput<Destination> {
   send(batch: SendBatch<Destination>): void;
   /** Where packets of the path at this address go. */
   destinationOf(path: number): Destination;
+  /** There are FLUSHes that the host was not told of (`nextFlush`). */
+  flushes?(): void;
   /** Takes events; undefined: another thread does. */
   readonly events: EventOutput | undefined;
   /** When `advance` is to be called: microseconds on the clock, 0 for never. */
@@ -127,6 +129,7 @@ export class Engine<Destination> {
   readonly #areaEnd: number;
   readonly #receiveMax: number;
   readonly #events: EventRing | undefined;
+  readonly #flushFirst: number;
   #received = 0;
   #receivedEnd: number;
   #draining = false;
@@ -157,6 +160,7 @@ export class Engine<Destination> {
     this.#receivedEnd = this.#area;
     this.#receiveMax = struct.receivePackets;
     this.#events = output.events && new EventRing(memory, context, output.events);
+    this.#flushFirst = (context + ContextLayout.fields.flushFirst[0]) >> 2;
     for (let index = 0; index < struct.sendBuffers; index++) {
       const at = struct.sendDescriptors + index * SEND_BUFFER_PACKETS * SEND_DESCRIPTOR_SIZE;
       this.#batches.push(new SendBatch<Destination>(this, index, at));
@@ -177,6 +181,7 @@ export class Engine<Destination> {
       do {
         this.#again = false;
         this.#drainPackets();
+        if (this.memory.words[this.#flushFirst] !== 0) this.#output.flushes?.();
         this.#events?.drain();
       } while (this.#again);
     } finally {

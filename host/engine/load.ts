@@ -57,6 +57,15 @@ export interface EngineExports {
   postDoorbells(context: number, now: number): number;
   receivePackets(context: number, count: number, now: number): void;
   nextPackets(context: number, buffer: number): number;
+  nextFlush(context: number, request: number): number;
+  expectFlush(queuePair: number, job: number, serial: number, more: number): void;
+  answerFlush(
+    context: number,
+    queuePair: number,
+    job: number,
+    serial: number,
+    failed: number,
+  ): void;
   advance(context: number, now: number): void;
   nextDeadline(context: number): number;
   lookupKey(

@@ -3,8 +3,8 @@
  * flushed, or when chance had it written back before. A cut leaves, of what was not flushed, any subset of
  * the cache lines, or of aligned 8-byte words; so an atomic write is there or it is not.
  */
-import type { DurableStore } from '../device/durable-store.js';
-import { mergeRanges, type Range } from './sync.js';
+import type { DurableRange, DurableStore } from '../device/durable-store.js';
+import { mergeRanges } from '../device/durable-ring.js';
 
 export interface CrashStoreOptions {
   /** A number from 0 on, below 1: what is lost is decided by it, so a run can be repeated. */
@@ -19,7 +19,7 @@ export interface CrashStoreOptions {
 }
 
 interface Pending {
-  readonly ranges: readonly Range[];
+  readonly ranges: readonly DurableRange[];
   readonly contents: readonly Uint8Array[];
   readonly resolve: () => void;
   readonly reject: (error: Error) => void;
@@ -48,7 +48,7 @@ export class CrashStore implements DurableStore {
     return this.#pending.length;
   }
 
-  flush(ranges: readonly Range[]): Promise<void> {
+  flush(ranges: readonly DurableRange[]): Promise<void> {
     if (this.#failure) return Promise.reject(this.#failure);
     const merged = mergeRanges(ranges);
     const contents = merged.map(({ offset, length }) =>

@@ -5,7 +5,7 @@
 import { readSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { Device } from '../device/device.js';
-import type { DurableStore } from '../device/durable-store.js';
+import type { DurableStore, DurableStoreModule } from '../device/durable-store.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { loadPosix, type Posix } from '../link/posix.js';
 import { placeOf, type Durability } from './place.js';
@@ -27,8 +27,8 @@ export interface PmemOptions {
 
 /** @internal What the layer above has to say about its end. */
 export interface PmemOwner {
-  /** Throws RefusalError EBUSY while somebody may be using it. */
-  checkUnused(): void;
+  /** Nobody can be using it any more. Rejects with RefusalError EBUSY while somebody may be. */
+  leave(): Promise<void>;
   closed(): void;
 }
 
@@ -45,8 +45,8 @@ export class PersistentMemory {
   readonly kind: 'mapped' | 'file';
   /** What a flush protects from: `none` from the end of processes only. */
   readonly durability: Durability;
-  /** @internal What makes it durable: offsets are those of `buffer`. */
-  readonly store: DurableStore;
+  /** @internal What makes it durable for the device: offsets are those of `buffer`. */
+  readonly durable: DurableStore | DurableStoreModule;
   /** @internal */
   owner: PmemOwner | undefined;
   readonly #store: SyncStore;
@@ -60,6 +60,7 @@ export class PersistentMemory {
     kind: 'mapped' | 'file',
     durability: Durability,
     store: SyncStore,
+    durable: DurableStore | DurableStoreModule,
     release: () => void,
   ) {
     this.buffer = buffer;
@@ -67,7 +68,7 @@ export class PersistentMemory {
     this.path = file.path;
     this.kind = kind;
     this.durability = durability;
-    this.store = store;
+    this.durable = durable;
     this.#store = store;
     this.#file = file;
     this.#release = release;
@@ -133,7 +134,10 @@ export class PersistentMemory {
     const task: SyncTask = { fd: file.fd, dataOffset, mappedAt, memory: shared, start, failed };
     const isPrivate = mappedAt === undefined && shared === undefined;
     const store = new SyncStore(task, isPrivate ? buffer : undefined);
-    return new PersistentMemory(buffer, file, kind, durability, store, () => {
+    // A device with a thread of its own has a thread for the store as well (device/durables.ts).
+    const module = new URL('./durable.js', import.meta.url);
+    const durable = device.link ? store : { module, data: task };
+    return new PersistentMemory(buffer, file, kind, durability, store, durable, () => {
       // A range that is zero again, as the heap has it.
       if (mappedAt !== undefined) posix!.unmapFile(mappedAt, rounded);
       heap.free(start);
@@ -177,12 +181,17 @@ export class PersistentMemory {
    * registered, and with the system's error when it cannot be made durable: it is closed then, too.
    */
   async close(): Promise<void> {
-    if (!this.#closing) this.owner?.checkUnused();
     this.#closing ??= this.#close();
     await this.#closing;
   }
 
   async #close(): Promise<void> {
+    try {
+      await this.owner?.leave();
+    } catch (error) {
+      this.#closing = undefined;
+      throw error;
+    }
     try {
       if (!this.failure) await this.flush();
     } finally {

@@ -4,12 +4,13 @@
  * kernel forgets which pages a failed sync has lost.
  */
 import { Worker } from 'node:worker_threads';
-import type { DurableStore } from '../device/durable-store.js';
+import { mergeRanges } from '../device/durable-ring.js';
+import type { DurableRange, DurableStore } from '../device/durable-store.js';
 import type { SyncAnswer, SyncRequest } from './sync-thread.js';
-import { SyncError, mergeRanges, type Range, type SyncTask } from './sync.js';
+import { SyncError, type SyncTask } from './sync.js';
 
 interface Waiting {
-  readonly ranges: readonly Range[];
+  readonly ranges: readonly DurableRange[];
   readonly resolve: () => void;
   readonly reject: (error: Error) => void;
 }
@@ -44,7 +45,7 @@ export class SyncStore implements DurableStore {
     return this.#syncs;
   }
 
-  flush(ranges: readonly Range[]): Promise<void> {
+  flush(ranges: readonly DurableRange[]): Promise<void> {
     const { failure } = this;
     if (failure) return Promise.reject(failure);
     return new Promise((resolve, reject) => {
@@ -107,6 +108,6 @@ export class SyncStore implements DurableStore {
   }
 }
 
-function copyOf(source: Uint8Array, { offset, length }: Range): Uint8Array {
+function copyOf(source: Uint8Array, { offset, length }: DurableRange): Uint8Array {
   return source.slice(offset, offset + length);
 }

@@ -3,14 +3,8 @@
  * and none of libuv's pool. The Worker of a region calls it (sync-thread.ts).
  */
 import { fdatasyncSync, writeSync } from 'node:fs';
+import type { DurableRange } from '../device/durable-store.js';
 import type { Posix } from '../link/posix.js';
-
-export interface Range {
-  /** In the region. */
-  readonly offset: number;
-  /** Bytes. */
-  readonly length: number;
-}
 
 /** What a thread must know of a region to make it durable. Can be sent to one. */
 export interface SyncTask {
@@ -40,7 +34,7 @@ export class SyncError extends Error {
 }
 
 /** A range, and its bytes where the thread has no memory to take them from. */
-export interface SyncRange extends Range {
+export interface SyncRange extends DurableRange {
   readonly bytes?: Uint8Array;
 }
 
@@ -65,7 +59,7 @@ export function sync(task: SyncTask, ranges: readonly SyncRange[], posix?: Posix
   }
 }
 
-function syncMapped(task: SyncTask, ranges: readonly Range[], posix?: Posix): void {
+function syncMapped(task: SyncTask, ranges: readonly DurableRange[], posix?: Posix): void {
   const [only] = ranges;
   if (posix && ranges.length === 1 && only && task.mappedAt !== undefined) {
     // Pages that others write and nobody flushes are not waited for.
@@ -83,17 +77,4 @@ function writeThenSync(task: SyncTask, ranges: readonly SyncRange[]): void {
     }
   }
   fdatasyncSync(task.fd);
-}
-
-/** In order, joined where they touch; empty ones are left out. */
-export function mergeRanges(ranges: readonly Range[]): Range[] {
-  const sorted = ranges.filter(({ length }) => length > 0).sort((a, b) => a.offset - b.offset);
-  const merged: { offset: number; length: number }[] = [];
-  for (const { offset, length } of sorted) {
-    const last = merged.at(-1);
-    if (last && offset <= last.offset + last.length) {
-      last.length = Math.max(last.length, offset + length - last.offset);
-    } else merged.push({ offset, length });
-  }
-  return merged;
 }

@@ -3,7 +3,7 @@
  * 8-byte READ behind the WRITEs, the appliance persistency method of librpma: it brings them out of
  * the adapter, and makes them durable only where the adapter writes to persistent memory itself.
  */
-import { AccessFlag, SendFlag, WrOpcode } from '#build/abi.js';
+import { AccessFlag, PlacementType, SelectivityLevel, SendFlag, WrOpcode } from '#build/abi.js';
 import type { Context } from '../verbs/context.js';
 import type { MemoryRegion } from '../verbs/memory-region.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
@@ -12,10 +12,6 @@ import { COMPLETION_ON_SUCCESS, FlushType } from './constants.js';
 import type { MrRemote } from './mr.js';
 
 export type FlushMethod = 'native' | 'appliance';
-
-const FLUSH_GLOBAL = 1;
-const FLUSH_PERSISTENT = 2;
-const FLUSH_RANGE = 0;
 
 /** Bytes that the appliance method reads: where they are read from is all that counts. */
 const RAW_SIZE = 8;
@@ -60,7 +56,7 @@ export function nativeFlush(
   wrId: number | bigint,
 ): SendWorkRequest {
   const isPersistent = type === FlushType.PERSISTENT;
-  const request = {
+  return {
     wrId,
     opcode: WrOpcode.FLUSH,
     sendFlags: signalled(flags),
@@ -68,11 +64,10 @@ export function nativeFlush(
       remoteAddr: dst.addressOf(offset),
       rkey: dst.rkey,
       length,
-      type: isPersistent ? FLUSH_PERSISTENT : FLUSH_GLOBAL,
-      level: FLUSH_RANGE,
+      type: isPersistent ? PlacementType.PERSISTENT : PlacementType.GLOBAL,
+      level: SelectivityLevel.RANGE,
     },
   };
-  return request;
 }
 
 /** @internal Eight bytes: ATOMIC WRITE, or an inline WRITE behind all READs, as librpma has it. */

@@ -115,6 +115,13 @@ export const DeviceCapFlag = {
   MEM_WINDOW_TYPE_2B: 1 << 24,
 } as const;
 
+/** IBV_DEVICE_… of `device_cap_flags_ex`, those that this device has beside DeviceCapFlag. */
+export const DeviceCapFlagEx = {
+  FLUSH_GLOBAL: 1n << 38n,
+  FLUSH_PERSISTENT: 1n << 39n,
+  ATOMIC_WRITE: 1n << 40n,
+} as const;
+
 /** `ibv_odp_transport_cap_bits`, IBV_ODP_SUPPORT_…. */
 export const OdpSupport = {
   SEND: 1 << 0,
@@ -123,6 +130,8 @@ export const OdpSupport = {
   READ: 1 << 3,
   ATOMIC: 1 << 4,
   SRQ_RECV: 1 << 5,
+  FLUSH: 1 << 6,
+  ATOMIC_WRITE: 1 << 7,
 } as const;
 
 /** `ibv_fork_status`. */

@@ -4,6 +4,8 @@
  */
 import { AsyncEventName, CountersLayout, KeyKind, QpState } from '#build/abi.js';
 import { checkOpen, type Device } from '../device/device.js';
+import type { DurableSegment } from '../device/durable-store.js';
+import type { KeptSegment } from '../device/durables.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { PersistentMemory, PmemOptions } from '../pmem/persistent-memory.js';
@@ -152,6 +154,15 @@ export class Context {
   openPmem(path: string, options: PmemOptions = {}): Promise<PersistentMemory> {
     checkOpen(this.device);
     return openPmem(this, path, options);
+  }
+
+  /**
+   * @internal A part of what `alloc` gave is kept by a store: only there a region may have
+   * AccessFlag.FLUSH_PERSISTENT. As Durables.add.
+   */
+  addDurable(segment: DurableSegment): Promise<KeptSegment> {
+    checkOpen(this.device);
+    return this.device.durables.add(segment);
   }
 
   /**

@@ -7,7 +7,7 @@ import { KeyKind, KeyState } from '#build/abi.js';
 import { MisuseError } from '../errors/errors.js';
 import type { Context } from './context.js';
 import { Key } from './key.js';
-import { checkBuffer, iovaOf, type RegionCounters } from './memory-region.js';
+import { checkBuffer, checkDurable, iovaOf, type RegionCounters } from './memory-region.js';
 import type { ProtectionDomain } from './protection-domain.js';
 import type { Binding } from './work-request.js';
 
@@ -84,6 +84,7 @@ export class FastMemoryRegion {
       const rule = `has ${buffer.length} bytes, the region was made for ${this.maxLength}`;
       throw new MisuseError('regMr.buffer', rule);
     }
+    checkDurable(this.context, buffer, access, 'REG_MR');
     return {
       target: this.#key.value,
       key,

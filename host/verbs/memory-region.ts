@@ -75,6 +75,7 @@ export class MemoryRegion {
     const { context } = pd;
     const allocation = checkBuffer(context, buffer);
     checkAccess(access);
+    checkDurable(context, buffer, access, 'regMr');
     const iova = iovaOf(buffer, access, options.iova);
     const wanted = {
       iova,
@@ -202,6 +203,7 @@ export class MemoryRegion {
     const access = need(ReregMrFlag.CHANGE_ACCESS, 'access', newAccess, this.#access);
     checkAccess(access);
     const buffer = need(ReregMrFlag.CHANGE_TRANSLATION, 'buffer', newBuffer, this.#buffer);
+    checkDurable(context, buffer, access, 'rereg');
     const moves = (flags & ReregMrFlag.CHANGE_TRANSLATION) !== 0;
     const allocation = moves ? checkBuffer(context, buffer) : undefined;
     const iova = moves ? iovaOf(buffer, access, newIova) : this.#addr;
@@ -251,6 +253,22 @@ function checkAccess(access: number): void {
   if (!Number.isInteger(access) || access > 0xffffffff) {
     throw new MisuseError('access', `must be made of AccessFlag, got ${access}`);
   }
+}
+
+/** @internal Only what a store keeps can be made durable (RefusalError EINVAL). */
+export function checkDurable(
+  context: Context,
+  buffer: Uint8Array,
+  access: number,
+  verb: string,
+): void {
+  if (!(access & AccessFlag.FLUSH_PERSISTENT)) return;
+  const { durables } = context.device;
+  if (buffer instanceof Uint8Array && durables.covers(buffer.byteOffset, buffer.length)) return;
+  throw new RefusalError(
+    'EINVAL',
+    `${verb}: FLUSH_PERSISTENT needs memory that is kept, and this is volatile`,
+  );
 }
 
 /** @internal The address of a buffer's first byte, as it was asked for. */

@@ -15,6 +15,7 @@ import type { Gid } from '../link/endpoint.js';
 import {
   AtomicCap,
   DeviceCapFlag,
+  DeviceCapFlagEx,
   GidType,
   MrLayoutCapFlag,
   NodeType,
@@ -88,6 +89,8 @@ export interface DeviceAttributes {
 export interface DeviceAttributesEx {
   readonly origAttr: DeviceAttributes;
   readonly physPortCntEx: number;
+  /** Bits of DeviceCapFlag and DeviceCapFlagEx. */
+  readonly deviceCapFlagsEx: bigint;
   /** Bits of OdpSupport by service: registered memory is paged in when it is touched. */
   readonly odpCaps: { readonly rc: number; readonly uc: number; readonly ud: number };
   /** Bits of a completion's timestamp that count. */
@@ -188,11 +191,20 @@ export function queryDevice(context: Context): DeviceAttributes {
 export function queryDeviceEx(context: Context): DeviceAttributesEx {
   const datagram = OdpSupport.SEND | OdpSupport.RECV | OdpSupport.SRQ_RECV;
   const unreliable = datagram | OdpSupport.WRITE;
+  const origAttr = queryDevice(context);
+  const { FLUSH_GLOBAL, FLUSH_PERSISTENT, ATOMIC_WRITE } = DeviceCapFlagEx;
   return {
-    origAttr: queryDevice(context),
+    origAttr,
     physPortCntEx: PORTS,
+    deviceCapFlagsEx:
+      BigInt(origAttr.deviceCapFlags) | FLUSH_GLOBAL | FLUSH_PERSISTENT | ATOMIC_WRITE,
     odpCaps: {
-      rc: unreliable | OdpSupport.READ | OdpSupport.ATOMIC,
+      rc:
+        unreliable |
+        OdpSupport.READ |
+        OdpSupport.ATOMIC |
+        OdpSupport.FLUSH |
+        OdpSupport.ATOMIC_WRITE,
       uc: unreliable,
       ud: datagram,
     },

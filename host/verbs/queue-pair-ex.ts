@@ -37,7 +37,9 @@ const RELIABLE =
   QpExWith.SEND_WITH_INV |
   QpExWith.RDMA_READ |
   QpExWith.ATOMIC_CMP_AND_SWP |
-  QpExWith.ATOMIC_FETCH_AND_ADD;
+  QpExWith.ATOMIC_FETCH_AND_ADD |
+  QpExWith.FLUSH |
+  QpExWith.ATOMIC_WRITE;
 
 /** What can be posted by type of queue pair. */
 const POSSIBLE: { readonly [type: number]: number } = {
@@ -134,6 +136,28 @@ export class QueuePairEx extends QueuePair {
   wrAtomicFetchAdd(rkey: number, remoteAddr: number | bigint, add: bigint): void {
     const atomic = { remoteAddr, rkey, compareAdd: add };
     this.#begin('ATOMIC_FETCH_AND_ADD', { opcode: WrOpcode.ATOMIC_FETCH_AND_ADD, atomic });
+  }
+
+  /** `type`: made of PlacementType; `level`: a SelectivityLevel; `length`: bytes. */
+  wrFlush(
+    rkey: number,
+    remoteAddr: number | bigint,
+    length: number,
+    type: number,
+    level: number,
+  ): void {
+    const flush = { rkey, remoteAddr, length, type, level };
+    this.#begin('FLUSH', { opcode: WrOpcode.FLUSH, flush });
+  }
+
+  /** `atomicWr`: 8 bytes, copied now. They go inline: the queue pair needs maxInlineData 8. */
+  wrAtomicWrite(rkey: number, remoteAddr: number | bigint, atomicWr: Uint8Array): void {
+    if (atomicWr.length !== 8) {
+      throw new MisuseError('atomicWr', `must have 8 bytes, has ${atomicWr.length}`);
+    }
+    const rdma = { remoteAddr, rkey };
+    const inline = atomicWr.slice();
+    this.#begin('ATOMIC_WRITE', { opcode: WrOpcode.ATOMIC_WRITE, rdma, inline });
   }
 
   wrLocalInv(invalidateRkey: number): void {

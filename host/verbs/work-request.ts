@@ -1,9 +1,11 @@
 /** `ibv_send_wr`, `ibv_recv_wr`, `ibv_sge`, and how they are written into rings. */
 import {
   BindRequestLayout,
+  PlacementType,
   RECEIVE_REQUEST_SIZE,
   RING_HEADER_SIZE,
   SGE_SIZE,
+  SelectivityLevel,
   SendFlag,
   WORK_REQUEST_SIZE,
   WorkRequestLayout,
@@ -48,6 +50,19 @@ export interface SendWorkRequest {
     readonly rkey: number;
     readonly compareAdd: bigint;
     readonly swap?: bigint;
+  };
+  /**
+   * FLUSH: what is to be globally visible, or persistent: `type` is made of PlacementType; `level`
+   * is a SelectivityLevel: these `length` bytes (0: none, all that is asked for is the order), or
+   * all of the region. Needs AccessFlag.FLUSH_GLOBAL, FLUSH_PERSISTENT of key and queue pair.
+   */
+  readonly flush?: {
+    readonly remoteAddr: number | bigint;
+    readonly rkey: number;
+    readonly length: number;
+    readonly type: number;
+    /** Default RANGE. */
+    readonly level?: number;
   };
   /** UD: to whom. A Q_Key with its top bit set stands for the queue pair's own. */
   readonly ud?: {
@@ -97,6 +112,8 @@ const INLINE_LENGTH = WORD('inlineLength');
 const ADDRESS_HANDLE = WORD('addressHandle');
 const REMOTE_QPN = WORD('remoteQpn');
 const REMOTE_QKEY = WORD('remoteQkey');
+const FLUSH = WORD('flush');
+const EVERY_PLACEMENT = PlacementType.GLOBAL | PlacementType.PERSISTENT;
 const BIND = BindRequestLayout.fields;
 const BIND_WORD = (field: keyof typeof BIND): number => BIND[field][0] >> 2;
 const BIND_ADDRESS = BIND_WORD('address');
@@ -161,8 +178,26 @@ function checkOperands(opcode: number, request: SendWorkRequest): void {
   const isAtomic =
     opcode === WrOpcode.ATOMIC_CMP_AND_SWP || opcode === WrOpcode.ATOMIC_FETCH_AND_ADD;
   if (isAtomic && !atomic) throw new MisuseError('atomic', 'says what an atomic does');
-  const remote = opcode <= WrOpcode.RDMA_WRITE_WITH_IMM || opcode === WrOpcode.RDMA_READ;
+  if (opcode === WrOpcode.FLUSH) checkFlush(request.flush);
+  const remote =
+    opcode <= WrOpcode.RDMA_WRITE_WITH_IMM ||
+    opcode === WrOpcode.RDMA_READ ||
+    opcode === WrOpcode.ATOMIC_WRITE;
   if (remote && !rdma) throw new MisuseError('rdma', 'says where at the peer');
+}
+
+function checkFlush(flush: SendWorkRequest['flush']): void {
+  if (!flush) throw new MisuseError('flush', 'says what a FLUSH has to reach');
+  const { type, length, level = SelectivityLevel.RANGE } = flush;
+  if (!Number.isInteger(type) || type < 1 || type > EVERY_PLACEMENT) {
+    throw new MisuseError('flush.type', `must be made of PlacementType, got ${type}`);
+  }
+  if (level !== SelectivityLevel.RANGE && level !== SelectivityLevel.MR) {
+    throw new MisuseError('flush.level', `must be a SelectivityLevel, got ${level}`);
+  }
+  if (length >>> 0 !== length) {
+    throw new MisuseError('flush.length', `must be a 32-bit number of bytes, got ${length}`);
+  }
 }
 
 function bindingOf(request: SendWorkRequest): Binding {
@@ -271,7 +306,7 @@ export class SendRing extends Ring {
     const base = this.free('postSend');
     const { words } = this;
     const at = base >> 2;
-    const { opcode, rdma, atomic, inline, ud, sendFlags = 0 } = request;
+    const { opcode, rdma, atomic, flush, inline, ud, sendFlags = 0 } = request;
     checkOperands(opcode, request);
     if (binds(opcode)) {
       this.putBinding(request, bindingOf(request));
@@ -292,6 +327,11 @@ export class SendRing extends Ring {
       words[at + KEY] = atomic.rkey;
       storeU64(words, at + COMPARE_ADD, atomic.compareAdd);
       storeU64(words, at + SWAP, atomic.swap ?? 0n);
+    } else if (flush) {
+      storeU64(words, at + REMOTE, flush.remoteAddr);
+      words[at + KEY] = flush.rkey;
+      storeU64(words, at + COMPARE_ADD, flush.length);
+      words[at + FLUSH] = flush.type | ((flush.level ?? SelectivityLevel.RANGE) << 4);
     } else {
       words[at + KEY] = request.invalidateRkey ?? 0;
     }

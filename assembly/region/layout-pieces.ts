@@ -1,0 +1,97 @@
+/** Which memory a layout's bytes lie in: what a FLUSH through it has to reach. */
+import { Arena } from '../memory/arena';
+import { entryAt, slotIndex, translate } from './key-table';
+import { Layout, findLayout, sourceAt } from './layout';
+
+/** Ranges of linear memory, 8 bytes each: address, then length. */
+export const LAYOUT_PIECES_MAX: u32 = 16;
+
+/**
+ * The ranges that hold the bytes of a layout that a peer names, at `pieces` (0: only looks): how
+ * many, 0 when the key or one of its bases does not allow it. They may hold other bytes, too:
+ * sources are taken as a whole, those of one region that lie in a row become one range, and what is
+ * beyond LAYOUT_PIECES_MAX is taken into the last one. `whole`: all that the layout can reach.
+ */
+export function layoutPieces(
+  arena: Arena,
+  key: u32,
+  pd: u32,
+  address: u64,
+  length: u32,
+  whole: bool,
+  need: u32,
+  pieces: usize,
+): u32 {
+  const layout = findLayout(arena, key, pd, need);
+  if (layout == null) return 0;
+  let base: u64 = 0;
+  let reach: u64 = 0;
+  if (layout.stencil) {
+    const first = address / layout.packed;
+    const last = (address + max<u32>(length, 1) - 1) / layout.packed;
+    if (address + length < address || last > 0xffffffff) return 0;
+    base = layout.origin + first * layout.extent;
+    reach = (last - first) * layout.extent;
+    if (base + reach < base || (first > 0 && base < layout.origin)) return 0;
+  } else if (!whole && (address > <u64>layout.packed || length > layout.packed - <u32>address)) {
+    return 0;
+  }
+  return walk(arena, layout, pd, need, base, reach, whole, pieces, 0);
+}
+
+/** Adds the pieces of one layout, from its base to `reach` bytes beyond; 0: not allowed. */
+function walk(
+  arena: Arena,
+  layout: Layout,
+  pd: u32,
+  need: u32,
+  base: u64,
+  reach: u64,
+  whole: bool,
+  pieces: usize,
+  found: u32,
+): u32 {
+  let count = found;
+  for (let index: u32 = 0; index < layout.count; index++) {
+    const source = sourceAt(layout, index);
+    if (source.nested) {
+      const inner = findLayout(arena, source.key, pd, need);
+      if (inner == null || inner.level >= layout.level) return 0;
+      // Where a stencil below has been put is not worked out: all that it could reach.
+      count = walk(arena, inner, pd, need, 0, 0, whole || inner.stencil != 0, pieces, count);
+      if (count == 0) return 0;
+      continue;
+    }
+    let first = base + source.address;
+    let bytes = reach + source.span;
+    if (whole || bytes >> 32 != 0) {
+      const entry = entryAt(arena, slotIndex(arena, source.key));
+      first = entry.iova;
+      bytes = entry.length;
+    }
+    const linear = translate(arena, source.key, pd, first, <u32>bytes, need);
+    if (linear == 0) return 0;
+    count = add(pieces, count, <u32>linear, <u32>bytes);
+  }
+  return count;
+}
+
+function add(pieces: usize, count: u32, address: u32, length: u32): u32 {
+  if (pieces == 0) return count + 1;
+  if (count > 0) {
+    const last = pieces + <usize>((count - 1) * 8);
+    const start = load<u32>(last);
+    const end = start + load<u32>(last, 4);
+    const near = address <= end && start <= address + length;
+    if (near || count == LAYOUT_PIECES_MAX) {
+      const low = min<u32>(start, address);
+      store<u32>(last, low);
+      store<u32>(last, max<u32>(end, address + length) - low, 4);
+      return count;
+    }
+  }
+  const at = pieces + <usize>(count * 8);
+  store<u32>(at, address);
+  store<u32>(at, length, 4);
+  return count + 1;
+}

@@ -1,0 +1,485 @@
+/** FLUSH at the responder, by hand: what is flushed, what is held back meanwhile, what is refused. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { NakCode, Opcode, PlacementType, SelectivityLevel } from '#build/abi.js';
+import { AccessFlag, type MemoryRegion } from '../../host/index.js';
+import { FLUSH_ACCESS, HandStore } from '../support/durable.js';
+import { onWire, pattern, type Wire } from '../support/wire.js';
+
+const { GLOBAL, PERSISTENT } = PlacementType;
+const { RANGE, MR } = SelectivityLevel;
+const { RC_ACKNOWLEDGE, RC_ATOMIC_ACKNOWLEDGE, RC_ATOMIC_WRITE, RC_FETCH_ADD, RC_FLUSH } = Opcode;
+const { RC_RDMA_READ_REQUEST, RC_RDMA_READ_RESPONSE_ONLY, RC_RDMA_WRITE_ONLY } = Opcode;
+const { RC_SEND_ONLY } = Opcode;
+const { INVALID_REQUEST, PSN_SEQUENCE_ERROR, REMOTE_ACCESS_ERROR, REMOTE_OPERATIONAL_ERROR } =
+  NakCode;
+const FLUSHING = { attributes: { qpAccessFlags: FLUSH_ACCESS } };
+const DONE = { opcode: RC_RDMA_READ_RESPONSE_ONLY, syndrome: 0x1f, payloadLength: 0 };
+
+interface Kept {
+  readonly wire: Wire;
+  readonly store: HandStore;
+  readonly mr: MemoryRegion;
+}
+
+function kept(
+  body: (world: Kept) => void | Promise<void>,
+  options: Parameters<typeof onWire>[0] = FLUSHING,
+): () => Promise<void> {
+  return onWire(options, async (wire) => {
+    const store = await HandStore.keep(wire.context, 4096);
+    const mr = wire.pd.regMr(store.buffer, FLUSH_ACCESS);
+    await body({ wire, store, mr });
+  });
+}
+
+function at(mr: MemoryRegion, offset: number, dmaLength: number) {
+  return { virtualAddress: mr.addr + BigInt(offset), key: mr.rkey, dmaLength };
+}
+
+function flush(wire: Wire, psn: number, type: number, where: object, level: number = RANGE): void {
+  wire.sendPacket({ opcode: RC_FLUSH, psn, ackRequest: 1, flush: type | (level << 4), ...where });
+}
+
+function write(wire: Wire, psn: number, where: object, length: number): void {
+  wire.sendPacket({ opcode: RC_RDMA_WRITE_ONLY, psn, ackRequest: 1, ...where }, length);
+}
+
+test(
+  'a FLUSH for global visibility is answered at once, by an empty READ response (S10)',
+  kept(({ wire, store, mr }) => {
+    flush(wire, 0x200, GLOBAL, at(mr, 0, 64));
+    wire.expectPacket({ ...DONE, psn: 0x200, msn: 1 });
+    flush(wire, 0x201, GLOBAL, { key: mr.rkey }, MR);
+    wire.expectPacket({ ...DONE, psn: 0x201, msn: 2 });
+    assert.equal(store.asked, []);
+  }),
+);
+
+test(
+  'a FLUSH for persistence is answered when its store has said so, and not before',
+  kept(({ wire, store, mr }) => {
+    flush(wire, 0x200, PERSISTENT, at(mr, 100, 28));
+    wire.expectSilence('the store is at work');
+    assert.equal(store.asked, [[100, 28]]);
+    store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x200, msn: 1 });
+  }),
+);
+
+test(
+  'both placements may be asked for together, and neither implies the other (S13)',
+  kept(({ wire, store, mr }) => {
+    flush(wire, 0x200, PERSISTENT | GLOBAL, at(mr, 0, 8));
+    wire.expectSilence();
+    store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x200 });
+    const visible = wire.pd.regMr(store.buffer, FLUSH_ACCESS & ~AccessFlag.FLUSH_PERSISTENT);
+    flush(wire, 0x201, GLOBAL, at(visible, 0, 8));
+    wire.expectPacket({ ...DONE, psn: 0x201 });
+    flush(wire, 0x202, PERSISTENT | GLOBAL, at(visible, 0, 8));
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x202, syndrome: REMOTE_ACCESS_ERROR });
+  }),
+);
+
+test(
+  'of the whole region address and length do not count (S12)',
+  kept(({ wire, store, mr }) => {
+    flush(
+      wire,
+      0x200,
+      PERSISTENT,
+      { key: mr.rkey, virtualAddress: 77n, dmaLength: 0xffffffff },
+      MR,
+    );
+    assert.equal(store.asked, [[0, 4096]]);
+    store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x200 });
+  }),
+);
+
+test(
+  'a range of no byte is about order alone: neither key nor store is asked (S12)',
+  kept(({ wire, store, mr }) => {
+    flush(wire, 0x200, PERSISTENT, { key: 0x12345678, dmaLength: 0 });
+    wire.expectPacket({ ...DONE, psn: 0x200 });
+    flush(wire, 0x201, PERSISTENT, at(mr, 0, 8));
+    flush(wire, 0x202, PERSISTENT, { key: 0, dmaLength: 0 });
+    wire.expectSilence('the one before it is not done');
+    store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x201 });
+    wire.expectPacket({ ...DONE, psn: 0x202 });
+  }),
+);
+
+test(
+  'while a FLUSH is under way WRITEs are placed and not acknowledged; what was before it is, once',
+  kept(({ wire, store, mr }) => {
+    const view = store.buffer;
+    wire.deliver([
+      wire.packet({ opcode: RC_RDMA_WRITE_ONLY, psn: 0x200, ackRequest: 1, ...at(mr, 0, 4) }, 4),
+      wire.packet({ opcode: RC_FLUSH, psn: 0x201, flush: PERSISTENT, ...at(mr, 0, 4) }),
+    ]);
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: 0x1f, msn: 1 });
+    write(wire, 0x202, at(mr, 64, 4), 4);
+    write(wire, 0x203, at(mr, 68, 4), 4);
+    wire.expectSilence('the FLUSH holds back what is behind it');
+    assert.equal(view.slice(64, 72), new Uint8Array([...pattern(4), ...pattern(4)]), 'placed');
+    store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x201, msn: 2 });
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x203, syndrome: 0x1f, msn: 4 });
+  }),
+);
+
+test(
+  'several FLUSHes may be under way: those that come while the store is at work share its next turn',
+  kept(({ wire, store, mr }) => {
+    for (let index = 0; index < 4; index++) {
+      flush(wire, 0x200 + index, PERSISTENT, at(mr, 64 * index, 64));
+    }
+    assert.equal(store.asked, [[0, 64]], 'one at a time');
+    store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x200 });
+    assert.equal(store.asked, [[64, 192]], 'the others, merged');
+    wire.expectSilence();
+    store.answer();
+    for (const psn of [0x201, 0x202, 0x203]) wire.expectPacket({ ...DONE, psn });
+  }),
+);
+
+test(
+  'what somebody could see waits for the FLUSH before it: ATOMIC WRITE, atomics, READ',
+  kept(({ wire, store, mr }) => {
+    const view = new DataView(store.buffer.buffer, store.buffer.byteOffset);
+    const payload = new Uint8Array([1, 2, 3, 4, 5, 6, 7, 8]);
+    view.setBigUint64(16, 40n, true);
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    wire.sendPacket({ opcode: RC_ATOMIC_WRITE, psn: 0x201, ...at(mr, 8, 8) }, payload);
+    const add = { virtualAddress: mr.addr + 16n, key: mr.rkey, swapAdd: 2n };
+    wire.sendPacket({ opcode: RC_FETCH_ADD, psn: 0x202, ...add });
+    wire.sendPacket({ opcode: RC_RDMA_READ_REQUEST, psn: 0x203, ...at(mr, 8, 16) });
+    wire.expectSilence();
+    assert.is(view.getBigUint64(8, true), 0n, 'not before the FLUSH');
+    assert.is(view.getBigUint64(16, true), 40n);
+    store.answer();
+    assert.equal(store.buffer.slice(8, 16), payload);
+    assert.is(view.getBigUint64(16, true), 42n);
+    wire.expectPacket({ ...DONE, psn: 0x200 });
+    wire.expectPacket({ ...DONE, psn: 0x201 });
+    wire.expectPacket({ opcode: RC_ATOMIC_ACKNOWLEDGE, psn: 0x202, original: 40n });
+    wire.expectPacket({
+      opcode: RC_RDMA_READ_RESPONSE_ONLY,
+      psn: 0x203,
+      payload: store.buffer.slice(8, 24),
+    });
+  }),
+);
+
+test(
+  'a FLUSH behind an ATOMIC WRITE that waits is for that, too: it is not begun before',
+  kept(({ wire, store, mr }) => {
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    wire.sendPacket({ opcode: RC_ATOMIC_WRITE, psn: 0x201, ...at(mr, 512, 8) }, pattern(8));
+    flush(wire, 0x202, PERSISTENT, at(mr, 512, 8));
+    assert.equal(store.asked, [[0, 64]]);
+    store.answer();
+    assert.equal(store.buffer.slice(512, 520), pattern(8));
+    assert.equal(store.asked, [[512, 8]]);
+    wire.expectPacket({ ...DONE, psn: 0x200 });
+    wire.expectPacket({ ...DONE, psn: 0x201 });
+    wire.expectSilence();
+    store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x202 });
+  }),
+);
+
+test(
+  'a WRITE to the word of an ATOMIC WRITE that waits comes after it: it is asked for again',
+  kept(({ wire, store, mr }) => {
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    wire.sendPacket({ opcode: RC_ATOMIC_WRITE, psn: 0x201, ...at(mr, 512, 8) }, pattern(8));
+    write(wire, 0x202, at(mr, 516, 4), 4);
+    wire.expectSilence();
+    store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x200 });
+    wire.expectPacket({ ...DONE, psn: 0x201 });
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x202, syndrome: PSN_SEQUENCE_ERROR });
+    assert.equal(store.buffer.slice(512, 520), pattern(8));
+    write(wire, 0x202, at(mr, 516, 4), 4);
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x202, syndrome: 0x1f });
+    assert.equal(store.buffer.slice(516, 520), pattern(4));
+  }),
+);
+
+test(
+  'no receive request completes before the FLUSH in front of it',
+  kept(({ wire, store, mr }) => {
+    wire.receive(7);
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    wire.sendPacket({ opcode: RC_SEND_ONLY, psn: 0x201, ackRequest: 1 }, 8);
+    wire.expectSilence();
+    assert.equal(wire.completions(), []);
+    store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x200 });
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: PSN_SEQUENCE_ERROR });
+    wire.sendPacket({ opcode: RC_SEND_ONLY, psn: 0x201, ackRequest: 1 }, 8);
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: 0x1f });
+    assert.equal(wire.completions(), ['7 SUCCESS']);
+  }),
+);
+
+test(
+  'a FLUSH that is asked for again while it is under way is not begun twice: the peer is told to wait',
+  kept(({ wire, store, mr }) => {
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    wire.clock.advance(5000);
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: 0x20 | 22, msn: 0 });
+    wire.clock.advance(295_000);
+    write(wire, 0x201, at(mr, 64, 4), 4);
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: 0x20 | 30 });
+    wire.clock.advance(5_000_000);
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: 0x20 | 31 });
+    assert.equal(store.asked, [[0, 64]]);
+    store.answer();
+    assert.equal(store.asked, [], 'once');
+    wire.expectPacket({ ...DONE, psn: 0x200 });
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: 0x1f });
+  }),
+);
+
+test(
+  'a FLUSH that was answered is answered again, and not executed again (S19)',
+  kept(({ wire, store, mr }) => {
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x200, msn: 1 });
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    wire.expectPacket({ ...DONE, psn: 0x200, msn: 1 });
+    assert.equal(store.asked, []);
+  }),
+);
+
+test(
+  'what is before a FLUSH under way is answered again when it is asked for again, in front of it',
+  kept(({ wire, store, mr }) => {
+    wire.sendPacket({ opcode: RC_RDMA_READ_REQUEST, psn: 0x200, ...at(mr, 0, 8) });
+    wire.expectPacket({ opcode: RC_RDMA_READ_RESPONSE_ONLY, psn: 0x200, payloadLength: 8 });
+    flush(wire, 0x201, PERSISTENT, at(mr, 0, 64));
+    wire.sendPacket({ opcode: RC_ATOMIC_WRITE, psn: 0x202, ...at(mr, 8, 8) }, pattern(8));
+    wire.sendPacket({ opcode: RC_RDMA_READ_REQUEST, psn: 0x200, ...at(mr, 0, 8) });
+    wire.expectPacket({ opcode: RC_RDMA_READ_RESPONSE_ONLY, psn: 0x200, payloadLength: 8 });
+    wire.sendPacket({ opcode: RC_ATOMIC_WRITE, psn: 0x202, ...at(mr, 8, 8) }, pattern(8));
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: 0x20 | 22 });
+    store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x201 });
+    wire.expectPacket({ ...DONE, psn: 0x202 });
+    wire.expectSilence('each is answered once');
+  }),
+);
+
+test(
+  'a NAK waits for the FLUSH in front of it: it would acknowledge it',
+  kept(({ wire, store, mr }) => {
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    write(wire, 0x203, at(mr, 64, 4), 4);
+    wire.expectSilence();
+    store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x200 });
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: PSN_SEQUENCE_ERROR });
+  }),
+);
+
+test(
+  'a request that is refused behind a FLUSH ends the queue pair, and the FLUSH is answered first',
+  kept(({ wire, store, mr }) => {
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    write(wire, 0x201, { ...at(mr, 64, 4), key: 1 }, 4);
+    wire.expectSilence();
+    assert.equal(wire.takeEvents(), ['COMM_EST', 'QP_ACCESS_ERR'].slice(-1));
+    store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x200 });
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: REMOTE_ACCESS_ERROR });
+  }),
+);
+
+test(
+  'what could not be made durable is never acknowledged, nor what is behind it',
+  kept(({ wire, store, mr }) => {
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    write(wire, 0x201, at(mr, 64, 4), 4);
+    store.answer(new Error('EIO'));
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: REMOTE_OPERATIONAL_ERROR });
+    wire.expectSilence();
+    assert.ok(store.segment.failed);
+    assert.equal(wire.takeEvents(), ['QP_REQ_ERR']);
+  }),
+);
+
+test(
+  'a store that failed once is not asked again: every later FLUSH of its memory fails',
+  kept(async ({ wire, store, mr }) => {
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    flush(wire, 0x201, PERSISTENT, at(mr, 64, 64));
+    store.answer(new Error('EIO'));
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: REMOTE_OPERATIONAL_ERROR });
+    wire.expectSilence();
+    wire.qp.modify({ qpState: 0 });
+    wire.connect(FLUSHING);
+    flush(wire, 0x200, PERSISTENT, at(mr, 128, 64));
+    assert.equal(store.asked, []);
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: REMOTE_OPERATIONAL_ERROR });
+  }),
+);
+
+for (const [name, fields, level] of [
+  ['of no placement', 0, RANGE],
+  ['of a placement that nobody knows', PERSISTENT | 4, RANGE],
+  ['of a placement that nobody knows alone', 8, RANGE],
+  ['of a selectivity that nobody knows', GLOBAL, 2],
+  ['of the other selectivity that nobody knows', GLOBAL, 3],
+] as const) {
+  test(
+    `a FLUSH ${name} is an invalid request`,
+    kept(({ wire, store, mr }) => {
+      flush(wire, 0x200, fields, at(mr, 0, 64), level);
+      wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: INVALID_REQUEST });
+      assert.equal(store.asked, []);
+    }),
+  );
+}
+
+test(
+  'a placement that the queue pair does not grant is an invalid request (S14)',
+  kept(
+    ({ wire, mr }) => {
+      flush(wire, 0x200, GLOBAL, at(mr, 0, 64));
+      wire.expectPacket({ ...DONE, psn: 0x200 });
+      flush(wire, 0x201, PERSISTENT, at(mr, 0, 64));
+      wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: INVALID_REQUEST });
+    },
+    { attributes: { qpAccessFlags: FLUSH_ACCESS & ~AccessFlag.FLUSH_PERSISTENT } },
+  ),
+);
+
+test(
+  'a FLUSH beyond the region, or with a key that is dead, is an access error',
+  kept(({ wire, mr }) => {
+    flush(wire, 0x200, PERSISTENT, at(mr, 4090, 7));
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: REMOTE_ACCESS_ERROR });
+  }),
+);
+
+test(
+  'a FLUSH of a key that is dead is an access error, whatever it selects',
+  kept(({ wire, mr }) => {
+    const { rkey } = mr;
+    mr.dereg();
+    flush(wire, 0x200, PERSISTENT, { key: rkey }, MR);
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: REMOTE_ACCESS_ERROR });
+  }),
+);
+
+test(
+  'FLUSH_PERSISTENT is for memory that is kept: volatile memory is not registered so (S20)',
+  kept(({ wire, store }) => {
+    const isEinval = (error: { code?: string }) => error.code === 'EINVAL';
+    assert.throws(() => wire.pd.regMr(wire.buffer, FLUSH_ACCESS), isEinval);
+    wire.pd.regMr(wire.buffer, FLUSH_ACCESS & ~AccessFlag.FLUSH_PERSISTENT);
+    wire.pd.regMr(store.buffer.subarray(64, 128), FLUSH_ACCESS);
+    const mr = wire.pd.regMr(wire.buffer, AccessFlag.LOCAL_WRITE);
+    assert.throws(() => mr.rereg(4, undefined, undefined, FLUSH_ACCESS), isEinval);
+  }),
+);
+
+test(
+  'a FLUSH through a layout reaches the pieces that it is made of',
+  kept(async ({ wire, store, mr }) => {
+    const other = await HandStore.keep(wire.context, 1024);
+    const second = wire.pd.regMr(other.buffer, FLUSH_ACCESS);
+    const layout = wire.pd.regMr(null, 0, FLUSH_ACCESS | AccessFlag.ZERO_BASED);
+    layout.setLayoutSg(0, [
+      { addr: mr.addr + 64n, length: 32, lkey: mr.lkey },
+      { addr: second.addr + 512n, length: 64, lkey: second.lkey },
+      { addr: mr.addr + 1024n, length: 8, lkey: mr.lkey },
+    ]);
+    flush(wire, 0x200, PERSISTENT, { key: layout.rkey, virtualAddress: 0n, dmaLength: 104 });
+    assert.equal(store.asked, [
+      [64, 32],
+      [1024, 8],
+    ]);
+    assert.equal(other.asked, [[512, 64]]);
+    store.answer();
+    wire.expectSilence('one store is not done');
+    other.answer();
+    wire.expectPacket({ ...DONE, psn: 0x200 });
+    flush(wire, 0x201, PERSISTENT, { key: layout.rkey, virtualAddress: 100n, dmaLength: 5 });
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: REMOTE_ACCESS_ERROR });
+  }),
+);
+
+test(
+  'when one of several stores fails, the FLUSH fails, whatever the others say',
+  kept(async ({ wire, store, mr }) => {
+    const other = await HandStore.keep(wire.context, 1024);
+    const second = wire.pd.regMr(other.buffer, FLUSH_ACCESS);
+    const layout = wire.pd.regMr(null, 0, FLUSH_ACCESS | AccessFlag.ZERO_BASED);
+    layout.setLayoutSg(0, [
+      { addr: mr.addr, length: 8, lkey: mr.lkey },
+      { addr: second.addr, length: 8, lkey: second.lkey },
+    ]);
+    flush(wire, 0x200, PERSISTENT, { key: layout.rkey }, MR);
+    other.answer(new Error('EIO'));
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: REMOTE_OPERATIONAL_ERROR });
+    store.answer();
+    wire.expectSilence();
+  }),
+);
+
+test(
+  'a queue pair that is reset or destroyed forgets its FLUSHes, and a late answer finds nobody',
+  kept(({ wire, store, mr }) => {
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    wire.qp.modify({ qpState: 0 });
+    wire.connect(FLUSHING);
+    flush(wire, 0x200, PERSISTENT, at(mr, 64, 64));
+    store.answer();
+    wire.expectSilence('that was about another life');
+    assert.equal(store.asked, [[64, 64]]);
+    wire.qp.destroy();
+    store.answer();
+    wire.expectSilence();
+  }),
+);
+
+test(
+  'FLUSHes take places of responses: with none granted they are refused, beyond them they wait (S18)',
+  kept(
+    ({ wire, store, mr }) => {
+      for (let index = 0; index < 17; index++) {
+        flush(wire, 0x200 + index, PERSISTENT, at(mr, index * 8, 8));
+      }
+      wire.expectSilence();
+      store.answer();
+      store.answer();
+      for (let index = 0; index < 16; index++) wire.expectPacket({ ...DONE, psn: 0x200 + index });
+      wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x210, syndrome: PSN_SEQUENCE_ERROR });
+    },
+    { attributes: { qpAccessFlags: FLUSH_ACCESS, maxDestRdAtomic: 4 } },
+  ),
+);
+
+test(
+  'a queue pair that grants no place refuses a FLUSH',
+  kept(
+    ({ wire, mr }) => {
+      flush(wire, 0x200, GLOBAL, at(mr, 0, 8));
+      wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: INVALID_REQUEST });
+    },
+    { attributes: { qpAccessFlags: FLUSH_ACCESS, maxDestRdAtomic: 0 } },
+  ),
+);
+
+test.run();

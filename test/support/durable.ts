@@ -1,0 +1,58 @@
+/** Durable memory under the test's hand: nothing is durable before the test says so. */
+import type { DurableRange } from '../../host/device/durable-store.js';
+import type { KeptSegment } from '../../host/device/durables.js';
+import { AccessFlag, type Context, type MemoryRegion } from '../../host/index.js';
+import { FULL_ACCESS } from './wire.js';
+
+export const FLUSH_ACCESS = FULL_ACCESS | AccessFlag.FLUSH_GLOBAL | AccessFlag.FLUSH_PERSISTENT;
+
+interface Commit {
+  readonly ranges: readonly DurableRange[];
+  readonly done: (error?: unknown) => void;
+}
+
+export class HandStore {
+  readonly buffer: Uint8Array;
+  /** What the store was asked for and has not answered; at most one at a time. */
+  readonly commits: Commit[] = [];
+  segment!: KeptSegment;
+
+  private constructor(buffer: Uint8Array) {
+    this.buffer = buffer;
+  }
+
+  /** `bytes` of memory that this store keeps. `answers`: at once, every time. */
+  static async keep(context: Context, bytes: number, answers = false): Promise<HandStore> {
+    const store = new HandStore(context.alloc(bytes));
+    const { byteOffset, length } = store.buffer;
+    store.segment = await context.device.durables.addCommit(byteOffset, length, (ranges, done) => {
+      if (answers) done();
+      else store.commits.push({ ranges, done });
+    });
+    return store;
+  }
+
+  /** What it is asked for now, as `[offset, length]`. */
+  get asked(): number[][] {
+    return this.commits.flatMap(({ ranges }) =>
+      ranges.map((range) => [range.offset, range.length]),
+    );
+  }
+
+  /** It is done, or with an `error` it is not. */
+  answer(error?: unknown): void {
+    const commit = this.commits.shift();
+    if (!commit) throw new Error('the store was not asked for anything');
+    commit.done(error);
+  }
+}
+
+/** A region in memory that a store keeps, and the store. */
+export async function durableRegion(
+  context: Context,
+  register: (buffer: Uint8Array) => MemoryRegion,
+  bytes = 4096,
+): Promise<{ readonly store: HandStore; readonly mr: MemoryRegion }> {
+  const store = await HandStore.keep(context, bytes);
+  return { store, mr: register(store.buffer) };
+}
