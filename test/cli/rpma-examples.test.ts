@@ -10,7 +10,7 @@ import { Workspace } from '../support/processes.js';
 const test = suite('cli/rpma-examples');
 
 /** Of no other test. */
-const ADDRESS = '127.0.93.1';
+const ADDRESS = '127.0.87.1';
 
 type Words = readonly (string | number)[];
 
