@@ -21,8 +21,7 @@ export interface CrashStoreOptions {
 interface Pending {
   readonly ranges: readonly DurableRange[];
   readonly contents: readonly Uint8Array[];
-  readonly resolve: () => void;
-  readonly reject: (error: Error) => void;
+  readonly done: (error?: Error) => void;
 }
 
 export class CrashStore implements DurableStore {
@@ -49,31 +48,36 @@ export class CrashStore implements DurableStore {
   }
 
   flush(ranges: readonly DurableRange[]): Promise<void> {
-    if (this.#failure) return Promise.reject(this.#failure);
+    return new Promise((resolve, reject) => {
+      this.commit(ranges, (error) => (error ? reject(error) : resolve()));
+    });
+  }
+
+  /** As `flush`; `done` is called once: what a device calls (device/committer.ts). */
+  commit(ranges: readonly DurableRange[], done: (error?: Error) => void): void {
+    if (this.#failure) return done(this.#failure);
     const merged = mergeRanges(ranges);
     const contents = merged.map(({ offset, length }) =>
       this.#memory.slice(offset, offset + length),
     );
-    return new Promise((resolve, reject) => {
-      this.#pending.push({ ranges: merged, contents, resolve, reject });
-      if (!this.#isManual) this.complete();
-    });
+    this.#pending.push({ ranges: merged, contents, done });
+    if (!this.#isManual) this.complete();
   }
 
   /** The oldest flush ends: what its ranges held when it began is durable. */
   complete(): void {
-    const done = this.#pending.shift();
-    if (!done) return;
-    done.ranges.forEach(({ offset }, index) => {
-      this.#durable.set(done.contents[index]!, offset);
+    const ended = this.#pending.shift();
+    if (!ended) return;
+    ended.ranges.forEach(({ offset }, index) => {
+      this.#durable.set(ended.contents[index]!, offset);
     });
-    done.resolve();
+    ended.done();
   }
 
   /** The medium fails: nothing is made durable any more. */
   fail(error: Error): void {
     this.#failure = error;
-    for (const { reject } of this.#pending.splice(0)) reject(error);
+    for (const { done } of this.#pending.splice(0)) done(error);
   }
 
   /** A processor writes lines back when it likes: some of what was not flushed becomes durable. */
@@ -81,10 +85,13 @@ export class CrashStore implements DurableStore {
     this.#settle(this.#durable, share);
   }
 
-  /** What is found after a power cut now. The store itself goes on: other cuts can be tried. */
-  cut(): Uint8Array {
+  /**
+   * What is found after a power cut now: `share` of what was not flushed has come through. The store
+   * itself goes on: other cuts can be tried.
+   */
+  cut(share = 0.5): Uint8Array {
     const found = this.#durable.slice();
-    this.#settle(found, 0.5);
+    this.#settle(found, share);
     return found;
   }
 

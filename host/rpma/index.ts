@@ -19,5 +19,15 @@ export type { FlushMethod } from './flush.js';
 export { mrRemoteFromDescriptor, type MrLocal, type MrRemote } from './mr.js';
 export { PeerCfg, peerCfgFromDescriptor, peerCfgNew } from './peer-cfg.js';
 export { peerNew, type Peer } from './peer.js';
+export {
+  LOG_HEADER_BYTES,
+  ReplicatedLog,
+  logQueueSize,
+  newestLog,
+  recoverLog,
+  type LogOptions,
+  type LogReplica,
+  type RecoveredLog,
+} from './replicated-log.js';
 export { SrqCfg, srqCfgNew, type Srq } from './srq.js';
 export { utilsGetIbvContext, utilsIbvContextIsOdpCapable, type Port } from './utils.js';

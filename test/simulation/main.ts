@@ -7,6 +7,7 @@
  *   npm run -s sim -- --layouts                   100,000 random memory layouts (--seeds, --replay)
  *   npm run -s sim -- --table                       writes throughput.snapshot.txt
  *   npm run -s sim -- --kill                        processes that die at every step
+ *   npm run -s sim -- --crash [--seeds 10000]       power cuts at every step (--replay SEED)
  * ```
  * A seed that fails is shrunk, and printed with the line that replays it. Ends with
  * `N passed, N failed`.
@@ -16,6 +17,7 @@ import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import { Worker } from 'node:worker_threads';
 import { runKills } from '../exhaustive/deaths.js';
+import { runCrashes } from './crash-runs.js';
 import { LAYOUTS_A_SEED, simulateLayouts } from './layouts.js';
 import { formatOptions, optionsOf, parseOptions, type SimulationOptions } from './options.js';
 import { shrink } from './shrink.js';
@@ -28,6 +30,8 @@ const PROGRESS_MILLIS = 2000;
 const SHRINKS_MAX = 3;
 /** Memory layouts, unless `--seeds` says how many seeds. */
 const LAYOUTS = 100_000;
+/** Seeds of power cuts. */
+const CRASHES = 10_000;
 
 interface Run {
   readonly first: number;
@@ -145,6 +149,7 @@ async function main(): Promise<number> {
       bail: { type: 'boolean', default: false },
       table: { type: 'boolean', default: false },
       kill: { type: 'boolean', default: false },
+      crash: { type: 'boolean', default: false },
     },
   });
   if (values.table) {
@@ -152,6 +157,12 @@ async function main(): Promise<number> {
     return 0;
   }
   if (values.kill) return runKills();
+  if (values.crash) {
+    const { first, seeds, replay: one } = values;
+    return one === undefined
+      ? runCrashes(Number(first), Number(seeds ?? CRASHES))
+      : runCrashes(Number(one), 1);
+  }
   if (values.layouts && values.replay !== undefined) {
     await simulateLayouts(Number(values.replay));
     console.log('1 passed, 0 failed');
