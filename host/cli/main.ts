@@ -53,6 +53,8 @@ function addServe(program: Command): void {
   addPortOption(command, '--port <port>', 'UDP and TCP port; 0: a free one', ROCE_PORT)
     .option('--max-clients <number>', 'transfers at once', whole(1, 128), 8)
     .option('--window-bytes <size>', 'memory per client', size(65536, 2 ** 28), 8 * 2 ** 20)
+    .option('--pmem <file>', 'take what "put --pmem" writes and flushes into persistent memory')
+    .option('--pmem-bytes <size>', 'of it, where it is made (64M)', size(65536, 2 ** 31))
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'one JSON object per event');
   addFaultOptions(command)
@@ -72,6 +74,7 @@ function addPut(program: Command): void {
   addPortOption(command, '--local-port <port>', 'local UDP port; 0: a free one', 0);
   addPieceOption(command)
     .option('--retries <number>', 'reconnects without progress', whole(0, 1000), 5)
+    .option('--pmem', 'into the persistent memory of "serve --pmem": written, flushed, committed')
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'print the result as JSON');
   addFaultOptions(command)

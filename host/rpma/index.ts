@@ -22,6 +22,7 @@ export { peerNew, type Peer } from './peer.js';
 export {
   LOG_HEADER_BYTES,
   ReplicatedLog,
+  logEnd,
   logQueueSize,
   newestLog,
   recoverLog,

@@ -36,8 +36,10 @@ export interface LogOptions {
   readonly quorum?: number;
   /** Appends under way at a time; the send queue has four places for each. Default 2. */
   readonly depth?: number;
-  /** What a replica has already (`recoverLog`): the log goes on behind it. Default: an empty one. */
+  /** What a replica has already: the log goes on behind it. Default: an empty one. */
   readonly image?: Uint8Array;
+  /** The same where nobody needs its bytes: its end, of `recoverLog` or `logEnd`. */
+  readonly end?: number;
 }
 
 interface Append {
@@ -85,7 +87,11 @@ export class ReplicatedLog {
       if (offset % 8 !== 0) throw new MisuseError('offset', `must be a multiple of 8: ${offset}`);
       if (offset + bytes > mr.getSize()) throw new MisuseError('bytes', 'leave the region');
     }
-    this.#tail = image ? recoverLog(image.subarray(0, bytes)).end : LOG_HEADER_BYTES;
+    const { end = LOG_HEADER_BYTES } = options;
+    if (!(Number.isInteger(end) && end % 8 === 0 && end >= LOG_HEADER_BYTES && end <= bytes)) {
+      throw new MisuseError('end', `must be a multiple of 8 from 16 to ${bytes}, got ${end}`);
+    }
+    this.#tail = image ? recoverLog(image.subarray(0, bytes)).end : end;
     this.#memory = peer.context.alloc(bytes);
     if (image) this.#memory.set(image.subarray(0, Math.min(bytes, image.length)));
     this.#mirror = peer.mrReg(this.#memory, MrUsage.WRITE_SRC);
@@ -207,6 +213,15 @@ export function logQueueSize(depth = 2): number {
   return OPERATIONS * depth;
 }
 
+/** Where a log of `bytes` bytes ends, by its first 8 bytes. Throws RefusalError EIO. */
+export function logEnd(header: Uint8Array, bytes: number): number {
+  const taken = new DataView(header.buffer, header.byteOffset).getBigUint64(0, true);
+  if (taken > BigInt(bytes - LOG_HEADER_BYTES) || taken % 8n !== 0n) {
+    throw new RefusalError('EIO', `the log's tail, ${taken}, lies outside of it`);
+  }
+  return LOG_HEADER_BYTES + Number(taken);
+}
+
 /** What a log holds. */
 export interface RecoveredLog {
   readonly records: readonly Uint8Array[];
@@ -221,11 +236,7 @@ export interface RecoveredLog {
 export function recoverLog(image: Uint8Array): RecoveredLog {
   const view = new DataView(image.buffer, image.byteOffset, image.length);
   if (image.length < LOG_HEADER_BYTES) throw new RefusalError('EIO', 'a log has at least 16 bytes');
-  const taken = view.getBigUint64(0, true);
-  if (taken > BigInt(image.length - LOG_HEADER_BYTES)) {
-    throw new RefusalError('EIO', `the log's tail, ${taken}, lies outside of it`);
-  }
-  const end = LOG_HEADER_BYTES + Number(taken);
+  const end = logEnd(image, image.length);
   const records: Uint8Array[] = [];
   let at = LOG_HEADER_BYTES;
   while (at < end) {
