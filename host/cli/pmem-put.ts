@@ -18,6 +18,8 @@ import { parseServerAddress } from './server-address.js';
 
 /** Appends under way at a time. */
 const DEPTH = 8;
+/** Flushes, and atomic writes: three of each append. */
+const FLUSHES_MAX = 32;
 const MEMORY_BASE_BYTES = 16 * 2 ** 20;
 /** The most that `serve --pmem` has, and pages that nobody touches cost nothing. */
 const LOG_BYTES_MAX = 2 ** 31;
@@ -34,11 +36,19 @@ export async function putPmem(path: string, address: string, options: PutOptions
     const started = performance.now();
     context = await openLocalDevice(pcap === undefined ? place : { ...place, pcap }, {
       memoryBytes: MEMORY_BASE_BYTES + LOG_BYTES_MAX,
+      rdAtomicMax: FLUSHES_MAX,
     });
     const { log, conn } = await openLog(context, host, named.port);
     const name = basename(path);
     const hash = createHash('sha256');
-    const appends: Promise<number>[] = [log.append(fileRecord(name))];
+    const appends: Promise<number>[] = [];
+    const append = (record: Uint8Array): void => {
+      const appended = log.append(record);
+      // Whoever comes to wait for it hears of it.
+      appended.catch(() => {});
+      appends.push(appended);
+    };
+    append(fileRecord(name));
     let bytes = 0;
     for (;;) {
       const piece = Buffer.alloc(PIECE_BYTES);
@@ -47,11 +57,11 @@ export async function putPmem(path: string, address: string, options: PutOptions
       const content = piece.subarray(0, bytesRead);
       hash.update(content);
       bytes += bytesRead;
-      appends.push(log.append(dataRecord(content)));
+      append(dataRecord(content));
       if (appends.length > 4 * DEPTH) await appends.shift();
     }
     const sha256 = hash.digest();
-    appends.push(log.append(endRecord(sha256)));
+    append(endRecord(sha256));
     await Promise.all(appends);
     const seconds = (performance.now() - started) / 1000;
     await close(conn);

@@ -8,6 +8,8 @@ import { Exit, complain, describeError, printLine } from './report.js';
 import type { ServeOptions } from './serve.js';
 
 const BYTES = 64 * 2 ** 20;
+/** Of a connection, under way at a time. */
+const FLUSHES_MAX = 128;
 const MEMORY_BASE_BYTES = 16 * 2 ** 20;
 
 export async function servePmem(options: ServeOptions & { pmem: string }): Promise<number> {
@@ -16,6 +18,7 @@ export async function servePmem(options: ServeOptions & { pmem: string }): Promi
   const place = { address: bind, port, faults: faultsOf(options) };
   const context = await openLocalDevice(pcap === undefined ? place : { ...place, pcap }, {
     memoryBytes: MEMORY_BASE_BYTES + Math.max(bytes ?? 0, BYTES) + 2 ** 20,
+    rdAtomicMax: FLUSHES_MAX,
   });
   try {
     // As it is, where it is there; else the size that was asked for.

@@ -1,4 +1,5 @@
 /** Many power cuts: one long run cut at every step, random ones, and the fault that must be found. */
+import { killServers } from '../support/killed-server.js';
 import { crashOptionsOf, simulateCrash, type CrashOptions } from './crash.js';
 
 /** Of the long run; its log is cut more than 2,000 times. */
@@ -36,4 +37,18 @@ export async function runCrashes(first: number, count: number): Promise<number> 
   console.log(`${appended} records, ${steps} steps, ${cuts} cuts in ${seconds} s`);
   console.log(`${passed} passed, ${failed} failed`);
   return failed;
+}
+
+/** A real server is killed so many times under load. */
+export async function runServerKills(count: number): Promise<number> {
+  try {
+    const records = await killServers(count);
+    console.log(`killed ${count} times: ${records} records, none of the acknowledged ones lost`);
+    console.log(`${count} passed, 0 failed`);
+    return 0;
+  } catch (error) {
+    console.log((error as Error).stack);
+    console.log('0 passed, 1 failed');
+    return 1;
+  }
 }

@@ -8,6 +8,7 @@
  *   npm run -s sim -- --table                       writes throughput.snapshot.txt
  *   npm run -s sim -- --kill                        processes that die at every step
  *   npm run -s sim -- --crash [--seeds 10000]       power cuts at every step (--replay SEED)
+ *   npm run -s sim -- --crash --kill                a real server, killed 200 times (--seeds N)
  * ```
  * A seed that fails is shrunk, and printed with the line that replays it. Ends with
  * `N passed, N failed`.
@@ -17,7 +18,7 @@ import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import { Worker } from 'node:worker_threads';
 import { runKills } from '../exhaustive/deaths.js';
-import { runCrashes } from './crash-runs.js';
+import { runCrashes, runServerKills } from './crash-runs.js';
 import { LAYOUTS_A_SEED, simulateLayouts } from './layouts.js';
 import { formatOptions, optionsOf, parseOptions, type SimulationOptions } from './options.js';
 import { shrink } from './shrink.js';
@@ -32,6 +33,8 @@ const SHRINKS_MAX = 3;
 const LAYOUTS = 100_000;
 /** Seeds of power cuts. */
 const CRASHES = 10_000;
+/** Times that a real server is killed. */
+const SERVER_KILLS = 200;
 
 interface Run {
   readonly first: number;
@@ -156,12 +159,12 @@ async function main(): Promise<number> {
     console.log(await writeSnapshot());
     return 0;
   }
-  if (values.kill) return runKills();
+  if (values.kill && !values.crash) return runKills();
   if (values.crash) {
     const { first, seeds, replay: one } = values;
-    return one === undefined
-      ? runCrashes(Number(first), Number(seeds ?? CRASHES))
-      : runCrashes(Number(one), 1);
+    if (one !== undefined) return runCrashes(Number(one), 1);
+    if (values.kill) return runServerKills(Number(seeds ?? SERVER_KILLS));
+    return runCrashes(Number(first), Number(seeds ?? CRASHES));
   }
   if (values.layouts && values.replay !== undefined) {
     await simulateLayouts(Number(values.replay));
