@@ -14,6 +14,7 @@ import { LineReport, hasTools, runGroup, type Group, type GuestGroup } from './g
 import { perftestGroup } from './perftest.js';
 import { layoutsGroup } from './layouts.js';
 import { pingpongGroup } from './pingpong.js';
+import { rpmaGroup } from './rpma.js';
 import { rxeGroup } from './rxe.js';
 import { runInNamespace, runInside } from './rxe/namespace.js';
 import { vectorsGroup } from './vectors.js';
@@ -26,6 +27,7 @@ const GUEST_GROUPS: readonly GuestGroup[] = [
   cmGroup,
   perftestGroup,
   layoutsGroup,
+  rpmaGroup,
 ];
 
 const report = new LineReport((line) => console.log(line));
