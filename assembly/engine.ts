@@ -76,7 +76,7 @@ import {
 import { answerDoorbell, answerDoorbells } from './transport/doorbell';
 import { flushQueues } from './transport/failure';
 import { attachMulticast, detachMulticast } from './transport/multicast';
-import { FlushRequest, expectMore, nextFlushOf, takeAnswer } from './transport/persist';
+import { FlushRequest, expectAnswers, nextFlushOf, takeAnswer } from './transport/persist';
 import { QueuePair, QueuePairParameters, queuePairOfTimer } from './transport/queue-pair';
 import { SharedReceiveQueue } from './transport/receive-queue';
 import { receiveBatch } from './transport/receive';
@@ -418,13 +418,13 @@ export function nextFlush(context: usize, request: usize): u32 {
   return found ? 1 : 0;
 }
 
-/** The host will answer a FLUSH so many times more (below 0: fewer) than it has ranges. */
-export function expectFlush(qp: usize, job: u32, serial: u32, more: i32): void {
-  expectMore(changetype<QueuePair>(qp), job, serial, more);
+/** The host will answer a FLUSH so many times, and not once for each of its ranges. */
+export function setFlushAnswers(qp: usize, job: u32, serial: u32, count: u32): void {
+  expectAnswers(changetype<QueuePair>(qp), job, serial, count);
 }
 
 /** One of the host's answers to a FLUSH. `failed`: 1: it is not durable, and never will be. */
-export function answerFlush(context: usize, qp: usize, job: u32, serial: u32, failed: u32): void {
+export function advanceFlush(context: usize, qp: usize, job: u32, serial: u32, failed: u32): void {
   const c = changetype<Context>(context);
   takeAnswer(c, changetype<QueuePair>(qp), job, serial, failed != 0);
 }

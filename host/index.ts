@@ -2,6 +2,7 @@
 export * from './errors/errors.js';
 export * from './verbs/enums.js';
 export * from './verbs/constants.js';
+export { flowLabelToUdpSport } from './verbs/flow.js';
 export * from './verbs/strings.js';
 export { forkInit, isForkInitialized } from './verbs/fork.js';
 export { importDevice } from './verbs/import.js';

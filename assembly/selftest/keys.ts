@@ -65,11 +65,9 @@ function gatherFlags(combination: u32): u32 {
   return access;
 }
 
-/** What `ibv_reg_mr` says of them: huge pages and flushes are not there (yet). */
+/** What `ibv_reg_mr` says of them: huge pages are not there. Which memory is kept the host knows. */
 function grantable(access: u32): u32 {
-  const unsupported: u32 =
-    AccessFlag.HUGETLB | AccessFlag.FLUSH_GLOBAL | AccessFlag.FLUSH_PERSISTENT;
-  if (access & unsupported) return Errno.EOPNOTSUPP;
+  if (access & AccessFlag.HUGETLB) return Errno.EOPNOTSUPP;
   if (access & AccessFlag.LOCAL_WRITE) return Errno.OK;
   if (access & AccessFlag.REMOTE_WRITE) return Errno.EINVAL;
   return access & AccessFlag.REMOTE_ATOMIC ? Errno.EINVAL : Errno.OK;

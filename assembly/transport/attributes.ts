@@ -42,7 +42,8 @@ export class QueuePairAttributes {
   ownKind: u32;
   /** AV: 1 when FLUSH requests to the peer need the ICRC of Linux rxe. */
   doublesFlush: u32;
-  reserved: u32;
+  /** AV: UDP port that our packets leave from; 0: the one that we listen at. */
+  sourcePort: u32;
 }
 
 /** Fills in a path from here to that endpoint. */
@@ -53,7 +54,8 @@ export function setPath(context: Context, path: Path, a: QueuePairAttributes): v
   path.remoteGid0 = a.remoteGid0;
   path.remoteGid1 = a.remoteGid1;
   path.remotePort = a.remotePort;
-  path.ownKind = a.ownKind;
+  path.ownKind = <u16>a.ownKind;
+  path.sourcePort = <u16>(a.sourcePort != 0 ? a.sourcePort : context.localPort);
   path.pseudoHeader = context.pseudoHeader;
   preparePath(context.icrcTables, path);
 }

@@ -38,7 +38,9 @@ export class Path {
   /** 1: the ICRC of FLUSH requests covers them twice: a Linux rxe, as we were told, or saw. */
   doublesFlush: u16;
   /** 1: the peer is of our own kind, and does not mind IP ids that count. */
-  ownKind: u32;
+  ownKind: u16;
+  /** UDP port that our packets leave from: `localPort`, or one of a flow. */
+  sourcePort: u16;
   /** Of the path for strangers' packets: the group that they were sent to. */
   multicastGid0: u64;
   multicastGid1: u64;
@@ -77,7 +79,7 @@ export function preparePath(tables: usize, path: Path): void {
     path,
     localGid(path),
     remoteGid(path),
-    path.localPort,
+    path.sourcePort,
     path.remotePort,
   );
   path.receivePort = 0;

@@ -2,7 +2,7 @@
  * FLUSH and ATOMIC WRITE at the responder (memory placement extensions, IBA annex A19).
  *
  * What has to become durable the host makes so, and it may take long. Until then the FLUSH holds
- * its place among the answers: `nextFlush` tells the host what to do, `answerFlush` says that it is
+ * its place among the answers: `nextFlush` tells the host what to do, `advanceFlush` says that it is
  * done. Meanwhile WRITEs are placed and FLUSHes taken in. Held back, in the order of PSNs, are all
  * answers and acknowledgements from its PSN on, and the effect of whatever somebody could see:
  * atomics and ATOMIC WRITEs wait for their turn, READs are read in theirs, and what would complete
@@ -34,7 +34,7 @@ const WORD: u32 = 8;
 /** A FLUSH that the host is to carry out: 16 bytes, then `count` ranges of linear memory. */
 @unmanaged
 export class FlushRequest {
-  /** What `answerFlush` takes. */
+  /** What `advanceFlush` takes. */
   queuePair: u32;
   job: u32;
   serial: u32;
@@ -44,7 +44,7 @@ export class FlushRequest {
 }
 /** Where the ranges begin, and bytes of the whole with LAYOUT_PIECES_MAX of them. */
 export const FLUSH_REQUEST_RANGES: u32 = 16;
-export const FLUSH_REQUEST_SIZE: u32 = 144;
+export const FLUSH_MEMORY_SIZE: u32 = 144;
 
 /** The rights that a placement takes, of the queue pair and of the key. */
 function rightsOf(placement: u32): u32 {
@@ -210,7 +210,7 @@ export function noteFlush(context: Context, qp: QueuePair): void {
   context.flushLast = changetype<usize>(qp);
 }
 
-/** Takes a queue pair off that list wherever it stands, for its end; the host's answers are late. */
+/** Takes a queue pair off that list, for its end: the host's answers come too late. */
 export function forgetFlushes(context: Context, qp: QueuePair): void {
   qp.jobTail = qp.jobHead;
   qp.heldJobs = 0;
@@ -298,10 +298,10 @@ function findFlush(qp: QueuePair, index: u32, serial: u32): ResponseJob | null {
   return job.serial == serial && job.state == <u32>JobState.ASKED ? job : null;
 }
 
-/** The host answers so many times more, or fewer, than the FLUSH has ranges. */
-export function expectMore(qp: QueuePair, index: u32, serial: u32, more: i32): void {
+/** The host answers so many times, if not once for each range. */
+export function expectAnswers(qp: QueuePair, index: u32, serial: u32, count: u32): void {
   const job = findFlush(qp, index, serial);
-  if (job != null) job.reference += <u32>more;
+  if (job != null) job.reference = count;
 }
 
 /** One of the host's answers. A FLUSH of which any part failed is never acknowledged. */

@@ -215,8 +215,8 @@ export enum MessageKind {
 }
 
 /**
- * A READ, atomic, FLUSH or ATOMIC WRITE that the responder took in: kept until the peer can no longer ask for
- * it again. 48 bytes.
+ * A READ, atomic, FLUSH or ATOMIC WRITE that the responder took in: kept until the peer can no
+ * longer ask for it again. 48 bytes.
  */
 @unmanaged
 export class Resource {

@@ -368,9 +368,12 @@ function receiveDuplicate(
     schedule(context, qp);
     return;
   }
-  // Of FLUSHes there may be more than `destRdAtomicMax`.
+  let counted: u32 = 0;
   for (let back: u32 = 1; back <= qp.rdAtomicLimit; back++) {
     const resource = resourceAt(qp, qp.resourceHead - back);
+    // Of FLUSHes there may be more than that.
+    const counts = resource.kind != <u32>PacketFlag.FLUSH;
+    if (counts && counted++ == qp.destRdAtomicMax) return;
     const skipped = psnDistance(resource.psnFirst, psn);
     if (resource.kind == 0 || skipped > psnDistance(resource.psnFirst, resource.psnLast)) continue;
     if (resource.kind != (flags & ANSWERED)) return;

@@ -204,9 +204,9 @@ export function sendResponses(context: Context, qp: QueuePair, quantum: u32): bo
 }
 
 /**
- * The newest PSN before `end` that an ACK may have. Those of READs and atomics are acknowledged by their
- * responses alone (IBA 9.7.5.1.2): when such a response is lost, Linux rxe takes an ACK with its
- * PSN for it, and reports success without the data.
+ * The newest PSN before `end` that an ACK may have. Those of READs and atomics are acknowledged by
+ * their responses alone (IBA 9.7.5.1.2): when such a response is lost, Linux rxe takes an ACK with
+ * its PSN for it, and reports success without the data.
  */
 function psnToAcknowledge(qp: QueuePair, end: u32): u32 {
   let psn = psnAdd(end, <u32>-1);
@@ -367,7 +367,7 @@ function endUnreadable(context: Context, qp: QueuePair, job: ResponseJob): bool 
   return endJobs(context, qp, job, NakCode.REMOTE_ACCESS_ERROR);
 }
 
-/** The oldest request cannot be executed: nothing behind it is answered. False: there is no more. */
+/** The oldest request is not executed: nothing behind it is answered. False: there is no more. */
 function endJobs(context: Context, qp: QueuePair, job: ResponseJob, syndrome: u32): bool {
   const psn = job.psn;
   qp.jobHead = qp.jobTail;

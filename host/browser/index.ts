@@ -7,6 +7,7 @@ import { fetchModule } from '../engine/module-bytes.js';
 export * from '../errors/errors.js';
 export * from '../verbs/enums.js';
 export * from '../verbs/constants.js';
+export { flowLabelToUdpSport } from '../verbs/flow.js';
 export * from '../verbs/strings.js';
 export type { AsyncEventRecord, Context, CounterValues } from '../verbs/context.js';
 export { openDevice, type LinkOpenOptions } from '../verbs/open-device.js';

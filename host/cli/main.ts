@@ -224,7 +224,7 @@ function addPerf(program: Command): void {
     'perf',
     'bandwidth and latency, with itself and with perftest’s ib_*; without a host: the server',
   )
-    .argument('<verb>', 'write, read, send or atomic', perfVerb)
+    .argument('<verb>', 'write, read, send, atomic, flush or atomic-write', perfVerb)
     .argument('<test>', 'bw or lat', perfTest)
     .argument('[host]');
   addPerfOptions(command)

@@ -31,6 +31,7 @@ import {
   bringDown,
   makeReadyToReceive,
   makeReadyToSend,
+  makeReadyUnlessEnded,
   type Agreement,
 } from './queue-pair-states.js';
 
@@ -367,8 +368,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       case 'reply':
         return this.#replied(event.reply);
       case 'ready':
-        // The peer's first packet may have ended the queue pair already.
-        if (this.qp?.state === QpState.RTR) makeReadyToSend(this.qp, this.#agreement!);
+        if (this.qp) makeReadyUnlessEnded(this.qp, this.#agreement!);
         return this.push(CmEventType.ESTABLISHED);
       case 'resolved':
         return this.#resolved(event.reply);

@@ -30,6 +30,8 @@ const ACCESS =
   AccessFlag.REMOTE_READ |
   AccessFlag.REMOTE_ATOMIC |
   AccessFlag.FLUSH_GLOBAL |
+  AccessFlag.FLUSH_PERSISTENT |
+  AccessFlag.FLUSH_GLOBAL |
   AccessFlag.FLUSH_PERSISTENT;
 
 /** What a queue pair of this type is told on its way into a state. */
@@ -74,6 +76,19 @@ export function makeReadyToReceive(qp: QueuePair, agreement: Agreement): void {
 /** From RTR to RTS. Throws RefusalError. */
 export function makeReadyToSend(qp: QueuePair, agreement: Agreement): void {
   qp.modify(attributesOf(qp.qpType, QpState.RTS, agreement));
+}
+
+/**
+ * The same, where the peer may send by now: its first packet may have ended the queue pair, or does
+ * so in this very moment, in the thread that runs the engine. Nor need it be who did it already.
+ */
+export function makeReadyUnlessEnded(qp: QueuePair, agreement: Agreement): void {
+  if (qp.state !== QpState.RTR) return;
+  try {
+    makeReadyToSend(qp, agreement);
+  } catch (error) {
+    if (qp.query().qpState !== QpState.ERR) throw error;
+  }
 }
 
 /** Everything posted is flushed; safe for a queue pair in any state. */

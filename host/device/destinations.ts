@@ -9,7 +9,8 @@ import { Endpoint, Gid } from '../link/endpoint.js';
 const PATH = PathLayout.fields;
 const GID = PATH.remoteGid0[0] >> 2;
 const PORT = PATH.remotePort[0] >> 2;
-const OWN_KIND = PATH.ownKind[0] >> 2;
+/** Two halves of a word: of our own kind, and our port. */
+const KIND_AND_SOURCE = PATH.ownKind[0] >> 2;
 /** Endpoints that are remembered; forgetting them costs a look-up each. */
 const ENDPOINTS_KEPT = 65536;
 
@@ -30,20 +31,26 @@ export class Destinations {
     const { words } = this.#memory;
     const at = path >> 2;
     const known = this.#byPath.get(path);
-    if (known && known.port === words[at + PORT] && sameGid(known.gid.words, words, at + GID)) {
+    const sourcePort = words[at + KIND_AND_SOURCE]! >>> 16;
+    if (
+      known &&
+      known.port === words[at + PORT] &&
+      known.sourcePort === sourcePort &&
+      sameGid(known.gid.words, words, at + GID)
+    ) {
       return known;
     }
     const from = path + PATH.remoteGid0[0];
     const gid = new Gid(this.#memory.bytes.slice(from, from + 16));
-    const endpoint = this.#intern(new Endpoint(gid, words[at + PORT]!));
-    if (words[at + OWN_KIND] !== 0) this.#ownKind(endpoint);
+    const endpoint = this.#intern(new Endpoint(gid, words[at + PORT]!, sourcePort));
+    if ((words[at + KIND_AND_SOURCE]! & 0xffff) !== 0) this.#ownKind(endpoint);
     if (this.#byPath.size >= ENDPOINTS_KEPT) this.#byPath.clear();
     this.#byPath.set(path, endpoint);
     return endpoint;
   }
 
   #intern(endpoint: Endpoint): Endpoint {
-    const key = endpoint.toString();
+    const key = `${endpoint} ${endpoint.sourcePort}`;
     const known = this.#byAddress.get(key);
     if (known) return known;
     if (this.#byAddress.size >= ENDPOINTS_KEPT) this.#byAddress.clear();

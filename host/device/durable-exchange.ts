@@ -8,7 +8,7 @@
  */
 import {
   ContextLayout,
-  FLUSH_REQUEST_SIZE,
+  FLUSH_MEMORY_SIZE,
   FlushRequestLayout,
   LAYOUT_PIECES_MAX,
 } from '#build/abi.js';
@@ -20,7 +20,7 @@ import { DurableRing, type FlushPart } from './durable-ring.js';
 export const DURABLE_SEGMENTS_MAX = 64;
 const ENTRY_WORDS = 4;
 const REQUEST_AT = DURABLE_SEGMENTS_MAX * ENTRY_WORDS * 4;
-export const DURABLE_TABLE_BYTES = REQUEST_AT + FLUSH_REQUEST_SIZE;
+export const DURABLE_TABLE_BYTES = REQUEST_AT + FLUSH_MEMORY_SIZE;
 
 const REQUEST = FlushRequestLayout.fields;
 
@@ -51,7 +51,7 @@ export class DurableExchange {
     this.#request = table + REQUEST_AT;
     this.#flushFirst = (context + ContextLayout.fields.flushFirst[0]) >> 2;
     this.#answer = ({ queuePair, job, serial }, failed) =>
-      exports.answerFlush(context, queuePair, job, serial, failed ? 1 : 0);
+      exports.advanceFlush(context, queuePair, job, serial, failed ? 1 : 0);
   }
 
   /** Tells the engine what is durable, or will never be. Returns how many answers there were. */
@@ -103,7 +103,7 @@ export class DurableExchange {
     }
     if (pieces.length !== count) {
       const { queuePair, job, serial } = part;
-      this.#exports.expectFlush(queuePair, job, serial, pieces.length - count);
+      this.#exports.setFlushAnswers(queuePair, job, serial, pieces.length);
     }
     for (const { ring, offset, length } of pieces) ring.push(part, offset, length);
   }

@@ -9,7 +9,7 @@
  * Indices count up and wrap at 2^32. The engine's side writes entries and moves `head`; the store's
  * side works on all of [done, head) together and moves `done`; the engine's side answers
  * [collected, done) and moves `collected`: only then is a place free again. A store that failed
- * once says so with `failed`, an index + 1 (or 1 for index 0xffffffff): from there on nothing is durable.
+ * once says so with `failed`, an index + 1 (1 for index 0xffffffff): nothing from there on is.
  */
 import type { EngineMemory } from '../engine/memory.js';
 import type { DurableRange } from './durable-store.js';
@@ -118,6 +118,19 @@ export class DurableRing {
       if (this.#stopped) return false;
       if (this.#pending) return true;
       Atomics.wait(this.#words, this.#at + 5, calls);
+    }
+  }
+
+  /**
+   * Sleeps on until nothing more has come for `quietMicros`, or `mostMicros` are over: what comes
+   * together is done together.
+   */
+  gather(quietMicros: number, mostMicros: number, now: () => number): void {
+    const end = now() + mostMicros;
+    for (let left = mostMicros; left > 0; left = end - now()) {
+      const calls = Atomics.load(this.#words, this.#at + 5);
+      const millis = Math.min(quietMicros, left) / 1000;
+      if (Atomics.wait(this.#words, this.#at + 5, calls, millis) === 'timed-out') return;
     }
   }
 

@@ -8,14 +8,14 @@ export interface DurableRange {
 
 /** What makes bytes of one persistent segment durable. Offsets are relative to the segment. */
 export interface DurableStore {
-  /** Resolves once all given ranges are durable; rejects with the system's error, and then for ever. */
+  /** Resolves once all ranges are durable; rejects with the system's error, and then for ever. */
   flush(ranges: readonly { offset: number; length: number }[]): Promise<void>;
 }
 
 /**
  * A store with a thread of its own, so that neither a slow disk nor an application that computes is
- * in anybody's way: there `module` is loaded, which exports `openDurableStore` (DurableStoreOpener).
- * It may block. Where a device has no thread of its own it is loaded in the caller's.
+ * in anybody's way: there `module` is loaded, which exports `openDurableStore`, a
+ * DurableStoreOpener. It may block. Where a device has no thread of its own it is loaded in the caller's.
  */
 export interface DurableStoreModule {
   readonly module: URL;

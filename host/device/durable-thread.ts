@@ -4,6 +4,7 @@
  */
 import { parentPort, workerData } from 'node:worker_threads';
 import { ControlBlock } from '../engine/control-block.js';
+import type { EngineParts } from '../engine/load.js';
 import { EngineMemory } from '../engine/memory.js';
 import { loadPosix } from '../link/posix.js';
 import { RealClock } from './clock.js';
@@ -11,8 +12,7 @@ import { Committer, commitTo } from './committer.js';
 import { DurableRing } from './durable-ring.js';
 import type { DurableStoreOpener } from './durable-store.js';
 
-export interface DurableThreadTask {
-  readonly memory: WebAssembly.Memory;
+export interface DurableThreadTask extends Pick<EngineParts, 'memory'> {
   /** Addresses of the ControlBlock and of the ring. */
   readonly control: number;
   readonly ring: number;
@@ -27,6 +27,12 @@ export interface DurableThreadTask {
 
 /** As progress-thread.ts: an application that takes the turns finds out by itself. */
 const LED_MICROS = 200;
+/**
+ * A disk is waited for anyway: before its next turn, a little, for whoever was told of the last one
+ * and goes on. Parts of how long that one took: without anything new, and at most.
+ */
+const QUIET_SHARE = 1 / 32;
+const GATHER_SHARE = 1 / 4;
 
 const task = workerData as DurableThreadTask;
 const memory = new EngineMemory(task.memory);
@@ -49,7 +55,10 @@ try {
   parentPort!.postMessage(undefined);
   let finished = wake;
   const committer = new Committer(ring, commit, () => finished());
+  let took = 0;
   while (ring.awaitWork()) {
+    ring.gather(took * QUIET_SHARE, took * GATHER_SHARE, () => clock.now());
+    const start = clock.now();
     await new Promise<void>((resolve) => {
       finished = () => {
         wake();
@@ -57,6 +66,7 @@ try {
       };
       committer.work();
     });
+    took = clock.now() - start;
   }
 } catch (error) {
   parentPort!.postMessage(error);

@@ -4,7 +4,12 @@ import { MisuseError, RefusalError } from '../errors/errors.js';
 import { commitTo, type Commit } from './committer.js';
 import { DURABLE_SEGMENTS_MAX, DurableTable } from './durable-exchange.js';
 import { DURABLE_RING_BYTES, DurableRing } from './durable-ring.js';
-import { isModule, type DurableSegment, type DurableStoreOpener } from './durable-store.js';
+import {
+  isModule,
+  type DurableSegment,
+  type DurableStore,
+  type DurableStoreOpener,
+} from './durable-store.js';
 import type { Progress, StopDurable } from './progress.js';
 
 /** A segment that was added. */
@@ -25,6 +30,7 @@ export class Durables {
   readonly #progress: Progress;
   readonly #table: DurableTable;
   readonly #segments = new Set<KeptSegment>();
+  readonly #spareRings: number[] = [];
 
   constructor(arena: ArenaMemory, progress: Progress) {
     this.#arena = arena;
@@ -45,36 +51,39 @@ export class Durables {
    * From now on a FLUSH of these bytes goes to their store. Throws MisuseError; RefusalError ENOMEM
    * (no more segments, no memory); rejects with what the store's module throws.
    */
-  add(segment: DurableSegment): Promise<KeptSegment> {
+  async add(segment: DurableSegment): Promise<KeptSegment> {
     const { address, length } = segment;
-    return this.#keep(address, length, (ring, at) => this.#start(segment, ring, at));
+    this.#check(address, length);
+    const ring = this.#takeRing();
+    let stop: StopDurable;
+    try {
+      stop = await this.#start(segment, ring);
+    } catch (error) {
+      this.#giveBack(ring);
+      throw error;
+    }
+    try {
+      this.#check(address, length);
+      return this.#keep(address, length, ring, stop);
+    } catch (error) {
+      await stop();
+      this.#giveBack(ring);
+      throw error;
+    }
   }
 
   /** As `add`, with a store that says by a call, and perhaps at once, what is durable. */
-  addCommit(address: number, length: number, commit: Commit): Promise<KeptSegment> {
-    return this.#keep(address, length, (ring) => this.#progress.keepDurable(ring, commit));
+  addCommit(address: number, length: number, commit: Commit): KeptSegment {
+    this.#check(address, length);
+    const ring = this.#takeRing();
+    const stop = this.#progress.keepDurable(new DurableRing(this.#arena.memory, ring), commit);
+    return this.#keep(address, length, ring, stop);
   }
 
-  async #keep(
-    address: number,
-    length: number,
-    start: (ring: DurableRing, at: number) => Promise<StopDurable>,
-  ): Promise<KeptSegment> {
-    this.#check(address, length);
-    const { heap, memory } = this.#arena;
-    const ringAddress = heap.alloc(DURABLE_RING_BYTES);
-    const ring = new DurableRing(memory, ringAddress);
-    let stop: StopDurable;
-    try {
-      stop = await start(ring, ringAddress);
-    } catch (error) {
-      heap.free(ringAddress);
-      throw error;
-    }
+  #keep(address: number, length: number, ringAddress: number, stop: StopDurable): KeptSegment {
+    const ring = new DurableRing(this.#arena.memory, ringAddress);
     const index = this.#table.take(address, length, ringAddress);
     if (index === undefined) {
-      await stop();
-      heap.free(ringAddress);
       const sentence = `addDurable: all ${DURABLE_SEGMENTS_MAX} durable segments are taken`;
       throw new RefusalError('ENOMEM', sentence);
     }
@@ -89,29 +98,46 @@ export class Durables {
         if (!ring.idle) throw new RefusalError('EBUSY', 'remove: a FLUSH of it is under way');
         this.#segments.delete(kept);
         this.#table.release(index);
-        await stop();
-        // Its ring stays: another thread may be looking at it. It is little, and segments are few.
+        const stopped = stop();
+        this.#giveBack(ringAddress);
+        await stopped;
       },
     };
     this.#segments.add(kept);
     return kept;
   }
 
-  async #start(segment: DurableSegment, ring: DurableRing, address: number): Promise<StopDurable> {
+  /** Zero bytes. */
+  #takeRing(): number {
+    const spare = this.#spareRings.pop();
+    if (spare === undefined) return this.#arena.heap.alloc(DURABLE_RING_BYTES);
+    this.#arena.memory.bytes.fill(0, spare, spare + DURABLE_RING_BYTES);
+    return spare;
+  }
+
+  /** Where the engine has a thread of its own, that one may still be looking at the ring. */
+  #giveBack(ring: number): void {
+    if (this.#progress.keepDurableApart) this.#spareRings.push(ring);
+    else this.#arena.heap.free(ring);
+  }
+
+  async #start(segment: DurableSegment, ring: number): Promise<StopDurable> {
     const { store } = segment;
     const progress = this.#progress;
-    if (!isModule(store)) return progress.keepDurable(ring, commitTo(store));
+    const here = (kept: DurableStore): StopDurable =>
+      progress.keepDurable(new DurableRing(this.#arena.memory, ring), commitTo(kept));
+    if (!isModule(store)) return here(store);
     if (progress.keepDurableApart) {
       const { module, data } = store;
       const { address: start, length } = segment;
-      return progress.keepDurableApart({ module, data, ring: address, address: start, length });
+      return progress.keepDurableApart({ module, data, ring, address: start, length });
     }
     const { openDurableStore } = (await import(store.module.href)) as {
       readonly openDurableStore: DurableStoreOpener;
     };
     const { bytes } = this.#arena.memory;
     const part = bytes.subarray(segment.address, segment.address + segment.length);
-    return progress.keepDurable(ring, commitTo(await openDurableStore(store.data, part)));
+    return here(await openDurableStore(store.data, part));
   }
 
   #check(address: number, length: number): void {

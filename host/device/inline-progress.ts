@@ -80,16 +80,16 @@ export class InlineProgress implements Progress, LinkReceiver {
     return this.#durables;
   }
 
-  keepDurable(ring: DurableRing, commit: Commit): Promise<StopDurable> {
+  keepDurable(ring: DurableRing, commit: Commit): StopDurable {
     const committer = new Committer(ring, commit, () => {
       this.#exchange?.collect();
       if (!this.#closed) this.#engine?.drain();
     });
     this.#committers.add(committer);
-    return Promise.resolve(() => {
+    return () => {
       this.#committers.delete(committer);
       return Promise.resolve();
-    });
+    };
   }
 
   #giveFlushes(): void {

@@ -43,6 +43,8 @@ const LED_MICROS = 200;
 const TOUCHED_MICROS = 1000;
 /** So often the thread looks whether the application still does the work. */
 const LOOK_MICROS = 500;
+/** The longest sleep. `worker.terminate()` of an application has no other way to end this thread. */
+const SLEEP_MICROS = 1_000_000;
 const CACHE_LINE = 64;
 
 /** A range that is only ever handed out: the link lives as long as the thread. */
@@ -123,8 +125,10 @@ function run(context: number): void {
       const deadline = exports.nextDeadline(context);
       if (control.fallAsleep(kicks, deadline)) {
         if (mailroom && !mailroom.fallAsleep()) link.wait(0);
-        else if (deadline === 0) link.wait();
-        else link.wait(Math.max(deadline - now, 0));
+        else
+          link.wait(
+            deadline === 0 ? SLEEP_MICROS : Math.min(Math.max(deadline - now, 0), SLEEP_MICROS),
+          );
         mailroom?.awake();
         control.awake();
       }

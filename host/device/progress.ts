@@ -59,7 +59,7 @@ export interface Progress {
   /** Address of the table of durable segments (durable-exchange.ts). */
   readonly durables: number;
   /** From now on `commit` works on that ring, in this thread. */
-  keepDurable(ring: DurableRing, commit: Commit): Promise<StopDurable>;
+  keepDurable(ring: DurableRing, commit: Commit): StopDurable;
   /** A store has a thread of its own, where there are threads (durable-thread.ts). */
   keepDurableApart?(task: DurableTask): Promise<StopDurable>;
   /** Nothing is sent or received afterwards. */

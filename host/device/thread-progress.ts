@@ -43,6 +43,12 @@ const LOOK_MICROS = 500;
 /** So long, at most, it waits for the other thread's turn to end. */
 const TURN_MICROS = 50;
 
+/** Those whose thread runs. Who leaves without closing a device would wait for a thread asleep. */
+const running = new Set<() => void>();
+process.on('exit', () => {
+  for (const stop of running) stop();
+});
+
 export class ThreadProgress implements Progress {
   readonly spinMicros: number;
   readonly info: LinkInfo;
@@ -88,7 +94,11 @@ export class ThreadProgress implements Progress {
     this.#wakeDescriptor = link.wakeDescriptor;
     this.socketDescriptor = link.socketDescriptor;
     this.callPort = link.callPort;
-    this.#exited = new Promise((resolve) => worker.once('exit', resolve));
+    const stop = (): void => this.#stop();
+    running.add(stop);
+    this.#exited = new Promise((resolve) => worker.once('exit', resolve)).then(() => {
+      running.delete(stop);
+    });
     worker.on('message', (message: ThreadMessage) => {
       if (message.kind === 'failed') this.#events?.failed(errorOf(message));
     });
@@ -192,7 +202,7 @@ export class ThreadProgress implements Progress {
     return new Runner(memory, exports, context, this.#link, this.#clock, durables, this.#mailroom);
   }
 
-  keepDurable(ring: DurableRing, commit: Commit): Promise<StopDurable> {
+  keepDurable(ring: DurableRing, commit: Commit): StopDurable {
     let finished = (): void => {};
     const committer = new Committer(ring, commit, () => {
       finished();
@@ -207,10 +217,10 @@ export class ThreadProgress implements Progress {
       }
     };
     const ended = run();
-    return Promise.resolve(() => {
+    return () => {
       ring.stop();
       return ended;
-    });
+    };
   }
 
   async keepDurableApart(task: DurableTask): Promise<StopDurable> {
@@ -234,7 +244,7 @@ export class ThreadProgress implements Progress {
     const ring = new DurableRing(this.#arena.memory, task.ring);
     // What it did not do is not durable, and nobody is told that it is.
     const fail: Commit = (_, done) => done(new Error('the store’s thread ended'));
-    worker.on('error', () => void this.keepDurable(ring, fail));
+    worker.on('error', () => this.keepDurable(ring, fail));
     worker.unref();
     const stop = async (): Promise<void> => {
       this.#stores.delete(stop);
@@ -301,11 +311,15 @@ export class ThreadProgress implements Progress {
     this.#runner = undefined;
     for (const stop of [...this.#stores]) await stop();
     await this.#link.close();
-    this.#control.stop();
     this.#control.call();
     this.#worker.postMessage(0);
-    this.#kick();
+    this.#stop();
     await this.#exited;
+  }
+
+  #stop(): void {
+    this.#control.stop();
+    this.#kick();
   }
 
   /** Asynchronous events, and completions of armed queues, until the end. */

@@ -58,8 +58,8 @@ export interface EngineExports {
   receivePackets(context: number, count: number, now: number): void;
   nextPackets(context: number, buffer: number): number;
   nextFlush(context: number, request: number): number;
-  expectFlush(queuePair: number, job: number, serial: number, more: number): void;
-  answerFlush(
+  setFlushAnswers(queuePair: number, job: number, serial: number, count: number): void;
+  advanceFlush(
     context: number,
     queuePair: number,
     job: number,

@@ -108,6 +108,8 @@ export abstract class ChannelLink implements Link {
   readonly #peers = new Map<string, ChannelPeer>();
   /** Channels that are not open yet. */
   readonly #pending = new Set<ChannelPeer>();
+  /** Open channels of peers that have a newer one, until the peer closes them. */
+  readonly #older = new Set<ChannelPeer>();
   #receiver: LinkReceiver | undefined;
   #info: LinkInfo | undefined;
   #opening: Promise<Gid> | undefined;
@@ -212,11 +214,10 @@ export abstract class ChannelLink implements Link {
     if (!this.#receiver) return;
     this.#flushSends();
     this.#receiver = undefined;
-    for (const peer of [...this.#peers.values(), ...this.#pending]) {
-      this.#drop(peer, 'the link was closed');
-    }
+    for (const peer of this.#all()) this.#drop(peer, 'the link was closed');
     this.#peers.clear();
     this.#pending.clear();
+    this.#older.clear();
     this.#own = [];
     this.releaseAddress();
     for (const resolve of this.#waiting.splice(0)) resolve(undefined);
@@ -224,11 +225,17 @@ export abstract class ChannelLink implements Link {
 
   /**
    * Packets to and from this address travel by `channel` once it is open; one that it had before is
-   * closed then, and not earlier: that it opens proves whose it is. Resolves when it can send.
-   * Rejects with LinkError ECONNRESET (it closed before), ETIMEDOUT (it never opened), ENOSPC (as
-   * many peers as there may be), EADDRINUSE (our own address).
+   * replaced then, and not earlier: that it opens proves whose it is. `accept` is what lets the
+   * other side open it: called when the channel is known here, since the other side closes the one
+   * before as soon as it is open there. Resolves when it can send. Rejects with LinkError
+   * ECONNRESET (it closed before), ETIMEDOUT (it never opened), ENOSPC (as many peers as there may
+   * be), EADDRINUSE (our own address), and with what `accept` rejects with.
    */
-  protected addPeer(gid: Gid, channel: DatagramChannel): Promise<Endpoint> {
+  protected addPeer(
+    gid: Gid,
+    channel: DatagramChannel,
+    accept?: () => Promise<void>,
+  ): Promise<Endpoint> {
     const key = gid.toString();
     const { openMillis } = this.#limits;
     try {
@@ -237,7 +244,8 @@ export abstract class ChannelLink implements Link {
       channel.close();
       return Promise.reject(error as LinkError);
     }
-    const endpoint = this.#peers.get(key)?.endpoint ?? new Endpoint(gid, ROCE_PORT);
+    const known = this.#all().find((other) => other.endpoint.gid.equals(gid));
+    const endpoint = known?.endpoint ?? new Endpoint(gid, ROCE_PORT);
     const peer = new ChannelPeer(endpoint, channel, this.#limits, this.counters);
     this.#pending.add(peer);
     return new Promise((resolve, reject) => {
@@ -259,12 +267,16 @@ export abstract class ChannelLink implements Link {
         },
         message: (bytes) => this.#message(peer, bytes),
         interrupted: (isInterrupted) => {
-          if (this.#peers.get(key) !== peer) return;
           peer.isInterrupted = isInterrupted;
+          if (this.#peers.get(key) !== peer) return;
           this.#tell({ kind: isInterrupted ? 'interrupted' : 'restored', peer: endpoint });
           if (isInterrupted) this.seekAgain(endpoint);
         },
         closed: (reason, isLost) => this.#closed(key, peer, reason, isLost),
+      });
+      accept?.().catch((error: LinkError) => {
+        reject(error);
+        this.#remove(peer, error.message);
       });
     });
   }
@@ -276,17 +288,39 @@ export abstract class ChannelLink implements Link {
     if (this.info.local.gid.equals(gid)) {
       throw new LinkError('EADDRINUSE', `${gid} is our own address`);
     }
-    if (this.#peers.size + this.#pending.size >= peersMax) {
+    if (this.#peers.size + this.#pending.size + this.#older.size >= peersMax) {
       throw new LinkError('ENOSPC', `there are ${peersMax} peers already`);
     }
   }
 
+  #all(): ChannelPeer[] {
+    return [...this.#peers.values(), ...this.#pending, ...this.#older];
+  }
+
   #enter(key: string, peer: ChannelPeer): void {
     const old = this.#peers.get(key);
-    this.#peers.set(key, peer);
-    if (old) this.#drop(old, 'a newer connection took its place');
+    this.#carryBy(key, peer);
+    if (old) this.#replace(old);
     peer.isOpen = true;
     this.#tell({ kind: old ? 'restored' : 'connected', peer: peer.endpoint });
+  }
+
+  /** What is sent to that address goes through this channel from now on. */
+  #carryBy(key: string, peer: ChannelPeer): void {
+    this.#peers.set(key, peer);
+    this.#lastDestination = undefined;
+    this.#lastPeer = undefined;
+  }
+
+  /**
+   * Connections may open in another order on the other side, or there may be two at once, one from
+   * each. If both sides chose, each might close what the other one keeps: so the smaller address
+   * does, and the larger one has them all until they are closed.
+   */
+  #replace(old: ChannelPeer): void {
+    const isOurChoice = `${this.info.local.gid}` < `${old.endpoint.gid}`;
+    if (isOurChoice || !old.isOpen) this.#drop(old, 'a newer connection took its place');
+    else this.#older.add(old);
   }
 
   /** Somebody who knows a way to this peer may connect anew. */
@@ -300,9 +334,21 @@ export abstract class ChannelLink implements Link {
   /** A peer that got lost may come back; then nothing but packets was lost. */
   #closed(key: string, peer: ChannelPeer, reason: string, isLost: boolean): void {
     const { returnMillis } = this.#limits;
+    const isOfPeer = (other: ChannelPeer): boolean => other.endpoint === peer.endpoint;
+    const isCurrent = this.#peers.get(key) === peer;
+    const older = isCurrent ? [...this.#older].filter(isOfPeer).pop() : undefined;
+    if (older) {
+      this.#older.delete(older);
+      this.#carryBy(key, older);
+      this.#drop(peer, reason);
+      if (peer.isInterrupted && !older.isInterrupted) {
+        this.#tell({ kind: 'restored', peer: older.endpoint });
+      }
+      return;
+    }
     // The other side drops the old connection as soon as the new one is open there.
-    const isReplaced = [...this.#pending].some(({ endpoint }) => endpoint === peer.endpoint);
-    if (!(isLost || isReplaced) || this.#peers.get(key) !== peer || returnMillis === 0) {
+    const isReplaced = [...this.#pending].some(isOfPeer);
+    if (!isCurrent || !(isLost || isReplaced) || returnMillis === 0) {
       this.#remove(peer, reason);
       return;
     }
@@ -393,10 +439,15 @@ export abstract class ChannelLink implements Link {
   #remove(peer: ChannelPeer, reason: string): void {
     const key = peer.endpoint.gid.toString();
     const isCurrent = this.#peers.get(key) === peer;
-    if (!isCurrent && !this.#pending.delete(peer)) return;
+    if (!isCurrent && !this.#pending.delete(peer) && !this.#older.delete(peer)) return;
     this.#drop(peer, reason);
     if (!isCurrent) return;
     this.#peers.delete(key);
+    for (const older of this.#older) {
+      if (older.endpoint !== peer.endpoint) continue;
+      this.#older.delete(older);
+      this.#drop(older, reason);
+    }
     this.#tell({ kind: 'disconnected', peer: peer.endpoint, reason });
     this.#receiver?.peerGone?.(peer.endpoint, reason);
   }

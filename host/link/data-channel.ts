@@ -113,17 +113,17 @@ export class DataChannelLink extends ChannelLink {
     for (let attempt = 1; ; attempt++) {
       const connection = await this.#connector.offer();
       const { description, channel } = connection;
+      let answer: Description;
       let gid: Gid;
       try {
-        const answer = checkDescription(await exchange(by, description, options), 'answer');
+        answer = checkDescription(await exchange(by, description, options), 'answer');
         gid = gidOfDescription(answer);
-        await connection.accept(answer);
       } catch (error) {
         channel.close();
         throw error;
       }
       try {
-        const peer = await this.addPeer(gid, channel);
+        const peer = await this.addPeer(gid, channel, () => connection.accept(answer));
         this.#ways.set(peer, by);
         return peer;
       } catch (error) {

@@ -114,6 +114,8 @@ export interface LinkInfo {
   readonly paced?: boolean;
   /** Can it carry packets to multicast groups? Then it has `join` and `leave`. Default false. */
   readonly multicast?: boolean;
+  /** Other ports that packets can leave from, where there are any: a destination names one. */
+  readonly flowPorts?: readonly number[];
   /** What was asked of the socket, and what came of it. Absent: there is no socket. */
   readonly socketOptions?: readonly SocketOption[];
 }

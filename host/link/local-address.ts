@@ -15,6 +15,7 @@ import type { UdpOptions } from './udp.js';
 
 const SOCKET_BUFFER_BYTES = 4 * 2 ** 20;
 const PEER_RECEIVE_BUFFER_BYTES = 212992;
+const SEND_SOCKETS_MAX = 64;
 
 /** Options of a UDP link, checked and complete. */
 export interface LocalAddress {
@@ -27,6 +28,7 @@ export interface LocalAddress {
   readonly socketBufferBytes: number;
   readonly peerReceiveBufferBytes: number;
   readonly reusePort: boolean;
+  readonly sendSockets: number;
 }
 
 /** Throws MisuseError when `address` is no IP address or a number is out of range. */
@@ -37,15 +39,17 @@ export function checkUdpOptions(options: UdpOptions): LocalAddress {
     socketBufferBytes = SOCKET_BUFFER_BYTES,
     peerReceiveBufferBytes = PEER_RECEIVE_BUFFER_BYTES,
     reusePort = false,
+    sendSockets = 0,
   } = options;
   const gid = parseAddress(options.address);
   const zone = /%.*$/.exec(options.address)?.[0] ?? '';
   checkRange('port', port, 0, 65535);
   checkRange('packetSizeMax', packetSizeMax ?? PACKET_SIZE_LIMIT, 1, PACKET_SIZE_LIMIT);
   checkRange('socketBufferBytes', socketBufferBytes, 1, 2 ** 30);
+  checkRange('sendSockets', sendSockets, 0, SEND_SOCKETS_MAX);
   checkRange('peerReceiveBufferBytes', peerReceiveBufferBytes, 1, 2 ** 31);
   const buffers = { socketBufferBytes, peerReceiveBufferBytes };
-  return { gid, zone, port, packetSizeMax, ...buffers, reusePort };
+  return { gid, zone, port, packetSizeMax, ...buffers, reusePort, sendSockets };
 }
 
 /**

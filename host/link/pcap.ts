@@ -142,6 +142,7 @@ class Capturing implements PcapLink {
       },
       flush: () => receiver.flush(),
       failed: (reason) => receiver.failed(reason),
+      peerGone: (peer, reason) => receiver.peerGone?.(peer, reason),
     });
     this.#isOpen = true;
     return this.info;

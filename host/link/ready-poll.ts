@@ -54,6 +54,11 @@ export class ReadyPoll {
     return this.#posix.pollDescriptors(this.#descriptors, this.#count, timeout) > 0;
   }
 
+  /** The descriptor `index` is another one from now on. */
+  replace(index: number, fd: number): void {
+    this.#words[this.#at + 2 * index] = fd;
+  }
+
   /** What the last `wait` found of descriptor `index`: POLLIN, POLLOUT, and errors. */
   found(index: number): number {
     return this.#words[this.#at + 2 * index + 1]! >>> 16;

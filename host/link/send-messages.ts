@@ -4,6 +4,7 @@
  * read where they lie.
  */
 import type { Endpoint, Gid } from './endpoint.js';
+import type { FlowSocket } from './flow-sockets.js';
 import type { PacketBatch } from './link.js';
 import {
   BTH_SLOT_BYTE,
@@ -40,6 +41,8 @@ interface Peer {
   /** Its socket address; undefined: of another family. */
   readonly address: Uint32Array | undefined;
   readonly addressBytes: number;
+  /** The socket that we send to it with. */
+  readonly fd: number;
   segments: boolean;
 }
 
@@ -58,6 +61,8 @@ export interface SendCounters {
 export interface SendMessagesOptions {
   readonly posix: Posix;
   readonly fd: number;
+  /** Further sockets, for destinations that name their port. */
+  readonly flows: readonly FlowSocket[];
   /** Our own address, and its zone: `%eth0`. */
   readonly gid: Gid;
   readonly zone: string;
@@ -79,6 +84,8 @@ export class SendMessages {
   readonly #buffer: ArrayBufferLike;
   readonly #words: Uint32Array;
   readonly #writable: ReadyPoll;
+  /** Of the messages that are being made: all leave by one socket. */
+  #fd = -1;
   readonly #headers: number;
   readonly #iovecs: number;
   readonly #names: number;
@@ -147,6 +154,8 @@ export class SendMessages {
       const peer = this.#peerOf(destination);
       const size = batch.lengthOf(index);
       const start = batch.addressOf(index);
+      if (this.#count === 0) this.#fd = peer.fd;
+      else if (peer.fd !== this.#fd) return index;
       const first = index++;
       if (peer.address === undefined) {
         this.#lose('EAFNOSUPPORT', 1);
@@ -207,7 +216,8 @@ export class SendMessages {
 
   /** Hands the messages to the kernel, past those that it refuses. */
   #hand(): void {
-    const { posix, fd, base } = this.#options;
+    const { posix, base } = this.#options;
+    const fd = this.#fd;
     let waited = -1;
     // A buffer that did not drain in time will not for the next message either.
     let patient = true;
@@ -223,6 +233,7 @@ export class SendMessages {
       if (code === 'EINTR') continue;
       if (code === 'EAGAIN' && patient && waited !== message) {
         waited = message;
+        this.#writable.replace(0, fd);
         patient = this.#writable.wait(SEND_BUFFER_WAIT_MICROS);
         continue;
       }
@@ -237,14 +248,14 @@ export class SendMessages {
 
   /** The packets of a run by themselves. When these get through, the peer gets no more runs. */
   #sendOneByOne(message: number): void {
-    const { posix, fd, base } = this.#options;
+    const { posix, base } = this.#options;
     const peer = this.#addressed[message]!;
     const start = this.#starts[message]!;
     const length = this.#lengths[message]!;
     const size = this.#words[(this.#controls + message * CONTROL_SPACE) / 4 + CONTROL.data]!;
     for (let at = 0; at < length; at += size) {
       this.#write(message, peer, start + at, Math.min(size, length - at), 1, size);
-      const taken = posix.sendMessages(fd, base + this.#headers + message * HEADER_BYTES, 1);
+      const taken = posix.sendMessages(peer.fd, base + this.#headers + message * HEADER_BYTES, 1);
       this.#counters.sendCalls++;
       if (taken > 0) {
         peer.segments = false;
@@ -279,13 +290,16 @@ export class SendMessages {
     return peer;
   }
 
-  #makePeer({ gid, port }: Endpoint): Peer {
-    const { posix, gid: own, zone } = this.#options;
-    if (gid.isIpv4 !== own.isIpv4) return { address: undefined, addressBytes: 0, segments: false };
+  #makePeer({ gid, port, sourcePort }: Endpoint): Peer {
+    const { posix, gid: own, zone, flows } = this.#options;
+    const fd = flows.find((flow) => flow.port === sourcePort)?.fd ?? this.#options.fd;
+    if (gid.isIpv4 !== own.isIpv4) {
+      return { address: undefined, addressBytes: 0, fd, segments: false };
+    }
     const linkLocal = gid.bytes[0] === 0xfe && (gid.bytes[1]! & 0xc0) === 0x80;
     const bytes = posix.socketAddress(gid, port, linkLocal ? zone.slice(1) : '');
     const address = new Uint32Array(bytes.length / 4);
     new Uint8Array(address.buffer).set(bytes);
-    return { address, addressBytes: bytes.length, segments: false };
+    return { address, addressBytes: bytes.length, fd, segments: false };
   }
 }

@@ -46,6 +46,7 @@ export function traceLink(link: Link, write: (line: string) => void, options: Tr
         },
         flush: () => receiver.flush(),
         failed: (reason) => receiver.failed(reason),
+        peerGone: (peer, reason) => receiver.peerGone?.(peer, reason),
       });
       return this.info;
     },

@@ -3,14 +3,13 @@
  * engine's memory and arrive in it; runs of equal packets pass the kernel as one (UDP_SEGMENT,
  * UDP_GRO). Needs koffi, an optional package.
  *
- * Nothing happens by itself: packets arrive in `poll`, and `wait` says when to. Source ports could
- * be spread by queue pair, for networks with several paths, by more sockets to send with: they
- * would be further `SendMessages`.
+ * Nothing happens by itself: packets arrive in `poll`, and `wait` says when to.
  */
 import { EventEmitter } from 'node:events';
 import type { Socket } from 'node:dgram';
 import { LinkError, MisuseError } from '../errors/errors.js';
 import { Endpoint, Gid } from './endpoint.js';
+import { openFlowSockets, type FlowSocket } from './flow-sockets.js';
 import type {
   Link,
   LinkInfo,
@@ -58,6 +57,7 @@ export interface LinkShare {
   readonly fd: number;
   readonly wakeDescriptor: number;
   readonly callSocket: number;
+  readonly flows: readonly FlowSocket[];
   readonly info: Omit<LinkInfo, 'local'>;
   readonly address: string;
   readonly zone: string;
@@ -71,6 +71,8 @@ interface Opened {
   readonly wakeDescriptor: number;
   /** A socket at which other processes wake this one; -1: the port is ours alone. */
   readonly callSocket: number;
+  /** Sent with as well, by the port that a destination names. */
+  readonly flows: readonly FlowSocket[];
   /** Another link's: it closes them. */
   readonly borrowed: boolean;
   readonly sender: SendMessages;
@@ -81,6 +83,8 @@ interface Opened {
   readonly direct: boolean;
   readonly freeMemory: () => void;
 }
+
+type Descriptors = Pick<Opened, 'fd' | 'wakeDescriptor' | 'callSocket' | 'flows'>;
 
 export class UdpBatchLink implements Link {
   /** What `open` takes of the engine's memory. */
@@ -146,10 +150,10 @@ export class UdpBatchLink implements Link {
   /** For `openShared`, once the link is open. */
   get share(): LinkShare {
     const { local, ...info } = this.info;
-    const { fd, wakeDescriptor, callSocket } = this.#opened!;
+    const { fd, wakeDescriptor, callSocket, flows } = this.#opened!;
     const { zone } = this.#local;
     const address = local.gid.toString();
-    return { fd, wakeDescriptor, callSocket, info, address, zone, port: local.port };
+    return { fd, wakeDescriptor, callSocket, flows, info, address, zone, port: local.port };
   }
 
   /**
@@ -233,12 +237,13 @@ export class UdpBatchLink implements Link {
     if (!opened) return;
     this.#opened = undefined;
     this.#receiver = undefined;
-    const { posix, fd, wakeDescriptor, callSocket, borrowed } = opened;
+    const { posix, fd, wakeDescriptor, callSocket, flows, borrowed } = opened;
     if (!borrowed) {
       posix.signalEvent(wakeDescriptor);
       closeQuietly(posix, fd);
       closeQuietly(posix, wakeDescriptor);
       if (callSocket >= 0) closeQuietly(posix, callSocket);
+      for (const flow of flows) closeQuietly(posix, flow.fd);
     }
     opened.freeMemory();
   }
@@ -271,6 +276,8 @@ export class UdpBatchLink implements Link {
       undo.push(() => posix.close(wakeDescriptor));
       const callSocket = local.reusePort ? bindCallSocket(posix) : -1;
       if (callSocket >= 0) undo.push(() => posix.close(callSocket));
+      const flows = openFlowSockets(posix, local);
+      undo.push(...flows.map((flow) => () => posix.close(flow.fd)));
       const batching = setBatchOptions(posix, fd, local.gid.isIpv4);
       const receiveBufferBytes = posix.getOption(fd, sys.SOL_SOCKET, sys.SO_RCVBUF);
       const info: LinkInfo = {
@@ -281,9 +288,10 @@ export class UdpBatchLink implements Link {
         windowBytes: Math.floor(local.peerReceiveBufferBytes / 2),
         receiveBufferBytes,
         multicast: false,
+        flowPorts: flows.map((flow) => flow.port),
         socketOptions: [...options, ...batching],
       };
-      const descriptors = { fd, wakeDescriptor, callSocket };
+      const descriptors = { fd, wakeDescriptor, callSocket, flows };
       this.#use(posix, descriptors, info, receiver, memory, false);
       return info;
     } catch (error) {
@@ -295,7 +303,7 @@ export class UdpBatchLink implements Link {
   /** Lays out what the link keeps in memory, and is open. */
   #use(
     posix: Posix,
-    { fd, wakeDescriptor, callSocket }: Pick<Opened, 'fd' | 'wakeDescriptor' | 'callSocket'>,
+    { fd, wakeDescriptor, callSocket, flows }: Descriptors,
     info: LinkInfo,
     receiver: LinkReceiver,
     memory: LinkMemory | undefined,
@@ -318,10 +326,12 @@ export class UdpBatchLink implements Link {
       fd,
       wakeDescriptor,
       callSocket,
+      flows,
       borrowed,
       sender: new SendMessages({
         posix,
         fd,
+        flows,
         gid,
         zone: this.#local.zone,
         canSegment: info.socketOptions!.some(

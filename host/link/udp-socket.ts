@@ -201,7 +201,8 @@ function interopOptions(isIpv4: boolean): readonly InteropOption[] {
   ];
 }
 
-function setOptions(
+/** Of an unbound socket: what RoCEv2 wants, and buffers. Says what was granted. */
+export function setOptions(
   posix: Posix,
   fd: number,
   isIpv4: boolean,

@@ -37,6 +37,13 @@ export interface UdpOptions {
    * what arrives. `UdpBatchLink` only. Default false.
    */
   reusePort?: boolean;
+  /**
+   * Sockets to send with besides the one that receives, each with a source port from 0xc000 up:
+   * queue pairs and flow labels spread over them, so that a network with several paths, or a card
+   * with several queues, spreads as well (IBA annex A17.4.3). `UdpBatchLink` only. At most 64,
+   * default 0: packets leave from the port that is listened at.
+   */
+  sendSockets?: number;
 }
 
 /** Packets and bytes (BTH to ICRC) since the link was made. */

@@ -5,6 +5,7 @@ import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
 import { ROCE_PORT } from '../link/link.js';
 import type { WorkCompletion } from './completion-queue.js';
+import { flowPort } from './flow.js';
 import type { ProtectionDomain } from './protection-domain.js';
 
 /** `ibv_ah_attr`, for links that route by GID. */
@@ -27,6 +28,12 @@ export interface AddressAttributes {
    * those with the standard one. Known by itself once the peer has sent a FLUSH. Default false.
    */
   readonly doubledFlushIcrc?: boolean;
+  /**
+   * `grh.flow_label`, 20 bits: which source port packets leave from, where the device has several
+   * (`sendSockets`). Default: of a connected queue pair, made of both numbers; of an address
+   * handle, none: the device's own port.
+   */
+  readonly flowLabel?: number;
 }
 
 /** Writes the AV into the engine's struct; returns where packets will go. */
@@ -47,6 +54,7 @@ export function fillAddress(
   struct.reorderPackets = address.reorderPackets ?? 0;
   struct.ownKind = address.ownKind ? 1 : 0;
   struct.doublesFlush = address.doubledFlushIcrc ? 1 : 0;
+  struct.sourcePort = 0;
   return new Endpoint(gid, port);
 }
 
@@ -104,6 +112,11 @@ export class AddressHandle {
     try {
       const struct = structAt(arena.memory, QueuePairAttributesLayout, at);
       const destination = fillAddress(struct, address);
+      const { local, flowPorts } = pd.context.device.info;
+      // A datagram is answered at the port that it came from, or at 4791 (`answerPort`).
+      if (address.flowLabel !== undefined && local.port === ROCE_PORT) {
+        struct.sourcePort = flowPort(flowPorts, address.flowLabel);
+      }
       const handle = arena.exports.createAh(engine.context, pd.handle, at);
       if (handle === 0) {
         throw new RefusalError(

@@ -22,6 +22,7 @@ export interface LinkOpenOptions extends Limits {
   progress?: never;
   spinMicros?: never;
   socketBufferBytes?: never;
+  sendSockets?: never;
 }
 
 export interface UdpOpenOptions extends Limits {
@@ -56,6 +57,11 @@ export interface UdpOpenOptions extends Limits {
   spinMicros?: number;
   /** What the kernel is asked for, each way. Default 4 MiB; it gives what it allows. */
   socketBufferBytes?: number;
+  /**
+   * Sockets to send with besides the one that receives, at most 64: source ports from 0xc000 up, by
+   * queue pair, for networks and cards that spread by them. `thread` and `poll` only. Default 0.
+   */
+  sendSockets?: number;
 }
 
 /** Twice what waking a sleeping thread costs: so that a peer's answer is not missed by little. */
@@ -74,8 +80,13 @@ export async function openDevice(options: OpenOptions = {}): Promise<Context> {
 }
 
 async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
-  const { address = '127.0.0.1', port = ROCE_PORT, socketBufferBytes } = options;
-  const udp = { address, port, ...(socketBufferBytes !== undefined && { socketBufferBytes }) };
+  const { address = '127.0.0.1', port = ROCE_PORT, socketBufferBytes, sendSockets } = options;
+  const udp = {
+    address,
+    port,
+    ...(socketBufferBytes !== undefined && { socketBufferBytes }),
+    ...(sendSockets !== undefined && { sendSockets }),
+  };
   const { posix } = await loadPosix();
   const spinMicros = options.spinMicros ?? SPIN_MICROS;
   if (!Number.isFinite(spinMicros) || spinMicros < 0) {

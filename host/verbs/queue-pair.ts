@@ -17,7 +17,9 @@ import { checkOpen } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Gid } from '../link/endpoint.js';
 import { AttachedCounters, type CompletionCounter } from './completion-counter.js';
+import type { AddressAttributes } from './address-handle.js';
 import type { CompletionQueue } from './completion-queue.js';
+import { flowLabelOf, flowPort } from './flow.js';
 import { MAX_INLINE_DATA, MAX_QP_WR, MAX_SGE } from './limits.js';
 import type { MemoryWindow, MwBind } from './memory-window.js';
 import type { ProtectionDomain } from './protection-domain.js';
@@ -230,6 +232,7 @@ export class QueuePair {
       const struct = structAt(arena.memory, QueuePairAttributesLayout, address);
       struct.mask = mask;
       fillAttributes(struct, attributes);
+      if (attributes.ahAttr) struct.sourcePort = this.#sourcePort(attributes, attributes.ahAttr);
       const now = device.clock.now();
       const errno = arena.exports.modifyQp(engine.context, this.handle, address, now);
       if (errno !== Errno.OK)
@@ -247,6 +250,13 @@ export class QueuePair {
       this.#peer = undefined;
     }
     engine.drain();
+  }
+
+  /** Where the link can send from several ports: the one of this flow. */
+  #sourcePort({ destQpNum }: QpAttributes, { flowLabel }: AddressAttributes): number {
+    const { flowPorts } = this.pd.context.device.info;
+    const label = flowLabel ?? flowLabelOf(this.qpNum, destQpNum ?? this.#struct.targetQp);
+    return flowPort(flowPorts, label);
   }
 
   /** @internal */

@@ -88,10 +88,3 @@ export function nodeTypeStr(nodeType: number): string {
 export function portStateStr(portState: number): string {
   return inWords(nameOf(PortState, portState));
 }
-
-/** `ibv_flow_label_to_udp_sport`: the UDP source port (0xc000 to 0xffff) of a 20-bit flow label. */
-export function flowLabelToUdpSport(flowLabel: number): number {
-  const low = flowLabel & 0x3fff;
-  const high = (flowLabel & 0xfc000) >>> 14;
-  return (low ^ high) | 0xc000;
-}

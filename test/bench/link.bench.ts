@@ -4,6 +4,7 @@
  */
 import { barePump, bareShuttle, bareSpin, BUFFERS, type PumpOptions } from './bare.js';
 import { flowFigures } from './flow.js';
+import { gatherShuttle } from './gather-send.js';
 import {
   atLeast,
   atMost,
@@ -27,6 +28,10 @@ const SHUTTLES = [
   { name: '64x64', packetBytes: 64, segments: 64, runs: 20_000 },
   { name: '1x64', packetBytes: 64, segments: 1, runs: 20_000 },
 ];
+const GATHERS = [
+  { name: 'hot', sourceBytes: 2 ** 17, runs: 4000 },
+  { name: 'cold', sourceBytes: 2 ** 25, runs: 4000 },
+];
 const TRIPS = { bytes: 64, count: 5000 };
 
 function shapes(share: number): (PumpOptions & { readonly name: string })[] {
@@ -49,11 +54,16 @@ async function run(pace: Pace): Promise<BenchResult> {
     [`bare_shuttle_${name}_cpu_ns_per_packet`]: await bareShuttle(shape),
     [`link_shuttle_${name}_cpu_ns_per_packet`]: await linkShuttle(shape),
   }));
+  const gathers = GATHERS.map(({ name, ...shape }): Variant => async () => ({
+    [`copied_send_${name}_cpu_ns_per_packet`]: await gatherShuttle(shape, false),
+    [`gathered_send_${name}_cpu_ns_per_packet`]: await gatherShuttle(shape, true),
+  }));
   const rounds = await interleave(
     'link',
     [
       ...variants,
       ...shuttles,
+      ...gathers,
       async () => tripFigures('bare_spin_64', await bareSpin(TRIPS)),
       async () => tripFigures('link_spin_64', await linkSpin(TRIPS)),
     ],
@@ -75,6 +85,17 @@ async function run(pace: Pace): Promise<BenchResult> {
       ),
     ]),
   );
+  const gatherRatios = Object.fromEntries(
+    GATHERS.map(({ name }) => [
+      `gathered_to_copied_send_${name}_ratio`,
+      medianOf(
+        rounds,
+        (f) =>
+          f[`gathered_send_${name}_cpu_ns_per_packet`]! /
+          f[`copied_send_${name}_cpu_ns_per_packet`]!,
+      ),
+    ]),
+  );
   const trip = medianOf(rounds, (f) => f['link_spin_64_p50_us']! / f['bare_spin_64_p50_us']!);
   return {
     rounds,
@@ -82,6 +103,7 @@ async function run(pace: Pace): Promise<BenchResult> {
       ...medians(rounds),
       ...ratios,
       ...shuttleRatios,
+      ...gatherRatios,
       link_to_bare_spin_64_ratio: trip,
     },
     bars: [

@@ -105,12 +105,13 @@ test('a packet that is chosen is explained, and its like are killed', async (wor
   await tab.said('#fields', /BTH +opcode \d+[^]*PACKET/);
   const kind = (await tab.said('#kill-next', /Kill the next \S/)).replace('Kill the next ', '');
   await tab.page.locator('#kill-next').click();
+  // A WRITE comes when somebody paints, and not before.
+  await tab.stroke('ours', [0.3, 0.3], [0.6, 0.6]);
   const killed = await until(
     async () => (await tab.inspect()).counters['killed']!,
     (count) => count > 0,
   );
   assert.is(killed, 1, `the next ${kind}`);
-  await tab.stroke('ours', [0.3, 0.3], [0.6, 0.6]);
   assert.is(await differences(tab, () => memory), 0);
   await leave(tab);
 });

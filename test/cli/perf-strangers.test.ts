@@ -65,7 +65,7 @@ for (const [name, bytes, what] of GARBAGE) {
       socket.write(bytes);
       const { code, stderr } = await server.ended;
       assert.is(code, 1);
-      assert.match(stderr, what);
+      assert.match(stderr, what, stderr);
       assert.match(stderr, /^verbena perf: [\x20-\x7e’]*\n$/);
       socket.destroy();
     }));
@@ -83,7 +83,7 @@ test('who hangs up in the middle, and who says too much, over TCP', () =>
       socket.end(bytes);
       const { code, stderr } = await server.ended;
       assert.is(code, 1);
-      assert.match(stderr, what);
+      assert.match(stderr, what, stderr);
       socket.destroy();
     }
   }));
@@ -129,7 +129,7 @@ test('what is no perftest over the connection manager is refused in one line', (
       const connection = await sayTo(messages);
       const { code, stderr } = await server.ended;
       assert.is(code, 1);
-      assert.match(stderr, what);
+      assert.match(stderr, what, stderr);
       assert.match(stderr, /^verbena perf: .*\n$/);
       await connection.close();
     }

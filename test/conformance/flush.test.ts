@@ -1,4 +1,4 @@
-/** FLUSH at the responder, by hand: what is flushed, what is held back meanwhile, what is refused. */
+/** FLUSH at the responder, by hand: what is flushed, what is held back, what is refused. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { NakCode, Opcode, PlacementType, SelectivityLevel } from '#build/abi.js';
@@ -148,7 +148,7 @@ test(
 );
 
 test(
-  'what somebody could see waits for the FLUSH before it: ATOMIC WRITE, atomics, READ',
+  'what somebody could see waits for the FLUSH before it: ATOMIC WRITE, atomics, READ (S16)',
   kept(({ wire, store, mr }) => {
     const view = new DataView(store.buffer.buffer, store.buffer.byteOffset);
     const payload = new Uint8Array([1, 2, 3, 4, 5, 6, 7, 8]);
@@ -306,7 +306,7 @@ test(
 );
 
 test(
-  'what could not be made durable is never acknowledged, nor what is behind it',
+  'what could not be made durable is never acknowledged, nor what is behind it (S22)',
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
     write(wire, 0x201, at(mr, 64, 4), 4);

@@ -191,7 +191,7 @@ export const BORDER: readonly Row[] = [
   [
     'atomics of any length are sent',
     FETCH,
-    'if (isAtomic(request) && total != ATOMIC_BYTES) return WcStatus.LOC_LEN_ERR;',
+    'if ((word || isAtomic(request)) && total != ATOMIC_BYTES) return WcStatus.LOC_LEN_ERR;',
     '',
   ],
   ['inline data beyond the limit is sent', FETCH, 'request.inlineLength > qp.inlineMax', 'false'],

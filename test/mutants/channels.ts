@@ -56,10 +56,10 @@ export const CHANNELS: readonly Row[] = [
   [
     'any number of peers is taken',
     LINK,
-    'if (this.#peers.size + this.#pending.size >= peersMax) {',
+    'if (this.#peers.size + this.#pending.size + this.#older.size >= peersMax) {',
     'if (false) {',
   ],
-  ['a peer that is replaced is given up', LINK, 'if (!(isLost || isReplaced) ||', 'if (!isLost ||'],
+  ['a peer that is replaced is given up', LINK, '!(isLost || isReplaced) ||', '!isLost ||'],
   [
     'a description may have two fingerprints',
     FINGERPRINT,

@@ -5,6 +5,7 @@
 import { BORDER } from './border.js';
 import { CONNECTIONS } from './connections.js';
 import { LAYOUTS } from './layouts.js';
+import { PLACEMENTS } from './placement.js';
 import { CHANNELS } from './channels.js';
 import { SERVICES } from './services.js';
 import { SHARED } from './shared.js';
@@ -27,6 +28,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...SERVICES,
   ...WINDOWS,
   ...LAYOUTS,
+  ...PLACEMENTS,
   ...CONNECTIONS,
   ...CHANNELS,
 ].map(([name, file, find, replace]) => ({ name, file, find, replace }));

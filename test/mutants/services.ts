@@ -23,12 +23,7 @@ export const SERVICES: readonly Row[] = [
     'if (bthOpcode(packet) != <u32>Opcode.RC_FLUSH) return false;',
     '',
   ],
-  [
-    'an ACK has the PSN of an atomic',
-    RESPONSE,
-    'if (resource.kind == 0 || resource.psnLast != psn) break;',
-    'break;',
-  ],
+  ['an ACK has the PSN of an atomic', RESPONSE, 'if (resource.psnLast != psn) break;', 'break;'],
   [
     'a PSN ahead is executed',
     RESPONDER,
@@ -51,8 +46,8 @@ export const SERVICES: readonly Row[] = [
   [
     'WRITE needs no right of the queue pair',
     RESPONDER,
-    'granted = (qp.access & AccessFlag.REMOTE_WRITE) != 0;',
-    'granted = true;',
+    'PacketFlag.WRITE) granted = (qp.access & AccessFlag.REMOTE_WRITE) != 0;',
+    'PacketFlag.WRITE) granted = true;',
   ],
   [
     'READ needs no right of the queue pair',
@@ -69,7 +64,7 @@ export const SERVICES: readonly Row[] = [
   [
     'more READs than max_dest_rd_atomic',
     RESPONDER,
-    'if (firstJobCount(qp) >= qp.destRdAtomicMax) {',
+    'if (counts && firstJobCount(qp) >= qp.destRdAtomicMax) {',
     'if (false) {',
   ],
   [
@@ -106,8 +101,8 @@ export const SERVICES: readonly Row[] = [
   [
     'a WRITE may overtake a READ that it changes',
     RESPONDER,
-    'if (disturbsRead(context, qp, packet, flags, size)) {',
-    'if (false) {',
+    'if (early || disturbsRead(context, qp, packet, flags, size)) {',
+    'if (early) {',
   ],
   [
     'an atomic may overtake a READ that it changes',
@@ -136,7 +131,7 @@ export const SERVICES: readonly Row[] = [
   [
     'a repeated request may be of another kind',
     RESPONDER,
-    'if (resource.kind != (flags & (PacketFlag.READ | PacketFlag.ATOMIC))) return;',
+    'if (resource.kind != (flags & ANSWERED)) return;',
     '',
   ],
   [
@@ -154,8 +149,8 @@ export const SERVICES: readonly Row[] = [
   [
     'no acknowledgement for a duplicate',
     RESPONDER,
-    '    qp.ackPending = 1;\n    schedule(context, qp);\n    return;\n  }\n  for (let back',
-    '    return;\n  }\n  for (let back',
+    '    qp.ackPending = 1;\n    schedule(context, qp);\n    return;\n  }\n  let counted',
+    '    return;\n  }\n  let counted',
   ],
   [
     'the first packet in RTR is no event',
@@ -222,7 +217,7 @@ export const SERVICES: readonly Row[] = [
     'return psnDistance(qp.psnUnacked, psn) < psnDistance(qp.psnUnacked, qp.psnMax);',
     'return true;',
   ],
-  ['an ACK completes a READ', COMPLETER, 'if (awaitsData(request)) return answered == 0;', ''],
+  ['an ACK completes a READ', COMPLETER, 'if (!isAnswered(qp, request)) return false;', ''],
   [
     'READ data is written past a gap',
     COMPLETER,
@@ -232,8 +227,8 @@ export const SERVICES: readonly Row[] = [
   [
     'a READ response of any length is taken',
     COMPLETER,
-    'if (length != min<u32>(qp.mtu, request.length - offset)) {',
-    'if (length > min<u32>(qp.mtu, request.length - offset)) {',
+    'if (length != (reads ?',
+    'if (length > (reads ?',
   ],
   ['retries never end', COMPLETER, 'if (qp.retryLeft == 0) {', 'if (false) {'],
   ['RNR retries never end', COMPLETER, 'if (qp.rnrRetryLeft == 0) {', 'if (false) {'],
@@ -243,7 +238,12 @@ export const SERVICES: readonly Row[] = [
     'if (qp.rnrRetryLimit != RNR_RETRY_INFINITE) {',
     'if (true) {',
   ],
-  ['progress does not renew the retries', COMPLETER, '  qp.retryLeft = qp.retryLimit;\n', ''],
+  [
+    'progress does not renew the retries',
+    COMPLETER,
+    '  qp.retryLeft = qp.retryLimit;\n  qp.rnrRetryLeft',
+    '  qp.rnrRetryLeft',
+  ],
   [
     'the wait after an RNR NAK is skipped',
     COMPLETER,
@@ -268,7 +268,7 @@ export const SERVICES: readonly Row[] = [
   [
     'LOCAL_INV does not wait',
     REQUESTER,
-    'if (request.opcode == <u32>WrOpcode.LOCAL_INV && qp.sendTail != qp.sendNext) return null;',
+    'if (waitsForAll(request) && qp.sendTail != qp.sendNext) return null;',
     '',
   ],
   [

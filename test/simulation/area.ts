@@ -65,13 +65,21 @@ export class Area {
   readonly #ends: number[] = [];
   #endsTaken = 0;
 
-  constructor(pd: ProtectionDomain, length: number, access: number, random: Random) {
+  /** `prepare` has the memory before anything is registered. */
+  constructor(
+    pd: ProtectionDomain,
+    length: number,
+    access: number,
+    random: Random,
+    prepare?: (memory: Uint8Array) => void,
+  ) {
     this.#context = pd.context;
     this.#pd = pd;
     this.#access = access;
     this.#random = random;
     this.length = length;
     this.actual = this.#context.alloc(length);
+    prepare?.(this.actual);
     random.fill(this.actual);
     this.confirmed = this.actual.slice();
     const regions = random.between(1, 3);
@@ -80,6 +88,12 @@ export class Area {
 
   anyRegion(): Region {
     return this.#random.pick(this.regions);
+  }
+
+  /** One that is a registration; undefined: there is none now. */
+  anyRegistration(): Region | undefined {
+    const registered = this.regions.filter(({ mr }) => mr.dereg);
+    return registered.length > 0 ? this.#random.pick(registered) : undefined;
   }
 
   /** A key that nobody uses dies, and another takes its place. */

@@ -78,9 +78,12 @@ export class FlowAudit {
   readonly #target: Area;
   readonly #receiveArea: Area;
   readonly #mtu: number;
+  /** What of the peer's target would survive; undefined: nothing is kept. */
+  readonly #durable: Uint8Array | undefined;
 
   /** `target`, `receiveArea`: the peer's. `mtu`: bytes. */
-  constructor(name: string, target: Area, receiveArea: Area, mtu: number) {
+  constructor(name: string, target: Area, receiveArea: Area, mtu: number, durable?: Uint8Array) {
+    this.#durable = durable;
     this.name = name;
     this.#target = target;
     this.#receiveArea = receiveArea;
@@ -115,6 +118,7 @@ export class FlowAudit {
     const { index, kind, area, pieces, data } = operation;
     if (kind.local === 'scatter') this.#expect(area, pieces, data, `${kind.name} ${index}`);
     if (peerIsThere) this.place(index + 1);
+    if (peerIsThere && kind.remote === 'flush') this.#survives(operation);
     this.succeeded = index + 1;
   }
 
@@ -138,6 +142,13 @@ export class FlowAudit {
     if (kind.receive !== 'data') return;
     const pieces = firstBytes(receive.pieces, data.length);
     this.#expect(this.#receiveArea, pieces, data, `what ${kind.name} ${index} brought`);
+  }
+
+  /** A FLUSH is complete: what was written before it is durable, or something newer is. */
+  #survives(operation: Operation): void {
+    const { remoteOffset, length, data } = operation;
+    const kept = this.#durable!.subarray(remoteOffset, remoteOffset + length);
+    if (Buffer.compare(kept, data) !== 0) this.#excuseByLater(operation, data, kept);
   }
 
   /** Memory must hold `data`, and does so from now on. */

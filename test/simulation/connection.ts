@@ -6,6 +6,7 @@ import { AccessFlag, AsyncEvent, QpState, WcStatus, WcStatusName } from '../../h
 import { FlowAudit, type Operation } from './auditor.js';
 import { isOrderedWire, mayRunOutOfRetries } from './options.js';
 import type { Random } from './random.js';
+import { FLUSH_ACCESS } from './store.js';
 import { Side } from './side.js';
 import { Violation } from './violation.js';
 import { Workload } from './workload.js';
@@ -86,7 +87,7 @@ export class Connection {
       const peer = sides[1 - index]!;
       side.peer = peer;
       const name = `${this.name} ${side.device.index}->${peer.device.index}`;
-      side.out = new FlowAudit(name, peer.target, peer.receive, this.mtu);
+      side.out = new FlowAudit(name, peer.target, peer.receive, this.mtu, peer.store?.durable);
       peer.in = side.out;
     });
     const psns = [own, own].map((random) =>
@@ -107,7 +108,8 @@ export class Connection {
     const { options } = this.world;
     const { local } = side.peer.device.context;
     const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC } = AccessFlag;
-    const access = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+    const all = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+    const access = options.placement > 0 ? all | FLUSH_ACCESS : all;
     side.qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: access });
     side.qp.modify({
       qpState: QpState.RTR,

@@ -13,7 +13,7 @@ export interface OperationKind {
   /** Local memory is read when it is sent, or written when the answer comes. */
   readonly local: 'gather' | 'scatter' | 'none';
   /** What it does to the memory that it names at the peer. */
-  readonly remote: 'none' | 'place' | 'fetch' | 'modify';
+  readonly remote: 'none' | 'place' | 'fetch' | 'modify' | 'flush';
   /** What it does with a receive of the peer: fills it, or only completes it. */
   readonly receive: 'none' | 'data' | 'notice';
   /** The WcOpcode of that receive's completion. */
@@ -122,6 +122,27 @@ export const OPERATION_KINDS: readonly OperationKind[] = [
     completion: WcOpcode.COMP_SWAP,
     ...ATOMIC,
     modify: (before, compareAdd, swap) => (before === compareAdd ? swap : before),
+    weight: 1,
+  },
+];
+
+/** Chosen now and then instead, as `options.placement` says: the target is kept by a store. */
+export const PLACEMENT_KINDS: readonly OperationKind[] = [
+  {
+    name: 'FLUSH',
+    opcode: WrOpcode.FLUSH,
+    completion: WcOpcode.FLUSH,
+    ...HERE,
+    remote: 'flush',
+    weight: 2,
+  },
+  {
+    name: 'ATOMIC_WRITE',
+    opcode: WrOpcode.ATOMIC_WRITE,
+    ...WRITE,
+    completion: WcOpcode.ATOMIC_WRITE,
+    receive: 'none',
+    immediate: false,
     weight: 1,
   },
 ];

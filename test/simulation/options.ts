@@ -99,6 +99,10 @@ export interface SimulationOptions {
    * are also registered anew under their old keys.
    */
   bindings: number;
+  /** Per request: a FLUSH or ATOMIC WRITE instead. When it is not 0, targets are kept by stores. */
+  placement: number;
+  /** Mean time that a store takes; 0: none. */
+  storeMicros: number;
   /** Per connection: one of its requests breaks a rule. */
   errors: number;
   /** Names of ERROR_KINDS. */
@@ -168,6 +172,8 @@ export function optionsOf(seed: number): SimulationOptions {
     drains: random.pick([0, 0, 0.01, 0.05]),
     markBytes: bytesPerMicro > 0 ? random.pick([0, 8192, 32768]) : 0,
     bindings: random.pick([0, 0, 0.05, 0.3]),
+    placement: random.pick([0, 0, 0.05, 0.3]),
+    storeMicros: random.pick([0, 10, 200, 5000]),
   };
 }
 
@@ -228,7 +234,9 @@ export function isPerfectWire(o: SimulationOptions): boolean {
     o.partitions +
     o.bytesPerMicro +
     o.lateReleaseMicros;
-  return faults + o.crashes + o.clockLeaps === 0;
+  // What completes a receive is asked for again while a FLUSH is under way.
+  const busy = o.placement > 0 && o.storeMicros > 0;
+  return faults + o.crashes + o.clockLeaps === 0 && !busy;
 }
 
 /** What arrives, arrives in order, and everything does: then whoever is refused is told so. */
@@ -250,7 +258,8 @@ export function mayRunOutOfRetries(o: SimulationOptions): boolean {
   const gaps = lost + o.reordering + o.delay + o.jitterMicros + o.queueBytes;
   const congested = o.bytesPerMicro > 0 && gaps > 0;
   // Not being ready is no progress: what is lost in the meantime adds up.
-  const unready = lost > 0 && o.slowReceiverMicros > 0;
+  const busy = o.placement > 0 && o.storeMicros > 0;
+  const unready = lost > 0 && (o.slowReceiverMicros > 0 || busy);
   return lost > 0.045 || (lost > 0 && o.retryCnt < 7) || slow || congested || unready;
 }
 
@@ -275,6 +284,7 @@ export const PERFECT: Partial<SimulationOptions> = {
   chatters: 0,
   drains: 0,
   bindings: 0,
+  placement: 0,
   slowReceiverMicros: 0,
   applicationMicros: 0,
   inline: 0,

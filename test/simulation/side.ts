@@ -18,6 +18,7 @@ import { FlowAudit, type Operation } from './auditor.js';
 import type { Connection } from './connection.js';
 import type { SimulatedDevice } from './device.js';
 import type { Random } from './random.js';
+import { FLUSH_ACCESS, SimulatedStore } from './store.js';
 import { Violation } from './violation.js';
 
 /** Work request ids: the side's number, then index * 2, and 1 for a receive. */
@@ -35,6 +36,8 @@ export class Side {
   readonly target: Area;
   readonly receive: Area;
   readonly receiveBytes: number;
+  /** Keeps the target. */
+  store: SimulatedStore | undefined;
   /** Keys of the target that come and go. */
   readonly bindings: Bindings | undefined;
   /** What this side posts, and what the peer posts. Set once both sides exist. */
@@ -74,7 +77,12 @@ export class Side {
     this.source = new Area(pd, ring, 0, random.split('source'));
     this.landing = new Area(pd, ring, LOCAL_WRITE, random.split('landing'));
     const open = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
-    this.target = new Area(pd, Math.max(2 * most, 4096), open, random.split('target'));
+    const kept = options.placement > 0;
+    const rights = kept ? open | FLUSH_ACCESS : open;
+    const size = Math.max(2 * most, 4096);
+    this.target = new Area(pd, size, rights, random.split('target'), (memory) => {
+      if (kept) this.store = new SimulatedStore(device, memory, random.split('store'));
+    });
     const bound = options.bindings > 0;
     for (const area of [this.source, this.landing, this.target]) area.reregisters = bound;
     this.bindings = bound ? new Bindings(pd, this.target, random.split('bindings')) : undefined;
@@ -299,6 +307,7 @@ export class Side {
     this.qp.destroy();
     if (this.#ownQueues) this.device.destroyQueues(this.queues);
     this.bindings?.close();
+    this.store?.close();
     for (const area of this.areas) area.close();
   }
 

@@ -3,12 +3,22 @@
  * queues and memory have room. It keeps the rules that a correct application keeps, but for the
  * one request of a connection that is meant to break one.
  */
-import { SendFlag, type SendWorkRequest } from '../../host/index.js';
+import {
+  PlacementType,
+  SelectivityLevel,
+  SendFlag,
+  type SendWorkRequest,
+} from '../../host/index.js';
 import { addressOf, cut, entries, type Area, type Pieces, type Region } from './area.js';
 import type { Operation } from './auditor.js';
 import type { BindingPlan } from './bindings.js';
 import { ERROR_KINDS, badReceive, type Draft, type ErrorKind } from './errors.js';
-import { INVALIDATING_KINDS, OPERATION_KINDS, type OperationKind } from './operations.js';
+import {
+  INVALIDATING_KINDS,
+  OPERATION_KINDS,
+  PLACEMENT_KINDS,
+  type OperationKind,
+} from './operations.js';
 import type { SimulationOptions } from './options.js';
 import type { Random } from './random.js';
 import type { Side } from './side.js';
@@ -81,6 +91,7 @@ export class Workload {
     const plan = bindings > 0 && random.chance(bindings) ? side.bindings?.next() : undefined;
     if (plan) return this.#bind(side, plan);
     const kind = this.#kind(side);
+    if (kind.remote === 'flush') return this.#flush(side, kind);
     const length = this.#length(side, kind);
     const inline = kind.inline && length <= INLINE_MAX && random.chance(this.#options.inline);
     const area = kind.local === 'gather' ? side.source : side.landing;
@@ -90,7 +101,8 @@ export class Workload {
     const pieces = inline ? NO_PIECES : cut(offset, length, count, random);
     const localRegion = inline ? undefined : area.anyRegion();
     const anywhere = random.below(side.peer.target.length - length + 1);
-    const remoteOffset = kind.remote === 'modify' ? anywhere & ~7 : anywhere;
+    const isWord = kind.remote === 'modify' || PLACEMENT_KINDS.includes(kind);
+    const remoteOffset = isWord ? anywhere & ~7 : anywhere;
     const victim = this.#victim(side, kind);
     const remoteRegion = kind.remote === 'none' ? undefined : side.peer.target.anyRegion();
     const draft: Draft = {
@@ -107,7 +119,8 @@ export class Workload {
       placeable: length,
     };
     const error =
-      this.#meetsBadReceive(side, draft) ?? (inline ? undefined : this.#spoil(side, draft));
+      this.#meetsBadReceive(side, draft) ??
+      (inline || PLACEMENT_KINDS.includes(kind) ? undefined : this.#spoil(side, draft));
     let data: Uint8Array;
     if (inline) random.fill((data = new Uint8Array(length)));
     else if (kind.local === 'gather') data = area.gather(pieces, length);
@@ -138,7 +151,60 @@ export class Workload {
   #kind({ peer }: Side): OperationKind {
     const { invalidation } = this.#options;
     const kills = invalidation > 0 && !peer.lost && this.#random.chance(invalidation);
+    const { placement } = this.#options;
+    const isKept = peer.target.anyRegistration() !== undefined;
+    if (!kills && placement > 0 && isKept && this.#random.chance(placement)) {
+      return this.#random.pick(PLACEMENT_KINDS);
+    }
     return this.#random.pick(kills ? INVALIDATING_KINDS : this.#kinds);
+  }
+
+  /** Of some bytes, or of all; what they are must survive from its completion on. */
+  #flush(side: Side, kind: OperationKind): SendWorkRequest | undefined {
+    const random = this.#random;
+    const { target } = side.peer;
+    const region = target.anyRegistration();
+    if (!region) return undefined;
+    const whole = random.chance(0.2);
+    const length = whole ? target.length : random.below(target.length + 1);
+    const remoteOffset = whole ? 0 : random.below(target.length - length + 1);
+    const index = side.out.operations.length;
+    region.uses++;
+    side.out.post({
+      index,
+      kind,
+      length,
+      data: side.out.snapshot(remoteOffset, length),
+      effect: undefined,
+      area: side.landing,
+      pieces: NO_PIECES,
+      localRegion: undefined,
+      remoteOffset,
+      remoteRegion: region,
+      immediate: 0,
+      signalled: true,
+      message: -1,
+      victim: undefined,
+      error: undefined,
+      placeable: 0,
+    });
+    this.left--;
+    this.#unsignalled = 0;
+    this.#unsignalledBytes = 0;
+    const { GLOBAL, PERSISTENT } = PlacementType;
+    const fence = random.chance(this.#options.fence) ? SendFlag.FENCE : 0;
+    return {
+      wrId: side.sendId(index),
+      opcode: kind.opcode,
+      sendFlags: SendFlag.SIGNALED | fence,
+      flush: {
+        remoteAddr: addressOf(region.base, remoteOffset),
+        rkey: region.mr.rkey,
+        length,
+        type: random.chance(0.5) ? PERSISTENT : PERSISTENT | GLOBAL,
+        level: whole ? SelectivityLevel.MR : SelectivityLevel.RANGE,
+      },
+    };
   }
 
   /** What a request that kills a key kills: always something, since an idle area gets another. */
@@ -221,7 +287,7 @@ export class Workload {
 
   /** Near the edges of packets more often than not. */
   #length(side: Side, kind: OperationKind): number {
-    if (kind.modify) return 8;
+    if (kind.modify || PLACEMENT_KINDS.includes(kind)) return 8;
     if (kind.invalidates === 'ours') return 0;
     const random = this.#random;
     const { mtu } = side.connection;

@@ -25,7 +25,7 @@ export class HandStore {
   static async keep(context: Context, bytes: number, answers = false): Promise<HandStore> {
     const store = new HandStore(context.alloc(bytes));
     const { byteOffset, length } = store.buffer;
-    store.segment = await context.device.durables.addCommit(byteOffset, length, (ranges, done) => {
+    store.segment = context.device.durables.addCommit(byteOffset, length, (ranges, done) => {
       if (answers) done();
       else store.commits.push({ ranges, done });
     });

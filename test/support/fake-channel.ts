@@ -47,8 +47,8 @@ export class FakeLink extends ChannelLink {
   }
 
   /** A connection to this address is being made. */
-  add(gid: Gid, channel: FakeChannel): Promise<Endpoint> {
-    return this.addPeer(gid, channel);
+  add(gid: Gid, channel: FakeChannel, accept?: () => Promise<void>): Promise<Endpoint> {
+    return this.addPeer(gid, channel, accept);
   }
 
   /** A peer whose channel is open. */

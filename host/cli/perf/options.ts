@@ -8,7 +8,7 @@ import { ROCE_PORT } from '../../link/link.js';
 import { MAX_CQE, MAX_INLINE_DATA, MAX_QP_WR } from '../../verbs/limits.js';
 import { addPortOption, mtu, size, whole } from '../options.js';
 
-export const PERF_VERBS = ['write', 'read', 'send', 'atomic'] as const;
+export const PERF_VERBS = ['write', 'read', 'send', 'atomic', 'flush', 'atomic-write'] as const;
 export const PERF_TESTS = ['bw', 'lat'] as const;
 const CONNECTIONS = ['RC', 'UC', 'UD'] as const;
 const PROGRESS = ['thread', 'poll', 'inline'] as const;
@@ -126,7 +126,7 @@ export function addPerfOptions(command: Command): Command {
   addPortOption(command, '-p, --port <port>', 'the server’s port', 18515)
     .option('-c, --connection <type>', 'RC, UC or UD', choice(CONNECTIONS), 'RC')
     .option('-A, --atomic-type <type>', ATOMICS.join(' or '), choice(ATOMICS), 'FETCH_AND_ADD')
-    .option('-o, --outs <number>', 'READs and atomics under way', whole(1, 128), 16)
+    .option('-o, --outs <number>', 'READs, atomics, FLUSHes under way', whole(1, 128), 16)
     .option('-e, --events', 'wait for completion events instead of polling')
     .option('--progress <how>', 'who runs the engine: thread, poll or inline', choice(PROGRESS))
     .option('--warm-up <number>', 'messages before the measured ones', whole(0, ITERS_MAX))
@@ -185,8 +185,18 @@ export function planOf(verb: PerfVerb, test: PerfTest, options: PerfOptions): Pe
   return plan;
 }
 
+/** Does the responder answer each, as it answers READs? So many are under way at most. */
+export function isAnswered(verb: PerfVerb): boolean {
+  return verb !== 'write' && verb !== 'send';
+}
+
+/** Of one size. */
+function isWord(verb: PerfVerb): boolean {
+  return verb === 'atomic' || verb === 'atomic-write';
+}
+
 function sizeOf(verb: PerfVerb, test: PerfTest): number {
-  if (verb === 'atomic') return ATOMIC_BYTES;
+  if (isWord(verb)) return ATOMIC_BYTES;
   return test === 'bw' ? 65536 : 2;
 }
 
@@ -196,11 +206,14 @@ function inlineOf(verb: PerfVerb, test: PerfTest, connection: string): number {
 }
 
 function checkVerb({ verb, connection, recvPostList }: PerfPlan, options: PerfOptions): void {
-  if (verb === 'atomic' && (options.all || (options.size ?? ATOMIC_BYTES) !== ATOMIC_BYTES)) {
-    throw new MisuseError(options.all ? '--all' : '--size', 'atomics have 8 bytes');
+  if (isWord(verb) && (options.all || (options.size ?? ATOMIC_BYTES) !== ATOMIC_BYTES)) {
+    throw new MisuseError(
+      options.all ? '--all' : '--size',
+      'atomics and atomic writes have 8 bytes',
+    );
   }
   const isReliable = connection === 'RC';
-  if (!isReliable && (verb === 'read' || verb === 'atomic')) {
+  if (!isReliable && isAnswered(verb)) {
     throw new MisuseError('--connection', `${verb} needs RC`);
   }
   if (connection === 'UD' && verb === 'write') {
@@ -281,6 +294,10 @@ export function opcodeOf({ verb, atomicType }: PerfPlan): number {
       return WrOpcode.RDMA_READ;
     case 'send':
       return WrOpcode.SEND;
+    case 'flush':
+      return WrOpcode.FLUSH;
+    case 'atomic-write':
+      return WrOpcode.ATOMIC_WRITE;
     default:
       return atomicType === 'FETCH_AND_ADD'
         ? WrOpcode.ATOMIC_FETCH_AND_ADD

@@ -9,6 +9,7 @@ import {
   CmEventType,
   ConnectError,
   Mtu,
+  PlacementType,
   PortSpace,
   QpState,
   RefusalError,
@@ -33,7 +34,7 @@ import {
   type SendWorkRequest,
 } from '../../index.js';
 import type { PerfDestination } from './exchange.js';
-import { QP_TYPES, opcodeOf, type PerfPlan } from './options.js';
+import { QP_TYPES, isAnswered, opcodeOf, type PerfPlan } from './options.js';
 import { within } from './control.js';
 import { PerfQueue } from './pace.js';
 
@@ -60,7 +61,8 @@ const ALL_ACCESS =
   AccessFlag.LOCAL_WRITE |
   AccessFlag.REMOTE_WRITE |
   AccessFlag.REMOTE_READ |
-  AccessFlag.REMOTE_ATOMIC;
+  AccessFlag.REMOTE_ATOMIC |
+  AccessFlag.FLUSH_GLOBAL;
 
 export interface PerfLane {
   readonly index: number;
@@ -227,6 +229,10 @@ export class PerfPath {
     const { vaddr, rkey } = lane.remote;
     const remoteAddr = plain(BigInt.asUintN(64, vaddr + BigInt(offset)));
     if (plan.verb === 'send') return plan.connection === 'UD' ? { ...common, ud: lane.ud } : common;
+    if (plan.verb === 'flush') {
+      const flush = { remoteAddr, rkey, length: bytes, type: PlacementType.GLOBAL };
+      return { ...common, flush };
+    }
     if (plan.verb !== 'atomic') return { ...common, rdma: { remoteAddr, rkey } };
     return { ...common, atomic: { remoteAddr, rkey, compareAdd: 1n, swap: 0n } };
   }
@@ -424,8 +430,7 @@ class PathBase {
   }
 
   get #param() {
-    const isOneSided = this.plan.verb === 'read' || this.plan.verb === 'atomic';
-    const depth = isOneSided ? this.plan.outs : 0;
+    const depth = isAnswered(this.plan.verb) ? this.plan.outs : 0;
     return {
       responderResources: depth,
       initiatorDepth: depth,

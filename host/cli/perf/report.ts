@@ -2,12 +2,19 @@
 import type { BandwidthSample } from './bandwidth.js';
 import { numberOf, type PerfBandwidthReport } from './exchange.js';
 import type { LatencySample } from './latency.js';
-import type { PerfPlan } from './options.js';
+import { isAnswered, type PerfPlan } from './options.js';
 
 export const RULE = '-'.repeat(87);
 const MIB = 0x100000;
 const GIGABIT_BYTES = 125_000_000;
-const TITLES = { write: 'RDMA_Write', read: 'RDMA_Read', send: 'Send', atomic: 'Atomic' } as const;
+const TITLES = {
+  write: 'RDMA_Write',
+  read: 'RDMA_Read',
+  send: 'Send',
+  atomic: 'Atomic',
+  flush: 'Flush',
+  'atomic-write': 'Atomic_Write',
+} as const;
 
 /** CPU time of one side while it measured. */
 export interface PerfCpu {
@@ -74,7 +81,7 @@ export function addRows(one: PerfBandwidthReport, other: PerfBandwidthReport): P
 
 /** Times of one way, microseconds, in the order in which they were taken. */
 export function waysOf({ micros }: LatencySample, plan: PerfPlan): Float64Array {
-  const ways = plan.verb === 'read' || plan.verb === 'atomic' ? 1 : 2;
+  const ways = isAnswered(plan.verb) ? 1 : 2;
   return micros.map((time) => time / ways);
 }
 
@@ -181,7 +188,7 @@ export function planLines(plan: PerfPlan, where: string, mtuBytes: number): stri
     ...(recvPostList > 1 ? [` Recv Post List  : ${recvPostList}`] : []),
     ...(verb === 'send' ? [` RX depth        : ${rxDepth}`] : []),
     ` Mtu             : ${mtuBytes}[B]`,
-    verb === 'read' || verb === 'atomic'
+    isAnswered(verb)
       ? ` Outstand reads  : ${plan.outs}`
       : ` Max inline data : ${plan.inlineBytes}[B]`,
     RULE,

@@ -57,12 +57,14 @@ export class NodeConnector implements RtcConnector {
   async answer(offer: Description): Promise<RtcConnection> {
     const connection = await this.#connect();
     const answer = described(connection, 'answer');
+    const [description, candidates] = takeCandidates(offer.sdp);
     try {
-      connection.setRemoteDescription(offer.sdp, 'offer');
+      connection.setRemoteDescription(description, 'offer');
     } catch (error) {
       connection.close();
       throw refusal('offer', error);
     }
+    setTimeout(() => addCandidates(connection, candidates), OFFERER_FIRST_MILLIS).unref();
     return connectionOf(connection, openChannel(connection, this.#options), answer);
   }
 
@@ -87,6 +89,34 @@ export class NodeConnector implements RtcConnector {
  */
 function takeDtlsClient({ type, sdp }: Description): Description {
   return { type, sdp: sdp.replace('a=setup:actpass', 'a=setup:active') };
+}
+
+/** How long who offered has for looking for a way to us before we look for one to it. */
+const OFFERER_FIRST_MILLIS = 300;
+/** The name of the one medium of a description (`a=mid:0`). */
+const MEDIUM = '0';
+
+/**
+ * An offer without its candidates, and those. If we look for a way before our answer has arrived,
+ * libdatachannel on the other side has one while it is still taking that answer in: on a busy
+ * machine it then sees our certificate before it has the fingerprint, and refuses it.
+ */
+function takeCandidates(sdp: string): [description: string, candidates: string[]] {
+  const lines = sdp.split(/\r\n|\r|\n/);
+  const isCandidate = (line: string): boolean => line.startsWith('a=candidate:');
+  const rest = lines.filter((line) => !isCandidate(line) && line !== 'a=end-of-candidates');
+  const candidates = lines.filter(isCandidate).map((line) => line.slice('a='.length));
+  return [rest.join('\r\n'), candidates];
+}
+
+function addCandidates(connection: PeerConnection, candidates: readonly string[]): void {
+  for (const candidate of candidates) {
+    try {
+      connection.addRemoteCandidate(candidate, MEDIUM);
+    } catch {
+      // It is none, or the connection is closed by now.
+    }
+  }
 }
 
 function openChannel(connection: PeerConnection, wanted: RtcOptions): NodeChannel {
@@ -161,8 +191,13 @@ class NodeChannel implements DatagramChannel {
     queueMicrotask(() => {
       if (this.#isClosed) return;
       this.#receiver = receiver;
+      try {
+        if (!this.#isOver) this.#listen(receiver);
+      } catch {
+        // It is over, and that will be told in a later turn.
+        this.#isOver = true;
+      }
       if (this.#isOver) receiver.closed('it was closed before it was open', false);
-      else this.#listen(receiver);
     });
   }
 

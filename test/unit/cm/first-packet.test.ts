@@ -63,6 +63,25 @@ test('a first message that is longer than its receive ends the queue pair, and n
   await close();
 });
 
+test('it may end the queue pair in the very moment in which it is made ready to send', async () => {
+  const { a, b, close } = await twoDevices();
+  const listener = await listen('127.0.0.2:7', { context: b });
+  const asked = connect('127.0.0.2:7', { context: a });
+  const request = (await listener.getRequest())!;
+  const connection = await request.accept({}, (ours) => {
+    // As the thread that runs the engine does, after the state was looked at.
+    const modify = ours.modify.bind(ours);
+    ours.modify = (attributes, mask) => {
+      if (attributes.qpState === QpState.RTS) modify({ qpState: QpState.ERR });
+      modify(attributes, mask);
+    };
+  });
+  assert.is(connection.qp.state, QpState.ERR);
+  await connection.close();
+  await (await asked).close();
+  await close();
+});
+
 test('who connects may ask for smaller packets than its link carries', async () => {
   const { a, b, close } = await twoDevices();
   const listener = await listen('127.0.0.2:7', { context: b });

@@ -239,6 +239,10 @@ test('who is not there has no packets', async () => {
   await link.close();
 });
 
+/** The smaller address chooses among connections to one peer: FakeLink has fd00::1. */
+const CHOSEN_FOR = Gid.parse('fd00::2');
+const FOLLOWED = Gid.parse('fd00::');
+
 test('a connection takes an address over when it opens, not when somebody asks for it', async () => {
   const { link, channel, receiver } = await open();
   const impostor = new FakeChannel();
@@ -255,6 +259,84 @@ test('a connection takes an address over when it opens, not when somebody asks f
   assert.is(next.sent.length, 1);
   assert.equal(receiver.gone, [], 'the peer was there all the time');
   await link.close();
+});
+
+test('a connection is known before the other side hears that it is accepted', async () => {
+  const { link, channel, receiver } = await open();
+  const next = new FakeChannel();
+  let accepted = (): void => {};
+  const accepting = new Promise<void>((resolve) => (accepted = resolve));
+  const adding = link.add(PEER, next, () => accepting);
+  // The other side has it open, and drops the old one, while we are still being told.
+  channel.receiver!.closed('the other side closed it', false);
+  await settle(20);
+  next.receiver!.opened();
+  accepted();
+  await adding;
+  await settle(150);
+  assert.equal(receiver.gone, []);
+  assert.is(link.peers.length, 1);
+  await link.close();
+});
+
+test('a connection whose answer is refused never was', async () => {
+  const { link, receiver } = await open({ peersMax: 2 });
+  for (let again = 0; again < 2; again++) {
+    const channel = new FakeChannel();
+    const refusal = new LinkError('EPROTO', 'no answer');
+    assert.is(await codeOf(link.add(PEER, channel, () => Promise.reject(refusal))), 'EPROTO');
+    assert.ok(channel.isClosed);
+  }
+  assert.equal(receiver.gone, []);
+  await link.close();
+});
+
+test('the smaller address closes the older connection, the larger one waits for that', async () => {
+  const { link, receiver } = await open({ peersMax: 4 });
+  const chosen = await link.connect(CHOSEN_FOR);
+  await link.connect(CHOSEN_FOR);
+  assert.ok(chosen.isClosed);
+  const followed = await link.connect(FOLLOWED);
+  const newer = await link.connect(FOLLOWED);
+  assert.is(followed.isClosed, false);
+  // What the peer sends by the older one, as long as it has no other, arrives.
+  followed.receiver!.message(message(undefined, 0, pattern(10, 1)));
+  await receiver.until(1);
+  const to = new Endpoint(FOLLOWED, 4791);
+  link.send(new TestBatch([{ bytes: pattern(12, 1), to }]));
+  await Promise.resolve();
+  assert.equal([followed.sent.length, newer.sent.length], [0, 1]);
+  followed.receiver!.closed('the other side closed it', false);
+  assert.ok(followed.isClosed);
+  assert.equal(receiver.gone, []);
+  await link.close();
+});
+
+test('when the peer closes the newer of two connections, the older one goes on', async () => {
+  const { link, receiver } = await open();
+  const older = await link.connect(FOLLOWED);
+  const newer = await link.connect(FOLLOWED);
+  newer.receiver!.closed('the other side closed it', false);
+  assert.equal(receiver.gone, []);
+  link.send(new TestBatch([{ bytes: pattern(12, 1), to: new Endpoint(FOLLOWED, 4791) }]));
+  await Promise.resolve();
+  assert.is(older.sent.length, 1);
+  older.receiver!.closed('the other side closed it', false);
+  assert.equal(receiver.gone, ['fd00::: the other side closed it']);
+  await link.close();
+});
+
+test('older connections count as peers, and end with theirs', async () => {
+  const { link, receiver } = await open();
+  const older = await link.connect(FOLLOWED);
+  const newer = await link.connect(FOLLOWED);
+  assert.is(await codeOf(link.add(Gid.parse('fd00::5'), new FakeChannel())), 'ENOSPC');
+  link.disconnect(new Endpoint(FOLLOWED, 4791));
+  assert.ok(older.isClosed && newer.isClosed);
+  assert.is(receiver.gone.length, 1);
+  const last = [await link.connect(FOLLOWED), await link.connect(FOLLOWED)];
+  await link.close();
+  assert.ok(last.every(({ isClosed }) => isClosed));
 });
 
 test('there are as many peers as there may be, those included that are not open yet', async () => {

@@ -19,9 +19,16 @@ import {
   type Context,
   type Signalling,
 } from '../../../host/index.js';
+import * as library from '../../../host/index.js';
+import type {
+  Description,
+  RtcConnection,
+  RtcConnector,
+} from '../../../host/link/rtc/connection.js';
 import { NodeConnector } from '../../../host/link/rtc/node.js';
 import { connectLinks, releaseDataChannels, signallingTo } from '../../support/channel-mesh.js';
-import { eventually, RecordingReceiver } from '../../support/receiver.js';
+import { eventually, RecordingReceiver, settle } from '../../support/receiver.js';
+import { TransferSide } from '../../support/transfer.js';
 
 const test = suite('link/data-channel');
 let links: DataChannelLink[] = [];
@@ -167,8 +174,8 @@ test('the path MTU is the one that was chosen', async () => {
   await usual.close();
 });
 
-async function device(): Promise<{ link: DataChannelLink; context: Context }> {
-  const link = new DataChannelLink();
+async function device(options = {}): Promise<{ link: DataChannelLink; context: Context }> {
+  const link = new DataChannelLink(options);
   return { link, context: await openDevice({ link, memoryBytes: 2 ** 24 }) };
 }
 
@@ -202,6 +209,66 @@ test('when a peer goes its queue pairs flush and its connections end, the others
   assert.is((await second!.sendCq.wait())[0]!.status, WcStatus.SUCCESS, 'of no bytes');
   for (const { context } of [here, one, two]) await context.close();
 });
+
+/** Tells only after a while that it has accepted: a busy page, by way of a Worker. */
+class SlowConnector extends NodeConnector {
+  override async offer(): Promise<RtcConnection> {
+    const connection = await super.offer();
+    const accept = async (answer: Description): Promise<void> => {
+      await connection.accept(answer);
+      await settle(150);
+    };
+    return { ...connection, accept };
+  }
+}
+
+/** Numbers go from one device to the other while `disturb` does something to their links. */
+async function numbersDuring(
+  disturb: (a: DataChannelLink, b: DataChannelLink) => Promise<unknown>,
+  connector: RtcConnector = new NodeConnector(),
+): Promise<void> {
+  const a = await device({ connector });
+  const b = await device();
+  await connectLinks(a.link, b.link);
+  const coming = TransferSide.accept(library, b.context, 16384);
+  const from = await TransferSide.connect(library, a.context, `${b.context.local.gid}`, 16384);
+  const to = await coming;
+  let sent = 0;
+  let isOver = false;
+  const run = async (): Promise<void> => {
+    // Both sides know how many come at a time.
+    for (; !isOver; sent += 1000) {
+      const receiving = to.receiveNumbers(1000);
+      await Promise.all([from.sendNumbers(1000), receiving]);
+      assert.is(await receiving, 0);
+    }
+  };
+  const running = run();
+  try {
+    await Promise.race([disturb(a.link, b.link), running]);
+  } finally {
+    isOver = true;
+    await running;
+    assert.equal([a.link.peers.length, b.link.peers.length], [1, 1]);
+    await a.context.close();
+    await b.context.close();
+  }
+  assert.ok(sent > 0);
+}
+
+test('a connection is made anew under traffic, though it is told late that it is accepted', () => {
+  const disturb = async (a: DataChannelLink, b: DataChannelLink): Promise<void> => {
+    for (let restart = 0; restart < 3; restart++) await a.connect(signallingTo(b));
+  };
+  return numbersDuring(disturb, new SlowConnector());
+});
+
+test('both sides may make the connection anew at the same time', () =>
+  numbersDuring(async (a, b) => {
+    for (let restart = 0; restart < 5; restart++) {
+      await Promise.all([a.connect(signallingTo(b)), b.connect(signallingTo(a))]);
+    }
+  }));
 
 test('a connection that is being made to a peer that goes is unreachable at once', async () => {
   const here = await device();

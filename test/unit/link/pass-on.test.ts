@@ -2,7 +2,8 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../../host/link/endpoint.js';
 import { faultLink } from '../../../host/link/fault.js';
-import type { Link } from '../../../host/link/link.js';
+import { WireTap } from '../../../host/demo/wire-tap.js';
+import type { Link, LinkInfo, LinkReceiver } from '../../../host/link/link.js';
 import { pcapLink } from '../../../host/link/pcap.js';
 import { traceLink } from '../../../host/link/trace.js';
 import { UdpLink } from '../../../host/link/udp.js';
@@ -16,6 +17,8 @@ const WRAPPERS: { [name: string]: (link: Link) => Link } = {
   trace: (link) => traceLink(link, () => undefined, { explain: () => '' }),
   pcap: (link) => pcapLink(link, sink),
 };
+/** Those, and the demo's. */
+const RECEIVING = { ...WRAPPERS, tap: (link: Link): Link => new WireTap(link) };
 const OPTIONAL = ['poll', 'wait', 'wake', 'setPeerSegments'] as const;
 
 for (const [name, wrap] of Object.entries(WRAPPERS)) {
@@ -50,6 +53,41 @@ for (const [name, wrap] of Object.entries(WRAPPERS)) {
     link.setPeerSegments!(peer, true);
     const expected = [['poll'], ['wait', 12], ['wake'], ['setPeerSegments', peer, true]];
     assert.equal(calls, expected);
+  });
+}
+
+for (const [name, wrap] of Object.entries(RECEIVING)) {
+  test(`${name} tells all that its link tells`, async () => {
+    const peer = Endpoint.parse('127.0.0.1', 1);
+    const bytes = Uint8Array.of(1, 2, 3);
+    const reason = new Error('no more');
+    const inner = new UdpLink({ address: '127.0.0.1' });
+    let told: LinkReceiver | undefined;
+    const info = { name: 'inner', local: peer };
+    const open = (receiver: LinkReceiver): Promise<LinkInfo> => {
+      told = receiver;
+      return Promise.resolve(info as LinkInfo);
+    };
+    const link = wrap(
+      Object.defineProperty(Object.assign(inner, { open }), 'info', { value: info }),
+    );
+    const heard: unknown[][] = [];
+    await link.open({
+      packet: (...args) => heard.push(['packet', ...args]),
+      flush: () => heard.push(['flush']),
+      failed: (...args) => heard.push(['failed', ...args]),
+      peerGone: (...args) => heard.push(['peerGone', ...args]),
+    });
+    told!.packet(bytes, peer);
+    told!.flush();
+    told!.peerGone!(peer, 'it went');
+    told!.failed(reason);
+    const [first, ...rest] = heard;
+    assert.equal(first!.slice(0, 3), ['packet', bytes, peer]);
+    assert.equal(rest, [['flush'], ['peerGone', peer, 'it went'], ['failed', reason]]);
+    // Who does not listen for it is not called.
+    await wrap(inner).open({ packet: () => {}, flush: () => {}, failed: () => {} });
+    told!.peerGone?.(peer, 'it went');
   });
 }
 

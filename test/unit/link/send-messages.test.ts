@@ -61,6 +61,7 @@ function send(answers: Answer[], lengths: number[], segments = false, ready = 1)
     fd: 3,
     gid: Gid.parse('127.0.0.1'),
     zone: '',
+    flows: [],
     canSegment: true,
     memory: new Uint8Array(SendMessages.BYTES),
     base: 2 ** 41,

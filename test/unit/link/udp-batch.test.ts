@@ -48,6 +48,25 @@ for (const address of ADDRESSES) {
   });
 }
 
+test('packets leave from the port that their destination names', async () => {
+  const a = await stations.open('127.0.0.1', { sendSockets: 2 });
+  const b = await stations.open();
+  const [one, two] = a.link.info.flowPorts as [number, number];
+  const to = (port: number): Endpoint => new Endpoint(b.local.gid, b.local.port, port);
+  const places = [0, one, one, two, 0, 9].map(to);
+  a.link.send(new TestBatch(places.map((place) => packets(place, [100])[0]!)));
+  take(b, places.length);
+  assert.equal(
+    b.receiver.received.map(({ source }) => source.port).sort(),
+    [a.local.port, one, one, two, a.local.port, a.local.port].sort(),
+  );
+  assert.is(a.link.counters.sendCalls, 4);
+  await a.link.close();
+  // Their ports are free again.
+  const c = await stations.open('127.0.0.1', { port: a.local.port, sendSockets: 64 });
+  assert.is(new Set(c.link.info.flowPorts).size, 64);
+});
+
 test('a foreign peer gets every packet by itself, in one system call', async () => {
   const a = await stations.open();
   const b = await stations.open();

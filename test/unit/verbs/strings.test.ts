@@ -8,7 +8,6 @@ import {
   WcStatus,
   WrOpcode,
   eventTypeStr,
-  flowLabelToUdpSport,
   importDevice,
   nodeTypeStr,
   portStateStr,
@@ -40,14 +39,6 @@ test('words for what programs print most', () => {
   for (const str of [wcStatusStr, wrOpcodeStr, eventTypeStr, nodeTypeStr, portStateStr]) {
     assert.is(str(12345), 'unknown');
   }
-});
-
-test('a flow label becomes a UDP source port from 0xc000 on (IBA A17.9.1.3)', () => {
-  assert.is(flowLabelToUdpSport(0), 0xc000);
-  assert.is(flowLabelToUdpSport(0x3fff), 0xffff);
-  assert.is(flowLabelToUdpSport(0xfc000), 0xc03f);
-  assert.is(flowLabelToUdpSport(0xfffff), 0xffc0);
-  assert.is(flowLabelToUdpSport(0x12345), (0x2345 ^ 0x4) | 0xc000);
 });
 
 test('importing a device is refused', async () => {
