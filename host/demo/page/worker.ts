@@ -21,8 +21,9 @@ const STRIP_MILLIS = 150;
 /** Of so many packets at most so many runs. */
 const STRIP_PACKETS = 300;
 const STRIP_RUNS = 15;
-/** Between READs of the peer's memory. */
+/** Between READs of the peer's memory, while it changes; and when it has not for a while. */
 const REFRESH_MILLIS = 25;
+const IDLE_REFRESH_MILLIS = 200;
 const HIDDEN_REFRESH_MILLIS = 500;
 const GREETING_HEAT = 210;
 
@@ -48,6 +49,8 @@ class Demo {
   #isPlaying = false;
   #isVisible = true;
   #stripSeen = 0;
+  /** READs the peer's memory now, if nothing has changed for a while. */
+  #look: () => void = () => {};
 
   constructor(screen: Screen, origin: number, opened: Opened) {
     this.#screen = screen;
@@ -69,6 +72,7 @@ class Demo {
       case 'paint':
         if (message.pane === 'ours') this.#session?.paintOurs(message.line, message.heat);
         else this.#session?.paintTheirs(message.line, message.heat);
+        this.#look();
         return;
       case 'clear':
         this.#session?.clear();
@@ -144,10 +148,22 @@ class Demo {
   }
 
   async #watch(session: Session): Promise<void> {
+    const screen = this.#screen;
+    let pause = REFRESH_MILLIS;
     while (session === this.#session) {
+      const { changes } = screen;
       await session.refresh();
-      const millis = this.#isVisible ? REFRESH_MILLIS : HIDDEN_REFRESH_MILLIS;
-      await new Promise((resolve) => setTimeout(resolve, millis));
+      const millis = this.#isVisible ? pause : HIDDEN_REFRESH_MILLIS;
+      const isAsked = await new Promise<boolean>((resolve) => {
+        const timer = setTimeout(() => resolve(false), millis);
+        this.#look = () => {
+          if (millis === REFRESH_MILLIS) return;
+          clearTimeout(timer);
+          resolve(true);
+        };
+      });
+      const isStill = !isAsked && screen.changes === changes;
+      pause = isStill ? Math.min(2 * pause, IDLE_REFRESH_MILLIS) : REFRESH_MILLIS;
     }
   }
 
