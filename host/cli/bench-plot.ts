@@ -4,7 +4,7 @@ import type { BenchLine } from './rpma-bench.js';
 const [WIDTH, HEIGHT, MARGIN] = [420, 300, 50];
 const COLOURS = ['#4269d0', '#efb118', '#ff725c', '#6cc5b0', '#3ca951', '#a463f2'];
 
-/** Two panels: what goes one after the other, and what goes anywhere. Solid: there; dashed: here. */
+/** Two panels: writes one after the other, and anywhere. Solid: there; dashed: here. */
 export function drawBench(lines: readonly BenchLine[]): string {
   const panels = [false, true].map((isRandom) =>
     lines.filter(({ job }) => job.isRandom === isRandom),

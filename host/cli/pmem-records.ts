@@ -1,6 +1,6 @@
 /**
- * Files in a log of persistent memory: a record that names one, records with its bytes, and one that
- * ends it. A file without its end is none.
+ * Files in a log of persistent memory: a record that names one, records with its bytes, and one
+ * that ends it. A file without its end is none.
  */
 import { createHash } from 'node:crypto';
 import { MisuseError, rpma } from '../index.js';

@@ -1,7 +1,7 @@
 /**
  * Persistent memory that models a power cut, for tests: a byte of it is durable once it was
- * flushed, or when chance had it written back before. A cut leaves, of what was not flushed, any subset of
- * the cache lines, or of aligned 8-byte words; so an atomic write is there or it is not.
+ * flushed, or when chance had it written back before. A cut leaves, of what was not flushed, any
+ * subset of the cache lines, or of aligned 8-byte words; so an atomic write is there or it is not.
  */
 import type { DurableRange, DurableStore } from '../device/durable-store.js';
 import { mergeRanges } from '../device/durable-ring.js';

@@ -55,8 +55,8 @@ export class PmemFile {
   /**
    * Opens it, or makes it with `bytes` bytes; a smaller one grows to that. `newId`: of a file that
    * is made. Rejects with MisuseError (no file, and no `bytes`); RefusalError ENOENT (no such
-   * directory), EACCES, EISDIR, EINVAL (foreign), EPROTO (another version), EIO (truncated, damaged),
-   * EBUSY (open already), ENOSPC.
+   * directory), EACCES, EISDIR, EINVAL (foreign), EPROTO (another version), EIO (truncated,
+   * damaged), EBUSY (open already), ENOSPC.
    */
   static async open(
     path: string,

@@ -109,8 +109,8 @@ export class Conn {
 
   /**
    * How flushes and atomic writes travel. Default: `native` to a peer of our kind, `appliance` to
-   * others, which is what librpma 1.2 serves; a C peer of librpma 1.3 on an adapter with FLUSH serves
-   * `native` alone. No counterpart in librpma, which goes by its own adapter.
+   * others, which is what librpma 1.2 serves; a C peer of librpma 1.3 on an adapter with FLUSH
+   * serves `native` alone. No counterpart in librpma, which goes by its own adapter.
    */
   get flushMethod(): FlushMethod {
     return this.#method ?? (this.#id.isPeerOwnKind ? 'native' : 'appliance');

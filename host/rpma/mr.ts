@@ -127,8 +127,8 @@ export function mrRemoteFromDescriptor(descriptor: Uint8Array): MrRemote {
 }
 
 /**
- * Rights of a region. A peer without native FLUSH flushes by reading (the appliance method), so what
- * may be flushed may be read: as librpma has it where its own adapter has no FLUSH.
+ * Rights of a region. A peer without native FLUSH flushes by reading (the appliance method), so
+ * what may be flushed may be read: as librpma has it where its own adapter has no FLUSH.
  */
 function accessOf(usage: number): number {
   const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, FLUSH_GLOBAL, FLUSH_PERSISTENT } = AccessFlag;

@@ -1,4 +1,4 @@
-/** Many power cuts: one long run cut at every step, random ones, and the fault that must be found. */
+/** Many power cuts: one long run cut at every step, random ones, the fault that must be found. */
 import { killServers } from '../support/killed-server.js';
 import { crashOptionsOf, simulateCrash, type CrashOptions } from './crash.js';
 
