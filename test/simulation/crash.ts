@@ -1,6 +1,6 @@
 /**
  * Power cuts: writers append to logs in the memory of a replica whose power may go at any moment,
- * of which every one is tried: after every packet that the replica worked on, after every flush, and
+ * of which every one is tried: after every packet that the replica worked on, every flush, and
  * after lines that a processor wrote back by itself. Whatever is found then must be a log that can
  * be read, with every record that was said to be appended, and nothing that was not.
  */
