@@ -16,6 +16,9 @@ export type {
   MrLayoutCaps,
   PortAttributes,
 } from './verbs/queries.js';
+export type { PersistentMemory, PmemOptions } from './pmem/persistent-memory.js';
+export type { Durability } from './pmem/place.js';
+export { CrashStore, type CrashStoreOptions } from './pmem/crash-store.js';
 export type { ProtectionDomain } from './verbs/protection-domain.js';
 export type { ImportedMemoryRegion } from './verbs/imported-memory-region.js';
 export type { MemoryRegion, RegionCounters, RegisterOptions } from './verbs/memory-region.js';
@@ -101,3 +104,4 @@ export type {
   RdmaRequest,
   Target,
 } from './cm/connect.js';
+export * as rpma from './rpma/index.js';

@@ -14,6 +14,7 @@ import { addPerfOptions, perfTest, perfVerb } from './perf/options.js';
 import type { PerfOptions, PerfTest, PerfVerb } from './perf/options.js';
 import { put, type PutOptions } from './put.js';
 import { Exit, reportFailure, watchOutput } from './report.js';
+import { rpmaBench, type RpmaBenchOptions } from './rpma-bench.js';
 import { SIZE_MAX, SIZE_MIN, rping, type RpingOptions } from './rping.js';
 import { serve, type ServeOptions } from './serve.js';
 import { tour, type TourOptions } from './tour.js';
@@ -53,6 +54,8 @@ function addServe(program: Command): void {
   addPortOption(command, '--port <port>', 'UDP and TCP port; 0: a free one', ROCE_PORT)
     .option('--max-clients <number>', 'transfers at once', whole(1, 128), 8)
     .option('--window-bytes <size>', 'memory per client', size(65536, 2 ** 28), 8 * 2 ** 20)
+    .option('--pmem <file>', 'take what "put --pmem" writes and flushes into persistent memory')
+    .option('--pmem-bytes <size>', 'of it, where it is made (64M)', size(65536, 2 ** 31))
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'one JSON object per event');
   addFaultOptions(command)
@@ -72,6 +75,7 @@ function addPut(program: Command): void {
   addPortOption(command, '--local-port <port>', 'local UDP port; 0: a free one', 0);
   addPieceOption(command)
     .option('--retries <number>', 'reconnects without progress', whole(0, 1000), 5)
+    .option('--pmem', 'into the persistent memory of "serve --pmem": written, flushed, committed')
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'print the result as JSON');
   addFaultOptions(command)
@@ -79,6 +83,26 @@ function addPut(program: Command): void {
     .action((file: string, address: string, options: PutOptions) =>
       run('put', () => put(file, address, options)),
     );
+}
+
+/** Several sizes, or numbers, with commas between. */
+function list(parse: (text: string) => number): (text: string) => number[] {
+  return (text) => text.split(',').map(parse);
+}
+
+function addRpma(program: Command): void {
+  const rpma = program.command('rpma').description('remote persistent memory');
+  begin(rpma, 'bench', 'write and sync here, against write and flush there')
+    .option('--dir <directory>', 'where both files go: on the disk that is meant', '.')
+    .option('--bind <address>', 'local address', '127.0.0.1')
+    .option('--sizes <list>', 'bytes of a write', list(size(8, 2 ** 25)))
+    .option('--depths <list>', 'writes under way', list(whole(1, 1024)))
+    .option('--seconds <number>', 'for each line and side', (text) => Number(text), 1)
+    .option('--jobs <file>', 'a job file of fio (librpma_apm_client, librpma_gpspm_client)')
+    .option('--plot <file>', 'an SVG of the table')
+    .option('--json', 'one JSON object per line')
+    .addHelpText('after', example('verbena rpma bench --sizes 1k,4k --depths 1,32'))
+    .action((options: RpmaBenchOptions) => run('rpma bench', () => rpmaBench(options)));
 }
 
 function addDecode(program: Command): void {
@@ -227,6 +251,7 @@ function makeProgram(): Command {
     });
   addServe(program);
   addPut(program);
+  addRpma(program);
   addDecode(program);
   addPingpong(program);
   addRping(program);

@@ -31,7 +31,7 @@ export interface DeviceOptions {
 /** Rejects with LinkError, and RefusalError for memory or the capture's path. */
 export async function openLocalDevice(
   { address, port, faults = {}, pcap }: DeviceOptions,
-  limits: { readonly memoryBytes: number },
+  limits: { readonly memoryBytes: number; readonly rdAtomicMax?: number },
 ): Promise<Context> {
   // What stands between a device and its link is ours to make: in this thread.
   if (pcap === undefined && !hasFaults(faults)) return openDevice({ address, port, ...limits });

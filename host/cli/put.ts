@@ -5,6 +5,7 @@ import { SLOTS_IN_USE } from './attempt.js';
 import { formatBytes, formatCount, formatRate, formatSeconds } from './format.js';
 import { openLocalDevice, type FaultPercents } from './open-device.js';
 import { faultsOf } from './options.js';
+import { putPmem } from './pmem-put.js';
 import { Progress } from './progress.js';
 import { Exit, Interrupted, printLine } from './report.js';
 import { parseServerAddress, resolveServer } from './server-address.js';
@@ -20,6 +21,8 @@ export interface PutOptions extends FaultPercents {
   readonly pieceBytes: number;
   readonly pcap?: string;
   readonly json?: boolean;
+  /** Into the persistent memory of `verbena serve --pmem`. */
+  readonly pmem?: boolean;
 }
 
 /** What `--json` prints. */
@@ -44,6 +47,7 @@ export interface PutReport {
 const MEMORY_BASE_BYTES = 16 * 2 ** 20;
 
 export async function put(path: string, address: string, options: PutOptions): Promise<number> {
+  if (options.pmem) return putPmem(path, address, options);
   const named = parseServerAddress(address);
   const file = await SourceFile.open(path, options.pieceBytes);
   let context: Context | undefined;

@@ -3,6 +3,7 @@ import { FileServer, type FileServerEvents, type FileServerOptions } from './fil
 import { formatBytes, formatCount, formatRate, formatSeconds } from './format.js';
 import { hasFaults, type FaultPercents } from './open-device.js';
 import { faultsOf } from './options.js';
+import { servePmem } from './pmem-server.js';
 import { Exit, complain, describeError, printLine } from './report.js';
 import type { PutRequest } from './exchange.js';
 import type { SessionEnd } from './session.js';
@@ -15,9 +16,13 @@ export interface ServeOptions extends FaultPercents {
   readonly windowBytes: number;
   readonly pcap?: string;
   readonly json?: boolean;
+  /** Files go into persistent memory instead. */
+  readonly pmem?: string;
+  readonly pmemBytes?: number;
 }
 
 export async function serve(options: ServeOptions): Promise<number> {
+  if (options.pmem !== undefined) return servePmem({ ...options, pmem: options.pmem });
   const server = await FileServer.open(serverOptions(options), logEvents('serve', options.json));
   const { local } = server.context;
   const stopped = new Promise<void>((resolve) => {

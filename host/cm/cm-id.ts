@@ -3,7 +3,7 @@ import { QpState, QpType } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import type { QpAttributes } from '../verbs/queue-pair-attributes.js';
-import { checkTarget, parseAddress, serviceIdOf, type CmAddress } from './address.js';
+import { checkTarget, parseAddress, serviceIdOf, traitsOf, type CmAddress } from './address.js';
 import type { Connection, ConnectionEvent, ConnectionOwner, Listener } from './connection.js';
 import type { ListenerOwner, Request } from './connection.js';
 import { refusedService } from './core.js';
@@ -107,6 +107,11 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     if (!this.#peer) return undefined;
     const { gid, port } = this.#peer;
     return { address: gid.toString(), port: this.#peerPort, udpPort: port };
+  }
+
+  /** Is the peer a device of our kind? False until its REQ or REP was heard. */
+  get isPeerOwnKind(): boolean {
+    return traitsOf(this.#connection?.remoteGuid ?? 0n).isOwnKind;
   }
 
   /** `rdma_set_option`. To be called before `connect` or `accept`. Throws MisuseError. */

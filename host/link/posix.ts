@@ -51,7 +51,11 @@ const EFD_CLOEXEC = 0o2000000;
 
 const PROT_READ_WRITE = 3;
 const MAP_SHARED = 0x01;
+const MAP_PRIVATE = 0x02;
 const MAP_FIXED = 0x10;
+const MAP_ANONYMOUS = 0x20;
+const MAP_NORESERVE = 0x4000;
+const MS_SYNC = 4;
 /** Locks of an open file description: they end with it, so with its process. */
 const F_OFD_GETLK = 36;
 const F_OFD_SETLK = 37;
@@ -131,6 +135,7 @@ export class Posix {
     fd: number,
     offset: number,
   ) => number;
+  readonly #msync: (address: number, length: number, flags: number) => number;
   readonly #fallocate: (fd: number, offset: number, length: number) => number;
   readonly #fcntl: (fd: number, command: number, argument: Uint8Array) => number;
   readonly #geteuid: () => number;
@@ -159,6 +164,7 @@ export class Posix {
       'int64_t sendto(int, const void *, uint64_t, int, const void *, uint32_t)',
     );
     this.#mmap = libc.func('int64_t mmap(uint64_t, uint64_t, int, int, int, int64_t)');
+    this.#msync = libc.func('int msync(uint64_t, uint64_t, int)');
     this.#fallocate = libc.func('int posix_fallocate(int, int64_t, int64_t)');
     this.#fcntl = libc.func('int fcntl(int, int, void *)');
     this.#geteuid = libc.func('uint32_t geteuid()');
@@ -275,11 +281,23 @@ export class Posix {
     while (this.#read(fd, this.#event, this.#event.length) >= 0);
   }
 
-  /** Puts `length` bytes of a file, from its beginning, in the place of memory at `address`. */
-  mapFile(fd: number, address: number, length: number): void {
+  /** Puts `length` bytes of a file, from `offset` on, in the place of memory at `address`. */
+  mapFile(fd: number, address: number, length: number, offset = 0): void {
     const flags = MAP_SHARED | MAP_FIXED;
-    const mapped = this.#mmap(address, length, PROT_READ_WRITE, flags, fd, 0);
+    const mapped = this.#mmap(address, length, PROT_READ_WRITE, flags, fd, offset);
     this.#checked('mmap', mapped === address ? 0 : -1);
+  }
+
+  /** Zero memory again where a file was mapped. */
+  unmapFile(address: number, length: number): void {
+    const flags = MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS | MAP_NORESERVE;
+    const mapped = this.#mmap(address, length, PROT_READ_WRITE, flags, -1, 0);
+    this.#checked('mmap', mapped === address ? 0 : -1);
+  }
+
+  /** msync(MS_SYNC): these pages of a mapped file are durable when it returns. Blocks. */
+  syncMemory(address: number, length: number): void {
+    this.#checked('msync', this.#msync(address, length, MS_SYNC));
   }
 
   /** Gives a file `length` bytes of storage. PosixError ENOSPC when there is no room. */

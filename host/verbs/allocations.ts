@@ -8,6 +8,8 @@ export interface Allocation {
   regions: number;
   /** Its key as an area that REG_MR takes from, once there was one. */
   area?: Key;
+  /** Who alone ends it, where that is not `free`. */
+  readonly keeper?: string;
   /** Ranges that queues live in (a parent domain's allocators), by address. */
   readonly lent: Map<number, number>;
 }
@@ -16,8 +18,10 @@ export class Allocations {
   /** By address. */
   readonly #sorted: Allocation[] = [];
 
-  add(start: number, length: number): void {
-    this.#sorted.splice(this.#indexAfter(start), 0, { start, length, regions: 0, lent: new Map() });
+  add(start: number, length: number, keeper?: string): void {
+    const allocation = { start, length, regions: 0, lent: new Map<number, number>() };
+    const kept = keeper === undefined ? allocation : { ...allocation, keeper };
+    this.#sorted.splice(this.#indexAfter(start), 0, kept);
   }
 
   /** The allocation that holds all of [address, address + length). */

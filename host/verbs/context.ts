@@ -2,15 +2,15 @@
  * `ibv_open_device` and what hangs off a context: memory, protection domains, completion queues,
  * limits, counters and asynchronous events.
  */
-import { AsyncEventName, CountersLayout, KeyKind, QpState } from '#build/abi.js';
+import { AsyncEventName, CountersLayout, QpState } from '#build/abi.js';
 import { checkOpen, type Device } from '../device/device.js';
 import type { DeviceShare, ShareOptions } from '../device/thread-share.js';
 import type { CacheCounters } from '../engine/cache-model.js';
 import type { DurableSegment } from '../device/durable-store.js';
 import type { KeptSegment } from '../device/durables.js';
-import { MisuseError, RefusalError } from '../errors/errors.js';
+import { MisuseError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
-import type { Allocation } from './allocations.js';
+import type { PersistentMemory, PmemOptions } from '../pmem/persistent-memory.js';
 import { CompletionChannel } from './completion-channel.js';
 import { addressOfSender, type AddressAttributes } from './address-handle.js';
 import {
@@ -25,8 +25,8 @@ import { DmaHandle, type DmahInitAttributes } from './dma-handle.js';
 import { DeviceMemory, type AllocDmAttributes } from './device-memory.js';
 import { FastMemoryRegion } from './fast-memory-region.js';
 import { attachMemory, importPd, notShared } from './import.js';
-import { Key } from './key.js';
 import { NUM_COMP_VECTORS } from './limits.js';
+import { openPmem } from './open-pmem.js';
 import { ParentDomain, type ParentDomainInitAttributes } from './parent-domain.js';
 import { ProtectionDomain } from './protection-domain.js';
 import {
@@ -49,6 +49,7 @@ import type { SharedReceiveQueue } from './shared-receive-queue.js';
 import { disposeAll } from './resources.js';
 import { Siblings } from './siblings.js';
 import { ThreadDomain } from './thread-domain.js';
+import { allocMemory, freeMemory } from './user-memory.js';
 
 /** What a context has counted so far; names as Linux rxe's where it has them. */
 export type CounterValues = { [Name in keyof (typeof CountersLayout)['fields']]: bigint };
@@ -78,6 +79,8 @@ export class Context {
   readonly siblings: Siblings;
   /** @internal Protection domains, and what belongs to none; to be disposed of with the context. */
   readonly resources = new Set<Disposable>();
+  /** @internal What is to be durable before all is over. */
+  readonly pmems = new Set<PersistentMemory>();
   #failure: Error | undefined;
   #ending = false;
   #closed = false;
@@ -145,37 +148,27 @@ export class Context {
    */
   alloc(length: number): Uint8Array {
     this.checkOpen();
-    if (!Number.isInteger(length) || length < 1) {
-      throw new MisuseError('length', `must be a whole number of bytes above 0, got ${length}`);
-    }
-    const { arena } = this.device;
-    const address = arena.userHeap.alloc(length);
-    this.allocations.add(address, length);
-    return arena.memory.bytes.subarray(address, address + length);
+    return allocMemory(this, length);
   }
 
   /** Gives back what `alloc` returned. Throws RefusalError EBUSY while it is registered. */
   free(buffer: Uint8Array): void {
-    const allocation = this.allocations.find(buffer.byteOffset, buffer.length);
-    const foreign = buffer.buffer !== this.device.arena.memory.buffer;
-    const whole = allocation?.start === buffer.byteOffset && allocation.length === buffer.length;
-    if (foreign || !allocation || !whole) {
-      throw new MisuseError('buffer', 'is not one that alloc of this context returned');
-    }
-    if (allocation.regions > 0) {
-      throw new RefusalError('EBUSY', 'free: the buffer is registered; dereg its regions first');
-    }
-    allocation.area?.release('free', 'a REG_MR has registered the buffer; invalidate it first');
-    if (allocation.lent.size > 0) {
-      throw new RefusalError('EBUSY', 'free: queues live in the buffer; destroy them first');
-    }
-    this.allocations.remove(allocation);
-    this.device.arena.userHeap.free(buffer.byteOffset);
+    freeMemory(this, buffer);
   }
 
   /**
-   * @internal A part of what `alloc` gave is kept by a store: only there a region may have
-   * AccessFlag.FLUSH_PERSISTENT. As Durables.add.
+   * Memory of the device that outlives it: the bytes of a file, which is made where there is none.
+   * `pmem.buffer` can be registered with FLUSH_PERSISTENT. Rejects with MisuseError; RefusalError
+   * ENOSPC, EBUSY (open already), EINVAL (foreign), EPROTO (another version), EIO (truncated,
+   * damaged), EACCES, ENOENT, EISDIR, ENOMEM, EOPNOTSUPP (nothing survives there, or this device).
+   */
+  openPmem(path: string, options: PmemOptions = {}): Promise<PersistentMemory> {
+    checkOpen(this.device);
+    return openPmem(this, path, options);
+  }
+
+  /**
+   * @internal Part of an allocation is kept by a store: as Durables.add.
    */
   addDurable(segment: DurableSegment): Promise<KeptSegment> {
     checkOpen(this.device);
@@ -404,7 +397,8 @@ export class Context {
 
   /**
    * `ibv_close_device`: everything made from the context is dead; memory of `alloc` stays with the
-   * device's other contexts in this thread, and ends with the last one. Safe to call again.
+   * device's other contexts in this thread, and ends with the last one. Safe to call again. Rejects
+   * with the system's error when persistent memory cannot be made durable.
    */
   async close(): Promise<void> {
     if (this.#ending) return;
@@ -417,6 +411,9 @@ export class Context {
       disposeAll([...this.resources, ...this.#queues.values()]);
     }
     this.end();
+    // Nothing writes any more. What cannot be made durable is told, when all of it was tried.
+    const ends = await Promise.allSettled([...this.pmems].map((pmem) => pmem.close()));
+    for (const end of ends) if (end.status === 'rejected') throw end.reason;
   }
 
   /** @internal Nothing will happen to it any more. */
@@ -429,14 +426,6 @@ export class Context {
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
-  }
-
-  /** @internal The key by which REG_MR may take memory of an allocation. */
-  areaOf(allocation: Allocation): number {
-    const { start, length } = allocation;
-    const wanted = { kind: KeyKind.AREA, address: start, length };
-    allocation.area ??= new Key(this, wanted, 'REG_MR');
-    return allocation.area.value;
   }
 
   /** @internal What asynchronous events may be about. */

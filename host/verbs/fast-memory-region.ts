@@ -9,6 +9,7 @@ import type { Context } from './context.js';
 import { Key } from './key.js';
 import { checkBuffer, checkDurable, iovaOf, type RegionCounters } from './memory-region.js';
 import type { ProtectionDomain } from './protection-domain.js';
+import { areaOf } from './user-memory.js';
 import type { Binding } from './work-request.js';
 
 /** Of a WrOpcode.REG_MR (`ib_reg_wr`). */
@@ -98,7 +99,7 @@ export class FastMemoryRegion {
     return {
       target: this.#key.value,
       key,
-      base: this.context.areaOf(allocation),
+      base: areaOf(this.context, allocation),
       address: iovaOf(buffer, access, request.iova),
       memory: buffer.byteOffset,
       length: buffer.length,

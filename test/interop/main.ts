@@ -15,6 +15,7 @@ import { perftestGroup } from './perftest.js';
 import { layoutsGroup } from './layouts.js';
 import { persistenceGroup } from './persistence.js';
 import { pingpongGroup } from './pingpong.js';
+import { rpmaGroup } from './rpma.js';
 import { rxeGroup } from './rxe.js';
 import { runInNamespace, runInside } from './rxe/namespace.js';
 import { vectorsGroup } from './vectors.js';
@@ -28,6 +29,7 @@ const GUEST_GROUPS: readonly GuestGroup[] = [
   perftestGroup,
   layoutsGroup,
   persistenceGroup,
+  rpmaGroup,
 ];
 
 const report = new LineReport((line) => console.log(line));

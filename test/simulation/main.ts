@@ -7,6 +7,8 @@
  *   npm run -s sim -- --layouts                   100,000 random memory layouts (--seeds, --replay)
  *   npm run -s sim -- --table                       writes throughput.snapshot.txt
  *   npm run -s sim -- --kill                        processes that die at every step
+ *   npm run -s sim -- --crash [--seeds 10000]       power cuts at every step (--replay SEED)
+ *   npm run -s sim -- --crash --kill                a real server, killed 200 times (--seeds N)
  * ```
  * A seed that fails is shrunk, and printed with the line that replays it. Ends with
  * `N passed, N failed`.
@@ -16,6 +18,7 @@ import { availableParallelism } from 'node:os';
 import { parseArgs } from 'node:util';
 import { Worker } from 'node:worker_threads';
 import { runKills } from '../exhaustive/deaths.js';
+import { runCrashes, runServerKills } from './crash-runs.js';
 import { LAYOUTS_A_SEED, simulateLayouts } from './layouts.js';
 import { formatOptions, optionsOf, parseOptions, type SimulationOptions } from './options.js';
 import { shrink } from './shrink.js';
@@ -28,6 +31,10 @@ const PROGRESS_MILLIS = 2000;
 const SHRINKS_MAX = 3;
 /** Memory layouts, unless `--seeds` says how many seeds. */
 const LAYOUTS = 100_000;
+/** Seeds of power cuts. */
+const CRASHES = 10_000;
+/** Times that a real server is killed. */
+const SERVER_KILLS = 200;
 
 interface Run {
   readonly first: number;
@@ -145,13 +152,20 @@ async function main(): Promise<number> {
       bail: { type: 'boolean', default: false },
       table: { type: 'boolean', default: false },
       kill: { type: 'boolean', default: false },
+      crash: { type: 'boolean', default: false },
     },
   });
   if (values.table) {
     console.log(await writeSnapshot());
     return 0;
   }
-  if (values.kill) return runKills();
+  if (values.kill && !values.crash) return runKills();
+  if (values.crash) {
+    const { first, seeds, replay: one } = values;
+    if (one !== undefined) return runCrashes(Number(one), 1);
+    if (values.kill) return runServerKills(Number(seeds ?? SERVER_KILLS));
+    return runCrashes(Number(first), Number(seeds ?? CRASHES));
+  }
   if (values.layouts && values.replay !== undefined) {
     await simulateLayouts(Number(values.replay));
     console.log('1 passed, 0 failed');

@@ -15,7 +15,7 @@ root=$folder/root
 packages=(
   busybox-static dash iproute2 kmod nftables tcpdump ndctl
   ibverbs-providers ibverbs-utils rdmacm-utils perftest
-  libibverbs-dev librdmacm-dev
+  libibverbs-dev librdmacm-dev librpma-dev
 )
 unwanted='^(perl|libperl|udev_|dpkg_|passwd_|debconf_|adduser_|pci\.ids|lib(sqlite3|krb5|db5))'
 modules=(

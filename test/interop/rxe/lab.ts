@@ -2,7 +2,7 @@
  * A bridge with guests on it, in the network namespace that this process is in. We are 10.77.0.1
  * and fd77::1, guest N is 10.77.0.(N+1) and fd77::(N+1), the MTU is 9000: enough for path MTU 4096.
  */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { Program, cliPath } from '../../support/processes.js';
 import { run, type Output } from '../tools.js';
@@ -172,6 +172,7 @@ export class Lab {
       ...[`-I${include}/x86_64-linux-gnu`, '-o', join(this.share, name), source],
       ...[`-L${libraries}`, `-Wl,-rpath-link,${libraries}`],
       ...['-l:libibverbs.so.1', '-l:librdmacm.so.1'],
+      ...(readFileSync(source, 'utf8').includes('<librpma.h>') ? ['-l:librpma.so.0'] : []),
     ]);
     return `/host/${name}`;
   }

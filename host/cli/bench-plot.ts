@@ -1,0 +1,60 @@
+/** The table of `verbena rpma bench` as a picture: bandwidth by size, a line for each depth. */
+import type { BenchLine } from './rpma-bench.js';
+
+const [WIDTH, HEIGHT, MARGIN] = [420, 300, 50];
+const COLOURS = ['#4269d0', '#efb118', '#ff725c', '#6cc5b0', '#3ca951', '#a463f2'];
+
+/** Two panels: writes one after the other, and anywhere. Solid: there; dashed: here. */
+export function drawBench(lines: readonly BenchLine[]): string {
+  const panels = [false, true].map((isRandom) =>
+    lines.filter(({ job }) => job.isRandom === isRandom),
+  );
+  const drawn = panels.filter((panel) => panel.length > 0).map(drawPanel);
+  const width = drawn.length * (WIDTH + MARGIN) + MARGIN;
+  const height = HEIGHT + 2 * MARGIN;
+  const size = `width="${width}" height="${height}" viewBox="0 0 ${width} ${height}"`;
+  const style = 'font-family="sans-serif" font-size="11"';
+  return `<svg xmlns="http://www.w3.org/2000/svg" ${size} ${style}>\n${drawn.join('\n')}\n</svg>\n`;
+}
+
+function drawPanel(panel: readonly BenchLine[], index: number): string {
+  const rates = panel.flatMap(({ local, remote }) => [local.bytesPerSecond, remote.bytesPerSecond]);
+  const sizes = panel.map(({ job }) => job.bytes);
+  const x = scale(Math.min(...sizes), Math.max(...sizes), MARGIN, WIDTH);
+  const y = scale(Math.min(...rates), Math.max(...rates), HEIGHT, MARGIN);
+  const depths = [...new Set(panel.map(({ job }) => job.depth))];
+  const parts = depths.map((depth, which) => {
+    const own = panel.filter(({ job }) => job.depth === depth);
+    const colour = COLOURS[which % COLOURS.length]!;
+    const path = (of: 'local' | 'remote'): string =>
+      own.map((line) => `${x(line.job.bytes)},${y(line[of].bytesPerSecond)}`).join(' ');
+    const line = (of: 'local' | 'remote', dash: string): string =>
+      `<polyline fill="none" stroke="${colour}"${dash} points="${path(of)}"/>`;
+    const label = `<text x="${WIDTH - 60}" y="${HEIGHT - 14 * which}" fill="${colour}">`;
+    const dashes = ' stroke-dasharray="4 3"';
+    return `${line('remote', '')}${line('local', dashes)}${label}depth ${depth}</text>`;
+  });
+  const ticks = [...new Set(sizes)].map(
+    (bytes) =>
+      `<text x="${x(bytes)}" y="${HEIGHT + 18}" text-anchor="middle">${short(bytes)}</text>`,
+  );
+  const title = panel[0]!.job.isRandom ? 'random' : 'sequential';
+  const said = `${title}: MB/s by bytes of a write; solid: remote, dashed: local`;
+  const top = `<text x="${MARGIN}" y="30">${said}</text>`;
+  const ends = [Math.min(...rates), Math.max(...rates)].map(
+    (rate) => `<text x="4" y="${y(rate)}">${(rate / 1e6).toFixed(1)}</text>`,
+  );
+  const all = [top, ...ticks, ...ends, ...parts].join('\n');
+  return `<g transform="translate(${index * (WIDTH + MARGIN)} 0)">\n${all}\n</g>`;
+}
+
+/** Both axes by powers. */
+function scale(low: number, high: number, from: number, to: number): (value: number) => string {
+  const span = Math.log(high / low) || 1;
+  return (value) => (from + (Math.log(value / low) / span) * (to - from)).toFixed(1);
+}
+
+function short(bytes: number): string {
+  if (bytes >= 2 ** 20) return `${bytes / 2 ** 20}M`;
+  return bytes >= 1024 ? `${bytes / 1024}k` : `${bytes}`;
+}

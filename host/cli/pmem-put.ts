@@ -1,0 +1,114 @@
+/**
+ * `verbena put --pmem`: appends a file to the log in the server's persistent memory. The server's
+ * processor does nothing for it; what is reported as done survives its power cut.
+ */
+import { createHash } from 'node:crypto';
+import { open } from 'node:fs/promises';
+import { basename } from 'node:path';
+import { RefusalError, WcStatus, rpma, wcStatusStr, type Context } from '../index.js';
+import { lookUp } from '../cm/address-info.js';
+import { localAddressTowards } from '../link/interface.js';
+import { formatBytes, formatRate, formatSeconds } from './format.js';
+import { openLocalDevice } from './open-device.js';
+import { faultsOf } from './options.js';
+import { PIECE_BYTES, PMEM_SERVICE, dataRecord, endRecord, fileRecord } from './pmem-records.js';
+import type { PutOptions } from './put.js';
+import { Exit, printLine } from './report.js';
+import { parseServerAddress } from './server-address.js';
+
+/** Appends under way at a time. */
+const DEPTH = 8;
+/** Flushes, and atomic writes: three of each append. */
+const FLUSHES_MAX = 32;
+const MEMORY_BASE_BYTES = 16 * 2 ** 20;
+/** The most that `serve --pmem` has, and pages that nobody touches cost nothing. */
+const LOG_BYTES_MAX = 2 ** 31;
+
+export async function putPmem(path: string, address: string, options: PutOptions): Promise<number> {
+  const named = parseServerAddress(address);
+  const host = await lookUp(named.host);
+  const local = options.bind ?? (await localAddressTowards(host));
+  const { pcap } = options;
+  const place = { address: local, port: options.localPort, faults: faultsOf(options) };
+  const file = await open(path);
+  let context: Context | undefined;
+  try {
+    const started = performance.now();
+    context = await openLocalDevice(pcap === undefined ? place : { ...place, pcap }, {
+      memoryBytes: MEMORY_BASE_BYTES + LOG_BYTES_MAX,
+      rdAtomicMax: FLUSHES_MAX,
+    });
+    const { log, conn } = await openLog(context, host, named.port);
+    const name = basename(path);
+    const hash = createHash('sha256');
+    const appends: Promise<number>[] = [];
+    const append = (record: Uint8Array): void => {
+      const appended = log.append(record);
+      // Whoever comes to wait for it hears of it.
+      appended.catch(() => {});
+      appends.push(appended);
+    };
+    append(fileRecord(name));
+    let bytes = 0;
+    for (;;) {
+      const piece = Buffer.alloc(PIECE_BYTES);
+      const { bytesRead } = await file.read(piece, 0, PIECE_BYTES);
+      if (bytesRead === 0) break;
+      const content = piece.subarray(0, bytesRead);
+      hash.update(content);
+      bytes += bytesRead;
+      append(dataRecord(content));
+      if (appends.length > 4 * DEPTH) await appends.shift();
+    }
+    const sha256 = hash.digest();
+    append(endRecord(sha256));
+    await Promise.all(appends);
+    const seconds = (performance.now() - started) / 1000;
+    await close(conn);
+    const report = { file: path, name, server: address, bytes, sha256: sha256.toString('hex') };
+    const line = `${name} is in the persistent memory of ${address}: ${formatBytes(bytes)} in `;
+    const speed = `${formatSeconds(seconds)}, ${formatRate(bytes, seconds)}, flushed`;
+    await printLine(options.json ? JSON.stringify({ ...report, seconds }) : line + speed);
+    if (!options.json) await printLine(`  SHA-256 ${report.sha256}`);
+    return Exit.OK;
+  } finally {
+    await context?.close();
+    await file.close();
+  }
+}
+
+/** Connects, and finds where the log ends. Rejects with RefusalError. */
+async function openLog(
+  context: Context,
+  host: string,
+  udpPort: number,
+): Promise<{ log: rpma.ReplicatedLog; conn: rpma.Conn }> {
+  const peer = rpma.peerNew(context);
+  const cfg = rpma.connCfgNew();
+  cfg.setSqSize(rpma.logQueueSize(DEPTH));
+  cfg.setCqSize(rpma.logQueueSize(DEPTH));
+  const conn = (await peer.connReqNew(host, PMEM_SERVICE, cfg, udpPort)).connect();
+  const event = await conn.nextEvent();
+  if (event !== rpma.ConnEvent.ESTABLISHED) {
+    throw new RefusalError('ECONNREFUSED', `${host}: ${rpma.utilsConnEvent2str(event)}`);
+  }
+  const told = conn.getPrivateData();
+  const mr = rpma.mrRemoteFromDescriptor(told);
+  conn.applyRemotePeerCfg(rpma.peerCfgFromDescriptor(told.subarray(rpma.MR_DESCRIPTOR_SIZE)));
+  const header = context.alloc(8);
+  const dst = peer.mrReg(header, rpma.MrUsage.READ_DST);
+  conn.read(dst, 0, mr, 0, header.length, rpma.Flag.COMPLETION_ALWAYS);
+  const { status } = await conn.getCq().next();
+  if (status !== WcStatus.SUCCESS) {
+    throw new RefusalError('EIO', `the log's end cannot be read: ${wcStatusStr(status)}`);
+  }
+  const bytes = mr.getSize();
+  const end = rpma.logEnd(header, bytes);
+  const replicas = [{ conn, mr, offset: 0 }];
+  return { log: new rpma.ReplicatedLog(peer, replicas, { bytes, end, depth: DEPTH }), conn };
+}
+
+async function close(conn: rpma.Conn): Promise<void> {
+  conn.disconnect();
+  await conn.nextEvent();
+}

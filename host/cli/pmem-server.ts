@@ -1,0 +1,70 @@
+/** `verbena serve --pmem`: a region of persistent memory that one client at a time appends to. */
+import { RefusalError, rpma } from '../index.js';
+import { formatBytes, formatCount } from './format.js';
+import { openLocalDevice } from './open-device.js';
+import { faultsOf } from './options.js';
+import { PMEM_SERVICE, filesIn } from './pmem-records.js';
+import { Exit, complain, describeError, printLine } from './report.js';
+import type { ServeOptions } from './serve.js';
+
+const BYTES = 64 * 2 ** 20;
+/** Of a connection, under way at a time. */
+const FLUSHES_MAX = 128;
+const MEMORY_BASE_BYTES = 16 * 2 ** 20;
+
+export async function servePmem(options: ServeOptions & { pmem: string }): Promise<number> {
+  const { pmem: path, json, bind, port, pcap } = options;
+  const bytes = options.pmemBytes;
+  const place = { address: bind, port, faults: faultsOf(options) };
+  const context = await openLocalDevice(pcap === undefined ? place : { ...place, pcap }, {
+    memoryBytes: MEMORY_BASE_BYTES + Math.max(bytes ?? 0, BYTES) + 2 ** 20,
+    rdAtomicMax: FLUSHES_MAX,
+  });
+  try {
+    // As it is, where it is there; else the size that was asked for.
+    const pmem = await context
+      .openPmem(path, bytes === undefined ? {} : { bytes })
+      .catch((error: unknown) => {
+        if (bytes !== undefined || error instanceof RefusalError) throw error;
+        return context.openPmem(path, { bytes: BYTES });
+      });
+    const files = filesIn(pmem.buffer);
+    const peer = rpma.peerNew(context);
+    const { WRITE_DST, READ_SRC, FLUSH_TYPE_PERSISTENT } = rpma.MrUsage;
+    const mr = peer.mrReg(pmem.buffer, WRITE_DST | READ_SRC | FLUSH_TYPE_PERSISTENT);
+    const pcfg = rpma.peerCfgNew();
+    pcfg.setDirectWriteToPmem(true);
+    const told = Buffer.concat([mr.getDescriptor(), pcfg.getDescriptor()]);
+    const ep = await peer.epListen(bind, PMEM_SERVICE);
+    const { local } = context;
+    const what = `${formatCount(files.length, 'file')} in ${formatBytes(pmem.length)}`;
+    const event = { event: 'serving', pmem: path, address: `${local}`, pid: process.pid, files };
+    const line = `serving ${path} on ${local}: ${what} of persistent memory (${pmem.kind}); ctrl-C ends`;
+    await printLine(json ? JSON.stringify(event) : line);
+    if (!json)
+      for (const { name, sha256 } of files) await printLine(`  ${name}  SHA-256 ${sha256}`);
+    const stopped = new Promise<void>((resolve) => {
+      process.once('SIGINT', () => resolve()).once('SIGTERM', () => resolve());
+    });
+    void takeClients(ep, told);
+    await stopped;
+    ep.shutdown();
+    return Exit.OK;
+  } finally {
+    await context.close();
+  }
+}
+
+/** One after the other: a log has one writer. */
+async function takeClients(ep: rpma.Ep, told: Uint8Array): Promise<void> {
+  for await (const request of ep) {
+    try {
+      const conn = request.connect(told);
+      const { ESTABLISHED } = rpma.ConnEvent;
+      if ((await conn.nextEvent()) === ESTABLISHED) await conn.nextEvent();
+      conn.delete();
+    } catch (error) {
+      complain('serve', describeError(error));
+    }
+  }
+}

@@ -1,0 +1,109 @@
+/**
+ * The header of a persistent region's file: two copies, each in one sector, of which the newer one
+ * that is whole counts. So a change of it is either there or not, whenever the power goes.
+ *
+ * ```
+ *  0      8 "VERBPMEM"      8  4 version       12  4 generation    16  8 id
+ * 24      8 where the bytes of the region begin in the file       32  8 how many they are
+ * 40      8 checksum (FNV-1a, 64 bits) of all before               all little-endian
+ * ```
+ */
+import { RefusalError } from '../errors/errors.js';
+
+const MAGIC = 0x4d454d5042524556n;
+const VERSION = 1;
+const BODY = 40;
+/** Bytes of one copy. */
+const COPY = 48;
+/** Where the copies lie: in different sectors, and pages, of any disk. */
+const COPIES = [0, 4096] as const;
+/** What is read of a file to find its header. */
+export const HEADER_BYTES = 8192;
+/** The region begins at a multiple of the largest page that Linux has. */
+export const DATA_OFFSET = 65536;
+
+export interface PmemHeader {
+  /** Counts changes of the header. */
+  readonly generation: number;
+  /** What the region is known by, wherever its file is moved. */
+  readonly id: bigint;
+  readonly dataOffset: number;
+  /** Bytes of the region. */
+  readonly length: number;
+}
+
+/** Bytes to be written, and where. The copy before it stays as it is. */
+export function encodeHeader(
+  header: PmemHeader,
+  version = VERSION,
+): { bytes: Uint8Array; offset: number } {
+  const bytes = new Uint8Array(COPY);
+  const view = new DataView(bytes.buffer);
+  view.setBigUint64(0, MAGIC, true);
+  view.setUint32(8, version, true);
+  view.setUint32(12, header.generation, true);
+  view.setBigUint64(16, header.id, true);
+  view.setBigUint64(24, BigInt(header.dataOffset), true);
+  view.setBigUint64(32, BigInt(header.length), true);
+  view.setBigUint64(BODY, checksum(bytes), true);
+  return { bytes, offset: COPIES[header.generation % COPIES.length]! };
+}
+
+/**
+ * Judges the beginning of a file of `fileBytes` bytes. Throws RefusalError EINVAL (foreign), EPROTO
+ * (another version), EIO (damaged, or truncated).
+ */
+export function decodeHeader(bytes: Uint8Array, fileBytes: number, path: string): PmemHeader {
+  const views = COPIES.filter((at) => at + COPY <= bytes.length).map(
+    (at) => new DataView(bytes.buffer, bytes.byteOffset + at, COPY),
+  );
+  const ours = views.filter((view) => view.getBigUint64(0, true) === MAGIC);
+  if (ours.length === 0) {
+    const sentence = `${path} is no persistent memory of Verbena`;
+    throw new RefusalError('EINVAL', `${sentence}: remove it, or take another path`);
+  }
+  const whole = ours.filter((view) => isWhole(view));
+  const foreign = whole.find((view) => view.getUint32(8, true) !== VERSION);
+  if (foreign) {
+    const version = foreign.getUint32(8, true);
+    const sentence = `${path} is of version ${version}, and this build reads ${VERSION}`;
+    throw new RefusalError('EPROTO', `${sentence}: open it with the build that wrote it`);
+  }
+  if (whole.length === 0) {
+    throw new RefusalError('EIO', `${path}: its header is damaged; put a copy of it back`);
+  }
+  const header = whole.map(fieldsOf).reduce((a, b) => (b.generation > a.generation ? b : a));
+  if (fileBytes - header.dataOffset < header.length) {
+    const has = `${path} is truncated: it has ${fileBytes} bytes`;
+    const wanted = header.dataOffset + header.length;
+    throw new RefusalError('EIO', `${has} of ${wanted}; put a copy of it back, or remove it`);
+  }
+  return header;
+}
+
+function fieldsOf(view: DataView): PmemHeader {
+  return {
+    generation: view.getUint32(12, true),
+    id: view.getBigUint64(16, true),
+    dataOffset: Number(view.getBigUint64(24, true)),
+    length: Number(view.getBigUint64(32, true)),
+  };
+}
+
+/** A checksum proves that it was written whole, not that a friend wrote it. */
+function isWhole(view: DataView): boolean {
+  const bytes = new Uint8Array(view.buffer, view.byteOffset, COPY);
+  if (view.getBigUint64(BODY, true) !== checksum(bytes)) return false;
+  const dataOffset = view.getBigUint64(24, true);
+  const length = view.getBigUint64(32, true);
+  const fits = dataOffset >= BigInt(HEADER_BYTES) && dataOffset <= 2n ** 32n;
+  return fits && dataOffset % 4096n === 0n && length > 0n && length <= 2n ** 32n;
+}
+
+function checksum(bytes: Uint8Array): bigint {
+  let hash = 0xcbf29ce484222325n;
+  for (const byte of bytes.subarray(0, BODY)) {
+    hash = BigInt.asUintN(64, (hash ^ BigInt(byte)) * 0x100000001b3n);
+  }
+  return hash;
+}

@@ -1,0 +1,91 @@
+/** `rpma_conn_cfg`: sizes of a connection's queues, and who is told of completions. */
+import { MAX_CQE, MAX_QP_WR } from '../verbs/limits.js';
+import { DEFAULT_TIMEOUT_MS } from './constants.js';
+import { checkWhole } from './errors.js';
+import type { Srq } from './srq.js';
+
+/** Of every queue. */
+const SIZE = 10;
+
+export class ConnCfg {
+  #timeoutMillis = DEFAULT_TIMEOUT_MS;
+  #cqSize = SIZE;
+  #rcqSize = 0;
+  #sqSize = SIZE;
+  #rqSize = SIZE;
+  #isChannelShared = false;
+  #srq: Srq | undefined;
+
+  /** `rpma_conn_cfg_set_timeout`: how long to wait for the other side, milliseconds. */
+  setTimeout(timeoutMillis: number): void {
+    checkWhole('timeoutMillis', timeoutMillis, 0, 2 ** 31 - 1);
+    this.#timeoutMillis = timeoutMillis;
+  }
+
+  getTimeout(): number {
+    return this.#timeoutMillis;
+  }
+
+  /** `rpma_conn_cfg_set_cq_size`: entries of the completion queue. */
+  setCqSize(size: number): void {
+    checkWhole('cqSize', size, 1, MAX_CQE);
+    this.#cqSize = size;
+  }
+
+  getCqSize(): number {
+    return this.#cqSize;
+  }
+
+  /** `rpma_conn_cfg_set_rcq_size`: of one for receives alone; 0, the default: there is none. */
+  setRcqSize(size: number): void {
+    checkWhole('rcqSize', size, 0, MAX_CQE);
+    this.#rcqSize = size;
+  }
+
+  getRcqSize(): number {
+    return this.#rcqSize;
+  }
+
+  /** `rpma_conn_cfg_set_sq_size`: operations that may be under way. */
+  setSqSize(size: number): void {
+    checkWhole('sqSize', size, 1, MAX_QP_WR);
+    this.#sqSize = size;
+  }
+
+  getSqSize(): number {
+    return this.#sqSize;
+  }
+
+  /** `rpma_conn_cfg_set_rq_size`: receives that may be posted. */
+  setRqSize(size: number): void {
+    checkWhole('rqSize', size, 0, MAX_QP_WR);
+    this.#rqSize = size;
+  }
+
+  getRqSize(): number {
+    return this.#rqSize;
+  }
+
+  /** `rpma_conn_cfg_set_compl_channel`: one for both completion queues, and `conn.wait`. */
+  setComplChannel(isShared: boolean): void {
+    this.#isChannelShared = isShared;
+  }
+
+  getComplChannel(): boolean {
+    return this.#isChannelShared;
+  }
+
+  /** `rpma_conn_cfg_set_srq`: receives come from there. */
+  setSrq(srq: Srq): void {
+    this.#srq = srq;
+  }
+
+  getSrq(): Srq | undefined {
+    return this.#srq;
+  }
+}
+
+/** `rpma_conn_cfg_new`. */
+export function connCfgNew(): ConnCfg {
+  return new ConnCfg();
+}

@@ -1,0 +1,179 @@
+/** `rpma_conn_req`: a connection that is to be, with its queue pair made already. */
+import type { CmAddress } from '../cm/address.js';
+import type { CmId } from '../cm/cm-id.js';
+import { createEventChannel, type CmEvent, type ConnParam } from '../cm/event-channel.js';
+import { MisuseError } from '../errors/errors.js';
+import type { CompletionChannel } from '../verbs/completion-channel.js';
+import { Conn } from './conn.js';
+import type { ConnCfg } from './conn-cfg.js';
+import { Cq } from './cq.js';
+import { LogLevel, log } from './log.js';
+import type { MrLocal } from './mr.js';
+import type { Peer } from './peer.js';
+
+/** What librpma agrees upon, as far as the device has it. */
+const PARAM: ConnParam = {
+  responderResources: 128,
+  initiatorDepth: 128,
+  flowControl: 1,
+  retryCount: 7,
+  rnrRetryCount: 7,
+};
+/** 4.3 s, as librdmacm has it. */
+const CM_RESPONSE_TIMEOUT = 20;
+/** Bytes that an atomic write takes along. */
+const MAX_INLINE_DATA = 8;
+
+/** @internal A queue pair's completion queues. */
+export interface ConnQueues {
+  readonly cq: Cq;
+  readonly rcq: Cq | undefined;
+  /** The connection's own, when the two share one. */
+  readonly channel: CompletionChannel | undefined;
+}
+
+export class ConnReq {
+  readonly #peer: Peer;
+  readonly #id: CmId;
+  readonly #queues: ConnQueues;
+  readonly #isPassive: boolean;
+  readonly #privateData: Uint8Array | undefined;
+  #isUsed = false;
+
+  private constructor(
+    peer: Peer,
+    id: CmId,
+    queues: ConnQueues,
+    isPassive: boolean,
+    privateData?: Uint8Array,
+  ) {
+    this.#peer = peer;
+    this.#id = id;
+    this.#queues = queues;
+    this.#isPassive = isPassive;
+    this.#privateData = privateData;
+  }
+
+  /** @internal Use `peer.connReqNew()`. */
+  static async towards(peer: Peer, target: CmAddress, cfg: ConnCfg): Promise<ConnReq> {
+    const channel = createEventChannel(peer.context);
+    try {
+      const id = channel.createId();
+      id.resolveAddr(target);
+      await channel.getEvent();
+      id.resolveRoute();
+      await channel.getEvent();
+      return new ConnReq(peer, id, makeQueues(peer, id, cfg), false);
+    } catch (error) {
+      channel.destroy();
+      throw error;
+    }
+  }
+
+  /** @internal Use `ep.nextConnReq()`. */
+  static from(peer: Peer, event: CmEvent, cfg: ConnCfg): ConnReq {
+    const { id, privateData } = event;
+    try {
+      id.migrate(createEventChannel(peer.context));
+      return new ConnReq(peer, id, makeQueues(peer, id, cfg), true, privateData);
+    } catch (error) {
+      // Whoever asks hears that it is refused.
+      const { channel } = id;
+      id.destroy();
+      channel.destroy();
+      throw error;
+    }
+  }
+
+  /** `rpma_conn_req_get_private_data`: of whoever asks; undefined for a request of ours. */
+  getPrivateData(): Uint8Array | undefined {
+    return this.#privateData;
+  }
+
+  /**
+   * `rpma_conn_req_recv`: a receive that is there before the other side can send. Throws as
+   * `qp.postRecv`.
+   */
+  recv(dst: MrLocal | null, offset: number, length: number, opContext: number | bigint = 0): void {
+    this.#check();
+    const sgList = dst ? [dst.sge(offset, length)] : [];
+    this.#id.qp!.postRecv({ wrId: opContext, sgList });
+  }
+
+  /**
+   * `rpma_conn_req_connect`: asks, or accepts; `conn.nextEvent()` tells what comes of it. The request
+   * is used up. At most 56 bytes of private data when asking, 196 in an answer. Throws MisuseError;
+   * RefusalError EINVAL (whoever asked has given up).
+   */
+  connect(privateData?: Uint8Array): Conn {
+    this.#check();
+    const param = privateData ? { ...PARAM, privateData } : PARAM;
+    this.#id.setOption({ cmResponseTimeout: CM_RESPONSE_TIMEOUT });
+    if (this.#isPassive) this.#id.accept(param);
+    else this.#id.connect(param);
+    this.#isUsed = true;
+    log(LogLevel.NOTICE, 'connReq.connect', this.#isPassive ? 'accepting' : 'connecting');
+    return new Conn(this.#peer, this.#id, this.#queues, this.#privateData);
+  }
+
+  /** `rpma_conn_req_delete`: whoever asked is refused. */
+  delete(): void {
+    if (this.#isUsed) return;
+    this.#isUsed = true;
+    const { channel } = this.#id;
+    this.#id.destroy();
+    channel.destroy();
+    deleteQueues(this.#queues);
+  }
+
+  [Symbol.dispose](): void {
+    this.delete();
+  }
+
+  #check(): void {
+    if (this.#isUsed) throw new MisuseError('connection request', 'is used up');
+  }
+}
+
+/** @internal */
+export function deleteQueues({ cq, rcq, channel }: ConnQueues): void {
+  cq.delete();
+  rcq?.delete();
+  channel?.destroy();
+}
+
+/** Completion queues and a queue pair, as the configuration wants them. */
+function makeQueues(peer: Peer, id: CmId, cfg: ConnCfg): ConnQueues {
+  const { context, pd } = peer;
+  const srq = cfg.getSrq();
+  const isShared = cfg.getComplChannel();
+  if (isShared && srq?.getRcq()) {
+    throw new MisuseError('cfg', 'a shared completion channel, and a receive queue with its own');
+  }
+  const channel = isShared ? context.createCompChannel() : undefined;
+  const made: Cq[] = [];
+  try {
+    const cq = new Cq(context, cfg.getCqSize(), channel);
+    made.push(cq);
+    let rcq: Cq | undefined;
+    if (!srq?.getRcq() && cfg.getRcqSize() > 0) {
+      rcq = new Cq(context, cfg.getRcqSize(), channel);
+      made.push(rcq);
+    }
+    const cap = {
+      maxSendWr: cfg.getSqSize(),
+      maxRecvWr: Math.max(cfg.getRqSize(), 1),
+      maxSendSge: 1,
+      maxRecvSge: 1,
+      maxInlineData: MAX_INLINE_DATA,
+    };
+    const recvCq = (srq?.getRcq() ?? rcq ?? cq).queue;
+    const queues = { sendCq: cq.queue, recvCq, cap };
+    id.createQp(srq ? { ...queues, srq: srq.queue } : queues, pd);
+    return { cq, rcq, channel };
+  } catch (error) {
+    for (const cq of made) cq.delete();
+    channel?.destroy();
+    throw error;
+  }
+}

@@ -1,0 +1,95 @@
+/**
+ * How a flush reaches the other side. `native`: FLUSH, which says what it means. `appliance`: an
+ * 8-byte READ behind the WRITEs, the appliance persistency method of librpma: it brings them out of
+ * the adapter, and makes them durable only where the adapter writes to persistent memory itself.
+ */
+import { AccessFlag, PlacementType, SelectivityLevel, SendFlag, WrOpcode } from '#build/abi.js';
+import type { Context } from '../verbs/context.js';
+import type { MemoryRegion } from '../verbs/memory-region.js';
+import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import type { SendWorkRequest } from '../verbs/work-request.js';
+import { COMPLETION_ON_SUCCESS, FlushType } from './constants.js';
+import type { MrRemote } from './mr.js';
+
+export type FlushMethod = 'native' | 'appliance';
+
+/** Bytes that the appliance method reads: where they are read from is all that counts. */
+const RAW_SIZE = 8;
+
+/** @internal Where the appliance method reads to. */
+export class RawBuffer {
+  readonly #context: Context;
+  readonly #buffer: Uint8Array;
+  readonly #region: MemoryRegion;
+
+  constructor(pd: ProtectionDomain) {
+    this.#context = pd.context;
+    this.#buffer = pd.context.alloc(RAW_SIZE);
+    this.#region = pd.regMr(this.#buffer, AccessFlag.LOCAL_WRITE);
+  }
+
+  /** The READ that flushes. */
+  request(dst: MrRemote, offset: number, flags: number, wrId: number | bigint): SendWorkRequest {
+    const { addr, lkey } = this.#region;
+    return {
+      wrId,
+      opcode: WrOpcode.RDMA_READ,
+      sendFlags: signalled(flags),
+      sgList: [{ addr, length: RAW_SIZE, lkey }],
+      rdma: { remoteAddr: dst.addressOf(offset), rkey: dst.rkey },
+    };
+  }
+
+  delete(): void {
+    this.#region.dereg();
+    this.#context.free(this.#buffer);
+  }
+}
+
+/** @internal The FLUSH of a range. */
+export function nativeFlush(
+  dst: MrRemote,
+  offset: number,
+  length: number,
+  type: number,
+  flags: number,
+  wrId: number | bigint,
+): SendWorkRequest {
+  const isPersistent = type === FlushType.PERSISTENT;
+  return {
+    wrId,
+    opcode: WrOpcode.FLUSH,
+    sendFlags: signalled(flags),
+    flush: {
+      remoteAddr: dst.addressOf(offset),
+      rkey: dst.rkey,
+      length,
+      type: isPersistent ? PlacementType.PERSISTENT : PlacementType.GLOBAL,
+      level: SelectivityLevel.RANGE,
+    },
+  };
+}
+
+/** @internal Eight bytes: ATOMIC WRITE, or an inline WRITE behind all READs, as librpma has it. */
+export function atomicWrite(
+  isNative: boolean,
+  dst: MrRemote,
+  offset: number,
+  bytes: Uint8Array,
+  flags: number,
+  wrId: number | bigint,
+): SendWorkRequest {
+  const more = isNative ? 0 : SendFlag.FENCE;
+  return {
+    wrId,
+    opcode: isNative ? WrOpcode.ATOMIC_WRITE : WrOpcode.RDMA_WRITE,
+    sendFlags: signalled(flags) | SendFlag.INLINE | more,
+    inline: bytes,
+    rdma: { remoteAddr: dst.addressOf(offset), rkey: dst.rkey },
+  };
+}
+
+/** @internal */
+export function signalled(flags: number): number {
+  return flags & COMPLETION_ON_SUCCESS ? SendFlag.SIGNALED : 0;
+}

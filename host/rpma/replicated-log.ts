@@ -1,0 +1,286 @@
+/**
+ * A log in the persistent memory of one or several peers, which do nothing for it: a record is
+ * written and flushed, then the tail is moved past it by an atomic write and flushed (seed 004). So
+ * whoever loses power finds whole records only, and every one that was said to be appended.
+ *
+ * ```
+ *  0   8 tail: bytes of whole records     8   8 zero
+ * 16   records: 4 length | 4 check (FNV-1a of length and bytes) | bytes, to a multiple of 8
+ * ```
+ */
+import { WcStatus } from '#build/abi.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import { wcStatusStr } from '../verbs/strings.js';
+import type { Conn } from './conn.js';
+import { Flag, FlushType, MrUsage } from './constants.js';
+import type { MrLocal, MrRemote } from './mr.js';
+import type { Peer } from './peer.js';
+
+export const LOG_HEADER_BYTES = 16;
+const RECORD_HEADER = 8;
+/** Operations of one append: two writes, and a flush after each. */
+const OPERATIONS = 4;
+
+/** Where a peer keeps it: `bytes` of a region from `offset` on, a multiple of 8. */
+export interface LogReplica {
+  /** Its completions of `conn.getCq()` are the log's own. */
+  readonly conn: Conn;
+  readonly mr: MrRemote;
+  readonly offset: number;
+}
+
+export interface LogOptions {
+  /** Bytes that each replica has for it. */
+  readonly bytes: number;
+  /** Replicas that must have a record before it counts as appended. Default: all. */
+  readonly quorum?: number;
+  /** Appends under way at a time; the send queue has four places for each. Default 2. */
+  readonly depth?: number;
+  /** What a replica has already: the log goes on behind it. Default: an empty one. */
+  readonly image?: Uint8Array;
+  /** The same where nobody needs its bytes: its end, of `recoverLog` or `logEnd`. */
+  readonly end?: number;
+}
+
+interface Append {
+  readonly record: Uint8Array;
+  readonly resolve: (end: number) => void;
+  readonly reject: (error: Error) => void;
+}
+
+/** Appends that travel together, and how many replicas have them. */
+interface Batch {
+  readonly appends: readonly Append[];
+  readonly end: number;
+  have: number;
+}
+
+interface Target extends LogReplica {
+  /** Batches that it was told, oldest first. */
+  readonly told: Batch[];
+  isDead: boolean;
+}
+
+export class ReplicatedLog {
+  readonly #targets: Target[];
+  readonly #quorum: number;
+  readonly #depth: number;
+  readonly #mirror: MrLocal;
+  readonly #memory: Uint8Array;
+  readonly #free: () => void;
+  #tail: number;
+  #waiting: Append[] = [];
+  readonly #underWay = new Set<Batch>();
+  #failure: Error | undefined;
+
+  /**
+   * Of replicas that all hold the same: nothing, or `options.image`. Throws MisuseError; RefusalError
+   * ENOMEM, EIO (an image that is no log).
+   */
+  constructor(peer: Peer, replicas: readonly LogReplica[], options: LogOptions) {
+    const { bytes, quorum = replicas.length, depth = 2, image } = options;
+    if (replicas.length === 0) throw new MisuseError('replicas', 'must be at least one');
+    if (!(Number.isInteger(quorum) && quorum >= 1 && quorum <= replicas.length)) {
+      throw new MisuseError('quorum', `must be 1 to ${replicas.length}, got ${quorum}`);
+    }
+    for (const { mr, offset } of replicas) {
+      if (offset % 8 !== 0) throw new MisuseError('offset', `must be a multiple of 8: ${offset}`);
+      if (offset + bytes > mr.getSize()) throw new MisuseError('bytes', 'leave the region');
+    }
+    const { end = LOG_HEADER_BYTES } = options;
+    if (!(Number.isInteger(end) && end % 8 === 0 && end >= LOG_HEADER_BYTES && end <= bytes)) {
+      throw new MisuseError('end', `must be a multiple of 8 from 16 to ${bytes}, got ${end}`);
+    }
+    this.#tail = image ? recoverLog(image.subarray(0, bytes)).end : end;
+    this.#memory = peer.context.alloc(bytes);
+    if (image) this.#memory.set(image.subarray(0, Math.min(bytes, image.length)));
+    this.#mirror = peer.mrReg(this.#memory, MrUsage.WRITE_SRC);
+    this.#free = () => {
+      this.#mirror.dereg();
+      peer.context.free(this.#memory);
+    };
+    this.#quorum = quorum;
+    this.#depth = depth;
+    this.#targets = replicas.map((replica) => ({ ...replica, told: [], isDead: false }));
+    for (const target of this.#targets) void this.#listen(target);
+  }
+
+  /** Bytes that are taken, of appends under way as well. */
+  get end(): number {
+    return this.#tail;
+  }
+
+  /**
+   * Resolves, with the log's end behind it, when `quorum` replicas have it for good. Rejects with
+   * RefusalError ENOSPC (the log is full), EIO (too few replicas are left; it may be there or not).
+   */
+  append(record: Uint8Array): Promise<number> {
+    if (this.#failure) return Promise.reject(this.#failure);
+    if (this.#tail + sizeOf(record) > this.#memory.length) {
+      const sentence = `append: the log has no ${record.length} bytes left`;
+      return Promise.reject(new RefusalError('ENOSPC', sentence));
+    }
+    put(this.#memory, this.#tail, record);
+    this.#tail += sizeOf(record);
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ record, resolve, reject });
+      this.#next();
+    });
+  }
+
+  /** Gives the memory back. What is under way is rejected. */
+  close(): void {
+    if (this.#failure?.message.includes('closed')) return;
+    this.#fail(new RefusalError('EIO', 'the log is closed'));
+    this.#free();
+  }
+
+  /** Everything that waits travels together, when there is room for another batch. */
+  #next(): void {
+    if (this.#waiting.length === 0 || this.#underWay.size >= this.#depth) return;
+    const appends = this.#waiting;
+    this.#waiting = [];
+    const length = appends.reduce((sum, { record }) => sum + sizeOf(record), 0);
+    const end = this.#tail;
+    const batch = { appends, end, have: 0 };
+    this.#underWay.add(batch);
+    for (const target of this.#targets) {
+      if (!target.isDead) this.#tell(target, batch, end - length, length);
+    }
+    this.#judge();
+  }
+
+  /** Write, flush, tail, flush. */
+  #tell(target: Target, batch: Batch, from: number, length: number): void {
+    const { conn, mr, offset } = target;
+    const { COMPLETION_ON_ERROR, COMPLETION_ALWAYS } = Flag;
+    const { PERSISTENT } = FlushType;
+    const tail = new Uint8Array(8);
+    new DataView(tail.buffer).setBigUint64(0, BigInt(batch.end - LOG_HEADER_BYTES), true);
+    try {
+      conn.write(mr, offset + from, this.#mirror, from, length, COMPLETION_ON_ERROR);
+      conn.flush(mr, offset + from, length, PERSISTENT, COMPLETION_ON_ERROR);
+      conn.atomicWrite(mr, offset, tail, COMPLETION_ON_ERROR);
+      conn.flush(mr, offset, tail.length, PERSISTENT, COMPLETION_ALWAYS);
+      target.told.push(batch);
+    } catch {
+      // A connection that takes no more requests is as good as gone.
+      target.isDead = true;
+    }
+  }
+
+  async #listen(target: Target): Promise<void> {
+    try {
+      for (;;) {
+        const { status } = await target.conn.getCq().next();
+        if (status !== WcStatus.SUCCESS) throw new Error(wcStatusStr(status));
+        const batch = target.told.shift();
+        if (batch && ++batch.have === this.#quorum) this.#done(batch);
+      }
+    } catch {
+      target.isDead = true;
+      this.#judge();
+    }
+  }
+
+  #done(batch: Batch): void {
+    this.#underWay.delete(batch);
+    let end = batch.end - batch.appends.reduce((sum, { record }) => sum + sizeOf(record), 0);
+    for (const { record, resolve } of batch.appends) {
+      end += sizeOf(record);
+      resolve(end);
+    }
+    this.#next();
+  }
+
+  /** Can there still be a quorum? */
+  #judge(): void {
+    const living = this.#targets.filter(({ isDead }) => !isDead).length;
+    if (living >= this.#quorum) return;
+    this.#fail(new RefusalError('EIO', `append: ${living} of ${this.#targets.length} are left`));
+  }
+
+  #fail(error: Error): void {
+    this.#failure ??= error;
+    const lost = [...this.#underWay].flatMap(({ appends }) => appends);
+    this.#underWay.clear();
+    for (const { reject } of [...lost, ...this.#waiting.splice(0)]) reject(this.#failure);
+  }
+}
+
+/** Operations that a log of this depth has under way: for `cfg.setSqSize`, `cfg.setCqSize`. */
+export function logQueueSize(depth = 2): number {
+  return OPERATIONS * depth;
+}
+
+/** Where a log of `bytes` bytes ends, by its first 8 bytes. Throws RefusalError EIO. */
+export function logEnd(header: Uint8Array, bytes: number): number {
+  const taken = new DataView(header.buffer, header.byteOffset).getBigUint64(0, true);
+  if (taken > BigInt(bytes - LOG_HEADER_BYTES) || taken % 8n !== 0n) {
+    throw new RefusalError('EIO', `the log's tail, ${taken}, lies outside of it`);
+  }
+  return LOG_HEADER_BYTES + Number(taken);
+}
+
+/** What a log holds. */
+export interface RecoveredLog {
+  readonly records: readonly Uint8Array[];
+  /** Where the next record goes. */
+  readonly end: number;
+}
+
+/**
+ * Reads a log that was found: of an empty region, or as a power cut left it. Throws RefusalError
+ * EIO: it is none, or was damaged by something else.
+ */
+export function recoverLog(image: Uint8Array): RecoveredLog {
+  const view = new DataView(image.buffer, image.byteOffset, image.length);
+  if (image.length < LOG_HEADER_BYTES) throw new RefusalError('EIO', 'a log has at least 16 bytes');
+  const end = logEnd(image, image.length);
+  const records: Uint8Array[] = [];
+  let at = LOG_HEADER_BYTES;
+  while (at < end) {
+    const length = at + RECORD_HEADER <= end ? view.getUint32(at, true) : end;
+    const next = at + padded(RECORD_HEADER + length);
+    if (next > end) throw new RefusalError('EIO', `the record at ${at} ends behind the tail`);
+    const record = image.slice(at + RECORD_HEADER, at + RECORD_HEADER + length);
+    if (view.getUint32(at + 4, true) !== checkOf(record)) {
+      throw new RefusalError('EIO', `the record at ${at} is not what was written`);
+    }
+    records.push(record);
+    at = next;
+  }
+  return { records, end };
+}
+
+/**
+ * Of the images of several replicas the one that has most: it has all that was ever appended, when
+ * so many are read that any quorum is among them. The others are to get a copy of it.
+ */
+export function newestLog(images: readonly Uint8Array[]): Uint8Array {
+  const found = images.map((image) => ({ image, end: recoverLog(image).end }));
+  const [first] = found.sort((a, b) => b.end - a.end);
+  if (!first) throw new MisuseError('images', 'must be at least one');
+  return first.image;
+}
+
+function padded(bytes: number): number {
+  return Math.ceil(bytes / 8) * 8;
+}
+
+function sizeOf(record: Uint8Array): number {
+  return padded(RECORD_HEADER + record.length);
+}
+
+function put(memory: Uint8Array, at: number, record: Uint8Array): void {
+  const view = new DataView(memory.buffer, memory.byteOffset, memory.length);
+  view.setUint32(at, record.length, true);
+  view.setUint32(at + 4, checkOf(record), true);
+  memory.set(record, at + RECORD_HEADER);
+}
+
+function checkOf(record: Uint8Array): number {
+  let hash = Math.imul(0x811c9dc5 ^ record.length, 0x01000193);
+  for (const byte of record) hash = Math.imul(hash ^ byte, 0x01000193);
+  return hash >>> 0;
+}
