@@ -20,8 +20,7 @@ export interface ContextObserver {
 export class Siblings {
   readonly allocations = new Allocations();
   readonly observers = new Set<ContextObserver>();
-  /** Of a device without a name: tells handles of shared domains that they are its own. */
-  readonly id: bigint;
+  #id: bigint | undefined;
   readonly #device: Device;
   readonly #contexts = new Set<Context>();
   /** Those that are nobody's but the connection manager's; they keep no device open. */
@@ -37,7 +36,6 @@ export class Siblings {
 
   constructor(device: Device) {
     this.#device = device;
-    this.id = device.share?.deviceId ?? randomId();
     device.events = {
       completion: (cq) => this.#owners.get(cq)?.completionEvent(cq),
       asyncEvent: (event, object) => {
@@ -53,6 +51,11 @@ export class Siblings {
         for (const observer of this.observers) observer.peerGone(peer);
       },
     };
+  }
+
+  /** Of a device without a name: tells handles of shared domains that they are its own. */
+  get id(): bigint {
+    return (this.#id ??= this.#device.share?.deviceId ?? randomId());
   }
 
   add(context: Context, inner: boolean): void {

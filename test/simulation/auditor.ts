@@ -200,8 +200,8 @@ export class FlowAudit {
   }
 
   /**
-   * After the end of the responder: what was executed of that which nobody confirmed. Behind a FLUSH
-   * that was still under way WRITEs are placed, but words wait: which FLUSH that was nobody knows.
+   * After the end of the responder: what was executed of that which nobody confirmed. Behind a
+   * FLUSH that was still under way WRITEs are placed, but words wait: which one nobody knows.
    */
   finishRemote(): void {
     const areas = [this.#target, this.#receiveArea];
