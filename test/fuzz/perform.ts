@@ -11,7 +11,8 @@ import { QKEY, type Lane, type World } from './world.js';
 
 const MTUS = [Mtu.MTU_256, Mtu.MTU_512, Mtu.MTU_1024];
 const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC } = AccessFlag;
-const ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | AccessFlag.FLUSH_GLOBAL;
+const FLUSHES = AccessFlag.FLUSH_GLOBAL | AccessFlag.FLUSH_PERSISTENT;
+const ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSHES;
 const ACCESS = [ALL, LOCAL_WRITE, REMOTE_READ, LOCAL_WRITE | REMOTE_WRITE];
 const DEPTHS = [4, 1, 0, 2];
 const RETRIES = [7, 0, 1, 3];
@@ -343,7 +344,10 @@ export function perform(world: World, action: Action, books: Books): void {
   const kind = wrap(action[0], 14);
   const thaw = world.frozen;
   // Queued packets come first, except that more of them may join.
-  if (kind !== Kind.PACKET) world.intake.flush();
+  if (kind !== Kind.PACKET) {
+    world.intake.flush();
+    world.finishStore();
+  }
   dispatch(world, lane, kind, action, books);
   thaw?.();
 }
