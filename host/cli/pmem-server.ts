@@ -36,6 +36,10 @@ export async function servePmem(options: ServeOptions & { pmem: string }): Promi
     pcfg.setDirectWriteToPmem(true);
     const told = Buffer.concat([mr.getDescriptor(), pcfg.getDescriptor()]);
     const ep = await peer.epListen(bind, PMEM_SERVICE);
+    // Whoever reads that we serve may end us at once.
+    const stopped = new Promise<void>((resolve) => {
+      process.once('SIGINT', () => resolve()).once('SIGTERM', () => resolve());
+    });
     const { local } = context;
     const what = `${formatCount(files.length, 'file')} in ${formatBytes(pmem.length)}`;
     const event = { event: 'serving', pmem: path, address: `${local}`, pid: process.pid, files };
@@ -43,9 +47,6 @@ export async function servePmem(options: ServeOptions & { pmem: string }): Promi
     await printLine(json ? JSON.stringify(event) : line);
     if (!json)
       for (const { name, sha256 } of files) await printLine(`  ${name}  SHA-256 ${sha256}`);
-    const stopped = new Promise<void>((resolve) => {
-      process.once('SIGINT', () => resolve()).once('SIGTERM', () => resolve());
-    });
     void takeClients(ep, told);
     await stopped;
     ep.shutdown();

@@ -267,7 +267,7 @@ export class FlowAudit {
     if (wrong > 0) this.#fail(`${what}: ${wrong} bytes were never written by anybody`);
   }
 
-  /** As few bytes as are wrong after some number of steps, or after all; none: that is known now. */
+  /** As few bytes as are wrong after some steps, or after all; none: that is known now. */
   #wrongAfter(areas: readonly Area[], steps: readonly Step[]): number {
     let wrong = 0;
     for (const area of areas) wrong += differences(area, 0, area.length);
