@@ -33,6 +33,13 @@ import {
   regionReleased,
   registerRegion,
 } from './region/key-table';
+import {
+  CACHE_MODEL,
+  CacheModel,
+  CacheModelConfig,
+  cacheModelBytes,
+  initCacheModel,
+} from './region/cache-model';
 import { arenaBehind } from './memory/shared';
 import { reapSlot, repairTables } from './region/reap';
 import { Layout, layoutReleased } from './region/layout';
@@ -135,6 +142,18 @@ export function arenaAttach(local: usize, header: usize, config: usize, slot: u3
   a.icrcTables = icrcTables;
   initOpcodeTable(opcodeTable);
   initIcrcTables(icrcTables);
+}
+
+/** Bytes for a model of an adapter's caches (CacheModelConfig); 0: this engine has none. */
+export function arenaModelBytes(config: usize): u32 {
+  return CACHE_MODEL ? cacheModelBytes(changetype<CacheModelConfig>(config)) : 0;
+}
+
+/** Counts what the caches would do from now on, at `model`: arenaModelBytes(config) zero bytes. */
+export function arenaModelInit(arena: usize, model: usize, config: usize): void {
+  if (!CACHE_MODEL) return;
+  const c = changetype<CacheModelConfig>(config);
+  initCacheModel(changetype<Arena>(arena), changetype<CacheModel>(model), c);
 }
 
 /** Makes the lists anew that somebody may have left half changed who died with the lock. */

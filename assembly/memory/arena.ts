@@ -96,7 +96,8 @@ export class Arena {
   steering: usize;
   inboxes: usize;
   inboxEntries: u32;
-  reserved1: u32;
+  /** Of the engine that counts what an adapter's caches would do (region/cache-model.ts); 0: none. */
+  cacheModel: usize;
   reserved2: u32;
   reserved3: u32;
   reserved4: u32;

@@ -19,6 +19,7 @@
 import { Arena, KEY_ENTRY_SIZE, KEY_NOTE_SIZE, nextEpoch } from '../memory/arena';
 import { Errno } from '../memory/errno';
 import { AccessFlag, INVALIDATABLE, KeyKind, LOCAL_USE } from './access-flag';
+import { CACHE_MODEL, countAccess } from './cache-model';
 import { domainQuiesced, releaseProtectionDomain, useProtectionDomain } from './protection-domain';
 
 /** What lookups read: 32 bytes, half a cache line. */
@@ -206,9 +207,13 @@ export function translate(
   // The second look at the sequence must come after the other words were read. Its address depends
   // on them (`wrong` is 0), which orders loads on every processor and costs no fence.
   if (wrong == 0 && atomic.load<u64>(at + <usize>wrong) == head) {
-    return <usize>(<u32>(place >> 32) + <u32>offset);
+    const linear = <usize>(<u32>(place >> 32) + <u32>offset);
+    if (CACHE_MODEL) countAccess(arena, key, key, linear, length);
+    return linear;
   }
-  return translateSlowly(entry, key, pd, virtualAddress, length, need, arena.limit);
+  const linear = translateSlowly(entry, key, pd, virtualAddress, length, need, arena.limit);
+  if (CACHE_MODEL) countAccess(arena, key, key, linear, length);
+  return linear;
 }
 
 /** The same, for whoever is refused, or met a change: starts over until the entry stands still. */

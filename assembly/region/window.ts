@@ -9,6 +9,7 @@
  */
 import { Arena } from '../memory/arena';
 import { AccessFlag, INVALIDATABLE, KIND_BITS, KeyKind, LOCAL_USE } from './access-flag';
+import { CACHE_MODEL, countAccess } from './cache-model';
 import {
   KeyEntry,
   KeyNote,
@@ -87,7 +88,11 @@ function translateWindow(
     const address = <usize>(entry.address + <u32>offset);
     const base = entryAt(arena, slotIndex(arena, note.base));
     const alive = atomic.load<u32>(sequenceOf(base)) == note.baseSequence;
-    if (atomic.load<u32>(sequenceOf(entry)) == before) return granted && alive ? address : 0;
+    if (atomic.load<u32>(sequenceOf(entry)) != before) continue;
+    if (!granted || !alive) return 0;
+    // `translate` has counted the look at the window's own entry.
+    if (CACHE_MODEL) countAccess(arena, 0, note.base, address, length);
+    return address;
   }
   return 0;
 }

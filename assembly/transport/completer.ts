@@ -171,9 +171,13 @@ function receiveRnrNak(context: Context, qp: QueuePair, psn: u32, code: u32): vo
     return;
   }
   if (oldestFlushes(qp)) {
-    // It is at work on it: that is no sign of life lost, nor a receive request that is missing.
+    // It is at work on it. That is a sign of life; it is asked again when its time is over.
     qp.retryLeft = qp.retryLimit;
-  } else if (qp.rnrRetryLimit != RNR_RETRY_INFINITE) {
+    cancelTimer(timerOf(qp));
+    armTimer(context.timers, timerOf(qp), context.now, rnrTimerMicros(code));
+    return;
+  }
+  if (qp.rnrRetryLimit != RNR_RETRY_INFINITE) {
     if (qp.rnrRetryLeft == 0) {
       context.counters.retryRnrExceededErr++;
       failOldest(context, qp, WcStatus.RNR_RETRY_EXC_ERR, 0);
@@ -261,8 +265,6 @@ function takeResponse(
   }
   moveUnacked(context, qp, psnAdd(psn, 1));
   if (qp.chunkTail != qp.chunkHead && load<u32>(chunkAt(qp, qp.chunkTail)) == psn) qp.chunkTail++;
-  // The peer said that it would take longer, and now it is done.
-  if (!reads && qp.rnrWaiting) endWait(context, qp);
   if (psn == request.psnLast) completeSend(context, qp, WcStatus.SUCCESS, 0);
   settle(context, qp);
 }
@@ -349,20 +351,17 @@ function oldestFlushes(qp: QueuePair): bool {
   return request.opcode == <u32>WrOpcode.FLUSH && request.state == <u32>SendState.STARTED;
 }
 
-function endWait(context: Context, qp: QueuePair): void {
-  qp.rnrWaiting = 0;
-  if (outstanding(qp)) armRetransmit(context, qp);
-  schedule(context, qp);
-}
-
 /** The queue pair's timer fired: the wait after an RNR NAK is over, or nobody answered. */
 export function timerFired(context: Context, qp: QueuePair): void {
   if (qp.rnrWaiting) {
-    endWait(context, qp);
+    qp.rnrWaiting = 0;
+    if (outstanding(qp)) armRetransmit(context, qp);
+    schedule(context, qp);
     return;
   }
   if (!outstanding(qp)) return;
-  const selective = qp.reorderPeer != 0 && !oldestAwaitsData(qp);
+  // Of a FLUSH it is mostly the answer that is late, not what was sent behind it that is lost.
+  const selective = oldestFlushes(qp) || (qp.reorderPeer != 0 && !oldestAwaitsData(qp));
   if (repeatEarly(context, qp)) {
     repairOldest(qp, qp.earlyRepeats > 1);
     schedule(context, qp);

@@ -18,6 +18,13 @@ import {
 /** Longest message (IBA C9-94). */
 const MESSAGE_BYTES_MAX: u64 = 0x80000000;
 const ATOMIC_BYTES: u64 = 8;
+/** Bits of WrOpcode. */
+const AWAITS_DATA: u32 =
+  (1 << WrOpcode.RDMA_READ) |
+  (1 << WrOpcode.ATOMIC_CMP_AND_SWP) |
+  (1 << WrOpcode.ATOMIC_FETCH_AND_ADD) |
+  (1 << WrOpcode.FLUSH) |
+  (1 << WrOpcode.ATOMIC_WRITE);
 
 /** Copies the next entry of the ring. False when there is none. */
 export function fetch(qp: QueuePair): bool {
@@ -45,7 +52,8 @@ export function fetch(qp: QueuePair): bool {
  * of the same kind, if an empty one.
  */
 export function awaitsData(request: SendRequest): bool {
-  return request.opcode == <u32>WrOpcode.RDMA_READ || isAtomic(request) || isPlacement(request);
+  // Asked for every packet: one shift, which wraps for codes beyond.
+  return ((AWAITS_DATA >>> request.opcode) & 1) != 0;
 }
 
 /** FLUSH and ATOMIC WRITE: answered by a READ response without payload. */

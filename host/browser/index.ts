@@ -54,6 +54,8 @@ export type {
   SignallingRoom,
 } from '../link/signalling/signalling.js';
 export { RealClock, VirtualClock, type Clock } from '../device/clock.js';
+export type { CacheCounters, CacheModelOptions } from '../engine/cache-model.js';
+export type { DeviceShare, ShareOptions } from '../device/thread-share.js';
 export * from '../engine/explain.js';
 export * from '../cm/enums.js';
 export { createEventChannel } from '../cm/event-channel.js';

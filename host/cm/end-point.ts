@@ -61,7 +61,7 @@ export abstract class EndPoint implements ManagedId {
 
   /** The protection domain of its queue pair; before there is one, the device's own. */
   get pd(): ProtectionDomain {
-    return this.qp?.pd ?? this.#manager.pd;
+    return this.qp?.pd ?? this.#manager.pdOf(this.context);
   }
 
   /** Datagrams, resolved by SIDR, or a connection? */

@@ -4,7 +4,7 @@
  */
 import { AsyncEvent } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
-import { checkOpen } from '../device/device.js';
+import type { Device } from '../device/device.js';
 import type { CancelTimer } from '../device/clock.js';
 import { nextTurn } from '../link/next-turn.js';
 import type { AsyncEventRecord, Context } from '../verbs/context.js';
@@ -24,7 +24,7 @@ export interface ManagedId {
   deviceRemoval(): void;
 }
 
-const managers = new WeakMap<Context, Manager>();
+const managers = new WeakMap<Device, Manager>();
 /** Random words that are fetched at a time. */
 const RANDOM_WORDS = 64;
 /** Ports that nobody asked for by number begin here (RFC 6335). */
@@ -38,6 +38,7 @@ export class Manager {
   /** By queue pair: whom its events concern. */
   readonly byQueuePair = new Map<QueuePair, ManagedId>();
   readonly #services: GeneralServices;
+  readonly #domains = new WeakMap<Context, ProtectionDomain>();
   readonly #ports = new Set<bigint>();
   readonly #random = new Uint32Array(RANDOM_WORDS);
   #randomLeft = 0;
@@ -47,11 +48,12 @@ export class Manager {
 
   /** The device's one; made when it is asked for first. Throws RefusalError ENOMEM. */
   static of(context: Context): Manager {
-    checkOpen(context.device);
-    const known = managers.get(context);
+    context.checkOpen();
+    const known = managers.get(context.device);
     if (known) return known;
-    const manager = new Manager(context);
-    managers.set(context, manager);
+    // A context of its own: those that applications opened may end before others do.
+    const manager = new Manager(context.openInner());
+    managers.set(context.device, manager);
     return manager;
   }
 
@@ -73,7 +75,7 @@ export class Manager {
       this.core.receive(this.now, mad, source);
       this.arm();
     });
-    context.observers.add({
+    context.siblings.observers.add({
       asyncEvent: (record) => this.#asyncEvent(record),
       peerGone: (peer) => {
         this.core.peerGone(this.now, peer);
@@ -87,9 +89,13 @@ export class Manager {
     return this.context.device.clock.now();
   }
 
-  /** The protection domain of whoever brings none. */
-  get pd(): ProtectionDomain {
-    return this.#services.pd;
+  /** The protection domain of whoever brings none: one for each context. */
+  pdOf(context: Context): ProtectionDomain {
+    const known = this.#domains.get(context);
+    if (known) return known;
+    const pd = context.allocPd();
+    this.#domains.set(context, pd);
+    return pd;
   }
 
   get counters(): CmCounters & { readonly sendsDropped: number } {
@@ -159,7 +165,7 @@ export class Manager {
     if (said > 0) await new Promise<void>(nextTurn);
     this.#isClosed = true;
     this.#cancelTimer?.();
-    managers.delete(this.context);
+    managers.delete(this.context.device);
     for (const id of [...this.ids]) id.deviceRemoval();
   }
 }

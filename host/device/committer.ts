@@ -11,10 +11,12 @@ export type Commit = (ranges: readonly DurableRange[], done: (error?: unknown) =
 
 export function commitTo(store: DurableStore): Commit {
   return (ranges, done) => {
-    store.flush(ranges).then(
-      () => done(),
-      (error: unknown) => done(error ?? new Error('the store gave no reason')),
-    );
+    const failed = (error: unknown): void => done(error ?? new Error('the store gave no reason'));
+    try {
+      store.flush(ranges).then(() => done(), failed);
+    } catch (error) {
+      failed(error);
+    }
   };
 }
 

@@ -29,8 +29,10 @@ const TABLES = LOCKS + 1;
 const SLOTS = LOCKS + 16;
 const SLOTS_MAX = 256;
 /** How long others may take to come or go. */
-const JOIN_MILLIS_MAX = 10_000;
+/** Dozens of processes that start together come one after the other, on a busy machine as well. */
+const JOIN_MILLIS_MAX = 60_000;
 const JOIN_RETRY_MILLIS = 2;
+const JOIN_RETRY_MILLIS_MAX = 50;
 
 export type DeviceHeader = Struct<typeof DeviceHeaderLayout>;
 
@@ -222,6 +224,7 @@ function openFile(path: string): number {
 
 async function lockJoin(posix: Posix, fd: number, path: string): Promise<void> {
   const end = performance.now() + JOIN_MILLIS_MAX;
+  let pause = JOIN_RETRY_MILLIS;
   while (!posix.lockByte(fd, JOIN)) {
     if (performance.now() > end) {
       throw new RefusalError(
@@ -229,7 +232,9 @@ async function lockJoin(posix: Posix, fd: number, path: string): Promise<void> {
         `another process has been opening or closing ${path} for ${JOIN_MILLIS_MAX / 1000} s`,
       );
     }
-    await sleep(JOIN_RETRY_MILLIS);
+    await sleep(pause);
+    // Many that wait would take the processor from the one that they wait for.
+    pause = Math.min(pause * 2, JOIN_RETRY_MILLIS_MAX);
   }
 }
 

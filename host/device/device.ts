@@ -4,6 +4,7 @@
  */
 import { PseudoHeader } from '#build/abi.js';
 import { ArenaMemory } from '../engine/arena.js';
+import type { CacheModelOptions } from '../engine/cache-model.js';
 import { fetchEngine } from '../engine/load.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Link, LinkInfo } from '../link/link.js';
@@ -14,6 +15,7 @@ import { InlineProgress } from './inline-progress.js';
 import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
 import { SharedDevice, type SharedOptions } from './shared-device.js';
 import { ThreadProgress } from './thread-progress.js';
+import { ThreadShares, joinArena, type DeviceShare } from './thread-share.js';
 
 export interface ThreadOptions {
   readonly udp: UdpOptions;
@@ -29,6 +31,10 @@ export interface DeviceOptions {
   thread?: ThreadOptions;
   /** With `thread`: a device that several processes share, by its name. */
   shared?: SharedOptions;
+  /** Of a device that another thread has opened: what its `context.share` returned. */
+  share?: DeviceShare;
+  /** How many threads may have contexts (`context.share`), at most 256. Default 1. */
+  threadsMax?: number;
   /** Default: the machine's monotonic clock. */
   clock?: Clock;
   /**
@@ -36,6 +42,11 @@ export interface DeviceOptions {
    * served with COOP and COEP. Default false.
    */
   sharedMemory?: boolean;
+  /**
+   * Counts what the caches of an adapter like this would do (`context.queryCacheModel`); without a
+   * name only. Default: nothing is counted, at no cost.
+   */
+  cacheModel?: CacheModelOptions;
   /** All memory of the device, user memory included. Default 64 MiB, below 4 GiB. */
   memoryBytes?: number;
   /** Default 1024. */
@@ -71,9 +82,11 @@ export interface DeviceOptions {
   pkey?: number;
 }
 
-export type DeviceLimits = Required<
-  Omit<DeviceOptions, 'link' | 'thread' | 'shared' | 'clock' | 'sharedMemory'>
->;
+/** What is no limit. */
+type NoLimit =
+  'link' | 'thread' | 'shared' | 'share' | 'threadsMax' | 'clock' | 'sharedMemory' | 'cacheModel';
+
+export type DeviceLimits = Required<Omit<DeviceOptions, NoLimit>>;
 
 const DEFAULTS: DeviceLimits = {
   memoryBytes: 64 * 2 ** 20,
@@ -110,6 +123,10 @@ export class Device {
   readonly shared: SharedDevice | undefined;
   /** Set by the layer above before anything can happen. */
   events: DeviceEvents | undefined;
+  /** Other threads of this process that have the device, where this one has opened it. */
+  readonly threads: ThreadShares;
+  /** Of a device that another thread has opened. */
+  readonly share: DeviceShare | undefined;
   /** Memory of the device that outlives it. */
   readonly durables: Durables;
   readonly #progress: Progress;
@@ -122,8 +139,11 @@ export class Device {
     clock: Clock,
     limits: DeviceLimits,
     shared?: SharedDevice,
+    share?: DeviceShare,
   ) {
     const { info } = progress;
+    this.threads = new ThreadShares(arena);
+    this.share = share;
     this.arena = arena;
     this.durables = new Durables(arena, progress);
     this.#progress = progress;
@@ -133,7 +153,7 @@ export class Device {
     this.limits = limits;
     this.shared = shared;
     const context = arena.createContext(
-      shared?.slot ?? SLOT,
+      shared?.slot ?? share?.slot ?? SLOT,
       (config) => {
         const gid = new DataView(info.local.gid.bytes.buffer);
         config.queuePairsMax = limits.queuePairsMax;
@@ -180,31 +200,49 @@ export class Device {
     }
     checkLimits(limits);
     const clock = options.clock ?? new RealClock();
-    const { link, thread } = options;
+    const { link, thread, cacheModel } = options;
+    if (options.shared && cacheModel) {
+      throw new MisuseError('cacheModel', 'is for a device that one process has, without a name');
+    }
     if (options.shared && thread) {
       await fetchEngine(true);
       return Device.openShared({ ...options, shared: options.shared, thread }, limits, clock);
     }
-    const shared = link === undefined || (options.sharedMemory ?? false);
+    const { threadsMax = 1, share } = options;
+    if (!Number.isInteger(threadsMax) || threadsMax < 1 || threadsMax > 256) {
+      throw new MisuseError(
+        'threadsMax',
+        `must be a whole number from 1 to 256, got ${threadsMax}`,
+      );
+    }
+    const shared =
+      link === undefined ||
+      cacheModel !== undefined ||
+      threadsMax > 1 ||
+      share !== undefined ||
+      (options.sharedMemory ?? false);
     if (shared && typeof SharedArrayBuffer === 'undefined') {
       const sentence =
         'sharedMemory: there is no SharedArrayBuffer; a page has it when it is served with ';
       throw new RefusalError('EOPNOTSUPP', sentence + 'COOP same-origin and COEP require-corp');
     }
-    await fetchEngine(shared);
+    await fetchEngine(shared, cacheModel !== undefined);
     // The arena first: when memory is short, no address is taken for nothing.
-    const arena = ArenaMemory.create({
-      memoryBytes: limits.memoryBytes,
-      shared,
-      regionsMax: limits.regionsMax,
-      protectionDomainsMax: limits.protectionDomainsMax,
-      contextsMax: 1,
-    });
+    const arena = share
+      ? joinArena(share)
+      : ArenaMemory.create({
+          memoryBytes: limits.memoryBytes,
+          shared,
+          regionsMax: limits.regionsMax,
+          protectionDomainsMax: limits.protectionDomainsMax,
+          contextsMax: threadsMax,
+          cacheModel,
+        });
     const progress = link
       ? await InlineProgress.open(arena, link, clock)
       : await ThreadProgress.open(arena, thread!.udp, thread!.spinMicros);
     try {
-      return new Device(arena, progress, link, clock, limits);
+      return new Device(arena, progress, link, clock, limits, undefined, share);
     } catch (error) {
       await progress.close();
       throw error;

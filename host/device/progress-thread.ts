@@ -155,6 +155,8 @@ async function main(): Promise<void> {
   } catch (error) {
     tellFailure(error);
   }
+  // Its eventfd is not to be another's when it is written to.
+  control.awaitStop();
   await link.close();
   parentPort!.close();
 }

@@ -135,7 +135,7 @@ export class SharedDevice {
     if (!posix) {
       throw new RefusalError(
         'EOPNOTSUPP',
-        `a device with a name needs koffi: ${reason}. Threads of one process share one without`,
+        `a device with a name needs koffi: ${reason}. threads of one process share one without (context.share)`,
       );
     }
     const file = await DeviceFile.open(posix, name, directory);

@@ -126,7 +126,7 @@ export class ThreadProgress implements Progress {
     const shared = slot === undefined ? undefined : { arena: arena.address, slot };
     const workerData: ThreadTask = {
       memory,
-      module: engineModule(true),
+      module: engineModule(true, arena.cacheModel !== undefined),
       control,
       linkArea,
       linkBytes: UdpBatchLink.MEMORY_BYTES,
@@ -244,10 +244,13 @@ export class ThreadProgress implements Progress {
     const ring = new DurableRing(this.#arena.memory, task.ring);
     // What it did not do is not durable, and nobody is told that it is.
     const fail: Commit = (_, done) => done(new Error('the store’s thread ended'));
-    worker.on('error', () => this.keepDurable(ring, fail));
+    let stopping = false;
+    worker.on('error', () => undefined);
+    void exited.then(() => stopping || this.keepDurable(ring, fail));
     worker.unref();
     const stop = async (): Promise<void> => {
       this.#stores.delete(stop);
+      stopping = true;
       worker.ref();
       ring.stop();
       await exited;
@@ -318,8 +321,7 @@ export class ThreadProgress implements Progress {
   }
 
   #stop(): void {
-    this.#control.stop();
-    this.#kick();
+    this.#control.stop(() => this.#posix.signalEvent(this.#wakeDescriptor));
   }
 
   /** Asynchronous events, and completions of armed queues, until the end. */

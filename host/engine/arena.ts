@@ -3,8 +3,9 @@
  * in any number of threads, work on one arena.
  */
 import { ARENA_OFFSET_SIZE, ArenaConfigLayout, ContextConfigLayout } from '#build/abi.js';
+import { CacheModel, type CacheModelOptions } from './cache-model.js';
 import { Heap, type UserHeap } from './heap.js';
-import { instantiate, type EngineExports } from './load.js';
+import { engineModule, instantiate, type EngineExports } from './load.js';
 import { EngineMemory, MEMORY_BYTES_MAX } from './memory.js';
 import { structAt, type Struct } from './struct.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -20,6 +21,8 @@ export interface ArenaOptions {
   readonly regionsMax: number;
   readonly protectionDomainsMax: number;
   readonly contextsMax: number;
+  /** Counts what an adapter's caches would do; with `shared`. */
+  readonly cacheModel?: CacheModelOptions | undefined;
 }
 
 /** What must be the same in all processes that share an arena; all of it is in the file's header. */
@@ -34,10 +37,14 @@ export interface SharedLimits {
 
 export type ContextConfig = Struct<typeof ContextConfigLayout>;
 
-/** What another thread needs to attach: can be posted to a Worker. */
-export interface ArenaHandle {
+/** A part of an arena's memory that is one thread's: can be posted to a Worker. */
+export interface ArenaPart {
   readonly memory: WebAssembly.Memory;
-  readonly address: number;
+  /** Address of the arena. */
+  readonly arena: number;
+  /** From here to there lies what this thread needs for itself. */
+  readonly start: number;
+  readonly end: number;
 }
 
 export class ArenaMemory {
@@ -49,6 +56,7 @@ export class ArenaMemory {
   readonly heap: Heap;
   /** Memory for applications: the same, or, where processes share the arena, theirs. */
   userHeap: UserHeap;
+  cacheModel: CacheModel | undefined;
 
   private constructor(memory: EngineMemory, exports: EngineExports, address: number, heap: Heap) {
     this.memory = memory;
@@ -100,7 +108,8 @@ export class ArenaMemory {
     checkLimit('contextsMax', options.contextsMax, 256);
     checkLimit('memoryBytes', options.memoryBytes, MEMORY_BYTES_MAX);
     const memory = allocate(options);
-    const exports = instantiate(memory);
+    const { cacheModel } = options;
+    const exports = instantiate(memory, cacheModel && engineModule(true, true));
     const config = structAt(memory, ArenaConfigLayout, 1024);
     config.regionsMax = options.regionsMax;
     config.protectionDomainsMax = options.protectionDomainsMax;
@@ -114,11 +123,18 @@ export class ArenaMemory {
     }
     exports.arenaInit(ARENA_ADDRESS, 1024);
     const heap = new Heap(memory.bytes, end, memory.bytes.length);
-    return new ArenaMemory(memory, exports, ARENA_ADDRESS, heap);
+    const arena = new ArenaMemory(memory, exports, ARENA_ADDRESS, heap);
+    if (cacheModel) {
+      arena.cacheModel = new CacheModel(memory, heap, exports, ARENA_ADDRESS, cacheModel);
+    }
+    return arena;
   }
 
-  get handle(): ArenaHandle {
-    return { memory: this.memory.memory, address: this.address };
+  /** The arena as another thread has it, with memory of its own in it. */
+  static join({ memory, arena, start, end }: ArenaPart): ArenaMemory {
+    const engineMemory = new EngineMemory(memory);
+    const heap = new Heap(engineMemory.bytes, start, end);
+    return new ArenaMemory(engineMemory, instantiate(engineMemory), arena, heap);
   }
 
   /** Makes a context in slot `slot`; returns its address. Throws RefusalError ENOMEM. */

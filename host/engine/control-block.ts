@@ -23,6 +23,9 @@ const UNLOCKED = 0;
 const LOCKED = 1;
 /** Locked, and somebody sleeps until it is not. */
 const CONTENDED = 2;
+/** Of `stop`: somebody is at it, and is done with it. */
+const STOPPING = 1;
+const STOPPED = 2;
 /** Looks at the lock before a thread goes to sleep over it. */
 const SPINS = 200;
 
@@ -218,11 +221,22 @@ export class ControlBlock {
     Atomics.store(this.#words, this.#events, 0);
   }
 
-  stop(): void {
-    Atomics.store(this.#words, this.#stop, 1);
+  /** The other thread is to end; `wake` ends its sleep. */
+  stop(wake: () => void): void {
+    Atomics.store(this.#words, this.#stop, STOPPING);
+    if (this.kick()) wake();
+    Atomics.store(this.#words, this.#stop, STOPPED);
+    Atomics.notify(this.#words, this.#stop);
   }
 
   get stopped(): boolean {
-    return Atomics.load(this.#words, this.#stop) === 1;
+    return Atomics.load(this.#words, this.#stop) !== 0;
+  }
+
+  /** Whoever stopped us may be about to wake us, though we woke by ourselves: waits for that. */
+  awaitStop(): void {
+    while (Atomics.load(this.#words, this.#stop) === STOPPING) {
+      Atomics.wait(this.#words, this.#stop, STOPPING);
+    }
   }
 }

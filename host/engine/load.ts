@@ -9,6 +9,8 @@ export interface EngineExports {
   arenaLocalBytes(): number;
   arenaAttach(local: number, header: number, config: number, slot: number): void;
   arenaBytesFree(arena: number): number;
+  arenaModelBytes(config: number): number;
+  arenaModelInit(arena: number, model: number, config: number): void;
   arenaRepair(arena: number): void;
   arenaReap(arena: number, slot: number): number;
   allocBlock(context: number, parameters: number): number;
@@ -108,29 +110,31 @@ export interface EngineParts {
   readonly module: WebAssembly.Module;
 }
 
-const modules = new Map<string, WebAssembly.Module>();
+const modules = new Map<ModuleName, WebAssembly.Module>();
 
 /** Bytes of the engine for unshared or shared memory. */
 export function engineFile(shared: boolean): URL {
   return new URL(`../../engine${shared ? '.shared' : ''}.wasm`, import.meta.url);
 }
 
-function moduleName(shared: boolean): ModuleName {
+/** `modelled`: the one that counts what an adapter's caches would do, for shared memory only. */
+function moduleName(shared: boolean, modelled: boolean): ModuleName {
+  if (modelled) return 'engine.modelled';
   return shared ? 'engine.shared' : 'engine';
 }
 
 /** To be awaited before the first use: a browser fetches the engine. Rejects as fetchModule. */
-export function fetchEngine(shared: boolean): Promise<void> {
-  return fetchModule(moduleName(shared));
+export function fetchEngine(shared: boolean, modelled = false): Promise<void> {
+  return fetchModule(moduleName(shared, modelled));
 }
 
 /** The compiled engine; it can be sent to another thread. */
-export function engineModule(shared: boolean): WebAssembly.Module {
-  const key = String(shared);
-  let module = modules.get(key);
+export function engineModule(shared: boolean, modelled = false): WebAssembly.Module {
+  const name = moduleName(shared, modelled);
+  let module = modules.get(name);
   if (!module) {
-    module = new WebAssembly.Module(moduleBytes(moduleName(shared)));
-    modules.set(key, module);
+    module = new WebAssembly.Module(moduleBytes(name));
+    modules.set(name, module);
   }
   return module;
 }

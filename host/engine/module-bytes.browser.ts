@@ -12,6 +12,8 @@ const addressOf = (name: ModuleName): URL => {
       return new URL('./engine.wasm', import.meta.url);
     case 'engine.shared':
       return new URL('./engine.shared.wasm', import.meta.url);
+    case 'engine.modelled':
+      throw new RefusalError('EOPNOTSUPP', 'cacheModel: the engine with a model is for Node');
     case 'explain':
       return new URL('./explain.wasm', import.meta.url);
   }

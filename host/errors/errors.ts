@@ -16,6 +16,7 @@ export type ErrnoName =
   | 'ENOENT'
   | 'ENODATA'
   | 'EISDIR'
+  | 'EEXIST'
   | 'EADDRINUSE'
   | 'EADDRNOTAVAIL'
   | 'ECONNREFUSED'

@@ -103,6 +103,7 @@ export class AddressHandle {
     this.pd = pd;
     this.handle = handle;
     this.destination = destination;
+    pd.resources.add(this);
   }
 
   /** @internal Use `pd.createAh()`. */
@@ -136,6 +137,7 @@ export class AddressHandle {
     const { arena, engine } = this.pd.context.device;
     arena.exports.destroyAh(engine.context, this.handle);
     this.#destroyed = true;
+    this.pd.resources.delete(this);
   }
 
   /** @internal */

@@ -9,7 +9,6 @@ import {
   QpState,
 } from '#build/abi.js';
 import { structAt, type Struct } from '../engine/struct.js';
-import { checkOpen } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { CompCntrType, QpAttachCompCntrOp } from './constants.js';
 import type { Context } from './context.js';
@@ -54,6 +53,7 @@ export class CompletionCounter {
     this.handle = handle;
     this.#struct = structAt(context.device.arena.memory, CompletionCounterLayout, handle);
     this.#struct.bytes = type === CompCntrType.BYTES ? 1 : 0;
+    context.resources.add(this);
   }
 
   /** @internal Use `context.createCompCntr()`. */
@@ -103,6 +103,7 @@ export class CompletionCounter {
     this.check();
     if (this.#attached > 0) throw new RefusalError('EBUSY', 'destroy: a queue pair counts with it');
     this.#destroyed = true;
+    this.context.resources.delete(this);
     this.context.device.arena.heap.free(this.handle);
   }
 
@@ -113,7 +114,7 @@ export class CompletionCounter {
   /** @internal */
   check(): void {
     if (this.#destroyed) throw new MisuseError('completion counter', 'is destroyed');
-    checkOpen(this.context.device);
+    this.context.checkOpen();
   }
 
   /** @internal */

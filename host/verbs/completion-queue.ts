@@ -11,6 +11,7 @@ import { MisuseError, RefusalError } from '../errors/errors.js';
 import { nextTurn } from '../link/next-turn.js';
 import type { CompletionChannel } from './completion-channel.js';
 import type { Context } from './context.js';
+import type { Device } from '../device/device.js';
 import { heapMemory, type QueueMemory } from './queue-memory.js';
 import { refuse } from './refuse.js';
 
@@ -62,6 +63,7 @@ export class CompletionQueue {
   /** How many completions have room: at least as many as were asked for. */
   cqe: number;
   readonly #memory: QueueMemory;
+  readonly #device: Device;
   #ring: number;
   readonly #words: Uint32Array;
   readonly #waiting: (() => void)[] = [];
@@ -80,6 +82,7 @@ export class CompletionQueue {
     this.#memory = memory;
     this.channel = channel;
     this.context = context;
+    this.#device = context.device;
     this.handle = handle;
     this.cqe = cqe;
     this.#ring = ring;
@@ -134,7 +137,7 @@ export class CompletionQueue {
     let index = words[tail]!;
     let head = Atomics.load(words, this.#ring >> 2);
     if (head === index && count > 0) {
-      const { device } = this.context;
+      const device = this.#device;
       device.poll(again);
       head = Atomics.load(words, this.#ring >> 2);
       if (head === index) device.settle();

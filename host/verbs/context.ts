@@ -2,14 +2,15 @@
  * `ibv_open_device` and what hangs off a context: memory, protection domains, completion queues,
  * limits, counters and asynchronous events.
  */
-import { AsyncEventName, CountersLayout, KeyKind, QpState } from '#build/abi.js';
+import { AsyncEventName, CountersLayout, QpState } from '#build/abi.js';
 import { checkOpen, type Device } from '../device/device.js';
+import type { DeviceShare, ShareOptions } from '../device/thread-share.js';
+import type { CacheCounters } from '../engine/cache-model.js';
 import type { DurableSegment } from '../device/durable-store.js';
 import type { KeptSegment } from '../device/durables.js';
-import { MisuseError, RefusalError } from '../errors/errors.js';
+import { MisuseError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { PersistentMemory, PmemOptions } from '../pmem/persistent-memory.js';
-import { Allocations, type Allocation } from './allocations.js';
 import { CompletionChannel } from './completion-channel.js';
 import { addressOfSender, type AddressAttributes } from './address-handle.js';
 import {
@@ -24,7 +25,6 @@ import { DmaHandle, type DmahInitAttributes } from './dma-handle.js';
 import { DeviceMemory, type AllocDmAttributes } from './device-memory.js';
 import { FastMemoryRegion } from './fast-memory-region.js';
 import { attachMemory, importPd, notShared } from './import.js';
-import { Key } from './key.js';
 import { NUM_COMP_VECTORS } from './limits.js';
 import { openPmem } from './open-pmem.js';
 import { ParentDomain, type ParentDomainInitAttributes } from './parent-domain.js';
@@ -46,7 +46,10 @@ import { QueuePair } from './queue-pair.js';
 import { QueuePairEx, type QpInitAttributesEx } from './queue-pair-ex.js';
 import { sharePd } from './shared-domain.js';
 import type { SharedReceiveQueue } from './shared-receive-queue.js';
+import { disposeAll } from './resources.js';
+import { Siblings } from './siblings.js';
 import { ThreadDomain } from './thread-domain.js';
+import { allocMemory, freeMemory } from './user-memory.js';
 
 /** What a context has counted so far; names as Linux rxe's where it has them. */
 export type CounterValues = { [Name in keyof (typeof CountersLayout)['fields']]: bigint };
@@ -61,15 +64,6 @@ export interface AsyncEventRecord {
   readonly element: QueuePair | CompletionQueue | SharedReceiveQueue | undefined;
 }
 
-/** @internal Who else is told what happens to a context: the connection manager. */
-export interface ContextObserver {
-  asyncEvent(record: AsyncEventRecord): void;
-  /** Its queue pairs are in error already. */
-  peerGone(peer: Endpoint): void;
-  /** It is about to be closed; its link still carries what is sent before this resolves. */
-  closing(): Promise<void>;
-}
-
 /** Events that nobody has fetched; the oldest are dropped beyond. */
 const EVENTS_KEPT = 1024;
 
@@ -80,24 +74,62 @@ export class Context {
   readonly #waiting: ((event: AsyncEventRecord | undefined) => void)[] = [];
   readonly #queues = new Map<number, CompletionQueue>();
   readonly #objects = new Map<number, QueuePair | SharedReceiveQueue>();
-  readonly #groups = new Map<string, number>();
   readonly #channels = new Set<CompletionChannel>();
-  /** @internal */
-  readonly allocations = new Allocations();
-  /** @internal */
-  readonly observers = new Set<ContextObserver>();
+  /** @internal What all contexts of the device in this thread have together. */
+  readonly siblings: Siblings;
+  /** @internal Protection domains, and what belongs to none; to be disposed of with the context. */
+  readonly resources = new Set<Disposable>();
   /** @internal What is to be durable before all is over. */
   readonly pmems = new Set<PersistentMemory>();
   #failure: Error | undefined;
+  #ending = false;
+  #closed = false;
 
-  constructor(device: Device) {
+  /** @internal Use `openDevice` and `context.openDevice`; `inner`: it keeps no device open. */
+  constructor(device: Device, siblings = new Siblings(device), inner = false) {
     this.device = device;
-    device.events = {
-      completion: (cq) => this.#queues.get(cq)?.event(),
-      asyncEvent: (event, object) => this.#asyncEvent(event, object),
-      failed: (reason) => this.#fail(reason),
-      peerGone: (peer) => this.#peerGone(peer),
-    };
+    this.siblings = siblings;
+    siblings.add(this, inner);
+  }
+
+  /**
+   * `ibv_open_device` of the same device: one more context in this thread, in microseconds and a
+   * few kilobytes. It has the address, thread, socket and memory of this one, and takes no place in
+   * the device's tables; what is made from it is its own. The device ends with the last of them.
+   */
+  openDevice(): Context {
+    this.checkOpen();
+    return new Context(this.device, this.siblings);
+  }
+
+  /**
+   * A context of this device for another thread, which needs no koffi: post what this returns to a
+   * Worker, and `openDevice({ share })` there. It has a port of its own, at the same address; the
+   * same memory, protection domains (`pd.allocShpd`, `importPd`) and keys. `openDevice` must have
+   * been told of `threadsMax`. Throws MisuseError; RefusalError EOPNOTSUPP, EBUSY, ENOMEM.
+   */
+  share(options: ShareOptions = {}): DeviceShare {
+    this.checkOpen();
+    const { device, siblings, local } = this;
+    return device.threads.give(`${local.gid}`, siblings.id, options);
+  }
+
+  /**
+   * The thread that a share was made for has ended, however it did: whatever it had is free again.
+   * Throws MisuseError; RefusalError EBUSY (others use it at this very moment: call again).
+   */
+  unshare(share: DeviceShare): void {
+    this.device.threads.takeBack(share);
+  }
+
+  /** @internal For what outlives the context that needs it first. */
+  openInner(): Context {
+    return new Context(this.device, this.siblings, true);
+  }
+
+  /** @internal Memory of all contexts of the device in this thread. */
+  get allocations(): Siblings['allocations'] {
+    return this.siblings.allocations;
   }
 
   /** Our own address: what a peer connects to. */
@@ -115,34 +147,13 @@ export class Context {
    * Throws RefusalError ENOMEM.
    */
   alloc(length: number): Uint8Array {
-    checkOpen(this.device);
-    if (!Number.isInteger(length) || length < 1) {
-      throw new MisuseError('length', `must be a whole number of bytes above 0, got ${length}`);
-    }
-    const { arena } = this.device;
-    const address = arena.userHeap.alloc(length);
-    this.allocations.add(address, length);
-    return arena.memory.bytes.subarray(address, address + length);
+    this.checkOpen();
+    return allocMemory(this, length);
   }
 
   /** Gives back what `alloc` returned. Throws RefusalError EBUSY while it is registered. */
   free(buffer: Uint8Array): void {
-    const allocation = this.allocations.find(buffer.byteOffset, buffer.length);
-    const foreign = buffer.buffer !== this.device.arena.memory.buffer;
-    const whole = allocation?.start === buffer.byteOffset && allocation.length === buffer.length;
-    if (foreign || !allocation || !whole) {
-      throw new MisuseError('buffer', 'is not one that alloc of this context returned');
-    }
-    if (allocation.keeper) throw new MisuseError('buffer', `is ${allocation.keeper}`);
-    if (allocation.regions > 0) {
-      throw new RefusalError('EBUSY', 'free: the buffer is registered; dereg its regions first');
-    }
-    allocation.area?.release('free', 'a REG_MR has registered the buffer; invalidate it first');
-    if (allocation.lent.size > 0) {
-      throw new RefusalError('EBUSY', 'free: queues live in the buffer; destroy them first');
-    }
-    this.allocations.remove(allocation);
-    this.device.arena.userHeap.free(buffer.byteOffset);
+    freeMemory(this, buffer);
   }
 
   /**
@@ -157,8 +168,7 @@ export class Context {
   }
 
   /**
-   * @internal A part of what `alloc` gave is kept by a store: only there a region may have
-   * AccessFlag.FLUSH_PERSISTENT. As Durables.add.
+   * @internal Part of an allocation is kept by a store: as Durables.add.
    */
   addDurable(segment: DurableSegment): Promise<KeptSegment> {
     checkOpen(this.device);
@@ -170,13 +180,13 @@ export class Context {
    * the queue pair, invalidating it detaches it. Throws MisuseError, RefusalError ENOMEM.
    */
   allocMr(maxLength: number): FastMemoryRegion {
-    checkOpen(this.device);
+    this.checkOpen();
     return new FastMemoryRegion(this, undefined, maxLength);
   }
 
   /** `ibv_alloc_pd`. Throws RefusalError ENOMEM. */
   allocPd(): ProtectionDomain {
-    checkOpen(this.device);
+    this.checkOpen();
     return ProtectionDomain.alloc(this);
   }
 
@@ -186,23 +196,23 @@ export class Context {
    * MisuseError; RefusalError EINVAL (`compVector` is not below numCompVectors), ENOMEM.
    */
   createCq(cqe: number, channel?: CompletionChannel, compVector?: number): CompletionQueue {
-    checkOpen(this.device);
+    this.checkOpen();
     const queue = CompletionQueue.create(this, cqe, channel, compVector);
-    this.#queues.set(queue.handle, queue);
+    this.#addQueue(queue);
     return queue;
   }
 
   /** `ibv_create_cq_ex`. As createCq; RefusalError EOPNOTSUPP for flags it does not have. */
   createCqEx(attributes: CqInitAttributesEx): CompletionQueueEx {
-    checkOpen(this.device);
+    this.checkOpen();
     const queue = CompletionQueueEx.createEx(this, attributes);
-    this.#queues.set(queue.handle, queue);
+    this.#addQueue(queue);
     return queue;
   }
 
   /** `ibv_create_qp_ex`. As pd.createQp; RefusalError EOPNOTSUPP for an operation it does not do. */
   createQpEx(attributes: QpInitAttributesEx): QueuePairEx {
-    checkOpen(this.device);
+    this.checkOpen();
     if (attributes.pd?.context !== this) {
       throw new MisuseError('pd', 'must be a protection domain of the same context');
     }
@@ -211,31 +221,31 @@ export class Context {
 
   /** `ibv_alloc_td`. */
   allocTd(): ThreadDomain {
-    checkOpen(this.device);
+    this.checkOpen();
     return new ThreadDomain(this);
   }
 
   /** `ibv_alloc_parent_domain`. Throws MisuseError. */
   allocParentDomain(attributes: ParentDomainInitAttributes): ParentDomain {
-    checkOpen(this.device);
+    this.checkOpen();
     return ParentDomain.create(this, attributes);
   }
 
   /** `ibv_alloc_dm`. Throws MisuseError; RefusalError EINVAL (above maxDmSize), ENOMEM. */
   allocDm(attributes: AllocDmAttributes): DeviceMemory {
-    checkOpen(this.device);
+    this.checkOpen();
     return DeviceMemory.alloc(this, attributes);
   }
 
   /** `ibv_alloc_dmah`. Throws RefusalError EINVAL for what is no hint. */
   allocDmah(attributes: DmahInitAttributes = {}): DmaHandle {
-    checkOpen(this.device);
+    this.checkOpen();
     return new DmaHandle(this, attributes);
   }
 
   /** `ibv_create_comp_cntr`. Throws MisuseError, RefusalError ENOMEM. */
   createCompCntr(attributes: CompCntrInitAttributes = {}): CompletionCounter {
-    checkOpen(this.device);
+    this.checkOpen();
     return CompletionCounter.create(this, attributes);
   }
 
@@ -251,7 +261,7 @@ export class Context {
    * a wrong handle, another device, a domain that is gone: nothing tells them apart.
    */
   sharePd(shpd: Uint8Array, shareKey: bigint | number): ProtectionDomain {
-    checkOpen(this.device);
+    this.checkOpen();
     return sharePd(this, shpd, shareKey);
   }
 
@@ -262,7 +272,7 @@ export class Context {
    * ENOMEM.
    */
   importPd(handle: number): ProtectionDomain {
-    checkOpen(this.device);
+    this.checkOpen();
     return importPd(this, handle);
   }
 
@@ -273,7 +283,7 @@ export class Context {
    * EOPNOTSUPP (the device has no name).
    */
   attach(address: number, length: number): Uint8Array {
-    checkOpen(this.device);
+    this.checkOpen();
     return attachMemory(this, address, length);
   }
 
@@ -284,7 +294,7 @@ export class Context {
 
   /** `ibv_create_comp_channel`. */
   createCompChannel(): CompletionChannel {
-    checkOpen(this.device);
+    this.checkOpen();
     const channel = new CompletionChannel(this);
     this.#channels.add(channel);
     return channel;
@@ -356,6 +366,14 @@ export class Context {
     return addressOfSender(wc, grh);
   }
 
+  /**
+   * What the caches of an adapter would have had so far, by the model that `openDevice` was told of;
+   * undefined without one.
+   */
+  queryCacheModel(): CacheCounters | undefined {
+    return this.device.arena.cacheModel?.counters();
+  }
+
   /** A copy of all counters. */
   counters(): CounterValues {
     const live = this.device.engine.counters;
@@ -366,7 +384,7 @@ export class Context {
   /** `ibv_get_async_event`: the next one; undefined when the context is closed. */
   getAsyncEvent(): Promise<AsyncEventRecord | undefined> {
     const event = this.#events.shift();
-    if (event || this.device.closed) return Promise.resolve(event);
+    if (event || this.#closed) return Promise.resolve(event);
     return new Promise((resolve) => this.#waiting.push(resolve));
   }
 
@@ -378,56 +396,48 @@ export class Context {
   }
 
   /**
-   * `ibv_close_device`: everything made from the context is dead. Safe to call again. Rejects with
-   * the system's error when persistent memory cannot be made durable.
+   * `ibv_close_device`: everything made from the context is dead; memory of `alloc` stays with the
+   * device's other contexts in this thread, and ends with the last one. Safe to call again. Rejects
+   * with the system's error when persistent memory cannot be made durable.
    */
   async close(): Promise<void> {
-    const observers = [...this.observers];
-    this.observers.clear();
-    for (const observer of observers) await observer.closing();
-    await this.device.close();
-    for (const resolve of this.#waiting.splice(0)) resolve(undefined);
-    for (const queue of this.#queues.values()) queue.closed();
-    for (const channel of this.#channels) channel.close();
+    if (this.#ending) return;
+    this.#ending = true;
+    const last = await this.siblings.remove(this);
+    // The memory of all of it ends with the device.
+    if (!last) {
+      const domains = [...this.resources].filter((one) => one instanceof ProtectionDomain);
+      disposeAll(domains.flatMap((domain) => [...domain.resources]));
+      disposeAll([...this.resources, ...this.#queues.values()]);
+    }
+    this.end();
     // Nothing writes any more. What cannot be made durable is told, when all of it was tried.
     const ends = await Promise.allSettled([...this.pmems].map((pmem) => pmem.close()));
     for (const end of ends) if (end.status === 'rejected') throw end.reason;
+  }
+
+  /** @internal Nothing will happen to it any more. */
+  end(): void {
+    this.#closed = true;
+    for (const resolve of this.#waiting.splice(0)) resolve(undefined);
+    for (const queue of this.#queues.values()) queue.closed();
+    for (const channel of this.#channels) channel.close();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
 
-  /** @internal The key by which REG_MR may take memory of an allocation. */
-  areaOf(allocation: Allocation): number {
-    const { start, length } = allocation;
-    const wanted = { kind: KeyKind.AREA, address: start, length };
-    allocation.area ??= new Key(this, wanted, 'REG_MR');
-    return allocation.area.value;
-  }
-
   /** @internal What asynchronous events may be about. */
   addObject(handle: number, object: QueuePair | SharedReceiveQueue): void {
     this.#objects.set(handle, object);
+    this.siblings.own(handle, this);
   }
 
   /** @internal */
   removeObject(handle: number): void {
     this.#objects.delete(handle);
-  }
-
-  /** @internal The link joins with the first member and leaves with the last. */
-  joinGroup(group: Gid): void {
-    const count = this.#groups.get(group.toString()) ?? 0;
-    this.#groups.set(group.toString(), count + 1);
-    if (count === 0) this.device.link?.join?.(group);
-  }
-
-  /** @internal */
-  leaveGroup(group: Gid): void {
-    const count = this.#groups.get(group.toString()) ?? 0;
-    this.#groups.set(group.toString(), count - 1);
-    if (count === 1) this.device.link?.leave?.(group);
+    this.siblings.disown(handle);
   }
 
   /** @internal */
@@ -438,35 +448,53 @@ export class Context {
   /** @internal */
   removeQueue(queue: CompletionQueue): void {
     this.#queues.delete(queue.handle);
+    this.siblings.disown(queue.handle);
   }
 
-  #asyncEvent(eventType: number, object: number): void {
+  /** @internal Throws MisuseError. */
+  checkOpen(): void {
+    checkOpen(this.device);
+    if (this.#closed) throw new MisuseError('context', 'is closed');
+  }
+
+  /** @internal An armed queue of this context has a completion. */
+  completionEvent(cq: number): void {
+    this.#queues.get(cq)?.event();
+  }
+
+  /** @internal */
+  asyncEvent(eventType: number, object: number): AsyncEventRecord {
     const record: AsyncEventRecord = {
       eventType,
       name: AsyncEventName[eventType] ?? `event ${eventType}`,
       element: this.#objects.get(object) ?? this.#queues.get(object),
     };
-    for (const observer of this.observers) observer.asyncEvent(record);
     const resolve = this.#waiting.shift();
     if (resolve) {
       resolve(record);
-      return;
+      return record;
     }
     this.#events.push(record);
     if (this.#events.length > EVENTS_KEPT) this.#events.shift();
+    return record;
   }
 
-  /** What waits for that peer is flushed: it would wait for a timeout, or for ever. */
-  #peerGone(peer: Endpoint): void {
+  /** @internal What waits for that peer is flushed: it would wait for a timeout, or for ever. */
+  peerGone(peer: Endpoint): void {
     for (const object of this.#objects.values()) {
       if (!(object instanceof QueuePair) || !object.isConnectedTo(peer.gid)) continue;
       object.modify({ qpState: QpState.ERR });
     }
-    for (const observer of this.observers) observer.peerGone(peer);
   }
 
-  #fail(reason: Error): void {
+  /** @internal */
+  fail(reason: Error): void {
     this.#failure ??= reason;
     for (const queue of this.#queues.values()) queue.notify();
+  }
+
+  #addQueue(queue: CompletionQueue): void {
+    this.#queues.set(queue.handle, queue);
+    this.siblings.own(queue.handle, this);
   }
 }

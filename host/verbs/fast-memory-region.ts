@@ -4,11 +4,12 @@
  * peer's SEND_WITH_INV, as often as one likes.
  */
 import { KeyKind, KeyState } from '#build/abi.js';
-import { MisuseError } from '../errors/errors.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from './context.js';
 import { Key } from './key.js';
 import { checkBuffer, checkDurable, iovaOf, type RegionCounters } from './memory-region.js';
 import type { ProtectionDomain } from './protection-domain.js';
+import { areaOf } from './user-memory.js';
 import type { Binding } from './work-request.js';
 
 /** Of a WrOpcode.REG_MR (`ib_reg_wr`). */
@@ -22,6 +23,8 @@ export interface RegMr {
   readonly iova?: bigint | number;
   /** Made of AccessFlag, as in `pd.regMr()`. */
   readonly access: number;
+  /** Of a region that a pool hands out: to whom it did (`desc.regMr()` fills it in). */
+  readonly user?: object;
 }
 
 export class FastMemoryRegion {
@@ -30,6 +33,8 @@ export class FastMemoryRegion {
   readonly pd: ProtectionDomain | undefined;
   /** The longest memory that it takes, in bytes. */
   readonly maxLength: number;
+  /** @internal Who alone may register it; undefined: everybody. */
+  holder: object | undefined;
   readonly #key: Key;
 
   /** @internal Use `pd.allocMr()` or `context.allocMr()`. */
@@ -43,6 +48,7 @@ export class FastMemoryRegion {
     this.maxLength = maxLength;
     const kind = pd ? KeyKind.FAST_REGION : KeyKind.MOBILE_REGION;
     this.#key = new Key(context, { kind, pd: pd?.handle ?? 0 }, 'allocMr');
+    (pd ?? context).resources.add(this);
   }
 
   /** The key of its last registration; opens nothing while it is not registered. */
@@ -60,12 +66,14 @@ export class FastMemoryRegion {
   }
 
   /**
-   * `ibv_dereg_mr`, registered or not. Throws RefusalError EBUSY while a window is bound to it; or
-   * when another thread does not leave the memory: call again later.
+   * `ibv_dereg_mr`, registered or not. Throws RefusalError EBUSY while a window is bound to it, or a
+   * pool has it; or when another thread does not leave the memory: call again later.
    */
   dereg(): void {
     if (this.#key.gone) throw new MisuseError('memory region', 'is deregistered already');
+    if (this.holder) throw new RefusalError('EBUSY', 'dereg: the region is in a pool');
     this.#key.release('dereg', 'a memory window is bound to the region; unbind it first');
+    (this.pd ?? this.context).resources.delete(this);
   }
 
   /** What peers have done with this region, whatever memory it had. */
@@ -79,6 +87,9 @@ export class FastMemoryRegion {
   binding(request: RegMr): Binding {
     const { buffer, access, key } = request;
     if (!this.#key.live) throw new MisuseError('regMr.mr', 'is deregistered');
+    if (this.holder !== undefined && this.holder !== request.user) {
+      throw new RefusalError('EACCES', 'REG_MR: the pool has not handed the region to this user');
+    }
     const allocation = checkBuffer(this.context, buffer);
     if (buffer.length > this.maxLength) {
       const rule = `has ${buffer.length} bytes, the region was made for ${this.maxLength}`;
@@ -88,7 +99,7 @@ export class FastMemoryRegion {
     return {
       target: this.#key.value,
       key,
-      base: this.context.areaOf(allocation),
+      base: areaOf(this.context, allocation),
       address: iovaOf(buffer, access, request.iova),
       memory: buffer.byteOffset,
       length: buffer.length,

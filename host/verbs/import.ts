@@ -15,6 +15,11 @@ export function importPd(context: Context, handle: number): ProtectionDomain {
     throw new MisuseError('handle', `must be the handle of a protection domain, got ${handle}`);
   }
   const { arena, engine } = context.device;
+  const { siblings, resources } = context;
+  const mine = [...resources].some(
+    (one) => one instanceof ProtectionDomain && one.handle === handle,
+  );
+  if (siblings.instancesOf(handle) > 0 && !mine) return ProtectionDomain.of(context, handle);
   const errno = arena.exports.attachPd(engine.context, handle);
   if (errno === Errno.EINVAL) {
     const why = 'there is no such protection domain, or this context takes part in it already';

@@ -55,6 +55,7 @@ export class LayoutMemoryRegion {
     });
     this.pd = pd;
     this.access = access;
+    pd.resources.add(this);
   }
 
   /**
@@ -131,6 +132,7 @@ export class LayoutMemoryRegion {
     const { heap } = this.pd.context.device.arena;
     for (const program of this.#programs) heap.free(program);
     this.#programs.clear();
+    this.pd.resources.delete(this);
   }
 
   /** What peers have done with this region, whatever its layout was. */

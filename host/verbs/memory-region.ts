@@ -57,6 +57,7 @@ export class MemoryRegion {
   ) {
     this.#pd = pd;
     this.#allocation = allocation;
+    pd.resources.add(this);
     this.#buffer = buffer;
     this.#addr = addr;
     this.#access = access;
@@ -151,7 +152,9 @@ export class MemoryRegion {
       allocation.regions++;
       this.#allocation = allocation;
     }
+    this.#pd.resources.delete(this);
     this.#pd = wanted.pd;
+    this.#pd.resources.add(this);
     this.#buffer = wanted.buffer;
     this.#access = wanted.access;
     this.#addr = struct.iova;
@@ -168,6 +171,7 @@ export class MemoryRegion {
     this.#settle('dereg');
     this.#key.release('dereg', 'a memory window is bound to the region; unbind it first');
     this.#allocation.regions--;
+    this.#pd.resources.delete(this);
   }
 
   /** What peers have done with this region. */

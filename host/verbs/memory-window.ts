@@ -70,6 +70,7 @@ export class MemoryWindow {
     const kind = type === MwType.TYPE_1 ? KeyKind.WINDOW_TYPE_1 : KeyKind.WINDOW_TYPE_2;
     this.#key = new Key(pd.context, { kind, pd: pd.handle }, 'allocMw');
     this.#asked = this.#key.value;
+    pd.resources.add(this);
   }
 
   /**
@@ -92,6 +93,7 @@ export class MemoryWindow {
   dealloc(): void {
     if (this.#key.gone) throw new MisuseError('memory window', 'is deallocated already');
     this.#key.release('dealloc');
+    this.pd.resources.delete(this);
   }
 
   /** What peers have done with this window, whatever it was bound to. */

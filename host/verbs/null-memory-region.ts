@@ -18,12 +18,14 @@ export class NullMemoryRegion {
     const wanted = { kind: KeyKind.NULL_REGION, pd: pd.handle };
     this.#key = new Key(pd.context, wanted, 'allocNullMr');
     this.lkey = this.#key.value;
+    pd.resources.add(this);
   }
 
   /** `ibv_dereg_mr`. */
   dereg(): void {
     if (this.#key.gone) throw new MisuseError('null region', 'is deregistered already');
     this.#key.release('dereg');
+    this.pd.resources.delete(this);
   }
 
   [Symbol.dispose](): void {

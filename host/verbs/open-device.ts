@@ -80,7 +80,9 @@ export async function openDevice(options: OpenOptions = {}): Promise<Context> {
 }
 
 async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
-  const { address = '127.0.0.1', port = ROCE_PORT, socketBufferBytes, sendSockets } = options;
+  const { share, socketBufferBytes, sendSockets } = options;
+  // A thread's port is its own: the device's is taken.
+  const { address = share?.address ?? '127.0.0.1', port = share ? 0 : ROCE_PORT } = options;
   const udp = {
     address,
     port,

@@ -103,6 +103,7 @@ export class ParentDomain extends ProtectionDomain {
     this.#memory = memory;
     td?.use();
     pd.addParent();
+    pd.context.resources.add(this);
   }
 
   /** @internal Use `context.allocParentDomain()`. */
@@ -126,5 +127,6 @@ export class ParentDomain extends ProtectionDomain {
     }
     this.td?.leave();
     this.pd.removeParent();
+    this.context.resources.delete(this);
   }
 }

@@ -1,5 +1,4 @@
 /** `ibv_pd`: what belongs together. Regions and queue pairs of one domain may use each other. */
-import { checkOpen } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { advise } from './advise.js';
 import { AddressHandle, addressOfSender, type AddressAttributes } from './address-handle.js';
@@ -31,6 +30,8 @@ export class ProtectionDomain {
   readonly handle: number;
   /** @internal Where the memory of its queues comes from. */
   readonly queueMemory: QueueMemory;
+  /** @internal Regions, windows, queue pairs, queues and address handles that it has. */
+  readonly resources = new Set<Disposable>();
   #parents = 0;
   #gone = false;
 
@@ -50,12 +51,15 @@ export class ProtectionDomain {
         `allocPd: all ${device.limits.protectionDomainsMax} protection domains are taken`,
       );
     }
-    return new ProtectionDomain(context, handle, heapMemory(device.arena.heap));
+    return ProtectionDomain.of(context, handle);
   }
 
-  /** @internal Use `context.sharePd()` and `context.importPd()`: this context takes part already. */
+  /** @internal Use `context.sharePd()` and `context.importPd()`: this thread takes part already. */
   static of(context: Context, handle: number): ProtectionDomain {
-    return new ProtectionDomain(context, handle, heapMemory(context.device.arena.heap));
+    const pd = new ProtectionDomain(context, handle, heapMemory(context.device.arena.heap));
+    context.resources.add(pd);
+    context.siblings.addInstance(handle);
+    return pd;
   }
 
   /**
@@ -213,7 +217,9 @@ export class ProtectionDomain {
   unimport(): void {
     this.check('unimport');
     const { device } = this.context;
-    refuse(device.arena.exports.detachPd(device.engine.context, this.handle), 'unimport', IN_USE);
+    this.#leave('unimport', () =>
+      device.arena.exports.detachPd(device.engine.context, this.handle),
+    );
     this.#gone = true;
   }
 
@@ -229,7 +235,7 @@ export class ProtectionDomain {
 
   /** @internal */
   protected check(verb: string): void {
-    checkOpen(this.context.device);
+    this.context.checkOpen();
     if (this.#gone) throw new RefusalError('EINVAL', `${verb}: the protection domain is gone`);
   }
 
@@ -248,8 +254,25 @@ export class ProtectionDomain {
 
   /** What dealloc does for this kind of domain. */
   protected release(): void {
-    const { device } = this.context;
-    refuse(device.arena.exports.deallocPd(device.engine.context, this.handle), 'dealloc', IN_USE);
+    const { device, siblings } = this.context;
+    const end = (): number => device.arena.exports.deallocPd(device.engine.context, this.handle);
+    if (siblings.isSharable(this.handle)) {
+      this.#leave('dealloc', end);
+      return;
+    }
+    refuse(end(), 'dealloc', IN_USE);
+    // Whoever imported it has lost it.
+    siblings.removeInstance(this.handle, true);
+    this.context.resources.delete(this);
+  }
+
+  /** This instance ends; `detach`, when it is the thread's last one. */
+  #leave(verb: string, detach: () => number): void {
+    const { siblings, resources } = this.context;
+    if (this.resources.size > 0) throw new RefusalError('EBUSY', `${verb}: ${IN_USE.EBUSY}`);
+    if (siblings.instancesOf(this.handle) <= 1) refuse(detach(), verb, IN_USE);
+    siblings.removeInstance(this.handle);
+    resources.delete(this);
   }
 
   [Symbol.dispose](): void {

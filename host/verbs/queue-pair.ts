@@ -13,7 +13,7 @@ import {
   REORDER_MAX,
 } from '#build/abi.js';
 import { structAt, type Struct } from '../engine/struct.js';
-import { checkOpen } from '../device/device.js';
+import { checkOpen, type Device } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Gid } from '../link/endpoint.js';
 import { AttachedCounters, type CompletionCounter } from './completion-counter.js';
@@ -86,6 +86,7 @@ export class QueuePair {
   readonly srq: SharedReceiveQueue | undefined;
   /** What was granted. */
   readonly cap: QpCapabilities;
+  readonly #device: Device;
   readonly #memory: number;
   readonly #struct: Struct<typeof QueuePairLayout>;
   readonly #putSend: (request: SendWorkRequest) => void;
@@ -119,6 +120,7 @@ export class QueuePair {
     const engineMemory = pd.context.device.arena.memory;
     this.#struct = structAt(engineMemory, QueuePairLayout, this.handle);
     const { device } = pd.context;
+    this.#device = device;
     const { exports } = device.arena;
     const sends = new SendRing(engineMemory, made.sendRing, cap.maxSendWr, made.sendStride, cap);
     const receives = new ReceiveRing(engineMemory, made.receiveRing, cap.maxRecvWr, cap.maxRecvSge);
@@ -204,6 +206,7 @@ export class QueuePair {
       });
       const qp = new this(pd, attributes, cap, memory, parameters);
       context.addObject(qp.handle, qp);
+      pd.resources.add(qp);
       memory = 0;
       return qp;
     } finally {
@@ -363,7 +366,7 @@ export class QueuePair {
     this.#check();
     const gid = typeof group === 'string' ? Gid.parse(group) : group;
     this.#multicast(gid, 'attachMcast');
-    this.pd.context.joinGroup(gid);
+    this.pd.context.siblings.joinGroup(gid);
     this.#groups.set(gid.toString(), gid);
   }
 
@@ -372,7 +375,7 @@ export class QueuePair {
     this.#check();
     const gid = typeof group === 'string' ? Gid.parse(group) : group;
     this.#multicast(gid, 'detachMcast');
-    this.pd.context.leaveGroup(gid);
+    this.pd.context.siblings.leaveGroup(gid);
     this.#groups.delete(gid.toString());
   }
 
@@ -385,6 +388,7 @@ export class QueuePair {
     this.#counters?.release();
     this.#leaveGroups();
     this.pd.context.removeObject(this.handle);
+    this.pd.resources.delete(this);
     this.pd.queueMemory.giveBack(this.#memory, 'QP');
   }
 
@@ -415,13 +419,14 @@ export class QueuePair {
 
   /** The engine has forgotten its memberships: so does the link. */
   #leaveGroups(): void {
-    for (const group of this.#groups.values()) this.pd.context.leaveGroup(group);
+    for (const group of this.#groups.values()) this.pd.context.siblings.leaveGroup(group);
     this.#groups.clear();
   }
 
   #check(): void {
     if (this.#destroyed) throw new MisuseError('queue pair', 'is destroyed');
-    checkOpen(this.pd.context.device);
+    // Its context ends with all its queue pairs destroyed.
+    checkOpen(this.#device);
   }
 
   #whyInvalid(attributes: QpAttributes, mask: number): string {

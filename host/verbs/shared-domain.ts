@@ -23,9 +23,6 @@ export function allocShpd(
   const { device } = pd.context;
   const key = checkKey(shareKey);
   checkArea('area', area);
-  if (!device.shared) {
-    throw new RefusalError('EOPNOTSUPP', 'allocShpd: the device has no name, nobody can reach it');
-  }
   const nonce = randomId();
   const errno = withParameters(
     pd.context,
@@ -37,7 +34,8 @@ export function allocShpd(
     EINVAL: 'the protection domain is gone',
   });
   const view = new DataView(area.buffer, area.byteOffset, area.length);
-  view.setBigUint64(0, device.shared.deviceId, true);
+  pd.context.siblings.setSharable(pd.handle);
+  view.setBigUint64(0, idOf(pd.context), true);
   view.setBigUint64(8, nonce, true);
   view.setUint32(16, pd.handle, true);
   view.setUint32(20, MAGIC, true);
@@ -57,7 +55,7 @@ export function sharePd(
   // A copy: it may lie where others write.
   const view = new DataView(Uint8Array.from(shpd).buffer);
   const foreign =
-    Number(view.getBigUint64(0, true) !== (device.shared?.deviceId ?? 0n)) |
+    Number(view.getBigUint64(0, true) !== idOf(context)) |
     Number(view.getUint32(20, true) !== MAGIC);
   // No domain has number 0: a foreign handle goes the same way as a wrong key.
   const pd = view.getUint32(16, true) * (1 - foreign);
@@ -72,7 +70,13 @@ export function sharePd(
   if (errno !== Errno.OK) {
     throw new RefusalError('EINVAL', 'sharePd: no such protection domain, or not its share key');
   }
+  context.siblings.setSharable(pd);
   return ProtectionDomain.of(context, pd);
+}
+
+/** What tells devices apart. */
+function idOf({ device, siblings }: Context): bigint {
+  return device.shared?.deviceId ?? siblings.id;
 }
 
 function withParameters(

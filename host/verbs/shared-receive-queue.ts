@@ -1,6 +1,5 @@
 /** `ibv_srq`: one receive queue for many queue pairs. */
 import { Errno, SharedReceiveQueueLayout } from '#build/abi.js';
-import { checkOpen } from '../device/device.js';
 import { structAt } from '../engine/struct.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { MAX_SGE, MAX_SRQ_WR } from './limits.js';
@@ -65,6 +64,7 @@ export class SharedReceiveQueue {
     arena.exports.setSrqLimit(handle, attributes.srqLimit ?? 0);
     const srq = new SharedReceiveQueue(pd, handle, memory, maxWr, maxSge);
     pd.context.addObject(handle, srq);
+    pd.resources.add(srq);
     return srq;
   }
 
@@ -125,6 +125,7 @@ export class SharedReceiveQueue {
     });
     this.#destroyed = true;
     this.pd.context.removeObject(this.handle);
+    this.pd.resources.delete(this);
     this.pd.queueMemory.giveBack(this.#memory, 'SRQ');
   }
 
@@ -139,7 +140,7 @@ export class SharedReceiveQueue {
 
   #check(): void {
     if (this.#destroyed) throw new MisuseError('shared receive queue', 'is destroyed');
-    checkOpen(this.pd.context.device);
+    this.pd.context.checkOpen();
   }
 }
 

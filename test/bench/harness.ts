@@ -20,6 +20,12 @@ export interface Bar {
 /** Values at rising parts of all samples: `[0.5, p50], [0.99, p99]`. */
 export type Distribution = readonly (readonly [part: number, value: number])[];
 
+/** Lines of one plot by their names: both axes are logarithmic. */
+export interface Curve {
+  readonly title: string;
+  readonly lines: Readonly<Record<string, readonly (readonly [x: number, y: number])[]>>;
+}
+
 export interface BenchResult {
   readonly figures: Figures;
   readonly bars: readonly Bar[];
@@ -29,6 +35,8 @@ export interface BenchResult {
   readonly rounds?: readonly Figures[];
   /** Of the last round, by the name of what was measured, its unit at the end. */
   readonly distributions?: Readonly<Record<string, Distribution>>;
+  /** What becomes of a figure when something else was different. */
+  readonly curves?: readonly Curve[];
 }
 
 /** How much is measured. */

@@ -108,10 +108,39 @@ function drawCurves(place, distributions) {
   drawn.push(new uPlot(options, data, place));
 }
 
-for (const { name, plots, distributions } of DATA) {
+/** What becomes of something when something else is different; lines have the same places in x. */
+function drawLines(place, { title, lines }) {
+  const names = Object.keys(lines);
+  const options = {
+    title,
+    width: WIDTH_PIXELS,
+    height: CURVES_PIXELS,
+    cursor: { drag: { x: false, y: false } },
+    scales: { x: { time: false, distr: 3 }, y: { distr: 3 } },
+    axes: [axis({}), axis({ size: 90 })],
+    series: [
+      {},
+      ...names.map((name, index) => ({
+        label: name,
+        stroke: () => `hsl(${HUES[index % HUES.length]} 65% ${isDark() ? 68 : 42}%)`,
+        width: 2,
+        points: { show: true, size: 5 },
+      })),
+    ],
+  };
+  // A logarithm of 0 is nowhere: such a point is left out.
+  const data = [
+    lines[names[0]].map(([x]) => x),
+    ...names.map((name) => lines[name].map(([, y]) => (y > 0 ? y : null))),
+  ];
+  drawn.push(new uPlot(options, data, place));
+}
+
+for (const { name, plots, distributions, curves } of DATA) {
   const place = document.querySelector(`[data-bench="${name}"]`);
   for (const plot of plots) drawRows(place, plot);
   if (Object.keys(distributions).length > 0) drawCurves(place, distributions);
+  for (const curve of curves) drawLines(place, curve);
 }
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => {
   for (const plot of drawn) plot.redraw();

@@ -50,7 +50,8 @@ const UNITS: readonly (readonly [suffix: string, unit: string])[] = [
 const BY_BYTE = ['_gbps', '_cpu_s_per_gb'];
 const BY_MESSAGE = ['_mps', '_cpu_s_per_million'];
 /** How the names of figures begin that are not ours. */
-const YARDSTICKS = /^(bare|dgram|net|fi_pingpong|ucx|iperf3|zlib|copy|idle_(read|write|atomic))_/;
+const YARDSTICKS =
+  /^(bare|dgram|net|fi_pingpong|ucx|iperf3|zlib|copy|idle_(read|write|atomic)|seed)_/;
 
 /** Throws when the package is not installed. */
 export function readUplot(): Uplot {
@@ -177,6 +178,7 @@ export function makePage(
     name,
     plots: plotsOf(result),
     distributions: result.distributions ?? {},
+    curves: result.curves ?? [],
   }));
   const all = benches.flatMap(({ result }) => result.bars);
   const passed = all.filter(({ ok }) => ok).length;

@@ -89,7 +89,7 @@ export class DemoPage {
     pane: 'ours' | 'theirs',
     [fromX, fromY]: readonly [number, number],
     [toX, toY]: readonly [number, number],
-    steps = 20,
+    steps = 8,
   ): Promise<void> {
     const { x, y, width, height } = (await this.page.locator(`#${pane}`).boundingBox())!;
     const { mouse } = this.page;
@@ -97,6 +97,15 @@ export class DemoPage {
     await mouse.down();
     await mouse.move(x + toX * width, y + toY * height, { steps });
     await mouse.up();
+  }
+
+  /** How often a second the memories are looked at, and drawn, while somebody paints. */
+  async framesWhilePainting(): Promise<number> {
+    const start = performance.now();
+    const { frames: before } = await this.inspect();
+    for (let turn = 0; turn < 3; turn++) await this.stroke('ours', [0.1, 0.3], [0.9, 0.7], 25);
+    const { frames } = await this.inspect();
+    return ((frames - before) * 1000) / (performance.now() - start);
   }
 
   async close(): Promise<void> {
@@ -166,10 +175,12 @@ export async function two(world: DemoWorld): Promise<[DemoPage, DemoPage]> {
   await a.firstWrite();
   const b = await DemoPage.open(world.browser, url, { width: 390, height: 844 });
   for (const tab of [a, b]) {
-    await until(
-      () => tab.page.locator('#peer').evaluate('(select) => select.selectedOptions[0].text'),
-      (name) => String(name).startsWith('tab'),
+    const met = (name: unknown): boolean => String(name).startsWith('tab');
+    const name = await until(
+      () => tab.page.evaluate(`document.querySelector('#peer').selectedOptions[0]?.text`),
+      met,
     );
+    if (!met(name)) throw new Error(`two tabs do not meet: the peer is ${String(name)}`);
   }
   return [a, b];
 }

@@ -58,8 +58,8 @@ test('all of it by keyboard, with a name for whoever does not see', async (world
 test('it fits narrow screens, light and dark', async (world) => {
   const tab = await alone(world);
   const { page } = tab;
-  await tab.stroke('ours', [0.15, 0.2], [0.5, 0.8], 30);
-  await tab.stroke('ours', [0.5, 0.8], [0.85, 0.2], 30);
+  await tab.stroke('ours', [0.15, 0.2], [0.5, 0.8], 10);
+  await tab.stroke('ours', [0.5, 0.8], [0.85, 0.2], 10);
   await tab.play('wrong-key');
   const grounds = new Set<unknown>();
   for (const [name, width] of Object.entries({ wide: 1100, phone: 360 })) {

@@ -19,6 +19,7 @@ import {
   type Sge,
 } from '../../host/index.js';
 import type { Binding } from '../../host/verbs/work-request.js';
+import { areaOf } from '../../host/verbs/user-memory.js';
 
 const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, MW_BIND, ZERO_BASED } = AccessFlag;
 const REMOTE = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
@@ -56,7 +57,7 @@ export class Bindables {
     this.#buffer = context.alloc(BYTES);
     this.#carrier = pd.regMr(this.#buffer, ALL);
     this.#null = pd.allocNullMr();
-    this.#area = context.areaOf(context.allocations.find(this.#buffer.byteOffset, BYTES)!);
+    this.#area = areaOf(context, context.allocations.find(this.#buffer.byteOffset, BYTES)!);
     this.#list = this.#make();
     this.#layouts = this.#makeLayouts();
   }

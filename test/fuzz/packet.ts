@@ -1,6 +1,6 @@
 /** Packets of an attacker: written into the receive area, sealed with a right or wrong ICRC. */
 import { ContextLayout, Header, OPCODE_ROW_SIZE, Opcode, PacketFieldsLayout } from '#build/abi.js';
-import { PacketFlag, QpType, RESOURCE_SIZE, ResourceLayout } from '#build/abi.js';
+import { PacketFlag, PlacementType, QpType, RESOURCE_SIZE, ResourceLayout } from '#build/abi.js';
 import { SendRequestLayout, WrOpcode } from '#build/abi.js';
 import { structAt } from '../../host/engine/struct.js';
 import { icrc } from '../support/icrc.js';
@@ -130,6 +130,7 @@ function plausibleSize(world: World, lane: Lane, wanted: Wanted): number {
 /** What the RETH announces: the payload, or three packets' worth where a message begins. */
 function plausibleLength(lane: Lane, flags: number, size: number): number {
   if (flags & PacketFlag.READ) return 2 * lane.struct.mtu + 100;
+  if (flags & PacketFlag.FLUSH) return 64;
   return flags & PacketFlag.END ? size : 2 * lane.struct.mtu + 100;
 }
 
@@ -168,7 +169,8 @@ function fill(world: World, lane: Lane, action: Action, wanted: Wanted, size: nu
   words[at + WORD('compare')] = operand & 1 ? 0 : 0x40404040;
   words[at + WORD('qkey')] = bits & PacketBit.BAD_QKEY ? operand : QKEY;
   words[at + WORD('sourceQp')] = lane.struct.targetQp;
-  words[at + WORD('flush')] = operand;
+  // For persistence, unless the action says otherwise: that is what takes its time.
+  words[at + WORD('flush')] = operand || PlacementType.PERSISTENT;
   return pad;
 }
 

@@ -11,7 +11,8 @@ import { QKEY, type Lane, type World } from './world.js';
 
 const MTUS = [Mtu.MTU_256, Mtu.MTU_512, Mtu.MTU_1024];
 const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC } = AccessFlag;
-const ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+const FLUSHES = AccessFlag.FLUSH_GLOBAL | AccessFlag.FLUSH_PERSISTENT;
+const ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSHES;
 const ACCESS = [ALL, LOCAL_WRITE, REMOTE_READ, LOCAL_WRITE | REMOTE_WRITE];
 const DEPTHS = [4, 1, 0, 2];
 const RETRIES = [7, 0, 1, 3];
@@ -135,6 +136,10 @@ function send(world: World, lane: Lane, action: Action, books: Books): void {
   } else if (opcode === 5 || opcode === 6) {
     const atomic = { remoteAddr, rkey, compareAdd: 1n, swap: 2n };
     world.try(() => lane.qp.postSend({ wrId, ...request, atomic }));
+  } else if (opcode === WrOpcode.FLUSH) {
+    const type = 1 + (operand & 1);
+    const flush = { remoteAddr, rkey, length, type, level: (operand >> 1) & 1 };
+    world.try(() => lane.qp.postSend({ wrId, ...request, flush }));
   } else {
     world.try(() => lane.qp.postSend({ wrId, ...request, rdma: { remoteAddr, rkey } }));
   }
@@ -339,7 +344,10 @@ export function perform(world: World, action: Action, books: Books): void {
   const kind = wrap(action[0], 14);
   const thaw = world.frozen;
   // Queued packets come first, except that more of them may join.
-  if (kind !== Kind.PACKET) world.intake.flush();
+  if (kind !== Kind.PACKET) {
+    world.intake.flush();
+    world.finishStore();
+  }
   dispatch(world, lane, kind, action, books);
   thaw?.();
 }

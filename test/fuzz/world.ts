@@ -99,7 +99,8 @@ interface RegionSpec {
 }
 
 const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, ZERO_BASED } = AccessFlag;
-const ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
+const FLUSHES = AccessFlag.FLUSH_GLOBAL | AccessFlag.FLUSH_PERSISTENT;
+const ALL = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC | FLUSHES;
 const REGION_SPECS: readonly RegionSpec[] = [
   { access: ALL, length: 40960 },
   { access: REMOTE_READ, length: 4096 },
@@ -167,6 +168,7 @@ export class World {
   readonly #sealed: readonly [exact: number, byIpId: number];
   /** Work that runs at the next packet that leaves. */
   readonly later: (() => void)[] = [];
+  #stored: (() => void) | undefined;
   /** Ends `freeze`. */
   frozen: (() => void) | undefined;
 
@@ -189,6 +191,7 @@ export class World {
     // User memory behind a reserve: whatever verbs allocate later finds room before it.
     const reserve = heap.alloc(RESERVE);
     this.bindables = new Bindables(context, this.#pd);
+    this.#keepAll();
     this.#layRegions();
     heap.free(reserve);
     this.scratch = heap.alloc(512);
@@ -309,6 +312,21 @@ export class World {
   /** The same for the ring's memory of lanes: see invariants.ts. */
   modify(lane: Lane, attributes: QpAttributes): boolean {
     return this.try(() => lane.qp.modify(attributes));
+  }
+
+  /** All memory is kept by a store that says so later. */
+  #keepAll(): void {
+    const { durables, arena } = this.device;
+    const length = arena.memory.bytes.length - TABLE.start;
+    durables.addCommit(TABLE.start, length, (_, done) => (this.#stored = done));
+  }
+
+  /** The store is done with what it was asked for. */
+  finishStore(): void {
+    for (let done = this.#stored; done; done = this.#stored) {
+      this.#stored = undefined;
+      done();
+    }
   }
 
   #layRegions(): void {

@@ -13,6 +13,7 @@ import { codecGroup } from './codec.js';
 import { LineReport, hasTools, runGroup, type Group, type GuestGroup } from './group.js';
 import { perftestGroup } from './perftest.js';
 import { layoutsGroup } from './layouts.js';
+import { persistenceGroup } from './persistence.js';
 import { pingpongGroup } from './pingpong.js';
 import { rpmaGroup } from './rpma.js';
 import { rxeGroup } from './rxe.js';
@@ -27,6 +28,7 @@ const GUEST_GROUPS: readonly GuestGroup[] = [
   cmGroup,
   perftestGroup,
   layoutsGroup,
+  persistenceGroup,
   rpmaGroup,
 ];
 

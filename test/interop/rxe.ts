@@ -54,6 +54,7 @@ export async function withPair<T>(
       retryCnt: scenario.retryCnt ?? 7,
       rnrRetry: scenario.rnrRetry ?? 7,
       minRnrTimer: MIN_RNR_TIMER,
+      doubledFlushIcrc: scenario.doubledFlushIcrc ?? true,
     };
     const ahead = scenario.psnAhead ?? 0;
     await responder.connect(requester, {

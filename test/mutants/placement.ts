@@ -125,12 +125,6 @@ export const PLACEMENTS: readonly Row[] = [
   ],
   ['a peer at work uses up the retries', COMPLETER, 'if (oldestFlushes(qp)) {', 'if (false) {'],
   [
-    'the answer to a FLUSH does not end the wait',
-    COMPLETER,
-    'if (!reads && qp.rnrWaiting) endWait(context, qp);',
-    '',
-  ],
-  [
     'an ACK completes every FLUSH',
     COMPLETER,
     'return request.opcode == <u32>WrOpcode.FLUSH && pathOf(qp).doublesFlush != 0;',

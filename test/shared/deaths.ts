@@ -31,6 +31,9 @@ export interface DeathReport {
   writes: number;
 }
 
+const AUDIT_LOOKS = 50;
+const AUDIT_MILLIS = 20;
+
 /** Registers, binds, allocates and gives back until it is killed; keeps some of it. */
 async function work(member: Member): Promise<void> {
   await member.run(({ context, verbena, pair, kept }) => {
@@ -90,6 +93,21 @@ function clean(watcher: Context, slots: number): boolean {
   return shared!.processes().length === slots;
 }
 
+/**
+ * What is wrong and stays so. Binds of the living happen without the lock, and one of them may
+ * stand still in the middle of one for as long as others have its processor.
+ */
+async function audit({ device }: Context): Promise<string[]> {
+  const look = (): string[] => device.shared!.locked(() => auditArena(device.arena));
+  let wrong = look();
+  for (let looks = 0; wrong.length > 0 && looks < AUDIT_LOOKS; looks++) {
+    await new Promise((resolve) => setTimeout(resolve, AUDIT_MILLIS));
+    const again = new Set(look());
+    wrong = wrong.filter((sentence) => again.has(sentence));
+  }
+  return wrong;
+}
+
 export async function runDeaths(options: DeathOptions): Promise<DeathReport> {
   const report: DeathReport = { rounds: 0, wrong: [], millis: [], changes: 0, writes: 0 };
   const random = new Random(options.seed);
@@ -115,7 +133,7 @@ export async function runDeaths(options: DeathOptions): Promise<DeathReport> {
         await new Promise((resolve) => setTimeout(resolve, 1));
       }
       report.millis.push(performance.now() - start);
-      const wrong = watcher.device.shared!.locked(() => auditArena(watcher.device.arena));
+      const wrong = await audit(watcher);
       report.wrong.push(...wrong.map((sentence) => `round ${report.rounds}: ${sentence}`));
       for (const [index, { line }] of living.entries()) {
         if (index === doomed) continue;

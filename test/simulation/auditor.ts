@@ -199,14 +199,35 @@ export class FlowAudit {
     this.#checkPrefix([area], steps, 'landing memory');
   }
 
-  /** After the end of the responder: what was executed of that which nobody confirmed. */
+  /**
+   * After the end of the responder: what was executed of that which nobody confirmed. Behind a
+   * FLUSH that was still under way WRITEs are placed, but words wait: which one nobody knows.
+   */
   finishRemote(): void {
+    const areas = [this.#target, this.#receiveArea];
+    const known = areas.map(({ confirmed }) => confirmed.slice());
+    const unanswered = this.operations.filter(
+      ({ index, kind }) => index >= this.succeeded && kind.remote === 'flush',
+    );
+    let wrong = 0;
+    for (const held of [Infinity, ...unanswered.map(({ index }) => index)]) {
+      areas.forEach(({ confirmed }, index) => confirmed.set(known[index]!));
+      const left = this.#wrongAfter(areas, this.#remoteSteps(held));
+      if (left === 0) return;
+      wrong ||= left;
+    }
+    this.#fail(`target and receive memory: ${wrong} bytes were never written by anybody`);
+  }
+
+  /** What may have been executed, in order. `held`: words behind this operation were not. */
+  #remoteSteps(held: number): Step[] {
     const steps: Step[] = [];
     for (let index = Math.min(this.#placed, this.#firstUnreceived()); ; index++) {
       const operation = this.operations[index];
       if (!operation) break;
       const { kind, message, remoteOffset, length, error, effect } = operation;
-      if (effect && index >= this.#placed) {
+      const waits = index > held && kind.isWord;
+      if (effect && index >= this.#placed && !waits) {
         const range = [[remoteOffset, effect.length]] as const;
         this.#addSteps(steps, effect, placeable(operation), range, this.#target);
       }
@@ -218,7 +239,7 @@ export class FlowAudit {
       }
       if (error && (error.peerFails || kind.local === 'gather')) break;
     }
-    this.#checkPrefix([this.#target, this.#receiveArea], steps, 'target and receive memory');
+    return steps;
   }
 
   #firstUnreceived(): number {
@@ -242,6 +263,12 @@ export class FlowAudit {
 
   /** Memory must be what it is after some number of steps; afterwards that is what is known. */
   #checkPrefix(areas: readonly Area[], steps: readonly Step[], what: string): void {
+    const wrong = this.#wrongAfter(areas, steps);
+    if (wrong > 0) this.#fail(`${what}: ${wrong} bytes were never written by anybody`);
+  }
+
+  /** As few bytes as are wrong after some number of steps, or after all; none: that is known now. */
+  #wrongAfter(areas: readonly Area[], steps: readonly Step[]): number {
     let wrong = 0;
     for (const area of areas) wrong += differences(area, 0, area.length);
     for (let index = 0; wrong > 0 && index < steps.length; index++) {
@@ -250,8 +277,8 @@ export class FlowAudit {
       area.confirmed.set(data, offset);
       wrong += differences(area, offset, data.length);
     }
-    if (wrong > 0) this.#fail(`${what}: ${wrong} bytes were never written by anybody`);
-    for (const area of areas) area.confirmed.set(area.actual);
+    if (wrong === 0) for (const area of areas) area.confirmed.set(area.actual);
+    return wrong;
   }
 
   #fail(message: string): never {

@@ -23,6 +23,8 @@ export interface OperationKind {
   readonly inline: boolean;
   /** `modify`: what becomes of the 8 bytes, from what they were and both operands. */
   readonly modify?: (before: bigint, compareAdd: bigint, swap: bigint) => bigint;
+  /** Is it a word that is written at once, after everything before it? */
+  readonly isWord?: boolean;
   /** Whose key it kills. */
   readonly invalidates?: 'ours' | 'theirs';
   /** How often it is chosen. */
@@ -69,6 +71,7 @@ const WRITE = {
 } as const;
 
 const ATOMIC = {
+  isWord: true,
   local: 'scatter',
   remote: 'modify',
   receive: 'none',
@@ -141,6 +144,7 @@ export const PLACEMENT_KINDS: readonly OperationKind[] = [
     opcode: WrOpcode.ATOMIC_WRITE,
     ...WRITE,
     completion: WcOpcode.ATOMIC_WRITE,
+    isWord: true,
     receive: 'none',
     immediate: false,
     weight: 1,

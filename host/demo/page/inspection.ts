@@ -7,4 +7,6 @@ export interface Inspection {
   readonly counters: Readonly<Record<string, number>>;
   readonly firstWriteMillis: number;
   readonly drawMillis: number;
+  /** So far; the Worker looks at both memories for each. */
+  readonly frames: number;
 }

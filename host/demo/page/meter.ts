@@ -13,7 +13,7 @@ export class Meter {
     this.#last = this.#now();
   }
 
-  read(session: Session | undefined, frames: number): Figures {
+  read(session: Session | undefined): Figures {
     const { tap, memory, region } = this.#station;
     const last = this.#last;
     const now = (this.#last = this.#now());
@@ -24,7 +24,6 @@ export class Meter {
       delayP99: session?.delays.quantile(0.99) ?? NaN,
       inFlight: session?.painter.inFlight ?? 0,
       retransmits: (now.retransmits - last.retransmits) / seconds,
-      framesPerSecond: frames / seconds,
       written: session?.painter.written ?? 0,
       arrived: region.counters().writes,
       callbacksHere: readWord(memory, Word.CALLBACKS),

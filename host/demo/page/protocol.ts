@@ -51,7 +51,6 @@ export interface Figures {
   readonly delayP99: number;
   readonly inFlight: number;
   readonly retransmits: number;
-  readonly framesPerSecond: number;
   /** WRITEs that the peer has acknowledged, and that arrived here. */
   readonly written: number;
   readonly arrived: number;

@@ -46,10 +46,10 @@ export class Screen {
   theirs: Uint8Array | undefined;
   /** What drawing both takes, smoothed over the frames in which something was drawn. */
   drawMillis = 0;
-  /** Frames in which something was drawn. */
+  /** How often the browser showed something, and in how many of them something was drawn. */
+  frames = 0;
   changes = 0;
   #palette: Uint32Array;
-  #frames = 0;
   readonly #ours: Picture;
   readonly #theirs: Picture;
 
@@ -64,13 +64,6 @@ export class Screen {
     this.#palette = palette;
   }
 
-  /** Frames since it was called last. */
-  takeFrames(): number {
-    const frames = this.#frames;
-    this.#frames = 0;
-    return frames;
-  }
-
   #next(): void {
     requestAnimationFrame(() => {
       const start = performance.now();
@@ -80,7 +73,7 @@ export class Screen {
         this.drawMillis += (performance.now() - start - this.drawMillis) / 8;
         this.changes++;
       }
-      this.#frames++;
+      this.frames++;
       this.#next();
     });
   }

@@ -35,7 +35,8 @@ export class Strip {
 
   update(runs: readonly StripRun[], kills: Kills): void {
     this.#showKills(kills);
-    if (this.#isHeld) return;
+    // Whoever is about to choose one has it stand still.
+    if (this.#isHeld || this.#strip.matches(':hover, :focus-within')) return;
     this.#strip.replaceChildren(...runs.map((run) => this.#item(run)));
   }
 

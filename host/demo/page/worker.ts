@@ -209,8 +209,7 @@ class Demo {
 
   #tellFigures(): void {
     const session = this.#session;
-    const frames = this.#screen.takeFrames();
-    say({ kind: 'figures', figures: this.#meter.read(session, frames) });
+    say({ kind: 'figures', figures: this.#meter.read(session) });
   }
 
   #tellStrip(always = false): void {
@@ -235,6 +234,7 @@ class Demo {
         counters: { ...counters, lost: station.faults.counters.lost, killed: station.tap.killed },
         firstWriteMillis: this.#firstWriteMillis,
         drawMillis: this.#screen.drawMillis,
+        frames: this.#screen.frames,
       },
     });
   }

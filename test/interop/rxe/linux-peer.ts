@@ -84,6 +84,12 @@ export class LinuxPeer implements Peer {
     return { addr: this.region.addr + BigInt(offset), length, lkey: lkey!, rkey: rkey! };
   }
 
+  /** `length` bytes of persistent memory, which the guest has made (guest/persistent-memory). */
+  async regDax(access: number, length: number): Promise<Region> {
+    const [addr = '0', lkey, rkey] = await this.#remote.ask('dax', access, length);
+    return { addr: BigInt(addr), length, lkey: Number(lkey), rkey: Number(rkey) };
+  }
+
   /** A type 2 memory window. */
   async regInvalidatable(offset: number, length: number): Promise<Region> {
     const access = AccessFlag.REMOTE_WRITE | AccessFlag.REMOTE_READ;

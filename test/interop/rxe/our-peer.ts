@@ -110,7 +110,8 @@ export class OurPeer implements Peer {
 
   connect(peer: Peer, options: ConnectOptions): Promise<void> {
     const { mtuBytes, sqPsn, rqPsn, timeout, retryCnt, rnrRetry, minRnrTimer } = options;
-    const ahAttr = { dgid: peer.address };
+    const { doubledFlushIcrc = true } = options;
+    const ahAttr = { dgid: peer.address, doubledFlushIcrc };
     this.#peerQpn = peer.qpn;
     if (this.qpType === QpType.UD) {
       this.#ah = this.#pd.createAh(ahAttr);

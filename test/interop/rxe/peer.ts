@@ -53,6 +53,8 @@ export interface ConnectOptions {
   readonly retryCnt: number;
   readonly rnrRetry: number;
   readonly minRnrTimer: number;
+  /** Ours: FLUSH requests have the ICRC that rxe wants. Default true. */
+  readonly doubledFlushIcrc?: boolean;
 }
 
 export interface Peer {

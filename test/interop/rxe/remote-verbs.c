@@ -8,6 +8,7 @@
  *
  *     open GID_INDEX BYTES                     ok GID ADDRESS: the first device, memory of so many bytes
  *     mr ACCESS OFFSET LENGTH                  ok LKEY RKEY
+ *     dax ACCESS LENGTH                        ok ADDRESS LKEY RKEY: of persistent memory, /dev/dax0.0, zeroed
  *     mw MR_RKEY OFFSET LENGTH ACCESS          ok RKEY: a type 2 window, bound by the queue pair
  *     qp TYPE SENDS RECEIVES SGES              ok QPN: in INIT, all remote access allowed, Q_Key 0x11111111
  *     rtr MTU QPN RQ_PSN GID RD_ATOMIC RNR     ok: RC and UC (MTU: bytes), and UD, which only takes GID
@@ -25,6 +26,7 @@
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -46,6 +48,9 @@
 #define ALL_ACCESS                                                                                 \
   (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |                     \
    IBV_ACCESS_REMOTE_ATOMIC)
+/* IBV_ACCESS_FLUSH_GLOBAL and IBV_ACCESS_FLUSH_PERSISTENT: later than this libibverbs. */
+#define FLUSH_ACCESS (1 << 8 | 1 << 9)
+#define DAX_BYTES (2 << 20)
 #define REGIONS_MAX 64
 
 static FILE *out;
@@ -158,6 +163,20 @@ static void do_mr(void) {
   fprintf(out, "ok %u %u\n", mr->lkey, mr->rkey);
 }
 
+static void do_dax(void) {
+  int file = open("/dev/dax0.0", O_RDWR);
+  if (file < 0)
+    return failed("/dev/dax0.0");
+  unsigned char *kept = mmap(NULL, DAX_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  if (kept == MAP_FAILED || number(2) > DAX_BYTES)
+    return failed("mmap of /dev/dax0.0");
+  memset(kept, 0, number(2));
+  struct ibv_mr *mr = ibv_reg_mr(pd, kept, number(2), number(1));
+  if (!mr)
+    return failed("ibv_reg_mr of /dev/dax0.0");
+  fprintf(out, "ok %llu %u %u\n", (unsigned long long)(uintptr_t)kept, mr->lkey, mr->rkey);
+}
+
 static int poll_one(struct ibv_wc *wc, long millis) {
   struct timespec begin, now;
   clock_gettime(CLOCK_MONOTONIC, &begin);
@@ -207,7 +226,7 @@ static void do_qp(void) {
       .qp_state = IBV_QPS_INIT,
       .port_num = 1,
       .qkey = QKEY,
-      .qp_access_flags = ALL_ACCESS,
+      .qp_access_flags = ALL_ACCESS | FLUSH_ACCESS,
   };
   int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
   if (!(qp = ibv_create_qp(pd, &init)))
@@ -394,7 +413,7 @@ static const struct {
   const char *name;
   void (*run)(void);
 } commands[] = {
-    {"open", do_open}, {"mr", do_mr},     {"mw", do_mw},     {"qp", do_qp},
+    {"open", do_open}, {"mr", do_mr},     {"mw", do_mw},     {"qp", do_qp}, {"dax", do_dax},
     {"rtr", do_rtr},   {"rts", do_rts},   {"recv", do_recv}, {"send", do_send},
     {"poll", do_poll}, {"arm", do_arm}, {"event", do_event}, {"state", do_state}, {"fill", do_fill}, {"same", do_same},
     {"put", do_put},   {"get", do_get},

@@ -19,6 +19,8 @@ export interface Scenario {
   readonly requester?: Peer['name'];
   /** Default 7. */
   readonly retryCnt?: number;
+  /** Default true. */
+  readonly doubledFlushIcrc?: boolean;
   /** Added to the requester's first PSN, which the responder does not know of. */
   readonly psnAhead?: number;
   run(pair: Pair): Promise<void>;

@@ -369,7 +369,6 @@ test('what is not there, or nobody shares, cannot be imported', async () => {
   const { context, pd } = pair.a;
   assert.throws(() => context.importPd(1), /ENOENT/);
   assert.throws(() => context.importDm(1), /EOPNOTSUPP/);
-  assert.throws(() => pd.allocShpd(1), /EOPNOTSUPP/);
   assert.throws(() => context.attach(4096, 1), /EOPNOTSUPP/);
   assert.throws(() => context.sharePd(new Uint8Array(32), 1), /EINVAL/);
   assert.throws(() => context.sharePd(new Uint8Array(31), 1), /shpd/);

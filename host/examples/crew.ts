@@ -1,0 +1,94 @@
+/** What examples of several processes share: starting them, and telling them things in turn. */
+import { fork, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { fileURLToPath } from 'node:url';
+
+/** Processes that run the same file, numbered from 0 on. Messages may hold bytes. */
+export class Crew {
+  readonly #members: readonly ChildProcess[];
+
+  private constructor(members: readonly ChildProcess[]) {
+    this.#members = members;
+  }
+
+  /** `url`: the file's `import.meta.url`; each gets its number and `args`. */
+  static start(url: string, count: number, ...args: string[]): Crew {
+    const file = fileURLToPath(url);
+    return new Crew(
+      Array.from({ length: count }, (_, index) =>
+        fork(file, [`${index}`, ...args], { serialization: 'advanced' }),
+      ),
+    );
+  }
+
+  /** The same, each when the one before has said its first word; `message` is told to all. */
+  static async startInTurn(url: string, count: number, message: object): Promise<Crew> {
+    const members: ChildProcess[] = [];
+    while (members.length < count) {
+      const member = fork(fileURLToPath(url), [`${members.length}`], { serialization: 'advanced' });
+      members.push(member);
+      member.send(message);
+      await new Crew([member]).hear();
+    }
+    return new Crew(members);
+  }
+
+  tell(message: object): void {
+    for (const member of this.#members) member.send(message);
+  }
+
+  /** What each of them, or the first `count`, says next. Rejects when one ends instead. */
+  hear<Message>(count = this.#members.length): Promise<Message[]> {
+    return Promise.all(
+      this.#members.slice(0, count).map(
+        (member) =>
+          new Promise<Message>((resolve, reject) => {
+            const ended = (code: number | null): void => {
+              reject(new Error(`a process ended with ${code}`));
+            };
+            member.once('exit', ended);
+            member.once('message', (message) => {
+              member.off('exit', ended);
+              resolve(message as Message);
+            });
+          }),
+      ),
+    );
+  }
+
+  /** Without a word, as a crash would. */
+  async kill(index: number): Promise<void> {
+    const member = this.#members[index]!;
+    member.kill('SIGKILL');
+    if (member.exitCode === null && member.signalCode === null) await once(member, 'exit');
+  }
+
+  /** They are told to end, and have ended. */
+  async end(): Promise<void> {
+    await Promise.all(
+      this.#members.map(async (member) => {
+        if (member.exitCode !== null || member.signalCode !== null) return;
+        const ended = once(member, 'exit');
+        if (member.connected) member.disconnect();
+        await ended;
+      }),
+    );
+  }
+}
+
+/** This process's number; undefined: it is the one that starts the others. */
+export const member = process.argv[2] === undefined ? undefined : Number(process.argv[2]);
+
+export function say(message: object): void {
+  process.send!(message);
+}
+
+/** The next thing that whoever started this process says. */
+export async function told<Message>(): Promise<Message> {
+  return ((await once(process, 'message')) as [Message])[0];
+}
+
+/** Whoever started this process wants it to end. */
+export async function dismissed(): Promise<void> {
+  if (process.connected) await once(process, 'disconnect');
+}

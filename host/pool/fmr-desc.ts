@@ -1,0 +1,39 @@
+/** `ib_fmr_desc`: a region of a pool. */
+import type { FastMemoryRegion, RegMr } from '../verbs/fast-memory-region.js';
+import { incRkey } from '../verbs/memory-window.js';
+import type { FmrPoolUser } from './fmr-pool-user.js';
+
+export class FmrDesc {
+  readonly mr: FastMemoryRegion;
+  /** @internal Whose own it is (L1); undefined: shared. */
+  home: FmrPoolUser | undefined;
+  /** @internal Who has it; undefined: nobody. */
+  holder: FmrPoolUser | undefined;
+  /** @internal Did the pool make it? Else it was added, and is given back alive. */
+  readonly made: boolean;
+
+  /** @internal */
+  constructor(mr: FastMemoryRegion, made: boolean) {
+    this.mr = mr;
+    this.made = made;
+  }
+
+  /** The key of its registration: what a peer is told. */
+  get rkey(): number {
+    return this.mr.rkey;
+  }
+
+  get lkey(): number {
+    return this.mr.lkey;
+  }
+
+  /**
+   * For a WrOpcode.REG_MR: this region with the next key. Posting it is refused (EACCES) when its
+   * user has given it back.
+   */
+  regMr(buffer: Uint8Array, access: number, iova?: bigint | number): RegMr {
+    const { mr, holder } = this;
+    const common = { mr, key: incRkey(mr.rkey), buffer, access, ...(holder && { user: holder }) };
+    return iova === undefined ? common : { ...common, iova };
+  }
+}

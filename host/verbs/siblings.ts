@@ -1,0 +1,134 @@
+/**
+ * The contexts of one device in this thread. They have one engine, one socket and one part of the
+ * arena: whom an event concerns is told here, and what they hold together is kept here.
+ */
+import type { Device } from '../device/device.js';
+import type { Endpoint, Gid } from '../link/endpoint.js';
+import { Allocations } from './allocations.js';
+import type { AsyncEventRecord, Context } from './context.js';
+import { randomId } from './refuse.js';
+
+/** @internal Who else is told what happens to a device: the connection manager. */
+export interface ContextObserver {
+  asyncEvent(record: AsyncEventRecord): void;
+  /** Its queue pairs are in error already. */
+  peerGone(peer: Endpoint): void;
+  /** It is about to be closed; its link still carries what is sent before this resolves. */
+  closing(): Promise<void>;
+}
+
+export class Siblings {
+  readonly allocations = new Allocations();
+  readonly observers = new Set<ContextObserver>();
+  #id: bigint | undefined;
+  readonly #device: Device;
+  readonly #contexts = new Set<Context>();
+  /** Those that are nobody's but the connection manager's; they keep no device open. */
+  readonly #inner = new Set<Context>();
+  /** Whose a queue or a queue pair is, by its handle. */
+  readonly #owners = new Map<number, Context>();
+  /** Instances of a protection domain, by its handle. */
+  readonly #instances = new Map<number, number>();
+  /** Domains that have a handle to be shared by: each instance ends by itself. */
+  readonly #sharable = new Set<number>();
+  readonly #groups = new Map<string, number>();
+  #closing: Promise<void> | undefined;
+
+  constructor(device: Device) {
+    this.#device = device;
+    device.events = {
+      completion: (cq) => this.#owners.get(cq)?.completionEvent(cq),
+      asyncEvent: (event, object) => {
+        const owner = this.#owners.get(object);
+        // What concerns the device concerns everybody.
+        const hears = owner ? [owner] : this.#all();
+        const records = hears.map((context) => context.asyncEvent(event, object));
+        if (records[0]) for (const observer of this.observers) observer.asyncEvent(records[0]);
+      },
+      failed: (reason) => this.#all().forEach((context) => context.fail(reason)),
+      peerGone: (peer) => {
+        for (const context of this.#all()) context.peerGone(peer);
+        for (const observer of this.observers) observer.peerGone(peer);
+      },
+    };
+  }
+
+  /** Of a device without a name: tells handles of shared domains that they are its own. */
+  get id(): bigint {
+    return (this.#id ??= this.#device.share?.deviceId ?? randomId());
+  }
+
+  add(context: Context, inner: boolean): void {
+    (inner ? this.#inner : this.#contexts).add(context);
+  }
+
+  /** The context is about to end. True: it was the last, and the device ends with it. */
+  async remove(context: Context): Promise<boolean> {
+    if (this.#inner.delete(context)) return false;
+    this.#contexts.delete(context);
+    if (this.#contexts.size > 0) return false;
+    this.#closing ??= this.#close();
+    await this.#closing;
+    return true;
+  }
+
+  own(handle: number, context: Context): void {
+    this.#owners.set(handle, context);
+  }
+
+  disown(handle: number): void {
+    this.#owners.delete(handle);
+  }
+
+  /** How many objects of this thread stand for the domain. */
+  instancesOf(pd: number): number {
+    return this.#instances.get(pd) ?? 0;
+  }
+
+  addInstance(pd: number): void {
+    this.#instances.set(pd, this.instancesOf(pd) + 1);
+  }
+
+  /** One object less, or none: the domain has ended. */
+  removeInstance(pd: number, all = false): void {
+    const left = all ? 0 : this.instancesOf(pd) - 1;
+    if (left > 0) this.#instances.set(pd, left);
+    else {
+      this.#instances.delete(pd);
+      this.#sharable.delete(pd);
+    }
+  }
+
+  setSharable(pd: number): void {
+    this.#sharable.add(pd);
+  }
+
+  isSharable(pd: number): boolean {
+    return this.#sharable.has(pd);
+  }
+
+  /** The link joins with the first member and leaves with the last. */
+  joinGroup(group: Gid): void {
+    const count = this.#groups.get(group.toString()) ?? 0;
+    this.#groups.set(group.toString(), count + 1);
+    if (count === 0) this.#device.link?.join?.(group);
+  }
+
+  leaveGroup(group: Gid): void {
+    const count = this.#groups.get(group.toString()) ?? 0;
+    this.#groups.set(group.toString(), count - 1);
+    if (count === 1) this.#device.link?.leave?.(group);
+  }
+
+  #all(): Context[] {
+    return [...this.#contexts, ...this.#inner];
+  }
+
+  async #close(): Promise<void> {
+    const observers = [...this.observers];
+    this.observers.clear();
+    for (const observer of observers) await observer.closing();
+    await this.#device.close();
+    for (const context of this.#inner) context.end();
+  }
+}

@@ -1,0 +1,161 @@
+/** Two ways of a region through a pool (seed 002): invalidated by the peer, or by ourselves. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import {
+  AccessFlag,
+  RefusalError,
+  SendFlag,
+  WcOpcode,
+  WrOpcode,
+  createFmrPool,
+  type FmrDesc,
+  type FmrPool,
+  type FmrPoolUser,
+} from '../../host/index.js';
+import { ACK, Requests, reconnect } from '../support/windows.js';
+import { onWire, type Wire } from '../support/wire.js';
+
+const REMOTE_ACCESS_ERROR = 0x62;
+const ACCESS = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE;
+const sendFlags = SendFlag.SIGNALED;
+
+interface Flow {
+  readonly wire: Wire;
+  readonly pool: FmrPool;
+  readonly user: FmrPoolUser;
+  readonly other: FmrPoolUser;
+}
+
+function withFlow(body: (flow: Flow) => void): () => Promise<void> {
+  return onWire({}, (wire) => {
+    const pool = createFmrPool(wire.context, undefined, { maxLength: 4096, mrsMax: 16, mrsMin: 4 });
+    const user = pool.createUser(1);
+    body({ wire, pool, user, other: pool.createUser(1) });
+  });
+}
+
+/** REG_MR of the test's buffer; the iova is that of the memory. */
+function register({ wire }: Flow, desc: FmrDesc): void {
+  const regMr = desc.regMr(wire.buffer.subarray(0, 4096), ACCESS);
+  wire.qp.postSend({ opcode: WrOpcode.REG_MR, sendFlags, regMr });
+  const [wc] = wire.cq.poll(1);
+  assert.equal([wc?.status, wc?.opcode], [0, WcOpcode.REG_MR]);
+}
+
+function refusal(body: () => void): string {
+  try {
+    body();
+  } catch (error) {
+    return (error as RefusalError).code;
+  }
+  return 'none';
+}
+
+/** A region of the user's own, and a shared one. */
+function both(user: FmrPoolUser): [own: FmrDesc, shared: FmrDesc] {
+  const [own, shared] = [user.getMr()!, user.getMr()!];
+  assert.is(own.home, user);
+  assert.is(shared.home, undefined);
+  return [own, shared];
+}
+
+test(
+  'send with invalidate: the peer’s SEND detaches the region, then it may be put',
+  withFlow((flow) => {
+    const { wire, user, pool } = flow;
+    for (const desc of both(user)) {
+      register(flow, desc);
+      const key = desc.rkey;
+      const address = BigInt(wire.buffer.byteOffset);
+      assert.is(new Requests(wire).write(key, address), ACK);
+      if (desc.home === undefined) {
+        assert.is(
+          refusal(() => user.putMr(desc)),
+          'EBUSY',
+          'a peer can reach it still',
+        );
+      }
+      assert.is(reconnect(wire).invalidate(key), ACK);
+      assert.is(desc.mr.registered, false);
+      user.putMr(desc);
+      assert.is(reconnect(wire).write(key, address), REMOTE_ACCESS_ERROR, 'a stale key');
+      reconnect(wire);
+    }
+    assert.equal([user.stats.inUse, pool.stats.inBuckets], [0, 1]);
+  }),
+);
+
+test(
+  'local invalidate: a user’s own may be put before the completion, a shared one after it',
+  withFlow((flow) => {
+    const { wire, user, other } = flow;
+    const [own, shared] = both(user);
+    register(flow, own);
+    register(flow, shared);
+    const [first, second] = [own.rkey, shared.rkey];
+    // Behind something that the peer has not acknowledged: neither has been executed.
+    wire.qp.postSend([
+      { opcode: WrOpcode.SEND, sendFlags, sgList: [] },
+      { wrId: 1, opcode: WrOpcode.LOCAL_INV, sendFlags, invalidateRkey: first },
+      { wrId: 2, opcode: WrOpcode.LOCAL_INV, sendFlags, invalidateRkey: second },
+    ]);
+    assert.equal([own.mr.registered, shared.mr.registered], [true, true]);
+    user.putMr(own);
+    assert.is(
+      refusal(() => user.putMr(shared)),
+      'EBUSY',
+    );
+    // The next use of this connection comes behind the invalidation, in the same queue.
+    assert.is(user.getMr(), own);
+    wire.qp.postSend({
+      wrId: 3,
+      opcode: WrOpcode.REG_MR,
+      sendFlags,
+      regMr: own.regMr(wire.buffer.subarray(0, 4096), ACCESS),
+    });
+    wire.acknowledge(wire.takePackets()[0]!.psn);
+    const done = wire.cq.poll(8);
+    assert.equal(
+      done.map(({ wrId, status }) => [wrId, status]),
+      [0n, 1n, 2n, 3n].map((wrId) => [wrId, 0]),
+    );
+    user.putMr(shared);
+    assert.is(shared.mr.registered, false);
+    assert.is(own.mr.registered, true);
+    assert.is.not(own.rkey, first);
+    const address = BigInt(wire.buffer.byteOffset);
+    assert.is(reconnect(wire).write(first, address), REMOTE_ACCESS_ERROR);
+    assert.is(reconnect(wire).write(second, address), REMOTE_ACCESS_ERROR);
+    // Somebody else has it now, with another key.
+    other.getMr();
+    const next = other.getMr()!;
+    assert.is(next.home, undefined);
+    reconnect(wire);
+    register(flow, next);
+    assert.is.not(next.rkey, second);
+  }),
+);
+
+test(
+  'who has no longer, or not yet, a region in hand cannot register it',
+  withFlow((flow) => {
+    const { wire, user, other } = flow;
+    const [own, shared] = both(user);
+    const buffer = wire.buffer.subarray(0, 64);
+    const kept = shared.regMr(buffer, ACCESS);
+    user.putMr(own);
+    user.putMr(shared);
+    const post = (regMr: typeof kept): string =>
+      refusal(() => wire.qp.postSend({ opcode: WrOpcode.REG_MR, sendFlags, regMr }));
+    assert.is(post(kept), 'EACCES', 'put back');
+    assert.is(post(own.regMr(buffer, ACCESS)), 'EACCES', 'nobody has it');
+    other.getMr();
+    const theirs = other.getMr()!;
+    assert.is(post({ ...theirs.regMr(buffer, ACCESS), user }), 'EACCES', 'another one has it');
+    const { mr } = theirs;
+    assert.is(post({ mr, key: mr.rkey, buffer, access: ACCESS }), 'EACCES', 'nobody asks');
+    assert.is(post(theirs.regMr(buffer, ACCESS)), 'none');
+  }),
+);
+
+test.run();

@@ -1,0 +1,185 @@
+/**
+ * FLUSH and ATOMIC WRITE of ours at Linux rxe, persistent on the guest's /dev/dax0.0; and two faults
+ * of rxe 6.12, each with the few lines that show it (rxe/flush-faults.md).
+ */
+import assert from 'node:assert/strict';
+import {
+  AccessFlag,
+  PlacementType,
+  QpType,
+  SelectivityLevel,
+  WrOpcode,
+  type SendWorkRequest,
+} from '../../host/index.js';
+import type { GuestGroup, Report } from './group.js';
+import { withPair } from './rxe.js';
+import { guestTools } from './rxe/image.js';
+import type { Lab } from './rxe/lab.js';
+import { LinuxPeer, startRemoteVerbs } from './rxe/linux-peer.js';
+import type { Peer, Region } from './rxe/peer.js';
+import {
+  SEND_OFFSET,
+  TARGET_OFFSET,
+  at,
+  perform,
+  sge,
+  statusOf,
+  type Scenario,
+} from './rxe/scenario.js';
+
+const { GLOBAL, PERSISTENT } = PlacementType;
+const { RANGE, MR } = SelectivityLevel;
+const SETTINGS = [
+  { isIpv6: false, mtuBytes: 1024 },
+  { isIpv6: true, mtuBytes: 4096 },
+];
+const ACCESS =
+  AccessFlag.LOCAL_WRITE |
+  AccessFlag.REMOTE_WRITE |
+  AccessFlag.REMOTE_READ |
+  AccessFlag.FLUSH_GLOBAL;
+const BYTES = 4096;
+const WORD = Buffer.from('1122334455667788', 'hex');
+/** Every FLUSH response: READ RESPONSE ONLY, with nothing behind its AETH. */
+const EMPTY_RESPONSE = 'udp dport 4791 udp length 28 @th,64,8 0x10 counter drop';
+
+function flush(region: Region, type: number, level: number = RANGE, length = 100): SendWorkRequest {
+  const opcode = WrOpcode.FLUSH;
+  return { opcode, flush: { ...at(region, 0), length, type, level } };
+}
+
+function write(ours: Peer, region: Region): SendWorkRequest {
+  const sgList = [sge(ours, SEND_OFFSET, 100)];
+  return { opcode: WrOpcode.RDMA_WRITE, sgList, rdma: at(region, 0) };
+}
+
+function word(ours: Peer, region: Region, offset: number): SendWorkRequest {
+  const sgList = [sge(ours, SEND_OFFSET, 8)];
+  return { opcode: WrOpcode.ATOMIC_WRITE, sgList, rdma: at(region, offset) };
+}
+
+function visible(linux: Peer): Promise<Region> {
+  return linux.regMr(ACCESS, TARGET_OFFSET, BYTES);
+}
+
+function persistent(linux: Peer): Promise<Region> {
+  if (!(linux instanceof LinuxPeer)) throw new Error('only Linux has /dev/dax0.0');
+  return linux.regDax(ACCESS | AccessFlag.FLUSH_PERSISTENT, BYTES);
+}
+
+type Run = (ours: Peer, linux: Peer, lab: Lab) => Promise<void>;
+
+const SCENARIOS: readonly [name: string, run: Run, scenario?: Partial<Scenario>][] = [
+  [
+    'FLUSH for global visibility: a range, the whole region',
+    async (ours, linux) => {
+      const region = await visible(linux);
+      await perform(ours, write(ours, region), flush(region, GLOBAL), flush(region, GLOBAL, MR, 0));
+    },
+  ],
+  [
+    'ATOMIC WRITE, eight bytes as they lie in memory',
+    async (ours, linux) => {
+      await ours.write(SEND_OFFSET, WORD);
+      const region = await visible(linux);
+      await perform(ours, word(ours, region, 16));
+      assert.deepEqual(await linux.read(TARGET_OFFSET + 16, 8), WORD);
+    },
+  ],
+  [
+    'FLUSH for persistence of /dev/dax0.0: a range, the whole region, both placements',
+    async (ours, linux) => {
+      const region = await persistent(linux);
+      await perform(
+        ours,
+        write(ours, region),
+        flush(region, PERSISTENT),
+        flush(region, PERSISTENT, MR, 0),
+        flush(region, PERSISTENT | GLOBAL),
+      );
+    },
+  ],
+  [
+    'two-phase commits, pipelined: WRITE, FLUSH, ATOMIC WRITE, FLUSH',
+    async (ours, linux) => {
+      const region = await persistent(linux);
+      const commit = [
+        write(ours, region),
+        flush(region, PERSISTENT),
+        word(ours, region, 128),
+        flush(region, PERSISTENT),
+      ];
+      await perform(ours, ...Array.from({ length: 8 }, () => commit).flat());
+    },
+  ],
+  [
+    'volatile memory is not flushed for persistence',
+    async (ours, linux) => {
+      const region = await visible(linux);
+      assert.equal(await statusOf(ours, flush(region, PERSISTENT)), 'REM_ACCESS_ERR');
+    },
+  ],
+  [
+    'beyond the region a FLUSH is refused',
+    async (ours, linux) => {
+      const region = await visible(linux);
+      assert.equal(await statusOf(ours, flush(region, GLOBAL, RANGE, BYTES + 1)), 'REM_ACCESS_ERR');
+    },
+  ],
+  [
+    'a misaligned ATOMIC WRITE fails here',
+    async (ours, linux) => {
+      const region = await visible(linux);
+      assert.equal(await statusOf(ours, word(ours, region, 4)), 'LOC_QP_OP_ERR');
+    },
+  ],
+  [
+    'fault 1 of rxe: a FLUSH with the ICRC of the standard vanishes',
+    async (ours, linux) => {
+      const region = await visible(linux);
+      assert.equal(await statusOf(ours, flush(region, GLOBAL)), 'RETRY_EXC_ERR');
+    },
+    { doubledFlushIcrc: false, retryCnt: 3 },
+  ],
+  [
+    'fault 2 of rxe: a FLUSH that is repeated is not answered',
+    async (ours, linux, lab) => {
+      const region = await visible(linux);
+      const first = EMPTY_RESPONSE.replace('@th', 'numgen inc mod 1000000 < 1 @th');
+      const { result } = await lab.withDrops([first], () => statusOf(ours, flush(region, GLOBAL)));
+      assert.equal(result, 'RETRY_EXC_ERR');
+    },
+    { retryCnt: 3 },
+  ],
+  [
+    'fault 2 does no harm where something follows the FLUSH',
+    async (ours, linux, lab) => {
+      const region = await visible(linux);
+      const first = EMPTY_RESPONSE.replace('@th', 'numgen inc mod 1000000 < 1 @th');
+      await lab.withDrops([first], () => perform(ours, flush(region, GLOBAL), write(ours, region)));
+    },
+  ],
+];
+
+async function runAll(report: Report, lab: Lab): Promise<void> {
+  for (const setting of SETTINGS) {
+    const wire = `${setting.isIpv6 ? 'IPv6' : 'IPv4'}, MTU ${setting.mtuBytes}`;
+    for (const [name, run, scenario = {}] of SCENARIOS) {
+      const options = { ...setting, qpType: QpType.RC, linuxRequests: false, scenario };
+      await report.check(`${wire}: ${name}`, () =>
+        withPair(lab, options, ({ requester, responder }) => run(requester, responder, lab)),
+      );
+    }
+  }
+}
+
+export const persistenceGroup: GuestGroup = {
+  name: 'persistence',
+  tools: guestTools,
+  guests: 1,
+  async run(report, lab) {
+    await lab.guest.run('persistent-memory', 60);
+    await startRemoteVerbs(lab, lab.guest);
+    await runAll(report, lab);
+  },
+};

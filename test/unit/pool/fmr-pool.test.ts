@@ -1,0 +1,380 @@
+/** Pools of memory regions, on a device without a network and with a virtual clock. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import {
+  MisuseError,
+  RefusalError,
+  VirtualClock,
+  createFmrPool,
+  createLoopbackPair,
+  fmrPools,
+  openDevice,
+  regionsFor,
+  type Context,
+  type FmrDesc,
+  type FmrPool,
+  type FmrPoolEvent,
+  type FmrPoolParams,
+  type FmrPoolUser,
+} from '../../../host/index.js';
+
+interface Bench {
+  readonly context: Context;
+  readonly clock: VirtualClock;
+  readonly pool: FmrPool;
+  readonly events: FmrPoolEvent[];
+  /** So much time passes. */
+  pass(micros: number): void;
+}
+
+async function withPool(
+  params: Partial<FmrPoolParams>,
+  body: (bench: Bench) => void,
+  regionsMax = 4096,
+): Promise<void> {
+  const clock = new VirtualClock();
+  const context = await openDevice({ link: createLoopbackPair().a, clock, regionsMax });
+  const events: FmrPoolEvent[] = [];
+  const onEvent = (event: FmrPoolEvent): void => void events.push(event);
+  const pool = createFmrPool(context, undefined, { maxLength: 4096, onEvent, ...params });
+  const pass = (micros: number): void => {
+    for (const end = clock.now() + micros; clock.now() < end;) {
+      clock.advance(Math.min(500, end - clock.now()));
+    }
+  };
+  body({ context, clock, pool, events, pass });
+  await context.close();
+}
+
+function take(user: FmrPoolUser, count: number): FmrDesc[] {
+  return Array.from({ length: count }, () => user.getMr()!).filter((desc) => desc !== undefined);
+}
+
+function putAll(user: FmrPoolUser, all: FmrDesc[]): void {
+  for (const desc of all.splice(0)) user.putMr(desc);
+}
+
+function code(body: () => void): string {
+  try {
+    body();
+  } catch (error) {
+    if (error instanceof MisuseError) return 'misuse';
+    return (error as RefusalError).code;
+  }
+  return 'no error';
+}
+
+test('a user takes its own first, then its bucket’s, then the pool’s; the last one put is the next', () =>
+  withPool({ mrsMax: 64, mrsMin: 16, bucketMrs: 4 }, ({ pool }) => {
+    const user = pool.createUser(2);
+    const descs = take(user, 5);
+    assert.equal(
+      [user.stats.hitsL1, user.stats.hitsL2, user.stats.hitsGlobal, user.stats.inUse],
+      [2, 0, 3, 5],
+    );
+    const [, , third] = descs;
+    user.putMr(third!);
+    assert.is(pool.stats.inBuckets, 1);
+    assert.is(user.getMr(), third);
+    assert.is(user.stats.hitsL2, 1);
+    user.putMr(descs[0]!);
+    assert.is(user.getMr(), descs[0]);
+    assert.is(user.stats.hitsL1, 3);
+    assert.is(user.stats.peak, 5);
+    // A bucket that is full: the rest is the pool's.
+    const more = take(user, 4);
+    putAll(user, [...descs, ...more]);
+    assert.equal([pool.stats.inBuckets, user.stats.inUse], [4, 0]);
+  }));
+
+test('a new connection gets the bucket that has the fewest', () =>
+  withPool({ mrsMax: 64, mrsMin: 8, buckets: 4 }, ({ pool }) => {
+    const users = Array.from({ length: 8 }, () => pool.createUser(0));
+    assert.equal(
+      users.map(({ bucket }) => bucket),
+      [0, 1, 2, 3, 0, 1, 2, 3],
+    );
+    users[2]!.destroy();
+    assert.is(pool.createUser(0).bucket, 2);
+  }));
+
+test('who gives back what is not in its hands is refused, and nothing has changed', () =>
+  withPool({ mrsMax: 64 }, ({ pool }) => {
+    const [a, b] = [pool.createUser(1), pool.createUser(1)];
+    const desc = a.getMr()!;
+    assert.is(
+      code(() => b.putMr(desc)),
+      'EINVAL',
+    );
+    assert.is(a.stats.inUse, 1);
+    a.putMr(desc);
+    assert.is(
+      code(() => a.putMr(desc)),
+      'EINVAL',
+    );
+    assert.is(a.stats.inUse, 0);
+    assert.is(a.getMr(), desc, 'once in its hands again');
+    assert.is(a.getMr()!.home, undefined, 'and the next one is another');
+  }));
+
+test('2,048 regions: 113 for each connection serve 18, 32 each and 256 in a pool serve 56', () =>
+  withPool(
+    { mrsMax: 2048, mrsMin: 256 },
+    ({ pool }) => {
+      let volumes = 0;
+      while (code(() => pool.createUser(32)) === 'no error') volumes++;
+      assert.is(volumes, 56);
+      assert.is(Math.floor(2048 / 113), 18);
+      assert.is(
+        code(() => pool.createUser(32)),
+        'ENOMEM',
+      );
+      assert.equal([pool.stats.total, pool.stats.free], [2048, 256]);
+    },
+    4096,
+  ));
+
+test('below the low-water mark more are made, and freed again when nobody wants them', () =>
+  withPool(
+    { mrsMax: 256, mrsMin: 16, lowWater: 8, growBlock: 16, idleMicros: 20_000, shrinkBlock: 8 },
+    ({ pool, events, pass }) => {
+      const user = pool.createUser(4);
+      const descs = take(user, 4 + 12);
+      assert.is(descs.length, 16);
+      assert.is(pool.stats.total, 20);
+      pass(1000);
+      assert.is(pool.stats.total, 36);
+      // From idle to eight times the minimum, as fast as the monitor refills.
+      while (descs.length < 128) {
+        const some = take(user, 8);
+        assert.is(some.length, 8, `a stall at ${descs.length}`);
+        descs.push(...some);
+        pass(1000);
+      }
+      pass(5000);
+      assert.ok(pool.stats.free + pool.stats.inBuckets >= 8, 'the mark is reached within 5 ms');
+      putAll(user, descs);
+      pass(10_000);
+      assert.ok(pool.stats.total > 100, 'nothing is freed at once');
+      pass(60_000);
+      assert.is(pool.stats.total, 4 + 16, 'the minimum, after the idle time');
+      const kinds = events.map(({ kind }) => kind);
+      assert.ok(kinds.includes('grown') && kinds.includes('shrunk'));
+      assert.ok(events.every(({ kind, count }) => kind !== 'shrunk' || count <= 8));
+      assert.is(pool.stats.created - pool.stats.freed, pool.stats.total);
+    },
+  ));
+
+test('a bucket that nobody uses goes back to the pool', () =>
+  withPool({ mrsMax: 64, mrsMin: 16, idleMicros: 10_000 }, ({ pool, pass }) => {
+    const user = pool.createUser(0);
+    putAll(user, take(user, 6));
+    assert.is(pool.stats.inBuckets, 6);
+    pass(8000);
+    assert.is(pool.stats.inBuckets, 6);
+    pass(4000);
+    assert.equal([pool.stats.inBuckets, pool.stats.free], [0, 16]);
+  }));
+
+test('nothing to do: no timer', () =>
+  withPool({ mrsMax: 64, mrsMin: 16, idleMicros: 10_000 }, ({ pool, pass, clock }) => {
+    const user = pool.createUser(4);
+    putAll(user, take(user, 10));
+    pass(100_000);
+    assert.is(clock.nextMicros(), undefined);
+  }));
+
+test('under pressure users lend what they do not need, and get it back', () =>
+  withPool({ mrsMax: 48, mrsMin: 8, lowWater: 4, idleMicros: 1e6 }, ({ pool, events, pass }) => {
+    const asked: number[] = [];
+    const rich = pool.createUser(32, {
+      reclaim: (wanted) => {
+        asked.push(wanted);
+        return 6;
+      },
+    });
+    const poor = pool.createUser(4, { weight: 1000 });
+    const descs = take(poor, 4 + 8);
+    assert.is(poor.getMr(), undefined);
+    assert.is(poor.stats.misses, 1);
+    pass(1000);
+    assert.is(asked.length, 0, 'more are made as long as that is possible');
+    descs.push(...take(poor, 4));
+    assert.is(pool.stats.total, 48);
+    pass(1000);
+    assert.ok(asked.length > 0 && asked[0]! > 0);
+    assert.equal(events.at(-1), { kind: 'reclaimed', count: rich.stats.lent });
+    assert.ok(rich.stats.lent > 0 && rich.stats.lent <= 6);
+    descs.push(...take(poor, rich.stats.lent));
+    assert.is(descs.length, 16 + rich.stats.lent);
+    // What is its own is there still, without those.
+    const own = take(rich, 32 - rich.stats.lent);
+    assert.is(rich.stats.hitsL1, 32 - rich.stats.lent);
+    putAll(rich, own);
+    putAll(poor, descs);
+    pass(20_000);
+    assert.is(rich.stats.lent, 0);
+    assert.is(take(rich, 32).length, 32);
+    assert.is(rich.stats.hitsGlobal + rich.stats.hitsL2, 0);
+  }));
+
+test('a callback that throws means none, and is counted', () =>
+  withPool({ mrsMax: 12, mrsMin: 4, lowWater: 4 }, ({ pool, pass }) => {
+    pool.createUser(4, {
+      reclaim: () => {
+        throw new Error('never');
+      },
+    });
+    const user = pool.createUser(4);
+    take(user, 6);
+    pass(2000);
+    assert.is(pool.stats.callbackErrors, 1);
+    assert.is(pool.stats.reclaimed, 0);
+  }));
+
+test('while they are scarce nobody gets more than its share, and the mark is for the others', () =>
+  withPool({ mrsMax: 40, mrsMin: 40, lowWater: 10 }, ({ pool }) => {
+    const greedy = pool.createUser(0);
+    const heavy = pool.createUser(0, { weight: 3 });
+    assert.is(take(greedy, 40).length, 30, 'down to the mark, then its share (10) is over');
+    assert.is(take(heavy, 40).length, 10);
+    const modest = pool.createUser(0);
+    assert.is(modest.getMr(), undefined, 'none is left');
+    assert.is(greedy.stats.misses + heavy.stats.misses, 10 + 30);
+  }));
+
+test('a pool, or a user, with regions out is not destroyed', () =>
+  withPool({ mrsMax: 64 }, ({ pool, context }) => {
+    const user = pool.createUser(2);
+    const desc = user.getMr()!;
+    assert.is(
+      code(() => pool.destroy()),
+      'EBUSY',
+    );
+    assert.is(
+      code(() => user.destroy()),
+      'EBUSY',
+    );
+    user.putMr(desc);
+    user.destroy();
+    assert.is(
+      code(() => user.getMr()),
+      'misuse',
+    );
+    pool.destroy();
+    assert.is(
+      code(() => pool.createUser(1)),
+      'misuse',
+    );
+    assert.is(fmrPools(context).size, 0);
+  }));
+
+test('a ULP has one pool on a device', () =>
+  withPool({ ulp: 'iser' }, ({ context, pool }) => {
+    assert.is(
+      code(() => createFmrPool(context, undefined, { maxLength: 4096, ulp: 'iser' })),
+      'EEXIST',
+    );
+    const other = createFmrPool(context, undefined, { maxLength: 4096, ulp: 'srp' });
+    assert.equal([...fmrPools(context).values()], [pool, other]);
+  }));
+
+test('regions come and go by hand; what does not fit is refused', () =>
+  withPool({ mrsMax: 17, mrsMin: 16 }, ({ pool, context }) => {
+    const mr = context.allocMr(4096);
+    pool.addMr(mr);
+    assert.is(pool.stats.total, 17);
+    assert.is(
+      code(() => pool.addMr(mr)),
+      'EINVAL',
+    );
+    assert.is(
+      code(() => mr.dereg()),
+      'EBUSY',
+    );
+    assert.is(
+      code(() => pool.addMr(context.allocMr(8192))),
+      'ENOSPC',
+    );
+    assert.is(
+      code(() => pool.addMr(context.allocMr(100))),
+      'EINVAL',
+    );
+    assert.is(
+      code(() => pool.addMr(context.allocPd().allocMr(4096))),
+      'EINVAL',
+    );
+    const user = pool.createUser(0);
+    const desc = user.getMr()!;
+    assert.is(
+      code(() => pool.removeMr(desc.mr)),
+      'EBUSY',
+    );
+    user.putMr(desc);
+    pool.removeMr(desc.mr);
+    desc.mr.dereg();
+    pool.removeMr(mr);
+    mr.dereg();
+    assert.is(
+      code(() => pool.removeMr(mr)),
+      'EINVAL',
+    );
+    assert.is(pool.stats.total, 15);
+  }));
+
+test('where the device has no more regions, it is said and counted, and what there is works on', () =>
+  withPool(
+    { mrsMax: 200, mrsMin: 16, lowWater: 8 },
+    ({ pool, events, pass }) => {
+      const user = pool.createUser(4);
+      const descs = take(user, 16);
+      pass(50_000);
+      assert.ok(pool.stats.refused > 0, JSON.stringify(pool.stats));
+      assert.ok(events.some(({ kind }) => kind === 'exhausted'));
+      putAll(user, descs);
+      assert.is(take(user, 16).length, 16);
+    },
+    22,
+  ));
+
+test('numbers out of range are misuse', () =>
+  withPool({}, ({ context, pool }) => {
+    for (const bad of [
+      { maxLength: 0 },
+      { mrsMax: 0 },
+      { mrsMin: 1000 },
+      { buckets: 3 },
+      { buckets: 9 },
+      { growBlock: 0 },
+      { monitorMicros: 0.5 },
+      { idleMicros: -1 },
+    ]) {
+      const params = { maxLength: 4096, ulp: 'other', ...bad };
+      assert.is(
+        code(() => createFmrPool(context, undefined, params)),
+        'misuse',
+        JSON.stringify(bad),
+      );
+    }
+    assert.is(
+      code(() => pool.createUser(-1)),
+      'misuse',
+    );
+    assert.is(
+      code(() => pool.createUser(1, { weight: 0 })),
+      'misuse',
+    );
+  }));
+
+test('how many regions keep a link busy is a matter of the link and the store, not of connections', () => {
+  assert.is(regionsFor({}), 20);
+  assert.is(
+    regionsFor({ linkBytesPerSecond: 12.5e9, responseMicros: 100, requestBytes: 4096 }),
+    306,
+  );
+  // A disk behind the same link.
+  assert.is(regionsFor({ responseMicros: 8000 }), 153);
+  assert.throws(() => regionsFor({ requestBytes: 0 }), /requestBytes: must be/);
+});
+
+test.run();
