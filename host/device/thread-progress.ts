@@ -42,6 +42,8 @@ const RAPID_MICROS = 100;
 const LOOK_MICROS = 500;
 /** So long, at most, it waits for the other thread's turn to end. */
 const TURN_MICROS = 50;
+/** So many times, before an answer that waits is left to the next turn. */
+const PATIENCE = 1000;
 
 /** Those whose thread runs. Who leaves without closing a device would wait for a thread asleep. */
 const running = new Set<() => void>();
@@ -270,7 +272,10 @@ export class ThreadProgress implements Progress {
   }
 
   settle(): void {
-    if (this.#runner?.owes) this.#take((runner) => runner.settle());
+    for (let patience = PATIENCE; this.#runner?.owes && patience > 0; patience--) {
+      if (this.#take((runner) => runner.settle())) return;
+      this.#control.awaitTurn(TURN_MICROS);
+    }
   }
 
   /** Does the other thread sleep, because we do its work? */

@@ -229,6 +229,8 @@ export class QueuePair {
     this.#check();
     checkNumbers(attributes);
     const { device } = this.pd.context;
+    // What was received is acknowledged: its sender would wait for one that is gone.
+    device.settle();
     const { arena, engine } = device;
     const address = arena.heap.alloc(QueuePairAttributesLayout.size);
     try {
@@ -383,6 +385,7 @@ export class QueuePair {
   destroy(): void {
     this.#check();
     const { device } = this.pd.context;
+    device.settle();
     device.arena.exports.destroyQp(device.engine.context, this.handle);
     this.#destroyed = true;
     this.#counters?.release();
