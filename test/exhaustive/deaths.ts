@@ -15,6 +15,9 @@ import {
   ContextSlotLayout,
   Errno,
   KeyKind,
+  PoolParametersLayout,
+  PoolTake,
+  PoolUserParametersLayout,
   RegionParametersLayout,
   ShareParametersLayout,
   SlotState,
@@ -31,6 +34,37 @@ import * as heap from './memory/heap';
 import * as share from './region/share';
 import * as reaping from './region/reap';
 import * as fast from './region/fast-region';
+import * as pool from './region/pool';
+import * as poolVerbs from './region/pool-verbs';
+export function poolOpen(arena: usize, slot: u32, p: usize): u32 {
+  return poolVerbs.openPool(changetype<Arena>(arena), slot, changetype<poolVerbs.PoolParameters>(p));
+}
+export function poolClose(arena: usize, slot: u32): u32 {
+  return poolVerbs.closePool(changetype<Arena>(arena), slot, 0);
+}
+export function poolAddUser(arena: usize, slot: u32, p: usize): u32 {
+  const parameters = changetype<poolVerbs.PoolUserParameters>(p);
+  return poolVerbs.addUser(changetype<Arena>(arena), slot, parameters);
+}
+export function poolRemoveUser(arena: usize, slot: u32, user: u32): u32 {
+  return poolVerbs.removeUser(changetype<Arena>(arena), slot, user);
+}
+export function poolAdd(arena: usize, slot: u32, key: u32): u32 {
+  return pool.addNode(changetype<Arena>(arena), slot, 0, key, 0);
+}
+export function poolRemove(arena: usize, slot: u32, at: u32): u32 {
+  return pool.removeNode(changetype<Arena>(arena), slot, 0, at);
+}
+export function poolTake(arena: usize, slot: u32, user: u32, bucket: u32): u32 {
+  return pool.takeNode(changetype<Arena>(arena), slot, 0, user, bucket, 0xffffffff);
+}
+export function poolGive(arena: usize, slot: u32, user: u32, bucket: u32, at: u32): u32 {
+  return pool.giveNode(changetype<Arena>(arena), slot, 0, user, bucket, at);
+}
+export function poolDrain(arena: usize, slot: u32, bucket: u32): u32 {
+  pool.drainBucket(changetype<Arena>(arena), slot, 0, bucket);
+  return 0;
+}
 export function attachLocal(local: usize, arena: usize, config: usize, slot: u32): void {
   attachArena(changetype<Arena>(local), arena, changetype<Config>(config), slot, 0);
 }
@@ -90,6 +124,7 @@ const LIMITS = {
   blocksMax: 6,
   servicesMax: 0,
   inboxEntries: 0,
+  poolUsersMax: 3,
 };
 const ACCESS = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE | AccessFlag.MW_BIND;
 const SHARE_KEY = 0x1234n;
@@ -114,7 +149,9 @@ class World {
   key = 0;
   block = 0;
   /** The victim's, from what came before. */
-  own = { pd: 0, key: 0, window: 0, block: 0, area: 0, fast: 0 };
+  own = { pd: 0, key: 0, window: 0, block: 0, area: 0, fast: 0, node: 0, user: 0 };
+  /** Is there a pool that the survivor takes part in, and with how many regions? */
+  pooled = -1;
 
   constructor(protocol: Protocol) {
     const memory = new WebAssembly.Memory({ initial: 1, maximum: 1 });
@@ -191,6 +228,54 @@ class World {
     const nonce = 77n;
     Object.assign(this.at(ShareParametersLayout, PARAMETERS), { shareKey: SHARE_KEY, nonce, pd });
     this.ok(slot, name, PARAMETERS);
+  }
+
+  openPool(slot: number): void {
+    const p = this.at(PoolParametersLayout, PARAMETERS);
+    Object.assign(p, { ulp0: 7n, ulp1: 0n, ulp2: 0n, ulp3: 0n, pd: 0 });
+    Object.assign(p, {
+      maxLength: 64,
+      mrsMax: 4,
+      mrsMin: 0,
+      lowWater: 0,
+      buckets: 4,
+      bucketMrs: 2,
+    });
+    this.ok(slot, 'poolOpen', PARAMETERS);
+  }
+
+  /** A region that nobody has, of a pool. */
+  pool(slot: number, key: number): void {
+    const node = this.index(this.register(slot, 0, key, KeyKind.MOBILE_REGION));
+    this.ok(slot, 'poolAdd', key);
+    this.ok(slot, 'poolGive', 0, 0, node);
+  }
+
+  /** The survivor has a pool of two regions, and a user; the victim takes part. */
+  sharePool(): void {
+    this.openPool(SURVIVOR);
+    this.pool(SURVIVOR, 0x50500);
+    this.pool(SURVIVOR, 0x60600);
+    this.pooled = 2;
+    this.addUser(SURVIVOR);
+    this.openPool(VICTIM);
+  }
+
+  addUser(slot: number): number {
+    const p = this.at(PoolUserParametersLayout, PARAMETERS);
+    Object.assign(p, { pool: 0, numMr: 1, weight: 1000 });
+    this.ok(slot, 'poolAddUser', PARAMETERS);
+    return p.user;
+  }
+
+  /** Where a key is. */
+  index(key: number): number {
+    return (key >>> 8) & this.at(ArenaLayout, this.local(SURVIVOR)).keyMask;
+  }
+
+  /** Takes one of the pool; where it is. */
+  take(slot: number, user: number): number {
+    return (this.call(slot, 'poolTake', user, 0) & PoolTake.INDEX) - 1;
   }
 
   /** A call of the data path: others see that it is under way. */
@@ -304,6 +389,75 @@ const CHANGES: readonly Change[] = [
         w.call(VICTIM, 'registerFast', fast, area, pd, 0xf000, 64);
       }),
   },
+  { name: 'createFmrPool', change: (w) => w.openPool(VICTIM) },
+  { name: 'createFmrPool of others', before: (w) => w.sharePool(), change: (w) => w.openPool(2) },
+  {
+    name: 'a pool of one’s own ends',
+    before: (w) => {
+      w.openPool(VICTIM);
+      w.pool(VICTIM, 0x50500);
+    },
+    change: (w) => {
+      w.own.node = w.take(VICTIM, 0);
+      w.ok(VICTIM, 'poolRemove', w.own.node);
+      w.ok(VICTIM, 'kill', 0x50500);
+      w.call(VICTIM, 'release', 0x50500);
+      w.ok(VICTIM, 'poolClose');
+    },
+  },
+  { name: 'createUser', before: (w) => w.sharePool(), change: (w) => void w.addUser(VICTIM) },
+  {
+    name: 'destroyUser',
+    before: (w) => {
+      w.sharePool();
+      w.own.user = w.addUser(VICTIM);
+    },
+    change: (w) => w.ok(VICTIM, 'poolRemoveUser', w.own.user),
+  },
+  {
+    name: 'addMr',
+    before: (w) => {
+      w.sharePool();
+      w.own.key = w.register(VICTIM, 0, 0x70700, KeyKind.MOBILE_REGION);
+    },
+    change: (w) => {
+      w.ok(VICTIM, 'poolAdd', w.own.key);
+      w.ok(VICTIM, 'poolGive', 0, 0, w.index(w.own.key));
+    },
+  },
+  { name: 'getMr', before: (w) => w.sharePool(), change: (w) => void w.take(VICTIM, 1) },
+  {
+    name: 'putMr',
+    before: (w) => {
+      w.sharePool();
+      w.own.node = w.take(VICTIM, 1);
+    },
+    change: (w) => w.ok(VICTIM, 'poolGive', 1, 0, w.own.node),
+  },
+  {
+    name: 'a bucket goes back',
+    before: (w) => {
+      w.sharePool();
+      w.ok(VICTIM, 'poolGive', 1, 0, w.take(VICTIM, 1));
+    },
+    change: (w) => w.ok(VICTIM, 'poolDrain', 0),
+  },
+  {
+    name: 'getMr, REG_MR, LOCAL_INV, putMr',
+    before: (w) => {
+      w.sharePool();
+      w.own.pd = w.call(VICTIM, 'allocPd');
+      w.own.area = w.register(VICTIM, 0, 0x20200, KeyKind.AREA);
+    },
+    change: (w) => {
+      const { area, pd } = w.own;
+      const node = w.take(VICTIM, 1);
+      const key = [0x50500, 0x60600].find((one) => w.index(one) === node)!;
+      w.inCall(() => void w.call(VICTIM, 'registerFast', key, area, pd, 0xf000, 64));
+      w.inCall(() => void w.call(VICTIM, 'invalidate', key, pd));
+      w.ok(VICTIM, 'poolGive', 1, 0, node);
+    },
+  },
   { name: 'alloc', change: (w) => void w.alloc(VICTIM, 500) },
   {
     name: 'alloc between others',
@@ -354,6 +508,7 @@ function judge(world: World, what: string, dead: readonly number[], wrong: strin
   const found = world.call(SURVIVOR, 'translate', world.key, world.pd, 4096, 256, 2);
   if (found !== 0xf000) complain('the survivor’s key opens nothing');
   try {
+    if (world.pooled >= 0) judgePool(world, complain);
     // What there is can be had: the dead have nothing left.
     const keys: number[] = [];
     for (let key = 1; key < LIMITS.regionsMax; key++) {
@@ -376,6 +531,34 @@ function judge(world: World, what: string, dead: readonly number[], wrong: strin
   }
 }
 
+/** The pool has what it had, nobody else any of it, and no key that was registered opens anything. */
+function judgePool(world: World, complain: (sentence: string) => void): void {
+  const found = new Set<number>();
+  for (let node = world.take(SURVIVOR, 0); node >= 0; node = world.take(SURVIVOR, 0)) {
+    if (found.has(node)) complain(`region ${node} is in two hands`);
+    if (found.has(node)) break;
+    found.add(node);
+  }
+  if (found.size < world.pooled || found.size > world.pooled + 1) {
+    complain(`${found.size} regions are in the pool`);
+  }
+  const { own, pd } = world;
+  for (const key of [0x50500, 0x60600, 0x70700]) {
+    const node = world.index(key);
+    for (const domain of [pd, own.pd]) {
+      if (world.call(SURVIVOR, 'translate', key, domain, 0xf000, 64, 0) !== 0) {
+        complain(`key 0x${key.toString(16)} opens what the dead had registered`);
+      }
+    }
+    if (!found.has(node)) continue;
+    world.ok(SURVIVOR, 'poolRemove', node);
+    world.ok(SURVIVOR, 'kill', key);
+    if (world.call(SURVIVOR, 'release', key) !== 1) complain('a pooled region is not released');
+  }
+  world.ok(SURVIVOR, 'poolRemoveUser', 0);
+  world.ok(SURVIVOR, 'poolClose');
+}
+
 /** Blocks that the second process has from before. */
 function heldBy(world: World, slot: number): number {
   const { blocks, blocksMax } = world.at(ArenaLayout, world.local(SURVIVOR));
@@ -393,6 +576,7 @@ export function runDeathSteps(protocol: Protocol, second: boolean): DeathTotals 
   const start = world.save();
   for (const { name, before, change } of CHANGES) {
     world.restore(start);
+    world.pooled = -1;
     before?.(world);
     const ready = world.save();
     for (let at = 0, dies = true; dies && totals.wrong.length < 20; at++) {
