@@ -196,6 +196,8 @@ class Audit {
   #heap(): void {
     const { blocks, blocksMax, heapStart, heapEnd } = this.#local;
     const seen = new Set<number>();
+    // Where threads share an arena its memory is given to each of them, and no heap of all.
+    if (blocksMax === 0) return;
     let end = heapStart;
     for (let index = this.#state.blockFirst; index !== 0 && seen.size <= blocksMax;) {
       const block = this.#at(BlockLayout, blocks, index - 1);
