@@ -142,8 +142,9 @@ export class BlockWorld {
   readonly #targets = new Map<number, QueuePair>();
   readonly #command = new Uint8Array(COMMAND_BYTES);
   readonly #commandView = new DataView(this.#command.buffer);
-  /** Requests under way now. */
+  /** Requests under way now, each with a region; and the most of them ever. */
   underWay = 0;
+  mostUnderWay = 0;
   #settling = false;
   #tag = 0;
 
@@ -269,7 +270,7 @@ export class BlockWorld {
       },
     ]);
     this.#requests.set(tag, request);
-    this.underWay++;
+    if (++this.underWay > this.mostUnderWay) this.mostUnderWay = this.underWay;
     return true;
   }
 

@@ -33,7 +33,7 @@ const L1_MRS = 32;
 const POOL_MRS = 256;
 /** Of the volumes, so many are there from the beginning; the others join under load. */
 const FIRST_VOLUMES = 40;
-const SECONDS = 1;
+const SECONDS = 4;
 const SEED = 2;
 /** Slow growth: a connection begins with so many, and one more takes a blocking command. */
 const GROWTH_MRS = 16;
@@ -225,12 +225,10 @@ async function simulate(policy: Policy, store: string, share: number): Promise<O
   const made: [number, number][] = [];
   const iops: [number, number][] = [];
   let before = 0;
-  let mostInUse = 0;
   for (let at = startMicros + SAMPLE_MICROS; at <= endMicros; at += SAMPLE_MICROS) {
     world.runUntil(at);
     const done = world.volumes.reduce((sum, volume) => sum + volume.done, 0);
     const second = (at - startMicros) / 1e6;
-    mostInUse = Math.max(mostInUse, world.underWay);
     inUse.push([second, Math.max(1, world.underWay)]);
     made.push([second, supply.made()]);
     iops.push([second, Math.max(1, ((done - before) * 1e6) / SAMPLE_MICROS)]);
@@ -255,7 +253,7 @@ async function simulate(policy: Policy, store: string, share: number): Promise<O
     p99Micros: at(0.99),
     maxMicros: latencies[latencies.length - 1]!,
     worstShare: Math.min(...volumes.map(({ done, asked }) => (asked > 0 ? done / asked : 1))),
-    mostInUse,
+    mostInUse: world.mostUnderWay,
     inUse,
     made,
     iops,
@@ -291,7 +289,9 @@ async function run({ share }: Pace): Promise<BenchResult> {
   };
   const runs: readonly (readonly [Policy, string])[] = [
     ['static', 'hybrid'],
+    ['static', 'disk'],
     ['growth', 'hybrid'],
+    ['growth', 'disk'],
     ...Object.keys(STORES).map((store) => ['pooled', store] as const),
   ];
   for (const [policy, store] of runs) {

@@ -100,7 +100,7 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
     rounds: Number(values.rounds),
     members: Number(values.members),
     seed: Number(values.seed),
-    address: '127.1.4.7',
+    address: '127.1.77.2',
   });
   for (const sentence of report.wrong) console.log(sentence);
   const { rounds, wrong, changes } = report;

@@ -11,7 +11,7 @@ interface Look {
 }
 
 test('pool top shows who has how many regions; a pool is one for all processes, and outlives a death', async () => {
-  const options = { name: freshName(), address: '127.1.6.1', memoryBytes: 2 ** 22 };
+  const options = { name: freshName(), address: '127.1.77.1', memoryBytes: 2 ** 22 };
   const top = (...words: string[]): Program =>
     new Program(process.execPath, [cliPath, 'pool', 'top', options.name, ...words]);
   await withMembers(2, options, async (a, b) => {
