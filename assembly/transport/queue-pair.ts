@@ -146,6 +146,10 @@ export class QueuePair {
   progressMicros: u32;
   /** Early repetitions since then. */
   earlyRepeats: u32;
+  /** 1: something was lost on this way. Silence is taken for a loss sooner. */
+  lossy: u32;
+  /** The last packet that was repeated early, as PSN + 1; 0: none. */
+  repeatedEarly: u32;
   /** 1 when nothing new may be sent: a request failed locally and waits to be the oldest. */
   sendStopped: u32;
   /** The NAK sequence error that was already acted upon, as PSN + 1; 0: none. */
