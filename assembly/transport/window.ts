@@ -148,7 +148,8 @@ function nextDelay(context: Context, qp: QueuePair): u64 {
   const left = qp.timeoutMicros - min<u64>(qp.timeoutMicros, sinceProgress(context, qp));
   if (qp.reorderPeer == 0 || qp.roundTripMicros == 0 || qp.earlyRepeats >= REPEATS_MAX) return left;
   const slack: u64 = qp.lossy ? REPEAT_SLACK_MICROS : patience(qp);
-  const early = (<u64>(2 * qp.roundTripMicros) + slack) << qp.earlyRepeats;
+  const doublings: u64 = qp.earlyRepeats;
+  const early = (<u64>(2 * qp.roundTripMicros) + slack) << doublings;
   return min<u64>(early, left);
 }
 
