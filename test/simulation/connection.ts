@@ -207,8 +207,9 @@ export class Connection {
     this.#failing = true;
     const { queue, options } = this.world;
     const incarnation = this.incarnations;
-    // Not before an answer that is on its way can have come.
-    const least = 100 + 6 * options.latencyMicros;
+    // Not before an answer that is on its way, or waits for a buffer or a store, can have come.
+    const busy = options.placement > 0 ? 10 * options.storeMicros : 0;
+    const least = 100 + 6 * options.latencyMicros + 4 * options.lateReleaseMicros + busy;
     const at = queue.now + least + this.#random.exponential(NOTICE_MICROS);
     queue.plan(at, () => {
       if (this.incarnations === incarnation && !this.ended) this.takeDown();
