@@ -167,8 +167,11 @@ export class Connection {
     if (mayRunOutOfRetries(options)) return true;
     // A peer in ERR is silent; but what it refused, it was to say so.
     const silent = side.peer.qp.state === QpState.ERR;
+    // Unless a FLUSH is in front of that: its store may take longer than all retries.
     const { spoiled } = side.out;
-    return silent && !(isOrderedWire(options) && spoiled?.peerFails && !spoiled.silent);
+    const held = options.placement > 0 && options.storeMicros > 0;
+    const told = isOrderedWire(options) && spoiled?.peerFails && !spoiled.silent && !held;
+    return silent && !told;
   }
 
   /** A receive completed with an error. `operation`: what would have been placed there. */
