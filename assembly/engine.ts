@@ -94,6 +94,19 @@ import { fillBuffer } from './transport/transmit';
 import { ICRC_TABLES_SIZE, initIcrcTables } from './wire/icrc';
 import { OPCODE_TABLE_SIZE, initOpcodeTable } from './wire/opcode';
 
+export {
+  poolOpen,
+  poolClose,
+  poolAddUser,
+  poolRemoveUser,
+  poolLend,
+  poolAdd,
+  poolRemove,
+  poolTake,
+  poolGive,
+  poolDrain,
+  poolFree,
+} from './transport/pools';
 export { lookupKey, parse, build, icrc, icrcDoubled, ipIdOf } from './transport/tools';
 
 function arenaOf(context: usize): Arena {
