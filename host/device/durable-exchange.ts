@@ -70,10 +70,11 @@ export class DurableExchange {
   give(): void {
     const at = this.#request >> 2;
     const words = this.#words;
+    if (words[this.#flushFirst] === 0) return;
+    const segments = this.#segments();
     while (words[this.#flushFirst] !== 0) {
-      const segments = this.#segments();
-      if (segments.some(({ ring }) => ring.room < LAYOUT_PIECES_MAX)) return;
-      if (this.#exports.nextFlush(this.#context, this.#request) === 0) return;
+      if (segments.some(({ ring }) => ring.room < LAYOUT_PIECES_MAX)) break;
+      if (this.#exports.nextFlush(this.#context, this.#request) === 0) break;
       const part = {
         queuePair: words[at + (REQUEST.queuePair[0] >> 2)]!,
         job: words[at + (REQUEST.job[0] >> 2)]!,
@@ -81,6 +82,7 @@ export class DurableExchange {
       };
       this.#divide(part, words[at + (REQUEST.count[0] >> 2)]!, segments);
     }
+    for (const { ring } of segments) ring.announce();
   }
 
   /** A range that lies in no segment cannot become durable, and so its FLUSH cannot. */
