@@ -20,7 +20,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { availableParallelism, tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
 import { root } from '../support/paths.js';
@@ -33,6 +33,8 @@ const TEST_SECONDS_MAX = 60;
 /** In this order: what is quick and sees much comes first. */
 const TESTS = [
   'unit/verbs/queue-pair',
+  'conformance/flush',
+  'conformance/placement',
   'conformance/validation',
   'conformance/psn-ack-retry',
   'conformance/selective-repeat',
@@ -76,7 +78,20 @@ const TESTS = [
   'unit/cm/general-services',
   'unit/cm/end-point',
   'unit/cm/connect',
+  'simulation/crash',
+  'unit/pmem/header',
+  'unit/rpma/misuse',
+  'unit/device/durable',
+  'unit/pmem/sync',
+  'unit/pmem/persistent-memory',
 ];
+
+/** What a file of the host can change; of others, the connection manager's. */
+const HOST_TESTS: Readonly<Record<string, RegExp>> = {
+  'host/device': /durable|crash/,
+  'host/pmem': /pmem|durable/,
+  'host/rpma': /rpma|crash/,
+};
 
 interface Verdict {
   readonly mutant: Mutant;
@@ -126,7 +141,9 @@ function transpile(world: string, file: string): void {
 
 /** What is of the host changes nothing about the other tests, and takes none of their time. */
 function testsOf({ file }: Mutant): string[] {
-  return TESTS.filter((name) => !file.startsWith('host/') || /\bcm\b/.test(name));
+  if (!file.startsWith('host/')) return [...TESTS];
+  const touched = HOST_TESTS[dirname(file)] ?? /\bcm\b/;
+  return TESTS.filter((name) => touched.test(name));
 }
 
 async function judge(world: string, mutant: Mutant): Promise<Verdict> {
