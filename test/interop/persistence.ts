@@ -17,9 +17,10 @@ import { DATA_OFFSET } from '../../host/pmem/header.js';
 import { Workspace, noise } from '../support/processes.js';
 import type { GuestGroup, Report } from './group.js';
 import { withPair } from './rxe.js';
-import { guestTools } from './rxe/image.js';
+import { diskTool, guestTools } from './rxe/image.js';
 import type { Lab } from './rxe/lab.js';
 import { LinuxPeer, startRemoteVerbs } from './rxe/linux-peer.js';
+import { runPowerCuts } from './rxe/power-cuts.js';
 import type { OurPeer } from './rxe/our-peer.js';
 import type { Peer, Region } from './rxe/peer.js';
 import {
@@ -327,12 +328,13 @@ async function runAll(report: Report, lab: Lab): Promise<void> {
 
 export const persistenceGroup: GuestGroup = {
   name: 'persistence',
-  tools: guestTools,
+  tools: [...guestTools, diskTool],
   guests: 1,
   async run(report, lab) {
     await lab.guest.run('persistent-memory', 60);
     await startRemoteVerbs(lab, lab.guest);
     await runAll(report, lab);
     await runLinux(report, lab);
+    await runPowerCuts(report, lab);
   },
 };
