@@ -5,6 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import {
   AccessFlag,
   PlacementType,
@@ -15,6 +16,7 @@ import {
 } from '../../host/index.js';
 import { DATA_OFFSET } from '../../host/pmem/header.js';
 import { Workspace, noise } from '../support/processes.js';
+import { failingDisk } from './disk-errors.js';
 import type { GuestGroup, Report } from './group.js';
 import { withPair } from './rxe.js';
 import { diskTool, guestTools } from './rxe/image.js';
@@ -335,6 +337,9 @@ export const persistenceGroup: GuestGroup = {
     await startRemoteVerbs(lab, lab.guest);
     await runAll(report, lab);
     await runLinux(report, lab);
+    const what =
+      'a disk that fails under a mapped region: never acknowledged, until it is opened anew';
+    await report.check(what, () => failingDisk(join(lab.folder, 'failing')));
     await runPowerCuts(report, lab);
   },
 };
