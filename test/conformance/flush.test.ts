@@ -365,6 +365,17 @@ test(
 );
 
 test(
+  'of two placements the queue pair must grant both (S14)',
+  kept(
+    ({ wire, mr }) => {
+      flush(wire, 0x200, PERSISTENT | GLOBAL, at(mr, 0, 8));
+      wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: INVALID_REQUEST });
+    },
+    { attributes: { qpAccessFlags: FLUSH_ACCESS & ~AccessFlag.FLUSH_PERSISTENT } },
+  ),
+);
+
+test(
   'a FLUSH beyond the region, or with a key that is dead, is an access error',
   kept(({ wire, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 4090, 7));
