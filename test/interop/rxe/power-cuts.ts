@@ -28,7 +28,7 @@ const CUTS = 2;
 const PACKAGES = ['commander', 'cli-progress', 'koffi', '@koromix/koffi-linux-x64'];
 /** What the fault that must be found takes away: every sync. */
 const SYNCS = /fdatasyncSync\(task\.fd\)|posix\.syncMemory\([^;]*\)/g;
-const LOADER = 'ld-linux-x86-64.so.2';
+const LOADER = '/lib64/ld-linux-x86-64.so.2';
 
 const top = fileURLToPath(root);
 
@@ -53,6 +53,7 @@ async function makeProgramDisk(folder: string): Promise<string> {
   for (const [library] of stdout.matchAll(/\/[^ ]+/g)) {
     cpSync(library, join(content, 'lib', basename(library)), { dereference: true });
   }
+  cpSync(LOADER, join(content, 'lib', basename(LOADER)), { dereference: true });
   for (const name of PACKAGES) copyPackage(name, content);
   cpSync(join(top, 'package.json'), join(content, 'package.json'));
   for (const version of ['build', 'faulty']) {
@@ -105,11 +106,15 @@ class Machine {
       mkdir -p /program /data
       mount -t ext4 -o ro /dev/vda /program && mount -t ext4 /dev/vdb /data || exit 1
       cd /program
-      exec lib/${LOADER} --library-path lib ./node ${this.#version}/host/cli/main.js \\
+      exec lib/${basename(LOADER)} --library-path lib ./node ${this.#version}/host/cli/main.js \\
         ${words.join(' ')} --bind ${guest.ipv4}
     `);
     await server.printed(/^serving .*\(mapped\)/m, START_SECONDS);
     return guest.ipv4;
+  }
+
+  async stop(): Promise<void> {
+    await this.#guest?.stop();
   }
 
   /** The power goes. */
@@ -160,11 +165,12 @@ export async function runPowerCuts(report: Report, lab: Lab): Promise<void> {
     const disk = new VolatileDisk(image, () => random.u32() / 2 ** 32);
     const socket = join(folder, `${version}.nbd`);
     await disk.listen(socket);
+    const machine = new Machine(lab, disk, version, program, socket);
     try {
-      const machine = new Machine(lab, disk, version, program, socket);
       await cutPower(report, lab, machine, cuts, seed);
       if (version === 'build') assert.ok(disk.flushes > 0, 'the disk was never told to flush');
     } finally {
+      await machine.stop();
       await disk.close();
     }
   };
