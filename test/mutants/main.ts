@@ -83,6 +83,7 @@ const TESTS = [
   'simulation/crash',
   'unit/pmem/header',
   'unit/rpma/misuse',
+  'unit/device/durable-ring',
   'unit/device/durable',
   'unit/pmem/sync',
   'unit/pmem/persistent-memory',
@@ -92,7 +93,7 @@ const TESTS = [
 const HOST_ONLY = /\/(pmem|rpma)\//;
 /** What a file of the host can change; of others, the connection manager's. */
 const HOST_TESTS: Readonly<Record<string, RegExp>> = {
-  'host/device': /durable|crash/,
+  'host/device': /durable|crash|conformance.flush/,
   'host/pmem': /pmem|durable/,
   'host/rpma': /rpma|crash/,
 };

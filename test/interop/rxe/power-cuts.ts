@@ -4,7 +4,15 @@
  * the server opens its file, and everything that was acknowledged must be there.
  */
 import assert from 'node:assert/strict';
-import { cpSync, existsSync, mkdirSync, readFileSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { root } from '../../support/paths.js';
@@ -48,14 +56,14 @@ function copyPackage(name: string, into: string): void {
 async function makeProgramDisk(folder: string): Promise<string> {
   const content = join(folder, 'program');
   mkdirSync(join(content, 'lib'), { recursive: true });
-  cpSync(process.execPath, join(content, 'node'));
+  copyFileSync(process.execPath, join(content, 'node'));
   const { stdout } = await run('ldd', [process.execPath]);
   for (const [library] of stdout.matchAll(/\/[^ ]+/g)) {
-    cpSync(library, join(content, 'lib', basename(library)), { dereference: true });
+    copyFileSync(library, join(content, 'lib', basename(library)));
   }
-  cpSync(LOADER, join(content, 'lib', basename(LOADER)), { dereference: true });
+  copyFileSync(LOADER, join(content, 'lib', basename(LOADER)));
   for (const name of PACKAGES) copyPackage(name, content);
-  cpSync(join(top, 'package.json'), join(content, 'package.json'));
+  copyFileSync(join(top, 'package.json'), join(content, 'package.json'));
   for (const version of ['build', 'faulty']) {
     cpSync(join(top, 'build'), join(content, version), {
       recursive: true,
@@ -89,7 +97,9 @@ class Machine {
     this.#disk = disk;
     this.#version = version;
     this.#args = [
-      ...['-drive', `file=${program},if=virtio,format=raw,readonly=on`],
+      // They are vda and vdb in this order.
+      ...['-drive', `file=${program},if=none,id=program,format=raw,readonly=on`],
+      ...['-device', 'virtio-blk-pci,drive=program'],
       ...['-blockdev', `driver=nbd,node-name=data,server.type=unix,server.path=${socket}`],
       ...['-device', 'virtio-blk-pci,drive=data,write-cache=on'],
     ];
