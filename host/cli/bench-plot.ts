@@ -1,24 +1,44 @@
-/** The table of `verbena rpma bench` as a picture: bandwidth by size, a line for each depth. */
-import type { BenchLine } from './rpma-bench.js';
+/** The table of `verbena rpma bench` as a picture: by size, a line for each depth. */
+import type { BenchLine, Rate } from './rpma-bench.js';
 
 const [WIDTH, HEIGHT, MARGIN] = [420, 300, 50];
 const COLOURS = ['#4269d0', '#efb118', '#ff725c', '#6cc5b0', '#3ca951', '#a463f2'];
 
-/** Two panels: writes one after the other, and anywhere. Solid: there; dashed: here. */
+interface Figure {
+  readonly name: string;
+  of(rate: Rate): number;
+}
+
+const FIGURES: readonly Figure[] = [
+  { name: 'MB/s', of: ({ bytesPerSecond }) => bytesPerSecond / 1e6 },
+  { name: 'microseconds (p50)', of: ({ p50Micros }) => p50Micros },
+];
+
+/**
+ * Bandwidth above latency, writes one after the other beside writes anywhere. Solid: there; dashed:
+ * here.
+ */
 export function drawBench(lines: readonly BenchLine[]): string {
-  const panels = [false, true].map((isRandom) =>
-    lines.filter(({ job }) => job.isRandom === isRandom),
+  const panels = [false, true]
+    .map((isRandom) => lines.filter(({ job }) => job.isRandom === isRandom))
+    .filter((panel) => panel.length > 0);
+  const drawn = FIGURES.flatMap((figure, down) =>
+    panels.map((panel, across) => drawPanel(panel, figure, across, down)),
   );
-  const drawn = panels.filter((panel) => panel.length > 0).map(drawPanel);
-  const width = drawn.length * (WIDTH + MARGIN) + MARGIN;
-  const height = HEIGHT + 2 * MARGIN;
+  const width = panels.length * (WIDTH + MARGIN) + MARGIN;
+  const height = FIGURES.length * (HEIGHT + MARGIN) + MARGIN;
   const size = `width="${width}" height="${height}" viewBox="0 0 ${width} ${height}"`;
   const style = 'font-family="sans-serif" font-size="11"';
   return `<svg xmlns="http://www.w3.org/2000/svg" ${size} ${style}>\n${drawn.join('\n')}\n</svg>\n`;
 }
 
-function drawPanel(panel: readonly BenchLine[], index: number): string {
-  const rates = panel.flatMap(({ local, remote }) => [local.bytesPerSecond, remote.bytesPerSecond]);
+function drawPanel(
+  panel: readonly BenchLine[],
+  figure: Figure,
+  across: number,
+  down: number,
+): string {
+  const rates = panel.flatMap(({ local, remote }) => [figure.of(local), figure.of(remote)]);
   const sizes = panel.map(({ job }) => job.bytes);
   const x = scale(Math.min(...sizes), Math.max(...sizes), MARGIN, WIDTH);
   const y = scale(Math.min(...rates), Math.max(...rates), HEIGHT, MARGIN);
@@ -27,7 +47,7 @@ function drawPanel(panel: readonly BenchLine[], index: number): string {
     const own = panel.filter(({ job }) => job.depth === depth);
     const colour = COLOURS[which % COLOURS.length]!;
     const path = (of: 'local' | 'remote'): string =>
-      own.map((line) => `${x(line.job.bytes)},${y(line[of].bytesPerSecond)}`).join(' ');
+      own.map((line) => `${x(line.job.bytes)},${y(figure.of(line[of]))}`).join(' ');
     const line = (of: 'local' | 'remote', dash: string): string =>
       `<polyline fill="none" stroke="${colour}"${dash} points="${path(of)}"/>`;
     const label = `<text x="${WIDTH - 60}" y="${HEIGHT - 14 * which}" fill="${colour}">`;
@@ -39,13 +59,14 @@ function drawPanel(panel: readonly BenchLine[], index: number): string {
       `<text x="${x(bytes)}" y="${HEIGHT + 18}" text-anchor="middle">${short(bytes)}</text>`,
   );
   const title = panel[0]!.job.isRandom ? 'random' : 'sequential';
-  const said = `${title}: MB/s by bytes of a write; solid: remote, dashed: local`;
+  const said = `${title}: ${figure.name} by bytes of a write; solid: remote, dashed: local`;
   const top = `<text x="${MARGIN}" y="30">${said}</text>`;
   const ends = [Math.min(...rates), Math.max(...rates)].map(
-    (rate) => `<text x="4" y="${y(rate)}">${(rate / 1e6).toFixed(1)}</text>`,
+    (rate) => `<text x="4" y="${y(rate)}">${rate.toPrecision(3)}</text>`,
   );
   const all = [top, ...ticks, ...ends, ...parts].join('\n');
-  return `<g transform="translate(${index * (WIDTH + MARGIN)} 0)">\n${all}\n</g>`;
+  const place = `${across * (WIDTH + MARGIN)} ${down * (HEIGHT + MARGIN)}`;
+  return `<g transform="translate(${place})">\n${all}\n</g>`;
 }
 
 /** Both axes by powers. */

@@ -13,12 +13,15 @@ export interface BenchJob {
   readonly bytes: number;
   /** Writes under way. */
   readonly depth: number;
+  /** The general-purpose method: messages ask the other side's program to flush. */
+  readonly byMessages?: boolean;
   /** Seconds; undefined: until `total` bytes are written. */
   readonly seconds?: number;
   readonly total?: number;
 }
 
-const ENGINES = new Set(['librpma_apm_client', 'librpma_gpspm_client']);
+const APPLIANCE = 'librpma_apm_client';
+const GENERAL_PURPOSE = 'librpma_gpspm_client';
 /** They say where and by what, which is the command's own business, or change nothing here. */
 const IGNORED = new Set([
   'serverip',
@@ -68,8 +71,10 @@ function jobOf(name: string, options: ReadonlyMap<string, string>): BenchJob {
     rest.delete(key);
     return value;
   };
-  const engine = take('ioengine', 'librpma_apm_client');
-  if (!ENGINES.has(engine)) throw new MisuseError('ioengine', `[${name}] has ${engine}`);
+  const engine = take('ioengine', APPLIANCE);
+  const byMessages = engine === GENERAL_PURPOSE;
+  if (engine !== APPLIANCE && !byMessages)
+    throw new MisuseError('ioengine', `[${name}] has ${engine}`);
   const rw = take('rw', take('readwrite', 'write'));
   if (rw !== 'write' && rw !== 'randwrite') {
     throw new MisuseError('rw', `[${name}] has ${rw}; write and randwrite are compared`);
@@ -88,7 +93,8 @@ function jobOf(name: string, options: ReadonlyMap<string, string>): BenchJob {
   const [unknown] = [...rest.keys()].filter((key) => !IGNORED.has(key));
   if (unknown !== undefined) throw new MisuseError(unknown, `[${name}]: no such option here`);
   const until = isTimed ? { seconds } : { total };
-  return { name, isRandom: rw === 'randwrite', bytes, depth, ...until };
+  const method = byMessages ? { byMessages } : {};
+  return { name, isRandom: rw === 'randwrite', bytes, depth, ...method, ...until };
 }
 
 /** `4k`, `1m`, `2g`: powers of 1024. */

@@ -3,6 +3,7 @@ import { RefusalError, rpma } from '../index.js';
 import { formatBytes, formatCount } from './format.js';
 import { openLocalDevice } from './open-device.js';
 import { faultsOf } from './options.js';
+import { FlushAnswerer, withMessages } from './pmem-messages.js';
 import { PMEM_SERVICE, filesIn } from './pmem-records.js';
 import { Exit, complain, describeError, printLine } from './report.js';
 import type { ServeOptions } from './serve.js';
@@ -47,7 +48,8 @@ export async function servePmem(options: ServeOptions & { pmem: string }): Promi
     await printLine(json ? JSON.stringify(event) : line);
     if (!json)
       for (const { name, sha256 } of files) await printLine(`  ${name}  SHA-256 ${sha256}`);
-    void takeClients(ep, told);
+    const persist = (offset: number, length: number): Promise<void> => pmem.flush(offset, length);
+    void takeClients(ep, told, new FlushAnswerer(peer, context, pmem.length, persist));
     await stopped;
     ep.shutdown();
     return Exit.OK;
@@ -57,10 +59,20 @@ export async function servePmem(options: ServeOptions & { pmem: string }): Promi
 }
 
 /** One after the other: a log has one writer. */
-async function takeClients(ep: rpma.Ep, told: Uint8Array): Promise<void> {
-  for await (const request of ep) {
+async function takeClients(ep: rpma.Ep, told: Uint8Array, answerer: FlushAnswerer): Promise<void> {
+  for (;;) {
+    let request: rpma.ConnReq;
     try {
+      request = await ep.nextConnReq(withMessages(rpma.connCfgNew()));
+    } catch (error) {
+      if (error instanceof rpma.RpmaError) return;
+      complain('serve', describeError(error));
+      continue;
+    }
+    try {
+      answerer.prepare(request);
       const conn = request.connect(told);
+      void answerer.answer(conn);
       const { ESTABLISHED } = rpma.ConnEvent;
       if ((await conn.nextEvent()) === ESTABLISHED) await conn.nextEvent();
       conn.delete();

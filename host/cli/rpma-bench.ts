@@ -19,6 +19,7 @@ import {
 } from '../index.js';
 import { drawBench } from './bench-plot.js';
 import { parseFioJobs, type BenchJob } from './fio-job.js';
+import { FLUSH_MESSAGES_MAX, FlushAsker, withMessages } from './pmem-messages.js';
 import { PMEM_SERVICE } from './pmem-records.js';
 import { Exit, complain, printLine } from './report.js';
 
@@ -90,7 +91,7 @@ export async function rpmaBench(options: RpmaBenchOptions): Promise<number> {
   }
 }
 
-function jobsOf(options: RpmaBenchOptions): BenchJob[] {
+function jobsOf(options: RpmaBenchOptions): readonly BenchJob[] {
   const { seconds } = options;
   const given =
     options.jobs === undefined ? undefined : parseFioJobs(readFileSync(options.jobs, 'utf8'));
@@ -100,8 +101,11 @@ function jobsOf(options: RpmaBenchOptions): BenchJob[] {
       depths.map((depth) => ({ name: isRandom ? 'rand' : 'seq', isRandom, bytes, depth, seconds })),
     ),
   );
-  const jobs = given ?? all;
-  for (const { bytes, depth } of jobs) {
+  const jobs: readonly BenchJob[] = given ?? all;
+  for (const { bytes, depth, byMessages } of jobs) {
+    if (byMessages && depth > FLUSH_MESSAGES_MAX) {
+      throw new MisuseError('iodepth', `must be at most ${FLUSH_MESSAGES_MAX} by messages`);
+    }
     if (bytes > REGION_BYTES / 2) throw new MisuseError('bs', `must be at most 32M, got ${bytes}`);
     if (depth > DEPTH_MAX) throw new MisuseError('iodepth', `must be at most 1024, got ${depth}`);
   }
@@ -138,11 +142,12 @@ interface Target {
   readonly conn: rpma.Conn;
   readonly dst: rpma.MrRemote;
   readonly src: rpma.MrLocal;
+  readonly asker: FlushAsker;
 }
 
 async function connectTo(context: Context, address: string, udpPort: number): Promise<Target> {
   const peer = rpma.peerNew(context);
-  const cfg = rpma.connCfgNew();
+  const cfg = withMessages(rpma.connCfgNew());
   cfg.setSqSize(2 * DEPTH_MAX);
   cfg.setCqSize(2 * DEPTH_MAX);
   const conn = (await peer.connReqNew(address, PMEM_SERVICE, cfg, udpPort)).connect();
@@ -154,7 +159,8 @@ async function connectTo(context: Context, address: string, udpPort: number): Pr
   conn.applyRemotePeerCfg(rpma.peerCfgFromDescriptor(told.subarray(rpma.MR_DESCRIPTOR_SIZE)));
   const buffer = context.alloc(REGION_BYTES / 2).fill(0xa5);
   const src = peer.mrReg(buffer, rpma.MrUsage.WRITE_SRC);
-  return { conn, dst: rpma.mrRemoteFromDescriptor(told), src };
+  const asker = new FlushAsker(peer, context, conn);
+  return { conn, dst: rpma.mrRemoteFromDescriptor(told), src, asker };
 }
 
 /** Where write `index` goes: one after the other, or anywhere, each at a multiple of its size. */
@@ -192,10 +198,11 @@ async function writeHere(job: BenchJob, pmem: PersistentMemory, index: number): 
 const waiting: ((status: number) => void)[] = [];
 
 async function writeThere(job: BenchJob, target: Target, index: number): Promise<void> {
-  const { conn, dst, src } = target;
+  const { conn, dst, src, asker } = target;
   const at = placeOf(job, index);
   const { COMPLETION_ON_ERROR, COMPLETION_ALWAYS } = rpma.Flag;
   conn.write(dst, at, src, 0, job.bytes, COMPLETION_ON_ERROR);
+  if (job.byMessages) return asker.flush(at, job.bytes);
   conn.flush(dst, at, job.bytes, rpma.FlushType.PERSISTENT, COMPLETION_ALWAYS);
   const isFirst = waiting.length === 0;
   const done = new Promise<number>((resolve) => waiting.push(resolve));

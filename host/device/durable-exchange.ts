@@ -66,25 +66,32 @@ export class DurableExchange {
     return count;
   }
 
-  /** Gives out what the engine has; what finds no room in a ring stays with the engine. */
-  give(): void {
+  /**
+   * Gives out what the engine has; what finds no room in a ring stays with the engine. True: some it
+   * has answered itself, and the engine has something to say.
+   */
+  give(): boolean {
     const at = this.#request >> 2;
     const words = this.#words;
+    if (words[this.#flushFirst] === 0) return false;
+    let answered = false;
+    const segments = this.#segments();
     while (words[this.#flushFirst] !== 0) {
-      const segments = this.#segments();
-      if (segments.some(({ ring }) => ring.room < LAYOUT_PIECES_MAX)) return;
-      if (this.#exports.nextFlush(this.#context, this.#request) === 0) return;
+      if (segments.some(({ ring }) => ring.room < LAYOUT_PIECES_MAX)) break;
+      if (this.#exports.nextFlush(this.#context, this.#request) === 0) break;
       const part = {
         queuePair: words[at + (REQUEST.queuePair[0] >> 2)]!,
         job: words[at + (REQUEST.job[0] >> 2)]!,
         serial: words[at + (REQUEST.serial[0] >> 2)]!,
       };
-      this.#divide(part, words[at + (REQUEST.count[0] >> 2)]!, segments);
+      if (!this.#divide(part, words[at + (REQUEST.count[0] >> 2)]!, segments)) answered = true;
     }
+    for (const { ring } of segments) ring.announce();
+    return answered;
   }
 
-  /** A range that lies in no segment cannot become durable, and so its FLUSH cannot. */
-  #divide(part: FlushPart, count: number, segments: readonly Segment[]): void {
+  /** A range that lies in no segment cannot become durable, and so its FLUSH cannot: false. */
+  #divide(part: FlushPart, count: number, segments: readonly Segment[]): boolean {
     const first = (this.#request + REQUEST.ranges[0]) >> 2;
     const pieces: { ring: DurableRing; offset: number; length: number }[] = [];
     for (let index = 0; index < count; index++) {
@@ -98,7 +105,7 @@ export class DurableExchange {
       }
       if (pieces.length === before) {
         this.#answer(part, true);
-        return;
+        return false;
       }
     }
     if (pieces.length !== count) {
@@ -106,6 +113,7 @@ export class DurableExchange {
       this.#exports.setFlushAnswers(queuePair, job, serial, pieces.length);
     }
     for (const { ring, offset, length } of pieces) ring.push(part, offset, length);
+    return true;
   }
 
   #lengthOf(index: number): number {

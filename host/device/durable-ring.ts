@@ -2,14 +2,15 @@
  * What is to become durable of one segment, between the thread that runs the engine and the one
  * that has the store; in memory that both have.
  * ```
- *  0      4      8           12       16     20                   64
- *  | head | done | collected | failed | stop | calls | … reserved | entries, 32 bytes each
+ *  0      4      8           12       16     20      24       28                  64
+ *  | head | done | collected | failed | stop | calls | wanted | sleeps | reserved | entries, 32 bytes
  *  entry: | queue pair | job | serial | offset | length | 0 | 0 | 0 |
  * ```
  * Indices count up and wrap at 2^32. The engine's side writes entries and moves `head`; the store's
  * side works on all of [done, head) together and moves `done`; the engine's side answers
  * [collected, done) and moves `collected`: only then is a place free again. A store that failed
- * once says so with `failed`, an index + 1 (1 for index 0xffffffff): nothing from there on is.
+ * once says so with `failed`, an index + 1 (1 for index 0xffffffff): nothing from there on is. While
+ * it sleeps (`sleeps`) it is called when `head` has come to `wanted`, and not for less.
  */
 import type { EngineMemory } from '../engine/memory.js';
 import type { DurableRange } from './durable-store.js';
@@ -52,7 +53,13 @@ export class DurableRing {
     words[at + 3] = offset;
     words[at + 4] = length;
     Atomics.store(words, this.#at, (head + 1) | 0);
-    this.#call();
+  }
+
+  /** The engine's side, after it has pushed: wakes the store's, if that waits for no more. */
+  announce(): void {
+    const words = this.#words;
+    if (Atomics.load(words, this.#at + 7) === 0) return;
+    if (((this.#head - Atomics.load(words, this.#at + 6)) | 0) >= 0) this.#call();
   }
 
   /** The engine's side: gives out what is done. Returns how many. */
@@ -76,7 +83,7 @@ export class DurableRing {
   }
 
   /** The store's side: what is to be made durable now, merged; undefined: nothing is. */
-  take(): { readonly end: number; readonly ranges: DurableRange[] } | undefined {
+  take(): { end: number; count: number; ranges: DurableRange[] } | undefined {
     const end = this.#head;
     const ranges: { offset: number; length: number }[] = [];
     let index = Atomics.load(this.#words, this.#at + 1);
@@ -85,7 +92,7 @@ export class DurableRing {
       const at = this.#entry(index);
       ranges.push({ offset: this.#words[at + 3]! >>> 0, length: this.#words[at + 4]! >>> 0 });
     }
-    return { end, ranges: mergeRanges(ranges) };
+    return { end, count: ranges.length, ranges: mergeRanges(ranges) };
   }
 
   /** The store's side: everything before `end` is durable. */
@@ -111,38 +118,43 @@ export class DurableRing {
     return this.#head === this.#collected;
   }
 
+  /** The store's side: how many are not done yet. */
+  get pending(): number {
+    return (this.#head - Atomics.load(this.#words, this.#at + 1)) >>> 0;
+  }
+
   /** The store's side, in a thread of its own: sleeps until there is something. False: the end. */
   awaitWork(): boolean {
-    for (;;) {
-      const calls = Atomics.load(this.#words, this.#at + 5);
-      if (this.#stopped) return false;
-      if (this.#pending) return true;
-      Atomics.wait(this.#words, this.#at + 5, calls);
+    while (!this.#stopped) {
+      if (this.pending > 0) return true;
+      this.#sleep(1);
     }
+    return false;
   }
 
-  /**
-   * Sleeps on until nothing more has come for `quietMicros`, or `mostMicros` are over: what comes
-   * together is done together.
-   */
-  gather(quietMicros: number, mostMicros: number, now: () => number): void {
+  /** Sleeps on until `count` are pending. False: `mostMicros` are over, or it is the end. */
+  gather(count: number, mostMicros: number, now: () => number): boolean {
     const end = now() + mostMicros;
-    for (let left = mostMicros; left > 0; left = end - now()) {
-      const calls = Atomics.load(this.#words, this.#at + 5);
-      const millis = Math.min(quietMicros, left) / 1000;
-      if (Atomics.wait(this.#words, this.#at + 5, calls, millis) === 'timed-out') return;
+    while (this.pending < count) {
+      const left = end - now();
+      if (left <= 0 || this.#stopped) return false;
+      this.#sleep(count, left / 1000);
     }
+    return true;
   }
 
-  /** The same in a thread that does other things, too. */
+  /** As `awaitWork`, in a thread that does other things, too. */
   async workComes(): Promise<boolean> {
-    for (;;) {
-      const calls = Atomics.load(this.#words, this.#at + 5);
-      if (this.#stopped) return false;
-      if (this.#pending) return true;
-      const waiting = Atomics.waitAsync(this.#words, this.#at + 5, calls);
-      if (waiting.async) await waiting.value;
+    while (!this.#stopped) {
+      if (this.pending > 0) return true;
+      const calls = this.#lieDown(1);
+      if (this.pending === 0 && !this.#stopped) {
+        const waiting = Atomics.waitAsync(this.#words, this.#at + 5, calls);
+        if (waiting.async) await waiting.value;
+      }
+      Atomics.store(this.#words, this.#at + 7, 0);
     }
+    return false;
   }
 
   stop(): void {
@@ -155,12 +167,26 @@ export class DurableRing {
     Atomics.notify(this.#words, this.#at + 5);
   }
 
-  get #stopped(): boolean {
-    return Atomics.load(this.#words, this.#at + 4) !== 0;
+  #sleep(count: number, millis = Infinity): void {
+    const calls = this.#lieDown(count);
+    if (this.pending < count && !this.#stopped) {
+      Atomics.wait(this.#words, this.#at + 5, calls, millis);
+    }
+    Atomics.store(this.#words, this.#at + 7, 0);
   }
 
-  get #pending(): boolean {
-    return this.#head !== Atomics.load(this.#words, this.#at + 1);
+  /** First it says that it sleeps, then it looks for the last time: one of the two sees the other. */
+  #lieDown(count: number): number {
+    const words = this.#words;
+    const calls = Atomics.load(words, this.#at + 5);
+    const done = Atomics.load(words, this.#at + 1);
+    Atomics.store(words, this.#at + 6, (done + count) | 0);
+    Atomics.store(words, this.#at + 7, 1);
+    return calls;
+  }
+
+  get #stopped(): boolean {
+    return Atomics.load(this.#words, this.#at + 4) !== 0;
   }
 
   get #head(): number {

@@ -8,9 +8,8 @@ import type { EngineParts } from '../engine/load.js';
 import { EngineMemory } from '../engine/memory.js';
 import { loadPosix } from '../link/posix.js';
 import { RealClock } from './clock.js';
-import { Committer, commitTo } from './committer.js';
 import { DurableRing } from './durable-ring.js';
-import type { DurableStoreOpener } from './durable-store.js';
+import type { DurableStore, DurableStoreOpener } from './durable-store.js';
 
 export interface DurableThreadTask extends Pick<EngineParts, 'memory'> {
   /** Addresses of the ControlBlock and of the ring. */
@@ -28,11 +27,12 @@ export interface DurableThreadTask extends Pick<EngineParts, 'memory'> {
 /** As progress-thread.ts: an application that takes the turns finds out by itself. */
 const LED_MICROS = 200;
 /**
- * A disk is waited for anyway: before its next turn, a little, for whoever was told of the last one
- * and goes on. Parts of how long that one took: without anything new, and at most.
+ * A disk is waited for anyway: before its next turn, for those who were just told and go on, such a
+ * part of how long that one took. Who waited in vain does not wait again for as many turns, or twice
+ * as many as last time.
  */
-const QUIET_SHARE = 1 / 32;
 const GATHER_SHARE = 1 / 4;
+const VAIN_TURNS_MAX = 64;
 
 const task = workerData as DurableThreadTask;
 const memory = new EngineMemory(task.memory);
@@ -46,27 +46,42 @@ function wake(): void {
   if (control.kick()) posix?.signalEvent(task.wakeDescriptor);
 }
 
+/** All that waits, at once. Returns how many FLUSHes were under way until its end. */
+async function turn(store: DurableStore): Promise<number> {
+  const { end, ranges, count } = ring.take()!;
+  try {
+    if (ring.failed) ring.fail(end);
+    else {
+      await store.flush(ranges);
+      ring.finish(end);
+    }
+  } catch {
+    ring.fail(end);
+  }
+  return count + ring.pending;
+}
+
 try {
   const { openDurableStore } = (await import(task.module)) as {
     readonly openDurableStore: DurableStoreOpener;
   };
   const bytes = memory.bytes.subarray(task.address, task.address + task.length);
-  const commit = commitTo(await openDurableStore(task.data, bytes));
+  const store = await openDurableStore(task.data, bytes);
   parentPort!.postMessage(undefined);
-  let finished = wake;
-  const committer = new Committer(ring, commit, () => finished());
-  let took = 0;
+  /** Of the last turn: how long it took, and how many there were until its end. */
+  let [took, company] = [0, 0];
+  let [alone, vain] = [0, 0];
   while (ring.awaitWork()) {
-    ring.gather(took * QUIET_SHARE, took * GATHER_SHARE, () => clock.now());
+    if (alone > 0) alone--;
+    else if (ring.pending < company) {
+      const isWorthIt = ring.gather(company, took * GATHER_SHARE, () => clock.now());
+      vain = isWorthIt ? 0 : Math.min(2 * vain + 1, VAIN_TURNS_MAX);
+      alone = vain;
+    }
     const start = clock.now();
-    await new Promise<void>((resolve) => {
-      finished = () => {
-        wake();
-        resolve();
-      };
-      committer.work();
-    });
+    company = await turn(store);
     took = clock.now() - start;
+    wake();
   }
 } catch (error) {
   parentPort!.postMessage(error);

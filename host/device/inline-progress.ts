@@ -93,7 +93,7 @@ export class InlineProgress implements Progress, LinkReceiver {
   }
 
   #giveFlushes(): void {
-    this.#exchange!.give();
+    if (this.#exchange!.give()) this.#engine!.drain();
     for (const committer of this.#committers) committer.work();
   }
 

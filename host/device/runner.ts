@@ -43,13 +43,17 @@ export class Runner {
       {
         send: (batch) => link.send(batch),
         destinationOf: (path) => destinations.of(path),
-        flushes: () => this.#exchange.give(),
+        flushes: () => this.#giveFlushes(),
         // The application's thread takes them.
         events: undefined,
         deadline: (micros) => (this.#deadline = micros),
       },
       () => clock.now(),
     );
+  }
+
+  #giveFlushes(): void {
+    if (this.#exchange.give()) this.#engine.drain();
   }
 
   /** When `turn` has to be called at the latest, as of the last turn; 0: never. */

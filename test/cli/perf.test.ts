@@ -38,6 +38,8 @@ const BANDWIDTHS: readonly [name: string, messages: number, words: Words][] = [
   ['SEND of two queue pairs, in lists', 80, wordsOf('send bw -n 40 -q 2 -l 5 --recv-post-list 4')],
   ['SEND in both directions, by events', 40, wordsOf('send bw -n 40 -b -e -s 100 -I 200')],
   ['datagrams over the event loop', 40, wordsOf('send bw -n 40 -c UD -s 1000 --progress inline')],
+  ['FLUSH', 40, wordsOf('flush bw -n 40 -s 4096')],
+  ['ATOMIC WRITE of two queue pairs', 80, wordsOf('atomic-write bw -n 40 -q 2')],
   ['WRITE without the connection manager', 40, wordsOf('write bw -n 40 --exchange tcp -m 1024')],
 ];
 
@@ -65,6 +67,8 @@ const LATENCIES: readonly [name: string, words: Words][] = [
   ['WRITE', wordsOf('write lat -n 50')],
   ['WRITE of 300, over UC', wordsOf('write lat -n 300 -c UC --exchange tcp -s 700')],
   ['READ', wordsOf('read lat -n 50 --progress poll')],
+  ['FLUSH by events', wordsOf('flush lat -n 50 -e -s 5000')],
+  ['ATOMIC WRITE', wordsOf('atomic-write lat -n 50 --progress poll')],
   ['CMP_AND_SWAP', wordsOf('atomic lat -n 50 -A CMP_AND_SWAP')],
 ];
 

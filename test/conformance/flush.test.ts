@@ -379,6 +379,17 @@ test(
 );
 
 test(
+  'of two placements the queue pair must grant both (S14)',
+  kept(
+    ({ wire, mr }) => {
+      flush(wire, 0x200, PERSISTENT | GLOBAL, at(mr, 0, 8));
+      wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: INVALID_REQUEST });
+    },
+    { attributes: { qpAccessFlags: FLUSH_ACCESS & ~AccessFlag.FLUSH_PERSISTENT } },
+  ),
+);
+
+test(
   'a FLUSH beyond the region, or with a key that is dead, is an access error',
   kept(({ wire, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 4090, 7));
@@ -403,8 +414,22 @@ test(
     assert.throws(() => wire.pd.regMr(wire.buffer, FLUSH_ACCESS), isEinval);
     wire.pd.regMr(wire.buffer, FLUSH_ACCESS & ~AccessFlag.FLUSH_PERSISTENT);
     wire.pd.regMr(store.buffer.subarray(64, 128), FLUSH_ACCESS);
+    const half = wire.context.alloc(128);
+    wire.context.device.durables.addCommit(half.byteOffset, 64, (_, done) => done());
+    assert.throws(() => wire.pd.regMr(half, FLUSH_ACCESS), isEinval);
+    wire.pd.regMr(half.subarray(0, 64), FLUSH_ACCESS);
     const mr = wire.pd.regMr(wire.buffer, AccessFlag.LOCAL_WRITE);
     assert.throws(() => mr.rereg(4, undefined, undefined, FLUSH_ACCESS), isEinval);
+  }),
+);
+
+test(
+  'memory whose store is gone is not made durable, and nobody is told so',
+  kept(async ({ wire, store, mr }) => {
+    await store.segment.remove();
+    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: REMOTE_OPERATIONAL_ERROR });
+    assert.equal(store.asked, []);
   }),
 );
 

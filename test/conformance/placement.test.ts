@@ -133,6 +133,7 @@ test(
     wire.expectSilence('the FLUSH waits');
     done(wire, 0x101);
     assert.equal(completed(wire), ['1 RDMA_WRITE', '2 FLUSH']);
+    wire.expectSilence('it waits for the WRITE as well');
     wire.acknowledge(0x102);
     wire.expectPacket({ opcode: RC_FLUSH, psn: 0x103 });
     done(wire, 0x103);

@@ -1,8 +1,11 @@
 /**
- * FLUSH and ATOMIC WRITE of ours at Linux rxe, persistent on the guest's /dev/dax0.0; and two faults
- * of rxe 6.12, each with the few lines that show it (rxe/flush-faults.md).
+ * FLUSH and ATOMIC WRITE between Linux rxe and us, in both roles: of ours persistent on the guest's
+ * /dev/dax0.0, of Linux's in a file of ours; and two faults of rxe 6.12, each with the few lines that
+ * show it (rxe/flush-faults.md).
  */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import {
   AccessFlag,
   PlacementType,
@@ -11,11 +14,16 @@ import {
   WrOpcode,
   type SendWorkRequest,
 } from '../../host/index.js';
+import { DATA_OFFSET } from '../../host/pmem/header.js';
+import { Workspace, noise } from '../support/processes.js';
+import { failingDisk } from './disk-errors.js';
 import type { GuestGroup, Report } from './group.js';
 import { withPair } from './rxe.js';
-import { guestTools } from './rxe/image.js';
+import { diskTool, guestTools } from './rxe/image.js';
 import type { Lab } from './rxe/lab.js';
 import { LinuxPeer, startRemoteVerbs } from './rxe/linux-peer.js';
+import { runPowerCuts } from './rxe/power-cuts.js';
+import type { OurPeer } from './rxe/our-peer.js';
 import type { Peer, Region } from './rxe/peer.js';
 import {
   SEND_OFFSET,
@@ -161,6 +169,153 @@ const SCENARIOS: readonly [name: string, run: Run, scenario?: Partial<Scenario>]
   ],
 ];
 
+/** Linux asks, and we keep. `path`: of the file in which it is, when it is kept. */
+type LinuxRun = (linux: Peer, ours: OurPeer, path: string, lab: Lab) => Promise<void>;
+
+function kept(ours: OurPeer, path: string): Promise<Region> {
+  return ours.regPmem(path, ACCESS | AccessFlag.FLUSH_PERSISTENT, BYTES);
+}
+
+function inFile(path: string, offset: number, length: number): Buffer {
+  return readFileSync(path).subarray(DATA_OFFSET + offset, DATA_OFFSET + offset + length);
+}
+
+const LINUX_SCENARIOS: readonly [name: string, run: LinuxRun][] = [
+  [
+    'FLUSH for global visibility: a range, the whole region',
+    async (linux, ours) => {
+      await linux.fill(SEND_OFFSET, 100, 1);
+      const region = await visible(ours);
+      await perform(
+        linux,
+        write(linux, region),
+        flush(region, GLOBAL),
+        flush(region, GLOBAL, MR, 0),
+      );
+      assert.equal(await ours.same(TARGET_OFFSET, 100, 1), -1);
+    },
+  ],
+  [
+    'ATOMIC WRITE, eight bytes as they lie in memory',
+    async (linux, ours) => {
+      await linux.write(SEND_OFFSET, WORD);
+      const region = await visible(ours);
+      await perform(linux, word(linux, region, 16));
+      assert.deepEqual(await ours.read(TARGET_OFFSET + 16, 8), WORD);
+    },
+  ],
+  [
+    'FLUSH for persistence: a range is in the file when it completes, and nothing beside it',
+    async (linux, ours, path) => {
+      await linux.fill(SEND_OFFSET, 100, 2);
+      const region = await kept(ours, path);
+      const sgList = [sge(linux, SEND_OFFSET, 100)];
+      const beside = { opcode: WrOpcode.RDMA_WRITE, sgList, rdma: at(region, 200) };
+      await perform(linux, write(linux, region), beside, flush(region, PERSISTENT));
+      assert.deepEqual(inFile(path, 0, 100), Buffer.from(noise(100, 2)));
+      assert.deepEqual(inFile(path, 200, 100), Buffer.alloc(100));
+      await perform(linux, flush(region, PERSISTENT, MR, 0));
+      assert.deepEqual(inFile(path, 200, 100), Buffer.from(noise(100, 2)));
+    },
+  ],
+  [
+    'FLUSH for both placements in one',
+    async (linux, ours, path) => {
+      await linux.fill(SEND_OFFSET, 100, 3);
+      const region = await kept(ours, path);
+      await perform(linux, write(linux, region), flush(region, PERSISTENT | GLOBAL));
+      assert.deepEqual(inFile(path, 0, 100), Buffer.from(noise(100, 3)));
+    },
+  ],
+  [
+    'two-phase commits, pipelined: WRITE, FLUSH, ATOMIC WRITE, FLUSH',
+    async (linux, ours, path) => {
+      await linux.fill(SEND_OFFSET, 100, 4);
+      const region = await kept(ours, path);
+      const commit = [
+        write(linux, region),
+        flush(region, PERSISTENT),
+        word(linux, region, 128),
+        {
+          ...flush(region, PERSISTENT),
+          flush: { ...at(region, 128), length: 8, type: PERSISTENT },
+        },
+      ];
+      await perform(linux, ...Array.from({ length: 8 }, () => commit).flat());
+      assert.deepEqual(inFile(path, 0, 100), Buffer.from(noise(100, 4)));
+      assert.deepEqual(inFile(path, 128, 8), Buffer.from(noise(8, 4)));
+    },
+  ],
+  [
+    'a FLUSH that Linux repeats, since its answer was lost, is answered',
+    async (linux, ours, path, lab) => {
+      const region = await kept(ours, path);
+      const first = EMPTY_RESPONSE.replace('@th', 'numgen inc mod 1000000 < 1 @th');
+      await lab.withDrops([first], () => perform(linux, flush(region, PERSISTENT)));
+    },
+  ],
+  [
+    'an ATOMIC WRITE that Linux repeats is answered, and not executed again',
+    async (linux, ours, _, lab) => {
+      await linux.write(SEND_OFFSET, WORD);
+      const region = await visible(ours);
+      const first = EMPTY_RESPONSE.replace('@th', 'numgen inc mod 1000000 < 1 @th');
+      await lab.withDrops([first], () => perform(linux, word(linux, region, 16)));
+      assert.deepEqual(await ours.read(TARGET_OFFSET + 16, 8), WORD);
+    },
+  ],
+  [
+    'volatile memory is not flushed for persistence',
+    async (linux, ours) => {
+      const region = await visible(ours);
+      assert.equal(await statusOf(linux, flush(region, PERSISTENT)), 'REM_ACCESS_ERR');
+    },
+  ],
+  [
+    'a placement that the region does not grant is refused',
+    async (linux, ours, path) => {
+      const access = AccessFlag.LOCAL_WRITE | AccessFlag.FLUSH_PERSISTENT;
+      const region = await ours.regPmem(path, access, BYTES);
+      assert.equal(await statusOf(linux, flush(region, PERSISTENT | GLOBAL)), 'REM_ACCESS_ERR');
+    },
+  ],
+  [
+    'beyond the region a FLUSH is refused',
+    async (linux, ours) => {
+      const region = await visible(ours);
+      assert.equal(
+        await statusOf(linux, flush(region, GLOBAL, RANGE, BYTES + 1)),
+        'REM_ACCESS_ERR',
+      );
+    },
+  ],
+  [
+    'a misaligned ATOMIC WRITE is refused, and writes nothing',
+    async (linux, ours) => {
+      await linux.write(SEND_OFFSET, WORD);
+      const region = await visible(ours);
+      assert.equal(await statusOf(linux, word(linux, region, 4)), 'REM_INV_REQ_ERR');
+      assert.deepEqual(await ours.read(TARGET_OFFSET, 16), Buffer.alloc(16));
+    },
+  ],
+];
+
+async function runLinux(report: Report, lab: Lab): Promise<void> {
+  for (const setting of SETTINGS) {
+    const wire = `${setting.isIpv6 ? 'IPv6' : 'IPv4'}, MTU ${setting.mtuBytes}`;
+    for (const [name, run] of LINUX_SCENARIOS) {
+      const options = { ...setting, qpType: QpType.RC, linuxRequests: true };
+      await report.check(`${wire}: Linux asks: ${name}`, () =>
+        Workspace.use((workspace) =>
+          withPair(lab, options, ({ requester, responder }) =>
+            run(requester, responder as OurPeer, workspace.path('kept.pmem'), lab),
+          ),
+        ),
+      );
+    }
+  }
+}
+
 async function runAll(report: Report, lab: Lab): Promise<void> {
   for (const setting of SETTINGS) {
     const wire = `${setting.isIpv6 ? 'IPv6' : 'IPv4'}, MTU ${setting.mtuBytes}`;
@@ -175,11 +330,16 @@ async function runAll(report: Report, lab: Lab): Promise<void> {
 
 export const persistenceGroup: GuestGroup = {
   name: 'persistence',
-  tools: guestTools,
+  tools: [...guestTools, diskTool],
   guests: 1,
   async run(report, lab) {
     await lab.guest.run('persistent-memory', 60);
     await startRemoteVerbs(lab, lab.guest);
     await runAll(report, lab);
+    await runLinux(report, lab);
+    const what =
+      'a disk that fails under a mapped region: never acknowledged, until it is opened anew';
+    await report.check(what, () => failingDisk(join(lab.folder, 'failing')));
+    await runPowerCuts(report, lab);
   },
 };

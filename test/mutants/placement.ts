@@ -1,4 +1,7 @@
-/** Checks of FLUSH and ATOMIC WRITE: who may, what is held back, what is never acknowledged. */
+/**
+ * Checks of FLUSH and ATOMIC WRITE, and of what keeps memory: who may, what is held back, what is
+ * never acknowledged.
+ */
 import type { Row } from './mutants.js';
 
 const PERSIST = 'assembly/transport/persist.ts';
@@ -8,6 +11,15 @@ const FETCH = 'assembly/transport/fetch.ts';
 const COMPLETER = 'assembly/transport/completer.ts';
 const PLACE = 'assembly/transport/place.ts';
 const PIECES = 'assembly/region/layout-pieces.ts';
+const RING = 'host/device/durable-ring.ts';
+const EXCHANGE = 'host/device/durable-exchange.ts';
+const SEGMENTS = 'host/device/durables.ts';
+const THREAD = 'host/device/durable-thread.ts';
+const COMMITTER = 'host/device/committer.ts';
+const SYNC = 'host/pmem/sync.ts';
+const HEADER = 'host/pmem/header.ts';
+const LOG = 'host/rpma/replicated-log.ts';
+const REGION = 'host/rpma/mr.ts';
 
 export const PLACEMENTS: readonly Row[] = [
   [
@@ -141,5 +153,98 @@ export const PLACEMENTS: readonly Row[] = [
     PIECES,
     '} else if (!whole && (address > <u64>layout.packed || length > layout.packed - <u32>address)) {',
     '} else if (false) {',
+  ],
+  [
+    'a FLUSH is acknowledged before its sync',
+    THREAD,
+    '      await store.flush(ranges);\n      ring.finish(end);',
+    '      ring.finish(end);\n      wake();\n      await store.flush(ranges);',
+  ],
+  [
+    'a store that failed is asked again by its thread',
+    THREAD,
+    'if (ring.failed) ring.fail(end);\n    else {',
+    '{',
+  ],
+  [
+    'a store in the application’s thread is believed before it is done',
+    COMMITTER,
+    'this.#commit(ranges, (error) => {',
+    'this.#ring.finish(end);\n    this.#finished();\n    this.#commit(ranges, (error) => {',
+  ],
+  [
+    'what the disk refused is acknowledged',
+    RING,
+    'answer(part, failed !== 0 && ((index - (failed - 1)) | 0) >= 0);',
+    'answer(part, false);',
+  ],
+  [
+    'a store’s thread sleeps on when work comes',
+    RING,
+    'if (((this.#head - Atomics.load(words, this.#at + 6)) | 0) >= 0) this.#call();',
+    '',
+  ],
+  [
+    'ranges that overlap lose their end',
+    RING,
+    'last.length = Math.max(last.length, offset + length - last.offset);',
+    '',
+  ],
+  [
+    'memory that no store keeps is durable',
+    EXCHANGE,
+    'this.#answer(part, true);',
+    'this.#answer(part, false);',
+  ],
+  [
+    'a region may reach beyond what is kept',
+    SEGMENTS,
+    'if (offset >= 0 && length <= segment.length - offset) return true;',
+    'if (offset >= 0 && offset < segment.length) return true;',
+  ],
+  ['a region is flushed after its sync failed', SYNC, 'Atomics.store(task.failed, 0, 1);\n', ''],
+  ['a region that was written is not synced', SYNC, '\n  fdatasyncSync(task.fd);\n}', '\n}'],
+  [
+    'a mapped region is not synced',
+    SYNC,
+    'posix.syncMemory(task.mappedAt + from, Math.max(to - from, PAGE));\n  } else fdatasyncSync(task.fd);',
+    '}',
+  ],
+  ['a sync that was refused is taken for one', SYNC, 'throw new SyncError(code, message);\n', ''],
+  [
+    'a file that was cut off is opened',
+    HEADER,
+    'if (fileBytes - header.dataOffset < header.length) {',
+    'if (false) {',
+  ],
+  [
+    'a header that was torn is believed',
+    HEADER,
+    'if (view.getBigUint64(BODY, true) !== checksum(bytes)) return false;',
+    '',
+  ],
+  [
+    'the tail of a log moves before its record is flushed',
+    LOG,
+    '      conn.flush(mr, offset + from, length, PERSISTENT, COMPLETION_ON_ERROR);\n',
+    '',
+  ],
+  [
+    'an append is reported before its tail is flushed',
+    LOG,
+    'conn.atomicWrite(mr, offset, tail, COMPLETION_ON_ERROR);\n      conn.flush(mr, offset, tail.length, PERSISTENT, COMPLETION_ALWAYS);',
+    'conn.atomicWrite(mr, offset, tail, COMPLETION_ALWAYS);',
+  ],
+  [
+    'a record that was damaged is read',
+    LOG,
+    'if (view.getUint32(at + 4, true) !== checkOf(record)) {',
+    'if (false) {',
+  ],
+  [
+    'a descriptor for nothing is taken',
+    REGION,
+    "if (usage === 0) throw new MisuseError('descriptor', 'is of a region that is for nothing');",
+    '',
   ],
 ];

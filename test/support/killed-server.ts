@@ -1,9 +1,9 @@
 /**
- * A real `verbena serve --pmem` that is killed while a client appends: what the client was told to be
- * appended is in the file, every time, and the next server goes on with it.
+ * A real `verbena serve --pmem` that is killed, or loses its power, while a client appends: what the
+ * client was told to be appended is there, every time, and the next server goes on with it.
  */
 import { readFileSync } from 'node:fs';
-import { WcStatus, openDevice, rpma } from '../../host/index.js';
+import { WcStatus, openDevice, rpma, type Context } from '../../host/index.js';
 import { PMEM_SERVICE } from '../../host/cli/pmem-records.js';
 import { DATA_OFFSET, HEADER_BYTES, decodeHeader } from '../../host/pmem/header.js';
 import { Random } from '../simulation/random.js';
@@ -14,6 +14,8 @@ const SERVER = '127.0.86.2';
 const CLIENT = '127.0.86.3';
 const BYTES = 8 * 2 ** 20;
 const DEPTH = 4;
+/** On a machine that does other things, too. */
+const START_MILLIS = 120_000;
 
 /** Record `index`: known to whoever checks. */
 function recordOf(index: number): Uint8Array {
@@ -28,78 +30,114 @@ function recordsIn(path: string): readonly Uint8Array[] {
   return rpma.recoverLog(file.subarray(DATA_OFFSET, DATA_OFFSET + length)).records;
 }
 
+/** Who serves, and from where it is asked. */
+export interface Place {
+  readonly server: string;
+  readonly client: string;
+}
+
 /** Kills it `kills` times; returns how many records there are. Rejects when one is lost. */
 export async function killServers(kills: number, seed = 1): Promise<number> {
   const random = new Random(seed);
-  let there = 0;
+  let told = 0;
+  let records = 0;
   await Workspace.use(async (workspace) => {
     const path = workspace.path('log.pmem');
     for (let kill = 0; kill < kills; kill++) {
       const words = ['serve', '--pmem', path, '--pmem-bytes', BYTES, '--bind', SERVER];
       const server = workspace.start(...words);
-      await server.printed('stdout', /serving/);
-      const told = await appendUntilKilled(there, random.between(1, 30), () => server.kill());
+      await server.printed('stdout', /serving/, START_MILLIS);
+      const place = { server: SERVER, client: CLIENT };
+      told = await appendUntilCut(place, told, random.between(1, 30), () => server.kill());
       await server.ended;
-      const records = recordsIn(path);
-      if (records.length < told) {
-        throw new Error(`kill ${kill}: ${records.length} records are left of ${told}`);
-      }
-      records.forEach((record, index) => {
-        if (Buffer.compare(record, recordOf(index)) !== 0) {
-          throw new Error(`kill ${kill}: record ${index} is another one`);
-        }
-      });
-      there = records.length;
+      records = checkRecords(recordsIn(path), told);
     }
   });
-  return there;
+  return records;
 }
 
-/** Appends from record `first` on; `kill` is called when `count` more are there. How many are. */
-async function appendUntilKilled(first: number, count: number, kill: () => void): Promise<number> {
+/** Is all that was told there, and nothing that is not known? Returns how many there are. */
+export function checkRecords(records: readonly Uint8Array[], told: number): number {
+  if (records.length < told) throw new Error(`${records.length} records are left of ${told}`);
+  records.forEach((record, index) => {
+    if (Buffer.compare(record, recordOf(index)) !== 0) {
+      throw new Error(`record ${index} is another one`);
+    }
+  });
+  return records.length;
+}
+
+/**
+ * Reads the log, which must have the first `told` records, and appends until `count` more were
+ * acknowledged; then calls `cut`, under load. Returns how many were acknowledged, those that came in
+ * its last moments as well.
+ */
+export async function appendUntilCut(
+  { server, client }: Place,
+  told: number,
+  count: number,
+  cut: () => void,
+): Promise<number> {
   // Little patience: the peer is dead.
-  const context = await openDevice({ address: CLIENT, port: 0 });
+  const context = await openDevice({ address: client, port: 0 });
   try {
-    const peer = rpma.peerNew(context);
-    const cfg = rpma.connCfgNew();
-    cfg.setSqSize(rpma.logQueueSize(DEPTH));
-    const conn = (await peer.connReqNew(SERVER, PMEM_SERVICE, cfg)).connect();
-    const event = await conn.nextEvent();
-    if (event !== rpma.ConnEvent.ESTABLISHED) throw new Error(rpma.utilsConnEvent2str(event));
-    const told = conn.getPrivateData();
-    const mr = rpma.mrRemoteFromDescriptor(told);
-    conn.applyRemotePeerCfg(rpma.peerCfgFromDescriptor(told.subarray(rpma.MR_DESCRIPTOR_SIZE)));
-    const header = context.alloc(8);
-    const dst = peer.mrReg(header, rpma.MrUsage.READ_DST);
-    conn.read(dst, 0, mr, 0, 8, rpma.Flag.COMPLETION_ALWAYS);
-    const { status } = await conn.getCq().next();
-    if (status !== WcStatus.SUCCESS) throw new Error(`status ${status}`);
+    const { peer, conn, mr } = await connect(context, server);
     const bytes = mr.getSize();
-    const end = rpma.logEnd(header, bytes);
-    const options = { bytes, end, depth: DEPTH };
+    const image = context.alloc(bytes);
+    const dst = peer.mrReg(image, rpma.MrUsage.READ_DST);
+    conn.read(dst, 0, mr, 0, bytes, rpma.Flag.COMPLETION_ALWAYS);
+    const { status } = await conn.getCq().next();
+    if (status !== WcStatus.SUCCESS) throw new Error(`the log: status ${status}`);
+    const first = checkRecords(rpma.recoverLog(image).records, told);
+    dst.dereg();
+    const options = { bytes, end: rpma.logEnd(image, bytes), depth: DEPTH };
+    context.free(image);
     const log = new rpma.ReplicatedLog(peer, [{ conn, mr, offset: 0 }], options);
     let acknowledged = first;
     let next = first;
-    let isKilled = false;
+    let isCut = count === 0;
     // Several are always under way; each one that ends begins another.
     const appendMore = async (): Promise<void> => {
-      while (!isKilled) {
+      while (!isCut) {
         await log.append(recordOf(next++));
         acknowledged++;
-        if (acknowledged >= first + count && !isKilled) {
-          isKilled = true;
-          kill();
+        if (acknowledged >= first + count && !isCut) {
+          isCut = true;
+          cut();
         }
       }
     };
-    const work = Array.from({ length: 2 * DEPTH }, () => appendMore().catch(() => {}));
-    while (!isKilled) await new Promise((resolve) => setTimeout(resolve, 1));
+    let trouble: unknown;
+    const work = Array.from({ length: 2 * DEPTH }, () =>
+      appendMore().catch((error: unknown) => (trouble ??= error)),
+    );
+    while (!isCut && trouble === undefined) await wait(1);
+    if (!isCut) throw trouble;
     // What is told in the moments until it is really gone counts, too.
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    await wait(20);
     log.close();
     await Promise.all(work);
     return acknowledged;
   } finally {
     await context.close();
   }
+}
+
+async function connect(
+  context: Context,
+  server: string,
+): Promise<{ peer: rpma.Peer; conn: rpma.Conn; mr: rpma.MrRemote }> {
+  const peer = rpma.peerNew(context);
+  const cfg = rpma.connCfgNew();
+  cfg.setSqSize(rpma.logQueueSize(DEPTH));
+  const conn = (await peer.connReqNew(server, PMEM_SERVICE, cfg)).connect();
+  const event = await conn.nextEvent();
+  if (event !== rpma.ConnEvent.ESTABLISHED) throw new Error(rpma.utilsConnEvent2str(event));
+  const told = conn.getPrivateData();
+  conn.applyRemotePeerCfg(rpma.peerCfgFromDescriptor(told.subarray(rpma.MR_DESCRIPTOR_SIZE)));
+  return { peer, conn, mr: rpma.mrRemoteFromDescriptor(told) };
+}
+
+function wait(millis: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, millis));
 }

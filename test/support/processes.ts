@@ -73,14 +73,18 @@ export class Program {
   }
 
   /** Waits until what it printed matches; rejects when it ends without, or takes too long. */
-  async printed(where: 'stdout' | 'stderr', pattern: RegExp): Promise<RegExpExecArray> {
-    const deadline = performance.now() + WAIT_MILLIS;
+  async printed(
+    where: 'stdout' | 'stderr',
+    pattern: RegExp,
+    millis = WAIT_MILLIS,
+  ): Promise<RegExpExecArray> {
+    const deadline = performance.now() + millis;
     for (;;) {
       const found = pattern.exec(this[where]);
       if (found) return found;
       const left = deadline - performance.now();
       if (this.#isEnded || left <= 0) {
-        const how = this.#isEnded ? 'ended' : `took ${WAIT_MILLIS / 1000} s`;
+        const how = this.#isEnded ? 'ended' : `took ${millis / 1000} s`;
         throw new Error(`${how} without ${pattern}:\n${this.stdout}\n${this.stderr}`);
       }
       await new Promise<void>((resolve) => {

@@ -10,7 +10,9 @@ import { IMAGE } from './image.js';
 const AGENT_PORT = 7777;
 const MEMORY_MEGABYTES = 512;
 /** Software emulation on a busy machine; 6 to 9 s when it is idle. */
-const BOOT_SECONDS = 120;
+const BOOT_SECONDS = 240;
+/** So long a guest that is up may take for nothing at all. */
+const ANSWER_MILLIS = 10_000;
 const RUN_SECONDS = 60;
 
 export const NETWORK_MTU = 9000;
@@ -117,6 +119,21 @@ export class GuestProgram {
   }
 }
 
+export interface GuestOptions {
+  /** Its wire. */
+  readonly tap: string;
+  /** What it sees as /host. */
+  readonly share: string;
+  /** For its log. */
+  readonly folder: string;
+  /** Default 512. */
+  readonly megabytes?: number;
+  /** For its first process (guest/init), as `name=value`. */
+  readonly words?: readonly string[];
+  /** For QEMU. */
+  readonly args?: readonly string[];
+}
+
 export class Guest {
   /** From 1. */
   readonly number: number;
@@ -126,22 +143,23 @@ export class Guest {
   readonly #machine: ChildProcess;
   readonly #programs = new Set<GuestProgram>();
 
-  /** Starts it in this network namespace, with `tap` as its wire. */
-  constructor(number: number, options: { tap: string; share: string; folder: string }) {
+  /** Starts it in this network namespace. */
+  constructor(number: number, options: GuestOptions) {
     this.number = number;
     this.ipv4 = `10.77.0.${number + 1}`;
     this.ipv6 = `fd77::${number + 1}`;
     this.#log = join(options.folder, `guest-${number}.log`);
-    const words = [`guest.number=${number}`, `guest.mtu=${NETWORK_MTU}`];
+    const more = (options.words ?? []).map((word) => `guest.${word}`);
+    const words = [`guest.number=${number}`, `guest.mtu=${NETWORK_MTU}`, ...more];
     // With us it ends, too, however we end.
     const args = [
       ...['--pdeathsig', 'KILL', 'qemu-system-x86_64'],
       ...['-machine', 'q35,nvdimm=on,accel=tcg', '-cpu', 'max', '-smp', '1'],
-      ...['-m', `${MEMORY_MEGABYTES},slots=2,maxmem=4G`],
+      ...['-m', `${options.megabytes ?? MEMORY_MEGABYTES},slots=2,maxmem=4G`],
       ...['-nodefaults', '-no-reboot', '-display', 'none', '-serial', `file:${this.#log}`],
       ...['-kernel', join(IMAGE, 'vmlinuz'), '-initrd', join(IMAGE, 'initrd')],
       '-append',
-      `console=ttyS0 quiet panic=-1 mitigations=off guest.port=${AGENT_PORT} ${words.join(' ')}`,
+      `console=ttyS0 quiet panic=-1 no_timer_check mitigations=off guest.port=${AGENT_PORT} ${words.join(' ')}`,
       ...['-netdev', `tap,id=wire,ifname=${options.tap},script=no,downscript=no`],
       ...['-device', `virtio-net-pci,netdev=wire,romfile=,mac=52:54:00:77:00:0${number}`],
       '-virtfs',
@@ -149,6 +167,7 @@ export class Guest {
       ...['-device', 'virtio-rng-pci'],
       ...['-object', 'memory-backend-ram,id=persistent,size=64M'],
       ...['-device', 'nvdimm,memdev=persistent,id=nvdimm'],
+      ...(options.args ?? []),
     ];
     this.#machine = spawn('setpriv', args, { stdio: ['ignore', 'ignore', 'inherit'] });
     this.#machine.on('error', () => undefined);
@@ -160,8 +179,9 @@ export class Guest {
     while (performance.now() < deadline) {
       if (this.#machine.exitCode !== null || this.#machine.pid === undefined) break;
       const attempt = new GuestProgram(this, 'true');
-      const answer = await Promise.race([attempt.ended, wait(2000)]);
+      const answer = await Promise.race([attempt.ended, wait(ANSWER_MILLIS)]);
       if (answer?.code === 0) return;
+      attempt.abandon();
       await wait(200);
     }
     throw new Error(`guest ${this.number} does not start:\n${this.console.slice(-2000)}`);

@@ -25,7 +25,10 @@ export const guestImage: Tool = {
 
 function program(name: string, aptPackage: string, command: readonly [string, ...string[]]): Tool {
   const [file, ...args] = command;
-  const version = async (): Promise<string> => (await run(file, args)).stdout.split('\n', 1)[0]!;
+  const version = async (): Promise<string> => {
+    const { stdout, stderr } = await run(file, args);
+    return (stdout || stderr).split('\n', 1)[0]!;
+  };
   return { name, aptPackage, version };
 }
 
@@ -38,3 +41,6 @@ export const guestTools: readonly Tool[] = [
   program('setpriv', 'util-linux', ['setpriv', '--version']),
   guestImage,
 ];
+
+/** What groups need that make disks for a guest. */
+export const diskTool: Tool = program('mke2fs', 'e2fsprogs', ['mke2fs', '-V']);

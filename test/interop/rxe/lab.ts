@@ -6,7 +6,7 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { Program, cliPath } from '../../support/processes.js';
 import { run, type Output } from '../tools.js';
-import { Guest, NETWORK_MTU } from './guest.js';
+import { Guest, NETWORK_MTU, type GuestOptions } from './guest.js';
 import { IMAGE } from './image.js';
 
 const BRIDGE = 'br0';
@@ -20,27 +20,52 @@ function lossPeriods(percent: number): readonly number[] {
   return periods[percent] ?? [Math.round(100 / percent)];
 }
 
+function ip(...args: string[]): Promise<Output> {
+  return run('ip', args);
+}
+
+async function addTap(tap: string): Promise<void> {
+  await ip('tuntap', 'add', 'dev', tap, 'mode', 'tap');
+  await ip('link', 'set', tap, 'mtu', `${NETWORK_MTU}`, 'master', BRIDGE, 'up');
+}
+
 export class Lab {
   readonly ipv4 = '10.77.0.1';
   readonly ipv6 = 'fd77::1';
   readonly guests: readonly Guest[];
   /** A folder that every guest sees as /host. */
   readonly share: string;
-  readonly #folder: string;
+  /** For files of this run. */
+  readonly folder: string;
   readonly #programs: Program[] = [];
+  readonly #booted: Guest[] = [];
+  readonly #taps = new Set<string>();
   readonly #compiled = new Map<string, Promise<string>>();
 
   private constructor(folder: string, share: string, guests: readonly Guest[]) {
-    this.#folder = folder;
+    this.folder = folder;
     this.share = share;
     this.guests = guests;
+  }
+
+  /**
+   * Starts one more guest, of a number that no other has; it may be stopped, and started again.
+   * Resolves when it takes commands.
+   */
+  async boot(number: number, options: Omit<GuestOptions, 'tap' | 'share' | 'folder'>) {
+    const tap = `tap${number}`;
+    if (!this.#taps.has(tap)) await addTap(tap);
+    this.#taps.add(tap);
+    const guest = new Guest(number, { ...options, tap, share: this.share, folder: this.folder });
+    this.#booted.push(guest);
+    await guest.booted();
+    return guest;
   }
 
   /** Builds the bridge and starts the guests. `folder`: for their logs and the share. */
   static async open(folder: string, guestCount: number): Promise<Lab> {
     const share = join(folder, 'share');
     mkdirSync(share);
-    const ip = (...args: string[]): Promise<Output> => run('ip', args);
     await ip('link', 'set', 'lo', 'up');
     await ip('link', 'add', BRIDGE, 'type', 'bridge');
     await ip('link', 'set', BRIDGE, 'mtu', `${NETWORK_MTU}`);
@@ -52,8 +77,7 @@ export class Lab {
     try {
       for (let number = 1; number <= guestCount; number++) {
         const tap = `tap${number}`;
-        await ip('tuntap', 'add', 'dev', tap, 'mode', 'tap');
-        await ip('link', 'set', tap, 'mtu', `${NETWORK_MTU}`, 'master', BRIDGE, 'up');
+        await addTap(tap);
         guests.push(new Guest(number, { tap, share, folder }));
       }
       await Promise.all(guests.map((guest) => guest.booted()));
@@ -154,11 +178,11 @@ export class Lab {
   async close(): Promise<void> {
     for (const program of this.#programs) program.kill('SIGKILL');
     await Promise.all(this.#programs.map((program) => program.ended));
-    await Promise.all(this.guests.map((guest) => guest.stop()));
+    await Promise.all([...this.guests, ...this.#booted].map((guest) => guest.stop()));
   }
 
   async #nft(script: string): Promise<string> {
-    const file = join(this.#folder, 'rules.nft');
+    const file = join(this.folder, 'rules.nft');
     writeFileSync(file, script);
     return (await run('nft', ['-f', file])).stdout;
   }

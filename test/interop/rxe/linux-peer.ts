@@ -2,7 +2,7 @@
 import { createConnection, type Socket } from 'node:net';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { AccessFlag } from '../../../host/index.js';
+import { AccessFlag, WrOpcode } from '../../../host/index.js';
 import { Gid } from '../../../host/link/endpoint.js';
 import { root } from '../../support/paths.js';
 import type { Guest } from './guest.js';
@@ -110,7 +110,15 @@ export class LinuxPeer implements Peer {
   }
 
   async postSend(request: Request): Promise<void> {
-    const { wrId = 0, opcode, sendFlags = 0, rdma, atomic, qkey = QKEY } = request;
+    const { wrId = 0, opcode, sendFlags = 0, rdma, atomic, flush, qkey = QKEY } = request;
+    if (opcode === WrOpcode.FLUSH || opcode === WrOpcode.ATOMIC_WRITE) {
+      const where = flush ?? rdma ?? { remoteAddr: 0, rkey: 0 };
+      await this.#remote.ask(
+        ...['place', wrId, opcode, sendFlags, where.remoteAddr, where.rkey],
+        ...[flush?.length ?? 0, flush?.type ?? 0, flush?.level ?? 0, ...sgeWords(request.sgList)],
+      );
+      return;
+    }
     const remote = rdma ?? atomic ?? { remoteAddr: 0, rkey: 0 };
     await this.#remote.ask(
       ...['send', wrId, opcode, sendFlags, request.immData ?? request.invalidateRkey ?? 0],

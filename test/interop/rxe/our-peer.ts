@@ -35,6 +35,7 @@ const ACCESS =
   AccessFlag.REMOTE_WRITE |
   AccessFlag.REMOTE_READ |
   AccessFlag.REMOTE_ATOMIC;
+const FLUSHES = AccessFlag.FLUSH_GLOBAL | AccessFlag.FLUSH_PERSISTENT;
 const DEVICE_BYTES = 16 * 2 ** 20;
 const QUEUE_ENTRIES = 512;
 const CQ_ENTRIES = 4096;
@@ -74,7 +75,7 @@ export class OurPeer implements Peer {
         maxRecvSge: sgesMax,
       },
     });
-    const unreliable = qpType === QpType.UD ? { qkey: QKEY } : { qpAccessFlags: ACCESS };
+    const unreliable = qpType === QpType.UD ? { qkey: QKEY } : { qpAccessFlags: ACCESS | FLUSHES };
     this.qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, ...unreliable });
   }
 
@@ -99,6 +100,12 @@ export class OurPeer implements Peer {
   regInvalidatable(offset: number, length: number): Promise<Region> {
     const part = this.#memory.subarray(offset, offset + length);
     return Promise.resolve(this.#pd.regMr(part, ACCESS, { invalidatable: true }));
+  }
+
+  /** A new region of persistent memory: in its file is what was flushed, and nothing else. */
+  async regPmem(path: string, access: number, bytes: number): Promise<Region> {
+    const pmem = await this.context.openPmem(path, { bytes, store: 'file' });
+    return this.#pd.regMr(pmem.buffer, access);
   }
 
   /** A memory layout over its memory, as peers name it. */

@@ -16,6 +16,8 @@
  *     recv ID [ADDRESS LENGTH LKEY]...
  *     send ID OPCODE FLAGS IMM REMOTE RKEY COMPARE_ADD SWAP QPN QKEY [ADDRESS LENGTH LKEY]...
  *                                              IMM is also the key that SEND_WITH_INV kills
+ *     place ID OPCODE FLAGS REMOTE RKEY LENGTH TYPE LEVEL [ADDRESS LENGTH LKEY]
+ *                                              FLUSH of LENGTH bytes; ATOMIC WRITE of eight at ADDRESS
  *     poll COUNT MILLIS                        ok [ID STATUS OPCODE BYTES FLAGS IMM SOURCE_QP]...
  *     arm SOLICITED                            0: for any completion, 1: for solicited ones and errors
  *     event MILLIS                             ok 1 when the armed queue had one, else ok 0
@@ -30,6 +32,7 @@
 #include <infiniband/verbs.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <rdma/rdma_user_rxe.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -50,6 +53,11 @@
    IBV_ACCESS_REMOTE_ATOMIC)
 /* IBV_ACCESS_FLUSH_GLOBAL and IBV_ACCESS_FLUSH_PERSISTENT: later than this libibverbs. */
 #define FLUSH_ACCESS (1 << 8 | 1 << 9)
+/* enum ib_uverbs_wr_opcode of Linux 6.2 and later. */
+#define WR_FLUSH 14
+#define WR_ATOMIC_WRITE 15
+/* No other work request has it. */
+#define PLACE_ID 0x5eed0fa11ace1d00ull
 #define DAX_BYTES (2 << 20)
 #define REGIONS_MAX 64
 
@@ -228,8 +236,18 @@ static void do_qp(void) {
       .qkey = QKEY,
       .qp_access_flags = ALL_ACCESS | FLUSH_ACCESS,
   };
+  struct ibv_qp_init_attr_ex extended = {
+      .send_cq = cq,
+      .recv_cq = cq,
+      .cap = init.cap,
+      .qp_type = type,
+      .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+      .pd = pd,
+      .send_ops_flags = IBV_QP_EX_WITH_RDMA_WRITE,
+  };
   int mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
-  if (!(qp = ibv_create_qp(pd, &init)))
+  qp = type == IBV_QPT_RC ? ibv_create_qp_ex(device, &extended) : ibv_create_qp(pd, &init);
+  if (!qp)
     return failed("ibv_create_qp");
   mask |= type == IBV_QPT_UD ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS;
   if (ibv_modify_qp(qp, &attr, mask))
@@ -327,6 +345,64 @@ static void do_send(void) {
   fprintf(out, "ok\n");
 }
 
+/* Where the send queue of rxe, which lies in memory that we share with the kernel, has this id. */
+static struct rxe_send_wqe *find_entry(unsigned long long id) {
+  struct rxe_send_wqe *found = NULL;
+  char text[512];
+  FILE *maps = fopen("/proc/self/maps", "r");
+  while (maps && !found && fgets(text, sizeof text, maps)) {
+    unsigned long first, end;
+    if (!strstr(text, "/uverbs") || sscanf(text, "%lx-%lx", &first, &end) != 2)
+      continue;
+    for (unsigned long at = first; at + sizeof *found <= end && !found; at += 8)
+      if (*(unsigned long long *)at == id)
+        found = (struct rxe_send_wqe *)at;
+  }
+  if (maps)
+    fclose(maps);
+  return found;
+}
+
+/*
+ * This libibverbs has neither FLUSH nor ATOMIC WRITE; the kernel has. So a WRITE of nothing is begun
+ * with the library, and before the kernel is told of it, its entry is made what the kernel's own
+ * rdma_user_rxe.h says.
+ */
+static void do_place(void) {
+  struct ibv_qp_ex *extended = ibv_qp_to_qp_ex(qp);
+  int is_flush = number(2) == WR_FLUSH, code;
+  if (!extended || qp->qp_type != IBV_QPT_RC)
+    return failed_with(EINVAL, "place");
+  ibv_wr_start(extended);
+  extended->wr_id = PLACE_ID;
+  extended->wr_flags = number(3);
+  ibv_wr_rdma_write(extended, number(5), number(4));
+  ibv_wr_set_sge_list(extended, 0, NULL);
+  struct rxe_send_wqe *entry = find_entry(PLACE_ID);
+  if (!entry) {
+    ibv_wr_abort(extended);
+    return failed_with(ENOENT, "the send queue's entry");
+  }
+  entry->wr.wr_id = number(1);
+  entry->wr.opcode = is_flush ? WR_FLUSH : WR_ATOMIC_WRITE;
+  entry->iova = number(4);
+  if (is_flush) {
+    /* __u64 remote_addr; __u32 length, rkey; __u8 type, level. */
+    const uint32_t words[] = {number(6), number(5)};
+    const uint8_t bytes[] = {number(7), number(8)};
+    char *flush = (char *)&entry->wr.wr;
+    memcpy(flush + 8, words, sizeof words);
+    memcpy(flush + 16, bytes, sizeof bytes);
+    entry->dma.length = entry->dma.resid = number(6);
+  } else {
+    memcpy(entry->dma.inline_data, (void *)(uintptr_t)number(9), 8);
+    entry->dma.length = entry->dma.resid = 8;
+  }
+  if ((code = ibv_wr_complete(extended)))
+    return failed_with(code, "ibv_wr_complete");
+  fprintf(out, "ok\n");
+}
+
 static void do_poll(void) {
   struct ibv_wc wc;
   unsigned long long count = number(1);
@@ -416,7 +492,7 @@ static const struct {
     {"open", do_open}, {"mr", do_mr},     {"mw", do_mw},     {"qp", do_qp}, {"dax", do_dax},
     {"rtr", do_rtr},   {"rts", do_rts},   {"recv", do_recv}, {"send", do_send},
     {"poll", do_poll}, {"arm", do_arm}, {"event", do_event}, {"state", do_state}, {"fill", do_fill}, {"same", do_same},
-    {"put", do_put},   {"get", do_get},
+    {"put", do_put},   {"get", do_get}, {"place", do_place},
 };
 
 static void serve(int connection) {

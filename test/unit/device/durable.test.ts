@@ -163,6 +163,17 @@ test(
     flush(world, 64, 64);
     assert.equal(names(await completions(world, 1)), ['FLUSH REM_OP_ERR']);
     assert.ok(world.segment.failed);
+    // Over another connection, and though the disk would be well again: it is not even asked.
+    const { a, b, counts } = world;
+    counts[1] = 0;
+    const qp = a.pd.createQp({ sendCq: a.cq, recvCq: a.cq });
+    const far = b.pd.createQp({ sendCq: b.cq, recvCq: b.cq });
+    const attributes = { qpAccessFlags: FLUSH_ACCESS };
+    connect(qp, { ...b, qp: far }, 3, 4, { attributes });
+    connect(far, { ...a, qp }, 4, 3, { attributes });
+    flush({ ...world, a: { ...a, qp } }, 0, 64);
+    assert.equal(names(await completions(world, 1)), ['FLUSH REM_OP_ERR']);
+    assert.is(counts[0], 2);
   }),
 );
 

@@ -189,6 +189,8 @@ test('a job file of fio is read, and what cannot be measured so is named', () =>
     { name: 'one', isRandom: false, bytes: 4096, depth: 8, total: 2 ** 20 },
     { name: 'two', isRandom: true, bytes: 4096, depth: 1, seconds: 3 },
   ]);
+  const [byMessages] = parseFioJobs('[a]\nioengine=librpma_gpspm_client\niodepth=4\nsize=4k\n');
+  assert.is(byMessages!.byMessages, true);
   const broken = ['', 'bs=4k\n', '[a]\nioengine=libaio', '[a]\nrw=read', '[a]\nbs=x', '[a]\nodd=1'];
   for (const job of broken) assert.throws(() => parseFioJobs(job), isMisuse, job);
 });
