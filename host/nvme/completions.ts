@@ -1,4 +1,5 @@
 /** One completion queue for many queue pairs of a context: it grows with them. */
+import { WcStatus, WcStatusName } from '#build/abi.js';
 import { RefusalError } from '../errors/errors.js';
 import type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.js';
 import type { Context } from '../verbs/context.js';
@@ -18,6 +19,13 @@ export function workId(work: number, whose: number): number {
 export function workOf({ wrId }: WorkCompletion): { readonly work: number; readonly whose: number } {
   const id = Number(wrId);
   return { work: id >>> Number(WHOSE_BITS), whose: id & 0xffff };
+}
+
+/** Why a queue is over, by the first completion that says so. */
+export function failureOf(status: number): string {
+  // What was posted is flushed without a failure of its own when the other side disconnects.
+  if (status === WcStatus.WR_FLUSH_ERR) return 'the other side disconnected';
+  return `its queue pair has failed: ${WcStatusName[status] ?? `status ${status}`}`;
 }
 
 export class Completions {

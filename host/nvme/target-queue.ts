@@ -2,7 +2,7 @@
  * A queue of a controller, on the target's side: a queue pair, receives for command capsules, data
  * by RDMA READ and WRITE, and answers (RDMA transport 1.0 section 2).
  */
-import { AccessFlag, SendFlag, WcStatus, WcStatusName, WrOpcode } from '#build/abi.js';
+import { AccessFlag, SendFlag, WcStatus, WrOpcode } from '#build/abi.js';
 import type { RdmaConnection } from '../cm/connect.js';
 import { RefusalError } from '../errors/errors.js';
 import type { WorkCompletion } from '../verbs/completion-queue.js';
@@ -19,7 +19,7 @@ import {
   type Command,
   type Sgl,
 } from './command.js';
-import { Work, workId, workOf, type Completions } from './completions.js';
+import { Work, failureOf, workId, workOf, type Completions } from './completions.js';
 import { giveBack } from './give-back.js';
 
 /** A command that came, until it is answered. */
@@ -250,8 +250,7 @@ export class TargetQueue {
       return;
     }
     if (completion.status !== WcStatus.SUCCESS) {
-      const name = WcStatusName[completion.status] ?? `status ${completion.status}`;
-      this.close(`its queue pair has failed: ${name}`);
+      this.close(failureOf(completion.status));
       return;
     }
     const { work, whose } = workOf(completion);

@@ -54,7 +54,7 @@ export interface NvmeTargetOptions {
   readonly dataBytes?: number;
   /** Data that commands may carry in their capsule. Default 4096. */
   readonly inCapsuleBytes?: number;
-  /** Until a packet is sent again: 4.096 us * 2^it. Default 14: 67 ms. */
+  /** Until a packet is sent again: 4.096 us * 2^it. Default 16: 268 ms. */
   readonly ackTimeout?: number;
   /** Is told what happens. What it throws is ignored. */
   readonly onEvent?: (event: NvmeTargetEvent) => void;
@@ -78,7 +78,7 @@ const PAGE_BYTES = 4096;
 const ADMIN_BUFFERS = 8;
 const ADMIN_BUFFER_BYTES = 16384;
 const CONNECT_BYTES = 1024;
-const ACK_TIMEOUT = 14;
+const ACK_TIMEOUT = 16;
 /** What of Connect was wrong (Fabrics 1.1 figure 19): in its data, or in the command. */
 const IN_DATA = 1n << 16n;
 /** Critical warning: media; a namespace changed. */
