@@ -108,6 +108,7 @@ export * as rpma from './rpma/index.js';
 export { NvmeTarget } from './nvme/target.js';
 export type { NvmeTargetEvent, NvmeTargetOptions } from './nvme/target.js';
 export { RamStore as NvmeRamStore, type NvmeStore, type StoreRequest } from './nvme/store.js';
+export { nvmeResponseTimes, type NvmeMedium } from './nvme/response-times.js';
 export { FileStore as NvmeFileStore } from './nvme/file-store.js';
 export { PmemStore as NvmePmemStore } from './nvme/pmem-store.js';
 export { NvmeStatus, nvmeStatusName } from './nvme/constants.js';

@@ -40,6 +40,7 @@ export interface IoCommandsOptions {
   /** What data pass through, if it has none. */
   readonly staging: Staging | undefined;
   readonly clock: Clock;
+  readonly delayMicros: ((request: StoreRequest) => number) | undefined;
   /** The store has failed. */
   readonly onFailure: (error: Error) => void;
 }
@@ -188,8 +189,8 @@ export class IoCommands {
   }
 
   async #delay(request: StoreRequest): Promise<void> {
-    const { store, clock } = this.#options;
-    const micros = store.delayMicros?.(request) ?? 0;
+    const { delayMicros, clock } = this.#options;
+    const micros = delayMicros?.(request) ?? 0;
     if (micros > 0) await new Promise<void>((done) => clock.at(clock.now() + micros, done));
   }
 

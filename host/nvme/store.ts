@@ -19,8 +19,6 @@ export interface NvmeStore {
   flush(offset?: number, length?: number): Promise<void>;
   /** `memory` was written to. */
   written?(offset: number, length: number): void;
-  /** How long a request takes besides, in microseconds. */
-  delayMicros?(request: StoreRequest): number;
   close(): Promise<void>;
 }
 

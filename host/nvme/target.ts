@@ -25,7 +25,7 @@ import { Controller } from './controller.js';
 import { namesOf } from './identity.js';
 import { IoCommands, type IoCounters } from './io.js';
 import { Staging } from './staging.js';
-import type { NvmeStore } from './store.js';
+import type { NvmeStore, StoreRequest } from './store.js';
 import { ConnectData, RdmaAcceptData, RdmaRejectData, RdmaRequestData } from './structures.js';
 import { TargetQueue, type NvmeRequest } from './target-queue.js';
 
@@ -56,6 +56,8 @@ export interface NvmeTargetOptions {
   readonly inCapsuleBytes?: number;
   /** Until a packet is sent again: 4.096 us * 2^it. Default 16: 268 ms. */
   readonly ackTimeout?: number;
+  /** How long a request takes besides, in microseconds: `nvmeResponseTimes` has models. */
+  readonly delayMicros?: (request: StoreRequest) => number;
   /** Is told what happens. What it throws is ignored. */
   readonly onEvent?: (event: NvmeTargetEvent) => void;
 }
@@ -133,6 +135,7 @@ export class NvmeTarget {
       mr: this.#mr,
       staging: this.#staging,
       clock: context.device.clock,
+      delayMicros: options.delayMicros,
       onFailure: (error) => this.#storeFailed(error),
     });
     this.#admin = new AdminCommands(this.#subsystem(blockShift), this.#adminStaging);
@@ -178,15 +181,18 @@ export class NvmeTarget {
     };
   }
 
+  /** Ends all connections: hosts may come again. */
+  disconnectAll(reason: string): void {
+    for (const controller of [...this.#controllers.values()]) controller.close(reason);
+    for (const queue of [...this.#queues.keys()]) queue.close(reason);
+  }
+
   /** Ends all connections, and closes the store: what was written is durable then, if it can be. */
   async close(): Promise<void> {
     if (this.#isClosed) return;
     this.#isClosed = true;
     await this.#listener?.close();
-    for (const controller of [...this.#controllers.values()]) {
-      controller.close('the target is closed');
-    }
-    for (const queue of [...this.#queues.keys()]) queue.close('the target is closed');
+    this.disconnectAll('the target is closed');
     await this.#end();
   }
 
