@@ -160,7 +160,8 @@ export class HostQueue {
       io.reject(new RefusalError('ECONNRESET', `${io.name}: ${this.#reason}`));
       return;
     }
-    this.#options.counters.submitted++;
+    // What connects the queue is none of its user's.
+    if (io.name !== 'CONNECT') this.#options.counters.submitted++;
     if (this.#waiting.length > 0 || this.#free.length === 0) {
       this.#options.counters.depthWaits++;
       this.#waiting.push(io);
@@ -348,7 +349,7 @@ export class HostQueue {
     this.#slots[index] = undefined;
     this.#free.push(index);
     if (desc) this.#options.user!.putMr(desc);
-    this.#options.counters.completed++;
+    if (io.name !== 'CONNECT') this.#options.counters.completed++;
     io.resolve(completion!);
     this.#proceed();
   }

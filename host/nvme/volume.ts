@@ -296,11 +296,14 @@ export class NvmeVolume {
 
   async #establish(): Promise<void> {
     const { association: asked, queueDepth, nsid } = this.#options;
+    let made: Association | undefined;
     const association = await Association.open(this.#pd, this.#completions, {
       ...asked,
-      onEnd: (reason) => this.#lost(association, reason),
+      // Nobody misses one that never was.
+      onEnd: (reason) => made && this.#lost(made, reason),
       onEvent: (type, info) => this.#event('told', `type ${type}, information ${info}`),
     });
+    made = association;
     try {
       await association.setQueueCount(1);
       const { identity } = association;

@@ -60,7 +60,7 @@ const HEADERS: Readonly<Record<number, number>> = {
 
 const capture: Heard[] = [];
 const file = new URL('linux/nvme-connect-write-read.pcap', vectors);
-for (const { frameNumber, payload, source } of readPcap(readFileSync(file))) {
+for (const { frameNumber, payload, source } of readPcap(new Uint8Array(readFileSync(file)))) {
   const opcode = payload[0]!;
   const from = HEADERS[opcode];
   if (from === undefined) continue;

@@ -11,7 +11,8 @@ import {
   type NvmeStore,
   type NvmeVolumeEvent,
 } from '../../../host/index.js';
-import { HOST, NQN, TARGET, inNvmeWorld } from '../../support/nvme-world.js';
+import { ConnectData } from '../../../host/nvme/structures.js';
+import { HOST, NQN, TARGET, inNvmeWorld, rawQueue } from '../../support/nvme-world.js';
 import { noise } from '../../support/processes.js';
 
 const test = suite('nvme/pair');
@@ -196,19 +197,33 @@ test('who asks for what is not there, or not his, hears why', () =>
 test('limits of queues are told when one asks for a connection', () =>
   inNvmeWorld(
     async ({ connect, target }) => {
-      await fails(connect({ queueDepth: 16 }), 'ECONNREFUSED');
-      const volume = await connect({ queueDepth: 15 });
-      await fails(connect({ queueDepth: 15 }), 'ECONNREFUSED');
-      assert.ok(target.stats.refused >= 1);
+      // As deep as there is: 15.
+      const volume = await connect({ queueDepth: 100 });
+      const error = await fails(connect(), 'ECONNREFUSED');
+      assert.match(error.message, /NO_RESOURCES/);
+      assert.is(target.stats.refused, 1);
       await volume.close();
     },
     { target: { queuesMax: 2, queueDepthMax: 16 } },
   ));
 
-test('a silent host is let go, a keep alive keeps it', () =>
+test('a silent host is let go', () =>
+  inNvmeWorld(async ({ host, target, events }) => {
+    const { ask, ended } = await rawQueue(host, 0);
+    const buffer = host.alloc(1024);
+    const { hostId: hostid, hostNqn: hostnqn } = { hostId: new Uint8Array(16), hostNqn: 'nqn.h' };
+    ConnectData.build({ hostid, hostnqn, subnqn: target.nqn, cntlid: 0xffff }, buffer);
+    const data = { buffer, direction: 'write' } as const;
+    assert.is((await ask('CONNECT', { sqsize: 7, kato: 100 }, data)).status, 0);
+    await ended;
+    assert.match(events.at(-1)!.reason, /silent/);
+    assert.is(target.stats.controllers, 0);
+  }));
+
+test('one that sends keep alives is kept', () =>
   inNvmeWorld(async ({ connect, events, host }) => {
-    const volume = await connect({ keepAliveMillis: 100 });
-    await new Promise((resolve) => setTimeout(resolve, 500));
+    const volume = await connect({ keepAliveMillis: 1000 });
+    await new Promise((resolve) => setTimeout(resolve, 2500));
     await volume.read(0, host.alloc(512));
     assert.is(events.filter(({ kind }) => kind === 'disconnected').length, 0);
     await volume.close();
