@@ -113,10 +113,6 @@ export { FileStore as NvmeFileStore } from './nvme/file-store.js';
 export { PmemStore as NvmePmemStore } from './nvme/pmem-store.js';
 export { NvmeStatus, nvmeStatusName } from './nvme/constants.js';
 export { connectNvme, discoverNvme } from './nvme/connect-nvme.js';
-export type {
-  ConnectNvmeOptions,
-  NvmeDiscovered,
-  NvmeHostOptions,
-} from './nvme/connect-nvme.js';
+export type { ConnectNvmeOptions, NvmeDiscovered, NvmeHostOptions } from './nvme/connect-nvme.js';
 export type { NvmeVolume, NvmeVolumeEvent, NvmeVolumeStats } from './nvme/volume.js';
 export { NvmeError } from './nvme/nvme-error.js';

@@ -16,7 +16,10 @@ export function workId(work: number, whose: number): number {
   return work * 65536 + whose;
 }
 
-export function workOf({ wrId }: WorkCompletion): { readonly work: number; readonly whose: number } {
+export function workOf({ wrId }: WorkCompletion): {
+  readonly work: number;
+  readonly whose: number;
+} {
   const id = Number(wrId);
   return { work: id >>> Number(WHOSE_BITS), whose: id & 0xffff };
 }

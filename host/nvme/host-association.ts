@@ -158,9 +158,7 @@ export class Association {
     return found;
   }
 
-  async identifyNamespace(
-    nsid: number,
-  ): Promise<ReturnType<typeof IdentifyNamespace.read>> {
+  async identifyNamespace(nsid: number): Promise<ReturnType<typeof IdentifyNamespace.read>> {
     const cns = NvmeCns.NAMESPACE;
     return IdentifyNamespace.read(await this.#fetch('IDENTIFY', { cns, nsid }, DATA_BYTES));
   }

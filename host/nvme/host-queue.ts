@@ -219,7 +219,14 @@ export class HostQueue {
     const generation = (this.#generations[index]! + 1) % GENERATIONS;
     this.#generations[index] = generation;
     const startMicros = pd.context.device.clock.now();
-    this.#slots[index] = { io, startMicros, generation, desc, isSent: false, completion: undefined };
+    this.#slots[index] = {
+      io,
+      startMicros,
+      generation,
+      desc,
+      isSent: false,
+      completion: undefined,
+    };
     const requests: SendWorkRequest[] = [];
     const sgl = this.#sglOf(io, desc, requests);
     const cid = index | (generation << SLOT_BITS);
@@ -336,9 +343,7 @@ export class HostQueue {
       const wrId = workId(Work.INVALIDATE, index);
       const sendFlags = SendFlag.SIGNALED;
       const opcode = WrOpcode.LOCAL_INV;
-      this.#guard(() =>
-        this.#qp!.postSend({ wrId, opcode, sendFlags, invalidateRkey: desc.rkey }),
-      );
+      this.#guard(() => this.#qp!.postSend({ wrId, opcode, sendFlags, invalidateRkey: desc.rkey }));
       return;
     }
     if (desc) counters.remoteInvalidations++;

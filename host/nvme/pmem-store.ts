@@ -22,11 +22,7 @@ export class PmemStore implements NvmeStore {
   }
 
   /** As `context.openPmem`. */
-  static async open(
-    context: Context,
-    path: string,
-    options: PmemOptions = {},
-  ): Promise<PmemStore> {
+  static async open(context: Context, path: string, options: PmemOptions = {}): Promise<PmemStore> {
     return new PmemStore(await context.openPmem(path, options));
   }
 

@@ -501,6 +501,7 @@ function checkOptions(options: NvmeTargetOptions): void {
   if (blockBytes !== 512 && blockBytes !== 4096) {
     throw new MisuseError('blockBytes', `must be 512 or 4096, got ${blockBytes}`);
   }
-  if (inCapsuleBytes % 16 !== 0) throw new MisuseError('inCapsuleBytes', 'must be a multiple of 16');
+  if (inCapsuleBytes % 16 !== 0)
+    throw new MisuseError('inCapsuleBytes', 'must be a multiple of 16');
   if (options.store.length < blockBytes) throw new MisuseError('store', 'is shorter than a block');
 }

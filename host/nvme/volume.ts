@@ -373,9 +373,7 @@ export class NvmeVolume {
     const giveUpAt = clock.now() + ctrlLossMillis * 1000;
     let last: unknown = new RefusalError('ECONNRESET', `the target is gone: ${reason}`);
     while (!this.#isClosing && !this.context.device.closed && clock.now() < giveUpAt) {
-      await new Promise<void>((done) =>
-        clock.at(clock.now() + reconnectDelayMillis * 1000, done),
-      );
+      await new Promise<void>((done) => clock.at(clock.now() + reconnectDelayMillis * 1000, done));
       if (this.#isClosing || this.context.device.closed) break;
       try {
         await this.#reclaiming;

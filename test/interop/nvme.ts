@@ -115,7 +115,10 @@ export const nvmeGroup: GuestGroup = {
         first.kill('SIGKILL');
         await first.ended;
         await withTarget(lab, [region, '--pmem'], ipv4, async () => {
-          await guest.run(`dd if=${DISK} bs=64k iflag=direct 2>/dev/null | cmp -n 1000000 - /tmp/data`, SECONDS);
+          await guest.run(
+            `dd if=${DISK} bs=64k iflag=direct 2>/dev/null | cmp -n 1000000 - /tmp/data`,
+            SECONDS,
+          );
           await detach(lab);
         });
       });

@@ -110,7 +110,11 @@ export async function rawQueue(
   const connection = await connect(
     { address: TARGET, port: 4420 },
     {
-      ...{ context: host, pd, privateData: privateData ?? RdmaRequestData.build({ qid, ...sizes }) },
+      ...{
+        context: host,
+        pd,
+        privateData: privateData ?? RdmaRequestData.build({ qid, ...sizes }),
+      },
       qp: { sendCq: completions.cq, recvCq: completions.cq, cap: queue.cap },
     },
     (qp) => queue.prepare(qp),
@@ -126,4 +130,3 @@ export type Ask = (
   fields: Readonly<Record<string, number | bigint>>,
   more?: Partial<Parameters<HostQueue['submit']>[0]>,
 ) => Promise<Completion>;
-

@@ -265,12 +265,30 @@ test('what is not known, or not meant for such a queue, is refused with its stat
     const command = parseCommand(copy, isAdmin);
     return command.name === undefined ? command.status : undefined;
   };
-  assert.is(status(() => {}), undefined);
-  assert.is(status((copy) => (copy[0] = 0x7e)), NvmeStatus.INVALID_OPCODE);
-  assert.is(status((copy) => (copy[0] = 0x06)), NvmeStatus.INVALID_OPCODE);
-  assert.is(status((copy) => (copy[1] = 0x00)), NvmeStatus.INVALID_FIELD);
-  assert.is(status((copy) => (copy[1] = 0x41)), NvmeStatus.INVALID_FIELD);
-  assert.is(status((copy) => (copy[39] = 0x20)), NvmeStatus.SGL_DESCRIPTOR_TYPE_INVALID);
+  assert.is(
+    status(() => {}),
+    undefined,
+  );
+  assert.is(
+    status((copy) => (copy[0] = 0x7e)),
+    NvmeStatus.INVALID_OPCODE,
+  );
+  assert.is(
+    status((copy) => (copy[0] = 0x06)),
+    NvmeStatus.INVALID_OPCODE,
+  );
+  assert.is(
+    status((copy) => (copy[1] = 0x00)),
+    NvmeStatus.INVALID_FIELD,
+  );
+  assert.is(
+    status((copy) => (copy[1] = 0x41)),
+    NvmeStatus.INVALID_FIELD,
+  );
+  assert.is(
+    status((copy) => (copy[39] = 0x20)),
+    NvmeStatus.SGL_DESCRIPTOR_TYPE_INVALID,
+  );
   assert.is(
     status((copy) => {
       copy[39] = 0x01;
@@ -278,7 +296,10 @@ test('what is not known, or not meant for such a queue, is refused with its stat
     }),
     NvmeStatus.SGL_OFFSET_INVALID,
   );
-  assert.is(status((copy) => (copy[0] = 0x01), true), NvmeStatus.INVALID_OPCODE);
+  assert.is(
+    status((copy) => (copy[0] = 0x01), true),
+    NvmeStatus.INVALID_OPCODE,
+  );
 });
 
 test('capsules and completions in words', () => {
@@ -286,7 +307,10 @@ test('capsules and completions in words', () => {
     explainCapsule(frame(144).bytes, false),
     'NVMe WRITE 20494 namespace 1 slba 0x10 nlb 0x1, 8192 bytes at 0xff41990f06eb4000 with key 0xcad5 (to be invalidated)',
   );
-  assert.is(explainCompletion(frame(62).bytes), 'NVMe completion of 4114 in queue 0: SUCCESS, result 0x7f007f');
+  assert.is(
+    explainCompletion(frame(62).bytes),
+    'NVMe completion of 4114 in queue 0: SUCCESS, result 0x7f007f',
+  );
   assert.is(explainCapsule(new Uint8Array(63), false), undefined);
   assert.is(explainCompletion(new Uint8Array(15)), undefined);
 });

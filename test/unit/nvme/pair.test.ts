@@ -246,7 +246,10 @@ test('a target that goes away is found again, and what was under way is done', (
     const back = host.alloc(memory.length);
     await volume.read(0, back);
     assert.is(Buffer.compare(memory, back), 0);
-    assert.equal(seen.map(({ kind }) => kind), ['lost', 'reconnected']);
+    assert.equal(
+      seen.map(({ kind }) => kind),
+      ['lost', 'reconnected'],
+    );
     assert.is(volume.stats.reconnects, 1);
     assert.ok(volume.stats.resubmitted > 0);
     assert.is(volume.stats.regions.inUse, 0);
@@ -310,12 +313,14 @@ test('after a flush has failed nothing is written any more, and the host is told
       await fails(volume.write(0, memory), 'EPERM');
       await fails(volume.flush(), 'EPERM');
       await volume.read(0, memory);
-      assert.equal(seen.map(({ kind, reason }) => `${kind} ${reason}`), [
-        'told type 1, information 0',
-      ]);
-      assert.equal(events.filter(({ kind }) => kind === 'failed').map(({ reason }) => reason), [
-        'EIO: the disk is gone',
-      ]);
+      assert.equal(
+        seen.map(({ kind, reason }) => `${kind} ${reason}`),
+        ['told type 1, information 0'],
+      );
+      assert.equal(
+        events.filter(({ kind }) => kind === 'failed').map(({ reason }) => reason),
+        ['EIO: the disk is gone'],
+      );
       await volume.close();
     },
     { store: () => store },
