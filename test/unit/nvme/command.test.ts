@@ -17,6 +17,7 @@ import {
   parseCompletion,
   type Command,
 } from '../../../host/nvme/command.js';
+import { NvmeEavesdropper } from '../../../host/nvme/eavesdropper.js';
 import { namesOf } from '../../../host/nvme/identity.js';
 import { Structure, text, u16, u64, u8 } from '../../../host/nvme/structure.js';
 import {
@@ -175,6 +176,23 @@ test('the data of Connect, from memory and from a capsule', () => {
   const again = ConnectData.build({ subnqn, hostnqn, cntlid, hostid });
   assert.equal(again, frame(7).bytes);
   assert.is(ConnectData.read(frame(67).bytes.subarray(64)).cntlid, 1);
+});
+
+test('a capture is understood by who reads it along', () => {
+  const ear = new NvmeEavesdropper();
+  const said = new Map<number, string>();
+  for (const packet of readPcap(new Uint8Array(readFileSync(file)))) {
+    const { payload, source, destination, frameNumber } = packet;
+    const words = ear.hear(payload, `${source.gid}`, `${destination.gid}`);
+    if (words !== '') said.set(frameNumber, words);
+  }
+  assert.is(said.size, 29 + 28);
+  assert.match(said.get(10)!, 'NVMe PROPERTY_GET');
+  assert.match(said.get(46)!, 'NVMe GET_LOG_PAGE');
+  assert.match(said.get(107)!, 'NVMe READ 13 namespace 1');
+  assert.match(said.get(133)!, 'NVMe WRITE');
+  assert.match(said.get(149)!, 'NVMe completion of 20494 in queue 1: SUCCESS');
+  assert.is(ear.hear(new Uint8Array(3), '', ''), '');
 });
 
 test('what Linux’s target says of itself is read where it stands', () => {
