@@ -106,7 +106,7 @@ export type {
 } from './cm/connect.js';
 export * as rpma from './rpma/index.js';
 export { NvmeTarget } from './nvme/target.js';
-export type { NvmeTargetEvent, NvmeTargetOptions } from './nvme/target.js';
+export type { NvmeTargetEvent, NvmeTargetOptions } from './nvme/target-options.js';
 export { RamStore as NvmeRamStore, type NvmeStore, type StoreRequest } from './nvme/store.js';
 export { nvmeResponseTimes, type NvmeMedium } from './nvme/response-times.js';
 export { FileStore as NvmeFileStore } from './nvme/file-store.js';

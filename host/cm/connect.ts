@@ -323,7 +323,7 @@ export async function listen(target: Target, options: ListenOptions = {}): Promi
   }
 }
 
-/** @internal A device at whichever of our addresses reaches theirs; at any port when 4791 is taken. */
+/** @internal A device at our address that reaches theirs; at any port when 4791 is taken. */
 export async function openTowards(address: string, device: UdpOpenOptions = {}): Promise<Context> {
   const local = device.address ?? (await localAddressTowards(address));
   try {

@@ -5,7 +5,7 @@
  */
 import { AccessFlag } from '#build/abi.js';
 import { listen, type RdmaConnection, type RdmaListener, type RdmaRequest } from '../cm/connect.js';
-import { MisuseError, RefusalError } from '../errors/errors.js';
+import { RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import type { MemoryRegion } from '../verbs/memory-region.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
@@ -25,62 +25,22 @@ import { Controller } from './controller.js';
 import { namesOf } from './identity.js';
 import { IoCommands, type IoCounters } from './io.js';
 import { Staging } from './staging.js';
-import type { NvmeStore, StoreRequest } from './store.js';
+import {
+  ACK_TIMEOUT,
+  CNTLID_MAX,
+  MAX_TRANSFER_SHIFT,
+  PAGE_BYTES,
+  checkTargetOptions,
+  type NvmeTargetEvent,
+  type NvmeTargetOptions,
+} from './target-options.js';
 import { ConnectData, RdmaAcceptData, RdmaRejectData, RdmaRequestData } from './structures.js';
 import { TargetQueue, type NvmeRequest } from './target-queue.js';
 
-export interface NvmeTargetOptions {
-  /** Where the namespace's blocks are. It is closed with the target. */
-  readonly store: NvmeStore;
-  /** The subsystem's name. Default `nqn.2026-01.dev.verbena:target`. */
-  readonly nqn?: string;
-  /** Default 4420; 0: a free one. */
-  readonly port?: number;
-  /** Bytes of a block: 512 (the default) or 4096. */
-  readonly blockBytes?: number;
-  /** Names of hosts that may connect. Default: any. */
-  readonly hosts?: readonly string[];
-  readonly serial?: string;
-  readonly model?: string;
-  /** Controllers at a time. Default 64. */
-  readonly controllersMax?: number;
-  /** I/O queues of a controller. Default 8. */
-  readonly ioQueuesMax?: number;
-  /** Queues of all controllers. Default 256. */
-  readonly queuesMax?: number;
-  /** Commands under way in a queue, at most 1024. Default 128. */
-  readonly queueDepthMax?: number;
-  /** Data in flight where the store is no memory, in bytes. Default 16 MiB. */
-  readonly dataBytes?: number;
-  /** Data that commands may carry in their capsule. Default 4096. */
-  readonly inCapsuleBytes?: number;
-  /** Until a packet is sent again: 4.096 us * 2^it. Default 16: 268 ms. */
-  readonly ackTimeout?: number;
-  /** How long a request takes besides, in microseconds: `nvmeResponseTimes` has models. */
-  readonly delayMicros?: (request: StoreRequest) => number;
-  /** Is told what happens. What it throws is ignored. */
-  readonly onEvent?: (event: NvmeTargetEvent) => void;
-}
-
-export interface NvmeTargetEvent {
-  readonly kind: 'connected' | 'disconnected' | 'refused' | 'failed';
-  /** Who: an address. */
-  readonly peer: string;
-  readonly hostNqn: string;
-  readonly cntlid: number;
-  readonly qid: number;
-  /** Why, where something ended or was refused. */
-  readonly reason: string;
-}
-
 const ADMIN_ENTRIES_MAX = 128;
-const CNTLID_MAX = 0xffef;
-const MAX_TRANSFER_SHIFT = 5;
-const PAGE_BYTES = 4096;
 const ADMIN_BUFFERS = 8;
 const ADMIN_BUFFER_BYTES = 16384;
 const CONNECT_BYTES = 1024;
-const ACK_TIMEOUT = 16;
 /** What of Connect was wrong (Fabrics 1.1 figure 19): in its data, or in the command. */
 const IN_DATA = 1n << 16n;
 /** Critical warning: media; a namespace changed. */
@@ -146,7 +106,7 @@ export class NvmeTarget {
    * EADDRINUSE.
    */
   static async open(context: Context, options: NvmeTargetOptions): Promise<NvmeTarget> {
-    checkOptions(options);
+    checkTargetOptions(options);
     const target = new NvmeTarget(context, options);
     try {
       const address = context.local.gid.toString();
@@ -472,36 +432,4 @@ export class NvmeTarget {
     this.#controllers.delete(cntlid);
     controller.close(reason);
   }
-}
-
-/** Throws MisuseError. */
-function checkOptions(options: NvmeTargetOptions): void {
-  const { nqn, blockBytes = 512, inCapsuleBytes = PAGE_BYTES } = options;
-  const ranges: readonly [keyof NvmeTargetOptions, number, number][] = [
-    ['port', 0, 65535],
-    ['controllersMax', 1, CNTLID_MAX],
-    ['ioQueuesMax', 1, 1024],
-    ['queuesMax', 1, 65536],
-    ['queueDepthMax', 2, 1024],
-    ['dataBytes', PAGE_BYTES << MAX_TRANSFER_SHIFT, 2 ** 31],
-    ['inCapsuleBytes', 0, 65536],
-    ['ackTimeout', 0, 31],
-  ];
-  for (const [name, least, most] of ranges) {
-    const value = options[name] as number | undefined;
-    if (value === undefined) continue;
-    if (!Number.isInteger(value) || value < least || value > most) {
-      throw new MisuseError(name, `must be a whole number from ${least} to ${most}, got ${value}`);
-    }
-  }
-  if (nqn !== undefined && !/^nqn\.[!-~]{1,218}$/.test(nqn)) {
-    throw new MisuseError('nqn', `must be a name as in nqn.2014-08.org.nvmexpress, got "${nqn}"`);
-  }
-  if (nqn === DISCOVERY_NQN) throw new MisuseError('nqn', 'is that of discovery services');
-  if (blockBytes !== 512 && blockBytes !== 4096) {
-    throw new MisuseError('blockBytes', `must be 512 or 4096, got ${blockBytes}`);
-  }
-  if (inCapsuleBytes % 16 !== 0)
-    throw new MisuseError('inCapsuleBytes', 'must be a multiple of 16');
-  if (options.store.length < blockBytes) throw new MisuseError('store', 'is shorter than a block');
 }

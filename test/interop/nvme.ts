@@ -46,8 +46,8 @@ export const nvmeGroup: GuestGroup = {
           `dd if=/dev/urandom of=/tmp/data bs=1M count=2 2>/dev/null
            for bytes in 512 4096 8192 131072 2097152; do
              head -c $bytes /tmp/data >/tmp/part
-             dd if=/tmp/part of=${DISK} bs=512 seek=$((bytes / 512)) conv=notrunc oflag=direct 2>/dev/null
-             dd if=${DISK} bs=512 skip=$((bytes / 512)) count=$((bytes / 512)) iflag=direct 2>/dev/null | cmp - /tmp/part || exit 1
+             dd if=/tmp/part of=${DISK} bs=$bytes seek=1 conv=notrunc oflag=direct 2>/dev/null
+             dd if=${DISK} bs=$bytes skip=1 count=1 iflag=direct 2>/dev/null | cmp - /tmp/part || exit 1
            done
            dd if=${DISK} bs=1M skip=8 count=1 iflag=direct 2>/dev/null | cmp -n 1048576 - /dev/zero`,
           SECONDS,
