@@ -249,7 +249,15 @@ export class HostQueue {
       const inline = buildCommand(io.name, cid, fields, sgl);
       requests.push({ ...send, sendFlags: send.sendFlags | SendFlag.INLINE, inline });
     }
-    this.#guard(() => this.#qp!.postSend(requests));
+    try {
+      this.#guard(() => this.#qp!.postSend(requests));
+    } catch (error) {
+      // A buffer that cannot be registered: it is the caller's mistake, and nothing has happened.
+      this.#slots[index] = undefined;
+      this.#free.push(index);
+      if (desc) user!.putMr(desc);
+      io.reject(error as Error);
+    }
     return true;
   }
 

@@ -28,6 +28,8 @@ export interface NvmeTargetOptions {
   readonly dataBytes?: number;
   /** Data that commands may carry in their capsule. Default 4096. */
   readonly inCapsuleBytes?: number;
+  /** A connection that says no Connect for so long is ended. Default 10,000. */
+  readonly connectMillis?: number;
   /** Until a packet is sent again: 4.096 us * 2^it. Default 16: 268 ms. */
   readonly ackTimeout?: number;
   /** How long a request takes besides, in microseconds: `nvmeResponseTimes` has models. */
@@ -65,6 +67,7 @@ export function checkTargetOptions(options: NvmeTargetOptions): void {
     ['dataBytes', PAGE_BYTES << MAX_TRANSFER_SHIFT, 2 ** 31],
     ['inCapsuleBytes', 0, 65536],
     ['ackTimeout', 0, 31],
+    ['connectMillis', 1, 2 ** 31],
   ];
   for (const [name, least, most] of ranges) {
     const value = options[name] as number | undefined;

@@ -141,6 +141,11 @@ export class TargetQueue {
 
   /** The host is ready. */
   connected(connection: RdmaConnection): void {
+    if (this.#reason !== undefined) {
+      // It was ended while the host was on its way.
+      connection.id.channel.destroy();
+      return;
+    }
     this.#connection = connection;
     void connection.disconnected.then(() => this.close('the host disconnected'));
     const early = this.#early ?? [];

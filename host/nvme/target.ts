@@ -5,6 +5,7 @@
  */
 import { AccessFlag } from '#build/abi.js';
 import { listen, type RdmaConnection, type RdmaListener, type RdmaRequest } from '../cm/connect.js';
+import type { CancelTimer } from '../device/clock.js';
 import { RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import type { MemoryRegion } from '../verbs/memory-region.js';
@@ -41,6 +42,9 @@ const ADMIN_ENTRIES_MAX = 128;
 const ADMIN_BUFFERS = 8;
 const ADMIN_BUFFER_BYTES = 16384;
 const CONNECT_BYTES = 1024;
+const CONNECT_MILLIS = 10_000;
+/** Who asks a discovery controller is soon done. */
+const DISCOVERY_KATO_MILLIS = 60_000;
 /** What of Connect was wrong (Fabrics 1.1 figure 19): in its data, or in the command. */
 const IN_DATA = 1n << 16n;
 /** Critical warning: media; a namespace changed. */
@@ -50,6 +54,8 @@ const FIRMWARE = '1.0';
 interface QueueOrigin {
   readonly peer: string;
   controller: Controller | undefined;
+  /** Of the time that it has to say Connect. */
+  cancel: CancelTimer;
 }
 
 export class NvmeTarget {
@@ -259,7 +265,8 @@ export class NvmeTarget {
       return reject(NvmeRdmaStatus.NO_RESOURCES, (error as Error).message);
     }
     const { address } = request.peer;
-    this.#queues.set(queue, { peer: address, controller: undefined });
+    const origin: QueueOrigin = { peer: address, controller: undefined, cancel: () => {} };
+    this.#queues.set(queue, origin);
     const { cq } = this.#completions;
     let connection: RdmaConnection;
     try {
@@ -277,6 +284,12 @@ export class NvmeTarget {
       throw error;
     }
     queue.connected(connection);
+    const { clock } = this.context.device;
+    const { connectMillis = CONNECT_MILLIS } = this.#options;
+    if (queue.reason !== undefined || origin.controller) return;
+    origin.cancel = clock.at(clock.now() + connectMillis * 1000, () =>
+      queue.close('no Connect came'),
+    );
   }
 
   get #queueDepthMax(): number {
@@ -388,6 +401,7 @@ export class NvmeTarget {
     }
     queue.sqsize = sqsize;
     origin.controller = controller;
+    origin.cancel();
     controller.queues.set(qid, queue);
     controller.heard();
     const at = { hostNqn: hostnqn, cntlid: controller.cntlid, qid };
@@ -407,7 +421,8 @@ export class NvmeTarget {
     const cntlid = this.#nextCntlid;
     this.#advanceCntlid();
     const controller = new Controller({
-      ...{ cntlid, subNqn, hostNqn, hostId, katoMillis, ioQueuesMax },
+      ...{ cntlid, subNqn, hostNqn, hostId, ioQueuesMax },
+      katoMillis: katoMillis || (subNqn === DISCOVERY_NQN ? DISCOVERY_KATO_MILLIS : 0),
       entriesMax: this.#queueDepthMax,
       clock: this.context.device.clock,
     });
@@ -421,7 +436,8 @@ export class NvmeTarget {
   }
 
   #ended(queue: TargetQueue, reason: string): void {
-    const { peer, controller } = this.#queues.get(queue)!;
+    const { peer, controller, cancel } = this.#queues.get(queue)!;
+    cancel();
     this.#queues.delete(queue);
     if (!controller) return;
     const { hostNqn, cntlid } = controller;

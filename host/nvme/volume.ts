@@ -2,6 +2,7 @@
  * A namespace of somebody's, as its host uses it: blocks are read and written between the device's
  * memory and the target, each command with a region of a pool (seed 002). One I/O queue a volume.
  */
+import type { CancelTimer } from '../device/clock.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { FmrDesc } from '../pool/fmr-desc.js';
 import type { FmrPool } from '../pool/fmr-pool.js';
@@ -88,6 +89,7 @@ export class NvmeVolume {
   #reclaiming: Promise<void> = Promise.resolve();
   #idle: (() => void)[] = [];
   #inHand = 0;
+  #cancelWatch: CancelTimer = () => {};
 
   private constructor(context: Context, user: FmrPoolUser, options: VolumeOptions) {
     const { pool } = user;
@@ -191,6 +193,7 @@ export class NvmeVolume {
     if (this.#inHand > 0 && this.#queue) {
       await new Promise<void>((resolve) => this.#idle.push(resolve));
     }
+    this.#cancelWatch();
     await this.#association?.shutdown();
     this.#giveUp(new RefusalError('ECONNRESET', 'the volume is closed'));
     await this.#reclaiming;
@@ -323,13 +326,15 @@ export class NvmeVolume {
       const limit = identity.mdts === 0 ? 2 ** 23 : MDTS_PAGE * 2 ** identity.mdts;
       this.maxTransferBytes = Math.min(limit, this.pool.params.maxLength, 2 ** 23);
       const depth = Math.min(queueDepth, identity.maxcmd === 0 ? queueDepth : identity.maxcmd - 1);
-      this.#queue = await association.ioQueue({
+      const queue = await association.ioQueue({
         qid: 1,
         depth,
         user: this.#user,
         counters: this.#counters,
         ended: (_, unfinished, regions) => this.#unfinished(unfinished, regions),
       });
+      if (queue.reason !== undefined) throw new RefusalError('ECONNRESET', queue.reason);
+      this.#queue = queue;
       this.#association = association;
     } catch (error) {
       association.end('it was given up');
@@ -406,7 +411,7 @@ export class NvmeVolume {
   /** A command that takes too long means that its target is gone, whatever else it answers. */
   #watch(): void {
     const { clock } = this.context.device;
-    clock.at(clock.now() + WATCH_MICROS, () => {
+    this.#cancelWatch = clock.at(clock.now() + WATCH_MICROS, () => {
       if (this.#isClosing || this.#failure || this.context.device.closed) return;
       const oldest = this.#queue?.oldestMicros;
       const limit = this.#options.ioTimeoutMillis * 1000;

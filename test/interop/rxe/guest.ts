@@ -10,7 +10,7 @@ import { IMAGE } from './image.js';
 const AGENT_PORT = 7777;
 const MEMORY_MEGABYTES = 512;
 /** Software emulation on a busy machine; 6 to 9 s when it is idle. */
-const BOOT_SECONDS = 300;
+const BOOT_SECONDS = 120;
 const RUN_SECONDS = 60;
 
 export const NETWORK_MTU = 9000;

@@ -107,6 +107,17 @@ test('a capsule that is shorter than a command ends its queue, with a reason', (
     await servesOthers(world);
   }));
 
+test('who connects and says nothing is let go', () =>
+  inNvmeWorld(
+    async (world) => {
+      const { ended } = await rawQueue(world.host, 0);
+      await ended;
+      assert.is(world.target.stats.queues, 0);
+      await servesOthers(world);
+    },
+    { target: { connectMillis: 1000 } },
+  ));
+
 test('a key that opens nothing ends its queue, and no other', () =>
   inNvmeWorld(async (world) => {
     const { host } = world;

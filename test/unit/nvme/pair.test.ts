@@ -171,6 +171,11 @@ test('misuse is told before anything is sent', () =>
     await misuse(volume.read(0.5, host.alloc(512)));
     await misuse(volume.writeZeroes(0, 0));
     assert.is(volume.stats.submitted, submitted);
+    const freed = host.alloc(8192);
+    host.free(freed);
+    await misuse(volume.read(0, freed));
+    assert.is(volume.stats.regions.inUse, 0);
+    await volume.read(0, host.alloc(8192));
     await volume.close();
     await misuse(volume.read(0, host.alloc(512)));
   }));
