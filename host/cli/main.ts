@@ -249,6 +249,7 @@ function addNvme(program: Command): void {
     .option('--bind <address>', 'local address, no wildcard', '127.0.0.1')
     .option('--nqn <name>', 'of the subsystem')
     .option('--host-nqn <name...>', 'hosts that may connect (default: any)')
+    .option('--medium <name>', 'answer as slowly as ssd, disk or hybrid (default: as it comes)')
     .option('--block-bytes <bytes>', '512 or 4096', whole(512, 4096), 512);
   addPortOption(command, '--port <port>', 'that hosts connect to', NVME_RDMA_PORT);
   addPortOption(command, '--udp-port <port>', 'UDP port of our device; 0: a free one', ROCE_PORT)

@@ -5,7 +5,9 @@ import {
   NvmePmemStore,
   NvmeRamStore,
   NvmeTarget,
+  nvmeResponseTimes,
   type Context,
+  type NvmeMedium,
   type NvmeStore,
   type NvmeTargetEvent,
 } from '../index.js';
@@ -22,6 +24,7 @@ export interface NvmeTargetCliOptions extends FaultPercents {
   readonly nqn?: string;
   readonly hostNqn?: readonly string[];
   readonly blockBytes: number;
+  readonly medium?: NvmeMedium;
   readonly port: number;
   readonly udpPort: number;
   readonly pcap?: string;
@@ -36,7 +39,7 @@ export async function nvmeTarget(
   file: string | undefined,
   options: NvmeTargetCliOptions,
 ): Promise<number> {
-  const { ram, pmem, bind, udpPort, nqn, hostNqn, blockBytes, port, json } = options;
+  const { ram, pmem, bind, udpPort, nqn, hostNqn, blockBytes, medium, port, json } = options;
   if ((file === undefined) === (ram === undefined)) {
     throw new MisuseError('nvme-target', 'serves either a file, or memory (--ram)');
   }
@@ -58,6 +61,7 @@ export async function nvmeTarget(
       port,
       ...(nqn !== undefined && { nqn }),
       ...(hostNqn !== undefined && { hosts: hostNqn }),
+      ...(medium !== undefined && { delayMicros: nvmeResponseTimes(medium) }),
       onEvent: (event) => void tell(json, event),
     }).catch(async (error: unknown) => {
       await store.close();

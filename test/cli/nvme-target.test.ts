@@ -118,6 +118,7 @@ test('what cannot be served is one line on standard error', () =>
     assert.match(await said(workspace.path('none.img')), /ENOENT/);
     assert.match(await said('--ram', '1m', '--nqn', 'disk'), /nqn/);
     assert.match(await said('--ram', '1m', '--block-bytes', '1024'), /blockBytes/);
+    assert.match(await said('--ram', '1m', '--medium', 'tape'), /medium/);
   }));
 
 test.run();
