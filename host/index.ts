@@ -105,3 +105,14 @@ export type {
   Target,
 } from './cm/connect.js';
 export * as rpma from './rpma/index.js';
+export { NvmeTarget } from './nvme/target.js';
+export type { NvmeTargetEvent, NvmeTargetOptions } from './nvme/target-options.js';
+export { RamStore as NvmeRamStore, type NvmeStore, type StoreRequest } from './nvme/store.js';
+export { nvmeResponseTimes, type NvmeMedium } from './nvme/response-times.js';
+export { FileStore as NvmeFileStore } from './nvme/file-store.js';
+export { PmemStore as NvmePmemStore } from './nvme/pmem-store.js';
+export { NvmeStatus, nvmeStatusName } from './nvme/constants.js';
+export { connectNvme, discoverNvme } from './nvme/connect-nvme.js';
+export type { ConnectNvmeOptions, NvmeDiscovered, NvmeHostOptions } from './nvme/connect-nvme.js';
+export type { NvmeVolume, NvmeVolumeEvent, NvmeVolumeStats } from './nvme/volume.js';
+export { NvmeError } from './nvme/nvme-error.js';

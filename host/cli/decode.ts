@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { RefusalError, explainFields, explainPacket, readPcap } from '../index.js';
 import { GENERAL_SERVICES_QPN, Opcode } from '#build/abi.js';
 import { explainMad } from '../cm/mad.js';
+import { NvmeEavesdropper } from '../nvme/eavesdropper.js';
 import { PcapError, type Capture, type CapturedPacket } from '../link/pcap.js';
 import { formatCount } from './format.js';
 import { fileRefusal } from './fs-error.js';
@@ -27,6 +28,7 @@ const VERDICTS: Readonly<Record<IcrcVerdict, string>> = {
 export async function decode(path: string, options: DecodeOptions): Promise<number> {
   const capture = await readCapture(path, options);
   const judge = new IcrcJudge();
+  const nvme = new NvmeEavesdropper();
   let count = 0;
   try {
     let firstMicros: number | undefined;
@@ -37,7 +39,7 @@ export async function decode(path: string, options: DecodeOptions): Promise<numb
       await printLine(
         options.json
           ? JSON.stringify(describe(packet, verdict))
-          : sentence(packet, verdict, packet.timestampMicros - firstMicros),
+          : sentence(packet, verdict, packet.timestampMicros - firstMicros, nvme),
       );
       count++;
     }
@@ -61,11 +63,18 @@ async function readCapture(path: string, { port }: DecodeOptions): Promise<Captu
 }
 
 /** `   12 0.001204 127.0.0.2:4791 -> 127.0.0.1:4791  sentence  [ICRC ok]`. */
-function sentence(packet: CapturedPacket, verdict: IcrcVerdict, micros: number): string {
+function sentence(
+  packet: CapturedPacket,
+  verdict: IcrcVerdict,
+  micros: number,
+  nvme: NvmeEavesdropper,
+): string {
   const { frameNumber, source, destination, payload } = packet;
   const number = `${frameNumber}`.padStart(6);
   const seconds = (micros / 1e6).toFixed(6);
-  const text = explainPacket(payload).replace(/\s*\n\s*/g, ' ') + management(payload);
+  const said = nvme.hear(payload, `${source.gid}`, `${destination.gid}`);
+  const more = said === '' ? management(payload) : `; ${said}`;
+  const text = explainPacket(payload).replace(/\s*\n\s*/g, ' ') + more;
   return `${number} ${seconds} ${source} -> ${destination}  ${text}  [${VERDICTS[verdict]}]`;
 }
 

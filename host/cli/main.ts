@@ -3,6 +3,7 @@
 import { readFileSync } from 'node:fs';
 import { Command, CommanderError } from 'commander';
 import { ROCE_PORT } from '../link/link.js';
+import { NVME_RDMA_PORT } from '../nvme/constants.js';
 import { decode, type DecodeOptions } from './decode.js';
 import { demo, type DemoOptions } from './demo.js';
 import { devinfo, type DevinfoOptions } from './devinfo.js';
@@ -10,6 +11,7 @@ import { layout, type LayoutOptions } from './layout.js';
 import { addFaultOptions, addPieceOption, addPortOption, mtu, size, whole } from './options.js';
 import { pingpong, type PingpongOptions } from './pingpong.js';
 import { poolTop, type PoolTopOptions } from './pool-top.js';
+import { nvmeTarget, type NvmeTargetCliOptions } from './nvme-target.js';
 import { perf } from './perf/perf.js';
 import { addPerfOptions, perfTest, perfVerb } from './perf/options.js';
 import type { PerfOptions, PerfTest, PerfVerb } from './perf/options.js';
@@ -249,6 +251,32 @@ function addPerf(program: Command): void {
     );
 }
 
+function addNvme(program: Command): void {
+  const command = begin(
+    program,
+    'nvme-target',
+    'serve a file, or memory, as an NVMe namespace over RDMA: "nvme connect -t rdma"',
+  )
+    .argument('[file]', 'what the namespace is made of, byte for byte')
+    .option('--ram <size>', 'memory instead, which is gone with the process', size(65536, 2 ** 31))
+    .option('--size <size>', 'make the file, or let it grow, to so many bytes', size(4096, 2 ** 40))
+    .option('--pmem', 'the file is a region of persistent memory: a flush means durable')
+    .option('--bind <address>', 'local address, no wildcard', '127.0.0.1')
+    .option('--nqn <name>', 'of the subsystem')
+    .option('--host-nqn <name...>', 'hosts that may connect (default: any)')
+    .option('--medium <name>', 'answer as slowly as ssd, disk or hybrid (default: as it comes)')
+    .option('--block-bytes <bytes>', '512 or 4096', whole(512, 4096), 512);
+  addPortOption(command, '--port <port>', 'that hosts connect to', NVME_RDMA_PORT);
+  addPortOption(command, '--udp-port <port>', 'UDP port of our device; 0: a free one', ROCE_PORT)
+    .option('--pcap <file>', 'capture every packet')
+    .option('--json', 'one JSON object per event');
+  addFaultOptions(command)
+    .addHelpText('after', example('verbena nvme-target disk.img --size 1G --bind 192.0.2.7'))
+    .action((file: string | undefined, options: NvmeTargetCliOptions) =>
+      run('nvme-target', () => nvmeTarget(file, options)),
+    );
+}
+
 function makeProgram(): Command {
   const { version, description } = JSON.parse(
     readFileSync(new URL('../../../package.json', import.meta.url), 'utf8'),
@@ -274,6 +302,7 @@ function makeProgram(): Command {
   addPerf(program);
   addPool(program);
   addLayout(program);
+  addNvme(program);
   addOthers(program);
   return program;
 }

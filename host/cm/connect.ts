@@ -323,8 +323,8 @@ export async function listen(target: Target, options: ListenOptions = {}): Promi
   }
 }
 
-/** A device at whichever of our addresses reaches theirs; at any port when 4791 is taken. */
-async function openTowards(address: string, device: UdpOpenOptions = {}): Promise<Context> {
+/** @internal A device at our address that reaches theirs; at any port when 4791 is taken. */
+export async function openTowards(address: string, device: UdpOpenOptions = {}): Promise<Context> {
   const local = device.address ?? (await localAddressTowards(address));
   try {
     return await openDevice({ ...device, address: local });

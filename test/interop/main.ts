@@ -13,6 +13,7 @@ import { codecGroup } from './codec.js';
 import { LineReport, hasTools, runGroup, type Group, type GuestGroup } from './group.js';
 import { perftestGroup } from './perftest.js';
 import { layoutsGroup } from './layouts.js';
+import { nvmeGroup } from './nvme.js';
 import { persistenceGroup } from './persistence.js';
 import { pingpongGroup } from './pingpong.js';
 import { rpmaGroup } from './rpma.js';
@@ -30,6 +31,7 @@ const GUEST_GROUPS: readonly GuestGroup[] = [
   layoutsGroup,
   persistenceGroup,
   rpmaGroup,
+  nvmeGroup,
 ];
 
 const report = new LineReport((line) => console.log(line));

@@ -20,6 +20,7 @@ const HOST = [
   'pool',
   'rpma',
   'rds',
+  'nvme',
   'browser',
   'demo',
   'cli',

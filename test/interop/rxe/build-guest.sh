@@ -16,12 +16,13 @@ packages=(
   busybox-static dash iproute2 kmod nftables tcpdump ndctl
   ibverbs-providers ibverbs-utils rdmacm-utils perftest
   libibverbs-dev librdmacm-dev librpma-dev
+  nvme-cli e2fsprogs
 )
 unwanted='^(perl|libperl|udev_|dpkg_|passwd_|debconf_|adduser_|pci\.ids|lib(sqlite3|krb5|db5))'
 modules=(
   virtio_net 9p 9pnet_virtio crc32_generic rdma_rxe ib_uverbs rdma_ucm ib_umad
   rds rds_rdma nf_tables nft_numgen nft_limit nfit nd_pmem device_dax dax_pmem
-  virtio_blk ext4 crc32c_generic
+  virtio_blk ext4 crc32c_generic nvme_rdma
 )
 
 fail() {

@@ -1,0 +1,106 @@
+/** `verbena nvme-target`: a file, memory or persistent memory as an NVMe namespace over RDMA. */
+import {
+  MisuseError,
+  NvmeFileStore,
+  NvmePmemStore,
+  NvmeRamStore,
+  NvmeTarget,
+  nvmeResponseTimes,
+  type Context,
+  type NvmeMedium,
+  type NvmeStore,
+  type NvmeTargetEvent,
+} from '../index.js';
+import { formatBytes } from './format.js';
+import { openLocalDevice, type FaultPercents } from './open-device.js';
+import { faultsOf } from './options.js';
+import { Exit, complain, printLine } from './report.js';
+
+export interface NvmeTargetCliOptions extends FaultPercents {
+  readonly ram?: number;
+  readonly size?: number;
+  readonly pmem?: boolean;
+  readonly bind: string;
+  readonly nqn?: string;
+  readonly hostNqn?: readonly string[];
+  readonly blockBytes: number;
+  readonly medium?: NvmeMedium;
+  readonly port: number;
+  readonly udpPort: number;
+  readonly pcap?: string;
+  readonly json?: boolean;
+}
+
+/** For queues and data in flight, besides the blocks themselves. */
+const WORKING_BYTES = 256 * 2 ** 20;
+const RD_ATOMIC_MAX = 128;
+
+export async function nvmeTarget(
+  file: string | undefined,
+  options: NvmeTargetCliOptions,
+): Promise<number> {
+  const { ram, pmem, bind, udpPort, nqn, hostNqn, blockBytes, medium, port, json } = options;
+  if ((file === undefined) === (ram === undefined)) {
+    throw new MisuseError('nvme-target', 'serves either a file, or memory (--ram)');
+  }
+  const blocks = pmem ? (options.size ?? 2 ** 30) : (ram ?? 0);
+  const context = await openLocalDevice(
+    {
+      address: bind,
+      port: udpPort,
+      faults: faultsOf(options),
+      ...(options.pcap !== undefined && { pcap: options.pcap }),
+    },
+    { memoryBytes: WORKING_BYTES + blocks, rdAtomicMax: RD_ATOMIC_MAX },
+  );
+  try {
+    const store = await openStore(context, file, options);
+    const target = await NvmeTarget.open(context, {
+      store,
+      blockBytes,
+      port,
+      ...(nqn !== undefined && { nqn }),
+      ...(hostNqn !== undefined && { hosts: hostNqn }),
+      ...(medium !== undefined && { delayMicros: nvmeResponseTimes(medium) }),
+      onEvent: (event) => void tell(json, event),
+    }).catch(async (error: unknown) => {
+      await store.close();
+      throw error;
+    });
+    const stopped = new Promise<void>((resolve) => {
+      process.once('SIGINT', () => resolve()).once('SIGTERM', () => resolve());
+    });
+    const what = file ?? 'memory';
+    const at = `${bind}:${target.port}`;
+    const size = formatBytes(store.length);
+    const serving = { event: 'serving', nqn: target.nqn, address: bind, port: target.port };
+    await printLine(
+      json
+        ? JSON.stringify({ ...serving, what, bytes: store.length, pid: process.pid })
+        : `serving ${what} (${size}) as ${target.nqn} on ${at}; ctrl-C ends`,
+    );
+    await stopped;
+    await target.close();
+    return Exit.OK;
+  } finally {
+    await context.close();
+  }
+}
+
+function openStore(
+  context: Context,
+  file: string | undefined,
+  { ram, size, pmem }: NvmeTargetCliOptions,
+): Promise<NvmeStore> {
+  if (file === undefined) return Promise.resolve(new NvmeRamStore(context, ram!));
+  if (!pmem) return NvmeFileStore.open(file, size);
+  return NvmePmemStore.open(context, file, size === undefined ? {} : { bytes: size });
+}
+
+async function tell(json: boolean | undefined, event: NvmeTargetEvent): Promise<void> {
+  const { kind, peer, hostNqn, cntlid, qid, reason } = event;
+  if (json) return printLine(JSON.stringify({ event: kind, peer, hostNqn, cntlid, qid, reason }));
+  const who = `${hostNqn || 'a host'} at ${peer}, controller ${cntlid}, queue ${qid}`;
+  if (kind === 'connected') return printLine(`connected: ${who}`);
+  complain('nvme-target', `${kind}: ${kind === 'failed' ? '' : `${who}: `}${reason}`);
+}

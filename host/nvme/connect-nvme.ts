@@ -1,0 +1,183 @@
+/** `nvme connect -t rdma` and `nvme discover -t rdma`, for programs. */
+import { openTowards } from '../cm/connect.js';
+import { lookUp } from '../cm/address-info.js';
+import { MisuseError } from '../errors/errors.js';
+import { createFmrPool, fmrPools } from '../pool/create-fmr-pool.js';
+import type { FmrPool } from '../pool/fmr-pool.js';
+import type { FmrPoolParams } from '../pool/params.js';
+import type { Context } from '../verbs/context.js';
+import type { UdpOpenOptions } from '../verbs/open-device.js';
+import { Completions } from './completions.js';
+import { DISCOVERY_NQN, NVME_RDMA_PORT } from './constants.js';
+import { Association } from './host-association.js';
+import { namesOf } from './identity.js';
+import { NvmeVolume, type NvmeVolumeEvent } from './volume.js';
+
+export interface NvmeHostOptions {
+  /** Default: a device is opened for this, and closed with it. */
+  readonly context?: Context;
+  /** How that device is opened; its address is found. */
+  readonly device?: UdpOpenOptions;
+  /** The UDP port of the device there. Default 4791. */
+  readonly udpPort?: number;
+  /** Who we are. Default `nqn.2026-01.dev.verbena:host`. */
+  readonly hostNqn?: string;
+  /** 16 bytes. Default: made from `hostNqn`. */
+  readonly hostId?: Uint8Array;
+  /** Until a packet is sent again: 4.096 us * 2^it. Default 14: 67 ms. */
+  readonly ackTimeout?: number;
+  /** As in `connect`: how patient the connection manager is. */
+  readonly cmResponseTimeout?: number;
+  readonly maxCmRetries?: number;
+}
+
+export interface ConnectNvmeOptions extends NvmeHostOptions {
+  /** The subsystem. */
+  readonly nqn: string;
+  /** Default: the first that there is. */
+  readonly nsid?: number;
+  /** Commands under way at most, 1 to 1023. Default 32. */
+  readonly queueDepth?: number;
+  /** Where regions come from. Default: the device's pool of the ULP `nvme`, made when missing. */
+  readonly pool?: FmrPool;
+  /** How that is made. */
+  readonly poolParams?: Partial<FmrPoolParams>;
+  /** Regions that are always the volume's own (L1). Default: the smaller of 8 and the depth. */
+  readonly numMr?: number;
+  /** The target ends what is silent for so long, and so do we. Default 5000; 0: nobody watches. */
+  readonly keepAliveMillis?: number;
+  /** A command that takes longer means that the target is gone. Default 30,000. */
+  readonly ioTimeoutMillis?: number;
+  /** For so long a target that went away is looked for, and commands wait. Default 0: not at all. */
+  readonly ctrlLossMillis?: number;
+  /** Between two attempts. Default 1000. */
+  readonly reconnectDelayMillis?: number;
+  /** What it throws is ignored. */
+  readonly onEvent?: (event: NvmeVolumeEvent) => void;
+}
+
+/** A subsystem that a discovery service knows. */
+export interface NvmeDiscovered {
+  readonly nqn: string;
+  readonly address: string;
+  readonly port: number;
+}
+
+const HOST_NQN = 'nqn.2026-01.dev.verbena:host';
+const ACK_TIMEOUT = 14;
+/** The largest transfer of most controllers. */
+const MAX_LENGTH = 128 * 1024;
+/** Of the pool that is made when nobody gives one. */
+const POOL_MRS_MAX = 1024;
+const OWN_MRS = 8;
+
+/**
+ * Connects a namespace of the target at `host` or `host:port` (4420 otherwise). Rejects with
+ * MisuseError; RefusalError ECONNREFUSED, ETIMEDOUT, ENOENT (no such host, no such namespace),
+ * ENOMEM, EPROTO; NvmeError (ENOENT: no such subsystem; EACCES: this host is not allowed).
+ */
+export async function connectNvme(
+  target: string,
+  options: ConnectNvmeOptions,
+): Promise<NvmeVolume> {
+  const { nqn, nsid, queueDepth = 32, keepAliveMillis = 5000, ioTimeoutMillis = 30_000 } = options;
+  const { ctrlLossMillis = 0, reconnectDelayMillis = 1000 } = options;
+  const { numMr = Math.min(OWN_MRS, queueDepth) } = options;
+  if (typeof nqn !== 'string' || !nqn.startsWith('nqn.')) {
+    throw new MisuseError('nqn', `must name a subsystem, got "${String(nqn)}"`);
+  }
+  const ranges: readonly [string, number, number, number][] = [
+    ['queueDepth', queueDepth, 1, 1023],
+    ['numMr', numMr, 1, 65536],
+    ['keepAliveMillis', keepAliveMillis, 0, 2 ** 32 - 1],
+    ['ioTimeoutMillis', ioTimeoutMillis, 1, 2 ** 31],
+    ['ctrlLossMillis', ctrlLossMillis, 0, Infinity],
+    ['reconnectDelayMillis', reconnectDelayMillis, 0, 2 ** 31],
+  ];
+  for (const [name, value, least, most] of ranges) {
+    const isWhole = Number.isInteger(value) || value === Infinity;
+    if (!isWhole || value < least || value > most) {
+      throw new MisuseError(name, `must be a whole number from ${least} to ${most}, got ${value}`);
+    }
+  }
+  const where = await placeOf(target);
+  const context = options.context ?? (await openTowards(where.address, options.device));
+  const found = options.pool ?? fmrPools(context).get('nvme');
+  let pool = found;
+  try {
+    pool ??= createFmrPool(context, undefined, {
+      maxLength: MAX_LENGTH,
+      ulp: 'nvme',
+      mrsMax: POOL_MRS_MAX,
+      ...options.poolParams,
+    });
+    return await NvmeVolume.open(context, pool, numMr, {
+      association: { ...where, ...hostOf(options), nqn, keepAliveMillis },
+      ...{ queueDepth, nsid, ioTimeoutMillis, ctrlLossMillis, reconnectDelayMillis },
+      onEvent: options.onEvent,
+      ownContext: options.context === undefined,
+    });
+  } catch (error) {
+    if (options.context === undefined) await context.close();
+    throw error;
+  }
+}
+
+/** What the discovery service at `host` or `host:port` knows. Rejects as `connectNvme`. */
+export async function discoverNvme(
+  target: string,
+  options: NvmeHostOptions = {},
+): Promise<NvmeDiscovered[]> {
+  const where = await placeOf(target);
+  const context = options.context ?? (await openTowards(where.address, options.device));
+  try {
+    const pd = context.allocPd();
+    const completions = new Completions(context);
+    try {
+      const association = await Association.open(pd, completions, {
+        ...where,
+        ...hostOf(options),
+        nqn: DISCOVERY_NQN,
+        keepAliveMillis: 0,
+        onEnd: () => {},
+      });
+      const entries = await association.discoveryLog();
+      await association.shutdown();
+      return entries.map(({ subnqn, traddr, trsvcid }) => ({
+        nqn: subnqn,
+        address: traddr,
+        port: Number(trsvcid),
+      }));
+    } finally {
+      completions.close();
+      pd.dealloc();
+    }
+  } finally {
+    if (options.context === undefined) await context.close();
+  }
+}
+
+function hostOf(options: NvmeHostOptions) {
+  const { hostNqn = HOST_NQN, udpPort, cmResponseTimeout, maxCmRetries } = options;
+  const { hostId = namesOf(hostNqn).uuid, ackTimeout = ACK_TIMEOUT } = options;
+  if (!hostNqn.startsWith('nqn.')) throw new MisuseError('hostNqn', 'must begin with nqn.');
+  if (hostId.length !== 16) throw new MisuseError('hostId', 'must be 16 bytes');
+  return {
+    ...{ hostNqn, hostId, ackTimeout },
+    ...(udpPort !== undefined && { udpPort }),
+    ...(cmResponseTimeout !== undefined && { cmResponseTimeout }),
+    ...(maxCmRetries !== undefined && { maxCmRetries }),
+  };
+}
+
+/** Throws MisuseError; rejects with RefusalError ENOENT. */
+async function placeOf(text: string): Promise<{ address: string; port: number }> {
+  const bracketed = /^\[([^\]]+)\](?::(\d{1,5}))?$/.exec(text);
+  const plain = /^([^:\s[\]]+)(?::(\d{1,5}))?$/.exec(text);
+  const bare = /^[0-9a-f]*:[0-9a-f:.]+$/i.test(text) ? [text, text, undefined] : undefined;
+  const [, host, port = NVME_RDMA_PORT] = bracketed ?? plain ?? bare ?? [];
+  if (host === undefined || Number(port) < 1 || Number(port) > 65535) {
+    throw new MisuseError('target', `"${text}" is no host[:port]; [address]:port with IPv6`);
+  }
+  return { address: await lookUp(host), port: Number(port) };
+}

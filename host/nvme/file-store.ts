@@ -1,0 +1,128 @@
+/**
+ * Blocks in a file: byte n of the namespace is byte n of the file, so that other programs find in
+ * it what hosts wrote. A flush is an fdatasync; those that come while one is under way share the
+ * next.
+ */
+import { constants } from 'node:fs';
+import { open, type FileHandle } from 'node:fs/promises';
+import { RefusalError } from '../errors/errors.js';
+import { loadPosix } from '../link/posix.js';
+import { FileLock } from '../pmem/file-lock.js';
+import type { NvmeStore } from './store.js';
+
+const BLOCK_BYTES = 512;
+const ZEROES_BYTES = 2 ** 20;
+
+export class FileStore implements NvmeStore {
+  readonly length: number;
+  readonly isVolatile = true;
+  readonly path: string;
+  readonly #file: FileHandle;
+  readonly #lock: FileLock;
+  #zeroes: Uint8Array | undefined;
+  #running: Promise<void> | undefined;
+  #next: Promise<void> | undefined;
+  #failure: Error | undefined;
+
+  private constructor(path: string, file: FileHandle, lock: FileLock, length: number) {
+    this.path = path;
+    this.#file = file;
+    this.#lock = lock;
+    this.length = length;
+  }
+
+  /**
+   * `bytes`: the file is made, or grows to them. Rejects with RefusalError EBUSY (another process
+   * serves it), EINVAL (no regular file, or without a block), and the system's error.
+   */
+  static async open(path: string, bytes?: number): Promise<FileStore> {
+    const file = await open(path, constants.O_RDWR | (bytes === undefined ? 0 : constants.O_CREAT));
+    let lock: FileLock | undefined;
+    try {
+      const found = await file.stat();
+      if (!found.isFile()) throw new RefusalError('EINVAL', `${path} is no regular file`);
+      lock = await FileLock.take(file.fd, path, (await loadPosix()).posix);
+      if (bytes !== undefined && found.size < bytes) {
+        await file.truncate(bytes);
+        await file.sync();
+      }
+      const { size } = await file.stat();
+      const length = size - (size % BLOCK_BYTES);
+      if (length === 0) throw new RefusalError('EINVAL', `${path} has no block of 512 bytes`);
+      return new FileStore(path, file, lock, length);
+    } catch (error) {
+      lock?.release();
+      await file.close();
+      throw error;
+    }
+  }
+
+  async read(offset: number, into: Uint8Array): Promise<void> {
+    for (let done = 0; done < into.length;) {
+      const { bytesRead } = await this.#file.read(into, done, into.length - done, offset + done);
+      // Somebody cut it.
+      if (bytesRead === 0) throw new RefusalError('EIO', `${this.path} ends at ${offset + done}`);
+      done += bytesRead;
+    }
+  }
+
+  async write(offset: number, from: Uint8Array): Promise<void> {
+    for (let done = 0; done < from.length;) {
+      const { bytesWritten } = await this.#file.write(
+        from,
+        done,
+        from.length - done,
+        offset + done,
+      );
+      done += bytesWritten;
+    }
+  }
+
+  async writeZeroes(offset: number, length: number): Promise<void> {
+    this.#zeroes ??= new Uint8Array(ZEROES_BYTES);
+    for (let done = 0; done < length; done += ZEROES_BYTES) {
+      const count = Math.min(ZEROES_BYTES, length - done);
+      await this.write(offset + done, this.#zeroes.subarray(0, count));
+    }
+  }
+
+  /** After it has failed once it always does: which pages were lost, nobody knows any more. */
+  flush(): Promise<void> {
+    if (this.#next) return this.#next;
+    if (this.#running) {
+      this.#next = this.#running.then(
+        () => this.#sync(),
+        () => this.#sync(),
+      );
+      return this.#next;
+    }
+    return this.#sync();
+  }
+
+  #sync(): Promise<void> {
+    this.#next = undefined;
+    this.#running = this.#syncOnce().finally(() => {
+      this.#running = undefined;
+    });
+    return this.#running;
+  }
+
+  async #syncOnce(): Promise<void> {
+    if (this.#failure) throw this.#failure;
+    try {
+      await this.#file.datasync();
+    } catch (error) {
+      this.#failure = error as Error;
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    try {
+      await this.flush();
+    } finally {
+      this.#lock.release();
+      await this.#file.close();
+    }
+  }
+}

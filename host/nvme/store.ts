@@ -1,0 +1,70 @@
+/** Where the blocks of a namespace are, and when they are durable. */
+import type { Context } from '../verbs/context.js';
+
+export interface NvmeStore {
+  /** Bytes, a multiple of 512. */
+  readonly length: number;
+  /**
+   * The blocks themselves, where they lie in the device's memory: then data go between it and the
+   * host without a copy, and `read` and `write` are not called for them.
+   */
+  readonly memory?: Uint8Array;
+  /** May what was written be lost, until it was flushed? */
+  readonly isVolatile: boolean;
+  /** Rejects with the system's error. */
+  read(offset: number, into: Uint8Array): Promise<void>;
+  write(offset: number, from: Uint8Array): Promise<void>;
+  writeZeroes(offset: number, length: number): Promise<void>;
+  /** What was written to these bytes is durable when it resolves; default: all of it. */
+  flush(offset?: number, length?: number): Promise<void>;
+  /** `memory` was written to. */
+  written?(offset: number, length: number): void;
+  close(): Promise<void>;
+}
+
+export interface StoreRequest {
+  readonly kind: 'read' | 'write' | 'flush';
+  readonly offset: number;
+  readonly length: number;
+}
+
+/** Blocks in the device's memory, and nowhere else. */
+export class RamStore implements NvmeStore {
+  readonly memory: Uint8Array;
+  readonly isVolatile = false;
+  readonly #context: Context;
+
+  /** Throws RefusalError ENOMEM. */
+  constructor(context: Context, length: number) {
+    this.#context = context;
+    this.memory = context.alloc(length);
+  }
+
+  get length(): number {
+    return this.memory.length;
+  }
+
+  read(offset: number, into: Uint8Array): Promise<void> {
+    into.set(this.memory.subarray(offset, offset + into.length));
+    return Promise.resolve();
+  }
+
+  write(offset: number, from: Uint8Array): Promise<void> {
+    this.memory.set(from, offset);
+    return Promise.resolve();
+  }
+
+  writeZeroes(offset: number, length: number): Promise<void> {
+    this.memory.fill(0, offset, offset + length);
+    return Promise.resolve();
+  }
+
+  flush(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  close(): Promise<void> {
+    if (!this.#context.device.closed) this.#context.free(this.memory);
+    return Promise.resolve();
+  }
+}

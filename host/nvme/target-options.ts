@@ -1,0 +1,89 @@
+/** What a target is made with, and what it tells of. */
+import { MisuseError } from '../errors/errors.js';
+import { DISCOVERY_NQN } from './constants.js';
+import type { NvmeStore, StoreRequest } from './store.js';
+
+export interface NvmeTargetOptions {
+  /** Where the namespace's blocks are. It is closed with the target. */
+  readonly store: NvmeStore;
+  /** The subsystem's name. Default `nqn.2026-01.dev.verbena:target`. */
+  readonly nqn?: string;
+  /** Default 4420; 0: a free one. */
+  readonly port?: number;
+  /** Bytes of a block: 512 (the default) or 4096. */
+  readonly blockBytes?: number;
+  /** Names of hosts that may connect. Default: any. */
+  readonly hosts?: readonly string[];
+  readonly serial?: string;
+  readonly model?: string;
+  /** Controllers at a time. Default 64. */
+  readonly controllersMax?: number;
+  /** I/O queues of a controller. Default 8. */
+  readonly ioQueuesMax?: number;
+  /** Queues of all controllers. Default 256. */
+  readonly queuesMax?: number;
+  /** Commands under way in a queue, at most 1024. Default 128. */
+  readonly queueDepthMax?: number;
+  /** Data in flight where the store is no memory, in bytes. Default 16 MiB. */
+  readonly dataBytes?: number;
+  /** Data that commands may carry in their capsule. Default 4096. */
+  readonly inCapsuleBytes?: number;
+  /** A connection that says no Connect for so long is ended. Default 10,000. */
+  readonly connectMillis?: number;
+  /** Until a packet is sent again: 4.096 us * 2^it. Default 16: 268 ms. */
+  readonly ackTimeout?: number;
+  /** How long a request takes besides, in microseconds: `nvmeResponseTimes` has models. */
+  readonly delayMicros?: (request: StoreRequest) => number;
+  /** Is told what happens. What it throws is ignored. */
+  readonly onEvent?: (event: NvmeTargetEvent) => void;
+}
+
+export interface NvmeTargetEvent {
+  readonly kind: 'connected' | 'disconnected' | 'refused' | 'failed';
+  /** Who: an address. */
+  readonly peer: string;
+  readonly hostNqn: string;
+  readonly cntlid: number;
+  readonly qid: number;
+  /** Why, where something ended or was refused. */
+  readonly reason: string;
+}
+
+export const CNTLID_MAX = 0xffef;
+/** log2 of the pages of the largest transfer. */
+export const MAX_TRANSFER_SHIFT = 5;
+export const PAGE_BYTES = 4096;
+export const ACK_TIMEOUT = 16;
+
+/** Throws MisuseError. */
+export function checkTargetOptions(options: NvmeTargetOptions): void {
+  const { nqn, blockBytes = 512, inCapsuleBytes = PAGE_BYTES } = options;
+  const ranges: readonly [keyof NvmeTargetOptions, number, number][] = [
+    ['port', 0, 65535],
+    ['controllersMax', 1, CNTLID_MAX],
+    ['ioQueuesMax', 1, 1024],
+    ['queuesMax', 1, 65536],
+    ['queueDepthMax', 2, 1024],
+    ['dataBytes', PAGE_BYTES << MAX_TRANSFER_SHIFT, 2 ** 31],
+    ['inCapsuleBytes', 0, 65536],
+    ['ackTimeout', 0, 31],
+    ['connectMillis', 1, 2 ** 31],
+  ];
+  for (const [name, least, most] of ranges) {
+    const value = options[name] as number | undefined;
+    if (value === undefined) continue;
+    if (!Number.isInteger(value) || value < least || value > most) {
+      throw new MisuseError(name, `must be a whole number from ${least} to ${most}, got ${value}`);
+    }
+  }
+  if (nqn !== undefined && !/^nqn\.[!-~]{1,218}$/.test(nqn)) {
+    throw new MisuseError('nqn', `must be a name as in nqn.2014-08.org.nvmexpress, got "${nqn}"`);
+  }
+  if (nqn === DISCOVERY_NQN) throw new MisuseError('nqn', 'is that of discovery services');
+  if (blockBytes !== 512 && blockBytes !== 4096) {
+    throw new MisuseError('blockBytes', `must be 512 or 4096, got ${blockBytes}`);
+  }
+  if (inCapsuleBytes % 16 !== 0)
+    throw new MisuseError('inCapsuleBytes', 'must be a multiple of 16');
+  if (options.store.length < blockBytes) throw new MisuseError('store', 'is shorter than a block');
+}

@@ -1,0 +1,451 @@
+/**
+ * An NVM subsystem with one namespace, served over RDMA: `listen`, `connect` by hosts of any make,
+ * controllers and queues. Limits are taken when it is opened; who is beyond them is refused with the
+ * status that the specification has for that.
+ */
+import { AccessFlag } from '#build/abi.js';
+import { listen, type RdmaConnection, type RdmaListener, type RdmaRequest } from '../cm/connect.js';
+import type { CancelTimer } from '../device/clock.js';
+import { RefusalError } from '../errors/errors.js';
+import type { Context } from '../verbs/context.js';
+import type { MemoryRegion } from '../verbs/memory-region.js';
+import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import { AdminCommands, type NamespaceIdentity, type Subsystem } from './admin.js';
+import type { Command, CommandOf } from './command.js';
+import { Completions } from './completions.js';
+import {
+  CNTLID_DYNAMIC,
+  DISCOVERY_NQN,
+  DO_NOT_RETRY,
+  NVME_RDMA_PORT,
+  NvmeRdmaStatus,
+  NvmeStatus,
+  SQE_BYTES,
+} from './constants.js';
+import { Controller } from './controller.js';
+import { namesOf } from './identity.js';
+import { IoCommands, type IoCounters } from './io.js';
+import { Staging } from './staging.js';
+import {
+  ACK_TIMEOUT,
+  CNTLID_MAX,
+  MAX_TRANSFER_SHIFT,
+  PAGE_BYTES,
+  checkTargetOptions,
+  type NvmeTargetEvent,
+  type NvmeTargetOptions,
+} from './target-options.js';
+import { ConnectData, RdmaAcceptData, RdmaRejectData, RdmaRequestData } from './structures.js';
+import { TargetQueue, type NvmeRequest } from './target-queue.js';
+
+const ADMIN_ENTRIES_MAX = 128;
+const ADMIN_BUFFERS = 8;
+const ADMIN_BUFFER_BYTES = 16384;
+const CONNECT_BYTES = 1024;
+const CONNECT_MILLIS = 10_000;
+/** Who asks a discovery controller is soon done. */
+const DISCOVERY_KATO_MILLIS = 60_000;
+/** What of Connect was wrong (Fabrics 1.1 figure 19): in its data, or in the command. */
+const IN_DATA = 1n << 16n;
+/** Critical warning: media; a namespace changed. */
+const EVENT_HEALTH = { type: 1, info: 0, log: 2 };
+const FIRMWARE = '1.0';
+
+interface QueueOrigin {
+  readonly peer: string;
+  controller: Controller | undefined;
+  /** Of the time that it has to say Connect. */
+  cancel: CancelTimer;
+}
+
+export class NvmeTarget {
+  readonly nqn: string;
+  readonly context: Context;
+  readonly #options: NvmeTargetOptions;
+  readonly #pd: ProtectionDomain;
+  readonly #completions: Completions;
+  readonly #adminStaging: Staging;
+  readonly #staging: Staging | undefined;
+  readonly #mr: MemoryRegion | undefined;
+  readonly #admin: AdminCommands;
+  readonly #io: IoCommands;
+  readonly #controllers = new Map<number, Controller>();
+  readonly #queues = new Map<TargetQueue, QueueOrigin>();
+  readonly #maxTransferBytes: number;
+  readonly #inCapsuleBytes: number;
+  #listener: RdmaListener | undefined;
+  #nextCntlid = 1;
+  #refused = 0;
+  #isClosed = false;
+
+  private constructor(context: Context, options: NvmeTargetOptions) {
+    const { store, nqn = 'nqn.2026-01.dev.verbena:target', blockBytes = 512 } = options;
+    this.context = context;
+    this.nqn = nqn;
+    this.#options = options;
+    this.#inCapsuleBytes = options.inCapsuleBytes ?? PAGE_BYTES;
+    this.#maxTransferBytes = PAGE_BYTES << MAX_TRANSFER_SHIFT;
+    const blockShift = Math.log2(blockBytes);
+    this.#pd = context.allocPd();
+    this.#completions = new Completions(context);
+    this.#adminStaging = new Staging(this.#pd, ADMIN_BUFFERS, ADMIN_BUFFER_BYTES);
+    if (store.memory) this.#mr = this.#pd.regMr(store.memory, AccessFlag.LOCAL_WRITE);
+    else {
+      const count = Math.floor((options.dataBytes ?? 2 ** 24) / this.#maxTransferBytes);
+      this.#staging = new Staging(this.#pd, Math.max(1, count), this.#maxTransferBytes);
+    }
+    this.#io = new IoCommands({
+      store,
+      blockShift,
+      maxTransferBytes: this.#maxTransferBytes,
+      mr: this.#mr,
+      staging: this.#staging,
+      clock: context.device.clock,
+      delayMicros: options.delayMicros,
+      onFailure: (error) => this.#storeFailed(error),
+    });
+    this.#admin = new AdminCommands(this.#subsystem(blockShift), this.#adminStaging);
+  }
+
+  /**
+   * Serves a store. `context` stays the caller's. Rejects with MisuseError; RefusalError ENOMEM,
+   * EADDRINUSE.
+   */
+  static async open(context: Context, options: NvmeTargetOptions): Promise<NvmeTarget> {
+    checkTargetOptions(options);
+    const target = new NvmeTarget(context, options);
+    try {
+      const address = context.local.gid.toString();
+      const port = options.port ?? NVME_RDMA_PORT;
+      target.#listener = await listen({ address, port }, { context });
+    } catch (error) {
+      await target.#end();
+      throw error;
+    }
+    void target.#accept();
+    return target;
+  }
+
+  /** The port that it listens to. */
+  get port(): number {
+    return this.#listener!.port;
+  }
+
+  /** What hosts did so far, and what is under way. */
+  get stats(): IoCounters & {
+    readonly controllers: number;
+    readonly queues: number;
+    readonly refused: number;
+    readonly dataWaits: number;
+  } {
+    return {
+      ...this.#io.counters,
+      controllers: this.#controllers.size,
+      queues: this.#queues.size,
+      refused: this.#refused,
+      dataWaits: this.#staging?.waits ?? 0,
+    };
+  }
+
+  /** Ends all connections: hosts may come again. */
+  disconnectAll(reason: string): void {
+    for (const controller of [...this.#controllers.values()]) controller.close(reason);
+    for (const queue of [...this.#queues.keys()]) queue.close(reason);
+  }
+
+  /** Ends all connections, and closes the store: what was written is durable then, if it can be. */
+  async close(): Promise<void> {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    await this.#listener?.close();
+    this.disconnectAll('the target is closed');
+    await this.#end();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  async #end(): Promise<void> {
+    this.#completions.close();
+    this.#adminStaging.close();
+    this.#staging?.close();
+    const { store } = this.#options;
+    if (this.#mr && !this.context.device.closed) this.#mr.dereg();
+    await store.close();
+    if (!this.context.device.closed) this.#pd.dealloc();
+  }
+
+  #subsystem(blockShift: number): Subsystem {
+    const { store, serial, model = 'Verbena' } = this.#options;
+    const names = namesOf(this.nqn);
+    const namespace: NamespaceIdentity = {
+      blocks: BigInt(Math.floor(store.length / 2 ** blockShift)),
+      blockShift,
+      ...names,
+    };
+    const io = this.#io;
+    const told = (): Subsystem['discovered'] => this.#discovered();
+    return {
+      serial: serial ?? names.serial,
+      model,
+      firmware: FIRMWARE,
+      namespace,
+      isVolatile: store.isVolatile,
+      inCapsuleBytes: this.#inCapsuleBytes,
+      mdts: MAX_TRANSFER_SHIFT,
+      counters: io.counters,
+      get discovered() {
+        return told();
+      },
+      get failure() {
+        return io.failure;
+      },
+    };
+  }
+
+  #discovered(): Subsystem['discovered'] {
+    const { gid } = this.context.local;
+    const address = { traddr: gid.toString(), isIpv4: gid.isIpv4, trsvcid: `${this.port}` };
+    return [{ ...address, subnqn: this.nqn, portid: 1, asqsz: 32 }];
+  }
+
+  #storeFailed(error: Error): void {
+    const nobody = { peer: '', hostNqn: '', cntlid: 0, qid: 0 };
+    this.#event({ kind: 'failed', ...nobody, reason: error.message });
+    for (const controller of this.#controllers.values()) controller.raise(EVENT_HEALTH);
+  }
+
+  #event(event: NvmeTargetEvent): void {
+    try {
+      this.#options.onEvent?.(event);
+    } catch {
+      // It is told, not asked.
+    }
+  }
+
+  async #accept(): Promise<void> {
+    for await (const request of this.#listener!) {
+      // Each for itself: one that is slow keeps no other waiting.
+      void this.#admit(request).catch((error: unknown) => this.#refuse(request, error));
+    }
+  }
+
+  #refuse(request: RdmaRequest, error: unknown): void {
+    this.#refused++;
+    const peer = request.id.getPeerAddr()?.address ?? '';
+    const reason = (error as Error).message;
+    this.#event({ kind: 'refused', peer, hostNqn: '', cntlid: 0, qid: 0, reason });
+  }
+
+  async #admit(request: RdmaRequest): Promise<void> {
+    const { privateData } = request;
+    const reject = (sts: number, why: string): never => {
+      request.reject(RdmaRejectData.build({ recfmt: 0, sts }));
+      throw new RefusalError('ECONNREFUSED', why);
+    };
+    if (privateData.length < RdmaRequestData.size) {
+      reject(NvmeRdmaStatus.INVALID_PRIVATE_DATA_LENGTH, 'its private data are too short');
+    }
+    const { recfmt, qid, hsqsize, hrqsize } = RdmaRequestData.read(privateData);
+    const most = qid === 0 ? ADMIN_ENTRIES_MAX : this.#queueDepthMax;
+    if (recfmt !== 0) reject(NvmeRdmaStatus.INVALID_RECFMT, `private data of format ${recfmt}`);
+    if (hsqsize + 1 > most) {
+      reject(NvmeRdmaStatus.INVALID_HSQSIZE, `${hsqsize + 1} entries: there are ${most} at most`);
+    }
+    if (hrqsize === 0) reject(NvmeRdmaStatus.INVALID_HRQSIZE, 'no receives for answers');
+    const { queuesMax = 256 } = this.#options;
+    if (this.#queues.size >= queuesMax) {
+      reject(NvmeRdmaStatus.NO_RESOURCES, `all ${queuesMax} queues are taken`);
+    }
+    let queue: TargetQueue;
+    try {
+      queue = this.#makeQueue(qid, hsqsize + 1);
+    } catch (error) {
+      return reject(NvmeRdmaStatus.NO_RESOURCES, (error as Error).message);
+    }
+    const { address } = request.peer;
+    const origin: QueueOrigin = { peer: address, controller: undefined, cancel: () => {} };
+    this.#queues.set(queue, origin);
+    const { cq } = this.#completions;
+    let connection: RdmaConnection;
+    try {
+      connection = await request.accept(
+        {
+          pd: this.#pd,
+          qp: { sendCq: cq, recvCq: cq, cap: queue.cap },
+          privateData: RdmaAcceptData.build({ recfmt: 0, crqsize: queue.entries }),
+          ackTimeout: this.#options.ackTimeout ?? ACK_TIMEOUT,
+        },
+        (qp) => queue.prepare(qp),
+      );
+    } catch (error) {
+      queue.close(`no connection came of it: ${(error as Error).message}`);
+      throw error;
+    }
+    queue.connected(connection);
+    const { clock } = this.context.device;
+    const { connectMillis = CONNECT_MILLIS } = this.#options;
+    if (queue.reason !== undefined || origin.controller) return;
+    origin.cancel = clock.at(clock.now() + connectMillis * 1000, () =>
+      queue.close('no Connect came'),
+    );
+  }
+
+  get #queueDepthMax(): number {
+    return this.#options.queueDepthMax ?? 128;
+  }
+
+  #makeQueue(qid: number, entries: number): TargetQueue {
+    const inCapsule = qid === 0 ? CONNECT_BYTES : Math.max(CONNECT_BYTES, this.#inCapsuleBytes);
+    const bytes = SQE_BYTES + inCapsule;
+    return new TargetQueue(this.#pd, this.#completions, qid, entries, bytes, {
+      request: (request) => this.#request(request),
+      ended: (queue, reason) => this.#ended(queue, reason),
+    });
+  }
+
+  #request(request: NvmeRequest): void {
+    const { queue } = request;
+    const { controller } = this.#queues.get(queue)!;
+    const command = request.command as Command;
+    if (command.name === 'CONNECT') {
+      const failed = (error: unknown): void => {
+        if (error instanceof RefusalError && error.code === 'ECONNRESET') return;
+        queue.close(`unexpected: ${(error as Error).message}`);
+      };
+      void this.#connect(request, command).catch(failed);
+      return;
+    }
+    if (!controller) {
+      queue.answer(request, { status: NvmeStatus.COMMAND_SEQUENCE_ERROR | DO_NOT_RETRY });
+      return;
+    }
+    controller.heard();
+    if (queue.qid !== 0) return this.#io.serve(request);
+    this.#admin.serve(controller, request, () => {
+      for (const [qid, other] of [...controller.queues]) {
+        if (qid !== 0) other.close('the controller is disabled');
+      }
+    });
+  }
+
+  /** CONNECT: its data first. */
+  async #connect(request: NvmeRequest, command: CommandOf<'CONNECT'>): Promise<void> {
+    const { queue, sgl } = request;
+    const origin = this.#queues.get(queue)!;
+    const refuse = (status: number, reason: string, result = 0n): void => {
+      const { peer } = origin;
+      queue.answer(request, { status: status | DO_NOT_RETRY, result });
+      const at = { cntlid: 0, qid: queue.qid };
+      this.#event({ kind: 'refused', peer, hostNqn: '', ...at, reason });
+      this.#refused++;
+    };
+    if (origin.controller) {
+      return refuse(NvmeStatus.COMMAND_SEQUENCE_ERROR, 'the queue is connected already');
+    }
+    if (sgl.kind === 'none' || sgl.length !== CONNECT_BYTES) {
+      return refuse(NvmeStatus.DATA_SGL_LENGTH_INVALID, 'Connect has 1024 bytes of data');
+    }
+    let data;
+    if (sgl.kind === 'capsule') {
+      if (sgl.offset !== 0 || request.inCapsule.length < CONNECT_BYTES) {
+        return refuse(NvmeStatus.SGL_OFFSET_INVALID, 'the data lie outside of the capsule');
+      }
+      data = ConnectData.read(request.inCapsule);
+    } else {
+      const lease = await this.#adminStaging.take();
+      try {
+        await queue.read(request, lease.sge(CONNECT_BYTES));
+        data = ConnectData.read(lease.bytes);
+      } finally {
+        lease.release();
+      }
+    }
+    // It may have been connected while its data came.
+    if (origin.controller) {
+      return refuse(NvmeStatus.COMMAND_SEQUENCE_ERROR, 'the queue is connected already');
+    }
+    const { recfmt, qid, sqsize, kato } = command;
+    const { hostnqn, subnqn, hostid, cntlid } = data;
+    const invalid = (reason: string, at: number, place = 0n): void =>
+      refuse(NvmeStatus.CONNECT_INVALID_PARAMETERS, reason, BigInt(at) | place);
+    if (recfmt !== 0) return refuse(NvmeStatus.CONNECT_INCOMPATIBLE_FORMAT, `format ${recfmt}`);
+    if (qid !== queue.qid) return invalid(`queue ${qid}, not ${queue.qid}`, 42);
+    if (sqsize === 0 || sqsize >= queue.entries) return invalid(`${sqsize + 1} entries`, 44);
+    if (subnqn !== this.nqn && (subnqn !== DISCOVERY_NQN || qid !== 0)) {
+      return invalid(`there is no subsystem "${subnqn}"`, 256, IN_DATA);
+    }
+    if (!hostnqn.startsWith('nqn.')) return invalid('the host has no name', 512, IN_DATA);
+    const { hosts } = this.#options;
+    if (hosts && subnqn === this.nqn && !hosts.includes(hostnqn)) {
+      return refuse(NvmeStatus.CONNECT_INVALID_HOST, `${hostnqn} is not allowed`);
+    }
+    let controller: Controller | undefined;
+    if (qid === 0) {
+      if (cntlid !== CNTLID_DYNAMIC) return invalid(`controller ${cntlid}`, 16, IN_DATA);
+      controller = this.#makeController(subnqn, hostnqn, hostid, kato);
+      if (!controller) return refuse(NvmeStatus.CONNECT_CONTROLLER_BUSY, 'too many controllers');
+    } else {
+      controller = this.#controllers.get(cntlid);
+      if (controller?.hostNqn !== hostnqn || controller.subNqn !== subnqn) {
+        return invalid(`there is no controller ${cntlid}`, 16, IN_DATA);
+      }
+      if (!controller.isEnabled || controller.isDiscovery) {
+        return refuse(NvmeStatus.COMMAND_SEQUENCE_ERROR, 'the controller is not enabled');
+      }
+      if (qid > controller.ioQueuesGranted) return invalid(`queue ${qid} was not granted`, 42);
+      if (controller.queues.has(qid)) {
+        return refuse(NvmeStatus.COMMAND_SEQUENCE_ERROR, `queue ${qid} is connected already`);
+      }
+    }
+    queue.sqsize = sqsize;
+    origin.controller = controller;
+    origin.cancel();
+    controller.queues.set(qid, queue);
+    controller.heard();
+    const at = { hostNqn: hostnqn, cntlid: controller.cntlid, qid };
+    this.#event({ kind: 'connected', peer: origin.peer, ...at, reason: '' });
+    queue.answer(request, { result: BigInt(controller.cntlid) });
+  }
+
+  #makeController(
+    subNqn: string,
+    hostNqn: string,
+    hostId: Uint8Array,
+    katoMillis: number,
+  ): Controller | undefined {
+    const { controllersMax = 64, ioQueuesMax = 8 } = this.#options;
+    if (this.#controllers.size >= controllersMax) return undefined;
+    while (this.#controllers.has(this.#nextCntlid)) this.#advanceCntlid();
+    const cntlid = this.#nextCntlid;
+    this.#advanceCntlid();
+    const controller = new Controller({
+      ...{ cntlid, subNqn, hostNqn, hostId, ioQueuesMax },
+      katoMillis: katoMillis || (subNqn === DISCOVERY_NQN ? DISCOVERY_KATO_MILLIS : 0),
+      entriesMax: this.#queueDepthMax,
+      clock: this.context.device.clock,
+    });
+    controller.onFatal = (reason) => controller.close(reason);
+    this.#controllers.set(cntlid, controller);
+    return controller;
+  }
+
+  #advanceCntlid(): void {
+    this.#nextCntlid = this.#nextCntlid === CNTLID_MAX ? 1 : this.#nextCntlid + 1;
+  }
+
+  #ended(queue: TargetQueue, reason: string): void {
+    const { peer, controller, cancel } = this.#queues.get(queue)!;
+    cancel();
+    this.#queues.delete(queue);
+    if (!controller) return;
+    const { hostNqn, cntlid } = controller;
+    this.#event({ kind: 'disconnected', peer, hostNqn, cntlid, qid: queue.qid, reason });
+    controller.queues.delete(queue.qid);
+    if (queue.qid !== 0) return;
+    // Without its admin queue there is no controller.
+    this.#controllers.delete(cntlid);
+    controller.close(reason);
+  }
+}

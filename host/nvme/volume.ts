@@ -1,0 +1,432 @@
+/**
+ * A namespace of somebody's, as its host uses it: blocks are read and written between the device's
+ * memory and the target, each command with a region of a pool (seed 002). One I/O queue a volume.
+ */
+import type { CancelTimer } from '../device/clock.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import type { FmrDesc } from '../pool/fmr-desc.js';
+import type { FmrPool } from '../pool/fmr-pool.js';
+import type { FmrPoolUser, FmrPoolUserStats } from '../pool/fmr-pool-user.js';
+import type { Context } from '../verbs/context.js';
+import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import { Completions } from './completions.js';
+import type { CommandName, Completion } from './command.js';
+import { NvmeStatus } from './constants.js';
+import { Association, type AssociationOptions } from './host-association.js';
+import { HostQueue, type HostQueueCounters, type Io } from './host-queue.js';
+import { NvmeError } from './nvme-error.js';
+import { invalidateAll } from './reclaim.js';
+
+/** What happens to a volume. */
+export interface NvmeVolumeEvent {
+  /**
+   * `lost`: the target does not answer any more. `reconnected`. `failed`: it was given up.
+   * `told`: the target tells of something, by type and information (Base 1.4 section 5.2).
+   */
+  readonly kind: 'lost' | 'reconnected' | 'failed' | 'told';
+  readonly reason: string;
+}
+
+/** @internal Checked, and with defaults. */
+export interface VolumeOptions {
+  readonly association: Omit<AssociationOptions, 'onEnd' | 'onEvent'>;
+  readonly queueDepth: number;
+  readonly nsid: number | undefined;
+  readonly ioTimeoutMillis: number;
+  readonly ctrlLossMillis: number;
+  readonly reconnectDelayMillis: number;
+  readonly onEvent: ((event: NvmeVolumeEvent) => void) | undefined;
+  /** The device was opened for the volume, and is closed with it. */
+  readonly ownContext: boolean;
+}
+
+export interface NvmeVolumeStats extends HostQueueCounters {
+  /** Commands under way, and in line. */
+  readonly busy: number;
+  readonly queued: number;
+  readonly reconnects: number;
+  /** Commands that were asked for again after a reconnect. */
+  readonly resubmitted: number;
+  readonly regions: FmrPoolUserStats;
+}
+
+const MDTS_PAGE = 4096;
+const WATCH_MICROS = 500_000;
+/** Blocks of a command, at most. */
+const NLB_MAX = 65536;
+
+export class NvmeVolume {
+  readonly context: Context;
+  readonly pool: FmrPool;
+  readonly nqn: string;
+  /** Bytes of a block. */
+  blockBytes = 0;
+  blocks = 0n;
+  nsid = 1;
+  /** Of the target: does what was written need a flush to be durable? */
+  isVolatile = false;
+  /** Bytes that one command may move. */
+  maxTransferBytes = 0;
+  readonly #options: VolumeOptions;
+  readonly #pd: ProtectionDomain;
+  readonly #completions: Completions;
+  readonly #user: FmrPoolUser;
+  readonly #counters: HostQueueCounters = {
+    ...{ submitted: 0, completed: 0, depthWaits: 0, regionWaits: 0, inCapsule: 0 },
+    ...{ registrations: 0, remoteInvalidations: 0, localInvalidations: 0 },
+  };
+  #association: Association | undefined;
+  #queue: HostQueue | undefined;
+  /** While there is no queue: what waits for the next one. */
+  #orphans: Io[] = [];
+  #failure: Error | undefined;
+  #isClosing = false;
+  #reconnects = 0;
+  #resubmitted = 0;
+  /** Writes were answered since the last flush; and: the target went away after such. */
+  #isDirty = false;
+  #isDoubtful = false;
+  #reclaiming: Promise<void> = Promise.resolve();
+  #idle: (() => void)[] = [];
+  #inHand = 0;
+  #cancelWatch: CancelTimer = () => {};
+
+  private constructor(context: Context, user: FmrPoolUser, options: VolumeOptions) {
+    const { pool } = user;
+    this.context = context;
+    this.pool = pool;
+    this.nqn = options.association.nqn;
+    this.#options = options;
+    this.#pd = context.allocPd();
+    this.#completions = new Completions(context);
+    this.#user = user;
+  }
+
+  /** @internal Use `connectNvme()`. */
+  static async open(
+    context: Context,
+    pool: FmrPool,
+    numMr: number,
+    options: VolumeOptions,
+  ): Promise<NvmeVolume> {
+    const user = pool.createUser(numMr, { name: options.association.nqn });
+    let volume: NvmeVolume;
+    try {
+      volume = new NvmeVolume(context, user, options);
+    } catch (error) {
+      user.destroy();
+      throw error;
+    }
+    try {
+      await volume.#establish();
+    } catch (error) {
+      await volume.close();
+      throw error;
+    }
+    volume.#watch();
+    return volume;
+  }
+
+  get stats(): NvmeVolumeStats {
+    return {
+      ...this.#counters,
+      busy: this.#queue?.busy ?? 0,
+      queued: (this.#queue?.queued ?? 0) + this.#orphans.length,
+      reconnects: this.#reconnects,
+      resubmitted: this.#resubmitted,
+      regions: this.#user.stats,
+    };
+  }
+
+  /**
+   * Blocks from `lba` on into `buffer`, memory of the device. Rejects with MisuseError (not whole
+   * blocks, memory of somebody else), NvmeError (the target says no), RefusalError ECONNRESET (it
+   * is gone, and was given up).
+   */
+  async read(lba: bigint | number, buffer: Uint8Array): Promise<void> {
+    await this.#move('READ', 'read', lba, buffer, 0);
+  }
+
+  /** As `read`. `fua`: durable when it resolves. */
+  async write(
+    lba: bigint | number,
+    buffer: Uint8Array,
+    options: { readonly fua?: boolean } = {},
+  ): Promise<void> {
+    await this.#move('WRITE', 'write', lba, buffer, options.fua ? 1 : 0);
+    this.#isDirty = true;
+  }
+
+  /** Zeros from `lba` on. Rejects as `read`. */
+  async writeZeroes(lba: bigint | number, blocks: number): Promise<void> {
+    const first = this.#checkRange(lba, blocks);
+    const parts: Promise<Completion>[] = [];
+    for (let done = 0; done < blocks; done += NLB_MAX) {
+      const nlb = Math.min(NLB_MAX, blocks - done) - 1;
+      parts.push(this.#submit('WRITE_ZEROES', { slba: first + BigInt(done), nlb, fua: 0 }));
+    }
+    await Promise.all(parts);
+    this.#isDirty = true;
+  }
+
+  /**
+   * What was written before is durable when it resolves. Rejects as `read`; and with RefusalError
+   * EIO when the target went away after writes that no flush had followed: it may have lost them,
+   * and they are to be written again. Once told, it is not told again.
+   */
+  async flush(): Promise<void> {
+    this.#tellDoubts();
+    this.#isDirty = false;
+    try {
+      await this.#submit('FLUSH', {});
+    } catch (error) {
+      this.#isDirty = true;
+      throw error;
+    }
+    this.#tellDoubts();
+  }
+
+  /** Waits for what is under way, says goodbye, and gives everything back. */
+  async close(): Promise<void> {
+    if (this.#isClosing) return;
+    this.#isClosing = true;
+    if (this.#inHand > 0 && this.#queue) {
+      await new Promise<void>((resolve) => this.#idle.push(resolve));
+    }
+    this.#cancelWatch();
+    await this.#association?.shutdown();
+    this.#giveUp(new RefusalError('ECONNRESET', 'the volume is closed'));
+    await this.#reclaiming;
+    if (!this.context.device.closed) {
+      this.#user.destroy();
+      this.#completions.close();
+      this.#pd.dealloc();
+    }
+    if (this.#options.ownContext) await this.context.close();
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.close();
+  }
+
+  #tellDoubts(): void {
+    if (!this.#isDoubtful) return;
+    this.#isDoubtful = false;
+    const sentence = 'the target went away after writes that were not flushed';
+    throw new RefusalError('EIO', `flush: ${sentence}; write them again`);
+  }
+
+  #checkRange(lba: bigint | number, blocks: number): bigint {
+    const isWhole = typeof lba === 'bigint' || Number.isSafeInteger(lba);
+    const first = isWhole ? BigInt(lba) : -1n;
+    if (first < 0n) {
+      throw new MisuseError('lba', `must be a whole number from 0 on, got ${lba}`);
+    }
+    if (!Number.isInteger(blocks) || blocks < 1) {
+      throw new MisuseError('blocks', `must be a whole number from 1 on, got ${blocks}`);
+    }
+    return first;
+  }
+
+  async #move(
+    name: 'READ' | 'WRITE',
+    direction: 'read' | 'write',
+    lba: bigint | number,
+    buffer: Uint8Array,
+    fua: number,
+  ): Promise<void> {
+    const { blockBytes, maxTransferBytes } = this;
+    if (buffer.length === 0 || buffer.length % blockBytes !== 0) {
+      const rule = `must be whole blocks of ${blockBytes} bytes, got ${buffer.length}`;
+      throw new MisuseError('buffer', rule);
+    }
+    if (buffer.buffer !== this.context.device.arena.memory.buffer) {
+      throw new MisuseError('buffer', 'must be memory of the device (context.alloc)');
+    }
+    const first = this.#checkRange(lba, buffer.length / blockBytes);
+    const command = (at: number): Promise<Completion> => {
+      const part = buffer.subarray(at, at + maxTransferBytes);
+      const slba = first + BigInt(at / blockBytes);
+      const fields = { slba, nlb: part.length / blockBytes - 1, fua };
+      return this.#submit(name, fields, part, direction);
+    };
+    if (buffer.length <= maxTransferBytes) {
+      await command(0);
+      return;
+    }
+    const parts: Promise<Completion>[] = [];
+    for (let at = 0; at < buffer.length; at += maxTransferBytes) parts.push(command(at));
+    // All of them, whatever the first says: the buffer is the caller's again afterwards.
+    for (const part of await Promise.allSettled(parts)) {
+      if (part.status === 'rejected') throw part.reason;
+    }
+  }
+
+  #submit(
+    name: CommandName,
+    fields: Readonly<Record<string, number | bigint>>,
+    buffer?: Uint8Array,
+    direction?: 'read' | 'write',
+  ): Promise<Completion> {
+    if (this.#isClosing) return Promise.reject(new MisuseError('volume', 'is closed'));
+    if (this.#failure) return Promise.reject(this.#failure);
+    this.#inHand++;
+    return new Promise<Completion>((resolve, reject) => {
+      const io: Io = {
+        name,
+        fields: { ...fields, nsid: this.nsid },
+        ...(buffer && { buffer }),
+        ...(direction && { direction }),
+        resolve: (completion) => {
+          this.#leave();
+          if (completion.status === NvmeStatus.SUCCESS) resolve(completion);
+          else reject(new NvmeError(name, completion.status));
+        },
+        reject: (error) => {
+          this.#leave();
+          reject(error);
+        },
+      };
+      if (this.#queue) this.#queue.submit(io);
+      else this.#orphans.push(io);
+    });
+  }
+
+  #leave(): void {
+    this.#inHand--;
+    if (this.#inHand === 0) for (const resolve of this.#idle.splice(0)) resolve();
+  }
+
+  async #establish(): Promise<void> {
+    const { association: asked, queueDepth, nsid } = this.#options;
+    let made: Association | undefined;
+    const association = await Association.open(this.#pd, this.#completions, {
+      ...asked,
+      // Nobody misses one that never was.
+      onEnd: (reason) => made && this.#lost(made, reason),
+      onEvent: (type, info) => this.#event('told', `type ${type}, information ${info}`),
+    });
+    made = association;
+    try {
+      await association.setQueueCount(1);
+      const { identity } = association;
+      const found = await association.activeNamespaces();
+      const wanted = nsid ?? found[0];
+      if (wanted === undefined || !found.includes(wanted)) {
+        throw new RefusalError('ENOENT', `the target has no namespace ${wanted ?? ''}`);
+      }
+      const namespace = await association.identifyNamespace(wanted);
+      this.nsid = wanted;
+      if (namespace.ms !== 0 || namespace.lbads < 9 || namespace.lbads > 16) {
+        throw new RefusalError('EPROTO', `blocks of 2^${namespace.lbads} bytes with metadata`);
+      }
+      this.blockBytes = 2 ** namespace.lbads;
+      this.blocks = namespace.nsze;
+      this.isVolatile = (identity.vwc & 1) !== 0;
+      const limit = identity.mdts === 0 ? 2 ** 23 : MDTS_PAGE * 2 ** identity.mdts;
+      this.maxTransferBytes = Math.min(limit, this.pool.params.maxLength, 2 ** 23);
+      const depth = Math.min(queueDepth, identity.maxcmd === 0 ? queueDepth : identity.maxcmd - 1);
+      const queue = await association.ioQueue({
+        qid: 1,
+        depth,
+        user: this.#user,
+        counters: this.#counters,
+        ended: (_, unfinished, regions) => this.#unfinished(unfinished, regions),
+      });
+      if (queue.reason !== undefined) throw new RefusalError('ECONNRESET', queue.reason);
+      this.#queue = queue;
+      this.#association = association;
+    } catch (error) {
+      association.end('it was given up');
+      throw error;
+    }
+  }
+
+  /** The I/O queue is gone. */
+  #unfinished(unfinished: readonly Io[], regions: readonly FmrDesc[]): void {
+    this.#queue = undefined;
+    this.#orphans.unshift(...unfinished);
+    // Nobody may get them before they are closed.
+    this.#reclaiming = this.#reclaiming
+      .then(() =>
+        invalidateAll(
+          this.#pd,
+          regions.map(({ mr }) => mr),
+        ),
+      )
+      .then(() => {
+        if (this.context.device.closed) return;
+        for (const desc of regions) this.#user.putMr(desc);
+      });
+  }
+
+  #lost(association: Association, reason: string): void {
+    if (this.#association !== association) return;
+    this.#association = undefined;
+    if (this.#isClosing) {
+      this.#giveUp(new RefusalError('ECONNRESET', `the target is gone: ${reason}`));
+      return;
+    }
+    if (this.#isDirty && this.isVolatile) this.#isDoubtful = true;
+    this.#event('lost', reason);
+    void this.#reconnect(reason);
+  }
+
+  async #reconnect(reason: string): Promise<void> {
+    const { ctrlLossMillis, reconnectDelayMillis } = this.#options;
+    const { clock } = this.context.device;
+    const giveUpAt = clock.now() + ctrlLossMillis * 1000;
+    let last: unknown = new RefusalError('ECONNRESET', `the target is gone: ${reason}`);
+    while (!this.#isClosing && !this.context.device.closed && clock.now() < giveUpAt) {
+      await new Promise<void>((done) => clock.at(clock.now() + reconnectDelayMillis * 1000, done));
+      if (this.#isClosing || this.context.device.closed) break;
+      try {
+        await this.#reclaiming;
+        const { blocks, blockBytes } = this;
+        await this.#establish();
+        if (this.blockBytes !== blockBytes || this.blocks < blocks) {
+          throw new RefusalError('EIO', 'another namespace came back');
+        }
+        this.#reconnects++;
+        this.#event('reconnected', '');
+        const again = this.#orphans.splice(0);
+        this.#resubmitted += again.length;
+        for (const io of again) this.#queue?.submit(io);
+        return;
+      } catch (error) {
+        last = error;
+      }
+    }
+    const failure =
+      last instanceof RefusalError ? last : new RefusalError('ECONNRESET', 'the target is gone');
+    if (!this.#isClosing) this.#event('failed', failure.message);
+    this.#giveUp(failure);
+  }
+
+  #giveUp(error: RefusalError): void {
+    this.#failure ??= error;
+    for (const io of this.#orphans.splice(0)) io.reject(error);
+  }
+
+  /** A command that takes too long means that its target is gone, whatever else it answers. */
+  #watch(): void {
+    const { clock } = this.context.device;
+    this.#cancelWatch = clock.at(clock.now() + WATCH_MICROS, () => {
+      if (this.#isClosing || this.#failure || this.context.device.closed) return;
+      const oldest = this.#queue?.oldestMicros;
+      const limit = this.#options.ioTimeoutMillis * 1000;
+      if (oldest !== undefined && clock.now() - oldest > limit) {
+        this.#queue!.close(`a command took more than ${this.#options.ioTimeoutMillis} ms`);
+      }
+      this.#watch();
+    });
+  }
+
+  #event(kind: NvmeVolumeEvent['kind'], reason: string): void {
+    try {
+      this.#options.onEvent?.({ kind, reason });
+    } catch {
+      // It is told, not asked.
+    }
+  }
+}

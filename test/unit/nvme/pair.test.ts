@@ -1,0 +1,371 @@
+/** Our initiator and our target, over a link inside this process. */
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import {
+  MisuseError,
+  NvmeError,
+  NvmeStatus,
+  RefusalError,
+  createFmrPool,
+  discoverNvme,
+  type NvmeStore,
+  type NvmeVolumeEvent,
+} from '../../../host/index.js';
+import { ConnectData } from '../../../host/nvme/structures.js';
+import { HOST, NQN, TARGET, inNvmeWorld, rawQueue } from '../../support/nvme-world.js';
+import { noise } from '../../support/processes.js';
+
+const test = suite('nvme/pair');
+
+async function fails(work: Promise<unknown>, code: string): Promise<Error> {
+  try {
+    await work;
+  } catch (error) {
+    assert.ok(error instanceof RefusalError, `${String(error)}`);
+    assert.is(error.code, code, error.message);
+    return error;
+  }
+  throw new Error(`not refused with ${code}`);
+}
+
+async function misuse(work: Promise<unknown>): Promise<void> {
+  try {
+    await work;
+  } catch (error) {
+    assert.ok(error instanceof MisuseError, `${String(error)}`);
+    return;
+  }
+  throw new Error('no misuse');
+}
+
+test('a host discovers the subsystem, connects it, and learns what it is', () =>
+  inNvmeWorld(async ({ host, connect, target, events }) => {
+    const found = await discoverNvme(TARGET, { context: host });
+    assert.equal(found, [{ nqn: NQN, address: TARGET, port: 4420 }]);
+    const volume = await connect();
+    assert.is(volume.blockBytes, 512);
+    assert.is(volume.blocks, 2048n);
+    assert.is(volume.maxTransferBytes, 131072);
+    assert.is(target.stats.controllers, 1);
+    assert.is(target.stats.queues, 2);
+    await volume.close();
+    const story = events.map(({ kind, qid, peer }) => `${kind} ${qid} ${peer}`);
+    assert.equal(story.slice(2, 4), [`connected 0 ${HOST}`, `connected 1 ${HOST}`]);
+  }));
+
+test('what is written is read, whatever way it travels', () =>
+  inNvmeWorld(async ({ host, connect, target }) => {
+    const volume = await connect();
+    const source = host.alloc(300 * 1024);
+    source.set(noise(source.length));
+    const sink = host.alloc(source.length);
+    // In the capsule; fetched; in several commands, which is longer than one may move.
+    for (const [lba, bytes] of [
+      [0, 512],
+      [8, 4096],
+      [100, 4608],
+      [200, 131072],
+      [600, 300 * 1024],
+    ] as const) {
+      const before = target.stats.writes;
+      await volume.write(lba, source.subarray(0, bytes));
+      assert.is(target.stats.writes - before, Math.ceil(bytes / 131072));
+      sink.fill(0);
+      await volume.read(BigInt(lba), sink.subarray(0, bytes));
+      assert.is(Buffer.compare(sink.subarray(0, bytes), source.subarray(0, bytes)), 0, `${bytes}`);
+    }
+    assert.is(target.stats.inCapsule, 2);
+    assert.is(volume.stats.inCapsule, 2);
+    await volume.writeZeroes(100, 5);
+    await volume.read(100, sink.subarray(0, 4608));
+    assert.ok(sink.subarray(0, 2560).every((byte) => byte === 0));
+    assert.is(Buffer.compare(sink.subarray(2560, 4608), source.subarray(2560, 4608)), 0);
+    await volume.flush();
+    await volume.close();
+  }));
+
+test('each registration ends with the target’s answer, and all regions come back', () =>
+  inNvmeWorld(async ({ host, connect }) => {
+    const volume = await connect({ queueDepth: 16, numMr: 4 });
+    const memory = host.alloc(64 * 8192);
+    const reads = Array.from({ length: 64 }, (_, at) =>
+      volume.read(at * 16, memory.subarray(at * 8192, (at + 1) * 8192)),
+    );
+    await Promise.all(reads);
+    const { stats } = volume;
+    assert.is(stats.completed, 64);
+    assert.is(stats.registrations, 64);
+    assert.is(stats.remoteInvalidations, 64);
+    assert.is(stats.localInvalidations, 0);
+    assert.ok(stats.depthWaits >= 48);
+    assert.is(stats.regions.inUse, 0);
+    assert.ok(stats.regions.peak <= 16 && stats.regions.peak > 4);
+    assert.is(stats.busy + stats.queued, 0);
+    await volume.close();
+  }));
+
+test('without a region a command stands in line: it is counted, and none is lost', () =>
+  inNvmeWorld(async ({ host, connect }) => {
+    const pool = createFmrPool(host, undefined, {
+      ...{ maxLength: 131072, ulp: 'small', mrsMax: 6, mrsMin: 2, lowWater: 0, growBlock: 1 },
+    });
+    const [one, other] = [
+      await connect({ pool, queueDepth: 32, numMr: 2 }),
+      await connect({ pool, queueDepth: 32, numMr: 2 }),
+    ];
+    const memory = host.alloc(64 * 8192);
+    const reads = Array.from({ length: 64 }, (_, at) =>
+      (at % 2 === 0 ? one : other).read(at, memory.subarray(at * 8192, (at + 1) * 8192)),
+    );
+    await Promise.all(reads);
+    assert.ok(one.stats.regionWaits > 0);
+    assert.ok(other.stats.regionWaits > 0);
+    assert.is(one.stats.completed + other.stats.completed, 64);
+    assert.ok(one.stats.regions.peak + other.stats.regions.peak <= 8);
+    await one.close();
+    await other.close();
+    pool.destroy();
+  }));
+
+test('with packets lost nothing else is', () =>
+  inNvmeWorld(
+    async ({ host, connect }) => {
+      const volume = await connect({ ackTimeout: 8 });
+      const source = host.alloc(2 ** 20);
+      source.set(noise(source.length, 5));
+      const sink = host.alloc(source.length);
+      await volume.write(0, source);
+      await volume.flush();
+      await volume.read(0, sink);
+      assert.is(Buffer.compare(source, sink), 0);
+      await volume.close();
+    },
+    { loss: 0.03, target: { ackTimeout: 8 } },
+  ));
+
+test('what a target refuses is told with its status, and the queue goes on', () =>
+  inNvmeWorld(async ({ host, connect }) => {
+    const volume = await connect();
+    const block = host.alloc(1024);
+    const error = await fails(volume.read(2047, block), 'EINVAL');
+    assert.ok(error instanceof NvmeError);
+    assert.is(error.status, NvmeStatus.LBA_OUT_OF_RANGE);
+    assert.is(error.doNotRetry, true);
+    await fails(volume.write((1n << 64n) - 1n, block), 'EINVAL');
+    await fails(volume.writeZeroes(0, 2049), 'EINVAL');
+    await volume.read(2046, block);
+    await volume.close();
+  }));
+
+test('misuse is told before anything is sent', () =>
+  inNvmeWorld(async ({ host, connect }) => {
+    await misuse(connect({ nqn: 'disk' }));
+    await misuse(connect({ queueDepth: 0 }));
+    await misuse(connect({ queueDepth: 1024 }));
+    await misuse(connect({ hostId: new Uint8Array(8) }));
+    const volume = await connect();
+    const { submitted } = volume.stats;
+    await misuse(volume.read(0, host.alloc(100)));
+    await misuse(volume.read(0, new Uint8Array(512)));
+    await misuse(volume.read(-1, host.alloc(512)));
+    await misuse(volume.read(0.5, host.alloc(512)));
+    await misuse(volume.writeZeroes(0, 0));
+    assert.is(volume.stats.submitted, submitted);
+    const freed = host.alloc(8192);
+    host.free(freed);
+    await misuse(volume.read(0, freed));
+    assert.is(volume.stats.regions.inUse, 0);
+    await volume.read(0, host.alloc(8192));
+    await volume.close();
+    await misuse(volume.read(0, host.alloc(512)));
+  }));
+
+test('who asks for what is not there, or not his, hears why', () =>
+  inNvmeWorld(
+    async ({ connect, target, events }) => {
+      const hostNqn = 'nqn.2026-01.test:known';
+      await fails(connect({ nqn: 'nqn.2026-01.test:other', hostNqn }), 'ENOENT');
+      await fails(connect({ nsid: 2, hostNqn }), 'ENOENT');
+      await fails(connect({ hostNqn: 'nqn.2026-01.test:stranger' }), 'EACCES');
+      const volume = await connect({ hostNqn });
+      await fails(connect({ hostNqn }), 'EBUSY');
+      assert.is(target.stats.refused, 3);
+      const refused = events.filter(({ kind }) => kind === 'refused').map(({ reason }) => reason);
+      assert.match(refused[0]!, 'no subsystem');
+      assert.match(refused[1]!, 'not allowed');
+      assert.match(refused[2]!, 'too many');
+      await volume.close();
+    },
+    { target: { hosts: ['nqn.2026-01.test:known'], controllersMax: 1 } },
+  ));
+
+test('limits of queues are told when one asks for a connection', () =>
+  inNvmeWorld(
+    async ({ connect, target }) => {
+      // As deep as there is: 15.
+      const volume = await connect({ queueDepth: 100 });
+      const error = await fails(connect(), 'ECONNREFUSED');
+      assert.match(error.message, /NO_RESOURCES/);
+      assert.is(target.stats.refused, 1);
+      await volume.close();
+    },
+    { target: { queuesMax: 2, queueDepthMax: 16 } },
+  ));
+
+test('a silent host is let go', () =>
+  inNvmeWorld(async ({ host, target, events }) => {
+    const { ask, ended } = await rawQueue(host, 0);
+    const buffer = host.alloc(1024);
+    const { hostId: hostid, hostNqn: hostnqn } = { hostId: new Uint8Array(16), hostNqn: 'nqn.h' };
+    ConnectData.build({ hostid, hostnqn, subnqn: target.nqn, cntlid: 0xffff }, buffer);
+    const data = { buffer, direction: 'write' } as const;
+    assert.is((await ask('CONNECT', { sqsize: 7, kato: 100 }, data)).status, 0);
+    await ended;
+    assert.match(events.at(-1)!.reason, /silent/);
+    assert.is(target.stats.controllers, 0);
+  }));
+
+test('one that sends keep alives is kept', () =>
+  inNvmeWorld(async ({ connect, events, host }) => {
+    const volume = await connect({ keepAliveMillis: 1000 });
+    await new Promise((resolve) => setTimeout(resolve, 2500));
+    await volume.read(0, host.alloc(512));
+    assert.is(events.filter(({ kind }) => kind === 'disconnected').length, 0);
+    await volume.close();
+  }));
+
+test('a target that goes away is found again, and what was under way is done', () => {
+  const seen: NvmeVolumeEvent[] = [];
+  return inNvmeWorld(async ({ connect, target, host }) => {
+    const volume = await connect({
+      ...{ ctrlLossMillis: 20_000, reconnectDelayMillis: 20 },
+      onEvent: (event) => void seen.push(event),
+    });
+    const memory = host.alloc(64 * 8192);
+    memory.set(noise(memory.length));
+    const writes = Array.from({ length: 64 }, (_, at) =>
+      volume.write(at * 16, memory.subarray(at * 8192, (at + 1) * 8192)),
+    );
+    target.disconnectAll('a test wants it');
+    await Promise.all(writes);
+    const back = host.alloc(memory.length);
+    await volume.read(0, back);
+    assert.is(Buffer.compare(memory, back), 0);
+    assert.equal(
+      seen.map(({ kind }) => kind),
+      ['lost', 'reconnected'],
+    );
+    assert.is(volume.stats.reconnects, 1);
+    assert.ok(volume.stats.resubmitted > 0);
+    assert.is(volume.stats.regions.inUse, 0);
+    await volume.close();
+  });
+});
+
+test('without patience, what was under way fails, and so does what comes later', () =>
+  inNvmeWorld(async ({ connect, target, host }) => {
+    const seen: string[] = [];
+    const volume = await connect({ onEvent: ({ kind }) => void seen.push(kind) });
+    const read = volume.read(0, host.alloc(8192));
+    target.disconnectAll('a test wants it');
+    await fails(read, 'ECONNRESET');
+    await fails(volume.read(0, host.alloc(8192)), 'ECONNRESET');
+    assert.equal(seen, ['lost', 'failed']);
+    await volume.close();
+  }));
+
+/** Blocks in an array, and a disk behind them that may fail. */
+class FrailStore implements NvmeStore {
+  readonly length = 65536;
+  readonly isVolatile = true;
+  readonly #blocks = new Uint8Array(this.length);
+  fails = false;
+  flushes = 0;
+
+  async read(offset: number, into: Uint8Array): Promise<void> {
+    into.set(this.#blocks.subarray(offset, offset + into.length));
+  }
+
+  async write(offset: number, from: Uint8Array): Promise<void> {
+    this.#blocks.set(from, offset);
+  }
+
+  async writeZeroes(offset: number, length: number): Promise<void> {
+    this.#blocks.fill(0, offset, offset + length);
+  }
+
+  async flush(): Promise<void> {
+    this.flushes++;
+    if (this.fails) throw new Error('EIO: the disk is gone');
+  }
+
+  async close(): Promise<void> {}
+}
+
+test('after a flush has failed nothing is written any more, and the host is told', () => {
+  const store = new FrailStore();
+  const seen: NvmeVolumeEvent[] = [];
+  return inNvmeWorld(
+    async ({ connect, host, events }) => {
+      const volume = await connect({ onEvent: (event) => void seen.push(event) });
+      assert.is(volume.isVolatile, true);
+      const memory = host.alloc(8192);
+      await volume.write(0, memory, { fua: true });
+      assert.is(store.flushes, 1);
+      store.fails = true;
+      const error = await fails(volume.flush(), 'EIO');
+      assert.is((error as NvmeError).status, NvmeStatus.WRITE_FAULT);
+      await fails(volume.write(0, memory), 'EPERM');
+      await fails(volume.flush(), 'EPERM');
+      await volume.read(0, memory);
+      assert.equal(
+        seen.map(({ kind, reason }) => `${kind} ${reason}`),
+        ['told type 1, information 0'],
+      );
+      assert.equal(
+        events.filter(({ kind }) => kind === 'failed').map(({ reason }) => reason),
+        ['EIO: the disk is gone'],
+      );
+      await volume.close();
+    },
+    { store: () => store },
+  );
+});
+
+test('a flush says when the target went away with what was not flushed, once', () =>
+  inNvmeWorld(
+    async ({ connect, target, host }) => {
+      const volume = await connect({ ctrlLossMillis: 20_000, reconnectDelayMillis: 20 });
+      const memory = host.alloc(8192);
+      await volume.write(0, memory);
+      await volume.flush();
+      target.disconnectAll('after a flush');
+      await volume.read(0, memory);
+      await volume.flush();
+      await volume.write(0, memory);
+      target.disconnectAll('before a flush');
+      await volume.read(0, memory);
+      await fails(volume.flush(), 'EIO');
+      await volume.flush();
+      assert.is(volume.stats.reconnects, 2);
+      await volume.close();
+    },
+    { store: () => new FrailStore() },
+  ));
+
+test('the quota of data in flight is waited for, and nothing is refused', () =>
+  inNvmeWorld(
+    async ({ connect, host, target }) => {
+      const volume = await connect();
+      const memory = host.alloc(32 * 8192);
+      const writes = Array.from({ length: 32 }, (_, at) =>
+        volume.write(at, memory.subarray(at * 8192, (at + 1) * 8192)),
+      );
+      await Promise.all(writes);
+      assert.ok(target.stats.dataWaits > 0);
+      await volume.close();
+    },
+    { store: () => new FrailStore(), target: { dataBytes: 131072 } },
+  ));
+
+test.run();

@@ -1,0 +1,199 @@
+/** Where blocks lie: memory, a file, a region of persistent memory; and how long they take. */
+import { readFile, stat, writeFile } from 'node:fs/promises';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import {
+  MisuseError,
+  NvmeFileStore,
+  NvmePmemStore,
+  NvmeRamStore,
+  NvmeTarget,
+  RefusalError,
+  createLoopbackPair,
+  nvmeResponseTimes,
+  openDevice,
+  type Context,
+  type StoreRequest,
+} from '../../../host/index.js';
+import { inNvmeWorld } from '../../support/nvme-world.js';
+import { Workspace, noise } from '../../support/processes.js';
+
+const test = suite('nvme/stores');
+
+async function refused(work: Promise<unknown>, code: string): Promise<void> {
+  try {
+    await work;
+  } catch (error) {
+    assert.is((error as RefusalError).code, code, (error as Error).message);
+    return;
+  }
+  throw new Error(`not refused with ${code}`);
+}
+
+async function withDevice(work: (context: Context) => Promise<void>): Promise<void> {
+  const context = await openDevice({ link: createLoopbackPair().a, memoryBytes: 32 * 2 ** 20 });
+  try {
+    await work(context);
+  } finally {
+    await context.close();
+  }
+}
+
+test('a file is what was written to it, byte for byte, and grows when it is told to', () =>
+  Workspace.use(async (workspace) => {
+    const path = workspace.path('disk.img');
+    await refused(NvmeFileStore.open(path), 'ENOENT');
+    const store = await NvmeFileStore.open(path, 65536);
+    assert.is(store.length, 65536);
+    const data = noise(5000);
+    await store.write(1000, data);
+    await store.writeZeroes(2000, 500);
+    await store.flush();
+    const into = new Uint8Array(5000);
+    await store.read(1000, into);
+    data.fill(0, 1000, 1500);
+    assert.is(Buffer.compare(data, into), 0);
+    await refused(NvmeFileStore.open(path), 'EBUSY');
+    await store.close();
+    assert.is(Buffer.compare((await readFile(path)).subarray(1000, 6000), data), 0);
+    const again = await NvmeFileStore.open(path, 2 ** 20);
+    assert.is(again.length, 2 ** 20);
+    await again.close();
+    assert.is((await stat(path)).size, 2 ** 20);
+    await writeFile(path, new Uint8Array(1000));
+    const odd = await NvmeFileStore.open(path);
+    assert.is(odd.length, 512);
+    await odd.close();
+    await writeFile(path, new Uint8Array(511));
+    await refused(NvmeFileStore.open(path), 'EINVAL');
+    await refused(NvmeFileStore.open('/dev/null'), 'EINVAL');
+  }));
+
+test('flushes that come while one is under way share the next', () =>
+  Workspace.use(async (workspace) => {
+    const store = await NvmeFileStore.open(workspace.path('disk.img'), 65536);
+    const first = store.flush();
+    const second = store.flush();
+    const third = store.flush();
+    assert.is.not(first, second);
+    assert.is(second, third);
+    await Promise.all([first, second, third]);
+    await store.close();
+  }));
+
+test('a file under a target: read and write through memory that is a quota', () =>
+  Workspace.use((workspace) =>
+    inNvmeWorld(
+      async ({ connect, host }) => {
+        const volume = await connect();
+        assert.is(volume.isVolatile, true);
+        const source = host.alloc(2 ** 19);
+        source.set(noise(source.length));
+        await volume.write(0, source);
+        await volume.writeZeroes(1024, 1024);
+        await volume.flush();
+        const there = await readFile(workspace.path('disk.img'));
+        assert.is(Buffer.compare(there.subarray(0, source.length), source), 0);
+        const sink = host.alloc(2 ** 20);
+        await volume.read(0, sink);
+        assert.is(Buffer.compare(there, sink), 0);
+        await volume.close();
+      },
+      { store: () => NvmeFileStore.open(workspace.path('disk.img'), 2 ** 20) },
+    ),
+  ));
+
+test('persistent memory under a target is durable when a flush says so', () =>
+  Workspace.use(async (workspace) => {
+    const path = workspace.path('disk.pmem');
+    const options = { bytes: 2 ** 20, volatile: true };
+    const source = noise(100_352);
+    await inNvmeWorld(
+      async ({ connect, host }) => {
+        const volume = await connect();
+        assert.is(volume.isVolatile, true);
+        const memory = host.alloc(source.length);
+        memory.set(source);
+        await volume.write(5, memory);
+        await volume.write(300, memory.subarray(0, 512), { fua: true });
+        await volume.flush();
+        await volume.close();
+      },
+      { store: (context) => NvmePmemStore.open(context, path, options) },
+    );
+    await withDevice(async (context) => {
+      const store = await NvmePmemStore.open(context, path, { volatile: true });
+      const found = store.memory.slice(5 * 512, 5 * 512 + source.length);
+      assert.is(Buffer.compare(found.subarray(0, 295 * 512), source.subarray(0, 295 * 512)), 0);
+      await store.close();
+    });
+  }));
+
+test('what a target is made with is checked', () =>
+  withDevice(async (context) => {
+    const store = new NvmeRamStore(context, 65536);
+    const wrong = [
+      { nqn: 'disk' },
+      { nqn: 'nqn.2014-08.org.nvmexpress.discovery' },
+      { blockBytes: 1024 },
+      { queueDepthMax: 1025 },
+      { inCapsuleBytes: 100 },
+      { dataBytes: 4096 },
+    ];
+    for (const options of wrong) {
+      try {
+        await NvmeTarget.open(context, { store, ...options });
+        throw new Error('no misuse');
+      } catch (error) {
+        assert.ok(error instanceof MisuseError, `${String(error)} of ${JSON.stringify(options)}`);
+      }
+    }
+    const target = await NvmeTarget.open(context, { store, port: 0, blockBytes: 4096 });
+    await refused(
+      NvmeTarget.open(context, { store: new NvmeRamStore(context, 4096), port: target.port }),
+      'EADDRINUSE',
+    );
+    await target.close();
+    await target.close();
+  }));
+
+test('response times are those of their medium, and the same for the same seed', () => {
+  const request = { kind: 'read', offset: 0, length: 65536 } as const;
+  const times = (medium: 'ram' | 'ssd' | 'disk' | 'hybrid', seed = 1): number[] => {
+    const next = nvmeResponseTimes(medium, seed);
+    return Array.from({ length: 4000 }, () => next(request));
+  };
+  const mean = (list: readonly number[]): number =>
+    list.reduce((sum, value) => sum + value, 0) / list.length;
+  assert.is(mean(times('ram')), 0);
+  assert.ok(Math.abs(mean(times('ssd')) - 145) < 10, `${mean(times('ssd'))}`);
+  assert.ok(Math.abs(mean(times('disk')) - 8375) < 400, `${mean(times('disk'))}`);
+  assert.ok(mean(times('hybrid')) > 1200 && mean(times('hybrid')) < 2600);
+  assert.equal(times('hybrid', 5), times('hybrid', 5));
+  assert.not.equal(times('hybrid', 5), times('hybrid', 6));
+  assert.throws(() => nvmeResponseTimes('tape' as never), /medium/);
+});
+
+test('a target takes as long as it is told to', () => {
+  const asked: string[] = [];
+  const delayMicros = ({ kind, length }: StoreRequest): number => {
+    asked.push(`${kind} ${length}`);
+    return 20_000;
+  };
+  return inNvmeWorld(
+    async ({ connect, host }) => {
+      const volume = await connect();
+      const memory = host.alloc(8192);
+      const started = performance.now();
+      await volume.write(0, memory);
+      await volume.read(0, memory);
+      await volume.flush();
+      assert.ok(performance.now() - started >= 59);
+      assert.equal(asked, ['write 8192', 'read 8192', 'flush 0']);
+      await volume.close();
+    },
+    { target: { delayMicros } },
+  );
+});
+
+test.run();
