@@ -1,5 +1,5 @@
 /**
- * Pools of memory regions (seed 002) that everybody who has the arena shares: threads and processes.
+ * Pools of memory regions (seed 002) that everybody with the arena shares: threads and processes.
  *
  * Who has a region is told by one word of its node, and every change of hands is one
  * compare-and-swap of that word, from "nobody" to a holder or back. A region that nobody has is
