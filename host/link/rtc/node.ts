@@ -221,7 +221,7 @@ class NodeChannel implements DatagramChannel {
   #changed(state: string): void {
     if (state === 'failed') this.#end(NETWORK_GONE, this.#isOpen);
     else if (state === 'closed') this.#end('the connection was closed', false);
-    else if ((state === 'disconnected') !== this.#isInterrupted) {
+    else if (state === (this.#isInterrupted ? 'connected' : 'disconnected')) {
       this.#isInterrupted = !this.#isInterrupted;
       if (!this.#isClosed) this.#receiver?.interrupted(this.#isInterrupted);
     }
