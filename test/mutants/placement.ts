@@ -8,6 +8,7 @@ const FETCH = 'assembly/transport/fetch.ts';
 const COMPLETER = 'assembly/transport/completer.ts';
 const PLACE = 'assembly/transport/place.ts';
 const PIECES = 'assembly/region/layout-pieces.ts';
+const OPFS = 'host/pmem/opfs-file.ts';
 
 export const PLACEMENTS: readonly Row[] = [
   [
@@ -135,5 +136,17 @@ export const PLACEMENTS: readonly Row[] = [
     PIECES,
     '} else if (!whole && (address > <u64>layout.packed || length > layout.packed - <u32>address)) {',
     '} else if (false) {',
+  ],
+  [
+    'a region of a browser has its name before it is whole',
+    OPFS,
+    'const unfinished = `${name}.new`;',
+    'const unfinished = name;',
+  ],
+  [
+    'a region of a browser says that it has grown before it has',
+    OPFS,
+    'allocate(handle, dataOffset + length, dataOffset + bytes);',
+    '',
   ],
 ];
