@@ -121,8 +121,8 @@ export class DataChannelLink extends ChannelLink {
   }
 
   /**
-   * Connects with whoever answers our offer through `signalling` (a URL: by HTTP). Resolves with its
-   * address when packets travel. The same peer again, with the same certificate, replaces the
+   * Connects with whoever answers our offer through `signalling` (a URL: by HTTP). Resolves with
+   * its address when packets travel. The same peer again, with the same certificate, replaces the
    * connection that was: queue pairs go on, as after a loss. Rejects with LinkError: ETIMEDOUT (no
    * answer, or no way there), ECONNREFUSED, EPROTO, EOPNOTSUPP, EACCES, ENOSPC.
    */
@@ -154,8 +154,8 @@ export class DataChannelLink extends ChannelLink {
   }
 
   /**
-   * Answers an offer that came by any way, of any shape. Rejects with LinkError EPROTO (none, or one
-   * that came before), ENOSPC, EBUSY and EOPNOTSUPP (an ICE restart of what works, or has none).
+   * Answers an offer that came by any way, of any shape. Rejects with LinkError EPROTO (none, or
+   * one that came before), ENOSPC; of an ICE restart EBUSY (it works), EOPNOTSUPP (none here).
    */
   readonly answer: Answerer = async (offer) => {
     if (!this.isOpen) throw new LinkError('ECONNRESET', 'the link is not open');
@@ -258,8 +258,8 @@ export class DataChannelLink extends ChannelLink {
   }
 
   /**
-   * An offer that leads a connection elsewhere is listened to when nothing travels on it here either:
-   * else whoever reads along on the signalling could interrupt what works.
+   * An offer that leads a connection elsewhere is listened to when nothing travels on it here
+   * either: else whoever reads along on the signalling could interrupt what works.
    */
   async #answerRestart(
     gid: Gid,

@@ -1,7 +1,7 @@
 /**
  * The file of a persistent region in a browser's origin private file system, with the same header
- * and the same law as pmem-file.ts: made whole under another name, judged, locked, grown. Lives in a
- * Worker: nobody else may have a sync access handle.
+ * and the same law as pmem-file.ts: made whole under another name, judged, locked, grown. Lives in
+ * a Worker: nobody else may have a sync access handle.
  */
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import {

@@ -3,8 +3,8 @@
  * ```
  *   unshare -n node cut-network.js tabs | node
  * ```
- * All UDP ports that are in use lose everything from then on, so only another way helps. Prints what
- * was seen as one line of JSON.
+ * All UDP ports that are in use lose everything from then on, so only another way helps. Prints
+ * what was seen as one line of JSON.
  */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';

@@ -1,4 +1,7 @@
-/** Persistent memory of a tab: what a peer has flushed outlives the page, and nothing else is said to. */
+/**
+ * Persistent memory of a tab: what a peer has flushed outlives the page, and nothing else is said
+ * to.
+ */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import * as library from '../../host/index.js';

@@ -108,4 +108,16 @@ export const CHANNELS: readonly Row[] = [
   ],
   ['an offer of another session is a restart', SESSION, ' || was.id !== is.id', ''],
   ['the same credentials are a restart', SESSION, ' && is.credentials !== was.credentials', ''],
+  [
+    'a way that lost nothing is given no time',
+    WINDOW,
+    'qp.lossy ? REPEAT_SLACK_MICROS : patience(qp)',
+    'REPEAT_SLACK_MICROS',
+  ],
+  [
+    'what was asked for twice was lost',
+    WINDOW,
+    'if (qp.repeatedEarly == 0 || qp.repeatedEarly - 1 != psn) return;',
+    'return;',
+  ],
 ];

@@ -1,6 +1,7 @@
 /**
  * Which connection a description speaks of: the origin line names the session and counts what was
- * said in it (RFC 8866 5.2, RFC 8829 5.2.2), and an ICE restart has new credentials (RFC 8839 4.4.1).
+ * said in it (RFC 8866 5.2, RFC 8829 5.2.2), and an ICE restart has new credentials (RFC 8839
+ * 4.4.1).
  */
 import type { Description } from './connection.js';
 
@@ -23,8 +24,8 @@ function sessionOf({ sdp }: Description): Session | undefined {
 }
 
 /**
- * What `said` is to a connection whose other side said `before` last: `other` has nothing to do with
- * it, `restart` leads it over another way, `old` came before: late, or a second time.
+ * What `said` is to a connection whose other side said `before` last: `other` has nothing to do
+ * with it, `restart` leads it over another way, `old` came before: late, or a second time.
  */
 export function judgeOffer(before: Description, said: Description): 'other' | 'restart' | 'old' {
   const [was, is] = [sessionOf(before), sessionOf(said)];

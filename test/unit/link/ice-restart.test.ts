@@ -1,4 +1,7 @@
-/** ICE restart as a link has it: when it is offered, answered and refused. Connections are the test's. */
+/**
+ * ICE restart as a link has it: when it is offered, answered and refused. Connections are the
+ * test's.
+ */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { DataChannelLink, type LinkError, type Signalling } from '../../../host/index.js';
