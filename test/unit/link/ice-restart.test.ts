@@ -165,6 +165,7 @@ test('a peer who is out of reach is offered a restart, and the same channel goes
   interrupt(connector.channels[0]!, false);
   interrupt(connector.channels[0]!);
   await eventually(() => connector.accepted.length === 2, 3000);
+  assert.is(connector.accepted.length, 2);
   interrupt(connector.channels[0]!, false);
   assert.is(judgeOffer(other.asked[0]!, other.asked[1]!), 'restart');
   assert.is(connector.channels.length, 1, 'no connection was made for it');
@@ -191,6 +192,7 @@ for (const [why, answer] of [
     await link.connect(other);
     interrupt(connector.channels[0]!);
     await eventually(() => connector.channels.length === 2, 4000);
+    assert.is(connector.channels.length, 2, 'at once');
     await eventually(() => connector.channels[0]!.isClosed);
     assert.is(connector.accepted.length, 2, 'that of the first, and that of the second connection');
     assert.is(link.peers.length, 1);
