@@ -11,7 +11,7 @@ process.chdir(fileURLToPath(new URL('../../', import.meta.url)));
 
 mkdirSync('build/browser', { recursive: true });
 const { metafile } = await build({
-  entryPoints: { index: 'host/browser/index.ts' },
+  entryPoints: { index: 'host/browser/index.ts', 'opfs-thread': 'host/pmem/opfs-thread.ts' },
   outdir: 'build/browser',
   bundle: true,
   format: 'esm',

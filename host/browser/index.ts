@@ -12,6 +12,8 @@ export * from '../verbs/strings.js';
 export type { AsyncEventRecord, Context, CounterValues } from '../verbs/context.js';
 export { openDevice, type LinkOpenOptions } from '../verbs/open-device.js';
 export type { LinkOpenOptions as OpenOptions } from '../verbs/open-device.js';
+export type { PersistentMemory, PmemOptions } from '../pmem/persistent-memory.js';
+export type { Durability } from '../pmem/place.js';
 export type * from '../verbs/queries.js';
 export type { ProtectionDomain } from '../verbs/protection-domain.js';
 export type { MemoryRegion, RegionCounters, RegisterOptions } from '../verbs/memory-region.js';

@@ -331,6 +331,12 @@ export abstract class ChannelLink implements Link {
     return this.#peers.get(peer.gid.toString())?.isInterrupted ?? false;
   }
 
+  /** By what is sent to it; undefined: by nothing at the moment. */
+  protected channelOf(gid: Gid): DatagramChannel | undefined {
+    const peer = this.#peers.get(gid.toString());
+    return peer?.isOpen ? peer.channel : undefined;
+  }
+
   /** A peer that got lost may come back; then nothing but packets was lost. */
   #closed(key: string, peer: ChannelPeer, reason: string, isLost: boolean): void {
     const { returnMillis } = this.#limits;

@@ -6,10 +6,12 @@
 import { LinkError, MisuseError } from '../errors/errors.js';
 import { ChannelLink, RECEIVE_BYTES, packetSizeOf } from './channel-link.js';
 import { HEADER_BYTES, LENGTH_BYTES } from './channel-frame.js';
+import type { DatagramChannel } from './datagram-channel.js';
 import type { Endpoint, Gid } from './endpoint.js';
-import type { Description, RtcConnector, RtcOptions } from './rtc/connection.js';
+import type { Description, RtcConnection, RtcConnector, RtcOptions } from './rtc/connection.js';
 import { defaultConnector } from './rtc/default.js';
 import { checkDescription, gidOfDescription } from './rtc/fingerprint.js';
+import { judgeOffer } from './rtc/session.js';
 import { HttpSignalling } from './signalling/http.js';
 import type {
   Answerer,
@@ -57,6 +59,11 @@ const SIGNALLING_MILLIS = 10_000;
 const RETURN_MILLIS = 10_000;
 /** Between attempts to find a peer again, and before the first. */
 const SEEK_MILLIS = 1000;
+/** One side may see seconds before the other that nothing travels. */
+const NOTICE_MILLIS = 4000;
+const NOTICE_PAUSE_MILLIS = 100;
+/** How long a connection may look for another way before it is replaced. */
+const RESTART_MILLIS = 5000;
 
 /**
  * A connection that closes before it opens is made anew: when both ends are quick, libdatachannel
@@ -64,15 +71,26 @@ const SEEK_MILLIS = 1000;
  */
 const ATTEMPTS = 3;
 
+/** A connection, and what the other side said in it last. */
+interface Made {
+  readonly connection: RtcConnection;
+  readonly heard: Description;
+}
+
 /** Whose address is in use. */
 const taken = new WeakSet<RtcConnector>();
 
 export class DataChannelLink extends ChannelLink {
   readonly #connector: RtcConnector;
   readonly #peersMax: number;
+  readonly #noticeMillis: number;
   readonly #listening = new Set<() => void>();
   /** By whom each peer was found. */
   readonly #ways = new WeakMap<Endpoint, Signalling>();
+  readonly #made = new WeakMap<DatagramChannel, Made>();
+  /** Peers that are being looked for, and those to whom a restart was offered. */
+  readonly #sought = new Set<Endpoint>();
+  readonly #offered = new Set<string>();
   #answering = 0;
 
   /** Throws MisuseError for options out of range. */
@@ -98,12 +116,13 @@ export class DataChannelLink extends ChannelLink {
       bufferedBytesMax: BUFFERED_BYTES_MAX,
     });
     this.#peersMax = peersMax;
+    this.#noticeMillis = Math.min(NOTICE_MILLIS, limits.returnMillis);
     this.#connector = options.connector ?? defaultConnector(options);
   }
 
   /**
-   * Connects with whoever answers our offer through `signalling` (a URL: by HTTP). Resolves with its
-   * address when packets travel. The same peer again, with the same certificate, replaces the
+   * Connects with whoever answers our offer through `signalling` (a URL: by HTTP). Resolves with
+   * its address when packets travel. The same peer again, with the same certificate, replaces the
    * connection that was: queue pairs go on, as after a loss. Rejects with LinkError: ETIMEDOUT (no
    * answer, or no way there), ECONNREFUSED, EPROTO, EOPNOTSUPP, EACCES, ENOSPC.
    */
@@ -125,6 +144,7 @@ export class DataChannelLink extends ChannelLink {
       try {
         const peer = await this.addPeer(gid, channel, () => connection.accept(answer));
         this.#ways.set(peer, by);
+        this.#made.set(channel, { connection, heard: answer });
         return peer;
       } catch (error) {
         const isReset = error instanceof LinkError && error.code === 'ECONNRESET';
@@ -133,7 +153,10 @@ export class DataChannelLink extends ChannelLink {
     }
   }
 
-  /** Answers an offer that came by any way, of any shape. Rejects with LinkError EPROTO, ENOSPC. */
+  /**
+   * Answers an offer that came by any way, of any shape. Rejects with LinkError EPROTO (none, or
+   * one that came before), ENOSPC; of an ICE restart EBUSY (it works), EOPNOTSUPP (none here).
+   */
   readonly answer: Answerer = async (offer) => {
     if (!this.isOpen) throw new LinkError('ECONNRESET', 'the link is not open');
     if (this.#answering >= this.#peersMax) {
@@ -141,12 +164,18 @@ export class DataChannelLink extends ChannelLink {
     }
     const checked = checkDescription(offer, 'offer');
     const gid = gidOfDescription(checked);
-    this.checkRoom(gid);
+    const channel = this.channelOf(gid);
+    const made = channel && this.#made.get(channel);
+    const kind = made ? judgeOffer(made.heard, checked) : 'other';
+    if (kind === 'old') throw new LinkError('EPROTO', 'this offer came before');
+    if (kind === 'other') this.checkRoom(gid);
     this.#answering++;
     let answered: { description: Description };
     try {
+      if (kind === 'restart') return await this.#answerRestart(gid, channel!, made!, checked);
       const connection = await this.#connector.answer(checked);
       answered = connection;
+      this.#made.set(connection.channel, { connection, heard: checked });
       // Who is connected is told by peerEvents, and who is not does not matter here.
       this.addPeer(gid, connection.channel).catch(() => undefined);
     } finally {
@@ -187,14 +216,86 @@ export class DataChannelLink extends ChannelLink {
 
   protected seekAgain(peer: Endpoint): void {
     const way = this.#ways.get(peer);
-    if (!way) return;
-    const seek = (): void => {
+    if (!way || this.#sought.has(peer)) return;
+    this.#sought.add(peer);
+    // Once: every restart puts off the moment when the library itself gives the connection up.
+    let mayRestart = true;
+    const seek = async (): Promise<void> => {
       // It came back by itself, or it was given up.
-      if (!this.isInterrupted(peer)) return;
-      const again = (): void => void setTimeout(seek, SEEK_MILLIS);
-      this.connect(way, { timeoutMillis: SEEK_MILLIS }).then(again, again);
+      while (this.isInterrupted(peer)) {
+        if (!mayRestart) await this.connect(way, { timeoutMillis: SEEK_MILLIS }).catch(() => {});
+        else await this.#restart(peer, way).catch(() => {});
+        mayRestart = false;
+        await pause(SEEK_MILLIS);
+      }
+      this.#sought.delete(peer);
     };
-    setTimeout(seek, SEEK_MILLIS);
+    void pause(SEEK_MILLIS).then(seek);
+  }
+
+  /** ICE restart. What comes of it is seen by whether the peer is interrupted. */
+  async #restart(peer: Endpoint, way: Signalling): Promise<void> {
+    const channel = this.channelOf(peer.gid);
+    const made = channel && this.#made.get(channel);
+    if (!made?.connection.restart) return;
+    const key = peer.gid.toString();
+    this.#offered.add(key);
+    try {
+      const offer = await made.connection.restart.offer();
+      const timeoutMillis = NOTICE_MILLIS + SEEK_MILLIS;
+      const answer = checkDescription(await exchange(way, offer, { timeoutMillis }), 'answer');
+      // Another certificate would end the connection, and another session is none of ours.
+      if (!gidOfDescription(answer).equals(peer.gid)) return;
+      if (judgeOffer(made.heard, answer) !== 'restart') return;
+      // An offer of the other side was answered meanwhile.
+      if (!this.#offered.has(key)) return;
+      await made.connection.accept(answer);
+      this.#made.set(channel!, { ...made, heard: answer });
+    } finally {
+      this.#offered.delete(key);
+    }
+    await this.#until(RESTART_MILLIS, () => !this.isInterrupted(peer));
+  }
+
+  /**
+   * An offer that leads a connection elsewhere is listened to when nothing travels on it here
+   * either: else whoever reads along on the signalling could interrupt what works.
+   */
+  async #answerRestart(
+    gid: Gid,
+    channel: DatagramChannel,
+    made: Made,
+    offer: Description,
+  ): Promise<Description> {
+    const { restart } = made.connection;
+    if (!restart) throw new LinkError('EOPNOTSUPP', 'there is no ICE restart here: connect anew');
+    const key = gid.toString();
+    if (this.#offered.has(key) && `${this.info.local.gid}` > key) {
+      throw new LinkError('EBUSY', 'this side has offered a restart itself');
+    }
+    const isInterrupted = (): boolean =>
+      this.peers.some((peer) => peer.gid.equals(gid) && this.isInterrupted(peer));
+    if (!(await this.#until(this.#noticeMillis, isInterrupted))) {
+      throw new LinkError('EBUSY', 'the connection works, and is left alone');
+    }
+    // Of two that came meanwhile the later one counts.
+    const now = this.#made.get(channel);
+    if (this.channelOf(gid) !== channel || judgeOffer(now!.heard, offer) !== 'restart') {
+      throw new LinkError('EPROTO', 'this offer came before');
+    }
+    this.#offered.delete(key);
+    this.#made.set(channel, { ...made, heard: offer });
+    return restart.answer(offer);
+  }
+
+  /** False: it has not come true in time, or the link is closed. */
+  async #until(millis: number, isTrue: () => boolean): Promise<boolean> {
+    for (let waited = 0; this.isOpen; waited += NOTICE_PAUSE_MILLIS) {
+      if (isTrue()) return true;
+      if (waited >= millis) return false;
+      await pause(NOTICE_PAUSE_MILLIS);
+    }
+    return false;
   }
 
   protected releaseAddress(): void {
@@ -202,6 +303,10 @@ export class DataChannelLink extends ChannelLink {
     for (const stop of this.#listening) stop();
     this.#listening.clear();
   }
+}
+
+function pause(millis: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, millis));
 }
 
 /** Rejects with LinkError ETIMEDOUT when nobody answers. */

@@ -1,17 +1,13 @@
 /**
  * Memory of a device that outlives it: a file's bytes, mapped over it, or read at open and written
- * at every flush.
+ * at every flush (open-region.ts; in a browser open-region.browser.ts).
  */
-import { readSync } from 'node:fs';
-import { dirname } from 'node:path';
 import type { Device } from '../device/device.js';
 import type { DurableStore, DurableStoreModule } from '../device/durable-store.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
-import { loadPosix, type Posix } from '../link/posix.js';
-import { placeOf, type Durability } from './place.js';
-import { PmemFile } from './pmem-file.js';
-import { SyncStore } from './sync-store.js';
-import type { SyncTask } from './sync.js';
+import { openRegion } from './open-region.js';
+import type { Durability } from './place.js';
+import type { SyncStore } from './sync-store.js';
 
 export interface PmemOptions {
   /** Of the region: where the file is made, and at least, where it is there. Default: as it is. */
@@ -32,9 +28,20 @@ export interface PmemOwner {
   closed(): void;
 }
 
-/** A range of the device's memory begins on a page of any size that Linux has. */
-const ALIGNMENT = 65536;
-const BYTES_MAX = 2 ** 32 - ALIGNMENT;
+/** What a region is made of, wherever it is kept. */
+export interface OpenRegion {
+  readonly buffer: Uint8Array;
+  readonly id: bigint;
+  readonly path: string;
+  readonly kind: 'mapped' | 'file' | 'opfs';
+  readonly durability: Durability;
+  readonly store: SyncStore;
+  readonly durable: DurableStore | DurableStoreModule;
+  /** Gives file and memory back. */
+  close(): void;
+}
+
+const BYTES_MAX = 2 ** 32 - 65536;
 
 export class PersistentMemory {
   /** Memory of the device: what `pd.regMr` takes, also with FLUSH_PERSISTENT. */
@@ -42,7 +49,7 @@ export class PersistentMemory {
   /** What it is known by, wherever its file is moved. */
   readonly id: bigint;
   readonly path: string;
-  readonly kind: 'mapped' | 'file';
+  readonly kind: 'mapped' | 'file' | 'opfs';
   /** What a flush protects from: `none` from the end of processes only. */
   readonly durability: Durability;
   /** @internal What makes it durable for the device: offsets are those of `buffer`. */
@@ -50,28 +57,18 @@ export class PersistentMemory {
   /** @internal */
   owner: PmemOwner | undefined;
   readonly #store: SyncStore;
-  readonly #file: PmemFile;
-  readonly #release: () => void;
+  readonly #region: OpenRegion;
   #closing: Promise<void> | undefined;
 
-  private constructor(
-    buffer: Uint8Array,
-    file: PmemFile,
-    kind: 'mapped' | 'file',
-    durability: Durability,
-    store: SyncStore,
-    durable: DurableStore | DurableStoreModule,
-    release: () => void,
-  ) {
-    this.buffer = buffer;
-    this.id = file.header.id;
-    this.path = file.path;
-    this.kind = kind;
-    this.durability = durability;
-    this.durable = durable;
-    this.#store = store;
-    this.#file = file;
-    this.#release = release;
+  private constructor(region: OpenRegion) {
+    this.buffer = region.buffer;
+    this.id = region.id;
+    this.path = region.path;
+    this.kind = region.kind;
+    this.durability = region.durability;
+    this.durable = region.durable;
+    this.#store = region.store;
+    this.#region = region;
   }
 
   /** @internal Use `context.openPmem()`. `newId`: of a file that is made. */
@@ -90,58 +87,7 @@ export class PersistentMemory {
       const sentence = 'openPmem: a device that several processes share has no persistent memory';
       throw new RefusalError('EOPNOTSUPP', `${sentence}: open one without a name`);
     }
-    const { posix, reason } = await loadPosix();
-    const kind = options.store ?? (posix ? 'mapped' : 'file');
-    if (kind !== 'mapped' && kind !== 'file') {
-      throw new MisuseError('store', `must be 'mapped' or 'file', got '${String(kind)}'`);
-    }
-    if (kind === 'mapped' && !posix) {
-      throw new RefusalError('EOPNOTSUPP', `store 'mapped': ${reason}; 'file' needs nothing`);
-    }
-    const durability = durabilityOf(path, options.volatile ?? false);
-    const file = await PmemFile.open(path, bytes, newId, posix);
-    try {
-      return PersistentMemory.#place(device, file, kind, durability, posix);
-    } catch (error) {
-      file.close();
-      throw error;
-    }
-  }
-
-  static #place(
-    device: Device,
-    file: PmemFile,
-    kind: 'mapped' | 'file',
-    durability: Durability,
-    posix: Posix | undefined,
-  ): PersistentMemory {
-    const { heap, memory } = device.arena;
-    const { length, dataOffset } = file.header;
-    const rounded = Math.ceil(length / ALIGNMENT) * ALIGNMENT;
-    const start = heap.alloc(rounded, ALIGNMENT);
-    const buffer = memory.bytes.subarray(start, start + length);
-    const mappedAt = kind === 'mapped' ? posix!.addressOf(memory.buffer) + start : undefined;
-    try {
-      if (mappedAt === undefined) fill(buffer, file);
-      else posix!.mapFile(file.fd, mappedAt, length, dataOffset);
-    } catch (error) {
-      heap.free(start);
-      throw new RefusalError('EIO', `${file.path}: ${(error as Error).message}`, { cause: error });
-    }
-    const { buffer: whole } = memory;
-    const shared = whole instanceof ArrayBuffer ? undefined : whole;
-    const failed = new Int32Array(new SharedArrayBuffer(4));
-    const task: SyncTask = { fd: file.fd, dataOffset, mappedAt, memory: shared, start, failed };
-    const isPrivate = mappedAt === undefined && shared === undefined;
-    const store = new SyncStore(task, isPrivate ? buffer : undefined);
-    // A device with a thread of its own has a thread for the store as well (device/durables.ts).
-    const module = new URL('./durable.js', import.meta.url);
-    const durable = device.link ? store : { module, data: task };
-    return new PersistentMemory(buffer, file, kind, durability, store, durable, () => {
-      // A range that is zero again, as the heap has it.
-      if (mappedAt !== undefined) posix!.unmapFile(mappedAt, rounded);
-      heap.free(start);
-    });
+    return new PersistentMemory(await openRegion(device, path, options, newId));
   }
 
   /** Bytes. */
@@ -196,8 +142,7 @@ export class PersistentMemory {
       if (!this.failure) await this.flush();
     } finally {
       await this.#store.close();
-      this.#file.close();
-      this.#release();
+      this.#region.close();
       this.owner?.closed();
     }
   }
@@ -205,30 +150,4 @@ export class PersistentMemory {
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
   }
-}
-
-function fill(buffer: Uint8Array, file: PmemFile): void {
-  const { dataOffset } = file.header;
-  for (let done = 0; done < buffer.length;) {
-    const count = readSync(file.fd, buffer, done, buffer.length - done, dataOffset + done);
-    if (count === 0) throw new Error('the file ended while it was read');
-    done += count;
-  }
-}
-
-/** Throws RefusalError EOPNOTSUPP: nothing survives there, and nobody said that this is meant. */
-function durabilityOf(path: string, isVolatileMeant: boolean): Durability {
-  let place;
-  try {
-    place = placeOf(dirname(path));
-  } catch {
-    // That there is no such directory is told when the file is opened.
-    return 'disk';
-  }
-  if (place.durability === 'none' && !isVolatileMeant) {
-    const sentence = `${path} lies on ${place.fileSystem}, which a power cut empties`;
-    const remedy = 'name a file on a disk, or say `volatile: true`';
-    throw new RefusalError('EOPNOTSUPP', `${sentence}: ${remedy}`);
-  }
-  return place.durability;
 }

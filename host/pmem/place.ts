@@ -4,9 +4,11 @@ import { readFileSync, statSync } from 'node:fs';
 /**
  * `dax`: a file system that maps persistent memory itself (fsdax): a flush writes processor caches
  * back. `disk`: everything else that has a medium (sector, raw, any drive): a flush ends when the
- * drive says that it is done. `none`: memory of the kernel: it survives processes, and no power cut.
+ * drive says that it is done. `none`: memory of the kernel: it survives processes, and no power
+ * cut. `browser`: the origin's own files, as `disk` as far as the browser passes a flush on; it may
+ * remove them all when room gets scarce, unless `navigator.storage.persist()` was granted.
  */
-export type Durability = 'dax' | 'disk' | 'none';
+export type Durability = 'dax' | 'disk' | 'none' | 'browser';
 
 export interface Place {
   readonly durability: Durability;

@@ -1,13 +1,43 @@
 /**
- * A DurableStore over a file. One sync runs at a time, in a Worker; what is asked meanwhile waits
- * and shares the next one (group commit). After the first failure nothing is durable any more: the
- * kernel forgets which pages a failed sync has lost.
+ * A DurableStore over a file. One sync runs at a time, in a thread of its own; what is asked
+ * meanwhile waits and shares the next one (group commit). After the first failure nothing is
+ * durable any more: the kernel forgets which pages a failed sync has lost.
  */
-import { Worker } from 'node:worker_threads';
 import { mergeRanges } from '../device/durable-ring.js';
 import type { DurableRange, DurableStore } from '../device/durable-store.js';
-import type { SyncAnswer, SyncRequest } from './sync-thread.js';
-import { SyncError, type SyncTask } from './sync.js';
+import { SyncError } from './sync-error.js';
+
+/** A range, and its bytes where the thread has no memory to take them from. */
+export interface SyncRange extends DurableRange {
+  readonly bytes?: Uint8Array<ArrayBuffer>;
+}
+
+/** To the thread that blocks in the sync. */
+export interface SyncRequest {
+  readonly id: number;
+  readonly ranges: readonly SyncRange[];
+}
+
+/** From it. */
+export interface SyncAnswer {
+  readonly id: number;
+  /** Why it is not durable. */
+  readonly failure?: { readonly code: string; readonly message: string };
+}
+
+/** The thread of one region, whatever threads are here. */
+export interface SyncWorker {
+  post(request: SyncRequest): void;
+  /** With work it keeps the process, without it does not. */
+  keep(isBusy: boolean): void;
+  /** It lets go of the file. */
+  end(): Promise<unknown>;
+}
+
+export type StartSyncWorker = (
+  answered: (answer: SyncAnswer) => void,
+  failed: (error: Error) => void,
+) => SyncWorker;
 
 interface Waiting {
   readonly ranges: readonly DurableRange[];
@@ -16,10 +46,12 @@ interface Waiting {
 }
 
 export class SyncStore implements DurableStore {
-  readonly #task: SyncTask;
+  readonly #start: StartSyncWorker;
   /** Made when it is first needed. */
-  #worker: Worker | undefined;
-  /** Memory that the Worker cannot have: its bytes are sent along. */
+  #worker: SyncWorker | undefined;
+  /** One word that all who sync the region share: not 0 once a sync has failed. */
+  readonly #failed: Int32Array;
+  /** Memory that the thread cannot have: its bytes are sent along. */
   readonly #private: Uint8Array | undefined;
   #waiting: Waiting[] = [];
   #running: readonly Waiting[] = [];
@@ -27,14 +59,15 @@ export class SyncStore implements DurableStore {
   #failure: Error | undefined;
 
   /** `bytes`: the region, where its memory is not shared with threads. */
-  constructor(task: SyncTask, bytes?: Uint8Array) {
+  constructor(start: StartSyncWorker, failed: Int32Array, bytes?: Uint8Array) {
+    this.#start = start;
+    this.#failed = failed;
     this.#private = bytes;
-    this.#task = task;
   }
 
   /** Why nothing can be made durable any more. */
   get failure(): Error | undefined {
-    if (!this.#failure && Atomics.load(this.#task.failed, 0) !== 0) {
+    if (!this.#failure && Atomics.load(this.#failed, 0) !== 0) {
       this.#failure = new SyncError('EIO', 'a flush of a peer has failed: open the region anew');
     }
     return this.#failure;
@@ -60,17 +93,15 @@ export class SyncStore implements DurableStore {
       await this.flush([]).catch(() => {});
     }
     this.#failure ??= new SyncError('EBADF', 'the region is closed');
-    await this.#worker?.terminate();
+    await this.#worker?.end();
   }
 
-  #start(): Worker {
-    const workerData = this.#task;
-    const worker = new Worker(new URL('./sync-thread.js', import.meta.url), { workerData });
-    worker.on('message', ({ failure }: SyncAnswer) =>
-      failure ? this.#fail(new SyncError(failure.code, failure.message)) : this.#done(),
+  #started(): SyncWorker {
+    return this.#start(
+      ({ failure }) =>
+        failure ? this.#fail(new SyncError(failure.code, failure.message)) : this.#done(),
+      (error) => this.#fail(error),
     );
-    worker.on('error', (error) => this.#fail(error as Error));
-    return worker;
   }
 
   #next(): void {
@@ -83,24 +114,23 @@ export class SyncStore implements DurableStore {
       id: this.#syncs,
       ranges: source ? ranges.map((range) => ({ ...range, bytes: copyOf(source, range) })) : ranges,
     };
-    this.#worker ??= this.#start();
-    // A Worker with work keeps the process; one without does not.
-    this.#worker.ref();
-    this.#worker.postMessage(request);
+    this.#worker ??= this.#started();
+    this.#worker.keep(true);
+    this.#worker.post(request);
   }
 
   #done(): void {
     const done = this.#running;
     this.#running = [];
     this.#syncs++;
-    this.#worker?.unref();
+    this.#worker?.keep(false);
     for (const { resolve } of done) resolve();
     this.#next();
   }
 
   #fail(error: Error): void {
     this.#failure ??= error;
-    this.#worker?.unref();
+    this.#worker?.keep(false);
     const lost = [...this.#running, ...this.#waiting];
     this.#running = [];
     this.#waiting = [];
@@ -108,6 +138,6 @@ export class SyncStore implements DurableStore {
   }
 }
 
-function copyOf(source: Uint8Array, { offset, length }: DurableRange): Uint8Array {
-  return source.slice(offset, offset + length);
+function copyOf(source: Uint8Array, { offset, length }: DurableRange): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(source.subarray(offset, offset + length));
 }

@@ -1,18 +1,9 @@
 /** The Worker of one region: blocks in fdatasync and msync, so that nobody else has to. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { loadPosix } from '../link/posix.js';
-import { sync, type SyncError, type SyncRange, type SyncTask } from './sync.js';
-
-export interface SyncRequest {
-  readonly id: number;
-  readonly ranges: readonly SyncRange[];
-}
-
-export interface SyncAnswer {
-  readonly id: number;
-  /** Why it is not durable. */
-  readonly failure?: { readonly code: string; readonly message: string };
-}
+import type { SyncError } from './sync-error.js';
+import type { SyncAnswer, SyncRequest } from './sync-store.js';
+import { sync, type SyncTask } from './sync.js';
 
 const task = workerData as SyncTask;
 const { posix } = await loadPosix();

@@ -5,6 +5,8 @@
 import { fdatasyncSync, writeSync } from 'node:fs';
 import type { DurableRange } from '../device/durable-store.js';
 import type { Posix } from '../link/posix.js';
+import { SyncError } from './sync-error.js';
+import type { SyncRange } from './sync-store.js';
 
 /** What a thread must know of a region to make it durable. Can be sent to one. */
 export interface SyncTask {
@@ -19,23 +21,6 @@ export interface SyncTask {
   readonly start: number;
   /** One word that all who sync the region share: not 0 once a sync has failed. */
   readonly failed: Int32Array;
-}
-
-/** The system refused to make bytes durable. */
-export class SyncError extends Error {
-  override readonly name = 'SyncError';
-  /** The system's name for it: EIO, ENOSPC … */
-  readonly code: string;
-
-  constructor(code: string, message: string) {
-    super(message);
-    this.code = code;
-  }
-}
-
-/** A range, and its bytes where the thread has no memory to take them from. */
-export interface SyncRange extends DurableRange {
-  readonly bytes?: Uint8Array;
 }
 
 const PAGE = 4096;

@@ -15,6 +15,7 @@ import { TransferSide } from '../support/transfer.js';
 import { BareChannel } from './bare-channel.js';
 import { VerbsSide } from './channel-verbs.js';
 import { interleave, type Figures } from './harness.js';
+import { treeCpuSeconds } from './process-tree.js';
 
 const PAGE = '/test/browser/pages/tab.html';
 const BYTES = 1024;
@@ -100,8 +101,20 @@ async function connect(
   return { side, transfer: await transferring };
 }
 
-function megabytes({ messages, seconds }: { messages: number; seconds: number }): number {
-  return (messages * BYTES) / seconds / 1e6;
+/** MB/s, and the processor time of this process and of the browser for each MB. */
+async function flow(
+  name: string,
+  flood: () => Promise<{ messages: number; seconds: number }>,
+): Promise<Figures> {
+  const before = treeCpuSeconds();
+  const { messages, seconds } = await flood();
+  const after = treeCpuSeconds();
+  const megabytes = (messages * BYTES) / 1e6;
+  return {
+    [`${name}_mbs`]: megabytes / seconds,
+    [`${name}_node_cpu_ms_per_mb`]: ((after.own - before.own) * 1000) / megabytes,
+    [`${name}_browser_cpu_ms_per_mb`]: ((after.children - before.children) * 1000) / megabytes,
+  };
 }
 
 function trips(name: string, millis: number[]): Figures {
@@ -143,20 +156,16 @@ async function main(rounds: number, lossPerMille: number, count: number): Promis
     lossPerMille > 0 ? `browser, ${lossPerMille / 10} % loss` : 'browser',
     (['bare', 'reliable'] as const)
       .flatMap((which) => [
-        async () => ({
-          [`${which}_tab_to_node_mbs`]: megabytes(
-            await tab.run(
+        () =>
+          flow(`${which}_tab_to_node`, () =>
+            tab.run(
               (_v, state: TabState, [name, bytes, window, millis]) =>
                 state[name].flood(bytes, window, millis),
               [which, BYTES, WINDOW_BYTES, FLOOD_MILLIS] as const,
             ),
           ),
-        }),
-        async () => ({
-          [`${which}_node_to_tab_mbs`]: megabytes(
-            await ends[which].flood(BYTES, WINDOW_BYTES, FLOOD_MILLIS),
-          ),
-        }),
+        () =>
+          flow(`${which}_node_to_tab`, () => ends[which].flood(BYTES, WINDOW_BYTES, FLOOD_MILLIS)),
         async () =>
           trips(
             `${which}_rtt_64`,
@@ -168,17 +177,14 @@ async function main(rounds: number, lossPerMille: number, count: number): Promis
           ),
       ])
       .concat([
-        async () => ({
-          write_tab_to_node_mbs: megabytes(
-            await tab.run((_v, { side }: TabState, [bytes, millis]) => side.flood(bytes, millis), [
+        () =>
+          flow('write_tab_to_node', () =>
+            tab.run((_v, { side }: TabState, [bytes, millis]) => side.flood(bytes, millis), [
               BYTES,
               FLOOD_MILLIS,
             ] as const),
           ),
-        }),
-        async () => ({
-          write_node_to_tab_mbs: megabytes(await ends.side.flood(BYTES, FLOOD_MILLIS)),
-        }),
+        () => flow('write_node_to_tab', () => ends.side.flood(BYTES, FLOOD_MILLIS)),
         async () =>
           trips(
             'read_64',

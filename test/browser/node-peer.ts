@@ -76,6 +76,11 @@ export class NodePeer {
     return accepting;
   }
 
+  /** A tab connects its device by itself. */
+  accept(bytes: number): Promise<TransferSide> {
+    return TransferSide.accept(library, this.context, bytes);
+  }
+
   async close(): Promise<void> {
     await this.context.close();
     await this.socketContext.close();

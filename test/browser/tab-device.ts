@@ -20,8 +20,14 @@ export interface TabOptions {
   readonly sharedMemory?: boolean;
 }
 
-export async function openTab(browser: Browser, url: string, options: TabOptions): Promise<Tab> {
-  const tab = await browser.open(url);
+/** `opened`: a tab that shows that page already. */
+export async function openTab(
+  browser: Browser,
+  url: string,
+  options: TabOptions,
+  opened?: Tab,
+): Promise<Tab> {
+  const tab = opened ?? (await browser.open(url));
   await tab.run(async (verbena, state: TabState, { room, loss, sharedMemory }: TabOptions) => {
     state.link = new verbena.DataChannelLink();
     const link = loss ? verbena.faultLink(state.link, { loss }) : state.link;

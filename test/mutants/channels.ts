@@ -5,6 +5,8 @@ const LINK = 'host/link/channel-link.ts';
 const PEER = 'host/link/channel-peer.ts';
 const FRAME = 'host/link/channel-frame.ts';
 const FINGERPRINT = 'host/link/rtc/fingerprint.ts';
+const DATA_CHANNEL = 'host/link/data-channel.ts';
+const SESSION = 'host/link/rtc/session.ts';
 const WINDOW = 'assembly/transport/window.ts';
 const COMPLETER = 'assembly/transport/completer.ts';
 
@@ -80,6 +82,32 @@ export const CHANNELS: readonly Row[] = [
     '  if (repeatEarly(context, qp)) {\n    repairOldest(qp, qp.earlyRepeats > 1);',
     '  if (repeatEarly(context, qp)) {\n    if (selective) repairOldest(qp, qp.earlyRepeats > 1);',
   ],
+  [
+    'whoever reads along leads a connection that works elsewhere',
+    DATA_CHANNEL,
+    'if (!(await this.#until(this.#noticeMillis, isInterrupted))) {',
+    'if (false) {',
+  ],
+  [
+    'an offer that came before is answered again',
+    DATA_CHANNEL,
+    "if (kind === 'old') throw new LinkError(",
+    'if (false) throw new LinkError(',
+  ],
+  [
+    'another certificate answers a restart',
+    DATA_CHANNEL,
+    'if (!gidOfDescription(answer).equals(peer.gid)) return;',
+    '',
+  ],
+  [
+    'an old answer ends a restart',
+    DATA_CHANNEL,
+    "if (judgeOffer(made.heard, answer) !== 'restart') return;",
+    '',
+  ],
+  ['an offer of another session is a restart', SESSION, ' || was.id !== is.id', ''],
+  ['the same credentials are a restart', SESSION, ' && is.credentials !== was.credentials', ''],
   [
     'a way that lost nothing is given no time',
     WINDOW,

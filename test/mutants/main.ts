@@ -56,6 +56,8 @@ const TESTS = [
   'unit/region/layout-release',
   'unit/link/channel-link',
   'unit/link/fingerprint',
+  'unit/link/ice-restart',
+  'unit/pmem/opfs-file',
   'unit/verbs/services',
   'unit/verbs/extended',
   'unit/verbs/completion-counter',

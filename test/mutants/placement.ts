@@ -20,6 +20,7 @@ const SYNC = 'host/pmem/sync.ts';
 const HEADER = 'host/pmem/header.ts';
 const LOG = 'host/rpma/replicated-log.ts';
 const REGION = 'host/rpma/mr.ts';
+const OPFS = 'host/pmem/opfs-file.ts';
 
 export const PLACEMENTS: readonly Row[] = [
   [
@@ -245,6 +246,15 @@ export const PLACEMENTS: readonly Row[] = [
     'a descriptor for nothing is taken',
     REGION,
     "if (usage === 0) throw new MisuseError('descriptor', 'is of a region that is for nothing');",
+    'a region of a browser has its name before it is whole',
+    OPFS,
+    'const unfinished = `${name}.new`;',
+    'const unfinished = name;',
+  ],
+  [
+    'a region of a browser says that it has grown before it has',
+    OPFS,
+    'allocate(handle, dataOffset + length, dataOffset + bytes);',
     '',
   ],
 ];

@@ -73,12 +73,13 @@ export class TransferSide {
     context: Browser.Context,
     address: string,
     bytes: number,
+    options: { readonly ackTimeout?: number } = {},
   ): Promise<TransferSide> {
     const prepared = prepare(library, context, bytes);
     const { pd, told } = prepared;
     const connection = await library.connect(
       { address, port: PORT },
-      { context, pd, qp: { cap: CAP }, privateData: told },
+      { context, pd, qp: { cap: CAP }, privateData: told, ...options },
       (qp) => prepared.post(qp),
     );
     return new TransferSide(library, connection, prepared, connection.privateData);

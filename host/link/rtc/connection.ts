@@ -12,6 +12,14 @@ export interface Description {
   readonly sdp: string;
 }
 
+/** ICE restart: a connection is led over another way, and its channel lives on. */
+export interface RtcRestart {
+  /** For the other side; `accept` takes its answer. Another one may be asked for at any time. */
+  offer(): Promise<Description>;
+  /** To such an offer of the other side; one of ours is given up. Rejects with LinkError EPROTO. */
+  answer(offer: Description): Promise<Description>;
+}
+
 /** A connection that is being made. */
 export interface RtcConnection {
   /** For the other side. */
@@ -20,6 +28,8 @@ export interface RtcConnection {
   readonly channel: DatagramChannel;
   /** What the other side answered to our offer. Rejects with LinkError EPROTO. */
   accept(answer: Description): Promise<void>;
+  /** Absent where the library has none: then a new connection takes the place of this one. */
+  readonly restart?: RtcRestart;
 }
 
 export interface RtcOptions {

@@ -20,11 +20,13 @@ export interface RtcPeerConnection {
   readonly iceGatheringState: string;
   readonly localDescription: { readonly sdp: string } | null;
   onconnectionstatechange: (() => void) | null;
+  onicecandidate: ((event: { readonly candidate: object | null }) => void) | null;
   onicegatheringstatechange: (() => void) | null;
   createDataChannel(label: string, options: object): RtcDataChannel;
   createOffer(): Promise<{ readonly sdp?: string }>;
   setLocalDescription(): Promise<void>;
   setRemoteDescription(description: Description): Promise<void>;
+  restartIce(): void;
   close(): void;
 }
 
@@ -133,7 +135,7 @@ export function watch(
     const state = connection.connectionState;
     if (state === 'failed') channel.end(NETWORK_GONE, true);
     else if (state === 'closed') channel.end('the connection was closed', false);
-    else if ((state === 'disconnected') !== isInterrupted) {
+    else if (state === (isInterrupted ? 'connected' : 'disconnected')) {
       isInterrupted = !isInterrupted;
       channel.interrupted(isInterrupted);
     }
@@ -150,6 +152,10 @@ async function connectionOf(
       description: await description,
       channel,
       accept: (answer) => acceptAnswer(connection, answer),
+      restart: {
+        offer: () => describeRestart(connection),
+        answer: (offer) => describeRestart(connection, offer),
+      },
     };
   } catch (error) {
     channel.close();
@@ -165,6 +171,33 @@ export async function describe(
   if (offer) await setRemote(connection, offer);
   await connection.setLocalDescription();
   await gathered(connection);
+  const { sdp } = connection.localDescription!;
+  return { type: offer ? 'answer' : 'offer', sdp };
+}
+
+/** The same for an ICE restart, which gathers candidates anew. Rejects with LinkError EPROTO. */
+export async function describeRestart(
+  connection: RtcPeerConnection,
+  offer?: Description,
+): Promise<Description> {
+  if (offer) await setRemote(connection, offer);
+  else connection.restartIce();
+  // The state still says that the candidates of before are complete.
+  const complete = new Promise<void>((resolve) => {
+    const timer = setTimeout(resolve, GATHERING_MILLIS_MAX);
+    connection.onicecandidate = ({ candidate }) => {
+      if (candidate) return;
+      clearTimeout(timer);
+      resolve();
+    };
+  });
+  try {
+    await connection.setLocalDescription();
+  } catch (error) {
+    const { message } = error as Error;
+    throw new LinkError('EPROTO', `the browser does not restart: ${message}`, { cause: error });
+  }
+  await complete;
   const { sdp } = connection.localDescription!;
   return { type: offer ? 'answer' : 'offer', sdp };
 }

@@ -1,7 +1,14 @@
 /** The page's side of worker.ts: makes connections for a Worker, and hands it their channels. */
 import { LinkError } from '../../errors/errors.js';
 import type { Description } from './connection.js';
-import { PageConnector, acceptAnswer, describe, watch, type PageConnection } from './page.js';
+import {
+  PageConnector,
+  acceptAnswer,
+  describe,
+  describeRestart,
+  watch,
+  type PageConnection,
+} from './page.js';
 import type { Port } from './port-channel.js';
 import type { RtcDataChannel } from './rtc-channel.js';
 import type { RtcHello, RtcRequest, RtcResponse } from './worker.js';
@@ -87,16 +94,25 @@ class Provider {
         await this.#make(id, request.by, request.offer);
         return;
       case 'accept': {
-        const made = this.#connections.get(request.of);
-        if (!made) throw new LinkError('ECONNRESET', 'the connection was closed');
-        await acceptAnswer(made.connection, request.answer);
+        await acceptAnswer(this.#connectionOf(request.of), request.answer);
         this.#say({ id, isDone: true });
+        return;
+      }
+      case 'restart': {
+        const connection = this.#connectionOf(request.of);
+        this.#say({ id, description: await describeRestart(connection, request.offer) });
         return;
       }
       case 'close':
         this.#connections.get(request.of)?.connection.close();
         this.#connections.delete(request.of);
     }
+  }
+
+  #connectionOf(id: number): PageConnection['connection'] {
+    const made = this.#connections.get(id);
+    if (!made) throw new LinkError('ECONNRESET', 'the connection was closed');
+    return made.connection;
   }
 
   async #make(id: number, by: number, offer?: Description): Promise<void> {

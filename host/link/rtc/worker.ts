@@ -24,6 +24,12 @@ export type RtcRequest =
       readonly of: number;
       readonly answer: Description;
     }
+  | {
+      readonly id: number;
+      readonly kind: 'restart';
+      readonly of: number;
+      readonly offer?: Description;
+    }
   | { readonly id: number; readonly kind: 'close'; readonly of: number };
 
 /** What the page says, in several parts: `channel` or `port` comes before `description`. */
@@ -149,6 +155,10 @@ export class WorkerConnector implements RtcConnector {
           accept: async (answer) => {
             await ask(port, (id) => ({ id, kind: 'accept', of, answer }));
           },
+          restart: {
+            offer: () => restart(port, { of }),
+            answer: (offer) => restart(port, { of, offer }),
+          },
         });
       });
       listenTo(port);
@@ -164,6 +174,14 @@ function listenTo(port: Port): void {
     const response = data as RtcResponse;
     pending.get(response.id)?.(response);
   };
+}
+
+async function restart(
+  port: Port,
+  what: { readonly of: number; readonly offer?: Description },
+): Promise<Description> {
+  const { description } = await ask(port, (id) => ({ id, kind: 'restart', ...what }));
+  return description!;
 }
 
 function ask(port: Port, request: (id: number) => RtcRequest): Promise<RtcResponse> {

@@ -72,7 +72,13 @@ test('the package carries the bundle, its map, its types and its modules', () =>
   };
   const { types, default: bundle } = exports['./browser']!;
   for (const path of [types, bundle]) assert.ok(files.has(path.slice(2)), path);
-  for (const name of ['index.js.map', 'engine.wasm', 'engine.shared.wasm', 'explain.wasm']) {
+  for (const name of [
+    'index.js.map',
+    'engine.wasm',
+    'engine.shared.wasm',
+    'explain.wasm',
+    'opfs-thread.js',
+  ]) {
     assert.ok(files.has(`build/browser/${name}`), name);
   }
 });

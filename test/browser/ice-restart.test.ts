@@ -1,0 +1,68 @@
+/** The network goes away under a data channel: another way is found, and queue pairs live on. */
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { missingBrowser } from '../support/browser.js';
+import type { Seen } from './cut-network.js';
+
+const mayCut = process.getuid?.() === 0 && existsSync('/usr/sbin/nft');
+const missing = missingBrowser() ?? (mayCut ? undefined : 'it takes root and nftables');
+if (missing) throw new Error(missing);
+const test = suite('a network that is cut');
+
+async function cutNetwork(between: 'tabs' | 'node' | 'nodes'): Promise<Seen> {
+  const program = fileURLToPath(new URL('./cut-network.js', import.meta.url));
+  const child = spawn('unshare', ['-n', process.execPath, program, between], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const [output, code] = await Promise.all([
+    text(child.stdout),
+    new Promise((resolve) => child.on('close', resolve)),
+  ]);
+  assert.is(code, 0);
+  return JSON.parse(output) as Seen;
+}
+
+test('two tabs restart ICE, and the WRITE that was under way comes to its end', async () => {
+  const { events, connections, differences, seconds, errors } = await cutNetwork('tabs');
+  assert.is(differences, 0, 'all of it is there');
+  for (const told of events) {
+    assert.equal(told, ['connected', 'interrupted', 'restored'], JSON.stringify(events));
+  }
+  const [before, after] = connections!;
+  assert.is(after, before, 'the same connection, by another way');
+  assert.ok(seconds < 35, `${seconds} s`);
+  assert.equal(errors, []);
+});
+
+test('where the other side has no ICE restart a new connection takes the old one’s place', async () => {
+  const { events, connections, differences, seconds, errors } = await cutNetwork('node');
+  assert.is(differences, 0);
+  const [there, here] = events;
+  assert.equal(here, ['connected', 'interrupted', 'restored'], JSON.stringify(events));
+  assert.not.ok(there!.includes('disconnected'), JSON.stringify(there));
+  const [before, after] = connections!;
+  assert.ok(after > before, 'another connection');
+  assert.ok(seconds < 35, `${seconds} s`);
+  // The refused restart is on the console, as browsers have it, and nothing else.
+  assert.ok(
+    errors.every((line) => /400/.test(line)),
+    errors.join(),
+  );
+});
+
+test('two Node programs find each other again, though libdatachannel gives up at once', async () => {
+  const { events, differences, seconds } = await cutNetwork('nodes');
+  assert.is(differences, 0);
+  for (const told of events) {
+    assert.is(told[0], 'connected');
+    assert.is(told.at(-1), 'restored', JSON.stringify(events));
+    assert.not.ok(told.includes('disconnected'), JSON.stringify(events));
+  }
+  assert.ok(seconds < 35, `${seconds} s`);
+});
+
+test.run();
