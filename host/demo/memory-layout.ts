@@ -14,9 +14,11 @@ export const Word = {
   MESSAGES: PICTURE_BYTES + 16,
   /** Milliseconds that it takes for each of them; peers WRITE it. */
   PACE_MILLIS: PICTURE_BYTES + 24,
+  /** Not 0: a peer measures, and asks for quiet on the wire; peers WRITE it. */
+  QUIET: PICTURE_BYTES + 32,
 } as const;
 
-export const WORDS_BYTES = 32;
+export const WORDS_BYTES = 40;
 /** What the wrong key would have hit. */
 export const TARGET = PICTURE_BYTES + WORDS_BYTES;
 export const TARGET_BYTES = 32;

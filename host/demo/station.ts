@@ -7,12 +7,12 @@ import type { ChannelLink } from '../link/channel-link.js';
 import type { Endpoint } from '../link/endpoint.js';
 import { faultLink, type FaultLink } from '../link/fault.js';
 import type { Context } from '../verbs/context.js';
-import { AccessFlag } from '../verbs/enums.js';
+import { AccessFlag, SendFlag, WrOpcode } from '../verbs/enums.js';
 import type { LayoutMemoryRegion } from '../verbs/layout-memory-region.js';
 import type { MemoryRegion } from '../verbs/memory-region.js';
 import { openDevice } from '../verbs/open-device.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
-import { Role, hear, tell, type End, type PeerKind } from './end.js';
+import { Role, at, check, hear, tell, type End, type PeerKind } from './end.js';
 import { MATRIX, STATION_BYTES, Word, readWord, writeWord } from './memory-layout.js';
 import { BOX_BYTES, RECEIVES, postReceives, takeMessages } from './messages.js';
 import { PAINT_DEPTH } from './painter.js';
@@ -24,8 +24,8 @@ const MEMORY_BYTES = 32 * 2 ** 20;
 /** Sessions of a station; each takes three connections and 200 KiB. */
 const SESSIONS_MAX = 32;
 const CONNECTIONS_MAX = 8 * SESSIONS_MAX;
-/** 4.096 us * 2^it, 67 ms: data channels are to be given more than 50. */
-const ACK_TIMEOUT = 14;
+/** 4.096 us * 2^it, 537 ms: SCTP below a channel that loses may stand still for as long. */
+const ACK_TIMEOUT = 17;
 const CALL_AGAIN_MILLIS = 1000;
 
 interface Meeting {
@@ -113,6 +113,22 @@ export class Station {
     return this.#pd.regMr(this.context.alloc(bytes), AccessFlag.LOCAL_WRITE);
   }
 
+  /** WRITEs a Word of the other's memory. Rejects when the connection is over. */
+  async writeWord(session: Session, word: number, value: number): Promise<void> {
+    const region = this.scratch(8);
+    const { qp, sendCq } = session.message.connection;
+    writeWord(region.buffer, 0, value);
+    qp.postSend({
+      opcode: WrOpcode.RDMA_WRITE,
+      sgList: [{ addr: region.addr, length: 8, lkey: region.lkey }],
+      rdma: at(session.message, word),
+      sendFlags: SendFlag.SIGNALED,
+    });
+    check(await sendCq.wait());
+    region.dereg();
+    this.context.free(region.buffer);
+  }
+
   async close(): Promise<void> {
     this.#closed = true;
     await this.context.close();
@@ -187,7 +203,7 @@ export class Station {
 
   #options(role: Role): EndOptions {
     const { rkey, addr } = this.region;
-    const sends = role === Role.PAINT ? PAINT_DEPTH : 128;
+    const sends = role === Role.PAINT || role === Role.SPARE ? PAINT_DEPTH : 128;
     return {
       pd: this.#pd,
       qp: { cap: { maxSendWr: sends, maxRecvWr: RECEIVES, reorderPackets: 64 } },

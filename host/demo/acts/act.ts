@@ -15,8 +15,20 @@ export interface Stage {
   explainStatus(status: number): Promise<string>;
   /** A channel without verbs to the same peer. Rejects with LinkError where there is no way. */
   channel(kind: ChannelKind): Promise<EchoChannel>;
-  /** Milliseconds that a message takes to and fro on a reliable channel; NaN without one. */
-  reliableDelay(share: number): number;
+  /** Does it while neither peer's page READs what it shows: the wire is for what is measured. */
+  quietly<Value>(work: () => Promise<Value>): Promise<Value>;
+  /** So many of a hundred datagrams to and from this peer are lost from now on. */
+  lose(percent: number): Promise<Wire>;
+}
+
+/** Where packets are lost. */
+export interface Wire {
+  /** Through the same loss as ours, below both; undefined: they are lost in our link alone. */
+  readonly reliable?: EchoChannel;
+  /** Why they are. */
+  readonly missing?: string;
+  /** So far, on purpose: datagrams, or packets in our link. */
+  lost(): Promise<number>;
 }
 
 /** What came of it. */

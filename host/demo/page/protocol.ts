@@ -49,6 +49,9 @@ export interface Figures {
   readonly megabytes: number;
   readonly delayP50: number;
   readonly delayP99: number;
+  /** Of a reliable data channel through the same loss. */
+  readonly reliableP50: number;
+  readonly reliableP99: number;
   readonly inFlight: number;
   readonly retransmits: number;
   /** WRITEs that the peer has acknowledged, and that arrived here. */
