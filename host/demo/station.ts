@@ -24,8 +24,8 @@ const MEMORY_BYTES = 32 * 2 ** 20;
 /** Sessions of a station; each takes three connections and 200 KiB. */
 const SESSIONS_MAX = 32;
 const CONNECTIONS_MAX = 8 * SESSIONS_MAX;
-/** 4.096 us * 2^it, 537 ms: SCTP below a channel that loses may stand still for as long. */
-const ACK_TIMEOUT = 17;
+/** 4.096 us * 2^it, 2.1 s: a channel that loses much stands still while SCTP below it backs off. */
+const ACK_TIMEOUT = 19;
 const CALL_AGAIN_MILLIS = 1000;
 
 interface Meeting {
@@ -207,8 +207,8 @@ export class Station {
     return {
       pd: this.#pd,
       qp: { cap: { maxSendWr: sends, maxRecvWr: RECEIVES, reorderPackets: 64 } },
-      privateData: tell({ role, kind: this.kind, rkey, addr, columnsKey: this.columns.rkey }),
       ackTimeout: ACK_TIMEOUT,
+      privateData: tell({ role, kind: this.kind, rkey, addr, columnsKey: this.columns.rkey }),
     };
   }
 

@@ -11,6 +11,8 @@ export interface Stage {
   readonly session: Session;
   /** Says something in the meantime. */
   say(sentence: string): void;
+  /** Draws the next point of the act's plot, a value for each line; `text` is said beside it. */
+  draw(values: readonly number[], text: string): void;
   /** A sentence about a WcStatus. */
   explainStatus(status: number): Promise<string>;
   /** A channel without verbs to the same peer. Rejects with LinkError where there is no way. */
@@ -54,6 +56,8 @@ export interface Act {
   readonly title: string;
   readonly sentence: string;
   readonly slider?: Slider;
+  /** Title of what is drawn while it plays. */
+  readonly plot?: string;
   /** `value`: the slider's. Rejects when the peer has gone meanwhile. */
   play(stage: Stage, value: number): Promise<Outcome>;
 }

@@ -7,7 +7,7 @@ import { PICTURE_BYTES } from '../memory-layout.js';
 import { counted, millis, type Act, type Stage } from './act.js';
 
 /** Copies of the whole picture. */
-const COPIES = 4;
+const COPIES = 2;
 /** Messages that leave one after the other, whether those before are back or not. */
 const MESSAGES = 200;
 const EVERY_MILLIS = 5;
@@ -26,7 +26,12 @@ export const loss: Act = {
     const { station, session, say } = stage;
     const wire = await stage.lose(percent);
     const before = { ...counters(stage), lost: await wire.lost() };
-    say(`The picture is WRITTEN ${COPIES} times, ${percent} % of the datagrams are lost.`);
+    say(
+      `${MESSAGES} messages of ${MESSAGE_BYTES} bytes there and back, ${percent} % of the datagrams are lost.`,
+    );
+    const reliable = wire.reliable ?? (await stage.channel('reliable').catch(() => undefined));
+    const delays = await stage.quietly(() => compare(stage, reliable));
+    say(`The picture is WRITTEN ${COPIES} times.`);
     const start = performance.now();
     for (let copy = 0; copy < COPIES; copy++) {
       session.copyOurs();
@@ -37,9 +42,6 @@ export const loss: Act = {
     await session.refresh();
     const theirs = session.view.memory;
     const wrong = ours.filter((byte, index) => byte !== theirs[index]).length;
-    say(`${MESSAGES} messages of ${MESSAGE_BYTES} bytes there and back, both ways at once.`);
-    const reliable = wire.reliable ?? (await stage.channel('reliable').catch(() => undefined));
-    const delays = await stage.quietly(() => compare(stage, reliable));
     const after = { ...counters(stage), lost: await wire.lost() };
     const figures = {
       percent,
@@ -57,13 +59,13 @@ export const loss: Act = {
     const lost = counted(figures.lost, wire.reliable ? 'datagram' : 'packet');
     return {
       sentences: [
-        `${lost} lost, ${counted(figures.naks, 'NAK')}, ` +
-          `${counted(figures.retransmitted, 'packet')} sent again, in ${took.toFixed(0)} ms. ` +
-          `Bytes that differ: ${wrong}.`,
-        `${MESSAGES} messages of ${MESSAGE_BYTES} bytes, one every ${EVERY_MILLIS} ms:`,
+        `${MESSAGES} messages of ${MESSAGE_BYTES} bytes there and back, one every ${EVERY_MILLIS} ms:`,
         `READs: half within ${millis(figures.readP50)}, 99 of 100 within ${millis(figures.readP99)}.`,
         `${nameOf(wire.reliable, reliable)}: half within ${millis(figures.reliableP50)}, ` +
           `99 of 100 within ${millis(figures.reliableP99)}.`,
+        `The picture was WRITTEN ${COPIES} times in ${took.toFixed(0)} ms. ${lost} lost, ${counted(figures.naks, 'NAK')}, ` +
+          `${counted(figures.retransmitted, 'packet')} sent again. ` +
+          `Bytes that differ: ${wrong}.`,
         ...(wire.missing
           ? [`No relay: ${wire.missing}. So packets are lost in our link alone.`]
           : []),

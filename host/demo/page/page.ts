@@ -142,6 +142,9 @@ class Page {
       case 'said':
         this.#cards.say(message.act, message.sentences);
         return;
+      case 'drawn':
+        this.#cards.draw(message.act, message.values, message.text);
+        return;
       case 'played':
         this.#cards.end(message.act, message.sentences, message.figures);
         return;

@@ -6,8 +6,8 @@ const KEPT = 120;
 
 export interface PlotOptions {
   readonly title: string;
-  /** As text, one for each line. */
-  text(values: readonly number[]): string;
+  /** As text, one for each line; without it `add` is told what to say. */
+  readonly text?: (values: readonly number[]) => string;
 }
 
 export class Plot {
@@ -25,9 +25,9 @@ export class Plot {
     this.element = make('figure', { className: 'plot' }, caption, this.#canvas);
   }
 
-  add(values: readonly number[]): void {
+  add(values: readonly number[], said?: string): void {
     this.#history = [...this.#history.slice(1 - KEPT), values];
-    const text = this.#options.text(values);
+    const text = said ?? this.#options.text?.(values) ?? '';
     this.#value.textContent = text;
     this.#canvas.setAttribute('aria-label', `${this.#options.title}: ${text}`);
     this.#draw();

@@ -215,6 +215,7 @@ class Demo {
       station: this.#opened.station,
       session,
       say: (sentence) => say({ kind: 'said', act: id, sentences: [sentence] }),
+      draw: (values, text) => say({ kind: 'drawn', act: id, values, text }),
       explainStatus: async (status) => {
         await fetchModule('explain');
         return explainWcStatus(status);
@@ -300,8 +301,8 @@ const early: ToWorker[] = [];
 let demo: Demo | undefined;
 
 async function start(message: Extract<ToWorker, { kind: 'start' }>): Promise<void> {
-  const cards = acts.map(({ id, title, sentence, slider }) => {
-    return { id, title, sentence, ...(slider ? { slider } : {}) };
+  const cards = acts.map(({ id, title, sentence, slider, plot }) => {
+    return { id, title, sentence, ...(slider && { slider }), ...(plot && { plot }) };
   });
   say({ kind: 'acts', acts: cards });
   const screen = new Screen(message.ours, message.theirs, message.palette);
