@@ -88,13 +88,13 @@ export default class AbiTransform extends Transform {
     const ts = [...js];
     for (const [name, members] of sorted(enums(this.program))) {
       const entries = Object.entries(members);
-      js.push(`export const ${name} = Object.freeze({`);
+      js.push(`export const ${name} = /* @__PURE__ */ Object.freeze({`);
       ts.push(`export declare const ${name}: {`);
       for (const [member, value] of entries) {
         js.push(`  ${member}: ${value},`);
         ts.push(`  readonly ${member}: ${value};`);
       }
-      js.push('});', `export const ${name}Name = Object.freeze({`);
+      js.push('});', `export const ${name}Name = /* @__PURE__ */ Object.freeze({`);
       ts.push(
         '};',
         `export type ${name} = (typeof ${name})[keyof typeof ${name}];`,
@@ -105,7 +105,11 @@ export default class AbiTransform extends Transform {
       js.push('});');
     }
     for (const [name, { size, fields }] of sorted(structs(this.program))) {
-      js.push(`export const ${name}Layout = Object.freeze({`, `  size: ${size},`, '  fields: {');
+      js.push(
+        `export const ${name}Layout = /* @__PURE__ */ Object.freeze({`,
+        `  size: ${size},`,
+        '  fields: {',
+      );
       ts.push(
         `export declare const ${name}Layout: {`,
         `  readonly size: ${size};`,

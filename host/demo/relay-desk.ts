@@ -8,7 +8,7 @@ import type { RelayStatus } from './relayed-signalling.js';
 import { Relay } from './relay.js';
 
 const RELAYS_MAX = 64;
-/** Nothing heard for so long: nobody needs it. A connection that stands says something every 5 s. */
+/** Nothing heard for so long: nobody needs it. Who is connected says something every 5 s. */
 const IDLE_MILLIS = 60_000;
 const LOOK_MILLIS = 10_000;
 const IPV4_MAPPED = '::ffff:';

@@ -21,6 +21,9 @@ const DRAW_MILLIS = 10;
 /** Longer than the pool keeps what nobody needs. */
 const AFTERWARDS_MILLIS = 400;
 
+/** A pool for each press: a device has one for a name. */
+let presses = 0;
+
 const TIERS = ['own', 'bucket', 'pool'] as const;
 type Tier = (typeof TIERS)[number];
 
@@ -35,7 +38,7 @@ export const burst: Act = {
   async play(stage) {
     const { station, session } = stage;
     const pool = createFmrPool(station.context, undefined, {
-      ulp: 'demo',
+      ulp: `demo ${++presses}`,
       maxLength: PIECE_BYTES,
       mrsMax: REGIONS_MAX,
       mrsMin: REGIONS_MIN,
@@ -43,18 +46,24 @@ export const burst: Act = {
     const region = station.scratch(CONNECTIONS * PICTURE_BYTES);
     const ends: End[] = [];
     const usage = new Usage(stage, pool);
+    let isOver = false;
     try {
       for (let count = 0; count < CONNECTIONS; count++) {
         ends.push(await station.spare(session.peer));
       }
-      return await stage.quietly(() => fire(stage, ends, pool, region, usage));
+      const outcome = await stage.quietly(() => fire(stage, ends, pool, region, usage));
+      isOver = true;
+      return outcome;
     } finally {
       usage.end();
       for (const { connection } of ends) await connection.close();
-      for (const user of pool.users) user.destroy();
-      pool.destroy();
-      region.dereg();
-      station.context.free(region.buffer);
+      // Where a connection broke its regions are registered still, and nobody may have them again.
+      if (isOver) {
+        for (const user of pool.users) user.destroy();
+        pool.destroy();
+        region.dereg();
+        station.context.free(region.buffer);
+      }
     }
   },
 };
@@ -162,21 +171,23 @@ async function readAll(
   usage: Usage,
 ): Promise<void> {
   const { qp, sendCq } = end.connection;
-  const held: ({ readonly desc: FmrDesc; readonly tier: Tier } | undefined)[] = [];
+  const held: { readonly desc: FmrDesc; readonly tier: Tier; readonly key: number }[] = [];
   let next = 0;
   const begin = (): boolean => {
     const taken = usage.take(user);
     if (!taken) return false;
     const piece = next++;
-    held[piece] = taken;
     const place = from + piece * PIECE_BYTES;
     const buffer = region.buffer.subarray(place, place + PIECE_BYTES);
     const regMr = taken.desc.regMr(buffer, AccessFlag.LOCAL_WRITE);
+    // Its key from when it is registered on, which is in the queue's order.
+    const { key } = regMr;
+    held[piece] = { ...taken, key };
     qp.postSend({ opcode: WrOpcode.REG_MR, regMr });
     qp.postSend({
       wrId: piece,
       opcode: WrOpcode.RDMA_READ,
-      sgList: [{ addr: region.addr + BigInt(place), length: PIECE_BYTES, lkey: taken.desc.lkey }],
+      sgList: [{ addr: region.addr + BigInt(place), length: PIECE_BYTES, lkey: key }],
       rdma: at(end, piece * PIECE_BYTES),
       sendFlags: SendFlag.SIGNALED,
     });
@@ -195,11 +206,10 @@ async function readAll(
       const id = Number(wrId);
       if (id < PIECES) {
         // Read; its key is to open nothing before somebody else gets the region.
-        const invalidateRkey = held[id]!.desc.rkey;
         qp.postSend({
           wrId: id + PIECES,
           opcode: WrOpcode.LOCAL_INV,
-          invalidateRkey,
+          invalidateRkey: held[id]!.key,
           sendFlags: SendFlag.SIGNALED,
         });
       } else {
