@@ -24,6 +24,14 @@ export const TARGET = PICTURE_BYTES + WORDS_BYTES;
 export const TARGET_BYTES = 32;
 export const STATION_BYTES = TARGET + TARGET_BYTES;
 
+/** The line in the middle of the picture: what a peer WRITEs to who asks for it. */
+const STAMP = (SIDE / 2) * SIDE;
+export const STAMP_BYTES = SIDE;
+
+export function stampOf(memory: Uint8Array): Uint8Array {
+  return memory.subarray(STAMP, STAMP + STAMP_BYTES);
+}
+
 /** The picture as a matrix of eight-byte elements: half a line of it is a row. */
 export const MATRIX = {
   rows: 512,

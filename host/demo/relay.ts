@@ -1,8 +1,8 @@
 /**
- * A wire that loses datagrams below WebRTC: two UDP sockets, one for each of two peers that find each
- * other by WebRTC. What comes to one leaves from the other, or is dropped; whatever is inside, ICE,
- * DTLS, SCTP, is as encrypted as it came. Who a peer is shows by what it sends: a relay sends to
- * nobody who has not sent to it.
+ * A wire that loses datagrams below WebRTC: two UDP sockets, one for each of two peers that find
+ * each other by WebRTC. What comes to one leaves from the other, or is dropped; whatever is inside,
+ * ICE, DTLS, SCTP, is as encrypted as it came. Who a peer is shows by what it sends: a relay sends
+ * to nobody who has not sent to it.
  */
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import { isIPv6, type AddressInfo } from 'node:net';

@@ -50,7 +50,7 @@ export function leadTo({ address, port }: Place, { type, sdp }: Description): De
   return { type, sdp: [...others, candidate, 'a=end-of-candidates', ''].join('\r\n') };
 }
 
-/** Asks the server at `url`. Rejects with LinkError ECONNREFUSED, EPROTO, ENOENT (no such relay). */
+/** Asks the server at `url`. Rejects with LinkError ECONNREFUSED, EPROTO, ENOENT (it has gone). */
 export async function askForRelay(url: URL, id?: string, loss?: number): Promise<RelayStatus> {
   const asked = new URL(url);
   if (id !== undefined) asked.search = `${new URLSearchParams({ id, loss: `${loss ?? 0}` })}`;

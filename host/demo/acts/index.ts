@@ -4,7 +4,16 @@ import { burst } from './burst.js';
 import { column } from './column.js';
 import { compareAndSwap } from './compare-and-swap.js';
 import { loss } from './loss.js';
+import { sharedDomain } from './shared-domain.js';
 import { slowReceiver } from './slow-receiver.js';
 import { wrongKey } from './wrong-key.js';
 
-export const acts: readonly Act[] = [column, compareAndSwap, slowReceiver, wrongKey, burst, loss];
+export const acts: readonly Act[] = [
+  column,
+  compareAndSwap,
+  slowReceiver,
+  wrongKey,
+  sharedDomain,
+  burst,
+  loss,
+];
