@@ -3,6 +3,7 @@ import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
 import { standIns } from '../browser/stand-ins.mjs';
+import { leftOut } from './left-out.mjs';
 
 process.chdir(fileURLToPath(new URL('../../', import.meta.url)));
 
@@ -17,7 +18,7 @@ await build({
   minify: true,
   sourcemap: true,
   logLevel: 'warning',
-  plugins: [standIns],
+  plugins: [standIns, leftOut],
 });
 await build({
   entryPoints: ['host/demo/page/style.css'],

@@ -267,6 +267,7 @@ class Demo {
         firstWriteMillis: this.#firstWriteMillis,
         drawMillis: this.#screen.drawMillis,
         frames: this.#screen.frames,
+        frameMillis: this.#screen.frameMillis,
       },
     });
   }
