@@ -16,9 +16,11 @@ const IPV4_MAPPED = '::ffff:';
 export class RelayDesk {
   readonly #relays = new Map<string, Relay>();
   readonly #timer: ReturnType<typeof setInterval>;
+  readonly #relaysMax: number;
   #opening = 0;
 
-  constructor() {
+  constructor(relaysMax = RELAYS_MAX) {
+    this.#relaysMax = relaysMax;
     this.#timer = setInterval(() => this.#closeIdle(), LOOK_MILLIS);
     this.#timer.unref();
   }
@@ -54,8 +56,8 @@ export class RelayDesk {
     { socket }: IncomingMessage,
     say: (status: number, body: object) => void,
   ): Promise<void> {
-    if (this.#relays.size + this.#opening >= RELAYS_MAX) {
-      say(503, { error: `${RELAYS_MAX} relays are open already` });
+    if (this.#relays.size + this.#opening >= this.#relaysMax) {
+      say(503, { error: `${this.#relaysMax} relays are open already` });
       return;
     }
     this.#opening++;

@@ -9,7 +9,7 @@ interface Place {
 }
 
 /** A server that takes longer for an answer gives none. */
-const ASK_MILLIS = 4000;
+const ASK_MILLIS = 8000;
 
 /** What the server says about a relay. */
 export interface RelayStatus {

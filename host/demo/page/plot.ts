@@ -19,7 +19,7 @@ export class Plot {
 
   constructor(options: PlotOptions) {
     this.#options = options;
-    this.#canvas = make('canvas', { role: 'img' });
+    this.#canvas = make('canvas', { role: 'img', ariaLabel: options.title });
     this.#value = make('b', {});
     const caption = make('figcaption', {}, make('span', {}, options.title), this.#value);
     this.element = make('figure', { className: 'plot' }, caption, this.#canvas);
