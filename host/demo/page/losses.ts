@@ -52,8 +52,14 @@ export class Losses {
     const isOther = session !== this.#applied?.session;
     if (isOther || share === 0) await this.#leave();
     if (share > 0) await this.#enter(session);
+    try {
+      await this.#way?.lose(share);
+    } catch (error) {
+      // The relay is gone, and the way through it.
+      await this.#leave();
+      this.#missing = (error as Error).message;
+    }
     faults.change({ loss: this.#way ? 0 : share });
-    await this.#way?.lose(share);
   }
 
   async #enter(session: Session): Promise<void> {
