@@ -42,7 +42,7 @@ export class EchoChannel {
     this.#close = close;
   }
 
-  /** Resolves when `channel` is open; `closed` is called when it is over. Rejects with LinkError. */
+  /** Resolves when `channel` is open; `closed` is called when it ends. Rejects with LinkError. */
   static over(channel: DatagramChannel, closed: () => void): Promise<EchoChannel> {
     return new Promise((resolve, reject) => {
       const made = new EchoChannel(

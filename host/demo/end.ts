@@ -13,13 +13,15 @@ export const Role = {
   MESSAGE: 2,
   /** What an act wants to spoil. */
   SPARE: 3,
+  /** WRITEs by who is called, when it is sent something: to the memory that the caller tells of. */
+  STAMP: 4,
 } as const;
 export type Role = (typeof Role)[keyof typeof Role];
 
 /** Who somebody is. */
 export type PeerKind = 'tab' | 'node';
 
-/** In the private data of both messages, 20 bytes: role, kind, 0, 0, rkey, address, columns' key. */
+/** In the private data of both messages: role, kind, 0, 0, rkey, address, columns' key. */
 export interface Told {
   readonly role: Role;
   readonly kind: PeerKind;
@@ -44,7 +46,7 @@ export function tell({ role, kind, rkey, addr, columnsKey }: Told): Uint8Array {
 
 /** Undefined: it is none of ours. */
 export function hear(bytes: Uint8Array): Told | undefined {
-  if (bytes.length < TOLD_BYTES || bytes[0]! > Role.SPARE || bytes[1]! > 1) return undefined;
+  if (bytes.length < TOLD_BYTES || bytes[0]! > Role.STAMP || bytes[1]! > 1) return undefined;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   return {
     role: bytes[0] as Role,

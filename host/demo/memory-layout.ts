@@ -14,13 +14,23 @@ export const Word = {
   MESSAGES: PICTURE_BYTES + 16,
   /** Milliseconds that it takes for each of them; peers WRITE it. */
   PACE_MILLIS: PICTURE_BYTES + 24,
+  /** Not 0: a peer measures, and asks for quiet on the wire; peers WRITE it. */
+  QUIET: PICTURE_BYTES + 32,
 } as const;
 
-export const WORDS_BYTES = 32;
+export const WORDS_BYTES = 40;
 /** What the wrong key would have hit. */
 export const TARGET = PICTURE_BYTES + WORDS_BYTES;
 export const TARGET_BYTES = 32;
 export const STATION_BYTES = TARGET + TARGET_BYTES;
+
+/** The line in the middle of the picture: what a peer WRITEs to who asks for it. */
+const STAMP = (SIDE / 2) * SIDE;
+export const STAMP_BYTES = SIDE;
+
+export function stampOf(memory: Uint8Array): Uint8Array {
+  return memory.subarray(STAMP, STAMP + STAMP_BYTES);
+}
 
 /** The picture as a matrix of eight-byte elements: half a line of it is a row. */
 export const MATRIX = {

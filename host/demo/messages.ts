@@ -3,7 +3,7 @@ import { SendFlag, WrOpcode } from '../verbs/enums.js';
 import type { MemoryRegion } from '../verbs/memory-region.js';
 import type { QueuePair } from '../verbs/queue-pair.js';
 import { check, type End } from './end.js';
-import { Word, readWord, writeWord } from './memory-layout.js';
+import { STAMP_BYTES, Word, readWord, stampOf, writeWord } from './memory-layout.js';
 
 export const MESSAGE_BYTES = 64;
 /** Receives that are posted: how many messages may come before the application has taken one. */
@@ -15,7 +15,7 @@ export function postReceives(qp: QueuePair, inbox: MemoryRegion): void {
   for (let slot = 0; slot < RECEIVES; slot++) postReceive(qp, inbox, slot);
 }
 
-function postReceive(qp: QueuePair, { addr, lkey }: MemoryRegion, slot: number): void {
+export function postReceive(qp: QueuePair, { addr, lkey }: MemoryRegion, slot: number): void {
   const at = slot * MESSAGE_BYTES;
   qp.postRecv({ wrId: slot, sgList: [{ addr: addr + BigInt(at), length: MESSAGE_BYTES, lkey }] });
 }
@@ -36,6 +36,31 @@ export async function takeMessages(
     if (pace > 0) await new Promise((resolve) => setTimeout(resolve, pace));
     writeWord(memory, Word.MESSAGES, readWord(memory, Word.MESSAGES) + 1);
     postReceive(qp, inbox, Number(completions[0]!.wrId));
+  }
+}
+
+/**
+ * WRITEs a line of our picture to the memory that the other told of, whenever it sends something,
+ * until it is refused or the connection is over.
+ */
+export async function stampWhenAsked(
+  { connection: { qp, sendCq, recvCq }, told: { addr: remoteAddr, rkey } }: End,
+  inbox: MemoryRegion,
+  ours: MemoryRegion,
+): Promise<void> {
+  const line = stampOf(ours.buffer);
+  const addr = ours.addr + BigInt(line.byteOffset - ours.buffer.byteOffset);
+  for (;;) {
+    check(await recvCq.wait(1));
+    postReceive(qp, inbox, 0);
+    qp.postSend({
+      opcode: WrOpcode.RDMA_WRITE_WITH_IMM,
+      immData: STAMP_BYTES,
+      sgList: [{ addr, length: STAMP_BYTES, lkey: ours.lkey }],
+      rdma: { remoteAddr, rkey },
+      sendFlags: SendFlag.SIGNALED,
+    });
+    check(await sendCq.wait());
   }
 }
 

@@ -12,6 +12,7 @@ import { acceptUpgrades } from '../link/websocket-server.js';
 import { load } from '../link/websocket-class.js';
 import { WebSocketLink } from '../link/websocket.js';
 import { BareChannels, type ChannelKind } from './bare-channels.js';
+import { RelayDesk } from './relay-desk.js';
 import { Station } from './station.js';
 
 const FOLDER = new URL('../../demo/', import.meta.url);
@@ -47,6 +48,8 @@ export class DemoServer {
   readonly url: string;
   /** Bytes of a whole visit, compressed. */
   readonly gzipBytes: number;
+  /** Wires that lose datagrams, for who asks for them. */
+  readonly relays: RelayDesk;
   /** The peer over data channels; undefined without node-datachannel. */
   readonly station: Station | undefined;
   /** The peer over WebSockets; undefined without ws. */
@@ -59,11 +62,13 @@ export class DemoServer {
     server: Server,
     url: string,
     gzipBytes: number,
+    relays: RelayDesk,
     stations: Pick<DemoServer, 'station' | 'socketStation' | 'missing'>,
   ) {
     this.#server = server;
     this.url = url;
     this.gzipBytes = gzipBytes;
+    this.relays = relays;
     this.station = stations.station;
     this.socketStation = stations.socketStation;
     this.missing = stations.missing;
@@ -74,13 +79,16 @@ export class DemoServer {
     const files = readFiles();
     const stations = await openStations();
     const answerers = answerersOf(stations.station);
+    const relays = new RelayDesk();
     const server = createServer((request, response) => {
-      answer(request, response, files, answerers);
+      if (pathOf(request) === 'relay') void relays.answer(request, response);
+      else answer(request, response, files, answerers);
     });
     try {
       if (stations.socketStation) await acceptSockets(server, stations.socketStation);
       await listening(server, port, bind);
     } catch (error) {
+      relays.close();
       await stations.station?.close();
       await stations.socketStation?.close();
       throw error;
@@ -89,12 +97,13 @@ export class DemoServer {
     const host = family === 'IPv6' ? `[${address}]` : address;
     const sizes = [...files].map(([name, { gzip }]) => (name.endsWith('.map') ? 0 : gzip.length));
     const total = sizes.reduce((sum, bytes) => sum + bytes, 0);
-    return new DemoServer(server, `http://${host}:${granted}/`, total, stations);
+    return new DemoServer(server, `http://${host}:${granted}/`, total, relays, stations);
   }
 
   async close(): Promise<void> {
     this.#server.closeAllConnections();
     await new Promise((resolve) => this.#server.close(resolve));
+    this.relays.close();
     await this.station?.close();
     await this.socketStation?.close();
   }

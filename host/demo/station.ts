@@ -7,14 +7,21 @@ import type { ChannelLink } from '../link/channel-link.js';
 import type { Endpoint } from '../link/endpoint.js';
 import { faultLink, type FaultLink } from '../link/fault.js';
 import type { Context } from '../verbs/context.js';
-import { AccessFlag } from '../verbs/enums.js';
+import { AccessFlag, SendFlag, WrOpcode } from '../verbs/enums.js';
 import type { LayoutMemoryRegion } from '../verbs/layout-memory-region.js';
 import type { MemoryRegion } from '../verbs/memory-region.js';
 import { openDevice } from '../verbs/open-device.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
-import { Role, hear, tell, type End, type PeerKind } from './end.js';
+import { Role, at, check, hear, tell, type End, type PeerKind } from './end.js';
 import { MATRIX, STATION_BYTES, Word, readWord, writeWord } from './memory-layout.js';
-import { BOX_BYTES, RECEIVES, postReceives, takeMessages } from './messages.js';
+import {
+  BOX_BYTES,
+  RECEIVES,
+  postReceive,
+  postReceives,
+  stampWhenAsked,
+  takeMessages,
+} from './messages.js';
 import { PAINT_DEPTH } from './painter.js';
 import { ROLES, Session, type SessionRegions } from './session.js';
 import { WireTap } from './wire-tap.js';
@@ -24,8 +31,9 @@ const MEMORY_BYTES = 32 * 2 ** 20;
 /** Sessions of a station; each takes three connections and 200 KiB. */
 const SESSIONS_MAX = 32;
 const CONNECTIONS_MAX = 8 * SESSIONS_MAX;
-/** 4.096 us * 2^it, 67 ms: data channels are to be given more than 50. */
-const ACK_TIMEOUT = 14;
+/** 4.096 us * 2^it, 2.1 s: a channel that loses much stands still while SCTP below it backs off. */
+const ACK_TIMEOUT = 19;
+const SMALL_QP = { cap: { maxSendWr: 4, maxRecvWr: 4, reorderPackets: 64 } };
 const CALL_AGAIN_MILLIS = 1000;
 
 interface Meeting {
@@ -108,9 +116,48 @@ export class Station {
     return this.#call(peer, Role.SPARE);
   }
 
+  /**
+   * `memory` registered in `pd`, and a connection of another context, whose domain is the same, by
+   * which the peer WRITEs there when it is sent something.
+   */
+  async stamped(
+    peer: Endpoint,
+    context: Context,
+    pd: ProtectionDomain,
+    shared: ProtectionDomain,
+    memory: Uint8Array,
+  ): Promise<{ registered: MemoryRegion; connection: RdmaConnection }> {
+    const registered = pd.regMr(memory, AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE);
+    const { rkey, addr } = registered;
+    const told = { role: Role.STAMP, kind: this.kind, rkey, addr, columnsKey: 0 };
+    const target = { address: `${peer.gid}`, port: PORT };
+    const options = { pd: shared, qp: SMALL_QP, privateData: tell(told), ackTimeout: ACK_TIMEOUT };
+    const connection = await connect(target, { ...options, context }, (qp) => {
+      // For two WRITEs with immediate values, which bring nothing for a receive's memory.
+      qp.postRecv([{ sgList: [] }, { sgList: [] }]);
+    });
+    return { registered, connection };
+  }
+
   /** `bytes` of memory of our own, registered. */
   scratch(bytes: number): MemoryRegion {
     return this.#pd.regMr(this.context.alloc(bytes), AccessFlag.LOCAL_WRITE);
+  }
+
+  /** WRITEs a Word of the other's memory. Rejects when the connection is over. */
+  async writeWord(session: Session, word: number, value: number): Promise<void> {
+    const region = this.scratch(8);
+    const { qp, sendCq } = session.message.connection;
+    writeWord(region.buffer, 0, value);
+    qp.postSend({
+      opcode: WrOpcode.RDMA_WRITE,
+      sgList: [{ addr: region.addr, length: 8, lkey: region.lkey }],
+      rdma: at(session.message, word),
+      sendFlags: SendFlag.SIGNALED,
+    });
+    check(await sendCq.wait());
+    region.dereg();
+    this.context.free(region.buffer);
   }
 
   async close(): Promise<void> {
@@ -163,18 +210,30 @@ export class Station {
         request.reject();
         continue;
       }
+      const inbox = told.role === Role.STAMP ? this.scratch(BOX_BYTES) : undefined;
       const accepting = request.accept(this.#options(told.role), (qp) => {
+        if (inbox) postReceive(qp, inbox, 0);
         if (told.role === Role.MESSAGE) postReceives(qp, this.#regionsFor(peer).inbox);
       });
       this.#connections++;
       accepting.then(
         (connection) => {
-          if (told.role === Role.SPARE) this.#keep(connection);
+          if (inbox) this.#stamp({ connection, told }, inbox);
+          else if (told.role === Role.SPARE) this.#keep(connection);
           else this.#enter(peer, { connection, told });
         },
         () => this.#connections--,
       );
     }
+  }
+
+  #stamp(end: End, inbox: MemoryRegion): void {
+    this.#keep(end.connection);
+    const over = stampWhenAsked(end, inbox, this.region).catch(() => undefined);
+    void Promise.all([over, end.connection.disconnected]).then(() => {
+      inbox.dereg();
+      this.context.free(inbox.buffer);
+    });
   }
 
   /** A spare connection belongs to who called; here it is only ended with him. */
@@ -187,12 +246,12 @@ export class Station {
 
   #options(role: Role): EndOptions {
     const { rkey, addr } = this.region;
-    const sends = role === Role.PAINT ? PAINT_DEPTH : 128;
+    const sends = role === Role.PAINT || role === Role.SPARE ? PAINT_DEPTH : 128;
     return {
       pd: this.#pd,
       qp: { cap: { maxSendWr: sends, maxRecvWr: RECEIVES, reorderPackets: 64 } },
-      privateData: tell({ role, kind: this.kind, rkey, addr, columnsKey: this.columns.rkey }),
       ackTimeout: ACK_TIMEOUT,
+      privateData: tell({ role, kind: this.kind, rkey, addr, columnsKey: this.columns.rkey }),
     };
   }
 

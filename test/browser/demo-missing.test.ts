@@ -38,6 +38,22 @@ test('without WebRTC packets go by WebSocket', async (world) => {
   await leave(tab);
 });
 
+test('without a relay packets are lost in our link, and the page says so', async (world) => {
+  const before = 'delete globalThis.RTCPeerConnection';
+  const tab = await DemoPage.open(world.browser, freshUrl(world), { before });
+  await tab.firstWrite();
+  await tab.page.locator('#slider-loss').fill('10');
+  const { isBelow, lost, naks, wrong, reliableP50 } = await tab.play('loss');
+  assert.is(isBelow, 0);
+  assert.ok(lost! > 0 && naks! > 0);
+  assert.is(wrong, 0);
+  assert.ok(reliableP50! > 0, 'a WebSocket is there to be compared with');
+  const said = '.act:has(#act-loss) output.said';
+  await tab.said(said, /No relay: .*TCP lies below.* in our link alone/);
+  await tab.said(said, /A reliable channel, which loses nothing/);
+  await leave(tab);
+});
+
 test('where connections are forbidden, too', async (world) => {
   const before = `
     const Real = RTCPeerConnection;

@@ -60,7 +60,7 @@ test('it fits narrow screens, light and dark', async (world) => {
   const { page } = tab;
   await tab.stroke('ours', [0.15, 0.2], [0.5, 0.8], 10);
   await tab.stroke('ours', [0.5, 0.8], [0.85, 0.2], 10);
-  await tab.play('wrong-key');
+  for (const act of ['wrong-key', 'column', 'shared-domain', 'burst']) await tab.play(act);
   const grounds = new Set<unknown>();
   for (const [name, width] of Object.entries({ wide: 1100, phone: 360 })) {
     await page.setViewportSize({ width, height: 800 });

@@ -246,6 +246,9 @@ export const PLACEMENTS: readonly Row[] = [
     'a descriptor for nothing is taken',
     REGION,
     "if (usage === 0) throw new MisuseError('descriptor', 'is of a region that is for nothing');",
+    '',
+  ],
+  [
     'a region of a browser has its name before it is whole',
     OPFS,
     'const unfinished = `${name}.new`;',

@@ -11,12 +11,26 @@ export interface Stage {
   readonly session: Session;
   /** Says something in the meantime. */
   say(sentence: string): void;
+  /** Draws the next point of the act's plot, a value for each line; `text` is said beside it. */
+  draw(values: readonly number[], text: string): void;
   /** A sentence about a WcStatus. */
   explainStatus(status: number): Promise<string>;
   /** A channel without verbs to the same peer. Rejects with LinkError where there is no way. */
   channel(kind: ChannelKind): Promise<EchoChannel>;
-  /** Milliseconds that a message takes to and fro on a reliable channel; NaN without one. */
-  reliableDelay(share: number): number;
+  /** Does it while neither peer's page READs what it shows: the wire is for what is measured. */
+  quietly<Value>(work: () => Promise<Value>): Promise<Value>;
+  /** So many of a hundred datagrams to and from this peer are lost from now on. */
+  lose(percent: number): Promise<Wire>;
+}
+
+/** Where packets are lost. */
+export interface Wire {
+  /** Through the same loss as ours, below both; undefined: they are lost in our link alone. */
+  readonly reliable?: EchoChannel;
+  /** Why they are. */
+  readonly missing?: string;
+  /** So far, on purpose: datagrams, or packets in our link. */
+  lost(): Promise<number>;
 }
 
 /** What came of it. */
@@ -42,6 +56,8 @@ export interface Act {
   readonly title: string;
   readonly sentence: string;
   readonly slider?: Slider;
+  /** Title of what is drawn while it plays. */
+  readonly plot?: string;
   /** `value`: the slider's. Rejects when the peer has gone meanwhile. */
   play(stage: Stage, value: number): Promise<Outcome>;
 }

@@ -40,7 +40,7 @@ export const column: Act = {
       say(`Column ${which} of theirs is painted, ours is not; now it is fetched.`);
       await session.refresh();
       const missing = differing(stage, which);
-      return await fetch(stage, end, which, missing);
+      return await stage.quietly(() => fetch(stage, end, which, missing));
     } finally {
       await end.connection.close();
       region.dereg();

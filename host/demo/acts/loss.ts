@@ -1,22 +1,37 @@
-/** Packets are lost below the engine, on purpose; what was written is there all the same. */
+/** Datagrams are lost below the engine, on purpose; what was written is there all the same. */
+import { SendFlag, WrOpcode } from '../../verbs/enums.js';
+import { at, check, type End } from '../end.js';
+import type { EchoChannel } from '../echo-channel.js';
+import { Latencies } from '../latencies.js';
 import { PICTURE_BYTES } from '../memory-layout.js';
 import { counted, millis, type Act, type Stage } from './act.js';
 
 /** Copies of the whole picture. */
-const COPIES = 4;
+const COPIES = 2;
+/** Messages that leave one after the other, whether those before are back or not. */
+const MESSAGES = 200;
+const EVERY_MILLIS = 5;
+const MESSAGE_BYTES = 64;
+const TRIP_MILLIS_MAX = 10_000;
 
 export const loss: Act = {
   id: 'loss',
   title: 'Lose packets',
   sentence:
-    'A faulty wire below the engine: so many of the packets that this tab sends are gone. ' +
-    'The peer’s adapter asks for what is missing (NAK), and all of it arrives.',
-  slider: { label: 'Packets lost', min: 0, max: 30, step: 1, value: 5, unit: '%' },
+    'A relay of the server between the two peers, below WebRTC, loses so many datagrams, both ways. ' +
+    'Our adapter asks for what is missing (NAK), and all of it arrives. A reliable data channel ' +
+    'carries as many messages through the same loss.',
+  slider: { label: 'Datagrams lost', min: 0, max: 20, step: 1, value: 5, unit: '%' },
   async play(stage, percent) {
     const { station, session, say } = stage;
-    station.faults.change({ loss: percent / 100 });
-    const before = counters(stage);
-    say(`The picture is WRITTEN ${COPIES} times, ${percent} % of the packets are lost.`);
+    const wire = await stage.lose(percent);
+    const before = { ...counters(stage), lost: await wire.lost() };
+    say(
+      `${MESSAGES} messages of ${MESSAGE_BYTES} bytes there and back, ${percent} % of the datagrams are lost.`,
+    );
+    const reliable = wire.reliable ?? (await stage.channel('reliable').catch(() => undefined));
+    const delays = await stage.quietly(() => compare(stage, reliable));
+    say(`The picture is WRITTEN ${COPIES} times.`);
     const start = performance.now();
     for (let copy = 0; copy < COPIES; copy++) {
       session.copyOurs();
@@ -27,36 +42,88 @@ export const loss: Act = {
     await session.refresh();
     const theirs = session.view.memory;
     const wrong = ours.filter((byte, index) => byte !== theirs[index]).length;
-    const after = counters(stage);
+    const after = { ...counters(stage), lost: await wire.lost() };
     const figures = {
       percent,
+      isBelow: wire.reliable ? 1 : 0,
       lost: after.lost - before.lost,
       naks: after.naks - before.naks,
       retransmitted: after.retransmitted - before.retransmitted,
       wrong,
+      messages: MESSAGES,
+      readP50: delays.ours.quantile(0.5),
+      readP99: delays.ours.quantile(0.99),
+      reliableP50: delays.reliable.quantile(0.5),
+      reliableP99: delays.reliable.quantile(0.99),
     };
-    const reliable = stage.reliableDelay(0.99);
+    const lost = counted(figures.lost, wire.reliable ? 'datagram' : 'packet');
     return {
       sentences: [
-        `${counted(figures.lost, 'packet')} lost, ${counted(figures.naks, 'NAK')}, ` +
-          `${counted(figures.retransmitted, 'packet')} sent again, in ${took.toFixed(0)} ms. ` +
+        `${MESSAGES} messages of ${MESSAGE_BYTES} bytes there and back, one every ${EVERY_MILLIS} ms:`,
+        `READs: half within ${millis(figures.readP50)}, 99 of 100 within ${millis(figures.readP99)}.`,
+        `${nameOf(wire.reliable, reliable)}: half within ${millis(figures.reliableP50)}, ` +
+          `99 of 100 within ${millis(figures.reliableP99)}.`,
+        `The picture was WRITTEN ${COPIES} times in ${took.toFixed(0)} ms. ${lost} lost, ${counted(figures.naks, 'NAK')}, ` +
+          `${counted(figures.retransmitted, 'packet')} sent again. ` +
           `Bytes that differ: ${wrong}.`,
-        `A 64-byte READ takes ${millis(session.delays.quantile(0.5))}, ` +
-          `99 of 100 at most ${millis(session.delays.quantile(0.99))}.` +
-          (Number.isNaN(reliable)
-            ? ''
-            : ` A WebSocket to the server, reliable and not touched by the slider: ${millis(reliable)}.`),
+        ...(wire.missing
+          ? [`No relay: ${wire.missing}. So packets are lost in our link alone.`]
+          : []),
       ],
       figures,
     };
   },
 };
 
+function nameOf(relayed: EchoChannel | undefined, reliable: EchoChannel | undefined): string {
+  if (relayed) return 'A reliable data channel, through the same loss';
+  return reliable
+    ? 'A reliable channel, which loses nothing'
+    : 'No reliable channel to compare with';
+}
+
 function counters({ station }: Stage) {
   const { rcvdSeqErr, retransmittedPkts } = station.context.counters();
-  return {
-    lost: station.faults.counters.lost,
-    naks: Number(rcvdSeqErr),
-    retransmitted: Number(retransmittedPkts),
-  };
+  return { naks: Number(rcvdSeqErr), retransmitted: Number(retransmittedPkts) };
+}
+
+/** The same number of messages at the same moments: READs, and on the reliable channel. */
+async function compare(stage: Stage, channel: EchoChannel | undefined) {
+  const { station, session } = stage;
+  const delays = { ours: new Latencies(), reliable: new Latencies() };
+  const end = await station.spare(session.peer);
+  const region = station.scratch(MESSAGE_BYTES);
+  try {
+    const starts: number[] = [];
+    const finishing = finish(end, starts, delays.ours);
+    const trips: Promise<void>[] = [];
+    for (let message = 0; message < MESSAGES; message++) {
+      starts.push(performance.now());
+      end.connection.qp.postSend({
+        opcode: WrOpcode.RDMA_READ,
+        sgList: [{ addr: region.addr, length: MESSAGE_BYTES, lkey: region.lkey }],
+        rdma: at(end, 0),
+        sendFlags: SendFlag.SIGNALED,
+      });
+      const trip = channel?.trip(TRIP_MILLIS_MAX);
+      if (trip) trips.push(trip.then((took) => delays.reliable.add(took)));
+      await new Promise((resolve) => setTimeout(resolve, EVERY_MILLIS));
+    }
+    await Promise.all([finishing, ...trips]);
+    return delays;
+  } finally {
+    await end.connection.close();
+    region.dereg();
+    station.context.free(region.buffer);
+  }
+}
+
+/** READs end in the order in which they were posted. */
+async function finish(end: End, starts: readonly number[], delays: Latencies): Promise<void> {
+  for (let done = 0; done < MESSAGES;) {
+    const completions = await end.connection.sendCq.wait();
+    check(completions);
+    const now = performance.now();
+    for (const _each of completions) delays.add(now - starts[done++]!);
+  }
 }

@@ -1,8 +1,6 @@
 /** More messages than the other's application has receives for. */
-import { at, check } from '../end.js';
-import { Word, writeWord } from '../memory-layout.js';
+import { Word } from '../memory-layout.js';
 import { RECEIVES, sendMessages } from '../messages.js';
-import { SendFlag, WrOpcode } from '../../verbs/enums.js';
 import { counted, type Act, type Stage } from './act.js';
 
 const MESSAGES = 60;
@@ -20,7 +18,7 @@ export const slowReceiver: Act = {
     await session.refresh();
     const before = session.view.word(Word.MESSAGES);
     const refusedBefore = refusals(stage);
-    await writePace(stage, PACE_MILLIS);
+    await station.writeWord(session, Word.PACE_MILLIS, PACE_MILLIS);
     say(`${counted(MESSAGES, 'message')} are sent at once.`);
     const start = performance.now();
     try {
@@ -32,7 +30,7 @@ export const slowReceiver: Act = {
         await session.refresh();
       }
     } finally {
-      await writePace(stage, 0);
+      await station.writeWord(session, Word.PACE_MILLIS, 0);
     }
     const millis = performance.now() - start;
     const taken = session.view.word(Word.MESSAGES) - before;
@@ -49,20 +47,4 @@ export const slowReceiver: Act = {
 
 function refusals({ station }: Pick<Stage, 'station'>): number {
   return Number(station.context.counters().rcvdRnrErr);
-}
-
-/** WRITEs into the other's memory how long its application shall take for a message. */
-async function writePace({ station, session }: Stage, paceMillis: number): Promise<void> {
-  const region = station.scratch(8);
-  const { qp, sendCq } = session.message.connection;
-  writeWord(region.buffer, 0, paceMillis);
-  qp.postSend({
-    opcode: WrOpcode.RDMA_WRITE,
-    sgList: [{ addr: region.addr, length: 8, lkey: region.lkey }],
-    rdma: at(session.message, Word.PACE_MILLIS),
-    sendFlags: SendFlag.SIGNALED,
-  });
-  check(await sendCq.wait());
-  region.dereg();
-  station.context.free(region.buffer);
 }

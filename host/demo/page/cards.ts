@@ -1,5 +1,6 @@
 /** The buttons: a card each, made of what the Worker says there is. */
 import { make } from './element.js';
+import { Plot } from './plot.js';
 import type { ActCard } from './protocol.js';
 
 export interface CardActions {
@@ -11,6 +12,7 @@ export interface CardActions {
 interface Card {
   readonly button: HTMLButtonElement;
   readonly said: HTMLOutputElement;
+  readonly plot: Plot | undefined;
 }
 
 export class Cards {
@@ -31,6 +33,13 @@ export class Cards {
     if (card) card.said.textContent = sentences.join('\n');
   }
 
+  draw(act: string, values: readonly number[], text: string): void {
+    const plot = this.#cards.get(act)?.plot;
+    if (!plot) return;
+    plot.element.hidden = false;
+    plot.add(values, text);
+  }
+
   /** What came of it; the figures are there for who looks at the element. */
   end(act: string, sentences: readonly string[], figures: Readonly<Record<string, number>>): void {
     this.say(act, sentences);
@@ -43,7 +52,7 @@ export class Cards {
     for (const { button } of this.#cards.values()) button.disabled = isBusy;
   }
 
-  #make({ id, title, sentence, slider }: ActCard): HTMLElement {
+  #make({ id, title, sentence, slider, plot: plotTitle }: ActCard): HTMLElement {
     const said = make('output', { className: 'said' });
     const button = make('button', { type: 'button', id: `act-${id}` }, title);
     button.setAttribute('aria-describedby', `about-${id}`);
@@ -72,8 +81,13 @@ export class Cards {
       this.setBusy(true);
       this.#actions.play(id, value());
     });
+    const plot = plotTitle === undefined ? undefined : new Plot({ title: plotTitle });
+    if (plot) {
+      plot.element.hidden = true;
+      article.append(plot.element);
+    }
     article.append(said);
-    this.#cards.set(id, { button, said });
+    this.#cards.set(id, { button, said, plot });
     return article;
   }
 }

@@ -9,4 +9,6 @@ export interface Inspection {
   readonly drawMillis: number;
   /** So far; the Worker looks at both memories for each. */
   readonly frames: number;
+  /** When the last of them began, as the Worker's `performance.now()`. */
+  readonly frameMillis: number;
 }

@@ -1,4 +1,5 @@
 /** What the counters say, as rates. */
+import type { Latencies } from '../latencies.js';
 import { Word, readWord } from '../memory-layout.js';
 import type { Session } from '../session.js';
 import type { Station } from '../station.js';
@@ -6,10 +7,13 @@ import type { Figures } from './protocol.js';
 
 export class Meter {
   readonly #station: Station;
+  readonly #reliable: Latencies;
   #last: { readonly millis: number; readonly bytes: number; readonly retransmits: number };
 
-  constructor(station: Station) {
+  /** `reliable`: delays of the channel that is compared with. */
+  constructor(station: Station, reliable: Latencies) {
     this.#station = station;
+    this.#reliable = reliable;
     this.#last = this.#now();
   }
 
@@ -22,6 +26,8 @@ export class Meter {
       megabytes: (now.bytes - last.bytes) / 1e6 / seconds,
       delayP50: session?.delays.quantile(0.5) ?? NaN,
       delayP99: session?.delays.quantile(0.99) ?? NaN,
+      reliableP50: this.#reliable.quantile(0.5),
+      reliableP99: this.#reliable.quantile(0.99),
       inFlight: session?.painter.inFlight ?? 0,
       retransmits: (now.retransmits - last.retransmits) / seconds,
       written: session?.painter.written ?? 0,

@@ -53,7 +53,7 @@ async function overDataChannels(room: string, note: Note): Promise<Opened> {
       true,
     );
   });
-  const yardsticks = new ChannelYardsticks(room, station.address);
+  const yardsticks = new ChannelYardsticks(room, station.address, link);
   return { station, linkName: 'WebRTC data channel', yardsticks };
 }
 

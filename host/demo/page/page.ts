@@ -33,6 +33,10 @@ class Page {
     title: '64-byte READ, p50 and p99',
     text: ([p50, p99]) => `${milliseconds(p50!)}, ${milliseconds(p99!)}`,
   });
+  readonly #reliable = new Plot({
+    title: 'Reliable channel, same loss',
+    text: ([p50, p99]) => `${milliseconds(p50!)}, ${milliseconds(p99!)}`,
+  });
   readonly #inFlight = new Plot({ title: 'WRITEs in flight', text: ([value]) => `${value!}` });
   readonly #retransmits = new Plot({
     title: 'Packets sent again',
@@ -47,7 +51,13 @@ class Page {
     this.#worker.onerror = (event) => this.#note(`The Worker failed: ${event.message}`, true);
     const ours = this.#pane('ours');
     const theirs = this.#pane('theirs');
-    const plots = [this.#throughput, this.#delay, this.#inFlight, this.#retransmits];
+    const plots = [
+      this.#throughput,
+      this.#delay,
+      this.#reliable,
+      this.#inFlight,
+      this.#retransmits,
+    ];
     element('plots', HTMLElement).append(...plots.map((plot) => plot.element));
     this.#listen();
     this.#start(ours.canvas, theirs.canvas);
@@ -132,6 +142,9 @@ class Page {
       case 'said':
         this.#cards.say(message.act, message.sentences);
         return;
+      case 'drawn':
+        this.#cards.draw(message.act, message.values, message.text);
+        return;
       case 'played':
         this.#cards.end(message.act, message.sentences, message.figures);
         return;
@@ -157,6 +170,7 @@ class Page {
   #showFigures(figures: Figures): void {
     this.#throughput.add([figures.megabytes]);
     this.#delay.add([figures.delayP50, figures.delayP99]);
+    this.#reliable.add([figures.reliableP50, figures.reliableP99]);
     this.#inFlight.add([figures.inFlight]);
     this.#retransmits.add([figures.retransmits]);
     const numbers = {

@@ -6,8 +6,8 @@ const KEPT = 120;
 
 export interface PlotOptions {
   readonly title: string;
-  /** As text, one for each line. */
-  text(values: readonly number[]): string;
+  /** As text, one for each line; without it `add` is told what to say. */
+  readonly text?: (values: readonly number[]) => string;
 }
 
 export class Plot {
@@ -19,15 +19,15 @@ export class Plot {
 
   constructor(options: PlotOptions) {
     this.#options = options;
-    this.#canvas = make('canvas', { role: 'img' });
+    this.#canvas = make('canvas', { role: 'img', ariaLabel: options.title });
     this.#value = make('b', {});
     const caption = make('figcaption', {}, make('span', {}, options.title), this.#value);
     this.element = make('figure', { className: 'plot' }, caption, this.#canvas);
   }
 
-  add(values: readonly number[]): void {
+  add(values: readonly number[], said?: string): void {
     this.#history = [...this.#history.slice(1 - KEPT), values];
-    const text = this.#options.text(values);
+    const text = said ?? this.#options.text?.(values) ?? '';
     this.#value.textContent = text;
     this.#canvas.setAttribute('aria-label', `${this.#options.title}: ${text}`);
     this.#draw();

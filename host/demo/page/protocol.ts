@@ -37,6 +37,7 @@ export interface ActCard {
   readonly title: string;
   readonly sentence: string;
   readonly slider?: Slider;
+  readonly plot?: string;
 }
 
 export interface PeerEntry {
@@ -49,6 +50,9 @@ export interface Figures {
   readonly megabytes: number;
   readonly delayP50: number;
   readonly delayP99: number;
+  /** Of a reliable data channel through the same loss. */
+  readonly reliableP50: number;
+  readonly reliableP99: number;
   readonly inFlight: number;
   readonly retransmits: number;
   /** WRITEs that the peer has acknowledged, and that arrived here. */
@@ -89,6 +93,13 @@ export type FromWorker =
   | { readonly kind: 'figures'; readonly figures: Figures }
   | { readonly kind: 'strip'; readonly runs: readonly StripRun[]; readonly kills: Kills }
   | { readonly kind: 'said'; readonly act: string; readonly sentences: readonly string[] }
+  /** The next point of an act's plot. */
+  | {
+      readonly kind: 'drawn';
+      readonly act: string;
+      readonly values: readonly number[];
+      readonly text: string;
+    }
   | {
       readonly kind: 'played';
       readonly act: string;

@@ -48,6 +48,8 @@ export class Screen {
   drawMillis = 0;
   /** How often the browser showed something, and in how many of them something was drawn. */
   frames = 0;
+  /** When the last of them began, as `performance.now()`. */
+  frameMillis = 0;
   changes = 0;
   #palette: Uint32Array;
   readonly #ours: Picture;
@@ -74,6 +76,7 @@ export class Screen {
         this.changes++;
       }
       this.frames++;
+      this.frameMillis = start;
       this.#next();
     });
   }

@@ -8,9 +8,10 @@ import {
   type PacketDescription,
 } from '../../engine/explain.js';
 import { fetchModule } from '../../engine/module-bytes.js';
+import { Word, readWord, writeWord } from '../memory-layout.js';
 import type { Session } from '../session.js';
 import { openStation, type Opened } from './open-station.js';
-import { ReliableChannel } from './reliable-channel.js';
+import { Losses } from './losses.js';
 import { Meter } from './meter.js';
 import { Screen } from './screen.js';
 import type { TappedPacket } from '../wire-tap.js';
@@ -25,6 +26,8 @@ const STRIP_RUNS = 15;
 const REFRESH_MILLIS = 25;
 const IDLE_REFRESH_MILLIS = 200;
 const HIDDEN_REFRESH_MILLIS = 500;
+/** The longest that a peer gets quiet. */
+const QUIET_MILLIS_MAX = 15_000;
 const GREETING_HEAT = 210;
 
 /** What of a Worker is used; the page's types have no Workers' inside. */
@@ -43,11 +46,14 @@ class Demo {
   readonly #origin: number;
   readonly #opened: Opened;
   readonly #meter: Meter;
-  readonly #reliable = new ReliableChannel(new URL('echo', self.location.href));
+  readonly #losses: Losses;
   #session: Session | undefined;
   #firstWriteMillis = NaN;
   #isPlaying = false;
   #isVisible = true;
+  #isMeasuring = false;
+  /** When a peer was first seen to want quiet; NaN: none does. */
+  #quietSince = NaN;
   #stripSeen = 0;
   /** READs the peer's memory now, if nothing has changed for a while. */
   #look: () => void = () => {};
@@ -56,7 +62,8 @@ class Demo {
     this.#screen = screen;
     this.#origin = origin;
     this.#opened = opened;
-    this.#meter = new Meter(opened.station);
+    this.#losses = new Losses(opened);
+    this.#meter = new Meter(opened.station, this.#losses.reliable);
     screen.ours = opened.station.memory;
     opened.station.changed = () => this.#peersChanged();
     this.#peersChanged();
@@ -85,8 +92,9 @@ class Demo {
         this.#peersChanged();
         return;
       case 'set':
-        if (message.act === 'loss')
-          this.#opened.station.faults.change({ loss: message.value / 100 });
+        if (message.act === 'loss' && this.#session) {
+          void this.#losses.set(this.#session, message.value);
+        }
         return;
       case 'play':
         void this.#play(message.act, message.value);
@@ -118,7 +126,6 @@ class Demo {
       const tab = sessions.findLast(({ kind }) => kind === 'tab');
       if (tab) this.#select(tab);
     }
-    if (sessions.some(({ kind }) => kind === 'node')) this.#reliable.start();
     const peers = sessions.map(({ peer, kind }) => {
       const address = `${peer.gid}`;
       const tail = address.split(':').at(-1)!;
@@ -152,7 +159,7 @@ class Demo {
     let pause = REFRESH_MILLIS;
     while (session === this.#session) {
       const { changes } = screen;
-      await session.refresh();
+      if (!this.#isQuiet()) await session.refresh();
       const millis = this.#isVisible ? pause : HIDDEN_REFRESH_MILLIS;
       const isAsked = await new Promise<boolean>((resolve) => {
         const timer = setTimeout(() => resolve(false), millis);
@@ -164,6 +171,28 @@ class Demo {
       });
       const isStill = !isAsked && screen.changes === changes;
       pause = isStill ? Math.min(2 * pause, IDLE_REFRESH_MILLIS) : REFRESH_MILLIS;
+    }
+  }
+
+  /** Somebody measures; who does so for longer than that has gone. */
+  #isQuiet(): boolean {
+    const { memory } = this.#opened.station;
+    if (readWord(memory, Word.QUIET) === 0) this.#quietSince = NaN;
+    else if (Number.isNaN(this.#quietSince)) this.#quietSince = performance.now();
+    else if (performance.now() - this.#quietSince > QUIET_MILLIS_MAX)
+      writeWord(memory, Word.QUIET, 0);
+    return this.#isMeasuring || !Number.isNaN(this.#quietSince);
+  }
+
+  async #quietly<Value>(session: Session, work: () => Promise<Value>): Promise<Value> {
+    const { station } = this.#opened;
+    await station.writeWord(session, Word.QUIET, 1);
+    this.#isMeasuring = true;
+    try {
+      return await work();
+    } finally {
+      this.#isMeasuring = false;
+      await station.writeWord(session, Word.QUIET, 0);
     }
   }
 
@@ -186,12 +215,14 @@ class Demo {
       station: this.#opened.station,
       session,
       say: (sentence) => say({ kind: 'said', act: id, sentences: [sentence] }),
+      draw: (values, text) => say({ kind: 'drawn', act: id, values, text }),
       explainStatus: async (status) => {
         await fetchModule('explain');
         return explainWcStatus(status);
       },
       channel: (kind) => this.#opened.yardsticks.channel(session, kind),
-      reliableDelay: (share) => this.#reliable.delays.quantile(share),
+      quietly: (work) => this.#quietly(session, work),
+      lose: (percent) => this.#losses.set(session, percent),
     };
     try {
       over(await act.play(stage, value), true);
@@ -236,6 +267,7 @@ class Demo {
         firstWriteMillis: this.#firstWriteMillis,
         drawMillis: this.#screen.drawMillis,
         frames: this.#screen.frames,
+        frameMillis: this.#screen.frameMillis,
       },
     });
   }
@@ -270,8 +302,8 @@ const early: ToWorker[] = [];
 let demo: Demo | undefined;
 
 async function start(message: Extract<ToWorker, { kind: 'start' }>): Promise<void> {
-  const cards = acts.map(({ id, title, sentence, slider }) => {
-    return { id, title, sentence, ...(slider ? { slider } : {}) };
+  const cards = acts.map(({ id, title, sentence, slider, plot }) => {
+    return { id, title, sentence, ...(slider && { slider }), ...(plot && { plot }) };
   });
   say({ kind: 'acts', acts: cards });
   const screen = new Screen(message.ours, message.theirs, message.palette);

@@ -1,14 +1,19 @@
 /** What verbs are compared with, by whatever this browser has: channels without verbs to a peer. */
 import { LinkError } from '../../errors/errors.js';
+import type { DataChannelLink } from '../../link/data-channel.js';
 import { BroadcastSignalling } from '../../link/signalling/broadcast.js';
 import { HttpSignalling } from '../../link/signalling/http.js';
+import type { Signalling } from '../../link/signalling/signalling.js';
 import { BareChannels, CHANNEL_KINDS, type ChannelKind } from '../bare-channels.js';
 import { EchoChannel } from '../echo-channel.js';
 import type { Session } from '../session.js';
+import { RelayedWay } from './relayed-way.js';
 
 export interface Yardsticks {
   /** Opened when it is asked for first, closed with the session. Rejects with LinkError. */
   channel(session: Session, kind: ChannelKind): Promise<EchoChannel>;
+  /** Our way to that peer and a reliable channel through relays. Rejects with LinkError. */
+  relay(session: Session): Promise<RelayedWay>;
 }
 
 /** A channel of each kind for a session, made once. */
@@ -27,6 +32,8 @@ abstract class Kept implements Yardsticks {
     return making;
   }
 
+  abstract relay(session: Session): Promise<RelayedWay>;
+
   /** `closed` is called when it is over. */
   protected abstract make(
     session: Session,
@@ -38,14 +45,17 @@ abstract class Kept implements Yardsticks {
 /** Data channels: to the server by HTTP, to another tab by the room. */
 export class ChannelYardsticks extends Kept {
   readonly #room: string;
+  readonly #link: DataChannelLink;
   readonly #channels = CHANNEL_KINDS.map((kind) => ({ kind, channels: new BareChannels(kind) }));
 
-  constructor(room: string, address: string) {
+  /** `link`: that of our packets; `address`: its own, `room`: where it meets others. */
+  constructor(room: string, address: string, link: DataChannelLink) {
     super();
     this.#room = room;
+    this.#link = link;
     for (const { kind, channels } of this.#channels) {
       try {
-        this.#signalling(kind).join(address, channels.answer, () => {});
+        this.#roomOf(kind).join(address, channels.answer, () => {});
       } catch (error) {
         // Without BroadcastChannel there are no tabs to be compared with either.
         if (!(error instanceof LinkError)) throw error;
@@ -54,21 +64,41 @@ export class ChannelYardsticks extends Kept {
   }
 
   protected make(session: Session, kind: ChannelKind, closed: () => void): Promise<EchoChannel> {
-    const { channels } = this.#channels.find((other) => other.kind === kind)!;
-    const signalling =
-      session.kind === 'node'
-        ? new HttpSignalling(new URL(kind, self.location.href))
-        : this.#signalling(kind, `${session.peer.gid}`);
-    return channels.connect(signalling, closed);
+    return this.#channelsOf(kind).connect(this.#way(session, kind), closed);
   }
 
-  #signalling(kind: ChannelKind, to?: string): BroadcastSignalling {
+  relay(session: Session): Promise<RelayedWay> {
+    return RelayedWay.open(new URL('relay', self.location.href), {
+      lead: (through) => this.#link.connect(through(this.#way(session, 'signal'))),
+      reliable: (through) =>
+        this.#channelsOf('reliable').connect(through(this.#way(session, 'reliable')), () => {}),
+    });
+  }
+
+  #channelsOf(kind: ChannelKind): BareChannels {
+    return this.#channels.find((other) => other.kind === kind)!.channels;
+  }
+
+  /** How the peer is told of a connection: our packets', or a channel's. */
+  #way({ kind, peer }: Session, what: 'signal' | ChannelKind): Signalling {
+    if (kind === 'node') return new HttpSignalling(new URL(what, self.location.href));
+    const address = `${peer.gid}`;
+    return what === 'signal'
+      ? new BroadcastSignalling(this.#room, address)
+      : this.#roomOf(what, address);
+  }
+
+  #roomOf(kind: ChannelKind, to?: string): BroadcastSignalling {
     return new BroadcastSignalling(`${this.#room}, ${kind}`, to);
   }
 }
 
 /** A WebSocket to the server, which sends back what comes: reliable, whatever is asked for. */
 export class SocketYardsticks extends Kept {
+  relay(): Promise<RelayedWay> {
+    return Promise.reject(new LinkError('EOPNOTSUPP', 'TCP lies below a WebSocket'));
+  }
+
   protected make(_session: Session, _kind: ChannelKind, closed: () => void): Promise<EchoChannel> {
     const url = new URL('echo', self.location.href);
     url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';

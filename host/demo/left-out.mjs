@@ -1,0 +1,34 @@
+/** For esbuild: verbs that the page does not call are left out of it. Whoever calls one is told. */
+import { readFileSync } from 'node:fs';
+
+const FILES = [
+  'engine/cache-model',
+  'verbs/advise',
+  'verbs/completion-queue-ex',
+  'verbs/device-memory',
+  'verbs/dma-handle',
+  'verbs/import',
+  'verbs/imported-memory-region',
+  'verbs/null-memory-region',
+  'verbs/parent-domain',
+  'verbs/queue-pair-ex',
+  'verbs/thread-domain',
+];
+
+export const leftOut = {
+  name: 'left-out',
+  setup({ onLoad }) {
+    const filter = new RegExp(`/host/(${FILES.join('|')})\\.ts$`);
+    onLoad({ filter }, ({ path }) => {
+      const text = readFileSync(path, 'utf8');
+      const names = [...text.matchAll(/^export (?:class|function) (\w+)/gm)].map(
+        ([, name]) => name,
+      );
+      // A function that throws does for a class as well: it is called with `new`.
+      const stubs = names.map(
+        (name) => `export function ${name}() { throw new Error('${name} is not in this page'); }`,
+      );
+      return { contents: stubs.join('\n'), loader: 'js' };
+    });
+  },
+};

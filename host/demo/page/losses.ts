@@ -1,0 +1,97 @@
+/**
+ * How many packets get lost, and where: in relays of the server, below our channel and below a
+ * reliable one, or without relays in our own link alone.
+ */
+import type { Wire } from '../acts/act.js';
+import { Latencies } from '../latencies.js';
+import type { Session } from '../session.js';
+import type { Opened } from './open-station.js';
+import type { RelayedWay } from './relayed-way.js';
+
+const ASK_MILLIS = 100;
+const TRIP_MILLIS_MAX = 5000;
+
+interface Wanted {
+  readonly session: Session;
+  /** 0 to 1. */
+  readonly share: number;
+}
+
+export class Losses {
+  /** Milliseconds of 64 bytes there and back on the reliable channel, while packets get lost. */
+  readonly reliable = new Latencies();
+  readonly #opened: Opened;
+  #wanted: Wanted | undefined;
+  #applied: Wanted | undefined;
+  #applying: Promise<Wire> | undefined;
+  #way: RelayedWay | undefined;
+  #missing = '';
+  #timer: ReturnType<typeof setInterval> | undefined;
+
+  constructor(opened: Opened) {
+    this.#opened = opened;
+  }
+
+  /** From now on, to and from that peer; what is asked for while it is being done is done next. */
+  set(session: Session, percent: number): Promise<Wire> {
+    this.#wanted = { session, share: percent / 100 };
+    this.#applying ??= this.#applyAll().finally(() => (this.#applying = undefined));
+    return this.#applying;
+  }
+
+  async #applyAll(): Promise<Wire> {
+    for (let wanted = this.#wanted; wanted !== this.#applied; wanted = this.#wanted) {
+      await this.#apply(wanted!);
+      this.#applied = wanted;
+    }
+    return this.#wire();
+  }
+
+  async #apply({ session, share }: Wanted): Promise<void> {
+    const { faults } = this.#opened.station;
+    const isOther = session !== this.#applied?.session;
+    if (isOther || share === 0) await this.#leave();
+    if (share > 0) await this.#enter(session);
+    try {
+      await this.#way?.lose(share);
+    } catch (error) {
+      // The relay is gone, and the way through it.
+      await this.#leave();
+      this.#missing = (error as Error).message;
+    }
+    faults.change({ loss: this.#way ? 0 : share });
+  }
+
+  async #enter(session: Session): Promise<void> {
+    if (this.#way || this.#missing) return;
+    try {
+      const way = (this.#way = await this.#opened.yardsticks.relay(session));
+      void session.over.then(() => {
+        if (this.#way === way) void this.#leave();
+      });
+      this.#timer = setInterval(() => {
+        void way.reliable.trip(TRIP_MILLIS_MAX).then((millis) => this.reliable.add(millis));
+      }, ASK_MILLIS);
+    } catch (error) {
+      this.#missing = (error as Error).message;
+    }
+  }
+
+  async #leave(): Promise<void> {
+    clearInterval(this.#timer);
+    this.reliable.clear();
+    const way = this.#way;
+    this.#way = undefined;
+    this.#missing = '';
+    // A peer or a server that is gone by now loses nothing any more.
+    await way?.leave().catch(() => undefined);
+  }
+
+  #wire(): Wire {
+    const { station } = this.#opened;
+    const way = this.#way;
+    const share = this.#applied?.share ?? 0;
+    if (!way) return { missing: this.#missing, lost: async () => station.faults.counters.lost };
+    return { reliable: way.reliable, lost: () => way.lose(share) };
+  }
+}

@@ -1,0 +1,119 @@
+/**
+ * A wire that loses datagrams below WebRTC: two UDP sockets, one for each of two peers that find
+ * each other by WebRTC. What comes to one leaves from the other, or is dropped; whatever is inside,
+ * ICE, DTLS, SCTP, is as encrypted as it came. Who a peer is shows by what it sends: a relay sends
+ * to nobody who has not sent to it.
+ */
+import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
+import { isIPv6, type AddressInfo } from 'node:net';
+
+/** Where a peer finds the other one. */
+export interface RelayAddress {
+  readonly address: string;
+  readonly port: number;
+}
+
+export interface RelayCounters {
+  /** Datagrams that went on. */
+  readonly forwarded: number;
+  /** Datagrams that got lost on purpose. */
+  readonly dropped: number;
+}
+
+/** A peer that is silent for so long may have moved: another address is believed then. */
+const SILENCE_MILLIS = 1000;
+
+/** One of the two sockets, and who talks to it. */
+class Side {
+  readonly socket: Socket;
+  peer: RemoteInfo | undefined;
+  #heardMillis = 0;
+
+  constructor(address: string) {
+    this.socket = createSocket(isIPv6(address) ? 'udp6' : 'udp4');
+    // An ICMP answer, a full buffer: datagrams may get lost.
+    this.socket.on('error', () => {});
+  }
+
+  bind(address: string): Promise<RelayAddress> {
+    return new Promise((resolve, reject) => {
+      this.socket.once('error', reject);
+      this.socket.bind(0, address, () => {
+        this.socket.off('error', reject);
+        const { port } = this.socket.address() as AddressInfo;
+        resolve({ address, port });
+      });
+    });
+  }
+
+  /** Is it the peer's? Whoever is first is the peer; a stranger is not heard. */
+  hear(source: RemoteInfo, nowMillis: number): boolean {
+    const { peer } = this;
+    const isPeer = peer?.port === source.port && peer.address === source.address;
+    if (peer && !isPeer && nowMillis - this.#heardMillis < SILENCE_MILLIS) return false;
+    if (!isPeer) this.peer = source;
+    this.#heardMillis = nowMillis;
+    return true;
+  }
+}
+
+export class Relay {
+  /** 0 to 1: the share of datagrams that get lost, both ways. */
+  loss = 0;
+  /** When something last came, as `performance.now()`. */
+  heardMillis = performance.now();
+  /** Where the side that offers sends to, and the side that answers. */
+  readonly offerer: RelayAddress;
+  readonly answerer: RelayAddress;
+  readonly #sides: readonly Side[];
+  readonly #random: () => number;
+  #forwarded = 0;
+  #dropped = 0;
+
+  private constructor(
+    sides: readonly [Side, Side],
+    [offerer, answerer]: readonly RelayAddress[],
+    random: () => number,
+  ) {
+    this.offerer = offerer!;
+    this.answerer = answerer!;
+    this.#sides = sides;
+    this.#random = random;
+    const [one, other] = sides;
+    one.socket.on('message', (bytes, source) => this.#pass(bytes, source, one, other));
+    other.socket.on('message', (bytes, source) => this.#pass(bytes, source, other, one));
+  }
+
+  /** At a local address. Rejects as a bind does. */
+  static async open(address: string, random: () => number = Math.random): Promise<Relay> {
+    const sides = [new Side(address), new Side(address)] as const;
+    try {
+      const places = await Promise.all(sides.map((side) => side.bind(address)));
+      return new Relay(sides, places, random);
+    } catch (error) {
+      for (const { socket } of sides) socket.close();
+      throw error;
+    }
+  }
+
+  get counters(): RelayCounters {
+    return { forwarded: this.#forwarded, dropped: this.#dropped };
+  }
+
+  close(): void {
+    for (const { socket } of this.#sides) socket.close();
+  }
+
+  #pass(bytes: Buffer, source: RemoteInfo, from: Side, to: Side): void {
+    const now = performance.now();
+    if (!from.hear(source, now)) return;
+    this.heardMillis = now;
+    if (!to.peer) return;
+    if (this.#random() < this.loss) {
+      this.#dropped++;
+      return;
+    }
+    this.#forwarded++;
+    to.socket.send(bytes, to.peer.port, to.peer.address);
+  }
+}

@@ -1,0 +1,75 @@
+/** Signalling that leads both sides to a relay: each finds it in the other's description. */
+import { LinkError } from '../errors/errors.js';
+import type { Description } from '../link/rtc/connection.js';
+import type { Signalling } from '../link/signalling/signalling.js';
+
+interface Place {
+  readonly address: string;
+  readonly port: number;
+}
+
+/** A server that takes longer for an answer gives none. */
+const ASK_MILLIS = 8000;
+
+/** What the server says about a relay. */
+export interface RelayStatus {
+  readonly id: string;
+  readonly offerer: Place;
+  readonly answerer: Place;
+  /** Datagrams. */
+  readonly forwarded: number;
+  readonly dropped: number;
+}
+
+export class RelayedSignalling implements Signalling {
+  readonly name: string;
+  readonly #by: Signalling;
+  readonly #relay: RelayStatus;
+
+  constructor(by: Signalling, relay: RelayStatus) {
+    this.name = `${by.name}, and a relay`;
+    this.#by = by;
+    this.#relay = relay;
+  }
+
+  async exchange(offer: Description, signal: AbortSignal): Promise<unknown> {
+    const { offerer, answerer } = this.#relay;
+    const answer = await this.#by.exchange(leadTo(answerer, offer), signal);
+    const { sdp } = (answer ?? {}) as Partial<Description>;
+    if (typeof sdp !== 'string') throw new LinkError('EPROTO', 'what came is no answer');
+    return leadTo(offerer, { type: 'answer', sdp });
+  }
+}
+
+/** The description with one candidate, in place of all its own (RFC 8839, 5.1). */
+export function leadTo({ address, port }: Place, { type, sdp }: Description): Description {
+  const lines = sdp.split(/\r\n|\r|\n/).filter((line) => line !== '');
+  const others = lines.filter((line) => !/^a=(candidate:|end-of-candidates)/.test(line));
+  // Host, component 1, the highest preference.
+  const candidate = `a=candidate:1 1 udp 2130706431 ${address} ${port} typ host`;
+  return { type, sdp: [...others, candidate, 'a=end-of-candidates', ''].join('\r\n') };
+}
+
+/** Asks the server at `url`. Rejects with LinkError ECONNREFUSED, EPROTO, ENOENT (it has gone). */
+export async function askForRelay(url: URL, id?: string, loss?: number): Promise<RelayStatus> {
+  const asked = new URL(url);
+  if (id !== undefined) asked.search = `${new URLSearchParams({ id, loss: `${loss ?? 0}` })}`;
+  let response: Response;
+  try {
+    response = await fetch(asked, { method: 'POST', signal: AbortSignal.timeout(ASK_MILLIS) });
+  } catch (error) {
+    throw new LinkError('ECONNREFUSED', 'the server does not answer', { cause: error });
+  }
+  const status = (await response.json().catch(() => ({}))) as Partial<RelayStatus> & {
+    error?: string;
+  };
+  if (!response.ok) {
+    const code = response.status === 404 ? 'ENOENT' : 'ECONNREFUSED';
+    throw new LinkError(code, status.error ?? `the server has no relays (${response.status})`);
+  }
+  const isWhole = [status.offerer, status.answerer].every((place) => Number(place?.port) > 0);
+  if (!isWhole || typeof status.id !== 'string') {
+    throw new LinkError('EPROTO', 'what the server says about its relay is none of ours');
+  }
+  return status as RelayStatus;
+}

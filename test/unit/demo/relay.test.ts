@@ -1,0 +1,159 @@
+/** The demo's relay: real sockets, both ways, and what it drops. */
+import { createSocket, type Socket } from 'node:dgram';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { RelayDesk } from '../../../host/demo/relay-desk.js';
+import { Relay, type RelayAddress } from '../../../host/demo/relay.js';
+import { RelayedSignalling, askForRelay, leadTo } from '../../../host/demo/relayed-signalling.js';
+import { eventually } from '../../support/receiver.js';
+
+/** A peer that keeps what comes. */
+class Peer {
+  readonly heard: string[] = [];
+  readonly #socket: Socket = createSocket('udp4');
+
+  constructor() {
+    this.#socket.on('message', (bytes) => this.heard.push(bytes.toString()));
+  }
+
+  say(text: string, { address, port }: RelayAddress): Promise<void> {
+    return new Promise((resolve) => this.#socket.send(text, port, address, () => resolve()));
+  }
+
+  close(): void {
+    this.#socket.close();
+  }
+}
+
+async function inWorld(
+  work: (relay: Relay, peers: Peer[]) => Promise<void>,
+  random?: () => number,
+) {
+  const relay = await Relay.open('127.0.0.1', random);
+  const peers = [new Peer(), new Peer(), new Peer()];
+  try {
+    await work(relay, peers);
+  } finally {
+    for (const peer of peers) peer.close();
+    relay.close();
+  }
+}
+
+test('what one side sends comes from where the other is believed to be', () =>
+  inWorld(async (relay, [a, b]) => {
+    await a!.say('too early', relay.offerer);
+    await b!.say('one', relay.answerer);
+    await eventually(() => a!.heard.length === 1);
+    await a!.say('two', relay.offerer);
+    await eventually(() => b!.heard.length === 1);
+    assert.equal(a!.heard, ['one']);
+    assert.equal(b!.heard, ['two'], 'nobody was there for the first');
+    assert.equal(relay.counters, { forwarded: 2, dropped: 0 });
+  }));
+
+test('a stranger is not heard while the peer is there', () =>
+  inWorld(async (relay, [a, b, stranger]) => {
+    await a!.say('here', relay.offerer);
+    await b!.say('one', relay.answerer);
+    await eventually(() => a!.heard.length === 1);
+    await stranger!.say('boo', relay.offerer);
+    await a!.say('two', relay.offerer);
+    await eventually(() => b!.heard.length === 1);
+    assert.equal(b!.heard, ['two']);
+    await b!.say('three', relay.answerer);
+    await eventually(() => a!.heard.length === 2);
+    assert.equal(stranger!.heard, [], 'nor told anything');
+  }));
+
+test('of all that comes the share that is wanted is dropped, and counted', () => {
+  let turn = 0;
+  return inWorld(
+    async (relay, [a, b]) => {
+      await b!.say('here', relay.answerer);
+      await a!.say('first', relay.offerer);
+      await eventually(() => b!.heard.length === 1);
+      relay.loss = 0.25;
+      for (let count = 1; count <= 40; count++) await a!.say(`${count}`, relay.offerer);
+      await eventually(() => b!.heard.length === 31);
+      assert.equal(relay.counters, { forwarded: 31, dropped: 10 });
+    },
+    () => (turn++ % 4) / 4,
+  );
+});
+
+test('a description leads to the relay alone', async () => {
+  const sdp = [
+    'v=0',
+    'm=application 9 UDP/DTLS/SCTP webrtc-datachannel',
+    'a=candidate:7 1 udp 2122260223 192.168.1.2 50000 typ host',
+    'a=candidate:8 1 tcp 1518280447 192.168.1.2 9 typ host tcptype active',
+    'a=end-of-candidates',
+    'a=mid:0',
+    '',
+  ].join('\r\n');
+  const led = leadTo({ address: '127.0.0.1', port: 7 }, { type: 'offer', sdp });
+  assert.equal(led.sdp.split('\r\n'), [
+    'v=0',
+    'm=application 9 UDP/DTLS/SCTP webrtc-datachannel',
+    'a=mid:0',
+    'a=candidate:1 1 udp 2130706431 127.0.0.1 7 typ host',
+    'a=end-of-candidates',
+    '',
+  ]);
+  const places = { offerer: { address: '::1', port: 1 }, answerer: { address: '::1', port: 2 } };
+  const relay = { id: '', ...places, forwarded: 0, dropped: 0 };
+  const asked: string[] = [];
+  const exchange = async (offer: { sdp: string }): Promise<unknown> => {
+    asked.push(offer.sdp);
+    return { type: 'answer', sdp };
+  };
+  const { signal } = new AbortController();
+  const relayed = new RelayedSignalling({ name: 'x', exchange }, relay);
+  const answer = (await relayed.exchange({ type: 'offer', sdp }, signal)) as { sdp: string };
+  assert.match(asked[0]!, /::1 2 typ host/);
+  assert.match(answer.sdp, /::1 1 typ host/);
+  const silent = new RelayedSignalling({ name: 'x', exchange: async () => null }, relay);
+  try {
+    await silent.exchange({ type: 'offer', sdp }, signal);
+    assert.unreachable();
+  } catch (error) {
+    assert.is((error as { code: string }).code, 'EPROTO');
+  }
+});
+
+test('the desk makes relays up to a limit, and changes those it has', async () => {
+  const desk = new RelayDesk(4);
+  const server = createServer((request, response) => void desk.answer(request, response));
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const url = new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}/relay`);
+  const refusal = async (id?: string, loss?: number): Promise<string> => {
+    try {
+      await askForRelay(url, id, loss);
+      return 'none';
+    } catch (error) {
+      return (error as { code: string }).code;
+    }
+  };
+  try {
+    const made = await askForRelay(url);
+    assert.is(made.offerer.address, '127.0.0.1');
+    const changed = await askForRelay(url, made.id, 0.5);
+    assert.is(changed.id, made.id);
+    assert.is(desk.relays[0]!.loss, 0.5);
+    for (const loss of [2, -1, NaN]) assert.is(await refusal(made.id, loss), 'ECONNREFUSED');
+    assert.is(desk.relays[0]!.loss, 0.5);
+    assert.is(await refusal('another'), 'ENOENT');
+    assert.is((await fetch(url)).status, 405);
+    for (let count = 1; count < 4; count++) await askForRelay(url);
+    assert.is(await refusal(), 'ECONNREFUSED', 'the fifth');
+    assert.is(desk.relays.length, 4);
+  } finally {
+    desk.close();
+    server.closeAllConnections();
+    server.close();
+  }
+});
+
+test.run();
