@@ -98,7 +98,8 @@ export class Arena {
   inboxEntries: u32;
   /** Of the engine that counts what an adapter's caches would do (region/cache-model.ts); 0: none. */
   cacheModel: usize;
-  reserved2: u32;
+  /** Where walks copy what others may write (region/layout-find.ts); 0: nobody else can. */
+  layoutPlaces: usize;
   reserved3: u32;
   reserved4: u32;
 }
