@@ -46,8 +46,8 @@ export interface UdpOpenOptions extends Limits {
   /**
    * Who runs the engine. `thread`: a thread of its own, so that peers are served while this one
    * computes. `poll`: whoever polls a completion queue; the lowest latency, and nothing happens
-   * while nobody polls. `inline`: this thread's event loop. Default: `thread` where there is koffi,
-   * else `inline`.
+   * while nobody polls. `inline`: this thread's event loop; not with `name`. Default: `thread` where
+   * there is koffi, else `inline`.
    */
   progress?: 'thread' | 'poll' | 'inline';
   /**

@@ -180,6 +180,39 @@ export const LAYOUTS: readonly Row[] = [
     'return true;',
   ],
 
+  // Of programs that other processes may write.
+  [
+    'a program may lie anywhere',
+    LAYOUT,
+    'return at >= start && <u64>at + bytes <= <u64>arena.heapEnd;',
+    'return true;',
+  ],
+  [
+    'sources are read where others may write',
+    FIND,
+    'return isCopy(arena, layout) ? takeInSource(arena, layout, source) : source;',
+    'return source;',
+  ],
+  ['a source may span less than its data', FIND, 'if (!spans(source)) return null;', ''],
+  [
+    'a source may give more than it has',
+    FIND,
+    'return begin * datum + skip + bytes <= source.total * datum;',
+    'return true;',
+  ],
+  [
+    'a program may be of no bytes',
+    FIND,
+    'count > LAYOUT_SG_MAX || layout.packed == 0) return null;',
+    'count > LAYOUT_SG_MAX) return null;',
+  ],
+  [
+    'a source that gives nothing goes on for ever',
+    WALK,
+    'if (size == 0 || !holds(arena, source, begin, skip, size)) return false;',
+    'if (!holds(arena, source, begin, skip, size)) return false;',
+  ],
+
   // Where a walk may go.
   [
     'a stream has no end',

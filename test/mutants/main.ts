@@ -76,6 +76,7 @@ const TESTS = [
   'unit/cm/general-services',
   'unit/cm/end-point',
   'unit/cm/connect',
+  'shared/layouts',
 ];
 
 interface Verdict {
