@@ -43,6 +43,7 @@ import {
 import { arenaBehind } from './memory/shared';
 import { reapSlot, repairTables } from './region/reap';
 import { Layout, layoutReleased } from './region/layout';
+import { LAYOUT_PLACES_BYTES } from './region/layout-find';
 import { setLayout } from './region/layout-compile';
 import { LayoutParameters, layoutSize } from './region/layout-parameters';
 import { ReregisterParameters, reregisterRegion, reregistered } from './region/reregister';
@@ -136,7 +137,7 @@ export function arenaInit(arena: usize, config: usize): void {
 /** Bytes of its own memory that a process needs for an arena that it shares. */
 export function arenaLocalBytes(): u32 {
   const tables = roundUp(OPCODE_TABLE_SIZE, 64) + roundUp(<u32>ICRC_TABLES_SIZE, 64);
-  return roundUp(ARENA_SIZE, 64) + tables + 2 * NULL_PAGE_SIZE;
+  return roundUp(ARENA_SIZE, 64) + tables + 2 * NULL_PAGE_SIZE + LAYOUT_PLACES_BYTES;
 }
 
 /**
@@ -153,6 +154,7 @@ export function arenaAttach(local: usize, header: usize, config: usize, slot: u3
   attachArena(a, arena, changetype<ArenaConfig>(config), slot, pages);
   a.opcodeTable = opcodeTable;
   a.icrcTables = icrcTables;
+  a.layoutPlaces = pages + 2 * NULL_PAGE_SIZE;
   initOpcodeTable(opcodeTable);
   initIcrcTables(icrcTables);
 }

@@ -105,8 +105,11 @@ export class Arena {
   poolUsers: usize;
   poolUsersMax: u32;
   poolNodes: usize;
+  /** Where walks copy what others may write (region/layout-find.ts); 0: nobody else can. */
+  layoutPlaces: usize;
+  reserved: u32;
 }
-export const ARENA_SIZE: u32 = 168;
+export const ARENA_SIZE: u32 = 176;
 /** As much as is copied at once: the largest path MTU. */
 export const NULL_PAGE_SIZE: u32 = 4096;
 

@@ -23,11 +23,12 @@ import {
   LayoutSource,
   LayoutState,
   bindLayout,
-  findLayout,
+  noteShift,
   ownsLayout,
   recordLayout,
   sourceAt,
 } from './layout';
+import { findBelow, readSource } from './layout-find';
 import {
   COMPOSITE_ENTRY_SIZE,
   CompositeEntry,
@@ -40,6 +41,7 @@ import {
   countOf,
   interleavedAt,
   isEven,
+  layoutSize,
   refuse,
   repeatedOf,
   strideOf,
@@ -70,7 +72,8 @@ export function setLayout(arena: Arena, slot: u32, parameters: LayoutParameters)
   if (!ownsLayout(entryAt(arena, index), note, slot, key)) {
     return refuse(parameters, LayoutFault.REGION, 0);
   }
-  const layout = changetype<Layout>(parameters.program);
+  let layout = changetype<Layout>(parameters.program);
+  layout.sources = parameters.program + LAYOUT_SIZE;
   const access = entryAt(arena, index).access;
   layout.pd = note.pd;
   layout.stencil = access & AccessFlag.ZERO_BASED ? 0 : 1;
@@ -95,11 +98,24 @@ export function setLayout(arena: Arena, slot: u32, parameters: LayoutParameters)
   const keep = first || (parameters.flags & MrSetLayoutFlag.AVOID_INVALIDATION) != 0;
   layout.key = keep ? note.key : (note.key & 0xffffff00) | ((note.key + 1) & 0xff);
   layout.state = LayoutState.RECORDED;
-  if (parameters.flags & MrSetLayoutFlag.WITH_POST_WR) recordLayout(arena, key, layout);
-  else if (!bindLayout(arena, slot, note.pd, key, layout)) return Errno.EAGAIN;
   parameters.bound = layout.key;
   parameters.packed = layout.packed;
+  if (parameters.home != 0) layout = moveTo(layout, parameters.home, layoutSize(parameters));
+  if (parameters.flags & MrSetLayoutFlag.WITH_POST_WR) recordLayout(arena, key, layout);
+  else if (!bindLayout(arena, slot, note.pd, key, layout)) return Errno.EAGAIN;
   return Errno.OK;
+}
+
+/** A program that is whole goes where it is to lie. */
+function moveTo(layout: Layout, home: usize, bytes: u32): Layout {
+  const distance = home - changetype<usize>(layout);
+  for (let index: u32 = 0; index < layout.count; index++) {
+    sourceAt(layout, index).dimensions += distance;
+  }
+  if (layout.uneven != 0) layout.uneven += distance;
+  layout.sources += distance;
+  memory.copy(home, changetype<usize>(layout), bytes);
+  return changetype<Layout>(home);
 }
 
 /** From the lowest to behind the highest byte, base pointers counted as they are told. */
@@ -125,11 +141,11 @@ function searchBelow(arena: Arena, layout: Layout, slot: u32, steps: u32): u32 {
   let before: u32 = 0;
   for (let index: u32 = 0; index < layout.count && left > 0; index++) {
     left--;
-    const source = sourceAt(layout, index);
-    if (!source.nested || source.key == before) continue;
+    const source = readSource(arena, layout, index);
+    if (source == null || !source.nested || source.key == before) continue;
     before = source.key;
     if (slotIndex(arena, before) == slot) return 0;
-    const inner = findLayout(arena, before, layout.pd, 0);
+    const inner = findBelow(arena, layout, before, layout.pd, 0);
     if (inner != null && inner.level > 1 && inner.level < LAYOUT_NESTING_MAX + 1) {
       left = searchBelow(arena, inner, slot, left);
     }
@@ -150,8 +166,8 @@ function checkBase(arena: Arena, layout: Layout, source: LayoutSource, need: u32
   if (base.key == key && base.pd == layout.pd) {
     return (base.access & need) == need ? LayoutFault.RANGE : LayoutFault.RIGHT;
   }
-  if (findLayout(arena, key, layout.pd, 0) == null) return LayoutFault.KEY;
-  const inner = findLayout(arena, key, layout.pd, need);
+  if (findBelow(arena, layout, key, layout.pd, 0) == null) return LayoutFault.KEY;
+  const inner = findBelow(arena, layout, key, layout.pd, need);
   if (inner == null) return LayoutFault.RIGHT;
   source.nested = 1;
   if (inner.level >= LAYOUT_NESTING_MAX) return LayoutFault.NESTING;
@@ -166,7 +182,7 @@ function checkBase(arena: Arena, layout: Layout, source: LayoutSource, need: u32
 /** May bytes that follow each other in the base be one datum? Base pointers do not work so. */
 function continues(arena: Arena, layout: Layout, source: LayoutSource): bool {
   if (!source.nested) return true;
-  const inner = findLayout(arena, source.key, layout.pd, 0);
+  const inner = findBelow(arena, layout, source.key, layout.pd, 0);
   return inner != null && !inner.stencil;
 }
 
@@ -227,12 +243,8 @@ function compileComposite(
   return Errno.OK;
 }
 
-/** When no datum will change its length any more. */
 function noteShifts(layout: Layout): void {
-  for (let index: u32 = 0; index < layout.count; index++) {
-    const source = sourceAt(layout, index);
-    source.shift = popcnt(source.datum) == 1 ? ctz(source.datum) : 32;
-  }
+  for (let index: u32 = 0; index < layout.count; index++) noteShift(sourceAt(layout, index));
 }
 
 /** Does a piece have the stride of those before it? Then it is one more of them. */
@@ -307,13 +319,9 @@ function compileInterleaved(
     layout.cycles = <u32>(packed / within);
     return Errno.OK;
   }
-  layout.uneven = roundUp8(free);
+  layout.uneven = free;
   compileUneven(layout);
   return Errno.OK;
-}
-
-function roundUp8(at: usize): usize {
-  return (at + 7) & ~7;
 }
 
 /**

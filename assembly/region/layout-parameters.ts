@@ -63,7 +63,7 @@ export class LayoutParameters {
   interleaved: u32;
   count: u32;
   entries: usize;
-  /** Memory for the program, mrLayoutBytes long, zero, 8-byte aligned. */
+  /** Memory to make the program in, mrLayoutBytes long, zero, 8-byte aligned. */
   program: usize;
   /** Out: a LayoutFault, and the index of the entry that it is about. */
   fault: u32;
@@ -72,6 +72,8 @@ export class LayoutParameters {
   bound: u32;
   /** Out: bytes of the packed stream. */
   packed: u32;
+  /** As much memory where it is to lie, which all processes of the arena have; 0: in `program`. */
+  home: usize;
 }
 
 /** `ibv_sge`, as a piece of a composite. */

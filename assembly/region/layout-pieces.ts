@@ -1,10 +1,13 @@
 /** Which memory a layout's bytes lie in: what a FLUSH through it has to reach. */
 import { Arena } from '../memory/arena';
 import { entryAt, slotIndex, translate } from './key-table';
-import { Layout, findLayout, sourceAt } from './layout';
+import { Layout } from './layout';
+import { findBelow, findLayout, readSource } from './layout-find';
 
 /** Ranges of linear memory, 8 bytes each: address, then length. */
 export const LAYOUT_PIECES_MAX: u32 = 16;
+/** Sources that are looked at, about: more take longer than a packet may. */
+const STEPS_MAX: u32 = 1 << 22;
 
 /**
  * The ranges that hold the bytes of a layout that a peer names, at `pieces` (0: only looks): how
@@ -36,10 +39,13 @@ export function layoutPieces(
   } else if (!whole && (address > <u64>layout.packed || length > layout.packed - <u32>address)) {
     return 0;
   }
-  return walk(arena, layout, pd, need, base, reach, whole, pieces, 0);
+  return walk(arena, layout, pd, need, base, reach, whole, pieces, 0, STEPS_MAX);
 }
 
-/** Adds the pieces of one layout, from its base to `reach` bytes beyond; 0: not allowed. */
+/**
+ * Adds the pieces of one layout, from its base to `reach` bytes beyond; 0: not allowed, or more
+ * than `steps` sources in a layout and those below.
+ */
 function walk(
   arena: Arena,
   layout: Layout,
@@ -50,15 +56,20 @@ function walk(
   whole: bool,
   pieces: usize,
   found: u32,
+  steps: u32,
 ): u32 {
+  if (layout.count > steps) return 0;
   let count = found;
   for (let index: u32 = 0; index < layout.count; index++) {
-    const source = sourceAt(layout, index);
+    const source = readSource(arena, layout, index);
+    if (source == null) return 0;
     if (source.nested) {
-      const inner = findLayout(arena, source.key, pd, need);
+      const inner = findBelow(arena, layout, source.key, pd, need);
       if (inner == null || inner.level >= layout.level) return 0;
       // Where a stencil below has been put is not worked out: all that it could reach.
-      count = walk(arena, inner, pd, need, 0, 0, whole || inner.stencil != 0, pieces, count);
+      const all = whole || inner.stencil != 0;
+      const each = steps / layout.count;
+      count = walk(arena, inner, pd, need, 0, 0, all, pieces, count, each);
       if (count == 0) return 0;
       continue;
     }

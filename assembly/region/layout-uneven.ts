@@ -28,36 +28,28 @@ const ITEM_SIZE: u32 = 8;
 /** Sources of a node of the lowest level. */
 const LEAVES: u32 = 16;
 
-/** The head of the tables; items follow, level by level; then the offsets of the top's items. */
-@unmanaged
-class Uneven {
-  levels: u32;
-  /** Address of a u32 per item of the top: where in the stream the cycle `until` begins. */
-  offsets: usize;
-}
-const UNEVEN_SIZE: u32 = 8;
+/** No source has so many cycles. */
+const NO_CYCLE: u32 = 0xffffffff;
 
 /** Levels of a tree whose top has all sources in one node. */
 function levelsOf(count: u32): u32 {
-  let levels: u32 = 1;
-  for (let size = LEAVES; size < count; size <<= 1) levels++;
-  return levels;
+  return 33 - clz((count - 1) / LEAVES);
 }
 
-/** Bytes of the tables; with room for alignment. */
+/** Bytes of the tables: items, level by level, then an offset of each item of the top. */
 export function unevenBytes(count: u32): u32 {
-  const items = count * 2;
-  return 8 + UNEVEN_SIZE + items * ITEM_SIZE * levelsOf(count) + items * 4;
+  return count * 2 * (ITEM_SIZE * levelsOf(count) + 4);
 }
 
-function tablesOf(layout: Layout): Uneven {
-  return changetype<Uneven>(layout.uneven);
+/** A u32 per item of the top: where in the stream the cycle `until` begins. */
+function offsetsOf(layout: Layout): usize {
+  return layout.uneven + <usize>(layout.count * 2 * ITEM_SIZE * levelsOf(layout.count));
 }
 
 /** The item `index` of a level; level 0 is the lowest. */
 function itemAt(layout: Layout, level: u32, index: u32): Item {
   const at = (level * layout.count * 2 + index) * ITEM_SIZE;
-  return changetype<Item>(layout.uneven + UNEVEN_SIZE + <usize>at);
+  return changetype<Item>(layout.uneven + <usize>at);
 }
 
 /** Bytes that a source gives in a cycle. */
@@ -69,10 +61,9 @@ export function givenIn(source: LayoutSource, cycle: u32): u32 {
 
 /** Fills in the tables at `layout.uneven`, which are zero. */
 export function compileUneven(layout: Layout): void {
-  const tables = tablesOf(layout);
+  const offsets = offsetsOf(layout);
   const items = layout.count * 2;
-  tables.levels = levelsOf(layout.count);
-  tables.offsets = layout.uneven + UNEVEN_SIZE + <usize>(items * ITEM_SIZE * tables.levels);
+  const levels = levelsOf(layout.count);
   for (let index: u32 = 0; index < layout.count; index++) {
     const source = sourceAt(layout, index);
     const whole = source.total / source.repeated;
@@ -83,17 +74,17 @@ export function compileUneven(layout: Layout): void {
   for (let first: u32 = 0; first < items; first += LEAVES * 2) {
     sort(layout, first, min<u32>(first + LEAVES * 2, items));
   }
-  for (let level: u32 = 1; level < tables.levels; level++) merge(layout, level);
-  for (let level: u32 = 0; level < tables.levels; level++) sumUp(layout, level);
+  for (let level: u32 = 1; level < levels; level++) merge(layout, level);
+  for (let level: u32 = 0; level < levels; level++) sumUp(layout, level);
   // The stream's offset at which the cycle of each of the top's items begins.
-  const top = tables.levels - 1;
+  const top = levels - 1;
   let offset: u32 = 0;
   let cycle: u32 = 0;
   for (let index: u32 = 0; index < items; index++) {
     const item = itemAt(layout, top, index);
     offset += (item.until - cycle) * item.weight;
     cycle = item.until;
-    store<u32>(tables.offsets + <usize>(index << 2), offset);
+    store<u32>(offsets + <usize>(index << 2), offset);
   }
 }
 
@@ -169,7 +160,7 @@ function weightIn(layout: Layout, level: u32, first: u32, end: u32, cycle: u32):
 
 /** The top's first item whose cycle begins behind `offset`. */
 function phaseAt(layout: Layout, offset: u32): u32 {
-  const offsets = tablesOf(layout).offsets;
+  const offsets = offsetsOf(layout);
   let low: u32 = 0;
   let high = layout.count * 2;
   while (low < high) {
@@ -181,22 +172,24 @@ function phaseAt(layout: Layout, offset: u32): u32 {
 }
 
 function phaseStart(layout: Layout, phase: u32): u32 {
-  return phase == 0 ? 0 : load<u32>(tablesOf(layout).offsets + <usize>((phase - 1) << 2));
+  return phase == 0 ? 0 : load<u32>(offsetsOf(layout) + <usize>((phase - 1) << 2));
 }
 
-/** The cycle that an offset below `packed` lies in. */
+/** The cycle that an offset below `packed` lies in; NO_CYCLE: the tables are not sound. */
 export function cycleAt(layout: Layout, offset: u32): u32 {
-  const top = tablesOf(layout).levels - 1;
+  const top = levelsOf(layout.count) - 1;
   const phase = phaseAt(layout, offset);
   const begin = phase == 0 ? 0 : itemAt(layout, top, phase - 1).until;
-  return begin + (offset - phaseStart(layout, phase)) / itemAt(layout, top, phase).weight;
+  const weight = itemAt(layout, top, phase).weight;
+  return weight == 0 ? NO_CYCLE : begin + (offset - phaseStart(layout, phase)) / weight;
 }
 
 /** Where in its cycle an offset lies. */
 export function restAt(layout: Layout, offset: u32): u32 {
-  const top = tablesOf(layout).levels - 1;
+  const top = levelsOf(layout.count) - 1;
   const phase = phaseAt(layout, offset);
-  return (offset - phaseStart(layout, phase)) % itemAt(layout, top, phase).weight;
+  const weight = itemAt(layout, top, phase).weight;
+  return weight == 0 ? 0 : (offset - phaseStart(layout, phase)) % weight;
 }
 
 /** The source that gives byte `rest` of a cycle. */
@@ -204,7 +197,7 @@ export function unevenSource(layout: Layout, cycle: u32, rest: u32): u32 {
   const items = layout.count * 2;
   let left = rest;
   let first: u32 = 0;
-  for (let level = tablesOf(layout).levels - 1; level > 0; level--) {
+  for (let level = levelsOf(layout.count) - 1; level > 0; level--) {
     const middle = min<u32>(first + (LEAVES << level), items);
     const given = weightIn(layout, level - 1, first, middle, cycle);
     if (left < given) continue;
@@ -224,7 +217,7 @@ export function unevenWithin(layout: Layout, cycle: u32, index: u32): u32 {
   const items = layout.count * 2;
   let sum: u32 = 0;
   let first: u32 = 0;
-  for (let level = tablesOf(layout).levels - 1; level > 0; level--) {
+  for (let level = levelsOf(layout.count) - 1; level > 0; level--) {
     const middle = min<u32>(first + (LEAVES << level), items);
     if (index * 2 < middle) continue;
     sum += weightIn(layout, level - 1, first, middle, cycle);

@@ -5,7 +5,7 @@
 import { Arena } from '../memory/arena';
 import { LOCAL_USE } from './access-flag';
 import { translate } from './key-table';
-import { findLayout } from './layout';
+import { findLayout } from './layout-find';
 import { locateInstance, locateStream, moveInstances, moveStream } from './layout-walk';
 
 /**

@@ -15,9 +15,9 @@ import {
   LayoutDimension,
   LayoutSource,
   dataIn,
-  findLayout,
   sourceAt,
 } from './layout';
+import { findBelow, holds, readSource } from './layout-find';
 import { cycleAt, givenIn, restAt, unevenSource, unevenWithin } from './layout-uneven';
 
 /** A zero-based layout: `offset` counts from the start of its stream. */
@@ -33,11 +33,12 @@ export function moveStream(
 ): bool {
   if (offset > <u64>layout.packed || length > layout.packed - <u32>offset) return false;
   if (length == 0) return true;
-  const source = sourceAt(layout, 0);
+  const source = readSource(arena, layout, 0);
+  if (source == null) return false;
   if (layout.count == 1 && source.nested == 0) {
     // A column, or a block: what most layouts are.
     const at = translate(arena, source.key, pd, source.address, source.span, need);
-    if (at == 0) return false;
+    if (at == 0 || !holds(arena, source, 0, <u32>offset, length)) return false;
     const datum = dataIn(source, <u32>offset);
     moveData(source, at, datum, <u32>offset - datum * source.datum, buffer, length, write);
     return true;
@@ -124,11 +125,12 @@ function move(
     rest = offset - cycle * layout.cycleBytes;
   }
   let index = sourceOf(layout, rest);
-  let source = sourceAt(layout, index);
-  let skip = rest - source.within;
+  let skip = rest - sourceAt(layout, index).within;
   let to = buffer;
   let left = length;
   while (true) {
+    const source = readSource(arena, layout, index);
+    if (source == null) return false;
     const size = min<u32>(left, source.repeated * source.datum - skip);
     const begin = cycle * source.repeated;
     if (!moveSource(arena, layout, source, pd, need, base, begin, skip, to, size, write)) {
@@ -151,7 +153,6 @@ function move(
         if (left == 0) return true;
       }
     }
-    source = sourceAt(layout, index);
   }
 }
 
@@ -168,10 +169,12 @@ function moveCycles(
   write: bool,
 ): bool {
   for (let index: u32 = 0; index < layout.count; index++) {
-    const source = sourceAt(layout, index);
+    const source = readSource(arena, layout, index);
+    if (source == null) return false;
     const size = source.repeated * source.datum;
     let to = buffer + source.within;
     let begin = cycle * source.repeated;
+    if (!holds(arena, source, begin, 0, <u64>cycles * size)) return false;
     if (source.nested) {
       for (let turn: u32 = 0; turn < cycles; turn++) {
         if (!moveNested(arena, layout, source, pd, need, base, begin, 0, to, size, write)) {
@@ -239,7 +242,8 @@ function moveUneven(
   let index = unevenSource(layout, cycle, rest);
   let skip = rest - unevenWithin(layout, cycle, index);
   while (true) {
-    const source = sourceAt(layout, index);
+    const source = readSource(arena, layout, index);
+    if (source == null) return false;
     const size = min<u32>(left, givenIn(source, cycle) - skip);
     const begin = cycle * source.repeated;
     if (!moveSource(arena, layout, source, pd, need, base, begin, skip, to, size, write)) {
@@ -276,6 +280,8 @@ function moveSource(
   size: u32,
   write: bool,
 ): bool {
+  // Nothing is what no source gives when it is its turn: who goes on then never ends.
+  if (size == 0 || !holds(arena, source, begin, skip, size)) return false;
   const before = dataIn(source, skip);
   const datum = begin + before;
   const rest = skip - before * source.datum;
@@ -357,7 +363,7 @@ function below(
   pd: u32,
   need: u32,
 ): Layout | null {
-  const inner = findLayout(arena, source.key, pd, need);
+  const inner = findBelow(arena, layout, source.key, pd, need);
   return inner != null && inner.level < layout.level ? inner : null;
 }
 
@@ -454,10 +460,12 @@ function locate(
     index = sourceOf(layout, rest);
     rest -= sourceAt(layout, index).within;
   }
-  const source = sourceAt(layout, index);
+  const source = readSource(arena, layout, index);
+  if (source == null) return 0;
   const datum = cycle * source.repeated + rest / source.datum;
   const skip = rest % source.datum;
   if (length > source.datum - skip) return 0;
+  if (!holds(arena, source, datum, skip, length)) return 0;
   const at = addressOf(source, base, datum);
   if (!source.nested) {
     // The whole source must be there, as when it is walked.

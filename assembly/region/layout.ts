@@ -14,15 +14,15 @@
  * invalidated or registered anew is a wrong key at the next packet, and nothing has to be told.
  *
  * Programs are memory that others may be reading. One that is replaced, or loses its key, is
- * retired with an epoch; the host takes its memory back when that has passed.
+ * retired with an epoch; the host takes its memory back when that has passed. Where processes share
+ * the arena programs lie in the heap of all, so that each of them walks them (layout-find.ts).
  */
-import { Arena, LOCK_HOLDER, nextEpoch } from '../memory/arena';
+import { Arena, nextEpoch } from '../memory/arena';
 import { KeyKind } from './access-flag';
 import {
   KeyEntry,
   KeyNote,
   KeyState,
-  READ_ATTEMPTS,
   abandonChange,
   endChange,
   entryAt,
@@ -81,7 +81,8 @@ export class Layout {
   state: u32;
   /** RETIRED: the epoch that has to pass; 0: nobody ever saw it. */
   retiredAt: u32;
-  reserved: u32;
+  /** Address of the first source. */
+  sources: usize;
 }
 export const LAYOUT_SIZE: u32 = 80;
 
@@ -127,47 +128,25 @@ export function dataIn(source: LayoutSource, bytes: u32): u32 {
   return source.shift < 32 ? bytes >>> source.shift : bytes / source.datum;
 }
 
+/** When its datum will not change its length any more. */
+export function noteShift(source: LayoutSource): void {
+  source.shift = popcnt(source.datum) == 1 ? ctz(source.datum) : 32;
+}
+
 export function sourceAt(layout: Layout, index: u32): LayoutSource {
-  const sources = changetype<usize>(layout) + LAYOUT_SIZE;
-  return changetype<LayoutSource>(sources + <usize>(index * LAYOUT_SOURCE_SIZE));
+  return changetype<LayoutSource>(layout.sources + <usize>(index * LAYOUT_SOURCE_SIZE));
 }
 
-/**
- * The program under a key; null: the key is none of a layout that this domain may use so. `need`:
- * bits that access-flag.ts names. What is returned stays as long as the caller's call lasts.
- */
-export function findLayout(arena: Arena, key: u32, pd: u32, need: u32): Layout | null {
-  const index = slotIndex(arena, key);
-  const entry = entryAt(arena, index);
-  const note = noteAt(arena, index);
-  for (let attempt: u32 = 0; attempt < READ_ATTEMPTS; attempt++) {
-    const before = atomic.load<u32>(sequenceOf(entry));
-    if (before & 1) continue;
-    const granted =
-      key != 0 &&
-      entry.key == key &&
-      (entry.access & KeyKind.LAYOUT) != 0 &&
-      note.pd == pd &&
-      (entry.access & need) == need &&
-      isOurs(arena, note.owner);
-    const layout = <usize>entry.address;
-    if (atomic.load<u32>(sequenceOf(entry)) != before) continue;
-    return granted ? changetype<Layout>(layout) : null;
-  }
-  return null;
-}
-
-/**
- * Does the program lie in memory of ours? Where several processes share the arena each has its
- * programs in memory of its own: a layout serves the queue pairs of who made it.
- */
-function isOurs(arena: Arena, owner: u32): bool {
-  return arena.holder == 0 || arena.holder == (LOCK_HOLDER | (owner + 1));
+/** Can a part of a program lie there? Other processes may have written any address. */
+export function mayLieAt(arena: Arena, at: usize, bytes: u32): bool {
+  if (arena.layoutPlaces == 0) return true;
+  const start = <usize>arena.heapStart;
+  return at >= start && <u64>at + bytes <= <u64>arena.heapEnd;
 }
 
 /** Nobody finds the program any more, once `epoch` has passed. */
-function retire(at: usize, epoch: u32): void {
-  if (at == 0) return;
+function retire(arena: Arena, at: usize, epoch: u32): void {
+  if (at == 0 || !mayLieAt(arena, at, LAYOUT_SIZE)) return;
   const layout = changetype<Layout>(at);
   layout.retiredAt = epoch;
   layout.state = LayoutState.RETIRED;
@@ -186,7 +165,7 @@ export function ownsLayout(entry: KeyEntry, note: KeyNote, slot: u32, key: u32):
  */
 export function recordLayout(arena: Arena, key: u32, layout: Layout): void {
   const note = noteAt(arena, slotIndex(arena, key));
-  retire(note.binding, 0);
+  retire(arena, note.binding, 0);
   note.binding = <u32>changetype<usize>(layout);
 }
 
@@ -214,8 +193,8 @@ export function bindLayout(arena: Arena, slot: u32, pd: u32, key: u32, layout: L
   note.state = KeyState.LIVE;
   note.binding = 0;
   endChange(entry, sequence);
-  if (recorded != changetype<usize>(layout)) retire(recorded, 0);
-  if (former != 0) retire(former, nextEpoch(arena));
+  if (recorded != changetype<usize>(layout)) retire(arena, recorded, 0);
+  if (former != 0) retire(arena, former, nextEpoch(arena));
   return true;
 }
 
@@ -224,8 +203,10 @@ export function bindRecorded(arena: Arena, slot: u32, pd: u32, key: u32): bool {
   const index = slotIndex(arena, key);
   const note = noteAt(arena, index);
   // The other side of a ring names any key: in other kinds of slots the word means something else.
-  if (!ownsLayout(entryAt(arena, index), note, slot, key) || note.binding == 0) return false;
-  return bindLayout(arena, slot, pd, key, changetype<Layout>(<usize>note.binding));
+  if (!ownsLayout(entryAt(arena, index), note, slot, key)) return false;
+  const recorded = <usize>note.binding;
+  if (recorded == 0 || !mayLieAt(arena, recorded, LAYOUT_SIZE)) return false;
+  return bindLayout(arena, slot, pd, key, changetype<Layout>(recorded));
 }
 
 /** LOCAL_INV and SEND_WITH_INV: the key is dead, and the region has no layout. */
@@ -247,7 +228,7 @@ export function invalidateLayout(arena: Arena, key: u32, pd: u32): bool {
   note.state = KeyState.INVALID;
   endChange(entry, sequence);
   note.killedAt = nextEpoch(arena);
-  retire(former, note.killedAt);
+  retire(arena, former, note.killedAt);
   return true;
 }
 

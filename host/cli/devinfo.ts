@@ -85,7 +85,8 @@ function* describeShare(report: DeviceReport): Generator<string> {
     const since = new Date(one.since * 1000).toISOString();
     yield (
       `  slot ${one.slot}: process ${one.pid}${one.alive ? '' : ' (dead)'}, since ${since}, ` +
-      `${one.regions} regions, ${one.windows} windows, ${formatBytes(one.heldBytes)}; ` +
+      `${one.regions} regions, ${one.windows} windows, ${one.layouts} layouts, ` +
+      `${formatBytes(one.heldBytes)}; ` +
       `${one.mail} packets handed on to it, ${one.mailDropped} dropped`
     );
   }

@@ -46,6 +46,7 @@ export interface ProcessReport {
   readonly alive: boolean;
   readonly regions: number;
   readonly windows: number;
+  readonly layouts: number;
   /** Bytes of the shared heap that it holds, alone or with others. */
   readonly heldBytes: number;
   /** Packets for it that arrived at another process's socket; and those that were lost so. */
@@ -162,6 +163,7 @@ export class DeviceTables {
       if (state === SlotState.FREE) continue;
       const own = taken.filter(({ owner }) => owner === slot);
       const windows = own.filter(({ access }) => access & ANY_WINDOW).length;
+      const layouts = own.filter(({ access }) => access & KeyKind.LAYOUT).length;
       const bit = 1n << BigInt(slot);
       const heldBytes = held
         .filter((block) => holders(block) & bit)
@@ -171,8 +173,9 @@ export class DeviceTables {
         pid,
         since,
         alive: alive(slot),
-        regions: own.length - windows,
+        regions: own.length - windows - layouts,
         windows,
+        layouts,
         heldBytes,
         mail,
         mailDropped,

@@ -8,13 +8,14 @@ import type { CacheModelOptions } from '../engine/cache-model.js';
 import { fetchEngine } from '../engine/load.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Link, LinkInfo } from '../link/link.js';
+import type { UdpBatchLink } from '../link/udp-batch.js';
 import type { UdpOptions } from '../link/udp.js';
 import { RealClock, type Clock } from './clock.js';
 import { Durables } from './durables.js';
 import { InlineProgress } from './inline-progress.js';
 import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
 import { SharedDevice, type SharedOptions } from './shared-device.js';
-import { ThreadProgress } from './thread-progress.js';
+import { ThreadProgress, startThread } from './thread-progress.js';
 import { ThreadShares, joinArena, type DeviceShare } from './thread-share.js';
 
 export interface ThreadOptions {
@@ -23,14 +24,22 @@ export interface ThreadOptions {
   readonly spinMicros: number;
 }
 
+/** A link of a device that several processes share: where it is, is known when it is opened. */
+export interface PolledOptions {
+  readonly udp: UdpOptions;
+  readonly makeLink: (udp: UdpOptions) => UdpBatchLink;
+}
+
 /** Limits are taken at open; at the limit a verb is refused with ENOMEM. */
 export interface DeviceOptions {
   /** Packets travel by this link, and the engine runs in the thread that calls it. */
   link?: Link;
   /** Without `link`: engine and a UDP link run in a thread of their own. */
   thread?: ThreadOptions;
-  /** With `thread`: a device that several processes share, by its name. */
+  /** With `thread` or `polled`: a device that several processes share, by its name. */
   shared?: SharedOptions;
+  /** With `shared`: the engine runs in the thread that calls it, and polls a link like this. */
+  polled?: PolledOptions;
   /** Of a device that another thread has opened: what its `context.share` returned. */
   share?: DeviceShare;
   /** How many threads may have contexts (`context.share`), at most 256. Default 1. */
@@ -87,7 +96,15 @@ export interface DeviceOptions {
 
 /** What is no limit. */
 type NoLimit =
-  'link' | 'thread' | 'shared' | 'share' | 'threadsMax' | 'clock' | 'sharedMemory' | 'cacheModel';
+  | 'link'
+  | 'thread'
+  | 'polled'
+  | 'shared'
+  | 'share'
+  | 'threadsMax'
+  | 'clock'
+  | 'sharedMemory'
+  | 'cacheModel';
 
 export type DeviceLimits = Required<Omit<DeviceOptions, NoLimit>>;
 
@@ -210,9 +227,9 @@ export class Device {
     if (options.shared && cacheModel) {
       throw new MisuseError('cacheModel', 'is for a device that one process has, without a name');
     }
-    if (options.shared && thread) {
+    if (options.shared) {
       await fetchEngine(true);
-      return Device.openShared({ ...options, shared: options.shared, thread }, limits, clock);
+      return Device.openShared({ ...options, shared: options.shared }, limits, clock);
     }
     const { threadsMax = 1, share } = options;
     if (!Number.isInteger(threadsMax) || threadsMax < 1 || threadsMax > 256) {
@@ -258,26 +275,34 @@ export class Device {
 
   /** As one of several processes. */
   private static async openShared(
-    options: DeviceOptions & Required<Pick<DeviceOptions, 'shared' | 'thread'>>,
+    options: DeviceOptions & Required<Pick<DeviceOptions, 'shared'>>,
     limits: DeviceLimits,
     clock: Clock,
   ): Promise<Device> {
-    const { thread } = options;
     const since = Math.floor(Number((clock.wallclockNanos?.(clock.now()) ?? 0n) / 1_000_000_000n));
     const { memoryBytes, regionsMax, protectionDomainsMax, poolUsersMax } = options;
     const sizes = { memoryBytes, regionsMax, protectionDomainsMax, poolUsersMax };
-    const shared = await SharedDevice.open(options.shared, sizes, limits, since);
-    let progress: ThreadProgress | undefined;
+    const { thread, polled } = options;
+    // Before others are kept from coming: it takes longer than all the rest.
+    const started = thread && (await startThread());
+    let shared: SharedDevice | undefined;
+    let progress: ThreadProgress | InlineProgress | undefined;
     try {
-      const udp = await shared.choose(thread.udp, options.shared);
-      progress = await ThreadProgress.open(shared.arena, udp, thread.spinMicros, shared.slot);
-      const device = new Device(shared.arena, progress, undefined, clock, limits, shared);
-      const { socketDescriptor, callPort } = progress;
+      shared = await SharedDevice.open(options.shared, sizes, limits, since);
+      const { arena, slot } = shared;
+      const udp = await shared.choose((thread ?? polled)!.udp, options.shared);
+      const link = polled?.makeLink(udp);
+      progress = link
+        ? await InlineProgress.open(arena, link, clock, await shared.mailroom(link))
+        : await ThreadProgress.open(arena, udp, thread!.spinMicros, slot, started);
+      const device = new Device(arena, progress, link, clock, limits, shared);
+      const { socketDescriptor, callPort } = link ?? (progress as ThreadProgress);
       shared.enter(device.engine.context, progress.info.local, socketDescriptor, callPort);
       return device;
     } catch (error) {
       await progress?.close();
-      shared.abandon();
+      await started?.terminate();
+      shared?.abandon();
       throw error;
     }
   }

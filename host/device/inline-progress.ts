@@ -12,6 +12,7 @@ import { Destinations } from './destinations.js';
 import { Committer, type Commit } from './committer.js';
 import { DURABLE_TABLE_BYTES, DurableExchange } from './durable-exchange.js';
 import type { DurableRing } from './durable-ring.js';
+import type { Mailroom } from './mailroom.js';
 import type { DeviceEvents, Progress, RunningEngine, StopDurable } from './progress.js';
 
 export class InlineProgress implements Progress, LinkReceiver {
@@ -19,6 +20,7 @@ export class InlineProgress implements Progress, LinkReceiver {
   readonly #arena: ArenaMemory;
   readonly #link: Link;
   readonly #clock: Clock;
+  readonly #mailroom: Mailroom | undefined;
   // Packets that arrive before the engine runs are lost, as on any network.
   #engine: Engine<Endpoint> | undefined;
   #events: DeviceEvents | undefined;
@@ -31,18 +33,27 @@ export class InlineProgress implements Progress, LinkReceiver {
   #polling = false;
   #isSettling = false;
 
-  private constructor(arena: ArenaMemory, link: Link, clock: Clock) {
+  private constructor(arena: ArenaMemory, link: Link, clock: Clock, mailroom?: Mailroom) {
+    this.#mailroom = mailroom;
     this.#arena = arena;
     this.#link = link;
     this.#clock = clock;
     this.#durables = arena.heap.alloc(DURABLE_TABLE_BYTES);
   }
 
-  /** Opens the link. Rejects with what it refuses with (LinkError). */
-  static async open(arena: ArenaMemory, link: Link, clock: Clock): Promise<InlineProgress> {
-    const progress = new InlineProgress(arena, link, clock);
+  /**
+   * Opens the link. `mailroom`: where several processes share the device. Rejects with what the
+   * link refuses with (LinkError).
+   */
+  static async open(
+    arena: ArenaMemory,
+    link: Link,
+    clock: Clock,
+    mailroom?: Mailroom,
+  ): Promise<InlineProgress> {
+    const progress = new InlineProgress(arena, link, clock, mailroom);
     const { heap, memory } = arena;
-    await link.open(progress, {
+    await link.open(mailroom ? mailroom.sorted(progress) : progress, {
       buffer: memory.buffer,
       alloc: (bytes) => heap.alloc(bytes),
       free: (address) => heap.free(address),
@@ -104,6 +115,7 @@ export class InlineProgress implements Progress, LinkReceiver {
     this.#polling = true;
     try {
       this.#link.poll();
+      this.#mailroom?.collect(this);
     } finally {
       this.#polling = false;
     }
@@ -162,6 +174,7 @@ export class InlineProgress implements Progress, LinkReceiver {
       if (this.#closed) return;
       // What has come is no longer missing.
       this.#link.poll?.();
+      this.#mailroom?.collect(this);
       this.#engine?.flushReceived();
       this.#engine?.advance();
     });

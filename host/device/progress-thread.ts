@@ -5,7 +5,7 @@
  * application polls without a pause, and so does the work itself, it sleeps as well.
  */
 import { availableParallelism } from 'node:os';
-import { parentPort, workerData } from 'node:worker_threads';
+import { parentPort } from 'node:worker_threads';
 import { ControlBlock } from '../engine/control-block.js';
 import { EventRing } from '../engine/event-ring.js';
 import { instantiate, type EngineParts } from '../engine/load.js';
@@ -34,6 +34,7 @@ export interface ThreadTask extends EngineParts {
 }
 
 export type ThreadMessage =
+  | { readonly kind: 'started' }
   | { readonly kind: 'opened'; readonly share: LinkShare }
   | { readonly kind: 'failed'; readonly code: LinkError['code']; readonly message: string };
 
@@ -72,7 +73,12 @@ function tellFailure(error: unknown): void {
   tell({ kind: 'failed', code: code ?? 'EIO', message });
 }
 
-const task = workerData as ThreadTask;
+function nextMessage<Message>(): Promise<Message> {
+  return new Promise((resolve) => parentPort!.once('message', resolve));
+}
+
+tell({ kind: 'started' });
+const task = await nextMessage<ThreadTask>();
 const clock = new RealClock();
 const memory = new EngineMemory(task.memory);
 const control = new ControlBlock(memory, task.control);
@@ -150,7 +156,7 @@ async function main(): Promise<void> {
     return;
   }
   try {
-    const context = await new Promise<number>((resolve) => parentPort!.once('message', resolve));
+    const context = await nextMessage<number>();
     if (context !== 0) run(context);
   } catch (error) {
     tellFailure(error);

@@ -20,9 +20,11 @@ import { explainBind, checkUdpOptions } from '../link/local-address.js';
 import { ROCE_PORT } from '../link/link.js';
 import { loadPosix, type Posix } from '../link/posix.js';
 import * as sys from '../link/posix.js';
+import type { UdpBatchLink } from '../link/udp-batch.js';
 import type { UdpOptions } from '../link/udp.js';
 import { ArenaLock } from './arena-lock.js';
 import { DEFAULT_DIRECTORY, DeviceFile, buildHash, headerChecksum } from './device-file.js';
+import { openMailroom, type Mailroom } from './mailroom.js';
 import { Members, type Member } from './members.js';
 
 export interface SharedOptions {
@@ -175,6 +177,12 @@ export class SharedDevice {
       (asked.port !== undefined && asked.port !== local.port);
     if (elsewhere) throw new RefusalError('EINVAL', `the device ${this.name} is at ${local}`);
     return { ...udp, address: `${local.gid}`, port: local.port, reusePort: true };
+  }
+
+  /** For a link of this thread's, which may be open or not. */
+  mailroom(link: UdpBatchLink): Promise<Mailroom> {
+    const { memory, address } = this.arena;
+    return openMailroom(memory, { arena: address, slot: this.slot }, link);
   }
 
   /**

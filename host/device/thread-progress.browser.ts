@@ -1,6 +1,10 @@
 /** Stands in for thread-progress.ts in a browser: there the engine runs where its channels are. */
 import { LinkError } from '../errors/errors.js';
 
+export function startThread(): Promise<never> {
+  return ThreadProgress.open();
+}
+
 export class ThreadProgress {
   static open(): Promise<never> {
     const sentence =

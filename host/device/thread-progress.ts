@@ -51,6 +51,13 @@ process.on('exit', () => {
   for (const stop of running) stop();
 });
 
+/** A thread that has started and waits for its task; `terminate` it, or open a device with it. */
+export async function startThread(): Promise<Worker> {
+  const worker = new Worker(new URL('./progress-thread.js', import.meta.url));
+  await once(worker, 'message');
+  return worker;
+}
+
 export class ThreadProgress implements Progress {
   readonly spinMicros: number;
   readonly info: LinkInfo;
@@ -108,14 +115,15 @@ export class ThreadProgress implements Progress {
   }
 
   /**
-   * Opens the link in the new thread. `slot`: of this process, where several share the device.
-   * Rejects with what it refuses with (LinkError).
+   * Opens the link in the thread. `slot`: of this process, where several share the device.
+   * `started`: a thread that `startThread` made. Rejects with what it refuses with (LinkError).
    */
   static async open(
     arena: ArenaMemory,
     udp: UdpOptions,
     spinMicros: number,
     slot?: number,
+    started?: Worker,
   ): Promise<ThreadProgress> {
     const { posix, reason } = await loadPosix();
     if (!posix) throw new LinkError('EOPNOTSUPP', `a progress thread needs koffi: ${reason}`);
@@ -126,7 +134,7 @@ export class ThreadProgress implements Progress {
     const durables = arena.heap.alloc(DURABLE_TABLE_BYTES);
     const { memory } = arena.memory;
     const shared = slot === undefined ? undefined : { arena: arena.address, slot };
-    const workerData: ThreadTask = {
+    const task: ThreadTask = {
       memory,
       module: engineModule(true, arena.cacheModel !== undefined),
       control,
@@ -137,7 +145,8 @@ export class ThreadProgress implements Progress {
       durables,
       shared,
     };
-    const worker = new Worker(new URL('./progress-thread.js', import.meta.url), { workerData });
+    const worker = started ?? (await startThread());
+    worker.postMessage(task);
     const [message] = (await once(worker, 'message')) as [ThreadMessage];
     if (message.kind !== 'opened') throw errorOf(message);
     const block = new ControlBlock(arena.memory, control);

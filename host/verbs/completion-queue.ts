@@ -55,6 +55,9 @@ export interface WorkCompletion {
   readonly timestampMicros: number;
 }
 
+/** Who is woken takes what there is, and what is posted then leaves together. */
+const WAIT_COUNT = 64;
+
 export class CompletionQueue {
   readonly context: Context;
   readonly channel: CompletionChannel | undefined;
@@ -199,10 +202,10 @@ export class CompletionQueue {
   }
 
   /**
-   * At least one completion, at most `count`; waits for it. An empty list means that the context
-   * was closed, or its link failed (`context.failure`).
+   * At least one completion, at most `count` (default 64); waits for it. An empty list means that
+   * the context was closed, or its link failed (`context.failure`).
    */
-  async wait(count = 16): Promise<WorkCompletion[]> {
+  async wait(count = WAIT_COUNT): Promise<WorkCompletion[]> {
     const { device } = this.context;
     // Sleeping and being woken cost more than looking for a while.
     const sleepAt = device.spinMicros === 0 ? 0 : device.clock.now() + device.spinMicros;

@@ -3,7 +3,7 @@
  * says which bytes of other regions it is, in which order.
  */
 import { Errno, KeyKind, KeyState, LayoutParametersLayout, MrSetLayoutFlag } from '#build/abi.js';
-import { structAt } from '../engine/struct.js';
+import { structAt, type Struct } from '../engine/struct.js';
 import { MisuseError } from '../errors/errors.js';
 import { Key, awaitRelease, retryChange } from './key.js';
 import {
@@ -129,8 +129,8 @@ export class LayoutMemoryRegion {
   dereg(): void {
     if (this.#key.gone) throw new MisuseError('memory region', 'is deregistered already');
     this.#key.release('dereg');
-    const { heap } = this.pd.context.device.arena;
-    for (const program of this.#programs) heap.free(program);
+    const { userHeap } = this.pd.context.device.arena;
+    for (const program of this.#programs) userHeap.free(program);
     this.#programs.clear();
     this.pd.resources.delete(this);
   }
@@ -181,11 +181,7 @@ export class LayoutMemoryRegion {
     if (!(flags & keeps)) awaitRelease(() => (this.#reclaim() <= 1 ? 1 : 0));
   }
 
-  #compile(
-    verb: string,
-    at: number,
-    parameters: { program: number; readonly fault: number; readonly faultIndex: number },
-  ): void {
+  #compile(verb: string, at: number, parameters: Struct<typeof LayoutParametersLayout>): void {
     const { arena, engine } = this.pd.context.device;
     const why = (errno: number): void => {
       const sentence = faultSentence(parameters.fault, parameters.faultIndex);
@@ -198,12 +194,24 @@ export class LayoutMemoryRegion {
     this.#reclaim();
     const bytes = arena.exports.mrLayoutBytes(at);
     if (bytes === 0) why(Errno.EINVAL);
-    const program = arena.heap.alloc(bytes);
-    parameters.program = program;
-    const errno = retryChange(() => arena.exports.setMrLayout(engine.context, at));
-    if (errno !== Errno.OK) arena.heap.free(program);
-    why(errno);
-    this.#programs.add(program);
+    const { heap, userHeap } = arena;
+    const home = userHeap.alloc(bytes);
+    // Memory that other processes may write is no place to compile in.
+    const isShared = heap !== userHeap;
+    try {
+      const program = isShared ? heap.alloc(bytes) : home;
+      try {
+        parameters.program = program;
+        parameters.home = isShared ? home : 0;
+        why(retryChange(() => arena.exports.setMrLayout(engine.context, at)));
+      } finally {
+        if (isShared) heap.free(program);
+      }
+    } catch (error) {
+      userHeap.free(home);
+      throw error;
+    }
+    this.#programs.add(home);
   }
 
   /** Gives back what nobody is reading any more; returns how many programs are left. */
@@ -212,7 +220,7 @@ export class LayoutMemoryRegion {
     for (const program of this.#programs) {
       if (arena.exports.mrLayoutReleased(engine.context, program) !== 1) continue;
       this.#programs.delete(program);
-      arena.heap.free(program);
+      arena.userHeap.free(program);
     }
     return this.#programs.size;
   }

@@ -4,14 +4,14 @@ import { MisuseError } from '../errors/errors.js';
 import { ROCE_PORT, type Link } from '../link/link.js';
 import { loadPosix } from '../link/posix.js';
 import { UdpBatchLink } from '../link/udp-batch.js';
-import { UdpLink } from '../link/udp.js';
+import { UdpLink, type UdpOptions } from '../link/udp.js';
 import { Context } from './context.js';
 import { randomId } from './refuse.js';
 
 /** How to open a device: over a link of your own, or by UDP at a local address. */
 export type OpenOptions = LinkOpenOptions | UdpOpenOptions;
 
-type Limits = Omit<DeviceOptions, 'link' | 'thread' | 'shared'>;
+type Limits = Omit<DeviceOptions, 'link' | 'thread' | 'polled' | 'shared'>;
 
 /** The engine runs in the thread that calls it. */
 export interface LinkOpenOptions extends Limits {
@@ -46,8 +46,8 @@ export interface UdpOpenOptions extends Limits {
   /**
    * Who runs the engine. `thread`: a thread of its own, so that peers are served while this one
    * computes. `poll`: whoever polls a completion queue; the lowest latency, and nothing happens
-   * while nobody polls. `inline`: this thread's event loop. Default: `thread` where there is koffi,
-   * else `inline`.
+   * while nobody polls. `inline`: this thread's event loop; not with `name`. Default: `thread` where
+   * there is koffi, else `inline`.
    */
   progress?: 'thread' | 'poll' | 'inline';
   /**
@@ -96,11 +96,16 @@ async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
   }
   if (options.name !== undefined) {
     const { progress = 'thread', name, directory, processesMax, localMemoryBytes } = options;
-    if (progress !== 'thread') throw new MisuseError('progress', 'is thread where there is a name');
+    if (progress !== 'thread' && progress !== 'poll') {
+      // The kernel is told which socket is whose: node:dgram does not say.
+      throw new MisuseError('progress', "must be 'thread' or 'poll' where there is a name");
+    }
     const { address, port } = options;
     const place = { name, directory, address, port };
     const shared = { ...place, processesMax, localMemoryBytes, deviceId: randomId() };
-    return { ...options, thread: { udp, spinMicros }, shared };
+    if (progress === 'thread') return { ...options, thread: { udp, spinMicros }, shared };
+    const makeLink = (where: UdpOptions): UdpBatchLink => new UdpBatchLink(where);
+    return { ...options, polled: { udp, makeLink }, shared };
   }
   switch (options.progress ?? (posix ? 'thread' : 'inline')) {
     case 'thread':

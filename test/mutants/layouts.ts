@@ -2,6 +2,7 @@
 import type { Row } from './mutants.js';
 
 const LAYOUT = 'assembly/region/layout.ts';
+const FIND = 'assembly/region/layout-find.ts';
 const PARAMETERS = 'assembly/region/layout-parameters.ts';
 const COMPILE = 'assembly/region/layout-compile.ts';
 const USE = 'assembly/region/layout-use.ts';
@@ -114,19 +115,19 @@ export const LAYOUTS: readonly Row[] = [
   // Whose keys work.
   [
     'a layout of another domain opens',
-    LAYOUT,
-    'note.pd == pd &&\n      (entry.access & need) == need &&',
-    '(entry.access & need) == need &&',
+    FIND,
+    'note.pd == pd &&\n      (entry.access & need) == need;',
+    '(entry.access & need) == need;',
   ],
   [
     'a layout’s rights are not compared',
-    LAYOUT,
-    'note.pd == pd &&\n      (entry.access & need) == need &&',
-    'note.pd == pd &&',
+    FIND,
+    'note.pd == pd &&\n      (entry.access & need) == need;',
+    'note.pd == pd;',
   ],
   [
     'the low byte of a layout’s key is not compared',
-    LAYOUT,
+    FIND,
     'entry.key == key &&\n      (entry.access & KeyKind.LAYOUT)',
     '(entry.key ^ key) >>> 8 == 0 &&\n      (entry.access & KeyKind.LAYOUT)',
   ],
@@ -169,7 +170,7 @@ export const LAYOUTS: readonly Row[] = [
   [
     'programs that were replaced are kept',
     LAYOUT,
-    'if (former != 0) retire(former, nextEpoch(arena));',
+    'if (former != 0) retire(arena, former, nextEpoch(arena));',
     '',
   ],
   [
@@ -177,6 +178,39 @@ export const LAYOUTS: readonly Row[] = [
     LAYOUT,
     'return layout.retiredAt == 0 || domainQuiesced(arena, layout.pd, layout.retiredAt);',
     'return true;',
+  ],
+
+  // Of programs that other processes may write.
+  [
+    'a program may lie anywhere',
+    LAYOUT,
+    'return at >= start && <u64>at + bytes <= <u64>arena.heapEnd;',
+    'return true;',
+  ],
+  [
+    'sources are read where others may write',
+    FIND,
+    'return isCopy(arena, layout) ? takeInSource(arena, layout, source) : source;',
+    'return source;',
+  ],
+  ['a source may span less than its data', FIND, 'if (!spans(source)) return null;', ''],
+  [
+    'a source may give more than it has',
+    FIND,
+    'return begin * datum + skip + bytes <= source.total * datum;',
+    'return true;',
+  ],
+  [
+    'a program may be of no bytes',
+    FIND,
+    'count > LAYOUT_SG_MAX || layout.packed == 0) return null;',
+    'count > LAYOUT_SG_MAX) return null;',
+  ],
+  [
+    'a source that gives nothing goes on for ever',
+    WALK,
+    'if (size == 0 || !holds(arena, source, begin, skip, size)) return false;',
+    'if (!holds(arena, source, begin, skip, size)) return false;',
   ],
 
   // Where a walk may go.
@@ -262,7 +296,7 @@ export const LAYOUTS: readonly Row[] = [
     'put(layout, index * 2, whole, (source.repeated - rest) * source.datum);',
     'put(layout, index * 2, whole, source.repeated * source.datum);',
   ],
-  ['a tree has one level', UNEVEN, 'levels++;', 'levels |= 1;'],
+  ['a tree has one level', UNEVEN, 'return 33 - clz((count - 1) / LEAVES);', 'return 1;'],
   [
     'the fourth of four doubles is the third',
     STRIDED,

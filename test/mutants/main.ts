@@ -92,6 +92,7 @@ const TESTS = [
   'unit/device/durable',
   'unit/pmem/sync',
   'unit/pmem/persistent-memory',
+  'shared/layouts',
 ];
 
 /** No engine makes a difference to these, and they take their time. */

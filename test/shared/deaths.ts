@@ -66,14 +66,19 @@ async function changeTables(member: Member): Promise<void> {
           },
         });
         while (kept.cq.poll(16).length === 0);
+        const layout = pd.regMr(null, 0, pair.ALL_ACCESS | AccessFlag.ZERO_BASED);
+        const column = [{ addr: mr.addr, length: 8, lkey: mr.lkey }];
+        layout.setLayoutSg(0, column);
+        layout.setLayoutSg(0, [...column, ...column]);
         const other = context.allocPd();
         other.allocShpd(tally.changes);
-        tally.changes += 6;
+        tally.changes += 9;
         qp.destroy();
         mw.dealloc();
         // Some of it stays: the dead leave things behind.
         if (step % 7 === 0 && keptMemory.length < 200) keptMemory.push(memory);
         else {
+          layout.dereg();
           mr.dereg();
           context.free(memory);
         }

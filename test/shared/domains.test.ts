@@ -241,9 +241,11 @@ test('imported domains: the first dealloc ends it for all, unimport never does',
 test('devinfo shows who shares a device, and what they have', async () => {
   const options = at('127.1.0.9');
   await withMembers(2, options, async (a, b) => {
-    const handle = await a.run(({ context, pair, kept }) => {
+    const handle = await a.run(({ context, pair, kept, verbena }) => {
       kept.pd = context.allocPd();
       kept.mr = kept.pd.regMr(context.alloc(100_000), pair.ALL_ACCESS);
+      const layout = kept.pd.regMr(null, 0, verbena.AccessFlag.ZERO_BASED);
+      layout.setLayoutSg(0, [{ addr: kept.mr.addr, length: 8, lkey: kept.mr.lkey }]);
       return [...kept.pd.allocShpd(3n)];
     });
     await b.run(({ context, kept }, bytes) => {
@@ -261,15 +263,17 @@ test('devinfo shows who shares a device, and what they have', async () => {
     assert.is(stderr, '');
     assert.is(report.address, '127.1.0.9:4791');
     assert.equal(
-      report.processes.map(({ slot, pid, alive, regions }) => ({ slot, pid, alive, regions })),
+      report.processes.map(({ slot, pid, alive, regions, layouts }) => {
+        return { slot, pid, alive, regions, layouts };
+      }),
       [
-        { slot: 0, pid: a!.pid, alive: true, regions: 1 },
-        { slot: 1, pid: b!.pid, alive: true, regions: 0 },
+        { slot: 0, pid: a!.pid, alive: true, regions: 1, layouts: 1 },
+        { slot: 1, pid: b!.pid, alive: true, regions: 0, layouts: 0 },
       ],
     );
     const [domain] = report.domains;
     assert.is(domain!.shared, true);
-    assert.is(domain!.keys, 1);
+    assert.is(domain!.keys, 2);
     assert.equal(domain!.instances.map(({ slot }) => slot).sort(), [0, 1]);
     assert.ok(report.memoryHeldBytes >= 100_000);
   });

@@ -1,11 +1,22 @@
 /** A process that scribbles over all that is shared: the others neither trap nor hang. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { AccessFlag, ArenaLayout, KEY_ENTRY_SIZE, KeyEntryLayout } from '#build/abi.js';
+import {
+  AccessFlag,
+  ArenaLayout,
+  ContextSlotLayout,
+  INBOX_ENTRY_SIZE,
+  INBOX_PACKET_SIZE,
+  InboxEntryLayout,
+  InboxState,
+  KEY_ENTRY_SIZE,
+  KeyEntryLayout,
+} from '#build/abi.js';
 import { RefusalError, VerbenaError, openDevice, type Context } from '../../host/index.js';
 import { structAt } from '../../host/engine/struct.js';
-import { freshName } from '../support/member.js';
+import { Member, freshName } from '../support/member.js';
 import { ALL_ACCESS } from '../support/pair.js';
+import { Client } from '../support/traffic.js';
 import { Random } from '../simulation/random.js';
 
 /** Whatever a survivor may want to do; refusals are right, anything else is not. */
@@ -70,6 +81,50 @@ test('tables full of chance are refused, not believed', async () => {
   } finally {
     await scribbler.close().catch((error: unknown) => assert.instance(error, RefusalError));
     await survivor.close().catch((error: unknown) => assert.instance(error, RefusalError));
+  }
+});
+
+test('rings full of chance bring nothing that is believed, and stop nobody', async () => {
+  const options = { name: freshName(), address: '127.1.5.3', memoryBytes: 8 * 2 ** 20 };
+  const survivor = await Member.open(options);
+  const scribbler = await openDevice(options);
+  const client = new Client(await openDevice({ address: '127.1.5.4', port: 0 }));
+  const random = new Random(12);
+  try {
+    const line = await client.connect(survivor);
+    const { memory, address } = scribbler.device.arena;
+    const tables = structAt(memory, ArenaLayout, address);
+    const { inboxes, inboxEntries, contextSlots, steering } = tables;
+    const entry = INBOX_ENTRY_SIZE + INBOX_PACKET_SIZE;
+    const { mail, sleeping, wakePort } = ContextSlotLayout.fields;
+    for (let round = 0; round < 40; round++) {
+      for (let index = 0; index < inboxEntries; index++) {
+        // Of the survivor, in slot 0: entries that say that they are there, of any length.
+        const at = (inboxes + index * entry) >> 2;
+        for (let word = 0; word < 64; word++) memory.words[at + word] = random.below(2 ** 32);
+        memory.words[at + (InboxEntryLayout.fields.state[0] >> 2)] = InboxState.READY;
+        memory.words[at + (InboxEntryLayout.fields.length[0] >> 2)] = random.pick([
+          0,
+          60,
+          INBOX_PACKET_SIZE,
+          INBOX_PACKET_SIZE + 1,
+          0xffffffff,
+        ]);
+      }
+      for (const [field] of [mail, sleeping, wakePort]) {
+        memory.words[(contextSlots + field) >> 2] = random.below(2 ** 32);
+      }
+      const word = random.below(4 + options.memoryBytes / 2 ** 20);
+      memory.words[(steering >> 2) + word] = random.below(2 ** 32);
+      assert.equal(await client.write(line, 8), [], `round ${round}`);
+    }
+    const failure = await survivor.run(({ context }) => String(context.failure));
+    assert.is(failure, 'undefined', 'its engine goes on');
+  } finally {
+    await client.context.close();
+    survivor.kill();
+    await survivor.ended;
+    await scribbler.close().catch((error: unknown) => assert.instance(error, RefusalError));
   }
 });
 

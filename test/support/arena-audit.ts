@@ -9,6 +9,7 @@ import {
   CONTEXT_SLOT_SIZE,
   ContextSlotLayout,
   KeyEntryLayout,
+  KeyKind,
   KeyNoteLayout,
   KeyState,
   POOL_HOLDER,
@@ -115,6 +116,12 @@ class Audit {
         bound.set(note.base >>> 8, (bound.get(note.base >>> 8) ?? 0) + 1);
       }
       const entry = this.#at(KeyEntryLayout, keys, index);
+      if (note.state === KeyState.LIVE && entry.access & KeyKind.LAYOUT) {
+        this.#check(
+          this.#holdersAt(entry.address).includes(note.owner),
+          `the program of layout 0x${note.key.toString(16)} is not of slot ${note.owner}`,
+        );
+      }
       if (note.state !== KeyState.LIVE) {
         this.#check(entry.key === 0, `key 0x${entry.key.toString(16)} opens what is dead`);
       }
@@ -221,6 +228,16 @@ class Audit {
       index = block.next;
     }
     this.#check(seen.size === blocksMax, `${blocksMax - seen.size} entries are in no list`);
+  }
+
+  /** Who holds the block that begins there. */
+  #holdersAt(address: number): number[] {
+    const { blocks, blocksMax } = this.#local;
+    for (let index = 0; index < blocksMax; index++) {
+      const block = this.#at(BlockLayout, blocks, index);
+      if (block.start === address && this.#holders(block).length > 0) return this.#holders(block);
+    }
+    return [];
   }
 
   #holders(block: Struct<typeof BlockLayout>): number[] {

@@ -1,0 +1,123 @@
+/** Processes that come to a device: many at once; with and without a thread of their own. */
+import { truncateSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { DEFAULT_DIRECTORY } from '../../host/device/device-file.js';
+import { MisuseError, RefusalError, openDevice } from '../../host/index.js';
+import { Member, freshName } from '../support/member.js';
+import { Client } from '../support/traffic.js';
+
+const MANY = 30;
+
+const at = (address: string) => ({ name: freshName(), address, memoryBytes: 8 * 2 ** 20 });
+
+test('thirty processes come to a device at once', async () => {
+  const options = { ...at('127.1.9.1'), localMemoryBytes: 4 * 2 ** 20, queuePairsMax: 16 };
+  const members = await Promise.all(Array.from({ length: MANY }, () => Member.start()));
+  try {
+    const slots = await Promise.all(
+      members.map((member) =>
+        member.run(async (world, wanted) => {
+          world.context = await world.verbena.openDevice(wanted);
+          return world.context.device.shared!.slot;
+        }, options),
+      ),
+    );
+    assert.equal(
+      slots.sort((a, b) => a - b),
+      Array.from({ length: MANY }, (_, slot) => slot),
+    );
+    const order = await members[0]!.run(
+      ({ context }) => context.device.shared!.members.steering.order,
+    );
+    assert.equal(
+      order.sort((a, b) => a - b),
+      slots,
+    );
+  } finally {
+    for (const member of members) member.kill();
+    await Promise.all(members.map(({ ended }) => ended));
+  }
+});
+
+/** Polls as long as it lives. */
+async function poll(member: Member): Promise<void> {
+  await member.run(({ context }) => {
+    const cq = context.createCq(4);
+    const turn = (): void => {
+      cq.poll(1);
+      setImmediate(turn);
+    };
+    turn();
+  });
+}
+
+test('a process that polls has a device together with one that has a thread', async () => {
+  const options = at('127.1.9.2');
+  const client = new Client(await openDevice({ address: '127.1.9.3', port: 0 }));
+  const polling = await Member.open({ ...options, progress: 'poll' });
+  const threaded = await Member.open(options);
+  try {
+    await poll(polling);
+    const lines = [await client.connect(polling), await client.connect(threaded)] as const;
+    for (const line of lines) assert.equal(await client.write(line, 200), []);
+    // Whatever is for one arrives at the other, and is handed on.
+    await polling.run(({ context }) => {
+      const { members } = context.device.shared!;
+      members.steer(members.steering.order.reverse());
+    });
+    for (const line of lines) assert.equal(await client.write(line, 50), []);
+    const mail = await polling.run(({ context }) =>
+      context.device.shared!.processes().map((one) => one.mail),
+    );
+    assert.ok(
+      mail.every((count) => count >= 50),
+      `${mail} packets were handed on`,
+    );
+    // What the polling one had comes back when it dies.
+    polling.kill();
+    await polling.ended;
+    const left = await threaded.run(async ({ context }) => {
+      const { shared } = context.device;
+      for (let turn = 0; turn < 200 && shared!.processes().length > 1; turn++) {
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
+      return shared!.processes().map(({ slot }) => slot);
+    });
+    assert.equal(left, [1]);
+    assert.equal(await client.write(lines[1], 50), []);
+  } finally {
+    await client.context.close();
+    polling.kill();
+    await threaded.close();
+  }
+});
+
+test('the event loop alone cannot share a device: whose packets are whose is told the kernel', async () => {
+  let error: unknown;
+  await openDevice({ ...at('127.1.9.4'), progress: 'inline' }).catch((thrown) => (error = thrown));
+  assert.instance(error, MisuseError);
+  assert.match((error as Error).message, "'thread' or 'poll'");
+});
+
+test('a file that somebody has cut off is refused', async () => {
+  const options = at('127.1.9.5');
+  const member = await Member.open(options);
+  try {
+    // It would die of the next look at what is gone.
+    member.kill('SIGSTOP');
+    truncateSync(join(DEFAULT_DIRECTORY, `verbena-${options.name}`), 65536);
+    let error: unknown;
+    await openDevice(options).catch((thrown) => (error = thrown));
+    assert.instance(error, RefusalError);
+    assert.is((error as RefusalError).code, 'EIO');
+    assert.match((error as Error).message, 'has 65536 bytes');
+  } finally {
+    member.kill();
+    await member.ended;
+  }
+  await (await openDevice(options)).close();
+});
+
+test.run();
