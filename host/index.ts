@@ -105,3 +105,4 @@ export type {
   Target,
 } from './cm/connect.js';
 export * as rpma from './rpma/index.js';
+export * as rds from './rds/index.js';
