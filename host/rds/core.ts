@@ -60,6 +60,8 @@ export class RdsCore implements PathNode {
   readonly #stalled = new CongestionMap();
   /** Who was refused because a port of this node is slow. */
   readonly #blockedHere = new Set<Port>();
+  /** Who was refused because there was no memory, and waits for anybody's to come back. */
+  readonly #starved = new Set<Port>();
   #now = 0;
 
   constructor(carrier: Carrier, options: CoreOptions) {
@@ -121,6 +123,7 @@ export class RdsCore implements PathNode {
     if (this.#ports.get(port.number) !== port) return;
     this.#ports.delete(port.number);
     this.#blockedHere.delete(port);
+    this.#starved.delete(port);
     this.statistics.recvPacketsDropped += port.clear();
     for (const path of this.#paths.values()) {
       path.forget(port);
@@ -237,6 +240,13 @@ export class RdsCore implements PathNode {
     const blocked = [...this.#blockedHere];
     this.#blockedHere.clear();
     for (const port of blocked) port.user.writable();
+  }
+
+  released(): void {
+    if (this.#starved.size === 0) return;
+    const starved = [...this.#starved];
+    this.#starved.clear();
+    for (const port of starved) port.user.writable();
   }
 
   boundPorts(): number[] {

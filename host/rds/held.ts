@@ -1,21 +1,25 @@
-/** Messages that came before one of another lane that belongs in front of them. */
+/** Messages that came before the one of their flow (same two sockets) that belongs in front of them. */
 import type { After } from './header.js';
 import type { IncomingMessage } from './message.js';
 
 interface Held {
   readonly message: IncomingMessage;
-  /** Undefined: it only waits for those of its flow in front of it. */
-  readonly after: After | undefined;
+  readonly lane: number;
+  /** Directly in front of it. */
+  readonly after: After;
   readonly sinceMicros: number;
 }
 
+/** The next sequence number of a lane: all below it have come. */
+export type Expected = (lane: number) => number;
+
 export class HeldMessages {
   readonly #flows = new Map<number, Held[]>();
-  /** What came of each lane: the next sequence number. */
-  readonly #expected: number[] = [];
+  readonly #expected: Expected;
   readonly #deliver: (now: number, message: IncomingMessage) => void;
 
-  constructor(deliver: (now: number, message: IncomingMessage) => void) {
+  constructor(expected: Expected, deliver: (now: number, message: IncomingMessage) => void) {
+    this.#expected = expected;
     this.#deliver = deliver;
   }
 
@@ -30,27 +34,48 @@ export class HeldMessages {
     return oldest;
   }
 
-  hasFlowOf(message: IncomingMessage): boolean {
-    return this.#flows.size > 0 && this.#flows.has(flowOf(message));
-  }
-
-  add(now: number, message: IncomingMessage, after: After | undefined): void {
-    const key = flowOf(message);
-    const flow = this.#flows.get(key);
-    const held = { message, after, sinceMicros: now };
+  /**
+   * Takes a message if it has to wait: for the one that it names, or else for the one before it on
+   * its lane. False: it is the caller's to deliver.
+   */
+  take(now: number, lane: number, message: IncomingMessage): boolean {
+    const { after } = message.header.extensions;
+    const flow = this.#flows.get(flowOf(message));
+    if (!flow && !after) return false;
+    const last = flow?.filter((held) => held.lane === lane).at(-1);
+    const behind = after ?? (last && { lane, sequence: last.message.header.sequence });
+    if (!behind || this.#isDelivered(flow, behind)) return false;
+    const held = { message, lane, after: behind, sinceMicros: now };
     if (flow) flow.push(held);
-    else this.#flows.set(key, [held]);
+    else this.#flows.set(flowOf(message), [held]);
+    return true;
   }
 
-  /** On that lane all below `expected` has come. */
-  came(now: number, lane: number, expected: number): void {
-    this.#expected[lane] = expected;
-    for (const key of [...this.#flows.keys()]) this.#release(now, key, Infinity);
+  /** A message came: others may have waited for it. */
+  release(now: number): void {
+    for (const [key, flow] of this.#flows) {
+      for (let index = 0; index < flow.length;) {
+        const { message, after } = flow[index]!;
+        if (!this.#isDelivered(flow, after)) index++;
+        else {
+          flow.splice(index, 1);
+          this.#deliver(now, message);
+          index = 0;
+        }
+      }
+      if (flow.length === 0) this.#flows.delete(key);
+    }
   }
 
-  /** Whoever waits longer than that waits for what was lost. */
+  /** Whoever has waited longer than that waits for what was lost. */
   expire(now: number, micros: number): void {
-    for (const key of [...this.#flows.keys()]) this.#release(now, key, now - micros);
+    for (const [key, flow] of this.#flows) {
+      if (flow[0]!.sinceMicros + micros > now) continue;
+      const message = flow.shift()!.message;
+      if (flow.length === 0) this.#flows.delete(key);
+      this.#deliver(now, message);
+    }
+    this.release(now);
   }
 
   /** Nothing more will come. */
@@ -59,7 +84,6 @@ export class HeldMessages {
       for (const { message } of flow) this.#deliver(now, message);
     }
     this.#flows.clear();
-    this.#expected.length = 0;
   }
 
   clear(): void {
@@ -67,16 +91,9 @@ export class HeldMessages {
     this.#flows.clear();
   }
 
-  #release(now: number, key: number, until: number): void {
-    const flow = this.#flows.get(key)!;
-    for (let first = flow[0]; first; first = flow[0]) {
-      const { after, sinceMicros, message } = first;
-      const isEarly = after && (this.#expected[after.lane] ?? 0) <= after.sequence;
-      if (isEarly && (until === Infinity || sinceMicros > until)) break;
-      flow.shift();
-      this.#deliver(now, message);
-    }
-    if (flow.length === 0) this.#flows.delete(key);
+  #isDelivered(flow: readonly Held[] | undefined, { lane, sequence }: After): boolean {
+    if (this.#expected(lane) <= sequence) return false;
+    return !flow?.some((held) => held.lane === lane && held.message.header.sequence === sequence);
   }
 }
 

@@ -53,6 +53,11 @@ export class RdsNode {
     this.#carrier.core = this.core;
     this.#carrier.onInput = () => this.arm();
     this.#carrier.listen();
+    context.siblings.observers.add({
+      asyncEvent: () => {},
+      peerGone: () => {},
+      closing: async () => this.close(),
+    });
   }
 
   get now(): number {

@@ -58,8 +58,8 @@ export class Path implements Timed {
   #incarnation = 0;
   /** Who was refused, and wants to hear when another try is worth it. */
   readonly #blocked = new Set<Port>();
-  /** The last message of each pair of ports that is not acknowledged, and how many of each port. */
-  readonly #flows = new Map<number, { lane: number; message: OutgoingMessage }>();
+  /** Pairs of ports with unacknowledged messages: the last one, and how many; how many of a port. */
+  readonly #flows = new Map<number, Flow>();
   readonly #windows = new Map<number, number>();
   readonly #held: HeldMessages;
   #wasUp = false;
@@ -73,7 +73,11 @@ export class Path implements Timed {
   constructor(node: PathNode, peer: Endpoint) {
     this.node = node;
     this.peer = peer;
-    this.#held = new HeldMessages((now, message) => node.deliver(now, this, message));
+    this.#held = new HeldMessages(
+      // Who names a lane that does not exist waits for nobody.
+      (lane) => (lane < LANES ? this.lane(lane).expected : Infinity),
+      (now, message) => node.deliver(now, this, message),
+    );
   }
 
   get isOwnKind(): boolean {
@@ -211,7 +215,7 @@ export class Path implements Timed {
     if (!isNeeded) return this.#plan();
     this.#downMicros ||= now;
     const isHopeless = isNobody && !this.#wasUp;
-    if (isHopeless || now - this.#downMicros >= this.node.heartbeatMicros) this.#fail(now);
+    if (isHopeless || this.#downMicros + this.node.heartbeatMicros <= now) this.#fail(now);
     else lane.reconnect(now);
     this.#plan();
   }
@@ -252,12 +256,13 @@ export class Path implements Timed {
   /** A message got its number: where order crosses lanes, it says behind which one it belongs. */
   numbered(lane: Lane, message: OutgoingMessage): void {
     const key = flowOf(message);
-    const last = this.#flows.get(key);
-    if (last && last.lane !== lane.index) {
-      const after = { lane: last.lane, sequence: last.message.sequence };
+    const flow = this.#flows.get(key);
+    if (flow && flow.lane !== lane.index) {
+      const after = { lane: flow.lane, sequence: flow.sequence };
       message.extensions = { ...message.extensions, after };
     }
-    this.#flows.set(key, { lane: lane.index, message });
+    const { sequence } = message;
+    this.#flows.set(key, { lane: lane.index, sequence, unacked: (flow?.unacked ?? 0) + 1 });
   }
 
   acknowledged(message: OutgoingMessage): void {
@@ -285,14 +290,10 @@ export class Path implements Timed {
 
   /** A message came in its lane's turn. */
   deliver(now: number, lane: Lane, message: IncomingMessage): void {
-    const { after } = message.header.extensions;
-    const behind = after && after.lane < LANES && after.lane !== lane.index ? after : undefined;
-    const isEarly = behind && this.lane(behind.lane).expected <= behind.sequence;
-    if (isEarly || this.#held.hasFlowOf(message)) {
-      this.#held.add(now, message, isEarly ? behind : undefined);
-      this.#plan();
-    } else this.node.deliver(now, this, message);
-    if (!this.#held.isEmpty) this.#held.came(now, lane.index, lane.expected);
+    if (!this.#held.take(now, lane.index, message)) this.node.deliver(now, this, message);
+    if (this.#held.isEmpty) return;
+    this.#held.release(now);
+    this.#plan();
   }
 
   advance(now: number): void {
@@ -313,7 +314,8 @@ export class Path implements Timed {
         this.#beatMicros = now + heartbeatMicros / BEATS;
       }
     }
-    if (this.#downMicros !== 0 && now - this.#downMicros >= heartbeatMicros) this.#fail(now);
+    // As `#plan` adds: differences are rounded otherwise, and the deadline would never be over.
+    if (this.#downMicros !== 0 && this.#downMicros + heartbeatMicros <= now) this.#fail(now);
     if (!this.#held.isEmpty) this.#held.expire(now, heartbeatMicros);
     this.#plan();
   }
@@ -368,7 +370,8 @@ export class Path implements Timed {
 
   #left(message: OutgoingMessage): void {
     const key = flowOf(message);
-    if (this.#flows.get(key)?.message === message) this.#flows.delete(key);
+    const flow = this.#flows.get(key);
+    if (flow && --flow.unacked === 0) this.#flows.delete(key);
     const { destinationPort } = message;
     const others = (this.#windows.get(destinationPort) ?? 1) - 1;
     if (others > 0) this.#windows.set(destinationPort, others);
@@ -403,6 +406,12 @@ export class Path implements Timed {
     if (next === Infinity) deadlines.clear(this);
     else if (next !== this.dueMicros) deadlines.set(this, next);
   }
+}
+
+interface Flow {
+  readonly lane: number;
+  readonly sequence: number;
+  unacked: number;
 }
 
 export type Judgement = 'go' | 'EFAULT' | 'EWOULDBLOCK';

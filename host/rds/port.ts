@@ -16,6 +16,8 @@ export interface PortNode {
   readonly parameters: RdsParameters;
   /** The reader is slow, or no longer: senders are told. */
   stalled(port: Port, isStalled: boolean): void;
+  /** Memory of a message came back. */
+  released(): void;
 }
 
 /** Bytes on their way, where nobody said otherwise (SO_SNDBUF). */
@@ -90,6 +92,7 @@ export class Port implements MessageOwner {
     this.sending--;
     this.sendingBytes -= message.length;
     this.user.released(message, isLost);
+    this.#node.released();
   }
 
   #stall(isStalled: boolean): void {

@@ -139,6 +139,8 @@ export class VerbsConnection implements Connection {
     if ((request.sendFlags & SendFlag.SIGNALED) !== 0) this.#unsignalled = 0;
     this.#posted.push(message);
     const wrId = this.#completed + this.#posted.length;
+    // Linux looks at its receives only when it is asked to.
+    request.sendFlags |= SendFlag.SOLICITED;
     try {
       this.id.qp!.postSend({ wrId, opcode: WrOpcode.SEND, ...request });
     } catch (error) {

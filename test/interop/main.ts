@@ -15,6 +15,7 @@ import { perftestGroup } from './perftest.js';
 import { layoutsGroup } from './layouts.js';
 import { persistenceGroup } from './persistence.js';
 import { pingpongGroup } from './pingpong.js';
+import { rdsGroup } from './rds.js';
 import { rpmaGroup } from './rpma.js';
 import { rxeGroup } from './rxe.js';
 import { runInNamespace, runInside } from './rxe/namespace.js';
@@ -30,6 +31,7 @@ const GUEST_GROUPS: readonly GuestGroup[] = [
   layoutsGroup,
   persistenceGroup,
   rpmaGroup,
+  rdsGroup,
 ];
 
 const report = new LineReport((line) => console.log(line));
