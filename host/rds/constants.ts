@@ -35,6 +35,8 @@ export const ExtensionType = Object.freeze({
 
 /** Connections between two nodes of our own kind, by the size of what they carry. */
 export const LANES = 3;
+/** What a node has given up is told by a number of 6 bits beside the lane. */
+export const GENERATIONS = 64;
 /** Messages below this many bytes go over lane 0, those up to that many over lane 1. */
 export const SMALL_BYTES = 500;
 export const MEDIUM_BYTES = 32768;

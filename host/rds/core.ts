@@ -148,8 +148,10 @@ export class RdsCore implements PathNode {
     const hasRoom = judgement === 'go' && port.hasRoomFor(length);
     const lane = path?.laneOf(length);
     const buffer = hasRoom && lane && this.carrier.allocate(length, lane.fragmentBytes);
-    if (!path || !buffer)
+    if (!path || !buffer) {
+      if (hasRoom) this.#starved.add(port);
       throw this.#refusal(judgement === 'go' ? 'ENOBUFS' : judgement, to, toPort);
+    }
     copyPieces(pieces, buffer.payload);
     this.statistics.bytesCopied += length;
     port.sent(length);

@@ -2,7 +2,7 @@
  * Private data of connect request and reply (`struct rds_ib_connect_private`), big endian; with
  * IPv6 addresses everything behind them lies 24 bytes further on:
  *
- *      0  source address, 32 bits     13  lane (ours)
+ *      0  source address, 32 bits     13  lane + 4 x generation (ours)
  *      4  destination address         14  "VR" (ours)
  *      8  major 3, minor 1            16  ack, 64 bits
  *     10  minor mask, 16 bits         24  credit, 32 bits: 0, no flow control by credits
@@ -11,13 +11,21 @@
 import { Gid } from '../link/endpoint.js';
 import { LANES } from './constants.js';
 
+export interface OwnKind {
+  readonly lane: number;
+  /** Another one for each start of the node. */
+  readonly incarnation: number;
+  /** Another one whenever the node has given up what was on its way to us. */
+  readonly generation: number;
+}
+
 export interface Handshake {
   readonly source: Gid;
   readonly target: Gid;
   /** The last sequence number that the sender has received on this lane; 0: none. */
   readonly ack: number;
   /** Of a node of our own kind. */
-  readonly own: { readonly lane: number; readonly incarnation: number } | undefined;
+  readonly own: OwnKind | undefined;
 }
 
 const [MAJOR, MINOR, MINOR_MASK] = [3, 1, 0x0003];
@@ -38,7 +46,7 @@ export function buildHandshake({ source, target, ack, own }: Handshake): Uint8Ar
   view.setUint32(8, Math.floor(ack / HALF));
   view.setUint32(12, ack >>> 0);
   if (own) {
-    view.setUint8(5, own.lane);
+    view.setUint8(5, own.lane | (own.generation << 2));
     view.setUint16(6, OWN_KIND);
     view.setUint32(20, own.incarnation);
   }
@@ -54,13 +62,14 @@ export function parseHandshake(bytes: Uint8Array, isIpv4: boolean): Handshake | 
   if (!isKnown || view.getUint32(16) !== 0) return undefined;
   const ack = view.getUint32(8) * HALF + view.getUint32(12);
   if (!Number.isSafeInteger(ack)) return undefined;
-  const lane = view.getUint8(5);
+  const lane = view.getUint8(5) & 3;
+  const generation = view.getUint8(5) >> 2;
   const isOwn = view.getUint16(6) === OWN_KIND && lane < LANES;
   return {
     source: readAddress(bytes, 0, isIpv4),
     target: readAddress(bytes, addressBytes, isIpv4),
     ack,
-    own: isOwn ? { lane, incarnation: view.getUint32(20) } : undefined,
+    own: isOwn ? { lane, generation, incarnation: view.getUint32(20) } : undefined,
   };
 }
 

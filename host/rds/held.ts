@@ -7,7 +7,6 @@ interface Held {
   readonly lane: number;
   /** Directly in front of it. */
   readonly after: After;
-  readonly sinceMicros: number;
 }
 
 /** The next sequence number of a lane: all below it have come. */
@@ -27,25 +26,29 @@ export class HeldMessages {
     return this.#flows.size === 0;
   }
 
-  /** When the one that waits longest came; Infinity: none. */
-  get oldestMicros(): number {
-    let oldest = Infinity;
-    for (const [first] of this.#flows.values()) oldest = Math.min(oldest, first!.sinceMicros);
-    return oldest;
+  /** The lowest sequence number of a lane that waits; Infinity: none. */
+  lowest(lane: number): number {
+    let lowest = Infinity;
+    for (const flow of this.#flows.values()) {
+      for (const held of flow) {
+        if (held.lane === lane) lowest = Math.min(lowest, held.message.header.sequence);
+      }
+    }
+    return lowest;
   }
 
   /**
    * Takes a message if it has to wait: for the one that it names, or else for the one before it on
    * its lane. False: it is the caller's to deliver.
    */
-  take(now: number, lane: number, message: IncomingMessage): boolean {
+  take(lane: number, message: IncomingMessage): boolean {
     const { after } = message.header.extensions;
     const flow = this.#flows.get(flowOf(message));
     if (!flow && !after) return false;
     const last = flow?.filter((held) => held.lane === lane).at(-1);
     const behind = after ?? (last && { lane, sequence: last.message.header.sequence });
     if (!behind || this.#isDelivered(flow, behind)) return false;
-    const held = { message, lane, after: behind, sinceMicros: now };
+    const held = { message, lane, after: behind };
     if (flow) flow.push(held);
     else this.#flows.set(flowOf(message), [held]);
     return true;
@@ -67,25 +70,7 @@ export class HeldMessages {
     }
   }
 
-  /** Whoever has waited longer than that waits for what was lost. */
-  expire(now: number, micros: number): void {
-    for (const [key, flow] of this.#flows) {
-      if (flow[0]!.sinceMicros + micros > now) continue;
-      const message = flow.shift()!.message;
-      if (flow.length === 0) this.#flows.delete(key);
-      this.#deliver(now, message);
-    }
-    this.release(now);
-  }
-
-  /** Nothing more will come. */
-  flush(now: number): void {
-    for (const flow of this.#flows.values()) {
-      for (const { message } of flow) this.#deliver(now, message);
-    }
-    this.#flows.clear();
-  }
-
+  /** What they wait for is lost, and so are they: nobody has acknowledged them. */
   clear(): void {
     for (const flow of this.#flows.values()) for (const { message } of flow) message.release();
     this.#flows.clear();

@@ -77,12 +77,12 @@ export class Lane implements ConnectionOwner, Due {
 
   /** What the connection manager says for this lane. */
   privateData(): Uint8Array {
-    const { node, peer } = this.#path;
+    const { node, peer, generation, incarnation } = this.#path;
     return buildHandshake({
       source: node.local.gid,
       target: peer.gid,
-      ack: this.#received,
-      own: { lane: this.index, incarnation: node.incarnation },
+      ack: this.#path.acknowledgeable(this.index, this.#received),
+      own: { lane: this.index, incarnation, generation },
     });
   }
 
@@ -243,6 +243,13 @@ export class Lane implements ConnectionOwner, Due {
     this.#plan(now);
   }
 
+  /** What waited was delivered: the peer may hear of it. */
+  acknowledgeSoon(now: number): void {
+    if (this.state !== 'UP' || this.#ackMicros !== 0) return;
+    this.#ackMicros = now + ACK_DELAY_MICROS;
+    this.#plan(now);
+  }
+
   /** Tries again after a while. */
   reconnect(now: number): void {
     if (this.state !== 'DOWN' || this.#reconnectMicros !== 0) return;
@@ -262,7 +269,7 @@ export class Lane implements ConnectionOwner, Due {
     this.#receivedUnacked = 0;
     return {
       sequence: 0,
-      ack: this.#received,
+      ack: this.#path.acknowledgeable(this.index, this.#received),
       length: 0,
       sourcePort: 0,
       destinationPort: 0,

@@ -4,7 +4,7 @@ import type { Endpoint } from '../link/endpoint.js';
 import type { Carrier } from './carrier.js';
 import type { RdsParameters } from './config.js';
 import { CongestionMap } from './congestion-map.js';
-import { LANES, MEDIUM_BYTES, SMALL_BYTES } from './constants.js';
+import { GENERATIONS, LANES, MEDIUM_BYTES, SMALL_BYTES } from './constants.js';
 import { CONTROL_PORTS_MAX, ControlKind, buildControl, parseControl } from './control.js';
 import type { Handshake } from './handshake.js';
 import { Lane } from './lane.js';
@@ -42,6 +42,8 @@ export interface Timed extends Due {
 const WINDOW = 64;
 /** Heartbeats in the time after which their absence means death. */
 const BEATS = 3;
+/** So many times the time in which a peer that lives gives up or comes again. */
+const DROP_AFTER = 4;
 
 export class Path implements Timed {
   dueMicros = 0;
@@ -56,6 +58,9 @@ export class Path implements Timed {
   readonly #slow = new CongestionMap();
   #arePortsKnown = false;
   #incarnation = 0;
+  /** How often this node gave up what was on its way, and the peer did; modulo 64. */
+  generation = 0;
+  #peerGeneration = 0;
   /** Who was refused, and wants to hear when another try is worth it. */
   readonly #blocked = new Set<Port>();
   /** Pairs of ports with unacknowledged messages: the last one, and how many; how many of a port. */
@@ -69,6 +74,9 @@ export class Path implements Timed {
   #heardMicros = 0;
   #beatMicros = 0;
   #doesPeerBeat = false;
+  /** When what waits here for others, and nobody has acknowledged, goes: its sender is gone. */
+  #dropMicros = 0;
+  #renewals = 0;
 
   constructor(node: PathNode, peer: Endpoint) {
     this.node = node;
@@ -78,6 +86,11 @@ export class Path implements Timed {
       (lane) => (lane < LANES ? this.lane(lane).expected : Infinity),
       (now, message) => node.deliver(now, this, message),
     );
+  }
+
+  /** As whom the peer knows this node. */
+  get incarnation(): number {
+    return (this.node.incarnation + this.#renewals) >>> 0;
   }
 
   get isOwnKind(): boolean {
@@ -171,19 +184,24 @@ export class Path implements Timed {
   answered(now: number, { own }: Handshake): void {
     this.kind = own ? 'own' : 'linux';
     if (!own) return;
+    // It gave up what it had not been told of.
+    if (own.generation !== this.#peerGeneration) this.#held.clear();
+    this.#peerGeneration = own.generation;
     const isAnother = this.#incarnation !== 0 && this.#incarnation !== own.incarnation;
     this.#incarnation = own.incarnation;
     if (!isAnother) return;
+    this.#held.clear();
     // It is not the node that it was: what that one had not acknowledged is lost.
     const lost = this.#lanes.reduce((sum, lane) => sum + (lane?.forget(now) ?? 0), 0);
-    this.#held.flush(now);
     this.#isWanted = false;
     this.#downMicros = 0;
     if (lost > 0) this.#lose(now, lost);
+    this.#unblock();
   }
 
   laneUp(now: number, lane: Lane): void {
     this.#heardMicros = now;
+    this.#dropMicros = 0;
     const isWaiting = this.#lanes.some((other) => other?.state !== 'UP' && other?.pending);
     if (!isWaiting && this.#lanes[0]?.state === 'UP') this.#downMicros = 0;
     if (lane.index !== 0) return;
@@ -210,6 +228,9 @@ export class Path implements Timed {
       this.#slow.clear();
       this.#beatMicros = 0;
       this.#unblock();
+    }
+    if (!this.#held.isEmpty && this.connections === 0) {
+      this.#dropMicros ||= now + DROP_AFTER * this.node.heartbeatMicros;
     }
     const isNeeded = lane.pending > 0 || (lane.index === 0 && (this.#isWanted || this.pending > 0));
     if (!isNeeded) return this.#plan();
@@ -290,10 +311,15 @@ export class Path implements Timed {
 
   /** A message came in its lane's turn. */
   deliver(now: number, lane: Lane, message: IncomingMessage): void {
-    if (!this.#held.take(now, lane.index, message)) this.node.deliver(now, this, message);
+    if (!this.#held.take(lane.index, message)) this.node.deliver(now, this, message);
     if (this.#held.isEmpty) return;
     this.#held.release(now);
-    this.#plan();
+    for (const other of this.#lanes) other?.acknowledgeSoon(now);
+  }
+
+  /** What a lane may acknowledge of what it received: what waits for others may still be lost. */
+  acknowledgeable(lane: number, received: number): number {
+    return this.#held.isEmpty ? received : Math.min(received, this.#held.lowest(lane) - 1);
   }
 
   advance(now: number): void {
@@ -316,7 +342,12 @@ export class Path implements Timed {
     }
     // As `#plan` adds: differences are rounded otherwise, and the deadline would never be over.
     if (this.#downMicros !== 0 && this.#downMicros + heartbeatMicros <= now) this.#fail(now);
-    if (!this.#held.isEmpty) this.#held.expire(now, heartbeatMicros);
+    if (this.#dropMicros !== 0 && this.#dropMicros <= now) {
+      // Should it come again after all, then to another node: what is lost must not seem received.
+      this.#dropMicros = 0;
+      this.#renewals++;
+      this.#held.clear();
+    }
     this.#plan();
   }
 
@@ -361,6 +392,7 @@ export class Path implements Timed {
   #lose(now: number, lost: number): void {
     const { statistics, recoveryMicros, heartbeatMicros } = this.node;
     statistics.lost += lost;
+    this.generation = (this.generation + 1) % GENERATIONS;
     this.#flows.clear();
     this.#windows.clear();
     // Without a loss nobody has to find out: a try now and then is welcome.
@@ -402,7 +434,8 @@ export class Path implements Timed {
     const { deadlines, heartbeatMicros } = this.node;
     const failsAt = this.#downMicros === 0 ? Infinity : this.#downMicros + heartbeatMicros;
     const beatsAt = this.#beatMicros === 0 ? Infinity : this.#beatMicros;
-    const next = Math.min(failsAt, beatsAt, this.#held.oldestMicros + heartbeatMicros);
+    const dropsAt = this.#dropMicros === 0 ? Infinity : this.#dropMicros;
+    const next = Math.min(failsAt, beatsAt, dropsAt);
     if (next === Infinity) deadlines.clear(this);
     else if (next !== this.dueMicros) deadlines.set(this, next);
   }

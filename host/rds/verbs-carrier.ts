@@ -367,7 +367,13 @@ export class VerbsCarrier implements Carrier {
 
   async #hearCompletions(): Promise<void> {
     for (;;) {
-      const completions = await this.cq.wait(POLL);
+      let completions: readonly WorkCompletion[] = [];
+      try {
+        completions = await this.cq.wait(POLL);
+      } catch (error) {
+        // It was waited for until it was destroyed.
+        if (!this.#isClosed) throw error;
+      }
       if (this.#isClosed || completions.length === 0) return;
       this.#completions(completions);
       this.onInput();

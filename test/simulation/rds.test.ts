@@ -3,7 +3,7 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { simulateRds, type RdsOutcome } from './rds.js';
 
-const SEEDS = 12;
+const SEEDS = 6;
 
 test('nothing is lost short of a failed path, nothing twice, nothing out of order', () => {
   const outcomes: RdsOutcome[] = [];

@@ -54,7 +54,7 @@ class SimulatedSocket implements PortUser {
   port!: Port;
   isSlow = false;
   /** What was refused and is to be tried again. */
-  readonly #again: { node: number; port: number; size: number }[] = [];
+  readonly again: { node: number; port: number; size: number }[] = [];
   #isReading = false;
   #isTrying = false;
 
@@ -64,16 +64,12 @@ class SimulatedSocket implements PortUser {
     this.number = number;
   }
 
-  get waiting(): number {
-    return this.#again.length;
-  }
-
   get pending(): number {
     return this.port.pending;
   }
 
   bind(now: number, core: RdsCore): void {
-    this.#again.length = 0;
+    this.again.length = 0;
     this.port = core.bind(now, this.number, this);
     this.port.receiveLimit = RECEIVE_LIMIT;
   }
@@ -81,8 +77,8 @@ class SimulatedSocket implements PortUser {
   /** Sends, now or when it is told that it can. */
   send(to: { node: number; port: number; size: number }): void {
     // What waits for the same reader waits in front.
-    const isBehind = this.#again.some(({ node, port }) => node === to.node && port === to.port);
-    if (isBehind || !this.#try(to)) this.#again.push(to);
+    const isBehind = this.again.some(({ node, port }) => node === to.node && port === to.port);
+    if (isBehind || !this.#try(to)) this.again.push(to);
   }
 
   readable(): void {
@@ -99,13 +95,13 @@ class SimulatedSocket implements PortUser {
     const { queue, random } = this.world;
     queue.plan(queue.now + random.below(50), () => {
       this.#isTrying = false;
-      const again = this.#again.splice(0);
+      const again = this.again.splice(0);
       const slow = new Set<number>();
       for (const to of again) {
         const key = to.node * 65536 + to.port;
         if (slow.has(key) || !this.#try(to)) {
           slow.add(key);
-          this.#again.push(to);
+          this.again.push(to);
         }
       }
     });
@@ -113,7 +109,7 @@ class SimulatedSocket implements PortUser {
 
   released(message: OutgoingMessage, isLost: boolean): void {
     if (isLost) this.world.lost(message);
-    if (this.#again.length > 0) this.writable();
+    if (this.again.length > 0) this.writable();
   }
 
   /** False: refused, and worth another try. */
@@ -372,7 +368,8 @@ class RdsWorld {
     }
     for (const socket of this.sockets.flat()) {
       const name = `node ${socket.node} port ${socket.number}`;
-      if (socket.waiting > 0) throw new Violation(`${name} waits for ever to send`);
+      const [waits] = socket.again;
+      if (waits) throw new Violation(`${name} waits for ever to send to ${JSON.stringify(waits)}`);
       if (socket.pending > 0) throw new Violation(`${name} has messages that nobody told of`);
       if (socket.port.sending !== 0) throw new Violation(`${name} counts what is not on its way`);
     }

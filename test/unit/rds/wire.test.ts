@@ -120,7 +120,7 @@ test('what we say of ourselves is read again, over IPv4 and IPv6', () => {
     ['fd77::1', 'fd77::2'],
   ]) {
     const source = Gid.parse(one!);
-    const own = { lane: 2, incarnation: 0xfedcba98 };
+    const own = { lane: 2, incarnation: 0xfedcba98, generation: 63 };
     const said = buildHandshake({ source, target: Gid.parse(other!), ack: 2 ** 51 + 5, own });
     assert.is(said.length, source.isIpv4 ? 32 : 56);
     const read = parseHandshake(said, source.isIpv4)!;
