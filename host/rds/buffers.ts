@@ -165,6 +165,14 @@ export class ReceivePool {
     this.#grow();
   }
 
+  get posted(): number {
+    return this.#posted;
+  }
+
+  get taken(): number {
+    return this.#slabs.length * this.#step - this.#posted;
+  }
+
   /** A receive was filled. */
   packet(wrId: number, byteLen: number): ReceivedPacket {
     const index = wrId - this.#wrIds;

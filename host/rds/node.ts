@@ -2,8 +2,9 @@
 import type { CancelTimer } from '../device/clock.js';
 import type { Device } from '../device/device.js';
 import type { Context } from '../verbs/context.js';
-import { PARAMETERS } from './config.js';
+import { PARAMETERS, configText, writeConfig } from './config.js';
 import { RdsCore, type CoreOptions } from './core.js';
+import { infoText } from './info.js';
 import { statsText } from './statistics.js';
 import { VerbsCarrier } from './verbs-carrier.js';
 
@@ -14,6 +15,8 @@ export type RdsNodeOptions = Pick<
 
 const nodes = new WeakMap<Device, RdsNode>();
 const KBYTE = 1024;
+/** Of this software, as `config` says it. */
+const VERSION = '0.1.0';
 
 export class RdsNode {
   readonly context: Context;
@@ -77,6 +80,28 @@ export class RdsNode {
   stats(): string {
     const rxMemory = this.#carrier.receiveBytes;
     return statsText(this.core.statistics, { ...this.core.gauges(), rxMemory });
+  }
+
+  /** The text of /proc/driver/rds/config. */
+  config(): string {
+    return configText(this.core.parameters, VERSION, `Node ${process.version}`);
+  }
+
+  /** `echo parameter=value`: as `writeConfig`. */
+  writeConfig(line: string): void {
+    writeConfig(this.core.parameters, line);
+  }
+
+  /** The text of /proc/driver/rds/info. */
+  info(): string {
+    const { receivesPosted: rxBufs, receivesTaken } = this.#carrier;
+    const sessions = [...this.core.paths].map(({ peer, state }) => {
+      return { ip: `${peer.gid}`, state, rxBufs, rxCache: receivesTaken };
+    });
+    const sockets = [...this.core.ports.values()].map(({ number, pending, isStalled }) => {
+      return { port: number, rxPending: pending, state: isStalled ? 'STALLED' : 'ACTIVE' };
+    });
+    return infoText(sessions, sockets);
   }
 
   /** To be called after every call of the core: the next deadline may be another. */

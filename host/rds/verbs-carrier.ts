@@ -190,6 +190,16 @@ export class VerbsCarrier implements Carrier {
     return this.#receiveBytesMax - this.#budget.bytesLeft;
   }
 
+  /** Receives that wait for messages. */
+  get receivesPosted(): number {
+    return this.#poolList.reduce((sum, pool) => sum + pool.posted, 0);
+  }
+
+  /** Receives that hold messages which nobody has read. */
+  get receivesTaken(): number {
+    return this.#poolList.reduce((sum, pool) => sum + pool.taken, 0);
+  }
+
   get now(): number {
     return this.context.device.clock.now();
   }
@@ -268,6 +278,7 @@ export class VerbsCarrier implements Carrier {
     }
     if (!isFirst || this.#swept.length === 0) return;
     queueMicrotask(() => {
+      if (this.#isClosed) return;
       this.#completions([]);
       this.onInput();
     });
