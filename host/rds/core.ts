@@ -37,6 +37,7 @@ export interface CoreOptions {
 
 const HEARTBEAT_MICROS = 5_000_000;
 const PATHS_MAX = 4096;
+const PONGS_MAX = 64;
 /** Ports that nobody asked for by number begin here (RFC 6335). */
 const DYNAMIC_PORT_LEAST = 49152;
 const PORT_DRAWS = 256;
@@ -270,7 +271,8 @@ export class RdsCore implements PathNode {
   }
 
   #pong(now: number, path: Path, toPort: number): void {
-    const buffer = this.carrier.allocate(0, FRAGMENT_BYTES);
+    // Whoever asks and never acknowledges the answers gets no more of them.
+    const buffer = path.pending < PONGS_MAX && this.carrier.allocate(0, FRAGMENT_BYTES);
     if (!buffer) return;
     const ports = { source: 0, destination: toPort };
     path.send(now, new OutgoingMessage(undefined, ports, buffer));
