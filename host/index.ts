@@ -116,3 +116,4 @@ export { connectNvme, discoverNvme } from './nvme/connect-nvme.js';
 export type { ConnectNvmeOptions, NvmeDiscovered, NvmeHostOptions } from './nvme/connect-nvme.js';
 export type { NvmeVolume, NvmeVolumeEvent, NvmeVolumeStats } from './nvme/volume.js';
 export { NvmeError } from './nvme/nvme-error.js';
+export * as rds from './rds/index.js';

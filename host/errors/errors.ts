@@ -24,7 +24,16 @@ export type ErrnoName =
   | 'ETIMEDOUT'
   | 'EMSGSIZE'
   | 'EIO'
-  | 'EPROTO';
+  | 'EPROTO'
+  | 'ENOBUFS'
+  | 'EWOULDBLOCK'
+  | 'EFAULT'
+  | 'EBADF'
+  | 'ENOTCONN'
+  | 'EAFNOSUPPORT'
+  | 'EPROTONOSUPPORT'
+  | 'EDESTADDRREQ'
+  | 'ENOPROTOOPT';
 
 /** Base of everything that Verbena throws on purpose. */
 export class VerbenaError extends Error {

@@ -16,6 +16,7 @@ import { layoutsGroup } from './layouts.js';
 import { nvmeGroup } from './nvme.js';
 import { persistenceGroup } from './persistence.js';
 import { pingpongGroup } from './pingpong.js';
+import { rdsGroup } from './rds.js';
 import { rpmaGroup } from './rpma.js';
 import { rxeGroup } from './rxe.js';
 import { runInNamespace, runInside } from './rxe/namespace.js';
@@ -32,6 +33,7 @@ const GUEST_GROUPS: readonly GuestGroup[] = [
   persistenceGroup,
   rpmaGroup,
   nvmeGroup,
+  rdsGroup,
 ];
 
 const report = new LineReport((line) => console.log(line));

@@ -5,6 +5,7 @@
  *   npm run -s sim -- --replay 123                  one seed, twice, and what it did
  *   npm run -s sim -- --replay '{"seed":123,"loss":0}'
  *   npm run -s sim -- --layouts                   100,000 random memory layouts (--seeds, --replay)
+ *   npm run -s sim -- --rds [--seeds 1000]          reliable datagrams (--replay SEED)
  *   npm run -s sim -- --table                       writes throughput.snapshot.txt
  *   npm run -s sim -- --kill                        processes that die at every step
  *   npm run -s sim -- --crash [--seeds 10000]       power cuts at every step (--replay SEED)
@@ -21,6 +22,7 @@ import { runKills } from '../exhaustive/deaths.js';
 import { runCrashes, runServerKills } from './crash-runs.js';
 import { LAYOUTS_A_SEED, simulateLayouts } from './layouts.js';
 import { formatOptions, optionsOf, parseOptions, type SimulationOptions } from './options.js';
+import { runRds } from './rds-runs.js';
 import { shrink } from './shrink.js';
 import { writeSnapshot } from './throughput.js';
 import type { SeedResult, SeedTask } from './worker.js';
@@ -153,11 +155,18 @@ async function main(): Promise<number> {
       table: { type: 'boolean', default: false },
       kill: { type: 'boolean', default: false },
       crash: { type: 'boolean', default: false },
+      rds: { type: 'boolean', default: false },
     },
   });
   if (values.table) {
     console.log(await writeSnapshot());
     return 0;
+  }
+  if (values.rds) {
+    const { first, seeds, replay: one } = values;
+    return one === undefined
+      ? runRds(Number(first), Number(seeds ?? 1000))
+      : runRds(Number(one), 1);
   }
   if (values.kill && !values.crash) return runKills();
   if (values.crash) {

@@ -1,0 +1,217 @@
+/** Registered memory of a node: messages on their way out, and receives by size class. */
+import { AccessFlag } from '#build/abi.js';
+import { RefusalError } from '../errors/errors.js';
+import type { Context } from '../verbs/context.js';
+import type { MemoryRegion } from '../verbs/memory-region.js';
+import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import type { SharedReceiveQueue } from '../verbs/shared-receive-queue.js';
+import type { ReceivedPacket, SendBuffer } from './carrier.js';
+import { HEADER_BYTES, MESSAGE_BYTES_MAX } from './constants.js';
+
+interface Slab {
+  readonly memory: Uint8Array;
+  readonly mr: MemoryRegion;
+  readonly addr: number;
+}
+
+function slabOf(context: Context, pd: ProtectionDomain, bytes: number): Slab | undefined {
+  let memory: Uint8Array | undefined;
+  try {
+    memory = context.alloc(bytes);
+    const mr = pd.regMr(memory, AccessFlag.LOCAL_WRITE);
+    return { memory, mr, addr: Number(mr.addr) };
+  } catch (error) {
+    if (!(error instanceof RefusalError)) throw error;
+    if (memory) context.free(memory);
+    return undefined;
+  }
+}
+
+function giveBack(context: Context, { memory, mr }: Slab): void {
+  mr.dereg();
+  context.free(memory);
+}
+
+/** A message with room for the headers of its fragments in front, as it is sent from. */
+export class RegisteredBuffer implements SendBuffer {
+  readonly payload: Uint8Array;
+  /** Where headers are written. */
+  readonly view: DataView;
+  /** Of the first header, and of the message. */
+  readonly addr: number;
+  readonly payloadAddr: number;
+  readonly lkey: number;
+  readonly #place: Place;
+  readonly #pool: SendPool;
+
+  constructor(pool: SendPool, place: Place, headersBytes: number, length: number) {
+    const { memory, addr, mr } = place.slab;
+    this.#pool = pool;
+    this.#place = place;
+    const start = memory.byteOffset + place.offset;
+    this.view = new DataView(memory.buffer, start, headersBytes);
+    this.payload = new Uint8Array(memory.buffer, start + headersBytes, length);
+    this.addr = addr + place.offset;
+    this.payloadAddr = this.addr + headersBytes;
+    this.lkey = mr.lkey;
+  }
+
+  free(): void {
+    this.#pool.giveBack(this.#place);
+  }
+}
+
+interface Place {
+  readonly slab: Slab;
+  readonly offset: number;
+  readonly sizeLog2: number;
+}
+
+const SIZE_LEAST_LOG2 = 9;
+/** What is fetched at a time, or one place where that is more. */
+const SLAB_BYTES = 1 << 18;
+
+/** Places by powers of two, fetched from the device as they are needed and kept. */
+export class SendPool {
+  readonly #context: Context;
+  readonly #pd: ProtectionDomain;
+  readonly #free: Place[][] = [];
+  readonly #slabs: Slab[] = [];
+  readonly #bytesMax: number;
+  #bytes = 0;
+  /** Places in use. */
+  used = 0;
+
+  constructor(context: Context, pd: ProtectionDomain, bytesMax: number) {
+    this.#context = context;
+    this.#pd = pd;
+    this.#bytesMax = bytesMax;
+  }
+
+  /** Undefined: there is none left. */
+  take(length: number, fragmentBytes: number): RegisteredBuffer | undefined {
+    const headers = HEADER_BYTES * Math.max(1, Math.ceil(length / fragmentBytes));
+    const bytes = headers + length;
+    const sizeLog2 = Math.max(SIZE_LEAST_LOG2, 32 - Math.clz32(bytes - 1));
+    const free = (this.#free[sizeLog2] ??= []);
+    if (free.length === 0) this.#fetch(sizeLog2, free);
+    const place = free.pop();
+    if (!place) return undefined;
+    this.used++;
+    return new RegisteredBuffer(this, place, headers, length);
+  }
+
+  giveBack(place: Place): void {
+    this.used--;
+    this.#free[place.sizeLog2]!.push(place);
+  }
+
+  close(): void {
+    for (const slab of this.#slabs.splice(0)) giveBack(this.#context, slab);
+  }
+
+  #fetch(sizeLog2: number, free: Place[]): void {
+    const size = 2 ** sizeLog2;
+    const bytes = Math.max(size, SLAB_BYTES);
+    if (this.#bytes + bytes > this.#bytesMax) return;
+    const slab = slabOf(this.#context, this.#pd, bytes);
+    if (!slab) return;
+    this.#bytes += bytes;
+    this.#slabs.push(slab);
+    for (let offset = 0; offset < bytes; offset += size) free.push({ slab, offset, sizeLog2 });
+  }
+}
+
+/** What receive pools of a node share: how much they may have together. */
+export interface ReceiveBudget {
+  bytesLeft: number;
+  /** Told when memory had to be fetched while messages were coming in. */
+  missed(): void;
+}
+
+/** Receives that a shared queue may hold. */
+const RECEIVES_MAX = 16384;
+
+/** Receives of one size, for all connections of one kind. */
+export class ReceivePool {
+  readonly srq: SharedReceiveQueue;
+  readonly #context: Context;
+  readonly #pd: ProtectionDomain;
+  readonly #size: number;
+  readonly #step: number;
+  readonly #budget: ReceiveBudget;
+  readonly #wrIds: number;
+  readonly #slabs: Slab[] = [];
+  #posted = 0;
+
+  /**
+   * `size`: bytes of one, header and all; `step`: how many are fetched at a time; `wrIds`: where the
+   * numbers of its work requests begin.
+   */
+  constructor(
+    context: Context,
+    pd: ProtectionDomain,
+    { size, step, wrIds }: { readonly size: number; readonly step: number; readonly wrIds: number },
+    budget: ReceiveBudget,
+  ) {
+    this.#context = context;
+    this.#pd = pd;
+    // Aligned for the words behind the header.
+    this.#size = (size + 63) & ~63;
+    this.#step = step;
+    this.#budget = budget;
+    this.#wrIds = wrIds;
+    this.srq = pd.createSrq({ maxWr: RECEIVES_MAX, maxSge: 1 });
+    this.#grow();
+  }
+
+  get posted(): number {
+    return this.#posted;
+  }
+
+  get taken(): number {
+    return this.#slabs.length * this.#step - this.#posted;
+  }
+
+  /** A receive was filled. */
+  packet(wrId: number, byteLen: number): ReceivedPacket {
+    const index = wrId - this.#wrIds;
+    this.#posted--;
+    if (this.#posted < this.#step / 4) {
+      this.#budget.missed();
+      this.#grow();
+    }
+    const slab = this.#slabs[Math.floor(index / this.#step)]!;
+    const at = (index % this.#step) * this.#size;
+    return { bytes: slab.memory.subarray(at, at + byteLen), release: () => this.#post(index) };
+  }
+
+  close(): void {
+    this.srq.destroy();
+    for (const slab of this.#slabs.splice(0)) giveBack(this.#context, slab);
+  }
+
+  #grow(): void {
+    const bytes = this.#step * this.#size;
+    const count = this.#slabs.length * this.#step;
+    if (bytes > this.#budget.bytesLeft || count + this.#step > RECEIVES_MAX) return;
+    const slab = slabOf(this.#context, this.#pd, bytes);
+    if (!slab) return;
+    this.#budget.bytesLeft -= bytes;
+    this.#slabs.push(slab);
+    for (let index = count; index < count + this.#step; index++) this.#post(index);
+  }
+
+  #post(index: number): void {
+    // The node was closed before its application had read everything.
+    const slab = this.#slabs[Math.floor(index / this.#step)];
+    if (!slab || this.srq.destroyed) return;
+    const addr = slab.addr + (index % this.#step) * this.#size;
+    const wrId = this.#wrIds + index;
+    this.srq.postRecv({ wrId, sgList: [{ addr, length: this.#size, lkey: slab.mr.lkey }] });
+    this.#posted++;
+  }
+}
+
+/** Room for every message of the largest size that a node may have on its way at a time. */
+export const SEND_BYTES_MAX = 24 * MESSAGE_BYTES_MAX;

@@ -1,0 +1,59 @@
+/** What the protocol wants of a transport. The simulation has one, the verbs are another. */
+import type { Endpoint } from '../link/endpoint.js';
+import type { RdsHeader } from './header.js';
+import type { OutgoingMessage } from './message.js';
+
+/** Memory that messages are sent from; headers have their place beside it. */
+export interface SendBuffer {
+  /** The message. */
+  readonly payload: Uint8Array;
+  free(): void;
+}
+
+/** One SEND that came in, header and all, where it lies. */
+export interface ReceivedPacket {
+  readonly bytes: Uint8Array;
+  /** Gives the memory back. To be called once. */
+  release(): void;
+}
+
+/** A connection keeps order and loses nothing until it breaks. Nothing comes of a closed one. */
+export interface Connection {
+  /** SENDs that it takes at present; grows with `sent`. */
+  readonly room: number;
+  /**
+   * One fragment of a message: `length` bytes from `from` on. When its memory is no longer needed,
+   * because it was sent or the connection is closed, `message.letGo()` is called.
+   */
+  post(message: OutgoingMessage, header: RdsHeader, from: number, length: number): void;
+  /** A header, and few bytes that are copied: acknowledgements, control messages. */
+  postCopy(header: RdsHeader, payload: Uint8Array): void;
+  close(): void;
+}
+
+/** Who hears of a connection. */
+export interface ConnectionOwner {
+  /** It can be sent to. `privateData`: what the peer's answer said; undefined: it asked. */
+  up(now: number, connection: Connection, answer: Uint8Array | undefined): void;
+  received(now: number, connection: Connection, packet: ReceivedPacket): void;
+  /** There is room for others. */
+  sent(now: number, connection: Connection): void;
+  /** It is over, or did not come to be. `isNobody`: no node is at that address. */
+  down(now: number, connection: Connection, isNobody: boolean): void;
+}
+
+export interface Carrier {
+  /** Asks for a connection: `up` or `down` is heard later, never before this returns. */
+  connect(
+    peer: Endpoint,
+    lane: number,
+    privateData: Uint8Array,
+    owner: ConnectionOwner,
+  ): Connection;
+  /**
+   * Memory for a message, to be sent in pieces of `fragmentBytes`; undefined: there is none left.
+   */
+  allocate(length: number, fragmentBytes: number): SendBuffer | undefined;
+  /** 32 unpredictable bits. */
+  random(): number;
+}

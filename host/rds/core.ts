@@ -1,0 +1,345 @@
+/** A node: its ports, its paths, and the calls on them. Knows no socket, no clock, no queue pair. */
+import { Deadlines } from '../cm/deadlines.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import type { Endpoint } from '../link/endpoint.js';
+import type { Carrier, Connection } from './carrier.js';
+import { PARAMETERS, type RdsParameters } from './config.js';
+import { CongestionMap } from './congestion-map.js';
+import {
+  CONGESTION_MAP_BYTES,
+  FRAGMENT_BYTES,
+  HEADER_BYTES,
+  HeaderFlag,
+  MESSAGE_BYTES_MAX,
+} from './constants.js';
+import { parseHandshake } from './handshake.js';
+import { noExtensions } from './header.js';
+import type { Lane } from './lane.js';
+import { IncomingMessage, OutgoingMessage } from './message.js';
+import { Path, type PathNode, type Timed } from './path.js';
+import { Port, type PortUser } from './port.js';
+import { noStatistics, type RdsGauges } from './statistics.js';
+
+export interface CoreOptions {
+  readonly local: Endpoint;
+  /** Another one for each start of the node, not 0. */
+  readonly incarnation: number;
+  /** Above all of the node's former lives. */
+  readonly firstSequence: number;
+  /** After so long without a word a peer is dead. Default 5 s. */
+  readonly heartbeatMicros?: number;
+  /** How long sends fail after some were lost. Default twice that. */
+  readonly recoveryMicros?: number;
+  readonly parameters?: Partial<RdsParameters>;
+  /** Peers that are known. Default 4096. */
+  readonly pathsMax?: number;
+}
+
+const HEARTBEAT_MICROS = 5_000_000;
+const PATHS_MAX = 4096;
+const PONGS_MAX = 64;
+/** Ports that nobody asked for by number begin here (RFC 6335). */
+const DYNAMIC_PORT_LEAST = 49152;
+const PORT_DRAWS = 256;
+
+/** What is done with a request: undefined refuses it. */
+export type Acceptance = { readonly lane: Lane; readonly privateData: Uint8Array } | undefined;
+
+export class RdsCore implements PathNode {
+  readonly local: Endpoint;
+  readonly incarnation: number;
+  readonly firstSequence: number;
+  readonly heartbeatMicros: number;
+  readonly recoveryMicros: number;
+  readonly carrier: Carrier;
+  readonly deadlines = new Deadlines<Timed>();
+  readonly parameters: RdsParameters;
+  readonly statistics = noStatistics();
+  readonly #ports = new Map<number, Port>();
+  readonly #paths = new Map<string, Path>();
+  readonly #pathsMax: number;
+  readonly #stalled = new CongestionMap();
+  /** Who was refused because a port of this node is slow. */
+  readonly #blockedHere = new Set<Port>();
+  /** Who was refused because there was no memory, and waits for anybody's to come back. */
+  readonly #starved = new Set<Port>();
+  #now = 0;
+
+  constructor(carrier: Carrier, options: CoreOptions) {
+    this.carrier = carrier;
+    this.local = options.local;
+    this.incarnation = options.incarnation;
+    this.firstSequence = options.firstSequence;
+    this.heartbeatMicros = options.heartbeatMicros ?? HEARTBEAT_MICROS;
+    this.recoveryMicros = options.recoveryMicros ?? 2 * this.heartbeatMicros;
+    this.parameters = { ...PARAMETERS, ...options.parameters };
+    this.#pathsMax = options.pathsMax ?? PATHS_MAX;
+  }
+
+  /** When `advance` is to be called next; 0: never. */
+  get nextMicros(): number {
+    return this.deadlines.nextMicros;
+  }
+
+  get ports(): ReadonlyMap<number, Port> {
+    return this.#ports;
+  }
+
+  get paths(): Iterable<Path> {
+    return this.#paths.values();
+  }
+
+  gauges(): Omit<RdsGauges, 'rxMemory'> {
+    let [recvPending, stalledPorts, nodesConnected] = [0, 0, 0];
+    for (const port of this.#ports.values()) recvPending += port.pending;
+    for (const path of this.#paths.values()) {
+      if (path.state === 'ACTIVE') nodesConnected++;
+      path.stalls.forEach(() => stalledPorts++);
+    }
+    const isCounting = this.parameters.PerfCounters !== 0;
+    const socketsOpen = this.#ports.size;
+    return { socketsOpen, nodesConnected, isCounting, recvPending, stalledPorts };
+  }
+
+  /** Takes a port; 0: any. Throws MisuseError; RefusalError EADDRINUSE. */
+  bind(now: number, number: number, user: PortUser): Port {
+    this.#now = now;
+    if (!Number.isInteger(number) || number < 0 || number > 65535) {
+      throw new MisuseError('port', `must be a whole number from 0 to 65535, got ${number}`);
+    }
+    const chosen = number === 0 ? this.#freePort() : number;
+    if (chosen === undefined || this.#ports.has(chosen)) {
+      const what = chosen === undefined ? 'no free port was found' : `port ${number} is taken`;
+      throw new RefusalError('EADDRINUSE', `bind: ${what}`);
+    }
+    const port = new Port(this, chosen, user);
+    this.#ports.set(chosen, port);
+    for (const path of this.#paths.values()) path.portChanged(now, chosen, true);
+    return port;
+  }
+
+  /** The port is free again. What it sent is still delivered, what nobody read is gone. */
+  unbind(now: number, port: Port): void {
+    this.#now = now;
+    if (this.#ports.get(port.number) !== port) return;
+    this.#ports.delete(port.number);
+    this.#blockedHere.delete(port);
+    this.#starved.delete(port);
+    this.statistics.recvPacketsDropped += port.clear();
+    for (const path of this.#paths.values()) {
+      path.forget(port);
+      path.portChanged(now, port.number, false);
+    }
+  }
+
+  /**
+   * Copies a message and sends it from `port`. Throws RefusalError EMSGSIZE; ENOBUFS (no send
+   * buffer: nothing more from this socket for now); EWOULDBLOCK (the path is being made, or that port
+   * is slow: others go on); EFAULT (no path, or no such port).
+   */
+  send(now: number, port: Port, to: Endpoint, toPort: number, pieces: readonly Uint8Array[]): void {
+    this.#now = now;
+    const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+    if (length > MESSAGE_BYTES_MAX) {
+      throw new RefusalError('EMSGSIZE', `send: ${length} bytes, at most ${MESSAGE_BYTES_MAX}`);
+    }
+    if (to.equals(this.local)) return this.#loopBack(port, toPort, pieces, length);
+    const path = this.path(to);
+    const judgement = path ? path.judge(now, toPort, port) : 'ENOBUFS';
+    const hasRoom = judgement === 'go' && port.hasRoomFor(length);
+    const lane = path?.laneOf(length);
+    const buffer = hasRoom && lane && this.carrier.allocate(length, lane.fragmentBytes);
+    if (!path || !buffer) {
+      if (hasRoom) this.#starved.add(port);
+      throw this.#refusal(judgement === 'go' ? 'ENOBUFS' : judgement, to, toPort);
+    }
+    copyPieces(pieces, buffer.payload);
+    this.statistics.bytesCopied += length;
+    port.sent(length);
+    const ports = { source: port.number, destination: toPort };
+    path.send(now, new OutgoingMessage(port, ports, buffer));
+  }
+
+  /** The oldest message of a port was read: it goes, and its senders may hear of it. */
+  read(now: number, port: Port): void {
+    this.#now = now;
+    port.shift()?.release();
+  }
+
+  /** The peer asks for a connection. */
+  request(now: number, peer: Endpoint, privateData: Uint8Array): Acceptance {
+    this.#now = now;
+    const handshake = parseHandshake(privateData, peer.gid.isIpv4);
+    if (!handshake) return undefined;
+    const path = this.path(peer);
+    if (!path) return undefined;
+    const lane = path.lane(handshake.own?.lane ?? 0);
+    // Both ask at the same time: with our own the lower address wins, with Linux its request does.
+    if (lane.state === 'CONNECTING' && handshake.own && isBelow(this.local, peer)) return undefined;
+    path.answered(now, handshake);
+    return { lane, privateData: lane.privateData() };
+  }
+
+  /** The connection of an `Acceptance`; `up` follows on it. */
+  accepted(now: number, lane: Lane, connection: Connection, privateData: Uint8Array): void {
+    this.#now = now;
+    const request = parseHandshake(privateData, this.local.gid.isIpv4);
+    if (request) lane.accept(now, connection, request);
+  }
+
+  /** Time has passed. */
+  advance(now: number): void {
+    this.#now = now;
+    for (let due = this.deadlines.take(now); due; due = this.deadlines.take(now)) due.advance(now);
+  }
+
+  /** Ends everything: connections are closed, messages lost. */
+  close(now: number): void {
+    this.#now = now;
+    for (const path of this.#paths.values()) path.close(now);
+    for (const port of [...this.#ports.values()]) this.unbind(now, port);
+    this.#paths.clear();
+  }
+
+  /** To a peer; undefined: there are too many. */
+  path(peer: Endpoint): Path | undefined {
+    const key = peer.toString();
+    let path = this.#paths.get(key);
+    if (!path) {
+      if (this.#paths.size >= this.#pathsMax) return undefined;
+      path = new Path(this, peer);
+      this.#paths.set(key, path);
+    }
+    return path;
+  }
+
+  // What paths and ports say.
+
+  deliver(now: number, path: Path, message: IncomingMessage): void {
+    const { statistics, parameters } = this;
+    const { sourcePort, destinationPort, length } = message.header;
+    if (parameters.PerfCounters !== 0) {
+      statistics.recvPackets++;
+      statistics.recvBytes += length;
+    }
+    const port = this.#ports.get(destinationPort);
+    if (port) {
+      port.push(message);
+      statistics.recvPendingMost = Math.max(statistics.recvPendingMost, port.pending);
+      return;
+    }
+    message.release();
+    // Port 0 answers, as Linux does; an answer is never answered.
+    if (destinationPort === 0 && sourcePort !== 0) this.#pong(now, path, sourcePort);
+    else statistics.recvPacketsDropped++;
+  }
+
+  stalled({ number }: Port, isStalled: boolean): void {
+    this.#stalled.set(number, isStalled);
+    if (isStalled) this.statistics.stallsSent++;
+    else this.statistics.unstallsSent++;
+    for (const path of this.#paths.values()) path.stallChanged(this.#now, number, isStalled);
+    if (isStalled || this.#blockedHere.size === 0) return;
+    const blocked = [...this.#blockedHere];
+    this.#blockedHere.clear();
+    for (const port of blocked) port.user.writable();
+  }
+
+  released(): void {
+    if (this.#starved.size === 0) return;
+    const starved = [...this.#starved];
+    this.#starved.clear();
+    for (const port of starved) port.user.writable();
+  }
+
+  boundPorts(): number[] {
+    return [...this.#ports.keys()];
+  }
+
+  stalledPorts(): number[] {
+    const ports: number[] = [];
+    this.#stalled.forEach((port) => ports.push(port));
+    return ports;
+  }
+
+  mapMessage(): OutgoingMessage | undefined {
+    const buffer = this.carrier.allocate(CONGESTION_MAP_BYTES, FRAGMENT_BYTES);
+    if (!buffer) return undefined;
+    buffer.payload.set(this.#stalled.bytes);
+    const ports = { source: 0, destination: 0 };
+    return new OutgoingMessage(undefined, ports, buffer, HeaderFlag.CONG_BITMAP);
+  }
+
+  #pong(now: number, path: Path, toPort: number): void {
+    // Whoever asks and never acknowledges the answers gets no more of them.
+    const buffer = path.pending < PONGS_MAX && this.carrier.allocate(0, FRAGMENT_BYTES);
+    if (!buffer) return;
+    const ports = { source: 0, destination: toPort };
+    path.send(now, new OutgoingMessage(undefined, ports, buffer));
+  }
+
+  #loopBack(port: Port, toPort: number, pieces: readonly Uint8Array[], length: number): void {
+    const target = this.#ports.get(toPort);
+    if (!target && toPort !== 0) throw this.#refusal('EFAULT', this.local, toPort);
+    if (target?.isStalled) {
+      this.#blockedHere.add(port);
+      throw this.#refusal('EWOULDBLOCK', this.local, toPort);
+    }
+    const receiver = target ?? port;
+    const [from, to] = target ? [port.number, toPort] : [0, port.number];
+    const bytes = new Uint8Array(HEADER_BYTES + (target ? length : 0));
+    if (target) copyPieces(pieces, bytes.subarray(HEADER_BYTES));
+    this.statistics.bytesCopied += length;
+    const header = {
+      sequence: 0,
+      ack: 0,
+      length: bytes.length - HEADER_BYTES,
+      sourcePort: from,
+      destinationPort: to,
+      flags: 0,
+      credit: 0,
+      extensions: noExtensions(),
+    };
+    receiver.push(new IncomingMessage(this.local, header, [{ bytes, release: () => {} }]));
+  }
+
+  #refusal(code: Refused, to: Endpoint, toPort: number): RefusalError {
+    if (code === 'ENOBUFS') this.statistics.enobufsReturned++;
+    if (code === 'EWOULDBLOCK') this.statistics.ewouldblocksReturned++;
+    return new RefusalError(code, `send to ${to.gid} port ${toPort}: ${WHY[code]}`);
+  }
+
+  #freePort(): number | undefined {
+    for (let draw = 0; draw < PORT_DRAWS; draw++) {
+      const span = 65536 - DYNAMIC_PORT_LEAST;
+      const candidate = DYNAMIC_PORT_LEAST + (this.carrier.random() % span);
+      if (!this.#ports.has(candidate)) return candidate;
+    }
+    return undefined;
+  }
+}
+
+type Refused = 'ENOBUFS' | 'EWOULDBLOCK' | 'EFAULT';
+
+const WHY: { readonly [Code in Refused]: string } = {
+  ENOBUFS: 'all send buffers of this socket are on their way',
+  EWOULDBLOCK: 'the path is being made, or the reader there is slow',
+  EFAULT: 'there is no path, or no such port',
+};
+
+function copyPieces(pieces: readonly Uint8Array[], target: Uint8Array): void {
+  let at = 0;
+  for (const piece of pieces) {
+    target.set(piece, at);
+    at += piece.length;
+  }
+}
+
+/** By address, then by UDP port. */
+function isBelow(one: Endpoint, other: Endpoint): boolean {
+  for (let index = 0; index < 16; index++) {
+    const difference = one.gid.bytes[index]! - other.gid.bytes[index]!;
+    if (difference !== 0) return difference < 0;
+  }
+  return one.port < other.port;
+}

@@ -1,0 +1,87 @@
+/** Messages that came before the one of their flow (same two sockets) that belongs in front of them. */
+import type { After } from './header.js';
+import type { IncomingMessage } from './message.js';
+
+interface Held {
+  readonly message: IncomingMessage;
+  readonly lane: number;
+  /** Directly in front of it. */
+  readonly after: After;
+}
+
+/** The next sequence number of a lane: all below it have come. */
+export type Expected = (lane: number) => number;
+
+export class HeldMessages {
+  readonly #flows = new Map<number, Held[]>();
+  readonly #expected: Expected;
+  readonly #deliver: (now: number, message: IncomingMessage) => void;
+
+  constructor(expected: Expected, deliver: (now: number, message: IncomingMessage) => void) {
+    this.#expected = expected;
+    this.#deliver = deliver;
+  }
+
+  get isEmpty(): boolean {
+    return this.#flows.size === 0;
+  }
+
+  /** The lowest sequence number of a lane that waits; Infinity: none. */
+  lowest(lane: number): number {
+    let lowest = Infinity;
+    for (const flow of this.#flows.values()) {
+      for (const held of flow) {
+        if (held.lane === lane) lowest = Math.min(lowest, held.message.header.sequence);
+      }
+    }
+    return lowest;
+  }
+
+  /**
+   * Takes a message if it has to wait: for the one that it names, or else for the one before it on
+   * its lane. False: it is the caller's to deliver.
+   */
+  take(lane: number, message: IncomingMessage): boolean {
+    const { after } = message.header.extensions;
+    const flow = this.#flows.get(flowOf(message));
+    if (!flow && !after) return false;
+    const last = flow?.filter((held) => held.lane === lane).at(-1);
+    const behind = after ?? (last && { lane, sequence: last.message.header.sequence });
+    if (!behind || this.#isDelivered(flow, behind)) return false;
+    const held = { message, lane, after: behind };
+    if (flow) flow.push(held);
+    else this.#flows.set(flowOf(message), [held]);
+    return true;
+  }
+
+  /** A message came: others may have waited for it. */
+  release(now: number): void {
+    for (const [key, flow] of this.#flows) {
+      for (let index = 0; index < flow.length;) {
+        const { message, after } = flow[index]!;
+        if (!this.#isDelivered(flow, after)) index++;
+        else {
+          flow.splice(index, 1);
+          this.#deliver(now, message);
+          index = 0;
+        }
+      }
+      if (flow.length === 0) this.#flows.delete(key);
+    }
+  }
+
+  /** What they wait for is lost, and so are they: nobody has acknowledged them. */
+  clear(): void {
+    for (const flow of this.#flows.values()) for (const { message } of flow) message.release();
+    this.#flows.clear();
+  }
+
+  #isDelivered(flow: readonly Held[] | undefined, { lane, sequence }: After): boolean {
+    if (this.#expected(lane) <= sequence) return false;
+    return !flow?.some((held) => held.lane === lane && held.message.header.sequence === sequence);
+  }
+}
+
+function flowOf({ header }: IncomingMessage): number {
+  return header.sourcePort * 65536 + header.destinationPort;
+}

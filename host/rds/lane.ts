@@ -1,0 +1,418 @@
+/**
+ * One connection of a path, made again when it breaks: messages get their sequence numbers here, wait
+ * until the peer has acknowledged them, and are sent again over the next connection.
+ */
+import type { Due } from '../cm/deadlines.js';
+import type { Connection, ConnectionOwner, ReceivedPacket } from './carrier.js';
+import {
+  CONGESTION_MAP_BYTES,
+  FRAGMENT_BYTES,
+  HEADER_BYTES,
+  HeaderFlag,
+  LARGE_FRAGMENT_BYTES,
+  MEDIUM_BYTES,
+  MESSAGE_BYTES_MAX,
+} from './constants.js';
+import { buildHandshake, parseHandshake, type Handshake } from './handshake.js';
+import { noExtensions, readHeader, type RdsHeader } from './header.js';
+import { IncomingMessage, type OutgoingMessage } from './message.js';
+import type { Path } from './path.js';
+import { Reassembly } from './reassembly.js';
+
+type LaneState = 'DOWN' | 'CONNECTING' | 'ACCEPTING' | 'UP';
+
+/** Messages after which the peer is asked to acknowledge (`max_unacked_packets`). */
+const ACK_EVERY = 8;
+/** How long an acknowledgement waits for a message that takes it along. */
+const ACK_DELAY_MICROS = 1000;
+/** The first try comes at once, the next ones within times that double, as Linux has it. */
+const BACKOFF_LEAST_MICROS = 2000;
+const BACKOFF_MOST_MICROS = 1_000_000;
+
+export class Lane implements ConnectionOwner, Due {
+  dueMicros = 0;
+  heapIndex = -1;
+  state: LaneState = 'DOWN';
+  readonly index: number;
+  readonly #path: Path;
+  #connection: Connection | undefined;
+  /** To be sent, and sent but not acknowledged. */
+  #queue: OutgoingMessage[] = [];
+  readonly #unacked: OutgoingMessage[] = [];
+  #sequence: number;
+  /** The next one of the peer; 0: any. */
+  expected = 0;
+  /** The last one that came; what acknowledgements say. */
+  #received = 0;
+  #receivedUnacked = 0;
+  #sentUnasked = 0;
+  /** The first message of a connection may leave out what its sender has given up. */
+  #isFresh = true;
+  readonly #incoming = new Reassembly();
+  #controls: Uint8Array[] = [];
+  #ackMicros = 0;
+  #reconnectMicros = 0;
+  #backoffMicros = 0;
+
+  constructor(path: Path, index: number) {
+    this.#path = path;
+    this.index = index;
+    this.#sequence = path.node.firstSequence;
+  }
+
+  /** Messages that are not acknowledged, or not even sent. */
+  get pending(): number {
+    return this.#queue.length + this.#unacked.length;
+  }
+
+  get isOwnKind(): boolean {
+    return this.#path.isOwnKind;
+  }
+
+  /** Payload of one SEND. */
+  get fragmentBytes(): number {
+    if (this.index === 2) return LARGE_FRAGMENT_BYTES;
+    return this.index === 1 ? MEDIUM_BYTES : FRAGMENT_BYTES;
+  }
+
+  /** What the connection manager says for this lane. */
+  privateData(): Uint8Array {
+    const { node, peer, generation, incarnation } = this.#path;
+    return buildHandshake({
+      source: node.local.gid,
+      target: peer.gid,
+      ack: this.#path.acknowledgeable(this.index, this.#received),
+      own: { lane: this.index, incarnation, generation },
+    });
+  }
+
+  connect(now: number): void {
+    if (this.state !== 'DOWN') return;
+    this.state = 'CONNECTING';
+    this.#reconnectMicros = 0;
+    const { node, peer } = this.#path;
+    this.#connection = node.carrier.connect(peer, this.index, this.privateData(), this);
+    this.#plan(now);
+  }
+
+  /** The peer asks for this lane and gets it, whatever there was. */
+  accept(now: number, connection: Connection, request: Handshake): void {
+    this.#end(now);
+    this.state = 'ACCEPTING';
+    this.#connection = connection;
+    this.#reconnectMicros = 0;
+    this.#begin(request);
+    this.#plan(now);
+  }
+
+  /** Puts a message behind the others. */
+  push(now: number, message: OutgoingMessage): void {
+    message.sequence = this.#sequence++;
+    this.#path.numbered(this, message);
+    this.#queue.push(message);
+    this.pump(now);
+  }
+
+  /** Goes before all others and has no number: a congestion map. */
+  pushFirst(now: number, message: OutgoingMessage): void {
+    // Not between the fragments of another one.
+    const at = this.#queue[0] && this.#queue[0].posted > 0 ? 1 : 0;
+    this.#queue.splice(at, 0, message);
+    this.pump(now);
+  }
+
+  /** A control message, for `pump`; lost with the connection, and told anew on the next one. */
+  say(payload: Uint8Array): void {
+    if (this.state === 'UP') this.#controls.push(payload);
+  }
+
+  /** Everything that is not acknowledged is lost. */
+  giveUp(now: number): number {
+    this.#end(now);
+    this.#reconnectMicros = 0;
+    this.#backoffMicros = 0;
+    const lost = [...this.#unacked.splice(0), ...this.#queue.splice(0)];
+    for (const message of lost) message.done(true);
+    this.#plan(now);
+    return lost.length;
+  }
+
+  /** The peer is another node than before. */
+  forget(now: number): number {
+    const lost = this.giveUp(now);
+    this.expected = 0;
+    this.#received = 0;
+    return lost;
+  }
+
+  close(now: number): void {
+    this.#end(now);
+    this.#plan(now);
+  }
+
+  /** Sends what there is room for. */
+  pump(now: number): void {
+    const connection = this.#connection;
+    if (this.state !== 'UP' || !connection) return;
+    while (this.#controls.length > 0 && connection.room > 0) {
+      const payload = this.#controls.shift()!;
+      const { length } = payload;
+      connection.postCopy(this.#headerOf({ length, flags: HeaderFlag.CONTROL }), payload);
+    }
+    for (let message = this.#queue[0]; message; message = this.#queue[0]) {
+      while (message.posted < this.#fragmentsOf(message)) {
+        if (connection.room === 0) return;
+        this.#post(connection, message);
+      }
+      this.#queue.shift();
+      if (message.flags & HeaderFlag.CONG_BITMAP) message.done(false);
+      else this.#unacked.push(message);
+    }
+    if (this.#receivedUnacked >= ACK_EVERY && connection.room > 0) this.#sendAck(connection);
+    this.#plan(now);
+  }
+
+  // ConnectionOwner
+
+  up(now: number, connection: Connection, answer: Uint8Array | undefined): void {
+    if (connection !== this.#connection || this.state === 'UP') return;
+    if (answer) {
+      const { gid } = this.#path.peer;
+      const reply = parseHandshake(answer, gid.isIpv4);
+      if (!reply) return this.#fail(now);
+      this.#path.answered(now, reply);
+      // Another node answers than was asked: what was for the former one is gone.
+      if (connection !== this.#connection) return;
+      this.#begin(reply);
+    }
+    this.state = 'UP';
+    this.#backoffMicros = 0;
+    this.#path.laneUp(now, this);
+    this.pump(now);
+  }
+
+  received(now: number, connection: Connection, packet: ReceivedPacket): void {
+    if (connection !== this.#connection) return packet.release();
+    const header = readHeader(packet.bytes);
+    if (!header || !this.#acknowledge(header.ack)) {
+      packet.release();
+      return this.#protocolError(now);
+    }
+    this.#path.heard(now);
+    if (header.flags & HeaderFlag.CONTROL) {
+      const payload = packet.bytes.slice(HEADER_BYTES);
+      packet.release();
+      if (!this.#path.control(now, payload)) this.#protocolError(now);
+      return;
+    }
+    if (header.sequence === 0 && header.length === 0 && header.sourcePort === 0) {
+      packet.release();
+      return this.pump(now);
+    }
+    if (!this.#isInTurn(header)) {
+      packet.release();
+      return this.#protocolError(now);
+    }
+    const outcome = this.#incoming.add(header, packet, this.fragmentBytes);
+    if (outcome === 'wrong') {
+      packet.release();
+      return this.#protocolError(now);
+    }
+    if (outcome === 'whole') this.#whole(now, header.flags);
+  }
+
+  sent(now: number, connection: Connection): void {
+    if (connection === this.#connection) this.pump(now);
+  }
+
+  down(now: number, connection: Connection, isNobody: boolean): void {
+    if (connection !== this.#connection) return;
+    this.#end(now);
+    this.#path.laneDown(now, this, isNobody);
+    this.#plan(now);
+  }
+
+  /** A deadline has come. */
+  advance(now: number): void {
+    if (this.#ackMicros !== 0 && this.#ackMicros <= now) {
+      const connection = this.#connection;
+      if (this.state === 'UP' && connection && connection.room > 0) this.#sendAck(connection);
+      else this.#ackMicros = now + ACK_DELAY_MICROS;
+    }
+    if (this.#reconnectMicros !== 0 && this.#reconnectMicros <= now) this.connect(now);
+    this.#plan(now);
+  }
+
+  /** What waited was delivered: the peer may hear of it. */
+  acknowledgeSoon(now: number): void {
+    if (this.state !== 'UP' || this.#ackMicros !== 0) return;
+    this.#ackMicros = now + ACK_DELAY_MICROS;
+    this.#plan(now);
+  }
+
+  /** Tries again after a while. */
+  reconnect(now: number): void {
+    if (this.state !== 'DOWN' || this.#reconnectMicros !== 0) return;
+    const span = Math.max(this.#backoffMicros, 1);
+    this.#reconnectMicros = now + 1 + (this.#path.node.carrier.random() % span);
+    const next = Math.max(this.#backoffMicros * 2, BACKOFF_LEAST_MICROS);
+    this.#backoffMicros = Math.min(next, BACKOFF_MOST_MICROS);
+    this.#plan(now);
+  }
+
+  #fragmentsOf({ length }: OutgoingMessage): number {
+    return Math.max(1, Math.ceil(length / this.fragmentBytes));
+  }
+
+  #headerOf(fields: Partial<RdsHeader>): RdsHeader {
+    this.#ackMicros = 0;
+    this.#receivedUnacked = 0;
+    return {
+      sequence: 0,
+      ack: this.#path.acknowledgeable(this.index, this.#received),
+      length: 0,
+      sourcePort: 0,
+      destinationPort: 0,
+      flags: 0,
+      credit: 0,
+      extensions: noExtensions(),
+      ...fields,
+    };
+  }
+
+  #post(connection: Connection, message: OutgoingMessage): void {
+    const isMap = (message.flags & HeaderFlag.CONG_BITMAP) !== 0;
+    let { flags } = message;
+    if (message.isRetransmitted) flags |= HeaderFlag.RETRANSMITTED;
+    const isLast = this.#queue.length === 1;
+    if (!isMap && (isLast || this.#sentUnasked >= ACK_EVERY)) flags |= HeaderFlag.ACK_REQUIRED;
+    const from = message.posted * this.fragmentBytes;
+    const length = Math.min(message.length - from, this.fragmentBytes);
+    if (message.posted === 0) {
+      this.#path.counts(message);
+      this.#sentUnasked = flags & HeaderFlag.ACK_REQUIRED ? 0 : this.#sentUnasked + 1;
+    }
+    const header = this.#headerOf({
+      sequence: message.sequence,
+      length: message.length,
+      sourcePort: message.sourcePort,
+      destinationPort: message.destinationPort,
+      flags,
+      extensions: message.extensions,
+    });
+    message.posted++;
+    message.held++;
+    connection.post(message, header, from, length);
+  }
+
+  #sendAck(connection: Connection): void {
+    connection.postCopy(this.#headerOf({}), NOTHING);
+  }
+
+  /** What the peer has is done. False: it cannot have it. */
+  #acknowledge(ack: number): boolean {
+    if (ack >= this.#sequence) return false;
+    for (let first = this.#unacked[0]; first && first.sequence <= ack; first = this.#unacked[0]) {
+      this.#unacked.shift();
+      this.#path.acknowledged(first);
+      first.done(false);
+    }
+    return true;
+  }
+
+  /** May a message with this header come now? */
+  #isInTurn({ sequence, length, flags }: RdsHeader): boolean {
+    if (flags & HeaderFlag.CONG_BITMAP) return length === CONGESTION_MAP_BYTES;
+    if (sequence === 0 || length > MESSAGE_BYTES_MAX) return false;
+    const isGap = this.expected !== 0 && sequence > this.expected;
+    return !isGap || this.#isFresh || !this.#path.isOwnKind;
+  }
+
+  #whole(now: number, lastFlags: number): void {
+    const { header, packets } = this.#incoming.take();
+    const { peer } = this.#path;
+    const message = new IncomingMessage(peer, header, packets);
+    if (header.flags & HeaderFlag.CONG_BITMAP) {
+      const map = new Uint8Array(CONGESTION_MAP_BYTES);
+      message.copy(map);
+      message.release();
+      this.#path.congestionMap(now, map);
+    } else {
+      // Linux tells by the flag: a node that was started again counts from 1 again.
+      const isKnown = header.sequence < this.expected;
+      const isAgain = (header.flags & HeaderFlag.RETRANSMITTED) !== 0;
+      const isDuplicate = isKnown && (isAgain || this.#path.isOwnKind);
+      if (!isDuplicate) {
+        this.expected = header.sequence + 1;
+        this.#isFresh = false;
+      }
+      this.#received = Math.max(header.sequence, isDuplicate ? this.#received : 0);
+      this.#receivedUnacked++;
+      if (lastFlags & HeaderFlag.ACK_REQUIRED && this.#ackMicros === 0) {
+        this.#ackMicros = now + ACK_DELAY_MICROS;
+      }
+      if (isDuplicate) this.#path.duplicate(message);
+      else this.#path.deliver(now, this, message);
+    }
+    this.pump(now);
+  }
+
+  /** A connection begins with what the peer has received over those before. */
+  #begin({ ack }: Handshake): void {
+    this.#isFresh = true;
+    if (ack < this.#sequence) {
+      this.#acknowledge(ack);
+      while (this.#queue[0] && this.#queue[0].sequence !== 0 && this.#queue[0].sequence <= ack) {
+        const message = this.#queue.shift()!;
+        this.#path.acknowledged(message);
+        message.done(false);
+      }
+    }
+  }
+
+  #fail(now: number): void {
+    const connection = this.#connection;
+    if (connection) this.down(now, connection, false);
+  }
+
+  #protocolError(now: number): void {
+    this.#path.protocolError();
+    this.#fail(now);
+  }
+
+  /** The connection is over: what it had is to be sent again. */
+  #end(_now: number): void {
+    const connection = this.#connection;
+    this.#connection = undefined;
+    this.state = 'DOWN';
+    this.#ackMicros = 0;
+    this.#receivedUnacked = 0;
+    this.#sentUnasked = 0;
+    this.#controls = [];
+    this.#incoming.clear();
+    // First it stops, then memory may change.
+    connection?.close();
+    const again = [...this.#unacked.splice(0), ...this.#queue];
+    this.#queue = [];
+    for (const message of again) {
+      if (message.posted > 0) message.isRetransmitted = true;
+      message.posted = 0;
+      // A new connection begins with a new map.
+      if (message.flags & HeaderFlag.CONG_BITMAP) message.done(false);
+      else this.#queue.push(message);
+    }
+  }
+
+  #plan(_now: number): void {
+    const { deadlines } = this.#path.node;
+    const both = this.#ackMicros !== 0 && this.#reconnectMicros !== 0;
+    const next = both
+      ? Math.min(this.#ackMicros, this.#reconnectMicros)
+      : this.#ackMicros + this.#reconnectMicros;
+    if (next === this.dueMicros) return;
+    if (next === 0) deadlines.clear(this);
+    else deadlines.set(this, next);
+  }
+}
+
+const NOTHING = new Uint8Array(0);

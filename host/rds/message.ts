@@ -1,0 +1,101 @@
+/** A message on its way out, and one that came in. */
+import type { Endpoint } from '../link/endpoint.js';
+import type { ReceivedPacket, SendBuffer } from './carrier.js';
+import { HEADER_BYTES } from './constants.js';
+import { noExtensions, type Extensions, type RdsHeader } from './header.js';
+
+export interface MessageOwner {
+  /** The message needs no memory any more: it was received, or it is lost. */
+  released(message: OutgoingMessage, isLost: boolean): void;
+}
+
+export class OutgoingMessage {
+  readonly owner: MessageOwner | undefined;
+  readonly sourcePort: number;
+  readonly destinationPort: number;
+  readonly buffer: SendBuffer;
+  readonly length: number;
+  readonly flags: number;
+  extensions: Extensions = noExtensions();
+  /** 0 until it is sent for the first time. */
+  sequence = 0;
+  isRetransmitted = false;
+  /** Fragments that were given to a connection, and those that it still needs. */
+  posted = 0;
+  held = 0;
+  #isDone = false;
+  #isLost = false;
+
+  constructor(
+    owner: MessageOwner | undefined,
+    ports: { readonly source: number; readonly destination: number },
+    buffer: SendBuffer,
+    flags = 0,
+  ) {
+    this.owner = owner;
+    this.sourcePort = ports.source;
+    this.destinationPort = ports.destination;
+    this.buffer = buffer;
+    this.length = buffer.payload.length;
+    this.flags = flags;
+  }
+
+  /** The peer has it, or it will not be sent (again). Its memory goes when the last SEND has. */
+  done(isLost: boolean): void {
+    this.#isDone = true;
+    this.#isLost = isLost;
+    this.#release();
+  }
+
+  /** A connection needs one fragment less. */
+  letGo(): void {
+    this.held--;
+    this.#release();
+  }
+
+  #release(): void {
+    if (!this.#isDone || this.held > 0) return;
+    this.#isDone = false;
+    this.buffer.free();
+    this.owner?.released(this, this.#isLost);
+  }
+}
+
+/** A message as it lies in receives; whoever reads it releases it. */
+export class IncomingMessage {
+  readonly from: Endpoint;
+  readonly header: RdsHeader;
+  readonly #packets: readonly ReceivedPacket[];
+
+  constructor(from: Endpoint, header: RdsHeader, packets: readonly ReceivedPacket[]) {
+    this.from = from;
+    this.header = header;
+    this.#packets = packets;
+  }
+
+  get length(): number {
+    return this.header.length;
+  }
+
+  /** Copies what fits into `target`; returns how much. */
+  copy(target: Uint8Array): number {
+    let at = 0;
+    for (const { bytes } of this.#packets) {
+      const part = bytes.subarray(HEADER_BYTES, HEADER_BYTES + target.length - at);
+      target.set(part, at);
+      at += part.length;
+    }
+    return at;
+  }
+
+  /** A copy of all of it. */
+  bytes(): Uint8Array {
+    const bytes = new Uint8Array(this.length);
+    this.copy(bytes);
+    return bytes;
+  }
+
+  release(): void {
+    for (const packet of this.#packets) packet.release();
+  }
+}

@@ -1,0 +1,455 @@
+/** A peer: its lanes, the order across them, which of its ports there are and which are slow. */
+import type { Deadlines, Due } from '../cm/deadlines.js';
+import type { Endpoint } from '../link/endpoint.js';
+import type { Carrier } from './carrier.js';
+import type { RdsParameters } from './config.js';
+import { CongestionMap } from './congestion-map.js';
+import { GENERATIONS, LANES, MEDIUM_BYTES, SMALL_BYTES } from './constants.js';
+import { CONTROL_PORTS_MAX, ControlKind, buildControl, parseControl } from './control.js';
+import type { Handshake } from './handshake.js';
+import { Lane } from './lane.js';
+import { HeldMessages } from './held.js';
+import type { IncomingMessage, OutgoingMessage } from './message.js';
+import type { Port } from './port.js';
+import type { RdsStatistics } from './statistics.js';
+
+/** What a path needs of its node. */
+export interface PathNode {
+  readonly local: Endpoint;
+  readonly incarnation: number;
+  readonly firstSequence: number;
+  /** After so long without a word a peer is dead, and a connection cannot be made. */
+  readonly heartbeatMicros: number;
+  /** How long sends fail after some were lost. */
+  readonly recoveryMicros: number;
+  readonly carrier: Carrier;
+  readonly deadlines: Deadlines<Timed>;
+  readonly parameters: RdsParameters;
+  readonly statistics: RdsStatistics;
+  deliver(now: number, path: Path, message: IncomingMessage): void;
+  boundPorts(): number[];
+  stalledPorts(): number[];
+  /** A message that carries our congestion map; undefined: no memory. */
+  mapMessage(): OutgoingMessage | undefined;
+}
+
+/** Who has a deadline. */
+export interface Timed extends Due {
+  advance(now: number): void;
+}
+
+/** Unacknowledged messages to one port, beyond which it counts as slow. */
+const WINDOW = 64;
+/** Heartbeats in the time after which their absence means death. */
+const BEATS = 3;
+/** So many times the time in which a peer that lives gives up or comes again. */
+const DROP_AFTER = 4;
+
+export class Path implements Timed {
+  dueMicros = 0;
+  heapIndex = -1;
+  readonly node: PathNode;
+  readonly peer: Endpoint;
+  /** Undefined until a peer said so. */
+  kind: 'own' | 'linux' | undefined;
+  readonly #lanes: (Lane | undefined)[] = [];
+  /** Of the peer, while lane 0 is up. */
+  readonly #ports = new CongestionMap();
+  readonly #slow = new CongestionMap();
+  #arePortsKnown = false;
+  #incarnation = 0;
+  /** How often this node gave up what was on its way, and the peer did; modulo 64. */
+  generation = 0;
+  #peerGeneration = 0;
+  /** Who was refused, and wants to hear when another try is worth it. */
+  readonly #blocked = new Set<Port>();
+  /** Pairs of ports with unacknowledged messages: the last one, and how many; how many of a port. */
+  readonly #flows = new Map<number, Flow>();
+  readonly #windows = new Map<number, number>();
+  readonly #held: HeldMessages;
+  #wasUp = false;
+  #isWanted = false;
+  #downMicros = 0;
+  #failedUntil = 0;
+  #heardMicros = 0;
+  #beatMicros = 0;
+  #doesPeerBeat = false;
+  /** When what waits here for others, and nobody has acknowledged, goes: its sender is gone. */
+  #dropMicros = 0;
+  #renewals = 0;
+
+  constructor(node: PathNode, peer: Endpoint) {
+    this.node = node;
+    this.peer = peer;
+    this.#held = new HeldMessages(
+      // Who names a lane that does not exist waits for nobody.
+      (lane) => (lane < LANES ? this.lane(lane).expected : Infinity),
+      (now, message) => node.deliver(now, this, message),
+    );
+  }
+
+  /** As whom the peer knows this node. */
+  get incarnation(): number {
+    return (this.node.incarnation + this.#renewals) >>> 0;
+  }
+
+  get isOwnKind(): boolean {
+    return this.kind === 'own';
+  }
+
+  get state(): 'ACTIVE' | 'CONNECTING' | 'FAILED' | 'DOWN' {
+    if (this.#failedUntil !== 0) return 'FAILED';
+    const state = this.#lanes[0]?.state ?? 'DOWN';
+    if (state === 'UP') return 'ACTIVE';
+    return state === 'DOWN' && !this.#isWanted ? 'DOWN' : 'CONNECTING';
+  }
+
+  /** Messages that the peer has not acknowledged. */
+  get pending(): number {
+    return this.#lanes.reduce((sum, lane) => sum + (lane?.pending ?? 0), 0);
+  }
+
+  /** Connections that are up. */
+  get connections(): number {
+    return this.#lanes.filter((lane) => lane?.state === 'UP').length;
+  }
+
+  /** Ports of the peer that are slow. */
+  get stalls(): CongestionMap {
+    return this.#slow;
+  }
+
+  lane(index: number): Lane {
+    return (this.#lanes[index] ??= new Lane(this, index));
+  }
+
+  /** Which lane a message of so many bytes takes. */
+  laneOf(length: number): Lane {
+    if (!this.isOwnKind || length < SMALL_BYTES) return this.lane(0);
+    return this.lane(Math.min(length <= MEDIUM_BYTES ? 1 : 2, LANES - 1));
+  }
+
+  /**
+   * May `port` send to that port now? 'EFAULT': no path, or no such port; 'EWOULDBLOCK': the path is
+   * being made, or the port is slow; then `port` hears when another try is worth it.
+   */
+  judge(now: number, destinationPort: number, port: Port | undefined): Judgement {
+    if (this.#failedUntil !== 0) {
+      if (now < this.#failedUntil) return 'EFAULT';
+      this.#failedUntil = 0;
+    }
+    const isUp = this.#lanes[0]?.state === 'UP';
+    if (!isUp) this.#want(now);
+    if (!isUp || (this.isOwnKind && !this.#arePortsKnown)) return this.#block(port);
+    if (destinationPort === 0) return 'go';
+    if (this.isOwnKind && !this.#ports.has(destinationPort)) return 'EFAULT';
+    const isFull = (this.#windows.get(destinationPort) ?? 0) >= WINDOW;
+    return isFull || this.#slow.has(destinationPort) ? this.#block(port) : 'go';
+  }
+
+  send(now: number, message: OutgoingMessage): void {
+    const lane = this.laneOf(message.length);
+    const { destinationPort } = message;
+    this.#windows.set(destinationPort, (this.#windows.get(destinationPort) ?? 0) + 1);
+    lane.push(now, message);
+    if (lane.state === 'DOWN') lane.reconnect(now);
+  }
+
+  /** A port of ours is bound, or no longer. */
+  portChanged(now: number, number: number, isBound: boolean): void {
+    this.#tell(now, ControlKind.PORTS, [number], isBound);
+  }
+
+  /** A port of ours is slow, or no longer. */
+  stallChanged(now: number, number: number, isStalled: boolean): void {
+    if (this.isOwnKind) return this.#tell(now, ControlKind.STALLS, [number], isStalled);
+    if (this.#lanes[0]?.state === 'UP') this.#sendMap(now);
+  }
+
+  /** Ends all connections. */
+  close(now: number): void {
+    this.#isWanted = false;
+    for (const lane of this.#lanes) lane?.giveUp(now);
+    this.#held.clear();
+    this.node.deadlines.clear(this);
+  }
+
+  forget(port: Port): void {
+    this.#blocked.delete(port);
+  }
+
+  // What lanes say.
+
+  /** The peer asks to be connected, or answers. */
+  answered(now: number, { own }: Handshake): void {
+    this.kind = own ? 'own' : 'linux';
+    if (!own) return;
+    // It gave up what it had not been told of.
+    if (own.generation !== this.#peerGeneration) this.#held.clear();
+    this.#peerGeneration = own.generation;
+    const isAnother = this.#incarnation !== 0 && this.#incarnation !== own.incarnation;
+    this.#incarnation = own.incarnation;
+    if (!isAnother) return;
+    this.#held.clear();
+    // It is not the node that it was: what that one had not acknowledged is lost.
+    const lost = this.#lanes.reduce((sum, lane) => sum + (lane?.forget(now) ?? 0), 0);
+    this.#isWanted = false;
+    this.#downMicros = 0;
+    if (lost > 0) this.#lose(now, lost);
+    this.#unblock();
+  }
+
+  laneUp(now: number, lane: Lane): void {
+    this.#heardMicros = now;
+    this.#dropMicros = 0;
+    const isWaiting = this.#lanes.some((other) => other?.state !== 'UP' && other?.pending);
+    if (!isWaiting && this.#lanes[0]?.state === 'UP') this.#downMicros = 0;
+    if (lane.index !== 0) return;
+    this.#wasUp = true;
+    this.#isWanted = false;
+    this.#doesPeerBeat = false;
+    if (this.isOwnKind) {
+      this.#tellAll(ControlKind.PORTS, this.node.boundPorts());
+      this.#tellAll(ControlKind.STALLS, this.node.stalledPorts());
+      this.#beatMicros = now;
+    } else {
+      this.#sendMap(now);
+      this.#unblock();
+    }
+    for (const other of this.#lanes) if (other && other.pending > 0) other.reconnect(now);
+    this.#plan();
+  }
+
+  laneDown(now: number, lane: Lane, isNobody: boolean): void {
+    if (lane.index === 0) {
+      this.#arePortsKnown = false;
+      this.#ports.clear();
+      // Whoever waits for a reader there must not wait for ever.
+      this.#slow.clear();
+      this.#beatMicros = 0;
+      this.#unblock();
+    }
+    if (!this.#held.isEmpty && this.connections === 0) {
+      this.#dropMicros ||= now + DROP_AFTER * this.node.heartbeatMicros;
+    }
+    const isNeeded = lane.pending > 0 || (lane.index === 0 && (this.#isWanted || this.pending > 0));
+    if (!isNeeded) return this.#plan();
+    this.#downMicros ||= now;
+    const isHopeless = isNobody && !this.#wasUp;
+    if (isHopeless || this.#downMicros + this.node.heartbeatMicros <= now) this.#fail(now);
+    else lane.reconnect(now);
+    this.#plan();
+  }
+
+  heard(now: number): void {
+    this.#heardMicros = now;
+  }
+
+  /** False: it is no control message. */
+  control(now: number, payload: Uint8Array): boolean {
+    const control = parseControl(payload);
+    if (!control || !this.isOwnKind) return false;
+    switch (control.kind) {
+      case ControlKind.PORTS:
+        if (control.isReset) this.#ports.clear();
+        for (const port of control.ports) this.#ports.set(port, control.isSet);
+        this.#arePortsKnown = true;
+        break;
+      case ControlKind.STALLS:
+        if (control.isReset) this.#slow.clear();
+        for (const port of control.ports) this.#stall(port, control.isSet);
+        break;
+      default:
+        this.#doesPeerBeat = true;
+        return true;
+    }
+    this.#unblock();
+    this.#lanes[0]?.pump(now);
+    return true;
+  }
+
+  /** Linux tells of all its slow ports at once. */
+  congestionMap(_now: number, bytes: Uint8Array): void {
+    this.#slow.bytes.set(bytes);
+    this.#unblock();
+  }
+
+  /** A message got its number: where order crosses lanes, it says behind which one it belongs. */
+  numbered(lane: Lane, message: OutgoingMessage): void {
+    const key = flowOf(message);
+    const flow = this.#flows.get(key);
+    if (flow && flow.lane !== lane.index) {
+      const after = { lane: flow.lane, sequence: flow.sequence };
+      message.extensions = { ...message.extensions, after };
+    }
+    const { sequence } = message;
+    this.#flows.set(key, { lane: lane.index, sequence, unacked: (flow?.unacked ?? 0) + 1 });
+  }
+
+  acknowledged(message: OutgoingMessage): void {
+    this.#left(message);
+    const { destinationPort } = message;
+    if ((this.#windows.get(destinationPort) ?? 0) === WINDOW / 2) this.#unblock();
+  }
+
+  counts(message: OutgoingMessage): void {
+    const { statistics, parameters } = this.node;
+    if (message.isRetransmitted) statistics.retransmitted++;
+    if (parameters.PerfCounters === 0) return;
+    statistics.xmitPackets++;
+    statistics.xmitBytes += message.length;
+  }
+
+  duplicate(message: IncomingMessage): void {
+    this.node.statistics.duplicates++;
+    message.release();
+  }
+
+  protocolError(): void {
+    this.node.statistics.protocolErrors++;
+  }
+
+  /** A message came in its lane's turn. */
+  deliver(now: number, lane: Lane, message: IncomingMessage): void {
+    if (!this.#held.take(lane.index, message)) this.node.deliver(now, this, message);
+    if (this.#held.isEmpty) return;
+    this.#held.release(now);
+    for (const other of this.#lanes) other?.acknowledgeSoon(now);
+  }
+
+  /** What a lane may acknowledge of what it received: what waits for others may still be lost. */
+  acknowledgeable(lane: number, received: number): number {
+    return this.#held.isEmpty ? received : Math.min(received, this.#held.lowest(lane) - 1);
+  }
+
+  advance(now: number): void {
+    const { heartbeatMicros, parameters } = this.node;
+    const lane = this.#lanes[0];
+    if (this.#beatMicros !== 0 && this.#beatMicros <= now) {
+      const isSilent = this.#doesPeerBeat && now - this.#heardMicros > heartbeatMicros;
+      if (isSilent && lane) {
+        lane.close(now);
+        this.laneDown(now, lane, false);
+      } else if (lane) {
+        if (parameters.Heartbeat !== 0) {
+          lane.say(
+            buildControl({ kind: ControlKind.HEARTBEAT, isSet: false, isReset: false, ports: [] }),
+          );
+          lane.pump(now);
+        }
+        this.#beatMicros = now + heartbeatMicros / BEATS;
+      }
+    }
+    // As `#plan` adds: differences are rounded otherwise, and the deadline would never be over.
+    if (this.#downMicros !== 0 && this.#downMicros + heartbeatMicros <= now) this.#fail(now);
+    if (this.#dropMicros !== 0 && this.#dropMicros <= now) {
+      // Should it come again after all, then to another node: what is lost must not seem received.
+      this.#dropMicros = 0;
+      this.#renewals++;
+      this.#held.clear();
+    }
+    this.#plan();
+  }
+
+  #want(now: number): void {
+    this.#isWanted = true;
+    const lane = this.lane(0);
+    if (lane.state !== 'DOWN') return;
+    if (this.#downMicros === 0) {
+      this.#downMicros = now;
+      lane.connect(now);
+      this.#plan();
+    }
+  }
+
+  #block(port: Port | undefined): Judgement {
+    if (port) this.#blocked.add(port);
+    return 'EWOULDBLOCK';
+  }
+
+  #unblock(): void {
+    if (this.#blocked.size === 0) return;
+    const ports = [...this.#blocked];
+    this.#blocked.clear();
+    for (const port of ports) port.user.writable();
+  }
+
+  #stall(port: number, isSlow: boolean): void {
+    const { statistics } = this.node;
+    if (!this.#slow.set(port, isSlow)) statistics.stallEventsIgnored++;
+    else if (isSlow) statistics.stallsReceived++;
+    else statistics.unstallsReceived++;
+  }
+
+  /** The path cannot be made, or was lost with what was on its way. */
+  #fail(now: number): void {
+    const lost = this.#lanes.reduce((sum, lane) => sum + (lane?.giveUp(now) ?? 0), 0);
+    this.#isWanted = false;
+    this.#downMicros = 0;
+    this.#lose(now, lost);
+  }
+
+  #lose(now: number, lost: number): void {
+    const { statistics, recoveryMicros, heartbeatMicros } = this.node;
+    statistics.lost += lost;
+    this.generation = (this.generation + 1) % GENERATIONS;
+    this.#flows.clear();
+    this.#windows.clear();
+    // Without a loss nobody has to find out: a try now and then is welcome.
+    this.#failedUntil = now + (lost > 0 ? recoveryMicros : heartbeatMicros / BEATS);
+    this.#unblock();
+  }
+
+  #left(message: OutgoingMessage): void {
+    const key = flowOf(message);
+    const flow = this.#flows.get(key);
+    if (flow && --flow.unacked === 0) this.#flows.delete(key);
+    const { destinationPort } = message;
+    const others = (this.#windows.get(destinationPort) ?? 1) - 1;
+    if (others > 0) this.#windows.set(destinationPort, others);
+    else this.#windows.delete(destinationPort);
+  }
+
+  #sendMap(now: number): void {
+    const map = this.node.mapMessage();
+    if (map) this.lane(0).pushFirst(now, map);
+  }
+
+  #tell(now: number, kind: number, ports: readonly number[], isSet: boolean): void {
+    const lane = this.#lanes[0];
+    if (!this.isOwnKind || lane?.state !== 'UP') return;
+    lane.say(buildControl({ kind, isSet, isReset: false, ports }));
+    lane.pump(now);
+  }
+
+  /** All of a kind, anew. */
+  #tellAll(kind: number, ports: readonly number[]): void {
+    for (let from = 0; from === 0 || from < ports.length; from += CONTROL_PORTS_MAX) {
+      const some = ports.slice(from, from + CONTROL_PORTS_MAX);
+      this.lane(0).say(buildControl({ kind, isSet: true, isReset: from === 0, ports: some }));
+    }
+  }
+
+  #plan(): void {
+    const { deadlines, heartbeatMicros } = this.node;
+    const failsAt = this.#downMicros === 0 ? Infinity : this.#downMicros + heartbeatMicros;
+    const beatsAt = this.#beatMicros === 0 ? Infinity : this.#beatMicros;
+    const dropsAt = this.#dropMicros === 0 ? Infinity : this.#dropMicros;
+    const next = Math.min(failsAt, beatsAt, dropsAt);
+    if (next === Infinity) deadlines.clear(this);
+    else if (next !== this.dueMicros) deadlines.set(this, next);
+  }
+}
+
+interface Flow {
+  readonly lane: number;
+  readonly sequence: number;
+  unacked: number;
+}
+
+export type Judgement = 'go' | 'EFAULT' | 'EWOULDBLOCK';
+
+/** A pair of ports as one number. */
+function flowOf(message: OutgoingMessage): number {
+  return message.sourcePort * 65536 + message.destinationPort;
+}

@@ -1,0 +1,54 @@
+/** The fragments of one message, as they come over one connection: one message after the other. */
+import type { ReceivedPacket } from './carrier.js';
+import { HEADER_BYTES } from './constants.js';
+import type { RdsHeader } from './header.js';
+
+export class Reassembly {
+  #header: RdsHeader | undefined;
+  #packets: ReceivedPacket[] = [];
+  #missing = 0;
+
+  /**
+   * Takes a fragment of `fragmentBytes`, or of what is left. 'more': the message has others; 'wrong': it does not belong here, and is still
+   * the caller's.
+   */
+  add(
+    header: RdsHeader,
+    packet: ReceivedPacket,
+    fragmentBytes: number,
+  ): 'whole' | 'more' | 'wrong' {
+    const length = packet.bytes.length - HEADER_BYTES;
+    const first = this.#header;
+    if (first) {
+      const isSame =
+        first.sequence === header.sequence &&
+        first.length === header.length &&
+        first.sourcePort === header.sourcePort &&
+        first.destinationPort === header.destinationPort;
+      if (!isSame) return 'wrong';
+    }
+    const missing = first ? this.#missing : header.length;
+    // Small ones would take all receives that there are.
+    if (length !== Math.min(missing, fragmentBytes)) return 'wrong';
+    this.#header ??= header;
+    this.#packets.push(packet);
+    this.#missing = missing - length;
+    return this.#missing === 0 ? 'whole' : 'more';
+  }
+
+  /** The message that is whole: its first header and its fragments, which are the caller's now. */
+  take(): { header: RdsHeader; packets: ReceivedPacket[] } {
+    const header = this.#header!;
+    const packets = this.#packets;
+    this.#header = undefined;
+    this.#packets = [];
+    return { header, packets };
+  }
+
+  /** Gives back what there is of a message. */
+  clear(): void {
+    for (const packet of this.#packets) packet.release();
+    this.#packets = [];
+    this.#header = undefined;
+  }
+}

@@ -1,0 +1,422 @@
+/** The protocol's connections as queue pairs, made by the connection manager. */
+import { QpState, SendFlag, WcStatus, WrOpcode } from '#build/abi.js';
+import { RefusalError } from '../errors/errors.js';
+import { Endpoint } from '../link/endpoint.js';
+import type { CmId } from '../cm/cm-id.js';
+import { CmEventType, RejectReason } from '../cm/enums.js';
+import { createEventChannel, type CmEvent, type EventChannel } from '../cm/event-channel.js';
+import { Manager } from '../cm/manager.js';
+import type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.js';
+import type { Context } from '../verbs/context.js';
+import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import type { Sge } from '../verbs/work-request.js';
+import { ReceivePool, RegisteredBuffer, SEND_BYTES_MAX, SendPool } from './buffers.js';
+import type { Carrier, Connection, ConnectionOwner } from './carrier.js';
+import {
+  FRAGMENT_BYTES,
+  HEADER_BYTES,
+  LARGE_FRAGMENT_BYTES,
+  MEDIUM_BYTES,
+  RDS_CM_PORT,
+  RDS_PORT,
+  SMALL_BYTES,
+} from './constants.js';
+import type { RdsCore } from './core.js';
+import { writeHeader, type RdsHeader } from './header.js';
+import type { OutgoingMessage } from './message.js';
+
+/** SENDs of one connection that are not complete. */
+const SENDS = 512;
+/** Unsignalled ones after which one is signalled, so that their places come back. */
+const SIGNAL_EVERY = 64;
+const COMPLETIONS = 32768;
+const POLL = 64;
+const INLINE_BYTES = 512;
+/** Receives of a connection by what it is for: bytes of a message's part, and how many at a time. */
+const POOLS = {
+  base: [FRAGMENT_BYTES, 256],
+  small: [SMALL_BYTES, 512],
+  medium: [MEDIUM_BYTES, 32],
+  large: [LARGE_FRAGMENT_BYTES, 32],
+} as const;
+type PoolName = keyof typeof POOLS;
+const LANE_POOLS: readonly PoolName[] = ['base', 'medium', 'large'];
+/** Numbers of receives begin with this, and with a multiple of it for each pool. */
+const RECEIVE_WR_IDS = 2 ** 40;
+/** 0.27 s, 7 times: who does not answer in 2 s is not there. */
+const PATIENCE = { cmResponseTimeout: 16, maxCmRetries: 7 };
+const FOR_EVER = 7;
+const RDATOMIC = 16;
+
+export class VerbsConnection implements Connection {
+  readonly id: CmId;
+  readonly owner: ConnectionOwner;
+  readonly pool: ReceivePool;
+  isAsked = false;
+  #qpNum = 0;
+  readonly #carrier: VerbsCarrier;
+  /** What was posted and is not known to be complete, in order; undefined: nobody's memory. */
+  readonly #posted: (OutgoingMessage | undefined)[] = [];
+  #completed = 0;
+  #unsignalled = 0;
+  #isClosed = false;
+  readonly #scratch = new Uint8Array(INLINE_BYTES);
+  readonly #scratchView = new DataView(this.#scratch.buffer);
+
+  constructor(carrier: VerbsCarrier, id: CmId, owner: ConnectionOwner, pool: ReceivePool) {
+    this.#carrier = carrier;
+    this.id = id;
+    this.owner = owner;
+    this.pool = pool;
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
+  get qpNum(): number {
+    return this.#qpNum;
+  }
+
+  get room(): number {
+    return SENDS - this.#posted.length;
+  }
+
+  /** Throws RefusalError ENOMEM. */
+  createQp(): void {
+    const { cq, pd } = this.#carrier;
+    const cap = { maxSendWr: SENDS, maxRecvWr: 1, maxSendSge: 2, maxInlineData: INLINE_BYTES };
+    const { srq } = this.pool;
+    this.#qpNum = this.id.createQp({ sendCq: cq, recvCq: cq, srq, cap }, pd).qpNum;
+    this.#carrier.byQueuePair.set(this.#qpNum, this);
+  }
+
+  post(message: OutgoingMessage, header: RdsHeader, from: number, length: number): void {
+    const buffer = message.buffer as RegisteredBuffer;
+    const { lkey } = buffer;
+    const index = message.posted - 1;
+    writeHeader(buffer.view, index * HEADER_BYTES, header);
+    const addr = buffer.addr + index * HEADER_BYTES;
+    const payload = buffer.payloadAddr + from;
+    const sgList: Sge[] =
+      addr + HEADER_BYTES === payload
+        ? [{ addr, length: HEADER_BYTES + length, lkey }]
+        : [
+            { addr, length: HEADER_BYTES, lkey },
+            { addr: payload, length, lkey },
+          ];
+    this.#send(message, { sgList, sendFlags: SendFlag.SIGNALED });
+  }
+
+  postCopy(header: RdsHeader, payload: Uint8Array): void {
+    writeHeader(this.#scratchView, 0, header);
+    this.#scratch.set(payload, HEADER_BYTES);
+    const inline = this.#scratch.subarray(0, HEADER_BYTES + payload.length);
+    const isSignalled = ++this.#unsignalled >= SIGNAL_EVERY;
+    const sendFlags = SendFlag.INLINE | (isSignalled ? SendFlag.SIGNALED : 0);
+    this.#send(undefined, { inline, sendFlags });
+  }
+
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#carrier.end(this);
+    this.id.destroy();
+    for (const message of this.#posted.splice(0)) message?.letGo();
+  }
+
+  /** A SEND is complete, and all before it. */
+  completed(wrId: number): void {
+    const count = wrId - this.#completed;
+    this.#completed = wrId;
+    for (const message of this.#posted.splice(0, count)) message?.letGo();
+  }
+
+  #send(
+    message: OutgoingMessage | undefined,
+    request: { sgList?: Sge[]; inline?: Uint8Array; sendFlags: number },
+  ): void {
+    if ((request.sendFlags & SendFlag.SIGNALED) !== 0) this.#unsignalled = 0;
+    this.#posted.push(message);
+    const wrId = this.#completed + this.#posted.length;
+    // Linux looks at its receives only when it is asked to.
+    request.sendFlags |= SendFlag.SOLICITED;
+    try {
+      this.id.qp!.postSend({ wrId, opcode: WrOpcode.SEND, ...request });
+    } catch (error) {
+      // The queue pair is gone: whoever posts hears of it later, not now.
+      if (!(error instanceof RefusalError)) throw error;
+      this.#carrier.broken(this);
+    }
+  }
+}
+
+export class VerbsCarrier implements Carrier {
+  readonly context: Context;
+  readonly pd: ProtectionDomain;
+  readonly cq: CompletionQueue;
+  readonly byQueuePair = new Map<number, VerbsConnection>();
+  readonly sends: SendPool;
+  /** Set before anything is heard. */
+  core!: RdsCore;
+  /** Called after every input: the core's next deadline may be another. */
+  onInput: () => void = () => {};
+  readonly #channel: EventChannel;
+  readonly #byId = new Map<CmId, VerbsConnection>();
+  readonly #pools = new Map<PoolName, ReceivePool>();
+  readonly #budget: { bytesLeft: number; missed: () => void };
+  readonly #receiveBytesMax: number;
+  readonly #poolList: ReceivePool[] = [];
+  /** Completions that were taken out of the queue early. */
+  #swept: WorkCompletion[] = [];
+  #isClosed = false;
+
+  /** Throws RefusalError ENOMEM. */
+  constructor(context: Context, receiveBytesMax: number) {
+    this.context = context;
+    this.#receiveBytesMax = receiveBytesMax;
+    this.#budget = {
+      bytesLeft: receiveBytesMax,
+      missed: () => this.core.statistics.rxCacheMiss++,
+    };
+    this.pd = context.allocPd();
+    this.cq = context.createCq(COMPLETIONS);
+    this.sends = new SendPool(context, this.pd, SEND_BYTES_MAX);
+    this.#channel = createEventChannel(context);
+  }
+
+  /** Bytes of memory for receives. */
+  get receiveBytes(): number {
+    return this.#receiveBytesMax - this.#budget.bytesLeft;
+  }
+
+  /** Receives that wait for messages. */
+  get receivesPosted(): number {
+    return this.#poolList.reduce((sum, pool) => sum + pool.posted, 0);
+  }
+
+  /** Receives that hold messages which nobody has read. */
+  get receivesTaken(): number {
+    return this.#poolList.reduce((sum, pool) => sum + pool.taken, 0);
+  }
+
+  get now(): number {
+    return this.context.device.clock.now();
+  }
+
+  /** Is there for peers from now on. Throws RefusalError EADDRINUSE. */
+  listen(): void {
+    const ports = this.context.local.gid.isIpv4 ? [RDS_PORT] : [RDS_PORT, RDS_CM_PORT];
+    for (const port of ports) {
+      const id = this.#channel.createId();
+      id.bindAddr({ port });
+      id.listen();
+    }
+    void this.#hearEvents();
+    void this.#hearCompletions();
+  }
+
+  connect(
+    peer: Endpoint,
+    lane: number,
+    privateData: Uint8Array,
+    owner: ConnectionOwner,
+  ): Connection {
+    const id = this.#channel.createId();
+    const connection = new VerbsConnection(this, id, owner, this.#pool(LANE_POOLS[lane]!));
+    connection.isAsked = true;
+    this.#byId.set(id, connection);
+    try {
+      id.setOption(PATIENCE);
+      const { gid, port: udpPort } = peer;
+      const port = gid.isIpv4 ? RDS_PORT : RDS_CM_PORT;
+      id.resolveAddr({ address: gid.toString(), port, udpPort });
+      id.resolveRoute();
+      connection.createQp();
+      id.connect({
+        privateData,
+        responderResources: RDATOMIC,
+        initiatorDepth: RDATOMIC,
+        retryCount: 7,
+        rnrRetryCount: FOR_EVER,
+      });
+    } catch (error) {
+      if (!(error instanceof RefusalError)) throw error;
+      this.broken(connection);
+    }
+    return connection;
+  }
+
+  allocate(length: number, fragmentBytes: number): RegisteredBuffer | undefined {
+    return this.sends.take(length, fragmentBytes);
+  }
+
+  random(): number {
+    return Manager.of(this.context).random();
+  }
+
+  /** Tells the owner of a connection that it is over, in a turn of its own. */
+  broken(connection: VerbsConnection, isNobody = false): void {
+    queueMicrotask(() => {
+      if (connection.isClosed) return;
+      connection.owner.down(this.now, connection, isNobody);
+      connection.close();
+      this.onInput();
+    });
+  }
+
+  /** A queue pair takes what is complete along when it goes: receives that it filled, too. */
+  end(connection: VerbsConnection): void {
+    this.#byId.delete(connection.id);
+    this.byQueuePair.delete(connection.qpNum);
+    const { qp } = connection.id;
+    if (!qp || this.#isClosed || this.context.device.closed) return;
+    qp.modify({ qpState: QpState.ERR });
+    const isFirst = this.#swept.length === 0;
+    for (let some = this.cq.poll(POLL); some.length > 0; some = this.cq.poll(POLL)) {
+      this.#swept.push(...some);
+    }
+    if (!isFirst || this.#swept.length === 0) return;
+    queueMicrotask(() => {
+      if (this.#isClosed) return;
+      this.#completions([]);
+      this.onInput();
+    });
+  }
+
+  /** Everything must be closed: connections are the core's. */
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#channel.destroy();
+    for (const connection of [...this.byQueuePair.values()]) connection.close();
+    if (this.context.device.closed) return;
+    for (const pool of this.#pools.values()) pool.close();
+    this.sends.close();
+    this.cq.destroy();
+    this.pd.dealloc();
+  }
+
+  #pool(name: PoolName): ReceivePool {
+    let pool = this.#pools.get(name);
+    if (!pool) {
+      const [bytes, step] = POOLS[name];
+      const wrIds = (this.#poolList.length + 1) * RECEIVE_WR_IDS;
+      const kind = { size: HEADER_BYTES + bytes, step, wrIds };
+      pool = new ReceivePool(this.context, this.pd, kind, this.#budget);
+      this.#pools.set(name, pool);
+      this.#poolList.push(pool);
+    }
+    return pool;
+  }
+
+  async #hearEvents(): Promise<void> {
+    for await (const event of this.#channel) {
+      if (this.#isClosed) return;
+      if (event.event === CmEventType.CONNECT_REQUEST) this.#request(event);
+      else this.#event(event);
+      this.onInput();
+    }
+  }
+
+  #event(event: CmEvent): void {
+    const connection = this.#byId.get(event.id);
+    if (!connection) return;
+    switch (event.event) {
+      case CmEventType.ESTABLISHED: {
+        const answer = connection.isAsked ? event.privateData : undefined;
+        return connection.owner.up(this.now, connection, answer);
+      }
+      case CmEventType.REJECTED:
+        return this.broken(connection, event.status === RejectReason.INVALID_SERVICE_ID);
+      case CmEventType.UNREACHABLE:
+        return this.broken(connection, true);
+      case CmEventType.CONNECT_ERROR:
+      case CmEventType.DISCONNECTED:
+      case CmEventType.DEVICE_REMOVAL:
+        return this.broken(connection);
+      default:
+    }
+  }
+
+  #request({ id, privateData }: CmEvent): void {
+    const { address, udpPort } = id.getPeerAddr()!;
+    const acceptance = this.core.request(this.now, Endpoint.parse(address, udpPort), privateData);
+    if (!acceptance) {
+      this.#refuse(id);
+      return;
+    }
+    const { lane, privateData: answer } = acceptance;
+    const isSmall = lane.index === 0 && lane.isOwnKind;
+    const pool = this.#pool(isSmall ? 'small' : LANE_POOLS[lane.index]!);
+    const connection = new VerbsConnection(this, id, lane, pool);
+    this.#byId.set(id, connection);
+    try {
+      connection.createQp();
+      this.core.accepted(this.now, lane, connection, privateData);
+      id.accept({
+        privateData: answer,
+        responderResources: RDATOMIC,
+        initiatorDepth: RDATOMIC,
+        rnrRetryCount: FOR_EVER,
+      });
+    } catch (error) {
+      if (!(error instanceof RefusalError)) throw error;
+      this.broken(connection);
+    }
+  }
+
+  #refuse(id: CmId): void {
+    try {
+      id.reject();
+    } catch (error) {
+      // The peer gave up meanwhile.
+      if (!(error instanceof RefusalError)) throw error;
+    }
+    id.destroy();
+  }
+
+  async #hearCompletions(): Promise<void> {
+    for (;;) {
+      let completions: readonly WorkCompletion[] = [];
+      try {
+        completions = await this.cq.wait(POLL);
+      } catch (error) {
+        // It was waited for until it was destroyed.
+        if (!this.#isClosed) throw error;
+      }
+      if (this.#isClosed || completions.length === 0) return;
+      this.#completions(completions);
+      this.onInput();
+    }
+  }
+
+  #completions(completions: readonly WorkCompletion[]): void {
+    const { now } = this;
+    const withRoom = new Set<VerbsConnection>();
+    const swept = this.#swept;
+    this.#swept = [];
+    for (const completion of swept) this.#completion(now, completion, withRoom);
+    for (const completion of completions) this.#completion(now, completion, withRoom);
+    for (const connection of withRoom) {
+      if (!connection.isClosed) connection.owner.sent(now, connection);
+    }
+  }
+
+  #completion(now: number, completion: WorkCompletion, withRoom: Set<VerbsConnection>): void {
+    const { qpNum, status, byteLen } = completion;
+    const wrId = Number(completion.wrId);
+    const connection = this.byQueuePair.get(qpNum);
+    const isGood = status === WcStatus.SUCCESS;
+    if (!isGood && connection) this.broken(connection);
+    if (wrId >= RECEIVE_WR_IDS) {
+      const pool = this.#poolList[Math.floor(wrId / RECEIVE_WR_IDS) - 1]!;
+      const packet = pool.packet(wrId, isGood ? byteLen : 0);
+      if (isGood && connection) connection.owner.received(now, connection, packet);
+      else packet.release();
+    } else if (isGood && connection) {
+      connection.completed(wrId);
+      withRoom.add(connection);
+    }
+  }
+}

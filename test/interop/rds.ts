@@ -1,0 +1,276 @@
+/** Our reliable datagrams and Linux's: AF_RDS sockets in the guest (`rxe/rds.c`). */
+import assert from 'node:assert/strict';
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { RefusalError, openDevice, rds, type Context } from '../../host/index.js';
+import { root } from '../support/paths.js';
+import type { GuestGroup } from './group.js';
+import type { GuestProgram } from './rxe/guest.js';
+import { guestTools } from './rxe/image.js';
+import type { Lab } from './rxe/lab.js';
+
+const SIZES = [10, 100, 1000, 4096, 4097, 8192, 30000, 65536, 200, 300000];
+const HEAD = 8;
+const CHECK_SECONDS = 60;
+const source = fileURLToPath(new URL('test/interop/rxe/rds.c', root));
+/** Ports, one pair for each check: what an earlier one left cannot be taken for another's. */
+let port = 4000;
+
+export const rdsGroup: GuestGroup = {
+  name: 'rds',
+  tools: guestTools,
+  guests: 1,
+  async run(report, lab) {
+    const program = await lab.compile(source);
+    await lab.guest.run('modprobe rds_rdma');
+    const rows: readonly [string, (lab: Lab, program: string) => Promise<void>][] = [
+      ['Linux sends back what we send, 10 B to 1 MiB', echoes],
+      ['Linux sends, we read in order', streams],
+      ['we send, Linux reads in order', counted],
+      ['pings of port 0, both ways', pings],
+      ['1 % of the packets lost, both ways', lossy],
+      ['the connection dies in the middle, both ways', blackout],
+      ['we are started again while Linux sends', restarted],
+      ['a slow reader in Linux stops its senders, not others', slowThere],
+      ['a slow reader here stops Linux', slowHere],
+    ];
+    for (const [name, run] of rows) {
+      await report.check(name, () => within(CHECK_SECONDS, run(lab, program)));
+    }
+  },
+};
+
+/** Nothing that hangs may keep the others from their turn. */
+async function within(seconds: number, work: Promise<void>): Promise<void> {
+  const timeout = new AbortController();
+  const late = sleep(seconds * 1000, undefined, { signal: timeout.signal }).then(() => {
+    throw new Error(`not done after ${seconds} s`);
+  });
+  late.catch(() => {});
+  work.catch(() => {});
+  try {
+    await Promise.race([work, late]);
+  } finally {
+    timeout.abort();
+    // What hangs would keep the address.
+    await open?.close();
+  }
+}
+
+let open: Context | undefined;
+
+type Sockets = { readonly socket: rds.RdsSocket; readonly there: rds.RdsAddress };
+
+/** A device and a socket of ours, and where the guest's is. */
+async function withSocket(lab: Lab, use: (sockets: Sockets) => Promise<void>): Promise<void> {
+  const context = await openDevice({ address: lab.ipv4 });
+  open = context;
+  try {
+    // A guest in software emulation is slow to answer.
+    rds.RdsNode.of(context, { heartbeatMicros: 20_000_000 });
+    const socket = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, context);
+    socket.bind({ port: ++port });
+    await use({ socket, there: { address: lab.guest.ipv4, port } });
+    socket.close();
+    assert.equal(socket.node.core.statistics.protocolErrors, 0);
+  } finally {
+    await context.close();
+  }
+}
+
+async function started(lab: Lab, command: string): Promise<GuestProgram> {
+  const program = lab.guest.spawn(command);
+  await program.printed(/bound/);
+  return program;
+}
+
+function messageOf(number: number, length: number): Uint8Array {
+  const message = Buffer.alloc(length);
+  message.writeUInt32BE(number);
+  message.writeUInt32BE(length, 4);
+  for (let i = HEAD; i < length; i++) message[i] = 7 * i + 13 * number;
+  return message;
+}
+
+async function echoes(lab: Lab, program: string): Promise<void> {
+  await withSocket(lab, async ({ socket, there }) => {
+    const peer = await started(lab, `${program} echo ${lab.guest.ipv4} ${there.port}`);
+    for (const length of [10, 0, 4096, 4097, 65536, 1 << 20]) {
+      const message = length === 0 ? new Uint8Array(0) : messageOf(length, length);
+      await socket.send(there, message);
+      const { data, from } = (await socket.recv())!;
+      assert.deepEqual(Buffer.from(data), Buffer.from(message));
+      assert.deepEqual(from, { ...there, udpPort: 4791 });
+    }
+    peer.stop();
+    await peer.ended;
+  });
+}
+
+/** Takes so many numbered messages, which must come in order and whole. */
+async function takeInOrder(socket: rds.RdsSocket, count: number, first = 0): Promise<void> {
+  for (let number = first; number < count; number++) {
+    const { data } = (await socket.recv())!;
+    const expected = messageOf(number, SIZES[number % SIZES.length]!);
+    assert.equal(Buffer.compare(data, expected), 0, `message ${number} of ${data.length} bytes`);
+  }
+}
+
+async function giveAll(sockets: Sockets, count: number): Promise<void> {
+  for (let number = 0; number < count; number++) {
+    await sockets.socket.send(sockets.there, messageOf(number, SIZES[number % SIZES.length]!));
+  }
+}
+
+function streamCommand(lab: Lab, program: string, count: number): string {
+  return `${program} stream ${lab.guest.ipv4} ${port} ${lab.ipv4} ${port} ${count}`;
+}
+
+async function stopped(peer: GuestProgram): Promise<void> {
+  peer.stop();
+  await peer.ended;
+}
+
+async function streams(lab: Lab, program: string, count = 100): Promise<void> {
+  await withSocket(lab, async ({ socket }) => {
+    const peer = await started(lab, streamCommand(lab, program, count));
+    await takeInOrder(socket, count);
+    await stopped(peer);
+  });
+}
+
+async function counted(lab: Lab, program: string, count = 100): Promise<void> {
+  await withSocket(lab, async (sockets) => {
+    const peer = await started(lab, `${program} count ${lab.guest.ipv4} ${port} ${count}`);
+    await giveAll(sockets, count);
+    await peer.printed(new RegExp(`received ${count} in order`));
+  });
+}
+
+async function pings(lab: Lab, program: string): Promise<void> {
+  await withSocket(lab, async ({ socket, there }) => {
+    assert.match(
+      await lab.guest.run(`${program} ping ${lab.guest.ipv4} ${lab.ipv4} 3`),
+      /answered/,
+    );
+    for (let left = 3; left > 0; left--) {
+      await socket.send({ ...there, port: 0 }, new Uint8Array(0));
+      const { data, from } = (await socket.recv())!;
+      assert.equal(data.length, 0);
+      assert.deepEqual(from, { address: there.address, port: 0, udpPort: 4791 });
+    }
+  });
+}
+
+async function lossy(lab: Lab, program: string): Promise<void> {
+  await lab.withLoss(1, async () => {
+    await streams(lab, program);
+    await counted(lab, program);
+  });
+}
+
+/** Long enough that Linux gives the connection up, and makes another. */
+const BLACKOUT_MILLIS = 4000;
+
+async function blackout(lab: Lab, program: string): Promise<void> {
+  const count = 300;
+  const outage = async (): Promise<void> => {
+    await sleep(300);
+    await lab.withDrops(['udp dport 4791 counter drop'], () => sleep(BLACKOUT_MILLIS));
+  };
+  await withSocket(lab, async ({ socket }) => {
+    const peer = await started(lab, streamCommand(lab, program, count));
+    await Promise.all([takeInOrder(socket, count), outage()]);
+    await stopped(peer);
+  });
+  await withSocket(lab, async (sockets) => {
+    const peer = await started(lab, `${program} count ${lab.guest.ipv4} ${port} ${count}`);
+    await Promise.all([giveAll(sockets, count), outage()]);
+    await peer.printed(new RegExp(`received ${count} in order`));
+  });
+}
+
+async function restarted(lab: Lab, program: string): Promise<void> {
+  const count = 200;
+  let peer: GuestProgram | undefined;
+  const read: number[] = [];
+  const take = async (most: number): Promise<void> => {
+    await withSocket(lab, async ({ socket }) => {
+      peer ??= await started(lab, streamCommand(lab, program, count));
+      for (let left = most; left > 0 && read.at(-1) !== count - 1; left--) {
+        const { data } = (await socket.recv())!;
+        read.push(Buffer.from(data).readUInt32BE());
+      }
+    });
+  };
+  const own = port + 1;
+  await take(50);
+  // The same port again, in another node.
+  port = own - 1;
+  await take(count);
+  assert.equal(read.at(-1), count - 1);
+  // What the former node had received and nobody read is gone; nothing comes twice or out of turn.
+  assert.ok(read.every((number, index) => index === 0 || number > read[index - 1]!));
+  await stopped(peer!);
+}
+
+function refused(code: string, run: () => void): boolean {
+  try {
+    run();
+    return false;
+  } catch (error) {
+    if (error instanceof RefusalError && error.code === code) return true;
+    throw error;
+  }
+}
+
+async function slowThere(lab: Lab, program: string): Promise<void> {
+  await withSocket(lab, async ({ socket, there }) => {
+    const go = `go-${port}`;
+    const other = await started(lab, `${program} echo ${lab.guest.ipv4} ${++port}`);
+    const echo = { ...there, port };
+    const slow = await started(
+      lab,
+      `${program} slow ${lab.guest.ipv4} ${there.port} 40 /host/${go}`,
+    );
+    const message = (number: number): Uint8Array =>
+      messageOf(number, SIZES[number % SIZES.length]!);
+    let sent = 0;
+    await socket.send(there, message(sent++));
+    // Its congestion map comes a moment later.
+    const until = performance.now() + 20_000;
+    for (let isRefused = false; !isRefused && sent < 40 && performance.now() < until;) {
+      isRefused = refused('EWOULDBLOCK', () => {
+        socket.sendmsg({ name: there, iov: [message(sent)] });
+        sent++;
+      });
+      await sleep(50);
+    }
+    assert.ok(sent < 40, 'nothing was refused');
+    await socket.send(echo, message(1));
+    assert.equal((await socket.recv())!.data.length, SIZES[1]);
+    writeFileSync(join(lab.share, go), '');
+    for (; sent < 40; sent++) await socket.send(there, message(sent));
+    await slow.printed(/received 40 in order/);
+    await stopped(other);
+  });
+}
+
+async function slowHere(lab: Lab, program: string): Promise<void> {
+  const count = 1200;
+  await withSocket(lab, async ({ socket }) => {
+    const peer = await started(lab, streamCommand(lab, program, count));
+    // Until it stalls: nobody reads.
+    const { statistics } = socket.node.core;
+    const until = performance.now() + 30_000;
+    while (statistics.stallsSent === 0 && performance.now() < until) await sleep(50);
+    assert.equal(statistics.stallsSent, 1);
+    await sleep(500);
+    await takeInOrder(socket, count);
+    const [, refusals] = await peer.printed(/sent \d+, refused (\d+)/);
+    assert.ok(Number(refusals) > 0, 'Linux was never refused');
+    await stopped(peer);
+  });
+}

@@ -1,0 +1,176 @@
+/*
+ * AF_RDS sockets of Linux, for tests with a peer outside:
+ *
+ *   rds echo ADDR PORT               sends back what comes
+ *   rds stream ADDR PORT PEER PORT N sends N numbered messages of many sizes
+ *   rds count ADDR PORT N            takes N of them, which must come in order and whole
+ *   rds slow ADDR PORT N FILE        the same, but reads only when FILE is there; SO_RCVBUF is small
+ *   rds ping ADDR PEER N             N pings: empty messages to port 0
+ *
+ * A message begins with its number and its length, 32 bits each, big endian; byte i behind them is
+ * 7 i + 13 times the number.
+ */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#ifndef AF_RDS
+#define AF_RDS 21
+#endif
+#define BYTES_MAX (1 << 20)
+#define HEAD 8
+
+static const unsigned sizes[] = { 10, 100, 1000, 4096, 4097, 8192, 30000, 65536, 200, 300000 };
+#define SIZES (sizeof(sizes) / sizeof(sizes[0]))
+
+static unsigned char message[BYTES_MAX];
+
+static void fail(const char *what)
+{
+	perror(what);
+	exit(1);
+}
+
+static struct sockaddr_in at(const char *address, const char *port)
+{
+	struct sockaddr_in name = { .sin_family = AF_INET, .sin_port = htons(atoi(port)) };
+	if (inet_pton(AF_INET, address, &name.sin_addr) != 1)
+		fail(address);
+	return name;
+}
+
+static int bound(const char *address, const char *port)
+{
+	int fd = socket(AF_RDS, SOCK_SEQPACKET, 0);
+	int room = 4 * BYTES_MAX;
+	struct sockaddr_in name = at(address, port);
+	if (fd < 0)
+		fail("socket");
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &room, sizeof(room)))
+		fail("SO_SNDBUF");
+	if (bind(fd, (struct sockaddr *)&name, sizeof(name)))
+		fail("bind");
+	printf("bound\n");
+	fflush(stdout);
+	return fd;
+}
+
+/* ENOBUFS: the reader there is slow. */
+static void send_to(int fd, size_t length, const struct sockaddr_in *to, int *refused)
+{
+	while (sendto(fd, message, length, 0, (const struct sockaddr *)to, sizeof(*to)) < 0) {
+		if (errno != ENOBUFS && errno != EAGAIN)
+			fail("sendto");
+		++*refused;
+		usleep(2000);
+	}
+}
+
+static void fill(unsigned number, unsigned length)
+{
+	uint32_t head[2] = { htonl(number), htonl(length) };
+	memcpy(message, head, HEAD);
+	for (unsigned i = HEAD; i < length; i++)
+		message[i] = (unsigned char)(7 * i + 13 * number);
+}
+
+static int is_whole(ssize_t length, unsigned *number)
+{
+	uint32_t head[2];
+	if (length < HEAD)
+		return 0;
+	memcpy(head, message, HEAD);
+	*number = ntohl(head[0]);
+	if (ntohl(head[1]) != length)
+		return 0;
+	for (ssize_t i = HEAD; i < length; i++)
+		if (message[i] != (unsigned char)(7 * i + 13 * *number))
+			return 0;
+	return 1;
+}
+
+static void count(int fd, unsigned wanted)
+{
+	for (unsigned next = 0; next < wanted; next++) {
+		unsigned number = 0;
+		ssize_t length = recv(fd, message, sizeof(message), 0);
+		if (length < 0)
+			fail("recv");
+		if (!is_whole(length, &number) || number != next) {
+			printf("wrong: %zd bytes, number %u, not %u\n", length, number, next);
+			exit(1);
+		}
+	}
+	printf("received %u in order\n", wanted);
+}
+
+int main(int count_of, char **words)
+{
+	const char *mode = count_of > 1 ? words[1] : "";
+	int refused = 0;
+	if (!strcmp(mode, "echo") && count_of == 4) {
+		int fd = bound(words[2], words[3]);
+		for (;;) {
+			struct sockaddr_in from;
+			socklen_t size = sizeof(from);
+			ssize_t length = recvfrom(fd, message, sizeof(message), 0,
+						  (struct sockaddr *)&from, &size);
+			if (length < 0)
+				fail("recvfrom");
+			send_to(fd, length, &from, &refused);
+		}
+	}
+	if (!strcmp(mode, "stream") && count_of == 7) {
+		int fd = bound(words[2], words[3]);
+		struct sockaddr_in to = at(words[4], words[5]);
+		unsigned wanted = atoi(words[6]);
+		for (unsigned number = 0; number < wanted; number++) {
+			unsigned length = sizes[number % SIZES];
+			fill(number, length);
+			send_to(fd, length, &to, &refused);
+		}
+		printf("sent %u, refused %d\n", wanted, refused);
+		fflush(stdout);
+		/* What is on its way goes with the socket. */
+		sleep(600);
+	}
+	if (!strcmp(mode, "count") && count_of == 5) {
+		count(bound(words[2], words[3]), atoi(words[4]));
+		return 0;
+	}
+	if (!strcmp(mode, "slow") && count_of == 6) {
+		int fd = bound(words[2], words[3]);
+		int room = 8192;
+		if (setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room)))
+			fail("SO_RCVBUF");
+		while (access(words[5], F_OK))
+			usleep(20000);
+		count(fd, atoi(words[4]));
+		return 0;
+	}
+	if (!strcmp(mode, "ping") && count_of == 5) {
+		int fd = bound(words[2], "0");
+		struct sockaddr_in to = at(words[3], "0");
+		for (int left = atoi(words[4]); left > 0; left--) {
+			struct sockaddr_in from;
+			socklen_t size = sizeof(from);
+			send_to(fd, 0, &to, &refused);
+			if (recvfrom(fd, message, sizeof(message), 0, (struct sockaddr *)&from,
+				     &size) != 0)
+				fail("recvfrom");
+			if (from.sin_addr.s_addr != to.sin_addr.s_addr || from.sin_port != 0) {
+				printf("an answer from port %d\n", ntohs(from.sin_port));
+				return 1;
+			}
+		}
+		printf("answered\n");
+		return 0;
+	}
+	fprintf(stderr, "rds echo|stream|count|slow|ping …\n");
+	return 2;
+}

@@ -1,0 +1,299 @@
+/**
+ * Connections for nodes of reliable datagrams, without devices: each keeps order and loses nothing
+ * until it breaks; then what was under way arrives up to some message, and both ends hear of it at
+ * different times. Memory that is being sent may not change, memory that is freed is scribbled over.
+ */
+import { Endpoint } from '../../host/link/endpoint.js';
+import type {
+  Carrier,
+  Connection,
+  ConnectionOwner,
+  ReceivedPacket,
+  SendBuffer,
+} from '../../host/rds/carrier.js';
+import { HEADER_BYTES } from '../../host/rds/constants.js';
+import type { RdsCore } from '../../host/rds/core.js';
+import { writeHeader, type RdsHeader } from '../../host/rds/header.js';
+import type { OutgoingMessage } from '../../host/rds/message.js';
+import type { EventQueue } from './queue.js';
+import type { Random } from './random.js';
+import { Violation } from './violation.js';
+
+const SENDS = 24;
+const LATENCY_MICROS = 50;
+/** Until somebody knows that nobody answers. */
+const TIMEOUT_MICROS = 2_000_000;
+const SCRIBBLE = 0xdb;
+
+/** All nodes and what is between them. */
+export class RdsNetwork {
+  readonly queue: EventQueue;
+  readonly random: Random;
+  readonly carriers: SimulatedCarrier[] = [];
+  /** Pairs of nodes that do not reach each other; `from * 64 + to` with from below to. */
+  readonly #cuts = new Set<number>();
+  readonly open = new Set<SimulatedConnection>();
+
+  constructor(queue: EventQueue, random: Random) {
+    this.queue = queue;
+    this.random = random;
+  }
+
+  get latencyMicros(): number {
+    return LATENCY_MICROS + this.random.below(100);
+  }
+
+  isCut(one: number, other: number): boolean {
+    return this.#cuts.has(pairOf(one, other));
+  }
+
+  cut(one: number, other: number): void {
+    this.#cuts.add(pairOf(one, other));
+    for (const connection of [...this.open]) {
+      const ends = [connection.carrier.index, connection.peerIndex];
+      if (ends.includes(one) && ends.includes(other)) connection.sever();
+    }
+  }
+
+  heal(one: number, other: number): void {
+    this.#cuts.delete(pairOf(one, other));
+  }
+
+  indexOf(endpoint: Endpoint): number {
+    return endpoint.gid.bytes[15]! - 1;
+  }
+}
+
+function pairOf(one: number, other: number): number {
+  return Math.min(one, other) * 64 + Math.max(one, other);
+}
+
+class SimulatedBuffer implements SendBuffer {
+  readonly payload: Uint8Array;
+  readonly #carrier: SimulatedCarrier;
+  #isFree = false;
+
+  constructor(carrier: SimulatedCarrier, length: number) {
+    this.payload = new Uint8Array(length);
+    this.#carrier = carrier;
+    carrier.buffersUsed++;
+  }
+
+  free(): void {
+    if (this.#isFree) throw new Violation('a send buffer is freed twice');
+    this.#isFree = true;
+    this.payload.fill(SCRIBBLE);
+    this.#carrier.buffersUsed--;
+  }
+}
+
+interface Posted {
+  readonly message: OutgoingMessage | undefined;
+  readonly sent: Uint8Array;
+  readonly memory: Uint8Array | undefined;
+}
+
+export class SimulatedConnection implements Connection {
+  readonly carrier: SimulatedCarrier;
+  readonly peerIndex: number;
+  readonly owner: ConnectionOwner;
+  other: SimulatedConnection | undefined;
+  readonly #posted: Posted[] = [];
+  #isClosed = false;
+  #isSevered = false;
+  #arrivesAt = 0;
+
+  constructor(carrier: SimulatedCarrier, peerIndex: number, owner: ConnectionOwner) {
+    this.carrier = carrier;
+    this.peerIndex = peerIndex;
+    this.owner = owner;
+    carrier.network.open.add(this);
+  }
+
+  get room(): number {
+    return SENDS - this.#posted.length;
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
+  post(message: OutgoingMessage, header: RdsHeader, from: number, length: number): void {
+    this.#send(header, message.buffer.payload.subarray(from, from + length), message);
+  }
+
+  postCopy(header: RdsHeader, payload: Uint8Array): void {
+    this.#send(header, payload, undefined);
+  }
+
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    const { network } = this.carrier;
+    network.open.delete(this);
+    for (const { message } of this.#posted.splice(0)) message?.letGo();
+    const { other } = this;
+    if (other) network.queue.plan(network.queue.now + network.latencyMicros, () => other.fall());
+  }
+
+  /** Nothing gets through any more; each end notices in its time. */
+  sever(): void {
+    if (this.#isSevered) return;
+    this.#isSevered = true;
+    const { queue, random } = this.carrier.network;
+    queue.plan(queue.now + random.below(1_000_000), () => this.fall());
+    this.other?.sever();
+  }
+
+  /** The end notices that it is over. */
+  fall(isNobody = false): void {
+    if (this.#isClosed) return;
+    this.carrier.call((core) => this.owner.down(core.now, this, isNobody));
+    this.close();
+  }
+
+  #send(header: RdsHeader, payload: Uint8Array, message: OutgoingMessage | undefined): void {
+    if (this.#isClosed) throw new Violation('a closed connection is sent to');
+    if (this.room === 0) throw new Violation('more is sent than there is room for');
+    const sent = new Uint8Array(HEADER_BYTES + payload.length);
+    writeHeader(new DataView(sent.buffer), 0, header);
+    sent.set(payload, HEADER_BYTES);
+    const posted = { message, sent, memory: message && payload };
+    this.#posted.push(posted);
+    const { network } = this.carrier;
+    // In order, whatever the latency.
+    this.#arrivesAt = Math.max(this.#arrivesAt, network.queue.now + network.latencyMicros);
+    network.queue.plan(this.#arrivesAt, () => this.#arrive(posted));
+  }
+
+  #arrive(posted: Posted): void {
+    const { other } = this;
+    if (this.#isSevered || !other) return;
+    if (!other.isClosed) other.take(posted.sent.slice());
+    const { network } = this.carrier;
+    network.queue.plan(this.#arrivesAt + LATENCY_MICROS, () => this.#complete(posted));
+  }
+
+  take(bytes: Uint8Array): void {
+    const packet = this.carrier.packet(bytes);
+    this.carrier.call((core) => this.owner.received(core.now, this, packet));
+  }
+
+  #complete(posted: Posted): void {
+    if (this.#isClosed || this.#isSevered) return;
+    const { memory, sent, message } = posted;
+    if (memory && Buffer.compare(memory, sent.subarray(HEADER_BYTES)) !== 0) {
+      throw new Violation('memory changed while it was being sent');
+    }
+    if (this.#posted.shift() !== posted) throw new Violation('completions out of order');
+    message?.letGo();
+    this.carrier.call((core) => this.owner.sent(core.now, this));
+  }
+}
+
+/** A core with the time at which it is called. */
+export interface Turn {
+  readonly now: number;
+  readonly core: RdsCore;
+}
+
+export class SimulatedCarrier implements Carrier {
+  readonly network: RdsNetwork;
+  readonly index: number;
+  readonly buffersMax: number;
+  core!: RdsCore;
+  buffersUsed = 0;
+  receivesHeld = 0;
+  connectionsMost = 0;
+  isDead = false;
+  #timer = 0;
+
+  constructor(network: RdsNetwork, index: number, buffersMax: number) {
+    this.network = network;
+    this.index = index;
+    this.buffersMax = buffersMax;
+  }
+
+  random(): number {
+    return this.network.random.u32();
+  }
+
+  allocate(length: number): SendBuffer | undefined {
+    return this.buffersUsed < this.buffersMax ? new SimulatedBuffer(this, length) : undefined;
+  }
+
+  packet(bytes: Uint8Array): ReceivedPacket {
+    this.receivesHeld++;
+    let isHeld = true;
+    const release = (): void => {
+      if (!isHeld) throw new Violation('a receive is given back twice');
+      isHeld = false;
+      this.receivesHeld--;
+      bytes.fill(SCRIBBLE);
+    };
+    return { bytes, release };
+  }
+
+  /** Calls the core, and plans what it wants next. */
+  call(use: (turn: Turn) => void): void {
+    if (this.isDead) return;
+    const { queue } = this.network;
+    use({ now: queue.now, core: this.core });
+    const next = this.core.nextMicros;
+    if (next === 0 || (this.#timer !== 0 && this.#timer <= next)) return;
+    this.#timer = next;
+    queue.plan(next, () => {
+      if (this.#timer === next) this.#timer = 0;
+      this.call(({ now, core }) => core.advance(now));
+    });
+  }
+
+  connect(
+    peer: Endpoint,
+    _lane: number,
+    privateData: Uint8Array,
+    owner: ConnectionOwner,
+  ): Connection {
+    const { network } = this;
+    const { queue } = network;
+    const to = network.indexOf(peer);
+    const connection = new SimulatedConnection(this, to, owner);
+    queue.plan(queue.now + network.latencyMicros, () => {
+      const target = network.carriers[to]!;
+      if (target.isDead || network.isCut(this.index, to)) {
+        queue.plan(queue.now + TIMEOUT_MICROS, () => connection.fall(true));
+      } else target.#asked(this, connection, privateData);
+    });
+    return connection;
+  }
+
+  #asked(from: SimulatedCarrier, asking: SimulatedConnection, privateData: Uint8Array): void {
+    const { network } = this;
+    const { queue } = network;
+    this.call(({ now, core }) => {
+      const acceptance = core.request(now, from.core.local, privateData);
+      if (!acceptance) {
+        queue.plan(now + network.latencyMicros, () => asking.fall());
+        return;
+      }
+      const { lane, privateData: answer } = acceptance;
+      const connection = new SimulatedConnection(this, from.index, lane);
+      core.accepted(now, lane, connection, privateData);
+      queue.plan(now + network.latencyMicros, () => {
+        // Whoever asked may have changed its mind.
+        if (asking.isClosed || network.isCut(this.index, from.index)) {
+          asking.fall();
+          connection.fall();
+          return;
+        }
+        connection.other = asking;
+        asking.other = connection;
+        from.call((turn) => asking.owner.up(turn.now, asking, answer));
+        queue.plan(queue.now + network.latencyMicros, () => {
+          if (connection.isClosed) return;
+          this.call((turn) => connection.owner.up(turn.now, connection, undefined));
+        });
+      });
+    });
+  }
+}

@@ -1,0 +1,25 @@
+/** Many seeds of reliable datagrams, one after the other: `npm run sim -- --rds`. */
+import { simulateRds } from './rds.js';
+
+/** Returns how many failed. */
+export function runRds(first: number, count: number): number {
+  const started = performance.now();
+  const totals = new Map<string, number>();
+  let failed = 0;
+  for (let seed = first; seed < first + count; seed++) {
+    try {
+      for (const [name, value] of Object.entries(simulateRds(seed))) {
+        if (name !== 'hash') totals.set(name, (totals.get(name) ?? 0) + (value as number));
+      }
+    } catch (error) {
+      failed++;
+      console.log(`seed ${seed}: ${(error as Error).message}`);
+      console.log(`  replay: npm run -s sim -- --rds --replay ${seed}`);
+    }
+  }
+  const said = [...totals].map(([name, value]) => `${value} ${name}`).join(', ');
+  const seconds = ((performance.now() - started) / 1000).toFixed(1);
+  console.log(`${said} in ${seconds} s`);
+  console.log(`${count - failed} passed, ${failed} failed`);
+  return failed;
+}

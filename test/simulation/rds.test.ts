@@ -1,0 +1,31 @@
+/** Reliable datagrams: a sample of seeds; `npm run sim -- --rds` runs the large numbers. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { simulateRds, type RdsOutcome } from './rds.js';
+
+const SEEDS = 6;
+
+test('nothing is lost short of a failed path, nothing twice, nothing out of order', () => {
+  const outcomes: RdsOutcome[] = [];
+  for (let seed = 1; seed <= SEEDS; seed++) {
+    try {
+      outcomes.push(simulateRds(seed));
+    } catch (error) {
+      const replay = `npm run -s sim -- --rds --replay ${seed}`;
+      throw new Error(`${(error as Error).message}\n${replay}`, { cause: error });
+    }
+  }
+  const sum = (name: Exclude<keyof RdsOutcome, 'hash'>): number =>
+    outcomes.reduce((total, outcome) => total + outcome[name], 0);
+  // The sample has everything in it that is audited.
+  for (const name of ['received', 'lost', 'retransmitted', 'duplicates', 'stalls'] as const) {
+    assert.ok(sum(name) > 0, name);
+  }
+  assert.ok(sum('deaths') > 0 && sum('cuts') > 0);
+});
+
+test('a seed is a run, the same every time', () => {
+  assert.equal(simulateRds(5), simulateRds(5));
+});
+
+test.run();
