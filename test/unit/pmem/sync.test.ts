@@ -6,7 +6,8 @@ import { closeSync, openSync, readFileSync } from 'node:fs';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { loadPosix } from '../../../host/link/posix.js';
-import { SyncError, sync, type SyncTask } from '../../../host/pmem/sync.js';
+import { SyncError } from '../../../host/pmem/sync-error.js';
+import { sync, type SyncTask } from '../../../host/pmem/sync.js';
 import { Workspace } from '../../support/processes.js';
 
 const test = suite('pmem/sync');
