@@ -67,7 +67,7 @@ export class Pool {
 const MEMBERS: usize = 80;
 const LIST_SIZE: usize = 64;
 
-/** A connection that takes from a pool: 96 bytes. Counters are written by its process, for others. */
+/** A connection that takes from a pool, 96 bytes. Its process counts, others read. */
 @unmanaged
 export class PoolUser {
   /** Slot + 1 of its context; 0: nobody. Written last, cleared first. */

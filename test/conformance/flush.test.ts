@@ -1,10 +1,11 @@
-/** FLUSH at the responder, by hand: what is flushed, what is held back, what is refused. */
+/** FLUSH at the responder, by hand: what is flushed, what is held back. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { NakCode, Opcode, PlacementType, SelectivityLevel } from '#build/abi.js';
-import { AccessFlag, type MemoryRegion } from '../../host/index.js';
+import { AccessFlag } from '../../host/index.js';
 import { FLUSH_ACCESS, HandStore } from '../support/durable.js';
-import { onWire, pattern, type Wire } from '../support/wire.js';
+import { DONE, FLUSHING, at, flush, kept } from '../support/flush.js';
+import { pattern, type Wire } from '../support/wire.js';
 
 const { GLOBAL, PERSISTENT } = PlacementType;
 const { RANGE, MR } = SelectivityLevel;
@@ -13,34 +14,6 @@ const { RC_RDMA_READ_REQUEST, RC_RDMA_READ_RESPONSE_ONLY, RC_RDMA_WRITE_ONLY } =
 const { RC_SEND_ONLY } = Opcode;
 const { INVALID_REQUEST, PSN_SEQUENCE_ERROR, REMOTE_ACCESS_ERROR, REMOTE_OPERATIONAL_ERROR } =
   NakCode;
-const FLUSHING = { attributes: { qpAccessFlags: FLUSH_ACCESS } };
-const DONE = { opcode: RC_RDMA_READ_RESPONSE_ONLY, syndrome: 0x1f, payloadLength: 0 };
-
-interface Kept {
-  readonly wire: Wire;
-  readonly store: HandStore;
-  readonly mr: MemoryRegion;
-}
-
-function kept(
-  body: (world: Kept) => void | Promise<void>,
-  options: Parameters<typeof onWire>[0] = FLUSHING,
-): () => Promise<void> {
-  return onWire(options, async (wire) => {
-    const store = await HandStore.keep(wire.context, 4096);
-    const mr = wire.pd.regMr(store.buffer, FLUSH_ACCESS);
-    await body({ wire, store, mr });
-  });
-}
-
-function at(mr: MemoryRegion, offset: number, dmaLength: number) {
-  return { virtualAddress: mr.addr + BigInt(offset), key: mr.rkey, dmaLength };
-}
-
-function flush(wire: Wire, psn: number, type: number, where: object, level: number = RANGE): void {
-  wire.sendPacket({ opcode: RC_FLUSH, psn, ackRequest: 1, flush: type | (level << 4), ...where });
-}
-
 function write(wire: Wire, psn: number, where: object, length: number): void {
   wire.sendPacket({ opcode: RC_RDMA_WRITE_ONLY, psn, ackRequest: 1, ...where }, length);
 }
@@ -366,64 +339,6 @@ for (const [name, fields, level] of [
 }
 
 test(
-  'a placement that the queue pair does not grant is an invalid request (S14)',
-  kept(
-    ({ wire, mr }) => {
-      flush(wire, 0x200, GLOBAL, at(mr, 0, 64));
-      wire.expectPacket({ ...DONE, psn: 0x200 });
-      flush(wire, 0x201, PERSISTENT, at(mr, 0, 64));
-      wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: INVALID_REQUEST });
-    },
-    { attributes: { qpAccessFlags: FLUSH_ACCESS & ~AccessFlag.FLUSH_PERSISTENT } },
-  ),
-);
-
-test(
-  'of two placements the queue pair must grant both (S14)',
-  kept(
-    ({ wire, mr }) => {
-      flush(wire, 0x200, PERSISTENT | GLOBAL, at(mr, 0, 8));
-      wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: INVALID_REQUEST });
-    },
-    { attributes: { qpAccessFlags: FLUSH_ACCESS & ~AccessFlag.FLUSH_PERSISTENT } },
-  ),
-);
-
-test(
-  'a FLUSH beyond the region, or with a key that is dead, is an access error',
-  kept(({ wire, mr }) => {
-    flush(wire, 0x200, PERSISTENT, at(mr, 4090, 7));
-    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: REMOTE_ACCESS_ERROR });
-  }),
-);
-
-test(
-  'a FLUSH of a key that is dead is an access error, whatever it selects',
-  kept(({ wire, mr }) => {
-    const { rkey } = mr;
-    mr.dereg();
-    flush(wire, 0x200, PERSISTENT, { key: rkey }, MR);
-    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: REMOTE_ACCESS_ERROR });
-  }),
-);
-
-test(
-  'FLUSH_PERSISTENT is for memory that is kept: volatile memory is not registered so (S20)',
-  kept(({ wire, store }) => {
-    const isEinval = (error: { code?: string }) => error.code === 'EINVAL';
-    assert.throws(() => wire.pd.regMr(wire.buffer, FLUSH_ACCESS), isEinval);
-    wire.pd.regMr(wire.buffer, FLUSH_ACCESS & ~AccessFlag.FLUSH_PERSISTENT);
-    wire.pd.regMr(store.buffer.subarray(64, 128), FLUSH_ACCESS);
-    const half = wire.context.alloc(128);
-    wire.context.device.durables.addCommit(half.byteOffset, 64, (_, done) => done());
-    assert.throws(() => wire.pd.regMr(half, FLUSH_ACCESS), isEinval);
-    wire.pd.regMr(half.subarray(0, 64), FLUSH_ACCESS);
-    const mr = wire.pd.regMr(wire.buffer, AccessFlag.LOCAL_WRITE);
-    assert.throws(() => mr.rereg(4, undefined, undefined, FLUSH_ACCESS), isEinval);
-  }),
-);
-
-test(
   'memory whose store is gone is not made durable, and nobody is told so',
   kept(async ({ wire, store, mr }) => {
     await store.segment.remove();
@@ -507,17 +422,6 @@ test(
       wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x210, syndrome: PSN_SEQUENCE_ERROR });
     },
     { attributes: { qpAccessFlags: FLUSH_ACCESS, maxDestRdAtomic: 4 } },
-  ),
-);
-
-test(
-  'a queue pair that grants no place refuses a FLUSH',
-  kept(
-    ({ wire, mr }) => {
-      flush(wire, 0x200, GLOBAL, at(mr, 0, 8));
-      wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: INVALID_REQUEST });
-    },
-    { attributes: { qpAccessFlags: FLUSH_ACCESS, maxDestRdAtomic: 0 } },
   ),
 );
 

@@ -36,6 +36,7 @@ const COMPILE_SECONDS_MAX = 900;
 const TESTS = [
   'unit/verbs/queue-pair',
   'conformance/flush',
+  'conformance/flush-refused',
   'conformance/placement',
   'conformance/validation',
   'conformance/psn-ack-retry',
