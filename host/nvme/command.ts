@@ -142,7 +142,7 @@ export interface BadCommand {
 
 const SGL_AT = 24;
 const SGL_TYPE_AT = SGL_AT + 15;
-/** Descriptor types and subtypes: data block in the capsule; keyed, without and with invalidation. */
+/** Descriptor types and subtypes: data in the capsule; keyed, without and with invalidation. */
 const SGL_OFFSET = 0x01;
 const SGL_KEYED = 0x40;
 const SGL_KEYED_INVALIDATE = 0x4f;

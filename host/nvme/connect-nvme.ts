@@ -48,7 +48,7 @@ export interface ConnectNvmeOptions extends NvmeHostOptions {
   readonly keepAliveMillis?: number;
   /** A command that takes longer means that the target is gone. Default 30,000. */
   readonly ioTimeoutMillis?: number;
-  /** For so long a target that went away is looked for, and commands wait. Default 0: not at all. */
+  /** For so long a target that went away is looked for, and commands wait. Default 0: never. */
   readonly ctrlLossMillis?: number;
   /** Between two attempts. Default 1000. */
   readonly reconnectDelayMillis?: number;

@@ -1,7 +1,7 @@
 /**
  * An NVM subsystem with one namespace, served over RDMA: `listen`, `connect` by hosts of any make,
- * controllers and queues. Limits are taken when it is opened; who is beyond them is refused with the
- * status that the specification has for that.
+ * controllers and queues. Limits are taken when it is opened; who is beyond them is refused with
+ * the status that the specification has for that.
  */
 import { AccessFlag } from '#build/abi.js';
 import { listen, type RdmaConnection, type RdmaListener, type RdmaRequest } from '../cm/connect.js';

@@ -1,4 +1,4 @@
-/** Hosts that no specification knows: each gets a status or is let go, and the others are served. */
+/** Hosts that no specification knows: each gets a status or is let go, others are served. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
