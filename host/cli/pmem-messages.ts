@@ -113,8 +113,8 @@ export class FlushAsker {
   }
 
   /**
-   * What was written to these bytes before is durable when it resolves. Rejects with RefusalError EIO
-   * (the connection failed), EAGAIN (too many are under way).
+   * What was written to these bytes before is durable when it resolves. Rejects with RefusalError
+   * EIO (the connection failed), EAGAIN (too many are under way).
    */
   flush(offset: number, length: number): Promise<void> {
     const place = this.#free.pop();
