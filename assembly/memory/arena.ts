@@ -37,11 +37,12 @@ export class ArenaConfig {
   /** Service ids that processes may take, and packets that may wait for each (shared.ts). */
   servicesMax: u32;
   inboxEntries: u32;
-  reserved: u32;
+  /** Users that pools of regions may have in all (region/pool.ts); 0: no pools. */
+  poolUsersMax: u32;
 }
 
 /**
- * 160 bytes. Of an arena that several processes share each keeps a copy in its own memory, made of
+ * 176 bytes. Of an arena that several processes share each keeps a copy in its own memory, made of
  * the configuration: where tables lie cannot be changed by another process. What changes lies in
  * `state`, the arena that all share; without other processes that is this very struct.
  */
@@ -98,12 +99,17 @@ export class Arena {
   inboxEntries: u32;
   /** Of the engine that counts what an adapter's caches would do (region/cache-model.ts); 0: none. */
   cacheModel: usize;
+  /** Pools of regions, their users, and a node for each key slot (region/pool.ts). */
+  pools: usize;
+  poolsMax: u32;
+  poolUsers: usize;
+  poolUsersMax: u32;
+  poolNodes: usize;
   /** Where walks copy what others may write (region/layout-find.ts); 0: nobody else can. */
   layoutPlaces: usize;
-  reserved3: u32;
-  reserved4: u32;
+  reserved: u32;
 }
-export const ARENA_SIZE: u32 = 160;
+export const ARENA_SIZE: u32 = 176;
 /** As much as is copied at once: the largest path MTU. */
 export const NULL_PAGE_SIZE: u32 = 4096;
 
@@ -135,6 +141,8 @@ export class ContextSlot {
   mailDropped: u32;
   /** When it attached, seconds since 1970. */
   since: u32;
+  /** 1 while it takes from a pool of regions, or gives back (region/pool.ts). */
+  pooling: u32;
 }
 export const CONTEXT_SLOT_SIZE: u32 = 64;
 
@@ -170,6 +178,14 @@ export const PROTECTION_DOMAIN_SIZE: u32 = 32;
 export const KEY_ENTRY_SIZE: u32 = 32;
 export const KEY_NOTE_SIZE: u32 = 64;
 
+/** Of region/pool.ts: the pools that a device has at most, one for each ULP; bytes of the tables. */
+export const POOLS_MAX: u32 = 8;
+export const POOL_SIZE: u32 = 128;
+/** Behind each pool: heads of nine lists, each with a cache line for itself. */
+export const POOL_LISTS_SIZE: u32 = 576;
+export const POOL_USER_SIZE: u32 = 96;
+export const POOL_NODE_SIZE: u32 = 16;
+
 /** How many domains of others a context can take part in on average. */
 const SHARES: u32 = 8;
 
@@ -203,7 +219,12 @@ function layout(arena: Arena | null, base: u32, config: ArenaConfig): u32 {
   const icrcTables = roundUp(opcodeTable + config.opcodeTableSize, 64);
   const keys = roundUp(icrcTables + config.icrcTablesSize, 64);
   const notes = keys + keySlots(config) * KEY_ENTRY_SIZE;
-  const nullPages = roundUp(notes + keySlots(config) * KEY_NOTE_SIZE, 64);
+  const pools = roundUp(notes + keySlots(config) * KEY_NOTE_SIZE, 64);
+  const hasPools = config.poolUsersMax > 0;
+  const users = pools + (hasPools ? POOLS_MAX * (POOL_SIZE + POOL_LISTS_SIZE) : 0);
+  const nodes = users + config.poolUsersMax * POOL_USER_SIZE;
+  const nodesEnd = nodes + (hasPools ? keySlots(config) * POOL_NODE_SIZE : 0);
+  const nullPages = roundUp(nodesEnd, 64);
   const isShared = config.blocksMax > 0;
   const blocks = nullPages + (isShared ? 0 : 2 * NULL_PAGE_SIZE);
   const services = blocks + config.blocksMax * BLOCK_SIZE;
@@ -224,6 +245,9 @@ function layout(arena: Arena | null, base: u32, config: ArenaConfig): u32 {
     arena.icrcTables = icrcTables;
     arena.keys = keys;
     arena.keyNotes = notes;
+    arena.pools = pools;
+    arena.poolUsers = users;
+    arena.poolNodes = nodes;
     arena.nullPages = nullPages;
     arena.size = end - base;
   }
@@ -243,6 +267,8 @@ function configure(arena: Arena, base: u32, config: ArenaConfig): void {
   arena.blocksMax = config.blocksMax;
   arena.servicesMax = config.servicesMax;
   arena.inboxEntries = config.inboxEntries;
+  arena.poolUsersMax = config.poolUsersMax;
+  arena.poolsMax = config.poolUsersMax > 0 ? POOLS_MAX : 0;
   const size = layout(arena, base, config);
   arena.heapStart = base + size;
   arena.heapEnd = config.heapEnd;

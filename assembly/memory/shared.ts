@@ -26,11 +26,11 @@ export class DeviceHeader {
   blocksMax: u32;
   servicesMax: u32;
   inboxEntries: u32;
+  poolUsersMax: u32;
   /** Of all before. */
   checksum: u32;
   /** 1: complete. Written last. */
   ready: u32;
-  reserved: u32;
 }
 export const DEVICE_HEADER_SIZE: u32 = 88;
 export const DEVICE_MAGIC_COUNT: u32 = 0x62726556;

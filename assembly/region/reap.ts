@@ -11,6 +11,7 @@
 import { Arena, allQuiesced, contextSlot, nextEpoch } from '../memory/arena';
 import { Errno } from '../memory/errno';
 import { letGoOfAll, rebuildHeap } from '../memory/heap';
+import { KeyKind } from './access-flag';
 import {
   KeyEntry,
   KeyNote,
@@ -24,6 +25,7 @@ import {
   takeEntry,
   unbind,
 } from './key-table';
+import { isOrphan, isPooled, leavePools, repairPools } from './pool-repair';
 import { detachDead } from './protection-domain';
 
 /** Looks at the others before it is given up for now: they are at work, or stopped. */
@@ -70,6 +72,7 @@ function isHeld(note: KeyNote): bool {
  */
 export function reapSlot(arena: Arena, slot: u32): u32 {
   contextSlot(arena, slot).activity = 0;
+  leavePools(arena, slot);
   for (let index: u32 = 0; index <= arena.keyMask; index++) {
     if (!killOf(arena, slot, index)) return Errno.EAGAIN;
   }
@@ -85,7 +88,7 @@ export function reapSlot(arena: Arena, slot: u32): u32 {
     if (note.state != KeyState.FREE) count++;
   }
   arena.state.regionCount = count;
-  if (!recount(arena)) return Errno.EAGAIN;
+  if (!recount(arena) || !repairPools(arena, slot)) return Errno.EAGAIN;
   detachDead(arena, slot);
   letGoOfAll(arena, slot);
   rebuildHeap(arena);
@@ -97,20 +100,26 @@ export function reapSlot(arena: Arena, slot: u32): u32 {
 export function repairTables(arena: Arena): void {
   detachDead(arena, NOBODY);
   rebuildHeap(arena);
+  // Where that fails, somebody else is dead, too; what he leaves is found with him.
+  repairPools(arena, NOBODY);
 }
 
 /** The key there is dead if it was the slot's, and the entry whole. False: not now. */
 function killOf(arena: Arena, slot: u32, index: u32): bool {
   const entry = entryAt(arena, index);
   const note = noteAt(arena, index);
-  const isOwn = isHeld(note) && note.owner == slot;
+  const isOwn = isHeld(note) && (note.owner == slot || isOrphan(arena, index));
   if (!isOwn && !(atomic.load<u32>(sequenceOf(entry)) & 1)) return true;
   const taken = seize(arena, entry);
   if (taken == Taken.NO) return false;
-  if (isHeld(note) && note.owner == slot) {
+  if (isHeld(note) && (note.owner == slot || isOrphan(arena, index))) {
     unbind(arena, note);
     entry.key = 0;
-    note.state = KeyState.DYING;
+    // A pool's region is the pool's again, and opens nothing.
+    const stays = isPooled(arena, index);
+    if (stays && entry.access & KeyKind.MOBILE_REGION) note.pd = 0;
+    note.owner = slot;
+    note.state = stays ? KeyState.INVALID : KeyState.DYING;
   } else if (taken == Taken.WHOLE) {
     abandonChange(entry, even(entry));
     return true;

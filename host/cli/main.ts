@@ -9,6 +9,7 @@ import { devinfo, type DevinfoOptions } from './devinfo.js';
 import { layout, type LayoutOptions } from './layout.js';
 import { addFaultOptions, addPieceOption, addPortOption, mtu, size, whole } from './options.js';
 import { pingpong, type PingpongOptions } from './pingpong.js';
+import { poolTop, type PoolTopOptions } from './pool-top.js';
 import { perf } from './perf/perf.js';
 import { addPerfOptions, perfTest, perfVerb } from './perf/options.js';
 import type { PerfOptions, PerfTest, PerfVerb } from './perf/options.js';
@@ -179,6 +180,20 @@ function addOthers(program: Command): void {
     );
 }
 
+function addPool(program: Command): void {
+  const pool = program.command('pool').description('pools of memory regions');
+  begin(pool, 'top', 'who has how many regions of the pools of a device that processes share')
+    .argument('<name>', 'of the device: openDevice({ name })')
+    .option('--directory <directory>', 'where its file lies', '/dev/shm')
+    .option('--interval <millis>', 'from one look to the next', whole(10, 3_600_000), 1000)
+    .option('--once', 'one look')
+    .option('--json', 'one JSON object a look: pools, and events since the last one')
+    .addHelpText('after', example('verbena pool top db', 'verbena pool top db --once --json'))
+    .action((name: string, options: PoolTopOptions) =>
+      run('pool top', () => poolTop(name, options)),
+    );
+}
+
 function addLayout(program: Command): void {
   begin(program, 'layout', 'draw the bytes of a memory layout, as SVG')
     .argument('<file>', 'JSON: areas, and a list sg or interleaved (host/cli/README.md)')
@@ -257,6 +272,7 @@ function makeProgram(): Command {
   addRping(program);
   addDemo(program);
   addPerf(program);
+  addPool(program);
   addLayout(program);
   addOthers(program);
   return program;

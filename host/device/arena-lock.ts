@@ -30,6 +30,10 @@ const LOCKED = [
   'allocShpd',
   'attachShpd',
   'arenaReap',
+  'poolOpen',
+  'poolClose',
+  'poolAddUser',
+  'poolRemoveUser',
 ] as const;
 
 /** The same, asked again and again until others have left what they are doing. */

@@ -64,19 +64,23 @@ export interface DomainReport {
 }
 
 /** Throws RefusalError: ENOENT (there is none), and as `openDevice` does for bad files. */
-export async function reportDevice(
+export function reportDevice(name: string, directory = DEFAULT_DIRECTORY): Promise<DeviceReport> {
+  return lookAt(name, directory, (tables, path, alive) => tables.report(path, alive));
+}
+
+/** @internal `look` sees the tables of that device as they are now. Throws as reportDevice. */
+export async function lookAt<Seen>(
   name: string,
-  directory = DEFAULT_DIRECTORY,
-): Promise<DeviceReport> {
+  directory: string,
+  look: (tables: DeviceTables, path: string, alive: (slot: number) => boolean) => Seen,
+): Promise<Seen> {
   const { posix, reason } = await loadPosix();
   if (!posix) throw new RefusalError('EOPNOTSUPP', `devices with names need koffi: ${reason}`);
   const path = join(directory, `verbena-${name}`);
   const fd = openExisting(path);
   try {
     const header = readHeader(fd, path);
-    const tables = new Tables(fd, header);
-    const alive = (slot: number): boolean => slotIsAlive(posix, fd, slot);
-    return tables.report(path, alive);
+    return look(new DeviceTables(fd, header), path, (slot) => slotIsAlive(posix, fd, slot));
   } finally {
     closeSync(fd);
   }
@@ -92,7 +96,8 @@ function openExisting(path: string): number {
   }
 }
 
-class Tables {
+/** @internal */
+export class DeviceTables {
   readonly #header: DeviceHeader;
   readonly #view: DataView;
   readonly #arena: Struct<typeof ArenaLayout>;
@@ -106,6 +111,27 @@ class Tables {
     readSync(fd, bytes, 0, bytes.length, 0);
     this.#view = viewOf(bytes).view;
     this.#arena = structAt({ view: this.#view }, ArenaLayout, ARENA_OFFSET_SIZE);
+  }
+
+  /** Where tables lie: subtract `base`. */
+  get arena(): Struct<typeof ArenaLayout> {
+    return this.#arena;
+  }
+
+  get base(): number {
+    return this.#header.address;
+  }
+
+  /** Bytes of a struct. */
+  bytes(start: number, length: number): Uint8Array {
+    const { buffer, byteOffset, byteLength } = this.#view;
+    const from = Math.min(Math.max(start, 0), byteLength);
+    return new Uint8Array(buffer, byteOffset + from, Math.min(length, byteLength - from));
+  }
+
+  /** As many structs as there are in the file, from `start` on. */
+  all<L extends Layout>(layout: L, start: number, count: number, stride?: number) {
+    return this.#all(layout, start, count, stride);
   }
 
   report(path: string, alive: (slot: number) => boolean): DeviceReport {

@@ -72,6 +72,8 @@ export interface DeviceOptions {
   regionsMax?: number;
   /** Default 256. */
   protectionDomainsMax?: number;
+  /** Users of pools of regions in all (`pool.createUser`), at most 65534. Default 1024. */
+  poolUsersMax?: number;
   /** READs and atomics in flight per queue pair and direction: a power of two. Default 16. */
   rdAtomicMax?: number;
   /** Buffers of 64 KiB that the link may hold. Default 8. */
@@ -114,6 +116,7 @@ const DEFAULTS: DeviceLimits = {
   multicastMax: 64,
   regionsMax: 4096,
   protectionDomainsMax: 256,
+  poolUsersMax: 1024,
   rdAtomicMax: 16,
   sendBuffers: 8,
   windowPackets: 512,
@@ -253,6 +256,7 @@ export class Device {
           regionsMax: limits.regionsMax,
           protectionDomainsMax: limits.protectionDomainsMax,
           contextsMax: threadsMax,
+          poolUsersMax: limits.poolUsersMax,
           cacheModel,
         });
     const progress = link
@@ -273,8 +277,8 @@ export class Device {
     clock: Clock,
   ): Promise<Device> {
     const since = Math.floor(Number((clock.wallclockNanos?.(clock.now()) ?? 0n) / 1_000_000_000n));
-    const { memoryBytes, regionsMax, protectionDomainsMax } = options;
-    const sizes = { memoryBytes, regionsMax, protectionDomainsMax };
+    const { memoryBytes, regionsMax, protectionDomainsMax, poolUsersMax } = options;
+    const sizes = { memoryBytes, regionsMax, protectionDomainsMax, poolUsersMax };
     const { thread, polled } = options;
     // Before others are kept from coming: it takes longer than all the rest.
     const started = thread && (await startThread());
@@ -356,6 +360,7 @@ function checkLimits(limits: DeviceLimits): void {
   within('sharedReceiveQueuesMax', 1, 65536);
   within('addressHandlesMax', 1, 65536);
   within('multicastMax', 1, 4096);
+  within('poolUsersMax', 1, 65534);
   within('rdAtomicMax', 1, 128);
   within('sendBuffers', 1, 1024);
   within('windowPackets', 2, 65536);

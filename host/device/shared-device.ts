@@ -48,6 +48,7 @@ export interface SharedSizes {
   readonly memoryBytes: number;
   readonly regionsMax: number;
   readonly protectionDomainsMax: number;
+  readonly poolUsersMax: number;
 }
 
 /** What a process asks for; what it leaves out is as the device has it. */
@@ -72,6 +73,7 @@ const LIMITS: { readonly [Name in keyof SharedLimits]: number } = {
   blocksMax: 2 ** 20,
   servicesMax: 2 ** 16,
   inboxEntries: 4096,
+  poolUsersMax: 65534,
 };
 
 /** What the file says, or is to say. */
@@ -289,6 +291,7 @@ function describe(sizes: SharedSizes, options: SharedOptions): Found {
     blocksMax: BLOCKS_MAX,
     servicesMax: SERVICES_MAX,
     inboxEntries: INBOX_ENTRIES,
+    poolUsersMax: sizes.poolUsersMax,
   };
   checkRange('regionsMax', limits.regionsMax, 1, LIMITS.regionsMax);
   checkRange('protectionDomainsMax', limits.protectionDomainsMax, 1, LIMITS.protectionDomainsMax);
@@ -326,6 +329,7 @@ function read(
     ['memoryBytes', sizes.memoryBytes, fileBytes],
     ['regionsMax', sizes.regionsMax, limits.regionsMax],
     ['protectionDomainsMax', sizes.protectionDomainsMax, limits.protectionDomainsMax],
+    ['poolUsersMax', sizes.poolUsersMax, limits.poolUsersMax],
     ['processesMax', processesMax, limits.contextsMax],
     ['localMemoryBytes', localMemoryBytes, sharedAddress],
   ];

@@ -37,6 +37,12 @@ export class ThreadShares {
     this.#arena = arena;
   }
 
+  /** Can other threads have the device? */
+  get any(): boolean {
+    const { memory, address } = this.#arena;
+    return structAt(memory, ArenaLayout, address).contextsMax > 1;
+  }
+
   /** Throws MisuseError, RefusalError EOPNOTSUPP (`threadsMax`), EBUSY (all taken), ENOMEM. */
   give(
     address: string,

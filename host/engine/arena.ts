@@ -21,6 +21,8 @@ export interface ArenaOptions {
   readonly regionsMax: number;
   readonly protectionDomainsMax: number;
   readonly contextsMax: number;
+  /** Default 0: no pools of regions. */
+  readonly poolUsersMax?: number;
   /** Counts what an adapter's caches would do; with `shared`. */
   readonly cacheModel?: CacheModelOptions | undefined;
 }
@@ -33,6 +35,7 @@ export interface SharedLimits {
   readonly blocksMax: number;
   readonly servicesMax: number;
   readonly inboxEntries: number;
+  readonly poolUsersMax: number;
 }
 
 export type ContextConfig = Struct<typeof ContextConfigLayout>;
@@ -114,6 +117,7 @@ export class ArenaMemory {
     config.regionsMax = options.regionsMax;
     config.protectionDomainsMax = options.protectionDomainsMax;
     config.contextsMax = options.contextsMax;
+    config.poolUsersMax = options.poolUsersMax ?? 0;
     const end = ARENA_ADDRESS + exports.arenaBytes(1024);
     if (end >= memory.bytes.length) {
       throw new RefusalError(

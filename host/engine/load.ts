@@ -29,6 +29,17 @@ export interface EngineExports {
   mrReleased(context: number, key: number): number;
   reregMr(context: number, parameters: number): number;
   mrReregistered(context: number, parameters: number): number;
+  poolOpen(context: number, parameters: number): number;
+  poolClose(context: number, pool: number): number;
+  poolAddUser(context: number, parameters: number): number;
+  poolRemoveUser(context: number, user: number): number;
+  poolLend(context: number, user: number, count: number): void;
+  poolAdd(context: number, pool: number, key: number, mark: number): number;
+  poolRemove(context: number, pool: number, index: number): number;
+  poolTake(context: number, pool: number, user: number, bucket: number, borrowed: number): number;
+  poolGive(context: number, pool: number, user: number, bucket: number, index: number): number;
+  poolDrain(context: number, pool: number, bucket: number): void;
+  poolFree(context: number, pool: number): number;
   mrLayoutBytes(parameters: number): number;
   setMrLayout(context: number, parameters: number): number;
   mrLayoutReleased(context: number, layout: number): number;

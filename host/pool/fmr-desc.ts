@@ -9,13 +9,16 @@ export class FmrDesc {
   home: FmrPoolUser | undefined;
   /** @internal Who has it; undefined: nobody. */
   holder: FmrPoolUser | undefined;
-  /** @internal Did the pool make it? Else it was added, and is given back alive. */
-  readonly made: boolean;
+  /** @internal Where the arena has it, and the key that it had when it came into view. */
+  readonly index: number;
+  /** @internal */
+  readonly firstKey: number;
 
   /** @internal */
-  constructor(mr: FastMemoryRegion, made: boolean) {
+  constructor(mr: FastMemoryRegion, index: number) {
     this.mr = mr;
-    this.made = made;
+    this.index = index;
+    this.firstKey = mr.rkey;
   }
 
   /** The key of its registration: what a peer is told. */

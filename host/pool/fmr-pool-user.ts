@@ -2,6 +2,7 @@
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { FmrDesc } from './fmr-desc.js';
 import type { FmrPool } from './fmr-pool.js';
+import type { UserPlace } from './pool-table.js';
 
 export interface FmrPoolUserOptions {
   /** For logs. */
@@ -39,6 +40,10 @@ export class FmrPoolUser {
   readonly reclaim: ((wanted: number) => number) | undefined;
   /** @internal Which bucket (L2). */
   readonly bucket: number;
+  /** @internal What the arena knows of it, and what holds its regions there. */
+  readonly place: UserPlace;
+  /** @internal */
+  readonly hand: number;
   /** @internal Shared regions that it holds. */
   borrowed = 0;
   /** @internal */
@@ -48,18 +53,23 @@ export class FmrPoolUser {
   /** @internal */
   hitsGlobal = 0;
   readonly #own: FmrDesc[];
+  /** Given back, and not taken: somebody died, and the pool is being put in order. */
+  readonly #late: FmrDesc[] = [];
   #inUse = 0;
   #peak = 0;
   #hitsL1 = 0;
   #misses = 0;
+  #reclaimed = 0;
   #destroyed = false;
 
   /** @internal Use `pool.createUser()`. */
-  constructor(pool: FmrPool, own: FmrDesc[], bucket: number, options: FmrPoolUserOptions) {
+  constructor(pool: FmrPool, place: UserPlace, own: FmrDesc[], options: FmrPoolUserOptions) {
     this.pool = pool;
     this.numMr = own.length;
     this.#own = own;
-    this.bucket = bucket;
+    this.place = place;
+    this.bucket = place.bucket;
+    this.hand = place.index + 1;
     this.name = options.name ?? '';
     this.weight = options.weight ?? 1;
     this.reclaim = options.reclaim;
@@ -91,12 +101,15 @@ export class FmrPoolUser {
     let desc = this.#own.pop();
     if (desc !== undefined) this.#hitsL1++;
     else {
-      desc = this.pool.borrow(this);
+      desc = this.#late.pop();
       if (desc === undefined) {
-        this.#misses++;
-        return undefined;
+        desc = this.pool.borrow(this);
+        if (desc === undefined) {
+          this.#misses++;
+          return undefined;
+        }
+        this.borrowed++;
       }
-      this.borrowed++;
     }
     desc.holder = this;
     desc.mr.holder = this;
@@ -126,16 +139,16 @@ export class FmrPoolUser {
       );
     }
     this.#release(desc);
-    this.borrowed--;
     if (this.lent > 0) {
-      this.lent--;
+      this.borrowed--;
       this.takeBack(desc);
-    } else this.pool.giveBack(this, desc);
+    } else if (this.pool.giveBack(this, desc)) this.borrowed--;
+    else this.#late.push(desc);
   }
 
   /**
    * `ib_destroy_fmr_pool_user`: its regions go to the pool. Throws RefusalError EBUSY while it holds
-   * any, or one of its own is registered still.
+   * any, one of its own is registered still, or the pool is being put in order after a death.
    */
   destroy(): void {
     if (this.#destroyed) throw new MisuseError('user', 'is destroyed already');
@@ -145,28 +158,62 @@ export class FmrPoolUser {
     if (this.#own.some(({ mr }) => mr.registered)) {
       throw new RefusalError('EBUSY', 'destroy: a region is registered; invalidate it first');
     }
+    if (!this.giveLate()) throw new RefusalError('EBUSY', 'destroy: the pool is put in order');
+    this.pool.userGone(this, this.#own);
     this.#destroyed = true;
-    this.pool.userGone(this, this.#own.splice(0));
   }
 
-  /** @internal Own regions that nobody uses and no peer can reach, at most so many. */
-  lend(count: number): FmrDesc[] {
-    const lent: FmrDesc[] = [];
+  /**
+   * @internal Gives away own regions that nobody uses and no peer can reach, at most so many;
+   * `give`: false when it is not taken. Returns how many.
+   */
+  lend(count: number, give: (desc: FmrDesc) => boolean): number {
+    let lent = 0;
     // From the end that was used longest ago.
-    for (let index = 0; index < this.#own.length && lent.length < count;) {
+    for (let index = 0; index < this.#own.length && lent < count;) {
       const desc = this.#own[index]!;
-      if (desc.mr.registered) index++;
-      else lent.push(...this.#own.splice(index, 1));
+      if (desc.mr.registered || !give(desc)) {
+        index++;
+        continue;
+      }
+      desc.home = undefined;
+      this.#own.splice(index, 1);
+      lent++;
     }
-    for (const desc of lent) desc.home = undefined;
-    this.lent += lent.length;
+    this.lent += lent;
+    this.#reclaimed += lent;
+    this.pool.lent(this, lent);
     return lent;
   }
 
   /** @internal A region in place of one that was lent. */
   takeBack(desc: FmrDesc): void {
+    this.lent--;
+    this.pool.lent(this, -1);
     desc.home = this;
     this.#own.push(desc);
+  }
+
+  /** @internal Gives back what was not taken. False: it still is not. */
+  giveLate(): boolean {
+    while (this.#late.length > 0) {
+      if (!this.pool.giveBack(this, this.#late[this.#late.length - 1]!)) return false;
+      this.#late.pop();
+      this.borrowed--;
+    }
+    return true;
+  }
+
+  /** @internal Others see what it has done. */
+  publish(): void {
+    const { struct } = this.place;
+    struct.inUse = this.#inUse;
+    struct.peak = this.#peak;
+    struct.hitsL1 = BigInt(this.#hitsL1);
+    struct.hitsL2 = BigInt(this.hitsL2);
+    struct.hitsGlobal = BigInt(this.hitsGlobal);
+    struct.misses = BigInt(this.#misses);
+    struct.reclaimed = BigInt(this.#reclaimed);
   }
 
   #release(desc: FmrDesc): void {

@@ -1,25 +1,35 @@
-/** `ib_fmr_pool`: regions that all connections of a ULP share (seed 002). */
+/**
+ * `ib_fmr_pool`: regions that all connections of a ULP share (seed 002). Who has which is the
+ * arena's (pool-table.ts); here is the monitor, and this process's users.
+ */
+import { Errno, PoolTake } from '#build/abi.js';
 import { checkOpen } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import type { FastMemoryRegion } from '../verbs/fast-memory-region.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
-import { FmrDesc } from './fmr-desc.js';
+import type { FmrDesc } from './fmr-desc.js';
 import { FmrPoolUser, type FmrPoolUserOptions } from './fmr-pool-user.js';
 import type { CheckedParams, FmrPoolEvent } from './params.js';
+import { PoolRegions } from './pool-regions.js';
+import { ITS_OWN, NO_BUCKET, PoolTable } from './pool-table.js';
+
+/** How often others' needs are looked for, and what one's own users do is told. */
+const WATCH_MILLIS = 20;
 
 /** Counters are since the pool was made. */
 export interface FmrPoolStats {
-  /** All regions, users' own included. */
+  /** All regions, users' own included; of all processes that share the device. */
   readonly total: number;
   /** In the global pool. */
   readonly free: number;
   /** In the buckets. */
   readonly inBuckets: number;
+  /** Of all processes, as are the next two. */
   readonly users: number;
   readonly created: number;
   readonly freed: number;
-  /** Lent by users. */
+  /** Lent by users of this process. */
   readonly reclaimed: number;
   /** What callbacks threw. */
   readonly callbackErrors: number;
@@ -27,40 +37,31 @@ export interface FmrPoolStats {
   readonly refused: number;
 }
 
+/** A bucket as the monitor saw it last. */
 interface Bucket {
-  readonly entries: FmrDesc[];
-  users: number;
-  usedMicros: number;
+  version: number;
+  sinceMicros: number;
 }
 
 export class FmrPool {
   readonly context: Context;
   readonly pd: ProtectionDomain | undefined;
   readonly params: Readonly<CheckedParams>;
+  readonly #table: PoolTable;
   readonly #users = new Set<FmrPoolUser>();
-  readonly #free: FmrDesc[] = [];
   readonly #buckets: Bucket[] = [];
-  readonly #all = new Map<FastMemoryRegion, FmrDesc>();
+  readonly #regions: PoolRegions;
   readonly #forget: () => void;
-  /** Shared regions that nobody holds: in buckets and in the pool. */
-  #sharedFree = 0;
-  /** All shared ones. */
-  #shared = 0;
-  #weights = 0;
-  /** The fewest that were free since `#leastSince`. */
-  #leastFree = 0;
   #leastSince = 0;
   /** The last attempt to make one failed. */
   #isFull = false;
   /** It was told. */
   #isExhausted = false;
   #cancelTimer: (() => void) | undefined;
+  #watch: ReturnType<typeof setInterval> | undefined;
   #destroyed = false;
-  #created = 0;
-  #freed = 0;
   #reclaimed = 0;
   #callbackErrors = 0;
-  #refused = 0;
 
   /** @internal Use `createFmrPool()`. */
   constructor(
@@ -71,18 +72,24 @@ export class FmrPool {
   ) {
     this.context = context;
     this.pd = pd;
-    this.params = params;
+    this.#table = PoolTable.open(context, params, pd?.handle ?? 0);
+    this.params = { ...params, ...this.#table.params };
     this.#forget = forget;
-    for (let index = 0; index < params.buckets; index++) {
-      this.#buckets.push({ entries: [], users: 0, usedMicros: 0 });
+    this.#regions = new PoolRegions(context, pd, this.#table, this);
+    for (let index = 0; index < this.params.buckets; index++) {
+      this.#buckets.push({ version: 0, sinceMicros: this.#now });
     }
-    this.#make(params.mrsMin);
-    if (this.#all.size < params.mrsMin) {
-      this.#releaseAll();
-      throw new RefusalError('ENOMEM', `createFmrPool: no room for ${params.mrsMin} regions`);
+    const { mrsMin } = this.params;
+    if (this.#table.isNew && this.#make(mrsMin) < mrsMin) {
+      this.#regions.leave(this.params.buckets);
+      throw new RefusalError('ENOMEM', `createFmrPool: no room for ${mrsMin} regions`);
     }
-    this.#leastFree = this.#free.length;
-    this.#leastSince = this.#now;
+    this.#beginAgain();
+    const { shared, share, threads } = context.device;
+    if (shared || share || threads.any) {
+      this.#watch = setInterval(() => this.#lookAround(), WATCH_MILLIS);
+      this.#watch.unref?.();
+    }
   }
 
   get users(): ReadonlySet<FmrPoolUser> {
@@ -90,23 +97,25 @@ export class FmrPool {
   }
 
   get stats(): FmrPoolStats {
+    const { total, users, created, freed } = this.#table.struct;
+    const free = this.#table.depth(0);
     return {
-      total: this.#all.size,
-      free: this.#free.length,
-      inBuckets: this.#sharedFree - this.#free.length,
-      users: this.#users.size,
-      created: this.#created,
-      freed: this.#freed,
+      total,
+      free,
+      inBuckets: Math.max(0, this.#table.free - free),
+      users,
+      created,
+      freed,
       reclaimed: this.#reclaimed,
       callbackErrors: this.#callbackErrors,
-      refused: this.#refused,
+      refused: this.#regions.refused,
     };
   }
 
   /**
    * `ib_create_fmr_pool_user`: a connection, with `numMr` regions of its own, in the bucket that has
    * the fewest. Throws MisuseError; RefusalError ENOMEM when there are not so many, and none can be
-   * made: nothing has changed then.
+   * made, or as many users as the device may have: nothing has changed then.
    */
   createUser(numMr: number, options: FmrPoolUserOptions = {}): FmrPoolUser {
     this.#check();
@@ -118,29 +127,27 @@ export class FmrPool {
     if (!(weight > 0 && weight < Infinity)) {
       throw new MisuseError('weight', `must be a number above 0, got ${weight}`);
     }
-    const { mrsMin } = this.params;
-    if (this.#own + numMr + mrsMin > mrsMax) {
-      const left = mrsMax - mrsMin - this.#own;
-      const sentence = `createUser: ${numMr} regions are wanted; of ${mrsMax}, ${mrsMin} are for`;
-      throw new RefusalError('ENOMEM', `${sentence} bursts, and users may have ${left} more`);
+    const table = this.#table;
+    const { name = '' } = options;
+    const place = table.addUser(numMr, weight, name);
+    const wanted = numMr + this.params.mrsMin;
+    const free = table.free;
+    if (free < wanted) this.#make(wanted - free);
+    const own: FmrDesc[] = [];
+    while (own.length < numMr) {
+      const desc = this.#regions.seen(table.take(place.index + 1, NO_BUCKET, ITS_OWN));
+      if (desc === undefined) break;
+      own.push(desc);
     }
-    if (this.#free.length < numMr + mrsMin) this.#make(numMr + mrsMin - this.#free.length);
-    if (this.#free.length < numMr) {
-      const sentence = `createUser: ${numMr} regions are wanted, ${this.#free.length} are free`;
+    if (own.length < numMr) {
+      for (const { index } of own) table.give(place.index + 1, NO_BUCKET, index);
+      table.removeUser(place);
+      const sentence = `createUser: ${numMr} regions are wanted, ${own.length} are free`;
       throw new RefusalError('ENOMEM', `${sentence}, and no more can be made now`);
     }
-    const own = this.#free.splice(this.#free.length - numMr, numMr);
-    this.#sharedFree -= numMr;
-    this.#shared -= numMr;
-    const bucket = this.#buckets.reduce(
-      (best, { users }, index) => (users < this.#buckets[best]!.users ? index : best),
-      0,
-    );
-    const user = new FmrPoolUser(this, own, bucket, options);
-    this.#buckets[bucket]!.users++;
+    const user = new FmrPoolUser(this, place, own, options);
     this.#users.add(user);
-    this.#weights += user.weight;
-    this.#note();
+    this.#arm();
     return user;
   }
 
@@ -154,41 +161,44 @@ export class FmrPool {
     const why = this.#unfit(mr);
     if (why !== undefined) throw new RefusalError('EINVAL', `addMr: the region ${why}`);
     if (mr.registered) throw new RefusalError('EBUSY', 'addMr: invalidate the region first');
-    if (this.#all.size >= this.params.mrsMax) {
-      throw new RefusalError('ENOSPC', `addMr: the pool has ${this.params.mrsMax} regions already`);
+    const errno = this.#regions.add(mr, true);
+    if (errno === Errno.OK) return;
+    if (errno === Errno.EAGAIN) {
+      throw new RefusalError('EAGAIN', 'addMr: somebody died who shares the pool; call again');
     }
-    this.#add(mr, false);
+    throw new RefusalError('ENOSPC', `addMr: the pool has ${this.params.mrsMax} regions already`);
   }
 
   /**
    * `ib_fmr_remove_mr`: the region is the caller's again. Throws RefusalError EINVAL (not of this
-   * pool), EBUSY (a user holds it, or it is one of a user's own).
+   * pool), EBUSY (a user holds it, or it is one of a user's own; of another process, too).
    */
   removeMr(mr: FastMemoryRegion): void {
     this.#check();
-    const desc = this.#all.get(mr);
+    const desc = this.#regions.find(mr);
     if (!desc) throw new RefusalError('EINVAL', 'removeMr: the region is not of this pool');
     if (desc.holder || desc.home) throw new RefusalError('EBUSY', 'removeMr: a user has it');
-    for (const list of [this.#free, ...this.#buckets.map(({ entries }) => entries)]) {
-      const at = list.indexOf(desc);
-      if (at >= 0) list.splice(at, 1);
+    if (!this.#regions.takeOut(desc, this.params.buckets)) {
+      throw new RefusalError('EBUSY', 'removeMr: a user of another process has it');
     }
-    this.#drop(desc);
-    this.#note();
+    this.#arm();
   }
 
   /**
-   * `ib_destroy_fmr_pool`: frees its regions. Throws RefusalError EBUSY while it has users.
+   * `ib_destroy_fmr_pool`: frees its regions; where other processes have the pool, they keep it, but
+   * for what `addMr` brought. Throws RefusalError EBUSY while it has users of this process, or
+   * others have what was brought.
    */
   destroy(): void {
     if (this.#destroyed) throw new MisuseError('pool', 'is destroyed already');
     if (this.#users.size > 0) {
       throw new RefusalError('EBUSY', `destroy: the pool has ${this.#users.size} users`);
     }
+    if (!this.context.device.closed) this.#regions.leave(this.params.buckets);
     this.#destroyed = true;
     this.#cancelTimer?.();
     this.#cancelTimer = undefined;
-    this.#releaseAll();
+    clearInterval(this.#watch);
     this.#forget();
   }
 
@@ -198,74 +208,49 @@ export class FmrPool {
 
   /** @internal A shared region for `user`; undefined: none is left for it. */
   borrow(user: FmrPoolUser): FmrDesc | undefined {
-    const { lowWater } = this.params;
-    const isScarce = this.#sharedFree <= lowWater;
-    if (isScarce) {
-      this.#arm();
-      const share = Math.ceil((this.#shared * user.weight) / this.#weights);
-      if (user.borrowed >= share && this.#sharedFree > 0) return undefined;
-    }
-    const bucket = this.#buckets[user.bucket]!;
-    let desc = bucket.entries.pop();
-    if (desc !== undefined) {
-      user.hitsL2++;
-      bucket.usedMicros = 0;
-    } else {
-      desc = this.#free.pop() ?? this.#fromBuckets(user.bucket + 1);
-      if (desc === undefined) return undefined;
-      user.hitsGlobal++;
-    }
-    if (--this.#sharedFree < this.#leastFree) this.#leastFree = this.#sharedFree;
-    return desc;
+    const taken = this.#table.take(user.hand, user.bucket, user.borrowed);
+    if (taken & PoolTake.SCARCE) this.#arm();
+    if ((taken & PoolTake.INDEX) === 0) return undefined;
+    if (taken & PoolTake.BUCKET) user.hitsL2++;
+    else user.hitsGlobal++;
+    return this.#regions.seen(taken);
   }
 
-  /** @internal An invalidated region of no user. */
-  giveBack(user: FmrPoolUser, desc: FmrDesc): void {
-    const bucket = this.#buckets[user.bucket]!;
-    this.#sharedFree++;
-    if (bucket.entries.length < this.params.bucketMrs) {
-      bucket.entries.push(desc);
-      bucket.usedMicros = 0;
-    } else this.#free.push(desc);
+  /** @internal An invalidated region of no user. False: not now, the monitor asks again. */
+  giveBack(user: FmrPoolUser, desc: FmrDesc): boolean {
+    const errno = this.#table.give(user.hand, user.bucket, desc.index);
     this.#arm();
+    return errno === Errno.OK;
   }
 
-  /** @internal */
-  userGone(user: FmrPoolUser, own: readonly FmrDesc[]): void {
-    this.#users.delete(user);
-    this.#weights -= user.weight;
-    this.#buckets[user.bucket]!.users--;
-    for (const desc of own) {
+  /** @internal `user` lends so many more of its own; fewer than none: it has them back. */
+  lent(user: FmrPoolUser, count: number): void {
+    this.#table.lend(user.place, count);
+  }
+
+  /** @internal Throws RefusalError EBUSY. */
+  userGone(user: FmrPoolUser, own: FmrDesc[]): void {
+    while (own.length > 0) {
+      const desc = own[own.length - 1]!;
+      if (this.#table.give(user.hand, NO_BUCKET, desc.index) !== Errno.OK) {
+        const sentence = 'destroy: somebody died who shares the pool, and it is put in order';
+        throw new RefusalError('EBUSY', `${sentence}; call again`);
+      }
       desc.home = undefined;
-      this.#free.push(desc);
-      this.#shared++;
-      this.#sharedFree++;
+      own.pop();
     }
-    this.#note();
+    this.#users.delete(user);
+    this.#table.removeUser(user.place);
+    this.#arm();
   }
 
   get #now(): number {
     return this.context.device.clock.now();
   }
 
-  /** Regions of users' own. */
-  get #own(): number {
-    return this.#all.size - this.#shared;
-  }
-
   #check(): void {
     if (this.#destroyed) throw new MisuseError('pool', 'is destroyed');
     checkOpen(this.context.device);
-  }
-
-  /** The global pool is empty: what buckets have, others' too, is better than none. */
-  #fromBuckets(first: number): FmrDesc | undefined {
-    for (let index = 0; index < this.#buckets.length; index++) {
-      const other = this.#buckets[(first + index) % this.#buckets.length]!;
-      const desc = other.entries.shift();
-      if (desc !== undefined) return desc;
-    }
-    return undefined;
   }
 
   #unfit(mr: FastMemoryRegion): string | undefined {
@@ -278,54 +263,9 @@ export class FmrPool {
 
   /** As many of `count` as there is room for. */
   #make(count: number): number {
-    let made = 0;
-    for (; made < count && this.#all.size < this.params.mrsMax; made++) {
-      try {
-        const { maxLength } = this.params;
-        this.#add(this.pd ? this.pd.allocMr(maxLength) : this.context.allocMr(maxLength), true);
-      } catch (error) {
-        if (!(error instanceof RefusalError)) throw error;
-        this.#refused++;
-        this.#isFull = true;
-        break;
-      }
-      this.#created++;
-    }
+    const { made, isFull } = this.#regions.make(count);
+    this.#isFull ||= isFull;
     return made;
-  }
-
-  #add(mr: FastMemoryRegion, made: boolean): void {
-    const desc = new FmrDesc(mr, made);
-    mr.holder = this;
-    this.#all.set(mr, desc);
-    // To the end that is taken last.
-    this.#free.unshift(desc);
-    this.#shared++;
-    this.#sharedFree++;
-  }
-
-  /** A free shared region is the pool's no longer. */
-  #drop(desc: FmrDesc): void {
-    this.#all.delete(desc.mr);
-    desc.mr.holder = undefined;
-    this.#shared--;
-    this.#sharedFree--;
-    if (this.#sharedFree < this.#leastFree) this.#leastFree = this.#sharedFree;
-  }
-
-  #releaseAll(): void {
-    for (const desc of [...this.#all.values()]) {
-      this.#drop(desc);
-      if (desc.made && !this.context.device.closed) desc.mr.dereg();
-    }
-    this.#free.length = 0;
-    for (const { entries } of this.#buckets) entries.length = 0;
-  }
-
-  /** Something has changed at once: what was free before says nothing. */
-  #note(): void {
-    this.#leastFree = Math.min(this.#leastFree, this.#sharedFree);
-    this.#arm();
   }
 
   /** The monitor looks soon. */
@@ -337,15 +277,28 @@ export class FmrPool {
     });
   }
 
+  /** Of a pool that others have, too: they may need something, and see what we do. */
+  #lookAround(): void {
+    if (this.#destroyed || this.context.device.closed) {
+      clearInterval(this.#watch);
+      return;
+    }
+    for (const user of this.#users) user.publish();
+    if (!this.#cancelTimer) this.#look();
+  }
+
   #look(): void {
     const now = this.#now;
     const { lowWater, monitorMicros } = this.params;
-    if (this.#sharedFree < lowWater) {
+    let isLate = false;
+    for (const user of this.#users) isLate = !user.giveLate() || isLate;
+    isLate = !this.#regions.giveLate() || isLate;
+    if (isLate) this.#arm();
+    if (this.#table.free < lowWater) {
       this.#grow();
-      this.#leastFree = this.#sharedFree;
-      this.#leastSince = now;
+      this.#beginAgain();
       // Until there are enough; what users give back changes that, too, and calls us.
-      if (this.#sharedFree < lowWater && !this.#isFull) this.#arm();
+      if (this.#table.free < lowWater && !this.#isFull) this.#arm();
       this.#isFull = false;
       return;
     }
@@ -355,17 +308,23 @@ export class FmrPool {
     if (next !== Infinity) this.#arm(Math.max(monitorMicros, next - now));
   }
 
+  /** From now on it counts how many nobody needs. */
+  #beginAgain(): void {
+    this.#leastSince = this.#now;
+    this.#table.struct.least = this.#table.depth(0);
+  }
+
   #grow(): void {
     const { lowWater, growBlock, mrsMax } = this.params;
-    const made = this.#make(Math.min(growBlock, mrsMax - this.#all.size));
+    const made = this.#make(Math.min(growBlock, mrsMax - this.#table.struct.total));
     if (made > 0) this.#tell({ kind: 'grown', count: made });
-    if (this.#sharedFree >= lowWater) return;
-    this.#isFull ||= this.#all.size >= mrsMax;
+    if (this.#table.free >= lowWater) return;
+    this.#isFull ||= this.#table.struct.total >= mrsMax;
     if (!this.#isFull) return;
-    if (!this.#isExhausted) this.#tell({ kind: 'exhausted', count: this.#sharedFree });
+    if (!this.#isExhausted) this.#tell({ kind: 'exhausted', count: this.#table.free });
     this.#isExhausted = true;
     for (const user of this.#users) {
-      const wanted = lowWater - this.#sharedFree;
+      const wanted = lowWater - this.#table.free;
       if (wanted <= 0) break;
       this.#reclaim(user, wanted);
     }
@@ -380,25 +339,20 @@ export class FmrPool {
       this.#callbackErrors++;
     }
     if (granted <= 0 || user.destroyed) return;
-    const lent = user.lend(granted);
-    for (const desc of lent) {
-      this.#free.unshift(desc);
-      this.#shared++;
-      this.#sharedFree++;
-    }
-    this.#reclaimed += lent.length;
-    if (lent.length > 0) this.#tell({ kind: 'reclaimed', count: lent.length });
+    const count = user.lend(granted, (desc) => {
+      return this.#table.give(user.hand, NO_BUCKET, desc.index) === Errno.OK;
+    });
+    this.#reclaimed += count;
+    if (count > 0) this.#tell({ kind: 'reclaimed', count });
   }
 
   /** There are enough: who lent gets them back. */
   #repay(): void {
+    const table = this.#table;
     for (const user of this.#users) {
-      while (user.lent > 0 && this.#sharedFree > this.params.lowWater) {
-        const desc = this.#free.shift() ?? this.#fromBuckets(0);
+      while (user.lent > 0 && table.free > this.params.lowWater) {
+        const desc = this.#regions.seen(table.take(user.hand, NO_BUCKET, ITS_OWN));
         if (!desc) return;
-        this.#shared--;
-        this.#sharedFree--;
-        user.lent--;
         user.takeBack(desc);
       }
     }
@@ -407,13 +361,16 @@ export class FmrPool {
   /** Buckets that nobody used for long go back to the pool. Returns when to look again. */
   #emptyIdle(now: number): number {
     let next = Infinity;
-    for (const bucket of this.#buckets) {
-      if (bucket.entries.length === 0) continue;
-      // A use leaves 0 behind: the clock is not read on the way of each request.
-      if (bucket.usedMicros === 0) bucket.usedMicros = now;
-      const due = bucket.usedMicros + this.params.idleMicros;
+    for (const [index, bucket] of this.#buckets.entries()) {
+      if (this.#table.depth(index + 1) === 0) continue;
+      const version = this.#table.version(index + 1);
+      if (version !== bucket.version) {
+        bucket.version = version;
+        bucket.sinceMicros = now;
+      }
+      const due = bucket.sinceMicros + this.params.idleMicros;
       if (due > now) next = Math.min(next, due);
-      else this.#free.unshift(...bucket.entries.splice(0));
+      else this.#table.drain(index);
     }
     return next;
   }
@@ -421,39 +378,21 @@ export class FmrPool {
   /** Frees a block of what was not needed for long. Returns when to look again. */
   #shrink(now: number): number {
     const { mrsMin, shrinkBlock, idleMicros, monitorMicros } = this.params;
+    const { shared, share } = this.context.device;
+    const table = this.#table;
     const due = this.#leastSince + idleMicros;
-    const surplus = this.#sharedFree - mrsMin;
-    if (surplus <= 0) {
-      this.#leastSince = now;
-      this.#leastFree = this.#sharedFree;
+    const surplus = table.free - mrsMin;
+    if (surplus <= 0 || !table.isFirst(shared?.slot ?? share?.slot ?? 0)) {
+      this.#beginAgain();
       return Infinity;
     }
     if (due > now) return due;
-    const unused = Math.min(this.#leastFree - mrsMin, this.#free.length, shrinkBlock);
-    let freed = 0;
-    while (freed < unused) {
-      const index = this.#free.findIndex(({ made }) => made);
-      if (index < 0) break;
-      const desc = this.#free[index]!;
-      desc.mr.holder = undefined;
-      try {
-        desc.mr.dereg();
-      } catch (error) {
-        // Another thread is still in a copy: the next time.
-        if (!(error instanceof RefusalError)) throw error;
-        desc.mr.holder = this;
-        break;
-      }
-      this.#free.splice(index, 1);
-      this.#drop(desc);
-      freed++;
-    }
-    this.#freed += freed;
+    const unused = Math.min(table.struct.least, surplus, shrinkBlock);
+    const freed = this.#regions.free(unused);
     if (freed > 0) this.#tell({ kind: 'shrunk', count: freed });
     if (freed === shrinkBlock) return now + monitorMicros;
-    this.#leastSince = now;
-    this.#leastFree = this.#sharedFree;
-    return this.#sharedFree > mrsMin ? now + idleMicros : Infinity;
+    this.#beginAgain();
+    return table.free > mrsMin ? now + idleMicros : Infinity;
   }
 
   #tell(event: FmrPoolEvent): void {

@@ -37,8 +37,16 @@ export class FastMemoryRegion {
   holder: object | undefined;
   readonly #key: Key;
 
-  /** @internal Use `pd.allocMr()` or `context.allocMr()`. */
-  constructor(context: Context, pd: ProtectionDomain | undefined, maxLength: number) {
+  /**
+   * @internal Use `pd.allocMr()` or `context.allocMr()`. `taken`: the key of a region that another
+   * context made, and that a pool has brought here.
+   */
+  constructor(
+    context: Context,
+    pd: ProtectionDomain | undefined,
+    maxLength: number,
+    taken?: number,
+  ) {
     if (!Number.isInteger(maxLength) || maxLength < 1 || maxLength >= 2 ** 32) {
       const rule = `must be a whole number from 1 to 2^32 - 1, got ${maxLength}`;
       throw new MisuseError('maxLength', rule);
@@ -47,8 +55,8 @@ export class FastMemoryRegion {
     this.pd = pd;
     this.maxLength = maxLength;
     const kind = pd ? KeyKind.FAST_REGION : KeyKind.MOBILE_REGION;
-    this.#key = new Key(context, { kind, pd: pd?.handle ?? 0 }, 'allocMr');
-    (pd ?? context).resources.add(this);
+    this.#key = new Key(context, taken ?? { kind, pd: pd?.handle ?? 0 }, 'allocMr');
+    if (taken === undefined) (pd ?? context).resources.add(this);
   }
 
   /** The key of its last registration; opens nothing while it is not registered. */

@@ -34,14 +34,24 @@ export class Key {
   readonly #note: Struct<typeof KeyNoteLayout>;
   #state: 'live' | 'killed' | 'gone' = 'live';
 
-  /** Throws RefusalError with one of `sentences`; `verb` is whose. */
+  /**
+   * `wanted`: a number is a key that another context has taken. Throws RefusalError with one of
+   * `sentences`; `verb` is whose.
+   */
   constructor(
     context: Context,
-    wanted: KeyParameters,
+    wanted: KeyParameters | number,
     verb: string,
     sentences: Partial<Record<ErrnoName, string>> = {},
   ) {
     const { arena, engine, limits } = context.device;
+    this.#context = context;
+    if (typeof wanted === 'number') {
+      const note = arena.exports.mrNote(engine.context, wanted);
+      if (note === 0) throw new RefusalError('ENOENT', `${verb}: the region is gone`);
+      this.#note = structAt(arena.memory, KeyNoteLayout, note);
+      return;
+    }
     const address = arena.heap.alloc(RegionParametersLayout.size + RANDOM_KEYS * 4);
     try {
       const parameters = Object.assign(
@@ -59,7 +69,6 @@ export class Key {
         EAGAIN: 'no free key was found',
         ...sentences,
       });
-      this.#context = context;
       const note = arena.exports.mrNote(engine.context, parameters.key);
       this.#note = structAt(arena.memory, KeyNoteLayout, note);
     } finally {

@@ -2,7 +2,8 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { OPTIMIZED, PLAIN, buildProtocol } from './build.js';
-import { deathVariant, runDeathSteps } from './deaths.js';
+import { deathVariant } from './death-world.js';
+import { runDeathSteps } from './deaths.js';
 
 for (const variant of [PLAIN, OPTIMIZED]) {
   test(`whoever dies at whatever step, all of it is taken back: ${variant.name}`, async () => {
@@ -26,6 +27,18 @@ test('a checker that is right complains: the heap is not made anew', async () =>
   const variant = { ...rest, name: 'deaths-mutant', edits: [...edits, ...more] };
   const totals = runDeathSteps(await buildProtocol(variant), false);
   assert.ok(totals.wrong.length > 0);
+});
+
+test('and so does one that looks at pools: what the dead had is not listed anew', async () => {
+  const { edits, ...rest } = deathVariant(PLAIN);
+  const edit = {
+    file: 'region/reap.ts',
+    find: ' || !repairPools(arena, slot)) return',
+    replace: ') return',
+  };
+  const variant = { ...rest, name: 'deaths-pool-mutant', edits: [...edits, edit] };
+  const totals = runDeathSteps(await buildProtocol(variant), false);
+  assert.ok(totals.wrong.some((sentence) => sentence.startsWith('getMr')));
 });
 
 test.run();

@@ -7,221 +7,30 @@
  * Changes of tables happen one at a time (arena-lock.ts), so a death is a call that ends early: no
  * schedules here. The sources are those that ship, instrumented (build.ts).
  */
-import {
-  AccessFlag,
-  ArenaConfigLayout,
-  ArenaLayout,
-  BlockParametersLayout,
-  ContextSlotLayout,
-  Errno,
-  KeyKind,
-  RegionParametersLayout,
-  ShareParametersLayout,
-  SlotState,
-} from '#build/abi.js';
+import { ArenaLayout, Errno, KeyKind, SlotState } from '#build/abi.js';
 import type { ArenaMemory } from '../../host/engine/arena.js';
-import { structAt, type Layout, type Struct } from '../../host/engine/struct.js';
 import { auditArena } from '../support/arena-audit.js';
-import { OPTIMIZED, PLAIN, buildProtocol, type Protocol, type Variant } from './build.js';
+import { OPTIMIZED, PLAIN, buildProtocol, type Protocol } from './build.js';
+import {
+  LIMITS,
+  REAPER,
+  SURVIVOR,
+  VICTIM,
+  World,
+  deathVariant,
+  type Change,
+} from './death-world.js';
+import { POOL_CHANGES, judgePool } from './pool-deaths.js';
 
-const FIND = "import * as windows from './region/window';";
-const ENTRY = `
-import { ArenaConfig as Config, attachArena } from './memory/arena';
-import * as heap from './memory/heap';
-import * as share from './region/share';
-import * as reaping from './region/reap';
-import * as fast from './region/fast-region';
-export function attachLocal(local: usize, arena: usize, config: usize, slot: u32): void {
-  attachArena(changetype<Arena>(local), arena, changetype<Config>(config), slot, 0);
-}
-export function allocBlock(arena: usize, slot: u32, p: usize): u32 {
-  return heap.allocBlock(changetype<Arena>(arena), slot, changetype<heap.BlockParameters>(p));
-}
-export function holdBlock(arena: usize, slot: u32, p: usize): u32 {
-  return heap.holdBlock(changetype<Arena>(arena), slot, changetype<heap.BlockParameters>(p));
-}
-export function freeBlock(arena: usize, slot: u32, address: u32): u32 {
-  return heap.freeBlock(changetype<Arena>(arena), slot, address);
-}
-export function bytesFree(arena: usize): u32 { return heap.heapBytesFree(changetype<Arena>(arena)); }
-export function allocShpd(arena: usize, slot: u32, at: usize): u32 {
-  const p = changetype<share.ShareParameters>(at);
-  return share.allocSharedDomain(changetype<Arena>(arena), slot, p);
-}
-export function sharePd(arena: usize, slot: u32, p: usize): u32 {
-  return share.shareDomain(changetype<Arena>(arena), slot, changetype<share.ShareParameters>(p));
-}
-export function destroyPd(arena: usize, slot: u32, pd: u32): u32 {
-  return domains.destroyProtectionDomain(changetype<Arena>(arena), pd, slot);
-}
-export function repair(arena: usize): void { reaping.repairTables(changetype<Arena>(arena)); }
-export function reap(arena: usize, slot: u32, dead: u32): u32 {
-  return reaping.reapSlot(changetype<Arena>(arena), dead);
-}
-export function registerFast(
-  arena: usize, slot: u32, region: u32, area: u32, pd: u32, at: u32, length: u32,
-): u32 {
-  const a = changetype<Arena>(arena);
-  return u32(fast.registerFast(a, slot, region, region, area, pd, at, at, length, 1));
-}
-`;
-
-/** The protocol with what processes do besides. */
-export function deathVariant(base: Variant): Variant {
-  const edit = { file: 'entry.ts', find: FIND, replace: FIND + ENTRY };
-  return { ...base, name: `deaths-${base.name}`, edits: [...base.edits, edit] };
+function ownLayout(w: World): void {
+  w.share(VICTIM, 'sharePd');
+  w.own.layout = w.register(VICTIM, w.pd, 0x20200, KeyKind.LAYOUT);
 }
 
-type Calls = { readonly [name: string]: (...numbers: number[]) => number };
-
-const CONFIG = 64;
-const PARAMETERS = 256;
-const LOCALS = 1024;
-const ARENA = 2048;
-const END = 65536;
-/** Who dies; who finds it, and may die as well; who has something to lose. */
-const VICTIM = 1;
-const REAPER = 2;
-const SURVIVOR = 0;
-const LIMITS = {
-  regionsMax: 6,
-  protectionDomainsMax: 3,
-  contextsMax: 3,
-  blocksMax: 6,
-  servicesMax: 0,
-  inboxEntries: 0,
-};
-const ACCESS = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE | AccessFlag.MW_BIND;
-const SHARE_KEY = 0x1234n;
-
-class Killed extends Error {}
-
-/** What happened before, and what the death cuts off. */
-interface Change {
-  readonly name: string;
-  readonly before?: (world: World) => void;
-  readonly change: (world: World) => void;
-}
-
-class World {
-  readonly calls: Calls;
-  readonly memory: { readonly view: DataView };
-  readonly #bytes: Uint8Array;
-  #left = Infinity;
-  steps = 0;
-  /** The survivor's. */
-  pd = 0;
-  key = 0;
-  block = 0;
-  /** The victim's, from what came before. */
-  own = { pd: 0, key: 0, window: 0, block: 0, area: 0, fast: 0 };
-
-  constructor(protocol: Protocol) {
-    const memory = new WebAssembly.Memory({ initial: 1, maximum: 1 });
-    const step = (): void => {
-      this.steps++;
-      if (this.#left-- <= 0) throw new Killed();
-    };
-    const module = new WebAssembly.Module(protocol.bytes);
-    const instance = new WebAssembly.Instance(module, { env: { memory, step } });
-    this.calls = instance.exports as unknown as Calls;
-    this.#bytes = new Uint8Array(memory.buffer);
-    this.memory = { view: new DataView(memory.buffer) };
-    Object.assign(this.at(ArenaConfigLayout, CONFIG), LIMITS, { heapEnd: END });
-    this.calls['arenaBytes']!(CONFIG);
-    this.calls['arenaInit']!(ARENA, CONFIG);
-    for (const slot of [SURVIVOR, VICTIM, REAPER]) {
-      this.calls['attachLocal']!(this.local(slot), ARENA, CONFIG, slot);
-      this.slot(slot).state = SlotState.LIVE;
-    }
-    this.pd = this.call(SURVIVOR, 'allocPd');
-    this.key = this.register(SURVIVOR, this.pd, 0x10100);
-    this.block = this.alloc(SURVIVOR, 1000);
-    this.share(SURVIVOR, 'allocShpd');
-  }
-
-  at<L extends Layout>(layout: L, address: number): Struct<L> {
-    return structAt(this.memory, layout, address);
-  }
-
-  /** A process's own copy of the arena. */
-  local(slot: number): number {
-    return LOCALS + slot * 256;
-  }
-
-  slot(slot: number): Struct<typeof ContextSlotLayout> {
-    const { contextSlots } = this.at(ArenaLayout, this.local(SURVIVOR));
-    return this.at(ContextSlotLayout, contextSlots + slot * 64);
-  }
-
-  call(slot: number, name: string, ...values: number[]): number {
-    return this.calls[name]!(this.local(slot), slot, ...values) >>> 0;
-  }
-
-  ok(slot: number, name: string, ...values: number[]): void {
-    const errno = this.call(slot, name, ...values);
-    if (errno !== Errno.OK) throw new Error(`${name}: errno ${errno}`);
-  }
-
-  register(slot: number, pd: number, key: number, kind: number = KeyKind.REGION): number {
-    const p = this.at(RegionParametersLayout, PARAMETERS);
-    Object.assign(p, { iova: 4096n, address: 0xf000, length: 256, pd, access: ACCESS, kind });
-    p.invalidatable = 1;
-    for (let draw = 0; draw < 16; draw++) {
-      const at = PARAMETERS + RegionParametersLayout.fields.random[0] + 4 * draw;
-      this.memory.view.setUint32(at, key + 0x100 * draw, true);
-    }
-    this.ok(slot, 'register', PARAMETERS);
-    return p.key;
-  }
-
-  alloc(slot: number, length: number): number {
-    const p = this.at(BlockParametersLayout, PARAMETERS);
-    Object.assign(p, { length, alignment: 64 });
-    this.ok(slot, 'allocBlock', PARAMETERS);
-    return p.address;
-  }
-
-  hold(slot: number, address: number): void {
-    Object.assign(this.at(BlockParametersLayout, PARAMETERS), { address, length: 10 });
-    this.ok(slot, 'holdBlock', PARAMETERS);
-  }
-
-  share(slot: number, name: 'allocShpd' | 'sharePd', pd = this.pd): void {
-    const nonce = 77n;
-    Object.assign(this.at(ShareParametersLayout, PARAMETERS), { shareKey: SHARE_KEY, nonce, pd });
-    this.ok(slot, name, PARAMETERS);
-  }
-
-  /** A call of the data path: others see that it is under way. */
-  inCall(work: () => void): void {
-    this.call(VICTIM, 'enterCall');
-    work();
-    this.call(VICTIM, 'leaveCall');
-  }
-
-  /** Runs `work` and dies before access `steps`; false: it came to its end. */
-  diesAt(steps: number, work: () => void): boolean {
-    this.#left = steps;
-    this.steps = 0;
-    try {
-      work();
-      return false;
-    } catch (error) {
-      if (error instanceof Killed) return true;
-      throw error;
-    } finally {
-      this.#left = Infinity;
-    }
-  }
-
-  save(): Uint8Array {
-    return this.#bytes.slice();
-  }
-
-  restore(saved: Uint8Array): void {
-    this.#bytes.set(saved);
-  }
+function boundLayout(w: World): void {
+  ownLayout(w);
+  const program = w.program(VICTIM, w.own.layout);
+  w.call(VICTIM, 'bindLayout', w.pd, w.own.layout, program);
 }
 
 /** Every change of a table, in the victim's hands. */
@@ -304,6 +113,28 @@ const CHANGES: readonly Change[] = [
         w.call(VICTIM, 'registerFast', fast, area, pd, 0xf000, 64);
       }),
   },
+  {
+    name: 'a layout is set for the first time',
+    before: ownLayout,
+    change: (w) => {
+      const program = w.program(VICTIM, w.own.layout);
+      w.inCall(() => void w.call(VICTIM, 'bindLayout', w.pd, w.own.layout, program));
+    },
+  },
+  {
+    name: 'a layout is set anew, under its next key',
+    before: boundLayout,
+    change: (w) => {
+      const program = w.program(VICTIM, w.own.layout + 1);
+      w.inCall(() => void w.call(VICTIM, 'bindLayout', w.pd, w.own.layout, program));
+    },
+  },
+  {
+    name: 'an invalidation of a layout',
+    before: boundLayout,
+    change: (w) => w.inCall(() => void w.call(VICTIM, 'invalidate', w.own.layout, w.pd)),
+  },
+  ...POOL_CHANGES,
   { name: 'alloc', change: (w) => void w.alloc(VICTIM, 500) },
   {
     name: 'alloc between others',
@@ -354,6 +185,7 @@ function judge(world: World, what: string, dead: readonly number[], wrong: strin
   const found = world.call(SURVIVOR, 'translate', world.key, world.pd, 4096, 256, 2);
   if (found !== 0xf000) complain('the survivor’s key opens nothing');
   try {
+    if (world.pooled >= 0) judgePool(world, complain);
     // What there is can be had: the dead have nothing left.
     const keys: number[] = [];
     for (let key = 1; key < LIMITS.regionsMax; key++) {
@@ -393,6 +225,7 @@ export function runDeathSteps(protocol: Protocol, second: boolean): DeathTotals 
   const start = world.save();
   for (const { name, before, change } of CHANGES) {
     world.restore(start);
+    world.pooled = -1;
     before?.(world);
     const ready = world.save();
     for (let at = 0, dies = true; dies && totals.wrong.length < 20; at++) {

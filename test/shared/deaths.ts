@@ -17,6 +17,11 @@ export interface DeathOptions {
   readonly members: number;
   readonly seed: number;
   readonly address: string;
+  /** What members do until they are killed; left out, all kinds of things. */
+  readonly work?: (member: Member) => Promise<void>;
+  /** What this process does in the device, before and after; after: what is wrong. */
+  readonly before?: (watcher: Context) => void;
+  readonly after?: (watcher: Context) => string[];
 }
 
 export interface DeathReport {
@@ -35,7 +40,7 @@ const AUDIT_LOOKS = 50;
 const AUDIT_MILLIS = 20;
 
 /** Registers, binds, allocates and gives back until it is killed; keeps some of it. */
-async function work(member: Member): Promise<void> {
+async function changeTables(member: Member): Promise<void> {
   await member.run(({ context, verbena, pair, kept }) => {
     const { AccessFlag, MwType } = verbena;
     const access = pair.ALL_ACCESS | AccessFlag.MW_BIND;
@@ -85,7 +90,11 @@ async function work(member: Member): Promise<void> {
   });
 }
 
-async function reborn(options: Parameters<typeof Member.open>[0], client: Client) {
+async function reborn(
+  options: Parameters<typeof Member.open>[0],
+  client: Client,
+  work: (member: Member) => Promise<void>,
+) {
   const member = await Member.open(options);
   const line = await client.connect(member, 12);
   await work(member);
@@ -116,13 +125,15 @@ async function audit({ device }: Context): Promise<string[]> {
 export async function runDeaths(options: DeathOptions): Promise<DeathReport> {
   const report: DeathReport = { rounds: 0, wrong: [], millis: [], changes: 0, writes: 0 };
   const random = new Random(options.seed);
+  const { work = changeTables } = options;
   const device = { name: freshName(), address: options.address, memoryBytes: 64 * 2 ** 20 };
   // This process takes part, too, and survives.
   const watcher = await openDevice({ ...device, processesMax: options.members + 2 });
   const client = new Client(await openDevice({ address: '127.0.0.1', port: 0 }));
+  options.before?.(watcher);
   const living: Awaited<ReturnType<typeof reborn>>[] = [];
   try {
-    while (living.length < options.members) living.push(await reborn(device, client));
+    while (living.length < options.members) living.push(await reborn(device, client, work));
     for (; report.rounds < options.rounds; report.rounds++) {
       const doomed = random.below(living.length);
       await new Promise((resolve) => setTimeout(resolve, random.below(30)));
@@ -147,7 +158,7 @@ export async function runDeaths(options: DeathOptions): Promise<DeathReport> {
           report.wrong.push(`round ${report.rounds}: a survivor's WRITE: ${bad[0]}`);
         report.writes += 8;
       }
-      living[doomed] = await reborn(device, client);
+      living[doomed] = await reborn(device, client, work);
     }
     for (const { member } of living) {
       report.changes += await member.run(({ kept }) => {
@@ -158,6 +169,8 @@ export async function runDeaths(options: DeathOptions): Promise<DeathReport> {
     for (const { member } of living) member.kill();
     await Promise.all(living.map(({ member }) => member.ended));
     await client.context.close();
+    while (!clean(watcher, 1)) await new Promise((resolve) => setTimeout(resolve, 5));
+    report.wrong.push(...(options.after?.(watcher) ?? []), ...(await audit(watcher)));
     await watcher.close();
   }
   return report;

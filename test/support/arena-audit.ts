@@ -12,6 +12,14 @@ import {
   KeyKind,
   KeyNoteLayout,
   KeyState,
+  POOL_HOLDER,
+  POOL_LISTS_SIZE,
+  POOL_NODE_SIZE,
+  POOL_SIZE,
+  POOL_USER_SIZE,
+  PoolLayout,
+  PoolNodeLayout,
+  PoolUserLayout,
   ProtectionDomainLayout,
   SlotState,
 } from '#build/abi.js';
@@ -39,6 +47,7 @@ class Audit {
     this.#domains();
     this.#keys();
     this.#heap();
+    this.#pools();
     return this.#wrong;
   }
 
@@ -98,9 +107,9 @@ class Audit {
       const note = this.#at(KeyNoteLayout, keyNotes, index);
       if (note.state === KeyState.FREE) continue;
       count++;
-      const owner = this.#slotState(note.owner);
+      const isPooled = note.owner === POOL_HOLDER;
       this.#check(
-        owner !== SlotState.FREE,
+        isPooled || this.#slotState(note.owner) !== SlotState.FREE,
         `key 0x${note.key.toString(16)} is of slot ${note.owner}`,
       );
       if (note.base !== 0 && note.state !== KeyState.DYING) {
@@ -128,10 +137,74 @@ class Audit {
     }
   }
 
+  /** Every region that nobody has is in one list, opens nothing, and is counted. */
+  #pools(): void {
+    const { pools, poolsMax, poolUsers, poolUsersMax, poolNodes, keyMask } = this.#local;
+    const counted = Array.from({ length: poolsMax }, () => ({ total: 0, own: 0, users: 0 }));
+    const listed = new Set<number>();
+    for (let index = 0; index < poolsMax; index++) {
+      const stride = POOL_SIZE + POOL_LISTS_SIZE;
+      const pool = this.#at(PoolLayout, pools, index, stride);
+      if (pool.state !== 1) continue;
+      this.#check(pool.closed === 0, `pool ${index} is closed`);
+      for (let list = 0; list <= 8; list++) {
+        const head = pools + index * stride + POOL_SIZE + 64 * list;
+        let depth = -1;
+        for (let at = this.#arena.memory.view.getUint32(head, true); at !== 0;) {
+          this.#check(!listed.has(at), `node ${at} is in two lists`);
+          if (listed.has(at)) break;
+          listed.add(at);
+          const node = this.#at(PoolNodeLayout, poolNodes, at - 1, POOL_NODE_SIZE);
+          this.#check((node.pool & 0xffff) === index + 1, `node ${at} is not of pool ${index}`);
+          this.#check(depth < 0 || node.depth === depth - 1, `node ${at}: depth ${node.depth}`);
+          depth = node.depth;
+          at = node.next;
+        }
+        this.#check(depth < 0 || depth === 1, `list ${list} ends at depth ${depth}`);
+      }
+    }
+    for (let index = 0; index <= keyMask && poolsMax > 0; index++) {
+      const node = this.#at(PoolNodeLayout, poolNodes, index, POOL_NODE_SIZE);
+      if (node.pool === 0) continue;
+      counted[(node.pool & 0xffff) - 1]!.total++;
+      const note = this.#at(KeyNoteLayout, this.#local.keyNotes, index);
+      const slot = (node.holder >>> 16) - 1;
+      if (node.holder === 0) {
+        this.#check(listed.has(index + 1), `node ${index + 1} is nobody’s, and in no list`);
+        const isDead = note.state === KeyState.INVALID && note.owner === POOL_HOLDER;
+        this.#check(isDead, `node ${index + 1} is nobody’s, and alive`);
+      } else {
+        this.#check(!listed.has(index + 1), `node ${index + 1} is somebody’s, and in a list`);
+        this.#check(
+          this.#slotState(slot) !== SlotState.FREE,
+          `node ${index + 1} is of slot ${slot}`,
+        );
+        this.#check(note.owner === slot, `node ${index + 1}: its key is of slot ${note.owner}`);
+      }
+    }
+    for (let index = 0; index < poolUsersMax; index++) {
+      const user = this.#at(PoolUserLayout, poolUsers, index, POOL_USER_SIZE);
+      if (user.slot === 0) continue;
+      const one = counted[user.pool - 1]!;
+      one.users++;
+      one.own += user.numMr - user.lent;
+      this.#check(this.#slotState(user.slot - 1) !== SlotState.FREE, `user ${index} is nobody’s`);
+    }
+    for (const [index, { total, own, users }] of counted.entries()) {
+      const pool = this.#at(PoolLayout, pools, index, POOL_SIZE + POOL_LISTS_SIZE);
+      if (pool.state !== 1) continue;
+      const says = `${pool.total} regions, ${pool.own} own, ${pool.users} users`;
+      const is = `${total} regions, ${own} own, ${users} users`;
+      this.#check(says === is, `pool ${index} says ${says}: there are ${is}`);
+    }
+  }
+
   /** Blocks lie one after the other, apart, each held by somebody who is there. */
   #heap(): void {
     const { blocks, blocksMax, heapStart, heapEnd } = this.#local;
     const seen = new Set<number>();
+    // Where threads share an arena its memory is given to each of them, and no heap of all.
+    if (blocksMax === 0) return;
     let end = heapStart;
     for (let index = this.#state.blockFirst; index !== 0 && seen.size <= blocksMax;) {
       const block = this.#at(BlockLayout, blocks, index - 1);

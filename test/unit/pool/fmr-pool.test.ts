@@ -305,14 +305,15 @@ test('regions come and go by hand; what does not fit is refused', () =>
       'EINVAL',
     );
     const user = pool.createUser(0);
-    const desc = user.getMr()!;
+    const [last, desc] = take(user, 2);
+    assert.is(last!.mr, mr, 'the last one that came is the first to be taken');
     assert.is(
-      code(() => pool.removeMr(desc.mr)),
+      code(() => pool.removeMr(desc!.mr)),
       'EBUSY',
     );
-    user.putMr(desc);
-    pool.removeMr(desc.mr);
-    desc.mr.dereg();
+    putAll(user, [last!, desc!]);
+    pool.removeMr(desc!.mr);
+    desc!.mr.dereg();
     pool.removeMr(mr);
     mr.dereg();
     assert.is(

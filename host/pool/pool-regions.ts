@@ -1,0 +1,194 @@
+/** The regions of a pool as this process sees them: made here, brought, or met when they are taken. */
+import { Errno, PoolTake } from '#build/abi.js';
+import { RefusalError } from '../errors/errors.js';
+import type { Context } from '../verbs/context.js';
+import { FastMemoryRegion } from '../verbs/fast-memory-region.js';
+import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import { FmrDesc } from './fmr-desc.js';
+import { ITS_OWN, NO_BUCKET, POOLS_HAND, type PoolTable } from './pool-table.js';
+
+export class PoolRegions {
+  /** Regions that the device had no room for. */
+  refused = 0;
+  readonly #context: Context;
+  readonly #pd: ProtectionDomain | undefined;
+  readonly #table: PoolTable;
+  /** What may not be registered, nor deregistered, by who has not taken it. */
+  readonly #holder: object;
+  /** By where the arena has them. */
+  readonly #descs: (FmrDesc | undefined)[];
+  readonly #brought = new Set<FastMemoryRegion>();
+  /** In the pool's hand, to be given when that can be done. */
+  readonly #late: number[] = [];
+
+  constructor(
+    context: Context,
+    pd: ProtectionDomain | undefined,
+    table: PoolTable,
+    holder: object,
+  ) {
+    this.#context = context;
+    this.#pd = pd;
+    this.#table = table;
+    this.#holder = holder;
+    this.#descs = new Array<FmrDesc | undefined>(table.keyMask + 1).fill(undefined);
+  }
+
+  /** The region that was taken (a PoolTake). */
+  seen(taken: number): FmrDesc | undefined {
+    const place = taken & PoolTake.INDEX;
+    if (place === 0) return undefined;
+    const index = place - 1;
+    const desc = this.#descs[index];
+    // Another region may have got the slot since we looked.
+    if (desc !== undefined && (desc.firstKey ^ this.#table.keyAt(index)) >>> 8 === 0) return desc;
+    return this.#meet(index);
+  }
+
+  /** The pool's region that stands behind `mr`. */
+  find(mr: FastMemoryRegion): FmrDesc | undefined {
+    const index = this.#table.indexOf(mr.rkey);
+    const desc = this.#descs[index];
+    return desc?.mr === mr && this.#table.has(index) ? desc : undefined;
+  }
+
+  /** As many of `count` as there is room for. `isFull`: the device has no more. */
+  make(count: number): { readonly made: number; readonly isFull: boolean } {
+    const { maxLength, mrsMax } = this.#table.params;
+    let made = 0;
+    let isFull = false;
+    for (; made < count && this.#table.struct.total < mrsMax; made++) {
+      let mr: FastMemoryRegion;
+      try {
+        mr = (this.#pd ?? this.#context).allocMr(maxLength);
+      } catch (error) {
+        if (!(error instanceof RefusalError)) throw error;
+        this.refused++;
+        isFull = true;
+        break;
+      }
+      if (this.add(mr, false) !== Errno.OK) {
+        mr.dereg();
+        break;
+      }
+    }
+    if (made > 0) this.#table.count('created', made);
+    return { made, isFull };
+  }
+
+  /** An Errno. `isBrought`: it is given back alive. */
+  add(mr: FastMemoryRegion, isBrought: boolean): number {
+    const errno = this.#table.add(mr.rkey, isBrought);
+    if (errno !== Errno.OK) return errno;
+    const index = this.#table.indexOf(mr.rkey);
+    this.#descs[index] = new FmrDesc(mr, index);
+    mr.holder = this.#holder;
+    if (isBrought) this.#brought.add(mr);
+    this.#give(index);
+    return Errno.OK;
+  }
+
+  /** The region is whose it was before. False: a user has it, of another process. */
+  takeOut({ mr, index: wanted }: FmrDesc, buckets: number): boolean {
+    const inWay: number[] = [];
+    let found = false;
+    for (let bucket = 0; bucket < buckets; bucket++) this.#table.drain(bucket);
+    for (let index = this.#inHand(); index !== undefined; index = this.#inHand()) {
+      found = index === wanted && this.#table.remove(index) === Errno.OK;
+      if (found) break;
+      inWay.push(index);
+    }
+    for (const index of inWay.reverse()) this.#give(index);
+    if (found) this.#drop(mr, wanted);
+    return found;
+  }
+
+  /** Frees up to `count` of those in the global pool; not what somebody brought. */
+  free(count: number): number {
+    const brought: number[] = [];
+    let freed = 0;
+    while (freed < count) {
+      const index = this.#inHand();
+      if (index === undefined) break;
+      if (this.#table.isAdded(index)) brought.push(index);
+      else if (this.#free(index)) freed++;
+      else break;
+    }
+    for (const index of brought) this.#give(index);
+    if (freed > 0) this.#table.count('freed', freed);
+    return freed;
+  }
+
+  /** Gives what could not be given before. False: it still cannot. */
+  giveLate(): boolean {
+    for (const index of this.#late.splice(0)) this.#give(index);
+    return this.#late.length === 0;
+  }
+
+  /**
+   * This process leaves the pool: what it brought is whose it was, and the last one frees the rest.
+   * Throws RefusalError EBUSY.
+   */
+  leave(buckets: number): void {
+    const busy = (): RefusalError =>
+      new RefusalError('EBUSY', 'destroy: another thread or process has a region; call again');
+    for (const mr of [...this.#brought]) {
+      const desc = this.find(mr);
+      if (desc && !this.takeOut(desc, buckets)) throw busy();
+    }
+    while (!this.#table.close()) {
+      for (let bucket = 0; bucket < buckets; bucket++) this.#table.drain(bucket);
+      this.giveLate();
+      const index = this.#inHand();
+      if (index === undefined || !this.#free(index)) throw busy();
+    }
+    // Others may have it still: whoever holds one of these is no user of ours.
+    for (const desc of this.#descs) if (desc) desc.mr.holder = undefined;
+    this.#descs.fill(undefined);
+  }
+
+  #meet(index: number): FmrDesc {
+    const { maxLength } = this.#table.params;
+    const key = this.#table.keyAt(index);
+    const mr = new FastMemoryRegion(this.#context, this.#pd, maxLength, key);
+    mr.holder = this.#holder;
+    return (this.#descs[index] = new FmrDesc(mr, index));
+  }
+
+  /** Takes one from the global pool. */
+  #inHand(): number | undefined {
+    const place = this.#table.take(POOLS_HAND, NO_BUCKET, ITS_OWN) & PoolTake.INDEX;
+    return place === 0 ? undefined : place - 1;
+  }
+
+  #give(index: number): void {
+    // Where it is not taken now, it stays in the pool's hand until the monitor looks.
+    if (this.#table.give(POOLS_HAND, NO_BUCKET, index) !== Errno.OK) this.#late.push(index);
+  }
+
+  /** Frees one that is in the pool's hand. False: somebody uses it, or the pool is put in order. */
+  #free(index: number): boolean {
+    const { mr } = this.seen(index + 1)!;
+    if (this.#table.remove(index) !== Errno.OK) {
+      this.#late.push(index);
+      return false;
+    }
+    mr.holder = undefined;
+    try {
+      mr.dereg();
+    } catch (error) {
+      // Another thread is still in a copy: the next time.
+      if (!(error instanceof RefusalError)) throw error;
+      this.add(mr, false);
+      return false;
+    }
+    this.#drop(mr, index);
+    return true;
+  }
+
+  #drop(mr: FastMemoryRegion, index: number): void {
+    this.#descs[index] = undefined;
+    this.#brought.delete(mr);
+    mr.holder = undefined;
+  }
+}

@@ -1,0 +1,245 @@
+/**
+ * What the arena keeps of a pool (assembly/region/pool.ts): its regions and lists, so that threads
+ * and processes share them, and a death loses nothing. Regions go by the index of their key's slot.
+ */
+import {
+  ArenaLayout,
+  Errno,
+  KEY_NOTE_SIZE,
+  KeyNoteLayout,
+  POOL_LISTS_SIZE,
+  POOL_NODE_SIZE,
+  POOL_SIZE,
+  POOL_USER_SIZE,
+  PoolLayout,
+  PoolMark,
+  PoolNodeLayout,
+  PoolParametersLayout,
+  PoolUserLayout,
+  PoolUserParametersLayout,
+} from '#build/abi.js';
+import type { EngineExports } from '../engine/load.js';
+import { structAt, type Struct } from '../engine/struct.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
+import type { Context } from '../verbs/context.js';
+import type { CheckedParams } from './params.js';
+
+/** In place of a bucket: the pool alone. */
+export const NO_BUCKET = -1;
+/** In place of what a user has borrowed: it takes what is its own. */
+export const ITS_OWN = -1;
+/** In place of a user: the pool's own hand in this process. */
+export const POOLS_HAND = 0;
+
+const STRIDE = POOL_SIZE + POOL_LISTS_SIZE;
+const NAME_BYTES = 24;
+const ULP_BYTES = 32;
+
+/** A user as the arena knows it; its hand is `index + 1`. */
+export interface UserPlace {
+  readonly index: number;
+  readonly bucket: number;
+  /** What others see of it. */
+  readonly struct: Struct<typeof PoolUserLayout>;
+}
+
+export class PoolTable {
+  /** Was it made now, or is it one that others have? */
+  readonly isNew: boolean;
+  /** What the pool was made with, by whoever made it. */
+  readonly params: CheckedParams;
+  readonly struct: Struct<typeof PoolLayout>;
+  readonly keyMask: number;
+  readonly #context: Context;
+  readonly #engine: number;
+  readonly #index: number;
+  readonly #lists: number;
+  readonly #words: Uint32Array;
+  readonly #keys: number;
+  readonly #nodes: number;
+
+  private constructor(context: Context, struct: Struct<typeof PoolParametersLayout>) {
+    const { arena, engine } = context.device;
+    const { pools, poolNodes, keyNotes, keyMask } = structAt(
+      arena.memory,
+      ArenaLayout,
+      arena.address,
+    );
+    const { pool: index, isNew } = struct;
+    const { maxLength, mrsMax, mrsMin, lowWater, buckets, bucketMrs } = struct;
+    const address = pools + index * STRIDE;
+    this.#context = context;
+    this.#engine = engine.context;
+    this.#index = index;
+    this.#lists = (address + POOL_SIZE) >> 2;
+    this.#words = new Uint32Array(arena.memory.buffer);
+    this.#keys = (keyNotes + KeyNoteLayout.fields.key[0]) >> 2;
+    this.#nodes = (poolNodes + PoolNodeLayout.fields.pool[0]) >> 2;
+    this.keyMask = keyMask;
+    this.isNew = isNew === 1;
+    this.struct = structAt(arena.memory, PoolLayout, address);
+    this.params = { maxLength, mrsMax, mrsMin, lowWater, buckets, bucketMrs } as CheckedParams;
+  }
+
+  /**
+   * Takes part in the ULP's pool, or makes it. Throws MisuseError (the ULP's name), RefusalError
+   * EEXIST, EINVAL (shorter regions than are asked for), ENOMEM.
+   */
+  static open(context: Context, params: CheckedParams, pd: number): PoolTable {
+    const { arena, engine } = context.device;
+    const address = arena.heap.alloc(PoolParametersLayout.size);
+    try {
+      const struct = structAt(arena.memory, PoolParametersLayout, address);
+      arena.memory.bytes.fill(0, address, address + PoolParametersLayout.size);
+      const name = new TextEncoder().encode(params.ulp);
+      if (name.length === 0 || name.length > ULP_BYTES) {
+        throw new MisuseError('ulp', `must have 1 to ${ULP_BYTES} bytes of UTF-8`);
+      }
+      arena.memory.bytes.set(name, address + PoolParametersLayout.fields.ulp0[0]);
+      const { maxLength, mrsMax, mrsMin, lowWater, buckets, bucketMrs } = params;
+      Object.assign(struct, { maxLength, mrsMax, mrsMin, lowWater, buckets, bucketMrs, pd });
+      const errno = arena.exports.poolOpen(engine.context, address);
+      if (errno === Errno.EBUSY) {
+        throw new RefusalError('EEXIST', `createFmrPool: ${params.ulp} has a pool already`);
+      }
+      if (errno !== Errno.OK) {
+        throw new RefusalError('ENOMEM', 'createFmrPool: the device has pools of 8 ULPs already');
+      }
+      const table = new PoolTable(context, struct);
+      if (params.maxLength > table.params.maxLength) {
+        const sentence = `the pool of ${params.ulp} has regions of ${table.params.maxLength} bytes`;
+        table.close();
+        throw new RefusalError('EINVAL', `createFmrPool: ${sentence}`);
+      }
+      return table;
+    } finally {
+      arena.heap.free(address);
+    }
+  }
+
+  get #exports(): EngineExports {
+    return this.#context.device.arena.exports;
+  }
+
+  /** Regions that nobody has. */
+  get free(): number {
+    return this.#exports.poolFree(this.#engine, this.#index);
+  }
+
+  /** How many a list has: 0 is the pool, then come the buckets. */
+  depth(list: number): number {
+    const top = this.#words[this.#lists + list * 16]!;
+    if (top === 0 || top > this.keyMask + 1) return 0;
+    return this.#words[this.#nodes - 2 + ((top - 1) * POOL_NODE_SIZE) / 4]!;
+  }
+
+  /** Moves on whenever the list changes. */
+  version(list: number): number {
+    return this.#words[this.#lists + list * 16 + 1]!;
+  }
+
+  /** The key of a region, as it is now. */
+  keyAt(index: number): number {
+    return this.#words[this.#keys + (index * KEY_NOTE_SIZE) / 4]!;
+  }
+
+  /** Where a region of that key is. */
+  indexOf(key: number): number {
+    return (key >>> 8) & this.keyMask;
+  }
+
+  /** Did somebody bring it? */
+  isAdded(index: number): boolean {
+    return (this.#words[this.#nodes + (index * POOL_NODE_SIZE) / 4]! & PoolMark.ADDED) !== 0;
+  }
+
+  /** Is the region there in this pool? */
+  has(index: number): boolean {
+    return (this.#words[this.#nodes + (index * POOL_NODE_SIZE) / 4]! & 0xffff) === this.#index + 1;
+  }
+
+  /** A PoolTake. */
+  take(hand: number, bucket: number, borrowed: number): number {
+    return this.#exports.poolTake(this.#engine, this.#index, hand, bucket, borrowed);
+  }
+
+  /** An Errno. */
+  give(hand: number, bucket: number, index: number): number {
+    return this.#exports.poolGive(this.#engine, this.#index, hand, bucket, index);
+  }
+
+  /** A region of this context is the pool's, in its own hand. An Errno. */
+  add(key: number, added: boolean): number {
+    const mark = added ? PoolMark.ADDED : 0;
+    return this.#exports.poolAdd(this.#engine, this.#index, key, mark);
+  }
+
+  /** A region in the pool's own hand is the context's. An Errno. */
+  remove(index: number): number {
+    return this.#exports.poolRemove(this.#engine, this.#index, index);
+  }
+
+  drain(bucket: number): void {
+    this.#exports.poolDrain(this.#engine, this.#index, bucket);
+  }
+
+  /** Throws RefusalError ENOMEM. */
+  addUser(numMr: number, weight: number, name: string): UserPlace {
+    const { arena } = this.#context.device;
+    const address = arena.heap.alloc(PoolUserParametersLayout.size);
+    try {
+      arena.memory.bytes.fill(0, address, address + PoolUserParametersLayout.size);
+      const struct = structAt(arena.memory, PoolUserParametersLayout, address);
+      const thousandths = Math.min(Math.max(1, Math.round(weight * 1000)), 2 ** 24);
+      Object.assign(struct, { pool: this.#index, numMr, weight: thousandths });
+      const { name0 } = PoolUserParametersLayout.fields;
+      const at = address + name0[0];
+      new TextEncoder().encodeInto(name, arena.memory.bytes.subarray(at, at + NAME_BYTES));
+      const errno = this.#exports.poolAddUser(this.#engine, address);
+      if (errno === Errno.ENOSPC) {
+        const { mrsMax, mrsMin } = this.params;
+        const left = Math.max(0, mrsMax - mrsMin - this.struct.own);
+        const sentence = `createUser: ${numMr} regions are wanted; of ${mrsMax}, ${mrsMin} are for`;
+        throw new RefusalError('ENOMEM', `${sentence} bursts, and users may have ${left} more`);
+      }
+      if (errno !== Errno.OK) {
+        throw new RefusalError('ENOMEM', 'createUser: all users are taken (poolUsersMax)');
+      }
+      const { poolUsers } = structAt(arena.memory, ArenaLayout, arena.address);
+      const { user: index, bucket } = struct;
+      const place = poolUsers + index * POOL_USER_SIZE;
+      return { index, bucket, struct: structAt(arena.memory, PoolUserLayout, place) };
+    } finally {
+      arena.heap.free(address);
+    }
+  }
+
+  removeUser({ index }: UserPlace): void {
+    this.#exports.poolRemoveUser(this.#engine, index);
+  }
+
+  /** The user lends so many of its own; fewer than none: it has them back. */
+  lend({ index }: UserPlace, count: number): void {
+    this.#exports.poolLend(this.#engine, index, count);
+  }
+
+  /** Counts for all who share the pool. */
+  count(what: 'created' | 'freed', by: number): void {
+    const { device } = this.#context;
+    const { pools } = structAt(device.arena.memory, ArenaLayout, device.arena.address);
+    const at = pools + this.#index * STRIDE + PoolLayout.fields[what][0];
+    Atomics.add(this.#words, at >> 2, by);
+  }
+
+  /** Is that slot the first of those that take part? It frees what nobody needs. */
+  isFirst(slot: number): boolean {
+    const { members0, members1, members2, members3 } = this.struct;
+    const all = members0 | (members1 << 64n) | (members2 << 128n) | (members3 << 192n);
+    return (all & ((1n << BigInt(slot)) - 1n)) === 0n;
+  }
+
+  /** Takes part no more. False: nobody else does, and there are regions still. */
+  close(): boolean {
+    return this.#exports.poolClose(this.#engine, this.#index) !== Errno.EAGAIN;
+  }
+}

@@ -1,0 +1,338 @@
+/**
+ * Seed 002's comparison: how many volumes 2,048 memory regions serve, and how well, under a
+ * workload that changes: regions that each connection has for itself (static), regions that are
+ * made when they are missing (growth), and a pool (pooled).
+ */
+import {
+  RefusalError,
+  createFmrPool,
+  incRkey,
+  type FastMemoryRegion,
+  type FmrPool,
+  type FmrPoolUser,
+} from '../../host/index.js';
+import { Random } from '../simulation/random.js';
+import { BlockWorld, STORES, type Source, type Volume } from './block-volumes.js';
+import {
+  atLeast,
+  atMost,
+  progress,
+  type Bar,
+  type Bench,
+  type BenchResult,
+  type Curve,
+  type Figures,
+  type Pace,
+} from './harness.js';
+
+const REGIONS = 2048;
+const ISER_MRS = 113;
+/** Regions per connection by ULP, as the seed has them. */
+const ULPS = { srp: 128, iser: 113, nfs: 2178 } as const;
+const L1_MRS = 32;
+const POOL_MRS = 256;
+/** Of the volumes, so many are there from the beginning; the others join under load. */
+const FIRST_VOLUMES = 40;
+const SECONDS = 4;
+const SEED = 2;
+/** Slow growth: a connection begins with so many, and one more takes a blocking command. */
+const GROWTH_MRS = 16;
+const MAKE_MICROS = 100;
+const SAMPLE_MICROS = 10_000;
+
+type Policy = 'static' | 'growth' | 'pooled';
+
+/** Gives sources to connections; undefined: the connection fails. */
+interface Supply {
+  open(): Source | undefined;
+  /** Regions that somebody uses or keeps for itself. */
+  made(): number;
+  readonly pool?: FmrPool;
+}
+
+function ofPool(user: FmrPoolUser): Source {
+  return {
+    take: () => {
+      const desc = user.getMr();
+      return (
+        desc && {
+          regMr: (buffer, access) => desc.regMr(buffer, access),
+          put: () => user.putMr(desc),
+        }
+      );
+    },
+  };
+}
+
+function poolSupply(world: BlockWorld, numMr: number, mrsMin: number): Supply {
+  const pool = createFmrPool(world.initiator.context, undefined, {
+    maxLength: 65536,
+    mrsMax: REGIONS,
+    mrsMin,
+    lowWater: Math.min(mrsMin, 32),
+    idleMicros: 20_000,
+  });
+  return {
+    pool,
+    made: () => pool.stats.total,
+    open: () => {
+      try {
+        const user: FmrPoolUser = pool.createUser(numMr, {
+          reclaim: (wanted) => Math.min(wanted, Math.max(0, (numMr - user.stats.inUse) >> 2)),
+        });
+        return ofPool(user);
+      } catch (error) {
+        if (error instanceof RefusalError && error.code === 'ENOMEM') return undefined;
+        throw error;
+      }
+    },
+  };
+}
+
+/** A connection begins with few, and makes more while it waits for them; nobody gives any back. */
+function growthSupply(world: BlockWorld): Supply {
+  const { context } = world.initiator;
+  let made = 0;
+  const make = (free: FastMemoryRegion[]): void => {
+    free.push(context.allocMr(65536));
+    made++;
+  };
+  return {
+    made: () => made,
+    open: () => {
+      if (made + GROWTH_MRS > REGIONS) return undefined;
+      const free: FastMemoryRegion[] = [];
+      while (free.length < GROWTH_MRS) make(free);
+      return {
+        take: () => {
+          const mr = free.pop();
+          return (
+            mr && {
+              regMr: (buffer, access) => ({ mr, key: incRkey(mr.rkey), buffer, access }),
+              put: () => void free.push(mr),
+            }
+          );
+        },
+        makeMicros: () => {
+          if (made >= REGIONS) return undefined;
+          make(free);
+          return MAKE_MICROS;
+        },
+      };
+    },
+  };
+}
+
+function supplyOf(policy: Policy, world: BlockWorld): Supply {
+  if (policy === 'growth') return growthSupply(world);
+  return policy === 'static' ? poolSupply(world, ISER_MRS, 0) : poolSupply(world, L1_MRS, POOL_MRS);
+}
+
+/** How requests come to a volume: by chance at a rate, and `burst` of them at once now and then. */
+interface Habit {
+  readonly name: string;
+  readonly perSecond: number;
+  readonly burst: number;
+  readonly burstsPerSecond: number;
+}
+
+/** Of every sixteen volumes. */
+const HABITS: readonly Habit[] = [
+  ...Array.from({ length: 3 }, () => ({
+    name: 'bursts',
+    perSecond: 50,
+    burst: 96,
+    burstsPerSecond: 4,
+  })),
+  ...Array.from({ length: 2 }, () => ({
+    name: 'HA pair',
+    perSecond: 1000,
+    burst: 8,
+    burstsPerSecond: 20,
+  })),
+  ...Array.from({ length: 3 }, () => ({
+    name: 'sustained',
+    perSecond: 2000,
+    burst: 0,
+    burstsPerSecond: 0,
+  })),
+  ...Array.from({ length: 8 }, () => ({
+    name: 'idle VM',
+    perSecond: 20,
+    burst: 4,
+    burstsPerSecond: 1,
+  })),
+];
+
+interface Outcome {
+  readonly volumes: number;
+  readonly failed: number;
+  readonly asked: number;
+  readonly done: number;
+  readonly stalls: number;
+  readonly stallMicros: number;
+  readonly p50Micros: number;
+  readonly p99Micros: number;
+  readonly maxMicros: number;
+  /** Of the volume that fared worst: what was done in time, of what was asked for. */
+  readonly worstShare: number;
+  readonly mostInUse: number;
+  readonly inUse: readonly (readonly [number, number])[];
+  readonly made: readonly (readonly [number, number])[];
+  readonly iops: readonly (readonly [number, number])[];
+}
+
+async function simulate(policy: Policy, store: string, share: number): Promise<Outcome> {
+  const random = new Random(SEED);
+  const world = await BlockWorld.open(new Random(SEED + 1), STORES[store]!);
+  const supply = supplyOf(policy, world);
+  const seconds = SECONDS * share;
+  const endMicros = world.clock.now() + seconds * 1e6;
+  const startMicros = world.clock.now();
+  const wanted = Math.floor((REGIONS - POOL_MRS) / L1_MRS);
+  let failed = 0;
+  const exponential = (perSecond: number): number =>
+    (-Math.log(1 - random.below(1e6) / 1e6) * 1e6) / perSecond;
+  const live = (volume: Volume, { perSecond, burst, burstsPerSecond }: Habit): void => {
+    const repeat = (rate: number, work: () => void): void => {
+      const next = world.clock.now() + exponential(rate);
+      if (rate === 0 || next >= endMicros) return;
+      world.clock.at(next, () => {
+        work();
+        repeat(rate, work);
+      });
+    };
+    const ask = (): void => world.ask(volume, random.below(3) === 0);
+    repeat(perSecond, ask);
+    repeat(burstsPerSecond, () => {
+      for (let count = 0; count < burst; count++) ask();
+    });
+  };
+  const join = (index: number): void => {
+    const habit = HABITS[index % HABITS.length]!;
+    const source = supply.open();
+    if (!source) failed++;
+    else live(world.addVolume(`${habit.name} ${index}`, source), habit);
+  };
+  for (let index = 0; index < wanted; index++) {
+    if (index < FIRST_VOLUMES) join(index);
+    else {
+      const at = ((index - FIRST_VOLUMES + 1) / (wanted - FIRST_VOLUMES + 1)) * seconds * 8e5;
+      world.clock.at(startMicros + at, () => join(index));
+    }
+  }
+  const inUse: [number, number][] = [];
+  const made: [number, number][] = [];
+  const iops: [number, number][] = [];
+  let before = 0;
+  for (let at = startMicros + SAMPLE_MICROS; at <= endMicros; at += SAMPLE_MICROS) {
+    world.runUntil(at);
+    const done = world.volumes.reduce((sum, volume) => sum + volume.done, 0);
+    const second = (at - startMicros) / 1e6;
+    inUse.push([second, Math.max(1, world.underWay)]);
+    made.push([second, supply.made()]);
+    iops.push([second, Math.max(1, ((done - before) * 1e6) / SAMPLE_MICROS)]);
+    before = done;
+  }
+  // What is under way may come to its end: as long as the slowest store takes.
+  world.runUntil(endMicros + 13_000);
+  const { volumes } = world;
+  const sum = (pick: (volume: Volume) => number): number =>
+    volumes.reduce((total, volume) => total + pick(volume), 0);
+  const latencies = Float64Array.from(volumes.flatMap((volume) => volume.latencies)).sort();
+  const at = (part: number): number =>
+    latencies[Math.min(latencies.length - 1, Math.floor(latencies.length * part))]!;
+  const outcome = {
+    volumes: volumes.length,
+    failed,
+    asked: sum((volume) => volume.asked),
+    done: sum((volume) => volume.done),
+    stalls: sum((volume) => volume.stalls),
+    stallMicros: sum((volume) => volume.stallMicros),
+    p50Micros: at(0.5),
+    p99Micros: at(0.99),
+    maxMicros: latencies[latencies.length - 1]!,
+    worstShare: Math.min(...volumes.map(({ done, asked }) => (asked > 0 ? done / asked : 1))),
+    mostInUse: world.mostUnderWay,
+    inUse,
+    made,
+    iops,
+  };
+  await world.close();
+  return outcome;
+}
+
+/** Volumes of so many regions each until the device has no more, really made. */
+async function countVolumes(numMr: number, mrsMin: number): Promise<number> {
+  const world = await BlockWorld.open(new Random(1), STORES['ram']!);
+  const supply = poolSupply(world, numMr, mrsMin);
+  let volumes = 0;
+  while (numMr <= REGIONS && supply.open()) volumes++;
+  await world.close();
+  return volumes;
+}
+
+async function run({ share }: Pace): Promise<BenchResult> {
+  const figures: Figures = {};
+  const bars: Bar[] = [];
+  for (const [ulp, numMr] of Object.entries(ULPS)) {
+    figures[`${ulp}_static_volumes`] = await countVolumes(numMr, 0);
+  }
+  figures['pooled_volumes'] = await countVolumes(L1_MRS, POOL_MRS);
+  figures['seed_pooled_volumes'] = 54;
+  bars.push(atLeast('volumes, pooled', figures['pooled_volumes'], 54));
+  bars.push(atMost('volumes, static (iSER)', figures['iser_static_volumes']!, 18));
+  const lines: Record<'inUse' | 'made' | 'iops', Curve['lines']> = {
+    inUse: {},
+    made: {},
+    iops: {},
+  };
+  const runs: readonly (readonly [Policy, string])[] = [
+    ['static', 'hybrid'],
+    ['static', 'disk'],
+    ['growth', 'hybrid'],
+    ['growth', 'disk'],
+    ...Object.keys(STORES).map((store) => ['pooled', store] as const),
+  ];
+  for (const [policy, store] of runs) {
+    progress(`pool-devices: ${policy}, ${store}`);
+    const outcome = await simulate(policy, store, share);
+    const name = `${policy}_${store}`;
+    const seconds = SECONDS * share;
+    Object.assign(figures, {
+      [`${name}_volumes`]: outcome.volumes,
+      [`${name}_failed_connections`]: outcome.failed,
+      [`${name}_iops_per_second`]: outcome.done / seconds,
+      [`${name}_of_asked_percent`]: (100 * outcome.done) / outcome.asked,
+      [`${name}_worst_volume_percent`]: 100 * outcome.worstShare,
+      [`${name}_p50_us`]: outcome.p50Micros,
+      [`${name}_p99_us`]: outcome.p99Micros,
+      [`${name}_longest_ms`]: outcome.maxMicros / 1000,
+      [`${name}_stalled_requests`]: outcome.stalls,
+      [`${name}_stalled_ms`]: outcome.stallMicros / 1000,
+      [`${name}_most_in_use`]: outcome.mostInUse,
+    });
+    if (store === 'hybrid') {
+      for (const what of ['inUse', 'made', 'iops'] as const) {
+        lines[what] = { ...lines[what], [policy]: outcome[what] };
+      }
+    }
+    if (policy !== 'pooled') continue;
+    bars.push(atMost(`${store}: connections that fail, pooled`, outcome.failed, 0));
+    bars.push(atMost(`${store}: requests that wait for a region, pooled`, outcome.stalls, 0));
+    const worst = 100 * outcome.worstShare;
+    bars.push(atLeast(`${store}: done in time, the worst volume, percent`, worst, 100));
+  }
+  const curves = [
+    { title: 'regions in use, over seconds (hybrid store)', lines: lines.inUse },
+    { title: 'regions made, over seconds (hybrid store)', lines: lines.made },
+    { title: 'requests a second, over seconds (hybrid store)', lines: lines.iops },
+  ];
+  return { figures, bars, counts: 'messages', curves };
+}
+
+export const bench: Bench = {
+  name: 'pool-devices',
+  description: 'seed 002: volumes that 2,048 regions serve: static, by slow growth, from a pool',
+  run,
+};
