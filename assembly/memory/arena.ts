@@ -178,7 +178,7 @@ export const PROTECTION_DOMAIN_SIZE: u32 = 32;
 export const KEY_ENTRY_SIZE: u32 = 32;
 export const KEY_NOTE_SIZE: u32 = 64;
 
-/** Of region/pool.ts: the pools that a device has at most, one for each ULP; bytes of the tables. */
+/** Of region/pool.ts: pools that a device has at most, one for each ULP; bytes of its tables. */
 export const POOLS_MAX: u32 = 8;
 export const POOL_SIZE: u32 = 128;
 /** Behind each pool: heads of nine lists, each with a cache line for itself. */

@@ -7,6 +7,7 @@ import { CONNECTIONS } from './connections.js';
 import { LAYOUTS } from './layouts.js';
 import { PLACEMENTS } from './placement.js';
 import { CHANNELS } from './channels.js';
+import { POOLS } from './pools.js';
 import { SERVICES } from './services.js';
 import { SHARED } from './shared.js';
 import { WINDOWS } from './windows.js';
@@ -31,4 +32,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...PLACEMENTS,
   ...CONNECTIONS,
   ...CHANNELS,
+  ...POOLS,
 ].map(([name, file, find, replace]) => ({ name, file, find, replace }));

@@ -49,7 +49,7 @@ export const SHARED: readonly Row[] = [
   [
     'keys of dead processes stay alive',
     REAP,
-    'const isOwn = isHeld(note) && note.owner == slot;',
+    'const isOwn = isHeld(note) && (note.owner == slot || isOrphan(arena, index));',
     'const isOwn = false;',
   ],
 ];

@@ -15,7 +15,7 @@ test('pool top shows who has how many regions; a pool is one for all processes, 
   const top = (...words: string[]): Program =>
     new Program(process.execPath, [cliPath, 'pool', 'top', options.name, ...words]);
   await withMembers(2, options, async (a, b) => {
-    const params = { ulp: 'iser', maxLength: 4096, mrsMax: 64, mrsMin: 16 };
+    const params = { ulp: 'iser', maxLength: 4096, mrsMax: 64, mrsMin: 16, idleMicros: 6e7 };
     const use = (who: typeof a, name: string, count: number): Promise<string> =>
       who.run(
         ({ verbena, context }, wanted, userName, number) => {

@@ -338,6 +338,84 @@ test('where the device has no more regions, it is said and counted, and what the
     22,
   ));
 
+test('who comes to a pool that others have gets it as they made it, and leaves it to them', async () => {
+  const clock = new VirtualClock();
+  const { a, b } = createLoopbackPair();
+  const first = await openDevice({ link: a, clock, regionsMax: 64, threadsMax: 2 });
+  const params = { maxLength: 4096, mrsMax: 20, mrsMin: 8, ulp: 'both' };
+  const made = createFmrPool(first, undefined, params);
+  const owned = createFmrPool(first, first.allocPd(), { ...params, ulp: 'of a domain' });
+  const share = first.share({ memoryBytes: 2 ** 22 });
+  const second = await openDevice({ share, link: b, clock, queuePairsMax: 4 });
+  const join = (more: object) => createFmrPool(second, undefined, { ...params, ...more });
+  assert.is(
+    code(() => join({ maxLength: 8192 })),
+    'EINVAL',
+    'its regions are shorter',
+  );
+  assert.is(
+    code(() => join({ ulp: 'of a domain' })),
+    'EEXIST',
+    'regions of a domain are for who has the domain',
+  );
+  const joined = join({ mrsMax: 40, mrsMin: 2 });
+  assert.equal([joined.params.mrsMax, joined.params.mrsMin], [20, 8]);
+  assert.is(
+    code(() => join({})),
+    'EEXIST',
+  );
+  const mr = second.allocMr(4096);
+  joined.addMr(mr);
+  const [here, there] = [made.createUser(0), joined.createUser(4)];
+  assert.is(there.numMr, 4);
+  assert.is(
+    code(() => joined.destroy()),
+    'EBUSY',
+    'it has a user',
+  );
+  there.destroy();
+  const descs = take(here, 20);
+  assert.is(descs.length, made.stats.total, 'what both have made and brought');
+  assert.ok(
+    descs.some((desc) => desc.rkey === mr.rkey),
+    'a region of one is anybody’s',
+  );
+  assert.is(
+    code(() => joined.destroy()),
+    'EBUSY',
+    'what it brought is in another hand',
+  );
+  putAll(here, descs);
+  assert.ok(made.stats.total > 0);
+  owned.destroy();
+  await second.close();
+  first.unshare(share);
+  assert.is(made.stats.users, 1);
+  await first.close();
+});
+
+test('a burst from idle to eight times the minimum: no stall while there are regions', () =>
+  withPool(
+    { mrsMax: 512, mrsMin: 16, lowWater: 16, growBlock: 64, idleMicros: 20_000 },
+    (world) => {
+      const { pool, pass } = world;
+      const user = pool.createUser(0);
+      const descs: FmrDesc[] = [];
+      // As fast as requests come: sixteen each millisecond.
+      for (let millis = 0; descs.length < 8 * 16; millis++) {
+        descs.push(...take(user, 16));
+        pass(1000);
+        assert.is(user.stats.misses, 0, `a stall after ${millis} ms`);
+      }
+      pass(5000);
+      assert.ok(pool.stats.free >= 16, 'the mark is reached within 5 ms');
+      putAll(user, descs);
+      // The idle time of the buckets, that of the pool, and a block each millisecond.
+      pass(21_000 + 21_000 + pool.stats.total * 200);
+      assert.is(pool.stats.total, 16);
+    },
+  ));
+
 test('numbers out of range are misuse', () =>
   withPool({}, ({ context, pool }) => {
     for (const bad of [

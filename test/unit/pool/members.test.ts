@@ -88,9 +88,9 @@ class World {
 
   async join(): Promise<void> {
     const { clock } = this;
-    const link = this.network.link(
-      Endpoint.parse(`127.0.1.${(this.#addresses++ % 250) + 1}`, 4791),
-    );
+    const number = ++this.#addresses;
+    const address = `127.${1 + (number >> 16)}.${(number >> 8) & 255}.${number & 255}`;
+    const link = this.network.link(Endpoint.parse(address, 4791));
     const main = this.members[0];
     const share = main?.context.share({ memoryBytes: 2 ** 22 });
     const limits = { queuePairsMax: 4, completionQueuesMax: 4, sendBuffers: 1 };
@@ -282,10 +282,9 @@ test(`${STEPS} random steps of members that come, take regions, register them, a
   while (members.length > 1) await world.kill(members[1]!);
   const [{ pool, context, users }] = members as [Member];
   for (const user of [...users]) world.leave(members[0]!, user);
-  assert.equal(
-    auditArena(context.device.arena).filter((wrong) => !/is of slot/.test(wrong)),
-    [],
-  );
+  // Slots have states where processes share a device only.
+  const wrong = auditArena(context.device.arena).filter((words) => !/slot \d/.test(words));
+  assert.equal(wrong, []);
   pool.destroy();
   // The device has all of them back, but for the area that the first member registers in.
   const all = Array.from({ length: 255 }, () => context.allocMr(1));
