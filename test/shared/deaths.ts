@@ -87,7 +87,8 @@ async function work(member: Member): Promise<void> {
 
 async function reborn(options: Parameters<typeof Member.open>[0], client: Client) {
   const member = await Member.open(options);
-  const line = await client.connect(member, 12);
+  // A busy machine may let a survivor wait for a second.
+  const line = await client.connect(member, 16);
   await work(member);
   return { member, line };
 }
