@@ -42,7 +42,7 @@ export class ArenaConfig {
 }
 
 /**
- * 168 bytes. Of an arena that several processes share each keeps a copy in its own memory, made of
+ * 176 bytes. Of an arena that several processes share each keeps a copy in its own memory, made of
  * the configuration: where tables lie cannot be changed by another process. What changes lies in
  * `state`, the arena that all share; without other processes that is this very struct.
  */

@@ -7,6 +7,7 @@ import {
   ContextSlotLayout,
   Errno,
   KeyKind,
+  LayoutLayout,
   PoolParametersLayout,
   PoolTake,
   PoolUserParametersLayout,
@@ -26,6 +27,7 @@ import * as reaping from './region/reap';
 import * as fast from './region/fast-region';
 import * as pool from './region/pool';
 import * as poolVerbs from './region/pool-verbs';
+import * as layouts from './region/layout';
 export function poolOpen(arena: usize, slot: u32, p: usize): u32 {
   return poolVerbs.openPool(changetype<Arena>(arena), slot, changetype<poolVerbs.PoolParameters>(p));
 }
@@ -54,6 +56,10 @@ export function poolGive(arena: usize, slot: u32, user: u32, bucket: u32, at: u3
 export function poolDrain(arena: usize, slot: u32, bucket: u32): u32 {
   pool.drainBucket(changetype<Arena>(arena), slot, 0, bucket);
   return 0;
+}
+export function bindLayout(arena: usize, slot: u32, pd: u32, key: u32, program: usize): u32 {
+  const layout = changetype<layouts.Layout>(program);
+  return u32(layouts.bindLayout(changetype<Arena>(arena), slot, pd, key, layout));
 }
 export function attachLocal(local: usize, arena: usize, config: usize, slot: u32): void {
   attachArena(changetype<Arena>(local), arena, changetype<Config>(config), slot, 0);
@@ -139,7 +145,7 @@ export class World {
   key = 0;
   block = 0;
   /** The victim's, from what came before. */
-  own = { pd: 0, key: 0, window: 0, block: 0, area: 0, fast: 0, node: 0, user: 0 };
+  own = { pd: 0, key: 0, window: 0, block: 0, area: 0, fast: 0, node: 0, user: 0, layout: 0 };
   /** Is there a pool that the survivor takes part in, and with how many regions? */
   pooled = -1;
 
@@ -192,7 +198,12 @@ export class World {
 
   register(slot: number, pd: number, key: number, kind: number = KeyKind.REGION): number {
     const p = this.at(RegionParametersLayout, PARAMETERS);
-    Object.assign(p, { iova: 4096n, address: 0xf000, length: 256, pd, access: ACCESS, kind });
+    if (kind === KeyKind.LAYOUT) {
+      const access = ACCESS & ~AccessFlag.MW_BIND;
+      Object.assign(p, { iova: 0n, address: 0, length: 0, pd, access, kind });
+    } else {
+      Object.assign(p, { iova: 4096n, address: 0xf000, length: 256, pd, access: ACCESS, kind });
+    }
     p.invalidatable = 1;
     for (let draw = 0; draw < 16; draw++) {
       const at = PARAMETERS + RegionParametersLayout.fields.random[0] + 4 * draw;
@@ -207,6 +218,14 @@ export class World {
     Object.assign(p, { length, alignment: 64 });
     this.ok(slot, 'allocBlock', PARAMETERS);
     return p.address;
+  }
+
+  /** The program of a layout, which is to get that key; returns its address. */
+  program(slot: number, key: number): number {
+    const address = this.alloc(slot, LayoutLayout.size);
+    const program = this.at(LayoutLayout, address);
+    Object.assign(program, { packed: 8, level: 1, key, pd: this.pd });
+    return address;
   }
 
   hold(slot: number, address: number): void {

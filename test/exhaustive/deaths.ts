@@ -22,6 +22,17 @@ import {
 } from './death-world.js';
 import { POOL_CHANGES, judgePool } from './pool-deaths.js';
 
+function ownLayout(w: World): void {
+  w.share(VICTIM, 'sharePd');
+  w.own.layout = w.register(VICTIM, w.pd, 0x20200, KeyKind.LAYOUT);
+}
+
+function boundLayout(w: World): void {
+  ownLayout(w);
+  const program = w.program(VICTIM, w.own.layout);
+  w.call(VICTIM, 'bindLayout', w.pd, w.own.layout, program);
+}
+
 /** Every change of a table, in the victim's hands. */
 const CHANGES: readonly Change[] = [
   { name: 'allocPd', change: (w) => void w.call(VICTIM, 'allocPd') },
@@ -101,6 +112,27 @@ const CHANGES: readonly Change[] = [
         const { fast, area, pd } = w.own;
         w.call(VICTIM, 'registerFast', fast, area, pd, 0xf000, 64);
       }),
+  },
+  {
+    name: 'a layout is set for the first time',
+    before: ownLayout,
+    change: (w) => {
+      const program = w.program(VICTIM, w.own.layout);
+      w.inCall(() => void w.call(VICTIM, 'bindLayout', w.pd, w.own.layout, program));
+    },
+  },
+  {
+    name: 'a layout is set anew, under its next key',
+    before: boundLayout,
+    change: (w) => {
+      const program = w.program(VICTIM, w.own.layout + 1);
+      w.inCall(() => void w.call(VICTIM, 'bindLayout', w.pd, w.own.layout, program));
+    },
+  },
+  {
+    name: 'an invalidation of a layout',
+    before: boundLayout,
+    change: (w) => w.inCall(() => void w.call(VICTIM, 'invalidate', w.own.layout, w.pd)),
   },
   ...POOL_CHANGES,
   { name: 'alloc', change: (w) => void w.alloc(VICTIM, 500) },

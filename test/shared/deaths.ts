@@ -96,7 +96,8 @@ async function reborn(
   work: (member: Member) => Promise<void>,
 ) {
   const member = await Member.open(options);
-  const line = await client.connect(member, 12);
+  // A busy machine may let a survivor wait for a second.
+  const line = await client.connect(member, 16);
   await work(member);
   return { member, line };
 }
