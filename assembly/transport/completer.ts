@@ -19,7 +19,8 @@ import { acknowledgeCharge, goBack, noteDrained, outstanding } from './requester
 import { QpState, QpType, WcStatus, WrOpcode } from './status';
 import { armTimer, cancelTimer } from './timer';
 import { allIsLost, noteMissing, repairOldest } from './repair';
-import { armRetransmit, cutWindow, endProbe, growWindow, noteLoss, repeatEarly } from './window';
+import { armRetransmit, cutWindow, endProbe, growWindow } from './window';
+import { noteLoss, noteSecondAnswer, repeatEarly } from './window';
 import { SendRequest, SendState } from './work-queue';
 
 /** rnr_retry that means "for ever". */
@@ -133,6 +134,7 @@ function retryGap(context: Context, qp: QueuePair): void {
 export function receiveAcknowledge(context: Context, qp: QueuePair, psn: u32, syndrome: u32): void {
   if (!inFlight(qp, psn)) {
     if (psnCompare(psn, qp.psnUnacked) > 0) context.counters.dropGhost++;
+    else noteSecondAnswer(qp, psn);
     return;
   }
   switch (syndromeKind(syndrome)) {
@@ -217,6 +219,7 @@ export function receiveReadResponse(
   length: u32,
 ): void {
   if (!inFlight(qp, psn)) {
+    noteSecondAnswer(qp, psn);
     context.counters.dropGhost++;
     return;
   }
@@ -277,6 +280,7 @@ export function receiveAtomicResponse(
   original: u64,
 ): void {
   if (!inFlight(qp, psn)) {
+    noteSecondAnswer(qp, psn);
     context.counters.dropGhost++;
     return;
   }

@@ -116,6 +116,8 @@ export class Context {
   /** Queue pairs with something to send, first in first out. */
   readyFirst: usize;
   readyLast: usize;
+  /** What touch-ahead.ts saw: of no use. */
+  touched: u32;
   /** Queue pairs that have FLUSHes for the host; 0: none. */
   flushFirst: usize;
   flushLast: usize;

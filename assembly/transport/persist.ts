@@ -200,6 +200,15 @@ export function noteImpatience(context: Context, qp: QueuePair, psn: u32): void 
   schedule(context, qp);
 }
 
+/** What came before a FLUSH that is under way is asked for again: acknowledged once more. */
+export function acknowledgeAgain(qp: QueuePair, psn: u32): void {
+  if (qp.heldJobs == 0) return;
+  let index = qp.jobTail;
+  while (jobAt(qp, index).state == <u32>JobState.READY) index++;
+  const job = jobAt(qp, index);
+  if (job.kind == <u32>PacketFlag.FLUSH && psnCompare(psn, job.psn) < 0) job.started = 0;
+}
+
 /** The queue pair has FLUSHes that the host is to be told of. */
 export function noteFlush(context: Context, qp: QueuePair): void {
   if (qp.flushing) return;

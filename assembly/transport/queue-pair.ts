@@ -122,8 +122,6 @@ export class QueuePair {
   chunkTail: u32;
   /** 1 while an RNR NAK's time has not passed. */
   rnrWaiting: u32;
-  /** 1 once an SQ_DRAINED event was given for this stay in SQD. */
-  drained: u32;
   drainNotify: u32;
   /** Packets that may be under way, in 1/256, as loss and round trips allow (window.ts). */
   congestionWindow: u32;
@@ -136,7 +134,6 @@ export class QueuePair {
   oldestRepeated: u32;
   /** No second cut before this PSN is acknowledged. */
   cutPsn: u32;
-  cutPending: u32;
   /** The packet whose round trip is measured, and when it was sent; 0: none. */
   probePsn: u32;
   probeMicros: u32;
@@ -145,7 +142,14 @@ export class QueuePair {
   /** When the peer last said something new, or the first packet after a silence left. */
   progressMicros: u32;
   /** Early repetitions since then. */
-  earlyRepeats: u32;
+  earlyRepeats: u8;
+  /** 1: something was lost on this way. Silence is taken for a loss sooner. */
+  lossy: u8;
+  cutPending: u8;
+  /** 1 once an SQ_DRAINED event was given for this stay in SQD. */
+  drained: u8;
+  /** The last packet that was repeated early, as PSN + 1; 0: none. */
+  repeatedEarly: u32;
   /** 1 when nothing new may be sent: a request failed locally and waits to be the oldest. */
   sendStopped: u32;
   /** The NAK sequence error that was already acted upon, as PSN + 1; 0: none. */

@@ -38,6 +38,7 @@ import { QueuePair, pathOf } from './queue-pair';
 import { receiveRequestPacket } from './responder';
 import { requests, serves } from './state-machine';
 import { QpType } from './status';
+import { TOUCH_PACKETS, touchAhead, touches } from './touch-ahead';
 import { receiveUnreliable } from './unreliable';
 
 /** BTH byte 4: the packet met congestion. */
@@ -68,8 +69,13 @@ export function receiveBatch(context: Context, count: u32): void {
       receivePacket(context, descriptor, descriptor.address, length);
       continue;
     }
-    for (let offset: u32 = 0; offset < length; offset += segment) {
+    const ahead = touches(descriptor.address, segment) ? TOUCH_PACKETS * segment : 0;
+    for (let offset: u32 = 0, touched: u32 = 0; offset < length; offset += segment) {
       const size = min<u32>(segment, length - offset);
+      if (ahead != 0 && offset == touched) {
+        touchAhead(context, descriptor.address + offset, segment, length - offset);
+        touched += ahead;
+      }
       receivePacket(context, descriptor, descriptor.address + offset, size);
     }
   }

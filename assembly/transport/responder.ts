@@ -29,7 +29,8 @@ import { CountedOperation, countCompletion } from './completion-counter';
 import { Context, EventKind, pushEvent, schedule } from './context';
 import { enterError } from './failure';
 import { completeMessage, disturbsRead, overlapsJob, placeSend, placeWrite } from './place';
-import { acceptAtomicWrite, acceptFlush, grantsFlush, holdWord, noteImpatience } from './persist';
+import { acceptAtomicWrite, acceptFlush, acknowledgeAgain, grantsFlush } from './persist';
+import { holdWord, noteImpatience } from './persist';
 import { MessageKind, QueuePair, Resource, resourceAt } from './queue-pair';
 import { takeReceive } from './receive-queue';
 import {
@@ -365,6 +366,7 @@ function receiveDuplicate(
   if (flags & (PacketFlag.SEND | PacketFlag.WRITE)) {
     // One ACK for the newest executed request answers all that came before.
     qp.ackPending = 1;
+    acknowledgeAgain(qp, psn);
     schedule(context, qp);
     return;
   }

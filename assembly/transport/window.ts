@@ -36,6 +36,8 @@ export function openWindow(context: Context, qp: QueuePair): void {
   qp.probeMicros = 0;
   qp.roundTripMicros = 0;
   qp.roundTripLeast = 0;
+  qp.lossy = 0;
+  qp.repeatedEarly = 0;
 }
 
 /** May one more packet go? One always may when nothing is under way. */
@@ -85,6 +87,7 @@ export function cutWindow(qp: QueuePair): void {
 
 /** Packets were lost. */
 export function noteLoss(context: Context, qp: QueuePair): void {
+  qp.lossy = 1;
   qp.congestionWindow = min<u32>(qp.congestionWindow, keptWindow(qp));
   // A link with a window of its own has slowed down by itself.
   if (context.paced) return;
@@ -117,8 +120,13 @@ export function dropProbe(qp: QueuePair): void {
   qp.probeMicros = 0;
 }
 
-/** Slack of an early repetition: acknowledgements wait for the event loop of a busy peer. */
+/**
+ * Slack of an early repetition: acknowledgements wait for the event loop of a busy peer. Where
+ * nothing was lost yet a silence is most likely that of a peer without a processor: a few turns of
+ * a scheduler.
+ */
 const REPEAT_SLACK_MICROS: u32 = 1000;
+const PATIENT_SLACK_MICROS: u32 = 20_000;
 /** Each early repetition waits twice as long as the one before, so many times. */
 const REPEATS_MAX: u32 = 6;
 
@@ -139,8 +147,15 @@ export function armRetransmit(context: Context, qp: QueuePair): void {
 function nextDelay(context: Context, qp: QueuePair): u64 {
   const left = qp.timeoutMicros - min<u64>(qp.timeoutMicros, sinceProgress(context, qp));
   if (qp.reorderPeer == 0 || qp.roundTripMicros == 0 || qp.earlyRepeats >= REPEATS_MAX) return left;
-  const early: u64 = (2 * qp.roundTripMicros + REPEAT_SLACK_MICROS) << qp.earlyRepeats;
+  const slack: u64 = qp.lossy ? REPEAT_SLACK_MICROS : patience(qp);
+  const doublings: u64 = qp.earlyRepeats;
+  const early = (<u64>(2 * qp.roundTripMicros) + slack) << doublings;
   return min<u64>(early, left);
+}
+
+/** As long as the timeout leaves time to ask again before it. */
+function patience(qp: QueuePair): u64 {
+  return min<u64>(PATIENT_SLACK_MICROS, qp.timeoutMicros / 2);
 }
 
 function sinceProgress(context: Context, qp: QueuePair): u64 {
@@ -151,6 +166,19 @@ function sinceProgress(context: Context, qp: QueuePair): u64 {
 export function repeatEarly(context: Context, qp: QueuePair): bool {
   if (qp.reorderPeer == 0 || sinceProgress(context, qp) >= qp.timeoutMicros) return false;
   qp.earlyRepeats++;
+  // Until a second answer says otherwise (`noteSecondAnswer`).
+  qp.lossy = 1;
+  qp.repeatedEarly = qp.psnUnacked + 1;
   armTimer(context.timers, timerOf(qp), context.now, nextDelay(context, qp));
   return true;
+}
+
+/**
+ * An answer to what is answered already. If it was asked for twice, for want of an answer, both
+ * times were heard: nothing was lost, the peer was slow.
+ */
+export function noteSecondAnswer(qp: QueuePair, psn: u32): void {
+  if (qp.repeatedEarly == 0 || qp.repeatedEarly - 1 != psn) return;
+  qp.repeatedEarly = 0;
+  qp.lossy = 0;
 }

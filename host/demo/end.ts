@@ -19,23 +19,26 @@ export type Role = (typeof Role)[keyof typeof Role];
 /** Who somebody is. */
 export type PeerKind = 'tab' | 'node';
 
-/** In the private data of both messages, 16 bytes: role, kind, 0, 0, rkey, address. */
+/** In the private data of both messages, 20 bytes: role, kind, 0, 0, rkey, address, columns' key. */
 export interface Told {
   readonly role: Role;
   readonly kind: PeerKind;
   readonly rkey: number;
   readonly addr: bigint;
+  /** Of the layout by which the picture is its columns, one after the other, from address 0. */
+  readonly columnsKey: number;
 }
 
-const TOLD_BYTES = 16;
+const TOLD_BYTES = 20;
 
-export function tell({ role, kind, rkey, addr }: Told): Uint8Array {
+export function tell({ role, kind, rkey, addr, columnsKey }: Told): Uint8Array {
   const bytes = new Uint8Array(TOLD_BYTES);
   const view = new DataView(bytes.buffer);
   view.setUint8(0, role);
   view.setUint8(1, kind === 'node' ? 1 : 0);
   view.setUint32(4, rkey);
   view.setBigUint64(8, addr);
+  view.setUint32(16, columnsKey);
   return bytes;
 }
 
@@ -48,6 +51,7 @@ export function hear(bytes: Uint8Array): Told | undefined {
     kind: bytes[1] === 1 ? 'node' : 'tab',
     rkey: view.getUint32(4),
     addr: view.getBigUint64(8),
+    columnsKey: view.getUint32(16),
   };
 }
 

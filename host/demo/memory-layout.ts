@@ -22,6 +22,24 @@ export const TARGET = PICTURE_BYTES + WORDS_BYTES;
 export const TARGET_BYTES = 32;
 export const STATION_BYTES = TARGET + TARGET_BYTES;
 
+/** The picture as a matrix of eight-byte elements: half a line of it is a row. */
+export const MATRIX = {
+  rows: 512,
+  columns: 16,
+  elementBytes: 8,
+  rowBytes: PICTURE_BYTES / 512,
+} as const;
+export const COLUMN_BYTES = MATRIX.rows * MATRIX.elementBytes;
+
+/** A column's bytes, copied out one by one: what its layout has to agree with. */
+export function columnOf(memory: Uint8Array, column: number): Uint8Array {
+  const { elementBytes, rowBytes } = MATRIX;
+  return Uint8Array.from({ length: COLUMN_BYTES }, (_, at) => {
+    const row = Math.floor(at / elementBytes);
+    return memory[row * rowBytes + column * elementBytes + (at % elementBytes)]!;
+  });
+}
+
 export function readWord(memory: Uint8Array, at: number): number {
   return Number(viewOf(memory).getBigUint64(at, true));
 }

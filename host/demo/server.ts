@@ -7,9 +7,11 @@ import { gzipSync } from 'node:zlib';
 import { LinkError, RefusalError } from '../errors/errors.js';
 import { DataChannelLink } from '../link/data-channel.js';
 import { answerRequest } from '../link/signalling/http-server.js';
+import type { Answerer } from '../link/signalling/signalling.js';
 import { acceptUpgrades } from '../link/websocket-server.js';
 import { load } from '../link/websocket-class.js';
 import { WebSocketLink } from '../link/websocket.js';
+import { BareChannels, type ChannelKind } from './bare-channels.js';
 import { Station } from './station.js';
 
 const FOLDER = new URL('../../demo/', import.meta.url);
@@ -71,8 +73,9 @@ export class DemoServer {
   static async open({ bind, port }: DemoServerOptions): Promise<DemoServer> {
     const files = readFiles();
     const stations = await openStations();
+    const answerers = answerersOf(stations.station);
     const server = createServer((request, response) => {
-      answer(request, response, files, stations.station);
+      answer(request, response, files, answerers);
     });
     try {
       if (stations.socketStation) await acceptSockets(server, stations.socketStation);
@@ -132,6 +135,18 @@ async function openStations() {
   return { station, socketStation, missing };
 }
 
+/** Who answers the offers that are POSTed, by path; nobody without WebRTC. */
+function answerersOf(station: Station | undefined): Answerers | undefined {
+  if (!station) return undefined;
+  return {
+    signal: station.link as DataChannelLink,
+    bare: new BareChannels('bare'),
+    reliable: new BareChannels('reliable'),
+  };
+}
+
+type Answerers = Readonly<Record<'signal' | ChannelKind, { answer: Answerer }>>;
+
 /** Packets at /packets; at /echo messages come back, for comparison. Without ws neither. */
 async function acceptSockets(server: Server, { link }: Station): Promise<void> {
   try {
@@ -174,11 +189,11 @@ function answer(
   request: IncomingMessage,
   response: ServerResponse,
   files: ReadonlyMap<string, File>,
-  station: Station | undefined,
+  answerers: Answerers | undefined,
 ): void {
   const path = pathOf(request);
-  if (path === 'signal') {
-    if (station) void answerRequest(station.link as DataChannelLink, request, response);
+  if (path === 'signal' || path === 'bare' || path === 'reliable') {
+    if (answerers) void answerRequest(answerers[path], request, response);
     else response.writeHead(503).end('this server has no WebRTC: npm install node-datachannel');
     return;
   }

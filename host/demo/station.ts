@@ -8,11 +8,12 @@ import type { Endpoint } from '../link/endpoint.js';
 import { faultLink, type FaultLink } from '../link/fault.js';
 import type { Context } from '../verbs/context.js';
 import { AccessFlag } from '../verbs/enums.js';
+import type { LayoutMemoryRegion } from '../verbs/layout-memory-region.js';
 import type { MemoryRegion } from '../verbs/memory-region.js';
 import { openDevice } from '../verbs/open-device.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import { Role, hear, tell, type End, type PeerKind } from './end.js';
-import { STATION_BYTES, Word, readWord, writeWord } from './memory-layout.js';
+import { MATRIX, STATION_BYTES, Word, readWord, writeWord } from './memory-layout.js';
 import { BOX_BYTES, RECEIVES, postReceives, takeMessages } from './messages.js';
 import { PAINT_DEPTH } from './painter.js';
 import { ROLES, Session, type SessionRegions } from './session.js';
@@ -41,6 +42,8 @@ export class Station {
   /** What peers WRITE to and READ: the picture and the words behind it. */
   readonly memory: Uint8Array;
   readonly region: MemoryRegion;
+  /** The picture's columns, one after the other, without a copy of them. */
+  readonly columns: LayoutMemoryRegion;
   readonly sessions: Session[] = [];
   /** Called when a session begins, and when one is over. */
   changed: () => void = () => {};
@@ -66,6 +69,7 @@ export class Station {
     this.memory = context.alloc(STATION_BYTES);
     const access = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | REMOTE_ATOMIC;
     this.region = this.#pd.regMr(this.memory, access);
+    this.columns = this.#layColumns();
   }
 
   /** Rejects as openDevice. */
@@ -78,6 +82,21 @@ export class Station {
     station.#serve().catch(() => undefined);
     station.#meet().catch(() => undefined);
     return station;
+  }
+
+  #layColumns(): LayoutMemoryRegion {
+    const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, ZERO_BASED } = AccessFlag;
+    const access = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | ZERO_BASED;
+    const columns = this.#pd.regMr(null, 0, access);
+    const { addr, lkey } = this.region;
+    const dims = [
+      { offsetStride: MATRIX.rowBytes, datumCount: MATRIX.rows },
+      { offsetStride: MATRIX.elementBytes, datumCount: MATRIX.columns },
+    ];
+    columns.setLayoutInterleaved(0, [
+      { firstDatum: { addr, length: MATRIX.elementBytes, lkey }, dims },
+    ]);
+    return columns;
   }
 
   get address(): string {
@@ -172,7 +191,7 @@ export class Station {
     return {
       pd: this.#pd,
       qp: { cap: { maxSendWr: sends, maxRecvWr: RECEIVES, reorderPackets: 64 } },
-      privateData: tell({ role, kind: this.kind, rkey, addr }),
+      privateData: tell({ role, kind: this.kind, rkey, addr, columnsKey: this.columns.rkey }),
       ackTimeout: ACK_TIMEOUT,
     };
   }

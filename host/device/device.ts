@@ -71,8 +71,9 @@ export interface DeviceOptions {
   windowPackets?: number;
   /**
    * Bytes of a receive buffer, as its kernel counts them, that the unacknowledged packets of a
-   * queue pair take at most; never more than half of the peer's. Default 528 KiB, 64 packets of
-   * 4096 bytes: more do not stay in the processor's cache. Long wires want more.
+   * queue pair take at most; never more than half of the peer's. Default 0, what suits the link:
+   * 528 KiB, 64 packets of 4096 bytes, since more do not stay in the processor's cache; or what
+   * its `underWayBytes` says. Long wires want more.
    */
   windowBytes?: number;
   /**
@@ -100,10 +101,12 @@ const DEFAULTS: DeviceLimits = {
   rdAtomicMax: 16,
   sendBuffers: 8,
   windowPackets: 512,
-  windowBytes: 528 * 1024,
+  windowBytes: 0,
   pkey: 0xffff,
 };
 
+/** Of a link that does not say what suits it. */
+const UNDER_WAY_BYTES = 528 * 1024;
 /** Packets that wait for one call of the engine at most. */
 const RECEIVE_PACKETS = 256;
 const RECEIVE_BYTES = 512 * 1024;
@@ -167,7 +170,7 @@ export class Device {
         config.receiveBytes = RECEIVE_BYTES;
         config.eventsMax = EVENTS_MAX;
         config.windowCharge = Math.min(info.windowBytes, 0x7fffffff);
-        config.windowChargeMax = limits.windowBytes;
+        config.windowChargeMax = limits.windowBytes || (info.underWayBytes ?? UNDER_WAY_BYTES);
         config.receiveCharge = Math.min(Math.floor(info.receiveBufferBytes / 2), 0x7fffffff);
         config.windowPackets = limits.windowPackets;
         config.pseudoHeader = pseudoHeader(info);
@@ -334,7 +337,7 @@ function checkLimits(limits: DeviceLimits): void {
   within('rdAtomicMax', 1, 128);
   within('sendBuffers', 1, 1024);
   within('windowPackets', 2, 65536);
-  within('windowBytes', 4096, 0x7fffffff);
+  if (limits.windowBytes !== 0) within('windowBytes', 4096, 0x7fffffff);
   within('pkey', 1, 0xffff);
   if ((limits.pkey & 0x7fff) === 0) throw new MisuseError('pkey', 'names no partition');
   if ((limits.rdAtomicMax & (limits.rdAtomicMax - 1)) !== 0) {

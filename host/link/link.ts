@@ -105,6 +105,8 @@ export interface LinkInfo {
    * than the packet's length.
    */
   readonly windowBytes: number;
+  /** How many of these one queue pair best has under way. Default: a device's own (`windowBytes`). */
+  readonly underWayBytes?: number;
   /** Our own receive buffer in the same bytes: what a peer of our kind is told. */
   readonly receiveBufferBytes: number;
   /**

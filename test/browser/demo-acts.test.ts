@@ -1,7 +1,14 @@
 /** The demo: every button's effect, in both peers' memory or counters. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { TARGET, TARGET_BYTES, Word, readWord } from '../../host/demo/memory-layout.js';
+import {
+  COLUMN_BYTES,
+  TARGET,
+  TARGET_BYTES,
+  Word,
+  columnOf,
+  readWord,
+} from '../../host/demo/memory-layout.js';
 import { WcStatus } from '../../host/index.js';
 import { missingBrowser } from '../support/browser.js';
 import {
@@ -10,7 +17,9 @@ import {
   differences,
   leave,
   openWorld,
+  picture,
   two,
+  type DemoPage,
   type DemoWorld,
 } from './demo-page.js';
 
@@ -20,6 +29,60 @@ const test = suite<DemoWorld>('demo/acts');
 
 test.before(openWorld);
 test.after(closeWorld);
+
+const PRESSES = 5;
+
+/** Presses it several times, each of which fetches another column; how many bare trips it takes. */
+async function fetchColumns(tab: DemoPage, theirs: () => Promise<Uint8Array> | Uint8Array) {
+  const presses: Record<string, number>[] = [];
+  for (let press = 0; press < PRESSES; press++) {
+    const before = picture((await tab.inspect()).ours);
+    const figures = await tab.play('column');
+    presses.push(figures);
+    const which = figures['column']!;
+    assert.is(which, press);
+    const ours = picture((await tab.inspect()).ours);
+    const there = columnOf(await theirs(), which);
+    assert.equal(columnOf(ours, which), there, 'theirs is in ours');
+    assert.is.not(new Set(there).size, 1, 'and is not all one');
+    const beside = (at: number): boolean => Math.floor((at % 128) / 8) !== which;
+    assert.ok(
+      ours.every((byte, at) => !beside(at) || byte === before[at]),
+      'nothing beside the column was touched',
+    );
+    assert.is(figures['bytes'], COLUMN_BYTES);
+    assert.ok(figures['missing']! > COLUMN_BYTES / 2, 'it was not in ours before');
+    assert.is(figures['wrong'], 0);
+    await tab.said('.act:has(#act-column) output.said', /4,096 bytes of 512 rows by 1 READ/);
+  }
+  return presses;
+}
+
+const middle = (values: readonly number[]): number =>
+  [...values].sort((a, b) => a - b)[values.length >> 1]!;
+
+test('a column: one READ of the server’s layout, within three bare round trips', async (world) => {
+  const tab = await alone(world);
+  const { memory } = world.server.station!;
+  const presses = await fetchColumns(tab, () => memory);
+  // A request, and 4 KiB at a path MTU of 1024; more only where something had to be sent again.
+  assert.is(middle(presses.map(({ packets }) => packets!)), 5);
+  const trips = middle(presses.map(({ bareTrips }) => bareTrips!));
+  console.log(`a column takes ${trips.toFixed(2)} bare round trips, tab to Node`);
+  assert.ok(trips <= 3, `${trips} bare round trips`);
+  assert.is(readWord(memory, Word.CALLBACKS), 0);
+  await leave(tab);
+});
+
+test('a column of another tab', async (world) => {
+  const [a, b] = await two(world);
+  const presses = await fetchColumns(a, async () => (await b.inspect()).ours);
+  const trips = middle(presses.map(({ bareTrips }) => bareTrips!));
+  console.log(`a column takes ${trips.toFixed(2)} bare round trips, tab to tab`);
+  assert.ok(trips <= 3, `${trips} bare round trips`);
+  assert.is(readWord((await b.inspect()).ours, Word.CALLBACKS), 0);
+  await leave(a, b);
+});
 
 test('compare and swap: the server’s word is counted up by all of them', async (world) => {
   const tab = await alone(world);

@@ -80,8 +80,9 @@ export class DemoPage {
     const idle = `document.querySelector('#act-${act}').disabled === false`;
     await this.page.waitForFunction(idle, undefined, { timeout: PATIENCE_MILLIS });
     const said = this.page.locator(`.act:has(#act-${act}) output.said`);
-    const figures = await said.getAttribute('data-figures');
-    return JSON.parse(figures ?? '{}') as Record<string, number>;
+    const figures = (await said.getAttribute('data-figures')) ?? '{}';
+    if (figures === '{}') throw new Error(`${act}: ${await said.textContent()}`);
+    return JSON.parse(figures) as Record<string, number>;
   }
 
   /** Moves the pointer from one point of the pane to the other (0 to 1), pressed. */

@@ -132,6 +132,20 @@ test(
 );
 
 test(
+  'what was before it and comes again meanwhile, its acknowledgement lost, is acknowledged again',
+  kept(({ wire, store, mr }) => {
+    write(wire, 0x200, at(mr, 0, 4), 4);
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200 });
+    flush(wire, 0x201, PERSISTENT, at(mr, 0, 4));
+    write(wire, 0x200, at(mr, 0, 4), 4);
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: 0x1f, msn: 1 });
+    wire.expectSilence();
+    store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x201, msn: 2 });
+  }),
+);
+
+test(
   'several FLUSHes may be under way: those that come while the store is at work share its next turn',
   kept(({ wire, store, mr }) => {
     for (let index = 0; index < 4; index++) {

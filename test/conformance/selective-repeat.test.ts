@@ -7,7 +7,7 @@ import { onWire, pattern, type Wire } from '../support/wire.js';
 
 const SIGNALED = { sendFlags: SendFlag.SIGNALED };
 const MTU = 256;
-const OPTIONS = { reorderPackets: 8, mtu: Mtu.MTU_256 };
+const OPTIONS = { reorderPackets: 8, mtu: Mtu.MTU_256, attributes: { timeout: 14 } };
 /** First PSNs of the device's requests and of the test's. */
 const OURS = 0x100;
 const THEIRS = 0x200;
@@ -120,30 +120,88 @@ function roundTrip(wire: Wire, micros: number): void {
   wire.acknowledge(packet!.psn);
 }
 
+function answerRead(wire: Wire, psn: number): void {
+  wire.sendPacket({ opcode: Opcode.RC_RDMA_READ_RESPONSE_ONLY, psn, syndrome: 0x1f }, MTU);
+}
+
 /** A READ of one packet that is answered after so long. */
 function read(wire: Wire, micros: number): void {
   wire.post(WrOpcode.RDMA_READ, MTU, SIGNALED);
   const { psn } = wire.takePackets()[0]!;
   wire.clock.advance(micros);
-  wire.sendPacket({ opcode: Opcode.RC_RDMA_READ_RESPONSE_ONLY, psn, syndrome: 0x1f }, MTU);
+  answerRead(wire, psn);
+}
+
+/** A READ that is answered only when it was asked for twice. */
+function readLost(wire: Wire): void {
+  wire.post(WrOpcode.RDMA_READ, MTU, SIGNALED);
+  const { psn } = wire.takePackets()[0]!;
+  wire.clock.advance(21_000);
+  wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn });
+  answerRead(wire, psn);
 }
 
 test(
-  'a READ whose answer got lost is asked for again soon after two round trips',
+  'where nothing was lost a silent peer is given time: it may be without a processor',
   onWire(OPTIONS, (wire) => {
     read(wire, 100);
     wire.post(WrOpcode.RDMA_READ, MTU, SIGNALED);
     wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 1 });
+    wire.clock.advance(20_000);
+    wire.expectSilence('two round trips and twenty milliseconds are not over');
+    const counted = wire.counted(() => wire.clock.advance(1000));
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 1 });
+    assert.is(counted['timeouts'], undefined, 'no retry was used up');
+  }),
+);
+
+test(
+  'a second answer to what was asked for twice says that nothing was lost',
+  onWire(OPTIONS, (wire) => {
+    read(wire, 100);
+    readLost(wire);
+    answerRead(wire, OURS + 1);
+    wire.post(WrOpcode.RDMA_READ, MTU, SIGNALED);
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 2 });
+    wire.clock.advance(20_000);
+    wire.expectSilence();
+  }),
+);
+
+test(
+  'so does a second acknowledgement',
+  onWire(OPTIONS, (wire) => {
+    roundTrip(wire, 100);
+    wire.post(WrOpcode.RDMA_WRITE, MTU, SIGNALED);
+    wire.takePackets();
+    wire.clock.advance(21_000);
+    assert.equal(psns(wire), [1]);
+    wire.acknowledge(OURS + 1);
+    wire.acknowledge(OURS + 1);
+    wire.post(WrOpcode.RDMA_WRITE, MTU, SIGNALED);
+    wire.takePackets();
+    wire.clock.advance(20_000);
+    wire.expectSilence();
+  }),
+);
+
+test(
+  'where something was lost a READ is asked for again soon after two round trips',
+  onWire(OPTIONS, (wire) => {
+    read(wire, 100);
+    readLost(wire);
+    wire.post(WrOpcode.RDMA_READ, MTU, SIGNALED);
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 2 });
     wire.clock.advance(1000);
     wire.expectSilence('two round trips and a millisecond are not over');
     const counted = wire.counted(() => wire.clock.advance(1500));
-    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 1 });
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 2 });
     assert.is(counted['timeouts'], undefined, 'no retry was used up');
     // Each time it waits twice as long.
     wire.clock.advance(800);
     wire.expectSilence();
     wire.clock.advance(1500);
-    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 1 });
+    wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 2 });
     // And in the end the timeout comes all the same.
     const late = wire.counted(() => wire.clock.advance(200_000));
     assert.ok((late['timeouts'] ?? 0) > 0);
@@ -158,7 +216,7 @@ test(
     wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 1, dmaLength: 4 * MTU });
     const first = Opcode.RC_RDMA_READ_RESPONSE_FIRST;
     wire.sendPacket({ opcode: first, psn: OURS + 1, syndrome: 0x1f }, MTU);
-    wire.clock.advance(2500);
+    wire.clock.advance(21_000);
     wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 2, dmaLength: 3 * MTU });
     const last = Opcode.RC_RDMA_READ_RESPONSE_LAST;
     wire.sendPacket({ opcode: first, psn: OURS + 2, syndrome: 0x1f }, MTU);
@@ -170,11 +228,11 @@ test(
 
 test(
   'a peer that does not keep what came ahead has the whole timeout to answer a READ',
-  onWire({ mtu: Mtu.MTU_256 }, (wire) => {
+  onWire({ mtu: Mtu.MTU_256, attributes: { timeout: 14 } }, (wire) => {
     read(wire, 100);
     wire.post(WrOpcode.RDMA_READ, MTU, SIGNALED);
     wire.takePackets();
-    wire.clock.advance(3000);
+    wire.clock.advance(21_000);
     wire.expectSilence();
   }),
 );

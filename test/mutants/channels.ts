@@ -80,4 +80,16 @@ export const CHANNELS: readonly Row[] = [
     '  if (repeatEarly(context, qp)) {\n    repairOldest(qp, qp.earlyRepeats > 1);',
     '  if (repeatEarly(context, qp)) {\n    if (selective) repairOldest(qp, qp.earlyRepeats > 1);',
   ],
+  [
+    'a way that lost nothing is given no time',
+    WINDOW,
+    'qp.lossy ? REPEAT_SLACK_MICROS : patience(qp)',
+    'REPEAT_SLACK_MICROS',
+  ],
+  [
+    'what was asked for twice was lost',
+    WINDOW,
+    'if (qp.repeatedEarly == 0 || qp.repeatedEarly - 1 != psn) return;',
+    'return;',
+  ],
 ];

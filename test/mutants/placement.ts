@@ -47,6 +47,12 @@ export const PLACEMENTS: readonly Row[] = [
     'return;',
   ],
   [
+    'what was before a FLUSH is acknowledged once',
+    'assembly/transport/responder.ts',
+    '    acknowledgeAgain(qp, psn);\n',
+    '',
+  ],
+  [
     'ATOMIC WRITE overtakes a FLUSH',
     PERSIST,
     'const held = qp.heldJobs > 0;',

@@ -149,7 +149,7 @@ export const SERVICES: readonly Row[] = [
   [
     'no acknowledgement for a duplicate',
     RESPONDER,
-    '    qp.ackPending = 1;\n    schedule(context, qp);\n    return;\n  }\n  let counted',
+    '    qp.ackPending = 1;\n    acknowledgeAgain(qp, psn);\n    schedule(context, qp);\n    return;\n  }\n  let counted',
     '    return;\n  }\n  let counted',
   ],
   [

@@ -167,8 +167,11 @@ export class Connection {
     if (mayRunOutOfRetries(options)) return true;
     // A peer in ERR is silent; but what it refused, it was to say so.
     const silent = side.peer.qp.state === QpState.ERR;
+    // Unless a FLUSH is in front of that: its store may take longer than all retries.
     const { spoiled } = side.out;
-    return silent && !(isOrderedWire(options) && spoiled?.peerFails && !spoiled.silent);
+    const held = options.placement > 0 && options.storeMicros > 0;
+    const told = isOrderedWire(options) && spoiled?.peerFails && !spoiled.silent && !held;
+    return silent && !told;
   }
 
   /** A receive completed with an error. `operation`: what would have been placed there. */
@@ -207,8 +210,9 @@ export class Connection {
     this.#failing = true;
     const { queue, options } = this.world;
     const incarnation = this.incarnations;
-    // Not before an answer that is on its way can have come.
-    const least = 100 + 6 * options.latencyMicros;
+    // Not before an answer that is on its way, or waits for a buffer or a store, can have come.
+    const busy = options.placement > 0 ? 10 * options.storeMicros : 0;
+    const least = 100 + 6 * options.latencyMicros + 4 * options.lateReleaseMicros + busy;
     const at = queue.now + least + this.#random.exponential(NOTICE_MICROS);
     queue.plan(at, () => {
       if (this.incarnations === incarnation && !this.ended) this.takeDown();

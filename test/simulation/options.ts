@@ -234,8 +234,10 @@ export function isPerfectWire(o: SimulationOptions): boolean {
     o.partitions +
     o.bytesPerMicro +
     o.lateReleaseMicros;
-  // What completes a receive is asked for again while a FLUSH is under way.
-  const busy = o.placement > 0 && o.storeMicros > 0;
+  // What completes a receive is asked for again while a FLUSH is under way: until its store has
+  // answered, and until the host has had a turn to say so.
+  const receives = o.kinds.some((kind) => /SEND|IMM/.test(kind));
+  const busy = o.placement > 0 && (o.storeMicros > 0 || receives);
   return faults + o.crashes + o.clockLeaps === 0 && !busy;
 }
 

@@ -1,4 +1,6 @@
 /** What a button of the demo does, and what the page says about it. */
+import type { ChannelKind } from '../bare-channels.js';
+import type { EchoChannel } from '../echo-channel.js';
 import type { Session } from '../session.js';
 import type { Station } from '../station.js';
 
@@ -11,6 +13,8 @@ export interface Stage {
   say(sentence: string): void;
   /** A sentence about a WcStatus. */
   explainStatus(status: number): Promise<string>;
+  /** A channel without verbs to the same peer. Rejects with LinkError where there is no way. */
+  channel(kind: ChannelKind): Promise<EchoChannel>;
   /** Milliseconds that a message takes to and fro on a reliable channel; NaN without one. */
   reliableDelay(share: number): number;
 }

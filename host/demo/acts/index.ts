@@ -1,8 +1,9 @@
 /** The buttons, in the order of the page. One more: a file beside this one, and a line below. */
 import type { Act } from './act.js';
+import { column } from './column.js';
 import { compareAndSwap } from './compare-and-swap.js';
 import { loss } from './loss.js';
 import { slowReceiver } from './slow-receiver.js';
 import { wrongKey } from './wrong-key.js';
 
-export const acts: readonly Act[] = [compareAndSwap, slowReceiver, wrongKey, loss];
+export const acts: readonly Act[] = [column, compareAndSwap, slowReceiver, wrongKey, loss];

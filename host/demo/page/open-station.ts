@@ -4,6 +4,7 @@ import { DataChannelLink } from '../../link/data-channel.js';
 import { BroadcastSignalling } from '../../link/signalling/broadcast.js';
 import { WebSocketLink } from '../../link/websocket.js';
 import { Station } from '../station.js';
+import { ChannelYardsticks, SocketYardsticks, type Yardsticks } from './yardsticks.js';
 
 const ROOM = 'verbena demo';
 const SIGNAL_MILLIS = 4000;
@@ -11,6 +12,7 @@ const SIGNAL_MILLIS = 4000;
 export interface Opened {
   readonly station: Station;
   readonly linkName: string;
+  readonly yardsticks: Yardsticks;
 }
 
 type Note = (sentence: string, isTrouble?: boolean) => void;
@@ -51,7 +53,8 @@ async function overDataChannels(room: string, note: Note): Promise<Opened> {
       true,
     );
   });
-  return { station, linkName: 'WebRTC data channel' };
+  const yardsticks = new ChannelYardsticks(room, station.address);
+  return { station, linkName: 'WebRTC data channel', yardsticks };
 }
 
 async function overWebSocket(note: Note): Promise<Opened> {
@@ -62,5 +65,5 @@ async function overWebSocket(note: Note): Promise<Opened> {
   link.connect(url).catch((error: Error) => {
     note(`No peer: ${error.message}. It takes WebRTC, or "npx verbena demo" as the server.`, true);
   });
-  return { station, linkName: 'WebSocket' };
+  return { station, linkName: 'WebSocket', yardsticks: new SocketYardsticks() };
 }

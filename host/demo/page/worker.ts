@@ -190,6 +190,7 @@ class Demo {
         await fetchModule('explain');
         return explainWcStatus(status);
       },
+      channel: (kind) => this.#opened.yardsticks.channel(session, kind),
       reliableDelay: (share) => this.#reliable.delays.quantile(share),
     };
     try {

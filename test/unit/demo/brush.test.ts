@@ -4,7 +4,13 @@ import * as assert from 'uvu/assert';
 import { TouchedRows, paintLine } from '../../../host/demo/brush.js';
 import { hear, tell } from '../../../host/demo/end.js';
 import { Latencies } from '../../../host/demo/latencies.js';
-import { PICTURE_BYTES, SIDE } from '../../../host/demo/memory-layout.js';
+import {
+  COLUMN_BYTES,
+  PICTURE_BYTES,
+  SIDE,
+  STATION_BYTES,
+  columnOf,
+} from '../../../host/demo/memory-layout.js';
 
 test('what is written is all that was painted, and little else', () => {
   const ours = new Uint8Array(PICTURE_BYTES);
@@ -45,10 +51,24 @@ test('heat never falls but by wiping', () => {
 });
 
 test('what a stranger tells is heard only when it has the form', () => {
-  const told = { role: 2, kind: 'node', rkey: 0x12345678, addr: 1n << 40n } as const;
+  const told = {
+    role: 2,
+    kind: 'node',
+    rkey: 0x12345678,
+    addr: 1n << 40n,
+    columnsKey: 0x9abcdef0,
+  } as const;
   assert.equal(hear(tell(told)), told);
-  assert.is(hear(new Uint8Array(15)), undefined);
-  assert.is(hear(new Uint8Array(16).fill(9)), undefined);
+  assert.is(hear(new Uint8Array(19)), undefined);
+  assert.is(hear(new Uint8Array(20).fill(9)), undefined);
+});
+
+test('a column is every sixteenth element of the picture', () => {
+  const memory = Uint8Array.from({ length: STATION_BYTES }, (_, at) => at >> 3);
+  const elements = Array.from({ length: 512 }, (_, row) => (row * 16 + 5) & 0xff);
+  const bytes = columnOf(memory, 5);
+  assert.is(bytes.length, COLUMN_BYTES);
+  assert.ok(bytes.every((byte, at) => byte === elements[at >> 3]));
 });
 
 test('quantiles are of the newest', () => {

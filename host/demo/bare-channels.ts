@@ -1,0 +1,69 @@
+/** Data channels without verbs, in connections of their own, to a peer that echoes what comes. */
+import { LinkError } from '../errors/errors.js';
+import type { RtcConnector } from '../link/rtc/connection.js';
+import { defaultConnector } from '../link/rtc/default.js';
+import { checkDescription } from '../link/rtc/fingerprint.js';
+import type { Answerer, Signalling } from '../link/signalling/signalling.js';
+import { EchoChannel, echo } from './echo-channel.js';
+
+/** As our link has them, which neither orders nor repeats; or one that does both by itself. */
+export const CHANNEL_KINDS = ['bare', 'reliable'] as const;
+export type ChannelKind = (typeof CHANNEL_KINDS)[number];
+
+const ANSWERED_MAX = 64;
+const SIGNALLING_MILLIS = 4000;
+/** As a link does: when both ends are quick, the first may be refused. */
+const ATTEMPTS = 3;
+
+export class BareChannels {
+  readonly #connector: RtcConnector;
+  #answered = 0;
+
+  constructor(kind: ChannelKind) {
+    this.#connector = defaultConnector({ reliable: kind === 'reliable' });
+  }
+
+  /** Rejects with LinkError EPROTO, ENOSPC. */
+  readonly answer: Answerer = async (offer) => {
+    if (this.#answered >= ANSWERED_MAX) {
+      throw new LinkError('ENOSPC', `${ANSWERED_MAX} channels are there already`);
+    }
+    const checked = checkDescription(offer, 'offer');
+    this.#answered++;
+    try {
+      const { channel, description } = await this.#connector.answer(checked);
+      echo(channel, () => this.#answered--);
+      return description;
+    } catch (error) {
+      this.#answered--;
+      throw error;
+    }
+  };
+
+  /** `closed` is called when it is over. Rejects with LinkError. */
+  async connect(signalling: Signalling, closed: () => void): Promise<EchoChannel> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.#connect(signalling, closed);
+      } catch (error) {
+        const isReset = error instanceof LinkError && error.code === 'ECONNRESET';
+        if (!isReset || attempt === ATTEMPTS) throw error;
+      }
+    }
+  }
+
+  async #connect(signalling: Signalling, closed: () => void): Promise<EchoChannel> {
+    const { description, channel, accept } = await this.#connector.offer();
+    const opening = EchoChannel.over(channel, closed);
+    // It is told below, or by what made it fail.
+    opening.catch(() => undefined);
+    try {
+      const patience = AbortSignal.timeout(SIGNALLING_MILLIS);
+      await accept(checkDescription(await signalling.exchange(description, patience), 'answer'));
+    } catch (error) {
+      channel.close();
+      throw error;
+    }
+    return opening;
+  }
+}
