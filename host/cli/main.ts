@@ -8,7 +8,15 @@ import { decode, type DecodeOptions } from './decode.js';
 import { demo, type DemoOptions } from './demo.js';
 import { devinfo, type DevinfoOptions } from './devinfo.js';
 import { layout, type LayoutOptions } from './layout.js';
-import { addFaultOptions, addPieceOption, addPortOption, mtu, size, whole } from './options.js';
+import {
+  addFaultOptions,
+  addPieceOption,
+  addPortOption,
+  mtu,
+  seconds,
+  size,
+  whole,
+} from './options.js';
 import { pingpong, type PingpongOptions } from './pingpong.js';
 import { poolTop, type PoolTopOptions } from './pool-top.js';
 import { nvmeTarget, type NvmeTargetCliOptions } from './nvme-target.js';
@@ -16,6 +24,7 @@ import { perf } from './perf/perf.js';
 import { addPerfOptions, perfTest, perfVerb } from './perf/options.js';
 import type { PerfOptions, PerfTest, PerfVerb } from './perf/options.js';
 import { put, type PutOptions } from './put.js';
+import { rdsPing, type RdsPingOptions } from './rds-ping.js';
 import { Exit, reportFailure, watchOutput } from './report.js';
 import { rpmaBench, type RpmaBenchOptions } from './rpma-bench.js';
 import { SIZE_MAX, SIZE_MIN, rping, type RpingOptions } from './rping.js';
@@ -223,6 +232,20 @@ function addRping(program: Command): void {
     .action((options: RpingOptions) => run('rping', () => rping(options)));
 }
 
+function addRdsPing(program: Command): void {
+  const command = begin(program, 'rds-ping', 'ping a node of reliable datagrams, ours or Linux')
+    .argument('<host>', 'its address')
+    .option('-c, --count <number>', 'pings (default: for ever)', whole(1, 1_000_000))
+    .option('-i, --interval <seconds>', 'between pings', seconds, 1)
+    .option('-I, --bind <address>', 'local address (default: the one towards the host)');
+  addPortOption(command, '--udp-port <port>', 'UDP port of our device; 0: a free one', ROCE_PORT);
+  addPortOption(command, '--peer-udp-port <port>', 'UDP port of the device there', ROCE_PORT)
+    .addHelpText('after', example('verbena rds-ping -c 5 192.0.2.7'))
+    .action((host: string, options: RdsPingOptions) =>
+      run('rds-ping', () => rdsPing(host, options)),
+    );
+}
+
 function addDemo(program: Command): void {
   const command = begin(
     program,
@@ -298,6 +321,7 @@ function makeProgram(): Command {
   addDecode(program);
   addPingpong(program);
   addRping(program);
+  addRdsPing(program);
   addDemo(program);
   addPerf(program);
   addPool(program);

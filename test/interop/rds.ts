@@ -86,6 +86,15 @@ async function started(lab: Lab, command: string): Promise<GuestProgram> {
   return program;
 }
 
+/** What a program there gives up, nobody here need wait for. */
+async function whileRuns(peer: GuestProgram, work: Promise<unknown>): Promise<void> {
+  const ended = peer.ended.then(({ output }) => {
+    throw new Error(`the program in the guest ended: ${output}`);
+  });
+  ended.catch(() => {});
+  await Promise.race([work, ended]);
+}
+
 function messageOf(number: number, length: number): Uint8Array {
   const message = Buffer.alloc(length);
   message.writeUInt32BE(number);
@@ -136,7 +145,7 @@ async function stopped(peer: GuestProgram): Promise<void> {
 async function streams(lab: Lab, program: string, count = 100): Promise<void> {
   await withSocket(lab, async ({ socket }) => {
     const peer = await started(lab, streamCommand(lab, program, count));
-    await takeInOrder(socket, count);
+    await whileRuns(peer, takeInOrder(socket, count));
     await stopped(peer);
   });
 }
@@ -182,7 +191,7 @@ async function blackout(lab: Lab, program: string): Promise<void> {
   };
   await withSocket(lab, async ({ socket }) => {
     const peer = await started(lab, streamCommand(lab, program, count));
-    await Promise.all([takeInOrder(socket, count), outage()]);
+    await whileRuns(peer, Promise.all([takeInOrder(socket, count), outage()]));
     await stopped(peer);
   });
   await withSocket(lab, async (sockets) => {
@@ -268,7 +277,7 @@ async function slowHere(lab: Lab, program: string): Promise<void> {
     while (statistics.stallsSent === 0 && performance.now() < until) await sleep(50);
     assert.equal(statistics.stallsSent, 1);
     await sleep(500);
-    await takeInOrder(socket, count);
+    await whileRuns(peer, takeInOrder(socket, count));
     const [, refusals] = await peer.printed(/sent \d+, refused (\d+)/);
     assert.ok(Number(refusals) > 0, 'Linux was never refused');
     await stopped(peer);
