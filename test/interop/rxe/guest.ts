@@ -179,7 +179,7 @@ export class Guest {
   async booted(): Promise<void> {
     const deadline = performance.now() + BOOT_SECONDS * 1000;
     while (performance.now() < deadline) {
-      if (this.#machine.exitCode !== null || this.#machine.pid === undefined) break;
+      if (this.#isGone) break;
       const attempt = new GuestProgram(this, 'true');
       const answer = await Promise.race([attempt.ended, wait(ANSWER_MILLIS)]);
       if (answer?.code === 0) return;
@@ -194,6 +194,11 @@ export class Guest {
     const hex = port.toString(16).toUpperCase().padStart(4, '0');
     const found = `cat /proc/net/tcp /proc/net/tcp6 | grep -q ':${hex} [0-9A-F]*:0000 0A'`;
     await this.run(`until ${found}; do sleep 0.05; done`, seconds);
+  }
+
+  get #isGone(): boolean {
+    const { pid, exitCode, signalCode } = this.#machine;
+    return pid === undefined || exitCode !== null || signalCode !== null;
   }
 
   /** Its console. */
@@ -221,7 +226,7 @@ export class Guest {
   async stop(): Promise<void> {
     // It says no goodbye to whoever is connected.
     for (const program of this.#programs) program.abandon();
-    if (this.#machine.exitCode !== null || this.#machine.pid === undefined) return;
+    if (this.#isGone) return;
     const gone = once(this.#machine, 'exit');
     this.#machine.kill('SIGKILL');
     await gone;
