@@ -64,8 +64,8 @@ function setClosed(arena: Arena, closed: u32): void {
 }
 
 /**
- * Makes lists and counts anew from what nodes and users say; what slot `dead` had is the pool's. For
- * who has the lock, when the keys of the dead are. False: somebody does not come to an end, later.
+ * Makes lists and counts anew from what nodes and users say; what slot `dead` had is the pool's.
+ * For who has the lock, when the keys of the dead are. False: somebody does not come to an end.
  */
 export function repairPools(arena: Arena, dead: u32): bool {
   if (arena.poolsMax == 0) return true;

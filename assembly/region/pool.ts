@@ -1,5 +1,5 @@
 /**
- * Pools of memory regions (seed 002) that everybody with the arena shares: threads and processes.
+ * Pools of memory regions (seed 002) that all who have the arena share: threads and processes.
  *
  * Who has a region is told by one word of its node, and every change of hands is one
  * compare-and-swap of that word, from "nobody" to a holder or back. A region that nobody has is
@@ -67,7 +67,7 @@ export class Pool {
 const MEMBERS: usize = 80;
 const LIST_SIZE: usize = 64;
 
-/** A connection that takes from a pool, 96 bytes. Its process counts, others read. */
+/** A connection that takes from a pool: 96 bytes. Its process writes the counters, for others. */
 @unmanaged
 export class PoolUser {
   /** Slot + 1 of its context; 0: nobody. Written last, cleared first. */

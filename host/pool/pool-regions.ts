@@ -1,4 +1,4 @@
-/** The regions of a pool as this process sees them: made here, brought, or met when they are taken. */
+/** The regions of a pool as this process sees them: made here, brought, or met when taken. */
 import { Errno, PoolTake } from '#build/abi.js';
 import { RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';

@@ -1,4 +1,4 @@
-/** What processes that die work on: tables of an arena, and the engine's functions, step by step. */
+/** What processes that die work on: an arena's tables, and the engine's functions, step by step. */
 import {
   AccessFlag,
   ArenaConfigLayout,

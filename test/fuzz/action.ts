@@ -29,7 +29,7 @@ export const Kind = {
   WIRE: 9,
   /** lane, ring, then what HostileField names: a whole entry, and the doorbell */
   ENTRY: 10,
-  /** lane, ring, word, value: now */
+  /** lane, ring (3: the program of a layout), word, value: now */
   SCRIBBLE: 11,
   /** the same, while the engine is between two packets of a batch */
   LATER: 12,
@@ -408,7 +408,7 @@ export function receiveStep(below: Below, lane: number): readonly Action[] {
 }
 
 /** Which rings a world shares with the application: of sends, of receives, of completions. */
-const RINGS = 3;
+const RINGS = 4;
 
 function hostileEntry(below: Below, lane: number): Action {
   const entry = [Kind.ENTRY, lane, below(5) === 0 ? 1 : 0];

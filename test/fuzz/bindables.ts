@@ -3,6 +3,8 @@
  * the region that windows are bound to, the area that regions are made of; and memory layouts over
  * that region, of every kind.
  */
+import { ArenaLayout, KeyEntryLayout, LayoutLayout, LayoutSourceLayout } from '#build/abi.js';
+import { structAt } from '../../host/engine/struct.js';
 import {
   AccessFlag,
   MwType,
@@ -50,6 +52,8 @@ export class Bindables {
   readonly #area: number;
   #list: readonly Bindable[];
   #layouts: readonly LayoutMemoryRegion[];
+  #programs: readonly { readonly at: number; readonly count: number }[] = [];
+  #isSpoiled = false;
 
   constructor(context: Context, pd: ProtectionDomain) {
     this.#context = context;
@@ -98,9 +102,18 @@ export class Bindables {
     return this.#layouts[index % this.#layouts.length]!.lkey;
   }
 
+  /** A word of the program of a layout, for whoever may write it. It is made anew afterwards. */
+  program(word: number): number {
+    this.#isSpoiled = true;
+    const layout = this.#programs[word % this.#programs.length]!;
+    const bytes = LayoutLayout.size + layout.count * LayoutSourceLayout.size;
+    return (layout.at + 4 * (Math.floor(word / 5) % (bytes / 4))) >> 2;
+  }
+
   /** All are as at the beginning: bound to nothing; layouts to their regions. */
   tidy(): void {
-    if (this.#layouts.some(({ bound }, index) => bound !== index < RECORDED)) {
+    if (this.#isSpoiled || this.#layouts.some(({ bound }, index) => bound !== index < RECORDED)) {
+      this.#isSpoiled = false;
       for (const layout of this.#layouts) layout.dereg();
       this.#layouts = this.#makeLayouts();
     }
@@ -155,6 +168,13 @@ export class Bindables {
       from(sge(3600, 6), 1, dims(10, 5), dims(70, 6)),
     ]);
     recorded.setLayoutInterleaved(MrSetLayoutFlag.WITH_POST_WR, pairs);
+    const { memory, address } = this.#context.device.arena;
+    const arena = structAt(memory, ArenaLayout, address);
+    this.#programs = [column, uneven, stencil, nested].map(({ lkey }) => {
+      const entry = arena.keys + ((lkey >>> 8) & arena.keyMask) * KeyEntryLayout.size;
+      const at = structAt(memory, KeyEntryLayout, entry).address;
+      return { at, count: structAt(memory, LayoutLayout, at).count };
+    });
     return [column, uneven, stencil, nested, recorded];
   }
 

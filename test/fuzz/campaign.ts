@@ -80,7 +80,10 @@ export class Campaign {
 
   static async open(engine: CoverageEngine, profile: Profile, seed: number): Promise<Campaign> {
     const campaign = new Campaign(engine, profile, seed);
-    for (const family of FAMILIES) campaign.#worlds.push(await World.open(family, engine.module));
+    const shares = profile === 'posted';
+    for (const family of FAMILIES) {
+      campaign.#worlds.push(await World.open(family, engine.module, shares));
+    }
     return campaign;
   }
 

@@ -276,7 +276,9 @@ function sharedWord(world: World, lane: Lane, which: number, word: number): numb
 
 function scribble(world: World, lane: Lane, action: Action): void {
   const { words } = world.device.arena.memory;
-  const at = sharedWord(world, lane, wrap(action[2], 3), (action[3] ?? 0) >>> 0);
+  const which = wrap(action[2], 4);
+  const word = (action[3] ?? 0) >>> 0;
+  const at = which === 3 ? world.bindables.program(word) : sharedWord(world, lane, which, word);
   words[at] = (action[4] ?? 0) >>> 0;
 }
 

@@ -143,6 +143,16 @@ async function openInstrumented(
   }
 }
 
+/** Bytes that walks copy what they read to: more than any needs (region/layout-find.ts). */
+const LAYOUT_PLACES = 4096;
+
+function distrustPrograms({ arena: { memory, heap, address } }: Device): void {
+  const arena = structAt(memory, ArenaLayout, address);
+  arena.layoutPlaces = heap.alloc(LAYOUT_PLACES);
+  arena.heapStart = 64;
+  arena.heapEnd = memory.bytes.length;
+}
+
 export class World {
   readonly context: Context;
   readonly device: Device;
@@ -213,7 +223,12 @@ export class World {
     };
   }
 
-  static async open(family: Family, module: WebAssembly.Module | undefined): Promise<World> {
+  /** `shares`: others may write the programs of layouts, as on a device of several processes. */
+  static async open(
+    family: Family,
+    module: WebAssembly.Module | undefined,
+    shares = false,
+  ): Promise<World> {
     const clock = new VirtualClock();
     const local = Endpoint.parse(family === 'ipv4' ? '10.0.0.2' : 'fd00::2', 4791);
     const link = new SinkLink(local, family === 'none' ? 'none' : 'ip');
@@ -232,6 +247,7 @@ export class World {
       sendBuffers: 4,
       windowPackets: 512,
     });
+    if (shares) distrustPrograms(context.device);
     return new World(context, clock, link, family);
   }
 
