@@ -67,8 +67,8 @@ export class DurableExchange {
   }
 
   /**
-   * Gives out what the engine has; what finds no room in a ring stays with the engine. True: some it
-   * has answered itself, and the engine has something to say.
+   * Gives out what the engine has; what finds no room in a ring stays with the engine. True: some
+   * it has answered itself, and the engine has something to say.
    */
   give(): boolean {
     const at = this.#request >> 2;

@@ -2,8 +2,8 @@
  * What is to become durable of one segment, between the thread that runs the engine and the one
  * that has the store; in memory that both have.
  * ```
- *  0      4      8           12       16     20      24       28                  64
- *  | head | done | collected | failed | stop | calls | wanted | sleeps | reserved | entries, 32 bytes
+ *  0      4      8           12       16     20      24       28               64
+ *  | head | done | collected | failed | stop | calls | wanted | sleeps | unused | entries, 32 bytes
  *  entry: | queue pair | job | serial | offset | length | 0 | 0 | 0 |
  * ```
  * Indices count up and wrap at 2^32. The engine's side writes entries and moves `head`; the store's
@@ -175,7 +175,7 @@ export class DurableRing {
     Atomics.store(this.#words, this.#at + 7, 0);
   }
 
-  /** First it says that it sleeps, then it looks for the last time: one of the two sees the other. */
+  /** It says that it sleeps, then looks for the last time: one of the two sees the other. */
   #lieDown(count: number): number {
     const words = this.#words;
     const calls = Atomics.load(words, this.#at + 5);

@@ -28,8 +28,8 @@ export interface DurableThreadTask extends Pick<EngineParts, 'memory'> {
 const LED_MICROS = 200;
 /**
  * A disk is waited for anyway: before its next turn, for those who were just told and go on, such a
- * part of how long that one took. Who waited in vain does not wait again for as many turns, or twice
- * as many as last time.
+ * part of how long that one took. Who waited in vain does not wait again for as many turns, or
+ * twice as many as last time.
  */
 const GATHER_SHARE = 1 / 4;
 const VAIN_TURNS_MAX = 64;

@@ -1,6 +1,6 @@
 /**
- * A disk that cannot be written to any more, under a mapped region: ext4 on a loop device whose file
- * lies in memory that is full, so that the kernel's own write-back fails with EIO.
+ * A disk that cannot be written to any more, under a mapped region: ext4 on a loop device whose
+ * file lies in memory that is full, so that the kernel's own write-back fails with EIO.
  */
 import assert from 'node:assert/strict';
 import { mkdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs';

@@ -134,7 +134,7 @@ class Machine {
   }
 }
 
-/** Cuts the power so many times, and looks once more what is there. Rejects when it is too little. */
+/** Cuts the power so many times, and looks once more what is there. Rejects when it is less. */
 async function cutPower(
   report: Report,
   lab: Lab,
