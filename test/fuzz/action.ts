@@ -353,8 +353,17 @@ function bindings(below: Below, lane: number): Action[] {
   return actions;
 }
 
+/** What stands for a ring in a SCRIBBLE: the program of a layout. */
+export const PROGRAM = 3;
+
 /** Into streams of layouts (bindables.ts). */
 const OFFSETS = [0, 0, 1, 7, 8, 12, 96, 100, 313, 413, 600, 800, 1400, 1912];
+
+/** A word of a layout's program, mostly to what no compiler writes there. */
+function spoil(below: Below, lane: number): Action {
+  const value = below(3) > 0 ? pick(below, [0, 0, 1, 9, 0x7fffffff]) : anyNumber(below);
+  return [Kind.SCRIBBLE, lane, PROGRAM, below(1024), value];
+}
 
 /** A memory layout is bound, sent from, received into, and named by the peer. */
 function layouts(below: Below, lane: number): Action[] {
@@ -408,7 +417,7 @@ export function receiveStep(below: Below, lane: number): readonly Action[] {
 }
 
 /** Which rings a world shares with the application: of sends, of receives, of completions. */
-const RINGS = 4;
+const RINGS = 3;
 
 function hostileEntry(below: Below, lane: number): Action {
   const entry = [Kind.ENTRY, lane, below(5) === 0 ? 1 : 0];
@@ -428,7 +437,8 @@ export function postedStep(below: Below, lane: number): readonly Action[] {
   const ring = below(4) === 0 ? below(RINGS) : below(2);
   // Words 0 and 16 are head and tail, the rest entries.
   const word = below(5) === 0 ? pick(below, [0, 16]) : 32 + below(256);
-  if (dice < 9) return below(3) > 0 ? bindings(below, other) : layouts(below, other);
+  if (dice < 5) return bindings(below, other);
+  if (dice < 12) return [spoil(below, other), ...layouts(below, other)];
   if (dice < 30) return [hostileEntry(below, other)];
   if (dice < 42) return [[Kind.SCRIBBLE, other, ring, word, anyNumber(below)]];
   if (dice < 50) return [[Kind.LATER, other, ring, word, anyNumber(below)]];

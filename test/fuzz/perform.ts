@@ -5,7 +5,7 @@ import { RECEIVE_REQUEST_SIZE, SGE_SIZE, WorkRequestLayout } from '#build/abi.js
 import { CompletionQueueLayout } from '#build/abi.js';
 import { structAt } from '../../host/engine/struct.js';
 import { Mtu, AccessFlag, type QpAttributes, type Sge } from '../../host/index.js';
-import { Kind, LANES, REGIONS, type Action } from './action.js';
+import { PROGRAM, Kind, LANES, REGIONS, type Action } from './action.js';
 import { isDatagram, putPacket, putRaw, target, wrap } from './packet.js';
 import { QKEY, type Lane, type World } from './world.js';
 
@@ -278,7 +278,8 @@ function scribble(world: World, lane: Lane, action: Action): void {
   const { words } = world.device.arena.memory;
   const which = wrap(action[2], 4);
   const word = (action[3] ?? 0) >>> 0;
-  const at = which === 3 ? world.bindables.program(word) : sharedWord(world, lane, which, word);
+  const at =
+    which === PROGRAM ? world.bindables.program(word) : sharedWord(world, lane, which, word);
   words[at] = (action[4] ?? 0) >>> 0;
 }
 
