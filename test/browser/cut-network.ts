@@ -1,27 +1,22 @@
 /**
- * Tabs, a tab and Node, or two Node programs, in a network of their own whose ways are cut under
- * them:
+ * Tabs, and a tab and Node, in a network of their own whose ways are cut under them:
  * ```
- *   unshare -n node cut-network.js tabs | node | nodes
+ *   unshare -n node cut-network.js tabs | node
  * ```
  * All UDP ports that are in use lose everything from then on, so only another way helps. Prints
  * what was seen as one line of JSON.
  */
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { DataChannelLink, openDevice } from '../../host/index.js';
-import * as library from '../../host/index.js';
 import { Browser, Site, type Tab } from '../support/browser.js';
-import { connectLinks } from '../support/channel-mesh.js';
-import { TransferSide } from '../support/transfer.js';
 import { NodePeer } from './node-peer.js';
 import { PAGE, openTab, type TabState } from './tab-device.js';
 
 export interface Seen {
   /** What the links told, of each side. */
   readonly events: readonly (readonly string[])[];
-  /** RTCPeerConnections that a tab had made before the cut, and afterwards. */
-  readonly connections?: readonly [number, number];
+  /** RTCPeerConnections that were made before the cut, and after it. */
+  readonly connections: readonly [number, number];
   /** Bytes that a WRITE which was under way left wrong. */
   readonly differences: number;
   /** From the cut to the WRITE's end. */
@@ -38,7 +33,6 @@ const BYTES = 2 ** 20;
 const ACK_TIMEOUT = 20;
 
 const nft = (...args: string[]): void => void execFileSync('nft', args);
-const ip = (...args: string[]): void => void execFileSync('ip', args);
 
 /** Nothing travels any more between the sockets that there are. */
 function cut(): void {
@@ -140,7 +134,10 @@ async function tabs(browser: Browser): Promise<Seen> {
 
 async function tabAndNode(browser: Browser): Promise<Seen> {
   const peer = await NodePeer.open();
-  const there = eventsFrom(peer);
+  const there: string[] = [];
+  void (async () => {
+    for await (const { kind } of peer.link.peerEvents()) there.push(kind);
+  })();
   const tab = await watchedTab(browser, peer.site.url(PAGE));
   await tab.run((_verbena, { link }: TabState) => link.connect('/signal').then(() => {}));
   const accepting = peer.accept(BYTES);
@@ -152,52 +149,10 @@ async function tabAndNode(browser: Browser): Promise<Seen> {
   return { ...found, events, errors: tab.errors };
 }
 
-/** What a link tells, from now on. */
-function eventsFrom({ link }: { readonly link: DataChannelLink }): string[] {
-  const events: string[] = [];
-  void (async () => {
-    for await (const { kind } of link.peerEvents()) events.push(kind);
-  })();
-  return events;
-}
-
-async function nodes(): Promise<Seen> {
-  // libdatachannel looks for ways on interfaces that are not loopback.
-  ip('link', 'add', 'way', 'type', 'veth', 'peer', 'name', 'yaw');
-  ip('addr', 'add', '10.99.0.1/24', 'dev', 'way');
-  for (const end of ['way', 'yaw']) ip('link', 'set', end, 'up');
-  const open = async () => {
-    const link = new DataChannelLink();
-    return { link, context: await openDevice({ link, memoryBytes: 2 ** 24 }) };
-  };
-  const [a, b] = [await open(), await open()];
-  const events = [eventsFrom(a), eventsFrom(b)];
-  await connectLinks(a.link, b.link);
-  const accepting = TransferSide.accept(library, b.context, BYTES);
-  const address = `${b.context.local.gid}`;
-  const options = { ackTimeout: ACK_TIMEOUT };
-  const side = await TransferSide.connect(library, a.context, address, BYTES, options);
-  const other = await accepting;
-  await side.write(1, 4096);
-  cut();
-  const start = performance.now();
-  await side.write(3, 4096);
-  const seconds = (performance.now() - start) / 1000;
-  return { events, differences: other.differences(3), seconds, errors: [] };
-}
-
-async function inBrowser(run: (browser: Browser) => Promise<Seen>): Promise<Seen> {
-  const browser = await Browser.launch();
-  const seen = await run(browser);
-  await browser.close();
-  return seen;
-}
-
-ip('link', 'set', 'lo', 'up');
-const [, , between] = process.argv;
-const seen = await (between === 'nodes'
-  ? nodes()
-  : inBrowser(between === 'tabs' ? tabs : tabAndNode));
+execFileSync('ip', ['link', 'set', 'lo', 'up']);
+const browser = await Browser.launch();
+const seen = await (process.argv[2] === 'tabs' ? tabs(browser) : tabAndNode(browser));
 process.stdout.write(`${JSON.stringify(seen)}\n`);
+await browser.close();
 // What libdatachannel may have forgotten to end.
 process.exit(0);

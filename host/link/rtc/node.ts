@@ -180,7 +180,7 @@ class NodeChannel implements DatagramChannel {
     // From the beginning: what happens before is told by nobody else, and a connection whose end
     // nobody hears keeps the process alive.
     connection.onStateChange((state) => this.#changed(state));
-    channel.onClosed(() => this.#end('the other side closed it', this.#isLost));
+    channel.onClosed(() => this.#end('the other side closed it', false));
   }
 
   get bufferedBytes(): number {
@@ -220,16 +220,11 @@ class NodeChannel implements DatagramChannel {
 
   #changed(state: string): void {
     if (state === 'failed') this.#end(NETWORK_GONE, this.#isOpen);
-    else if (state === 'closed') this.#end('the connection was closed', this.#isLost);
+    else if (state === 'closed') this.#end('the connection was closed', false);
     else if (state === (this.#isInterrupted ? 'connected' : 'disconnected')) {
       this.#isInterrupted = !this.#isInterrupted;
       if (!this.#isClosed) this.#receiver?.interrupted(this.#isInterrupted);
     }
-  }
-
-  /** Out of reach, nobody can have closed it: libdatachannel does, when it gives up. */
-  get #isLost(): boolean {
-    return this.#isOpen && this.#isInterrupted;
   }
 
   #end(reason: string, isLost: boolean): void {
