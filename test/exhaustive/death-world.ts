@@ -27,7 +27,8 @@ import * as fast from './region/fast-region';
 import * as pool from './region/pool';
 import * as poolVerbs from './region/pool-verbs';
 export function poolOpen(arena: usize, slot: u32, p: usize): u32 {
-  return poolVerbs.openPool(changetype<Arena>(arena), slot, changetype<poolVerbs.PoolParameters>(p));
+  const parameters = changetype<poolVerbs.PoolParameters>(p);
+  return poolVerbs.openPool(changetype<Arena>(arena), slot, parameters);
 }
 export function poolClose(arena: usize, slot: u32): u32 {
   return poolVerbs.closePool(changetype<Arena>(arena), slot, 0);
