@@ -117,6 +117,21 @@ test('while lists are made anew nobody waits: none is there, and what is put is 
     a.destroy();
   }));
 
+test('a slot takes part in a pool once, whichever of its contexts asks, and not without its users', () =>
+  withTables(({ context, pool, a, b }) => {
+    const sibling = context.openDevice();
+    assert.throws(
+      () => createFmrPool(sibling, undefined, { maxLength: 4096 }),
+      (error: unknown) => error instanceof RefusalError && error.code === 'EEXIST',
+    );
+    const { arena, engine } = context.device;
+    assert.is(arena.exports.poolClose(engine.context, 0), Errno.EBUSY, 'it has users');
+    a.destroy();
+    b.destroy();
+    assert.is(arena.exports.poolClose(engine.context, 0), Errno.EAGAIN, 'it has regions');
+    pool.destroy();
+  }));
+
 test('as many pools as there are places, and as many users: the next one is refused', () =>
   withTables(({ context, pool, local }) => {
     const stride = POOL_SIZE + POOL_LISTS_SIZE;
