@@ -194,24 +194,6 @@ export const LAYOUTS: readonly Row[] = [
     'return source;',
   ],
   ['a source may span less than its data', FIND, 'if (!spans(source)) return null;', ''],
-  [
-    'a source may give more than it has',
-    FIND,
-    'return begin * datum + skip + bytes <= source.total * datum;',
-    'return true;',
-  ],
-  [
-    'a program may be of no bytes',
-    FIND,
-    'count > LAYOUT_SG_MAX || layout.packed == 0) return null;',
-    'count > LAYOUT_SG_MAX) return null;',
-  ],
-  [
-    'a source that gives nothing goes on for ever',
-    WALK,
-    'if (size == 0 || !holds(arena, source, begin, skip, size)) return false;',
-    'if (!holds(arena, source, begin, skip, size)) return false;',
-  ],
 
   // Where a walk may go.
   [
