@@ -1,4 +1,4 @@
-/** A node: its ports, its paths, and the calls on them. Knows no socket, no clock, no queue pair. */
+/** A node: ports, paths, and the calls on them. Knows no socket, no clock, no queue pair. */
 import { Deadlines } from '../cm/deadlines.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
@@ -134,8 +134,8 @@ export class RdsCore implements PathNode {
 
   /**
    * Copies a message and sends it from `port`. Throws RefusalError EMSGSIZE; ENOBUFS (no send
-   * buffer: nothing more from this socket for now); EWOULDBLOCK (the path is being made, or that port
-   * is slow: others go on); EFAULT (no path, or no such port).
+   * buffer: nothing more from this socket for now); EWOULDBLOCK (the path is being made, or that
+   * port is slow: others go on); EFAULT (no path, or no such port).
    */
   send(now: number, port: Port, to: Endpoint, toPort: number, pieces: readonly Uint8Array[]): void {
     this.#now = now;

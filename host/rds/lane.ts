@@ -1,6 +1,6 @@
 /**
- * One connection of a path, made again when it breaks: messages get their sequence numbers here, wait
- * until the peer has acknowledged them, and are sent again over the next connection.
+ * One connection of a path, made again when it breaks: messages get their sequence numbers here,
+ * wait until the peer has acknowledged them, and are sent again over the next connection.
  */
 import type { Due } from '../cm/deadlines.js';
 import type { Connection, ConnectionOwner, ReceivedPacket } from './carrier.js';

@@ -63,7 +63,7 @@ export class Path implements Timed {
   #peerGeneration = 0;
   /** Who was refused, and wants to hear when another try is worth it. */
   readonly #blocked = new Set<Port>();
-  /** Pairs of ports with unacknowledged messages: the last one, and how many; how many of a port. */
+  /** Pairs of ports with unacknowledged messages: the last, and how many; how many of a port. */
   readonly #flows = new Map<number, Flow>();
   readonly #windows = new Map<number, number>();
   readonly #held: HeldMessages;

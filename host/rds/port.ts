@@ -47,14 +47,14 @@ export class Port implements MessageOwner {
     return this.#waiting.length;
   }
 
-  /** Is there a send buffer for so many bytes? A message of any size goes when there is no other. */
+  /** Is there a send buffer for so many bytes? Any message goes when there is no other. */
   hasRoomFor(bytes: number): boolean {
     if (this.sending === 0) return true;
     const { MaxDataSendBuffers } = this.#node.parameters;
     return this.sending < MaxDataSendBuffers && this.sendingBytes + bytes <= this.sendBytesLimit;
   }
 
-  /** A message came in. It is taken whatever the threshold: its sender has been told that it went. */
+  /** A message came in. It is taken whatever the threshold: its sender was told that it went. */
   push(message: IncomingMessage): void {
     this.#waiting.push(message);
     const stallAt = (this.receiveLimit * this.#node.parameters.PendingRxPktsHWM) / 100;

@@ -1,7 +1,7 @@
 /**
  * Reliable datagrams: sockets on several nodes, links that fail and heal, nodes that die and come
- * again, readers that sleep; and an auditor that knows what was sent. A seed is a run, the same every
- * time. `npm run sim -- --rds` runs the large numbers.
+ * again, readers that sleep; and an auditor that knows what was sent. A seed is a run, the same
+ * every time. `npm run sim -- --rds` runs the large numbers.
  */
 import { RefusalError } from '../../host/errors/errors.js';
 import { Endpoint } from '../../host/link/endpoint.js';
