@@ -1,4 +1,4 @@
-/** Parameters of a node, and their text (seed 003, /proc/driver/rds/config). */
+/** Parameters of a node, and the text of them (seed 003, /proc/driver/rds/config). */
 import { MisuseError, RefusalError } from '../errors/errors.js';
 
 /** The seed's parameters, by its names. */

@@ -1,4 +1,4 @@
-/** A node: its ports, its paths, and the calls on them. Knows no socket, clock or queue pair. */
+/** A node: ports, paths, and the calls on them. Knows no socket, no clock, no queue pair. */
 import { Deadlines } from '../cm/deadlines.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';

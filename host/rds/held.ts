@@ -1,4 +1,4 @@
-/** Messages that came before the one of their flow (same two sockets) that belongs before them. */
+/** Messages that came before one of their flow (same two sockets) that belongs in front of them. */
 import type { After } from './header.js';
 import type { IncomingMessage } from './message.js';
 

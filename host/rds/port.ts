@@ -47,7 +47,7 @@ export class Port implements MessageOwner {
     return this.#waiting.length;
   }
 
-  /** Is there a send buffer for so many bytes? A message of any size goes when it is alone. */
+  /** Is there a send buffer for so many bytes? Any message goes when there is no other. */
   hasRoomFor(bytes: number): boolean {
     if (this.sending === 0) return true;
     const { MaxDataSendBuffers } = this.#node.parameters;

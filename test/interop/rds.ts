@@ -196,7 +196,12 @@ async function blackout(lab: Lab, program: string): Promise<void> {
   });
   await withSocket(lab, async (sockets) => {
     const peer = await started(lab, `${program} count ${lab.guest.ipv4} ${port} ${count}`);
-    await Promise.all([giveAll(sockets, count), outage()]);
+    const giving = giveAll(sockets, count);
+    giving.catch(() => {});
+    // Whom nobody has ever reached is nobody: the connection has to be there before it dies.
+    const { statistics } = sockets.socket.node.core;
+    while (statistics.xmitPackets < 10) await sleep(20);
+    await Promise.all([giving, outage()]);
     await peer.printed(new RegExp(`received ${count} in order`));
   });
 }

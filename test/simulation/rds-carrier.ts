@@ -1,7 +1,7 @@
 /**
  * Connections for nodes of reliable datagrams, without devices: each keeps order and loses nothing
  * until it breaks; then what was under way arrives up to some message, and both ends hear of it at
- * different times. Memory that is being sent may not change, what is freed is scribbled over.
+ * different times. Memory that is being sent may not change, freed memory is scribbled over.
  */
 import { Endpoint } from '../../host/link/endpoint.js';
 import type {

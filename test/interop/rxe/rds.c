@@ -61,13 +61,14 @@ static int bound(const char *address, const char *port)
 	return fd;
 }
 
-/* ENOBUFS: the reader there is slow. */
+/* ENOBUFS: the reader there is slow. EAGAIN: too much is on its way. */
 static void send_to(int fd, size_t length, const struct sockaddr_in *to, int *refused)
 {
-	while (sendto(fd, message, length, 0, (const struct sockaddr *)to, sizeof(*to)) < 0) {
+	while (sendto(fd, message, length, MSG_DONTWAIT, (const struct sockaddr *)to,
+		      sizeof(*to)) < 0) {
 		if (errno != ENOBUFS && errno != EAGAIN)
 			fail("sendto");
-		++*refused;
+		*refused += errno == ENOBUFS;
 		usleep(2000);
 	}
 }
