@@ -2,16 +2,24 @@
 import { readFileSync } from 'node:fs';
 
 const FILES = [
+  'device/thread-share',
   'engine/cache-model',
+  'pmem/open-region.browser',
+  'pmem/persistent-memory',
+  'pmem/sync-store',
   'verbs/advise',
+  'verbs/completion-counter',
   'verbs/completion-queue-ex',
   'verbs/device-memory',
   'verbs/dma-handle',
   'verbs/import',
   'verbs/imported-memory-region',
   'verbs/null-memory-region',
+  'verbs/memory-window',
   'verbs/parent-domain',
   'verbs/queue-pair-ex',
+  'verbs/registrable-buffer',
+  'verbs/shared-receive-queue',
   'verbs/thread-domain',
 ];
 
