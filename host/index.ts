@@ -9,13 +9,8 @@ export { importDevice } from './verbs/import.js';
 export { getDeviceList, type DeviceEntry } from './verbs/device-list.js';
 export type { AsyncEventRecord, Context, CounterValues } from './verbs/context.js';
 export { openDevice, type OpenOptions } from './verbs/open-device.js';
-export type {
-  DeviceAttributes,
-  DeviceAttributesEx,
-  GidEntry,
-  MrLayoutCaps,
-  PortAttributes,
-} from './verbs/queries.js';
+export type { GidEntry, PortAttributes } from './verbs/queries.js';
+export type { DeviceAttributes, DeviceAttributesEx, MrLayoutCaps } from './verbs/query-device.js';
 export type { PersistentMemory, PmemOptions } from './pmem/persistent-memory.js';
 export type { Durability } from './pmem/place.js';
 export { CrashStore, type CrashStoreOptions } from './pmem/crash-store.js';

@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 
 const FILES = [
+  'device/durable-ring',
   'device/thread-share',
   'engine/cache-model',
   'pmem/open-region.browser',
@@ -15,13 +16,19 @@ const FILES = [
   'verbs/import',
   'verbs/imported-memory-region',
   'verbs/null-memory-region',
-  'verbs/memory-window',
+  'verbs/open-pmem',
   'verbs/parent-domain',
+  'verbs/query-device',
   'verbs/queue-pair-ex',
   'verbs/registrable-buffer',
   'verbs/shared-receive-queue',
   'verbs/thread-domain',
 ];
+
+/** Asked for where a region is kept, and here none is. */
+const CONSTANTS = 'export const DURABLE_RING_BYTES = 0;\n';
+/** Every device has one; what the page does not call are its methods. */
+const KEPT_EMPTY = new Set(['ThreadShares']);
 
 export const leftOut = {
   name: 'left-out',
@@ -29,14 +36,16 @@ export const leftOut = {
     const filter = new RegExp(`/host/(${FILES.join('|')})\\.ts$`);
     onLoad({ filter }, ({ path }) => {
       const text = readFileSync(path, 'utf8');
-      const names = [...text.matchAll(/^export (?:class|function) (\w+)/gm)].map(
+      const names = [...text.matchAll(/^export (?:class|(?:async )?function) (\w+)/gm)].map(
         ([, name]) => name,
       );
       // A function that throws does for a class as well: it is called with `new`.
-      const stubs = names.map(
-        (name) => `export function ${name}() { throw new Error('${name} is not in this page'); }`,
+      const stubs = names.map((name) =>
+        KEPT_EMPTY.has(name)
+          ? `export class ${name} {}`
+          : `export function ${name}() { throw new Error('${name} is not in this page'); }`,
       );
-      return { contents: stubs.join('\n'), loader: 'js' };
+      return { contents: CONSTANTS + stubs.join('\n'), loader: 'js' };
     });
   },
 };

@@ -31,17 +31,15 @@ import { ParentDomain, type ParentDomainInitAttributes } from './parent-domain.j
 import { ProtectionDomain } from './protection-domain.js';
 import {
   getPkeyIndex,
-  queryDevice,
-  queryDeviceEx,
   queryGidEx,
   queryGidTable,
   queryPkey,
   queryPort,
-  type DeviceAttributes,
-  type DeviceAttributesEx,
   type GidEntry,
   type PortAttributes,
 } from './queries.js';
+import { queryDevice, queryDeviceEx } from './query-device.js';
+import type { DeviceAttributes, DeviceAttributesEx } from './query-device.js';
 import { QueuePair } from './queue-pair.js';
 import { QueuePairEx, type QpInitAttributesEx } from './queue-pair-ex.js';
 import { sharePd } from './shared-domain.js';
