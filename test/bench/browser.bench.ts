@@ -76,6 +76,11 @@ function pageBars({ rounds, errors }: PageRun): Bar[] {
   return [
     atMost('KiB of the demo’s page, gzip, in all', figure('page_gzip_kib'), 150),
     atMost('ms from the load to the first WRITE', figure('page_first_write_ms'), 1500),
+    atMost(
+      'a column of 512 rows by one READ, in bare round trips',
+      figure('page_column_bare_trips'),
+      3,
+    ),
     // A display of 60 Hz shows 59.94 or so, and no more.
     atLeast('frames a second while painting', Math.round(figure('page_frames_per_second')), 60),
     atMost('errors on the demo’s console', errors.length, 0),
