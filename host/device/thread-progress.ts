@@ -281,7 +281,8 @@ export class ThreadProgress implements Progress {
   }
 
   settle(): void {
-    for (let patience = PATIENCE; this.#runner?.owes && patience > 0; patience--) {
+    // The other thread's answers as well: what it took in may be seen before they have left.
+    for (let patience = PATIENCE; this.#runner && patience > 0; patience--) {
       if (this.#take((runner) => runner.settle())) return;
       this.#control.awaitTurn(TURN_MICROS);
     }
