@@ -4,6 +4,7 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import { Endpoint, QpState, WrOpcode, openDevice } from '../../host/index.js';
+import { Random, withRandomKeys } from '../simulation/random.js';
 import { onWire, pattern, type Wire, type WireOptions } from '../support/wire.js';
 
 const IPV4: WireOptions = {
@@ -87,7 +88,7 @@ test('over IPv4 any identification is found out, over IPv6 there is none to find
 test('the FLUSH requests of Linux rxe pass, whose ICRC covers them twice, and nothing else does', async () => {
   for (const options of [{}, IPV4, IPV6]) {
     for (const ipId of options === IPV4 ? [0, 0x1234] : [0]) {
-      await onWire(options, (wire) => {
+      const judged = onWire(options, (wire) => {
         const flush = wire.packet({ opcode: Opcode.RC_FLUSH, psn: 0x200, ...wire.reth(0, 8) });
         const check = (packet: Uint8Array): [bigint, bigint] => {
           const before = wire.context.counters();
@@ -106,7 +107,9 @@ test('the FLUSH requests of Linux rxe pass, whose ICRC covers them twice, and no
           { dropIcrc: 1 },
         );
         assert.equal(check(flush), [1n, 0n], 'a FLUSH');
-      })();
+      });
+      // Over IPv4 one wrong packet in 2^16 is explained by some identification: not these.
+      await withRandomKeys(new Random(1).split('keys'), judged);
     }
   }
 });
