@@ -206,6 +206,7 @@ async function run(pace: Pace): Promise<BenchResult> {
           ratio(depth, 'local_same_grouping_kps'),
           0.7,
         ),
+        atLeast(`the same against local, ${DEPTH} a sync`, ratio(depth, `local_${DEPTH}_kps`), 0.7),
         atLeast(`${DEPTH} pending against one`, ratio(depth, 'remote_1_kps'), 8),
         atMost(
           'FLUSH for visibility against a READ of 8 B, p50',

@@ -186,6 +186,34 @@ async function run(pace: Pace): Promise<BenchResult> {
     },
     false,
   );
+  /** Without a peer: REG_MR, LOCAL_INV, and the completion of the last of a batch. */
+  const turnOver = (): Figures => {
+    const watch = new Stopwatch();
+    for (let done = 0; done < requests; done += BATCH) {
+      for (let index = 0; index < BATCH; index++) {
+        const desc = rich.getMr()!;
+        const regMr = desc.regMr(memory, access);
+        const last = index === BATCH - 1 ? SendFlag.SIGNALED : 0;
+        qp.postSend([
+          { opcode: WrOpcode.REG_MR, sendFlags: 0, regMr },
+          { opcode: WrOpcode.LOCAL_INV, sendFlags: last, invalidateRkey: regMr.key },
+        ]);
+        rich.putMr(desc);
+      }
+      for (let seen = 0; seen === 0;) {
+        for (const { status } of pair.a.cq.poll(BATCH)) {
+          if (status !== WcStatus.SUCCESS) throw new Error(`a request ended with ${status}`);
+          seen++;
+        }
+      }
+    }
+    return { reg_mr_local_inv_us: (watch.cpuSeconds() * 1e6) / requests };
+  };
+  const turnOverByVerbs = (): Figures => {
+    const watch = new Stopwatch();
+    for (let done = 0; done < requests; done++) pd.regMr(memory, access).dereg();
+    return { reg_mr_dereg_mr_us: (watch.cpuSeconds() * 1e6) / requests };
+  };
   const many = Math.round((TURNS / 10) * pace.share);
   const threads = async (): Promise<Figures> => ({
     get_put_4_threads_bucket_ns: await contended(16, many),
@@ -193,7 +221,16 @@ async function run(pace: Pace): Promise<BenchResult> {
   });
   const rounds = await interleave(
     'pool',
-    [getAndPut('l1', rich), getAndPut('l2', poor), threads, bare, byWorkRequest, byVerbs],
+    [
+      getAndPut('l1', rich),
+      getAndPut('l2', poor),
+      threads,
+      bare,
+      byWorkRequest,
+      byVerbs,
+      turnOver,
+      turnOverByVerbs,
+    ],
     pace,
   );
   await pair.a.context.close();
@@ -221,6 +258,11 @@ async function run(pace: Pace): Promise<BenchResult> {
       ),
       atMost('get and put, 4 threads, one list, ns', figures['get_put_4_threads_pool_ns']!, 400),
       atLeast('REG_MR in the path of a request against regMr and deregMr', ratio, 10),
+      atLeast(
+        'REG_MR and LOCAL_INV against regMr and deregMr',
+        medianOf(rounds, (f) => f['reg_mr_dereg_mr_us']! / f['reg_mr_local_inv_us']!),
+        10,
+      ),
     ],
   };
 }
