@@ -40,6 +40,13 @@ export interface VolumeOptions {
   readonly ownContext: boolean;
 }
 
+/** @internal What a volume has of its pool: its own, its weight, and what of its own it lends. */
+export interface RegionShare {
+  readonly numMr: number;
+  readonly weight: number;
+  readonly lendMrs: number;
+}
+
 export interface NvmeVolumeStats extends HostQueueCounters {
   /** Commands under way, and in line. */
   readonly busy: number;
@@ -106,10 +113,14 @@ export class NvmeVolume {
   static async open(
     context: Context,
     pool: FmrPool,
-    numMr: number,
+    { numMr, weight, lendMrs }: RegionShare,
     options: VolumeOptions,
   ): Promise<NvmeVolume> {
-    const user = pool.createUser(numMr, { name: options.association.nqn });
+    const user: FmrPoolUser = pool.createUser(numMr, {
+      name: options.association.nqn,
+      weight,
+      reclaim: (wanted) => Math.min(wanted, lendMrs - user.stats.lent),
+    });
     let volume: NvmeVolume;
     try {
       volume = new NvmeVolume(context, user, options);

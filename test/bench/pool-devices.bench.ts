@@ -24,6 +24,7 @@ import {
   type Figures,
   type Pace,
 } from './harness.js';
+import { HABITS, joinAll, live } from './volume-load.js';
 
 const REGIONS = 2048;
 const ISER_MRS = 113;
@@ -128,42 +129,6 @@ function supplyOf(policy: Policy, world: BlockWorld): Supply {
   return policy === 'static' ? poolSupply(world, ISER_MRS, 0) : poolSupply(world, L1_MRS, POOL_MRS);
 }
 
-/** How requests come to a volume: by chance at a rate, and `burst` of them at once now and then. */
-interface Habit {
-  readonly name: string;
-  readonly perSecond: number;
-  readonly burst: number;
-  readonly burstsPerSecond: number;
-}
-
-/** Of every sixteen volumes. */
-const HABITS: readonly Habit[] = [
-  ...Array.from({ length: 3 }, () => ({
-    name: 'bursts',
-    perSecond: 50,
-    burst: 96,
-    burstsPerSecond: 4,
-  })),
-  ...Array.from({ length: 2 }, () => ({
-    name: 'HA pair',
-    perSecond: 1000,
-    burst: 8,
-    burstsPerSecond: 20,
-  })),
-  ...Array.from({ length: 3 }, () => ({
-    name: 'sustained',
-    perSecond: 2000,
-    burst: 0,
-    burstsPerSecond: 0,
-  })),
-  ...Array.from({ length: 8 }, () => ({
-    name: 'idle VM',
-    perSecond: 20,
-    burst: 4,
-    burstsPerSecond: 1,
-  })),
-];
-
 interface Outcome {
   readonly volumes: number;
   readonly failed: number;
@@ -191,36 +156,17 @@ async function simulate(policy: Policy, store: string, share: number): Promise<O
   const startMicros = world.clock.now();
   const wanted = Math.floor((REGIONS - POOL_MRS) / L1_MRS);
   let failed = 0;
-  const exponential = (perSecond: number): number =>
-    (-Math.log(1 - random.below(1e6) / 1e6) * 1e6) / perSecond;
-  const live = (volume: Volume, { perSecond, burst, burstsPerSecond }: Habit): void => {
-    const repeat = (rate: number, work: () => void): void => {
-      const next = world.clock.now() + exponential(rate);
-      if (rate === 0 || next >= endMicros) return;
-      world.clock.at(next, () => {
-        work();
-        repeat(rate, work);
-      });
-    };
-    const ask = (): void => world.ask(volume, random.below(3) === 0);
-    repeat(perSecond, ask);
-    repeat(burstsPerSecond, () => {
-      for (let count = 0; count < burst; count++) ask();
-    });
-  };
+  const load = { clock: world.clock, random, endMicros };
   const join = (index: number): void => {
     const habit = HABITS[index % HABITS.length]!;
     const source = supply.open();
     if (!source) failed++;
-    else live(world.addVolume(`${habit.name} ${index}`, source), habit);
-  };
-  for (let index = 0; index < wanted; index++) {
-    if (index < FIRST_VOLUMES) join(index);
     else {
-      const at = ((index - FIRST_VOLUMES + 1) / (wanted - FIRST_VOLUMES + 1)) * seconds * 8e5;
-      world.clock.at(startMicros + at, () => join(index));
+      const volume = world.addVolume(`${habit.name} ${index}`, source);
+      live(load, habit, () => world.ask(volume, random.below(3) === 0));
     }
-  }
+  };
+  joinAll(load, FIRST_VOLUMES, wanted, join);
   const inUse: [number, number][] = [];
   const made: [number, number][] = [];
   const iops: [number, number][] = [];

@@ -219,6 +219,7 @@ async function judge(world: string, mutant: Mutant): Promise<Verdict> {
     else if ((await compile(world)) !== 0) return { mutant, caughtBy: undefined };
     for (const test of new Set([...(noticed.get(mutant.file) ?? []), ...testsOf(mutant)])) {
       if (await passes(world, test)) continue;
+      await checkSound(test);
       remember(mutant.file, test);
       return { mutant, caughtBy: test };
     }
@@ -229,19 +230,24 @@ async function judge(world: string, mutant: Mutant): Promise<Verdict> {
   }
 }
 
-/** All tests must pass in a world that nobody changed, or their failing would mean nothing. */
-async function checkSound(mutants: readonly Mutant[]): Promise<void> {
+let soundWorld: Promise<string> | undefined;
+const sound = new Map<string, Promise<boolean>>();
+
+async function makeSoundWorld(): Promise<string> {
   const world = makeWorld();
-  try {
-    if ((await compile(world)) !== 0) throw new Error('the engine does not compile');
-    for (const test of new Set(mutants.flatMap(testsOf))) {
-      if (!(await passes(world, test))) {
-        throw new Error(`${test} fails without any mutant: mend it first`);
-      }
-    }
-  } finally {
-    rmSync(world, { recursive: true });
+  if ((await compile(world)) !== 0) throw new Error('the engine does not compile');
+  return world;
+}
+
+/** A test that fails must pass in a world that nobody changed, or its failing means nothing. */
+async function checkSound(test: string): Promise<void> {
+  let passing = sound.get(test);
+  if (!passing) {
+    soundWorld ??= makeSoundWorld();
+    passing = soundWorld.then((world) => passes(world, test));
+    sound.set(test, passing);
   }
+  if (!(await passing)) throw new Error(`${test} fails without any mutant: mend it first`);
 }
 
 async function main(): Promise<void> {
@@ -249,7 +255,6 @@ async function main(): Promise<void> {
   const mutants = MUTANTS.filter(
     ({ name }) => wanted.length === 0 || wanted.some((part) => name.includes(part)),
   );
-  await checkSound(mutants);
   const queue = [...mutants];
   let survivors = 0;
   async function worker(): Promise<void> {
@@ -265,7 +270,11 @@ async function main(): Promise<void> {
     }
   }
   mkdirSync(tmpdir(), { recursive: true });
-  await Promise.all(Array.from({ length: Math.min(2, availableParallelism()) }, worker));
+  try {
+    await Promise.all(Array.from({ length: Math.min(2, availableParallelism()) }, worker));
+  } finally {
+    if (soundWorld) rmSync(await soundWorld, { recursive: true });
+  }
   console.log(`\n${mutants.length - survivors} passed, ${survivors} failed`);
   process.exitCode = survivors > 0 || mutants.length === 0 ? 1 : 0;
 }
