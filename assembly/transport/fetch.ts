@@ -81,12 +81,9 @@ export function isAtomic(request: SendRequest): bool {
 
 /** Is this an operation of that type of queue pair? (man ibv_post_send) */
 function supported(type: u32, opcode: u32): bool {
+  if (opcode <= <u32>WrOpcode.SEND_WITH_IMM)
+    return type != <u32>QpType.UD || opcode >= <u32>WrOpcode.SEND;
   switch (opcode) {
-    case WrOpcode.SEND:
-    case WrOpcode.SEND_WITH_IMM:
-      return true;
-    case WrOpcode.RDMA_WRITE:
-    case WrOpcode.RDMA_WRITE_WITH_IMM:
     case WrOpcode.LOCAL_INV:
     case WrOpcode.BIND_MW:
     case WrOpcode.REG_MR:

@@ -35,6 +35,7 @@ import {
 } from './context';
 import { MULTICAST_QPN, receiveDatagram } from './datagram';
 import { Path, PseudoHeader } from './path';
+import { receivePlain, receivesPlain } from './plain-receive';
 import { QueuePair, pathOf } from './queue-pair';
 import { receiveRequestPacket } from './responder';
 import { checksTogether, computeTogether, expectedIcrc, receiveStart } from './seal';
@@ -67,7 +68,9 @@ export function receiveBatch(context: Context, count: u32): void {
     const descriptor = changetype<ReceiveDescriptor>(at);
     const length = descriptor.length;
     const segment = descriptor.segmentSize;
+    context.counters.rcvdBytes += length;
     if (segment == 0 || segment >= length) {
+      context.counters.rcvdPkts++;
       receivePacket(context, descriptor, descriptor.address, length);
       continue;
     }
@@ -86,23 +89,34 @@ function receiveRun(
   const touched = touches(start, segment);
   const together = checksTogether(segment);
   let computed: u32 = 0;
-  for (let offset: u32 = 0, index: u32 = 0; offset < length; offset += segment, index++) {
+  let plain: QueuePair | null = null;
+  let index: u32 = 0;
+  for (let offset: u32 = 0; offset < length; offset += segment, index++) {
     const packet = start + offset;
     const left = length - offset;
     const lane = index & (ICRC_LANES - 1);
     if (lane == 0) {
       if (touched) touchAhead(context, packet, segment, left);
       computed = 0;
+      plain = null;
       if (together && left >= ICRC_LANES * segment) {
         const qp = findQueuePair(context, bthTargetQp(packet));
-        if (computeTogether(context, qp, descriptor, packet, segment)) computed = segment;
+        if (qp != null && computeTogether(context, qp, descriptor, packet, segment)) {
+          computed = segment;
+          if (receivesPlain(qp)) plain = qp;
+        }
       }
     }
+    const icrc = load<u32>(context.lanes + <usize>(lane << 2));
+    if (plain != null && receivePlain(context, plain, packet, segment, icrc)) continue;
+    // What is not plain may change what made others so.
+    plain = null;
     context.aheadLength = computed;
-    context.aheadIcrc = load<u32>(context.lanes + <usize>(lane << 2));
+    context.aheadIcrc = icrc;
     receivePacket(context, descriptor, packet, min<u32>(segment, left));
   }
   context.aheadLength = 0;
+  context.counters.rcvdPkts += index;
 }
 
 function receivePacket(
@@ -112,8 +126,6 @@ function receivePacket(
   length: u32,
 ): void {
   const counters = context.counters;
-  counters.rcvdPkts++;
-  counters.rcvdBytes += length;
   const status = checkPacket(context.opcodeTable, packet, length);
   if (status != <u32>PacketStatus.OK) {
     if (status == <u32>PacketStatus.UNKNOWN_OPCODE) counters.dropUnknownOpcode++;
@@ -175,7 +187,7 @@ function checkSealed(
 }
 
 /** One partition, and one of the two a full member of it (IBA 10.9.3). */
-function mayTalk(theirs: u32, ours: u32): bool {
+export function mayTalk(theirs: u32, ours: u32): bool {
   return ((theirs ^ ours) & ~FULL_MEMBER) == 0 && ((theirs | ours) & FULL_MEMBER) != 0;
 }
 

@@ -73,17 +73,17 @@ export function checksTogether(segment: u32): bool {
 
 /**
  * Computes the ICRCs of ICRC_LANES packets of one run, as if all of them were for the queue pair of
- * the first one. False: that one has no peer, or another one. Nothing is decided here: a packet
+ * the first one, `qp`. False: it has no peer, or another one. Nothing is decided here: a packet
  * that turns out to be another one's is computed for itself.
  */
 export function computeTogether(
   context: Context,
-  qp: QueuePair | null,
+  qp: QueuePair,
   descriptor: ReceiveDescriptor,
   packet: usize,
   length: u32,
 ): bool {
-  if (qp == null || qp.type == <u32>QpType.UD) return false;
+  if (qp.type == <u32>QpType.UD) return false;
   const path = pathOf(qp);
   if (descriptor.sourceGid0 != path.remoteGid0 || descriptor.sourceGid1 != path.remoteGid1) {
     return false;

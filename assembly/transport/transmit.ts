@@ -35,9 +35,6 @@ export function finishPacket(context: Context, path: Path, qpn: u32, length: u32
   context.bufferDescriptor += SEND_DESCRIPTOR_SIZE;
   context.bufferUsed += length;
   context.bufferCount++;
-  const counters = context.counters;
-  counters.sentPkts++;
-  counters.sentBytes += length;
 }
 
 /**
@@ -60,5 +57,8 @@ export function fillBuffer(context: Context, index: u32): u32 {
     if (more) schedule(context, qp);
   }
   sealRest(context);
+  const counters = context.counters;
+  counters.sentPkts += context.bufferCount;
+  counters.sentBytes += context.bufferUsed;
   return context.bufferCount;
 }
