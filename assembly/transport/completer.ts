@@ -39,23 +39,19 @@ function inFlight(qp: QueuePair, psn: u32): bool {
  * packets, and plain comparison ends there.
  */
 function completeBefore(context: Context, qp: QueuePair, psn: u32): bool {
-  const oldest = qp.psnUnacked;
-  const answered = psnDistance(oldest, psn);
-  let reached = oldest;
   while (qp.sendTail != qp.sendFetched && qp.state != <u32>QpState.ERR) {
     const request = sendRequestAt(qp, qp.sendTail);
     if (request.state != <u32>SendState.STARTED) break;
+    const answered = psnDistance(qp.psnUnacked, psn);
     // What is oldest has the oldest PSN: whatever is answered is answered beyond it.
     if (awaitsData(request)) {
-      if (reached == psn) break;
-      if (!isAnswered(qp, request)) {
-        moveUnacked(context, qp, reached);
-        return false;
-      }
+      if (answered == 0) return true;
+      if (!isAnswered(qp, request)) return false;
       qp.chunkTail++;
     }
-    if (psnDistance(oldest, request.psnLast) >= answered) break;
-    reached = psnAdd(request.psnLast, 1);
+    const last = psnDistance(qp.psnUnacked, request.psnLast);
+    if (last >= answered) break;
+    moveUnacked(context, qp, psnAdd(request.psnLast, 1));
     completeSend(context, qp, WcStatus.SUCCESS, 0);
   }
   moveUnacked(context, qp, psn);
