@@ -35,6 +35,7 @@ const COMPILE_SECONDS_MAX = 900;
 /** In this order: what is quick and sees much comes first. */
 const TESTS = [
   'unit/verbs/queue-pair',
+  'conformance/runs',
   'conformance/flush',
   'conformance/flush-refused',
   'conformance/placement',
