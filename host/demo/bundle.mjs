@@ -27,9 +27,8 @@ await build({
   logLevel: 'warning',
 });
 copyFileSync('host/demo/page/index.html', 'build/demo/index.html');
-for (const name of ['engine', 'explain']) {
-  writeFileSync(`build/demo/${name}.wasm`, withoutNames(readFileSync(`build/${name}.wasm`)));
-}
+const explain = readFileSync('build/explain.wasm');
+writeFileSync('build/demo/explain.wasm', withoutNames(explain));
 
 /** A module without its custom section `name` (2 KB of a visit), which debuggers read alone. */
 function withoutNames(bytes) {

@@ -37,6 +37,7 @@ const ENGINES = ['engine', 'engine-shared'];
 /** In this order: what is quick and sees much comes first. */
 const TESTS = [
   'unit/verbs/queue-pair',
+  'conformance/runs',
   'conformance/flush',
   'conformance/flush-refused',
   'conformance/placement',
