@@ -79,8 +79,14 @@ export const CHANNELS: readonly Row[] = [
   [
     'a READ whose answer got lost waits for the timeout',
     COMPLETER,
-    '  if (repeatEarly(context, qp)) {\n    repairOldest(qp, qp.earlyRepeats > 1);',
-    '  if (repeatEarly(context, qp)) {\n    if (selective) repairOldest(qp, qp.earlyRepeats > 1);',
+    '    repairOldest(qp, alone || qp.earlyRepeats > 1);',
+    '    if (selective) repairOldest(qp, alone || qp.earlyRepeats > 1);',
+  ],
+  [
+    'of a window that got lost each packet is waited for',
+    COMPLETER,
+    '    repairOldest(qp, alone || qp.earlyRepeats > 1);',
+    '    repairOldest(qp, qp.earlyRepeats > 1);',
   ],
   [
     'whoever reads along leads a connection that works elsewhere',
