@@ -61,6 +61,14 @@ export const CHANNELS: readonly Row[] = [
     'if (this.#peers.size + this.#pending.size + this.#older.size >= peersMax) {',
     'if (false) {',
   ],
+  [
+    'of several connections the newest carries, though it may be closed over there',
+    LINK,
+    '    if (this.#older.has(peer)) this.#follow(peer);\n',
+    '',
+  ],
+  ['of several connections none is asked whether it carries', LINK, '      older.ask();\n', ''],
+  ['who is asked says nothing', PEER, '    if (flags & FrameFlag.ASK) this.#ackDue = true;\n', ''],
   ['a peer that is replaced is given up', LINK, '!(isLost || isReplaced) ||', '!isLost ||'],
   [
     'a description may have two fingerprints',
