@@ -38,6 +38,8 @@ interface Trial extends Played {
 /** A device that processes share has its number in its name. */
 const SHARED_MEMORY = '/dev/shm';
 const LEFT_MILLIS_MAX = 5000;
+/** As Node prints what we warn of. */
+const WARNING = /^\(node:\d+\) VerbenaWarning: |^\(Use `node --trace-warnings/;
 
 async function attempt(example: Example, call?: HostCall): Promise<Trial> {
   const directory = mkdtempSync(join(tmpdir(), 'verbena-fail-'));
@@ -96,24 +98,27 @@ export async function callsOf(example: Example): Promise<readonly HostCall[]> {
   const complaint = judge(example, trial) ?? (trial.leftovers.length > 0 && `${trial.leftovers}`);
   if (complaint) throw new Error(`${example.name}, without a failure: ${complaint}`);
   const counts = new Map<string, number>();
-  return trial.lines
-    .filter((line) => line.startsWith('call '))
-    .map((line) => {
-      const [, place = '', name = '', errno = ''] = line.split(' ');
-      const at = `${place} ${name}`;
-      const number = (counts.get(at) ?? 0) + 1;
-      counts.set(at, number);
-      return { at, number, errno };
-    });
+  const calls = new Map<string, HostCall>();
+  for (const line of trial.lines) {
+    const [kind, pid, place, name, errno = ''] = line.split(' ');
+    if (kind !== 'call') continue;
+    const at = `${place} ${name}`;
+    const number = (counts.get(`${pid} ${at}`) ?? 0) + 1;
+    counts.set(`${pid} ${at}`, number);
+    // Processes with the same part fail alike.
+    calls.set(`${at} ${number}`, { at, number, errno });
+  }
+  return [...calls.values()];
 }
 
 /** What is wrong with what was said: nothing, when it is a line or two that name an errno. */
 function judgeWords({ stderr }: Played, errno: string): string | undefined {
-  const lines = stderr.trimEnd().split('\n');
-  if (stderr.trim() === '') return 'it failed and did not say why';
+  const lines = stderr.split('\n').filter((line) => line !== '' && !WARNING.test(line));
+  if (lines.length === 0) return 'it failed and did not say why';
   const strange = lines.find((line) => !/^[\w-]+: \S/.test(line) || /^\s+at |node:/.test(line));
   if (strange !== undefined) return `no sentence: ${strange}`;
-  if (!stderr.includes(errno)) return `does not say ${errno}`;
+  // What is lost on its way may end in a refusal of somebody else, elsewhere.
+  if (!stderr.includes(errno) && !/\(E[A-Z]+\)/.test(stderr)) return `does not say ${errno}`;
   return undefined;
 }
 

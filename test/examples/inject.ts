@@ -1,7 +1,7 @@
 /**
  * Loaded before everything else into each process and thread of an example (`--import`): counts the
  * calls that our host code makes of the system, and makes one of them fail. What is called where is
- * written to a file, a line for each call: `PROCESS/THREAD NAME ERRNO`, and whom it was of.
+ * written to a file, a line for each call: `call PID PROCESS/THREAD NAME ERRNO`.
  *
  * VERBENA_INJECT is a JSON `Injection`.
  */
@@ -22,7 +22,9 @@ export interface Injection {
 }
 
 const { log, at, number = 0 } = JSON.parse(process.env['VERBENA_INJECT']!) as Injection;
-const here = `${process.argv[2] ?? 'start'}/${isMainThread ? 'main' : `thread${threadId}`}`;
+// Threads get what their process says; they have no words of their own.
+if (isMainThread) process.env['VERBENA_INJECT_PROCESS'] = process.argv[2] ?? 'start';
+const here = `${process.env['VERBENA_INJECT_PROCESS']}/${isMainThread ? 'main' : `thread${threadId}`}`;
 const counts = new Map<string, number>();
 /** Called all the time; more than the first few are all the same. */
 const FREQUENT = new Set(['sendmmsg', 'recvmmsg', 'ppoll', 'read', 'write', 'sendto']);
@@ -35,6 +37,7 @@ const ERRNO: Readonly<Record<string, string>> = {
   ...{ setsockopt: 'ENOMEM', getsockopt: 'ENOBUFS', getsockname: 'ENOBUFS', fcntl: 'ENOLCK' },
   ...{ sendmmsg: 'ENOBUFS', recvmmsg: 'ENOMEM', ppoll: 'ENOMEM', unlinkSync: 'EACCES' },
   ...{ mkdtempSync: 'EACCES', connect: 'ENETUNREACH', listen: 'EMFILE', lookup: 'EAI_AGAIN' },
+  ...{ 'koffi.load': 'EOPNOTSUPP', 'Worker.start': 'EAGAIN' },
   ...{ Worker: 'EAGAIN', createSocket: 'EMFILE', sendto: 'EPERM' },
 };
 const errnoOf = (name: string): string => ERRNO[name] ?? 'EIO';
@@ -47,7 +50,7 @@ function isDue(name: string): boolean {
   const count = (counts.get(place) ?? 0) + 1;
   counts.set(place, count);
   if (FREQUENT.has(name) && count > FREQUENT_COUNTED) return false;
-  appendFileSyncReal(log, `call ${place} ${errnoOf(name)}\n`);
+  appendFileSyncReal(log, `call ${process.pid} ${place} ${errnoOf(name)}\n`);
   return place === at && count === number;
 }
 
@@ -115,7 +118,10 @@ for (const [prototype, name] of [
 const RealWorker = workers.Worker;
 workers.Worker = class Worker extends RealWorker {
   constructor(file: string | URL, options?: WorkerOptions) {
-    if (isDue('Worker')) throw systemError('Worker');
+    if (isDue('Worker')) {
+      const message = 'Worker initialization failure: EAGAIN';
+      throw Object.assign(new Error(message), { code: 'ERR_WORKER_INIT_FAILED' });
+    }
     super(file, options);
     // Memory may be short, and it is gone before its first word.
     if (isDue('Worker.start')) void this.terminate();
@@ -133,22 +139,22 @@ const load = koffi.load;
 koffi.load = (path) => {
   if (isDue('koffi.load')) throw new Error('injected failure, koffi.load');
   const library = load(path);
-  const func = library.func.bind(library);
-  library.func = (signature) => {
-    const real = func(signature);
-    const name = /(\w+)\(/.exec(signature)![1]!;
-    if (name === 'geteuid') return real;
-    return (...args) => {
-      if (!isDue(name)) return real(...args);
-      if (GIVES_BACK.has(name)) real(...args);
-      const errno = numberOf(errnoOf(name));
-      // It returns the errno instead of setting it.
-      if (name === 'posix_fallocate') return errno;
-      if (name === 'if_nametoindex') return 0;
-      koffi.errno(errno);
-      return -1;
-    };
-  };
-  return library;
+  return { func: (signature) => failing(library.func(signature), signature) };
 };
+
+function failing(real: Callable, signature: string): Callable {
+  const name = /(\w+)\(/.exec(signature)![1]!;
+  if (name === 'geteuid') return real;
+  return (...args) => {
+    if (!isDue(name)) return real(...args);
+    if (GIVES_BACK.has(name)) real(...args);
+    const errno = numberOf(errnoOf(name));
+    // It returns the errno instead of setting it.
+    if (name === 'posix_fallocate') return errno;
+    if (name === 'if_nametoindex') return 0;
+    koffi.errno(errno);
+    return -1;
+  };
+}
+
 appendFileSyncReal(log, `pid ${process.pid}\n`);
