@@ -11,11 +11,15 @@ import { Lane } from './lane.js';
 import { HeldMessages } from './held.js';
 import type { IncomingMessage, OutgoingMessage } from './message.js';
 import type { Port } from './port.js';
+import { Routes, isSameRoute } from './routes.js';
 import type { RdsStatistics } from './statistics.js';
+import { Windows } from './windows.js';
 
 /** What a path needs of its node. */
 export interface PathNode {
   readonly local: Endpoint;
+  /** All its addresses; `local` is the first. */
+  readonly addresses: readonly Endpoint[];
   readonly incarnation: number;
   readonly firstSequence: number;
   /** After so long without a word a peer is dead, and a connection cannot be made. */
@@ -31,6 +35,8 @@ export interface PathNode {
   stalledPorts(): number[];
   /** A message that carries our congestion map; undefined: no memory. */
   mapMessage(): OutgoingMessage | undefined;
+  /** Where a path may be asked for has changed: before, it was at those. */
+  taught(path: Path, before: readonly Endpoint[]): void;
 }
 
 /** Who has a deadline. */
@@ -38,8 +44,6 @@ export interface Timed extends Due {
   advance(now: number): void;
 }
 
-/** Unacknowledged messages to one port, beyond which it counts as slow. */
-const WINDOW = 64;
 /** Heartbeats in the time after which their absence means death. */
 const BEATS = 3;
 /** So many times the time in which a peer that lives gives up or comes again. */
@@ -49,7 +53,9 @@ export class Path implements Timed {
   dueMicros = 0;
   heapIndex = -1;
   readonly node: PathNode;
+  /** Its first address: by that it is known. */
   readonly peer: Endpoint;
+  readonly routes: Routes;
   /** Undefined until a peer said so. */
   kind: 'own' | 'linux' | undefined;
   readonly #lanes: (Lane | undefined)[] = [];
@@ -63,9 +69,9 @@ export class Path implements Timed {
   #peerGeneration = 0;
   /** Who was refused, and wants to hear when another try is worth it. */
   readonly #blocked = new Set<Port>();
-  /** Pairs of ports with unacknowledged messages: the last, and how many; how many of a port. */
+  /** Pairs of ports with unacknowledged messages: the last, and how many. */
   readonly #flows = new Map<number, Flow>();
-  readonly #windows = new Map<number, number>();
+  readonly #windows = new Windows();
   readonly #held: HeldMessages;
   #wasUp = false;
   #isWanted = false;
@@ -81,6 +87,7 @@ export class Path implements Timed {
   constructor(node: PathNode, peer: Endpoint) {
     this.node = node;
     this.peer = peer;
+    this.routes = new Routes(() => node.addresses, peer);
     this.#held = new HeldMessages(
       // Who names a lane that does not exist waits for nobody.
       (lane) => (lane < LANES ? this.lane(lane).expected : Infinity),
@@ -143,14 +150,13 @@ export class Path implements Timed {
     if (!isUp || (this.isOwnKind && !this.#arePortsKnown)) return this.#block(port);
     if (destinationPort === 0) return 'go';
     if (this.isOwnKind && !this.#ports.has(destinationPort)) return 'EFAULT';
-    const isFull = (this.#windows.get(destinationPort) ?? 0) >= WINDOW;
+    const isFull = this.#windows.isFull(destinationPort);
     return isFull || this.#slow.has(destinationPort) ? this.#block(port) : 'go';
   }
 
   send(now: number, message: OutgoingMessage): void {
     const lane = this.laneOf(message.length);
-    const { destinationPort } = message;
-    this.#windows.set(destinationPort, (this.#windows.get(destinationPort) ?? 0) + 1);
+    this.#windows.sent(message.destinationPort, message.length);
     lane.push(now, message);
     if (lane.state === 'DOWN') lane.reconnect(now);
   }
@@ -164,6 +170,33 @@ export class Path implements Timed {
   stallChanged(now: number, number: number, isStalled: boolean): void {
     if (this.isOwnKind) return this.#tell(now, ControlKind.STALLS, [number], isStalled);
     if (this.#lanes[0]?.state === 'UP') this.#sendMap(now);
+  }
+
+  /** The node has other addresses than before. */
+  addressesChanged(now: number): void {
+    if (!this.isOwnKind || this.#lanes[0]?.state !== 'UP') return;
+    this.#tellAddresses();
+    this.#lanes[0].pump(now);
+  }
+
+  /**
+   * Takes back what `port` has sent to that port and nobody has acknowledged; returns how many
+   * messages. What was under way may arrive nevertheless.
+   */
+  cancel(now: number, port: Port, destinationPort: number): number {
+    let count = 0;
+    for (const lane of this.#lanes) {
+      count +=
+        lane?.cancel(now, (message) => {
+          return message.owner === port && message.destinationPort === destinationPort;
+        }) ?? 0;
+    }
+    return count;
+  }
+
+  /** The message is another one's place now, which takes no memory. */
+  canceled(message: OutgoingMessage): void {
+    this.#windows.shrank(message.destinationPort, message.length);
   }
 
   /** Ends all connections. */
@@ -209,6 +242,7 @@ export class Path implements Timed {
     this.#isWanted = false;
     this.#doesPeerBeat = false;
     if (this.isOwnKind) {
+      if (this.node.addresses.length > 1) this.#tellAddresses();
       this.#tellAll(ControlKind.PORTS, this.node.boundPorts());
       this.#tellAll(ControlKind.STALLS, this.node.stalledPorts());
       this.#beatMicros = now;
@@ -220,6 +254,7 @@ export class Path implements Timed {
     this.#plan();
   }
 
+  /** `isNobody`: whoever was asked is not there. */
   laneDown(now: number, lane: Lane, isNobody: boolean): void {
     if (lane.index === 0) {
       this.#arePortsKnown = false;
@@ -235,8 +270,8 @@ export class Path implements Timed {
     const isNeeded = lane.pending > 0 || (lane.index === 0 && (this.#isWanted || this.pending > 0));
     if (!isNeeded) return this.#plan();
     this.#downMicros ||= now;
-    const isHopeless = isNobody && !this.#wasUp;
-    if (isHopeless || this.#downMicros + this.node.heartbeatMicros <= now) this.#fail(now);
+    const isHopeless = isNobody && !this.#wasUp && this.routes.areAllTried;
+    if (isHopeless || this.#failsAt <= now) this.#fail(now);
     else lane.reconnect(now);
     this.#plan();
   }
@@ -259,6 +294,12 @@ export class Path implements Timed {
         if (control.isReset) this.#slow.clear();
         for (const port of control.ports) this.#stall(port, control.isSet);
         break;
+      case ControlKind.ADDRESSES: {
+        const before = this.routes.alternates;
+        this.routes.teach(control.addresses ?? []);
+        this.node.taught(this, before);
+        return true;
+      }
       default:
         this.#doesPeerBeat = true;
         return true;
@@ -287,15 +328,16 @@ export class Path implements Timed {
   }
 
   acknowledged(message: OutgoingMessage): void {
-    this.#left(message);
-    const { destinationPort } = message;
-    if ((this.#windows.get(destinationPort) ?? 0) === WINDOW / 2) this.#unblock();
+    const key = flowOf(message);
+    const flow = this.#flows.get(key);
+    if (flow && --flow.unacked === 0) this.#flows.delete(key);
+    if (this.#windows.left(message.destinationPort, message.length)) this.#unblock();
   }
 
   counts(message: OutgoingMessage): void {
     const { statistics, parameters } = this.node;
     if (message.isRetransmitted) statistics.retransmitted++;
-    if (parameters.PerfCounters === 0) return;
+    if (parameters.PerfCounters === 0 || !message.isThere) return;
     statistics.xmitPackets++;
     statistics.xmitBytes += message.length;
   }
@@ -328,8 +370,12 @@ export class Path implements Timed {
     if (this.#beatMicros !== 0 && this.#beatMicros <= now) {
       const isSilent = this.#doesPeerBeat && now - this.#heardMicros > heartbeatMicros;
       if (isSilent && lane) {
-        lane.close(now);
-        this.laneDown(now, lane, false);
+        this.routes.failed(lane.route);
+        // What goes the same way has the same end.
+        const { route } = lane;
+        for (const other of this.#lanes) {
+          if (other?.state === 'UP' && isSameRoute(other.route, route)) other.break(now);
+        }
       } else if (lane) {
         if (parameters.Heartbeat !== 0) {
           lane.say(
@@ -340,8 +386,7 @@ export class Path implements Timed {
         this.#beatMicros = now + heartbeatMicros / BEATS;
       }
     }
-    // As `#plan` adds: differences are rounded otherwise, and the deadline would never be over.
-    if (this.#downMicros !== 0 && this.#downMicros + heartbeatMicros <= now) this.#fail(now);
+    if (this.#downMicros !== 0 && this.#failsAt <= now) this.#fail(now);
     if (this.#dropMicros !== 0 && this.#dropMicros <= now) {
       // Should it come again after all, then to another node: what is lost must not seem received.
       this.#dropMicros = 0;
@@ -349,6 +394,12 @@ export class Path implements Timed {
       this.#held.clear();
     }
     this.#plan();
+  }
+
+  /** While a way was not tried there is hope. One sum for all: differences are rounded otherwise. */
+  get #failsAt(): number {
+    const tries = this.routes.areAllTried ? 1 : this.routes.count;
+    return this.#downMicros + tries * this.node.heartbeatMicros;
   }
 
   #want(now: number): void {
@@ -400,16 +451,6 @@ export class Path implements Timed {
     this.#unblock();
   }
 
-  #left(message: OutgoingMessage): void {
-    const key = flowOf(message);
-    const flow = this.#flows.get(key);
-    if (flow && --flow.unacked === 0) this.#flows.delete(key);
-    const { destinationPort } = message;
-    const others = (this.#windows.get(destinationPort) ?? 1) - 1;
-    if (others > 0) this.#windows.set(destinationPort, others);
-    else this.#windows.delete(destinationPort);
-  }
-
   #sendMap(now: number): void {
     const map = this.node.mapMessage();
     if (map) this.lane(0).pushFirst(now, map);
@@ -422,6 +463,12 @@ export class Path implements Timed {
     lane.pump(now);
   }
 
+  #tellAddresses(): void {
+    const addresses = this.node.addresses.slice(1);
+    const kind = ControlKind.ADDRESSES;
+    this.lane(0).say(buildControl({ kind, isSet: true, isReset: true, ports: [], addresses }));
+  }
+
   /** All of a kind, anew. */
   #tellAll(kind: number, ports: readonly number[]): void {
     for (let from = 0; from === 0 || from < ports.length; from += CONTROL_PORTS_MAX) {
@@ -431,8 +478,8 @@ export class Path implements Timed {
   }
 
   #plan(): void {
-    const { deadlines, heartbeatMicros } = this.node;
-    const failsAt = this.#downMicros === 0 ? Infinity : this.#downMicros + heartbeatMicros;
+    const { deadlines } = this.node;
+    const failsAt = this.#downMicros === 0 ? Infinity : this.#failsAt;
     const beatsAt = this.#beatMicros === 0 ? Infinity : this.#beatMicros;
     const dropsAt = this.#dropMicros === 0 ? Infinity : this.#dropMicros;
     const next = Math.min(failsAt, beatsAt, dropsAt);
