@@ -4,6 +4,7 @@
  * UDP port.
  */
 import { Endpoint, Gid } from '../link/endpoint.js';
+import { GROUPS_MAX, type Identity } from './identity.js';
 import { ADDRESSES_MAX } from './routes.js';
 
 /** Kind of a control message. */
@@ -15,6 +16,8 @@ export const ControlKind = Object.freeze({
   HEARTBEAT: 3,
   /** Where else the node can be reached. */
   ADDRESSES: 4,
+  /** The user and the groups that the node runs as: numbers of 32 bits. */
+  IDENTITY: 5,
 });
 
 export interface Control {
@@ -25,6 +28,7 @@ export interface Control {
   readonly isReset: boolean;
   readonly ports: readonly number[];
   readonly addresses?: readonly Endpoint[];
+  readonly identity?: Identity;
 }
 
 const [SET, RESET] = [1, 2];
@@ -34,14 +38,16 @@ const FIRST_PORT_AT = 2;
 const ADDRESS_BYTES = 18;
 
 export function buildControl(control: Control): Uint8Array {
-  const { kind, isSet, isReset, ports, addresses = [] } = control;
+  const { kind, isSet, isReset, ports, addresses = [], identity } = control;
+  const ids = identity ? [identity.uid, ...identity.gids] : [];
   const bytes = new Uint8Array(
-    FIRST_PORT_AT + 2 * ports.length + ADDRESS_BYTES * addresses.length,
+    FIRST_PORT_AT + 2 * ports.length + ADDRESS_BYTES * addresses.length + 4 * ids.length,
   );
   const view = new DataView(bytes.buffer);
   view.setUint8(0, kind);
   view.setUint8(1, (isSet ? SET : 0) | (isReset ? RESET : 0));
   ports.forEach((port, index) => view.setUint16(FIRST_PORT_AT + 2 * index, port));
+  ids.forEach((id, index) => view.setUint32(FIRST_PORT_AT + 4 * index, id));
   addresses.forEach(({ gid, port }, index) => {
     const at = FIRST_PORT_AT + ADDRESS_BYTES * index;
     bytes.set(gid.bytes, at);
@@ -62,9 +68,20 @@ export function parseControl(bytes: Uint8Array): Control | undefined {
     const addresses = readAddresses(bytes, view);
     return addresses && { ...said, ports: [], addresses };
   }
+  if (kind === ControlKind.IDENTITY) {
+    const identity = readIdentity(view);
+    return identity && { ...said, ports: [], identity };
+  }
   const ports: number[] = [];
   for (let at = FIRST_PORT_AT; at < bytes.length; at += 2) ports.push(view.getUint16(at));
   return { ...said, ports };
+}
+
+function readIdentity(view: DataView): Identity | undefined {
+  const count = (view.byteLength - FIRST_PORT_AT) / 4;
+  if (!Number.isInteger(count) || count < 1 || count > 1 + GROUPS_MAX) return undefined;
+  const ids = Array.from({ length: count }, (_, index) => view.getUint32(FIRST_PORT_AT + 4 * index));
+  return { uid: ids[0]!, gids: ids.slice(1) };
 }
 
 function readAddresses(bytes: Uint8Array, view: DataView): Endpoint[] | undefined {

@@ -3,6 +3,7 @@ import { Deadlines } from '../cm/deadlines.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import type { Carrier, Connection, Route } from './carrier.js';
+import type { Identity } from './identity.js';
 import { PARAMETERS, type RdsParameters } from './config.js';
 import { CongestionMap } from './congestion-map.js';
 import {
@@ -16,10 +17,12 @@ import { parseHandshake, type Handshake } from './handshake.js';
 import { noExtensions } from './header.js';
 import type { Lane } from './lane.js';
 import { IncomingMessage, OutgoingMessage } from './message.js';
-import { Path, type PathNode, type Timed } from './path.js';
+import { Path } from './path.js';
+import type { PathNode, Timed } from './path-node.js';
 import { Port, type PortUser } from './port.js';
 import { ADDRESSES_MAX, isSameRoute } from './routes.js';
 import { noStatistics, type RdsGauges } from './statistics.js';
+import { Trace, type LogSink } from './trace.js';
 
 export interface CoreOptions {
   readonly local: Endpoint;
@@ -34,6 +37,17 @@ export interface CoreOptions {
   readonly parameters?: Partial<RdsParameters>;
   /** Peers that are known. Default 4096. */
   readonly pathsMax?: number;
+  /** Who the node is: peers of our own kind are told. */
+  readonly identity?: Identity | undefined;
+  /** May such a peer be here? Undefined: it has not said who it is. Default: everybody. */
+  readonly admits?: (identity: Identity | undefined) => boolean;
+  /** Where lines go that RdsDbgLvl and RdsTraceLvl let through. */
+  readonly log?: LogSink;
+}
+
+/** Who wants to know: RDS_CONG_MONITOR. */
+export interface CongestionMonitor {
+  uncongested(bits: bigint): void;
 }
 
 const HEARTBEAT_MICROS = 5_000_000;
@@ -58,6 +72,11 @@ export class RdsCore implements PathNode {
   readonly deadlines = new Deadlines<Timed>();
   readonly parameters: RdsParameters;
   readonly statistics = noStatistics();
+  readonly trace: Trace;
+  readonly identity: Identity | undefined;
+  readonly admits: (identity: Identity | undefined) => boolean;
+  /** Sockets that hear which ports are slow no longer. */
+  readonly monitors = new Set<CongestionMonitor>();
   readonly #ports = new Map<number, Port>();
   readonly #paths = new Map<string, Path>();
   readonly #pathsMax: number;
@@ -83,6 +102,9 @@ export class RdsCore implements PathNode {
     this.recoveryMicros = options.recoveryMicros ?? 2 * this.heartbeatMicros;
     this.parameters = { ...PARAMETERS, ...options.parameters };
     this.#pathsMax = options.pathsMax ?? PATHS_MAX;
+    this.trace = new Trace(this.parameters, options.log);
+    this.identity = options.identity;
+    this.admits = options.admits ?? (() => true);
   }
 
   /** When `advance` is to be called next; 0: never. */
@@ -273,6 +295,11 @@ export class RdsCore implements PathNode {
       const paths = this.#alternates.get(key) ?? new Set();
       this.#alternates.set(key, paths.add(path));
     }
+  }
+
+  uncongested(bits: bigint): void {
+    if (bits === 0n) return;
+    for (const monitor of [...this.monitors]) monitor.uncongested(bits);
   }
 
   get receiveBytesFree(): number {

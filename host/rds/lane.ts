@@ -235,7 +235,12 @@ export class Lane implements ConnectionOwner, Due {
       return this.#protocolError(now);
     }
     this.#path.heard(now);
-    if (header.flags & HeaderFlag.CONTROL) {
+    const isControl = (header.flags & HeaderFlag.CONTROL) !== 0;
+    if (!isControl && header.sequence !== 0 && !this.#path.isAdmitted) {
+      packet.release();
+      return this.#protocolError(now);
+    }
+    if (isControl) {
       const payload = packet.bytes.slice(HEADER_BYTES);
       packet.release();
       if (!this.#path.control(now, payload)) this.#protocolError(now);
@@ -415,7 +420,7 @@ export class Lane implements ConnectionOwner, Due {
   }
 
   #protocolError(now: number): void {
-    this.#path.protocolError();
+    this.#path.protocolError(now);
     this.#fail(now);
   }
 

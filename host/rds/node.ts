@@ -3,6 +3,8 @@ import type { CancelTimer } from '../device/clock.js';
 import type { Device } from '../device/device.js';
 import { RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
+import { ACCESS_FILE, ownIdentity, readAccessList } from './access.js';
+import type { Identity } from './identity.js';
 import { PARAMETERS, configText, writeConfig } from './config.js';
 import { RdsCore, type CoreOptions } from './core.js';
 import { infoText } from './info.js';
@@ -12,8 +14,11 @@ import { VerbsCarrier } from './verbs-carrier.js';
 
 export type RdsNodeOptions = Pick<
   CoreOptions,
-  'heartbeatMicros' | 'recoveryMicros' | 'parameters' | 'pathsMax'
->;
+  'heartbeatMicros' | 'recoveryMicros' | 'parameters' | 'pathsMax' | 'log'
+> & {
+  /** Users and groups that may use reliable datagrams. Default /etc/verbena/rds.access. */
+  readonly accessFile?: string;
+};
 
 const nodes = new WeakMap<Device, RdsNode>();
 const KBYTE = 1024;
@@ -25,6 +30,7 @@ export class RdsNode {
   readonly core: RdsCore;
   readonly #carriers: Carriers;
   readonly #receiveBytesMax: number;
+  readonly #accessFile: string;
   #cancelTimer: CancelTimer | undefined;
   #timerMicros = 0;
   #isClosed = false;
@@ -44,6 +50,8 @@ export class RdsNode {
 
   private constructor(context: Context, options: RdsNodeOptions) {
     this.context = context;
+    this.#accessFile = options.accessFile ?? ACCESS_FILE;
+    this.checkAccess();
     const { clock } = context.device;
     const { MaxRecvMemory } = { ...PARAMETERS, ...options.parameters };
     this.#receiveBytesMax = MaxRecvMemory * KBYTE;
@@ -55,6 +63,8 @@ export class RdsNode {
     this.core = new RdsCore(this.#carriers, {
       ...options,
       local: context.local,
+      identity: ownIdentity(),
+      admits: (identity) => this.#admits(identity),
       incarnation: carrier.random() || 1,
       firstSequence: Number(nanos / 1000n),
     });
@@ -103,6 +113,26 @@ export class RdsNode {
       },
     });
     this.arm();
+  }
+
+  /** May this process use reliable datagrams? Throws RefusalError EACCES. */
+  checkAccess(): void {
+    const list = readAccessList(this.#accessFile);
+    if (!list || list.allows(ownIdentity())) return;
+    throw new RefusalError(
+      'EACCES',
+      `socket: neither this user nor one of its groups is in ${this.#accessFile}`,
+    );
+  }
+
+  /** Fails closed: whatever is wrong with the file, nobody is let in. */
+  #admits(identity: Identity | undefined): boolean {
+    try {
+      return readAccessList(this.#accessFile)?.allows(identity) ?? true;
+    } catch (error) {
+      if (error instanceof RefusalError) return false;
+      throw error;
+    }
   }
 
   get now(): number {

@@ -1,48 +1,18 @@
 /** A peer: its lanes, the order across them, which of its ports there are and which are slow. */
-import type { Deadlines, Due } from '../cm/deadlines.js';
 import type { Endpoint } from '../link/endpoint.js';
-import type { Carrier } from './carrier.js';
-import type { RdsParameters } from './config.js';
-import { CongestionMap } from './congestion-map.js';
+import type { CongestionMap } from './congestion-map.js';
 import { GENERATIONS, LANES, MEDIUM_BYTES, SMALL_BYTES } from './constants.js';
 import { CONTROL_PORTS_MAX, ControlKind, buildControl, parseControl } from './control.js';
 import type { Handshake } from './handshake.js';
 import { Lane } from './lane.js';
 import { HeldMessages } from './held.js';
 import type { IncomingMessage, OutgoingMessage } from './message.js';
+import type { PathNode, Timed } from './path-node.js';
 import type { Port } from './port.js';
+import { RemotePorts } from './remote-ports.js';
 import { Routes, isSameRoute } from './routes.js';
-import type { RdsStatistics } from './statistics.js';
+import { DebugLevel } from './trace.js';
 import { Windows } from './windows.js';
-
-/** What a path needs of its node. */
-export interface PathNode {
-  readonly local: Endpoint;
-  /** All its addresses; `local` is the first. */
-  readonly addresses: readonly Endpoint[];
-  readonly incarnation: number;
-  readonly firstSequence: number;
-  /** After so long without a word a peer is dead, and a connection cannot be made. */
-  readonly heartbeatMicros: number;
-  /** How long sends fail after some were lost. */
-  readonly recoveryMicros: number;
-  readonly carrier: Carrier;
-  readonly deadlines: Deadlines<Timed>;
-  readonly parameters: RdsParameters;
-  readonly statistics: RdsStatistics;
-  deliver(now: number, path: Path, message: IncomingMessage): void;
-  boundPorts(): number[];
-  stalledPorts(): number[];
-  /** A message that carries our congestion map; undefined: no memory. */
-  mapMessage(): OutgoingMessage | undefined;
-  /** Where a path may be asked for has changed: before, it was at those. */
-  taught(path: Path, before: readonly Endpoint[]): void;
-}
-
-/** Who has a deadline. */
-export interface Timed extends Due {
-  advance(now: number): void;
-}
 
 /** Heartbeats in the time after which their absence means death. */
 const BEATS = 3;
@@ -60,9 +30,9 @@ export class Path implements Timed {
   kind: 'own' | 'linux' | undefined;
   readonly #lanes: (Lane | undefined)[] = [];
   /** Of the peer, while lane 0 is up. */
-  readonly #ports = new CongestionMap();
-  readonly #slow = new CongestionMap();
-  #arePortsKnown = false;
+  readonly #ports = new RemotePorts();
+  /** False: what it sends is not taken, before it says who it is. */
+  isAdmitted = false;
   #incarnation = 0;
   /** How often this node gave up what was on its way, and the peer did; modulo 64. */
   generation = 0;
@@ -123,7 +93,7 @@ export class Path implements Timed {
 
   /** Ports of the peer that are slow. */
   get stalls(): CongestionMap {
-    return this.#slow;
+    return this.#ports.slow;
   }
 
   lane(index: number): Lane {
@@ -147,11 +117,11 @@ export class Path implements Timed {
     }
     const isUp = this.#lanes[0]?.state === 'UP';
     if (!isUp) this.#want(now);
-    if (!isUp || (this.isOwnKind && !this.#arePortsKnown)) return this.#block(port);
+    if (!isUp || (this.isOwnKind && !this.#ports.areKnown)) return this.#block(port);
     if (destinationPort === 0) return 'go';
-    if (this.isOwnKind && !this.#ports.has(destinationPort)) return 'EFAULT';
+    if (this.isOwnKind && !this.#ports.bound.has(destinationPort)) return 'EFAULT';
     const isFull = this.#windows.isFull(destinationPort);
-    return isFull || this.#slow.has(destinationPort) ? this.#block(port) : 'go';
+    return isFull || this.#ports.slow.has(destinationPort) ? this.#block(port) : 'go';
   }
 
   send(now: number, message: OutgoingMessage): void {
@@ -216,6 +186,8 @@ export class Path implements Timed {
   /** The peer asks to be connected, or answers. */
   answered(now: number, { own }: Handshake): void {
     this.kind = own ? 'own' : 'linux';
+    // Linux does not tell.
+    this.isAdmitted ||= !own || this.node.admits(undefined);
     if (!own) return;
     // It gave up what it had not been told of.
     if (own.generation !== this.#peerGeneration) this.#held.clear();
@@ -223,6 +195,7 @@ export class Path implements Timed {
     const isAnother = this.#incarnation !== 0 && this.#incarnation !== own.incarnation;
     this.#incarnation = own.incarnation;
     if (!isAnother) return;
+    this.isAdmitted = this.node.admits(undefined);
     this.#held.clear();
     // It is not the node that it was: what that one had not acknowledged is lost.
     const lost = this.#lanes.reduce((sum, lane) => sum + (lane?.forget(now) ?? 0), 0);
@@ -233,6 +206,7 @@ export class Path implements Timed {
   }
 
   laneUp(now: number, lane: Lane): void {
+    this.#say(now, DebugLevel.STATES, () => `lane ${lane.index} is up`);
     this.#heardMicros = now;
     this.#dropMicros = 0;
     const isWaiting = this.#lanes.some((other) => other?.state !== 'UP' && other?.pending);
@@ -242,6 +216,7 @@ export class Path implements Timed {
     this.#isWanted = false;
     this.#doesPeerBeat = false;
     if (this.isOwnKind) {
+      this.#tellIdentity();
       if (this.node.addresses.length > 1) this.#tellAddresses();
       this.#tellAll(ControlKind.PORTS, this.node.boundPorts());
       this.#tellAll(ControlKind.STALLS, this.node.stalledPorts());
@@ -256,11 +231,9 @@ export class Path implements Timed {
 
   /** `isNobody`: whoever was asked is not there. */
   laneDown(now: number, lane: Lane, isNobody: boolean): void {
+    this.#say(now, DebugLevel.STATES, () => `lane ${lane.index} is down`);
     if (lane.index === 0) {
-      this.#arePortsKnown = false;
-      this.#ports.clear();
-      // Whoever waits for a reader there must not wait for ever.
-      this.#slow.clear();
+      this.node.uncongested(this.#ports.clear());
       this.#beatMicros = 0;
       this.#unblock();
     }
@@ -284,16 +257,16 @@ export class Path implements Timed {
   control(now: number, payload: Uint8Array): boolean {
     const control = parseControl(payload);
     if (!control || !this.isOwnKind) return false;
+    this.#say(now, DebugLevel.CONTROL, () => `control message of kind ${control.kind}`);
     switch (control.kind) {
       case ControlKind.PORTS:
-        if (control.isReset) this.#ports.clear();
-        for (const port of control.ports) this.#ports.set(port, control.isSet);
-        this.#arePortsKnown = true;
-        break;
       case ControlKind.STALLS:
-        if (control.isReset) this.#slow.clear();
-        for (const port of control.ports) this.#stall(port, control.isSet);
+        this.node.uncongested(this.#ports.apply(control, this.node.statistics));
         break;
+      case ControlKind.IDENTITY:
+        this.isAdmitted = this.node.admits(control.identity);
+        if (!this.isAdmitted) this.#say(now, DebugLevel.WARNINGS, () => 'may not be here');
+        return this.isAdmitted;
       case ControlKind.ADDRESSES: {
         const before = this.routes.alternates;
         this.routes.teach(control.addresses ?? []);
@@ -311,7 +284,7 @@ export class Path implements Timed {
 
   /** Linux tells of all its slow ports at once. */
   congestionMap(_now: number, bytes: Uint8Array): void {
-    this.#slow.bytes.set(bytes);
+    this.node.uncongested(this.#ports.replaceMap(bytes));
     this.#unblock();
   }
 
@@ -347,8 +320,9 @@ export class Path implements Timed {
     message.release();
   }
 
-  protocolError(): void {
+  protocolError(now: number): void {
     this.node.statistics.protocolErrors++;
+    this.#say(now, DebugLevel.ERRORS, () => 'what came is out of the rules');
   }
 
   /** A message came in its lane's turn. */
@@ -425,13 +399,6 @@ export class Path implements Timed {
     for (const port of ports) port.user.writable();
   }
 
-  #stall(port: number, isSlow: boolean): void {
-    const { statistics } = this.node;
-    if (!this.#slow.set(port, isSlow)) statistics.stallEventsIgnored++;
-    else if (isSlow) statistics.stallsReceived++;
-    else statistics.unstallsReceived++;
-  }
-
   /** The path cannot be made, or was lost with what was on its way. */
   #fail(now: number): void {
     const lost = this.#lanes.reduce((sum, lane) => sum + (lane?.giveUp(now) ?? 0), 0);
@@ -443,6 +410,8 @@ export class Path implements Timed {
   #lose(now: number, lost: number): void {
     const { statistics, recoveryMicros, heartbeatMicros } = this.node;
     statistics.lost += lost;
+    const level = lost > 0 ? DebugLevel.ERRORS : DebugLevel.WARNINGS;
+    this.#say(now, level, () => `the path failed, ${lost} messages are lost`);
     this.generation = (this.generation + 1) % GENERATIONS;
     this.#flows.clear();
     this.#windows.clear();
@@ -461,6 +430,17 @@ export class Path implements Timed {
     if (!this.isOwnKind || lane?.state !== 'UP') return;
     lane.say(buildControl({ kind, isSet, isReset: false, ports }));
     lane.pump(now);
+  }
+
+  #tellIdentity(): void {
+    const { identity } = this.node;
+    if (!identity) return;
+    const kind = ControlKind.IDENTITY;
+    this.lane(0).say(buildControl({ kind, isSet: true, isReset: true, ports: [], identity }));
+  }
+
+  #say(now: number, level: number, text: () => string): void {
+    this.node.trace.log(now, level, () => `${this.peer}: ${text()}`);
   }
 
   #tellAddresses(): void {
