@@ -13,7 +13,7 @@ import { EngineMemory } from '../engine/memory.js';
 import { LinkError } from '../errors/errors.js';
 import type { LinkMemory } from '../link/link.js';
 import { UdpBatchLink, type LinkShare } from '../link/udp-batch.js';
-import type { UdpOptions } from '../link/udp.js';
+import type { UdpOptions } from '../link/udp-options.js';
 import { RealClock } from './clock.js';
 import { openMailroom } from './mailroom.js';
 import { Runner } from './runner.js';

@@ -55,6 +55,7 @@ export interface ChannelCounters {
   silences: number;
 }
 
+/** What may happen to a peer. */
 export type PeerEventKind =
   /** Packets travel. */
   | 'connected'
@@ -64,6 +65,7 @@ export type PeerEventKind =
   /** It is there no more; the address may come back with a new connection. */
   | 'disconnected';
 
+/** A peer came, went, or came back. */
 export interface PeerEvent {
   readonly kind: PeerEventKind;
   readonly peer: Endpoint;

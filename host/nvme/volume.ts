@@ -40,6 +40,7 @@ export interface VolumeOptions {
   readonly ownContext: boolean;
 }
 
+/** What a volume did since it was connected. */
 export interface NvmeVolumeStats extends HostQueueCounters {
   /** Commands under way, and in line. */
   readonly busy: number;
@@ -55,6 +56,7 @@ const WATCH_MICROS = 500_000;
 /** Blocks of a command, at most. */
 const NLB_MAX = 65536;
 
+/** A namespace of a target, as an initiator has it (`connectNvme`). */
 export class NvmeVolume {
   readonly context: Context;
   readonly pool: FmrPool;

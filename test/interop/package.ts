@@ -15,7 +15,7 @@ const QUIET = ['--ignore-scripts', '--no-audit', '--no-fund', '--prefer-offline'
 
 /** What an application does first; the same file for Node and for tsc. */
 const PROGRAM = `
-import { AccessFlag, WcStatusName, connect, listen, type RdmaRequest } from 'verbena';
+import { AccessFlag, SendFlag, WcStatusName, connect, listen, type RdmaRequest } from 'verbena';
 import { rds, rpma, type QueuePair } from 'verbena';
 
 const listener = await listen('127.0.28.1:7471');
@@ -24,7 +24,10 @@ const connection = await connect('127.0.28.1:7471', { device: { port: 0 } });
 const there = await served;
 const memory = there.context.alloc(8);
 const mr = there.pd.regMr(memory, AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE);
-connection.id.postWrite(1, new Uint8Array([1, 2, 3]), undefined, 0, mr.addr, mr.rkey);
+const bytes = connection.context.alloc(3);
+bytes.set([1, 2, 3]);
+const local = connection.id.regMsgs(bytes);
+connection.id.postWrite(1, bytes, local, SendFlag.SIGNALED, mr.addr, mr.rkey);
 const completion = await connection.id.getSendComp();
 const qp: QueuePair = connection.qp;
 console.log(WcStatusName[completion!.status], memory.join(), qp.qpNum > 0, typeof rds, typeof rpma);
