@@ -1,3 +1,5 @@
+/// <reference types="node" preserve="true" />
+/// <reference lib="esnext.disposable" preserve="true" />
 /** Verbena: RDMA verbs anywhere JavaScript runs. Everything that applications import. */
 export * from './errors/errors.js';
 export * from './verbs/enums.js';

@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 /**
  * `verbena/browser`: the verbs in a Worker of a page, or in the page itself, over data channels and
  * WebSockets. What the public index has, without what only Node has.

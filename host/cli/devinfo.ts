@@ -128,7 +128,12 @@ function* describe(report: Report): Generator<string> {
   }
   yield 'limits';
   const { deviceCapFlags, ...numbers } = limits;
-  for (const [name, value] of Object.entries(numbers)) yield `  ${name.padEnd(14)} ${value}`;
+  for (const [name, value] of Object.entries(numbers)) {
+    const parts = typeof value === 'object' ? Object.entries(value) : [['', value]];
+    for (const [part, number] of parts) {
+      yield `  ${(part === '' ? name : `${name}.${part}`).padEnd(14)} ${number}`;
+    }
+  }
   const caps = Object.entries(DeviceCapFlag).filter(([, flag]) => (deviceCapFlags & flag) !== 0);
   yield `can        ${caps.map(([name]) => name).join(', ')}`;
   yield `engine     ${engine.bytes} bytes of WebAssembly (${engine.sharedMemoryBytes} for shared memory)`;

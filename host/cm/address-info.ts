@@ -13,6 +13,7 @@ export const RaiFlag = Object.freeze({
   NUMERICHOST: 2,
 });
 
+/** What `getaddrinfo` is to look for. */
 export interface AddressHints {
   /** Made of RaiFlag. */
   readonly flags?: number;
@@ -20,6 +21,7 @@ export interface AddressHints {
   readonly portSpace?: number;
 }
 
+/** `struct rdma_addrinfo`: what `getaddrinfo` found. */
 export interface AddressInfo {
   /** Made of RaiFlag. */
   readonly flags: number;

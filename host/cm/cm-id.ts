@@ -43,6 +43,9 @@ const PSN_MASK = 0xffffff;
 /** `RDMA_MAX_RESP_RES`, `backlog` 0. */
 const BACKLOG_DEFAULT = 1024;
 
+/**
+ * `struct rdma_cm_id`: one side of a connection, or a listener (`channel.createId`, `createEp`).
+ */
 export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   /** Where its events go. */
   channel: EventChannel;

@@ -26,6 +26,7 @@ export interface EndOptions extends ConnParam, CmOptions {
   readonly cqe?: number;
 }
 
+/** How `connect` connects; with nothing, it opens a device for the connection. */
 export interface ConnectOptions extends EndOptions {
   /** Default: a device is opened for this connection, and closed with it. */
   readonly context?: Context;
@@ -35,6 +36,7 @@ export interface ConnectOptions extends EndOptions {
   readonly udpPort?: number;
 }
 
+/** How `listen` listens; with nothing, it opens a device for the listener. */
 export interface ListenOptions {
   /** Default: a device is opened for this listener, and closed with it. */
   readonly context?: Context;
@@ -255,6 +257,7 @@ export class RdmaRequest {
   }
 }
 
+/** Requests that come to a port (`listen`). */
 export class RdmaListener {
   readonly context: Context;
   readonly id: CmId;

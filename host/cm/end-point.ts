@@ -37,6 +37,10 @@ export interface JoinMcAttributes {
 const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE } = AccessFlag;
 const WORK_REQUESTS_DEFAULT = 128;
 
+/**
+ * What an id has besides its connection: a queue pair, the short verbs of `rdma/rdma_verbs.h`,
+ * groups.
+ */
 export abstract class EndPoint implements ManagedId {
   readonly context: Context;
   /** A PortSpace. */

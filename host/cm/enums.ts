@@ -29,6 +29,7 @@ export const CmEventType = Object.freeze({
   ADDRINFO_ERROR: 17,
   USER: 18,
 });
+/** Names of CmEventType. */
 export type CmEventName = keyof typeof CmEventType;
 
 /** `enum rdma_cm_mc_join_flags`. */

@@ -47,6 +47,7 @@ export interface CmEventFields {
   readonly arg?: bigint;
 }
 
+/** `struct rdma_cm_event`: what happened to an id. */
 export class CmEvent {
   readonly event: number;
   /** Its name, for humans. */
@@ -86,6 +87,7 @@ export class CmEvent {
   }
 }
 
+/** `struct rdma_event_channel`: where the events of ids arrive (`createEventChannel`). */
 export class EventChannel {
   readonly context: Context;
   readonly #ids = new Set<CmId>();

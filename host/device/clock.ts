@@ -8,6 +8,7 @@ import { originMicros } from './clock-origin.js';
 /** Cancels a timer that has not fired; does nothing otherwise. */
 export type CancelTimer = () => void;
 
+/** Time as a device takes it: the real one, or one that a test moves. */
 export interface Clock {
   /** Monotonic microseconds. */
   now(): number;

@@ -9,7 +9,7 @@ import { fetchEngine } from '../engine/load.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Link, LinkInfo } from '../link/link.js';
 import type { UdpBatchLink } from '../link/udp-batch.js';
-import type { UdpOptions } from '../link/udp.js';
+import type { UdpOptions } from '../link/udp-options.js';
 import { RealClock, type Clock } from './clock.js';
 import { Durables } from './durables.js';
 import { InlineProgress } from './inline-progress.js';

@@ -14,7 +14,7 @@ import { LinkError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
 import type { LinkMemory } from '../link/link.js';
 import { UdpBatchLink, type LinkShare } from '../link/udp-batch.js';
-import type { UdpOptions } from '../link/udp.js';
+import type { UdpOptions } from '../link/udp-options.js';
 import { RealClock } from './clock.js';
 import { openMailroom } from './mailroom.js';
 import { Runner } from './runner.js';

@@ -21,7 +21,7 @@ import { ROCE_PORT } from '../link/link.js';
 import { loadPosix, type Posix } from '../link/posix.js';
 import * as sys from '../link/posix.js';
 import type { UdpBatchLink } from '../link/udp-batch.js';
-import type { UdpOptions } from '../link/udp.js';
+import type { UdpOptions } from '../link/udp-options.js';
 import { ArenaLock } from './arena-lock.js';
 import { DEFAULT_DIRECTORY, DeviceFile, buildHash, headerChecksum } from './device-file.js';
 import { openMailroom, type Mailroom } from './mailroom.js';

@@ -18,7 +18,7 @@ import { LinkError } from '../errors/errors.js';
 import type { LinkInfo } from '../link/link.js';
 import { loadPosix, type Posix } from '../link/posix.js';
 import { UdpBatchLink } from '../link/udp-batch.js';
-import type { UdpOptions } from '../link/udp.js';
+import type { UdpOptions } from '../link/udp-options.js';
 import { RealClock } from './clock.js';
 import { Committer, type Commit } from './committer.js';
 import { DURABLE_TABLE_BYTES } from './durable-exchange.js';

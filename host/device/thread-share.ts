@@ -18,6 +18,7 @@ export interface DeviceShare extends ArenaPart {
   readonly deviceId: bigint;
 }
 
+/** What a thread gets of a device that threads share. */
 export interface ShareOptions {
   /** Memory of that thread alone: queues, buffers, and what its `alloc` gives. Default 16 MiB. */
   readonly memoryBytes?: number;

@@ -84,6 +84,7 @@ export interface MalformedPacket {
   bth?: BthDescription;
 }
 
+/** A packet as its parser found it. */
 export type PacketDescription = DecodedPacket | MalformedPacket;
 
 /** What an option of a device may be. */

@@ -18,6 +18,7 @@ import {
 } from './link.js';
 import { nextTurn } from './next-turn.js';
 
+/** What may happen to a peer. */
 export type PeerEventKind =
   /** Packets travel. */
   | 'connected'
@@ -27,6 +28,7 @@ export type PeerEventKind =
   /** It is there no more; the address may come back with a new connection. */
   | 'disconnected';
 
+/** A peer came, went, or came back. */
 export interface PeerEvent {
   readonly kind: PeerEventKind;
   readonly peer: Endpoint;

@@ -20,6 +20,7 @@ import type {
   SignallingRoom,
 } from './signalling/signalling.js';
 
+/** How a data channel link behaves. */
 export interface DataChannelOptions extends RtcOptions {
   /**
    * 256, 512, 1024, 2048 or 4096. Default 1024: a packet fits into one datagram of the network.
@@ -82,6 +83,7 @@ interface Made {
 /** Whose address is in use. */
 const taken = new WeakSet<RtcConnector>();
 
+/** A link over WebRTC data channels, in pages, their Workers, and Node with node-datachannel. */
 export class DataChannelLink extends ChannelLink {
   readonly #connector: RtcConnector;
   readonly #peersMax: number;

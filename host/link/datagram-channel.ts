@@ -19,6 +19,7 @@ export interface ChannelReceiver {
   closed(reason: string, isLost: boolean): void;
 }
 
+/** A way for datagrams to one peer. */
 export interface DatagramChannel {
   /** Bytes that were sent and still wait in this process. */
   readonly bufferedBytes: number;

@@ -122,6 +122,7 @@ export interface LinkInfo {
   readonly socketOptions?: readonly SocketOption[];
 }
 
+/** How packets travel: the contract that every link keeps (`host/link/README.md`). */
 export interface Link {
   /** Valid after `open`. */
   readonly info: LinkInfo;

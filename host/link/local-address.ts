@@ -12,7 +12,7 @@ import {
 } from './interface.js';
 import { PACKET_SIZE_LIMIT, ROCE_PORT } from './link.js';
 import { findPortHolder } from './port-holder.js';
-import type { UdpOptions } from './udp.js';
+import type { UdpOptions } from './udp-options.js';
 
 const SOCKET_BUFFER_BYTES = 4 * 2 ** 20;
 const PEER_RECEIVE_BUFFER_BYTES = 212992;
@@ -78,7 +78,7 @@ export async function findLocalAddress(
 /** The refusal that says what to do about an address that cannot be bound. */
 export async function explainBind(
   { gid, zone, port }: LocalAddress,
-  error: NodeJS.ErrnoException,
+  error: Error & { readonly code?: string },
 ): Promise<LinkError> {
   const options = { cause: error };
   switch (error.code) {

@@ -34,6 +34,7 @@ export interface LoopbackCounters {
 /** Where port 0 starts looking for a free one. */
 const FIRST_FREE_PORT = 49152;
 
+/** A network in memory: any number of links that reach each other. */
 export class LoopbackNetwork {
   readonly counters: LoopbackCounters = { delivered: 0, dropped: 0 };
   /** Rises with every open and close: whoever remembers who has an address looks again. */

@@ -29,7 +29,7 @@ import type { Posix, PosixError } from './posix.js';
 import { ReadyPoll } from './ready-poll.js';
 import { ReceiveSlots } from './receive-slots.js';
 import { SendMessages, type SendCounters } from './send-messages.js';
-import type { UdpOptions } from './udp.js';
+import type { UdpOptions } from './udp-options.js';
 import { bindUdpSocket } from './udp-socket.js';
 
 /** Packets, bytes (BTH to ICRC) and system calls since the link was made. */
@@ -86,6 +86,7 @@ interface Opened {
 
 type Descriptors = Pick<Opened, 'fd' | 'wakeDescriptor' | 'callSocket' | 'flows'>;
 
+/** RoCEv2 over UDP, many packets per system call: Linux with koffi. */
 export class UdpBatchLink implements Link {
   /** What `open` takes of the engine's memory. */
   static readonly MEMORY_BYTES = ReceiveSlots.BYTES + SendMessages.BYTES + 2 * ReadyPoll.BYTES;

@@ -10,6 +10,7 @@ import { randomGid } from './random-address.js';
 import { WebSocketChannel, type Socket } from './websocket-channel.js';
 import { openSocket } from './websocket-class.js';
 
+/** How a WebSocket link behaves. */
 export interface WebSocketOptions {
   /** 256, 512, 1024, 2048 or 4096. Default 4096. */
   readonly pathMtuBytes?: number;
@@ -32,6 +33,7 @@ const OPEN_MILLIS = 10_000;
 /** Addresses that links of this process have. */
 const taken = new Set<string>();
 
+/** A link over WebSockets, where there is no WebRTC. */
 export class WebSocketLink extends ChannelLink {
   readonly #openMillis: number;
   readonly #wanted: Gid | undefined;

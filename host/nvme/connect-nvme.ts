@@ -13,6 +13,7 @@ import { Association } from './host-association.js';
 import { namesOf } from './identity.js';
 import { NvmeVolume, type NvmeVolumeEvent } from './volume.js';
 
+/** Who the host is. */
 export interface NvmeHostOptions {
   /** Default: a device is opened for this, and closed with it. */
   readonly context?: Context;
@@ -31,6 +32,7 @@ export interface NvmeHostOptions {
   readonly maxCmRetries?: number;
 }
 
+/** How a volume is connected: which subsystem, from which device, with which pool. */
 export interface ConnectNvmeOptions extends NvmeHostOptions {
   /** The subsystem. */
   readonly nqn: string;

@@ -13,6 +13,7 @@ import type { NvmeStore } from './store.js';
 const BLOCK_BYTES = 512;
 const ZEROES_BYTES = 2 ** 20;
 
+/** A namespace made of a file, or a block device. */
 export class FileStore implements NvmeStore {
   readonly length: number;
   readonly isVolatile = true;

@@ -12,6 +12,7 @@ const ERRNO: Readonly<Record<number, ErrnoName>> = {
   [NvmeStatus.CONNECT_CONTROLLER_BUSY]: 'EBUSY',
 };
 
+/** A command that its target completed with another status than success. */
 export class NvmeError extends RefusalError {
   override readonly name = 'NvmeError';
   /** As NvmeStatus has it, without DO_NOT_RETRY. */

@@ -8,6 +8,7 @@ import type { NvmeStore } from './store.js';
 
 const BLOCK_BYTES = 512;
 
+/** A namespace made of persistent memory: a flush means durable. */
 export class PmemStore implements NvmeStore {
   readonly memory: Uint8Array;
   readonly isVolatile = true;

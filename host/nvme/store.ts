@@ -1,6 +1,7 @@
 /** Where the blocks of a namespace are, and when they are durable. */
 import type { Context } from '../verbs/context.js';
 
+/** What a namespace is made of: blocks that are read, written, and flushed. */
 export interface NvmeStore {
   /** Bytes, a multiple of 512. */
   readonly length: number;
@@ -24,6 +25,7 @@ export interface NvmeStore {
   close(): Promise<void>;
 }
 
+/** One request of a store, in bytes from its begin. */
 export interface StoreRequest {
   readonly kind: 'read' | 'write' | 'flush';
   readonly offset: number;

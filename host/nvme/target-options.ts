@@ -3,6 +3,7 @@ import { MisuseError } from '../errors/errors.js';
 import { DISCOVERY_NQN } from './constants.js';
 import type { NvmeStore, StoreRequest } from './store.js';
 
+/** What an NVMe target serves, and to whom. */
 export interface NvmeTargetOptions {
   /** Where the namespace's blocks are. It is closed with the target. */
   readonly store: NvmeStore;
@@ -38,6 +39,7 @@ export interface NvmeTargetOptions {
   readonly onEvent?: (event: NvmeTargetEvent) => void;
 }
 
+/** A host came, went, or was refused. */
 export interface NvmeTargetEvent {
   readonly kind: 'connected' | 'disconnected' | 'refused' | 'failed';
   /** Who: an address. */

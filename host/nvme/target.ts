@@ -58,6 +58,7 @@ interface QueueOrigin {
   cancel: CancelTimer;
 }
 
+/** An NVMe namespace over RDMA, for Linux’s initiator and ours. */
 export class NvmeTarget {
   readonly nqn: string;
   readonly context: Context;

@@ -48,6 +48,7 @@ export interface RegionShare {
   readonly lendMrs: number;
 }
 
+/** What a volume did since it was connected. */
 export interface NvmeVolumeStats extends HostQueueCounters {
   /** Commands under way, and in line. */
   readonly busy: number;
@@ -67,6 +68,7 @@ const RANGES_MAX = 256;
 const RANGE_BYTES = 16;
 const BLOCKS_MAX = 2 ** 32 - 1;
 
+/** A namespace of a target, as an initiator has it (`connectNvme`). */
 export class NvmeVolume {
   readonly context: Context;
   readonly pool: FmrPool;

@@ -6,6 +6,7 @@
 import type { DurableRange, DurableStore } from '../device/durable-store.js';
 import { mergeRanges } from '../device/durable-ring.js';
 
+/** How a crash store behaves. */
 export interface CrashStoreOptions {
   /** A number from 0 on, below 1: what is lost is decided by it, so a run can be repeated. */
   readonly random: () => number;
@@ -24,6 +25,9 @@ interface Pending {
   readonly done: (error?: Error) => void;
 }
 
+/**
+ * A store for tests: what was written and not flushed may be lost in any part when it is cut off.
+ */
 export class CrashStore implements DurableStore {
   readonly #memory: Uint8Array;
   readonly #durable: Uint8Array;

@@ -9,6 +9,7 @@ import { openRegion } from './open-region.js';
 import type { Durability } from './place.js';
 import type { SyncStore } from './sync-store.js';
 
+/** How persistent memory is opened or made. */
 export interface PmemOptions {
   /** Of the region: where the file is made, and at least, where it is there. Default: as it is. */
   readonly bytes?: number;
@@ -43,6 +44,7 @@ export interface OpenRegion {
 
 const BYTES_MAX = 2 ** 32 - 65536;
 
+/** Memory of a device that outlives it: the bytes of a file (`context.openPmem`). */
 export class PersistentMemory {
   /** Memory of the device: what `pd.regMr` takes, also with FLUSH_PERSISTENT. */
   readonly buffer: Uint8Array;

@@ -3,6 +3,7 @@ import type { FastMemoryRegion, RegMr } from '../verbs/fast-memory-region.js';
 import { incRkey } from '../verbs/memory-window.js';
 import type { FmrPoolUser } from './fmr-pool-user.js';
 
+/** `struct ib_fmr_desc`: a region that `user.getMr` gave. */
 export class FmrDesc {
   readonly mr: FastMemoryRegion;
   /** @internal Whose own it is (L1); undefined: shared. */

@@ -4,6 +4,7 @@ import type { FmrDesc } from './fmr-desc.js';
 import type { FmrPool } from './fmr-pool.js';
 import type { UserPlace } from './pool-table.js';
 
+/** What a user of a pool has of its own. */
 export interface FmrPoolUserOptions {
   /** For logs. */
   readonly name?: string;
@@ -30,6 +31,7 @@ export interface FmrPoolUserStats {
   readonly lent: number;
 }
 
+/** `struct ib_fmr_pool_user`: one connection’s part in a pool (`pool.createUser`). */
 export class FmrPoolUser {
   readonly pool: FmrPool;
   /** Regions of its own. */

@@ -43,6 +43,7 @@ interface Bucket {
   sinceMicros: number;
 }
 
+/** `struct ib_fmr_pool`: memory regions that connections share (`createFmrPool`, seed 002). */
 export class FmrPool {
   readonly context: Context;
   readonly pd: ProtectionDomain | undefined;

@@ -2,14 +2,18 @@
 
 /** Where nodes listen: the connection manager's port; over IPv6 Linux connects to the second. */
 export const RDS_PORT = 18634;
+/** Where nodes listen: port of the connection manager. */
 export const RDS_CM_PORT = 16385;
 
+/** Bytes in front of every fragment. */
 export const HEADER_BYTES = 48;
 /** Payload of one SEND towards Linux. */
 export const FRAGMENT_BYTES = 4096;
 /** `RDS_MAX_MSG_SIZE`. */
 export const MESSAGE_BYTES_MAX = 1 << 20;
+/** Bytes of a congestion map: one bit a port. */
 export const CONGESTION_MAP_BYTES = 8192;
+/** How many ports a node has. */
 export const PORTS = 65536;
 
 /** `RDS_FLAG_…`. */
@@ -41,16 +45,19 @@ export const LANES = 3;
 export const GENERATIONS = 64;
 /** Messages below this many bytes go over lane 0, those up to that many over lane 1. */
 export const SMALL_BYTES = 500;
+/** Largest message of the lane for database blocks, in bytes. */
 export const MEDIUM_BYTES = 32768;
 /** Payload of one SEND of lane 2. */
 export const LARGE_FRAGMENT_BYTES = 65536;
 
 /** The family of the seed; no system has given it a number. */
 export const AF_INET_OFFLOAD = 28;
+/** The one type of sockets. */
 export const SOCK_DGRAM = 2;
 
 /** `SOL_SOCKET`, and its options that mean something here. */
 export const SOL_SOCKET = 1;
+/** Names of socket options, as setsockopt(2) has them. */
 export const SocketOption = Object.freeze({
   SO_TYPE: 3,
   SO_ERROR: 4,

@@ -12,6 +12,7 @@ import { statsText } from './statistics.js';
 import { Carriers } from './carriers.js';
 import { VerbsCarrier } from './verbs-carrier.js';
 
+/** How a node is set up. */
 export type RdsNodeOptions = Pick<
   CoreOptions,
   'heartbeatMicros' | 'recoveryMicros' | 'parameters' | 'pathsMax' | 'log'
@@ -25,6 +26,7 @@ const KBYTE = 1024;
 /** Of this software, as `config` says it. */
 const VERSION = '0.1.0';
 
+/** A device’s node of reliable datagrams: its paths, ports and settings. */
 export class RdsNode {
   readonly context: Context;
   readonly core: RdsCore;

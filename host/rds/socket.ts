@@ -65,6 +65,7 @@ export function socket(
   return new RdsSocket(RdsNode.of(context));
 }
 
+/** A socket of reliable datagrams (`rds.socket`, seed 003). */
 export class RdsSocket implements PortUser {
   readonly node: RdsNode;
   /** Told of what `poll` would see; called in the middle of other work, so be short. */

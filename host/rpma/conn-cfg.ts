@@ -7,6 +7,7 @@ import type { Srq } from './srq.js';
 /** Of every queue. */
 const SIZE = 10;
 
+/** `struct rpma_conn_cfg`: how a connection is to be (`connCfgNew`). */
 export class ConnCfg {
   #timeoutMillis = DEFAULT_TIMEOUT_MS;
   #cqSize = SIZE;

@@ -32,6 +32,7 @@ export interface ConnQueues {
   readonly channel: CompletionChannel | undefined;
 }
 
+/** `struct rpma_conn_req`: a connection that is asked for (`peer.connReqNew`, `ep.nextConnReq`). */
 export class ConnReq {
   readonly #peer: Peer;
   readonly #id: CmId;

@@ -32,6 +32,7 @@ const EVENTS: Readonly<Record<number, number>> = {
   [CmEventType.UNREACHABLE]: ConnEvent.UNREACHABLE,
 };
 
+/** `struct rpma_conn`: a connection and its operations. */
 export class Conn {
   readonly #peer: Peer;
   readonly #id: CmId;

@@ -11,6 +11,7 @@ export const MrUsage = Object.freeze({
   SEND: 64,
   RECV: 128,
 });
+/** All bits of MrUsage. */
 export const MR_USAGE_ALL = 255;
 
 /** When an operation completes visibly: `RPMA_F_COMPLETION_*`. Errors always do. */
@@ -34,6 +35,7 @@ export const ConnEvent = Object.freeze({
 /** `enum rpma_util_ibv_context_type`: is the address ours, or that of whom we will talk to? */
 export const UtilIbvContext = Object.freeze({ LOCAL: 0, REMOTE: 1 });
 
+/** `RPMA_ATOMIC_WRITE_ALIGNMENT`, in bytes. */
 export const ATOMIC_WRITE_ALIGNMENT = 8;
 /** Milliseconds. */
 export const DEFAULT_TIMEOUT_MS = 1000;

@@ -4,6 +4,7 @@ import type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.
 import type { Context } from '../verbs/context.js';
 import { RpmaError, checkWhole } from './errors.js';
 
+/** `struct rpma_cq`: completions of a connection. */
 export class Cq {
   /** @internal */
   readonly queue: CompletionQueue;

@@ -7,6 +7,7 @@ import { ConnReq } from './conn-req.js';
 import { RpmaError } from './errors.js';
 import type { Peer } from './peer.js';
 
+/** `struct rpma_ep`: where connections are asked for (`peer.epListen`). */
 export class Ep {
   readonly #peer: Peer;
   readonly #channel: EventChannel;

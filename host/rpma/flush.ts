@@ -11,6 +11,7 @@ import type { SendWorkRequest } from '../verbs/work-request.js';
 import { COMPLETION_ON_SUCCESS, FlushType } from './constants.js';
 import type { MrRemote } from './mr.js';
 
+/** How a flush is carried out (`conn.flushMethod`; the table in `host/rpma/README.md`). */
 export type FlushMethod = 'native' | 'appliance';
 
 /** Bytes that the appliance method reads: where they are read from is all that counts. */

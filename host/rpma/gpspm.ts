@@ -15,6 +15,7 @@ import type { Conn } from './conn.js';
 import { Flag } from './constants.js';
 import type { MrLocal } from './mr.js';
 
+/** What a message asks to be made durable: a range, in bytes from the region’s begin. */
 export interface FlushRequest {
   readonly offset: bigint;
   readonly length: bigint;
@@ -24,11 +25,14 @@ export interface FlushRequest {
 /** Of a field by its number: fixed64 is wire type 1. */
 const tagOf = (field: number): number => (field << 3) | 1;
 const FIELD_BYTES = 9;
+/** Most bytes of a flush request on the wire. */
 export const FLUSH_REQUEST_BYTES = 3 * FIELD_BYTES;
+/** Most bytes of its answer on the wire. */
 export const FLUSH_RESPONSE_BYTES = FIELD_BYTES;
 /** Room for one message, with what newer programs may add. */
 export const GPSPM_MESSAGE_BYTES = 512;
 
+/** A flush request as its bytes on the wire. */
 export function encodeFlushRequest(request: FlushRequest): Uint8Array {
   return encode([request.offset, request.length, request.opContext]);
 }
@@ -39,6 +43,7 @@ export function decodeFlushRequest(bytes: Uint8Array): FlushRequest {
   return { offset, length, opContext };
 }
 
+/** The answer to a flush request as its bytes on the wire. */
 export function encodeFlushResponse(opContext: bigint): Uint8Array {
   return encode([opContext]);
 }

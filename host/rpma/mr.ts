@@ -9,6 +9,7 @@ import { checkWhole } from './errors.js';
 
 const FLUSH_TYPES = MrUsage.FLUSH_TYPE_VISIBILITY | MrUsage.FLUSH_TYPE_PERSISTENT;
 
+/** `struct rpma_mr_local`: registered memory (`peer.mrReg`). */
 export class MrLocal {
   readonly #region: MemoryRegion;
   readonly #usage: number;

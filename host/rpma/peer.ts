@@ -9,6 +9,7 @@ import { MrLocal } from './mr.js';
 import { Srq, SrqCfg } from './srq.js';
 import { targetOf, type Port } from './utils.js';
 
+/** `struct rpma_peer`: a device and a protection domain (`peerNew`). */
 export class Peer {
   readonly context: Context;
   /** @internal */

@@ -16,6 +16,7 @@ import { Flag, FlushType, MrUsage } from './constants.js';
 import type { MrLocal, MrRemote } from './mr.js';
 import type { Peer } from './peer.js';
 
+/** Bytes of a log before its first record. */
 export const LOG_HEADER_BYTES = 16;
 const RECORD_HEADER = 8;
 /** Operations of one append: two writes, and a flush after each. */
@@ -29,6 +30,7 @@ export interface LogReplica {
   readonly offset: number;
 }
 
+/** Who keeps a log, and how many must have a record. */
 export interface LogOptions {
   /** Bytes that each replica has for it. */
   readonly bytes: number;
@@ -61,6 +63,7 @@ interface Target extends LogReplica {
   isDead: boolean;
 }
 
+/** A log in the persistent memory of several peers. */
 export class ReplicatedLog {
   readonly #targets: Target[];
   readonly #quorum: number;

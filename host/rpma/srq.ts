@@ -39,6 +39,7 @@ export function srqCfgNew(): SrqCfg {
   return new SrqCfg();
 }
 
+/** `struct rpma_srq`: receives that connections share (`peer.srqNew`). */
 export class Srq {
   /** @internal */
   readonly queue: SharedReceiveQueue;

@@ -92,6 +92,7 @@ export function addressOfSender(wc: WorkCompletion, grh: Uint8Array): AddressAtt
   return { dgid, port: answerPort(wc.srcPort) };
 }
 
+/** `struct ibv_ah`: where datagrams go (`pd.createAh`). IBA 10.2.2.2. */
 export class AddressHandle {
   readonly pd: ProtectionDomain;
   /** Address of the engine's struct. */

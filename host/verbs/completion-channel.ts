@@ -6,6 +6,10 @@ import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { CompletionQueue } from './completion-queue.js';
 import type { Context } from './context.js';
 
+/**
+ * `struct ibv_comp_channel`: says which armed completion queue has something
+ * (`context.createCompChannel`).
+ */
 export class CompletionChannel {
   readonly context: Context;
   readonly #events: CompletionQueue[] = [];

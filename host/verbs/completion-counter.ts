@@ -37,6 +37,10 @@ export function queryCompCntrCaps(context: Context): CompCntrCaps {
   return { maxValue: MAX_VALUE, maxCounters, supportedQpAttachOps: ALL_OPS };
 }
 
+/**
+ * `struct ibv_comp_cntr`: counts what completes, without an entry for each
+ * (`context.createCompCntr`).
+ */
 export class CompletionCounter {
   readonly context: Context;
   /** A CompCntrType. */

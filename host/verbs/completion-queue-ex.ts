@@ -42,6 +42,10 @@ const IMMEDIATE = WORD('immediate');
 const VENDOR_ERROR = WORD('vendorError');
 const NANOS_PER_MICRO = 1000n;
 
+/**
+ * `struct ibv_cq_ex`: a completion queue that is read field by field, with timestamps
+ * (`context.createCqEx`).
+ */
 export class CompletionQueueEx extends CompletionQueue {
   /** What it tells: bits of WcExWith. */
   wcFlags = 0;

@@ -58,6 +58,7 @@ export interface WorkCompletion {
 /** Who is woken takes what there is, and what is posted then leaves together. */
 const WAIT_COUNT = 64;
 
+/** `struct ibv_cq`: where work completes (`context.createCq`). IBA 10.8. */
 export class CompletionQueue {
   readonly context: Context;
   readonly channel: CompletionChannel | undefined;

@@ -65,6 +65,7 @@ export interface AsyncEventRecord {
 /** Events that nobody has fetched; the oldest are dropped beyond. */
 const EVENTS_KEPT = 1024;
 
+/** `struct ibv_context`: an open device, and what everything else is made from (`openDevice`). */
 export class Context {
   /** What the verbs are made of. Not for applications. */
   readonly device: Device;

@@ -4,6 +4,10 @@ import { Gid } from '../link/endpoint.js';
 import type { Context } from './context.js';
 import { openDevice, type OpenOptions } from './open-device.js';
 
+/**
+ * One device that could be opened: `ibv_get_device_name`, `ibv_get_device_guid` and the rest of
+ * it.
+ */
 export interface DeviceEntry {
   /** Interface and address: `eth0/10.0.0.1`. */
   readonly name: string;

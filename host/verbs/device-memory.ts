@@ -17,6 +17,7 @@ export interface AllocDmAttributes {
 /** Offsets and lengths are multiples of it. */
 const UNIT_BYTES = 4;
 
+/** `struct ibv_dm`: memory of the device that is reached by copying (`context.allocDm`). */
 export class DeviceMemory {
   readonly context: Context;
   /** Bytes. */

@@ -20,6 +20,7 @@ export interface DmahInitAttributes {
 
 const PH_MAX = 3;
 
+/** `struct ibv_dmah`: a hint for registrations (`context.allocDmah`). */
 export class DmaHandle {
   readonly context: Context;
   readonly attributes: DmahInitAttributes;

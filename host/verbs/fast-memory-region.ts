@@ -27,6 +27,9 @@ export interface RegMr {
   readonly user?: object;
 }
 
+/**
+ * A region that work requests register and invalidate (`pd.allocMr`, `WrOpcode.REG_MR`). IBA 10.6.
+ */
 export class FastMemoryRegion {
   readonly context: Context;
   /** Its domain; undefined: that of the queue pair whose work request registers it. */

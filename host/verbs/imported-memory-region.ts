@@ -6,6 +6,7 @@ import { awaitRelease, retryChange } from './key.js';
 import type { ProtectionDomain } from './protection-domain.js';
 import { refuse } from './refuse.js';
 
+/** A region of another context, by its handle (`pd.importMr`, `ibv_import_mr`). */
 export class ImportedMemoryRegion {
   readonly pd: ProtectionDomain;
   readonly handle: number;

@@ -33,6 +33,7 @@ interface List {
   put(at: number): void;
 }
 
+/** A region that is a layout of others (`pd.regMr(null, 0, …)`, seed 001). */
 export class LayoutMemoryRegion {
   readonly pd: ProtectionDomain;
   /** Made of AccessFlag: what may be done through the layout. */

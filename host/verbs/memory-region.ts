@@ -7,6 +7,7 @@ import type { Context } from './context.js';
 import { Key, awaitRelease, retryChange } from './key.js';
 import type { ProtectionDomain } from './protection-domain.js';
 
+/** What a registration may be told besides its access flags. */
 export interface RegisterOptions {
   /**
    * The address by which peers and work requests name the first byte (`ibv_reg_mr_iova`). Default:
@@ -36,6 +37,7 @@ interface Former {
 const EVERY_CHANGE =
   ReregMrFlag.CHANGE_TRANSLATION | ReregMrFlag.CHANGE_PD | ReregMrFlag.CHANGE_ACCESS;
 
+/** `struct ibv_mr`: registered memory with its keys (`pd.regMr`). IBA 10.6. */
 export class MemoryRegion {
   readonly lkey: number;
   readonly rkey: number;

@@ -52,6 +52,7 @@ export function incRkey(rkey: number): number {
   return ((rkey & 0xffffff00) | ((rkey + 1) & 0xff)) >>> 0;
 }
 
+/** `struct ibv_mw`: a key for a part of a region (`pd.allocMw`). IBA 10.6.7. */
 export class MemoryWindow {
   readonly pd: ProtectionDomain;
   /** An MwType. */

@@ -7,6 +7,7 @@ import { MisuseError } from '../errors/errors.js';
 import { Key } from './key.js';
 import type { ProtectionDomain } from './protection-domain.js';
 
+/** A region without memory: reads as zeros, takes and drops writes (`pd.allocNullMr`). */
 export class NullMemoryRegion {
   readonly pd: ProtectionDomain;
   readonly lkey: number;

@@ -5,7 +5,8 @@ import { systemRefusal } from '../errors/system-refusal.js';
 import { ROCE_PORT, type Link } from '../link/link.js';
 import { loadPosix } from '../link/posix.js';
 import { UdpBatchLink } from '../link/udp-batch.js';
-import { UdpLink, type UdpOptions } from '../link/udp.js';
+import { UdpLink } from '../link/udp.js';
+import type { UdpOptions } from '../link/udp-options.js';
 import { Context } from './context.js';
 import { randomId } from './refuse.js';
 

@@ -89,6 +89,10 @@ class AllocatorMemory implements QueueMemory {
   }
 }
 
+/**
+ * A protection domain whose queues live in memory of the application’s allocators
+ * (`context.allocParentDomain`).
+ */
 export class ParentDomain extends ProtectionDomain {
   /** What it stands on. */
   readonly pd: ProtectionDomain;

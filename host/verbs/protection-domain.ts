@@ -24,6 +24,7 @@ const IN_USE = {
   EINVAL: 'the protection domain is gone already',
 };
 
+/** `struct ibv_pd`: what may be used together (`context.allocPd`). IBA 10.2.3. */
 export class ProtectionDomain {
   readonly context: Context;
   /** The engine's number for it. */

@@ -50,6 +50,10 @@ const POSSIBLE: { readonly [type: number]: number } = {
 
 type Mutable<T> = { -readonly [Name in keyof T]: T[Name] };
 
+/**
+ * `struct ibv_qp_ex`: a queue pair that is posted to call by call, `wrStart` to `wrComplete`
+ * (`context.createQpEx`).
+ */
 export class QueuePairEx extends QueuePair {
   /** Goes into the next `wr…` call's request, and comes back in its completion. */
   wrId: number | bigint = 0;

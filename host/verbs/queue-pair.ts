@@ -72,6 +72,7 @@ export interface QpInitAttributes {
 /** How many times fresh numbers are drawn before the index is called full. */
 const DRAWS = 64;
 
+/** `struct ibv_qp`: a send queue and a receive queue (`pd.createQp`). IBA 10.2.4. */
 export class QueuePair {
   readonly pd: ProtectionDomain;
   /** Address of the engine's struct. */

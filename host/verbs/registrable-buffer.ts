@@ -7,6 +7,7 @@ import type { ProtectionDomain } from './protection-domain.js';
 
 const PAGE_BYTES = 4096;
 
+/** `struct ibv_buf`: memory made to be registered (`pd.allocBuf`). */
 export class RegistrableBuffer {
   readonly pd: ProtectionDomain;
   /** Its address in the device's memory, a multiple of 4096. */

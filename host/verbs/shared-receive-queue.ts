@@ -17,6 +17,7 @@ export interface SrqInitAttributes {
   readonly srqLimit?: number;
 }
 
+/** `struct ibv_srq`: receives that queue pairs share (`pd.createSrq`). IBA 10.2.9. */
 export class SharedReceiveQueue {
   readonly pd: ProtectionDomain;
   /** Address of the engine's struct. */

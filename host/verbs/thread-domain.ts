@@ -5,6 +5,7 @@
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from './context.js';
 
+/** `struct ibv_td`: a promise that one thread uses what is made with it (`context.allocTd`). */
 export class ThreadDomain {
   readonly context: Context;
   #users = 0;

@@ -13,7 +13,9 @@ import { codecGroup } from './codec.js';
 import { LineReport, hasTools, runGroup, type Group, type GuestGroup } from './group.js';
 import { perftestGroup } from './perftest.js';
 import { layoutsGroup } from './layouts.js';
+import { nodesGroup } from './nodes.js';
 import { nvmeGroup } from './nvme.js';
+import { packageGroup } from './package.js';
 import { persistenceGroup } from './persistence.js';
 import { pingpongGroup } from './pingpong.js';
 import { rdsGroup } from './rds.js';
@@ -22,7 +24,7 @@ import { rxeGroup } from './rxe.js';
 import { runInNamespace, runInside } from './rxe/namespace.js';
 import { vectorsGroup } from './vectors.js';
 
-const GROUPS: readonly Group[] = [vectorsGroup, codecGroup, captureGroup];
+const GROUPS: readonly Group[] = [vectorsGroup, codecGroup, captureGroup, packageGroup, nodesGroup];
 /** With Linux guests. */
 const GUEST_GROUPS: readonly GuestGroup[] = [
   rxeGroup,

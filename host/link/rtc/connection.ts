@@ -32,6 +32,7 @@ export interface RtcConnection {
   readonly restart?: RtcRestart;
 }
 
+/** What an RTCPeerConnection is made with. */
 export interface RtcOptions {
   /** STUN and TURN servers, `stun:host:port`. Default none: peers of one network need none. */
   readonly iceServers?: readonly string[];

@@ -25,6 +25,7 @@ function portPair(): [Port, Port] {
   return [port1, port2];
 }
 
+/** What a page lends its Worker, and with which certificates. */
 export interface ProvideOptions {
   /** Passes messages on in place of handing channels over, as where a browser cannot. */
   readonly forward?: boolean;

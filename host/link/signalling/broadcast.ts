@@ -24,6 +24,7 @@ interface Message {
 /** Exchanges of this thread; with the name of who asks an id that nobody else has. */
 let exchanges = 0;
 
+/** Tabs of one origin find each other, by BroadcastChannel. */
 export class BroadcastSignalling implements Signalling, SignallingRoom {
   readonly name: string;
   readonly #room: string;

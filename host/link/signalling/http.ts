@@ -6,6 +6,7 @@ import type { Signalling } from './signalling.js';
 /** Longest body of either side, in characters. */
 export const BODY_LENGTH_MAX = 65536;
 
+/** A page finds a Node program, by one HTTP request (`answerRequest` is its other side). */
 export class HttpSignalling implements Signalling {
   readonly name: string;
   readonly #url: string | URL;

@@ -1,0 +1,28 @@
+/** What both UDP links are told. A file of its own: a page's types lead here, and not to Node's. */
+export interface UdpOptions {
+  /** An IPv4 or IPv6 address of this machine, not a wildcard. `fe80::1%eth0` has its zone. */
+  address: string;
+  /** UDP port; 0 takes any free one below 0xc000 (`info.local.port` says it). Default 4791. */
+  port?: number;
+  /** Longest packet, BTH to ICRC. Default: what the interface's MTU leaves, at most 4160 bytes. */
+  packetSizeMax?: number;
+  /** What we ask the kernel for, each way. Default 4 MiB; the kernel gives what it allows. */
+  socketBufferBytes?: number;
+  /**
+   * The peer's receive buffer as its kernel accounts it (what reading SO_RCVBUF gives). Default
+   * 212992, Linux's `rmem_default`: what a peer has that asked for nothing.
+   */
+  peerReceiveBufferBytes?: number;
+  /**
+   * Other processes of this user may bind the same port, when they say so, too: each gets a part of
+   * what arrives. `UdpBatchLink` only. Default false.
+   */
+  reusePort?: boolean;
+  /**
+   * Sockets to send with besides the one that receives, each with a source port from 0xc000 up:
+   * queue pairs and flow labels spread over them, so that a network with several paths, or a card
+   * with several queues, spreads as well (IBA annex A17.4.3). `UdpBatchLink` only. At most 64,
+   * default 0: packets leave from the port that is listened at.
+   */
+  sendSockets?: number;
+}

@@ -1,0 +1,107 @@
+/** What the root README and the guide say: programs that run, commands and files that there are. */
+import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { figuresTable, readRecord } from '../bench/figures.js';
+import { root } from '../support/paths.js';
+import { Workspace, freePort } from '../support/processes.js';
+
+const top = fileURLToPath(root);
+const read = (name: string): string => readFileSync(join(top, name), 'utf8');
+const readme = read('README.md');
+
+/** The program that begins with its name, as the README has it, at an address of its own. */
+function program(name: string, port: number): string {
+  const found = new RegExp(`\`\`\`js\\n// ${name}\\n([^]*?)\`\`\``).exec(readme);
+  assert.ok(found, `README.md has no ${name}`);
+  const text = found[1]!.replaceAll('127.0.0.1:7471', '127.0.34.1:7471');
+  // Another device may be at 4791 of the address that both take.
+  return name === 'lend.mjs'
+    ? text.replace("7471')", `7471', { device: { port: ${port} } })`)
+    : text.replace("7471')", `7471', { udpPort: ${port}, device: { port: 0 } })`);
+}
+
+test('the first program of the README lends memory, and the second one writes into it', async () => {
+  const port = await freePort('127.0.34.1');
+  await Workspace.use(async (workspace) => {
+    const start = (name: string, ...args: string[]) => {
+      // What `import 'verbena'` finds for whoever installed it.
+      const index = new URL('build/host/index.js', root).href;
+      const file = workspace.path(name);
+      writeFileSync(file, program(name, port).replace("'verbena'", `'${index}'`));
+      return workspace.startProcess(process.execPath, [file, ...args]);
+    };
+    const lending = start('lend.mjs');
+    const [, addr, rkey] = await lending.printed('stdout', /(\d+) (\d+) "/);
+    const { code, stdout, stderr } = await start('write.mjs', addr!, rkey!, 'hello').ended;
+    assert.is(code, 0, stderr);
+    assert.is(stdout, 'written\n');
+    await lending.printed('stdout', /"hello\0/);
+  });
+});
+
+test('the first program has five lines', () => {
+  const lines = program('lend.mjs', 0).split('\n');
+  const statements = lines.filter((line) => line !== '' && !line.startsWith('import '));
+  assert.is(statements.length, 5);
+  for (const line of lines) assert.ok(line.length <= 130, line);
+});
+
+test('every command is in the table of the README, and no other', async () => {
+  const told = new Set([...readme.matchAll(/`verbena ([a-z-]+)/g)].map((match) => match[1]!));
+  await Workspace.use(async (workspace) => {
+    const { stdout } = await workspace.run('--help');
+    const help = stdout.slice(stdout.indexOf('Commands:'));
+    const there = [...help.matchAll(/^ {2}([a-z-]+) /gm)].map((match) => match[1]!);
+    assert.ok(there.length > 10, help);
+    const unsaid = there.filter((name) => name !== 'help' && !told.has(name));
+    assert.equal(unsaid, [], 'not in the README');
+    assert.equal(
+      [...told].filter((name) => !there.includes(name)),
+      [],
+      'no such command',
+    );
+  });
+});
+
+test('npm scripts that are named are there', () => {
+  const { scripts } = JSON.parse(read('package.json')) as { scripts: object };
+  for (const name of texts()) {
+    for (const [, script] of read(name).matchAll(/npm run (?:-s )?([a-z]+)/g)) {
+      assert.ok(script! in scripts, `${name}: npm run ${script}`);
+    }
+  }
+});
+
+/** The README and the guide. */
+function texts(): string[] {
+  const guide = readdirSync(join(top, 'host/guide'), { recursive: true, encoding: 'utf8' });
+  return ['README.md', ...guide.filter((n) => n.endsWith('.md')).map((n) => `host/guide/${n}`)];
+}
+
+test('files that the README and the guide name are there', () => {
+  assert.ok(texts().length > 5);
+  for (const name of texts()) {
+    const text = read(name);
+    for (const [, target] of text.matchAll(/\]\(([^)#:]+)\)/g)) {
+      assert.ok(existsSync(join(top, dirname(name), target!)), `${name} leads to ${target}`);
+    }
+    for (const [, path] of text.matchAll(/`((?:assembly|host|test)\/[\w./-]+)`/g)) {
+      assert.ok(existsSync(join(top, path!)), `${name} names ${path}`);
+    }
+  }
+});
+
+test('the figures of the README are those that were recorded', () => {
+  // Prettier pads the cells.
+  const cells = (text: string): string[] =>
+    text.split('\n').map((line) => line.replace(/\s*\|\s*/g, '|').replace(/-+/g, '-'));
+  const there = new Set(cells(readme));
+  for (const line of cells(figuresTable(readRecord()))) {
+    assert.ok(there.has(line), `npm run figures: ${line}`);
+  }
+});
+
+test.run();

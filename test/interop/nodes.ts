@@ -1,0 +1,90 @@
+/**
+ * Several versions of Node: each with each, connected, sending, writing, flushing a file, and on one
+ * device that both share. A version that cannot be fetched is named as not run, and counts nothing.
+ */
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { root } from '../support/paths.js';
+import { Workspace } from '../support/processes.js';
+import type { Group, Report } from './group.js';
+import { run } from './tools.js';
+
+/** Releases that this package is for. */
+const MAJORS = [20, 22, 24];
+const FETCH_SECONDS = 240;
+const PEER = fileURLToPath(new URL('build/test/interop/nodes/peer.js', root));
+
+/** Fetched once, as the packages that carry the binaries; no script of theirs is run. */
+async function fetchNode(major: number): Promise<string> {
+  if (Number(process.versions.node.split('.')[0]) === major) return process.execPath;
+  const cache = process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache');
+  const folder = join(cache, 'verbena', `node-${major}`);
+  const name = `node-${process.platform}-${process.arch}`;
+  const file = join(folder, 'node_modules', name, 'bin', 'node');
+  if (existsSync(file)) return file;
+  mkdirSync(folder, { recursive: true });
+  writeFileSync(join(folder, 'package.json'), '{"private":true}\n');
+  const options = ['--ignore-scripts', '--no-audit', '--no-fund', '--prefer-offline'];
+  const args = ['install', ...options, '--prefix', folder, `${name}@${major}`];
+  await run('npm', args, FETCH_SECONDS);
+  return file;
+}
+
+/** What a version is called, and where its program is. */
+type Versions = ReadonlyMap<string, string>;
+
+async function findVersions(report: Report): Promise<Versions> {
+  const found = new Map<string, string>();
+  for (const major of MAJORS) {
+    try {
+      const file = await fetchNode(major);
+      found.set((await run(file, ['--version'])).stdout.trim(), file);
+    } catch (error) {
+      const [why] = (error as Error).message.split('\n', 1);
+      report.note(`NOT RUN: Node ${major} cannot be had: ${why}`);
+    }
+  }
+  return found;
+}
+
+const SAID = ['SEND SUCCESS', 'WRITE volatile SUCCESS', 'WRITE durable SUCCESS', 'FLUSH SUCCESS'];
+
+async function meet(lender: string, user: string, [version, pair]: [string, number]) {
+  const [here, there] = [`127.0.29.${2 * pair + 1}`, `127.0.29.${2 * pair + 2}`];
+  await Workspace.use(async (workspace) => {
+    const name = `nodes-${process.pid}-${pair}`;
+    const file = workspace.path('pmem');
+    const lending = workspace.startProcess(lender, [PEER, 'lend', here, name, file]);
+    const told = await lending.printed('stdout', /lends (\d+) (\S+) (\d+)\n/);
+    const [, port, shpd, at] = told;
+    const args = ['use', here, there, name, shpd!, port!, at!];
+    const { stdout, stderr, code } = await workspace.startProcess(user, [PEER, ...args]).ended;
+    const written = `written by Node ${version}`;
+    const missing = [...SAID, `shares: ${written}`].filter((line) => !stdout.includes(line));
+    if (code !== 0 || missing.length > 0) {
+      throw new Error(`not said: ${missing.join(', ')}\n${stdout}\n${stderr}`);
+    }
+    await lending.printed('stdout', new RegExp(`received 4 bytes: SUCCESS[^]*memory: ${written}`));
+    if (!readFileSync(file).includes(written)) throw new Error('the file does not have it');
+    lending.kill('SIGTERM');
+    const end = await lending.ended;
+    if (end.code !== 0) throw new Error(`the lender ended with ${end.code}\n${end.stderr}`);
+  });
+}
+
+export const nodesGroup: Group = {
+  name: 'nodes',
+  tools: [],
+  async run(report) {
+    const versions = [...(await findVersions(report))];
+    let pair = 0;
+    for (const [lenderVersion, lender] of versions) {
+      for (const [version, user] of versions) {
+        const what = `Node ${version} connects to ${lenderVersion}, writes, flushes, joins`;
+        await report.check(what, () => meet(lender, user, [version, pair++]));
+      }
+    }
+  },
+};
