@@ -1,11 +1,11 @@
 /** This machine's network interfaces, as far as Node and the system tell. */
-import { createSocket } from 'node:dgram';
 import { readFile } from 'node:fs/promises';
 import { isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { RefusalError } from '../errors/errors.js';
 import { Gid } from './endpoint.js';
 import { ROCE_PORT } from './link.js';
+import { createSocket } from './plain-dgram.js';
 
 /** Bytes of the IP and UDP headers before BTH. */
 export const IPV4_UDP_OVERHEAD = 20 + 8;
