@@ -5,10 +5,7 @@
 import type dgram from 'node:dgram';
 import { syncBuiltinESMExports } from 'node:module';
 import { replacePlain } from '../link/plain-dgram.js';
-import { Socket, createSocket } from './socket.js';
+import { Socket, createSocket } from './index.js';
 
-replacePlain(
-  createSocket as unknown as typeof dgram.createSocket,
-  Socket as unknown as typeof dgram.Socket,
-);
+replacePlain(createSocket, Socket as unknown as typeof dgram.Socket);
 syncBuiltinESMExports();

@@ -86,7 +86,13 @@ export class ReliableSide {
   }
 
   /** `SO_RCVBUF` and `SO_SNDBUF`, of sockets to come as well. */
-  setBuffers({ receive = 0, send = 0 }: { readonly receive?: number; readonly send?: number }): void {
+  setBuffers({
+    receive = 0,
+    send = 0,
+  }: {
+    readonly receive?: number;
+    readonly send?: number;
+  }): void {
     if (receive > 0) this.#receiveBytes = receive;
     if (send > 0) this.#sendBytes = send;
     for (const { socket } of this.#open) this.#setBuffers(socket);

@@ -18,7 +18,8 @@ function bytesOf(piece: unknown): Uint8Array | undefined {
 }
 
 function slice(bytes: Uint8Array, offset: unknown, length: unknown): Uint8Array | undefined {
-  const isIndex = (value: unknown): value is number => Number.isInteger(value) && Number(value) >= 0;
+  const isIndex = (value: unknown): value is number =>
+    Number.isInteger(value) && Number(value) >= 0;
   if (!isIndex(offset) || !isIndex(length) || offset + length > bytes.length) return undefined;
   return bytes.subarray(offset, offset + length);
 }

@@ -70,7 +70,9 @@ export function processEnvironment(): Environment {
 }
 
 /** What a socket's `rdp` says; undefined: UDP alone. Throws MisuseError. */
-export function settingsOf(rdp: boolean | Partial<RdpSettings> | undefined): RdpSettings | undefined {
+export function settingsOf(
+  rdp: boolean | Partial<RdpSettings> | undefined,
+): RdpSettings | undefined {
   const { isOff, ...preset } = processEnvironment();
   if (isOff || rdp === false) return undefined;
   const given = typeof rdp === 'object' && rdp !== null ? rdp : {};

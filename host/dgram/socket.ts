@@ -7,7 +7,7 @@ import { splitmix32 } from '../link/fault.js';
 import { plain } from '../link/plain-dgram.js';
 import type { Addressed } from './outbox.js';
 import { ReliableSide } from './reliable-side.js';
-import { parseSend, type SendCallback, type SendRequest } from './send-arguments.js';
+import { parseSend, type SendRequest } from './send-arguments.js';
 import { processEnvironment, settingsOf, type RdpSettings } from './settings.js';
 import { totals, type Counters } from './totals.js';
 
@@ -37,7 +37,13 @@ let draws = 0;
 
 export class Socket extends Base {
   /** How many datagrams went, and came, which way. */
-  readonly counters: Counters = { rdpSent: 0, rdpReceived: 0, udpSent: 0, udpReceived: 0, failed: 0 };
+  readonly counters: Counters = {
+    rdpSent: 0,
+    rdpReceived: 0,
+    udpSent: 0,
+    udpReceived: 0,
+    failed: 0,
+  };
   readonly #side: ReliableSide | undefined;
   readonly #family: 4 | 6;
   readonly #isIpv6Only: boolean;
@@ -253,21 +259,18 @@ export class Socket extends Base {
   }
 }
 
-export function createSocket(
-  options: RdpSocketOptions | SocketType,
-  listener?: MessageListener,
-): Socket {
-  return new Socket(options, listener);
-}
-
 function sendError(code: 'EWOULDBLOCK' | 'ENOBUFS', address: string, port: number): Error {
   const error = new Error(`send ${code} ${address}:${port}`);
-  return Object.assign(error, { errno: -constants.errno[code], code, syscall: 'send', address, port });
+  return Object.assign(error, {
+    errno: -constants.errno[code],
+    code,
+    syscall: 'send',
+    address,
+    port,
+  });
 }
 
 /** What Node throws where a socket is closed. */
 function notRunning(): Error {
   return Object.assign(new Error('Not running'), { code: 'ERR_SOCKET_DGRAM_NOT_RUNNING' });
 }
-
-export type { SendCallback };
