@@ -1,4 +1,5 @@
 /** A socket of `node:dgram` whose datagrams go by RDP where the peer has it. */
+import type { NonSharedBuffer } from 'node:buffer';
 import type { RemoteInfo, Socket as DgramSocket, SocketOptions, SocketType } from 'node:dgram';
 import { lookup as dnsLookup } from 'node:dns';
 import { isIP } from 'node:net';
@@ -16,7 +17,7 @@ export interface RdpSocketOptions extends SocketOptions {
   readonly rdp?: boolean | Partial<RdpSettings>;
 }
 
-export type MessageListener = (message: Buffer, from: RemoteInfo) => void;
+export type MessageListener = (message: NonSharedBuffer, from: RemoteInfo) => void;
 
 /** Node's class is a function with any arguments. */
 const Base = plain.Socket as unknown as new (
@@ -208,8 +209,8 @@ export class Socket extends Base {
     const found = (error: Error | null, ip: string): void => {
       if (this.#state === 'closed') return;
       if (!error) this.#dispatch({ ...request, address: ip, port });
-      else if (request.callback) request.callback(error, 0);
-      else super.emit('error', error);
+      else if (request.callback) process.nextTick(request.callback, error, 0);
+      else process.nextTick(() => super.emit('error', error));
     };
     if (this.#lookup) this.#lookup(address, { family }, found);
     else dnsLookup(address, { family }, found);

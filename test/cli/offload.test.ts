@@ -26,7 +26,6 @@ function start(
   const env = settings === undefined ? [] : [`VERBENA_DGRAM=${settings}`, 'NODE_DEBUG=verbena'];
   const preload = settings === undefined ? [] : ['--import', offload];
   const [name, ...others] = words.map(String) as [string, ...string[]];
-  // It reads its standard input, and ends with it: `env` leaves it open.
   return workspace.startProcess('env', [
     ...env,
     process.execPath,

@@ -6,4 +6,3 @@ const server = coap.createServer((request, response) =>
   response.end(`you asked for ${request.url}`),
 );
 server.listen(Number(port), address, () => console.log('ready'));
-process.stdin.resume().on('end', () => server.close());

@@ -19,4 +19,3 @@ const server = dns2.createServer({
 });
 server.on('listening', () => console.log('ready'));
 await server.listen({ udp: { port: Number(port), address } });
-process.stdin.resume().on('end', () => server.close());
