@@ -62,6 +62,7 @@ const TESTS = [
   'unit/verbs/layouts',
   'unit/region/layout-release',
   'unit/link/channel-link',
+  'unit/link/channel-reconnect',
   'unit/link/fingerprint',
   'unit/link/ice-restart',
   'unit/pmem/opfs-file',
@@ -116,6 +117,8 @@ const HOST_ONLY = /\/(pmem|rpma)\//;
 /** What a file of the host can change; of others, the connection manager's. */
 const HOST_TESTS: Readonly<Record<string, RegExp>> = {
   'host/device': /durable|crash|conformance.flush/,
+  'host/link': /unit.link/,
+  'host/link/rtc': /unit.link/,
   'host/pmem': /pmem|durable/,
   'host/rpma': /rpma|crash/,
 };
