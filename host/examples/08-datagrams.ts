@@ -1,4 +1,4 @@
-/** Unreliable datagrams: one queue pair talks to everybody; who sent what is told by its completion. */
+/** Unreliable datagrams: one queue pair talks to all; who sent what is told by its completion. */
 import {
   CmEventType,
   PortSpace,

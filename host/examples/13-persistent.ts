@@ -28,7 +28,8 @@ async function serve(): Promise<void> {
   const access = LOCAL_WRITE | REMOTE_WRITE | FLUSH_GLOBAL | FLUSH_PERSISTENT;
   const privateData = describe({ mr: pd.regMr(pmem.buffer, access) });
   say({ port: listener.port, udpPort: context.local.port });
-  await (await listener.getRequest())!.accept({ pd, privateData });
+  const request = await Promise.race([listener.getRequest(), dismissed()]);
+  await request?.accept({ pd, privateData });
   await dismissed();
 }
 

@@ -30,7 +30,7 @@ async function keep(): Promise<void> {
   const mr = peer.mrReg(pmem.buffer, WRITE_DST | FLUSH_TYPE_PERSISTENT);
   using ep = await peer.epListen('127.0.0.1', 0);
   say({ port: ep.port, udpPort: context.local.port, descriptor: mr.getDescriptor() });
-  (await ep.nextConnReq()).connect();
+  (await Promise.race([ep.nextConnReq(), dismissed()]))?.connect();
   await dismissed();
   mr.dereg();
 }
