@@ -50,7 +50,10 @@ function docs(program) {
   for (const element of ownElements(program)) {
     if (element.kind !== ElementKind.Enum) continue;
     const { source, start } = element.declaration.range;
-    const before = source.text.slice(0, start).replace(/export\s*$/, '').trimEnd();
+    const before = source.text
+      .slice(0, start)
+      .replace(/export\s*$/, '')
+      .trimEnd();
     const begin = before.lastIndexOf('/**');
     const comment = begin < 0 ? '' : before.slice(begin);
     if (comment.indexOf('*/') === comment.length - 2) found[element.name] = comment;
