@@ -48,10 +48,22 @@ for (const [, first, calls] of read('host/guide/THREADS.md').matchAll(
 )) {
   rows.set(first!.replaceAll('`', ''), calls!);
 }
-/** Names of a cell; those in bold are awaited. */
-function callsOf(cell: string): Map<string, boolean> {
-  const found = [...cell.matchAll(/(\*\*)?`([\w.]+)`/g)];
-  return new Map(found.map(([, bold, name]) => [name!, bold !== undefined]));
+/** Calls of a cell; those in bold are awaited. */
+const callsOf = (cell: string): string[] =>
+  [...cell.matchAll(/(?:\*\*)?`[\w.]+`/g)].map(([call]) => call.replaceAll('`', ''));
+const callOf = (name: string, isAwaited: boolean): string => (isAwaited ? `**${name}` : name);
+
+function same(told: readonly string[], there: readonly string[], what: string): void {
+  assert.equal(
+    { missing: there.filter((call) => !told.includes(call)), wrong: twiceOrNot(told, there) },
+    { missing: [], wrong: [] },
+    what,
+  );
+}
+
+/** What is told and is not there, or is told twice. */
+function twiceOrNot(told: readonly string[], there: readonly string[]): string[] {
+  return told.filter((call, at) => !there.includes(call) || told.indexOf(call) !== at);
 }
 
 test('THREADS.md has every call of every class, and says which are awaited', () => {
@@ -60,13 +72,9 @@ test('THREADS.md has every call of every class, and says which are awaited', () 
   for (const { name, members } of classes) {
     const cell = rows.get(name);
     assert.ok(cell !== undefined, `${name} has no row`);
-    const told = callsOf(cell);
     const methods = members.filter((one) => one.kind === 'method' && !one.name.startsWith('['));
-    assert.equal(
-      [...told].sort(),
-      methods.map((one): [string, boolean] => [one.name, one.isAwaited]).sort(),
-      name,
-    );
+    const there = methods.map((one) => callOf(one.name, one.isAwaited));
+    same(callsOf(cell), there, name);
   }
 });
 
@@ -74,8 +82,8 @@ test('THREADS.md has every function once, and none that is not exported', () => 
   const functions = [...surface.values()].filter(({ kind }) => kind === 'function');
   const classes = new Set([...surface.values()].map(({ name, kind }) => kind === 'class' && name));
   const cells = [...rows].filter(([first]) => !classes.has(first)).map(([, cell]) => cell);
-  const told = cells.flatMap((cell) => [...callsOf(cell)]).sort();
-  assert.equal(told, functions.map((one): [string, boolean] => [one.name, one.isAwaited]).sort());
+  const there = functions.map((one) => callOf(one.name, one.isAwaited));
+  same(cells.flatMap(callsOf), there, 'functions');
 });
 
 test('host/README.md draws who imports whom', () => {
