@@ -44,6 +44,23 @@ function enums(program) {
   return found;
 }
 
+/** The docstring in front of an enum: docs of the package are made of it. */
+function docs(program) {
+  const found = {};
+  for (const element of ownElements(program)) {
+    if (element.kind !== ElementKind.Enum) continue;
+    const { source, start } = element.declaration.range;
+    const before = source.text
+      .slice(0, start)
+      .replace(/export\s*$/, '')
+      .trimEnd();
+    const begin = before.lastIndexOf('/**');
+    const comment = begin < 0 ? '' : before.slice(begin);
+    if (comment.indexOf('*/') === comment.length - 2) found[element.name] = comment;
+  }
+  return found;
+}
+
 function structs(program) {
   const found = {};
   for (const element of ownElements(program)) {
@@ -86,9 +103,11 @@ export default class AbiTransform extends Transform {
   afterCompile() {
     const js = ['// Written by the build from the engine’s sources.'];
     const ts = [...js];
+    const comments = docs(this.program);
     for (const [name, members] of sorted(enums(this.program))) {
       const entries = Object.entries(members);
       js.push(`export const ${name} = /* @__PURE__ */ Object.freeze({`);
+      if (name in comments) ts.push(comments[name]);
       ts.push(`export declare const ${name}: {`);
       for (const [member, value] of entries) {
         js.push(`  ${member}: ${value},`);

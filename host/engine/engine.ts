@@ -68,11 +68,6 @@ export class SendBatch<Destination> {
     return this.#words[this.#at(index) + (SEND.length[0] >> 2)]!;
   }
 
-  /** Number of the queue pair that sent it. */
-  queuePairOf(index: number): number {
-    return this.#words[this.#at(index) + (SEND.qpn[0] >> 2)]!;
-  }
-
   destinationOf(index: number): Destination {
     return this.#destinations.length === 1 ? this.#destinations[0]! : this.#destinations[index]!;
   }

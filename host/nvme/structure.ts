@@ -40,7 +40,6 @@ export type Values<T extends Fields> = { readonly [Name in keyof T]: ValueOf<T[N
 
 export const u8 = (at: number): NumberField => ({ kind: 'number', at, bytes: 1 });
 export const u16 = (at: number): NumberField => ({ kind: 'number', at, bytes: 2 });
-export const u24 = (at: number): NumberField => ({ kind: 'number', at, bytes: 3 });
 export const u32 = (at: number): NumberField => ({ kind: 'number', at, bytes: 4 });
 export const u64 = (at: number): WideField => ({ kind: 'bigint', at });
 export const bytes = (at: number, length: number): BytesField => ({

@@ -172,7 +172,7 @@ export function figuresTable(record: FigureRecord): string {
 }
 
 /** Between the marks of a text. Throws when they are not there. */
-export function replaceFigures(text: string, table: string): string {
+function replaceFigures(text: string, table: string): string {
   const [begin, end] = [text.indexOf(BEGIN), text.indexOf(END)];
   if (begin < 0 || end < begin) throw new Error('the README has no place for figures');
   return `${text.slice(0, begin + BEGIN.length)}\n\n${table}\n\n${text.slice(end)}`;

@@ -116,6 +116,21 @@ export const packageGroup: Group = {
           logLevel: 'silent',
         });
       });
+      await report.check('npm run docs has a page for each class, and the C names', async () => {
+        await run('npm', ['run', '--prefix', top, '-s', 'docs', '--', '--logLevel', 'Error'], 300);
+        const docs = join(top, 'build/docs');
+        for (const name of ['QueuePair', 'CmId', 'FmrPool']) {
+          const page = readFileSync(join(docs, `interfaces/index.${name}.html`), 'utf8');
+          if (!page.includes('tsd-comment')) throw new Error(`${name} has no docstring`);
+        }
+        if (
+          !readFileSync(join(docs, 'documents/test_conformance_c-names.html'), 'utf8').includes(
+            'ibv_reg_mr',
+          )
+        ) {
+          throw new Error('the table of C names is not there');
+        }
+      });
       // The one package that a TypeScript program for Node has anyway.
       mkdirSync(join(modules, '@types'), { recursive: true });
       const { version } = JSON.parse(

@@ -86,9 +86,6 @@ export class Site {
   }
 }
 
-/** What functions that run in a Worker keep from one to the next. */
-export type WorkerState = Record<string, never>;
-
 /** A page whose Worker runs what it is told. */
 export class Tab {
   readonly page: Page;

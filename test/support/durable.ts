@@ -1,7 +1,7 @@
 /** Durable memory under the test's hand: nothing is durable before the test says so. */
 import type { DurableRange } from '../../host/device/durable-store.js';
 import type { KeptSegment } from '../../host/device/durables.js';
-import { AccessFlag, type Context, type MemoryRegion } from '../../host/index.js';
+import { AccessFlag, type Context } from '../../host/index.js';
 import { FULL_ACCESS } from './wire.js';
 
 export const FLUSH_ACCESS = FULL_ACCESS | AccessFlag.FLUSH_GLOBAL | AccessFlag.FLUSH_PERSISTENT;
@@ -45,14 +45,4 @@ export class HandStore {
     if (!commit) throw new Error('the store was not asked for anything');
     commit.done(error);
   }
-}
-
-/** A region in memory that a store keeps, and the store. */
-export async function durableRegion(
-  context: Context,
-  register: (buffer: Uint8Array) => MemoryRegion,
-  bytes = 4096,
-): Promise<{ readonly store: HandStore; readonly mr: MemoryRegion }> {
-  const store = await HandStore.keep(context, bytes);
-  return { store, mr: register(store.buffer) };
 }

@@ -10,6 +10,8 @@ import { root } from './paths.js';
 export interface PublicMember {
   readonly name: string;
   readonly kind: 'method' | 'property';
+  /** It gives a promise, or is iterated with `for await`. */
+  readonly isAwaited: boolean;
   readonly isDocumented: boolean;
 }
 
@@ -19,6 +21,8 @@ export interface PublicName {
   /** Where it is declared, from the folder of declarations on. */
   readonly file: string;
   readonly isDocumented: boolean;
+  /** Of functions: it gives a promise. */
+  readonly isAwaited: boolean;
   /** Of classes: what is public of them, and is theirs. */
   readonly members: readonly PublicMember[];
 }
@@ -38,6 +42,10 @@ function docOf(node: ts.Node): boolean {
   return ts.getJSDocCommentsAndTags(node).length > 0;
 }
 
+function isPromise(type: ts.TypeNode | undefined): boolean {
+  return /^(Promise|Async)/.test(type?.getText() ?? '');
+}
+
 function isInternal(node: ts.Node): boolean {
   return ts.getJSDocTags(node).some(({ tagName }) => tagName.text === 'internal');
 }
@@ -51,7 +59,9 @@ function membersOf(node: ts.ClassDeclaration): PublicMember[] {
     if (name === '' || name.startsWith('#') || flags & hidden || isInternal(member)) continue;
     const kind = ts.isMethodDeclaration(member) ? 'method' : 'property';
     const isDocumented = docOf(member) || (found.get(name)?.isDocumented ?? false);
-    found.set(name, { name, kind, isDocumented });
+    const isPromised = ts.isMethodDeclaration(member) && isPromise(member.type);
+    const isAwaited = isPromised || (found.get(name)?.isAwaited ?? false);
+    found.set(name, { name, kind, isAwaited, isDocumented });
   }
   return [...found.values()];
 }
@@ -71,7 +81,8 @@ function describe(node: ts.Node, name: string, url: URL): PublicName | undefined
   if (!kind) return undefined;
   const file = url.href.slice(new URL('build/', root).href.length);
   const members = ts.isClassDeclaration(node) ? membersOf(node) : [];
-  return { name, kind, file, isDocumented: docOf(node), members };
+  const isAwaited = ts.isFunctionDeclaration(node) && isPromise(node.type);
+  return { name, kind, file, isDocumented: docOf(node), isAwaited, members };
 }
 
 function namesOf(node: ts.Statement): string[] {
