@@ -24,40 +24,18 @@ test('both sides print rows, the active one the average, and every byte is compa
   Workspace.use(async (workspace) => {
     const passive = start(workspace, 'rds-stress', '-r', THEIRS, '-p', 4100);
     await passive.printed('stdout', /waiting for incoming connection/, 60_000);
-    const words = [
+    const sizes = ['-t', 2, '-d', 4, '-q', '9k', '-a', 600, '-v', '-T', 1];
+    const ended = await start(
+      workspace,
+      'rds-stress',
       '-r',
       OURS,
       '-s',
       THEIRS,
       '-p',
       4100,
-      '-t',
-      2,
-      '-d',
-      4,
-      '-q',
-      '9k',
-      '-v',
-      '-T',
-      2,
-    ];
-    const active = start(workspace, 'rds-stress', ...words);
-    await active.printed('stdout', row(''), 60_000);
-    // Both nodes are there, with two sockets each, and say so.
-    const info = await start(workspace, 'rds-info', '--node', OURS).ended;
-    assert.is(info.code, 0, info.stderr);
-    assert.match(info.stdout, new RegExp(`^# ${OURS}:4791\nSession Info:\n`));
-    assert.match(info.stdout, new RegExp(`^${THEIRS} +ACTIVE `, 'm'));
-    assert.match(info.stdout, /^4101 +\d+ +ACTIVE$/m);
-    assert.match(info.stdout, /^4102 +\d+ +ACTIVE$/m);
-    const more = await start(workspace, 'rds-info', '-k', '-n', '-c', '--stats', '--config').ended;
-    assert.is(more.code, 0, more.stderr);
-    assert.match(more.stdout, new RegExp(`^ *${THEIRS} +4101 +0\\.0\\.0\\.0 +0 +\\d+ +\\d+$`, 'm'));
-    assert.match(more.stdout, new RegExp(`^ *${OURS} +${THEIRS} +\\d+ --C$`, 'm'));
-    assert.match(more.stdout, /^ *xmitPackets +[1-9]\d*$/m);
-    assert.match(more.stdout, /^ {4}Sockets open: {8}2$/m);
-    assert.match(more.stdout, /^UserBufferSize=4096$/m);
-    const ended = await active.ended;
+      ...sizes,
+    ).ended;
     assert.is(ended.code, 0, ended.stderr);
     assert.match(ended.stdout, HEAD);
     assert.match(ended.stdout, row('  \\(average\\)'));
@@ -69,32 +47,38 @@ test('both sides print rows, the active one the average, and every byte is compa
     assert.match(nobody.stderr, /^verbena rds-info: no node of reliable datagrams runs here\n$/);
   }));
 
-test('one parameter is set at a time, and what is read only or unknown is refused', () =>
+test('rds-info shows the nodes of both, and sets one parameter at a time', () =>
   Workspace.use(async (workspace) => {
-    const passive = start(workspace, 'rds-stress', '-r', '127.0.77.53', '-p', 4110);
+    const [here, there] = ['127.0.77.53', '127.0.77.54'];
+    const passive = start(workspace, 'rds-stress', '-r', there, '-p', 4110);
     await passive.printed('stdout', /waiting/, 60_000);
-    const active = start(
-      workspace,
-      'rds-stress',
-      '-r',
-      '127.0.77.54',
-      '-s',
-      '127.0.77.53',
-      '-p',
-      4110,
-      '-o',
-      '--json',
-    );
+    const words = ['-r', here, '-s', there, '-p', 4110, '-t', 2, '-o', '--json'];
+    const active = start(workspace, 'rds-stress', ...words);
     await active.printed('stdout', /"txPerSecond":[1-9]/, 60_000);
-    const set = (text: string) => start(workspace, 'rds-info', '--set', text, '--config').ended;
-    const done = await set('PendingRxPktsHWM=80');
-    assert.is(done.code, 0, done.stderr);
-    assert.is(done.stdout.match(/^PendingRxPktsHWM=80$/gm)?.length, 2);
-    const readOnly = await set('UserBufferSize=1');
+    const ask = async (...options: string[]): Promise<string> => {
+      const ended = await start(workspace, 'rds-info', ...options).ended;
+      assert.is(ended.code, 0, ended.stderr);
+      return ended.stdout;
+    };
+    const info = await ask('--node', here);
+    assert.match(info, new RegExp(`^# ${here}:4791\nSession Info:\n`));
+    assert.match(info, new RegExp(`^${there} +ACTIVE `, 'm'));
+    assert.match(info, /^4111 +\d+ +ACTIVE$/m);
+    assert.match(info, /^4112 +\d+ +ACTIVE$/m);
+    const more = await ask('-k', '-n', '-c', '--stats', '--config', '--set', 'PendingRxPktsHWM=80');
+    assert.match(more, new RegExp(`^ *${there} +4111 +0\\.0\\.0\\.0 +0 +\\d+ +\\d+$`, 'm'));
+    assert.match(more, new RegExp(`^ *${here} +${there} +\\d+ --C$`, 'm'));
+    assert.match(more, /^ *xmitPackets +[1-9]\d*$/m);
+    assert.match(more, /^ {4}Sockets open: {8}2$/m);
+    assert.is(more.match(/^PendingRxPktsHWM=80$/gm)?.length, 2);
+    const readOnly = await start(workspace, 'rds-info', '--set', 'UserBufferSize=1').ended;
     assert.is(readOnly.code, 1);
-    assert.match(readOnly.stderr, /^verbena rds-info: .*UserBufferSize.*read only\n$/);
-    assert.is((await set('Nothing=1')).code, 2);
-    assert.is((await set('Heartbeat=1,PerfCounters=1')).code, 2);
+    assert.match(readOnly.stderr, /^verbena rds-info: .*UserBufferSize.*read only.*\n$/);
+    assert.is((await start(workspace, 'rds-info', '--set', 'Nothing=1').ended).code, 2);
+    assert.is(
+      (await start(workspace, 'rds-info', '--set', 'Heartbeat=1,PerfCounters=1').ended).code,
+      2,
+    );
   }));
 
 test('what cannot be is refused in one line', () =>
