@@ -79,8 +79,8 @@ function answer(node: RdsNode, question: string): string {
 
 function textOf(node: RdsNode, question: string): string {
   const { core } = node;
-  if (question.startsWith('set ')) {
-    node.writeConfig(question.slice(4));
+  if (/^set\b/.test(question)) {
+    node.writeConfig(question.slice(3));
     return node.config();
   }
   switch (question) {
@@ -166,7 +166,9 @@ function ask(path: string, question: string): Promise<string | undefined> {
       if (text.length > ANSWER_BYTES_MAX) socket.destroy();
     });
     socket.on('error', ({ code }: NodeJS.ErrnoException) => {
-      if (code === 'ECONNREFUSED') rmSync(path, { force: true });
+      const isDead =
+        code === 'ECONNREFUSED' && lstatSync(path, { throwIfNoEntry: false })?.isSocket();
+      if (isDead) rmSync(path, { force: true });
     });
     socket.on('close', () => resolve(text.includes('\n') ? text : undefined));
     socket.write(`${question}\n`);
