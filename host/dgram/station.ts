@@ -10,6 +10,7 @@ import { ROCE_PORT, type Link } from '../link/link.js';
 import { createSocket } from '../link/plain-dgram.js';
 import { UdpLink } from '../link/udp.js';
 import { AF_INET_OFFLOAD, SOCK_DGRAM } from '../rds/constants.js';
+import { publishNode } from '../rds/desk.js';
 import { RdsNode } from '../rds/node.js';
 import { socket, type RdsSocket } from '../rds/socket.js';
 import type { Context } from '../verbs/context.js';
@@ -52,6 +53,7 @@ export class Station {
     this.address = address;
     this.#context = context;
     this.#node = RdsNode.of(context);
+    publishNode(this.#node);
   }
 
   /** The station of an address, for one socket more; undefined: there can be none. */
