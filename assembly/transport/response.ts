@@ -355,10 +355,12 @@ function readMemory(
   target: usize,
   size: u32,
 ): bool {
-  const arena = context.arena;
-  const need: u32 = AccessFlag.REMOTE_READ;
   const from = inMemory(context, qp, job, size);
-  if (from == 0) return moveRemote(arena, job.key, qp.pd, job.address, target, size, need, false);
+  if (from == 0) {
+    const arena = context.arena;
+    const read: u32 = AccessFlag.REMOTE_READ;
+    return moveRemote(arena, job.key, qp.pd, job.address, target, size, read, false);
+  }
   copyBytes(target, from, size);
   return true;
 }
