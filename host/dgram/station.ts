@@ -95,14 +95,16 @@ export class Station {
     return undefined;
   }
 
-  /** An RDS socket at a port; undefined: another one has it. */
+  /** An RDS socket at a port; undefined: another one has it, or this user may have none. */
   bind(port: number): RdsSocket | undefined {
-    const made = socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, this.#context);
+    let made: RdsSocket | undefined;
     try {
+      made = socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, this.#context);
       made.bind({ port });
       return made;
-    } catch {
-      made.close();
+    } catch (error) {
+      if (!(error instanceof VerbenaError)) throw error;
+      made?.close();
       return undefined;
     }
   }
