@@ -154,7 +154,7 @@ export async function connect(
     id.setOption(optionsOf(options));
     prepare(id.qp!);
     id.connect(options);
-    const { conn } = await expect(channel, CmEventType.ESTABLISHED);
+    const { conn } = await expect('connect', channel, CmEventType.ESTABLISHED);
     return new RdmaConnection(id, conn ?? {}, !options.context);
   } catch (error) {
     channel?.destroy();
@@ -164,10 +164,10 @@ export async function connect(
 }
 
 /** The next event must be that one; otherwise it says why not. */
-async function expect(channel: EventChannel, wanted: number): Promise<CmEvent> {
+async function expect(verb: string, channel: EventChannel, wanted: number): Promise<CmEvent> {
   const event = await channel.getEvent();
   if (event?.event === wanted) return event;
-  throw failureOf(event);
+  throw failureOf(verb, event);
 }
 
 /** What connecting fails with. `reason` is the RejectReason. */
@@ -184,19 +184,19 @@ export class ConnectError extends RefusalError {
   }
 }
 
-function failureOf(event: CmEvent | undefined): ConnectError {
+function failureOf(verb: string, event: CmEvent | undefined): ConnectError {
   switch (event?.event) {
     case CmEventType.REJECTED: {
       const why = rejectReasonName(event.status);
-      return new ConnectError('ECONNREFUSED', `connect: the peer refuses: ${why}`, event);
+      return new ConnectError('ECONNREFUSED', `${verb}: the peer refuses: ${why}`, event);
     }
     case CmEventType.UNREACHABLE:
-      return new ConnectError('ETIMEDOUT', 'connect: the peer does not answer', event);
+      return new ConnectError('ETIMEDOUT', `${verb}: the peer does not answer`, event);
     case CmEventType.DISCONNECTED:
-      return new ConnectError('ECONNRESET', 'connect: the peer disconnected at once', event);
+      return new ConnectError('ECONNRESET', `${verb}: the peer disconnected at once`, event);
     default: {
       const what = event ? event.name : 'the device was closed';
-      return new ConnectError('EIO', `connect: ${what}`, event);
+      return new ConnectError('EIO', `${verb}: ${what}`, event);
     }
   }
 }
@@ -239,7 +239,7 @@ export class RdmaRequest {
       prepare(qp);
       this.id.setOption(optionsOf(options));
       this.id.accept(options);
-      await expect(channel, CmEventType.ESTABLISHED);
+      await expect('accept', channel, CmEventType.ESTABLISHED);
     } catch (error) {
       channel.destroy();
       throw error;

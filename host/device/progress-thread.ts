@@ -11,6 +11,7 @@ import { EventRing } from '../engine/event-ring.js';
 import { instantiate, type EngineParts } from '../engine/load.js';
 import { EngineMemory } from '../engine/memory.js';
 import { LinkError } from '../errors/errors.js';
+import { systemRefusal } from '../errors/system-refusal.js';
 import type { LinkMemory } from '../link/link.js';
 import { UdpBatchLink, type LinkShare } from '../link/udp-batch.js';
 import type { UdpOptions } from '../link/udp-options.js';
@@ -69,7 +70,7 @@ function tell(message: ThreadMessage): void {
 }
 
 function tellFailure(error: unknown): void {
-  const { code, message } = error as LinkError;
+  const { code, message } = systemRefusal('openDevice', error) as LinkError;
   tell({ kind: 'failed', code: code ?? 'EIO', message });
 }
 

@@ -54,8 +54,22 @@ process.on('exit', () => {
 /** A thread that has started and waits for its task; `terminate` it, or open a device with it. */
 export async function startThread(): Promise<Worker> {
   const worker = new Worker(new URL('./progress-thread.js', import.meta.url));
-  await once(worker, 'message');
+  await hear(worker);
   return worker;
+}
+
+/** What a thread says next. Rejects when it ends instead: memory may be short. */
+async function hear<Message>(worker: Worker): Promise<Message> {
+  const heard = new AbortController();
+  const ended = once(worker, 'exit', heard).then(() => {
+    throw new LinkError('EAGAIN', 'a thread of the device ended before it had begun: try again');
+  });
+  try {
+    const [message] = (await Promise.race([once(worker, 'message'), ended])) as [Message];
+    return message;
+  } finally {
+    heard.abort();
+  }
 }
 
 export class ThreadProgress implements Progress {
@@ -147,7 +161,7 @@ export class ThreadProgress implements Progress {
     };
     const worker = started ?? (await startThread());
     worker.postMessage(task);
-    const [message] = (await once(worker, 'message')) as [ThreadMessage];
+    const message = await hear<ThreadMessage>(worker);
     if (message.kind !== 'opened') throw errorOf(message);
     const block = new ControlBlock(arena.memory, control);
     const mailroom = shared && (await openMailroom(arena.memory, shared, link));
@@ -157,11 +171,18 @@ export class ThreadProgress implements Progress {
       (error) => made.progress && made.progress.#events?.failed(error),
       mailroom,
     );
-    await link.openShared(message.share, receiver, {
-      buffer: arena.memory.buffer,
-      alloc: (bytes) => arena.heap.alloc(bytes),
-      free: (address) => arena.heap.free(address),
-    });
+    try {
+      await link.openShared(message.share, receiver, {
+        buffer: arena.memory.buffer,
+        alloc: (bytes) => arena.heap.alloc(bytes),
+        free: (address) => arena.heap.free(address),
+      });
+    } catch (error) {
+      // It has the socket, and gives it back.
+      worker.postMessage(0);
+      block.stop(() => {});
+      throw error;
+    }
     made.progress = new ThreadProgress(
       arena,
       worker,
@@ -247,7 +268,7 @@ export class ThreadProgress implements Progress {
     };
     const worker = new Worker(new URL('./durable-thread.js', import.meta.url), { workerData });
     const exited = new Promise((resolve) => worker.once('exit', resolve));
-    const [refusal] = (await once(worker, 'message')) as [Error | undefined];
+    const refusal = await hear<Error | undefined>(worker);
     if (refusal) {
       await exited;
       throw refusal;
@@ -376,6 +397,9 @@ interface ContextStruct {
 }
 
 function errorOf(message: ThreadMessage): Error {
-  if (message.kind === 'failed') return new LinkError(message.code, message.message);
+  if (message.kind === 'failed') {
+    // Its sentence ends with its code already.
+    return new LinkError(message.code, message.message.replace(/ \(\w+\)$/, ''));
+  }
   return new LinkError('EIO', `the progress thread said ${message.kind}`);
 }

@@ -33,7 +33,11 @@ export type ErrnoName =
   | 'EAFNOSUPPORT'
   | 'EPROTONOSUPPORT'
   | 'EDESTADDRREQ'
-  | 'ENOPROTOOPT';
+  | 'ENOPROTOOPT'
+  | 'EMFILE'
+  | 'ENFILE'
+  | 'ENOLCK'
+  | 'ENETUNREACH';
 
 /** Base of everything that Verbena throws on purpose. */
 export class VerbenaError extends Error {

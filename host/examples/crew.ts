@@ -41,10 +41,10 @@ export class Crew {
   hear<Message>(count = this.#members.length): Promise<Message[]> {
     return Promise.all(
       this.#members.slice(0, count).map(
-        (member) =>
+        (member, index) =>
           new Promise<Message>((resolve, reject) => {
             const ended = (code: number | null): void => {
-              reject(new Error(`a process ended with ${code}`));
+              reject(new Error(`process ${index} ended with ${code}`));
             };
             member.once('exit', ended);
             member.once('message', (message) => {
@@ -61,6 +61,11 @@ export class Crew {
     const member = this.#members[index]!;
     member.kill('SIGKILL');
     if (member.exitCode === null && member.signalCode === null) await once(member, 'exit');
+  }
+
+  /** The example is over, however: nobody is left behind. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.end();
   }
 
   /** They are told to end, and have ended. */

@@ -1,14 +1,19 @@
-/** What the examples share: who this process is, and bytes that a peer may be told of. */
+/** What the examples share of connections and of memory. */
 import {
   AccessFlag,
+  WcStatus,
   connect,
   listen,
+  wcStatusStr,
+  type CompletionQueue,
   type CmId,
   type MemoryRegion,
   type RdmaConnection,
   type RdmaRequest,
   type Sge,
+  type WorkCompletion,
 } from '../index.js';
+import { announce, play, type Place } from './roles.js';
 
 const ALL_ACCESS =
   AccessFlag.LOCAL_WRITE |
@@ -23,62 +28,38 @@ export interface Registered {
   readonly sge: Sge;
 }
 
-export function register({ id }: { readonly id: CmId }, bytes: number): Registered {
+/** `bytes` of the device's memory, open to the peer for everything. */
+export function register(
+  { id }: { readonly id: Pick<CmId, 'context' | 'pd'> },
+  bytes: number,
+): Registered {
   const memory = id.context.alloc(bytes);
   const mr = id.pd.regMr(memory, ALL_ACCESS);
   return { memory, mr, sge: { addr: mr.addr, length: bytes, lkey: mr.lkey } };
 }
 
-/** What a peer needs to know of memory. */
-export interface Description {
-  readonly remoteAddr: bigint;
-  readonly rkey: number;
+/** The next completion, which is no failure. */
+export async function completed(cq: CompletionQueue): Promise<WorkCompletion> {
+  const [completion] = await cq.wait(1);
+  if (!completion) throw new Error(`the device is gone: ${cq.context.failure ?? 'it was closed'}`);
+  if (completion.status !== WcStatus.SUCCESS) throw new Error(wcStatusStr(completion.status));
+  return completion;
 }
 
-/** Where a peer may read and write, as 16 bytes of private data. */
-export function describe({
-  mr,
-}: {
-  readonly mr: Pick<MemoryRegion, 'addr' | 'rkey' | 'length'>;
-}): Uint8Array {
-  const bytes = new DataView(new ArrayBuffer(16));
-  bytes.setBigUint64(0, mr.addr);
-  bytes.setUint32(8, mr.rkey);
-  bytes.setUint32(12, mr.length);
-  return new Uint8Array(bytes.buffer);
-}
-
-export function parseDescription(privateData: Uint8Array): Description {
-  const bytes = new DataView(privateData.buffer, privateData.byteOffset);
-  return { remoteAddr: bytes.getBigUint64(0), rkey: bytes.getUint32(8) };
-}
-
-export const encode = (text: string): Uint8Array => new TextEncoder().encode(text);
-/** Up to the first zero byte. */
-export function decode(bytes: Uint8Array): string {
-  return new TextDecoder().decode(bytes.slice()).replace(/\0.*$/s, '');
-}
-
-/** Runs one side: `server HOST:PORT` serves one connection, `client HOST:PORT` makes it. */
-export async function run(
+/** Runs an example of one connection: `serve` has the server's end, `use` the client's. */
+export function run(
   serve: (request: RdmaRequest) => Promise<void>,
-  use: (server: string) => Promise<void>,
+  use: (server: Place) => Promise<void>,
 ): Promise<void> {
-  const [role, target = '127.0.0.1:7471', udpPort] = process.argv.slice(2);
-  if (role === 'client') return use(target);
-  if (role !== 'server') throw new Error('usage: server|client HOST:PORT [UDP-PORT]');
-  const device = udpPort === undefined ? {} : { port: Number(udpPort) };
-  const listener = await listen(target, { device });
-  console.log(`listening on ${target}`);
-  await serve((await listener.getRequest())!);
-  await listener.close();
+  return play(async ({ target, udpPort }) => {
+    const device = udpPort === undefined ? {} : { port: udpPort };
+    await using listener = await listen(target, { device });
+    announce(listener.port, listener.context);
+    await serve((await listener.getRequest())!);
+  }, use);
 }
 
 /** Connects to the server; its device may have a UDP port of its own. */
-export function connectTo(target: string): Promise<RdmaConnection> {
-  const udpPort = process.argv[4];
-  return connect(
-    target,
-    udpPort === undefined ? {} : { udpPort: Number(udpPort), device: { port: 0 } },
-  );
+export function connectTo({ target, udpPort }: Place): Promise<RdmaConnection> {
+  return connect(target, udpPort === undefined ? {} : { udpPort, device: { port: 0 } });
 }

@@ -13,15 +13,8 @@ import {
   type QueuePair,
   type RdmaConnection,
 } from '../index.js';
-import {
-  connectTo,
-  describe,
-  parseDescription,
-  register,
-  run,
-  type Description,
-  type Registered,
-} from './end.js';
+import { completed, connectTo, register, run, type Registered } from './end.js';
+import { describe, parseDescription, type Description } from './told.js';
 
 const ROWS = 64;
 /** Of one half; beside it a column for what the other half has there. */
@@ -140,14 +133,13 @@ await run(
   async (request) => {
     const half = makeHalf(request, false);
     const inbox = register(request, 16);
-    const connection = await request.accept({ privateData: half.key }, (qp) => {
+    await using connection = await request.accept({ privateData: half.key }, (qp) => {
       qp.postRecv({ sgList: [inbox.sge] });
       for (let count = 0; count < 4; count++) qp.postRecv({});
     });
-    await connection.recvCq.wait(1);
+    await completed(connection.recvCq);
     await simulate(connection, half, false, parseDescription(inbox.memory.slice()));
     await connection.disconnected;
-    await connection.close();
   },
   async (server) => {
     await using connection = await connectTo(server);

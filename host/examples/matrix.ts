@@ -5,22 +5,14 @@
 import {
   AccessFlag,
   SendFlag,
-  WcStatusName,
   WrOpcode,
   type LayoutMemoryRegion,
   type MrLayoutInterleaved,
   type RdmaConnection,
   type RdmaRequest,
 } from '../index.js';
-import {
-  connectTo,
-  describe,
-  parseDescription,
-  register,
-  run,
-  type Description,
-  type Registered,
-} from './end.js';
+import { completed, connectTo, register, run, type Registered } from './end.js';
+import { describe, parseDescription, type Description } from './told.js';
 
 const SIDE = 128;
 const ROW_BYTES = SIDE * 8;
@@ -60,8 +52,7 @@ async function move(
 ): Promise<void> {
   const rdma = { remoteAddr: remoteAddr + BigInt(column * COLUMN_BYTES), rkey };
   qp.postSend({ opcode, sendFlags: SendFlag.SIGNALED, sgList: [sge], rdma });
-  const [completion] = await sendCq.wait();
-  if (completion!.status !== 0) throw new Error(WcStatusName[completion!.status]);
+  await completed(sendCq);
 }
 
 await run(
@@ -73,7 +64,7 @@ await run(
     matrix(second, b);
     const c = matrix(product);
     const keys = [second, product].map((one) => describe({ mr: byColumns(request, one) }));
-    const connection = await request.accept({ privateData: Buffer.concat(keys) });
+    await using connection = await request.accept({ privateData: Buffer.concat(keys) });
     await connection.disconnected;
     let wrong = 0;
     c.forEach((cell, at) => {
@@ -83,7 +74,6 @@ await run(
       if (cell !== sum) wrong++;
     });
     console.log(`${c.length} cells, ${wrong} of them wrong`);
-    await connection.close();
   },
   async (server) => {
     await using connection = await connectTo(server);

@@ -1,9 +1,9 @@
 /** This machine's network interfaces, as far as Node and the system tell. */
-import { createSocket } from 'node:dgram';
+import { createSocket, type Socket } from 'node:dgram';
 import { readFile } from 'node:fs/promises';
 import { isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
-import { RefusalError } from '../errors/errors.js';
+import { systemRefusal } from '../errors/system-refusal.js';
 import { Gid } from './endpoint.js';
 import { ROCE_PORT } from './link.js';
 
@@ -66,17 +66,18 @@ function isLoopback(gid: Gid): boolean {
 
 /** The address of ours that the system would send from; no packet is sent to find out. */
 export async function localAddressTowards(address: string): Promise<string> {
-  const socket = createSocket(isIPv6(address) ? 'udp6' : 'udp4');
+  let socket: Socket | undefined;
   try {
+    const opened = createSocket(isIPv6(address) ? 'udp6' : 'udp4');
+    socket = opened;
     await new Promise<void>((resolve, reject) => {
-      socket.once('error', reject);
-      socket.connect(ROCE_PORT, address, resolve);
+      opened.once('error', reject);
+      opened.connect(ROCE_PORT, address, resolve);
     });
-    return socket.address().address;
+    return opened.address().address;
   } catch (error) {
-    const { message } = error as Error;
-    throw new RefusalError('EIO', `there is no way to ${address}: ${message}`, { cause: error });
+    throw systemRefusal(`there is no way to ${address}`, error);
   } finally {
-    socket.close();
+    socket?.close();
   }
 }

@@ -1,5 +1,6 @@
 /** What the UDP links have in common before there is a socket: options, address, refusals. */
-import { LinkError, MisuseError, type ErrnoName } from '../errors/errors.js';
+import { LinkError, MisuseError } from '../errors/errors.js';
+import { systemSentence } from '../errors/system-refusal.js';
 import { Gid } from './endpoint.js';
 import {
   describeAddresses,
@@ -102,8 +103,11 @@ export async function explainBind(
       return new LinkError('EADDRNOTAVAIL', sentence, options);
     }
     default: {
-      const code: ErrnoName = error.code === 'EACCES' ? 'EACCES' : 'EIO';
-      const sentence = `cannot open port ${port} on ${gid}: ${error.message}`;
+      const what = `cannot open port ${port} on ${gid}`;
+      const { code, sentence } = systemSentence(what, error) ?? {
+        code: 'EIO',
+        sentence: `${what}: ${error.message}`,
+      };
       return new LinkError(code, sentence, options);
     }
   }

@@ -260,10 +260,12 @@ export class Posix {
     return this.#checked('eventfd', this.#eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   }
 
+  /**
+   * Wakes whoever sleeps on it. Full is as good as signalled; and what else may fail is no reason to
+   * leave a verb half done: nobody sleeps for longer than a second (progress-thread.ts).
+   */
   signalEvent(fd: number): void {
-    const result = this.#write(fd, EVENT, EVENT.length);
-    // Full is as good as signalled.
-    if (result < 0 && this.errno !== 'EAGAIN') this.#checked('write', result);
+    this.#write(fd, EVENT, EVENT.length);
   }
 
   clearEvent(fd: number): void {

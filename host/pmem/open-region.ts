@@ -3,6 +3,7 @@ import { readSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { Device } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import { systemRefusal } from '../errors/system-refusal.js';
 import { loadPosix, type Posix } from '../link/posix.js';
 import type { OpenRegion, PmemOptions } from './persistent-memory.js';
 import { placeOf, type Durability } from './place.js';
@@ -57,7 +58,7 @@ function place(
     else posix!.mapFile(file.fd, mappedAt, length, dataOffset);
   } catch (error) {
     heap.free(start);
-    throw new RefusalError('EIO', `${file.path}: ${(error as Error).message}`, { cause: error });
+    throw systemRefusal(file.path, error);
   }
   const { buffer: whole } = memory;
   const shared = whole instanceof ArrayBuffer ? undefined : whole;
@@ -81,7 +82,7 @@ function fill(buffer: Uint8Array, file: PmemFile): void {
   const { dataOffset } = file.header;
   for (let done = 0; done < buffer.length;) {
     const count = readSync(file.fd, buffer, done, buffer.length - done, dataOffset + done);
-    if (count === 0) throw new Error('the file ended while it was read');
+    if (count === 0) throw new RefusalError('EIO', `${file.path} ended while it was read`);
     done += count;
   }
 }

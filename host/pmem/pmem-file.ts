@@ -18,6 +18,7 @@ import {
 } from 'node:fs';
 import { dirname } from 'node:path';
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import { systemRefusal } from '../errors/system-refusal.js';
 import type { Posix } from '../link/posix.js';
 import { FileLock } from './file-lock.js';
 import {
@@ -216,7 +217,7 @@ function openFile(path: string, flags: number): number {
 /** What the system says, with the remedy. */
 function refusalOf(error: unknown, path: string): Error {
   if (error instanceof RefusalError || error instanceof MisuseError) return error;
-  const { code, message } = error as NodeJS.ErrnoException;
+  const { code } = error as NodeJS.ErrnoException;
   const refusal = (name: RefusalError['code'], sentence: string): RefusalError =>
     new RefusalError(name, sentence, { cause: error });
   switch (code) {
@@ -234,6 +235,6 @@ function refusalOf(error: unknown, path: string): Error {
     case 'EFBIG':
       return refusal('ENOSPC', `there is no room for ${path}: take fewer bytes, or another disk`);
     default:
-      return refusal('EIO', `${path}: ${message}`);
+      return systemRefusal(path, error) as Error;
   }
 }

@@ -114,7 +114,12 @@ export class SyncStore implements DurableStore {
       id: this.#syncs,
       ranges: source ? ranges.map((range) => ({ ...range, bytes: copyOf(source, range) })) : ranges,
     };
-    this.#worker ??= this.#started();
+    try {
+      this.#worker ??= this.#started();
+    } catch (error) {
+      this.#fail(error as Error);
+      return;
+    }
     this.#worker.keep(true);
     this.#worker.post(request);
   }

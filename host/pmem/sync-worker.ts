@@ -1,17 +1,29 @@
 /** The thread of one region's SyncStore in Node. */
 import { Worker } from 'node:worker_threads';
+import { systemRefusal } from '../errors/system-refusal.js';
+import { SyncError } from './sync-error.js';
 import type { StartSyncWorker, SyncAnswer } from './sync-store.js';
 import type { SyncTask } from './sync.js';
 
 export function syncWorkerFor(workerData: SyncTask): StartSyncWorker {
   return (answered, failed) => {
-    const worker = new Worker(new URL('./sync-thread.js', import.meta.url), { workerData });
+    const worker = startWorker(workerData);
+    const ended = new SyncError('EIO', 'the thread that syncs the region has ended');
     worker.on('message', (answer: SyncAnswer) => answered(answer));
     worker.on('error', (error) => failed(error as Error));
+    worker.on('exit', () => failed(ended));
     return {
       post: (request) => worker.postMessage(request),
       keep: (isBusy) => (isBusy ? worker.ref() : worker.unref()),
       end: () => worker.terminate(),
     };
   };
+}
+
+function startWorker(workerData: SyncTask): Worker {
+  try {
+    return new Worker(new URL('./sync-thread.js', import.meta.url), { workerData });
+  } catch (error) {
+    throw systemRefusal('a thread that syncs the region', error);
+  }
 }

@@ -1,6 +1,7 @@
 /** `ibv_open_device`: which link, and who runs the engine. */
 import { Device, type DeviceOptions } from '../device/device.js';
 import { MisuseError } from '../errors/errors.js';
+import { systemRefusal } from '../errors/system-refusal.js';
 import { ROCE_PORT, type Link } from '../link/link.js';
 import { loadPosix } from '../link/posix.js';
 import { UdpBatchLink } from '../link/udp-batch.js';
@@ -76,8 +77,12 @@ const SPIN_MICROS = 100;
  * (damaged), ENOSPC (no room: names the remedy), EBUSY (all places taken), ENOENT (no directory).
  */
 export async function openDevice(options: OpenOptions = {}): Promise<Context> {
-  if (options.link) return new Context(await Device.open(options));
-  return new Context(await Device.open(await chooseProgress(options)));
+  try {
+    if (options.link) return new Context(await Device.open(options));
+    return new Context(await Device.open(await chooseProgress(options)));
+  } catch (error) {
+    throw systemRefusal('openDevice', error);
+  }
 }
 
 async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {

@@ -10,7 +10,7 @@ const missing = missingBrowser();
 if (missing) throw new Error(missing);
 
 test('a page shows what lies in the server’s memory', async () => {
-  const program = fileURLToPath(new URL('build/host/examples/browser.js', root));
+  const program = fileURLToPath(new URL('build/host/examples/18-browser.js', root));
   const server = spawn(process.execPath, [program, '0'], { stdio: ['ignore', 'pipe', 'inherit'] });
   const said = await new Promise<string>((resolve) => {
     server.stdout.once('data', (chunk: Buffer) => resolve(chunk.toString()));

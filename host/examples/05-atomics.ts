@@ -1,16 +1,16 @@
 /** Counts in the server's memory: what it was before comes back, and nobody counts in between. */
 import { SendFlag, WrOpcode } from '../index.js';
-import { connectTo, describe, parseDescription, register, run } from './end.js';
+import { completed, connectTo, register, run } from './end.js';
+import { describe, parseDescription } from './told.js';
 
 const BYTES = 64;
 
 await run(
   async (request) => {
     const target = register(request, BYTES);
-    const connection = await request.accept({ privateData: describe(target) });
+    await using connection = await request.accept({ privateData: describe(target) });
     await connection.disconnected;
     console.log(`counted to ${new DataView(target.memory.slice().buffer).getBigUint64(0, true)}`);
-    await connection.close();
   },
   async (server) => {
     await using connection = await connectTo(server);
@@ -23,7 +23,7 @@ await run(
         atomic: { ...parseDescription(connection.privateData), compareAdd: 5n },
         sendFlags: SendFlag.SIGNALED,
       });
-      await connection.sendCq.wait();
+      await completed(connection.sendCq);
     }
     const before = new DataView(local.memory.slice().buffer).getBigUint64(0, true);
     console.log(`before the last addition: ${before}`);

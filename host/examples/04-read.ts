@@ -1,6 +1,7 @@
 /** Reads the server's memory, which does not notice. */
 import { SendFlag, WrOpcode } from '../index.js';
-import { connectTo, decode, describe, encode, parseDescription, register, run } from './end.js';
+import { completed, connectTo, register, run } from './end.js';
+import { decode, describe, encode, parseDescription } from './told.js';
 
 const BYTES = 64;
 
@@ -8,9 +9,8 @@ await run(
   async (request) => {
     const target = register(request, BYTES);
     target.memory.set(encode('to be read'));
-    const connection = await request.accept({ privateData: describe(target) });
+    await using connection = await request.accept({ privateData: describe(target) });
     await connection.disconnected;
-    await connection.close();
   },
   async (server) => {
     await using connection = await connectTo(server);
@@ -21,7 +21,7 @@ await run(
       rdma: parseDescription(connection.privateData),
       sendFlags: SendFlag.SIGNALED,
     });
-    await connection.sendCq.wait();
+    await completed(connection.sendCq);
     console.log(`read: ${decode(local.memory)}`);
   },
 );

@@ -1,16 +1,16 @@
 /** Writes into the server's memory, which learns of it when the client disconnects. */
 import { SendFlag, WcStatusName, WrOpcode } from '../index.js';
-import { connectTo, decode, describe, encode, parseDescription, register, run } from './end.js';
+import { completed, connectTo, register, run } from './end.js';
+import { decode, describe, encode, parseDescription } from './told.js';
 
 const BYTES = 64;
 
 await run(
   async (request) => {
     const target = register(request, BYTES);
-    const connection = await request.accept({ privateData: describe(target) });
+    await using connection = await request.accept({ privateData: describe(target) });
     await connection.disconnected;
     console.log(`found in memory: ${decode(target.memory)}`);
-    await connection.close();
   },
   async (server) => {
     await using connection = await connectTo(server);
@@ -22,7 +22,7 @@ await run(
       rdma: parseDescription(connection.privateData),
       sendFlags: SendFlag.SIGNALED,
     });
-    const [completion] = await connection.sendCq.wait();
-    console.log(`written: ${WcStatusName[completion!.status]}`);
+    const completion = await completed(connection.sendCq);
+    console.log(`written: ${WcStatusName[completion.status]}`);
   },
 );

@@ -1,12 +1,12 @@
 /** Connects, says something in private data, and disconnects. */
-import { connectTo, decode, encode, run } from './end.js';
+import { connectTo, run } from './end.js';
+import { decode, encode } from './told.js';
 
 await run(
   async (request) => {
     console.log(`${request.peer.address} asks to be connected`);
-    const connection = await request.accept({ privateData: encode('welcome') });
+    await using connection = await request.accept({ privateData: encode('welcome') });
     await connection.disconnected;
-    await connection.close();
     console.log('disconnected');
   },
   async (server) => {

@@ -1,0 +1,70 @@
+/** What the examples share of processes: which one this is, how both are started, how one ends. */
+import { fork, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { basename } from 'node:path';
+import type { Context } from '../index.js';
+
+/** Where the server of an example is. */
+export interface Place {
+  /** HOST:PORT of the connection manager. */
+  readonly target: string;
+  /** UDP port of the device there; undefined: 4791. */
+  readonly udpPort: number | undefined;
+}
+
+/** What a program says when it fails: one line, and exit code 1. Open devices are closed by then. */
+export async function main(work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    console.error(`${basename(process.argv[1]!, '.js')}: ${(error as Error).message}`);
+    process.exitCode = 1;
+  }
+}
+
+/**
+ * `node NAME.js` is both sides, each a process of its own; `node NAME.js server|client HOST:PORT
+ * [UDP-PORT]` is one of them. `clients`: how many `node NAME.js` starts, one beside the other.
+ */
+export function play(
+  server: (place: Place) => Promise<void>,
+  client: (place: Place) => Promise<void>,
+  clients = 1,
+): Promise<void> {
+  const [role, target = '127.0.0.1:7471', port] = process.argv.slice(2);
+  const place = { target, udpPort: port === undefined ? undefined : Number(port) };
+  return main(async () => {
+    if (role === 'server') return server(place);
+    if (role === 'client') return client(place);
+    if (role !== undefined) throw new Error('usage: [server|client HOST:PORT [UDP-PORT]]');
+    await playAll(clients);
+  });
+}
+
+/** The server says where it is, to a reader and to whoever started it. */
+export function announce(port: number, { local }: Context): void {
+  console.log(`listening on ${local.gid}:${port}`);
+  process.send?.([`${local.gid}:${port}`, `${local.port}`]);
+}
+
+async function playAll(clients: number): Promise<void> {
+  const processes: ChildProcess[] = [];
+  const start = (...words: string[]): Promise<void> => {
+    const child = fork(process.argv[1]!, words);
+    processes.push(child);
+    return once(child, 'exit').then(([code]) => {
+      if (code !== 0) throw new Error(`the ${words[0]} ended with ${code}`);
+    });
+  };
+  const server = start('server', '127.0.0.1:0', '0');
+  try {
+    const where = await Promise.race([once(processes[0]!, 'message'), server.then(() => [])]);
+    const words = (where[0] ?? []) as string[];
+    const ended = Array.from({ length: clients }, () => start('client', ...words));
+    await Promise.all([server, ...ended]);
+  } catch (error) {
+    // Who is left waits for somebody who is gone.
+    for (const child of processes) child.kill();
+    throw error;
+  }
+}

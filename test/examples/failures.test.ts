@@ -1,0 +1,73 @@
+/**
+ * Host calls that fail beneath the examples: a sample of what `npm run examples -- --fail-each` does
+ * with all of them. Each line here is of another kind: what is done without, what is refused.
+ */
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { fail, type HostCall, type Outcome } from './failures.js';
+import { inParallel } from './play.js';
+import { COURSE } from './table.js';
+
+const test = suite('examples/failures');
+
+type Row = readonly [
+  example: string,
+  at: string,
+  errno: string,
+  kind: Outcome['kind'],
+  says: RegExp,
+  number?: number,
+];
+
+const SAMPLE: readonly Row[] = [
+  // Without koffi there is node:dgram.
+  ['01-connect', 'client/main koffi.load', 'EOPNOTSUPP', 'done', /one per system call/],
+  // A thread that is not given, or ends before its first word, which nobody would wait for in vain.
+  ['01-connect', 'server/main Worker', 'EAGAIN', 'refused', /ulimit -u\) \(EAGAIN\)\n/],
+  [
+    '01-connect',
+    'client/main Worker.start',
+    'EAGAIN',
+    'refused',
+    /had begun: try again \(EAGAIN\)/,
+  ],
+  [
+    '01-connect',
+    'server/thread1 socket',
+    'EMFILE',
+    'refused',
+    /socket: .*ulimit -n\) \(EMFILE\)\n/,
+  ],
+  ['01-connect', 'client/thread1 eventfd', 'EMFILE', 'refused', /eventfd: .*ulimit -n\)/],
+  // A sleeper that was not woken looks up by itself.
+  ['01-connect', 'server/main write', 'EIO', 'done', /^$/],
+  [
+    '01-connect',
+    'client/main createSocket',
+    'EMFILE',
+    'refused',
+    /no way to 127\.0\.0\.1: .*\(EMFILE/,
+  ],
+  ['11-shared-domain', 'start/main posix_fallocate', 'ENOSPC', 'refused', /shm-size\) \(ENOSPC\)/],
+  ['11-shared-domain', 'start/main mmap', 'ENOMEM', 'refused', /mmap: .*\(ENOMEM\)/],
+  ['13-persistent', '0/main posix_fallocate', 'ENOSPC', 'refused', /region\.pmem: .*\(ENOSPC\)/],
+];
+
+const outcomes = inParallel(SAMPLE, ([name, at, errno, , , number = 1]) => {
+  const call: HostCall = { at, number, errno };
+  return fail(
+    COURSE.find((example) => example.name === name)!,
+    call,
+  );
+});
+
+SAMPLE.forEach(([name, at, errno, kind, says], index) => {
+  test(`${name}, ${at} ${errno}: ${kind}`, async () => {
+    const { complaint, stderr, ...outcome } = await outcomes[index]!;
+    assert.is(complaint, undefined, stderr);
+    assert.is(outcome.kind, kind, stderr);
+    assert.match(stderr, says);
+  });
+});
+
+test.run();

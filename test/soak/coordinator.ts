@@ -1,0 +1,295 @@
+/**
+ * Starts the members of a soak, does to them what happens to processes, and keeps the books: what
+ * was acknowledged, to whom, and whether it is there. The first member is only stopped, never
+ * killed: its memory is watched from the beginning to the end.
+ */
+import { fork, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { DATA_OFFSET } from '../../host/pmem/header.js';
+import { Random } from '../simulation/random.js';
+import type { SmallDisk } from './disk.js';
+import { LEDGER_BYTES, judgeLedger } from './ledger.js';
+import {
+  ledgerPath,
+  type MemoryUse,
+  type Order,
+  type PeerPlace,
+  type Report,
+  type Start,
+} from './messages.js';
+
+export const MEMBERS = 4;
+/** Whoever says nothing for so long, and is not stopped, hangs. */
+const SILENCE_MILLIS_MAX = 60_000;
+const PAUSE_MILLIS = 1500;
+const STOP_MILLIS_MAX = 2500;
+const BAD_MILLIS = 3000;
+const END_MILLIS_MAX = 60_000;
+
+export interface Sample extends MemoryUse {
+  readonly seconds: number;
+  readonly member: number;
+  readonly incarnation: number;
+}
+
+export interface Soaked {
+  readonly violations: readonly string[];
+  /** What was done to members, and how often. */
+  readonly faults: Readonly<Record<string, number>>;
+  /** What members did, all lives together. */
+  readonly counts: Readonly<Record<string, number>>;
+  readonly samples: readonly Sample[];
+  /** Records in ledgers that were acknowledged; each audit looked at all of a member. */
+  readonly acknowledged: number;
+  readonly audits: number;
+}
+
+interface Member {
+  readonly index: number;
+  child: ChildProcess;
+  incarnation: number;
+  place: PeerPlace | undefined;
+  heard: number;
+  isStopped: boolean;
+  isMeant: boolean;
+  counts: Readonly<Record<string, number>>;
+}
+
+type FaultName = 'kill' | 'stop' | 'loss' | 'full disk';
+
+export class Coordinator {
+  readonly #directory: string;
+  readonly #seed: number;
+  readonly #random: Random;
+  readonly #disk: SmallDisk;
+  readonly #members: Member[] = [];
+  readonly #started = performance.now();
+  readonly #violations: string[] = [];
+  readonly #faults: Record<string, number> = {};
+  readonly #counts = new Map<string, number>();
+  readonly #samples: Sample[] = [];
+  /** By owner and writer: records acknowledged. */
+  readonly #ledgers: number[][];
+  #audits = 0;
+  #isEnding = false;
+
+  constructor(directory: string, seed: number, disk: SmallDisk) {
+    this.#directory = directory;
+    this.#seed = seed;
+    this.#random = new Random(seed).split('faults');
+    this.#disk = disk;
+    this.#ledgers = Array.from({ length: MEMBERS }, () => new Array<number>(MEMBERS).fill(0));
+  }
+
+  get acknowledged(): number {
+    return this.#ledgers.flat().reduce((sum, count) => sum + count, 0);
+  }
+
+  get faults(): Readonly<Record<string, number>> {
+    return this.#faults;
+  }
+
+  get violations(): readonly string[] {
+    return this.#violations;
+  }
+
+  /** `onFault` is told between faults. */
+  async run(minutes: number, onFault: (seconds: number) => void): Promise<Soaked> {
+    for (let index = 0; index < MEMBERS; index++) this.#members.push(this.#start(index, 0));
+    const end = minutes * 60;
+    while (this.#seconds < end && this.#violations.length === 0) {
+      await sleep(this.#random.between(PAUSE_MILLIS / 2, PAUSE_MILLIS));
+      onFault(this.#seconds);
+      // The end is a quiet one: what is there to be heard is heard.
+      if (this.#seconds < end - 5) await this.#fault();
+      this.#lookForSilence();
+    }
+    await this.#end();
+    return {
+      violations: this.#violations,
+      faults: this.#faults,
+      counts: Object.fromEntries([...this.#counts].sort()),
+      samples: this.#samples,
+      acknowledged: this.acknowledged,
+      audits: this.#audits,
+    };
+  }
+
+  get #seconds(): number {
+    return (performance.now() - this.#started) / 1000;
+  }
+
+  #start(index: number, incarnation: number): Member {
+    const start: Start = {
+      ...{ member: index, incarnation, members: MEMBERS, directory: this.#directory },
+      // Two whose engine has a thread, two that lose packets.
+      ...{ isLossy: index >= MEMBERS / 2, seed: this.#seed },
+    };
+    const file = fileURLToPath(new URL('./member.js', import.meta.url));
+    const child = fork(file, [JSON.stringify(start)], {
+      stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
+    });
+    const member: Member = {
+      ...{ index, child, incarnation, place: undefined, heard: performance.now() },
+      ...{ isStopped: false, isMeant: false, counts: {} },
+    };
+    let said = '';
+    child.stderr!.setEncoding('utf8').on('data', (text: string) => (said += text));
+    child.on('message', (message: Report) => this.#hear(member, message));
+    child.on('exit', (code, signal) => {
+      for (const [what, count] of Object.entries(member.counts)) {
+        this.#counts.set(what, (this.#counts.get(what) ?? 0) + count);
+      }
+      if (member.isMeant || (code === 0 && this.#isEnding)) return;
+      this.#complain(`member ${index}.${incarnation} ended with ${code ?? signal}: ${said.trim()}`);
+    });
+    return member;
+  }
+
+  #complain(sentence: string): void {
+    this.#violations.push(`${this.#seconds.toFixed(1)} s: ${sentence}`);
+  }
+
+  #tell({ child }: Member, order: Order): void {
+    if (child.connected) child.send(order, () => {});
+  }
+
+  #hear(member: Member, message: Report): void {
+    member.heard = performance.now();
+    switch (message.kind) {
+      case 'up': {
+        const { kind: _, ...place } = message;
+        member.place = place;
+        const others = this.#members.filter((other) => other !== member);
+        for (const other of others) this.#tell(other, { kind: 'peers', peers: [place] });
+        const peers = others.flatMap((other) => other.place ?? []);
+        this.#tell(member, { kind: 'peers', peers });
+        break;
+      }
+      case 'ledger': {
+        const counts = this.#ledgers[message.owner]!;
+        const before = counts[member.index]!;
+        if (message.count <= before) {
+          this.#complain(`member ${member.index} appended ${message.count} after ${before}`);
+        }
+        counts[member.index] = message.count;
+        break;
+      }
+      case 'found': {
+        const before = this.#ledgers[message.owner]![member.index]!;
+        if (message.count >= before) break;
+        const what = `${before} were acknowledged, ${message.count} are there`;
+        this.#complain(`ledger of ${member.index} at ${message.owner}: ${what}`);
+        break;
+      }
+      case 'beat': {
+        const { index, incarnation } = member;
+        member.counts = message.counts;
+        const seconds = this.#seconds;
+        this.#samples.push({ seconds, member: index, incarnation, ...message.memory });
+        break;
+      }
+      case 'violation':
+        this.#complain(message.sentence);
+        break;
+      case 'disk':
+        this.#count(`disk: ${message.code}`);
+        if (message.code !== 'room' && message.code !== 'ENOSPC') {
+          this.#complain(`an extra file was refused with ${message.code}`);
+        }
+    }
+  }
+
+  #count(what: string): void {
+    this.#counts.set(what, (this.#counts.get(what) ?? 0) + 1);
+  }
+
+  async #fault(): Promise<void> {
+    const names: FaultName[] = ['kill', 'kill', 'stop', 'stop', 'loss'];
+    if (this.#disk.missing === undefined) names.push('full disk');
+    const name = names[this.#random.below(names.length)]!;
+    this.#faults[name] = (this.#faults[name] ?? 0) + 1;
+    // The first one lives on.
+    const mortal = this.#members[1 + this.#random.below(MEMBERS - 1)]!;
+    const anybody = this.#members[this.#random.below(MEMBERS)]!;
+    switch (name) {
+      case 'kill':
+        await this.#kill(mortal);
+        break;
+      case 'stop':
+        anybody.isStopped = true;
+        anybody.child.kill('SIGSTOP');
+        await sleep(this.#random.between(100, STOP_MILLIS_MAX));
+        anybody.child.kill('SIGCONT');
+        anybody.heard = performance.now();
+        anybody.isStopped = false;
+        break;
+      case 'loss': {
+        const loss = [0.02, 0.1, 1][this.#random.below(3)]!;
+        for (const member of this.#members) this.#tell(member, { kind: 'loss', loss });
+        await sleep(BAD_MILLIS);
+        for (const member of this.#members) this.#tell(member, { kind: 'loss', loss: 0 });
+        break;
+      }
+      case 'full disk':
+        this.#disk.fill();
+        await sleep(BAD_MILLIS);
+        this.#disk.empty();
+    }
+  }
+
+  async #kill(member: Member): Promise<void> {
+    // Somebody who has not even begun has nothing to lose.
+    if (!member.place) return;
+    member.isMeant = true;
+    const ended = once(member.child, 'exit');
+    member.child.kill('SIGKILL');
+    await ended;
+    this.#audit(member.index);
+    this.#members[member.index] = this.#start(member.index, member.incarnation + 1);
+  }
+
+  /** What is in a member's file, which nobody has open. */
+  #audit(owner: number): void {
+    const bytes = readFileSync(ledgerPath(this.#directory, owner)).subarray(DATA_OFFSET);
+    this.#audits++;
+    for (let writer = 0; writer < MEMBERS; writer++) {
+      if (writer === owner) continue;
+      const ledger = bytes.subarray(writer * LEDGER_BYTES, (writer + 1) * LEDGER_BYTES);
+      const { complaint } = judgeLedger(ledger, writer, this.#ledgers[owner]![writer]!);
+      if (complaint) this.#complain(`ledger of ${writer} at ${owner}: ${complaint}`);
+    }
+  }
+
+  #lookForSilence(): void {
+    for (const { index, incarnation, heard, isStopped } of this.#members) {
+      if (isStopped || performance.now() - heard < SILENCE_MILLIS_MAX) continue;
+      const seconds = SILENCE_MILLIS_MAX / 1000;
+      this.#complain(`member ${index}.${incarnation} has said nothing for ${seconds} s`);
+    }
+  }
+
+  async #end(): Promise<void> {
+    this.#isEnding = true;
+    const ends = this.#members.map(async (member) => {
+      const { child, index } = member;
+      if (child.exitCode !== null || child.signalCode !== null) return;
+      const ended = once(child, 'exit').then(() => true);
+      this.#tell(member, { kind: 'stop' });
+      const timer = new AbortController();
+      const late = sleep(END_MILLIS_MAX, false, timer).catch(() => false);
+      if (!(await Promise.race([ended, late]))) {
+        this.#complain(`member ${index} does not end`);
+        member.isMeant = true;
+        child.kill('SIGKILL');
+        await ended;
+      }
+      timer.abort();
+    });
+    await Promise.all(ends);
+    for (let owner = 0; owner < MEMBERS; owner++) this.#audit(owner);
+  }
+}

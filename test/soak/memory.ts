@@ -1,0 +1,44 @@
+/** What memory did over time: how steep, and how much more there was in the end. */
+import type { Sample } from './coordinator.js';
+
+export interface Trend {
+  /** By least squares, of the time after the first quarter. */
+  readonly bytesPerMinute: number;
+  /** Medians of the second and of the last quarter. */
+  readonly before: number;
+  readonly after: number;
+}
+
+export function trendOf(
+  samples: readonly Sample[],
+  of: 'rss' | 'heap' | 'engine',
+  member = 0,
+): Trend {
+  const own = samples.filter((sample) => sample.member === member);
+  const end = Math.max(...own.map(({ seconds }) => seconds));
+  const late = own.filter(({ seconds }) => seconds > end / 4);
+  const between = (from: number, to: number): number =>
+    median(late.filter(({ seconds }) => seconds > from && seconds <= to).map((one) => one[of]));
+  return {
+    bytesPerMinute: slope(late.map((one) => [one.seconds / 60, one[of]])),
+    before: between(end / 4, end / 2),
+    after: between((end * 3) / 4, end),
+  };
+}
+
+function median(values: readonly number[]): number {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.floor(sorted.length / 2)] ?? 0;
+}
+
+function slope(points: readonly (readonly [x: number, y: number])[]): number {
+  const mean = (at: 0 | 1): number =>
+    points.reduce((sum, point) => sum + point[at], 0) / points.length;
+  const [meanX, meanY] = [mean(0), mean(1)];
+  let [over, under] = [0, 0];
+  for (const [x, y] of points) {
+    over += (x - meanX) * (y - meanY);
+    under += (x - meanX) ** 2;
+  }
+  return under === 0 ? 0 : over / under;
+}
