@@ -24,7 +24,15 @@ import { perf } from './perf/perf.js';
 import { addPerfOptions, perfTest, perfVerb } from './perf/options.js';
 import type { PerfOptions, PerfTest, PerfVerb } from './perf/options.js';
 import { put, type PutOptions } from './put.js';
+import { rdsInfo, type RdsInfoOptions } from './rds-info.js';
 import { rdsPing, type RdsPingOptions } from './rds-ping.js';
+import {
+  STRESS_BYTES_MIN,
+  STRESS_DEPTH_MAX,
+  STRESS_TASKS_MAX,
+  rdsStress,
+  type RdsStressOptions,
+} from './rds-stress.js';
 import { Exit, reportFailure, watchOutput } from './report.js';
 import { rpmaBench, type RpmaBenchOptions } from './rpma-bench.js';
 import { SIZE_MAX, SIZE_MIN, rping, type RpingOptions } from './rping.js';
@@ -246,6 +254,46 @@ function addRdsPing(program: Command): void {
     );
 }
 
+function addRdsStress(program: Command): void {
+  const bytes = size(STRESS_BYTES_MIN, 2 ** 20);
+  const command = begin(
+    program,
+    'rds-stress',
+    'messages between the tasks of two sides; without --send-addr: the passive one',
+  )
+    .option('-s, --send-addr <address>', 'the passive side')
+    .option('-r, --recv-addr <address>', 'our own (default: the one towards the other side)')
+    .option('-p, --port <port>', 'TCP port, below those of the tasks', whole(1, 65000), 4000)
+    .option('-q, --req-bytes <size>', 'bytes of a request', bytes, 1024)
+    .option('-a, --ack-bytes <size>', 'bytes of an answer', bytes, STRESS_BYTES_MIN)
+    .option('-d, --depth <number>', 'requests under way to a task', whole(1, STRESS_DEPTH_MAX), 1)
+    .option('-t, --tasks <number>', 'sockets of each side', whole(1, STRESS_TASKS_MAX), 1)
+    .option('-T, --time <seconds>', 'how long (default: for ever)', whole(1, 1_000_000))
+    .option('-o, --one-way', 'the active side asks alone')
+    .option('-v, --verify', 'compare every byte')
+    .option('-c, --report-cpu', 'processor time of this process, of all there is')
+    .option('-z, --report-summary', 'with -T: print the summary only')
+    .option('--connect-retries <number>', 'tries after the first one', whole(0, 1000), 0);
+  addPortOption(command, '--udp-port <port>', 'UDP port of our device; 0: a free one', ROCE_PORT)
+    .option('--json', 'one JSON object per row')
+    .addHelpText('after', example('verbena rds-stress', 'verbena rds-stress -s 192.0.2.7 -T 10 -v'))
+    .action((options: RdsStressOptions) => run('rds-stress', () => rdsStress(options)));
+}
+
+function addRdsInfo(program: Command): void {
+  begin(program, 'rds-info', 'what the nodes of reliable datagrams of this user say of themselves')
+    .option('-c, --counters', 'what they count')
+    .option('-k, --sockets', 'their sockets')
+    .option('-n, --connections', 'their peers')
+    .option('--config', 'their parameters')
+    .option('--stats', 'their statistics')
+    .option('--set <parameter=value>', 'one parameter, while they run')
+    .option('--node <address>', 'of one node: address[:port]')
+    .option('--json', 'one JSON object per text')
+    .addHelpText('after', example('verbena rds-info', 'verbena rds-info --set RdsTraceLvl=0x1000'))
+    .action((options: RdsInfoOptions) => run('rds-info', () => rdsInfo(options)));
+}
+
 function addDemo(program: Command): void {
   const command = begin(
     program,
@@ -322,6 +370,8 @@ function makeProgram(): Command {
   addPingpong(program);
   addRping(program);
   addRdsPing(program);
+  addRdsStress(program);
+  addRdsInfo(program);
   addDemo(program);
   addPerf(program);
   addPool(program);

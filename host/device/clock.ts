@@ -32,6 +32,13 @@ const ORIGIN_MICROS = originMicros();
 
 /** The machine's monotonic clock, with the event loop's timers. */
 export class RealClock implements Clock {
+  readonly #keepsAlive: boolean;
+
+  /** `keepsAlive`: does a timer that waits keep the process from ending? Default true. */
+  constructor({ keepsAlive = true }: { readonly keepsAlive?: boolean } = {}) {
+    this.#keepsAlive = keepsAlive;
+  }
+
   now(): number {
     return performance.now() * 1000 + ORIGIN_MICROS;
   }
@@ -56,7 +63,10 @@ export class RealClock implements Clock {
     // busy are read before a timeout says that they did not.
     const sleep = (left: number): void => {
       if (left < SPIN_MICROS) nextTurn(wait);
-      else timer = setTimeout(() => nextTurn(wait), Math.floor(left / 1000));
+      else {
+        timer = setTimeout(() => nextTurn(wait), Math.floor(left / 1000));
+        if (!this.#keepsAlive) timer.unref?.();
+      }
     };
     sleep(micros - this.now());
     return () => {

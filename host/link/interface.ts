@@ -1,11 +1,12 @@
 /** This machine's network interfaces, as far as Node and the system tell. */
-import { createSocket, type Socket } from 'node:dgram';
+import type { Socket } from 'node:dgram';
 import { readFile } from 'node:fs/promises';
 import { isIPv6 } from 'node:net';
 import { networkInterfaces } from 'node:os';
 import { systemRefusal } from '../errors/system-refusal.js';
 import { Gid } from './endpoint.js';
 import { ROCE_PORT } from './link.js';
+import { createSocket } from './plain-dgram.js';
 
 /** Bytes of the IP and UDP headers before BTH. */
 export const IPV4_UDP_OVERHEAD = 20 + 8;

@@ -5,7 +5,7 @@
  * to nor which source address the kernel chose on a wildcard bind, and the ICRC covers both: so a
  * wildcard address is refused.
  */
-import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
+import type { RemoteInfo, Socket } from 'node:dgram';
 import { LinkError, MisuseError } from '../errors/errors.js';
 import { Endpoint } from './endpoint.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from './link.js';
@@ -15,6 +15,7 @@ import {
   findLocalAddress,
   type LocalAddress,
 } from './local-address.js';
+import { createSocket } from './plain-dgram.js';
 import { Refusals } from './refusals.js';
 import type { UdpOptions } from './udp-options.js';
 import { bindUdpSocket, type BoundSocket } from './udp-socket.js';

@@ -20,6 +20,7 @@ const HOST = [
   'pool',
   'rpma',
   'rds',
+  'dgram',
   'nvme',
   'browser',
   'demo',

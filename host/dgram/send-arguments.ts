@@ -1,0 +1,61 @@
+/** The forms of `socket.send`, as Node's documentation has them. */
+
+export type SendCallback = (error: Error | null, bytes: number) => void;
+
+export interface SendRequest {
+  readonly pieces: readonly Uint8Array[];
+  readonly length: number;
+  /** Undefined: where the socket is connected to. */
+  readonly port: number | undefined;
+  readonly address: string | undefined;
+  readonly callback: SendCallback | undefined;
+}
+
+function bytesOf(piece: unknown): Uint8Array | undefined {
+  if (typeof piece === 'string') return Buffer.from(piece);
+  if (!ArrayBuffer.isView(piece)) return undefined;
+  return new Uint8Array(piece.buffer, piece.byteOffset, piece.byteLength);
+}
+
+function slice(bytes: Uint8Array, offset: unknown, length: unknown): Uint8Array | undefined {
+  const isIndex = (value: unknown): value is number =>
+    Number.isInteger(value) && Number(value) >= 0;
+  if (!isIndex(offset) || !isIndex(length) || offset + length > bytes.length) return undefined;
+  return bytes.subarray(offset, offset + length);
+}
+
+/** Undefined: there is something odd about it, and Node says what. */
+export function parseSend(args: readonly unknown[], isConnected: boolean): SendRequest | undefined {
+  const [message, ...rest] = args;
+  let callback: SendCallback | undefined;
+  while (rest.length > 0) {
+    const last = rest.at(-1);
+    if (typeof last === 'function' && !callback) callback = last as SendCallback;
+    else if (last !== undefined && last !== null) break;
+    rest.pop();
+  }
+  let pieces: readonly (Uint8Array | undefined)[];
+  if (rest.length >= (isConnected ? 1 : 3)) {
+    const bytes = bytesOf(message);
+    pieces = [bytes && slice(bytes, rest.shift(), rest.shift())];
+  } else {
+    pieces = Array.isArray(message) ? message.map(bytesOf) : [bytesOf(message)];
+  }
+  if (!pieces.every((piece) => piece !== undefined)) return undefined;
+  const [port, address, ...surplus] = rest;
+  if (surplus.length > 0 || (isConnected && rest.length > 0)) return undefined;
+  if (!isConnected && !isPort(port)) return undefined;
+  if (address !== undefined && address !== null && typeof address !== 'string') return undefined;
+  return {
+    pieces,
+    length: pieces.reduce((sum, piece) => sum + piece.length, 0),
+    port: isConnected ? undefined : Number(port),
+    address: address || undefined,
+    callback,
+  };
+}
+
+function isPort(port: unknown): boolean {
+  const isNumber = typeof port === 'number' || (typeof port === 'string' && port.trim() !== '');
+  return isNumber && Number.isInteger(Number(port)) && Number(port) > 0 && Number(port) < 65536;
+}

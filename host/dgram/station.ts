@@ -1,0 +1,226 @@
+/**
+ * The node of this process at one local address: made when a socket wants it first, shared by all,
+ * and ended some time after the last one. Keeps no process alive but while something is on its way.
+ */
+import { RealClock } from '../device/clock.js';
+import { LinkError, VerbenaError } from '../errors/errors.js';
+import { Endpoint, Gid } from '../link/endpoint.js';
+import { faultLink } from '../link/fault.js';
+import { ROCE_PORT, type Link } from '../link/link.js';
+import { createSocket } from '../link/plain-dgram.js';
+import { UdpLink } from '../link/udp.js';
+import { AF_INET_OFFLOAD, SOCK_DGRAM } from '../rds/constants.js';
+import { publishNode } from '../rds/desk.js';
+import { RdsNode } from '../rds/node.js';
+import { socket, type RdsSocket } from '../rds/socket.js';
+import type { Context } from '../verbs/context.js';
+import { openDevice } from '../verbs/open-device.js';
+import { isUnicast } from './addresses.js';
+import { processEnvironment } from './settings.js';
+
+/** After the last socket, for the next one. */
+const IDLE_MILLIS = 1000;
+/** How often it is looked whether everything is acknowledged, and for how long. */
+const HOLD_MILLIS = 20;
+const HOLD_MILLIS_MAX = 10_000;
+/** A peer without a node is asked again after so long. */
+const ABSENT_MILLIS = 5000;
+/** Peers, and their ports, that are remembered. */
+const REMEMBERED_MAX = 4096;
+
+/** What happens with a datagram: it was taken, goes by UDP, or is to be tried again. */
+export type Outcome = 'taken' | 'plain' | 'resolving' | 'EWOULDBLOCK' | 'ENOBUFS';
+
+const stations = new Map<string, Promise<Station | undefined>>();
+
+export class Station {
+  readonly address: string;
+  readonly #context: Context;
+  readonly #node: RdsNode;
+  #users = 0;
+  #idle: NodeJS.Timeout | undefined;
+  #isHeld = false;
+  #heldUntil = 0;
+  /** UDP ports of peers' devices, by the address and port that a datagram came from. */
+  readonly #origins = new Map<string, number>();
+  /** Until when peers, by address, are taken to have no node. */
+  readonly #absent = new Map<string, number>();
+  readonly #asked = new Set<string>();
+  /** Told when a peer turned out to have no node. */
+  readonly waiting = new Set<() => void>();
+
+  private constructor(address: string, context: Context) {
+    this.address = address;
+    this.#context = context;
+    this.#node = RdsNode.of(context);
+    publishNode(this.#node);
+  }
+
+  /** The station of an address, for one socket more; undefined: there can be none. */
+  static async acquire(address: string): Promise<Station | undefined> {
+    const key = Gid.parse(address).toString();
+    let opening = stations.get(key);
+    if (!opening) {
+      opening = Station.#open(key);
+      stations.set(key, opening);
+    }
+    const station = await opening;
+    if (!station) stations.delete(key);
+    else if (station.#node.isClosed) return Station.acquire(address);
+    else station.#take();
+    return station;
+  }
+
+  static async #open(address: string): Promise<Station | undefined> {
+    // Another process has the port of nodes: whoever hears of this one hears of its port as well.
+    for (const port of [ROCE_PORT, 0]) {
+      try {
+        return new Station(address, await openAt(address, port));
+      } catch (error) {
+        if (!(error instanceof VerbenaError)) throw error;
+        if (!(error instanceof LinkError) || error.code !== 'EADDRINUSE') return undefined;
+      }
+    }
+    return undefined;
+  }
+
+  /** An RDS socket at a port; undefined: another one has it. */
+  bind(port: number): RdsSocket | undefined {
+    const made = socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, this.#context);
+    try {
+      made.bind({ port });
+      return made;
+    } catch {
+      made.close();
+      return undefined;
+    }
+  }
+
+  release(): void {
+    this.#users--;
+    if (this.#users > 0) return;
+    this.#idle = setTimeout(() => this.#end(), IDLE_MILLIS);
+    this.#idle.unref();
+  }
+
+  /** Sends by RDP if the peer has it. What it says is 'taken' was copied. */
+  send(from: RdsSocket, address: string, port: number, iov: readonly Uint8Array[]): Outcome {
+    const absentUntil = this.#absent.get(address);
+    if (absentUntil !== undefined && absentUntil > performance.now()) return 'plain';
+    const origin = `${address} ${port}`;
+    const udpPort = this.#origins.get(origin) ?? ROCE_PORT;
+    const path = this.#node.core.path(new Endpoint(Gid.parse(address), udpPort));
+    // Nobody knows which ports are bound there.
+    if (!path || (path.kind === 'linux' && !this.#origins.has(origin))) return 'plain';
+    if (absentUntil === undefined && !path.kind && !this.#asked.has(address)) {
+      if (!isUnicast(address)) {
+        remember(this.#absent, address, Infinity);
+        return 'plain';
+      }
+      if (udpPort === ROCE_PORT) this.#ask(address);
+    }
+    try {
+      from.sendmsg({ name: { address, port, udpPort }, iov });
+      this.#absent.delete(address);
+      this.#hold();
+      return 'taken';
+    } catch (error) {
+      const { code } = error as { code?: unknown };
+      if (code === 'ENOBUFS') return code;
+      if (code === 'EWOULDBLOCK') {
+        if (path.state === 'ACTIVE') return code;
+        // It was asked before: nobody waits a second time.
+        return absentUntil === undefined ? 'resolving' : 'plain';
+      }
+      this.#origins.delete(origin);
+      if (path.state !== 'ACTIVE') this.absent(address);
+      return 'plain';
+    }
+  }
+
+  /** A datagram came by RDP: answers go the same way. */
+  came(address: string, port: number, udpPort: number): void {
+    remember(this.#origins, `${address} ${port}`, udpPort);
+    this.#absent.delete(address);
+  }
+
+  /** The peer has no node. */
+  absent(address: string): void {
+    remember(this.#absent, address, performance.now() + ABSENT_MILLIS);
+    for (const wake of [...this.waiting]) wake();
+  }
+
+  #take(): void {
+    this.#users++;
+    clearTimeout(this.#idle);
+  }
+
+  /**
+   * Nobody listens at the port of nodes there? Its system says so to a connected socket, much sooner
+   * than a node that is not there fails to answer.
+   */
+  #ask(address: string): void {
+    this.#asked.add(address);
+    const question = createSocket(this.#context.local.gid.isIpv4 ? 'udp4' : 'udp6');
+    const end = (): void => {
+      if (!this.#asked.delete(address)) return;
+      clearTimeout(timer);
+      question.close();
+    };
+    const timer = setTimeout(end, ABSENT_MILLIS).unref();
+    question.unref();
+    question.on('error', () => {
+      end();
+      this.absent(address);
+    });
+    question.bind(0, this.address, () => {
+      question.connect(ROCE_PORT, address, () => question.send(new Uint8Array(0)));
+    });
+  }
+
+  get #pending(): number {
+    let pending = 0;
+    for (const path of this.#node.core.paths) pending += path.pending;
+    return pending;
+  }
+
+  /** The process stays while something is on its way. */
+  #hold(): void {
+    this.#heldUntil = performance.now() + HOLD_MILLIS_MAX;
+    if (this.#isHeld) return;
+    this.#isHeld = true;
+    const look = (): void => {
+      this.#isHeld = this.#pending > 0 && performance.now() < this.#heldUntil;
+      if (this.#isHeld) setTimeout(look, HOLD_MILLIS);
+    };
+    setTimeout(look, HOLD_MILLIS);
+  }
+
+  #end(): void {
+    if (this.#users > 0) return;
+    if (this.#isHeld) {
+      this.#idle = setTimeout(() => this.#end(), IDLE_MILLIS).unref();
+      return;
+    }
+    stations.delete(this.address);
+    this.#node.close();
+    void this.#context.close();
+  }
+}
+
+function openAt(address: string, port: number): Promise<Context> {
+  const { loss, seed } = processEnvironment();
+  const makeSocket = (...words: Parameters<typeof createSocket>) => createSocket(...words).unref();
+  let link: Link = new UdpLink({ address, port }, makeSocket as typeof createSocket);
+  if (loss > 0) link = faultLink(link, { loss: loss / 100, seed });
+  return openDevice({ link, clock: new RealClock({ keepsAlive: false }) });
+}
+
+/** The oldest goes when there are too many. */
+function remember<Value>(map: Map<string, Value>, key: string, value: Value): void {
+  if (map.size >= REMEMBERED_MAX && !map.has(key)) {
+    const [oldest] = map.keys();
+    map.delete(oldest!);
+  }
+  map.set(key, value);
+}

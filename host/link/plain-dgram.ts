@@ -1,0 +1,27 @@
+/**
+ * Sockets of `node:dgram` as Node makes them, also where `verbena/offload` has put others in their
+ * place: what reliable datagrams themselves travel by.
+ */
+import dgram from 'node:dgram';
+
+type CreateSocket = typeof dgram.createSocket;
+
+/** Where another `createSocket` keeps Node's own, for every copy of this file. */
+const PLAIN = Symbol.for('verbena.dgram.plain');
+
+interface Plain {
+  readonly createSocket: CreateSocket;
+  readonly Socket: typeof dgram.Socket;
+}
+
+const known = (dgram.createSocket as CreateSocket & { [PLAIN]?: Plain })[PLAIN];
+
+export const plain: Plain = known ?? { createSocket: dgram.createSocket, Socket: dgram.Socket };
+
+export const { createSocket } = plain;
+
+/** Puts others in the place of Node's own, for whoever imports or requires `node:dgram`. */
+export function replacePlain(createSocket: CreateSocket, Socket: typeof dgram.Socket): void {
+  dgram.createSocket = Object.assign(createSocket, { [PLAIN]: plain });
+  dgram.Socket = Socket;
+}

@@ -1,0 +1,176 @@
+/**
+ * Tells other processes of this user about a node, and takes a parameter: a socket in a directory
+ * of the user's own, which is what /proc/driver/rds was (seed 003). `verbena rds-info` asks there.
+ */
+import { lstatSync, mkdirSync, readdirSync, rmSync } from 'node:fs';
+import { createConnection, createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { MisuseError, RefusalError, VerbenaError } from '../errors/errors.js';
+import type { RdsNode } from './node.js';
+
+const QUESTION_BYTES_MAX = 256;
+const ANSWER_BYTES_MAX = 1 << 24;
+const ANSWER_MILLIS = 5000;
+
+/** One node's answer. */
+export interface DeskAnswer {
+  /** Address and UDP port of the node's device. */
+  readonly node: string;
+  readonly text: string;
+}
+
+/** Undefined where there is no such place, or it is somebody else's. */
+function directory(): string | undefined {
+  const uid = process.getuid?.();
+  if (uid === undefined) return undefined;
+  const base = process.env['XDG_RUNTIME_DIR'] ?? tmpdir();
+  const path = join(base, `verbena-rds-${uid}`);
+  try {
+    mkdirSync(path, { recursive: true, mode: 0o700 });
+    const { uid: owner, mode } = lstatSync(path);
+    return owner === uid && (mode & 0o77) === 0 ? path : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+const fileOf = (node: RdsNode): string => {
+  const { gid, port } = node.core.local;
+  return `${`${gid}`.replaceAll(':', '_')}-${port}`;
+};
+
+/** From now on other processes of this user may ask. Where that cannot be, they hear nothing. */
+export function publishNode(node: RdsNode): void {
+  const folder = directory();
+  if (folder === undefined) return;
+  const path = join(folder, fileOf(node));
+  // Whoever has the address has the node: what lies there is of one that is dead.
+  rmSync(path, { force: true });
+  const server = createServer((socket) => {
+    let question = '';
+    socket.setEncoding('utf8').setTimeout(ANSWER_MILLIS, () => socket.destroy());
+    socket.on('error', () => {});
+    socket.on('data', (text: string) => {
+      question += text;
+      if (question.length > QUESTION_BYTES_MAX) socket.destroy();
+      else if (question.includes('\n')) socket.end(answer(node, question.trim()));
+    });
+  });
+  server.on('error', () => {});
+  server.listen(path);
+  server.unref();
+  node.context.siblings.observers.add({
+    asyncEvent: () => {},
+    peerGone: () => {},
+    closing: async () => void server.close(),
+  });
+}
+
+function answer(node: RdsNode, question: string): string {
+  try {
+    return `ok\n${textOf(node, question)}`;
+  } catch (error) {
+    if (!(error instanceof VerbenaError)) throw error;
+    const code = error instanceof RefusalError ? error.code : 'EINVAL';
+    return `${code}\n${error.message}`;
+  }
+}
+
+function textOf(node: RdsNode, question: string): string {
+  const { core } = node;
+  if (/^set\b/.test(question)) {
+    node.writeConfig(question.slice(3));
+    return node.config();
+  }
+  switch (question) {
+    case 'config':
+      return node.config();
+    case 'stats':
+      return node.stats();
+    case 'info':
+      return node.info();
+    case 'counters':
+      return table(
+        ['CounterName', 'Value'],
+        Object.entries(core.statistics).map(([name, value]) => [name, `${value}`]),
+      );
+    case 'sockets':
+      return table(
+        ['BoundAddr', 'BPort', 'ConnAddr', 'CPort', 'SndBuf', 'RcvBuf'],
+        [...core.ports.values()].map((port) => [
+          `${core.local.gid}`,
+          `${port.number}`,
+          core.local.gid.isIpv4 ? '0.0.0.0' : '::',
+          '0',
+          `${port.sendBytesLimit}`,
+          `${port.receiveLimit}`,
+        ]),
+      );
+    case 'connections':
+      return table(
+        ['LocalAddr', 'RemoteAddr', 'Pending', 'Flg'],
+        [...core.paths].map(({ peer, state, pending }) => [
+          `${core.local.gid}`,
+          `${peer.gid}`,
+          `${pending}`,
+          state === 'ACTIVE' ? '--C' : state === 'CONNECTING' ? '-c-' : '---',
+        ]),
+      );
+    default:
+      throw new MisuseError('question', `nobody knows what "${question}" is`);
+  }
+}
+
+/** Columns to the right, as rds-info prints them. */
+function table(titles: readonly string[], rows: readonly (readonly string[])[]): string {
+  const widths = titles.map((title, column) =>
+    Math.max(title.length, ...rows.map((row) => row[column]!.length)),
+  );
+  const line = (row: readonly string[]): string =>
+    row.map((cell, column) => cell.padStart(widths[column]!)).join(' ');
+  return [titles, ...rows].map((row) => `${line(row)}\n`).join('');
+}
+
+/**
+ * Asks all nodes of this user on this machine, or one: `question` is config, stats, info, counters,
+ * sockets, connections, or "set parameter=value". Rejects with what the node refused.
+ */
+export async function askNodes(question: string, only?: string): Promise<DeskAnswer[]> {
+  const folder = directory();
+  if (folder === undefined) return [];
+  const answers: DeskAnswer[] = [];
+  for (const name of readdirSync(folder).sort()) {
+    const at = name.lastIndexOf('-');
+    const [address, port] = [name.slice(0, at).replaceAll('_', ':'), name.slice(at + 1)];
+    if (only !== undefined && only !== address && only !== `${address}:${port}`) continue;
+    const text = await ask(join(folder, name), question);
+    if (text === undefined) continue;
+    const end = text.indexOf('\n');
+    const [code, rest] = [text.slice(0, end), text.slice(end + 1)];
+    if (code === 'EINVAL') throw new MisuseError('--set', rest);
+    if (code !== 'ok') throw new RefusalError('EACCES', rest);
+    answers.push({ node: `${address}:${port}`, text: rest });
+  }
+  return answers;
+}
+
+/** Undefined: nobody is there any more. */
+function ask(path: string, question: string): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    const socket = createConnection(path);
+    let text = '';
+    socket.setEncoding('utf8').setTimeout(ANSWER_MILLIS, () => socket.destroy());
+    socket.on('data', (part: string) => {
+      text += part;
+      if (text.length > ANSWER_BYTES_MAX) socket.destroy();
+    });
+    socket.on('error', ({ code }: NodeJS.ErrnoException) => {
+      const isDead =
+        code === 'ECONNREFUSED' && lstatSync(path, { throwIfNoEntry: false })?.isSocket();
+      if (isDead) rmSync(path, { force: true });
+    });
+    socket.on('close', () => resolve(text.includes('\n') ? text : undefined));
+    socket.write(`${question}\n`);
+  });
+}

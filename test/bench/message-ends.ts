@@ -1,0 +1,257 @@
+/**
+ * Ways to send messages from one process to another, all driven by the same code: SENDs of a queue
+ * pair, RDS sockets, `verbena/dgram`, UDP with acknowledgements in JavaScript, and udx-native.
+ */
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
+import dgram from '../../host/dgram/index.js';
+import {
+  AccessFlag,
+  Endpoint,
+  Mtu,
+  QpState,
+  SendFlag,
+  WrOpcode,
+  openDevice,
+  rds,
+} from '../../host/index.js';
+import { AcknowledgedUdp } from './acknowledged-udp.js';
+import { check } from './stack.js';
+
+export type Way = 'send' | 'rds' | 'dgram' | 'acks' | 'udx';
+
+export interface WayOptions {
+  readonly way: Way;
+  /** Of `send` and `rds`. */
+  readonly progress: 'inline' | 'thread';
+  /** Of each message. */
+  readonly bytes: number;
+  /** The one that was asked. */
+  readonly isPartner?: boolean;
+}
+
+/** One end. What `where` says is told to the other one. */
+export interface MessageEnd {
+  readonly where: number[];
+  connect(there: readonly number[]): Promise<void>;
+  /** Undefined: it was taken; else it is sent when that has come. */
+  send(): Promise<void> | undefined;
+  heard: () => void;
+  close(): Promise<void>;
+}
+
+const ADDRESS = '127.0.0.1';
+/** Each has a node at the port of nodes. */
+const OWN_ADDRESSES = ['127.0.77.41', '127.0.77.42'];
+const RDS_PORT = 4000;
+/** Messages under way; as many as RDS lets go to one port. */
+const UNDER_WAY = 64;
+
+export function openEnd(options: WayOptions): Promise<MessageEnd> {
+  return WAYS[options.way](options);
+}
+
+const WAYS: { readonly [way in Way]: (options: WayOptions) => Promise<MessageEnd> } = {
+  send: async ({ progress, bytes }) => {
+    const context = await openDevice({ address: ADDRESS, port: 0, progress });
+    const pd = context.allocPd();
+    const cq = context.createCq(1024);
+    const cap = { maxSendWr: UNDER_WAY, maxRecvWr: 4 * UNDER_WAY, reorderPackets: 64 };
+    const qp = pd.createQp({ sendCq: cq, recvCq: cq, cap });
+    const memory = context.alloc(2 * bytes * cap.maxRecvWr);
+    const mr = pd.regMr(memory, AccessFlag.LOCAL_WRITE);
+    const sge = (index: number) => [
+      { addr: Number(mr.addr) + index * bytes, length: bytes, lkey: mr.lkey },
+    ];
+    const receive = (wrId: number): void => qp.postRecv({ wrId, sgList: sge(wrId) });
+    const [SENT, LOCAL] = [1_000_000, cap.maxRecvWr];
+    let room = UNDER_WAY;
+    let next: (() => void) | undefined;
+    const end: MessageEnd = {
+      where: [context.local.port, qp.qpNum, context.device.info.receiveBufferBytes],
+      heard: () => {},
+      connect: async ([port, destQpNum, receiveBufferBytes]) => {
+        const { gid } = Endpoint.parse(ADDRESS, port!);
+        qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: 0 });
+        for (let index = 0; index < cap.maxRecvWr; index++) receive(index);
+        const ahAttr = {
+          dgid: gid,
+          port: port!,
+          receiveBufferBytes: receiveBufferBytes!,
+          reorderPackets: 64,
+          ownKind: true,
+        };
+        qp.modify({
+          qpState: QpState.RTR,
+          ahAttr,
+          pathMtu: Mtu.MTU_4096,
+          destQpNum: destQpNum!,
+          rqPsn: 1000,
+          maxDestRdAtomic: 1,
+          minRnrTimer: 1,
+        });
+        const patience = { timeout: 14, retryCnt: 7, rnrRetry: 7 };
+        qp.modify({ qpState: QpState.RTS, sqPsn: 1000, ...patience, maxRdAtomic: 1 });
+      },
+      send: () => {
+        if (room === 0) {
+          return new Promise((resolve) => (next = resolve)).then(() => end.send());
+        }
+        const sgList = sge(LOCAL + --room);
+        qp.postSend({ wrId: SENT, opcode: WrOpcode.SEND, sendFlags: SendFlag.SIGNALED, sgList });
+        return undefined;
+      },
+      close: async () => context.close(),
+    };
+    void (async () => {
+      for (;;) {
+        const completions = await cq.wait(64).catch(() => []);
+        if (completions.length === 0) return;
+        for (const { status, wrId } of completions) {
+          if (context.device.closed) return;
+          check(status);
+          if (Number(wrId) === SENT) room++;
+          else {
+            receive(Number(wrId));
+            end.heard();
+          }
+        }
+        if (room > 0) {
+          next?.();
+          next = undefined;
+        }
+      }
+    })();
+    return end;
+  },
+
+  rds: async ({ progress, bytes }) => {
+    const context = await openDevice({ address: ADDRESS, port: 0, progress });
+    const socket = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, context);
+    socket.bind({ port: RDS_PORT });
+    const message = new Uint8Array(bytes);
+    const room = [new Uint8Array(bytes)];
+    let to: rds.SendMessage;
+    const end: MessageEnd = {
+      where: [context.local.port],
+      heard: () => {},
+      connect: async ([udpPort]) => {
+        to = { name: { address: ADDRESS, port: RDS_PORT, udpPort: udpPort! }, iov: [message] };
+      },
+      send: () => {
+        try {
+          socket.sendmsg(to);
+          return undefined;
+        } catch {
+          return socket.send(to.name, message).then(() => {});
+        }
+      },
+      close: async () => context.close(),
+    };
+    const read = (): void => {
+      while (socket.revents & rds.PollEvent.IN) {
+        socket.recvmsg(room);
+        end.heard();
+      }
+    };
+    socket.listener = { readable: () => queueMicrotask(read) };
+    return end;
+  },
+
+  dgram: async ({ bytes, isPartner = false }) => {
+    const [ours, theirs] = isPartner ? [...OWN_ADDRESSES].reverse() : OWN_ADDRESSES;
+    process.env['VERBENA_DGRAM'] = 'resolveMillis=100000,retryMillis=100000';
+    const socket = dgram.createSocket('udp4');
+    socket.bind(0, ours);
+    await once(socket, 'listening');
+    const message = new Uint8Array(bytes);
+    let there = 0;
+    const end: MessageEnd = {
+      where: [socket.address().port],
+      heard: () => {},
+      connect: async ([port]) => void (there = port!),
+      send: () => {
+        if (socket.getSendQueueCount() < UNDER_WAY) {
+          socket.send(message, there, theirs);
+          return undefined;
+        }
+        return new Promise((resolve) => socket.send(message, there, theirs, () => resolve()));
+      },
+      close: async () => {
+        // The other process has ended by now: what still waited for it went by UDP.
+        if (socket.counters.udpSent > UNDER_WAY) throw new Error('some of it went by UDP');
+        socket.close();
+      },
+    };
+    socket.on('message', () => end.heard());
+    return end;
+  },
+
+  acks: async ({ bytes }) => {
+    const socket = createSocket('udp4');
+    socket.bind(0, ADDRESS);
+    await once(socket, 'listening');
+    socket.setRecvBufferSize(4 << 20);
+    const link = new AcknowledgedUdp(socket, UNDER_WAY);
+    const message = new Uint8Array(bytes);
+    const end: MessageEnd = {
+      where: [socket.address().port],
+      heard: () => {},
+      connect: async ([port]) => {
+        socket.connect(port!, ADDRESS);
+        await once(socket, 'connect');
+      },
+      send: () => link.send(message),
+      close: async () => link.close(),
+    };
+    link.heard = () => end.heard();
+    return end;
+  },
+
+  udx: async ({ bytes }) => {
+    // It has no types.
+    const name = 'udx-native';
+    const { default: Udx } = (await import(name)) as { default: new () => UdxLibrary };
+    const library = new Udx();
+    const socket = library.createSocket();
+    socket.bind(0, ADDRESS);
+    const stream = library.createStream(process.pid);
+    const message = Buffer.alloc(bytes);
+    const end: MessageEnd = {
+      where: [socket.address().port, process.pid],
+      heard: () => {},
+      connect: async ([port, id]) => stream.connect(socket, id!, port!, ADDRESS),
+      send: () => (stream.write(message) ? undefined : once(stream, 'drain').then(() => {})),
+      close: async () => {
+        stream.destroy();
+        await new Promise((resolve) => setTimeout(resolve, 50));
+        await socket.close();
+      },
+    };
+    stream.on('error', () => {});
+    let count = 0;
+    stream.on('data', (data) => {
+      for (count += data.length; count >= bytes; count -= bytes) end.heard();
+    });
+    return end;
+  },
+};
+
+interface UdxStream extends NodeJS.EventEmitter {
+  connect(socket: UdxSocket, id: number, port: number, host: string): void;
+  write(data: Uint8Array): boolean;
+  destroy(): void;
+  on(event: 'data', listener: (data: Uint8Array) => void): this;
+  on(event: 'error', listener: () => void): this;
+}
+
+interface UdxSocket {
+  bind(port: number, host: string): void;
+  address(): { port: number };
+  close(): Promise<void>;
+}
+
+interface UdxLibrary {
+  createSocket(): UdxSocket;
+  createStream(id: number): UdxStream;
+}

@@ -1,0 +1,90 @@
+/**
+ * `node --import verbena/offload`: programs over two packages that know nothing of it, as they are.
+ * Where every process loses 5 % of what it sends, UDP loses answers, and RDP does not.
+ */
+import { fileURLToPath } from 'node:url';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { root } from '../support/paths.js';
+import { Workspace, type Program } from '../support/processes.js';
+
+const test = suite('cli/offload');
+const COUNT = 40;
+const LOSS = 'loss=5,seed=4';
+/** A busy machine is slow to answer, and has it nonetheless. */
+const PATIENT = 'resolveMillis=100000';
+const offload = fileURLToPath(new URL('build/host/dgram/offload.js', root));
+const program = (name: string): string =>
+  fileURLToPath(new URL(`test/support/programs/${name}`, root));
+
+/** Runs a program in a process of its own; `settings`: without it nothing is offloaded. */
+function start(
+  workspace: Workspace,
+  words: readonly (string | number)[],
+  settings: string | undefined,
+): Program {
+  const env = settings === undefined ? [] : [`VERBENA_DGRAM=${settings}`, 'NODE_DEBUG=verbena'];
+  const preload = settings === undefined ? [] : ['--import', offload];
+  const [name, ...others] = words.map(String) as [string, ...string[]];
+  return workspace.startProcess('env', [
+    ...env,
+    process.execPath,
+    ...preload,
+    program(name),
+    ...others,
+  ]);
+}
+
+/** What a client got from a server: answers, and what each side says of the way. */
+async function answers(
+  kind: 'coap' | 'dns',
+  address: string,
+  settings: { readonly client?: string; readonly server?: string },
+): Promise<{ readonly count: number; readonly client: string }> {
+  const ending = kind === 'coap' ? 'cjs' : 'mjs';
+  let result = { count: -1, client: '' };
+  await Workspace.use(async (workspace) => {
+    const server = start(workspace, [`${kind}-server.${ending}`, address, 5300], settings.server);
+    await server.printed('stdout', /ready/, 60_000);
+    const words = [`${kind}-client.${ending}`, address, 5300, COUNT];
+    const ended = await start(workspace, words, settings.client).ended;
+    assert.is(ended.code, 0, ended.stderr);
+    const found = new RegExp(`^(\\d+) of ${COUNT}\n$`).exec(ended.stdout);
+    assert.ok(found, ended.stdout);
+    result = { count: Number(found[1]), client: ended.stderr };
+  });
+  return result;
+}
+
+for (const [kind, address] of [
+  ['coap', '127.0.77.31'],
+  ['dns', '127.0.77.32'],
+] as const) {
+  test(`${kind}: every answer comes by RDP, with 5 % loss below`, async () => {
+    const settings = `${PATIENT},${LOSS}`;
+    const { count, client } = await answers(kind, address, { client: settings, server: settings });
+    assert.is(count, COUNT);
+    const all = `${COUNT + 1} sent, ${COUNT + 1} received`;
+    assert.match(client, new RegExp(`datagrams by RDP: ${all}; by UDP: 0, 0; failed: 0`));
+  });
+
+  test(`${kind}: plain UDP loses some of them in the same way`, async () => {
+    const settings = `rdp=off,${LOSS}`;
+    const { count } = await answers(kind, address, { client: settings, server: settings });
+    assert.ok(count < COUNT, `${count}`);
+    assert.ok(count > COUNT / 2, `${count}`);
+  });
+
+  test(`${kind}: a server without it is spoken to by UDP`, async () => {
+    const { count, client } = await answers(kind, address, { client: PATIENT });
+    assert.is(count, COUNT);
+    assert.match(client, /datagrams by RDP: 0 sent, 0 received; by UDP: 41, 41; failed: 0/);
+  });
+}
+
+test('a client without it is answered by UDP', async () => {
+  const { count } = await answers('dns', '127.0.77.33', { server: PATIENT });
+  assert.is(count, COUNT);
+});
+
+test.run();

@@ -1,0 +1,24 @@
+// A DNS client: ADDRESS PORT COUNT. Asks for that many names at once, then for one until it is told.
+import dns2 from 'dns2';
+
+const [address, port, count] = process.argv.slice(2);
+let answers = 0;
+
+async function ask(number, timeout) {
+  const resolve = dns2.UDPClient({ dns: address, port: Number(port), timeout });
+  const { answers: found } = await resolve(`${number}.test`);
+  if (found[0].address !== `10.0.0.${number}`) throw new Error(found[0].address);
+  answers++;
+}
+
+for (let number = 0; number < Number(count); number++) void ask(number, 0);
+for (let isTold = false; !isTold;) {
+  isTold = await ask(255, 5000).then(
+    () => true,
+    () => false,
+  );
+}
+// What the others were told came before.
+await new Promise(setImmediate);
+console.log(`${answers - 1} of ${count}`);
+process.exit();

@@ -1,0 +1,203 @@
+/** Which way datagrams of `verbena/dgram` go, and what becomes of them on the way. */
+import nodeDgram from 'node:dgram';
+import { once } from 'node:events';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import dgram, { type RdpSettings, type Socket } from '../../../host/dgram/index.js';
+import { openDevice, rds } from '../../../host/index.js';
+
+const test = suite('unit/dgram/reliable');
+const PATIENT = { resolveMillis: 100_000, retryMillis: 100_000 };
+
+async function bound(
+  address: string,
+  rdp: Partial<RdpSettings> | false = PATIENT,
+): Promise<Socket> {
+  const socket = dgram.createSocket({ type: 'udp4', rdp });
+  socket.bind(0, address);
+  await once(socket, 'listening');
+  return socket;
+}
+
+async function closed(...sockets: nodeDgram.Socket[]): Promise<void> {
+  for (const socket of sockets) {
+    const end = once(socket, 'close');
+    socket.close();
+    await end;
+  }
+}
+
+test('between two that have it everything goes by RDP, in order, also more than UDP takes', async () => {
+  const [one, other] = [await bound('127.0.77.11'), await bound('127.0.77.12')];
+  const texts: string[] = [];
+  const all = new Promise<void>((resolve) => {
+    other.on('message', (data, from) => {
+      texts.push(data.length > 100 ? `${data.length}` : data.toString());
+      if (texts.length === 301) resolve();
+      if (texts.length === 1) other.send('answer', from.port, from.address);
+    });
+  });
+  const answer = once(one, 'message');
+  const { port } = other.address();
+  for (let index = 0; index < 300; index++) one.send(`${index}`, port, '127.0.77.12');
+  one.send(Buffer.alloc(1 << 20), port, '127.0.77.12');
+  await all;
+  assert.is(String((await answer)[0]), 'answer');
+  assert.equal(texts, [...Array.from({ length: 300 }, (_, index) => `${index}`), `${1 << 20}`]);
+  assert.equal(one.counters, {
+    rdpSent: 301,
+    rdpReceived: 1,
+    udpSent: 0,
+    udpReceived: 0,
+    failed: 0,
+  });
+  assert.equal(other.counters, {
+    rdpSent: 1,
+    rdpReceived: 301,
+    udpSent: 0,
+    udpReceived: 0,
+    failed: 0,
+  });
+  await closed(one, other);
+});
+
+test('a peer without it is spoken to by UDP, from the same port, and nobody waits again', async () => {
+  const one = await bound('127.0.77.13');
+  const plain = nodeDgram.createSocket('udp4');
+  plain.bind(0, '127.0.77.14');
+  await once(plain, 'listening');
+  for (const text of ['first', 'second']) {
+    one.send(text, plain.address().port, '127.0.77.14');
+    const [data, from] = (await once(plain, 'message')) as [Buffer, nodeDgram.RemoteInfo];
+    assert.is(data.toString(), text);
+    assert.equal([from.address, from.port], ['127.0.77.13', one.address().port]);
+    // The first one waited for the answer that nobody is there; the others do not.
+    assert.is(one.getSendQueueCount(), 0);
+  }
+  plain.send('back', one.address().port, '127.0.77.13');
+  assert.is(String((await once(one, 'message'))[0]), 'back');
+  assert.equal(one.counters, { rdpSent: 0, rdpReceived: 0, udpSent: 2, udpReceived: 1, failed: 0 });
+  await closed(one, plain);
+});
+
+test('a port that is bound by UDP alone, at a node, gets UDP', async () => {
+  const [one, other] = [await bound('127.0.77.15'), await bound('127.0.77.16')];
+  const plain = await bound('127.0.77.16', false);
+  one.send('to the node', other.address().port, '127.0.77.16');
+  await once(other, 'message');
+  one.send('to its neighbour', plain.address().port, '127.0.77.16');
+  assert.is(String((await once(plain, 'message'))[0]), 'to its neighbour');
+  assert.equal([one.counters.rdpSent, one.counters.udpSent], [1, 1]);
+  await closed(one, other, plain);
+});
+
+test('who is not at the port of nodes is answered by RDP where it came from', async () => {
+  const holder = nodeDgram.createSocket('udp4');
+  holder.bind(4791, '127.0.77.18');
+  await once(holder, 'listening');
+  const [one, other] = [await bound('127.0.77.17'), await bound('127.0.77.18')];
+  other.send('question', one.address().port, '127.0.77.17');
+  const [, from] = (await once(one, 'message')) as [Buffer, nodeDgram.RemoteInfo];
+  one.send('answer', from.port, from.address);
+  assert.is(String((await once(other, 'message'))[0]), 'answer');
+  assert.equal([one.counters.rdpSent, other.counters.rdpSent], [1, 1]);
+  await closed(one, other, holder);
+});
+
+test('a slow reader: others go on, callbacks get EWOULDBLOCK in the end, and it gets what was taken', async () => {
+  const there = await openDevice({ address: '127.0.77.20' });
+  try {
+    rds.RdsNode.of(there, { parameters: { MaxDataRecvBuffers: 8 } });
+    const sockets = [4000, 4001].map((port) => {
+      const socket = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, there);
+      socket.bind({ port });
+      return socket;
+    });
+    const [slow, quick] = sockets as [rds.RdsSocket, rds.RdsSocket];
+    const one = await bound('127.0.77.19', { ...PATIENT, retryMillis: 0 });
+    const send = (text: string, port: number) =>
+      new Promise<string>((resolve) => {
+        one.send(text, port, '127.0.77.20', (error, bytes) => {
+          resolve((error as NodeJS.ErrnoException | null)?.code ?? `${bytes}`);
+        });
+      });
+    // Now each knows the other's ports: nothing waits for that.
+    const patient = await bound('127.0.77.19');
+    patient.send('first', 4001, '127.0.77.20');
+    assert.is((await quick.recv())!.data.length, 5);
+    let taken = 0;
+    let said = await send('first', 4000);
+    for (; said !== 'EWOULDBLOCK'; said = await send(`${taken}`, 4000)) taken++;
+    assert.ok(taken >= 6, `${taken}`);
+    assert.is(await send('others go on', 4001), '12');
+    assert.is((await quick.recv())!.data.length, 12);
+    assert.ok(one.counters.failed > 0);
+    // Patient ones wait until it reads.
+    const waited = new Promise((resolve) => patient.send('at last', 4000, '127.0.77.20', resolve));
+    const texts: string[] = [];
+    while (texts.at(-1) !== 'at last')
+      texts.push(Buffer.from((await slow.recv())!.data).toString());
+    assert.is(await waited, null);
+    assert.is(texts.length, taken + 1);
+    assert.is(texts[0], 'first');
+    await closed(one, patient);
+  } finally {
+    await there.close();
+  }
+});
+
+test('an outbox that is full says ENOBUFS at once, and close waits for the rest', async () => {
+  // A device without a node does not answer, and its system does not refuse.
+  const holder = nodeDgram.createSocket('udp4');
+  holder.bind(4791, '127.0.77.22');
+  const plain = nodeDgram.createSocket('udp4');
+  plain.bind(0, '127.0.77.22');
+  await Promise.all([once(holder, 'listening'), once(plain, 'listening')]);
+  const { port } = plain.address();
+  const one = await bound('127.0.77.21', { resolveMillis: 1, queueMessages: 2 });
+  const codes: (string | undefined)[] = [];
+  const texts: string[] = [];
+  plain.on('message', (data) => void texts.push(data.toString()));
+  const ended = once(one, 'close');
+  for (const text of ['one', 'two', 'three']) {
+    one.send(text, port, '127.0.77.22', (error) =>
+      codes.push((error as NodeJS.ErrnoException)?.code),
+    );
+  }
+  assert.is(one.getSendQueueCount(), 2);
+  assert.is(one.getSendQueueSize(), 6);
+  one.close();
+  assert.throws(() => one.send('late', port, '127.0.77.22'), /Not running/);
+  assert.throws(() => one.close(), /Not running/);
+  await ended;
+  while (texts.length < 2) await once(plain, 'message');
+  assert.equal(texts, ['one', 'two']);
+  assert.equal(codes, ['ENOBUFS', undefined, undefined]);
+  await closed(plain, holder);
+});
+
+test('close behind send: what was sent before the socket was bound still goes', async () => {
+  const other = await bound('127.0.77.23');
+  const one = dgram.createSocket({ type: 'udp4', rdp: PATIENT });
+  const ended = once(one, 'close');
+  one.send('last words', other.address().port, '127.0.77.23');
+  one.close();
+  assert.is(String((await once(other, 'message'))[0]), 'last words');
+  await ended;
+  await closed(other);
+});
+
+test('a wildcard socket hears at every address of this machine, and answers', async () => {
+  const one = dgram.createSocket({ type: 'udp4', rdp: PATIENT });
+  one.bind(0);
+  await once(one, 'listening');
+  const other = dgram.createSocket({ type: 'udp4', rdp: PATIENT });
+  other.send('hello', one.address().port, '127.0.0.1');
+  const [data, from] = (await once(one, 'message')) as [Buffer, nodeDgram.RemoteInfo];
+  assert.is(data.toString(), 'hello');
+  one.send('hello yourself', from.port, from.address);
+  assert.is(String((await once(other, 'message'))[0]), 'hello yourself');
+  await closed(one, other);
+});
+
+test.run();
