@@ -124,6 +124,9 @@ export enum PoolTake {
 /** In the owner of a key: the pool that the region is in. No slot has this number. */
 export const POOL_HOLDER: u32 = 0xffff;
 const NO_FAIRNESS: u32 = 0xffffffff;
+const WEIGHT_ONE: u64 = 1000;
+/** Somebody who is alone gets eight ninths. */
+const GREED: u64 = 8;
 const ATTEMPTS: u32 = 1 << 16;
 
 export function poolAt(arena: Arena, index: u32): Pool {
@@ -233,12 +236,18 @@ function takeFrom(arena: Arena, slot: u32, pool: Pool, list: u32, holder: u32): 
   return 0;
 }
 
-/** Has the user as much as is its share, while there are few? */
-function isOver(arena: Arena, pool: Pool, user: u32, borrowed: u32): bool {
+/**
+ * Has the user as much as is its share, while there are few? Beyond that each has, by its weight, so
+ * many times what is left above the low-water mark at most: the fewer that is, the less those keep
+ * who came first, until they have what their weights say.
+ */
+function isOver(arena: Arena, pool: Pool, user: u32, borrowed: u32, free: u32): bool {
   if (user - 1 >= arena.poolUsersMax) return false;
   const shared = <u64>(pool.total - pool.own);
   const weight = <u64>userAt(arena, user - 1).weight;
-  return <u64>borrowed * pool.weights >= shared * weight;
+  if (<u64>borrowed * pool.weights < shared * weight) return false;
+  if (free <= pool.lowWater) return true;
+  return <u64>borrowed * WEIGHT_ONE >= GREED * weight * <u64>(free - pool.lowWater);
 }
 
 /**
@@ -258,14 +267,16 @@ export function takeNode(
   const place = contextSlot(arena, slot);
   if (!begin(place, pool)) return PoolTake.SCARCE;
   let answer: u32 = 0;
-  if (depthOf(arena, pool, 0) <= pool.lowWater) {
+  const isFair = borrowed != NO_FAIRNESS;
+  const isFull = pool.total >= pool.mrsMax;
+  if (<u64>depthOf(arena, pool, 0) <= <u64>pool.lowWater + (isFair && isFull ? borrowed : 0)) {
     const free = poolFree(arena, pool);
-    if (free <= pool.lowWater) {
-      answer = PoolTake.SCARCE;
-      if (borrowed != NO_FAIRNESS && free > 0 && isOver(arena, pool, user, borrowed)) {
-        end(place);
-        return answer;
-      }
+    if (free <= pool.lowWater) answer = PoolTake.SCARCE;
+    // As long as more can be made the mark is passed by one, which is what makes them.
+    const isGuarded = isFair && free > 0 && (isFull || free < pool.lowWater);
+    if (isGuarded && isOver(arena, pool, user, borrowed, free)) {
+      end(place);
+      return answer;
     }
   }
   const holder = hand(slot, user);

@@ -13,8 +13,9 @@ import {
   icrcStart,
   initIcrcTables,
 } from '../wire/icrc';
+import { ICRC_LANES, ICRC_LANES_PACKET_MAX, icrcOfLanes } from '../wire/icrc-lanes';
 import { storeU16 } from '../wire/headers';
-import { BUFFER, CRC_SCRATCH, ICRC_TABLES, OTHER, fillPattern } from './memory';
+import { BUFFER, CRC_SCRATCH, ICRC_TABLES, LANES, OTHER, fillPattern, freshEnd } from './memory';
 import { begin, end, same } from './tap';
 
 /** Vectors of captures (test/vectors/rxe), from the IP header to the ICRC. */
@@ -44,6 +45,27 @@ export function checkIcrc(): void {
   checkMask();
   checkIpId();
   checkCaptures();
+  checkLanes();
+}
+
+/** Sixteen at a time, at the very end of the memory, against one by one. */
+function checkLanes(): void {
+  begin('the ICRCs of sixteen packets are those of each of them, of any length, from any start');
+  const memoryEnd = freshEnd();
+  for (let length: u32 = 20; length <= ICRC_LANES_PACKET_MAX; length += 4) {
+    const packets = memoryEnd - <usize>(length * ICRC_LANES);
+    fillPattern(packets, <usize>(length * ICRC_LANES), length);
+    fillPattern(LANES, <usize>ICRC_LANES * 4, length + 1);
+    memory.copy(OTHER, LANES, <usize>ICRC_LANES * 4);
+    icrcOfLanes(ICRC_TABLES, LANES, packets, length);
+    for (let lane: u32 = 0; lane < ICRC_LANES; lane++) {
+      const packet = packets + <usize>(lane * length);
+      const start = load<u32>(OTHER + <usize>(lane << 2));
+      const alone = icrcOf(ICRC_TABLES, CRC_SCRATCH, start, packet, length);
+      same(load<u32>(LANES + <usize>(lane << 2)), alone, 'icrc', length);
+    }
+  }
+  end();
 }
 
 /** The definition: one bit at a time. */

@@ -4,6 +4,7 @@
  */
 import { ICRC_TABLES_SIZE } from '../wire/icrc';
 import { CRC_SCRATCH_SIZE } from '../wire/crc32';
+import { ICRC_LANES_SCRATCH_SIZE } from '../wire/icrc-lanes';
 import { OPCODE_TABLE_SIZE } from '../wire/opcode';
 import { PacketFields } from '../wire/packet';
 
@@ -19,8 +20,9 @@ export const CRC_SCRATCH: usize = ICRC_TABLES + pages(ICRC_TABLES_SIZE);
 /** Fields to build a packet from, and fields that were read from one. */
 export const GIVEN: usize = CRC_SCRATCH + pages(CRC_SCRATCH_SIZE);
 export const FOUND: usize = GIVEN + pages(offsetof<PacketFields>());
+export const LANES: usize = FOUND + pages(offsetof<PacketFields>());
 /** 64 KiB each. */
-export const BUFFER: usize = FOUND + pages(offsetof<PacketFields>());
+export const BUFFER: usize = LANES + pages(ICRC_LANES_SCRATCH_SIZE);
 export const OTHER: usize = BUFFER + 65536;
 /** Free for whoever comes later, up to LOW_END. */
 export const FREE: usize = OTHER + 65536;

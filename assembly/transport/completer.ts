@@ -19,7 +19,7 @@ import { acknowledgeCharge, goBack, noteDrained, outstanding } from './requester
 import { QpState, QpType, WcStatus, WrOpcode } from './status';
 import { armTimer, cancelTimer } from './timer';
 import { allIsLost, noteMissing, repairOldest } from './repair';
-import { armRetransmit, cutWindow, endProbe, growWindow } from './window';
+import { answeredAlone, armRetransmit, cutWindow, endProbe, growWindow } from './window';
 import { noteLoss, noteSecondAnswer, repeatEarly } from './window';
 import { SendRequest, SendState } from './work-queue';
 
@@ -366,8 +366,9 @@ export function timerFired(context: Context, qp: QueuePair): void {
   if (!outstanding(qp)) return;
   // Of a FLUSH it is mostly the answer that is late, not what was sent behind it that is lost.
   const selective = oldestFlushes(qp) || (qp.reorderPeer != 0 && !oldestAwaitsData(qp));
+  const alone = answeredAlone(qp);
   if (repeatEarly(context, qp)) {
-    repairOldest(qp, qp.earlyRepeats > 1);
+    repairOldest(qp, alone || qp.earlyRepeats > 1);
     schedule(context, qp);
     return;
   }

@@ -3,7 +3,7 @@
  * (memory/arena.ts); everything here is touched by the engine that runs this context, and read by
  * its host.
  * ```
- *  | Context | Counters | CRC scratch | timers | QP index | queue pairs | CQs | events |
+ *  | Context | Counters | CRC scratch | lanes | timers | QP index | queue pairs | CQs | events |
  *  | doorbells | receive descriptors | send descriptors | receive bytes | send buffers |
  * ```
  */
@@ -12,6 +12,7 @@ import { powerOfTwo, roundUp } from '../memory/bytes';
 import { RING_HEADER_SIZE, ringHead, ringInit, ringTail, setRingHead } from '../memory/ring';
 import { CRC_SCRATCH_SIZE, initCrcScratch } from '../wire/crc32';
 import { DEFAULT_PKEY } from '../wire/headers';
+import { ICRC_LANES_SCRATCH_SIZE } from '../wire/icrc-lanes';
 import { PACKET_SIZE_MAX } from '../wire/packet';
 import { Counters } from './counters';
 import { COMPLETION_QUEUE_SIZE, CompletionQueue } from './completion-queue';
@@ -149,6 +150,15 @@ export class Context {
   bufferDescriptor: usize;
   bufferUsed: u32;
   bufferCount: u32;
+  /** Where icrc-lanes.ts works. */
+  lanes: usize;
+  /** Of the last packets in the buffer, all of one length: how many have no ICRC yet (seal.ts). */
+  unsealed: u32;
+  unsealedLength: u32;
+  /** The ICRC of the packet that is received, if it has this length and start; 0: not known. */
+  aheadLength: u32;
+  aheadStart: u32;
+  aheadIcrc: u32;
 }
 const CONTEXT_SIZE: u32 = 320;
 
@@ -234,7 +244,8 @@ function indexSlots(config: ContextConfig): u32 {
 function layout(context: Context | null, base: u32, config: ContextConfig): u32 {
   const counters = base + CONTEXT_SIZE;
   const scratch = roundUp(counters + <u32>offsetof<Counters>(), 64);
-  const timers = roundUp(scratch + <u32>CRC_SCRATCH_SIZE, 64);
+  const lanes = roundUp(scratch + <u32>CRC_SCRATCH_SIZE, 64);
+  const timers = roundUp(lanes + <u32>ICRC_LANES_SCRATCH_SIZE, 64);
   const index = roundUp(timers + TIMER_WHEEL_SIZE, 64);
   const queuePairs = roundUp(index + indexSlots(config) * 4, 64);
   // One more: the general services queue pair is nobody's to take.
@@ -254,6 +265,7 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
   if (context != null) {
     context.counters = changetype<Counters>(<usize>counters);
     context.crcScratch = scratch;
+    context.lanes = lanes;
     context.timers = changetype<TimerWheel>(<usize>timers);
     context.queuePairIndex = index;
     context.queuePairs = queuePairs;

@@ -2,7 +2,7 @@
  * The end of a queue pair's work: the ERR state, and the flushing of its queues. Every request
  * that was posted, signalled or not, gets a completion of its own, in order (IBA 10.3.1.7).
  */
-import { setRingTail } from '../memory/ring';
+import { giveRingTail, setRingTail } from '../memory/ring';
 import { CountedOperation, countCompletion, countSend } from './completion-counter';
 import { nextCompletion, publishCompletion } from './completion-queue';
 import { Context, EventKind, pushEvent } from './context';
@@ -60,28 +60,29 @@ function completeOldest(context: Context, qp: QueuePair, status: u32, vendor: u3
   const request: SendRequest = sendRequestAt(qp, qp.sendTail);
   const signalled = qp.signalAll != 0 || (request.sendFlags & SendFlag.SIGNALED) != 0;
   const failed = status != WcStatus.SUCCESS;
-  const opcode = completionOpcode(request.opcode);
-  countSend(qp.counterTable, opcode, status, request.length);
-  let overflow = false;
-  // First the place, then the completion: whoever sees that, in another thread, may post at once.
-  qp.sendTail++;
-  setRingTail(qp.sendRing, qp.sendTail);
-  if (signalled || failed) {
-    const completion = nextCompletion(context, qp.sendCq);
-    if (completion != null) {
-      completion.wrId = request.wrId;
-      completion.status = status;
-      completion.opcode = opcode;
-      completion.byteLength = request.length;
-      completion.qpn = qp.qpn;
-      completion.vendorError = vendor;
-      publishCompletion(context, qp.sendCq, failed);
-    } else {
-      overflow = true;
-    }
+  if (qp.counterTable != 0) {
+    countSend(qp.counterTable, completionOpcode(request.opcode), status, request.length);
   }
-  // A completion that found no place takes the queue pair with it: nothing may be lost silently.
-  if (overflow && qp.state != QpState.ERR) fatal(context, qp);
+  qp.sendTail++;
+  if (!signalled && !failed) {
+    giveRingTail(qp.sendRing, qp.sendTail);
+    return;
+  }
+  // First the place, then the completion: whoever sees that, in another thread, may post at once.
+  setRingTail(qp.sendRing, qp.sendTail);
+  const completion = nextCompletion(context, qp.sendCq);
+  if (completion == null) {
+    // It takes the queue pair with it: nothing may be lost silently.
+    if (qp.state != QpState.ERR) fatal(context, qp);
+    return;
+  }
+  completion.wrId = request.wrId;
+  completion.status = status;
+  completion.opcode = completionOpcode(request.opcode);
+  completion.byteLength = request.length;
+  completion.qpn = qp.qpn;
+  completion.vendorError = vendor;
+  publishCompletion(context, qp.sendCq, failed);
 }
 
 /** Completes the receive request in hand. */

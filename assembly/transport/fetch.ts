@@ -2,6 +2,7 @@
  * From the ring to the engine's own copy: the border for posted work. What is wrong with a request
  * is found here, once; it fails in its turn, with the status it deserves.
  */
+import { copyBytes } from '../memory/bytes';
 import { ringCount } from '../memory/ring';
 import { PlacementType, SelectivityLevel, placementOf, selectivityOf } from '../wire/feth';
 import { isLocal } from './local-work';
@@ -34,9 +35,9 @@ export function fetch(qp: QueuePair): bool {
   const source = changetype<usize>(workRequestAt(qp, qp.sendFetched));
   const request = sendRequestAt(qp, qp.sendFetched);
   const target = changetype<usize>(request);
-  memory.copy(target, source, WORK_REQUEST_SIZE);
+  copyBytes(target, source, WORK_REQUEST_SIZE);
   const data = qp.sendStride - WORK_REQUEST_SIZE;
-  memory.copy(target + SEND_REQUEST_SIZE, source + WORK_REQUEST_SIZE, data);
+  copyBytes(target + SEND_REQUEST_SIZE, source + WORK_REQUEST_SIZE, data);
   request.state = SendState.FETCHED;
   request.length = 0;
   request.status = check(qp, request);
@@ -80,12 +81,9 @@ export function isAtomic(request: SendRequest): bool {
 
 /** Is this an operation of that type of queue pair? (man ibv_post_send) */
 function supported(type: u32, opcode: u32): bool {
+  if (opcode <= <u32>WrOpcode.SEND_WITH_IMM)
+    return type != <u32>QpType.UD || opcode >= <u32>WrOpcode.SEND;
   switch (opcode) {
-    case WrOpcode.SEND:
-    case WrOpcode.SEND_WITH_IMM:
-      return true;
-    case WrOpcode.RDMA_WRITE:
-    case WrOpcode.RDMA_WRITE_WITH_IMM:
     case WrOpcode.LOCAL_INV:
     case WrOpcode.BIND_MW:
     case WrOpcode.REG_MR:

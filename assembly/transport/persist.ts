@@ -20,7 +20,15 @@ import { psnCompare } from '../wire/psn';
 import { NakCode } from '../wire/syndrome';
 import { Context, schedule } from './context';
 import { overlapsJob } from './place';
-import { JobState, QueuePair, Resource, ResponseJob, jobAt, resourceAt } from './queue-pair';
+import {
+  JobState,
+  QueuePair,
+  Resource,
+  ResponseJob,
+  jobAt,
+  pathOf,
+  resourceAt,
+} from './queue-pair';
 import { defer } from './responder';
 import { pushJob, refuse, remember } from './response';
 import { WcStatus } from './status';
@@ -65,12 +73,20 @@ export function grantsFlush(qp: QueuePair, packet: usize): bool {
   return (qp.access & rights) == rights;
 }
 
+/**
+ * Linux rxe repeats a FLUSH that we did not take with address 0 in place of its own. Of the region
+ * we know, and that it has the range: all of it is flushed.
+ */
+function lostAddress(qp: QueuePair, reth: usize): bool {
+  return pathOf(qp).doublesFlush != 0 && rethAddress(reth) == 0 && rethLength(reth) > 0;
+}
+
 /** A new FLUSH. What is to be seen by everybody is: memory is written before the next packet. */
 export function acceptFlush(context: Context, qp: QueuePair, packet: usize, psn: u32): void {
   const feth = loadU32(packet + FETH);
   const reth = packet + FLUSH_RETH;
   const key = rethKey(reth);
-  const whole = selectivityOf(feth) == <u32>SelectivityLevel.MR;
+  const whole = selectivityOf(feth) == <u32>SelectivityLevel.MR || lostAddress(qp, reth);
   const rights = rightsOf(placementOf(feth));
   let address = whole ? 0 : rethAddress(reth);
   let length = whole ? 0 : rethLength(reth);

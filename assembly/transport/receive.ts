@@ -13,7 +13,8 @@ import {
   bthTargetQp,
   loadU64,
 } from '../wire/headers';
-import { icrcOf, icrcOfDoubled, icrcSolveIpId, icrcStart } from '../wire/icrc';
+import { icrcOfDoubled, icrcSolveIpId } from '../wire/icrc';
+import { ICRC_LANES } from '../wire/icrc-lanes';
 import { Opcode, PacketFlag, Service, flagsOf, headersLength } from '../wire/opcode';
 import { ICRC_SIZE, PacketStatus, checkPacket, payloadLength } from '../wire/packet';
 import { SyndromeKind, syndromeKind } from '../wire/syndrome';
@@ -33,12 +34,14 @@ import {
   schedule,
 } from './context';
 import { MULTICAST_QPN, receiveDatagram } from './datagram';
-import { Path, PseudoHeader, receiveFlow } from './path';
+import { Path, PseudoHeader } from './path';
+import { receivePlain, receivesPlain } from './plain-receive';
 import { QueuePair, pathOf } from './queue-pair';
 import { receiveRequestPacket } from './responder';
+import { checksTogether, computeTogether, expectedIcrc, receiveStart } from './seal';
 import { requests, serves } from './state-machine';
 import { QpType } from './status';
-import { TOUCH_PACKETS, touchAhead, touches } from './touch-ahead';
+import { touchAhead, touches } from './touch-ahead';
 import { receiveUnreliable } from './unreliable';
 
 /** BTH byte 4: the packet met congestion. */
@@ -65,20 +68,55 @@ export function receiveBatch(context: Context, count: u32): void {
     const descriptor = changetype<ReceiveDescriptor>(at);
     const length = descriptor.length;
     const segment = descriptor.segmentSize;
+    context.counters.rcvdBytes += length;
     if (segment == 0 || segment >= length) {
+      context.counters.rcvdPkts++;
       receivePacket(context, descriptor, descriptor.address, length);
       continue;
     }
-    const ahead = touches(descriptor.address, segment) ? TOUCH_PACKETS * segment : 0;
-    for (let offset: u32 = 0, touched: u32 = 0; offset < length; offset += segment) {
-      const size = min<u32>(segment, length - offset);
-      if (ahead != 0 && offset == touched) {
-        touchAhead(context, descriptor.address + offset, segment, length - offset);
-        touched += ahead;
-      }
-      receivePacket(context, descriptor, descriptor.address + offset, size);
-    }
+    receiveRun(context, descriptor, segment, length);
   }
+}
+
+/** Packets of one size, the last may be shorter: what waits for memory waits together. */
+function receiveRun(
+  context: Context,
+  descriptor: ReceiveDescriptor,
+  segment: u32,
+  length: u32,
+): void {
+  const start: usize = descriptor.address;
+  const touched = touches(start, segment);
+  const together = checksTogether(segment);
+  let computed: u32 = 0;
+  let plain: QueuePair | null = null;
+  let index: u32 = 0;
+  for (let offset: u32 = 0; offset < length; offset += segment, index++) {
+    const packet = start + offset;
+    const left = length - offset;
+    const lane = index & (ICRC_LANES - 1);
+    if (lane == 0) {
+      if (touched) touchAhead(context, packet, segment, left);
+      computed = 0;
+      plain = null;
+      if (together && left >= ICRC_LANES * segment) {
+        const qp = findQueuePair(context, bthTargetQp(packet));
+        if (qp != null && computeTogether(context, qp, descriptor, packet, segment)) {
+          computed = segment;
+          if (receivesPlain(qp)) plain = qp;
+        }
+      }
+    }
+    const icrc = load<u32>(context.lanes + <usize>(lane << 2));
+    if (plain != null && receivePlain(context, plain, packet, segment, icrc)) continue;
+    // What is not plain may change what made others so.
+    plain = null;
+    context.aheadLength = computed;
+    context.aheadIcrc = icrc;
+    receivePacket(context, descriptor, packet, min<u32>(segment, left));
+  }
+  context.aheadLength = 0;
+  context.counters.rcvdPkts += index;
 }
 
 function receivePacket(
@@ -88,8 +126,6 @@ function receivePacket(
   length: u32,
 ): void {
   const counters = context.counters;
-  counters.rcvdPkts++;
-  counters.rcvdBytes += length;
   const status = checkPacket(context.opcodeTable, packet, length);
   if (status != <u32>PacketStatus.OK) {
     if (status == <u32>PacketStatus.UNKNOWN_OPCODE) counters.dropUnknownOpcode++;
@@ -151,7 +187,7 @@ function checkSealed(
 }
 
 /** One partition, and one of the two a full member of it (IBA 10.9.3). */
-function mayTalk(theirs: u32, ours: u32): bool {
+export function mayTalk(theirs: u32, ours: u32): bool {
   return ((theirs ^ ours) & ~FULL_MEMBER) == 0 && ((theirs | ours) & FULL_MEMBER) != 0;
 }
 
@@ -219,10 +255,10 @@ function checkIcrc(
 ): bool {
   const tables = context.icrcTables;
   const isIpv4 = path.pseudoHeader == <u32>PseudoHeader.IPV4;
-  const begin = icrcStart(tables, receiveFlow(tables, path, sourcePort), isIpv4, length);
+  const begin = receiveStart(context, path, sourcePort, length);
   const stated = load<u32>(packet + length - ICRC_SIZE);
   const scratch = context.crcScratch;
-  const difference = icrcOf(tables, scratch, begin, packet, length) ^ stated;
+  const difference = expectedIcrc(context, begin, packet, length) ^ stated;
   if (icrcPasses(context, path, isIpv4, difference, length)) return true;
   if (bthOpcode(packet) != <u32>Opcode.RC_FLUSH) return false;
   // Linux rxe covers FLUSH requests twice: so their end is further from the identification.

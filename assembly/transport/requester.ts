@@ -18,6 +18,7 @@ import { executeLocal, isLocal } from './local-work';
 import { QueuePair, chunkAt, pathOf, sendCursor, sendRequestAt } from './queue-pair';
 import { timerOf } from './queue-pair';
 import { AsyncEvent, QpState, QpType, SendFlag, WcStatus, WrOpcode } from './status';
+import { sendPlain, sendsPlain } from './plain-send';
 import { anyRepairs, forgetRepairs, sendRepairs } from './repair';
 import { finishPacket } from './transmit';
 import { writeWhole } from './whole-request';
@@ -101,6 +102,9 @@ function current(context: Context, qp: QueuePair): SendRequest | null {
 export function sendRequests(context: Context, qp: QueuePair, quantum: u32): bool {
   if (anyRepairs(qp) && !qp.rnrWaiting && sending(qp) && sendRepairs(context, qp)) return true;
   let sent: u32 = 0;
+  if (sendsPlain(qp)) {
+    while (sent < quantum && hasRoom(context) && sendPlain(context, qp)) sent++;
+  }
   let request = current(context, qp);
   while (request != null) {
     if (sent == quantum || !hasRoom(context)) return true;
@@ -249,6 +253,11 @@ function sendWhole(context: Context, qp: QueuePair, request: SendRequest): bool 
   return true;
 }
 
+/** RDMA_WRITE, with immediate data or without: the first two there are. */
+function writes(kind: u32): bool {
+  return kind <= <u32>WrOpcode.RDMA_WRITE_WITH_IMM;
+}
+
 /** Opcode of a packet of SEND's or WRITE's family, for the queue pair's service. */
 function dataOpcode(qp: QueuePair, request: SendRequest, first: bool, last: bool): u32 {
   const service: u32 = qp.type == <u32>QpType.UC ? Service.UC : Service.RC;
@@ -256,23 +265,18 @@ function dataOpcode(qp: QueuePair, request: SendRequest, first: bool, last: bool
   if (kind == <u32>WrOpcode.SEND_WITH_INV && last) {
     return first ? Opcode.RC_SEND_ONLY_WITH_INVALIDATE : Opcode.RC_SEND_LAST_WITH_INVALIDATE;
   }
-  const write = kind == <u32>WrOpcode.RDMA_WRITE || kind == <u32>WrOpcode.RDMA_WRITE_WITH_IMM;
-  const immediate =
-    kind == <u32>WrOpcode.SEND_WITH_IMM || kind == <u32>WrOpcode.RDMA_WRITE_WITH_IMM;
   // FIRST, MIDDLE, LAST, LAST_WITH_IMM, ONLY, ONLY_WITH_IMM stand in this order for both.
-  let offset: u32 = 0;
-  if (first && last) offset = immediate ? 5 : 4;
-  else if (last) offset = immediate ? 3 : 2;
-  else if (!first) offset = 1;
-  return service + (write ? Opcode.RC_RDMA_WRITE_FIRST : Opcode.RC_SEND_FIRST) + offset;
+  const family = service + (writes(kind) ? Opcode.RC_RDMA_WRITE_FIRST : Opcode.RC_SEND_FIRST);
+  if (!last) return first ? family : family + 1;
+  const immediate: u32 = kind & 1 && kind <= <u32>WrOpcode.SEND_WITH_IMM ? 1 : 0;
+  return family + (first ? 4 : 2) + immediate;
 }
 
 /** Writes the headers behind the BTH; returns where the payload begins. */
 function storeExtended(packet: usize, request: SendRequest, first: bool, last: bool): u32 {
   const kind = request.opcode;
   let header: u32 = 12;
-  const write = kind == <u32>WrOpcode.RDMA_WRITE || kind == <u32>WrOpcode.RDMA_WRITE_WITH_IMM;
-  if (write && first) {
+  if (first && writes(kind)) {
     storeReth(packet + 12, request.remoteAddress, request.key, request.length);
     header = 28;
   }
@@ -308,7 +312,7 @@ function sendData(context: Context, qp: QueuePair, request: SendRequest, ask: bo
   if (last) endRequest(qp);
   const solicited: u32 = last && isSolicited(request) ? 1 : 0;
   const reliable = qp.type == <u32>QpType.RC;
-  const ackRequest: u32 = reliable && (wantsAck(qp, last) || ask) ? 1 : 0;
+  const ackRequest: u32 = reliable && (wantsAck(qp, last && pauses(qp)) || ask) ? 1 : 0;
   if (ackRequest && fresh) startProbe(context, qp, psn);
   const opcode = dataOpcode(qp, request, first, last);
   const bits = bthBits(solicited, pad);
@@ -324,14 +328,14 @@ function sendData(context: Context, qp: QueuePair, request: SendRequest, ask: bo
 }
 
 /**
- * An acknowledgement is asked for at the end of the last message there is, before what waits for
- * everything to be complete, and often enough that the window never closes for want of one.
+ * An acknowledgement is asked for where sending `paused`, and often enough that the window never
+ * closes for want of one.
  */
-function wantsAck(qp: QueuePair, last: bool): bool {
+export function wantsAck(qp: QueuePair, paused: bool): bool {
   qp.packetsSinceAckRequest++;
   const packets = qp.packetsSinceAckRequest;
   if (
-    !(last && pauses(qp)) &&
+    !paused &&
     windowOpen(qp) &&
     packets * 1024 < qp.congestionWindow &&
     packets * qp.chargeFull < qp.windowCharge / 4
@@ -342,8 +346,11 @@ function wantsAck(qp: QueuePair, last: bool): bool {
   return true;
 }
 
-/** Does nothing follow, or only what waits until everything before it is complete? */
-function pauses(qp: QueuePair): bool {
+/**
+ * Does nothing follow a message's last packet, or only what waits until everything before it is
+ * complete?
+ */
+export function pauses(qp: QueuePair): bool {
   if (qp.state == <u32>QpState.SQD) return true;
   if (qp.sendNext == qp.sendFetched && !fetch(qp)) return true;
   const next = sendRequestAt(qp, qp.sendNext);

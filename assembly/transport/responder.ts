@@ -252,11 +252,14 @@ function acceptData(context: Context, qp: QueuePair, packet: usize, flags: u32, 
   if (flags & PacketFlag.END) endMessage(context, qp, packet, flags);
   // Its completion found no room, or its key could not be invalidated: that is no success.
   if (qp.state == <u32>QpState.ERR) return;
-  if (bthAckRequest(packet)) {
-    if (qp.ackPending) context.counters.ackDeferred++;
-    qp.ackPending = 1;
-    schedule(context, qp);
-  }
+  if (bthAckRequest(packet)) acknowledgeLater(context, qp);
+}
+
+/** The peer wants an acknowledgement: one for all that is taken in before answers are sent. */
+export function acknowledgeLater(context: Context, qp: QueuePair): void {
+  if (qp.ackPending) context.counters.ackDeferred++;
+  qp.ackPending = 1;
+  schedule(context, qp);
 }
 
 /** What the peer is told when its message could not be placed. */

@@ -3,10 +3,6 @@
  * queue pair may send QUANTUM packets before the next one has its turn, so that one long message
  * delays another queue pair's short one by a few packets only.
  */
-import { bthOpcode } from '../wire/headers';
-import { icrcOf, icrcOfDoubled, icrcStart } from '../wire/icrc';
-import { Opcode } from '../wire/opcode';
-import { ICRC_SIZE } from '../wire/packet';
 import { failStopped } from './completer';
 import {
   Context,
@@ -19,24 +15,18 @@ import {
   schedule,
   takeReady,
 } from './context';
-import { Path, PseudoHeader } from './path';
+import { Path } from './path';
 import { sendRequests } from './requester';
 import { sendResponses } from './response';
+import { seal, sealRest } from './seal';
 
 /** Packets in a row from one queue pair. */
 const QUANTUM: u32 = 16;
 
-/** Seals the packet at `packetStart` and puts it on the list. `length` counts BTH to ICRC. */
+/** Puts the packet at `packetStart` on the list, and sees to its ICRC. BTH to ICRC: `length`. */
 export function finishPacket(context: Context, path: Path, qpn: u32, length: u32): void {
   const packet = packetStart(context);
-  const isIpv4 = path.pseudoHeader == PseudoHeader.IPV4;
-  const tables = context.icrcTables;
-  const begin = icrcStart(tables, path.sendFlow, isIpv4, length);
-  const doubled = path.doublesFlush && bthOpcode(packet) == <u32>Opcode.RC_FLUSH;
-  const icrc = doubled
-    ? icrcOfDoubled(tables, context.crcScratch, begin, packet, length)
-    : icrcOf(tables, context.crcScratch, begin, packet, length);
-  store<u32>(packet + length - ICRC_SIZE, icrc);
+  seal(context, path, packet, length);
   const descriptor = changetype<SendDescriptor>(context.bufferDescriptor);
   descriptor.address = <u32>packet;
   descriptor.length = length;
@@ -45,9 +35,6 @@ export function finishPacket(context: Context, path: Path, qpn: u32, length: u32
   context.bufferDescriptor += SEND_DESCRIPTOR_SIZE;
   context.bufferUsed += length;
   context.bufferCount++;
-  const counters = context.counters;
-  counters.sentPkts++;
-  counters.sentBytes += length;
 }
 
 /**
@@ -69,5 +56,9 @@ export function fillBuffer(context: Context, index: u32): u32 {
     failStopped(context, qp);
     if (more) schedule(context, qp);
   }
+  sealRest(context);
+  const counters = context.counters;
+  counters.sentPkts += context.bufferCount;
+  counters.sentBytes += context.bufferUsed;
   return context.bufferCount;
 }

@@ -8,7 +8,7 @@
  * that drops at random a smaller window is only slower. It opens by one packet per window.
  */
 import { powerOfTwo } from '../memory/bytes';
-import { psnCompare, psnDistance } from '../wire/psn';
+import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
 import { Context } from './context';
 import { QueuePair, timerOf } from './queue-pair';
 import { armTimer } from './timer';
@@ -160,6 +160,15 @@ function patience(qp: QueuePair): u64 {
 
 function sinceProgress(context: Context, qp: QueuePair): u64 {
   return <u64>(<u32>context.now - qp.progressMicros);
+}
+
+/**
+ * Was the last early repetition answered, and by that answer nothing else? Once that is a peer that
+ * is slow; when the timer fires again it is one that has nothing of what follows.
+ */
+export function answeredAlone(qp: QueuePair): bool {
+  const repeated = qp.repeatedEarly;
+  return repeated != 0 && psnAdd(repeated - 1, 1) == qp.psnUnacked;
 }
 
 /** The timer fired. True when it is time for an early repetition, false when it is the timeout. */

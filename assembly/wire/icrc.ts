@@ -46,8 +46,10 @@ const LENGTHS_6: usize = LENGTHS_4 + BY_LENGTH;
 const INVERSES: usize = LENGTHS_6 + BY_LENGTH;
 /** By the value of the masked BTH byte: what makes ones of it when added to the start register. */
 const MASKS: usize = INVERSES + BY_LENGTH;
+/** Of icrc-lanes.ts: a byte of the first CRC table for each value of four bits, and a mask. */
+export const ICRC_LANE_TABLES: usize = MASKS + 256 * 4;
 /** The CRC tables come first. Read-only after `initIcrcTables`; may be shared. */
-export const ICRC_TABLES_SIZE: usize = MASKS + 256 * 4;
+export const ICRC_TABLES_SIZE: usize = ICRC_LANE_TABLES + 10 * 16;
 
 /** Bytes from the IPv4 id to the end of the pseudo header: what follows the length, and UDP. */
 const ID_TO_END: u32 = IPV4_SIZE - 4 + UDP_SIZE;
@@ -69,6 +71,21 @@ export function initIcrcTables(tables: usize): void {
   // register in front of that byte. Four bytes earlier it takes one that is divided by x^32.
   for (let byte: u32 = 0; byte < 256; byte++) {
     store<u32>(tables + ((<usize>byte) << 2), divideByX(byte ^ 0xff, 4 * 8), MASKS);
+  }
+  initLaneTables(tables);
+}
+
+/** Two vectors for each byte of a register: by the lower four bits, by the upper four. */
+function initLaneTables(tables: usize): void {
+  for (let value: usize = 0; value < 16; value++) {
+    const low = load<u32>(tables + (value << 2));
+    const high = load<u32>(tables + (value << 6));
+    for (let byte: u32 = 0; byte < 4; byte++) {
+      const at = tables + ICRC_LANE_TABLES + ((<usize>byte) << 5) + value;
+      store<u8>(at, <u8>(low >>> (byte << 3)));
+      store<u8>(at, <u8>(high >>> (byte << 3)), 16);
+    }
+    store<u8>(tables + value, 0x0f, ICRC_LANE_TABLES + 8 * 16);
   }
 }
 

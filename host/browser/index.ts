@@ -39,7 +39,8 @@ export { faultLink } from '../link/fault.js';
 export { traceLink } from '../link/trace.js';
 export { DataChannelLink, type DataChannelOptions } from '../link/data-channel.js';
 export { WebSocketLink, type WebSocketOptions } from '../link/websocket.js';
-export type { ChannelCounters, PeerEvent, PeerEventKind } from '../link/channel-link.js';
+export type { ChannelCounters } from '../link/channel-limits.js';
+export type { PeerEvent, PeerEventKind } from '../link/channel-link.js';
 export { defaultConnector } from '../link/rtc/default.js';
 export type {
   Description,

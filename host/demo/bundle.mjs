@@ -1,6 +1,7 @@
 /** Bundles the page and its Worker into build/demo, with what they fetch. Run by `npm run build`. */
 import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import binaryen from 'assemblyscript/binaryen';
 import { build } from 'esbuild';
 import { standIns } from '../browser/stand-ins.mjs';
 import { leftOut } from './left-out.mjs';
@@ -9,7 +10,11 @@ process.chdir(fileURLToPath(new URL('../../', import.meta.url)));
 
 mkdirSync('build/demo', { recursive: true });
 await build({
-  entryPoints: ['page', 'worker'].map((name) => `host/demo/page/${name}.ts`),
+  entryPoints: {
+    page: 'host/demo/page/page.ts',
+    worker: 'host/demo/page/worker.ts',
+    'opfs-thread': 'host/pmem/opfs-thread.ts',
+  },
   outdir: 'build/demo',
   bundle: true,
   format: 'esm',
@@ -27,30 +32,20 @@ await build({
   logLevel: 'warning',
 });
 copyFileSync('host/demo/page/index.html', 'build/demo/index.html');
-for (const name of ['engine', 'explain']) {
-  writeFileSync(`build/demo/${name}.wasm`, withoutNames(readFileSync(`build/${name}.wasm`)));
+const script = readFileSync('build/demo/worker.js', 'utf8');
+for (const [name, from] of [
+  ['engine', 'build/page/engine.wasm'],
+  ['explain', 'build/explain.wasm'],
+]) {
+  writeFileSync(`build/demo/${name}.wasm`, asCalled(readFileSync(from), script));
 }
 
-/** A module without its custom section `name` (2 KB of a visit), which debuggers read alone. */
-function withoutNames(bytes) {
-  const kept = [bytes.subarray(0, 8)];
-  for (let at = 8; at < bytes.length;) {
-    const [length, contents] = readLength(bytes, at + 1);
-    const [nameLength, name] = readLength(bytes, contents);
-    const isNames = bytes[at] === 0 && bytes.toString('utf8', name, name + nameLength) === 'name';
-    if (!isNames) kept.push(bytes.subarray(at, contents + length));
-    at = contents + length;
+/** A module without what the page never calls, and without its names, which debuggers read alone. */
+function asCalled(bytes, script) {
+  const module = binaryen.readBinary(bytes);
+  for (const { name } of WebAssembly.Module.exports(new WebAssembly.Module(bytes))) {
+    if (!new RegExp(`\\b${name}\\b`).test(script)) module.removeExport(name);
   }
-  return Buffer.concat(kept);
-}
-
-/** LEB128: a number, and where what follows it begins. */
-function readLength(bytes, from) {
-  let value = 0;
-  let at = from;
-  for (let shift = 0; ; shift += 7) {
-    const byte = bytes[at++];
-    value |= (byte & 0x7f) << shift;
-    if ((byte & 0x80) === 0) return [value, at];
-  }
+  module.runPasses(['remove-unused-module-elements']);
+  return module.emitBinary();
 }

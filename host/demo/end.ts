@@ -15,6 +15,8 @@ export const Role = {
   SPARE: 3,
   /** WRITEs by who is called, when it is sent something: to the memory that the caller tells of. */
   STAMP: 4,
+  /** Records by who is called, into persistent memory that the caller tells of, without end. */
+  RECORD: 5,
 } as const;
 export type Role = (typeof Role)[keyof typeof Role];
 
@@ -46,7 +48,7 @@ export function tell({ role, kind, rkey, addr, columnsKey }: Told): Uint8Array {
 
 /** Undefined: it is none of ours. */
 export function hear(bytes: Uint8Array): Told | undefined {
-  if (bytes.length < TOLD_BYTES || bytes[0]! > Role.STAMP || bytes[1]! > 1) return undefined;
+  if (bytes.length < TOLD_BYTES || bytes[0]! > Role.RECORD || bytes[1]! > 1) return undefined;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   return {
     role: bytes[0] as Role,

@@ -2,12 +2,8 @@
 import { readFileSync } from 'node:fs';
 
 const FILES = [
-  'device/durable-ring',
   'device/thread-share',
   'engine/cache-model',
-  'pmem/open-region.browser',
-  'pmem/persistent-memory',
-  'pmem/sync-store',
   'verbs/advise',
   'verbs/completion-counter',
   'verbs/completion-queue-ex',
@@ -16,7 +12,6 @@ const FILES = [
   'verbs/import',
   'verbs/imported-memory-region',
   'verbs/null-memory-region',
-  'verbs/open-pmem',
   'verbs/parent-domain',
   'verbs/query-device',
   'verbs/queue-pair-ex',
@@ -25,8 +20,6 @@ const FILES = [
   'verbs/thread-domain',
 ];
 
-/** Asked for where a region is kept, and here none is. */
-const CONSTANTS = 'export const DURABLE_RING_BYTES = 0;\n';
 /** Every device has one; what the page does not call are its methods. */
 const KEPT_EMPTY = new Set(['ThreadShares']);
 
@@ -45,7 +38,7 @@ export const leftOut = {
           ? `export class ${name} {}`
           : `export function ${name}() { throw new Error('${name} is not in this page'); }`,
       );
-      return { contents: CONSTANTS + stubs.join('\n'), loader: 'js' };
+      return { contents: stubs.join('\n'), loader: 'js' };
     });
   },
 };

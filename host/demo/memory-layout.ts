@@ -32,6 +32,21 @@ export function stampOf(memory: Uint8Array): Uint8Array {
   return memory.subarray(STAMP, STAMP + STAMP_BYTES);
 }
 
+/** Persistent memory: the number of the record that counts, and two places for records, in turn. */
+export const RECORD_BYTES = 16384;
+const FIRST_RECORD = 64;
+export const RECORDS_BYTES = FIRST_RECORD + 2 * RECORD_BYTES;
+
+/** Where a record lies: beside the one before. */
+export function placeOf(record: number): number {
+  return FIRST_RECORD + (record % 2) * RECORD_BYTES;
+}
+
+/** A record is its number, again and again. */
+export function recordAt(memory: Uint8Array, at: number): Uint32Array {
+  return new Uint32Array(memory.buffer, memory.byteOffset + at, RECORD_BYTES / 4);
+}
+
 /** The picture as a matrix of eight-byte elements: half a line of it is a row. */
 export const MATRIX = {
   rows: 512,

@@ -22,8 +22,10 @@ const TYPES: Readonly<Record<string, string>> = {
   'style.css': 'text/css; charset=utf-8',
   'page.js': 'text/javascript; charset=utf-8',
   'worker.js': 'text/javascript; charset=utf-8',
+  'opfs-thread.js': 'text/javascript; charset=utf-8',
   'page.js.map': 'application/json',
   'worker.js.map': 'application/json',
+  'opfs-thread.js.map': 'application/json',
   'engine.wasm': 'application/wasm',
   'explain.wasm': 'application/wasm',
 };

@@ -23,6 +23,7 @@ import {
   takeMessages,
 } from './messages.js';
 import { PAINT_DEPTH } from './painter.js';
+import { PEN_BYTES, writeRecords } from './records.js';
 import { ROLES, Session, type SessionRegions } from './session.js';
 import { WireTap } from './wire-tap.js';
 
@@ -128,15 +129,29 @@ export class Station {
     memory: Uint8Array,
   ): Promise<{ registered: MemoryRegion; connection: RdmaConnection }> {
     const registered = pd.regMr(memory, AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE);
-    const { rkey, addr } = registered;
-    const told = { role: Role.STAMP, kind: this.kind, rkey, addr, columnsKey: 0 };
+    const connection = await this.#writtenTo(peer, Role.STAMP, context, shared, registered);
+    return { registered, connection };
+  }
+
+  /** A connection by which the peer WRITEs record after record into `region` (records.ts). */
+  recorded(peer: Endpoint, pd: ProtectionDomain, region: MemoryRegion): Promise<RdmaConnection> {
+    return this.#writtenTo(peer, Role.RECORD, this.context, pd, region);
+  }
+
+  async #writtenTo(
+    peer: Endpoint,
+    role: Role,
+    context: Context,
+    pd: ProtectionDomain,
+    { rkey, addr }: MemoryRegion,
+  ): Promise<RdmaConnection> {
+    const told = { role, kind: this.kind, rkey, addr, columnsKey: 0 };
     const target = { address: `${peer.gid}`, port: PORT };
-    const options = { pd: shared, qp: SMALL_QP, privateData: tell(told), ackTimeout: ACK_TIMEOUT };
-    const connection = await connect(target, { ...options, context }, (qp) => {
+    const options = { pd, qp: SMALL_QP, privateData: tell(told), ackTimeout: ACK_TIMEOUT };
+    return connect(target, { ...options, context }, (qp) => {
       // For two WRITEs with immediate values, which bring nothing for a receive's memory.
       qp.postRecv([{ sgList: [] }, { sgList: [] }]);
     });
-    return { registered, connection };
   }
 
   /** `bytes` of memory of our own, registered. */
@@ -219,6 +234,7 @@ export class Station {
       accepting.then(
         (connection) => {
           if (inbox) this.#stamp({ connection, told }, inbox);
+          else if (told.role === Role.RECORD) this.#record({ connection, told });
           else if (told.role === Role.SPARE) this.#keep(connection);
           else this.#enter(peer, { connection, told });
         },
@@ -228,11 +244,20 @@ export class Station {
   }
 
   #stamp(end: End, inbox: MemoryRegion): void {
-    this.#keep(end.connection);
-    const over = stampWhenAsked(end, inbox, this.region).catch(() => undefined);
-    void Promise.all([over, end.connection.disconnected]).then(() => {
-      inbox.dereg();
-      this.context.free(inbox.buffer);
+    this.#lend(end, inbox, stampWhenAsked(end, inbox, this.region));
+  }
+
+  #record(end: End): void {
+    const pen = this.scratch(PEN_BYTES);
+    this.#lend(end, pen, writeRecords(end, pen));
+  }
+
+  /** `work` on a connection that belongs to who called, with memory of ours. */
+  #lend({ connection }: End, region: MemoryRegion, work: Promise<void>): void {
+    this.#keep(connection);
+    void Promise.all([work.catch(() => undefined), connection.disconnected]).then(() => {
+      region.dereg();
+      this.context.free(region.buffer);
     });
   }
 

@@ -5,6 +5,7 @@
 import { LinkError, MisuseError } from '../errors/errors.js';
 import { ChannelPeer } from './channel-peer.js';
 import { HEADER_BYTES, LENGTH_BYTES } from './channel-frame.js';
+import type { ChannelCounters, ChannelLimits } from './channel-limits.js';
 import type { DatagramChannel } from './datagram-channel.js';
 import { Endpoint, type Gid } from './endpoint.js';
 import {
@@ -16,44 +17,6 @@ import {
   type PacketBatch,
 } from './link.js';
 import { nextTurn } from './next-turn.js';
-
-/** How much, of one peer unless it says otherwise. */
-export interface ChannelLimits {
-  /** Longest message that is sent; packets share one up to here. */
-  readonly messageBytes: number;
-  /** Longest message that is accepted. */
-  readonly receiveBytes: number;
-  /** Bytes of messages under way. */
-  readonly windowBytes: number;
-  /** Bytes of packets that wait for the window; what is beyond is dropped. */
-  readonly queueBytes: number;
-  /** Where a channel holds back more than this, nothing more is given to it. */
-  readonly bufferedBytesMax: number;
-  /** Peers of a link, those included that are still being connected. */
-  readonly peersMax: number;
-  /** How long a channel may take to open. */
-  readonly openMillis: number;
-  /** How long a peer whose connection got lost may take to come back by another one. */
-  readonly returnMillis: number;
-}
-
-/** What a link over messages counts: packets, and where the name says so, messages. */
-export interface ChannelCounters {
-  sent: number;
-  received: number;
-  messagesSent: number;
-  messagesReceived: number;
-  /** Too long, or too many waited for the window. */
-  dropped: number;
-  /** For an address that nobody has. */
-  unroutable: number;
-  /** Messages that the channel did not take. */
-  refused: number;
-  /** Messages that are none, or whose packets are not whole. */
-  malformed: number;
-  /** How often nothing was seen for so long that all under way was taken for lost. */
-  silences: number;
-}
 
 /** What may happen to a peer. */
 export type PeerEventKind =
@@ -112,6 +75,7 @@ export abstract class ChannelLink implements Link {
   readonly #pending = new Set<ChannelPeer>();
   /** Open channels of peers that have a newer one, until the peer closes them. */
   readonly #older = new Set<ChannelPeer>();
+  #asking: ReturnType<typeof setTimeout> | undefined;
   #receiver: LinkReceiver | undefined;
   #info: LinkInfo | undefined;
   #opening: Promise<Gid> | undefined;
@@ -220,6 +184,7 @@ export abstract class ChannelLink implements Link {
     this.#peers.clear();
     this.#pending.clear();
     this.#older.clear();
+    clearTimeout(this.#asking);
     this.#own = [];
     this.releaseAddress();
     for (const resolve of this.#waiting.splice(0)) resolve(undefined);
@@ -321,8 +286,39 @@ export abstract class ChannelLink implements Link {
    */
   #replace(old: ChannelPeer): void {
     const isOurChoice = `${this.info.local.gid}` < `${old.endpoint.gid}`;
-    if (isOurChoice || !old.isOpen) this.#drop(old, 'a newer connection took its place');
-    else this.#older.add(old);
+    if (isOurChoice || !old.isOpen) {
+      this.#drop(old, 'a newer connection took its place');
+      return;
+    }
+    this.#older.add(old);
+    this.#asking ??= setTimeout(() => this.#askAll(), this.#limits.askMillis);
+  }
+
+  /**
+   * The smaller address has one connection, and answers by that one. Which of ours it is would
+   * otherwise be known by what it closes; but that word gets lost as any other, and the next one
+   * comes when the network below has given up.
+   */
+  #askAll(): void {
+    this.#asking = undefined;
+    if (this.#older.size === 0) return;
+    for (const older of this.#older) {
+      older.ask();
+      this.#peers.get(older.endpoint.gid.toString())?.ask();
+    }
+    this.#asking = setTimeout(() => this.#askAll(), this.#limits.askMillis);
+  }
+
+  /** Something came by a connection that was thought to be an older one: it is what carries. */
+  #follow(older: ChannelPeer): void {
+    const key = older.endpoint.gid.toString();
+    const current = this.#peers.get(key)!;
+    this.#older.delete(older);
+    this.#older.add(current);
+    this.#carryBy(key, older);
+    if (current.isInterrupted && !older.isInterrupted) {
+      this.#tell({ kind: 'restored', peer: older.endpoint });
+    }
   }
 
   /** Somebody who knows a way to this peer may connect anew. */
@@ -407,6 +403,7 @@ export abstract class ChannelLink implements Link {
   #message(peer: ChannelPeer, bytes: Uint8Array): void {
     const receiver = this.#receiver;
     if (!receiver || !peer.isOpen) return;
+    if (this.#older.has(peer)) this.#follow(peer);
     if (!peer.isTouched) {
       peer.isTouched = true;
       this.#touched.push(peer);

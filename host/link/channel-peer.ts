@@ -12,7 +12,7 @@ import {
   readPackets,
   sequenceDistance,
 } from './channel-frame.js';
-import type { ChannelCounters, ChannelLimits } from './channel-link.js';
+import type { ChannelCounters, ChannelLimits } from './channel-limits.js';
 import type { DatagramChannel } from './datagram-channel.js';
 import type { Endpoint } from './endpoint.js';
 
@@ -95,11 +95,20 @@ export class ChannelPeer {
 
   /** Says what was seen, if somebody asked and no packet has said it. */
   acknowledge(): void {
-    if (!this.#ackDue || !this.isOpen) return;
+    if (this.#ackDue) this.#say(0);
+  }
+
+  /** Wants to hear something by this channel. */
+  ask(): void {
+    this.#say(FrameFlag.ASK);
+  }
+
+  #say(flags: number): void {
+    if (!this.isOpen) return;
     this.#ackDue = false;
     const frame = this.#free.pop() ?? new Frame(this.#limits.messageBytes);
-    const message = frame.finish(Kind.ACKNOWLEDGE, FrameFlag.SEEN, 0, this.#seen);
-    this.channel.send(message);
+    const seen = this.#seen < 0 ? 0 : FrameFlag.SEEN;
+    this.channel.send(frame.finish(Kind.ACKNOWLEDGE, flags | seen, 0, Math.max(this.#seen, 0)));
     this.#counters.messagesSent++;
     this.#recycle(frame);
   }
@@ -115,10 +124,10 @@ export class ChannelPeer {
     }
     const at = (offset: number): number => message[offset]! | (message[offset + 1]! << 8);
     if (flags & FrameFlag.SEEN) this.#acknowledged(at(4));
+    if (flags & FrameFlag.ASK) this.#ackDue = true;
     if (kind === Kind.ACKNOWLEDGE) return;
     const sequence = at(2);
     if (this.#seen < 0 || sequenceDistance(sequence, this.#seen) > 0) this.#seen = sequence;
-    if (flags & FrameFlag.ASK) this.#ackDue = true;
     if (!readPackets(message, packet)) this.#counters.malformed++;
   }
 

@@ -58,6 +58,8 @@ const PEERS_MAX = 256;
 const OPEN_MILLIS = 15_000;
 const SIGNALLING_MILLIS = 10_000;
 const RETURN_MILLIS = 10_000;
+/** Well below what a queue pair's retries last. */
+const ASK_MILLIS = 100;
 /** Between attempts to find a peer again, and before the first. */
 const SEEK_MILLIS = 1000;
 /** One side may see seconds before the other that nothing travels. */
@@ -116,6 +118,7 @@ export class DataChannelLink extends ChannelLink {
       messageBytes: Math.max(MESSAGE_BYTES, HEADER_BYTES + LENGTH_BYTES + packetSizeMax),
       receiveBytes: RECEIVE_BYTES,
       bufferedBytesMax: BUFFERED_BYTES_MAX,
+      askMillis: ASK_MILLIS,
     });
     this.#peersMax = peersMax;
     this.#noticeMillis = Math.min(NOTICE_MILLIS, limits.returnMillis);

@@ -57,6 +57,8 @@ export class WebSocketLink extends ChannelLink {
       openMillis,
       // TCP has given up: nothing comes back.
       returnMillis: 0,
+      // There are never two connections to one address.
+      askMillis: 0,
     });
     this.#openMillis = openMillis;
     this.#wanted = options.address;

@@ -67,6 +67,7 @@ const SGLS = 0x0010_0005;
 const OAES_NAMESPACE = 0x100;
 /** Traffic based keep alive. */
 const CTRATT_TBKAS = 0x40;
+const ONCS_DATASET_MANAGEMENT = 0x04;
 const ONCS_WRITE_ZEROES = 0x08;
 const NIDT = { EUI64: 1, NGUID: 2, UUID: 3 };
 /** Effects: supported, and what changes blocks. */
@@ -271,7 +272,7 @@ export class AdminCommands {
       cqes: 0x44,
       nn: 1,
       mnan: 1,
-      oncs: ONCS_WRITE_ZEROES,
+      oncs: ONCS_DATASET_MANAGEMENT | ONCS_WRITE_ZEROES,
       // A flush of all namespaces is one of the only one.
       vwc: isVolatile ? 0x07 : 0x06,
       ioccsz: (SQE_BYTES + inCapsuleBytes) / 16,
@@ -285,7 +286,7 @@ export class AdminCommands {
     const format = { lbads: blockShift, nlbaf: 0, flbas: 0 };
     if (isAll) return IdentifyNamespace.build(format);
     const size = { nsze: blocks, ncap: blocks, nuse: blocks };
-    // Shared: several controllers, and what is not written reads as zeros after WRITE_ZEROES.
+    // Shared: several controllers, and what is deallocated reads as zeros.
     return IdentifyNamespace.build({ ...size, ...format, nmic: 1, dlfeat: 1, nguid, eui64 });
   }
 
@@ -379,5 +380,6 @@ function effects(): Uint8Array {
   set(io + NvmeOpcode.FLUSH, SUPPORTED);
   set(io + NvmeOpcode.WRITE, SUPPORTED | CHANGES_BLOCKS);
   set(io + NvmeOpcode.WRITE_ZEROES, SUPPORTED | CHANGES_BLOCKS);
+  set(io + NvmeOpcode.DATASET_MANAGEMENT, SUPPORTED | CHANGES_BLOCKS);
   return page;
 }

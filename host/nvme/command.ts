@@ -38,6 +38,11 @@ export const COMMANDS = {
   WRITE: { opcode: NvmeOpcode.WRITE, queue: 'io', fields: MOVE },
   FLUSH: { opcode: NvmeOpcode.FLUSH, queue: 'io', fields: {} },
   WRITE_ZEROES: { opcode: NvmeOpcode.WRITE_ZEROES, queue: 'io', fields: MOVE },
+  DATASET_MANAGEMENT: {
+    opcode: NvmeOpcode.DATASET_MANAGEMENT,
+    queue: 'io',
+    fields: { nr: at(40, 1), ad: bit(44, 2) },
+  },
   KEEP_ALIVE: { opcode: NvmeAdminOpcode.KEEP_ALIVE, queue: 'admin', fields: {} },
   IDENTIFY: {
     opcode: NvmeAdminOpcode.IDENTIFY,

@@ -46,6 +46,10 @@ export interface ConnectNvmeOptions extends NvmeHostOptions {
   readonly poolParams?: Partial<FmrPoolParams>;
   /** Regions that are always the volume's own (L1). Default: the smaller of 8 and the depth. */
   readonly numMr?: number;
+  /** The volume's share of regions that are scarce, against others'. Default 1. */
+  readonly weight?: number;
+  /** Of its own regions, how many the pool may have while it is short of them. Default 0. */
+  readonly lendMrs?: number;
   /** The target ends what is silent for so long, and so do we. Default 5000; 0: nobody watches. */
   readonly keepAliveMillis?: number;
   /** A command that takes longer means that the target is gone. Default 30,000. */
@@ -84,13 +88,14 @@ export async function connectNvme(
 ): Promise<NvmeVolume> {
   const { nqn, nsid, queueDepth = 32, keepAliveMillis = 5000, ioTimeoutMillis = 30_000 } = options;
   const { ctrlLossMillis = 0, reconnectDelayMillis = 1000 } = options;
-  const { numMr = Math.min(OWN_MRS, queueDepth) } = options;
+  const { numMr = Math.min(OWN_MRS, queueDepth), weight = 1, lendMrs = 0 } = options;
   if (typeof nqn !== 'string' || !nqn.startsWith('nqn.')) {
     throw new MisuseError('nqn', `must name a subsystem, got "${String(nqn)}"`);
   }
   const ranges: readonly [string, number, number, number][] = [
     ['queueDepth', queueDepth, 1, 1023],
     ['numMr', numMr, 1, 65536],
+    ['lendMrs', lendMrs, 0, numMr],
     ['keepAliveMillis', keepAliveMillis, 0, 2 ** 32 - 1],
     ['ioTimeoutMillis', ioTimeoutMillis, 1, 2 ** 31],
     ['ctrlLossMillis', ctrlLossMillis, 0, Infinity],
@@ -113,12 +118,17 @@ export async function connectNvme(
       mrsMax: POOL_MRS_MAX,
       ...options.poolParams,
     });
-    return await NvmeVolume.open(context, pool, numMr, {
-      association: { ...where, ...hostOf(options), nqn, keepAliveMillis },
-      ...{ queueDepth, nsid, ioTimeoutMillis, ctrlLossMillis, reconnectDelayMillis },
-      onEvent: options.onEvent,
-      ownContext: options.context === undefined,
-    });
+    return await NvmeVolume.open(
+      context,
+      pool,
+      { numMr, weight, lendMrs },
+      {
+        association: { ...where, ...hostOf(options), nqn, keepAliveMillis },
+        ...{ queueDepth, nsid, ioTimeoutMillis, ctrlLossMillis, reconnectDelayMillis },
+        onEvent: options.onEvent,
+        ownContext: options.context === undefined,
+      },
+    );
   } catch (error) {
     if (options.context === undefined) await context.close();
     throw error;

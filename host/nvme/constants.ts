@@ -22,6 +22,7 @@ export const NvmeOpcode = Object.freeze({
   WRITE: 0x01,
   READ: 0x02,
   WRITE_ZEROES: 0x08,
+  DATASET_MANAGEMENT: 0x09,
   FABRICS: 0x7f,
 });
 

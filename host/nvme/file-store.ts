@@ -6,7 +6,7 @@
 import { constants } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
 import { RefusalError } from '../errors/errors.js';
-import { loadPosix } from '../link/posix.js';
+import { PosixError, loadPosix, type Posix } from '../link/posix.js';
 import { FileLock } from '../pmem/file-lock.js';
 import type { NvmeStore } from './store.js';
 
@@ -20,15 +20,23 @@ export class FileStore implements NvmeStore {
   readonly path: string;
   readonly #file: FileHandle;
   readonly #lock: FileLock;
+  readonly #posix: Posix | undefined;
   #zeroes: Uint8Array | undefined;
   #running: Promise<void> | undefined;
   #next: Promise<void> | undefined;
   #failure: Error | undefined;
 
-  private constructor(path: string, file: FileHandle, lock: FileLock, length: number) {
+  private constructor(
+    path: string,
+    file: FileHandle,
+    lock: FileLock,
+    posix: Posix | undefined,
+    length: number,
+  ) {
     this.path = path;
     this.#file = file;
     this.#lock = lock;
+    this.#posix = posix;
     this.length = length;
   }
 
@@ -42,7 +50,8 @@ export class FileStore implements NvmeStore {
     try {
       const found = await file.stat();
       if (!found.isFile()) throw new RefusalError('EINVAL', `${path} is no regular file`);
-      lock = await FileLock.take(file.fd, path, (await loadPosix()).posix);
+      const { posix } = await loadPosix();
+      lock = await FileLock.take(file.fd, path, posix);
       if (bytes !== undefined && found.size < bytes) {
         await file.truncate(bytes);
         await file.sync();
@@ -50,7 +59,7 @@ export class FileStore implements NvmeStore {
       const { size } = await file.stat();
       const length = size - (size % BLOCK_BYTES);
       if (length === 0) throw new RefusalError('EINVAL', `${path} has no block of 512 bytes`);
-      return new FileStore(path, file, lock, length);
+      return new FileStore(path, file, lock, posix, length);
     } catch (error) {
       lock?.release();
       await file.close();
@@ -84,6 +93,18 @@ export class FileStore implements NvmeStore {
     for (let done = 0; done < length; done += ZEROES_BYTES) {
       const count = Math.min(ZEROES_BYTES, length - done);
       await this.write(offset + done, this.#zeroes.subarray(0, count));
+    }
+  }
+
+  /** A hole, where the file system knows them. */
+  deallocate(offset: number, length: number): Promise<void> {
+    if (!this.#posix) return this.writeZeroes(offset, length);
+    try {
+      this.#posix.punchHole(this.#file.fd, offset, length);
+      return Promise.resolve();
+    } catch (error) {
+      const isUnknown = error instanceof PosixError && error.code === 'EOPNOTSUPP';
+      return isUnknown ? this.writeZeroes(offset, length) : Promise.reject(error as Error);
     }
   }
 

@@ -6,6 +6,7 @@ import type { Sge } from '../verbs/work-request.js';
 import { NSID } from './admin.js';
 import type { Command, CommandOf } from './command.js';
 import { DO_NOT_RETRY, NSID_ALL, NvmeStatus } from './constants.js';
+import { readNumber, readWide } from './structure.js';
 import type { Lease, Staging } from './staging.js';
 import type { NvmeStore, StoreRequest } from './store.js';
 import type { NvmeRequest } from './target-queue.js';
@@ -14,12 +15,17 @@ export interface IoCounters {
   reads: number;
   writes: number;
   flushes: number;
+  /** Ranges that were given up. */
+  deallocated: number;
   blocksRead: number;
   blocksWritten: number;
   /** Writes whose data came in the capsule. */
   inCapsule: number;
   mediaErrors: number;
 }
+
+/** Attributes, length in blocks, first block (Base 1.4 figure 366). */
+const RANGE_BYTES = 16;
 
 /** A status that a command is to be answered with. */
 class StatusError extends Error {
@@ -39,6 +45,8 @@ export interface IoCommandsOptions {
   readonly mr: MemoryRegion | undefined;
   /** What data pass through, if it has none. */
   readonly staging: Staging | undefined;
+  /** What lists of ranges pass through. */
+  readonly lists: Staging;
   readonly clock: Clock;
   readonly delayMicros: ((request: StoreRequest) => number) | undefined;
   /** The store has failed. */
@@ -50,6 +58,7 @@ export class IoCommands {
     reads: 0,
     writes: 0,
     flushes: 0,
+    deallocated: 0,
     blocksRead: 0,
     blocksWritten: 0,
     inCapsule: 0,
@@ -105,6 +114,8 @@ export class IoCommands {
         return request.queue.answer(request, {});
       case 'WRITE_ZEROES':
         return this.#writeZeroes(request, command);
+      case 'DATASET_MANAGEMENT':
+        return this.#manage(request, command);
       default:
         throw new StatusError(NvmeStatus.INVALID_OPCODE | DO_NOT_RETRY);
     }
@@ -173,6 +184,44 @@ export class IoCommands {
     await this.#options.store.writeZeroes(offset, length);
     if (command.fua === 1) await this.#flush(offset, length);
     request.queue.answer(request, {});
+  }
+
+  /** Of what a host says of ranges only one thing matters: that it needs them no more. */
+  async #manage(request: NvmeRequest, command: CommandOf<'DATASET_MANAGEMENT'>): Promise<void> {
+    const list = await this.#rangeList(request, (command.nr + 1) * RANGE_BYTES);
+    this.#checkWritable();
+    const extents: [number, number][] = [];
+    for (let at = 0; at < list.length; at += RANGE_BYTES) {
+      const blocks = readNumber(list, at + 4, 4);
+      if (blocks > 0) extents.push(this.#extent({ slba: readWide(list, at + 8), nlb: blocks - 1 }));
+    }
+    const { store } = this.#options;
+    for (const [offset, length] of command.ad === 1 ? extents : []) {
+      this.counters.deallocated++;
+      await (store.deallocate?.(offset, length) ?? store.writeZeroes(offset, length));
+    }
+    request.queue.answer(request, {});
+  }
+
+  /** A copy: what is in the host's memory, or in a capsule, may change. */
+  async #rangeList(request: NvmeRequest, bytes: number): Promise<Uint8Array> {
+    const { sgl, inCapsule, queue } = request;
+    if (sgl.kind === 'none' || sgl.length < bytes) {
+      throw new StatusError(NvmeStatus.DATA_SGL_LENGTH_INVALID | DO_NOT_RETRY);
+    }
+    if (sgl.kind === 'capsule') {
+      if (sgl.offset !== 0 || bytes > inCapsule.length) {
+        throw new StatusError(NvmeStatus.SGL_OFFSET_INVALID | DO_NOT_RETRY);
+      }
+      return inCapsule.slice(0, bytes);
+    }
+    const lease = await this.#options.lists.take();
+    try {
+      await queue.read(request, lease.sge(bytes));
+      return lease.bytes.slice(0, bytes);
+    } finally {
+      lease.release();
+    }
   }
 
   async #flush(offset?: number, length?: number): Promise<void> {

@@ -101,6 +101,7 @@ export class NvmeTarget {
       maxTransferBytes: this.#maxTransferBytes,
       mr: this.#mr,
       staging: this.#staging,
+      lists: this.#adminStaging,
       clock: context.device.clock,
       delayMicros: options.delayMicros,
       onFailure: (error) => this.#storeFailed(error),

@@ -16,6 +16,7 @@ import { Association, type AssociationOptions } from './host-association.js';
 import { HostQueue, type HostQueueCounters, type Io } from './host-queue.js';
 import { NvmeError } from './nvme-error.js';
 import { invalidateAll } from './reclaim.js';
+import { writeNumber, writeWide } from './structure.js';
 
 /** What happens to a volume. */
 export interface NvmeVolumeEvent {
@@ -40,6 +41,13 @@ export interface VolumeOptions {
   readonly ownContext: boolean;
 }
 
+/** @internal What a volume has of its pool: its own, its weight, and what of its own it lends. */
+export interface RegionShare {
+  readonly numMr: number;
+  readonly weight: number;
+  readonly lendMrs: number;
+}
+
 /** What a volume did since it was connected. */
 export interface NvmeVolumeStats extends HostQueueCounters {
   /** Commands under way, and in line. */
@@ -55,6 +63,10 @@ const MDTS_PAGE = 4096;
 const WATCH_MICROS = 500_000;
 /** Blocks of a command, at most. */
 const NLB_MAX = 65536;
+/** Of one Dataset Management: ranges, and bytes of each. */
+const RANGES_MAX = 256;
+const RANGE_BYTES = 16;
+const BLOCKS_MAX = 2 ** 32 - 1;
 
 /** A namespace of a target, as an initiator has it (`connectNvme`). */
 export class NvmeVolume {
@@ -108,10 +120,14 @@ export class NvmeVolume {
   static async open(
     context: Context,
     pool: FmrPool,
-    numMr: number,
+    { numMr, weight, lendMrs }: RegionShare,
     options: VolumeOptions,
   ): Promise<NvmeVolume> {
-    const user = pool.createUser(numMr, { name: options.association.nqn });
+    const user: FmrPoolUser = pool.createUser(numMr, {
+      name: options.association.nqn,
+      weight,
+      reclaim: (wanted) => Math.min(wanted, lendMrs - user.stats.lent),
+    });
     let volume: NvmeVolume;
     try {
       volume = new NvmeVolume(context, user, options);
@@ -168,6 +184,37 @@ export class NvmeVolume {
       parts.push(this.#submit('WRITE_ZEROES', { slba: first + BigInt(done), nlb, fua: 0 }));
     }
     await Promise.all(parts);
+    this.#isDirty = true;
+  }
+
+  /**
+   * Nobody needs these blocks any more: they are zeros, and take no storage where the target can do
+   * that. 1 to 256 ranges. Rejects as `read`.
+   */
+  async deallocate(
+    ranges: readonly { readonly lba: bigint | number; readonly blocks: number }[],
+  ): Promise<void> {
+    if (ranges.length < 1 || ranges.length > RANGES_MAX) {
+      throw new MisuseError('ranges', `must be 1 to ${RANGES_MAX}, got ${ranges.length}`);
+    }
+    if (ranges.some(({ blocks }) => blocks > BLOCKS_MAX)) {
+      throw new MisuseError('blocks', `must be at most ${BLOCKS_MAX} in a range`);
+    }
+    const checked = ranges.map(
+      ({ lba, blocks }) => [this.#checkRange(lba, blocks), blocks] as const,
+    );
+    const list = this.context.alloc(ranges.length * RANGE_BYTES);
+    for (const [index, [first, blocks]] of checked.entries()) {
+      writeNumber(list, index * RANGE_BYTES, 4, 0);
+      writeNumber(list, index * RANGE_BYTES + 4, 4, blocks);
+      writeWide(list, index * RANGE_BYTES + 8, first);
+    }
+    try {
+      const fields = { nr: ranges.length - 1, ad: 1 };
+      await this.#submit('DATASET_MANAGEMENT', fields, list, 'write');
+    } finally {
+      if (!this.context.device.closed) this.context.free(list);
+    }
     this.#isDirty = true;
   }
 

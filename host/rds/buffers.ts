@@ -44,6 +44,11 @@ export class RegisteredBuffer implements SendBuffer {
   readonly #place: Place;
   readonly #pool: SendPool;
 
+  /** Is it of that pool? */
+  isOf(pool: SendPool): boolean {
+    return this.#pool === pool;
+  }
+
   constructor(pool: SendPool, place: Place, headersBytes: number, length: number) {
     const { memory, addr, mr } = place.slab;
     this.#pool = pool;
@@ -88,13 +93,16 @@ export class SendPool {
     this.#bytesMax = bytesMax;
   }
 
-  /** Undefined: there is none left. */
-  take(length: number, fragmentBytes: number): RegisteredBuffer | undefined {
+  /**
+   * Undefined: there is none left. What is moved from another device comes whatever the limit: two
+   * that wait for each other's place would wait for ever.
+   */
+  take(length: number, fragmentBytes: number, isMoved = false): RegisteredBuffer | undefined {
     const headers = HEADER_BYTES * Math.max(1, Math.ceil(length / fragmentBytes));
     const bytes = headers + length;
     const sizeLog2 = Math.max(SIZE_LEAST_LOG2, 32 - Math.clz32(bytes - 1));
     const free = (this.#free[sizeLog2] ??= []);
-    if (free.length === 0) this.#fetch(sizeLog2, free);
+    if (free.length === 0) this.#fetch(sizeLog2, free, isMoved);
     const place = free.pop();
     if (!place) return undefined;
     this.used++;
@@ -110,10 +118,10 @@ export class SendPool {
     for (const slab of this.#slabs.splice(0)) giveBack(this.#context, slab);
   }
 
-  #fetch(sizeLog2: number, free: Place[]): void {
+  #fetch(sizeLog2: number, free: Place[], isMoved: boolean): void {
     const size = 2 ** sizeLog2;
     const bytes = Math.max(size, SLAB_BYTES);
-    if (this.#bytes + bytes > this.#bytesMax) return;
+    if (!isMoved && this.#bytes + bytes > this.#bytesMax) return;
     const slab = slabOf(this.#context, this.#pd, bytes);
     if (!slab) return;
     this.#bytes += bytes;
@@ -125,6 +133,8 @@ export class SendPool {
 /** What receive pools of a node share: how much they may have together. */
 export interface ReceiveBudget {
   bytesLeft: number;
+  /** Told when the device has no more, whatever is left. */
+  exhausted(): void;
   /** Told when memory had to be fetched while messages were coming in. */
   missed(): void;
 }
@@ -183,7 +193,8 @@ export class ReceivePool {
     }
     const slab = this.#slabs[Math.floor(index / this.#step)]!;
     const at = (index % this.#step) * this.#size;
-    return { bytes: slab.memory.subarray(at, at + byteLen), release: () => this.#post(index) };
+    const bytes = slab.memory.subarray(at, at + byteLen);
+    return { bytes, memoryBytes: this.#size, release: () => this.#post(index) };
   }
 
   close(): void {
@@ -196,7 +207,7 @@ export class ReceivePool {
     const count = this.#slabs.length * this.#step;
     if (bytes > this.#budget.bytesLeft || count + this.#step > RECEIVES_MAX) return;
     const slab = slabOf(this.#context, this.#pd, bytes);
-    if (!slab) return;
+    if (!slab) return this.#budget.exhausted();
     this.#budget.bytesLeft -= bytes;
     this.#slabs.push(slab);
     for (let index = count; index < count + this.#step; index++) this.#post(index);

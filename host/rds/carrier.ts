@@ -13,14 +13,27 @@ export interface SendBuffer {
 /** One SEND that came in, header and all, where it lies. */
 export interface ReceivedPacket {
   readonly bytes: Uint8Array;
+  /** Of the receive that it lies in. */
+  readonly memoryBytes: number;
   /** Gives the memory back. To be called once. */
   release(): void;
+}
+
+/** A way to a peer: from which of the node's addresses (0: its first), to which of the peer's. */
+export interface Route {
+  readonly from: number;
+  readonly to: Endpoint;
 }
 
 /** A connection keeps order and loses nothing until it breaks. Nothing comes of a closed one. */
 export interface Connection {
   /** SENDs that it takes at present; grows with `sent`. */
   readonly room: number;
+  /**
+   * Has the message in memory that it can be sent from here, or brings it there; false: there is
+   * none at present.
+   */
+  hold(message: OutgoingMessage): boolean;
   /**
    * One fragment of a message: `length` bytes from `from` on. When its memory is no longer needed,
    * because it was sent or the connection is closed, `message.letGo()` is called.
@@ -45,15 +58,18 @@ export interface ConnectionOwner {
 export interface Carrier {
   /** Asks for a connection: `up` or `down` is heard later, never before this returns. */
   connect(
-    peer: Endpoint,
+    route: Route,
     lane: number,
     privateData: Uint8Array,
     owner: ConnectionOwner,
   ): Connection;
   /**
-   * Memory for a message, to be sent in pieces of `fragmentBytes`; undefined: there is none left.
+   * Memory for a message, to be sent in pieces of `fragmentBytes` from that address of the node;
+   * undefined: there is none left.
    */
-  allocate(length: number, fragmentBytes: number): SendBuffer | undefined;
+  allocate(length: number, fragmentBytes: number, from: number): SendBuffer | undefined;
+  /** Bytes of receives that there may be; less when the device has no more. */
+  readonly receiveBytesMax: number;
   /** 32 unpredictable bits. */
   random(): number;
 }

@@ -21,6 +21,8 @@ export const HeaderFlag = Object.freeze({
   CONG_BITMAP: 0x01,
   ACK_REQUIRED: 0x02,
   RETRANSMITTED: 0x04,
+  /** Between our own: its sender took it back; only the number counts. */
+  CANCELED: 0x40,
   /** Between our own: no message, but something about the nodes. */
   CONTROL: 0x80,
 });

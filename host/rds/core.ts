@@ -2,7 +2,8 @@
 import { Deadlines } from '../cm/deadlines.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
-import type { Carrier, Connection } from './carrier.js';
+import type { Carrier, Connection, Route } from './carrier.js';
+import type { Identity } from './identity.js';
 import { PARAMETERS, type RdsParameters } from './config.js';
 import { CongestionMap } from './congestion-map.js';
 import {
@@ -12,13 +13,16 @@ import {
   HeaderFlag,
   MESSAGE_BYTES_MAX,
 } from './constants.js';
-import { parseHandshake } from './handshake.js';
+import { parseHandshake, type Handshake } from './handshake.js';
 import { noExtensions } from './header.js';
 import type { Lane } from './lane.js';
 import { IncomingMessage, OutgoingMessage } from './message.js';
-import { Path, type PathNode, type Timed } from './path.js';
+import { Path } from './path.js';
+import type { PathNode, Timed } from './path-node.js';
 import { Port, type PortUser } from './port.js';
+import { ADDRESSES_MAX, isSameRoute } from './routes.js';
 import { noStatistics, type RdsGauges } from './statistics.js';
+import { Trace, type LogSink } from './trace.js';
 
 export interface CoreOptions {
   readonly local: Endpoint;
@@ -33,6 +37,17 @@ export interface CoreOptions {
   readonly parameters?: Partial<RdsParameters>;
   /** Peers that are known. Default 4096. */
   readonly pathsMax?: number;
+  /** Who the node is: peers of our own kind are told. */
+  readonly identity?: Identity | undefined;
+  /** May such a peer be here? Undefined: it has not said who it is. Default: everybody. */
+  readonly admits?: (identity: Identity | undefined) => boolean;
+  /** Where lines go that RdsDbgLvl and RdsTraceLvl let through. */
+  readonly log?: LogSink;
+}
+
+/** Who wants to know: RDS_CONG_MONITOR. */
+export interface CongestionMonitor {
+  uncongested(bits: bigint): void;
 }
 
 const HEARTBEAT_MICROS = 5_000_000;
@@ -43,7 +58,9 @@ const DYNAMIC_PORT_LEAST = 49152;
 const PORT_DRAWS = 256;
 
 /** What is done with a request: undefined refuses it. */
-export type Acceptance = { readonly lane: Lane; readonly privateData: Uint8Array } | undefined;
+export type Acceptance =
+  | { readonly lane: Lane; readonly privateData: Uint8Array; readonly route: Route }
+  | undefined;
 
 export class RdsCore implements PathNode {
   readonly local: Endpoint;
@@ -55,9 +72,19 @@ export class RdsCore implements PathNode {
   readonly deadlines = new Deadlines<Timed>();
   readonly parameters: RdsParameters;
   readonly statistics = noStatistics();
+  readonly trace: Trace;
+  readonly identity: Identity | undefined;
+  readonly admits: (identity: Identity | undefined) => boolean;
+  /** Sockets that hear which ports are slow no longer. */
+  readonly monitors = new Set<CongestionMonitor>();
   readonly #ports = new Map<number, Port>();
   readonly #paths = new Map<string, Path>();
   readonly #pathsMax: number;
+  /** Paths by where else their peers may ask from. */
+  readonly #alternates = new Map<string, Set<Path>>();
+  /** The node's addresses; the first is `local`. */
+  readonly addresses: Endpoint[];
+  #receiveBytesHeld = 0;
   readonly #stalled = new CongestionMap();
   /** Who was refused because a port of this node is slow. */
   readonly #blockedHere = new Set<Port>();
@@ -68,12 +95,16 @@ export class RdsCore implements PathNode {
   constructor(carrier: Carrier, options: CoreOptions) {
     this.carrier = carrier;
     this.local = options.local;
+    this.addresses = [options.local];
     this.incarnation = options.incarnation;
     this.firstSequence = options.firstSequence;
     this.heartbeatMicros = options.heartbeatMicros ?? HEARTBEAT_MICROS;
     this.recoveryMicros = options.recoveryMicros ?? 2 * this.heartbeatMicros;
     this.parameters = { ...PARAMETERS, ...options.parameters };
     this.#pathsMax = options.pathsMax ?? PATHS_MAX;
+    this.trace = new Trace(this.parameters, options.log);
+    this.identity = options.identity;
+    this.admits = options.admits ?? (() => true);
   }
 
   /** When `advance` is to be called next; 0: never. */
@@ -143,12 +174,13 @@ export class RdsCore implements PathNode {
     if (length > MESSAGE_BYTES_MAX) {
       throw new RefusalError('EMSGSIZE', `send: ${length} bytes, at most ${MESSAGE_BYTES_MAX}`);
     }
-    if (to.equals(this.local)) return this.#loopBack(port, toPort, pieces, length);
+    if (this.addresses.some((own) => own.equals(to))) return this.#loopBack(port, toPort, pieces, length);
     const path = this.path(to);
     const judgement = path ? path.judge(now, toPort, port) : 'ENOBUFS';
     const hasRoom = judgement === 'go' && port.hasRoomFor(length);
     const lane = path?.laneOf(length);
-    const buffer = hasRoom && lane && this.carrier.allocate(length, lane.fragmentBytes);
+    const from = path?.routes.current.from ?? 0;
+    const buffer = hasRoom && lane && this.carrier.allocate(length, lane.fragmentBytes, from);
     if (!path || !buffer) {
       if (hasRoom) this.#starved.add(port);
       throw this.#refusal(judgement === 'go' ? 'ENOBUFS' : judgement, to, toPort);
@@ -166,25 +198,50 @@ export class RdsCore implements PathNode {
     port.shift()?.release();
   }
 
-  /** The peer asks for a connection. */
-  request(now: number, peer: Endpoint, privateData: Uint8Array): Acceptance {
+  /** Another address of the node, on another device; messages go over it when others fail. */
+  addAddress(now: number, address: Endpoint): void {
     this.#now = now;
-    const handshake = parseHandshake(privateData, peer.gid.isIpv4);
+    if (this.addresses.length >= ADDRESSES_MAX) {
+      throw new RefusalError('ENOBUFS', `a node has at most ${ADDRESSES_MAX} addresses`);
+    }
+    this.addresses.push(address);
+    for (const path of this.#paths.values()) path.addressesChanged(now);
+  }
+
+  /** Somebody asks for a connection, at one of the node's addresses. */
+  request(now: number, asking: Endpoint, privateData: Uint8Array, at = 0): Acceptance {
+    this.#now = now;
+    const handshake = parseHandshake(privateData, this.local.gid.isIpv4);
     if (!handshake) return undefined;
-    const path = this.path(peer);
+    const path = this.#asked(asking, handshake, at);
     if (!path) return undefined;
     const lane = path.lane(handshake.own?.lane ?? 0);
+    const route = { from: at, to: asking };
     // Both ask at the same time: with our own the lower address wins, with Linux its request does.
-    if (lane.state === 'CONNECTING' && handshake.own && isBelow(this.local, peer)) return undefined;
+    // What came another way than we try has proved that it works.
+    const isFirst = handshake.own && isBelow(this.local, path.peer);
+    const isOurs = isFirst && isSameRoute(lane.route, route);
+    if (lane.state === 'CONNECTING' && isOurs) return undefined;
     path.answered(now, handshake);
-    return { lane, privateData: lane.privateData() };
+    return { lane, privateData: lane.privateData(), route };
+  }
+
+  /** Takes back what `port` sent to there, as far as nobody has it; returns how many messages. */
+  cancel(now: number, port: Port, to: Endpoint, toPort: number): number {
+    this.#now = now;
+    return this.#paths.get(to.toString())?.cancel(now, port, toPort) ?? 0;
   }
 
   /** The connection of an `Acceptance`; `up` follows on it. */
-  accepted(now: number, lane: Lane, connection: Connection, privateData: Uint8Array): void {
+  accepted(
+    now: number,
+    { lane, route }: NonNullable<Acceptance>,
+    connection: Connection,
+    privateData: Uint8Array,
+  ): void {
     this.#now = now;
     const request = parseHandshake(privateData, this.local.gid.isIpv4);
-    if (request) lane.accept(now, connection, request);
+    if (request) lane.accept(now, connection, request, route);
   }
 
   /** Time has passed. */
@@ -213,7 +270,45 @@ export class RdsCore implements PathNode {
     return path;
   }
 
+  /** Whose request it is; undefined: nobody's that may ask there. */
+  #asked(asking: Endpoint, { own, source, target }: Handshake, at: number): Path | undefined {
+    if (!own) return at === 0 ? this.path(asking) : undefined;
+    if (!target.equals(this.local.gid)) return undefined;
+    if (source.equals(asking.gid)) return this.path(asking);
+    // From its other addresses a peer may ask when it has named them.
+    for (const path of this.#alternates.get(asking.toString()) ?? []) {
+      if (path.peer.gid.equals(source)) return path;
+    }
+    return undefined;
+  }
+
   // What paths and ports say.
+
+  taught(path: Path, before: readonly Endpoint[]): void {
+    for (const address of before) {
+      const paths = this.#alternates.get(address.toString());
+      paths?.delete(path);
+      if (paths?.size === 0) this.#alternates.delete(address.toString());
+    }
+    for (const address of path.routes.alternates) {
+      const key = address.toString();
+      const paths = this.#alternates.get(key) ?? new Set();
+      this.#alternates.set(key, paths.add(path));
+    }
+  }
+
+  uncongested(bits: bigint): void {
+    if (bits === 0n) return;
+    for (const monitor of [...this.monitors]) monitor.uncongested(bits);
+  }
+
+  get receiveBytesFree(): number {
+    return Math.max(0, this.carrier.receiveBytesMax - this.#receiveBytesHeld);
+  }
+
+  holds(bytes: number): void {
+    this.#receiveBytesHeld += bytes;
+  }
 
   deliver(now: number, path: Path, message: IncomingMessage): void {
     const { statistics, parameters } = this;
@@ -221,6 +316,9 @@ export class RdsCore implements PathNode {
     if (parameters.PerfCounters !== 0) {
       statistics.recvPackets++;
       statistics.recvBytes += length;
+    }
+    if (path.isOwnKind && (message.header.flags & HeaderFlag.CANCELED) !== 0) {
+      return message.release();
     }
     const port = this.#ports.get(destinationPort);
     if (port) {
@@ -263,7 +361,7 @@ export class RdsCore implements PathNode {
   }
 
   mapMessage(): OutgoingMessage | undefined {
-    const buffer = this.carrier.allocate(CONGESTION_MAP_BYTES, FRAGMENT_BYTES);
+    const buffer = this.carrier.allocate(CONGESTION_MAP_BYTES, FRAGMENT_BYTES, 0);
     if (!buffer) return undefined;
     buffer.payload.set(this.#stalled.bytes);
     const ports = { source: 0, destination: 0 };
@@ -272,7 +370,7 @@ export class RdsCore implements PathNode {
 
   #pong(now: number, path: Path, toPort: number): void {
     // Whoever asks and never acknowledges the answers gets no more of them.
-    const buffer = path.pending < PONGS_MAX && this.carrier.allocate(0, FRAGMENT_BYTES);
+    const buffer = path.pending < PONGS_MAX && this.carrier.allocate(0, FRAGMENT_BYTES, 0);
     if (!buffer) return;
     const ports = { source: 0, destination: toPort };
     path.send(now, new OutgoingMessage(undefined, ports, buffer));
@@ -300,7 +398,9 @@ export class RdsCore implements PathNode {
       credit: 0,
       extensions: noExtensions(),
     };
-    receiver.push(new IncomingMessage(this.local, header, [{ bytes, release: () => {} }]));
+    const memoryBytes = bytes.length;
+    const packet = { bytes, memoryBytes, release: () => {} };
+    receiver.push(new IncomingMessage(this.local, header, [packet]));
   }
 
   #refusal(code: Refused, to: Endpoint, toPort: number): RefusalError {

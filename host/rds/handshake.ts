@@ -5,7 +5,7 @@
  *      0  source address, 32 bits     13  lane + 4 x generation (ours)
  *      4  destination address         14  "VR" (ours)
  *      8  major 3, minor 1            16  ack, 64 bits
- *     10  minor mask, 16 bits         24  credit, 32 bits: 0, no flow control by credits
+ *     10  minor mask, 16 bits         24  credit, 32 bits: 0 from us
  *     12  type of service             28  incarnation, 32 bits (ours)
  */
 import { Gid } from '../link/endpoint.js';
@@ -53,13 +53,16 @@ export function buildHandshake({ source, target, ack, own }: Handshake): Uint8Ar
   return bytes;
 }
 
-/** Undefined: no node that speaks version 3.1, or one that wants credits. */
+/**
+ * Undefined: no node that speaks version 3.1. Credits that it offers are not taken: who is answered
+ * with none does without.
+ */
 export function parseHandshake(bytes: Uint8Array, isIpv4: boolean): Handshake | undefined {
   const addressBytes = isIpv4 ? 4 : 16;
   if (bytes.length < 2 * addressBytes + BEHIND_ADDRESSES) return undefined;
   const view = new DataView(bytes.buffer, bytes.byteOffset + 2 * addressBytes, BEHIND_ADDRESSES);
   const isKnown = view.getUint8(0) === MAJOR && (view.getUint16(2) & 2) !== 0;
-  if (!isKnown || view.getUint32(16) !== 0) return undefined;
+  if (!isKnown) return undefined;
   const ack = view.getUint32(8) * HALF + view.getUint32(12);
   if (!Number.isSafeInteger(ack)) return undefined;
   const lane = view.getUint8(5) & 3;

@@ -3,7 +3,7 @@
  * wait until the peer has acknowledged them, and are sent again over the next connection.
  */
 import type { Due } from '../cm/deadlines.js';
-import type { Connection, ConnectionOwner, ReceivedPacket } from './carrier.js';
+import type { Connection, ConnectionOwner, ReceivedPacket, Route } from './carrier.js';
 import {
   CONGESTION_MAP_BYTES,
   FRAGMENT_BYTES,
@@ -15,7 +15,7 @@ import {
 } from './constants.js';
 import { buildHandshake, parseHandshake, type Handshake } from './handshake.js';
 import { noExtensions, readHeader, type RdsHeader } from './header.js';
-import { IncomingMessage, type OutgoingMessage } from './message.js';
+import { IncomingMessage, OutgoingMessage } from './message.js';
 import type { Path } from './path.js';
 import { Reassembly } from './reassembly.js';
 
@@ -34,6 +34,8 @@ export class Lane implements ConnectionOwner, Due {
   heapIndex = -1;
   state: LaneState = 'DOWN';
   readonly index: number;
+  /** Of its connection, or the last one. */
+  route: Route;
   readonly #path: Path;
   #connection: Connection | undefined;
   /** To be sent, and sent but not acknowledged. */
@@ -56,6 +58,7 @@ export class Lane implements ConnectionOwner, Due {
 
   constructor(path: Path, index: number) {
     this.#path = path;
+    this.route = path.routes.current;
     this.index = index;
     this.#sequence = path.node.firstSequence;
   }
@@ -90,14 +93,16 @@ export class Lane implements ConnectionOwner, Due {
     if (this.state !== 'DOWN') return;
     this.state = 'CONNECTING';
     this.#reconnectMicros = 0;
-    const { node, peer } = this.#path;
-    this.#connection = node.carrier.connect(peer, this.index, this.privateData(), this);
+    const { node, routes } = this.#path;
+    this.route = routes.current;
+    this.#connection = node.carrier.connect(this.route, this.index, this.privateData(), this);
     this.#plan(now);
   }
 
   /** The peer asks for this lane and gets it, whatever there was. */
-  accept(now: number, connection: Connection, request: Handshake): void {
+  accept(now: number, connection: Connection, request: Handshake, route: Route): void {
     this.#end(now);
+    this.route = route;
     this.state = 'ACCEPTING';
     this.#connection = connection;
     this.#reconnectMicros = 0;
@@ -145,9 +150,29 @@ export class Lane implements ConnectionOwner, Due {
     return lost;
   }
 
-  close(now: number): void {
+  /** The peer is silent: the connection is over for us. */
+  break(now: number): void {
     this.#end(now);
+    this.#path.laneDown(now, this, false);
     this.#plan(now);
+  }
+
+  /** Takes back what `isMeant`, but for what is half sent; returns how many. */
+  cancel(now: number, isMeant: (message: OutgoingMessage) => boolean): number {
+    let count = 0;
+    for (const list of [this.#unacked, this.#queue]) {
+      list.forEach((message, index) => {
+        const isHalfSent = list === this.#queue && message.posted > 0;
+        if (isHalfSent || !isMeant(message)) return;
+        list[index] = message.withdrawn();
+        this.#path.canceled(message);
+        message.isCanceled = true;
+        message.done(true);
+        count++;
+      });
+    }
+    this.pump(now);
+    return count;
   }
 
   /** Sends what there is room for. */
@@ -160,6 +185,16 @@ export class Lane implements ConnectionOwner, Due {
       connection.postCopy(this.#headerOf({ length, flags: HeaderFlag.CONTROL }), payload);
     }
     for (let message = this.#queue[0]; message; message = this.#queue[0]) {
+      if (!message.isThere && !this.isOwnKind) {
+        // To Linux a gap is nothing.
+        this.#queue.shift();
+        this.#path.acknowledged(message);
+        continue;
+      }
+      if (message.isThere && !connection.hold(message)) {
+        this.acknowledgeSoon(now);
+        break;
+      }
       while (message.posted < this.#fragmentsOf(message)) {
         if (connection.room === 0) return;
         this.#post(connection, message);
@@ -187,6 +222,7 @@ export class Lane implements ConnectionOwner, Due {
     }
     this.state = 'UP';
     this.#backoffMicros = 0;
+    this.#path.routes.worked(this.route);
     this.#path.laneUp(now, this);
     this.pump(now);
   }
@@ -199,7 +235,12 @@ export class Lane implements ConnectionOwner, Due {
       return this.#protocolError(now);
     }
     this.#path.heard(now);
-    if (header.flags & HeaderFlag.CONTROL) {
+    const isControl = (header.flags & HeaderFlag.CONTROL) !== 0;
+    if (!isControl && header.sequence !== 0 && !this.#path.isAdmitted) {
+      packet.release();
+      return this.#protocolError(now);
+    }
+    if (isControl) {
       const payload = packet.bytes.slice(HEADER_BYTES);
       packet.release();
       if (!this.#path.control(now, payload)) this.#protocolError(now);
@@ -227,6 +268,7 @@ export class Lane implements ConnectionOwner, Due {
 
   down(now: number, connection: Connection, isNobody: boolean): void {
     if (connection !== this.#connection) return;
+    if (isNobody || this.state === 'UP') this.#path.routes.failed(this.route);
     this.#end(now);
     this.#path.laneDown(now, this, isNobody);
     this.#plan(now);
@@ -238,6 +280,7 @@ export class Lane implements ConnectionOwner, Due {
       const connection = this.#connection;
       if (this.state === 'UP' && connection && connection.room > 0) this.#sendAck(connection);
       else this.#ackMicros = now + ACK_DELAY_MICROS;
+      this.pump(now);
     }
     if (this.#reconnectMicros !== 0 && this.#reconnectMicros <= now) this.connect(now);
     this.#plan(now);
@@ -301,6 +344,7 @@ export class Lane implements ConnectionOwner, Due {
       extensions: message.extensions,
     });
     message.posted++;
+    if (!message.isThere) return connection.postCopy(header, NOTHING);
     message.held++;
     connection.post(message, header, from, length);
   }
@@ -376,7 +420,7 @@ export class Lane implements ConnectionOwner, Due {
   }
 
   #protocolError(now: number): void {
-    this.#path.protocolError();
+    this.#path.protocolError(now);
     this.#fail(now);
   }
 

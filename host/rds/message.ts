@@ -1,8 +1,10 @@
 /** A message on its way out, and one that came in. */
 import type { Endpoint } from '../link/endpoint.js';
 import type { ReceivedPacket, SendBuffer } from './carrier.js';
-import { HEADER_BYTES } from './constants.js';
+import { HEADER_BYTES, HeaderFlag } from './constants.js';
 import { noExtensions, type Extensions, type RdsHeader } from './header.js';
+
+const NO_MEMORY: SendBuffer = { payload: new Uint8Array(0), free: () => {} };
 
 export interface MessageOwner {
   /** The message needs no memory any more: it was received, or it is lost. */
@@ -13,7 +15,7 @@ export class OutgoingMessage {
   readonly owner: MessageOwner | undefined;
   readonly sourcePort: number;
   readonly destinationPort: number;
-  readonly buffer: SendBuffer;
+  buffer: SendBuffer;
   readonly length: number;
   readonly flags: number;
   extensions: Extensions = noExtensions();
@@ -23,6 +25,8 @@ export class OutgoingMessage {
   /** Fragments that were given to a connection, and those that it still needs. */
   posted = 0;
   held = 0;
+  /** By its sender: `released` says lost. */
+  isCanceled = false;
   #isDone = false;
   #isLost = false;
 
@@ -40,11 +44,34 @@ export class OutgoingMessage {
     this.flags = flags;
   }
 
+  /** False: its sender took it back. */
+  get isThere(): boolean {
+    return (this.flags & HeaderFlag.CANCELED) === 0;
+  }
+
+  /** What is sent in its place: the same number, and nothing else. */
+  withdrawn(): OutgoingMessage {
+    const ports = { source: this.sourcePort, destination: this.destinationPort };
+    const place = new OutgoingMessage(undefined, ports, NO_MEMORY, HeaderFlag.CANCELED);
+    place.sequence = this.sequence;
+    place.extensions = this.extensions;
+    place.isRetransmitted = this.isRetransmitted;
+    place.posted = this.posted > 0 ? 1 : 0;
+    return place;
+  }
+
   /** The peer has it, or it will not be sent (again). Its memory goes when the last SEND has. */
   done(isLost: boolean): void {
     this.#isDone = true;
     this.#isLost = isLost;
     this.#release();
+  }
+
+  /** To other memory; no connection needs the old one. */
+  moveTo(buffer: SendBuffer): void {
+    buffer.payload.set(this.buffer.payload);
+    this.buffer.free();
+    this.buffer = buffer;
   }
 
   /** A connection needs one fragment less. */
@@ -75,6 +102,11 @@ export class IncomingMessage {
 
   get length(): number {
     return this.header.length;
+  }
+
+  /** Bytes of the receives that it keeps from others. */
+  get memoryBytes(): number {
+    return this.#packets.reduce((sum, { memoryBytes }) => sum + memoryBytes, 0);
   }
 
   /** Copies what fits into `target`; returns how much. */

@@ -1,18 +1,25 @@
 /** A node: the core on a device, with the device's clock. All sockets of its address share it. */
 import type { CancelTimer } from '../device/clock.js';
 import type { Device } from '../device/device.js';
+import { RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
+import { ACCESS_FILE, ownIdentity, readAccessList } from './access.js';
+import type { Identity } from './identity.js';
 import { PARAMETERS, configText, writeConfig } from './config.js';
 import { RdsCore, type CoreOptions } from './core.js';
 import { infoText } from './info.js';
 import { statsText } from './statistics.js';
+import { Carriers } from './carriers.js';
 import { VerbsCarrier } from './verbs-carrier.js';
 
 /** How a node is set up. */
 export type RdsNodeOptions = Pick<
   CoreOptions,
-  'heartbeatMicros' | 'recoveryMicros' | 'parameters' | 'pathsMax'
->;
+  'heartbeatMicros' | 'recoveryMicros' | 'parameters' | 'pathsMax' | 'log'
+> & {
+  /** Users and groups that may use reliable datagrams. Default /etc/verbena/rds.access. */
+  readonly accessFile?: string;
+};
 
 const nodes = new WeakMap<Device, RdsNode>();
 const KBYTE = 1024;
@@ -23,7 +30,9 @@ const VERSION = '0.1.0';
 export class RdsNode {
   readonly context: Context;
   readonly core: RdsCore;
-  readonly #carrier: VerbsCarrier;
+  readonly #carriers: Carriers;
+  readonly #receiveBytesMax: number;
+  readonly #accessFile: string;
   #cancelTimer: CancelTimer | undefined;
   #timerMicros = 0;
   #isClosed = false;
@@ -43,26 +52,89 @@ export class RdsNode {
 
   private constructor(context: Context, options: RdsNodeOptions) {
     this.context = context;
+    this.#accessFile = options.accessFile ?? ACCESS_FILE;
+    this.checkAccess();
     const { clock } = context.device;
     const { MaxRecvMemory } = { ...PARAMETERS, ...options.parameters };
-    this.#carrier = new VerbsCarrier(context, MaxRecvMemory * KBYTE);
+    this.#receiveBytesMax = MaxRecvMemory * KBYTE;
+    const carrier = new VerbsCarrier(context, 0, this.#receiveBytesMax);
+    this.#carriers = new Carriers(carrier);
     const now = clock.now();
     // So that what we send is above all that a former life of this node has sent.
     const nanos = clock.wallclockNanos?.(now) ?? BigInt(Math.floor(now)) * 1000n;
-    this.core = new RdsCore(this.#carrier, {
+    this.core = new RdsCore(this.#carriers, {
       ...options,
       local: context.local,
-      incarnation: this.#carrier.random() || 1,
+      identity: ownIdentity(),
+      admits: (identity) => this.#admits(identity),
+      incarnation: carrier.random() || 1,
       firstSequence: Number(nanos / 1000n),
     });
-    this.#carrier.core = this.core;
-    this.#carrier.onInput = () => this.arm();
-    this.#carrier.listen();
+    carrier.core = this.core;
+    carrier.onInput = () => this.arm();
+    carrier.listen();
     context.siblings.observers.add({
       asyncEvent: () => {},
       peerGone: () => {},
       closing: async () => this.close(),
     });
+  }
+
+  /**
+   * Another device of this node: what cannot go over one goes over another, and peers of our own
+   * kind are told its address. A device that closes is no longer used; the node ends with its first.
+   * Throws RefusalError EADDRINUSE (it is a node), ENOBUFS (at most 8), ENOMEM.
+   */
+  addDevice(context: Context): void {
+    context.checkOpen();
+    const known = nodes.get(context.device);
+    if (known && !known.#isClosed) {
+      if (known === this) return;
+      throw new RefusalError('EADDRINUSE', `${context.local.gid} is a node of its own`);
+    }
+    const carriers = this.#carriers;
+    const carrier = new VerbsCarrier(context, carriers.all.length, this.#receiveBytesMax);
+    carrier.core = this.core;
+    carrier.onInput = () => this.arm();
+    try {
+      carrier.listen();
+      this.core.addAddress(this.now, context.local);
+    } catch (error) {
+      carrier.close();
+      throw error;
+    }
+    carriers.all.push(carrier);
+    nodes.set(context.device, this);
+    context.siblings.observers.add({
+      asyncEvent: () => {},
+      peerGone: () => {},
+      closing: async () => {
+        carriers.leave(carrier, this.core);
+        nodes.delete(context.device);
+        this.arm();
+      },
+    });
+    this.arm();
+  }
+
+  /** May this process use reliable datagrams? Throws RefusalError EACCES. */
+  checkAccess(): void {
+    const list = readAccessList(this.#accessFile);
+    if (!list || list.allows(ownIdentity())) return;
+    throw new RefusalError(
+      'EACCES',
+      `socket: neither this user nor one of its groups is in ${this.#accessFile}`,
+    );
+  }
+
+  /** Fails closed: whatever is wrong with the file, nobody is let in. */
+  #admits(identity: Identity | undefined): boolean {
+    try {
+      return readAccessList(this.#accessFile)?.allows(identity) ?? true;
+    } catch (error) {
+      if (error instanceof RefusalError) return false;
+      throw error;
+    }
   }
 
   get now(): number {
@@ -75,12 +147,12 @@ export class RdsNode {
 
   /** Send buffers in use. */
   get buffersUsed(): number {
-    return this.#carrier.sends.used;
+    return this.#carriers.buffersUsed;
   }
 
   /** The text of /proc/driver/rds/stats. */
   stats(): string {
-    const rxMemory = this.#carrier.receiveBytes;
+    const rxMemory = this.#carriers.receiveBytes;
     return statsText(this.core.statistics, { ...this.core.gauges(), rxMemory });
   }
 
@@ -96,7 +168,7 @@ export class RdsNode {
 
   /** The text of /proc/driver/rds/info. */
   info(): string {
-    const { receivesPosted: rxBufs, receivesTaken } = this.#carrier;
+    const { receivesPosted: rxBufs, receivesTaken } = this.#carriers;
     const sessions = [...this.core.paths].map(({ peer, state }) => {
       return { ip: `${peer.gid}`, state, rxBufs, rxCache: receivesTaken };
     });
@@ -128,7 +200,7 @@ export class RdsNode {
     this.core.close(this.now);
     this.#isClosed = true;
     this.#cancelTimer?.();
-    this.#carrier.close();
-    nodes.delete(this.context.device);
+    this.#carriers.close();
+    for (const { context } of this.#carriers.all) nodes.delete(context.device);
   }
 }

@@ -1,45 +1,19 @@
 /** A peer: its lanes, the order across them, which of its ports there are and which are slow. */
-import type { Deadlines, Due } from '../cm/deadlines.js';
 import type { Endpoint } from '../link/endpoint.js';
-import type { Carrier } from './carrier.js';
-import type { RdsParameters } from './config.js';
-import { CongestionMap } from './congestion-map.js';
+import type { CongestionMap } from './congestion-map.js';
 import { GENERATIONS, LANES, MEDIUM_BYTES, SMALL_BYTES } from './constants.js';
 import { CONTROL_PORTS_MAX, ControlKind, buildControl, parseControl } from './control.js';
 import type { Handshake } from './handshake.js';
 import { Lane } from './lane.js';
 import { HeldMessages } from './held.js';
 import type { IncomingMessage, OutgoingMessage } from './message.js';
+import type { PathNode, Timed } from './path-node.js';
 import type { Port } from './port.js';
-import type { RdsStatistics } from './statistics.js';
+import { RemotePorts } from './remote-ports.js';
+import { Routes, isSameRoute } from './routes.js';
+import { DebugLevel } from './trace.js';
+import { Windows } from './windows.js';
 
-/** What a path needs of its node. */
-export interface PathNode {
-  readonly local: Endpoint;
-  readonly incarnation: number;
-  readonly firstSequence: number;
-  /** After so long without a word a peer is dead, and a connection cannot be made. */
-  readonly heartbeatMicros: number;
-  /** How long sends fail after some were lost. */
-  readonly recoveryMicros: number;
-  readonly carrier: Carrier;
-  readonly deadlines: Deadlines<Timed>;
-  readonly parameters: RdsParameters;
-  readonly statistics: RdsStatistics;
-  deliver(now: number, path: Path, message: IncomingMessage): void;
-  boundPorts(): number[];
-  stalledPorts(): number[];
-  /** A message that carries our congestion map; undefined: no memory. */
-  mapMessage(): OutgoingMessage | undefined;
-}
-
-/** Who has a deadline. */
-export interface Timed extends Due {
-  advance(now: number): void;
-}
-
-/** Unacknowledged messages to one port, beyond which it counts as slow. */
-const WINDOW = 64;
 /** Heartbeats in the time after which their absence means death. */
 const BEATS = 3;
 /** So many times the time in which a peer that lives gives up or comes again. */
@@ -49,23 +23,25 @@ export class Path implements Timed {
   dueMicros = 0;
   heapIndex = -1;
   readonly node: PathNode;
+  /** Its first address: by that it is known. */
   readonly peer: Endpoint;
+  readonly routes: Routes;
   /** Undefined until a peer said so. */
   kind: 'own' | 'linux' | undefined;
   readonly #lanes: (Lane | undefined)[] = [];
   /** Of the peer, while lane 0 is up. */
-  readonly #ports = new CongestionMap();
-  readonly #slow = new CongestionMap();
-  #arePortsKnown = false;
+  readonly #ports = new RemotePorts();
+  /** False: what it sends is not taken, before it says who it is. */
+  isAdmitted = false;
   #incarnation = 0;
   /** How often this node gave up what was on its way, and the peer did; modulo 64. */
   generation = 0;
   #peerGeneration = 0;
   /** Who was refused, and wants to hear when another try is worth it. */
   readonly #blocked = new Set<Port>();
-  /** Pairs of ports with unacknowledged messages: the last, and how many; how many of a port. */
+  /** Pairs of ports with unacknowledged messages: the last, and how many. */
   readonly #flows = new Map<number, Flow>();
-  readonly #windows = new Map<number, number>();
+  readonly #windows = new Windows();
   readonly #held: HeldMessages;
   #wasUp = false;
   #isWanted = false;
@@ -81,6 +57,7 @@ export class Path implements Timed {
   constructor(node: PathNode, peer: Endpoint) {
     this.node = node;
     this.peer = peer;
+    this.routes = new Routes(() => node.addresses, peer);
     this.#held = new HeldMessages(
       // Who names a lane that does not exist waits for nobody.
       (lane) => (lane < LANES ? this.lane(lane).expected : Infinity),
@@ -116,7 +93,7 @@ export class Path implements Timed {
 
   /** Ports of the peer that are slow. */
   get stalls(): CongestionMap {
-    return this.#slow;
+    return this.#ports.slow;
   }
 
   lane(index: number): Lane {
@@ -140,17 +117,16 @@ export class Path implements Timed {
     }
     const isUp = this.#lanes[0]?.state === 'UP';
     if (!isUp) this.#want(now);
-    if (!isUp || (this.isOwnKind && !this.#arePortsKnown)) return this.#block(port);
+    if (!isUp || (this.isOwnKind && !this.#ports.areKnown)) return this.#block(port);
     if (destinationPort === 0) return 'go';
-    if (this.isOwnKind && !this.#ports.has(destinationPort)) return 'EFAULT';
-    const isFull = (this.#windows.get(destinationPort) ?? 0) >= WINDOW;
-    return isFull || this.#slow.has(destinationPort) ? this.#block(port) : 'go';
+    if (this.isOwnKind && !this.#ports.bound.has(destinationPort)) return 'EFAULT';
+    const isFull = this.#windows.isFull(destinationPort);
+    return isFull || this.#ports.slow.has(destinationPort) ? this.#block(port) : 'go';
   }
 
   send(now: number, message: OutgoingMessage): void {
     const lane = this.laneOf(message.length);
-    const { destinationPort } = message;
-    this.#windows.set(destinationPort, (this.#windows.get(destinationPort) ?? 0) + 1);
+    this.#windows.sent(message.destinationPort, message.length);
     lane.push(now, message);
     if (lane.state === 'DOWN') lane.reconnect(now);
   }
@@ -164,6 +140,33 @@ export class Path implements Timed {
   stallChanged(now: number, number: number, isStalled: boolean): void {
     if (this.isOwnKind) return this.#tell(now, ControlKind.STALLS, [number], isStalled);
     if (this.#lanes[0]?.state === 'UP') this.#sendMap(now);
+  }
+
+  /** The node has other addresses than before. */
+  addressesChanged(now: number): void {
+    if (!this.isOwnKind || this.#lanes[0]?.state !== 'UP') return;
+    this.#tellAddresses();
+    this.#lanes[0].pump(now);
+  }
+
+  /**
+   * Takes back what `port` has sent to that port and nobody has acknowledged; returns how many
+   * messages. What was under way may arrive nevertheless.
+   */
+  cancel(now: number, port: Port, destinationPort: number): number {
+    let count = 0;
+    for (const lane of this.#lanes) {
+      count +=
+        lane?.cancel(now, (message) => {
+          return message.owner === port && message.destinationPort === destinationPort;
+        }) ?? 0;
+    }
+    return count;
+  }
+
+  /** The message is another one's place now, which takes no memory. */
+  canceled(message: OutgoingMessage): void {
+    this.#windows.shrank(message.destinationPort, message.length);
   }
 
   /** Ends all connections. */
@@ -183,6 +186,8 @@ export class Path implements Timed {
   /** The peer asks to be connected, or answers. */
   answered(now: number, { own }: Handshake): void {
     this.kind = own ? 'own' : 'linux';
+    // Linux does not tell.
+    this.isAdmitted ||= !own || this.node.admits(undefined);
     if (!own) return;
     // It gave up what it had not been told of.
     if (own.generation !== this.#peerGeneration) this.#held.clear();
@@ -190,6 +195,7 @@ export class Path implements Timed {
     const isAnother = this.#incarnation !== 0 && this.#incarnation !== own.incarnation;
     this.#incarnation = own.incarnation;
     if (!isAnother) return;
+    this.isAdmitted = this.node.admits(undefined);
     this.#held.clear();
     // It is not the node that it was: what that one had not acknowledged is lost.
     const lost = this.#lanes.reduce((sum, lane) => sum + (lane?.forget(now) ?? 0), 0);
@@ -200,6 +206,7 @@ export class Path implements Timed {
   }
 
   laneUp(now: number, lane: Lane): void {
+    this.#say(now, DebugLevel.STATES, () => `lane ${lane.index} is up`);
     this.#heardMicros = now;
     this.#dropMicros = 0;
     const isWaiting = this.#lanes.some((other) => other?.state !== 'UP' && other?.pending);
@@ -209,6 +216,8 @@ export class Path implements Timed {
     this.#isWanted = false;
     this.#doesPeerBeat = false;
     if (this.isOwnKind) {
+      this.#tellIdentity();
+      if (this.node.addresses.length > 1) this.#tellAddresses();
       this.#tellAll(ControlKind.PORTS, this.node.boundPorts());
       this.#tellAll(ControlKind.STALLS, this.node.stalledPorts());
       this.#beatMicros = now;
@@ -220,12 +229,11 @@ export class Path implements Timed {
     this.#plan();
   }
 
+  /** `isNobody`: whoever was asked is not there. */
   laneDown(now: number, lane: Lane, isNobody: boolean): void {
+    this.#say(now, DebugLevel.STATES, () => `lane ${lane.index} is down`);
     if (lane.index === 0) {
-      this.#arePortsKnown = false;
-      this.#ports.clear();
-      // Whoever waits for a reader there must not wait for ever.
-      this.#slow.clear();
+      this.node.uncongested(this.#ports.clear());
       this.#beatMicros = 0;
       this.#unblock();
     }
@@ -235,8 +243,8 @@ export class Path implements Timed {
     const isNeeded = lane.pending > 0 || (lane.index === 0 && (this.#isWanted || this.pending > 0));
     if (!isNeeded) return this.#plan();
     this.#downMicros ||= now;
-    const isHopeless = isNobody && !this.#wasUp;
-    if (isHopeless || this.#downMicros + this.node.heartbeatMicros <= now) this.#fail(now);
+    const isHopeless = isNobody && !this.#wasUp && this.routes.areAllTried;
+    if (isHopeless || this.#failsAt <= now) this.#fail(now);
     else lane.reconnect(now);
     this.#plan();
   }
@@ -249,16 +257,22 @@ export class Path implements Timed {
   control(now: number, payload: Uint8Array): boolean {
     const control = parseControl(payload);
     if (!control || !this.isOwnKind) return false;
+    this.#say(now, DebugLevel.CONTROL, () => `control message of kind ${control.kind}`);
     switch (control.kind) {
       case ControlKind.PORTS:
-        if (control.isReset) this.#ports.clear();
-        for (const port of control.ports) this.#ports.set(port, control.isSet);
-        this.#arePortsKnown = true;
-        break;
       case ControlKind.STALLS:
-        if (control.isReset) this.#slow.clear();
-        for (const port of control.ports) this.#stall(port, control.isSet);
+        this.node.uncongested(this.#ports.apply(control, this.node.statistics));
         break;
+      case ControlKind.IDENTITY:
+        this.isAdmitted = this.node.admits(control.identity);
+        if (!this.isAdmitted) this.#say(now, DebugLevel.WARNINGS, () => 'may not be here');
+        return this.isAdmitted;
+      case ControlKind.ADDRESSES: {
+        const before = this.routes.alternates;
+        this.routes.teach(control.addresses ?? []);
+        this.node.taught(this, before);
+        return true;
+      }
       default:
         this.#doesPeerBeat = true;
         return true;
@@ -270,7 +284,7 @@ export class Path implements Timed {
 
   /** Linux tells of all its slow ports at once. */
   congestionMap(_now: number, bytes: Uint8Array): void {
-    this.#slow.bytes.set(bytes);
+    this.node.uncongested(this.#ports.replaceMap(bytes));
     this.#unblock();
   }
 
@@ -287,15 +301,16 @@ export class Path implements Timed {
   }
 
   acknowledged(message: OutgoingMessage): void {
-    this.#left(message);
-    const { destinationPort } = message;
-    if ((this.#windows.get(destinationPort) ?? 0) === WINDOW / 2) this.#unblock();
+    const key = flowOf(message);
+    const flow = this.#flows.get(key);
+    if (flow && --flow.unacked === 0) this.#flows.delete(key);
+    if (this.#windows.left(message.destinationPort, message.length)) this.#unblock();
   }
 
   counts(message: OutgoingMessage): void {
     const { statistics, parameters } = this.node;
     if (message.isRetransmitted) statistics.retransmitted++;
-    if (parameters.PerfCounters === 0) return;
+    if (parameters.PerfCounters === 0 || !message.isThere) return;
     statistics.xmitPackets++;
     statistics.xmitBytes += message.length;
   }
@@ -305,8 +320,9 @@ export class Path implements Timed {
     message.release();
   }
 
-  protocolError(): void {
+  protocolError(now: number): void {
     this.node.statistics.protocolErrors++;
+    this.#say(now, DebugLevel.ERRORS, () => 'what came is out of the rules');
   }
 
   /** A message came in its lane's turn. */
@@ -328,8 +344,12 @@ export class Path implements Timed {
     if (this.#beatMicros !== 0 && this.#beatMicros <= now) {
       const isSilent = this.#doesPeerBeat && now - this.#heardMicros > heartbeatMicros;
       if (isSilent && lane) {
-        lane.close(now);
-        this.laneDown(now, lane, false);
+        this.routes.failed(lane.route);
+        // What goes the same way has the same end.
+        const { route } = lane;
+        for (const other of this.#lanes) {
+          if (other?.state === 'UP' && isSameRoute(other.route, route)) other.break(now);
+        }
       } else if (lane) {
         if (parameters.Heartbeat !== 0) {
           lane.say(
@@ -340,8 +360,7 @@ export class Path implements Timed {
         this.#beatMicros = now + heartbeatMicros / BEATS;
       }
     }
-    // As `#plan` adds: differences are rounded otherwise, and the deadline would never be over.
-    if (this.#downMicros !== 0 && this.#downMicros + heartbeatMicros <= now) this.#fail(now);
+    if (this.#downMicros !== 0 && this.#failsAt <= now) this.#fail(now);
     if (this.#dropMicros !== 0 && this.#dropMicros <= now) {
       // Should it come again after all, then to another node: what is lost must not seem received.
       this.#dropMicros = 0;
@@ -349,6 +368,12 @@ export class Path implements Timed {
       this.#held.clear();
     }
     this.#plan();
+  }
+
+  /** While a way was not tried there is hope. One sum for all: differences are rounded otherwise. */
+  get #failsAt(): number {
+    const tries = this.routes.areAllTried ? 1 : this.routes.count;
+    return this.#downMicros + tries * this.node.heartbeatMicros;
   }
 
   #want(now: number): void {
@@ -374,13 +399,6 @@ export class Path implements Timed {
     for (const port of ports) port.user.writable();
   }
 
-  #stall(port: number, isSlow: boolean): void {
-    const { statistics } = this.node;
-    if (!this.#slow.set(port, isSlow)) statistics.stallEventsIgnored++;
-    else if (isSlow) statistics.stallsReceived++;
-    else statistics.unstallsReceived++;
-  }
-
   /** The path cannot be made, or was lost with what was on its way. */
   #fail(now: number): void {
     const lost = this.#lanes.reduce((sum, lane) => sum + (lane?.giveUp(now) ?? 0), 0);
@@ -392,22 +410,14 @@ export class Path implements Timed {
   #lose(now: number, lost: number): void {
     const { statistics, recoveryMicros, heartbeatMicros } = this.node;
     statistics.lost += lost;
+    const level = lost > 0 ? DebugLevel.ERRORS : DebugLevel.WARNINGS;
+    this.#say(now, level, () => `the path failed, ${lost} messages are lost`);
     this.generation = (this.generation + 1) % GENERATIONS;
     this.#flows.clear();
     this.#windows.clear();
     // Without a loss nobody has to find out: a try now and then is welcome.
     this.#failedUntil = now + (lost > 0 ? recoveryMicros : heartbeatMicros / BEATS);
     this.#unblock();
-  }
-
-  #left(message: OutgoingMessage): void {
-    const key = flowOf(message);
-    const flow = this.#flows.get(key);
-    if (flow && --flow.unacked === 0) this.#flows.delete(key);
-    const { destinationPort } = message;
-    const others = (this.#windows.get(destinationPort) ?? 1) - 1;
-    if (others > 0) this.#windows.set(destinationPort, others);
-    else this.#windows.delete(destinationPort);
   }
 
   #sendMap(now: number): void {
@@ -422,6 +432,23 @@ export class Path implements Timed {
     lane.pump(now);
   }
 
+  #tellIdentity(): void {
+    const { identity } = this.node;
+    if (!identity) return;
+    const kind = ControlKind.IDENTITY;
+    this.lane(0).say(buildControl({ kind, isSet: true, isReset: true, ports: [], identity }));
+  }
+
+  #say(now: number, level: number, text: () => string): void {
+    this.node.trace.log(now, level, () => `${this.peer}: ${text()}`);
+  }
+
+  #tellAddresses(): void {
+    const addresses = this.node.addresses.slice(1);
+    const kind = ControlKind.ADDRESSES;
+    this.lane(0).say(buildControl({ kind, isSet: true, isReset: true, ports: [], addresses }));
+  }
+
   /** All of a kind, anew. */
   #tellAll(kind: number, ports: readonly number[]): void {
     for (let from = 0; from === 0 || from < ports.length; from += CONTROL_PORTS_MAX) {
@@ -431,8 +458,8 @@ export class Path implements Timed {
   }
 
   #plan(): void {
-    const { deadlines, heartbeatMicros } = this.node;
-    const failsAt = this.#downMicros === 0 ? Infinity : this.#downMicros + heartbeatMicros;
+    const { deadlines } = this.node;
+    const failsAt = this.#downMicros === 0 ? Infinity : this.#failsAt;
     const beatsAt = this.#beatMicros === 0 ? Infinity : this.#beatMicros;
     const dropsAt = this.#dropMicros === 0 ? Infinity : this.#dropMicros;
     const next = Math.min(failsAt, beatsAt, dropsAt);

@@ -14,6 +14,10 @@ export interface PortUser {
 
 export interface PortNode {
   readonly parameters: RdsParameters;
+  /** Bytes of receives that nobody's unread messages lie in. */
+  readonly receiveBytesFree: number;
+  /** Unread messages take so many bytes more, or less. */
+  holds(bytes: number): void;
   /** The reader is slow, or no longer: senders are told. */
   stalled(port: Port, isStalled: boolean): void;
   /** Memory of a message came back. */
@@ -27,8 +31,12 @@ export class Port implements MessageOwner {
   readonly number: number;
   readonly user: PortUser;
   isStalled = false;
-  /** SO_RCVBUF raises it: messages that may wait. */
+  /** Messages that may wait. */
   receiveLimit: number;
+  /** SO_RCVBUF: so many may wait before the port is slow; 0: nobody said. */
+  #hint = 0;
+  /** Memory of what waits. */
+  #heldBytes = 0;
   sendBytesLimit = SEND_BYTES_DEFAULT;
   /** Messages on their way, and their bytes. */
   sending = 0;
@@ -54,11 +62,17 @@ export class Port implements MessageOwner {
     return this.sending < MaxDataSendBuffers && this.sendingBytes + bytes <= this.sendBytesLimit;
   }
 
+  /** SO_RCVBUF: raises the limit, never lowers it. */
+  raiseReceiveLimit(messages: number): void {
+    this.#hint = Math.max(this.#hint, messages);
+    this.receiveLimit = Math.max(this.receiveLimit, messages);
+  }
+
   /** A message came in. It is taken whatever the threshold: its sender was told that it went. */
   push(message: IncomingMessage): void {
     this.#waiting.push(message);
-    const stallAt = (this.receiveLimit * this.#node.parameters.PendingRxPktsHWM) / 100;
-    if (!this.isStalled && this.#waiting.length >= stallAt) this.#stall(true);
+    this.#hold(message.memoryBytes);
+    if (!this.isStalled && this.#isSlow) this.#stall(true);
     this.user.readable();
   }
 
@@ -70,14 +84,15 @@ export class Port implements MessageOwner {
   /** The oldest message, which is the caller's to release. */
   shift(): IncomingMessage | undefined {
     const message = this.#waiting.shift();
-    const unstallAt = (this.receiveLimit * this.#node.parameters.DataRecvBufferLVM) / 100;
-    if (this.isStalled && this.#waiting.length <= unstallAt) this.#stall(false);
+    if (message) this.#hold(-message.memoryBytes);
+    if (this.isStalled && this.#isQuick) this.#stall(false);
     return message;
   }
 
   /** The port is no longer bound: what nobody read is gone. Returns how many messages. */
   clear(): number {
     const count = this.#waiting.length;
+    this.#hold(-this.#heldBytes);
     for (const message of this.#waiting.splice(0)) message.release();
     if (this.isStalled) this.#stall(false);
     return count;
@@ -93,6 +108,33 @@ export class Port implements MessageOwner {
     this.sendingBytes -= message.length;
     this.user.released(message, isLost);
     this.#node.released();
+  }
+
+  /**
+   * Has the reader let too much wait: in number, or in memory? What one socket holds may be as much
+   * as what is free for all: however many are slow, there is something left.
+   */
+  get #isSlow(): boolean {
+    const { parameters, receiveBytesFree } = this.#node;
+    const percent = parameters.PendingRxPktsHWM;
+    const { length } = this.#waiting;
+    const isMany = length >= (this.receiveLimit * percent) / 100 && length > this.#hint;
+    return isMany || (length > 1 && this.#heldBytes >= (receiveBytesFree * percent) / 100);
+  }
+
+  /** Has it read so much that senders may go on? */
+  get #isQuick(): boolean {
+    const { parameters, receiveBytesFree } = this.#node;
+    const percent = parameters.DataRecvBufferLVM;
+    const { length } = this.#waiting;
+    if (length === 0) return true;
+    const isFew = length <= (this.receiveLimit * percent) / 100;
+    return isFew && this.#heldBytes <= (receiveBytesFree * percent) / 100;
+  }
+
+  #hold(bytes: number): void {
+    this.#heldBytes += bytes;
+    this.#node.holds(bytes);
   }
 
   #stall(isStalled: boolean): void {

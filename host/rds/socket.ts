@@ -46,9 +46,6 @@ export interface SocketListener {
   writable?(): void;
 }
 
-/** `udp_mem` as a program knows it: the kernel gives twice what it is asked for, we do not. */
-const RECEIVE_MESSAGE_BYTES = 4096;
-
 /**
  * `socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0)` on a device. Throws MisuseError; RefusalError
  * EAFNOSUPPORT, EPROTONOSUPPORT, ENOMEM, EADDRINUSE (somebody else is this address's node).
@@ -76,7 +73,7 @@ export class RdsSocket implements PortUser {
   #port: Port | undefined;
   #isClosed = false;
   #isWritable = true;
-  #receiveLimit = 0;
+  #receiveHint = 0;
   #sendBytes = 0;
   readonly #waiting = new Set<() => void>();
 
@@ -104,7 +101,7 @@ export class RdsSocket implements PortUser {
       );
     }
     const bound = core.bind(now, port, this);
-    bound.receiveLimit = Math.max(bound.receiveLimit, this.#receiveLimit);
+    bound.raiseReceiveLimit(this.#receiveHint);
     if (this.#sendBytes > 0) bound.sendBytesLimit = this.#sendBytes;
     this.#port = bound;
     this.node.arm();
@@ -221,8 +218,10 @@ export class RdsSocket implements PortUser {
       [SocketOption.SO_DOMAIN]: AF_INET_OFFLOAD,
       [SocketOption.SO_ERROR]: 0,
       [SocketOption.SO_SNDBUF]: this.#port?.sendBytesLimit ?? this.#sendBytes,
-      [SocketOption.SO_RCVBUF]:
-        (this.#port?.receiveLimit ?? this.#receiveLimit) * RECEIVE_MESSAGE_BYTES,
+      [SocketOption.SO_RCVBUF]: Math.max(
+        this.#port?.receiveLimit ?? this.node.core.parameters.MaxDataRecvBuffers,
+        this.#receiveHint,
+      ),
     };
     const value = level === SOL_SOCKET ? values[name] : undefined;
     if (value === undefined) {
@@ -232,9 +231,9 @@ export class RdsSocket implements PortUser {
   }
 
   /**
-   * `setsockopt`. SO_RCVBUF is a hint of how many messages may wait, in units of 4096 bytes; it
-   * raises the limit, and never lowers it. SO_SNDBUF: bytes on their way. Throws MisuseError;
-   * RefusalError ENOPROTOOPT.
+   * `setsockopt`. SO_RCVBUF is a hint (seed 003, note 2): so many messages may wait before the
+   * socket counts as slow. It raises the limit, and never lowers it. SO_SNDBUF: bytes on their way.
+   * Throws MisuseError; RefusalError ENOPROTOOPT.
    */
   setsockopt(level: number, name: number, value: number): void {
     this.#checkOpen();
@@ -243,16 +242,15 @@ export class RdsSocket implements PortUser {
       throw new RefusalError('ENOPROTOOPT', `setsockopt: no option ${name} of level ${level}`);
     }
     if (!Number.isInteger(value) || value < 1 || value > 0x7fffffff) {
-      throw new MisuseError('value', `must be a whole number of bytes from 1 on, got ${value}`);
+      throw new MisuseError('value', `must be a whole number from 1 on, got ${value}`);
     }
     if (name === SocketOption.SO_SNDBUF) {
       this.#sendBytes = value;
       if (this.#port) this.#port.sendBytesLimit = value;
       return;
     }
-    const limit = Math.ceil(value / RECEIVE_MESSAGE_BYTES);
-    this.#receiveLimit = Math.max(this.#receiveLimit, limit);
-    if (this.#port) this.#port.receiveLimit = Math.max(this.#port.receiveLimit, limit);
+    this.#receiveHint = Math.max(this.#receiveHint, value);
+    this.#port?.raiseReceiveLimit(value);
   }
 
   /** `close`: what was sent is still delivered; what nobody read is gone. Safe to call again. */

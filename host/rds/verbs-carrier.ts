@@ -10,8 +10,14 @@ import type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.
 import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import type { Sge } from '../verbs/work-request.js';
-import { ReceivePool, RegisteredBuffer, SEND_BYTES_MAX, SendPool } from './buffers.js';
-import type { Carrier, Connection, ConnectionOwner } from './carrier.js';
+import {
+  ReceivePool,
+  RegisteredBuffer,
+  SEND_BYTES_MAX,
+  SendPool,
+  type ReceiveBudget,
+} from './buffers.js';
+import type { Connection, ConnectionOwner } from './carrier.js';
 import {
   FRAGMENT_BYTES,
   HEADER_BYTES,
@@ -61,10 +67,18 @@ export class VerbsConnection implements Connection {
   #unsignalled = 0;
   #isClosed = false;
   readonly #scratch = new Uint8Array(INLINE_BYTES);
+  readonly #fragmentBytes: number;
   readonly #scratchView = new DataView(this.#scratch.buffer);
 
-  constructor(carrier: VerbsCarrier, id: CmId, owner: ConnectionOwner, pool: ReceivePool) {
+  constructor(
+    carrier: VerbsCarrier,
+    id: CmId,
+    owner: ConnectionOwner,
+    lane: number,
+    pool: ReceivePool,
+  ) {
     this.#carrier = carrier;
+    this.#fragmentBytes = POOLS[LANE_POOLS[lane]!][0];
     this.id = id;
     this.owner = owner;
     this.pool = pool;
@@ -89,6 +103,14 @@ export class VerbsConnection implements Connection {
     const { srq } = this.pool;
     this.#qpNum = this.id.createQp({ sendCq: cq, recvCq: cq, srq, cap }, pd).qpNum;
     this.#carrier.byQueuePair.set(this.#qpNum, this);
+  }
+
+  hold(message: OutgoingMessage): boolean {
+    const { sends } = this.#carrier;
+    if ((message.buffer as RegisteredBuffer).isOf(sends)) return true;
+    const buffer = sends.take(message.length, this.#fragmentBytes, true);
+    if (buffer) message.moveTo(buffer);
+    return buffer !== undefined;
   }
 
   post(message: OutgoingMessage, header: RdsHeader, from: number, length: number): void {
@@ -151,7 +173,8 @@ export class VerbsConnection implements Connection {
   }
 }
 
-export class VerbsCarrier implements Carrier {
+/** Of one device. */
+export class VerbsCarrier {
   readonly context: Context;
   readonly pd: ProtectionDomain;
   readonly cq: CompletionQueue;
@@ -164,19 +187,27 @@ export class VerbsCarrier implements Carrier {
   readonly #channel: EventChannel;
   readonly #byId = new Map<CmId, VerbsConnection>();
   readonly #pools = new Map<PoolName, ReceivePool>();
-  readonly #budget: { bytesLeft: number; missed: () => void };
-  readonly #receiveBytesMax: number;
+  readonly #budget: ReceiveBudget;
+  /** Bytes of receives that there may be; less when the device has no more. */
+  receiveBytesMax: number;
+  /** Among the node's addresses. */
+  readonly #index: number;
   readonly #poolList: ReceivePool[] = [];
   /** Completions that were taken out of the queue early. */
   #swept: WorkCompletion[] = [];
   #isClosed = false;
 
   /** Throws RefusalError ENOMEM. */
-  constructor(context: Context, receiveBytesMax: number) {
+  constructor(context: Context, index: number, receiveBytesMax: number) {
     this.context = context;
-    this.#receiveBytesMax = receiveBytesMax;
+    this.#index = index;
+    this.receiveBytesMax = receiveBytesMax;
     this.#budget = {
       bytesLeft: receiveBytesMax,
+      exhausted: () => {
+        this.receiveBytesMax = this.receiveBytes;
+        this.#budget.bytesLeft = 0;
+      },
       missed: () => this.core.statistics.rxCacheMiss++,
     };
     this.pd = context.allocPd();
@@ -187,7 +218,7 @@ export class VerbsCarrier implements Carrier {
 
   /** Bytes of memory for receives. */
   get receiveBytes(): number {
-    return this.#receiveBytesMax - this.#budget.bytesLeft;
+    return this.receiveBytesMax - this.#budget.bytesLeft;
   }
 
   /** Receives that wait for messages. */
@@ -198,6 +229,10 @@ export class VerbsCarrier implements Carrier {
   /** Receives that hold messages which nobody has read. */
   get receivesTaken(): number {
     return this.#poolList.reduce((sum, pool) => sum + pool.taken, 0);
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed;
   }
 
   get now(): number {
@@ -223,7 +258,8 @@ export class VerbsCarrier implements Carrier {
     owner: ConnectionOwner,
   ): Connection {
     const id = this.#channel.createId();
-    const connection = new VerbsConnection(this, id, owner, this.#pool(LANE_POOLS[lane]!));
+    const pool = this.#pool(LANE_POOLS[lane]!);
+    const connection = new VerbsConnection(this, id, owner, lane, pool);
     connection.isAsked = true;
     this.#byId.set(id, connection);
     try {
@@ -341,7 +377,8 @@ export class VerbsCarrier implements Carrier {
 
   #request({ id, privateData }: CmEvent): void {
     const { address, udpPort } = id.getPeerAddr()!;
-    const acceptance = this.core.request(this.now, Endpoint.parse(address, udpPort), privateData);
+    const asking = Endpoint.parse(address, udpPort);
+    const acceptance = this.core.request(this.now, asking, privateData, this.#index);
     if (!acceptance) {
       this.#refuse(id);
       return;
@@ -349,11 +386,11 @@ export class VerbsCarrier implements Carrier {
     const { lane, privateData: answer } = acceptance;
     const isSmall = lane.index === 0 && lane.isOwnKind;
     const pool = this.#pool(isSmall ? 'small' : LANE_POOLS[lane.index]!);
-    const connection = new VerbsConnection(this, id, lane, pool);
+    const connection = new VerbsConnection(this, id, lane, lane.index, pool);
     this.#byId.set(id, connection);
     try {
       connection.createQp();
-      this.core.accepted(this.now, lane, connection, privateData);
+      this.core.accepted(this.now, acceptance, connection, privateData);
       id.accept({
         privateData: answer,
         responderResources: RDATOMIC,

@@ -34,10 +34,8 @@ import {
 import { fillRandom, refuse } from './refuse.js';
 import type { SharedReceiveQueue } from './shared-receive-queue.js';
 import {
-  type Binding,
   ReceiveRing,
   SendRing,
-  putAll,
   type ReceiveWorkRequest,
   type SendWorkRequest,
 } from './work-request.js';
@@ -90,10 +88,8 @@ export class QueuePair {
   readonly #device: Device;
   readonly #memory: number;
   readonly #struct: Struct<typeof QueuePairLayout>;
-  readonly #putSend: (request: SendWorkRequest) => void;
-  readonly #putBinding: (request: SendWorkRequest, binding: Binding) => void;
-  readonly #putSends: (requests: readonly SendWorkRequest[]) => void;
-  readonly #putReceive: (request: ReceiveWorkRequest) => void;
+  readonly #sends: SendRing;
+  readonly #receives: ReceiveRing;
   readonly #ringSend: () => void;
   readonly #ringReceive: () => void;
   readonly #groups = new Map<string, Gid>();
@@ -123,12 +119,9 @@ export class QueuePair {
     const { device } = pd.context;
     this.#device = device;
     const { exports } = device.arena;
-    const sends = new SendRing(engineMemory, made.sendRing, cap.maxSendWr, made.sendStride, cap);
-    const receives = new ReceiveRing(engineMemory, made.receiveRing, cap.maxRecvWr, cap.maxRecvSge);
-    this.#putSend = (request) => sends.put(request);
-    this.#putBinding = (request, binding) => sends.putBinding(request, binding);
-    this.#putSends = (requests) => sends.putTogether(requests);
-    this.#putReceive = (request) => receives.put(request);
+    this.#sends = new SendRing(engineMemory, made.sendRing, cap.maxSendWr, made.sendStride, cap);
+    const { maxRecvWr, maxRecvSge } = cap;
+    this.#receives = new ReceiveRing(engineMemory, made.receiveRing, maxRecvWr, maxRecvSge);
     this.#ringSend = () => {
       exports.postSend(device.engine.context, this.handle, device.clock.now());
       device.engine.drain();
@@ -300,14 +293,13 @@ export class QueuePair {
    */
   postSend(requests: SendWorkRequest | readonly SendWorkRequest[]): void {
     this.#checkSends('postSend');
-    putAll(requests, this.#putSend, this.#ringSend);
+    this.#sends.post(requests, this.#ringSend);
   }
 
   /** @internal All of them, or none: what `wrComplete` posts. */
   protected postTogether(requests: readonly SendWorkRequest[]): void {
     this.#checkSends('wrComplete');
-    this.#putSends(requests);
-    this.#ringSend();
+    this.#sends.post(requests, this.#ringSend, true);
   }
 
   #checkSends(verb: string): void {
@@ -328,9 +320,10 @@ export class QueuePair {
     this.#checkSends('bindMw');
     const binding = mw.nextBinding(this, bind.bindInfo);
     const { wrId = 0, sendFlags = 0 } = bind;
-    this.#putBinding({ wrId, sendFlags, opcode: WrOpcode.BIND_MW }, binding);
-    mw.asked(binding.key);
-    this.#ringSend();
+    this.#sends.postBinding({ wrId, sendFlags, opcode: WrOpcode.BIND_MW }, binding, () => {
+      mw.asked(binding.key);
+      this.#ringSend();
+    });
     return binding.key;
   }
 
@@ -341,7 +334,7 @@ export class QueuePair {
     if (this.#struct.state === QpState.RESET) {
       throw refuseFirst('postRecv: a queue pair in RESET takes no receives');
     }
-    putAll(requests, this.#putReceive, this.#ringReceive);
+    this.#receives.post(requests, this.#ringReceive);
   }
 
   /** `ibv_query_qp_data_in_order`: 0, see queries.ts. Throws MisuseError. */

@@ -5,7 +5,7 @@ import { MisuseError, RefusalError } from '../errors/errors.js';
 import { MAX_SGE, MAX_SRQ_WR } from './limits.js';
 import type { ProtectionDomain } from './protection-domain.js';
 import { refuse } from './refuse.js';
-import { ReceiveRing, putAll, type ReceiveWorkRequest } from './work-request.js';
+import { ReceiveRing, type ReceiveWorkRequest } from './work-request.js';
 
 /** `ibv_srq_init_attr`. */
 export interface SrqInitAttributes {
@@ -72,11 +72,7 @@ export class SharedReceiveQueue {
   /** `ibv_post_srq_recv`: as `qp.postRecv`. */
   postRecv(requests: ReceiveWorkRequest | readonly ReceiveWorkRequest[]): void {
     this.#check();
-    putAll(
-      requests,
-      (request) => this.#ring.put(request),
-      () => {},
-    );
+    this.#ring.post(requests, () => {});
   }
 
   /**

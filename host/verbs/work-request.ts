@@ -125,7 +125,6 @@ const BIND_BASE = BIND_WORD('base');
 const BIND_ACCESS = BIND_WORD('access');
 const RING_TAIL = 64;
 const NO_SGES: readonly Sge[] = [];
-const ignore = (): void => {};
 
 function notU64(value: number | bigint): MisuseError {
   return new MisuseError('request', `${value} is no whole number from 0 to 2^64 - 1`);
@@ -229,16 +228,17 @@ function checkKeys({ key, access }: Binding): void {
 }
 
 /** A ring that the application fills and the engine empties. */
-class Ring {
+abstract class Ring<Request extends object> {
   readonly #head: number;
   readonly #tail: number;
   protected readonly words: Uint32Array;
   protected readonly ring: number;
   protected readonly entries: number;
   protected readonly stride: number;
-  /** Filled entries that `together` has not handed over. */
+  /** Where the engine was when it was last asked: it has gone on since, or begun anew. */
+  #seenTail = 0;
+  /** Filled entries that were not handed over yet. */
   #held = 0;
-  #holding = false;
 
   constructor(memory: EngineMemory, ring: number, entries: number, stride: number) {
     this.words = memory.words;
@@ -249,42 +249,57 @@ class Ring {
     this.#tail = (ring + RING_TAIL) >> 2;
   }
 
+  /** Fills the next entry, and calls `filled`. */
+  protected abstract put(request: Request): void;
+
   /** Address of the entry to fill. Throws RefusalError ENOMEM when there is none. */
   protected free(verb: string): number {
+    const { entries } = this;
     const head = (this.words[this.#head]! + this.#held) >>> 0;
-    const used = (head - Atomics.load(this.words, this.#tail)) >>> 0;
-    if (used >= this.entries) {
-      throw new RefusalError('ENOMEM', `${verb}: all ${this.entries} requests are in use`);
+    if ((head - this.#seenTail) >>> 0 >= entries) {
+      this.#seenTail = Atomics.load(this.words, this.#tail);
+      if ((head - this.#seenTail) >>> 0 >= entries) {
+        throw new RefusalError('ENOMEM', `${verb}: all ${entries} requests are in use`);
+      }
     }
-    return this.ring + RING_HEADER_SIZE + (head & (this.entries - 1)) * this.stride;
+    return this.ring + RING_HEADER_SIZE + (head & (entries - 1)) * this.stride;
   }
 
-  /** Hands the filled entry over. */
-  protected publish(): void {
-    if (this.#holding) this.#held++;
-    else this.#handOver(1);
-  }
-
-  /** What `fill` puts is handed over when it returns, and not at all when it throws. */
-  protected together(fill: () => void): void {
-    this.#holding = true;
-    try {
-      fill();
-      this.#handOver(this.#held);
-    } finally {
-      this.#holding = false;
-      this.#held = 0;
-    }
+  protected filled(): void {
+    this.#held++;
   }
 
   /** Whoever empties the ring may be another thread: first the entries, then the head. */
-  #handOver(count: number): void {
+  protected handOver(): void {
+    const count = this.#held;
+    this.#held = 0;
     Atomics.store(this.words, this.#head, (this.words[this.#head]! + count) >>> 0);
+  }
+
+  /**
+   * Posts one request, or several in order, which are handed over in one go. What throws gets
+   * `badWr`, the index of the request it is about; those before it are posted, unless it is to be
+   * all of them or none (`together`). `doorbell` is called when any was.
+   */
+  post(requests: Request | readonly Request[], doorbell: () => void, together = false): void {
+    const list = (Array.isArray(requests) ? requests : [requests]) as readonly Request[];
+    let index = 0;
+    try {
+      for (; index < list.length; index++) this.put(list[index]!);
+    } catch (error) {
+      if (together) this.#held = 0;
+      throw Object.assign(error as Error, { badWr: index });
+    } finally {
+      if (this.#held > 0) {
+        this.handOver();
+        doorbell();
+      }
+    }
   }
 }
 
 /** The send ring of a queue pair. */
-export class SendRing extends Ring {
+export class SendRing extends Ring<SendWorkRequest> {
   readonly #bytes: Uint8Array;
   readonly #sgeMax: number;
   readonly #inlineMax: number;
@@ -302,14 +317,14 @@ export class SendRing extends Ring {
     this.#inlineMax = limits.maxInlineData;
   }
 
-  put(request: SendWorkRequest): void {
+  protected put(request: SendWorkRequest): void {
     const base = this.free('postSend');
     const { words } = this;
     const at = base >> 2;
     const { opcode, rdma, atomic, flush, inline, ud, sendFlags = 0 } = request;
     checkOperands(opcode, request);
     if (binds(opcode)) {
-      this.putBinding(request, bindingOf(request));
+      this.#putBinding(request, bindingOf(request));
       return;
     }
     if (sendFlags & SendFlag.INLINE && !inline) {
@@ -351,11 +366,17 @@ export class SendRing extends Ring {
       words[at + INLINE_LENGTH] = 0;
       putSges(words, (base + WORK_REQUEST_SIZE) >> 2, list);
     }
-    this.publish();
+    this.filled();
   }
 
-  /** BIND_MW, REG_MR or BIND_MR, whose operands are `binding`. */
-  putBinding(request: SendWorkRequest, binding: Binding): void {
+  /** Posts BIND_MW, REG_MR or BIND_MR, whose operands are `binding`. */
+  postBinding(request: SendWorkRequest, binding: Binding, doorbell: () => void): void {
+    this.#putBinding(request, binding);
+    this.handOver();
+    doorbell();
+  }
+
+  #putBinding(request: SendWorkRequest, binding: Binding): void {
     const { words } = this;
     const at = this.free('postSend') >> 2;
     checkKeys(binding);
@@ -371,12 +392,7 @@ export class SendRing extends Ring {
     words[at + BIND_TARGET] = binding.target;
     words[at + BIND_BASE] = binding.base;
     words[at + BIND_ACCESS] = binding.access;
-    this.publish();
-  }
-
-  /** All of them or none; what throws gets `badWr`, the index of the request it is about. */
-  putTogether(requests: readonly SendWorkRequest[]): void {
-    this.together(() => putAll(requests, (request) => this.put(request), ignore));
+    this.filled();
   }
 
   #putInline(base: number, inline: Uint8Array): void {
@@ -395,7 +411,7 @@ export class SendRing extends Ring {
 }
 
 /** The receive ring of a queue pair, or a shared one. */
-export class ReceiveRing extends Ring {
+export class ReceiveRing extends Ring<ReceiveWorkRequest> {
   readonly #sgeMax: number;
 
   constructor(memory: EngineMemory, ring: number, entries: number, sgeMax: number) {
@@ -403,7 +419,7 @@ export class ReceiveRing extends Ring {
     this.#sgeMax = sgeMax;
   }
 
-  put(request: ReceiveWorkRequest): void {
+  protected put(request: ReceiveWorkRequest): void {
     const base = this.free('postRecv');
     const list = request.sgList ?? NO_SGES;
     checkSges(list, this.#sgeMax);
@@ -412,26 +428,6 @@ export class ReceiveRing extends Ring {
     this.words[at + 2] = list.length;
     this.words[at + 3] = 0;
     putSges(this.words, (base + RECEIVE_REQUEST_SIZE) >> 2, list);
-    this.publish();
-  }
-}
-
-/**
- * Puts one request, or several in order. What throws gets `badWr`, the index of the request it is
- * about; those before it are posted. `ring` is called when any was.
- */
-export function putAll<Request extends object>(
-  requests: Request | readonly Request[],
-  put: (request: Request) => void,
-  doorbell: () => void,
-): void {
-  const list = (Array.isArray(requests) ? requests : [requests]) as readonly Request[];
-  let posted = 0;
-  try {
-    for (; posted < list.length; posted++) put(list[posted]!);
-  } catch (error) {
-    throw Object.assign(error as Error, { badWr: posted });
-  } finally {
-    if (posted > 0) doorbell();
+    this.filled();
   }
 }

@@ -10,6 +10,7 @@ import {
   type FastMemoryRegion,
   type FmrPool,
   type FmrPoolUser,
+  type NvmeMedium,
 } from '../../host/index.js';
 import { Random } from '../simulation/random.js';
 import { BlockWorld, STORES, type Source, type Volume } from './block-volumes.js';
@@ -24,6 +25,8 @@ import {
   type Figures,
   type Pace,
 } from './harness.js';
+import { runNvme, runScarce } from './nvme-load.js';
+import { HABITS, joinAll, live } from './volume-load.js';
 
 const REGIONS = 2048;
 const ISER_MRS = 113;
@@ -39,6 +42,7 @@ const SEED = 2;
 const GROWTH_MRS = 16;
 const MAKE_MICROS = 100;
 const SAMPLE_MICROS = 10_000;
+const NVME_SECONDS = 1;
 
 type Policy = 'static' | 'growth' | 'pooled';
 
@@ -128,42 +132,6 @@ function supplyOf(policy: Policy, world: BlockWorld): Supply {
   return policy === 'static' ? poolSupply(world, ISER_MRS, 0) : poolSupply(world, L1_MRS, POOL_MRS);
 }
 
-/** How requests come to a volume: by chance at a rate, and `burst` of them at once now and then. */
-interface Habit {
-  readonly name: string;
-  readonly perSecond: number;
-  readonly burst: number;
-  readonly burstsPerSecond: number;
-}
-
-/** Of every sixteen volumes. */
-const HABITS: readonly Habit[] = [
-  ...Array.from({ length: 3 }, () => ({
-    name: 'bursts',
-    perSecond: 50,
-    burst: 96,
-    burstsPerSecond: 4,
-  })),
-  ...Array.from({ length: 2 }, () => ({
-    name: 'HA pair',
-    perSecond: 1000,
-    burst: 8,
-    burstsPerSecond: 20,
-  })),
-  ...Array.from({ length: 3 }, () => ({
-    name: 'sustained',
-    perSecond: 2000,
-    burst: 0,
-    burstsPerSecond: 0,
-  })),
-  ...Array.from({ length: 8 }, () => ({
-    name: 'idle VM',
-    perSecond: 20,
-    burst: 4,
-    burstsPerSecond: 1,
-  })),
-];
-
 interface Outcome {
   readonly volumes: number;
   readonly failed: number;
@@ -191,36 +159,17 @@ async function simulate(policy: Policy, store: string, share: number): Promise<O
   const startMicros = world.clock.now();
   const wanted = Math.floor((REGIONS - POOL_MRS) / L1_MRS);
   let failed = 0;
-  const exponential = (perSecond: number): number =>
-    (-Math.log(1 - random.below(1e6) / 1e6) * 1e6) / perSecond;
-  const live = (volume: Volume, { perSecond, burst, burstsPerSecond }: Habit): void => {
-    const repeat = (rate: number, work: () => void): void => {
-      const next = world.clock.now() + exponential(rate);
-      if (rate === 0 || next >= endMicros) return;
-      world.clock.at(next, () => {
-        work();
-        repeat(rate, work);
-      });
-    };
-    const ask = (): void => world.ask(volume, random.below(3) === 0);
-    repeat(perSecond, ask);
-    repeat(burstsPerSecond, () => {
-      for (let count = 0; count < burst; count++) ask();
-    });
-  };
+  const load = { clock: world.clock, random, endMicros };
   const join = (index: number): void => {
     const habit = HABITS[index % HABITS.length]!;
     const source = supply.open();
     if (!source) failed++;
-    else live(world.addVolume(`${habit.name} ${index}`, source), habit);
-  };
-  for (let index = 0; index < wanted; index++) {
-    if (index < FIRST_VOLUMES) join(index);
     else {
-      const at = ((index - FIRST_VOLUMES + 1) / (wanted - FIRST_VOLUMES + 1)) * seconds * 8e5;
-      world.clock.at(startMicros + at, () => join(index));
+      const volume = world.addVolume(`${habit.name} ${index}`, source);
+      live(load, habit, () => world.ask(volume, random.below(3) === 0));
     }
-  }
+  };
+  joinAll(load, FIRST_VOLUMES, wanted, join);
   const inUse: [number, number][] = [];
   const made: [number, number][] = [];
   const iops: [number, number][] = [];
@@ -327,8 +276,100 @@ async function run({ share }: Pace): Promise<BenchResult> {
     { title: 'regions in use, over seconds (hybrid store)', lines: lines.inUse },
     { title: 'regions made, over seconds (hybrid store)', lines: lines.made },
     { title: 'requests a second, over seconds (hybrid store)', lines: lines.iops },
+    ...(await runVolumes(share, figures, bars)),
+    ...(await runShortage(share, figures, bars)),
   ];
   return { figures, bars, counts: 'messages', curves };
+}
+
+/** The same workload on volumes of our NVMe initiator. */
+async function runVolumes(share: number, figures: Figures, bars: Bar[]): Promise<Curve[]> {
+  const seconds = NVME_SECONDS * share;
+  const volumes = Math.floor((REGIONS - POOL_MRS) / L1_MRS);
+  const plan = { seconds, regions: REGIONS, volumes, firstVolumes: FIRST_VOLUMES };
+  const lines: Record<'inUse' | 'made' | 'iops', Curve['lines']> = {
+    inUse: {},
+    made: {},
+    iops: {},
+  };
+  const pooled = { numMr: L1_MRS, mrsMin: POOL_MRS };
+  const runs: readonly (readonly [Policy, NvmeMedium, typeof pooled])[] = [
+    ['static', 'hybrid', { numMr: ISER_MRS, mrsMin: 0 }],
+    ...(['ram', 'ssd', 'disk', 'hybrid'] as const).map(
+      (medium) => ['pooled', medium, pooled] as const,
+    ),
+  ];
+  for (const [policy, medium, regions] of runs) {
+    progress(`pool-devices: NVMe volumes, ${policy}, ${medium}`);
+    const outcome = await runNvme({ ...plan, ...regions, medium });
+    const name = `nvme_${policy}_${medium}`;
+    Object.assign(figures, {
+      [`${name}_volumes`]: outcome.volumes,
+      [`${name}_failed_connections`]: outcome.failed,
+      [`${name}_iops_per_second`]: outcome.done / seconds,
+      [`${name}_worst_volume_percent`]: 100 * outcome.worstShare,
+      [`${name}_p99_us`]: outcome.p99Micros,
+      [`${name}_region_waits`]: outcome.regionWaits,
+      [`${name}_most_in_use`]: outcome.mostInUse,
+    });
+    if (medium === 'hybrid') {
+      for (const what of ['inUse', 'made', 'iops'] as const) {
+        lines[what] = { ...lines[what], [policy]: outcome[what] };
+      }
+    }
+    if (policy !== 'pooled') continue;
+    const what = `NVMe, ${medium}`;
+    bars.push(atMost(`${what}: connections that fail, pooled`, outcome.failed, 0));
+    bars.push(atMost(`${what}: commands that wait for a region, pooled`, outcome.regionWaits, 0));
+    const worst = 100 * outcome.worstShare;
+    bars.push(atLeast(`${what}: done, the worst volume, percent`, worst, 100));
+  }
+  return [
+    { title: 'NVMe volumes: regions in use, over seconds (hybrid store)', lines: lines.inUse },
+    { title: 'NVMe volumes: regions made, over seconds (hybrid store)', lines: lines.made },
+    { title: 'NVMe volumes: requests a second, over seconds (hybrid store)', lines: lines.iops },
+  ];
+}
+
+/** Volumes that ask for more regions than there are, beside volumes that ask for little. */
+async function runShortage(share: number, figures: Figures, bars: Bar[]): Promise<Curve[]> {
+  const seconds = NVME_SECONDS * share;
+  const runs = [
+    ['alone', false, false],
+    ['beside_greedy', true, false],
+    ['with_lending', true, true],
+  ] as const;
+  let curves: Curve[] = [];
+  for (const [name, isGreedy, lends] of runs) {
+    progress(`pool-devices: more is asked for than there is, ${name}`);
+    const outcome = await runScarce(seconds, isGreedy, lends);
+    Object.assign(figures, {
+      [`scarce_${name}_modest_p99_us`]: outcome.modest.p99Micros,
+      [`scarce_${name}_modest_waits`]: outcome.modest.regionWaits,
+      [`scarce_${name}_modest_requests`]: outcome.modest.asked,
+      [`scarce_${name}_greedy_waits`]: outcome.greedyWaits,
+      [`scarce_${name}_reclaimed`]: outcome.reclaimed,
+      [`scarce_${name}_exhausted`]: outcome.exhausted,
+    });
+    const done = (100 * outcome.modest.done) / outcome.modest.asked;
+    bars.push(atLeast(`scarce, ${name}: what modest volumes ask for is done, percent`, done, 100));
+    if (!isGreedy) continue;
+    const [one = 0, two = 0, three = 0, four = 0] = outcome.greedyInUse;
+    Object.assign(figures, {
+      [`scarce_${name}_weight_1_in_use`]: (one + two) / 2,
+      [`scarce_${name}_weight_3_in_use`]: (three + four) / 2,
+      [`scarce_${name}_lent_at_end`]: outcome.lentAtEnd,
+    });
+    const alone = figures['scarce_alone_modest_p99_us']!;
+    const slower = outcome.modest.p99Micros / alone;
+    bars.push(atMost(`scarce, ${name}: p99 of modest volumes, against alone`, slower, 1.2));
+    if (lends) bars.push(atLeast('scarce: regions that idle volumes lent', outcome.reclaimed, 1));
+    bars.push(atMost(`scarce, ${name}: lent regions that are not back`, outcome.lentAtEnd, 0));
+    curves = [
+      { title: `regions in use when there are too few, over seconds`, lines: outcome.lines },
+    ];
+  }
+  return curves;
 }
 
 export const bench: Bench = {

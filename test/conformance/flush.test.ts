@@ -72,6 +72,29 @@ test(
 );
 
 test(
+  'of Linux rxe, which repeats a FLUSH with address 0 in place of its own, all of the region (quirk)',
+  kept(({ wire, store, mr }) => {
+    const lost = { ...at(mr, 64, 8), virtualAddress: 0n, opcode: RC_FLUSH, flush: PERSISTENT };
+    wire.deliver(wire.sealDoubled(wire.packet({ ...lost, psn: 0x200, ackRequest: 1 })));
+    assert.equal(store.asked, [[0, 4096]]);
+    store.answer();
+    wire.expectPacket({ ...DONE, psn: 0x200 });
+    const key = mr.rkey ^ 1;
+    wire.deliver(wire.sealDoubled(wire.packet({ ...lost, key, psn: 0x201, ackRequest: 1 })));
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: REMOTE_ACCESS_ERROR });
+  }),
+);
+
+test(
+  'of others address 0 is an address like any other: outside of the region it is refused',
+  kept(({ wire, store, mr }) => {
+    flush(wire, 0x200, PERSISTENT, { ...at(mr, 0, 8), virtualAddress: 0n });
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: REMOTE_ACCESS_ERROR });
+    assert.equal(store.asked, []);
+  }),
+);
+
+test(
   'a range of no byte is about order alone: neither key nor store is asked (S12)',
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, { key: 0x12345678, dmaLength: 0 });

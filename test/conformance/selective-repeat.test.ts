@@ -237,6 +237,40 @@ test(
   }),
 );
 
+test(
+  'of a window that was lost as a whole two packets are waited for, and not each of them',
+  onWire(OPTIONS, (wire) => {
+    roundTrip(wire, 100);
+    wire.post(WrOpcode.RDMA_WRITE, 8 * MTU, SIGNALED);
+    assert.equal(psns(wire), [1, 2, 3, 4, 5, 6, 7, 8]);
+    wire.clock.advance(21_000);
+    assert.equal(psns(wire), [1]);
+    wire.acknowledge(OURS + 1);
+    assert.equal(psns(wire), [], 'the peer may be slow, and have the others');
+    wire.clock.advance(1500);
+    assert.equal(psns(wire), [2]);
+    wire.acknowledge(OURS + 2);
+    assert.equal(psns(wire), [3, 4, 5, 6, 7, 8], 'it would have said so by now');
+  }),
+);
+
+test(
+  'a peer that was slow gets nothing twice but what it was asked for',
+  onWire(OPTIONS, (wire) => {
+    roundTrip(wire, 100);
+    wire.post(WrOpcode.RDMA_WRITE, 8 * MTU, SIGNALED);
+    wire.takePackets();
+    wire.clock.advance(21_000);
+    assert.equal(psns(wire), [1]);
+    wire.acknowledge(OURS + 1);
+    wire.acknowledge(OURS + 5);
+    wire.clock.advance(1500);
+    assert.equal(psns(wire), [6]);
+    wire.acknowledge(OURS + 6);
+    assert.equal(psns(wire), []);
+  }),
+);
+
 /** How many packets go after a loss on a way where round trips have become long. */
 function windowAfterLoss(wire: Wire): number {
   roundTrip(wire, 100);

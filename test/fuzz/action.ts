@@ -5,6 +5,7 @@
  * anywhere, and stay valid when the generator changes.
  */
 import { Opcode, WrOpcode } from '#build/abi.js';
+import { crowd, run } from './runs.js';
 
 export const Kind = {
   /** lane, opcode, psn base, delta, size, region, offset, length, syndrome, flags, operand, trim */
@@ -250,7 +251,8 @@ function gaps(below: Below, lane: number): Action[] {
 }
 
 /** The link keeps every buffer that there is: what is to be sent from now on waits. */
-function starve(lane: number): Action[] {
+function wait(below: Below, lane: number): Action[] {
+  if (below(2) === 0) return crowd(below, lane);
   const one = [Kind.SEND, lane, WrOpcode.SEND, 8, 1];
   return [[Kind.WIRE, 1], one, one, one, one];
 }
@@ -401,7 +403,7 @@ export function receiveStep(below: Below, lane: number): readonly Action[] {
   const dice = below(100);
   if (dice < 4) return below(3) > 0 ? bindings(below, other) : layouts(below, other);
   if (dice < 44) return [packet(below, other)];
-  if (dice < 50) return burst(below, other);
+  if (dice < 50) return below(8) === 0 ? run(below, other) : burst(below, other);
   if (dice < 55) return answers(below, other);
   if (dice < 56) return roundTrips(below, other);
   if (dice < 59) return gaps(below, other);
@@ -412,7 +414,7 @@ export function receiveStep(below: Below, lane: number): readonly Action[] {
   if (dice < 90) return [state(below, other)];
   if (dice < 93) return [trimmed([Kind.KEY, anyRegion(below), below(4)])];
   if (dice < 96) return [trimmed([Kind.POLL, below(3)])];
-  if (dice < 97) return below(3) > 0 ? [trimmed([Kind.WIRE, below(2)])] : starve(other);
+  if (dice < 97) return below(3) > 0 ? [trimmed([Kind.WIRE, below(2)])] : wait(below, other);
   return [[Kind.RAW, below(1 << 30), below(4) === 0 ? below(4300) : below(80)]];
 }
 

@@ -136,6 +136,8 @@ const RECEIVE_FILES = new Set(
     'window',
     'reorder',
     'repair',
+    'plain-receive',
+    'seal',
   ].map((name) => `assembly/transport/${name}.ts`),
 );
 /** What the receive path calls of the region table. */
@@ -153,6 +155,7 @@ export function onReceivePath(branch: Branch): boolean {
 const POSTED_FILES = new Set(
   [
     'fetch',
+    'plain-send',
     'gather',
     'local-work',
     'requester',

@@ -1,6 +1,6 @@
 /**
  * FLUSH and ATOMIC WRITE between Linux rxe and us, in both roles: of ours persistent on the guest's
- * /dev/dax0.0, of Linux's in a file of ours; and two faults of rxe 6.12, each with the few lines that
+ * /dev/dax0.0, of Linux's in a file of ours; and three faults of rxe 6.12, each with the few lines that
  * show it (rxe/flush-faults.md).
  */
 import assert from 'node:assert/strict';
@@ -50,6 +50,11 @@ const BYTES = 4096;
 const WORD = Buffer.from('1122334455667788', 'hex');
 /** Every FLUSH response: READ RESPONSE ONLY, with nothing behind its AETH. */
 const EMPTY_RESPONSE = 'udp dport 4791 udp length 28 @th,64,8 0x10 counter drop';
+
+/** The first request of an opcode. */
+function firstOf(opcode: number): string {
+  return `udp dport 4791 @th,64,8 ${opcode} numgen inc mod 1000000 < 1 counter drop`;
+}
 
 function flush(region: Region, type: number, level: number = RANGE, length = 100): SendWorkRequest {
   const opcode = WrOpcode.FLUSH;
@@ -252,6 +257,26 @@ const LINUX_SCENARIOS: readonly [name: string, run: LinuxRun][] = [
       const region = await kept(ours, path);
       const first = EMPTY_RESPONSE.replace('@th', 'numgen inc mod 1000000 < 1 @th');
       await lab.withDrops([first], () => perform(linux, flush(region, PERSISTENT)));
+    },
+  ],
+  [
+    'fault 3 of rxe: a FLUSH that it sends again has lost its address, and is one of the region',
+    async (linux, ours, path, lab) => {
+      await linux.fill(SEND_OFFSET, 100, 5);
+      const region = await kept(ours, path);
+      const requests = [write(linux, region), flush(region, PERSISTENT), write(linux, region)];
+      await lab.withDrops([firstOf(0x1c)], () => perform(linux, ...requests));
+      assert.deepEqual(inFile(path, 0, 100), Buffer.from(noise(100, 5)));
+    },
+  ],
+  [
+    'fault 3 of rxe: an ATOMIC WRITE that it sends again has lost its address, and is refused',
+    async (linux, ours, _, lab) => {
+      const region = await visible(ours);
+      const { result } = await lab.withDrops([firstOf(0x1d)], () =>
+        statusOf(linux, word(linux, region, 16)),
+      );
+      assert.equal(result, 'REM_ACCESS_ERR');
     },
   ],
   [

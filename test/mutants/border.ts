@@ -3,6 +3,8 @@ import type { Row } from './mutants.js';
 
 const PACKET = 'assembly/wire/packet.ts';
 const RECEIVE = 'assembly/transport/receive.ts';
+const PLAIN_RECEIVE = 'assembly/transport/plain-receive.ts';
+const PLAIN_SEND = 'assembly/transport/plain-send.ts';
 const KEYS = 'assembly/region/key-table.ts';
 const FETCH = 'assembly/transport/fetch.ts';
 const RECEIVE_QUEUE = 'assembly/transport/receive-queue.ts';
@@ -202,4 +204,63 @@ export const BORDER: readonly Row[] = [
     '',
   ],
   ['an SRQ’s limit fires again and again', RECEIVE_QUEUE, '    srq.limit = 0;\n', ''],
+
+  // The short way of plain WRITEs, and of plain requests.
+  [
+    'a packet of a run is not compared with its ICRC',
+    PLAIN_RECEIVE,
+    'load<u32>(packet + length - ICRC_SIZE) != icrc ||',
+    '',
+  ],
+  [
+    'a packet of a run may be for another queue pair, or tell of congestion',
+    PLAIN_RECEIVE,
+    'loadU32(packet + 4) != qp.qpn ||',
+    '',
+  ],
+  ['a packet of a run has any PSN', PLAIN_RECEIVE, 'psn != qp.psnExpected ||', ''],
+  ['a packet of a run has any transport version', PLAIN_RECEIVE, 'bthVersion(packet) != 0 ||', ''],
+  [
+    'a packet of a run is of any partition',
+    PLAIN_RECEIVE,
+    '!mayTalk(bthPkey(packet), context.pkey)',
+    'false',
+  ],
+  [
+    'a packet of a run is as long as it likes, not as its RETH says',
+    PLAIN_RECEIVE,
+    'if (rethLength(reth) != size || size == 0',
+    'if (size == 0',
+  ],
+  ['a packet of a run is longer than the path MTU', PLAIN_RECEIVE, '|| size > qp.mtu', ''],
+  [
+    'a run is taken in the middle of a message',
+    PLAIN_RECEIVE,
+    'qp.message == <u32>MessageKind.NONE &&',
+    '',
+  ],
+  [
+    'a run is taken by a queue pair that grants no WRITEs',
+    PLAIN_RECEIVE,
+    '(qp.access & AccessFlag.REMOTE_WRITE) != 0 &&',
+    '',
+  ],
+  [
+    'a plain request may have flags that are seen to elsewhere',
+    PLAIN_SEND,
+    'if (request.sendFlags & ~(<u32>SendFlag.SIGNALED)) return false;',
+    '',
+  ],
+  [
+    'a plain request may be longer than a packet',
+    PLAIN_SEND,
+    'if (length == 0 || length > qp.mtu) return false;',
+    '',
+  ],
+  [
+    'a plain request is sent when the window is closed',
+    PLAIN_SEND,
+    'if (posted == 0 || !windowOpen(qp)) return false;',
+    'if (posted == 0) return false;',
+  ],
 ];

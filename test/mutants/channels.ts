@@ -61,6 +61,14 @@ export const CHANNELS: readonly Row[] = [
     'if (this.#peers.size + this.#pending.size + this.#older.size >= peersMax) {',
     'if (false) {',
   ],
+  [
+    'of several connections the newest carries, though it may be closed over there',
+    LINK,
+    '    if (this.#older.has(peer)) this.#follow(peer);\n',
+    '',
+  ],
+  ['of several connections none is asked whether it carries', LINK, '      older.ask();\n', ''],
+  ['who is asked says nothing', PEER, '    if (flags & FrameFlag.ASK) this.#ackDue = true;\n', ''],
   ['a peer that is replaced is given up', LINK, '!(isLost || isReplaced) ||', '!isLost ||'],
   [
     'a description may have two fingerprints',
@@ -79,8 +87,14 @@ export const CHANNELS: readonly Row[] = [
   [
     'a READ whose answer got lost waits for the timeout',
     COMPLETER,
-    '  if (repeatEarly(context, qp)) {\n    repairOldest(qp, qp.earlyRepeats > 1);',
-    '  if (repeatEarly(context, qp)) {\n    if (selective) repairOldest(qp, qp.earlyRepeats > 1);',
+    '    repairOldest(qp, alone || qp.earlyRepeats > 1);',
+    '    if (selective) repairOldest(qp, alone || qp.earlyRepeats > 1);',
+  ],
+  [
+    'of a window that got lost each packet is waited for',
+    COMPLETER,
+    '    repairOldest(qp, alone || qp.earlyRepeats > 1);',
+    '    repairOldest(qp, qp.earlyRepeats > 1);',
   ],
   [
     'whoever reads along leads a connection that works elsewhere',

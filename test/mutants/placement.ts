@@ -144,6 +144,12 @@ export const PLACEMENTS: readonly Row[] = [
   ],
   ['a peer at work uses up the retries', COMPLETER, 'if (oldestFlushes(qp)) {', 'if (false) {'],
   [
+    'a range at address 0 is the whole region, whoever asks',
+    PERSIST,
+    'return pathOf(qp).doublesFlush != 0 && rethAddress(reth) == 0 && rethLength(reth) > 0;',
+    'return rethAddress(reth) == 0 && rethLength(reth) > 0;',
+  ],
+  [
     'an ACK completes every FLUSH',
     COMPLETER,
     'return request.opcode == <u32>WrOpcode.FLUSH && pathOf(qp).doublesFlush != 0;',

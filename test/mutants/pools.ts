@@ -40,8 +40,26 @@ export const POOLS: readonly Row[] = [
   [
     'who has more than its share gets more of what is scarce',
     POOL,
-    'return <u64>borrowed * pool.weights >= shared * weight;',
+    'if (free <= pool.lowWater) return true;',
+    'if (free <= pool.lowWater) return false;',
+  ],
+  [
+    'who has less than its share is refused',
+    POOL,
+    'if (<u64>borrowed * pool.weights < shared * weight) return false;',
+    '',
+  ],
+  [
+    'who came first keeps what it has, whatever its weight',
+    POOL,
+    'return <u64>borrowed * WEIGHT_ONE >= GREED * weight * <u64>(free - pool.lowWater);',
     'return false;',
+  ],
+  [
+    'weights are kept to while regions can be made',
+    POOL,
+    'const isFull = pool.total >= pool.mrsMax;',
+    'const isFull = true;',
   ],
   [
     'a bucket keeps any number',

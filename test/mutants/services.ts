@@ -370,7 +370,12 @@ export const SERVICES: readonly Row[] = [
   ],
 
   // Failure and control.
-  ['unsignalled errors do not complete', FAILURE, 'if (signalled || failed) {', 'if (signalled) {'],
+  [
+    'unsignalled errors do not complete',
+    FAILURE,
+    'if (!signalled && !failed) {',
+    'if (!signalled) {',
+  ],
   [
     'receives are not flushed',
     FAILURE,

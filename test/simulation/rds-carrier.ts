@@ -9,6 +9,7 @@ import type {
   Connection,
   ConnectionOwner,
   ReceivedPacket,
+  Route,
   SendBuffer,
 } from '../../host/rds/carrier.js';
 import { HEADER_BYTES } from '../../host/rds/constants.js';
@@ -24,6 +25,8 @@ const LATENCY_MICROS = 50;
 /** Until somebody knows that nobody answers. */
 const TIMEOUT_MICROS = 2_000_000;
 const SCRIBBLE = 0xdb;
+/** How often there is no memory on the device that a message has to move to. */
+const NO_ROOM_CHANCE = 0.1;
 
 /** All nodes and what is between them. */
 export class RdsNetwork {
@@ -32,6 +35,8 @@ export class RdsNetwork {
   readonly carriers: SimulatedCarrier[] = [];
   /** Pairs of nodes that do not reach each other; `from * 64 + to` with from below to. */
   readonly #cuts = new Set<number>();
+  /** Devices that reach nobody: `node * 2 + rail`. */
+  readonly #deadDevices = new Set<number>();
   readonly open = new Set<SimulatedConnection>();
 
   constructor(queue: EventQueue, random: Random) {
@@ -43,14 +48,29 @@ export class RdsNetwork {
     return LATENCY_MICROS + this.random.below(100);
   }
 
-  isCut(one: number, other: number): boolean {
-    return this.#cuts.has(pairOf(one, other));
+  /** Does nothing get through between these devices? */
+  isCut(one: Place, other: Place): boolean {
+    const isDead = [one, other].some((place) => this.#deadDevices.has(deviceOf(place)));
+    return isDead || this.#cuts.has(pairOf(one.node, other.node));
+  }
+
+  /** A device, or its cable, fails. */
+  cutDevice(place: Place): void {
+    this.#deadDevices.add(deviceOf(place));
+    for (const connection of [...this.open]) {
+      const ends = [connection.place, connection.peer].map(deviceOf);
+      if (ends.includes(deviceOf(place))) connection.sever();
+    }
+  }
+
+  healDevice(place: Place): void {
+    this.#deadDevices.delete(deviceOf(place));
   }
 
   cut(one: number, other: number): void {
     this.#cuts.add(pairOf(one, other));
     for (const connection of [...this.open]) {
-      const ends = [connection.carrier.index, connection.peerIndex];
+      const ends = [connection.place.node, connection.peer.node];
       if (ends.includes(one) && ends.includes(other)) connection.sever();
     }
   }
@@ -59,9 +79,19 @@ export class RdsNetwork {
     this.#cuts.delete(pairOf(one, other));
   }
 
-  indexOf(endpoint: Endpoint): number {
-    return endpoint.gid.bytes[15]! - 1;
+  placeOf({ gid }: Endpoint): Place {
+    return { node: gid.bytes[15]! - 1, rail: gid.bytes[13]! };
   }
+}
+
+/** A device: one of a node's. */
+export interface Place {
+  readonly node: number;
+  readonly rail: number;
+}
+
+function deviceOf({ node, rail }: Place): number {
+  return node * 2 + rail;
 }
 
 function pairOf(one: number, other: number): number {
@@ -70,11 +100,14 @@ function pairOf(one: number, other: number): number {
 
 class SimulatedBuffer implements SendBuffer {
   readonly payload: Uint8Array;
+  /** The device whose memory it is. */
+  readonly rail: number;
   readonly #carrier: SimulatedCarrier;
   #isFree = false;
 
-  constructor(carrier: SimulatedCarrier, length: number) {
+  constructor(carrier: SimulatedCarrier, length: number, rail: number) {
     this.payload = new Uint8Array(length);
+    this.rail = rail;
     this.#carrier = carrier;
     carrier.buffersUsed++;
   }
@@ -95,7 +128,8 @@ interface Posted {
 
 export class SimulatedConnection implements Connection {
   readonly carrier: SimulatedCarrier;
-  readonly peerIndex: number;
+  readonly place: Place;
+  readonly peer: Place;
   readonly owner: ConnectionOwner;
   other: SimulatedConnection | undefined;
   readonly #posted: Posted[] = [];
@@ -103,9 +137,10 @@ export class SimulatedConnection implements Connection {
   #isSevered = false;
   #arrivesAt = 0;
 
-  constructor(carrier: SimulatedCarrier, peerIndex: number, owner: ConnectionOwner) {
+  constructor(carrier: SimulatedCarrier, rail: number, peer: Place, owner: ConnectionOwner) {
     this.carrier = carrier;
-    this.peerIndex = peerIndex;
+    this.place = { node: carrier.index, rail };
+    this.peer = peer;
     this.owner = owner;
     carrier.network.open.add(this);
   }
@@ -118,7 +153,18 @@ export class SimulatedConnection implements Connection {
     return this.#isClosed;
   }
 
+  hold(message: OutgoingMessage): boolean {
+    const { rail } = this.place;
+    if ((message.buffer as SimulatedBuffer).rail === rail) return true;
+    if (this.carrier.network.random.chance(NO_ROOM_CHANCE)) return false;
+    message.moveTo(new SimulatedBuffer(this.carrier, message.length, rail));
+    return true;
+  }
+
   post(message: OutgoingMessage, header: RdsHeader, from: number, length: number): void {
+    if ((message.buffer as SimulatedBuffer).rail !== this.place.rail) {
+      throw new Violation('a message is sent from the memory of another device');
+    }
     this.#send(header, message.buffer.payload.subarray(from, from + length), message);
   }
 
@@ -201,6 +247,7 @@ export class SimulatedCarrier implements Carrier {
   readonly network: RdsNetwork;
   readonly index: number;
   readonly buffersMax: number;
+  readonly receiveBytesMax = 2 ** 30;
   core!: RdsCore;
   buffersUsed = 0;
   receivesHeld = 0;
@@ -218,8 +265,9 @@ export class SimulatedCarrier implements Carrier {
     return this.network.random.u32();
   }
 
-  allocate(length: number): SendBuffer | undefined {
-    return this.buffersUsed < this.buffersMax ? new SimulatedBuffer(this, length) : undefined;
+  allocate(length: number, _fragmentBytes: number, from: number): SendBuffer | undefined {
+    const isFull = this.buffersUsed >= this.buffersMax;
+    return isFull ? undefined : new SimulatedBuffer(this, length, from);
   }
 
   packet(bytes: Uint8Array): ReceivedPacket {
@@ -231,7 +279,7 @@ export class SimulatedCarrier implements Carrier {
       this.receivesHeld--;
       bytes.fill(SCRIBBLE);
     };
-    return { bytes, release };
+    return { bytes, memoryBytes: bytes.length, release };
   }
 
   /** Calls the core, and plans what it wants next. */
@@ -249,18 +297,18 @@ export class SimulatedCarrier implements Carrier {
   }
 
   connect(
-    peer: Endpoint,
+    { from, to }: Route,
     _lane: number,
     privateData: Uint8Array,
     owner: ConnectionOwner,
   ): Connection {
     const { network } = this;
     const { queue } = network;
-    const to = network.indexOf(peer);
-    const connection = new SimulatedConnection(this, to, owner);
+    const peer = network.placeOf(to);
+    const connection = new SimulatedConnection(this, from, peer, owner);
     queue.plan(queue.now + network.latencyMicros, () => {
-      const target = network.carriers[to]!;
-      if (target.isDead || network.isCut(this.index, to)) {
+      const target = network.carriers[peer.node]!;
+      if (target.isDead || network.isCut(connection.place, peer)) {
         queue.plan(queue.now + TIMEOUT_MICROS, () => connection.fall(true));
       } else target.#asked(this, connection, privateData);
     });
@@ -271,17 +319,19 @@ export class SimulatedCarrier implements Carrier {
     const { network } = this;
     const { queue } = network;
     this.call(({ now, core }) => {
-      const acceptance = core.request(now, from.core.local, privateData);
+      const { place, peer } = asking;
+      const address = from.core.addresses[place.rail]!;
+      const acceptance = core.request(now, address, privateData, peer.rail);
       if (!acceptance) {
         queue.plan(now + network.latencyMicros, () => asking.fall());
         return;
       }
       const { lane, privateData: answer } = acceptance;
-      const connection = new SimulatedConnection(this, from.index, lane);
-      core.accepted(now, lane, connection, privateData);
+      const connection = new SimulatedConnection(this, peer.rail, place, lane);
+      core.accepted(now, acceptance, connection, privateData);
       queue.plan(now + network.latencyMicros, () => {
         // Whoever asked may have changed its mind.
-        if (asking.isClosed || network.isCut(this.index, from.index)) {
+        if (asking.isClosed || network.isCut(place, peer)) {
           asking.fall();
           connection.fall();
           return;

@@ -21,7 +21,7 @@ test('nothing is lost short of a failed path, nothing twice, nothing out of orde
   for (const name of ['received', 'lost', 'retransmitted', 'duplicates', 'stalls'] as const) {
     assert.ok(sum(name) > 0, name);
   }
-  assert.ok(sum('deaths') > 0 && sum('cuts') > 0);
+  assert.ok(sum('deaths') > 0 && sum('cuts') > 0 && sum('deviceCuts') > 0);
 });
 
 test('a seed is a run, the same every time', () => {

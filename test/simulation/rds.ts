@@ -22,6 +22,8 @@ export interface RdsOutcome {
   readonly refusals: number;
   readonly deaths: number;
   readonly cuts: number;
+  /** Devices that failed while the node's other one did not. */
+  readonly deviceCuts: number;
   readonly stalls: number;
   /** Of everything that was read, in order. */
   readonly hash: number;
@@ -156,7 +158,11 @@ class RdsWorld {
   readonly #flows = new Map<number, Flow>();
   readonly #endpoints: Endpoint[] = [];
   readonly #lives: number[] = [];
+  /** 1 or 2 devices a node. */
+  readonly #rails: number;
   readonly #isFaulty: boolean;
+  /** Only devices fail, and each node keeps one: nothing may be lost. */
+  readonly #isCovered: boolean;
   readonly #buffersMax: number;
   sent = 0;
   received = 0;
@@ -164,6 +170,7 @@ class RdsWorld {
   refusals = 0;
   deaths = 0;
   cuts = 0;
+  deviceCuts = 0;
   #hash = 0;
 
   constructor(seed: number) {
@@ -171,6 +178,8 @@ class RdsWorld {
     this.network = new RdsNetwork(this.queue, this.random.split('network'));
     const chance = this.random.split('options');
     this.#isFaulty = seed % 4 !== 0;
+    this.#rails = seed % 2 === 0 ? 1 : 2;
+    this.#isCovered = seed % 4 === 1;
     this.#buffersMax = chance.pick([40, 400, 4000]);
     for (let node = 0; node < NODES; node++) {
       this.#endpoints.push(Endpoint.parse(`10.0.0.${node + 1}`, 4791));
@@ -223,8 +232,12 @@ class RdsWorld {
     const isOurs = view.getUint8(5) === socket.node && view.getUint16(6) === socket.number;
     if (!isOurs) throw new Violation('a message came to a port that it was not sent to');
     const filler = (number * 31 + socket.number) & 255;
+    // All alike: each byte is the next one.
+    const filled = bytes.subarray(HEAD);
     const isWhole =
-      view.getUint32(8) === bytes.length && bytes.every((b, i) => i < HEAD || b === filler);
+      view.getUint32(8) === bytes.length &&
+      (filled.length === 0 || filled[0] === filler) &&
+      Buffer.compare(filled.subarray(1), filled.subarray(0, -1)) === 0;
     if (!isWhole) throw new Violation('a message is not what was sent');
     const flow = this.flow(view.getUint8(4), sourcePort, socket.node, socket.number);
     if (number >= flow.next) throw new Violation('a message came that nobody sent');
@@ -242,7 +255,9 @@ class RdsWorld {
   lost(message: OutgoingMessage): void {
     // Its memory is free: what it was is known by its flow alone.
     this.losses++;
-    if (!this.#isFaulty) throw new Violation(`lost without a fault: ${message.sequence}`);
+    if (!this.#isFaulty || this.#isCovered) {
+      throw new Violation(`lost though there was a way: ${message.sequence}`);
+    }
   }
 
   refused(code: string, from: number, to: number): void {
@@ -271,6 +286,7 @@ class RdsWorld {
       refusals: this.refusals,
       deaths: this.deaths,
       cuts: this.cuts,
+      deviceCuts: this.deviceCuts,
       stalls: sum((s) => s.stallsSent),
       hash: this.#hash | 0,
     };
@@ -286,6 +302,7 @@ class RdsWorld {
       heartbeatMicros: HEARTBEAT_MICROS,
     });
     carrier.call(({ now, core }) => {
+      if (this.#rails === 2) core.addAddress(now, Endpoint.parse(`10.1.0.${node + 1}`, 4791));
       for (const socket of this.sockets[node]!) socket.bind(now, core);
     });
   }
@@ -326,6 +343,8 @@ class RdsWorld {
   #planFaults(): void {
     const chance = this.random.split('faults');
     const pick = (): number => START_MICROS + chance.below(BUSY_MICROS);
+    if (this.#rails === 2) this.#planDeviceFaults(chance, pick);
+    if (this.#isCovered) return;
     for (let left = chance.below(12); left > 0; left--) {
       const [one, step] = [chance.below(NODES), 1 + chance.below(NODES - 1)];
       const other = (one + step) % NODES;
@@ -347,8 +366,27 @@ class RdsWorld {
     }
   }
 
+  /** Where each node is to keep a device, the failing ones are all on one side. */
+  #planDeviceFaults(chance: Random, pick: () => number): void {
+    const side = chance.below(2);
+    for (let left = 1 + chance.below(12); left > 0; left--) {
+      const node = chance.below(NODES);
+      const rail = this.#isCovered ? side : chance.below(2);
+      const at = pick();
+      this.queue.plan(at, () => {
+        this.deviceCuts++;
+        this.network.cutDevice({ node, rail });
+      });
+      const micros = chance.pick([1000, 1_000_000, 9_000_000]);
+      this.queue.plan(at + micros, () => this.network.healDevice({ node, rail }));
+    }
+  }
+
   /** Everything works again, and everybody reads. */
   #rest(): void {
+    for (let node = 0; node < NODES; node++) {
+      for (const rail of [0, 1]) this.network.healDevice({ node, rail });
+    }
     for (let one = 0; one < NODES; one++) {
       for (let other = one + 1; other < NODES; other++) this.network.heal(one, other);
       if (this.network.carriers[one]!.isDead) this.#start(one);

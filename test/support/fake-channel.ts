@@ -1,5 +1,6 @@
 /** A datagram channel in the test's hand, and a link over such channels. */
-import { ChannelLink, type ChannelLimits } from '../../host/link/channel-link.js';
+import type { ChannelLimits } from '../../host/link/channel-limits.js';
+import { ChannelLink } from '../../host/link/channel-link.js';
 import type { ChannelReceiver, DatagramChannel } from '../../host/link/datagram-channel.js';
 import { Gid, type Endpoint } from '../../host/link/endpoint.js';
 
@@ -36,14 +37,18 @@ export const LIMITS: ChannelLimits = {
   peersMax: 3,
   openMillis: 50,
   returnMillis: 100,
+  askMillis: 5,
 };
 
 export class FakeLink extends ChannelLink {
   /** Whom somebody should look for. */
   readonly sought: Endpoint[] = [];
 
-  constructor(limits: Partial<ChannelLimits> = {}) {
+  readonly #address: Gid;
+
+  constructor(limits: Partial<ChannelLimits> = {}, address = Gid.parse('fd00::1')) {
     super('fake', 1088, { ...LIMITS, ...limits });
+    this.#address = address;
   }
 
   /** A connection to this address is being made. */
@@ -60,7 +65,7 @@ export class FakeLink extends ChannelLink {
   }
 
   protected takeAddress(): Promise<Gid> {
-    return Promise.resolve(Gid.parse('fd00::1'));
+    return Promise.resolve(this.#address);
   }
 
   protected releaseAddress(): void {}

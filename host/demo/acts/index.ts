@@ -3,6 +3,7 @@ import type { Act } from './act.js';
 import { burst } from './burst.js';
 import { column } from './column.js';
 import { compareAndSwap } from './compare-and-swap.js';
+import { crash } from './crash.js';
 import { loss } from './loss.js';
 import { sharedDomain } from './shared-domain.js';
 import { slowReceiver } from './slow-receiver.js';
@@ -15,5 +16,6 @@ export const acts: readonly Act[] = [
   wrongKey,
   sharedDomain,
   burst,
+  crash,
   loss,
 ];

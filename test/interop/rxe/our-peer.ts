@@ -38,6 +38,8 @@ const ACCESS =
 const FLUSHES = AccessFlag.FLUSH_GLOBAL | AccessFlag.FLUSH_PERSISTENT;
 const DEVICE_BYTES = 16 * 2 ** 20;
 const QUEUE_ENTRIES = 512;
+/** As many FLUSHes and ATOMIC WRITEs as Linux has under way here: what it repeats is maimed. */
+const HELD_MAX = 32;
 const CQ_ENTRIES = 4096;
 
 export class OurPeer implements Peer {
@@ -81,7 +83,8 @@ export class OurPeer implements Peer {
 
   /** `address`: ours, of the right family. */
   static async open(address: string, options: PeerOptions): Promise<OurPeer> {
-    return new OurPeer(await openDevice({ address, memoryBytes: DEVICE_BYTES }), options);
+    const attributes = { address, memoryBytes: DEVICE_BYTES, rdAtomicMax: HELD_MAX };
+    return new OurPeer(await openDevice(attributes), options);
   }
 
   get qpn(): number {

@@ -239,6 +239,10 @@ test('who is not there has no packets', async () => {
   await link.close();
 });
 
+function packetCount({ sent }: FakeChannel): number {
+  return sent.flatMap(packetsOf).length;
+}
+
 /** The smaller address chooses among connections to one peer: FakeLink has fd00::1. */
 const CHOSEN_FOR = Gid.parse('fd00::2');
 const FOLLOWED = Gid.parse('fd00::');
@@ -299,16 +303,43 @@ test('the smaller address closes the older connection, the larger one waits for 
   const followed = await link.connect(FOLLOWED);
   const newer = await link.connect(FOLLOWED);
   assert.is(followed.isClosed, false);
-  // What the peer sends by the older one, as long as it has no other, arrives.
-  followed.receiver!.message(message(undefined, 0, pattern(10, 1)));
-  await receiver.until(1);
   const to = new Endpoint(FOLLOWED, 4791);
   link.send(new TestBatch([{ bytes: pattern(12, 1), to }]));
   await Promise.resolve();
   assert.equal([followed.sent.length, newer.sent.length], [0, 1]);
+  // What the peer sends by the older one, as it has no other, arrives, and is answered there.
+  followed.receiver!.message(message(undefined, 0, pattern(10, 1)));
+  await receiver.until(1);
+  link.send(new TestBatch([{ bytes: pattern(12, 2), to }]));
+  await Promise.resolve();
+  assert.equal([packetCount(followed), packetCount(newer)], [1, 1]);
   followed.receiver!.closed('the other side closed it', false);
   assert.ok(followed.isClosed);
   assert.equal(receiver.gone, []);
+  await link.close();
+});
+
+test('of several connections each is asked whether it carries, until there is one', async () => {
+  const { link } = await open({ askMillis: 1, peersMax: 4 });
+  const older = await link.connect(FOLLOWED);
+  await settle(10);
+  assert.is(older.sent.length, 0, 'one alone is not asked');
+  const newer = await link.connect(FOLLOWED);
+  await eventually(() => older.sent.length > 1 && newer.sent.length > 1);
+  for (const { sent } of [older, newer]) {
+    assert.equal(sent[0], Uint8Array.of(Kind.ACKNOWLEDGE, FrameFlag.ASK, 0, 0, 0, 0));
+  }
+  // Who is asked answers, though nothing was seen of packets.
+  const asked = new FakeChannel();
+  await link.connect(Gid.parse('fd00::4'), asked);
+  asked.receiver!.message(newer.sent[0]!);
+  await eventually(() => asked.sent.length > 0);
+  assert.equal(asked.sent, [message(undefined, 0)]);
+  older.receiver!.closed('the other side closed it', false);
+  await settle(5);
+  const count = newer.sent.length;
+  await settle(10);
+  assert.is(newer.sent.length, count);
   await link.close();
 });
 

@@ -12,13 +12,38 @@ import {
   createLoopbackPair,
   nvmeResponseTimes,
   openDevice,
+  NvmeError,
+  NvmeStatus,
   type Context,
+  type FmrPoolUser,
   type StoreRequest,
 } from '../../../host/index.js';
-import { inNvmeWorld } from '../../support/nvme-world.js';
+import { Completions } from '../../../host/nvme/completions.js';
+import { Association } from '../../../host/nvme/host-association.js';
+import { NQN, TARGET, inNvmeWorld, type Ask } from '../../support/nvme-world.js';
 import { Workspace, noise } from '../../support/processes.js';
 
 const test = suite('nvme/stores');
+
+/** An I/O queue into which any command may be put. */
+async function ioQueue(
+  host: Context,
+  user: FmrPoolUser,
+): Promise<{ ask: Ask; association: Association }> {
+  const counters = { submitted: 0, completed: 0, depthWaits: 0, regionWaits: 0, inCapsule: 0 };
+  const association = await Association.open(host.allocPd(), new Completions(host), {
+    ...{ address: TARGET, port: 4420, nqn: NQN, hostNqn: 'nqn.2026-01.test:host' },
+    ...{ hostId: new Uint8Array(16), keepAliveMillis: 0, ackTimeout: 14, onEnd: () => {} },
+  });
+  await association.setQueueCount(1);
+  const queue = await association.ioQueue({
+    ...{ qid: 1, depth: 7, user, ended: () => {} },
+    counters: { ...counters, registrations: 0, remoteInvalidations: 0, localInvalidations: 0 },
+  });
+  const ask: Ask = (name, fields, more = {}) =>
+    new Promise((resolve, reject) => queue.submit({ name, fields, resolve, reject, ...more }));
+  return { ask, association };
+}
 
 async function refused(work: Promise<unknown>, code: string): Promise<void> {
   try {
@@ -102,6 +127,84 @@ test('a file under a target: read and write through memory that is a quota', () 
       { store: () => NvmeFileStore.open(workspace.path('disk.img'), 2 ** 20) },
     ),
   ));
+
+for (const kind of ['memory', 'a file'] as const) {
+  test(`blocks that nobody needs any more are zeros, and no others: ${kind}`, () =>
+    Workspace.use((workspace) =>
+      inNvmeWorld(
+        async ({ connect, host, target }) => {
+          const volume = await connect();
+          const source = host.alloc(2 ** 20);
+          source.set(noise(source.length));
+          await volume.write(0, source);
+          const expected = source.slice();
+          const ranges = [
+            { lba: 3, blocks: 1 },
+            { lba: 64n, blocks: 256 },
+            { lba: 2047, blocks: 1 },
+          ];
+          await volume.deallocate(ranges);
+          for (const { lba, blocks } of ranges) {
+            expected.fill(0, Number(lba) * 512, (Number(lba) + blocks) * 512);
+          }
+          const sink = host.alloc(2 ** 20);
+          await volume.read(0, sink);
+          assert.is(Buffer.compare(sink, expected), 0);
+          assert.is(target.stats.deallocated, 3);
+          // Too many for the capsule of this target: the target fetches the list.
+          const many = Array.from({ length: 256 }, (_, at) => ({ lba: 8 * at, blocks: 4 }));
+          await volume.deallocate(many);
+          for (const { lba, blocks } of many) {
+            expected.fill(0, lba * 512, (lba + blocks) * 512);
+          }
+          await volume.read(0, sink);
+          assert.is(Buffer.compare(sink, expected), 0);
+          // One that is not there, and nothing of the others has happened.
+          await volume
+            .deallocate([
+              { lba: 5, blocks: 1 },
+              { lba: 2047, blocks: 2 },
+            ])
+            .then(
+              () => assert.unreachable(),
+              (error: NvmeError) => assert.match(error.message, /LBA_OUT_OF_RANGE/),
+            );
+          await volume.read(0, sink);
+          assert.is(Buffer.compare(sink, expected), 0);
+          assert.is(volume.stats.regions.inUse, 0);
+          await volume.close();
+          if (kind === 'memory') return;
+          const path = workspace.path('disk.img');
+          await target.close();
+          assert.is(Buffer.compare(await readFile(path), expected), 0, 'its length is as it was');
+        },
+        {
+          target: { inCapsuleBytes: 1024 },
+          ...(kind === 'a file' && {
+            store: () => NvmeFileStore.open(workspace.path('disk.img'), 2 ** 20),
+          }),
+        },
+      ),
+    ));
+}
+
+test('what is only said of blocks changes nothing, and a list has to be there', () =>
+  inNvmeWorld(async ({ host, connect, target }) => {
+    const volume = await connect();
+    const { ask, association } = await ioQueue(host, volume.pool.createUser(1));
+    const list = host.alloc(16);
+    new DataView(list.buffer, list.byteOffset).setUint32(4, 8, true);
+    const from = { buffer: list, direction: 'write' } as const;
+    const said = await ask('DATASET_MANAGEMENT', { nsid: 1, nr: 0, ad: 0 }, from);
+    assert.is(said.status, NvmeStatus.SUCCESS);
+    assert.is(target.stats.deallocated, 0);
+    const short = await ask('DATASET_MANAGEMENT', { nsid: 1, nr: 1, ad: 1 }, from);
+    assert.is(short.status & 0x7ff, NvmeStatus.DATA_SGL_LENGTH_INVALID);
+    const none = await ask('DATASET_MANAGEMENT', { nsid: 1, nr: 0, ad: 1 });
+    assert.is(none.status & 0x7ff, NvmeStatus.DATA_SGL_LENGTH_INVALID);
+    await association.shutdown();
+    await volume.close();
+  }));
 
 test('persistent memory under a target is durable when a flush says so', () =>
   Workspace.use(async (workspace) => {

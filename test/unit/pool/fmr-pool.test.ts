@@ -236,11 +236,42 @@ test('while they are scarce nobody gets more than its share, and the mark is for
   withPool({ mrsMax: 40, mrsMin: 40, lowWater: 10 }, ({ pool }) => {
     const greedy = pool.createUser(0);
     const heavy = pool.createUser(0, { weight: 3 });
-    assert.is(take(greedy, 40).length, 30, 'down to the mark, then its share (10) is over');
-    assert.is(take(heavy, 40).length, 10);
+    assert.is(take(greedy, 40).length, 27, 'almost to the mark, since its share (10) is over');
+    assert.is(take(heavy, 40).length, 13);
     const modest = pool.createUser(0);
     assert.is(modest.getMr(), undefined, 'none is left');
-    assert.is(greedy.stats.misses + heavy.stats.misses, 10 + 30);
+    assert.is(greedy.stats.misses + heavy.stats.misses, 13 + 27);
+  }));
+
+test('who came first does not keep what it has: those that want all come to what their weights say', () =>
+  withPool({ mrsMax: 140, mrsMin: 140, lowWater: 12 }, ({ pool }) => {
+    const users = [1, 3].map((weight) => pool.createUser(0, { weight }));
+    const idle = Array.from({ length: 20 }, () => pool.createUser(0));
+    const hands = users.map((user) => take(user, 140));
+    assert.ok(hands[0]!.length > 5 * hands[1]!.length, 'the first one has almost all');
+    for (let turn = 0; turn < 500; turn++) {
+      // Both give one back; the one that has more asks first, and as often as it likes.
+      for (const [index, user] of users.entries()) user.putMr(hands[index]!.shift()!);
+      for (const [index, user] of users.entries()) hands[index]!.push(...take(user, 4));
+    }
+    const [light, heavy] = hands.map(({ length }) => length) as [number, number];
+    assert.ok(heavy > 2 * light && heavy < 4 * light, `${light} and ${heavy}`);
+    assert.is(take(idle[0]!, 5).length, 5, 'the mark is there for who asks for little');
+  }));
+
+test('a burst beyond its share makes the pool grow as long as it may', () =>
+  withPool({ mrsMax: 400, mrsMin: 100, lowWater: 10 }, ({ pool, pass }) => {
+    const user = pool.createUser(0);
+    for (let count = 0; count < 9; count++) pool.createUser(0);
+    assert.is(take(user, 100).length, 91, 'past the mark by one');
+    pass(1000);
+    assert.ok(take(user, 100).length >= 20, 'more were made');
+    for (let turn = 0; turn < 20; turn++) {
+      pass(1000);
+      take(user, 100);
+    }
+    assert.is(pool.stats.total, 400);
+    assert.ok(user.stats.inUse > 360);
   }));
 
 test('a pool, or a user, with regions out is not destroyed', () =>

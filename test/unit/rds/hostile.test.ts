@@ -31,6 +31,7 @@ class Victim {
     const carrier = {
       connect: () => this.#connection,
       random: () => 1,
+      receiveBytesMax: 2 ** 24,
       allocate: (length: number): SendBuffer => {
         this.buffersUsed++;
         return { payload: new Uint8Array(length), free: () => this.buffersUsed-- };
@@ -38,6 +39,7 @@ class Victim {
     };
     this.#connection = {
       room: 100,
+      hold: () => true,
       post: (message, header) => {
         this.said.push(header);
         this.#posted.push(message);
@@ -55,8 +57,9 @@ class Victim {
     const peer = Endpoint.parse('10.0.0.9', 4791);
     const own = isOwnKind ? { lane: 0, incarnation: 7, generation: 0 } : undefined;
     const request = buildHandshake({ source: peer.gid, target: local.gid, ack: 0, own });
-    const { lane } = this.core.request(NOW, peer, request)!;
-    this.core.accepted(NOW, lane, this.#connection, request);
+    const acceptance = this.core.request(NOW, peer, request)!;
+    const { lane } = acceptance;
+    this.core.accepted(NOW, acceptance, this.#connection, request);
     lane.up(NOW, this.#connection, undefined);
     this.#owner = lane;
   }
@@ -64,7 +67,8 @@ class Victim {
   send(bytes: Uint8Array): void {
     this.packetsHeld++;
     const release = (): void => void this.packetsHeld--;
-    this.#owner.received(NOW, this.#connection, { bytes, release });
+    const memoryBytes = bytes.length;
+    this.#owner.received(NOW, this.#connection, { bytes, memoryBytes, release });
   }
 
   /** Nothing is held once the connection and the node are gone. */

@@ -1,0 +1,94 @@
+/**
+ * Messages of one packet, one after the other: SENDs and WRITEs of a reliable queue pair that have
+ * one SGE each. It is what fetch.ts and requester.ts do with them, with all that is about anything
+ * else left out. Whatever is not as plain is left to those, untouched.
+ */
+import { ringCount } from '../memory/ring';
+import { translateLocal } from '../region/null-region';
+import { bthBits, storeBth, storeReth } from '../wire/headers';
+import { Opcode } from '../wire/opcode';
+import { ICRC_SIZE } from '../wire/packet';
+import { psnAdd } from '../wire/psn';
+import { copyBytes } from '../memory/bytes';
+import { Context, packetStart } from './context';
+import { QueuePair, pathOf, sendRequestAt, timerOf, workRequestAt } from './queue-pair';
+import { pauses, wantsAck } from './requester';
+import { QpState, QpType, SendFlag, WcStatus, WrOpcode } from './status';
+import { finishPacket } from './transmit';
+import { armRetransmit, charge, startProbe, windowOpen } from './window';
+import { SEND_REQUEST_SIZE, SendState, Sge, WORK_REQUEST_SIZE } from './work-queue';
+
+const VECTOR: usize = 16;
+
+/** Is there nothing to be seen to but what is posted next? */
+export function sendsPlain(qp: QueuePair): bool {
+  return (
+    qp.type == <u32>QpType.RC &&
+    qp.state == <u32>QpState.RTS &&
+    (qp.rnrWaiting | qp.sendStopped) == 0 &&
+    qp.chunkHead == qp.chunkTail &&
+    qp.psnNext == qp.psnMax &&
+    qp.sendSgeMax != 0
+  );
+}
+
+/** The next request, if it is such a message and may be sent. False: nothing has changed. */
+export function sendPlain(context: Context, qp: QueuePair): bool {
+  const index = qp.sendNext;
+  const posted = ringCount(qp.sendRing, index, qp.sendEntries);
+  if (posted == 0 || !windowOpen(qp)) return false;
+  const request = sendRequestAt(qp, index);
+  const own = changetype<usize>(request);
+  if (index == qp.sendFetched) {
+    if (index - qp.sendTail >= qp.sendEntries) return false;
+    // Copied before it is looked at: the ring's other side may change it.
+    const source = changetype<usize>(workRequestAt(qp, index));
+    for (let at: usize = 0; at < WORK_REQUEST_SIZE; at += VECTOR) {
+      v128.store(own + at, v128.load(source + at));
+    }
+    v128.store(own + SEND_REQUEST_SIZE, v128.load(source + WORK_REQUEST_SIZE));
+  } else if (index + 1 != qp.sendFetched || request.state != <u32>SendState.FETCHED) return false;
+  if (request.sgeCount != 1) return false;
+  if (request.sendFlags & ~(<u32>SendFlag.SIGNALED)) return false;
+  const write = request.opcode == <u32>WrOpcode.RDMA_WRITE;
+  if (!write && request.opcode != <u32>WrOpcode.SEND) return false;
+  const sge = changetype<Sge>(own + SEND_REQUEST_SIZE);
+  const length = sge.length;
+  if (length == 0 || length > qp.mtu) return false;
+  const from = translateLocal(context.arena, sge.lkey, qp.pd, sge.address, length, 0);
+  if (from == 0) return false;
+
+  const psn = qp.psnNext;
+  const next = psnAdd(psn, 1);
+  request.length = length;
+  request.state = SendState.STARTED;
+  request.status = WcStatus.SUCCESS;
+  request.psnFirst = psn;
+  request.psnLast = psn;
+  request.chargeFirst = qp.chargeSent;
+  qp.chargeSent += charge(length);
+  qp.psnNext = next;
+  qp.psnMax = next;
+  qp.sendFetched = index + 1;
+  qp.sendNext = index + 1;
+
+  const packet = packetStart(context);
+  let opcode: u32 = Opcode.RC_SEND_ONLY;
+  let header: u32 = 12;
+  if (write) {
+    opcode = Opcode.RC_RDMA_WRITE_ONLY;
+    header = 28;
+    storeReth(packet + 12, request.remoteAddress, request.key, length);
+  }
+  copyBytes(packet + header, from, length);
+  const pad: u32 = (0 - length) & 3;
+  if (pad) store<u32>(packet + header + length, 0);
+  // A look at what follows: when that is changed, or fails, the peer is asked later on.
+  const follows = posted > 1 && workRequestAt(qp, index + 1).opcode <= <u32>WrOpcode.SEND_WITH_IMM;
+  const ask = wantsAck(qp, !follows && pauses(qp));
+  if (ask) startProbe(context, qp, psn);
+  storeBth(packet, opcode, bthBits(0, pad), context.pkey, qp.targetQp, ask ? 1 : 0, psn);
+  finishPacket(context, pathOf(qp), qp.qpn, header + length + pad + ICRC_SIZE);
+  if (timerOf(qp).deadline == 0) armRetransmit(context, qp);
+  return true;
+}

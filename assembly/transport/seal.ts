@@ -1,0 +1,111 @@
+/**
+ * The ICRC of what is sent, and of what was received. Short packets of one length that lie one
+ * after the other are sealed, and looked at, together (icrc-lanes.ts).
+ */
+import { bthOpcode } from '../wire/headers';
+import { icrcOf, icrcOfDoubled, icrcStart } from '../wire/icrc';
+import { ICRC_LANES, ICRC_LANES_PACKET_MAX, icrcOfLanes } from '../wire/icrc-lanes';
+import { Opcode } from '../wire/opcode';
+import { ICRC_SIZE } from '../wire/packet';
+import { Context, ReceiveDescriptor, packetStart } from './context';
+import { Path, PseudoHeader, receiveFlow } from './path';
+import { QueuePair, pathOf } from './queue-pair';
+import { QpType } from './status';
+
+/** The shortest packet there is: a BTH, and something behind it. */
+const PACKET_MIN: u32 = 20;
+
+/** The packet that ends the buffer, `length` bytes from BTH to ICRC: sealed now, or soon. */
+export function seal(context: Context, path: Path, packet: usize, length: u32): void {
+  const tables = context.icrcTables;
+  const start = icrcStart(tables, path.sendFlow, path.pseudoHeader == PseudoHeader.IPV4, length);
+  if (context.unsealed != 0 && length != context.unsealedLength) sealRest(context);
+  if (path.doublesFlush && bthOpcode(packet) == <u32>Opcode.RC_FLUSH) {
+    sealRest(context);
+    const icrc = icrcOfDoubled(tables, context.crcScratch, start, packet, length);
+    store<u32>(packet + length - ICRC_SIZE, icrc);
+    return;
+  }
+  if (length > ICRC_LANES_PACKET_MAX || length < PACKET_MIN) {
+    sealAlone(context, start, packet, length);
+    return;
+  }
+  // Meanwhile the start of its ICRC stands in the ICRC's place.
+  store<u32>(packet + length - ICRC_SIZE, start);
+  context.unsealedLength = length;
+  if (++context.unsealed == ICRC_LANES) sealTogether(context, packet + length, length);
+}
+
+function sealAlone(context: Context, start: u32, packet: usize, length: u32): void {
+  const icrc = icrcOf(context.icrcTables, context.crcScratch, start, packet, length);
+  store<u32>(packet + length - ICRC_SIZE, icrc);
+}
+
+/** ICRC_LANES packets that end at `end`. */
+function sealTogether(context: Context, end: usize, length: u32): void {
+  const words = context.lanes;
+  const first = end - <usize>(ICRC_LANES * length);
+  let place = first + length - ICRC_SIZE;
+  for (let lane: usize = 0; lane < ICRC_LANES; lane++, place += length) {
+    store<u32>(words + (lane << 2), load<u32>(place));
+  }
+  icrcOfLanes(context.icrcTables, words, first, length);
+  place = first + length - ICRC_SIZE;
+  for (let lane: usize = 0; lane < ICRC_LANES; lane++, place += length) {
+    store<u32>(place, load<u32>(words + (lane << 2)));
+  }
+  context.unsealed = 0;
+}
+
+/** Those that found no company. */
+export function sealRest(context: Context): void {
+  const length = context.unsealedLength;
+  let packet = packetStart(context) - <usize>(context.unsealed * length);
+  for (; context.unsealed != 0; context.unsealed--, packet += length) {
+    sealAlone(context, load<u32>(packet + length - ICRC_SIZE), packet, length);
+  }
+}
+
+/** Of packets of a run: are they short enough to be looked at together, and is their length one? */
+export function checksTogether(segment: u32): bool {
+  return segment >= PACKET_MIN && segment <= ICRC_LANES_PACKET_MAX && (segment & 3) == 0;
+}
+
+/**
+ * Computes the ICRCs of ICRC_LANES packets of one run, as if all of them were for the queue pair of
+ * the first one, `qp`. False: it has no peer, or another one. Nothing is decided here: a packet
+ * that turns out to be another one's is computed for itself.
+ */
+export function computeTogether(
+  context: Context,
+  qp: QueuePair,
+  descriptor: ReceiveDescriptor,
+  packet: usize,
+  length: u32,
+): bool {
+  if (qp.type == <u32>QpType.UD) return false;
+  const path = pathOf(qp);
+  if (descriptor.sourceGid0 != path.remoteGid0 || descriptor.sourceGid1 != path.remoteGid1) {
+    return false;
+  }
+  const start = receiveStart(context, path, descriptor.sourcePort, length);
+  const words = context.lanes;
+  const all = i32x4.splat(start);
+  for (let at = words; at < words + 4 * ICRC_LANES; at += 16) v128.store(at, all);
+  icrcOfLanes(context.icrcTables, words, packet, length);
+  context.aheadStart = start;
+  return true;
+}
+
+/** The ICRC that a packet should have, `start` as `receiveStart` says. */
+export function expectedIcrc(context: Context, start: u32, packet: usize, length: u32): u32 {
+  if (context.aheadLength == length && context.aheadStart == start) return context.aheadIcrc;
+  return icrcOf(context.icrcTables, context.crcScratch, start, packet, length);
+}
+
+/** Where the ICRC of a packet from that port begins. */
+export function receiveStart(context: Context, path: Path, sourcePort: u32, length: u32): u32 {
+  const tables = context.icrcTables;
+  const isIpv4 = path.pseudoHeader == <u32>PseudoHeader.IPV4;
+  return icrcStart(tables, receiveFlow(tables, path, sourcePort), isIpv4, length);
+}

@@ -1,0 +1,41 @@
+/** What a link over messages allows, and what it counts. */
+
+/** How much, of one peer unless it says otherwise. */
+export interface ChannelLimits {
+  /** Longest message that is sent; packets share one up to here. */
+  readonly messageBytes: number;
+  /** Longest message that is accepted. */
+  readonly receiveBytes: number;
+  /** Bytes of messages under way. */
+  readonly windowBytes: number;
+  /** Bytes of packets that wait for the window; what is beyond is dropped. */
+  readonly queueBytes: number;
+  /** Where a channel holds back more than this, nothing more is given to it. */
+  readonly bufferedBytesMax: number;
+  /** Peers of a link, those included that are still being connected. */
+  readonly peersMax: number;
+  /** How long a channel may take to open. */
+  readonly openMillis: number;
+  /** How long a peer whose connection got lost may take to come back by another one. */
+  readonly returnMillis: number;
+  /** While there are several connections to a peer, each is asked so often whether it carries. */
+  readonly askMillis: number;
+}
+
+/** What a link over messages counts: packets, and where the name says so, messages. */
+export interface ChannelCounters {
+  sent: number;
+  received: number;
+  messagesSent: number;
+  messagesReceived: number;
+  /** Too long, or too many waited for the window. */
+  dropped: number;
+  /** For an address that nobody has. */
+  unroutable: number;
+  /** Messages that the channel did not take. */
+  refused: number;
+  /** Messages that are none, or whose packets are not whole. */
+  malformed: number;
+  /** How often nothing was seen for so long that all under way was taken for lost. */
+  silences: number;
+}

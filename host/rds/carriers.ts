@@ -1,0 +1,107 @@
+/** The devices of a node as one transport: the route says over which of them a connection goes. */
+import type { Endpoint } from '../link/endpoint.js';
+import type { Carrier, Connection, ConnectionOwner, Route, SendBuffer } from './carrier.js';
+import type { RdsCore } from './core.js';
+import type { VerbsCarrier } from './verbs-carrier.js';
+
+export class Carriers implements Carrier {
+  /** By the index that routes have; the first is the node's own. */
+  readonly all: VerbsCarrier[];
+
+  constructor(first: VerbsCarrier) {
+    this.all = [first];
+  }
+
+  get first(): VerbsCarrier {
+    return this.all[0]!;
+  }
+
+  get receiveBytesMax(): number {
+    return this.#sum((carrier) => carrier.receiveBytesMax);
+  }
+
+  /** Bytes of memory for receives. */
+  get receiveBytes(): number {
+    return this.#sum((carrier) => carrier.receiveBytes);
+  }
+
+  /** Receives that wait for messages. */
+  get receivesPosted(): number {
+    return this.#sum((carrier) => carrier.receivesPosted);
+  }
+
+  /** Receives that hold messages which nobody has read. */
+  get receivesTaken(): number {
+    return this.#sum((carrier) => carrier.receivesTaken);
+  }
+
+  /** Send buffers in use. */
+  get buffersUsed(): number {
+    return this.#sum((carrier) => carrier.sends.used);
+  }
+
+  get addresses(): Endpoint[] {
+    return this.all.map(({ context }) => context.local);
+  }
+
+  connect(
+    { from, to }: Route,
+    lane: number,
+    privateData: Uint8Array,
+    owner: ConnectionOwner,
+  ): Connection {
+    const carrier = this.all[from]!;
+    if (!carrier.isClosed) return carrier.connect(to, lane, privateData, owner);
+    const nobody = new ClosedConnection();
+    queueMicrotask(() => {
+      if (!nobody.isClosed) owner.down(this.first.now, nobody, true);
+      this.first.onInput();
+    });
+    return nobody;
+  }
+
+  allocate(length: number, fragmentBytes: number, from: number): SendBuffer | undefined {
+    const carrier = this.all[from]!;
+    return (carrier.isClosed ? this.first : carrier).allocate(length, fragmentBytes);
+  }
+
+  random(): number {
+    return this.first.random();
+  }
+
+  close(): void {
+    for (const carrier of this.all) carrier.close();
+  }
+
+  /** What of `core` goes over a device that is being closed goes another way. */
+  leave(carrier: VerbsCarrier, core: RdsCore): void {
+    if (carrier.isClosed || carrier === this.first) return;
+    for (const connection of [...carrier.byQueuePair.values()]) {
+      connection.owner.down(carrier.now, connection, false);
+    }
+    carrier.close();
+    core.advance(this.first.now);
+  }
+
+  #sum(of: (carrier: VerbsCarrier) => number): number {
+    return this.all.reduce((sum, carrier) => sum + of(carrier), 0);
+  }
+}
+
+/** Of a device that is gone: it never comes to be. */
+class ClosedConnection implements Connection {
+  readonly room = 0;
+  isClosed = false;
+
+  hold(): boolean {
+    return false;
+  }
+
+  post(): void {}
+
+  postCopy(): void {}
+
+  close(): void {
+    this.isClosed = true;
+  }
+}

@@ -1,0 +1,78 @@
+/** RDMA beside a message (rds-rdma(7)): into or out of memory that a peer has named by a cookie. */
+import type { MemoryRegion } from '../verbs/memory-region.js';
+
+/** `RDS_RDMA_…`: flags of getMr, and of an operation. */
+export const RdmaFlag = Object.freeze({
+  READWRITE: 0x01,
+  FENCE: 0x02,
+  INVALIDATE: 0x04,
+  USE_ONCE: 0x08,
+  DONTWAIT: 0x10,
+  NOTIFY_ME: 0x20,
+  SILENT: 0x40,
+});
+
+/** What became of an operation. */
+export const RdmaStatus = Object.freeze({
+  SUCCESS: 0,
+  REMOTE_ERROR: 1,
+  CANCELED: 2,
+  /** Its connection broke: it may be done in part, and is not repeated. */
+  DROPPED: 3,
+  OTHER_ERROR: 4,
+});
+
+/** `rds_rdma_cookie_t`: the key, and where in front of it the memory begins. */
+export function makeCookie(rkey: number, offset: number): bigint {
+  return BigInt(rkey >>> 0) | (BigInt(offset) << 32n);
+}
+
+export function rkeyOf(cookie: bigint): number {
+  return Number(cookie & 0xffffffffn);
+}
+
+export function offsetOf(cookie: bigint): number {
+  return Number(cookie >> 32n);
+}
+
+/** One WRITE or READ, in front of its message. */
+export class RdmaOperation {
+  readonly isWrite: boolean;
+  readonly rkey: number;
+  readonly remoteAddr: number;
+  /** The message waits for what is READ. */
+  readonly isFenced: boolean;
+  /** Local memory, and of which of the node's devices. */
+  readonly region: MemoryRegion;
+  readonly from: number;
+  isPosted = false;
+  readonly #ended: (status: number) => void;
+  #isOver = false;
+
+  /** `ended` is called once, with one of RdmaStatus. The region is the operation's to deregister. */
+  constructor(
+    { cookie, remoteOffset, flags }: { cookie: bigint; remoteOffset: number; flags: number },
+    local: { readonly region: MemoryRegion; readonly from: number },
+    ended: (status: number) => void,
+  ) {
+    this.isWrite = (flags & RdmaFlag.READWRITE) !== 0;
+    this.isFenced = (flags & RdmaFlag.FENCE) !== 0;
+    this.rkey = rkeyOf(cookie);
+    this.remoteAddr = offsetOf(cookie) + remoteOffset;
+    this.region = local.region;
+    this.from = local.from;
+    this.#ended = ended;
+  }
+
+  /** A connection needs it no more. */
+  letGo(isSent: boolean): void {
+    this.end(isSent ? RdmaStatus.SUCCESS : RdmaStatus.DROPPED);
+  }
+
+  end(status: number): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.region.dereg();
+    this.#ended(status);
+  }
+}

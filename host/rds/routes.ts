@@ -1,0 +1,75 @@
+/** The ways to a peer: pairs of one of our addresses and one of its own; one of them is in use. */
+import type { Endpoint } from '../link/endpoint.js';
+import type { Route } from './carrier.js';
+
+/** Addresses that a node has, the first included. */
+export const ADDRESSES_MAX = 8;
+
+export class Routes {
+  current: Route;
+  readonly #ours: () => readonly Endpoint[];
+  #theirs: readonly Endpoint[];
+  /** Ways that failed, one after the other, since one worked. */
+  #failures = 0;
+
+  /** `ours`: the node's addresses, which may become more. */
+  constructor(ours: () => readonly Endpoint[], peer: Endpoint) {
+    this.#ours = ours;
+    this.#theirs = [peer];
+    this.current = { from: 0, to: peer };
+  }
+
+  /** Where the peer may be asked from, besides its first address. */
+  get alternates(): readonly Endpoint[] {
+    return this.#theirs.slice(1);
+  }
+
+  get count(): number {
+    return this.#all().length;
+  }
+
+  get areAllTried(): boolean {
+    return this.#failures >= this.count;
+  }
+
+  /** The peer named its other addresses; those before are no longer so. */
+  teach(alternates: readonly Endpoint[]): void {
+    const [first] = this.#theirs;
+    const others = alternates.filter((other) => !other.equals(first!));
+    this.#theirs = [first!, ...others.slice(0, ADDRESSES_MAX - 1)];
+    const isKnown = this.#all().some((route) => isSameRoute(route, this.current));
+    if (!isKnown) this.current = { from: 0, to: first! };
+  }
+
+  worked(route: Route): void {
+    this.current = route;
+    this.#failures = 0;
+  }
+
+  /** The next one is tried, unless somebody found that out before. */
+  failed(route: Route): void {
+    if (!isSameRoute(route, this.current)) return;
+    this.#failures++;
+    const all = this.#all();
+    const at = all.findIndex((other) => isSameRoute(other, route));
+    this.current = all[(at + 1) % all.length]!;
+  }
+
+  /** First those that share neither end with each other: whatever broke, the next one goes around it. */
+  #all(): Route[] {
+    const ours = this.#ours();
+    const all: { route: Route; rank: number }[] = [];
+    for (const [from, own] of ours.entries()) {
+      for (const [index, to] of this.#theirs.entries()) {
+        if (own.gid.isIpv4 !== to.gid.isIpv4) continue;
+        const rank = (from === index ? 0 : 2 * ADDRESSES_MAX) + from + index;
+        all.push({ route: { from, to }, rank });
+      }
+    }
+    return all.sort((one, other) => one.rank - other.rank).map(({ route }) => route);
+  }
+}
+
+export function isSameRoute(one: Route, other: Route): boolean {
+  return one.from === other.from && one.to.equals(other.to);
+}

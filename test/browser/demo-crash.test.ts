@@ -1,0 +1,108 @@
+/** The demo's persistent memory: what was told to be durable is in the browser's file, whole. */
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { RECORD_BYTES, placeOf, readWord, recordAt } from '../../host/demo/memory-layout.js';
+import { missingBrowser } from '../support/browser.js';
+import {
+  DemoPage,
+  alone,
+  closeWorld,
+  differences,
+  freshUrl,
+  leave,
+  openWorld,
+  two,
+  type DemoWorld,
+} from './demo-page.js';
+
+const missing = missingBrowser();
+if (missing) throw new Error(missing);
+const test = suite<DemoWorld>('demo/crash');
+
+test.before(openWorld);
+test.after(closeWorld);
+
+const SAID = '.act:has(#act-crash) output.said';
+
+/** The region as it lies in the origin's file, behind the header. */
+async function regionOf({ page }: DemoPage): Promise<Buffer> {
+  const text = (await page.evaluate(`(async () => {
+    const directory = await navigator.storage.getDirectory();
+    const file = await (await directory.getFileHandle('verbena demo')).getFile();
+    const bytes = new Uint8Array(await file.slice(-${64 + 2 * RECORD_BYTES}).arrayBuffer());
+    return btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''));
+  })()`)) as string;
+  // Of its own, so that words lie where they may.
+  const bytes = Buffer.from(text, 'base64');
+  const region = Buffer.from(new ArrayBuffer(bytes.length));
+  bytes.copy(region);
+  return region;
+}
+
+/** Slides to that many records and presses. */
+async function press(tab: DemoPage, records: number): Promise<Record<string, number>> {
+  await tab.page.evaluate(`(() => {
+    const slider = document.querySelector('.act:has(#act-crash) input');
+    slider.value = ${records};
+    slider.dispatchEvent(new Event('input', { bubbles: true }));
+  })()`);
+  return tab.play('crash');
+}
+
+for (const kind of ['the server', 'another tab']) {
+  test(`records of ${kind} outlive the Worker that has their file`, async (world) => {
+    const tabs = kind === 'the server' ? [await alone(world)] : await two(world);
+    const [tab, other] = tabs as [DemoPage, DemoPage | undefined];
+    await tab.page.bringToFront();
+    let last = 0;
+    for (const records of other ? [3] : [1, 10]) {
+      const { told, record, torn, begun, earlier, earlierTorn } = await press(tab, records);
+      console.log(`told ${told}, found ${record}, words of the next one ${begun}`);
+      assert.ok(told! >= records, 'so many were told to be durable');
+      assert.ok(record === told || record === told! + 1, `${record} is old or new of ${told}`);
+      assert.is(torn, 0);
+      if (last > 0) assert.is(earlier, last, 'as it was left');
+      assert.is(earlierTorn, 0);
+      last = record!;
+      const region = await regionOf(tab);
+      assert.is(readWord(region, 0), record, 'as the browser has it');
+      assert.ok(recordAt(region, placeOf(record!)).every((word) => word === record));
+    }
+    await tab.said(SAID, /Told to be durable: records 1 to \d+. The Worker was killed while/);
+    // Nobody else is hurt.
+    await tab.stroke('ours', [0.2, 0.5], [0.8, 0.4]);
+    const theirs = other
+      ? async () => (await other.inspect()).ours
+      : () => world.server.station!.memory;
+    assert.is(await differences(tab, theirs), 0);
+    await leave(...tabs);
+  });
+}
+
+test('they outlive the page as well, and are one tab’s at a time', async (world) => {
+  const url = freshUrl(world);
+  const first = await DemoPage.open(world.browser, url);
+  await first.firstWrite();
+  const { record } = await press(first, 2);
+  await leave(first);
+  const tab = await DemoPage.open(world.browser, url);
+  await tab.firstWrite();
+  const { earlier, earlierTorn } = await press(tab, 1);
+  assert.equal([earlier, earlierTorn], [record, 0]);
+  // A handle that another Worker of this origin keeps, until it is told to let go.
+  await tab.page.evaluate(`new Promise((resolve) => {
+    const text = 'navigator.storage.getDirectory().then(async (directory) => {' +
+      'const file = await directory.getFileHandle("verbena demo");' +
+      'await file.createSyncAccessHandle(); postMessage(0); })';
+    const url = URL.createObjectURL(new Blob([text], { type: 'text/javascript' }));
+    globalThis.holder = new Worker(url);
+    holder.onmessage = resolve;
+  })`);
+  await tab.page.locator('#act-crash').click();
+  await tab.said(SAID, /is open already, here or in another tab/);
+  await tab.page.evaluate('holder.terminate()');
+  assert.is((await press(tab, 1))['torn'], 0);
+  await leave(tab);
+});
+
+test.run();

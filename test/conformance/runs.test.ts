@@ -1,0 +1,243 @@
+/**
+ * Packets that came in one run take a shorter way through the engine than those that came alone,
+ * and so do requests that are plain. What comes of them is the same, to the byte.
+ */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { Opcode } from '#build/abi.js';
+import { AccessFlag, Mtu, SendFlag, WrOpcode, type SendWorkRequest } from '../../host/index.js';
+import { splitmix32 } from '../../host/link/fault.js';
+import type { Fields } from '../support/codec.js';
+import { PEER, Wire, pattern, type WireOptions } from '../support/wire.js';
+
+const RUN = 40;
+const BYTES = 8192;
+
+/** What a run holds: the same for both devices, whose numbers and keys differ. */
+interface Planned {
+  readonly fields: Partial<Fields>;
+  readonly payload: Uint8Array;
+  /** Of the registered buffer; the device's key is put in. */
+  readonly offset: number;
+  readonly dmaLength: number;
+  readonly wrongKey: boolean;
+  readonly wrongNumber: boolean;
+  /** Bits that are changed once the packet is sealed: [byte, mask]. */
+  readonly damage: readonly [number, number] | undefined;
+  /** … and before it is. */
+  readonly mark: readonly [number, number] | undefined;
+}
+
+function build(wire: Wire, planned: Planned): Uint8Array {
+  const { fields, payload, offset, dmaLength, mark, damage } = planned;
+  const reth = wire.reth(offset, dmaLength);
+  if (planned.wrongKey) reth.key! ^= 0x5500;
+  const own = planned.wrongNumber ? { targetQp: wire.qp.qpNum ^ 0x10000 } : {};
+  const bytes = wire.packet({ ...reth, ...fields, ...own }, payload);
+  if (mark) {
+    bytes[mark[0]]! ^= mark[1];
+    wire.seal(bytes);
+  }
+  if (damage) bytes[damage[0] % bytes.length]! ^= damage[1];
+  return bytes;
+}
+
+function oneByOne(wire: Wire, packets: readonly Uint8Array[]): void {
+  wire.deliver(packets);
+}
+
+/** As receive offload hands them over: in the device's memory, one behind the other. */
+function asRun(wire: Wire, packets: readonly Uint8Array[]): void {
+  const { receiver } = wire.link;
+  const room = wire.context.alloc(packets.reduce((sum, { length }) => sum + length, 0));
+  // A run ends with a packet of another size.
+  for (let index = 0, at = 0; index < packets.length;) {
+    const [start, size] = [at, packets[index]!.length];
+    for (; packets[index]?.length === size; at += size) room.set(packets[index++]!, at);
+    receiver!.segments!(room.byteOffset + start, at - start, size, PEER);
+  }
+  receiver!.flush();
+  wire.context.free(room);
+}
+
+/** Everything that is to be seen of a device, its own numbers left out. */
+function outcome(wire: Wire) {
+  return {
+    memory: Buffer.from(wire.buffer).toString('base64'),
+    counters: wire.context.counters(),
+    region: wire.mr.counters(),
+    answers: wire.takePackets().map(({ name, psn, syndrome, msn }) => [name, psn, syndrome, msn]),
+    completions: wire.completions(),
+    events: wire.takeEvents(),
+    state: wire.qp.query().qpState,
+  };
+}
+
+const FAULTS = [
+  'icrc',
+  'psn',
+  'key',
+  'number',
+  'length',
+  'range',
+  'congestion',
+  'migration',
+  'version',
+  'partition',
+  'send',
+  'read',
+  'empty',
+  'pad',
+] as const;
+type Fault = (typeof FAULTS)[number];
+
+function plan(psn: number, size: number, offset: number, random: () => number, fault?: Fault) {
+  const payload = pattern(fault === 'empty' ? 0 : size, random() & 0xffff);
+  const fields: Partial<Fields> = {
+    opcode: Opcode.RC_RDMA_WRITE_ONLY,
+    psn: (fault === 'psn' ? psn + 1 + (random() & 3) : psn) & 0xffffff,
+    ackRequest: (random() & 7) === 0 ? 1 : 0,
+  };
+  if (fault === 'partition') fields.pkey = 0x8001;
+  if (fault === 'send') fields.opcode = Opcode.RC_SEND_ONLY;
+  if (fault === 'read') fields.opcode = Opcode.RC_RDMA_READ_REQUEST;
+  if (fault === 'pad') fields.padCount = 3;
+  const mark = { congestion: [4, 0x80], migration: [1, 0x40], version: [1, 0x01] } as const;
+  return {
+    fields,
+    payload: fault === 'read' ? new Uint8Array(0) : payload,
+    offset: fault === 'range' ? BYTES - 4 : offset,
+    dmaLength: payload.length + (fault === 'length' ? 4 : 0),
+    wrongKey: fault === 'key',
+    wrongNumber: fault === 'number',
+    damage: fault === 'icrc' ? ([random(), 1 << (random() & 7)] as const) : undefined,
+    mark: fault && fault in mark ? mark[fault as keyof typeof mark] : undefined,
+  } satisfies Planned;
+}
+
+async function compare(options: WireOptions, runs: (random: () => number) => Planned[], seed = 1) {
+  const random = splitmix32(seed);
+  const [alone, together] = [await Wire.open(options), await Wire.open(options)];
+  const planned = runs(random);
+  for (const [wire, deliver] of [
+    [alone, oneByOne],
+    [together, asRun],
+  ] as const) {
+    wire.receive(7, 0, 512);
+    deliver(
+      wire,
+      planned.map((each) => build(wire, each)),
+    );
+  }
+  assert.equal(outcome(together), outcome(alone));
+  await alone.close();
+  await together.close();
+}
+
+for (const size of [1, 4, 60, 61, 64, 200, 228, 300]) {
+  test(`a run of WRITEs of ${size} bytes, all as they should be`, async () => {
+    await compare({ bytes: BYTES }, (random) =>
+      Array.from({ length: RUN }, (_, n) => plan(0x200 + n, size, n * 100, random)),
+    );
+  });
+}
+
+for (const fault of FAULTS) {
+  test(`a run of WRITEs and in it one with something else: ${fault}`, async () => {
+    for (const at of [0, 5, 15, 16, 31, 39]) {
+      await compare({ bytes: BYTES }, (random) =>
+        Array.from({ length: RUN }, (_, n) =>
+          plan(0x200 + n, 61, n * 64, random, n === at ? fault : undefined),
+        ),
+      );
+    }
+  });
+}
+
+test('a run of WRITEs over the end of the PSNs, with pads, with packets that come twice', async () => {
+  await compare({ bytes: BYTES, receivePsn: 0xfffff0 }, (random) =>
+    Array.from({ length: RUN }, (_, n) =>
+      plan(0xfffff0 + n - (n > 20 ? 2 : 0), 62, n * 64, random),
+    ),
+  );
+});
+
+test('a run towards a queue pair that grants no WRITEs', async () => {
+  const attributes = { qpAccessFlags: AccessFlag.REMOTE_READ };
+  await compare({ bytes: BYTES, attributes }, (random) =>
+    Array.from({ length: RUN }, (_, n) => plan(0x200 + n, 64, n * 64, random)),
+  );
+});
+
+test('a run behind the first packet of a longer message', async () => {
+  await compare({ bytes: BYTES, mtu: Mtu.MTU_256 }, (random) =>
+    Array.from({ length: RUN }, (_, n) => {
+      if (n > 0) return plan(0x200 + n, 64, n * 64, random);
+      const first = plan(0x200, 256, 0, random);
+      const fields = { ...first.fields, opcode: Opcode.RC_RDMA_WRITE_FIRST };
+      return { ...first, fields, dmaLength: 320 };
+    }),
+  );
+});
+
+test('a run with packets longer than the path MTU behind it', async () => {
+  await compare({ bytes: BYTES, mtu: Mtu.MTU_256 }, (random) =>
+    Array.from({ length: RUN }, (_, n) => plan(0x200 + n, n < 20 ? 64 : 300, n * 64, random)),
+  );
+});
+
+/** What is sent for these requests when nothing is acknowledged but what the test says. */
+async function sent(requests: (wire: Wire) => SendWorkRequest[], acknowledged: number) {
+  const wire = await Wire.open({ bytes: BYTES, device: { windowPackets: 64 } });
+  wire.buffer.set(pattern(BYTES));
+  for (const request of requests(wire)) wire.qp.postSend(request);
+  const packets = wire.takePackets();
+  for (let psn = 0x100; psn < 0x100 + acknowledged; psn += 16) {
+    wire.acknowledge(psn + 15);
+    packets.push(...wire.takePackets());
+  }
+  const told = packets.map(({ bytes }) => Buffer.from(bytes).toString('hex'));
+  const completions = wire.completions();
+  await wire.close();
+  return { told, completions };
+}
+
+/** The same requests; `plain`: with one SGE, as most have, or else with one more of no byte. */
+function requests(wire: Wire, plain: boolean, seed: number): SendWorkRequest[] {
+  const random = splitmix32(seed);
+  return Array.from({ length: 100 }, (_, wrId) => {
+    const size = [64, 64, 64, 64, 61, 1, 200, 1500][random() & 7]!;
+    const kinds = [WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE, WrOpcode.SEND, WrOpcode.SEND_WITH_IMM];
+    const opcode = kinds[random() & 3]!;
+    const flags = [0, SendFlag.SIGNALED, 0, SendFlag.SOLICITED | SendFlag.SIGNALED];
+    const sgList = wire.sge(random() & 0xff8, size);
+    if (!plain) sgList.push({ addr: wire.mr.addr, length: 0, lkey: wire.mr.lkey });
+    const rdma = { remoteAddr: 0x10000n + BigInt(wrId), rkey: 0x77 };
+    return { wrId, opcode, sendFlags: flags[random() & 3]!, sgList, rdma, immData: wrId };
+  });
+}
+
+test('requests of one SGE become the packets that those of two become', async () => {
+  for (let seed = 1; seed <= 6; seed++) {
+    const acknowledged = 16 * (seed - 1);
+    const plain = await sent((wire) => requests(wire, true, seed), acknowledged);
+    assert.equal(await sent((wire) => requests(wire, false, seed), acknowledged), plain);
+    assert.ok(plain.told.length >= 40);
+  }
+});
+
+test('a plain request whose key is wrong fails, and those before it do not', async () => {
+  const wire = await Wire.open({ bytes: BYTES });
+  const list = Array.from({ length: 20 }, (_, wrId) => {
+    const sgList = wire.sge(0, 64);
+    if (wrId === 18) sgList[0] = { ...sgList[0]!, lkey: wire.mr.lkey ^ 0x100 };
+    const rdma = { remoteAddr: 0x10000n, rkey: 0x77 };
+    return { wrId, opcode: WrOpcode.RDMA_WRITE, sendFlags: SendFlag.SIGNALED, sgList, rdma };
+  });
+  for (const request of list) wire.qp.postSend(request);
+  wire.acknowledge(0x100 + 17);
+  assert.equal(wire.completions().slice(17), ['17 SUCCESS', '18 LOC_PROT_ERR', '19 WR_FLUSH_ERR']);
+  await wire.close();
+});
+
+test.run();
