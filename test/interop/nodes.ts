@@ -57,9 +57,8 @@ async function meet(lender: string, user: string, [version, pair]: [string, numb
     const name = `nodes-${process.pid}-${pair}`;
     const file = workspace.path('pmem');
     const lending = workspace.startProcess(lender, [PEER, 'lend', here, name, file]);
-    const told = await lending.printed('stdout', /lends (\d+) (\S+) (\d+)\n/);
-    const [, port, shpd, at] = told;
-    const args = ['use', here, there, name, shpd!, port!, at!];
+    const told = await lending.printed('stdout', /lends (\S+) (\d+) (\d+) (\d+)\n/);
+    const args = ['use', here, there, name, ...told.slice(1)];
     const { stdout, stderr, code } = await workspace.startProcess(user, [PEER, ...args]).ended;
     const written = `written by Node ${version}`;
     const missing = [...SAID, `shares: ${written}`].filter((line) => !stdout.includes(line));

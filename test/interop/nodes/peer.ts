@@ -21,7 +21,8 @@ import {
 const SHARE_KEY = 0x20_22_24;
 const BYTES = 4096;
 const SERVICE = 7471;
-/** A description of memory, and of persistent memory, in private data. */
+const KEPT_SERVICE = 7472;
+/** Of memory, in private data. */
 const DESCRIPTION_BYTES = 12;
 const ACCESS = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE;
 
@@ -33,9 +34,8 @@ function describe({ addr, rkey }: MemoryRegion): Uint8Array {
   return new Uint8Array(bytes.buffer);
 }
 
-function parseDescription(privateData: Uint8Array, index: number) {
-  const at = privateData.byteOffset + index * DESCRIPTION_BYTES;
-  const bytes = new DataView(privateData.buffer, at);
+function parseDescription({ privateData }: RdmaConnection) {
+  const bytes = new DataView(privateData.buffer, privateData.byteOffset);
   return { remoteAddr: bytes.getBigUint64(0), rkey: bytes.getUint32(8) };
 }
 
@@ -46,25 +46,30 @@ async function lend(address: string, name: string, file: string): Promise<void> 
   const context = await openDevice({ name, address, memoryBytes: 16 * 2 ** 20 });
   const pd = context.allocPd();
   const memory = context.alloc(BYTES);
-  const pmem = await context.openPmem(file, { bytes: 65536 });
+  // A device with a name has no persistent memory: another one, for itself.
+  const kept = await openDevice({ address, port: 0 });
+  const keptPd = kept.allocPd();
+  const pmem = await kept.openPmem(file, { bytes: 65536 });
   const inbox = pd.regMr(context.alloc(BYTES), AccessFlag.LOCAL_WRITE);
   const volatile = pd.regMr(memory, ACCESS);
-  const durable = pd.regMr(pmem.buffer, ACCESS | AccessFlag.FLUSH_PERSISTENT);
+  const durable = keptPd.regMr(pmem.buffer, ACCESS | AccessFlag.FLUSH_PERSISTENT);
   const shpd = Buffer.from(pd.allocShpd(SHARE_KEY)).toString('hex');
-  const privateData = Buffer.concat([describe(volatile), describe(durable)]);
   const listener = await listen(`${address}:${SERVICE}`, { context });
-  console.log(`lends ${context.local.port} ${shpd} ${memory.byteOffset}`);
+  const keptListener = await listen(`${address}:${KEPT_SERVICE}`, { context: kept });
+  const ports = `${context.local.port} ${kept.local.port}`;
+  console.log(`lends ${shpd} ${memory.byteOffset} ${ports}`);
   const request = (await listener.getRequest())!;
   const sgList = [{ addr: inbox.addr, length: BYTES, lkey: inbox.lkey }];
-  const accepted = await request.accept({ pd, privateData }, (qp) => qp.postRecv({ sgList }));
+  const answer = { pd, privateData: describe(volatile) };
+  const accepted = await request.accept(answer, (qp) => qp.postRecv({ sgList }));
+  const keeper = (await keptListener.getRequest())!;
+  const keeping = await keeper.accept({ pd: keptPd, privateData: describe(durable) });
   const [message] = await accepted.recvCq.wait(1);
   console.log(`received ${message!.byteLen} bytes: ${WcStatusName[message!.status]}`);
   await accepted.disconnected;
   console.log(`found in memory: ${textOf(memory)}`);
   await once(process, 'SIGTERM');
-  await accepted.close();
-  await listener.close();
-  await context.close();
+  for (const end of [accepted, keeping, listener, keptListener, kept, context]) await end.close();
 }
 
 /** Posts one request and waits for it: the name of its status. */
@@ -84,26 +89,28 @@ function words(mr: MemoryRegion, memory: Uint8Array, text: string) {
 
 async function use(
   [address, local, name, shpd]: readonly string[],
-  [udpPort, at]: readonly number[],
+  [at, udpPort, keptPort]: readonly number[],
 ): Promise<void> {
   const context = await openDevice({ address: local!, port: 0 });
-  const options = { context, udpPort: udpPort! };
-  const connection = await connect(`${address!}:${SERVICE}`, options);
   const memory = context.alloc(BYTES);
+  const to = (service: number, udpPort: number): Promise<RdmaConnection> =>
+    connect(`${address!}:${service}`, { context, udpPort });
+  const connection = await to(SERVICE, udpPort!);
+  const keeping = await to(KEPT_SERVICE, keptPort!);
   const mr = connection.pd.regMr(memory, 0);
-  const told = connection.privateData;
-  const volatile = parseDescription(told, 0);
-  const durable = parseDescription(told, 1);
   const send = words(mr, memory, 'sent');
   console.log(`SEND ${await complete(connection, { opcode: WrOpcode.SEND, sgList: send })}`);
-  for (const [kind, rdma] of Object.entries({ volatile, durable })) {
-    const sgList = words(mr, memory, `written by Node ${process.version}`);
-    const status = await complete(connection, { opcode: WrOpcode.RDMA_WRITE, sgList, rdma });
+  for (const [kind, end] of Object.entries({ volatile: connection, durable: keeping })) {
+    const rdma = parseDescription(end);
+    const sgList = words(end.pd.regMr(memory, 0), memory, `written by Node ${process.version}`);
+    const status = await complete(end, { opcode: WrOpcode.RDMA_WRITE, sgList, rdma });
     console.log(`WRITE ${kind} ${status}`);
   }
   const { PERSISTENT } = PlacementType;
-  const flush = { ...durable, length: BYTES, type: PERSISTENT, level: SelectivityLevel.RANGE };
-  console.log(`FLUSH ${await complete(connection, { opcode: WrOpcode.FLUSH, flush })}`);
+  const place = { length: BYTES, type: PERSISTENT, level: SelectivityLevel.RANGE };
+  const flush = { ...parseDescription(keeping), ...place };
+  console.log(`FLUSH ${await complete(keeping, { opcode: WrOpcode.FLUSH, flush })}`);
+  await keeping.close();
   await connection.close();
   await context.close();
   // The same device, from within.
