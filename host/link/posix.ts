@@ -314,8 +314,8 @@ export class Posix {
   }
 
   /**
-   * These bytes of a file are zeros, and take no storage. PosixError EOPNOTSUPP where the file system
-   * knows no holes.
+   * These bytes of a file are zeros, and take no storage. PosixError EOPNOTSUPP where the file
+   * system knows no holes.
    */
   punchHole(fd: number, offset: number, length: number): void {
     const mode = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE;

@@ -116,7 +116,7 @@ function totals(
 /** Regions for the workload below: too few for who is greedy. */
 const SCARCE_MRS = 256;
 const MARK = 32;
-/** Volumes that ask for little, but all at once now and then; and such as ask for next to nothing. */
+/** Volumes that ask for little, but all at once now and then; such as ask for next to nothing. */
 const MODEST = { count: 12, numMr: 4, burst: 8, stormsPerSecond: 4 };
 const IDLE = { count: 8, numMr: 8, lendMrs: 6 };
 const GREEDY = { weights: [1, 1, 3, 3], numMr: 4, underWay: 96 };
@@ -136,8 +136,8 @@ export interface ScarceOutcome {
 }
 
 /**
- * Volumes on a disk that storm now and then, all at once; beside them, if `isGreedy`, four that keep
- * so much under way that two of them would use all regions. `lends`: idle volumes lend their own.
+ * Volumes on a disk that storm now and then, all at once; beside them, if `isGreedy`, four that
+ * keep so much under way that three of them would use all regions. `lends`: idle volumes lend.
  */
 export async function runScarce(
   seconds: number,

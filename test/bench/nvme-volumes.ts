@@ -1,6 +1,6 @@
 /**
- * Volumes of our NVMe initiator, a connection and a queue each, on our target: the load generator of
- * seed 002's comparison. Two devices in one thread over the loopback link, in virtual time; the
+ * Volumes of our NVMe initiator, a connection and a queue each, on our target: the load generator
+ * of seed 002's comparison. Two devices in one thread over the loopback link, in virtual time; the
  * target takes as long as a medium does.
  */
 import {

@@ -16,6 +16,7 @@ import {
   type FmrDesc,
   type FmrPoolUser,
   type MemoryRegion,
+  type SendWorkRequest,
 } from '../../host/index.js';
 import { makePair, type Side } from '../support/pair.js';
 import type { PoolThreadData } from '../support/pool-thread.js';
@@ -209,6 +210,29 @@ async function run(pace: Pace): Promise<BenchResult> {
     }
     return { reg_mr_local_inv_us: (watch.cpuSeconds() * 1e6) / requests };
   };
+  /** The same, each batch posted as one list. */
+  const turnOverInLists = (): Figures => {
+    const watch = new Stopwatch();
+    for (let done = 0; done < requests; done += BATCH) {
+      const list: SendWorkRequest[] = [];
+      for (let index = 0; index < BATCH; index++) {
+        const desc = (held[index] = rich.getMr()!);
+        const regMr = desc.regMr(memory, access);
+        const last = index === BATCH - 1 ? SendFlag.SIGNALED : 0;
+        list.push({ opcode: WrOpcode.REG_MR, sendFlags: 0, regMr });
+        list.push({ opcode: WrOpcode.LOCAL_INV, sendFlags: last, invalidateRkey: regMr.key });
+      }
+      qp.postSend(list);
+      for (let index = 0; index < BATCH; index++) rich.putMr(held[index]!);
+      for (let seen = 0; seen === 0;) {
+        for (const { status } of pair.a.cq.poll(BATCH)) {
+          if (status !== WcStatus.SUCCESS) throw new Error(`a request ended with ${status}`);
+          seen++;
+        }
+      }
+    }
+    return { reg_mr_local_inv_list_us: (watch.cpuSeconds() * 1e6) / requests };
+  };
   const turnOverByVerbs = (): Figures => {
     const watch = new Stopwatch();
     for (let done = 0; done < requests; done++) pd.regMr(memory, access).dereg();
@@ -229,6 +253,7 @@ async function run(pace: Pace): Promise<BenchResult> {
       byWorkRequest,
       byVerbs,
       turnOver,
+      turnOverInLists,
       turnOverByVerbs,
     ],
     pace,
@@ -261,6 +286,11 @@ async function run(pace: Pace): Promise<BenchResult> {
       atLeast(
         'REG_MR and LOCAL_INV against regMr and deregMr',
         medianOf(rounds, (f) => f['reg_mr_dereg_mr_us']! / f['reg_mr_local_inv_us']!),
+        10,
+      ),
+      atLeast(
+        'REG_MR and LOCAL_INV, a list of 8 of each, against regMr and deregMr',
+        medianOf(rounds, (f) => f['reg_mr_dereg_mr_us']! / f['reg_mr_local_inv_list_us']!),
         10,
       ),
     ],
