@@ -74,7 +74,7 @@ export function receivePlain(
     return false;
   }
   const reth = packet + RETH_OFFSET;
-  // A size below 0 is above every MTU.
+  // Runs are of packets shorter than any MTU (seal.ts), but a size below 0 is above every one.
   if (rethLength(reth) != size || size == 0 || size > qp.mtu) return false;
   const need: u32 = AccessFlag.REMOTE_WRITE;
   const key = rethKey(reth);

@@ -10,7 +10,7 @@ import { EngineMemory, MEMORY_BYTES_MAX } from './memory.js';
 import { structAt, type Struct } from './struct.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 
-/** Address 0 stays empty, so that it can mean "none". */
+/** Address 0 stays empty, so that it can mean "none"; tests count branches below this one. */
 const ARENA_ADDRESS = 8192;
 
 export interface ArenaOptions {

@@ -232,7 +232,6 @@ export const BORDER: readonly Row[] = [
     'if (rethLength(reth) != size || size == 0',
     'if (size == 0',
   ],
-  ['a packet of a run is longer than the path MTU', PLAIN_RECEIVE, '|| size > qp.mtu', ''],
   [
     'a run is taken in the middle of a message',
     PLAIN_RECEIVE,
