@@ -116,7 +116,8 @@ async function worker(): Promise<void> {
     report(result);
   }
 }
-await Promise.all(Array.from({ length: Math.min(2, availableParallelism()) }, worker));
+// One more than cores: a third of the time is spent waiting, for timeouts above all.
+await Promise.all(Array.from({ length: Math.min(2, availableParallelism()) + 1 }, worker));
 const passed = results.reduce((sum, result) => sum + result.passed, 0);
 let failed = results.reduce((sum, result) => sum + result.failed, 0);
 if (results.length === 0) console.log(`no test file has "${wanted.join('" or "')}" in its name`);
