@@ -1,7 +1,8 @@
 #!/usr/bin/env node
 /** The `verbena` command: what the command line means; each command is a file of its own. */
-import { readFileSync } from 'node:fs';
-import { Command, CommanderError } from 'commander';
+import { readFileSync, realpathSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { Command, CommanderError, type OutputConfiguration } from 'commander';
 import { ROCE_PORT } from '../link/link.js';
 import { NVME_RDMA_PORT } from '../nvme/constants.js';
 import { decode, type DecodeOptions } from './decode.js';
@@ -55,12 +56,23 @@ async function run(command: string, action: () => Promise<number>): Promise<void
 
 /** A command whose complaints about its own words begin like all others. */
 function begin(program: Command, name: string, description: string): Command {
-  return program
-    .command(name)
-    .description(description)
-    .configureOutput({
-      outputError: (text, write) => write(`verbena ${name}: ${text.replace(/^error: /, '')}`),
-    });
+  // `rpma bench` lies in `rpma`.
+  const whole = program.parent ? `${program.name()} ${name}` : name;
+  return program.command(name).description(description).configureOutput(complaintsOf(whole));
+}
+
+/** One line, which says where there is more. */
+function complaintsOf(name: string): OutputConfiguration {
+  const command = `verbena ${name}`.trim();
+  return {
+    outputError(text, write) {
+      const sentence = text
+        .replace(/^error: /, '')
+        .trim()
+        .replace(/\s*\n\s*/g, ' ');
+      write(`${command}: ${sentence} (${command} --help)\n`);
+    },
+  };
 }
 
 function example(...lines: string[]): string {
@@ -117,7 +129,7 @@ function addRpma(program: Command): void {
     .option('--bind <address>', 'local address', '127.0.0.1')
     .option('--sizes <list>', 'bytes of a write', list(size(8, 2 ** 25)))
     .option('--depths <list>', 'writes under way', list(whole(1, 1024)))
-    .option('--seconds <number>', 'for each line and side', (text) => Number(text), 1)
+    .option('--seconds <seconds>', 'for each line and side', seconds, 1)
     .option('--jobs <file>', 'a job file of fio (librpma_apm_client, librpma_gpspm_client)')
     .option('--plot <file>', 'an SVG of the table')
     .option('--json', 'one JSON object per line')
@@ -128,7 +140,7 @@ function addRpma(program: Command): void {
 function addDecode(program: Command): void {
   begin(program, 'decode', 'say what each RoCEv2 packet of a pcap file says')
     .argument('<file>')
-    .option('-n <count>', 'stop after so many packets', whole(0, Number.MAX_SAFE_INTEGER))
+    .option('-n <number>', 'stop after so many packets', whole(0, Number.MAX_SAFE_INTEGER))
     .option(
       '--port <port>',
       `UDP destination port, again for more (default: ${ROCE_PORT})`,
@@ -204,7 +216,7 @@ function addPool(program: Command): void {
   begin(pool, 'top', 'who has how many regions of the pools of a device that processes share')
     .argument('<name>', 'of the device: openDevice({ name })')
     .option('--directory <directory>', 'where its file lies', '/dev/shm')
-    .option('--interval <millis>', 'from one look to the next', whole(10, 3_600_000), 1000)
+    .option('-i, --interval <seconds>', 'from one look to the next', seconds, 1)
     .option('--once', 'one look')
     .option('--json', 'one JSON object a look: pools, and events since the last one')
     .addHelpText('after', example('verbena pool top db', 'verbena pool top db --once --json'))
@@ -229,11 +241,12 @@ function addRping(program: Command): void {
     .option('-c, --client', 'play with the server')
     .option('-a, --address <address>', 'the server’s address', '127.0.0.1')
     .option('-p, --port <port>', 'the server’s port', whole(1, 65535), 7174)
-    .option('-S, --size <bytes>', 'bytes of a message', whole(SIZE_MIN, SIZE_MAX), 64)
-    .option('-C, --count <turns>', 'turns (default: for ever)', whole(1, Number.MAX_SAFE_INTEGER))
+    .option('-S, --size <size>', 'bytes of a message', size(SIZE_MIN, SIZE_MAX), 64)
+    .option('-C, --count <number>', 'turns (default: for ever)', whole(1, Number.MAX_SAFE_INTEGER))
     .option('-v, --verbose', 'print what is sent')
     .option('-V, --validate', 'compare what comes back')
-    .option('-P, --persistent', 'server: one client after the other');
+    .option('-P, --persistent', 'server: one client after the other')
+    .option('--json', 'one JSON object per event');
   addPortOption(command, '--udp-port <port>', 'UDP port of our device; 0: a free one', ROCE_PORT);
   addPortOption(command, '--peer-udp-port <port>', 'UDP port of the device there', ROCE_PORT)
     .addHelpText('after', example('verbena rping -c -a 192.0.2.7 -C 10 -V -v'))
@@ -245,7 +258,8 @@ function addRdsPing(program: Command): void {
     .argument('<host>', 'its address')
     .option('-c, --count <number>', 'pings (default: for ever)', whole(1, 1_000_000))
     .option('-i, --interval <seconds>', 'between pings', seconds, 1)
-    .option('-I, --bind <address>', 'local address (default: the one towards the host)');
+    .option('-I, --bind <address>', 'local address (default: the one towards the host)')
+    .option('--json', 'one JSON object per ping');
   addPortOption(command, '--udp-port <port>', 'UDP port of our device; 0: a free one', ROCE_PORT);
   addPortOption(command, '--peer-udp-port <port>', 'UDP port of the device there', ROCE_PORT)
     .addHelpText('after', example('verbena rds-ping -c 5 192.0.2.7'))
@@ -348,7 +362,8 @@ function addNvme(program: Command): void {
     );
 }
 
-function makeProgram(): Command {
+/** The command line: every command, and what its words mean. */
+export function makeProgram(): Command {
   const { version, description } = JSON.parse(
     readFileSync(new URL('../../../package.json', import.meta.url), 'utf8'),
   ) as { version: string; description: string };
@@ -360,9 +375,7 @@ function makeProgram(): Command {
     .addHelpText('after', EXIT_CODES)
     // Commands made from now on inherit both.
     .exitOverride()
-    .configureOutput({
-      outputError: (text, write) => write(`verbena: ${text.replace(/^error: /, '')}`),
-    });
+    .configureOutput(complaintsOf(''));
   addServe(program);
   addPut(program);
   addRpma(program);
@@ -381,11 +394,20 @@ function makeProgram(): Command {
   return program;
 }
 
-watchOutput();
-try {
-  await makeProgram().parseAsync();
-} catch (error) {
+/** Exit code of a command line that is no command's: help that was asked for, or a mistake. */
+export function exitCodeOf(error: unknown): number {
   if (!(error instanceof CommanderError)) throw error;
   const asked = error.code === 'commander.helpDisplayed' || error.code === 'commander.version';
-  process.exitCode = asked ? Exit.OK : Exit.MISUSE;
+  return asked ? Exit.OK : Exit.MISUSE;
+}
+
+// `npx` knows it by a link.
+const [, started] = process.argv;
+if (started !== undefined && realpathSync(started) === fileURLToPath(import.meta.url)) {
+  watchOutput();
+  try {
+    await makeProgram().parseAsync();
+  } catch (error) {
+    process.exitCode = exitCodeOf(error);
+  }
 }

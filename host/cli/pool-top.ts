@@ -7,7 +7,7 @@ import { Exit, outputClosed, printLine } from './report.js';
 
 export interface PoolTopOptions {
   readonly directory?: string;
-  /** Milliseconds from one look to the next. */
+  /** Seconds from one look to the next. */
   readonly interval: number;
   readonly once?: boolean;
   readonly json?: boolean;
@@ -39,7 +39,7 @@ export async function poolTop(name: string, options: PoolTopOptions): Promise<nu
     }
     if (once) break;
     before = now;
-    await sleep(interval);
+    await sleep(interval * 1000);
   }
   return Exit.OK;
 }

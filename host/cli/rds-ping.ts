@@ -13,6 +13,7 @@ export interface RdsPingOptions {
   readonly bind?: string;
   readonly udpPort: number;
   readonly peerUdpPort: number;
+  readonly json?: boolean;
 }
 
 /** A ping that takes longer has no answer. */
@@ -27,7 +28,12 @@ export async function rdsPing(host: string, options: RdsPingOptions): Promise<nu
     socket.bind({ port: 0 });
     const to = { address, port: 0, udpPort: options.peerUdpPort };
     let answers = 0;
-    const { count = Infinity, interval } = options;
+    const { count = Infinity, interval, json } = options;
+    const tell = (number: number, micros: number | null): Promise<void> => {
+      const answer = micros === null ? 'no answer' : `${micros} usec`;
+      const line = `${`${number}`.padStart(4)}: ${answer}`;
+      return printLine(json ? JSON.stringify({ host, number, micros }) : line);
+    };
     for (let number = 1; number <= count; number++) {
       if (number > 1) await sleep(interval * 1000);
       // What comes late answers an earlier one.
@@ -35,12 +41,12 @@ export async function rdsPing(host: string, options: RdsPingOptions): Promise<nu
       const started = performance.now();
       await sendPing(socket, to);
       if ((await socket.poll(rds.PollEvent.IN, ANSWER_MILLIS)) === 0) {
-        printLine(`${`${number}`.padStart(4)}: no answer`);
+        await tell(number, null);
         continue;
       }
       socket.recvmsg([]);
       const micros = Math.round((performance.now() - started) * 1000);
-      printLine(`${`${number}`.padStart(4)}: ${micros} usec`);
+      await tell(number, micros);
       answers++;
     }
     socket.close();

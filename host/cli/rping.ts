@@ -38,6 +38,7 @@ export interface RpingOptions {
   readonly validate?: boolean;
   /** Server: one client after the other. */
   readonly persistent?: boolean;
+  readonly json?: boolean;
   /** UDP port of our device, and of the one there. */
   readonly udpPort: number;
   readonly peerUdpPort: number;
@@ -182,14 +183,16 @@ async function serveOne(request: RdmaRequest, options: RpingOptions): Promise<vo
   }
 }
 
-async function answer(side: Side, { size, verbose }: RpingOptions): Promise<void> {
+async function answer(side: Side, { size, verbose, json }: RpingOptions): Promise<void> {
   const { buffers } = side;
   for (let source = await side.receive(); source; source = await side.receive()) {
     if (source.length > size) {
       throw new RefusalError('EPROTO', `rping: the client has ${source.length} bytes, not ${size}`);
     }
     await side.move(WrOpcode.RDMA_READ, buffers.sge(buffers.message, source.length), source);
-    if (verbose) await printLine(`server ping data: ${textOf(buffers.message)}`);
+    const text = textOf(buffers.message);
+    if (json) await printLine(JSON.stringify({ event: 'ping', bytes: source.length, text }));
+    else if (verbose) await printLine(`server ping data: ${text}`);
     await side.send();
     const sink = await side.receive();
     if (!sink) return;
@@ -200,9 +203,12 @@ async function answer(side: Side, { size, verbose }: RpingOptions): Promise<void
 }
 
 async function runServer(options: RpingOptions, context: Context): Promise<void> {
-  const { address, port, persistent } = options;
+  const { address, port, persistent, json } = options;
   const listener = await listen({ address, port }, { context });
-  await printLine(`rping: listening on ${address}:${port}, UDP port ${context.local.port}`);
+  const udpPort = context.local.port;
+  const place = `rping: listening on ${address}:${port}, UDP port ${udpPort}`;
+  const event = { event: 'listening', address, port, udpPort };
+  await printLine(json ? JSON.stringify(event) : place);
   for await (const request of listener) {
     await serveOne(request, options);
     if (!persistent) return;
@@ -210,7 +216,7 @@ async function runServer(options: RpingOptions, context: Context): Promise<void>
 }
 
 async function runClient(options: RpingOptions, context: Context): Promise<void> {
-  const { address, port, size, count, verbose, validate, peerUdpPort } = options;
+  const { address, port, size, count, verbose, validate, peerUdpPort, json } = options;
   const connection = await connect({ address, port }, { ...PARAM, context, udpPort: peerUdpPort });
   try {
     const side = new Side(connection.id, connection.qp, size);
@@ -227,7 +233,9 @@ async function runClient(options: RpingOptions, context: Context): Promise<void>
       }
       const same = Buffer.compare(message, buffers.echo) === 0;
       if (validate && !same) throw new RefusalError('EIO', `rping: turn ${turn} came back changed`);
-      if (verbose) await printLine(`ping data: ${textOf(buffers.echo)}`);
+      const text = textOf(buffers.echo);
+      if (json) await printLine(JSON.stringify({ event: 'ping', turn, bytes: size, same, text }));
+      else if (verbose) await printLine(`ping data: ${text}`);
     }
   } finally {
     await connection.close();

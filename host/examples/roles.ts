@@ -12,7 +12,7 @@ export interface Place {
   readonly udpPort: number | undefined;
 }
 
-/** What a program says when it fails: one line, and exit code 1. Open devices are closed by then. */
+/** A program that fails says so in one line and ends with 1; what it had open is closed by then. */
 export async function main(work: () => Promise<void>): Promise<void> {
   try {
     await work();

@@ -53,7 +53,7 @@ test('pool top shows who has how many regions; a pool is one for all processes, 
     const shared = pool!.buckets.reduce((sum, count) => sum + count, pool!.free);
     assert.is(pool!.total, pool!.held + shared);
     // In a pipe: lines, until the device is gone.
-    const live = top('--interval', '50');
+    const live = top('--interval', '0.05');
     await live.printed('stdout', /volume b/);
     b.kill();
     await b.ended;

@@ -23,12 +23,12 @@ import {
 
 export const MEMBERS = 4;
 /** Whoever says nothing for so long, and is not stopped, hangs. */
-const SILENCE_MILLIS_MAX = 60_000;
+const SILENCE_MILLIS_MAX = 180_000;
 const PAUSE_MILLIS = 1500;
 const STOP_MILLIS_MAX = 2500;
 const BAD_MILLIS = 3000;
 const BEGIN_MILLIS = 20;
-const END_MILLIS_MAX = 60_000;
+const END_MILLIS_MAX = 180_000;
 
 export interface Sample extends MemoryUse {
   readonly seconds: number;

@@ -1,0 +1,152 @@
+/** One voice: every command, whichever there are, has the same words, help and complaints. */
+import { fileURLToPath } from 'node:url';
+import type { Command } from 'commander';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { exitCodeOf, makeProgram } from '../../host/cli/main.js';
+import { root } from '../support/paths.js';
+import { Workspace } from '../support/processes.js';
+
+const test = suite('cli/voice');
+
+interface Said {
+  readonly code: number;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+/** What a command line that does nothing prints, without a process. */
+async function say(...words: string[]): Promise<Said> {
+  let [stdout, stderr] = ['', ''];
+  const program = makeProgram();
+  for (const command of [program, ...commandsIn(program)]) {
+    command.configureOutput({
+      writeOut: (text) => (stdout += text),
+      writeErr: (text) => (stderr += text),
+    });
+  }
+  try {
+    await program.parseAsync(words, { from: 'user' });
+  } catch (error) {
+    return { code: exitCodeOf(error), stdout, stderr };
+  }
+  throw new Error(`${words.join(' ')}: it ran`);
+}
+
+/** Those that do something, however deep they lie. */
+function commandsIn(program: Command): readonly Command[] {
+  return program.commands.flatMap((one) => (one.commands.length > 0 ? commandsIn(one) : [one]));
+}
+
+function wordsOf(command: Command): string[] {
+  return command.parent ? [...wordsOf(command.parent), command.name()] : [];
+}
+
+const COMMANDS = commandsIn(makeProgram());
+const NAMES = COMMANDS.map((command) => wordsOf(command).join(' '));
+
+/** What stands behind an option, in angle brackets: a kind of thing, or its unit. */
+const KINDS = new Set([
+  ...['file', 'directory', 'address', 'port', 'name', 'name...', 'list', 'type', 'how', 'index'],
+  ...['number', 'size', 'bytes', 'seconds', 'percent', 'parameter=value'],
+]);
+
+test('there are commands, and each of them is walked', () => {
+  for (const name of ['serve', 'put', 'rpma bench', 'decode', 'perf', 'pool top', 'devinfo']) {
+    assert.ok(NAMES.includes(name), name);
+  }
+});
+
+for (const [index, name] of NAMES.entries()) {
+  const words = name.split(' ');
+  const command = COMMANDS[index]!;
+
+  test(`${name}: help has a usage line, --json, and an example that is made of its options`, async () => {
+    const { code, stdout, stderr } = await say(...words, '--help');
+    assert.is(code, 0);
+    assert.is(stderr, '');
+    assert.match(stdout, `Usage: verbena ${name} `);
+    assert.match(stdout, /--json /);
+    assert.not.match(stdout, /\x1b/);
+    const [, examples = ''] = stdout.split('\nExample:\n');
+    const lines = examples.split('\n').filter((line) => line.trim() !== '');
+    assert.ok(lines.length > 0, 'no example');
+    const flags = command.options.flatMap(({ short, long }) => [short, long]);
+    for (const line of lines) {
+      assert.ok(line.startsWith(`  verbena ${name}`) || line.startsWith('  npm start'), line);
+      for (const word of line.split(' ').filter((part) => /^--?[a-zA-Z]/.test(part))) {
+        assert.ok(flags.includes(word), `${word} in: ${line}`);
+      }
+    }
+  });
+
+  test(`${name}: what it does not know it says in one line, with the remedy, and ends with 2`, async () => {
+    const { code, stdout, stderr } = await say(...words, '--nonsense');
+    assert.is(code, 2);
+    assert.is(stdout, '');
+    const remedy = `(verbena ${name} --help)`;
+    assert.is(stderr, `verbena ${name}: unknown option '--nonsense' ${remedy}\n`);
+    const nearly = await say(...words, '--jsom');
+    assert.match(nearly.stderr, /^[^\n]+Did you mean --json\?[^\n]+\n$/);
+    const many = await say(...words, ...new Array<string>(9).fill('write'));
+    assert.is(many.code, 2);
+    assert.match(many.stderr, new RegExp(`^verbena ${name}: [^\\n]+--help\\)\\n$`));
+  });
+}
+
+test('an option is called, and measured, the same in every command', () => {
+  const kinds = new Map<string, string>();
+  for (const [index, command] of COMMANDS.entries()) {
+    for (const { long, flags } of command.options) {
+      const [, kind = ''] = /[<[](.+)[>\]]$/.exec(flags) ?? [];
+      // Where one command has a switch another may want a file.
+      if (kind === '') continue;
+      assert.ok(KINDS.has(kind), `${NAMES[index]}: ${flags}`);
+      if (!long) continue;
+      const before = kinds.get(long) ?? kind;
+      assert.is(kind, before, `${NAMES[index]}: ${flags}, elsewhere <${before}>`);
+      kinds.set(long, kind);
+    }
+  }
+});
+
+test('no command, and one that there is not, are told what there is', async () => {
+  const nothing = await say();
+  assert.is(nothing.code, 2);
+  const wrong = await say('frobnicate');
+  assert.is(wrong.code, 2);
+  assert.is(wrong.stderr, "verbena: unknown command 'frobnicate' (verbena --help)\n");
+});
+
+test('--json is lines of JSON on standard output, and nothing else', () =>
+  Workspace.use(async (space) => {
+    const file = await space.file('some.bin', 20_000);
+    const layout = fileURLToPath(new URL('test/cli/column.json', root));
+    const ends = await Promise.all([
+      space.run('devinfo', '--json'),
+      space.run('layout', layout, '--json'),
+      space.run('tour', file, '--json', '--pcap', space.path('tour.pcap')),
+    ]);
+    ends.push(await space.run('decode', space.path('tour.pcap'), '--json', '-n', 5));
+    for (const { code, stdout, stderr } of ends) {
+      assert.is(code, 0, stderr);
+      assert.not.match(stderr + stdout, /\x1b/);
+      const lines = stdout.trimEnd().split('\n');
+      // One that is printed for people to read, too, may stretch over lines.
+      if (lines[0]!.trim() === '{') JSON.parse(stdout);
+      else for (const line of lines) JSON.parse(line);
+    }
+  }));
+
+test('a reader that goes away is no failure', () =>
+  Workspace.use(async (space) => {
+    const file = await space.file('some.bin', 20_000);
+    const told = [space.start('devinfo', '--json'), space.start('tour', file, '--json')];
+    for (const program of told) program.closeStdout();
+    for (const program of told) {
+      const { code, stderr } = await program.ended;
+      assert.is(code, 0, stderr);
+    }
+  }));
+
+test.run();
