@@ -1,6 +1,6 @@
 /**
- * Who may use reliable datagrams: a file of users and groups (seed 003). Without the file everybody;
- * with it who is in it. A file that cannot be read, or understood, lets nobody in.
+ * Who may use reliable datagrams: a file of users and groups (seed 003). Without it everybody, with
+ * it who is in it. A file that cannot be read, or understood, lets nobody in.
  *
  *     user alice       # by name
  *     user 1000        # or number

@@ -83,7 +83,7 @@ export class RdsNode {
 
   /**
    * Another device of this node: what cannot go over one goes over another, and peers of our own
-   * kind are told its address. A device that closes is no longer used; the node ends with its first.
+   * kind are told its address. One that closes is no longer used; the node ends with its first.
    * Throws RefusalError EADDRINUSE (it is a node), ENOBUFS (at most 8), ENOMEM.
    */
   addDevice(context: Context): void {

@@ -18,6 +18,7 @@ import { Windows } from './windows.js';
 const BEATS = 3;
 /** So many times the time in which a peer that lives gives up or comes again. */
 const DROP_AFTER = 4;
+const TRY_MICROS = 4_000_000; // Until a transport knows that nobody answers.
 
 export class Path implements Timed {
   dueMicros = 0;
@@ -374,10 +375,11 @@ export class Path implements Timed {
     this.#plan();
   }
 
-  /** While a way was not tried there is hope. One sum for all: differences are rounded otherwise. */
+  /** While a way was not tried there is hope. */
   get #failsAt(): number {
-    const tries = this.routes.areAllTried ? 1 : this.routes.count;
-    return this.#downMicros + tries * this.node.heartbeatMicros;
+    const { areAllTried, count } = this.routes;
+    const more = areAllTried || count === 1 ? 0 : count * TRY_MICROS;
+    return this.#downMicros + this.node.heartbeatMicros + more;
   }
 
   #want(now: number): void {

@@ -15,7 +15,7 @@ export class RemotePorts {
   readonly slow = new CongestionMap();
   areKnown = false;
 
-  /** A control message of kind PORTS or STALLS. Returns the bits of ports that are slow no longer. */
+  /** A control message of kind PORTS or STALLS. Returns the bits of ports that are slow no more. */
   apply(control: Control, statistics: RdsStatistics): bigint {
     if (control.kind === ControlKind.PORTS) {
       if (control.isReset) this.bound.clear();

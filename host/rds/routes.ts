@@ -33,6 +33,7 @@ export class Routes {
   #theirs: readonly Endpoint[];
   /** Ways that failed, one after the other, since one worked. */
   #failures = 0;
+  readonly #tried = new Set<string>();
 
   /** `ours`: the node's addresses, which may become more; `home`: that by which the peer knows us. */
   constructor(ours: () => readonly Endpoint[], home: number, peer: Endpoint) {
@@ -67,18 +68,29 @@ export class Routes {
   worked(route: Route): void {
     this.current = route;
     this.#failures = 0;
+    this.#tried.clear();
   }
 
-  /** The next one is tried, unless somebody found that out before. */
+  /**
+   * Another one is tried, unless somebody found that out before: one that was not, and if there is
+   * one that shares no end with what failed.
+   */
   failed(route: Route): void {
     if (!isSameRoute(route, this.current)) return;
     this.#failures++;
     const all = this.#all();
-    const at = all.findIndex((other) => isSameRoute(other, route));
-    this.current = all[(at + 1) % all.length]!;
+    const others = all.filter((other) => !isSameRoute(other, route));
+    let untried = others.filter((other) => !this.#tried.has(keyOf(other)));
+    if (untried.length === 0) {
+      this.#tried.clear();
+      untried = others;
+    }
+    this.#tried.add(keyOf(route));
+    untried.sort((one, other) => endsShared(one, route) - endsShared(other, route));
+    this.current = untried[0] ?? route;
   }
 
-  /** First those that share neither end with each other: whatever broke, the next one goes around it. */
+  /** First those between addresses of the same place in both lists: most likely on one wire. */
   #all(): Route[] {
     const ours = this.#ours();
     const all: { route: Route; rank: number }[] = [];
@@ -93,6 +105,14 @@ export class Routes {
     }
     return all.sort((one, other) => one.rank - other.rank).map(({ route }) => route);
   }
+}
+
+function keyOf({ from, to }: Route): string {
+  return `${from} ${to}`;
+}
+
+function endsShared(one: Route, other: Route): number {
+  return Number(one.from === other.from) + Number(one.to.equals(other.to));
 }
 
 export function isSameRoute(one: Route, other: Route): boolean {
