@@ -169,8 +169,8 @@ export class Station {
   }
 
   /**
-   * Nobody listens at the port of nodes there? Its system says so to a connected socket, much sooner
-   * than a node that is not there fails to answer.
+   * Nobody listens at the port of nodes there? Its system says so to a connected socket, much
+   * sooner than a node that is not there fails to answer.
    */
   #ask(address: string): void {
     this.#asked.add(address);
