@@ -84,7 +84,6 @@ export async function rdsStress(options: RdsStressOptions): Promise<number> {
 }
 
 class Stress {
-  readonly #context: Context;
   readonly #options: RdsStressOptions;
   readonly #agreed: Agreement;
   readonly #isActive: boolean;
@@ -92,7 +91,6 @@ class Stress {
   #tasks: StressTask[] = [];
 
   constructor(context: Context, options: RdsStressOptions, agreed: Agreement, isActive: boolean) {
-    this.#context = context;
     this.#options = options;
     this.#agreed = agreed;
     this.#isActive = isActive;

@@ -35,8 +35,8 @@ const stations = new Map<string, Promise<Station | undefined>>();
 const alive = new Set<Station>();
 
 /**
- * Peers hear that a process ends, however it does (but for signals that end it at once): who comes
- * next at this address is then nobody that they have connections to. What is sent here still leaves.
+ * Peers hear that a process ends, however it does (but for signals that end it at once): to whom
+ * comes next at this address they have no connections then. What is sent here still leaves.
  */
 function sayFarewell(): void {
   for (const station of alive) station.end();
@@ -169,8 +169,8 @@ export class Station {
   }
 
   /**
-   * Nobody listens at the port of nodes there? Its system says so to a connected socket, much sooner
-   * than a node that is not there fails to answer.
+   * Nobody listens at the port of nodes there? Its system says so to a connected socket, much
+   * sooner than a node that is not there fails to answer.
    */
   #ask(address: string): void {
     this.#asked.add(address);

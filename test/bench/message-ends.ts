@@ -96,7 +96,7 @@ const WAYS: { readonly [way in Way]: (options: WayOptions) => Promise<MessageEnd
       },
       send: () => {
         if (room === 0) {
-          return new Promise((resolve) => (next = resolve)).then(() => end.send());
+          return new Promise<void>((resolve) => (next = resolve)).then(() => end.send());
         }
         const sgList = sge(LOCAL + --room);
         qp.postSend({ wrId: SENT, opcode: WrOpcode.SEND, sendFlags: SendFlag.SIGNALED, sgList });

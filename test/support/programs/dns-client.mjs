@@ -1,4 +1,4 @@
-// A DNS client: ADDRESS PORT COUNT. Asks for that many names at once, then for one until it is told.
+// A DNS client: ADDRESS PORT COUNT. That many names at once, then one until there is an answer.
 import dns2 from 'dns2';
 
 const [address, port, count] = process.argv.slice(2);
