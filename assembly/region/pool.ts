@@ -237,9 +237,9 @@ function takeFrom(arena: Arena, slot: u32, pool: Pool, list: u32, holder: u32): 
 }
 
 /**
- * Has the user as much as is its share, while there are few? Beyond that each has, by its weight, so
- * many times what is left above the low-water mark at most: the fewer that is, the less those keep
- * who came first, until they have what their weights say.
+ * Has the user as much as is its share, while there are few? Beyond that each has at most so many
+ * times what is left above the low-water mark, by its weight: the fewer that is, the less those
+ * keep who came first, until they have what their weights say.
  */
 function isOver(arena: Arena, pool: Pool, user: u32, borrowed: u32, free: u32): bool {
   if (user - 1 >= arena.poolUsersMax) return false;

@@ -5,6 +5,8 @@
 import { CRC_POLYNOMIAL, crc32, initCrcScratch } from '../wire/crc32';
 import {
   ICRC_MAX_PACKET,
+  copiesPayload,
+  icrcCopying,
   icrcFlow4,
   icrcFlow6,
   icrcOf,
@@ -46,6 +48,7 @@ export function checkIcrc(): void {
   checkIpId();
   checkCaptures();
   checkLanes();
+  checkCopying();
 }
 
 /** Sixteen at a time, at the very end of the memory, against one by one. */
@@ -64,6 +67,30 @@ function checkLanes(): void {
       const alone = icrcOf(ICRC_TABLES, CRC_SCRATCH, start, packet, length);
       same(load<u32>(LANES + <usize>(lane << 2)), alone, 'icrc', length);
     }
+  }
+  end();
+}
+
+/** Payload that ends with the memory, into packets that end in the middle of nowhere. */
+function checkCopying(): void {
+  begin('an ICRC that copies its payload copies all of it and nothing else, and is the same');
+  const memoryEnd = freshEnd();
+  for (let size: u32 = 16; size <= 4096; size += 16) {
+    if (!copiesPayload(size)) continue;
+    const source = memoryEnd - <usize>size;
+    const header: u32 = size & 16 ? 12 : size & 32 ? 28 : size & 64 ? 16 : 32;
+    const length = header + size + 4;
+    const at = BUFFER + 64 + (((<usize>size) >> 4) & 15);
+    fillPattern(source, size, size);
+    fillPattern(BUFFER, 8192, size + 1);
+    memory.copy(OTHER, BUFFER, 8192);
+    const packet = OTHER + (at - BUFFER);
+    memory.copy(packet + header, source, size);
+    const start = size * 0x9e3779b1;
+    const expected = icrcOf(ICRC_TABLES, CRC_SCRATCH, start, packet, length);
+    const found = icrcCopying(ICRC_TABLES, CRC_SCRATCH, start, at, length, header, source);
+    same(found, expected, 'icrc', size);
+    same(<u32>memory.compare(BUFFER, OTHER, 8192), 0, 'bytes', size);
   }
   end();
 }

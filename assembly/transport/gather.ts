@@ -47,6 +47,32 @@ export function gather(
   return true;
 }
 
+/**
+ * Where the next `length` bytes of the request lie, if that is one piece of memory: they count as
+ * taken. 0: `gather` has to see.
+ */
+export function inOnePiece(
+  context: Context,
+  qp: QueuePair,
+  request: SendRequest,
+  length: u32,
+): usize {
+  if (request.sendFlags & SendFlag.INLINE) return 0;
+  const cursor = sendCursor(qp);
+  const data = changetype<usize>(request) + SEND_REQUEST_SIZE;
+  const sge = changetype<Sge>(data + <usize>(cursor.index * SGE_SIZE));
+  if (sge.length - cursor.offset < length) return 0;
+  const at = sge.address + cursor.offset;
+  const from = translateLocal(context.arena, sge.lkey, qp.pd, at, length, 0);
+  if (from == 0) return 0;
+  cursor.offset += length;
+  if (cursor.offset == sge.length) {
+    cursor.index++;
+    cursor.offset = 0;
+  }
+  return from;
+}
+
 /** From a layout, `skip` bytes into its SGE. Out of line: memory in a row is what there is mostly. */
 function gatherLayout(
   context: Context,

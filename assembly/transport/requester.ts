@@ -6,6 +6,7 @@
  * READs are cut into requests whose responses keep within our own receive buffer.
  */
 import { bthBits, storeBth, storeReth, storeU32 } from '../wire/headers';
+import { copiesPayload } from '../wire/icrc';
 import { Opcode, Service } from '../wire/opcode';
 import { ICRC_SIZE } from '../wire/packet';
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
@@ -13,14 +14,14 @@ import { Context, EventKind, hasRoom, packetStart, pushEvent } from './context';
 import { sendDatagram } from './datagram';
 import { completeSend, enterSendError } from './failure';
 import { awaitsData, fetch, waitsForAll } from './fetch';
-import { gather } from './gather';
+import { gather, inOnePiece } from './gather';
 import { executeLocal, isLocal } from './local-work';
 import { QueuePair, chunkAt, pathOf, sendCursor, sendRequestAt } from './queue-pair';
 import { timerOf } from './queue-pair';
 import { AsyncEvent, QpState, QpType, SendFlag, WcStatus, WrOpcode } from './status';
 import { sendPlain, sendsPlain } from './plain-send';
 import { anyRepairs, forgetRepairs, sendRepairs } from './repair';
-import { finishPacket } from './transmit';
+import { finishCopying, finishPacket } from './transmit';
 import { writeWhole } from './whole-request';
 import { armRetransmit, beyondKept, charge, dropProbe, startProbe, windowOpen } from './window';
 import { SEND_REQUEST_SIZE, SendRequest, SendState, seekSge } from './work-queue';
@@ -298,7 +299,8 @@ function sendData(context: Context, qp: QueuePair, request: SendRequest, ask: bo
   const pad: u32 = (0 - payload) & 3;
   const packet = packetStart(context);
   const header = storeExtended(packet, request, first, last);
-  if (!gather(context, qp, request, packet + header, payload)) {
+  const source = copiesPayload(payload) ? inOnePiece(context, qp, request, payload) : 0;
+  if (source == 0 && !gather(context, qp, request, packet + header, payload)) {
     fail(context, qp, request, WcStatus.LOC_PROT_ERR);
     return false;
   }
@@ -317,7 +319,8 @@ function sendData(context: Context, qp: QueuePair, request: SendRequest, ask: bo
   const opcode = dataOpcode(qp, request, first, last);
   const bits = bthBits(solicited, pad);
   storeBth(packet, opcode, bits, context.pkey, qp.targetQp, ackRequest, psn);
-  finishPacket(context, pathOf(qp), qp.qpn, header + payload + pad + ICRC_SIZE);
+  const length = header + payload + pad + ICRC_SIZE;
+  finishCopying(context, pathOf(qp), qp.qpn, length, header, source);
   if (!reliable) {
     // Nobody will answer: what is sent is done.
     qp.psnUnacked = qp.psnNext;

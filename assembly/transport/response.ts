@@ -7,6 +7,7 @@ import { AccessFlag } from '../region/access-flag';
 import { moveRemote } from '../region/layout-use';
 import { translateRemote } from '../region/window';
 import { bthBits, storeAeth, storeBth, storeU64 } from '../wire/headers';
+import { copiesPayload } from '../wire/icrc';
 import { Opcode, PacketFlag } from '../wire/opcode';
 import { ICRC_SIZE } from '../wire/packet';
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
@@ -25,7 +26,7 @@ import {
 } from './queue-pair';
 import { AsyncEvent, QpState, WcOpcode, WcStatus } from './status';
 import { anyAhead, sendSelectiveAck } from './reorder';
-import { finishPacket } from './transmit';
+import { finishCopying, finishPacket } from './transmit';
 
 /** RNR timers (20 ms, 491 ms) of who asks again for what is being worked on. */
 const SHORTEST_BUSY: u32 = 22;
@@ -322,7 +323,8 @@ function sendReadResponse(context: Context, qp: QueuePair, job: ResponseJob): bo
   else if (!job.started) opcode = Opcode.RC_RDMA_READ_RESPONSE_FIRST;
   const header: u32 = opcode == <u32>Opcode.RC_RDMA_READ_RESPONSE_MIDDLE ? 12 : 16;
   const packet = packetStart(context);
-  if (size > 0 && !readMemory(context, qp, job, packet + header, size)) {
+  const source = copiesPayload(size) ? inMemory(context, qp, job, size) : 0;
+  if (source == 0 && size > 0 && !readMemory(context, qp, job, packet + header, size)) {
     return endUnreadable(context, qp, job);
   }
   const pad: u32 = (0 - size) & 3;
@@ -334,8 +336,15 @@ function sendReadResponse(context: Context, qp: QueuePair, job: ResponseJob): bo
   job.address += size;
   job.left -= size;
   if (last) qp.jobTail++;
-  finishPacket(context, pathOf(qp), qp.qpn, header + size + pad + ICRC_SIZE);
+  const length = header + size + pad + ICRC_SIZE;
+  finishCopying(context, pathOf(qp), qp.qpn, length, header, source);
   return true;
+}
+
+/** Where the next bytes of a READ lie in one piece; 0: they do not, or may not be read. */
+function inMemory(context: Context, qp: QueuePair, job: ResponseJob, size: u32): usize {
+  const need: u32 = AccessFlag.REMOTE_READ;
+  return translateRemote(context.arena, job.key, qp.pd, qp.binding, job.address, size, need);
 }
 
 /** The next bytes of a READ to `target`. False when its key does not allow it any more. */
@@ -346,10 +355,12 @@ function readMemory(
   target: usize,
   size: u32,
 ): bool {
-  const arena = context.arena;
-  const need: u32 = AccessFlag.REMOTE_READ;
-  const from = translateRemote(arena, job.key, qp.pd, qp.binding, job.address, size, need);
-  if (from == 0) return moveRemote(arena, job.key, qp.pd, job.address, target, size, need, false);
+  const from = inMemory(context, qp, job, size);
+  if (from == 0) {
+    const arena = context.arena;
+    const read: u32 = AccessFlag.REMOTE_READ;
+    return moveRemote(arena, job.key, qp.pd, job.address, target, size, read, false);
+  }
   copyBytes(target, from, size);
   return true;
 }

@@ -3,7 +3,7 @@
  * after the other are sealed, and looked at, together (icrc-lanes.ts).
  */
 import { bthOpcode } from '../wire/headers';
-import { icrcOf, icrcOfDoubled, icrcStart } from '../wire/icrc';
+import { icrcCopying, icrcOf, icrcOfDoubled, icrcStart } from '../wire/icrc';
 import { ICRC_LANES, ICRC_LANES_PACKET_MAX, icrcOfLanes } from '../wire/icrc-lanes';
 import { Opcode } from '../wire/opcode';
 import { ICRC_SIZE } from '../wire/packet';
@@ -15,11 +15,27 @@ import { QpType } from './status';
 /** The shortest packet there is: a BTH, and something behind it. */
 const PACKET_MIN: u32 = 20;
 
-/** The packet that ends the buffer, `length` bytes from BTH to ICRC: sealed now, or soon. */
-export function seal(context: Context, path: Path, packet: usize, length: u32): void {
+/**
+ * The packet that ends the buffer, `length` bytes from BTH to ICRC: sealed now, or soon. `source`:
+ * where its payload still is, which is to be copied behind `header` bytes; 0: it is there.
+ */
+export function seal(
+  context: Context,
+  path: Path,
+  packet: usize,
+  length: u32,
+  header: u32,
+  source: usize,
+): void {
   const tables = context.icrcTables;
   const start = icrcStart(tables, path.sendFlow, path.pseudoHeader == PseudoHeader.IPV4, length);
   if (context.unsealed != 0 && length != context.unsealedLength) sealRest(context);
+  if (source != 0) {
+    const scratch = context.crcScratch;
+    const icrc = icrcCopying(tables, scratch, start, packet, length, header, source);
+    store<u32>(packet + length - ICRC_SIZE, icrc);
+    return;
+  }
   if (path.doublesFlush && bthOpcode(packet) == <u32>Opcode.RC_FLUSH) {
     sealRest(context);
     const icrc = icrcOfDoubled(tables, context.crcScratch, start, packet, length);

@@ -25,8 +25,20 @@ const QUANTUM: u32 = 16;
 
 /** Puts the packet at `packetStart` on the list, and sees to its ICRC. BTH to ICRC: `length`. */
 export function finishPacket(context: Context, path: Path, qpn: u32, length: u32): void {
+  finishCopying(context, path, qpn, length, 0, 0);
+}
+
+/** The same for one whose payload is still at `source`, behind `header` bytes; 0: it is there. */
+export function finishCopying(
+  context: Context,
+  path: Path,
+  qpn: u32,
+  length: u32,
+  header: u32,
+  source: usize,
+): void {
   const packet = packetStart(context);
-  seal(context, path, packet, length);
+  seal(context, path, packet, length, header, source);
   const descriptor = changetype<SendDescriptor>(context.bufferDescriptor);
   descriptor.address = <u32>packet;
   descriptor.length = length;

@@ -189,6 +189,20 @@ function historyA(past: usize): v128 {
   );
 }
 
+/** Sixteen bytes of two vectors, from byte 4, 9, 13 or 15 on. */
+function shifted4(a: v128, b: v128): v128 {
+  return i8x16.shuffle(a, b, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19);
+}
+function shifted9(a: v128, b: v128): v128 {
+  return i8x16.shuffle(a, b, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24);
+}
+function shifted13(a: v128, b: v128): v128 {
+  return i8x16.shuffle(a, b, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28);
+}
+function shifted15(a: v128, b: v128): v128 {
+  return i8x16.shuffle(a, b, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30);
+}
+
 /** What the recurrence of stage B adds to the vector at past + B_HERE. */
 function historyB(past: usize): v128 {
   const far = v128.xor(v128.load(past, B_137), v128.load(past, B_129));
@@ -214,18 +228,80 @@ function stageA(scratch: usize, first: v128, second: v128, address: usize, lengt
     past += VECTOR;
     address += VECTOR;
   }
-  while (address < end) {
-    const one = v128.xor(historyA(past), v128.load(address));
-    const two = v128.xor(historyA(past + VECTOR), v128.load(address, VECTOR));
+  // Here all loads of what was stored are whole vectors as they were stored, which processors hand
+  // on at once: two of them, of which the first was the second one before, make one of the history.
+  let v145 = v128.load(past, A_HERE - 160);
+  let v183 = v128.load(past, A_HERE - 192);
+  let v211 = v128.load(past, A_HERE - 224);
+  let v300 = v128.load(past - 4);
+  for (; address < end; past += 2 * VECTOR, address += 2 * VECTOR) {
+    const w145 = v128.load(past, A_HERE - 144);
+    const w183 = v128.load(past, A_HERE - 176);
+    const w211 = v128.load(past, A_HERE - 208);
+    const w300 = v128.load(past, A_HERE - 288);
+    const far = v128.xor(shifted4(v300, w300), shifted13(v211, w211));
+    const near = v128.xor(shifted9(v183, w183), shifted15(v145, w145));
+    const one = v128.xor(v128.xor(far, near), v128.load(address));
     v128.store(past, one, A_HERE);
+    v145 = v128.load(past, A_HERE - 128);
+    v183 = v128.load(past, A_HERE - 160);
+    v211 = v128.load(past, A_HERE - 192);
+    v300 = v128.load(past, A_HERE - 272);
+    const farther = v128.xor(shifted4(w300, v300), shifted13(w211, v211));
+    const nearer = v128.xor(shifted9(w183, v183), shifted15(w145, v145));
+    const two = v128.xor(v128.xor(farther, nearer), v128.load(address, VECTOR));
     v128.store(past, two, A_HERE + VECTOR);
-    past += 2 * VECTOR;
-    address += 2 * VECTOR;
   }
   const zero = i64x2.splat(0);
   for (let at = past; at < past + A_LEFT; at += VECTOR) v128.store(at, zero, A_HERE);
   for (let at = scratch + A_RESULT; at < scratch + A_RESULT + A_LEFT; at += VECTOR) {
     v128.store(at, v128.xor(historyA(past), v128.load(address)));
+    past += VECTOR;
+    address += VECTOR;
+  }
+}
+
+/** The vector for `address`, that lies `away` from there, is put there. */
+function fetched(address: usize, away: usize): v128 {
+  const vector = v128.load(address + away);
+  v128.store(address, vector);
+  return vector;
+}
+
+/**
+ * Stage A for bytes that lie `away` from `address`, and are put there. The history is loaded as it
+ * comes: whole vectors gain nothing here, measured.
+ */
+function stageACopying(
+  scratch: usize,
+  first: v128,
+  second: v128,
+  address: usize,
+  length: usize,
+  away: usize,
+): void {
+  let past = scratch + A_WORK - A_HERE;
+  // No distance is below two vectors, so the first two have no history, and any two are
+  // independent of each other.
+  v128.store(past, first, A_HERE);
+  v128.store(past, second, A_HERE + VECTOR);
+  past += 2 * VECTOR;
+  const end = address + length - A_LEFT;
+  if ((length - A_LEFT) & VECTOR) {
+    v128.store(past, v128.xor(historyA(past), fetched(address, away)), A_HERE);
+    past += VECTOR;
+    address += VECTOR;
+  }
+  for (; address < end; past += 2 * VECTOR, address += 2 * VECTOR) {
+    const one = v128.xor(historyA(past), fetched(address, away));
+    const two = v128.xor(historyA(past + VECTOR), fetched(address + VECTOR, away));
+    v128.store(past, one, A_HERE);
+    v128.store(past, two, A_HERE + VECTOR);
+  }
+  const zero = i64x2.splat(0);
+  for (let at = past; at < past + A_LEFT; at += VECTOR) v128.store(at, zero, A_HERE);
+  for (let at = scratch + A_RESULT; at < scratch + A_RESULT + A_LEFT; at += VECTOR) {
+    v128.store(at, v128.xor(historyA(past), fetched(address, away)));
     past += VECTOR;
     address += VECTOR;
   }
@@ -294,8 +370,11 @@ function stageC(at: usize): void {
   store<u64>(at, load<u64>(at, 32) ^ to4, 32);
 }
 
-/** Reduces B_FROM to CHUNK bytes, and the register, to C_LEFT bytes at C_RESULT and register 0. */
-function fold(scratch: usize, register: u32, address: usize, length: usize): void {
+/**
+ * Reduces B_FROM to CHUNK bytes, and the register, to C_LEFT bytes at C_RESULT and register 0.
+ * `away`: as `crc32Copying` has it.
+ */
+function fold(scratch: usize, register: u32, address: usize, length: usize, away: usize): void {
   // Zeros in front change nothing while the register is 0. So the register is added to the first
   // four bytes instead, and zeros in front make the length a multiple of the vector: no tail.
   // Lanes whose index falls outside 0..15 become 0: subtracting the padding from each index moves
@@ -310,7 +389,8 @@ function fold(scratch: usize, register: u32, address: usize, length: usize): voi
   let rest = address + 2 * VECTOR - pad;
   let left = length + pad - 2 * VECTOR;
   if (length >= A_FROM) {
-    stageA(scratch, first, second, rest, left);
+    if (away == 0) stageA(scratch, first, second, rest, left);
+    else stageACopying(scratch, first, second, rest, left, away);
     rest = scratch + A_RESULT;
     first = v128.load(rest);
     second = v128.load(rest, VECTOR);
@@ -333,11 +413,31 @@ export function crc32(
   address: usize,
   length: usize,
 ): u32 {
+  return crc32Copying(tables, scratch, register, address, length, 0);
+}
+
+/** Messages of so many bytes may be put together while they are gone over. */
+export const COPYING_LEAST: usize = A_FROM;
+
+/**
+ * The same for a message of which only the first bytes are there: the first two vectors, counted
+ * from where all of it would be whole vectors. The others lie `away` from their place, and are put
+ * there: what was loaded once is both copied and gone over, which takes little longer than either.
+ * COPYING_LEAST to CHUNK bytes. `away` 0: all of it is there, of any length.
+ */
+export function crc32Copying(
+  tables: usize,
+  scratch: usize,
+  register: u32,
+  address: usize,
+  length: usize,
+  away: usize,
+): u32 {
   // One call of each stage, and of `slice`: so the compiler inlines them all.
   do {
     const part = min<usize>(length, CHUNK);
     const isLong = part >= B_FROM;
-    if (isLong) fold(scratch, register, address, part);
+    if (isLong) fold(scratch, register, address, part, away);
     register = slice(
       tables,
       isLong ? 0 : register,

@@ -23,8 +23,10 @@
  */
 import {
   CRC_POLYNOMIAL,
+  COPYING_LEAST,
   CRC_TABLES_SIZE,
   crc32,
+  crc32Copying,
   crcTwoWords,
   crcWord,
   initCrcTables,
@@ -178,12 +180,20 @@ export function icrcStart(tables: usize, flow: u32, isIpv4: bool, packetLength: 
   return flow ^ (isIpv4 ? load<u32>(added, LENGTHS_4) : load<u32>(added, LENGTHS_6));
 }
 
-/** The register after all that the ICRC covers. */
-function covered(tables: usize, scratch: usize, start: u32, packet: usize, packetLength: u32): u32 {
+/** The register after all that the ICRC covers. `away`: as `crc32Copying` has it. */
+function covered(
+  tables: usize,
+  scratch: usize,
+  start: u32,
+  packet: usize,
+  packetLength: u32,
+  away: usize,
+): u32 {
   // Writing ones into the packet would stall the vector loads that follow, and a received packet
   // may be memory that others read. The register takes the difference instead.
   const mask = load<u32>(tables + ((<usize>load<u8>(packet, BTH_MASKED_BYTE)) << 2), MASKS);
-  return crc32(tables, scratch, start ^ mask, packet, <usize>(packetLength - ICRC_SIZE));
+  const size = <usize>(packetLength - ICRC_SIZE);
+  return crc32Copying(tables, scratch, start ^ mask, packet, size, away);
 }
 
 /**
@@ -197,7 +207,31 @@ export function icrcOf(
   packet: usize,
   packetLength: u32,
 ): u32 {
-  return ~covered(tables, scratch, start, packet, packetLength);
+  return ~covered(tables, scratch, start, packet, packetLength, 0);
+}
+
+/** May payload of so many bytes be copied while the ICRC goes over it? */
+export function copiesPayload(size: u32): bool {
+  return size >= <u32>COPYING_LEAST && (size & 15) == 0;
+}
+
+/**
+ * The same for a packet whose payload lies at `source` and is put where it belongs, behind `header`
+ * bytes: 12, 16, 28 or 32. With those and a payload that `copiesPayload` allows, the first two
+ * vectors of crc32.ts end with the headers or 16 bytes behind them.
+ */
+export function icrcCopying(
+  tables: usize,
+  scratch: usize,
+  start: u32,
+  packet: usize,
+  packetLength: u32,
+  header: u32,
+  source: usize,
+): u32 {
+  const payload = packet + <usize>header;
+  v128.store(payload, v128.load(source));
+  return ~covered(tables, scratch, start, packet, packetLength, source - payload);
 }
 
 /**
@@ -211,7 +245,7 @@ export function icrcOfDoubled(
   packet: usize,
   packetLength: u32,
 ): u32 {
-  const once = covered(tables, scratch, start, packet, packetLength);
+  const once = covered(tables, scratch, start, packet, packetLength, 0);
   return ~crc32(tables, scratch, once, packet, <usize>(packetLength - ICRC_SIZE));
 }
 

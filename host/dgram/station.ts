@@ -32,6 +32,15 @@ const REMEMBERED_MAX = 4096;
 export type Outcome = 'taken' | 'plain' | 'resolving' | 'EWOULDBLOCK' | 'ENOBUFS';
 
 const stations = new Map<string, Promise<Station | undefined>>();
+const alive = new Set<Station>();
+
+/**
+ * Peers hear that a process ends, however it does (but for signals that end it at once): who comes
+ * next at this address is then nobody that they have connections to. What is sent here still leaves.
+ */
+function sayFarewell(): void {
+  for (const station of alive) station.end();
+}
 
 export class Station {
   readonly address: string;
@@ -54,6 +63,8 @@ export class Station {
     this.#context = context;
     this.#node = RdsNode.of(context);
     publishNode(this.#node);
+    if (alive.size === 0) process.once('exit', sayFarewell);
+    alive.add(this);
   }
 
   /** The station of an address, for one socket more; undefined: there can be none. */
@@ -84,14 +95,16 @@ export class Station {
     return undefined;
   }
 
-  /** An RDS socket at a port; undefined: another one has it. */
+  /** An RDS socket at a port; undefined: another one has it, or this user may have none. */
   bind(port: number): RdsSocket | undefined {
-    const made = socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, this.#context);
+    let made: RdsSocket | undefined;
     try {
+      made = socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, this.#context);
       made.bind({ port });
       return made;
-    } catch {
-      made.close();
+    } catch (error) {
+      if (!(error instanceof VerbenaError)) throw error;
+      made?.close();
       return undefined;
     }
   }
@@ -99,7 +112,7 @@ export class Station {
   release(): void {
     this.#users--;
     if (this.#users > 0) return;
-    this.#idle = setTimeout(() => this.#end(), IDLE_MILLIS);
+    this.#idle = setTimeout(() => this.#idled(), IDLE_MILLIS);
     this.#idle.unref();
   }
 
@@ -196,15 +209,22 @@ export class Station {
     setTimeout(look, HOLD_MILLIS);
   }
 
-  #end(): void {
+  #idled(): void {
     if (this.#users > 0) return;
     if (this.#isHeld) {
-      this.#idle = setTimeout(() => this.#end(), IDLE_MILLIS).unref();
+      this.#idle = setTimeout(() => this.#idled(), IDLE_MILLIS).unref();
       return;
     }
+    this.end();
     stations.delete(this.address);
-    this.#node.close();
     void this.#context.close();
+  }
+
+  /** Ends all connections. */
+  end(): void {
+    alive.delete(this);
+    if (alive.size === 0) process.removeListener('exit', sayFarewell);
+    this.#node.close();
   }
 }
 

@@ -41,6 +41,9 @@ export class RegisteredBuffer implements SendBuffer {
   readonly addr: number;
   readonly payloadAddr: number;
   readonly lkey: number;
+  /** Of the message, where it is an application's memory. */
+  readonly payloadLkey: number;
+  readonly #region: MemoryRegion | undefined;
   readonly #place: Place;
   readonly #pool: SendPool;
 
@@ -49,19 +52,29 @@ export class RegisteredBuffer implements SendBuffer {
     return this.#pool === pool;
   }
 
-  constructor(pool: SendPool, place: Place, headersBytes: number, length: number) {
+  /** `region`: memory of an application, which the message lies in; else it lies behind the headers. */
+  constructor(
+    pool: SendPool,
+    place: Place,
+    headersBytes: number,
+    length: number,
+    { memory: payload, region }: { memory?: Uint8Array; region?: MemoryRegion } = {},
+  ) {
     const { memory, addr, mr } = place.slab;
     this.#pool = pool;
     this.#place = place;
     const start = memory.byteOffset + place.offset;
     this.view = new DataView(memory.buffer, start, headersBytes);
-    this.payload = new Uint8Array(memory.buffer, start + headersBytes, length);
+    this.payload = payload ?? new Uint8Array(memory.buffer, start + headersBytes, length);
     this.addr = addr + place.offset;
-    this.payloadAddr = this.addr + headersBytes;
+    this.payloadAddr = region ? Number(region.addr) : this.addr + headersBytes;
     this.lkey = mr.lkey;
+    this.payloadLkey = region?.lkey ?? mr.lkey;
+    this.#region = region;
   }
 
   free(): void {
+    this.#region?.dereg();
     this.#pool.giveBack(this.#place);
   }
 }
@@ -70,6 +83,10 @@ interface Place {
   readonly slab: Slab;
   readonly offset: number;
   readonly sizeLog2: number;
+}
+
+function headersBytes(length: number, fragmentBytes: number): number {
+  return HEADER_BYTES * Math.max(1, Math.ceil(length / fragmentBytes));
 }
 
 const SIZE_LEAST_LOG2 = 9;
@@ -98,15 +115,33 @@ export class SendPool {
    * that wait for each other's place would wait for ever.
    */
   take(length: number, fragmentBytes: number, isMoved = false): RegisteredBuffer | undefined {
-    const headers = HEADER_BYTES * Math.max(1, Math.ceil(length / fragmentBytes));
-    const bytes = headers + length;
+    const headers = headersBytes(length, fragmentBytes);
+    const place = this.#place(headers + length, isMoved);
+    return place && new RegisteredBuffer(this, place, headers, length);
+  }
+
+  /**
+   * A message that is sent from where the application has it: memory of this device. Throws
+   * MisuseError where it is another's, RefusalError ENOMEM.
+   */
+  wrap(memory: Uint8Array, fragmentBytes: number): RegisteredBuffer | undefined {
+    const region = this.#pd.regMr(memory, AccessFlag.LOCAL_WRITE);
+    const headers = headersBytes(memory.length, fragmentBytes);
+    const place = this.#place(headers, false);
+    if (!place) {
+      region.dereg();
+      return undefined;
+    }
+    return new RegisteredBuffer(this, place, headers, memory.length, { memory, region });
+  }
+
+  #place(bytes: number, isMoved: boolean): Place | undefined {
     const sizeLog2 = Math.max(SIZE_LEAST_LOG2, 32 - Math.clz32(bytes - 1));
     const free = (this.#free[sizeLog2] ??= []);
     if (free.length === 0) this.#fetch(sizeLog2, free, isMoved);
     const place = free.pop();
-    if (!place) return undefined;
-    this.used++;
-    return new RegisteredBuffer(this, place, headers, length);
+    if (place) this.used++;
+    return place;
   }
 
   giveBack(place: Place): void {

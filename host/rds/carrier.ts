@@ -57,12 +57,7 @@ export interface ConnectionOwner {
 
 export interface Carrier {
   /** Asks for a connection: `up` or `down` is heard later, never before this returns. */
-  connect(
-    route: Route,
-    lane: number,
-    privateData: Uint8Array,
-    owner: ConnectionOwner,
-  ): Connection;
+  connect(route: Route, lane: number, privateData: Uint8Array, owner: ConnectionOwner): Connection;
   /**
    * Memory for a message, to be sent in pieces of `fragmentBytes` from that address of the node;
    * undefined: there is none left.

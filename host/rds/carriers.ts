@@ -1,5 +1,6 @@
 /** The devices of a node as one transport: the route says over which of them a connection goes. */
 import type { Endpoint } from '../link/endpoint.js';
+import type { MemoryRegion } from '../verbs/memory-region.js';
 import type { Carrier, Connection, ConnectionOwner, Route, SendBuffer } from './carrier.js';
 import type { RdsCore } from './core.js';
 import type { VerbsCarrier } from './verbs-carrier.js';
@@ -7,6 +8,8 @@ import type { VerbsCarrier } from './verbs-carrier.js';
 export class Carriers implements Carrier {
   /** By the index that routes have; the first is the node's own. */
   readonly all: VerbsCarrier[];
+  /** Of sockets, which peers reach; it goes before the devices do. */
+  readonly memories = new Set<{ close(): void }>();
 
   constructor(first: VerbsCarrier) {
     this.all = [first];
@@ -65,11 +68,22 @@ export class Carriers implements Carrier {
     return (carrier.isClosed ? this.first : carrier).allocate(length, fragmentBytes);
   }
 
+  /** As `SendPool.wrap`, in memory of that device. */
+  wrap(memory: Uint8Array, fragmentBytes: number, from: number): SendBuffer | undefined {
+    return this.all[from]!.sends.wrap(memory, fragmentBytes);
+  }
+
+  /** Registers memory of that device. Throws MisuseError; RefusalError ENOMEM. */
+  region(memory: Uint8Array, access: number, from: number): MemoryRegion {
+    return this.all[from]!.pd.regMr(memory, access);
+  }
+
   random(): number {
     return this.first.random();
   }
 
   close(): void {
+    for (const memory of [...this.memories]) memory.close();
     for (const carrier of this.all) carrier.close();
   }
 

@@ -37,6 +37,8 @@ export const ExtensionType = Object.freeze({
   GEN_NUM: 6,
   /** Between our own: deliver this message after that one of another lane. */
   AFTER: 0x80,
+  /** The same beside RDMA_DEST. */
+  AFTER_SHORT: 0x81,
 });
 
 /** Connections between two nodes of our own kind, by the size of what they carry. */
@@ -67,7 +69,31 @@ export const SocketOption = Object.freeze({
 });
 
 /** `MSG_…`. */
-export const MessageFlag = Object.freeze({ PEEK: 0x02, TRUNC: 0x20, DONTWAIT: 0x40 });
+export const MessageFlag = Object.freeze({
+  PEEK: 0x02,
+  TRUNC: 0x20,
+  DONTWAIT: 0x40,
+  ZEROCOPY: 0x4000000,
+});
+
+/** `SOL_RDS`, and its options (Linux, linux/rds.h). */
+export const SOL_RDS = 276;
+export const RdsOption = Object.freeze({
+  /** An address: what was sent there and is not acknowledged is taken back. */
+  CANCEL_SENT_TO: 1,
+  /** 64 bits, port modulo 64: who of them is slow no longer is told by CONG_UPDATE. */
+  CONG_MONITOR: 6,
+});
+
+/** `RDS_CMSG_…`. */
+export const ControlMessageType = Object.freeze({
+  RDMA_ARGS: 1,
+  RDMA_DEST: 2,
+  RDMA_STATUS: 4,
+  CONG_UPDATE: 5,
+  ZCOPY_COOKIE: 12,
+  ZCOPY_COMPLETION: 13,
+});
 
 /** `POLL…`. */
 export const PollEvent = Object.freeze({ IN: 0x01, OUT: 0x04, ERR: 0x08, HUP: 0x10 });

@@ -80,7 +80,9 @@ export function parseControl(bytes: Uint8Array): Control | undefined {
 function readIdentity(view: DataView): Identity | undefined {
   const count = (view.byteLength - FIRST_PORT_AT) / 4;
   if (!Number.isInteger(count) || count < 1 || count > 1 + GROUPS_MAX) return undefined;
-  const ids = Array.from({ length: count }, (_, index) => view.getUint32(FIRST_PORT_AT + 4 * index));
+  const ids = Array.from({ length: count }, (_, index) =>
+    view.getUint32(FIRST_PORT_AT + 4 * index),
+  );
   return { uid: ids[0]!, gids: ids.slice(1) };
 }
 

@@ -13,16 +13,17 @@ import {
   HeaderFlag,
   MESSAGE_BYTES_MAX,
 } from './constants.js';
-import { parseHandshake, type Handshake } from './handshake.js';
-import { noExtensions } from './header.js';
+import { parseHandshake } from './handshake.js';
+import { noExtensions, type Extensions } from './header.js';
 import type { Lane } from './lane.js';
-import { IncomingMessage, OutgoingMessage } from './message.js';
+import { IncomingMessage, OutgoingMessage, copyPieces } from './message.js';
 import { Path } from './path.js';
 import type { PathNode, Timed } from './path-node.js';
 import { Port, type PortUser } from './port.js';
-import { ADDRESSES_MAX, isSameRoute } from './routes.js';
+import type { RdmaOperation } from './rdma.js';
+import { ADDRESSES_MAX, homeTowards, isBelow, isSameRoute } from './routes.js';
 import { noStatistics, type RdsGauges } from './statistics.js';
-import { Trace, type LogSink } from './trace.js';
+import { DebugLevel, Trace, type LogSink } from './trace.js';
 
 export interface CoreOptions {
   readonly local: Endpoint;
@@ -50,6 +51,14 @@ export interface CongestionMonitor {
   uncongested(bits: bigint): void;
 }
 
+/** What a message may have beside its bytes. */
+export interface SendExtras {
+  /** Where it lies already; instead of copying it. */
+  readonly place?: Carrier['allocate'];
+  readonly extensions?: Extensions;
+  readonly operation?: RdmaOperation | undefined;
+}
+
 const HEARTBEAT_MICROS = 5_000_000;
 const PATHS_MAX = 4096;
 const PONGS_MAX = 64;
@@ -59,8 +68,7 @@ const PORT_DRAWS = 256;
 
 /** What is done with a request: undefined refuses it. */
 export type Acceptance =
-  | { readonly lane: Lane; readonly privateData: Uint8Array; readonly route: Route }
-  | undefined;
+  { readonly lane: Lane; readonly privateData: Uint8Array; readonly route: Route } | undefined;
 
 export class RdsCore implements PathNode {
   readonly local: Endpoint;
@@ -145,6 +153,7 @@ export class RdsCore implements PathNode {
     }
     const port = new Port(this, chosen, user);
     this.#ports.set(chosen, port);
+    this.trace.log(now, DebugLevel.ULP, () => `port ${chosen} is bound`);
     for (const path of this.#paths.values()) path.portChanged(now, chosen, true);
     return port;
   }
@@ -154,6 +163,7 @@ export class RdsCore implements PathNode {
     this.#now = now;
     if (this.#ports.get(port.number) !== port) return;
     this.#ports.delete(port.number);
+    this.trace.log(now, DebugLevel.ULP, () => `port ${port.number} is free`);
     this.#blockedHere.delete(port);
     this.#starved.delete(port);
     this.statistics.recvPacketsDropped += port.clear();
@@ -168,34 +178,57 @@ export class RdsCore implements PathNode {
    * buffer: nothing more from this socket for now); EWOULDBLOCK (the path is being made, or that
    * port is slow: others go on); EFAULT (no path, or no such port).
    */
-  send(now: number, port: Port, to: Endpoint, toPort: number, pieces: readonly Uint8Array[]): void {
+  send(
+    now: number,
+    port: Port,
+    to: Endpoint,
+    toPort: number,
+    pieces: readonly Uint8Array[],
+    extras: SendExtras = {},
+  ): OutgoingMessage | undefined {
     this.#now = now;
     const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
     if (length > MESSAGE_BYTES_MAX) {
       throw new RefusalError('EMSGSIZE', `send: ${length} bytes, at most ${MESSAGE_BYTES_MAX}`);
     }
-    if (this.addresses.some((own) => own.equals(to))) return this.#loopBack(port, toPort, pieces, length);
+    if (this.isLocal(to)) {
+      if (extras.operation) throw new RefusalError('EINVAL', 'send: RDMA goes to other nodes');
+      this.#loopBack(port, toPort, pieces, length);
+      return undefined;
+    }
     const path = this.path(to);
     const judgement = path ? path.judge(now, toPort, port) : 'ENOBUFS';
     const hasRoom = judgement === 'go' && port.hasRoomFor(length);
     const lane = path?.laneOf(length);
     const from = path?.routes.current.from ?? 0;
-    const buffer = hasRoom && lane && this.carrier.allocate(length, lane.fragmentBytes, from);
+    if (this.trace.isLogged(DebugLevel.SENDS)) {
+      const what = `${length} bytes from port ${port.number} to ${to} port ${toPort}`;
+      this.trace.log(now, DebugLevel.SENDS, () => `${what}: ${judgement}`);
+    }
+    const place = extras.place ?? this.carrier.allocate.bind(this.carrier);
+    const buffer = hasRoom && lane && place(length, lane.fragmentBytes, from);
     if (!path || !buffer) {
       if (hasRoom) this.#starved.add(port);
       throw this.#refusal(judgement === 'go' ? 'ENOBUFS' : judgement, to, toPort);
     }
-    copyPieces(pieces, buffer.payload);
-    this.statistics.bytesCopied += length;
+    if (!extras.place) {
+      copyPieces(pieces, buffer.payload);
+      this.statistics.bytesCopied += length;
+    }
     port.sent(length);
     const ports = { source: port.number, destination: toPort };
-    path.send(now, new OutgoingMessage(port, ports, buffer));
+    const message = new OutgoingMessage(port, ports, buffer);
+    if (extras.extensions) message.extensions = extras.extensions;
+    message.operation = extras.operation;
+    path.send(now, message);
+    return message;
   }
 
   /** The oldest message of a port was read: it goes, and its senders may hear of it. */
   read(now: number, port: Port): void {
     this.#now = now;
-    port.shift()?.release();
+    const message = port.take();
+    if (message) port.giveBack(message);
   }
 
   /** Another address of the node, on another device; messages go over it when others fail. */
@@ -208,22 +241,37 @@ export class RdsCore implements PathNode {
     for (const path of this.#paths.values()) path.addressesChanged(now);
   }
 
+  /** What was taken from a port, and not copied, is read. */
+  giveBack(now: number, port: Port, message: IncomingMessage): void {
+    this.#now = now;
+    port.giveBack(message);
+  }
+
   /** Somebody asks for a connection, at one of the node's addresses. */
   request(now: number, asking: Endpoint, privateData: Uint8Array, at = 0): Acceptance {
     this.#now = now;
-    const handshake = parseHandshake(privateData, this.local.gid.isIpv4);
+    const path = this.#asked(asking, privateData, at);
+    const handshake = path && parseHandshake(privateData, path.peer.gid.isIpv4);
     if (!handshake) return undefined;
-    const path = this.#asked(asking, handshake, at);
-    if (!path) return undefined;
+    this.trace.log(now, DebugLevel.CM, () => `${asking} asks for a connection`);
     const lane = path.lane(handshake.own?.lane ?? 0);
     const route = { from: at, to: asking };
     // Both ask at the same time: with our own the lower address wins, with Linux its request does.
     // What came another way than we try has proved that it works.
-    const isFirst = handshake.own && isBelow(this.local, path.peer);
+    const isFirst = handshake.own && isBelow(this.addresses[path.home]!, path.peer);
     const isOurs = isFirst && isSameRoute(lane.route, route);
     if (lane.state === 'CONNECTING' && isOurs) return undefined;
     path.answered(now, handshake);
     return { lane, privateData: lane.privateData(), route };
+  }
+
+  isLocal(to: Endpoint): boolean {
+    return this.addresses.some((own) => own.equals(to));
+  }
+
+  /** The path to a peer, where there is one. */
+  pathTo(to: Endpoint): Path | undefined {
+    return this.#paths.get(to.toString());
   }
 
   /** Takes back what `port` sent to there, as far as nobody has it; returns how many messages. */
@@ -240,7 +288,7 @@ export class RdsCore implements PathNode {
     privateData: Uint8Array,
   ): void {
     this.#now = now;
-    const request = parseHandshake(privateData, this.local.gid.isIpv4);
+    const request = parseHandshake(privateData, lane.peer.gid.isIpv4);
     if (request) lane.accept(now, connection, request, route);
   }
 
@@ -258,26 +306,30 @@ export class RdsCore implements PathNode {
     this.#paths.clear();
   }
 
-  /** To a peer; undefined: there are too many. */
-  path(peer: Endpoint): Path | undefined {
+  /** To a peer, which knows us by that address; undefined: there are too many. */
+  path(peer: Endpoint, home = homeTowards(this.addresses, peer)): Path | undefined {
     const key = peer.toString();
     let path = this.#paths.get(key);
     if (!path) {
       if (this.#paths.size >= this.#pathsMax) return undefined;
-      path = new Path(this, peer);
+      path = new Path(this, peer, home);
       this.#paths.set(key, path);
     }
     return path;
   }
 
   /** Whose request it is; undefined: nobody's that may ask there. */
-  #asked(asking: Endpoint, { own, source, target }: Handshake, at: number): Path | undefined {
-    if (!own) return at === 0 ? this.path(asking) : undefined;
-    if (!target.equals(this.local.gid)) return undefined;
-    if (source.equals(asking.gid)) return this.path(asking);
-    // From its other addresses a peer may ask when it has named them.
+  #asked(asking: Endpoint, privateData: Uint8Array, at: number): Path | undefined {
+    const { isIpv4 } = asking.gid;
+    const handshake = parseHandshake(privateData, isIpv4);
+    if (handshake && !handshake.own) return this.path(asking, at);
+    const home = this.addresses.findIndex(({ gid }) => handshake?.target.equals(gid));
+    if (home >= 0 && handshake?.source.equals(asking.gid)) return this.path(asking, home);
+    // From its other addresses a peer may ask when it has named them; maybe of the other family.
     for (const path of this.#alternates.get(asking.toString()) ?? []) {
-      if (path.peer.gid.equals(source)) return path;
+      const said = parseHandshake(privateData, path.peer.gid.isIpv4);
+      const target = this.addresses[path.home]!.gid;
+      if (said?.source.equals(path.peer.gid) && said.target.equals(target)) return path;
     }
     return undefined;
   }
@@ -313,6 +365,10 @@ export class RdsCore implements PathNode {
   deliver(now: number, path: Path, message: IncomingMessage): void {
     const { statistics, parameters } = this;
     const { sourcePort, destinationPort, length } = message.header;
+    if (this.trace.isLogged(DebugLevel.RECEIVES)) {
+      const what = `${length} bytes from ${message.from} port ${sourcePort}`;
+      this.trace.log(now, DebugLevel.RECEIVES, () => `${what} to port ${destinationPort}`);
+    }
     if (parameters.PerfCounters !== 0) {
       statistics.recvPackets++;
       statistics.recvBytes += length;
@@ -322,6 +378,8 @@ export class RdsCore implements PathNode {
     }
     const port = this.#ports.get(destinationPort);
     if (port) {
+      const { rdmaRkey } = message.header.extensions;
+      if (rdmaRkey !== undefined) port.user.accessed?.(rdmaRkey);
       port.push(message);
       statistics.recvPendingMost = Math.max(statistics.recvPendingMost, port.pending);
       return;
@@ -426,20 +484,3 @@ const WHY: { readonly [Code in Refused]: string } = {
   EWOULDBLOCK: 'the path is being made, or the reader there is slow',
   EFAULT: 'there is no path, or no such port',
 };
-
-function copyPieces(pieces: readonly Uint8Array[], target: Uint8Array): void {
-  let at = 0;
-  for (const piece of pieces) {
-    target.set(piece, at);
-    at += piece.length;
-  }
-}
-
-/** By address, then by UDP port. */
-function isBelow(one: Endpoint, other: Endpoint): boolean {
-  for (let index = 0; index < 16; index++) {
-    const difference = one.gid.bytes[index]! - other.gid.bytes[index]!;
-    if (difference !== 0) return difference < 0;
-  }
-  return one.port < other.port;
-}

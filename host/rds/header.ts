@@ -19,6 +19,8 @@ export interface RdmaDestination {
 export interface After {
   readonly lane: number;
   readonly sequence: number;
+  /** The sequence number's last 40 bits only: beside a cookie there is no room for more. */
+  readonly isShort?: boolean;
 }
 
 export interface Extensions {
@@ -45,6 +47,7 @@ export interface RdsHeader {
 
 const NO_EXTENSIONS: Extensions = Object.freeze({});
 const [EXTENSIONS_AT, CHECKSUM_AT] = [32, 30];
+const EXTENSIONS_BYTES = HEADER_BYTES - EXTENSIONS_AT;
 const HALF = 2 ** 32;
 /** Bytes behind the type of an extension header. */
 const EXTENSION_BYTES: Readonly<Record<number, number>> = {
@@ -54,7 +57,9 @@ const EXTENSION_BYTES: Readonly<Record<number, number>> = {
   [ExtensionType.NPATHS]: 2,
   [ExtensionType.GEN_NUM]: 4,
   [ExtensionType.AFTER]: 9,
+  [ExtensionType.AFTER_SHORT]: 6,
 };
+const BYTE = 256;
 
 /** IP's checksum: 0 where the one in `bytes` is right. */
 function sumOf(view: DataView, at: number): number {
@@ -107,6 +112,12 @@ function writeExtensions(view: DataView, start: number, extensions: Extensions):
     view.setUint32(at + 1, rdmaDestination.rkey);
     view.setUint32(at + 5, rdmaDestination.offset);
     at += 9;
+    if (after && at + 7 <= start + EXTENSIONS_BYTES) {
+      view.setUint8(at, ExtensionType.AFTER_SHORT);
+      view.setUint8(at + 1, after.lane);
+      view.setUint8(at + 2, Math.floor(after.sequence / HALF) % BYTE);
+      view.setUint32(at + 3, after.sequence >>> 0);
+    }
   } else if (after) {
     view.setUint8(at, ExtensionType.AFTER);
     view.setUint8(at + 1, after.lane);
@@ -152,6 +163,10 @@ function readExtensions(view: DataView): Extensions {
     if (type === ExtensionType.AFTER) {
       const sequence = getU64(view, at + 1);
       if (sequence !== undefined) found.after = { lane: view.getUint8(at), sequence };
+    }
+    if (type === ExtensionType.AFTER_SHORT) {
+      const sequence = view.getUint8(at + 1) * HALF + view.getUint32(at + 2);
+      found.after = { lane: view.getUint8(at), sequence, isShort: true };
     }
     at += length;
   }

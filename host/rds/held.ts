@@ -1,6 +1,6 @@
 /** Messages that came before one of their flow (same two sockets) that belongs in front of them. */
 import type { After } from './header.js';
-import type { IncomingMessage } from './message.js';
+import { flowOf, type IncomingMessage } from './message.js';
 
 interface Held {
   readonly message: IncomingMessage;
@@ -8,6 +8,8 @@ interface Held {
   /** Directly in front of it. */
   readonly after: After;
 }
+
+const SHORT = 2 ** 40;
 
 /** The next sequence number of a lane: all below it have come. */
 export type Expected = (lane: number) => number;
@@ -43,14 +45,14 @@ export class HeldMessages {
    */
   take(lane: number, message: IncomingMessage): boolean {
     const { after } = message.header.extensions;
-    const flow = this.#flows.get(flowOf(message));
+    const flow = this.#flows.get(flowOf(message.header));
     if (!flow && !after) return false;
     const last = flow?.filter((held) => held.lane === lane).at(-1);
     const behind = after ?? (last && { lane, sequence: last.message.header.sequence });
     if (!behind || this.#isDelivered(flow, behind)) return false;
     const held = { message, lane, after: behind };
     if (flow) flow.push(held);
-    else this.#flows.set(flowOf(message), [held]);
+    else this.#flows.set(flowOf(message.header), [held]);
     return true;
   }
 
@@ -76,12 +78,20 @@ export class HeldMessages {
     this.#flows.clear();
   }
 
-  #isDelivered(flow: readonly Held[] | undefined, { lane, sequence }: After): boolean {
-    if (this.#expected(lane) <= sequence) return false;
+  #isDelivered(flow: readonly Held[] | undefined, after: After): boolean {
+    const { lane } = after;
+    const expected = this.#expected(lane);
+    const sequence = after.isShort ? wholeOf(after.sequence, expected) : after.sequence;
+    if (expected <= sequence) return false;
     return !flow?.some((held) => held.lane === lane && held.message.header.sequence === sequence);
   }
 }
 
-function flowOf({ header }: IncomingMessage): number {
-  return header.sourcePort * 65536 + header.destinationPort;
+/** The number with these last 40 bits that is nearest to what is expected. */
+function wholeOf(short: number, expected: number): number {
+  // Nobody waits for a lane that does not exist; of one on which nothing came nothing is known.
+  if (expected === Infinity || expected === 0) return expected === 0 ? Infinity : short;
+  const near = Math.floor(expected / SHORT) * SHORT + short;
+  if (near - expected > SHORT / 2) return near - SHORT;
+  return expected - near > SHORT / 2 ? near + SHORT : near;
 }

@@ -32,7 +32,7 @@ const [IFF_UP, IFF_LOOPBACK, IFF_RUNNING] = [0x1, 0x8, 0x40];
 
 /** The interface of a device; `index` names one that the system does not know: `rdp0`. */
 export function interfaceOf({ local, device }: Context, index: number): InterfaceRequest {
-  const { packetSizeMax: mtu } = device.link.info;
+  const { packetSizeMax: mtu } = device.info;
   for (const [name, addresses] of Object.entries(networkInterfaces())) {
     for (const { address, netmask, internal } of addresses ?? []) {
       if (!Gid.parse(address).equals(local.gid)) continue;
@@ -44,7 +44,7 @@ export function interfaceOf({ local, device }: Context, index: number): Interfac
   return { name: `rdp${index}`, address: `${local.gid}`, netmask: undefined, mtu, flags };
 }
 
-/** What `request` says of the interface called `name`. Throws RefusalError ENODEV, ENOTTY. */
+/** What `request` says of the interface called `name`. Throws RefusalError EADDRNOTAVAIL, EINVAL. */
 export function interfaceAnswer(
   request: number,
   name: string | undefined,
@@ -52,7 +52,7 @@ export function interfaceAnswer(
 ): readonly InterfaceRequest[] | string | number | undefined {
   if (request === IoctlRequest.SIOCGIFCONF) return interfaces;
   const found = interfaces.find((one) => one.name === name);
-  if (!found) throw new RefusalError('ENODEV', `ioctl: no interface ${name} carries RDP`);
+  if (!found) throw new RefusalError('EADDRNOTAVAIL', `ioctl: no interface ${name} carries RDP`);
   switch (request) {
     case IoctlRequest.SIOCGIFFLAGS:
       return found.flags;
@@ -63,6 +63,6 @@ export function interfaceAnswer(
     case IoctlRequest.SIOCGIFMTU:
       return found.mtu;
     default:
-      throw new RefusalError('ENOTTY', `ioctl: no request 0x${request.toString(16)}`);
+      throw new RefusalError('EINVAL', `ioctl: no request 0x${request.toString(16)}`);
   }
 }

@@ -3,6 +3,7 @@
  * wait until the peer has acknowledged them, and are sent again over the next connection.
  */
 import type { Due } from '../cm/deadlines.js';
+import type { Endpoint } from '../link/endpoint.js';
 import type { Connection, ConnectionOwner, ReceivedPacket, Route } from './carrier.js';
 import {
   CONGESTION_MAP_BYTES,
@@ -68,6 +69,10 @@ export class Lane implements ConnectionOwner, Due {
     return this.#queue.length + this.#unacked.length;
   }
 
+  get peer(): Endpoint {
+    return this.#path.peer;
+  }
+
   get isOwnKind(): boolean {
     return this.#path.isOwnKind;
   }
@@ -80,9 +85,9 @@ export class Lane implements ConnectionOwner, Due {
 
   /** What the connection manager says for this lane. */
   privateData(): Uint8Array {
-    const { node, peer, generation, incarnation } = this.#path;
+    const { node, peer, home, generation, incarnation } = this.#path;
     return buildHandshake({
-      source: node.local.gid,
+      source: node.addresses[home]!.gid,
       target: peer.gid,
       ack: this.#path.acknowledgeable(this.index, this.#received),
       own: { lane: this.index, incarnation, generation },
@@ -221,7 +226,8 @@ export class Lane implements ConnectionOwner, Due {
       this.#begin(reply);
     }
     this.state = 'UP';
-    this.#backoffMicros = 0;
+    // Lane 0 of our own: not before the peer has said that we may be there.
+    if (this.index !== 0 || !this.isOwnKind) this.settled();
     this.#path.routes.worked(this.route);
     this.#path.laneUp(now, this);
     this.pump(now);
@@ -284,6 +290,11 @@ export class Lane implements ConnectionOwner, Due {
     }
     if (this.#reconnectMicros !== 0 && this.#reconnectMicros <= now) this.connect(now);
     this.#plan(now);
+  }
+
+  /** The connection is one that lasts: the next one is tried at once. */
+  settled(): void {
+    this.#backoffMicros = 0;
   }
 
   /** What waited was delivered: the peer may hear of it. */

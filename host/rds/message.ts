@@ -3,6 +3,7 @@ import type { Endpoint } from '../link/endpoint.js';
 import type { ReceivedPacket, SendBuffer } from './carrier.js';
 import { HEADER_BYTES, HeaderFlag } from './constants.js';
 import { noExtensions, type Extensions, type RdsHeader } from './header.js';
+import { RdmaStatus, type RdmaOperation } from './rdma.js';
 
 const NO_MEMORY: SendBuffer = { payload: new Uint8Array(0), free: () => {} };
 
@@ -19,6 +20,8 @@ export class OutgoingMessage {
   readonly length: number;
   readonly flags: number;
   extensions: Extensions = noExtensions();
+  /** Goes in front of it, once. */
+  operation: RdmaOperation | undefined;
   /** 0 until it is sent for the first time. */
   sequence = 0;
   isRetransmitted = false;
@@ -64,6 +67,9 @@ export class OutgoingMessage {
   done(isLost: boolean): void {
     this.#isDone = true;
     this.#isLost = isLost;
+    if (isLost && this.operation && !this.operation.isPosted) {
+      this.operation.end(this.isCanceled ? RdmaStatus.CANCELED : RdmaStatus.DROPPED);
+    }
     this.#release();
   }
 
@@ -75,7 +81,7 @@ export class OutgoingMessage {
   }
 
   /** A connection needs one fragment less. */
-  letGo(): void {
+  letGo(_isSent?: boolean): void {
     this.held--;
     this.#release();
   }
@@ -120,6 +126,11 @@ export class IncomingMessage {
     return at;
   }
 
+  /** Where it lies, in order. */
+  pieces(): Uint8Array[] {
+    return this.#packets.map(({ bytes }) => bytes.subarray(HEADER_BYTES));
+  }
+
   /** A copy of all of it. */
   bytes(): Uint8Array {
     const bytes = new Uint8Array(this.length);
@@ -130,4 +141,18 @@ export class IncomingMessage {
   release(): void {
     for (const packet of this.#packets) packet.release();
   }
+}
+
+/** One after the other. */
+export function copyPieces(pieces: readonly Uint8Array[], target: Uint8Array): void {
+  let at = 0;
+  for (const piece of pieces) {
+    target.set(piece, at);
+    at += piece.length;
+  }
+}
+
+/** A pair of ports as one number. */
+export function flowOf({ sourcePort, destinationPort }: OutgoingMessage | RdsHeader): number {
+  return sourcePort * 65536 + destinationPort;
 }

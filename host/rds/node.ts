@@ -30,7 +30,8 @@ const VERSION = '0.1.0';
 export class RdsNode {
   readonly context: Context;
   readonly core: RdsCore;
-  readonly #carriers: Carriers;
+  /** @internal */
+  readonly carriers: Carriers;
   readonly #receiveBytesMax: number;
   readonly #accessFile: string;
   #cancelTimer: CancelTimer | undefined;
@@ -58,11 +59,11 @@ export class RdsNode {
     const { MaxRecvMemory } = { ...PARAMETERS, ...options.parameters };
     this.#receiveBytesMax = MaxRecvMemory * KBYTE;
     const carrier = new VerbsCarrier(context, 0, this.#receiveBytesMax);
-    this.#carriers = new Carriers(carrier);
+    this.carriers = new Carriers(carrier);
     const now = clock.now();
     // So that what we send is above all that a former life of this node has sent.
     const nanos = clock.wallclockNanos?.(now) ?? BigInt(Math.floor(now)) * 1000n;
-    this.core = new RdsCore(this.#carriers, {
+    this.core = new RdsCore(this.carriers, {
       ...options,
       local: context.local,
       identity: ownIdentity(),
@@ -92,7 +93,7 @@ export class RdsNode {
       if (known === this) return;
       throw new RefusalError('EADDRINUSE', `${context.local.gid} is a node of its own`);
     }
-    const carriers = this.#carriers;
+    const carriers = this.carriers;
     const carrier = new VerbsCarrier(context, carriers.all.length, this.#receiveBytesMax);
     carrier.core = this.core;
     carrier.onInput = () => this.arm();
@@ -147,12 +148,12 @@ export class RdsNode {
 
   /** Send buffers in use. */
   get buffersUsed(): number {
-    return this.#carriers.buffersUsed;
+    return this.carriers.buffersUsed;
   }
 
   /** The text of /proc/driver/rds/stats. */
   stats(): string {
-    const rxMemory = this.#carriers.receiveBytes;
+    const rxMemory = this.carriers.receiveBytes;
     return statsText(this.core.statistics, { ...this.core.gauges(), rxMemory });
   }
 
@@ -168,7 +169,7 @@ export class RdsNode {
 
   /** The text of /proc/driver/rds/info. */
   info(): string {
-    const { receivesPosted: rxBufs, receivesTaken } = this.#carriers;
+    const { receivesPosted: rxBufs, receivesTaken } = this.carriers;
     const sessions = [...this.core.paths].map(({ peer, state }) => {
       return { ip: `${peer.gid}`, state, rxBufs, rxCache: receivesTaken };
     });
@@ -176,6 +177,18 @@ export class RdsNode {
       return { port: number, rxPending: pending, state: isStalled ? 'STALLED' : 'ACTIVE' };
     });
     return infoText(sessions, sockets);
+  }
+
+  /** A call, timed when `level` of RdsTraceLvl says so. */
+  timed<Result>(level: number, name: string, call: () => Result): Result {
+    const { trace } = this.core;
+    if (!trace.isTimed(level)) return call();
+    const started = this.now;
+    try {
+      return call();
+    } finally {
+      trace.timed(started, name, this.now - started);
+    }
   }
 
   /** To be called after every call of the core: the next deadline may be another. */
@@ -200,7 +213,7 @@ export class RdsNode {
     this.core.close(this.now);
     this.#isClosed = true;
     this.#cancelTimer?.();
-    this.#carriers.close();
-    for (const { context } of this.#carriers.all) nodes.delete(context.device);
+    this.carriers.close();
+    for (const { context } of this.carriers.all) nodes.delete(context.device);
   }
 }

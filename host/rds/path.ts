@@ -6,7 +6,7 @@ import { CONTROL_PORTS_MAX, ControlKind, buildControl, parseControl } from './co
 import type { Handshake } from './handshake.js';
 import { Lane } from './lane.js';
 import { HeldMessages } from './held.js';
-import type { IncomingMessage, OutgoingMessage } from './message.js';
+import { flowOf, type IncomingMessage, type OutgoingMessage } from './message.js';
 import type { PathNode, Timed } from './path-node.js';
 import type { Port } from './port.js';
 import { RemotePorts } from './remote-ports.js';
@@ -25,6 +25,8 @@ export class Path implements Timed {
   readonly node: PathNode;
   /** Its first address: by that it is known. */
   readonly peer: Endpoint;
+  /** By which of the node's addresses the peer knows it. */
+  readonly home: number;
   readonly routes: Routes;
   /** Undefined until a peer said so. */
   kind: 'own' | 'linux' | undefined;
@@ -54,10 +56,11 @@ export class Path implements Timed {
   #dropMicros = 0;
   #renewals = 0;
 
-  constructor(node: PathNode, peer: Endpoint) {
+  constructor(node: PathNode, peer: Endpoint, home: number) {
     this.node = node;
     this.peer = peer;
-    this.routes = new Routes(() => node.addresses, peer);
+    this.home = home;
+    this.routes = new Routes(() => node.addresses, home, peer);
     this.#held = new HeldMessages(
       // Who names a lane that does not exist waits for nobody.
       (lane) => (lane < LANES ? this.lane(lane).expected : Infinity),
@@ -209,19 +212,15 @@ export class Path implements Timed {
     this.#say(now, DebugLevel.STATES, () => `lane ${lane.index} is up`);
     this.#heardMicros = now;
     this.#dropMicros = 0;
-    const isWaiting = this.#lanes.some((other) => other?.state !== 'UP' && other?.pending);
-    if (!isWaiting && this.#lanes[0]?.state === 'UP') this.#downMicros = 0;
-    if (lane.index !== 0) return;
+    if (lane.index !== 0) return this.#settle();
     this.#wasUp = true;
     this.#isWanted = false;
     this.#doesPeerBeat = false;
     if (this.isOwnKind) {
       this.#tellIdentity();
-      if (this.node.addresses.length > 1) this.#tellAddresses();
-      this.#tellAll(ControlKind.PORTS, this.node.boundPorts());
-      this.#tellAll(ControlKind.STALLS, this.node.stalledPorts());
-      this.#beatMicros = now;
+      if (this.isAdmitted) this.#introduce(now);
     } else {
+      this.#settle();
       this.#sendMap(now);
       this.#unblock();
     }
@@ -262,11 +261,16 @@ export class Path implements Timed {
       case ControlKind.PORTS:
       case ControlKind.STALLS:
         this.node.uncongested(this.#ports.apply(control, this.node.statistics));
+        this.#lanes[0]?.settled();
+        this.#settle();
         break;
-      case ControlKind.IDENTITY:
+      case ControlKind.IDENTITY: {
+        const wasAdmitted = this.isAdmitted;
         this.isAdmitted = this.node.admits(control.identity);
         if (!this.isAdmitted) this.#say(now, DebugLevel.WARNINGS, () => 'may not be here');
+        else if (!wasAdmitted) this.#introduce(now);
         return this.isAdmitted;
+      }
       case ControlKind.ADDRESSES: {
         const before = this.routes.alternates;
         this.routes.teach(control.addresses ?? []);
@@ -432,6 +436,23 @@ export class Path implements Timed {
     lane.pump(now);
   }
 
+  /** Who may be here hears what there is. */
+  #introduce(now: number): void {
+    if (this.node.addresses.length > 1) this.#tellAddresses();
+    this.#tellAll(ControlKind.PORTS, this.node.boundPorts());
+    this.#tellAll(ControlKind.STALLS, this.node.stalledPorts());
+    this.#beatMicros = now;
+    this.#lanes[0]?.pump(now);
+    this.#plan();
+  }
+
+  /** All that is to be sent can be, to a peer that takes it: nothing is down any more. */
+  #settle(): void {
+    const isKnown = this.#lanes[0]?.state === 'UP' && (!this.isOwnKind || this.#ports.areKnown);
+    const isWaiting = this.#lanes.some((other) => other?.state !== 'UP' && other?.pending);
+    if (isKnown && !isWaiting) this.#downMicros = 0;
+  }
+
   #tellIdentity(): void {
     const { identity } = this.node;
     if (!identity) return;
@@ -444,7 +465,7 @@ export class Path implements Timed {
   }
 
   #tellAddresses(): void {
-    const addresses = this.node.addresses.slice(1);
+    const addresses = this.node.addresses.filter((_, index) => index !== this.home);
     const kind = ControlKind.ADDRESSES;
     this.lane(0).say(buildControl({ kind, isSet: true, isReset: true, ports: [], addresses }));
   }
@@ -475,8 +496,3 @@ interface Flow {
 }
 
 export type Judgement = 'go' | 'EFAULT' | 'EWOULDBLOCK';
-
-/** A pair of ports as one number. */
-function flowOf(message: OutgoingMessage): number {
-  return message.sourcePort * 65536 + message.destinationPort;
-}

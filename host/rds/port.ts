@@ -10,6 +10,8 @@ export interface PortUser {
   writable(): void;
   /** A message was received by the other node, or is lost. */
   released(message: OutgoingMessage, isLost: boolean): void;
+  /** A peer has used this key, by RDMA in front of a message. */
+  accessed?(rkey: number): void;
 }
 
 export interface PortNode {
@@ -81,19 +83,24 @@ export class Port implements MessageOwner {
     return this.#waiting[0];
   }
 
-  /** The oldest message, which is the caller's to release. */
-  shift(): IncomingMessage | undefined {
-    const message = this.#waiting.shift();
-    if (message) this.#hold(-message.memoryBytes);
+  /** The oldest message, which is the caller's to give back; its memory counts until then. */
+  take(): IncomingMessage | undefined {
+    return this.#waiting.shift();
+  }
+
+  giveBack(message: IncomingMessage): void {
+    this.#hold(-message.memoryBytes);
+    message.release();
     if (this.isStalled && this.#isQuick) this.#stall(false);
-    return message;
   }
 
   /** The port is no longer bound: what nobody read is gone. Returns how many messages. */
   clear(): number {
     const count = this.#waiting.length;
-    this.#hold(-this.#heldBytes);
-    for (const message of this.#waiting.splice(0)) message.release();
+    for (const message of this.#waiting.splice(0)) {
+      this.#hold(-message.memoryBytes);
+      message.release();
+    }
     if (this.isStalled) this.#stall(false);
     return count;
   }

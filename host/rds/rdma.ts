@@ -69,6 +69,13 @@ export class RdmaOperation {
     this.end(isSent ? RdmaStatus.SUCCESS : RdmaStatus.DROPPED);
   }
 
+  /** Its message was refused: nobody hears of it. */
+  discard(): void {
+    if (this.#isOver) return;
+    this.#isOver = true;
+    this.region.dereg();
+  }
+
   end(status: number): void {
     if (this.#isOver) return;
     this.#isOver = true;

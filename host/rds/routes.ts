@@ -2,21 +2,44 @@
 import type { Endpoint } from '../link/endpoint.js';
 import type { Route } from './carrier.js';
 
+/**
+ * From which of our addresses a peer is reached: of its family, and with the most bits in common.
+ * So the address picks the transport, where several are loaded.
+ */
+export function homeTowards(addresses: readonly Endpoint[], { gid }: Endpoint): number {
+  let [best, most] = [0, -1];
+  for (const [index, own] of addresses.entries()) {
+    const bits = own.gid.isIpv4 === gid.isIpv4 ? commonBits(own.gid.bytes, gid.bytes) : -1;
+    if (bits > most) [best, most] = [index, bits];
+  }
+  return best;
+}
+
+function commonBits(one: Uint8Array, other: Uint8Array): number {
+  for (let index = 0; index < one.length; index++) {
+    const difference = one[index]! ^ other[index]!;
+    if (difference !== 0) return index * 8 + Math.clz32(difference) - 24;
+  }
+  return one.length * 8;
+}
+
 /** Addresses that a node has, the first included. */
 export const ADDRESSES_MAX = 8;
 
 export class Routes {
   current: Route;
+  readonly #home: number;
   readonly #ours: () => readonly Endpoint[];
   #theirs: readonly Endpoint[];
   /** Ways that failed, one after the other, since one worked. */
   #failures = 0;
 
-  /** `ours`: the node's addresses, which may become more. */
-  constructor(ours: () => readonly Endpoint[], peer: Endpoint) {
+  /** `ours`: the node's addresses, which may become more; `home`: that by which the peer knows us. */
+  constructor(ours: () => readonly Endpoint[], home: number, peer: Endpoint) {
     this.#ours = ours;
+    this.#home = home;
     this.#theirs = [peer];
-    this.current = { from: 0, to: peer };
+    this.current = { from: home, to: peer };
   }
 
   /** Where the peer may be asked from, besides its first address. */
@@ -38,7 +61,7 @@ export class Routes {
     const others = alternates.filter((other) => !other.equals(first!));
     this.#theirs = [first!, ...others.slice(0, ADDRESSES_MAX - 1)];
     const isKnown = this.#all().some((route) => isSameRoute(route, this.current));
-    if (!isKnown) this.current = { from: 0, to: first! };
+    if (!isKnown) this.current = { from: this.#home, to: first! };
   }
 
   worked(route: Route): void {
@@ -62,7 +85,9 @@ export class Routes {
     for (const [from, own] of ours.entries()) {
       for (const [index, to] of this.#theirs.entries()) {
         if (own.gid.isIpv4 !== to.gid.isIpv4) continue;
-        const rank = (from === index ? 0 : 2 * ADDRESSES_MAX) + from + index;
+        // The addresses behind the one that is known, in order.
+        const place = from === this.#home ? 0 : from < this.#home ? from + 1 : from;
+        const rank = (place === index ? 0 : 2 * ADDRESSES_MAX) + place + index;
         all.push({ route: { from, to }, rank });
       }
     }
@@ -72,4 +97,13 @@ export class Routes {
 
 export function isSameRoute(one: Route, other: Route): boolean {
   return one.from === other.from && one.to.equals(other.to);
+}
+
+/** By address, then by UDP port. */
+export function isBelow(one: Endpoint, other: Endpoint): boolean {
+  for (let index = 0; index < 16; index++) {
+    const difference = one.gid.bytes[index]! - other.gid.bytes[index]!;
+    if (difference !== 0) return difference < 0;
+  }
+  return one.port < other.port;
 }

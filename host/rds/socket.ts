@@ -3,33 +3,48 @@
  * waits: what cannot be done now is refused, `poll` tells when to try again.
  */
 import { MisuseError, RefusalError } from '../errors/errors.js';
-import { Endpoint, Gid } from '../link/endpoint.js';
-import { ROCE_PORT } from '../link/link.js';
 import type { Context } from '../verbs/context.js';
 import {
   AF_INET_OFFLOAD,
+  ControlMessageType,
   MessageFlag,
   PollEvent,
+  RdsOption,
   SOCK_DGRAM,
+  SOL_RDS,
   SOL_SOCKET,
   SocketOption,
 } from './constants.js';
+import { endpointOf, parseGid, senderOf, type RdsAddress } from './address.js';
+import {
+  controlOf,
+  extensionsOf,
+  type RdmaArgs,
+  type ReceivedControl,
+  type SendControl,
+} from './control-message.js';
+import { DirectedMemory } from './directed.js';
+import { IoctlRequest, interfaceAnswer, interfaceOf } from './ioctl.js';
 import type { OutgoingMessage } from './message.js';
 import { RdsNode } from './node.js';
+import { Notifications } from './notifications.js';
 import type { Port, PortUser } from './port.js';
+import { RdmaFlag, type RdmaOperation } from './rdma.js';
+import { TraceLevel } from './trace.js';
 
-/** `sockaddr_in`, and the UDP port of the device there. */
-export interface RdsAddress {
-  readonly address: string;
-  readonly port: number;
-  /** Where that device is not at 4791. */
-  readonly udpPort?: number;
-}
+/** Below so many bytes to copy costs less than to register. */
+const ZERO_COPY_BYTES = 8192;
 
 /** `msghdr`, to send. */
 export interface SendMessage {
   readonly name: RdsAddress;
   readonly iov: readonly Uint8Array[];
+  readonly control?: readonly SendControl[];
+  /**
+   * MessageFlag.ZEROCOPY: `iov` is one piece of `context.alloc`, which is sent from where it lies;
+   * it is the application's again when its ZCOPY_COOKIE came back.
+   */
+  readonly flags?: number;
 }
 
 /** What `recvmsg` found. */
@@ -38,6 +53,21 @@ export interface ReceivedMessage {
   /** Bytes of the message; with more than were asked for, MessageFlag.TRUNC is in `flags`. */
   readonly length: number;
   readonly flags: number;
+  /** Notifications; where there are any, they come before messages, with `isNotification`. */
+  readonly control: readonly ReceivedControl[];
+  /** There is no message: length 0, and nobody sent it. */
+  readonly isNotification: boolean;
+}
+
+/** What `recvZeroCopy` found: a message where the node received it. */
+export interface HeldMessage {
+  readonly name: Required<RdsAddress>;
+  readonly length: number;
+  readonly control: readonly ReceivedControl[];
+  /** In order; not to be written to, and not to be read any more after `release`. */
+  readonly pieces: readonly Uint8Array[];
+  /** Gives the memory back; until then it counts as the socket's. Safe to call again. */
+  release(): void;
 }
 
 /** Who wants to hear instead of polling. */
@@ -48,7 +78,8 @@ export interface SocketListener {
 
 /**
  * `socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0)` on a device. Throws MisuseError; RefusalError
- * EAFNOSUPPORT, EPROTONOSUPPORT, ENOMEM, EADDRINUSE (somebody else is this address's node).
+ * EAFNOSUPPORT, EPROTONOSUPPORT, ENOMEM, EADDRINUSE (somebody else is this address's node), EACCES
+ * (the access file does not have this user).
  */
 export function socket(
   domain: number,
@@ -62,7 +93,9 @@ export function socket(
   if (type !== SOCK_DGRAM || protocol !== 0) {
     throw new RefusalError('EPROTONOSUPPORT', 'socket: the type is SOCK_DGRAM, the protocol 0');
   }
-  return new RdsSocket(RdsNode.of(context));
+  const node = RdsNode.of(context);
+  node.checkAccess();
+  return new RdsSocket(node);
 }
 
 /** A socket of reliable datagrams (`rds.socket`, seed 003). */
@@ -74,12 +107,18 @@ export class RdsSocket implements PortUser {
   #isClosed = false;
   #isWritable = true;
   #receiveHint = 0;
+  readonly #notifications: Notifications;
+  readonly #directed: DirectedMemory;
+  /** Messages in applications' memory, and the cookies that they asked for. */
+  readonly #zeroCopies = new Map<OutgoingMessage, number | undefined>();
   #sendBytes = 0;
   readonly #waiting = new Set<() => void>();
 
   /** @internal Use `socket()`. */
   constructor(node: RdsNode) {
     this.node = node;
+    this.#notifications = new Notifications(node.core, () => this.readable());
+    this.#directed = new DirectedMemory(node.carriers);
   }
 
   /** Where it is bound; undefined before. */
@@ -94,7 +133,8 @@ export class RdsSocket implements PortUser {
     this.#checkOpen();
     if (this.#port) throw new RefusalError('EINVAL', 'bind: is bound already');
     const { core, now } = this.node;
-    if (address !== undefined && !parseGid(address).equals(core.local.gid)) {
+    const gid = address === undefined ? undefined : parseGid(address);
+    if (gid && !core.addresses.some((own) => own.gid.equals(gid))) {
       throw new RefusalError(
         'EADDRNOTAVAIL',
         `bind: the device has ${core.local.gid}, not ${address}`,
@@ -110,22 +150,68 @@ export class RdsSocket implements PortUser {
   /**
    * `sendmsg`: the message is copied and goes to the target port, in order; returns its bytes. A
    * socket that is not bound is bound to a free port. Throws MisuseError; RefusalError EMSGSIZE,
-   * ENOBUFS, EWOULDBLOCK, EFAULT as the seed has them (README), ENOTCONN (closed).
+   * ENOBUFS, EWOULDBLOCK, EFAULT as the seed has them (README), EINVAL (RDMA to this node), EBADF,
+   * ENOTCONN (closed).
    */
-  sendmsg({ name, iov }: SendMessage): number {
+  sendmsg(message: SendMessage): number {
+    return this.node.timed(TraceLevel.SENDS, 'sendmsg', () => this.#sendmsg(message));
+  }
+
+  #sendmsg({ name, iov, control = [], flags = 0 }: SendMessage): number {
     this.#checkOpen();
     const to = endpointOf(name);
     if (!this.#port) this.bind({ port: 0 });
-    const { core, now } = this.node;
+    const { core, now, carriers } = this.node;
+    const isZeroCopy = (flags & MessageFlag.ZEROCOPY) !== 0;
+    if (isZeroCopy && iov.length !== 1) throw new MisuseError('iov', 'ZEROCOPY takes one piece');
+    const length = iov.reduce((sum, piece) => sum + piece.length, 0);
+    const isCopied = !isZeroCopy || length < ZERO_COPY_BYTES || core.isLocal(to);
+    const [memory] = iov;
+    let operation: RdmaOperation | undefined;
     try {
-      core.send(now, this.#port!, to, name.port, iov);
+      const args = control.find((one) => one.type === ControlMessageType.RDMA_ARGS);
+      const from = core.pathTo(to)?.routes.current.from ?? 0;
+      operation = args && this.#directed.operation(args, from, this.#whenEnded(args));
+      const sent = core.send(now, this.#port!, to, name.port, iov, {
+        ...(!isCopied && { place: (_, bytes, at) => carriers.wrap(memory!, bytes, at) }),
+        extensions: extensionsOf(control),
+        operation,
+      });
+      const cookie = control.find((one) => one.type === ControlMessageType.ZCOPY_COOKIE)?.cookie;
+      if (isZeroCopy && isCopied && cookie !== undefined) {
+        this.#notifications.memoryReturned(cookie);
+      } else if (sent && !isCopied) this.#zeroCopies.set(sent, cookie);
     } catch (error) {
+      operation?.discard();
       this.#isWritable = !(error instanceof RefusalError && error.code === 'ENOBUFS');
       throw error;
     } finally {
       this.node.arm();
     }
-    return iov.reduce((sum, piece) => sum + piece.length, 0);
+    return length;
+  }
+
+  /** Only who asked hears of it. */
+  #whenEnded({ flags, userToken }: RdmaArgs): (status: number) => void {
+    if ((flags & RdmaFlag.NOTIFY_ME) === 0) return () => {};
+    return (status) => this.#notifications.operationEnded(userToken ?? 0n, status);
+  }
+
+  /**
+   * `setsockopt(SOL_RDS, RDS_GET_MR)`: memory of `context.alloc` that peers may READ, with
+   * RdmaFlag.READWRITE also WRITE; USE_ONCE: until a message came whose operation used it. Returns
+   * the cookie that a message takes along (RDMA_DEST). Throws MisuseError; RefusalError ENOBUFS,
+   * ENOMEM.
+   */
+  getMr(memory: Uint8Array, flags: number = RdmaFlag.READWRITE): bigint {
+    this.#checkOpen();
+    return this.#directed.getMr(memory, flags);
+  }
+
+  /** `RDS_FREE_MR`: nobody reaches that memory any more. Throws RefusalError EINVAL. */
+  freeMr(cookie: bigint): void {
+    this.#checkOpen();
+    this.#directed.freeMr(cookie);
   }
 
   /**
@@ -133,7 +219,17 @@ export class RdsSocket implements PortUser {
    * With MessageFlag.PEEK it stays. Throws RefusalError EWOULDBLOCK (nothing is here), ENOTCONN.
    */
   recvmsg(iov: readonly Uint8Array[], flags = 0): ReceivedMessage {
+    return this.node.timed(TraceLevel.RECVS, 'recvmsg', () => this.#recvmsg(iov, flags));
+  }
+
+  #recvmsg(iov: readonly Uint8Array[], flags: number): ReceivedMessage {
     this.#checkOpen();
+    if (!this.#notifications.isEmpty) {
+      const { gid, port: udpPort } = this.node.core.local;
+      const name = { address: gid.toString(), port: 0, udpPort };
+      const control = this.#notifications.take();
+      return { name, length: 0, flags: 0, control, isNotification: true };
+    }
     const message = this.#port?.peek();
     if (!message) throw new RefusalError('EWOULDBLOCK', 'recvmsg: nothing is here');
     const room = iov.reduce((sum, piece) => sum + piece.length, 0);
@@ -141,14 +237,35 @@ export class RdsSocket implements PortUser {
     else scatter(message.bytes(), iov);
     const { core } = this.node;
     core.statistics.bytesCopied += Math.min(room, message.length);
-    const { gid, port: udpPort } = message.from;
-    const { length, header } = message;
-    const name = { address: gid.toString(), port: header.sourcePort, udpPort };
+    const { length } = message;
+    const [name, control] = [senderOf(message), controlOf(message)];
     if ((flags & MessageFlag.PEEK) === 0) {
       core.read(this.node.now, this.#port!);
       this.node.arm();
     }
-    return { name, length, flags: length > room ? MessageFlag.TRUNC : 0 };
+    const found = length > room ? MessageFlag.TRUNC : 0;
+    return { name, length, flags: found, control, isNotification: false };
+  }
+
+  /**
+   * The oldest message where the node received it: not copied. Its memory is taken from what the
+   * socket may let wait, until it is released. Undefined: nothing is here.
+   */
+  recvZeroCopy(): HeldMessage | undefined {
+    this.#checkOpen();
+    const port = this.#port;
+    const message = port?.take();
+    if (!port || !message) return undefined;
+    let isHeld = true;
+    const release = (): void => {
+      if (!isHeld) return;
+      isHeld = false;
+      this.node.core.giveBack(this.node.now, port, message);
+      this.node.arm();
+    };
+    const { length } = message;
+    const [name, control] = [senderOf(message), controlOf(message)];
+    return { name, length, control, pieces: message.pieces(), release };
   }
 
   /** The next message's bytes, waited for; undefined: the socket was closed. */
@@ -156,12 +273,22 @@ export class RdsSocket implements PortUser {
     for (;;) {
       const message = this.#port?.peek();
       if (message) {
-        const data = new Uint8Array(message.length);
-        const { name } = this.recvmsg([data]);
-        return { data, from: name };
+        const data = message.bytes();
+        const from = senderOf(message);
+        const { core, now } = this.node;
+        core.statistics.bytesCopied += data.length;
+        core.read(now, this.#port!);
+        this.node.arm();
+        return { data, from };
       }
-      if (this.#isClosed) return undefined;
-      await this.poll(PollEvent.IN);
+      if (this.#isClosed || this.node.isClosed) return undefined;
+      await new Promise<void>((resolve) => {
+        const wake = (): void => {
+          this.#waiting.delete(wake);
+          resolve();
+        };
+        this.#waiting.add(wake);
+      });
     }
   }
 
@@ -206,7 +333,7 @@ export class RdsSocket implements PortUser {
   /** What `poll` would find now. */
   get revents(): number {
     if (this.#isClosed || this.node.isClosed) return PollEvent.HUP;
-    const canRead = (this.#port?.pending ?? 0) > 0;
+    const canRead = (this.#port?.pending ?? 0) > 0 || !this.#notifications.isEmpty;
     return (canRead ? PollEvent.IN : 0) | (this.#isWritable ? PollEvent.OUT : 0);
   }
 
@@ -233,10 +360,14 @@ export class RdsSocket implements PortUser {
   /**
    * `setsockopt`. SO_RCVBUF is a hint (seed 003, note 2): so many messages may wait before the
    * socket counts as slow. It raises the limit, and never lowers it. SO_SNDBUF: bytes on their way.
+   * SOL_RDS: RdsOption.CANCEL_SENT_TO with an address takes back what was sent there and is not
+   * acknowledged (what is under way may arrive nevertheless); CONG_MONITOR with a mask of 64 bits.
    * Throws MisuseError; RefusalError ENOPROTOOPT.
    */
-  setsockopt(level: number, name: number, value: number): void {
+  setsockopt(level: number, name: number, value: number | bigint | RdsAddress): void {
     this.#checkOpen();
+    if (level === SOL_RDS) return this.#setRdsOption(name, value);
+    if (typeof value !== 'number') throw new MisuseError('value', 'must be a number');
     const isKnown = name === SocketOption.SO_RCVBUF || name === SocketOption.SO_SNDBUF;
     if (level !== SOL_SOCKET || !isKnown) {
       throw new RefusalError('ENOPROTOOPT', `setsockopt: no option ${name} of level ${level}`);
@@ -253,11 +384,38 @@ export class RdsSocket implements PortUser {
     this.#port?.raiseReceiveLimit(value);
   }
 
+  #setRdsOption(name: number, value: number | bigint | RdsAddress): void {
+    const { core, now } = this.node;
+    if (name === RdsOption.CONG_MONITOR && typeof value !== 'object') {
+      return this.#notifications.monitor(BigInt.asUintN(64, BigInt(value)));
+    }
+    if (name === RdsOption.CANCEL_SENT_TO && typeof value === 'object') {
+      if (this.#port) core.cancel(now, this.#port, endpointOf(value), value.port);
+      return this.node.arm();
+    }
+    throw new RefusalError('ENOPROTOOPT', `setsockopt: no option ${name} of SOL_RDS with that`);
+  }
+
+  /**
+   * `ioctl`: requests for interfaces (IoctlRequest.SIOCGIF…, `name` says which) know only what can
+   * carry RDP; FIONREAD, SIOCOUTQ. Throws RefusalError EADDRNOTAVAIL (no such interface), EINVAL.
+   */
+  ioctl(request: number, name?: string): ReturnType<typeof interfaceAnswer> {
+    this.#checkOpen();
+    if (request === IoctlRequest.FIONREAD) return this.#port?.peek()?.length ?? 0;
+    if (request === IoctlRequest.SIOCOUTQ) return this.#port?.sendingBytes ?? 0;
+    const contexts = this.node.carriers.all.filter((one) => !one.isClosed);
+    const interfaces = contexts.map(({ context }, index) => interfaceOf(context, index));
+    return interfaceAnswer(request, name, interfaces);
+  }
+
   /** `close`: what was sent is still delivered; what nobody read is gone. Safe to call again. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
     if (this.#port) this.node.core.unbind(this.node.now, this.#port);
+    this.#notifications.close();
+    this.#directed.close();
     this.node.arm();
     this.#wake();
   }
@@ -280,7 +438,15 @@ export class RdsSocket implements PortUser {
   }
 
   /** @internal */
-  released(_message: OutgoingMessage, _isLost: boolean): void {
+  accessed(rkey: number): void {
+    this.#directed.accessed(rkey);
+  }
+
+  /** @internal */
+  released(message: OutgoingMessage, _isLost: boolean): void {
+    const cookie = this.#zeroCopies.get(message);
+    this.#zeroCopies.delete(message);
+    if (cookie !== undefined && !this.#isClosed) this.#notifications.memoryReturned(cookie);
     if (!this.#isWritable) this.writable();
   }
 
@@ -294,32 +460,6 @@ export class RdsSocket implements PortUser {
       throw new RefusalError('ENOTCONN', 'the device is closed');
     }
   }
-}
-
-function parseGid(address: string): Gid {
-  try {
-    return Gid.parse(address);
-  } catch {
-    throw new MisuseError('address', `must be an IPv4 or IPv6 address, got ${String(address)}`);
-  }
-}
-
-const endpoints = new Map<string, Endpoint>();
-const ENDPOINTS_MAX = 4096;
-
-/** The same object for the same address: comparing and naming it costs nothing then. */
-function endpointOf({ address, port, udpPort = ROCE_PORT }: RdsAddress): Endpoint {
-  if (!Number.isInteger(port) || port < 0 || port > 65535) {
-    throw new MisuseError('port', `must be a whole number from 0 to 65535, got ${port}`);
-  }
-  const key = `${address} ${udpPort}`;
-  let endpoint = endpoints.get(key);
-  if (!endpoint) {
-    if (endpoints.size >= ENDPOINTS_MAX) endpoints.clear();
-    endpoint = new Endpoint(parseGid(address), udpPort);
-    endpoints.set(key, endpoint);
-  }
-  return endpoint;
 }
 
 function scatter(bytes: Uint8Array, iov: readonly Uint8Array[]): void {

@@ -30,7 +30,9 @@ export const TraceLevel = Object.freeze({
 /** Where lines go. Whatever it throws is the caller's. */
 export type LogSink = (line: string) => void;
 
-const NAMES: ReadonlyMap<number, string> = new Map(Object.entries(DebugLevel).map(([name, level]) => [level, name]));
+const NAMES: ReadonlyMap<number, string> = new Map(
+  Object.entries(DebugLevel).map(([name, level]) => [level, name]),
+);
 
 export class Trace {
   readonly #parameters: RdsParameters;
@@ -43,8 +45,13 @@ export class Trace {
 
   /** `text` is asked for when the line is wanted. `level`: one of DebugLevel. */
   log(now: number, level: number, text: () => string): void {
-    if (!this.#sink || (this.#parameters.RdsDbgLvl & level) === 0) return;
-    this.#sink(`rds ${(now / 1e6).toFixed(6)} ${NAMES.get(level)!}: ${text()}`);
+    if (!this.isLogged(level)) return;
+    this.#sink?.(`rds ${(now / 1e6).toFixed(6)} ${NAMES.get(level)!}: ${text()}`);
+  }
+
+  /** Is that wanted? Where a line is made for every message, ask first. */
+  isLogged(level: number): boolean {
+    return this.#sink !== undefined && (this.#parameters.RdsDbgLvl & level) !== 0;
   }
 
   /** Are calls of this kind timed? `level`: one of TraceLevel. */

@@ -9,7 +9,7 @@ import { Manager } from '../cm/manager.js';
 import type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.js';
 import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
-import type { Sge } from '../verbs/work-request.js';
+import type { SendWorkRequest, Sge } from '../verbs/work-request.js';
 import {
   ReceivePool,
   RegisteredBuffer,
@@ -30,6 +30,7 @@ import {
 import type { RdsCore } from './core.js';
 import { writeHeader, type RdsHeader } from './header.js';
 import type { OutgoingMessage } from './message.js';
+import { RdmaOperation, RdmaStatus } from './rdma.js';
 
 /** SENDs of one connection that are not complete. */
 const SENDS = 512;
@@ -53,6 +54,11 @@ const RECEIVE_WR_IDS = 2 ** 40;
 const PATIENCE = { cmResponseTimeout: 16, maxCmRetries: 7 };
 const FOR_EVER = 7;
 const RDATOMIC = 16;
+const REMOTE_ERRORS: ReadonlySet<number> = new Set([
+  WcStatus.REM_ACCESS_ERR,
+  WcStatus.REM_INV_REQ_ERR,
+  WcStatus.REM_OP_ERR,
+]);
 
 export class VerbsConnection implements Connection {
   readonly id: CmId;
@@ -62,7 +68,7 @@ export class VerbsConnection implements Connection {
   #qpNum = 0;
   readonly #carrier: VerbsCarrier;
   /** What was posted and is not known to be complete, in order; undefined: nobody's memory. */
-  readonly #posted: (OutgoingMessage | undefined)[] = [];
+  readonly #posted: (OutgoingMessage | RdmaOperation | undefined)[] = [];
   #completed = 0;
   #unsignalled = 0;
   #isClosed = false;
@@ -99,7 +105,8 @@ export class VerbsConnection implements Connection {
   /** Throws RefusalError ENOMEM. */
   createQp(): void {
     const { cq, pd } = this.#carrier;
-    const cap = { maxSendWr: SENDS, maxRecvWr: 1, maxSendSge: 2, maxInlineData: INLINE_BYTES };
+    // One more: an operation goes in front of its message.
+    const cap = { maxSendWr: SENDS + 1, maxRecvWr: 1, maxSendSge: 2, maxInlineData: INLINE_BYTES };
     const { srq } = this.pool;
     this.#qpNum = this.id.createQp({ sendCq: cq, recvCq: cq, srq, cap }, pd).qpNum;
     this.#carrier.byQueuePair.set(this.#qpNum, this);
@@ -115,19 +122,44 @@ export class VerbsConnection implements Connection {
 
   post(message: OutgoingMessage, header: RdsHeader, from: number, length: number): void {
     const buffer = message.buffer as RegisteredBuffer;
-    const { lkey } = buffer;
+    const { lkey, payloadLkey } = buffer;
+    const { operation } = message;
+    let sendFlags: number = SendFlag.SIGNALED;
+    if (operation && !operation.isPosted && !this.#isClosed) {
+      this.#operate(operation);
+      if (operation.isFenced) sendFlags |= SendFlag.FENCE;
+    }
     const index = message.posted - 1;
     writeHeader(buffer.view, index * HEADER_BYTES, header);
     const addr = buffer.addr + index * HEADER_BYTES;
     const payload = buffer.payloadAddr + from;
     const sgList: Sge[] =
-      addr + HEADER_BYTES === payload
+      addr + HEADER_BYTES === payload && lkey === payloadLkey
         ? [{ addr, length: HEADER_BYTES + length, lkey }]
         : [
             { addr, length: HEADER_BYTES, lkey },
-            { addr: payload, length, lkey },
+            { addr: payload, length, lkey: payloadLkey },
           ];
-    this.#send(message, { sgList, sendFlags: SendFlag.SIGNALED });
+    this.#send(message, { sgList, sendFlags });
+  }
+
+  #operate(operation: RdmaOperation): void {
+    operation.isPosted = true;
+    const { region, remoteAddr, rkey, isWrite } = operation;
+    // Registered on a device that is no longer the way.
+    if (operation.from !== this.#carrier.index) return operation.end(RdmaStatus.DROPPED);
+    const sgList = [{ addr: Number(region.addr), length: region.length, lkey: region.lkey }];
+    const opcode = isWrite ? WrOpcode.RDMA_WRITE : WrOpcode.RDMA_READ;
+    const rdma = { remoteAddr, rkey };
+    this.#send(operation, { opcode, sgList, rdma, sendFlags: SendFlag.SIGNALED });
+  }
+
+  /** A work request failed: what it was hears why. */
+  failed(wrId: number, status: number): void {
+    const what = this.#posted[wrId - this.#completed - 1];
+    if (!(what instanceof RdmaOperation)) return;
+    const isRemote = REMOTE_ERRORS.has(status);
+    what.end(isRemote ? RdmaStatus.REMOTE_ERROR : RdmaStatus.OTHER_ERROR);
   }
 
   postCopy(header: RdsHeader, payload: Uint8Array): void {
@@ -144,27 +176,28 @@ export class VerbsConnection implements Connection {
     this.#isClosed = true;
     this.#carrier.end(this);
     this.id.destroy();
-    for (const message of this.#posted.splice(0)) message?.letGo();
+    for (const what of this.#posted.splice(0)) what?.letGo(false);
   }
 
   /** A SEND is complete, and all before it. */
   completed(wrId: number): void {
     const count = wrId - this.#completed;
     this.#completed = wrId;
-    for (const message of this.#posted.splice(0, count)) message?.letGo();
+    for (const what of this.#posted.splice(0, count)) what?.letGo(true);
   }
 
   #send(
-    message: OutgoingMessage | undefined,
-    request: { sgList?: Sge[]; inline?: Uint8Array; sendFlags: number },
+    what: OutgoingMessage | RdmaOperation | undefined,
+    request: Partial<SendWorkRequest> & { sendFlags: number },
   ): void {
     if ((request.sendFlags & SendFlag.SIGNALED) !== 0) this.#unsignalled = 0;
-    this.#posted.push(message);
+    this.#posted.push(what);
     const wrId = this.#completed + this.#posted.length;
     // Linux looks at its receives only when it is asked to.
-    request.sendFlags |= SendFlag.SOLICITED;
+    const isSend = request.opcode === undefined;
+    const sendFlags = request.sendFlags | (isSend ? SendFlag.SOLICITED : 0);
     try {
-      this.id.qp!.postSend({ wrId, opcode: WrOpcode.SEND, ...request });
+      this.id.qp!.postSend({ opcode: WrOpcode.SEND, ...request, wrId, sendFlags });
     } catch (error) {
       // The queue pair is gone: whoever posts hears of it later, not now.
       if (!(error instanceof RefusalError)) throw error;
@@ -191,7 +224,7 @@ export class VerbsCarrier {
   /** Bytes of receives that there may be; less when the device has no more. */
   receiveBytesMax: number;
   /** Among the node's addresses. */
-  readonly #index: number;
+  readonly index: number;
   readonly #poolList: ReceivePool[] = [];
   /** Completions that were taken out of the queue early. */
   #swept: WorkCompletion[] = [];
@@ -200,7 +233,7 @@ export class VerbsCarrier {
   /** Throws RefusalError ENOMEM. */
   constructor(context: Context, index: number, receiveBytesMax: number) {
     this.context = context;
-    this.#index = index;
+    this.index = index;
     this.receiveBytesMax = receiveBytesMax;
     this.#budget = {
       bytesLeft: receiveBytesMax,
@@ -378,7 +411,7 @@ export class VerbsCarrier {
   #request({ id, privateData }: CmEvent): void {
     const { address, udpPort } = id.getPeerAddr()!;
     const asking = Endpoint.parse(address, udpPort);
-    const acceptance = this.core.request(this.now, asking, privateData, this.#index);
+    const acceptance = this.core.request(this.now, asking, privateData, this.index);
     if (!acceptance) {
       this.#refuse(id);
       return;
@@ -445,7 +478,10 @@ export class VerbsCarrier {
     const wrId = Number(completion.wrId);
     const connection = this.byQueuePair.get(qpNum);
     const isGood = status === WcStatus.SUCCESS;
-    if (!isGood && connection) this.broken(connection);
+    if (!isGood && connection) {
+      if (wrId < RECEIVE_WR_IDS) connection.failed(wrId, status);
+      this.broken(connection);
+    }
     if (wrId >= RECEIVE_WR_IDS) {
       const pool = this.#poolList[Math.floor(wrId / RECEIVE_WR_IDS) - 1]!;
       const packet = pool.packet(wrId, isGood ? byteLen : 0);

@@ -90,7 +90,8 @@ const WAYS: { readonly [way in Way]: (options: WayOptions) => Promise<MessageEnd
           maxDestRdAtomic: 1,
           minRnrTimer: 1,
         });
-        const patience = { timeout: 14, retryCnt: 7, rnrRetry: 7 };
+        // A busy machine is no dead peer.
+        const patience = { timeout: 18, retryCnt: 7, rnrRetry: 7 };
         qp.modify({ qpState: QpState.RTS, sqPsn: 1000, ...patience, maxRdAtomic: 1 });
       },
       send: () => {

@@ -2,9 +2,11 @@
  * `node --import verbena/offload`: programs over two packages that know nothing of it, as they are.
  * Where every process loses 5 % of what it sends, UDP loses answers, and RDP does not.
  */
+import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
+import dgram from '../../host/dgram/index.js';
 import { root } from '../support/paths.js';
 import { Workspace, type Program } from '../support/processes.js';
 
@@ -74,17 +76,30 @@ for (const [kind, address] of [
     assert.ok(count < COUNT, `${count}`);
     assert.ok(count > COUNT / 2, `${count}`);
   });
-
-  test(`${kind}: a server without it is spoken to by UDP`, async () => {
-    const { count, client } = await answers(kind, address, { client: PATIENT });
-    assert.is(count, COUNT);
-    assert.match(client, /datagrams by RDP: 0 sent, 0 received; by UDP: 41, 41; failed: 0/);
-  });
 }
 
-test('a client without it is answered by UDP', async () => {
-  const { count } = await answers('dns', '127.0.77.33', { server: PATIENT });
+test('a server without it is spoken to by UDP', async () => {
+  const { count, client } = await answers('dns', '127.0.77.33', { client: PATIENT });
   assert.is(count, COUNT);
+  assert.match(client, /datagrams by RDP: 0 sent, 0 received; by UDP: 41, 41; failed: 0/);
 });
+
+test('a program that ends says so: who comes next at its address is spoken to by RDP at once', () =>
+  Workspace.use(async (workspace) => {
+    process.env['VERBENA_DGRAM'] = PATIENT;
+    const socket = dgram.createSocket('udp4');
+    socket.bind(0, '127.0.77.36');
+    await once(socket, 'listening');
+    for (const turn of ['first', 'second']) {
+      const echo = start(workspace, ['echo-once.mjs', '127.0.77.37', 5300], PATIENT);
+      await echo.printed('stdout', /ready/, 60_000);
+      socket.send(turn, 5300, '127.0.77.37');
+      assert.is(String((await once(socket, 'message'))[0]), turn);
+      assert.is((await echo.ended).code, 0);
+    }
+    assert.equal([socket.counters.rdpSent, socket.counters.rdpReceived], [2, 2]);
+    assert.is(socket.counters.udpSent, 0);
+    socket.close();
+  }));
 
 test.run();

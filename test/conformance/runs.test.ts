@@ -187,8 +187,12 @@ test('a run with packets longer than the path MTU behind it', async () => {
 });
 
 /** What is sent for these requests when nothing is acknowledged but what the test says. */
-async function sent(requests: (wire: Wire) => SendWorkRequest[], acknowledged: number) {
-  const wire = await Wire.open({ bytes: BYTES, device: { windowPackets: 64 } });
+async function sent(
+  requests: (wire: Wire) => SendWorkRequest[],
+  acknowledged: number,
+  mtu: number = Mtu.MTU_1024,
+) {
+  const wire = await Wire.open({ bytes: BYTES, mtu, device: { windowPackets: 64 } });
   wire.buffer.set(pattern(BYTES));
   for (const request of requests(wire)) wire.qp.postSend(request);
   const packets = wire.takePackets();
@@ -224,6 +228,48 @@ test('requests of one SGE become the packets that those of two become', async ()
     assert.equal(await sent((wire) => requests(wire, false, seed), acknowledged), plain);
     assert.ok(plain.told.length >= 40);
   }
+});
+
+/** Large ones: one SGE, whose bytes are copied while the ICRC goes over them, or two. */
+function large(wire: Wire, plain: boolean): SendWorkRequest[] {
+  const sizes = [511, 512, 528, 1024, 1500, 2048, 4080, 4096, 6000, 8192];
+  const kinds = [WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE_WITH_IMM, WrOpcode.SEND];
+  return sizes.flatMap((size) =>
+    [...kinds, WrOpcode.SEND_WITH_IMM].map((opcode, wrId) => {
+      const [sge] = wire.sge(BYTES - size, size);
+      const rest = { ...sge!, addr: BigInt(sge!.addr) + 17n, length: size - 17 };
+      const sgList = plain ? [sge!] : [{ ...sge!, length: 17 }, rest];
+      const rdma = { remoteAddr: 0x10000n, rkey: 0x77 };
+      return { wrId, opcode, sgList, rdma, immData: size };
+    }),
+  );
+}
+
+test('large requests of one SGE become the packets that those of two become', async () => {
+  const plain = await sent((wire) => large(wire, true), 0, Mtu.MTU_4096);
+  assert.equal(await sent((wire) => large(wire, false), 0, Mtu.MTU_4096), plain);
+  assert.is(plain.told.length, 48);
+});
+
+test('a READ is answered with what is there, whatever its length and address', async () => {
+  const wire = await Wire.open({ bytes: BYTES, mtu: Mtu.MTU_4096 });
+  wire.buffer.set(pattern(BYTES));
+  let psn = 0x200;
+  for (const [offset, length] of [
+    [0, 4096],
+    [1, 512],
+    [5, 2048],
+    [3, 4095],
+    [0, 8192],
+  ] as const) {
+    const fields = { ...wire.reth(offset, length), opcode: Opcode.RC_RDMA_READ_REQUEST, psn };
+    wire.sendPacket(fields);
+    const packets = wire.takePackets();
+    const got = Buffer.concat(packets.map(({ payload }) => payload));
+    assert.is(Buffer.compare(got, wire.buffer.subarray(offset, offset + length)), 0);
+    psn += packets.length;
+  }
+  await wire.close();
 });
 
 test('a plain request whose key is wrong fails, and those before it do not', async () => {

@@ -3,7 +3,7 @@
  * on, that it finds again, that loses packets, and whose target is killed under it.
  */
 import assert from 'node:assert/strict';
-import { readFileSync, rmSync } from 'node:fs';
+import { readFileSync, rmSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { Program } from '../support/processes.js';
 import type { GuestGroup } from './group.js';
@@ -58,6 +58,70 @@ export const nvmeGroup: GuestGroup = {
         await detach(lab);
         assert.match(target.stderr, /disconnected/);
       }),
+    );
+    await report.check(
+      'who is not let in hears so, and so does who asks for another name',
+      async () => {
+        const connectTo = (nqn: string): string =>
+          `nvme connect -t rdma -a ${ipv4} -s 4420 -n ${nqn} ${HOST}`;
+        const alone = ['--ram', '1m', '--host-nqn', 'nqn.2026-01.test:another'];
+        await withTarget(lab, alone, ipv4, async (target) => {
+          await guest.run(`! ${connectTo(NQN)} 2>/tmp/said`);
+          assert.match(target.stderr, /is not allowed/);
+          assert.match(
+            await guest.run('dmesg | tail -5'),
+            /Connect for subsystem .* is not allowed/,
+          );
+        });
+        await withTarget(lab, ['--ram', '1m'], ipv4, async (target) => {
+          await guest.run(`! ${connectTo(`${NQN}2`)} 2>/tmp/said`);
+          assert.match(target.stderr, /there is no subsystem/);
+        });
+      },
+    );
+    await report.check('what Linux needs no more is zeros, and takes no place in the file', () =>
+      withTarget(lab, [file, '--size', '16m'], ipv4, async () => {
+        await attach(lab);
+        await guest.run(
+          `dd if=/tmp/data of=${DISK} bs=1M seek=0 oflag=direct conv=fsync 2>/dev/null
+           dd if=/tmp/data of=${DISK} bs=1M seek=4 oflag=direct conv=fsync 2>/dev/null`,
+        );
+        const blocks = statSync(file).blocks;
+        // The second MiB, and a block of 512 bytes.
+        await guest.run(
+          `nvme dsm ${DISK} --ad --slbs=2048,8195 --blocks=2048,1 &&
+           dd if=${DISK} bs=1M skip=1 count=1 iflag=direct 2>/dev/null | cmp -n 1048576 - /dev/zero &&
+           dd if=${DISK} bs=512 skip=8195 count=1 iflag=direct 2>/dev/null | cmp -n 512 - /dev/zero &&
+           dd if=${DISK} bs=512 count=2048 iflag=direct 2>/dev/null | cmp -n 1048576 - /tmp/data`,
+          SECONDS,
+        );
+        assert.ok(statSync(file).blocks <= blocks - 2000, 'a MiB is 2048 of them');
+        await detach(lab);
+        rmSync(file);
+      }),
+    );
+    await report.check(
+      'four programs read and write while the controller is reset: all is there',
+      () =>
+        withTarget(lab, ['--ram', '16m'], ipv4, async (target) => {
+          await attach(lab);
+          // Each has a part and sizes of its own, and reads what it has written, until all is over.
+          await guest.run(
+            `rm -f /tmp/over
+           part() { until [ -e /tmp/over ]; do
+             dd if=/dev/urandom of=/tmp/p$1 bs=$2 count=$3 2>/dev/null
+             dd if=/tmp/p$1 of=${DISK} bs=$2 seek=$4 oflag=direct conv=notrunc 2>/dev/null || exit 1
+             dd if=${DISK} bs=$2 skip=$4 count=$3 iflag=direct 2>/dev/null | cmp - /tmp/p$1 || exit 1
+           done; }
+           part 1 512 16 0 & one=$!; part 2 4096 16 256 & two=$!
+           part 3 65536 4 96 & three=$!; part 4 1048576 1 9 & four=$!
+           for reset in 1 2; do sleep 0.7; nvme reset /dev/nvme0 || exit 1; done
+           touch /tmp/over; wait $one && wait $two && wait $three && wait $four`,
+            SECONDS,
+          );
+          assert.match(target.stdout, /controller 3, queue 1/);
+          await detach(lab);
+        }),
     );
     await report.check('mkfs.ext4, a tree of files, and all of it again after a reconnect', () =>
       withTarget(lab, [file, '--size', '64m'], ipv4, async () => {

@@ -102,6 +102,7 @@ const TESTS = [
   'unit/pmem/persistent-memory',
   'exhaustive/deaths',
   'shared/domains',
+  'shared/hostile',
   'shared/deaths',
   'shared/pool-deaths',
   'shared/layouts',
@@ -111,6 +112,20 @@ const TESTS = [
 const SHARED_ONLY = /^(exhaustive|shared)\//;
 /** They have addresses of their own, which only one of them can have at a time. */
 const ALONE = /^shared\//;
+
+/** What is asked first, since it is about that file. */
+const ABOUT: Readonly<Record<string, string[]>> = {
+  'assembly/memory/heap.ts': ['exhaustive/deaths', 'shared/domains'],
+  'assembly/region/key-table.ts': ['conformance/memory', 'shared/hostile'],
+  'assembly/region/layout.ts': ['conformance/layouts', 'shared/layouts'],
+  'assembly/region/layout-find.ts': ['shared/layouts', 'shared/hostile'],
+  'assembly/region/pool.ts': ['unit/pool/fmr-pool', 'unit/region/pool', 'unit/pool/members'],
+  'assembly/region/pool-repair.ts': ['unit/pool/members', 'exhaustive/deaths'],
+  'assembly/region/pool-verbs.ts': ['unit/region/pool', 'unit/pool/fmr-pool'],
+  'assembly/region/protection-domain.ts': ['shared/domains'],
+  'assembly/region/reap.ts': ['exhaustive/deaths', 'unit/pool/members'],
+  'assembly/region/share.ts': ['shared/domains'],
+};
 
 /** No engine makes a difference to these, and they take their time. */
 const HOST_ONLY = /\/(pmem|rpma)\//;
@@ -180,8 +195,8 @@ async function passes(world: string, test: string): Promise<boolean> {
   return alone(async () => (await once()) || (await once()));
 }
 
-/** Tests that noticed a change of a file, the last one first. */
-const noticed = new Map<string, string[]>();
+/** Tests that noticed a change of a file, the last one first; at first those that are about it. */
+const noticed = new Map<string, string[]>(Object.entries(ABOUT));
 
 function remember(file: string, test: string): void {
   const others = (noticed.get(file) ?? []).filter((name) => name !== test);

@@ -247,7 +247,7 @@ export class SimulatedCarrier implements Carrier {
   readonly network: RdsNetwork;
   readonly index: number;
   readonly buffersMax: number;
-  readonly receiveBytesMax = 2 ** 30;
+  receiveBytesMax = 2 ** 30;
   core!: RdsCore;
   buffersUsed = 0;
   receivesHeld = 0;

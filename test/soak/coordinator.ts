@@ -5,7 +5,7 @@
  */
 import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { DATA_OFFSET } from '../../host/pmem/header.js';
@@ -27,6 +27,7 @@ const SILENCE_MILLIS_MAX = 60_000;
 const PAUSE_MILLIS = 1500;
 const STOP_MILLIS_MAX = 2500;
 const BAD_MILLIS = 3000;
+const BEGIN_MILLIS = 20;
 const END_MILLIS_MAX = 60_000;
 
 export interface Sample extends MemoryUse {
@@ -66,7 +67,7 @@ export class Coordinator {
   readonly #random: Random;
   readonly #disk: SmallDisk;
   readonly #members: Member[] = [];
-  readonly #started = performance.now();
+  #started = performance.now();
   readonly #violations: string[] = [];
   readonly #faults: Record<string, number> = {};
   readonly #counts = new Map<string, number>();
@@ -99,6 +100,12 @@ export class Coordinator {
   /** `onFault` is told between faults. */
   async run(minutes: number, onFault: (seconds: number) => void): Promise<Soaked> {
     for (let index = 0; index < MEMBERS; index++) this.#members.push(this.#start(index, 0));
+    // Nobody is harmed before all have begun.
+    while (this.#members.some(({ place }) => !place) && this.#violations.length === 0) {
+      await sleep(BEGIN_MILLIS);
+      this.#lookForSilence();
+    }
+    this.#started = performance.now();
     const end = minutes * 60;
     while (this.#seconds < end && this.#violations.length === 0) {
       await sleep(this.#random.between(PAUSE_MILLIS / 2, PAUSE_MILLIS));
@@ -243,10 +250,11 @@ export class Coordinator {
 
   async #kill(member: Member): Promise<void> {
     // Somebody who has not even begun has nothing to lose.
-    if (!member.place) return;
+    const { child } = member;
+    if (!member.place || child.exitCode !== null || child.signalCode !== null) return;
     member.isMeant = true;
-    const ended = once(member.child, 'exit');
-    member.child.kill('SIGKILL');
+    const ended = once(child, 'exit');
+    child.kill('SIGKILL');
     await ended;
     this.#audit(member.index);
     this.#members[member.index] = this.#start(member.index, member.incarnation + 1);
@@ -254,7 +262,10 @@ export class Coordinator {
 
   /** What is in a member's file, which nobody has open. */
   #audit(owner: number): void {
-    const bytes = readFileSync(ledgerPath(this.#directory, owner)).subarray(DATA_OFFSET);
+    const path = ledgerPath(this.#directory, owner);
+    // Ended before it had begun: that is told already.
+    if (!existsSync(path)) return;
+    const bytes = readFileSync(path).subarray(DATA_OFFSET);
     this.#audits++;
     for (let writer = 0; writer < MEMBERS; writer++) {
       if (writer === owner) continue;

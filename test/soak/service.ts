@@ -36,6 +36,8 @@ export class Service {
   readonly #column: LayoutMemoryRegion;
   readonly #complain: (sentence: string) => void;
   readonly #serving = new Set<Promise<void>>();
+  /** By writer. Of one that was killed nobody hears: it ends when the next one comes. */
+  readonly #connections = new Map<number, RdmaConnection>();
 
   constructor(
     listener: RdmaListener,
@@ -62,6 +64,7 @@ export class Service {
   /** Until every connection has ended. */
   async close(): Promise<void> {
     await this.#listener.close();
+    for (const connection of this.#connections.values()) await connection.close();
     await Promise.all(this.#serving);
   }
 
@@ -99,6 +102,9 @@ export class Service {
       connection = await request.accept({ pd: this.#pd, privateData }, (qp) => {
         for (let index = 0; index < RECEIVES; index++) post(index, qp);
       });
+      const before = this.#connections.get(writer);
+      this.#connections.set(writer, connection);
+      void before?.close();
       await this.#answer(connection, inbox, answer, post);
       await connection.disconnected;
     } catch (error) {
@@ -106,7 +112,7 @@ export class Service {
       if ((error as { code?: string }).code === undefined) throw error;
     } finally {
       await connection?.close();
-      connection?.qp.destroy();
+      if (this.#connections.get(writer) === connection) this.#connections.delete(writer);
       for (const region of regions) {
         const { buffer } = region;
         region.dereg();

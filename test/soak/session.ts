@@ -98,13 +98,9 @@ export class Session {
       if (!(error instanceof Ended)) throw error;
     } finally {
       await connection.close();
-      connection.qp.destroy();
       const { buffer } = session.#local;
       session.#local.dereg();
       context.free(buffer);
-      connection.pd.dealloc();
-      connection.sendCq.destroy();
-      connection.recvCq.destroy();
     }
   }
 

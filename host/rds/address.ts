@@ -1,0 +1,43 @@
+/** Addresses as the calls of a socket have them. */
+import { MisuseError } from '../errors/errors.js';
+import { Endpoint, Gid } from '../link/endpoint.js';
+import { ROCE_PORT } from '../link/link.js';
+import type { IncomingMessage } from './message.js';
+
+/** `sockaddr_in`, and the UDP port of the device there. */
+export interface RdsAddress {
+  readonly address: string;
+  readonly port: number;
+  /** Where that device is not at 4791. */
+  readonly udpPort?: number;
+}
+
+export function senderOf({ from, header }: IncomingMessage): Required<RdsAddress> {
+  return { address: from.gid.toString(), port: header.sourcePort, udpPort: from.port };
+}
+
+export function parseGid(address: string): Gid {
+  try {
+    return Gid.parse(address);
+  } catch {
+    throw new MisuseError('address', `must be an IPv4 or IPv6 address, got ${String(address)}`);
+  }
+}
+
+const endpoints = new Map<string, Endpoint>();
+const ENDPOINTS_MAX = 4096;
+
+/** The same object for the same address: comparing and naming it costs nothing then. */
+export function endpointOf({ address, port, udpPort = ROCE_PORT }: RdsAddress): Endpoint {
+  if (!Number.isInteger(port) || port < 0 || port > 65535) {
+    throw new MisuseError('port', `must be a whole number from 0 to 65535, got ${port}`);
+  }
+  const key = `${address} ${udpPort}`;
+  let endpoint = endpoints.get(key);
+  if (!endpoint) {
+    if (endpoints.size >= ENDPOINTS_MAX) endpoints.clear();
+    endpoint = new Endpoint(parseGid(address), udpPort);
+    endpoints.set(key, endpoint);
+  }
+  return endpoint;
+}

@@ -1,0 +1,212 @@
+/** Directed mode and zero copy between two devices: memory by cookies, and messages where they lie. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { createLoopbackPair, openDevice, rds, type Context } from '../../../host/index.js';
+
+const { AF_INET_OFFLOAD, ControlMessageType, MessageFlag, RdmaFlag, RdmaStatus, SOCK_DGRAM } = rds;
+const PORT = 4000;
+const BYTES = 100_000;
+
+interface World {
+  readonly here: Context;
+  readonly there: Context;
+  readonly one: rds.RdsSocket;
+  readonly other: rds.RdsSocket;
+  readonly to: rds.RdsAddress;
+  readonly back: rds.RdsAddress;
+}
+
+async function withSockets(run: (world: World) => Promise<void>): Promise<void> {
+  const links = createLoopbackPair();
+  const here = await openDevice({ link: links.a });
+  const there = await openDevice({ link: links.b });
+  const [one, other] = [here, there].map((context) => {
+    const socket = rds.socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, context);
+    socket.bind({ port: PORT });
+    return socket;
+  }) as [rds.RdsSocket, rds.RdsSocket];
+  try {
+    await run({
+      here,
+      there,
+      one,
+      other,
+      to: other.getsockname()!,
+      back: one.getsockname()!,
+    });
+  } finally {
+    await here.close();
+    await there.close();
+  }
+}
+
+function filled(memory: Uint8Array, seed: number): Uint8Array {
+  for (let at = 0; at < memory.length; at++) memory[at] = (at * 7 + seed) & 255;
+  return memory;
+}
+
+/** The next message with what came beside it, or the next notification. */
+async function received(socket: rds.RdsSocket): Promise<rds.ReceivedMessage & { data: number[] }> {
+  const data = new Uint8Array(64);
+  for (;;) {
+    await socket.poll(rds.PollEvent.IN);
+    if ((socket.revents & rds.PollEvent.IN) === 0) continue;
+    const message = socket.recvmsg([data]);
+    return { ...message, data: [...data.subarray(0, message.length)] };
+  }
+}
+
+async function sent(socket: rds.RdsSocket, message: rds.SendMessage): Promise<void> {
+  for (;;) {
+    try {
+      socket.sendmsg(message);
+      return;
+    } catch (error) {
+      if ((error as { code?: string }).code !== 'EWOULDBLOCK') throw error;
+      await new Promise(setImmediate);
+    }
+  }
+}
+
+/** `other` gives `one` a cookie of its memory, in a message. */
+async function given({ one, other, back }: World, memory: Uint8Array, flags: number) {
+  const cookie = other.getMr(memory, flags);
+  const control = [{ type: ControlMessageType.RDMA_DEST, cookie }] as const;
+  await sent(other, { name: back, iov: [Uint8Array.of(1)], control });
+  const { control: came, data } = await received(one);
+  assert.equal(data, [1]);
+  assert.equal(came, [{ type: ControlMessageType.RDMA_DEST, cookie }]);
+  return cookie;
+}
+
+test('a peer writes and reads memory that it was given a cookie of; the message comes behind it', () =>
+  withSockets(async (world) => {
+    const { one, other, here, there, to } = world;
+    const memory = there.alloc(BYTES);
+    const cookie = await given(world, memory, RdmaFlag.READWRITE);
+    const local = filled(here.alloc(BYTES - 10), 3);
+    const write = {
+      type: ControlMessageType.RDMA_ARGS,
+      cookie,
+      remoteOffset: 10,
+      local,
+      flags: RdmaFlag.READWRITE | RdmaFlag.NOTIFY_ME,
+      userToken: 77n,
+    } as const;
+    await sent(one, { name: to, iov: [Uint8Array.of(2)], control: [write] });
+    assert.equal((await received(other)).data, [2]);
+    assert.equal(Buffer.compare(memory.subarray(10), local), 0);
+    const told = await received(one);
+    assert.ok(told.isNotification);
+    const status = RdmaStatus.SUCCESS;
+    assert.equal(told.control, [{ type: ControlMessageType.RDMA_STATUS, userToken: 77n, status }]);
+    filled(memory, 9);
+    const read = { ...write, local: here.alloc(500), flags: RdmaFlag.FENCE | RdmaFlag.NOTIFY_ME };
+    await sent(one, { name: to, iov: [], control: [read] });
+    assert.ok((await received(one)).isNotification);
+    assert.equal(Buffer.compare(read.local, memory.subarray(10, 510)), 0);
+    // The operations' regions are gone: the memory can be given back.
+    here.free(local);
+    here.free(read.local);
+  }));
+
+test('a cookie that is for reading, freed or used up: REMOTE_ERROR, and the message comes', () =>
+  withSockets(async (world) => {
+    const { one, other, here, there, to } = world;
+    const memory = there.alloc(4096);
+    const readOnly = await given(world, memory, 0);
+    const freed = await given(world, memory, RdmaFlag.READWRITE);
+    other.freeMr(freed);
+    assert.throws(() => other.freeMr(freed), /EINVAL/);
+    const once = await given(world, memory, RdmaFlag.READWRITE | RdmaFlag.USE_ONCE);
+    const write = (cookie: bigint, value: number) => ({
+      name: to,
+      iov: [Uint8Array.of(value)],
+      control: [
+        {
+          type: ControlMessageType.RDMA_ARGS,
+          cookie,
+          local: here.alloc(64).fill(value),
+          flags: RdmaFlag.READWRITE | RdmaFlag.NOTIFY_ME,
+        },
+      ],
+    });
+    const rows = [
+      [once, 4, RdmaStatus.SUCCESS],
+      [once, 5, RdmaStatus.REMOTE_ERROR],
+      [readOnly, 6, RdmaStatus.REMOTE_ERROR],
+      [freed, 7, RdmaStatus.REMOTE_ERROR],
+    ] as const;
+    for (const [cookie, value, status] of rows) {
+      await sent(one, write(cookie, value));
+      const [told] = (await received(one)).control;
+      assert.ok(told?.type === ControlMessageType.RDMA_STATUS);
+      assert.is(told.status, status, `${value}`);
+      // The operation is not repeated, the message is.
+      assert.equal((await received(other)).data, [value]);
+      assert.is(memory[0], 4);
+    }
+  }));
+
+test('zero copy: sent from where it lies and read where it came, no byte copied', () =>
+  withSockets(async ({ one, other, here, to }) => {
+    await sent(one, { name: to, iov: [Uint8Array.of(0)] });
+    await received(other);
+    const before = [one, other].map(({ node }) => node.core.statistics.bytesCopied);
+    const memory = filled(here.alloc(BYTES), 5);
+    const control = [{ type: ControlMessageType.ZCOPY_COOKIE, cookie: 42 }] as const;
+    await sent(one, { name: to, iov: [memory], control, flags: MessageFlag.ZEROCOPY });
+    await other.poll(rds.PollEvent.IN);
+    const held = other.recvZeroCopy()!;
+    assert.is(held.length, BYTES);
+    assert.is(Buffer.compare(Buffer.concat(held.pieces), memory), 0);
+    assert.is(other.recvZeroCopy(), undefined);
+    const told = await received(one);
+    const type = ControlMessageType.ZCOPY_COMPLETION;
+    assert.equal(told.control, [{ type, cookies: [42] }]);
+    assert.equal(
+      [one, other].map(({ node }) => node.core.statistics.bytesCopied),
+      before,
+    );
+    const { receiveBytesFree } = other.node.core;
+    held.release();
+    held.release();
+    assert.ok(other.node.core.receiveBytesFree > receiveBytesFree);
+    here.free(memory);
+    // What is small is copied, and the memory is free at once.
+    const small = here.alloc(100);
+    await sent(one, { name: to, iov: [small], control, flags: MessageFlag.ZEROCOPY });
+    here.free(small);
+    assert.is(one.recvmsg([]).control[0]!.type, type);
+    assert.is(one.node.buffersUsed <= 1, true);
+  }));
+
+test('memory of somebody else is misuse, and has no effect', () =>
+  withSockets(async ({ one, other, there, to }) => {
+    await sent(one, { name: to, iov: [Uint8Array.of(0)] });
+    await received(other);
+    const foreign = new Uint8Array(10_000);
+    assert.throws(
+      () => one.sendmsg({ name: to, iov: [foreign], flags: MessageFlag.ZEROCOPY }),
+      /alloc/,
+    );
+    assert.throws(() => one.getMr(foreign), /alloc/);
+    const args = { type: ControlMessageType.RDMA_ARGS, cookie: 1n, flags: 0 } as const;
+    assert.throws(
+      () => one.sendmsg({ name: to, iov: [], control: [{ ...args, local: foreign }] }),
+      /alloc/,
+    );
+    const local = there.alloc(8);
+    const own = other.getsockname()!;
+    assert.throws(
+      () => other.sendmsg({ name: own, iov: [], control: [{ ...args, local }] }),
+      /EINVAL/,
+    );
+    there.free(local);
+    // As soon as what was sent is acknowledged.
+    while (one.node.buffersUsed > 0) await new Promise(setImmediate);
+    await sent(one, { name: to, iov: [Uint8Array.of(1)] });
+    assert.equal((await received(other)).data, [1]);
+  }));
+
+test.run();
