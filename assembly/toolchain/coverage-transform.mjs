@@ -1,7 +1,7 @@
 /**
  * A compiler transform: writes down which branches the engine takes. Every branch of the files in
  * wire/, region/ and transport/ gets a number and a store of one byte into a table at a fixed place
- * in linear memory that nothing else uses: below the arena, which begins at 4096, and behind its
+ * in linear memory that nothing else uses: below the arena, which begins at 8192, and behind its
  * configuration, which is read at 1024. What the numbers mean goes into the module's custom section `branches`, as JSON.
  *
  * A branch is: the `then` and the `else` of an `if`, written or not; each case of a `switch`, its
@@ -13,7 +13,7 @@ import { Transform } from 'assemblyscript/transform';
 
 /** Where the table lies: [TABLE, TABLE + TABLE_SIZE). */
 const TABLE = 1088;
-const TABLE_SIZE = 3008;
+const TABLE_SIZE = 7104;
 const FILES = /^assembly\/(wire|region|transport)\//;
 const SECTION = 'branches';
 

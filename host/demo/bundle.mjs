@@ -40,12 +40,15 @@ for (const [name, from] of [
   writeFileSync(`build/demo/${name}.wasm`, asCalled(readFileSync(from), script));
 }
 
-/** A module without what the page never calls, and without its names, which debuggers read alone. */
+/** A module without what the page never calls, and without its names, for debuggers alone. */
 function asCalled(bytes, script) {
   const module = binaryen.readBinary(bytes);
-  for (const { name } of WebAssembly.Module.exports(new WebAssembly.Module(bytes))) {
-    if (!new RegExp(`\\b${name}\\b`).test(script)) module.removeExport(name);
+  const unused = [];
+  for (let index = 0; index < module.getNumExports(); index++) {
+    const { name } = binaryen.getExportInfo(module.getExportByIndex(index));
+    if (!new RegExp(`\\b${name}\\b`).test(script)) unused.push(name);
   }
+  for (const name of unused) module.removeExport(name);
   module.runPasses(['remove-unused-module-elements']);
   return module.emitBinary();
 }

@@ -11,7 +11,7 @@ import { structAt, type Struct } from './struct.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 
 /** Address 0 stays empty, so that it can mean "none". */
-const ARENA_ADDRESS = 4096;
+const ARENA_ADDRESS = 8192;
 
 export interface ArenaOptions {
   /** All memory of the device: tables, queues, user memory. */

@@ -46,7 +46,7 @@ export type Family = 'none' | 'ipv4' | 'ipv6';
 export const FAMILIES: readonly Family[] = ['none', 'ipv4', 'ipv6'];
 
 /** Where the instrumented engine keeps its table: it changes. */
-const TABLE = { start: 1088, end: 4096 };
+const TABLE = { start: 1088, end: 8192 };
 const RESERVE = 1536 * 1024;
 const GUARD = 192;
 export const QKEY = 0x11223344;
