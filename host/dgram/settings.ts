@@ -1,6 +1,7 @@
 /** The options of sockets, and the same from the environment. */
 import { MisuseError } from '../errors/errors.js';
 
+/** How long, and how much, a socket waits for reliable datagrams. */
 export interface RdpSettings {
   /** How long a datagram waits for a peer that was never heard of. Default 1000. */
   readonly resolveMillis: number;

@@ -12,6 +12,7 @@ import { parseSend, type SendRequest } from './send-arguments.js';
 import { processEnvironment, settingsOf, type RdpSettings } from './settings.js';
 import { totals, type Counters } from './totals.js';
 
+/** Options of `dgram.createSocket`, and `rdp`. */
 export interface RdpSocketOptions extends SocketOptions {
   /** `false`: UDP alone. */
   readonly rdp?: boolean | Partial<RdpSettings>;

@@ -1,6 +1,7 @@
 /** Datagrams of this process by their way; `NODE_DEBUG=verbena` says at its end how many. */
 import { debuglog } from 'node:util';
 
+/** How many datagrams went which way. */
 export interface Counters {
   rdpSent: number;
   rdpReceived: number;

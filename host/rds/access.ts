@@ -10,6 +10,7 @@ import { readFileSync } from 'node:fs';
 import { RefusalError } from '../errors/errors.js';
 import { GROUPS_MAX, type Identity } from './identity.js';
 
+/** Where the access control file is looked for, unless a node is told otherwise. */
 export const ACCESS_FILE = '/etc/verbena/rds.access';
 const ID_MAX = 0xffffffff;
 

@@ -78,6 +78,7 @@ export const MessageFlag = Object.freeze({
 
 /** `SOL_RDS`, and its options (Linux, linux/rds.h). */
 export const SOL_RDS = 276;
+/** Options of SOL_RDS. */
 export const RdsOption = Object.freeze({
   /** An address: what was sent there and is not acknowledged is taken back. */
   CANCEL_SENT_TO: 1,

@@ -32,8 +32,10 @@ export interface ZcopyCookie {
   readonly cookie: number;
 }
 
+/** Control messages that `sendmsg` takes. */
 export type SendControl = RdmaArgs | RdmaDest | ZcopyCookie;
 
+/** Control messages that `recvmsg` gives. */
 export type ReceivedControl =
   | RdmaDest
   | {

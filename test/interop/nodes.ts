@@ -14,6 +14,8 @@ import { run } from './tools.js';
 /** Releases that this package is for. */
 const MAJORS = [20, 22, 24];
 const FETCH_SECONDS = 240;
+/** A machine may have other things to do. */
+const SLOW_MILLIS = 90_000;
 const PEER = fileURLToPath(new URL('build/test/interop/nodes/peer.js', root));
 
 /** Fetched once, as the packages that carry the binaries; no script of theirs is run. */
@@ -57,7 +59,7 @@ async function meet(lender: string, user: string, [version, pair]: [string, numb
     const name = `nodes-${process.pid}-${pair}`;
     const file = workspace.path('pmem');
     const lending = workspace.startProcess(lender, [PEER, 'lend', here, name, file]);
-    const told = await lending.printed('stdout', /lends (\S+) (\d+) (\d+) (\d+)\n/);
+    const told = await lending.printed('stdout', /lends (\S+) (\d+) (\d+) (\d+)\n/, SLOW_MILLIS);
     const args = ['use', here, there, name, ...told.slice(1)];
     const { stdout, stderr, code } = await workspace.startProcess(user, [PEER, ...args]).ended;
     const written = `written by Node ${version}`;
@@ -65,7 +67,11 @@ async function meet(lender: string, user: string, [version, pair]: [string, numb
     if (code !== 0 || missing.length > 0) {
       throw new Error(`not said: ${missing.join(', ')}\n${stdout}\n${stderr}`);
     }
-    await lending.printed('stdout', new RegExp(`received 4 bytes: SUCCESS[^]*memory: ${written}`));
+    await lending.printed(
+      'stdout',
+      new RegExp(`received 4 bytes: SUCCESS[^]*memory: ${written}`),
+      SLOW_MILLIS,
+    );
     if (!readFileSync(file).includes(written)) throw new Error('the file does not have it');
     lending.kill('SIGTERM');
     const end = await lending.ended;

@@ -17,6 +17,7 @@ const QUIET = ['--ignore-scripts', '--no-audit', '--no-fund', '--prefer-offline'
 const PROGRAM = `
 import { AccessFlag, SendFlag, WcStatusName, connect, listen, type RdmaRequest } from 'verbena';
 import { rds, rpma, type QueuePair } from 'verbena';
+import { createSocket } from 'verbena/dgram';
 
 const listener = await listen('127.0.28.1:7471');
 const served = listener.getRequest().then((request: RdmaRequest | undefined) => request!.accept());
@@ -30,11 +31,11 @@ const local = connection.id.regMsgs(bytes);
 connection.id.postWrite(1, bytes, local, SendFlag.SIGNALED, mr.addr, mr.rkey);
 const completion = await connection.id.getSendComp();
 const qp: QueuePair = connection.qp;
-console.log(WcStatusName[completion!.status], memory.join(), qp.qpNum > 0, typeof rds, typeof rpma);
+console.log(WcStatusName[completion!.status], memory.join(), qp.qpNum > 0, typeof rds, typeof rpma, typeof createSocket);
 await connection.close();
 await listener.close();
 `;
-const SAYS = 'SUCCESS 1,2,3,0,0,0,0,0 true object object';
+const SAYS = 'SUCCESS 1,2,3,0,0,0,0,0 true object object function';
 
 const PAGE = `
 import { BroadcastSignalling, DataChannelLink, openDevice, type Context } from 'verbena/browser';
