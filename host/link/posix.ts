@@ -265,8 +265,8 @@ export class Posix {
   }
 
   /**
-   * Wakes whoever sleeps on it. Full is as good as signalled; and what else may fail is no reason to
-   * leave a verb half done: nobody sleeps for longer than a second (progress-thread.ts).
+   * Wakes whoever sleeps on it. Full is as good as signalled; and what else may fail is no reason
+   * to leave a verb half done: nobody sleeps for longer than a second (progress-thread.ts).
    */
   signalEvent(fd: number): void {
     this.#write(fd, EVENT, EVENT.length);

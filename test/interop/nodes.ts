@@ -1,6 +1,7 @@
 /**
- * Several versions of Node: each with each, connected, sending, writing, flushing a file, and on one
- * device that both share. A version that cannot be fetched is named as not run, and counts nothing.
+ * Several versions of Node: each with each, connected, sending, writing, flushing a file, and on
+ * one device that both share. A version that cannot be fetched is named as not run, and counts
+ * nothing.
  */
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
