@@ -127,6 +127,33 @@ test('without a region a command stands in line: it is counted, and none is lost
     pool.destroy();
   }));
 
+test('a volume lends of its own regions as many as it says, and has them back', () =>
+  inNvmeWorld(
+    async ({ host, connect }) => {
+      const pool = createFmrPool(host, undefined, {
+        ...{ maxLength: 131072, ulp: 'lent', mrsMax: 16, mrsMin: 4, lowWater: 4, growBlock: 4 },
+      });
+      await misuse(connect({ pool, numMr: 8, lendMrs: 9 }));
+      const lender = await connect({ pool, numMr: 8, lendMrs: 5 });
+      const other = await connect({ pool, queueDepth: 32, numMr: 2, weight: 3 });
+      const memory = host.alloc(32 * 8192);
+      let most = 0;
+      const reads = Array.from({ length: 32 }, async (_, at) => {
+        await other.read(at * 16, memory.subarray(at * 8192, (at + 1) * 8192));
+        most = Math.max(most, lender.stats.regions.lent);
+      });
+      await Promise.all(reads);
+      assert.ok(most > 0 && most <= 5, `${most}`);
+      while (lender.stats.regions.lent > 0) await new Promise((done) => setTimeout(done, 1));
+      await lender.read(0, memory);
+      assert.is(lender.stats.regions.hitsL1, lender.stats.registrations);
+      await lender.close();
+      await other.close();
+      pool.destroy();
+    },
+    { target: { delayMicros: () => 20_000 } },
+  ));
+
 test('with packets lost nothing else is', () =>
   inNvmeWorld(
     async ({ host, connect }) => {
