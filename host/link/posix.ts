@@ -261,7 +261,7 @@ export class Posix {
   }
 
   /**
-   * Wakes whoever sleeps on it. Full is as good as signalled; and what else may fail is no reason to
+   * Wakes whoever sleeps on it. Full is as good as signalled; what else may fail is no reason to
    * leave a verb half done: nobody sleeps for longer than a second (progress-thread.ts).
    */
   signalEvent(fd: number): void {
