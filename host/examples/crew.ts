@@ -34,7 +34,8 @@ export class Crew {
   }
 
   tell(message: object): void {
-    for (const member of this.#members) member.send(message);
+    // Who is gone is missed when it is to be heard.
+    for (const member of this.#members) if (member.connected) member.send(message, () => {});
   }
 
   /** What each of them, or the first `count`, says next. Rejects when one ends instead. */
@@ -46,6 +47,7 @@ export class Crew {
             const ended = (code: number | null): void => {
               reject(new Error(`process ${index} ended with ${code}`));
             };
+            if (member.exitCode !== null) return ended(member.exitCode);
             member.once('exit', ended);
             member.once('message', (message) => {
               member.off('exit', ended);

@@ -23,7 +23,6 @@ const SAMPLE: readonly Row[] = [
   // Without koffi there is node:dgram.
   ['01-connect', 'client/main koffi.load', 'EOPNOTSUPP', 'done', /one per system call/],
   // A thread that is not given, or ends before its first word, which nobody would wait for in vain.
-  ['01-connect', 'server/main Worker', 'EAGAIN', 'refused', /ulimit -u\) \(EAGAIN\)\n/],
   [
     '01-connect',
     'client/main Worker.start',
@@ -38,18 +37,9 @@ const SAMPLE: readonly Row[] = [
     'refused',
     /socket: .*ulimit -n\) \(EMFILE\)\n/,
   ],
-  ['01-connect', 'client/thread1 eventfd', 'EMFILE', 'refused', /eventfd: .*ulimit -n\)/],
   // A sleeper that was not woken looks up by itself.
   ['01-connect', 'server/main write', 'EIO', 'done', /^$/],
-  [
-    '01-connect',
-    'client/main createSocket',
-    'EMFILE',
-    'refused',
-    /no way to 127\.0\.0\.1: .*\(EMFILE/,
-  ],
   ['11-shared-domain', 'start/main posix_fallocate', 'ENOSPC', 'refused', /shm-size\) \(ENOSPC\)/],
-  ['11-shared-domain', 'start/main mmap', 'ENOMEM', 'refused', /mmap: .*\(ENOMEM\)/],
   ['13-persistent', '0/main posix_fallocate', 'ENOSPC', 'refused', /region\.pmem: .*\(ENOSPC\)/],
 ];
 
