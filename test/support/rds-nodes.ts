@@ -1,4 +1,4 @@
-/** Nodes of reliable datagrams in virtual time, without devices; and sockets that keep what comes. */
+/** Nodes of reliable datagrams in virtual time, without devices; sockets that keep what comes. */
 import { RefusalError } from '../../host/errors/errors.js';
 import { Endpoint } from '../../host/link/endpoint.js';
 import type { RdsParameters } from '../../host/rds/config.js';

@@ -1,4 +1,4 @@
-/** Directed mode and zero copy between two devices: memory by cookies, and messages where they lie. */
+/** Directed mode and zero copy between two devices: memory by cookies, messages where they lie. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { createLoopbackPair, openDevice, rds, type Context } from '../../../host/index.js';
