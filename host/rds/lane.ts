@@ -274,7 +274,9 @@ export class Lane implements ConnectionOwner, Due {
 
   down(now: number, connection: Connection, isNobody: boolean): void {
     if (connection !== this.#connection) return;
-    if (isNobody || this.state === 'UP') this.#path.routes.failed(this.route);
+    const { routes } = this.#path;
+    if (isNobody || this.state === 'UP') routes.failed(this.route);
+    else if (this.state === 'CONNECTING') routes.skip(this.route);
     this.#end(now);
     this.#path.laneDown(now, this, isNobody);
     this.#plan(now);

@@ -12,7 +12,7 @@ import type { Port } from './port.js';
 import { RemotePorts } from './remote-ports.js';
 import { Routes, isSameRoute } from './routes.js';
 import { DebugLevel } from './trace.js';
-import { Windows } from './windows.js';
+import { Windows, type Flow } from './windows.js';
 
 /** Heartbeats in the time after which their absence means death. */
 const BEATS = 3;
@@ -238,7 +238,7 @@ export class Path implements Timed {
       this.#unblock();
     }
     if (!this.#held.isEmpty && this.connections === 0) {
-      this.#dropMicros ||= now + DROP_AFTER * this.node.heartbeatMicros;
+      this.#dropMicros ||= now + DROP_AFTER * this.#patienceMicros;
     }
     const isNeeded = lane.pending > 0 || (lane.index === 0 && (this.#isWanted || this.pending > 0));
     if (!isNeeded) return this.#plan();
@@ -375,11 +375,15 @@ export class Path implements Timed {
     this.#plan();
   }
 
-  /** While a way was not tried there is hope. */
+  /** How long this node, or a peer of our own kind, tries before it gives up. */
+  get #patienceMicros(): number {
+    const { count } = this.routes;
+    return this.node.heartbeatMicros + (count === 1 ? 0 : count * TRY_MICROS);
+  }
+
   get #failsAt(): number {
-    const { areAllTried, count } = this.routes;
-    const more = areAllTried || count === 1 ? 0 : count * TRY_MICROS;
-    return this.#downMicros + this.node.heartbeatMicros + more;
+    const { heartbeatMicros } = this.node;
+    return this.#downMicros + (this.routes.areAllTried ? heartbeatMicros : this.#patienceMicros);
   }
 
   #want(now: number): void {
@@ -489,12 +493,6 @@ export class Path implements Timed {
     if (next === Infinity) deadlines.clear(this);
     else if (next !== this.dueMicros) deadlines.set(this, next);
   }
-}
-
-interface Flow {
-  readonly lane: number;
-  readonly sequence: number;
-  unacked: number;
 }
 
 export type Judgement = 'go' | 'EFAULT' | 'EWOULDBLOCK';

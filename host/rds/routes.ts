@@ -78,6 +78,12 @@ export class Routes {
   failed(route: Route): void {
     if (!isSameRoute(route, this.current)) return;
     this.#failures++;
+    this.skip(route);
+  }
+
+  /** The peer answered and refused: another one is tried, this one has not failed. */
+  skip(route: Route): void {
+    if (!isSameRoute(route, this.current)) return;
     const all = this.#all();
     const others = all.filter((other) => !isSameRoute(other, route));
     let untried = others.filter((other) => !this.#tried.has(keyOf(other)));

@@ -49,3 +49,10 @@ export class Windows {
 function isMoreThanHalf({ messages, bytes }: Window): boolean {
   return messages > MESSAGES_MAX / 2 || bytes > BYTES_MAX / 2;
 }
+
+/** Two ports with unacknowledged messages between them. */
+export interface Flow {
+  readonly lane: number;
+  readonly sequence: number;
+  unacked: number;
+}

@@ -1,45 +1,29 @@
-/** A node with two devices, each on a wire of its own: the wires are cut one after the other. */
+/** A node with two devices, each on a wire of its own: the ways over them end, one after the other. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   LoopbackNetwork,
   createLoopbackPair,
-  faultLink,
   openDevice,
   rds,
+  type Context,
 } from '../../../host/index.js';
 import { Endpoint } from '../../../host/link/endpoint.js';
-import type { FaultLink } from '../../../host/link/fault.js';
 
 const { AF_INET_OFFLOAD, SOCK_DGRAM } = rds;
 const PORT = 4000;
 const MESSAGES = 20;
 
-interface Wire {
-  readonly ends: readonly [FaultLink, FaultLink];
-  cut(): void;
-  heal(): void;
-}
-
-function wire(network: LoopbackNetwork, index: number): Wire {
-  const link = (side: number): FaultLink =>
-    faultLink(network.link(Endpoint.parse(`10.${index}.0.${side}`, 4791)));
-  const ends = [link(1), link(2)] as const;
-  return {
-    ends,
-    cut: () => ends.forEach((end) => end.partition()),
-    heal: () => ends.forEach((end) => end.heal()),
-  };
-}
-
 test('what was under way arrives over the other device, in order, whole and once', async () => {
   const network = new LoopbackNetwork();
-  const wires = [wire(network, 0), wire(network, 1)];
-  const contexts = await Promise.all(
-    wires.map(async ({ ends }) => Promise.all(ends.map((link) => openDevice({ link })))),
-  );
+  const device = (wire: number, side: number): Promise<Context> =>
+    openDevice({ link: network.link(Endpoint.parse(`10.${wire}.0.${side + 1}`, 4791)) });
+  const contexts = [
+    [await device(0, 0), await device(0, 1)],
+    [await device(1, 0), await device(1, 1)],
+  ];
   const nodes = [0, 1].map((side) => {
-    const node = rds.RdsNode.of(contexts[0]![side]!, { heartbeatMicros: 300_000 });
+    const node = rds.RdsNode.of(contexts[0]![side]!);
     node.addDevice(contexts[1]![side]!);
     return node;
   });
@@ -66,15 +50,20 @@ test('what was under way arrives over the other device, in order, whole and once
       }
     };
     await send(0, MESSAGES);
-    wires[0]!.cut();
-    await send(MESSAGES, MESSAGES);
     const [path] = [...one.node.core.paths];
-    while (path!.routes.current.from !== 1 || path!.pending > 0) {
-      await new Promise((resolve) => setTimeout(resolve, 10));
+    // As if nothing was heard any more, while messages are under way.
+    const sending = send(MESSAGES, MESSAGES);
+    path!.routes.failed(path!.routes.current);
+    for (const index of [0, 1, 2]) {
+      if (path!.lane(index).state === 'UP') path!.lane(index).break(one.node.now);
     }
-    wires[0]!.heal();
-    wires[1]!.cut();
-    await send(2 * MESSAGES, MESSAGES);
+    one.node.arm();
+    await sending;
+    assert.is(path!.routes.current.from, 1);
+    // The device goes, with what is on its way over it.
+    const more = send(2 * MESSAGES, MESSAGES);
+    await contexts[1]![0]!.close();
+    await more;
     await reading;
     assert.is(path!.routes.current.from, 0);
     assert.is(one.node.core.statistics.lost, 0);
