@@ -19,6 +19,8 @@ export interface Environment extends RdpSettings {
   /** Percent of what is sent that never leaves, and which. */
   readonly loss: number;
   readonly seed: number;
+  /** Without a word for so long a peer is dead; its path recovers in twice that. Default 5000. */
+  readonly heartbeatMillis: number;
 }
 
 const DEFAULTS: Environment = {
@@ -29,6 +31,7 @@ const DEFAULTS: Environment = {
   isOff: false,
   loss: 0,
   seed: 1,
+  heartbeatMillis: 5000,
 };
 const NUMBERS = [
   'resolveMillis',
@@ -37,6 +40,7 @@ const NUMBERS = [
   'queueBytes',
   'loss',
   'seed',
+  'heartbeatMillis',
 ] as const;
 const MOST = 2 ** 31 - 1;
 

@@ -61,7 +61,9 @@ export class Station {
   private constructor(address: string, context: Context) {
     this.address = address;
     this.#context = context;
-    this.#node = RdsNode.of(context);
+    this.#node = RdsNode.of(context, {
+      heartbeatMicros: processEnvironment().heartbeatMillis * 1000,
+    });
     publishNode(this.#node);
     if (alive.size === 0) process.once('exit', sayFarewell);
     alive.add(this);
@@ -145,6 +147,8 @@ export class Station {
         // It was asked before: nobody waits a second time.
         return absentUntil === undefined ? 'resolving' : 'plain';
       }
+      // Its node may have been slow to answer: who waits goes on, until the time for that is over.
+      if (absentUntil === undefined && !path.kind) return 'resolving';
       this.#origins.delete(origin);
       if (path.state !== 'ACTIVE') this.absent(address);
       return 'plain';
