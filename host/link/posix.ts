@@ -55,6 +55,8 @@ const MAP_PRIVATE = 0x02;
 const MAP_FIXED = 0x10;
 const MAP_ANONYMOUS = 0x20;
 const MAP_NORESERVE = 0x4000;
+const FALLOC_FL_KEEP_SIZE = 1;
+const FALLOC_FL_PUNCH_HOLE = 2;
 const MS_SYNC = 4;
 /** Locks of an open file description: they end with it, so with its process. */
 const F_OFD_GETLK = 36;
@@ -137,6 +139,7 @@ export class Posix {
   ) => number;
   readonly #msync: (address: number, length: number, flags: number) => number;
   readonly #fallocate: (fd: number, offset: number, length: number) => number;
+  readonly #punchHole: (fd: number, mode: number, offset: number, length: number) => number;
   readonly #fcntl: (fd: number, command: number, argument: Uint8Array) => number;
   readonly #geteuid: () => number;
   readonly #names: ReadonlyMap<number, string>;
@@ -166,6 +169,7 @@ export class Posix {
     this.#mmap = libc.func('int64_t mmap(uint64_t, uint64_t, int, int, int, int64_t)');
     this.#msync = libc.func('int msync(uint64_t, uint64_t, int)');
     this.#fallocate = libc.func('int posix_fallocate(int, int64_t, int64_t)');
+    this.#punchHole = libc.func('int fallocate(int, int, int64_t, int64_t)');
     this.#fcntl = libc.func('int fcntl(int, int, void *)');
     this.#geteuid = libc.func('uint32_t geteuid()');
     // EOPNOTSUPP is what the manual pages of sockets call it; Linux has one number for both.
@@ -307,6 +311,15 @@ export class Posix {
     // It returns the errno instead of setting it.
     const errno = this.#fallocate(fd, 0, length);
     if (errno !== 0) throw new PosixError('posix_fallocate', this.errnoName(errno));
+  }
+
+  /**
+   * These bytes of a file are zeros, and take no storage. PosixError EOPNOTSUPP where the file
+   * system knows no holes.
+   */
+  punchHole(fd: number, offset: number, length: number): void {
+    const mode = FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE;
+    this.#checked('fallocate', this.#punchHole(fd, mode, offset, length));
   }
 
   /** Locks one byte of a file; false: somebody else has it. The lock ends with the descriptor. */

@@ -1,4 +1,4 @@
-/** A node with two devices, each on a wire of its own: the ways over them end, one after the other. */
+/** A node with two devices, each on a wire of its own: the ways over them end, one by one. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
