@@ -1,9 +1,10 @@
 /** The demo in a real browser: opened, painted on, pressed, and both its memories looked at. */
 import type { Page } from 'playwright-core';
 import * as assert from 'uvu/assert';
-import { PICTURE_BYTES } from '../../host/demo/memory-layout.js';
+import { PICTURE_BYTES, SIDE } from '../../host/demo/memory-layout.js';
 import type { Inspection } from '../../host/demo/page/inspection.js';
 import { DemoServer } from '../../host/demo/server.js';
+import { Gid } from '../../host/link/endpoint.js';
 import { Browser } from '../support/browser.js';
 import { releaseDataChannels } from '../support/channel-mesh.js';
 
@@ -182,7 +183,27 @@ export async function two(world: DemoWorld): Promise<[DemoPage, DemoPage]> {
     );
     if (!met(name)) throw new Error(`two tabs do not meet: the peer is ${String(name)}`);
   }
+  await greeted(a, b);
   return [a, b];
+}
+
+/**
+ * Each has painted its flower, at a place that its address says, on both; and then all is wiped:
+ * who paints from now on is the only one.
+ */
+async function greeted(a: DemoPage, b: DemoPage): Promise<void> {
+  const look = (): Promise<Looked[]> => Promise.all([a.inspect(), b.inspect()]);
+  const spot = ({ address }: Looked): number => {
+    const { bytes } = Gid.parse(address);
+    return (30 + (bytes[15]! % 196)) * SIDE + 30 + (bytes[14]! % 196);
+  };
+  const isThere = (tabs: readonly Looked[]): boolean =>
+    tabs.every(({ ours }) => tabs.every((painter) => ours[spot(painter)]! > 0));
+  if (!isThere(await until(look, isThere))) throw new Error('two tabs do not greet each other');
+  await a.page.locator('#clear').click();
+  const isWiped = (tabs: readonly Looked[]): boolean =>
+    tabs.every(({ ours }) => picture(ours).every((heat) => heat === 0));
+  if (!isWiped(await until(look, isWiped))) throw new Error('what was painted is not wiped');
 }
 
 export const picture = (memory: Uint8Array): Buffer =>

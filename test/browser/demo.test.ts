@@ -95,7 +95,8 @@ test('a packet that is chosen is explained, and its like are killed', async (wor
   await tab.said('#fields', /BTH +opcode \d+[^]*PACKET/);
   const kind = (await tab.said('#kill-next', /Kill the next \S/)).replace('Kill the next ', '');
   await tab.page.locator('#kill-next').click();
-  // A WRITE comes when somebody paints, and not before.
+  // A WRITE comes when somebody paints, and a long one, in several packets, when all is wiped.
+  await tab.page.locator('#clear').click();
   await tab.stroke('ours', [0.3, 0.3], [0.6, 0.6]);
   const killed = await until(
     async () => (await tab.inspect()).counters['killed']!,
