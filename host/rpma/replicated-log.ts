@@ -53,13 +53,16 @@ interface Append {
 /** Appends that travel together, and how many replicas have them. */
 interface Batch {
   readonly appends: readonly Append[];
+  readonly start: number;
   readonly end: number;
   have: number;
 }
 
 interface Target extends LogReplica {
-  /** Batches that it was told, oldest first. */
-  readonly told: Batch[];
+  /** What it was told, oldest first: batches that went together. */
+  readonly told: (readonly Batch[])[];
+  /** What it is to be told when it has done that. */
+  behind: Batch[];
   isDead: boolean;
 }
 
@@ -104,7 +107,12 @@ export class ReplicatedLog {
     };
     this.#quorum = quorum;
     this.#depth = depth;
-    this.#targets = replicas.map((replica) => ({ ...replica, told: [], isDead: false }));
+    this.#targets = replicas.map((replica) => ({
+      ...replica,
+      told: [],
+      behind: [],
+      isDead: false,
+    }));
     for (const target of this.#targets) void this.#listen(target);
   }
 
@@ -145,27 +153,36 @@ export class ReplicatedLog {
     this.#waiting = [];
     const length = appends.reduce((sum, { record }) => sum + sizeOf(record), 0);
     const end = this.#tail;
-    const batch = { appends, end, have: 0 };
+    const batch = { appends, start: end - length, end, have: 0 };
     this.#underWay.add(batch);
     for (const target of this.#targets) {
-      if (!target.isDead) this.#tell(target, batch, end - length, length);
+      if (target.isDead) continue;
+      target.behind.push(batch);
+      this.#tell(target);
     }
     this.#judge();
   }
 
-  /** Write, flush, tail, flush. */
-  #tell(target: Target, batch: Batch, from: number, length: number): void {
-    const { conn, mr, offset } = target;
+  /**
+   * Write, flush, tail, flush. A replica that is slower than the quorum gets what it is behind with
+   * at once, when it has done what it was told.
+   */
+  #tell(target: Target): void {
+    const { conn, mr, offset, behind } = target;
+    const [first, last] = [behind[0], behind.at(-1)];
+    if (target.isDead || !first || !last || target.told.length >= this.#depth) return;
+    const [from, length] = [first.start, last.end - first.start];
     const { COMPLETION_ON_ERROR, COMPLETION_ALWAYS } = Flag;
     const { PERSISTENT } = FlushType;
     const tail = new Uint8Array(8);
-    new DataView(tail.buffer).setBigUint64(0, BigInt(batch.end - LOG_HEADER_BYTES), true);
+    new DataView(tail.buffer).setBigUint64(0, BigInt(last.end - LOG_HEADER_BYTES), true);
     try {
       conn.write(mr, offset + from, this.#mirror, from, length, COMPLETION_ON_ERROR);
       conn.flush(mr, offset + from, length, PERSISTENT, COMPLETION_ON_ERROR);
       conn.atomicWrite(mr, offset, tail, COMPLETION_ON_ERROR);
       conn.flush(mr, offset, tail.length, PERSISTENT, COMPLETION_ALWAYS);
-      target.told.push(batch);
+      target.told.push(behind);
+      target.behind = [];
     } catch {
       // A connection that takes no more requests is as good as gone.
       target.isDead = true;
@@ -177,8 +194,11 @@ export class ReplicatedLog {
       for (;;) {
         const { status } = await target.conn.getCq().next();
         if (status !== WcStatus.SUCCESS) throw new Error(wcStatusStr(status));
-        const batch = target.told.shift();
-        if (batch && ++batch.have === this.#quorum) this.#done(batch);
+        for (const batch of target.told.shift() ?? []) {
+          if (++batch.have === this.#quorum) this.#done(batch);
+        }
+        this.#tell(target);
+        this.#judge();
       }
     } catch {
       target.isDead = true;
