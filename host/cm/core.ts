@@ -260,7 +260,7 @@ export class CmCore {
   disconnectAll(now: number): number {
     const live = [...this.connections.values()].filter(({ state }) => state === 'ESTABLISHED');
     for (const connection of live) this.disconnect(now, connection);
-    return live.length;
+    return [...this.connections.values()].filter(({ state }) => state === 'DREQ_SENT').length;
   }
 
   /** The link says that this peer is there no more: nobody waits for its answers. */

@@ -39,8 +39,11 @@ export interface Connection {
    * because it was sent or the connection is closed, `message.letGo()` is called.
    */
   post(message: OutgoingMessage, header: RdsHeader, from: number, length: number): void;
-  /** A header, and few bytes that are copied: acknowledgements, control messages. */
-  postCopy(header: RdsHeader, payload: Uint8Array): void;
+  /**
+   * A header, and few bytes that are copied: acknowledgements, control messages. `done` is called
+   * when the peer has it, or the connection is closed.
+   */
+  postCopy(header: RdsHeader, payload: Uint8Array, done?: () => void): void;
   close(): void;
 }
 

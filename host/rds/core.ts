@@ -298,6 +298,17 @@ export class RdsCore implements PathNode {
     for (let due = this.deadlines.take(now); due; due = this.deadlines.take(now)) due.advance(now);
   }
 
+  /**
+   * Before the end: what sockets have read is acknowledged, or whoever takes this node's place is
+   * sent it again. `done` is called for each acknowledgement that is there; returns how many.
+   */
+  acknowledgeNow(now: number, done: () => void): number {
+    this.#now = now;
+    let count = 0;
+    for (const path of this.#paths.values()) count += path.acknowledgeNow(done);
+    return count;
+  }
+
   /** Ends everything: connections are closed, messages lost. */
   close(now: number): void {
     this.#now = now;

@@ -306,6 +306,15 @@ export class Lane implements ConnectionOwner, Due {
     this.#plan(now);
   }
 
+  /** Owes the peer no acknowledgement any more; false: none was owed. */
+  acknowledgeNow(done: () => void): boolean {
+    const connection = this.#connection;
+    const isOwed = this.#receivedUnacked > 0 || this.#ackMicros !== 0;
+    if (!isOwed || this.state !== 'UP' || !connection || connection.room === 0) return false;
+    this.#sendAck(connection, done);
+    return true;
+  }
+
   /** Tries again after a while. */
   reconnect(now: number): void {
     if (this.state !== 'DOWN' || this.#reconnectMicros !== 0) return;
@@ -362,8 +371,8 @@ export class Lane implements ConnectionOwner, Due {
     connection.post(message, header, from, length);
   }
 
-  #sendAck(connection: Connection): void {
-    connection.postCopy(this.#headerOf({}), NOTHING);
+  #sendAck(connection: Connection, done?: () => void): void {
+    connection.postCopy(this.#headerOf({}), NOTHING, done);
   }
 
   /** What the peer has is done. False: it cannot have it. */

@@ -23,6 +23,8 @@ export type RdsNodeOptions = Pick<
 
 const nodes = new WeakMap<Device, RdsNode>();
 const KBYTE = 1024;
+/** So long the end waits for peers to have the last acknowledgements. */
+const FAREWELL_MICROS = 100_000;
 /** Of this software, as `config` says it. */
 const VERSION = '0.1.0';
 
@@ -77,8 +79,25 @@ export class RdsNode {
     context.siblings.observers.add({
       asyncEvent: () => {},
       peerGone: () => {},
-      closing: async () => this.close(),
+      closing: () => this.#leave(),
     });
+  }
+
+  /** Closes when peers know what was read, or do not say in time that they do. */
+  async #leave(): Promise<void> {
+    const { clock } = this.context.device;
+    await new Promise<void>((resolve) => {
+      let left = 0;
+      const cancelTimer = clock.at(this.now + FAREWELL_MICROS, resolve);
+      const done = (): void => {
+        if (--left > 0) return;
+        cancelTimer();
+        resolve();
+      };
+      left = this.#isClosed ? 0 : this.core.acknowledgeNow(this.now, done);
+      if (left === 0) done();
+    });
+    this.close();
   }
 
   /**

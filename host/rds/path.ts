@@ -173,6 +173,11 @@ export class Path implements Timed {
     this.#windows.shrank(message.destinationPort, message.length);
   }
 
+  /** Sends the acknowledgements that are owed; returns how many. */
+  acknowledgeNow(done: () => void): number {
+    return this.#lanes.filter((lane) => lane?.acknowledgeNow(done)).length;
+  }
+
   /** Ends all connections. */
   close(now: number): void {
     this.#isWanted = false;

@@ -60,6 +60,11 @@ const REMOTE_ERRORS: ReadonlySet<number> = new Set([
   WcStatus.REM_OP_ERR,
 ]);
 
+/** Hears when a SEND or an operation is complete, or never will be. */
+interface Posted {
+  letGo(isSent: boolean): void;
+}
+
 export class VerbsConnection implements Connection {
   readonly id: CmId;
   readonly owner: ConnectionOwner;
@@ -68,7 +73,7 @@ export class VerbsConnection implements Connection {
   #qpNum = 0;
   readonly #carrier: VerbsCarrier;
   /** What was posted and is not known to be complete, in order; undefined: nobody's memory. */
-  readonly #posted: (OutgoingMessage | RdmaOperation | undefined)[] = [];
+  readonly #posted: (Posted | undefined)[] = [];
   #completed = 0;
   #unsignalled = 0;
   #isClosed = false;
@@ -162,13 +167,13 @@ export class VerbsConnection implements Connection {
     what.end(isRemote ? RdmaStatus.REMOTE_ERROR : RdmaStatus.OTHER_ERROR);
   }
 
-  postCopy(header: RdsHeader, payload: Uint8Array): void {
+  postCopy(header: RdsHeader, payload: Uint8Array, done?: () => void): void {
     writeHeader(this.#scratchView, 0, header);
     this.#scratch.set(payload, HEADER_BYTES);
     const inline = this.#scratch.subarray(0, HEADER_BYTES + payload.length);
-    const isSignalled = ++this.#unsignalled >= SIGNAL_EVERY;
+    const isSignalled = done !== undefined || ++this.#unsignalled >= SIGNAL_EVERY;
     const sendFlags = SendFlag.INLINE | (isSignalled ? SendFlag.SIGNALED : 0);
-    this.#send(undefined, { inline, sendFlags });
+    this.#send(done && { letGo: done }, { inline, sendFlags });
   }
 
   close(): void {
@@ -187,7 +192,7 @@ export class VerbsConnection implements Connection {
   }
 
   #send(
-    what: OutgoingMessage | RdmaOperation | undefined,
+    what: Posted | undefined,
     request: Partial<SendWorkRequest> & { sendFlags: number },
   ): void {
     if ((request.sendFlags & SendFlag.SIGNALED) !== 0) this.#unsignalled = 0;

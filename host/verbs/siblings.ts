@@ -127,7 +127,8 @@ export class Siblings {
   async #close(): Promise<void> {
     const observers = [...this.observers];
     this.observers.clear();
-    for (const observer of observers) await observer.closing();
+    // Who came later may need who came before.
+    for (const observer of observers.reverse()) await observer.closing();
     await this.#device.close();
     for (const context of this.#inner) context.end();
   }

@@ -76,6 +76,17 @@ test('messages of every size arrive whole, in order, over at most three connecti
     assert.is(other.node.core.statistics.bytesCopied, bytes);
   }));
 
+test('who closes has acknowledged what was read: nobody after it is sent that again', () =>
+  withNodes(async ({ there, socket, socketThere, to }) => {
+    const one = socket(PORT);
+    const other = socketThere(PORT);
+    await one.send(to(PORT), new Uint8Array(1));
+    await other.recv();
+    await there.close();
+    assert.is([...one.node.core.paths][0]!.pending, 0);
+    assert.is(one.node.core.statistics.lost, 0);
+  }));
+
 test('all sockets of a node share its connections', () =>
   withNodes(async ({ socket, socketThere, to }) => {
     const others = Array.from({ length: 20 }, (_, index) => socketThere(PORT + index));
