@@ -86,8 +86,9 @@ export class Crew {
 /** This process's number; undefined: it is the one that starts the others. */
 export const member = process.argv[2] === undefined ? undefined : Number(process.argv[2]);
 
+/** Whoever is to hear it may have gone. */
 export function say(message: object): void {
-  process.send!(message);
+  if (process.connected) process.send!(message, () => {});
 }
 
 /** The next thing that whoever started this process says. */

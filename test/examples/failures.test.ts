@@ -37,6 +37,8 @@ const SAMPLE: readonly Row[] = [
     'refused',
     /socket: .*ulimit -n\) \(EMFILE\)\n/,
   ],
+  // The others of the crew, and who started them, go on without a trace in a reader's face.
+  ['11-shared-domain', '0/main Worker', 'EAGAIN', 'refused', /ulimit -u\) \(EAGAIN\)\n/],
   // A sleeper that was not woken looks up by itself.
   ['01-connect', 'server/main write', 'EIO', 'done', /^$/],
   ['11-shared-domain', 'start/main posix_fallocate', 'ENOSPC', 'refused', /shm-size\) \(ENOSPC\)/],
