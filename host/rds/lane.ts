@@ -306,11 +306,13 @@ export class Lane implements ConnectionOwner, Due {
     this.#plan(now);
   }
 
-  /** Owes the peer no acknowledgement any more; false: none was owed. */
+  /**
+   * Says what came, again where that was said a moment ago: it may still be on its way. False: it
+   * cannot be said.
+   */
   acknowledgeNow(done: () => void): boolean {
     const connection = this.#connection;
-    const isOwed = this.#receivedUnacked > 0 || this.#ackMicros !== 0;
-    if (!isOwed || this.state !== 'UP' || !connection || connection.room === 0) return false;
+    if (this.state !== 'UP' || !connection || connection.room === 0) return false;
     this.#sendAck(connection, done);
     return true;
   }

@@ -173,7 +173,7 @@ export class Path implements Timed {
     this.#windows.shrank(message.destinationPort, message.length);
   }
 
-  /** Sends the acknowledgements that are owed; returns how many. */
+  /** Says on every connection what came; returns on how many. */
   acknowledgeNow(done: () => void): number {
     return this.#lanes.filter((lane) => lane?.acknowledgeNow(done)).length;
   }
