@@ -191,10 +191,7 @@ export class VerbsConnection implements Connection {
     for (const what of this.#posted.splice(0, count)) what?.letGo(true);
   }
 
-  #send(
-    what: Posted | undefined,
-    request: Partial<SendWorkRequest> & { sendFlags: number },
-  ): void {
+  #send(what: Posted | undefined, request: Partial<SendWorkRequest> & { sendFlags: number }): void {
     if ((request.sendFlags & SendFlag.SIGNALED) !== 0) this.#unsignalled = 0;
     this.#posted.push(what);
     const wrId = this.#completed + this.#posted.length;
