@@ -29,7 +29,13 @@ export type Report =
   | { readonly kind: 'ledger'; readonly owner: number; readonly count: number }
   /** What the ledger said when the writer came back. */
   | { readonly kind: 'found'; readonly owner: number; readonly count: number }
-  | { readonly kind: 'beat'; readonly memory: MemoryUse; readonly counts: Counts }
+  | {
+      readonly kind: 'beat';
+      readonly memory: MemoryUse;
+      readonly counts: Counts;
+      /** What it waits for, before it can end. */
+      readonly pending: readonly string[];
+    }
   | { readonly kind: 'violation'; readonly sentence: string }
   /** An extra file: was there room? */
   | { readonly kind: 'disk'; readonly code: string };
