@@ -29,6 +29,8 @@ const PAUSE_MILLIS = 1500;
 const STOP_MILLIS_MAX = 2500;
 const BAD_MILLIS = 3000;
 const BEGIN_MILLIS = 20;
+/** Longer than reliable datagrams wait for the heartbeats of the dead. */
+const QUIET_SECONDS = 25;
 const END_SECONDS_MAX = 180;
 
 export interface Sample extends MemoryUse {
@@ -112,8 +114,13 @@ export class Coordinator {
     while (!this.#isEnding && this.#seconds < end && this.#violations.length === 0) {
       await sleep(this.#random.between(PAUSE_MILLIS / 2, PAUSE_MILLIS));
       onFault(this.#seconds);
-      // The end is a quiet one: what is there to be heard is heard.
-      if (this.#seconds < end - 5) await this.#fault();
+      await this.#fault();
+    }
+    // The end is a quiet one: what is there to be heard is heard, who has died is noticed.
+    for (const quiet = this.#seconds + QUIET_SECONDS; this.#seconds < quiet;) {
+      if (this.#isEnding || this.#violations.length > 0) break;
+      await sleep(PAUSE_MILLIS);
+      onFault(this.#seconds);
     }
     await this.#end();
     return {

@@ -234,8 +234,14 @@ async function run(): Promise<void> {
   process.on('SIGINT', () => {});
   const beat = setInterval(() => {
     const { rss, heapUsed: heap } = process.memoryUsage();
-    const engine = MEMORY_BYTES - device.arena.heap.bytesFree;
-    report({ kind: 'beat', memory: { rss, heap, engine }, counts, pending: [...pending] });
+    const receives = socket.node.carriers.receiveBytes;
+    const engine = MEMORY_BYTES - device.arena.heap.bytesFree - receives;
+    report({
+      kind: 'beat',
+      memory: { rss, heap, engine, receives },
+      counts,
+      pending: [...pending],
+    });
   }, BEAT_MILLIS);
   report({
     ...{ kind: 'up', member, incarnation, port: listener.port },

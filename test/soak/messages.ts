@@ -17,8 +17,10 @@ export type Order =
 export interface MemoryUse {
   readonly rss: number;
   readonly heap: number;
-  /** Of the engine's memory, what is taken. */
+  /** Of the engine's memory, what is taken, but for the receives. */
   readonly engine: number;
+  /** Of reliable datagrams, which keep what a burst once needed; their node has a limit for it. */
+  readonly receives: number;
 }
 
 export type Counts = Readonly<Record<string, number>>;
