@@ -2,7 +2,7 @@
 /** The `verbena` command: what the command line means; each command is a file of its own. */
 import { readFileSync, realpathSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { Command, CommanderError, type OutputConfiguration } from 'commander';
+import { Command, CommanderError, Option, type OutputConfiguration } from 'commander';
 import { ROCE_PORT } from '../link/link.js';
 import { NVME_RDMA_PORT } from '../nvme/constants.js';
 import { decode, type DecodeOptions } from './decode.js';
@@ -41,6 +41,10 @@ import { serve, type ServeOptions } from './serve.js';
 import { tour, type TourOptions } from './tour.js';
 
 const EXIT_CODES = `
+Example:
+  verbena tour
+  verbena put --help
+
 Exit codes: 0 done, 1 refused or failed, 2 the command line is wrong, 130 ended by ctrl-C.
 VERBENA_DEBUG=1 shows where an error comes from.
 `;
@@ -85,7 +89,11 @@ function addServe(program: Command): void {
     .option('--bind <address>', 'local address, no wildcard', '127.0.0.1');
   addPortOption(command, '--port <port>', 'UDP and TCP port; 0: a free one', ROCE_PORT)
     .option('--max-clients <number>', 'transfers at once', whole(1, 128), 8)
-    .option('--window-bytes <size>', 'memory per client', size(65536, 2 ** 28), 8 * 2 ** 20)
+    .addOption(
+      new Option('--window-bytes <size>', 'memory per client')
+        .argParser(size(65536, 2 ** 28))
+        .default(8 * 2 ** 20, '8M'),
+    )
     .option('--pmem <file>', 'take what "put --pmem" writes and flushes into persistent memory')
     .option('--pmem-bytes <size>', 'of it, where it is made (64M)', size(65536, 2 ** 31))
     .option('--pcap <file>', 'capture every packet')
@@ -123,7 +131,7 @@ function list(parse: (text: string) => number): (text: string) => number[] {
 }
 
 function addRpma(program: Command): void {
-  const rpma = program.command('rpma').description('remote persistent memory');
+  const rpma = program.command('rpma').description('remote persistent memory: "rpma bench"');
   begin(rpma, 'bench', 'write and sync here, against write and flush there')
     .option('--dir <directory>', 'where both files go: on the disk that is meant', '.')
     .option('--bind <address>', 'local address', '127.0.0.1')
@@ -212,7 +220,7 @@ function addOthers(program: Command): void {
 }
 
 function addPool(program: Command): void {
-  const pool = program.command('pool').description('pools of memory regions');
+  const pool = program.command('pool').description('pools of memory regions: "pool top"');
   begin(pool, 'top', 'who has how many regions of the pools of a device that processes share')
     .argument('<name>', 'of the device: openDevice({ name })')
     .option('--directory <directory>', 'where its file lies', '/dev/shm')

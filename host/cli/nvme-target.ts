@@ -41,7 +41,7 @@ export async function nvmeTarget(
 ): Promise<number> {
   const { ram, pmem, bind, udpPort, nqn, hostNqn, blockBytes, medium, port, json } = options;
   if ((file === undefined) === (ram === undefined)) {
-    throw new MisuseError('nvme-target', 'serves either a file, or memory (--ram)');
+    throw new MisuseError('FILE or --ram', 'say what is served (verbena nvme-target --help)');
   }
   const blocks = pmem ? (options.size ?? 2 ** 30) : (ram ?? 0);
   const context = await openLocalDevice(

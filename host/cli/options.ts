@@ -60,8 +60,7 @@ export function addPieceOption(command: Command): Command {
 
 const FAULT_HELP = `
 Made-up faults, to see that nothing comes of them (percent of the packets that this side sends):
-  --loss P  --duplicate P  --reorder P  --corrupt P  --seed N (same faults again)
-`;
+  --loss P  --duplicate P  --reorder P  --corrupt P  --seed N (same faults again)`;
 
 /** `--loss` and the like: not in the list of options, but in the text below it. */
 export function addFaultOptions(command: Command): Command {

@@ -245,7 +245,7 @@ async function runClient(options: RpingOptions, context: Context): Promise<void>
 export async function rping(options: RpingOptions): Promise<number> {
   const { server, client, address, udpPort } = options;
   if (!server === !client)
-    throw new MisuseError('rping', 'is either a server (-s) or a client (-c)');
+    throw new MisuseError('-s or -c', 'say which side this is (verbena rping --help)');
   const local = server ? address : await localAddressTowards(address);
   const context = await openDevice({ address: local, port: udpPort });
   try {

@@ -15,7 +15,7 @@ import type { CmOptions } from './agreement.js';
 import type { CmId } from './cm-id.js';
 import { createEp } from './create-ep.js';
 import type { EpInitAttributes } from './end-point.js';
-import { CmEventType, PortSpace, rejectReasonName } from './enums.js';
+import { CmEventType, PortSpace, RejectReason, rejectReasonName } from './enums.js';
 import { EventChannel, createEventChannel, type CmEvent, type ConnParam } from './event-channel.js';
 
 /** What a queue pair is made with; the completion queues are made for it where none are given. */
@@ -180,18 +180,28 @@ export class ConnectError extends RefusalError {
   constructor(code: ErrnoName, sentence: string, event: CmEvent | undefined) {
     super(code, sentence);
     this.reason = event?.event === CmEventType.REJECTED ? event.status : 0;
-    this.privateData = event?.privateData ?? NOTHING;
+    // Where it was not the application that refused, nobody has said anything.
+    const isSaid = this.reason === 0 || this.reason === RejectReason.CONSUMER_DEFINED;
+    this.privateData = (isSaid && event?.privateData) || NOTHING;
   }
 }
 
 function failureOf(verb: string, event: CmEvent | undefined): ConnectError {
   switch (event?.event) {
     case CmEventType.REJECTED: {
-      const why = rejectReasonName(event.status);
-      return new ConnectError('ECONNREFUSED', `${verb}: the peer refuses: ${why}`, event);
+      const name = rejectReasonName(event.status);
+      const isNobody = event.status === RejectReason.INVALID_SERVICE_ID;
+      const why = isNobody
+        ? `nobody listens at that port there (${name})`
+        : `the peer refuses: ${name}`;
+      return new ConnectError('ECONNREFUSED', `${verb}: ${why}`, event);
     }
     case CmEventType.UNREACHABLE:
-      return new ConnectError('ETIMEDOUT', `${verb}: the peer does not answer`, event);
+      return new ConnectError(
+        'ETIMEDOUT',
+        `${verb}: the peer does not answer: is a device open there, at that address and UDP port?`,
+        event,
+      );
     case CmEventType.DISCONNECTED:
       return new ConnectError('ECONNRESET', `${verb}: the peer disconnected at once`, event);
     default: {

@@ -7,7 +7,7 @@
  */
 import { createHash } from 'node:crypto';
 import { closeSync, constants, fstatSync, openSync, readFileSync, readSync } from 'node:fs';
-import { ftruncateSync, unlinkSync } from 'node:fs';
+import { ftruncateSync, rmSync, unlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
@@ -60,7 +60,7 @@ export class DeviceFile {
     }
     const path = join(directory, `verbena-${name}`);
     for (;;) {
-      const fd = openFile(path);
+      const { fd, isNew } = openFile(path);
       try {
         await lockJoin(posix, fd, path);
         const { nlink, size } = fstatSync(fd);
@@ -69,6 +69,8 @@ export class DeviceFile {
         if (nlink > 0 && (size === 0 || alive)) return new DeviceFile(path, posix, fd);
         if (nlink > 0 && checkMagic(fd, path)) unlinkSync(path);
       } catch (error) {
+        // Who keeps us from coming has it, whoever made it; otherwise nobody has.
+        if (isNew && (error as RefusalError).code !== 'EBUSY') rmSync(path, { force: true });
         closeSync(fd);
         throw error;
       }
@@ -200,26 +202,37 @@ export function headerChecksum(bytes: Uint8Array): number {
   return hash;
 }
 
-function openFile(path: string): number {
-  const { O_RDWR, O_CREAT, O_NOFOLLOW } = constants;
-  try {
-    return openSync(path, O_RDWR | O_CREAT | O_NOFOLLOW, 0o600);
-  } catch (error) {
-    const { code, message } = error as NodeJS.ErrnoException;
-    if (code === 'EACCES' || code === 'EPERM' || code === 'EROFS') {
-      throw new RefusalError('EACCES', `this user may not open ${path}`, { cause: error });
+/** The file of that name; `isNew`: we have made it. */
+function openFile(path: string): { readonly fd: number; readonly isNew: boolean } {
+  const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
+  for (let isNew = true; ; isNew = !isNew) {
+    try {
+      const fd = openSync(path, O_RDWR | O_NOFOLLOW | (isNew ? O_CREAT | O_EXCL : 0), 0o600);
+      return { fd, isNew };
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      // It came, or went, between two looks.
+      if (code === (isNew ? 'EEXIST' : 'ENOENT')) continue;
+      throw refusalOf(error as NodeJS.ErrnoException, path);
     }
-    if (code === 'ENOENT' || code === 'ENOTDIR') {
-      throw new RefusalError('ENOENT', `${path}: there is no such directory`, { cause: error });
-    }
-    if (code === 'ELOOP' || code === 'EISDIR' || code === 'ENXIO') {
-      throw new RefusalError('EINVAL', `${path} is no file of a device`, { cause: error });
-    }
-    if (code === 'ENOSPC') {
-      throw new RefusalError('ENOSPC', `there is no room for ${path}`, { cause: error });
-    }
-    throw new RefusalError('EIO', message, { cause: error });
   }
+}
+
+function refusalOf(error: NodeJS.ErrnoException, path: string): RefusalError {
+  const { code, message } = error;
+  if (code === 'EACCES' || code === 'EPERM' || code === 'EROFS') {
+    return new RefusalError('EACCES', `this user may not open ${path}`, { cause: error });
+  }
+  if (code === 'ENOENT' || code === 'ENOTDIR') {
+    return new RefusalError('ENOENT', `${path}: there is no such directory`, { cause: error });
+  }
+  if (code === 'ELOOP' || code === 'EISDIR' || code === 'ENXIO') {
+    return new RefusalError('EINVAL', `${path} is no file of a device`, { cause: error });
+  }
+  if (code === 'ENOSPC') {
+    return new RefusalError('ENOSPC', `there is no room for ${path}`, { cause: error });
+  }
+  return new RefusalError('EIO', message, { cause: error });
 }
 
 async function lockJoin(posix: Posix, fd: number, path: string): Promise<void> {

@@ -162,7 +162,8 @@ export class VerbsConnection implements Connection {
   /** A work request failed: what it was hears why. */
   failed(wrId: number, status: number): void {
     const what = this.#posted[wrId - this.#completed - 1];
-    if (!(what instanceof RdmaOperation)) return;
+    // What was flushed was not at fault: it is dropped with its connection.
+    if (!(what instanceof RdmaOperation) || status === WcStatus.WR_FLUSH_ERR) return;
     const isRemote = REMOTE_ERRORS.has(status);
     what.end(isRemote ? RdmaStatus.REMOTE_ERROR : RdmaStatus.OTHER_ERROR);
   }

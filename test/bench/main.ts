@@ -10,32 +10,24 @@
  * Every bench runs in a process of its own: none finds what another one left behind.
  *
  * The exit code is 0 when everything was measured, whatever the bars say: whoever wants to act on
- * a bar reads the JSON. It is 1 when a name is unknown or a bench failed.
+ * a bar reads the JSON. It is 1 when a bench failed, 2 when a name is unknown.
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { loadavg } from 'node:os';
 import { fileURLToPath } from 'node:url';
-import { parseArgs } from 'node:util';
 import { FULL, progress, QUICK, round } from './harness.js';
 import type { Bar, Bench, BenchResult, Figures, Pace } from './harness.js';
 import { machine } from './machine.js';
+import { read } from '../support/script.js';
 import { makePage, readUplot, type PageBench } from './page.js';
+import { ALL, NAMES, words, type BenchOptions } from './words.js';
 
-const SUFFIX = '.bench.js';
-const ALL = 'all';
 const ALONE = '--alone';
 
-function names(): string[] {
-  return readdirSync(new URL('.', import.meta.url))
-    .filter((file) => file.endsWith(SUFFIX))
-    .map((file) => file.slice(0, -SUFFIX.length))
-    .sort();
-}
-
 async function find(name: string): Promise<Bench> {
-  const module = (await import(`./${name}${SUFFIX}`)) as { bench: Bench };
+  const module = (await import(`./${name}.bench.js`)) as { bench: Bench };
   return module.bench;
 }
 
@@ -82,50 +74,17 @@ async function inOwnProcess(name: string, pace: Pace): Promise<PageBench> {
   return measured;
 }
 
-const USAGE =
-  'usage: npm run -s bench -- NAME... | all  [--json] [--html FILE] [--rounds N] [--quick]';
-
-function parse(args: readonly string[]) {
-  const { values, positionals } = parseArgs({
-    args: [...args],
-    allowPositionals: true,
-    options: {
-      json: { type: 'boolean', default: false },
-      html: { type: 'string' },
-      rounds: { type: 'string' },
-      quick: { type: 'boolean', default: false },
-    },
-  });
-  const pace = { ...(values.quick ? QUICK : FULL) };
-  if (values.rounds !== undefined) {
-    pace.rounds = Number(values.rounds);
-    if (!Number.isInteger(pace.rounds) || pace.rounds < 1) {
-      throw new Error(`--rounds must be a whole number from 1 on, got ${values.rounds}`);
-    }
-  }
-  const known = names();
-  const unknown = positionals.filter((name) => name !== ALL && !known.includes(name));
-  if (unknown.length > 0) throw new Error(`there is no bench called ${unknown.join(', ')}`);
-  if (positionals.length === 0) throw new Error('which one?');
-  const wanted = positionals.flatMap((name) => (name === ALL ? known : [name]));
-  return { json: values.json, html: values.html, pace, wanted: [...new Set(wanted)] };
-}
-
 function tellMissing(results: readonly BenchResult[]): void {
   const packages = new Set(results.flatMap(({ bars }) => bars.flatMap((bar) => bar.missing ?? [])));
   if (packages.size === 0) return;
   progress(`some yardsticks are not installed: apt-get install ${[...packages].join(' ')}`);
 }
 
-async function main(args: readonly string[]): Promise<number> {
-  let options;
-  try {
-    options = parse(args);
-  } catch (error) {
-    progress(`${(error as Error).message}\n${USAGE}\nnames: ${names().join(' ')}`);
-    return 1;
-  }
-  const { json, html, pace, wanted } = options;
+async function main(): Promise<number> {
+  const { options, names } = read<BenchOptions>(words);
+  const { json, html, rounds, quick } = options;
+  const pace = { ...(quick ? QUICK : FULL), ...(rounds === undefined ? {} : { rounds }) };
+  const wanted = [...new Set(names.flatMap((name) => (name === ALL ? NAMES : [name])))];
   // Before hours are spent: is what draws the plots there?
   const uplot = html === undefined ? undefined : readUplot();
   const benches: PageBench[] = [];
@@ -162,4 +121,4 @@ if (args[0] === ALONE) {
   process.disconnect();
   process.exit(0);
 }
-process.exitCode = await main(args);
+process.exitCode = await main();

@@ -110,6 +110,13 @@ test('an option is called, and measured, the same in every command', () => {
   }
 });
 
+test('the help of all has an example, and says what is in a command that is several', async () => {
+  const { code, stdout } = await say('--help');
+  assert.is(code, 0);
+  assert.match(stdout, '\nExample:\n  verbena tour\n');
+  for (const several of ['"rpma bench"', '"pool top"']) assert.match(stdout, several);
+});
+
 test('no command, and one that there is not, are told what there is', async () => {
   const nothing = await say();
   assert.is(nothing.code, 2);

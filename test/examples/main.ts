@@ -3,24 +3,11 @@
  *
  *     npm run examples [-- part of a name …] [--fail-each] [--json]
  */
-import { parseArgs } from 'node:util';
+import { read } from '../support/script.js';
 import { failEach } from './failures.js';
 import { inParallel, judge, play } from './play.js';
 import { COURSE, PROGRAMS, type Example } from './table.js';
-
-const USAGE = 'usage: npm run examples [-- part of a name …] [--fail-each] [--json]';
-
-function wordsOf(): { wanted: string[]; isFailing: boolean; asJson: boolean } | undefined {
-  try {
-    const options = { 'fail-each': { type: 'boolean' }, json: { type: 'boolean' } } as const;
-    const { values, positionals } = parseArgs({ options, allowPositionals: true });
-    const { 'fail-each': isFailing = false, json: asJson = false } = values;
-    return { wanted: positionals, isFailing, asJson };
-  } catch (error) {
-    console.error(`${(error as Error).message}\n${USAGE}`);
-    return undefined;
-  }
-}
+import { words, type ExamplesOptions } from './words.js';
 
 /** How many were as they should be, and how many were not. */
 async function show(examples: readonly Example[]): Promise<[passed: number, failed: number]> {
@@ -37,13 +24,13 @@ async function show(examples: readonly Example[]): Promise<[passed: number, fail
   return [examples.length - failed, failed];
 }
 
-const words = wordsOf();
-if (!words) process.exit(2);
+const { options, names } = read<ExamplesOptions>(words);
 const examples = [...COURSE, ...PROGRAMS].filter(
-  ({ name }) => words.wanted.length === 0 || words.wanted.some((part) => name.includes(part)),
+  ({ name }) => names.length === 0 || names.some((part) => name.includes(part)),
 );
-const [passed, failed] = words.isFailing
-  ? await failEach(examples, words.asJson)
+if (examples.length === 0) console.error(`no example has "${names.join('" or "')}" in its name`);
+const [passed, failed] = options.failEach
+  ? await failEach(examples, options.json)
   : await show(examples);
 console.log(`\n${passed} passed, ${failed} failed`);
 process.exitCode = failed > 0 || passed === 0 ? 1 : 0;

@@ -3,11 +3,12 @@ import { spawn } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { Test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { afterOwnSeconds } from '../support/own-time.js';
 import { root } from '../support/paths.js';
 import type { Example } from './table.js';
 
 /** Far beyond what the slowest takes on a busy machine: who takes longer hangs. */
-const MILLIS_MAX = 90_000;
+const SECONDS_MAX = 90;
 
 export interface Played {
   readonly pid: number;
@@ -34,13 +35,13 @@ export function play(example: Example, env: NodeJS.ProcessEnv = process.env): Pr
   let [stdout, stderr, hung] = ['', '', false];
   child.stdout.setEncoding('utf8').on('data', (text: string) => (stdout += text));
   child.stderr.setEncoding('utf8').on('data', (text: string) => (stderr += text));
-  const timer = setTimeout(() => {
+  const callOff = afterOwnSeconds(SECONDS_MAX, () => {
     hung = true;
     process.kill(-pid, 'SIGKILL');
-  }, MILLIS_MAX);
+  });
   return new Promise((resolve) => {
     child.on('close', (code) => {
-      clearTimeout(timer);
+      callOff();
       resolve({ pid, code, stdout, stderr, hung });
     });
   });
@@ -48,7 +49,7 @@ export function play(example: Example, env: NodeJS.ProcessEnv = process.env): Pr
 
 /** What is wrong with how it went; undefined: nothing. */
 export function judge({ says }: Example, { code, stdout, stderr, hung }: Played) {
-  if (hung) return `did not end within ${MILLIS_MAX / 1000} s`;
+  if (hung) return `did not end within ${SECONDS_MAX} s`;
   if (code !== 0) return `ended with ${code}: ${stderr}`;
   const missing = says.find((line) => !line.test(stdout));
   return missing && `did not say ${missing}, but: ${stdout}${stderr}`;

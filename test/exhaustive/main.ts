@@ -7,26 +7,17 @@
  * states than --states allows (which is an error). --mutants shows that broken protocols are
  * noticed; --table prints what threads that die leave behind. Ends with `N passed, N failed`.
  */
-import { parseArgs } from 'node:util';
+import { read } from '../support/script.js';
 import { OPTIMIZED, PLAIN, buildProtocol, type Protocol, type Variant } from './build.js';
 import { Explorer, type Outcome } from './explore.js';
 import { TABLE_SCENARIOS, exploreKills, killTable } from './kill-table.js';
 import { MUTANTS, findFailure } from './mutants.js';
 import { LONG, PAIR, SCENARIOS, type Scenario } from './scenario.js';
+import { words, type ExhaustiveOptions } from './words.js';
 import { World } from './world.js';
 
-const { values } = parseArgs({
-  options: {
-    preemptions: { type: 'string' },
-    kills: { type: 'string', default: '1' },
-    states: { type: 'string', default: '100000000' },
-    only: { type: 'string', default: '' },
-    strict: { type: 'boolean', default: false },
-    mutants: { type: 'boolean', default: false },
-    table: { type: 'boolean', default: false },
-  },
-});
-const statesMax = Number(values.states);
+const values = read<ExhaustiveOptions>(words).options;
+const statesMax = values.states;
 let passed = 0;
 let failed = 0;
 
@@ -47,12 +38,12 @@ function report(name: string, outcome: Outcome, seconds: number): void {
 function explore(protocol: Protocol, variant: Variant, scenario: Scenario): void {
   const name = `${variant.name}: ${scenario.name}`;
   if (!name.includes(values.only)) return;
-  const most = values.preemptions === undefined ? Infinity : Number(values.preemptions);
+  const most = values.preemptions ?? Infinity;
   const start = performance.now();
   try {
     for (const preemptions of [0, 1, 2, 3, most].filter((bound) => bound <= most)) {
       const world = new World(protocol, scenario, { strict: values.strict });
-      const options = { kills: Number(values.kills), preemptions, statesMax };
+      const options = { kills: values.kills, preemptions, statesMax };
       const outcome = new Explorer(world, options).run();
       if (!outcome.failure && preemptions !== most) continue;
       report(name, outcome, (performance.now() - start) / 1000);

@@ -3,8 +3,6 @@
  *
  *     npm run fuzz -- [--packets N] [--seconds S] [--seed S] [--threads T] [--update-corpus]
  */
-import { parseArgs } from 'node:util';
-import { availableParallelism } from 'node:os';
 import { Opcode, OpcodeName } from '#build/abi.js';
 import type { Profile } from './campaign.js';
 import { minimise, writeCorpus, type Entry } from './corpus.js';
@@ -12,7 +10,9 @@ import { buildCoverage, onPostedPath, onReceivePath, reached, type Branch } from
 import { replayRegressions } from './regressions.js';
 import { runWorker } from './run-worker.js';
 import { Slot } from './slot.js';
+import { read } from '../support/script.js';
 import { whyUnreachable } from './unreachable.js';
+import { words, type FuzzOptions } from './words.js';
 import type { Outcome } from './worker.js';
 
 /** A scenario takes a millisecond: one that takes this long will not end. */
@@ -22,19 +22,14 @@ const POSTED_SHARE = 0.2;
 const RECEIVE_PERCENT = 95;
 const POSTED_PERCENT = 95;
 
-const { values } = parseArgs({
-  options: {
-    packets: { type: 'string', default: '2000000' },
-    seconds: { type: 'string', default: '3600' },
-    seed: { type: 'string', default: '1' },
-    threads: { type: 'string', default: String(Math.min(2, availableParallelism())) },
-    'update-corpus': { type: 'boolean', default: false },
-  },
-});
-const packets = Number(values.packets);
-const seed = Number(values.seed);
-const threads = Math.max(1, Number(values.threads));
-const until = Date.now() + Number(values.seconds) * 1000;
+const {
+  packets,
+  seconds: secondsMax,
+  seed,
+  threads,
+  updateCorpus: updates,
+} = read<FuzzOptions>(words).options;
+const until = Date.now() + secondsMax * 1000;
 
 const slots: Slot[] = [];
 let passed = 0;
@@ -141,7 +136,7 @@ verdict(
 );
 judgeOpcodes(outcomes);
 judgeBranches(taken);
-if (values['update-corpus']) {
+if (updates) {
   for (const profile of ['receive', 'posted'] as const) {
     const mine = outcomes.filter((_, index) => (index % 2 === 1) === (profile === 'posted'));
     await updateCorpus(

@@ -21,8 +21,10 @@ import { pingpongGroup } from './pingpong.js';
 import { rdsGroup } from './rds.js';
 import { rpmaGroup } from './rpma.js';
 import { rxeGroup } from './rxe.js';
+import { read } from '../support/script.js';
 import { runInNamespace, runInside } from './rxe/namespace.js';
 import { vectorsGroup } from './vectors.js';
+import { wordsFor } from './words.js';
 
 const GROUPS: readonly Group[] = [vectorsGroup, codecGroup, captureGroup, packageGroup, nodesGroup];
 /** With Linux guests. */
@@ -40,13 +42,10 @@ const GUEST_GROUPS: readonly GuestGroup[] = [
 
 const report = new LineReport((line) => console.log(line));
 
-async function main(names: readonly string[]): Promise<number> {
-  const known = [...GROUPS, ...GUEST_GROUPS].map(({ name }) => name);
-  const unknown = names.filter((name) => !known.includes(name));
-  if (unknown.length > 0) {
-    console.error(`no group ${unknown.join(', ')}; there are ${known.join(', ')}`);
-    return 2;
-  }
+const words = wordsFor([...GROUPS, ...GUEST_GROUPS].map(({ name }) => name));
+
+async function main(): Promise<number> {
+  const { names } = read(words);
   const isWanted = ({ name }: { name: string }): boolean =>
     names.length === 0 || names.includes(name);
   for (const group of GROUPS.filter(isWanted)) {
@@ -67,5 +66,5 @@ if (mode === '--inside') {
   const groups = GUEST_GROUPS.filter(({ name }) => inside.includes(name));
   await runInside(folder, groups, report);
 } else {
-  process.exitCode = await main(process.argv.slice(2));
+  process.exitCode = await main();
 }

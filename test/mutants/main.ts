@@ -25,7 +25,9 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
 import { root } from '../support/paths.js';
+import { read } from '../support/script.js';
 import { MUTANTS, type Mutant } from './mutants.js';
+import { words } from './words.js';
 
 const top = fileURLToPath(root);
 /** A test file that does not end has noticed, too. */
@@ -270,10 +272,11 @@ async function checkSound(test: string): Promise<void> {
 }
 
 async function main(): Promise<void> {
-  const wanted = process.argv.slice(2);
+  const wanted = read(words).names;
   const mutants = MUTANTS.filter(
     ({ name }) => wanted.length === 0 || wanted.some((part) => name.includes(part)),
   );
+  if (mutants.length === 0) console.error(`no mutant has "${wanted.join('" or "')}" in its name`);
   const queue = [...mutants];
   let survivors = 0;
   async function worker(): Promise<void> {

@@ -15,16 +15,16 @@
  * `N passed, N failed`.
  */
 import { once } from 'node:events';
-import { availableParallelism } from 'node:os';
-import { parseArgs } from 'node:util';
 import { Worker } from 'node:worker_threads';
 import { runKills } from '../exhaustive/deaths.js';
+import { read } from '../support/script.js';
 import { runCrashes, runServerKills } from './crash-runs.js';
 import { LAYOUTS_A_SEED, simulateLayouts } from './layouts.js';
-import { formatOptions, optionsOf, parseOptions, type SimulationOptions } from './options.js';
+import { formatOptions, optionsOf, type SimulationOptions } from './options.js';
 import { runRds } from './rds-runs.js';
 import { shrink } from './shrink.js';
 import { writeSnapshot } from './throughput.js';
+import { words, type SimulationWords } from './words.js';
 import type { SeedResult, SeedTask } from './worker.js';
 import { simulate } from './world.js';
 
@@ -143,49 +143,33 @@ async function replay(options: SimulationOptions): Promise<number> {
 }
 
 async function main(): Promise<number> {
-  const { values } = parseArgs({
-    options: {
-      seeds: { type: 'string' },
-      layouts: { type: 'boolean', default: false },
-      first: { type: 'string', default: '1' },
-      threads: { type: 'string', default: String(availableParallelism()) },
-      replay: { type: 'string' },
-      'no-shrink': { type: 'boolean', default: false },
-      bail: { type: 'boolean', default: false },
-      table: { type: 'boolean', default: false },
-      kill: { type: 'boolean', default: false },
-      crash: { type: 'boolean', default: false },
-      rds: { type: 'boolean', default: false },
-    },
-  });
+  const values = read<SimulationWords>(words).options;
+  const { first, seeds } = values;
   if (values.table) {
     console.log(await writeSnapshot());
     return 0;
   }
+  const { replay: replayed } = values;
   if (values.rds) {
-    const { first, seeds, replay: one } = values;
-    return one === undefined
-      ? runRds(Number(first), Number(seeds ?? 1000))
-      : runRds(Number(one), 1);
+    return replayed === undefined ? runRds(first, seeds ?? 1000) : runRds(replayed.seed, 1);
   }
   if (values.kill && !values.crash) return runKills();
   if (values.crash) {
-    const { first, seeds, replay: one } = values;
-    if (one !== undefined) return runCrashes(Number(one), 1);
-    if (values.kill) return runServerKills(Number(seeds ?? SERVER_KILLS));
-    return runCrashes(Number(first), Number(seeds ?? CRASHES));
+    if (replayed !== undefined) return runCrashes(replayed.seed, 1);
+    if (values.kill) return runServerKills(seeds ?? SERVER_KILLS);
+    return runCrashes(first, seeds ?? CRASHES);
   }
-  if (values.layouts && values.replay !== undefined) {
-    await simulateLayouts(Number(values.replay));
+  if (values.layouts && replayed !== undefined) {
+    await simulateLayouts(replayed.seed);
     console.log('1 passed, 0 failed');
     return 0;
   }
-  if (values.replay !== undefined) return replay(parseOptions(values.replay));
+  if (replayed !== undefined) return replay(replayed);
   return runSeeds({
-    first: Number(values.first),
-    count: Number(values.seeds ?? (values.layouts ? LAYOUTS / LAYOUTS_A_SEED : 1000)),
-    threads: Number(values.threads),
-    shrinks: !values['no-shrink'],
+    first,
+    count: seeds ?? (values.layouts ? LAYOUTS / LAYOUTS_A_SEED : 1000),
+    threads: values.threads,
+    shrinks: values.shrink,
     bail: values.bail,
     layouts: values.layouts,
   });

@@ -10,6 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { DATA_OFFSET } from '../../host/pmem/header.js';
 import { Random } from '../simulation/random.js';
+import { afterOwnSeconds } from '../support/own-time.js';
 import type { SmallDisk } from './disk.js';
 import { LEDGER_BYTES, judgeLedger } from './ledger.js';
 import {
@@ -23,12 +24,14 @@ import {
 
 export const MEMBERS = 4;
 /** Whoever says nothing for so long, and is not stopped, hangs. */
-const SILENCE_MILLIS_MAX = 180_000;
+const SILENCE_SECONDS_MAX = 180;
 const PAUSE_MILLIS = 1500;
 const STOP_MILLIS_MAX = 2500;
 const BAD_MILLIS = 3000;
 const BEGIN_MILLIS = 20;
-const END_MILLIS_MAX = 180_000;
+/** Longer than reliable datagrams wait for the heartbeats of the dead. */
+const QUIET_SECONDS = 25;
+const END_SECONDS_MAX = 180;
 
 export interface Sample extends MemoryUse {
   readonly seconds: number;
@@ -53,10 +56,12 @@ interface Member {
   child: ChildProcess;
   incarnation: number;
   place: PeerPlace | undefined;
-  heard: number;
+  /** Calls off the complaint that it says nothing. */
+  heard: () => void;
   isStopped: boolean;
   isMeant: boolean;
   counts: Readonly<Record<string, number>>;
+  pending: readonly string[];
 }
 
 type FaultName = 'kill' | 'stop' | 'loss' | 'full disk';
@@ -103,16 +108,19 @@ export class Coordinator {
     // Nobody is harmed before all have begun.
     while (this.#members.some(({ place }) => !place) && this.#violations.length === 0) {
       await sleep(BEGIN_MILLIS);
-      this.#lookForSilence();
     }
     this.#started = performance.now();
     const end = minutes * 60;
-    while (this.#seconds < end && this.#violations.length === 0) {
+    while (!this.#isEnding && this.#seconds < end && this.#violations.length === 0) {
       await sleep(this.#random.between(PAUSE_MILLIS / 2, PAUSE_MILLIS));
       onFault(this.#seconds);
-      // The end is a quiet one: what is there to be heard is heard.
-      if (this.#seconds < end - 5) await this.#fault();
-      this.#lookForSilence();
+      await this.#fault();
+    }
+    // The end is a quiet one: what is there to be heard is heard, who has died is noticed.
+    for (const quiet = this.#seconds + QUIET_SECONDS; this.#seconds < quiet;) {
+      if (this.#isEnding || this.#violations.length > 0) break;
+      await sleep(PAUSE_MILLIS);
+      onFault(this.#seconds);
     }
     await this.#end();
     return {
@@ -123,6 +131,11 @@ export class Coordinator {
       acknowledged: this.acknowledged,
       audits: this.#audits,
     };
+  }
+
+  /** Before its time is over. */
+  stop(): void {
+    this.#isEnding = true;
   }
 
   get #seconds(): number {
@@ -140,13 +153,15 @@ export class Coordinator {
       stdio: ['ignore', 'ignore', 'pipe', 'ipc'],
     });
     const member: Member = {
-      ...{ index, child, incarnation, place: undefined, heard: performance.now() },
-      ...{ isStopped: false, isMeant: false, counts: {} },
+      ...{ index, child, incarnation, place: undefined, heard: () => {} },
+      ...{ isStopped: false, isMeant: false, counts: {}, pending: [] },
     };
+    this.#listen(member);
     let said = '';
     child.stderr!.setEncoding('utf8').on('data', (text: string) => (said += text));
     child.on('message', (message: Report) => this.#hear(member, message));
     child.on('exit', (code, signal) => {
+      member.heard();
       for (const [what, count] of Object.entries(member.counts)) {
         this.#counts.set(what, (this.#counts.get(what) ?? 0) + count);
       }
@@ -165,7 +180,7 @@ export class Coordinator {
   }
 
   #hear(member: Member, message: Report): void {
-    member.heard = performance.now();
+    this.#listen(member);
     switch (message.kind) {
       case 'up': {
         const { kind: _, ...place } = message;
@@ -195,6 +210,7 @@ export class Coordinator {
       case 'beat': {
         const { index, incarnation } = member;
         member.counts = message.counts;
+        member.pending = message.pending;
         const seconds = this.#seconds;
         this.#samples.push({ seconds, member: index, incarnation, ...message.memory });
         break;
@@ -228,11 +244,12 @@ export class Coordinator {
         break;
       case 'stop':
         anybody.isStopped = true;
+        anybody.heard();
         anybody.child.kill('SIGSTOP');
         await sleep(this.#random.between(100, STOP_MILLIS_MAX));
         anybody.child.kill('SIGCONT');
-        anybody.heard = performance.now();
         anybody.isStopped = false;
+        this.#listen(anybody);
         break;
       case 'loss': {
         const loss = [0.02, 0.1, 1][this.#random.below(3)]!;
@@ -275,12 +292,16 @@ export class Coordinator {
     }
   }
 
-  #lookForSilence(): void {
-    for (const { index, incarnation, heard, isStopped } of this.#members) {
-      if (isStopped || performance.now() - heard < SILENCE_MILLIS_MAX) continue;
-      const seconds = SILENCE_MILLIS_MAX / 1000;
-      this.#complain(`member ${index}.${incarnation} has said nothing for ${seconds} s`);
-    }
+  /** From now on it is expected to say something. */
+  #listen(member: Member): void {
+    const { child } = member;
+    member.heard();
+    if (member.isStopped || child.exitCode !== null || child.signalCode !== null) return;
+    member.heard = afterOwnSeconds(SILENCE_SECONDS_MAX, () => {
+      const { index, incarnation } = member;
+      const what = `has said nothing for ${SILENCE_SECONDS_MAX} s`;
+      this.#complain(`member ${index}.${incarnation} ${what}`);
+    });
   }
 
   async #end(): Promise<void> {
@@ -288,17 +309,16 @@ export class Coordinator {
     const ends = this.#members.map(async (member) => {
       const { child, index } = member;
       if (child.exitCode !== null || child.signalCode !== null) return;
-      const ended = once(child, 'exit').then(() => true);
+      const ended = once(child, 'exit');
       this.#tell(member, { kind: 'stop' });
-      const timer = new AbortController();
-      const late = sleep(END_MILLIS_MAX, false, timer).catch(() => false);
-      if (!(await Promise.race([ended, late]))) {
-        this.#complain(`member ${index} does not end`);
+      const callOff = afterOwnSeconds(END_SECONDS_MAX, () => {
+        const why = member.pending.join(', ') || 'nothing that it knows of';
+        this.#complain(`member ${index} does not end: it waits for ${why}`);
         member.isMeant = true;
         child.kill('SIGKILL');
-        await ended;
-      }
-      timer.abort();
+      });
+      await ended;
+      callOff();
     });
     await Promise.all(ends);
     for (let owner = 0; owner < MEMBERS; owner++) this.#audit(owner);

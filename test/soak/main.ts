@@ -7,42 +7,18 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { parseArgs } from 'node:util';
 import { Coordinator, MEMBERS, type Soaked } from './coordinator.js';
 import { SmallDisk } from './disk.js';
-import { trendOf, type Trend } from './memory.js';
+import { least, trendOf, type Trend } from './memory.js';
+import { read } from '../support/script.js';
 import { plotPage } from './plot.js';
+import { words, type SoakOptions } from './words.js';
 
-const USAGE = 'usage: npm run soak [-- --minutes N] [--seed N] [--json] [--plot FILE.html]';
 /** What may come and go: buffers of the runtime, code that is compiled. */
 const GROWTH_BYTES_MAX = 32 * 2 ** 20;
 const ENGINE_GROWTH_BYTES_MAX = 2 ** 20;
-
-interface Words {
-  readonly minutes: number;
-  readonly seed: number;
-  readonly json: boolean;
-  readonly plot: string | undefined;
-}
-
-function wordsOf(): Words | string {
-  try {
-    const { values } = parseArgs({
-      options: {
-        minutes: { type: 'string', default: '1' },
-        seed: { type: 'string', default: '1' },
-        json: { type: 'boolean', default: false },
-        plot: { type: 'string' },
-      },
-    });
-    const [minutes, seed] = [Number(values.minutes), Number(values.seed)];
-    if (!(minutes > 0 && minutes <= 1440)) return '--minutes must be more than 0, at most 1440';
-    if (!Number.isInteger(seed)) return '--seed must be a whole number';
-    return { minutes, seed, json: values.json, plot: values.plot };
-  } catch (error) {
-    return (error as Error).message;
-  }
-}
+/** As shells count it: 128 + SIGINT. */
+const INTERRUPTED = 130;
 
 /** Each a sentence and whether it is so. */
 function judge(soaked: Soaked, rss: Trend, engine: Trend): [sentence: string, holds: boolean][] {
@@ -59,7 +35,10 @@ function judge(soaked: Soaked, rss: Trend, engine: Trend): [sentence: string, ho
       acknowledged > 0 && kills > 0,
     ],
     [`resident memory grew by ${kib(grown)} KiB`, grown <= GROWTH_BYTES_MAX],
-    [`the engine's memory grew by ${kib(taken)} KiB`, taken <= ENGINE_GROWTH_BYTES_MAX],
+    [
+      `the engine's memory, at its least, grew by ${kib(taken)} KiB`,
+      taken <= ENGINE_GROWTH_BYTES_MAX,
+    ],
   ];
 }
 
@@ -69,12 +48,17 @@ const text = (counts: Readonly<Record<string, number>>): string =>
     .map(([what, count]) => `${what} ${count}`)
     .join(', ');
 
-async function soak({ minutes, seed, json, plot }: Words): Promise<number> {
+async function soak({ minutes, seed, json, plot }: SoakOptions): Promise<number> {
   const directory = mkdtempSync(join(tmpdir(), 'verbena-soak-'));
   const disk = new SmallDisk(directory);
   if (disk.missing) console.error(`no full disk: ${disk.missing}`);
   try {
     const coordinator = new Coordinator(directory, seed, disk);
+    let isInterrupted = false;
+    process.once('SIGINT', () => {
+      isInterrupted = true;
+      coordinator.stop();
+    });
     const isTerminal = process.stderr.isTTY;
     let told = 0;
     const soaked = await coordinator.run(minutes, (seconds) => {
@@ -87,19 +71,21 @@ async function soak({ minutes, seed, json, plot }: Words): Promise<number> {
       process.stderr.write(isTerminal ? `\r\x1b[K${line}` : `${line}\n`);
     });
     if (isTerminal) process.stderr.write('\n');
-    const [rss, heap, engine] = (['rss', 'heap', 'engine'] as const).map((of) =>
+    const [rss, heap, receives] = (['rss', 'heap', 'receives'] as const).map((of) =>
       trendOf(soaked.samples, of),
     ) as [Trend, Trend, Trend];
+    const engine = trendOf(soaked.samples, 'engine', least);
+    const memory = { rss, heap, engine, receives };
     const { samples, ...books } = soaked;
     const title = `${MEMBERS} processes, ${minutes} minutes, seed ${seed}`;
     if (plot !== undefined) writeFileSync(plot, plotPage(samples, title));
     const lines = judge(soaked, rss, engine);
     const failed = lines.filter(([, holds]) => !holds).length;
     if (json) {
-      console.log(JSON.stringify({ minutes, seed, ...books, memory: { rss, heap, engine } }));
+      console.log(JSON.stringify({ minutes, seed, ...books, memory }));
     } else {
       console.log(`${title}\n  ${text(soaked.counts)}\n  ${text(soaked.faults)}`);
-      for (const [name, trend] of Object.entries({ rss, heap, engine })) {
+      for (const [name, trend] of Object.entries(memory)) {
         const figures = `${kib(trend.before)} KiB, then ${kib(trend.after)} KiB`;
         console.log(`  ${name}: ${figures}; ${kib(trend.bytesPerMinute)} KiB a minute`);
       }
@@ -107,6 +93,7 @@ async function soak({ minutes, seed, json, plot }: Words): Promise<number> {
       for (const [sentence, holds] of lines) console.log(`${holds ? 'ok  ' : 'FAIL'} ${sentence}`);
       console.log(`${lines.length - failed} passed, ${failed} failed`);
     }
+    if (isInterrupted) return INTERRUPTED;
     return failed === 0 ? 0 : 1;
   } finally {
     disk.remove();
@@ -114,10 +101,4 @@ async function soak({ minutes, seed, json, plot }: Words): Promise<number> {
   }
 }
 
-const words = wordsOf();
-if (typeof words === 'string') {
-  console.error(`${words}\n${USAGE}`);
-  process.exitCode = 2;
-} else {
-  process.exitCode = await soak(words);
-}
+process.exitCode = await soak(read<SoakOptions>(words).options);

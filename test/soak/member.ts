@@ -41,6 +41,7 @@ const UD_BYTES = 256;
 const UD_RECEIVES = 64;
 
 const counts: Record<string, number> = {};
+const pending = new Set<string>();
 const peers = new Map<number, PeerPlace>();
 let isOver = false;
 
@@ -52,6 +53,12 @@ function violation(sentence: string): void {
 }
 function done(what: string): void {
   counts[what] = (counts[what] ?? 0) + 1;
+}
+/** Who asks why a member does not end is told which part of it. */
+async function until(what: string, work: Promise<void>): Promise<void> {
+  pending.add(what);
+  await work;
+  pending.delete(what);
 }
 
 /** Against one other member, whichever incarnation there is of it. */
@@ -221,10 +228,20 @@ async function run(): Promise<void> {
     if (order.kind === 'peers') for (const peer of order.peers) peers.set(peer.member, peer);
   });
   const { device } = context;
+  // Nobody would be told, nor tell us to end.
+  process.once('disconnect', () => process.exit(1));
+  // ctrl-C is for the coordinator, which has us end in order.
+  process.on('SIGINT', () => {});
   const beat = setInterval(() => {
     const { rss, heapUsed: heap } = process.memoryUsage();
-    const engine = MEMORY_BYTES - device.arena.heap.bytesFree;
-    report({ kind: 'beat', memory: { rss, heap, engine }, counts });
+    const receives = socket.node.carriers.receiveBytes;
+    const engine = MEMORY_BYTES - device.arena.heap.bytesFree - receives;
+    report({
+      kind: 'beat',
+      memory: { rss, heap, engine, receives },
+      counts,
+      pending: [...pending],
+    });
   }, BEAT_MILLIS);
   report({
     ...{ kind: 'up', member, incarnation, port: listener.port },
@@ -233,15 +250,16 @@ async function run(): Promise<void> {
   const others = Array.from({ length: members }, (_, index) => index).filter((i) => i !== member);
   void receiveReliably(socket).catch((error: unknown) => violation(String(error)));
   await Promise.all([
-    ud.send(),
-    wantRoom(context),
-    ...others.map((peer) => workWith(peer, context, pool)),
-    ...others.map((peer) => sendReliably(peer, socket)),
+    until('datagrams', ud.send()),
+    until('room', wantRoom(context)),
+    ...others.map((peer) => until(`work with ${peer}`, workWith(peer, context, pool))),
+    ...others.map((peer) => until(`reliable datagrams to ${peer}`, sendReliably(peer, socket))),
   ]);
-  clearInterval(beat);
-  await service.close();
+  await until('those it serves', service.close());
   socket.close();
-  await context.close();
+  await until('its device', context.close());
+  clearInterval(beat);
+  process.removeAllListeners('disconnect');
   process.disconnect();
 }
 

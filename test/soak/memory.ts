@@ -1,29 +1,39 @@
-/** What memory did over time: how steep, and how much more there was in the end. */
+/**
+ * What memory did over time: how steep, and how much more there was in the end. The engine's is
+ * judged where it is least: what was taken for somebody who died stays until it is noticed, and an
+ * extra file while it is open; what leaks is there at all times.
+ */
 import type { Sample } from './coordinator.js';
+import type { MemoryUse } from './messages.js';
 
 export interface Trend {
   /** By least squares, of the time after the first quarter. */
   readonly bytesPerMinute: number;
-  /** Medians of the second and of the last quarter. */
+  /** Of the second and of the last quarter: medians, or the least. */
   readonly before: number;
   readonly after: number;
 }
 
 export function trendOf(
   samples: readonly Sample[],
-  of: 'rss' | 'heap' | 'engine',
+  of: keyof MemoryUse,
+  pick: (values: readonly number[]) => number = median,
   member = 0,
 ): Trend {
   const own = samples.filter((sample) => sample.member === member);
   const end = Math.max(...own.map(({ seconds }) => seconds));
   const late = own.filter(({ seconds }) => seconds > end / 4);
   const between = (from: number, to: number): number =>
-    median(late.filter(({ seconds }) => seconds > from && seconds <= to).map((one) => one[of]));
+    pick(late.filter(({ seconds }) => seconds > from && seconds <= to).map((one) => one[of]));
   return {
     bytesPerMinute: slope(late.map((one) => [one.seconds / 60, one[of]])),
     before: between(end / 4, end / 2),
     after: between((end * 3) / 4, end),
   };
+}
+
+export function least(values: readonly number[]): number {
+  return Math.min(...values);
 }
 
 function median(values: readonly number[]): number {

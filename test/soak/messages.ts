@@ -17,8 +17,10 @@ export type Order =
 export interface MemoryUse {
   readonly rss: number;
   readonly heap: number;
-  /** Of the engine's memory, what is taken. */
+  /** Of the engine's memory, what is taken, but for the receives. */
   readonly engine: number;
+  /** Of reliable datagrams, which keep what a burst once needed; their node has a limit for it. */
+  readonly receives: number;
 }
 
 export type Counts = Readonly<Record<string, number>>;
@@ -29,7 +31,13 @@ export type Report =
   | { readonly kind: 'ledger'; readonly owner: number; readonly count: number }
   /** What the ledger said when the writer came back. */
   | { readonly kind: 'found'; readonly owner: number; readonly count: number }
-  | { readonly kind: 'beat'; readonly memory: MemoryUse; readonly counts: Counts }
+  | {
+      readonly kind: 'beat';
+      readonly memory: MemoryUse;
+      readonly counts: Counts;
+      /** What it waits for, before it can end. */
+      readonly pending: readonly string[];
+    }
   | { readonly kind: 'violation'; readonly sentence: string }
   /** An extra file: was there room? */
   | { readonly kind: 'disk'; readonly code: string };

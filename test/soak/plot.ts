@@ -1,12 +1,14 @@
 /** Memory over time as a page of its own: a line for each life of each member. */
 import type { Sample } from './coordinator.js';
+import type { MemoryUse } from './messages.js';
 
 const [WIDTH, HEIGHT, MARGIN] = [860, 260, 60];
 const COLOURS = ['#4269d0', '#efb118', '#ff725c', '#3ca951'];
 const KINDS = [
   ['rss', 'resident memory'],
   ['heap', "JavaScript's heap"],
-  ['engine', "the engine's memory, taken"],
+  ['engine', "the engine's memory, taken, without those receives"],
+  ['receives', 'receives of reliable datagrams'],
 ] as const;
 
 export function plotPage(samples: readonly Sample[], title: string): string {
@@ -19,7 +21,7 @@ export function plotPage(samples: readonly Sample[], title: string): string {
   return `${head}<h1>${title}</h1><p>Members: ${legend.join(' ')}</p>${parts.join('\n')}\n`;
 }
 
-function panel(samples: readonly Sample[], of: 'rss' | 'heap' | 'engine'): string {
+function panel(samples: readonly Sample[], of: keyof MemoryUse): string {
   const mebibytes = (bytes: number): number => bytes / 2 ** 20;
   const [endX, endY] = [
     Math.max(1, ...samples.map(({ seconds }) => seconds)),

@@ -38,6 +38,7 @@ export class Service {
   readonly #serving = new Set<Promise<void>>();
   /** By writer. Of one that was killed nobody hears: it ends when the next one comes. */
   readonly #connections = new Map<number, RdmaConnection>();
+  #isClosed = false;
 
   constructor(
     listener: RdmaListener,
@@ -63,6 +64,7 @@ export class Service {
 
   /** Until every connection has ended. */
   async close(): Promise<void> {
+    this.#isClosed = true;
     await this.#listener.close();
     for (const connection of this.#connections.values()) await connection.close();
     await Promise.all(this.#serving);
@@ -102,6 +104,8 @@ export class Service {
       connection = await request.accept({ pd: this.#pd, privateData }, (qp) => {
         for (let index = 0; index < RECEIVES; index++) post(index, qp);
       });
+      // Whoever was let in while it ended is no longer waited for.
+      if (this.#isClosed) return;
       const before = this.#connections.get(writer);
       this.#connections.set(writer, connection);
       void before?.close();

@@ -21,6 +21,8 @@ import { COLUMN, Kind, MESSAGE_BYTES, POOL_BYTES, SCRATCH_BYTES, SIDE } from './
 
 /** Of our own memory: words, records, blocks, and a message. */
 const LOCAL_BYTES = 2 * SCRATCH_BYTES + 256;
+/** Of silence, before we look whether the peer is there. */
+const ALIVE_MILLIS = 500;
 const [READ_AT, WRITE_AT, SMALL_AT] = [0, SCRATCH_BYTES, 2 * SCRATCH_BYTES];
 const { LOCAL_WRITE, REMOTE_WRITE } = AccessFlag;
 
@@ -230,12 +232,26 @@ export class Session {
     message.setUint32(4, ++this.#messages);
     message.setBigUint64(8, addr);
     message.setUint32(16, rkey);
-    const { qp, recvCq } = this.#connection;
-    qp.postRecv({});
+    this.#connection.qp.postRecv({});
     const send = { opcode: WrOpcode.SEND, sgList: this.#sge(SMALL_AT, MESSAGE_BYTES) };
     await (first ? this.#do(first, send) : this.#do(send));
-    const [answer] = await recvCq.wait(1);
-    if (answer?.status !== WcStatus.SUCCESS) throw new Ended(`${answer?.status}`);
+    await this.#hear();
+  }
+
+  /**
+   * The answer to a message. A peer that was killed after it had acknowledged it says nothing, and
+   * whoever only waits does not notice: a WRITE of no bytes, now and then, does.
+   */
+  async #hear(): Promise<void> {
+    const { qp, recvCq } = this.#connection;
+    const nothing: SendWorkRequest = { opcode: WrOpcode.RDMA_WRITE, rdma: this.#told[0]! };
+    const timer = setInterval(() => qp.postSend(nothing), ALIVE_MILLIS);
+    try {
+      const [answer] = await recvCq.wait(1);
+      if (answer?.status !== WcStatus.SUCCESS) throw new Ended(`${answer?.status}`);
+    } finally {
+      clearInterval(timer);
+    }
   }
 
   async #echo(): Promise<void> {

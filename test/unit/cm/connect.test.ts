@@ -163,6 +163,9 @@ test('what is refused is refused with a reason, and with what the application sa
     const listener = await listen('127.0.0.2:2', { context: world.b });
     const nobody = await failure(connect('127.0.0.2:1', { context: world.a }));
     assert.equal([nobody.code, nobody.reason], ['ECONNREFUSED', RejectReason.INVALID_SERVICE_ID]);
+    // No application has said anything.
+    assert.is(nobody.privateData.length, 0);
+    assert.match(nobody.message, 'nobody listens at that port there (INVALID_SERVICE_ID)');
     const going = failure(connect('127.0.0.2:2', { context: world.a }));
     (await listener.getRequest())!.reject(text('not today'));
     const refused = await going;

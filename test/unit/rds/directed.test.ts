@@ -1,7 +1,9 @@
 /** Directed mode and zero copy between two devices: memory by cookies, messages where they lie. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { createLoopbackPair, openDevice, rds, type Context } from '../../../host/index.js';
+import { createLoopbackPair, faultLink, openDevice, rds } from '../../../host/index.js';
+import type { Context } from '../../../host/index.js';
+import type { FaultLink } from '../../../host/link/fault.js';
 
 const { AF_INET_OFFLOAD, ControlMessageType, MessageFlag, RdmaFlag, RdmaStatus, SOCK_DGRAM } = rds;
 const PORT = 4000;
@@ -14,11 +16,14 @@ interface World {
   readonly other: rds.RdsSocket;
   readonly to: rds.RdsAddress;
   readonly back: rds.RdsAddress;
+  /** What leaves `here` can be lost. */
+  readonly wire: FaultLink;
 }
 
 async function withSockets(run: (world: World) => Promise<void>): Promise<void> {
   const links = createLoopbackPair();
-  const here = await openDevice({ link: links.a });
+  const wire = faultLink(links.a, { seed: 1 });
+  const here = await openDevice({ link: wire });
   const there = await openDevice({ link: links.b });
   const [one, other] = [here, there].map((context) => {
     const socket = rds.socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, context);
@@ -27,10 +32,7 @@ async function withSockets(run: (world: World) => Promise<void>): Promise<void> 
   }) as [rds.RdsSocket, rds.RdsSocket];
   try {
     await run({
-      here,
-      there,
-      one,
-      other,
+      ...{ here, there, one, other, wire },
       to: other.getsockname()!,
       back: one.getsockname()!,
     });
@@ -108,6 +110,38 @@ test('a peer writes and reads memory that it was given a cookie of; the message 
     // The operations' regions are gone: the memory can be given back.
     here.free(local);
     here.free(read.local);
+  }));
+
+test('an operation is not repeated when its connection breaks: DROPPED, and the message comes (S103)', () =>
+  withSockets(async (world) => {
+    const { one, other, here, there, to, wire } = world;
+    const memory = there.alloc(BYTES);
+    const cookie = await given(world, memory, RdmaFlag.READWRITE);
+    wire.change({ loss: 1 });
+    const flags = RdmaFlag.READWRITE | RdmaFlag.NOTIFY_ME;
+    for (const number of [1, 2]) {
+      const local = here.alloc(8).fill(number);
+      const userToken = BigInt(number);
+      const remoteOffset = number * 8;
+      const type = ControlMessageType.RDMA_ARGS;
+      const control = [{ type, cookie, remoteOffset, local, flags, userToken }] as const;
+      await sent(one, { name: to, iov: [Uint8Array.of(number)], control });
+    }
+    const ends: (readonly [bigint, number])[] = [];
+    while (ends.length < 2) {
+      for (const what of (await received(one)).control) {
+        if (what.type === ControlMessageType.RDMA_STATUS) ends.push([what.userToken, what.status]);
+      }
+    }
+    // The first one met the broken wire, the second one had only begun behind it.
+    assert.equal(ends, [
+      [1n, RdmaStatus.OTHER_ERROR],
+      [2n, RdmaStatus.DROPPED],
+    ]);
+    wire.change({ loss: 0 });
+    const came = [(await received(other)).data, (await received(other)).data];
+    assert.equal(came, [[1], [2]]);
+    assert.ok(memory.every((byte) => byte === 0));
   }));
 
 test('a cookie that is for reading, freed or used up: REMOTE_ERROR, and the message comes', () =>

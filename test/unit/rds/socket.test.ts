@@ -175,6 +175,27 @@ test('ENOBUFS: a socket whose send buffers are all on their way sends nothing mo
     { parameters: { MaxDataSendBuffers: 3 } },
   ));
 
+test('POLLOUT is about buffers here: a reader there that is slow takes it from nobody (S101)', () =>
+  withNodes(
+    async ({ socket, socketThere, to }) => {
+      const one = socket(PORT);
+      const slow = socketThere(PORT);
+      const say = () => codeOf(() => one.sendmsg({ name: to(PORT), iov: [new Uint8Array(8)] }));
+      await one.send(to(PORT), new Uint8Array(8));
+      for (let code = 'OK'; code !== 'EWOULDBLOCK'; code = say()) await new Promise(setImmediate);
+      assert.is(one.revents & PollEvent.OUT, PollEvent.OUT);
+      // Who wants to wait for the reader sends in turn, or asks to be told.
+      const late = one.send(to(PORT), Uint8Array.of(7));
+      assert.is(one.revents & PollEvent.OUT, 0);
+      let last: Uint8Array | undefined;
+      while (last?.length !== 1) last = (await slow.recv())!.data;
+      await late;
+      assert.equal([...last], [7]);
+      assert.is(one.revents & PollEvent.OUT, PollEvent.OUT);
+    },
+    { parameters: { MaxDataRecvBuffers: 8 } },
+  ));
+
 test('port 0 answers a ping', () =>
   withNodes(async ({ socket, socketThere, to }) => {
     const one = socket(PORT);

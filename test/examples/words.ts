@@ -1,0 +1,17 @@
+/** What `npm run examples` may be told. */
+import { script } from '../support/script.js';
+
+export interface ExamplesOptions {
+  readonly failEach: boolean;
+  readonly json: boolean;
+}
+
+export const words = script(
+  'examples',
+  'run the examples and show what they say',
+  '06-cm',
+  '06-cm --fail-each',
+)
+  .argument('[name...]', 'parts of names: those only')
+  .option('--fail-each', 'let each call that they make of the system fail in turn', false)
+  .option('--json', 'with --fail-each: one JSON object per failing call', false);
