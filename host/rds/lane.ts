@@ -17,6 +17,7 @@ import {
 import { buildHandshake, parseHandshake, type Handshake } from './handshake.js';
 import { noExtensions, readHeader, type RdsHeader } from './header.js';
 import { IncomingMessage, OutgoingMessage } from './message.js';
+import { AHEAD_MAX, type LaneBook } from './ledger.js';
 import type { Path } from './path.js';
 import { Reassembly } from './reassembly.js';
 
@@ -29,6 +30,8 @@ const ACK_DELAY_MICROS = 1000;
 /** The first try comes at once, the next ones within times that double, as Linux has it. */
 const BACKOFF_LEAST_MICROS = 2000;
 const BACKOFF_MOST_MICROS = 1_000_000;
+/** Messages of all sockets of a node that a peer may not have acknowledged. */
+const RESTORED_MAX = 1 << 16;
 
 export class Lane implements ConnectionOwner, Due {
   dueMicros = 0;
@@ -38,6 +41,7 @@ export class Lane implements ConnectionOwner, Due {
   /** Of its connection, or the last one. */
   route: Route;
   readonly #path: Path;
+  readonly #book: LaneBook | undefined;
   #connection: Connection | undefined;
   /** To be sent, and sent but not acknowledged. */
   #queue: OutgoingMessage[] = [];
@@ -61,7 +65,39 @@ export class Lane implements ConnectionOwner, Due {
     this.#path = path;
     this.route = path.routes.current;
     this.index = index;
-    this.#sequence = path.node.firstSequence;
+    this.#book = path.book?.lane(index);
+    this.#sequence = this.#book?.next || path.node.firstSequence;
+    this.expected = this.#book?.expected ?? 0;
+    this.#received = Math.max(0, this.expected - 1);
+  }
+
+  /** Has anything gone over it, be it in another process's days? */
+  get isUsed(): boolean {
+    return this.#book !== undefined && this.#book.next + this.#book.expected > 0;
+  }
+
+  /** Has that one come? */
+  has(sequence: number): boolean {
+    return sequence < this.expected || (this.#book?.has(sequence) ?? false);
+  }
+
+  /** Can that number be one of those days that the peer has not acknowledged? */
+  mayHave(sequence: number): boolean {
+    return sequence < this.#sequence && sequence > this.#sequence - RESTORED_MAX;
+  }
+
+  /** A message of those days; in the order of their numbers. What is missing is gone. */
+  restore(message: OutgoingMessage): void {
+    this.fillTo(message.sequence);
+    message.isRetransmitted = true;
+    this.#queue.push(message);
+  }
+
+  /** Numbers behind the last message that its process has taken along are sent as such. */
+  fillTo(end = this.#sequence): void {
+    for (let gap = (this.#queue.at(-1)?.sequence ?? end) + 1; gap < end; gap++) {
+      this.#queue.push(OutgoingMessage.gap(gap));
+    }
   }
 
   /** Messages that are not acknowledged, or not even sent. */
@@ -118,7 +154,9 @@ export class Lane implements ConnectionOwner, Due {
   /** Puts a message behind the others. */
   push(now: number, message: OutgoingMessage): void {
     message.sequence = this.#sequence++;
+    if (this.#book) this.#book.next = this.#sequence;
     this.#path.numbered(this, message);
+    message.owner?.numbered?.(message, this.index);
     this.#queue.push(message);
     this.pump(now);
   }
@@ -152,6 +190,7 @@ export class Lane implements ConnectionOwner, Due {
     const lost = this.giveUp(now);
     this.expected = 0;
     this.#received = 0;
+    this.#book?.begin(0);
     return lost;
   }
 
@@ -392,6 +431,9 @@ export class Lane implements ConnectionOwner, Due {
   #isInTurn({ sequence, length, flags }: RdsHeader): boolean {
     if (flags & HeaderFlag.CONG_BITMAP) return length === CONGESTION_MAP_BYTES;
     if (sequence === 0 || length > MESSAGE_BYTES_MAX) return false;
+    // So much beyond what is safe cannot be written down: it is to be sent again.
+    const safe = this.#book?.expected ?? 0;
+    if (safe !== 0 && safe < this.expected && sequence > safe + AHEAD_MAX) return false;
     const isGap = this.expected !== 0 && sequence > this.expected;
     return !isGap || this.#isFresh || !this.#path.isOwnKind;
   }
@@ -399,7 +441,9 @@ export class Lane implements ConnectionOwner, Due {
   #whole(now: number, lastFlags: number): void {
     const { header, packets } = this.#incoming.take();
     const { peer } = this.#path;
-    const message = new IncomingMessage(peer, header, packets);
+    const { sequence } = header;
+    const kept = this.#book && ((at: number) => this.#kept(at, sequence));
+    const message = new IncomingMessage(peer, header, packets, kept, this.index);
     if (header.flags & HeaderFlag.CONG_BITMAP) {
       const map = new Uint8Array(CONGESTION_MAP_BYTES);
       message.copy(map);
@@ -407,13 +451,14 @@ export class Lane implements ConnectionOwner, Due {
       this.#path.congestionMap(now, map);
     } else {
       // Linux tells by the flag: a node that was started again counts from 1 again.
-      const isKnown = header.sequence < this.expected;
+      const isKnown = this.has(sequence);
       const isAgain = (header.flags & HeaderFlag.RETRANSMITTED) !== 0;
       const isDuplicate = isKnown && (isAgain || this.#path.isOwnKind);
       if (!isDuplicate) {
-        this.expected = header.sequence + 1;
+        this.#writeGap(sequence);
+        this.expected = sequence + 1;
         this.#isFresh = false;
-      }
+      } else if (this.#book) this.expected = Math.max(this.expected, sequence + 1);
       this.#received = Math.max(header.sequence, isDuplicate ? this.#received : 0);
       this.#receivedUnacked++;
       if (lastFlags & HeaderFlag.ACK_REQUIRED && this.#ackMicros === 0) {
@@ -423,6 +468,22 @@ export class Lane implements ConnectionOwner, Due {
       else this.#path.deliver(now, this, message);
     }
     this.pump(now);
+  }
+
+  /** A message is safe: the peer need not keep it. */
+  #kept(now: number, sequence: number): void {
+    const before = this.#book!.expected;
+    this.#book!.received(sequence);
+    if (this.#book!.expected > before + 1) this.acknowledgeSoon(now);
+  }
+
+  /** What the peer has given up, or counts anew, need not be waited for. */
+  #writeGap(sequence: number): void {
+    const book = this.#book;
+    if (!book || sequence === this.expected) return;
+    const isAnew = sequence < this.expected || book.expected === this.expected;
+    if (isAnew) return book.begin(sequence);
+    for (let gap = this.expected; gap < sequence; gap++) book.received(gap);
   }
 
   /** A connection begins with what the peer has received over those before. */

@@ -7,6 +7,7 @@ import type { Handshake } from './handshake.js';
 import { Lane } from './lane.js';
 import { HeldMessages } from './held.js';
 import { flowOf, type IncomingMessage, type OutgoingMessage } from './message.js';
+import type { PathBook } from './ledger.js';
 import type { PathNode, Timed } from './path-node.js';
 import type { Port } from './port.js';
 import { RemotePorts } from './remote-ports.js';
@@ -29,6 +30,7 @@ export class Path implements Timed {
   /** By which of the node's addresses the peer knows it. */
   readonly home: number;
   readonly routes: Routes;
+  readonly book: PathBook | undefined;
   /** Undefined until a peer said so. */
   kind: 'own' | 'linux' | undefined;
   readonly #lanes: (Lane | undefined)[] = [];
@@ -57,14 +59,24 @@ export class Path implements Timed {
   #dropMicros = 0;
   #renewals = 0;
 
-  constructor(node: PathNode, peer: Endpoint, home: number) {
+  constructor(node: PathNode, peer: Endpoint, home: number, book?: PathBook) {
     this.node = node;
     this.peer = peer;
     this.home = home;
+    this.book = book;
+    if (book?.kind) {
+      this.kind = book.kind;
+      this.#incarnation = book.incarnation;
+      this.generation = book.generation;
+      this.#peerGeneration = book.peerGeneration;
+      this.#renewals = book.renewals;
+      this.#wasUp = true;
+    }
     this.routes = new Routes(() => node.addresses, home, peer);
     this.#held = new HeldMessages(
       // Who names a lane that does not exist waits for nobody.
       (lane) => (lane < LANES ? this.lane(lane).expected : Infinity),
+      (lane, sequence) => lane < LANES && this.lane(lane).has(sequence),
       (now, message) => node.deliver(now, this, message),
     );
   }
@@ -135,6 +147,29 @@ export class Path implements Timed {
     if (lane.state === 'DOWN') lane.reconnect(now);
   }
 
+  /** A message that another process numbered, in the order of its lane. */
+  restore(lane: number, message: OutgoingMessage): void {
+    this.#windows.sent(message.destinationPort, message.length);
+    this.lane(lane).restore(message);
+  }
+
+  /** The same, in the order in which sockets sent them. */
+  restored(lane: number, message: OutgoingMessage): void {
+    const key = flowOf(message);
+    const unacked = (this.#flows.get(key)?.unacked ?? 0) + 1;
+    this.#flows.set(key, { lane, sequence: message.sequence, unacked });
+  }
+
+  /** This process has the node's connections from now on: the peer is to hear of it. */
+  resume(now: number): void {
+    for (const lane of this.#lanes) lane?.fillTo();
+    if (this.kind === undefined) return;
+    this.#want(now);
+    for (let index = 1; index < LANES; index++) {
+      if (this.isOwnKind && this.lane(index).isUsed) this.lane(index).reconnect(now);
+    }
+  }
+
   /** A port of ours is bound, or no longer. */
   portChanged(now: number, number: number, isBound: boolean): void {
     this.#tell(now, ControlKind.PORTS, [number], isBound);
@@ -197,12 +232,13 @@ export class Path implements Timed {
     this.kind = own ? 'own' : 'linux';
     // Linux does not tell.
     this.isAdmitted ||= !own || this.node.admits(undefined);
-    if (!own) return;
+    if (!own) return this.#write();
     // It gave up what it had not been told of.
     if (own.generation !== this.#peerGeneration) this.#held.clear();
     this.#peerGeneration = own.generation;
     const isAnother = this.#incarnation !== 0 && this.#incarnation !== own.incarnation;
     this.#incarnation = own.incarnation;
+    this.#write();
     if (!isAnother) return;
     this.isAdmitted = this.node.admits(undefined);
     this.#held.clear();
@@ -345,7 +381,10 @@ export class Path implements Timed {
 
   /** What a lane may acknowledge of what it received: what waits for others may still be lost. */
   acknowledgeable(lane: number, received: number): number {
-    return this.#held.isEmpty ? received : Math.min(received, this.#held.lowest(lane) - 1);
+    // Nor what a death of this process would take.
+    const safe = this.book ? Math.max(0, this.book.lane(lane).expected - 1) : received;
+    const most = Math.min(received, safe);
+    return this.#held.isEmpty ? most : Math.min(most, this.#held.lowest(lane) - 1);
   }
 
   advance(now: number): void {
@@ -375,6 +414,7 @@ export class Path implements Timed {
       // Should it come again after all, then to another node: what is lost must not seem received.
       this.#dropMicros = 0;
       this.#renewals++;
+      this.#write();
       this.#held.clear();
     }
     this.#plan();
@@ -389,6 +429,18 @@ export class Path implements Timed {
   get #failsAt(): number {
     const { heartbeatMicros } = this.node;
     return this.#downMicros + (this.routes.areAllTried ? heartbeatMicros : this.#patienceMicros);
+  }
+
+  /** For whoever carries the node next. */
+  #write(): void {
+    if (!this.book) return;
+    Object.assign(this.book, {
+      kind: this.kind,
+      incarnation: this.#incarnation,
+      generation: this.generation,
+      peerGeneration: this.#peerGeneration,
+      renewals: this.#renewals,
+    });
   }
 
   #want(now: number): void {
@@ -428,6 +480,7 @@ export class Path implements Timed {
     const level = lost > 0 ? DebugLevel.ERRORS : DebugLevel.WARNINGS;
     this.#say(now, level, () => `the path failed, ${lost} messages are lost`);
     this.generation = (this.generation + 1) % GENERATIONS;
+    this.#write();
     this.#flows.clear();
     this.#windows.clear();
     // Without a loss nobody has to find out: a try now and then is welcome.
