@@ -49,6 +49,8 @@ export interface Claims {
   /** False: another process has it. */
   takePort(port: number): boolean;
   giveBackPort(port: number): void;
+  /** Somebody wants to reach it: it is bound, if a process has it and has not said so yet. */
+  seek(port: number): void;
 }
 
 /** Where another process carries the node: what sockets ask for goes there. */

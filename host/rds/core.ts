@@ -215,7 +215,7 @@ export class RdsCore implements PathNode {
   /** What `send` would say, as far as it is the path's to say. */
   judge(now: number, port: Port, to: Endpoint, toPort: number): Judgement {
     this.#now = now;
-    if (this.isLocal(to)) return toPort === 0 || this.#ports.has(toPort) ? 'go' : 'EFAULT';
+    if (this.isLocal(to)) return toPort === 0 || this.#portOf(toPort) ? 'go' : 'EFAULT';
     return this.path(to)?.judge(now, toPort, port) ?? 'EFAULT';
   }
 
@@ -390,7 +390,7 @@ export class RdsCore implements PathNode {
       message.kept(now);
       return message.release();
     }
-    const port = this.#ports.get(destinationPort);
+    const port = this.#portOf(destinationPort);
     if (!port?.user.keeps) message.kept(now);
     if (port) {
       const { rdmaRkey } = message.header.extensions;
@@ -449,6 +449,11 @@ export class RdsCore implements PathNode {
     path.send(now, new OutgoingMessage(undefined, ports, buffer));
   }
 
+  #portOf(number: number): Port | undefined {
+    if (!this.#ports.has(number)) this.claims?.seek(number);
+    return this.#ports.get(number);
+  }
+
   #loopBack(
     port: Port,
     toPort: number,
@@ -456,7 +461,7 @@ export class RdsCore implements PathNode {
     length: number,
     { sequenceHere = 0, kept = () => {} }: SendExtras,
   ): void {
-    const target = this.#ports.get(toPort);
+    const target = this.#portOf(toPort);
     if (!target && toPort !== 0) throw this.#refusal('EFAULT', this.local, toPort);
     if (target?.isStalled) {
       this.#blockedHere.add(port);

@@ -34,6 +34,11 @@ export class Exchange {
     this.#ledger = ledger;
     this.#context = context;
     this.#own = own;
+    ledger.onSought = (slot, port) => {
+      const address = this.#guests.has(slot) ? undefined : ledger.areas().get(slot);
+      const guest = address === undefined ? this.#guests.get(slot) : this.#enter(slot, address);
+      guest?.bind(port);
+    };
   }
 
   get now(): number {

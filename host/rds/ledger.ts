@@ -66,6 +66,8 @@ export interface PathBook {
 
 export class Ledger {
   readonly shared: SharedDevice;
+  /** Whoever carries the node binds the port, if that process has it. */
+  onSought: (slot: number, port: number) => void = () => {};
   readonly #memory: Uint8Array;
   readonly #words: Int32Array;
   readonly #ports: Uint8Array;
@@ -155,6 +157,11 @@ export class Ledger {
 
   giveBackPort(port: number): void {
     if (this.#ports[port] === this.shared.slot + 1) this.#ports[port] = 0;
+  }
+
+  seek(port: number): void {
+    const owner = this.#ports[port]!;
+    if (owner !== 0 && owner !== this.shared.slot + 1) this.onSought(owner - 1, port);
   }
 
   portsOf(slot: number): number[] {

@@ -81,6 +81,7 @@ function sendAll(
 }
 
 const got = ({ kept }: { kept: unknown }): string[] => (kept as Sockets).got;
+const failed = ({ kept }: { kept: unknown }): string | undefined => (kept as Sockets).failed;
 const carries = ({ kept }: { kept: unknown }): boolean => (kept as Sockets).socket.node.carries;
 
 const expected = (port: number, count: number): string[] =>
@@ -128,6 +129,7 @@ test('what a process has queued or is owed comes once and in order when the carr
       (await other.run(got)).length >= COUNT;
     await until(isDone);
     assert.equal([far.failed, further.failed], [undefined, undefined]);
+    assert.equal([await one.run(failed), await other.run(failed)], [undefined, undefined]);
     assert.equal(far.got, expected(2, COUNT));
     assert.equal(further.got, expected(3, COUNT));
     assert.equal(await one.run(got), expected(11, COUNT));
@@ -142,6 +144,7 @@ test('processes of a node send to each other, and have different ports', () =>
     await one.run(sendAll, { address, port: 3 }, 0, 40, SIZES);
     await other.run(sendAll, { address, port: 1 }, 0, 40, SIZES);
     await until(async () => (await other.run(got)).length >= 40);
+    assert.equal([await one.run(failed), await other.run(failed)], [undefined, undefined]);
     assert.equal(await other.run(got), expected(2, 40));
     await until(async () => (await members[0]!.run(got)).length >= 40);
     assert.equal(await members[0]!.run(got), expected(3, 40));
