@@ -10,14 +10,12 @@ import { CongestionMap } from './congestion-map.js';
 import {
   CONGESTION_MAP_BYTES,
   FRAGMENT_BYTES,
-  HEADER_BYTES,
   HeaderFlag,
   MESSAGE_BYTES_MAX,
 } from './constants.js';
 import { parseHandshake } from './handshake.js';
-import { noExtensions } from './header.js';
 import type { Lane } from './lane.js';
-import { IncomingMessage, OutgoingMessage, copyPieces } from './message.js';
+import { OutgoingMessage, copyPieces, localMessage, type IncomingMessage } from './message.js';
 import { Path, type Judgement } from './path.js';
 import type { Books, PathNode, Timed } from './path-node.js';
 import { Port, type PortUser } from './port.js';
@@ -469,23 +467,10 @@ export class RdsCore implements PathNode {
     }
     const receiver = target ?? port;
     const [from, to] = target ? [port.number, toPort] : [0, port.number];
-    const bytes = new Uint8Array(HEADER_BYTES + (target ? length : 0));
-    if (target) copyPieces(pieces, bytes.subarray(HEADER_BYTES));
+    const message = localMessage(this.local, [from, to], target ? pieces : [], sequenceHere, kept);
     this.statistics.bytesCopied += length;
-    const header = {
-      sequence: sequenceHere,
-      ack: 0,
-      length: bytes.length - HEADER_BYTES,
-      sourcePort: from,
-      destinationPort: to,
-      flags: 0,
-      credit: 0,
-      extensions: noExtensions(),
-    };
-    const memoryBytes = bytes.length;
-    const packet = { bytes, memoryBytes, release: () => {} };
     if (!receiver.user.keeps) kept();
-    receiver.push(new IncomingMessage(this.local, header, [packet], kept));
+    receiver.push(message);
   }
 
   #refusal(code: Refused, to: Endpoint, toPort: number): RefusalError {

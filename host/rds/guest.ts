@@ -69,9 +69,7 @@ export class Guest {
       const path = entry.lane < LANES ? core.pathTo(entry.peer) : undefined;
       const { length } = entry.bytes;
       const buffer = path && core.carrier.allocate(length, path.lane(entry.lane).fragmentBytes, 0);
-      // Further from the others than any are is none of ours.
-      if (!path || !buffer || !path.lane(entry.lane).mayHave(entry.sequence)) {
-        buffer?.free();
+      if (!path || !buffer) {
         this.#end(index, SendState.LOST);
         continue;
       }

@@ -4,6 +4,7 @@
  */
 import type { Due } from '../cm/deadlines.js';
 import type { Endpoint } from '../link/endpoint.js';
+import { Arrivals } from './arrivals.js';
 import type { Connection, ConnectionOwner, ReceivedPacket, Route } from './carrier.js';
 import {
   CONGESTION_MAP_BYTES,
@@ -12,14 +13,14 @@ import {
   HeaderFlag,
   LARGE_FRAGMENT_BYTES,
   MEDIUM_BYTES,
-  MESSAGE_BYTES_MAX,
 } from './constants.js';
 import { buildHandshake, parseHandshake, type Handshake } from './handshake.js';
 import { noExtensions, readHeader, type RdsHeader } from './header.js';
 import { IncomingMessage, OutgoingMessage } from './message.js';
-import { AHEAD_MAX, type LaneBook } from './ledger.js';
+import type { LaneBook } from './ledger.js';
 import type { Path } from './path.js';
 import { Reassembly } from './reassembly.js';
+import { countSend } from './statistics.js';
 
 type LaneState = 'DOWN' | 'CONNECTING' | 'ACCEPTING' | 'UP';
 
@@ -47,14 +48,9 @@ export class Lane implements ConnectionOwner, Due {
   #queue: OutgoingMessage[] = [];
   readonly #unacked: OutgoingMessage[] = [];
   #sequence: number;
-  /** The next one of the peer; 0: any. */
-  expected = 0;
-  /** The last one that came; what acknowledgements say. */
-  #received = 0;
+  readonly arrivals: Arrivals;
   #receivedUnacked = 0;
   #sentUnasked = 0;
-  /** The first message of a connection may leave out what its sender has given up. */
-  #isFresh = true;
   readonly #incoming = new Reassembly();
   #controls: Uint8Array[] = [];
   #ackMicros = 0;
@@ -67,28 +63,16 @@ export class Lane implements ConnectionOwner, Due {
     this.index = index;
     this.#book = path.book?.lane(index);
     this.#sequence = this.#book?.next || path.node.firstSequence;
-    this.expected = this.#book?.expected ?? 0;
-    this.#received = Math.max(0, this.expected - 1);
+    this.arrivals = new Arrivals(this.#book);
   }
 
-  /** Has anything gone over it, be it in another process's days? */
-  get isUsed(): boolean {
-    return this.#book !== undefined && this.#book.next + this.#book.expected > 0;
-  }
-
-  /** Has that one come? */
-  has(sequence: number): boolean {
-    return sequence < this.expected || (this.#book?.has(sequence) ?? false);
-  }
-
-  /** Can that number be one of those days that the peer has not acknowledged? */
-  mayHave(sequence: number): boolean {
-    return sequence < this.#sequence && sequence > this.#sequence - RESTORED_MAX;
-  }
-
-  /** A message of those days; in the order of their numbers. What is missing is gone. */
+  /** A message of another process's days, in their order. What is missing is gone. */
   restore(message: OutgoingMessage): void {
-    this.fillTo(message.sequence);
+    const { sequence } = message;
+    // Further from the others than any are is none of ours.
+    const isOurs = sequence < this.#sequence && sequence > this.#sequence - RESTORED_MAX;
+    if (!isOurs) return message.done(true);
+    this.fillTo(sequence);
     message.isRetransmitted = true;
     this.#queue.push(message);
   }
@@ -121,12 +105,12 @@ export class Lane implements ConnectionOwner, Due {
 
   /** What the connection manager says for this lane. */
   privateData(): Uint8Array {
-    const { node, peer, home, generation, incarnation } = this.#path;
+    const { node, peer, home, life, incarnation } = this.#path;
     return buildHandshake({
       source: node.addresses[home]!.gid,
       target: peer.gid,
-      ack: this.#path.acknowledgeable(this.index, this.#received),
-      own: { lane: this.index, incarnation, generation },
+      ack: this.#path.acknowledgeable(this.index, this.arrivals.safe),
+      own: { lane: this.index, incarnation, generation: life.generation },
     });
   }
 
@@ -188,13 +172,11 @@ export class Lane implements ConnectionOwner, Due {
   /** The peer is another node than before. */
   forget(now: number): number {
     const lost = this.giveUp(now);
-    this.expected = 0;
-    this.#received = 0;
-    this.#book?.begin(0);
+    this.arrivals.forget();
     return lost;
   }
 
-  /** The peer is silent: the connection is over for us. */
+  /** The peer is silent. */
   break(now: number): void {
     this.#end(now);
     this.#path.laneDown(now, this, false);
@@ -295,7 +277,7 @@ export class Lane implements ConnectionOwner, Due {
       packet.release();
       return this.pump(now);
     }
-    if (!this.#isInTurn(header)) {
+    if (!this.arrivals.isInTurn(header, this.isOwnKind)) {
       packet.release();
       return this.#protocolError(now);
     }
@@ -375,7 +357,7 @@ export class Lane implements ConnectionOwner, Due {
     this.#receivedUnacked = 0;
     return {
       sequence: 0,
-      ack: this.#path.acknowledgeable(this.index, this.#received),
+      ack: this.#path.acknowledgeable(this.index, this.arrivals.safe),
       length: 0,
       sourcePort: 0,
       destinationPort: 0,
@@ -395,7 +377,8 @@ export class Lane implements ConnectionOwner, Due {
     const from = message.posted * this.fragmentBytes;
     const length = Math.min(message.length - from, this.fragmentBytes);
     if (message.posted === 0) {
-      this.#path.counts(message);
+      const { statistics, parameters } = this.#path.node;
+      countSend(statistics, parameters.PerfCounters !== 0, message);
       this.#sentUnasked = flags & HeaderFlag.ACK_REQUIRED ? 0 : this.#sentUnasked + 1;
     }
     const header = this.#headerOf({
@@ -427,22 +410,12 @@ export class Lane implements ConnectionOwner, Due {
     return true;
   }
 
-  /** May a message with this header come now? */
-  #isInTurn({ sequence, length, flags }: RdsHeader): boolean {
-    if (flags & HeaderFlag.CONG_BITMAP) return length === CONGESTION_MAP_BYTES;
-    if (sequence === 0 || length > MESSAGE_BYTES_MAX) return false;
-    // So much beyond what is safe cannot be written down: it is to be sent again.
-    const safe = this.#book?.expected ?? 0;
-    if (safe !== 0 && safe < this.expected && sequence > safe + AHEAD_MAX) return false;
-    const isGap = this.expected !== 0 && sequence > this.expected;
-    return !isGap || this.#isFresh || !this.#path.isOwnKind;
-  }
-
   #whole(now: number, lastFlags: number): void {
     const { header, packets } = this.#incoming.take();
     const { peer } = this.#path;
-    const { sequence } = header;
-    const kept = this.#book && ((at: number) => this.#kept(at, sequence));
+    const kept = (at: number): void => {
+      if (this.arrivals.keep(header.sequence)) this.acknowledgeSoon(at);
+    };
     const message = new IncomingMessage(peer, header, packets, kept, this.index);
     if (header.flags & HeaderFlag.CONG_BITMAP) {
       const map = new Uint8Array(CONGESTION_MAP_BYTES);
@@ -450,45 +423,23 @@ export class Lane implements ConnectionOwner, Due {
       message.release();
       this.#path.congestionMap(now, map);
     } else {
-      // Linux tells by the flag: a node that was started again counts from 1 again.
-      const isKnown = this.has(sequence);
-      const isAgain = (header.flags & HeaderFlag.RETRANSMITTED) !== 0;
-      const isDuplicate = isKnown && (isAgain || this.#path.isOwnKind);
-      if (!isDuplicate) {
-        this.#writeGap(sequence);
-        this.expected = sequence + 1;
-        this.#isFresh = false;
-      } else if (this.#book) this.expected = Math.max(this.expected, sequence + 1);
-      this.#received = Math.max(header.sequence, isDuplicate ? this.#received : 0);
+      const isNew = this.arrivals.take(header, this.isOwnKind);
       this.#receivedUnacked++;
       if (lastFlags & HeaderFlag.ACK_REQUIRED && this.#ackMicros === 0) {
         this.#ackMicros = now + ACK_DELAY_MICROS;
       }
-      if (isDuplicate) this.#path.duplicate(message);
-      else this.#path.deliver(now, this, message);
+      if (isNew) this.#path.deliver(now, this, message);
+      else {
+        this.#path.node.statistics.duplicates++;
+        message.release();
+      }
     }
     this.pump(now);
   }
 
-  /** A message is safe: the peer need not keep it. */
-  #kept(now: number, sequence: number): void {
-    const before = this.#book!.expected;
-    this.#book!.received(sequence);
-    if (this.#book!.expected > before + 1) this.acknowledgeSoon(now);
-  }
-
-  /** What the peer has given up, or counts anew, need not be waited for. */
-  #writeGap(sequence: number): void {
-    const book = this.#book;
-    if (!book || sequence === this.expected) return;
-    const isAnew = sequence < this.expected || book.expected === this.expected;
-    if (isAnew) return book.begin(sequence);
-    for (let gap = this.expected; gap < sequence; gap++) book.received(gap);
-  }
-
   /** A connection begins with what the peer has received over those before. */
   #begin({ ack }: Handshake): void {
-    this.#isFresh = true;
+    this.arrivals.isFresh = true;
     if (ack < this.#sequence) {
       this.#acknowledge(ack);
       while (this.#queue[0] && this.#queue[0].sequence !== 0 && this.#queue[0].sequence <= ack) {

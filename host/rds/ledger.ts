@@ -53,14 +53,26 @@ export interface LaneBook {
   has(sequence: number): boolean;
 }
 
-export interface PathBook {
-  readonly peer: Endpoint;
-  readonly home: number;
+/** Who the two ends of a path are. */
+export interface Life {
+  /** Undefined until a peer said so. */
   kind: 'own' | 'linux' | undefined;
+  /** The peer's. */
   incarnation: number;
+  /** How often this node gave up what was on its way, and the peer did; modulo 64. */
   generation: number;
   peerGeneration: number;
+  /** How often this node became another one for the peer. */
   renewals: number;
+}
+
+export function newLife(): Life {
+  return { kind: undefined, incarnation: 0, generation: 0, peerGeneration: 0, renewals: 0 };
+}
+
+export interface PathBook extends Life {
+  readonly peer: Endpoint;
+  readonly home: number;
   lane(index: number): LaneBook;
 }
 

@@ -166,6 +166,22 @@ export class IncomingMessage {
   }
 }
 
+/** From one socket of a node to another. */
+export function localMessage(
+  local: Endpoint,
+  [sourcePort, destinationPort]: [number, number],
+  pieces: readonly Uint8Array[],
+  sequence: number,
+  kept: () => void,
+): IncomingMessage {
+  const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+  const bytes = new Uint8Array(HEADER_BYTES + length);
+  copyPieces(pieces, bytes.subarray(HEADER_BYTES));
+  const header = { sequence, ack: 0, length, sourcePort, destinationPort, flags: 0, credit: 0 };
+  const packet = { bytes, memoryBytes: bytes.length, release: () => {} };
+  return new IncomingMessage(local, { ...header, extensions: noExtensions() }, [packet], kept);
+}
+
 /** One after the other. */
 export function copyPieces(pieces: readonly Uint8Array[], target: Uint8Array): void {
   let at = 0;

@@ -6,6 +6,7 @@ import { Member, freshName } from '../support/member.js';
 
 const MEMORY_BYTES = 96 * 2 ** 20;
 const COUNT = 240;
+const HERE = 24;
 const SIZES = [10, 600, 4097, 100, 40_000, 65, 9000, 300];
 
 interface World {
@@ -15,16 +16,17 @@ interface World {
 }
 
 /** Three processes of one device, the first one carries; and a node elsewhere. */
-async function withNode(last: number, work: (world: World) => Promise<void>): Promise<void> {
-  const address = `127.1.${last}.1`;
-  const members: Member[] = [];
-  const peer = await openDevice({ address: `127.1.${last}.2` });
+async function withNode(work: (world: World) => Promise<void>): Promise<void> {
+  const address = '127.1.41.1';
+  const peer = await openDevice({ address: '127.1.41.2' });
+  const members = await Promise.all([1, 2, 3].map(() => Member.start()));
   try {
     const options = { name: freshName(), address, memoryBytes: MEMORY_BYTES };
-    for (let port = 1; port <= 3; port++) {
-      const member = await Member.open(options);
-      members.push(member);
-      await member.run(open, port);
+    for (const [index, member] of members.entries()) {
+      await member.run(async (world, wanted) => {
+        world.context = await world.verbena.openDevice(wanted);
+      }, options);
+      await member.run(open, index + 1);
     }
     await work({ members, peer, address });
   } finally {
@@ -82,12 +84,24 @@ function sendAll(
 
 const got = ({ kept }: { kept: unknown }): string[] => (kept as Sockets).got;
 const failed = ({ kept }: { kept: unknown }): string | undefined => (kept as Sockets).failed;
+const portOf = ({ kept }: { kept: unknown }): number =>
+  (kept as Sockets).socket.getsockname()!.port;
+function bindTaken({ context, verbena }: There, port: number): string | undefined {
+  const { rds: calls } = verbena;
+  const second = calls.socket(calls.AF_INET_OFFLOAD, calls.SOCK_DGRAM, 0, context);
+  try {
+    second.bind({ port });
+    return 'bound';
+  } catch (error) {
+    return (error as { code?: string }).code;
+  }
+}
+
 const carries = ({ kept }: { kept: unknown }): boolean => (kept as Sockets).socket.node.carries;
 
-const expected = (port: number, count: number): string[] =>
-  Array.from(
-    { length: count },
-    (_, number) => `${port}: ${number} ${SIZES[number % SIZES.length]}`,
+const expected = (port: number, count: number, first = 0): string[] =>
+  Array.from({ length: count }, (_, index) => first + index).map(
+    (number) => `${port}: ${number} ${SIZES[number % SIZES.length]}`,
   );
 
 /** Asks until it is so, or for a long time: the machine may be busy. */
@@ -105,14 +119,37 @@ function elsewhere(peer: Context, port: number): Sockets {
   return kept;
 }
 
-test('what a process has queued or is owed comes once and in order when the carrier is killed', () =>
-  withNode(41, async ({ members, peer, address }) => {
+/** Sends a few messages to the next one in the circle, and has those of the one before. */
+async function sendAround(members: readonly Member[], address: string, first: number) {
+  const ports = await Promise.all(members.map((member) => member.run(portOf)));
+  const circle = members.map((member, index) => ({
+    member,
+    before: ports.at(index - 1)!,
+    next: ports[(index + 1) % ports.length]!,
+  }));
+  for (const { member, next } of circle) {
+    await member.run(sendAll, { address, port: next }, first, HERE, SIZES);
+  }
+  for (const { member, before } of circle) {
+    const wanted = expected(before, HERE, first);
+    const found = async (): Promise<string[]> =>
+      (await member.run(got)).filter((line) => wanted.includes(line));
+    await until(async () => (await found()).length >= HERE);
+    assert.is(await member.run(failed), undefined);
+    assert.equal(await found(), wanted);
+  }
+}
+
+test('several processes of a device have one node, whoever of them is killed', () =>
+  withNode(async ({ members, peer, address }) => {
     const [carrier, one, other] = members as [Member, Member, Member];
     assert.equal(await Promise.all(members.map((member) => member.run(carries))), [
       true,
       false,
       false,
     ]);
+    await sendAround(members, address, 0);
+    assert.is(await other.run(bindTaken, 2), 'EADDRINUSE');
     const [far, further] = [elsewhere(peer, 11), elsewhere(peer, 12)];
     const here = { address: `${peer.local.gid}`, port: 11 };
     await one.run(sendAll, here, 0, COUNT, SIZES);
@@ -125,40 +162,18 @@ test('what a process has queued or is owed comes once and in order when the carr
     const isDone = async (): Promise<boolean> =>
       far.got.length >= COUNT &&
       further.got.length >= COUNT &&
-      (await one.run(got)).length >= COUNT &&
-      (await other.run(got)).length >= COUNT;
+      (await one.run(got)).length >= HERE + COUNT &&
+      (await other.run(got)).length >= HERE + COUNT;
     await until(isDone);
     assert.equal([far.failed, further.failed], [undefined, undefined]);
     assert.equal([await one.run(failed), await other.run(failed)], [undefined, undefined]);
     assert.equal(far.got, expected(2, COUNT));
     assert.equal(further.got, expected(3, COUNT));
-    assert.equal(await one.run(got), expected(11, COUNT));
-    assert.equal(await other.run(got), expected(12, COUNT));
+    assert.equal((await one.run(got)).slice(HERE), expected(11, COUNT));
+    assert.equal((await other.run(got)).slice(HERE), expected(12, COUNT));
     const after = [await one.run(carries), await other.run(carries)];
     assert.is(after.filter(Boolean).length, 1);
-  }));
-
-test('processes of a node send to each other, and have different ports', () =>
-  withNode(42, async ({ members, address }) => {
-    const [, one, other] = members as [Member, Member, Member];
-    await one.run(sendAll, { address, port: 3 }, 0, 40, SIZES);
-    await other.run(sendAll, { address, port: 1 }, 0, 40, SIZES);
-    await until(async () => (await other.run(got)).length >= 40);
-    assert.equal([await one.run(failed), await other.run(failed)], [undefined, undefined]);
-    assert.equal(await other.run(got), expected(2, 40));
-    await until(async () => (await members[0]!.run(got)).length >= 40);
-    assert.equal(await members[0]!.run(got), expected(3, 40));
-    const code = await other.run(({ context, verbena }) => {
-      const { rds: calls } = verbena;
-      const second = calls.socket(calls.AF_INET_OFFLOAD, calls.SOCK_DGRAM, 0, context);
-      try {
-        second.bind({ port: 2 });
-        return 'bound';
-      } catch (error) {
-        return (error as { code?: string }).code;
-      }
-    });
-    assert.is(code, 'EADDRINUSE');
+    await sendAround([one, other], address, HERE);
   }));
 
 test.run();
