@@ -49,7 +49,7 @@ export interface LaneBook {
   begin(sequence: number): void;
   /** That one is safe. */
   received(sequence: number): void;
-  /** Beyond `expected`: has it come? */
+  /** Has it come? */
   has(sequence: number): boolean;
 }
 
@@ -328,6 +328,11 @@ class StoredPath implements PathBook {
   }
 }
 
+/** In so many bytes of memory that processes share (above). */
+export function laneBook(memory: Uint8Array): LaneBook & { mend(): void } {
+  return new StoredLane(memory);
+}
+
 const [NEXT, EXPECTED] = [0, 1];
 
 class StoredLane implements LaneBook {
@@ -376,7 +381,8 @@ class StoredLane implements LaneBook {
 
   has(sequence: number): boolean {
     const { expected } = this;
-    return sequence >= expected && sequence <= expected + AHEAD_MAX && this.#bit(sequence);
+    const isAhead = sequence <= expected + AHEAD_MAX && this.#bit(sequence);
+    return sequence < expected || isAhead;
   }
 
   /** What is not to be believed is none. */
