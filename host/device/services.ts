@@ -71,6 +71,16 @@ export class ServiceTable {
     return undefined;
   }
 
+  /** Under the arena's lock: ids that agree with `prefix` in their upper 24 bits, by slot. */
+  ids(prefix: bigint): Map<number, bigint> {
+    const found = new Map<number, bigint>();
+    for (let index = 0; index < this.#count; index++) {
+      const { id, owner } = this.#at(index);
+      if (owner !== 0 && id >> 40n === prefix >> 40n) found.set(owner - 1, id);
+    }
+    return found;
+  }
+
   /** The slot that a packet to queue pair 1 is for; undefined: whoever got it. */
   slotOfMad(view: DataView, packet: number, length: number): number | undefined {
     const isCm =

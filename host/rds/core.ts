@@ -5,58 +5,29 @@ import type { Endpoint } from '../link/endpoint.js';
 import type { Carrier, Connection, Route } from './carrier.js';
 import type { Identity } from './identity.js';
 import { PARAMETERS, type RdsParameters } from './config.js';
+import type { Claims, CoreOptions, Elsewhere, SendExtras } from './core-options.js';
 import { CongestionMap } from './congestion-map.js';
 import {
   CONGESTION_MAP_BYTES,
   FRAGMENT_BYTES,
-  HEADER_BYTES,
   HeaderFlag,
   MESSAGE_BYTES_MAX,
 } from './constants.js';
 import { parseHandshake } from './handshake.js';
-import { noExtensions, type Extensions } from './header.js';
 import type { Lane } from './lane.js';
-import { IncomingMessage, OutgoingMessage, copyPieces } from './message.js';
-import { Path } from './path.js';
-import type { PathNode, Timed } from './path-node.js';
+import { OutgoingMessage, copyPieces, localMessage, type IncomingMessage } from './message.js';
+import { Path, type Judgement } from './path.js';
+import type { Books, PathNode, Timed } from './path-node.js';
 import { Port, type PortUser } from './port.js';
-import type { RdmaOperation } from './rdma.js';
 import { ADDRESSES_MAX, homeTowards, isBelow, isSameRoute } from './routes.js';
 import { noStatistics, type RdsGauges } from './statistics.js';
-import { DebugLevel, Trace, type LogSink } from './trace.js';
+import { DebugLevel, Trace } from './trace.js';
 
-export interface CoreOptions {
-  readonly local: Endpoint;
-  /** Another one for each start of the node, not 0. */
-  readonly incarnation: number;
-  /** Above all of the node's former lives. */
-  readonly firstSequence: number;
-  /** After so long without a word a peer is dead. Default 5 s. */
-  readonly heartbeatMicros?: number;
-  /** How long sends fail after some were lost. Default twice that. */
-  readonly recoveryMicros?: number;
-  readonly parameters?: Partial<RdsParameters>;
-  /** Peers that are known. Default 4096. */
-  readonly pathsMax?: number;
-  /** Who the node is: peers of our own kind are told. */
-  readonly identity?: Identity | undefined;
-  /** May such a peer be here? Undefined: it has not said who it is. Default: everybody. */
-  readonly admits?: (identity: Identity | undefined) => boolean;
-  /** Where lines go that RdsDbgLvl and RdsTraceLvl let through. */
-  readonly log?: LogSink;
-}
+export type { CoreOptions, SendExtras } from './core-options.js';
 
 /** Who wants to know: RDS_CONG_MONITOR. */
 export interface CongestionMonitor {
   uncongested(bits: bigint): void;
-}
-
-/** What a message may have beside its bytes. */
-export interface SendExtras {
-  /** Where it lies already; instead of copying it. */
-  readonly place?: Carrier['allocate'];
-  readonly extensions?: Extensions;
-  readonly operation?: RdmaOperation | undefined;
 }
 
 const HEARTBEAT_MICROS = 5_000_000;
@@ -77,6 +48,10 @@ export class RdsCore implements PathNode {
   readonly heartbeatMicros: number;
   readonly recoveryMicros: number;
   readonly carrier: Carrier;
+  readonly books: Books | undefined;
+  /** Where processes share the node: whose ports are whose; who carries it, if this one does not. */
+  claims: Claims | undefined;
+  elsewhere: Elsewhere | undefined;
   readonly deadlines = new Deadlines<Timed>();
   readonly parameters: RdsParameters;
   readonly statistics = noStatistics();
@@ -102,6 +77,7 @@ export class RdsCore implements PathNode {
 
   constructor(carrier: Carrier, options: CoreOptions) {
     this.carrier = carrier;
+    this.books = options.books;
     this.local = options.local;
     this.addresses = [options.local];
     this.incarnation = options.incarnation;
@@ -147,12 +123,16 @@ export class RdsCore implements PathNode {
       throw new MisuseError('port', `must be a whole number from 0 to 65535, got ${number}`);
     }
     const chosen = number === 0 ? this.#freePort() : number;
-    if (chosen === undefined || this.#ports.has(chosen)) {
+    const isTaken =
+      chosen !== undefined &&
+      (this.#ports.has(chosen) || (!user.keeps && this.claims?.takePort(chosen) === false));
+    if (chosen === undefined || isTaken) {
       const what = chosen === undefined ? 'no free port was found' : `port ${number} is taken`;
       throw new RefusalError('EADDRINUSE', `bind: ${what}`);
     }
     const port = new Port(this, chosen, user);
     this.#ports.set(chosen, port);
+    this.elsewhere?.bound(port);
     this.trace.log(now, DebugLevel.ULP, () => `port ${chosen} is bound`);
     for (const path of this.#paths.values()) path.portChanged(now, chosen, true);
     return port;
@@ -163,6 +143,8 @@ export class RdsCore implements PathNode {
     this.#now = now;
     if (this.#ports.get(port.number) !== port) return;
     this.#ports.delete(port.number);
+    this.elsewhere?.unbound(port);
+    if (!port.user.keeps) this.claims?.giveBackPort(port.number);
     this.trace.log(now, DebugLevel.ULP, () => `port ${port.number} is free`);
     this.#blockedHere.delete(port);
     this.#starved.delete(port);
@@ -191,9 +173,13 @@ export class RdsCore implements PathNode {
     if (length > MESSAGE_BYTES_MAX) {
       throw new RefusalError('EMSGSIZE', `send: ${length} bytes, at most ${MESSAGE_BYTES_MAX}`);
     }
+    if (this.elsewhere) {
+      this.elsewhere.send(port, to, toPort, pieces, extras);
+      return undefined;
+    }
     if (this.isLocal(to)) {
       if (extras.operation) throw new RefusalError('EINVAL', 'send: RDMA goes to other nodes');
-      this.#loopBack(port, toPort, pieces, length);
+      this.#loopBack(port, toPort, pieces, length, extras);
       return undefined;
     }
     const path = this.path(to);
@@ -222,6 +208,18 @@ export class RdsCore implements PathNode {
     message.operation = extras.operation;
     path.send(now, message);
     return message;
+  }
+
+  /** What `send` would say, as far as it is the path's to say. */
+  judge(now: number, port: Port, to: Endpoint, toPort: number): Judgement {
+    this.#now = now;
+    if (this.isLocal(to)) return toPort === 0 || this.#portOf(toPort) ? 'go' : 'EFAULT';
+    return this.path(to)?.judge(now, toPort, port) ?? 'EFAULT';
+  }
+
+  /** Another process has received it for one of our sockets. */
+  arrived(port: Port, message: IncomingMessage): void {
+    port.push(message);
   }
 
   /** The oldest message of a port was read: it goes, and its senders may hear of it. */
@@ -323,7 +321,9 @@ export class RdsCore implements PathNode {
     let path = this.#paths.get(key);
     if (!path) {
       if (this.#paths.size >= this.#pathsMax) return undefined;
-      path = new Path(this, peer, home);
+      const book = this.books?.path(peer, home);
+      if (this.books && !book) return undefined;
+      path = new Path(this, peer, home, book);
       this.#paths.set(key, path);
     }
     return path;
@@ -385,9 +385,11 @@ export class RdsCore implements PathNode {
       statistics.recvBytes += length;
     }
     if (path.isOwnKind && (message.header.flags & HeaderFlag.CANCELED) !== 0) {
+      message.kept(now);
       return message.release();
     }
-    const port = this.#ports.get(destinationPort);
+    const port = this.#portOf(destinationPort);
+    if (!port?.user.keeps) message.kept(now);
     if (port) {
       const { rdmaRkey } = message.header.extensions;
       if (rdmaRkey !== undefined) port.user.accessed?.(rdmaRkey);
@@ -445,8 +447,19 @@ export class RdsCore implements PathNode {
     path.send(now, new OutgoingMessage(undefined, ports, buffer));
   }
 
-  #loopBack(port: Port, toPort: number, pieces: readonly Uint8Array[], length: number): void {
-    const target = this.#ports.get(toPort);
+  #portOf(number: number): Port | undefined {
+    if (!this.#ports.has(number)) this.claims?.seek(number);
+    return this.#ports.get(number);
+  }
+
+  #loopBack(
+    port: Port,
+    toPort: number,
+    pieces: readonly Uint8Array[],
+    length: number,
+    { sequenceHere = 0, kept = () => {} }: SendExtras,
+  ): void {
+    const target = this.#portOf(toPort);
     if (!target && toPort !== 0) throw this.#refusal('EFAULT', this.local, toPort);
     if (target?.isStalled) {
       this.#blockedHere.add(port);
@@ -454,22 +467,10 @@ export class RdsCore implements PathNode {
     }
     const receiver = target ?? port;
     const [from, to] = target ? [port.number, toPort] : [0, port.number];
-    const bytes = new Uint8Array(HEADER_BYTES + (target ? length : 0));
-    if (target) copyPieces(pieces, bytes.subarray(HEADER_BYTES));
+    const message = localMessage(this.local, [from, to], target ? pieces : [], sequenceHere, kept);
     this.statistics.bytesCopied += length;
-    const header = {
-      sequence: 0,
-      ack: 0,
-      length: bytes.length - HEADER_BYTES,
-      sourcePort: from,
-      destinationPort: to,
-      flags: 0,
-      credit: 0,
-      extensions: noExtensions(),
-    };
-    const memoryBytes = bytes.length;
-    const packet = { bytes, memoryBytes, release: () => {} };
-    receiver.push(new IncomingMessage(this.local, header, [packet]));
+    if (!receiver.user.keeps) kept();
+    receiver.push(message);
   }
 
   #refusal(code: Refused, to: Endpoint, toPort: number): RefusalError {

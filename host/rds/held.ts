@@ -14,13 +14,22 @@ const SHORT = 2 ** 40;
 /** The next sequence number of a lane: all below it have come. */
 export type Expected = (lane: number) => number;
 
+/** Has it come, whatever has not before it? */
+export type Has = (lane: number, sequence: number) => boolean;
+
 export class HeldMessages {
   readonly #flows = new Map<number, Held[]>();
   readonly #expected: Expected;
+  readonly #has: Has;
   readonly #deliver: (now: number, message: IncomingMessage) => void;
 
-  constructor(expected: Expected, deliver: (now: number, message: IncomingMessage) => void) {
+  constructor(
+    expected: Expected,
+    has: Has,
+    deliver: (now: number, message: IncomingMessage) => void,
+  ) {
     this.#expected = expected;
+    this.#has = has;
     this.#deliver = deliver;
   }
 
@@ -82,7 +91,7 @@ export class HeldMessages {
     const { lane } = after;
     const expected = this.#expected(lane);
     const sequence = after.isShort ? wholeOf(after.sequence, expected) : after.sequence;
-    if (expected <= sequence) return false;
+    if (expected <= sequence && !this.#has(lane, sequence)) return false;
     return !flow?.some((held) => held.lane === lane && held.message.header.sequence === sequence);
   }
 }

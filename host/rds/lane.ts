@@ -4,6 +4,7 @@
  */
 import type { Due } from '../cm/deadlines.js';
 import type { Endpoint } from '../link/endpoint.js';
+import { Arrivals } from './arrivals.js';
 import type { Connection, ConnectionOwner, ReceivedPacket, Route } from './carrier.js';
 import {
   CONGESTION_MAP_BYTES,
@@ -12,13 +13,14 @@ import {
   HeaderFlag,
   LARGE_FRAGMENT_BYTES,
   MEDIUM_BYTES,
-  MESSAGE_BYTES_MAX,
 } from './constants.js';
 import { buildHandshake, parseHandshake, type Handshake } from './handshake.js';
 import { noExtensions, readHeader, type RdsHeader } from './header.js';
 import { IncomingMessage, OutgoingMessage } from './message.js';
+import type { LaneBook } from './ledger.js';
 import type { Path } from './path.js';
 import { Reassembly } from './reassembly.js';
+import { countSend } from './statistics.js';
 
 type LaneState = 'DOWN' | 'CONNECTING' | 'ACCEPTING' | 'UP';
 
@@ -29,6 +31,8 @@ const ACK_DELAY_MICROS = 1000;
 /** The first try comes at once, the next ones within times that double, as Linux has it. */
 const BACKOFF_LEAST_MICROS = 2000;
 const BACKOFF_MOST_MICROS = 1_000_000;
+/** Messages of all sockets of a node that a peer may not have acknowledged. */
+const RESTORED_MAX = 1 << 16;
 
 export class Lane implements ConnectionOwner, Due {
   dueMicros = 0;
@@ -38,19 +42,15 @@ export class Lane implements ConnectionOwner, Due {
   /** Of its connection, or the last one. */
   route: Route;
   readonly #path: Path;
+  readonly #book: LaneBook | undefined;
   #connection: Connection | undefined;
   /** To be sent, and sent but not acknowledged. */
   #queue: OutgoingMessage[] = [];
   readonly #unacked: OutgoingMessage[] = [];
   #sequence: number;
-  /** The next one of the peer; 0: any. */
-  expected = 0;
-  /** The last one that came; what acknowledgements say. */
-  #received = 0;
+  readonly arrivals: Arrivals;
   #receivedUnacked = 0;
   #sentUnasked = 0;
-  /** The first message of a connection may leave out what its sender has given up. */
-  #isFresh = true;
   readonly #incoming = new Reassembly();
   #controls: Uint8Array[] = [];
   #ackMicros = 0;
@@ -61,7 +61,27 @@ export class Lane implements ConnectionOwner, Due {
     this.#path = path;
     this.route = path.routes.current;
     this.index = index;
-    this.#sequence = path.node.firstSequence;
+    this.#book = path.book?.lane(index);
+    this.#sequence = this.#book?.next || path.node.firstSequence;
+    this.arrivals = new Arrivals(this.#book);
+  }
+
+  /** A message of another process's days, in their order. What is missing is gone. */
+  restore(message: OutgoingMessage): void {
+    const { sequence } = message;
+    // Further from the others than any are is none of ours.
+    const isOurs = sequence < this.#sequence && sequence > this.#sequence - RESTORED_MAX;
+    if (!isOurs) return message.done(true);
+    this.fillTo(sequence);
+    message.isRetransmitted = true;
+    this.#queue.push(message);
+  }
+
+  /** Numbers behind the last message that its process has taken along are sent as such. */
+  fillTo(end = this.#sequence): void {
+    for (let gap = (this.#queue.at(-1)?.sequence ?? end) + 1; gap < end; gap++) {
+      this.#queue.push(OutgoingMessage.gap(gap));
+    }
   }
 
   /** Messages that are not acknowledged, or not even sent. */
@@ -85,12 +105,12 @@ export class Lane implements ConnectionOwner, Due {
 
   /** What the connection manager says for this lane. */
   privateData(): Uint8Array {
-    const { node, peer, home, generation, incarnation } = this.#path;
+    const { node, peer, home, life, incarnation } = this.#path;
     return buildHandshake({
       source: node.addresses[home]!.gid,
       target: peer.gid,
-      ack: this.#path.acknowledgeable(this.index, this.#received),
-      own: { lane: this.index, incarnation, generation },
+      ack: this.#path.acknowledgeable(this.index, this.arrivals.safe),
+      own: { lane: this.index, incarnation, generation: life.generation },
     });
   }
 
@@ -118,7 +138,9 @@ export class Lane implements ConnectionOwner, Due {
   /** Puts a message behind the others. */
   push(now: number, message: OutgoingMessage): void {
     message.sequence = this.#sequence++;
+    if (this.#book) this.#book.next = this.#sequence;
     this.#path.numbered(this, message);
+    message.owner?.numbered?.(message, this.index);
     this.#queue.push(message);
     this.pump(now);
   }
@@ -150,12 +172,11 @@ export class Lane implements ConnectionOwner, Due {
   /** The peer is another node than before. */
   forget(now: number): number {
     const lost = this.giveUp(now);
-    this.expected = 0;
-    this.#received = 0;
+    this.arrivals.forget();
     return lost;
   }
 
-  /** The peer is silent: the connection is over for us. */
+  /** The peer is silent. */
   break(now: number): void {
     this.#end(now);
     this.#path.laneDown(now, this, false);
@@ -256,7 +277,7 @@ export class Lane implements ConnectionOwner, Due {
       packet.release();
       return this.pump(now);
     }
-    if (!this.#isInTurn(header)) {
+    if (!this.arrivals.isInTurn(header, this.isOwnKind)) {
       packet.release();
       return this.#protocolError(now);
     }
@@ -336,7 +357,7 @@ export class Lane implements ConnectionOwner, Due {
     this.#receivedUnacked = 0;
     return {
       sequence: 0,
-      ack: this.#path.acknowledgeable(this.index, this.#received),
+      ack: this.#path.acknowledgeable(this.index, this.arrivals.safe),
       length: 0,
       sourcePort: 0,
       destinationPort: 0,
@@ -356,7 +377,8 @@ export class Lane implements ConnectionOwner, Due {
     const from = message.posted * this.fragmentBytes;
     const length = Math.min(message.length - from, this.fragmentBytes);
     if (message.posted === 0) {
-      this.#path.counts(message);
+      const { statistics, parameters } = this.#path.node;
+      countSend(statistics, parameters.PerfCounters !== 0, message);
       this.#sentUnasked = flags & HeaderFlag.ACK_REQUIRED ? 0 : this.#sentUnasked + 1;
     }
     const header = this.#headerOf({
@@ -388,46 +410,36 @@ export class Lane implements ConnectionOwner, Due {
     return true;
   }
 
-  /** May a message with this header come now? */
-  #isInTurn({ sequence, length, flags }: RdsHeader): boolean {
-    if (flags & HeaderFlag.CONG_BITMAP) return length === CONGESTION_MAP_BYTES;
-    if (sequence === 0 || length > MESSAGE_BYTES_MAX) return false;
-    const isGap = this.expected !== 0 && sequence > this.expected;
-    return !isGap || this.#isFresh || !this.#path.isOwnKind;
-  }
-
   #whole(now: number, lastFlags: number): void {
     const { header, packets } = this.#incoming.take();
     const { peer } = this.#path;
-    const message = new IncomingMessage(peer, header, packets);
+    const kept = (at: number): void => {
+      if (this.arrivals.keep(header.sequence)) this.acknowledgeSoon(at);
+    };
+    const message = new IncomingMessage(peer, header, packets, kept, this.index);
     if (header.flags & HeaderFlag.CONG_BITMAP) {
       const map = new Uint8Array(CONGESTION_MAP_BYTES);
       message.copy(map);
       message.release();
       this.#path.congestionMap(now, map);
     } else {
-      // Linux tells by the flag: a node that was started again counts from 1 again.
-      const isKnown = header.sequence < this.expected;
-      const isAgain = (header.flags & HeaderFlag.RETRANSMITTED) !== 0;
-      const isDuplicate = isKnown && (isAgain || this.#path.isOwnKind);
-      if (!isDuplicate) {
-        this.expected = header.sequence + 1;
-        this.#isFresh = false;
-      }
-      this.#received = Math.max(header.sequence, isDuplicate ? this.#received : 0);
+      const isNew = this.arrivals.take(header, this.isOwnKind);
       this.#receivedUnacked++;
       if (lastFlags & HeaderFlag.ACK_REQUIRED && this.#ackMicros === 0) {
         this.#ackMicros = now + ACK_DELAY_MICROS;
       }
-      if (isDuplicate) this.#path.duplicate(message);
-      else this.#path.deliver(now, this, message);
+      if (isNew) this.#path.deliver(now, this, message);
+      else {
+        this.#path.node.statistics.duplicates++;
+        message.release();
+      }
     }
     this.pump(now);
   }
 
   /** A connection begins with what the peer has received over those before. */
   #begin({ ack }: Handshake): void {
-    this.#isFresh = true;
+    this.arrivals.isFresh = true;
     if (ack < this.#sequence) {
       this.#acknowledge(ack);
       while (this.#queue[0] && this.#queue[0].sequence !== 0 && this.#queue[0].sequence <= ack) {

@@ -8,6 +8,8 @@ import { RdmaStatus, type RdmaOperation } from './rdma.js';
 const NO_MEMORY: SendBuffer = { payload: new Uint8Array(0), free: () => {} };
 
 export interface MessageOwner {
+  /** The message got its number on a lane, and is about to be sent. */
+  numbered?(message: OutgoingMessage, lane: number): void;
   /** The message needs no memory any more: it was received, or it is lost. */
   released(message: OutgoingMessage, isLost: boolean): void;
 }
@@ -50,6 +52,15 @@ export class OutgoingMessage {
   /** False: its sender took it back. */
   get isThere(): boolean {
     return (this.flags & HeaderFlag.CANCELED) === 0;
+  }
+
+  /** A number without a message, where there was one that nobody has any more. */
+  static gap(sequence: number): OutgoingMessage {
+    const ports = { source: 0, destination: 0 };
+    const gap = new OutgoingMessage(undefined, ports, NO_MEMORY, HeaderFlag.CANCELED);
+    gap.sequence = sequence;
+    gap.isRetransmitted = true;
+    return gap;
   }
 
   /** What is sent in its place: the same number, and nothing else. */
@@ -99,11 +110,23 @@ export class IncomingMessage {
   readonly from: Endpoint;
   readonly header: RdsHeader;
   readonly #packets: readonly ReceivedPacket[];
+  /** It is where the death of this process does not take it, or will not be; called once. */
+  readonly kept: (now: number) => void;
+  /** That it came on; undefined: it did not leave the node. */
+  readonly lane: number | undefined;
 
-  constructor(from: Endpoint, header: RdsHeader, packets: readonly ReceivedPacket[]) {
+  constructor(
+    from: Endpoint,
+    header: RdsHeader,
+    packets: readonly ReceivedPacket[],
+    kept: (now: number) => void = () => {},
+    lane?: number,
+  ) {
     this.from = from;
     this.header = header;
     this.#packets = packets;
+    this.kept = kept;
+    this.lane = lane;
   }
 
   get length(): number {
@@ -141,6 +164,22 @@ export class IncomingMessage {
   release(): void {
     for (const packet of this.#packets) packet.release();
   }
+}
+
+/** From one socket of a node to another. */
+export function localMessage(
+  local: Endpoint,
+  [sourcePort, destinationPort]: [number, number],
+  pieces: readonly Uint8Array[],
+  sequence: number,
+  kept: () => void,
+): IncomingMessage {
+  const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+  const bytes = new Uint8Array(HEADER_BYTES + length);
+  copyPieces(pieces, bytes.subarray(HEADER_BYTES));
+  const header = { sequence, ack: 0, length, sourcePort, destinationPort, flags: 0, credit: 0 };
+  const packet = { bytes, memoryBytes: bytes.length, release: () => {} };
+  return new IncomingMessage(local, { ...header, extensions: noExtensions() }, [packet], kept);
 }
 
 /** One after the other. */

@@ -10,6 +10,8 @@ import { RdsCore, type CoreOptions } from './core.js';
 import { infoText } from './info.js';
 import { statsText } from './statistics.js';
 import { Carriers } from './carriers.js';
+import { Ledger, SHARED_PATHS_MAX } from './ledger.js';
+import { Sharing } from './sharing.js';
 import { VerbsCarrier } from './verbs-carrier.js';
 
 /** How a node is set up. */
@@ -36,6 +38,10 @@ export class RdsNode {
   readonly carriers: Carriers;
   readonly #receiveBytesMax: number;
   readonly #accessFile: string;
+  readonly #options: RdsNodeOptions;
+  readonly #sharing: Sharing | undefined;
+  /** That has the connections, when another one did before. */
+  #inherited: RdsCore | undefined;
   #cancelTimer: CancelTimer | undefined;
   #timerMicros = 0;
   #isClosed = false;
@@ -55,32 +61,66 @@ export class RdsNode {
 
   private constructor(context: Context, options: RdsNodeOptions) {
     this.context = context;
+    this.#options = options;
     this.#accessFile = options.accessFile ?? ACCESS_FILE;
     this.checkAccess();
-    const { clock } = context.device;
     const { MaxRecvMemory } = { ...PARAMETERS, ...options.parameters };
     this.#receiveBytesMax = MaxRecvMemory * KBYTE;
     const carrier = new VerbsCarrier(context, 0, this.#receiveBytesMax);
     this.carriers = new Carriers(carrier);
-    const now = clock.now();
-    // So that what we send is above all that a former life of this node has sent.
-    const nanos = clock.wallclockNanos?.(now) ?? BigInt(Math.floor(now)) * 1000n;
-    this.core = new RdsCore(this.carriers, {
-      ...options,
-      local: context.local,
-      identity: ownIdentity(),
-      admits: (identity) => this.#admits(identity),
-      incarnation: carrier.random() || 1,
-      firstSequence: Number(nanos / 1000n),
-    });
+    const { shared } = context.device;
+    const ledger = shared && Ledger.join(context, () => carrier.random());
+    const isLed = ledger !== undefined && !ledger.tryCarry();
+    this.core = this.#makeCore(isLed ? undefined : ledger);
+    this.core.claims = ledger;
     carrier.core = this.core;
     carrier.onInput = () => this.arm();
-    carrier.listen();
+    this.#sharing = ledger && new Sharing(context, ledger, () => this.#inherit(ledger));
+    if (isLed) this.core.elsewhere = this.#sharing!.follow(this.core);
+    else {
+      carrier.listen();
+      this.#sharing?.lead(this.core);
+    }
     context.siblings.observers.add({
       asyncEvent: () => {},
       peerGone: () => {},
       closing: () => this.#leave(),
     });
+  }
+
+  #makeCore(ledger: Ledger | undefined): RdsCore {
+    const { clock } = this.context.device;
+    const now = clock.now();
+    // So that what we send is above all that a former life of this node has sent.
+    const nanos = clock.wallclockNanos?.(now) ?? BigInt(Math.floor(now)) * 1000n;
+    return new RdsCore(this.carriers, {
+      ...this.#options,
+      ...(ledger && { books: ledger, pathsMax: SHARED_PATHS_MAX }),
+      local: this.context.local,
+      identity: ownIdentity(),
+      admits: (identity) => this.#admits(identity),
+      incarnation: ledger?.incarnation ?? (this.carriers.random() || 1),
+      firstSequence: Number(nanos / 1000n),
+    });
+  }
+
+  /** The process that carried the node has died: this one does. */
+  #inherit(ledger: Ledger): RdsCore {
+    const { first } = this.carriers;
+    const core = this.#makeCore(ledger);
+    first.core = core;
+    this.#inherited = core;
+    first.listen();
+    return core;
+  }
+
+  /** Does this process have the node's connections? Another one may, where processes share it. */
+  get carries(): boolean {
+    return this.#sharing?.carries ?? true;
+  }
+
+  get #active(): RdsCore {
+    return this.#inherited ?? this.core;
   }
 
   /** Closes when peers know what was read, or do not say in time that they do. */
@@ -94,7 +134,7 @@ export class RdsNode {
         cancelTimer();
         resolve();
       };
-      left = this.#isClosed ? 0 : this.core.acknowledgeNow(this.now, done);
+      left = this.#isClosed ? 0 : this.#active.acknowledgeNow(this.now, done);
       if (left === 0) done();
     });
     this.close();
@@ -212,7 +252,7 @@ export class RdsNode {
 
   /** To be called after every call of the core: the next deadline may be another. */
   arm(): void {
-    const next = this.core.nextMicros;
+    const next = this.#active.nextMicros;
     if (next === 0 || this.#isClosed || (this.#timerMicros !== 0 && this.#timerMicros <= next)) {
       return;
     }
@@ -221,7 +261,7 @@ export class RdsNode {
     this.#cancelTimer = this.context.device.clock.at(next, () => {
       this.#timerMicros = 0;
       this.#cancelTimer = undefined;
-      this.core.advance(this.now);
+      this.#active.advance(this.now);
       this.arm();
     });
   }
@@ -229,10 +269,13 @@ export class RdsNode {
   /** Ends all connections and gives everything back; the device stays open. */
   close(): void {
     if (this.#isClosed) return;
+    this.#sharing?.close();
+    this.#inherited?.close(this.now);
     this.core.close(this.now);
     this.#isClosed = true;
     this.#cancelTimer?.();
     this.carriers.close();
+    this.#sharing?.closed();
     for (const { context } of this.carriers.all) nodes.delete(context.device);
   }
 }

@@ -4,6 +4,7 @@ import type { Endpoint } from '../link/endpoint.js';
 import type { Carrier } from './carrier.js';
 import type { RdsParameters } from './config.js';
 import type { Identity } from './identity.js';
+import type { PathBook } from './ledger.js';
 import type { IncomingMessage, OutgoingMessage } from './message.js';
 import type { Path } from './path.js';
 import type { RdsStatistics } from './statistics.js';
@@ -20,6 +21,8 @@ export interface PathNode {
   /** How long sends fail after some were lost. */
   readonly recoveryMicros: number;
   readonly carrier: Carrier;
+  /** Where a node that processes share keeps what the next one to carry it needs. */
+  readonly books: Books | undefined;
   readonly deadlines: Deadlines<Timed>;
   readonly parameters: RdsParameters;
   readonly statistics: RdsStatistics;
@@ -37,6 +40,11 @@ export interface PathNode {
   mapMessage(): OutgoingMessage | undefined;
   /** Where a path may be asked for has changed: before, it was at those. */
   taught(path: Path, before: readonly Endpoint[]): void;
+}
+
+export interface Books {
+  /** Undefined: there is no place for another one. */
+  path(peer: Endpoint, home: number): PathBook | undefined;
 }
 
 /** Who has a deadline. */

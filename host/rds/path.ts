@@ -2,17 +2,19 @@
 import type { Endpoint } from '../link/endpoint.js';
 import type { CongestionMap } from './congestion-map.js';
 import { GENERATIONS, LANES, MEDIUM_BYTES, SMALL_BYTES } from './constants.js';
-import { CONTROL_PORTS_MAX, ControlKind, buildControl, parseControl } from './control.js';
+import { ControlKind, buildControl, parseControl } from './control.js';
 import type { Handshake } from './handshake.js';
+import { sayAddresses, sayHeartbeat, sayIdentity, sayPorts } from './introduction.js';
 import { Lane } from './lane.js';
 import { HeldMessages } from './held.js';
-import { flowOf, type IncomingMessage, type OutgoingMessage } from './message.js';
+import type { IncomingMessage, OutgoingMessage } from './message.js';
+import { newLife, type Life, type PathBook } from './ledger.js';
 import type { PathNode, Timed } from './path-node.js';
 import type { Port } from './port.js';
 import { RemotePorts } from './remote-ports.js';
 import { Routes, isSameRoute } from './routes.js';
 import { DebugLevel } from './trace.js';
-import { Windows, type Flow } from './windows.js';
+import { Flows, Windows } from './windows.js';
 
 /** Heartbeats in the time after which their absence means death. */
 const BEATS = 3;
@@ -29,21 +31,16 @@ export class Path implements Timed {
   /** By which of the node's addresses the peer knows it. */
   readonly home: number;
   readonly routes: Routes;
-  /** Undefined until a peer said so. */
-  kind: 'own' | 'linux' | undefined;
+  readonly book: PathBook | undefined;
+  readonly life: Life;
   readonly #lanes: (Lane | undefined)[] = [];
   /** Of the peer, while lane 0 is up. */
   readonly #ports = new RemotePorts();
   /** False: what it sends is not taken, before it says who it is. */
   isAdmitted = false;
-  #incarnation = 0;
-  /** How often this node gave up what was on its way, and the peer did; modulo 64. */
-  generation = 0;
-  #peerGeneration = 0;
   /** Who was refused, and wants to hear when another try is worth it. */
   readonly #blocked = new Set<Port>();
-  /** Pairs of ports with unacknowledged messages: the last, and how many. */
-  readonly #flows = new Map<number, Flow>();
+  readonly #flows = new Flows();
   readonly #windows = new Windows();
   readonly #held: HeldMessages;
   #wasUp = false;
@@ -55,27 +52,35 @@ export class Path implements Timed {
   #doesPeerBeat = false;
   /** When what waits here for others, and nobody has acknowledged, goes: its sender is gone. */
   #dropMicros = 0;
-  #renewals = 0;
 
-  constructor(node: PathNode, peer: Endpoint, home: number) {
+  constructor(node: PathNode, peer: Endpoint, home: number, book?: PathBook) {
     this.node = node;
     this.peer = peer;
     this.home = home;
+    this.book = book;
+    this.life = book ?? newLife();
+    this.#wasUp = this.life.kind !== undefined;
     this.routes = new Routes(() => node.addresses, home, peer);
     this.#held = new HeldMessages(
       // Who names a lane that does not exist waits for nobody.
-      (lane) => (lane < LANES ? this.lane(lane).expected : Infinity),
+      (lane) => (lane < LANES ? this.lane(lane).arrivals.expected : Infinity),
+      (lane, sequence) => lane < LANES && this.lane(lane).arrivals.has(sequence),
       (now, message) => node.deliver(now, this, message),
     );
   }
 
   /** As whom the peer knows this node. */
   get incarnation(): number {
-    return (this.node.incarnation + this.#renewals) >>> 0;
+    return (this.node.incarnation + this.life.renewals) >>> 0;
+  }
+
+  /** Undefined until it said so. */
+  get kind(): Life['kind'] {
+    return this.life.kind;
   }
 
   get isOwnKind(): boolean {
-    return this.kind === 'own';
+    return this.life.kind === 'own';
   }
 
   get state(): 'ACTIVE' | 'CONNECTING' | 'FAILED' | 'DOWN' {
@@ -135,6 +140,28 @@ export class Path implements Timed {
     if (lane.state === 'DOWN') lane.reconnect(now);
   }
 
+  /** A message that another process numbered, in the order of its lane. */
+  restore(lane: number, message: OutgoingMessage): void {
+    this.#windows.sent(message.destinationPort, message.length);
+    this.lane(lane).restore(message);
+  }
+
+  /** The same, in the order in which sockets sent them. */
+  restored(lane: number, message: OutgoingMessage): void {
+    this.#flows.numbered(lane, message);
+  }
+
+  /** This process has the node's connections from now on: the peer is to hear of it. */
+  resume(now: number): void {
+    for (const lane of this.#lanes) lane?.fillTo();
+    if (this.life.kind === undefined) return;
+    this.#want(now);
+    for (let index = 1; index < LANES; index++) {
+      const book = this.isOwnKind ? this.book?.lane(index) : undefined;
+      if (book && book.next + book.expected > 0) this.lane(index).reconnect(now);
+    }
+  }
+
   /** A port of ours is bound, or no longer. */
   portChanged(now: number, number: number, isBound: boolean): void {
     this.#tell(now, ControlKind.PORTS, [number], isBound);
@@ -149,7 +176,7 @@ export class Path implements Timed {
   /** The node has other addresses than before. */
   addressesChanged(now: number): void {
     if (!this.isOwnKind || this.#lanes[0]?.state !== 'UP') return;
-    this.#tellAddresses();
+    sayAddresses(this.lane(0), this.node, this.home);
     this.#lanes[0].pump(now);
   }
 
@@ -194,15 +221,15 @@ export class Path implements Timed {
 
   /** The peer asks to be connected, or answers. */
   answered(now: number, { own }: Handshake): void {
-    this.kind = own ? 'own' : 'linux';
+    this.life.kind = own ? 'own' : 'linux';
     // Linux does not tell.
     this.isAdmitted ||= !own || this.node.admits(undefined);
     if (!own) return;
     // It gave up what it had not been told of.
-    if (own.generation !== this.#peerGeneration) this.#held.clear();
-    this.#peerGeneration = own.generation;
-    const isAnother = this.#incarnation !== 0 && this.#incarnation !== own.incarnation;
-    this.#incarnation = own.incarnation;
+    if (own.generation !== this.life.peerGeneration) this.#held.clear();
+    this.life.peerGeneration = own.generation;
+    const isAnother = this.life.incarnation !== 0 && this.life.incarnation !== own.incarnation;
+    this.life.incarnation = own.incarnation;
     if (!isAnother) return;
     this.isAdmitted = this.node.admits(undefined);
     this.#held.clear();
@@ -223,7 +250,7 @@ export class Path implements Timed {
     this.#isWanted = false;
     this.#doesPeerBeat = false;
     if (this.isOwnKind) {
-      this.#tellIdentity();
+      sayIdentity(lane, this.node);
       if (this.isAdmitted) this.#introduce(now);
     } else {
       this.#settle();
@@ -300,34 +327,15 @@ export class Path implements Timed {
 
   /** A message got its number: where order crosses lanes, it says behind which one it belongs. */
   numbered(lane: Lane, message: OutgoingMessage): void {
-    const key = flowOf(message);
-    const flow = this.#flows.get(key);
-    if (flow && flow.lane !== lane.index) {
-      const after = { lane: flow.lane, sequence: flow.sequence };
-      message.extensions = { ...message.extensions, after };
-    }
-    const { sequence } = message;
-    this.#flows.set(key, { lane: lane.index, sequence, unacked: (flow?.unacked ?? 0) + 1 });
+    const before = this.#flows.numbered(lane.index, message);
+    if (!before || before.lane === lane.index) return;
+    const after = { lane: before.lane, sequence: before.sequence };
+    message.extensions = { ...message.extensions, after };
   }
 
   acknowledged(message: OutgoingMessage): void {
-    const key = flowOf(message);
-    const flow = this.#flows.get(key);
-    if (flow && --flow.unacked === 0) this.#flows.delete(key);
+    this.#flows.left(message);
     if (this.#windows.left(message.destinationPort, message.length)) this.#unblock();
-  }
-
-  counts(message: OutgoingMessage): void {
-    const { statistics, parameters } = this.node;
-    if (message.isRetransmitted) statistics.retransmitted++;
-    if (parameters.PerfCounters === 0 || !message.isThere) return;
-    statistics.xmitPackets++;
-    statistics.xmitBytes += message.length;
-  }
-
-  duplicate(message: IncomingMessage): void {
-    this.node.statistics.duplicates++;
-    message.release();
   }
 
   protocolError(now: number): void {
@@ -362,9 +370,7 @@ export class Path implements Timed {
         }
       } else if (lane) {
         if (parameters.Heartbeat !== 0) {
-          lane.say(
-            buildControl({ kind: ControlKind.HEARTBEAT, isSet: false, isReset: false, ports: [] }),
-          );
+          sayHeartbeat(lane);
           lane.pump(now);
         }
         this.#beatMicros = now + heartbeatMicros / BEATS;
@@ -374,7 +380,7 @@ export class Path implements Timed {
     if (this.#dropMicros !== 0 && this.#dropMicros <= now) {
       // Should it come again after all, then to another node: what is lost must not seem received.
       this.#dropMicros = 0;
-      this.#renewals++;
+      this.life.renewals++;
       this.#held.clear();
     }
     this.#plan();
@@ -427,7 +433,7 @@ export class Path implements Timed {
     statistics.lost += lost;
     const level = lost > 0 ? DebugLevel.ERRORS : DebugLevel.WARNINGS;
     this.#say(now, level, () => `the path failed, ${lost} messages are lost`);
-    this.generation = (this.generation + 1) % GENERATIONS;
+    this.life.generation = (this.life.generation + 1) % GENERATIONS;
     this.#flows.clear();
     this.#windows.clear();
     // Without a loss nobody has to find out: a try now and then is welcome.
@@ -449,9 +455,9 @@ export class Path implements Timed {
 
   /** Who may be here hears what there is. */
   #introduce(now: number): void {
-    if (this.node.addresses.length > 1) this.#tellAddresses();
-    this.#tellAll(ControlKind.PORTS, this.node.boundPorts());
-    this.#tellAll(ControlKind.STALLS, this.node.stalledPorts());
+    if (this.node.addresses.length > 1) sayAddresses(this.lane(0), this.node, this.home);
+    sayPorts(this.lane(0), ControlKind.PORTS, this.node.boundPorts());
+    sayPorts(this.lane(0), ControlKind.STALLS, this.node.stalledPorts());
     this.#beatMicros = now;
     this.#lanes[0]?.pump(now);
     this.#plan();
@@ -464,29 +470,8 @@ export class Path implements Timed {
     if (isKnown && !isWaiting) this.#downMicros = 0;
   }
 
-  #tellIdentity(): void {
-    const { identity } = this.node;
-    if (!identity) return;
-    const kind = ControlKind.IDENTITY;
-    this.lane(0).say(buildControl({ kind, isSet: true, isReset: true, ports: [], identity }));
-  }
-
   #say(now: number, level: number, text: () => string): void {
     this.node.trace.log(now, level, () => `${this.peer}: ${text()}`);
-  }
-
-  #tellAddresses(): void {
-    const addresses = this.node.addresses.filter((_, index) => index !== this.home);
-    const kind = ControlKind.ADDRESSES;
-    this.lane(0).say(buildControl({ kind, isSet: true, isReset: true, ports: [], addresses }));
-  }
-
-  /** All of a kind, anew. */
-  #tellAll(kind: number, ports: readonly number[]): void {
-    for (let from = 0; from === 0 || from < ports.length; from += CONTROL_PORTS_MAX) {
-      const some = ports.slice(from, from + CONTROL_PORTS_MAX);
-      this.lane(0).say(buildControl({ kind, isSet: true, isReset: from === 0, ports: some }));
-    }
   }
 
   #plan(): void {

@@ -10,6 +10,13 @@ export interface PortUser {
   writable(): void;
   /** A message was received by the other node, or is lost. */
   released(message: OutgoingMessage, isLost: boolean): void;
+  numbered?(message: OutgoingMessage, lane: number): void;
+  /** It says itself when a message is kept; it is another process's. */
+  readonly keeps?: boolean;
+  /** Messages that were taken from the port and not read. */
+  readonly backlog?: number;
+  /** Is there little room left for more? */
+  readonly isCrowded?: boolean;
   /** A peer has used this key, by RDMA in front of a message. */
   accessed?(rkey: number): void;
 }
@@ -91,7 +98,13 @@ export class Port implements MessageOwner {
   giveBack(message: IncomingMessage): void {
     this.#hold(-message.memoryBytes);
     message.release();
+    this.recheck();
+  }
+
+  /** Its reader has read: may senders go on? */
+  recheck(): void {
     if (this.isStalled && this.#isQuick) this.#stall(false);
+    else if (!this.isStalled && this.user.keeps && this.#isSlow) this.#stall(true);
   }
 
   /** The port is no longer bound: what nobody read is gone. Returns how many messages. */
@@ -110,6 +123,10 @@ export class Port implements MessageOwner {
     this.sendingBytes += bytes;
   }
 
+  numbered(message: OutgoingMessage, lane: number): void {
+    this.user.numbered?.(message, lane);
+  }
+
   released(message: OutgoingMessage, isLost: boolean): void {
     this.sending--;
     this.sendingBytes -= message.length;
@@ -124,7 +141,8 @@ export class Port implements MessageOwner {
   get #isSlow(): boolean {
     const { parameters, receiveBytesFree } = this.#node;
     const percent = parameters.PendingRxPktsHWM;
-    const { length } = this.#waiting;
+    if (this.user.isCrowded) return true;
+    const length = this.#waiting.length + (this.user.backlog ?? 0);
     const isMany = length >= (this.receiveLimit * percent) / 100 && length > this.#hint;
     return isMany || (length > 1 && this.#heldBytes >= (receiveBytesFree * percent) / 100);
   }
@@ -133,7 +151,8 @@ export class Port implements MessageOwner {
   get #isQuick(): boolean {
     const { parameters, receiveBytesFree } = this.#node;
     const percent = parameters.DataRecvBufferLVM;
-    const { length } = this.#waiting;
+    if (this.user.isCrowded) return false;
+    const length = this.#waiting.length + (this.user.backlog ?? 0);
     if (length === 0) return true;
     const isFew = length <= (this.receiveLimit * percent) / 100;
     return isFew && this.#heldBytes <= (receiveBytesFree * percent) / 100;

@@ -29,6 +29,7 @@ import type { OutgoingMessage } from './message.js';
 import { RdsNode } from './node.js';
 import { Notifications } from './notifications.js';
 import type { Port, PortUser } from './port.js';
+import { notHere } from './relay.js';
 import { RdmaFlag, type RdmaOperation } from './rdma.js';
 import { TraceLevel } from './trace.js';
 
@@ -165,7 +166,8 @@ export class RdsSocket implements PortUser {
     const isZeroCopy = (flags & MessageFlag.ZEROCOPY) !== 0;
     if (isZeroCopy && iov.length !== 1) throw new MisuseError('iov', 'ZEROCOPY takes one piece');
     const length = iov.reduce((sum, piece) => sum + piece.length, 0);
-    const isCopied = !isZeroCopy || length < ZERO_COPY_BYTES || core.isLocal(to);
+    const isFar = core.elsewhere === undefined && !core.isLocal(to);
+    const isCopied = !isZeroCopy || length < ZERO_COPY_BYTES || !isFar;
     const [memory] = iov;
     let operation: RdmaOperation | undefined;
     try {
@@ -205,6 +207,7 @@ export class RdsSocket implements PortUser {
    */
   getMr(memory: Uint8Array, flags: number = RdmaFlag.READWRITE): bigint {
     this.#checkOpen();
+    if (this.node.core.elsewhere) throw notHere('getMr');
     return this.#directed.getMr(memory, flags);
   }
 
@@ -390,6 +393,7 @@ export class RdsSocket implements PortUser {
       return this.#notifications.monitor(BigInt.asUintN(64, BigInt(value)));
     }
     if (name === RdsOption.CANCEL_SENT_TO && typeof value === 'object') {
+      if (core.elsewhere) throw notHere('CANCEL_SENT_TO');
       if (this.#port) core.cancel(now, this.#port, endpointOf(value), value.port);
       return this.node.arm();
     }

@@ -1,4 +1,5 @@
 /** What a node counts, and the text of it (seed 003, /proc/driver/rds/stats). */
+import type { OutgoingMessage } from './message.js';
 
 export interface RdsStatistics {
   xmitBytes: number;
@@ -100,4 +101,16 @@ export function statsText(statistics: RdsStatistics, gauges: RdsGauges): string 
     line('      Stall events ignored', s.stallEventsIgnored),
     '',
   ].join('\n');
+}
+
+/** A message is about to be sent. */
+export function countSend(
+  statistics: RdsStatistics,
+  isCounting: boolean,
+  { isRetransmitted, isThere, length }: OutgoingMessage,
+): void {
+  if (isRetransmitted) statistics.retransmitted++;
+  if (!isCounting || !isThere) return;
+  statistics.xmitPackets++;
+  statistics.xmitBytes += length;
 }

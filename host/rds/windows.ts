@@ -1,4 +1,5 @@
 /** What of a node is on its way to each port of a peer. */
+import { flowOf, type OutgoingMessage } from './message.js';
 
 /** Unacknowledged messages to one port, and bytes of several, beyond which it counts as slow. */
 const MESSAGES_MAX = 64;
@@ -50,9 +51,32 @@ function isMoreThanHalf({ messages, bytes }: Window): boolean {
   return messages > MESSAGES_MAX / 2 || bytes > BYTES_MAX / 2;
 }
 
-/** Two ports with unacknowledged messages between them. */
-export interface Flow {
+/** A message between two ports. */
+export interface Numbered {
   readonly lane: number;
   readonly sequence: number;
-  unacked: number;
+}
+
+/** Pairs of ports with unacknowledged messages: the last one, and how many. */
+export class Flows {
+  readonly #flows = new Map<number, Numbered & { unacked: number }>();
+
+  /** Returns the one before, which the peer may not have. */
+  numbered(lane: number, message: OutgoingMessage): Numbered | undefined {
+    const key = flowOf(message);
+    const before = this.#flows.get(key);
+    const { sequence } = message;
+    this.#flows.set(key, { lane, sequence, unacked: (before?.unacked ?? 0) + 1 });
+    return before;
+  }
+
+  left(message: OutgoingMessage): void {
+    const key = flowOf(message);
+    const flow = this.#flows.get(key);
+    if (flow && --flow.unacked === 0) this.#flows.delete(key);
+  }
+
+  clear(): void {
+    this.#flows.clear();
+  }
 }

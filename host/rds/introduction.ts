@@ -1,0 +1,31 @@
+/** What a node tells a peer of its own kind about itself, over lane 0. */
+import { CONTROL_PORTS_MAX, ControlKind, buildControl } from './control.js';
+import type { Lane } from './lane.js';
+import type { PathNode } from './path-node.js';
+
+/** Who it runs as, where it knows. */
+export function sayIdentity(lane: Lane, { identity }: PathNode): void {
+  if (!identity) return;
+  const kind = ControlKind.IDENTITY;
+  lane.say(buildControl({ kind, isSet: true, isReset: true, ports: [], identity }));
+}
+
+/** Its addresses but for the one that the peer knows. */
+export function sayAddresses(lane: Lane, node: PathNode, home: number): void {
+  const addresses = node.addresses.filter((_, index) => index !== home);
+  const kind = ControlKind.ADDRESSES;
+  lane.say(buildControl({ kind, isSet: true, isReset: true, ports: [], addresses }));
+}
+
+/** All ports of a kind, anew. */
+export function sayPorts(lane: Lane, kind: number, ports: readonly number[]): void {
+  for (let from = 0; from === 0 || from < ports.length; from += CONTROL_PORTS_MAX) {
+    const some = ports.slice(from, from + CONTROL_PORTS_MAX);
+    lane.say(buildControl({ kind, isSet: true, isReset: from === 0, ports: some }));
+  }
+}
+
+/** It lives. */
+export function sayHeartbeat(lane: Lane): void {
+  lane.say(buildControl({ kind: ControlKind.HEARTBEAT, isSet: false, isReset: false, ports: [] }));
+}
