@@ -12,8 +12,11 @@ export type CancelTimer = () => void;
 export interface Clock {
   /** Monotonic microseconds. */
   now(): number;
-  /** Calls `fire` once, when `micros` on this clock have come, not before. */
-  at(micros: number, fire: () => void): CancelTimer;
+  /**
+   * Calls `fire` once, when `micros` on this clock have come, not before. `mayBeLate`: by a
+   * millisecond or two, which spares the processor waiting for the moment.
+   */
+  at(micros: number, fire: () => void, mayBeLate?: boolean): CancelTimer;
   /**
    * Nanoseconds since 1970 of a moment of this clock. Without it the clock counts from 1970, as
    * time that does not pass outside may well do.
@@ -49,7 +52,7 @@ export class RealClock implements Clock {
     return BigInt(Math.round(micros + offset)) * 1000n;
   }
 
-  at(micros: number, fire: () => void): CancelTimer {
+  at(micros: number, fire: () => void, mayBeLate = false): CancelTimer {
     let cancelled = false;
     let timer: ReturnType<typeof setTimeout> | undefined;
     const wait = (): void => {
@@ -62,9 +65,10 @@ export class RealClock implements Clock {
     // event loop. And whatever is late goes through one: packets that came while this thread was
     // busy are read before a timeout says that they did not.
     const sleep = (left: number): void => {
-      if (left < SPIN_MICROS) nextTurn(wait);
+      if (left < SPIN_MICROS && !mayBeLate) nextTurn(wait);
       else {
-        timer = setTimeout(() => nextTurn(wait), Math.floor(left / 1000));
+        const millis = mayBeLate ? Math.ceil(left / 1000) : Math.floor(left / 1000);
+        timer = setTimeout(() => nextTurn(wait), millis);
         if (!this.#keepsAlive) timer.unref?.();
       }
     };

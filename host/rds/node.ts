@@ -258,12 +258,14 @@ export class RdsNode {
     }
     this.#cancelTimer?.();
     this.#timerMicros = next;
-    this.#cancelTimer = this.context.device.clock.at(next, () => {
+    const fire = (): void => {
       this.#timerMicros = 0;
       this.#cancelTimer = undefined;
       this.#active.advance(this.now);
       this.arm();
-    });
+    };
+    // An acknowledgement that waits for a message must not keep the event loop busy meanwhile.
+    this.#cancelTimer = this.context.device.clock.at(next, fire, true);
   }
 
   /** Ends all connections and gives everything back; the device stays open. */
