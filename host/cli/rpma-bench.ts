@@ -269,6 +269,7 @@ const COLUMNS: readonly (readonly [string, number])[] = [
   ['remote MB/s', 12],
   ['ratio', 6],
   ['local p50 us', 13],
+  ['local p99 us', 13],
   ['remote p50 us', 14],
   ['remote p99 us', 14],
 ];
@@ -287,6 +288,7 @@ function row({ job, local, remote }: BenchLine): string {
     (remote.bytesPerSecond / 1e6).toFixed(2),
     ratio.toFixed(2),
     local.p50Micros.toFixed(0),
+    local.p99Micros.toFixed(0),
     remote.p50Micros.toFixed(0),
     remote.p99Micros.toFixed(0),
   ];

@@ -27,9 +27,10 @@ export interface DurableThreadTask extends Pick<EngineParts, 'memory'> {
 /** As progress-thread.ts: an application that takes the turns finds out by itself. */
 const LED_MICROS = 200;
 /**
- * A disk is waited for anyway: before its next turn, for those who were just told and go on, such a
- * part of how long that one took. Who waited in vain does not wait again for as many turns, or
- * twice as many as last time.
+ * A disk is waited for anyway: before its next turn, for those who were just told and go on, until
+ * such a part of how long that one took has passed since it ended. Should they take longer to come
+ * back than that, they are worked on in two groups by turns. Who waited in vain does not wait again
+ * for as many turns, or twice as many as last time.
  */
 const GATHER_SHARE = 1 / 4;
 const VAIN_TURNS_MAX = 64;
@@ -68,19 +69,21 @@ try {
   const bytes = memory.bytes.subarray(task.address, task.address + task.length);
   const store = await openDurableStore(task.data, bytes);
   parentPort!.postMessage(undefined);
-  /** Of the last turn: how long it took, and how many there were until its end. */
-  let [took, company] = [0, 0];
+  /** Of the last turn: when it ended, how long it took, and how many there were until then. */
+  let [ended, took, company] = [0, 0, 0];
   let [alone, vain] = [0, 0];
   while (ring.awaitWork()) {
+    const left = ended + took * GATHER_SHARE - clock.now();
     if (alone > 0) alone--;
-    else if (ring.pending < company) {
-      const isWorthIt = ring.gather(company, took * GATHER_SHARE, () => clock.now());
+    else if (ring.pending < company && left > 0) {
+      const isWorthIt = ring.gather(company, left, () => clock.now());
       vain = isWorthIt ? 0 : Math.min(2 * vain + 1, VAIN_TURNS_MAX);
       alone = vain;
     }
     const start = clock.now();
     company = await turn(store);
-    took = clock.now() - start;
+    ended = clock.now();
+    took = ended - start;
     wake();
   }
 } catch (error) {

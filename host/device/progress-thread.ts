@@ -84,7 +84,7 @@ const clock = new RealClock();
 const memory = new EngineMemory(task.memory);
 const control = new ControlBlock(memory, task.control);
 const link = new UdpBatchLink(task.udp);
-/** With few processors a thread that spins is in the way of an application that works. */
+/** With few processors a thread that spins is in the way of an application, or store, that works. */
 const isCrowded = availableParallelism() <= 2;
 /** Other processes of the device bring packets there. */
 const mailroom = task.shared && (await openMailroom(memory, task.shared, link));
@@ -121,8 +121,8 @@ function run(context: number): void {
     }
     const now = clock.now();
     if (done > 0) {
-      const spins = !isCrowded || !control.isTouched(now, TOUCHED_MICROS);
-      busyUntil = spins ? now + task.spinMicros : now;
+      const isInTheWay = isCrowded && (control.isTouched(now, TOUCHED_MICROS) || running.stores);
+      busyUntil = isInTheWay ? now : now + task.spinMicros;
     }
     if (isLed) {
       if (control.fallAsleep(kicks, now + LOOK_MICROS)) link.waitForWake(LOOK_MICROS);

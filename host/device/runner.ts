@@ -131,6 +131,11 @@ export class Runner {
     this.#engine.settle();
   }
 
+  /** Does somebody wait for a store? */
+  get stores(): boolean {
+    return this.#exchange.busy;
+  }
+
   /** Does an answer wait? */
   get owes(): boolean {
     return this.#engine.owes;

@@ -56,13 +56,15 @@ async function open(path: string, millis: number): Promise<Kept> {
     maxRdAtomic: DEPTH,
     maxDestRdAtomic: DEPTH,
   };
-  connect(a.qp, b, 1, 2, { attributes });
-  connect(b.qp, a, 2, 1, { attributes });
+  // As the connection manager would connect them.
+  const options = { attributes, acquainted: true };
+  connect(a.qp, b, 1, 2, options);
+  connect(b.qp, a, 2, 1, options);
   const cq = a.context.createCq(64);
   const other = a.pd.createQp({ sendCq: cq, recvCq: cq });
   const far = b.pd.createQp({ sendCq: b.cq, recvCq: b.cq });
-  connect(other, { ...b, qp: far }, 1, 2, { attributes });
-  connect(far, { ...a, qp: other }, 2, 1, { attributes });
+  connect(other, { ...b, qp: far }, 1, 2, options);
+  connect(far, { ...a, qp: other }, 2, 1, options);
   const memory = b.context.alloc(AREA);
   const data: SlowStoreData = { path, millis, counts: new Int32Array(new SharedArrayBuffer(8)) };
   const { byteOffset: address, length } = memory;

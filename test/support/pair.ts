@@ -41,6 +41,8 @@ export interface PairOptions {
   readonly attributes?: QpAttributes;
   /** Wraps each side's link: faults, traces. */
   readonly wrap?: (link: Link, side: 'a' | 'b', clock: VirtualClock) => Link;
+  /** Both sides know of each other what the connection manager tells our own peers. */
+  readonly acquainted?: boolean;
   /** Packets that both sides keep when they come ahead. Default 0: go-back-N. */
   readonly reorderPackets?: number;
   /** Default true: both queue pairs in RTS. */
@@ -119,6 +121,7 @@ export function connect(
   options: PairOptions,
 ): void {
   const extra = options.attributes ?? {};
+  const { receiveBufferBytes } = peer.context.device.info;
   const pick = (names: readonly (keyof QpAttributes)[]): QpAttributes =>
     Object.fromEntries(names.filter((n) => extra[n] !== undefined).map((n) => [n, extra[n]]));
   qp.modify({
@@ -134,6 +137,7 @@ export function connect(
     ahAttr: {
       dgid: peer.context.local.gid,
       port: peer.context.local.port,
+      ...(options.acquainted ? { ownKind: true, receiveBufferBytes } : {}),
       reorderPackets: options.reorderPackets ?? 0,
     },
     pathMtu: options.mtu ?? Mtu.MTU_1024,

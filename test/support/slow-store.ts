@@ -24,7 +24,7 @@ export const openDurableStore: DurableStoreOpener = (data, bytes) => {
       const limit = Atomics.load(counts, 1);
       if (limit !== 0 && count >= limit) throw new Error('EIO: the disk is gone');
       for (const { offset, length } of ranges) {
-        writeSync(file, bytes.slice(offset, offset + length), 0, length, offset);
+        writeSync(file, bytes, offset, length, offset);
       }
       fdatasyncSync(file);
     },
