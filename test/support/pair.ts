@@ -43,6 +43,8 @@ export interface PairOptions {
   readonly wrap?: (link: Link, side: 'a' | 'b', clock: VirtualClock) => Link;
   /** Packets that both sides keep when they come ahead. Default 0: go-back-N. */
   readonly reorderPackets?: number;
+  /** Is each told that the other is one of ours, as the connection manager tells? Default no. */
+  readonly ownKind?: boolean;
   /** Default true: both queue pairs in RTS. */
   readonly connect?: boolean;
 }
@@ -135,6 +137,7 @@ export function connect(
       dgid: peer.context.local.gid,
       port: peer.context.local.port,
       reorderPackets: options.reorderPackets ?? 0,
+      ...(options.ownKind ? { ownKind: true } : {}),
     },
     pathMtu: options.mtu ?? Mtu.MTU_1024,
     destQpNum: peer.qp.qpNum,
