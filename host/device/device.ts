@@ -14,6 +14,7 @@ import { RealClock, type Clock } from './clock.js';
 import { Durables } from './durables.js';
 import { InlineProgress } from './inline-progress.js';
 import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
+import type { Spin } from './spin.js';
 import { SharedDevice, type SharedOptions } from './shared-device.js';
 import { ThreadProgress, startThread } from './thread-progress.js';
 import { ThreadShares, joinArena, type DeviceShare } from './thread-share.js';
@@ -321,9 +322,9 @@ export class Device {
     return this.link?.poll !== undefined;
   }
 
-  /** Whoever waits for a completion looks for it so long before it goes to sleep. */
-  get spinMicros(): number {
-    return this.#progress.spinMicros;
+  /** How whoever waits for a completion looks for it before it sleeps; undefined: not at all. */
+  get spin(): Spin | undefined {
+    return this.#progress.spin;
   }
 
   /** Takes in what has arrived, where this thread is one to do it. `settle` follows, or work. */

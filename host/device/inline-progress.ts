@@ -16,7 +16,7 @@ import type { Mailroom } from './mailroom.js';
 import type { DeviceEvents, Progress, RunningEngine, StopDurable } from './progress.js';
 
 export class InlineProgress implements Progress, LinkReceiver {
-  readonly spinMicros = 0;
+  readonly spin = undefined;
   readonly #arena: ArenaMemory;
   readonly #link: Link;
   readonly #clock: Clock;

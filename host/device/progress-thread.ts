@@ -13,11 +13,13 @@ import { EngineMemory } from '../engine/memory.js';
 import { LinkError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
 import type { LinkMemory } from '../link/link.js';
+import { loadPosix } from '../link/posix.js';
 import { UdpBatchLink, type LinkShare } from '../link/udp-batch.js';
 import type { UdpOptions } from '../link/udp-options.js';
 import { RealClock } from './clock.js';
 import { openMailroom } from './mailroom.js';
 import { Runner } from './runner.js';
+import { Spin } from './spin.js';
 
 export interface ThreadTask extends EngineParts {
   /** Address of the ControlBlock. */
@@ -88,6 +90,9 @@ const link = new UdpBatchLink(task.udp);
 const isCrowded = availableParallelism() <= 2;
 /** Other processes of the device bring packets there. */
 const mailroom = task.shared && (await openMailroom(memory, task.shared, link));
+/** No spin without koffi: then the link does not open either. */
+const { posix } = await loadPosix();
+const spin = new Spin(task.spinMicros, clock, () => posix?.yieldProcessor());
 let runner: Runner | undefined;
 
 /** A turn, unless the application is at it: it does all of it then. */
@@ -122,7 +127,7 @@ function run(context: number): void {
     const now = clock.now();
     if (done > 0) {
       const isInTheWay = isCrowded && (control.isTouched(now, TOUCHED_MICROS) || running.stores);
-      busyUntil = isInTheWay ? now : now + task.spinMicros;
+      busyUntil = isInTheWay ? now : spin.until(now);
     }
     if (isLed) {
       if (control.fallAsleep(kicks, now + LOOK_MICROS)) link.waitForWake(LOOK_MICROS);
@@ -139,7 +144,7 @@ function run(context: number): void {
         mailroom?.awake();
         control.awake();
       }
-    }
+    } else if (done === 0) spin.yield();
   }
   // What was posted before the end leaves: the last word of a connection is often among it.
   turn(running);

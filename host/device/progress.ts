@@ -6,6 +6,7 @@ import type { LinkInfo } from '../link/link.js';
 import type { Commit } from './committer.js';
 import type { DurableRing } from './durable-ring.js';
 import type { DurableStoreModule } from './durable-store.js';
+import type { Spin } from './spin.js';
 
 /** What the device tells the layer above. */
 export interface DeviceEvents {
@@ -41,8 +42,8 @@ export interface DurableTask extends DurableStoreModule {
 }
 
 export interface Progress {
-  /** Whoever waits for a completion looks for it so long before it goes to sleep. */
-  readonly spinMicros: number;
+  /** How whoever waits for a completion looks for it before it sleeps; undefined: not at all. */
+  readonly spin: Spin | undefined;
   /** Of the link, which is open. */
   readonly info: LinkInfo;
   /** Runs the engine of this context from now on. */

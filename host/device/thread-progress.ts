@@ -34,6 +34,7 @@ import type {
 } from './progress.js';
 import type { ThreadMessage, ThreadTask } from './progress-thread.js';
 import { Runner } from './runner.js';
+import { Spin } from './spin.js';
 
 /** So often, and so fast, a queue is found empty by somebody who does nothing else but poll. */
 const RAPID_POLLS = 8;
@@ -73,7 +74,7 @@ async function hear<Message>(worker: Worker): Promise<Message> {
 }
 
 export class ThreadProgress implements Progress {
-  readonly spinMicros: number;
+  readonly spin: Spin;
   readonly info: LinkInfo;
   readonly socketDescriptor: number;
   readonly callPort: number;
@@ -107,7 +108,7 @@ export class ThreadProgress implements Progress {
   ) {
     this.durables = durables;
     this.#mailroom = mailroom;
-    this.spinMicros = spinMicros;
+    this.spin = new Spin(spinMicros, this.#clock, () => posix.yieldProcessor());
     this.#arena = arena;
     this.#worker = worker;
     this.#control = control;

@@ -142,6 +142,7 @@ export class Posix {
   readonly #punchHole: (fd: number, mode: number, offset: number, length: number) => number;
   readonly #fcntl: (fd: number, command: number, argument: Uint8Array) => number;
   readonly #geteuid: () => number;
+  readonly #schedYield: () => number;
   readonly #names: ReadonlyMap<number, string>;
   /** Where what was signalled is read to. */
   readonly #event = new Uint8Array(EVENT.length);
@@ -172,6 +173,7 @@ export class Posix {
     this.#punchHole = libc.func('int fallocate(int, int, int64_t, int64_t)');
     this.#fcntl = libc.func('int fcntl(int, int, void *)');
     this.#geteuid = libc.func('uint32_t geteuid()');
+    this.#schedYield = libc.func('int sched_yield()');
     // EOPNOTSUPP is what the manual pages of sockets call it; Linux has one number for both.
     const names = Object.entries(koffi.os.errno)
       .filter(([name]) => name !== 'ENOTSUP')
@@ -257,6 +259,11 @@ export class Posix {
    */
   pollDescriptors(descriptors: number, count: number, timeout: number): number {
     return this.#countOrErrno(this.#ppoll(descriptors, count, timeout, 0));
+  }
+
+  /** sched_yield: whoever waits for this processor gets it first. */
+  yieldProcessor(): void {
+    this.#schedYield();
   }
 
   /** An eventfd that does not block: readable from the first `signalEvent` to `clearEvent`. */

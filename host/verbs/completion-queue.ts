@@ -57,6 +57,8 @@ export interface WorkCompletion {
 
 /** Who is woken takes what there is, and what is posted then leaves together. */
 const WAIT_COUNT = 64;
+/** Who finds something each time that it waits lets others of its thread have a turn so often. */
+const TURN_MICROS = 2000;
 
 /** `struct ibv_cq`: where work completes (`context.createCq`). IBA 10.8. */
 export class CompletionQueue {
@@ -73,6 +75,8 @@ export class CompletionQueue {
   readonly #waiting: (() => void)[] = [];
   /** @internal Called at once, inside the run loop, when the armed queue has something. */
   onEvent: (() => void) | undefined;
+  /** Of the event loop, as far as `wait` knows. */
+  #turnedAt = 0;
   #destroyed = false;
 
   protected constructor(
@@ -209,15 +213,23 @@ export class CompletionQueue {
   async wait(count = WAIT_COUNT): Promise<WorkCompletion[]> {
     const { device } = this.context;
     // Sleeping and being woken cost more than looking for a while.
-    const sleepAt = device.spinMicros === 0 ? 0 : device.clock.now() + device.spinMicros;
+    const { spin } = device;
+    // Where packets arrive in turns of the event loop there are enough of them.
+    const isHasty = spin !== undefined || device.polled;
+    const sleepAt = spin?.until(device.clock.now());
     for (;;) {
-      const looks = sleepAt !== 0 && device.clock.now() < sleepAt;
+      const now = device.clock.now();
+      const looks = sleepAt !== undefined && now < sleepAt;
       let completions = this.#poll(count, looks);
-      if (completions.length > 0) return completions;
+      if (completions.length > 0) {
+        if (isHasty && now - this.#turnedAt > TURN_MICROS) await this.#turn();
+        return completions;
+      }
       if (device.closed || this.context.failure) return completions;
       if (device.polled || looks) {
+        if (looks) spin?.yield();
         // Nobody calls us: whoever waits looks again in the next turn of the event loop.
-        await new Promise<void>(nextTurn);
+        await this.#turn();
         continue;
       }
       const woken = new Promise<void>((resolve) => this.#waiting.push(resolve));
@@ -226,6 +238,11 @@ export class CompletionQueue {
       if (completions.length > 0) return completions;
       await woken;
     }
+  }
+
+  async #turn(): Promise<void> {
+    await new Promise<void>(nextTurn);
+    this.#turnedAt = this.#device.clock.now();
   }
 
   /** Completions, one by one, until the context is closed. */

@@ -45,6 +45,8 @@ export interface PairOptions {
   readonly acquainted?: boolean;
   /** Packets that both sides keep when they come ahead. Default 0: go-back-N. */
   readonly reorderPackets?: number;
+  /** Is each told that the other is one of ours, as the connection manager tells? Default no. */
+  readonly ownKind?: boolean;
   /** Default true: both queue pairs in RTS. */
   readonly connect?: boolean;
 }
@@ -139,6 +141,7 @@ export function connect(
       port: peer.context.local.port,
       ...(options.acquainted ? { ownKind: true, receiveBufferBytes } : {}),
       reorderPackets: options.reorderPackets ?? 0,
+      ...(options.ownKind ? { ownKind: true } : {}),
     },
     pathMtu: options.mtu ?? Mtu.MTU_1024,
     destQpNum: peer.qp.qpNum,

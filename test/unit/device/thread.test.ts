@@ -119,6 +119,22 @@ test('whoever polled a completion has room for another request', async () => {
   await close();
 });
 
+test('who finds completions each time that it waits leaves others of its thread their turns', async () => {
+  const { a, b, close } = await openPair();
+  for (let index = 0; index < 200; index++) write(a, b, 64);
+  // All of them are there.
+  await sleep(100);
+  let turned = false;
+  setImmediate(() => (turned = true));
+  for (let index = 0; index < 200; index++) {
+    assert.is((await a.cq.wait(1)).length, 1);
+    const until = performance.now() + 0.05;
+    while (performance.now() < until);
+  }
+  assert.ok(turned);
+  await close();
+});
+
 test('a queue pair that rang and was destroyed is passed over', async () => {
   const { a, b, close } = await openPair();
   const others = Array.from({ length: 50 }, () => a.pd.createQp({ sendCq: a.cq, recvCq: a.cq }));
