@@ -19,7 +19,7 @@ export interface CmOptions {
   readonly cmResponseTimeout?: number;
   /** How often it is, 0 to 15. Default 15. */
   readonly maxCmRetries?: number;
-  /** Until the queue pair sends a packet again: 4.096 us * 2^it, 0 to 31. Default 17. */
+  /** Until a queue pair sends a packet again: 4.096 us * 2^it, 0 to 31. Default: the link's, 17. */
   readonly ackTimeout?: number;
   /** A Mtu: whoever connects asks for no larger packets. Default: what its link carries. */
   readonly pathMtu?: number;

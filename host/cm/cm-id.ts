@@ -195,13 +195,10 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     const { core, now } = this.#manager;
     if (this.isDatagram) {
       const fields = { pkey: DEFAULT_PKEY, serviceId, privateData };
-      this.#connection = core.resolveService(now, peer, this, fields, {
-        ...DEFAULT_OPTIONS,
-        ...this.#told,
-      });
+      this.#connection = core.resolveService(now, peer, this, fields, this.#options);
     } else {
       const fields: FieldsOf<'REQ'> = {
-        ...requestFields(this, param, peer, { ...DEFAULT_OPTIONS, ...this.#told }),
+        ...requestFields(this, param, peer, this.#options),
         serviceId,
         privateData,
         startingPsn: this.#startingPsn,
@@ -433,6 +430,11 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   #end(event: number, status = 0, privateData: Uint8Array = new Uint8Array(0)): void {
     if (this.qp && this.qp.state !== QpState.ERR) bringDown(this.qp);
     this.push(event, { status, conn: { privateData } });
+  }
+
+  get #options(): Required<CmOptions> {
+    const { ackTimeout = DEFAULT_OPTIONS.ackTimeout } = this.context.device.info;
+    return { ...DEFAULT_OPTIONS, ackTimeout, ...this.#told };
   }
 
   /** What the request comes to; who was told a timeout of its own keeps it. */

@@ -32,8 +32,6 @@ const MEMORY_BYTES = 32 * 2 ** 20;
 /** Sessions of a station; each takes three connections and 200 KiB. */
 const SESSIONS_MAX = 32;
 const CONNECTIONS_MAX = 8 * SESSIONS_MAX;
-/** 4.096 us * 2^it, 2.1 s: a channel that loses much stands still while SCTP below it backs off. */
-const ACK_TIMEOUT = 19;
 const SMALL_QP = { cap: { maxSendWr: 4, maxRecvWr: 4, reorderPackets: 64 } };
 const CALL_AGAIN_MILLIS = 1000;
 
@@ -147,7 +145,7 @@ export class Station {
   ): Promise<RdmaConnection> {
     const told = { role, kind: this.kind, rkey, addr, columnsKey: 0 };
     const target = { address: `${peer.gid}`, port: PORT };
-    const options = { pd, qp: SMALL_QP, privateData: tell(told), ackTimeout: ACK_TIMEOUT };
+    const options = { pd, qp: SMALL_QP, privateData: tell(told) };
     return connect(target, { ...options, context }, (qp) => {
       // For two WRITEs with immediate values, which bring nothing for a receive's memory.
       qp.postRecv([{ sgList: [] }, { sgList: [] }]);
@@ -275,7 +273,6 @@ export class Station {
     return {
       pd: this.#pd,
       qp: { cap: { maxSendWr: sends, maxRecvWr: RECEIVES, reorderPackets: 64 } },
-      ackTimeout: ACK_TIMEOUT,
       privateData: tell({ role, kind: this.kind, rkey, addr, columnsKey: this.columns.rkey }),
     };
   }

@@ -114,6 +114,11 @@ export interface LinkInfo {
    * Then queue pairs need not when packets get lost. Default false.
    */
   readonly paced?: boolean;
+  /**
+   * After how long connections by it send a packet again, 4.096 us * 2^it, where nobody says
+   * otherwise. Default 17, half a second. More for what stands still for seconds at times.
+   */
+  readonly ackTimeout?: number;
   /** Can it carry packets to multicast groups? Then it has `join` and `leave`. Default false. */
   readonly multicast?: boolean;
   /** Other ports that packets can leave from, where there are any: a destination names one. */

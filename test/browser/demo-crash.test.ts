@@ -105,4 +105,35 @@ test('they outlive the page as well, and are one tab’s at a time', async (worl
   await leave(tab);
 });
 
+/** What its Worker for files runs first. */
+const LACKS = {
+  'no such files': [
+    'delete StorageManager.prototype.getDirectory;',
+    /has no navigator.storage.getDirectory/,
+  ],
+  'no leave to keep any': [
+    `StorageManager.prototype.getDirectory = () =>
+       Promise.reject(new DOMException('storage is blocked', 'SecurityError'));`,
+    /lets this page keep no files: storage is blocked/,
+  ],
+} as const;
+
+for (const [what, [first, told]] of Object.entries(LACKS)) {
+  test(`a browser with ${what} says so, and painting goes on`, async (world) => {
+    const { context } = world.browser;
+    const file = '**/opfs-thread.js';
+    await context.route(file, async (route) => {
+      const response = await route.fetch();
+      await route.fulfill({ response, body: first + (await response.text()) });
+    });
+    const tab = await alone(world);
+    await tab.page.locator('#act-crash').click();
+    await tab.said(SAID, told);
+    await tab.stroke('ours', [0.2, 0.5], [0.8, 0.4]);
+    assert.is(await differences(tab, () => world.server.station!.memory), 0);
+    await leave(tab);
+    await context.unroute(file);
+  });
+}
+
 test.run();

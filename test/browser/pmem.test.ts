@@ -306,6 +306,10 @@ test('without such a file system the page is told what is missing and what works
   assert.match(said, /^EOPNOTSUPP: .*getDirectory: it takes HTTPS or localhost; .*alloc\(\) works/);
   await replaceWorker(tab, first('delete FileSystemFileHandle.prototype.createSyncAccessHandle'));
   assert.match(await openRegion(tab, 'none', BYTES), /^EOPNOTSUPP: .*FileSystemSyncAccessHandle/);
+  const refuse = '() => Promise.reject(new DOMException(`storage is blocked`, `SecurityError`))';
+  await replaceWorker(tab, first(`StorageManager.prototype.getDirectory = ${refuse}`));
+  const denied = await openRegion(tab, 'none', BYTES);
+  assert.match(denied, /^EACCES: .*lets this page keep no files: storage is blocked/);
   const bytes = await tab.run((_verbena, { context }: PmemState) => context.alloc(100).length);
   assert.is(bytes, 100);
   await replaceWorker(tab, "import 'URL.is.not.there';");

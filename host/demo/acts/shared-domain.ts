@@ -19,7 +19,8 @@ export const sharedDomain: Act = {
   sentence:
     'Two contexts of this pane’s device take part in one protection domain, by a handle of 32 bytes and ' +
     'its key. One registers memory, the other one has the queue pair: the peer WRITEs through it by ' +
-    'a key that it never registered.',
+    'a key that it never registered. Both contexts are in one Worker: in two they would need shared ' +
+    'memory, which this page does without.',
   async play({ station, session }) {
     const { context } = station;
     const other = context.openDevice();

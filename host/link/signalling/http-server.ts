@@ -40,10 +40,11 @@ async function readBody(request: IncomingMessage, bodyMillis: number): Promise<s
   const timer = setTimeout(() => request.destroy(), bodyMillis);
   try {
     let text = '';
+    // To its end, however long it is: who is still sending would not hear our answer.
     for await (const chunk of request.setEncoding('utf8')) {
-      text += chunk as string;
-      if (text.length > BODY_LENGTH_MAX) throw new LinkError('EMSGSIZE', 'the offer is too long');
+      if (text.length <= BODY_LENGTH_MAX) text += chunk as string;
     }
+    if (text.length > BODY_LENGTH_MAX) throw new LinkError('EMSGSIZE', 'the offer is too long');
     return text;
   } finally {
     clearTimeout(timer);

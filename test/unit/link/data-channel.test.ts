@@ -90,7 +90,10 @@ test('whoever posts something else is told so, and nothing is left of it', async
   const [status, text] = await post(JSON.stringify({ type: 'offer', sdp: 'v=0' }));
   assert.is(status, 400);
   assert.match(text, /one data channel/);
-  assert.is((await post('x'.repeat(70_000)))[0], 400);
+  // Long enough not to be with us all at once.
+  for (const length of [70_000, 5_000_000]) {
+    assert.equal(await post('x'.repeat(length)), [400, 'the offer is too long (EMSGSIZE)']);
+  }
   const media = 'm=application 9 UDP/DTLS/SCTP webrtc-datachannel';
   const print = `a=fingerprint:sha-256 ${new Array(32).fill('AB').join(':')}`;
   const sdp = `v=0\r\n${media}\r\n${print}\r\n`;
@@ -208,6 +211,25 @@ test('when a peer goes its queue pairs flush and its connections end, the others
   });
   assert.is((await second!.sendCq.wait())[0]!.status, WcStatus.SUCCESS, 'of no bytes');
   for (const { context } of [here, one, two]) await context.close();
+});
+
+test('queue pairs over it wait for a channel that stands still, unless told otherwise', async () => {
+  const [a, b] = [await device(), await device()];
+  await connectLinks(a.link, b.link);
+  const address = `${b.context.local.gid}`;
+  for (const [options, timeout] of [
+    [{}, 19],
+    [{ ackTimeout: 14 }, 14],
+  ] as const) {
+    const coming = TransferSide.accept(library, b.context, 4096);
+    const from = await TransferSide.connect(library, a.context, address, 4096, options);
+    const to = await coming;
+    assert.is(from.connection.qp.query().timeout, timeout);
+    assert.is(to.connection.qp.query().timeout, timeout);
+    await from.write(1, 1024);
+    assert.is(to.differences(1), 0);
+  }
+  for (const { context } of [a, b]) await context.close();
 });
 
 /** Tells only after a while that it has accepted: a busy page, by way of a Worker. */
