@@ -45,8 +45,6 @@ export interface PairOptions {
   readonly acquainted?: boolean;
   /** Packets that both sides keep when they come ahead. Default 0: go-back-N. */
   readonly reorderPackets?: number;
-  /** Is each told that the other is one of ours, as the connection manager tells? Default no. */
-  readonly ownKind?: boolean;
   /** Default true: both queue pairs in RTS. */
   readonly connect?: boolean;
 }
@@ -123,7 +121,6 @@ export function connect(
   options: PairOptions,
 ): void {
   const extra = options.attributes ?? {};
-  const { receiveBufferBytes } = peer.context.device.info;
   const pick = (names: readonly (keyof QpAttributes)[]): QpAttributes =>
     Object.fromEntries(names.filter((n) => extra[n] !== undefined).map((n) => [n, extra[n]]));
   qp.modify({
@@ -139,9 +136,11 @@ export function connect(
     ahAttr: {
       dgid: peer.context.local.gid,
       port: peer.context.local.port,
-      ...(options.acquainted ? { ownKind: true, receiveBufferBytes } : {}),
+      ...(options.acquainted && {
+        ownKind: true,
+        receiveBufferBytes: peer.context.device.info.receiveBufferBytes,
+      }),
       reorderPackets: options.reorderPackets ?? 0,
-      ...(options.ownKind ? { ownKind: true } : {}),
     },
     pathMtu: options.mtu ?? Mtu.MTU_1024,
     destQpNum: peer.qp.qpNum,
