@@ -70,10 +70,13 @@ function place(
   const module = new URL('./durable.js', import.meta.url);
   const durable = device.link ? store : { module, data: task };
   const close = (): void => {
-    file.close();
-    // A range that is zero again, as the heap has it.
-    if (mappedAt !== undefined) posix!.unmapFile(mappedAt, rounded);
-    heap.free(start);
+    try {
+      file.close();
+    } finally {
+      // A range that is zero again, as the heap has it; if it cannot be, it stays taken.
+      if (mappedAt !== undefined) posix!.unmapFile(mappedAt, rounded);
+      heap.free(start);
+    }
   };
   return { buffer, id, path: file.path, kind, durability, store, durable, close };
 }

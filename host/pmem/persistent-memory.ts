@@ -5,6 +5,7 @@
 import type { Device } from '../device/device.js';
 import type { DurableStore, DurableStoreModule } from '../device/durable-store.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import { systemRefusal } from '../errors/system-refusal.js';
 import { openRegion } from './open-region.js';
 import type { Durability } from './place.js';
 import type { SyncStore } from './sync-store.js';
@@ -144,7 +145,17 @@ export class PersistentMemory {
       if (!this.failure) await this.flush();
     } finally {
       await this.#store.close();
+      this.#giveBack();
+    }
+  }
+
+  #giveBack(): void {
+    try {
       this.#region.close();
+    } catch (error) {
+      throw systemRefusal(`close of ${this.path}`, error);
+    } finally {
+      // Told once: the context has nothing of it left to close.
       this.owner?.closed();
     }
   }

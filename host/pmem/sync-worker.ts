@@ -8,7 +8,8 @@ import type { SyncTask } from './sync.js';
 export function syncWorkerFor(workerData: SyncTask): StartSyncWorker {
   return (answered, failed) => {
     const worker = startWorker(workerData);
-    const ended = new SyncError('EIO', 'the thread that syncs the region has ended');
+    const sentence = 'the thread that syncs the region has ended: open the region anew (EIO)';
+    const ended = new SyncError('EIO', sentence);
     worker.on('message', (answer: SyncAnswer) => answered(answer));
     worker.on('error', (error) => failed(error as Error));
     worker.on('exit', () => failed(ended));

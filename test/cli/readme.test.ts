@@ -53,7 +53,7 @@ test('every command is in the table of the README, and no other', async () => {
   const told = new Set([...readme.matchAll(/`verbena ([a-z-]+)/g)].map((match) => match[1]!));
   await Workspace.use(async (workspace) => {
     const { stdout } = await workspace.run('--help');
-    const help = stdout.slice(stdout.indexOf('Commands:'));
+    const help = stdout.slice(stdout.indexOf('Commands:'), stdout.indexOf('\nExample:'));
     const there = [...help.matchAll(/^ {2}([a-z-]+) /gm)].map((match) => match[1]!);
     assert.ok(there.length > 10, help);
     const unsaid = there.filter((name) => name !== 'help' && !told.has(name));

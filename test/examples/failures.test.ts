@@ -42,6 +42,10 @@ const SAMPLE: readonly Row[] = [
   // A sleeper that was not woken looks up by itself.
   ['01-connect', 'server/main write', 'EIO', 'done', /^$/],
   ['11-shared-domain', 'start/main posix_fallocate', 'ENOSPC', 'refused', /shm-size\) \(ENOSPC\)/],
+  // Who closes is told, and once.
+  ['13-persistent', 'start/main closeSync', 'EIO', 'refused', /close of .*\(EIO\)\n/, 2],
+  // A file that its maker could not live in is gone again.
+  ['11-shared-domain', 'start/main fstatSync', 'EIO', 'refused', /refuses fstat: .*\(EIO\)\n/],
   ['13-persistent', '0/main posix_fallocate', 'ENOSPC', 'refused', /region\.pmem: .*\(ENOSPC\)/],
 ];
 

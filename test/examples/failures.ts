@@ -83,7 +83,7 @@ async function left(directory: string, pids: readonly number[], pid: number): Pr
   }
   const running = pids.filter(isAlive);
   for (const each of running) process.kill(each, 'SIGKILL');
-  const shared = readdirSync(SHARED_MEMORY).filter((name) => name.includes(`-${pid}`));
+  const shared = readdirSync(SHARED_MEMORY).filter((name) => name.endsWith(`-${pid}`));
   for (const name of shared) rmSync(join(SHARED_MEMORY, name), { force: true });
   return [
     ...running.map((each) => `process ${each}`),

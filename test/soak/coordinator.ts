@@ -30,13 +30,16 @@ const STOP_MILLIS_MAX = 2500;
 const BAD_MILLIS = 3000;
 const BEGIN_MILLIS = 20;
 /** Longer than reliable datagrams wait for the heartbeats of the dead. */
-const QUIET_SECONDS = 25;
+const QUIET_PAUSES = 20;
+const SETTLED_PAUSES = 7;
 const END_SECONDS_MAX = 180;
 
 export interface Sample extends MemoryUse {
   readonly seconds: number;
   readonly member: number;
   readonly incarnation: number;
+  /** The end of a quiet time, of which there is one early on and one at the end. */
+  readonly settled: 'first' | 'last' | undefined;
 }
 
 export interface Soaked {
@@ -81,6 +84,7 @@ export class Coordinator {
   readonly #ledgers: number[][];
   #audits = 0;
   #isEnding = false;
+  #settled: 'first' | 'last' | undefined;
 
   constructor(directory: string, seed: number, disk: SmallDisk) {
     this.#directory = directory;
@@ -111,17 +115,16 @@ export class Coordinator {
     }
     this.#started = performance.now();
     const end = minutes * 60;
-    while (!this.#isEnding && this.#seconds < end && this.#violations.length === 0) {
+    let isQuietNext = true;
+    while (this.#isGoingOn && this.#seconds < end) {
       await sleep(this.#random.between(PAUSE_MILLIS / 2, PAUSE_MILLIS));
       onFault(this.#seconds);
-      await this.#fault();
+      if (isQuietNext && this.#seconds > end / 4) {
+        isQuietNext = false;
+        await this.#beQuiet('first', onFault);
+      } else await this.#fault();
     }
-    // The end is a quiet one: what is there to be heard is heard, who has died is noticed.
-    for (const quiet = this.#seconds + QUIET_SECONDS; this.#seconds < quiet;) {
-      if (this.#isEnding || this.#violations.length > 0) break;
-      await sleep(PAUSE_MILLIS);
-      onFault(this.#seconds);
-    }
+    await this.#beQuiet('last', onFault);
     await this.#end();
     return {
       violations: this.#violations,
@@ -131,6 +134,21 @@ export class Coordinator {
       acknowledged: this.acknowledged,
       audits: this.#audits,
     };
+  }
+
+  get #isGoingOn(): boolean {
+    return !this.#isEnding && this.#violations.length === 0;
+  }
+
+  /** No faults: what is there to be heard is heard, who has died is noticed, memory is compared. */
+  async #beQuiet(which: 'first' | 'last', onFault: (seconds: number) => void): Promise<void> {
+    // Counted in pauses: a machine that stands still for a while is not quiet.
+    for (let pause = 0; this.#isGoingOn && pause < QUIET_PAUSES; pause++) {
+      if (pause >= QUIET_PAUSES - SETTLED_PAUSES) this.#settled = which;
+      await sleep(PAUSE_MILLIS);
+      onFault(this.#seconds);
+    }
+    this.#settled = undefined;
   }
 
   /** Before its time is over. */
@@ -212,7 +230,10 @@ export class Coordinator {
         member.counts = message.counts;
         member.pending = message.pending;
         const seconds = this.#seconds;
-        this.#samples.push({ seconds, member: index, incarnation, ...message.memory });
+        // Who ends has less from one moment to the next: that says nothing about what went before.
+        if (this.#isEnding) break;
+        const settled = this.#settled;
+        this.#samples.push({ seconds, member: index, incarnation, settled, ...message.memory });
         break;
       }
       case 'violation':

@@ -9,7 +9,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Coordinator, MEMBERS, type Soaked } from './coordinator.js';
 import { SmallDisk } from './disk.js';
-import { least, trendOf, type Trend } from './memory.js';
+import { settledTrendOf, trendOf, type Trend } from './memory.js';
 import { read } from '../support/script.js';
 import { plotPage } from './plot.js';
 import { words, type SoakOptions } from './words.js';
@@ -36,7 +36,7 @@ function judge(soaked: Soaked, rss: Trend, engine: Trend): [sentence: string, ho
     ],
     [`resident memory grew by ${kib(grown)} KiB`, grown <= GROWTH_BYTES_MAX],
     [
-      `the engine's memory, at its least, grew by ${kib(taken)} KiB`,
+      `the engine's memory, in quiet times, grew by ${kib(taken)} KiB`,
       taken <= ENGINE_GROWTH_BYTES_MAX,
     ],
   ];
@@ -74,7 +74,7 @@ async function soak({ minutes, seed, json, plot }: SoakOptions): Promise<number>
     const [rss, heap, receives] = (['rss', 'heap', 'receives'] as const).map((of) =>
       trendOf(soaked.samples, of),
     ) as [Trend, Trend, Trend];
-    const engine = trendOf(soaked.samples, 'engine', least);
+    const engine = settledTrendOf(soaked.samples, 'engine');
     const memory = { rss, heap, engine, receives };
     const { samples, ...books } = soaked;
     const title = `${MEMBERS} processes, ${minutes} minutes, seed ${seed}`;

@@ -2,32 +2,44 @@
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import type { Sample } from './coordinator.js';
-import { least, trendOf } from './memory.js';
+import { settledTrendOf, trendOf } from './memory.js';
 
 const test = suite('soak/memory');
 
 /** A sample a second, of the member that lives on and of another one. */
 function samples(engine: (second: number) => number): Sample[] {
-  return Array.from({ length: 100 }, (_, seconds) => {
+  return Array.from({ length: 100 }, (_, seconds): Sample[] => {
     const memory = { engine: engine(seconds), rss: 50 + seconds, heap: 7, receives: 0 };
-    const of = (member: number) => ({ seconds, member, incarnation: 0, ...memory });
+    const quiet = seconds < 90 ? undefined : 'last';
+    const settled = seconds >= 25 && seconds < 35 ? 'first' : quiet;
+    const of = (member: number) =>
+      ({ seconds, member, incarnation: 0, settled, ...memory }) as const;
     return [of(0), { ...of(1), engine: 1e9 }];
   }).flat();
 }
 
-test('what is taken and given back is no growth, wherever the last sample fell', () => {
+test('what comes and goes is no growth, neither in quiet times nor between them', () => {
   for (const first of [0, 1, 2, 3]) {
-    const busy = samples((second) => 1000 + ((second + first) % 4 === 0 ? 0 : 4000));
-    const { before, after } = trendOf(busy, 'engine', least);
+    const busy = samples((second) => {
+      const isFileOpen = (second + first) % 4 !== 0;
+      return 1000 + (isFileOpen ? 4000 : 0) + (second > 40 && second < 80 ? 2500 : 0);
+    });
+    const { before, after } = settledTrendOf(busy, 'engine');
     assert.equal([before, after], [1000, 1000]);
   }
 });
 
 test('what leaks is growth, however much comes and goes', () => {
   const leaking = samples((second) => 1000 + 10 * second + (second % 4 === 0 ? 0 : 4000));
-  const { before, after, bytesPerMinute } = trendOf(leaking, 'engine', least);
-  assert.ok(after - before >= 450, `${after - before}`);
+  const { before, after, bytesPerMinute } = settledTrendOf(leaking, 'engine');
+  assert.equal([before, after], [1280, 1920]);
   assert.ok(Math.abs(bytesPerMinute - 600) < 30, `${bytesPerMinute}`);
+});
+
+test('a quiet time of which nothing was heard proves nothing', () => {
+  const early = samples(() => 1000).filter(({ settled }) => settled !== 'last');
+  const { before, after } = settledTrendOf(early, 'engine');
+  assert.not(after - before <= 0);
 });
 
 test('medians, of the second and of the last quarter', () => {

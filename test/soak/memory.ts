@@ -1,7 +1,7 @@
 /**
  * What memory did over time: how steep, and how much more there was in the end. The engine's is
- * judged where it is least: what was taken for somebody who died stays until it is noticed, and an
- * extra file while it is open; what leaks is there at all times.
+ * judged in quiet times, and where it is least: what was taken for somebody who died stays until it
+ * is noticed, an extra file while it is open; what leaks is there at all times.
  */
 import type { Sample } from './coordinator.js';
 import type { MemoryUse } from './messages.js';
@@ -9,22 +9,17 @@ import type { MemoryUse } from './messages.js';
 export interface Trend {
   /** By least squares, of the time after the first quarter. */
   readonly bytesPerMinute: number;
-  /** Of the second and of the last quarter: medians, or the least. */
+  /** Medians of the second and of the last quarter. */
   readonly before: number;
   readonly after: number;
 }
 
-export function trendOf(
-  samples: readonly Sample[],
-  of: keyof MemoryUse,
-  pick: (values: readonly number[]) => number = median,
-  member = 0,
-): Trend {
+export function trendOf(samples: readonly Sample[], of: keyof MemoryUse, member = 0): Trend {
   const own = samples.filter((sample) => sample.member === member);
   const end = Math.max(...own.map(({ seconds }) => seconds));
   const late = own.filter(({ seconds }) => seconds > end / 4);
   const between = (from: number, to: number): number =>
-    pick(late.filter(({ seconds }) => seconds > from && seconds <= to).map((one) => one[of]));
+    median(late.filter(({ seconds }) => seconds > from && seconds <= to).map((one) => one[of]));
   return {
     bytesPerMinute: slope(late.map((one) => [one.seconds / 60, one[of]])),
     before: between(end / 4, end / 2),
@@ -32,8 +27,13 @@ export function trendOf(
   };
 }
 
-export function least(values: readonly number[]): number {
-  return Math.min(...values);
+/** The same, but before and after are the least of either quiet time; NaN: nothing was heard. */
+export function settledTrendOf(samples: readonly Sample[], of: keyof MemoryUse, member = 0): Trend {
+  const least = (when: Sample['settled']): number => {
+    const own = samples.filter((sample) => sample.member === member && sample.settled === when);
+    return own.length === 0 ? NaN : Math.min(...own.map((sample) => sample[of]));
+  };
+  return { ...trendOf(samples, of, member), before: least('first'), after: least('last') };
 }
 
 function median(values: readonly number[]): number {

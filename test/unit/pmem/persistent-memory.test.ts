@@ -263,6 +263,26 @@ test('a full disk is told when a region is made, and when it grows, with nothing
     });
   }));
 
+if (posix) {
+  test('what cannot be given back is told once: by who closes it, not again by its context', () =>
+    Workspace.use((space) =>
+      using(true, async (context) => {
+        const options = { bytes: BYTES, volatile: true };
+        const pmem = await context.openPmem(space.path('region'), options);
+        const { unmapFile } = posix;
+        posix.unmapFile = () => {
+          throw Object.assign(new Error('munmap ENOMEM'), { code: 'ENOMEM', syscall: 'mmap' });
+        };
+        try {
+          assert.is(await code(pmem.close()), 'ENOMEM');
+        } finally {
+          posix.unmapFile = unmapFile;
+        }
+        assert.is(context.pmems.size, 0);
+      }),
+    ));
+}
+
 test('what a flush cannot write is never called durable, nor anything after it', () =>
   Workspace.use(async (workspace) => {
     const path = workspace.path('a.pmem');
