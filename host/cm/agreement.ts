@@ -25,7 +25,8 @@ export interface CmOptions {
   readonly pathMtu?: number;
 }
 
-export const DEFAULT_OPTIONS = {
+type OptionDefaults = Required<Omit<CmOptions, 'ackTimeout'>>;
+export const DEFAULT_OPTIONS: OptionDefaults = {
   cmResponseTimeout: 18,
   maxCmRetries: 15,
   pathMtu: Mtu.MTU_4096,
@@ -179,7 +180,7 @@ export function requestFields(
   side: Side,
   param: ConnParam,
   peer: Endpoint,
-  { cmResponseTimeout, maxCmRetries, ackTimeout, pathMtu }: CmOptions & typeof DEFAULT_OPTIONS,
+  { cmResponseTimeout, maxCmRetries, ackTimeout, pathMtu }: CmOptions & OptionDefaults,
 ): Omit<FieldsOf<'REQ'>, 'serviceId' | 'privateData' | 'startingPsn'> {
   const { context, qp } = side;
   const localQpn = queuePairNumber(side, param);

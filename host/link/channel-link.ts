@@ -133,8 +133,8 @@ export abstract class ChannelLink implements Link {
         windowBytes: charge,
         receiveBufferBytes: 2 * charge,
         paced: true,
-        // 2.1 s, and 17 s with all repetitions: what lies below may stand still for some seconds while
-        // it looks for its pace again, and tells when a peer is gone.
+        // 2.1 s, and 17 s with all repetitions: what lies below may stand still for some seconds
+        // while it looks for its pace again, and tells when a peer is gone.
         ackTimeout: 19,
       };
     } finally {
