@@ -25,10 +25,10 @@ export interface CmOptions {
   readonly pathMtu?: number;
 }
 
-export const DEFAULT_OPTIONS: Required<CmOptions> = {
+type OptionDefaults = Required<Omit<CmOptions, 'ackTimeout'>>;
+export const DEFAULT_OPTIONS: OptionDefaults = {
   cmResponseTimeout: 18,
   maxCmRetries: 15,
-  ackTimeout: 17,
   pathMtu: Mtu.MTU_4096,
 };
 
@@ -180,7 +180,7 @@ export function requestFields(
   side: Side,
   param: ConnParam,
   peer: Endpoint,
-  { cmResponseTimeout, maxCmRetries, ackTimeout, pathMtu }: Required<CmOptions>,
+  { cmResponseTimeout, maxCmRetries, ackTimeout, pathMtu }: CmOptions & OptionDefaults,
 ): Omit<FieldsOf<'REQ'>, 'serviceId' | 'privateData' | 'startingPsn'> {
   const { context, qp } = side;
   const localQpn = queuePairNumber(side, param);
@@ -202,7 +202,8 @@ export function requestFields(
     srq: (qp ? qp.srq : param.srq) ? 1 : 0,
     primaryLocalGid: context.local.gid.bytes,
     primaryRemoteGid: peer.gid.bytes,
-    primaryLocalAckTimeout: ackTimeout,
+    // The last one where the link does not say how long.
+    primaryLocalAckTimeout: ackTimeout ?? context.device.info.ackTimeout ?? 17,
   };
 }
 

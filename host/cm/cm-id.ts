@@ -195,10 +195,13 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     const { core, now } = this.#manager;
     if (this.isDatagram) {
       const fields = { pkey: DEFAULT_PKEY, serviceId, privateData };
-      this.#connection = core.resolveService(now, peer, this, fields, this.#options);
+      this.#connection = core.resolveService(now, peer, this, fields, {
+        ...DEFAULT_OPTIONS,
+        ...this.#told,
+      });
     } else {
       const fields: FieldsOf<'REQ'> = {
-        ...requestFields(this, param, peer, this.#options),
+        ...requestFields(this, param, peer, { ...DEFAULT_OPTIONS, ...this.#told }),
         serviceId,
         privateData,
         startingPsn: this.#startingPsn,
@@ -430,11 +433,6 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   #end(event: number, status = 0, privateData: Uint8Array = new Uint8Array(0)): void {
     if (this.qp && this.qp.state !== QpState.ERR) bringDown(this.qp);
     this.push(event, { status, conn: { privateData } });
-  }
-
-  get #options(): Required<CmOptions> {
-    const { ackTimeout = DEFAULT_OPTIONS.ackTimeout } = this.context.device.info;
-    return { ...DEFAULT_OPTIONS, ackTimeout, ...this.#told };
   }
 
   /** What the request comes to; who was told a timeout of its own keeps it. */

@@ -36,11 +36,6 @@ export interface PeerEvent {
   readonly reason?: string;
 }
 
-/**
- * 4.096 us * 2^it, 2.1 s, and 17 s with all its repetitions: what lies below may stand still for
- * some seconds while it looks for its pace again, and tells when a peer is gone.
- */
-const ACK_TIMEOUT = 19;
 /** Bytes of headers and ICRC around a payload, at most. */
 const PACKET_OVERHEAD = 64;
 const EVENTS_KEPT = 1024;
@@ -138,7 +133,9 @@ export abstract class ChannelLink implements Link {
         windowBytes: charge,
         receiveBufferBytes: 2 * charge,
         paced: true,
-        ackTimeout: ACK_TIMEOUT,
+        // 2.1 s, and 17 s with all repetitions: what lies below may stand still for some seconds
+        // while it looks for its pace again, and tells when a peer is gone.
+        ackTimeout: 19,
       };
     } finally {
       this.#opening = undefined;

@@ -105,34 +105,49 @@ test('they outlive the page as well, and are one tab’s at a time', async (worl
   await leave(tab);
 });
 
-/** What its Worker for files runs first. */
+/** What the Worker for files runs first. */
 const LACKS = {
   'no such files': [
-    'delete StorageManager.prototype.getDirectory;',
+    'delete StorageManager.prototype.getDirectory',
     /has no navigator.storage.getDirectory/,
   ],
   'no leave to keep any': [
-    `StorageManager.prototype.getDirectory = () =>
-       Promise.reject(new DOMException('storage is blocked', 'SecurityError'));`,
+    'StorageManager.prototype.getDirectory = () => ' +
+      'Promise.reject(new DOMException("storage is blocked", "SecurityError"))',
     /lets this page keep no files: storage is blocked/,
   ],
 } as const;
 
+/** Before the page's Worker itself: those that it begins run `first` before their own. */
+function withFirst(first: string): string {
+  const module = `import 'data:text/javascript,${encodeURIComponent(first)}'; import 'URL';`;
+  return `{
+    const Real = Worker;
+    globalThis.Worker = class extends Real {
+      constructor(url, options) {
+        const text = ${JSON.stringify(module)}.replace('URL', url);
+        super(URL.createObjectURL(new Blob([text], { type: 'text/javascript' })), options);
+      }
+    };
+  }`;
+}
+
 for (const [what, [first, told]] of Object.entries(LACKS)) {
   test(`a browser with ${what} says so, and painting goes on`, async (world) => {
     const { context } = world.browser;
-    const file = '**/opfs-thread.js';
-    await context.route(file, async (route) => {
+    const script = '**/worker.js';
+    await context.route(script, async (route) => {
       const response = await route.fetch();
-      await route.fulfill({ response, body: first + (await response.text()) });
+      await route.fulfill({ response, body: withFirst(first) + (await response.text()) });
     });
     const tab = await alone(world);
+    assert.is(await tab.page.inputValue('#slider-crash'), '10', 'as its act has it');
     await tab.page.locator('#act-crash').click();
     await tab.said(SAID, told);
     await tab.stroke('ours', [0.2, 0.5], [0.8, 0.4]);
     assert.is(await differences(tab, () => world.server.station!.memory), 0);
     await leave(tab);
-    await context.unroute(file);
+    await context.unroute(script);
   });
 }
 

@@ -58,28 +58,30 @@ export class Cards {
     button.setAttribute('aria-describedby', `about-${id}`);
     const about = make('p', { id: `about-${id}` }, sentence);
     const article = make('article', { className: 'act' }, button, about);
-    let value = (): number => 0;
+    let chosen = (): number => 0;
     if (slider) {
       const { min, max, step, unit } = slider;
       const input = make('input', { type: 'range', id: `slider-${id}` });
+      // Nothing until it is pressed, where that is a value at all.
+      const value = `${min > 0 ? slider.value : 0}`;
       // In this order: a value is cut to the range that there is.
-      Object.assign(input, { min: `${min}`, max: `${max}`, step: `${step}`, value: '0' });
-      const shown = make('output', {}, `0 ${unit}`);
-      value = () => Number(input.value);
+      Object.assign(input, { min: `${min}`, max: `${max}`, step: `${step}`, value });
+      const shown = make('output', {}, `${value} ${unit}`);
+      chosen = () => Number(input.value);
       input.addEventListener('input', () => {
         shown.textContent = `${input.value} ${unit}`;
-        this.#actions.set(id, value());
+        this.#actions.set(id, chosen());
       });
       article.append(make('label', {}, slider.label, input, shown));
       button.addEventListener('click', () => {
-        if (value() > 0) return;
+        if (chosen() > 0) return;
         input.value = `${slider.value}`;
         shown.textContent = `${input.value} ${unit}`;
       });
     }
     button.addEventListener('click', () => {
       this.setBusy(true);
-      this.#actions.play(id, value());
+      this.#actions.play(id, chosen());
     });
     const plot = plotTitle === undefined ? undefined : new Plot({ title: plotTitle });
     if (plot) {

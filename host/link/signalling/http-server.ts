@@ -40,7 +40,7 @@ async function readBody(request: IncomingMessage, bodyMillis: number): Promise<s
   const timer = setTimeout(() => request.destroy(), bodyMillis);
   try {
     let text = '';
-    // To its end, however long it is: who is still sending would not hear our answer.
+    // To its end, however long it is: else the connection is cut, and its sender's next request.
     for await (const chunk of request.setEncoding('utf8')) {
       if (text.length <= BODY_LENGTH_MAX) text += chunk as string;
     }
