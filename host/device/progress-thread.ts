@@ -49,6 +49,8 @@ const TOUCHED_MICROS = 1000;
 const LOOK_MICROS = 500;
 /** The longest sleep. `worker.terminate()` of an application has no other way to end this thread. */
 const SLEEP_MICROS = 1_000_000;
+/** Whoever has just asked may ask again: so long the thread looks before it lets others work. */
+const KEPT_MICROS = 20;
 const CACHE_LINE = 64;
 
 /** A range that is only ever handed out: the link lives as long as the thread. */
@@ -92,7 +94,7 @@ const isCrowded = availableParallelism() <= 2;
 const mailroom = task.shared && (await openMailroom(memory, task.shared, link));
 /** No spin without koffi: then the link does not open either. */
 const { posix } = await loadPosix();
-const spin = new Spin(task.spinMicros, clock, () => posix?.yieldProcessor());
+const spin = new Spin(task.spinMicros, clock, () => posix?.yieldProcessor(), KEPT_MICROS);
 let runner: Runner | undefined;
 
 /** A turn, unless the application is at it: it does all of it then. */

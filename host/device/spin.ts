@@ -10,37 +10,47 @@ import type { Clock } from './clock.js';
 
 /** Others have the processor for so long only if they have more to do than to answer us. */
 const LOST_MICROS = 500;
-/** So long nobody looks after that; twice as long each time that it happens again at once. */
-const PAUSE_MICROS = 10_000;
-const PAUSE_MAX_MICROS = 160_000;
+/** After that nobody looks for so many times as long; twice that when it happens again soon. */
+const PAUSE_FACTOR = 1;
+const PAUSE_FACTOR_MAX = 160;
 
 export class Spin {
   readonly #micros: number;
   readonly #clock: Clock;
   readonly #yieldProcessor: () => void;
+  readonly #keptMicros: number;
+  #since = 0;
   #pauseEnds = -Infinity;
-  #pauseMicros = PAUSE_MICROS;
+  #pauseMicros = 0;
+  #pauseFactor = PAUSE_FACTOR;
 
-  /** `micros`: how long to look, when it is worth it. `yieldProcessor`: sched_yield(2). */
-  constructor(micros: number, clock: Clock, yieldProcessor: () => void) {
+  /**
+   * `micros`: how long to look, when it is worth it. `yieldProcessor`: sched_yield(2).
+   * `keptMicros`: so long the processor is kept in any case.
+   */
+  constructor(micros: number, clock: Clock, yieldProcessor: () => void, keptMicros = 0) {
     this.#micros = micros;
+    this.#keptMicros = Math.min(keptMicros, micros);
     this.#clock = clock;
     this.#yieldProcessor = yieldProcessor;
   }
 
   /** When to go to sleep if nothing comes from `now` on; `now` itself: at once. */
   until(now: number): number {
-    return now < this.#pauseEnds ? now : now + this.#micros;
+    this.#since = now;
+    return now + (now < this.#pauseEnds ? this.#keptMicros : this.#micros);
   }
 
   /** After a look in vain, before the next one. */
   yield(): void {
     const before = this.#clock.now();
+    if (before - this.#since < this.#keptMicros) return;
     this.#yieldProcessor();
-    const after = this.#clock.now();
-    if (after - before < LOST_MICROS) return;
+    const lost = this.#clock.now() - before;
+    if (lost < LOST_MICROS) return;
     const isAgain = before - this.#pauseEnds < this.#pauseMicros;
-    this.#pauseMicros = isAgain ? Math.min(2 * this.#pauseMicros, PAUSE_MAX_MICROS) : PAUSE_MICROS;
-    this.#pauseEnds = after + this.#pauseMicros;
+    this.#pauseFactor = isAgain ? Math.min(2 * this.#pauseFactor, PAUSE_FACTOR_MAX) : PAUSE_FACTOR;
+    this.#pauseMicros = this.#pauseFactor * lost;
+    this.#pauseEnds = before + lost + this.#pauseMicros;
   }
 }

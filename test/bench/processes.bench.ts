@@ -18,7 +18,7 @@ import {
   type Variant,
 } from './harness.js';
 
-const SECONDS = 0.7;
+const SECONDS = 0.5;
 const SERVERS = '127.1.6.1';
 const CLIENTS = '127.1.6.2';
 /** The processor of the one process. */
@@ -28,13 +28,6 @@ const DEPTH = 64;
 const OTHER_DEPTHS = [1, 4, 16, 256];
 const PAIRS = [0, 1];
 
-/**
- * How the two sides know each other. `own`: as after `connect`, both are of our kind and are sent
- * runs of packets. `other`: like any other adapter, each packet is a datagram.
- */
-const KINDS = ['own', 'other'] as const;
-type Kind = (typeof KINDS)[number];
-
 /** From when to when, in seconds since 1970: pairs of one process may have taken turns. */
 interface Count {
   readonly messages: number;
@@ -42,7 +35,7 @@ interface Count {
   readonly to: number;
 }
 
-/** What a member keeps of one side of a pair, by its name: `client-0-own`. */
+/** What a member keeps of one side of a pair, by its name: `client-0`. */
 interface End {
   readonly cq: CompletionQueue;
   readonly qp: QueuePair;
@@ -51,12 +44,7 @@ interface End {
 }
 
 /** The sides of a pair, as the functions of one member each, or of the same one. */
-async function connectPair(
-  client: Member,
-  server: Member,
-  pair: number,
-  kind: Kind,
-): Promise<void> {
+async function connectPair(client: Member, server: Member, pair: number): Promise<void> {
   const make = (member: Member, side: string) =>
     member.run(
       (world, device, name) => {
@@ -73,23 +61,23 @@ async function connectPair(
         return { address: `${gid}`, port, qpNum: qp.qpNum, addr: Number(mr.addr), rkey: mr.rkey };
       },
       `context-${side}-${pair}`,
-      `${side}-${pair}-${kind}`,
+      `${side}-${pair}`,
     );
   const join = (member: Member, side: string, to: unknown, ours: number, theirs: number) =>
     member.run(
-      ({ pair, verbena, kept }, name, there, a, b, ownKind) => {
+      ({ pair, verbena, kept }, name, there, a, b) => {
         const { address, port } = there as { address: string; port: number };
         const end = (kept as unknown as Record<string, { qp: never; to: unknown }>)[name]!;
         end.to = there;
         const context = { local: verbena.Endpoint.parse(address, port) };
-        const options = { attributes: { timeout: 16 }, ownKind };
+        // As after `connect`, which tells: each sends the other runs of packets.
+        const options = { attributes: { timeout: 16 }, ownKind: true };
         pair.connect(end.qp, { context, qp: there } as never, a, b, options);
       },
-      `${side}-${pair}-${kind}`,
+      `${side}-${pair}`,
       to,
       ours,
       theirs,
-      kind === 'own',
     );
   const there = await make(server, 'server');
   const here = await make(client, 'client');
@@ -148,7 +136,6 @@ async function astray(member: Member): Promise<number> {
 async function measure(
   clients: readonly Member[],
   members: readonly Member[],
-  kind: Kind,
   depth: number,
   seconds: number,
   name: string,
@@ -157,7 +144,7 @@ async function measure(
     (await Promise.all(members.map(cpuMicros))).reduce((sum, one) => sum + one, 0);
   const before = await total();
   const counts = await Promise.all(
-    PAIRS.map((pair) => pump(clients[pair]!, `client-${pair}-${kind}`, depth, seconds)),
+    PAIRS.map((pair) => pump(clients[pair]!, `client-${pair}`, depth, seconds)),
   );
   const cpu = (await total()) - before;
   const messages = counts.reduce((sum, count) => sum + count.messages, 0);
@@ -200,23 +187,17 @@ async function run(pace: Pace): Promise<BenchResult> {
       ),
     );
     const [c0, s0, c1, s1] = members as [Member, Member, Member, Member];
-    for (const kind of KINDS) {
-      await connectPair(c0, s0, 0, kind);
-      await connectPair(c1, s1, 1, kind);
-      for (const pair of PAIRS) await connectPair(one, one, pair, kind);
-    }
+    await connectPair(c0, s0, 0);
+    await connectPair(c1, s1, 1);
+    for (const pair of PAIRS) await connectPair(one, one, pair);
     const seconds = SECONDS * pace.share;
-    const both = (kind: Kind, depth: number, prefix: string): Variant[] => [
-      () => measure([c0, c1], [c0, s0, c1, s1], kind, depth, seconds, `${prefix}four_processes`),
-      () => measure([one, one], [one], kind, depth, seconds, `${prefix}one_process`),
+    const both = (depth: number, prefix: string): Variant[] => [
+      () => measure([c0, c1], [c0, s0, c1, s1], depth, seconds, `${prefix}four_processes`),
+      () => measure([one, one], [one], depth, seconds, `${prefix}one_process`),
     ];
     const rounds = await interleave(
       'processes',
-      [
-        ...both('own', DEPTH, ''),
-        ...both('other', DEPTH, 'other_kind_'),
-        ...OTHER_DEPTHS.flatMap((depth) => both('own', depth, `depth_${depth}_`)),
-      ],
+      [...both(DEPTH, ''), ...OTHER_DEPTHS.flatMap((depth) => both(depth, `depth_${depth}_`))],
       pace,
     );
     const lost = (await astray(c0)) + (await astray(s0));
@@ -234,7 +215,6 @@ async function run(pace: Pace): Promise<BenchResult> {
       figures,
       bars: [
         atLeast('four processes against one on one processor, messages a second', ratio(''), 1.4),
-        atLeast('… to peers of another kind, a datagram each', ratio('other_kind_'), 1.4),
         atMost('packets that arrive at the wrong process', share, 0.01),
       ],
     };

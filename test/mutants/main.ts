@@ -98,6 +98,7 @@ const TESTS = [
   'simulation/crash',
   'unit/pmem/header',
   'unit/rpma/misuse',
+  'unit/device/spin',
   'unit/device/durable-ring',
   'unit/device/durable',
   'unit/pmem/sync',
@@ -127,13 +128,14 @@ const ABOUT: Readonly<Record<string, string[]>> = {
   'assembly/region/protection-domain.ts': ['shared/domains'],
   'assembly/region/reap.ts': ['exhaustive/deaths', 'unit/pool/members'],
   'assembly/region/share.ts': ['shared/domains'],
+  'host/device/spin.ts': ['unit/device/spin'],
 };
 
 /** No engine makes a difference to these, and they take their time. */
 const HOST_ONLY = /\/(pmem|rpma)\//;
 /** What a file of the host can change; of others, the connection manager's. */
 const HOST_TESTS: Readonly<Record<string, RegExp>> = {
-  'host/device': /durable|crash|conformance.flush/,
+  'host/device': /durable|crash|conformance.flush|device.spin/,
   'host/link': /unit.link/,
   'host/link/rtc': /unit.link/,
   'host/pmem': /pmem|durable/,

@@ -6,6 +6,7 @@ const DOMAINS = 'assembly/region/protection-domain.ts';
 const SHARE = 'assembly/region/share.ts';
 const REAP = 'assembly/region/reap.ts';
 const HEAP = 'assembly/memory/heap.ts';
+const SPIN = 'host/device/spin.ts';
 
 export const SHARED: readonly Row[] = [
   [
@@ -51,5 +52,31 @@ export const SHARED: readonly Row[] = [
     REAP,
     'const isOwn = isHeld(note) && (note.owner == slot || isOrphan(arena, index));',
     'const isOwn = false;',
+  ],
+  // Processors that they share.
+  [
+    'who looks does so whoever else wants the processor',
+    SPIN,
+    'this.#pauseEnds = before + lost + this.#pauseMicros;',
+    '',
+  ],
+  ['who got the processor back at once looks no more', SPIN, 'if (lost < LOST_MICROS) return;', ''],
+  [
+    'who loses the processor again and again tries as often as before',
+    SPIN,
+    'const isAgain = before - this.#pauseEnds < this.#pauseMicros;',
+    'const isAgain = false;',
+  ],
+  [
+    'pauses grow for ever',
+    SPIN,
+    'Math.min(2 * this.#pauseFactor, PAUSE_FACTOR_MAX)',
+    '2 * this.#pauseFactor',
+  ],
+  [
+    'the processor is given away before the next request can have come',
+    SPIN,
+    'if (before - this.#since < this.#keptMicros) return;',
+    '',
   ],
 ];

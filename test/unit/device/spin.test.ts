@@ -30,10 +30,10 @@ test('who gets the processor back soon goes on looking', () => {
 });
 
 test('who gets it back late sleeps for a while, and looks again after that', () => {
-  const { spin, looks, clock } = spinning(3000, 1);
+  const { spin, looks, clock } = spinning(1000, 1);
   spin.yield();
   assert.is(looks(), 0);
-  clock.advance(9_999);
+  clock.advance(999);
   assert.is(looks(), 0);
   clock.advance(1);
   assert.is(looks(), 100);
@@ -41,10 +41,10 @@ test('who gets it back late sleeps for a while, and looks again after that', () 
 
 test('who loses it again and again looks ever more rarely, but does', () => {
   const { pause } = spinning(4000);
-  const pauses = Array.from({ length: 7 }, pause);
+  const pauses = Array.from({ length: 10 }, pause);
   assert.equal(
     pauses,
-    [10, 20, 40, 80, 160, 160, 160].map((millis) => millis * 1000),
+    [4, 8, 16, 32, 64, 128, 256, 512, 640, 640].map((millis) => millis * 1000),
   );
 });
 
@@ -52,9 +52,28 @@ test('who has lost it once, long ago, has lost nothing', () => {
   const { pause, clock, looks } = spinning(4000);
   pause();
   pause();
-  clock.advance(50_000);
+  clock.advance(100_000);
   assert.is(looks(), 100);
-  assert.is(pause(), 10_000);
+  assert.is(pause(), 4_000);
+});
+
+test('who expects to be asked again at once keeps the processor, and looks, in a pause, too', () => {
+  const clock = new VirtualClock();
+  let yields = 0;
+  const away = (): void => {
+    yields++;
+    clock.advance(4000);
+  };
+  const spin = new Spin(100, clock, away, 20);
+  assert.is(spin.until(clock.now()), clock.now() + 100);
+  clock.advance(19);
+  spin.yield();
+  assert.is(yields, 0);
+  clock.advance(1);
+  spin.yield();
+  assert.is(yields, 1);
+  assert.is(spin.until(clock.now()), clock.now() + 20);
+  assert.is(new Spin(5, clock, away, 20).until(clock.now()), clock.now() + 5);
 });
 
 test('who is not to look does not', () => {

@@ -15,6 +15,8 @@ import { ALL_ACCESS, connect, type Side } from '../../support/pair.js';
 
 const PAIRS = 16;
 const FLOWS = 4;
+/** On a crowded machine one thread may wait for its processor longer than all retries take. */
+const PATIENT = { attributes: { timeout: 16 } };
 
 function makeSide(context: Side['context']): Side {
   const pd = context.allocPd();
@@ -45,8 +47,8 @@ for (const progress of ['thread', 'poll'] as const) {
       assert.ok(flowPorts!.every((port) => port >= 0xc000));
       const pairs = Array.from({ length: PAIRS }, () => [makeSide(source), makeSide(target)]);
       for (const [a, b] of pairs as [Side, Side][]) {
-        connect(a.qp, b, 1, 2, {});
-        connect(b.qp, a, 2, 1, {});
+        connect(a.qp, b, 1, 2, PATIENT);
+        connect(b.qp, a, 2, 1, PATIENT);
         a.buffer.fill(a.qp.qpNum & 255);
         for (let turn = 0; turn < 3; turn++) {
           a.qp.postSend({
