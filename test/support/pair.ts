@@ -112,6 +112,11 @@ async function makeSide(link: Link, clock: VirtualClock, options: PairOptions): 
   return { context, pd, cq, qp, buffer, mr };
 }
 
+/** What the connection manager says of it. */
+function traitsOf({ context }: Side): { ownKind: boolean; receiveBufferBytes: number } {
+  return { ownKind: true, receiveBufferBytes: context.device.info.receiveBufferBytes };
+}
+
 /** Takes `qp` to RTS, connected to `peer`, whose requests begin at `theirPsn`. */
 export function connect(
   qp: QueuePair,
@@ -121,7 +126,6 @@ export function connect(
   options: PairOptions,
 ): void {
   const extra = options.attributes ?? {};
-  const { receiveBufferBytes } = peer.context.device.info;
   const pick = (names: readonly (keyof QpAttributes)[]): QpAttributes =>
     Object.fromEntries(names.filter((n) => extra[n] !== undefined).map((n) => [n, extra[n]]));
   qp.modify({
@@ -137,7 +141,7 @@ export function connect(
     ahAttr: {
       dgid: peer.context.local.gid,
       port: peer.context.local.port,
-      ...(options.acquainted ? { ownKind: true, receiveBufferBytes } : {}),
+      ...(options.acquainted ? traitsOf(peer) : {}),
       reorderPackets: options.reorderPackets ?? 0,
     },
     pathMtu: options.mtu ?? Mtu.MTU_1024,
