@@ -66,14 +66,6 @@ export class DurableExchange {
     return count;
   }
 
-  /** Is a store at work? */
-  get busy(): boolean {
-    for (let index = 0; this.#lengthOf(index) !== 0; index++) {
-      if (this.#segmentAt(index)?.ring.idle === false) return true;
-    }
-    return false;
-  }
-
   /**
    * Gives out what the engine has; what finds no room in a ring stays with the engine. True: some
    * it has answered itself, and the engine has something to say.

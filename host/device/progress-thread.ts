@@ -88,7 +88,7 @@ const clock = new RealClock();
 const memory = new EngineMemory(task.memory);
 const control = new ControlBlock(memory, task.control);
 const link = new UdpBatchLink(task.udp);
-/** With few processors a thread that spins is in the way of an application or store that works. */
+/** With few processors a thread that spins is in the way of an application, or a store, at work. */
 const isCrowded = availableParallelism() <= 2;
 /** Other processes of the device bring packets there. */
 const mailroom = task.shared && (await openMailroom(memory, task.shared, link));

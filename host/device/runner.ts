@@ -21,6 +21,7 @@ export class Runner {
   readonly #exchange: DurableExchange;
   #deadline = 0;
   #later = false;
+  #stores = false;
 
   constructor(
     memory: EngineMemory,
@@ -53,6 +54,7 @@ export class Runner {
   }
 
   #giveFlushes(): void {
+    this.#stores = true;
     if (this.#exchange.give()) this.#engine.drain();
   }
 
@@ -97,6 +99,7 @@ export class Runner {
     const engine = this.#engine;
     engine.settle();
     const answers = this.#exchange.collect();
+    this.#stores = answers > 0;
     if (answers > 0) engine.drain();
     let done = answers + engine.exports.postDoorbells(engine.context, this.#clock.now());
     if (done > 0 && later) engine.drain();
@@ -131,9 +134,9 @@ export class Runner {
     this.#engine.settle();
   }
 
-  /** Does somebody wait for a store? */
+  /** Was the last turn about FLUSHes that a store makes durable? */
   get stores(): boolean {
-    return this.#exchange.busy;
+    return this.#stores;
   }
 
   /** Does an answer wait? */

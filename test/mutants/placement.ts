@@ -168,12 +168,6 @@ export const PLACEMENTS: readonly Row[] = [
     '      ring.finish(end);\n      wake();\n      await store.flush(ranges);',
   ],
   [
-    'nobody is said to wait for a store',
-    EXCHANGE,
-    'if (this.#segmentAt(index)?.ring.idle === false) return true;',
-    'if (this.#segmentAt(index)?.ring.idle === undefined) return true;',
-  ],
-  [
     'a store that failed is asked again by its thread',
     THREAD,
     'if (ring.failed) ring.fail(end);\n    else {',

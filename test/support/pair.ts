@@ -112,6 +112,11 @@ async function makeSide(link: Link, clock: VirtualClock, options: PairOptions): 
   return { context, pd, cq, qp, buffer, mr };
 }
 
+/** What the connection manager says of it. */
+function traitsOf({ context }: Side): { ownKind: boolean; receiveBufferBytes: number } {
+  return { ownKind: true, receiveBufferBytes: context.device.info.receiveBufferBytes };
+}
+
 /** Takes `qp` to RTS, connected to `peer`, whose requests begin at `theirPsn`. */
 export function connect(
   qp: QueuePair,
@@ -136,10 +141,7 @@ export function connect(
     ahAttr: {
       dgid: peer.context.local.gid,
       port: peer.context.local.port,
-      ...(options.acquainted && {
-        ownKind: true,
-        receiveBufferBytes: peer.context.device.info.receiveBufferBytes,
-      }),
+      ...(options.acquainted ? traitsOf(peer) : {}),
       reorderPackets: options.reorderPackets ?? 0,
     },
     pathMtu: options.mtu ?? Mtu.MTU_1024,

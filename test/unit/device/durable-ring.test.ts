@@ -1,13 +1,7 @@
 /** The ring between an engine and a store: what is merged, woken for, and told. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import {
-  DURABLE_TABLE_BYTES,
-  DurableExchange,
-  DurableTable,
-} from '../../../host/device/durable-exchange.js';
 import { DURABLE_RING_BYTES, DurableRing, mergeRanges } from '../../../host/device/durable-ring.js';
-import type { EngineExports } from '../../../host/engine/load.js';
 import { EngineMemory } from '../../../host/engine/memory.js';
 
 const test = suite('device/durable-ring');
@@ -110,27 +104,6 @@ test('whoever gathers waits for so many, and not for ever', () => {
   assert.not(ring.gather(2, 1000, clock));
   push(ring, 2);
   assert.ok(ring.gather(2, 1000, clock));
-});
-
-test('a store is at work until what it did was collected', () => {
-  const { ring, memory } = make();
-  const table = Math.ceil((64 + DURABLE_RING_BYTES) / 64) * 64;
-  const context = table + Math.ceil(DURABLE_TABLE_BYTES / 64) * 64;
-  const answered: number[] = [];
-  const exports = {
-    advanceFlush: (_context: number, _qp: number, job: number) => void answered.push(job),
-  } as unknown as EngineExports;
-  const exchange = new DurableExchange(memory, exports, context, table);
-  assert.not(exchange.busy);
-  new DurableTable(memory, table).take(0, 4096, 64);
-  assert.not(exchange.busy);
-  push(ring, 7);
-  assert.ok(exchange.busy);
-  ring.finish(ring.take()!.end);
-  assert.ok(exchange.busy);
-  assert.is(exchange.collect(), 1);
-  assert.equal(answered, [7]);
-  assert.not(exchange.busy);
 });
 
 test('a ring that was stopped has no more work, and nobody waits for it', async () => {
