@@ -35,6 +35,8 @@ export const rdsGroup: GuestGroup = {
       ['we are started again while Linux sends', restarted],
       ['a slow reader in Linux stops its senders, not others', slowThere],
       ['a slow reader here stops Linux', slowHere],
+      ['Linux lends memory: we read it, write it, and no more when it is revoked', lent],
+      ['we lend memory: Linux reads it, writes it, and no more when it is revoked', borrowed],
     ];
     for (const [name, run] of rows) {
       await report.check(name, () => within(CHECK_SECONDS, run(lab, program)));
@@ -282,4 +284,97 @@ async function slowHere(lab: Lab, program: string): Promise<void> {
     assert.ok(Number(refusals) > 0, 'Linux was never refused');
     await peer.stop();
   });
+}
+
+const LENT_BYTES = 65536;
+const { ControlMessageType, RdmaFlag, RdmaStatus } = rds;
+
+/** As the program's `pattern`. */
+function fill(memory: Uint8Array, seed: number): void {
+  for (let at = 0; at < memory.length; at++) memory[at] = 7 * at + 13 * seed;
+}
+
+/** What comes next, message or notification, with what came beside it. */
+async function next(socket: rds.RdsSocket): Promise<rds.ReceivedMessage> {
+  await socket.poll(rds.PollEvent.IN);
+  return socket.recvmsg([new Uint8Array(64)]);
+}
+
+async function sendWith(
+  { socket, there }: Sockets,
+  control: readonly rds.SendControl[],
+): Promise<void> {
+  while (refused('EWOULDBLOCK', () => socket.sendmsg({ name: there, iov: [ONE], control }))) {
+    await socket.poll(rds.PollEvent.OUT);
+    await sleep(1);
+  }
+}
+
+const ONE = Uint8Array.of(1);
+
+/** One operation on the peer's memory; returns what became of it. */
+async function operate(
+  sockets: Sockets,
+  operation: Pick<rds.RdmaArgs, 'cookie' | 'local' | 'flags'>,
+): Promise<number> {
+  const type = ControlMessageType.RDMA_ARGS;
+  const flags = operation.flags | RdmaFlag.NOTIFY_ME;
+  await sendWith(sockets, [{ type, ...operation, flags, userToken: 5n }]);
+  for (;;) {
+    for (const told of (await next(sockets.socket)).control) {
+      if (told.type === ControlMessageType.RDMA_STATUS) return told.status;
+    }
+  }
+}
+
+async function lent(lab: Lab, program: string): Promise<void> {
+  await withSocket(lab, async (sockets) => {
+    const { socket, there } = sockets;
+    const command = `lend ${lab.guest.ipv4} ${there.port} ${lab.ipv4} ${there.port} ${LENT_BYTES}`;
+    const peer = await started(lab, `${program} ${command}`);
+    const [dest] = (await next(socket)).control;
+    assert.ok(dest?.type === ControlMessageType.RDMA_DEST);
+    const { cookie } = dest;
+    const context = open!;
+    const [local, expected] = [context.alloc(LENT_BYTES), new Uint8Array(LENT_BYTES)];
+    fill(expected, 1);
+    assert.equal(await operate(sockets, { cookie, local, flags: RdmaFlag.FENCE }), 0);
+    assert.equal(Buffer.compare(local, expected), 0);
+    fill(local, 2);
+    assert.equal(await operate(sockets, { cookie, local, flags: RdmaFlag.READWRITE }), 0);
+    await peer.printed(/written whole/);
+    await peer.printed(/revoked/);
+    const status = await operate(sockets, { cookie, local, flags: RdmaFlag.READWRITE });
+    assert.equal(status, RdmaStatus.REMOTE_ERROR);
+    await peer.stop();
+  });
+}
+
+async function borrowed(lab: Lab, program: string): Promise<void> {
+  await withSocket(lab, async (sockets) => {
+    const { socket, there } = sockets;
+    const command = `borrow ${lab.guest.ipv4} ${there.port} ${lab.ipv4} ${there.port} ${LENT_BYTES}`;
+    const peer = await started(lab, `${program} ${command}`);
+    const [memory, expected] = [open!.alloc(LENT_BYTES), new Uint8Array(LENT_BYTES)];
+    const cookie = socket.getMr(memory);
+    await sendWith(sockets, [{ type: ControlMessageType.RDMA_DEST, cookie }]);
+    await next(socket);
+    fill(expected, 3);
+    assert.equal(Buffer.compare(memory, expected), 0);
+    await peer.printed(/write: status 0/);
+    fill(memory, 4);
+    await sendWith(sockets, []);
+    await peer.printed(/read: status 0, whole/);
+    socket.freeMr(cookie);
+    await sendWith(sockets, []);
+    await peer.printed(/again: status 1/);
+    assert.equal(Buffer.compare(memory, fillOf(4)), 0);
+    await peer.stop();
+  });
+}
+
+function fillOf(seed: number): Uint8Array {
+  const memory = new Uint8Array(LENT_BYTES);
+  fill(memory, seed);
+  return memory;
 }
