@@ -45,7 +45,7 @@ export const DATAGRAMS: readonly Row[] = [
     "if (length !== Math.min(missing, fragmentBytes)) return 'wrong';",
     '',
   ],
-  ['what was never sent is acknowledged', LANE, 'if (ack >= this.#sequence) return false;', ''],
+  ['what no lane has sent is acknowledged', LANE, 'if (ack >= this.#sequence) return false;', ''],
   [
     'a message may be of any length',
     ARRIVALS,
