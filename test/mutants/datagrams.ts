@@ -96,7 +96,6 @@ export const DATAGRAMS: readonly Row[] = [
     'if (expected > 0) this.#set(expected - 1, false);',
     '',
   ],
-  ['an entry may reach beyond its area', AREA, 'if (!isInside || !isMessage', 'if (!isMessage'],
   ['an entry may have any port', AREA, '|| !arePorts', ''],
   [
     'places of what is in use are free for the next process',
