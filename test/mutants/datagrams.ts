@@ -9,7 +9,6 @@ const LANE = 'host/rds/lane.ts';
 const ARRIVALS = 'host/rds/arrivals.ts';
 const LEDGER = 'host/rds/ledger.ts';
 const AREA = 'host/rds/area.ts';
-const CORE = 'host/rds/core.ts';
 
 export const DATAGRAMS: readonly Row[] = [
   // What comes over a connection.
@@ -63,12 +62,6 @@ export const DATAGRAMS: readonly Row[] = [
     ARRIVALS,
     'if (isAgain && this.has(sequence)) {',
     'if (false) {',
-  ],
-  [
-    'port 0 answers answers',
-    CORE,
-    'destinationPort === 0 && sourcePort !== 0',
-    'destinationPort === 0',
   ],
 
   // What another process wrote.
