@@ -4,6 +4,7 @@ import { RefusalError, explainFields, explainPacket, readPcap } from '../index.j
 import { GENERAL_SERVICES_QPN, Opcode } from '#build/abi.js';
 import { explainMad } from '../cm/mad.js';
 import { NvmeEavesdropper } from '../nvme/eavesdropper.js';
+import { explainPacketMessage } from '../rds/explain.js';
 import { PcapError, type Capture, type CapturedPacket } from '../link/pcap.js';
 import { formatCount } from './format.js';
 import { fileRefusal } from './fs-error.js';
@@ -73,7 +74,8 @@ function sentence(
   const number = `${frameNumber}`.padStart(6);
   const seconds = (micros / 1e6).toFixed(6);
   const said = nvme.hear(payload, `${source.gid}`, `${destination.gid}`);
-  const more = said === '' ? management(payload) : `; ${said}`;
+  const message = said === '' ? explainPacketMessage(payload) : said;
+  const more = message === '' ? management(payload) : `; ${message}`;
   const text = explainPacket(payload).replace(/\s*\n\s*/g, ' ') + more;
   return `${number} ${seconds} ${source} -> ${destination}  ${text}  [${VERDICTS[verdict]}]`;
 }

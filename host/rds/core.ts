@@ -49,8 +49,9 @@ export class RdsCore implements PathNode {
   readonly recoveryMicros: number;
   readonly carrier: Carrier;
   readonly books: Books | undefined;
-  /** Where processes share the node: whose ports are whose; who carries it, if this one does not. */
+  /** Of a node that processes share: whose ports are whose. */
   claims: Claims | undefined;
+  /** The same, where another process carries it. */
   elsewhere: Elsewhere | undefined;
   readonly deadlines = new Deadlines<Timed>();
   readonly parameters: RdsParameters;

@@ -79,7 +79,7 @@ export interface SocketListener {
 
 /**
  * `socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0)` on a device. Throws MisuseError; RefusalError
- * EAFNOSUPPORT, EPROTONOSUPPORT, ENOMEM, EADDRINUSE (somebody else is this address's node), EACCES
+ * EAFNOSUPPORT, EPROTONOSUPPORT, ENOMEM, EADDRINUSE (an unrelated program listens), EACCES
  * (the access file does not have this user).
  */
 export function socket(

@@ -1,6 +1,7 @@
 /** What a node counts, and the text of it (seed 003, /proc/driver/rds/stats). */
 import type { OutgoingMessage } from './message.js';
 
+/** Counters of a node since it was made. */
 export interface RdsStatistics {
   xmitBytes: number;
   xmitPackets: number;

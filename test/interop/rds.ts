@@ -35,6 +35,7 @@ export const rdsGroup: GuestGroup = {
       ['we are started again while Linux sends', restarted],
       ['a slow reader in Linux stops its senders, not others', slowThere],
       ['a slow reader here stops Linux', slowHere],
+      ['Linux lends memory: we read it, write it, and no more when it is revoked', lent],
     ];
     for (const [name, run] of rows) {
       await report.check(name, () => within(CHECK_SECONDS, run(lab, program)));
@@ -280,6 +281,70 @@ async function slowHere(lab: Lab, program: string): Promise<void> {
     await whileRuns(peer, takeInOrder(socket, count));
     const [, refusals] = await peer.printed(/sent \d+, refused (\d+)/);
     assert.ok(Number(refusals) > 0, 'Linux was never refused');
+    await peer.stop();
+  });
+}
+
+const LENT_BYTES = 65536;
+const { ControlMessageType, RdmaFlag, RdmaStatus } = rds;
+
+/** As the program's `pattern`. */
+function fill(memory: Uint8Array, seed: number): void {
+  for (let at = 0; at < memory.length; at++) memory[at] = 7 * at + 13 * seed;
+}
+
+/** What comes next, message or notification, with what came beside it. */
+async function next(socket: rds.RdsSocket): Promise<rds.ReceivedMessage> {
+  await socket.poll(rds.PollEvent.IN);
+  return socket.recvmsg([new Uint8Array(64)]);
+}
+
+async function sendWith(
+  { socket, there }: Sockets,
+  control: readonly rds.SendControl[],
+): Promise<void> {
+  while (refused('EWOULDBLOCK', () => socket.sendmsg({ name: there, iov: [ONE], control }))) {
+    await socket.poll(rds.PollEvent.OUT);
+    await sleep(1);
+  }
+}
+
+const ONE = Uint8Array.of(1);
+
+/** One operation on the peer's memory; returns what became of it. */
+async function operate(
+  sockets: Sockets,
+  operation: Pick<rds.RdmaArgs, 'cookie' | 'local' | 'flags'>,
+): Promise<number> {
+  const type = ControlMessageType.RDMA_ARGS;
+  const flags = operation.flags | RdmaFlag.NOTIFY_ME;
+  await sendWith(sockets, [{ type, ...operation, flags, userToken: 5n }]);
+  for (;;) {
+    for (const told of (await next(sockets.socket)).control) {
+      if (told.type === ControlMessageType.RDMA_STATUS) return told.status;
+    }
+  }
+}
+
+async function lent(lab: Lab, program: string): Promise<void> {
+  await withSocket(lab, async (sockets) => {
+    const { socket, there } = sockets;
+    const command = `lend ${lab.guest.ipv4} ${there.port} ${lab.ipv4} ${there.port} ${LENT_BYTES}`;
+    const peer = await started(lab, `${program} ${command}`);
+    const [dest] = (await next(socket)).control;
+    assert.ok(dest?.type === ControlMessageType.RDMA_DEST);
+    const { cookie } = dest;
+    const context = open!;
+    const [local, expected] = [context.alloc(LENT_BYTES), new Uint8Array(LENT_BYTES)];
+    fill(expected, 1);
+    assert.equal(await operate(sockets, { cookie, local, flags: RdmaFlag.FENCE }), 0);
+    assert.equal(Buffer.compare(local, expected), 0);
+    fill(local, 2);
+    assert.equal(await operate(sockets, { cookie, local, flags: RdmaFlag.READWRITE }), 0);
+    await peer.printed(/written whole/);
+    await peer.printed(/revoked/);
+    const status = await operate(sockets, { cookie, local, flags: RdmaFlag.READWRITE });
+    assert.equal(status, RdmaStatus.REMOTE_ERROR);
     await peer.stop();
   });
 }

@@ -109,6 +109,10 @@ const TESTS = [
   'shared/deaths',
   'shared/pool-deaths',
   'shared/layouts',
+  'unit/rds/wire',
+  'unit/rds/hostile',
+  'unit/rds/sharing',
+  'unit/rds/semantics',
 ];
 
 /** What processes share: these look at no other part of the engine. */
@@ -132,7 +136,7 @@ const ABOUT: Readonly<Record<string, string[]>> = {
 };
 
 /** No engine makes a difference to these, and they take their time. */
-const HOST_ONLY = /\/(pmem|rpma)\//;
+const HOST_ONLY = /\/(pmem|rpma|rds)\//;
 /** What a file of the host can change; of others, the connection manager's. */
 const HOST_TESTS: Readonly<Record<string, RegExp>> = {
   'host/device': /durable|crash|conformance.flush|device.spin/,
@@ -140,6 +144,7 @@ const HOST_TESTS: Readonly<Record<string, RegExp>> = {
   'host/link/rtc': /unit.link/,
   'host/pmem': /pmem|durable/,
   'host/rpma': /rpma|crash/,
+  'host/rds': /unit.rds/,
 };
 
 interface Verdict {

@@ -4,6 +4,7 @@
  */
 import { BORDER } from './border.js';
 import { CONNECTIONS } from './connections.js';
+import { DATAGRAMS } from './datagrams.js';
 import { LAYOUTS } from './layouts.js';
 import { PLACEMENTS } from './placement.js';
 import { CHANNELS } from './channels.js';
@@ -33,4 +34,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...CONNECTIONS,
   ...CHANNELS,
   ...POOLS,
+  ...DATAGRAMS,
 ].map(([name, file, find, replace]) => ({ name, file, find, replace }));

@@ -6,16 +6,19 @@
  *   rds count ADDR PORT N            takes N of them, which must come in order and whole
  *   rds slow ADDR PORT N FILE        the same, but reads only when FILE is there; SO_RCVBUF is small
  *   rds ping ADDR PEER N             N pings: empty messages to port 0
+ *   rds lend ADDR PORT PEER PORT N   a cookie of N bytes, which the peer reads and writes; revoked
  *
  * A message begins with its number and its length, 32 bits each, big endian; byte i behind them is
  * 7 i + 13 times the number.
  */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <linux/rds.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -111,6 +114,90 @@ static void count(int fd, unsigned wanted)
 	printf("received %u in order\n", wanted);
 }
 
+/* Memory that a peer reaches: byte i is 7 i + 13 times `seed`. */
+static void pattern(unsigned char *memory, size_t length, unsigned seed)
+{
+	for (size_t i = 0; i < length; i++)
+		memory[i] = (unsigned char)(7 * i + 13 * seed);
+}
+
+static int is_pattern(const unsigned char *memory, size_t length, unsigned seed)
+{
+	for (size_t i = 0; i < length; i++)
+		if (memory[i] != (unsigned char)(7 * i + 13 * seed))
+			return 0;
+	return 1;
+}
+
+static unsigned char *pages(size_t length)
+{
+	void *memory = mmap(NULL, length, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+	if (memory == MAP_FAILED)
+		fail("mmap");
+	return memory;
+}
+
+/* A message of one byte, with something beside it. */
+static void send_beside(int fd, const struct sockaddr_in *to, int type, const void *data,
+			size_t length)
+{
+	char control[CMSG_SPACE(256)] = { 0 };
+	char byte = 1;
+	struct iovec piece = { .iov_base = &byte, .iov_len = 1 };
+	struct msghdr head = { .msg_name = (void *)to, .msg_namelen = sizeof(*to),
+			       .msg_iov = &piece, .msg_iovlen = 1, .msg_control = control,
+			       .msg_controllen = CMSG_SPACE(length) };
+	struct cmsghdr *beside = CMSG_FIRSTHDR(&head);
+	beside->cmsg_level = SOL_RDS;
+	beside->cmsg_type = type;
+	beside->cmsg_len = CMSG_LEN(length);
+	memcpy(CMSG_DATA(beside), data, length);
+	while (sendmsg(fd, &head, 0) < 0) {
+		if (errno != EAGAIN && errno != ENOBUFS)
+			fail("sendmsg");
+		usleep(2000);
+	}
+}
+
+/* The next message (its first byte), or notification (-1); what came beside it goes to `data`. */
+static int receive_beside(int fd, int type, void *data, size_t length)
+{
+	char control[CMSG_SPACE(256)];
+	struct iovec piece = { .iov_base = message, .iov_len = sizeof(message) };
+	struct msghdr head = { .msg_iov = &piece, .msg_iovlen = 1, .msg_control = control,
+			       .msg_controllen = sizeof(control) };
+	ssize_t received = recvmsg(fd, &head, 0);
+	if (received < 0)
+		fail("recvmsg");
+	for (struct cmsghdr *one = CMSG_FIRSTHDR(&head); one; one = CMSG_NXTHDR(&head, one))
+		if (one->cmsg_level == SOL_RDS && one->cmsg_type == type)
+			memcpy(data, CMSG_DATA(one), length);
+	return received > 0 ? message[0] : -1;
+}
+
+static void lend(int fd, const struct sockaddr_in *to, size_t length)
+{
+	unsigned char *memory = pages(length);
+	uint64_t cookie = 0;
+	struct rds_get_mr_args args = { .vec = { (uintptr_t)memory, length },
+					.cookie_addr = (uintptr_t)&cookie,
+					.flags = RDS_RDMA_READWRITE };
+	struct rds_free_mr_args revoked = { .flags = RDS_RDMA_INVALIDATE };
+	pattern(memory, length, 1);
+	send_beside(fd, to, RDS_CMSG_RDMA_MAP, &args, sizeof(args));
+	/* The peer has read it, and then written something else. */
+	receive_beside(fd, RDS_CMSG_RDMA_DEST, &cookie, 0);
+	receive_beside(fd, RDS_CMSG_RDMA_DEST, &cookie, 0);
+	printf("written %s\n", is_pattern(memory, length, 2) ? "whole" : "wrong");
+	revoked.cookie = cookie;
+	if (setsockopt(fd, SOL_RDS, RDS_FREE_MR, &revoked, sizeof(revoked)))
+		fail("RDS_FREE_MR");
+	printf("revoked\n");
+	fflush(stdout);
+	sleep(600);
+}
+
 int main(int count_of, char **words)
 {
 	const char *mode = count_of > 1 ? words[1] : "";
@@ -155,6 +242,11 @@ int main(int count_of, char **words)
 		count(fd, atoi(words[4]));
 		return 0;
 	}
+	if (!strcmp(mode, "lend") && count_of == 7) {
+		int fd = bound(words[2], words[3]);
+		struct sockaddr_in to = at(words[4], words[5]);
+		lend(fd, &to, atoi(words[6]));
+	}
 	if (!strcmp(mode, "ping") && count_of == 5) {
 		int fd = bound(words[2], "0");
 		struct sockaddr_in to = at(words[3], "0");
@@ -173,6 +265,6 @@ int main(int count_of, char **words)
 		printf("answered\n");
 		return 0;
 	}
-	fprintf(stderr, "rds echo|stream|count|slow|ping …\n");
+	fprintf(stderr, "rds echo|stream|count|slow|ping|lend …\n");
 	return 2;
 }

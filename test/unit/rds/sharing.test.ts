@@ -57,12 +57,14 @@ test('another process finds what lies in an area, oldest first, and goes on from
     { port, peer, peerPort, lane, sequence, after },
     { ...fresh, lane: 2, sequence: 77, after: { lane: 1, sequence: 76 } },
   );
-  const next = other.sends.put(fresh, [Buffer.from('fourth')], 6)!;
-  other.sends.setState(next, SendState.QUEUED);
+  for (const text of ['fourth', 'fifth!']) {
+    const index = other.sends.put(fresh, [Buffer.from(text)], 6)!;
+    other.sends.setState(index, SendState.QUEUED);
+  }
   const texts = other.sends
     .inState(SendState.QUEUED)
     .map(([, { bytes }]) => `${Buffer.from(bytes)}`);
-  assert.equal(texts, ['second', 'third', 'fourth']);
+  assert.equal(texts, ['second', 'third', 'fourth', 'fifth!']);
 });
 
 test('an area takes as much as there is room for, and all of it again', () => {

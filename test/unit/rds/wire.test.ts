@@ -9,6 +9,7 @@ import { CongestionMap } from '../../../host/rds/congestion-map.js';
 import { CONGESTION_MAP_BYTES, HEADER_BYTES, HeaderFlag } from '../../../host/rds/constants.js';
 import { ControlKind, buildControl, parseControl } from '../../../host/rds/control.js';
 import { buildHandshake, parseHandshake } from '../../../host/rds/handshake.js';
+import { explainPacketMessage } from '../../../host/rds/explain.js';
 import { readHeader, writeHeader, type RdsHeader } from '../../../host/rds/header.js';
 import { Gid } from '../../../host/link/endpoint.js';
 import { loadCaptures } from '../../vectors/captures.js';
@@ -60,6 +61,35 @@ test('every header that Linux sent is read and built again, byte for byte', () =
     }
   }
   assert.is(count, 66);
+});
+
+test('what Linux sent is said in words', () => {
+  const sentences = CAPTURES.flatMap(({ packets }) =>
+    packets.map(({ payload }) => explainPacketMessage(payload)).filter((text) => text !== ''),
+  );
+  assert.is(sentences.length, 66);
+  for (const pattern of [
+    /^RDS message \d+ from port \d+ to port \d+, 65536 bytes/,
+    /^RDS congestion map, 8192 bytes/,
+    /^RDS acknowledgement, acknowledges \d+/,
+    /gives key 0x[0-9a-f]+, offset \d+/,
+    /behind RDMA with key 0x[0-9a-f]+/,
+    /to port 0\b/,
+  ]) {
+    assert.ok(
+      sentences.some((text) => pattern.test(text)),
+      `${pattern}`,
+    );
+  }
+  const bytes = written(headerOf());
+  const packet = Buffer.concat([Buffer.from([4]), Buffer.alloc(11), bytes, Buffer.alloc(14)]);
+  const sentence = 'RDS message 7 from port 4000 to port 4001, 10 bytes, acknowledges 3';
+  assert.is(explainPacketMessage(packet), sentence);
+  for (const length of [0, 12, 16, 40, 63]) {
+    assert.is(explainPacketMessage(packet.subarray(0, length)), '');
+  }
+  packet[30] = 1;
+  assert.is(explainPacketMessage(packet), '');
 });
 
 test('Linux’s congestion maps, pings and RDMA destinations are what they are', () => {

@@ -1,0 +1,99 @@
+/** Checks of reliable datagrams: what a peer says, and what another process of the node wrote. */
+import type { Row } from './mutants.js';
+
+const HEADER = 'host/rds/header.ts';
+const HANDSHAKE = 'host/rds/handshake.ts';
+const CONTROL = 'host/rds/control.ts';
+const REASSEMBLY = 'host/rds/reassembly.ts';
+const LANE = 'host/rds/lane.ts';
+const ARRIVALS = 'host/rds/arrivals.ts';
+const LEDGER = 'host/rds/ledger.ts';
+const AREA = 'host/rds/area.ts';
+
+export const DATAGRAMS: readonly Row[] = [
+  // What comes over a connection.
+  [
+    'a header with a wrong checksum is one',
+    HEADER,
+    'if (view.getUint16(CHECKSUM_AT) !== 0 && sumOf(view, 0) !== 0) return undefined;',
+    '',
+  ],
+  [
+    'an extension header reaches beyond the header',
+    HEADER,
+    'if (length === undefined || at + 1 + length > HEADER_BYTES) break;',
+    'if (length === undefined) break;',
+  ],
+  [
+    'private data may be short',
+    HANDSHAKE,
+    'if (bytes.length < 2 * addressBytes + BEHIND_ADDRESSES) return undefined;',
+    '',
+  ],
+  ['any version is spoken', HANDSHAKE, 'if (!isKnown) return undefined;', ''],
+  [
+    'a control message has half a port',
+    CONTROL,
+    'if (bytes.length < FIRST_PORT_AT || (bytes.length & 1) === 1) return undefined;',
+    'if (bytes.length < FIRST_PORT_AT) return undefined;',
+  ],
+  ['fragments of two messages are one', REASSEMBLY, "if (!isSame) return 'wrong';", ''],
+  [
+    'fragments may be of any length',
+    REASSEMBLY,
+    "if (length !== Math.min(missing, fragmentBytes)) return 'wrong';",
+    '',
+  ],
+  ['what no lane has sent is acknowledged', LANE, 'if (ack >= this.#sequence) return false;', ''],
+  [
+    'a message may be of any length',
+    ARRIVALS,
+    'if (sequence === 0 || length > MESSAGE_BYTES_MAX) return false;',
+    'if (sequence === 0) return false;',
+  ],
+  [
+    'numbers may be left out in the middle of a connection',
+    ARRIVALS,
+    'return !isGap || this.isFresh || !isOwnKind;',
+    'return true;',
+  ],
+  [
+    'a message that came before is delivered again',
+    ARRIVALS,
+    'if (isAgain && this.has(sequence)) {',
+    'if (false) {',
+  ],
+
+  // What another process wrote.
+  [
+    'what is not safe is acknowledged',
+    ARRIVALS,
+    'return this.#book ? Math.min(this.last, Math.max(0, this.#book.expected - 1)) : this.last;',
+    'return this.last;',
+  ],
+  [
+    'what comes too far ahead to be written down is taken',
+    ARRIVALS,
+    'if (safe !== 0 && safe < this.expected && sequence > safe + AHEAD_MAX) return false;',
+    '',
+  ],
+  [
+    'what was safe out of turn has not come for the next process',
+    LEDGER,
+    'return sequence < expected || isAhead;',
+    'return sequence < expected;',
+  ],
+  [
+    'a bit that a dead process left is another number’s',
+    LEDGER,
+    'if (expected > 0) this.#set(expected - 1, false);',
+    '',
+  ],
+  ['an entry may have any port', AREA, '|| !arePorts', ''],
+  [
+    'places of what is in use are free for the next process',
+    AREA,
+    'places.reserve(...this.#range(index))',
+    'true',
+  ],
+];
