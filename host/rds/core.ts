@@ -2,7 +2,7 @@
 import { Deadlines } from '../cm/deadlines.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
-import type { Carrier, Connection, Route } from './carrier.js';
+import type { Carrier, Connection, Route, SendBuffer } from './carrier.js';
 import type { Identity } from './identity.js';
 import { PARAMETERS, type RdsParameters } from './config.js';
 import { CongestionMap } from './congestion-map.js';
@@ -205,8 +205,11 @@ export class RdsCore implements PathNode {
       const what = `${length} bytes from port ${port.number} to ${to} port ${toPort}`;
       this.trace.log(now, DebugLevel.SENDS, () => `${what}: ${judgement}`);
     }
-    const place = extras.place ?? this.carrier.allocate.bind(this.carrier);
-    const buffer = hasRoom && lane && place(length, lane.fragmentBytes, from);
+    let buffer: SendBuffer | undefined;
+    if (hasRoom && lane) {
+      const { place = this.carrier.allocate } = extras;
+      buffer = place.call(this.carrier, length, lane.fragmentBytes, from);
+    }
     if (!path || !buffer) {
       if (hasRoom) this.#starved.add(port);
       throw this.#refusal(judgement === 'go' ? 'ENOBUFS' : judgement, to, toPort);
@@ -318,12 +321,12 @@ export class RdsCore implements PathNode {
   }
 
   /** To a peer, which knows us by that address; undefined: there are too many. */
-  path(peer: Endpoint, home = homeTowards(this.addresses, peer)): Path | undefined {
+  path(peer: Endpoint, home?: number): Path | undefined {
     const key = peer.toString();
     let path = this.#paths.get(key);
     if (!path) {
       if (this.#paths.size >= this.#pathsMax) return undefined;
-      path = new Path(this, peer, home);
+      path = new Path(this, peer, home ?? homeTowards(this.addresses, peer));
       this.#paths.set(key, path);
     }
     return path;

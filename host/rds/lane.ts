@@ -23,7 +23,9 @@ import { Reassembly } from './reassembly.js';
 type LaneState = 'DOWN' | 'CONNECTING' | 'ACCEPTING' | 'UP';
 
 /** Messages after which the peer is asked to acknowledge (`max_unacked_packets`). */
-const ACK_EVERY = 8;
+const ASK_EVERY = 8;
+/** Messages after which they are acknowledged, asked or not: a quarter of a window. */
+const ACK_EVERY = 16;
 /** How long an acknowledgement waits for a message that takes it along. */
 const ACK_DELAY_MICROS = 1000;
 /** The first try comes at once, the next ones within times that double, as Linux has it. */
@@ -187,7 +189,7 @@ export class Lane implements ConnectionOwner, Due {
     while (this.#controls.length > 0 && connection.room > 0) {
       const payload = this.#controls.shift()!;
       const { length } = payload;
-      connection.postCopy(this.#headerOf({ length, flags: HeaderFlag.CONTROL }), payload);
+      connection.postCopy(this.#headerOf(length, HeaderFlag.CONTROL), payload);
     }
     for (let message = this.#queue[0]; message; message = this.#queue[0]) {
       if (!message.isThere && !this.isOwnKind) {
@@ -235,7 +237,7 @@ export class Lane implements ConnectionOwner, Due {
 
   received(now: number, connection: Connection, packet: ReceivedPacket): void {
     if (connection !== this.#connection) return packet.release();
-    const header = readHeader(packet.bytes);
+    const header = readHeader(packet.bytes, packet.view);
     if (!header || !this.#acknowledge(header.ack)) {
       packet.release();
       return this.#protocolError(now);
@@ -331,19 +333,24 @@ export class Lane implements ConnectionOwner, Due {
     return Math.max(1, Math.ceil(length / this.fragmentBytes));
   }
 
-  #headerOf(fields: Partial<RdsHeader>): RdsHeader {
+  /** What goes out says what came in, whatever else it is. */
+  #acknowledging(): number {
     this.#ackMicros = 0;
     this.#receivedUnacked = 0;
+    return this.#path.acknowledgeable(this.index, this.#received);
+  }
+
+  /** Of what is no message of a socket. */
+  #headerOf(length: number, flags: number): RdsHeader {
     return {
       sequence: 0,
-      ack: this.#path.acknowledgeable(this.index, this.#received),
-      length: 0,
+      ack: this.#acknowledging(),
+      length,
       sourcePort: 0,
       destinationPort: 0,
-      flags: 0,
+      flags,
       credit: 0,
       extensions: noExtensions(),
-      ...fields,
     };
   }
 
@@ -352,21 +359,23 @@ export class Lane implements ConnectionOwner, Due {
     let { flags } = message;
     if (message.isRetransmitted) flags |= HeaderFlag.RETRANSMITTED;
     const isLast = this.#queue.length === 1;
-    if (!isMap && (isLast || this.#sentUnasked >= ACK_EVERY)) flags |= HeaderFlag.ACK_REQUIRED;
+    if (!isMap && (isLast || this.#sentUnasked >= ASK_EVERY)) flags |= HeaderFlag.ACK_REQUIRED;
     const from = message.posted * this.fragmentBytes;
     const length = Math.min(message.length - from, this.fragmentBytes);
     if (message.posted === 0) {
       this.#path.counts(message);
       this.#sentUnasked = flags & HeaderFlag.ACK_REQUIRED ? 0 : this.#sentUnasked + 1;
     }
-    const header = this.#headerOf({
+    const header = {
       sequence: message.sequence,
+      ack: this.#acknowledging(),
       length: message.length,
       sourcePort: message.sourcePort,
       destinationPort: message.destinationPort,
       flags,
+      credit: 0,
       extensions: message.extensions,
-    });
+    };
     message.posted++;
     if (!message.isThere) return connection.postCopy(header, NOTHING);
     message.held++;
@@ -374,7 +383,7 @@ export class Lane implements ConnectionOwner, Due {
   }
 
   #sendAck(connection: Connection, done?: () => void): void {
-    connection.postCopy(this.#headerOf({}), NOTHING, done);
+    connection.postCopy(this.#headerOf(0, 0), NOTHING, done);
   }
 
   /** What the peer has is done. False: it cannot have it. */
@@ -383,7 +392,7 @@ export class Lane implements ConnectionOwner, Due {
     for (let first = this.#unacked[0]; first && first.sequence <= ack; first = this.#unacked[0]) {
       this.#unacked.shift();
       this.#path.acknowledged(first);
-      first.done(false);
+      first.acknowledged();
     }
     return true;
   }
@@ -433,7 +442,7 @@ export class Lane implements ConnectionOwner, Due {
       while (this.#queue[0] && this.#queue[0].sequence !== 0 && this.#queue[0].sequence <= ack) {
         const message = this.#queue.shift()!;
         this.#path.acknowledged(message);
-        message.done(false);
+        message.acknowledged();
       }
     }
   }
