@@ -155,7 +155,9 @@ async function main(args: readonly string[]): Promise<number> {
 
 const args = process.argv.slice(2);
 if (args[0] === ALONE) {
-  process.send!(await measure(args[1]!, JSON.parse(args[2]!) as Pace));
+  const measured = await measure(args[1]!, JSON.parse(args[2]!) as Pace);
+  // Curves are more than a pipe holds: they are gone with who leaves before they are read.
+  await new Promise((sent) => process.send!(measured, sent));
   // Whatever a bench left open ends here.
   process.disconnect();
   process.exit(0);

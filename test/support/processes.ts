@@ -16,7 +16,7 @@ import { root } from './paths.js';
 /** The compiled command. */
 export const cliPath = fileURLToPath(new URL('build/host/cli/main.js', root));
 
-const WAIT_MILLIS = 20_000;
+const WAIT_MILLIS = 60_000;
 
 export interface Ended {
   /** Null when a signal ended it. */
