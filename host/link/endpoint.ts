@@ -10,7 +10,6 @@ export class Gid {
   readonly bytes: Uint8Array;
   /** The same bytes as four little-endian words: what the engine's memory holds. */
   readonly words: Uint32Array;
-  #text: string | undefined;
 
   constructor(bytes: Uint8Array) {
     if (bytes.length !== 16) throw new RangeError(`a GID has 16 bytes, got ${bytes.length}`);
@@ -42,16 +41,11 @@ export class Gid {
   }
 
   equals(other: Gid): boolean {
-    const [one, two] = [this.words, other.words];
-    return one[3] === two[3] && one[0] === two[0] && one[1] === two[1] && one[2] === two[2];
+    return this.words.every((word, index) => word === other.words[index]);
   }
 
   /** The address as programs write it: dotted for IPv4, colons otherwise. */
   toString(): string {
-    return (this.#text ??= this.#write());
-  }
-
-  #write(): string {
     if (this.isIpv4) return this.bytes.subarray(12).join('.');
     const groups = Array.from({ length: 8 }, (_, i) =>
       ((this.bytes[2 * i]! << 8) | this.bytes[2 * i + 1]!).toString(16),
@@ -85,7 +79,6 @@ export class Endpoint {
 
   /** Of a destination: one of the link's `info.flowPorts`. Anything else: the link's own port. */
   readonly sourcePort: number;
-  #text: string | undefined;
 
   constructor(gid: Gid, port: number, sourcePort = 0) {
     this.gid = gid;
@@ -102,7 +95,6 @@ export class Endpoint {
   }
 
   toString(): string {
-    this.#text ??= this.gid.isIpv4 ? `${this.gid}:${this.port}` : `[${this.gid}]:${this.port}`;
-    return this.#text;
+    return this.gid.isIpv4 ? `${this.gid}:${this.port}` : `[${this.gid}]:${this.port}`;
   }
 }

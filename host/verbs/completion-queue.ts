@@ -17,8 +17,6 @@ import { refuse } from './refuse.js';
 
 const FIELD = WorkCompletionLayout.fields;
 const RING_TAIL = 64;
-/** Upper halves of numbers below 2^53. */
-const EXACT_HIGH = 2 ** 21;
 const WORD = (field: keyof typeof FIELD): number => FIELD[field][0] >> 2;
 const WR_ID = WORD('wrId');
 const TIMESTAMP = WORD('timestamp');
@@ -298,11 +296,8 @@ export class CompletionQueue {
     const words = this.#words;
     const flags = words[at + FLAGS]!;
     const immediate = words[at + IMMEDIATE]!;
-    const [low, high] = [words[at + WR_ID]!, words[at + WR_ID + 1]!];
-    // Of what a number holds exactly one bigint is made in place of three.
-    const isExact = high < EXACT_HIGH;
     return {
-      wrId: isExact ? BigInt(low + high * 2 ** 32) : BigInt(low) | (BigInt(high) << 32n),
+      wrId: BigInt(words[at + WR_ID]!) | (BigInt(words[at + WR_ID + 1]!) << 32n),
       status: words[at + STATUS]!,
       opcode: words[at + OPCODE]!,
       byteLen: words[at + BYTE_LENGTH]!,
