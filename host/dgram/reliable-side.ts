@@ -25,6 +25,14 @@ const BURST = 128;
 /** Peers whose way out is remembered. */
 const WAYS_MAX = 1024;
 
+/** Of SO_RCVBUF, for a small datagram: the kernel doubles what it is asked for and counts 768. */
+const BYTES_A_MESSAGE = 384;
+
+/** UDP's SO_RCVBUF counts bytes, RDP's messages: as many as UDP would keep small datagrams. */
+export function messagesOf(receiveBytes: number): number {
+  return Math.ceil(receiveBytes / BYTES_A_MESSAGE);
+}
+
 /** A station, and a socket there. */
 interface Place {
   readonly station: Station;
@@ -170,7 +178,8 @@ export class ReliableSide {
 
   #setBuffers(socket: RdsSocket): void {
     const { SO_RCVBUF, SO_SNDBUF } = SocketOption;
-    if (this.#receiveBytes > 0) socket.setsockopt(SOL_SOCKET, SO_RCVBUF, this.#receiveBytes);
+    const messages = messagesOf(this.#receiveBytes);
+    if (messages > 0) socket.setsockopt(SOL_SOCKET, SO_RCVBUF, messages);
     if (this.#sendBytes > 0) socket.setsockopt(SOL_SOCKET, SO_SNDBUF, this.#sendBytes);
   }
 

@@ -26,12 +26,15 @@ export function parseGid(address: string): Gid {
 
 const endpoints = new Map<string, Endpoint>();
 const ENDPOINTS_MAX = 4096;
+/** What was asked for last: most send to the same one again. */
+let last = { address: '', udpPort: 0, endpoint: undefined as Endpoint | undefined };
 
 /** The same object for the same address: comparing and naming it costs nothing then. */
 export function endpointOf({ address, port, udpPort = ROCE_PORT }: RdsAddress): Endpoint {
   if (!Number.isInteger(port) || port < 0 || port > 65535) {
     throw new MisuseError('port', `must be a whole number from 0 to 65535, got ${port}`);
   }
+  if (last.endpoint && last.address === address && last.udpPort === udpPort) return last.endpoint;
   const key = `${address} ${udpPort}`;
   let endpoint = endpoints.get(key);
   if (!endpoint) {
@@ -39,5 +42,6 @@ export function endpointOf({ address, port, udpPort = ROCE_PORT }: RdsAddress): 
     endpoint = new Endpoint(parseGid(address), udpPort);
     endpoints.set(key, endpoint);
   }
+  last = { address, udpPort, endpoint };
   return endpoint;
 }

@@ -83,6 +83,8 @@ interface Place {
   readonly slab: Slab;
   readonly offset: number;
   readonly sizeLog2: number;
+  /** What it was last: most messages are as long as the one before. */
+  last?: RegisteredBuffer;
 }
 
 function headersBytes(length: number, fragmentBytes: number): number {
@@ -117,7 +119,10 @@ export class SendPool {
   take(length: number, fragmentBytes: number, isMoved = false): RegisteredBuffer | undefined {
     const headers = headersBytes(length, fragmentBytes);
     const place = this.#place(headers + length, isMoved);
-    return place && new RegisteredBuffer(this, place, headers, length);
+    if (!place) return undefined;
+    const { last } = place;
+    if (last?.payload.length === length && last.view.byteLength === headers) return last;
+    return (place.last = new RegisteredBuffer(this, place, headers, length));
   }
 
   /**
@@ -187,6 +192,8 @@ export class ReceivePool {
   readonly #budget: ReceiveBudget;
   readonly #wrIds: number;
   readonly #slabs: Slab[] = [];
+  /** By index, as they were filled last: most messages are as long as the one before. */
+  readonly #packets: ReceivedPacket[] = [];
   #posted = 0;
 
   /**
@@ -226,10 +233,16 @@ export class ReceivePool {
       this.#budget.missed();
       this.#grow();
     }
-    const slab = this.#slabs[Math.floor(index / this.#step)]!;
+    const last = this.#packets[index];
+    if (last?.bytes.length === byteLen) return last;
+    const { memory } = this.#slabs[Math.floor(index / this.#step)]!;
     const at = (index % this.#step) * this.#size;
-    const bytes = slab.memory.subarray(at, at + byteLen);
-    return { bytes, memoryBytes: this.#size, release: () => this.#post(index) };
+    const bytes = memory.subarray(at, at + byteLen);
+    const view = new DataView(memory.buffer, bytes.byteOffset, byteLen);
+    const release = last?.release ?? (() => this.#post(index));
+    const packet = { bytes, view, memoryBytes: this.#size, release };
+    this.#packets[index] = packet;
+    return packet;
   }
 
   close(): void {

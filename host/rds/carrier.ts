@@ -13,6 +13,8 @@ export interface SendBuffer {
 /** One SEND that came in, header and all, where it lies. */
 export interface ReceivedPacket {
   readonly bytes: Uint8Array;
+  /** Of `bytes`, where somebody made one before. */
+  readonly view?: DataView;
   /** Of the receive that it lies in. */
   readonly memoryBytes: number;
   /** Gives the memory back. To be called once. */
@@ -36,7 +38,8 @@ export interface Connection {
   hold(message: OutgoingMessage): boolean;
   /**
    * One fragment of a message: `length` bytes from `from` on. When its memory is no longer needed,
-   * because it was sent or the connection is closed, `message.letGo()` is called.
+   * because it was sent or the connection is closed, `message.letGo()` is called; maybe not before
+   * others were sent, too.
    */
   post(message: OutgoingMessage, header: RdsHeader, from: number, length: number): void;
   /**

@@ -32,6 +32,11 @@ export interface CoreOptions {
   readonly log?: LogSink;
 }
 
+/** Who wants to know: RDS_CONG_MONITOR. */
+export interface CongestionMonitor {
+  uncongested(bits: bigint): void;
+}
+
 /** What a message may have beside its bytes. */
 export interface SendExtras {
   /** Where it lies already; instead of copying it. */

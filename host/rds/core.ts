@@ -2,10 +2,11 @@
 import { Deadlines } from '../cm/deadlines.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
-import type { Carrier, Connection, Route } from './carrier.js';
+import type { Carrier, Connection, Route, SendBuffer } from './carrier.js';
 import type { Identity } from './identity.js';
 import { PARAMETERS, type RdsParameters } from './config.js';
-import type { Claims, CoreOptions, Elsewhere, SendExtras } from './core-options.js';
+import type { Claims, CongestionMonitor, CoreOptions } from './core-options.js';
+import type { Elsewhere, SendExtras } from './core-options.js';
 import { CongestionMap } from './congestion-map.js';
 import {
   CONGESTION_MAP_BYTES,
@@ -24,11 +25,6 @@ import { noStatistics, type RdsGauges } from './statistics.js';
 import { DebugLevel, Trace } from './trace.js';
 
 export type { CoreOptions, SendExtras } from './core-options.js';
-
-/** Who wants to know: RDS_CONG_MONITOR. */
-export interface CongestionMonitor {
-  uncongested(bits: bigint): void;
-}
 
 const HEARTBEAT_MICROS = 5_000_000;
 const PATHS_MAX = 4096;
@@ -192,8 +188,11 @@ export class RdsCore implements PathNode {
       const what = `${length} bytes from port ${port.number} to ${to} port ${toPort}`;
       this.trace.log(now, DebugLevel.SENDS, () => `${what}: ${judgement}`);
     }
-    const place = extras.place ?? this.carrier.allocate.bind(this.carrier);
-    const buffer = hasRoom && lane && place(length, lane.fragmentBytes, from);
+    let buffer: SendBuffer | undefined;
+    if (hasRoom && lane) {
+      const { place = this.carrier.allocate } = extras;
+      buffer = place.call(this.carrier, length, lane.fragmentBytes, from);
+    }
     if (!path || !buffer) {
       if (hasRoom) this.#starved.add(port);
       throw this.#refusal(judgement === 'go' ? 'ENOBUFS' : judgement, to, toPort);
@@ -317,14 +316,15 @@ export class RdsCore implements PathNode {
   }
 
   /** To a peer, which knows us by that address; undefined: there are too many. */
-  path(peer: Endpoint, home = homeTowards(this.addresses, peer)): Path | undefined {
+  path(peer: Endpoint, home?: number): Path | undefined {
     const key = peer.toString();
     let path = this.#paths.get(key);
     if (!path) {
       if (this.#paths.size >= this.#pathsMax) return undefined;
-      const book = this.books?.path(peer, home);
+      const from = home ?? homeTowards(this.addresses, peer);
+      const book = this.books?.path(peer, from);
       if (this.books && !book) return undefined;
-      path = new Path(this, peer, home, book);
+      path = new Path(this, peer, from, book);
       this.#paths.set(key, path);
     }
     return path;

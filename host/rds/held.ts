@@ -54,6 +54,7 @@ export class HeldMessages {
    */
   take(lane: number, message: IncomingMessage): boolean {
     const { after } = message.header.extensions;
+    if (!after && this.isEmpty) return false;
     const flow = this.#flows.get(flowOf(message.header));
     if (!flow && !after) return false;
     const last = flow?.filter((held) => held.lane === lane).at(-1);

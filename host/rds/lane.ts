@@ -5,6 +5,7 @@
 import type { Due } from '../cm/deadlines.js';
 import type { Endpoint } from '../link/endpoint.js';
 import { Arrivals } from './arrivals.js';
+import { Backoff } from './backoff.js';
 import type { Connection, ConnectionOwner, ReceivedPacket, Route } from './carrier.js';
 import {
   CONGESTION_MAP_BYTES,
@@ -25,12 +26,11 @@ import { countSend } from './statistics.js';
 type LaneState = 'DOWN' | 'CONNECTING' | 'ACCEPTING' | 'UP';
 
 /** Messages after which the peer is asked to acknowledge (`max_unacked_packets`). */
-const ACK_EVERY = 8;
+const ASK_EVERY = 8;
+/** Messages after which they are acknowledged, asked or not: a quarter of a window. */
+const ACK_EVERY = 16;
 /** How long an acknowledgement waits for a message that takes it along. */
 const ACK_DELAY_MICROS = 1000;
-/** The first try comes at once, the next ones within times that double, as Linux has it. */
-const BACKOFF_LEAST_MICROS = 2000;
-const BACKOFF_MOST_MICROS = 1_000_000;
 /** Messages of all sockets of a node that a peer may not have acknowledged. */
 const RESTORED_MAX = 1 << 16;
 
@@ -55,7 +55,7 @@ export class Lane implements ConnectionOwner, Due {
   #controls: Uint8Array[] = [];
   #ackMicros = 0;
   #reconnectMicros = 0;
-  #backoffMicros = 0;
+  readonly #backoff = new Backoff();
 
   constructor(path: Path, index: number) {
     this.#path = path;
@@ -162,7 +162,7 @@ export class Lane implements ConnectionOwner, Due {
   giveUp(now: number): number {
     this.#end(now);
     this.#reconnectMicros = 0;
-    this.#backoffMicros = 0;
+    this.#backoff.reset();
     const lost = [...this.#unacked.splice(0), ...this.#queue.splice(0)];
     for (const message of lost) message.done(true);
     this.#plan(now);
@@ -208,7 +208,7 @@ export class Lane implements ConnectionOwner, Due {
     while (this.#controls.length > 0 && connection.room > 0) {
       const payload = this.#controls.shift()!;
       const { length } = payload;
-      connection.postCopy(this.#headerOf({ length, flags: HeaderFlag.CONTROL }), payload);
+      connection.postCopy(this.#headerOf(length, HeaderFlag.CONTROL), payload);
     }
     for (let message = this.#queue[0]; message; message = this.#queue[0]) {
       if (!message.isThere && !this.isOwnKind) {
@@ -256,7 +256,7 @@ export class Lane implements ConnectionOwner, Due {
 
   received(now: number, connection: Connection, packet: ReceivedPacket): void {
     if (connection !== this.#connection) return packet.release();
-    const header = readHeader(packet.bytes);
+    const header = readHeader(packet.bytes, packet.view);
     if (!header || !this.#acknowledge(header.ack)) {
       packet.release();
       return this.#protocolError(now);
@@ -317,7 +317,7 @@ export class Lane implements ConnectionOwner, Due {
 
   /** The connection is one that lasts: the next one is tried at once. */
   settled(): void {
-    this.#backoffMicros = 0;
+    this.#backoff.reset();
   }
 
   /** What waited was delivered: the peer may hear of it. */
@@ -341,10 +341,7 @@ export class Lane implements ConnectionOwner, Due {
   /** Tries again after a while. */
   reconnect(now: number): void {
     if (this.state !== 'DOWN' || this.#reconnectMicros !== 0) return;
-    const span = Math.max(this.#backoffMicros, 1);
-    this.#reconnectMicros = now + 1 + (this.#path.node.carrier.random() % span);
-    const next = Math.max(this.#backoffMicros * 2, BACKOFF_LEAST_MICROS);
-    this.#backoffMicros = Math.min(next, BACKOFF_MOST_MICROS);
+    this.#reconnectMicros = now + this.#backoff.next(this.#path.node.carrier.random());
     this.#plan(now);
   }
 
@@ -352,19 +349,24 @@ export class Lane implements ConnectionOwner, Due {
     return Math.max(1, Math.ceil(length / this.fragmentBytes));
   }
 
-  #headerOf(fields: Partial<RdsHeader>): RdsHeader {
+  /** What goes out says what came in, whatever else it is. */
+  #acknowledging(): number {
     this.#ackMicros = 0;
     this.#receivedUnacked = 0;
+    return this.#path.acknowledgeable(this.index, this.arrivals.safe);
+  }
+
+  /** Of what is no message of a socket. */
+  #headerOf(length: number, flags: number): RdsHeader {
     return {
       sequence: 0,
-      ack: this.#path.acknowledgeable(this.index, this.arrivals.safe),
-      length: 0,
+      ack: this.#acknowledging(),
+      length,
       sourcePort: 0,
       destinationPort: 0,
-      flags: 0,
+      flags,
       credit: 0,
       extensions: noExtensions(),
-      ...fields,
     };
   }
 
@@ -373,7 +375,7 @@ export class Lane implements ConnectionOwner, Due {
     let { flags } = message;
     if (message.isRetransmitted) flags |= HeaderFlag.RETRANSMITTED;
     const isLast = this.#queue.length === 1;
-    if (!isMap && (isLast || this.#sentUnasked >= ACK_EVERY)) flags |= HeaderFlag.ACK_REQUIRED;
+    if (!isMap && (isLast || this.#sentUnasked >= ASK_EVERY)) flags |= HeaderFlag.ACK_REQUIRED;
     const from = message.posted * this.fragmentBytes;
     const length = Math.min(message.length - from, this.fragmentBytes);
     if (message.posted === 0) {
@@ -381,14 +383,16 @@ export class Lane implements ConnectionOwner, Due {
       countSend(statistics, parameters.PerfCounters !== 0, message);
       this.#sentUnasked = flags & HeaderFlag.ACK_REQUIRED ? 0 : this.#sentUnasked + 1;
     }
-    const header = this.#headerOf({
+    const header = {
       sequence: message.sequence,
+      ack: this.#acknowledging(),
       length: message.length,
       sourcePort: message.sourcePort,
       destinationPort: message.destinationPort,
       flags,
+      credit: 0,
       extensions: message.extensions,
-    });
+    };
     message.posted++;
     if (!message.isThere) return connection.postCopy(header, NOTHING);
     message.held++;
@@ -396,7 +400,7 @@ export class Lane implements ConnectionOwner, Due {
   }
 
   #sendAck(connection: Connection, done?: () => void): void {
-    connection.postCopy(this.#headerOf({}), NOTHING, done);
+    connection.postCopy(this.#headerOf(0, 0), NOTHING, done);
   }
 
   /** What the peer has is done. False: it cannot have it. */
@@ -405,18 +409,17 @@ export class Lane implements ConnectionOwner, Due {
     for (let first = this.#unacked[0]; first && first.sequence <= ack; first = this.#unacked[0]) {
       this.#unacked.shift();
       this.#path.acknowledged(first);
-      first.done(false);
+      first.acknowledged();
     }
     return true;
   }
 
   #whole(now: number, lastFlags: number): void {
     const { header, packets } = this.#incoming.take();
-    const { peer } = this.#path;
     const kept = (at: number): void => {
       if (this.arrivals.keep(header.sequence)) this.acknowledgeSoon(at);
     };
-    const message = new IncomingMessage(peer, header, packets, kept, this.index);
+    const message = new IncomingMessage(this.#path.peer, header, packets, kept, this.index);
     if (header.flags & HeaderFlag.CONG_BITMAP) {
       const map = new Uint8Array(CONGESTION_MAP_BYTES);
       message.copy(map);
@@ -440,13 +443,11 @@ export class Lane implements ConnectionOwner, Due {
   /** A connection begins with what the peer has received over those before. */
   #begin({ ack }: Handshake): void {
     this.arrivals.isFresh = true;
-    if (ack < this.#sequence) {
-      this.#acknowledge(ack);
-      while (this.#queue[0] && this.#queue[0].sequence !== 0 && this.#queue[0].sequence <= ack) {
-        const message = this.#queue.shift()!;
-        this.#path.acknowledged(message);
-        message.done(false);
-      }
+    if (!this.#acknowledge(ack)) return;
+    while (this.#queue[0] && this.#queue[0].sequence !== 0 && this.#queue[0].sequence <= ack) {
+      const message = this.#queue.shift()!;
+      this.#path.acknowledged(message);
+      message.acknowledged();
     }
   }
 

@@ -32,6 +32,8 @@ export class OutgoingMessage {
   held = 0;
   /** By its sender: `released` says lost. */
   isCanceled = false;
+  /** The message whose number this one has now. */
+  #replaced: OutgoingMessage | undefined;
   #isDone = false;
   #isLost = false;
 
@@ -71,10 +73,27 @@ export class OutgoingMessage {
     place.extensions = this.extensions;
     place.isRetransmitted = this.isRetransmitted;
     place.posted = this.posted > 0 ? 1 : 0;
+    place.#replaced = this;
     return place;
   }
 
-  /** The peer has it, or it will not be sent (again). Its memory goes when the last SEND has. */
+  /**
+   * The peer has it, and so every SEND of it was received: whatever a connection may repeat, the
+   * peer drops unread. Not to be waited for: most SENDs do not say when they are complete.
+   */
+  acknowledged(): void {
+    this.held = 0;
+    this.done(false);
+    this.#replaced?.acknowledgedAsAnother();
+  }
+
+  /** It was taken back, too late. */
+  acknowledgedAsAnother(): void {
+    this.held = 0;
+    this.#release();
+  }
+
+  /** It is on its way, or it will not be sent (again). Its memory goes when the last SEND has. */
   done(isLost: boolean): void {
     this.#isDone = true;
     this.#isLost = isLost;
@@ -109,6 +128,8 @@ export class OutgoingMessage {
 export class IncomingMessage {
   readonly from: Endpoint;
   readonly header: RdsHeader;
+  /** Bytes of the receives that it keeps from others. */
+  readonly memoryBytes: number;
   readonly #packets: readonly ReceivedPacket[];
   /** It is where the death of this process does not take it, or will not be; called once. */
   readonly kept: (now: number) => void;
@@ -127,15 +148,13 @@ export class IncomingMessage {
     this.#packets = packets;
     this.kept = kept;
     this.lane = lane;
+    let bytes = 0;
+    for (const { memoryBytes } of packets) bytes += memoryBytes;
+    this.memoryBytes = bytes;
   }
 
   get length(): number {
     return this.header.length;
-  }
-
-  /** Bytes of the receives that it keeps from others. */
-  get memoryBytes(): number {
-    return this.#packets.reduce((sum, { memoryBytes }) => sum + memoryBytes, 0);
   }
 
   /** Copies what fits into `target`; returns how much. */

@@ -1,7 +1,8 @@
 /** What a socket has to tell besides messages: operations that ended, memory that came back. */
 import { ControlMessageType } from './constants.js';
 import type { ReceivedControl } from './control-message.js';
-import type { CongestionMonitor, RdsCore } from './core.js';
+import type { RdsCore } from './core.js';
+import type { CongestionMonitor } from './core-options.js';
 
 export class Notifications implements CongestionMonitor {
   readonly #core: RdsCore;

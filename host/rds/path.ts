@@ -185,14 +185,9 @@ export class Path implements Timed {
    * messages. What was under way may arrive nevertheless.
    */
   cancel(now: number, port: Port, destinationPort: number): number {
-    let count = 0;
-    for (const lane of this.#lanes) {
-      count +=
-        lane?.cancel(now, (message) => {
-          return message.owner === port && message.destinationPort === destinationPort;
-        }) ?? 0;
-    }
-    return count;
+    const isMeant = (message: OutgoingMessage): boolean =>
+      message.owner === port && message.destinationPort === destinationPort;
+    return this.#lanes.reduce((sum, lane) => sum + (lane?.cancel(now, isMeant) ?? 0), 0);
   }
 
   /** The message is another one's place now, which takes no memory. */

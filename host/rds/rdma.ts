@@ -1,4 +1,5 @@
 /** RDMA beside a message (rds-rdma(7)): into or out of memory that a peer has named by a cookie. */
+import { WcStatus } from '#build/abi.js';
 import type { MemoryRegion } from '../verbs/memory-region.js';
 
 /** `RDS_RDMA_…`: flags of getMr, and of an operation. */
@@ -21,6 +22,17 @@ export const RdmaStatus = Object.freeze({
   DROPPED: 3,
   OTHER_ERROR: 4,
 });
+
+const REMOTE_ERRORS: ReadonlySet<number> = new Set([
+  WcStatus.REM_ACCESS_ERR,
+  WcStatus.REM_INV_REQ_ERR,
+  WcStatus.REM_OP_ERR,
+]);
+
+/** Of an operation whose work request ended with this status. */
+export function rdmaStatusOf(status: number): number {
+  return REMOTE_ERRORS.has(status) ? RdmaStatus.REMOTE_ERROR : RdmaStatus.OTHER_ERROR;
+}
 
 /** `rds_rdma_cookie_t`: the key, and where in front of it the memory begins. */
 export function makeCookie(rkey: number, offset: number): bigint {

@@ -107,6 +107,8 @@ export class RdsSocket implements PortUser {
   #port: Port | undefined;
   #isClosed = false;
   #isWritable = true;
+  /** Was refused for want of a buffer of its own: one that comes back is worth another try. */
+  #isStarved = false;
   #receiveHint = 0;
   readonly #notifications: Notifications;
   readonly #directed: DirectedMemory;
@@ -171,6 +173,10 @@ export class RdsSocket implements PortUser {
     const [memory] = iov;
     let operation: RdmaOperation | undefined;
     try {
+      if (isCopied && !isZeroCopy && control.length === 0) {
+        core.send(now, this.#port!, to, name.port, iov);
+        return length;
+      }
       const args = control.find((one) => one.type === ControlMessageType.RDMA_ARGS);
       const from = core.pathTo(to)?.routes.current.from ?? 0;
       operation = args && this.#directed.operation(args, from, this.#whenEnded(args));
@@ -185,7 +191,8 @@ export class RdsSocket implements PortUser {
       } else if (sent && !isCopied) this.#zeroCopies.set(sent, cookie);
     } catch (error) {
       operation?.discard();
-      this.#isWritable = !(error instanceof RefusalError && error.code === 'ENOBUFS');
+      this.#isStarved = error instanceof RefusalError && error.code === 'ENOBUFS';
+      this.#isWritable = !this.#isStarved;
       throw error;
     } finally {
       this.node.arm();
@@ -437,6 +444,7 @@ export class RdsSocket implements PortUser {
   /** @internal */
   writable(): void {
     this.#isWritable = true;
+    this.#isStarved = false;
     this.listener?.writable?.();
     this.#wake();
   }
@@ -451,7 +459,7 @@ export class RdsSocket implements PortUser {
     const cookie = this.#zeroCopies.get(message);
     this.#zeroCopies.delete(message);
     if (cookie !== undefined && !this.#isClosed) this.#notifications.memoryReturned(cookie);
-    if (!this.#isWritable) this.writable();
+    if (this.#isStarved) this.writable();
   }
 
   #wake(): void {

@@ -30,12 +30,12 @@ import {
 import type { RdsCore } from './core.js';
 import { writeHeader, type RdsHeader } from './header.js';
 import type { OutgoingMessage } from './message.js';
-import { RdmaOperation, RdmaStatus } from './rdma.js';
+import { RdmaOperation, RdmaStatus, rdmaStatusOf } from './rdma.js';
 
 /** SENDs of one connection that are not complete. */
 const SENDS = 512;
-/** Unsignalled ones after which one is signalled, so that their places come back. */
-const SIGNAL_EVERY = 64;
+/** So many in a row do not say that they are complete; then one does, for all of them. */
+const UNSIGNALLED_MAX = 16;
 const COMPLETIONS = 32768;
 const POLL = 64;
 const INLINE_BYTES = 512;
@@ -54,11 +54,6 @@ const RECEIVE_WR_IDS = 2 ** 40;
 const PATIENCE = { cmResponseTimeout: 16, maxCmRetries: 7 };
 const FOR_EVER = 7;
 const RDATOMIC = 16;
-const REMOTE_ERRORS: ReadonlySet<number> = new Set([
-  WcStatus.REM_ACCESS_ERR,
-  WcStatus.REM_INV_REQ_ERR,
-  WcStatus.REM_OP_ERR,
-]);
 
 /** Hears when a SEND or an operation is complete, or never will be. */
 interface Posted {
@@ -70,13 +65,13 @@ export class VerbsConnection implements Connection {
   readonly owner: ConnectionOwner;
   readonly pool: ReceivePool;
   isAsked = false;
-  #qpNum = 0;
+  qpNum = 0;
   readonly #carrier: VerbsCarrier;
   /** What was posted and is not known to be complete, in order; undefined: nobody's memory. */
   readonly #posted: (Posted | undefined)[] = [];
   #completed = 0;
   #unsignalled = 0;
-  #isClosed = false;
+  isClosed = false;
   readonly #scratch = new Uint8Array(INLINE_BYTES);
   readonly #fragmentBytes: number;
   readonly #scratchView = new DataView(this.#scratch.buffer);
@@ -95,14 +90,6 @@ export class VerbsConnection implements Connection {
     this.pool = pool;
   }
 
-  get isClosed(): boolean {
-    return this.#isClosed;
-  }
-
-  get qpNum(): number {
-    return this.#qpNum;
-  }
-
   get room(): number {
     return SENDS - this.#posted.length;
   }
@@ -113,8 +100,8 @@ export class VerbsConnection implements Connection {
     // One more: an operation goes in front of its message.
     const cap = { maxSendWr: SENDS + 1, maxRecvWr: 1, maxSendSge: 2, maxInlineData: INLINE_BYTES };
     const { srq } = this.pool;
-    this.#qpNum = this.id.createQp({ sendCq: cq, recvCq: cq, srq, cap }, pd).qpNum;
-    this.#carrier.byQueuePair.set(this.#qpNum, this);
+    this.qpNum = this.id.createQp({ sendCq: cq, recvCq: cq, srq, cap }, pd).qpNum;
+    this.#carrier.byQueuePair.set(this.qpNum, this);
   }
 
   hold(message: OutgoingMessage): boolean {
@@ -129,8 +116,8 @@ export class VerbsConnection implements Connection {
     const buffer = message.buffer as RegisteredBuffer;
     const { lkey, payloadLkey } = buffer;
     const { operation } = message;
-    let sendFlags: number = SendFlag.SIGNALED;
-    if (operation && !operation.isPosted && !this.#isClosed) {
+    let sendFlags: number = SendFlag.SOLICITED;
+    if (operation && !operation.isPosted && !this.isClosed) {
       this.#operate(operation);
       if (operation.isFenced) sendFlags |= SendFlag.FENCE;
     }
@@ -145,7 +132,20 @@ export class VerbsConnection implements Connection {
             { addr, length: HEADER_BYTES, lkey },
             { addr: payload, length, lkey: payloadLkey },
           ];
-    this.#send(message, { sgList, sendFlags });
+    // Peers acknowledge messages. A map they do not, and memory of an application must not be
+    // deregistered before the queue pair is done with it.
+    sendFlags |= this.#signal(header.sequence === 0 || lkey !== payloadLkey);
+    this.#send(message, { opcode: WrOpcode.SEND, wrId: this.#nextWrId, sgList, sendFlags });
+  }
+
+  /** SIGNALED, where it has to be. */
+  #signal(isAwaited: boolean): number {
+    if (!isAwaited && ++this.#unsignalled < UNSIGNALLED_MAX) return 0;
+    return (this.#unsignalled = 0) | SendFlag.SIGNALED;
+  }
+
+  get #nextWrId(): number {
+    return this.#completed + this.#posted.length + 1;
   }
 
   #operate(operation: RdmaOperation): void {
@@ -156,7 +156,8 @@ export class VerbsConnection implements Connection {
     const sgList = [{ addr: Number(region.addr), length: region.length, lkey: region.lkey }];
     const opcode = isWrite ? WrOpcode.RDMA_WRITE : WrOpcode.RDMA_READ;
     const rdma = { remoteAddr, rkey };
-    this.#send(operation, { opcode, sgList, rdma, sendFlags: SendFlag.SIGNALED });
+    const request = { opcode, wrId: this.#nextWrId, sgList, rdma };
+    this.#send(operation, { ...request, sendFlags: this.#signal(true) });
   }
 
   /** A work request failed: what it was hears why. */
@@ -164,22 +165,21 @@ export class VerbsConnection implements Connection {
     const what = this.#posted[wrId - this.#completed - 1];
     // What was flushed was not at fault: it is dropped with its connection.
     if (!(what instanceof RdmaOperation) || status === WcStatus.WR_FLUSH_ERR) return;
-    const isRemote = REMOTE_ERRORS.has(status);
-    what.end(isRemote ? RdmaStatus.REMOTE_ERROR : RdmaStatus.OTHER_ERROR);
+    what.end(rdmaStatusOf(status));
   }
 
   postCopy(header: RdsHeader, payload: Uint8Array, done?: () => void): void {
     writeHeader(this.#scratchView, 0, header);
     this.#scratch.set(payload, HEADER_BYTES);
     const inline = this.#scratch.subarray(0, HEADER_BYTES + payload.length);
-    const isSignalled = done !== undefined || ++this.#unsignalled >= SIGNAL_EVERY;
-    const sendFlags = SendFlag.INLINE | (isSignalled ? SendFlag.SIGNALED : 0);
-    this.#send(done && { letGo: done }, { inline, sendFlags });
+    const sendFlags = SendFlag.INLINE | SendFlag.SOLICITED | this.#signal(done !== undefined);
+    const request = { opcode: WrOpcode.SEND, wrId: this.#nextWrId, inline, sendFlags };
+    this.#send(done && { letGo: done }, request);
   }
 
   close(): void {
-    if (this.#isClosed) return;
-    this.#isClosed = true;
+    if (this.isClosed) return;
+    this.isClosed = true;
     this.#carrier.end(this);
     this.id.destroy();
     for (const what of this.#posted.splice(0)) what?.letGo(false);
@@ -187,20 +187,18 @@ export class VerbsConnection implements Connection {
 
   /** A SEND is complete, and all before it. */
   completed(wrId: number): void {
-    const count = wrId - this.#completed;
-    this.#completed = wrId;
-    for (const what of this.#posted.splice(0, count)) what?.letGo(true);
+    while (this.#completed < wrId && this.#posted.length > 0) {
+      // Who hears of it may send: numbers must be right by then.
+      this.#completed++;
+      this.#posted.shift()?.letGo(true);
+    }
   }
 
-  #send(what: Posted | undefined, request: Partial<SendWorkRequest> & { sendFlags: number }): void {
-    if ((request.sendFlags & SendFlag.SIGNALED) !== 0) this.#unsignalled = 0;
+  /** SENDs are solicited: Linux looks at its receives only when it is asked to. */
+  #send(what: Posted | undefined, request: SendWorkRequest): void {
     this.#posted.push(what);
-    const wrId = this.#completed + this.#posted.length;
-    // Linux looks at its receives only when it is asked to.
-    const isSend = request.opcode === undefined;
-    const sendFlags = request.sendFlags | (isSend ? SendFlag.SOLICITED : 0);
     try {
-      this.id.qp!.postSend({ opcode: WrOpcode.SEND, ...request, wrId, sendFlags });
+      this.id.qp!.postSend(request);
     } catch (error) {
       // The queue pair is gone: whoever posts hears of it later, not now.
       if (!(error instanceof RefusalError)) throw error;
@@ -466,9 +464,9 @@ export class VerbsCarrier {
 
   #completions(completions: readonly WorkCompletion[]): void {
     const { now } = this;
-    const withRoom = new Set<VerbsConnection>();
+    const withRoom: VerbsConnection[] = [];
     const swept = this.#swept;
-    this.#swept = [];
+    if (swept.length > 0) this.#swept = [];
     for (const completion of swept) this.#completion(now, completion, withRoom);
     for (const completion of completions) this.#completion(now, completion, withRoom);
     for (const connection of withRoom) {
@@ -476,7 +474,7 @@ export class VerbsCarrier {
     }
   }
 
-  #completion(now: number, completion: WorkCompletion, withRoom: Set<VerbsConnection>): void {
+  #completion(now: number, completion: WorkCompletion, withRoom: VerbsConnection[]): void {
     const { qpNum, status, byteLen } = completion;
     const wrId = Number(completion.wrId);
     const connection = this.byQueuePair.get(qpNum);
@@ -492,7 +490,7 @@ export class VerbsCarrier {
       else packet.release();
     } else if (isGood && connection) {
       connection.completed(wrId);
-      withRoom.add(connection);
+      if (withRoom.at(-1) !== connection) withRoom.push(connection);
     }
   }
 }

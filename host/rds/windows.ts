@@ -19,10 +19,11 @@ export class Windows {
   }
 
   sent(port: number, bytes: number): void {
-    const window = this.#ports.get(port) ?? { messages: 0, bytes: 0 };
-    window.messages++;
-    window.bytes += bytes;
-    this.#ports.set(port, window);
+    const window = this.#ports.get(port);
+    if (window) {
+      window.messages++;
+      window.bytes += bytes;
+    } else this.#ports.set(port, { messages: 1, bytes });
   }
 
   /** A message is acknowledged. Returns whether that made the window half empty. */

@@ -18,11 +18,11 @@ import {
 import { AcknowledgedUdp } from './acknowledged-udp.js';
 import { check } from './stack.js';
 
-export type Way = 'send' | 'rds' | 'dgram' | 'acks' | 'udx';
+export type Way = 'send' | 'write' | 'rds' | 'directed' | 'dgram' | 'acks' | 'udx';
 
 export interface WayOptions {
   readonly way: Way;
-  /** Of `send` and `rds`. */
+  /** Of `send`, `write`, `rds` and `directed`. */
   readonly progress: 'inline' | 'thread';
   /** Of each message. */
   readonly bytes: number;
@@ -44,6 +44,9 @@ const ADDRESS = '127.0.0.1';
 /** Each has a node at the port of nodes. */
 const OWN_ADDRESSES = ['127.0.77.41', '127.0.77.42'];
 const RDS_PORT = 4000;
+const AGAIN_MILLIS = 100;
+/** Of a message that only says that something was written. */
+const TICKET_BYTES = 8;
 /** Messages under way; as many as RDS lets go to one port. */
 const UNDER_WAY = 64;
 
@@ -52,112 +55,10 @@ export function openEnd(options: WayOptions): Promise<MessageEnd> {
 }
 
 const WAYS: { readonly [way in Way]: (options: WayOptions) => Promise<MessageEnd> } = {
-  send: async ({ progress, bytes }) => {
-    const context = await openDevice({ address: ADDRESS, port: 0, progress });
-    const pd = context.allocPd();
-    const cq = context.createCq(1024);
-    const cap = { maxSendWr: UNDER_WAY, maxRecvWr: 4 * UNDER_WAY, reorderPackets: 64 };
-    const qp = pd.createQp({ sendCq: cq, recvCq: cq, cap });
-    const memory = context.alloc(2 * bytes * cap.maxRecvWr);
-    const mr = pd.regMr(memory, AccessFlag.LOCAL_WRITE);
-    const sge = (index: number) => [
-      { addr: Number(mr.addr) + index * bytes, length: bytes, lkey: mr.lkey },
-    ];
-    const receive = (wrId: number): void => qp.postRecv({ wrId, sgList: sge(wrId) });
-    const [SENT, LOCAL] = [1_000_000, cap.maxRecvWr];
-    let room = UNDER_WAY;
-    let next: (() => void) | undefined;
-    const end: MessageEnd = {
-      where: [context.local.port, qp.qpNum, context.device.info.receiveBufferBytes],
-      heard: () => {},
-      connect: async ([port, destQpNum, receiveBufferBytes]) => {
-        const { gid } = Endpoint.parse(ADDRESS, port!);
-        qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: 0 });
-        for (let index = 0; index < cap.maxRecvWr; index++) receive(index);
-        const ahAttr = {
-          dgid: gid,
-          port: port!,
-          receiveBufferBytes: receiveBufferBytes!,
-          reorderPackets: 64,
-          ownKind: true,
-        };
-        qp.modify({
-          qpState: QpState.RTR,
-          ahAttr,
-          pathMtu: Mtu.MTU_4096,
-          destQpNum: destQpNum!,
-          rqPsn: 1000,
-          maxDestRdAtomic: 1,
-          minRnrTimer: 1,
-        });
-        // A busy machine is no dead peer.
-        const patience = { timeout: 18, retryCnt: 7, rnrRetry: 7 };
-        qp.modify({ qpState: QpState.RTS, sqPsn: 1000, ...patience, maxRdAtomic: 1 });
-      },
-      send: () => {
-        if (room === 0) {
-          return new Promise<void>((resolve) => (next = resolve)).then(() => end.send());
-        }
-        const sgList = sge(LOCAL + --room);
-        qp.postSend({ wrId: SENT, opcode: WrOpcode.SEND, sendFlags: SendFlag.SIGNALED, sgList });
-        return undefined;
-      },
-      close: async () => context.close(),
-    };
-    void (async () => {
-      for (;;) {
-        const completions = await cq.wait(64).catch(() => []);
-        if (completions.length === 0) return;
-        for (const { status, wrId } of completions) {
-          if (context.device.closed) return;
-          check(status);
-          if (Number(wrId) === SENT) room++;
-          else {
-            receive(Number(wrId));
-            end.heard();
-          }
-        }
-        if (room > 0) {
-          next?.();
-          next = undefined;
-        }
-      }
-    })();
-    return end;
-  },
-
-  rds: async ({ progress, bytes }) => {
-    const context = await openDevice({ address: ADDRESS, port: 0, progress });
-    const socket = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, context);
-    socket.bind({ port: RDS_PORT });
-    const message = new Uint8Array(bytes);
-    const room = [new Uint8Array(bytes)];
-    let to: rds.SendMessage;
-    const end: MessageEnd = {
-      where: [context.local.port],
-      heard: () => {},
-      connect: async ([udpPort]) => {
-        to = { name: { address: ADDRESS, port: RDS_PORT, udpPort: udpPort! }, iov: [message] };
-      },
-      send: () => {
-        try {
-          socket.sendmsg(to);
-          return undefined;
-        } catch {
-          return socket.send(to.name, message).then(() => {});
-        }
-      },
-      close: async () => context.close(),
-    };
-    const read = (): void => {
-      while (socket.revents & rds.PollEvent.IN) {
-        socket.recvmsg(room);
-        end.heard();
-      }
-    };
-    socket.listener = { readable: () => queueMicrotask(read) };
-    return end;
-  },
+  send: (options) => openVerbs(options, false),
+  write: (options) => openVerbs(options, true),
+  rds: (options) => openRds(options, false),
+  directed: (options) => openRds(options, true),
 
   dgram: async ({ bytes, isPartner = false }) => {
     const [ours, theirs] = isPartner ? [...OWN_ADDRESSES].reverse() : OWN_ADDRESSES;
@@ -255,4 +156,151 @@ interface UdxSocket {
 interface UdxLibrary {
   createSocket(): UdxSocket;
   createStream(id: number): UdxStream;
+}
+
+/** SENDs, or WRITEs that say at the peer that they are there. */
+async function openVerbs({ progress, bytes }: WayOptions, isWrite: boolean): Promise<MessageEnd> {
+  const context = await openDevice({ address: ADDRESS, port: 0, progress });
+  const pd = context.allocPd();
+  const cq = context.createCq(1024);
+  const cap = { maxSendWr: UNDER_WAY, maxRecvWr: 4 * UNDER_WAY, reorderPackets: 64 };
+  const qp = pd.createQp({ sendCq: cq, recvCq: cq, cap });
+  const memory = context.alloc(2 * bytes * cap.maxRecvWr);
+  const access = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE;
+  const mr = pd.regMr(memory, access);
+  const sge = (index: number) => [
+    { addr: Number(mr.addr) + index * bytes, length: bytes, lkey: mr.lkey },
+  ];
+  const receive = (wrId: number): void => qp.postRecv({ wrId, sgList: sge(wrId) });
+  const [SENT, LOCAL] = [1_000_000, cap.maxRecvWr];
+  let room = UNDER_WAY;
+  let rdma: { readonly remoteAddr: number; readonly rkey: number };
+  let next: (() => void) | undefined;
+  const end: MessageEnd = {
+    where: [
+      context.local.port,
+      qp.qpNum,
+      context.device.info.receiveBufferBytes,
+      Number(mr.addr),
+      mr.rkey,
+    ],
+    heard: () => {},
+    connect: async ([port, destQpNum, receiveBufferBytes, addr, rkey]) => {
+      rdma = { remoteAddr: addr!, rkey: rkey! };
+      const { gid } = Endpoint.parse(ADDRESS, port!);
+      qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: access });
+      for (let index = 0; index < cap.maxRecvWr; index++) receive(index);
+      const ahAttr = {
+        dgid: gid,
+        port: port!,
+        receiveBufferBytes: receiveBufferBytes!,
+        reorderPackets: 64,
+        ownKind: true,
+      };
+      qp.modify({
+        qpState: QpState.RTR,
+        ahAttr,
+        pathMtu: Mtu.MTU_4096,
+        destQpNum: destQpNum!,
+        rqPsn: 1000,
+        maxDestRdAtomic: 1,
+        minRnrTimer: 1,
+      });
+      // A busy machine is no dead peer.
+      const patience = { timeout: 18, retryCnt: 7, rnrRetry: 7 };
+      qp.modify({ qpState: QpState.RTS, sqPsn: 1000, ...patience, maxRdAtomic: 1 });
+    },
+    send: () => {
+      if (room === 0) {
+        return new Promise<void>((resolve) => (next = resolve)).then(() => end.send());
+      }
+      const sgList = sge(LOCAL + --room);
+      const opcode = isWrite ? WrOpcode.RDMA_WRITE_WITH_IMM : WrOpcode.SEND;
+      const request = { wrId: SENT, opcode, sendFlags: SendFlag.SIGNALED, sgList };
+      qp.postSend(isWrite ? { ...request, rdma } : request);
+      return undefined;
+    },
+    close: async () => context.close(),
+  };
+  void (async () => {
+    for (;;) {
+      const completions = await cq.wait(64).catch(() => []);
+      if (completions.length === 0) return;
+      for (const { status, wrId } of completions) {
+        if (context.device.closed) return;
+        check(status);
+        if (Number(wrId) === SENT) room++;
+        else {
+          receive(Number(wrId));
+          end.heard();
+        }
+      }
+      if (room > 0) {
+        next?.();
+        next = undefined;
+      }
+    }
+  })();
+  return end;
+}
+
+/** Messages; `isDirected`: what they are about is written into the peer's memory in front of them. */
+async function openRds({ progress, bytes }: WayOptions, isDirected: boolean): Promise<MessageEnd> {
+  const context = await openDevice({ address: ADDRESS, port: 0, progress });
+  const socket = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, context);
+  socket.bind({ port: RDS_PORT });
+  const message = new Uint8Array(isDirected ? TICKET_BYTES : bytes);
+  const room = [new Uint8Array(message.length)];
+  const [local, target] = isDirected ? [context.alloc(bytes), context.alloc(bytes)] : [];
+  const cookie = target ? socket.getMr(target) : 0n;
+  let to: rds.SendMessage;
+  let next: (() => void) | undefined;
+  let hasAnswered = (): void => {};
+  const answered = new Promise<void>((resolve) => (hasAnswered = resolve));
+  const end: MessageEnd = {
+    where: [context.local.port, Number(cookie >> 32n), Number(cookie & 0xffffffffn)],
+    heard: () => {},
+    connect: async ([udpPort, high, low]) => {
+      const there = (BigInt(high!) << 32n) | BigInt(low!);
+      const args = { cookie: there, local: local!, flags: rds.RdmaFlag.READWRITE };
+      const control = isDirected ? [{ type: rds.ControlMessageType.RDMA_ARGS, ...args }] : [];
+      to = {
+        name: { address: ADDRESS, port: RDS_PORT, udpPort: udpPort! },
+        iov: [message],
+        control,
+      };
+      // On a busy machine the path may fail before it is there: then it is made again.
+      for (let isThere = false; !isThere;) {
+        isThere = await socket.send({ ...to.name, port: 0 }).then(
+          () => true,
+          () => new Promise<false>((resolve) => setTimeout(resolve, AGAIN_MILLIS, false)),
+        );
+      }
+      await answered;
+    },
+    send: () => {
+      try {
+        socket.sendmsg(to);
+        return undefined;
+      } catch (error) {
+        const { code } = error as { code?: string };
+        if (code !== 'EWOULDBLOCK' && code !== 'ENOBUFS') throw error;
+        return new Promise<void>((resolve) => (next = resolve)).then(() => end.send());
+      }
+    },
+    close: async () => context.close(),
+  };
+  const read = (): void => {
+    while (socket.revents & rds.PollEvent.IN) {
+      // Port 0 is nobody's: it answers whoever asks whether the path is there.
+      if (socket.recvmsg(room).name.port === 0) hasAnswered();
+      else end.heard();
+    }
+  };
+  const write = (): void => {
+    next?.();
+    next = undefined;
+  };
+  socket.listener = { readable: () => queueMicrotask(read), writable: write };
+  return end;
 }

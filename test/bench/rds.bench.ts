@@ -10,6 +10,8 @@ const TRIPS = 2000;
 const SECONDS = 1;
 const SMALL = 64;
 const BLOCK = 8192;
+/** From here on directed mode is held against WRITE. */
+const DIRECTED = 65536;
 /** Seed 003: half the latency, and half the processor time, of what it was held against. */
 const SEED = 0.5;
 
@@ -36,6 +38,13 @@ async function run(pace: Pace): Promise<BenchResult> {
       return flowFigures(`${name}_8192`, flow);
     },
   ]);
+  for (const way of ['write', 'directed'] as const) {
+    variants.push(async () => {
+      const seconds = SECONDS * pace.share;
+      const flow = await messageFlow({ way, progress: 'thread', bytes: DIRECTED, seconds });
+      return flowFigures(`${way}_${DIRECTED}`, flow);
+    });
+  }
   const rounds = await interleave('rds', variants, pace);
   const ratio = (one: string, other: string): number =>
     medianOf(rounds, (figures) => figures[one]! / figures[other]!);
@@ -74,6 +83,11 @@ async function run(pace: Pace): Promise<BenchResult> {
           0.8,
         ),
       ]),
+      atLeast(
+        'directed mode of 64 KiB against WRITE',
+        ratio(`directed_${DIRECTED}_mps`, `write_${DIRECTED}_mps`),
+        0.95,
+      ),
       ...against('UDP with acknowledgements in JavaScript', 'udp_with_acks'),
       ...against('udx-native', 'udx'),
     ],

@@ -5,6 +5,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import dgram, { type RdpSettings, type Socket } from '../../../host/dgram/index.js';
 import { openDevice, rds } from '../../../host/index.js';
+import { RdsSocket } from '../../../host/rds/socket.js';
 
 const test = suite('unit/dgram/reliable');
 const PATIENT = { resolveMillis: 100_000, retryMillis: 100_000 };
@@ -59,6 +60,25 @@ test('between two that have it everything goes by RDP, in order, also more than 
     failed: 0,
   });
   await closed(one, other);
+});
+
+test('setRecvBufferSize: bytes for UDP, as many small datagrams for RDP', async () => {
+  const limits: number[] = [];
+  const { setsockopt } = RdsSocket.prototype;
+  RdsSocket.prototype.setsockopt = function (level, name, value) {
+    limits.push(Number(value));
+    setsockopt.call(this, level, name, value);
+  };
+  try {
+    const socket = await bound('127.0.77.28');
+    socket.setRecvBufferSize(384_001);
+    socket.setSendBufferSize(100_000);
+    assert.equal(limits, [1001, 1001, 100_000]);
+    assert.is(socket.getRecvBufferSize() >= 384_001, true);
+    await closed(socket);
+  } finally {
+    RdsSocket.prototype.setsockopt = setsockopt;
+  }
 });
 
 test('a peer without it is spoken to by UDP, from the same port, and nobody waits again', async () => {

@@ -160,7 +160,9 @@ test('ENOBUFS: a socket whose send buffers are all on their way sends nothing mo
       const other = socketThere(PORT);
       await one.send(to(PORT), new Uint8Array(1));
       await other.recv();
-      while (one.node.buffersUsed > 0) await new Promise((resolve) => setTimeout(resolve, 1));
+      while (one.ioctl(rds.IoctlRequest.SIOCOUTQ) !== 0) {
+        await new Promise((resolve) => setTimeout(resolve, 1));
+      }
       const codes = [1, 2, 3, 4].map(() =>
         codeOf(() => one.sendmsg({ name: to(PORT), iov: [new Uint8Array(100)] })),
       );
