@@ -77,7 +77,7 @@ export class ArenaLock {
 
   /**
    * Works with the tables to itself. Throws RefusalError EBUSY when another process does not give
-   * them back.
+   * them back, ENOLCK when the kernel gives no locks.
    */
   run<Result>(work: () => Result): Result {
     this.#take();
@@ -103,14 +103,16 @@ export class ArenaLock {
   }
 
   #take(): void {
-    if (this.#depth++ > 0) return;
+    if (this.#depth > 0) {
+      this.#depth++;
+      return;
+    }
     let end = 0;
     for (let turn = 0; !this.#file.tryLockTables(); turn++) {
       if (turn < SPINS) continue;
       const now = performance.now();
       if (end === 0) end = now + WAIT_MILLIS_MAX;
       if (now > end) {
-        this.#depth--;
         throw new RefusalError(
           'EBUSY',
           'another process holds the tables of the device: is it stopped?',
@@ -118,6 +120,7 @@ export class ArenaLock {
       }
       Atomics.wait(this.#pillow, 0, 0, NAP_MILLIS);
     }
+    this.#depth = 1;
     const before = Atomics.exchange(this.#words, this.#word, this.#holder);
     if (before !== 0) this.#repair();
   }

@@ -19,6 +19,7 @@ import {
 import { engineFile } from '../engine/load.js';
 import { structAt, type Struct } from '../engine/struct.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import { systemRefusal } from '../errors/system-refusal.js';
 import type { Posix, PosixError } from '../link/posix.js';
 
 export const DEFAULT_DIRECTORY = '/dev/shm';
@@ -28,6 +29,8 @@ const JOIN = LOCKS;
 const TABLES = LOCKS + 1;
 const SLOTS = LOCKS + 16;
 const SLOTS_MAX = 256;
+/** What the kernel has no room for now it may have at once. */
+const LOCK_ATTEMPTS = 3;
 /** How long others may take to come or go. */
 /** Dozens of processes that start together come one after the other, on a busy machine as well. */
 const JOIN_MILLIS_MAX = 60_000;
@@ -65,7 +68,7 @@ export class DeviceFile {
         await lockJoin(posix, fd, path);
         const { nlink, size } = fstatSync(fd);
         checkOwner(posix, fd, path);
-        const alive = posix.isLocked(fd, SLOTS, SLOTS_MAX);
+        const alive = asked(path, () => posix.isLocked(fd, SLOTS, SLOTS_MAX));
         if (nlink > 0 && (size === 0 || alive)) return new DeviceFile(path, posix, fd);
         if (nlink > 0 && checkMagic(fd, path)) unlinkSync(path);
       } catch (error) {
@@ -123,31 +126,31 @@ export class DeviceFile {
 
   /** This process lives in that slot from now on. False: somebody else does. */
   takeSlot(slot: number): boolean {
-    return this.posix.lockByte(this.#fd, SLOTS + slot);
+    return this.#lock(SLOTS + slot);
   }
 
   /** Nobody lives in that slot any more. */
   releaseSlot(slot: number): void {
-    this.posix.unlockByte(this.#fd, SLOTS + slot);
+    this.#unlock(SLOTS + slot);
   }
 
   /** Does somebody else live in that slot? */
   isAlive(slot: number): boolean {
-    return slotIsAlive(this.posix, this.#fd, slot);
+    return asked(this.path, () => slotIsAlive(this.posix, this.#fd, slot));
   }
 
   /** Does anybody else live in this file? */
   get isShared(): boolean {
-    return this.posix.isLocked(this.#fd, SLOTS, SLOTS_MAX);
+    return asked(this.path, () => this.posix.isLocked(this.#fd, SLOTS, SLOTS_MAX));
   }
 
   /** The lock of the tables, which `arena-lock.ts` makes more of. */
   tryLockTables(): boolean {
-    return this.posix.lockByte(this.#fd, TABLES);
+    return this.#lock(TABLES);
   }
 
   unlockTables(): void {
-    this.posix.unlockByte(this.#fd, TABLES);
+    this.#unlock(TABLES);
   }
 
   /** Keeps others from coming and going, until `leave`. Rejects with RefusalError EBUSY. */
@@ -158,14 +161,14 @@ export class DeviceFile {
 
   /** The same at once, or not: false. */
   tryJoin(): boolean {
-    if (this.#joined || !this.posix.lockByte(this.#fd, JOIN)) return false;
+    if (this.#joined || !this.#lock(JOIN)) return false;
     this.#joined = true;
     return true;
   }
 
   leave(): void {
     this.#joined = false;
-    this.posix.unlockByte(this.#fd, JOIN);
+    this.#unlock(JOIN);
   }
 
   /** Removes the name: the next one who opens it begins anew. */
@@ -175,8 +178,17 @@ export class DeviceFile {
 
   /** All locks end. */
   close(): void {
-    if (!this.#closed) closeSync(this.#fd);
+    if (this.#closed) return;
     this.#closed = true;
+    closeSync(this.#fd);
+  }
+
+  #lock(offset: number): boolean {
+    return asked(this.path, () => this.posix.lockByte(this.#fd, offset));
+  }
+
+  #unlock(offset: number): void {
+    asked(this.path, () => this.posix.unlockByte(this.#fd, offset));
   }
 }
 
@@ -235,10 +247,24 @@ function refusalOf(error: NodeJS.ErrnoException, path: string): RefusalError {
   return new RefusalError('EIO', message, { cause: error });
 }
 
+/**
+ * What the kernel says of the locks of a file. Throws RefusalError, mostly ENOLCK, when it keeps on
+ * refusing to say.
+ */
+function asked<Answer>(path: string, question: () => Answer): Answer {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return question();
+    } catch (error) {
+      if (attempt === LOCK_ATTEMPTS) throw systemRefusal(path, error);
+    }
+  }
+}
+
 async function lockJoin(posix: Posix, fd: number, path: string): Promise<void> {
   const end = performance.now() + JOIN_MILLIS_MAX;
   let pause = JOIN_RETRY_MILLIS;
-  while (!posix.lockByte(fd, JOIN)) {
+  while (!asked(path, () => posix.lockByte(fd, JOIN))) {
     if (performance.now() > end) {
       throw new RefusalError(
         'EBUSY',

@@ -5,6 +5,8 @@
 import { ArenaLayout, CONTEXT_SLOT_SIZE, ContextSlotLayout, Errno, SlotState } from '#build/abi.js';
 import type { ArenaMemory } from '../engine/arena.js';
 import { structAt, type Struct } from '../engine/struct.js';
+import { RefusalError } from '../errors/errors.js';
+import { systemRefusal } from '../errors/system-refusal.js';
 import type { ArenaLock } from './arena-lock.js';
 import type { DeviceFile } from './device-file.js';
 import { clearInboxes } from './mailroom.js';
@@ -45,6 +47,7 @@ export class Members {
   readonly #slotsMax: number;
   #socket = -1;
   #timer: NodeJS.Timeout | undefined;
+  #told = false;
 
   constructor({ file, lock, arena, slot }: MembersOptions) {
     this.#file = file;
@@ -96,16 +99,30 @@ export class Members {
     this.#timer = undefined;
   }
 
-  /** Takes back what the dead had, if there are any. */
+  /** Takes back what the dead had, if there are any. What the system refuses waits: it is told. */
   look(): void {
     if (this.#socket < 0) return;
-    const dead = this.#dead();
-    if (dead.length === 0 || !this.#file.tryJoin()) return;
     try {
-      this.bury(this.#dead());
-    } finally {
-      this.#file.leave();
+      const dead = this.#dead();
+      if (dead.length === 0 || !this.#file.tryJoin()) return;
+      try {
+        this.bury(this.#dead());
+      } finally {
+        this.#file.leave();
+      }
+    } catch (error) {
+      if (!(error instanceof RefusalError)) throw error;
+      this.#tell(error);
     }
+  }
+
+  /** Once: it is tried again all the time. */
+  #tell({ message }: RefusalError): void {
+    if (this.#told) return;
+    this.#told = true;
+    process.emitWarning(`what dead processes had cannot be taken back now: ${message}`, {
+      type: 'VerbenaWarning',
+    });
   }
 
   /** Takes back what these slots had. While nobody else comes or goes. */
@@ -168,9 +185,13 @@ export class Members {
     return true;
   }
 
-  /** Tells the kernel, then everybody. While nobody else comes or goes. */
+  /** Tells the kernel, then everybody. While nobody else comes or goes. Throws RefusalError. */
   steer(order: readonly number[]): void {
-    this.#file.posix.attachReuseportProgram(this.#socket, steeringProgram(order));
+    try {
+      this.#file.posix.attachReuseportProgram(this.#socket, steeringProgram(order));
+    } catch (error) {
+      throw systemRefusal(this.#file.path, error);
+    }
     this.steering.order = order;
   }
 }

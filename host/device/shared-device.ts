@@ -15,6 +15,7 @@ import { EngineMemory, MEMORY_BYTES_MAX } from '../engine/memory.js';
 import { SharedHeap } from '../engine/shared-heap.js';
 import { structAt } from '../engine/struct.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import { systemRefusal } from '../errors/system-refusal.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
 import { explainBind, checkUdpOptions } from '../link/local-address.js';
 import { ROCE_PORT } from '../link/link.js';
@@ -229,18 +230,23 @@ export class SharedDevice {
     return this.members.list();
   }
 
-  /** Everything that this process had goes back; `stop` ends engine and link in between. */
+  /**
+   * Everything that this process had goes back; `stop` ends engine and link in between. What cannot
+   * be given back the others take, as from a dead one. Rejects with RefusalError, closed all the same.
+   */
   async close(stop: () => Promise<void>): Promise<void> {
     this.members.stop();
     await this.#file.join().catch(() => undefined);
     try {
-      this.members.exit();
-      await stop();
+      try {
+        this.members.exit();
+      } finally {
+        await stop();
+      }
       this.members.leave();
       this.#file.releaseSlot(this.slot);
-      if (!this.#file.isShared) this.#file.remove();
     } finally {
-      this.#file.close();
+      abandon(this.#file);
     }
   }
 
@@ -378,8 +384,13 @@ function takeSlot(file: DeviceFile, found: Found): number {
 
 /** A file that nobody else lives in is of no use. */
 function abandon(file: DeviceFile): void {
-  if (!file.isShared) file.remove();
-  file.close();
+  try {
+    if (!file.isShared) file.remove();
+  } catch (error) {
+    throw systemRefusal(`close of ${file.path}`, error);
+  } finally {
+    file.close();
+  }
 }
 
 function checkRange(name: string, value: number, least: number, most: number): void {
