@@ -1,7 +1,7 @@
 /**
  * Runs the examples and shows what they say; with `--fail-each` lets each of their host calls fail.
  *
- *     npm run examples [-- part of a name …] [--fail-each] [--json]
+ *     npm run examples [-- part of a name …] [--fail-each] [--kinds] [--json]
  */
 import { read } from '../support/script.js';
 import { failEach } from './failures.js';
@@ -30,7 +30,7 @@ const examples = [...COURSE, ...PROGRAMS].filter(
 );
 if (examples.length === 0) console.error(`no example has "${names.join('" or "')}" in its name`);
 const [passed, failed] = options.failEach
-  ? await failEach(examples, options.json)
+  ? await failEach(examples, options)
   : await show(examples);
 console.log(`\n${passed} passed, ${failed} failed`);
 process.exitCode = failed > 0 || passed === 0 ? 1 : 0;

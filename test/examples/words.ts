@@ -3,6 +3,7 @@ import { script } from '../support/script.js';
 
 export interface ExamplesOptions {
   readonly failEach: boolean;
+  readonly kinds: boolean;
   readonly json: boolean;
 }
 
@@ -14,4 +15,5 @@ export const words = script(
 )
   .argument('[name...]', 'parts of names: those only')
   .option('--fail-each', 'let each call that they make of the system fail in turn', false)
+  .option('--kinds', 'with --fail-each: one call of each kind, in place of all', false)
   .option('--json', 'with --fail-each: one JSON object per failing call', false);

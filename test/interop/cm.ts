@@ -170,7 +170,7 @@ const PROGRAMS: readonly ProgramPair[] = [
 ];
 
 /** A program of rdma-core with our half of it, to the end of both. */
-export async function playProgram(
+async function playProgram(
   lab: Lab,
   program: ProgramPair,
   { isIpv6, weServe }: { readonly isIpv6: boolean; readonly weServe: boolean },

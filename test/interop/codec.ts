@@ -44,7 +44,7 @@ function randomFlow(ipVersion: 4 | 6, random: Random): Flow {
 }
 
 /** A pcap file with `ROUNDS` packets of each opcode. */
-export function pcapOfEveryOpcode(ipVersion: 4 | 6): Uint8Array {
+function pcapOfEveryOpcode(ipVersion: 4 | 6): Uint8Array {
   const codec = new Codec();
   const random = splitmix32(ipVersion);
   const header = Buffer.alloc(24);

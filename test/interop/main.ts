@@ -10,6 +10,7 @@ import { fileURLToPath } from 'node:url';
 import { captureGroup } from './capture.js';
 import { cmGroup } from './cm.js';
 import { codecGroup } from './codec.js';
+import { failuresGroup } from './failures.js';
 import { LineReport, hasTools, runGroup, type Group, type GuestGroup } from './group.js';
 import { perftestGroup } from './perftest.js';
 import { layoutsGroup } from './layouts.js';
@@ -21,12 +22,21 @@ import { pingpongGroup } from './pingpong.js';
 import { rdsGroup } from './rds.js';
 import { rpmaGroup } from './rpma.js';
 import { rxeGroup } from './rxe.js';
+import { soakGroup } from './soak.js';
 import { read } from '../support/script.js';
 import { runInNamespace, runInside } from './rxe/namespace.js';
 import { vectorsGroup } from './vectors.js';
 import { wordsFor } from './words.js';
 
-const GROUPS: readonly Group[] = [vectorsGroup, codecGroup, captureGroup, packageGroup, nodesGroup];
+const GROUPS: readonly Group[] = [
+  vectorsGroup,
+  codecGroup,
+  captureGroup,
+  packageGroup,
+  nodesGroup,
+  failuresGroup,
+  soakGroup,
+];
 /** With Linux guests. */
 const GUEST_GROUPS: readonly GuestGroup[] = [
   rxeGroup,

@@ -40,7 +40,7 @@ const COLUMNS = [...new Set([...OTHERS, ...FIELDS.map(([, , name]) => name)])];
 const BYTES = new Set(['infiniband.immdt', 'infiniband.ieth']);
 
 /** FLUSH and ATOMIC WRITE are younger than Wireshark 4.0, CNP is payload to it, 0xe0 is ours. */
-export const UNKNOWN_TO_TSHARK: ReadonlySet<number> = new Set([0x1c, 0x1d, 0x81, 0xe0]);
+const UNKNOWN_TO_TSHARK: ReadonlySet<number> = new Set([0x1c, 0x1d, 0x81, 0xe0]);
 
 export type Dissected = ReadonlyMap<string, string>;
 
