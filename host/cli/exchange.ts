@@ -24,7 +24,7 @@ const MISUSE_CODE: ErrnoName = 'EPROTO';
 export const PIECE_BYTES_MIN = 4096;
 export const PIECE_BYTES_MAX = 16 * 2 ** 20;
 /** With pieces of 1 MiB a file of 4 TiB. */
-export const PIECE_COUNT_MAX = 2 ** 22;
+const PIECE_COUNT_MAX = 2 ** 22;
 export const SLOTS_MAX = 1024;
 
 /** What both sides tell of themselves. */

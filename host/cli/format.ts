@@ -16,7 +16,7 @@ export function formatRate(bytes: number, seconds: number): string {
   return `${megabytesPerSecond(bytes, seconds).toFixed(1)} MB/s`;
 }
 
-export function megabytesPerSecond(bytes: number, seconds: number): number {
+function megabytesPerSecond(bytes: number, seconds: number): number {
   return seconds > 0 ? bytes / 1e6 / seconds : 0;
 }
 

@@ -11,7 +11,7 @@ import type { Context } from './context.js';
 import { ProtectionDomain } from './protection-domain.js';
 import { randomId, refuse } from './refuse.js';
 
-export const SHPD_BYTES = 32;
+const SHPD_BYTES = 32;
 const MAGIC = 0x64706873;
 
 /** @internal */

@@ -16,7 +16,7 @@ export interface TestBatchOptions {
 }
 
 /** What the memory is overwritten with at the release. */
-export const OVERWRITTEN = 0xee;
+const OVERWRITTEN = 0xee;
 
 /**
  * Packets one after the other, as an engine lays them out. At the release the memory is

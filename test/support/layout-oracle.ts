@@ -11,7 +11,7 @@ export type Stream = readonly number[];
 export type Lookup = (lkey: number, address: number, length: number, stream: number[]) => void;
 
 /** Bytes of a composite layout; `base`: a stencil's base pointer. */
-export function compositeStream(list: readonly Sge[], lookup: Lookup, base = 0): number[] {
+function compositeStream(list: readonly Sge[], lookup: Lookup, base = 0): number[] {
   const stream: number[] = [];
   for (const { addr, length, lkey } of list) lookup(lkey, base + Number(addr), length, stream);
   return stream;
@@ -31,7 +31,7 @@ function dataOf({ firstDatum, dims }: MrLayoutInterleaved): number[] {
 }
 
 /** Bytes of an interleaved layout. */
-export function interleavedStream(
+function interleavedStream(
   list: readonly MrLayoutInterleaved[],
   lookup: Lookup,
   base = 0,

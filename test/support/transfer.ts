@@ -20,7 +20,7 @@ const SIGNALLED = 16;
 const CAP = { maxSendWr: DEPTH, maxRecvWr: RECEIVES, reorderPackets: 64 };
 
 /** A byte of the test's pattern. */
-export function patternByte(index: number, salt: number): number {
+function patternByte(index: number, salt: number): number {
   return (Math.imul(index + 1, 0x9e3779b1) >>> (8 + (salt & 7))) & 255;
 }
 

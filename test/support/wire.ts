@@ -45,7 +45,7 @@ export const FULL_ACCESS =
   AccessFlag.REMOTE_ATOMIC;
 
 /** The queue pair number that the test plays, and where it lives. */
-export const PEER_QPN = 0x51;
+const PEER_QPN = 0x51;
 export const PEER = Endpoint.parse('127.0.0.2', 4791);
 const LOCAL = Endpoint.parse('127.0.0.1', 4791);
 const ICRC_SIZE = 4;

@@ -34,7 +34,7 @@ export const VERSION_BYTES = 16;
 export const NUMBER_BYTES = 4;
 export const MTU_BYTES = 2;
 export const DESTINATION_BYTES = 56;
-export const REPORT_BYTES = 8;
+const REPORT_BYTES = 8;
 export const NOTE_BYTES = 1024;
 /** Over TCP a destination is text, and an end is said by a word. */
 export const DESTINATION_TEXT_BYTES = 108;

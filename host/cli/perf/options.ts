@@ -8,8 +8,8 @@ import { ROCE_PORT } from '../../link/link.js';
 import { MAX_CQE, MAX_INLINE_DATA, MAX_QP_WR } from '../../verbs/limits.js';
 import { addPortOption, mtu, size, whole } from '../options.js';
 
-export const PERF_VERBS = ['write', 'read', 'send', 'atomic', 'flush', 'atomic-write'] as const;
-export const PERF_TESTS = ['bw', 'lat'] as const;
+const PERF_VERBS = ['write', 'read', 'send', 'atomic', 'flush', 'atomic-write'] as const;
+const PERF_TESTS = ['bw', 'lat'] as const;
 const CONNECTIONS = ['RC', 'UC', 'UD'] as const;
 const PROGRESS = ['thread', 'poll', 'inline'] as const;
 const ATOMICS = ['CMP_AND_SWAP', 'FETCH_AND_ADD'] as const;

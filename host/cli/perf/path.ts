@@ -42,7 +42,7 @@ import { PerfQueue } from './pace.js';
 const GRH_BYTES = 40;
 const LINE_BYTES = 64;
 /** Small messages walk over so much, as perftest's do (its cycle buffer). */
-export const CYCLE_BYTES = 4096;
+const CYCLE_BYTES = 4096;
 /** perftest's, where nobody else says one. */
 const QKEY = 0x11111111;
 /** 4.096 us * 2^14: 67 ms. */

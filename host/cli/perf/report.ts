@@ -52,7 +52,7 @@ export interface PerfRow {
 }
 
 /** Bytes a second that one unit of the report stands for. */
-export function unitBytes(isGbits: boolean): number {
+function unitBytes(isGbits: boolean): number {
   return isGbits ? GIGABIT_BYTES : MIB;
 }
 
@@ -195,7 +195,7 @@ export function planLines(plan: PerfPlan, where: string, mtuBytes: number): stri
   ];
 }
 
-export const LATENCY_NAMES = [
+const LATENCY_NAMES = [
   'bytes',
   'iterations',
   'minMicros',

@@ -147,7 +147,7 @@ export const HELLO_STR_OFFSET = 4;
 export const HELLO_STR_SIZE = KILOBYTE;
 export const HELLO_T_SIZE = HELLO_STR_OFFSET + HELLO_STR_SIZE;
 
-export function writeHello(hello: Uint8Array, language: number): void {
+function writeHello(hello: Uint8Array, language: number): void {
   hello.fill(0, 0, HELLO_T_SIZE);
   hello[0] = language;
   putText(hello, HELLO_STR_OFFSET, HELLOS[language % 2]!);
