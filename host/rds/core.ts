@@ -195,6 +195,7 @@ export class RdsCore implements PathNode {
     }
     if (!path || !buffer) {
       if (hasRoom) this.#starved.add(port);
+      if (judgement === 'EFAULT') path?.told(port);
       throw this.#refusal(judgement === 'go' ? 'ENOBUFS' : judgement, to, toPort);
     }
     if (!extras.place) {

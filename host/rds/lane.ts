@@ -164,7 +164,7 @@ export class Lane implements ConnectionOwner, Due {
     this.#reconnectMicros = 0;
     this.#backoff.reset();
     const lost = [...this.#unacked.splice(0), ...this.#queue.splice(0)];
-    for (const message of lost) message.done(true);
+    for (const message of lost) this.#path.lost(message);
     this.#plan(now);
     return lost.length;
   }

@@ -7,7 +7,7 @@ import type { Handshake } from './handshake.js';
 import { sayAddresses, sayHeartbeat, sayIdentity, sayPorts } from './introduction.js';
 import { Lane } from './lane.js';
 import { HeldMessages } from './held.js';
-import type { IncomingMessage, OutgoingMessage } from './message.js';
+import type { IncomingMessage, MessageOwner, OutgoingMessage } from './message.js';
 import { newLife, type Life, type PathBook } from './ledger.js';
 import type { PathNode, Timed } from './path-node.js';
 import type { Port } from './port.js';
@@ -38,6 +38,8 @@ export class Path implements Timed {
   readonly #ports = new RemotePorts();
   /** False: what it sends is not taken, before it says who it is. */
   isAdmitted = false;
+  /** Whose messages were lost, and who has not been told. */
+  readonly #unaware = new Set<MessageOwner>();
   /** Who was refused, and wants to hear when another try is worth it. */
   readonly #blocked = new Set<Port>();
   readonly #flows = new Flows();
@@ -116,14 +118,17 @@ export class Path implements Timed {
   }
 
   /**
-   * May `port` send to that port now? 'EFAULT': no path, or no such port; 'EWOULDBLOCK': the path is
-   * being made, or the port is slow; then `port` hears when another try is worth it.
+   * May `port` send to that port now? 'EFAULT': no path, no such port, or messages of `port` were lost
+   * and it has not been `told`; 'EWOULDBLOCK': the path is being made, or the port is slow; then
+   * `port` hears when another try is worth it.
    */
   judge(now: number, destinationPort: number, port: Port | undefined): Judgement {
     if (this.#failedUntil !== 0) {
       if (now < this.#failedUntil) return 'EFAULT';
       this.#failedUntil = 0;
     }
+    // Who was away for the whole of that time hears of it all the same.
+    if (port && this.#unaware.has(port)) return 'EFAULT';
     const isUp = this.#lanes[0]?.state === 'UP';
     if (!isUp) this.#want(now);
     if (!isUp || (this.isOwnKind && !this.#ports.areKnown)) return this.#block(port);
@@ -210,9 +215,21 @@ export class Path implements Timed {
 
   forget(port: Port): void {
     this.#blocked.delete(port);
+    this.#unaware.delete(port);
+  }
+
+  /** A send of `port` was refused: it knows that something may be lost. */
+  told(port: Port): void {
+    this.#unaware.delete(port);
   }
 
   // What lanes say.
+
+  /** It was given up. */
+  lost(message: OutgoingMessage): void {
+    if (message.owner && !message.isCanceled) this.#unaware.add(message.owner);
+    message.done(true);
+  }
 
   /** The peer asks to be connected, or answers. */
   answered(now: number, { own }: Handshake): void {

@@ -31,6 +31,26 @@ test('sends that were lost fail the path for the recovery period, then a send op
   assert.equal(there.read, [1, 4]);
 });
 
+test('who sends nothing in the recovery period hears afterwards, once, that something was lost', () => {
+  const { nodes, here, there } = twoNodes();
+  assert.is(here.sendSoon(THERE, PORT, 1), 'OK');
+  nodes.run(SECOND);
+  nodes.network.cut(0, 1);
+  assert.is(here.send(THERE, PORT, 2), 'OK');
+  while (here.lost.length === 0) nodes.run(1000);
+  nodes.network.heal(0, 1);
+  // Stopped, say, for a minute.
+  nodes.run(60 * SECOND);
+  // Somebody who only looks takes it from nobody.
+  const { core } = here.carrier;
+  assert.is(core.judge(nodes.now, here.port, THERE, PORT), 'EFAULT');
+  assert.is(here.send(THERE, PORT, 3), 'EFAULT');
+  assert.is(here.send(THERE, PORT, 4), 'EWOULDBLOCK');
+  assert.is(here.sendSoon(THERE, PORT, 4), 'OK');
+  nodes.run(SECOND);
+  assert.equal(there.read, [1, 4]);
+});
+
 test('a port is stalled at the high threshold and unstalled at the low one, once each', () => {
   const { nodes, here, there } = twoNodes({ parameters: { MaxDataRecvBuffers: 40 } });
   there.isAsleep = true;
