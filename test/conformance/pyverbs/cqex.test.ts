@@ -4,6 +4,7 @@ import {
   CreateCqAttrFlag,
   QpType,
   WC_STANDARD_FLAGS,
+  WcOpcode,
   WcExWith,
   WrOpcode,
   type CompletionQueueEx,
@@ -30,6 +31,7 @@ everywhere('rc_traffic_cq_ex', 'messages, completions read field by field', asyn
   await world.until(() => cq.startPoll(), 'a completion');
   assert.is(cq.wrId, 0x1234_5678_9abcn);
   assert.is(cq.wcReadQpNum(), client.qp.qpNum);
+  assert.is(cq.wcReadOpcode(), WcOpcode.RDMA_WRITE);
   assert.is(cq.wcReadVendorErr(), 0);
   for (const absent of [cq.wcReadSlid(), cq.wcReadSl(), cq.wcReadDlidPathBits()]) {
     assert.is(absent, 0);

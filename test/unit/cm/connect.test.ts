@@ -313,6 +313,8 @@ test('an id goes its way in librdmacm’s steps, each with its event', () =>
       port: id.getSrcPort(),
       udpPort: 4791,
     });
+    assert.equal(request.id.getPeerAddr(), id.getLocalAddr());
+    assert.equal(request.id.getLocalAddr(), id.getPeerAddr());
     const cqB = world.b.createCq(16);
     request.id.createQp({ sendCq: cqB, recvCq: cqB });
     request.id.accept();
