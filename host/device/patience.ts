@@ -21,7 +21,7 @@ export class Patience {
     this.#now = now;
   }
 
-  /** Blocks the thread for a moment. Returns whether to look once more: false after 20 s of naps. */
+  /** Blocks the thread for a moment. False after 20 s of that: do not look once more. */
   nap(): boolean {
     const before = this.#now();
     Atomics.wait(PILLOW, 0, 0, NAP_MILLIS);

@@ -69,6 +69,7 @@ export async function runInside(
       for (const group of groups) {
         console.log(group.name);
         await runGuarded(group.name, () => group.run(report, made), report);
+        for (const words of await made.revive()) words.split('\n').map((line) => report.note(line));
       }
     } finally {
       await made.close();
