@@ -254,6 +254,20 @@ test('a key that is gone in the middle of a WRITE ends it, by both ways', async 
   for (const wire of wires) await wire.close();
 });
 
+test('what continues a WRITE of the connection before is refused', async () => {
+  const wire = await Wire.open(CONTINUED);
+  const packets = message(splitmix32(7)).map((each) => build(wire, each));
+  wire.deliver(packets.slice(0, 2));
+  const before = Buffer.from(wire.buffer);
+  wire.qp.modify({ qpState: QpState.RESET });
+  wire.connect({ ...CONTINUED, receivePsn: 0x202 });
+  wire.takePackets();
+  wire.deliver(packets[2]!);
+  assert.is(Buffer.compare(before, wire.buffer), 0);
+  wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x202, syndrome: 0x61 });
+  await wire.close();
+});
+
 test('what continues a WRITE and comes from another address is dropped', async () => {
   const wire = await Wire.open(CONTINUED);
   const packets = message(splitmix32(7)).map((each) => build(wire, each));

@@ -257,12 +257,6 @@ export const BORDER: readonly Row[] = [
     '',
   ],
   [
-    'a packet continues a WRITE that never began',
-    PLAIN_RECEIVE,
-    'qp.message != <u32>MessageKind.WRITE ||',
-    '',
-  ],
-  [
     'what continues a WRITE may be shorter than the path MTU',
     PLAIN_RECEIVE,
     'length != CONTINUED_HEADERS + size + ICRC_SIZE ||',
