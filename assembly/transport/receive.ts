@@ -53,7 +53,7 @@ export function indexAt(context: Context, qpn: u32): usize {
 }
 
 /** The queue pair of that number, or null. */
-function findQueuePair(context: Context, qpn: u32): QueuePair | null {
+export function findQueuePair(context: Context, qpn: u32): QueuePair | null {
   const at = <usize>load<u32>(indexAt(context, qpn));
   if (at == 0) return null;
   const qp = changetype<QueuePair>(at);
