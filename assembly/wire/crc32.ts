@@ -114,7 +114,7 @@ export function initCrcScratch(scratch: usize): void {
 }
 
 /** The register after one more byte. */
-function crcByte(tables: usize, register: u32, byte: u32): u32 {
+export function crcByte(tables: usize, register: u32, byte: u32): u32 {
   return (register >>> 8) ^ load<u32>(tables + (((register ^ byte) & 0xff) << 2));
 }
 

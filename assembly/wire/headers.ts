@@ -10,7 +10,7 @@ export const FULL_MEMBER: u32 = 0x8000;
 /** BTH byte 4 holds FECN, BECN and reserved bits; the ICRC takes it as ones. */
 export const BTH_MASKED_BYTE: usize = 4;
 
-function loadU16(at: usize): u32 {
+export function loadU16(at: usize): u32 {
   return <u32>bswap<u16>(load<u16>(at));
 }
 

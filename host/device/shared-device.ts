@@ -232,7 +232,8 @@ export class SharedDevice {
 
   /**
    * Everything that this process had goes back; `stop` ends engine and link in between. What cannot
-   * be given back the others take, as from a dead one. Rejects with RefusalError, closed all the same.
+   * be given back the others take, as from a dead one: closed all the same, it rejects with
+   * RefusalError.
    */
   async close(stop: () => Promise<void>): Promise<void> {
     this.members.stop();

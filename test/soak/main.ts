@@ -36,7 +36,9 @@ function judge(soaked: Soaked, rss: Trend, engine: Trend): [sentence: string, ho
     ],
     [`resident memory grew by ${kib(grown)} KiB`, grown <= GROWTH_BYTES_MAX],
     [
-      `the engine's memory, in quiet times, grew by ${kib(taken)} KiB`,
+      Number.isNaN(taken)
+        ? "the engine's memory was not compared: it ended before both quiet times had come"
+        : `the engine's memory, in quiet times, grew by ${kib(taken)} KiB`,
       taken <= ENGINE_GROWTH_BYTES_MAX,
     ],
   ];
@@ -86,7 +88,10 @@ async function soak({ minutes, seed, json, plot }: SoakOptions): Promise<number>
     } else {
       console.log(`${title}\n  ${text(soaked.counts)}\n  ${text(soaked.faults)}`);
       for (const [name, trend] of Object.entries(memory)) {
-        const figures = `${kib(trend.before)} KiB, then ${kib(trend.after)} KiB`;
+        const [before, after] = [trend.before, trend.after].map((bytes) =>
+          Number.isNaN(bytes) ? 'not seen' : `${kib(bytes)} KiB`,
+        );
+        const figures = `${before}, then ${after}`;
         console.log(`  ${name}: ${figures}; ${kib(trend.bytesPerMinute)} KiB a minute`);
       }
       for (const violation of soaked.violations) console.log(`  ${violation}`);

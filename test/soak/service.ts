@@ -112,8 +112,11 @@ export class Service {
       await this.#answer(connection, inbox, answer, post);
       await connection.disconnected;
     } catch (error) {
-      // Whoever asked has gone in the meantime: it was killed, or stopped for too long.
-      if ((error as { code?: string }).code === undefined) throw error;
+      // Whoever asked has gone in the meantime: it was killed, or stopped for too long. Or we have
+      // closed it ourselves, for its next life, in the middle of an answer.
+      const isClosed = connection && this.#connections.get(writer) !== connection;
+      const { code } = error as { code?: string };
+      if (code === undefined && !isClosed && !this.#isClosed) throw error;
     } finally {
       await connection?.close();
       if (this.#connections.get(writer) === connection) this.#connections.delete(writer);
