@@ -1,4 +1,4 @@
-/** Every command line that a README, the guide or the change log tells a reader to type is understood. */
+/** Every command line that a README, the guide or the change log tells is understood. */
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';

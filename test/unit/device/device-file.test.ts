@@ -1,4 +1,4 @@
-/** The kernel gives no locks, for a moment or for long: what becomes of a device that processes share. */
+/** The kernel gives no locks, for a moment or for long: what becomes of a shared device then. */
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
