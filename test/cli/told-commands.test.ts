@@ -46,7 +46,7 @@ interface Told {
 /** A word that stands for one of the reader's. */
 const PLACEHOLDERS: Readonly<Record<string, string>> = { N: '1', S: '1', T: '1' };
 
-/** Lines of boxes and words in backticks that begin as commands do; no comments, one command each. */
+/** Lines of boxes, and words in backticks, that begin as commands do: one command each. */
 function* toldIn(where: string): Iterable<Told> {
   const text = read(where);
   const begins = /^(?:npx verbena|npm|node) /;
