@@ -1,4 +1,4 @@
-/** The second Worker of a pane, with a context of the same device: who asks for it; what it does. */
+/** The second Worker of a pane, with a context of the same device: who asks, and what it does. */
 import type { DeviceShare } from '../../device/thread-share.js';
 import { DataChannelLink } from '../../link/data-channel.js';
 import { WebSocketLink } from '../../link/websocket.js';
