@@ -168,22 +168,37 @@ export class Station {
   async #meet(): Promise<void> {
     for await (const { kind, peer } of this.link.peerEvents()) {
       if (kind === 'connected' && this.address < `${peer.gid}`) void this.#callAll(peer);
-      if (kind === 'disconnected') this.#meetings.delete(`${peer.gid}`);
+      if (kind === 'disconnected') this.#forget(peer);
     }
   }
 
   async #callAll(peer: Endpoint): Promise<void> {
     const isThere = (): boolean => !this.#closed && this.link.peers.includes(peer);
     while (isThere()) {
-      try {
-        const ends = await Promise.all(ROLES.map((role) => this.#call(peer, role)));
+      const calls = await Promise.allSettled(ROLES.map((role) => this.#call(peer, role)));
+      const ends = calls.flatMap((call) => (call.status === 'fulfilled' ? [call.value] : []));
+      if (ends.length === ROLES.length) {
         for (const end of ends) this.#enter(peer, end);
         return;
-      } catch {
-        // It may not listen yet.
-        this.#meetings.delete(`${peer.gid}`);
-        await new Promise((resolve) => setTimeout(resolve, CALL_AGAIN_MILLIS));
       }
+      // It may not listen yet, or never, as a guest.
+      for (const { connection } of ends) await connection.close().catch(() => undefined);
+      this.#forget(peer);
+      await new Promise((resolve) => setTimeout(resolve, CALL_AGAIN_MILLIS));
+    }
+  }
+
+  /** Of a meeting that became no session. */
+  #forget(peer: Endpoint): void {
+    const regions = this.#meetings.get(`${peer.gid}`)?.regions;
+    this.#meetings.delete(`${peer.gid}`);
+    if (regions && !this.#closed) this.#release(regions);
+  }
+
+  #release({ theirs, outgoing, inbox }: SessionRegions): void {
+    for (const region of [theirs, outgoing, inbox]) {
+      region.dereg();
+      this.context.free(region.buffer);
     }
   }
 
@@ -313,11 +328,7 @@ export class Station {
     this.changed();
     if (this.#closed) return;
     for (const { connection } of ends.values()) await connection.close().catch(() => undefined);
-    const { theirs, outgoing, inbox } = session.regions;
-    for (const region of [theirs, outgoing, inbox]) {
-      region.dereg();
-      this.context.free(region.buffer);
-    }
+    this.#release(session.regions);
     // It is over for both; who called calls again if the other is still there.
     if (this.address < `${session.peer.gid}`) void this.#callAll(session.peer);
   }
