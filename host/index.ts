@@ -28,7 +28,7 @@ export type {
 } from './verbs/layout-list.js';
 export { explainLayout, type KeyNames } from './verbs/explain-layout.js';
 export * from './verbs/layouts.js';
-export { incRkey } from './verbs/memory-window.js';
+export { incRkey } from './verbs/key.js';
 export type { BindMw, MemoryWindow, MwBind, MwBindInfo } from './verbs/memory-window.js';
 export type { NullMemoryRegion } from './verbs/null-memory-region.js';
 export type {

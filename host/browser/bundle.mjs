@@ -24,6 +24,6 @@ const { metafile } = await build({
   plugins: [standIns],
 });
 writeFileSync('build/browser/metafile.json', JSON.stringify(metafile));
-for (const name of ['engine', 'engine.shared', 'explain']) {
-  copyFileSync(`build/${name}.wasm`, `build/browser/${name}.wasm`);
-}
+// One engine for both kinds of memory (host/engine/module-bytes.browser.ts).
+copyFileSync('build/engine.shared.wasm', 'build/browser/engine.wasm');
+copyFileSync('build/explain.wasm', 'build/browser/explain.wasm');

@@ -23,7 +23,7 @@ export * from '../verbs/layouts.js';
 export { explainLayout, type KeyNames } from '../verbs/explain-layout.js';
 export type { LayoutMemoryRegion, MrSetLayout } from '../verbs/layout-memory-region.js';
 export type { FastMemoryRegion, RegMr } from '../verbs/fast-memory-region.js';
-export { incRkey } from '../verbs/memory-window.js';
+export { incRkey } from '../verbs/key.js';
 export type { BindMw, MemoryWindow, MwBind, MwBindInfo } from '../verbs/memory-window.js';
 export type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.js';
 export type { QpAttributes } from '../verbs/queue-pair-attributes.js';

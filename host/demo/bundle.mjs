@@ -50,5 +50,10 @@ function asCalled(bytes, script) {
   }
   for (const name of unused) module.removeExport(name);
   module.runPasses(['remove-unused-module-elements']);
+  // What is called from one place now may move there.
+  module.setFeatures(binaryen.Features.All);
+  binaryen.setOptimizeLevel(2);
+  binaryen.setShrinkLevel(1);
+  module.optimize();
   return module.emitBinary();
 }

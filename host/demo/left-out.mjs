@@ -2,7 +2,6 @@
 import { readFileSync } from 'node:fs';
 
 const FILES = [
-  'device/thread-share',
   'engine/cache-model',
   'verbs/advise',
   'verbs/completion-counter',
@@ -11,6 +10,7 @@ const FILES = [
   'verbs/dma-handle',
   'verbs/import',
   'verbs/imported-memory-region',
+  'verbs/memory-window',
   'verbs/null-memory-region',
   'verbs/parent-domain',
   'verbs/query-device',
@@ -20,12 +20,19 @@ const FILES = [
   'verbs/thread-domain',
 ];
 
-/** Every device has one; what the page does not call are its methods. */
-const KEPT_EMPTY = new Set(['ThreadShares']);
+/** A table of names says again what its enum says: here it is made of that. */
+const NAMES = /^export const ((\w+)Name) = \/\* @__PURE__ \*\/ Object\.freeze\(\{[^}]*\}\);/gm;
+const NAMED = `const named = (members) =>
+  Object.fromEntries(Object.entries(members).map(([name, value]) => [value, name]));`;
 
 export const leftOut = {
   name: 'left-out',
   setup({ onLoad }) {
+    onLoad({ filter: /\/build\/abi\.js$/ }, ({ path }) => {
+      const text = readFileSync(path, 'utf8');
+      const contents = text.replace(NAMES, 'export const $1 = /* @__PURE__ */ named($2);');
+      return { contents: `${NAMED}\n${contents}`, loader: 'js' };
+    });
     const filter = new RegExp(`/host/(${FILES.join('|')})\\.ts$`);
     onLoad({ filter }, ({ path }) => {
       const text = readFileSync(path, 'utf8');
@@ -33,10 +40,8 @@ export const leftOut = {
         ([, name]) => name,
       );
       // A function that throws does for a class as well: it is called with `new`.
-      const stubs = names.map((name) =>
-        KEPT_EMPTY.has(name)
-          ? `export class ${name} {}`
-          : `export function ${name}() { throw new Error('${name} is not in this page'); }`,
+      const stubs = names.map(
+        (name) => `export function ${name}() { throw new Error('${name} is not in this page'); }`,
       );
       return { contents: stubs.join('\n'), loader: 'js' };
     });

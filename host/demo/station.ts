@@ -12,7 +12,7 @@ import type { LayoutMemoryRegion } from '../verbs/layout-memory-region.js';
 import type { MemoryRegion } from '../verbs/memory-region.js';
 import { openDevice } from '../verbs/open-device.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
-import { Role, at, check, hear, tell, type End, type PeerKind } from './end.js';
+import { Role, at, check, hear, tell, type End, type PeerKind, type Told } from './end.js';
 import { MATRIX, STATION_BYTES, Word, readWord, writeWord } from './memory-layout.js';
 import {
   BOX_BYTES,
@@ -34,6 +34,20 @@ const SESSIONS_MAX = 32;
 const CONNECTIONS_MAX = 8 * SESSIONS_MAX;
 const SMALL_QP = { cap: { maxSendWr: 4, maxRecvWr: 4, reorderPackets: 64 } };
 const CALL_AGAIN_MILLIS = 1000;
+
+/** A connection by which a peer WRITEs to memory that it is told of. */
+export function writtenBy(
+  address: string,
+  context: Context,
+  pd: ProtectionDomain,
+  told: Omit<Told, 'columnsKey'>,
+): Promise<RdmaConnection> {
+  const privateData = tell({ ...told, columnsKey: 0 });
+  return connect({ address, port: PORT }, { context, pd, qp: SMALL_QP, privateData }, (qp) => {
+    // For two WRITEs with immediate values, which bring nothing for a receive's memory.
+    qp.postRecv([{ sgList: [] }, { sgList: [] }]);
+  });
+}
 
 interface Meeting {
   readonly ends: Map<Role, End>;
@@ -83,7 +97,9 @@ export class Station {
   static async open(kind: PeerKind, link: ChannelLink): Promise<Station> {
     const faults = faultLink(link);
     const tap = new WireTap(faults);
-    const context = await openDevice({ link: tap, memoryBytes: MEMORY_BYTES });
+    // A tab's second Worker may have a context of its device, where a page may share memory.
+    const threadsMax = kind === 'tab' && typeof SharedArrayBuffer !== 'undefined' ? 2 : 1;
+    const context = await openDevice({ link: tap, memoryBytes: MEMORY_BYTES, threadsMax });
     const station = new Station(kind, context, link, faults, tap);
     // Whatever ends these, ends with the device.
     station.#serve().catch(() => undefined);
@@ -115,41 +131,11 @@ export class Station {
     return this.#call(peer, Role.SPARE);
   }
 
-  /**
-   * `memory` registered in `pd`, and a connection of another context, whose domain is the same, by
-   * which the peer WRITEs there when it is sent something.
-   */
-  async stamped(
-    peer: Endpoint,
-    context: Context,
-    pd: ProtectionDomain,
-    shared: ProtectionDomain,
-    memory: Uint8Array,
-  ): Promise<{ registered: MemoryRegion; connection: RdmaConnection }> {
-    const registered = pd.regMr(memory, AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE);
-    const connection = await this.#writtenTo(peer, Role.STAMP, context, shared, registered);
-    return { registered, connection };
-  }
-
   /** A connection by which the peer WRITEs record after record into `region` (records.ts). */
   recorded(peer: Endpoint, pd: ProtectionDomain, region: MemoryRegion): Promise<RdmaConnection> {
-    return this.#writtenTo(peer, Role.RECORD, this.context, pd, region);
-  }
-
-  async #writtenTo(
-    peer: Endpoint,
-    role: Role,
-    context: Context,
-    pd: ProtectionDomain,
-    { rkey, addr }: MemoryRegion,
-  ): Promise<RdmaConnection> {
-    const told = { role, kind: this.kind, rkey, addr, columnsKey: 0 };
-    const target = { address: `${peer.gid}`, port: PORT };
-    const options = { pd, qp: SMALL_QP, privateData: tell(told) };
-    return connect(target, { ...options, context }, (qp) => {
-      // For two WRITEs with immediate values, which bring nothing for a receive's memory.
-      qp.postRecv([{ sgList: [] }, { sgList: [] }]);
-    });
+    const { rkey, addr } = region;
+    const told = { role: Role.RECORD, kind: this.kind, rkey, addr };
+    return writtenBy(`${peer.gid}`, this.context, pd, told);
   }
 
   /** `bytes` of memory of our own, registered. */
@@ -182,22 +168,37 @@ export class Station {
   async #meet(): Promise<void> {
     for await (const { kind, peer } of this.link.peerEvents()) {
       if (kind === 'connected' && this.address < `${peer.gid}`) void this.#callAll(peer);
-      if (kind === 'disconnected') this.#meetings.delete(`${peer.gid}`);
+      if (kind === 'disconnected') this.#forget(peer);
     }
   }
 
   async #callAll(peer: Endpoint): Promise<void> {
     const isThere = (): boolean => !this.#closed && this.link.peers.includes(peer);
     while (isThere()) {
-      try {
-        const ends = await Promise.all(ROLES.map((role) => this.#call(peer, role)));
+      const calls = await Promise.allSettled(ROLES.map((role) => this.#call(peer, role)));
+      const ends = calls.flatMap((call) => (call.status === 'fulfilled' ? [call.value] : []));
+      if (ends.length === ROLES.length) {
         for (const end of ends) this.#enter(peer, end);
         return;
-      } catch {
-        // It may not listen yet.
-        this.#meetings.delete(`${peer.gid}`);
-        await new Promise((resolve) => setTimeout(resolve, CALL_AGAIN_MILLIS));
       }
+      // It may not listen yet, or never, as a guest.
+      for (const { connection } of ends) await connection.close().catch(() => undefined);
+      this.#forget(peer);
+      await new Promise((resolve) => setTimeout(resolve, CALL_AGAIN_MILLIS));
+    }
+  }
+
+  /** Of a meeting that became no session. */
+  #forget(peer: Endpoint): void {
+    const regions = this.#meetings.get(`${peer.gid}`)?.regions;
+    this.#meetings.delete(`${peer.gid}`);
+    if (regions && !this.#closed) this.#release(regions);
+  }
+
+  #release({ theirs, outgoing, inbox }: SessionRegions): void {
+    for (const region of [theirs, outgoing, inbox]) {
+      region.dereg();
+      this.context.free(region.buffer);
     }
   }
 
@@ -327,11 +328,7 @@ export class Station {
     this.changed();
     if (this.#closed) return;
     for (const { connection } of ends.values()) await connection.close().catch(() => undefined);
-    const { theirs, outgoing, inbox } = session.regions;
-    for (const region of [theirs, outgoing, inbox]) {
-      region.dereg();
-      this.context.free(region.buffer);
-    }
+    this.#release(session.regions);
     // It is over for both; who called calls again if the other is still there.
     if (this.address < `${session.peer.gid}`) void this.#callAll(session.peer);
   }

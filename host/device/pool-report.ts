@@ -127,6 +127,7 @@ function* users(
 /** UTF-8 up to the first zero; another process may have written anything. */
 function text(bytes: Uint8Array): string {
   const end = bytes.indexOf(0);
-  const words = new TextDecoder().decode(bytes.subarray(0, end < 0 ? bytes.length : end));
+  // A copy: in a browser a decoder reads no shared memory.
+  const words = new TextDecoder().decode(bytes.slice(0, end < 0 ? bytes.length : end));
   return words.replace(/\p{C}/gu, '?');
 }

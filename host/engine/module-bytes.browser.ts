@@ -1,44 +1,49 @@
-/** Stands in for module-bytes.ts in a browser: the modules lie beside the bundle. */
+/**
+ * Stands in for module-bytes.ts in a browser: the modules lie beside the bundle. One engine serves
+ * both kinds of memory: the same code runs on either, and a bit of its import says which it takes.
+ */
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { ModuleName } from './module-bytes.js';
 
-const fetched = new Map<ModuleName, Promise<void>>();
-const bytesOf = new Map<ModuleName, Uint8Array<ArrayBuffer>>();
+type Bytes = Uint8Array<ArrayBuffer>;
+
+const fetched = new Map<string, Promise<void>>();
+const bytesOf = new Map<string, Bytes>();
 
 /** Addresses as bundlers understand them. */
-const addressOf = (name: ModuleName): URL => {
+function addressOf(name: ModuleName): URL {
   switch (name) {
     case 'engine':
-      return new URL('./engine.wasm', import.meta.url);
     case 'engine.shared':
-      return new URL('./engine.shared.wasm', import.meta.url);
+      return new URL('./engine.wasm', import.meta.url);
     case 'engine.modelled':
       throw new RefusalError('EOPNOTSUPP', 'cacheModel: the engine with a model is for Node');
     case 'explain':
       return new URL('./explain.wasm', import.meta.url);
   }
-};
-
-/** Before `moduleBytes`; once is enough. Rejects with RefusalError ENOENT. */
-export function fetchModule(name: ModuleName): Promise<void> {
-  let fetching = fetched.get(name);
-  if (!fetching) {
-    fetching = load(name).catch((error: unknown) => {
-      fetched.delete(name);
-      throw error;
-    });
-    fetched.set(name, fetching);
-  }
-  return fetching;
 }
 
-async function load(name: ModuleName): Promise<void> {
+/** Before `moduleBytes`; once is enough. Rejects with RefusalError ENOENT. */
+export async function fetchModule(name: ModuleName): Promise<void> {
   const address = addressOf(name);
+  const { href } = address;
+  let fetching = fetched.get(href);
+  if (!fetching) {
+    fetching = load(address).catch((error: unknown) => {
+      fetched.delete(href);
+      throw error;
+    });
+    fetched.set(href, fetching);
+  }
+  await fetching;
+}
+
+async function load(address: URL): Promise<void> {
   let reason: string;
   try {
     const response = await fetch(address);
     if (response.ok) {
-      bytesOf.set(name, new Uint8Array(await response.arrayBuffer()));
+      bytesOf.set(address.href, new Uint8Array(await response.arrayBuffer()));
       return;
     }
     reason = `HTTP status ${response.status}`;
@@ -48,8 +53,22 @@ async function load(name: ModuleName): Promise<void> {
   throw new RefusalError('ENOENT', `${address.href} does not load: ${reason}`);
 }
 
-export function moduleBytes(name: ModuleName): Uint8Array<ArrayBuffer> {
-  const bytes = bytesOf.get(name);
+export function moduleBytes(name: ModuleName): Bytes {
+  const bytes = bytesOf.get(addressOf(name).href);
   if (!bytes) throw new MisuseError(`${name}.wasm`, 'is to be fetched first: await fetchModule()');
-  return bytes;
+  return name === 'engine' ? forUnshared(bytes) : bytes;
+}
+
+/** The name of the import, and that it is a memory; its limits follow. */
+const MEMORY_IMPORT = 'memory\x02';
+/** WebAssembly core specification 5.3.10, threads: there is a maximum; the memory is shared. */
+const MAXIMUM = 1;
+
+/** The module for memory that is not shared. */
+function forUnshared(bytes: Bytes): Bytes {
+  const copy = bytes.slice();
+  // A character for each byte.
+  const text = new TextDecoder('latin1').decode(copy);
+  copy[text.indexOf(MEMORY_IMPORT) + MEMORY_IMPORT.length] = MAXIMUM;
+  return copy;
 }

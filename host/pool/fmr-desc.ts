@@ -1,6 +1,6 @@
 /** `ib_fmr_desc`: a region of a pool. */
 import type { FastMemoryRegion, RegMr } from '../verbs/fast-memory-region.js';
-import { incRkey } from '../verbs/memory-window.js';
+import { incRkey } from '../verbs/key.js';
 import type { FmrPoolUser } from './fmr-pool-user.js';
 
 /** `struct ib_fmr_desc`: a region that `user.getMr` gave. */

@@ -193,8 +193,10 @@ export class PoolTable {
       const thousandths = Math.min(Math.max(1, Math.round(weight * 1000)), 2 ** 24);
       Object.assign(struct, { pool: this.#index, numMr, weight: thousandths });
       const { name0 } = PoolUserParametersLayout.fields;
-      const at = address + name0[0];
-      new TextEncoder().encodeInto(name, arena.memory.bytes.subarray(at, at + NAME_BYTES));
+      // By way of memory of its own: in a browser an encoder writes into no shared memory.
+      const words = new Uint8Array(NAME_BYTES);
+      new TextEncoder().encodeInto(name, words);
+      arena.memory.bytes.set(words, address + name0[0]);
       const errno = this.#exports.poolAddUser(this.#engine, address);
       if (errno === Errno.ENOSPC) {
         const { mrsMax, mrsMin } = this.params;

@@ -15,6 +15,11 @@ const RELEASE_TURNS = 50_000_000;
 /** What is written into the engine's RegionParameters; what is left out is 0. */
 export type KeyParameters = Partial<Struct<typeof RegionParametersLayout>>;
 
+/** `ibv_inc_rkey`: the same key with the next low byte. */
+export function incRkey(rkey: number): number {
+  return ((rkey & 0xffffff00) | ((rkey + 1) & 0xff)) >>> 0;
+}
+
 /** Calls an export until nobody else is changing the entry; returns its Errno. */
 export function retryChange(change: () => number): number {
   let errno: number = Errno.EAGAIN;

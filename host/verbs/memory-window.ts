@@ -5,7 +5,7 @@
 import { AccessFlag, KeyKind, KeyState, MwType, QpType } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { FastMemoryRegion } from './fast-memory-region.js';
-import { Key } from './key.js';
+import { Key, incRkey } from './key.js';
 import { MemoryRegion, type RegionCounters } from './memory-region.js';
 import type { ProtectionDomain } from './protection-domain.js';
 import type { QueuePair } from './queue-pair.js';
@@ -46,11 +46,6 @@ const WINDOW_ACCESS =
   AccessFlag.REMOTE_READ |
   AccessFlag.REMOTE_ATOMIC |
   AccessFlag.ZERO_BASED;
-
-/** `ibv_inc_rkey`: the same key with the next low byte. */
-export function incRkey(rkey: number): number {
-  return ((rkey & 0xffffff00) | ((rkey + 1) & 0xff)) >>> 0;
-}
 
 /** `struct ibv_mw`: a key for a part of a region (`pd.allocMw`). IBA 10.6.7. */
 export class MemoryWindow {

@@ -28,6 +28,9 @@ async function paintBySocket(tab: DemoPage, { server }: DemoWorld): Promise<void
   assert.is(await differences(tab, () => server.socketStation!.memory), 0);
   const { won } = await tab.play('compare-and-swap');
   assert.is(won, 100);
+  const shared = await tab.play('shared-domain');
+  assert.is(shared['isApart'], 1, 'the second Worker has a WebSocket of its own');
+  assert.is(shared['wrong'], 0);
 }
 
 test('without WebRTC packets go by WebSocket', async (world) => {
@@ -73,7 +76,7 @@ test('a server that never answers is named, and tabs find each other', async (wo
   const browser: Browser = world.browser;
   const a = await DemoPage.open(browser, url);
   await a.said('#notes', /nobody answers.*second tab/);
-  await a.said('#notes', /No SharedArrayBuffer/);
+  await a.said('#notes', /No SharedArrayBuffer.*stays in one Worker/);
   await a.said('#status', /Nobody is there yet/);
   await a.page.locator('#act-wrong-key').click();
   await a.said('.act:has(#act-wrong-key) output.said', /no peer yet/);
@@ -84,6 +87,8 @@ test('a server that never answers is named, and tabs find each other', async (wo
   await a.page.locator('#clear').click();
   await a.stroke('ours', [0.2, 0.3], [0.8, 0.6]);
   assert.is(await differences(a, async () => (await b.inspect()).ours), 0);
+  const { isApart, instances, wrong, left, isOver } = await a.play('shared-domain');
+  assert.equal([isApart, instances, wrong, left, isOver], [0, 2, 0, 1, 1]);
   await leave(a, b);
   await site.close();
 });

@@ -24,7 +24,7 @@ test.before(openWorld);
 test.after(closeWorld);
 
 for (const kind of ['the server', 'another tab']) {
-  test(`a shared domain: ${kind} WRITEs by one context’s key through the other one`, async (world) => {
+  test(`a shared domain: ${kind} WRITEs by one Worker’s key through another one`, async (world) => {
     const tabs = kind === 'the server' ? [await alone(world)] : await two(world);
     const [tab, other] = tabs as [DemoPage, DemoPage | undefined];
     await tab.page.bringToFront();
@@ -39,6 +39,7 @@ for (const kind of ['the server', 'another tab']) {
     assert.ok(new Set(line).size > 1, 'something is painted on their line');
     for (let press = 0; press < 2; press++) {
       const figures = await tab.play('shared-domain');
+      assert.is(figures['isApart'], 1, 'the two contexts are in two Workers');
       assert.is(figures['instances'], 2);
       assert.is(figures['strangers'], 1);
       assert.is(figures['first'], WcStatus.SUCCESS);
@@ -48,7 +49,9 @@ for (const kind of ['the server', 'another tab']) {
       assert.is(figures['written'], 0, 'a key ends with its instance');
       assert.is(figures['isOver'], 1);
     }
+    assert.is(tab.page.workers().length, 1, 'the second Worker has ended');
     const said = '.act:has(#act-shared-domain) output.said';
+    await tab.said(said, /Two Workers, one shared memory/);
     await tab.said(said, /Handle [0-9a-f]{64}, 2 instances. With another key: refused/);
     await tab.said(said, /first instance has ended, 1 is left/);
     // What was refused has hurt nobody else.

@@ -2,6 +2,9 @@
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { SIDE, PICTURE_BYTES, Word, readWord } from '../../host/demo/memory-layout.js';
+import type { Description } from '../../host/link/rtc/connection.js';
+import { splitmix32 } from '../../host/link/fault.js';
+import { NodeConnector } from '../../host/link/rtc/node.js';
 import { missingBrowser } from '../support/browser.js';
 import {
   DemoPage,
@@ -16,11 +19,13 @@ import {
   until,
   type DemoWorld,
 } from './demo-page.js';
+import { noiseMessage } from './noise.js';
 
 const missing = missingBrowser();
 if (missing) throw new Error(missing);
 const test = suite<DemoWorld>('demo');
 const GZIP_BYTES_MAX = 150 * 1024;
+const NOISE_MESSAGES = 1000;
 
 test.before(openWorld);
 test.after(closeWorld);
@@ -82,6 +87,38 @@ test('it paints sixty times a second where the machine lets it', async (world) =
     `${perSecond.toFixed(0)} frames a second while painting; a frame's drawing ${drawMillis.toFixed(2)} ms`,
   );
   assert.ok(drawMillis < 1000 / 60);
+  await leave(tab);
+});
+
+test('noise from a stranger harms neither the server nor who paints', async (world) => {
+  const tab = await alone(world);
+  const station = world.server.station!;
+  const connector = new NodeConnector();
+  const stranger = await connector.offer();
+  const { channel } = stranger;
+  const opened = new Promise<void>((resolve) => {
+    const ignore = (): void => {};
+    channel.start({ opened: resolve, message: ignore, interrupted: ignore, closed: ignore });
+  });
+  const body = JSON.stringify(stranger.description);
+  const response = await fetch(`${world.server.url}signal`, { method: 'POST', body });
+  await stranger.accept((await response.json()) as Description);
+  await opened;
+  const { malformed } = station.link.counters;
+  const random = splitmix32(7);
+  for (let sent = 0; sent < NOISE_MESSAGES; sent++) {
+    channel.send(noiseMessage(random));
+    if (sent % 16 === 0) await new Promise((resolve) => setImmediate(resolve));
+  }
+  await tab.stroke('ours', [0.1, 0.3], [0.9, 0.7]);
+  assert.is(await differences(tab, () => station.memory), 0);
+  const told = (): number => station.link.counters.malformed - malformed;
+  assert.ok((await until(told, (count) => count > NOISE_MESSAGES / 10)) > NOISE_MESSAGES / 10);
+  const address = `${await connector.address()}`;
+  assert.ok(station.link.peers.some(({ gid }) => `${gid}` === address));
+  assert.not(station.sessions.some(({ peer }) => `${peer.gid}` === address));
+  assert.is(readWord(station.memory, Word.CALLBACKS), 0);
+  channel.close();
   await leave(tab);
 });
 

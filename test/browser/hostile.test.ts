@@ -2,12 +2,12 @@
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { splitmix32 } from '../../host/link/fault.js';
-import { Kind } from '../../host/link/channel-frame.js';
 import { NodeConnector } from '../../host/link/rtc/node.js';
 import type { DatagramChannel } from '../../host/link/datagram-channel.js';
 import { Browser, missingBrowser } from '../support/browser.js';
 import { releaseDataChannels } from '../support/channel-mesh.js';
 import { NodePeer } from './node-peer.js';
+import { noiseMessage } from './noise.js';
 import { PAGE, openTab, type TabState } from './tab-device.js';
 
 const missing = missingBrowser();
@@ -30,23 +30,6 @@ async function strange(connector: NodeConnector, offer: unknown) {
   return { ...connection, opened };
 }
 
-/** Anything: noise, our framing around noise, lengths that lie, packets that look like RoCE. */
-function message(random: () => number): Uint8Array {
-  const length = random() % 8 === 0 ? random() % 20_000 : random() % 1200;
-  const bytes = Uint8Array.from({ length }, () => random());
-  if (random() % 4 === 0 || length < 16) return bytes;
-  bytes[0] = random() % 5 === 0 ? Kind.ACKNOWLEDGE : Kind.PACKETS;
-  if (random() % 2 === 0) {
-    // A packet as long as what is left: it comes as far as the engine's border.
-    new DataView(bytes.buffer).setUint16(6, length - 8, true);
-    // An opcode that exists, the default P_Key, a queue pair of those that are there.
-    bytes[8] = random() % 0x18;
-    bytes[9] = 0x40;
-    bytes.set([0xff, 0xff, 0, 0, random() & 1, random()], 10);
-  }
-  return bytes;
-}
-
 test('noise from one peer harms nobody', async () => {
   const browser = await Browser.launch();
   const connector = new NodeConnector();
@@ -67,7 +50,7 @@ test('noise from one peer harms nobody', async () => {
   const random = splitmix32(6);
   const noise = (async () => {
     for (let sent = 0; sent < MESSAGES; sent++) {
-      channel!.send(message(random));
+      channel!.send(noiseMessage(random));
       if (sent % 16 === 0) await new Promise((resolve) => setImmediate(resolve));
     }
   })();

@@ -1,6 +1,7 @@
 /** What a button of the demo does, and what the page says about it. */
 import type { ChannelKind } from '../bare-channels.js';
 import type { EchoChannel } from '../echo-channel.js';
+import type { Company, Invitation } from '../guest.js';
 import type { Session } from '../session.js';
 import type { Station } from '../station.js';
 
@@ -19,6 +20,8 @@ export interface Stage {
   channel(kind: ChannelKind): Promise<EchoChannel>;
   /** Does it while neither peer's page READs what it shows: the wire is for what is measured. */
   quietly<Value>(work: () => Promise<Value>): Promise<Value>;
+  /** One more context of the station's device, in a Worker of its own where memory is shared. */
+  guest(invitation: Invitation): Promise<Company>;
   /** So many of a hundred datagrams to and from this peer are lost from now on. */
   lose(percent: number): Promise<Wire>;
 }

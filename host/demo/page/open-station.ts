@@ -4,6 +4,7 @@ import { DataChannelLink } from '../../link/data-channel.js';
 import { BroadcastSignalling } from '../../link/signalling/broadcast.js';
 import { WebSocketLink } from '../../link/websocket.js';
 import { Station } from '../station.js';
+import { socketUrl } from './ways.js';
 import { ChannelYardsticks, SocketYardsticks, type Yardsticks } from './yardsticks.js';
 
 const ROOM = 'verbena demo';
@@ -13,6 +14,8 @@ export interface Opened {
   readonly station: Station;
   readonly linkName: string;
   readonly yardsticks: Yardsticks;
+  /** Where tabs meet; undefined: packets go by WebSocket. */
+  readonly room: string | undefined;
 }
 
 type Note = (sentence: string, isTrouble?: boolean) => void;
@@ -20,7 +23,10 @@ type Note = (sentence: string, isTrouble?: boolean) => void;
 /** `search`: `link=websocket` does without WebRTC, `room=…` meets others. Rejects as openDevice. */
 export async function openStation(search: URLSearchParams, note: Note): Promise<Opened> {
   if (typeof SharedArrayBuffer === 'undefined') {
-    note('No SharedArrayBuffer (the page is not isolated): not needed here, memory is unshared.');
+    note(
+      'No SharedArrayBuffer (the page is not isolated): memory is unshared, and a shared domain ' +
+        'stays in one Worker.',
+    );
   }
   if (search.get('link') !== 'websocket') {
     try {
@@ -54,16 +60,14 @@ async function overDataChannels(room: string, note: Note): Promise<Opened> {
     );
   });
   const yardsticks = new ChannelYardsticks(room, station.address, link);
-  return { station, linkName: 'WebRTC data channel', yardsticks };
+  return { station, linkName: 'WebRTC data channel', yardsticks, room };
 }
 
 async function overWebSocket(note: Note): Promise<Opened> {
   const link = new WebSocketLink();
   const station = await Station.open('tab', link);
-  const url = new URL('packets', self.location.href);
-  url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
-  link.connect(url).catch((error: Error) => {
+  link.connect(socketUrl('packets')).catch((error: Error) => {
     note(`No peer: ${error.message}. It takes WebRTC, or "npx verbena demo" as the server.`, true);
   });
-  return { station, linkName: 'WebSocket', yardsticks: new SocketYardsticks() };
+  return { station, linkName: 'WebSocket', yardsticks: new SocketYardsticks(), room: undefined };
 }

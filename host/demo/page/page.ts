@@ -16,7 +16,9 @@ const milliseconds = (value: number): string =>
   Number.isNaN(value) ? '–' : `${value.toFixed(value < 10 ? 1 : 0)} ms`;
 
 class Page {
-  readonly #worker = new Worker(new URL('./worker.js', import.meta.url), { type: 'module' });
+  readonly #worker = this.#startWorker().worker;
+  /** Ends the second Worker. */
+  #endSecond: () => void = () => {};
   readonly #cards = new Cards({
     play: (act, value) => this.#say({ kind: 'play', act, value }),
     set: (act, value) => this.#say({ kind: 'set', act, value }),
@@ -45,10 +47,7 @@ class Page {
   readonly #inspections: ((inspection: Inspection) => void)[] = [];
 
   constructor() {
-    // Right after `new Worker`.
-    provideRtc(this.#worker);
     this.#worker.onmessage = ({ data }: MessageEvent<FromWorker>) => this.#hear(data);
-    this.#worker.onerror = (event) => this.#note(`The Worker failed: ${event.message}`, true);
     const ours = this.#pane('ours');
     const theirs = this.#pane('theirs');
     const plots = [
@@ -84,6 +83,25 @@ class Page {
       search: location.search,
     };
     this.#worker.postMessage(message, canvases);
+  }
+
+  #startWorker(): { worker: Worker; end(): void } {
+    const worker = new Worker(new URL('./worker.js', import.meta.url), { type: 'module' });
+    // Right after `new Worker`.
+    const endRtc = provideRtc(worker);
+    worker.onerror = (event) => this.#note(`The Worker failed: ${event.message}`, true);
+    const end = (): void => {
+      worker.terminate();
+      endRtc();
+    };
+    return { worker, end };
+  }
+
+  /** Another one, with a context of the same device. */
+  #startSecond(port: MessagePort): void {
+    const { worker, end } = this.#startWorker();
+    this.#endSecond = end;
+    worker.postMessage({ kind: 'second', port } satisfies ToWorker, [port]);
   }
 
   #pane(pane: Pane): PaneInput {
@@ -153,6 +171,13 @@ class Page {
         return;
       case 'inspected':
         this.#inspections.shift()?.(message.inspection);
+        return;
+      case 'second':
+        this.#startSecond(message.port);
+        return;
+      case 'secondOver':
+        this.#endSecond();
+        this.#say({ kind: 'secondEnded' });
     }
   }
 

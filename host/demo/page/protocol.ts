@@ -29,6 +29,10 @@ export type ToWorker =
   | { readonly kind: 'set'; readonly act: string; readonly value: number }
   | { readonly kind: 'kill'; readonly packetKind: string; readonly kill: Kill }
   | { readonly kind: 'packet'; readonly id: number }
+  /** To a second Worker: who asks it for things. */
+  | { readonly kind: 'second'; readonly port: MessagePort }
+  /** The second Worker is no more. */
+  | { readonly kind: 'secondEnded' }
   /** Answered by `inspected`. */
   | { readonly kind: 'inspect' };
 
@@ -113,6 +117,9 @@ export type FromWorker =
       readonly sentence: string;
       readonly fields: string;
     }
-  | { readonly kind: 'inspected'; readonly inspection: Inspection };
+  | { readonly kind: 'inspected'; readonly inspection: Inspection }
+  /** A second Worker is wanted, which attends to the port. */
+  | { readonly kind: 'second'; readonly port: MessagePort }
+  | { readonly kind: 'secondOver' };
 
 export type Kills = Readonly<Record<string, Kill>>;

@@ -14,6 +14,7 @@ import { openStation, type Opened } from './open-station.js';
 import { Losses } from './losses.js';
 import { Meter } from './meter.js';
 import { Screen } from './screen.js';
+import { attend, invite, type Housekeeper } from './second.js';
 import type { TappedPacket } from '../wire-tap.js';
 import type { FromWorker, StripRun, ToWorker } from './protocol.js';
 
@@ -34,12 +35,22 @@ const GREETING_HEAT = 210;
 declare const self: {
   onmessage: ((event: MessageEvent<ToWorker>) => void) | null;
   readonly location: { readonly href: string };
-  postMessage(message: FromWorker): void;
+  postMessage(message: FromWorker, transfer?: Transferable[]): void;
 };
 
 const say = (message: FromWorker): void => self.postMessage(message);
 const note = (sentence: string, isTrouble = false): void =>
   say({ kind: 'note', sentence, isTrouble });
+
+/** The page has ended the second Worker. */
+let secondEnded: () => void = () => {};
+const page: Housekeeper = {
+  begin: (port) => self.postMessage({ kind: 'second', port }, [port]),
+  end: () => {
+    say({ kind: 'secondOver' });
+    return new Promise((resolve) => (secondEnded = resolve));
+  },
+};
 
 class Demo {
   readonly #screen: Screen;
@@ -108,6 +119,9 @@ class Demo {
         return;
       case 'inspect':
         this.#inspect();
+        return;
+      case 'secondEnded':
+        secondEnded();
     }
   }
 
@@ -222,6 +236,7 @@ class Demo {
       },
       channel: (kind) => this.#opened.yardsticks.channel(session, kind),
       quietly: (work) => this.#quietly(session, work),
+      guest: (invitation) => invite(this.#opened, session, invitation, page),
       lose: (percent) => this.#losses.set(session, percent),
     };
     try {
@@ -313,7 +328,8 @@ async function start(message: Extract<ToWorker, { kind: 'start' }>): Promise<voi
 }
 
 self.onmessage = ({ data }) => {
-  if (data.kind === 'start') {
+  if (data.kind === 'second') attend(data.port);
+  else if (data.kind === 'start') {
     start(data).catch((error: Error) => note(`Nothing works here: ${error.message}`, true));
   } else if (demo) demo.hear(data);
   else early.push(data);

@@ -8,6 +8,7 @@ import { BareChannels, CHANNEL_KINDS, type ChannelKind } from '../bare-channels.
 import { EchoChannel } from '../echo-channel.js';
 import type { Session } from '../session.js';
 import { RelayedWay } from './relayed-way.js';
+import { signallingTo, socketUrl } from './ways.js';
 
 export interface Yardsticks {
   /** Opened when it is asked for first, closed with the session. Rejects with LinkError. */
@@ -69,7 +70,8 @@ export class ChannelYardsticks extends Kept {
 
   relay(session: Session): Promise<RelayedWay> {
     return RelayedWay.open(new URL('relay', self.location.href), {
-      lead: (through) => this.#link.connect(through(this.#way(session, 'signal'))),
+      lead: (through) =>
+        this.#link.connect(through(signallingTo(session.kind, `${session.peer.gid}`, this.#room))),
       reliable: (through) =>
         this.#channelsOf('reliable').connect(through(this.#way(session, 'reliable')), () => {}),
     });
@@ -79,13 +81,11 @@ export class ChannelYardsticks extends Kept {
     return this.#channels.find((other) => other.kind === kind)!.channels;
   }
 
-  /** How the peer is told of a connection: our packets', or a channel's. */
-  #way({ kind, peer }: Session, what: 'signal' | ChannelKind): Signalling {
-    if (kind === 'node') return new HttpSignalling(new URL(what, self.location.href));
-    const address = `${peer.gid}`;
-    return what === 'signal'
-      ? new BroadcastSignalling(this.#room, address)
-      : this.#roomOf(what, address);
+  /** How the peer is told of a channel's connection. */
+  #way({ kind, peer }: Session, what: ChannelKind): Signalling {
+    return kind === 'node'
+      ? new HttpSignalling(new URL(what, self.location.href))
+      : this.#roomOf(what, `${peer.gid}`);
   }
 
   #roomOf(kind: ChannelKind, to?: string): BroadcastSignalling {
@@ -100,9 +100,7 @@ export class SocketYardsticks extends Kept {
   }
 
   protected make(_session: Session, _kind: ChannelKind, closed: () => void): Promise<EchoChannel> {
-    const url = new URL('echo', self.location.href);
-    url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
-    const socket = new WebSocket(url);
+    const socket = new WebSocket(socketUrl('echo'));
     socket.binaryType = 'arraybuffer';
     return new Promise((resolve, reject) => {
       const made = new EchoChannel(

@@ -5,6 +5,8 @@ import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { fetchModule, moduleBytes } from '../../../host/engine/module-bytes.browser.js';
+import { EngineMemory } from '../../../host/engine/memory.js';
 import { root } from '../../support/paths.js';
 
 const top = fileURLToPath(root);
@@ -59,6 +61,30 @@ test('what a page loads has at most 116 KiB, compressed', () => {
   assert.ok(bytes <= 116 * 1024, `${bytes} bytes`);
 });
 
+test('the engine of the bundle takes either kind of memory, as it is asked for', async () => {
+  const { fetch } = globalThis;
+  const asked: string[] = [];
+  globalThis.fetch = (address) => {
+    asked.push(String(address).split('/').at(-1)!);
+    return Promise.resolve(new Response(read('build/browser/engine.wasm')));
+  };
+  try {
+    await Promise.all([fetchModule('engine'), fetchModule('engine.shared')]);
+  } finally {
+    globalThis.fetch = fetch;
+  }
+  assert.equal(asked, ['engine.wasm'], 'fetched once');
+  for (const shared of [false, true]) {
+    const module = new WebAssembly.Module(moduleBytes(shared ? 'engine.shared' : 'engine'));
+    const run = (kind: boolean): WebAssembly.Instance => {
+      const { memory } = EngineMemory.create(2 ** 20, kind);
+      return new WebAssembly.Instance(module, { env: { memory } });
+    };
+    assert.type(run(shared).exports['contextInit'], 'function');
+    assert.throws(() => run(!shared), /shared/);
+  }
+});
+
 test('the package carries the bundle, its map, its types and its modules', () => {
   const text = execFileSync('npm', ['pack', '--dry-run', '--json', '--ignore-scripts'], {
     cwd: top,
@@ -72,13 +98,7 @@ test('the package carries the bundle, its map, its types and its modules', () =>
   };
   const { types, default: bundle } = exports['./browser']!;
   for (const path of [types, bundle]) assert.ok(files.has(path.slice(2)), path);
-  for (const name of [
-    'index.js.map',
-    'engine.wasm',
-    'engine.shared.wasm',
-    'explain.wasm',
-    'opfs-thread.js',
-  ]) {
+  for (const name of ['index.js.map', 'engine.wasm', 'explain.wasm', 'opfs-thread.js']) {
     assert.ok(files.has(`build/browser/${name}`), name);
   }
 });
