@@ -99,6 +99,8 @@ const TESTS = [
   'unit/pmem/header',
   'unit/rpma/misuse',
   'unit/device/spin',
+  'unit/device/gathering',
+  'unit/device/runner',
   'unit/device/durable-ring',
   'unit/device/durable',
   'unit/pmem/sync',
@@ -133,13 +135,15 @@ const ABOUT: Readonly<Record<string, string[]>> = {
   'assembly/region/reap.ts': ['exhaustive/deaths', 'unit/pool/members'],
   'assembly/region/share.ts': ['shared/domains'],
   'host/device/spin.ts': ['unit/device/spin'],
+  'host/device/gathering.ts': ['unit/device/gathering'],
+  'host/device/runner.ts': ['unit/device/runner'],
 };
 
 /** No engine makes a difference to these, and they take their time. */
 const HOST_ONLY = /\/(pmem|rpma|rds)\//;
 /** What a file of the host can change; of others, the connection manager's. */
 const HOST_TESTS: Readonly<Record<string, RegExp>> = {
-  'host/device': /durable|crash|conformance.flush|device.spin/,
+  'host/device': /durable|crash|conformance.flush|device.(spin|gathering|runner)/,
   'host/link': /unit.link/,
   'host/link/rtc': /unit.link/,
   'host/pmem': /pmem|durable/,

@@ -15,6 +15,9 @@ const RING = 'host/device/durable-ring.ts';
 const EXCHANGE = 'host/device/durable-exchange.ts';
 const SEGMENTS = 'host/device/durables.ts';
 const THREAD = 'host/device/durable-thread.ts';
+const GATHERING = 'host/device/gathering.ts';
+const RUNNER = 'host/device/runner.ts';
+const SPIN = 'host/device/spin.ts';
 const COMMITTER = 'host/device/committer.ts';
 const SYNC = 'host/pmem/sync.ts';
 const HEADER = 'host/pmem/header.ts';
@@ -172,6 +175,54 @@ export const PLACEMENTS: readonly Row[] = [
     THREAD,
     'if (ring.failed) ring.fail(end);\n    else {',
     '{',
+  ],
+  [
+    'a store waits for company without end',
+    GATHERING,
+    'return pending < this.#company ? Math.max(0, this.#until - now) : 0;',
+    'return pending < this.#company ? Infinity : 0;',
+  ],
+  [
+    'a store waits for company as long as its turn took',
+    GATHERING,
+    'this.#until = end + (end - start) * SHARE;',
+    'this.#until = end + (end - start);',
+  ],
+  [
+    'a store that waited in vain waits again',
+    GATHERING,
+    'this.#alone = this.#vain;',
+    'this.#alone = 0;',
+  ],
+  [
+    'who gave a store work is in its way',
+    RUNNER,
+    '    this.#stores = true;\n',
+    '',
+  ],
+  [
+    'who took back from a store is in its way',
+    RUNNER,
+    'this.#stores = answers > 0;',
+    'this.#stores = false;',
+  ],
+  [
+    'nobody looks for work beside a slow store',
+    RUNNER,
+    'this.#stores = answers > 0;',
+    'if (answers > 0) this.#stores = true;',
+  ],
+  [
+    'on two processors who looks is in the way of a store',
+    SPIN,
+    'if (othersWork && this.#isCrowded) return now;',
+    '',
+  ],
+  [
+    'on many processors nobody looks beside a store',
+    SPIN,
+    'if (othersWork && this.#isCrowded) return now;',
+    'if (othersWork) return now;',
   ],
   [
     'a store in the application’s thread is believed before it is done',
