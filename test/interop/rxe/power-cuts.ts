@@ -30,7 +30,7 @@ const MEGABYTES = 1024;
 const DISK_MEGABYTES = 32;
 const LOG_BYTES = 2 ** 20;
 /** Node in an emulated machine, on one that is busy. */
-const START_SECONDS = 600;
+const START_SECONDS = 1800;
 const CUTS = 2;
 /** What `serve` loads. */
 const PACKAGES = ['commander', 'cli-progress', 'koffi', '@koromix/koffi-linux-x64'];
