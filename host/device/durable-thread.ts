@@ -39,9 +39,9 @@ function wake(): void {
   if (control.kick()) posix?.signalEvent(task.wakeDescriptor);
 }
 
-/** All that waits, at once. Returns how many FLUSHes were under way until its end. */
-async function turn(store: DurableStore): Promise<number> {
-  const { end, ranges, count } = ring.take()!;
+/** The `most` oldest that wait, at once. Returns how many FLUSHes were under way until its end. */
+async function turn(store: DurableStore, most: number): Promise<number> {
+  const { end, ranges, count } = ring.take(most)!;
   try {
     if (ring.failed) ring.fail(end);
     else {
@@ -68,7 +68,7 @@ try {
       gathering.waited(ring.gather(gathering.company, micros, () => clock.now()));
     }
     const start = clock.now();
-    const company = await turn(store);
+    const company = await turn(store, gathering.most);
     gathering.ended(start, clock.now(), company);
     wake();
   }

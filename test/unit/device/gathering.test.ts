@@ -40,6 +40,50 @@ test('a slower turn is worth a longer wait', () => {
   assert.is(gathering.micros(1, 100_000), 25_000);
 });
 
+test('those who come back in time are one group', () => {
+  const gathering = after(32);
+  assert.is(gathering.most, Infinity);
+  assert.ok(gathering.micros(1, TOOK) > 0);
+  gathering.waited(true);
+  assert.is(gathering.most, Infinity);
+});
+
+test('those who do not are two groups, until they do', () => {
+  const gathering = after(31);
+  assert.ok(gathering.micros(16, TOOK) > 0);
+  gathering.waited(false);
+  assert.is(gathering.most, 16);
+  gathering.ended(TOOK, 2 * TOOK, 31);
+  assert.is(gathering.micros(15, 2 * TOOK), 0, 'it does not wait again at once');
+  assert.is(gathering.most, 16);
+  assert.ok(gathering.micros(15, 2 * TOOK) > 0);
+  gathering.waited(true);
+  assert.is(gathering.most, Infinity);
+});
+
+test('so are those of whom the first comes back later; but who comes long after is a newcomer', () => {
+  const late = after(32);
+  assert.is(late.micros(32, TOOK + 100), 0);
+  assert.is(late.most, 16);
+  const newcomers = after(32);
+  assert.is(newcomers.micros(32, 3 * TOOK), 0);
+  assert.is(newcomers.most, Infinity);
+});
+
+test('a single one is a group', () => {
+  const gathering = after(1);
+  assert.is(gathering.micros(1, TOOK + 100), 0);
+  assert.is(gathering.most, 1);
+});
+
+test('some are on their way and count on, for a while', () => {
+  const gathering = after(32);
+  gathering.ended(TOOK, 2 * TOOK, 20);
+  assert.is(gathering.company, 31);
+  for (let turn = 0; turn < 20; turn++) gathering.ended(0, TOOK, 20);
+  assert.is(gathering.company, 20);
+});
+
 test('who waited in vain does not wait for a while, ever longer', () => {
   const gathering = after(2);
   const pauses = Array.from({ length: 8 }, () => {
