@@ -99,6 +99,7 @@ const TESTS = [
   'unit/pmem/header',
   'unit/rpma/misuse',
   'unit/device/spin',
+  'unit/device/patience',
   'unit/device/gathering',
   'unit/device/runner',
   'unit/device/durable-ring',
@@ -134,6 +135,7 @@ const ABOUT: Readonly<Record<string, string[]>> = {
   'assembly/region/protection-domain.ts': ['shared/domains'],
   'assembly/region/reap.ts': ['exhaustive/deaths', 'unit/pool/members'],
   'assembly/region/share.ts': ['shared/domains'],
+  'host/device/patience.ts': ['unit/device/patience'],
   'host/device/spin.ts': ['unit/device/spin'],
   'host/device/gathering.ts': ['unit/device/gathering'],
   'host/device/runner.ts': ['unit/device/runner'],
@@ -143,7 +145,7 @@ const ABOUT: Readonly<Record<string, string[]>> = {
 const HOST_ONLY = /\/(pmem|rpma|rds)\//;
 /** What a file of the host can change; of others, the connection manager's. */
 const HOST_TESTS: Readonly<Record<string, RegExp>> = {
-  'host/device': /durable|crash|conformance.flush|device.(spin|gathering|runner)/,
+  'host/device': /durable|crash|conformance.flush|device.(spin|patience|gathering|runner)/,
   'host/link': /unit.link/,
   'host/link/rtc': /unit.link/,
   'host/pmem': /pmem|durable/,
