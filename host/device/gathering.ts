@@ -1,8 +1,8 @@
 /**
  * Whether a store waits before its next turn, and for how many that one is. A disk is waited for
  * anyway: so for those who were just told and go on, until such a part of how long the last turn
- * took has passed since it ended. Who waited in vain does not wait again for as many turns, or twice
- * as many as last time.
+ * took has passed since it ended. Who waited in vain does not wait again for as many turns, or
+ * twice as many as last time.
  *
  * Should they take longer to come back than that, a turn is for half of them: then two groups
  * alternate, one on its way while the other is synced, and the disk waits for neither.
