@@ -82,13 +82,16 @@ export class DurableRing {
     return count;
   }
 
-  /** The store's side: what is to be made durable now, merged; undefined: nothing is. */
-  take(): { end: number; count: number; ranges: DurableRange[] } | undefined {
-    const end = this.#head;
+  /**
+   * The store's side: what is to be made durable now, merged, of `most` entries at most, the oldest
+   * ones; undefined: nothing is.
+   */
+  take(most = ENTRIES): { end: number; count: number; ranges: DurableRange[] } | undefined {
+    const start = Atomics.load(this.#words, this.#at + 1);
+    const end = (start + Math.min(most, (this.#head - start) >>> 0)) | 0;
     const ranges: { offset: number; length: number }[] = [];
-    let index = Atomics.load(this.#words, this.#at + 1);
-    if (index === end) return undefined;
-    for (; index !== end; index = (index + 1) | 0) {
+    if (start === end) return undefined;
+    for (let index = start; index !== end; index = (index + 1) | 0) {
       const at = this.#entry(index);
       ranges.push({ offset: this.#words[at + 3]! >>> 0, length: this.#words[at + 4]! >>> 0 });
     }

@@ -10,6 +10,7 @@ import { loadPosix } from '../link/posix.js';
 import { RealClock } from './clock.js';
 import { DurableRing } from './durable-ring.js';
 import type { DurableStore, DurableStoreOpener } from './durable-store.js';
+import { Gathering } from './gathering.js';
 
 export interface DurableThreadTask extends Pick<EngineParts, 'memory'> {
   /** Addresses of the ControlBlock and of the ring. */
@@ -26,15 +27,6 @@ export interface DurableThreadTask extends Pick<EngineParts, 'memory'> {
 
 /** As progress-thread.ts: an application that takes the turns finds out by itself. */
 const LED_MICROS = 200;
-/**
- * A disk is waited for anyway: before its next turn, for those who were just told and go on, until
- * such a part of how long that one took has passed since it ended. Should they take longer to come
- * back than that, they are worked on in two groups by turns. Who waited in vain does not wait again
- * for as many turns, or twice as many as last time.
- */
-const GATHER_SHARE = 1 / 4;
-const VAIN_TURNS_MAX = 64;
-
 const task = workerData as DurableThreadTask;
 const memory = new EngineMemory(task.memory);
 const control = new ControlBlock(memory, task.control);
@@ -47,9 +39,9 @@ function wake(): void {
   if (control.kick()) posix?.signalEvent(task.wakeDescriptor);
 }
 
-/** All that waits, at once. Returns how many FLUSHes were under way until its end. */
-async function turn(store: DurableStore): Promise<number> {
-  const { end, ranges, count } = ring.take()!;
+/** The `most` oldest that wait, at once. Returns how many FLUSHes were under way until its end. */
+async function turn(store: DurableStore, most: number): Promise<number> {
+  const { end, ranges, count } = ring.take(most)!;
   try {
     if (ring.failed) ring.fail(end);
     else {
@@ -69,21 +61,15 @@ try {
   const bytes = memory.bytes.subarray(task.address, task.address + task.length);
   const store = await openDurableStore(task.data, bytes);
   parentPort!.postMessage(undefined);
-  /** Of the last turn: when it ended, how long it took, and how many there were until then. */
-  let [ended, took, company] = [0, 0, 0];
-  let [alone, vain] = [0, 0];
+  const gathering = new Gathering();
   while (ring.awaitWork()) {
-    const left = ended + took * GATHER_SHARE - clock.now();
-    if (alone > 0) alone--;
-    else if (ring.pending < company && left > 0) {
-      const isWorthIt = ring.gather(company, left, () => clock.now());
-      vain = isWorthIt ? 0 : Math.min(2 * vain + 1, VAIN_TURNS_MAX);
-      alone = vain;
+    const micros = gathering.micros(ring.pending, clock.now());
+    if (micros > 0) {
+      gathering.waited(ring.gather(gathering.company, micros, () => clock.now()));
     }
     const start = clock.now();
-    company = await turn(store);
-    ended = clock.now();
-    took = ended - start;
+    const company = await turn(store, gathering.most);
+    gathering.ended(start, clock.now(), company);
     wake();
   }
 } catch (error) {

@@ -88,13 +88,17 @@ const clock = new RealClock();
 const memory = new EngineMemory(task.memory);
 const control = new ControlBlock(memory, task.control);
 const link = new UdpBatchLink(task.udp);
-/** With few processors a thread that spins is in the way of an application, or a store, at work. */
-const isCrowded = availableParallelism() <= 2;
 /** Other processes of the device bring packets there. */
 const mailroom = task.shared && (await openMailroom(memory, task.shared, link));
 /** No spin without koffi: then the link does not open either. */
 const { posix } = await loadPosix();
-const spin = new Spin(task.spinMicros, clock, () => posix?.yieldProcessor(), KEPT_MICROS);
+const spin = new Spin(
+  task.spinMicros,
+  clock,
+  () => posix?.yieldProcessor(),
+  KEPT_MICROS,
+  availableParallelism(),
+);
 let runner: Runner | undefined;
 
 /** A turn, unless the application is at it: it does all of it then. */
@@ -128,8 +132,7 @@ function run(context: number): void {
     }
     const now = clock.now();
     if (done > 0) {
-      const isInTheWay = isCrowded && (control.isTouched(now, TOUCHED_MICROS) || running.stores);
-      busyUntil = isInTheWay ? now : spin.until(now);
+      busyUntil = spin.until(now, control.isTouched(now, TOUCHED_MICROS) || running.stores);
     }
     if (isLed) {
       if (control.fallAsleep(kicks, now + LOOK_MICROS)) link.waitForWake(LOOK_MICROS);

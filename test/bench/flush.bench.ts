@@ -20,6 +20,7 @@ const SLOW_STORE = new URL('../support/slow-store.js', import.meta.url);
 const FOLDER = fileURLToPath(new URL('../../', import.meta.url));
 const BYTES = 1024;
 const AREA = 2 ** 20;
+const PLACES = AREA / BYTES;
 const DEPTH = 32;
 const SECONDS = 1;
 const SLOW_MILLIS = 50;
@@ -77,28 +78,48 @@ async function open(path: string, millis: number): Promise<Kept> {
   return { a, b, mr, other, turns: () => data.counts[0]!, close };
 }
 
-/** A WRITE of BYTES somewhere, and a FLUSH of it. */
-function writeAndFlush({ a, mr }: Kept, index: number): SendWorkRequest[] {
-  const offset = BigInt((Math.imul(index, 40503) % (AREA / BYTES)) * BYTES) & BigInt(AREA - BYTES);
+interface Placed {
+  readonly write: SendWorkRequest;
+  readonly flush: SendWorkRequest;
+}
+
+/** A WRITE of BYTES somewhere, and a FLUSH of it; `index`: which. */
+function placed({ a, mr }: Kept, index: number): Placed {
+  const offset = BigInt(placeOf(index));
   const where = { remoteAddr: mr.addr + offset, rkey: mr.rkey };
   const sgList = [{ addr: a.mr.addr + offset, length: BYTES, lkey: a.mr.lkey }];
   const flush = { ...where, length: BYTES, type: PERSISTENT };
-  return [
-    { opcode: WrOpcode.RDMA_WRITE, sgList, rdma: where },
-    { opcode: WrOpcode.FLUSH, sendFlags: SendFlag.SIGNALED, flush },
-  ];
+  return {
+    write: { opcode: WrOpcode.RDMA_WRITE, sgList, rdma: where },
+    flush: { opcode: WrOpcode.FLUSH, sendFlags: SendFlag.SIGNALED, flush },
+  };
 }
 
-/** Of WRITE and FLUSH with `depth` of them pending, thousands a second. */
+/** The same places for both sides: all there are, and no two in a row. */
+function placeOf(index: number): number {
+  return (Math.imul(index, 40503) & (PLACES - 1)) * BYTES;
+}
+
+/**
+ * Of WRITE and FLUSH with `depth` of them pending, thousands a second. What is posted together is
+ * first all WRITEs, then a FLUSH for each: as `local` first writes all of a group. The requests are
+ * made before, as its bytes are.
+ */
 async function remote(kept: Kept, depth: number, seconds: number): Promise<number> {
+  const all = Array.from({ length: PLACES }, (_, index) => placed(kept, index));
   const watch = new Stopwatch();
   let posted = 0;
   let done = 0;
   while (watch.seconds() < seconds || done < posted) {
     if (watch.seconds() < seconds) {
-      const chain: SendWorkRequest[] = [];
-      while (posted - done < depth) chain.push(...writeAndFlush(kept, posted++));
-      kept.a.qp.postSend(chain);
+      const writes: SendWorkRequest[] = [];
+      const flushes: SendWorkRequest[] = [];
+      for (; posted - done < depth; posted++) {
+        const { write, flush } = all[posted % PLACES]!;
+        writes.push(write);
+        flushes.push(flush);
+      }
+      kept.a.qp.postSend([...writes, ...flushes]);
     }
     for (const { status } of await kept.a.cq.wait()) {
       if (status !== WcStatus.SUCCESS) throw new Error(`a FLUSH ended with status ${status}`);
@@ -116,7 +137,7 @@ function local(path: string, group: number, seconds: number): number {
   let done = 0;
   while (watch.seconds() < seconds) {
     for (let index = 0; index < group; index++, done++) {
-      writeSync(file, bytes, 0, BYTES, (Math.imul(done, 40503) % (AREA / BYTES)) * BYTES);
+      writeSync(file, bytes, 0, BYTES, placeOf(done));
     }
     fdatasyncSync(file);
   }
@@ -188,7 +209,8 @@ async function run(pace: Pace): Promise<BenchResult> {
         }),
         (): Figures => ({ read_alone_p50_us: trips(slow.other, read(slow, 8), count) }),
         async (): Promise<Figures> => {
-          slow.a.qp.postSend(writeAndFlush(slow, 1));
+          const { write, flush } = placed(slow, 1);
+          slow.a.qp.postSend([write, flush]);
           const beside = trips(slow.other, read(slow, 8), count);
           await slow.a.cq.wait();
           return { read_beside_slow_store_p50_us: beside };

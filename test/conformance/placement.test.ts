@@ -287,6 +287,14 @@ test(
 );
 
 test(
+  'a device says that it has all three, by the bits of the kernel (IB_DEVICE_FLUSH_GLOBAL)',
+  onWire({}, ({ context }) => {
+    const bits = (1n << 38n) | (1n << 39n) | (1n << 40n);
+    assert.is(context.queryDeviceEx().deviceCapFlagsEx & bits, bits);
+  }),
+);
+
+test(
   'the extended queue pair posts both (ibv_wr_flush, ibv_wr_atomic_write)',
   onWire({}, (wire) => {
     const { context, pd, cq } = wire;

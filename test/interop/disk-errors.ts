@@ -21,6 +21,8 @@ const BACKING_MEGABYTES = 24;
 const DISK_MEGABYTES = 64;
 const REGION_BYTES = 32 * 2 ** 20;
 const PAGE = 65536;
+/** 2 s, eight times: a page of a mapped file is waited for as long as the disk takes. */
+const TIMEOUT = 19;
 
 async function openSide(address: string): Promise<Side> {
   const context = await openDevice({ address, port: 0 });
@@ -51,7 +53,7 @@ async function withRegion(
 ): Promise<void> {
   const [a, b] = [await openSide('127.0.0.1'), await openSide('127.0.0.2')];
   try {
-    const attributes = { qpAccessFlags: FLUSH_ACCESS };
+    const attributes = { qpAccessFlags: FLUSH_ACCESS, timeout: TIMEOUT };
     connect(a.qp, b, 1, 2, { attributes });
     connect(b.qp, a, 2, 1, { attributes });
     const pmem = await b.context.openPmem(path, { bytes: REGION_BYTES, store: 'mapped' });

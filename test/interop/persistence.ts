@@ -358,7 +358,7 @@ export const persistenceGroup: GuestGroup = {
   tools: [...guestTools, diskTool],
   guests: 1,
   async run(report, lab) {
-    await lab.guest.run('persistent-memory', 60);
+    await lab.guest.run('persistent-memory');
     await startRemoteVerbs(lab, lab.guest);
     await runAll(report, lab);
     await runLinux(report, lab);

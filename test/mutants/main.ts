@@ -100,6 +100,8 @@ const TESTS = [
   'unit/rpma/misuse',
   'unit/device/spin',
   'unit/device/patience',
+  'unit/device/gathering',
+  'unit/device/runner',
   'unit/device/durable-ring',
   'unit/device/durable',
   'unit/pmem/sync',
@@ -135,13 +137,15 @@ const ABOUT: Readonly<Record<string, string[]>> = {
   'assembly/region/share.ts': ['shared/domains'],
   'host/device/patience.ts': ['unit/device/patience'],
   'host/device/spin.ts': ['unit/device/spin'],
+  'host/device/gathering.ts': ['unit/device/gathering'],
+  'host/device/runner.ts': ['unit/device/runner'],
 };
 
 /** No engine makes a difference to these, and they take their time. */
 const HOST_ONLY = /\/(pmem|rpma|rds)\//;
 /** What a file of the host can change; of others, the connection manager's. */
 const HOST_TESTS: Readonly<Record<string, RegExp>> = {
-  'host/device': /durable|crash|conformance.flush|device.(spin|patience)/,
+  'host/device': /durable|crash|conformance.flush|device.(spin|patience|gathering|runner)/,
   'host/link': /unit.link/,
   'host/link/rtc': /unit.link/,
   'host/pmem': /pmem|durable/,

@@ -15,6 +15,9 @@ const RING = 'host/device/durable-ring.ts';
 const EXCHANGE = 'host/device/durable-exchange.ts';
 const SEGMENTS = 'host/device/durables.ts';
 const THREAD = 'host/device/durable-thread.ts';
+const GATHERING = 'host/device/gathering.ts';
+const RUNNER = 'host/device/runner.ts';
+const SPIN = 'host/device/spin.ts';
 const COMMITTER = 'host/device/committer.ts';
 const SYNC = 'host/pmem/sync.ts';
 const HEADER = 'host/pmem/header.ts';
@@ -172,6 +175,68 @@ export const PLACEMENTS: readonly Row[] = [
     THREAD,
     'if (ring.failed) ring.fail(end);\n    else {',
     '{',
+  ],
+  [
+    'a store waits for company without end',
+    GATHERING,
+    'return pending < this.#company ? Math.max(0, left) : 0;',
+    'return pending < this.#company ? Infinity : 0;',
+  ],
+  [
+    'a store waits for company as long as its turn took',
+    GATHERING,
+    'const left = this.#end + took * SHARE - now;',
+    'const left = this.#end + took - now;',
+  ],
+  ['a store that waited in vain waits again', GATHERING, 'this.#alone = this.#vain;', ''],
+  [
+    'who comes back too late is one group with the others',
+    GATHERING,
+    'if (left <= 0) this.#halves = now < this.#end + took * LATE_TURNS;',
+    '',
+  ],
+  [
+    'who came long ago makes two groups of newcomers',
+    GATHERING,
+    'if (left <= 0) this.#halves = now < this.#end + took * LATE_TURNS;',
+    'if (left <= 0) this.#halves = true;',
+  ],
+  [
+    'a group is all that there are',
+    GATHERING,
+    'return this.#halves ? Math.ceil(this.#company / 2) : Infinity;',
+    'return Infinity;',
+  ],
+  [
+    'a turn is for all that wait, however many',
+    RING,
+    'const end = (start + Math.min(most, (this.#head - start) >>> 0)) | 0;',
+    'const end = this.#head;',
+  ],
+  ['who gave a store work is in its way', RUNNER, '    this.#stores = true;\n', ''],
+  [
+    'who took back from a store is in its way',
+    RUNNER,
+    'this.#stores = answers > 0;',
+    'this.#stores = false;',
+  ],
+  [
+    'nobody looks for work beside a slow store',
+    RUNNER,
+    'this.#stores = answers > 0;',
+    'if (answers > 0) this.#stores = true;',
+  ],
+  [
+    'on two processors who looks is in the way of a store',
+    SPIN,
+    'if (othersWork && this.#isCrowded) return now;',
+    '',
+  ],
+  [
+    'on many processors nobody looks beside a store',
+    SPIN,
+    'if (othersWork && this.#isCrowded) return now;',
+    'if (othersWork) return now;',
   ],
   [
     'a store in the application’s thread is believed before it is done',

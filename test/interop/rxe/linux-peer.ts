@@ -21,7 +21,7 @@ import {
 
 const SOURCE = fileURLToPath(new URL('test/interop/rxe/remote-verbs.c', root));
 const PORT = 7778;
-const ANSWER_SECONDS = 30;
+const ANSWER_SECONDS = 120;
 const QUEUE_ENTRIES = 512;
 /** rxe has no REMOTE_… without LOCAL_WRITE, and windows need MW_BIND. */
 const ACCESS =

@@ -30,8 +30,10 @@ const MEGABYTES = 1024;
 const DISK_MEGABYTES = 32;
 const LOG_BYTES = 2 ** 20;
 /** Node in an emulated machine, on one that is busy. */
-const START_SECONDS = 600;
+const START_SECONDS = 1800;
 const CUTS = 2;
+/** Appends are under way: the next write is near. */
+const CACHES_MILLIS = 500;
 /** What `serve` loads. */
 const PACKAGES = ['commander', 'cli-progress', 'koffi', '@koromix/koffi-linux-x64'];
 /** What the fault that must be found takes away: every sync. */
@@ -127,10 +129,13 @@ class Machine {
     await this.#guest?.stop();
   }
 
-  /** The power goes. */
-  cut(): { readonly lost: number; readonly stopped: Promise<void> } {
+  /** The power goes, when the disk has something to lose. Returns how many sectors it lost. */
+  async cut(): Promise<number> {
+    await this.#disk.caches(CACHES_MILLIS);
     const stopped = this.#guest!.stop();
-    return { lost: this.#disk.cut(), stopped };
+    const lost = this.#disk.cut();
+    await stopped;
+    return lost;
   }
 }
 
@@ -148,12 +153,11 @@ async function cutPower(
     const server = await machine.start();
     const place = { server, client: lab.ipv4 };
     const count = index < cuts ? random.between(5, 60) : 0;
-    let end: ReturnType<Machine['cut']> | undefined;
+    let end: Promise<number> | undefined;
     const before = told;
     told = await appendUntilCut(place, told, count, () => (end = machine.cut()));
-    end ??= machine.cut();
-    await end.stopped;
-    const what = `${told - before} records appended, ${end.lost} sectors of the disk's cache lost`;
+    const lost = await (end ?? machine.cut());
+    const what = `${told - before} records appended, ${lost} sectors of the disk's cache lost`;
     report.note(index < cuts ? `cut ${index + 1}: ${what}` : `${told} records are there`);
   }
 }

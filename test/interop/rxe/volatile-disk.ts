@@ -36,6 +36,7 @@ export class VolatileDisk {
   readonly #random: () => number;
   readonly #sockets = new Set<Socket>();
   #server: Server | undefined;
+  #written: (() => void) | undefined;
 
   /** `random`: from 0 on, below 1; it decides what is lost. */
   constructor(contents: Uint8Array, random: () => number) {
@@ -47,6 +48,19 @@ export class VolatileDisk {
   /** Sectors that a cut may lose. */
   get cached(): number {
     return this.#cached.size;
+  }
+
+  /** Resolves once there are some; when none come for so long, too. */
+  async caches(millis: number): Promise<void> {
+    if (this.cached > 0) return;
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, millis);
+      this.#written = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+    this.#written = undefined;
   }
 
   /** Serves it at a Unix socket. */
@@ -106,6 +120,7 @@ export class VolatileDisk {
       if (isForced) this.#keep(at);
       else this.#cached.add(at);
     }
+    if (!isForced) this.#written?.();
   }
 
   /** @internal */

@@ -62,6 +62,26 @@ test('what is taken is told when it is done, and what came meanwhile is not', ()
   assert.not(ring.idle);
 });
 
+test('the oldest are taken first, as many as are wanted, over the wrap of the indices as well', () => {
+  const { ring, memory } = make();
+  const indices = new Int32Array(memory.buffer, 64, 3);
+  indices.fill(-2);
+  for (let job = 1; job <= 5; job++) push(ring, job, 16 * job);
+  const first = ring.take(3)!;
+  assert.equal([first.count, first.end], [3, 1]);
+  assert.equal(
+    first.ranges.map(({ offset }) => offset),
+    [16, 32, 48],
+  );
+  ring.finish(first.end);
+  assert.equal(
+    answers(ring).map(([job]) => job),
+    [1, 2, 3],
+  );
+  assert.is(ring.pending, 2);
+  assert.equal([ring.take(3)!.count, ring.take(Infinity)!.count, ring.take()!.count], [2, 2, 2]);
+});
+
 test('after a failure nothing is told to be done, whatever a store says later', () => {
   const { ring } = make();
   push(ring, 1);

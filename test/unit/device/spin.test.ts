@@ -76,6 +76,18 @@ test('who expects to be asked again at once keeps the processor, and looks, in a
   assert.is(new Spin(5, clock, away, 20).until(clock.now()), clock.now() + 5);
 });
 
+test('with two processors who looks is in the way of those who work; with more it is not', () => {
+  const clock = new VirtualClock();
+  const looks = (processors: number, othersWork: boolean): number =>
+    new Spin(100, clock, () => assert.unreachable(), 20, processors).until(0, othersWork);
+  assert.equal(
+    [1, 2, 3].map((processors) => looks(processors, true)),
+    [0, 0, 100],
+  );
+  assert.is(looks(2, false), 100);
+  assert.is(new Spin(100, clock, () => assert.unreachable()).until(0, true), 100);
+});
+
 test('who is not to look does not', () => {
   const clock = new VirtualClock();
   const spin = new Spin(0, clock, () => assert.unreachable());
