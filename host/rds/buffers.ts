@@ -7,6 +7,7 @@ import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import type { SharedReceiveQueue } from '../verbs/shared-receive-queue.js';
 import type { ReceivedPacket, SendBuffer } from './carrier.js';
 import { HEADER_BYTES, MESSAGE_BYTES_MAX } from './constants.js';
+import type { LocalRegion, LocalRegions } from './local-regions.js';
 
 interface Slab {
   readonly memory: Uint8Array;
@@ -43,7 +44,7 @@ export class RegisteredBuffer implements SendBuffer {
   readonly lkey: number;
   /** Of the message, where it is an application's memory. */
   readonly payloadLkey: number;
-  readonly #region: MemoryRegion | undefined;
+  readonly #region: LocalRegion | undefined;
   readonly #place: Place;
   readonly #pool: SendPool;
 
@@ -58,7 +59,7 @@ export class RegisteredBuffer implements SendBuffer {
     place: Place,
     headersBytes: number,
     length: number,
-    { memory: payload, region }: { memory?: Uint8Array; region?: MemoryRegion } = {},
+    { memory: payload, region }: { memory?: Uint8Array; region?: LocalRegion } = {},
   ) {
     const { memory, addr, mr } = place.slab;
     this.#pool = pool;
@@ -67,14 +68,14 @@ export class RegisteredBuffer implements SendBuffer {
     this.view = new DataView(memory.buffer, start, headersBytes);
     this.payload = payload ?? new Uint8Array(memory.buffer, start + headersBytes, length);
     this.addr = addr + place.offset;
-    this.payloadAddr = region ? Number(region.addr) : this.addr + headersBytes;
+    this.payloadAddr = payload?.byteOffset ?? this.addr + headersBytes;
     this.lkey = mr.lkey;
     this.payloadLkey = region?.lkey ?? mr.lkey;
     this.#region = region;
   }
 
   free(): void {
-    this.#region?.dereg();
+    this.#region?.letGo();
     this.#pool.giveBack(this.#place);
   }
 }
@@ -129,12 +130,16 @@ export class SendPool {
    * A message that is sent from where the application has it: memory of this device. Throws
    * MisuseError where it is another's, RefusalError ENOMEM.
    */
-  wrap(memory: Uint8Array, fragmentBytes: number): RegisteredBuffer | undefined {
-    const region = this.#pd.regMr(memory, AccessFlag.LOCAL_WRITE);
+  wrap(
+    memory: Uint8Array,
+    fragmentBytes: number,
+    regions: LocalRegions,
+  ): RegisteredBuffer | undefined {
+    const region = regions.hold(memory);
     const headers = headersBytes(memory.length, fragmentBytes);
     const place = this.#place(headers, false);
     if (!place) {
-      region.dereg();
+      region.letGo();
       return undefined;
     }
     return new RegisteredBuffer(this, place, headers, memory.length, { memory, region });
@@ -182,6 +187,14 @@ export interface ReceiveBudget {
 /** Receives that a shared queue may hold. */
 const RECEIVES_MAX = 16384;
 
+/** In front of what comes: there a header would be that does not come along. */
+const HEADROOM = HEADER_BYTES;
+
+/** As it was filled last. */
+interface Filled extends ReceivedPacket {
+  ports: number | undefined;
+}
+
 /** Receives of one size, for all connections of one kind. */
 export class ReceivePool {
   readonly srq: SharedReceiveQueue;
@@ -193,7 +206,7 @@ export class ReceivePool {
   readonly #wrIds: number;
   readonly #slabs: Slab[] = [];
   /** By index, as they were filled last: most messages are as long as the one before. */
-  readonly #packets: ReceivedPacket[] = [];
+  readonly #packets: Filled[] = [];
   #posted = 0;
 
   /**
@@ -209,7 +222,7 @@ export class ReceivePool {
     this.#context = context;
     this.#pd = pd;
     // Aligned for the words behind the header.
-    this.#size = (size + 63) & ~63;
+    this.#size = (HEADROOM + size + 63) & ~63;
     this.#step = step;
     this.#budget = budget;
     this.#wrIds = wrIds;
@@ -225,8 +238,8 @@ export class ReceivePool {
     return this.#slabs.length * this.#step - this.#posted;
   }
 
-  /** A receive was filled. */
-  packet(wrId: number, byteLen: number): ReceivedPacket {
+  /** A receive was filled; `ports`: by a message without a header. */
+  packet(wrId: number, byteLen: number, ports?: number): ReceivedPacket {
     const index = wrId - this.#wrIds;
     this.#posted--;
     if (this.#posted < this.#step / 4) {
@@ -234,13 +247,18 @@ export class ReceivePool {
       this.#grow();
     }
     const last = this.#packets[index];
-    if (last?.bytes.length === byteLen) return last;
+    const isBare = ports !== undefined;
+    const length = isBare ? byteLen + HEADROOM : byteLen;
+    if (last?.bytes.length === length && (last.ports !== undefined) === isBare) {
+      last.ports = ports;
+      return last;
+    }
     const { memory } = this.#slabs[Math.floor(index / this.#step)]!;
-    const at = (index % this.#step) * this.#size;
-    const bytes = memory.subarray(at, at + byteLen);
-    const view = new DataView(memory.buffer, bytes.byteOffset, byteLen);
+    const at = (index % this.#step) * this.#size + (isBare ? 0 : HEADROOM);
+    const bytes = memory.subarray(at, at + length);
+    const view = new DataView(memory.buffer, bytes.byteOffset, length);
     const release = last?.release ?? (() => this.#post(index));
-    const packet = { bytes, view, memoryBytes: this.#size, release };
+    const packet = { bytes, view, ports, memoryBytes: this.#size, release };
     this.#packets[index] = packet;
     return packet;
   }
@@ -265,9 +283,10 @@ export class ReceivePool {
     // The node was closed before its application had read everything.
     const slab = this.#slabs[Math.floor(index / this.#step)];
     if (!slab || this.srq.destroyed) return;
-    const addr = slab.addr + (index % this.#step) * this.#size;
+    const addr = slab.addr + (index % this.#step) * this.#size + HEADROOM;
+    const length = this.#size - HEADROOM;
     const wrId = this.#wrIds + index;
-    this.srq.postRecv({ wrId, sgList: [{ addr, length: this.#size, lkey: slab.mr.lkey }] });
+    this.srq.postRecv({ wrId, sgList: [{ addr, length, lkey: slab.mr.lkey }] });
     this.#posted++;
   }
 }

@@ -12,7 +12,10 @@ export interface SendBuffer {
 
 /** One SEND that came in, header and all, where it lies. */
 export interface ReceivedPacket {
+  /** Of one that came without a header: anything in its place. */
   readonly bytes: Uint8Array;
+  /** Of one that came without a header: both ports. */
+  readonly ports?: number | undefined;
   /** Of `bytes`, where somebody made one before. */
   readonly view?: DataView;
   /** Of the receive that it lies in. */
@@ -39,9 +42,15 @@ export interface Connection {
   /**
    * One fragment of a message: `length` bytes from `from` on. When its memory is no longer needed,
    * because it was sent or the connection is closed, `message.letGo()` is called; maybe not before
-   * others were sent, too.
+   * others were sent, too. `isBare`: it needs no header, its ports go beside it.
    */
-  post(message: OutgoingMessage, header: RdsHeader, from: number, length: number): void;
+  post(
+    message: OutgoingMessage,
+    header: RdsHeader,
+    from: number,
+    length: number,
+    isBare: boolean,
+  ): void;
   /**
    * A header, and few bytes that are copied: acknowledgements, control messages. `done` is called
    * when the peer has it, or the connection is closed.

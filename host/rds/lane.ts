@@ -16,8 +16,9 @@ import {
   MEDIUM_BYTES,
 } from './constants.js';
 import { buildHandshake, parseHandshake, type Handshake } from './handshake.js';
-import { noExtensions, readHeader, type RdsHeader } from './header.js';
+import { nodeHeader, readHeader, type RdsHeader } from './header.js';
 import { IncomingMessage, OutgoingMessage } from './message.js';
+import { LastSaid } from './last-said.js';
 import type { LaneBook } from './ledger.js';
 import type { Path } from './path.js';
 import { Reassembly } from './reassembly.js';
@@ -52,6 +53,9 @@ export class Lane implements ConnectionOwner, Due {
   #receivedUnacked = 0;
   #sentUnasked = 0;
   readonly #incoming = new Reassembly();
+  /** By headers of the connection. */
+  readonly #saidHere = new LastSaid();
+  readonly #saidThere = new LastSaid();
   #controls: Uint8Array[] = [];
   #ackMicros = 0;
   #reconnectMicros = 0;
@@ -256,12 +260,15 @@ export class Lane implements ConnectionOwner, Due {
 
   received(now: number, connection: Connection, packet: ReceivedPacket): void {
     if (connection !== this.#connection) return packet.release();
-    const header = readHeader(packet.bytes, packet.view);
-    if (!header || !this.#acknowledge(header.ack)) {
+    const { ports, bytes } = packet;
+    const isBare = ports !== undefined;
+    const header = isBare ? this.#saidThere.next(ports, bytes) : readHeader(bytes, packet.view);
+    if (!header || (isBare && !this.isOwnKind) || !this.#acknowledge(header.ack)) {
       packet.release();
       return this.#protocolError(now);
     }
     this.#path.heard(now);
+    this.#saidThere.hear(header);
     const isControl = (header.flags & HeaderFlag.CONTROL) !== 0;
     if (!isControl && header.sequence !== 0 && !this.#path.isAdmitted) {
       packet.release();
@@ -358,16 +365,9 @@ export class Lane implements ConnectionOwner, Due {
 
   /** Of what is no message of a socket. */
   #headerOf(length: number, flags: number): RdsHeader {
-    return {
-      sequence: 0,
-      ack: this.#acknowledging(),
-      length,
-      sourcePort: 0,
-      destinationPort: 0,
-      flags,
-      credit: 0,
-      extensions: noExtensions(),
-    };
+    const header = nodeHeader(length, flags, this.#acknowledging());
+    this.#saidHere.hear(header);
+    return header;
   }
 
   #post(connection: Connection, message: OutgoingMessage): void {
@@ -383,20 +383,13 @@ export class Lane implements ConnectionOwner, Due {
       countSend(statistics, parameters.PerfCounters !== 0, message);
       this.#sentUnasked = flags & HeaderFlag.ACK_REQUIRED ? 0 : this.#sentUnasked + 1;
     }
-    const header = {
-      sequence: message.sequence,
-      ack: this.#acknowledging(),
-      length: message.length,
-      sourcePort: message.sourcePort,
-      destinationPort: message.destinationPort,
-      flags,
-      credit: 0,
-      extensions: message.extensions,
-    };
+    const header = message.header(flags, this.#acknowledging());
+    const isBare = this.isOwnKind && length === message.length && this.#saidHere.implies(header);
+    this.#saidHere.hear(header);
     message.posted++;
     if (!message.isThere) return connection.postCopy(header, NOTHING);
     message.held++;
-    connection.post(message, header, from, length);
+    connection.post(message, header, from, length, isBare);
   }
 
   #sendAck(connection: Connection, done?: () => void): void {
@@ -471,6 +464,8 @@ export class Lane implements ConnectionOwner, Due {
     this.#sentUnasked = 0;
     this.#controls = [];
     this.#incoming.clear();
+    this.#saidHere.begin();
+    this.#saidThere.begin();
     // First it stops, then memory may change.
     connection?.close();
     const again = [...this.#unacked.splice(0), ...this.#queue];

@@ -56,6 +56,12 @@ export class OutgoingMessage {
     return (this.flags & HeaderFlag.CANCELED) === 0;
   }
 
+  /** In front of each of its fragments. */
+  header(flags: number, ack: number): RdsHeader {
+    const { sequence, length, sourcePort, destinationPort, extensions } = this;
+    return { sequence, ack, length, sourcePort, destinationPort, flags, credit: 0, extensions };
+  }
+
   /** A number without a message, where there was one that nobody has any more. */
   static gap(sequence: number): OutgoingMessage {
     const ports = { source: 0, destination: 0 };
