@@ -187,12 +187,9 @@ export interface ReceiveBudget {
 /** Receives that a shared queue may hold. */
 const RECEIVES_MAX = 16384;
 
-/** In front of what comes: there a header would be that does not come along. */
-const HEADROOM = HEADER_BYTES;
-
 /** As it was filled last. */
 interface Filled extends ReceivedPacket {
-  ports: number | undefined;
+  immData: number | undefined;
 }
 
 /** Receives of one size, for all connections of one kind. */
@@ -222,7 +219,7 @@ export class ReceivePool {
     this.#context = context;
     this.#pd = pd;
     // Aligned for the words behind the header.
-    this.#size = (HEADROOM + size + 63) & ~63;
+    this.#size = (size + 63) & ~63;
     this.#step = step;
     this.#budget = budget;
     this.#wrIds = wrIds;
@@ -238,8 +235,8 @@ export class ReceivePool {
     return this.#slabs.length * this.#step - this.#posted;
   }
 
-  /** A receive was filled; `ports`: by a message without a header. */
-  packet(wrId: number, byteLen: number, ports?: number): ReceivedPacket {
+  /** A receive was filled. */
+  packet(wrId: number, byteLen: number, immData?: number): ReceivedPacket {
     const index = wrId - this.#wrIds;
     this.#posted--;
     if (this.#posted < this.#step / 4) {
@@ -247,18 +244,16 @@ export class ReceivePool {
       this.#grow();
     }
     const last = this.#packets[index];
-    const isBare = ports !== undefined;
-    const length = isBare ? byteLen + HEADROOM : byteLen;
-    if (last?.bytes.length === length && (last.ports !== undefined) === isBare) {
-      last.ports = ports;
+    if (last?.bytes.length === byteLen) {
+      last.immData = immData;
       return last;
     }
     const { memory } = this.#slabs[Math.floor(index / this.#step)]!;
-    const at = (index % this.#step) * this.#size + (isBare ? 0 : HEADROOM);
-    const bytes = memory.subarray(at, at + length);
-    const view = new DataView(memory.buffer, bytes.byteOffset, length);
+    const at = (index % this.#step) * this.#size;
+    const bytes = memory.subarray(at, at + byteLen);
+    const view = new DataView(memory.buffer, bytes.byteOffset, byteLen);
     const release = last?.release ?? (() => this.#post(index));
-    const packet = { bytes, view, ports, memoryBytes: this.#size, release };
+    const packet = { bytes, view, immData, memoryBytes: this.#size, release };
     this.#packets[index] = packet;
     return packet;
   }
@@ -283,10 +278,9 @@ export class ReceivePool {
     // The node was closed before its application had read everything.
     const slab = this.#slabs[Math.floor(index / this.#step)];
     if (!slab || this.srq.destroyed) return;
-    const addr = slab.addr + (index % this.#step) * this.#size + HEADROOM;
-    const length = this.#size - HEADROOM;
+    const addr = slab.addr + (index % this.#step) * this.#size;
     const wrId = this.#wrIds + index;
-    this.srq.postRecv({ wrId, sgList: [{ addr, length, lkey: slab.mr.lkey }] });
+    this.srq.postRecv({ wrId, sgList: [{ addr, length: this.#size, lkey: slab.mr.lkey }] });
     this.#posted++;
   }
 }

@@ -112,6 +112,7 @@ export class Carriers implements Carrier {
 /** Of a device that is gone: it never comes to be. */
 class ClosedConnection implements Connection {
   readonly room = 0;
+  marksHeaders = false;
   isClosed = false;
 
   hold(): boolean {

@@ -18,7 +18,7 @@ import {
 import { buildHandshake, parseHandshake, type Handshake } from './handshake.js';
 import { nodeHeader, readHeader, type RdsHeader } from './header.js';
 import { IncomingMessage, OutgoingMessage } from './message.js';
-import { LastSaid } from './last-said.js';
+import { HAS_HEADER, LastSaid } from './last-said.js';
 import type { LaneBook } from './ledger.js';
 import type { Path } from './path.js';
 import { Reassembly } from './reassembly.js';
@@ -251,6 +251,7 @@ export class Lane implements ConnectionOwner, Due {
       this.#begin(reply);
     }
     this.state = 'UP';
+    connection.marksHeaders = this.isOwnKind;
     // Lane 0 of our own: not before the peer has said that we may be there.
     if (this.index !== 0 || !this.isOwnKind) this.settled();
     this.#path.routes.worked(this.route);
@@ -260,10 +261,12 @@ export class Lane implements ConnectionOwner, Due {
 
   received(now: number, connection: Connection, packet: ReceivedPacket): void {
     if (connection !== this.#connection) return packet.release();
-    const { ports, bytes } = packet;
-    const isBare = ports !== undefined;
-    const header = isBare ? this.#saidThere.next(ports, bytes) : readHeader(bytes, packet.view);
-    if (!header || (isBare && !this.isOwnKind) || !this.#acknowledge(header.ack)) {
+    const { immData, bytes } = packet;
+    const isBare = this.isOwnKind && immData !== HAS_HEADER;
+    const header = isBare
+      ? this.#saidThere.next(bytes.length, immData)
+      : readHeader(bytes, packet.view);
+    if (!header || !this.#acknowledge(header.ack)) {
       packet.release();
       return this.#protocolError(now);
     }
@@ -288,7 +291,8 @@ export class Lane implements ConnectionOwner, Due {
       packet.release();
       return this.#protocolError(now);
     }
-    const outcome = this.#incoming.add(header, packet, this.fragmentBytes);
+    const start = isBare ? 0 : HEADER_BYTES;
+    const outcome = this.#incoming.add(header, packet, start, this.fragmentBytes);
     if (outcome === 'wrong') {
       packet.release();
       return this.#protocolError(now);
@@ -384,12 +388,13 @@ export class Lane implements ConnectionOwner, Due {
       this.#sentUnasked = flags & HeaderFlag.ACK_REQUIRED ? 0 : this.#sentUnasked + 1;
     }
     const header = message.header(flags, this.#acknowledging());
-    const isBare = this.isOwnKind && length === message.length && this.#saidHere.implies(header);
+    const isWhole = this.isOwnKind && length === message.length;
+    const bare = isWhole ? this.#saidHere.bareness(header) : undefined;
     this.#saidHere.hear(header);
     message.posted++;
     if (!message.isThere) return connection.postCopy(header, NOTHING);
     message.held++;
-    connection.post(message, header, from, length, isBare);
+    connection.post(message, header, from, length, bare);
   }
 
   #sendAck(connection: Connection, done?: () => void): void {
@@ -408,11 +413,11 @@ export class Lane implements ConnectionOwner, Due {
   }
 
   #whole(now: number, lastFlags: number): void {
-    const { header, packets } = this.#incoming.take();
+    const { header, packets, start } = this.#incoming.take();
     const kept = (at: number): void => {
       if (this.arrivals.keep(header.sequence)) this.acknowledgeSoon(at);
     };
-    const message = new IncomingMessage(this.#path.peer, header, packets, kept, this.index);
+    const message = new IncomingMessage(this.#path.peer, header, packets, kept, this.index, start);
     if (header.flags & HeaderFlag.CONG_BITMAP) {
       const map = new Uint8Array(CONGESTION_MAP_BYTES);
       message.copy(map);

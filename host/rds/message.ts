@@ -137,6 +137,8 @@ export class IncomingMessage {
   /** Bytes of the receives that it keeps from others. */
   readonly memoryBytes: number;
   readonly #packets: readonly ReceivedPacket[];
+  /** Bytes in front of each one's part of the message. */
+  readonly #start: number;
   /** It is where the death of this process does not take it, or will not be; called once. */
   readonly kept: (now: number) => void;
   /** That it came on; undefined: it did not leave the node. */
@@ -148,12 +150,14 @@ export class IncomingMessage {
     packets: readonly ReceivedPacket[],
     kept: (now: number) => void = () => {},
     lane?: number,
+    start = HEADER_BYTES,
   ) {
     this.from = from;
     this.header = header;
     this.#packets = packets;
     this.kept = kept;
     this.lane = lane;
+    this.#start = start;
     let bytes = 0;
     for (const { memoryBytes } of packets) bytes += memoryBytes;
     this.memoryBytes = bytes;
@@ -167,7 +171,7 @@ export class IncomingMessage {
   copy(target: Uint8Array): number {
     let at = 0;
     for (const { bytes } of this.#packets) {
-      const part = bytes.subarray(HEADER_BYTES, HEADER_BYTES + target.length - at);
+      const part = bytes.subarray(this.#start, this.#start + target.length - at);
       target.set(part, at);
       at += part.length;
     }
@@ -176,7 +180,7 @@ export class IncomingMessage {
 
   /** Where it lies, in order. */
   pieces(): Uint8Array[] {
-    return this.#packets.map(({ bytes }) => bytes.subarray(HEADER_BYTES));
+    return this.#packets.map(({ bytes }) => bytes.subarray(this.#start));
   }
 
   /** A copy of all of it. */

@@ -330,8 +330,8 @@ export class VerbsCarrier {
     }
     if (wrId >= RECEIVE_WR_IDS) {
       const pool = this.#poolList[Math.floor(wrId / RECEIVE_WR_IDS) - 1]!;
-      const ports = isGood && wcFlags & WcFlag.WITH_IMM ? immData : undefined;
-      const packet = pool.packet(wrId, isGood ? byteLen : 0, ports);
+      const beside = isGood && wcFlags & WcFlag.WITH_IMM ? immData : undefined;
+      const packet = pool.packet(wrId, isGood ? byteLen : 0, beside);
       if (isGood && connection) connection.owner.received(now, connection, packet);
       else packet.release();
     } else if (isGood && connection) {

@@ -7,7 +7,7 @@ import type { ReceivePool, RegisteredBuffer } from './buffers.js';
 import type { Connection, ConnectionOwner } from './carrier.js';
 import { HEADER_BYTES } from './constants.js';
 import { writeHeader, type RdsHeader } from './header.js';
-import { portsOf } from './last-said.js';
+import { HAS_HEADER, portsOf, type Bare } from './last-said.js';
 import type { OutgoingMessage } from './message.js';
 import { RdmaOperation, RdmaStatus, rdmaStatusOf } from './rdma.js';
 import type { VerbsCarrier } from './verbs-carrier.js';
@@ -31,7 +31,7 @@ const NO_REQUEST: Readonly<Request> = {
   wrId: 0,
   opcode: WrOpcode.SEND,
   sendFlags: 0,
-  immData: 0,
+  immData: HAS_HEADER,
   sgList: [],
   inline: undefined,
   rdma: undefined,
@@ -47,6 +47,7 @@ export class VerbsConnection implements Connection {
   readonly owner: ConnectionOwner;
   readonly pool: ReceivePool;
   isAsked = false;
+  marksHeaders = false;
   qpNum = 0;
   readonly #carrier: VerbsCarrier;
   /** What was posted and is not known to be complete, in order; undefined: nobody's memory. */
@@ -106,7 +107,7 @@ export class VerbsConnection implements Connection {
     header: RdsHeader,
     from: number,
     length: number,
-    isBare: boolean,
+    bare?: Bare,
   ): void {
     const buffer = message.buffer as RegisteredBuffer;
     const { lkey, payloadLkey } = buffer;
@@ -117,8 +118,8 @@ export class VerbsConnection implements Connection {
       if (operation.isFenced) sendFlags |= SendFlag.FENCE;
     }
     const request = this.#request;
-    if (isBare) {
-      request.opcode = WrOpcode.SEND_WITH_IMM;
+    if (bare) {
+      request.opcode = bare === 'all' ? WrOpcode.SEND : WrOpcode.SEND_WITH_IMM;
       request.immData = portsOf(header);
       request.sgList = this.#inOne(buffer.payloadAddr, length, payloadLkey);
     } else {
@@ -126,7 +127,8 @@ export class VerbsConnection implements Connection {
       writeHeader(buffer.view, index * HEADER_BYTES, header);
       const addr = buffer.addr + index * HEADER_BYTES;
       const payload = buffer.payloadAddr + from;
-      request.opcode = WrOpcode.SEND;
+      request.opcode = this.#marked;
+      request.immData = HAS_HEADER;
       const isOne = addr + HEADER_BYTES === payload && lkey === payloadLkey;
       request.sgList = isOne
         ? this.#inOne(addr, HEADER_BYTES + length, lkey)
@@ -139,6 +141,11 @@ export class VerbsConnection implements Connection {
     // deregistered before the queue pair is done with it.
     request.sendFlags = sendFlags | this.#signal(header.sequence === 0 || lkey !== payloadLkey);
     this.#send(message, request);
+  }
+
+  /** How a header goes. */
+  get #marked(): number {
+    return this.marksHeaders ? WrOpcode.SEND_WITH_IMM : WrOpcode.SEND;
   }
 
   #inOne(addr: number, length: number, lkey: number): readonly Sge[] {
@@ -184,7 +191,7 @@ export class VerbsConnection implements Connection {
     this.#scratch.set(payload, HEADER_BYTES);
     const inline = this.#scratch.subarray(0, HEADER_BYTES + payload.length);
     const sendFlags = SendFlag.INLINE | SendFlag.SOLICITED | this.#signal(done !== undefined);
-    this.#send(done && { letGo: done }, { ...NO_REQUEST, inline, sendFlags });
+    this.#send(done && { letGo: done }, { ...NO_REQUEST, opcode: this.#marked, inline, sendFlags });
   }
 
   close(): void {

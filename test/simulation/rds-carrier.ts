@@ -15,7 +15,7 @@ import type {
 import { HEADER_BYTES } from '../../host/rds/constants.js';
 import type { RdsCore } from '../../host/rds/core.js';
 import { writeHeader, type RdsHeader } from '../../host/rds/header.js';
-import { portsOf } from '../../host/rds/last-said.js';
+import { HAS_HEADER, portsOf, type Bare } from '../../host/rds/last-said.js';
 import type { OutgoingMessage } from '../../host/rds/message.js';
 import type { EventQueue } from './queue.js';
 import type { Random } from './random.js';
@@ -126,8 +126,9 @@ class SimulatedBuffer implements SendBuffer {
 interface Posted {
   readonly message: OutgoingMessage | undefined;
   readonly sent: Uint8Array;
-  /** It goes without a header. */
-  readonly ports: number | undefined;
+  /** Where the message begins. */
+  readonly start: number;
+  readonly immData: number | undefined;
   readonly memory: Uint8Array | undefined;
   /** Says when it is complete, and so that all before it are. */
   readonly isSignalled: boolean;
@@ -138,6 +139,7 @@ export class SimulatedConnection implements Connection {
   readonly place: Place;
   readonly peer: Place;
   readonly owner: ConnectionOwner;
+  marksHeaders = false;
   other: SimulatedConnection | undefined;
   readonly #posted: Posted[] = [];
   #isClosed = false;
@@ -174,13 +176,13 @@ export class SimulatedConnection implements Connection {
     header: RdsHeader,
     from: number,
     length: number,
-    isBare: boolean,
+    bare?: Bare,
   ): void {
     if ((message.buffer as SimulatedBuffer).rail !== this.place.rail) {
       throw new Violation('a message is sent from the memory of another device');
     }
     const payload = message.buffer.payload.subarray(from, from + length);
-    this.#send(header, payload, message, isBare ? portsOf(header) : undefined);
+    this.#send(header, payload, message, bare);
   }
 
   postCopy(header: RdsHeader, payload: Uint8Array): void {
@@ -217,17 +219,19 @@ export class SimulatedConnection implements Connection {
     header: RdsHeader,
     payload: Uint8Array,
     message: OutgoingMessage | undefined,
-    ports?: number,
+    bare?: Bare,
   ): void {
     if (this.#isClosed) throw new Violation('a closed connection is sent to');
     if (this.room === 0) throw new Violation('more is sent than there is room for');
-    const sent = new Uint8Array(HEADER_BYTES + payload.length);
-    if (ports === undefined) writeHeader(new DataView(sent.buffer), 0, header);
-    else sent.fill(SCRIBBLE, 0, HEADER_BYTES);
-    sent.set(payload, HEADER_BYTES);
+    const start = bare ? 0 : HEADER_BYTES;
+    const sent = new Uint8Array(start + payload.length);
+    if (!bare) writeHeader(new DataView(sent.buffer), 0, header);
+    sent.set(payload, start);
+    const marked = this.marksHeaders ? HAS_HEADER : undefined;
+    const immData = bare === 'but ports' ? portsOf(header) : bare ? undefined : marked;
     const isSignalled = header.sequence === 0 || ++this.#unsignalled >= UNSIGNALLED_MAX;
     if (isSignalled) this.#unsignalled = 0;
-    const posted = { message, sent, ports, memory: message && payload, isSignalled };
+    const posted = { message, sent, start, immData, memory: message && payload, isSignalled };
     this.#posted.push(posted);
     const { network } = this.carrier;
     // In order, whatever the latency.
@@ -239,17 +243,17 @@ export class SimulatedConnection implements Connection {
     const { other } = this;
     if (this.#isSevered || !other) return;
     // Whoever was told that it came may change it, complete or not.
-    const { memory, sent } = posted;
-    if (memory && Buffer.compare(memory, sent.subarray(HEADER_BYTES)) !== 0 && !this.#isClosed) {
+    const { memory, sent, start } = posted;
+    if (memory && Buffer.compare(memory, sent.subarray(start)) !== 0 && !this.#isClosed) {
       throw new Violation('memory changed while it was being sent');
     }
-    if (!other.isClosed) other.take(posted.sent.slice(), posted.ports);
+    if (!other.isClosed) other.take(posted.sent.slice(), posted.immData);
     const { network } = this.carrier;
     network.queue.plan(this.#arrivesAt + LATENCY_MICROS, () => this.#complete(posted));
   }
 
-  take(bytes: Uint8Array, ports: number | undefined): void {
-    const packet = this.carrier.packet(bytes, ports);
+  take(bytes: Uint8Array, immData: number | undefined): void {
+    const packet = this.carrier.packet(bytes, immData);
     this.carrier.call((core) => this.owner.received(core.now, this, packet));
   }
 
@@ -295,7 +299,7 @@ export class SimulatedCarrier implements Carrier {
     return isFull ? undefined : new SimulatedBuffer(this, length, from);
   }
 
-  packet(bytes: Uint8Array, ports: number | undefined): ReceivedPacket {
+  packet(bytes: Uint8Array, immData: number | undefined): ReceivedPacket {
     this.receivesHeld++;
     let isHeld = true;
     const release = (): void => {
@@ -304,7 +308,7 @@ export class SimulatedCarrier implements Carrier {
       this.receivesHeld--;
       bytes.fill(SCRIBBLE);
     };
-    return { bytes, ports, memoryBytes: bytes.length, release };
+    return { bytes, immData, memoryBytes: bytes.length, release };
   }
 
   /** Calls the core, and plans what it wants next. */

@@ -7,6 +7,7 @@ import { HEADER_BYTES, HeaderFlag } from '../../../host/rds/constants.js';
 import { RdsCore } from '../../../host/rds/core.js';
 import { buildHandshake } from '../../../host/rds/handshake.js';
 import { writeHeader, type RdsHeader } from '../../../host/rds/header.js';
+import { HAS_HEADER } from '../../../host/rds/last-said.js';
 import type { OutgoingMessage } from '../../../host/rds/message.js';
 import type { Port } from '../../../host/rds/port.js';
 import { Random } from '../../simulation/random.js';
@@ -26,6 +27,7 @@ class Victim {
   readonly #posted: OutgoingMessage[] = [];
   readonly #connection: Connection;
   readonly #owner;
+  readonly #marks: number | undefined;
 
   constructor(isOwnKind: boolean) {
     const carrier = {
@@ -39,6 +41,7 @@ class Victim {
     };
     this.#connection = {
       room: 100,
+      marksHeaders: false,
       hold: () => true,
       post: (message, header) => {
         this.said.push(header);
@@ -50,6 +53,7 @@ class Victim {
         for (const message of this.#posted.splice(0)) message.letGo();
       },
     };
+    this.#marks = isOwnKind ? HAS_HEADER : undefined;
     const local = Endpoint.parse('10.0.0.2', 4791);
     this.core = new RdsCore(carrier, { local, incarnation: 1, firstSequence: 500 });
     const user = { readable: () => this.#read(), writable: () => {}, released: () => {} };
@@ -64,11 +68,12 @@ class Victim {
     this.#owner = lane;
   }
 
-  send(bytes: Uint8Array): void {
+  /** `immData`: what says, between our own, what the header is, or that there is one. */
+  send(bytes: Uint8Array, immData: number | undefined = this.#marks): void {
     this.packetsHeld++;
     const release = (): void => void this.packetsHeld--;
     const memoryBytes = bytes.length;
-    this.#owner.received(NOW, this.#connection, { bytes, memoryBytes, release });
+    this.#owner.received(NOW, this.#connection, { bytes, immData, memoryBytes, release });
   }
 
   /** Nothing is held once the connection and the node are gone. */
