@@ -33,9 +33,6 @@ import { notHere } from './relay.js';
 import { RdmaFlag, type RdmaOperation } from './rdma.js';
 import { TraceLevel } from './trace.js';
 
-/** Below so many bytes to copy costs less than to register. */
-const ZERO_COPY_BYTES = 8192;
-
 /** `msghdr`, to send. */
 export interface SendMessage {
   readonly name: RdsAddress;
@@ -169,7 +166,7 @@ export class RdsSocket implements PortUser {
     if (isZeroCopy && iov.length !== 1) throw new MisuseError('iov', 'ZEROCOPY takes one piece');
     const length = iov.reduce((sum, piece) => sum + piece.length, 0);
     const isFar = core.elsewhere === undefined && !core.isLocal(to);
-    const isCopied = !isZeroCopy || length < ZERO_COPY_BYTES || !isFar;
+    const isCopied = !isZeroCopy || length < this.node.zeroCopyBytes || !isFar;
     const [memory] = iov;
     let operation: RdmaOperation | undefined;
     try {

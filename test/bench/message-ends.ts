@@ -278,6 +278,7 @@ async function openVerbs(
 async function openRds({ way, progress, bytesMax }: WayOptions): Promise<MessageEnd> {
   const isDirected = way === 'directed' || way === 'directed-anew';
   const context = await openDevice({ address: ADDRESS, port: 0, progress });
+  if (way === 'zero') rds.RdsNode.of(context, { zeroCopyBytes: 0 });
   const socket = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, context);
   socket.bind({ port: RDS_PORT });
   const ticket = new Uint8Array(TICKET_BYTES);

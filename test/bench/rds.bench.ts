@@ -7,9 +7,11 @@ import { MessagePair } from './messages.js';
 import { TripLog } from './trips.js';
 
 const TRIPS = 1000;
+/** To and fro before anything counts: until code is compiled and who spins has found a rhythm. */
+const WARM_UP_TRIPS = 6000;
 const SECONDS = 0.5;
 /** For each size and mode where the crossover is looked for. */
-const CROSSOVER_SECONDS = 0.25;
+const CROSSOVER_SECONDS = 0.2;
 const SMALL = 64;
 const BLOCK = 8192;
 /** From here on directed mode is held against WRITE. */
@@ -17,8 +19,8 @@ const DIRECTED = 65536;
 /** Seed 003: half the latency, and half the processor time, of what it was held against. */
 const SEED = 0.5;
 /** Seed 003: where copying and not copying cost the same. */
-const SEED_CROSSOVER_BYTES = 8192;
-const CROSSOVER_SIZES = [8192, 16384, 32768, 65536, 262144];
+const SEED_CROSSOVER_KIB = 8;
+const CROSSOVER_SIZES = [8192, 16384, 32768, 65536, 131072, 262144];
 const LARGEST = 262144;
 
 type Kind = 'both' | 'directed' | 'crossover';
@@ -62,13 +64,13 @@ function variantsOf(
   });
 }
 
-/** The smallest size from which on not copying takes less processor time; NaN: none does. */
+/** KiB: the smallest size from which on not copying takes less processor time; NaN: none does. */
 function crossoverOf(rounds: readonly Figures[]): number {
   const cost = (name: string, bytes: number): number =>
     medianOf(rounds, (figures) => figures[`${name}_${bytes}_cpu_s_per_million`]!);
   const pays = CROSSOVER_SIZES.map((bytes) => cost('zero_copy', bytes) < cost('rds_thread', bytes));
   const first = pays.lastIndexOf(false) + 1;
-  return CROSSOVER_SIZES[first] ?? NaN;
+  return (CROSSOVER_SIZES[first] ?? NaN) / 1024;
 }
 
 async function run(pace: Pace): Promise<BenchResult> {
@@ -80,6 +82,7 @@ async function run(pace: Pace): Promise<BenchResult> {
     for (const [name, options, kinds] of WAYS) {
       const pair = await MessagePair.open(name, options);
       pairs.push(pair);
+      if (kinds.includes('both')) await pair.trips(SMALL, WARM_UP_TRIPS * pace.share);
       variants.push(...variantsOf(log, pace.share, name, pair, kinds));
     }
     rounds = await interleave('rds', variants, pace);
@@ -110,8 +113,8 @@ async function run(pace: Pace): Promise<BenchResult> {
     counts: 'messages',
     figures: {
       ...medians(rounds),
-      crossover_bytes: crossoverOf(rounds),
-      seed_crossover_bytes: SEED_CROSSOVER_BYTES,
+      crossover_kib: crossoverOf(rounds),
+      seed_crossover_kib: SEED_CROSSOVER_KIB,
     },
     distributions: log.distributions,
     bars: [

@@ -113,6 +113,7 @@ const TESTS = [
   'unit/rds/hostile',
   'unit/rds/sharing',
   'unit/rds/semantics',
+  'unit/rds/directed',
 ];
 
 /** What processes share: these look at no other part of the engine. */
