@@ -35,7 +35,7 @@ import {
 } from './context';
 import { MULTICAST_QPN, receiveDatagram } from './datagram';
 import { Path, PseudoHeader } from './path';
-import { receivePlain, receivesPlain } from './plain-receive';
+import { CONTINUED_LEAST, receiveContinued, receivePlain, receivesPlain } from './plain-receive';
 import { QueuePair, pathOf } from './queue-pair';
 import { receiveRequestPacket } from './responder';
 import { checksTogether, computeTogether, expectedIcrc, receiveStart } from './seal';
@@ -125,6 +125,7 @@ function receivePacket(
   packet: usize,
   length: u32,
 ): void {
+  if (length >= CONTINUED_LEAST && receiveContinued(context, descriptor, packet, length)) return;
   const counters = context.counters;
   const status = checkPacket(context.opcodeTable, packet, length);
   if (status != <u32>PacketStatus.OK) {

@@ -7,6 +7,7 @@ import { RefusalError } from '../errors/errors.js';
 import type { EngineExports } from '../engine/load.js';
 import type { EngineMemory } from '../engine/memory.js';
 import type { DeviceFile } from './device-file.js';
+import { Patience } from './patience.js';
 
 /** Control verbs that look at or change what processes share. */
 const LOCKED = [
@@ -40,9 +41,6 @@ const LOCKED = [
 const ASKED = ['mrReleased', 'mrReregistered'] as const;
 
 const SPINS = 50;
-const NAP_MILLIS = 0.2;
-/** Nobody has it for longer than a few milliseconds, unless it is stopped. */
-const WAIT_MILLIS_MAX = 20_000;
 
 type Export = (...numbers: number[]) => number;
 
@@ -51,13 +49,13 @@ export class ArenaLock {
   readonly #words: Int32Array;
   readonly #word: number;
   readonly #holder: number;
-  readonly #pillow = new Int32Array(new SharedArrayBuffer(4));
   /** Called with the lock taken: its last holder died with it. */
   readonly #repair: () => void;
   /** Called without: a release waits for others, who may be dead. */
   readonly #look: () => void;
   #depth = 0;
-  #waited = 0;
+  #asked = 0;
+  readonly #patience = new Patience();
 
   /** `word`: address of the lock in `memory`; `holder`: what stands there while it is ours. */
   constructor(
@@ -104,19 +102,14 @@ export class ArenaLock {
 
   #take(): void {
     if (this.#depth++ > 0) return;
-    let end = 0;
+    let patience: Patience | undefined;
     for (let turn = 0; !this.#file.tryLockTables(); turn++) {
-      if (turn < SPINS) continue;
-      const now = performance.now();
-      if (end === 0) end = now + WAIT_MILLIS_MAX;
-      if (now > end) {
-        this.#depth--;
-        throw new RefusalError(
-          'EBUSY',
-          'another process holds the tables of the device: is it stopped?',
-        );
-      }
-      Atomics.wait(this.#pillow, 0, 0, NAP_MILLIS);
+      if (turn < SPINS || (patience ??= new Patience()).nap()) continue;
+      this.#depth--;
+      throw new RefusalError(
+        'EBUSY',
+        'another process holds the tables of the device: is it stopped?',
+      );
     }
     const before = Atomics.exchange(this.#words, this.#word, this.#holder);
     if (before !== 0) this.#repair();
@@ -132,16 +125,15 @@ export class ArenaLock {
   #ask(question: () => number): number {
     const answer = question();
     if (answer === 1) {
-      this.#waited = 0;
+      this.#asked = 0;
+      this.#patience.renew();
       return answer;
     }
-    if (++this.#waited < SPINS) return answer;
-    if (this.#waited * NAP_MILLIS > WAIT_MILLIS_MAX) {
-      this.#waited = 0;
-      throw new RefusalError('EBUSY', 'another process does not leave the memory: is it stopped?');
-    }
-    if (this.#waited % SPINS === 0) this.#look();
-    Atomics.wait(this.#pillow, 0, 0, NAP_MILLIS);
-    return answer;
+    if (++this.#asked < SPINS) return answer;
+    if (this.#asked % SPINS === 0) this.#look();
+    if (this.#patience.nap()) return answer;
+    this.#asked = 0;
+    this.#patience.renew();
+    throw new RefusalError('EBUSY', 'another process does not leave the memory: is it stopped?');
   }
 }

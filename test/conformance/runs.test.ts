@@ -5,7 +5,15 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
-import { AccessFlag, Mtu, SendFlag, WrOpcode, type SendWorkRequest } from '../../host/index.js';
+import {
+  AccessFlag,
+  Endpoint,
+  Mtu,
+  QpState,
+  SendFlag,
+  WrOpcode,
+  type SendWorkRequest,
+} from '../../host/index.js';
 import { splitmix32 } from '../../host/link/fault.js';
 import type { Fields } from '../support/codec.js';
 import { PEER, Wire, pattern, type WireOptions } from '../support/wire.js';
@@ -184,6 +192,91 @@ test('a run with packets longer than the path MTU behind it', async () => {
   await compare({ bytes: BYTES, mtu: Mtu.MTU_256 }, (random) =>
     Array.from({ length: RUN }, (_, n) => plan(0x200 + n, n < 20 ? 64 : 300, n * 64, random)),
   );
+});
+
+/** With a model of caches every packet goes the long way (transport/plain-receive.ts). */
+const LONG_WAY: WireOptions = { device: { cacheModel: { mptEntries: 64, mttEntries: 64 } } };
+const CONTINUED: WireOptions = { bytes: BYTES, mtu: Mtu.MTU_1024 };
+const PACKETS = 6;
+
+/** A WRITE of some packets, as long as the MTU all but the first; `fault` in the one at `at`. */
+function message(random: () => number, at?: number, fault?: Fault | 'end' | 'middle') {
+  return Array.from({ length: PACKETS + 3 }, (_, n): Planned => {
+    const isFault = n === at;
+    const old = fault === 'end' || fault === 'middle' ? undefined : fault;
+    const planned = plan(0x200 + n, 1024, 0, random, isFault ? old : undefined);
+    // Another message begins behind it.
+    const kind = { 0: 'FIRST', [PACKETS - 1]: 'LAST', [PACKETS]: 'FIRST' }[n] ?? 'MIDDLE';
+    let opcode: number = Opcode[`RC_RDMA_WRITE_${kind as 'FIRST'}`];
+    if (isFault && (fault === 'send' || fault === 'read')) opcode = planned.fields.opcode!;
+    if (isFault && fault === 'end') opcode = Opcode.RC_RDMA_WRITE_LAST;
+    if (isFault && fault === 'middle') opcode = Opcode.RC_RDMA_WRITE_MIDDLE;
+    const payload = isFault && fault === 'length' ? pattern(1020) : planned.payload;
+    const dmaLength = PACKETS * 1024;
+    return { ...planned, payload, dmaLength, fields: { ...planned.fields, opcode } };
+  });
+}
+
+for (const fault of [undefined, ...FAULTS, 'end', 'middle'] as const) {
+  test(`a WRITE of many packets by both ways, ${fault ?? 'nothing wrong'}`, async () => {
+    for (const at of fault ? [1, 3, PACKETS - 1, PACKETS + 1] : [0]) {
+      const wires = [await Wire.open({ ...CONTINUED, ...LONG_WAY }), await Wire.open(CONTINUED)];
+      for (const wire of wires) {
+        const random = splitmix32(7);
+        asRun(
+          wire,
+          message(random, at, fault).map((each) => build(wire, each)),
+        );
+      }
+      const [long, short] = wires.map(outcome);
+      assert.equal(short, long);
+      for (const wire of wires) await wire.close();
+    }
+  });
+}
+
+test('a key that is gone in the middle of a WRITE ends it, by both ways', async () => {
+  const wires = [await Wire.open({ ...CONTINUED, ...LONG_WAY }), await Wire.open(CONTINUED)];
+  for (const wire of wires) {
+    const random = splitmix32(7);
+    const packets = message(random).map((each) => build(wire, each));
+    asRun(wire, packets.slice(0, 3));
+    const before = Buffer.from(wire.buffer);
+    wire.mr.dereg();
+    asRun(wire, packets.slice(3));
+    assert.is(Buffer.compare(before, wire.buffer), 0, 'nothing more is written');
+    assert.is(wire.qp.query().qpState, QpState.ERR);
+  }
+  const told = wires.map((wire) =>
+    wire.takePackets().map(({ name, psn, syndrome }) => [name, psn, syndrome]),
+  );
+  assert.equal(told[1], told[0]);
+  for (const wire of wires) await wire.close();
+});
+
+test('what continues a WRITE of the connection before is refused', async () => {
+  const wire = await Wire.open(CONTINUED);
+  const packets = message(splitmix32(7)).map((each) => build(wire, each));
+  wire.deliver(packets.slice(0, 2));
+  const before = Buffer.from(wire.buffer);
+  wire.qp.modify({ qpState: QpState.RESET });
+  wire.connect({ ...CONTINUED, receivePsn: 0x202 });
+  wire.takePackets();
+  wire.deliver(packets[2]!);
+  assert.is(Buffer.compare(before, wire.buffer), 0);
+  wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x202, syndrome: 0x61 });
+  await wire.close();
+});
+
+test('what continues a WRITE and comes from another address is dropped', async () => {
+  const wire = await Wire.open(CONTINUED);
+  const packets = message(splitmix32(7)).map((each) => build(wire, each));
+  wire.deliver(packets.slice(0, 2));
+  wire.deliver(packets[2]!, Endpoint.parse('127.0.0.9', 4791));
+  assert.is(wire.context.counters().dropSource, 1n);
+  wire.deliver(packets.slice(2, PACKETS));
+  assert.is(wire.context.counters().rdmaRecvs, 1n);
+  await wire.close();
 });
 
 /** What is sent for these requests when nothing is acknowledged but what the test says. */

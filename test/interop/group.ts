@@ -45,6 +45,11 @@ export class LineReport implements Report {
     this.#write = write;
   }
 
+  /** With lines in the same place, and a count of its own. */
+  part(): LineReport {
+    return new LineReport(this.#write);
+  }
+
   async check(name: string, run: () => void | Promise<void>): Promise<boolean> {
     const started = performance.now();
     try {

@@ -215,16 +215,16 @@ export const BORDER: readonly Row[] = [
   [
     'a packet of a run may be for another queue pair, or tell of congestion',
     PLAIN_RECEIVE,
-    'loadU32(packet + 4) != qp.qpn ||',
+    'loadU32(packet + 4) == qp.qpn &&',
     '',
   ],
-  ['a packet of a run has any PSN', PLAIN_RECEIVE, 'psn != qp.psnExpected ||', ''],
-  ['a packet of a run has any transport version', PLAIN_RECEIVE, 'bthVersion(packet) != 0 ||', ''],
+  ['a packet of a run has any PSN', PLAIN_RECEIVE, 'bthPsn(packet) == qp.psnExpected &&', ''],
+  ['a packet of a run has any transport version', PLAIN_RECEIVE, 'bthVersion(packet) == 0 &&', ''],
   [
     'a packet of a run is of any partition',
     PLAIN_RECEIVE,
-    '!mayTalk(bthPkey(packet), context.pkey)',
-    'false',
+    'mayTalk(bthPkey(packet), context.pkey)',
+    'true',
   ],
   [
     'a packet of a run is as long as it likes, not as its RETH says',
@@ -235,7 +235,31 @@ export const BORDER: readonly Row[] = [
   [
     'a run is taken in the middle of a message',
     PLAIN_RECEIVE,
-    'qp.message == <u32>MessageKind.NONE &&',
+    'qp.message != <u32>MessageKind.NONE ||',
+    '',
+  ],
+  [
+    'what continues a WRITE is not compared with its ICRC',
+    PLAIN_RECEIVE,
+    'if (load<u32>(packet + length - ICRC_SIZE) != icrc) return false;',
+    '',
+  ],
+  [
+    'what continues a WRITE may come from anywhere',
+    PLAIN_RECEIVE,
+    'descriptor.sourceGid0 != path.remoteGid0 ||\n    descriptor.sourceGid1 != path.remoteGid1 ||',
+    '',
+  ],
+  [
+    'a WRITE goes on after its end',
+    PLAIN_RECEIVE,
+    '(ends ? qp.messageLeft != size : qp.messageLeft <= size) ||',
+    '',
+  ],
+  [
+    'what continues a WRITE may be shorter than the path MTU',
+    PLAIN_RECEIVE,
+    'length != CONTINUED_HEADERS + size + ICRC_SIZE ||',
     '',
   ],
   [

@@ -99,6 +99,7 @@ const TESTS = [
   'unit/pmem/header',
   'unit/rpma/misuse',
   'unit/device/spin',
+  'unit/device/patience',
   'unit/device/durable-ring',
   'unit/device/durable',
   'unit/pmem/sync',
@@ -133,6 +134,7 @@ const ABOUT: Readonly<Record<string, string[]>> = {
   'assembly/region/protection-domain.ts': ['shared/domains'],
   'assembly/region/reap.ts': ['exhaustive/deaths', 'unit/pool/members'],
   'assembly/region/share.ts': ['shared/domains'],
+  'host/device/patience.ts': ['unit/device/patience'],
   'host/device/spin.ts': ['unit/device/spin'],
 };
 
@@ -140,7 +142,7 @@ const ABOUT: Readonly<Record<string, string[]>> = {
 const HOST_ONLY = /\/(pmem|rpma|rds)\//;
 /** What a file of the host can change; of others, the connection manager's. */
 const HOST_TESTS: Readonly<Record<string, RegExp>> = {
-  'host/device': /durable|crash|conformance.flush|device.spin/,
+  'host/device': /durable|crash|conformance.flush|device.(spin|patience)/,
   'host/link': /unit.link/,
   'host/link/rtc': /unit.link/,
   'host/pmem': /pmem|durable/,

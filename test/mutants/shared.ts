@@ -79,4 +79,10 @@ export const SHARED: readonly Row[] = [
     'if (before - this.#since < this.#keptMicros) return;',
     '',
   ],
+  [
+    'who is stopped while it waits has lost patience when it goes on',
+    'host/device/patience.ts',
+    'Math.min(this.#now() - before, NAP_MILLIS_MAX)',
+    'this.#now() - before',
+  ],
 ];

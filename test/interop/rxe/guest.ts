@@ -154,7 +154,8 @@ export class Guest {
     // With us it ends, too, however we end.
     const args = [
       ...['--pdeathsig', 'KILL', 'qemu-system-x86_64'],
-      ...['-machine', 'q35,nvdimm=on,accel=tcg', '-cpu', 'max', '-smp', '1'],
+      // Emulated, cmpxchg16b may come back with wrong flags: a guest's kernel dies in its allocator.
+      ...['-machine', 'q35,nvdimm=on,accel=tcg', '-cpu', 'max,-cx16', '-smp', '1'],
       ...['-m', `${options.megabytes ?? MEMORY_MEGABYTES},slots=2,maxmem=4G`],
       ...['-nodefaults', '-no-reboot', '-display', 'none', '-serial', `file:${this.#log}`],
       ...['-kernel', join(IMAGE, 'vmlinuz'), '-initrd', join(IMAGE, 'initrd')],
@@ -179,7 +180,7 @@ export class Guest {
   async booted(): Promise<void> {
     const deadline = performance.now() + BOOT_SECONDS * 1000;
     while (performance.now() < deadline) {
-      if (this.#isGone) break;
+      if (this.isGone) break;
       const attempt = new GuestProgram(this, 'true');
       const answer = await Promise.race([attempt.ended, wait(ANSWER_MILLIS)]);
       if (answer?.code === 0) return;
@@ -196,9 +197,17 @@ export class Guest {
     await this.run(`until ${found}; do sleep 0.05; done`, seconds);
   }
 
-  get #isGone(): boolean {
+  /** Has its machine ended: did its kernel panic? */
+  get isGone(): boolean {
     const { pid, exitCode, signalCode } = this.#machine;
     return pid === undefined || exitCode !== null || signalCode !== null;
+  }
+
+  /** What its kernel said at the end of its life. */
+  get lastWords(): string {
+    const { console } = this;
+    const fault = console.search(/BUG:|Oops|general protection|Kernel panic/);
+    return fault < 0 ? console.slice(-2000) : console.slice(fault - 200, fault + 6000);
   }
 
   /** Its console. */
@@ -226,7 +235,7 @@ export class Guest {
   async stop(): Promise<void> {
     // It says no goodbye to whoever is connected.
     for (const program of this.#programs) program.abandon();
-    if (this.#isGone) return;
+    if (this.isGone) return;
     const gone = once(this.#machine, 'exit');
     this.#machine.kill('SIGKILL');
     await gone;

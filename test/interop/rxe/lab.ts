@@ -32,7 +32,7 @@ async function addTap(tap: string): Promise<void> {
 export class Lab {
   readonly ipv4 = '10.77.0.1';
   readonly ipv6 = 'fd77::1';
-  readonly guests: readonly Guest[];
+  readonly guests: Guest[];
   /** A folder that every guest sees as /host. */
   readonly share: string;
   /** For files of this run. */
@@ -42,7 +42,7 @@ export class Lab {
   readonly #taps = new Set<string>();
   readonly #compiled = new Map<string, Promise<string>>();
 
-  private constructor(folder: string, share: string, guests: readonly Guest[]) {
+  private constructor(folder: string, share: string, guests: Guest[]) {
     this.folder = folder;
     this.share = share;
     this.guests = guests;
@@ -60,6 +60,21 @@ export class Lab {
     this.#booted.push(guest);
     await guest.booted();
     return guest;
+  }
+
+  /** Starts guests anew whose kernels are gone. Returns what those said last. */
+  async revive(): Promise<string[]> {
+    const told: string[] = [];
+    for (const [index, guest] of this.guests.entries()) {
+      if (!guest.isGone) continue;
+      const { number } = guest;
+      told.push(`guest ${number} is gone; its last words:\n${guest.lastWords}`);
+      const { share, folder } = this;
+      const next = new Guest(number, { tap: `tap${number}`, share, folder });
+      this.guests[index] = next;
+      await next.booted();
+    }
+    return told;
   }
 
   /** Builds the bridge and starts the guests. `folder`: for their logs and the share. */
