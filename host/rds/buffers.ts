@@ -80,10 +80,16 @@ export class RegisteredBuffer implements SendBuffer {
   }
 }
 
-interface Place {
-  readonly slab: Slab;
-  readonly offset: number;
+interface SendSlab extends Slab {
+  /** Of its places. */
   readonly sizeLog2: number;
+  /** Places in use. */
+  used: number;
+}
+
+interface Place {
+  readonly slab: SendSlab;
+  readonly offset: number;
   /** What it was last: most messages are as long as the one before. */
   last?: RegisteredBuffer;
 }
@@ -96,12 +102,15 @@ const SIZE_LEAST_LOG2 = 9;
 /** What is fetched at a time, or one place where that is more. */
 const SLAB_BYTES = 1 << 18;
 
-/** Places by powers of two, fetched from the device as they are needed and kept. */
+/**
+ * Places by powers of two, fetched from the device as they are needed and kept, until another size
+ * wants the memory.
+ */
 export class SendPool {
   readonly #context: Context;
   readonly #pd: ProtectionDomain;
   readonly #free: Place[][] = [];
-  readonly #slabs: Slab[] = [];
+  readonly #slabs = new Set<SendSlab>();
   readonly #bytesMax: number;
   #bytes = 0;
   /** Places in use. */
@@ -150,28 +159,50 @@ export class SendPool {
     const free = (this.#free[sizeLog2] ??= []);
     if (free.length === 0) this.#fetch(sizeLog2, free, isMoved);
     const place = free.pop();
-    if (place) this.used++;
+    if (!place) return undefined;
+    this.used++;
+    place.slab.used++;
     return place;
   }
 
   giveBack(place: Place): void {
     this.used--;
-    this.#free[place.sizeLog2]!.push(place);
+    place.slab.used--;
+    this.#free[place.slab.sizeLog2]!.push(place);
   }
 
   close(): void {
-    for (const slab of this.#slabs.splice(0)) giveBack(this.#context, slab);
+    for (const slab of this.#slabs) giveBack(this.#context, slab);
+    this.#slabs.clear();
   }
 
   #fetch(sizeLog2: number, free: Place[], isMoved: boolean): void {
     const size = 2 ** sizeLog2;
     const bytes = Math.max(size, SLAB_BYTES);
+    if (!isMoved) this.#makeRoom(bytes);
     if (!isMoved && this.#bytes + bytes > this.#bytesMax) return;
-    const slab = slabOf(this.#context, this.#pd, bytes);
-    if (!slab) return;
+    const memory = slabOf(this.#context, this.#pd, bytes);
+    if (!memory) return;
+    const slab = { ...memory, sizeLog2, used: 0 };
     this.#bytes += bytes;
-    this.#slabs.push(slab);
-    for (let offset = 0; offset < bytes; offset += size) free.push({ slab, offset, sizeLog2 });
+    this.#slabs.add(slab);
+    for (let offset = 0; offset < bytes; offset += size) free.push({ slab, offset });
+  }
+
+  /**
+   * What was fetched for other sizes, and is not in use, is the device's again. Should a queue pair
+   * repeat what it sent from there, which its peer has acknowledged, its connection is made anew.
+   */
+  #makeRoom(bytes: number): void {
+    for (const slab of this.#slabs) {
+      if (this.#bytes + bytes <= this.#bytesMax) return;
+      if (slab.used > 0) continue;
+      this.#slabs.delete(slab);
+      const { sizeLog2 } = slab;
+      this.#free[sizeLog2] = this.#free[sizeLog2]!.filter((place) => place.slab !== slab);
+      this.#bytes -= slab.memory.length;
+      giveBack(this.#context, slab);
+    }
   }
 }
 

@@ -203,12 +203,19 @@ export function localMessage(
   sequence: number,
   kept: () => void,
 ): IncomingMessage {
-  const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+  const length = lengthOf(pieces);
   const bytes = new Uint8Array(HEADER_BYTES + length);
   copyPieces(pieces, bytes.subarray(HEADER_BYTES));
   const header = { sequence, ack: 0, length, sourcePort, destinationPort, flags: 0, credit: 0 };
   const packet = { bytes, memoryBytes: bytes.length, release: () => {} };
   return new IncomingMessage(local, { ...header, extensions: noExtensions() }, [packet], kept);
+}
+
+/** Bytes of all of them. */
+export function lengthOf(pieces: readonly Uint8Array[]): number {
+  let length = 0;
+  for (const piece of pieces) length += piece.length;
+  return length;
 }
 
 /** One after the other. */
