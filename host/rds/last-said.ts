@@ -1,6 +1,6 @@
 /**
  * What the headers of a connection said last, in one direction. Both ends know it, since nothing
- * is lost or comes out of order there; so a message whose header would say nothing new goes without.
+ * is lost or comes out of order there; so what is known already is left out.
  */
 import { HeaderFlag } from './constants.js';
 import { noExtensions, type RdsHeader } from './header.js';
