@@ -44,9 +44,7 @@ export class Gid {
 
   equals({ words }: Gid): boolean {
     const own = this.words;
-    return (
-      own[3] === words[3] && own[2] === words[2] && own[1] === words[1] && own[0] === words[0]
-    );
+    return own[3] === words[3] && own[2] === words[2] && own[1] === words[1] && own[0] === words[0];
   }
 
   /** The address as programs write it: dotted for IPv4, colons otherwise. */
