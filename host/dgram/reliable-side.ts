@@ -37,6 +37,8 @@ export function messagesOf(receiveBytes: number): number {
 interface Place {
   readonly station: Station;
   readonly socket: RdsSocket;
+  /** It will be read in this turn of the event loop. */
+  isDue: boolean;
 }
 
 export class ReliableSide {
@@ -159,9 +161,13 @@ export class ReliableSide {
       station.release();
       return undefined;
     }
-    const place = { station, socket };
+    const place: Place = { station, socket, isDue: false };
     socket.listener = {
-      readable: () => queueMicrotask(() => this.#read(place)),
+      readable: () => {
+        if (place.isDue) return;
+        place.isDue = true;
+        queueMicrotask(() => this.#read(place));
+      },
       writable: this.#wake,
     };
     station.waiting.add(this.#wake);
@@ -186,6 +192,7 @@ export class ReliableSide {
   #read(place: Place): void {
     const { station, socket } = place;
     let count = 0;
+    place.isDue = false;
     try {
       for (; count < BURST && (socket.revents & PollEvent.IN) !== 0; count++) {
         const { length } = socket.recvmsg([], MessageFlag.PEEK);

@@ -10,6 +10,8 @@ export class Gid {
   readonly bytes: Uint8Array;
   /** The same bytes as four little-endian words: what the engine's memory holds. */
   readonly words: Uint32Array;
+  /** Written down once: whoever names peers by their address does so for every message. */
+  #text: string | undefined;
 
   constructor(bytes: Uint8Array) {
     if (bytes.length !== 16) throw new RangeError(`a GID has 16 bytes, got ${bytes.length}`);
@@ -40,12 +42,17 @@ export class Gid {
     return new Gid(parseIpv6(address));
   }
 
-  equals(other: Gid): boolean {
-    return this.words.every((word, index) => word === other.words[index]);
+  equals({ words }: Gid): boolean {
+    const own = this.words;
+    return own[3] === words[3] && own[2] === words[2] && own[1] === words[1] && own[0] === words[0];
   }
 
   /** The address as programs write it: dotted for IPv4, colons otherwise. */
   toString(): string {
+    return (this.#text ??= this.#write());
+  }
+
+  #write(): string {
     if (this.isIpv4) return this.bytes.subarray(12).join('.');
     const groups = Array.from({ length: 8 }, (_, i) =>
       ((this.bytes[2 * i]! << 8) | this.bytes[2 * i + 1]!).toString(16),
@@ -79,6 +86,7 @@ export class Endpoint {
 
   /** Of a destination: one of the link's `info.flowPorts`. Anything else: the link's own port. */
   readonly sourcePort: number;
+  #text: string | undefined;
 
   constructor(gid: Gid, port: number, sourcePort = 0) {
     this.gid = gid;
@@ -95,6 +103,7 @@ export class Endpoint {
   }
 
   toString(): string {
-    return this.gid.isIpv4 ? `${this.gid}:${this.port}` : `[${this.gid}]:${this.port}`;
+    const { gid, port } = this;
+    return (this.#text ??= gid.isIpv4 ? `${gid}:${port}` : `[${gid}]:${port}`);
   }
 }

@@ -7,6 +7,7 @@ import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import type { SharedReceiveQueue } from '../verbs/shared-receive-queue.js';
 import type { ReceivedPacket, SendBuffer } from './carrier.js';
 import { HEADER_BYTES, MESSAGE_BYTES_MAX } from './constants.js';
+import type { LocalRegion, LocalRegions } from './local-regions.js';
 
 interface Slab {
   readonly memory: Uint8Array;
@@ -43,7 +44,7 @@ export class RegisteredBuffer implements SendBuffer {
   readonly lkey: number;
   /** Of the message, where it is an application's memory. */
   readonly payloadLkey: number;
-  readonly #region: MemoryRegion | undefined;
+  readonly #region: LocalRegion | undefined;
   readonly #place: Place;
   readonly #pool: SendPool;
 
@@ -58,7 +59,7 @@ export class RegisteredBuffer implements SendBuffer {
     place: Place,
     headersBytes: number,
     length: number,
-    { memory: payload, region }: { memory?: Uint8Array; region?: MemoryRegion } = {},
+    { memory: payload, region }: { memory?: Uint8Array; region?: LocalRegion } = {},
   ) {
     const { memory, addr, mr } = place.slab;
     this.#pool = pool;
@@ -67,22 +68,28 @@ export class RegisteredBuffer implements SendBuffer {
     this.view = new DataView(memory.buffer, start, headersBytes);
     this.payload = payload ?? new Uint8Array(memory.buffer, start + headersBytes, length);
     this.addr = addr + place.offset;
-    this.payloadAddr = region ? Number(region.addr) : this.addr + headersBytes;
+    this.payloadAddr = payload?.byteOffset ?? this.addr + headersBytes;
     this.lkey = mr.lkey;
     this.payloadLkey = region?.lkey ?? mr.lkey;
     this.#region = region;
   }
 
   free(): void {
-    this.#region?.dereg();
+    this.#region?.letGo();
     this.#pool.giveBack(this.#place);
   }
 }
 
-interface Place {
-  readonly slab: Slab;
-  readonly offset: number;
+interface SendSlab extends Slab {
+  /** Of its places. */
   readonly sizeLog2: number;
+  /** Places in use. */
+  used: number;
+}
+
+interface Place {
+  readonly slab: SendSlab;
+  readonly offset: number;
   /** What it was last: most messages are as long as the one before. */
   last?: RegisteredBuffer;
 }
@@ -95,12 +102,15 @@ const SIZE_LEAST_LOG2 = 9;
 /** What is fetched at a time, or one place where that is more. */
 const SLAB_BYTES = 1 << 18;
 
-/** Places by powers of two, fetched from the device as they are needed and kept. */
+/**
+ * Places by powers of two, fetched from the device as they are needed and kept, until another size
+ * wants the memory.
+ */
 export class SendPool {
   readonly #context: Context;
   readonly #pd: ProtectionDomain;
   readonly #free: Place[][] = [];
-  readonly #slabs: Slab[] = [];
+  readonly #slabs = new Set<SendSlab>();
   readonly #bytesMax: number;
   #bytes = 0;
   /** Places in use. */
@@ -129,12 +139,16 @@ export class SendPool {
    * A message that is sent from where the application has it: memory of this device. Throws
    * MisuseError where it is another's, RefusalError ENOMEM.
    */
-  wrap(memory: Uint8Array, fragmentBytes: number): RegisteredBuffer | undefined {
-    const region = this.#pd.regMr(memory, AccessFlag.LOCAL_WRITE);
+  wrap(
+    memory: Uint8Array,
+    fragmentBytes: number,
+    regions: LocalRegions,
+  ): RegisteredBuffer | undefined {
+    const region = regions.hold(memory);
     const headers = headersBytes(memory.length, fragmentBytes);
     const place = this.#place(headers, false);
     if (!place) {
-      region.dereg();
+      region.letGo();
       return undefined;
     }
     return new RegisteredBuffer(this, place, headers, memory.length, { memory, region });
@@ -145,28 +159,50 @@ export class SendPool {
     const free = (this.#free[sizeLog2] ??= []);
     if (free.length === 0) this.#fetch(sizeLog2, free, isMoved);
     const place = free.pop();
-    if (place) this.used++;
+    if (!place) return undefined;
+    this.used++;
+    place.slab.used++;
     return place;
   }
 
   giveBack(place: Place): void {
     this.used--;
-    this.#free[place.sizeLog2]!.push(place);
+    place.slab.used--;
+    this.#free[place.slab.sizeLog2]!.push(place);
   }
 
   close(): void {
-    for (const slab of this.#slabs.splice(0)) giveBack(this.#context, slab);
+    for (const slab of this.#slabs) giveBack(this.#context, slab);
+    this.#slabs.clear();
   }
 
   #fetch(sizeLog2: number, free: Place[], isMoved: boolean): void {
     const size = 2 ** sizeLog2;
     const bytes = Math.max(size, SLAB_BYTES);
+    if (!isMoved) this.#makeRoom(bytes);
     if (!isMoved && this.#bytes + bytes > this.#bytesMax) return;
-    const slab = slabOf(this.#context, this.#pd, bytes);
-    if (!slab) return;
+    const memory = slabOf(this.#context, this.#pd, bytes);
+    if (!memory) return;
+    const slab = { ...memory, sizeLog2, used: 0 };
     this.#bytes += bytes;
-    this.#slabs.push(slab);
-    for (let offset = 0; offset < bytes; offset += size) free.push({ slab, offset, sizeLog2 });
+    this.#slabs.add(slab);
+    for (let offset = 0; offset < bytes; offset += size) free.push({ slab, offset });
+  }
+
+  /**
+   * What was fetched for other sizes, and is not in use, is the device's again. Should a queue pair
+   * repeat what it sent from there, which its peer has acknowledged, its connection is made anew.
+   */
+  #makeRoom(bytes: number): void {
+    for (const slab of this.#slabs) {
+      if (this.#bytes + bytes <= this.#bytesMax) return;
+      if (slab.used > 0) continue;
+      this.#slabs.delete(slab);
+      const { sizeLog2 } = slab;
+      this.#free[sizeLog2] = this.#free[sizeLog2]!.filter((place) => place.slab !== slab);
+      this.#bytes -= slab.memory.length;
+      giveBack(this.#context, slab);
+    }
   }
 }
 
@@ -182,6 +218,11 @@ export interface ReceiveBudget {
 /** Receives that a shared queue may hold. */
 const RECEIVES_MAX = 16384;
 
+/** As it was filled last. */
+interface Filled extends ReceivedPacket {
+  immData: number | undefined;
+}
+
 /** Receives of one size, for all connections of one kind. */
 export class ReceivePool {
   readonly srq: SharedReceiveQueue;
@@ -193,7 +234,7 @@ export class ReceivePool {
   readonly #wrIds: number;
   readonly #slabs: Slab[] = [];
   /** By index, as they were filled last: most messages are as long as the one before. */
-  readonly #packets: ReceivedPacket[] = [];
+  readonly #packets: Filled[] = [];
   #posted = 0;
 
   /**
@@ -226,7 +267,7 @@ export class ReceivePool {
   }
 
   /** A receive was filled. */
-  packet(wrId: number, byteLen: number): ReceivedPacket {
+  packet(wrId: number, byteLen: number, immData?: number): ReceivedPacket {
     const index = wrId - this.#wrIds;
     this.#posted--;
     if (this.#posted < this.#step / 4) {
@@ -234,13 +275,16 @@ export class ReceivePool {
       this.#grow();
     }
     const last = this.#packets[index];
-    if (last?.bytes.length === byteLen) return last;
+    if (last?.bytes.length === byteLen) {
+      last.immData = immData;
+      return last;
+    }
     const { memory } = this.#slabs[Math.floor(index / this.#step)]!;
     const at = (index % this.#step) * this.#size;
     const bytes = memory.subarray(at, at + byteLen);
     const view = new DataView(memory.buffer, bytes.byteOffset, byteLen);
     const release = last?.release ?? (() => this.#post(index));
-    const packet = { bytes, view, memoryBytes: this.#size, release };
+    const packet = { bytes, view, immData, memoryBytes: this.#size, release };
     this.#packets[index] = packet;
     return packet;
   }

@@ -1,6 +1,7 @@
 /** What the protocol wants of a transport. The simulation has one, the verbs are another. */
 import type { Endpoint } from '../link/endpoint.js';
 import type { RdsHeader } from './header.js';
+import type { Bare } from './last-said.js';
 import type { OutgoingMessage } from './message.js';
 
 /** Memory that messages are sent from; headers have their place beside it. */
@@ -10,9 +11,11 @@ export interface SendBuffer {
   free(): void;
 }
 
-/** One SEND that came in, header and all, where it lies. */
+/** One SEND that came in, where it lies. */
 export interface ReceivedPacket {
   readonly bytes: Uint8Array;
+  /** Immediate data that came with it. */
+  readonly immData?: number | undefined;
   /** Of `bytes`, where somebody made one before. */
   readonly view?: DataView;
   /** Of the receive that it lies in. */
@@ -31,6 +34,8 @@ export interface Route {
 export interface Connection {
   /** SENDs that it takes at present; grows with `sent`. */
   readonly room: number;
+  /** Headers are marked, since there are messages without. Set before anything is posted. */
+  marksHeaders: boolean;
   /**
    * Has the message in memory that it can be sent from here, or brings it there; false: there is
    * none at present.
@@ -39,9 +44,15 @@ export interface Connection {
   /**
    * One fragment of a message: `length` bytes from `from` on. When its memory is no longer needed,
    * because it was sent or the connection is closed, `message.letGo()` is called; maybe not before
-   * others were sent, too.
+   * others were sent, too. `bare`: it goes without its header, or with its ports alone.
    */
-  post(message: OutgoingMessage, header: RdsHeader, from: number, length: number): void;
+  post(
+    message: OutgoingMessage,
+    header: RdsHeader,
+    from: number,
+    length: number,
+    bare?: Bare,
+  ): void;
   /**
    * A header, and few bytes that are copied: acknowledgements, control messages. `done` is called
    * when the peer has it, or the connection is closed.

@@ -3,6 +3,7 @@ import type { Endpoint } from '../link/endpoint.js';
 import type { MemoryRegion } from '../verbs/memory-region.js';
 import type { Carrier, Connection, ConnectionOwner, Route, SendBuffer } from './carrier.js';
 import type { RdsCore } from './core.js';
+import type { LocalRegion } from './local-regions.js';
 import type { VerbsCarrier } from './verbs-carrier.js';
 
 export class Carriers implements Carrier {
@@ -70,12 +71,18 @@ export class Carriers implements Carrier {
 
   /** As `SendPool.wrap`, in memory of that device. */
   wrap(memory: Uint8Array, fragmentBytes: number, from: number): SendBuffer | undefined {
-    return this.all[from]!.sends.wrap(memory, fragmentBytes);
+    const { sends, regions } = this.all[from]!;
+    return sends.wrap(memory, fragmentBytes, regions);
   }
 
   /** Registers memory of that device. Throws MisuseError; RefusalError ENOMEM. */
   region(memory: Uint8Array, access: number, from: number): MemoryRegion {
     return this.all[from]!.pd.regMr(memory, access);
+  }
+
+  /** The same for this node's own use, once for each allocation. Throws as `region`. */
+  hold(memory: Uint8Array, from: number): LocalRegion {
+    return this.all[from]!.regions.hold(memory);
   }
 
   random(): number {
@@ -105,6 +112,7 @@ export class Carriers implements Carrier {
 /** Of a device that is gone: it never comes to be. */
 class ClosedConnection implements Connection {
   readonly room = 0;
+  marksHeaders = false;
   isClosed = false;
 
   hold(): boolean {

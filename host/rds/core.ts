@@ -16,7 +16,8 @@ import {
 } from './constants.js';
 import { parseHandshake } from './handshake.js';
 import type { Lane } from './lane.js';
-import { OutgoingMessage, copyPieces, localMessage, type IncomingMessage } from './message.js';
+import { OutgoingMessage, copyPieces, lengthOf, localMessage } from './message.js';
+import type { IncomingMessage } from './message.js';
 import { Path, type Judgement } from './path.js';
 import type { Books, PathNode, Timed } from './path-node.js';
 import { Port, type PortUser } from './port.js';
@@ -166,7 +167,7 @@ export class RdsCore implements PathNode {
     extras: SendExtras = {},
   ): OutgoingMessage | undefined {
     this.#now = now;
-    const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+    const length = lengthOf(pieces);
     if (length > MESSAGE_BYTES_MAX) {
       throw new RefusalError('EMSGSIZE', `send: ${length} bytes, at most ${MESSAGE_BYTES_MAX}`);
     }

@@ -56,8 +56,8 @@ export class DirectedMemory {
     if (!Number.isInteger(remoteOffset) || remoteOffset < 0 || remoteOffset > U32_MAX) {
       throw new MisuseError('remoteOffset', `must have 32 bits, got ${remoteOffset}`);
     }
-    const region = this.#carriers.region(local, AccessFlag.LOCAL_WRITE, from);
-    return new RdmaOperation({ cookie, remoteOffset, flags }, { region, from }, ended);
+    const region = this.#carriers.hold(local, from);
+    return new RdmaOperation({ cookie, remoteOffset, flags }, { local, region, from }, ended);
   }
 
   /** The socket is closed: nobody reaches its memory any more. */

@@ -4,7 +4,7 @@ import { HEADER_BYTES, HeaderFlag, MESSAGE_BYTES_MAX } from './constants.js';
 import { readHeader } from './header.js';
 
 const CHECKSUM_AT = 30;
-const [BTH_BYTES, ICRC_BYTES] = [12, 4];
+const [BTH_BYTES, IMMEDIATE_BYTES, ICRC_BYTES] = [12, 4, 4];
 
 /**
  * What a SEND's payload says as reliable datagrams have it; '' where it is none: a header without
@@ -38,8 +38,11 @@ export function explainMessage(payload: Uint8Array): string {
 
 /** The RDS header that a packet carries in words; '' where there is none. */
 export function explainPacketMessage(packet: Uint8Array): string {
-  const isFirst = packet[0] === Opcode.RC_SEND_FIRST || packet[0] === Opcode.RC_SEND_ONLY;
-  const payload = packet.subarray(BTH_BYTES, Math.max(BTH_BYTES, packet.length - ICRC_BYTES));
+  const { RC_SEND_FIRST, RC_SEND_ONLY, RC_SEND_ONLY_WITH_IMM } = Opcode;
+  const isMarked = packet[0] === RC_SEND_ONLY_WITH_IMM;
+  const isFirst = packet[0] === RC_SEND_FIRST || packet[0] === RC_SEND_ONLY || isMarked;
+  const start = BTH_BYTES + (isMarked ? IMMEDIATE_BYTES : 0);
+  const payload = packet.subarray(start, Math.max(start, packet.length - ICRC_BYTES));
   return isFirst && payload.length >= HEADER_BYTES ? explainMessage(payload) : '';
 }
 

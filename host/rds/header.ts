@@ -176,6 +176,20 @@ function readExtensions(view: DataView): Extensions {
   return found;
 }
 
+/** Of what is no message of a socket. */
+export function nodeHeader(length: number, flags: number, ack: number): RdsHeader {
+  return {
+    sequence: 0,
+    ack,
+    length,
+    sourcePort: 0,
+    destinationPort: 0,
+    flags,
+    credit: 0,
+    extensions: NO_EXTENSIONS,
+  };
+}
+
 /** No extension headers: the same object always, so that most headers cost nothing more. */
 export function noExtensions(): Extensions {
   return NO_EXTENSIONS;

@@ -16,8 +16,9 @@ import {
   MEDIUM_BYTES,
 } from './constants.js';
 import { buildHandshake, parseHandshake, type Handshake } from './handshake.js';
-import { noExtensions, readHeader, type RdsHeader } from './header.js';
+import { nodeHeader, readHeader, type RdsHeader } from './header.js';
 import { IncomingMessage, OutgoingMessage } from './message.js';
+import { HAS_HEADER, LastSaid } from './last-said.js';
 import type { LaneBook } from './ledger.js';
 import type { Path } from './path.js';
 import { Reassembly } from './reassembly.js';
@@ -52,6 +53,9 @@ export class Lane implements ConnectionOwner, Due {
   #receivedUnacked = 0;
   #sentUnasked = 0;
   readonly #incoming = new Reassembly();
+  /** By headers of the connection. */
+  readonly #saidHere = new LastSaid();
+  readonly #saidThere = new LastSaid();
   #controls: Uint8Array[] = [];
   #ackMicros = 0;
   #reconnectMicros = 0;
@@ -247,6 +251,7 @@ export class Lane implements ConnectionOwner, Due {
       this.#begin(reply);
     }
     this.state = 'UP';
+    connection.marksHeaders = this.isOwnKind;
     // Lane 0 of our own: not before the peer has said that we may be there.
     if (this.index !== 0 || !this.isOwnKind) this.settled();
     this.#path.routes.worked(this.route);
@@ -256,12 +261,17 @@ export class Lane implements ConnectionOwner, Due {
 
   received(now: number, connection: Connection, packet: ReceivedPacket): void {
     if (connection !== this.#connection) return packet.release();
-    const header = readHeader(packet.bytes, packet.view);
+    const { immData, bytes } = packet;
+    const isBare = this.isOwnKind && immData !== HAS_HEADER;
+    const header = isBare
+      ? this.#saidThere.next(bytes.length, immData)
+      : readHeader(bytes, packet.view);
     if (!header || !this.#acknowledge(header.ack)) {
       packet.release();
       return this.#protocolError(now);
     }
     this.#path.heard(now);
+    this.#saidThere.hear(header);
     const isControl = (header.flags & HeaderFlag.CONTROL) !== 0;
     if (!isControl && header.sequence !== 0 && !this.#path.isAdmitted) {
       packet.release();
@@ -281,7 +291,8 @@ export class Lane implements ConnectionOwner, Due {
       packet.release();
       return this.#protocolError(now);
     }
-    const outcome = this.#incoming.add(header, packet, this.fragmentBytes);
+    const start = isBare ? 0 : HEADER_BYTES;
+    const outcome = this.#incoming.add(header, packet, start, this.fragmentBytes);
     if (outcome === 'wrong') {
       packet.release();
       return this.#protocolError(now);
@@ -358,16 +369,9 @@ export class Lane implements ConnectionOwner, Due {
 
   /** Of what is no message of a socket. */
   #headerOf(length: number, flags: number): RdsHeader {
-    return {
-      sequence: 0,
-      ack: this.#acknowledging(),
-      length,
-      sourcePort: 0,
-      destinationPort: 0,
-      flags,
-      credit: 0,
-      extensions: noExtensions(),
-    };
+    const header = nodeHeader(length, flags, this.#acknowledging());
+    this.#saidHere.hear(header);
+    return header;
   }
 
   #post(connection: Connection, message: OutgoingMessage): void {
@@ -383,20 +387,14 @@ export class Lane implements ConnectionOwner, Due {
       countSend(statistics, parameters.PerfCounters !== 0, message);
       this.#sentUnasked = flags & HeaderFlag.ACK_REQUIRED ? 0 : this.#sentUnasked + 1;
     }
-    const header = {
-      sequence: message.sequence,
-      ack: this.#acknowledging(),
-      length: message.length,
-      sourcePort: message.sourcePort,
-      destinationPort: message.destinationPort,
-      flags,
-      credit: 0,
-      extensions: message.extensions,
-    };
+    const header = message.header(flags, this.#acknowledging());
+    const isWhole = this.isOwnKind && length === message.length;
+    const bare = isWhole ? this.#saidHere.bareness(header) : undefined;
+    this.#saidHere.hear(header);
     message.posted++;
     if (!message.isThere) return connection.postCopy(header, NOTHING);
     message.held++;
-    connection.post(message, header, from, length);
+    connection.post(message, header, from, length, bare);
   }
 
   #sendAck(connection: Connection, done?: () => void): void {
@@ -415,11 +413,11 @@ export class Lane implements ConnectionOwner, Due {
   }
 
   #whole(now: number, lastFlags: number): void {
-    const { header, packets } = this.#incoming.take();
+    const { header, packets, start } = this.#incoming.take();
     const kept = (at: number): void => {
       if (this.arrivals.keep(header.sequence)) this.acknowledgeSoon(at);
     };
-    const message = new IncomingMessage(this.#path.peer, header, packets, kept, this.index);
+    const message = new IncomingMessage(this.#path.peer, header, packets, kept, this.index, start);
     if (header.flags & HeaderFlag.CONG_BITMAP) {
       const map = new Uint8Array(CONGESTION_MAP_BYTES);
       message.copy(map);
@@ -471,6 +469,8 @@ export class Lane implements ConnectionOwner, Due {
     this.#sentUnasked = 0;
     this.#controls = [];
     this.#incoming.clear();
+    this.#saidHere.begin();
+    this.#saidThere.begin();
     // First it stops, then memory may change.
     connection?.close();
     const again = [...this.#unacked.splice(0), ...this.#queue];

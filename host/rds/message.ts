@@ -56,6 +56,12 @@ export class OutgoingMessage {
     return (this.flags & HeaderFlag.CANCELED) === 0;
   }
 
+  /** In front of each of its fragments. */
+  header(flags: number, ack: number): RdsHeader {
+    const { sequence, length, sourcePort, destinationPort, extensions } = this;
+    return { sequence, ack, length, sourcePort, destinationPort, flags, credit: 0, extensions };
+  }
+
   /** A number without a message, where there was one that nobody has any more. */
   static gap(sequence: number): OutgoingMessage {
     const ports = { source: 0, destination: 0 };
@@ -131,6 +137,8 @@ export class IncomingMessage {
   /** Bytes of the receives that it keeps from others. */
   readonly memoryBytes: number;
   readonly #packets: readonly ReceivedPacket[];
+  /** Bytes in front of each one's part of the message. */
+  readonly #start: number;
   /** It is where the death of this process does not take it, or will not be; called once. */
   readonly kept: (now: number) => void;
   /** That it came on; undefined: it did not leave the node. */
@@ -142,12 +150,14 @@ export class IncomingMessage {
     packets: readonly ReceivedPacket[],
     kept: (now: number) => void = () => {},
     lane?: number,
+    start = HEADER_BYTES,
   ) {
     this.from = from;
     this.header = header;
     this.#packets = packets;
     this.kept = kept;
     this.lane = lane;
+    this.#start = start;
     let bytes = 0;
     for (const { memoryBytes } of packets) bytes += memoryBytes;
     this.memoryBytes = bytes;
@@ -161,7 +171,7 @@ export class IncomingMessage {
   copy(target: Uint8Array): number {
     let at = 0;
     for (const { bytes } of this.#packets) {
-      const part = bytes.subarray(HEADER_BYTES, HEADER_BYTES + target.length - at);
+      const part = bytes.subarray(this.#start, this.#start + target.length - at);
       target.set(part, at);
       at += part.length;
     }
@@ -170,7 +180,7 @@ export class IncomingMessage {
 
   /** Where it lies, in order. */
   pieces(): Uint8Array[] {
-    return this.#packets.map(({ bytes }) => bytes.subarray(HEADER_BYTES));
+    return this.#packets.map(({ bytes }) => bytes.subarray(this.#start));
   }
 
   /** A copy of all of it. */
@@ -193,12 +203,19 @@ export function localMessage(
   sequence: number,
   kept: () => void,
 ): IncomingMessage {
-  const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
+  const length = lengthOf(pieces);
   const bytes = new Uint8Array(HEADER_BYTES + length);
   copyPieces(pieces, bytes.subarray(HEADER_BYTES));
   const header = { sequence, ack: 0, length, sourcePort, destinationPort, flags: 0, credit: 0 };
   const packet = { bytes, memoryBytes: bytes.length, release: () => {} };
   return new IncomingMessage(local, { ...header, extensions: noExtensions() }, [packet], kept);
+}
+
+/** Bytes of all of them. */
+export function lengthOf(pieces: readonly Uint8Array[]): number {
+  let length = 0;
+  for (const piece of pieces) length += piece.length;
+  return length;
 }
 
 /** One after the other. */

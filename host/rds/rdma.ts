@@ -1,6 +1,6 @@
 /** RDMA beside a message (rds-rdma(7)): into or out of memory that a peer has named by a cookie. */
 import { WcStatus } from '#build/abi.js';
-import type { MemoryRegion } from '../verbs/memory-region.js';
+import type { LocalRegion } from './local-regions.js';
 
 /** `RDS_RDMA_…`: flags of getMr, and of an operation. */
 export const RdmaFlag = Object.freeze({
@@ -55,24 +55,26 @@ export class RdmaOperation {
   /** The message waits for what is READ. */
   readonly isFenced: boolean;
   /** Local memory, and of which of the node's devices. */
-  readonly region: MemoryRegion;
+  readonly local: Uint8Array;
+  readonly region: LocalRegion;
   readonly from: number;
   isPosted = false;
   readonly #ended: (status: number) => void;
   #isOver = false;
 
-  /** `ended` is called once, with one of RdmaStatus. The region is the operation's to deregister. */
+  /** `ended` is called once, with one of RdmaStatus. The region is held for the operation. */
   constructor(
     { cookie, remoteOffset, flags }: { cookie: bigint; remoteOffset: number; flags: number },
-    local: { readonly region: MemoryRegion; readonly from: number },
+    memory: { readonly local: Uint8Array; readonly region: LocalRegion; readonly from: number },
     ended: (status: number) => void,
   ) {
     this.isWrite = (flags & RdmaFlag.READWRITE) !== 0;
     this.isFenced = (flags & RdmaFlag.FENCE) !== 0;
     this.rkey = rkeyOf(cookie);
     this.remoteAddr = offsetOf(cookie) + remoteOffset;
-    this.region = local.region;
-    this.from = local.from;
+    this.local = memory.local;
+    this.region = memory.region;
+    this.from = memory.from;
     this.#ended = ended;
   }
 
@@ -85,13 +87,13 @@ export class RdmaOperation {
   discard(): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.region.dereg();
+    this.region.letGo();
   }
 
   end(status: number): void {
     if (this.#isOver) return;
     this.#isOver = true;
-    this.region.dereg();
+    this.region.letGo();
     this.#ended(status);
   }
 }

@@ -25,16 +25,13 @@ import {
 } from './control-message.js';
 import { DirectedMemory } from './directed.js';
 import { IoctlRequest, interfaceAnswer, interfaceOf } from './ioctl.js';
-import type { OutgoingMessage } from './message.js';
+import { lengthOf, type OutgoingMessage } from './message.js';
 import { RdsNode } from './node.js';
 import { Notifications } from './notifications.js';
 import type { Port, PortUser } from './port.js';
 import { notHere } from './relay.js';
 import { RdmaFlag, type RdmaOperation } from './rdma.js';
 import { TraceLevel } from './trace.js';
-
-/** Below so many bytes to copy costs less than to register. */
-const ZERO_COPY_BYTES = 8192;
 
 /** `msghdr`, to send. */
 export interface SendMessage {
@@ -167,9 +164,9 @@ export class RdsSocket implements PortUser {
     const { core, now, carriers } = this.node;
     const isZeroCopy = (flags & MessageFlag.ZEROCOPY) !== 0;
     if (isZeroCopy && iov.length !== 1) throw new MisuseError('iov', 'ZEROCOPY takes one piece');
-    const length = iov.reduce((sum, piece) => sum + piece.length, 0);
+    const length = lengthOf(iov);
     const isFar = core.elsewhere === undefined && !core.isLocal(to);
-    const isCopied = !isZeroCopy || length < ZERO_COPY_BYTES || !isFar;
+    const isCopied = !isZeroCopy || length < this.node.zeroCopyBytes || !isFar;
     const [memory] = iov;
     let operation: RdmaOperation | undefined;
     try {
@@ -242,9 +239,9 @@ export class RdsSocket implements PortUser {
     }
     const message = this.#port?.peek();
     if (!message) throw new RefusalError('EWOULDBLOCK', 'recvmsg: nothing is here');
-    const room = iov.reduce((sum, piece) => sum + piece.length, 0);
+    const room = lengthOf(iov);
     if (iov.length === 1) message.copy(iov[0]!);
-    else scatter(message.bytes(), iov);
+    else if (iov.length > 1) scatter(message.bytes(), iov);
     const { core } = this.node;
     core.statistics.bytesCopied += Math.min(room, message.length);
     const { length } = message;

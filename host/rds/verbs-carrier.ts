@@ -1,5 +1,5 @@
 /** The protocol's connections as queue pairs, made by the connection manager. */
-import { QpState, SendFlag, WcStatus, WrOpcode } from '#build/abi.js';
+import { QpState, WcFlag, WcStatus } from '#build/abi.js';
 import { RefusalError } from '../errors/errors.js';
 import { Endpoint } from '../link/endpoint.js';
 import type { CmId } from '../cm/cm-id.js';
@@ -9,13 +9,12 @@ import { Manager } from '../cm/manager.js';
 import type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.js';
 import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
-import type { SendWorkRequest, Sge } from '../verbs/work-request.js';
 import {
   ReceivePool,
-  RegisteredBuffer,
   SEND_BYTES_MAX,
   SendPool,
   type ReceiveBudget,
+  type RegisteredBuffer,
 } from './buffers.js';
 import type { Connection, ConnectionOwner } from './carrier.js';
 import {
@@ -28,17 +27,11 @@ import {
   SMALL_BYTES,
 } from './constants.js';
 import type { RdsCore } from './core.js';
-import { writeHeader, type RdsHeader } from './header.js';
-import type { OutgoingMessage } from './message.js';
-import { RdmaOperation, RdmaStatus, rdmaStatusOf } from './rdma.js';
+import { LocalRegions } from './local-regions.js';
+import { VerbsConnection } from './verbs-connection.js';
 
-/** SENDs of one connection that are not complete. */
-const SENDS = 512;
-/** So many in a row do not say that they are complete; then one does, for all of them. */
-const UNSIGNALLED_MAX = 16;
 const COMPLETIONS = 32768;
 const POLL = 64;
-const INLINE_BYTES = 512;
 /** Receives of a connection by what it is for: bytes of a message's part, and how many at a time. */
 const POOLS = {
   base: [FRAGMENT_BYTES, 256],
@@ -55,158 +48,6 @@ const PATIENCE = { cmResponseTimeout: 16, maxCmRetries: 7 };
 const FOR_EVER = 7;
 const RDATOMIC = 16;
 
-/** Hears when a SEND or an operation is complete, or never will be. */
-interface Posted {
-  letGo(isSent: boolean): void;
-}
-
-export class VerbsConnection implements Connection {
-  readonly id: CmId;
-  readonly owner: ConnectionOwner;
-  readonly pool: ReceivePool;
-  isAsked = false;
-  qpNum = 0;
-  readonly #carrier: VerbsCarrier;
-  /** What was posted and is not known to be complete, in order; undefined: nobody's memory. */
-  readonly #posted: (Posted | undefined)[] = [];
-  #completed = 0;
-  #unsignalled = 0;
-  isClosed = false;
-  readonly #scratch = new Uint8Array(INLINE_BYTES);
-  readonly #fragmentBytes: number;
-  readonly #scratchView = new DataView(this.#scratch.buffer);
-
-  constructor(
-    carrier: VerbsCarrier,
-    id: CmId,
-    owner: ConnectionOwner,
-    lane: number,
-    pool: ReceivePool,
-  ) {
-    this.#carrier = carrier;
-    this.#fragmentBytes = POOLS[LANE_POOLS[lane]!][0];
-    this.id = id;
-    this.owner = owner;
-    this.pool = pool;
-  }
-
-  get room(): number {
-    return SENDS - this.#posted.length;
-  }
-
-  /** Throws RefusalError ENOMEM. */
-  createQp(): void {
-    const { cq, pd } = this.#carrier;
-    // One more: an operation goes in front of its message.
-    const cap = { maxSendWr: SENDS + 1, maxRecvWr: 1, maxSendSge: 2, maxInlineData: INLINE_BYTES };
-    const { srq } = this.pool;
-    this.qpNum = this.id.createQp({ sendCq: cq, recvCq: cq, srq, cap }, pd).qpNum;
-    this.#carrier.byQueuePair.set(this.qpNum, this);
-  }
-
-  hold(message: OutgoingMessage): boolean {
-    const { sends } = this.#carrier;
-    if ((message.buffer as RegisteredBuffer).isOf(sends)) return true;
-    const buffer = sends.take(message.length, this.#fragmentBytes, true);
-    if (buffer) message.moveTo(buffer);
-    return buffer !== undefined;
-  }
-
-  post(message: OutgoingMessage, header: RdsHeader, from: number, length: number): void {
-    const buffer = message.buffer as RegisteredBuffer;
-    const { lkey, payloadLkey } = buffer;
-    const { operation } = message;
-    let sendFlags: number = SendFlag.SOLICITED;
-    if (operation && !operation.isPosted && !this.isClosed) {
-      this.#operate(operation);
-      if (operation.isFenced) sendFlags |= SendFlag.FENCE;
-    }
-    const index = message.posted - 1;
-    writeHeader(buffer.view, index * HEADER_BYTES, header);
-    const addr = buffer.addr + index * HEADER_BYTES;
-    const payload = buffer.payloadAddr + from;
-    const sgList: Sge[] =
-      addr + HEADER_BYTES === payload && lkey === payloadLkey
-        ? [{ addr, length: HEADER_BYTES + length, lkey }]
-        : [
-            { addr, length: HEADER_BYTES, lkey },
-            { addr: payload, length, lkey: payloadLkey },
-          ];
-    // Peers acknowledge messages. A map they do not, and memory of an application must not be
-    // deregistered before the queue pair is done with it.
-    sendFlags |= this.#signal(header.sequence === 0 || lkey !== payloadLkey);
-    this.#send(message, { opcode: WrOpcode.SEND, wrId: this.#nextWrId, sgList, sendFlags });
-  }
-
-  /** SIGNALED, where it has to be. */
-  #signal(isAwaited: boolean): number {
-    if (!isAwaited && ++this.#unsignalled < UNSIGNALLED_MAX) return 0;
-    return (this.#unsignalled = 0) | SendFlag.SIGNALED;
-  }
-
-  get #nextWrId(): number {
-    return this.#completed + this.#posted.length + 1;
-  }
-
-  #operate(operation: RdmaOperation): void {
-    operation.isPosted = true;
-    const { region, remoteAddr, rkey, isWrite } = operation;
-    // Registered on a device that is no longer the way.
-    if (operation.from !== this.#carrier.index) return operation.end(RdmaStatus.DROPPED);
-    const sgList = [{ addr: Number(region.addr), length: region.length, lkey: region.lkey }];
-    const opcode = isWrite ? WrOpcode.RDMA_WRITE : WrOpcode.RDMA_READ;
-    const rdma = { remoteAddr, rkey };
-    const request = { opcode, wrId: this.#nextWrId, sgList, rdma };
-    this.#send(operation, { ...request, sendFlags: this.#signal(true) });
-  }
-
-  /** A work request failed: what it was hears why. */
-  failed(wrId: number, status: number): void {
-    const what = this.#posted[wrId - this.#completed - 1];
-    // What was flushed was not at fault: it is dropped with its connection.
-    if (!(what instanceof RdmaOperation) || status === WcStatus.WR_FLUSH_ERR) return;
-    what.end(rdmaStatusOf(status));
-  }
-
-  postCopy(header: RdsHeader, payload: Uint8Array, done?: () => void): void {
-    writeHeader(this.#scratchView, 0, header);
-    this.#scratch.set(payload, HEADER_BYTES);
-    const inline = this.#scratch.subarray(0, HEADER_BYTES + payload.length);
-    const sendFlags = SendFlag.INLINE | SendFlag.SOLICITED | this.#signal(done !== undefined);
-    const request = { opcode: WrOpcode.SEND, wrId: this.#nextWrId, inline, sendFlags };
-    this.#send(done && { letGo: done }, request);
-  }
-
-  close(): void {
-    if (this.isClosed) return;
-    this.isClosed = true;
-    this.#carrier.end(this);
-    this.id.destroy();
-    for (const what of this.#posted.splice(0)) what?.letGo(false);
-  }
-
-  /** A SEND is complete, and all before it. */
-  completed(wrId: number): void {
-    while (this.#completed < wrId && this.#posted.length > 0) {
-      // Who hears of it may send: numbers must be right by then.
-      this.#completed++;
-      this.#posted.shift()?.letGo(true);
-    }
-  }
-
-  /** SENDs are solicited: Linux looks at its receives only when it is asked to. */
-  #send(what: Posted | undefined, request: SendWorkRequest): void {
-    this.#posted.push(what);
-    try {
-      this.id.qp!.postSend(request);
-    } catch (error) {
-      // The queue pair is gone: whoever posts hears of it later, not now.
-      if (!(error instanceof RefusalError)) throw error;
-      this.#carrier.broken(this);
-    }
-  }
-}
-
 /** Of one device. */
 export class VerbsCarrier {
   readonly context: Context;
@@ -214,6 +55,8 @@ export class VerbsCarrier {
   readonly cq: CompletionQueue;
   readonly byQueuePair = new Map<number, VerbsConnection>();
   readonly sends: SendPool;
+  /** Memory of applications. */
+  readonly regions: LocalRegions;
   /** Set before anything is heard. */
   core!: RdsCore;
   /** Called after every input: the core's next deadline may be another. */
@@ -246,6 +89,7 @@ export class VerbsCarrier {
     };
     this.pd = context.allocPd();
     this.cq = context.createCq(COMPLETIONS);
+    this.regions = new LocalRegions(this.pd);
     this.sends = new SendPool(context, this.pd, SEND_BYTES_MAX);
     this.#channel = createEventChannel(context);
   }
@@ -293,7 +137,7 @@ export class VerbsCarrier {
   ): Connection {
     const id = this.#channel.createId();
     const pool = this.#pool(LANE_POOLS[lane]!);
-    const connection = new VerbsConnection(this, id, owner, lane, pool);
+    const connection = new VerbsConnection(this, id, owner, POOLS[LANE_POOLS[lane]!][0], pool);
     connection.isAsked = true;
     this.#byId.set(id, connection);
     try {
@@ -363,6 +207,7 @@ export class VerbsCarrier {
     if (this.context.device.closed) return;
     for (const pool of this.#pools.values()) pool.close();
     this.sends.close();
+    this.regions.close();
     this.cq.destroy();
     this.pd.dealloc();
   }
@@ -420,7 +265,7 @@ export class VerbsCarrier {
     const { lane, privateData: answer } = acceptance;
     const isSmall = lane.index === 0 && lane.isOwnKind;
     const pool = this.#pool(isSmall ? 'small' : LANE_POOLS[lane.index]!);
-    const connection = new VerbsConnection(this, id, lane, lane.index, pool);
+    const connection = new VerbsConnection(this, id, lane, lane.fragmentBytes, pool);
     this.#byId.set(id, connection);
     try {
       connection.createQp();
@@ -475,7 +320,7 @@ export class VerbsCarrier {
   }
 
   #completion(now: number, completion: WorkCompletion, withRoom: VerbsConnection[]): void {
-    const { qpNum, status, byteLen } = completion;
+    const { qpNum, status, byteLen, wcFlags, immData } = completion;
     const wrId = Number(completion.wrId);
     const connection = this.byQueuePair.get(qpNum);
     const isGood = status === WcStatus.SUCCESS;
@@ -485,7 +330,8 @@ export class VerbsCarrier {
     }
     if (wrId >= RECEIVE_WR_IDS) {
       const pool = this.#poolList[Math.floor(wrId / RECEIVE_WR_IDS) - 1]!;
-      const packet = pool.packet(wrId, isGood ? byteLen : 0);
+      const beside = isGood && wcFlags & WcFlag.WITH_IMM ? immData : undefined;
+      const packet = pool.packet(wrId, isGood ? byteLen : 0, beside);
       if (isGood && connection) connection.owner.received(now, connection, packet);
       else packet.release();
     } else if (isGood && connection) {

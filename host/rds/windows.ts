@@ -1,8 +1,12 @@
 /** What of a node is on its way to each port of a peer. */
 import { flowOf, type OutgoingMessage } from './message.js';
 
-/** Unacknowledged messages to one port, and bytes of several, beyond which it counts as slow. */
-const MESSAGES_MAX = 64;
+/**
+ * Unacknowledged messages to one port, and bytes of several, beyond which it counts as slow: what
+ * two wake-ups of its reader let through, and so few that a reader who stops has room for them
+ * between its threshold and its limit (375 and 500).
+ */
+const MESSAGES_MAX = 112;
 const BYTES_MAX = 4 << 20;
 
 interface Window {

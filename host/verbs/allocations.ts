@@ -12,6 +12,19 @@ export interface Allocation {
   readonly keeper?: string;
   /** Ranges that queues live in (a parent domain's allocators), by address. */
   readonly lent: Map<number, number>;
+  /** Registrations that last only so as not to be made again: they end when this is wanted back. */
+  readonly spares: Set<SpareRegistration>;
+}
+
+/** A registration that ends when it is in the way. */
+export interface SpareRegistration {
+  /** Ends it, unless it is in use. */
+  giveWay(): void;
+}
+
+/** All that stands on an allocation and need not. */
+export function clearSpares({ spares }: Allocation): void {
+  for (const spare of [...spares]) spare.giveWay();
 }
 
 export class Allocations {
@@ -19,7 +32,8 @@ export class Allocations {
   readonly #sorted: Allocation[] = [];
 
   add(start: number, length: number, keeper?: string): void {
-    const allocation = { start, length, regions: 0, lent: new Map<number, number>() };
+    const [lent, spares] = [new Map<number, number>(), new Set<SpareRegistration>()];
+    const allocation = { start, length, regions: 0, lent, spares };
     const kept = keeper === undefined ? allocation : { ...allocation, keeper };
     this.#sorted.splice(this.#indexAfter(start), 0, kept);
   }
@@ -36,6 +50,7 @@ export class Allocations {
    */
   lend(address: number, length: number): boolean {
     const allocation = this.find(address, length);
+    if (allocation) clearSpares(allocation);
     if (!allocation || allocation.regions > 0) return false;
     for (const [start, bytes] of allocation.lent) {
       if (address < start + bytes && start < address + length) return false;

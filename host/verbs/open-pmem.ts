@@ -2,6 +2,7 @@
 import type { KeptSegment } from '../device/durables.js';
 import { RefusalError } from '../errors/errors.js';
 import { PersistentMemory, type PmemOptions } from '../pmem/persistent-memory.js';
+import { clearSpares } from './allocations.js';
 import type { Context } from './context.js';
 import { randomId } from './refuse.js';
 
@@ -25,6 +26,7 @@ export async function openPmem(
   pmem.owner = {
     async leave() {
       if (device.closed) return;
+      clearSpares(allocation);
       if (allocation.regions > 0) {
         throw new RefusalError('EBUSY', 'close: the memory is registered; dereg its regions first');
       }

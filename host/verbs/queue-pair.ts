@@ -91,6 +91,7 @@ export class QueuePair {
   readonly #sends: SendRing;
   readonly #receives: ReceiveRing;
   readonly #ringSend: () => void;
+  readonly #ringSoftly: () => void;
   readonly #ringReceive: () => void;
   readonly #groups = new Map<string, Gid>();
   /** Whom a connected queue pair is connected to. */
@@ -122,8 +123,11 @@ export class QueuePair {
     this.#sends = new SendRing(engineMemory, made.sendRing, cap.maxSendWr, made.sendStride, cap);
     const { maxRecvWr, maxRecvSge } = cap;
     this.#receives = new ReceiveRing(engineMemory, made.receiveRing, maxRecvWr, maxRecvSge);
-    this.#ringSend = () => {
+    this.#ringSoftly = () => {
       exports.postSend(device.engine.context, this.handle, device.clock.now());
+    };
+    this.#ringSend = () => {
+      this.#ringSoftly();
       device.engine.drain();
     };
     const { words } = engineMemory;
@@ -294,6 +298,15 @@ export class QueuePair {
   postSend(requests: SendWorkRequest | readonly SendWorkRequest[]): void {
     this.#checkSends('postSend');
     this.#sends.post(requests, this.#ringSend);
+  }
+
+  /**
+   * @internal As `postSend`, but what is posted leaves with the next thing that does: whoever calls
+   * this calls `device.engine.drain()` before its turn of the event loop ends.
+   */
+  postSoftly(request: SendWorkRequest): void {
+    this.#checkSends('postSend');
+    this.#sends.post(request, this.#ringSoftly);
   }
 
   /** @internal All of them, or none: what `wrComplete` posts. */

@@ -1,7 +1,7 @@
 /** Memory that the application takes from a device, and gives back. */
 import { KeyKind } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
-import type { Allocation } from './allocations.js';
+import { clearSpares, type Allocation } from './allocations.js';
 import type { Context } from './context.js';
 import { Key } from './key.js';
 
@@ -25,6 +25,7 @@ export function freeMemory(context: Context, buffer: Uint8Array): void {
     throw new MisuseError('buffer', 'is not one that alloc of this context returned');
   }
   if (allocation.keeper) throw new MisuseError('buffer', `is ${allocation.keeper}`);
+  clearSpares(allocation);
   if (allocation.regions > 0) {
     throw new RefusalError('EBUSY', 'free: the buffer is registered; dereg its regions first');
   }

@@ -18,14 +18,26 @@ import {
 import { AcknowledgedUdp } from './acknowledged-udp.js';
 import { check } from './stack.js';
 
-export type Way = 'send' | 'write' | 'rds' | 'directed' | 'dgram' | 'acks' | 'udx';
+export type Way =
+  | 'send'
+  | 'write'
+  | 'rds'
+  /** From where the application has them. */
+  | 'zero'
+  /** Written into memory that the peer has named, out of the same memory each time. */
+  | 'directed'
+  /** The same out of memory that is never the same. */
+  | 'directed-anew'
+  | 'dgram'
+  | 'acks'
+  | 'udx';
 
 export interface WayOptions {
   readonly way: Way;
   /** Of `send`, `write`, `rds` and `directed`. */
   readonly progress: 'inline' | 'thread';
-  /** Of each message. */
-  readonly bytes: number;
+  /** Of each message, at most. */
+  readonly bytesMax: number;
   /** The one that was asked. */
   readonly isPartner?: boolean;
 }
@@ -33,6 +45,8 @@ export interface WayOptions {
 /** One end. What `where` says is told to the other one. */
 export interface MessageEnd {
   readonly where: number[];
+  /** Of each message; both ends must have the same. */
+  bytes: number;
   connect(there: readonly number[]): Promise<void>;
   /** Undefined: it was taken; else it is sent when that has come. */
   send(): Promise<void> | undefined;
@@ -47,6 +61,8 @@ const RDS_PORT = 4000;
 const AGAIN_MILLIS = 100;
 /** Of a message that only says that something was written. */
 const TICKET_BYTES = 8;
+/** More than a node keeps registered. */
+const BUFFERS = 300;
 /** Messages under way; as many as RDS lets go to one port. */
 const UNDER_WAY = 64;
 
@@ -57,22 +73,26 @@ export function openEnd(options: WayOptions): Promise<MessageEnd> {
 const WAYS: { readonly [way in Way]: (options: WayOptions) => Promise<MessageEnd> } = {
   send: (options) => openVerbs(options, false),
   write: (options) => openVerbs(options, true),
-  rds: (options) => openRds(options, false),
-  directed: (options) => openRds(options, true),
+  rds: openRds,
+  zero: openRds,
+  directed: openRds,
+  'directed-anew': openRds,
 
-  dgram: async ({ bytes, isPartner = false }) => {
+  dgram: async ({ bytesMax, isPartner = false }) => {
     const [ours, theirs] = isPartner ? [...OWN_ADDRESSES].reverse() : OWN_ADDRESSES;
     process.env['VERBENA_DGRAM'] = 'resolveMillis=100000,retryMillis=100000';
     const socket = dgram.createSocket('udp4');
     socket.bind(0, ours);
     await once(socket, 'listening');
-    const message = new Uint8Array(bytes);
+    const memory = new Uint8Array(bytesMax);
     let there = 0;
     const end: MessageEnd = {
       where: [socket.address().port],
+      bytes: bytesMax,
       heard: () => {},
       connect: async ([port]) => void (there = port!),
       send: () => {
+        const message = memory.subarray(0, end.bytes);
         if (socket.getSendQueueCount() < UNDER_WAY) {
           socket.send(message, there, theirs);
           return undefined;
@@ -89,28 +109,29 @@ const WAYS: { readonly [way in Way]: (options: WayOptions) => Promise<MessageEnd
     return end;
   },
 
-  acks: async ({ bytes }) => {
+  acks: async ({ bytesMax }) => {
     const socket = createSocket('udp4');
     socket.bind(0, ADDRESS);
     await once(socket, 'listening');
     socket.setRecvBufferSize(4 << 20);
     const link = new AcknowledgedUdp(socket, UNDER_WAY);
-    const message = new Uint8Array(bytes);
+    const memory = new Uint8Array(bytesMax);
     const end: MessageEnd = {
       where: [socket.address().port],
+      bytes: bytesMax,
       heard: () => {},
       connect: async ([port]) => {
         socket.connect(port!, ADDRESS);
         await once(socket, 'connect');
       },
-      send: () => link.send(message),
+      send: () => link.send(memory.subarray(0, end.bytes)),
       close: async () => link.close(),
     };
     link.heard = () => end.heard();
     return end;
   },
 
-  udx: async ({ bytes }) => {
+  udx: async ({ bytesMax }) => {
     // It has no types.
     const name = 'udx-native';
     const { default: Udx } = (await import(name)) as { default: new () => UdxLibrary };
@@ -118,12 +139,17 @@ const WAYS: { readonly [way in Way]: (options: WayOptions) => Promise<MessageEnd
     const socket = library.createSocket();
     socket.bind(0, ADDRESS);
     const stream = library.createStream(process.pid);
-    const message = Buffer.alloc(bytes);
+    const memory = Buffer.alloc(bytesMax);
     const end: MessageEnd = {
       where: [socket.address().port, process.pid],
+      bytes: bytesMax,
       heard: () => {},
       connect: async ([port, id]) => stream.connect(socket, id!, port!, ADDRESS),
-      send: () => (stream.write(message) ? undefined : once(stream, 'drain').then(() => {})),
+      send: () => {
+        // It keeps what it was given until that is acknowledged.
+        const message = memory.subarray(0, end.bytes);
+        return stream.write(message) ? undefined : once(stream, 'drain').then(() => {});
+      },
       close: async () => {
         stream.destroy();
         await new Promise((resolve) => setTimeout(resolve, 50));
@@ -133,7 +159,7 @@ const WAYS: { readonly [way in Way]: (options: WayOptions) => Promise<MessageEnd
     stream.on('error', () => {});
     let count = 0;
     stream.on('data', (data) => {
-      for (count += data.length; count >= bytes; count -= bytes) end.heard();
+      for (count += data.length; count >= end.bytes; count -= end.bytes) end.heard();
     });
     return end;
   },
@@ -159,19 +185,22 @@ interface UdxLibrary {
 }
 
 /** SENDs, or WRITEs that say at the peer that they are there. */
-async function openVerbs({ progress, bytes }: WayOptions, isWrite: boolean): Promise<MessageEnd> {
+async function openVerbs(
+  { progress, bytesMax }: WayOptions,
+  isWrite: boolean,
+): Promise<MessageEnd> {
   const context = await openDevice({ address: ADDRESS, port: 0, progress });
   const pd = context.allocPd();
   const cq = context.createCq(1024);
   const cap = { maxSendWr: UNDER_WAY, maxRecvWr: 4 * UNDER_WAY, reorderPackets: 64 };
   const qp = pd.createQp({ sendCq: cq, recvCq: cq, cap });
-  const memory = context.alloc(2 * bytes * cap.maxRecvWr);
+  const memory = context.alloc(bytesMax * (cap.maxRecvWr + UNDER_WAY));
   const access = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE;
   const mr = pd.regMr(memory, access);
-  const sge = (index: number) => [
-    { addr: Number(mr.addr) + index * bytes, length: bytes, lkey: mr.lkey },
+  const sge = (index: number, length: number) => [
+    { addr: Number(mr.addr) + index * bytesMax, length, lkey: mr.lkey },
   ];
-  const receive = (wrId: number): void => qp.postRecv({ wrId, sgList: sge(wrId) });
+  const receive = (wrId: number): void => qp.postRecv({ wrId, sgList: sge(wrId, bytesMax) });
   const [SENT, LOCAL] = [1_000_000, cap.maxRecvWr];
   let room = UNDER_WAY;
   let rdma: { readonly remoteAddr: number; readonly rkey: number };
@@ -184,6 +213,7 @@ async function openVerbs({ progress, bytes }: WayOptions, isWrite: boolean): Pro
       Number(mr.addr),
       mr.rkey,
     ],
+    bytes: bytesMax,
     heard: () => {},
     connect: async ([port, destQpNum, receiveBufferBytes, addr, rkey]) => {
       rdma = { remoteAddr: addr!, rkey: rkey! };
@@ -214,7 +244,7 @@ async function openVerbs({ progress, bytes }: WayOptions, isWrite: boolean): Pro
       if (room === 0) {
         return new Promise<void>((resolve) => (next = resolve)).then(() => end.send());
       }
-      const sgList = sge(LOCAL + --room);
+      const sgList = sge(LOCAL + --room, end.bytes);
       const opcode = isWrite ? WrOpcode.RDMA_WRITE_WITH_IMM : WrOpcode.SEND;
       const request = { wrId: SENT, opcode, sendFlags: SendFlag.SIGNALED, sgList };
       qp.postSend(isWrite ? { ...request, rdma } : request);
@@ -244,34 +274,44 @@ async function openVerbs({ progress, bytes }: WayOptions, isWrite: boolean): Pro
   return end;
 }
 
-/** Messages; `isDirected`: what they are about is written into the peer's memory in front of them. */
-async function openRds({ progress, bytes }: WayOptions, isDirected: boolean): Promise<MessageEnd> {
+/** Messages; directed: what they are about is written into the peer's memory in front of them. */
+async function openRds({ way, progress, bytesMax }: WayOptions): Promise<MessageEnd> {
+  const isDirected = way === 'directed' || way === 'directed-anew';
   const context = await openDevice({ address: ADDRESS, port: 0, progress });
+  if (way === 'zero') rds.RdsNode.of(context, { zeroCopyBytes: 0 });
   const socket = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, context);
   socket.bind({ port: RDS_PORT });
-  const message = new Uint8Array(isDirected ? TICKET_BYTES : bytes);
-  const room = [new Uint8Array(message.length)];
-  const [local, target] = isDirected ? [context.alloc(bytes), context.alloc(bytes)] : [];
+  const ticket = new Uint8Array(TICKET_BYTES);
+  const memory = way === 'zero' ? context.alloc(bytesMax) : new Uint8Array(bytesMax);
+  const room = [new Uint8Array(isDirected ? TICKET_BYTES : bytesMax)];
+  const count = way === 'directed' ? 1 : BUFFERS;
+  const locals = isDirected ? Array.from({ length: count }, () => context.alloc(bytesMax)) : [];
+  let turn = 0;
+  const target = isDirected ? context.alloc(bytesMax) : undefined;
   const cookie = target ? socket.getMr(target) : 0n;
-  let to: rds.SendMessage;
+  let there = 0n;
+  let name: rds.RdsAddress;
+  const flags = way === 'zero' ? rds.MessageFlag.ZEROCOPY : 0;
+  const type = rds.ControlMessageType.RDMA_ARGS;
+  const message = (): rds.SendMessage => {
+    if (!isDirected) return { name, iov: [memory.subarray(0, end.bytes)], flags };
+    const local = locals[turn++ % count]!.subarray(0, end.bytes);
+    const args = { type, cookie: there, local, flags: rds.RdmaFlag.READWRITE };
+    return { name, iov: [ticket], control: [args] };
+  };
   let next: (() => void) | undefined;
   let hasAnswered = (): void => {};
   const answered = new Promise<void>((resolve) => (hasAnswered = resolve));
   const end: MessageEnd = {
     where: [context.local.port, Number(cookie >> 32n), Number(cookie & 0xffffffffn)],
+    bytes: bytesMax,
     heard: () => {},
     connect: async ([udpPort, high, low]) => {
-      const there = (BigInt(high!) << 32n) | BigInt(low!);
-      const args = { cookie: there, local: local!, flags: rds.RdmaFlag.READWRITE };
-      const control = isDirected ? [{ type: rds.ControlMessageType.RDMA_ARGS, ...args }] : [];
-      to = {
-        name: { address: ADDRESS, port: RDS_PORT, udpPort: udpPort! },
-        iov: [message],
-        control,
-      };
+      there = (BigInt(high!) << 32n) | BigInt(low!);
+      name = { address: ADDRESS, port: RDS_PORT, udpPort: udpPort! };
       // On a busy machine the path may fail before it is there: then it is made again.
       for (let isThere = false; !isThere;) {
-        isThere = await socket.send({ ...to.name, port: 0 }).then(
+        isThere = await socket.send({ ...name, port: 0 }).then(
           () => true,
           () => new Promise<false>((resolve) => setTimeout(resolve, AGAIN_MILLIS, false)),
         );
@@ -280,7 +320,7 @@ async function openRds({ progress, bytes }: WayOptions, isDirected: boolean): Pr
     },
     send: () => {
       try {
-        socket.sendmsg(to);
+        socket.sendmsg(message());
         return undefined;
       } catch (error) {
         const { code } = error as { code?: string };
@@ -290,7 +330,9 @@ async function openRds({ progress, bytes }: WayOptions, isDirected: boolean): Pr
     },
     close: async () => context.close(),
   };
+  let isDue = false;
   const read = (): void => {
+    isDue = false;
     while (socket.revents & rds.PollEvent.IN) {
       // Port 0 is nobody's: it answers whoever asks whether the path is there.
       if (socket.recvmsg(room).name.port === 0) hasAnswered();
@@ -301,6 +343,10 @@ async function openRds({ progress, bytes }: WayOptions, isDirected: boolean): Pr
     next?.();
     next = undefined;
   };
-  socket.listener = { readable: () => queueMicrotask(read), writable: write };
+  const readSoon = (): void => {
+    if (!isDue) queueMicrotask(read);
+    isDue = true;
+  };
+  socket.listener = { readable: readSoon, writable: write };
   return end;
 }

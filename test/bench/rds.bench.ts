@@ -1,51 +1,94 @@
 /** Reliable datagrams against SENDs on the same link, and against others that are reliable. */
 import { flowFigures } from './flow.js';
 import { atLeast, atMost, interleave, medianOf, medians } from './harness.js';
-import type { Bench, BenchResult, Pace, Variant } from './harness.js';
-import type { Way, WayOptions } from './message-ends.js';
-import { messageFlow, messageTrips } from './messages.js';
+import type { Bench, BenchResult, Figures, Pace, Variant } from './harness.js';
+import type { WayOptions } from './message-ends.js';
+import { MessagePair } from './messages.js';
 import { TripLog } from './trips.js';
 
-const TRIPS = 2000;
-const SECONDS = 1;
+const TRIPS = 1000;
+/** To and fro before anything counts: until code is compiled and who spins has found a rhythm. */
+const WARM_UP_TRIPS = 6000;
+const SECONDS = 0.5;
+/** For each size and mode where the crossover is looked for. */
+const CROSSOVER_SECONDS = 0.2;
 const SMALL = 64;
 const BLOCK = 8192;
 /** From here on directed mode is held against WRITE. */
 const DIRECTED = 65536;
 /** Seed 003: half the latency, and half the processor time, of what it was held against. */
 const SEED = 0.5;
+/** Seed 003: where copying and not copying cost the same. */
+const SEED_CROSSOVER_KIB = 8;
+const CROSSOVER_SIZES = [8192, 16384, 32768, 65536, 131072, 262144];
+const LARGEST = 262144;
 
-const WAYS: readonly (readonly [name: string, way: Way, progress: WayOptions['progress']])[] = [
-  ['send', 'send', 'inline'],
-  ['rds', 'rds', 'inline'],
-  ['send_thread', 'send', 'thread'],
-  ['rds_thread', 'rds', 'thread'],
-  ['dgram', 'dgram', 'inline'],
-  ['udp_with_acks', 'acks', 'inline'],
-  ['udx', 'udx', 'inline'],
+type Kind = 'both' | 'directed' | 'crossover';
+
+/** What there is: its name, its ends, and what is measured of it. */
+const WAYS: readonly (readonly [name: string, options: WayOptions, kinds: readonly Kind[]])[] = [
+  ['send', { way: 'send', progress: 'inline', bytesMax: BLOCK }, ['both']],
+  ['rds', { way: 'rds', progress: 'inline', bytesMax: BLOCK }, ['both']],
+  ['send_thread', { way: 'send', progress: 'thread', bytesMax: BLOCK }, ['both']],
+  ['rds_thread', { way: 'rds', progress: 'thread', bytesMax: LARGEST }, ['both', 'crossover']],
+  ['zero_copy', { way: 'zero', progress: 'thread', bytesMax: LARGEST }, ['crossover']],
+  ['dgram', { way: 'dgram', progress: 'inline', bytesMax: BLOCK }, ['both']],
+  ['udp_with_acks', { way: 'acks', progress: 'inline', bytesMax: BLOCK }, ['both']],
+  ['udx', { way: 'udx', progress: 'inline', bytesMax: BLOCK }, ['both']],
+  ['write', { way: 'write', progress: 'thread', bytesMax: DIRECTED }, ['directed']],
+  ['directed', { way: 'directed', progress: 'thread', bytesMax: DIRECTED }, ['directed']],
+  ['directed_anew', { way: 'directed-anew', progress: 'thread', bytesMax: DIRECTED }, ['directed']],
 ];
+
+function variantsOf(
+  log: TripLog,
+  share: number,
+  name: string,
+  pair: MessagePair,
+  kinds: readonly Kind[],
+): Variant[] {
+  const flow = (bytes: number, seconds: number): Variant => {
+    return async () => flowFigures(`${name}_${bytes}`, await pair.flow(bytes, seconds * share));
+  };
+  return kinds.flatMap((kind): Variant[] => {
+    if (kind === 'directed') return [flow(DIRECTED, SECONDS)];
+    if (kind === 'crossover') {
+      return CROSSOVER_SIZES.filter((bytes) => bytes !== BLOCK || !kinds.includes('both')).map(
+        (bytes) => flow(bytes, CROSSOVER_SECONDS),
+      );
+    }
+    return [
+      async () => log.keep(`${name}_${SMALL}`, await pair.trips(SMALL, TRIPS * share)),
+      flow(BLOCK, SECONDS),
+    ];
+  });
+}
+
+/** KiB: the smallest size from which on not copying takes less processor time; NaN: none does. */
+function crossoverOf(rounds: readonly Figures[]): number {
+  const cost = (name: string, bytes: number): number =>
+    medianOf(rounds, (figures) => figures[`${name}_${bytes}_cpu_s_per_million`]!);
+  const pays = CROSSOVER_SIZES.map((bytes) => cost('zero_copy', bytes) < cost('rds_thread', bytes));
+  const first = pays.lastIndexOf(false) + 1;
+  return (CROSSOVER_SIZES[first] ?? NaN) / 1024;
+}
 
 async function run(pace: Pace): Promise<BenchResult> {
   const log = new TripLog();
-  const variants = WAYS.flatMap(([name, way, progress]): Variant[] => [
-    async () => {
-      const count = TRIPS * pace.share;
-      return log.keep(`${name}_64`, await messageTrips({ way, progress, bytes: SMALL, count }));
-    },
-    async () => {
-      const seconds = SECONDS * pace.share;
-      const flow = await messageFlow({ way, progress, bytes: BLOCK, seconds });
-      return flowFigures(`${name}_8192`, flow);
-    },
-  ]);
-  for (const way of ['write', 'directed'] as const) {
-    variants.push(async () => {
-      const seconds = SECONDS * pace.share;
-      const flow = await messageFlow({ way, progress: 'thread', bytes: DIRECTED, seconds });
-      return flowFigures(`${way}_${DIRECTED}`, flow);
-    });
+  const pairs: MessagePair[] = [];
+  const variants: Variant[] = [];
+  let rounds: Figures[];
+  try {
+    for (const [name, options, kinds] of WAYS) {
+      const pair = await MessagePair.open(name, options);
+      pairs.push(pair);
+      if (kinds.includes('both')) await pair.trips(SMALL, WARM_UP_TRIPS * pace.share);
+      variants.push(...variantsOf(log, pace.share, name, pair, kinds));
+    }
+    rounds = await interleave('rds', variants, pace);
+  } finally {
+    for (const pair of pairs) await pair.close();
   }
-  const rounds = await interleave('rds', variants, pace);
   const ratio = (one: string, other: string): number =>
     medianOf(rounds, (figures) => figures[one]! / figures[other]!);
   const against = (name: string, other: string) => [
@@ -68,7 +111,11 @@ async function run(pace: Pace): Promise<BenchResult> {
   return {
     rounds,
     counts: 'messages',
-    figures: medians(rounds),
+    figures: {
+      ...medians(rounds),
+      crossover_kib: crossoverOf(rounds),
+      seed_crossover_kib: SEED_CROSSOVER_KIB,
+    },
     distributions: log.distributions,
     bars: [
       ...(['', '_thread'] as const).flatMap((how) => [
@@ -86,6 +133,11 @@ async function run(pace: Pace): Promise<BenchResult> {
       atLeast(
         'directed mode of 64 KiB against WRITE',
         ratio(`directed_${DIRECTED}_mps`, `write_${DIRECTED}_mps`),
+        0.95,
+      ),
+      atLeast(
+        'directed mode of 64 KiB against WRITE, out of other memory each time',
+        ratio(`directed_anew_${DIRECTED}_mps`, `write_${DIRECTED}_mps`),
         0.95,
       ),
       ...against('UDP with acknowledgements in JavaScript', 'udp_with_acks'),

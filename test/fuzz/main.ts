@@ -7,6 +7,7 @@ import { Opcode, OpcodeName } from '#build/abi.js';
 import type { Profile } from './campaign.js';
 import { minimise, writeCorpus, type Entry } from './corpus.js';
 import { buildCoverage, onPostedPath, onReceivePath, reached, type Branch } from './coverage.js';
+import { fuzzDatagrams } from './datagrams.js';
 import { replayRegressions } from './regressions.js';
 import { runWorker } from './run-worker.js';
 import { Slot } from './slot.js';
@@ -19,6 +20,8 @@ import type { Outcome } from './worker.js';
 const HANG_SECONDS = 60;
 /** Of all packets, so many go to the campaigns in which the rings are hostile, too. */
 const POSTED_SHARE = 0.2;
+/** Beside them, for nodes of reliable datagrams. */
+const DATAGRAMS_SHARE = 0.05;
 const RECEIVE_PERCENT = 95;
 const POSTED_PERCENT = 95;
 
@@ -59,6 +62,19 @@ function showProgress(start: number): void {
 
 function place(branch: Branch): string {
   return `${branch.file}:${branch.line}:${branch.column} ${branch.kind}`;
+}
+
+/** A node has some forty packets of a hostile peer. */
+function judgeDatagrams(): void {
+  const nodes = Math.ceil((packets * DATAGRAMS_SHARE) / 40);
+  try {
+    const report = fuzzDatagrams(nodes, seed);
+    const { packets: count, accepted, ended, read } = report;
+    const tried = `${count} packets over ${accepted} connections, ${ended} ended, ${read} messages`;
+    verdict(true, `reliable datagrams: ${tried}`);
+  } catch (error) {
+    verdict(false, `reliable datagrams: ${(error as Error).message}`);
+  }
 }
 
 /** Branches that nothing can reach are listed in unreachable.ts, each with its reason. */
@@ -135,6 +151,7 @@ verdict(
   'no trap, no hang, no byte changed outside granted memory, no invariant broken',
 );
 judgeOpcodes(outcomes);
+judgeDatagrams();
 judgeBranches(taken);
 if (updates) {
   for (const profile of ['receive', 'posted'] as const) {

@@ -5,6 +5,8 @@ const HEADER = 'host/rds/header.ts';
 const HANDSHAKE = 'host/rds/handshake.ts';
 const CONTROL = 'host/rds/control.ts';
 const REASSEMBLY = 'host/rds/reassembly.ts';
+const LAST_SAID = 'host/rds/last-said.ts';
+const LOCAL_REGIONS = 'host/rds/local-regions.ts';
 const LANE = 'host/rds/lane.ts';
 const ARRIVALS = 'host/rds/arrivals.ts';
 const LEDGER = 'host/rds/ledger.ts';
@@ -43,6 +45,42 @@ export const DATAGRAMS: readonly Row[] = [
     REASSEMBLY,
     "if (length !== Math.min(missing, fragmentBytes)) return 'wrong';",
     '',
+  ],
+  [
+    'a number follows the last one that there is',
+    LAST_SAID,
+    'if (!Number.isSafeInteger(this.#sequence + 1) || ports === 0) return undefined;',
+    'if (ports === 0) return undefined;',
+  ],
+  [
+    'a header is left out though it acknowledges something new',
+    LAST_SAID,
+    'header.ack === this.#ack &&',
+    '',
+  ],
+  [
+    'a header is left out though it has an extension',
+    LAST_SAID,
+    'header.extensions === noExtensions() &&',
+    '',
+  ],
+  [
+    'a message without a header goes on with one that has',
+    REASSEMBLY,
+    'this.#start === start;',
+    'true;',
+  ],
+  [
+    'memory that is being sent may be freed',
+    LOCAL_REGIONS,
+    'if (this.isIdle) this.end();',
+    'this.end();',
+  ],
+  [
+    'a region that is in use makes room',
+    LOCAL_REGIONS,
+    'if (region.isIdle) return region.end();',
+    'return region.end();',
   ],
   ['what no lane has sent is acknowledged', LANE, 'if (ack >= this.#sequence) return false;', ''],
   [

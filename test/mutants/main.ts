@@ -116,6 +116,7 @@ const TESTS = [
   'unit/rds/hostile',
   'unit/rds/sharing',
   'unit/rds/semantics',
+  'unit/rds/directed',
 ];
 
 /** What processes share: these look at no other part of the engine. */

@@ -15,6 +15,7 @@ import type {
 import { HEADER_BYTES } from '../../host/rds/constants.js';
 import type { RdsCore } from '../../host/rds/core.js';
 import { writeHeader, type RdsHeader } from '../../host/rds/header.js';
+import { HAS_HEADER, portsOf, type Bare } from '../../host/rds/last-said.js';
 import type { OutgoingMessage } from '../../host/rds/message.js';
 import type { EventQueue } from './queue.js';
 import type { Random } from './random.js';
@@ -125,6 +126,9 @@ class SimulatedBuffer implements SendBuffer {
 interface Posted {
   readonly message: OutgoingMessage | undefined;
   readonly sent: Uint8Array;
+  /** Where the message begins. */
+  readonly start: number;
+  readonly immData: number | undefined;
   readonly memory: Uint8Array | undefined;
   /** Says when it is complete, and so that all before it are. */
   readonly isSignalled: boolean;
@@ -135,6 +139,7 @@ export class SimulatedConnection implements Connection {
   readonly place: Place;
   readonly peer: Place;
   readonly owner: ConnectionOwner;
+  marksHeaders = false;
   other: SimulatedConnection | undefined;
   readonly #posted: Posted[] = [];
   #isClosed = false;
@@ -166,11 +171,18 @@ export class SimulatedConnection implements Connection {
     return true;
   }
 
-  post(message: OutgoingMessage, header: RdsHeader, from: number, length: number): void {
+  post(
+    message: OutgoingMessage,
+    header: RdsHeader,
+    from: number,
+    length: number,
+    bare?: Bare,
+  ): void {
     if ((message.buffer as SimulatedBuffer).rail !== this.place.rail) {
       throw new Violation('a message is sent from the memory of another device');
     }
-    this.#send(header, message.buffer.payload.subarray(from, from + length), message);
+    const payload = message.buffer.payload.subarray(from, from + length);
+    this.#send(header, payload, message, bare);
   }
 
   postCopy(header: RdsHeader, payload: Uint8Array): void {
@@ -203,15 +215,23 @@ export class SimulatedConnection implements Connection {
     this.close();
   }
 
-  #send(header: RdsHeader, payload: Uint8Array, message: OutgoingMessage | undefined): void {
+  #send(
+    header: RdsHeader,
+    payload: Uint8Array,
+    message: OutgoingMessage | undefined,
+    bare?: Bare,
+  ): void {
     if (this.#isClosed) throw new Violation('a closed connection is sent to');
     if (this.room === 0) throw new Violation('more is sent than there is room for');
-    const sent = new Uint8Array(HEADER_BYTES + payload.length);
-    writeHeader(new DataView(sent.buffer), 0, header);
-    sent.set(payload, HEADER_BYTES);
+    const start = bare ? 0 : HEADER_BYTES;
+    const sent = new Uint8Array(start + payload.length);
+    if (!bare) writeHeader(new DataView(sent.buffer), 0, header);
+    sent.set(payload, start);
+    const marked = this.marksHeaders ? HAS_HEADER : undefined;
+    const immData = bare === 'but ports' ? portsOf(header) : bare ? undefined : marked;
     const isSignalled = header.sequence === 0 || ++this.#unsignalled >= UNSIGNALLED_MAX;
     if (isSignalled) this.#unsignalled = 0;
-    const posted = { message, sent, memory: message && payload, isSignalled };
+    const posted = { message, sent, start, immData, memory: message && payload, isSignalled };
     this.#posted.push(posted);
     const { network } = this.carrier;
     // In order, whatever the latency.
@@ -223,17 +243,17 @@ export class SimulatedConnection implements Connection {
     const { other } = this;
     if (this.#isSevered || !other) return;
     // Whoever was told that it came may change it, complete or not.
-    const { memory, sent } = posted;
-    if (memory && Buffer.compare(memory, sent.subarray(HEADER_BYTES)) !== 0 && !this.#isClosed) {
+    const { memory, sent, start } = posted;
+    if (memory && Buffer.compare(memory, sent.subarray(start)) !== 0 && !this.#isClosed) {
       throw new Violation('memory changed while it was being sent');
     }
-    if (!other.isClosed) other.take(posted.sent.slice());
+    if (!other.isClosed) other.take(posted.sent.slice(), posted.immData);
     const { network } = this.carrier;
     network.queue.plan(this.#arrivesAt + LATENCY_MICROS, () => this.#complete(posted));
   }
 
-  take(bytes: Uint8Array): void {
-    const packet = this.carrier.packet(bytes);
+  take(bytes: Uint8Array, immData: number | undefined): void {
+    const packet = this.carrier.packet(bytes, immData);
     this.carrier.call((core) => this.owner.received(core.now, this, packet));
   }
 
@@ -279,7 +299,7 @@ export class SimulatedCarrier implements Carrier {
     return isFull ? undefined : new SimulatedBuffer(this, length, from);
   }
 
-  packet(bytes: Uint8Array): ReceivedPacket {
+  packet(bytes: Uint8Array, immData: number | undefined): ReceivedPacket {
     this.receivesHeld++;
     let isHeld = true;
     const release = (): void => {
@@ -288,7 +308,7 @@ export class SimulatedCarrier implements Carrier {
       this.receivesHeld--;
       bytes.fill(SCRIBBLE);
     };
-    return { bytes, memoryBytes: bytes.length, release };
+    return { bytes, immData, memoryBytes: bytes.length, release };
   }
 
   /** Calls the core, and plans what it wants next. */

@@ -4,6 +4,7 @@ import * as assert from 'uvu/assert';
 import { createLoopbackPair, faultLink, openDevice, rds } from '../../../host/index.js';
 import type { Context } from '../../../host/index.js';
 import type { FaultLink } from '../../../host/link/fault.js';
+import { LocalRegions } from '../../../host/rds/local-regions.js';
 
 const { AF_INET_OFFLOAD, ControlMessageType, MessageFlag, RdmaFlag, RdmaStatus, SOCK_DGRAM } = rds;
 const PORT = 4000;
@@ -215,11 +216,64 @@ test('zero copy: sent from where it lies and read where it came, no byte copied'
     assert.is(one.node.buffersUsed <= 1, true);
   }));
 
+test('memory is registered once, stays so while nobody wants it back, and is not freed in use', () =>
+  withSockets(async ({ one, other, here, to, wire }) => {
+    await sent(one, { name: to, iov: [Uint8Array.of(0)] });
+    await received(other);
+    const { regions } = one.node.carriers.first;
+    const memory = filled(here.alloc(2 * BYTES), 5);
+    const control = [{ type: ControlMessageType.ZCOPY_COOKIE, cookie: 1 }] as const;
+    const send = (piece: Uint8Array): Promise<void> =>
+      sent(one, { name: to, iov: [piece], control, flags: MessageFlag.ZEROCOPY });
+    for (const piece of [memory.subarray(0, BYTES), memory.subarray(BYTES)]) {
+      await send(piece);
+      assert.ok((await received(one)).isNotification);
+      await other.poll(rds.PollEvent.IN);
+      const held = other.recvZeroCopy()!;
+      assert.is(Buffer.compare(Buffer.concat(held.pieces), piece), 0);
+      held.release();
+      assert.is(regions.size, 1);
+    }
+    wire.change({ loss: 1 });
+    await send(memory);
+    assert.throws(() => here.free(memory), /EBUSY/);
+    wire.change({ loss: 0 });
+    assert.ok((await received(one)).isNotification);
+    here.free(memory);
+    assert.is(regions.size, 0);
+  }));
+
+test('so many allocations stay registered, and what is in use always does', async () => {
+  const links = createLoopbackPair();
+  const context = await openDevice({ link: links.a });
+  const pd = context.allocPd();
+  const regions = new LocalRegions(pd, 3);
+  const [used, ...rest] = Array.from({ length: 6 }, () => context.alloc(64));
+  const region = regions.hold(used!);
+  for (const memory of rest) {
+    const idle = regions.hold(memory);
+    assert.is.not(idle.lkey, region.lkey);
+    idle.letGo();
+    assert.ok(regions.size <= 4, `${regions.size} are registered`);
+    assert.is(regions.hold(used!), region);
+    region.letGo();
+  }
+  assert.throws(() => context.free(used!), /EBUSY/);
+  region.letGo();
+  context.free(used!);
+  for (const memory of rest) context.free(memory);
+  assert.is(regions.size, 0);
+  regions.hold(context.alloc(64));
+  regions.close();
+  pd.dealloc();
+  await context.close();
+});
+
 test('memory of somebody else is misuse, and has no effect', () =>
   withSockets(async ({ one, other, there, to }) => {
     await sent(one, { name: to, iov: [Uint8Array.of(0)] });
     await received(other);
-    const foreign = new Uint8Array(10_000);
+    const foreign = new Uint8Array(BYTES);
     assert.throws(
       () => one.sendmsg({ name: to, iov: [foreign], flags: MessageFlag.ZEROCOPY }),
       /alloc/,

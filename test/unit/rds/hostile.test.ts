@@ -1,105 +1,9 @@
 /** What a hostile node sends costs it the connection at most: no throw, no memory, no peer. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { Endpoint } from '../../../host/link/endpoint.js';
-import type { Connection, SendBuffer } from '../../../host/rds/carrier.js';
 import { HEADER_BYTES, HeaderFlag } from '../../../host/rds/constants.js';
-import { RdsCore } from '../../../host/rds/core.js';
-import { buildHandshake } from '../../../host/rds/handshake.js';
-import { writeHeader, type RdsHeader } from '../../../host/rds/header.js';
-import type { OutgoingMessage } from '../../../host/rds/message.js';
-import type { Port } from '../../../host/rds/port.js';
 import { Random } from '../../simulation/random.js';
-
-const PORT = 4000;
-const NOW = 1_000_000;
-
-/** A connection that takes everything, and a node that it leads to. */
-class Victim {
-  buffersUsed = 0;
-  packetsHeld = 0;
-  isClosed = false;
-  received = 0;
-  readonly said: RdsHeader[] = [];
-  readonly core: RdsCore;
-  readonly port: Port;
-  readonly #posted: OutgoingMessage[] = [];
-  readonly #connection: Connection;
-  readonly #owner;
-
-  constructor(isOwnKind: boolean) {
-    const carrier = {
-      connect: () => this.#connection,
-      random: () => 1,
-      receiveBytesMax: 2 ** 24,
-      allocate: (length: number): SendBuffer => {
-        this.buffersUsed++;
-        return { payload: new Uint8Array(length), free: () => this.buffersUsed-- };
-      },
-    };
-    this.#connection = {
-      room: 100,
-      hold: () => true,
-      post: (message, header) => {
-        this.said.push(header);
-        this.#posted.push(message);
-      },
-      postCopy: (header) => this.said.push(header),
-      close: () => {
-        this.isClosed = true;
-        for (const message of this.#posted.splice(0)) message.letGo();
-      },
-    };
-    const local = Endpoint.parse('10.0.0.2', 4791);
-    this.core = new RdsCore(carrier, { local, incarnation: 1, firstSequence: 500 });
-    const user = { readable: () => this.#read(), writable: () => {}, released: () => {} };
-    this.port = this.core.bind(NOW, PORT, user);
-    const peer = Endpoint.parse('10.0.0.9', 4791);
-    const own = isOwnKind ? { lane: 0, incarnation: 7, generation: 0 } : undefined;
-    const request = buildHandshake({ source: peer.gid, target: local.gid, ack: 0, own });
-    const acceptance = this.core.request(NOW, peer, request)!;
-    const { lane } = acceptance;
-    this.core.accepted(NOW, acceptance, this.#connection, request);
-    lane.up(NOW, this.#connection, undefined);
-    this.#owner = lane;
-  }
-
-  send(bytes: Uint8Array): void {
-    this.packetsHeld++;
-    const release = (): void => void this.packetsHeld--;
-    const memoryBytes = bytes.length;
-    this.#owner.received(NOW, this.#connection, { bytes, memoryBytes, release });
-  }
-
-  /** Nothing is held once the connection and the node are gone. */
-  end(): void {
-    this.#owner.down(NOW, this.#connection, false);
-    this.core.close(NOW);
-    assert.is(this.packetsHeld, 0);
-    assert.is(this.buffersUsed, 0);
-  }
-
-  #read(): void {
-    this.received++;
-    this.core.read(NOW, this.port);
-  }
-}
-
-function packet(fields: Partial<RdsHeader>, payloadBytes = fields.length ?? 0): Uint8Array {
-  const bytes = new Uint8Array(HEADER_BYTES + payloadBytes);
-  writeHeader(new DataView(bytes.buffer), 0, {
-    sequence: 1,
-    ack: 0,
-    length: payloadBytes,
-    sourcePort: 9,
-    destinationPort: PORT,
-    flags: 0,
-    credit: 0,
-    extensions: {},
-    ...fields,
-  });
-  return bytes;
-}
+import { NOW, PORT, Victim, packet } from '../../support/rds-victim.js';
 
 test('what is out of the rules ends the connection', () => {
   const rows: readonly [string, boolean, readonly Uint8Array[]][] = [
@@ -128,6 +32,57 @@ test('what is out of the rules ends the connection', () => {
     assert.ok(victim.isClosed, name);
     assert.is(victim.core.statistics.protocolErrors, 1, name);
     victim.end();
+  }
+});
+
+test('what comes without a header follows on one, or ends the connection', () => {
+  const ports = (9 << 16) | PORT;
+  const victim = new Victim(true);
+  victim.send(packet({ sequence: 7, length: 3 }));
+  victim.send(new Uint8Array(5), 'nothing');
+  victim.send(new Uint8Array(0), ports);
+  victim.send(packet({ sequence: 10, length: 1 }));
+  assert.is(victim.received, 4);
+  assert.not(victim.isClosed);
+  victim.end();
+  const rows: readonly [string, (victim: Victim) => void][] = [
+    ['no header before', (one) => one.send(new Uint8Array(5), ports)],
+    ['no ports before', (one) => one.send(new Uint8Array(5), 'nothing')],
+    [
+      'no message before',
+      (one) => {
+        one.send(packet({ sequence: 0, sourcePort: 0, destinationPort: 0 }));
+        one.send(new Uint8Array(5), ports);
+      },
+    ],
+    [
+      'more than one SEND has',
+      (one) => {
+        one.send(packet({ length: 3 }));
+        one.send(new Uint8Array(4097), ports);
+      },
+    ],
+    [
+      'between the fragments of another',
+      (one) => {
+        one.send(packet({ length: 5000 }, 4096));
+        one.send(new Uint8Array(904), 'nothing');
+      },
+    ],
+    [
+      'behind the last number that there is',
+      (one) => {
+        one.send(packet({ sequence: Number.MAX_SAFE_INTEGER, length: 3 }));
+        one.send(new Uint8Array(5), ports);
+      },
+    ],
+  ];
+  for (const [name, send] of rows) {
+    const other = new Victim(true);
+    send(other);
+    assert.ok(other.isClosed, name);
+    assert.is(other.core.statistics.protocolErrors, 1, name);
+    other.end();
   }
 });
 
@@ -202,7 +157,8 @@ test('random headers, flags, lengths and payloads: no throw, nothing held, in 3,
       );
       random.fill(bytes.subarray(HEADER_BYTES));
       if (random.chance(0.05)) random.fill(bytes);
-      victim.send(bytes);
+      const immData = random.pick([0, 0, 0, 'nothing' as const, (9 << 16) | PORT, 1, 0xffffffff]);
+      victim.send(bytes, immData);
     }
     if (victim.isClosed) closed++;
     received += victim.received;

@@ -118,6 +118,53 @@ test('what one reader lets lie is never more than what is free for the others', 
   assert.equal(there.read.slice(0, 3), [0, 1, 2]);
 });
 
+/** Messages that the readers of 99 ports get in 0.2 s, while the one of another is as said. */
+function withHundred(isAsleep: boolean) {
+  const nodes = new RdsNodes();
+  const parameters = { MaxDataRecvBuffers: 100 };
+  const [one, other] = [nodes.start(0), nodes.start(1, { parameters })];
+  other.receiveBytesMax = 4 << 20;
+  const senders = Array.from({ length: 100 }, (_, index) => nodes.bind(one, 1000 + index));
+  const readers = Array.from({ length: 100 }, (_, index) => nodes.bind(other, 2000 + index));
+  const sent = senders.map((sender, index) => {
+    return sender.sendSoon(THERE, 2000 + index, 0) === 'OK' ? 1 : 0;
+  });
+  const codes = new Set<string>();
+  readers[0]!.isAsleep = isAsleep;
+  for (const end = nodes.now + SECOND / 5; nodes.now < end; nodes.run(1000)) {
+    senders.forEach((sender, index) => {
+      const code = sender.send(THERE, 2000 + index, sent[index]! & 255, 400);
+      if (code === 'OK') sent[index]!++;
+      else if (index === 0) codes.add(code);
+      else codes.add(`others: ${code}`);
+    });
+  }
+  const [slow, ...quick] = readers;
+  const got = quick.reduce((sum, { read }) => sum + read.length, 0);
+  const { receiveBytesFree } = other.core;
+  return { nodes, slow: slow!, sent: sent[0]!, codes, got, held: (4 << 20) - receiveBytesFree };
+}
+
+test('one reader of a hundred stops: its sender is told, it holds what it may, others do not feel it', () => {
+  const before = withHundred(false);
+  const { nodes, slow, sent, codes, got, held } = withHundred(true);
+  assert.ok(got >= 0.95 * before.got, `${got} messages in place of ${before.got}`);
+  assert.ok(before.got >= 99 * 199);
+  assert.equal([...codes], ['EWOULDBLOCK']);
+  const { MaxDataRecvBuffers } = slow.carrier.core.parameters;
+  assert.ok(slow.port.pending <= MaxDataRecvBuffers, `${slow.port.pending} messages`);
+  assert.is(slow.port.pending, sent);
+  assert.ok(held <= MaxDataRecvBuffers * 448, `${held} bytes`);
+  slow.isAsleep = false;
+  slow.take();
+  nodes.run(SECOND);
+  assert.equal(
+    slow.read,
+    Array.from({ length: sent }, (_, index) => index & 255),
+  );
+  assert.is(slow.carrier.core.receiveBytesFree, 4 << 20);
+});
+
 test('the death of a node unstalls who waited for a reader there', () => {
   const { nodes, here, there } = twoNodes({ parameters: { MaxDataRecvBuffers: 4 } });
   there.isAsleep = true;

@@ -10,8 +10,10 @@ import { CONGESTION_MAP_BYTES, HEADER_BYTES, HeaderFlag } from '../../../host/rd
 import { ControlKind, buildControl, parseControl } from '../../../host/rds/control.js';
 import { buildHandshake, parseHandshake } from '../../../host/rds/handshake.js';
 import { explainPacketMessage } from '../../../host/rds/explain.js';
-import { readHeader, writeHeader, type RdsHeader } from '../../../host/rds/header.js';
+import { noExtensions, readHeader, writeHeader, type RdsHeader } from '../../../host/rds/header.js';
+import { HAS_HEADER, LastSaid, portsOf } from '../../../host/rds/last-said.js';
 import { Gid } from '../../../host/link/endpoint.js';
+import { Random } from '../../simulation/random.js';
 import { loadCaptures } from '../../vectors/captures.js';
 
 const BTH = 12;
@@ -142,6 +144,43 @@ test('private data of Linux is read, and ours differs in what Linux leaves 0 alo
     }
   }
   assert.is(count, 8);
+});
+
+test('a header that is left out is known to the other end', () => {
+  const { ACK_REQUIRED, RETRANSMITTED } = HeaderFlag;
+  const random = new Random(5);
+  const [here, there] = [new LastSaid(), new LastSaid()];
+  const counts = { header: 0, 'but ports': 0, all: 0 };
+  let sequence = 100;
+  for (let count = 0; count < 5000; count++) {
+    if (random.chance(0.01)) for (const one of [here, there]) one.begin();
+    const isMessage = random.chance(0.9);
+    if (isMessage) sequence += random.chance(0.95) ? 1 : 2;
+    const header = {
+      sequence: isMessage ? sequence : 0,
+      ack: random.chance(0.9) ? 5 : 6,
+      length: random.below(100),
+      sourcePort: isMessage ? random.pick([0, 1, 65535, 65535]) : 0,
+      destinationPort: random.pick([0, 9, 9]),
+      flags: random.pick([0, ACK_REQUIRED, ACK_REQUIRED, RETRANSMITTED]),
+      credit: 0,
+      extensions: random.chance(0.9) ? noExtensions() : { rdmaRkey: 1 },
+    };
+    const bare = here.bareness(header);
+    here.hear(header);
+    counts[bare ?? 'header']++;
+    if (bare) {
+      const known = there.next(header.length, bare === 'all' ? undefined : portsOf(header));
+      assert.equal(known, { ...header, flags: ACK_REQUIRED });
+      // What says that there is a header is no pair of ports.
+      assert.is.not(portsOf(header), HAS_HEADER);
+    }
+    there.hear(header);
+  }
+  assert.ok(
+    Object.values(counts).every((count) => count > 300),
+    JSON.stringify(counts),
+  );
 });
 
 test('what we say of ourselves is read again, over IPv4 and IPv6', () => {

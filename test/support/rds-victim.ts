@@ -1,0 +1,106 @@
+/** A node with one connection, and whoever is at its other end sends what it likes. */
+import * as assert from 'uvu/assert';
+import { Endpoint } from '../../host/link/endpoint.js';
+import type { Connection, ConnectionOwner, SendBuffer } from '../../host/rds/carrier.js';
+import { HEADER_BYTES } from '../../host/rds/constants.js';
+import { RdsCore } from '../../host/rds/core.js';
+import { buildHandshake } from '../../host/rds/handshake.js';
+import { writeHeader, type RdsHeader } from '../../host/rds/header.js';
+import { HAS_HEADER } from '../../host/rds/last-said.js';
+import type { OutgoingMessage } from '../../host/rds/message.js';
+import type { Port } from '../../host/rds/port.js';
+
+export const PORT = 4000;
+export const NOW = 1_000_000;
+
+/** A connection that takes everything, and a node that it leads to. */
+export class Victim {
+  buffersUsed = 0;
+  packetsHeld = 0;
+  isClosed = false;
+  received = 0;
+  readonly said: RdsHeader[] = [];
+  readonly core: RdsCore;
+  readonly port: Port;
+  readonly #posted: OutgoingMessage[] = [];
+  readonly #connection: Connection;
+  readonly #owner: ConnectionOwner;
+  readonly #marks: number | undefined;
+
+  constructor(isOwnKind: boolean) {
+    const carrier = {
+      connect: () => this.#connection,
+      random: () => 1,
+      receiveBytesMax: 2 ** 24,
+      allocate: (length: number): SendBuffer => {
+        this.buffersUsed++;
+        return { payload: new Uint8Array(length), free: () => this.buffersUsed-- };
+      },
+    };
+    this.#connection = {
+      room: 100,
+      marksHeaders: false,
+      hold: () => true,
+      post: (message, header) => {
+        this.said.push(header);
+        this.#posted.push(message);
+      },
+      postCopy: (header) => this.said.push(header),
+      close: () => {
+        this.isClosed = true;
+        for (const message of this.#posted.splice(0)) message.letGo();
+      },
+    };
+    this.#marks = isOwnKind ? HAS_HEADER : undefined;
+    const local = Endpoint.parse('10.0.0.2', 4791);
+    this.core = new RdsCore(carrier, { local, incarnation: 1, firstSequence: 500 });
+    const user = { readable: () => this.#read(), writable: () => {}, released: () => {} };
+    this.port = this.core.bind(NOW, PORT, user);
+    const peer = Endpoint.parse('10.0.0.9', 4791);
+    const own = isOwnKind ? { lane: 0, incarnation: 7, generation: 0 } : undefined;
+    const request = buildHandshake({ source: peer.gid, target: local.gid, ack: 0, own });
+    const acceptance = this.core.request(NOW, peer, request)!;
+    const { lane } = acceptance;
+    this.core.accepted(NOW, acceptance, this.#connection, request);
+    lane.up(NOW, this.#connection, undefined);
+    this.#owner = lane;
+  }
+
+  /** `immData`: what says, between our own, what the header is, or that there is one. */
+  send(bytes: Uint8Array, beside: number | 'nothing' | undefined = this.#marks): void {
+    const immData = beside === 'nothing' ? undefined : beside;
+    this.packetsHeld++;
+    const release = (): void => void this.packetsHeld--;
+    const memoryBytes = bytes.length;
+    this.#owner.received(NOW, this.#connection, { bytes, immData, memoryBytes, release });
+  }
+
+  /** Nothing is held once the connection and the node are gone. */
+  end(): void {
+    this.#owner.down(NOW, this.#connection, false);
+    this.core.close(NOW);
+    assert.is(this.packetsHeld, 0);
+    assert.is(this.buffersUsed, 0);
+  }
+
+  #read(): void {
+    this.received++;
+    this.core.read(NOW, this.port);
+  }
+}
+
+export function packet(fields: Partial<RdsHeader>, payloadBytes = fields.length ?? 0): Uint8Array {
+  const bytes = new Uint8Array(HEADER_BYTES + payloadBytes);
+  writeHeader(new DataView(bytes.buffer), 0, {
+    sequence: 1,
+    ack: 0,
+    length: payloadBytes,
+    sourcePort: 9,
+    destinationPort: PORT,
+    flags: 0,
+    credit: 0,
+    extensions: {},
+    ...fields,
+  });
+  return bytes;
+}
