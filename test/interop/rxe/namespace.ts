@@ -94,6 +94,7 @@ export async function runInside(
     }
   }
   process.off('disconnect', abandoned);
-  process.send?.({ passed: report.passed, failed: report.failed } satisfies Counts);
-  process.disconnect?.();
+  const counts = { passed: report.passed, failed: report.failed } satisfies Counts;
+  // A failed check may have left open what would keep this process for ever.
+  process.send?.(counts, undefined, undefined, () => process.exit(0));
 }
