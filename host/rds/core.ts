@@ -21,6 +21,7 @@ import type { IncomingMessage } from './message.js';
 import { Path, type Judgement } from './path.js';
 import type { Books, PathNode, Timed } from './path-node.js';
 import { Port, type PortUser } from './port.js';
+import { refusal, type Refused } from './refusal.js';
 import { ADDRESSES_MAX, homeTowards, isBelow, isSameRoute } from './routes.js';
 import { noStatistics, type RdsGauges } from './statistics.js';
 import { DebugLevel, Trace } from './trace.js';
@@ -479,7 +480,7 @@ export class RdsCore implements PathNode {
   #refusal(code: Refused, to: Endpoint, toPort: number): RefusalError {
     if (code === 'ENOBUFS') this.statistics.enobufsReturned++;
     if (code === 'EWOULDBLOCK') this.statistics.ewouldblocksReturned++;
-    return new RefusalError(code, `send to ${to.gid} port ${toPort}: ${WHY[code]}`);
+    return refusal(code, to, toPort);
   }
 
   #freePort(): number | undefined {
@@ -491,11 +492,3 @@ export class RdsCore implements PathNode {
     return undefined;
   }
 }
-
-type Refused = 'ENOBUFS' | 'EWOULDBLOCK' | 'EFAULT';
-
-const WHY: { readonly [Code in Refused]: string } = {
-  ENOBUFS: 'all send buffers of this socket are on their way',
-  EWOULDBLOCK: 'the path is being made, or the reader there is slow',
-  EFAULT: 'there is no path, or no such port',
-};
