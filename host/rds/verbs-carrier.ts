@@ -70,7 +70,7 @@ export class VerbsCarrier {
   /** Among the node's addresses. */
   readonly index: number;
   readonly #poolList: ReceivePool[] = [];
-  /** Completions that were taken out of the queue early. */
+  /** Completions that were taken out of the queue early: older than what is there. */
   #swept: WorkCompletion[] = [];
   #isClosed = false;
 
@@ -293,17 +293,21 @@ export class VerbsCarrier {
   }
 
   async #hearCompletions(): Promise<void> {
-    for (;;) {
-      let completions: readonly WorkCompletion[] = [];
+    let isOver = false;
+    const take = (completions: readonly WorkCompletion[]): void => {
+      isOver = this.#isClosed || completions.length === 0;
+      if (isOver) return;
+      this.#completions(completions);
+      this.onInput();
+    };
+    while (!isOver) {
       try {
-        completions = await this.cq.wait(POLL);
+        await this.cq.waitInto(POLL, take);
       } catch (error) {
         // It was waited for until it was destroyed.
         if (!this.#isClosed) throw error;
+        return;
       }
-      if (this.#isClosed || completions.length === 0) return;
-      this.#completions(completions);
-      this.onInput();
     }
   }
 

@@ -211,6 +211,16 @@ export class CompletionQueue {
    * the context was closed, or its link failed (`context.failure`).
    */
   async wait(count = WAIT_COUNT): Promise<WorkCompletion[]> {
+    let completions: WorkCompletion[] = [];
+    await this.waitInto(count, (taken) => (completions = taken));
+    return completions;
+  }
+
+  /**
+   * @internal The same; `take` gets them as they are taken. What a promise has been told is heard a
+   * moment later, and who looks into the queue meanwhile finds what came after it.
+   */
+  async waitInto(count: number, take: (completions: WorkCompletion[]) => void): Promise<void> {
     const { device } = this.context;
     // Sleeping and being woken cost more than looking for a while.
     const { spin } = device;
@@ -219,13 +229,15 @@ export class CompletionQueue {
     const sleepAt = spin?.until(device.clock.now());
     for (;;) {
       const now = device.clock.now();
+      // Before anything is taken: it would be old by the time it is heard of.
+      if (isHasty && now - this.#turnedAt > TURN_MICROS) {
+        await this.#turn();
+        continue;
+      }
       const looks = sleepAt !== undefined && now < sleepAt;
       let completions = this.#poll(count, looks);
-      if (completions.length > 0) {
-        if (isHasty && now - this.#turnedAt > TURN_MICROS) await this.#turn();
-        return completions;
-      }
-      if (device.closed || this.context.failure) return completions;
+      if (completions.length > 0) return take(completions);
+      if (device.closed || this.context.failure) return take(completions);
       if (device.polled || looks) {
         if (looks) spin?.yield();
         // Nobody calls us: whoever waits looks again in the next turn of the event loop.
@@ -235,7 +247,7 @@ export class CompletionQueue {
       const woken = new Promise<void>((resolve) => this.#waiting.push(resolve));
       this.reqNotify();
       completions = this.poll(count);
-      if (completions.length > 0) return completions;
+      if (completions.length > 0) return take(completions);
       await woken;
     }
   }

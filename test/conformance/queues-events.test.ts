@@ -324,4 +324,31 @@ test(
   }),
 );
 
+test(
+  'who waits for completions holds none back from who looks into the queue meanwhile',
+  onWire({}, async (wire) => {
+    const { cq, qp } = wire;
+    // Of a device that is looked at by those who wait.
+    Object.assign(wire.link, { poll: () => 0 });
+    // Long enough that others are let have a turn.
+    wire.clock.advance(1_000_000);
+    const complete = (wrId: number): void => {
+      qp.postSend({ wrId, opcode: WrOpcode.SEND, sendFlags: SendFlag.SIGNALED, sgList: [] });
+      wire.acknowledge(0x100 + wrId);
+    };
+    const seen: number[] = [];
+    complete(0);
+    const other = new Promise<void>((resolve) => {
+      setImmediate(() => {
+        complete(1);
+        seen.push(...cq.poll(1).map(({ wrId }) => Number(wrId)));
+        resolve();
+      });
+    });
+    const waiting = cq.wait(1).then((taken) => seen.push(...taken.map(({ wrId }) => Number(wrId))));
+    await Promise.all([other, waiting]);
+    assert.equal(seen, [0, 1]);
+  }),
+);
+
 test.run();
