@@ -67,6 +67,7 @@ import {
   ContextConfig,
   contextBytes,
   initContext,
+  owedTimer,
 } from './transport/context';
 import {
   createCompletionQueue,
@@ -84,6 +85,7 @@ import {
 import { answerDoorbell, answerDoorbells } from './transport/doorbell';
 import { flushQueues } from './transport/failure';
 import { attachMulticast, detachMulticast } from './transport/multicast';
+import { payOwed } from './transport/owed';
 import { FlushRequest, expectAnswers, nextFlushOf, takeAnswer } from './transport/persist';
 import { QueuePair, QueuePairParameters, queuePairOfTimer } from './transport/queue-pair';
 import { SharedReceiveQueue } from './transport/receive-queue';
@@ -478,7 +480,8 @@ export function advance(context: usize, now: f64): void {
   setNow(c, now);
   enter(c.arena, c.slot);
   for (let node = dueTimer(c.timers, c.now); node != null; node = dueTimer(c.timers, c.now)) {
-    timerFired(c, queuePairOfTimer(node));
+    if (node == owedTimer(c)) payOwed(c);
+    else timerFired(c, queuePairOfTimer(node));
   }
   leave(c.slot);
 }

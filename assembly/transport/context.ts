@@ -19,7 +19,7 @@ import { COMPLETION_QUEUE_SIZE, CompletionQueue } from './completion-queue';
 import { PATH_SIZE, Path } from './path';
 import { QUEUE_PAIR_SIZE, QueuePair } from './queue-pair';
 import { SHARED_RECEIVE_QUEUE_SIZE, SharedReceiveQueue } from './receive-queue';
-import { TIMER_WHEEL_SIZE, TimerWheel, initTimers } from './timer';
+import { TIMER_WHEEL_SIZE, TimerNode, TimerWheel, initTimers } from './timer';
 
 export const CONTEXT_MAGIC: u32 = 0x56425243;
 
@@ -117,6 +117,8 @@ export class Context {
   /** Queue pairs with something to send, first in first out. */
   readyFirst: usize;
   readyLast: usize;
+  /** Queue pairs that owe an acknowledgement (owed.ts); 0: none. */
+  owesFirst: usize;
   /** What touch-ahead.ts saw: of no use. */
   touched: u32;
   /** Queue pairs that have FLUSHes for the host; 0: none. */
@@ -160,7 +162,14 @@ export class Context {
   aheadStart: u32;
   aheadIcrc: u32;
 }
-const CONTEXT_SIZE: u32 = 320;
+/** The struct above, then a timer. */
+const OWED_TIMER: usize = 320;
+const CONTEXT_SIZE: u32 = 384;
+
+/** Due when acknowledgements that nobody asked for are to be sent. */
+export function owedTimer(context: Context): TimerNode {
+  return changetype<TimerNode>(changetype<usize>(context) + OWED_TIMER);
+}
 
 /** Where datagrams go: 16 bytes, then a Path. */
 @unmanaged

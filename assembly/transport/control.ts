@@ -27,6 +27,7 @@ import { QueuePairAttributes, setPath } from './attributes';
 import { Context, schedule, unschedule } from './context';
 import { enterError } from './failure';
 import { leaveAll } from './multicast';
+import { forgetOwed } from './owed';
 import { forgetFlushes } from './persist';
 import {
   GENERAL_SERVICES_QPN,
@@ -156,6 +157,7 @@ export function destroyQueuePair(context: Context, qp: QueuePair): u32 {
   if (qp.qpn == 0) return Errno.EINVAL;
   removeTimer(context.timers, timerOf(qp));
   unschedule(context, qp);
+  forgetOwed(context, qp);
   forgetFlushes(context, qp);
   discardCompletions(qp.sendCq, qp.qpn);
   if (qp.receiveCq != qp.sendCq) discardCompletions(qp.receiveCq, qp.qpn);
@@ -412,6 +414,7 @@ export function resizeSharedReceiveQueue(srq: SharedReceiveQueue, ring: usize, e
 function reset(context: Context, qp: QueuePair): void {
   removeTimer(context.timers, timerOf(qp));
   unschedule(context, qp);
+  forgetOwed(context, qp);
   forgetFlushes(context, qp);
   discardCompletions(qp.sendCq, qp.qpn);
   discardCompletions(qp.receiveCq, qp.qpn);

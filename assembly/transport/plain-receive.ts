@@ -28,6 +28,7 @@ import { psnAdd } from '../wire/psn';
 import { Context, ReceiveDescriptor } from './context';
 import { findQueuePair, mayTalk } from './receive';
 import { MessageKind, QueuePair, pathOf } from './queue-pair';
+import { owe } from './owed';
 import { anyAhead } from './reorder';
 import { acknowledgeLater } from './responder';
 import { receiveStart } from './seal';
@@ -87,7 +88,7 @@ export function receivePlain(
   copyBytes(to, packet + HEADERS, size);
   countWrite(arena, key, size);
   endPlain(context, qp);
-  advance(context, qp, packet);
+  advance(context, qp, packet, true);
   return true;
 }
 
@@ -134,7 +135,7 @@ export function receiveContinued(
   qp.messageLeft -= size;
   qp.messageOffset += size;
   if (ends) endPlain(context, qp);
-  advance(context, qp, packet);
+  advance(context, qp, packet, ends);
   return true;
 }
 
@@ -155,8 +156,9 @@ function endPlain(context: Context, qp: QueuePair): void {
   context.counters.rdmaRecvs++;
 }
 
-function advance(context: Context, qp: QueuePair, packet: usize): void {
+function advance(context: Context, qp: QueuePair, packet: usize, ends: bool): void {
   context.counters.icrcExact++;
   qp.psnExpected = psnAdd(qp.psnExpected, 1);
   if (bthAckRequest(packet)) acknowledgeLater(context, qp);
+  else if (ends) owe(context, qp);
 }

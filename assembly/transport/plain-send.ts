@@ -12,7 +12,7 @@ import { psnAdd } from '../wire/psn';
 import { copyBytes } from '../memory/bytes';
 import { Context, packetStart } from './context';
 import { QueuePair, pathOf, sendRequestAt, timerOf, workRequestAt } from './queue-pair';
-import { pauses, wantsAck } from './requester';
+import { noteAwaited, pauses, wantsAck } from './requester';
 import { QpState, QpType, SendFlag, WcStatus, WrOpcode } from './status';
 import { finishPacket } from './transmit';
 import { armRetransmit, charge, startProbe, windowOpen } from './window';
@@ -85,6 +85,7 @@ export function sendPlain(context: Context, qp: QueuePair): bool {
   if (pad) store<u32>(packet + header + length, 0);
   // A look at what follows: when that is changed, or fails, the peer is asked later on.
   const follows = posted > 1 && workRequestAt(qp, index + 1).opcode <= <u32>WrOpcode.SEND_WITH_IMM;
+  noteAwaited(qp, request);
   const ask = wantsAck(qp, !follows && pauses(qp));
   if (ask) startProbe(context, qp, psn);
   storeBth(packet, opcode, bthBits(0, pad), context.pkey, qp.targetQp, ask ? 1 : 0, psn);

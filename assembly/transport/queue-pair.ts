@@ -104,6 +104,8 @@ export class QueuePair {
   psnMax: u32;
   /** Packets since an acknowledgement was asked for. */
   packetsSinceAckRequest: u32;
+  /** 1: one of them ends a request whose completion the application is told of. */
+  awaited: u32;
   /** Charge that may be under way: half of the peer's receive buffer. */
   windowCharge: u32;
   chargeSent: u32;
@@ -183,12 +185,18 @@ export class QueuePair {
   /** FLUSHes of jobs before this one were given to the host. */
   flushFrom: u32;
   /** 1: the peer asks again for what is still being worked on. */
-  busyPending: u32;
-  ackPending: u32;
+  busyPending: u8;
+  ackPending: u8;
   /** 1: the peer is to be told what came ahead. */
-  sackPending: u32;
+  sackPending: u8;
   /** 1: the peer is to be told of congestion. */
-  cnpPending: u32;
+  cnpPending: u8;
+  /** The next one that owes an acknowledgement (owed.ts), and 1 while it is among them. */
+  owesNext: usize;
+  owes: u8;
+  /** 1: a message came for which nobody asked, and nothing was acknowledged since. */
+  ackOwed: u8;
+  reservedOwed: u16;
   /** Syndrome of a NAK that waits to be sent; 0: none. */
   nakPending: u32;
   nakPsn: u32;

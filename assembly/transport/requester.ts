@@ -133,7 +133,7 @@ function waitsForAcks(qp: QueuePair): bool {
 function solicit(context: Context, qp: QueuePair): bool {
   if (!hasRoom(context)) return false;
   resend(context, qp, psnAdd(qp.psnNext, <u32>-1));
-  qp.packetsSinceAckRequest = 0;
+  askedForAck(qp);
   return true;
 }
 
@@ -237,7 +237,7 @@ function expectData(context: Context, qp: QueuePair, psnLast: u32): void {
   if (qp.psnNext == qp.psnMax) startProbe(context, qp, qp.psnNext);
   store<u32>(chunkAt(qp, qp.chunkHead), psnLast);
   qp.chunkHead++;
-  qp.packetsSinceAckRequest = 0;
+  askedForAck(qp);
 }
 
 /** An atomic, FLUSH or ATOMIC WRITE. False: its bytes may not be read. */
@@ -311,7 +311,10 @@ function sendData(context: Context, qp: QueuePair, request: SendRequest, ask: bo
   qp.chargeSent += charge(payload);
   qp.sendOffset += payload;
   advance(qp, 1);
-  if (last) endRequest(qp);
+  if (last) {
+    endRequest(qp);
+    noteAwaited(qp, request);
+  }
   const solicited: u32 = last && isSolicited(request) ? 1 : 0;
   const reliable = qp.type == <u32>QpType.RC;
   const ackRequest: u32 = reliable && (wantsAck(qp, last && pauses(qp)) || ask) ? 1 : 0;
@@ -331,22 +334,48 @@ function sendData(context: Context, qp: QueuePair, request: SendRequest, ask: bo
 }
 
 /**
- * An acknowledgement is asked for where sending `paused`, and often enough that the window never
- * closes for want of one.
+ * An acknowledgement is asked for where sending `paused` and somebody awaits it, and often enough
+ * that the window never closes for want of one.
  */
 export function wantsAck(qp: QueuePair, paused: bool): bool {
   qp.packetsSinceAckRequest++;
   const packets = qp.packetsSinceAckRequest;
   if (
-    !paused &&
+    !(paused && isAwaited(qp)) &&
     windowOpen(qp) &&
     packets * 1024 < qp.congestionWindow &&
     packets * qp.chargeFull < qp.windowCharge / 4
   ) {
     return false;
   }
-  qp.packetsSinceAckRequest = 0;
+  askedForAck(qp);
   return true;
+}
+
+function askedForAck(qp: QueuePair): void {
+  qp.packetsSinceAckRequest = 0;
+  qp.awaited = 0;
+}
+
+/** The application is told when this request is complete. */
+export function noteAwaited(qp: QueuePair, request: SendRequest): void {
+  if (qp.signalAll || request.sendFlags & SendFlag.SIGNALED) qp.awaited = 1;
+}
+
+/**
+ * Does anything depend on when the last packet is acknowledged? A completion does, and the work
+ * behind it; so does room for further requests. Else a peer of our own kind answers when it likes
+ * (owed.ts), on a way that is known and has lost nothing.
+ */
+function isAwaited(qp: QueuePair): bool {
+  return (
+    (qp.awaited | qp.lossy) != 0 ||
+    qp.reorderPeer == 0 ||
+    qp.roundTripMicros == 0 ||
+    qp.state != <u32>QpState.RTS ||
+    qp.sendNext != qp.sendFetched ||
+    qp.sendNext - qp.sendTail > qp.sendEntries / 2
+  );
 }
 
 /**
@@ -408,6 +437,7 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   const psnNext = qp.psnNext;
   const chargeSent = qp.chargeSent;
   const sinceAckRequest = qp.packetsSinceAckRequest;
+  const awaited = qp.awaited;
   qp.sendNext = index;
   qp.sendOffset = psnDistance(request.psnFirst, psn) * qp.mtu;
   qp.psnNext = psn;
@@ -426,6 +456,7 @@ export function resend(context: Context, qp: QueuePair, psn: u32): void {
   qp.psnNext = psnNext;
   qp.chargeSent = chargeSent;
   qp.packetsSinceAckRequest = sinceAckRequest;
+  qp.awaited = awaited;
 }
 
 function sgesOf(request: SendRequest): usize {
@@ -457,7 +488,7 @@ export function withdraw(qp: QueuePair, psn: u32): bool {
 /** The next packet is the one with this PSN. */
 function rewind(qp: QueuePair, psn: u32): void {
   qp.psnNext = psn;
-  qp.packetsSinceAckRequest = 0;
+  askedForAck(qp);
   qp.sendStopped = 0;
   qp.chargeSent = qp.chargeAcked;
   qp.sendOffset = 0;

@@ -29,6 +29,7 @@ import { CountedOperation, countCompletion } from './completion-counter';
 import { Context, EventKind, pushEvent, schedule } from './context';
 import { enterError } from './failure';
 import { completeMessage, disturbsRead, overlapsJob, placeSend, placeWrite } from './place';
+import { owe } from './owed';
 import { acceptAtomicWrite, acceptFlush, acknowledgeAgain, grantsFlush } from './persist';
 import { holdWord, noteImpatience } from './persist';
 import { MessageKind, QueuePair, Resource, resourceAt } from './queue-pair';
@@ -253,6 +254,7 @@ function acceptData(context: Context, qp: QueuePair, packet: usize, flags: u32, 
   // Its completion found no room, or its key could not be invalidated: that is no success.
   if (qp.state == <u32>QpState.ERR) return;
   if (bthAckRequest(packet)) acknowledgeLater(context, qp);
+  else if (flags & PacketFlag.END) owe(context, qp);
 }
 
 /** The peer wants an acknowledgement: one for all that is taken in before answers are sent. */

@@ -262,6 +262,7 @@ function sendAcknowledge(context: Context, qp: QueuePair): void {
 }
 
 function sendAeth(context: Context, qp: QueuePair, syndrome: u32, msn: u32, psn: u32): void {
+  qp.ackOwed = 0;
   const packet = packetStart(context);
   storeBth(packet, Opcode.RC_ACKNOWLEDGE, 0, context.pkey, qp.targetQp, 0, psn);
   storeAeth(packet + 12, syndrome, msn);

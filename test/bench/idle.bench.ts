@@ -22,7 +22,7 @@ async function idle(seconds: number): Promise<Figures> {
   for (let message = 0; message < MESSAGES; message++) {
     end.receive(BYTES);
     end.send(BYTES);
-    while ((await end.received(true)).length === 0);
+    while ((await end.received()).length === 0);
   }
   await pause(SETTLE_MILLIS);
   const watch = new FlowWatch(partner);

@@ -18,6 +18,9 @@ import {
   type Link,
   type MemoryRegion,
   type QueuePair,
+  type ReceiveWorkRequest,
+  type SendWorkRequest,
+  type WorkCompletion,
 } from '../../host/index.js';
 import { ALL_ACCESS } from '../support/pair.js';
 import { Partner, partnerTask, tell } from './partner.js';
@@ -80,6 +83,8 @@ export interface Keep {
 
 const PSN = 1000;
 const RECEIVES = 16;
+const SIGNALED_EVERY = 32;
+const NOTHING: number[] = [];
 const RD_ATOMIC = 16;
 const HEADROOM_BYTES = 32 * 2 ** 20;
 /** wrId of receives. */
@@ -100,6 +105,8 @@ export class End {
 
   readonly #reorderPackets: number;
   readonly #timeout: number;
+  readonly #made = new Map<number, Requests>();
+  #sent = 0;
 
   private constructor(context: Context, options: EndOptions) {
     const { bytes, regions = 1, queuePairs = 1, depth = 256, reorderPackets = 64 } = options;
@@ -191,23 +198,56 @@ export class End {
     }
   }
 
-  /** A message of `length` bytes, or of none: the end. */
+  /**
+   * A message of `length` bytes, or of none: the end. Few are signaled, as programs do that are
+   * told by the answer: a completion for each would be asked for, and taken, for nothing.
+   */
   send(length: number): void {
-    const sgList = length === 0 ? [] : [{ addr: this.mr.addr, length, lkey: this.mr.lkey }];
-    this.qp.postSend({ opcode: WrOpcode.SEND, sendFlags: SendFlag.SIGNALED, sgList });
+    const signaled = this.#sent++ % SIGNALED_EVERY === 0;
+    this.qp.postSend(this.#requests(length)[signaled ? 'signaled' : 'silent']);
   }
 
   receive(length: number): void {
-    const sgList = [{ addr: this.mr.addr, length: Math.max(length, 1), lkey: this.mr.lkey }];
-    this.qp.postRecv({ wrId: RECEIVED, sgList });
+    this.qp.postRecv(this.#requests(length).receive);
   }
 
-  /** Lengths of the messages that came. */
-  async received(waits: boolean): Promise<number[]> {
-    const completions = waits ? await this.cq.wait() : this.cq.poll(16);
-    for (const { status } of completions) check(status);
-    return completions.filter(({ wrId }) => wrId === RECEIVED).map(({ byteLen }) => byteLen);
+  /** Lengths of the messages that came; it sleeps until there is a completion. */
+  async received(): Promise<number[]> {
+    return lengths(await this.cq.wait());
   }
+
+  /** The same, by looking once. */
+  polled(): number[] {
+    const completions = this.cq.poll(16);
+    return completions.length === 0 ? NOTHING : lengths(completions);
+  }
+
+  /** Made once for each length, as the fields of a request hardly ever change. */
+  #requests(length: number): Requests {
+    let requests = this.#made.get(length);
+    if (!requests) {
+      const { addr, lkey } = this.mr;
+      const sgList = length === 0 ? [] : [{ addr, length, lkey }];
+      requests = {
+        silent: { opcode: WrOpcode.SEND, sendFlags: 0, sgList },
+        signaled: { opcode: WrOpcode.SEND, sendFlags: SendFlag.SIGNALED, sgList },
+        receive: { wrId: RECEIVED, sgList: [{ addr, length: Math.max(length, 1), lkey }] },
+      };
+      this.#made.set(length, requests);
+    }
+    return requests;
+  }
+}
+
+interface Requests {
+  readonly silent: SendWorkRequest;
+  readonly signaled: SendWorkRequest;
+  readonly receive: ReceiveWorkRequest;
+}
+
+function lengths(completions: readonly WorkCompletion[]): number[] {
+  for (const { status } of completions) check(status);
+  return completions.filter(({ wrId }) => wrId === RECEIVED).map(({ byteLen }) => byteLen);
 }
 
 export function check(status: number): void {
@@ -273,11 +313,11 @@ async function serve(task: Task): Promise<void> {
   // Where nobody is answered, nothing is looked at: peers are served by the other thread.
   const waits = task.waits || (task.echo === 0 && task.end.progress !== 'poll');
   for (let ended = false; !ended;) {
-    for (const length of await end.received(waits)) {
+    for (const length of waits ? await end.received() : end.polled()) {
       if (length === 0) ended = true;
       else {
-        end.receive(task.echo);
         end.send(length);
+        end.receive(task.echo);
       }
     }
   }

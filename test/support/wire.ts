@@ -195,11 +195,11 @@ export class Wire implements Side {
     return wire;
   }
 
-  /** From RESET as far as `options.state` says, connected to the test. */
-  connect(options: WireOptions = {}): void {
+  /** `qp` from RESET as far as `options.state` says, connected to the test. */
+  connect(options: WireOptions = {}, qp = this.qp): void {
     const { state = QpState.RTS, attributes = {} } = options;
-    const reliable = this.qp.qpType === QpType.RC;
-    const datagram = this.qp.qpType === QpType.UD;
+    const reliable = qp.qpType === QpType.RC;
+    const datagram = qp.qpType === QpType.UD;
     const given = (names: readonly (keyof QpAttributes)[]): QpAttributes =>
       Object.fromEntries(
         names.filter((name) => attributes[name] !== undefined).map((n) => [n, attributes[n]]),
@@ -207,7 +207,7 @@ export class Wire implements Side {
     if (state < QpState.INIT) return;
     const access = datagram ? { qkey: 0x1111 } : { qpAccessFlags: FULL_ACCESS };
     const init = given([datagram ? 'qkey' : 'qpAccessFlags']);
-    this.qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, ...access, ...init });
+    qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, ...access, ...init });
     if (state < QpState.RTR) return;
     const connected = {
       ahAttr: {
@@ -219,14 +219,14 @@ export class Wire implements Side {
       destQpNum: PEER_QPN,
       rqPsn: options.receivePsn ?? 0x200,
     };
-    this.qp.modify({
+    qp.modify({
       qpState: QpState.RTR,
       ...(datagram ? {} : connected),
       ...(reliable ? { maxDestRdAtomic: 16, minRnrTimer: 12 } : {}),
       ...given(['maxDestRdAtomic', 'minRnrTimer']),
     });
     if (state < QpState.RTS) return;
-    this.qp.modify({
+    qp.modify({
       qpState: QpState.RTS,
       sqPsn: options.sendPsn ?? 0x100,
       ...(reliable ? { timeout: 10, retryCnt: 7, rnrRetry: 7, maxRdAtomic: 16 } : {}),
