@@ -27,8 +27,10 @@ import { Refusals } from './refusals.js';
 /** Per system call. */
 const MESSAGES = 64;
 const CONTROL_SPACE = 32;
-/** What every kernel with UDP_SEGMENT takes (UDP_MAX_SEGMENTS, and the length of an IP packet). */
-const SEGMENTS_MAX = 64;
+/** UDP_MAX_SEGMENTS of Linux since 6.9, and what every kernel with UDP_SEGMENT takes. */
+const SEGMENTS_MAX = 128;
+const SEGMENTS_LEAST = 64;
+/** The length of an IP packet. */
 const SEGMENTED_BYTES_MAX = 65000;
 const SEGMENT_SIZE_BYTES = 2;
 /** So long a full send buffer may take to drain; then the packet counts as lost. */
@@ -84,6 +86,8 @@ export class SendMessages {
   readonly #buffer: ArrayBufferLike;
   readonly #words: Uint32Array;
   readonly #writable: ReadyPoll;
+  /** What this kernel takes, as far as is known. */
+  #segmentsMax = SEGMENTS_MAX;
   /** Of the messages that are being made: all leave by one socket. */
   #fd = -1;
   readonly #headers: number;
@@ -163,7 +167,7 @@ export class SendMessages {
       }
       let length = size;
       const slot = bytes[start + BTH_SLOT_BYTE];
-      const end = peer.segments ? Math.min(count, first + SEGMENTS_MAX) : index;
+      const end = peer.segments ? Math.min(count, first + this.#segmentsMax) : index;
       while (index < end) {
         const more = batch.lengthOf(index);
         if (
@@ -238,7 +242,7 @@ export class SendMessages {
         continue;
       }
       if (this.#packets[message]! > 1 && SEGMENT_ERRORS.has(code)) {
-        this.#sendOneByOne(message);
+        this.#sendInParts(message);
       } else {
         this.#lose(code, this.#packets[message]!);
       }
@@ -246,23 +250,33 @@ export class SendMessages {
     }
   }
 
-  /** The packets of a run by themselves. When these get through, the peer gets no more runs. */
-  #sendOneByOne(message: number): void {
+  /**
+   * A run that was refused, in shorter ones or packet by packet. When these get through, there are
+   * no more runs so long, or none to this peer.
+   */
+  #sendInParts(message: number): void {
     const { posix, base } = this.#options;
     const peer = this.#addressed[message]!;
     const start = this.#starts[message]!;
     const length = this.#lengths[message]!;
+    const isLong = this.#packets[message]! > SEGMENTS_LEAST;
     const size = this.#words[(this.#controls + message * CONTROL_SPACE) / 4 + CONTROL.data]!;
-    for (let at = 0; at < length; at += size) {
-      this.#write(message, peer, start + at, Math.min(size, length - at), 1, size);
+    const step = isLong ? SEGMENTS_LEAST * size : size;
+    for (let at = 0; at < length; at += step) {
+      const bytes = Math.min(step, length - at);
+      const packets = Math.ceil(bytes / size);
+      this.#write(message, peer, start + at, bytes, packets, size);
       const taken = posix.sendMessages(peer.fd, base + this.#headers + message * HEADER_BYTES, 1);
       this.#counters.sendCalls++;
       if (taken > 0) {
-        peer.segments = false;
+        if (isLong) this.#segmentsMax = SEGMENTS_LEAST;
+        else peer.segments = false;
         this.#countSent(message);
-      } else {
-        this.#lose(posix.errnoName(-taken), 1);
+        continue;
       }
+      const code = posix.errnoName(-taken);
+      if (packets > 1 && SEGMENT_ERRORS.has(code)) this.#sendInParts(message);
+      else this.#lose(code, packets);
     }
   }
 

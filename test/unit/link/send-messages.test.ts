@@ -7,7 +7,7 @@ import { SendMessages, type SendCounters } from '../../../host/link/send-message
 import { pattern, TestBatch, type TestPacket } from '../../support/batch.js';
 
 const test = suite('link/send-messages');
-const ERRNO = { EPERM: 1, EINTR: 4, EBADF: 9, EAGAIN: 11, EMSGSIZE: 90, ENOBUFS: 105, EIO: 5 };
+const ERRNO = { EPERM: 1, EINTR: 4, EBADF: 9, EAGAIN: 11, EMSGSIZE: 90, ENOBUFS: 105, EIO: 5, EINVAL: 22 };
 type Answer = number | keyof typeof ERRNO;
 
 const peer = Endpoint.parse('127.0.0.1', 4791);
@@ -136,6 +136,26 @@ test('a run that the device cannot cut up goes one by one; the peer gets no more
   assert.equal([counters.sent, counters.sentBytes, counters.sentMessages], [2, 160, 2]);
   again();
   assert.equal(calls.at(-1), [0, 3]);
+});
+
+test('a kernel that takes runs of 64 gets runs of 64 from then on', () => {
+  const lengths = Array.from({ length: 129 }, () => 100);
+  const { counters, calls, again, errors } = send(['EINVAL'], lengths, true);
+  assert.equal(errors, []);
+  assert.equal([counters.sent, counters.sentMessages, counters.sendCalls], [129, 3, 4]);
+  again();
+  assert.equal(calls.at(-1), [0, 3]);
+});
+
+test('a kernel that takes no runs at all, after a long one, gets each packet', () => {
+  const lengths = Array.from({ length: 100 }, () => 100);
+  const { counters, again, errors } = send(['EINVAL', 'EIO'], lengths, true);
+  assert.equal(errors, []);
+  assert.equal([counters.sent, counters.sentBytes], [100, 10_000]);
+  // The first 64 by themselves, the others in one run: it was found out too late for those.
+  assert.is(counters.sentMessages, 65);
+  again();
+  assert.is(counters.sentMessages, 165);
 });
 
 test('a run of packets that are all too long does not take runs from the peer', () => {
