@@ -1,6 +1,6 @@
 /**
  * Acknowledgements that nobody asked for. Between peers of our own kind a requester does not ask
- * where no completion depends on the answer (requester.ts `isAwaited`), and the responder answers
+ * where no completion depends on the answer (ack-request.ts `isAwaited`), and the responder answers
  * all the same: along with what is asked for later, or when a little time has passed. So an answer
  * of the application's comes back without two acknowledgements beside it.
  *

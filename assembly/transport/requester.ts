@@ -10,6 +10,7 @@ import { copiesPayload } from '../wire/icrc';
 import { Opcode, Service } from '../wire/opcode';
 import { ICRC_SIZE } from '../wire/packet';
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
+import { askedForAck, noteAwaited, wantsAck } from './ack-request';
 import { Context, EventKind, hasRoom, packetStart, pushEvent } from './context';
 import { sendDatagram } from './datagram';
 import { completeSend, enterSendError } from './failure';
@@ -331,51 +332,6 @@ function sendData(context: Context, qp: QueuePair, request: SendRequest, ask: bo
     if (last) completeSend(context, qp, WcStatus.SUCCESS, 0);
   }
   return true;
-}
-
-/**
- * An acknowledgement is asked for where sending `paused` and somebody awaits it, and often enough
- * that the window never closes for want of one.
- */
-export function wantsAck(qp: QueuePair, paused: bool): bool {
-  qp.packetsSinceAckRequest++;
-  const packets = qp.packetsSinceAckRequest;
-  if (
-    !(paused && isAwaited(qp)) &&
-    windowOpen(qp) &&
-    packets * 1024 < qp.congestionWindow &&
-    packets * qp.chargeFull < qp.windowCharge / 4
-  ) {
-    return false;
-  }
-  askedForAck(qp);
-  return true;
-}
-
-function askedForAck(qp: QueuePair): void {
-  qp.packetsSinceAckRequest = 0;
-  qp.awaited = 0;
-}
-
-/** The application is told when this request is complete. */
-export function noteAwaited(qp: QueuePair, request: SendRequest): void {
-  if (qp.signalAll || request.sendFlags & SendFlag.SIGNALED) qp.awaited = 1;
-}
-
-/**
- * Does anything depend on when the last packet is acknowledged? A completion does, and the work
- * behind it; so does room for further requests. Else a peer of our own kind answers when it likes
- * (owed.ts), on a way that is known and has lost nothing.
- */
-function isAwaited(qp: QueuePair): bool {
-  return (
-    (qp.awaited | qp.lossy) != 0 ||
-    qp.reorderPeer == 0 ||
-    qp.roundTripMicros == 0 ||
-    qp.state != <u32>QpState.RTS ||
-    qp.sendNext != qp.sendFetched ||
-    qp.sendNext - qp.sendTail > qp.sendEntries / 2
-  );
 }
 
 /**

@@ -17,6 +17,8 @@ type QueuePairStruct = Struct<typeof QueuePairLayout>;
 
 /** A queue pair's timer lies behind its struct (queue-pair.ts `TIMER`). */
 const TIMER = 480;
+/** A context's as well (context.ts `OWED_TIMER`). */
+const OWED_TIMER = 320;
 const COMPLETION_SIZE = 64;
 const RING_HEADER = 128;
 
@@ -88,9 +90,17 @@ function checkLists(world: World): void {
     last = at;
   }
   demand(context.readyLast === last, 'the end of the list of ready queue pairs');
-  let timers = 0;
+  const owing = new Set<number>();
+  for (let at = context.owesFirst; at !== 0; at = structAt(memory, QueuePairLayout, at).owesNext) {
+    demand(!owing.has(at), 'the list of acknowledgements owed has a circle');
+    owing.add(at);
+  }
+  const owed = structAt(memory, TimerNodeLayout, world.device.engine.context + OWED_TIMER);
+  demand(owing.size === 0 || owed.deadline !== 0n, 'what is owed will never be paid');
+  let timers = owed.slot === 0 ? 0 : 1;
   for (const { qp, struct } of world.lanes) {
     demand(waiting.has(qp.handle) === (struct.scheduled === 1), 'scheduled, but not on the list');
+    demand(owing.has(qp.handle) === (struct.owes === 1), 'owes, but is not on the list');
     const timer = structAt(memory, TimerNodeLayout, qp.handle + TIMER);
     if (timer.slot !== 0) timers++;
     else demand(timer.deadline === 0n, 'a timer with a deadline is not in the wheel');

@@ -46,6 +46,7 @@ const TESTS = [
   'conformance/validation',
   'conformance/psn-ack-retry',
   'conformance/selective-repeat',
+  'conformance/owed-acknowledgements',
   'unit/region/release',
   'unit/region/pool',
   'unit/pool/fmr-pool',

@@ -12,6 +12,9 @@ const REQUESTER = 'assembly/transport/requester.ts';
 const UNRELIABLE = 'assembly/transport/unreliable.ts';
 const DATAGRAM = 'assembly/transport/datagram.ts';
 const FAILURE = 'assembly/transport/failure.ts';
+
+const ACK_REQUEST = 'assembly/transport/ack-request.ts';
+const OWED = 'assembly/transport/owed.ts';
 const CONTROL = 'assembly/transport/control.ts';
 const COMPLETION_QUEUE = 'assembly/transport/completion-queue.ts';
 
@@ -285,7 +288,7 @@ export const SERVICES: readonly Row[] = [
   ],
   [
     'no acknowledgement is asked for in the middle',
-    REQUESTER,
+    ACK_REQUEST,
     'packets * 1024 < qp.congestionWindow &&\n    packets * qp.chargeFull < qp.windowCharge / 4',
     'true',
   ],
@@ -447,5 +450,35 @@ export const SERVICES: readonly Row[] = [
     'assembly/transport/completion-counter.ts',
     'if (status != <u32>WcStatus.SUCCESS) counter.errors++;\n  else',
     '',
+  ],
+  // Acknowledgements that nobody asked for.
+  [
+    'nobody asks for what a completion depends on',
+    ACK_REQUEST,
+    'if (qp.signalAll || request.sendFlags & SendFlag.SIGNALED) qp.awaited = 1;',
+    '',
+  ],
+  ['a peer of another kind is not asked', ACK_REQUEST, '    qp.reorderPeer == 0 ||\n', ''],
+  ['a peer of unknown distance is not asked', ACK_REQUEST, '    qp.roundTripMicros == 0 ||\n', ''],
+  [
+    'a full send queue is not asked for',
+    ACK_REQUEST,
+    'qp.sendNext - qp.sendTail > qp.sendEntries / 2',
+    'false',
+  ],
+  [
+    'where packets get lost nobody asks',
+    ACK_REQUEST,
+    '(qp.awaited | qp.lossy) != 0',
+    'qp.awaited != 0',
+  ],
+  ['what is owed is never paid', OWED, 'if (qp.ackOwed && serves(qp.state))', 'if (false)'],
+  ['what is owed is owed to everybody', OWED, 'if (qp.reorderPeer == 0) return;', ''],
+  ['what was acknowledged is still owed', RESPONSE, '  qp.ackOwed = 0;\n', ''],
+  [
+    'a queue pair that ends takes what others owe with it',
+    OWED,
+    'if (before == 0) context.owesFirst = qp.owesNext;',
+    'if (before == 0) context.owesFirst = 0;',
   ],
 ];

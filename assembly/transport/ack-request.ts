@@ -1,0 +1,54 @@
+/**
+ * When the requester asks for an acknowledgement: where somebody awaits it, and often enough that
+ * neither window nor queue closes for want of one.
+ */
+import { QueuePair } from './queue-pair';
+import { QpState, SendFlag } from './status';
+import { windowOpen } from './window';
+import { SendRequest } from './work-queue';
+
+/**
+ * An acknowledgement is asked for where sending `paused` and somebody awaits it, and often enough
+ * that the window never closes for want of one.
+ */
+export function wantsAck(qp: QueuePair, paused: bool): bool {
+  qp.packetsSinceAckRequest++;
+  const packets = qp.packetsSinceAckRequest;
+  if (
+    !(paused && isAwaited(qp)) &&
+    windowOpen(qp) &&
+    packets * 1024 < qp.congestionWindow &&
+    packets * qp.chargeFull < qp.windowCharge / 4
+  ) {
+    return false;
+  }
+  askedForAck(qp);
+  return true;
+}
+
+/** It was asked for. */
+export function askedForAck(qp: QueuePair): void {
+  qp.packetsSinceAckRequest = 0;
+  qp.awaited = 0;
+}
+
+/** A request ends: is the application told when it is complete? */
+export function noteAwaited(qp: QueuePair, request: SendRequest): void {
+  if (qp.signalAll || request.sendFlags & SendFlag.SIGNALED) qp.awaited = 1;
+}
+
+/**
+ * Does anything depend on when the last packet is acknowledged? A completion does, and the work
+ * behind it; so does room for further requests. Else a peer of our own kind answers when it likes
+ * (owed.ts), on a way that is known and has lost nothing.
+ */
+function isAwaited(qp: QueuePair): bool {
+  return (
+    (qp.awaited | qp.lossy) != 0 ||
+    qp.reorderPeer == 0 ||
+    qp.roundTripMicros == 0 ||
+    qp.state != <u32>QpState.RTS ||
+    qp.sendNext != qp.sendFetched ||
+    qp.sendNext - qp.sendTail > qp.sendEntries / 2
+  );
+}
