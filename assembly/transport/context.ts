@@ -19,7 +19,7 @@ import { COMPLETION_QUEUE_SIZE, CompletionQueue } from './completion-queue';
 import { PATH_SIZE, Path } from './path';
 import { QUEUE_PAIR_SIZE, QueuePair } from './queue-pair';
 import { SHARED_RECEIVE_QUEUE_SIZE, SharedReceiveQueue } from './receive-queue';
-import { TIMER_WHEEL_SIZE, TimerNode, TimerWheel, initTimers } from './timer';
+import { TIMER_WHEEL_SIZE, TimerWheel, initTimers } from './timer';
 
 export const CONTEXT_MAGIC: u32 = 0x56425243;
 
@@ -78,6 +78,8 @@ export class Context {
   now: u64;
   localGid0: u64;
   localGid1: u64;
+  /** When acknowledgements that are owed are to be sent; 0: none are. */
+  owedMicros: u64;
   magic: u32;
   size: u32;
   arena: Arena;
@@ -162,14 +164,7 @@ export class Context {
   aheadStart: u32;
   aheadIcrc: u32;
 }
-/** The struct above, then a timer. */
-const OWED_TIMER: usize = 320;
-const CONTEXT_SIZE: u32 = 384;
-
-/** Due when acknowledgements that nobody asked for are to be sent. */
-export function owedTimer(context: Context): TimerNode {
-  return changetype<TimerNode>(changetype<usize>(context) + OWED_TIMER);
-}
+const CONTEXT_SIZE: u32 = 320;
 
 /** Where datagrams go: 16 bytes, then a Path. */
 @unmanaged

@@ -7,11 +7,10 @@
  * A responder may acknowledge whenever it likes (IBA 9.7.5.1.2); a requester must not count on it,
  * so its own timers run as ever.
  */
-import { Context, owedTimer } from './context';
+import { Context } from './context';
 import { QueuePair } from './queue-pair';
 import { acknowledgeLater } from './responder';
 import { serves } from './state-machine';
-import { armTimer } from './timer';
 
 /** Shorter than a requester's shortest patience (window.ts `REPEAT_SLACK_MICROS`). */
 const OWED_MICROS: u64 = 500;
@@ -25,12 +24,13 @@ export function owe(context: Context, qp: QueuePair): void {
   qp.owes = 1;
   qp.owesNext = context.owesFirst;
   context.owesFirst = changetype<usize>(qp);
-  const timer = owedTimer(context);
-  if (timer.deadline == 0) armTimer(context.timers, timer, context.now, OWED_MICROS);
+  if (context.owedMicros == 0) context.owedMicros = context.now + OWED_MICROS;
 }
 
-/** The time has passed: what was not acknowledged with anything else is acknowledged now. */
+/** When the time has passed: what was not acknowledged with anything else is acknowledged. */
 export function payOwed(context: Context): void {
+  if (context.owedMicros == 0 || context.now < context.owedMicros) return;
+  context.owedMicros = 0;
   let at = context.owesFirst;
   context.owesFirst = 0;
   while (at != 0) {
@@ -54,4 +54,5 @@ export function forgetOwed(context: Context, qp: QueuePair): void {
   if (before == 0) context.owesFirst = qp.owesNext;
   else changetype<QueuePair>(before).owesNext = qp.owesNext;
   qp.owes = 0;
+  if (context.owesFirst == 0) context.owedMicros = 0;
 }

@@ -2,7 +2,7 @@
  * The engine runs in the thread that calls it: when the link hands packets over, when something is
  * posted, when the clock's timer fires.
  */
-import { Engine } from '../engine/engine.js';
+import { Engine, earlier } from '../engine/engine.js';
 import type { ArenaMemory } from '../engine/arena.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../link/link.js';
@@ -15,6 +15,14 @@ import type { DurableRing } from './durable-ring.js';
 import type { Mailroom } from './mailroom.js';
 import type { DeviceEvents, Progress, RunningEngine, StopDurable } from './progress.js';
 
+/** A moment on the clock, 0 for never, and what makes it never come. */
+interface Timer {
+  readonly micros: number;
+  readonly cancel?: CancelTimer;
+}
+
+const NEVER: Timer = { micros: 0 };
+
 export class InlineProgress implements Progress, LinkReceiver {
   readonly spin = undefined;
   readonly #arena: ArenaMemory;
@@ -24,8 +32,9 @@ export class InlineProgress implements Progress, LinkReceiver {
   // Packets that arrive before the engine runs are lost, as on any network.
   #engine: Engine<Endpoint> | undefined;
   #events: DeviceEvents | undefined;
-  #cancelTimer: CancelTimer | undefined;
-  #deadline = 0;
+  /** What is due in time, and what may be a little late. */
+  #timer: Timer = NEVER;
+  #patientTimer: Timer = NEVER;
   readonly #durables: number;
   readonly #committers = new Set<Committer>();
   #exchange: DurableExchange | undefined;
@@ -79,7 +88,10 @@ export class InlineProgress implements Progress, LinkReceiver {
         destinationOf: (path) => destinations.of(path),
         flushes: () => this.#giveFlushes(),
         events,
-        deadline: (micros) => this.#setTimer(micros),
+        deadline: (micros, patient) => {
+          this.#timer = this.#set(this.#timer, micros, false);
+          this.#patientTimer = this.#set(this.#patientTimer, patient, true);
+        },
       },
       () => this.#clock.now(),
     );
@@ -119,7 +131,8 @@ export class InlineProgress implements Progress, LinkReceiver {
     } finally {
       this.#polling = false;
     }
-    if (this.#deadline !== 0 && this.#clock.now() >= this.#deadline) engine.advance();
+    const deadline = earlier(this.#timer.micros, this.#patientTimer.micros);
+    if (deadline !== 0 && this.#clock.now() >= deadline) engine.advance();
     // Whoever polls next, or posts, settles. In case nobody does:
     if (!engine.owes || this.#isSettling) return;
     this.#isSettling = true;
@@ -159,24 +172,25 @@ export class InlineProgress implements Progress, LinkReceiver {
 
   async close(): Promise<void> {
     this.#closed = true;
-    this.#cancelTimer?.();
-    this.#cancelTimer = undefined;
+    this.#timer.cancel?.();
+    this.#patientTimer.cancel?.();
     await this.#link.close();
   }
 
-  #setTimer(micros: number): void {
-    this.#cancelTimer?.();
-    this.#cancelTimer = undefined;
-    this.#deadline = micros;
-    if (micros === 0 || this.#closed) return;
-    this.#cancelTimer = this.#clock.at(micros, () => {
-      this.#cancelTimer = undefined;
+  #set(timer: Timer, micros: number, mayBeLate: boolean): Timer {
+    if (micros === timer.micros) return timer;
+    timer.cancel?.();
+    if (micros === 0 || this.#closed) return NEVER;
+    const fire = (): void => {
+      if (mayBeLate) this.#patientTimer = NEVER;
+      else this.#timer = NEVER;
       if (this.#closed) return;
       // What has come is no longer missing.
       this.#link.poll?.();
       this.#mailroom?.collect(this);
       this.#engine?.flushReceived();
       this.#engine?.advance();
-    });
+    };
+    return { micros, cancel: this.#clock.at(micros, fire, mayBeLate) };
   }
 }

@@ -7,6 +7,7 @@
 import { availableParallelism } from 'node:os';
 import { parentPort } from 'node:worker_threads';
 import { ControlBlock } from '../engine/control-block.js';
+import { earlier } from '../engine/engine.js';
 import { EventRing } from '../engine/event-ring.js';
 import { instantiate, type EngineParts } from '../engine/load.js';
 import { EngineMemory } from '../engine/memory.js';
@@ -139,7 +140,7 @@ function run(context: number): void {
       control.awake();
     } else if (now >= busyUntil) {
       // The application may have moved it in its turn.
-      const deadline = exports.nextDeadline(context);
+      const deadline = earlier(exports.nextDeadline(context), exports.nextOwed(context));
       if (control.fallAsleep(kicks, deadline)) {
         if (mailroom && !mailroom.fallAsleep()) link.wait(0);
         else

@@ -2,7 +2,7 @@
  * An engine and a batching link in the thread that calls: what the threads of a device do in turn
  * (thread-progress.ts). Its thread holds the turn while it is at work.
  */
-import { Engine } from '../engine/engine.js';
+import { Engine, earlier } from '../engine/engine.js';
 import type { EngineExports } from '../engine/load.js';
 import type { EngineMemory } from '../engine/memory.js';
 import type { Endpoint } from '../link/endpoint.js';
@@ -47,7 +47,7 @@ export class Runner {
         flushes: () => this.#giveFlushes(),
         // The application's thread takes them.
         events: undefined,
-        deadline: (micros) => (this.#deadline = micros),
+        deadline: (micros, patient) => (this.#deadline = earlier(micros, patient)),
       },
       () => clock.now(),
     );
@@ -111,7 +111,8 @@ export class Runner {
       this.#later = false;
     }
     // The other thread's turn may have moved it.
-    this.#deadline = engine.exports.nextDeadline(engine.context);
+    const { exports, context } = engine;
+    this.#deadline = earlier(exports.nextDeadline(context), exports.nextOwed(context));
     if (this.#deadline !== 0 && this.#clock.now() >= this.#deadline) {
       engine.advance();
       done++;

@@ -37,8 +37,17 @@ export interface EngineOutput<Destination> {
   flushes?(): void;
   /** Takes events; undefined: another thread does. */
   readonly events: EventOutput | undefined;
-  /** When `advance` is to be called: microseconds on the clock, 0 for never. */
-  deadline(micros: number): void;
+  /**
+   * When `advance` is to be called: microseconds on the clock, 0 for never; and when it is to be
+   * called by and by: a millisecond or two later does no harm.
+   */
+  deadline(micros: number, patient: number): void;
+}
+
+/** The earlier of two moments, of which 0 is never. */
+export function earlier(one: number, other: number): number {
+  if (one === 0 || other === 0) return one + other;
+  return Math.min(one, other);
 }
 
 /** Packets that lie in one send buffer; the shape of link.ts `PacketBatch`. */
@@ -132,6 +141,7 @@ export class Engine<Destination> {
   #owes = false;
   #starved = false;
   #deadline = 0;
+  #owed = 0;
 
   /** `now`: monotonic microseconds. */
   constructor(
@@ -183,9 +193,11 @@ export class Engine<Destination> {
       this.#draining = false;
     }
     const deadline = this.exports.nextDeadline(this.context);
-    if (deadline !== this.#deadline) {
+    const owed = this.exports.nextOwed(this.context);
+    if (deadline !== this.#deadline || owed !== this.#owed) {
       this.#deadline = deadline;
-      this.#output.deadline(deadline);
+      this.#owed = owed;
+      this.#output.deadline(deadline, owed);
     }
   }
 

@@ -81,6 +81,7 @@ export interface EngineExports {
   ): void;
   advance(context: number, now: number): void;
   nextDeadline(context: number): number;
+  nextOwed(context: number): number;
   lookupKey(
     context: number,
     key: number,

@@ -17,8 +17,6 @@ type QueuePairStruct = Struct<typeof QueuePairLayout>;
 
 /** A queue pair's timer lies behind its struct (queue-pair.ts `TIMER`). */
 const TIMER = 480;
-/** A context's as well (context.ts `OWED_TIMER`). */
-const OWED_TIMER = 320;
 const COMPLETION_SIZE = 64;
 const RING_HEADER = 128;
 
@@ -95,9 +93,9 @@ function checkLists(world: World): void {
     demand(!owing.has(at), 'the list of acknowledgements owed has a circle');
     owing.add(at);
   }
-  const owed = structAt(memory, TimerNodeLayout, world.device.engine.context + OWED_TIMER);
-  demand(owing.size === 0 || owed.deadline !== 0n, 'what is owed will never be paid');
-  let timers = owed.slot === 0 ? 0 : 1;
+  const isDue = context.owedMicros !== 0n;
+  demand(isDue === owing.size > 0, 'what is owed has a time, and nothing else has');
+  let timers = 0;
   for (const { qp, struct } of world.lanes) {
     demand(waiting.has(qp.handle) === (struct.scheduled === 1), 'scheduled, but not on the list');
     demand(owing.has(qp.handle) === (struct.owes === 1), 'owes, but is not on the list');

@@ -145,16 +145,17 @@ export class EventQueue {
 }
 
 /**
- * The clock of one device. A device has one timer at a time, and moves it with every packet; so a
- * queued event is left where it lies when the timer moves on, and put back when it comes up.
+ * The clock of one device. A device has one timer at a time, and another one that may be late; it
+ * moves them with every packet. So a queued event is left where it lies when a timer moves on, and
+ * put back when it comes up.
  */
 export class DeviceClock implements Clock {
   readonly #queue: EventQueue;
   readonly #index: number;
   /** How far this clock has leapt ahead of the world's. */
   #ahead = 0;
-  #fire: (() => void) | undefined;
-  #deadline = 0;
+  /** What is in time, and what may be late. */
+  readonly #timers: [Alarm?, Alarm?] = [];
   /** World time of the earliest event that is queued for it; Infinity: none. */
   #queuedAt = Infinity;
 
@@ -167,13 +168,14 @@ export class DeviceClock implements Clock {
     return Math.floor(this.#queue.now) + this.#ahead;
   }
 
-  at(micros: number, fire: () => void): CancelTimer {
-    if (this.#fire) throw new Error('a device has one timer');
-    this.#fire = fire;
-    this.#deadline = micros;
+  at(micros: number, fire: () => void, mayBeLate = false): CancelTimer {
+    const place = mayBeLate ? 1 : 0;
+    if (this.#timers[place]) throw new Error('a device has one timer of a kind');
+    const alarm = { micros, fire };
+    this.#timers[place] = alarm;
     this.#enqueue();
     return () => {
-      if (this.#fire === fire) this.#fire = undefined;
+      if (this.#timers[place] === alarm) this.#timers[place] = undefined;
     };
   }
 
@@ -186,22 +188,34 @@ export class DeviceClock implements Clock {
   /** A queued event has come up. True when a timer fired. */
   due(): boolean {
     if (this.#queue.now >= this.#queuedAt) this.#queuedAt = Infinity;
-    const fire = this.#fire;
-    if (!fire) return false;
-    if (this.now() < this.#deadline) {
-      this.#enqueue();
-      return false;
-    }
-    this.#fire = undefined;
-    fire();
-    return true;
+    const first = this.#first();
+    if (first < 0) return false;
+    const { micros, fire } = this.#timers[first]!;
+    const fires = this.now() >= micros;
+    if (fires) this.#timers[first] = undefined;
+    this.#enqueue();
+    if (fires) fire();
+    return fires;
+  }
+
+  /** The place of the timer that is due first; -1: there is none. */
+  #first(): number {
+    const [exact, patient] = this.#timers;
+    if (!exact) return patient ? 1 : -1;
+    return patient && patient.micros < exact.micros ? 1 : 0;
   }
 
   #enqueue(): void {
-    if (!this.#fire) return;
-    const micros = this.#deadline - this.#ahead;
+    const first = this.#first();
+    if (first < 0) return;
+    const micros = this.#timers[first]!.micros - this.#ahead;
     if (micros >= this.#queuedAt) return;
     this.#queuedAt = micros;
     this.#queue.put(micros, EventKind.TIMER, this.#index);
   }
+}
+
+interface Alarm {
+  readonly micros: number;
+  readonly fire: () => void;
 }
