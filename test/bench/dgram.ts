@@ -38,10 +38,14 @@ async function connect(socket: Socket, port: number): Promise<void> {
   await once(socket, 'connect');
 }
 
-async function start(kind: Task['kind'], receiveBufferBytes: number) {
+async function start(
+  kind: Task['kind'],
+  receiveBufferBytes: number,
+  thereOptions: readonly string[] = [],
+) {
   const socket = await open(receiveBufferBytes);
   const task: Task = { kind, port: socket.address().port, receiveBufferBytes };
-  const partner = await Partner.start<{ port: number }>(import.meta.url, task);
+  const partner = await Partner.start<{ port: number }>(import.meta.url, task, thereOptions);
   await connect(socket, partner.ready.port);
   return { socket, partner };
 }
@@ -55,12 +59,14 @@ export interface DgramPumpOptions {
   readonly packetBytes: number;
   readonly receiveBufferBytes: number;
   readonly seconds: number;
+  /** Node's, of the other process. */
+  readonly thereOptions?: readonly string[];
 }
 
 /** One way, with as much under way as half of the receive buffer holds, at most 512 KiB. */
 export async function dgramPump(options: DgramPumpOptions): Promise<Flow> {
-  const { packetBytes, receiveBufferBytes } = options;
-  const { socket, partner } = await start('pump', receiveBufferBytes);
+  const { packetBytes, receiveBufferBytes, thereOptions } = options;
+  const { socket, partner } = await start('pump', receiveBufferBytes, thereOptions);
   try {
     const packet = new Uint8Array(packetBytes);
     const granted = socket.getRecvBufferSize();

@@ -25,9 +25,17 @@ export class Partner<Ready> {
     this.#closed = once(child, 'close');
   }
 
-  /** Starts `module` (its `import.meta.url`) with something to read. Rejects when it fails. */
-  static async start<Ready>(module: string, task: unknown): Promise<Partner<Ready>> {
-    const child = fork(fileURLToPath(module), [WORD, JSON.stringify(task)]);
+  /**
+   * Starts `module` (its `import.meta.url`) with something to read, and with further options for
+   * Node. Rejects when it fails.
+   */
+  static async start<Ready>(
+    module: string,
+    task: unknown,
+    options: readonly string[] = [],
+  ): Promise<Partner<Ready>> {
+    const execArgv = [...process.execArgv, ...options];
+    const child = fork(fileURLToPath(module), [WORD, JSON.stringify(task)], { execArgv });
     const messages: unknown[] = [];
     child.on('message', (message) => messages.push(message));
     const failed = once(child, 'close').then(([code]) => {

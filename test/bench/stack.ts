@@ -203,7 +203,7 @@ export class End {
    * told by the answer: a completion for each would be asked for, and taken, for nothing.
    */
   send(length: number): void {
-    const signaled = this.#sent++ % SIGNALED_EVERY === 0;
+    const signaled = length === 0 || this.#sent++ % SIGNALED_EVERY === 0;
     this.qp.postSend(this.#requests(length)[signaled ? 'signaled' : 'silent']);
   }
 
@@ -259,6 +259,8 @@ export interface BothOptions extends EndOptions {
   readonly localBytes?: number;
   /** Who runs the other side's engine. Default: as here. */
   readonly thereProgress?: Progress;
+  /** Node's options there. */
+  readonly thereOptions?: readonly string[];
   readonly period?: number;
   readonly echo?: number;
   readonly waits?: boolean;
@@ -274,7 +276,8 @@ export interface Both {
 
 /** This side, and the other one in a process of its own, connected. */
 export async function openBoth(options: BothOptions): Promise<Both> {
-  const { thereProgress, localBytes, period = 1, echo = 0, waits = false, ...there } = options;
+  const { thereProgress, thereOptions, localBytes, ...others } = options;
+  const { period = 1, echo = 0, waits = false, ...there } = others;
   const end = await End.open({ ...there, bytes: localBytes ?? there.bytes, regions: 1 });
   const task: Task = {
     ...end.address,
@@ -283,7 +286,7 @@ export async function openBoth(options: BothOptions): Promise<Both> {
     echo,
     waits,
   };
-  const partner = await Partner.start<There>(import.meta.url, task);
+  const partner = await Partner.start<There>(import.meta.url, task, thereOptions);
   end.connect(partner.ready);
   const close = async (): Promise<void> => {
     end.send(0);

@@ -20,6 +20,8 @@ export interface StreamOptions {
   readonly progress: Progress;
   /** Of the other one. Default: a thread. */
   readonly thereProgress?: Progress;
+  /** Node's options there. */
+  readonly thereOptions?: readonly string[];
   readonly windowPackets?: number;
   readonly reorderPackets?: number;
   readonly socketBufferBytes?: number;
@@ -101,6 +103,7 @@ export async function stream(options: StreamOptions): Promise<Flow> {
   const both = await openBoth({
     progress: options.progress,
     thereProgress: options.thereProgress ?? 'thread',
+    ...(options.thereOptions && { thereOptions: options.thereOptions }),
     bytes,
     regions,
     queuePairs,
