@@ -330,9 +330,7 @@ async function openRds({ way, progress, bytesMax }: WayOptions): Promise<Message
     },
     close: async () => context.close(),
   };
-  let isDue = false;
   const read = (): void => {
-    isDue = false;
     while (socket.revents & rds.PollEvent.IN) {
       // Port 0 is nobody's: it answers whoever asks whether the path is there.
       if (socket.recvmsg(room).name.port === 0) hasAnswered();
@@ -343,10 +341,6 @@ async function openRds({ way, progress, bytesMax }: WayOptions): Promise<Message
     next?.();
     next = undefined;
   };
-  const readSoon = (): void => {
-    if (!isDue) queueMicrotask(read);
-    isDue = true;
-  };
-  socket.listener = { readable: readSoon, writable: write };
+  socket.listener = { readable: read, writable: write };
   return end;
 }
