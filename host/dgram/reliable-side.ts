@@ -37,8 +37,6 @@ export function messagesOf(receiveBytes: number): number {
 interface Place {
   readonly station: Station;
   readonly socket: RdsSocket;
-  /** It will be read in this turn of the event loop. */
-  isDue: boolean;
 }
 
 export class ReliableSide {
@@ -161,15 +159,8 @@ export class ReliableSide {
       station.release();
       return undefined;
     }
-    const place: Place = { station, socket, isDue: false };
-    socket.listener = {
-      readable: () => {
-        if (place.isDue) return;
-        place.isDue = true;
-        queueMicrotask(() => this.#read(place));
-      },
-      writable: this.#wake,
-    };
+    const place: Place = { station, socket };
+    socket.listener = { readable: () => this.#read(place), writable: this.#wake };
     station.waiting.add(this.#wake);
     this.#open.add(place);
     this.#setBuffers(socket);
@@ -192,7 +183,6 @@ export class ReliableSide {
   #read(place: Place): void {
     const { station, socket } = place;
     let count = 0;
-    place.isDue = false;
     try {
       for (; count < BURST && (socket.revents & PollEvent.IN) !== 0; count++) {
         const { length } = socket.recvmsg([], MessageFlag.PEEK);

@@ -5,6 +5,7 @@ import type { Context } from '../verbs/context.js';
 import type { MemoryRegion } from '../verbs/memory-region.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import type { SharedReceiveQueue } from '../verbs/shared-receive-queue.js';
+import type { ReceiveWorkRequest } from '../verbs/work-request.js';
 import type { ReceivedPacket, SendBuffer } from './carrier.js';
 import { HEADER_BYTES, MESSAGE_BYTES_MAX } from './constants.js';
 import type { LocalRegion, LocalRegions } from './local-regions.js';
@@ -216,7 +217,7 @@ export interface ReceiveBudget {
 }
 
 /** Receives that a shared queue may hold. */
-const RECEIVES_MAX = 16384;
+export const RECEIVES_MAX = 16384;
 
 /** As it was filled last. */
 interface Filled extends ReceivedPacket {
@@ -235,6 +236,8 @@ export class ReceivePool {
   readonly #slabs: Slab[] = [];
   /** By index, as they were filled last: most messages are as long as the one before. */
   readonly #packets: Filled[] = [];
+  /** The same each time that one is posted. */
+  readonly #requests: ReceiveWorkRequest[] = [];
   #posted = 0;
 
   /**
@@ -284,7 +287,8 @@ export class ReceivePool {
     const bytes = memory.subarray(at, at + byteLen);
     const view = new DataView(memory.buffer, bytes.byteOffset, byteLen);
     const release = last?.release ?? (() => this.#post(index));
-    const packet = { bytes, view, immData, memoryBytes: this.#size, release };
+    const behind = bytes.subarray(HEADER_BYTES);
+    const packet = { bytes, behind, view, immData, memoryBytes: this.#size, release };
     this.#packets[index] = packet;
     return packet;
   }
@@ -302,16 +306,18 @@ export class ReceivePool {
     if (!slab) return this.#budget.exhausted();
     this.#budget.bytesLeft -= bytes;
     this.#slabs.push(slab);
-    for (let index = count; index < count + this.#step; index++) this.#post(index);
+    const { addr, mr } = slab;
+    for (let index = 0; index < this.#step; index++) {
+      const sgList = [{ addr: addr + index * this.#size, length: this.#size, lkey: mr.lkey }];
+      this.#requests.push({ wrId: this.#wrIds + count + index, sgList });
+      this.#post(count + index);
+    }
   }
 
   #post(index: number): void {
     // The node was closed before its application had read everything.
-    const slab = this.#slabs[Math.floor(index / this.#step)];
-    if (!slab || this.srq.destroyed) return;
-    const addr = slab.addr + (index % this.#step) * this.#size;
-    const wrId = this.#wrIds + index;
-    this.srq.postRecv({ wrId, sgList: [{ addr, length: this.#size, lkey: slab.mr.lkey }] });
+    if (this.srq.destroyed) return;
+    this.srq.postRecv(this.#requests[index]!);
     this.#posted++;
   }
 }

@@ -14,6 +14,8 @@ export interface SendBuffer {
 /** One SEND that came in, where it lies. */
 export interface ReceivedPacket {
   readonly bytes: Uint8Array;
+  /** What is behind its header, where somebody made that before. */
+  readonly behind?: Uint8Array;
   /** Immediate data that came with it. */
   readonly immData?: number | undefined;
   /** Of `bytes`, where somebody made one before. */

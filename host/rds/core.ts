@@ -188,7 +188,7 @@ export class RdsCore implements PathNode {
     const from = path?.routes.current.from ?? 0;
     if (this.trace.isLogged(DebugLevel.SENDS)) {
       const what = `${length} bytes from port ${port.number} to ${to} port ${toPort}`;
-      this.trace.log(now, DebugLevel.SENDS, () => `${what}: ${judgement}`);
+      this.trace.write(now, DebugLevel.SENDS, `${what}: ${judgement}`);
     }
     let buffer: SendBuffer | undefined;
     if (hasRoom && lane) {
@@ -382,7 +382,7 @@ export class RdsCore implements PathNode {
     const { sourcePort, destinationPort, length } = message.header;
     if (this.trace.isLogged(DebugLevel.RECEIVES)) {
       const what = `${length} bytes from ${message.from} port ${sourcePort}`;
-      this.trace.log(now, DebugLevel.RECEIVES, () => `${what} to port ${destinationPort}`);
+      this.trace.write(now, DebugLevel.RECEIVES, `${what} to port ${destinationPort}`);
     }
     if (parameters.PerfCounters !== 0) {
       statistics.recvPackets++;

@@ -21,6 +21,6 @@ export {
   type RdsSocket,
   type ReceivedMessage,
   type SendMessage,
-  type SocketListener,
 } from './socket.js';
+export type { SocketListener } from './herald.js';
 export type { RdsStatistics } from './statistics.js';

@@ -70,6 +70,10 @@ export class Lane implements ConnectionOwner, Due {
     this.arrivals = new Arrivals(this.#book);
   }
 
+  readonly #kept = (now: number, sequence: number): void => {
+    if (this.arrivals.keep(sequence)) this.acknowledgeSoon(now);
+  };
+
   /** A message of another process's days, in their order. What is missing is gone. */
   restore(message: OutgoingMessage): void {
     const { sequence } = message;
@@ -414,10 +418,8 @@ export class Lane implements ConnectionOwner, Due {
 
   #whole(now: number, lastFlags: number): void {
     const { header, packets, start } = this.#incoming.take();
-    const kept = (at: number): void => {
-      if (this.arrivals.keep(header.sequence)) this.acknowledgeSoon(at);
-    };
-    const message = new IncomingMessage(this.#path.peer, header, packets, kept, this.index, start);
+    const { peer, index } = this;
+    const message = new IncomingMessage(peer, header, packets, this.#kept, index, start);
     if (header.flags & HeaderFlag.CONG_BITMAP) {
       const map = new Uint8Array(CONGESTION_MAP_BYTES);
       message.copy(map);
@@ -450,8 +452,7 @@ export class Lane implements ConnectionOwner, Due {
   }
 
   #fail(now: number): void {
-    const connection = this.#connection;
-    if (connection) this.down(now, connection, false);
+    if (this.#connection) this.down(now, this.#connection, false);
   }
 
   #protocolError(now: number): void {
@@ -486,11 +487,11 @@ export class Lane implements ConnectionOwner, Due {
 
   #plan(_now: number): void {
     const { deadlines } = this.#path.node;
-    const both = this.#ackMicros !== 0 && this.#reconnectMicros !== 0;
-    const next = both
-      ? Math.min(this.#ackMicros, this.#reconnectMicros)
-      : this.#ackMicros + this.#reconnectMicros;
-    if (next === this.dueMicros) return;
+    const [ack, again] = [this.#ackMicros, this.#reconnectMicros];
+    const next = ack !== 0 && again !== 0 ? Math.min(ack, again) : ack + again;
+    // Each message puts an acknowledgement off: what was due before comes all the same, and plans.
+    const isPutOff = this.dueMicros !== 0 && (next === 0 || next >= this.dueMicros);
+    if (next === this.dueMicros || (isPutOff && this.state === 'UP')) return;
     if (next === 0) deadlines.clear(this);
     else deadlines.set(this, next);
   }

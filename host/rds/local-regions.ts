@@ -14,18 +14,18 @@ const REGIONS_MAX = 256;
 /** An allocation that is registered. */
 export class LocalRegion implements SpareRegistration {
   readonly lkey: number;
+  readonly allocation: Allocation;
   readonly #mr: MemoryRegion;
-  readonly #allocation: Allocation;
-  readonly #regions: Map<Allocation, LocalRegion>;
+  readonly #ended: (region: LocalRegion) => void;
   #users = 0;
 
-  constructor(mr: MemoryRegion, allocation: Allocation, regions: Map<Allocation, LocalRegion>) {
+  /** `ended` is called when it is registered no more. */
+  constructor(mr: MemoryRegion, allocation: Allocation, ended: (region: LocalRegion) => void) {
     this.lkey = mr.lkey;
+    this.allocation = allocation;
     this.#mr = mr;
-    this.#allocation = allocation;
-    this.#regions = regions;
+    this.#ended = ended;
     allocation.spares.add(this);
-    regions.set(allocation, this);
   }
 
   get isIdle(): boolean {
@@ -48,17 +48,19 @@ export class LocalRegion implements SpareRegistration {
 
   end(): void {
     this.#mr.dereg();
-    this.#allocation.spares.delete(this);
-    this.#regions.delete(this.#allocation);
+    this.allocation.spares.delete(this);
+    this.#ended(this);
   }
 }
 
 /** Of one protection domain. */
 export class LocalRegions {
   readonly #pd: ProtectionDomain;
-  /** The one that was made first comes first. */
-  readonly #regions = new Map<Allocation, LocalRegion>();
+  /** Where each is in `#list`. */
+  readonly #places = new Map<Allocation, number>();
+  readonly #list: LocalRegion[] = [];
   readonly #most: number;
+  #lot = 0;
 
   constructor(pd: ProtectionDomain, most = REGIONS_MAX) {
     this.#pd = pd;
@@ -67,7 +69,7 @@ export class LocalRegions {
 
   /** Allocations that are registered. */
   get size(): number {
-    return this.#regions.size;
+    return this.#list.length;
   }
 
   /**
@@ -77,28 +79,40 @@ export class LocalRegions {
   hold(memory: Uint8Array): LocalRegion {
     const { context } = this.#pd;
     const allocation = checkBuffer(context, memory);
-    const known = this.#regions.get(allocation);
-    if (known) return known.hold();
+    const place = this.#places.get(allocation);
+    if (place !== undefined) return this.#list[place]!.hold();
     this.#makeRoom();
     const { bytes } = context.device.arena.memory;
     const { start, length } = allocation;
     const mr = this.#pd.regMr(bytes.subarray(start, start + length), AccessFlag.LOCAL_WRITE);
-    return new LocalRegion(mr, allocation, this.#regions).hold();
+    const region = new LocalRegion(mr, allocation, (ended) => this.#remove(ended));
+    this.#places.set(allocation, this.#list.push(region) - 1);
+    return region.hold();
   }
 
   /** The domain is about to go. */
   close(): void {
-    for (const region of [...this.#regions.values()]) region.end();
+    for (const region of [...this.#list]) region.end();
   }
 
-  /** Looks at one: who asks again and again finds those that are idle. */
+  #remove({ allocation }: LocalRegion): void {
+    const place = this.#places.get(allocation)!;
+    this.#places.delete(allocation);
+    const last = this.#list.pop()!;
+    if (place === this.#list.length) return;
+    this.#list[place] = last;
+    this.#places.set(last.allocation, place);
+  }
+
+  /**
+   * Looks at one that is drawn by lot: who asks again and again finds those that are idle. If the
+   * oldest went, who uses a few more in turn than there may be would find none, each time.
+   */
   #makeRoom(): void {
-    if (this.#regions.size < this.#most) return;
-    const [oldest] = this.#regions;
-    if (!oldest) return;
-    const [allocation, region] = oldest;
-    if (region.isIdle) return region.end();
-    this.#regions.delete(allocation);
-    this.#regions.set(allocation, region);
+    if (this.#list.length < this.#most) return;
+    // Numerical Recipes' generator: its upper bits are good enough, and the same in every run.
+    this.#lot = (Math.imul(this.#lot, 1664525) + 1013904223) >>> 0;
+    const region = this.#list[Math.floor((this.#lot / 2 ** 32) * this.#list.length)]!;
+    if (region.isIdle) region.end();
   }
 }

@@ -130,6 +130,10 @@ export class OutgoingMessage {
   }
 }
 
+/** Hears that a message of that number is kept. */
+type Kept = (now: number, sequence: number) => void;
+const nobody: Kept = () => {};
+
 /** A message as it lies in receives; whoever reads it releases it. */
 export class IncomingMessage {
   readonly from: Endpoint;
@@ -139,8 +143,7 @@ export class IncomingMessage {
   readonly #packets: readonly ReceivedPacket[];
   /** Bytes in front of each one's part of the message. */
   readonly #start: number;
-  /** It is where the death of this process does not take it, or will not be; called once. */
-  readonly kept: (now: number) => void;
+  readonly #kept: Kept;
   /** That it came on; undefined: it did not leave the node. */
   readonly lane: number | undefined;
 
@@ -148,14 +151,14 @@ export class IncomingMessage {
     from: Endpoint,
     header: RdsHeader,
     packets: readonly ReceivedPacket[],
-    kept: (now: number) => void = () => {},
+    kept: Kept = nobody,
     lane?: number,
     start = HEADER_BYTES,
   ) {
     this.from = from;
     this.header = header;
     this.#packets = packets;
-    this.kept = kept;
+    this.#kept = kept;
     this.lane = lane;
     this.#start = start;
     let bytes = 0;
@@ -167,11 +170,18 @@ export class IncomingMessage {
     return this.header.length;
   }
 
+  /** It is where the death of this process does not take it, or will not be; called once. */
+  kept(now: number): void {
+    this.#kept(now, this.header.sequence);
+  }
+
   /** Copies what fits into `target`; returns how much. */
   copy(target: Uint8Array): number {
     let at = 0;
-    for (const { bytes } of this.#packets) {
-      const part = bytes.subarray(this.#start, this.#start + target.length - at);
+    for (const { bytes, behind } of this.#packets) {
+      const isBehind = this.#start === HEADER_BYTES && behind !== undefined;
+      let part = isBehind ? behind : bytes.subarray(this.#start);
+      if (part.length > target.length - at) part = part.subarray(0, target.length - at);
       target.set(part, at);
       at += part.length;
     }

@@ -247,16 +247,14 @@ export class RdsNode {
     return infoText(sessions, sockets);
   }
 
-  /** A call, timed when `level` of RdsTraceLvl says so. */
-  timed<Result>(level: number, name: string, call: () => Result): Result {
-    const { trace } = this.core;
-    if (!trace.isTimed(level)) return call();
-    const started = this.now;
-    try {
-      return call();
-    } finally {
-      trace.timed(started, name, this.now - started);
-    }
+  /** When a call began, if `level` of RdsTraceLvl says that it is timed; else 0. */
+  begun(level: number): number {
+    return this.core.trace.isTimed(level) ? this.now : 0;
+  }
+
+  /** It ends. */
+  ended(begun: number, name: string): void {
+    if (begun !== 0) this.core.trace.timed(begun, name, this.now - begun);
   }
 
   /** To be called after every call of the core: the next deadline may be another. */
@@ -265,6 +263,10 @@ export class RdsNode {
     if (next === 0 || this.#isClosed || (this.#timerMicros !== 0 && this.#timerMicros <= next)) {
       return;
     }
+    this.#setTimer(next);
+  }
+
+  #setTimer(next: number): void {
     this.#cancelTimer?.();
     this.#timerMicros = next;
     const fire = (): void => {

@@ -339,9 +339,8 @@ export class Path implements Timed {
 
   /** A message got its number: where order crosses lanes, it says behind which one it belongs. */
   numbered(lane: Lane, message: OutgoingMessage): void {
-    const before = this.#flows.numbered(lane.index, message);
-    if (!before || before.lane === lane.index) return;
-    const after = { lane: before.lane, sequence: before.sequence };
+    const after = this.#flows.numbered(lane.index, message);
+    if (!after) return;
     message.extensions = { ...message.extensions, after };
   }
 

@@ -35,7 +35,8 @@ export class Reassembly {
     if (length !== Math.min(missing, fragmentBytes)) return 'wrong';
     this.#header ??= header;
     this.#start = start;
-    this.#packets.push(packet);
+    if (first) this.#packets.push(packet);
+    else this.#packets = [packet];
     this.#missing = missing - length;
     return this.#missing === 0 ? 'whole' : 'more';
   }
@@ -48,14 +49,13 @@ export class Reassembly {
     const header = this.#header!;
     const packets = this.#packets;
     this.#header = undefined;
-    this.#packets = [];
     return { header, packets, start: this.#start };
   }
 
   /** Gives back what there is of a message. */
   clear(): void {
-    for (const packet of this.#packets) packet.release();
-    this.#packets = [];
+    if (!this.#header) return;
     this.#header = undefined;
+    for (const packet of this.#packets) packet.release();
   }
 }

@@ -3,6 +3,7 @@
  * waits: what cannot be done now is refused, `poll` tells when to try again.
  */
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import type { Endpoint } from '../link/endpoint.js';
 import type { Context } from '../verbs/context.js';
 import {
   AF_INET_OFFLOAD,
@@ -24,6 +25,7 @@ import {
   type SendControl,
 } from './control-message.js';
 import { DirectedMemory } from './directed.js';
+import { Herald, type SocketListener } from './herald.js';
 import { IoctlRequest, interfaceAnswer, interfaceOf } from './ioctl.js';
 import { lengthOf, type OutgoingMessage } from './message.js';
 import { RdsNode } from './node.js';
@@ -68,12 +70,6 @@ export interface HeldMessage {
   release(): void;
 }
 
-/** Who wants to hear instead of polling. */
-export interface SocketListener {
-  readable?(): void;
-  writable?(): void;
-}
-
 /**
  * `socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0)` on a device. Throws MisuseError; RefusalError
  * EAFNOSUPPORT, EPROTONOSUPPORT, ENOMEM, EADDRINUSE (an unrelated program listens), EACCES
@@ -99,8 +95,16 @@ export function socket(
 /** A socket of reliable datagrams (`rds.socket`, seed 003). */
 export class RdsSocket implements PortUser {
   readonly node: RdsNode;
-  /** Told of what `poll` would see; called in the middle of other work, so be short. */
-  listener: SocketListener | undefined;
+  readonly #herald = new Herald(() => this.#isClosed);
+  /** Told of what `poll` would see: once for all that came, in a microtask of its own. */
+  get listener(): SocketListener | undefined {
+    return this.#herald.listener;
+  }
+
+  set listener(listener: SocketListener | undefined) {
+    this.#herald.listener = listener;
+  }
+
   #port: Port | undefined;
   #isClosed = false;
   #isWritable = true;
@@ -154,26 +158,36 @@ export class RdsSocket implements PortUser {
    * ENOTCONN (closed).
    */
   sendmsg(message: SendMessage): number {
-    return this.node.timed(TraceLevel.SENDS, 'sendmsg', () => this.#sendmsg(message));
+    const { node } = this;
+    const begun = node.begun(TraceLevel.SENDS);
+    try {
+      this.#checkOpen();
+      const { name, iov, control, flags } = message;
+      const to = endpointOf(name);
+      if (!this.#port) this.bind({ port: 0 });
+      if (control?.length || flags) this.#sendBeside(message, to);
+      else node.core.send(node.now, this.#port!, to, name.port, iov);
+      return lengthOf(iov);
+    } catch (error) {
+      this.#isStarved = error instanceof RefusalError && error.code === 'ENOBUFS';
+      this.#isWritable = !this.#isStarved;
+      throw error;
+    } finally {
+      node.arm();
+      node.ended(begun, 'sendmsg');
+    }
   }
 
-  #sendmsg({ name, iov, control = [], flags = 0 }: SendMessage): number {
-    this.#checkOpen();
-    const to = endpointOf(name);
-    if (!this.#port) this.bind({ port: 0 });
+  /** A message with others beside it, or one that is not copied. */
+  #sendBeside({ name, iov, control = [], flags = 0 }: SendMessage, to: Endpoint): void {
     const { core, now, carriers } = this.node;
     const isZeroCopy = (flags & MessageFlag.ZEROCOPY) !== 0;
     if (isZeroCopy && iov.length !== 1) throw new MisuseError('iov', 'ZEROCOPY takes one piece');
-    const length = lengthOf(iov);
     const isFar = core.elsewhere === undefined && !core.isLocal(to);
-    const isCopied = !isZeroCopy || length < this.node.zeroCopyBytes || !isFar;
+    const isCopied = !isZeroCopy || lengthOf(iov) < this.node.zeroCopyBytes || !isFar;
     const [memory] = iov;
     let operation: RdmaOperation | undefined;
     try {
-      if (isCopied && !isZeroCopy && control.length === 0) {
-        core.send(now, this.#port!, to, name.port, iov);
-        return length;
-      }
       const args = control.find((one) => one.type === ControlMessageType.RDMA_ARGS);
       const from = core.pathTo(to)?.routes.current.from ?? 0;
       operation = args && this.#directed.operation(args, from, this.#whenEnded(args));
@@ -188,13 +202,8 @@ export class RdsSocket implements PortUser {
       } else if (sent && !isCopied) this.#zeroCopies.set(sent, cookie);
     } catch (error) {
       operation?.discard();
-      this.#isStarved = error instanceof RefusalError && error.code === 'ENOBUFS';
-      this.#isWritable = !this.#isStarved;
       throw error;
-    } finally {
-      this.node.arm();
     }
-    return length;
   }
 
   /** Only who asked hears of it. */
@@ -226,7 +235,12 @@ export class RdsSocket implements PortUser {
    * With MessageFlag.PEEK it stays. Throws RefusalError EWOULDBLOCK (nothing is here), ENOTCONN.
    */
   recvmsg(iov: readonly Uint8Array[], flags = 0): ReceivedMessage {
-    return this.node.timed(TraceLevel.RECVS, 'recvmsg', () => this.#recvmsg(iov, flags));
+    const begun = this.node.begun(TraceLevel.RECVS);
+    try {
+      return this.#recvmsg(iov, flags);
+    } finally {
+      this.node.ended(begun, 'recvmsg');
+    }
   }
 
   #recvmsg(iov: readonly Uint8Array[], flags: number): ReceivedMessage {
@@ -434,16 +448,19 @@ export class RdsSocket implements PortUser {
 
   /** @internal */
   readable(): void {
-    this.listener?.readable?.();
-    this.#wake();
+    this.#tell(PollEvent.IN);
   }
 
   /** @internal */
   writable(): void {
     this.#isWritable = true;
     this.#isStarved = false;
-    this.listener?.writable?.();
-    this.#wake();
+    this.#tell(PollEvent.OUT);
+  }
+
+  #tell(event: number): void {
+    this.#herald.tell(event);
+    if (this.#waiting.size > 0) this.#wake();
   }
 
   /** @internal */
@@ -453,9 +470,11 @@ export class RdsSocket implements PortUser {
 
   /** @internal */
   released(message: OutgoingMessage, _isLost: boolean): void {
-    const cookie = this.#zeroCopies.get(message);
-    this.#zeroCopies.delete(message);
-    if (cookie !== undefined && !this.#isClosed) this.#notifications.memoryReturned(cookie);
+    if (this.#zeroCopies.size > 0) {
+      const cookie = this.#zeroCopies.get(message);
+      this.#zeroCopies.delete(message);
+      if (cookie !== undefined && !this.#isClosed) this.#notifications.memoryReturned(cookie);
+    }
     if (this.#isStarved) this.writable();
   }
 

@@ -45,11 +45,15 @@ export class Trace {
 
   /** `text` is asked for when the line is wanted. `level`: one of DebugLevel. */
   log(now: number, level: number, text: () => string): void {
-    if (!this.isLogged(level)) return;
-    this.#sink?.(`rds ${(now / 1e6).toFixed(6)} ${NAMES.get(level)!}: ${text()}`);
+    if (this.isLogged(level)) this.write(now, level, text());
   }
 
-  /** Is that wanted? Where a line is made for every message, ask first. */
+  /** A line that `isLogged` wants. */
+  write(now: number, level: number, text: string): void {
+    this.#sink?.(`rds ${(now / 1e6).toFixed(6)} ${NAMES.get(level)!}: ${text}`);
+  }
+
+  /** Is that wanted? Where there is something to say of every message, ask first. */
   isLogged(level: number): boolean {
     return this.#sink !== undefined && (this.#parameters.RdsDbgLvl & level) !== 0;
   }

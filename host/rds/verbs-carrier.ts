@@ -10,6 +10,7 @@ import type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.
 import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import {
+  RECEIVES_MAX,
   ReceivePool,
   SEND_BYTES_MAX,
   SendPool,
@@ -28,7 +29,7 @@ import {
 } from './constants.js';
 import type { RdsCore } from './core.js';
 import { LocalRegions } from './local-regions.js';
-import { VerbsConnection } from './verbs-connection.js';
+import { SEND_WR_IDS, VerbsConnection } from './verbs-connection.js';
 
 const COMPLETIONS = 32768;
 const POLL = 64;
@@ -41,8 +42,6 @@ const POOLS = {
 } as const;
 type PoolName = keyof typeof POOLS;
 const LANE_POOLS: readonly PoolName[] = ['base', 'medium', 'large'];
-/** Numbers of receives begin with this, and with a multiple of it for each pool. */
-const RECEIVE_WR_IDS = 2 ** 40;
 /** 0.27 s, 7 times: who does not answer in 2 s is not there. */
 const PATIENCE = { cmResponseTimeout: 16, maxCmRetries: 7 };
 const FOR_EVER = 7;
@@ -216,7 +215,7 @@ export class VerbsCarrier {
     let pool = this.#pools.get(name);
     if (!pool) {
       const [bytes, step] = POOLS[name];
-      const wrIds = (this.#poolList.length + 1) * RECEIVE_WR_IDS;
+      const wrIds = this.#poolList.length * RECEIVES_MAX;
       const kind = { size: HEADER_BYTES + bytes, step, wrIds };
       pool = new ReceivePool(this.context, this.pd, kind, this.#budget);
       this.#pools.set(name, pool);
@@ -329,11 +328,11 @@ export class VerbsCarrier {
     const connection = this.byQueuePair.get(qpNum);
     const isGood = status === WcStatus.SUCCESS;
     if (!isGood && connection) {
-      if (wrId < RECEIVE_WR_IDS) connection.failed(wrId, status);
+      if (wrId >= SEND_WR_IDS) connection.failed(wrId, status);
       this.broken(connection);
     }
-    if (wrId >= RECEIVE_WR_IDS) {
-      const pool = this.#poolList[Math.floor(wrId / RECEIVE_WR_IDS) - 1]!;
+    if (wrId < SEND_WR_IDS) {
+      const pool = this.#poolList[Math.floor(wrId / RECEIVES_MAX)]!;
       const beside = isGood && wcFlags & WcFlag.WITH_IMM ? immData : undefined;
       const packet = pool.packet(wrId, isGood ? byteLen : 0, beside);
       if (isGood && connection) connection.owner.received(now, connection, packet);

@@ -14,6 +14,11 @@ import type { VerbsCarrier } from './verbs-carrier.js';
 
 /** SENDs of one connection that are not complete. */
 const SENDS = 512;
+/**
+ * Numbers of SENDs begin here, and again when they come to twice that: those of receives are below
+ * it. Numbers of 32 bits are what completions are told apart by at the least cost.
+ */
+export const SEND_WR_IDS = 2 ** 30;
 /** So many in a row do not say that they are complete; then one does, for all of them. */
 const UNSIGNALLED_MAX = 16;
 const INLINE_BYTES = 512;
@@ -27,6 +32,7 @@ const TOGETHER = 8;
 type Request = {
   -readonly [Field in 'wrId' | 'opcode' | 'sendFlags' | 'immData']-?: number;
 } & Pick<SendWorkRequest, 'inline' | 'rdma'> & { sgList: readonly Sge[] };
+const RESOLVED = Promise.resolve();
 const NO_REQUEST: Readonly<Request> = {
   wrId: 0,
   opcode: WrOpcode.SEND,
@@ -52,7 +58,8 @@ export class VerbsConnection implements Connection {
   readonly #carrier: VerbsCarrier;
   /** What was posted and is not known to be complete, in order; undefined: nobody's memory. */
   readonly #posted: (Posted | undefined)[] = [];
-  #completed = 0;
+  /** Modulo SEND_WR_IDS, and near its end: that they begin again is to be seen every day. */
+  #completed = SEND_WR_IDS - 100;
   #unsignalled = 0;
   /** Filled anew for each message: it is read before `postSend` returns. */
   readonly #request: Request = { ...NO_REQUEST };
@@ -163,7 +170,12 @@ export class VerbsConnection implements Connection {
   }
 
   get #nextWrId(): number {
-    return this.#completed + this.#posted.length + 1;
+    return SEND_WR_IDS + ((this.#completed + this.#posted.length) % SEND_WR_IDS);
+  }
+
+  /** Where in `#posted` it is. */
+  #placeOf(wrId: number): number {
+    return (wrId - this.#completed) & (SEND_WR_IDS - 1);
   }
 
   #operate(operation: RdmaOperation): void {
@@ -180,7 +192,7 @@ export class VerbsConnection implements Connection {
 
   /** A work request failed: what it was hears why. */
   failed(wrId: number, status: number): void {
-    const what = this.#posted[wrId - this.#completed - 1];
+    const what = this.#posted[this.#placeOf(wrId)];
     // What was flushed was not at fault: it is dropped with its connection.
     if (!(what instanceof RdmaOperation) || status === WcStatus.WR_FLUSH_ERR) return;
     what.end(rdmaStatusOf(status));
@@ -204,9 +216,11 @@ export class VerbsConnection implements Connection {
 
   /** A SEND is complete, and all before it. */
   completed(wrId: number): void {
-    while (this.#completed < wrId && this.#posted.length > 0) {
+    const count = this.#placeOf(wrId) + 1;
+    if (count > this.#posted.length) return;
+    for (let left = count; left > 0 && this.#posted.length > 0; left--) {
       // Who hears of it may send: numbers must be right by then.
-      this.#completed++;
+      this.#completed = (this.#completed + 1) % SEND_WR_IDS;
       this.#posted.shift()?.letGo(true);
     }
   }
@@ -228,7 +242,8 @@ export class VerbsConnection implements Connection {
     const qp = this.id.qp!;
     if (!this.#isTurn) {
       this.#isTurn = true;
-      queueMicrotask(this.#endTurn);
+      // For each message: queueMicrotask would make an object to name the caller by.
+      void RESOLVED.then(this.#endTurn);
       return qp.postSend(request);
     }
     qp.postSoftly(request);

@@ -16,6 +16,8 @@ interface Window {
 
 export class Windows {
   readonly #ports = new Map<number, Window>();
+  /** The last one that became empty stays: a question and its answer need it again at once. */
+  #empty = -1;
 
   isFull(port: number): boolean {
     const window = this.#ports.get(port);
@@ -37,7 +39,10 @@ export class Windows {
     const wasFull = isMoreThanHalf(window);
     window.messages--;
     window.bytes -= bytes;
-    if (window.messages === 0) this.#ports.delete(port);
+    if (window.messages === 0 && port !== this.#empty) {
+      if (this.#ports.get(this.#empty)?.messages === 0) this.#ports.delete(this.#empty);
+      this.#empty = port;
+    }
     return wasFull && !isMoreThanHalf(window);
   }
 
@@ -58,27 +63,39 @@ function isMoreThanHalf({ messages, bytes }: Window): boolean {
 
 /** A message between two ports. */
 export interface Numbered {
-  readonly lane: number;
-  readonly sequence: number;
+  lane: number;
+  sequence: number;
 }
 
 /** Pairs of ports with unacknowledged messages: the last one, and how many. */
 export class Flows {
   readonly #flows = new Map<number, Numbered & { unacked: number }>();
+  /** As `Windows` has it. */
+  #empty = -1;
 
-  /** Returns the one before, which the peer may not have. */
+  /** Returns the one before, if it took another lane and the peer may not have it. */
   numbered(lane: number, message: OutgoingMessage): Numbered | undefined {
     const key = flowOf(message);
-    const before = this.#flows.get(key);
+    const flow = this.#flows.get(key);
     const { sequence } = message;
-    this.#flows.set(key, { lane, sequence, unacked: (before?.unacked ?? 0) + 1 });
+    if (!flow) {
+      this.#flows.set(key, { lane, sequence, unacked: 1 });
+      return undefined;
+    }
+    const isElsewhere = flow.lane !== lane && flow.unacked > 0;
+    const before = isElsewhere ? { lane: flow.lane, sequence: flow.sequence } : undefined;
+    flow.lane = lane;
+    flow.sequence = sequence;
+    flow.unacked++;
     return before;
   }
 
   left(message: OutgoingMessage): void {
     const key = flowOf(message);
     const flow = this.#flows.get(key);
-    if (flow && --flow.unacked === 0) this.#flows.delete(key);
+    if (!flow || --flow.unacked > 0 || key === this.#empty) return;
+    if (this.#flows.get(this.#empty)?.unacked === 0) this.#flows.delete(this.#empty);
+    this.#empty = key;
   }
 
   clear(): void {

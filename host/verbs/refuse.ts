@@ -13,12 +13,24 @@ export function refuse(
   throw new RefusalError(code, `${verb}: ${sentences[code] ?? 'refused'}`);
 }
 
+/** Drawn at a time: to ask costs more than some bytes. */
+const DRAWN_BYTES = 4096;
+const drawn = new Uint8Array(DRAWN_BYTES);
+let used = DRAWN_BYTES;
+
 /** Fills `words` little-endian words at `address` from a cryptographic generator. */
 export function fillRandom(bytes: Uint8Array, address: number, words: number): void {
-  // Not into linear memory directly: shared memory is refused there.
-  const random = new Uint8Array(words * 4);
-  crypto.getRandomValues(random);
-  bytes.set(random, address);
+  const length = words * 4;
+  if (used + length > DRAWN_BYTES) {
+    // Not into linear memory directly: shared memory is refused there.
+    crypto.getRandomValues(drawn);
+    used = 0;
+  }
+  const bits = drawn.subarray(used, used + length);
+  bytes.set(bits, address);
+  // Nobody finds out from this memory what a key is.
+  bits.fill(0);
+  used += length;
 }
 
 /** 64 bits of the same. */

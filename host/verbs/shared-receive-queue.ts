@@ -72,7 +72,7 @@ export class SharedReceiveQueue {
   /** `ibv_post_srq_recv`: as `qp.postRecv`. */
   postRecv(requests: ReceiveWorkRequest | readonly ReceiveWorkRequest[]): void {
     this.#check();
-    this.#ring.post(requests, () => {});
+    this.#ring.post(requests, nobody);
   }
 
   /**
@@ -140,6 +140,9 @@ export class SharedReceiveQueue {
     this.pd.context.checkOpen();
   }
 }
+
+/** The engine looks into the ring when a message comes. */
+const nobody = (): void => {};
 
 function checkRange(name: string, value: number, least: number, most: number): void {
   if (!Number.isInteger(value) || value < least || value > most) {

@@ -21,6 +21,8 @@ import { check } from './stack.js';
 export type Way =
   | 'send'
   | 'write'
+  /** Out of memory that is never the same. */
+  | 'write-anew'
   | 'rds'
   /** From where the application has them. */
   | 'zero'
@@ -73,6 +75,7 @@ export function openEnd(options: WayOptions): Promise<MessageEnd> {
 const WAYS: { readonly [way in Way]: (options: WayOptions) => Promise<MessageEnd> } = {
   send: (options) => openVerbs(options, false),
   write: (options) => openVerbs(options, true),
+  'write-anew': (options) => openVerbs(options, true, BUFFERS),
   rds: openRds,
   zero: openRds,
   directed: openRds,
@@ -184,17 +187,21 @@ interface UdxLibrary {
   createStream(id: number): UdxStream;
 }
 
-/** SENDs, or WRITEs that say at the peer that they are there. */
+/**
+ * SENDs, or WRITEs that say at the peer that they are there. `locals`: so many places in turn that
+ * they come from; 0: where there is one again.
+ */
 async function openVerbs(
   { progress, bytesMax }: WayOptions,
   isWrite: boolean,
+  locals = 0,
 ): Promise<MessageEnd> {
   const context = await openDevice({ address: ADDRESS, port: 0, progress });
   const pd = context.allocPd();
   const cq = context.createCq(1024);
   const cap = { maxSendWr: UNDER_WAY, maxRecvWr: 4 * UNDER_WAY, reorderPackets: 64 };
   const qp = pd.createQp({ sendCq: cq, recvCq: cq, cap });
-  const memory = context.alloc(bytesMax * (cap.maxRecvWr + UNDER_WAY));
+  const memory = context.alloc(bytesMax * (cap.maxRecvWr + Math.max(locals, UNDER_WAY)));
   const access = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE;
   const mr = pd.regMr(memory, access);
   const sge = (index: number, length: number) => [
@@ -202,7 +209,7 @@ async function openVerbs(
   ];
   const receive = (wrId: number): void => qp.postRecv({ wrId, sgList: sge(wrId, bytesMax) });
   const [SENT, LOCAL] = [1_000_000, cap.maxRecvWr];
-  let room = UNDER_WAY;
+  let [room, turn] = [UNDER_WAY, 0];
   let rdma: { readonly remoteAddr: number; readonly rkey: number };
   let next: (() => void) | undefined;
   const end: MessageEnd = {
@@ -244,7 +251,8 @@ async function openVerbs(
       if (room === 0) {
         return new Promise<void>((resolve) => (next = resolve)).then(() => end.send());
       }
-      const sgList = sge(LOCAL + --room, end.bytes);
+      room--;
+      const sgList = sge(LOCAL + (locals > 0 ? turn++ % locals : room), end.bytes);
       const opcode = isWrite ? WrOpcode.RDMA_WRITE_WITH_IMM : WrOpcode.SEND;
       const request = { wrId: SENT, opcode, sendFlags: SendFlag.SIGNALED, sgList };
       qp.postSend(isWrite ? { ...request, rdma } : request);
@@ -330,9 +338,7 @@ async function openRds({ way, progress, bytesMax }: WayOptions): Promise<Message
     },
     close: async () => context.close(),
   };
-  let isDue = false;
   const read = (): void => {
-    isDue = false;
     while (socket.revents & rds.PollEvent.IN) {
       // Port 0 is nobody's: it answers whoever asks whether the path is there.
       if (socket.recvmsg(room).name.port === 0) hasAnswered();
@@ -343,10 +349,6 @@ async function openRds({ way, progress, bytesMax }: WayOptions): Promise<Message
     next?.();
     next = undefined;
   };
-  const readSoon = (): void => {
-    if (!isDue) queueMicrotask(read);
-    isDue = true;
-  };
-  socket.listener = { readable: readSoon, writable: write };
+  socket.listener = { readable: read, writable: write };
   return end;
 }

@@ -36,6 +36,7 @@ const WAYS: readonly (readonly [name: string, options: WayOptions, kinds: readon
   ['udp_with_acks', { way: 'acks', progress: 'inline', bytesMax: BLOCK }, ['both']],
   ['udx', { way: 'udx', progress: 'inline', bytesMax: BLOCK }, ['both']],
   ['write', { way: 'write', progress: 'thread', bytesMax: DIRECTED }, ['directed']],
+  ['write_anew', { way: 'write-anew', progress: 'thread', bytesMax: DIRECTED }, ['directed']],
   ['directed', { way: 'directed', progress: 'thread', bytesMax: DIRECTED }, ['directed']],
   ['directed_anew', { way: 'directed-anew', progress: 'thread', bytesMax: DIRECTED }, ['directed']],
 ];
@@ -138,6 +139,11 @@ async function run(pace: Pace): Promise<BenchResult> {
       atLeast(
         'directed mode of 64 KiB against WRITE, out of other memory each time',
         ratio(`directed_anew_${DIRECTED}_mps`, `write_${DIRECTED}_mps`),
+        0.95,
+      ),
+      atLeast(
+        'the same against WRITE out of other memory each time',
+        ratio(`directed_anew_${DIRECTED}_mps`, `write_anew_${DIRECTED}_mps`),
         0.95,
       ),
       ...against('UDP with acknowledgements in JavaScript', 'udp_with_acks'),

@@ -36,6 +36,7 @@ export const rdsGroup: GuestGroup = {
       ['a slow reader in Linux stops its senders, not others', slowThere],
       ['a slow reader here stops Linux', slowHere],
       ['Linux lends memory: we read it, write it, and no more when it is revoked', lent],
+      ['we lend memory: Linux reads it, writes it, and no more when it is revoked', borrowed],
     ];
     for (const [name, run] of rows) {
       await report.check(name, () => within(CHECK_SECONDS, run(lab, program)));
@@ -350,6 +351,39 @@ async function lent(lab: Lab, program: string): Promise<void> {
     await peer.printed(/revoked/);
     const status = await operate(sockets, { cookie, local, flags: RdmaFlag.READWRITE });
     assert.equal(status, RdmaStatus.REMOTE_ERROR);
+    await peer.stop();
+  });
+}
+
+async function borrowed(lab: Lab, program: string): Promise<void> {
+  await withSocket(lab, async (sockets) => {
+    const { socket, there } = sockets;
+    const command = `borrow ${lab.guest.ipv4} ${there.port} ${lab.ipv4} ${there.port} ${LENT_BYTES}`;
+    const peer = await started(lab, `${program} ${command}`);
+    const [memory, expected] = [open!.alloc(LENT_BYTES), new Uint8Array(LENT_BYTES)];
+    const cookie = socket.getMr(memory);
+    await sendWith(sockets, [{ type: ControlMessageType.RDMA_DEST, cookie }]);
+    await next(socket);
+    fill(expected, 3);
+    assert.equal(Buffer.compare(memory, expected), 0);
+    await peer.printed(/write: status 0/);
+    fill(memory, 4);
+    await sendWith(sockets, []);
+    await peer.printed(/read: status 0, whole/);
+    socket.freeMr(cookie);
+    await sendWith(sockets, []);
+    // Linux makes a request of every 8 pages, and the last one alone knows the operation: when the
+    // first of two is refused, it hears that the last was flushed, and calls the operation dropped.
+    const said = [/again: 32768 bytes, status (\d)/, /again: 65536 bytes, status (\d)/];
+    const statuses: number[] = [];
+    for (const line of said) statuses.push(Number((await peer.printed(line))[1]));
+    assert.deepEqual(statuses, [RdmaStatus.REMOTE_ERROR, RdmaStatus.DROPPED]);
+    fill(expected, 4);
+    assert.equal(Buffer.compare(memory, expected), 0);
+    // It does not send a message again that had an operation: those two are gone, others go on.
+    assert.equal((await next(socket)).length, 1);
+    await ping(sockets);
+    assert.equal(socket.node.core.statistics.recvPackets, 3);
     await peer.stop();
   });
 }

@@ -7,6 +7,8 @@
  *   rds slow ADDR PORT N FILE        the same, but reads only when FILE is there; SO_RCVBUF is small
  *   rds ping ADDR PEER N             N pings: empty messages to port 0
  *   rds lend ADDR PORT PEER PORT N   a cookie of N bytes, which the peer reads and writes; revoked
+ *   rds borrow ADDR PORT PEER PORT N writes and reads N bytes of a cookie that comes; writes again,
+ *                                    half of them and all
  *
  * A message begins with its number and its length, 32 bits each, big endian; byte i behind them is
  * 7 i + 13 times the number.
@@ -198,6 +200,46 @@ static void lend(int fd, const struct sockaddr_in *to, size_t length)
 	sleep(600);
 }
 
+/* What became of one operation on the peer's memory. */
+static int operate(int fd, const struct sockaddr_in *to, struct rds_rdma_args *args)
+{
+	struct rds_rdma_notify told = { .user_token = 0, .status = -1 };
+	args->flags |= RDS_RDMA_NOTIFY_ME;
+	args->user_token++;
+	send_beside(fd, to, RDS_CMSG_RDMA_ARGS, args, sizeof(*args));
+	while (told.user_token != args->user_token)
+		receive_beside(fd, RDS_CMSG_RDMA_STATUS, &told, sizeof(told));
+	return told.status;
+}
+
+static void borrow(int fd, const struct sockaddr_in *to, size_t length)
+{
+	unsigned char *memory = pages(length);
+	struct rds_iovec local = { (uintptr_t)memory, length };
+	struct rds_rdma_args args = { .remote_vec = { 0, length }, .nr_local = 1,
+				      .local_vec_addr = (uintptr_t)&local,
+				      .flags = RDS_RDMA_READWRITE };
+	receive_beside(fd, RDS_CMSG_RDMA_DEST, &args.cookie, sizeof(args.cookie));
+	pattern(memory, length, 3);
+	printf("write: status %d\n", operate(fd, to, &args));
+	fflush(stdout);
+	/* The peer has put something else there. */
+	receive_beside(fd, 0, NULL, 0);
+	args.flags = RDS_RDMA_FENCE;
+	printf("read: status %d", operate(fd, to, &args));
+	printf(", %s\n", is_pattern(memory, length, 4) ? "whole" : "wrong");
+	fflush(stdout);
+	/* The peer has revoked its cookie. */
+	receive_beside(fd, 0, NULL, 0);
+	for (size_t bytes = length / 2; bytes <= length; bytes *= 2) {
+		args.remote_vec.bytes = local.bytes = bytes;
+		args.flags = RDS_RDMA_READWRITE;
+		printf("again: %zu bytes, status %d\n", bytes, operate(fd, to, &args));
+		fflush(stdout);
+	}
+	sleep(600);
+}
+
 int main(int count_of, char **words)
 {
 	const char *mode = count_of > 1 ? words[1] : "";
@@ -242,10 +284,10 @@ int main(int count_of, char **words)
 		count(fd, atoi(words[4]));
 		return 0;
 	}
-	if (!strcmp(mode, "lend") && count_of == 7) {
+	if ((!strcmp(mode, "lend") || !strcmp(mode, "borrow")) && count_of == 7) {
 		int fd = bound(words[2], words[3]);
 		struct sockaddr_in to = at(words[4], words[5]);
-		lend(fd, &to, atoi(words[6]));
+		(*mode == 'l' ? lend : borrow)(fd, &to, atoi(words[6]));
 	}
 	if (!strcmp(mode, "ping") && count_of == 5) {
 		int fd = bound(words[2], "0");
@@ -265,6 +307,6 @@ int main(int count_of, char **words)
 		printf("answered\n");
 		return 0;
 	}
-	fprintf(stderr, "rds echo|stream|count|slow|ping|lend …\n");
+	fprintf(stderr, "rds echo|stream|count|slow|ping|lend|borrow …\n");
 	return 2;
 }

@@ -269,6 +269,30 @@ test('so many allocations stay registered, and what is in use always does', asyn
   await context.close();
 });
 
+test('a few more allocations in turn than stay registered: most are found so', async () => {
+  const context = await openDevice({ link: createLoopbackPair().a });
+  const pd = context.allocPd();
+  const [MOST, COUNT, ROUNDS] = [32, 37, 20];
+  const regions = new LocalRegions(pd, MOST);
+  const memories = Array.from({ length: COUNT }, () => context.alloc(64));
+  const keys = new Map<Uint8Array, number>();
+  let anew = 0;
+  for (let round = 0; round < ROUNDS; round++) {
+    for (const memory of memories) {
+      const region = regions.hold(memory);
+      if (round > 0 && keys.get(memory) !== region.lkey) anew++;
+      keys.set(memory, region.lkey);
+      region.letGo();
+      assert.ok(regions.size <= MOST);
+    }
+  }
+  assert.ok(anew < (COUNT * (ROUNDS - 1)) / 2, `${anew} times anew`);
+  regions.close();
+  assert.is(regions.size, 0);
+  pd.dealloc();
+  await context.close();
+});
+
 test('memory of somebody else is misuse, and has no effect', () =>
   withSockets(async ({ one, other, there, to }) => {
     await sent(one, { name: to, iov: [Uint8Array.of(0)] });

@@ -76,6 +76,40 @@ test('messages of every size arrive whole, in order, over at most three connecti
     assert.is(other.node.core.statistics.bytesCopied, bytes);
   }));
 
+test('a listener is told once of what came together, reads and answers, and may throw', () =>
+  withNodes(async ({ socket, socketThere, to, here }) => {
+    const one = socket(PORT);
+    const other = socketThere(PORT);
+    await one.send(to(PORT), Uint8Array.of(0));
+    await other.recv();
+    const name = { address: here.local.gid.toString(), port: PORT, udpPort: here.local.port };
+    await other.send(name, Uint8Array.of(0));
+    await one.recv();
+    const thrown = new Promise((resolve) => process.once('uncaughtException', resolve));
+    const told: number[] = [];
+    other.listener = {
+      readable: () => {
+        let count = 0;
+        for (; other.revents & PollEvent.IN; count++) {
+          other.recvmsg([new Uint8Array(8)]);
+          other.sendmsg({ name, iov: [Uint8Array.of(count)] });
+        }
+        told.push(count);
+        throw new Error('of the listener');
+      },
+    };
+    const iov = [Uint8Array.of(1)];
+    for (let count = 0; count < 3; count++) one.sendmsg({ name: to(PORT), iov });
+    for (let count = 0; count < 3; count++) assert.is((await one.recv())!.data[0], count);
+    assert.equal(told, [3]);
+    assert.is(((await thrown) as Error).message, 'of the listener');
+    other.listener = { readable: () => told.push(0) };
+    await one.send(to(PORT), Uint8Array.of(2));
+    other.close();
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    assert.equal(told, [3], 'who is closed hears nothing');
+  }));
+
 test('who closes has acknowledged what was read: nobody after it is sent that again', () =>
   withNodes(async ({ there, socket, socketThere, to }) => {
     const one = socket(PORT);

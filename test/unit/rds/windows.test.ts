@@ -1,0 +1,64 @@
+/** What a node has on its way to a peer: by port, and by pair of ports. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { OutgoingMessage } from '../../../host/rds/message.js';
+import { Flows, Windows } from '../../../host/rds/windows.js';
+
+const WINDOW = 112;
+
+function message(source: number, destination: number, sequence: number): OutgoingMessage {
+  const buffer = { payload: new Uint8Array(8), free: () => {} };
+  const made = new OutgoingMessage(undefined, { source, destination }, buffer);
+  made.sequence = sequence;
+  return made;
+}
+
+test('a window is full at 112 messages, and worth another try when half of them are there', () => {
+  const windows = new Windows();
+  for (let round = 0; round < 3; round++) {
+    for (const port of [7, 8]) {
+      for (let count = 0; count < WINDOW; count++) {
+        assert.not(windows.isFull(port));
+        windows.sent(port, 8);
+      }
+      assert.ok(windows.isFull(port));
+    }
+    for (const port of [7, 8]) {
+      const tries = Array.from({ length: WINDOW }, () => windows.left(port, 8));
+      assert.equal(
+        tries.flatMap((isWorth, index) => (isWorth ? [index + 1] : [])),
+        [WINDOW / 2],
+      );
+      assert.not(windows.isFull(port));
+    }
+  }
+});
+
+test('a message names the one before it on another lane, unless the peer has that', () => {
+  const flows = new Flows();
+  const [first, second, third] = [message(1, 2, 10), message(1, 2, 20), message(1, 2, 30)];
+  assert.is(flows.numbered(0, first), undefined);
+  assert.is(flows.numbered(0, second), undefined, 'the same lane keeps order by itself');
+  assert.equal(flows.numbered(1, third), { lane: 0, sequence: 20 });
+  for (const one of [first, second, third]) flows.left(one);
+  // All are there: the next one waits for nobody, whatever lane it takes.
+  const fourth = message(1, 2, 40);
+  assert.is(flows.numbered(0, fourth), undefined);
+  flows.left(fourth);
+  assert.is(flows.numbered(2, message(1, 2, 50)), undefined);
+  assert.equal(flows.numbered(0, message(1, 2, 60)), { lane: 2, sequence: 50 });
+});
+
+test('pairs of ports that nothing is on its way between know nothing of each other', () => {
+  const flows = new Flows();
+  for (let port = 1; port <= 5; port++) {
+    const one = message(port, 9, port);
+    assert.is(flows.numbered(port % 3, one), undefined);
+    flows.left(one);
+  }
+  for (let port = 1; port <= 5; port++) {
+    assert.is(flows.numbered((port + 1) % 3, message(port, 9, 100 + port)), undefined);
+  }
+});
+
+test.run();
