@@ -100,6 +100,8 @@ export class QueuePair {
   psnNext: u32;
   /** The oldest PSN that is not acknowledged. */
   psnUnacked: u32;
+  /** The oldest PSN that has not arrived, as far as the peer has told; acknowledged or not. */
+  psnArrived: u32;
   /** One past the highest PSN that was ever sent. */
   psnMax: u32;
   /** Packets since an acknowledgement was asked for. */
@@ -108,6 +110,8 @@ export class QueuePair {
   windowCharge: u32;
   chargeSent: u32;
   chargeAcked: u32;
+  /** As `chargeAcked`, of what has arrived. */
+  chargeArrived: u32;
   /** Charge of a packet of one full path MTU. */
   chargeFull: u32;
   timeoutExponent: u32;
@@ -182,13 +186,15 @@ export class QueuePair {
   heldJobs: u32;
   /** FLUSHes of jobs before this one were given to the host. */
   flushFrom: u32;
+  /** Charge of what came behind a job that is held, since the peer was told what has arrived. */
+  chargeHeld: u32;
   /** 1: the peer asks again for what is still being worked on. */
-  busyPending: u32;
-  ackPending: u32;
+  busyPending: u8;
+  ackPending: u8;
   /** 1: the peer is to be told what came ahead. */
-  sackPending: u32;
+  sackPending: u8;
   /** 1: the peer is to be told of congestion. */
-  cnpPending: u32;
+  cnpPending: u8;
   /** Syndrome of a NAK that waits to be sent; 0: none. */
   nakPending: u32;
   nakPsn: u32;

@@ -25,6 +25,7 @@ import { Header, Opcode, PacketFlag, flagsOf, headerOffset, headersOf } from '..
 import { payloadLength } from '../wire/packet';
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
 import { NakCode, SyndromeKind } from '../wire/syndrome';
+import { noteHeld } from './arrival';
 import { CountedOperation, countCompletion } from './completion-counter';
 import { Context, EventKind, pushEvent, schedule } from './context';
 import { enterError } from './failure';
@@ -252,6 +253,7 @@ function acceptData(context: Context, qp: QueuePair, packet: usize, flags: u32, 
   if (flags & PacketFlag.END) endMessage(context, qp, packet, flags);
   // Its completion found no room, or its key could not be invalidated: that is no success.
   if (qp.state == <u32>QpState.ERR) return;
+  if (qp.heldJobs > 0) noteHeld(context, qp, size);
   if (bthAckRequest(packet)) acknowledgeLater(context, qp);
 }
 
@@ -370,6 +372,7 @@ function receiveDuplicate(
     // One ACK for the newest executed request answers all that came before.
     qp.ackPending = 1;
     acknowledgeAgain(qp, psn);
+    if (qp.heldJobs > 0) noteHeld(context, qp, qp.mtu);
     schedule(context, qp);
     return;
   }
