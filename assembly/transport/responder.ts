@@ -369,10 +369,10 @@ function receiveDuplicate(
 ): void {
   context.counters.duplicateRequest++;
   if (flags & (PacketFlag.SEND | PacketFlag.WRITE)) {
+    if (qp.heldJobs > 0) noteHeld(context, qp, qp.mtu);
     // One ACK for the newest executed request answers all that came before.
     qp.ackPending = 1;
     acknowledgeAgain(qp, psn);
-    if (qp.heldJobs > 0) noteHeld(context, qp, qp.mtu);
     schedule(context, qp);
     return;
   }
