@@ -58,7 +58,9 @@ export function receiveArrival(
     context.counters.dropGhost++;
     return;
   }
-  // What is about to be sent once more need not have arrived for that.
+  // It was overtaken by one that says more.
+  if (arrived < psnDistance(qp.psnUnacked, qp.psnArrived)) return;
+  // Of what is about to be sent once more the books begin anew.
   moveArrived(context, qp, min<u32>(arrived, psnDistance(qp.psnUnacked, qp.psnNext)));
   if (qp.reorderPeer != 0 && (low | high) != 0) takeMissing(context, qp, psn, low, high);
   schedule(context, qp);

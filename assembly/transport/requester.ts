@@ -442,8 +442,6 @@ export function goBack(qp: QueuePair, psn: u32): void {
   qp.chunkHead = qp.chunkTail;
   dropProbe(qp);
   forgetRepairs(qp);
-  qp.psnArrived = qp.psnUnacked;
-  qp.chargeArrived = qp.chargeAcked;
   rewind(qp, psn);
 }
 
@@ -460,6 +458,10 @@ export function withdraw(qp: QueuePair, psn: u32): bool {
 
 /** The next packet is the one with this PSN. */
 function rewind(qp: QueuePair, psn: u32): void {
+  if (psnCompare(psn, qp.psnArrived) < 0) {
+    qp.psnArrived = qp.psnUnacked;
+    qp.chargeArrived = qp.chargeAcked;
+  }
   qp.psnNext = psn;
   qp.packetsSinceAckRequest = 0;
   qp.sendStopped = 0;

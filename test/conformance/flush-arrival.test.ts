@@ -4,7 +4,7 @@
  */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { Opcode, PlacementType } from '#build/abi.js';
+import { NakCode, Opcode, PlacementType } from '#build/abi.js';
 import { Mtu, SendFlag, WcStatus, WrOpcode, type SendWorkRequest } from '../../host/index.js';
 import { FLUSH_ACCESS, HandStore } from '../support/durable.js';
 import { DONE, at, flush, kept } from '../support/flush.js';
@@ -253,6 +253,25 @@ test(
     tell(wire, 3, 0b111n);
     assert.equal(psns(wire), [3, 8, 9, 10]);
     assert.equal(wire.completions(), []);
+    tell(wire, 11);
+    assert.equal(psns(wire), range(11, 19));
+    tell(wire, 4, 0b111n);
+    wire.expectSilence('one that was overtaken says nothing new');
+  }),
+);
+
+test(
+  'a peer that misses what it said has arrived gets it: the window is that of what it acknowledged',
+  onWire({ ...OWN_KIND, reorderPackets: 8 }, (wire) => {
+    wire.post(WrOpcode.RDMA_WRITE, 40 * MTU, { sendFlags: SendFlag.SIGNALED, wrId: 1 });
+    tell(wire, 8);
+    tell(wire, 12);
+    assert.equal(psns(wire), range(0, 20));
+    const missing = { opcode: MSP_SELECTIVE_ACKNOWLEDGE, syndrome: NakCode.PSN_SEQUENCE_ERROR };
+    wire.sendPacket({ ...missing, psn: OURS + 1, aheadLow: 1n });
+    assert.equal(psns(wire), [1]);
+    wire.acknowledge(OURS + 9);
+    assert.equal(psns(wire), range(10, 18));
   }),
 );
 
