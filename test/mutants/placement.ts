@@ -40,6 +40,12 @@ export const PLACEMENTS: readonly Row[] = [
     'if (false) {',
   ],
   [
+    'what is sent again has arrived all the same',
+    'assembly/transport/requester.ts',
+    'if (psnCompare(psn, qp.psnArrived) < 0) {',
+    'if (false) {',
+  ],
+  [
     'strangers are told what has arrived',
     ARRIVAL,
     'return pathOf(qp).ownKind != 0;',
