@@ -1,6 +1,7 @@
 /** One sentence about a packet. */
 import { Header, Opcode, PacketFlag, flagsOf } from '../wire/opcode';
 import { DEFAULT_PKEY } from '../wire/headers';
+import { SyndromeKind, syndromeKind } from '../wire/syndrome';
 import { MTU_BYTES_MAX, PacketFields, PacketStatus } from '../wire/packet';
 import { decode, decoded, opcodeTable } from './decode';
 import { SelectivityLevel, placementOf, placementPhrase, selectivityOf } from './flush';
@@ -39,11 +40,15 @@ function envelope(fields: PacketFields): string {
   return parts.join(', ');
 }
 
-/** Which packets behind the one in the BTH have arrived. */
+/** Which packets before and behind the one in the BTH have arrived. */
 function pushSelectiveAck(parts: string[], fields: PacketFields): void {
-  parts.push('everything before has arrived, this packet has not');
   const ahead = popcnt<u64>(fields.aheadLow) + popcnt<u64>(fields.aheadHigh);
-  parts.push(ahead.toString() + ' of the 128 behind it have');
+  const acknowledges = syndromeKind(fields.syndrome) != <u32>SyndromeKind.ACK;
+  parts.push('everything before has arrived' + (acknowledges ? '' : ', and waits for a FLUSH'));
+  if (acknowledges || ahead > 0) {
+    parts.push('this packet has not');
+    parts.push(ahead.toString() + ' of the 128 behind it have');
+  }
   parts.push('message ' + fields.msn.toString());
 }
 

@@ -10,15 +10,16 @@ import {
   syndromeValue,
 } from '../wire/syndrome';
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
+import { acknowledgeCharge } from './arrival';
 import { Context, schedule } from './context';
 import { completeSend, enterSendError, failOldest } from './failure';
 import { QueuePair, chunkAt, pathOf, sendRequestAt, timerOf } from './queue-pair';
 import { awaitsData, isAtomic, isPlacement } from './fetch';
 import { scatterResponse } from './gather';
-import { acknowledgeCharge, goBack, noteDrained, outstanding } from './requester';
+import { goBack, noteDrained, outstanding } from './requester';
 import { QpState, QpType, WcStatus, WrOpcode } from './status';
 import { armTimer, cancelTimer } from './timer';
-import { allIsLost, noteMissing, repairOldest } from './repair';
+import { allIsLost, repairOldest, takeMissing } from './repair';
 import { answeredAlone, armRetransmit, cutWindow, endProbe, growWindow } from './window';
 import { noteLoss, noteSecondAnswer, repeatEarly } from './window';
 import { SendRequest, SendState } from './work-queue';
@@ -71,7 +72,11 @@ function moveUnacked(context: Context, qp: QueuePair, psn: u32): void {
   const packets = psnDistance(qp.psnUnacked, psn);
   if (packets == 0) return;
   endProbe(context, qp, psn);
-  growWindow(context, qp, packets);
+  const arrived = psnDistance(qp.psnUnacked, qp.psnArrived);
+  if (packets > arrived) {
+    growWindow(context, qp, packets - arrived);
+    qp.psnArrived = psn;
+  }
   qp.psnUnacked = psn;
   qp.retryLeft = qp.retryLimit;
   qp.rnrRetryLeft = qp.rnrRetryLimit;
@@ -83,7 +88,7 @@ function settle(context: Context, qp: QueuePair): void {
   if (qp.state == QpState.ERR) return;
   // The answer may be to packets that were about to be sent once more.
   if (psnCompare(qp.psnUnacked, qp.psnNext) > 0) goBack(qp, qp.psnUnacked);
-  acknowledgeCharge(qp, qp.psnUnacked);
+  acknowledgeCharge(qp);
   if (!qp.rnrWaiting) {
     if (outstanding(qp)) armRetransmit(context, qp);
     else cancelTimer(timerOf(qp));
@@ -114,7 +119,7 @@ function retry(context: Context, qp: QueuePair, status: u32, selective: bool): v
   }
   qp.retryLeft--;
   context.counters.completerRetryErr++;
-  acknowledgeCharge(qp, qp.psnUnacked);
+  acknowledgeCharge(qp);
   // A peer that keeps what came ahead tells what it lacks when it sees the oldest packet again.
   if (selective && qp.psnUnacked != qp.psnNext) repairOldest(qp, true);
   else goBack(qp, qp.psnUnacked);
@@ -318,7 +323,7 @@ export function receiveSelectiveAck(
   low: u64,
   high: u64,
 ): void {
-  if (!inFlight(qp, psn) || (low | high) == 0) {
+  if (qp.reorderPeer == 0 || !inFlight(qp, psn) || (low | high) == 0) {
     context.counters.dropGhost++;
     return;
   }
@@ -331,10 +336,7 @@ export function receiveSelectiveAck(
       return;
     }
   }
-  if (qp.rnrWaiting || !noteMissing(qp, psn, low, high)) return;
-  context.counters.rcvdSeqErr++;
-  noteLoss(context, qp);
-  schedule(context, qp);
+  takeMissing(context, qp, psn, low, high);
 }
 
 /** The peer's packets from us met congestion. */

@@ -313,6 +313,7 @@ function applyAttributes(context: Context, qp: QueuePair, a: QueuePairAttributes
   if (mask & QpAttribute.SQ_PSN) {
     qp.psnNext = a.sendPsn & PSN_MASK;
     qp.psnUnacked = qp.psnNext;
+    qp.psnArrived = qp.psnNext;
     qp.psnMax = qp.psnNext;
     qp.repairMax = qp.psnNext;
   }

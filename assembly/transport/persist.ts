@@ -125,7 +125,10 @@ export function acceptFlush(context: Context, qp: QueuePair, packet: usize, psn:
   job.state = JobState.NEW;
   job.serial = ++context.flushSerial;
   job.since = <u32>context.now;
-  if (qp.heldJobs++ == 0) qp.flushFrom = qp.jobHead - 1;
+  if (qp.heldJobs++ == 0) {
+    qp.flushFrom = qp.jobHead - 1;
+    qp.chargeHeld = 0;
+  }
   noteFlush(context, qp);
 }
 

@@ -100,16 +100,18 @@ export class QueuePair {
   psnNext: u32;
   /** The oldest PSN that is not acknowledged. */
   psnUnacked: u32;
+  /** The oldest PSN that has not arrived, as far as the peer has told; acknowledged or not. */
+  psnArrived: u32;
   /** One past the highest PSN that was ever sent. */
   psnMax: u32;
   /** Packets since an acknowledgement was asked for. */
   packetsSinceAckRequest: u32;
-  /** 1: one of them ends a request whose completion the application is told of. */
-  awaited: u32;
   /** Charge that may be under way: half of the peer's receive buffer. */
   windowCharge: u32;
   chargeSent: u32;
   chargeAcked: u32;
+  /** As `chargeAcked`, of what has arrived. */
+  chargeArrived: u32;
   /** Charge of a packet of one full path MTU. */
   chargeFull: u32;
   timeoutExponent: u32;
@@ -123,8 +125,11 @@ export class QueuePair {
   chunkHead: u32;
   chunkTail: u32;
   /** 1 while an RNR NAK's time has not passed. */
-  rnrWaiting: u32;
-  drainNotify: u32;
+  rnrWaiting: u8;
+  drainNotify: u8;
+  /** 1: a request ended whose completion the application is told of, and nobody asked since. */
+  awaited: u8;
+  reservedAwaited: u8;
   /** Packets that may be under way, in 1/256, as loss and round trips allow (window.ts). */
   congestionWindow: u32;
   /** Packets that the peer keeps when they come ahead; 0: it keeps none. */
@@ -184,6 +189,8 @@ export class QueuePair {
   heldJobs: u32;
   /** FLUSHes of jobs before this one were given to the host. */
   flushFrom: u32;
+  /** Charge of what came behind a job that is held, since the peer was told what has arrived. */
+  chargeHeld: u32;
   /** 1: the peer asks again for what is still being worked on. */
   busyPending: u8;
   ackPending: u8;

@@ -18,6 +18,7 @@ import { ICRC_LANES } from '../wire/icrc-lanes';
 import { Opcode, PacketFlag, Service, flagsOf, headersLength } from '../wire/opcode';
 import { ICRC_SIZE, PacketStatus, checkPacket, payloadLength } from '../wire/packet';
 import { SyndromeKind, syndromeKind } from '../wire/syndrome';
+import { receiveArrival } from './arrival';
 import {
   receiveAcknowledge,
   receiveAtomicResponse,
@@ -164,10 +165,15 @@ function receivePacket(
 function serviceFits(qp: QueuePair, opcode: u32): bool {
   const service = opcode & 0xe0;
   if (service == <u32>Service.CNP) return qp.type == <u32>QpType.RC;
-  if (service == <u32>Service.MSP) return qp.type == <u32>QpType.RC && qp.reorderPeer != 0;
+  if (service == <u32>Service.MSP) return qp.type == <u32>QpType.RC && speaksOurs(qp);
   if (qp.type == <u32>QpType.RC) return service == <u32>Service.RC;
   if (qp.type == <u32>QpType.UC) return service == <u32>Service.UC;
   return service == <u32>Service.UD;
+}
+
+/** Does its peer have opcodes of our own? */
+function speaksOurs(qp: QueuePair): bool {
+  return qp.reorderPeer != 0 || pathOf(qp).ownKind != 0;
 }
 
 /** ICRC, then P_Key; counts what fails. */
@@ -321,7 +327,11 @@ function receiveResponse(
   }
   const psn = bthPsn(packet);
   if (bthOpcode(packet) == <u32>Opcode.MSP_SELECTIVE_ACKNOWLEDGE) {
-    receiveSelectiveAck(context, qp, psn, loadU64(packet + 16), loadU64(packet + 24));
+    const low = loadU64(packet + 16);
+    const high = loadU64(packet + 24);
+    if (syndromeKind(aethSyndrome(packet + 12)) == <u32>SyndromeKind.ACK) {
+      receiveArrival(context, qp, psn, low, high);
+    } else receiveSelectiveAck(context, qp, psn, low, high);
     return;
   }
   if (flags & PacketFlag.ACKNOWLEDGE) {

@@ -9,7 +9,6 @@ import { storeAeth, storeBth } from '../wire/headers';
 import { Opcode } from '../wire/opcode';
 import { ICRC_SIZE, PACKET_SIZE_MAX } from '../wire/packet';
 import { psnAdd, psnDistance } from '../wire/psn';
-import { NakCode } from '../wire/syndrome';
 import { Context, packetStart } from './context';
 import { QueuePair, pathOf } from './queue-pair';
 import { finishPacket } from './transmit';
@@ -92,16 +91,18 @@ function shift(qp: QueuePair, count: u32): void {
   }
 }
 
-/** Everything before the expected PSN is acknowledged, and what is kept behind it named. */
-export function sendSelectiveAck(context: Context, qp: QueuePair): void {
+/**
+ * Everything before the expected PSN is here, and what is kept behind it named. The syndrome of a
+ * NAK acknowledges it, that of an ACK does not (arrival.ts).
+ */
+export function sendSelectiveAck(context: Context, qp: QueuePair, syndrome: u32): void {
   const packet = packetStart(context);
   const opcode: u32 = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
   storeBth(packet, opcode, 0, context.pkey, qp.targetQp, 0, qp.psnExpected);
-  storeAeth(packet + 12, NakCode.PSN_SEQUENCE_ERROR, qp.msn);
+  storeAeth(packet + 12, syndrome, qp.msn);
   store<u64>(packet + 16, bswap<u64>(qp.aheadLow));
   store<u64>(packet + 24, bswap<u64>(qp.aheadHigh));
   qp.sackPending = 0;
-  qp.ackPending = 0;
   finishPacket(context, pathOf(qp), qp.qpn, 32 + ICRC_SIZE);
 }
 

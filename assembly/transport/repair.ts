@@ -6,14 +6,14 @@
  * the timer has fired: until then it is still under way.
  */
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
-import { Context, hasRoom } from './context';
+import { Context, hasRoom, schedule } from './context';
 import { QueuePair } from './queue-pair';
 import { resend, withdraw } from './requester';
 import { highestAhead } from './reorder';
-import { dropProbe } from './window';
+import { dropProbe, noteLoss } from './window';
 
 /** Notes what is missing. False when that is under way already, or the map is no true one. */
-export function noteMissing(qp: QueuePair, psn: u32, low: u64, high: u64): bool {
+function noteMissing(qp: QueuePair, psn: u32, low: u64, high: u64): bool {
   const top = highestAhead(psn, low, high);
   if (psnDistance(psn, top) >= psnDistance(psn, qp.psnMax)) return false;
   if (psnCompare(top, qp.repairMax) < 0) return false;
@@ -27,6 +27,14 @@ export function noteMissing(qp: QueuePair, psn: u32, low: u64, high: u64): bool 
   qp.repairMax = withdraw(qp, psn) ? qp.psnNext : qp.psnMax;
   dropProbe(qp);
   return true;
+}
+
+/** The peer has said what is missing: it is sent again, unless that is under way. */
+export function takeMissing(context: Context, qp: QueuePair, psn: u32, low: u64, high: u64): void {
+  if (qp.rnrWaiting || !noteMissing(qp, psn, low, high)) return;
+  context.counters.rcvdSeqErr++;
+  noteLoss(context, qp);
+  schedule(context, qp);
 }
 
 /** The lowest `bits` bits. */
@@ -58,7 +66,8 @@ export function repairOldest(qp: QueuePair, certain: bool): void {
 export function allIsLost(qp: QueuePair): bool {
   const repeated = qp.oldestRepeated;
   qp.oldestRepeated = 0;
-  return repeated != 0 && psnAdd(repeated - 1, 1) == qp.psnUnacked && qp.psnUnacked != qp.psnNext;
+  if (qp.psnUnacked == qp.psnNext || qp.psnUnacked != qp.psnArrived) return false;
+  return repeated != 0 && psnAdd(repeated - 1, 1) == qp.psnUnacked;
 }
 
 export function forgetRepairs(qp: QueuePair): void {

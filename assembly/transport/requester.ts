@@ -24,7 +24,8 @@ import { sendPlain, sendsPlain } from './plain-send';
 import { anyRepairs, forgetRepairs, sendRepairs } from './repair';
 import { finishCopying, finishPacket } from './transmit';
 import { writeWhole } from './whole-request';
-import { armRetransmit, beyondKept, charge, dropProbe, startProbe, windowOpen } from './window';
+import { armRetransmit, beyondKept, charge, dropProbe, startProbe } from './window';
+import { windowOpen, windowOpenToRead } from './window';
 import { SEND_REQUEST_SIZE, SendRequest, SendState, seekSge } from './work-queue';
 
 function packetCount(qp: QueuePair, length: u32): u32 {
@@ -32,7 +33,7 @@ function packetCount(qp: QueuePair, length: u32): u32 {
 }
 
 /** Cumulative charge of everything before `psn`, which lies in this started request. */
-function chargeBefore(qp: QueuePair, request: SendRequest, psn: u32): u32 {
+export function chargeBefore(qp: QueuePair, request: SendRequest, psn: u32): u32 {
   return request.chargeFirst + psnDistance(request.psnFirst, psn) * qp.chargeFull;
 }
 
@@ -92,6 +93,7 @@ function current(context: Context, qp: QueuePair): SendRequest | null {
   if (qp.state == <u32>QpState.SQD && request.state == <u32>SendState.FETCHED) return null;
   if (!windowOpen(qp) || fenced(qp, request)) return null;
   if (awaitsData(request) && (readsInFlight(qp) >= qp.rdAtomicMax || beyondKept(qp))) return null;
+  if (request.opcode == <u32>WrOpcode.RDMA_READ && !windowOpenToRead(qp)) return null;
   // Stronger than a fence.
   if (waitsForAll(request) && qp.sendTail != qp.sendNext) return null;
   return request;
@@ -443,6 +445,10 @@ export function withdraw(qp: QueuePair, psn: u32): bool {
 
 /** The next packet is the one with this PSN. */
 function rewind(qp: QueuePair, psn: u32): void {
+  if (psnCompare(psn, qp.psnArrived) < 0) {
+    qp.psnArrived = qp.psnUnacked;
+    qp.chargeArrived = qp.chargeAcked;
+  }
   qp.psnNext = psn;
   askedForAck(qp);
   qp.sendStopped = 0;
@@ -471,14 +477,4 @@ function firstUnstarted(qp: QueuePair): u32 {
     if (state != <u32>SendState.STARTED && state != <u32>SendState.DONE) break;
   }
   return index;
-}
-
-/** Keeps the window's books when everything before `psn` is acknowledged. */
-export function acknowledgeCharge(qp: QueuePair, psn: u32): void {
-  const request = sendRequestAt(qp, qp.sendTail);
-  if (qp.sendTail != qp.sendFetched && request.state == <u32>SendState.STARTED) {
-    qp.chargeAcked = chargeBefore(qp, request, psn);
-  } else {
-    qp.chargeAcked = qp.chargeSent;
-  }
 }

@@ -25,6 +25,7 @@ import { Header, Opcode, PacketFlag, flagsOf, headerOffset, headersOf } from '..
 import { payloadLength } from '../wire/packet';
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
 import { NakCode, SyndromeKind } from '../wire/syndrome';
+import { noteHeld } from './arrival';
 import { CountedOperation, countCompletion } from './completion-counter';
 import { Context, EventKind, pushEvent, schedule } from './context';
 import { enterError } from './failure';
@@ -253,6 +254,7 @@ function acceptData(context: Context, qp: QueuePair, packet: usize, flags: u32, 
   if (flags & PacketFlag.END) endMessage(context, qp, packet, flags);
   // Its completion found no room, or its key could not be invalidated: that is no success.
   if (qp.state == <u32>QpState.ERR) return;
+  if (qp.heldJobs > 0) noteHeld(context, qp, size);
   if (bthAckRequest(packet)) acknowledgeLater(context, qp);
   else if (flags & PacketFlag.END) owe(context, qp);
 }
@@ -369,6 +371,7 @@ function receiveDuplicate(
 ): void {
   context.counters.duplicateRequest++;
   if (flags & (PacketFlag.SEND | PacketFlag.WRITE)) {
+    if (qp.heldJobs > 0) noteHeld(context, qp, qp.mtu);
     // One ACK for the newest executed request answers all that came before.
     qp.ackPending = 1;
     acknowledgeAgain(qp, psn);

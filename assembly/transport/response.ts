@@ -12,6 +12,7 @@ import { Opcode, PacketFlag } from '../wire/opcode';
 import { ICRC_SIZE } from '../wire/packet';
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
 import { ACK_WITHOUT_CREDITS, NakCode, SyndromeKind, rnrTimerMicros } from '../wire/syndrome';
+import { tellArrival } from './arrival';
 import { Context, EventKind, hasRoom, packetStart, pushEvent, schedule } from './context';
 import { completeReceive, enterError } from './failure';
 import { executeWaiting, noteFlush } from './persist';
@@ -198,8 +199,10 @@ export function sendResponses(context: Context, qp: QueuePair, quantum: u32): bo
     if (!hasRoom(context)) return true;
     const selective = qp.sackPending && !qp.nakPending && anyAhead(qp);
     qp.sackPending = 0;
-    if (selective) sendSelectiveAck(context, qp);
-    else if (qp.ackPending || qp.nakPending) sendAcknowledge(context, qp);
+    if (selective) {
+      qp.ackPending = 0;
+      sendSelectiveAck(context, qp, NakCode.PSN_SEQUENCE_ERROR);
+    } else if (qp.ackPending || qp.nakPending) sendAcknowledge(context, qp);
   }
   return false;
 }
@@ -228,7 +231,7 @@ function psnToAcknowledge(qp: QueuePair, end: u32): u32 {
  */
 function sendWithheld(context: Context, qp: QueuePair): bool {
   const job = jobAt(qp, qp.jobTail);
-  if (!qp.busyPending && (!qp.ackPending || job.started)) return false;
+  if (!qp.busyPending && (!qp.ackPending || job.started)) return tellArrival(context, qp);
   if (!hasRoom(context)) return true;
   const msn = (job.msn - 1) & 0xffffff;
   if (qp.busyPending) {
@@ -236,13 +239,15 @@ function sendWithheld(context: Context, qp: QueuePair): bool {
     let code = SHORTEST_BUSY;
     while (code < LONGEST_BUSY && rnrTimerMicros(code) < waited) code++;
     sendAeth(context, qp, SyndromeKind.RNR_NAK | code, msn, job.psn);
+    // Perhaps it was told what has arrived, and that got lost.
+    qp.sackPending = 1;
   } else {
     sendAeth(context, qp, ACK_WITHOUT_CREDITS, msn, psnToAcknowledge(qp, job.psn));
     if (psnAdd(job.psnLast, 1) == qp.psnExpected) qp.ackPending = 0;
   }
   qp.busyPending = 0;
   job.started = 1;
-  return false;
+  return tellArrival(context, qp);
 }
 
 function sendAcknowledge(context: Context, qp: QueuePair): void {

@@ -1,6 +1,7 @@
 /**
- * How much may be under way. Two bounds: the peer's receive buffer (`windowCharge`, fixed), and a
- * congestion window that starts wide open and learns.
+ * How much may be on its way. Two bounds: the peer's receive buffer (`windowCharge`, fixed), and a
+ * congestion window that starts wide open and learns. What has arrived is on its way no more, also
+ * where its acknowledgement has to wait (arrival.ts).
  *
  * It is cut by half, at most once per window, when a timeout says that nothing gets through, when
  * the peer says that its packets were marked (CNP), or when packets are lost while round trips are
@@ -17,6 +18,8 @@ import { armTimer } from './timer';
 const UNIT: u32 = 256;
 /** Where one loss means that everything behind it is sent again. */
 const GO_BACK_PACKETS: u32 = 64;
+/** Packets without an acknowledgement, arrived or not: PSNs are compared by 23 bits. */
+const UNACKED_MAX: u32 = 1 << 20;
 /** Never less than this many packets, so that a lost one is noticed by those behind it. */
 const LEAST: u32 = 4 * UNIT;
 
@@ -40,16 +43,23 @@ export function openWindow(context: Context, qp: QueuePair): void {
   qp.repeatedEarly = 0;
 }
 
-/** May one more packet go? One always may when nothing is under way. */
+/** May one more packet go? One always may when nothing is on its way. */
 export function windowOpen(qp: QueuePair): bool {
   if (qp.psnUnacked == qp.psnNext) return true;
+  if (psnDistance(qp.psnUnacked, qp.psnNext) >= UNACKED_MAX) return false;
+  if (qp.psnArrived == qp.psnNext) return true;
   // READs and atomics are not withdrawn (requester.ts): what comes ahead of one must find room.
   const awaited = qp.chunkHead != qp.chunkTail;
   if (awaited && beyondKept(qp)) return false;
   return (
-    qp.chargeSent - qp.chargeAcked < qp.windowCharge &&
-    psnDistance(qp.psnUnacked, qp.psnNext) * UNIT < qp.congestionWindow
+    qp.chargeSent - qp.chargeArrived < qp.windowCharge &&
+    psnDistance(qp.psnArrived, qp.psnNext) * UNIT < qp.congestionWindow
   );
+}
+
+/** May one more READ be asked for? Nobody is told what has arrived of its answers. */
+export function windowOpenToRead(qp: QueuePair): bool {
+  return qp.psnUnacked == qp.psnNext || qp.chargeSent - qp.chargeAcked < qp.windowCharge;
 }
 
 /**
@@ -60,13 +70,13 @@ function keptWindow(qp: QueuePair): u32 {
   return max<u32>((qp.reorderPeer != 0 ? qp.reorderPeer : GO_BACK_PACKETS) * UNIT, LEAST);
 }
 
-/** Is more under way than a peer would keep that misses the oldest of it? */
+/** Is more on its way than a peer would keep that misses the oldest of it? */
 export function beyondKept(qp: QueuePair): bool {
   const kept = qp.reorderPeer;
-  return kept != 0 && psnDistance(qp.psnUnacked, qp.psnNext) > kept;
+  return kept != 0 && psnDistance(qp.psnArrived, qp.psnNext) > kept;
 }
 
-/** This many packets were acknowledged. */
+/** This many packets have arrived. */
 export function growWindow(context: Context, qp: QueuePair, packets: u32): void {
   const most = context.windowPackets * UNIT;
   if (qp.congestionWindow >= most) return;

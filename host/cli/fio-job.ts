@@ -38,8 +38,17 @@ const IGNORED = new Set([
   'cpus_allowed_policy',
   'numa_mem_policy',
   'ramp_time',
+  'rwmixread',
   'description',
 ]);
+
+const ONE_OR_NONE = [
+  'numjobs',
+  'sync',
+  'iodepth_batch_submit',
+  'direct_write_to_pmem',
+  'busy_wait_polling',
+];
 
 /** Throws MisuseError, which names the line. */
 export function parseFioJobs(text: string): BenchJob[] {
@@ -79,10 +88,11 @@ function jobOf(name: string, options: ReadonlyMap<string, string>): BenchJob {
   if (rw !== 'write' && rw !== 'randwrite') {
     throw new MisuseError('rw', `[${name}] has ${rw}; write and randwrite are compared`);
   }
-  for (const key of ['numjobs', 'sync', 'direct_write_to_pmem', 'busy_wait_polling']) {
+  for (const key of ONE_OR_NONE) {
     const value = take(key, '1');
     if (value !== '1' && value !== '0') {
-      throw new MisuseError(key, `[${name}] has ${value}: one connection, and every write flushed`);
+      const rule = 'one connection, writes one by one, and every one flushed';
+      throw new MisuseError(key, `[${name}] has ${value}: ${rule}`);
     }
   }
   const isTimed = take('time_based', '0') !== '0';

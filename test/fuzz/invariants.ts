@@ -41,6 +41,8 @@ function checkRequester(name: string, qp: QueuePairStruct): void {
     // Nothing is sent any more: where an answer ended it does not matter.
   } else if (qp.type === QpType.RC) {
     demand(sent <= most, `${name}: psnNext beyond psnMax (${sent}, ${most})`);
+    const arrived = distance(qp.psnUnacked, qp.psnArrived);
+    demand(arrived <= sent, `${name}: ${arrived} packets have arrived of ${sent}`);
     demand(most < 1 << 23, `${name}: ${most} packets under way`);
   } else demand(sent === 0, `${name}: an unreliable queue pair waits for answers`);
   const reads = (qp.chunkHead - qp.chunkTail) >>> 0;

@@ -41,6 +41,7 @@ const TESTS = [
   'unit/verbs/queue-pair',
   'conformance/runs',
   'conformance/flush',
+  'conformance/flush-arrival',
   'conformance/flush-refused',
   'conformance/placement',
   'conformance/validation',

@@ -8,6 +8,7 @@ const PERSIST = 'assembly/transport/persist.ts';
 const RESPONSE = 'assembly/transport/response.ts';
 const RESPONDER = 'assembly/transport/responder.ts';
 const FETCH = 'assembly/transport/fetch.ts';
+const ARRIVAL = 'assembly/transport/arrival.ts';
 const COMPLETER = 'assembly/transport/completer.ts';
 const PLACE = 'assembly/transport/place.ts';
 const PIECES = 'assembly/region/layout-pieces.ts';
@@ -26,6 +27,42 @@ const REGION = 'host/rpma/mr.ts';
 const OPFS = 'host/pmem/opfs-file.ts';
 
 export const PLACEMENTS: readonly Row[] = [
+  [
+    'what has arrived behind a FLUSH makes no room',
+    'assembly/transport/window.ts',
+    'qp.chargeSent - qp.chargeArrived < qp.windowCharge &&',
+    'qp.chargeSent - qp.chargeAcked < qp.windowCharge &&',
+  ],
+  [
+    'what was never sent may have arrived',
+    ARRIVAL,
+    'if (arrived > psnDistance(qp.psnUnacked, qp.psnMax)) {',
+    'if (false) {',
+  ],
+  [
+    'what is sent again has arrived all the same',
+    'assembly/transport/requester.ts',
+    'if (psnCompare(psn, qp.psnArrived) < 0) {',
+    'if (false) {',
+  ],
+  [
+    'strangers are told what has arrived',
+    ARRIVAL,
+    'return pathOf(qp).ownKind != 0;',
+    'return true;',
+  ],
+  [
+    'what has arrived is told once, and may get lost',
+    RESPONSE,
+    '    // Perhaps it was told what has arrived, and that got lost.\n    qp.sackPending = 1;\n',
+    '',
+  ],
+  [
+    'more READs are asked for as soon as their requests have arrived',
+    'assembly/transport/requester.ts',
+    'if (request.opcode == <u32>WrOpcode.RDMA_READ && !windowOpenToRead(qp)) return null;',
+    '',
+  ],
   [
     'a placement that nobody knows is taken',
     PERSIST,

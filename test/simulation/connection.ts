@@ -106,14 +106,15 @@ export class Connection {
 
   #modify(side: Side, mtu: number, ourPsn: number, theirPsn: number, reads: number): void {
     const { options } = this.world;
-    const { local } = side.peer.device.context;
+    const { gid: dgid, port } = side.peer.device.context.local;
+    const { ownKind, reorderPackets } = options;
     const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC } = AccessFlag;
     const all = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
     const access = options.placement > 0 ? all | FLUSH_ACCESS : all;
     side.qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: access });
     side.qp.modify({
       qpState: QpState.RTR,
-      ahAttr: { dgid: local.gid, port: local.port, reorderPackets: options.reorderPackets },
+      ahAttr: { dgid, port, ownKind, reorderPackets },
       pathMtu: mtu,
       destQpNum: side.peer.qp.qpNum,
       rqPsn: theirPsn,

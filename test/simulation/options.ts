@@ -62,6 +62,8 @@ export interface SimulationOptions {
   minRnrTimer: number;
   /** Packets that come ahead and are kept, where both sides agree: selective repeat. 0: go back. */
   reorderPackets: number;
+  /** Both sides know that the other one is of our kind. */
+  ownKind: boolean;
   /** Completion queues: one per device, one per queue pair, or two. */
   queues: 'device' | 'pair' | 'split';
   /** The application sleeps until a completion queue that it armed calls. */
@@ -174,6 +176,7 @@ export function optionsOf(seed: number): SimulationOptions {
     bindings: random.pick([0, 0, 0.05, 0.3]),
     placement: random.pick([0, 0, 0.05, 0.3]),
     storeMicros: random.pick([0, 10, 200, 5000]),
+    ownKind: random.chance(0.5),
   };
 }
 
@@ -302,6 +305,7 @@ export const PERFECT: Partial<SimulationOptions> = {
   rnrRetry: 7,
   retryCnt: 7,
   reorderPackets: 0,
+  ownKind: false,
 };
 
 /** Options from the command line: a seed, or an object that has one and changes others. */

@@ -72,6 +72,8 @@ export interface WireOptions {
   readonly attributes?: QpAttributes;
   /** Selective repeat: packets that both sides keep when they come ahead. */
   readonly reorderPackets?: number;
+  /** The test is a peer of our own kind. */
+  readonly ownKind?: boolean;
   /** How far the queue pair is taken. Default RTS. */
   readonly state?: number;
   /** First PSN of the device's own requests. Default 0x100. */
@@ -214,6 +216,7 @@ export class Wire implements Side {
         dgid: this.peer.gid,
         port: this.peer.port,
         reorderPackets: options.reorderPackets ?? 0,
+        ownKind: options.ownKind ?? false,
       },
       pathMtu: options.mtu ?? Mtu.MTU_1024,
       destQpNum: PEER_QPN,

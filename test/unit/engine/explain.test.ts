@@ -153,6 +153,19 @@ test('a flush says what becomes visible or persistent', () => {
   assert.match(flush('00000021'), 'reserved selectivity 2');
 });
 
+test('a selective acknowledgement says what it acknowledges, and what has only arrived', () => {
+  const said = (syndrome: string, low: string): string =>
+    explainPacket(packet(bth(0xe0), syndrome, '000005', low, zeros(8))).split('; ')[0]!;
+  const missing = 'this packet has not, 2 of the 128 behind it have';
+  const [one, two] = [zeros(8), `${zeros(7)}06`];
+  assert.match(
+    said('60', two),
+    new RegExp(`everything before has arrived, ${missing}, message 5$`),
+  );
+  assert.match(said('1f', one), /everything before has arrived, and waits for a FLUSH, message 5$/);
+  assert.match(said('1f', two), new RegExp(`, and waits for a FLUSH, ${missing}, message 5$`));
+});
+
 test('congestion is named, in notifications and in marks', () => {
   assert.match(explainPacket(packet(bth(0x81), zeros(16))), /^CNP, congestion notification/);
   const marked = explainPacket(packet(bth(0x04, { congestion: 'c0' })));

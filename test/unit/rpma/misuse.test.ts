@@ -57,6 +57,9 @@ async function connected(work: (world: World) => Promise<void>, cfg = rpma.connC
 test('a descriptor that is too short, for nothing, or too large is refused', () => {
   const good = new Uint8Array(21).fill(1);
   assert.is(rpma.mrRemoteFromDescriptor(Uint8Array.of(...good.fill(0, 8, 16))).getSize(), 0);
+  // Of a later version: what it has more says nothing here.
+  const later = rpma.mrRemoteFromDescriptor(new Uint8Array(30).fill(1).fill(0, 9, 16));
+  assert.equal([later.getSize(), later.getFlushType()], [1, 0]);
   for (let length = 0; length < 21; length++) {
     const work = () => rpma.mrRemoteFromDescriptor(good.subarray(0, length));
     assert.is(codeOf(work), RpmaErrorCode.E_INVAL, `${length}`);
@@ -192,7 +195,46 @@ test('a job file of fio is read, and what cannot be measured so is named', () =>
   const [byMessages] = parseFioJobs('[a]\nioengine=librpma_gpspm_client\niodepth=4\nsize=4k\n');
   assert.is(byMessages!.byMessages, true);
   const broken = ['', 'bs=4k\n', '[a]\nioengine=libaio', '[a]\nrw=read', '[a]\nbs=x', '[a]\nodd=1'];
+  broken.push('[a]\niodepth_batch_submit=2', '[a]\nnumjobs=2');
   for (const job of broken) assert.throws(() => parseFioJobs(job), isMisuse, job);
 });
+
+test('fio’s own examples of both clients are taken as they are', () => {
+  for (const method of ['apm', 'gpspm']) {
+    const text =
+      `[global]\nioengine=librpma_${method}_client\ncreate_serialize=0 # as it wants it\n` +
+      'serverip=[serverip] # where\nport=7204\nthread\n\n[client]\nnumjobs=1\n' +
+      'group_reporting=1\nsync=1\niodepth=2\niodepth_batch_submit=1 # one by one\nrw=write\n' +
+      'rwmixread=70 # of mixed ones\nblocksize=4KiB\nramp_time=15s\ntime_based\nruntime=60s\n';
+    const job = { name: 'client', isRandom: false, bytes: 4096, depth: 2, seconds: 60 };
+    assert.equal(parseFioJobs(text), [method === 'apm' ? job : { ...job, byMessages: true }]);
+  }
+});
+
+test('a flush message about what cannot be made persistent, or is outside, is never answered', () =>
+  connected(async ({ conn, peer }) => {
+    const mr = peer.mrReg(peer.context.alloc(128), MrUsage.SEND | MrUsage.RECV);
+    const memory = { mr, sendOffset: 0, recvOffset: 64 };
+    const asked: number[][] = [];
+    const persist = async (offset: number, length: number): Promise<void> => {
+      asked.push([offset, length]);
+      throw new RefusalError('EIO', 'the disk is gone');
+    };
+    const answer = (offset: bigint, length: bigint): Promise<string> => {
+      const received = rpma.encodeFlushRequest({ offset, length, opContext: 1n });
+      const answered = rpma.answerFlushRequest(conn, memory, received, 4096, persist);
+      return answered.then(
+        () => 'answered',
+        (error: RefusalError) => error.code,
+      );
+    };
+    assert.is(await answer(4095n, 1n), 'EIO');
+    assert.equal(asked.splice(0), [[4095, 1]]);
+    assert.is(await answer(4095n, 2n), 'EINVAL');
+    assert.is(await answer(4097n, 0n), 'EINVAL');
+    assert.is(await answer(2n ** 64n - 1n, 2n), 'EINVAL', 'their sum is 1');
+    assert.equal(asked, [], 'what is outside is not even tried');
+    assert.equal(conn.getCq().getWc(4), [], 'nothing was sent');
+  }));
 
 test.run();
