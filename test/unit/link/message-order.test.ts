@@ -91,6 +91,19 @@ test('a number from far ahead begins anew, after all that waited', () => {
   order.stop();
 });
 
+test('places that are made up keep few messages', () => {
+  const { order, got, come } = made();
+  const random = new Random(1);
+  const count = 20_000;
+  for (let sent = 0; sent < count; sent++) come(random.below(0x10000), random.below(0x10000));
+  assert.ok(got.length >= count - 64, `${count - got.length} wait`);
+  const before = got.length;
+  // The same numbers over and over, some of them while they wait.
+  for (let sent = 0; sent < count; sent++) come(random.below(600), random.below(600));
+  assert.ok(got.length > before + count / 2);
+  order.stop();
+});
+
 test('nothing comes once it is stopped', async () => {
   const { order, got, come } = made();
   come(1);
