@@ -1,9 +1,13 @@
-/** For esbuild: verbs that the page does not call are left out of it. Whoever calls one is told. */
+/** For esbuild: what the page does not call is left out of it. Whoever calls it is told. */
 import { readFileSync } from 'node:fs';
 
 const FILES = [
   'engine/cache-model',
+  // Of several connections to one peer.
+  'link/message-order',
+  'link/rtc/bundle',
   'verbs/advise',
+  'verbs/completion-channel',
   'verbs/completion-counter',
   'verbs/completion-queue-ex',
   'verbs/device-memory',
@@ -14,6 +18,7 @@ const FILES = [
   'verbs/null-memory-region',
   'verbs/parent-domain',
   'verbs/query-device',
+  'verbs/query-tables',
   'verbs/queue-pair-ex',
   'verbs/registrable-buffer',
   'verbs/shared-receive-queue',

@@ -8,10 +8,19 @@
  * `sequence` counts the messages with packets, modulo 65536; `seen` is the latest one that came from
  * the other side. A message with no packets is an acknowledgement and takes no number. Several
  * packets share a message because a channel's price is per message, not per byte.
+ *
+ * Where several channels carry to one peer, each has a sequence of its own, and behind the packets
+ * of a message there is what puts them together again (`message-order.ts`), told by a flag:
+ * ```
+ *  | order | previous |
+ *      2        2        bytes, little-endian
+ * ```
  */
 export const HEADER_BYTES = 6;
 /** Before every packet. */
 export const LENGTH_BYTES = 2;
+/** Behind the packets, where the flag says so. */
+export const ORDER_BYTES = 4;
 /** Kinds: the first byte. Any other is no message of ours. */
 export const Kind = { PACKETS: 0x56, ACKNOWLEDGE: 0x57 } as const;
 /** Bits of the second byte. */
@@ -20,6 +29,8 @@ export const FrameFlag = {
   ASK: 1,
   /** `seen` means something. */
   SEEN: 2,
+  /** The message ends with its place among those of all channels to this peer. */
+  ORDERED: 4,
 } as const;
 
 /** How far `a` is ahead of `b` on the circle of sequence numbers: -32768 to 32767. */
@@ -34,9 +45,9 @@ export class Frame {
   /** Bytes so far, header included. */
   length = HEADER_BYTES;
 
-  /** `size`: of the longest message. */
+  /** `size`: of the longest message, without its place. */
   constructor(size: number) {
-    this.bytes = new Uint8Array(size);
+    this.bytes = new Uint8Array(size + ORDER_BYTES);
     this.#view = new DataView(this.bytes.buffer);
   }
 
@@ -46,7 +57,7 @@ export class Frame {
 
   /** Is there room for a packet of so many bytes? */
   fits(packetBytes: number): boolean {
-    return this.length + LENGTH_BYTES + packetBytes <= this.bytes.length;
+    return this.length + LENGTH_BYTES + packetBytes + ORDER_BYTES <= this.bytes.length;
   }
 
   add(packet: Uint8Array): void {
@@ -62,6 +73,13 @@ export class Frame {
     this.#view.setUint16(2, sequence, true);
     this.#view.setUint16(4, seen, true);
     return this.bytes.subarray(0, this.length);
+  }
+
+  /** Says the place of the message, once no more packets are added. */
+  place(order: number, previous: number): void {
+    this.#view.setUint16(this.length, order, true);
+    this.#view.setUint16(this.length + 2, previous, true);
+    this.length += ORDER_BYTES;
   }
 
   reset(): void {

@@ -4,7 +4,7 @@
  */
 import { LinkError, MisuseError } from '../errors/errors.js';
 import { ChannelPeer } from './channel-peer.js';
-import { HEADER_BYTES, LENGTH_BYTES } from './channel-frame.js';
+import { HEADER_BYTES, LENGTH_BYTES, ORDER_BYTES } from './channel-frame.js';
 import type { ChannelCounters, ChannelLimits } from './channel-limits.js';
 import type { DatagramChannel } from './datagram-channel.js';
 import { Endpoint, type Gid } from './endpoint.js';
@@ -53,7 +53,7 @@ export function packetSizeOf(pathMtuBytes: number): number {
 }
 
 /** The longest message of a peer of ours, whatever its path MTU. */
-export const RECEIVE_BYTES = PACKET_SIZE_LIMIT + HEADER_BYTES + LENGTH_BYTES;
+export const RECEIVE_BYTES = PACKET_SIZE_LIMIT + HEADER_BYTES + LENGTH_BYTES + ORDER_BYTES;
 
 export abstract class ChannelLink implements Link {
   readonly counters: ChannelCounters = {
@@ -216,7 +216,7 @@ export abstract class ChannelLink implements Link {
     }
     const known = this.#all().find((other) => other.endpoint.gid.equals(gid));
     const endpoint = known?.endpoint ?? new Endpoint(gid, ROCE_PORT);
-    const peer = new ChannelPeer(endpoint, channel, this.#limits, this.counters);
+    const peer = new ChannelPeer(endpoint, channel, this.#limits, this.counters, this.#packet);
     this.#pending.add(peer);
     return new Promise((resolve, reject) => {
       peer.gone = (reason) => {
@@ -235,7 +235,7 @@ export abstract class ChannelLink implements Link {
           this.#enter(key, peer);
           resolve(endpoint);
         },
-        message: (bytes) => this.#message(peer, bytes),
+        message: (bytes, lane) => this.#message(peer, bytes, lane),
         interrupted: (isInterrupted) => {
           peer.isInterrupted = isInterrupted;
           if (this.#peers.get(key) !== peer) return;
@@ -403,22 +403,25 @@ export abstract class ChannelLink implements Link {
     for (const peer of this.#unflushed.splice(0)) peer.flush();
   }
 
-  #message(peer: ChannelPeer, bytes: Uint8Array): void {
-    const receiver = this.#receiver;
-    if (!receiver || !peer.isOpen) return;
+  #message(peer: ChannelPeer, bytes: Uint8Array, lane?: DatagramChannel): void {
+    if (!this.#receiver || !peer.isOpen) return;
     if (this.#older.has(peer)) this.#follow(peer);
     if (!peer.isTouched) {
       peer.isTouched = true;
       this.#touched.push(peer);
     }
     this.#scheduleTurn();
-    peer.receive(bytes, (packet) => {
-      // The packet before may have closed the link.
-      if (!this.#receiver) return;
-      this.counters.received++;
-      receiver.packet(packet, peer.endpoint);
-    });
+    peer.receive(bytes, lane);
   }
+
+  readonly #packet = (bytes: Uint8Array, { endpoint }: ChannelPeer): void => {
+    // The packet before may have closed the link.
+    if (!this.#receiver) return;
+    // It may have waited for one before it.
+    this.#scheduleTurn();
+    this.counters.received++;
+    this.#receiver.packet(bytes, endpoint);
+  };
 
   #scheduleTurn(): void {
     if (this.#isTurnDue) return;

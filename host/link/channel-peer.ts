@@ -1,7 +1,6 @@
 /**
- * One peer of a link over messages: packets into messages, and how many of those may be under way.
- * The window is our own and counts what the peer has seen; the channel's `bufferedAmount` says
- * nothing about that, and a channel that is filled by it loses messages and stalls for seconds.
+ * One peer of a link over messages: packets into messages, by which channel each of those goes when
+ * there are several, and back.
  */
 import {
   Frame,
@@ -9,20 +8,19 @@ import {
   HEADER_BYTES,
   Kind,
   LENGTH_BYTES,
+  ORDER_BYTES,
   readPackets,
-  sequenceDistance,
 } from './channel-frame.js';
+import { ChannelLane } from './channel-lane.js';
 import type { ChannelCounters, ChannelLimits } from './channel-limits.js';
 import type { DatagramChannel } from './datagram-channel.js';
 import type { Endpoint } from './endpoint.js';
+import { MessageOrder } from './message-order.js';
 
-/** Messages under way at most, a power of two: far fewer than sequence numbers. */
-const MESSAGES_MAX = 1024;
-/** Nothing seen for so long: what is under way is taken for lost. Doubles up to the second. */
-const PATIENCE_MILLIS = 50;
-const PATIENCE_MILLIS_MAX = 1600;
-/** The other side is asked what it has seen four times a window. */
-const ASKS = 4;
+/** Frames that were sent are taken out of those that wait together. */
+const SENT_KEPT = 1024;
+/** A channel that has so much of its window under way leaves what follows to the next one. */
+const SPREAD_PART = 1 / 8;
 
 export class ChannelPeer {
   readonly endpoint: Endpoint;
@@ -37,36 +35,34 @@ export class ChannelPeer {
   isTouched = false;
   readonly #limits: ChannelLimits;
   readonly #counters: ChannelCounters;
+  readonly #packet: (bytes: Uint8Array, peer: ChannelPeer) => void;
   readonly #free: Frame[] = [];
   /** Frames that wait for the window; the last one may still grow. */
   #waiting: Frame[] = [];
   #first = 0;
   #waitingBytes = 0;
-  /** Number of the next message with packets; before `#acked` nothing is under way. */
-  #next = 0;
-  #acked = 0;
-  /** Bytes sent before the message of that number, by number modulo MESSAGES_MAX. */
-  readonly #sentBefore = new Float64Array(MESSAGES_MAX);
-  #sentBytes = 0;
-  #ackedBytes = 0;
-  #askedBytes = 0;
-  #seen = -1;
-  #ackDue = false;
-  /** After a silence one message asks whether there is anybody. */
-  #isProbing = false;
-  #patienceMillis = PATIENCE_MILLIS;
-  #timer: ReturnType<typeof setTimeout> | undefined;
+  /** Every channel there ever was; those that carry now. */
+  readonly #known = new Map<DatagramChannel, ChannelLane>();
+  #lanes: readonly ChannelLane[];
+  #carrying: readonly DatagramChannel[] | undefined;
+  /** Of the next message, and of those that come, where there are several channels. */
+  #order = 0;
+  #arrived: MessageOrder | undefined;
 
+  /** `packet`: is called with each that comes; its bytes are only valid during the call. */
   constructor(
     endpoint: Endpoint,
     channel: DatagramChannel,
     limits: ChannelLimits,
     counters: ChannelCounters,
+    packet: (bytes: Uint8Array, peer: ChannelPeer) => void,
   ) {
     this.endpoint = endpoint;
     this.channel = channel;
     this.#limits = limits;
     this.#counters = counters;
+    this.#packet = packet;
+    this.#lanes = [this.#laneOf(channel)];
   }
 
   /** Copies a packet into the last message. Full messages leave at once, the rest by `flush`. */
@@ -95,26 +91,23 @@ export class ChannelPeer {
 
   /** Says what was seen, if somebody asked and no packet has said it. */
   acknowledge(): void {
-    if (this.#ackDue) this.#say(0);
+    for (const lane of this.#known.values()) if (lane.ackDue) this.#say(lane, 0);
   }
 
   /** Wants to hear something by this channel. */
   ask(): void {
-    this.#say(FrameFlag.ASK);
+    this.#say(this.#laneOf(this.channel.lanes?.[0] ?? this.channel), FrameFlag.ASK);
   }
 
-  #say(flags: number): void {
+  #say(lane: ChannelLane, flags: number): void {
     if (!this.isOpen) return;
-    this.#ackDue = false;
     const frame = this.#free.pop() ?? new Frame(this.#limits.messageBytes);
-    const seen = this.#seen < 0 ? 0 : FrameFlag.SEEN;
-    this.channel.send(frame.finish(Kind.ACKNOWLEDGE, flags | seen, 0, Math.max(this.#seen, 0)));
-    this.#counters.messagesSent++;
+    lane.say(frame, flags);
     this.#recycle(frame);
   }
 
-  /** A message came; its packets go to `packet`. */
-  receive(message: Uint8Array, packet: (bytes: Uint8Array) => void): void {
+  /** A message came by this channel, of which there may be several. */
+  receive(message: Uint8Array, channel = this.channel): void {
     this.#counters.messagesReceived++;
     const [kind, flags = 0] = message;
     const isKnown = kind === Kind.PACKETS || kind === Kind.ACKNOWLEDGE;
@@ -122,107 +115,101 @@ export class ChannelPeer {
       this.#counters.malformed++;
       return;
     }
+    const lane = this.#laneOf(channel);
     const at = (offset: number): number => message[offset]! | (message[offset + 1]! << 8);
-    if (flags & FrameFlag.SEEN) this.#acknowledged(at(4));
-    if (flags & FrameFlag.ASK) this.#ackDue = true;
+    if (flags & FrameFlag.SEEN) lane.acknowledged(at(4));
+    if (flags & FrameFlag.ASK) lane.ackDue = true;
     if (kind === Kind.ACKNOWLEDGE) return;
-    const sequence = at(2);
-    if (this.#seen < 0 || sequenceDistance(sequence, this.#seen) > 0) this.#seen = sequence;
-    if (!readPackets(message, packet)) this.#counters.malformed++;
+    lane.see(at(2));
+    if (!(flags & FrameFlag.ORDERED)) {
+      this.#open(message);
+      return;
+    }
+    const end = message.length - ORDER_BYTES;
+    if (end < HEADER_BYTES || !this.channel.lanes) {
+      this.#counters.malformed++;
+      return;
+    }
+    this.#arrived ??= new MessageOrder((kept) => this.#open(kept));
+    this.#arrived.receive(at(end), at(end + 2), message.subarray(0, end));
+  }
+
+  #open(message: Uint8Array): void {
+    const isWhole = readPackets(message, (bytes) => this.#packet(bytes, this));
+    if (!isWhole) this.#counters.malformed++;
   }
 
   /** Forgets what waits. */
   stop(): void {
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
+    for (const lane of this.#known.values()) lane.stop();
+    this.#arrived?.stop();
     this.isOpen = false;
     this.#waiting = [];
     this.#first = 0;
     this.#waitingBytes = 0;
   }
 
-  /** Is there room for one more message? One may always go when nothing is under way. */
-  #windowOpen(length: number): boolean {
-    const underWay = this.#sentBytes - this.#ackedBytes;
-    if (underWay === 0) return true;
-    if (this.#isProbing) return false;
-    return (
-      underWay + length <= this.#limits.windowBytes &&
-      ((this.#next - this.#acked) & 0xffff) < MESSAGES_MAX
-    );
+  #laneOf(channel: DatagramChannel): ChannelLane {
+    let lane = this.#known.get(channel);
+    if (!lane) {
+      lane = new ChannelLane(channel, this.#limits, this.#counters, () => this.#pump());
+      this.#known.set(channel, lane);
+    }
+    return lane;
   }
 
   #pump(): void {
     if (!this.isOpen) return;
+    const { lanes } = this.channel;
+    if (lanes !== this.#carrying) {
+      this.#carrying = lanes;
+      this.#lanes = lanes!.map((channel) => this.#laneOf(channel));
+    }
     while (this.#first < this.#waiting.length) {
       const frame = this.#waiting[this.#first]!;
-      if (!this.#windowOpen(frame.length)) {
-        this.#wait();
+      const lane = this.#roomiest(frame.length);
+      if (!lane) {
+        for (const waiting of this.#lanes) waiting.wait();
         break;
       }
       this.#first++;
       this.#waitingBytes -= frame.length - HEADER_BYTES;
-      this.#send(frame);
+      this.#send(frame, lane);
       this.#recycle(frame);
     }
     if (this.#first === this.#waiting.length) {
       this.#waiting.length = 0;
       this.#first = 0;
-    } else if (this.#first >= MESSAGES_MAX) {
+    } else if (this.#first >= SENT_KEPT) {
       this.#waiting.splice(0, this.#first);
       this.#first = 0;
     }
   }
 
-  #send(frame: Frame): void {
-    const { windowBytes } = this.#limits;
-    const sequence = this.#next;
-    this.#sentBefore[sequence & (MESSAGES_MAX - 1)] = this.#sentBytes;
-    this.#sentBytes += frame.length;
-    this.#next = (sequence + 1) & 0xffff;
-    const asks =
-      this.#isProbing ||
-      this.#sentBytes - this.#askedBytes >= windowBytes / ASKS ||
-      !this.#windowOpen(this.#limits.messageBytes);
-    if (asks) this.#askedBytes = this.#sentBytes;
-    const flags = (asks ? FrameFlag.ASK : 0) | (this.#seen < 0 ? 0 : FrameFlag.SEEN);
-    this.#ackDue = false;
-    const message = frame.finish(Kind.PACKETS, flags, sequence, Math.max(this.#seen, 0));
-    if (this.channel.bufferedBytes > this.#limits.bufferedBytesMax || !this.channel.send(message)) {
-      this.#counters.refused++;
+  /**
+   * What is little goes by the first channel, so that it finds it awake; more spreads. A channel
+   * that stands still has its share under way, and gets no more. Undefined: there is no room.
+   */
+  #roomiest(length: number): ChannelLane | undefined {
+    let roomiest: ChannelLane | undefined;
+    for (const lane of this.#lanes) {
+      if (!lane.hasRoom(length)) continue;
+      if (lane.underWayBytes < this.#limits.windowBytes * SPREAD_PART) return lane;
+      if (!roomiest || lane.underWayBytes < roomiest.underWayBytes) roomiest = lane;
     }
-    this.#counters.messagesSent++;
+    return roomiest;
   }
 
-  /** The peer has seen this message: it and all before are no longer under way. */
-  #acknowledged(sequence: number): void {
-    const ahead = sequenceDistance(sequence, this.#acked);
-    const underWay = (this.#next - this.#acked) & 0xffff;
-    // Old, or never sent.
-    if (ahead < 0 || ahead >= underWay) return;
-    this.#acked = (sequence + 1) & 0xffff;
-    this.#ackedBytes =
-      this.#acked === this.#next
-        ? this.#sentBytes
-        : this.#sentBefore[this.#acked & (MESSAGES_MAX - 1)]!;
-    this.#isProbing = false;
-    this.#patienceMillis = PATIENCE_MILLIS;
-    clearTimeout(this.#timer);
-    this.#timer = undefined;
-    this.#pump();
-  }
-
-  /** The window is closed: if nothing is seen for a while, everything is taken for lost. */
-  #wait(): void {
-    this.#timer ??= setTimeout(() => {
-      this.#timer = undefined;
-      this.#counters.silences++;
-      this.#acked = this.#next;
-      this.#ackedBytes = this.#sentBytes;
-      this.#isProbing = true;
-      this.#patienceMillis = Math.min(2 * this.#patienceMillis, PATIENCE_MILLIS_MAX);
-      this.#pump();
-    }, this.#patienceMillis);
+  #send(frame: Frame, lane: ChannelLane): void {
+    if (this.#lanes.length === 1) {
+      lane.send(frame, 0);
+      return;
+    }
+    const order = this.#order;
+    this.#order = (order + 1) & 0xffff;
+    frame.place(order, lane.lastOrder ?? order);
+    lane.lastOrder = order;
+    lane.send(frame, FrameFlag.ORDERED);
   }
 
   #recycle(frame: Frame): void {

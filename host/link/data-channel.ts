@@ -5,10 +5,17 @@
  */
 import { LinkError, MisuseError } from '../errors/errors.js';
 import { ChannelLink, RECEIVE_BYTES, packetSizeOf } from './channel-link.js';
-import { HEADER_BYTES, LENGTH_BYTES } from './channel-frame.js';
+import { HEADER_BYTES, LENGTH_BYTES, ORDER_BYTES } from './channel-frame.js';
 import type { DatagramChannel } from './datagram-channel.js';
 import type { Endpoint, Gid } from './endpoint.js';
-import type { Description, RtcConnection, RtcConnector, RtcOptions } from './rtc/connection.js';
+import { BundleConnector } from './rtc/bundle.js';
+import {
+  CONNECTIONS_MAX,
+  type Description,
+  type RtcConnection,
+  type RtcConnector,
+  type RtcOptions,
+} from './rtc/connection.js';
 import { defaultConnector } from './rtc/default.js';
 import { checkDescription, gidOfDescription } from './rtc/fingerprint.js';
 import { judgeOffer } from './rtc/session.js';
@@ -27,8 +34,13 @@ export interface DataChannelOptions extends RtcOptions {
    * 4096 is faster where nothing is lost, and is lost four times as often where something is.
    */
   readonly pathMtuBytes?: number;
-  /** Bytes under way to one peer. Default 64 KiB: more than that drowns the channel. */
+  /** Bytes under way on one connection. Default 64 KiB: more than that drowns the channel. */
   readonly windowBytes?: number;
+  /**
+   * Connections to one peer, 1 to 8, that carry side by side; as many as both sides allow. Where
+   * packets get lost several carry more than one. Default 1.
+   */
+  readonly connections?: number;
   /** Bytes that wait for that window, for one peer; beyond, packets are lost. Default 1 MiB. */
   readonly queueBytes?: number;
   /** Default 256. */
@@ -85,7 +97,9 @@ const taken = new WeakSet<RtcConnector>();
 
 /** A link over WebRTC data channels, in pages, their Workers, and Node with node-datachannel. */
 export class DataChannelLink extends ChannelLink {
+  /** Whose certificate is our address; what makes the connections of one peer with it. */
   readonly #connector: RtcConnector;
+  readonly #bundler: RtcConnector;
   readonly #peersMax: number;
   readonly #noticeMillis: number;
   readonly #listening = new Set<() => void>();
@@ -113,9 +127,15 @@ export class DataChannelLink extends ChannelLink {
         throw new MisuseError(name, `must be a whole number above 0, got ${value}`);
       }
     }
+    const { connections = 1 } = options;
+    if (!Number.isInteger(connections) || connections < 1 || connections > CONNECTIONS_MAX) {
+      const sentence = `must be 1 to ${CONNECTIONS_MAX}, got ${connections}`;
+      throw new MisuseError('connections', sentence);
+    }
+    const messageBytes = connections > 1 ? MESSAGE_BYTES - ORDER_BYTES : MESSAGE_BYTES;
     super('data-channel', packetSizeMax, {
       ...limits,
-      messageBytes: Math.max(MESSAGE_BYTES, HEADER_BYTES + LENGTH_BYTES + packetSizeMax),
+      messageBytes: Math.max(messageBytes, HEADER_BYTES + LENGTH_BYTES + packetSizeMax),
       receiveBytes: RECEIVE_BYTES,
       bufferedBytesMax: BUFFERED_BYTES_MAX,
       askMillis: ASK_MILLIS,
@@ -123,6 +143,8 @@ export class DataChannelLink extends ChannelLink {
     this.#peersMax = peersMax;
     this.#noticeMillis = Math.min(NOTICE_MILLIS, limits.returnMillis);
     this.#connector = options.connector ?? defaultConnector(options);
+    this.#bundler =
+      connections > 1 ? new BundleConnector(this.#connector, connections) : this.#connector;
   }
 
   /**
@@ -135,7 +157,7 @@ export class DataChannelLink extends ChannelLink {
     if (!this.isOpen) throw new MisuseError('link', 'is not open: openDevice opens it');
     const by = typeof signalling === 'string' ? new HttpSignalling(signalling) : signalling;
     for (let attempt = 1; ; attempt++) {
-      const connection = await this.#connector.offer();
+      const connection = await this.#bundler.offer();
       const { description, channel } = connection;
       let answer: Description;
       let gid: Gid;
@@ -178,7 +200,7 @@ export class DataChannelLink extends ChannelLink {
     let answered: { description: Description };
     try {
       if (kind === 'restart') return await this.#answerRestart(gid, channel!, made!, checked);
-      const connection = await this.#connector.answer(checked);
+      const connection = await this.#bundler.answer(checked);
       answered = connection;
       this.#made.set(connection.channel, { connection, heard: checked });
       // Who is connected is told by peerEvents, and who is not does not matter here.

@@ -8,8 +8,8 @@
 export interface ChannelReceiver {
   /** It can send now. */
   opened(): void;
-  /** `bytes` is only valid during the call, and hostile. */
-  message(bytes: Uint8Array): void;
+  /** `bytes` is only valid during the call, and hostile. `lane`: by which one of a bundle. */
+  message(bytes: Uint8Array, lane?: DatagramChannel): void;
   /** Nothing travels at the moment; or it does again. */
   interrupted(isInterrupted: boolean): void;
   /**
@@ -23,6 +23,8 @@ export interface ChannelReceiver {
 export interface DatagramChannel {
   /** Bytes that were sent and still wait in this process. */
   readonly bufferedBytes: number;
+  /** Of a bundle: its channels that carry now, another list after each change, and never empty. */
+  readonly lanes?: readonly DatagramChannel[];
   /** To be called once. What came before waits until then. */
   start(receiver: ChannelReceiver): void;
   /** Copies. False: it was not taken, and is lost. Never throws. `message`: not shared memory. */

@@ -29,16 +29,15 @@ import { NUM_COMP_VECTORS } from './limits.js';
 import { openPmem } from './open-pmem.js';
 import { ParentDomain, type ParentDomainInitAttributes } from './parent-domain.js';
 import { ProtectionDomain } from './protection-domain.js';
+import { queryPort, type PortAttributes } from './queries.js';
+import { queryDevice, queryDeviceEx } from './query-device.js';
 import {
   getPkeyIndex,
   queryGidEx,
   queryGidTable,
   queryPkey,
-  queryPort,
   type GidEntry,
-  type PortAttributes,
-} from './queries.js';
-import { queryDevice, queryDeviceEx } from './query-device.js';
+} from './query-tables.js';
 import type { DeviceAttributes, DeviceAttributesEx } from './query-device.js';
 import { QueuePair } from './queue-pair.js';
 import { QueuePairEx, type QpInitAttributesEx } from './queue-pair-ex.js';

@@ -1,8 +1,7 @@
-/** What a device's one port is: `ibv_query_port` and its kin. */
+/** What a device's one port is (`ibv_query_port`), and in which order it brings what. */
 import { Mtu, WrOpcodeName } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
-import type { Gid } from '../link/endpoint.js';
-import { GidType, QueryQpDataInOrderFlag } from './constants.js';
+import { QueryQpDataInOrderFlag } from './constants.js';
 import type { Context } from './context.js';
 import { MAX_MESSAGE_BYTES } from './limits.js';
 
@@ -18,15 +17,6 @@ export interface PortAttributes {
   readonly maxMsgSz: number;
   /** The link's name. */
   readonly linkLayer: string;
-}
-
-/** `ibv_gid_entry`. */
-export interface GidEntry {
-  readonly gid: Gid;
-  readonly gidIndex: number;
-  readonly portNum: number;
-  /** A GidType. */
-  readonly gidType: number;
 }
 
 export const PORTS = 1;
@@ -49,35 +39,6 @@ export function queryPort(context: Context, portNum: number): PortAttributes {
   };
 }
 
-export function queryGidEx(context: Context, portNum: number, gidIndex: number): GidEntry {
-  checkPort('queryGidEx', portNum);
-  if (gidIndex !== 0) {
-    throw new RefusalError('ENODATA', `queryGidEx: the table has no entry ${gidIndex}, only 0`);
-  }
-  return { gid: context.local.gid, gidIndex, portNum, gidType: GidType.ROCE_V2 };
-}
-
-export function queryGidTable(context: Context, maxEntries: number): GidEntry[] {
-  if (!Number.isInteger(maxEntries) || maxEntries < 1) {
-    throw new RefusalError('EINVAL', `queryGidTable: 1 entry does not fit into ${maxEntries}`);
-  }
-  return [queryGidEx(context, PORTS, 0)];
-}
-
-export function queryPkey(context: Context, portNum: number, index: number): number {
-  checkPort('queryPkey', portNum);
-  if (index !== 0) throw new RefusalError('EINVAL', `queryPkey: there is no entry ${index}`);
-  return context.device.limits.pkey;
-}
-
-export function getPkeyIndex(context: Context, portNum: number, pkey: number): number {
-  checkPort('getPkeyIndex', portNum);
-  if (pkey !== context.device.limits.pkey) {
-    throw new RefusalError('EINVAL', `getPkeyIndex: 0x${pkey.toString(16)} is not in the table`);
-  }
-  return 0;
-}
-
 /**
  * What is known of the order in which the bytes of a message arrive: nothing. Packets take effect
  * in order, but who looks on from another thread may see the bytes of one in any order.
@@ -90,7 +51,7 @@ export function queryDataInOrder(op: number, flags: number): number {
   return 0;
 }
 
-function checkPort(verb: string, portNum: number): void {
+export function checkPort(verb: string, portNum: number): void {
   if (portNum === PORTS) return;
   throw new RefusalError('EINVAL', `${verb}: there is no port ${portNum}, only ${PORTS}`);
 }

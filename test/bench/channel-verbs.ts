@@ -20,7 +20,7 @@ const MEMORY_BYTES = 65536;
 const DEPTH = 512;
 /** One completion for so many requests. */
 const SIGNALLED = 32;
-const CAP = { maxSendWr: DEPTH, maxRecvWr: 16, reorderPackets: 64 };
+const CAP = { maxSendWr: DEPTH, maxRecvWr: 16, reorderPackets: 128 };
 
 /** One side: memory that the other may write and read, and a connection to it. */
 export class VerbsSide {

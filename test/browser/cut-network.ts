@@ -1,7 +1,7 @@
 /**
  * Tabs, and a tab and Node, in a network of their own whose ways are cut under them:
  * ```
- *   unshare -n node cut-network.js tabs | node
+ *   unshare -n node cut-network.js tabs|node CONNECTIONS
  * ```
  * All UDP ports that are in use lose everything from then on, so only another way helps. Prints
  * what was seen as one line of JSON.
@@ -32,6 +32,9 @@ const BYTES = 2 ** 20;
 /** 4.3 s, eight times: what a queue pair waits for before it gives up. */
 const ACK_TIMEOUT = 20;
 
+/** Side by side between the two. */
+const connections = Number(process.argv[3]);
+
 const nft = (...args: string[]): void => void execFileSync('nft', args);
 
 /** Nothing travels any more between the sockets that there are. */
@@ -60,7 +63,7 @@ async function watchedTab(browser: Browser, url: string, room?: string): Promise
     };
   `);
   const tab = await browser.use(page, url);
-  await openTab(browser, url, room === undefined ? {} : { room }, tab);
+  await openTab(browser, url, { connections, ...(room !== undefined && { room }) }, tab);
   await tab.run((_verbena, state: WatchedState) => {
     state.events = [];
     void (async () => {
@@ -102,8 +105,8 @@ async function writeThroughCut(tab: Tab, differences: () => Promise<number> | nu
   const start = performance.now();
   await writing;
   const seconds = (performance.now() - start) / 1000;
-  const connections = [before, await made(tab)] as const;
-  return { connections, differences: await differences(), seconds };
+  const madeInAll = [before, await made(tab)] as const;
+  return { connections: madeInAll, differences: await differences(), seconds };
 }
 
 async function tabs(browser: Browser): Promise<Seen> {
@@ -133,7 +136,7 @@ async function tabs(browser: Browser): Promise<Seen> {
 }
 
 async function tabAndNode(browser: Browser): Promise<Seen> {
-  const peer = await NodePeer.open();
+  const peer = await NodePeer.open({ connections });
   const there: string[] = [];
   void (async () => {
     for await (const { kind } of peer.link.peerEvents()) there.push(kind);

@@ -13,9 +13,9 @@ const missing = missingBrowser() ?? (mayCut ? undefined : 'it takes root and nft
 if (missing) throw new Error(missing);
 const test = suite('a network that is cut');
 
-async function cutNetwork(between: 'tabs' | 'node'): Promise<Seen> {
+async function cutNetwork(between: 'tabs' | 'node', count = 1): Promise<Seen> {
   const program = fileURLToPath(new URL('./cut-network.js', import.meta.url));
-  const child = spawn('unshare', ['-n', process.execPath, program, between], {
+  const child = spawn('unshare', ['-n', process.execPath, program, between, `${count}`], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const [output, code] = await Promise.all([
@@ -26,17 +26,28 @@ async function cutNetwork(between: 'tabs' | 'node'): Promise<Seen> {
   return JSON.parse(output) as Seen;
 }
 
-test('two tabs restart ICE, and the WRITE that was under way comes to its end', async () => {
-  const { events, connections, differences, seconds, errors } = await cutNetwork('tabs');
+for (const [count, how] of [
+  [1, 'restart ICE'],
+  [3, 'restart ICE of three connections'],
+] as const) {
+  test(`two tabs ${how}, and the WRITE that was under way comes to its end`, async () => {
+    await restartTabs(count);
+  });
+}
+
+async function restartTabs(count: number): Promise<void> {
+  const { events, connections, differences, seconds, errors } = await cutNetwork('tabs', count);
   assert.is(differences, 0, 'all of it is there');
   for (const told of events) {
     assert.equal(told, ['connected', 'interrupted', 'restored'], JSON.stringify(events));
   }
   const [before, after] = connections;
   assert.is(after, before, 'the same connection, by another way');
+  // Of each peer its own, and the one that tells the address.
+  assert.ok(before > count, `${before}`);
   assert.ok(seconds < 35, `${seconds} s`);
   assert.equal(errors, []);
-});
+}
 
 test('where the other side has no ICE restart a new connection takes the old one’s place', async () => {
   const { events, connections, differences, seconds, errors } = await cutNetwork('node');

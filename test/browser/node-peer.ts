@@ -19,6 +19,8 @@ const MEMORY_BYTES = 2 ** 25;
 export interface NodePeerOptions extends SiteOptions {
   /** Of the packets that it sends over data channels, how many are lost: 0 to 1. */
   readonly loss?: number;
+  /** To each peer, at most. */
+  readonly connections?: number;
   /** Answers what is POSTed to /strange. */
   readonly strange?: Answerer;
 }
@@ -45,7 +47,7 @@ export class NodePeer {
   }
 
   static async open(options: NodePeerOptions = {}): Promise<NodePeer> {
-    const link = new DataChannelLink();
+    const link = new DataChannelLink({ connections: options.connections ?? 1 });
     const lossy = options.loss ? faultLink(link, { loss: options.loss }) : link;
     const context = await openDevice({ link: lossy, memoryBytes: MEMORY_BYTES });
     const socketLink = new WebSocketLink();

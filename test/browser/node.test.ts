@@ -16,10 +16,12 @@ const missing = missingBrowser();
 if (missing) throw new Error(missing);
 const test = suite<World>('tab and Node');
 const BYTES = 262144;
+const CONNECTIONS = 4;
 
 test.before(async (world) => {
   world.browser = await Browser.launch();
-  world.peer = await NodePeer.open();
+  // Who connects says how many connections it wants.
+  world.peer = await NodePeer.open({ connections: CONNECTIONS });
 });
 test.after(async (world) => {
   await world.browser.close();
@@ -28,8 +30,8 @@ test.after(async (world) => {
 });
 
 /** A tab that is connected to the Node program's device, but no queue pair yet. */
-async function reach({ browser, peer }: World, loss = 0): Promise<Tab> {
-  const tab = await openTab(browser, peer.site.url(PAGE), { loss });
+async function reach({ browser, peer }: World, loss = 0, connections = 1): Promise<Tab> {
+  const tab = await openTab(browser, peer.site.url(PAGE), { loss, connections });
   await tab.run((_verbena, { link }: TabState) => link.connect('/signal').then(() => {}));
   return tab;
 }
@@ -119,6 +121,23 @@ test('a connection that is made anew between the same two carries on', async (wo
     await tab.run((_verbena, { link }: TabState) => link.connect('/signal').then(() => {}));
   }
   assert.is((await traffic)[0], 0);
+  assert.is(world.peer.link.peers.length, 1);
+  await leave(tab);
+});
+
+test('by several connections numbers arrive once, though packets get lost', async (world) => {
+  const tab = await reach(world, 0.05, CONNECTIONS);
+  const side = await world.peer.connect(tab, BYTES);
+  const both = Promise.all([
+    side.receiveNumbers(10_000),
+    tab.run((_verbena, state: TabState) => state.side.sendNumbers(10_000)),
+  ]);
+  // It may fail before it is waited for.
+  both.catch(() => {});
+  await tab.run((_verbena, { link }: TabState) => link.connect('/signal').then(() => {}));
+  assert.is((await both)[0], 0);
+  await side.write(10, 1024);
+  assert.is(await tab.run((_verbena, state: TabState) => state.side.differences(10)), 0);
   assert.is(world.peer.link.peers.length, 1);
   await leave(tab);
 });

@@ -18,6 +18,8 @@ export interface TabOptions {
   /** Of the packets that it sends, how many are lost: 0 to 1. */
   readonly loss?: number;
   readonly sharedMemory?: boolean;
+  /** To each peer. */
+  readonly connections?: number;
 }
 
 /** `opened`: a tab that shows that page already. */
@@ -28,8 +30,9 @@ export async function openTab(
   opened?: Tab,
 ): Promise<Tab> {
   const tab = opened ?? (await browser.open(url));
-  await tab.run(async (verbena, state: TabState, { room, loss, sharedMemory }: TabOptions) => {
-    state.link = new verbena.DataChannelLink();
+  await tab.run(async (verbena, state: TabState, wanted: TabOptions) => {
+    const { room, loss, sharedMemory, connections = 1 } = wanted;
+    state.link = new verbena.DataChannelLink({ connections });
     const link = loss ? verbena.faultLink(state.link, { loss }) : state.link;
     const shared = sharedMemory ? { sharedMemory } : {};
     state.context = await verbena.openDevice({ link, memoryBytes: 2 ** 24, ...shared });

@@ -19,4 +19,5 @@ function check<Inner extends ChannelLink>(name: string, make: () => ChannelMesh<
 
 check('data-channel', () => new DataChannelMesh());
 check('data-channel with a path MTU of 4096', () => new DataChannelMesh({ pathMtuBytes: 4096 }));
+check('data-channel with four connections', () => new DataChannelMesh({ connections: 4 }));
 check('websocket', () => new WebSocketMesh());

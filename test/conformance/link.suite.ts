@@ -313,9 +313,11 @@ rule('has released every batch when close is done', async ({ open }) => {
     batches.map(() => 1),
   );
   await settle();
-  for (const [index, bytes] of b.receiver.bytes.entries()) {
-    assert.equal(bytes, pattern(1000, index));
-  }
+  // Some may be lost, wherever they were; what came is whole, and came once.
+  const sent = batches.map((_, i) => pattern(1000, i).toString());
+  const came = b.receiver.bytes.map(String);
+  assert.ok(came.every((bytes) => sent.includes(bytes)));
+  assert.is(new Set(came).size, came.length);
   assert.ok(batches.every(({ releaseCount }) => releaseCount === 1));
   assert.ok(batches.every(({ readsAfterRelease }) => readsAfterRelease === 0));
 });

@@ -52,7 +52,7 @@ export class FakeLink extends ChannelLink {
   }
 
   /** A connection to this address is being made. */
-  add(gid: Gid, channel: FakeChannel, accept?: () => Promise<void>): Promise<Endpoint> {
+  add(gid: Gid, channel: DatagramChannel, accept?: () => Promise<void>): Promise<Endpoint> {
     return this.addPeer(gid, channel, accept);
   }
 

@@ -6,10 +6,15 @@
 import type { DatagramChannel } from '../datagram-channel.js';
 import type { Gid } from '../endpoint.js';
 
+/** Between two links. */
+export const CONNECTIONS_MAX = 8;
+
 /** What one side says, with all its candidates: there is one exchange, and no trickle behind it. */
 export interface Description {
   readonly type: 'offer' | 'answer';
   readonly sdp: string;
+  /** The same of other connections between the two, at most CONNECTIONS_MAX with this one. */
+  readonly more?: readonly string[];
 }
 
 /** ICE restart: a connection is led over another way, and its channel lives on. */

@@ -5,7 +5,7 @@
  */
 import { LinkError } from '../../errors/errors.js';
 import { Gid } from '../endpoint.js';
-import type { Description } from './connection.js';
+import { CONNECTIONS_MAX, type Description } from './connection.js';
 
 const UNIQUE_LOCAL = 0xfd;
 const SHA256_BYTES = 32;
@@ -26,7 +26,15 @@ export function gidOfFingerprint(fingerprint: string): Gid {
  * fingerprint: with two of them there could be one to be looked at and another to be proved. Throws
  * LinkError EPROTO.
  */
-export function gidOfDescription({ sdp }: Description): Gid {
+export function gidOfDescription({ sdp, more = [] }: Description): Gid {
+  const gid = gidOfSdp(sdp);
+  if (!more.every((other) => gidOfSdp(other).equals(gid))) {
+    throw new LinkError('EPROTO', 'the connections of one description are of several peers');
+  }
+  return gid;
+}
+
+function gidOfSdp(sdp: string): Gid {
   const lines = sdp.split(/\r\n|\r|\n/);
   const values = (prefix: RegExp): string[] =>
     lines.filter((line) => prefix.test(line)).map((line) => line.replace(prefix, '').trim());
@@ -44,9 +52,12 @@ export function gidOfDescription({ sdp }: Description): Gid {
 
 /** What came from elsewhere is a description of this type. Throws LinkError EPROTO. */
 export function checkDescription(value: unknown, type: Description['type']): Description {
-  const { type: said, sdp } = (value ?? {}) as { type?: unknown; sdp?: unknown };
-  if (said !== type || typeof sdp !== 'string' || sdp.length > SDP_LENGTH_MAX) {
+  const { type: said, sdp, more } = (value ?? {}) as Record<keyof Description, unknown>;
+  const others: unknown[] = Array.isArray(more) ? more : [];
+  const isGood = (text: unknown): text is string =>
+    typeof text === 'string' && text.length <= SDP_LENGTH_MAX;
+  if (said !== type || !isGood(sdp) || others.length >= CONNECTIONS_MAX || !others.every(isGood)) {
     throw new LinkError('EPROTO', `what came is no ${type}`);
   }
-  return { type, sdp };
+  return others.length > 0 ? { type, sdp, more: others } : { type, sdp };
 }

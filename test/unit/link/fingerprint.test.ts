@@ -75,6 +75,18 @@ test('a description of anything but one data channel has no address', () => {
   );
 });
 
+test('several connections of one description are of one peer', () => {
+  const [own, foreign] = [PRINT, OTHER].map((print) => sdp(`a=fingerprint:sha-256 ${print}`).sdp);
+  const offer = { type: 'offer', sdp: own! } as const;
+  assert.is(gidOfDescription({ ...offer, more: [own!, own!] }).toString(), GID);
+  refused(() => gidOfDescription({ ...offer, more: [own!, foreign!] }));
+  refused(() => gidOfDescription({ ...offer, more: [''] }));
+  assert.is(checkDescription({ ...offer, more: Array(7).fill(own) }, 'offer').more?.length, 7);
+  for (const more of [Array(8).fill(own), [own, 1], ['x'.repeat(32769)]]) {
+    refused(() => checkDescription({ ...offer, more }, 'offer'));
+  }
+});
+
 test('what is no description is refused before anybody looks into it', () => {
   const whole = sdp(`a=fingerprint:sha-256 ${PRINT}`);
   assert.equal(checkDescription({ ...whole, more: 1 }, 'offer'), whole);

@@ -122,8 +122,8 @@ class Other implements Signalling {
   }
 }
 
-async function linkWith(connector: FakeConnector): Promise<DataChannelLink> {
-  const link = new DataChannelLink({ connector, returnMillis: 300 });
+async function linkWith(connector: FakeConnector, connections = 1): Promise<DataChannelLink> {
+  const link = new DataChannelLink({ connector, returnMillis: 300, connections });
   open.push(link);
   await link.open(new RecordingReceiver());
   return link;
@@ -234,6 +234,56 @@ test('an offer of another session is a connection of its own, whatever it says o
   await link.answer(describe({ of: 2, session: 77, version: 5 }));
   await link.answer(describe({ of: 3, session: 2, version: 5 }));
   assert.is(connector.channels.length, 3);
+});
+
+/** What `said` says of itself, and the same of one more connection. */
+function describeTwo(said: Said): Description {
+  const { session = said.of } = said;
+  return { ...describe(said), more: [describe({ ...said, session: session + 100 }).sdp] };
+}
+
+test('connections side by side are offered a restart together', async () => {
+  const connector = new FakeConnector(1);
+  const link = await linkWith(connector, 2);
+  const answers = [1, 2].map((version) => describeTwo({ of: 2, type: 'answer', version }));
+  const other = new Other(...answers);
+  await link.connect(other);
+  for (const channel of connector.channels) interrupt(channel);
+  await eventually(() => connector.accepted.length === 4, 3000);
+  for (const channel of connector.channels) interrupt(channel, false);
+  assert.equal(
+    other.asked.map(({ more }) => more!.length),
+    [1, 1],
+  );
+  assert.equal(
+    connector.accepted.map(({ sdp }) => sdp),
+    answers.flatMap(({ sdp, more }) => [sdp, ...more!]),
+  );
+  assert.is(connector.channels.length, 2);
+  assert.not.ok(connector.channels.some(({ isClosed }) => isClosed));
+});
+
+test('so they are answered, but not when it is one fewer', async () => {
+  const connector = new FakeConnector(1);
+  const link = await linkWith(connector, 2);
+  assert.is((await link.answer(describeTwo({ of: 2 }))).more!.length, 1);
+  await eventually(() => link.peers.length === 1);
+  for (const channel of connector.channels) interrupt(channel);
+  assert.is(await codeOf(link.answer(describe({ of: 2, version: 2 }))), 'EPROTO');
+  const answer = await link.answer(describeTwo({ of: 2, version: 3 }));
+  assert.is(answer.more!.length, 1);
+  assert.is(connector.answered.length, 4);
+  assert.is(connector.channels.length, 2);
+});
+
+test('what one side offers more than the other answers is closed', async () => {
+  const connector = new FakeConnector(1);
+  const link = await linkWith(connector, 3);
+  await link.connect(new Other(describeTwo({ of: 2, type: 'answer' })));
+  assert.equal(
+    connector.channels.map(({ isClosed }) => isClosed),
+    [false, false, true],
+  );
 });
 
 test('where there is no restart the other side is told to connect anew', async () => {
