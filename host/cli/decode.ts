@@ -7,7 +7,7 @@ import { NvmeEavesdropper } from '../nvme/eavesdropper.js';
 import { explainPacketMessage } from '../rds/explain.js';
 import { PcapError, type Capture, type CapturedPacket } from '../link/pcap.js';
 import { formatCount } from './format.js';
-import { fileRefusal } from './fs-error.js';
+import { fileRefusal } from '../errors/file-refusal.js';
 import { IcrcJudge, type IcrcVerdict } from './icrc-verdict.js';
 import { Exit, outputClosed, printLine } from './report.js';
 

@@ -5,7 +5,8 @@
  * either side that the other one is gone. README.md has the lines.
  */
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import { LinkError, RefusalError, VerbenaError, type ErrnoName } from '../index.js';
+import { RefusalError, type ErrnoName } from '../index.js';
+import { connectRefusal, listenRefusal } from '../link/tcp-refusal.js';
 import { isMtu } from './channel.js';
 
 /** Of the conversation, RDMA messages included. */
@@ -107,7 +108,7 @@ export class ExchangeServer {
       talk(socket, answer).catch((error: unknown) => refused(remote, error));
     });
     await new Promise<void>((resolve, reject) => {
-      server.once('error', (error: NodeJS.ErrnoException) => reject(listenError(error, port)));
+      server.once('error', (error) => reject(listenRefusal(error, { address, port }) as Error));
       server.listen({ host: address, port, exclusive: true }, resolve);
     });
     // Later errors are those of single connections that could not be accepted.
@@ -121,16 +122,6 @@ export class ExchangeServer {
     for (const socket of this.#sockets) socket.destroy();
     await closed;
   }
-}
-
-function listenError(error: NodeJS.ErrnoException, port: number): LinkError {
-  const options = { cause: error };
-  if (error.code === 'EADDRINUSE') {
-    const sentence = `TCP port ${port} is taken: choose another one (--port) or address (--bind)`;
-    return new LinkError('EADDRINUSE', sentence, options);
-  }
-  const code: ErrnoName = error.code === 'EACCES' ? 'EACCES' : 'EIO';
-  return new LinkError(code, `cannot listen on TCP port ${port}: ${error.message}`, options);
 }
 
 /** The server's half of one conversation. Rejects with why it refused. */
@@ -196,29 +187,9 @@ export async function askServer(
   } catch (error) {
     socket.on('error', () => undefined);
     socket.destroy();
-    throw error instanceof VerbenaError ? error : connectError(error, server.text);
+    throw connectRefusal(error, server.text, 'verbena serve');
   } finally {
     signal.removeEventListener('abort', abort);
-  }
-}
-
-function connectError(error: unknown, server: string): RefusalError {
-  const { code, message } = error as NodeJS.ErrnoException;
-  const options = { cause: error };
-  switch (code) {
-    case 'ECONNREFUSED':
-      return new RefusalError(
-        'ECONNREFUSED',
-        `nobody serves at ${server}: start "verbena serve" there`,
-        options,
-      );
-    case 'ECONNRESET':
-    case 'EPIPE':
-      return new RefusalError('ECONNRESET', `${server} hung up without an answer`, options);
-    case 'ETIMEDOUT':
-      return new RefusalError('ETIMEDOUT', `${server} does not answer`, options);
-    default:
-      return new RefusalError('EIO', `cannot connect to ${server}: ${message}`, options);
   }
 }
 

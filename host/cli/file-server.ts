@@ -10,7 +10,7 @@ import {
   type Standing,
 } from './exchange.js';
 import { checkFileName } from './file-name.js';
-import { fileRefusal } from './fs-error.js';
+import { fileRefusal } from '../errors/file-refusal.js';
 import { openLocalDevice, type DeviceOptions } from './open-device.js';
 import { Session, type SessionEnd } from './session.js';
 

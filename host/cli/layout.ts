@@ -21,7 +21,7 @@ import {
   type QueuePair,
   type Sge,
 } from '../index.js';
-import { fileRefusal } from './fs-error.js';
+import { fileRefusal } from '../errors/file-refusal.js';
 import { drawLayout } from './layout-drawing.js';
 import { Exit, printLine } from './report.js';
 
@@ -52,15 +52,16 @@ interface Description {
 const BYTES_MAX = 65536;
 const HOST_BYTES = 8 * 2 ** 20;
 
-function refuse(sentence: string): RefusalError {
-  return new RefusalError('EINVAL', sentence);
-}
-
 function isObject(value: unknown): value is { readonly [name: string]: unknown } {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-function checkPlace(name: string, place: unknown, areas: Description['areas']): void {
+function checkPlace(
+  name: string,
+  place: unknown,
+  areas: Description['areas'],
+  refuse: (sentence: string) => RefusalError,
+): void {
   if (!isObject(place)) throw refuse(`${name} is no object with area, addr and length`);
   if (!Object.hasOwn(areas, String(place['area']))) {
     throw refuse(`${name}.area is none of ${Object.keys(areas).join(', ')}`);
@@ -71,7 +72,8 @@ function checkPlace(name: string, place: unknown, areas: Description['areas']): 
 }
 
 /** Checks the shape; what the numbers mean, the device checks. */
-function parse(text: string): Description {
+function parse(path: string, text: string): Description {
+  const refuse = (sentence: string) => new RefusalError('EINVAL', `${path}: ${sentence}`);
   let value: unknown;
   try {
     value = JSON.parse(text);
@@ -94,9 +96,9 @@ function parse(text: string): Description {
   }
   entries.forEach((entry: unknown, index) => {
     const name = `${lists[0]}[${index}]`;
-    if (lists[0] === 'sg') return checkPlace(name, entry, areas);
+    if (lists[0] === 'sg') return checkPlace(name, entry, areas, refuse);
     if (!isObject(entry)) throw refuse(`${name} is no object`);
-    checkPlace(`${name}.firstDatum`, entry['firstDatum'], areas);
+    checkPlace(`${name}.firstDatum`, entry['firstDatum'], areas, refuse);
     const dims = entry['dims'];
     if (!Array.isArray(dims) || !dims.every(isObject)) {
       throw refuse(`${name}.dims is no list of offsetStride and datumCount`);
@@ -161,7 +163,10 @@ async function layOut({ areas, sg, interleaved }: Description): Promise<Laid> {
       sentence = explainLayout(list, nameOf);
     }
     const { length, lkey } = layout;
-    if (length > BYTES_MAX) throw refuse(`the row has ${length} bytes, more than ${BYTES_MAX}`);
+    if (length > BYTES_MAX) {
+      const sentence = `the row has ${length} bytes, more than ${BYTES_MAX}`;
+      throw new RefusalError('EINVAL', sentence);
+    }
     const room = b.context.alloc(length);
     const { addr, lkey: to } = b.pd.regMr(room, AccessFlag.LOCAL_WRITE);
     /** The row, where each byte of memory holds a part of its number. */
@@ -197,7 +202,7 @@ export async function layout(file: string, options: LayoutOptions): Promise<numb
   } catch (error) {
     throw fileRefusal(`cannot read ${file}`, error);
   }
-  const description = parse(text);
+  const description = parse(file, text);
   const { sentence, names, stream } = await layOut(description);
   if (options.json) {
     const from = stream.map(([area, place]) => [names[area], place]);

@@ -13,6 +13,7 @@ import {
   addFaultOptions,
   addPieceOption,
   addPortOption,
+  assignment,
   mtu,
   seconds,
   size,
@@ -309,7 +310,7 @@ function addRdsInfo(program: Command): void {
     .option('-n, --connections', 'their peers')
     .option('--config', 'their parameters')
     .option('--stats', 'their statistics')
-    .option('--set <parameter=value>', 'one parameter, while they run')
+    .option('--set <parameter=value>', 'one parameter, while they run', assignment)
     .option('--node <address>', 'of one node: address[:port]')
     .option('--json', 'one JSON object per text')
     .addHelpText('after', example('verbena rds-info', 'verbena rds-info --set RdsTraceLvl=0x1000'))

@@ -37,6 +37,12 @@ export function mtu(text: string): number {
   throw new InvalidArgumentError('It must be 256, 512, 1024, 2048 or 4096.');
 }
 
+/** A parser of what sets a parameter. */
+export function assignment(text: string): string {
+  if (/^\w+=\S+$/.test(text)) return text;
+  throw new InvalidArgumentError('It must be parameter=value, as in RdsTraceLvl=0x1000.');
+}
+
 function percent(text: string): number {
   const value = /^\d+(\.\d+)?$/.test(text) ? Number(text) : NaN;
   if (value <= 100) return value;

@@ -9,7 +9,7 @@ import { crc32 } from 'node:zlib';
 import { RefusalError } from '../index.js';
 import { JOURNAL_SUFFIX, PART_SUFFIX } from './file-name.js';
 import { formatBytes } from './format.js';
-import { fileRefusal } from './fs-error.js';
+import { fileRefusal } from '../errors/file-refusal.js';
 import {
   formatJournalEntry,
   formatJournalHeader,

@@ -5,7 +5,8 @@
  */
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
-import { Gid, LinkError, RefusalError, VerbenaError } from '../index.js';
+import { Gid, RefusalError } from '../index.js';
+import { connectRefusal, listenRefusal } from '../link/tcp-refusal.js';
 import { formatServerAddress, type ServerAddress } from './server-address.js';
 
 /** One end of one queue pair's connection. */
@@ -95,7 +96,7 @@ export async function awaitPeer(
     await once(server, 'listening', { signal });
   } catch (error) {
     server.close();
-    throw listenError(error as NodeJS.ErrnoException, port);
+    throw listenRefusal(error, { port, option: '-p' });
   }
   const coming = once(server, 'connection', { signal });
   listening();
@@ -117,8 +118,8 @@ export async function awaitPeer(
 /** Everything that happens on a socket while `talk` runs ends it. */
 async function withSocket<T>(socket: Socket, name: string, talk: () => Promise<T>): Promise<T> {
   socket.setTimeout(PATIENCE_MILLIS, () => {
-    const silent = new Error(`${name} says nothing for ${PATIENCE_MILLIS / 1000} s`);
-    socket.destroy(Object.assign(silent, { code: 'ETIMEDOUT' }));
+    const sentence = `${name} says nothing for ${PATIENCE_MILLIS / 1000} s`;
+    socket.destroy(new RefusalError('ETIMEDOUT', sentence));
   });
   try {
     const result = await talk();
@@ -126,7 +127,7 @@ async function withSocket<T>(socket: Socket, name: string, talk: () => Promise<T
     return result;
   } catch (error) {
     socket.destroy();
-    throw error instanceof VerbenaError ? error : talkError(error, name);
+    throw connectRefusal(error, name, 'verbena pingpong');
   } finally {
     socket.on('error', () => undefined);
   }
@@ -150,29 +151,5 @@ function readBytes(socket: Socket, size: number): Promise<Buffer> {
     const end = (): void => fail(new RefusalError('ECONNRESET', 'the peer hung up'));
     socket.on('readable', look).on('error', fail).on('close', end);
     look();
-  });
-}
-
-function talkError(error: unknown, name: string): Error {
-  const { code, message } = error as NodeJS.ErrnoException;
-  const options = { cause: error };
-  switch (code) {
-    case 'ECONNREFUSED':
-      return new RefusalError('ECONNREFUSED', `nobody listens at ${name}`, options);
-    case 'ETIMEDOUT':
-      return new RefusalError('ETIMEDOUT', message, options);
-    case 'ECONNRESET':
-    case 'EPIPE':
-      return new RefusalError('ECONNRESET', `${name} hung up`, options);
-    default:
-      return error as Error;
-  }
-}
-
-function listenError(error: NodeJS.ErrnoException, port: number): Error {
-  if (error.code !== 'EADDRINUSE' && error.code !== 'EACCES') return error;
-  const why = error.code === 'EADDRINUSE' ? 'is taken' : 'is not for us';
-  return new LinkError(error.code, `TCP port ${port} ${why}: choose another one (-p)`, {
-    cause: error,
   });
 }

@@ -8,8 +8,10 @@ import { availableParallelism } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RefusalError, openDevice, rds, type Context } from '../index.js';
 import { lookUp } from '../cm/address-info.js';
+import { connectRefusal, listenRefusal } from '../link/tcp-refusal.js';
 import { publishNode } from '../rds/desk.js';
 import { Exit, printLine } from './report.js';
+import { formatServerAddress } from './server-address.js';
 import { STRESS_BYTES_MIN, StressTask, noCounts, type StressCounts } from './stress-task.js';
 
 export interface RdsStressOptions {
@@ -48,6 +50,8 @@ export const STRESS_DEPTH_MAX = 64;
 export { STRESS_BYTES_MIN };
 const LINE_BYTES_MAX = 1024;
 const SECOND_MILLIS = 1000;
+/** For the other side's next word. */
+const PATIENCE_MILLIS = 20_000;
 const TITLE = 'tsks   tx/s   rx/s  tx+rx K/s    mbi K/s    mbo K/s tx us/c   rtt us cpu %';
 
 export async function rdsStress(options: RdsStressOptions): Promise<number> {
@@ -202,8 +206,25 @@ class Lines {
     this.ended = once(socket, 'close').then(() => {});
   }
 
-  /** Throws RefusalError ECONNRESET, EPROTO. */
+  /** Throws RefusalError ECONNRESET, EPROTO, ETIMEDOUT. */
   async next(): Promise<unknown> {
+    let isLate = false;
+    const late = setTimeout(() => {
+      isLate = true;
+      this.#socket.destroy();
+    }, PATIENCE_MILLIS);
+    try {
+      return await this.#next();
+    } catch (error) {
+      if (!isLate) throw error;
+      const sentence = `the other side says nothing for ${PATIENCE_MILLIS / SECOND_MILLIS} s`;
+      throw new RefusalError('ETIMEDOUT', sentence, { cause: error });
+    } finally {
+      clearTimeout(late);
+    }
+  }
+
+  async #next(): Promise<unknown> {
     for (;;) {
       const at = this.#text.indexOf('\n');
       if (at >= 0) {
@@ -244,7 +265,9 @@ function checkAgreement(value: unknown): Agreement {
 async function waitFor({ recvAddr, port, json }: RdsStressOptions): Promise<Socket> {
   const server = createServer({ pauseOnConnect: true });
   server.listen(port, recvAddr);
-  await once(server, 'listening');
+  await once(server, 'listening').catch((error: unknown) => {
+    throw listenRefusal(error, { address: recvAddr, port, option: '-p' });
+  });
   if (!json) await printLine(`waiting for incoming connection on ${recvAddr ?? '*'}:${port}`);
   const [socket] = (await once(server, 'connection')) as [Socket];
   server.close();
@@ -261,7 +284,9 @@ async function connectTo(options: RdsStressOptions): Promise<Socket> {
       await once(socket, 'connect');
       return socket;
     } catch (error) {
-      if (attempt >= connectRetries) throw error;
+      const place = formatServerAddress({ host: sendAddr!, port });
+      const refusal = connectRefusal(error, place, 'verbena rds-stress');
+      if (attempt >= connectRetries) throw refusal;
       await sleep(SECOND_MILLIS);
     }
   }

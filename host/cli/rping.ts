@@ -23,8 +23,10 @@ import {
   type RdmaRequest,
   type Sge,
 } from '../index.js';
+import { lookUp } from '../cm/address-info.js';
 import { localAddressTowards } from '../link/interface.js';
 import { Exit, printLine } from './report.js';
+import { connectSentence } from './server-address.js';
 
 export interface RpingOptions {
   readonly server?: boolean;
@@ -217,7 +219,12 @@ async function runServer(options: RpingOptions, context: Context): Promise<void>
 
 async function runClient(options: RpingOptions, context: Context): Promise<void> {
   const { address, port, size, count, verbose, validate, peerUdpPort, json } = options;
-  const connection = await connect({ address, port }, { ...PARAM, context, udpPort: peerUdpPort });
+  const target = { address, port };
+  const connection = await connect(target, { ...PARAM, context, udpPort: peerUdpPort }).catch(
+    (error: unknown) => {
+      throw connectSentence(error, { host: address, port }, 'verbena rping -s');
+    },
+  );
   try {
     const side = new Side(connection.id, connection.qp, size);
     for (let turn = 0; count === undefined || turn < count; turn++) {
@@ -246,7 +253,7 @@ export async function rping(options: RpingOptions): Promise<number> {
   const { server, client, address, udpPort } = options;
   if (!server === !client)
     throw new MisuseError('-s or -c', 'say which side this is (verbena rping --help)');
-  const local = server ? address : await localAddressTowards(address);
+  const local = server ? address : await localAddressTowards(await lookUp(address));
   const context = await openDevice({ address: local, port: udpPort });
   try {
     await (server ? runServer(options, context) : runClient(options, context));

@@ -17,6 +17,7 @@ import {
   type Context,
   type PersistentMemory,
 } from '../index.js';
+import { fileRefusal } from '../errors/file-refusal.js';
 import { drawBench } from './bench-plot.js';
 import { parseFioJobs, type BenchJob } from './fio-job.js';
 import { FLUSH_MESSAGES_MAX, FlushAsker, withMessages } from './pmem-messages.js';
@@ -63,7 +64,11 @@ const ROUNDS = 3;
 
 export async function rpmaBench(options: RpmaBenchOptions): Promise<number> {
   const jobs = jobsOf(options);
-  const directory = await mkdtemp(join(options.dir, 'verbena-bench-'));
+  const { dir, plot } = options;
+  if (plot !== undefined) writePlot(plot, []);
+  const directory = await mkdtemp(join(dir, 'verbena-bench-')).catch((error: unknown) => {
+    throw fileRefusal(`cannot write into ${dir}`, error);
+  });
   let server: ChildProcess | undefined;
   const contexts: Context[] = [];
   try {
@@ -80,7 +85,7 @@ export async function rpmaBench(options: RpmaBenchOptions): Promise<number> {
       lines.push(line);
       await printLine(options.json ? JSON.stringify(line) : row(line));
     }
-    if (options.plot !== undefined) writeFileSync(options.plot, drawBench(lines));
+    if (plot !== undefined) writePlot(plot, lines);
     target.conn.disconnect();
     await target.conn.nextEvent();
     return Exit.OK;
@@ -91,10 +96,28 @@ export async function rpmaBench(options: RpmaBenchOptions): Promise<number> {
   }
 }
 
+/** At first without lines: where it cannot be written nothing is measured for it. */
+function writePlot(path: string, lines: readonly BenchLine[]): void {
+  try {
+    writeFileSync(path, lines.length > 0 ? drawBench(lines) : '');
+  } catch (error) {
+    throw fileRefusal(`cannot write ${path}`, error);
+  }
+}
+
+function readJobs(path: string): readonly BenchJob[] {
+  let text: string;
+  try {
+    text = readFileSync(path, 'utf8');
+  } catch (error) {
+    throw fileRefusal(`cannot read ${path}`, error);
+  }
+  return parseFioJobs(text);
+}
+
 function jobsOf(options: RpmaBenchOptions): readonly BenchJob[] {
   const { seconds } = options;
-  const given =
-    options.jobs === undefined ? undefined : parseFioJobs(readFileSync(options.jobs, 'utf8'));
+  const given = options.jobs === undefined ? undefined : readJobs(options.jobs);
   const { sizes = SIZES, depths = DEPTHS } = options;
   const all = [false, true].flatMap((isRandom) =>
     sizes.flatMap((bytes) =>

@@ -1,8 +1,9 @@
 /** Where a server is (`host[:port]`). */
-import { lookup } from 'node:dns/promises';
 import { isIPv6 } from 'node:net';
-import { MisuseError, RefusalError } from '../index.js';
+import { lookUp } from '../cm/address-info.js';
+import { ConnectError, MisuseError, RejectReason } from '../index.js';
 import { ROCE_PORT } from '../link/link.js';
+import { refusalOf } from '../link/tcp-refusal.js';
 
 export interface ServerAddress {
   /** A name, or an IPv4 or IPv6 address. */
@@ -35,9 +36,13 @@ export function formatServerAddress({ host, port }: ServerAddress): string {
 
 /** The server's numeric address. Rejects with RefusalError ENOENT. */
 export async function resolveServer({ host, port }: ServerAddress): Promise<ServerAddress> {
-  try {
-    return { host: (await lookup(host)).address, port };
-  } catch (error) {
-    throw new RefusalError('ENOENT', `the host ${host} is not known`, { cause: error });
-  }
+  return { host: await lookUp(host), port };
+}
+
+/** What is told when the connection manager does not connect; `command` should run there. */
+export function connectSentence(error: unknown, server: ServerAddress, command: string): unknown {
+  if (!(error instanceof ConnectError)) return error;
+  const isNobody = error.reason === RejectReason.INVALID_SERVICE_ID;
+  if (error.code === 'ECONNREFUSED' && !isNobody) return error;
+  return refusalOf(error.code, formatServerAddress(server), command, error) ?? error;
 }

@@ -7,7 +7,7 @@ import { open, type FileHandle } from 'node:fs/promises';
 import { basename, resolve } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { RefusalError } from '../index.js';
-import { fileRefusal } from './fs-error.js';
+import { fileRefusal } from '../errors/file-refusal.js';
 import { readFully } from './part-file.js';
 
 /** The file is not what it was when the transfer began. */

@@ -12,7 +12,7 @@ import { LinkError, RefusalError } from '../index.js';
 import { ROCE_PORT } from '../link/link.js';
 import { FileServer, type FileServerOptions } from './file-server.js';
 import { formatBytes, formatCount, formatRate, formatSeconds } from './format.js';
-import { fileRefusal } from './fs-error.js';
+import { fileRefusal } from '../errors/file-refusal.js';
 import { faultArguments, faultsOf } from './options.js';
 import { hasFaults, type FaultPercents } from './open-device.js';
 import { readFully } from './part-file.js';

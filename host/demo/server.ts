@@ -9,6 +9,7 @@ import { DataChannelLink } from '../link/data-channel.js';
 import { answerRequest } from '../link/signalling/http-server.js';
 import type { Answerer } from '../link/signalling/signalling.js';
 import { acceptUpgrades } from '../link/websocket-server.js';
+import { listenRefusal } from '../link/tcp-refusal.js';
 import { load } from '../link/websocket-class.js';
 import { WebSocketLink } from '../link/websocket.js';
 import { BareChannels, type ChannelKind } from './bare-channels.js';
@@ -181,11 +182,8 @@ async function acceptSockets(server: Server, { link }: Station): Promise<void> {
 
 function listening(server: Server, port: number, bind: string): Promise<void> {
   return new Promise((resolve, reject) => {
-    server.once('error', (error: NodeJS.ErrnoException) => {
-      const { code } = error;
-      const isKnown = code === 'EADDRINUSE' || code === 'EADDRNOTAVAIL' || code === 'EACCES';
-      const sentence = `${bind}:${port} cannot be listened at: ${error.message}`;
-      reject(isKnown ? new RefusalError(code, sentence, { cause: error }) : error);
+    server.once('error', (error) => {
+      reject(listenRefusal(error, { address: bind, port }) as Error);
     });
     server.listen(port, bind, resolve);
   });

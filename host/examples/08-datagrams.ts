@@ -1,4 +1,5 @@
 /** Unreliable datagrams: one queue pair talks to all; who sent what is told by its completion. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import {
   CmEventType,
   PortSpace,
@@ -16,6 +17,7 @@ import { decode, encode } from './told.js';
 /** In front of what was received: the network's header. */
 const GRH_BYTES = 40;
 const BYTES = 64;
+const PATIENCE_SECONDS = 10;
 
 async function next(channel: EventChannel, wanted: number): Promise<CmEvent> {
   const event = (await channel.getEvent())!;
@@ -41,9 +43,12 @@ await play(
     const inbox = register({ id: { context, pd: qp.pd } }, GRH_BYTES + BYTES);
     qp.postRecv({ sgList: [inbox.sge] });
     id.accept();
-    const { byteLen, srcQp } = await completed(cq);
-    const text = decode(inbox.memory.subarray(GRH_BYTES, byteLen));
-    console.log(`${byteLen - GRH_BYTES} bytes of queue pair ${srcQp}: ${text}`);
+    // What is lost on its way is lost: nobody says so, and who waits has to give up by himself.
+    const late = sleep(PATIENCE_SECONDS * 1000, undefined, { ref: false });
+    const came = await Promise.race([completed(cq), late]);
+    if (!came) throw new Error(`nothing came within ${PATIENCE_SECONDS} s (ETIMEDOUT)`);
+    const text = decode(inbox.memory.subarray(GRH_BYTES, came.byteLen));
+    console.log(`${came.byteLen - GRH_BYTES} bytes of queue pair ${came.srcQp}: ${text}`);
   },
   async ({ target, udpPort }) => {
     const [address = '', port = ''] = target.split(':');

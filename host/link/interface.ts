@@ -72,8 +72,9 @@ export async function localAddressTowards(address: string): Promise<string> {
     const opened = createSocket(isIPv6(address) ? 'udp6' : 'udp4');
     socket = opened;
     await new Promise<void>((resolve, reject) => {
-      opened.once('error', reject);
-      opened.connect(ROCE_PORT, address, resolve);
+      // Not as connect's callback: that is told of failures as well.
+      opened.once('error', reject).once('connect', resolve);
+      opened.connect(ROCE_PORT, address);
     });
     return opened.address().address;
   } catch (error) {

@@ -8,7 +8,8 @@
  * such a link assumes; which port a GID really used is then not in the file.
  */
 import { createWriteStream, openSync } from 'node:fs';
-import { MisuseError, RefusalError, type ErrnoName } from '../errors/errors.js';
+import { MisuseError, type RefusalError } from '../errors/errors.js';
+import { fileRefusal } from '../errors/file-refusal.js';
 import type { Endpoint, Gid } from './endpoint.js';
 import { IPV4_UDP_OVERHEAD, IPV6_UDP_OVERHEAD } from './interface.js';
 import {
@@ -74,16 +75,17 @@ export function pcapLink(link: Link, sink: PcapSink, options: PcapOptions = {}):
 
 /** A file, overwritten. Throws RefusalError (ENOENT, EACCES, EISDIR, …) when it cannot be. */
 export function pcapFile(path: string): PcapSink {
+  const what = `cannot write the capture ${path}`;
   let descriptor: number;
   try {
     descriptor = openSync(path, 'w');
   } catch (error) {
-    throw refusal(path, error as NodeJS.ErrnoException);
+    throw fileRefusal(what, error);
   }
   const stream = createWriteStream(path, { fd: descriptor });
   let failure: RefusalError | undefined;
   stream.on('error', (error: NodeJS.ErrnoException) => {
-    failure ??= refusal(path, error);
+    failure ??= fileRefusal(what, error);
   });
   return {
     write(bytes) {
@@ -287,12 +289,4 @@ function viewOf(bytes: Uint8Array): DataView {
 
 function systemMicros(): number {
   return (performance.timeOrigin + performance.now()) * 1000;
-}
-
-function refusal(path: string, error: NodeJS.ErrnoException): RefusalError {
-  const known: readonly ErrnoName[] = ['ENOENT', 'EACCES', 'EPERM', 'EISDIR', 'ENOSPC'];
-  const code = known.find((name) => name === error.code) ?? 'EIO';
-  return new RefusalError(code, `cannot write the capture ${path}: ${error.message}`, {
-    cause: error,
-  });
 }

@@ -6,6 +6,7 @@
 import { constants } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
 import { RefusalError } from '../errors/errors.js';
+import { fileRefusal } from '../errors/file-refusal.js';
 import { PosixError, loadPosix, type Posix } from '../link/posix.js';
 import { FileLock } from '../pmem/file-lock.js';
 import type { NvmeStore } from './store.js';
@@ -42,10 +43,14 @@ export class FileStore implements NvmeStore {
 
   /**
    * `bytes`: the file is made, or grows to them. Rejects with RefusalError EBUSY (another process
-   * serves it), EINVAL (no regular file, or without a block), and the system's error.
+   * serves it), EINVAL (no regular file, or without a block), ENOENT, EACCES, EISDIR, and the
+   * system's error.
    */
   static async open(path: string, bytes?: number): Promise<FileStore> {
-    const file = await open(path, constants.O_RDWR | (bytes === undefined ? 0 : constants.O_CREAT));
+    const flags = constants.O_RDWR | (bytes === undefined ? 0 : constants.O_CREAT);
+    const file = await open(path, flags).catch((error: unknown) => {
+      throw fileRefusal(`cannot open ${path}`, error);
+    });
     let lock: FileLock | undefined;
     try {
       const found = await file.stat();

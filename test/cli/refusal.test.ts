@@ -57,7 +57,7 @@ test('a peer that nobody serves at, one that is silent and one that is something
   Workspace.use(async (space) => {
     const file = await space.file('f', 1);
     const nobody = await space.run('put', file, `127.0.0.1:${await freePort()}`);
-    assertRefused(nobody, 1, /nobody serves at .*ECONNREFUSED/);
+    assertRefused(nobody, 1, /nobody listens at .*: start "verbena serve" there \(ECONNREFUSED/);
     const sockets: Socket[] = [];
     let greeting = '';
     const stranger = createServer((socket) => {

@@ -55,7 +55,10 @@ test('nobody there, and a command line that is wrong, are told in one line', () 
     await server.printed('stdout', /listening/);
     const refused = await workspace.run('rping', '-c', '--udp-port', 0, '--peer-udp-port', udp);
     assert.is(refused.code, 1);
-    assert.match(refused.stderr, /^verbena rping: .*INVALID_SERVICE_ID.*ECONNREFUSED.*\n$/);
+    assert.match(
+      refused.stderr,
+      /^verbena rping: .*nobody listens at .*start "verbena rping -s" there \(ECONNREFUSED.*\n$/,
+    );
     const wrong = await workspace.run('rping', '-s', '-c');
     assert.is(wrong.code, 2);
     assert.match(wrong.stderr, /^verbena rping: -s or -c: say which side/);

@@ -6,10 +6,7 @@ import { once } from 'node:events';
 import { connect as connectTcp, createServer, type Server, type Socket } from 'node:net';
 import {
   AccessFlag,
-  ConnectError,
-  LinkError,
   RefusalError,
-  RejectReason,
   SendFlag,
   WcStatus,
   WrOpcode,
@@ -21,7 +18,11 @@ import {
   type RdmaRequest,
 } from '../../index.js';
 import { NOTE_BYTES } from './exchange.js';
-import { formatServerAddress, type ServerAddress } from '../server-address.js';
+import { connectRefusal, listenRefusal } from '../../link/tcp-refusal.js';
+import { connectSentence, formatServerAddress, type ServerAddress } from '../server-address.js';
+
+/** What should run where nobody listens. */
+const COMMAND = 'verbena perf';
 
 /** Messages to and fro, one at a time. */
 export interface PerfControl {
@@ -164,7 +165,7 @@ export class CmControl implements PerfControl {
       });
       return new CmControl(connection, true, memory!);
     } catch (error) {
-      throw error instanceof ConnectError ? whyNot(error, formatServerAddress(server)) : error;
+      throw connectSentence(error, server, COMMAND);
     }
   }
 
@@ -280,18 +281,6 @@ function postReceive(qp: QueuePair, { addr, lkey }: MemoryRegion, slot: number):
   });
 }
 
-function whyNot(error: ConnectError, server: string): RefusalError {
-  const options = { cause: error };
-  switch (error.code) {
-    case 'ETIMEDOUT':
-      return new RefusalError('ETIMEDOUT', `nobody answers at ${server}`, options);
-    case 'ECONNREFUSED':
-      if (error.reason !== RejectReason.INVALID_SERVICE_ID) break;
-      return new RefusalError('ECONNREFUSED', `nobody listens at ${server}`, options);
-  }
-  return error;
-}
-
 /** Over TCP, as perftest does it without -R. */
 export class TcpControl implements PerfControl {
   readonly kind = 'tcp';
@@ -326,15 +315,7 @@ export class TcpControl implements PerfControl {
     try {
       await once(socket, 'connect');
     } catch (error) {
-      const { code, message } = error as NodeJS.ErrnoException;
-      const name = formatServerAddress(server);
-      if (code === 'ECONNREFUSED') {
-        throw new RefusalError(code, `nobody listens at ${name}`, { cause: error });
-      }
-      if (code === 'ETIMEDOUT') {
-        throw new RefusalError(code, `nobody answers at ${name}`, { cause: error });
-      }
-      throw new RefusalError('EIO', `${name}: ${message}`, { cause: error });
+      throw connectRefusal(error, formatServerAddress(server), COMMAND);
     }
     socket.setTimeout(0);
     return new TcpControl(socket, true);
@@ -391,12 +372,7 @@ export async function listenTcp(address: string | undefined, port: number): Prom
     return server;
   } catch (error) {
     server.close();
-    const { code } = error as NodeJS.ErrnoException;
-    if (code !== 'EADDRINUSE' && code !== 'EACCES') throw error;
-    const why = code === 'EADDRINUSE' ? 'is taken' : 'is not for us';
-    throw new LinkError(code, `TCP port ${port} ${why}: choose another one (-p)`, {
-      cause: error,
-    });
+    throw listenRefusal(error, { address, port, option: '-p' });
   }
 }
 

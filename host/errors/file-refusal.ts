@@ -1,5 +1,5 @@
 /** What the file system refuses, as a refusal that names the file. */
-import { RefusalError, type ErrnoName } from '../index.js';
+import { RefusalError, type ErrnoName } from './errors.js';
 
 /** Codes of the system under the name that our refusals have for them. */
 const CODES: Readonly<Record<string, ErrnoName>> = {
@@ -13,6 +13,8 @@ const CODES: Readonly<Record<string, ErrnoName>> = {
   EDQUOT: 'ENOSPC',
   EFBIG: 'ENOSPC',
   EBUSY: 'EBUSY',
+  EMFILE: 'EMFILE',
+  ENFILE: 'ENFILE',
 };
 
 const SENTENCES: Partial<Record<ErrnoName, string>> = {
@@ -22,6 +24,8 @@ const SENTENCES: Partial<Record<ErrnoName, string>> = {
   EISDIR: 'is a directory',
   ENOSPC: 'no room left on the disk',
   EBUSY: 'is busy',
+  EMFILE: 'this process has as many files open as it may (ulimit -n)',
+  ENFILE: 'the system has as many files open as it may (fs.file-max)',
 };
 
 /** `what` is the subject: `cannot write NAME`. Errors that are refusals already stay as they are. */

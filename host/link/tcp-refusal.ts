@@ -1,0 +1,70 @@
+/** What the system says of a TCP port, ours or somebody's, as a refusal with what helps. */
+import { LinkError, RefusalError, VerbenaError, type ErrnoName } from '../errors/errors.js';
+import { describeAddresses } from './interface.js';
+
+/**
+ * Why nobody can listen at `address` (undefined: at any) and `port`. `option` asks for another port.
+ * What the system did not say stays as it is.
+ */
+export function listenRefusal(
+  error: unknown,
+  { address = '', port, option = '--port' }: ListenPlace,
+): unknown {
+  const { code, syscall, message } = error as NodeJS.ErrnoException;
+  if (syscall === undefined) return error;
+  const cause = { cause: error };
+  const choose = `choose another one (${option})`;
+  switch (code) {
+    case 'EADDRINUSE':
+      return new LinkError(code, `TCP port ${port} is taken: ${choose}`, cause);
+    case 'EACCES':
+      return new LinkError(code, `TCP port ${port} is not for this user: ${choose}`, cause);
+    case 'EADDRNOTAVAIL': {
+      const sentence = `${address} is no address of this machine. ${describeAddresses()}`;
+      return new LinkError(code, sentence, cause);
+    }
+    default:
+      return new LinkError('EIO', `cannot listen on TCP port ${port}: ${message}`, cause);
+  }
+}
+
+export interface ListenPlace {
+  readonly address?: string | undefined;
+  readonly port: number;
+  readonly option?: string;
+}
+
+/**
+ * Why `server` (host:port) cannot be talked to; `command` is what should run there. What the system
+ * did not say stays as it is.
+ */
+export function connectRefusal(error: unknown, server: string, command: string): unknown {
+  if (error instanceof VerbenaError) return error;
+  const { code = '', syscall, message } = error as NodeJS.ErrnoException;
+  const refusal = refusalOf(code, server, command, error);
+  if (refusal || syscall === undefined) return refusal ?? error;
+  return new RefusalError('EIO', `cannot connect to ${server}: ${message}`, { cause: error });
+}
+
+/** The same for a code, whoever says it; undefined: there is no better sentence. */
+export function refusalOf(
+  code: string,
+  server: string,
+  command: string,
+  cause: unknown,
+): RefusalError | undefined {
+  const refuse = (name: ErrnoName, sentence: string) => new RefusalError(name, sentence, { cause });
+  switch (code) {
+    case 'ECONNREFUSED':
+      return refuse(code, `nobody listens at ${server}: start "${command}" there`);
+    case 'ETIMEDOUT':
+      return refuse(code, `nobody answers at ${server}`);
+    case 'ECONNRESET':
+    case 'EPIPE':
+      return refuse('ECONNRESET', `${server} hung up`);
+    case 'ENETUNREACH':
+    case 'EHOSTUNREACH':
+      return refuse('ENETUNREACH', `there is no way to ${server}`);
+  }
+  return undefined;
+}
