@@ -233,7 +233,7 @@ function enterState(context: Context, qp: QueuePair, to: u32, drainNotify: u32):
   qp.state = to;
   if (to == <u32>QpState.SQD && from != to) {
     qp.drained = 0;
-    qp.drainNotify = drainNotify;
+    qp.drainNotify = <u8>drainNotify;
     noteDrained(context, qp);
   }
   if (to == <u32>QpState.RTS && from == <u32>QpState.RTR) openWindow(context, qp);
