@@ -84,7 +84,7 @@ test('another thread ends a wait through the descriptor', async () => {
 
 test('a thread that waits is woken by us, and by a packet, and closes what it opened', async () => {
   const a = await stations.open();
-  const told = new SharedArrayBuffer(12);
+  const told = new SharedArrayBuffer(16);
   const words = new Int32Array(told);
   const source = `
     const link = new UdpBatchLink({ address: '127.0.0.1', port: 0 });
@@ -94,14 +94,20 @@ test('a thread that waits is woken by us, and by a packet, and closes what it op
     Atomics.store(words, 1, link.wakeDescriptor);
     Atomics.store(words, 2, info.local.port);
     let waits = 0;
-    while (Atomics.load(words, 0) === 0) { link.wait(); waits++; while (link.poll() > 0); }
+    while (Atomics.load(words, 0) === 0) {
+      link.wait();
+      waits++;
+      while (link.poll() > 0);
+      Atomics.store(words, 3, packets);
+    }
     await link.close();
     parentPort.postMessage({ packets, waits, closed: link.wakeDescriptor });`;
   const answer = await inThread(source, told, async () => {
     await eventually(() => Atomics.load(words, 2) !== 0);
     const to = new Endpoint(a.local.gid, Atomics.load(words, 2));
     a.link.send(new TestBatch(packets(to, [30, 30, 30])));
-    await new Promise((resolve) => setTimeout(resolve, 20));
+    // It may be that long without a processor that both are one to it.
+    await eventually(() => Atomics.load(words, 3) === 3);
     Atomics.store(words, 0, 1);
     posix!.signalEvent(Atomics.load(words, 1));
   });
