@@ -232,6 +232,22 @@ test(
 );
 
 test(
+  'who agreed on no selective repeat has none asked of it, by a peer of our kind either',
+  onWire(OWN_KIND, (wire) => {
+    wire.post(WrOpcode.RDMA_WRITE, 6 * MTU);
+    assert.equal(psns(wire), range(0, 6));
+    const missing = { opcode: MSP_SELECTIVE_ACKNOWLEDGE, syndrome: NakCode.PSN_SEQUENCE_ERROR };
+    const sack = { ...missing, psn: OURS + 1, aheadLow: 0b11n };
+    assert.equal(
+      wire.counted(() => wire.sendPacket(sack)),
+      { dropGhost: 1 },
+    );
+    tell(wire, 1, 0b11n);
+    wire.expectSilence('of what it says the map does not count');
+  }),
+);
+
+test(
   'a READ waits for acknowledgements: of its answers nobody is told what has arrived',
   onWire(OWN_KIND, (wire) => {
     flushThenWrite(wire, 8);

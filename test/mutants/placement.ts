@@ -46,6 +46,18 @@ export const PLACEMENTS: readonly Row[] = [
     'if (false) {',
   ],
   [
+    'who agreed on no selective repeat has it asked for',
+    COMPLETER,
+    'if (qp.reorderPeer == 0 || !inFlight(qp, psn)',
+    'if (!inFlight(qp, psn)',
+  ],
+  [
+    'a map of who keeps nothing counts',
+    ARRIVAL,
+    'if (qp.reorderPeer != 0 && (low | high) != 0) takeMissing',
+    'if ((low | high) != 0) takeMissing',
+  ],
+  [
     'strangers are told what has arrived',
     ARRIVAL,
     'return pathOf(qp).ownKind != 0;',

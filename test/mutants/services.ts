@@ -323,7 +323,7 @@ export const SERVICES: readonly Row[] = [
   [
     'selective acknowledgements are believed from anybody',
     RECEIVE,
-    ' && qp.reorderPeer != 0;',
+    ' && speaksOurs(qp);',
     ';',
   ],
 
