@@ -69,10 +69,13 @@ export class DemoPage {
     return { ...rest, ours: Buffer.from(ours, 'base64'), theirs: Buffer.from(theirs, 'base64') };
   }
 
-  /** Presses the button of an act and waits until it is over; what it counted. */
+  /**
+   * Presses the button of an act and waits until it is over; what it counted. In front: the browser
+   * draws a tab behind another one once a second, and who clicks waits for several frames.
+   */
   async play(act: string): Promise<Record<string, number>> {
-    const button = this.page.locator(`#act-${act}`);
-    await button.click();
+    await this.page.bringToFront();
+    await this.page.locator(`#act-${act}`).click();
     return this.played(act);
   }
 
@@ -200,7 +203,8 @@ async function greeted(a: DemoPage, b: DemoPage): Promise<void> {
   const isThere = (tabs: readonly Looked[]): boolean =>
     tabs.every(({ ours }) => tabs.every((painter) => ours[spot(painter)]! > 0));
   if (!isThere(await until(look, isThere))) throw new Error('two tabs do not greet each other');
-  await a.page.locator('#clear').click();
+  // It is in front: see `play`.
+  await b.page.locator('#clear').click();
   const isWiped = (tabs: readonly Looked[]): boolean =>
     tabs.every(({ ours }) => picture(ours).every((heat) => heat === 0));
   if (!isWiped(await until(look, isWiped))) throw new Error('what was painted is not wiped');

@@ -5,19 +5,39 @@
 import { statSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { root } from '../support/paths.js';
-import { closeWorld, openWorld, two, type DemoWorld } from './demo-page.js';
+import { closeWorld, openWorld, two, type DemoPage, type DemoWorld } from './demo-page.js';
 
 const FILE = fileURLToPath(new URL('host/guide/demo.png', root));
 /** It is fetched by everybody who reads the README. */
 const BYTES_MAX = 150_000;
+const STEPS = 120;
+
+/** One turn of a curve around the middle of its own pane, with this brush. */
+async function paint(
+  { page }: DemoPage,
+  heat: string,
+  curve: (turn: number) => readonly [number, number],
+): Promise<void> {
+  await page.locator('label', { hasText: heat }).click();
+  const { x, y, width, height } = (await page.locator('#ours').boundingBox())!;
+  for (let step = 0; step <= STEPS; step++) {
+    const [right, down] = curve((2 * Math.PI * step) / STEPS);
+    await page.mouse.move(x + (0.5 + right) * width, y + (0.5 + down) * height);
+    if (step === 0) await page.mouse.down();
+  }
+  await page.mouse.up();
+}
 
 const world = {} as DemoWorld;
 await openWorld(world);
 try {
   const [tab, other] = await two(world);
   await tab.page.setViewportSize({ width: 1000, height: 720 });
-  await tab.stroke('ours', [0.15, 0.2], [0.85, 0.75], 20);
-  await other.stroke('ours', [0.2, 0.8], [0.8, 0.3], 20);
+  await paint(tab, '255', (turn) => {
+    const radius = 0.36 * Math.cos((5 * turn) / 2);
+    return [radius * Math.cos(turn / 2), radius * Math.sin(turn / 2)];
+  });
+  await paint(other, '150', (turn) => [0.42 * Math.cos(turn), 0.42 * Math.sin(turn)]);
   // Until what it READ of the peer is on the screen.
   await new Promise((resolve) => setTimeout(resolve, 1000));
   await tab.page.evaluate('scrollTo(0, 0)');
