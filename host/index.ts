@@ -10,12 +10,13 @@ export { forkInit, isForkInitialized } from './verbs/fork.js';
 export { importDevice } from './verbs/import.js';
 export { getDeviceList, type DeviceEntry } from './verbs/device-list.js';
 export type { AsyncEventRecord, Context, CounterValues } from './verbs/context.js';
-export { openDevice, type OpenOptions } from './verbs/open-device.js';
+export { openDevice, type OpenOptions, type UdpOpenOptions } from './verbs/open-device.js';
 export type { PortAttributes } from './verbs/queries.js';
 export type { GidEntry } from './verbs/query-tables.js';
 export type { DeviceAttributes, DeviceAttributesEx, MrLayoutCaps } from './verbs/query-device.js';
 export type { PersistentMemory, PmemOptions } from './pmem/persistent-memory.js';
 export type { Durability } from './pmem/place.js';
+export type { DurableRange, DurableStore } from './device/durable-store.js';
 export { CrashStore, type CrashStoreOptions } from './pmem/crash-store.js';
 export type { ProtectionDomain } from './verbs/protection-domain.js';
 export type { ImportedMemoryRegion } from './verbs/imported-memory-region.js';
@@ -41,6 +42,7 @@ export type { CompletionQueue, WorkCompletion } from './verbs/completion-queue.j
 export type { CompletionQueueEx, CqInitAttributesEx } from './verbs/completion-queue-ex.js';
 export type { AllocDmAttributes, DeviceMemory } from './verbs/device-memory.js';
 export type { DmaHandle, DmahInitAttributes } from './verbs/dma-handle.js';
+export type { ResourceType } from './verbs/queue-memory.js';
 export type { ParentDomain, ParentDomainInitAttributes } from './verbs/parent-domain.js';
 export type { ThreadDomain } from './verbs/thread-domain.js';
 export type { QpAttributes } from './verbs/queue-pair-attributes.js';
@@ -52,8 +54,16 @@ export type { QpCapabilities, QpInitAttributes, QueuePair } from './verbs/queue-
 export type { SharedReceiveQueue, SrqInitAttributes } from './verbs/shared-receive-queue.js';
 export type { ReceiveWorkRequest, SendWorkRequest, Sge } from './verbs/work-request.js';
 export { Endpoint, Gid } from './link/endpoint.js';
-export type { Link, LinkInfo, LinkMemory, LinkReceiver, PacketBatch } from './link/link.js';
+export type {
+  Link,
+  LinkInfo,
+  LinkMemory,
+  LinkReceiver,
+  PacketBatch,
+  SocketOption,
+} from './link/link.js';
 export { LoopbackNetwork, createLoopbackPair } from './link/loopback.js';
+export type { LoopbackCounters, LoopbackOptions } from './link/loopback.js';
 export { DataChannelLink, type DataChannelOptions } from './link/data-channel.js';
 export type { ChannelCounters } from './link/channel-limits.js';
 export type { PeerEvent, PeerEventKind } from './link/channel-link.js';
@@ -68,12 +78,22 @@ export type {
 } from './link/signalling/signalling.js';
 export { WebSocketLink, type WebSocketOptions } from './link/websocket.js';
 export { acceptUpgrades } from './link/websocket-server.js';
-export { UdpLink } from './link/udp.js';
-export { UdpBatchLink } from './link/udp-batch.js';
+export { UdpLink, type UdpCounters } from './link/udp.js';
+export { UdpBatchLink, type UdpBatchCounters } from './link/udp-batch.js';
+export type { UdpOptions } from './link/udp-options.js';
 export { faultLink } from './link/fault.js';
-export { traceLink } from './link/trace.js';
+export type {
+  FaultChances,
+  FaultCounters,
+  FaultLink,
+  FaultOptions,
+  Scheduler,
+} from './link/fault.js';
+export { traceLink, type TraceOptions } from './link/trace.js';
 export { pcapFile, pcapLink, readPcap } from './link/pcap.js';
-export { RealClock, VirtualClock, type Clock } from './device/clock.js';
+export type { PcapCounters, PcapLink, PcapOptions, PcapSink } from './link/pcap.js';
+export type { Capture, ReadPcapOptions, SkipReason } from './link/pcap-reader.js';
+export { RealClock, VirtualClock, type CancelTimer, type Clock } from './device/clock.js';
 export type { CacheCounters, CacheModelOptions } from './engine/cache-model.js';
 export type { DeviceShare, ShareOptions } from './device/thread-share.js';
 export * from './engine/explain.js';
@@ -82,10 +102,16 @@ export type { FmrPool, FmrPoolStats } from './pool/fmr-pool.js';
 export type { FmrPoolUser, FmrPoolUserOptions, FmrPoolUserStats } from './pool/fmr-pool-user.js';
 export type { FmrDesc } from './pool/fmr-desc.js';
 export { regionsFor } from './pool/params.js';
-export type { FmrPoolEvent, FmrPoolParams, Workload } from './pool/params.js';
+export type { CheckedParams, FmrPoolEvent, FmrPoolParams, Workload } from './pool/params.js';
 export * from './cm/enums.js';
 export { createEventChannel } from './cm/event-channel.js';
-export type { CmEvent, ConnParam, EventChannel, UdParam } from './cm/event-channel.js';
+export type {
+  CmEvent,
+  CmEventFields,
+  ConnParam,
+  EventChannel,
+  UdParam,
+} from './cm/event-channel.js';
 export type { CmId } from './cm/cm-id.js';
 export { RaiFlag, getaddrinfo } from './cm/address-info.js';
 export type { AddressHints, AddressInfo } from './cm/address-info.js';
@@ -105,6 +131,7 @@ export type {
 } from './cm/connect.js';
 export * as rpma from './rpma/index.js';
 export { NvmeTarget } from './nvme/target.js';
+export type { IoCounters as NvmeIoCounters } from './nvme/io.js';
 export type { NvmeTargetEvent, NvmeTargetOptions } from './nvme/target-options.js';
 export { RamStore as NvmeRamStore, type NvmeStore, type StoreRequest } from './nvme/store.js';
 export { nvmeResponseTimes, type NvmeMedium } from './nvme/response-times.js';

@@ -60,6 +60,7 @@ export interface FaultCounters {
   partitioned: number;
 }
 
+/** A link that loses, doubles, re-orders and spoils packets as it is told to. */
 export interface FaultLink extends Link {
   readonly counters: Readonly<FaultCounters>;
   /** Other probabilities from the next packet on; those not named stay. Throws MisuseError. */

@@ -15,6 +15,7 @@ import {
 } from './link.js';
 import { nextTurn } from './next-turn.js';
 
+/** What the ends of a loopback have in common. */
 export interface LoopbackOptions {
   /** Deliver in the next turn whenever something is queued. Default true; false: by hand. */
   auto?: boolean;

@@ -54,6 +54,7 @@ export type SkipReason =
   | 'a malformed header'
   | 'cut short by the capture';
 
+/** Which packets of a capture are read. */
 export interface ReadPcapOptions {
   /** UDP destination port or ports to look for. Default 4791. */
   port?: number | readonly number[];

@@ -41,11 +41,13 @@ export interface PcapSink {
   close(): Promise<void>;
 }
 
+/** What `pcapLink` may be told. */
 export interface PcapOptions {
   /** Microseconds since 1970. Default: the system's clock. */
   nowMicros?: () => number;
 }
 
+/** What became of the packets of a capture. */
 export interface PcapCounters {
   /** Packets handed to the sink, or about to be. */
   captured: number;
@@ -53,6 +55,7 @@ export interface PcapCounters {
   omitted: number;
 }
 
+/** A link whose packets are captured. */
 export interface PcapLink extends Link {
   readonly counters: Readonly<PcapCounters>;
 }

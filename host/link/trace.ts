@@ -3,6 +3,7 @@ import type { Endpoint } from './endpoint.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from './link.js';
 import { passOnPolling } from './pass-on.js';
 
+/** How `traceLink` puts packets in words. */
 export interface TraceOptions {
   /** Says what a packet (BTH to ICRC) is. Must cope with any bytes. */
   explain: (bytes: Uint8Array) => string;

@@ -11,6 +11,7 @@ import type { Lease, Staging } from './staging.js';
 import type { NvmeStore, StoreRequest } from './store.js';
 import type { NvmeRequest } from './target-queue.js';
 
+/** What a target has done for its hosts. */
 export interface IoCounters {
   reads: number;
   writes: number;

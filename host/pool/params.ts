@@ -39,6 +39,7 @@ export interface FmrPoolParams {
   readonly onEvent?: (event: FmrPoolEvent) => void;
 }
 
+/** Parameters of a pool, all of them, as they were found to be right. */
 export type CheckedParams = Required<Omit<FmrPoolParams, 'onEvent'>> &
   Pick<FmrPoolParams, 'onEvent'>;
 

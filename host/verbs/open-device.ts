@@ -27,6 +27,7 @@ export interface LinkOpenOptions extends Limits {
   sendSockets?: never;
 }
 
+/** A device of its own, on UDP. */
 export interface UdpOpenOptions extends Limits {
   link?: never;
   /** A local IPv4 or IPv6 address, no wildcard. Default 127.0.0.1. */

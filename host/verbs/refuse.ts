@@ -17,11 +17,14 @@ export function refuse(
 const DRAWN_BYTES = 4096;
 const drawn = new Uint8Array(DRAWN_BYTES);
 let used = DRAWN_BYTES;
+let generator: unknown;
 
 /** Fills `words` little-endian words at `address` from a cryptographic generator. */
 export function fillRandom(bytes: Uint8Array, address: number, words: number): void {
   const length = words * 4;
-  if (used + length > DRAWN_BYTES) {
+  // A simulation puts a generator of its own in this place: nothing of another one is left then.
+  if (used + length > DRAWN_BYTES || generator !== crypto.getRandomValues) {
+    generator = crypto.getRandomValues;
     // Not into linear memory directly: shared memory is refused there.
     crypto.getRandomValues(drawn);
     used = 0;

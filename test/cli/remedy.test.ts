@@ -4,8 +4,6 @@ import { existsSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { RefusalError } from '../../host/errors/errors.js';
-import { localAddressTowards } from '../../host/link/interface.js';
 import { Workspace, freePort } from '../support/processes.js';
 
 const test = suite('cli/remedy');
@@ -63,19 +61,6 @@ test('a picture that cannot be written is refused before an hour of measuring', 
     assert.is(ended.stdout, '', 'nothing was measured');
     assert.not.ok(existsSync(no));
   }));
-
-test('the way to an address is the system’s answer, and its refusal when there is none', async () => {
-  for (const [address, code] of [
-    // No socket is connected to all hosts unless it asked to be allowed to.
-    ['255.255.255.255', /^E(ACCES|NETUNREACH)$/],
-    [NOWHERE, /^E/],
-  ] as const) {
-    const said = await localAddressTowards(address).catch((error: unknown) => error);
-    assert.instance(said, RefusalError, `${address} is reached from ${String(said)}`);
-    assert.match((said as RefusalError).message, `there is no way to ${address}`);
-    assert.match((said as RefusalError).code, code);
-  }
-});
 
 test('a host that is not known is named, and so is one where nobody listens, with what to start', () =>
   Workspace.use(async (space) => {

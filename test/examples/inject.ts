@@ -110,7 +110,13 @@ for (const [prototype, name] of [
   methods[name] = function (this: unknown, ...args) {
     if (!isOurs() || !isDue(name)) return real.apply(this, args);
     const error = systemError(name);
-    process.nextTick(() => (this as NodeJS.EventEmitter).emit('error', error));
+    // A datagram socket tells the callback of connect, and nobody else.
+    const told = args.at(-1);
+    const isTold = name === 'connect' && typeof told === 'function';
+    process.nextTick(() => {
+      if (isTold) (told as (error: Error) => void)(error);
+      else (this as NodeJS.EventEmitter).emit('error', error);
+    });
     return this;
   } as Callable;
 }

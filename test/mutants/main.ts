@@ -103,6 +103,8 @@ const TESTS = [
   'unit/device/spin',
   'unit/device/patience',
   'unit/device/gathering',
+  'unit/device/device-file',
+  'unit/link/tcp-refusal',
   'unit/device/runner',
   'unit/device/durable-ring',
   'unit/device/durable',
@@ -142,13 +144,19 @@ const ABOUT: Readonly<Record<string, string[]>> = {
   'host/device/spin.ts': ['unit/device/spin'],
   'host/device/gathering.ts': ['unit/device/gathering'],
   'host/device/runner.ts': ['unit/device/runner'],
+  'host/device/arena-lock.ts': ['unit/device/device-file'],
+  'host/device/device-file.ts': ['unit/device/device-file'],
+  'host/device/members.ts': ['unit/device/device-file'],
+  'host/link/interface.ts': ['unit/link/tcp-refusal'],
+  'host/link/tcp-refusal.ts': ['unit/link/tcp-refusal'],
 };
 
 /** No engine makes a difference to these, and they take their time. */
 const HOST_ONLY = /\/(pmem|rpma|rds)\//;
 /** What a file of the host can change; of others, the connection manager's. */
 const HOST_TESTS: Readonly<Record<string, RegExp>> = {
-  'host/device': /durable|crash|conformance.flush|device.(spin|patience|gathering|runner)/,
+  'host/device':
+    /durable|crash|conformance.flush|device.(spin|patience|gathering|runner|device-file)/,
   'host/link': /unit.link/,
   'host/link/rtc': /unit.link/,
   'host/pmem': /pmem|durable/,

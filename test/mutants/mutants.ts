@@ -9,6 +9,7 @@ import { LAYOUTS } from './layouts.js';
 import { PLACEMENTS } from './placement.js';
 import { CHANNELS } from './channels.js';
 import { POOLS } from './pools.js';
+import { REFUSALS } from './refusals.js';
 import { SERVICES } from './services.js';
 import { SHARED } from './shared.js';
 import { WINDOWS } from './windows.js';
@@ -35,4 +36,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...CHANNELS,
   ...POOLS,
   ...DATAGRAMS,
+  ...REFUSALS,
 ].map(([name, file, find, replace]) => ({ name, file, find, replace }));

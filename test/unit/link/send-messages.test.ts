@@ -7,7 +7,16 @@ import { SendMessages, type SendCounters } from '../../../host/link/send-message
 import { pattern, TestBatch, type TestPacket } from '../../support/batch.js';
 
 const test = suite('link/send-messages');
-const ERRNO = { EPERM: 1, EINTR: 4, EBADF: 9, EAGAIN: 11, EMSGSIZE: 90, ENOBUFS: 105, EIO: 5, EINVAL: 22 };
+const ERRNO = {
+  EPERM: 1,
+  EINTR: 4,
+  EBADF: 9,
+  EAGAIN: 11,
+  EMSGSIZE: 90,
+  ENOBUFS: 105,
+  EIO: 5,
+  EINVAL: 22,
+};
 type Answer = number | keyof typeof ERRNO;
 
 const peer = Endpoint.parse('127.0.0.1', 4791);

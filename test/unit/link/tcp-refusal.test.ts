@@ -1,0 +1,69 @@
+/** What the system says of ports and ways, as refusals with what helps. */
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { LinkError, RefusalError } from '../../../host/errors/errors.js';
+import { localAddressTowards } from '../../../host/link/interface.js';
+import { connectRefusal, listenRefusal } from '../../../host/link/tcp-refusal.js';
+
+const test = suite('link/tcp-refusal');
+const NOWHERE = 'no-such-host.invalid';
+
+/** As Node makes them. */
+function systemError(syscall: string, code: string): Error {
+  return Object.assign(new Error(`${syscall} ${code}: as it is`), { syscall, code });
+}
+
+test('the way to an address is the system’s answer, and its refusal when there is none', async () => {
+  for (const [address, code] of [
+    // No socket is connected to all hosts unless it asked to be allowed to.
+    ['255.255.255.255', /^E(ACCES|NETUNREACH)$/],
+    [NOWHERE, /^E/],
+  ] as const) {
+    const said = await localAddressTowards(address).catch((error: unknown) => error);
+    assert.instance(said, RefusalError, `${address} is reached from ${String(said)}`);
+    assert.match((said as RefusalError).message, `there is no way to ${address}`);
+    assert.match((said as RefusalError).code, code);
+  }
+});
+
+test('who cannot listen is told the port, why, and what to choose', () => {
+  const place = { address: '192.0.2.1', port: 7471, option: '-p' };
+  const rows: readonly (readonly [code: string, says: RegExp])[] = [
+    ['EADDRINUSE', /^TCP port 7471 is taken: choose another one \(-p\) \(EADDRINUSE\)$/],
+    ['EACCES', /^TCP port 7471 is not for this user: choose another one \(-p\) \(EACCES\)$/],
+    ['EADDRNOTAVAIL', /^192.0.2.1 is no address of this machine. This machine has .*127.0.0.1/],
+    ['EMFILE', /^cannot listen on TCP port 7471: listen EMFILE: as it is \(EIO\)$/],
+  ];
+  for (const [code, says] of rows) {
+    const refusal = listenRefusal(systemError('listen', code), place);
+    assert.instance(refusal, LinkError);
+    assert.match((refusal as Error).message, says);
+  }
+});
+
+test('who cannot connect is told the host, why, and what to start there', () => {
+  const rows: readonly (readonly [code: string, says: RegExp])[] = [
+    ['ECONNREFUSED', /^nobody listens at here:1: start "verbena it" there \(ECONNREFUSED\)$/],
+    ['ETIMEDOUT', /^nobody answers at here:1 \(ETIMEDOUT\)$/],
+    ['EPIPE', /^here:1 hung up \(ECONNRESET\)$/],
+    ['EHOSTUNREACH', /^there is no way to here:1 \(ENETUNREACH\)$/],
+    ['EMFILE', /^cannot connect to here:1: connect EMFILE: as it is \(EIO\)$/],
+  ];
+  for (const [code, says] of rows) {
+    const refusal = connectRefusal(systemError('connect', code), 'here:1', 'verbena it');
+    assert.instance(refusal, RefusalError);
+    assert.match((refusal as Error).message, says);
+  }
+});
+
+test('what the system did not say stays as it is', () => {
+  const silence = new RefusalError('ETIMEDOUT', 'it said nothing for 5 s');
+  const aborted = Object.assign(new Error('aborted'), { code: 'ABORT_ERR' });
+  assert.is(connectRefusal(silence, 'here:1', 'verbena it'), silence);
+  for (const error of [aborted, new TypeError('a mistake of ours')]) {
+    assert.is(connectRefusal(error, 'here:1', 'verbena it'), error);
+    assert.is(listenRefusal(error, { port: 1 }), error);
+  }
+});
+
+test.run();
