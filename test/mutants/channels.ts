@@ -3,6 +3,7 @@ import type { Row } from './mutants.js';
 
 const LINK = 'host/link/channel-link.ts';
 const PEER = 'host/link/channel-peer.ts';
+const CHANNEL_LANE = 'host/link/channel-lane.ts';
 const FRAME = 'host/link/channel-frame.ts';
 const FINGERPRINT = 'host/link/rtc/fingerprint.ts';
 const DATA_CHANNEL = 'host/link/data-channel.ts';
@@ -25,13 +26,13 @@ export const CHANNELS: readonly Row[] = [
   ],
   [
     'what was never sent is acknowledged',
-    PEER,
+    CHANNEL_LANE,
     'if (ahead < 0 || ahead >= underWay) return;',
     'if (ahead < 0) return;',
   ],
   [
     'what was acknowledged is acknowledged again',
-    PEER,
+    CHANNEL_LANE,
     'if (ahead < 0 || ahead >= underWay) return;',
     'if (ahead >= underWay) return;',
   ],
@@ -41,19 +42,24 @@ export const CHANNELS: readonly Row[] = [
     ' || message.length > this.#limits.receiveBytes',
     '',
   ],
-  ['after a silence the whole window is sent', PEER, 'if (this.#isProbing) return false;', ''],
+  [
+    'after a silence the whole window is sent',
+    CHANNEL_LANE,
+    'if (this.#isProbing) return false;',
+    '',
+  ],
   ['any number of packets waits', PEER, ' || this.#waitingBytes + size > queueBytes', ''],
   [
     'a full channel is filled on',
-    PEER,
-    'this.channel.bufferedBytes > this.#limits.bufferedBytesMax || ',
+    CHANNEL_LANE,
+    'this.channel.bufferedBytes > bufferedBytesMax || ',
     '',
   ],
   [
     'peers that are not open have packets',
     LINK,
-    'if (!receiver || !peer.isOpen) return;',
-    'if (!receiver) return;',
+    'if (!this.#receiver || !peer.isOpen) return;',
+    'if (!this.#receiver) return;',
   ],
   [
     'any number of peers is taken',
@@ -68,7 +74,7 @@ export const CHANNELS: readonly Row[] = [
     '',
   ],
   ['of several connections none is asked whether it carries', LINK, '      older.ask();\n', ''],
-  ['who is asked says nothing', PEER, '    if (flags & FrameFlag.ASK) this.#ackDue = true;\n', ''],
+  ['who is asked says nothing', PEER, '    if (flags & FrameFlag.ASK) lane.ackDue = true;\n', ''],
   ['a peer that is replaced is given up', LINK, '!(isLost || isReplaced) ||', '!isLost ||'],
   [
     'a description may have two fingerprints',
