@@ -4,8 +4,8 @@
  * A FLUSH that the host is at work on holds back all acknowledgements from its PSN on. But the
  * window is there for what is on its way: the peer's receive buffer has room again, and a disk that
  * takes its time should find much to do when it comes back. So the responder says what has arrived
- * and acknowledges nothing by it: a selective acknowledgement with the syndrome of an ACK. All before
- * its PSN is there, and what the map names behind it.
+ * and acknowledges nothing by it: a selective acknowledgement with the syndrome of an ACK. All
+ * before its PSN is there, and what the map names behind it.
  */
 import { psnDistance } from '../wire/psn';
 import { ACK_WITHOUT_CREDITS } from '../wire/syndrome';
