@@ -4,8 +4,8 @@
  * A FLUSH that the host is at work on holds back all acknowledgements from its PSN on. But the
  * window is there for what is on its way: the peer's receive buffer has room again, and a disk that
  * takes its time should find much to do when it comes back. So the responder says what has arrived
- * and acknowledges nothing by it: a selective acknowledgement with the syndrome of an ACK. All before
- * its PSN is there, and what the map names behind it.
+ * and acknowledges nothing by it: a selective acknowledgement with the syndrome of an ACK. All
+ * before its PSN is there, and what the map names behind it.
  */
 import { psnDistance } from '../wire/psn';
 import { ACK_WITHOUT_CREDITS } from '../wire/syndrome';
@@ -19,6 +19,8 @@ import { SendState } from './work-queue';
 
 /** The peer is told so many times while its window's worth arrives, or what it may send ahead. */
 const TELLINGS: u32 = 4;
+/** So many packets may wait for an acknowledgement, and a window: PSNs are compared by 23 bits. */
+const WAITING_MAX: u32 = 1 << 20;
 
 /** Does the peer understand it? */
 function tells(qp: QueuePair): bool {
@@ -61,7 +63,8 @@ export function receiveArrival(
   // It was overtaken by one that says more.
   if (arrived < psnDistance(qp.psnUnacked, qp.psnArrived)) return;
   // Of what is about to be sent once more the books begin anew.
-  moveArrived(context, qp, min<u32>(arrived, psnDistance(qp.psnUnacked, qp.psnNext)));
+  const sent = psnDistance(qp.psnUnacked, qp.psnNext);
+  moveArrived(context, qp, min<u32>(min<u32>(arrived, sent), WAITING_MAX));
   if (qp.reorderPeer != 0 && (low | high) != 0) takeMissing(context, qp, psn, low, high);
   schedule(context, qp);
 }

@@ -82,6 +82,7 @@ export function sendDatagram(context: Context, qp: QueuePair, request: SendReque
   qp.psnNext = psnAdd(qp.psnNext, 1);
   // Nobody will answer: nothing is under way.
   qp.psnUnacked = qp.psnNext;
+  qp.psnArrived = qp.psnNext;
   const length = header + request.length + pad + ICRC_SIZE;
   finishPacket(context, pathOfHandle(handle), qp.qpn, length);
   return WcStatus.SUCCESS;

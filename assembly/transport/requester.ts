@@ -330,6 +330,7 @@ function sendData(context: Context, qp: QueuePair, request: SendRequest, ask: bo
   if (!reliable) {
     // Nobody will answer: what is sent is done.
     qp.psnUnacked = qp.psnNext;
+    qp.psnArrived = qp.psnNext;
     qp.chargeAcked = qp.chargeSent;
     if (last) completeSend(context, qp, WcStatus.SUCCESS, 0);
   }

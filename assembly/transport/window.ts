@@ -18,8 +18,6 @@ import { armTimer } from './timer';
 const UNIT: u32 = 256;
 /** Where one loss means that everything behind it is sent again. */
 const GO_BACK_PACKETS: u32 = 64;
-/** Packets without an acknowledgement, arrived or not: PSNs are compared by 23 bits. */
-const UNACKED_MAX: u32 = 1 << 20;
 /** Never less than this many packets, so that a lost one is noticed by those behind it. */
 const LEAST: u32 = 4 * UNIT;
 
@@ -45,8 +43,6 @@ export function openWindow(context: Context, qp: QueuePair): void {
 
 /** May one more packet go? One always may when nothing is on its way. */
 export function windowOpen(qp: QueuePair): bool {
-  if (qp.psnUnacked == qp.psnNext) return true;
-  if (psnDistance(qp.psnUnacked, qp.psnNext) >= UNACKED_MAX) return false;
   if (qp.psnArrived == qp.psnNext) return true;
   // READs and atomics are not withdrawn (requester.ts): what comes ahead of one must find room.
   const awaited = qp.chunkHead != qp.chunkTail;

@@ -79,13 +79,13 @@ export interface DeviceOptions {
   rdAtomicMax?: number;
   /** Buffers of 64 KiB that the link may hold. Default 8. */
   sendBuffers?: number;
-  /** Packets per queue pair that are on their way: sent, and not known to have arrived. Default 512. */
+  /** Packets of a queue pair on their way: sent, and not known to have arrived. Default 512. */
   windowPackets?: number;
   /**
-   * Bytes of a receive buffer, as its kernel counts them, that the packets of a queue pair which are
-   * on their way take at most; never more than half of the peer's. Default 0, what suits the link:
-   * 528 KiB, 64 packets of 4096 bytes, since more do not stay in the processor's cache; or what
-   * its `underWayBytes` says. Long wires want more.
+   * Bytes of a receive buffer, as its kernel counts them, that a queue pair's packets on their way
+   * take at most; never more than half of the peer's. Default 0, what suits the link: 528 KiB,
+   * 64 packets of 4096 bytes, since more do not stay in the processor's cache; or what its
+   * `underWayBytes` says. Long wires want more.
    */
   windowBytes?: number;
   /**
