@@ -8,6 +8,7 @@ import { Gid } from '../../host/link/endpoint.js';
 import { Browser } from '../support/browser.js';
 import { releaseDataChannels } from '../support/channel-mesh.js';
 
+/** A link gives signalling 10 s, and a connection 15 s more. */
 const PATIENCE_MILLIS = 30_000;
 
 export interface DemoPageOptions {
@@ -132,7 +133,7 @@ export async function until<Value>(
   read: () => Value | Promise<Value>,
   isSo: (value: Value) => boolean,
 ): Promise<Value> {
-  const deadline = performance.now() + PATIENCE_MILLIS / 2;
+  const deadline = performance.now() + PATIENCE_MILLIS;
   for (;;) {
     const value = await read();
     if (isSo(value) || performance.now() > deadline) return value;
