@@ -79,8 +79,8 @@ export const DATAGRAMS: readonly Row[] = [
   [
     'a region that is in use makes room',
     LOCAL_REGIONS,
-    'if (region.isIdle) return region.end();',
-    'return region.end();',
+    'if (region.isIdle) region.end();',
+    'region.end();',
   ],
   ['what no lane has sent is acknowledged', LANE, 'if (ack >= this.#sequence) return false;', ''],
   [
