@@ -317,12 +317,7 @@ export const SERVICES: readonly Row[] = [
     'if (psnCompare(top, qp.repairMax) < 0) return false;',
     '',
   ],
-  [
-    'selective acknowledgements are believed from anybody',
-    RECEIVE,
-    ' && speaksOurs(qp);',
-    ';',
-  ],
+  ['selective acknowledgements are believed from anybody', RECEIVE, ' && speaksOurs(qp);', ';'],
 
   // Unreliable services.
   [
