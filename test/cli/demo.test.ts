@@ -43,7 +43,10 @@ test('a port that is taken is told in one line', () =>
     const port = /:(\d+)\//.exec(server.stdout)![1]!;
     const other = await workspace.run('demo', '--port', port);
     assert.is(other.code, 1);
-    assert.match(other.stderr, /^verbena demo: 127\.0\.0\.1:\d+ cannot be .*EADDRINUSE.*\n$/);
+    assert.match(
+      other.stderr,
+      /^verbena demo: TCP port \d+ is taken: choose another one \(--port\) \(EADDRINUSE\)\n$/,
+    );
   }));
 
 test.run();
