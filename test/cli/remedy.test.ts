@@ -114,8 +114,9 @@ test('a TCP port that is taken is told in the same words by all who listen', asy
   const { port } = holder.address() as AddressInfo;
   const taken = /TCP port \d+ is taken: choose another one \(-?-p(ort)?\)/;
   try {
-    await Workspace.use((space) =>
-      assertAll(space, [
+    await Workspace.use(async (space) => {
+      // One after the other: their devices have one UDP port, that of RoCE.
+      for (const each of [
         [['demo', '--bind', HERE, '--port', port], 1, taken],
         [['serve', '--bind', HERE, '--port', port], 1, taken],
         [['pingpong', '--bind', HERE, '-p', port], 1, taken],
@@ -123,8 +124,10 @@ test('a TCP port that is taken is told in the same words by all who listen', asy
         [['rds-stress', '-r', HERE, '-p', port, '-T', 1], 1, taken],
         // Whoever has it says nothing, and nobody waits for that for ever.
         [['rds-stress', '-s', HERE, '-p', port, '-T', 1], 1, /says nothing for 20 s \(ETIMEDOUT\)/],
-      ]),
-    );
+      ] as Case[]) {
+        await assertAll(space, [each]);
+      }
+    });
   } finally {
     holder.close();
   }
