@@ -219,10 +219,15 @@ export class DataChannelLink extends ChannelLink {
   /** Meets everybody who joins the same room: peerEvents tells who. Ends as `listen`. */
   meet(room: SignallingRoom): () => void {
     const name = this.info.local.gid.toString();
-    const greet = (newcomer: Signalling): void => {
-      this.connect(newcomer).catch(() => undefined);
+    // In a busy browser signalling may take longer than it has; who has left answers nobody.
+    const greet = (newcomer: Signalling, attempts = ATTEMPTS): void => {
+      this.connect(newcomer).catch(async () => {
+        await pause(SEEK_MILLIS);
+        if (attempts > 1 && this.#listening.has(stop)) greet(newcomer, attempts - 1);
+      });
     };
-    return this.#attend(room.join(name, this.answer, greet));
+    const stop = room.join(name, this.answer, (newcomer) => greet(newcomer));
+    return this.#attend(stop);
   }
 
   #attend(stop: () => void): () => void {

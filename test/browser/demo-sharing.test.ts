@@ -49,7 +49,12 @@ for (const kind of ['the server', 'another tab']) {
       assert.is(figures['written'], 0, 'a key ends with its instance');
       assert.is(figures['isOver'], 1);
     }
-    assert.is(tab.page.workers().length, 1, 'the second Worker has ended');
+    // The browser tells of a Worker's end when it finds the time.
+    const workers = await until(
+      () => tab.page.workers(),
+      ({ length }) => length === 1,
+    );
+    assert.is(workers.length, 1, 'the second Worker has ended');
     const said = '.act:has(#act-shared-domain) output.said';
     await tab.said(said, /Two Workers, one shared memory/);
     await tab.said(said, /Handle [0-9a-f]{64}, 2 instances. With another key: refused/);

@@ -124,6 +124,43 @@ test('the threads and programs of one room meet by BroadcastChannel', async () =
   );
 });
 
+/** A room in which one newcomer is met, whom we reach only after so many `failures`. */
+async function meetLate(failures: number): Promise<{ tries: () => number; leave: () => void }> {
+  const [member, newcomer] = [await open(), await open()];
+  let tries = 0;
+  const late: Signalling = {
+    name: 'a busy browser',
+    exchange: (offer, signal) => {
+      if (++tries <= failures) return Promise.reject(new LinkError('ETIMEDOUT', 'too busy'));
+      return signallingTo(newcomer).exchange(offer, signal);
+    },
+  };
+  const leave = member.meet({
+    listen: () => () => undefined,
+    join: (_name, _answer, greet) => {
+      greet(late);
+      return () => undefined;
+    },
+  });
+  return { tries: () => tries, leave };
+}
+
+test('a newcomer who was too busy to answer is asked again', async () => {
+  await meetLate(2);
+  const [member, newcomer] = links.slice(-2);
+  await eventually(() => newcomer!.peers.length === 1, 5000);
+  assert.ok(newcomer!.peers[0]!.equals(member!.info.local));
+});
+
+test('a newcomer who never answers is asked three times, and not after we have left', async () => {
+  const [never, left] = [await meetLate(Infinity), await meetLate(Infinity)];
+  left.leave();
+  await eventually(() => never.tries() === 3, 5000);
+  await settle(1500);
+  assert.is(never.tries(), 3);
+  assert.is(left.tries(), 1);
+});
+
 test('nobody who answers, or who is not listened to, is an error with a name', async () => {
   const link = await open();
   const silent: Signalling = {
