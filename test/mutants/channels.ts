@@ -126,6 +126,18 @@ export const CHANNELS: readonly Row[] = [
     "if (judgeOffer(made.heard, answer) !== 'restart') return;",
     '',
   ],
+  [
+    'who was too busy to answer is not asked again',
+    DATA_CHANNEL,
+    'if (attempts > 1 && this.#listening.has(stop))',
+    'if (false)',
+  ],
+  [
+    'whoever has left the room asks on',
+    DATA_CHANNEL,
+    'if (attempts > 1 && this.#listening.has(stop))',
+    'if (attempts > 1)',
+  ],
   ['an offer of another session is a restart', SESSION, ' || was.id !== is.id', ''],
   ['the same credentials are a restart', SESSION, ' && is.credentials !== was.credentials', ''],
   [

@@ -69,6 +69,7 @@ const TESTS = [
   'unit/link/channel-reconnect',
   'unit/link/fingerprint',
   'unit/link/ice-restart',
+  'unit/link/data-channel',
   'unit/pmem/opfs-file',
   'unit/verbs/services',
   'unit/verbs/extended',
