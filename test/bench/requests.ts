@@ -4,6 +4,8 @@ import type { End, There } from './stack.js';
 
 /** Looked at in the end. */
 const REMEMBERED = 16;
+/** Times this, a number that was drawn is below 1. */
+const DRAWN = 2 ** -32;
 
 export interface RequestsOptions {
   /** RDMA_WRITE or RDMA_READ. */
@@ -44,7 +46,9 @@ export interface Aim {
 export class Requests {
   readonly #list: readonly Request[];
   readonly #size: number;
-  readonly #regions: There['regions'];
+  /** Of the peer's regions. */
+  readonly #addresses: Float64Array;
+  readonly #keys: Uint32Array;
   readonly #local: number;
   readonly #localPlaces: number;
   readonly #places: number;
@@ -52,7 +56,8 @@ export class Requests {
 
   constructor({ opcode, size, length, local, regions, bytes }: RequestsOptions) {
     this.#size = size;
-    this.#regions = regions;
+    this.#addresses = Float64Array.from(regions, ({ addr }) => addr);
+    this.#keys = Uint32Array.from(regions, ({ rkey }) => rkey);
     this.#local = Number(local.addr);
     this.#localPlaces = Math.floor(local.length / size);
     this.#places = Math.floor(bytes / regions.length / size);
@@ -65,17 +70,30 @@ export class Requests {
     }));
   }
 
-  /** At places by chance; `wrId` comes back in the one completion. */
+  /**
+   * At places by chance; `wrId` comes back in the one completion. What this takes is told as the
+   * stack's: so no division, and what all requests have in common is read once.
+   */
   aim(wrId: number): readonly SendWorkRequest[] {
     const size = this.#size;
-    const regions = this.#regions;
+    const addresses = this.#addresses;
+    const keys = this.#keys;
+    const local = this.#local;
+    const localScale = this.#localPlaces * DRAWN;
+    const scale = this.#places * DRAWN;
+    const regionScale = keys.length * DRAWN;
+    let state = this.#state;
     for (const request of this.#list) {
-      const region = regions[this.#draw(regions.length)]!;
+      state = draw(state);
+      const region = Math.floor((state >>> 0) * regionScale);
       request.wrId = wrId;
-      request.sgList[0].addr = this.#local + this.#draw(this.#localPlaces) * size;
-      request.rdma.remoteAddr = region.addr + this.#draw(this.#places) * size;
-      request.rdma.rkey = region.rkey;
+      state = draw(state);
+      request.sgList[0].addr = local + Math.floor((state >>> 0) * localScale) * size;
+      state = draw(state);
+      request.rdma.remoteAddr = addresses[region]! + Math.floor((state >>> 0) * scale) * size;
+      request.rdma.rkey = keys[region]!;
     }
+    this.#state = state;
     return this.#list;
   }
 
@@ -87,15 +105,11 @@ export class Requests {
       rkey: rdma.rkey,
     }));
   }
+}
 
-  /** xorshift32: the same places in every run. */
-  #draw(below: number): number {
-    if (below === 1) return 0;
-    let state = this.#state;
-    state ^= state << 13;
-    state ^= state >>> 17;
-    state ^= state << 5;
-    this.#state = state;
-    return (state >>> 0) % below;
-  }
+/** xorshift32: the same places in every run. */
+function draw(state: number): number {
+  state ^= state << 13;
+  state ^= state >>> 17;
+  return state ^ (state << 5);
 }
