@@ -209,6 +209,25 @@ test('counts what it sends, receives and cannot send', async () => {
   assert.equal(a.receiver.failures, []);
 });
 
+test('the memory of a datagram is given back once it was taken, where Node can', async () => {
+  const { receiver, info } = await open();
+  const seen: Uint8Array[] = [];
+  const take = receiver.packet.bind(receiver);
+  receiver.packet = (bytes, source) => {
+    seen.push(bytes);
+    take(bytes, source);
+  };
+  const sender = await rawSocket();
+  for (const length of [0, 1, 4160]) sender.send(pattern(length, 3), info.local.port, '127.0.0.1');
+  await receiver.until(3);
+  assert.equal(receiver.bytes, [pattern(0, 3), pattern(1, 3), pattern(4160, 3)]);
+  const left = 'transfer' in ArrayBuffer.prototype ? [0, 0, 0] : [0, 1, 4160];
+  assert.equal(
+    seen.map(({ length }) => length),
+    left,
+  );
+});
+
 test('flushes once for many packets of one turn', async () => {
   const a = await open();
   const b = await open();
