@@ -6,9 +6,9 @@ import type { WayOptions } from './message-ends.js';
 import { MessagePair } from './messages.js';
 import { TripLog } from './trips.js';
 
-const TRIPS = 1000;
+const TRIPS = 3000;
 /** To and fro before anything counts: until code is compiled and who spins has found a rhythm. */
-const WARM_UP_TRIPS = 6000;
+const WARM_UP_TRIPS = 20_000;
 const SECONDS = 0.5;
 /** For each size and mode where the crossover is looked for. */
 const CROSSOVER_SECONDS = 0.2;
