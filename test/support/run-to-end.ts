@@ -59,7 +59,7 @@ function endTree(pid: number): void {
   }
 }
 
-/** Ctrl-C reaches this process alone, since the others have groups of their own: they end with it. */
+/** Ctrl-C reaches this process alone, since the others have groups of their own: now them, too. */
 export function endWithUs(): void {
   for (const [signal, code] of [
     ['SIGINT', 130],
