@@ -48,8 +48,8 @@ export function runToEnd(
   });
 }
 
-/** Process `pid`, its group, and all that descend from it, in whatever group. */
-function endTree(pid: number): void {
+/** Ends process `pid`, its group, and all that descend from it, in whatever group. */
+export function endTree(pid: number): void {
   for (const each of [...descendantsOf(pid), -pid]) {
     try {
       process.kill(each, 'SIGKILL');

@@ -1,24 +1,28 @@
 /** What the runner of these tests does with one that hangs. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { runToEnd } from '../support/run-to-end.js';
+import { endTree, runToEnd } from '../support/run-to-end.js';
 
-const LIMIT_SECONDS = 3;
 const DEATH_MILLIS_MAX = 10_000;
+const FOR_EVER = 'setInterval(() => {}, 1000);';
 
-/** A program that starts others, one with each of these options, and says who they are. */
-function starter(options: readonly object[], then: string): string[] {
-  const start = (each: object): string =>
-    `spawn(process.execPath, ['-e', 'setInterval(() => {}, 1000)'], ${JSON.stringify(each)}).pid`;
+/** Starts a program that starts others, one with each of these options, and then does `then`. */
+async function start(options: readonly object[], then: string): Promise<readonly number[]> {
+  const one = (each: object): string =>
+    `spawn(process.execPath, ['-e', '${FOR_EVER}'], ${JSON.stringify(each)}).pid`;
   const program = `import { spawn } from 'node:child_process';
-    console.log(${options.map(start).join(", ' ', ")});
+    console.log(${options.map(one).join(", ' ', ")});
     ${then}`;
-  return ['--input-type=module', '-e', program];
-}
-
-function pidsOf(output: string): number[] {
-  return output.trim().split(/\s+/).map(Number);
+  const child = spawn(process.execPath, ['--input-type=module', '-e', program], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+    detached: true,
+  });
+  const [line] = (await once(child.stdout.setEncoding('utf8'), 'data')) as [string];
+  if (then !== FOR_EVER) await once(child, 'exit');
+  return [child.pid!, ...line.trim().split(/\s+/).map(Number)];
 }
 
 /** One that has ended and that nobody has asked about is not alive. */
@@ -39,22 +43,25 @@ async function ends(pid: number): Promise<boolean> {
   return !isAlive(pid);
 }
 
-test('who hangs is ended with all that it has started, in groups of their own as well', async () => {
-  const options = [{ stdio: 'ignore' }, { stdio: 'ignore', detached: true }];
-  const ran = await runToEnd(starter(options, 'setInterval(() => {}, 1000);'), LIMIT_SECONDS);
-  assert.ok(ran.hung);
-  assert.is(ran.code, null);
-  const pids = pidsOf(ran.output);
-  assert.is(pids.length, 2, ran.output);
-  for (const pid of pids) assert.ok(await ends(pid), `process ${pid} is left`);
+test('who is ended goes with all that it has started, in groups of their own as well', async () => {
+  const [first, ...others] = await start([{}, { detached: true }], FOR_EVER);
+  assert.is(others.length, 2);
+  for (const pid of others) assert.ok(isAlive(pid));
+  endTree(first!);
+  for (const pid of [first!, ...others]) assert.ok(await ends(pid), `process ${pid} is left`);
 });
 
-test('a child that is left behind with the output is ended, too', async () => {
-  const options = [{ stdio: ['ignore', 'inherit', 'inherit'] }];
-  const ran = await runToEnd(starter(options, 'process.exit();'), LIMIT_SECONDS);
-  assert.ok(ran.hung);
-  const [pid] = pidsOf(ran.output);
-  assert.ok(await ends(pid!), `process ${pid} is left`);
+test('a child that was left behind is ended, too', async () => {
+  const [first, left] = await start([{}], 'process.exit();');
+  assert.ok(isAlive(left!));
+  endTree(first!);
+  assert.ok(await ends(left!), `process ${left} is left`);
+});
+
+test('who takes too long is ended', async () => {
+  const { code, hung } = await runToEnd(['-e', FOR_EVER], 0.2);
+  assert.ok(hung);
+  assert.is(code, null);
 });
 
 test('who ends is told as it ended', async () => {
