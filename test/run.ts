@@ -1,11 +1,10 @@
 /**
- * Runs every test file in a process of its own, two at a time, and believes none that says it is
- * fine without having run anything: a file whose `test.run()` was forgotten ends with Total 0, and
- * one that waits on an open socket never ends. Ends with `N passed, N failed`.
+ * Runs every test file in a process of its own, up to three at a time, and believes none that says
+ * it is fine without having run anything: a file whose `test.run()` was forgotten ends with Total 0,
+ * and one that waits on an open socket never ends. Ends with `N passed, N failed`.
  *
  *     node build/test/run.js [part of a file's name …]
  */
-import { spawn } from 'node:child_process';
 import { readdirSync, rmSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
@@ -13,8 +12,9 @@ import { report as reportPyverbs } from './conformance/pyverbs/report.js';
 import { RAN_FOLDER } from './conformance/pyverbs/ran.js';
 import { missingBrowser } from './support/browser.js';
 import { root } from './support/paths.js';
+import { endWithUs, runToEnd, type RanToEnd } from './support/run-to-end.js';
 
-/** A file that takes longer hangs. */
+/** A file that takes longer hangs, and is ended with all that it has started. */
 const FILE_SECONDS_MAX = 120;
 
 interface Result {
@@ -51,12 +51,12 @@ function count(output: string, word: string): number | undefined {
   return found ? Number(found[1]) : undefined;
 }
 
-function judge(file: string, seconds: number, code: number | null, output: string): Result {
+function judge(file: string, { code, hung, seconds, output }: RanToEnd): Result {
   const total = count(output, 'Total');
   const passed = count(output, 'Passed') ?? 0;
   const skipped = count(output, 'Skipped') ?? 0;
   let complaint: string | undefined;
-  if (seconds >= FILE_SECONDS_MAX) complaint = `did not end within ${FILE_SECONDS_MAX} s`;
+  if (hung) complaint = `did not end within ${FILE_SECONDS_MAX} s`;
   else if (total === undefined) complaint = `ended with ${code} and without a summary`;
   else if (total === 0) complaint = 'ran no test: is test.run() missing?';
   else if (skipped > 0) complaint = `skipped ${skipped}: a skipped test proves nothing`;
@@ -65,22 +65,9 @@ function judge(file: string, seconds: number, code: number | null, output: strin
   return { file, passed, failed: failed + (complaint ? 1 : 0), seconds, complaint, output };
 }
 
-function runFile(file: string): Promise<Result> {
-  const start = performance.now();
-  const child = spawn(process.execPath, [`${built}${file}.test.js`], {
-    stdio: ['ignore', 'pipe', 'pipe'],
-    env: { ...process.env, FORCE_COLOR: '0' },
-  });
-  let output = '';
-  child.stdout.on('data', (chunk: Buffer) => (output += chunk.toString()));
-  child.stderr.on('data', (chunk: Buffer) => (output += chunk.toString()));
-  const timer = setTimeout(() => child.kill('SIGKILL'), FILE_SECONDS_MAX * 1000);
-  return new Promise((resolve) => {
-    child.on('close', (code) => {
-      clearTimeout(timer);
-      resolve(judge(file, (performance.now() - start) / 1000, code, output));
-    });
-  });
+async function runFile(file: string): Promise<Result> {
+  const env = { ...process.env, FORCE_COLOR: '0' };
+  return judge(file, await runToEnd([`${built}${file}.test.js`], FILE_SECONDS_MAX, { env }));
 }
 
 function report(result: Result): void {
@@ -106,6 +93,7 @@ const files = findFiles().filter(
   (file) => wanted.length === 0 || wanted.some((part) => file.includes(part)),
 );
 const results: Result[] = [];
+endWithUs();
 rmSync(RAN_FOLDER, { recursive: true, force: true });
 const left = notRun(files);
 const queue = files.filter((file) => !left.includes(file));

@@ -312,6 +312,11 @@ export function queuePairOfTimer(node: TimerNode): QueuePair {
   return changetype<QueuePair>(changetype<usize>(node) - TIMER);
 }
 
+/** Of a message of so many bytes: one that is empty takes a packet, too. */
+export function packetCount(qp: QueuePair, length: u32): u32 {
+  return length == 0 ? 1 : (length - 1) / qp.mtu + 1;
+}
+
 export function pathOf(qp: QueuePair): Path {
   return changetype<Path>(changetype<usize>(qp) + QUEUE_PAIR_PATH);
 }

@@ -18,7 +18,7 @@ import { awaitsData, fetch, waitsForAll } from './fetch';
 import { gather, inOnePiece } from './gather';
 import { executeLocal, isLocal } from './local-work';
 import { QueuePair, chunkAt, pathOf, sendCursor, sendRequestAt } from './queue-pair';
-import { timerOf } from './queue-pair';
+import { packetCount, timerOf } from './queue-pair';
 import { AsyncEvent, QpState, QpType, SendFlag, WcStatus, WrOpcode } from './status';
 import { sendPlain, sendsPlain } from './plain-send';
 import { anyRepairs, forgetRepairs, sendRepairs } from './repair';
@@ -27,10 +27,6 @@ import { writeWhole } from './whole-request';
 import { armRetransmit, beyondKept, charge, dropProbe, startProbe } from './window';
 import { windowOpen, windowOpenToRead } from './window';
 import { SEND_REQUEST_SIZE, SendRequest, SendState, seekSge } from './work-queue';
-
-function packetCount(qp: QueuePair, length: u32): u32 {
-  return length == 0 ? 1 : (length - 1) / qp.mtu + 1;
-}
 
 /** Cumulative charge of everything before `psn`, which lies in this started request. */
 export function chargeBefore(qp: QueuePair, request: SendRequest, psn: u32): u32 {

@@ -33,7 +33,7 @@ import { completeMessage, disturbsRead, overlapsJob, placeSend, placeWrite } fro
 import { owe } from './owed';
 import { acceptAtomicWrite, acceptFlush, acknowledgeAgain, grantsFlush } from './persist';
 import { holdWord, noteImpatience } from './persist';
-import { MessageKind, QueuePair, Resource, resourceAt } from './queue-pair';
+import { MessageKind, QueuePair, Resource, packetCount, resourceAt } from './queue-pair';
 import { takeReceive } from './receive-queue';
 import {
   dropJobsFrom,
@@ -312,8 +312,7 @@ function acceptRead(context: Context, qp: QueuePair, packet: usize, psn: u32): v
   }
   const operation = CountedOperation.REMOTE_RDMA_READ;
   countCompletion(qp.counterTable, operation, WcStatus.SUCCESS, length);
-  const packets = length == 0 ? 1 : (length - 1) / qp.mtu + 1;
-  const resource = remember(qp, PacketFlag.READ, psn, packets);
+  const resource = remember(qp, PacketFlag.READ, psn, packetCount(qp, length));
   resource.address = address;
   resource.key = key;
   resource.length = length;

@@ -22,6 +22,7 @@ import {
   Resource,
   ResponseJob,
   jobAt,
+  packetCount,
   pathOf,
   resourceAt,
 } from './queue-pair';
@@ -80,10 +81,6 @@ export function remember(qp: QueuePair, kind: u32, psn: u32, packets: u32): Reso
   resource.psnLast = psnAdd(psn, packets - 1);
   resource.msn = qp.msn;
   return resource;
-}
-
-function packetCount(qp: QueuePair, length: u32): u32 {
-  return length == 0 ? 1 : (length - 1) / qp.mtu + 1;
 }
 
 /** How many requests wait to be answered, repeated ones among them. */

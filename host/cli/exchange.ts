@@ -1,8 +1,7 @@
 /**
- * Until there is a connection manager (cm/; this file goes when it comes): client and server
- * exchange what their queue pairs need in one TCP connection to the same port number. One line of
- * JSON each way, bounded in size and time; then the connection only stands, and its end tells
- * either side that the other one is gone. README.md has the lines.
+ * Client and server of files exchange what their queue pairs need in one TCP connection to the same
+ * port number. One line of JSON each way, bounded in size and time; then the connection only
+ * stands, and its end tells either side that the other one is gone. README.md has the lines.
  */
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { RefusalError, type ErrnoName } from '../index.js';

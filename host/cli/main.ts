@@ -214,7 +214,7 @@ function addOthers(program: Command): void {
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'print the result as JSON');
   addFaultOptions(command)
-    .addHelpText('after', example('npm start', 'npm start -- --loss 5 --pcap tour.pcap'))
+    .addHelpText('after', example('verbena tour', 'verbena tour --loss 5 --pcap tour.pcap'))
     .action((file: string | undefined, options: TourOptions) =>
       run('tour', () => tour(file, options)),
     );

@@ -17,7 +17,7 @@ export function whole(least: number, most: number): (text: string) => number {
 export function seconds(text: string): number {
   const value = Number(text);
   if (text.trim() !== '' && value >= 0 && value <= 86_400) return value;
-  throw new InvalidArgumentError('must be a number of seconds from 0 to 86400.');
+  throw new InvalidArgumentError('It must be a number of seconds from 0 to 86400.');
 }
 
 /** A parser of sizes: `65536`, `64k`, `8M`, `1G` (powers of 1024). */

@@ -2,6 +2,7 @@
  * Addresses inside messages: service ids, the header that rdma_cm puts in front of private data
  * (IBA Annex A11), and what our own kind says of itself in the CA GUID.
  */
+import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
 import { ROCE_PORT, type LinkInfo } from '../link/link.js';
@@ -28,9 +29,7 @@ export function parseAddress(argument: string, text: string): Gid {
 /** Where a device is. Throws MisuseError for a port that is none. */
 export function checkTarget({ address, port, udpPort = ROCE_PORT }: CmAddress): Endpoint {
   for (const [name, value] of Object.entries({ port, udpPort })) {
-    if (!Number.isInteger(value) || value < 1 || value > 65535) {
-      throw new MisuseError(name, `must be a whole number from 1 to 65535, got ${value}`);
-    }
+    checkWhole(name, value, 1, 65535);
   }
   return new Endpoint(parseAddress('address', address), udpPort);
 }

@@ -3,6 +3,7 @@
  * is told.
  */
 import { MULTICAST_QPN, Mtu, QpType } from '#build/abi.js';
+import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { Context } from '../verbs/context.js';
@@ -101,10 +102,7 @@ const MOST: Readonly<Record<string, number>> = {
 function checkConnParam(param: ConnParam): void {
   for (const [name, most] of Object.entries(MOST)) {
     const value = param[name as keyof ConnParam] as number | undefined;
-    if (value === undefined) continue;
-    if (!Number.isInteger(value) || value < 0 || value > most) {
-      throw new MisuseError(name, `must be a whole number from 0 to ${most}, got ${value}`);
-    }
+    if (value !== undefined) checkWhole(name, value, 0, most);
   }
 }
 

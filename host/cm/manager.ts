@@ -3,7 +3,8 @@
  * and chance; and the tables that its ids share.
  */
 import { AsyncEvent } from '#build/abi.js';
-import { MisuseError, RefusalError } from '../errors/errors.js';
+import { checkWhole } from '../errors/check-whole.js';
+import { RefusalError } from '../errors/errors.js';
 import type { Device } from '../device/device.js';
 import type { CancelTimer } from '../device/clock.js';
 import { nextTurn } from '../link/next-turn.js';
@@ -130,9 +131,7 @@ export class Manager {
 
   /** Takes a port of a port space; 0: any. Throws RefusalError EADDRINUSE. */
   takePort(portSpace: number, port: number): number {
-    if (!Number.isInteger(port) || port < 0 || port > 65535) {
-      throw new MisuseError('port', `must be a whole number from 0 to 65535, got ${port}`);
-    }
+    checkWhole('port', port, 0, 65535);
     for (let draw = 0; draw < PORT_DRAWS; draw++) {
       const span = 65536 - DYNAMIC_PORT_LEAST;
       const candidate = port === 0 ? DYNAMIC_PORT_LEAST + (this.random() % span) : port;

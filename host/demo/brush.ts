@@ -1,7 +1,7 @@
 /** A round brush on bytes, and which parts of which rows it touched. */
 import { SIDE } from './memory-layout.js';
 
-export const BRUSH_RADIUS = 7;
+const BRUSH_RADIUS = 7;
 
 /** Touched parts of rows, each in one piece: what is to be written there. */
 export class TouchedRows {

@@ -18,7 +18,7 @@ export const Word = {
   QUIET: PICTURE_BYTES + 32,
 } as const;
 
-export const WORDS_BYTES = 40;
+const WORDS_BYTES = 40;
 /** What the wrong key would have hit. */
 export const TARGET = PICTURE_BYTES + WORDS_BYTES;
 export const TARGET_BYTES = 32;

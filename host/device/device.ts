@@ -6,6 +6,7 @@ import { PseudoHeader } from '#build/abi.js';
 import { ArenaMemory } from '../engine/arena.js';
 import type { CacheModelOptions } from '../engine/cache-model.js';
 import { fetchEngine } from '../engine/load.js';
+import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Link, LinkInfo } from '../link/link.js';
 import type { UdpBatchLink } from '../link/udp-batch.js';
@@ -233,12 +234,7 @@ export class Device {
       return Device.openShared({ ...options, shared: options.shared }, limits, clock);
     }
     const { threadsMax = 1, share } = options;
-    if (!Number.isInteger(threadsMax) || threadsMax < 1 || threadsMax > 256) {
-      throw new MisuseError(
-        'threadsMax',
-        `must be a whole number from 1 to 256, got ${threadsMax}`,
-      );
-    }
+    checkWhole('threadsMax', threadsMax, 1, 256);
     const shared =
       link === undefined ||
       cacheModel !== undefined ||
@@ -353,10 +349,7 @@ function pseudoHeader(info: LinkInfo): number {
 
 function checkLimits(limits: DeviceLimits): void {
   const within = (name: keyof DeviceLimits, least: number, most: number): void => {
-    const value = limits[name];
-    if (!Number.isInteger(value) || value < least || value > most) {
-      throw new MisuseError(name, `must be a whole number from ${least} to ${most}, got ${value}`);
-    }
+    checkWhole(name, limits[name], least, most);
   };
   // Half of the 16 random bits of a queue pair number, so that a free one is found in a few draws.
   within('queuePairsMax', 1, 32768);

@@ -14,7 +14,8 @@ import { ArenaMemory, type SharedLimits } from '../engine/arena.js';
 import { EngineMemory, MEMORY_BYTES_MAX } from '../engine/memory.js';
 import { SharedHeap } from '../engine/shared-heap.js';
 import { structAt } from '../engine/struct.js';
-import { MisuseError, RefusalError } from '../errors/errors.js';
+import { checkWhole } from '../errors/check-whole.js';
+import { RefusalError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
 import { explainBind, checkUdpOptions } from '../link/local-address.js';
@@ -134,8 +135,8 @@ export class SharedDevice {
   ): Promise<SharedDevice> {
     const { name, directory = DEFAULT_DIRECTORY } = options;
     const { processesMax = PROCESSES_MAX, localMemoryBytes = LOCAL_MEMORY_BYTES } = options;
-    checkRange('processesMax', processesMax, 1, 256);
-    checkRange('localMemoryBytes', localMemoryBytes, 2 ** 20, LOCAL_MEMORY_BYTES_MAX);
+    checkWhole('processesMax', processesMax, 1, 256);
+    checkWhole('localMemoryBytes', localMemoryBytes, 2 ** 20, LOCAL_MEMORY_BYTES_MAX);
     const { posix, reason } = await loadPosix();
     if (!posix) {
       throw new RefusalError(
@@ -300,12 +301,12 @@ function describe(sizes: SharedSizes, options: SharedOptions): Found {
     inboxEntries: INBOX_ENTRIES,
     poolUsersMax: sizes.poolUsersMax,
   };
-  checkRange('regionsMax', limits.regionsMax, 1, LIMITS.regionsMax);
-  checkRange('protectionDomainsMax', limits.protectionDomainsMax, 1, LIMITS.protectionDomainsMax);
+  checkWhole('regionsMax', limits.regionsMax, 1, LIMITS.regionsMax);
+  checkWhole('protectionDomainsMax', limits.protectionDomainsMax, 1, LIMITS.protectionDomainsMax);
   const { deviceId, localMemoryBytes = LOCAL_MEMORY_BYTES } = options;
   const sharedAddress = Math.ceil(localMemoryBytes / PAGE) * PAGE;
   const most = MEMORY_BYTES_MAX - PAGE - sharedAddress;
-  checkRange('memoryBytes', sizes.memoryBytes, PAGE, most);
+  checkWhole('memoryBytes', sizes.memoryBytes, PAGE, most);
   const sharedBytes = Math.ceil(sizes.memoryBytes / PAGE) * PAGE;
   return { limits, sharedAddress, sharedBytes, isNew: true, local: undefined, deviceId };
 }
@@ -392,9 +393,4 @@ function abandon(file: DeviceFile): void {
   } finally {
     file.close();
   }
-}
-
-function checkRange(name: string, value: number, least: number, most: number): void {
-  if (Number.isInteger(value) && value >= least && value <= most) return;
-  throw new MisuseError(name, `must be a whole number from ${least} to ${most}, got ${value}`);
 }

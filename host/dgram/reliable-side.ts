@@ -29,7 +29,7 @@ const WAYS_MAX = 1024;
 const BYTES_A_MESSAGE = 384;
 
 /** UDP's SO_RCVBUF counts bytes, RDP's messages: as many as UDP would keep small datagrams. */
-export function messagesOf(receiveBytes: number): number {
+function messagesOf(receiveBytes: number): number {
   return Math.ceil(receiveBytes / BYTES_A_MESSAGE);
 }
 

@@ -8,7 +8,8 @@ import { Heap, type UserHeap } from './heap.js';
 import { engineModule, instantiate, type EngineExports } from './load.js';
 import { EngineMemory, MEMORY_BYTES_MAX } from './memory.js';
 import { structAt, type Struct } from './struct.js';
-import { MisuseError, RefusalError } from '../errors/errors.js';
+import { checkWhole } from '../errors/check-whole.js';
+import { RefusalError } from '../errors/errors.js';
 
 /** Address 0 stays empty, so that it can mean "none"; tests count branches below this one. */
 const ARENA_ADDRESS = 8192;
@@ -106,10 +107,10 @@ export class ArenaMemory {
 
   /** Throws MisuseError for limits out of range, RefusalError ENOMEM when memory is too small. */
   static create(options: ArenaOptions): ArenaMemory {
-    checkLimit('regionsMax', options.regionsMax, 2 ** 22);
-    checkLimit('protectionDomainsMax', options.protectionDomainsMax, 65535);
-    checkLimit('contextsMax', options.contextsMax, 256);
-    checkLimit('memoryBytes', options.memoryBytes, MEMORY_BYTES_MAX);
+    checkWhole('regionsMax', options.regionsMax, 1, 2 ** 22);
+    checkWhole('protectionDomainsMax', options.protectionDomainsMax, 1, 65535);
+    checkWhole('contextsMax', options.contextsMax, 1, 256);
+    checkWhole('memoryBytes', options.memoryBytes, 1, MEMORY_BYTES_MAX);
     const memory = allocate(options);
     const { cacheModel } = options;
     const exports = instantiate(memory, cacheModel && engineModule(true, true));
@@ -166,11 +167,5 @@ function allocate(options: ArenaOptions): EngineMemory {
       `the system gives no ${options.memoryBytes} bytes of WebAssembly memory`,
       { cause: error },
     );
-  }
-}
-
-function checkLimit(name: string, value: number, most: number): void {
-  if (!Number.isInteger(value) || value < 1 || value > most) {
-    throw new MisuseError(name, `must be a whole number from 1 to ${most}, got ${value}`);
   }
 }

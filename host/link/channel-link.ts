@@ -42,7 +42,7 @@ const EVENTS_KEPT = 1024;
 /** Packets to ourselves that wait for the next turn. */
 const OWN_BYTES_MAX = 2 ** 20;
 
-export const PATH_MTUS = [256, 512, 1024, 2048, 4096];
+const PATH_MTUS = [256, 512, 1024, 2048, 4096];
 
 /** Bytes of the longest packet with so much payload. Throws MisuseError. */
 export function packetSizeOf(pathMtuBytes: number): number {

@@ -1,4 +1,5 @@
 /** What the UDP links have in common before there is a socket: options, address, refusals. */
+import { checkWhole } from '../errors/check-whole.js';
 import { LinkError, MisuseError } from '../errors/errors.js';
 import { systemSentence } from '../errors/system-refusal.js';
 import { Gid } from './endpoint.js';
@@ -44,11 +45,11 @@ export function checkUdpOptions(options: UdpOptions): LocalAddress {
   } = options;
   const gid = parseAddress(options.address);
   const zone = /%.*$/.exec(options.address)?.[0] ?? '';
-  checkRange('port', port, 0, 65535);
-  checkRange('packetSizeMax', packetSizeMax ?? PACKET_SIZE_LIMIT, 1, PACKET_SIZE_LIMIT);
-  checkRange('socketBufferBytes', socketBufferBytes, 1, 2 ** 30);
-  checkRange('sendSockets', sendSockets, 0, SEND_SOCKETS_MAX);
-  checkRange('peerReceiveBufferBytes', peerReceiveBufferBytes, 1, 2 ** 31);
+  checkWhole('port', port, 0, 65535);
+  checkWhole('packetSizeMax', packetSizeMax ?? PACKET_SIZE_LIMIT, 1, PACKET_SIZE_LIMIT);
+  checkWhole('socketBufferBytes', socketBufferBytes, 1, 2 ** 30);
+  checkWhole('sendSockets', sendSockets, 0, SEND_SOCKETS_MAX);
+  checkWhole('peerReceiveBufferBytes', peerReceiveBufferBytes, 1, 2 ** 31);
   const buffers = { socketBufferBytes, peerReceiveBufferBytes };
   return { gid, zone, port, packetSizeMax, ...buffers, reusePort, sendSockets };
 }
@@ -119,9 +120,4 @@ function parseAddress(text: string): Gid {
   } catch {
     throw new MisuseError('address', `"${text}" is no IPv4 or IPv6 address`);
   }
-}
-
-function checkRange(name: string, value: number, min: number, max: number): void {
-  if (Number.isInteger(value) && value >= min && value <= max) return;
-  throw new MisuseError(name, `must be a whole number from ${min} to ${max}, got ${value}`);
 }

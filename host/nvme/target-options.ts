@@ -1,4 +1,5 @@
 /** What a target is made with, and what it tells of. */
+import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { DISCOVERY_NQN } from './constants.js';
 import type { NvmeStore, StoreRequest } from './store.js';
@@ -73,10 +74,7 @@ export function checkTargetOptions(options: NvmeTargetOptions): void {
   ];
   for (const [name, least, most] of ranges) {
     const value = options[name] as number | undefined;
-    if (value === undefined) continue;
-    if (!Number.isInteger(value) || value < least || value > most) {
-      throw new MisuseError(name, `must be a whole number from ${least} to ${most}, got ${value}`);
-    }
+    if (value !== undefined) checkWhole(name, value, least, most);
   }
   if (nqn !== undefined && !/^nqn\.[!-~]{1,218}$/.test(nqn)) {
     throw new MisuseError('nqn', `must be a name as in nqn.2014-08.org.nvmexpress, got "${nqn}"`);

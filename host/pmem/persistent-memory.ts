@@ -4,6 +4,7 @@
  */
 import type { Device } from '../device/device.js';
 import type { DurableStore, DurableStoreModule } from '../device/durable-store.js';
+import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
 import { openRegion } from './open-region.js';
@@ -83,9 +84,7 @@ export class PersistentMemory {
   ): Promise<PersistentMemory> {
     const { bytes } = options;
     if (typeof path !== 'string' || path === '') throw new MisuseError('path', 'must name a file');
-    if (bytes !== undefined && !(Number.isInteger(bytes) && bytes > 0 && bytes <= BYTES_MAX)) {
-      throw new MisuseError('bytes', `must be a whole number from 1 to ${BYTES_MAX}, got ${bytes}`);
-    }
+    if (bytes !== undefined) checkWhole('bytes', bytes, 1, BYTES_MAX);
     if (device.shared) {
       const sentence = 'openPmem: a device that several processes share has no persistent memory';
       throw new RefusalError('EOPNOTSUPP', `${sentence}: open one without a name`);

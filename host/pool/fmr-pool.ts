@@ -4,6 +4,7 @@
  */
 import { Errno, PoolTake } from '#build/abi.js';
 import { checkOpen } from '../device/device.js';
+import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import type { FastMemoryRegion } from '../verbs/fast-memory-region.js';
@@ -122,9 +123,7 @@ export class FmrPool {
     this.#check();
     const { mrsMax } = this.params;
     const { weight = 1 } = options;
-    if (!Number.isInteger(numMr) || numMr < 0 || numMr > mrsMax) {
-      throw new MisuseError('numMr', `must be a whole number from 0 to ${mrsMax}, got ${numMr}`);
-    }
+    checkWhole('numMr', numMr, 0, mrsMax);
     if (!(weight > 0 && weight < Infinity)) {
       throw new MisuseError('weight', `must be a number above 0, got ${weight}`);
     }

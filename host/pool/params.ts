@@ -1,4 +1,5 @@
 /** What a pool of memory regions is made with, and how many regions a workload wants. */
+import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 
 /** What happens to a pool: for logs and plots. */
@@ -87,16 +88,16 @@ export function checkParams(params: FmrPoolParams): CheckedParams {
     monitorMicros = 1000,
     onEvent,
   } = params;
-  check('maxLength', maxLength, 1, 2 ** 32 - 1);
-  check('mrsMax', mrsMax, 1, 2 ** 24);
-  check('mrsMin', mrsMin, 0, mrsMax);
-  check('lowWater', lowWater, 0, mrsMax);
-  check('growBlock', growBlock, 1, mrsMax > 2 ** 16 ? mrsMax : 2 ** 16);
-  check('shrinkBlock', shrinkBlock, 1, 2 ** 16);
-  check('buckets', buckets, 4, 8);
-  check('bucketMrs', bucketMrs, 0, 2 ** 16);
-  check('idleMicros', idleMicros, 0, 2 ** 40);
-  check('monitorMicros', monitorMicros, 1, 2 ** 40);
+  checkWhole('maxLength', maxLength, 1, 2 ** 32 - 1);
+  checkWhole('mrsMax', mrsMax, 1, 2 ** 24);
+  checkWhole('mrsMin', mrsMin, 0, mrsMax);
+  checkWhole('lowWater', lowWater, 0, mrsMax);
+  checkWhole('growBlock', growBlock, 1, mrsMax > 2 ** 16 ? mrsMax : 2 ** 16);
+  checkWhole('shrinkBlock', shrinkBlock, 1, 2 ** 16);
+  checkWhole('buckets', buckets, 4, 8);
+  checkWhole('bucketMrs', bucketMrs, 0, 2 ** 16);
+  checkWhole('idleMicros', idleMicros, 0, 2 ** 40);
+  checkWhole('monitorMicros', monitorMicros, 1, 2 ** 40);
   return {
     maxLength,
     ulp,
@@ -111,9 +112,4 @@ export function checkParams(params: FmrPoolParams): CheckedParams {
     monitorMicros,
     ...(onEvent && { onEvent }),
   };
-}
-
-function check(name: string, value: number, least: number, most: number): void {
-  if (Number.isInteger(value) && value >= least && value <= most) return;
-  throw new MisuseError(name, `must be a whole number from ${least} to ${most}, got ${value}`);
 }

@@ -1,4 +1,5 @@
 /** Addresses as the calls of a socket have them. */
+import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
 import { ROCE_PORT } from '../link/link.js';
@@ -31,9 +32,7 @@ let last = { address: '', udpPort: 0, endpoint: undefined as Endpoint | undefine
 
 /** The same object for the same address: comparing and naming it costs nothing then. */
 export function endpointOf({ address, port, udpPort = ROCE_PORT }: RdsAddress): Endpoint {
-  if (!Number.isInteger(port) || port < 0 || port > 65535) {
-    throw new MisuseError('port', `must be a whole number from 0 to 65535, got ${port}`);
-  }
+  checkWhole('port', port, 0, 65535);
   if (last.endpoint && last.address === address && last.udpPort === udpPort) return last.endpoint;
   const key = `${address} ${udpPort}`;
   let endpoint = endpoints.get(key);

@@ -1,6 +1,7 @@
 /** A node: ports, paths, and the calls on them. Knows no socket, no clock, no queue pair. */
 import { Deadlines } from '../cm/deadlines.js';
-import { MisuseError, RefusalError } from '../errors/errors.js';
+import { checkWhole } from '../errors/check-whole.js';
+import { RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import type { Carrier, Connection, Route, SendBuffer } from './carrier.js';
 import type { Identity } from './identity.js';
@@ -118,9 +119,7 @@ export class RdsCore implements PathNode {
   /** Takes a port; 0: any. Throws MisuseError; RefusalError EADDRINUSE. */
   bind(now: number, number: number, user: PortUser): Port {
     this.#now = now;
-    if (!Number.isInteger(number) || number < 0 || number > 65535) {
-      throw new MisuseError('port', `must be a whole number from 0 to 65535, got ${number}`);
-    }
+    checkWhole('port', number, 0, 65535);
     const chosen = number === 0 ? this.#freePort() : number;
     const isTaken =
       chosen !== undefined &&

@@ -10,7 +10,7 @@ const [BTH_BYTES, IMMEDIATE_BYTES, ICRC_BYTES] = [12, 4, 4];
  * What a SEND's payload says as reliable datagrams have it; '' where it is none: a header without
  * a checksum is not told from anything else.
  */
-export function explainMessage(payload: Uint8Array): string {
+function explainMessage(payload: Uint8Array): string {
   const isMarked = (payload[CHECKSUM_AT] ?? 0) !== 0 || (payload[CHECKSUM_AT + 1] ?? 0) !== 0;
   const header = isMarked ? readHeader(payload) : undefined;
   if (!header || header.length > MESSAGE_BYTES_MAX) return '';

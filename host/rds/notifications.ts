@@ -30,10 +30,6 @@ export class Notifications implements CongestionMonitor {
     else this.#core.monitors.add(this);
   }
 
-  get monitored(): bigint {
-    return this.#monitored;
-  }
-
   uncongested(bits: bigint): void {
     if ((bits & this.#monitored) === 0n) return;
     this.#updated |= bits & this.#monitored;

@@ -1,7 +1,7 @@
 /** `rpma_conn_cfg`: sizes of a connection's queues, and who is told of completions. */
+import { checkWhole } from '../errors/check-whole.js';
 import { MAX_CQE, MAX_QP_WR } from '../verbs/limits.js';
 import { DEFAULT_TIMEOUT_MS } from './constants.js';
-import { checkWhole } from './errors.js';
 import type { Srq } from './srq.js';
 
 /** Of every queue. */

@@ -66,10 +66,3 @@ export function err2str(code: number): string {
   const found = Object.entries(RpmaErrorCode).find(([, value]) => value === code);
   return found ? SENTENCES[found[0] as CodeName] : 'Unknown error';
 }
-
-/** Throws MisuseError. */
-export function checkWhole(name: string, value: number, least = 0, most = 2 ** 32 - 1): void {
-  if (!Number.isInteger(value) || value < least || value > most) {
-    throw new MisuseError(name, `must be a whole number from ${least} to ${most}, got ${value}`);
-  }
-}

@@ -1,9 +1,9 @@
 /** `rpma_srq`: receives that several connections take from. */
+import { checkWhole } from '../errors/check-whole.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import type { SharedReceiveQueue } from '../verbs/shared-receive-queue.js';
 import { MAX_CQE, MAX_SRQ_WR } from '../verbs/limits.js';
 import { Cq } from './cq.js';
-import { checkWhole } from './errors.js';
 import type { MrLocal } from './mr.js';
 
 const SIZE = 20;

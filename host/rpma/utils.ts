@@ -1,11 +1,11 @@
 /** `rpma_utils_*`: a device by an address, and what it can do. */
 import { lookUp } from '../cm/address-info.js';
+import { checkWhole } from '../errors/check-whole.js';
 import { LinkError, MisuseError, RefusalError } from '../errors/errors.js';
 import { localAddressTowards } from '../link/interface.js';
 import type { Context } from '../verbs/context.js';
 import { openDevice, type UdpOpenOptions } from '../verbs/open-device.js';
 import { UtilIbvContext } from './constants.js';
-import { checkWhole } from './errors.js';
 
 /** As a number, or as the text that librpma takes. */
 export type Port = number | string;

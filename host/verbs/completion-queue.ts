@@ -7,6 +7,7 @@ import {
   WorkCompletionLayout,
 } from '#build/abi.js';
 import { MAX_CQE, NUM_COMP_VECTORS } from './limits.js';
+import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { nextTurn } from '../link/next-turn.js';
 import type { CompletionChannel } from './completion-channel.js';
@@ -344,8 +345,6 @@ export class CompletionQueue {
 
 /** Entries of a ring with room for `cqe` completions. */
 function cqEntries(cqe: number): number {
-  if (!Number.isInteger(cqe) || cqe < 1 || cqe > MAX_CQE) {
-    throw new MisuseError('cqe', `must be a whole number from 1 to ${MAX_CQE}, got ${cqe}`);
-  }
+  checkWhole('cqe', cqe, 1, MAX_CQE);
   return 2 ** Math.ceil(Math.log2(cqe));
 }

@@ -14,6 +14,7 @@ import {
 } from '#build/abi.js';
 import { structAt, type Struct } from '../engine/struct.js';
 import { checkOpen, type Device } from '../device/device.js';
+import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Gid } from '../link/endpoint.js';
 import { AttachedCounters, type CompletionCounter } from './completion-counter.js';
@@ -459,12 +460,7 @@ function refuseFirst(sentence: string): RefusalError {
 function grant(wanted: Partial<QpCapabilities>): QpCapabilities {
   const within = (name: keyof QpCapabilities, preset: number, least: number, most: number) => {
     const value = wanted[name] ?? preset;
-    if (!Number.isInteger(value) || value < least || value > most) {
-      throw new MisuseError(
-        `cap.${name}`,
-        `must be a whole number from ${least} to ${most}, got ${value}`,
-      );
-    }
+    checkWhole(`cap.${name}`, value, least, most);
     return value;
   };
   const entries = (value: number): number => 2 ** Math.ceil(Math.log2(value));

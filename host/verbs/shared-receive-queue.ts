@@ -1,6 +1,7 @@
 /** `ibv_srq`: one receive queue for many queue pairs. */
 import { Errno, SharedReceiveQueueLayout } from '#build/abi.js';
 import { structAt } from '../engine/struct.js';
+import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { MAX_SGE, MAX_SRQ_WR } from './limits.js';
 import type { ProtectionDomain } from './protection-domain.js';
@@ -49,10 +50,10 @@ export class SharedReceiveQueue {
     const { arena, engine, limits } = pd.context.device;
     const wanted = attributes.maxWr ?? 128;
     const maxSge = attributes.maxSge ?? 4;
-    checkRange('maxWr', wanted, 1, MAX_SRQ_WR);
-    checkRange('maxSge', maxSge, 1, MAX_SGE);
+    checkWhole('maxWr', wanted, 1, MAX_SRQ_WR);
+    checkWhole('maxSge', maxSge, 1, MAX_SGE);
     const maxWr = 2 ** Math.ceil(Math.log2(wanted));
-    checkRange('srqLimit', attributes.srqLimit ?? 0, 0, maxWr);
+    checkWhole('srqLimit', attributes.srqLimit ?? 0, 0, maxWr);
     const memory = pd.queueMemory.take(arena.exports.srqBytes(maxWr, maxSge), 'SRQ');
     const handle = arena.exports.createSrq(engine.context, pd.handle, memory, maxWr, maxSge);
     if (handle === 0) {
@@ -83,9 +84,9 @@ export class SharedReceiveQueue {
   modify(attributes: { readonly maxWr?: number; readonly srqLimit?: number }): void {
     this.#check();
     const { maxWr = this.maxWr, srqLimit } = attributes;
-    checkRange('maxWr', maxWr, 1, MAX_SRQ_WR);
+    checkWhole('maxWr', maxWr, 1, MAX_SRQ_WR);
     const entries = 2 ** Math.ceil(Math.log2(maxWr));
-    if (srqLimit !== undefined) checkRange('srqLimit', srqLimit, 0, entries);
+    if (srqLimit !== undefined) checkWhole('srqLimit', srqLimit, 0, entries);
     if (entries !== this.maxWr) this.#resize(entries);
     if (srqLimit !== undefined) {
       this.pd.context.device.arena.exports.setSrqLimit(this.handle, srqLimit);
@@ -143,9 +144,3 @@ export class SharedReceiveQueue {
 
 /** The engine looks into the ring when a message comes. */
 const nobody = (): void => {};
-
-function checkRange(name: string, value: number, least: number, most: number): void {
-  if (!Number.isInteger(value) || value < least || value > most) {
-    throw new MisuseError(name, `must be a whole number from ${least} to ${most}, got ${value}`);
-  }
-}

@@ -15,7 +15,7 @@ import { TransferSide } from '../support/transfer.js';
 import { BareChannel } from './bare-channel.js';
 import { VerbsSide, type FloodResult } from './channel-verbs.js';
 import { interleave, type Figures } from './harness.js';
-import { treeCpuSeconds } from './process-tree.js';
+import { treeCpuSeconds } from '../support/process-tree.js';
 
 const PAGE = '/test/browser/pages/tab.html';
 const BYTES = 1024;

@@ -305,7 +305,7 @@ const AND_ENGINE: Scenario = {
   name: 'two registrars, one engine',
   threads: [...TWO_REGISTRARS.threads, { name: 'E', slot: 2, program: calls(IN_BOTH) }],
 };
-export const TWO_AND_TWO: Scenario = {
+const TWO_AND_TWO: Scenario = {
   ...AND_ENGINE,
   name: 'two registrars, two engines',
   config: { ...SMALL, regionsMax: 2, contextsMax: 4 },

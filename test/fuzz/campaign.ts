@@ -42,7 +42,7 @@ function isHostile(scenario: Scenario): boolean {
 }
 
 /** Runs one scenario from a tidy world to a tidy world. Throws what must not happen. */
-export function runScenario(
+function runScenario(
   world: World,
   scenario: Scenario,
   books = new RequestBooks(),

@@ -62,7 +62,7 @@ interface LaneSpec {
 }
 
 const { RC, UC, UD } = QpType;
-export const LANE_SPECS: readonly LaneSpec[] = [
+const LANE_SPECS: readonly LaneSpec[] = [
   { type: RC },
   { type: RC, shared: true, signalAll: true },
   { type: UC },

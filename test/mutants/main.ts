@@ -10,7 +10,6 @@
  * fails: first those that noticed something in that file before, then the quick ones. A mutant that
  * survives is a check that nothing proves. Ends with `N passed, N failed`.
  */
-import { spawn } from 'node:child_process';
 import {
   cpSync,
   mkdirSync,
@@ -25,6 +24,7 @@ import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
 import { root } from '../support/paths.js';
+import { endWithUs, runToEnd } from '../support/run-to-end.js';
 import { read } from '../support/script.js';
 import { MUTANTS, type Mutant } from './mutants.js';
 import { words } from './words.js';
@@ -171,15 +171,14 @@ interface Verdict {
   readonly caughtBy: string | undefined;
 }
 
-function run(file: string, args: readonly string[], cwd: string, seconds: number): Promise<number> {
-  const child = spawn(process.execPath, [file, ...args], { cwd, stdio: 'ignore' });
-  const timer = setTimeout(() => child.kill('SIGKILL'), seconds * 1000);
-  return new Promise((resolve) => {
-    child.on('close', (code) => {
-      clearTimeout(timer);
-      resolve(code ?? 1);
-    });
-  });
+async function run(
+  file: string,
+  args: readonly string[],
+  cwd: string,
+  seconds: number,
+): Promise<number> {
+  const { code } = await runToEnd([file, ...args], seconds, { cwd });
+  return code ?? 1;
 }
 
 /** A world where tests find everything as they are used to, but the engine is another. */
@@ -297,6 +296,7 @@ async function checkSound(test: string): Promise<void> {
 }
 
 async function main(): Promise<void> {
+  endWithUs();
   const wanted = read(words).names;
   const mutants = MUTANTS.filter(
     ({ name }) => wanted.length === 0 || wanted.some((part) => name.includes(part)),

@@ -62,7 +62,7 @@ export async function killServers(kills: number, seed = 1): Promise<number> {
 }
 
 /** Is all that was told there, and nothing that is not known? Returns how many there are. */
-export function checkRecords(records: readonly Uint8Array[], told: number): number {
+function checkRecords(records: readonly Uint8Array[], told: number): number {
   if (records.length < told) throw new LostRecords(`${records.length} records are left of ${told}`);
   records.forEach((record, index) => {
     if (Buffer.compare(record, recordOf(index)) !== 0) {

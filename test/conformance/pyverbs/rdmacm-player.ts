@@ -104,10 +104,6 @@ export class CmPlayer {
   async sendComp(): Promise<WorkCompletion> {
     return success(await settled(this.world, this.id.getSendComp(), 'a send completion'));
   }
-
-  async recvComp(): Promise<WorkCompletion> {
-    return success(await settled(this.world, this.id.getRecvComp(), 'a receive completion'));
-  }
 }
 
 function success(wc: WorkCompletion | undefined): WorkCompletion {

@@ -20,7 +20,7 @@ import {
 import { NETWORK_MTU } from './guest.js';
 import type { Lab } from './lab.js';
 
-export const CONNECTIONS_SOURCE = fileURLToPath(new URL('test/interop/rxe/connections.c', root));
+const CONNECTIONS_SOURCE = fileURLToPath(new URL('test/interop/rxe/connections.c', root));
 const MANY = 1000;
 const MESSAGE_BYTES = 64;
 const SECONDS_MAX = 120;

@@ -14,7 +14,7 @@ const SCRIPT = fileURLToPath(new URL('test/interop/rxe/build-guest.sh', root));
 const BUILD_SECONDS = 600;
 
 /** Makes the image where it is missing or old. */
-export const guestImage: Tool = {
+const guestImage: Tool = {
   name: 'guest image',
   aptPackage: 'cpio xz-utils kmod',
   version: async () => {

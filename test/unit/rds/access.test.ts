@@ -6,20 +6,11 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { createLoopbackPair, openDevice, rds, type Context } from '../../../host/index.js';
 import { AccessList, ownIdentity } from '../../../host/rds/access.js';
-import { RdsNodes, address } from '../../support/rds-nodes.js';
+import { RdsNodes, address, codeOf } from '../../support/rds-nodes.js';
 
 const { AF_INET_OFFLOAD, IoctlRequest, SOCK_DGRAM } = rds;
 const PORT = 4000;
 const SECOND = 1_000_000;
-
-function codeOf(run: () => unknown): string {
-  try {
-    run();
-  } catch (error) {
-    return (error as { code?: string }).code ?? (error as Error).name;
-  }
-  return 'OK';
-}
 
 const numberOf = (kind: string, name: string): number => {
   if (name === 'alice') return kind === 'user' ? 1000 : 2000;

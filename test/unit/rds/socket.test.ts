@@ -2,6 +2,7 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { createLoopbackPair, openDevice, rds, type Context } from '../../../host/index.js';
+import { codeOf } from '../../support/rds-nodes.js';
 
 const { AF_INET_OFFLOAD, MessageFlag, PollEvent, SOCK_DGRAM, SOL_SOCKET, SocketOption } = rds;
 const PORT = 4000;
@@ -38,15 +39,6 @@ async function withNodes(
     await here.close();
     await there.close();
   }
-}
-
-function codeOf(run: () => unknown): string {
-  try {
-    run();
-  } catch (error) {
-    return (error as { code?: string }).code ?? (error as Error).name;
-  }
-  return 'OK';
 }
 
 test('messages of every size arrive whole, in order, over at most three connections', () =>

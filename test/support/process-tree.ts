@@ -1,17 +1,23 @@
-/** What this process and a process tree below it have cost: a browser is a dozen processes. */
-import { readFileSync, readdirSync } from 'node:fs';
+/** Processes and what they have started: a browser is a dozen of them. */
+import { existsSync, readFileSync, readdirSync } from 'node:fs';
 
 /** Processor seconds so far: of this process, and of all that descend from it and are alive. */
 export function treeCpuSeconds(): { readonly own: number; readonly children: number } {
+  const children = descendantsOf(process.pid).reduce((sum, pid) => sum + secondsOf(pid), 0);
+  return { own: secondsOf(process.pid), children };
+}
+
+/** All that descend from process `pid` and are alive. Where there is no /proc: none. */
+export function descendantsOf(pid: number): number[] {
   const children = new Map<number, number[]>();
-  for (const name of readdirSync('/proc')) {
-    const pid = Number(name);
-    const parent = Number.isInteger(pid) ? parentOf(pid) : undefined;
-    if (parent !== undefined) children.set(parent, [...(children.get(parent) ?? []), pid]);
+  for (const name of existsSync('/proc') ? readdirSync('/proc') : []) {
+    const child = Number(name);
+    const parent = Number.isInteger(child) ? parentOf(child) : undefined;
+    if (parent !== undefined) children.set(parent, [...(children.get(parent) ?? []), child]);
   }
-  const below = (pid: number): number =>
-    (children.get(pid) ?? []).reduce((sum, child) => sum + secondsOf(child) + below(child), 0);
-  return { own: secondsOf(process.pid), children: below(process.pid) };
+  const below = (from: number): number[] =>
+    (children.get(from) ?? []).flatMap((child) => [child, ...below(child)]);
+  return below(pid);
 }
 
 function parentOf(pid: number): number | undefined {
