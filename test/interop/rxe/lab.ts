@@ -10,6 +10,13 @@ import { Guest, NETWORK_MTU, type GuestOptions } from './guest.js';
 import { IMAGE } from './image.js';
 
 const BRIDGE = 'br0';
+/**
+ * Its own. Without one a bridge has the lowest of its interfaces', so another one when one joins;
+ * and Linux gives a connection up that it is making when its neighbour's address changes
+ * (cma_netevent_callback: UNREACHABLE, and a REJ with TIMEOUT to us).
+ */
+const BRIDGE_ADDRESS = '02:00:00:00:77:01';
+const LOWEST_ADDRESS = '02:00:00:00:00:01';
 
 /**
  * Every so-manieth and every so-manieth: two primes, each for half of the losses. Where one period
@@ -24,8 +31,9 @@ function ip(...args: string[]): Promise<Output> {
   return run('ip', args);
 }
 
-async function addTap(tap: string): Promise<void> {
+async function addTap(tap: string, address?: string): Promise<void> {
   await ip('tuntap', 'add', 'dev', tap, 'mode', 'tap');
+  if (address !== undefined) await ip('link', 'set', tap, 'address', address);
   await ip('link', 'set', tap, 'mtu', `${NETWORK_MTU}`, 'master', BRIDGE, 'up');
 }
 
@@ -62,6 +70,11 @@ export class Lab {
     return guest;
   }
 
+  /** An interface joins the bridge whose address is below those of all others. Once. */
+  join(): Promise<void> {
+    return addTap('lowest', LOWEST_ADDRESS);
+  }
+
   /** Starts guests anew whose kernels are gone. Returns what those said last. */
   async revive(): Promise<string[]> {
     const told: string[] = [];
@@ -82,7 +95,7 @@ export class Lab {
     const share = join(folder, 'share');
     mkdirSync(share);
     await ip('link', 'set', 'lo', 'up');
-    await ip('link', 'add', BRIDGE, 'type', 'bridge');
+    await ip('link', 'add', BRIDGE, 'address', BRIDGE_ADDRESS, 'type', 'bridge');
     await ip('link', 'set', BRIDGE, 'mtu', `${NETWORK_MTU}`);
     await ip('address', 'add', '10.77.0.1/24', 'dev', BRIDGE);
     await ip('address', 'add', 'fd77::1/64', 'dev', BRIDGE, 'nodad');
