@@ -33,22 +33,16 @@ const DEFAULTS: Environment = {
   seed: 1,
   heartbeatMillis: 5000,
 };
-const NUMBERS = [
-  'resolveMillis',
-  'retryMillis',
-  'queueMessages',
-  'queueBytes',
-  'loss',
-  'seed',
-  'heartbeatMillis',
-] as const;
+const OF_SOCKETS = ['resolveMillis', 'retryMillis', 'queueMessages', 'queueBytes'] as const;
+const NUMBERS = [...OF_SOCKETS, 'loss', 'seed', 'heartbeatMillis'] as const;
 const MOST = 2 ** 31 - 1;
 
 function check(name: string, value: number): number {
   const most = name === 'loss' ? 100 : MOST;
-  const isRight = name === 'loss' ? value >= 0 && value <= most : Number.isInteger(value);
-  if (isRight && value >= 0 && value <= most) return value;
-  throw new MisuseError(name, `must be a number from 0 to ${most}, got ${value}`);
+  const least = name === 'heartbeatMillis' ? 1 : 0;
+  const isRight = name === 'loss' || Number.isInteger(value);
+  if (isRight && value >= least && value <= most) return value;
+  throw new MisuseError(name, `must be a number from ${least} to ${most}, got ${value}`);
 }
 
 /** Reads `VERBENA_DGRAM`. Throws MisuseError, which names the part that is wrong. */
@@ -81,6 +75,11 @@ export function settingsOf(
   const { isOff, ...preset } = processEnvironment();
   if (isOff || rdp === false) return undefined;
   const given = typeof rdp === 'object' && rdp !== null ? rdp : {};
-  for (const [name, value] of Object.entries(given)) check(name, value);
+  for (const [name, value] of Object.entries(given)) {
+    if (!OF_SOCKETS.some((known) => known === name)) {
+      throw new MisuseError('rdp', `"${name}": one of ${OF_SOCKETS.join(', ')}`);
+    }
+    check(name, value);
+  }
   return { ...preset, ...given };
 }

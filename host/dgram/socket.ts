@@ -2,7 +2,7 @@
 import type { NonSharedBuffer } from 'node:buffer';
 import type { RemoteInfo, Socket as DgramSocket, SocketOptions, SocketType } from 'node:dgram';
 import { lookup as dnsLookup } from 'node:dns';
-import { isIP } from 'node:net';
+import { BlockList, isIP } from 'node:net';
 import { constants } from 'node:os';
 import { splitmix32 } from '../link/fault.js';
 import { plain } from '../link/plain-dgram.js';
@@ -16,6 +16,9 @@ import { totals, type Counters } from './totals.js';
 export interface RdpSocketOptions extends SocketOptions {
   /** `false`: UDP alone. */
   readonly rdp?: boolean | Partial<RdpSettings>;
+  /** Addresses that nothing is taken from, or sent to; UDP knows them from Node 22.14 on. */
+  readonly receiveBlockList?: BlockList;
+  readonly sendBlockList?: BlockList;
 }
 
 export type MessageListener = (message: NonSharedBuffer, from: RemoteInfo) => void;
@@ -50,6 +53,7 @@ export class Socket extends Base {
   readonly #family: 4 | 6;
   readonly #isIpv6Only: boolean;
   readonly #lookup: NonNullable<SocketOptions['lookup']> | undefined;
+  readonly #blocked: { readonly from?: BlockList | undefined; readonly to?: BlockList | undefined };
   #state: State = 'new';
   #isImplicit = false;
   /** Node itself keeps what was sent before the socket was bound. */
@@ -66,6 +70,7 @@ export class Socket extends Base {
     this.#family = given.type === 'udp6' ? 6 : 4;
     this.#isIpv6Only = given.ipv6Only === true;
     this.#lookup = given.lookup;
+    this.#blocked = { from: given.receiveBlockList, to: given.sendBlockList };
     const settings = settingsOf(given.rdp);
     if (!settings) return;
     this.#side = new ReliableSide(
@@ -218,7 +223,9 @@ export class Socket extends Base {
   }
 
   #dispatch(datagram: Addressed): void {
-    if (this.#side) this.#side.send(datagram);
+    // Node refuses it, and says how.
+    const isBlocked = isListed(this.#blocked.to, datagram.address);
+    if (this.#side && !isBlocked) this.#side.send(datagram);
     else this.#sendPlainly(datagram);
   }
 
@@ -254,11 +261,17 @@ export class Socket extends Base {
     const peer = this.#peer;
     // As the kernel does for a connected socket.
     if (peer && (peer.port !== port || peer.address !== address)) return;
+    if (isListed(this.#blocked.from, address)) return;
     this.counters.rdpReceived++;
     totals.rdpReceived++;
     const family = this.#family === 4 ? 'IPv4' : 'IPv6';
     super.emit('message', data, { address, family, port, size: data.length });
   }
+}
+
+function isListed(list: BlockList | undefined, address: string): boolean {
+  // Before Node knew these options anything could stand there.
+  return list instanceof BlockList && list.check(address, isIP(address) === 6 ? 'ipv6' : 'ipv4');
 }
 
 function sendError(code: 'EWOULDBLOCK' | 'ENOBUFS', address: string, port: number): Error {

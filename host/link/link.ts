@@ -174,6 +174,8 @@ export interface Link {
    * identity, as destinations are. Default false; forgotten at `close`.
    */
   setPeerSegments?(peer: Endpoint, segments: boolean): void;
+  /** Who can be reached now, where the link has connections of its own; absent: who knows. */
+  readonly peers?: readonly Endpoint[];
   /**
    * Gives the address back and releases every batch. Nothing arrives from the call on. Closing
    * a link that is closed, or was never open, does nothing.

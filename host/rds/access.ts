@@ -6,7 +6,7 @@
  *     user 1000        # or number
  *     group storage
  */
-import { readFileSync } from 'node:fs';
+import { lstatSync, readFileSync } from 'node:fs';
 import { RefusalError } from '../errors/errors.js';
 import { GROUPS_MAX, type Identity } from './identity.js';
 
@@ -55,7 +55,9 @@ export function readAccessList(path: string): AccessList | undefined {
     text = readFileSync(path, 'utf8');
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
-    if (code === 'ENOENT') return undefined;
+    // A link to what is not there is no absent file.
+    const isAbsent = code === 'ENOENT' && !lstatSync(path, { throwIfNoEntry: false });
+    if (isAbsent) return undefined;
     throw refusal(message);
   }
   return new AccessList(text, systemNumberOf);

@@ -124,12 +124,12 @@ export class SendPool {
   }
 
   /**
-   * Undefined: there is none left. What is moved from another device comes whatever the limit: two
-   * that wait for each other's place would wait for ever.
+   * Undefined: there is none left. What is moved from another device is urgent, it comes whatever
+   * the limit: two that wait for each other's place would wait for ever.
    */
-  take(length: number, fragmentBytes: number, isMoved = false): RegisteredBuffer | undefined {
+  take(length: number, fragmentBytes: number, isUrgent = false): RegisteredBuffer | undefined {
     const headers = headersBytes(length, fragmentBytes);
-    const place = this.#place(headers + length, isMoved);
+    const place = this.#place(headers + length, isUrgent);
     if (!place) return undefined;
     const { last } = place;
     if (last?.payload.length === length && last.view.byteLength === headers) return last;
@@ -155,10 +155,10 @@ export class SendPool {
     return new RegisteredBuffer(this, place, headers, memory.length, { memory, region });
   }
 
-  #place(bytes: number, isMoved: boolean): Place | undefined {
+  #place(bytes: number, isUrgent: boolean): Place | undefined {
     const sizeLog2 = Math.max(SIZE_LEAST_LOG2, 32 - Math.clz32(bytes - 1));
     const free = (this.#free[sizeLog2] ??= []);
-    if (free.length === 0) this.#fetch(sizeLog2, free, isMoved);
+    if (free.length === 0) this.#fetch(sizeLog2, free, isUrgent);
     const place = free.pop();
     if (!place) return undefined;
     this.used++;
@@ -177,11 +177,11 @@ export class SendPool {
     this.#slabs.clear();
   }
 
-  #fetch(sizeLog2: number, free: Place[], isMoved: boolean): void {
+  #fetch(sizeLog2: number, free: Place[], isUrgent: boolean): void {
     const size = 2 ** sizeLog2;
     const bytes = Math.max(size, SLAB_BYTES);
-    if (!isMoved) this.#makeRoom(bytes);
-    if (!isMoved && this.#bytes + bytes > this.#bytesMax) return;
+    if (!isUrgent) this.#makeRoom(bytes);
+    if (!isUrgent && this.#bytes + bytes > this.#bytesMax) return;
     const memory = slabOf(this.#context, this.#pd, bytes);
     if (!memory) return;
     const slab = { ...memory, sizeLog2, used: 0 };

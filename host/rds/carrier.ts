@@ -79,9 +79,16 @@ export interface Carrier {
   connect(route: Route, lane: number, privateData: Uint8Array, owner: ConnectionOwner): Connection;
   /**
    * Memory for a message, to be sent in pieces of `fragmentBytes` from that address of the node;
-   * undefined: there is none left.
+   * undefined: there is none left. `isUrgent`: whatever others may have.
    */
-  allocate(length: number, fragmentBytes: number, from: number): SendBuffer | undefined;
+  allocate(
+    length: number,
+    fragmentBytes: number,
+    from: number,
+    isUrgent?: boolean,
+  ): SendBuffer | undefined;
+  /** By which of the node's addresses a peer is reached that was never met, where that is known. */
+  homeOf?(peer: Endpoint): number | undefined;
   /** Bytes of receives that there may be; less when the device has no more. */
   readonly receiveBytesMax: number;
   /** 32 unpredictable bits. */

@@ -64,9 +64,22 @@ export class Carriers implements Carrier {
     return nobody;
   }
 
-  allocate(length: number, fragmentBytes: number, from: number): SendBuffer | undefined {
+  /** Links with connections of their own know their peers: one address is like another there. */
+  homeOf(peer: Endpoint): number | undefined {
+    const index = this.all.findIndex(({ isClosed, context }) => {
+      return !isClosed && context.device.link?.peers?.some(({ gid }) => gid.equals(peer.gid));
+    });
+    return index < 0 ? undefined : index;
+  }
+
+  allocate(
+    length: number,
+    fragmentBytes: number,
+    from: number,
+    isUrgent = false,
+  ): SendBuffer | undefined {
     const carrier = this.all[from]!;
-    return (carrier.isClosed ? this.first : carrier).allocate(length, fragmentBytes);
+    return (carrier.isClosed ? this.first : carrier).sends.take(length, fragmentBytes, isUrgent);
   }
 
   /** As `SendPool.wrap`, in memory of that device. */

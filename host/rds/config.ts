@@ -7,9 +7,12 @@ export interface RdsParameters {
   RdsTraceLvl: number;
   /** Percent of a socket's receive limit at which a stalled port is unstalled. */
   DataRecvBufferLVM: number;
-  /** Milliseconds that a peer waits when there was no receive for its message. */
+  /**
+   * How long a peer waits when there was no receive for its message, as `ibv_qp_attr` has it (10:
+   * 0.32 ms); of connections from now on.
+   */
   MinRnrTimer: number;
-  /** Are Xmit, Recv and Stall events counted? */
+  /** Are messages and bytes counted? */
   PerfCounters: number;
   /** Percent of a socket's receive limit at which its port is stalled. */
   PendingRxPktsHWM: number;
@@ -44,12 +47,16 @@ export const PARAMETERS: RdsParameters = {
 
 type Name = keyof RdsParameters;
 
+/** Shown as the seed has them; nothing else would be so. */
+const FIXED: readonly Name[] = ['UserBufferSize', 'MaxCtrlRecvBuffers', 'MaxCtrlSendBuffers'];
+const MOST = 2 ** 31 - 1;
+
 /** Those that can be set while a node runs, with the largest value of each. */
 const SETTABLE: { readonly [Key in Name]?: number } = {
   RdsDbgLvl: 0xffffffff,
   RdsTraceLvl: 0xffffffff,
   DataRecvBufferLVM: 100,
-  MinRnrTimer: 491,
+  MinRnrTimer: 31,
   PerfCounters: 1,
   PendingRxPktsHWM: 100,
   Heartbeat: 1,
@@ -71,6 +78,31 @@ const READ_ONLY: readonly Name[] = [
   'MaxRecvMemory',
 ];
 
+/** What a node is started with. Throws MisuseError. */
+export function parametersOf(given: Partial<RdsParameters> = {}): RdsParameters {
+  const parameters = { ...PARAMETERS };
+  for (const [name, value] of Object.entries(given) as [Name, number][]) {
+    if (!Object.hasOwn(PARAMETERS, name)) throw new MisuseError(name, 'is no parameter');
+    const [least, most] = FIXED.includes(name)
+      ? [PARAMETERS[name], PARAMETERS[name]]
+      : name in SETTABLE
+        ? [0, SETTABLE[name]!]
+        : [1, MOST];
+    if (!Number.isInteger(value) || value < least || value > most) {
+      throw new MisuseError(name, `must be a whole number from ${least} to ${most}, got ${value}`);
+    }
+    (parameters as { [Key in Name]: number })[name] = value;
+  }
+  const { DataRecvBufferLVM, PendingRxPktsHWM } = parameters;
+  checkThresholds('DataRecvBufferLVM', DataRecvBufferLVM, PendingRxPktsHWM);
+  return parameters;
+}
+
+function checkThresholds(name: Name, lowest: number, highest: number): void {
+  if (lowest <= highest) return;
+  throw new MisuseError(name, `${lowest} % to unstall must not be above ${highest} % to stall`);
+}
+
 /**
  * `echo parameter=value > config`: sets one parameter. Throws MisuseError (not of that form, no
  * such parameter, a value out of range), RefusalError EACCES (read only).
@@ -88,9 +120,7 @@ export function writeConfig(parameters: RdsParameters, line: string): void {
   if (value > most) throw new MisuseError(name, `must be at most ${most}, got ${value}`);
   const lowest = name === 'DataRecvBufferLVM' ? value : parameters.DataRecvBufferLVM;
   const highest = name === 'PendingRxPktsHWM' ? value : parameters.PendingRxPktsHWM;
-  if (lowest > highest) {
-    throw new MisuseError(name, `${lowest} % to unstall must not be above ${highest} % to stall`);
-  }
+  checkThresholds(name, lowest, highest);
   (parameters as { [Key in Name]: number })[name] = value;
 }
 

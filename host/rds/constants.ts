@@ -82,6 +82,8 @@ export const SOL_RDS = 276;
 export const RdsOption = Object.freeze({
   /** An address: what was sent there and is not acknowledged is taken back. */
   CANCEL_SENT_TO: 1,
+  /** 1: an operation that fails is told by RDMA_STATUS, whether it asked for that or not. */
+  RECVERR: 5,
   /** 64 bits, port modulo 64: who of them is slow no longer is told by CONG_UPDATE. */
   CONG_MONITOR: 6,
 });

@@ -7,6 +7,7 @@ import type { Identity } from './identity.js';
 import type { Books } from './path-node.js';
 import type { Port } from './port.js';
 import type { RdmaOperation } from './rdma.js';
+import type { RdsStatistics } from './statistics.js';
 import type { LogSink } from './trace.js';
 
 export interface CoreOptions {
@@ -20,6 +21,8 @@ export interface CoreOptions {
   /** How long sends fail after some were lost. Default twice that. */
   readonly recoveryMicros?: number;
   readonly parameters?: Partial<RdsParameters>;
+  /** The same node until now: its parameters and what it counts go on. */
+  readonly former?: FormerCore | undefined;
   /** Peers that are known. Default 4096. */
   readonly pathsMax?: number;
   /** Of a node that processes share. */
@@ -30,6 +33,12 @@ export interface CoreOptions {
   readonly admits?: (identity: Identity | undefined) => boolean;
   /** Where lines go that RdsDbgLvl and RdsTraceLvl let through. */
   readonly log?: LogSink;
+}
+
+/** What a node keeps, whoever has its connections. */
+export interface FormerCore {
+  readonly parameters: RdsParameters;
+  readonly statistics: RdsStatistics;
 }
 
 /** Who wants to know: RDS_CONG_MONITOR. */

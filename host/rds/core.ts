@@ -5,7 +5,7 @@ import { RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import type { Carrier, Connection, Route, SendBuffer } from './carrier.js';
 import type { Identity } from './identity.js';
-import { PARAMETERS, type RdsParameters } from './config.js';
+import { parametersOf, type RdsParameters } from './config.js';
 import type { Claims, CongestionMonitor, CoreOptions } from './core-options.js';
 import type { Elsewhere, SendExtras } from './core-options.js';
 import { CongestionMap } from './congestion-map.js';
@@ -19,12 +19,13 @@ import { parseHandshake } from './handshake.js';
 import type { Lane } from './lane.js';
 import { OutgoingMessage, copyPieces, lengthOf, localMessage } from './message.js';
 import type { IncomingMessage } from './message.js';
-import { Path, type Judgement } from './path.js';
-import type { Books, PathNode, Timed } from './path-node.js';
+import { Path } from './path.js';
+import type { Books, Judgement, PathNode, Timed } from './path-node.js';
 import { Port, type PortUser } from './port.js';
 import { refusal, type Refused } from './refusal.js';
-import { ADDRESSES_MAX, homeTowards, isBelow, isSameRoute } from './routes.js';
-import { noStatistics, type RdsGauges } from './statistics.js';
+import { makeRoom } from './room.js';
+import { ADDRESSES_MAX, Alternates, homeTowards, isBelow, isSameRoute } from './routes.js';
+import { noStatistics, type RdsGauges, type RdsStatistics } from './statistics.js';
 import { DebugLevel, Trace } from './trace.js';
 
 export type { CoreOptions, SendExtras } from './core-options.js';
@@ -54,7 +55,7 @@ export class RdsCore implements PathNode {
   elsewhere: Elsewhere | undefined;
   readonly deadlines = new Deadlines<Timed>();
   readonly parameters: RdsParameters;
-  readonly statistics = noStatistics();
+  readonly statistics: RdsStatistics;
   readonly trace: Trace;
   readonly identity: Identity | undefined;
   readonly admits: (identity: Identity | undefined) => boolean;
@@ -64,10 +65,11 @@ export class RdsCore implements PathNode {
   readonly #paths = new Map<string, Path>();
   readonly #pathsMax: number;
   /** Paths by where else their peers may ask from. */
-  readonly #alternates = new Map<string, Set<Path>>();
+  readonly #alternates = new Alternates<Path>();
   /** The node's addresses; the first is `local`. */
   readonly addresses: Endpoint[];
   #receiveBytesHeld = 0;
+  #held = 0;
   readonly #stalled = new CongestionMap();
   /** Who was refused because a port of this node is slow. */
   readonly #blockedHere = new Set<Port>();
@@ -84,7 +86,9 @@ export class RdsCore implements PathNode {
     this.firstSequence = options.firstSequence;
     this.heartbeatMicros = options.heartbeatMicros ?? HEARTBEAT_MICROS;
     this.recoveryMicros = options.recoveryMicros ?? 2 * this.heartbeatMicros;
-    this.parameters = { ...PARAMETERS, ...options.parameters };
+    const { former } = options;
+    this.parameters = former?.parameters ?? parametersOf(options.parameters);
+    this.statistics = former?.statistics ?? noStatistics();
     this.#pathsMax = options.pathsMax ?? PATHS_MAX;
     this.trace = new Trace(this.parameters, options.log);
     this.identity = options.identity;
@@ -146,7 +150,10 @@ export class RdsCore implements PathNode {
     this.trace.log(now, DebugLevel.ULP, () => `port ${port.number} is free`);
     this.#blockedHere.delete(port);
     this.#starved.delete(port);
-    this.statistics.recvPacketsDropped += port.clear();
+    for (const { from } of port.clear()) {
+      if (this.isLocal(from)) this.statistics.loopbackPacketsDropped++;
+      else this.statistics.recvPacketsDropped++;
+    }
     for (const path of this.#paths.values()) {
       path.forget(port);
       path.portChanged(now, port.number, false);
@@ -212,7 +219,7 @@ export class RdsCore implements PathNode {
     return message;
   }
 
-  /** What `send` would say, as far as it is the path's to say. */
+  /** What `send` would say, as far as it is the path's to say, where nobody sends. */
   judge(now: number, port: Port, to: Endpoint, toPort: number): Judgement {
     this.#now = now;
     if (this.isLocal(to)) return toPort === 0 || this.#portOf(toPort) ? 'go' : 'EFAULT';
@@ -222,6 +229,12 @@ export class RdsCore implements PathNode {
   /** Another process has received it for one of our sockets. */
   arrived(port: Port, message: IncomingMessage): void {
     port.push(message);
+  }
+
+  /** SO_RCVBUF of a port. */
+  raiseReceiveLimit(now: number, port: Port, messages: number): void {
+    this.#now = now;
+    port.raiseReceiveLimit(messages);
   }
 
   /** The oldest message of a port was read: it goes, and its senders may hear of it. */
@@ -322,12 +335,14 @@ export class RdsCore implements PathNode {
     const key = peer.toString();
     let path = this.#paths.get(key);
     if (!path) {
-      if (this.#paths.size >= this.#pathsMax) return undefined;
-      const from = home ?? homeTowards(this.addresses, peer);
+      const isFull = this.#paths.size >= this.#pathsMax;
+      if (isFull && !makeRoom(this.#paths, this.#now)) return undefined;
+      const from = home ?? this.carrier.homeOf?.(peer) ?? homeTowards(this.addresses, peer);
       const book = this.books?.path(peer, from);
       if (this.books && !book) return undefined;
       path = new Path(this, peer, from, book);
       this.#paths.set(key, path);
+      this.trace.log(this.#now, DebugLevel.SESSION, () => `session with ${key}`);
     }
     return path;
   }
@@ -340,7 +355,7 @@ export class RdsCore implements PathNode {
     const home = this.addresses.findIndex(({ gid }) => handshake?.target.equals(gid));
     if (home >= 0 && handshake?.source.equals(asking.gid)) return this.path(asking, home);
     // From its other addresses a peer may ask when it has named them; maybe of the other family.
-    for (const path of this.#alternates.get(asking.toString()) ?? []) {
+    for (const path of this.#alternates.at(asking)) {
       const said = parseHandshake(privateData, path.peer.gid.isIpv4);
       const target = this.addresses[path.home]!.gid;
       if (said?.source.equals(path.peer.gid) && said.target.equals(target)) return path;
@@ -351,16 +366,7 @@ export class RdsCore implements PathNode {
   // What paths and ports say.
 
   taught(path: Path, before: readonly Endpoint[]): void {
-    for (const address of before) {
-      const paths = this.#alternates.get(address.toString());
-      paths?.delete(path);
-      if (paths?.size === 0) this.#alternates.delete(address.toString());
-    }
-    for (const address of path.routes.alternates) {
-      const key = address.toString();
-      const paths = this.#alternates.get(key) ?? new Set();
-      this.#alternates.set(key, paths.add(path));
-    }
+    this.#alternates.taught(path, before);
   }
 
   uncongested(bits: bigint): void {
@@ -372,8 +378,10 @@ export class RdsCore implements PathNode {
     return Math.max(0, this.carrier.receiveBytesMax - this.#receiveBytesHeld);
   }
 
-  holds(bytes: number): void {
+  holds(bytes: number, messages: number): void {
     this.#receiveBytesHeld += bytes;
+    this.#held += messages;
+    if (this.#held > this.statistics.recvPendingMost) this.statistics.recvPendingMost = this.#held;
   }
 
   deliver(now: number, path: Path, message: IncomingMessage): void {
@@ -396,9 +404,7 @@ export class RdsCore implements PathNode {
     if (port) {
       const { rdmaRkey } = message.header.extensions;
       if (rdmaRkey !== undefined) port.user.accessed?.(rdmaRkey);
-      port.push(message);
-      statistics.recvPendingMost = Math.max(statistics.recvPendingMost, port.pending);
-      return;
+      return port.push(message);
     }
     message.release();
     // Port 0 answers, as Linux does; an answer is never answered.
@@ -408,8 +414,7 @@ export class RdsCore implements PathNode {
 
   stalled({ number }: Port, isStalled: boolean): void {
     this.#stalled.set(number, isStalled);
-    if (isStalled) this.statistics.stallsSent++;
-    else this.statistics.unstallsSent++;
+    this.statistics[isStalled ? 'stallsSent' : 'unstallsSent']++;
     for (const path of this.#paths.values()) path.stallChanged(this.#now, number, isStalled);
     if (isStalled || this.#blockedHere.size === 0) return;
     const blocked = [...this.#blockedHere];
@@ -435,7 +440,8 @@ export class RdsCore implements PathNode {
   }
 
   mapMessage(): OutgoingMessage | undefined {
-    const buffer = this.carrier.allocate(CONGESTION_MAP_BYTES, FRAGMENT_BYTES, 0);
+    // Nobody asks for it again: who is not told that a port is slow no longer waits for ever.
+    const buffer = this.carrier.allocate(CONGESTION_MAP_BYTES, FRAGMENT_BYTES, 0, true);
     if (!buffer) return undefined;
     buffer.payload.set(this.#stalled.bytes);
     const ports = { source: 0, destination: 0 };
@@ -464,11 +470,11 @@ export class RdsCore implements PathNode {
   ): void {
     const target = this.#portOf(toPort);
     if (!target && toPort !== 0) throw this.#refusal('EFAULT', this.local, toPort);
-    if (target?.isStalled) {
+    const receiver = target ?? port;
+    if (receiver.isStalled) {
       this.#blockedHere.add(port);
       throw this.#refusal('EWOULDBLOCK', this.local, toPort);
     }
-    const receiver = target ?? port;
     const [from, to] = target ? [port.number, toPort] : [0, port.number];
     const message = localMessage(this.local, [from, to], target ? pieces : [], sequenceHere, kept);
     this.statistics.bytesCopied += length;

@@ -110,7 +110,7 @@ function textOf(node: RdsNode, question: string): string {
     case 'connections':
       return table(
         ['LocalAddr', 'RemoteAddr', 'Pending', 'Flg'],
-        [...core.paths].map(({ peer, state, pending }) => [
+        [...node.paths].map(({ peer, state, pending }) => [
           `${core.local.gid}`,
           `${peer.gid}`,
           `${pending}`,

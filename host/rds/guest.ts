@@ -245,6 +245,7 @@ export class Guest {
       return;
     }
     this.#asks.delete(key);
+    if (judgement === 'EFAULT') core.pathTo(ask.peer)?.told(ask.sender.port);
     this.#tell(ask.peer, ask.peerPort, judgement === 'go' ? Verdict.GO : Verdict.FAULT);
   }
 

@@ -18,14 +18,22 @@ export function sayAddresses(lane: Lane, node: PathNode, home: number): void {
 }
 
 /** All ports of a kind, anew. */
-export function sayPorts(lane: Lane, kind: number, ports: readonly number[]): void {
+function sayPorts(lane: Lane, kind: number, ports: readonly number[]): void {
   for (let from = 0; from === 0 || from < ports.length; from += CONTROL_PORTS_MAX) {
     const some = ports.slice(from, from + CONTROL_PORTS_MAX);
     lane.say(buildControl({ kind, isSet: true, isReset: from === 0, ports: some }));
   }
 }
 
+/** What there is, to a peer that may be here. */
+export function introduce(lane: Lane, node: PathNode, home: number): void {
+  if (node.addresses.length > 1) sayAddresses(lane, node, home);
+  sayPorts(lane, ControlKind.PORTS, node.boundPorts());
+  sayPorts(lane, ControlKind.STALLS, node.stalledPorts());
+}
+
 /** It lives. */
-export function sayHeartbeat(lane: Lane): void {
+export function sayHeartbeat(lane: Lane, now: number): void {
   lane.say(buildControl({ kind: ControlKind.HEARTBEAT, isSet: false, isReset: false, ports: [] }));
+  lane.pump(now);
 }

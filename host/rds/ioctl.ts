@@ -51,6 +51,9 @@ export function interfaceAnswer(
   interfaces: readonly InterfaceRequest[],
 ): readonly InterfaceRequest[] | string | number | undefined {
   if (request === IoctlRequest.SIOCGIFCONF) return interfaces;
+  if (!Object.values<number>(IoctlRequest).includes(request)) {
+    throw new RefusalError('EINVAL', `ioctl: no request 0x${request.toString(16)}`);
+  }
   const found = interfaces.find((one) => one.name === name);
   if (!found) throw new RefusalError('EADDRNOTAVAIL', `ioctl: no interface ${name} carries RDP`);
   switch (request) {
@@ -60,9 +63,7 @@ export function interfaceAnswer(
       return found.address;
     case IoctlRequest.SIOCGIFNETMASK:
       return found.netmask;
-    case IoctlRequest.SIOCGIFMTU:
-      return found.mtu;
     default:
-      throw new RefusalError('EINVAL', `ioctl: no request 0x${request.toString(16)}`);
+      return found.mtu;
   }
 }

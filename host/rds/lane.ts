@@ -17,7 +17,7 @@ import {
 } from './constants.js';
 import { buildHandshake, parseHandshake, type Handshake } from './handshake.js';
 import { nodeHeader, readHeader, type RdsHeader } from './header.js';
-import { IncomingMessage, OutgoingMessage } from './message.js';
+import { IncomingMessage, OutgoingMessage, toSendAgain } from './message.js';
 import { HAS_HEADER, LastSaid } from './last-said.js';
 import type { LaneBook } from './ledger.js';
 import type { Path } from './path.js';
@@ -32,6 +32,8 @@ const ASK_EVERY = 8;
 const ACK_EVERY = 16;
 /** How long an acknowledgement waits for a message that takes it along. */
 const ACK_DELAY_MICROS = 1000;
+/** Control messages that wait: more than a node has to say of itself to begin with. */
+const CONTROLS_MAX = 1024;
 /** Messages of all sockets of a node that a peer may not have acknowledged. */
 const RESTORED_MAX = 1 << 16;
 
@@ -153,17 +155,24 @@ export class Lane implements ConnectionOwner, Due {
     this.pump(now);
   }
 
-  /** Goes before all others and has no number: a congestion map. */
+  /** Goes before all others and has no number: a congestion map. One that waits is out of date. */
   pushFirst(now: number, message: OutgoingMessage): void {
     // Not between the fragments of another one.
     const at = this.#queue[0] && this.#queue[0].posted > 0 ? 1 : 0;
-    this.#queue.splice(at, 0, message);
+    const former = this.#queue[at]?.flags === message.flags ? this.#queue[at] : undefined;
+    this.#queue.splice(at, former ? 1 : 0, message);
+    former?.done(false);
     this.pump(now);
   }
 
   /** A control message, for `pump`; lost with the connection, and told anew on the next one. */
   say(payload: Uint8Array): void {
     if (this.state === 'UP') this.#controls.push(payload);
+  }
+
+  /** The peer takes nothing of what it is told. */
+  get isDeaf(): boolean {
+    return this.#controls.length >= CONTROLS_MAX;
   }
 
   /** Everything that is not acknowledged is lost. */
@@ -229,7 +238,7 @@ export class Lane implements ConnectionOwner, Due {
         this.acknowledgeSoon(now);
         break;
       }
-      while (message.posted < this.#fragmentsOf(message)) {
+      while (message.posted < message.fragments(this.fragmentBytes)) {
         if (connection.room === 0) return;
         this.#post(connection, message);
       }
@@ -360,10 +369,6 @@ export class Lane implements ConnectionOwner, Due {
     this.#plan(now);
   }
 
-  #fragmentsOf({ length }: OutgoingMessage): number {
-    return Math.max(1, Math.ceil(length / this.fragmentBytes));
-  }
-
   /** What goes out says what came in, whatever else it is. */
   #acknowledging(): number {
     this.#ackMicros = 0;
@@ -474,15 +479,7 @@ export class Lane implements ConnectionOwner, Due {
     this.#saidThere.begin();
     // First it stops, then memory may change.
     connection?.close();
-    const again = [...this.#unacked.splice(0), ...this.#queue];
-    this.#queue = [];
-    for (const message of again) {
-      if (message.posted > 0) message.isRetransmitted = true;
-      message.posted = 0;
-      // A new connection begins with a new map.
-      if (message.flags & HeaderFlag.CONG_BITMAP) message.done(false);
-      else this.#queue.push(message);
-    }
+    this.#queue = toSendAgain([...this.#unacked.splice(0), ...this.#queue]);
   }
 
   #plan(_now: number): void {

@@ -56,6 +56,11 @@ export class OutgoingMessage {
     return (this.flags & HeaderFlag.CANCELED) === 0;
   }
 
+  /** SENDs that it takes, of so many bytes each. */
+  fragments(fragmentBytes: number): number {
+    return Math.max(1, Math.ceil(this.length / fragmentBytes));
+  }
+
   /** In front of each of its fragments. */
   header(flags: number, ack: number): RdsHeader {
     const { sequence, length, sourcePort, destinationPort, extensions } = this;
@@ -85,17 +90,18 @@ export class OutgoingMessage {
 
   /**
    * The peer has it, and so every SEND of it was received: whatever a connection may repeat, the
-   * peer drops unread. Not to be waited for: most SENDs do not say when they are complete.
+   * peer drops unread. Not to be waited for: most SENDs do not say when they are complete. But what
+   * was sent again may be on its way for the first time here, while the peer has it from before.
    */
   acknowledged(): void {
-    this.held = 0;
+    if (!this.isRetransmitted) this.held = 0;
     this.done(false);
     this.#replaced?.acknowledgedAsAnother();
   }
 
   /** It was taken back, too late. */
   acknowledgedAsAnother(): void {
-    this.held = 0;
+    if (!this.isRetransmitted) this.held = 0;
     this.#release();
   }
 
@@ -128,6 +134,18 @@ export class OutgoingMessage {
     this.buffer.free();
     this.owner?.released(this, this.#isLost);
   }
+}
+
+/** What a connection had that is over, for the next one, in order. */
+export function toSendAgain(messages: readonly OutgoingMessage[]): OutgoingMessage[] {
+  return messages.filter((message) => {
+    if (message.posted > 0) message.isRetransmitted = true;
+    message.posted = 0;
+    // A new connection begins with a new map.
+    const isMap = (message.flags & HeaderFlag.CONG_BITMAP) !== 0;
+    if (isMap) message.done(false);
+    return !isMap;
+  });
 }
 
 /** Hears that a message of that number is kept. */

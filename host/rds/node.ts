@@ -1,17 +1,19 @@
 /** A node: the core on a device, with the device's clock. All sockets of its address share it. */
 import type { CancelTimer } from '../device/clock.js';
 import type { Device } from '../device/device.js';
-import { RefusalError } from '../errors/errors.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import { ACCESS_FILE, ownIdentity, readAccessList } from './access.js';
 import type { Identity } from './identity.js';
-import { PARAMETERS, configText, writeConfig } from './config.js';
+import { configText, parametersOf, writeConfig } from './config.js';
 import { RdsCore, type CoreOptions } from './core.js';
 import { infoText } from './info.js';
+import type { Path } from './path.js';
 import { statsText } from './statistics.js';
 import { Carriers } from './carriers.js';
 import { Ledger, SHARED_PATHS_MAX } from './ledger.js';
 import { Sharing } from './sharing.js';
+import { DebugLevel, TraceLevel } from './trace.js';
 import { VerbsCarrier } from './verbs-carrier.js';
 
 /** How a node is set up. */
@@ -35,6 +37,21 @@ const FAREWELL_MICROS = 100_000;
 const ZERO_COPY_BYTES = 32768;
 /** Of this software, as `config` says it. */
 const VERSION = '0.1.0';
+
+function checkOptions(options: RdsNodeOptions): void {
+  const rows = [
+    ['heartbeatMicros', 1000],
+    ['recoveryMicros', 0],
+    ['pathsMax', 1],
+    ['zeroCopyBytes', 0],
+  ] as const;
+  for (const [name, least] of rows) {
+    const value = options[name];
+    const isRight = value === undefined || (Number.isSafeInteger(value) && value >= least);
+    if (!isRight)
+      throw new MisuseError(name, `must be a whole number from ${least} on, got ${value}`);
+  }
+}
 
 /** A device’s node of reliable datagrams: its paths, ports and settings. */
 export class RdsNode {
@@ -73,7 +90,8 @@ export class RdsNode {
     this.zeroCopyBytes = options.zeroCopyBytes ?? ZERO_COPY_BYTES;
     this.#accessFile = options.accessFile ?? ACCESS_FILE;
     this.checkAccess();
-    const { MaxRecvMemory } = { ...PARAMETERS, ...options.parameters };
+    checkOptions(options);
+    const { MaxRecvMemory } = parametersOf(options.parameters);
     this.#receiveBytesMax = MaxRecvMemory * KBYTE;
     const carrier = new VerbsCarrier(context, 0, this.#receiveBytesMax);
     this.carriers = new Carriers(carrier);
@@ -81,6 +99,7 @@ export class RdsNode {
     const ledger = shared && Ledger.join(context, () => carrier.random());
     const isLed = ledger !== undefined && !ledger.tryCarry();
     this.core = this.#makeCore(isLed ? undefined : ledger);
+    this.#inform(() => `incarnation ${this.core.incarnation}${isLed ? ', carried elsewhere' : ''}`);
     this.core.claims = ledger;
     carrier.core = this.core;
     carrier.onInput = () => this.arm();
@@ -104,6 +123,7 @@ export class RdsNode {
     const nanos = clock.wallclockNanos?.(now) ?? BigInt(Math.floor(now)) * 1000n;
     return new RdsCore(this.carriers, {
       ...this.#options,
+      former: this.core,
       ...(ledger && { books: ledger, pathsMax: SHARED_PATHS_MAX }),
       local: this.context.local,
       identity: ownIdentity(),
@@ -119,6 +139,7 @@ export class RdsNode {
     const core = this.#makeCore(ledger);
     first.core = core;
     this.#inherited = core;
+    this.#inform(() => 'is carried by this process from now on');
     first.listen();
     return core;
   }
@@ -174,6 +195,7 @@ export class RdsNode {
     }
     carriers.all.push(carrier);
     nodes.set(context.device, this);
+    this.#inform(() => `is at ${context.local}, too`);
     context.siblings.observers.add({
       asyncEvent: () => {},
       peerGone: () => {},
@@ -219,10 +241,22 @@ export class RdsNode {
     return this.carriers.buffersUsed;
   }
 
+  /** Peers, of the process that carries the node. */
+  get paths(): Iterable<Path> {
+    return this.#active.paths;
+  }
+
+  #inform(text: () => string): void {
+    const { trace, local } = this.core;
+    trace.log(this.now, DebugLevel.INFORMATION, () => `node ${local} ${text()}`);
+  }
+
   /** The text of /proc/driver/rds/stats. */
   stats(): string {
     const rxMemory = this.carriers.receiveBytes;
-    return statsText(this.core.statistics, { ...this.core.gauges(), rxMemory });
+    const { nodesConnected, stalledPorts } = this.#active.gauges();
+    const gauges = { ...this.core.gauges(), nodesConnected, stalledPorts, rxMemory };
+    return statsText(this.core.statistics, gauges);
   }
 
   /** The text of /proc/driver/rds/config. */
@@ -238,7 +272,7 @@ export class RdsNode {
   /** The text of /proc/driver/rds/info. */
   info(): string {
     const { receivesPosted: rxBufs, receivesTaken } = this.carriers;
-    const sessions = [...this.core.paths].map(({ peer, state }) => {
+    const sessions = [...this.paths].map(({ peer, state }) => {
       return { ip: `${peer.gid}`, state, rxBufs, rxCache: receivesTaken };
     });
     const sockets = [...this.core.ports.values()].map(({ number, pending, isStalled }) => {
@@ -248,13 +282,25 @@ export class RdsNode {
   }
 
   /** When a call began, if `level` of RdsTraceLvl says that it is timed; else 0. */
-  begun(level: number): number {
-    return this.core.trace.isTimed(level) ? this.now : 0;
+  begun(level: number, name: string): number {
+    const { trace } = this.core;
+    if (trace.isLogged(DebugLevel.CALLS)) trace.write(this.now, DebugLevel.CALLS, name);
+    return trace.isTimed(level) ? this.now : 0;
   }
 
   /** It ends. */
   ended(begun: number, name: string): void {
     if (begun !== 0) this.core.trace.timed(begun, name, this.now - begun);
+  }
+
+  /** A call that neither sends, receives nor polls. */
+  control<Result>(name: string, run: () => Result): Result {
+    const begun = this.begun(TraceLevel.CTRL, name);
+    try {
+      return run();
+    } finally {
+      this.ended(begun, name);
+    }
   }
 
   /** To be called after every call of the core: the next deadline may be another. */

@@ -47,6 +47,9 @@ export interface Books {
   path(peer: Endpoint, home: number): PathBook | undefined;
 }
 
+/** What a path says of a message. */
+export type Judgement = 'go' | 'EFAULT' | 'EWOULDBLOCK';
+
 /** Who has a deadline. */
 export interface Timed extends Due {
   advance(now: number): void;

@@ -4,12 +4,12 @@ import type { CongestionMap } from './congestion-map.js';
 import { GENERATIONS, LANES, MEDIUM_BYTES, SMALL_BYTES } from './constants.js';
 import { ControlKind, buildControl, parseControl } from './control.js';
 import type { Handshake } from './handshake.js';
-import { sayAddresses, sayHeartbeat, sayIdentity, sayPorts } from './introduction.js';
+import { introduce, sayAddresses, sayHeartbeat, sayIdentity } from './introduction.js';
 import { Lane } from './lane.js';
 import { HeldMessages } from './held.js';
 import type { IncomingMessage, MessageOwner, OutgoingMessage } from './message.js';
 import { newLife, type Life, type PathBook } from './ledger.js';
-import type { PathNode, Timed } from './path-node.js';
+import type { Judgement, PathNode, Timed } from './path-node.js';
 import type { Port } from './port.js';
 import { RemotePorts } from './remote-ports.js';
 import { Routes, isSameRoute } from './routes.js';
@@ -28,8 +28,6 @@ export class Path implements Timed {
   readonly node: PathNode;
   /** Its first address: by that it is known. */
   readonly peer: Endpoint;
-  /** By which of the node's addresses the peer knows it. */
-  readonly home: number;
   readonly routes: Routes;
   readonly book: PathBook | undefined;
   readonly life: Life;
@@ -58,7 +56,6 @@ export class Path implements Timed {
   constructor(node: PathNode, peer: Endpoint, home: number, book?: PathBook) {
     this.node = node;
     this.peer = peer;
-    this.home = home;
     this.book = book;
     this.life = book ?? newLife();
     this.#wasUp = this.life.kind !== undefined;
@@ -71,12 +68,16 @@ export class Path implements Timed {
     );
   }
 
+  /** By which of the node's addresses the peer knows it. */
+  get home(): number {
+    return this.routes.home;
+  }
+
   /** As whom the peer knows this node. */
   get incarnation(): number {
     return (this.node.incarnation + this.life.renewals) >>> 0;
   }
 
-  /** Undefined until it said so. */
   get kind(): Life['kind'] {
     return this.life.kind;
   }
@@ -90,6 +91,12 @@ export class Path implements Timed {
     const state = this.#lanes[0]?.state ?? 'DOWN';
     if (state === 'UP') return 'ACTIVE';
     return state === 'DOWN' && !this.#isWanted ? 'DOWN' : 'CONNECTING';
+  }
+
+  /** It never came to be, and nobody waits for it. */
+  get isNobody(): boolean {
+    const isIdle = this.pending === 0 && this.#blocked.size === 0 && !this.#isWanted;
+    return isIdle && !this.#wasUp && this.#lanes.every((lane) => !lane || lane.state === 'DOWN');
   }
 
   /** Messages that the peer has not acknowledged. */
@@ -185,10 +192,7 @@ export class Path implements Timed {
     this.#lanes[0].pump(now);
   }
 
-  /**
-   * Takes back what `port` has sent to that port and nobody has acknowledged; returns how many
-   * messages. What was under way may arrive nevertheless.
-   */
+  /** As `RdsCore.cancel`. What was under way may arrive nevertheless. */
   cancel(now: number, port: Port, destinationPort: number): number {
     const isMeant = (message: OutgoingMessage): boolean =>
       message.owner === port && message.destinationPort === destinationPort;
@@ -250,7 +254,7 @@ export class Path implements Timed {
     this.#isWanted = false;
     this.#downMicros = 0;
     if (lost > 0) this.#lose(now, lost);
-    this.#unblock();
+    else this.#forgetPorts();
   }
 
   laneUp(now: number, lane: Lane): void {
@@ -264,11 +268,10 @@ export class Path implements Timed {
     if (this.isOwnKind) {
       sayIdentity(lane, this.node);
       if (this.isAdmitted) this.#introduce(now);
-    } else {
-      this.#settle();
-      this.#sendMap(now);
-      this.#unblock();
-    }
+    } else this.#sendMap(now);
+    // Whoever asked may have told its ports before we heard that it is there.
+    this.#settle();
+    this.#unblock();
     for (const other of this.#lanes) if (other && other.pending > 0) other.reconnect(now);
     this.#plan();
   }
@@ -276,14 +279,8 @@ export class Path implements Timed {
   /** `isNobody`: whoever was asked is not there. */
   laneDown(now: number, lane: Lane, isNobody: boolean): void {
     this.#say(now, DebugLevel.STATES, () => `lane ${lane.index} is down`);
-    if (lane.index === 0) {
-      this.node.uncongested(this.#ports.clear());
-      this.#beatMicros = 0;
-      this.#unblock();
-    }
-    if (!this.#held.isEmpty && this.connections === 0) {
-      this.#dropMicros ||= now + DROP_AFTER * this.#patienceMicros;
-    }
+    if (lane.index === 0) this.#forgetPorts();
+    this.#watchHeld(now);
     const isNeeded = lane.pending > 0 || (lane.index === 0 && (this.#isWanted || this.pending > 0));
     if (!isNeeded) return this.#plan();
     this.#downMicros ||= now;
@@ -331,7 +328,6 @@ export class Path implements Timed {
     return true;
   }
 
-  /** Linux tells of all its slow ports at once. */
   congestionMap(_now: number, bytes: Uint8Array): void {
     this.node.uncongested(this.#ports.replaceMap(bytes));
     this.#unblock();
@@ -340,8 +336,7 @@ export class Path implements Timed {
   /** A message got its number: where order crosses lanes, it says behind which one it belongs. */
   numbered(lane: Lane, message: OutgoingMessage): void {
     const after = this.#flows.numbered(lane.index, message);
-    if (!after) return;
-    message.extensions = { ...message.extensions, after };
+    if (after) message.extensions = { ...message.extensions, after };
   }
 
   acknowledged(message: OutgoingMessage): void {
@@ -371,19 +366,18 @@ export class Path implements Timed {
     const { heartbeatMicros, parameters } = this.node;
     const lane = this.#lanes[0];
     if (this.#beatMicros !== 0 && this.#beatMicros <= now) {
-      const isSilent = this.#doesPeerBeat && now - this.#heardMicros > heartbeatMicros;
-      if (isSilent && lane) {
+      const isLate = this.#doesPeerBeat && now - this.#heardMicros > heartbeatMicros;
+      // Asked for anew: it beats when it is up again.
+      if (lane?.state !== 'UP') this.#beatMicros = 0;
+      else if (lane.isDeaf || isLate) {
         this.routes.failed(lane.route);
         // What goes the same way has the same end.
         const { route } = lane;
         for (const other of this.#lanes) {
           if (other?.state === 'UP' && isSameRoute(other.route, route)) other.break(now);
         }
-      } else if (lane) {
-        if (parameters.Heartbeat !== 0) {
-          sayHeartbeat(lane);
-          lane.pump(now);
-        }
+      } else {
+        if (parameters.Heartbeat !== 0) sayHeartbeat(lane, now);
         this.#beatMicros = now + heartbeatMicros / BEATS;
       }
     }
@@ -411,12 +405,10 @@ export class Path implements Timed {
   #want(now: number): void {
     this.#isWanted = true;
     const lane = this.lane(0);
-    if (lane.state !== 'DOWN') return;
-    if (this.#downMicros === 0) {
-      this.#downMicros = now;
-      lane.connect(now);
-      this.#plan();
-    }
+    if (lane.state !== 'DOWN' || this.#downMicros !== 0) return;
+    this.#downMicros = now;
+    lane.connect(now);
+    this.#plan();
   }
 
   #block(port: Port | undefined): Judgement {
@@ -449,6 +441,20 @@ export class Path implements Timed {
     this.#windows.clear();
     // Without a loss nobody has to find out: a try now and then is welcome.
     this.#failedUntil = now + (lost > 0 ? recoveryMicros : heartbeatMicros / BEATS);
+    this.#forgetPorts();
+    this.#watchHeld(now);
+  }
+
+  /** What waits here for others is kept while its sender may come again. */
+  #watchHeld(now: number): void {
+    if (this.#held.isEmpty || this.connections > 0) return;
+    this.#dropMicros ||= now + DROP_AFTER * this.#patienceMicros;
+  }
+
+  /** Nobody tells of them: whoever waits for a reader there tries again. */
+  #forgetPorts(): void {
+    this.#beatMicros = 0;
+    this.node.uncongested(this.#ports.clear());
     this.#unblock();
   }
 
@@ -464,11 +470,8 @@ export class Path implements Timed {
     lane.pump(now);
   }
 
-  /** Who may be here hears what there is. */
   #introduce(now: number): void {
-    if (this.node.addresses.length > 1) sayAddresses(this.lane(0), this.node, this.home);
-    sayPorts(this.lane(0), ControlKind.PORTS, this.node.boundPorts());
-    sayPorts(this.lane(0), ControlKind.STALLS, this.node.stalledPorts());
+    introduce(this.lane(0), this.node, this.home);
     this.#beatMicros = now;
     this.#lanes[0]?.pump(now);
     this.#plan();
@@ -488,12 +491,9 @@ export class Path implements Timed {
   #plan(): void {
     const { deadlines } = this.node;
     const failsAt = this.#downMicros === 0 ? Infinity : this.#failsAt;
-    const beatsAt = this.#beatMicros === 0 ? Infinity : this.#beatMicros;
-    const dropsAt = this.#dropMicros === 0 ? Infinity : this.#dropMicros;
+    const [beatsAt, dropsAt] = [this.#beatMicros || Infinity, this.#dropMicros || Infinity];
     const next = Math.min(failsAt, beatsAt, dropsAt);
     if (next === Infinity) deadlines.clear(this);
     else if (next !== this.dueMicros) deadlines.set(this, next);
   }
 }
-
-export type Judgement = 'go' | 'EFAULT' | 'EWOULDBLOCK';

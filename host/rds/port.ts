@@ -25,8 +25,8 @@ export interface PortNode {
   readonly parameters: RdsParameters;
   /** Bytes of receives that nobody's unread messages lie in. */
   readonly receiveBytesFree: number;
-  /** Unread messages take so many bytes more, or less. */
-  holds(bytes: number): void;
+  /** Unread messages are so many more, or less, and take so many bytes. */
+  holds(bytes: number, messages: number): void;
   /** The reader is slow, or no longer: senders are told. */
   stalled(port: Port, isStalled: boolean): void;
   /** Memory of a message came back. */
@@ -34,7 +34,7 @@ export interface PortNode {
 }
 
 /** Bytes on their way, where nobody said otherwise (SO_SNDBUF). */
-const SEND_BYTES_DEFAULT = 8 << 20;
+export const SEND_BYTES_DEFAULT = 8 << 20;
 
 export class Port implements MessageOwner {
   readonly number: number;
@@ -71,16 +71,17 @@ export class Port implements MessageOwner {
     return this.sending < MaxDataSendBuffers && this.sendingBytes + bytes <= this.sendBytesLimit;
   }
 
-  /** SO_RCVBUF: raises the limit, never lowers it. */
+  /** SO_RCVBUF: raises the limit, never lowers it; what was too much may be no longer. */
   raiseReceiveLimit(messages: number): void {
     this.#hint = Math.max(this.#hint, messages);
     this.receiveLimit = Math.max(this.receiveLimit, messages);
+    if (this.isStalled && !this.#isSlow) this.#stall(false);
   }
 
   /** A message came in. It is taken whatever the threshold: its sender was told that it went. */
   push(message: IncomingMessage): void {
     this.#waiting.push(message);
-    this.#hold(message.memoryBytes);
+    this.#hold(message, 1);
     if (!this.isStalled && this.#isSlow) this.#stall(true);
     this.user.readable();
   }
@@ -96,7 +97,7 @@ export class Port implements MessageOwner {
   }
 
   giveBack(message: IncomingMessage): void {
-    this.#hold(-message.memoryBytes);
+    this.#hold(message, -1);
     message.release();
     this.recheck();
   }
@@ -107,15 +108,15 @@ export class Port implements MessageOwner {
     else if (!this.isStalled && this.user.keeps && this.#isSlow) this.#stall(true);
   }
 
-  /** The port is no longer bound: what nobody read is gone. Returns how many messages. */
-  clear(): number {
-    const count = this.#waiting.length;
-    for (const message of this.#waiting.splice(0)) {
-      this.#hold(-message.memoryBytes);
+  /** The port is no longer bound: what nobody read is gone, and returned. */
+  clear(): readonly IncomingMessage[] {
+    const unread = this.#waiting.splice(0);
+    for (const message of unread) {
+      this.#hold(message, -1);
       message.release();
     }
     if (this.isStalled) this.#stall(false);
-    return count;
+    return unread;
   }
 
   sent(bytes: number): void {
@@ -158,9 +159,10 @@ export class Port implements MessageOwner {
     return isFew && this.#heldBytes <= (receiveBytesFree * percent) / 100;
   }
 
-  #hold(bytes: number): void {
+  #hold({ memoryBytes }: IncomingMessage, sign: 1 | -1): void {
+    const bytes = sign * memoryBytes;
     this.#heldBytes += bytes;
-    this.#node.holds(bytes);
+    this.#node.holds(bytes, sign);
   }
 
   #stall(isStalled: boolean): void {

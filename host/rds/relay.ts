@@ -11,6 +11,7 @@ import { noExtensions } from './header.js';
 import { Note, Verdict, type Line, type LineRecord } from './line.js';
 import { IncomingMessage } from './message.js';
 import type { Port } from './port.js';
+import { refusal } from './refusal.js';
 import { Windows } from './windows.js';
 
 const ORDER_MASK = 0xffff;
@@ -46,6 +47,7 @@ export class Relay {
   readonly #taken = new Set<number>();
   #line: Line | undefined;
   #isReady = false;
+  #isHere = false;
 
   /** `secret`: the ledger's, as the address of nobody. */
   constructor(core: RdsCore, area: Area, slot: number, secret: Endpoint) {
@@ -56,9 +58,10 @@ export class Relay {
     area.sends.own();
   }
 
-  /** Somebody carries the node and listens there. */
-  join(line: Line): void {
+  /** Somebody carries the node and listens there; `isHere`: this process, which counts itself. */
+  join(line: Line, isHere = false): void {
     this.#line = line;
+    this.#isHere = isHere;
     line.onRecord = (record) => this.#hear(record);
     const index = this.area.memory.byteOffset;
     line.send(Note.HELLO, { index, port: this.#slot, peer: this.#secret });
@@ -93,27 +96,26 @@ export class Relay {
     if (operation || extensions?.rdmaDestination) throw notHere('RDMA');
     const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
     const to = this.#destination(peer, peerPort);
+    const { statistics } = this.#core;
     if (to.verdict === Verdict.FAULT) {
       to.verdict = undefined;
-      throw new RefusalError(
-        'EFAULT',
-        `send to ${peer.gid} port ${peerPort}: no path, or no such port`,
-      );
+      throw refusal('EFAULT', peer, peerPort);
     }
     if (to.verdict === undefined || to.windows.isFull(peerPort)) {
       if (to.verdict === undefined && to.blocked.size === 0) this.#ask(port.number, to);
       to.blocked.add(port);
-      const why = 'the path is being made, or the reader there is slow';
-      throw new RefusalError('EWOULDBLOCK', `send to ${peer.gid} port ${peerPort}: ${why}`);
+      statistics.ewouldblocksReturned++;
+      throw refusal('EWOULDBLOCK', peer, peerPort);
     }
     const fresh = { port: port.number, peer, peerPort, lane: 0, sequence: 0 };
     const { sends } = this.area;
     const index = port.hasRoomFor(length) ? sends.put(fresh, pieces, length) : undefined;
     if (index === undefined) {
       this.#starved.add(port);
-      throw new RefusalError('ENOBUFS', 'send: all send buffers are on their way');
+      statistics.enobufsReturned++;
+      throw refusal('ENOBUFS', peer, peerPort);
     }
-    this.#core.statistics.bytesCopied += length;
+    statistics.bytesCopied += length;
     sends.setState(index, SendState.QUEUED);
     port.sent(length);
     to.windows.sent(peerPort, length);
@@ -169,7 +171,10 @@ export class Relay {
     const { port, to, length } = undone;
     port.sending--;
     port.sendingBytes -= length;
-    if (state === SendState.LOST) this.#core.statistics.lost++;
+    if (state === SendState.LOST) {
+      if (!this.#isHere) this.#core.statistics.lost++;
+      to.verdict = Verdict.FAULT;
+    }
     if (to.windows.left(to.peerPort, length)) this.#unblock(to);
     const starved = [...this.#starved];
     this.#starved.clear();

@@ -28,17 +28,18 @@ export const ADDRESSES_MAX = 8;
 
 export class Routes {
   current: Route;
-  readonly #home: number;
+  /** By which of our addresses the peer knows us. */
+  readonly home: number;
   readonly #ours: () => readonly Endpoint[];
   #theirs: readonly Endpoint[];
   /** Ways that failed, one after the other, since one worked. */
   #failures = 0;
   readonly #tried = new Set<string>();
 
-  /** `ours`: the node's addresses, which may become more; `home`: that by which the peer knows us. */
+  /** `ours`: the node's addresses, which may become more. */
   constructor(ours: () => readonly Endpoint[], home: number, peer: Endpoint) {
     this.#ours = ours;
-    this.#home = home;
+    this.home = home;
     this.#theirs = [peer];
     this.current = { from: home, to: peer };
   }
@@ -62,7 +63,7 @@ export class Routes {
     const others = alternates.filter((other) => !other.equals(first!));
     this.#theirs = [first!, ...others.slice(0, ADDRESSES_MAX - 1)];
     const isKnown = this.#all().some((route) => isSameRoute(route, this.current));
-    if (!isKnown) this.current = { from: this.#home, to: first! };
+    if (!isKnown) this.current = { from: this.home, to: first! };
   }
 
   worked(route: Route): void {
@@ -104,12 +105,35 @@ export class Routes {
       for (const [index, to] of this.#theirs.entries()) {
         if (own.gid.isIpv4 !== to.gid.isIpv4) continue;
         // The addresses behind the one that is known, in order.
-        const place = from === this.#home ? 0 : from < this.#home ? from + 1 : from;
+        const place = from === this.home ? 0 : from < this.home ? from + 1 : from;
         const rank = (place === index ? 0 : 2 * ADDRESSES_MAX) + place + index;
         all.push({ route: { from, to }, rank });
       }
     }
     return all.sort((one, other) => one.rank - other.rank).map(({ route }) => route);
+  }
+}
+
+/** Who may ask from where, besides from its first address. */
+export class Alternates<Peer extends { readonly routes: Routes }> {
+  readonly #peers = new Map<string, Set<Peer>>();
+
+  at(address: Endpoint): Iterable<Peer> {
+    return this.#peers.get(address.toString()) ?? [];
+  }
+
+  /** A peer has named its addresses; `before`: those that it had. */
+  taught(peer: Peer, before: readonly Endpoint[]): void {
+    for (const address of before) {
+      const peers = this.#peers.get(address.toString());
+      peers?.delete(peer);
+      if (peers?.size === 0) this.#peers.delete(address.toString());
+    }
+    for (const address of peer.routes.alternates) {
+      const key = address.toString();
+      const peers = this.#peers.get(key) ?? new Set();
+      this.#peers.set(key, peers.add(peer));
+    }
   }
 }
 

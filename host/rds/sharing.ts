@@ -50,7 +50,7 @@ export class Sharing {
     if (this.#relay) {
       const [mine, its] = linePair();
       exchange.welcome(its);
-      this.#relay.join(mine);
+      this.#relay.join(mine, true);
     }
     const { slot } = this.#ledger.shared;
     const server = createServer((socket) => exchange.welcome(new SocketLine(socket.unref())));

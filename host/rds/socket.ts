@@ -10,11 +10,7 @@ import {
   ControlMessageType,
   MessageFlag,
   PollEvent,
-  RdsOption,
   SOCK_DGRAM,
-  SOL_RDS,
-  SOL_SOCKET,
-  SocketOption,
 } from './constants.js';
 import { endpointOf, parseGid, senderOf, type RdsAddress } from './address.js';
 import {
@@ -32,7 +28,8 @@ import { RdsNode } from './node.js';
 import { Notifications } from './notifications.js';
 import type { Port, PortUser } from './port.js';
 import { notHere } from './relay.js';
-import { RdmaFlag, type RdmaOperation } from './rdma.js';
+import { RdmaFlag, RdmaStatus, type RdmaOperation } from './rdma.js';
+import { SocketOptions } from './socket-options.js';
 import { TraceLevel } from './trace.js';
 
 /** `msghdr`, to send. */
@@ -110,18 +107,18 @@ export class RdsSocket implements PortUser {
   #isWritable = true;
   /** Was refused for want of a buffer of its own: one that comes back is worth another try. */
   #isStarved = false;
-  #receiveHint = 0;
   readonly #notifications: Notifications;
+  readonly #options: SocketOptions;
   readonly #directed: DirectedMemory;
   /** Messages in applications' memory, and the cookies that they asked for. */
   readonly #zeroCopies = new Map<OutgoingMessage, number | undefined>();
-  #sendBytes = 0;
   readonly #waiting = new Set<() => void>();
 
   /** @internal Use `socket()`. */
   constructor(node: RdsNode) {
     this.node = node;
     this.#notifications = new Notifications(node.core, () => this.readable());
+    this.#options = new SocketOptions(node, this.#notifications);
     this.#directed = new DirectedMemory(node.carriers);
   }
 
@@ -133,7 +130,11 @@ export class RdsSocket implements PortUser {
   }
 
   /** `bind`; port 0 takes a free one. Throws MisuseError; RefusalError EADDRINUSE, EADDRNOTAVAIL. */
-  bind({ address, port }: { readonly address?: string; readonly port: number }): void {
+  bind(to: { readonly address?: string; readonly port: number }): void {
+    this.node.control('bind', () => this.#bind(to));
+  }
+
+  #bind({ address, port }: { readonly address?: string; readonly port: number }): void {
     this.#checkOpen();
     if (this.#port) throw new RefusalError('EINVAL', 'bind: is bound already');
     const { core, now } = this.node;
@@ -144,10 +145,8 @@ export class RdsSocket implements PortUser {
         `bind: the device has ${core.local.gid}, not ${address}`,
       );
     }
-    const bound = core.bind(now, port, this);
-    bound.raiseReceiveLimit(this.#receiveHint);
-    if (this.#sendBytes > 0) bound.sendBytesLimit = this.#sendBytes;
-    this.#port = bound;
+    this.#port = core.bind(now, port, this);
+    this.#options.bound(this.#port);
     this.node.arm();
   }
 
@@ -159,7 +158,7 @@ export class RdsSocket implements PortUser {
    */
   sendmsg(message: SendMessage): number {
     const { node } = this;
-    const begun = node.begun(TraceLevel.SENDS);
+    const begun = node.begun(TraceLevel.SENDS, 'sendmsg');
     try {
       this.#checkOpen();
       const { name, iov, control, flags } = message;
@@ -206,10 +205,14 @@ export class RdsSocket implements PortUser {
     }
   }
 
-  /** Only who asked hears of it. */
-  #whenEnded({ flags, userToken }: RdmaArgs): (status: number) => void {
-    if ((flags & RdmaFlag.NOTIFY_ME) === 0) return () => {};
-    return (status) => this.#notifications.operationEnded(userToken ?? 0n, status);
+  /** Only who asked hears of it, or of what failed. */
+  #whenEnded({ flags, userToken = 0n }: RdmaArgs): (status: number) => void {
+    const isAsked = (flags & RdmaFlag.NOTIFY_ME) !== 0;
+    if (!isAsked && !this.#options.tellsErrors) return () => {};
+    return (status) => {
+      const isTold = isAsked || status !== RdmaStatus.SUCCESS;
+      if (isTold) this.#notifications.operationEnded(userToken, status);
+    };
   }
 
   /**
@@ -219,15 +222,19 @@ export class RdsSocket implements PortUser {
    * ENOMEM.
    */
   getMr(memory: Uint8Array, flags: number = RdmaFlag.READWRITE): bigint {
-    this.#checkOpen();
-    if (this.node.core.elsewhere) throw notHere('getMr');
-    return this.#directed.getMr(memory, flags);
+    return this.node.control('getMr', () => {
+      this.#checkOpen();
+      if (this.node.core.elsewhere) throw notHere('getMr');
+      return this.#directed.getMr(memory, flags);
+    });
   }
 
   /** `RDS_FREE_MR`: nobody reaches that memory any more. Throws RefusalError EINVAL. */
   freeMr(cookie: bigint): void {
-    this.#checkOpen();
-    this.#directed.freeMr(cookie);
+    this.node.control('freeMr', () => {
+      this.#checkOpen();
+      this.#directed.freeMr(cookie);
+    });
   }
 
   /**
@@ -235,7 +242,7 @@ export class RdsSocket implements PortUser {
    * With MessageFlag.PEEK it stays. Throws RefusalError EWOULDBLOCK (nothing is here), ENOTCONN.
    */
   recvmsg(iov: readonly Uint8Array[], flags = 0): ReceivedMessage {
-    const begun = this.node.begun(TraceLevel.RECVS);
+    const begun = this.node.begun(TraceLevel.RECVS, 'recvmsg');
     try {
       return this.#recvmsg(iov, flags);
     } finally {
@@ -334,11 +341,15 @@ export class RdsSocket implements PortUser {
    * may be tried again.
    */
   async poll(events: number, timeoutMillis?: number): Promise<number> {
+    const begun = this.node.begun(TraceLevel.POLL, 'poll');
     const { clock } = this.node.context.device;
     const until = timeoutMillis === undefined ? Infinity : clock.now() + timeoutMillis * 1000;
     for (;;) {
       const found = this.revents & (events | PollEvent.HUP);
-      if (found !== 0 || clock.now() >= until) return found;
+      if (found !== 0 || clock.now() >= until) {
+        this.node.ended(begun, 'poll');
+        return found;
+      }
       await new Promise<void>((resolve) => {
         const cancel = until === Infinity ? () => {} : clock.at(until, () => wake());
         const wake = (): void => {
@@ -358,64 +369,27 @@ export class RdsSocket implements PortUser {
     return (canRead ? PollEvent.IN : 0) | (this.#isWritable ? PollEvent.OUT : 0);
   }
 
-  /** `getsockopt`. Throws RefusalError ENOPROTOOPT. */
+  /** `getsockopt`: of SOL_SOCKET; RdsOption.RECVERR. Throws RefusalError ENOPROTOOPT. */
   getsockopt(level: number, name: number): number {
-    this.#checkOpen();
-    const values: { readonly [option: number]: number } = {
-      [SocketOption.SO_TYPE]: SOCK_DGRAM,
-      [SocketOption.SO_DOMAIN]: AF_INET_OFFLOAD,
-      [SocketOption.SO_ERROR]: 0,
-      [SocketOption.SO_SNDBUF]: this.#port?.sendBytesLimit ?? this.#sendBytes,
-      [SocketOption.SO_RCVBUF]: Math.max(
-        this.#port?.receiveLimit ?? this.node.core.parameters.MaxDataRecvBuffers,
-        this.#receiveHint,
-      ),
-    };
-    const value = level === SOL_SOCKET ? values[name] : undefined;
-    if (value === undefined) {
-      throw new RefusalError('ENOPROTOOPT', `getsockopt: no option ${name} of level ${level}`);
-    }
-    return value;
+    return this.node.control('getsockopt', () => {
+      this.#checkOpen();
+      return this.#options.get(level, name);
+    });
   }
 
   /**
    * `setsockopt`. SO_RCVBUF is a hint (seed 003, note 2): so many messages may wait before the
    * socket counts as slow. It raises the limit, and never lowers it. SO_SNDBUF: bytes on their way.
    * SOL_RDS: RdsOption.CANCEL_SENT_TO with an address takes back what was sent there and is not
-   * acknowledged (what is under way may arrive nevertheless); CONG_MONITOR with a mask of 64 bits.
-   * Throws MisuseError; RefusalError ENOPROTOOPT.
+   * acknowledged (what is under way may arrive nevertheless); CONG_MONITOR with a mask of 64 bits;
+   * RECVERR with 1: RDMA_STATUS also of operations that fail and did not ask for it. Throws
+   * MisuseError; RefusalError ENOPROTOOPT, EOPNOTSUPP.
    */
   setsockopt(level: number, name: number, value: number | bigint | RdsAddress): void {
-    this.#checkOpen();
-    if (level === SOL_RDS) return this.#setRdsOption(name, value);
-    if (typeof value !== 'number') throw new MisuseError('value', 'must be a number');
-    const isKnown = name === SocketOption.SO_RCVBUF || name === SocketOption.SO_SNDBUF;
-    if (level !== SOL_SOCKET || !isKnown) {
-      throw new RefusalError('ENOPROTOOPT', `setsockopt: no option ${name} of level ${level}`);
-    }
-    if (!Number.isInteger(value) || value < 1 || value > 0x7fffffff) {
-      throw new MisuseError('value', `must be a whole number from 1 on, got ${value}`);
-    }
-    if (name === SocketOption.SO_SNDBUF) {
-      this.#sendBytes = value;
-      if (this.#port) this.#port.sendBytesLimit = value;
-      return;
-    }
-    this.#receiveHint = Math.max(this.#receiveHint, value);
-    this.#port?.raiseReceiveLimit(value);
-  }
-
-  #setRdsOption(name: number, value: number | bigint | RdsAddress): void {
-    const { core, now } = this.node;
-    if (name === RdsOption.CONG_MONITOR && typeof value !== 'object') {
-      return this.#notifications.monitor(BigInt.asUintN(64, BigInt(value)));
-    }
-    if (name === RdsOption.CANCEL_SENT_TO && typeof value === 'object') {
-      if (core.elsewhere) throw notHere('CANCEL_SENT_TO');
-      if (this.#port) core.cancel(now, this.#port, endpointOf(value), value.port);
-      return this.node.arm();
-    }
-    throw new RefusalError('ENOPROTOOPT', `setsockopt: no option ${name} of SOL_RDS with that`);
+    this.node.control('setsockopt', () => {
+      this.#checkOpen();
+      this.#options.set(level, name, value);
+    });
   }
 
   /**
@@ -423,23 +397,27 @@ export class RdsSocket implements PortUser {
    * carry RDP; FIONREAD, SIOCOUTQ. Throws RefusalError EADDRNOTAVAIL (no such interface), EINVAL.
    */
   ioctl(request: number, name?: string): ReturnType<typeof interfaceAnswer> {
-    this.#checkOpen();
-    if (request === IoctlRequest.FIONREAD) return this.#port?.peek()?.length ?? 0;
-    if (request === IoctlRequest.SIOCOUTQ) return this.#port?.sendingBytes ?? 0;
-    const contexts = this.node.carriers.all.filter((one) => !one.isClosed);
-    const interfaces = contexts.map(({ context }, index) => interfaceOf(context, index));
-    return interfaceAnswer(request, name, interfaces);
+    return this.node.control('ioctl', () => {
+      this.#checkOpen();
+      if (request === IoctlRequest.FIONREAD) return this.#port?.peek()?.length ?? 0;
+      if (request === IoctlRequest.SIOCOUTQ) return this.#port?.sendingBytes ?? 0;
+      const contexts = this.node.carriers.all.filter((one) => !one.isClosed);
+      const interfaces = contexts.map(({ context }, index) => interfaceOf(context, index));
+      return interfaceAnswer(request, name, interfaces);
+    });
   }
 
   /** `close`: what was sent is still delivered; what nobody read is gone. Safe to call again. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
-    if (this.#port) this.node.core.unbind(this.node.now, this.#port);
-    this.#notifications.close();
-    this.#directed.close();
-    this.node.arm();
-    this.#wake();
+    this.node.control('close', () => {
+      if (this.#port) this.node.core.unbind(this.node.now, this.#port);
+      this.#notifications.close();
+      this.#directed.close();
+      this.node.arm();
+      this.#wake();
+    });
   }
 
   [Symbol.dispose](): void {

@@ -15,7 +15,7 @@ export interface RdsStatistics {
   unstallsReceived: number;
   enobufsReturned: number;
   ewouldblocksReturned: number;
-  /** The most messages that ever waited for their readers. */
+  /** The most messages that ever waited for readers, of all sockets. */
   recvPendingMost: number;
   /** Times that memory for a receive had to be fetched. */
   rxCacheMiss: number;

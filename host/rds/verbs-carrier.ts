@@ -15,7 +15,6 @@ import {
   SEND_BYTES_MAX,
   SendPool,
   type ReceiveBudget,
-  type RegisteredBuffer,
 } from './buffers.js';
 import type { Connection, ConnectionOwner } from './carrier.js';
 import {
@@ -29,6 +28,7 @@ import {
 } from './constants.js';
 import type { RdsCore } from './core.js';
 import { LocalRegions } from './local-regions.js';
+import { DebugLevel } from './trace.js';
 import { SEND_WR_IDS, VerbsConnection } from './verbs-connection.js';
 
 const COMPLETIONS = 32768;
@@ -83,6 +83,8 @@ export class VerbsCarrier {
       exhausted: () => {
         this.receiveBytesMax = this.receiveBytes;
         this.#budget.bytesLeft = 0;
+        const what = `the device has no memory for receives beyond ${this.receiveBytesMax} bytes`;
+        this.say(DebugLevel.SERIOUS_ERRORS, () => what);
       },
       missed: () => this.core.statistics.rxCacheMiss++,
     };
@@ -134,6 +136,7 @@ export class VerbsCarrier {
     privateData: Uint8Array,
     owner: ConnectionOwner,
   ): Connection {
+    this.say(DebugLevel.CM, () => `${peer} is asked for a connection`);
     const id = this.#channel.createId();
     const pool = this.#pool(LANE_POOLS[lane]!);
     const connection = new VerbsConnection(this, id, owner, POOLS[LANE_POOLS[lane]!][0], pool);
@@ -160,12 +163,13 @@ export class VerbsCarrier {
     return connection;
   }
 
-  allocate(length: number, fragmentBytes: number): RegisteredBuffer | undefined {
-    return this.sends.take(length, fragmentBytes);
-  }
-
   random(): number {
     return Manager.of(this.context).random();
+  }
+
+  say(level: number, text: () => string): void {
+    // While the node is being made nobody listens.
+    (this.core as RdsCore | undefined)?.trace.log(this.now, level, text);
   }
 
   /** Tells the owner of a connection that it is over, in a turn of its own. */
@@ -182,6 +186,9 @@ export class VerbsCarrier {
   end(connection: VerbsConnection): void {
     this.#byId.delete(connection.id);
     this.byQueuePair.delete(connection.qpNum);
+    if (connection.qpNum !== 0) {
+      this.say(DebugLevel.QP, () => `queue pair ${connection.qpNum} is gone`);
+    }
     const { qp } = connection.id;
     if (!qp || this.#isClosed || this.context.device.closed) return;
     qp.modify({ qpState: QpState.ERR });
@@ -238,6 +245,7 @@ export class VerbsCarrier {
     if (!connection) return;
     switch (event.event) {
       case CmEventType.ESTABLISHED: {
+        connection.established(this.core.parameters.MinRnrTimer);
         const answer = connection.isAsked ? event.privateData : undefined;
         return connection.owner.up(this.now, connection, answer);
       }

@@ -1,5 +1,5 @@
 /** A connection as a queue pair: what is posted, and what is known to be complete. */
-import { SendFlag, WcStatus, WrOpcode } from '#build/abi.js';
+import { QpState, SendFlag, WcStatus, WrOpcode } from '#build/abi.js';
 import type { CmId } from '../cm/cm-id.js';
 import { RefusalError } from '../errors/errors.js';
 import type { SendWorkRequest, Sge } from '../verbs/work-request.js';
@@ -10,6 +10,7 @@ import { writeHeader, type RdsHeader } from './header.js';
 import { HAS_HEADER, portsOf, type Bare } from './last-said.js';
 import type { OutgoingMessage } from './message.js';
 import { RdmaOperation, RdmaStatus, rdmaStatusOf } from './rdma.js';
+import { DebugLevel } from './trace.js';
 import type { VerbsCarrier } from './verbs-carrier.js';
 
 /** SENDs of one connection that are not complete. */
@@ -99,6 +100,17 @@ export class VerbsConnection implements Connection {
     const { srq } = this.pool;
     this.qpNum = this.id.createQp({ sendCq: cq, recvCq: cq, srq, cap }, pd).qpNum;
     this.#carrier.byQueuePair.set(this.qpNum, this);
+    this.#carrier.say(DebugLevel.QP, () => `queue pair ${this.qpNum} is made`);
+  }
+
+  /** `minRnrTimer`: how long the peer waits when there was no receive for what it sent. */
+  established(minRnrTimer: number): void {
+    try {
+      this.id.qp?.modify({ qpState: QpState.RTS, minRnrTimer });
+    } catch (error) {
+      // Its first packet may have ended the queue pair: that comes to be known by itself.
+      if (!(error instanceof RefusalError)) throw error;
+    }
   }
 
   hold(message: OutgoingMessage): boolean {
@@ -144,9 +156,10 @@ export class VerbsConnection implements Connection {
             { addr: payload, length, lkey: payloadLkey },
           ];
     }
-    // Peers acknowledge messages. A map they do not, and memory of an application must not be
-    // deregistered before the queue pair is done with it.
-    request.sendFlags = sendFlags | this.#signal(header.sequence === 0 || lkey !== payloadLkey);
+    // Peers acknowledge messages. A map they do not, what is sent again they may have before it
+    // arrives, and memory of an application must not be deregistered before the queue pair is done.
+    const isAwaited = header.sequence === 0 || message.isRetransmitted || lkey !== payloadLkey;
+    request.sendFlags = sendFlags | this.#signal(isAwaited);
     this.#send(message, request);
   }
 

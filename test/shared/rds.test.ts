@@ -97,6 +97,7 @@ function bindTaken({ context, verbena }: There, port: number): string | undefine
   }
 }
 
+const info = ({ kept }: { kept: unknown }): string => (kept as Sockets).socket.node.info();
 const carries = ({ kept }: { kept: unknown }): boolean => (kept as Sockets).socket.node.carries;
 
 const expected = (port: number, count: number, first = 0): string[] =>
@@ -173,6 +174,8 @@ test('several processes of a device have one node, whoever of them is killed', (
     assert.equal((await other.run(got)).slice(HERE), expected(12, COUNT));
     const after = [await one.run(carries), await other.run(carries)];
     assert.is(after.filter(Boolean).length, 1);
+    const next = after[0] ? one : other;
+    assert.match(await next.run(info), new RegExp(`^${peer.local.gid} +ACTIVE `, 'm'));
     await sendAround([one, other], address, HERE);
   }));
 

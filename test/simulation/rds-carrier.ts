@@ -229,7 +229,8 @@ export class SimulatedConnection implements Connection {
     sent.set(payload, start);
     const marked = this.marksHeaders ? HAS_HEADER : undefined;
     const immData = bare === 'but ports' ? portsOf(header) : bare ? undefined : marked;
-    const isSignalled = header.sequence === 0 || ++this.#unsignalled >= UNSIGNALLED_MAX;
+    const isAwaited = header.sequence === 0 || message?.isRetransmitted === true;
+    const isSignalled = isAwaited || ++this.#unsignalled >= UNSIGNALLED_MAX;
     if (isSignalled) this.#unsignalled = 0;
     const posted = { message, sent, start, immData, memory: message && payload, isSignalled };
     this.#posted.push(posted);

@@ -2,7 +2,7 @@
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../host/link/endpoint.js';
 import type { Connection, ConnectionOwner, SendBuffer } from '../../host/rds/carrier.js';
-import { HEADER_BYTES } from '../../host/rds/constants.js';
+import { HEADER_BYTES, HeaderFlag } from '../../host/rds/constants.js';
 import { RdsCore } from '../../host/rds/core.js';
 import { buildHandshake } from '../../host/rds/handshake.js';
 import { writeHeader, type RdsHeader } from '../../host/rds/header.js';
@@ -19,30 +19,52 @@ export class Victim {
   packetsHeld = 0;
   isClosed = false;
   received = 0;
+  /** SENDs that the peer takes. */
+  room = 100;
+  hasMemory = true;
+  /** The last map of slow ports that it sent. */
+  map: Uint8Array | undefined;
   readonly said: RdsHeader[] = [];
   readonly core: RdsCore;
   readonly port: Port;
   readonly #posted: OutgoingMessage[] = [];
   readonly #connection: Connection;
-  readonly #owner: ConnectionOwner;
+  #owner!: ConnectionOwner;
+  readonly #isOwnKind: boolean;
+  writables = 0;
+  #asking: ConnectionOwner | undefined;
   readonly #marks: number | undefined;
 
-  constructor(isOwnKind: boolean) {
+  /** `isUp`: else `up` follows. */
+  constructor(isOwnKind: boolean, isUp = true) {
+    this.#isOwnKind = isOwnKind;
     const carrier = {
-      connect: () => this.#connection,
+      connect: (_route: unknown, _lane: number, _data: Uint8Array, owner: ConnectionOwner) => {
+        this.#asking = owner;
+        return this.#connection;
+      },
       random: () => 1,
       receiveBytesMax: 2 ** 24,
-      allocate: (length: number): SendBuffer => {
+      allocate: (length: number, _fragment: number, _from: number, isUrgent = false) => {
+        if (!this.hasMemory && !isUrgent) return undefined;
         this.buffersUsed++;
-        return { payload: new Uint8Array(length), free: () => this.buffersUsed-- };
+        const buffer: SendBuffer = {
+          payload: new Uint8Array(length),
+          free: () => this.buffersUsed--,
+        };
+        return buffer;
       },
     };
+    const room = (): number => this.room;
     this.#connection = {
-      room: 100,
+      get room() {
+        return room();
+      },
       marksHeaders: false,
       hold: () => true,
       post: (message, header) => {
         this.said.push(header);
+        if (header.flags & HeaderFlag.CONG_BITMAP) this.map = message.buffer.payload.slice();
         this.#posted.push(message);
       },
       postCopy: (header) => this.said.push(header),
@@ -54,16 +76,35 @@ export class Victim {
     this.#marks = isOwnKind ? HAS_HEADER : undefined;
     const local = Endpoint.parse('10.0.0.2', 4791);
     this.core = new RdsCore(carrier, { local, incarnation: 1, firstSequence: 500 });
-    const user = { readable: () => this.#read(), writable: () => {}, released: () => {} };
+    const user = {
+      readable: () => this.#read(),
+      writable: () => void this.writables++,
+      released: () => {},
+    };
     this.port = this.core.bind(NOW, PORT, user);
+    this.ask();
+    if (isUp) this.up();
+  }
+
+  /** The peer asks for a connection, which is accepted. */
+  ask(): void {
+    const { local } = this.core;
     const peer = Endpoint.parse('10.0.0.9', 4791);
-    const own = isOwnKind ? { lane: 0, incarnation: 7, generation: 0 } : undefined;
+    const own = this.#isOwnKind ? { lane: 0, incarnation: 7, generation: 0 } : undefined;
     const request = buildHandshake({ source: peer.gid, target: local.gid, ack: 0, own });
     const acceptance = this.core.request(NOW, peer, request)!;
     const { lane } = acceptance;
     this.core.accepted(NOW, acceptance, this.#connection, request);
-    lane.up(NOW, this.#connection, undefined);
     this.#owner = lane;
+  }
+
+  /** The peer has heard so. */
+  up(): void {
+    this.#owner.up(NOW, this.#connection, undefined);
+  }
+
+  down(): void {
+    this.#owner.down(NOW, this.#connection, false);
   }
 
   /** `immData`: what says, between our own, what the header is, or that there is one. */
@@ -73,6 +114,16 @@ export class Victim {
     const release = (): void => void this.packetsHeld--;
     const memoryBytes = bytes.length;
     this.#owner.received(NOW, this.#connection, { bytes, immData, memoryBytes, release });
+  }
+
+  /** Nobody answers who was asked for a connection. */
+  unanswered(now: number): void {
+    this.#asking!.down(now, this.#connection, true);
+  }
+
+  /** The peer takes some. */
+  sent(): void {
+    this.#owner.sent(NOW, this.#connection);
   }
 
   /** Nothing is held once the connection and the node are gone. */

@@ -241,6 +241,36 @@ for (const [name, dgram] of [
     await closed(socket);
   });
 
+  test('groups are joined, heard and left, those of one source too; a port is shared', async () => {
+    const [group, home] = ['239.77.88.99', '127.0.0.1'];
+    const one = dgram.createSocket({ type: 'udp4', reuseAddr: true });
+    const ready = once(one, 'listening');
+    one.bind(0);
+    await ready;
+    const other = dgram.createSocket({ type: 'udp4', reuseAddr: true });
+    await new Promise<void>((resolve) => void other.bind(one.address().port, resolve));
+    one.addMembership(group, home);
+    assert.is(
+      codeOf(() => one.addMembership(group, home)),
+      'EADDRINUSE',
+    );
+    one.setMulticastInterface(home);
+    one.send('to all', one.address().port, group);
+    assert.is((await next(one))[0], 'to all');
+    one.dropMembership(group, home);
+    assert.is(
+      codeOf(() => one.dropMembership(group, home)),
+      'EADDRNOTAVAIL',
+    );
+    one.addSourceSpecificMembership(home, '232.77.88.99', home);
+    one.dropSourceSpecificMembership(home, '232.77.88.99', home);
+    assert.is(
+      codeOf(() => one.dropSourceSpecificMembership(home, '232.77.88.99', home)),
+      'EINVAL',
+    );
+    await closed(one, other);
+  });
+
   test('a signal closes a socket, also one that was given before', async () => {
     const controller = new AbortController();
     const socket = dgram.createSocket({ type: 'udp4', signal: controller.signal });

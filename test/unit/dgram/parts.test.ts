@@ -5,7 +5,7 @@ import { MisuseError } from '../../../host/errors/errors.js';
 import { isUnicast, localAddresses } from '../../../host/dgram/addresses.js';
 import { Outbox, type Addressed } from '../../../host/dgram/outbox.js';
 import { parseSend } from '../../../host/dgram/send-arguments.js';
-import { parseEnvironment } from '../../../host/dgram/settings.js';
+import { parseEnvironment, settingsOf } from '../../../host/dgram/settings.js';
 import type { Outcome } from '../../../host/dgram/station.js';
 
 const test = suite('unit/dgram/parts');
@@ -84,11 +84,24 @@ test('the environment is read, and what is wrong in it is named', () => {
     'seed=1.5',
     'isOff=1',
     'lost=1',
+    'heartbeatMillis=0',
   ]) {
     assert.throws(
       () => parseEnvironment(wrong),
       (error: unknown) => error instanceof MisuseError,
       wrong,
+    );
+  }
+});
+
+test('what a socket asks of rdp is known, and a number', () => {
+  assert.is(settingsOf({ queueMessages: 3 })?.queueMessages, 3);
+  assert.is(settingsOf(false), undefined);
+  for (const wrong of [{ queueMessages: -1 }, { retryMillis: NaN }, { loss: 1 }, { queue: 1 }]) {
+    assert.throws(
+      () => settingsOf(wrong),
+      (error: unknown) => error instanceof MisuseError,
+      Object.keys(wrong)[0],
     );
   }
 });

@@ -1,6 +1,7 @@
 /** Which way datagrams of `verbena/dgram` go, and what becomes of them on the way. */
 import nodeDgram from 'node:dgram';
 import { once } from 'node:events';
+import { BlockList } from 'node:net';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import dgram, { type RdpSettings, type Socket } from '../../../host/dgram/index.js';
@@ -205,6 +206,45 @@ test('close behind send: what was sent before the socket was bound still goes', 
   assert.is(String((await once(other, 'message'))[0]), 'last words');
   await ended;
   await closed(other);
+});
+
+test('addresses that are blocked are blocked for RDP as well', async () => {
+  const list = new BlockList();
+  list.addAddress('127.0.77.32');
+  const type = 'udp4';
+  const one = dgram.createSocket({ type, rdp: PATIENT, receiveBlockList: list });
+  one.bind(0, '127.0.77.31');
+  await once(one, 'listening');
+  const [stranger, friend] = [await bound('127.0.77.32'), await bound('127.0.77.33')];
+  const heard = (from: Socket): Promise<number> =>
+    new Promise((resolve) =>
+      from.send('x', one.address().port, '127.0.77.31', (_, bytes) => resolve(bytes)),
+    );
+  assert.is(await heard(stranger), 1);
+  assert.is(stranger.counters.rdpSent, 1);
+  assert.is(await heard(friend), 1);
+  const [, from] = (await once(one, 'message')) as [Buffer, nodeDgram.RemoteInfo];
+  assert.is(from.address, '127.0.77.33');
+  assert.is(one.counters.rdpReceived, 1);
+  await closed(one);
+  const other = dgram.createSocket({ type, rdp: PATIENT, sendBlockList: list });
+  other.bind(0, '127.0.77.34');
+  await once(other, 'listening');
+  const { port } = stranger.address();
+  const refusal = await new Promise<Error | null>((resolve) =>
+    other.send('x', port, '127.0.77.32', resolve),
+  );
+  // What Node does: it refuses, or has never heard of such lists.
+  const plain = nodeDgram.createSocket({ type, sendBlockList: list } as nodeDgram.SocketOptions);
+  const expected = await new Promise<Error | null>((resolve) =>
+    plain.send('x', port, '127.0.77.32', resolve),
+  );
+  assert.is(
+    (refusal as NodeJS.ErrnoException | null)?.code,
+    (expected as NodeJS.ErrnoException | null)?.code,
+  );
+  assert.is(other.counters.rdpSent, 0);
+  await closed(other, plain, stranger, friend);
 });
 
 test('a wildcard socket hears at every address of this machine, and answers', async () => {

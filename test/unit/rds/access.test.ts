@@ -1,14 +1,15 @@
 /** The access file, interface requests, and what the masks of the configuration let through. */
-import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { createLoopbackPair, openDevice, rds, type Context } from '../../../host/index.js';
 import { AccessList, ownIdentity } from '../../../host/rds/access.js';
+import { interfaceAnswer } from '../../../host/rds/ioctl.js';
 import { RdsNodes, address, codeOf } from '../../support/rds-nodes.js';
 
-const { AF_INET_OFFLOAD, IoctlRequest, SOCK_DGRAM } = rds;
+const { AF_INET_OFFLOAD, DebugLevel, IoctlRequest, SOCK_DGRAM, TraceLevel } = rds;
 const PORT = 4000;
 const SECOND = 1_000_000;
 
@@ -88,6 +89,8 @@ test('no file: everybody; with one, who is in it; one that is wrong, nobody', ()
     }
     rmSync(accessFile);
     assert.is(open(), 'OK');
+    symlinkSync(join(folder, 'nothing'), accessFile);
+    assert.is(open(), 'EACCES');
   }));
 
 test('a file that cannot be read lets nobody make a node', () =>
@@ -137,41 +140,110 @@ test('interface requests know what carries RDP, and nothing else', () =>
       codeOf(() => socket.ioctl(IoctlRequest.SIOCGIFADDR, 'eth-none')),
       'EADDRNOTAVAIL',
     );
-    assert.is(
-      codeOf(() => socket.ioctl(0x1234, name)),
-      'EINVAL',
-    );
+    for (const one of [name, undefined]) {
+      assert.is(
+        codeOf(() => socket.ioctl(0x1234, one)),
+        'EINVAL',
+      );
+    }
     assert.is(socket.ioctl(IoctlRequest.FIONREAD), 0);
     assert.is(socket.ioctl(IoctlRequest.SIOCOUTQ), 0);
   }));
 
-test('RdsDbgLvl lets through what it names, RdsTraceLvl times calls', () =>
+test('of two interfaces the name says which', () => {
+  const [eth, lo] = [
+    { name: 'eth0', address: '10.0.0.1', netmask: '255.255.0.0', mtu: 1500, flags: 0x41 },
+    { name: 'lo', address: '127.0.0.1', netmask: '255.0.0.0', mtu: 65536, flags: 0x49 },
+  ];
+  for (const one of [eth, lo]) {
+    const ask = (request: number): unknown => interfaceAnswer(request, one.name, [eth, lo]);
+    assert.equal(
+      [
+        ask(IoctlRequest.SIOCGIFADDR),
+        ask(IoctlRequest.SIOCGIFNETMASK),
+        ask(IoctlRequest.SIOCGIFMTU),
+        ask(IoctlRequest.SIOCGIFFLAGS),
+      ],
+      [one.address, one.netmask, one.mtu, one.flags],
+    );
+  }
+  assert.equal(interfaceAnswer(IoctlRequest.SIOCGIFCONF, undefined, [eth, lo]), [eth, lo]);
+});
+
+/** The levels of what two nodes that speak to each other say. */
+async function levelsOf(RdsDbgLvl: number): Promise<Set<string>> {
+  const links = createLoopbackPair();
+  const [here, there] = [await openDevice({ link: links.a }), await openDevice({ link: links.b })];
+  const lines: string[] = [];
+  rds.RdsNode.of(here, { parameters: { RdsDbgLvl }, log: (line) => lines.push(line) });
+  const [one, other] = [here, there].map((context) => {
+    const socket = rds.socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, context);
+    socket.bind({ port: PORT });
+    return socket;
+  }) as [rds.RdsSocket, rds.RdsSocket];
+  await one.send(other.getsockname()!, new Uint8Array(3));
+  await other.recv();
+  await other.send(one.getsockname()!, new Uint8Array(3));
+  await one.recv();
+  await there.close();
+  await here.close();
+  return new Set(lines.map((line) => /^rds [\d.]+ (\w+): ./.exec(line)?.[1] ?? line));
+}
+
+test('RdsDbgLvl lets through what it names, and nothing else', async () => {
+  const quiet = ['SERIOUS_ERRORS', 'ERRORS', 'WARNINGS'];
+  for (const [name, level] of Object.entries(DebugLevel)) {
+    const expected = quiet.includes(name) ? [] : [name];
+    assert.equal([...(await levelsOf(level))], expected);
+  }
+  assert.equal(await levelsOf(0), new Set());
+});
+
+test('what goes wrong is an error where something is lost, else a warning', () => {
+  const lines: string[] = [];
+  const nodes = new RdsNodes();
+  const here = nodes.bind(nodes.start(0, { log: (line) => lines.push(line) }), PORT);
+  nodes.bind(nodes.start(1), PORT);
+  here.sendSoon(address(1), PORT, 1);
+  nodes.run(SECOND);
+  nodes.network.cut(0, 1);
+  here.send(address(1), PORT, 2);
+  nodes.run(30 * SECOND);
+  here.send(address(1), PORT, 2);
+  here.send(address(1), PORT, 3);
+  nodes.run(30 * SECOND);
+  assert.is(lines.length, 2);
+  assert.match(lines[0]!, / ERRORS: .*1 messages are lost$/);
+  assert.match(lines[1]!, / WARNINGS: .*0 messages are lost$/);
+});
+
+test('RdsTraceLvl says how long calls of each kind take', () =>
   withDevice(async (context) => {
     const lines: string[] = [];
     const node = rds.RdsNode.of(context, { log: (line) => lines.push(line) });
     const socket = rds.socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, context);
     socket.bind({ port: PORT });
     const name = { ...socket.getsockname()! };
-    const say = (): void => {
+    const calls = async (): Promise<string[]> => {
       lines.length = 0;
       socket.sendmsg({ name, iov: [new Uint8Array(3)] });
+      await socket.poll(rds.PollEvent.IN);
       socket.recvmsg([new Uint8Array(3)]);
+      socket.ioctl(IoctlRequest.FIONREAD);
+      return lines.map((line) => /^rds [\d.]+ TRACE: (\w+) [\d.]+ us$/.exec(line)?.[1] ?? line);
     };
-    say();
-    assert.equal(lines, []);
-    node.writeConfig('RdsTraceLvl=0x1000');
-    say();
-    assert.is(lines.length, 1);
-    assert.match(lines[0]!, /^rds [\d.]+ TRACE: sendmsg [\d.]+ us$/);
-    node.writeConfig('RdsTraceLvl=0x80000000');
-    say();
-    assert.is(lines.length, 2);
-    node.writeConfig('RdsTraceLvl=0');
-    node.writeConfig('RdsDbgLvl=0x80');
-    lines.length = 0;
-    socket.close();
-    assert.is(lines.length, 1);
-    assert.match(lines[0]!, /ULP: port 4000 is free$/);
+    assert.equal(await calls(), []);
+    for (const [level, expected] of [
+      [TraceLevel.SENDS, ['sendmsg']],
+      [TraceLevel.RECVS, ['recvmsg']],
+      [TraceLevel.POLL, ['poll']],
+      [TraceLevel.CTRL, ['ioctl']],
+      [TraceLevel.SENDS | TraceLevel.CTRL, ['sendmsg', 'ioctl']],
+      [TraceLevel.ALL, ['sendmsg', 'poll', 'recvmsg', 'ioctl']],
+    ] as const) {
+      node.writeConfig(`RdsTraceLvl=${level}`);
+      assert.equal(await calls(), expected);
+    }
   }));
 
 test.run();

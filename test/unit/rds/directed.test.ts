@@ -183,6 +183,31 @@ test('a cookie that is for reading, freed or used up: REMOTE_ERROR, and the mess
     }
   }));
 
+test('RECVERR: who did not ask hears of the operations that fail, and of no others', () =>
+  withSockets(async (world) => {
+    const { one, other, here, there, to } = world;
+    const { RECVERR } = rds.RdsOption;
+    const memory = there.alloc(4096);
+    const cookies = [await given(world, memory, RdmaFlag.READWRITE), await given(world, memory, 0)];
+    const local = here.alloc(64);
+    const write = async (index: number, userToken: bigint): Promise<void> => {
+      const { READWRITE: flags } = RdmaFlag;
+      const args = { type: ControlMessageType.RDMA_ARGS, cookie: cookies[index]!, local, flags };
+      const control = [{ ...args, userToken }];
+      await sent(one, { name: to, iov: [Uint8Array.of(1)], control });
+      await received(other);
+    };
+    assert.is(one.getsockopt(rds.SOL_RDS, RECVERR), 0);
+    await write(1, 1n);
+    one.setsockopt(rds.SOL_RDS, RECVERR, 1);
+    assert.is(one.getsockopt(rds.SOL_RDS, RECVERR), 1);
+    await write(0, 2n);
+    await write(1, 3n);
+    const { control } = await received(one);
+    const type = ControlMessageType.RDMA_STATUS;
+    assert.equal(control, [{ type, userToken: 3n, status: RdmaStatus.REMOTE_ERROR }]);
+  }));
+
 test('zero copy: sent from where it lies and read where it came, no byte copied', () =>
   withSockets(async ({ one, other, here, to }) => {
     await sent(one, { name: to, iov: [Uint8Array.of(0)] });

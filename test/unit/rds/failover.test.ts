@@ -72,6 +72,27 @@ test('what was under way arrives over the other device, in order, whole and once
   }
 });
 
+test('a link that has a peer is the way to it, whatever their addresses have in common', async () => {
+  const networks = [new LoopbackNetwork(), new LoopbackNetwork()];
+  const peer = Endpoint.parse('10.0.0.2', 4791);
+  const links = ['10.0.0.1', '10.9.0.1'].map((own, index) =>
+    networks[index]!.link(Endpoint.parse(own, 4791)),
+  );
+  // As links over data channels say it.
+  Object.assign(links[1]!, { peers: [peer] });
+  const ours = [await openDevice({ link: links[0]! }), await openDevice({ link: links[1]! })];
+  const there = await openDevice({ link: networks[1]!.link(peer) });
+  rds.RdsNode.of(ours[0]!).addDevice(ours[1]!);
+  const one = rds.socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, ours[0]!);
+  const other = rds.socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, there);
+  other.bind({ port: PORT });
+  await one.send({ address: '10.0.0.2', port: PORT }, Uint8Array.of(7));
+  const { data, from } = (await other.recv())!;
+  assert.equal([data[0], from.address], [7, '10.9.0.1']);
+  await there.close();
+  for (const context of ours) await context.close();
+});
+
 test('a device that is a node of its own, or of that node already, is not another one', async () => {
   const links = createLoopbackPair();
   const contexts = [await openDevice({ link: links.a }), await openDevice({ link: links.b })];

@@ -1,9 +1,20 @@
 /** What a hostile node sends costs it the connection at most: no throw, no memory, no peer. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { Endpoint } from '../../../host/link/endpoint.js';
 import { HEADER_BYTES, HeaderFlag } from '../../../host/rds/constants.js';
+import { ControlKind, buildControl } from '../../../host/rds/control.js';
 import { Random } from '../../simulation/random.js';
 import { NOW, PORT, Victim, packet } from '../../support/rds-victim.js';
+
+/** A control message of a peer of our own kind. */
+function tell(victim: Victim, kind: number, isSet: boolean, ports: number[]): void {
+  const payload = buildControl({ kind, isSet, isReset: false, ports });
+  const [flags, { length }] = [HeaderFlag.CONTROL, payload];
+  const bytes = packet({ sequence: 0, flags, length, sourcePort: 0, destinationPort: 0 });
+  bytes.set(payload, HEADER_BYTES);
+  victim.send(bytes);
+}
 
 test('what is out of the rules ends the connection', () => {
   const rows: readonly [string, boolean, readonly Uint8Array[]][] = [
@@ -127,12 +138,141 @@ test('whoever names a message that never comes keeps its own receives, and only 
   assert.is(victim.packetsHeld, 0);
 });
 
+test('what a peer says before it is known to be there is not forgotten when it is', () => {
+  const victim = new Victim(true, false);
+  const peer = Endpoint.parse('10.0.0.9', 4791);
+  const send = (): unknown => {
+    return victim.core.send(NOW, victim.port, peer, 5, [new Uint8Array(1)]);
+  };
+  assert.throws(send, /EWOULDBLOCK/);
+  // The path is down from here on, and would fail.
+  victim.down();
+  victim.ask();
+  tell(victim, ControlKind.PORTS, true, [5]);
+  assert.throws(send, /EWOULDBLOCK/);
+  const { writables } = victim;
+  victim.up();
+  assert.is(victim.writables, writables + 1);
+  send();
+  victim.core.advance(NOW + 2 * victim.core.heartbeatMicros);
+  const [path] = victim.core.paths;
+  assert.equal([path!.state, victim.core.statistics.lost], ['ACTIVE', 0]);
+  victim.end();
+});
+
+test('what waits for others goes some time after its path failed, whatever connection was up', () => {
+  const victim = new Victim(true);
+  victim.send(packet({ length: 3, extensions: { after: { lane: 1, sequence: 10 } } }));
+  tell(victim, ControlKind.PORTS, true, [5]);
+  // Another connection, which is never made.
+  const peer = Endpoint.parse('10.0.0.9', 4791);
+  victim.core.send(NOW, victim.port, peer, 5, [new Uint8Array(1000)]);
+  const { heartbeatMicros } = victim.core;
+  victim.core.advance(NOW + 1);
+  victim.unanswered(NOW + 1);
+  victim.core.advance(NOW + heartbeatMicros + 1);
+  assert.equal([victim.core.statistics.lost, victim.packetsHeld], [1, 1]);
+  victim.core.advance(NOW + 6 * heartbeatMicros);
+  assert.is(victim.packetsHeld, 0);
+  victim.end();
+});
+
 test('pings that nobody acknowledges the answers of take a bounded amount of memory', () => {
   const victim = new Victim(false);
   for (let sequence = 1; sequence < 1000; sequence++) {
     victim.send(packet({ sequence, length: 0, destinationPort: 0 }));
   }
   assert.ok(victim.buffersUsed > 0 && victim.buffersUsed <= 65, `${victim.buffersUsed}`);
+  victim.end();
+});
+
+test('flags, credits and extension headers that nobody knows change nothing', () => {
+  for (const isOwnKind of [false, true]) {
+    const victim = new Victim(isOwnKind);
+    for (const [index, flags] of [0x08, 0x10, 0x20, 0x38].entries()) {
+      const bytes = packet({ sequence: index + 1, length: 3, flags, credit: 255 });
+      // A type that is not known, what it may carry, and a checksum that nobody made.
+      bytes.set([77, 1, 2, 3], 32);
+      bytes.set([0, 0], 30);
+      victim.send(bytes);
+    }
+    assert.not(victim.isClosed);
+    assert.is(victim.received, 4);
+    victim.end();
+  }
+});
+
+test('forged maps and stalls stop nobody but who sends to their maker, until the next', () => {
+  const peer = Endpoint.parse('10.0.0.9', 4791);
+  const codeTo = (victim: Victim, port: number): string => {
+    try {
+      victim.core.send(NOW, victim.port, peer, port, [new Uint8Array(1)]);
+      return 'OK';
+    } catch (error) {
+      return (error as { code: string }).code;
+    }
+  };
+  const linux = new Victim(false);
+  const map = (filler: number, sequence: number): void => {
+    for (const length of [4096, 4096]) {
+      const bytes = packet({ sequence, flags: HeaderFlag.CONG_BITMAP, length: 8192 }, length);
+      linux.send(bytes.fill(filler, HEADER_BYTES));
+    }
+  };
+  map(0xff, 0);
+  assert.equal([codeTo(linux, 1), codeTo(linux, 65535)], ['EWOULDBLOCK', 'EWOULDBLOCK']);
+  map(0, 0);
+  assert.equal([codeTo(linux, 1), codeTo(linux, 65535)], ['OK', 'OK']);
+  linux.end();
+  const own = new Victim(true);
+  const say = (kind: number, isSet: boolean, ports: number[]): void =>
+    tell(own, kind, isSet, ports);
+  // Ports that are not bound are slow, one is bound twice, another freed that never was.
+  say(ControlKind.STALLS, true, [0, 5, 65535]);
+  say(ControlKind.PORTS, true, [5, 5, 65535]);
+  say(ControlKind.PORTS, false, [7]);
+  assert.equal(
+    [5, 65535, 7].map((port) => codeTo(own, port)),
+    ['EWOULDBLOCK', 'EWOULDBLOCK', 'EFAULT'],
+  );
+  say(ControlKind.STALLS, false, [5, 5, 65535]);
+  assert.equal([codeTo(own, 5), codeTo(own, 65535)], ['OK', 'OK']);
+  assert.is(own.core.statistics.stallEventsIgnored, 1);
+  own.end();
+});
+
+test('a peer that takes nothing of what it is told is told no more', () => {
+  const victim = new Victim(true);
+  victim.room = 0;
+  const user = { readable: () => {}, writable: () => {}, released: () => {} };
+  const churn = (times: number): void => {
+    for (let left = times; left > 0; left--) {
+      victim.core.unbind(NOW, victim.core.bind(NOW, 9, user));
+    }
+  };
+  churn(500);
+  victim.core.advance(NOW + victim.core.heartbeatMicros);
+  assert.not(victim.isClosed);
+  churn(100);
+  victim.core.advance(NOW + 2 * victim.core.heartbeatMicros);
+  assert.ok(victim.isClosed);
+  victim.end();
+});
+
+test('Linux is sent the last map of slow ports, not each one, and with no memory left as well', () => {
+  const victim = new Victim(false);
+  assert.is(victim.map?.[PORT >> 3], 0);
+  Object.assign(victim, { room: 0, hasMemory: false });
+  const { buffersUsed } = victim;
+  for (let round = 0; round < 100; round++) {
+    victim.core.stalled(victim.port, true);
+    victim.core.stalled(victim.port, false);
+  }
+  victim.core.stalled(victim.port, true);
+  assert.ok(victim.buffersUsed <= buffersUsed + 1, `${victim.buffersUsed} buffers`);
+  victim.room = 100;
+  victim.sent();
+  assert.is(victim.map?.[PORT >> 3], 1 << (PORT & 7));
   victim.end();
 });
 

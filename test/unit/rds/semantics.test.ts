@@ -94,6 +94,37 @@ test('SO_RCVBUF: a port is not slow before more than so many messages wait', () 
   }
 });
 
+test('SO_RCVBUF: who was slow and may have more is slow no longer', () => {
+  const { nodes, here, there } = twoNodes({ parameters: { MaxDataRecvBuffers: 40 } });
+  there.isAsleep = true;
+  for (let number = 0; number < 30; number++) here.sendSoon(THERE, PORT, number);
+  nodes.run(SECOND);
+  assert.is(here.send(THERE, PORT, 30), 'EWOULDBLOCK');
+  const raise = (messages: number): void => {
+    there.carrier.call(({ now, core }) => core.raiseReceiveLimit(now, there.port, messages));
+    nodes.run(SECOND);
+  };
+  raise(29);
+  assert.is(here.send(THERE, PORT, 30), 'EWOULDBLOCK');
+  raise(30);
+  assert.is(here.send(THERE, PORT, 30), 'OK');
+});
+
+test('what all sockets of a node let lie is counted, and the most of it', () => {
+  const { nodes, here, there } = twoNodes();
+  const other = nodes.bind(there.carrier, PORT + 1);
+  there.isAsleep = true;
+  other.isAsleep = true;
+  for (let number = 0; number < 5; number++) {
+    here.sendSoon(THERE, PORT + (number & 1), number);
+    nodes.run(SECOND);
+  }
+  there.take();
+  const { core } = there.carrier;
+  assert.is(core.gauges().recvPending, 2);
+  assert.is(core.statistics.recvPendingMost, 5);
+});
+
 test('what one reader lets lie is never more than what is free for the others', () => {
   const { nodes, here, there } = twoNodes();
   const { carrier } = there;
@@ -182,6 +213,30 @@ test('the death of a node unstalls who waited for a reader there', () => {
   assert.is(monitor.bits, monitorBit(PORT));
   const [path] = here.carrier.core.paths;
   assert.not(path!.stalls.has(PORT));
+});
+
+test('a node that comes again is heard of on another connection: the old one beats no more', () => {
+  const { nodes, here, there } = twoNodes({ parameters: { MaxDataRecvBuffers: 4 } });
+  there.isAsleep = true;
+  const { core } = here.carrier;
+  const monitor = { bits: 0n, uncongested: (bits: bigint) => (monitor.bits |= bits) };
+  core.monitors.add(monitor);
+  for (let number = 0; number < 3; number++) here.sendSoon(THERE, PORT, number);
+  nodes.run(10 * SECOND);
+  const other = nodes.bind(there.carrier, PORT + 1);
+  nodes.run(SECOND);
+  there.carrier.isDead = true;
+  const again = nodes.bind(nodes.start(1), PORT);
+  assert.is(here.send(THERE, other.port.number, 1, 1000), 'OK');
+  nodes.run(SECOND);
+  assert.is(here.lost.length, 1);
+  assert.is(monitor.bits, monitorBit(PORT));
+  // As long as it takes to find that the former one is silent.
+  nodes.run(4 * core.recoveryMicros);
+  assert.is(here.send(THERE, PORT, 2), 'EFAULT');
+  assert.is(here.sendSoon(THERE, PORT, 3), 'OK');
+  nodes.run(SECOND);
+  assert.equal(again.read, [3]);
 });
 
 test('a monitor hears of ports that are slow no longer, and of others not', () => {
@@ -274,19 +329,61 @@ test('one device here and the other one there: a way across is found', () => {
   assert.equal([path!.routes.current.from, path!.routes.current.to.toString()], [1, `${THERE}`]);
 });
 
-test('a thousand sockets on each of two nodes: three connections', () => {
+test('peers that never came to be make room for others, those that did do not', () => {
+  const nodes = new RdsNodes();
+  const here = nodes.bind(nodes.start(0, { pathsMax: 3 }), PORT);
+  for (let index = 1; index <= 10; index++) nodes.bind(nodes.start(index), PORT);
+  for (let index = 1; index <= 5; index++) {
+    nodes.network.carriers[index]!.isDead = true;
+    assert.is(here.sendSoon(address(index), PORT, 1, 1, 30 * SECOND), 'EFAULT');
+  }
+  for (let index = 6; index <= 8; index++) {
+    assert.is(here.sendSoon(address(index), PORT, 1, 1, 30 * SECOND), 'OK');
+  }
+  nodes.run(SECOND);
+  assert.is(here.send(address(9), PORT, 1), 'ENOBUFS');
+  assert.is([...here.carrier.core.paths].length, 3);
+  for (let index = 6; index <= 8; index++) assert.is(here.send(address(index), PORT, 2), 'OK');
+});
+
+test('messages go by size: below 500 bytes, to 32 KiB, and the rest', () => {
+  const { nodes, here } = twoNodes();
+  here.sendSoon(THERE, PORT, 0);
+  nodes.run(SECOND);
+  const [path] = here.carrier.core.paths;
+  const lanes = [0, 499, 500, 32768, 32769, 1 << 20].map((size) => path!.laneOf(size).index);
+  assert.equal(lanes, [0, 0, 1, 1, 2, 2]);
+});
+
+test('a thousand sockets on each of two nodes, both ways at once: three connections', () => {
   const nodes = new RdsNodes();
   const [one, other] = [nodes.start(0), nodes.start(1)];
   const sockets = Array.from({ length: 1000 }, (_, index) => nodes.bind(one, 1000 + index));
   const others = Array.from({ length: 1000 }, (_, index) => nodes.bind(other, 1000 + index));
-  for (const [index, socket] of sockets.entries()) {
+  const ways = [
+    [sockets, THERE],
+    [others, address(0)],
+  ] as const;
+  // Both nodes ask at the same time.
+  for (const [from, to] of ways) assert.is(from[0]!.send(to, 1000, 0), 'EWOULDBLOCK');
+  for (const index of sockets.keys()) {
     const size = [10, 1000, 40_000][index % 3]!;
-    assert.is(socket.sendSoon(THERE, 1000 + index, index & 255, size), 'OK');
+    for (const [from, to] of ways) {
+      assert.is(from[index]!.sendSoon(to, 1000 + index, index & 255, size), 'OK');
+    }
   }
   nodes.run(10 * SECOND);
-  assert.ok(others.every(({ read }, index) => read.length === 1 && read[0] === (index & 255)));
-  const [path] = one.core.paths;
-  assert.is(path!.connections, 3);
+  for (const there of [others, sockets]) {
+    assert.ok(there.every(({ read }, index) => read.length === 1 && read[0] === (index & 255)));
+  }
+  for (const { core } of [one, other]) {
+    assert.equal(
+      [...core.paths].map(({ connections }) => connections),
+      [3],
+    );
+  }
+  // Both ends of each.
+  assert.is(nodes.network.open.size, 6);
 });
 
 test('port 65535 is a port like others, port 0 is nobody’s', () => {

@@ -1,7 +1,7 @@
 /** What a node has on its way to a peer: by port, and by pair of ports. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { OutgoingMessage } from '../../../host/rds/message.js';
+import { OutgoingMessage, toSendAgain } from '../../../host/rds/message.js';
 import { Flows, Windows } from '../../../host/rds/windows.js';
 
 const WINDOW = 112;
@@ -58,6 +58,28 @@ test('pairs of ports that nothing is on its way between know nothing of each oth
   }
   for (let port = 1; port <= 5; port++) {
     assert.is(flows.numbered((port + 1) % 3, message(port, 9, 100 + port)), undefined);
+  }
+});
+
+test('memory is free when the peer has the message, or, sent again, when it has left as well', () => {
+  for (const isAgain of [false, true]) {
+    let freed = 0;
+    const buffer = { payload: new Uint8Array(5), free: () => freed++ };
+    const sent = new OutgoingMessage(undefined, { source: 1, destination: 2 }, buffer);
+    const post = (): void => {
+      sent.posted++;
+      sent.held++;
+    };
+    post();
+    if (isAgain) {
+      sent.letGo();
+      assert.equal(toSendAgain([sent]), [sent]);
+      post();
+    }
+    sent.acknowledged();
+    assert.is(freed, isAgain ? 0 : 1);
+    if (isAgain) sent.letGo();
+    assert.is(freed, 1);
   }
 });
 
