@@ -61,6 +61,9 @@ async function sendPing(socket: rds.RdsSocket, to: rds.RdsAddress): Promise<void
     await socket.send(to);
   } catch (error) {
     if (!(error instanceof RefusalError) || error.code !== 'EFAULT') throw error;
-    throw new RefusalError('EFAULT', `no node of reliable datagrams answers at ${to.address}`);
+    throw new RefusalError(
+      'EFAULT',
+      `no node of reliable datagrams answers at ${to.address}: see that one runs there`,
+    );
   }
 }

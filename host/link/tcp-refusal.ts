@@ -58,7 +58,7 @@ export function refusalOf(
     case 'ECONNREFUSED':
       return refuse(code, `nobody listens at ${server}: start "${command}" there`);
     case 'ETIMEDOUT':
-      return refuse(code, `nobody answers at ${server}`);
+      return refuse(code, `nobody answers at ${server}: see that "${command}" runs there`);
     case 'ECONNRESET':
     case 'EPIPE':
       return refuse('ECONNRESET', `${server} hung up`);

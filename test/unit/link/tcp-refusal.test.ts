@@ -44,7 +44,7 @@ test('who cannot listen is told the port, why, and what to choose', () => {
 test('who cannot connect is told the host, why, and what to start there', () => {
   const rows: readonly (readonly [code: string, says: RegExp])[] = [
     ['ECONNREFUSED', /^nobody listens at here:1: start "verbena it" there \(ECONNREFUSED\)$/],
-    ['ETIMEDOUT', /^nobody answers at here:1 \(ETIMEDOUT\)$/],
+    ['ETIMEDOUT', /^nobody answers at here:1: see that "verbena it" runs there \(ETIMEDOUT\)$/],
     ['EPIPE', /^here:1 hung up \(ECONNRESET\)$/],
     ['EHOSTUNREACH', /^there is no way to here:1 \(ENETUNREACH\)$/],
     ['EMFILE', /^cannot connect to here:1: connect EMFILE: as it is \(EIO\)$/],
