@@ -72,6 +72,8 @@ async function serve(): Promise<void> {
   const cq = context.createCq(65536);
   let received = 0;
   process.on('message', () => process.send!({ rssBytes: process.memoryUsage().rss, received }));
+  // Who measures has been ended.
+  process.once('disconnect', () => process.exit());
   process.send!({ ready: true });
   void (async () => {
     for await (const { status } of cq) if (status === WcStatus.SUCCESS) received++;

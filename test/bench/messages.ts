@@ -145,6 +145,8 @@ async function serve(task: Task): Promise<void> {
     if (answers) void end.send();
   };
   const ended = new Promise<void>((resolve) => {
+    // Who measures has been ended.
+    process.once('disconnect', resolve);
     process.on('message', (message: Word) => {
       if (message.word === 'end') return resolve();
       if (message.word === 'begin') {
