@@ -62,7 +62,7 @@ export function bindLayout(arena: usize, slot: u32, pd: u32, key: u32, program: 
   const layout = changetype<layouts.Layout>(program);
   return u32(layouts.bindLayout(changetype<Arena>(arena), slot, pd, key, layout));
 }
-function attachLocal(local: usize, arena: usize, config: usize, slot: u32): void {
+export function attachLocal(local: usize, arena: usize, config: usize, slot: u32): void {
   attachArena(changetype<Arena>(local), arena, changetype<Config>(config), slot, 0);
 }
 export function allocBlock(arena: usize, slot: u32, p: usize): u32 {
