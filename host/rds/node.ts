@@ -241,7 +241,7 @@ export class RdsNode {
     return this.carriers.buffersUsed;
   }
 
-  /** Peers, of the process that carries the node. */
+  /** @internal Peers, of the process that carries the node. */
   get paths(): Iterable<Path> {
     return this.#active.paths;
   }
