@@ -1,4 +1,5 @@
 /** Parameters of a node, and the text of them (seed 003, /proc/driver/rds/config). */
+import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 
 /** The seed's parameters, by its names. */
@@ -88,9 +89,7 @@ export function parametersOf(given: Partial<RdsParameters> = {}): RdsParameters 
       : name in SETTABLE
         ? [0, SETTABLE[name]!]
         : [1, MOST];
-    if (!Number.isInteger(value) || value < least || value > most) {
-      throw new MisuseError(name, `must be a whole number from ${least} to ${most}, got ${value}`);
-    }
+    checkWhole(name, value, least, most);
     (parameters as { [Key in Name]: number })[name] = value;
   }
   const { DataRecvBufferLVM, PendingRxPktsHWM } = parameters;

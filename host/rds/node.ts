@@ -1,7 +1,8 @@
 /** A node: the core on a device, with the device's clock. All sockets of its address share it. */
 import type { CancelTimer } from '../device/clock.js';
 import type { Device } from '../device/device.js';
-import { MisuseError, RefusalError } from '../errors/errors.js';
+import { checkWhole } from '../errors/check-whole.js';
+import { RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import { ACCESS_FILE, ownIdentity, readAccessList } from './access.js';
 import type { Identity } from './identity.js';
@@ -47,9 +48,7 @@ function checkOptions(options: RdsNodeOptions): void {
   ] as const;
   for (const [name, least] of rows) {
     const value = options[name];
-    const isRight = value === undefined || (Number.isSafeInteger(value) && value >= least);
-    if (!isRight)
-      throw new MisuseError(name, `must be a whole number from ${least} on, got ${value}`);
+    if (value !== undefined) checkWhole(name, value, least, Number.MAX_SAFE_INTEGER);
   }
 }
 

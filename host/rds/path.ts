@@ -78,6 +78,7 @@ export class Path implements Timed {
     return (this.node.incarnation + this.life.renewals) >>> 0;
   }
 
+  /** Undefined until it said so. */
   get kind(): Life['kind'] {
     return this.life.kind;
   }

@@ -1,4 +1,5 @@
 /** What `getsockopt` and `setsockopt` know of a socket. */
+import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { endpointOf, type RdsAddress } from './address.js';
 import {
@@ -62,9 +63,7 @@ export class SocketOptions {
     if (level !== SOL_SOCKET || !isKnown) {
       throw new RefusalError('ENOPROTOOPT', `setsockopt: no option ${name} of level ${level}`);
     }
-    if (!Number.isInteger(value) || value < 1 || value > 0x7fffffff) {
-      throw new MisuseError('value', `must be a whole number from 1 on, got ${value}`);
-    }
+    checkWhole('value', value, 1, 0x7fffffff);
     if (name === SocketOption.SO_SNDBUF) {
       this.#sendBytes = value;
       if (this.#port) this.#port.sendBytesLimit = value;
