@@ -89,8 +89,15 @@ export class InlineProgress implements Progress, LinkReceiver {
         flushes: () => this.#giveFlushes(),
         events,
         deadline: (micros, patient) => {
-          this.#timer = this.#set(this.#timer, micros, false);
-          this.#patientTimer = this.#set(this.#patientTimer, patient, true);
+          // Where a round trip takes milliseconds no moment is worth waiting for in turns.
+          const mayBeLate = link.info.paced === true;
+          this.#timer = this.#set(this.#timer, micros, mayBeLate, () => (this.#timer = NEVER));
+          this.#patientTimer = this.#set(
+            this.#patientTimer,
+            patient,
+            true,
+            () => (this.#patientTimer = NEVER),
+          );
         },
       },
       () => this.#clock.now(),
@@ -177,13 +184,12 @@ export class InlineProgress implements Progress, LinkReceiver {
     await this.#link.close();
   }
 
-  #set(timer: Timer, micros: number, mayBeLate: boolean): Timer {
+  #set(timer: Timer, micros: number, mayBeLate: boolean, fired: () => void): Timer {
     if (micros === timer.micros) return timer;
     timer.cancel?.();
     if (micros === 0 || this.#closed) return NEVER;
     const fire = (): void => {
-      if (mayBeLate) this.#patientTimer = NEVER;
-      else this.#timer = NEVER;
+      fired();
       if (this.#closed) return;
       // What has come is no longer missing.
       this.#link.poll?.();

@@ -12,7 +12,10 @@ const MESSAGES_MAX = 1024;
 /** Nothing seen for so long: what is under way is taken for lost. Doubles up to the second. */
 const PATIENCE_MILLIS = 50;
 const PATIENCE_MILLIS_MAX = 1600;
-/** The other side is asked what it has seen four times a window. */
+/**
+ * The other side is asked what it has seen four times a window, and where it closes when no answer
+ * is under way: asked at each closing, it would answer every few messages, which then close it.
+ */
 const ASKS = 4;
 
 export class ChannelLane {
@@ -76,7 +79,7 @@ export class ChannelLane {
     const asks =
       this.#isProbing ||
       this.#sentBytes - this.#askedBytes >= windowBytes / ASKS ||
-      !this.hasRoom(messageBytes);
+      (this.#askedBytes <= this.#ackedBytes && !this.hasRoom(messageBytes));
     if (asks) this.#askedBytes = this.#sentBytes;
     const message = this.#finish(
       frame,

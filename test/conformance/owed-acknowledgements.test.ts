@@ -138,6 +138,18 @@ test(
 );
 
 test(
+  'over a link that paces itself that takes ten times as long',
+  onWire({ ...OWN_KIND, paced: true }, (wire) => {
+    wire.receive(0);
+    wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY, psn: 0x200 }, 8);
+    wire.clock.advance(9 * OWED);
+    wire.expectSilence('there is time');
+    wire.clock.advance(OWED);
+    wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x200 });
+  }),
+);
+
+test(
   'what was acknowledged with something else is not acknowledged again',
   onWire(OWN_KIND, (wire) => {
     for (let wrId = 0; wrId < 2; wrId++) wire.receive(wrId);

@@ -48,6 +48,24 @@ export const CHANNELS: readonly Row[] = [
     'if (this.#isProbing) return false;',
     '',
   ],
+  [
+    'nobody is asked where small messages close the window',
+    CHANNEL_LANE,
+    '(this.#askedBytes <= this.#ackedBytes && !this.hasRoom(messageBytes))',
+    'false',
+  ],
+  [
+    'every message that closes the window asks',
+    CHANNEL_LANE,
+    'this.#askedBytes <= this.#ackedBytes && ',
+    '',
+  ],
+  [
+    'over data channels timers turn until their moment',
+    'host/device/inline-progress.ts',
+    'link.info.paced === true',
+    'false',
+  ],
   ['any number of packets waits', PEER, ' || this.#waitingBytes + size > queueBytes', ''],
   [
     'a full channel is filled on',

@@ -101,6 +101,7 @@ const TESTS = [
   'simulation/crash',
   'unit/pmem/header',
   'unit/rpma/misuse',
+  'unit/device/late-timers',
   'unit/device/spin',
   'unit/device/patience',
   'unit/device/gathering',

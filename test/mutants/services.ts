@@ -468,6 +468,7 @@ export const SERVICES: readonly Row[] = [
     'qp.awaited != 0',
   ],
   ['what is owed is never paid', OWED, 'if (qp.ackOwed && serves(qp.state))', 'if (false)'],
+  ['over data channels what is owed is paid as soon', OWED, 'context.paced ? ', 'false ? '],
   ['what is owed is owed to everybody', OWED, 'if (qp.reorderPeer == 0) return;', ''],
   ['what was acknowledged is still owed', RESPONSE, '  qp.ackOwed = 0;\n', ''],
   [

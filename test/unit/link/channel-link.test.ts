@@ -89,11 +89,27 @@ test('no more than the window is under way, and what is seen opens it', async ()
   send(link, ...new Array<number>(20).fill(1056));
   await Promise.resolve();
   assert.is(channel.sent.length, 7, '7 messages of 1064 bytes are below 8192');
-  assert.ok(asks(channel.sent[6]!), 'the last one asks');
+  const asked = channel.sent.map(asks);
+  assert.equal(asked, [false, true, false, true, false, true, false], 'four times a window');
   channel.receiver!.message(message(2, 0));
   assert.is(channel.sent.length, 10);
   channel.receiver!.message(message(9, 0));
   assert.is(channel.sent.length, 17);
+  await link.close();
+});
+
+test('where many small messages close the window the last one asks', async () => {
+  const { link, channel } = await open({ windowBytes: 2 ** 20 });
+  for (let sent = 0; sent < 1030; sent++) {
+    send(link, 1);
+    await Promise.resolve();
+  }
+  assert.equal(
+    channel.sent.map((bytes, index) => (asks(bytes) ? index : -1)).filter((index) => index >= 0),
+    [1023],
+  );
+  channel.receiver!.message(message(1023, 0));
+  assert.is(channel.sent.length, 1025, 'what waited shares a message');
   await link.close();
 });
 
