@@ -185,7 +185,10 @@ function addPingpong(program: Command): void {
     .option('-n, --iters <number>', 'messages each way', whole(1, 2 ** 31), 1000)
     .option('-q, --num-qp <number>', 'queue pairs, with --srq (default: 16)', whole(1, 256))
     .option('-g, --gid-idx <index>', 'local address, by its place among them', whole(0, 65535))
-    .option('--bind <address>', 'local address (default: the one that leads to the peer)')
+    .option(
+      '--bind <address>',
+      'local address (default: the one that leads to the peer, 127.0.0.2 where that is the peer’s)',
+    )
     .option('-e, --events', 'wait for completion events instead of polling')
     .option('-c, --chk', 'check what was received (both sides)')
     .option('--pcap <file>', 'capture every packet')

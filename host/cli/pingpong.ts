@@ -9,8 +9,7 @@ import { faultsOf } from './options.js';
 import { askPeer, awaitPeer, type Destination } from './pingpong-exchange.js';
 import { PingpongSide, type PingpongSize, type Service } from './pingpong-side.js';
 import { Exit, Interrupted, complain, printLine } from './report.js';
-import { localAddressTowards } from '../link/interface.js';
-import { resolveServer } from './server-address.js';
+import { addressBeside, resolveServer } from './server-address.js';
 
 export interface PingpongOptions extends FaultPercents {
   readonly rc?: boolean;
@@ -76,7 +75,7 @@ class Run {
 
   async call(host: string): Promise<PingpongSide> {
     const server = await resolveServer({ host, port: this.#options.port });
-    const address = boundAddress(this.#options) ?? (await localAddressTowards(server.host));
+    const address = boundAddress(this.#options) ?? (await addressBeside(server.host));
     const side = await this.#open(address);
     await this.#print('local address: ', side.destinations);
     const theirs = await askPeer(server, this.#padded(side.destinations), this.#signal);

@@ -24,9 +24,8 @@ import {
   type Sge,
 } from '../index.js';
 import { lookUp } from '../cm/address-info.js';
-import { localAddressTowards } from '../link/interface.js';
 import { Exit, printLine } from './report.js';
-import { connectSentence } from './server-address.js';
+import { addressBeside, connectSentence } from './server-address.js';
 
 export interface RpingOptions {
   readonly server?: boolean;
@@ -253,7 +252,7 @@ export async function rping(options: RpingOptions): Promise<number> {
   const { server, client, address, udpPort } = options;
   if (!server === !client)
     throw new MisuseError('-s or -c', 'say which side this is (verbena rping --help)');
-  const local = server ? address : await localAddressTowards(await lookUp(address));
+  const local = server ? address : await addressBeside(await lookUp(address));
   const context = await openDevice({ address: local, port: udpPort });
   try {
     await (server ? runServer(options, context) : runClient(options, context));

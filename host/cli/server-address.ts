@@ -2,6 +2,7 @@
 import { isIPv6 } from 'node:net';
 import { lookUp } from '../cm/address-info.js';
 import { ConnectError, MisuseError, RejectReason } from '../index.js';
+import { localAddressTowards } from '../link/interface.js';
 import { ROCE_PORT } from '../link/link.js';
 import { refusalOf } from '../link/tcp-refusal.js';
 
@@ -37,6 +38,17 @@ export function formatServerAddress({ host, port }: ServerAddress): string {
 /** The server's numeric address. Rejects with RefusalError ENOENT. */
 export async function resolveServer({ host, port }: ServerAddress): Promise<ServerAddress> {
   return { host: await lookUp(host), port };
+}
+
+/**
+ * Our address towards a server. One on this machine has the UDP port of its address, and what the
+ * programs of rdma-core tell each other names no other port: then it is another address of ours.
+ * Of IPv6 there is no other. Rejects with RefusalError.
+ */
+export async function addressBeside(server: string): Promise<string> {
+  const local = await localAddressTowards(server);
+  if (local !== server || isIPv6(local)) return local;
+  return local === '127.0.0.1' ? '127.0.0.2' : '127.0.0.1';
 }
 
 /** What is told when the connection manager does not connect; `command` should run there. */

@@ -90,11 +90,12 @@ export async function explainBind(
         : holder.pid === process.pid
           ? `taken by this process, ${holder.pid}`
           : `taken by process ${holder.pid} (${holder.command})`;
-      const other = gid.isIpv4 ? ' such as 127.0.0.2' : '';
+      const free = `${gid}` === '127.0.0.2' ? '127.0.0.3' : '127.0.0.2';
+      const other = gid.isIpv4 ? ` such as ${free}` : '';
       return new LinkError(
         'EADDRINUSE',
         `port ${port} on ${gid} is ${who}: bind another local address${other} ` +
-          `(--bind) or another port (--port)`,
+          `(--bind) or another UDP port (--udp-port, --port)`,
         options,
       );
     }

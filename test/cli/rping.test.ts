@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { pingMessage } from '../../host/cli/rping.js';
+import { addressBeside } from '../../host/cli/server-address.js';
 import { vectors } from '../support/paths.js';
 import { Workspace, freePort } from '../support/processes.js';
 
@@ -32,6 +33,20 @@ test('server and client play, print and compare', () =>
     const ended = await server.ended;
     assert.is(ended.code, 0, ended.stderr);
     assert.equal(ended.stdout.match(/^server ping data: rdma-ping-\d: [A-C]/gm)?.length, 3);
+  }));
+
+test('both sides on one machine have the same UDP port, of two addresses', () =>
+  Workspace.use(async (workspace) => {
+    const udp = await freePort();
+    const server = workspace.start('rping', '-s', '--udp-port', udp);
+    await server.printed('stdout', /listening/);
+    const ports = ['--udp-port', udp, '--peer-udp-port', udp];
+    const client = await workspace.run('rping', '-c', '-C', 3, '-v', ...ports);
+    assert.is(client.code, 0, client.stderr);
+    assert.is((await server.ended).code, 0);
+    assert.is(await addressBeside('127.0.0.1'), '127.0.0.2');
+    assert.is(await addressBeside('127.0.91.1'), '127.0.0.1');
+    assert.is(await addressBeside('::1'), '::1');
   }));
 
 test('large messages, and one client after the other', () =>
