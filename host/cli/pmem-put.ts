@@ -2,19 +2,19 @@
  * `verbena put --pmem`: appends a file to the log in the server's persistent memory. The server's
  * processor does nothing for it; what is reported as done survives its power cut.
  */
-import { createHash } from 'node:crypto';
-import { open } from 'node:fs/promises';
-import { basename } from 'node:path';
 import { RefusalError, WcStatus, rpma, wcStatusStr, type Context } from '../index.js';
 import { lookUp } from '../cm/address-info.js';
 import { localAddressTowards } from '../link/interface.js';
+import { refusalOf } from '../link/tcp-refusal.js';
 import { formatBytes, formatRate, formatSeconds } from './format.js';
 import { openLocalDevice } from './open-device.js';
 import { faultsOf } from './options.js';
 import { PIECE_BYTES, PMEM_SERVICE, dataRecord, endRecord, fileRecord } from './pmem-records.js';
+import { Progress } from './progress.js';
 import type { PutOptions } from './put.js';
 import { Exit, printLine } from './report.js';
-import { parseServerAddress } from './server-address.js';
+import { formatServerAddress, parseServerAddress, whileNobodyAnswers } from './server-address.js';
+import { SourceFile } from './source-file.js';
 
 /** Appends under way at a time. */
 const DEPTH = 8;
@@ -23,6 +23,7 @@ const FLUSHES_MAX = 32;
 const MEMORY_BASE_BYTES = 16 * 2 ** 20;
 /** The most that `serve --pmem` has, and pages that nobody touches cost nothing. */
 const LOG_BYTES_MAX = 2 ** 31;
+const SERVER_COMMAND = 'verbena serve --pmem';
 
 export async function putPmem(path: string, address: string, options: PutOptions): Promise<number> {
   const named = parseServerAddress(address);
@@ -30,8 +31,9 @@ export async function putPmem(path: string, address: string, options: PutOptions
   const local = options.bind ?? (await localAddressTowards(host));
   const { pcap } = options;
   const place = { address: local, port: options.localPort, faults: faultsOf(options) };
-  const file = await open(path);
+  const file = await SourceFile.open(path, PIECE_BYTES);
   let context: Context | undefined;
+  let progress: Progress | undefined;
   try {
     const started = performance.now();
     context = await openLocalDevice(pcap === undefined ? place : { ...place, pcap }, {
@@ -39,30 +41,28 @@ export async function putPmem(path: string, address: string, options: PutOptions
       rdAtomicMax: FLUSHES_MAX,
     });
     const { log, conn } = await openLog(context, host, named.port);
-    const name = basename(path);
-    const hash = createHash('sha256');
+    const { name, size: bytes } = file;
+    const bar = (progress = new Progress('put', bytes));
     const appends: Promise<number>[] = [];
-    const append = (record: Uint8Array): void => {
+    let done = 0;
+    const append = (record: Uint8Array, length = 0): void => {
       const appended = log.append(record);
       // Whoever comes to wait for it hears of it.
-      appended.catch(() => {});
+      appended.then(() => bar.update((done += length))).catch(() => {});
       appends.push(appended);
     };
     append(fileRecord(name));
-    let bytes = 0;
-    for (;;) {
-      const piece = Buffer.alloc(PIECE_BYTES);
-      const { bytesRead } = await file.read(piece, 0, PIECE_BYTES);
-      if (bytesRead === 0) break;
-      const content = piece.subarray(0, bytesRead);
-      hash.update(content);
-      bytes += bytesRead;
-      append(dataRecord(content));
+    for (let index = 0; index < file.pieceCount; index++) {
+      const piece = new Uint8Array(file.lengthOf(index));
+      await file.read(index, piece);
+      append(dataRecord(piece), piece.length);
       if (appends.length > 4 * DEPTH) await appends.shift();
     }
-    const sha256 = hash.digest();
+    await file.checkUnchanged();
+    const sha256 = file.digest();
     append(endRecord(sha256));
     await Promise.all(appends);
+    bar.stop();
     const seconds = (performance.now() - started) / 1000;
     await close(conn);
     const report = { file: path, name, server: address, bytes, sha256: sha256.toString('hex') };
@@ -72,6 +72,7 @@ export async function putPmem(path: string, address: string, options: PutOptions
     if (!options.json) await printLine(`  SHA-256 ${report.sha256}`);
     return Exit.OK;
   } finally {
+    progress?.stop();
     await context?.close();
     await file.close();
   }
@@ -88,9 +89,11 @@ async function openLog(
   cfg.setSqSize(rpma.logQueueSize(DEPTH));
   cfg.setCqSize(rpma.logQueueSize(DEPTH));
   const conn = (await peer.connReqNew(host, PMEM_SERVICE, cfg, udpPort)).connect();
-  const event = await conn.nextEvent();
+  const server = formatServerAddress({ host, port: udpPort });
+  const event = await whileNobodyAnswers('put', server, SERVER_COMMAND, conn.nextEvent());
   if (event !== rpma.ConnEvent.ESTABLISHED) {
-    throw new RefusalError('ECONNREFUSED', `${host}: ${rpma.utilsConnEvent2str(event)}`);
+    const code = event === rpma.ConnEvent.UNREACHABLE ? 'ETIMEDOUT' : 'ECONNREFUSED';
+    throw refusalOf(code, server, SERVER_COMMAND, rpma.utilsConnEvent2str(event))!;
   }
   const told = conn.getPrivateData();
   const mr = rpma.mrRemoteFromDescriptor(told);

@@ -25,7 +25,12 @@ import {
 } from '../index.js';
 import { lookUp } from '../cm/address-info.js';
 import { Exit, printLine } from './report.js';
-import { addressBeside, connectSentence } from './server-address.js';
+import {
+  addressBeside,
+  connectSentence,
+  formatServerAddress,
+  whileNobodyAnswers,
+} from './server-address.js';
 
 export interface RpingOptions {
   readonly server?: boolean;
@@ -49,6 +54,7 @@ export interface RpingOptions {
 export const SIZE_MIN = 25;
 export const SIZE_MAX = 65535;
 const INFO_BYTES = 16;
+const SERVER_COMMAND = 'verbena rping -s';
 /** Letters of the message: `A` to `z`, round and round. */
 const FIRST_LETTER = 65;
 const LAST_LETTER = 122;
@@ -218,10 +224,12 @@ async function runServer(options: RpingOptions, context: Context): Promise<void>
 
 async function runClient(options: RpingOptions, context: Context): Promise<void> {
   const { address, port, size, count, verbose, validate, peerUdpPort, json } = options;
-  const target = { address, port };
-  const connection = await connect(target, { ...PARAM, context, udpPort: peerUdpPort }).catch(
+  const server = { host: address, port };
+  const connecting = connect({ address, port }, { ...PARAM, context, udpPort: peerUdpPort });
+  const place = formatServerAddress(server);
+  const connection = await whileNobodyAnswers('rping', place, SERVER_COMMAND, connecting).catch(
     (error: unknown) => {
-      throw connectSentence(error, { host: address, port }, 'verbena rping -s');
+      throw connectSentence(error, server, SERVER_COMMAND);
     },
   );
   try {

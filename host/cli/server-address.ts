@@ -5,6 +5,10 @@ import { ConnectError, MisuseError, RejectReason } from '../index.js';
 import { localAddressTowards } from '../link/interface.js';
 import { ROCE_PORT } from '../link/link.js';
 import { refusalOf } from '../link/tcp-refusal.js';
+import { complain } from './report.js';
+
+/** An answer that takes longer is waited for aloud. */
+const PATIENCE_MILLIS = 3000;
 
 export interface ServerAddress {
   /** A name, or an IPv4 or IPv6 address. */
@@ -49,6 +53,25 @@ export async function addressBeside(server: string): Promise<string> {
   const local = await localAddressTowards(server);
   if (local !== server || isIPv6(local)) return local;
   return local === '127.0.0.1' ? '127.0.0.2' : '127.0.0.1';
+}
+
+/**
+ * The connection manager asks again and again, up to a minute: says so where that takes a while.
+ * `runs` is what should run there.
+ */
+export async function whileNobodyAnswers<T>(
+  command: string,
+  server: string,
+  runs: string,
+  answer: Promise<T>,
+): Promise<T> {
+  const sentence = `no answer from ${server} yet: see that "${runs}" runs there`;
+  const timer = setTimeout(() => complain(command, sentence), PATIENCE_MILLIS);
+  try {
+    return await answer;
+  } finally {
+    clearTimeout(timer);
+  }
 }
 
 /** What is told when the connection manager does not connect; `command` should run there. */

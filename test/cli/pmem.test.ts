@@ -47,7 +47,46 @@ test('a full log refuses, and says so in one line', () =>
     const path = await workspace.file('large', 100_000);
     const { code, stderr } = await workspace.run('put', path, SERVER, '--pmem');
     assert.is(code, 1);
-    assert.match(stderr, /^verbena put: append: the log has no \d+ bytes left \(ENOSPC\)\n$/);
+    const lines = stderr.trimEnd().split('\n');
+    const last = lines.pop()!;
+    assert.match(last, /^verbena put: append: the log has no \d+ bytes left \(ENOSPC\)$/);
+    assert.ok(
+      lines.every((line) => / %, .* of 100.0 kB/.test(line)),
+      stderr,
+    );
+  }));
+
+test('what cannot be put is told before anybody is asked', () =>
+  Workspace.use(async (workspace) => {
+    for (const [path, why] of [
+      [workspace.path('none'), 'no such file or directory (ENOENT)'],
+      [workspace.path('.'), 'is a directory (EISDIR)'],
+    ] as const) {
+      const { code, stderr } = await workspace.run('put', path, SERVER, '--pmem');
+      assert.is(code, 1);
+      assert.is(stderr, `verbena put: cannot read ${path}: ${why}\n`);
+    }
+  }));
+
+test('a server of another kind, and nobody at all, are told with what should run there', () =>
+  Workspace.use(async (workspace) => {
+    const path = await workspace.file('some', 1000);
+    const words = ['put', path, SERVER, '--pmem'];
+    const alone = workspace.start(...words);
+    await alone.printed('stderr', /no answer from .* yet: see that "verbena serve --pmem" runs/);
+    alone.kill('SIGKILL');
+    await alone.ended;
+    const server = workspace.start('rping', '-s', '-a', SERVER);
+    await server.printed('stdout', /listening/);
+    const { code, stderr } = await workspace.run(...words);
+    assert.is(code, 1);
+    assert.is(
+      stderr,
+      `verbena put: nobody listens at ${SERVER}:4791: start "verbena serve --pmem" there ` +
+        '(ECONNREFUSED)\n',
+    );
+    server.kill('SIGTERM');
+    await server.ended;
   }));
 
 test('a file that is no persistent memory is refused', () =>

@@ -74,6 +74,10 @@ test('nobody there, and a command line that is wrong, are told in one line', () 
       refused.stderr,
       /^verbena rping: .*nobody listens at .*start "verbena rping -s" there \(ECONNREFUSED.*\n$/,
     );
+    const alone = workspace.start('rping', '-c', '-a', '127.0.85.1', '--udp-port', 0);
+    await alone.printed('stderr', /no answer from .* yet: see that "verbena rping -s" runs there/);
+    alone.kill('SIGKILL');
+    await alone.ended;
     const wrong = await workspace.run('rping', '-s', '-c');
     assert.is(wrong.code, 2);
     assert.match(wrong.stderr, /^verbena rping: -s or -c: say which side/);

@@ -158,7 +158,7 @@ const HOST_ONLY = /\/(pmem|rpma|rds)\//;
 /** What a file of the host can change; of others, the connection manager's. */
 const HOST_TESTS: Readonly<Record<string, RegExp>> = {
   'host/device':
-    /durable|crash|conformance.flush|device.(spin|patience|gathering|runner|device-file|late-timers)/,
+    /durable|crash|conformance.flush|device.(spin|patience|gathering|runner|device-file|late)/,
   'host/link': /unit.link/,
   'host/link/rtc': /unit.link/,
   'host/pmem': /pmem|durable/,
