@@ -22,7 +22,12 @@ import type { PerfVerb } from './options.js';
 import { listenForDatagrams, memoryOf } from './path.js';
 import { PerfSession, type SessionOptions } from './session.js';
 import { Exit, Interrupted, complain, printLine } from '../report.js';
-import { formatServerAddress, resolveServer, type ServerAddress } from '../server-address.js';
+import {
+  addressBeside,
+  formatServerAddress,
+  resolveServer,
+  type ServerAddress,
+} from '../server-address.js';
 
 const LOOPBACK = '127.0.0.1';
 
@@ -67,7 +72,9 @@ class Run {
   async call(host: string): Promise<void> {
     const { port, peerUdpPort: udpPort, bind, exchange } = this.#options;
     const server = await resolveServer({ host, port });
-    const address = bind ?? (await localAddressTowards(server.host));
+    // Only the connection manager tells which UDP port is ours.
+    const towards = exchange === 'cm' ? localAddressTowards : addressBeside;
+    const address = bind ?? (await towards(server.host));
     const context = await this.#openClient(address);
     const control =
       exchange === 'cm'
