@@ -1,9 +1,9 @@
 /** `verbena rds-ping`: empty messages to port 0 of a node, ours or Linux, as rds-ping of rds-tools. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { RefusalError, openDevice, rds } from '../index.js';
-import { localAddressTowards } from '../link/interface.js';
 import { lookUp } from '../cm/address-info.js';
 import { Exit, printLine } from './report.js';
+import { addressBeside } from './server-address.js';
 
 export interface RdsPingOptions {
   readonly count?: number;
@@ -21,7 +21,7 @@ const ANSWER_MILLIS = 2000;
 
 export async function rdsPing(host: string, options: RdsPingOptions): Promise<number> {
   const address = await lookUp(host);
-  const local = options.bind ?? (await localAddressTowards(address));
+  const local = options.bind ?? (await addressBeside(address));
   const context = await openDevice({ address: local, port: options.udpPort });
   try {
     const socket = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, context);

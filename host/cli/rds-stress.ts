@@ -11,7 +11,7 @@ import { lookUp } from '../cm/address-info.js';
 import { connectRefusal, listenRefusal } from '../link/tcp-refusal.js';
 import { publishNode } from '../rds/desk.js';
 import { Exit, printLine } from './report.js';
-import { formatServerAddress } from './server-address.js';
+import { addressBeside, formatServerAddress } from './server-address.js';
 import { STRESS_BYTES_MIN, StressTask, noCounts, type StressCounts } from './stress-task.js';
 
 export interface RdsStressOptions {
@@ -278,8 +278,9 @@ async function waitFor({ recvAddr, port, json }: RdsStressOptions): Promise<Sock
 async function connectTo(options: RdsStressOptions): Promise<Socket> {
   const { sendAddr, recvAddr, port, connectRetries } = options;
   const host = await lookUp(sendAddr!);
+  const localAddress = recvAddr ?? (await addressBeside(host));
   for (let attempt = 0; ; attempt++) {
-    const socket = createConnection({ host, port, ...(recvAddr && { localAddress: recvAddr }) });
+    const socket = createConnection({ host, port, localAddress });
     try {
       await once(socket, 'connect');
       return socket;
