@@ -86,8 +86,14 @@ async function adopt(posix: Posix, request: UdpSocketRequest): Promise<BoundSock
     posix.close(fd);
     throw error;
   }
-  // libuv sets it on what it adopts: another program could share the port.
-  posix.setOption(fd, sys.SOL_SOCKET, sys.SO_REUSEADDR, 0);
+  try {
+    // libuv sets it on what it adopts: another program could share the port.
+    posix.setOption(fd, sys.SOL_SOCKET, sys.SO_REUSEADDR, 0);
+  } catch (error) {
+    // The descriptor is the socket's by now.
+    socket.close();
+    throw error;
+  }
   return { socket, options };
 }
 
@@ -114,8 +120,13 @@ async function bindPlainly(request: UdpSocketRequest, reason: string): Promise<B
       made.close();
     },
   );
-  growBuffer((bytes) => socket.setRecvBufferSize(bytes), bufferBytes);
-  growBuffer((bytes) => socket.setSendBufferSize(bytes), bufferBytes);
+  try {
+    growBuffer((bytes) => socket.setRecvBufferSize(bytes), bufferBytes);
+    growBuffer((bytes) => socket.setSendBufferSize(bytes), bufferBytes);
+  } catch (error) {
+    socket.close();
+    throw error;
+  }
   const options = interopOptions(gid.isIpv4).map(({ name, setting, effect }) => ({
     name: `${name} = ${setting}`,
     effect,

@@ -10,6 +10,7 @@ import {
   PMTUDISC_DO,
   PosixError,
   SOL_IP,
+  SO_REUSEADDR,
   SO_RCVBUF,
   SOL_SOCKET,
   loadPosix,
@@ -114,6 +115,27 @@ test('nobody else can take the port, whatever he asks for', async () => {
   let code: string | undefined;
   await bound('127.0.0.1', port).catch((error: NodeJS.ErrnoException) => (code = error.code));
   assert.is(code, 'EADDRINUSE');
+});
+
+test('a socket whose options fail once it is bound is closed', async () => {
+  const { posix } = await loadPosix();
+  if (!posix) return assert.not(isLinux, 'koffi is a dependency of the tests');
+  const setOption = posix.setOption.bind(posix);
+  posix.setOption = (fd, level, option, value) => {
+    if (option === SO_REUSEADDR) throw new Error('setsockopt says no');
+    setOption(fd, level, option, value);
+  };
+  let made: Socket | undefined;
+  const create = (): Socket => (made = createSocket('udp4'));
+  try {
+    await bindUdpSocket({ gid: loopback, zone: '', port: 0, bufferBytes: 2 ** 17, create });
+    assert.unreachable();
+  } catch (error) {
+    assert.match((error as Error).message, 'setsockopt says no');
+  } finally {
+    posix.setOption = setOption;
+  }
+  assert.throws(() => made!.address(), /not running/i);
 });
 
 test('system calls have effect, and say no with the name of the errno', async () => {
