@@ -49,9 +49,7 @@ export class FileStore implements NvmeStore {
   static async open(path: string, bytes?: number): Promise<FileStore> {
     const flags = constants.O_RDWR | (bytes === undefined ? 0 : constants.O_CREAT);
     const file = await open(path, flags).catch((error: unknown) => {
-      const isMissing = (error as NodeJS.ErrnoException).code === 'ENOENT' && bytes === undefined;
-      const why = isMissing ? ', and no size is given to make it' : '';
-      throw fileRefusal(`cannot open ${path}${why}`, error);
+      throw fileRefusal(`cannot open ${path}`, error);
     });
     let lock: FileLock | undefined;
     try {
