@@ -51,7 +51,7 @@ test('a full log refuses, and says so in one line', () =>
     const last = lines.pop()!;
     assert.match(last, /^verbena put: append: the log has no \d+ bytes left \(ENOSPC\)$/);
     assert.ok(
-      lines.every((line) => / %, .* of 100.0 kB/.test(line)),
+      lines.every((line) => / %, .* of 100 kB/.test(line)),
       stderr,
     );
   }));
