@@ -14,7 +14,10 @@ async function listenAt(member: Member, address: string, port: number, who: stri
       const listener = await verbena.listen(target, { context });
       void (async () => {
         for await (const request of listener) {
-          await request.accept({ privateData: new TextEncoder().encode(name) });
+          // Nobody waits: what says that the other side is ready may die with a process that it
+          // arrived at, and the next one is to be heard all the same.
+          const accepting = request.accept({ privateData: new TextEncoder().encode(name) });
+          accepting.catch(() => undefined);
         }
       })();
     },
