@@ -136,7 +136,8 @@ export class OurPeer implements Peer {
       pathMtu: Mtu.MTU_256 + Math.log2(mtuBytes / 256),
       destQpNum: peer.qpn,
       rqPsn,
-      ...(isReliable ? { maxDestRdAtomic: 16, minRnrTimer } : {}),
+      // rxe counts neither FLUSHes nor ATOMIC WRITEs, and a disk may be slow (flush-faults.md).
+      ...(isReliable ? { maxDestRdAtomic: HELD_MAX, minRnrTimer } : {}),
     });
     this.qp.modify({
       qpState: QpState.RTS,
