@@ -1,8 +1,10 @@
 /** Either side is killed in the middle (SIGKILL: it has no last word), and nothing is lost. */
+import { readFileSync } from 'node:fs';
 import { mkdir, readFile, readdir } from 'node:fs/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Workspace, freePort } from '../support/processes.js';
+import { eventually } from '../support/receiver.js';
 import type { PutReport } from '../../host/cli/put.js';
 
 const test = suite('cli/killed');
@@ -41,6 +43,10 @@ test('a killed server that starts again is found by the client, which goes on', 
     const file = await space.file('file', SIZE);
     const put = space.start('put', file, address, ...SLOW, '--json', '--retries', 8);
     await put.printed('stderr', /[5-9]0 %/);
+    // What has arrived counts once it is on the disk, which others use as well.
+    const journal = space.path('in', 'file.part.journal');
+    const isJournalled = (): boolean => readFileSync(journal, 'latin1').split('\n').length > 2;
+    await eventually(isJournalled, 20_000);
     server.kill('SIGKILL');
     await server.ended;
     const again = await space.serve(space.path('in'), '--port', port);
