@@ -83,6 +83,7 @@ import {
 } from './transport/control';
 import { answerDoorbell, answerDoorbells } from './transport/doorbell';
 import { flushQueues } from './transport/failure';
+import { earliestDeadline } from './transport/invalidation-fence';
 import { attachMulticast, detachMulticast } from './transport/multicast';
 import { payOwed } from './transport/owed';
 import { FlushRequest, expectAnswers, nextFlushOf, takeAnswer } from './transport/persist';
@@ -91,7 +92,7 @@ import { SharedReceiveQueue } from './transport/receive-queue';
 import { receiveBatch } from './transport/receive';
 import { missingAttributes } from './transport/state-machine';
 import { QpState } from './transport/status';
-import { dueTimer, nextTimerMicros } from './transport/timer';
+import { dueTimer } from './transport/timer';
 import { fillBuffer } from './transport/transmit';
 import { ICRC_TABLES_SIZE, initIcrcTables } from './wire/icrc';
 import { OPCODE_TABLE_SIZE, initOpcodeTable } from './wire/opcode';
@@ -108,7 +109,10 @@ export {
   poolGive,
   poolDrain,
   poolFree,
+  killFastMr,
+  mrRevoked,
 } from './transport/pools';
+export { postProbe } from './transport/keep-alive';
 export { lookupKey, parse, build, icrc, icrcDoubled, ipIdOf } from './transport/tools';
 
 function arenaOf(context: usize): Arena {
@@ -487,7 +491,7 @@ export function advance(context: usize, now: f64): void {
 
 /** When `advance` is to be called next, in microseconds; 0: not before the next input. */
 export function nextDeadline(context: usize): f64 {
-  return <f64>nextTimerMicros(changetype<Context>(context).timers);
+  return <f64>earliestDeadline(changetype<Context>(context));
 }
 
 /** The same for what nobody waits for: it may be called a millisecond or two later. */

@@ -3,7 +3,7 @@
  * `arenaInit`; every context holds its address.
  * ```
  *  | Arena | context slots | PDs | attachments | opcode table | ICRC tables | keys | key notes |
- *  | null pages | blocks | services | steering | inboxes | heap of all processes |
+ *  | null pages | blocks | services | steering | inboxes | connections | heap of all processes |
  * ```
  * The second line but for the null pages is of arenas that several processes share; these keep
  * opcode and ICRC tables and null pages in memory of their own, with a copy of the struct.
@@ -15,7 +15,7 @@
  * dead, or is seen in its call.
  */
 import { powerOfTwo, roundUp } from './bytes';
-import { inboxBytes, servicesBytes, steeringBytes } from './shared';
+import { connectionsBytes, inboxBytes, servicesBytes, steeringBytes } from './shared';
 
 export const ARENA_MAGIC: u32 = 0x56425241;
 
@@ -42,9 +42,9 @@ export class ArenaConfig {
 }
 
 /**
- * 176 bytes. Of an arena that several processes share each keeps a copy in its own memory, made of
- * the configuration: where tables lie cannot be changed by another process. What changes lies in
- * `state`, the arena that all share; without other processes that is this very struct.
+ * 192 bytes. If several processes share the arena, each keeps a copy of this struct in its private
+ * memory, computed from the configuration: no other process can change the addresses of tables.
+ * Mutable state is in `state`, the shared arena; without other processes that is this struct.
  */
 @unmanaged
 export class Arena {
@@ -79,7 +79,8 @@ export class Arena {
   state: Arena;
   /** What the lock holds when this process has taken it around calls of the engine; 0: never. */
   holder: u32;
-  /** One past the last byte that a key may open. */
+  /** The first byte that a key may grant access to, and one past the last. */
+  floor: u64;
   limit: u64;
   /** The shared heap: its table, and the bytes that it hands out. */
   blocks: usize;
@@ -107,9 +108,12 @@ export class Arena {
   poolNodes: usize;
   /** Where walks copy what others may write (region/layout-find.ts); 0: nobody else can. */
   layoutPlaces: usize;
+  /** Connections of all processes (shared.ts); number of connections orphaned so far. */
+  connections: usize;
+  connectionsOrphaned: u32;
   reserved: u32;
 }
-export const ARENA_SIZE: u32 = 176;
+export const ARENA_SIZE: u32 = 192;
 /** As much as is copied at once: the largest path MTU. */
 export const NULL_PAGE_SIZE: u32 = 4096;
 
@@ -231,12 +235,14 @@ function layout(arena: Arena | null, base: u32, config: ArenaConfig): u32 {
   const steering = roundUp(services + servicesBytes(config.servicesMax), 64);
   const slotsSteered = isShared ? steeringBytes(config.contextsMax) : 0;
   const inboxes = roundUp(steering + slotsSteered, 64);
-  const end = inboxes + config.contextsMax * inboxBytes(config.inboxEntries);
+  const connections = inboxes + config.contextsMax * inboxBytes(config.inboxEntries);
+  const end = connections + (isShared ? connectionsBytes(config.contextsMax) : 0);
   if (arena != null) {
     arena.blocks = blocks;
     arena.services = services;
     arena.steering = steering;
     arena.inboxes = inboxes;
+    arena.connections = connections;
     arena.contextSlots = slots;
     arena.protectionDomains = domains;
     arena.attachments = attachments;
@@ -272,6 +278,8 @@ function configure(arena: Arena, base: u32, config: ArenaConfig): void {
   const size = layout(arena, base, config);
   arena.heapStart = base + size;
   arena.heapEnd = config.heapEnd;
+  // Below are tables and, if processes share the arena, the private memory of each process.
+  arena.floor = arena.heapStart;
   arena.limit = 1 << 32;
 }
 
@@ -345,7 +353,7 @@ export function nextBinding(arena: Arena): u32 {
 }
 
 /** Has this context left the call that it began before `epoch`, if it is in one? */
-function passed(slot: ContextSlot, epoch: u32): bool {
+export function passed(slot: ContextSlot, epoch: u32): bool {
   const activity = atomic.load<u32>(changetype<usize>(slot));
   // Half the epoch's range stands in the activity word: compare in 31 bits.
   return !(activity & 1) || <i32>((epoch << 1) - (activity & ~1)) <= 0;

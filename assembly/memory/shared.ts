@@ -90,7 +90,43 @@ export enum InboxState {
   WRITER = 2,
 }
 
+/**
+ * A connection of the connection manager: the fields that a survivor needs to send the DREQ of a
+ * dead process.
+ */
+@unmanaged
+export class SharedConnection {
+  /** A ConnectionPlace in the lower bits, slot + 1 in the upper bits. */
+  state: u32;
+  localId: u32;
+  remoteId: u32;
+  remoteQpn: u32;
+  transactionId: u64;
+  peerGid0: u64;
+  peerGid1: u64;
+  peerPort: u32;
+  reserved: u32;
+}
+export const SHARED_CONNECTION_SIZE: u32 = 48;
+/** Entries per process that a device may have; one process may use all of them. */
+export const CONNECTIONS_PER_CONTEXT_COUNT: u32 = 128;
+
+/** The lower bits of SharedConnection.state. */
+export enum ConnectionPlace {
+  FREE = 0,
+  /** The process of the slot is writing the entry. */
+  WRITING = 1,
+  /** The process of the slot owns the connection. */
+  KEPT = 2,
+  /** The owner is dead, and no DREQ was sent to the peer yet. */
+  ORPHANED = 3,
+}
+
 /** Bytes of these tables. */
+export function connectionsBytes(contexts: u32): u32 {
+  return contexts * CONNECTIONS_PER_CONTEXT_COUNT * <u32>offsetof<SharedConnection>();
+}
+
 export function servicesBytes(count: u32): u32 {
   return count * <u32>offsetof<Service>();
 }

@@ -199,11 +199,12 @@ export function translate(
   const left = (place & 0xffffffff) - offset - length;
   // The entry may have been written by another process: no byte lies where it must not reach.
   const above = arena.limit - (place >> 32) - offset - length;
+  const below = (place >> 32) - arena.floor;
   const wrong =
     ((head ^ ((<u64>key) << 32)) & 0xffffffff00000001) |
     ((owner ^ wanted) & (((<u64>need) << 32) | 0xffffffff)) |
     (offset >> 32) |
-    ((left | above) >> 63);
+    ((left | above | below) >> 63);
   // The second look at the sequence must come after the other words were read. Its address depends
   // on them (`wrong` is 0), which orders loads on every processor and costs no fence.
   if (wrong == 0 && atomic.load<u64>(at + <usize>wrong) == head) {
@@ -211,20 +212,25 @@ export function translate(
     if (CACHE_MODEL) countAccess(arena, key, key, linear, length);
     return linear;
   }
-  const linear = translateSlowly(entry, key, pd, virtualAddress, length, need, arena.limit);
+  const linear = translateSlowly(arena, entry, key, pd, virtualAddress, length, need);
   if (CACHE_MODEL) countAccess(arena, key, key, linear, length);
   return linear;
 }
 
+/** Can any key grant access to these bytes? Another process may have written the entry. */
+export function isUserMemory(arena: Arena, address: u64, length: u32): bool {
+  return address >= arena.floor && address + length <= arena.limit;
+}
+
 /** The same, for whoever is refused, or met a change: starts over until the entry stands still. */
 function translateSlowly(
+  arena: Arena,
   entry: KeyEntry,
   key: u32,
   pd: u32,
   virtualAddress: u64,
   length: u32,
   need: u32,
-  limit: u64,
 ): usize {
   for (let attempt: u32 = 0; attempt < READ_ATTEMPTS; attempt++) {
     const before = atomic.load<u32>(sequenceOf(entry));
@@ -237,7 +243,7 @@ function translateSlowly(
       (entry.access & need) == need &&
       offset <= <u64>size &&
       length <= size - <u32>offset &&
-      <u64>entry.address + offset + length <= limit;
+      isUserMemory(arena, <u64>entry.address + offset, length);
     const address = <usize>(entry.address + <u32>offset);
     if (atomic.load<u32>(sequenceOf(entry)) == before) return granted ? address : 0;
   }
@@ -419,18 +425,22 @@ export function invalidateKey(arena: Arena, key: u32, pd: u32): bool {
   const allowed = entry.key == key && entry.pd == pd && (entry.access & INVALIDATABLE) != 0;
   if (allowed) {
     entry.key = 0;
+    markKilled(arena, note);
     note.state = KeyState.INVALID;
     unbind(arena, note);
     if (entry.access & KeyKind.MOBILE_REGION) note.pd = 0;
     endChange(entry, sequence);
-    markKilled(arena, note);
   } else {
     abandonChange(entry, sequence);
   }
   return allowed;
 }
 
-/** The key is gone from the table: from now on an epoch has to pass. */
+/**
+ * Records the epoch of an invalidation in an entry that the caller holds. It is written before the
+ * state: another thread that finds the region invalidated waits for this epoch. An earlier epoch
+ * never replaces a later one.
+ */
 export function markKilled(arena: Arena, note: KeyNote): void {
   note.killedAt = nextEpoch(arena);
 }

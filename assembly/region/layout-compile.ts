@@ -22,13 +22,14 @@ import {
   LayoutDimension,
   LayoutSource,
   LayoutState,
+  Nesting,
   bindLayout,
   noteShift,
   ownsLayout,
   recordLayout,
   sourceAt,
 } from './layout';
-import { findBelow, readSource } from './layout-find';
+import { findBelow } from './layout-find';
 import {
   COMPOSITE_ENTRY_SIZE,
   CompositeEntry,
@@ -47,6 +48,7 @@ import {
   strideOf,
   totalOf,
 } from './layout-parameters';
+import { reaches, searchBytes } from './layout-search';
 import { compileUneven } from './layout-uneven';
 
 const EVERY_RIGHT: u32 =
@@ -54,8 +56,6 @@ const EVERY_RIGHT: u32 =
   AccessFlag.REMOTE_WRITE |
   AccessFlag.REMOTE_READ |
   AccessFlag.REMOTE_ATOMIC;
-/** Entries that the search for a cycle looks at, at most. */
-const CYCLE_STEPS: u32 = 1 << 22;
 
 /**
  * Compiles and binds, or records for BIND_MR. An Errno: EINVAL, or EACCES when a base lacks a
@@ -65,7 +65,7 @@ const CYCLE_STEPS: u32 = 1 << 22;
 export function setLayout(arena: Arena, slot: u32, parameters: LayoutParameters): u32 {
   const form = checkForm(parameters);
   if (form != Errno.OK) return form;
-  if (parameters.extent > U32_MAX) return refuse(parameters, LayoutFault.EXTENT, 0);
+  if (isTooFar(parameters.extent)) return refuse(parameters, LayoutFault.EXTENT, 0);
   const key = parameters.key;
   const index = slotIndex(arena, key);
   const note = noteAt(arena, index);
@@ -73,6 +73,8 @@ export function setLayout(arena: Arena, slot: u32, parameters: LayoutParameters)
     return refuse(parameters, LayoutFault.REGION, 0);
   }
   let layout = changetype<Layout>(parameters.program);
+  // After a refusal the host calls again with the same memory.
+  memory.fill(parameters.program, 0, LAYOUT_SIZE);
   layout.sources = parameters.program + LAYOUT_SIZE;
   const access = entryAt(arena, index).access;
   layout.pd = note.pd;
@@ -83,14 +85,15 @@ export function setLayout(arena: Arena, slot: u32, parameters: LayoutParameters)
     ? compileInterleaved(arena, parameters, layout, need)
     : compileComposite(arena, parameters, layout, need);
   if (errno != Errno.OK) return errno;
-  if (layout.level > 1 && reaches(arena, layout, note.key)) {
-    return refuse(parameters, LayoutFault.CYCLE, 0);
+  if (layout.level > 1) {
+    const below = checkBelow(arena, parameters, layout, note.key);
+    if (below != LayoutFault.NONE) return refuse(parameters, below, 0);
   }
   layout.origin = parameters.origin;
   layout.extent = parameters.extent;
   if (layout.stencil && parameters.extent == 0) {
     layout.extent = spanOf(layout);
-    if (layout.extent > U32_MAX) return refuse(parameters, LayoutFault.EXTENT, 0);
+    if (isTooFar(layout.extent)) return refuse(parameters, LayoutFault.EXTENT, 0);
   }
   // The first layout has the key that the region was made with. Later ones have the next, so that
   // who still knows the old one finds nothing, unless the caller says that this is meant.
@@ -118,39 +121,42 @@ function moveTo(layout: Layout, home: usize, bytes: u32): Layout {
   return changetype<Layout>(home);
 }
 
-/** From the lowest to behind the highest byte, base pointers counted as they are told. */
-function spanOf(layout: Layout): u64 {
-  let low = sourceAt(layout, 0).address;
-  let high = low + sourceAt(layout, 0).span;
+/** True: the distance between two instances exceeds any memory. */
+function isTooFar(extent: i64): bool {
+  return extent > <i64>U32_MAX || extent < -(<i64>U32_MAX);
+}
+
+/**
+ * Bytes from the lowest byte of an instance to the one behind its highest. Offsets are signed, or
+ * addresses: the sums use distances from the first offset, so that neither kind wraps.
+ */
+function spanOf(layout: Layout): i64 {
+  const first = sourceAt(layout, 0).address;
+  let low: i64 = 0;
+  let high: i64 = sourceAt(layout, 0).span;
   for (let index: u32 = 1; index < layout.count; index++) {
     const source = sourceAt(layout, index);
-    low = min<u64>(low, source.address);
-    high = max<u64>(high, source.address + source.span);
+    const distance = <i64>(source.address - first);
+    // Within this distance no sum can wrap; a larger distance is refused.
+    if (isTooFar(distance)) return i64.MAX_VALUE;
+    low = min<i64>(low, distance);
+    high = max<i64>(high, distance + source.span);
   }
   return high - low;
 }
 
-/** Is `key`'s slot among the layouts below, at any depth? */
-function reaches(arena: Arena, layout: Layout, key: u32): bool {
-  return searchBelow(arena, layout, slotIndex(arena, key), CYCLE_STEPS) == 0;
-}
-
-/** Steps that are left when nothing was found; 0: found, or too many to look at. */
-function searchBelow(arena: Arena, layout: Layout, slot: u32, steps: u32): u32 {
-  let left = steps;
-  let before: u32 = 0;
-  for (let index: u32 = 0; index < layout.count && left > 0; index++) {
-    left--;
-    const source = readSource(arena, layout, index);
-    if (source == null || !source.nested || source.key == before) continue;
-    before = source.key;
-    if (slotIndex(arena, before) == slot) return 0;
-    const inner = findBelow(arena, layout, before, layout.pd, 0);
-    if (inner != null && inner.level > 1 && inner.level < LAYOUT_NESTING_MAX + 1) {
-      left = searchBelow(arena, inner, slot, left);
-    }
+/** Checks whether this layout is among the layouts below it. */
+function checkBelow(arena: Arena, parameters: LayoutParameters, layout: Layout, key: u32): u32 {
+  const source = sourceAt(layout, 0);
+  if (layout.level == 2 && layout.count == 1) {
+    // Fast path: a stencil that is bound to a base pointer repeatedly has only one layout below.
+    return (source.key ^ key) >>> 8 == 0 ? LayoutFault.CYCLE : LayoutFault.NONE;
   }
-  return left;
+  if (parameters.scratch == 0) {
+    parameters.scratch = searchBytes(arena);
+    return LayoutFault.SCRATCH;
+  }
+  return reaches(arena, layout, key, parameters.scratch) ? LayoutFault.CYCLE : LayoutFault.NONE;
 }
 
 /**
@@ -169,7 +175,7 @@ function checkBase(arena: Arena, layout: Layout, source: LayoutSource, need: u32
   if (findBelow(arena, layout, key, layout.pd, 0) == null) return LayoutFault.KEY;
   const inner = findBelow(arena, layout, key, layout.pd, need);
   if (inner == null) return LayoutFault.RIGHT;
-  source.nested = 1;
+  source.nested = Nesting.FIRST;
   if (inner.level >= LAYOUT_NESTING_MAX) return LayoutFault.NESTING;
   layout.level = max<u32>(layout.level, inner.level + 1);
   if (inner.stencil || layout.stencil) return LayoutFault.NONE;
@@ -250,9 +256,9 @@ function noteShifts(layout: Layout): void {
 /** Does a piece have the stride of those before it? Then it is one more of them. */
 function join(before: LayoutSource, piece: LayoutSource): bool {
   if (before.key != piece.key || before.datum != piece.datum) return false;
-  if (piece.address <= before.address) return false;
+  // Modulo 2^64: the distance to an earlier piece exceeds any memory.
   const distance = piece.address - before.address;
-  if (distance > U32_MAX - piece.datum) return false;
+  if (distance == 0 || distance > U32_MAX - piece.datum) return false;
   if (before.count == 1) {
     // What continues the piece before it makes that one longer instead.
     if (distance == before.datum) return false;
@@ -289,6 +295,7 @@ function compileInterleaved(
   for (let index: u32 = 0; index < parameters.count; index++) {
     const entry = interleavedAt(parameters, index);
     const source = sourceAt(layout, index);
+    memory.fill(changetype<usize>(source), 0, LAYOUT_SOURCE_SIZE);
     source.address = entry.address;
     source.datum = entry.length;
     source.key = entry.key;

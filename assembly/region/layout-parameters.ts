@@ -46,13 +46,15 @@ export enum LayoutFault {
   REGION = 11,
   /** Instances lie further apart than any memory reaches. */
   EXTENT = 12,
+  /** No fault: `scratch` is 0, and the search through the layouts below needs memory. */
+  SCRATCH = 13,
 }
 
 /** Arguments of the verbs, written by the host. */
 @unmanaged
 export class LayoutParameters {
-  /** Stencils: bytes from one instance to the next (0: as many as it spans). */
-  extent: u64;
+  /** Stencils: bytes from one instance to the next, signed (0: the span of an instance). */
+  extent: i64;
   /** Stencils: base pointer of the instance that peers find at 0. */
   origin: u64;
   /** A key of the layout's region. */
@@ -63,7 +65,7 @@ export class LayoutParameters {
   interleaved: u32;
   count: u32;
   entries: usize;
-  /** Memory to make the program in, mrLayoutBytes long, zero, 8-byte aligned. */
+  /** Memory to compile the program in, mrLayoutBytes long, 8-byte aligned. */
   program: usize;
   /** Out: a LayoutFault, and the index of the entry that it is about. */
   fault: u32;
@@ -74,6 +76,8 @@ export class LayoutParameters {
   packed: u32;
   /** As much memory where it is to lie, which all processes of the arena have; 0: in `program`. */
   home: usize;
+  /** Memory for the search through the layouts below, or 0. Out, with SCRATCH: bytes needed. */
+  scratch: usize;
 }
 
 /** `ibv_sge`, as a piece of a composite. */

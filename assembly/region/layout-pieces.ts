@@ -1,12 +1,13 @@
 /** Which memory a layout's bytes lie in: what a FLUSH through it has to reach. */
 import { Arena } from '../memory/arena';
 import { entryAt, slotIndex, translate } from './key-table';
-import { Layout } from './layout';
+import { Layout, Nesting } from './layout';
 import { findBelow, findLayout, readSource } from './layout-find';
+import { reachesInstance } from './layout-walk';
 
 /** Ranges of linear memory, 8 bytes each: address, then length. */
 export const LAYOUT_PIECES_MAX: u32 = 16;
-/** Sources that are looked at, about: more take longer than a packet may. */
+/** Limit of visited sources: more would take too long for one packet. */
 const STEPS_MAX: u32 = 1 << 22;
 
 /**
@@ -32,19 +33,27 @@ export function layoutPieces(
   if (layout.stencil) {
     const first = address / layout.packed;
     const last = (address + max<u32>(length, 1) - 1) / layout.packed;
-    if (address + length < address || last > 0xffffffff) return 0;
-    base = layout.origin + first * layout.extent;
-    reach = (last - first) * layout.extent;
-    if (base + reach < base || (first > 0 && base < layout.origin)) return 0;
+    if (address + length < address || !reachesInstance(layout, last)) return 0;
+    // Begin at the lowest instance: with a negative extent that is the last one.
+    const lowest = layout.extent < 0 ? last : first;
+    base = layout.origin + lowest * layout.extent;
+    reach = (last - first) * <u64>abs<i64>(layout.extent);
   } else if (!whole && (address > <u64>layout.packed || length > layout.packed - <u32>address)) {
     return 0;
   }
-  return walk(arena, layout, pd, need, base, reach, whole, pieces, 0, STEPS_MAX);
+  const walked = walk(arena, layout, pd, need, base, reach, whole, pieces, packed(0, STEPS_MAX));
+  return <u32>walked;
+}
+
+/** Result of a walk, and the number of sources that it may still visit in all layouts together. */
+function packed(count: u32, steps: u32): u64 {
+  return count | ((<u64>steps) << 32);
 }
 
 /**
- * Adds the pieces of one layout, from its base to `reach` bytes beyond; 0: not allowed, or more
- * than `steps` sources in a layout and those below.
+ * Adds the pieces of one layout, from its base to `reach` bytes beyond, to those of `before`
+ * (packed); 0: not allowed, or more sources than remaining steps. If several sources refer to the
+ * same layout, the whole layout counts for each of them, so it is walked for the first one only.
  */
 function walk(
   arena: Arena,
@@ -55,22 +64,25 @@ function walk(
   reach: u64,
   whole: bool,
   pieces: usize,
-  found: u32,
-  steps: u32,
-): u32 {
+  before: u64,
+): u64 {
+  let count = <u32>before;
+  let steps = <u32>(before >> 32);
   if (layout.count > steps) return 0;
-  let count = found;
+  steps -= layout.count;
   for (let index: u32 = 0; index < layout.count; index++) {
     const source = readSource(arena, layout, index);
     if (source == null) return 0;
+    if (source.nested == <u32>Nesting.AGAIN) continue;
     if (source.nested) {
       const inner = findBelow(arena, layout, source.key, pd, need);
       if (inner == null || inner.level >= layout.level) return 0;
       // Where a stencil below has been put is not worked out: all that it could reach.
       const all = whole || inner.stencil != 0;
-      const each = steps / layout.count;
-      count = walk(arena, inner, pd, need, 0, 0, all, pieces, count, each);
-      if (count == 0) return 0;
+      const walked = walk(arena, inner, pd, need, 0, 0, all, pieces, packed(count, steps));
+      if (walked == 0) return 0;
+      count = <u32>walked;
+      steps = <u32>(walked >> 32);
       continue;
     }
     let first = base + source.address;
@@ -84,7 +96,7 @@ function walk(
     if (linear == 0) return 0;
     count = add(pieces, count, <u32>linear, <u32>bytes);
   }
-  return count;
+  return packed(count, steps);
 }
 
 function add(pieces: usize, count: u32, address: u32, length: u32): u32 {

@@ -175,21 +175,18 @@ function phaseStart(layout: Layout, phase: u32): u32 {
   return phase == 0 ? 0 : load<u32>(offsetsOf(layout) + <usize>((phase - 1) << 2));
 }
 
-/** The cycle that an offset below `packed` lies in; NO_CYCLE: the tables are not sound. */
-export function cycleAt(layout: Layout, offset: u32): u32 {
+/**
+ * Locates an offset below `packed`: its cycle in the upper 32 bits, its byte within that cycle in
+ * the lower 32 bits. The cycle is NO_CYCLE if the tables are inconsistent.
+ */
+export function placeAt(layout: Layout, offset: u32): u64 {
   const top = levelsOf(layout.count) - 1;
   const phase = phaseAt(layout, offset);
+  const weight = itemAt(layout, top, phase).weight;
+  if (weight == 0) return (<u64>NO_CYCLE) << 32;
   const begin = phase == 0 ? 0 : itemAt(layout, top, phase - 1).until;
-  const weight = itemAt(layout, top, phase).weight;
-  return weight == 0 ? NO_CYCLE : begin + (offset - phaseStart(layout, phase)) / weight;
-}
-
-/** Where in its cycle an offset lies. */
-export function restAt(layout: Layout, offset: u32): u32 {
-  const top = levelsOf(layout.count) - 1;
-  const phase = phaseAt(layout, offset);
-  const weight = itemAt(layout, top, phase).weight;
-  return weight == 0 ? 0 : (offset - phaseStart(layout, phase)) % weight;
+  const behind = offset - phaseStart(layout, phase);
+  return ((<u64>(begin + behind / weight)) << 32) | (behind % weight);
 }
 
 /** The source that gives byte `rest` of a cycle. */

@@ -18,7 +18,7 @@ import {
   sourceAt,
 } from './layout';
 import { findBelow, holds, readSource } from './layout-find';
-import { cycleAt, givenIn, restAt, unevenSource, unevenWithin } from './layout-uneven';
+import { givenIn, placeAt, unevenSource, unevenWithin } from './layout-uneven';
 
 /** A zero-based layout: `offset` counts from the start of its stream. */
 export function moveStream(
@@ -67,7 +67,7 @@ export function moveInstances(
     within = <u32>(offset % packed);
   }
   const last = instance + (<u64>within + length - 1) / packed;
-  if (!reachesInstance(layout, base, last)) return false;
+  if (!reachesInstance(layout, last)) return false;
   let at = base + instance * layout.extent;
   let to = buffer;
   let left = length;
@@ -83,12 +83,13 @@ export function moveInstances(
 }
 
 /**
- * May instance `index` be named at all? One whose place wraps around 2^64 would lie where no
- * instance is: between the pieces of others, which are nobody's business.
+ * Is instance `index` within 2^63 bytes of the first one? The address of a more distant instance
+ * would wrap to memory between other instances, which the layout does not contain. A base pointer
+ * itself may cross 2^64, since it may be a signed distance, and the extent may be negative.
  */
-function reachesInstance(layout: Layout, base: u64, index: u64): bool {
-  // `extent` fits into 32 bits: the product is what it should be.
-  return index <= 0xffffffff && base + index * layout.extent >= base;
+export function reachesInstance(layout: Layout, index: u64): bool {
+  // |extent| is below 2^32: the product does not wrap.
+  return index <= 0xffffffff && index * <u64>abs<i64>(layout.extent) <= <u64>i64.MAX_VALUE;
 }
 
 /** The last source whose data begin at or before byte `rest` of a cycle. */
@@ -237,8 +238,9 @@ function moveUneven(
   let at = offset;
   let to = buffer;
   let left = length;
-  let cycle = cycleAt(layout, at);
-  const rest = restAt(layout, at);
+  let place = placeAt(layout, at);
+  let cycle = <u32>(place >> 32);
+  const rest = <u32>place;
   let index = unevenSource(layout, cycle, rest);
   let skip = rest - unevenWithin(layout, cycle, index);
   while (true) {
@@ -260,8 +262,9 @@ function moveUneven(
       cycle++;
     }
     if (givenIn(sourceAt(layout, index), cycle) == 0) {
-      cycle = cycleAt(layout, at);
-      index = unevenSource(layout, cycle, restAt(layout, at));
+      place = placeAt(layout, at);
+      cycle = <u32>(place >> 32);
+      index = unevenSource(layout, cycle, <u32>place);
     }
   }
 }
@@ -432,7 +435,7 @@ export function locateInstance(
 ): usize {
   const instance = offset / layout.packed;
   const within = <u32>(offset % layout.packed);
-  if (length > layout.packed - within || !reachesInstance(layout, base, instance)) return 0;
+  if (length > layout.packed - within || !reachesInstance(layout, instance)) return 0;
   return locate(arena, layout, pd, need, base + instance * layout.extent, within, length);
 }
 
@@ -450,8 +453,9 @@ function locate(
   let rest = offset;
   let index: u32 = 0;
   if (layout.uneven != 0) {
-    cycle = cycleAt(layout, offset);
-    rest = restAt(layout, offset);
+    const place = placeAt(layout, offset);
+    cycle = <u32>(place >> 32);
+    rest = <u32>place;
     index = unevenSource(layout, cycle, rest);
     rest -= unevenWithin(layout, cycle, index);
   } else {

@@ -9,6 +9,8 @@
  * A stencil is a layout whose region is not zero-based: its sources are named relative to a base
  * pointer, which a work request of our own brings along as its address. For peers addresses run
  * on: instance k begins at k times the packed size, and lies `extent` bytes behind instance k - 1.
+ * Base pointers are addresses modulo 2^64; offsets from them and the extent are signed. So their
+ * sums wrap intentionally, and only differences of sums are compared.
  *
  * Bases are looked up by their keys whenever the layout is used. So a base that is deregistered,
  * invalidated or registered anew is a wrong key at the next packet, and nothing has to be told.
@@ -50,11 +52,21 @@ export enum LayoutState {
   RETIRED = 2,
 }
 
+export enum Nesting {
+  /** The base is a region. */
+  NONE = 0,
+  /** The base is a layout, and no earlier source refers to it. */
+  FIRST = 1,
+  /** The base is a layout, and an earlier source refers to it as well. */
+  AGAIN = 2,
+}
+
 /** The head of a program, 80 bytes; sources follow. */
 @unmanaged
 export class Layout {
-  /** Stencils: bytes from one instance to the next, and the base pointer of instance 0. */
-  extent: u64;
+  /** Stencils: bytes from one instance to the next, signed, |extent| below 2^32. */
+  extent: i64;
+  /** Stencils: the base pointer of instance 0. */
   origin: u64;
   /** Where the bytes lie, by the addressing of the one region `hullKey`. */
   hullStart: u64;
@@ -89,7 +101,7 @@ export const LAYOUT_SIZE: u32 = 80;
 /** Where data come from, one after the other: 56 bytes. */
 @unmanaged
 export class LayoutSource {
-  /** Of the first datum, by its base's addressing; stencils: from the base pointer. */
+  /** Address of the first datum in its base; stencils: signed offset from the base pointer. */
   address: u64;
   /** Where its data begin in a cycle. */
   within: u32;
@@ -97,7 +109,7 @@ export class LayoutSource {
   datum: u32;
   /** The base: a region's key, or a layout's. */
   key: u32;
-  /** 1: the base is a layout. */
+  /** A Nesting: the kind of base. */
   nested: u32;
   /** Data in a cycle. */
   repeated: u32;
@@ -225,10 +237,11 @@ export function invalidateLayout(arena: Arena, key: u32, pd: u32): bool {
   entry.key = 0;
   entry.address = 0;
   entry.length = 0;
+  const epoch = nextEpoch(arena);
+  note.killedAt = epoch;
   note.state = KeyState.INVALID;
   endChange(entry, sequence);
-  note.killedAt = nextEpoch(arena);
-  retire(arena, former, note.killedAt);
+  retire(arena, former, epoch);
   return true;
 }
 

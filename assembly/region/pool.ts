@@ -319,7 +319,7 @@ export function giveNode(
   if (note.state != KeyState.INVALID) return Errno.EBUSY;
   if (!begin(place, pool)) return Errno.EAGAIN;
   note.owner = POOL_HOLDER;
-  // From here on it is nobody's, in a list or not.
+  // From now on the region has no holder, whether it is in a list or not.
   atomic.store<u32>(holder, 0);
   const fits = user != 0 && depthOf(arena, pool, bucket + 1) < pool.bucketMrs;
   push(arena, listOf(pool, fits ? bucket + 1 : 0), at);

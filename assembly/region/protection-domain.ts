@@ -11,7 +11,9 @@ import {
   ProtectionDomain,
   allQuiesced,
   attachmentAt,
+  contextSlot,
   lockArena,
+  passed,
   quiesced,
   unlockArena,
 } from '../memory/arena';
@@ -191,6 +193,29 @@ export function domainQuiesced(arena: Arena, id: u32, epoch: u32): bool {
   const passed = domain == null || quiesced(arena, domain.attached, epoch);
   unlockArena(arena, taken);
   return passed;
+}
+
+/**
+ * Slot + 1 of another context of the domain that is still in a call that it began before `epoch`;
+ * 0: no such context. The function runs on the data path and takes no lock, since the owner of the
+ * lock may be stopped. It reads the slots directly, and membership in the domain from the table of
+ * attachments, since another process may be changing the lists.
+ */
+export function blockingSlot(arena: Arena, own: u32, pd: u32, epoch: u32): u32 {
+  for (let slot: u32 = 0; slot < arena.contextsMax; slot++) {
+    if (slot == own || passed(contextSlot(arena, slot), epoch)) continue;
+    if (isAttached(arena, pd, slot)) return slot + 1;
+  }
+  return 0;
+}
+
+function isAttached(arena: Arena, pd: u32, slot: u32): bool {
+  for (let index: u32 = 0; index < arena.attachmentsMax; index++) {
+    const at = arena.attachments + <usize>(index * ATTACHMENT_SIZE);
+    const node = changetype<Attachment>(at);
+    if (node.pd == pd && node.slot == slot) return true;
+  }
+  return false;
 }
 
 /**

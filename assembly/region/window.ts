@@ -21,6 +21,7 @@ import {
   endChange,
   entryAt,
   invalidateKey,
+  isUserMemory,
   markKilled,
   noteAt,
   sequenceOf,
@@ -84,7 +85,7 @@ function translateWindow(
       (access & need) == need &&
       offset <= <u64>size &&
       length <= size - <u32>offset &&
-      <u64>entry.address + offset + length <= arena.limit;
+      isUserMemory(arena, <u64>entry.address + offset, length);
     const address = <usize>(entry.address + <u32>offset);
     const base = entryAt(arena, slotIndex(arena, note.base));
     const alive = atomic.load<u32>(sequenceOf(base)) == note.baseSequence;
@@ -256,7 +257,7 @@ function invalidateWindow(arena: Arena, key: u32, pd: u32, binding: u32): bool {
     return false;
   }
   close(arena, entry, note);
-  endChange(entry, sequence);
   markKilled(arena, note);
+  endChange(entry, sequence);
   return true;
 }

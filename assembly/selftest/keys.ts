@@ -212,6 +212,19 @@ function checkIdentity(): void {
   same(translate(arena, KEY, pd, 0, 1, 0), ADDRESS, 'itself');
   end();
 
+  begin('a key grants no access below the floor of its arena or beyond its limit');
+  arena.floor = ADDRESS + 64;
+  same(translate(arena, KEY, pd, 63, 1, 0), 0, 'below the floor');
+  same(translate(arena, KEY, pd, 63, 2, 0), 0, 'across the floor');
+  same(translate(arena, KEY, pd, 64, 1, 0), ADDRESS + 64, 'at the floor');
+  arena.floor = 0;
+  arena.limit = ADDRESS + LENGTH - 64;
+  same(translate(arena, KEY, pd, LENGTH - 64, 1, 0), 0, 'at the limit');
+  same(translate(arena, KEY, pd, LENGTH - 65, 2, 0), 0, 'across the limit');
+  same(translate(arena, KEY, pd, LENGTH - 65, 1, 0), ADDRESS + LENGTH - 65, 'before the limit');
+  arena.limit = 1 << 32;
+  end();
+
   begin('key 0 names nothing, and no key has upper bits 0');
   for (let low: u32 = 0; low < 256; low++) {
     same(register(arena, low, pd, ALL, 0, ADDRESS, LENGTH), Errno.EAGAIN, 'candidate', low);

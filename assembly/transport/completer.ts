@@ -10,6 +10,8 @@ import {
   syndromeValue,
 } from '../wire/syndrome';
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
+import { believesMsn, checksOf, doubtsNak, forgetDoubt, inFlight } from './answer-checks';
+import { isPlausible, noteResponse, takeMsn } from './answer-checks';
 import { acknowledgeCharge } from './arrival';
 import { Context, schedule } from './context';
 import { completeSend, enterSendError, failOldest } from './failure';
@@ -21,16 +23,11 @@ import { QpState, QpType, WcStatus, WrOpcode } from './status';
 import { armTimer, cancelTimer } from './timer';
 import { allIsLost, repairOldest, takeMissing } from './repair';
 import { answeredAlone, armRetransmit, cutWindow, endProbe, growWindow } from './window';
-import { noteLoss, noteSecondAnswer, repeatEarly } from './window';
+import { noteLoss, noteSecondAnswer, repeatEarly, sendAlone } from './window';
 import { SendRequest, SendState } from './work-queue';
 
 /** rnr_retry that means "for ever". */
 const RNR_RETRY_INFINITE: u32 = 7;
-
-/** Was this PSN sent, and is it not acknowledged yet? */
-function inFlight(qp: QueuePair, psn: u32): bool {
-  return psnDistance(qp.psnUnacked, psn) < psnDistance(qp.psnUnacked, qp.psnMax);
-}
 
 /**
  * Completes what an answer for everything before `psn` answers. It stops at a READ or atomic that
@@ -81,6 +78,7 @@ function moveUnacked(context: Context, qp: QueuePair, psn: u32): void {
   qp.retryLeft = qp.retryLimit;
   qp.rnrRetryLeft = qp.rnrRetryLimit;
   qp.nakHandled = 0;
+  checksOf(qp).notReady = 0;
 }
 
 /** After any answer: books, timer, and whatever may be sent now. */
@@ -90,8 +88,10 @@ function settle(context: Context, qp: QueuePair): void {
   if (psnCompare(qp.psnUnacked, qp.psnNext) > 0) goBack(qp, qp.psnUnacked);
   acknowledgeCharge(qp);
   if (!qp.rnrWaiting) {
-    if (outstanding(qp)) armRetransmit(context, qp);
-    else cancelTimer(timerOf(qp));
+    // A response to a packet behind the oldest one must not restart the timer of the oldest.
+    const isNews = qp.progressPsn != qp.psnUnacked || timerOf(qp).deadline == 0;
+    if (!outstanding(qp)) cancelTimer(timerOf(qp));
+    else if (isNews) armRetransmit(context, qp);
   }
   failStopped(context, qp);
   if (qp.state == <u32>QpState.SQD) noteDrained(context, qp);
@@ -103,7 +103,7 @@ export function failStopped(context: Context, qp: QueuePair): void {
   if (!qp.sendStopped || qp.sendTail == qp.sendFetched) return;
   const request = sendRequestAt(qp, qp.sendTail);
   if (request.state != SendState.FAILED) return;
-  if (qp.type == <u32>QpType.RC) failOldest(context, qp, request.status, 0);
+  if (qp.type == <u32>QpType.RC) failOldest(context, qp, request.status, request.vendorError);
   else {
     qp.sendStopped = 0;
     enterSendError(context, qp, request.status);
@@ -114,17 +114,32 @@ export function failStopped(context: Context, qp: QueuePair): void {
 function retry(context: Context, qp: QueuePair, status: u32, selective: bool): void {
   if (qp.retryLeft == 0) {
     context.counters.retryExceededErr++;
-    failOldest(context, qp, status, 0);
+    failUnanswered(context, qp, status);
     return;
   }
+  const again = qp.retryLeft != qp.retryLimit;
   qp.retryLeft--;
   context.counters.completerRetryErr++;
   acknowledgeCharge(qp);
+  const alone = again && !oldestFlushes(qp);
+  if (alone) sendAlone(qp);
   // A peer that keeps what came ahead tells what it lacks when it sees the oldest packet again.
-  if (selective && qp.psnUnacked != qp.psnNext) repairOldest(qp, true);
+  if (selective && !alone && qp.psnUnacked != qp.psnNext) repairOldest(qp, true);
   else goBack(qp, qp.psnUnacked);
   armRetransmit(context, qp);
   schedule(context, qp);
+}
+
+/** The peer does not answer. A NAK doubted meanwhile was then its last packet. */
+function failUnanswered(context: Context, qp: QueuePair, status: u32): void {
+  const doubted = checksOf(qp);
+  const syndrome: u32 = doubted.doubtedNak;
+  if (syndrome == 0 || !inFlight(qp, doubted.doubtedPsn)) {
+    failOldest(context, qp, status, 0);
+    return;
+  }
+  completeBefore(context, qp, doubted.doubtedPsn);
+  if (qp.state != <u32>QpState.ERR) failOldest(context, qp, statusOfNak(syndrome), syndrome);
 }
 
 /** A gap: goes back once, whatever number of packets tell of the same gap. */
@@ -136,12 +151,23 @@ function retryGap(context: Context, qp: QueuePair): void {
 }
 
 /** An ACKNOWLEDGE packet. */
-export function receiveAcknowledge(context: Context, qp: QueuePair, psn: u32, syndrome: u32): void {
+export function receiveAcknowledge(
+  context: Context,
+  qp: QueuePair,
+  psn: u32,
+  syndrome: u32,
+  msn: u32,
+): void {
+  if (!believesMsn(context, qp, psn, msn)) return;
   if (!inFlight(qp, psn)) {
+    if (isPlausible(qp, msn)) qp.heardOldNews = 1;
     if (psnCompare(psn, qp.psnUnacked) > 0) context.counters.dropGhost++;
     else noteSecondAnswer(qp, psn);
     return;
   }
+  if (syndromeKind(syndrome) == <u32>SyndromeKind.NAK && doubtsNak(qp, psn, syndrome)) return;
+  forgetDoubt(qp);
+  takeMsn(qp, msn);
   switch (syndromeKind(syndrome)) {
     case SyndromeKind.ACK:
       if (completeBefore(context, qp, psnAdd(psn, 1))) {
@@ -177,6 +203,13 @@ function receiveRnrNak(context: Context, qp: QueuePair, psn: u32, code: u32): vo
     retryGap(context, qp);
     return;
   }
+  if (!takesReceive(qp) && !oldestFlushes(qp)) {
+    // An RNR NAK is legal for what needs a receive request; any other has no end of its own.
+    const syndrome = (<u32>SyndromeKind.RNR_NAK) | code;
+    if (!doubtsNak(qp, psn, syndrome)) failOldest(context, qp, WcStatus.BAD_RESP_ERR, syndrome);
+    return;
+  }
+  checksOf(qp).notReady = 1;
   if (oldestFlushes(qp)) {
     // It is at work on it. That is a sign of life; it is asked again when its time is over.
     qp.retryLeft = qp.retryLimit;
@@ -208,11 +241,27 @@ function receiveNak(context: Context, qp: QueuePair, psn: u32, syndrome: u32): v
     retryGap(context, qp);
     return;
   }
-  let status: u32 = WcStatus.BAD_RESP_ERR;
-  if (syndrome == NakCode.INVALID_REQUEST) status = WcStatus.REM_INV_REQ_ERR;
-  else if (syndrome == NakCode.REMOTE_ACCESS_ERROR) status = WcStatus.REM_ACCESS_ERR;
-  else if (syndrome == NakCode.REMOTE_OPERATIONAL_ERROR) status = WcStatus.REM_OP_ERR;
-  failOldest(context, qp, status, syndrome);
+  failOldest(context, qp, statusOfNak(syndrome), syndrome);
+}
+
+/** How a request completes that was refused with this NAK. */
+function statusOfNak(syndrome: u32): u32 {
+  if (syndrome == <u32>NakCode.INVALID_REQUEST) return WcStatus.REM_INV_REQ_ERR;
+  if (syndrome == <u32>NakCode.REMOTE_ACCESS_ERROR) return WcStatus.REM_ACCESS_ERR;
+  if (syndrome == <u32>NakCode.REMOTE_OPERATIONAL_ERROR) return WcStatus.REM_OP_ERR;
+  return WcStatus.BAD_RESP_ERR;
+}
+
+/** Is a response with data about what is in flight? Counts it, and takes its MSN. */
+function isAnswer(context: Context, qp: QueuePair, psn: u32, msn: u32): bool {
+  if (!inFlight(qp, psn)) {
+    noteSecondAnswer(qp, psn);
+    context.counters.dropGhost++;
+    return false;
+  }
+  forgetDoubt(qp);
+  noteResponse(qp, msn, psnDistance(qp.psnUnacked, psn) + 1);
+  return true;
 }
 
 /** A READ RESPONSE packet with `length` bytes of payload. */
@@ -220,14 +269,11 @@ export function receiveReadResponse(
   context: Context,
   qp: QueuePair,
   psn: u32,
+  msn: u32,
   payload: usize,
   length: u32,
 ): void {
-  if (!inFlight(qp, psn)) {
-    noteSecondAnswer(qp, psn);
-    context.counters.dropGhost++;
-    return;
-  }
+  if (!isAnswer(context, qp, psn, msn)) return;
   // A response answers everything before it, too.
   completeBefore(context, qp, psn);
   if (qp.state == QpState.ERR) return;
@@ -282,13 +328,10 @@ export function receiveAtomicResponse(
   context: Context,
   qp: QueuePair,
   psn: u32,
+  msn: u32,
   original: u64,
 ): void {
-  if (!inFlight(qp, psn)) {
-    noteSecondAnswer(qp, psn);
-    context.counters.dropGhost++;
-    return;
-  }
+  if (!isAnswer(context, qp, psn, msn)) return;
   completeBefore(context, qp, psn);
   if (qp.state == <u32>QpState.ERR) return;
   const request = sendRequestAt(qp, qp.sendTail);
@@ -320,6 +363,7 @@ export function receiveSelectiveAck(
   context: Context,
   qp: QueuePair,
   psn: u32,
+  msn: u32,
   low: u64,
   high: u64,
 ): void {
@@ -327,6 +371,8 @@ export function receiveSelectiveAck(
     context.counters.dropGhost++;
     return;
   }
+  forgetDoubt(qp);
+  takeMsn(qp, msn);
   if (psn != qp.psnUnacked) {
     const reached = completeBefore(context, qp, psn);
     settle(context, qp);
@@ -348,6 +394,18 @@ export function receiveCongestion(context: Context, qp: QueuePair): void {
 /** Is the oldest request one whose answers were lost? Those are asked for again one by one. */
 function oldestAwaitsData(qp: QueuePair): bool {
   return qp.sendTail != qp.sendFetched && awaitsData(sendRequestAt(qp, qp.sendTail));
+}
+
+/** Does the oldest request take a receive request of the peer? */
+function takesReceive(qp: QueuePair): bool {
+  if (qp.sendTail == qp.sendFetched) return false;
+  const opcode = sendRequestAt(qp, qp.sendTail).opcode;
+  return (
+    opcode == <u32>WrOpcode.SEND ||
+    opcode == <u32>WrOpcode.SEND_WITH_IMM ||
+    opcode == <u32>WrOpcode.SEND_WITH_INV ||
+    opcode == <u32>WrOpcode.RDMA_WRITE_WITH_IMM
+  );
 }
 
 /** Is the oldest request a FLUSH, for which the peer may take its time? */

@@ -80,6 +80,8 @@ export class Context {
   localGid1: u64;
   /** When acknowledgements that are owed are to be sent; 0: none are. */
   owedMicros: u64;
+  /** When the fences of invalidations are checked again; 0: no fence is pending. */
+  fenceMicros: u64;
   magic: u32;
   size: u32;
   arena: Arena;
@@ -121,6 +123,10 @@ export class Context {
   readyLast: usize;
   /** Queue pairs that owe an acknowledgement (owed.ts); 0: none. */
   owesFirst: usize;
+  /** List of queue pairs with a pending invalidation fence (invalidation-fence.ts). */
+  fenceFirst: usize;
+  /** Slot + 1 of the context that blocked the fence at the last check; 0: no context did. */
+  fenceHolder: u32;
   /** What touch-ahead.ts saw: of no use. */
   touched: u32;
   /** Queue pairs that have FLUSHes for the host; 0: none. */
@@ -164,7 +170,7 @@ export class Context {
   aheadStart: u32;
   aheadIcrc: u32;
 }
-const CONTEXT_SIZE: u32 = 320;
+const CONTEXT_SIZE: u32 = 384;
 
 /** Where datagrams go: 16 bytes, then a Path. */
 @unmanaged

@@ -23,10 +23,12 @@ import {
   WORK_COMPLETION_SIZE,
   WorkCompletion,
 } from './completion-queue';
+import { checksOf, forgetAnswers } from './answer-checks';
 import { QueuePairAttributes, setPath } from './attributes';
 import { Context, schedule, unschedule } from './context';
 import { enterError } from './failure';
 import { leaveAll } from './multicast';
+import { forgetFence } from './invalidation-fence';
 import { forgetOwed } from './owed';
 import { forgetFlushes } from './persist';
 import {
@@ -43,7 +45,7 @@ import {
 } from './queue-pair';
 import { SHARED_RECEIVE_QUEUE_SIZE, SharedReceiveQueue } from './receive-queue';
 import { indexAt } from './receive';
-import { REORDER_MAX } from './reorder';
+import { REORDER_MAX, markOf } from './reorder';
 import { forgetRepairs } from './repair';
 import { noteDrained } from './requester';
 import { QpAttribute, transitionAllowed } from './state-machine';
@@ -159,6 +161,7 @@ export function destroyQueuePair(context: Context, qp: QueuePair): u32 {
   unschedule(context, qp);
   forgetOwed(context, qp);
   forgetFlushes(context, qp);
+  forgetFence(context, qp);
   discardCompletions(qp.sendCq, qp.qpn);
   if (qp.receiveCq != qp.sendCq) discardCompletions(qp.receiveCq, qp.qpn);
   qp.sendCq.useCount--;
@@ -289,7 +292,10 @@ function applyAttributes(context: Context, qp: QueuePair, a: QueuePairAttributes
   if (mask & QpAttribute.PORT) qp.portNumber = a.portNumber;
   if (mask & QpAttribute.QKEY) qp.qkey = a.qkey;
   if (mask & QpAttribute.DEST_QPN) qp.targetQp = a.targetQp;
-  if (mask & QpAttribute.RQ_PSN) qp.psnExpected = a.receivePsn & PSN_MASK;
+  if (mask & QpAttribute.RQ_PSN) {
+    qp.psnExpected = a.receivePsn & PSN_MASK;
+    checksOf(qp).sendMark = markOf(qp.psnExpected);
+  }
   if (mask & QpAttribute.MAX_DEST_RD_ATOMIC) qp.destRdAtomicMax = a.maxDestRdAtomic;
   if (mask & QpAttribute.MIN_RNR_TIMER) qp.minRnrTimer = a.minRnrTimer;
   if (mask & QpAttribute.MAX_QP_RD_ATOMIC) qp.rdAtomicMax = a.maxRdAtomic;
@@ -312,6 +318,7 @@ function applyAttributes(context: Context, qp: QueuePair, a: QueuePairAttributes
   }
   if (mask & QpAttribute.SQ_PSN) {
     qp.psnNext = a.sendPsn & PSN_MASK;
+    checksOf(qp).keepMark = markOf(qp.psnNext);
     qp.psnUnacked = qp.psnNext;
     qp.psnArrived = qp.psnNext;
     qp.psnMax = qp.psnNext;
@@ -417,6 +424,7 @@ function reset(context: Context, qp: QueuePair): void {
   unschedule(context, qp);
   forgetOwed(context, qp);
   forgetFlushes(context, qp);
+  forgetFence(context, qp);
   discardCompletions(qp.sendCq, qp.qpn);
   discardCompletions(qp.receiveCq, qp.qpn);
   ringInit(qp.sendRing);
@@ -430,6 +438,7 @@ function reset(context: Context, qp: QueuePair): void {
   qp.aheadLow = 0;
   qp.aheadHigh = 0;
   forgetRepairs(qp);
+  forgetAnswers(qp);
   // The next peer finds no window that was bound for this one.
   qp.binding = nextBinding(context.arena);
   qp.state = QpState.RESET;

@@ -135,6 +135,7 @@ function stop(qp: QueuePair): void {
   qp.rnrWaiting = 0;
   qp.jobTail = qp.jobHead;
   qp.heldJobs = 0;
+  qp.receiveFenced = 0;
   qp.busyPending = 0;
   qp.ackPending = 0;
   qp.sackPending = 0;

@@ -40,6 +40,7 @@ export function fetch(qp: QueuePair): bool {
   copyBytes(target + SEND_REQUEST_SIZE, source + WORK_REQUEST_SIZE, data);
   request.state = SendState.FETCHED;
   request.length = 0;
+  request.vendorError = 0;
   request.status = check(qp, request);
   if (request.status != <u32>WcStatus.SUCCESS) request.state = SendState.FAILED;
   // From here on the count is believed: where there are no SGEs, there are none.

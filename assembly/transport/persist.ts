@@ -30,7 +30,8 @@ import {
   resourceAt,
 } from './queue-pair';
 import { defer } from './responder';
-import { pushJob, refuse, remember } from './response';
+import { refuse, remember } from './response';
+import { pushJob } from './response-jobs';
 import { WcStatus } from './status';
 
 const FETH: usize = 12;
@@ -225,7 +226,8 @@ export function acknowledgeAgain(qp: QueuePair, psn: u32): void {
   let index = qp.jobTail;
   while (jobAt(qp, index).state == <u32>JobState.READY) index++;
   const job = jobAt(qp, index);
-  if (job.kind == <u32>PacketFlag.FLUSH && psnCompare(psn, job.psn) < 0) job.started = 0;
+  const withholds = job.kind == <u32>PacketFlag.FLUSH || job.state == <u32>JobState.FENCED;
+  if (withholds && psnCompare(psn, job.psn) < 0) job.started = 0;
 }
 
 /** The queue pair has FLUSHes that the host is to be told of. */

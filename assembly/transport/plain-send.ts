@@ -13,6 +13,7 @@ import { copyBytes } from '../memory/bytes';
 import { noteAwaited, wantsAck } from './ack-request';
 import { Context, packetStart } from './context';
 import { QueuePair, pathOf, sendRequestAt, timerOf, workRequestAt } from './queue-pair';
+import { markedPsn } from './reorder';
 import { pauses } from './requester';
 import { QpState, QpType, SendFlag, WcStatus, WrOpcode } from './status';
 import { finishPacket } from './transmit';
@@ -89,7 +90,8 @@ export function sendPlain(context: Context, qp: QueuePair): bool {
   noteAwaited(qp, request);
   const ask = wantsAck(qp, !follows && pauses(qp));
   if (ask) startProbe(context, qp, psn);
-  storeBth(packet, opcode, bthBits(0, pad), context.pkey, qp.targetQp, ask ? 1 : 0, psn);
+  const marked = markedPsn(qp, psn);
+  storeBth(packet, opcode, bthBits(0, pad), context.pkey, qp.targetQp, ask ? 1 : 0, marked);
   finishPacket(context, pathOf(qp), qp.qpn, header + length + pad + ICRC_SIZE);
   if (timerOf(qp).deadline == 0) armRetransmit(context, qp);
   return true;

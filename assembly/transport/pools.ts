@@ -1,4 +1,5 @@
 /** Pools of regions as the ABI has them: whose context it is tells the slot. */
+import { fastRevoked, revokeFast } from '../region/fast-revoke';
 import {
   addNode,
   drainBucket,
@@ -81,4 +82,15 @@ export function poolDrain(context: usize, pool: u32, bucket: u32): void {
 export function poolFree(context: usize, pool: u32): u32 {
   const arena = changetype<Context>(context).arena;
   return countFree(arena, poolAt(arena, pool));
+}
+
+/** Invalidates a region for REG_MR without a queue pair. Returns an Errno. */
+export function killFastMr(context: usize, key: u32): u32 {
+  const c = changetype<Context>(context);
+  return revokeFast(c.arena, c.slotIndex, key);
+}
+
+/** 1: no engine can still access the memory of the invalidated region. */
+export function mrRevoked(context: usize, key: u32): u32 {
+  return fastRevoked(changetype<Context>(context).arena, key) ? 1 : 0;
 }

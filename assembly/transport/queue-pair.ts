@@ -46,10 +46,15 @@ export class QueuePair {
   /** Where receive requests come from instead of its own ring. */
   srq: SharedReceiveQueue | null;
   readyNext: usize;
-  scheduled: u32;
-  /** The next one that has FLUSHes for the host (persist.ts), and 1 while it is among them. */
+  /** 1 while the queue pair is on the list of `readyNext`, `flushNext`, `fenceNext`. */
+  scheduled: u8;
+  flushing: u8;
+  fenced: u8;
+  reservedListed: u8;
+  /** The next queue pair with FLUSHes for the host (persist.ts). */
   flushNext: usize;
-  flushing: u32;
+  /** The next queue pair that waits for the fence of an invalidation (invalidation-fence.ts). */
+  fenceNext: usize;
   /** Bits of AccessFlag: what peers may do. */
   access: u32;
   pkeyIndex: u32;
@@ -83,7 +88,10 @@ export class QueuePair {
   /** Room for packets that come ahead; 0: there is none. */
   reorderSlots: usize;
   reorderMax: u32;
-  /** Entries of `resources`, `jobs` and `chunks` each; a power of two. */
+  /**
+   * Entries of `resources` and of `chunks`, and responses that may wait; a power of two. `jobs` has
+   * one more entry for a SEND_WITH_INV with a pending fence.
+   */
   rdAtomicLimit: u32;
   /** Addresses of completion counters by CountedOperation; 0: nothing is counted. */
   counterTable: usize;
@@ -129,7 +137,7 @@ export class QueuePair {
   drainNotify: u8;
   /** 1: a request ended whose completion the application is told of, and nobody asked since. */
   awaited: u8;
-  reservedAwaited: u8;
+  heardOldNews: u8; // 1: a duplicate, or an ACK of one, since the last check (keep-alive.ts).
   /** Packets that may be under way, in 1/256, as loss and round trips allow (window.ts). */
   congestionWindow: u32;
   /** Packets that the peer keeps when they come ahead; 0: it keeps none. */
@@ -146,8 +154,9 @@ export class QueuePair {
   probeMicros: u32;
   roundTripMicros: u32;
   roundTripLeast: u32;
-  /** When the peer last said something new, or the first packet after a silence left. */
+  /** Time of the last new ACK, or of the first packet after an idle time; psnUnacked then. */
   progressMicros: u32;
+  progressPsn: u32;
   /** Early repetitions since then. */
   earlyRepeats: u8;
   /** 1: something was lost on this way. Silence is taken for a loss sooner. */
@@ -193,28 +202,33 @@ export class QueuePair {
   chargeHeld: u32;
   /** 1: the peer asks again for what is still being worked on. */
   busyPending: u8;
+  /** ACKs to send: two if the peer has repeated the packet more than once. */
   ackPending: u8;
   /** 1: the peer is to be told what came ahead. */
   sackPending: u8;
-  /** 1: the peer is to be told of congestion. */
-  cnpPending: u8;
+  /** Bits of Aside: packets to send that are neither requests nor responses. */
+  asidePending: u8;
   /** The next one that owes an acknowledgement (owed.ts), and 1 while it is among them. */
   owesNext: usize;
   owes: u8;
   /** 1: a message came for which nobody asked, and nothing was acknowledged since. */
   ackOwed: u8;
-  reservedOwed: u16;
+  /** 1: the current receive request completes when the fence of its invalidation has passed. */
+  receiveFenced: u8;
+  reservedOwed: u8;
   /** Syndrome of a NAK that waits to be sent; 0: none. */
   nakPending: u32;
   nakPsn: u32;
   /** 1 from a NAK of the sequence or an RNR NAK until the expected packet comes. */
-  nakSent: u32;
-  communicationEstablished: u32;
+  nakSent: u8;
+  communicationEstablished: u8;
+  lastTaken: u8; // 1 once LAST_WQE_REACHED was reported.
+  reservedSent: u8;
+  /** PSN + 1 of the last packet that the peer retransmitted; 0: no packet. */
+  duplicatePsn: u32;
   /** An SgeCursor: where in the receive request `messageOffset` lies. */
   receiveSgeIndex: u32;
   receiveSgeOffset: u32;
-  /** 1 once LAST_WQE_REACHED was said. */
-  lastTaken: u32;
   /** UD: who sent the datagram that completes now, and from which UDP port. */
   sourceQp: u32;
   sourcePort: u32;
@@ -265,12 +279,17 @@ export enum JobState {
   WAITING = 3,
   /** It failed: its answer is the NAK in `reference`. */
   FAILED = 4,
+  /** A SEND_WITH_INV: its receive request completes when the fence has passed. */
+  FENCED = 5,
 }
 
 /** A response that is being sent. 72 bytes. */
 @unmanaged
 export class ResponseJob {
-  /** READ, WAITING: by the peer's addressing; FLUSH without a key: in linear memory. */
+  /**
+   * READ, WAITING: by the peer's addressing; FLUSH without a key: in linear memory; FENCED: 1 when
+   * the SEND is solicited.
+   */
   address: u64;
   /** Atomics: what the word held before; WAITING: the operand. */
   value: u64;
@@ -287,13 +306,16 @@ export class ResponseJob {
   msn: u32;
   /** 1 once its first packet was sent, or what is before it was acknowledged. */
   started: u32;
-  /** 1: the answer to a repeated request. */
+  /** 1: the response to a repeated request; 2: a response of one packet is sent twice. */
   repeated: u32;
   /** A JobState. */
   state: u32;
   /** FLUSH: tells it from others that had its place. */
   serial: u32;
-  /** FLUSH: answers of the host that are to come; WAITING atomics: index of their Resource. */
+  /**
+   * FLUSH: answers of the host still outstanding; WAITING atomics: index of their Resource; FENCED:
+   * the epoch that other engines must have reached.
+   */
   reference: u32;
   /** When it was taken in, low bits of microseconds. */
   since: u32;
@@ -351,8 +373,13 @@ export function resourceAt(qp: QueuePair, index: u32): Resource {
   return changetype<Resource>(qp.resources + <usize>at);
 }
 
+/** The smallest power of two above this number. */
+function jobPlaces(rdAtomic: u32): u32 {
+  return 2 * rdAtomic;
+}
+
 export function jobAt(qp: QueuePair, index: u32): ResponseJob {
-  const at = (index & (qp.rdAtomicLimit - 1)) * RESPONSE_JOB_SIZE;
+  const at = (index & (jobPlaces(qp.rdAtomicLimit) - 1)) * RESPONSE_JOB_SIZE;
   return changetype<ResponseJob>(qp.jobs + <usize>at);
 }
 
@@ -424,7 +451,7 @@ function layout(qp: QueuePair | null, base: u32, p: QueuePairParameters, rdAtomi
   const receiveRequest = requests + p.sendEntries * requestStride;
   const resources = roundUp(receiveRequest + receiveCopy(p), 64);
   const jobs = resources + rdAtomic * RESOURCE_SIZE;
-  const chunks = jobs + rdAtomic * RESPONSE_JOB_SIZE;
+  const chunks = jobs + jobPlaces(rdAtomic) * RESPONSE_JOB_SIZE;
   const reorder = roundUp(chunks + rdAtomic * CHUNK_SIZE, 64);
   const end = roundUp(reorder + p.reorderPackets * REORDER_SLOT_SIZE, 64);
   if (qp != null) {

@@ -5,6 +5,7 @@
  */
 import {
   FULL_MEMBER,
+  aethMsn,
   aethSyndrome,
   bthCongestion,
   bthOpcode,
@@ -18,6 +19,7 @@ import { ICRC_LANES } from '../wire/icrc-lanes';
 import { Opcode, PacketFlag, Service, flagsOf, headersLength } from '../wire/opcode';
 import { ICRC_SIZE, PacketStatus, checkPacket, payloadLength } from '../wire/packet';
 import { SyndromeKind, syndromeKind } from '../wire/syndrome';
+import { NO_MSN, believesMsn } from './answer-checks';
 import { receiveArrival } from './arrival';
 import {
   receiveAcknowledge,
@@ -35,6 +37,7 @@ import {
   schedule,
 } from './context';
 import { MULTICAST_QPN, receiveDatagram } from './datagram';
+import { Aside } from './keep-alive';
 import { Path, PseudoHeader } from './path';
 import { CONTINUED_LEAST, receiveContinued, receivePlain, receivesPlain } from './plain-receive';
 import { QueuePair, pathOf } from './queue-pair';
@@ -306,7 +309,7 @@ function receiveConnected(context: Context, qp: QueuePair, packet: usize, length
   }
   if (bthCongestion(packet) & FECN && qp.type == <u32>QpType.RC) {
     // Marked on its way: whoever sent it should slow down.
-    qp.cnpPending = 1;
+    qp.asidePending |= <u8>Aside.CONGESTION;
     schedule(context, qp);
   }
   if (flags & PacketFlag.RESPONSE) receiveResponse(context, qp, packet, length, flags);
@@ -326,29 +329,31 @@ function receiveResponse(
     return;
   }
   const psn = bthPsn(packet);
+  const hasAeth = !(flags & PacketFlag.MIDDLE);
+  const msn: u32 = hasAeth ? aethMsn(packet + 12) : NO_MSN;
   if (bthOpcode(packet) == <u32>Opcode.MSP_SELECTIVE_ACKNOWLEDGE) {
+    if (!believesMsn(context, qp, psn, msn)) return;
     const low = loadU64(packet + 16);
     const high = loadU64(packet + 24);
     if (syndromeKind(aethSyndrome(packet + 12)) == <u32>SyndromeKind.ACK) {
       receiveArrival(context, qp, psn, low, high);
-    } else receiveSelectiveAck(context, qp, psn, low, high);
+    } else receiveSelectiveAck(context, qp, psn, msn, low, high);
     return;
   }
   if (flags & PacketFlag.ACKNOWLEDGE) {
-    receiveAcknowledge(context, qp, psn, aethSyndrome(packet + 12));
+    receiveAcknowledge(context, qp, psn, aethSyndrome(packet + 12), msn);
     return;
   }
   // FIRST, LAST, ONLY and atomic responses carry an AETH, which can only be an ACK.
-  const hasAeth = !(flags & PacketFlag.MIDDLE);
   if (hasAeth && syndromeKind(aethSyndrome(packet + 12)) != <u32>SyndromeKind.ACK) {
     context.counters.dropGhost++;
     return;
   }
   if (flags & PacketFlag.ATOMIC) {
-    receiveAtomicResponse(context, qp, psn, loadU64(packet + 16));
+    receiveAtomicResponse(context, qp, psn, msn, loadU64(packet + 16));
     return;
   }
   const payload = packet + <usize>headersLength(context.opcodeTable, bthOpcode(packet));
   const size = payloadLength(context.opcodeTable, packet, length);
-  receiveReadResponse(context, qp, psn, payload, size);
+  receiveReadResponse(context, qp, psn, msn, payload, size);
 }

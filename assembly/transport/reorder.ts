@@ -3,12 +3,18 @@
  * come ahead of what is expected are kept, and the peer is told which ones are there (selective
  * acknowledgement), so that it sends what is missing and nothing else.
  *
+ * A packet is kept only with the sender's mark in the seven reserved bits of its BTH's byte 8. The
+ * mark comes from the first PSN of the other direction, which the connection manager's messages
+ * tell both sides. To an attacker that guesses PSNs it makes a packet that is kept as improbable as
+ * one that is expected: 128 places, one of 127 marks.
+ *
  * A bit map counts from the PSN behind the expected one: bit i is psnExpected + 1 + i.
  */
-import { storeAeth, storeBth } from '../wire/headers';
+import { bthMark, storeAeth, storeBth } from '../wire/headers';
 import { Opcode } from '../wire/opcode';
 import { ICRC_SIZE, PACKET_SIZE_MAX } from '../wire/packet';
 import { psnAdd, psnDistance } from '../wire/psn';
+import { checksOf } from './answer-checks';
 import { Context, packetStart } from './context';
 import { QueuePair, pathOf } from './queue-pair';
 import { finishPacket } from './transmit';
@@ -45,6 +51,38 @@ export function anyAhead(qp: QueuePair): bool {
   return (qp.aheadLow | qp.aheadHigh) != 0;
 }
 
+/** The mark of requests against this first PSN of the other direction: 1 to 127. */
+export function markOf(psn: u32): u8 {
+  return <u8>(((psn ^ (psn >>> 7) ^ (psn >>> 14) ^ (psn >>> 21)) & 0x7f) % 127) + 1;
+}
+
+/** A request's PSN as its BTH has it, with the mark above it where the peer keeps packets. */
+export function markedPsn(qp: QueuePair, psn: u32): u32 {
+  return reorders(qp) ? psn | ((<u32>checksOf(qp).sendMark) << 24) : psn;
+}
+
+/** Has the packet the peer's mark? Before this side's first PSN is known, none has. */
+export function isMarked(qp: QueuePair, packet: usize): bool {
+  const mark: u32 = checksOf(qp).keepMark;
+  return mark != 0 && bthMark(packet) == mark;
+}
+
+/** Is it what is kept at `slot`, in all but the request for an acknowledgement and the ICRC? */
+function isKept(slot: usize, packet: usize, length: u32): bool {
+  const kept = slot + 8;
+  const tail: usize = 12;
+  return (
+    load<u32>(slot) == length &&
+    memory.compare(kept, packet, 8) == 0 &&
+    memory.compare(kept + tail, packet + tail, length - 16) == 0
+  );
+}
+
+function dropAhead(qp: QueuePair, bit: u32): void {
+  if (bit < 64) qp.aheadLow &= ~bitOf(bit);
+  else qp.aheadHigh &= ~bitOf(bit - 64);
+}
+
 /** Keeps a packet that came too early. Says whether the peer is to be told now. */
 export function keepAhead(qp: QueuePair, packet: usize, length: u32, psn: u32): bool {
   const ahead = psnDistance(qp.psnExpected, psn);
@@ -57,6 +95,9 @@ export function keepAhead(qp: QueuePair, packet: usize, length: u32, psn: u32): 
     memory.copy(slot + 8, packet, length);
     if (bit < 64) qp.aheadLow |= bitOf(bit);
     else qp.aheadHigh |= bitOf(bit - 64);
+  } else if (!isKept(slotAt(qp, psn), packet, length)) {
+    // One of the two packets is forged. Both are dropped; the peer retransmits the genuine one.
+    dropAhead(qp, bit);
   }
   return ahead >= CERTAIN;
 }

@@ -21,10 +21,11 @@ import { QueuePair, chunkAt, pathOf, sendCursor, sendRequestAt } from './queue-p
 import { packetCount, timerOf } from './queue-pair';
 import { AsyncEvent, QpState, QpType, SendFlag, WcStatus, WrOpcode } from './status';
 import { sendPlain, sendsPlain } from './plain-send';
+import { markedPsn } from './reorder';
 import { anyRepairs, forgetRepairs, sendRepairs } from './repair';
 import { finishCopying, finishPacket } from './transmit';
 import { writeWhole } from './whole-request';
-import { armRetransmit, beyondKept, charge, dropProbe, startProbe } from './window';
+import { armRetransmit, beyondKept, charge, dropProbe, isAlone, startProbe } from './window';
 import { windowOpen, windowOpenToRead } from './window';
 import { SEND_REQUEST_SIZE, SendRequest, SendState, seekSge } from './work-queue';
 
@@ -112,6 +113,7 @@ export function sendRequests(context: Context, qp: QueuePair, quantum: u32): boo
     if (!sendOne(context, qp, request)) break;
     request = current(context, qp);
   }
+  if (sent > 0 && isAlone(qp)) repeatAlone(context, qp);
   if (qp.state == <u32>QpState.SQD) noteDrained(context, qp);
   return qp.packetsSinceAckRequest > 0 && waitsForAcks(qp) && !solicit(context, qp);
 }
@@ -123,6 +125,14 @@ function waitsForAcks(qp: QueuePair): bool {
   if (qp.sendNext == qp.sendFetched) return isDone(qp, qp.sendFetched - 1);
   const next = sendRequestAt(qp, qp.sendNext);
   return waitsForAll(next) || (awaitsData(next) && beyondKept(qp));
+}
+
+/**
+ * Sends the only packet in flight a second time, directly behind the first: of two adjacent packets
+ * a link with periodic losses loses one at most, whatever it carries between two attempts.
+ */
+function repeatAlone(context: Context, qp: QueuePair): void {
+  if (outstanding(qp) && hasRoom(context)) resend(context, qp, qp.psnUnacked);
 }
 
 /**
@@ -167,7 +177,8 @@ function sendUnconnected(context: Context, qp: QueuePair, request: SendRequest):
 export function noteDrained(context: Context, qp: QueuePair): void {
   if (qp.drained || outstanding(qp)) return;
   const next = sendRequestAt(qp, qp.sendNext);
-  if (qp.sendNext != qp.sendFetched && next.state == <u32>SendState.STARTED) return;
+  const begun = next.state == <u32>SendState.STARTED || next.state == <u32>SendState.FENCED;
+  if (qp.sendNext != qp.sendFetched && begun) return;
   qp.drained = 1;
   if (!qp.drainNotify) return;
   pushEvent(context, EventKind.ASYNC, AsyncEvent.SQ_DRAINED, changetype<usize>(qp));
@@ -197,6 +208,7 @@ const READ_PACKETS_MAX: u32 = 32;
 
 /** Response packets that one READ request asks for at most. */
 function readPackets(context: Context, qp: QueuePair): u32 {
+  if (isAlone(qp)) return 1;
   const open = context.receiveCharge / 2 / qp.chargeFull;
   return max<u32>(min<u32>(open, min<u32>(context.windowPackets / 2, READ_PACKETS_MAX)), 1);
 }
@@ -213,7 +225,8 @@ function readLength(context: Context, qp: QueuePair, request: SendRequest): u32 
 
 function writeRead(context: Context, qp: QueuePair, request: SendRequest, length: u32): void {
   const packet = packetStart(context);
-  storeBth(packet, Opcode.RC_RDMA_READ_REQUEST, 0, context.pkey, qp.targetQp, 1, qp.psnNext);
+  const psn = markedPsn(qp, qp.psnNext);
+  storeBth(packet, Opcode.RC_RDMA_READ_REQUEST, 0, context.pkey, qp.targetQp, 1, psn);
   storeReth(packet + 12, request.remoteAddress + qp.sendOffset, request.key, length);
   countRepeat(context, qp, qp.psnNext);
   finishPacket(context, pathOf(qp), qp.qpn, 28 + ICRC_SIZE);
@@ -320,7 +333,7 @@ function sendData(context: Context, qp: QueuePair, request: SendRequest, ask: bo
   if (ackRequest && fresh) startProbe(context, qp, psn);
   const opcode = dataOpcode(qp, request, first, last);
   const bits = bthBits(solicited, pad);
-  storeBth(packet, opcode, bits, context.pkey, qp.targetQp, ackRequest, psn);
+  storeBth(packet, opcode, bits, context.pkey, qp.targetQp, ackRequest, markedPsn(qp, psn));
   const length = header + payload + pad + ICRC_SIZE;
   finishCopying(context, pathOf(qp), qp.qpn, length, header, source);
   if (!reliable) {
@@ -361,6 +374,7 @@ export function fail(context: Context, qp: QueuePair, request: SendRequest, stat
   }
   request.state = SendState.FAILED;
   request.status = status;
+  request.vendorError = 0;
   qp.sendStopped = 1;
 }
 

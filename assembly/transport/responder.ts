@@ -16,6 +16,7 @@ import {
   bthOpcode,
   bthPadCount,
   bthPsn,
+  bthSolicited,
   loadU32,
   rethAddress,
   rethKey,
@@ -29,29 +30,28 @@ import { noteHeld } from './arrival';
 import { CountedOperation, countCompletion } from './completion-counter';
 import { Context, EventKind, pushEvent, schedule } from './context';
 import { enterError } from './failure';
+import { Invalidation, invalidateReceived } from './invalidating-receive';
 import { completeMessage, disturbsRead, overlapsJob, placeSend, placeWrite } from './place';
 import { owe } from './owed';
 import { acceptAtomicWrite, acceptFlush, acknowledgeAgain, grantsFlush } from './persist';
 import { holdWord, noteImpatience } from './persist';
-import { MessageKind, QueuePair, Resource, packetCount, resourceAt } from './queue-pair';
+import { MessageKind, QueuePair, Resource } from './queue-pair';
+import { packetCount, resourceAt } from './queue-pair';
 import { takeReceive } from './receive-queue';
-import {
-  dropJobsFrom,
-  firstJobCount,
-  jobCount,
-  pushAtomic,
-  pushJob,
-  pushRead,
-  refuse,
-  remember,
-  sendNak,
-} from './response';
-import { anyAhead, keepAhead, keptLength, reorders, takeAhead } from './reorder';
+import { dropJobsFrom, pushAtomic, pushRead, refuse, remember, sendNak } from './response';
+import { firstJobCount, jobCount, pushJob } from './response-jobs';
+import { openResponses } from './response-window';
+import { anyAhead, isMarked, keepAhead, keptLength, reorders, takeAhead } from './reorder';
 import { serves } from './state-machine';
 import { AsyncEvent, QpState, WcStatus } from './status';
 
 /** Longest message that a RETH may announce (IBA C9-94). */
 const MESSAGE_BYTES_MAX: u32 = 0x80000000;
+/**
+ * A requester's packets are this close to the one that is expected: it has no more in flight (its
+ * window ends far below), and repeats nothing that is older. What is further away is forged.
+ */
+const NEAR_PACKETS: u32 = 1 << 20;
 /** RETH and AtomicETH follow the BTH at once, but for that of a FLUSH. */
 const EXTENDED: usize = 12;
 /** Requests that an answer of their own acknowledges. */
@@ -67,8 +67,14 @@ export function receiveRequestPacket(
 ): void {
   const flags = flagsOf(context.opcodeTable, bthOpcode(packet));
   const psn = bthPsn(packet);
-  noteEstablished(context, qp);
   const order = psnCompare(psn, qp.psnExpected);
+  const away = order < 0 ? psnDistance(psn, qp.psnExpected) : psnDistance(qp.psnExpected, psn);
+  if (away > NEAR_PACKETS) {
+    context.counters.outOfSeqRequest++;
+    return;
+  }
+  openResponses(context, qp);
+  noteEstablished(context, qp);
   if (order < 0) receiveDuplicate(context, qp, packet, flags, psn);
   else if (order > 0) receiveAhead(context, qp, packet, length, psn);
   else {
@@ -125,6 +131,7 @@ export function noteEstablished(context: Context, qp: QueuePair): void {
 function receiveAhead(context: Context, qp: QueuePair, packet: usize, length: u32, psn: u32): void {
   context.counters.outOfSeqRequest++;
   if (reorders(qp)) {
+    if (!isMarked(qp, packet)) return;
     if (!keepAhead(qp, packet, length, psn) && !bthAckRequest(packet)) return;
     qp.sackPending = 1;
     schedule(context, qp);
@@ -197,7 +204,8 @@ function checkResources(context: Context, qp: QueuePair, flags: u32, psn: u32): 
     refuse(context, qp, NakCode.INVALID_REQUEST, psn, WcStatus.LOC_QP_OP_ERR);
     return false;
   }
-  if (jobCount(qp) < qp.rdAtomicLimit) return true;
+  // A SEND_WITH_INV with a pending fence has an entry of its own.
+  if (jobCount(qp) - <u32>qp.receiveFenced < qp.rdAtomicLimit) return true;
   // The places are taken by answers to repeated requests: soon there will be one.
   defer(context, qp);
   return false;
@@ -237,7 +245,9 @@ function checkLength(context: Context, qp: QueuePair, packet: usize, flags: u32,
 function acceptData(context: Context, qp: QueuePair, packet: usize, flags: u32, size: u32): void {
   // A receive request completes when all before it is answered, FLUSHes among them.
   const early = qp.heldJobs > 0 && (flags & PacketFlag.RECEIVE) != 0;
-  if (early || disturbsRead(context, qp, packet, flags, size)) {
+  // The current receive request still belongs to a message with a pending fence.
+  const taken = qp.receiveFenced != 0 && (flags & (PacketFlag.RECEIVE | PacketFlag.SEND)) != 0;
+  if (early || taken || disturbsRead(context, qp, packet, flags, size)) {
     defer(context, qp);
     return;
   }
@@ -283,11 +293,16 @@ function endMessage(context: Context, qp: QueuePair, packet: usize, flags: u32):
   const opcode = bthOpcode(packet);
   if (headersOf(context.opcodeTable, opcode) & Header.IETH) {
     const key = loadU32(packet + headerOffset(context.opcodeTable, opcode, Header.IETH));
-    if (!invalidateRemote(context.arena, key, qp.pd, qp.binding)) {
-      // IBA class J: the data is placed, the queue pair ends, and nothing is said about it.
-      completeMessage(context, qp, packet, flags, WcStatus.REM_INV_REQ_ERR);
-      enterError(context, qp);
-      return;
+    const psn = bthPsn(packet);
+    const solicited = bthSolicited(packet) != 0;
+    switch (invalidateReceived(context, qp, key, psn, qp.messageOffset, solicited)) {
+      case Invalidation.REFUSED:
+        // IBA class J: the data is placed, the queue pair goes to ERR, and no NAK is sent.
+        completeMessage(context, qp, packet, flags, WcStatus.REM_INV_REQ_ERR);
+        enterError(context, qp);
+        return;
+      case Invalidation.HELD:
+        return;
     }
   }
   completeMessage(context, qp, packet, flags, WcStatus.SUCCESS);
@@ -360,6 +375,16 @@ function acceptAtomic(context: Context, qp: QueuePair, packet: usize, psn: u32):
   pushAtomic(context, qp, psn, value, qp.msn, 0);
 }
 
+/**
+ * Did the peer retransmit this packet before? Then responses to it were lost, and this response is
+ * sent twice: of two adjacent packets a link with periodic losses loses one at most.
+ */
+function isRepeatedAgain(qp: QueuePair, psn: u32): bool {
+  const again = qp.duplicatePsn == psn + 1;
+  qp.duplicatePsn = psn + 1;
+  return again;
+}
+
 /** A request that was executed before (IBA 9.7.5.1.4): answered again, never executed again. */
 function receiveDuplicate(
   context: Context,
@@ -369,10 +394,13 @@ function receiveDuplicate(
   psn: u32,
 ): void {
   context.counters.duplicateRequest++;
+  qp.heardOldNews = 1;
+  const times: u32 = isRepeatedAgain(qp, psn) ? 2 : 1;
   if (flags & (PacketFlag.SEND | PacketFlag.WRITE)) {
     if (qp.heldJobs > 0) noteHeld(context, qp, qp.mtu);
+    if (qp.receiveFenced) noteImpatience(context, qp, psn);
     // One ACK for the newest executed request answers all that came before.
-    qp.ackPending = 1;
+    qp.ackPending = <u8>times;
     acknowledgeAgain(qp, psn);
     schedule(context, qp);
     return;
@@ -387,9 +415,9 @@ function receiveDuplicate(
     if (resource.kind == 0 || skipped > psnDistance(resource.psnFirst, resource.psnLast)) continue;
     if (resource.kind != (flags & ANSWERED)) return;
     noteImpatience(context, qp, psn);
-    if (flags & PacketFlag.READ) repeatRead(context, qp, packet, resource, skipped);
+    if (flags & PacketFlag.READ) repeatRead(context, qp, packet, resource, skipped, times);
     else if (dropJobsFrom(qp, psn)) {
-      pushJob(context, qp, resource.kind, psn, resource.msn, 1).value = resource.value;
+      pushJob(context, qp, resource.kind, psn, resource.msn, times).value = resource.value;
     }
     return;
   }
@@ -402,6 +430,7 @@ function repeatRead(
   packet: usize,
   resource: Resource,
   skipped: u32,
+  times: u32,
 ): void {
   const reth = packet + EXTENDED;
   const address = rethAddress(reth);
@@ -411,5 +440,5 @@ function repeatRead(
   if (offset > resource.length || length > resource.length - offset) return;
   const psn = bthPsn(packet);
   if (!dropJobsFrom(qp, psn)) return;
-  pushRead(context, qp, psn, address, resource.key, length, resource.msn, 1);
+  pushRead(context, qp, psn, address, resource.key, length, resource.msn, times);
 }

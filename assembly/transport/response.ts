@@ -15,6 +15,9 @@ import { ACK_WITHOUT_CREDITS, NakCode, SyndromeKind, rnrTimerMicros } from '../w
 import { tellArrival } from './arrival';
 import { Context, EventKind, hasRoom, packetStart, pushEvent, schedule } from './context';
 import { completeReceive, enterError } from './failure';
+import { endReceiveFence } from './invalidating-receive';
+import { Aside, sendProbe } from './keep-alive';
+import { Fence } from './invalidation-fence';
 import { executeWaiting, noteFlush } from './persist';
 import {
   JobState,
@@ -26,8 +29,10 @@ import {
   pathOf,
   resourceAt,
 } from './queue-pair';
+import { jobCount, pushJob } from './response-jobs';
 import { AsyncEvent, QpState, WcOpcode, WcStatus } from './status';
 import { anyAhead, sendSelectiveAck } from './reorder';
+import { awaitsSign, countResponse } from './response-window';
 import { finishCopying, finishPacket } from './transmit';
 
 /** RNR timers (20 ms, 491 ms) of who asks again for what is being worked on. */
@@ -81,49 +86,6 @@ export function remember(qp: QueuePair, kind: u32, psn: u32, packets: u32): Reso
   resource.psnLast = psnAdd(psn, packets - 1);
   resource.msn = qp.msn;
   return resource;
-}
-
-/** How many requests wait to be answered, repeated ones among them. */
-export function jobCount(qp: QueuePair): u32 {
-  return qp.jobHead - qp.jobTail;
-}
-
-/**
- * How many requests wait to be answered for the first time: what the peer may have in flight. A
- * repeated one may have been answered long ago.
- */
-export function firstJobCount(qp: QueuePair): u32 {
-  let count: u32 = 0;
-  for (let index = qp.jobTail; index != qp.jobHead; index++) {
-    if (!jobAt(qp, index).repeated) count++;
-  }
-  return count;
-}
-
-/**
- * An answer of one packet, READY, in its place: behind all others, or before those that are held
- * when it is about what was answered before them.
- */
-export function pushJob(
-  context: Context,
-  qp: QueuePair,
-  kind: u32,
-  psn: u32,
-  msn: u32,
-  repeated: u32,
-): ResponseJob {
-  const before = qp.heldJobs > 0 && psnCompare(psn, jobAt(qp, qp.jobTail).psn) < 0;
-  const job = jobAt(qp, before ? --qp.jobTail : qp.jobHead++);
-  job.kind = kind;
-  job.repeated = repeated;
-  job.psn = psn;
-  job.psnLast = psn;
-  job.left = 0;
-  job.msn = msn;
-  job.started = 0;
-  job.state = JobState.READY;
-  schedule(context, qp);
-  return job;
 }
 
 /** Queues the answer to a READ. */
@@ -183,12 +145,15 @@ function cutJob(job: ResponseJob, psn: u32, mtu: u32): void {
  * Sends what waits. True when it stopped because of the quantum or the buffer and has more to send.
  */
 export function sendResponses(context: Context, qp: QueuePair, quantum: u32): bool {
-  if (qp.cnpPending) {
+  while (qp.asidePending) {
     if (!hasRoom(context)) return true;
-    sendCongestionNotification(context, qp);
+    if (qp.asidePending & Aside.CONGESTION) sendCongestionNotification(context, qp);
+    else sendProbe(context, qp);
   }
   for (let sent: u32 = 0; qp.jobHead != qp.jobTail; sent++) {
     if (sent == quantum || !hasRoom(context)) return true;
+    const job = jobAt(qp, qp.jobTail);
+    if (job.kind == <u32>PacketFlag.READ && awaitsSign(context, qp)) return false;
     if (!sendJob(context, qp)) break;
   }
   if (qp.jobHead != qp.jobTail) return sendWithheld(context, qp);
@@ -257,7 +222,7 @@ function sendAcknowledge(context: Context, qp: QueuePair): void {
     if (psnCompare(psnAdd(psn, 1), qp.psnExpected) >= 0) qp.ackPending = 0;
   } else {
     psn = psnToAcknowledge(qp, qp.psnExpected);
-    qp.ackPending = 0;
+    qp.ackPending--;
   }
   qp.nakPending = 0;
   sendAeth(context, qp, syndrome, qp.msn, psn);
@@ -273,7 +238,7 @@ function sendAeth(context: Context, qp: QueuePair, syndrome: u32, msn: u32, psn:
 
 /** Tells the peer that its packets met congestion (IBA A17.9.3). */
 function sendCongestionNotification(context: Context, qp: QueuePair): void {
-  qp.cnpPending = 0;
+  qp.asidePending &= ~(<u8>Aside.CONGESTION);
   const packet = packetStart(context);
   storeBth(packet, Opcode.CNP, 0, context.pkey, qp.targetQp, 0, 0);
   store<u8>(packet, BECN, 4);
@@ -285,6 +250,11 @@ function sendCongestionNotification(context: Context, qp: QueuePair): void {
 /** One packet of the oldest job. False: it ended in a NAK, or is held. */
 function sendJob(context: Context, qp: QueuePair): bool {
   const job = jobAt(qp, qp.jobTail);
+  if (job.state == <u32>JobState.FENCED) {
+    const fence = endReceiveFence(context, qp, job);
+    if (fence != <u32>Fence.EXPIRED) return fence == <u32>Fence.PASSED;
+    return endJobs(context, qp, job, NakCode.REMOTE_OPERATIONAL_ERROR);
+  }
   if (job.state != <u32>JobState.READY && !getReady(context, qp, job)) return false;
   if (job.kind == <u32>PacketFlag.ATOMIC) {
     sendAtomicAcknowledge(context, qp, job);
@@ -313,7 +283,7 @@ function sendAtomicAcknowledge(context: Context, qp: QueuePair, job: ResponseJob
   storeBth(packet, Opcode.RC_ATOMIC_ACKNOWLEDGE, 0, context.pkey, qp.targetQp, 0, job.psn);
   storeAeth(packet + 12, ACK_WITHOUT_CREDITS, job.msn);
   storeU64(packet + 16, job.value);
-  qp.jobTail++;
+  endJob(qp, job);
   finishPacket(context, pathOf(qp), qp.qpn, 24 + ICRC_SIZE);
 }
 
@@ -334,14 +304,29 @@ function sendReadResponse(context: Context, qp: QueuePair, job: ResponseJob): bo
   storeBth(packet, opcode, bthBits(0, pad), context.pkey, qp.targetQp, 0, job.psn);
   if (header == 16) storeAeth(packet + 12, ACK_WITHOUT_CREDITS, job.msn);
   if (pad) store<u32>(packet + header + size, 0);
+  if (job.kind == <u32>PacketFlag.READ) countResponse(context, qp);
+  const only = last && !job.started;
   job.started = 1;
-  job.psn = psnAdd(job.psn, 1);
-  job.address += size;
-  job.left -= size;
-  if (last) qp.jobTail++;
+  if (only) endJob(qp, job);
+  else {
+    job.psn = psnAdd(job.psn, 1);
+    job.address += size;
+    job.left -= size;
+    if (last) qp.jobTail++;
+  }
   const length = header + size + pad + ICRC_SIZE;
   finishCopying(context, pathOf(qp), qp.qpn, length, header, source);
   return true;
+}
+
+/** A response of one packet was sent: the job ends, or the response is sent a second time. */
+function endJob(qp: QueuePair, job: ResponseJob): void {
+  if (job.repeated < 2) {
+    qp.jobTail++;
+    return;
+  }
+  job.repeated = 1;
+  job.started = 0;
 }
 
 /** Where the next bytes of a READ lie in one piece; 0: they do not, or may not be read. */

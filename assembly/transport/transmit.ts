@@ -15,6 +15,7 @@ import {
   schedule,
   takeReady,
 } from './context';
+import { scheduleFenced } from './invalidation-fence';
 import { Path } from './path';
 import { sendRequests } from './requester';
 import { sendResponses } from './response';
@@ -59,6 +60,7 @@ export function fillBuffer(context: Context, index: u32): u32 {
   context.bufferDescriptor = context.sendDescriptors + <usize>first;
   context.bufferUsed = 0;
   context.bufferCount = 0;
+  if (context.fenceFirst != 0) scheduleFenced(context);
   while (hasRoom(context)) {
     const qp = takeReady(context);
     if (qp == null) break;

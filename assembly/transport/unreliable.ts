@@ -7,13 +7,17 @@ import { bthOpcode, bthPsn } from '../wire/headers';
 import { PacketFlag, flagsOf } from '../wire/opcode';
 import { payloadLength } from '../wire/packet';
 import { psnAdd } from '../wire/psn';
-import { Context } from './context';
-import { completeReceive } from './failure';
+import { checksOf } from './answer-checks';
+import { Context, EventKind, pushEvent } from './context';
+import { completeReceive, enterError } from './failure';
 import { completeMessage, placeSend, placeWrite } from './place';
 import { MessageKind, QueuePair } from './queue-pair';
 import { takeReceive } from './receive-queue';
 import { inSequence, lengthFits, needsReceive, noteEstablished } from './responder';
-import { WcOpcode, WcStatus } from './status';
+import { AsyncEvent, WcOpcode, WcStatus } from './status';
+
+/** WRITEs that no key allows, in the life of a queue pair: the last one ends it. */
+const WRONG_KEYS_MAX: u8 = 16;
 
 /** A packet of a UC queue pair, checked by `receive.ts` up to its P_Key. */
 export function receiveUnreliable(
@@ -42,12 +46,24 @@ export function receiveUnreliable(
   const status = accept(context, qp, packet, flags, size);
   if (status != <u32>WcStatus.SUCCESS) {
     dropMessage(context, qp, status);
+    if (status == <u32>WcStatus.LOC_ACCESS_ERR) countWrongKey(context, qp);
     return;
   }
   if (!(flags & PacketFlag.END)) return;
   qp.message = MessageKind.NONE;
   context.counters.rdmaRecvs++;
   if (flags & PacketFlag.RECEIVE) completeMessage(context, qp, packet, flags, WcStatus.SUCCESS);
+}
+
+/**
+ * No answer tells the peer of a wrong key (IBA 9.9.3, the responder of an unreliable service drops
+ * the packet), so one that tries keys could go on for ever.
+ */
+function countWrongKey(context: Context, qp: QueuePair): void {
+  const checks = checksOf(qp);
+  if (++checks.wrongKeys < WRONG_KEYS_MAX) return;
+  enterError(context, qp);
+  pushEvent(context, EventKind.ASYNC, AsyncEvent.QP_ACCESS_ERR, changetype<usize>(qp));
 }
 
 /** A WcStatus; anything but SUCCESS ends the message. */

@@ -6,6 +6,7 @@ import { Context, packetStart } from './context';
 import { isAtomic } from './fetch';
 import { gather } from './gather';
 import { QueuePair, pathOf } from './queue-pair';
+import { markedPsn } from './reorder';
 import { WrOpcode } from './status';
 import { finishPacket } from './transmit';
 import { SendRequest } from './work-queue';
@@ -20,9 +21,10 @@ export function writeWhole(context: Context, qp: QueuePair, request: SendRequest
 
 function writeAtomic(context: Context, qp: QueuePair, request: SendRequest): void {
   const packet = packetStart(context);
+  const psn = markedPsn(qp, qp.psnNext);
   const swap = request.opcode == <u32>WrOpcode.ATOMIC_CMP_AND_SWP;
   const opcode: u32 = swap ? Opcode.RC_COMPARE_SWAP : Opcode.RC_FETCH_ADD;
-  storeBth(packet, opcode, 0, context.pkey, qp.targetQp, 1, qp.psnNext);
+  storeBth(packet, opcode, 0, context.pkey, qp.targetQp, 1, psn);
   storeU64(packet + 12, request.remoteAddress);
   storeU32(packet + 20, request.key);
   storeU64(packet + 24, swap ? request.swap : request.compareAdd);
@@ -32,7 +34,8 @@ function writeAtomic(context: Context, qp: QueuePair, request: SendRequest): voi
 
 function writeFlush(context: Context, qp: QueuePair, request: SendRequest): void {
   const packet = packetStart(context);
-  storeBth(packet, Opcode.RC_FLUSH, 0, context.pkey, qp.targetQp, 1, qp.psnNext);
+  const psn = markedPsn(qp, qp.psnNext);
+  storeBth(packet, Opcode.RC_FLUSH, 0, context.pkey, qp.targetQp, 1, psn);
   storeU32(packet + 12, request.flush);
   storeReth(packet + 16, request.remoteAddress, request.key, <u32>request.compareAdd);
   finishPacket(context, pathOf(qp), qp.qpn, 32 + ICRC_SIZE);
@@ -40,8 +43,9 @@ function writeFlush(context: Context, qp: QueuePair, request: SendRequest): void
 
 function writeAtomicWrite(context: Context, qp: QueuePair, request: SendRequest): bool {
   const packet = packetStart(context);
+  const psn = markedPsn(qp, qp.psnNext);
   if (!gather(context, qp, request, packet + 28, request.length)) return false;
-  storeBth(packet, Opcode.RC_ATOMIC_WRITE, 0, context.pkey, qp.targetQp, 1, qp.psnNext);
+  storeBth(packet, Opcode.RC_ATOMIC_WRITE, 0, context.pkey, qp.targetQp, 1, psn);
   storeReth(packet + 12, request.remoteAddress, request.key, request.length);
   finishPacket(context, pathOf(qp), qp.qpn, 36 + ICRC_SIZE);
   return true;

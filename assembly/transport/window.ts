@@ -20,6 +20,8 @@ const UNIT: u32 = 256;
 const GO_BACK_PACKETS: u32 = 64;
 /** Never less than this many packets, so that a lost one is noticed by those behind it. */
 const LEAST: u32 = 4 * UNIT;
+/** Window of one packet, which is sent twice. */
+const ALONE: u32 = 1;
 
 /**
  * What a packet of so many payload bytes takes of a receive buffer. Linux rounds the packet with
@@ -72,8 +74,25 @@ export function beyondKept(qp: QueuePair): bool {
   return kept != 0 && psnDistance(qp.psnArrived, qp.psnNext) > kept;
 }
 
+/**
+ * A retransmission got lost as well: only the oldest packet is sent from now on, until it is
+ * answered. A retransmitted window loses the same packet each time on a link with periodic losses,
+ * if the period divides the number of packets in the window.
+ */
+export function sendAlone(qp: QueuePair): void {
+  qp.congestionWindow = ALONE;
+}
+
+export function isAlone(qp: QueuePair): bool {
+  return qp.congestionWindow == ALONE;
+}
+
 /** This many packets have arrived. */
 export function growWindow(context: Context, qp: QueuePair, packets: u32): void {
+  if (isAlone(qp)) {
+    qp.congestionWindow = LEAST;
+    return;
+  }
   const most = context.windowPackets * UNIT;
   if (qp.congestionWindow >= most) return;
   let more = (packets * UNIT * UNIT) / qp.congestionWindow + 1;
@@ -140,6 +159,7 @@ const REPEATS_MAX: u32 = 6;
 export function armRetransmit(context: Context, qp: QueuePair): void {
   if (qp.timeoutMicros == 0) return;
   qp.progressMicros = <u32>context.now;
+  qp.progressPsn = qp.psnUnacked;
   qp.earlyRepeats = 0;
   armTimer(context.timers, timerOf(qp), context.now, nextDelay(context, qp));
 }

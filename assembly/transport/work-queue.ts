@@ -89,6 +89,8 @@ export enum SendState {
   FAILED = 2,
   /** Is executed, has no packets, and completes when everything before it has. */
   DONE = 3,
+  /** Executed; completes when the fence of its invalidation has passed. */
+  FENCED = 4,
 }
 
 /** The engine's own copy of a work request, 128 bytes; SGEs, or inline data, follow. */
@@ -120,8 +122,12 @@ export class SendRequest {
   chargeFirst: u32;
   /** FAILED: a WcStatus. */
   status: u32;
-  reserved2: u64;
-  reserved3: u64;
+  /** FENCED: the epoch that other engines must have reached, and the start of the wait. */
+  fenceEpoch: u32;
+  fenceSince: u32;
+  /** FAILED: the vendor error of the completion. */
+  vendorError: u32;
+  reserved3: u32;
   reserved4: u64;
 }
 export const SEND_REQUEST_SIZE: u32 = 128;

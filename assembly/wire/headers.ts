@@ -80,6 +80,11 @@ export function bthAckRequest(bth: usize): u32 {
   return load<u8>(bth, 8) >> 7;
 }
 
+/** Byte 8's reserved bits: 0 but between peers that do selective repeat (reorder.ts). */
+export function bthMark(bth: usize): u32 {
+  return load<u8>(bth, 8) & 0x7f;
+}
+
 export function bthPsn(bth: usize): u32 {
   return loadU32(bth + 8) & 0xffffff;
 }
