@@ -69,7 +69,13 @@ export type { ChannelCounters } from './link/channel-limits.js';
 export type { PeerEvent, PeerEventKind } from './link/channel-link.js';
 export { BroadcastSignalling } from './link/signalling/broadcast.js';
 export { HttpSignalling } from './link/signalling/http.js';
-export { answerRequest } from './link/signalling/http-server.js';
+export {
+  answerRequest,
+  type AnswerOptions,
+  type AnsweringLink,
+} from './link/signalling/http-server.js';
+export type { CandidateRule } from './link/signalling/candidates.js';
+export type { SiteOptions } from './link/http-site.js';
 export type {
   Answerer,
   Signalling,
@@ -77,7 +83,7 @@ export type {
   SignallingRoom,
 } from './link/signalling/signalling.js';
 export { WebSocketLink, type WebSocketOptions } from './link/websocket.js';
-export { acceptUpgrades } from './link/websocket-server.js';
+export { acceptUpgrades, type UpgradeOptions } from './link/websocket-server.js';
 export { UdpLink, type UdpCounters } from './link/udp.js';
 export { UdpBatchLink, type UdpBatchCounters } from './link/udp-batch.js';
 export type { UdpOptions } from './link/udp-options.js';
@@ -122,6 +128,7 @@ export type { CmOptions } from './cm/agreement.js';
 export { ConnectError, connect, listen } from './cm/connect.js';
 export type {
   ConnectOptions,
+  ConnectionsOptions,
   EndOptions,
   ListenOptions,
   RdmaConnection,

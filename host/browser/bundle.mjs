@@ -5,6 +5,7 @@
 import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { build } from 'esbuild';
+import { compactAbi } from './compact-abi.mjs';
 import { standIns } from './stand-ins.mjs';
 
 process.chdir(fileURLToPath(new URL('../../', import.meta.url)));
@@ -21,7 +22,7 @@ const { metafile } = await build({
   sourcemap: true,
   metafile: true,
   logLevel: 'warning',
-  plugins: [standIns],
+  plugins: [standIns, compactAbi],
 });
 writeFileSync('build/browser/metafile.json', JSON.stringify(metafile));
 // One engine for both kinds of memory (host/engine/module-bytes.browser.ts).

@@ -70,6 +70,7 @@ export type { CmId } from '../cm/cm-id.js';
 export { ConnectError, connect, listen } from '../cm/connect.js';
 export type {
   ConnectOptions,
+  ConnectionsOptions,
   EndOptions,
   ListenOptions,
   RdmaConnection,

@@ -37,6 +37,8 @@ export interface AttemptOptions {
   readonly localAddress: string;
   /** The same for every attempt of a transfer. */
   readonly transfer: string;
+  /** Proved to the server, and by it. */
+  readonly key?: string | undefined;
   readonly signal: AbortSignal;
 }
 
@@ -101,7 +103,7 @@ export class Attempt {
   }
 
   #ask(): ReturnType<typeof askServer> {
-    const { context, file, server, localAddress, transfer, signal } = this.#options;
+    const { context, file, server, localAddress, transfer, signal, key } = this.#options;
     const { info } = context.device;
     if (signal.aborted) throw new Interrupted('interrupted');
     const request = {
@@ -118,7 +120,8 @@ export class Attempt {
       reorderPackets: REORDER_PACKETS,
     };
     const text = formatServerAddress(server);
-    return askServer({ ...server, text }, localAddress, request, signal).catch((error: unknown) => {
+    const to = { ...server, text };
+    return askServer(to, localAddress, request, signal, key).catch((error: unknown) => {
       throw signal.aborted ? new Interrupted('interrupted') : error;
     });
   }

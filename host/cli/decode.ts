@@ -5,10 +5,10 @@ import { GENERAL_SERVICES_QPN, Opcode } from '#build/abi.js';
 import { explainMad } from '../cm/mad.js';
 import { NvmeEavesdropper } from '../nvme/eavesdropper.js';
 import { explainPacketMessage } from '../rds/explain.js';
+import { IcrcJudge, type IcrcVerdict } from '../link/icrc-judge.js';
 import { PcapError, type Capture, type CapturedPacket } from '../link/pcap.js';
 import { formatCount } from './format.js';
 import { fileRefusal } from '../errors/file-refusal.js';
-import { IcrcJudge, type IcrcVerdict } from './icrc-verdict.js';
 import { Exit, outputClosed, printLine } from './report.js';
 
 export interface DecodeOptions {

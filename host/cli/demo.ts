@@ -5,11 +5,13 @@ import { Exit, complain, printLine } from './report.js';
 export interface DemoOptions {
   readonly bind: string;
   readonly port: number;
+  readonly hostName?: readonly string[];
   readonly json?: boolean;
 }
 
 export async function demo(options: DemoOptions): Promise<number> {
-  const server = await DemoServer.open(options);
+  const { bind, port, hostName = [] } = options;
+  const server = await DemoServer.open({ bind, port, hosts: hostName });
   const stopped = new Promise<void>((resolve) => {
     process.once('SIGINT', () => resolve()).once('SIGTERM', () => resolve());
   });

@@ -2,21 +2,28 @@
 import { statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { availableParallelism, networkInterfaces } from 'node:os';
-import { DeviceCapFlag, openDevice, type DeviceAttributes } from '../index.js';
+import { DeviceCapFlag, openDevice, type DeviceAttributes, type Durability } from '../index.js';
 import { reportDevice, type DeviceReport } from '../device/device-report.js';
 import { engineFile } from '../engine/load.js';
+import { fileRefusal } from '../errors/file-refusal.js';
 import { Gid } from '../link/endpoint.js';
 import { IPV4_UDP_OVERHEAD, IPV6_UDP_OVERHEAD, interfaceMtu } from '../link/interface.js';
-import { PACKET_SIZE_LIMIT, type SocketOption } from '../link/link.js';
+import { PACKET_SIZE_LIMIT, ROCE_PORT, type SocketOption } from '../link/link.js';
+import { otherPortSentence } from '../link/other-port.js';
+import { isPortTaken } from '../link/port-holder.js';
+import { placeOfPath, type Place } from '../pmem/place.js';
 import { mtuFor } from './channel.js';
 import { formatBytes } from './format.js';
 import { Exit, printLine } from './report.js';
+import { describeStorage } from './storage.js';
 
 export interface DevinfoOptions {
   readonly bind: string;
   /** A device that processes share: who does, and what they have. */
   readonly name?: string;
   readonly directory?: string;
+  /** Durability of a flushed file in that directory. */
+  readonly storage: string;
   readonly json?: boolean;
 }
 
@@ -37,8 +44,9 @@ const OPTIONAL: Readonly<Record<string, string>> = {
 };
 
 export async function devinfo(options: DevinfoOptions): Promise<number> {
-  const { bind, name, directory, json } = options;
+  const { bind, name, directory, storage, json } = options;
   if (name !== undefined) return shareInfo(await reportDevice(name, directory), json);
+  const place = placeThere(storage);
   const context = await openDevice({ address: bind, port: 0 });
   const attributes = context.queryDevice();
   const { info } = context.device;
@@ -51,7 +59,9 @@ export async function devinfo(options: DevinfoOptions): Promise<number> {
       receiveBufferBytes: info.receiveBufferBytes,
       socketOptions: info.socketOptions ?? [],
     },
+    rocePort: await rocePort(info.local.gid),
     addresses: await listAddresses(),
+    storage: { path: storage, durability: place.durability, reason: place.reason },
     limits: attributes,
     engine: {
       bytes: statSync(engineFile(false)).size,
@@ -67,6 +77,22 @@ export async function devinfo(options: DevinfoOptions): Promise<number> {
   if (json) await printLine(JSON.stringify(report));
   else for (const line of describe(report)) await printLine(line);
   return Exit.OK;
+}
+
+/** Reports whether another process holds port 4791, to which Linux and RoCE cards send. */
+async function rocePort(gid: Gid): Promise<RocePort> {
+  const isTaken = await isPortTaken(gid, ROCE_PORT);
+  if (!isTaken) return { isTaken };
+  return { isTaken, consequence: await otherPortSentence(gid) };
+}
+
+function placeThere(path: string): Place {
+  try {
+    statSync(path);
+  } catch (error) {
+    throw fileRefusal(`cannot read ${path}`, error);
+  }
+  return placeOfPath(path);
 }
 
 async function shareInfo(report: DeviceReport, json: boolean | undefined): Promise<number> {
@@ -97,6 +123,13 @@ function* describeShare(report: DeviceReport): Generator<string> {
   }
 }
 
+/** UDP port 4791 of the device's address. */
+interface RocePort {
+  /** Undefined: unknown on this system. */
+  readonly isTaken: boolean | undefined;
+  readonly consequence?: string;
+}
+
 interface Report {
   readonly link: {
     name: string;
@@ -104,7 +137,9 @@ interface Report {
     receiveBufferBytes: number;
     socketOptions: readonly SocketOption[];
   };
+  readonly rocePort: RocePort;
   readonly addresses: readonly AddressInfo[];
+  readonly storage: { path: string; durability: Durability; reason: string };
   readonly limits: DeviceAttributes;
   readonly engine: { bytes: number; sharedMemoryBytes: number };
   readonly node: string;
@@ -122,10 +157,14 @@ function* describe(report: Report): Generator<string> {
   for (const { name, effect, granted, reason } of link.socketOptions) {
     yield `  ${name}: ${effect}${granted ? '' : ` [not granted: ${reason}]`}`;
   }
+  const { isTaken, consequence } = report.rocePort;
+  const state = isTaken === undefined ? 'unknown on this system' : 'free';
+  yield `port ${ROCE_PORT}  ${consequence ?? state}`;
   yield 'addresses';
   for (const { address, interface: name, interfaceMtu, pathMtu } of report.addresses) {
     yield `  ${address} (${name}): MTU ${interfaceMtu}, path MTU ${pathMtu}`;
   }
+  yield `storage    ${report.storage.path}: ${describeStorage(report.storage)}`;
   yield 'limits';
   const { deviceCapFlags, ...numbers } = limits;
   for (const [name, value] of Object.entries(numbers)) {

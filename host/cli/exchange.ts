@@ -6,7 +6,9 @@
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { RefusalError, type ErrnoName } from '../index.js';
 import { connectRefusal, listenRefusal } from '../link/tcp-refusal.js';
+import { SourceShares } from '../link/source-shares.js';
 import { isMtu } from './channel.js';
+import { NONCE, makeNonce, proven, provenLine, type Nonces } from './exchange-key.js';
 
 /** Of the conversation, RDMA messages included. */
 const VERSION = 1;
@@ -17,8 +19,11 @@ const REQUEST_BYTES_MAX = 8192;
 const REPLY_BYTES_MAX = 2 ** 20;
 /** A dead machine says no goodbye: asked after so many milliseconds of silence. */
 const KEEP_ALIVE_MILLIS = 5000;
-/** Connections that may be talking besides the clients that are served. */
-const TALKING_MAX = 64;
+/** Connections that have not sent their line: one more ends the oldest of them. */
+const TALKING_MAX = 256;
+/** The same of one source, besides the clients that are served: one more is refused. */
+const TALKING_PER_SOURCE = 16;
+const CONNECTIONS_MAX = 2 ** 16;
 const MISUSE_CODE: ErrnoName = 'EPROTO';
 
 export const PIECE_BYTES_MIN = 4096;
@@ -85,6 +90,8 @@ export type Answer = (request: PutRequest, standing: Standing) => Promise<PutRep
 export class ExchangeServer {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
+  /** Those that have not sent their line, oldest first. */
+  readonly #talking = new Set<Socket>();
 
   private constructor(server: Server) {
     this.#server = server;
@@ -96,15 +103,22 @@ export class ExchangeServer {
     clientsMax: number,
     answer: Answer,
     refused: (remote: string, error: unknown) => void,
+    key?: string,
   ): Promise<ExchangeServer> {
     const server = createServer({ keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MILLIS });
     const exchange = new ExchangeServer(server);
-    server.maxConnections = clientsMax + TALKING_MAX;
+    const shares = new SourceShares(CONNECTIONS_MAX, clientsMax + TALKING_PER_SOURCE);
     server.on('connection', (socket) => {
-      exchange.#sockets.add(socket);
-      socket.on('close', () => exchange.#sockets.delete(socket));
+      const giveBack = shares.take(socket.remoteAddress);
+      if (!giveBack) return socket.destroy();
+      socket.once('close', giveBack);
+      exchange.#enter(socket);
       const remote = socket.remoteAddress ?? '';
-      talk(socket, answer).catch((error: unknown) => refused(remote, error));
+      const asked: Answer = (request, standing) => {
+        exchange.#talking.delete(socket);
+        return answer(request, standing);
+      };
+      talk(socket, asked, key).catch((error: unknown) => refused(remote, error));
     });
     await new Promise<void>((resolve, reject) => {
       server.once('error', (error) => reject(listenRefusal(error, { address, port }) as Error));
@@ -113,6 +127,18 @@ export class ExchangeServer {
     // Later errors are those of single connections that could not be accepted.
     server.on('error', () => undefined);
     return exchange;
+  }
+
+  #enter(socket: Socket): void {
+    this.#sockets.add(socket);
+    this.#talking.add(socket);
+    socket.once('close', () => {
+      this.#sockets.delete(socket);
+      this.#talking.delete(socket);
+    });
+    // A client sends its line at once: the oldest connection without one is the slowest.
+    const [oldest] = this.#talking;
+    if (this.#talking.size > TALKING_MAX) oldest!.destroy();
   }
 
   /** Ends every connection. */
@@ -124,18 +150,18 @@ export class ExchangeServer {
 }
 
 /** The server's half of one conversation. Rejects with why it refused. */
-async function talk(socket: Socket, answer: Answer): Promise<void> {
+async function talk(socket: Socket, answer: Answer, key: string | undefined): Promise<void> {
   const ended = new Promise<void>((resolve) => socket.once('close', () => resolve()));
   socket.on('error', () => socket.destroy());
   try {
-    const request = parseRequest(await readLine(socket, REQUEST_BYTES_MAX, 'the client'));
+    const { line, sign } = await readRequest(socket, key);
+    const request = parseRequest(line);
     const remoteAddress = socket.remoteAddress;
     if (remoteAddress === undefined) throw new RefusalError('ECONNRESET', 'the client is gone');
     const standing = { remoteAddress, ended, end: () => void socket.destroySoon() };
     const reply = await answer(request, standing);
-    socket.write(
-      `${JSON.stringify({ verbena: VERSION, ...reply, ...('addr' in reply ? { addr: `${reply.addr}` } : {}) })}\n`,
-    );
+    const addr = 'addr' in reply ? { addr: `${reply.addr}` } : {};
+    socket.write(`${sign(JSON.stringify({ verbena: VERSION, ...reply, ...addr }))}\n`);
     stand(socket);
   } catch (error) {
     const refusal =
@@ -151,6 +177,29 @@ async function talk(socket: Socket, answer: Answer): Promise<void> {
   }
 }
 
+/** The line with the request, and how the reply to it is signed. Rejects with RefusalError. */
+async function readRequest(
+  socket: Socket,
+  key: string | undefined,
+): Promise<{ line: string; sign: (reply: string) => string }> {
+  const first = await readLine(socket, REQUEST_BYTES_MAX, 'the client');
+  const client = parseLine(first).get('nonce');
+  const hasKey = typeof client === 'string' && NONCE.test(client);
+  if (key === undefined) {
+    if (!hasKey) return { line: first, sign: (reply) => reply };
+    throw new RefusalError('EACCES', 'the server has no key: put without --token, or give it one');
+  }
+  if (!hasKey) {
+    throw new RefusalError('EACCES', 'the server wants its key: put with --token or --token-file');
+  }
+  const nonces = { client, server: makeNonce() };
+  socket.write(`${JSON.stringify({ verbena: VERSION, nonce: nonces.server })}\n`);
+  const text = await readLine(socket, REQUEST_BYTES_MAX, 'the client');
+  const line = provenLine(key, 'put', nonces, text);
+  if (line === undefined) throw new RefusalError('EACCES', 'the client has another key (--token)');
+  return { line, sign: (reply) => proven(key, 'serve', nonces, reply) };
+}
+
 /** From now on the other side has nothing to say but goodbye. */
 function stand(socket: Socket): void {
   socket.on('data', () => socket.destroy());
@@ -163,6 +212,7 @@ export async function askServer(
   localAddress: string,
   request: PutRequest,
   signal: AbortSignal,
+  key?: string,
 ): Promise<{ reply: PutReply | DoneReply; standing: Standing }> {
   const socket = connect({
     host: server.host,
@@ -176,8 +226,11 @@ export async function askServer(
   const abort = (): void => void socket.destroy();
   signal.addEventListener('abort', abort);
   try {
-    socket.write(`${JSON.stringify({ verbena: VERSION, put: request })}\n`);
-    const line = await readLine(socket, REPLY_BYTES_MAX, server.text);
+    const asking = JSON.stringify({ verbena: VERSION, put: request });
+    const nonces = key === undefined ? undefined : await exchangeNonces(socket, server.text);
+    socket.write(`${nonces ? proven(key!, 'put', nonces, asking) : asking}\n`);
+    const text = await readLine(socket, REPLY_BYTES_MAX, server.text);
+    const line = nonces ? provenReply(key!, nonces, text) : text;
     const reply = parseReply(line, Math.ceil(request.size / request.pieceBytes));
     socket.on('error', () => socket.destroy());
     stand(socket);
@@ -190,6 +243,23 @@ export async function askServer(
   } finally {
     signal.removeEventListener('abort', abort);
   }
+}
+
+async function exchangeNonces(socket: Socket, server: string): Promise<Nonces> {
+  const client = makeNonce();
+  socket.write(`${JSON.stringify({ verbena: VERSION, nonce: client })}\n`);
+  const line = await readLine(socket, REPLY_BYTES_MAX, server);
+  const fields = parseLine(line);
+  // A refusal needs no proof: without one there is no transfer either.
+  if (fields.get('refused') !== undefined) parseReply(line, 0);
+  return { client, server: fields.text('nonce', NONCE) };
+}
+
+function provenReply(key: string, nonces: Nonces, text: string): string {
+  const line = provenLine(key, 'serve', nonces, text);
+  if (line !== undefined) return line;
+  if (parseLine(text).get('refused') !== undefined) return text;
+  throw new RefusalError('EACCES', 'the server does not prove that it has the key (--token)');
 }
 
 /** The first line that arrives, without its end. Rejects when it is late, too long or missing. */

@@ -12,7 +12,9 @@ import {
 import { checkFileName } from './file-name.js';
 import { fileRefusal } from '../errors/file-refusal.js';
 import { openLocalDevice, type DeviceOptions } from './open-device.js';
+import { checkQuota, removeUnfinished } from './served-directory.js';
 import { Session, type SessionEnd } from './session.js';
+import { sourceOf } from '../link/source-shares.js';
 
 export interface FileServerOptions extends DeviceOptions {
   /** Where files go. */
@@ -20,6 +22,12 @@ export interface FileServerOptions extends DeviceOptions {
   readonly clientsMax: number;
   /** Bytes of memory that each client may write into. */
   readonly windowBytes: number;
+  /** Key that each client must prove to have. Default: the server accepts clients without a key. */
+  readonly key?: string | undefined;
+  /** Bytes of all files in the directory, finished or not. Default: what the disk has. */
+  readonly quotaBytes?: number | undefined;
+  /** Unfinished files that nothing was written to for so long are removed. Default 7 days. */
+  readonly expireMillis?: number | undefined;
 }
 
 /** What happens, for a log. */
@@ -34,6 +42,10 @@ const MEMORY_BASE_BYTES = 16 * 2 ** 20;
 const MEMORY_CLIENT_BYTES = 768 * 2 ** 10;
 /** With a port that is free for UDP and taken for TCP, another one is tried. */
 const FREE_PORT_ATTEMPTS = 16;
+const EXPIRE_MILLIS = 7 * 24 * 3_600_000;
+const EXPIRE_LOOK_MILLIS = 600_000;
+/** A client without progress for so long gives its place to one of a source that has fewer. */
+const IDLE_MILLIS = 2000;
 /** Transfers whose clients may not have heard that they are done. */
 const FINISHED_KEPT = 64;
 
@@ -47,6 +59,9 @@ export class FileServer {
   /** SHA-256 by transfer, oldest first. */
   readonly #finished = new Map<string, string>();
   #exchange: ExchangeServer | undefined;
+  /** Requests look at the directory one after the other: each counts what the one before takes. */
+  #turn: Promise<unknown> = Promise.resolve();
+  #expiring: ReturnType<typeof setInterval> | undefined;
   #closing = false;
 
   private constructor(context: Context, options: FileServerOptions, events: FileServerEvents) {
@@ -79,7 +94,10 @@ export class FileServer {
           options.clientsMax,
           (request, standing) => server.#answer(request, standing),
           (remote, error) => events.refused(remote, error),
+          options.key,
         );
+        await server.#expire();
+        server.#expiring = setInterval(() => void server.#expire(), EXPIRE_LOOK_MILLIS).unref();
         return server;
       } catch (error) {
         await context.close();
@@ -102,6 +120,7 @@ export class FileServer {
   async close(): Promise<void> {
     if (this.#closing) return;
     this.#closing = true;
+    clearInterval(this.#expiring);
     const sessions = [...this.#sessions.values()];
     for (const session of sessions) session.stop('the server ends');
     await Promise.all(sessions.map((session) => session.ended));
@@ -126,7 +145,8 @@ export class FileServer {
     if (sha256 !== undefined) return { done: true, sha256 };
     if (this.#closing) throw new RefusalError('ECONNRESET', 'the server ends');
     const { clientsMax } = this.#options;
-    if (this.#sessions.size >= clientsMax) {
+    if (this.#sessions.size >= clientsMax) await this.#makeRoom(standing.remoteAddress);
+    if (this.#sessions.has(name) || this.#sessions.size >= clientsMax) {
       throw new RefusalError(
         'EAGAIN',
         `the server is full: it serves ${clientsMax} at once (--max-clients); try again later`,
@@ -138,13 +158,49 @@ export class FileServer {
     return this.#start(session, standing);
   }
 
+  /** Ends the client that waits longest, where its source has more places than this one. */
+  async #makeRoom(remoteAddress: string): Promise<void> {
+    const all = [...this.#sessions.values()];
+    const placesOf = (address: string): number =>
+      all.filter((other) => sourceOf(other.remoteAddress) === sourceOf(address)).length;
+    const own = placesOf(remoteAddress);
+    const [idlest] = all
+      .filter((other) => other.idleMillis > IDLE_MILLIS && placesOf(other.remoteAddress) > own + 1)
+      .sort((a, b) => b.idleMillis - a.idleMillis);
+    if (!idlest) return;
+    idlest.stop('it made no progress, and another client needs its place');
+    await idlest.ended;
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+
+  /** Never rejects: what cannot be removed stays. */
+  async #expire(): Promise<void> {
+    const { expireMillis = EXPIRE_MILLIS } = this.#options;
+    const inUse = (name: string): boolean => this.#sessions.has(name);
+    await removeUnfinished(this.directory, expireMillis, inUse, Date.now()).catch(() => undefined);
+  }
+
+  /** What the directory has room for, the file itself included. Rejects with RefusalError. */
+  async #reserve(session: Session, open: () => Promise<PutReply>): Promise<PutReply> {
+    const turn = this.#turn.then(async () => {
+      const { quotaBytes } = this.#options;
+      await this.#expire();
+      if (quotaBytes !== undefined) await checkQuota(this.directory, quotaBytes, session.request);
+      return open();
+    });
+    this.#turn = turn.catch(() => undefined);
+    return turn;
+  }
+
   async #start(session: Session, standing: Standing): Promise<PutReply> {
     const { request } = session;
     const { directory } = this;
     const { windowBytes } = this.#options;
     let reply: PutReply;
     try {
-      reply = await session.open({ directory, windowBytes }, this.#sessions.size);
+      reply = await this.#reserve(session, () =>
+        session.open({ directory, windowBytes }, this.#sessions.size),
+      );
     } catch (error) {
       this.#sessions.delete(request.name);
       throw error;

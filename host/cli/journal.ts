@@ -8,11 +8,14 @@
  * ```
  * A line is a piece's index, the CRC-32 of its bytes, and the CRC-32 of the line up to there. It is
  * appended after the piece is synced, so a piece that has a line is there; a line that is torn, and
- * what follows it, does not count.
+ * what follows it, does not count. The last line is `closed` if no sync of the part failed and the
+ * whole part is synced; it is removed when the part is opened.
  */
 import { crc32 } from 'node:zlib';
 
 const VERSION = 1;
+/** Last line of the journal of a part that was closed in order. */
+export const CLOSED_LINE = 'closed\n';
 
 /** Which version of which file, cut how. */
 export interface FileVersion {
@@ -30,8 +33,10 @@ export interface JournalEntry {
 export interface Journal {
   readonly version: FileVersion;
   readonly entries: readonly JournalEntry[];
-  /** Bytes up to the end of the last line that counts. */
+  /** Bytes up to the end of the last line that records a piece. */
   readonly validBytes: number;
+  /** True: the part was closed in order. */
+  readonly isClosed: boolean;
 }
 
 export function formatJournalHeader({ name, size, mtimeNs, pieceBytes }: FileVersion): string {
@@ -60,7 +65,8 @@ export function parseJournal(bytes: Buffer): Journal | undefined {
     entries.push(entry);
     at = end + 1;
   }
-  return { version, entries, validBytes: at };
+  const isClosed = bytes.toString('latin1', at) === CLOSED_LINE;
+  return { version, entries, validBytes: at, isClosed };
 }
 
 function parseHeader(line: string): FileVersion | undefined {

@@ -50,6 +50,8 @@ Exit codes: 0 done, 1 refused or failed, 2 the command line is wrong, 130 ended 
 VERBENA_DEBUG=1 shows where an error comes from.
 `;
 
+const DIRECTORY_HELP = 'directory of its file (default: the user’s own in /dev/shm)';
+
 /** Runs a command; its result is the exit code. */
 async function run(command: string, action: () => Promise<number>): Promise<void> {
   try {
@@ -95,6 +97,14 @@ function addServe(program: Command): void {
         .argParser(size(65536, 2 ** 28))
         .default(8 * 2 ** 20, '8M'),
     )
+    .option(
+      '--token <key>',
+      'key that clients prove (default: a random one unless --bind is loopback)',
+    )
+    .option('--token-file <file>', 'the same, from a file with mode 600')
+    .option('--no-token', 'take files of clients without a key, at any address')
+    .option('--quota <size>', 'bytes of all files in the directory', size(1, 2 ** 50))
+    .option('--expire <hours>', 'hours until unfinished files are removed', whole(1, 8760), 168)
     .option('--pmem <file>', 'take what "put --pmem" writes and flushes into persistent memory')
     .option('--pmem-bytes <size>', 'of it, where it is made (64M)', size(65536, 2 ** 31))
     .option('--pcap <file>', 'capture every packet')
@@ -115,6 +125,8 @@ function addPut(program: Command): void {
     .option('--bind <address>', 'local address (default: the one that leads to the server)');
   addPortOption(command, '--local-port <port>', 'local UDP port; 0: a free one', 0);
   addPieceOption(command)
+    .option('--token <key>', 'the key of the server')
+    .option('--token-file <file>', 'the same, from a file with mode 600')
     .option('--retries <number>', 'reconnects without progress', whole(0, 1000), 5)
     .option('--pmem', 'into the persistent memory of "serve --pmem": written, flushed, committed')
     .option('--pcap <file>', 'capture every packet')
@@ -204,7 +216,8 @@ function addOthers(program: Command): void {
   begin(program, 'devinfo', 'what a device on this machine offers: link, addresses, limits')
     .option('--bind <address>', 'local address of the device', '127.0.0.1')
     .option('--name <name>', 'a device that processes share: who they are, and what they have')
-    .option('--directory <directory>', 'with --name: where its file lies', '/dev/shm')
+    .option('--directory <directory>', `with --name: ${DIRECTORY_HELP}`)
+    .option('--storage <directory>', 'directory: report the durability of its files', '.')
     .option('--json', 'print it as JSON')
     .addHelpText('after', example('verbena devinfo --json', 'verbena devinfo --name db'))
     .action((options: DevinfoOptions) => run('devinfo', () => devinfo(options)));
@@ -227,7 +240,7 @@ function addPool(program: Command): void {
   const pool = program.command('pool').description('pools of memory regions: "pool top"');
   begin(pool, 'top', 'who has how many regions of the pools of a device that processes share')
     .argument('<name>', 'of the device: openDevice({ name })')
-    .option('--directory <directory>', 'where its file lies', '/dev/shm')
+    .option('--directory <directory>', DIRECTORY_HELP)
     .option('-i, --interval <seconds>', 'from one look to the next', seconds, 1)
     .option('--once', 'one look')
     .option('--json', 'one JSON object a look: pools, and events since the last one')
@@ -285,7 +298,7 @@ function addRdsStress(program: Command): void {
   const command = begin(
     program,
     'rds-stress',
-    'messages between the tasks of two sides; without --send-addr: the passive one',
+    'messages between the tasks of two sides, both of them this program (not that of rds-tools); without --send-addr: the passive side',
   )
     .option('-s, --send-addr <address>', 'the passive side')
     .option('-r, --recv-addr <address>', 'our own (default: the one towards the other side)')
@@ -327,8 +340,13 @@ function addDemo(program: Command): void {
     'a page to open in two tabs: each paints in the other’s memory',
   ).option('--bind <address>', 'local address', '127.0.0.1');
   addPortOption(command, '--port <port>', 'TCP port; 0: a free one', 8080)
+    .option(
+      '--host-name <name>',
+      'host name that browsers may use, again for more (always: IP addresses, localhost)',
+      (name: string, names: string[] = []) => [...names, name],
+    )
     .option('--json', 'one JSON object per event')
-    .addHelpText('after', example('verbena demo'))
+    .addHelpText('after', example('verbena demo', 'verbena demo --bind 192.0.2.7'))
     .action((options: DemoOptions) => run('demo', () => demo(options)));
 }
 

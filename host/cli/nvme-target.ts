@@ -8,13 +8,13 @@ import {
   nvmeResponseTimes,
   type Context,
   type NvmeMedium,
-  type NvmeStore,
   type NvmeTargetEvent,
 } from '../index.js';
 import { formatBytes } from './format.js';
 import { openLocalDevice, type FaultPercents } from './open-device.js';
 import { faultsOf } from './options.js';
 import { Exit, complain, printLine } from './report.js';
+import { describeStorage } from './storage.js';
 
 export interface NvmeTargetCliOptions extends FaultPercents {
   readonly ram?: number;
@@ -74,11 +74,17 @@ export async function nvmeTarget(
     const at = `${bind}:${target.port}`;
     const size = formatBytes(store.length);
     const serving = { event: 'serving', nqn: target.nqn, address: bind, port: target.port };
+    const { durability, durabilityReason } = store;
+    const report = { what, bytes: store.length, pid: process.pid, durability, durabilityReason };
     await printLine(
       json
-        ? JSON.stringify({ ...serving, what, bytes: store.length, pid: process.pid })
+        ? JSON.stringify({ ...serving, ...report })
         : `serving ${what} (${size}) as ${target.nqn} on ${at}; ctrl-C ends`,
     );
+    if (!json) {
+      const storage = { durability, reason: durabilityReason };
+      await printLine(`  durability: ${describeStorage(storage)}`);
+    }
     await stopped;
     await target.close();
     return Exit.OK;
@@ -91,7 +97,7 @@ function openStore(
   context: Context,
   file: string | undefined,
   { ram, size, pmem }: NvmeTargetCliOptions,
-): Promise<NvmeStore> {
+): Promise<NvmeRamStore | NvmeFileStore | NvmePmemStore> {
   if (file === undefined) return Promise.resolve(new NvmeRamStore(context, ram!));
   if (!pmem) return NvmeFileStore.open(file, size);
   return NvmePmemStore.open(context, file, size === undefined ? {} : { bytes: size });

@@ -3,14 +3,21 @@
  * NAME in one step, after it has been read back whole and has the digest that the client named.
  */
 import { createHash } from 'node:crypto';
-import { open, readFile, rename, rm, stat, statfs, type FileHandle } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { open, rename, rm, stat, statfs, type FileHandle } from 'node:fs/promises';
 import { join } from 'node:path';
 import { crc32 } from 'node:zlib';
 import { RefusalError } from '../index.js';
 import { JOURNAL_SUFFIX, PART_SUFFIX } from './file-name.js';
 import { formatBytes } from './format.js';
 import { fileRefusal } from '../errors/file-refusal.js';
+import { PosixError, loadPosix } from '../link/posix.js';
+import { MAKE_PRIVATE, OPEN_PRIVATE, PRIVATE_MODE, checkOwner } from '../link/private-file.js';
+import { evictPages } from '../pmem/page-cache.js';
+import { placeOf } from '../pmem/place.js';
+import { syncDirectory } from '../pmem/sync-directory.js';
 import {
+  CLOSED_LINE,
   formatJournalEntry,
   formatJournalHeader,
   parseJournal,
@@ -20,13 +27,16 @@ import {
 } from './journal.js';
 import { PieceSet } from './piece-set.js';
 
+const { O_APPEND } = constants;
+const NOT_KNOWN =
+  'the server was killed, and without koffi the part cannot be compared with the disk';
 /** Written pieces that wait for one fdatasync. */
 const SYNC_PIECES = 16;
 /** The journal of a hostile size is not read. */
 const JOURNAL_BYTES_MAX = 256 * 2 ** 20;
 
 /** How files are opened; tests put a disk that is full here. */
-export type OpenFile = (path: string, flags: string) => Promise<FileHandle>;
+export type OpenFile = (path: string, flags: number, mode: number) => Promise<FileHandle>;
 
 export class PartFile {
   readonly version: FileVersion;
@@ -85,17 +95,15 @@ export class PartFile {
       throw new RefusalError('EISDIR', `${version.name} is ${what} on the server`);
     }
     try {
-      const { known, note } = await findKnown(path, version);
-      await checkRoom(directory, version, known?.entries.length ?? 0);
-      const part = await openFile(path + PART_SUFFIX, known ? 'r+' : 'w+');
+      const { known, note, files } = await findKnown(path, version, openFile);
       try {
-        if (!known) await part.truncate(version.size);
-        const journal = await openJournal(path + JOURNAL_SUFFIX, version, known, openFile);
-        return new PartFile(directory, version, { part, journal, known, note });
+        await checkRoom(directory, version, known?.entries.length ?? 0);
       } catch (error) {
-        await part.close();
+        await files?.close();
         throw error;
       }
+      const opened = files ?? (await makeFiles(path, version, openFile));
+      return new PartFile(directory, version, { ...opened, known, note });
     } catch (error) {
       throw fileRefusal(`the server cannot write ${version.name}`, error);
     }
@@ -146,7 +154,7 @@ export class PartFile {
     try {
       await this.#close();
       await rename(this.#path + PART_SUFFIX, this.#path);
-      await syncDirectory(this.#directory);
+      syncDirectory(this.#directory);
       await rm(this.#path + JOURNAL_SUFFIX, { force: true });
     } catch (error) {
       throw this.#refusal(error);
@@ -156,8 +164,14 @@ export class PartFile {
   /** Syncs what is written, so that a later `open` goes on from there. */
   async close(): Promise<void> {
     if (this.#closed) return;
-    await this.#sync().catch(() => undefined);
+    await this.#sync();
+    // All written bytes are on the disk.
+    if (this.#failure === undefined) {
+      await this.#journal.appendFile(CLOSED_LINE).catch(() => undefined);
+    }
     await this.#close();
+    // Without a piece there is nothing to go on from.
+    if (this.synced.size === 0) await discard(this.#path);
   }
 
   /** Throws everything away. */
@@ -182,7 +196,8 @@ export class PartFile {
   #sync(): Promise<void> {
     this.#syncing = this.#syncing.then(async () => {
       const entries = this.#unsynced;
-      if (entries.length === 0 || this.#closed) return;
+      // After an error the kernel marks unwritten pages clean: another sync would succeed.
+      if (entries.length === 0 || this.#closed || this.#failure !== undefined) return;
       this.#unsynced = [];
       try {
         await this.#part.datasync();
@@ -246,32 +261,124 @@ export async function readFully(
   return true;
 }
 
+interface Files {
+  readonly part: FileHandle;
+  readonly journal: FileHandle;
+}
+
+interface KnownFiles extends Files {
+  close(): Promise<void>;
+}
+
+interface Known {
+  readonly known?: Journal;
+  readonly note: string;
+  /** The files of `known`. */
+  readonly files?: KnownFiles;
+}
+
 /** The journal of an earlier run, when it is about this version of the file. */
-async function findKnown(
-  path: string,
-  version: FileVersion,
-): Promise<{ known: Journal | undefined; note: string }> {
-  const journal = await stat(path + JOURNAL_SUFFIX).catch(() => undefined);
-  const part = await stat(path + PART_SUFFIX).catch(() => undefined);
-  if (!journal || !part) {
+async function findKnown(path: string, version: FileVersion, openFile: OpenFile): Promise<Known> {
+  const files = await openKnown(path, openFile);
+  if (!files) {
     await discard(path);
-    return { known: undefined, note: '' };
+    return { note: '' };
   }
-  const readable = journal.isFile() && part.isFile() && journal.size <= JOURNAL_BYTES_MAX;
-  const known = readable ? parseJournal(await readFile(path + JOURNAL_SUFFIX)) : undefined;
+  try {
+    const { size } = await files.journal.stat();
+    const readable = size <= JOURNAL_BYTES_MAX;
+    const known = readable ? parseJournal(await files.journal.readFile()) : undefined;
+    const why =
+      complaintOf(known, version, (await files.part.stat()).size) ??
+      ((await isOnDisk(files.part, known!)) ? undefined : NOT_KNOWN);
+    if (why === undefined) {
+      // Bytes after the last complete line would make the next line unreadable.
+      await files.journal.truncate(known!.validBytes);
+      return { known: known!, note: '', files };
+    }
+    await files.close();
+    await discard(path);
+    return { note: `the server's part of ${version.name} is discarded: ${why}` };
+  } catch (error) {
+    await files.close();
+    throw error;
+  }
+}
+
+function complaintOf(
+  known: Journal | undefined,
+  version: FileVersion,
+  partBytes: number,
+): string | undefined {
   const old = known?.version;
-  const why = !old
-    ? 'its journal cannot be read'
-    : old.size !== version.size || old.mtimeNs !== version.mtimeNs
-      ? 'the file has changed since'
-      : old.pieceBytes !== version.pieceBytes
-        ? 'it was cut into pieces of another size'
-        : old.name !== version.name || part.size !== version.size
-          ? 'it is not what its journal says'
-          : undefined;
-  if (why === undefined) return { known, note: '' };
-  await discard(path);
-  return { known: undefined, note: `what the server had of ${version.name} is discarded: ${why}` };
+  if (!old) return 'its journal cannot be read';
+  if (old.size !== version.size || old.mtimeNs !== version.mtimeNs) {
+    return 'the file has changed since';
+  }
+  if (old.pieceBytes !== version.pieceBytes) return 'it was cut into pieces of another size';
+  const isWhole = old.name === version.name && partBytes === version.size;
+  return isWhole ? undefined : 'it does not match its journal';
+}
+
+/**
+ * Is the part on the disk as it is read? After a failed sync of an earlier process its pages must
+ * be evicted from the page cache first (pmem/page-cache.ts).
+ */
+async function isOnDisk(part: FileHandle, { isClosed }: Journal): Promise<boolean> {
+  const { posix } = await loadPosix();
+  if (placeOf(part.fd).isMemory) return true;
+  if (!posix) return isClosed;
+  try {
+    return (await evictPages(part.fd, posix)) === 0 || isClosed;
+  } catch (error) {
+    if (error instanceof PosixError) return isClosed;
+    throw error;
+  }
+}
+
+/** Opens part and journal. Undefined: they do not exist, or do not belong to this user. */
+async function openKnown(path: string, openFile: OpenFile): Promise<KnownFiles | undefined> {
+  const opened: FileHandle[] = [];
+  const close = async (): Promise<void> => {
+    for (const file of opened) await file.close();
+  };
+  try {
+    for (const suffix of [PART_SUFFIX, JOURNAL_SUFFIX]) {
+      const append = suffix === JOURNAL_SUFFIX ? O_APPEND : 0;
+      const file = await openFile(path + suffix, OPEN_PRIVATE | append, PRIVATE_MODE);
+      opened.push(file);
+      const found = await file.stat();
+      checkOwner(found, path + suffix);
+      if (!found.isFile()) throw new RefusalError('EINVAL', `${path}${suffix} is not a file`);
+    }
+    const [part, journal] = opened as [FileHandle, FileHandle];
+    return { part, journal, close };
+  } catch (error) {
+    await close();
+    const { code = '' } = error as NodeJS.ErrnoException;
+    // A file of another user, a link or a directory: removed if possible.
+    if (['ENOENT', 'ELOOP', 'EACCES', 'EINVAL', 'EISDIR', 'ENXIO'].includes(code)) return undefined;
+    throw error;
+  }
+}
+
+/** Creates part and journal. Fails with EEXIST if one of the names exists. */
+async function makeFiles(path: string, version: FileVersion, openFile: OpenFile): Promise<Files> {
+  const part = await openFile(path + PART_SUFFIX, MAKE_PRIVATE, PRIVATE_MODE);
+  try {
+    await part.truncate(version.size);
+    const journal = await openFile(path + JOURNAL_SUFFIX, MAKE_PRIVATE | O_APPEND, PRIVATE_MODE);
+    try {
+      await journal.appendFile(formatJournalHeader(version));
+      return { part, journal };
+    } catch (error) {
+      await journal.close();
+      throw error;
+    }
+  } catch (error) {
+    await part.close();
+    throw error;
+  }
 }
 
 /** The journal goes first: a part without one is worth nothing, the reverse would be a lie. */
@@ -293,34 +400,4 @@ async function checkRoom(
     'ENOSPC',
     `${name} needs ${formatBytes(needed)}, the server's disk has ${formatBytes(bavail * bsize)}`,
   );
-}
-
-async function openJournal(
-  path: string,
-  version: FileVersion,
-  known: Journal | undefined,
-  openFile: OpenFile,
-): Promise<FileHandle> {
-  const journal = await openFile(path, known ? 'a' : 'w');
-  try {
-    // What follows the last whole line would make the next one unreadable.
-    if (known) await journal.truncate(known.validBytes);
-    else await journal.appendFile(formatJournalHeader(version));
-  } catch (error) {
-    await journal.close();
-    throw error;
-  }
-  return journal;
-}
-
-/** Makes a rename durable. */
-async function syncDirectory(directory: string): Promise<void> {
-  // Windows has no such thing: a directory cannot be opened there.
-  if (process.platform === 'win32') return;
-  const handle = await open(directory, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
-  }
 }

@@ -1,5 +1,6 @@
 /** One side of a ping-pong: its queue pairs, and the loop that answers each message with one. */
 import { randomInt } from 'node:crypto';
+import { timerMillis } from '../base/timer.js';
 import {
   AccessFlag,
   Mtu,
@@ -286,7 +287,10 @@ export class PingpongSide {
     });
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<void>((resolve) => {
-      timer = setTimeout(resolve, Math.min(LINGER_MILLIS, deadline - performance.now()));
+      timer = setTimeout(
+        resolve,
+        timerMillis(Math.min(LINGER_MILLIS, deadline - performance.now())),
+      );
     });
     await Promise.race([this.#event, late]);
     clearTimeout(timer);

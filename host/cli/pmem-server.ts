@@ -1,5 +1,5 @@
 /** `verbena serve --pmem`: a region of persistent memory that one client at a time appends to. */
-import { RefusalError, rpma } from '../index.js';
+import { RefusalError, rpma, type PersistentMemory } from '../index.js';
 import { formatBytes, formatCount } from './format.js';
 import { openLocalDevice } from './open-device.js';
 import { faultsOf } from './options.js';
@@ -7,11 +7,14 @@ import { FlushAnswerer, withMessages } from './pmem-messages.js';
 import { PMEM_SERVICE, filesIn } from './pmem-records.js';
 import { Exit, complain, describeError, printLine } from './report.js';
 import type { ServeOptions } from './serve.js';
+import { describeStorage } from './storage.js';
 
 const BYTES = 64 * 2 ** 20;
 /** Of a connection, under way at a time. */
 const FLUSHES_MAX = 128;
 const MEMORY_BASE_BYTES = 16 * 2 ** 20;
+/** Interval at which a server checks whether its region has failed. */
+const WATCH_MILLIS = 250;
 
 export async function servePmem(options: ServeOptions & { pmem: string }): Promise<number> {
   const { pmem: path, json, bind, port, pcap } = options;
@@ -43,18 +46,35 @@ export async function servePmem(options: ServeOptions & { pmem: string }): Promi
     });
     const { local } = context;
     const what = `${formatCount(files.length, 'file')} in ${formatBytes(pmem.length)}`;
-    const event = { event: 'serving', pmem: path, address: `${local}`, pid: process.pid, files };
+    const { durability, durabilityReason: reason } = pmem;
+    const event = {
+      ...{ event: 'serving', pmem: path, address: `${local}`, pid: process.pid, files },
+      ...{ kind: pmem.kind, durability, durabilityReason: reason },
+    };
     const line = `serving ${path} on ${local}: ${what} of persistent memory (${pmem.kind}); ctrl-C ends`;
     await printLine(json ? JSON.stringify(event) : line);
+    if (!json) await printLine(`  durability: ${describeStorage({ durability, reason })}`);
     if (!json)
       for (const { name, sha256 } of files) await printLine(`  ${name}  SHA-256 ${sha256}`);
     const persist = (offset: number, length: number): Promise<void> => pmem.flush(offset, length);
     void takeClients(ep, told, new FlushAnswerer(peer, context, pmem.length, persist));
-    await stopped;
+    const failure = await Promise.race([stopped, failureOf(pmem)]);
     ep.shutdown();
+    if (failure) {
+      const sentence = `a sync of ${path} has failed (${failure.message}): nothing more is durable`;
+      throw new RefusalError('EIO', `${sentence}; check the disk, then start the server again`);
+    }
     return Exit.OK;
   } finally {
     await context.close();
+  }
+}
+
+/** Resolves when a sync of the region fails. */
+async function failureOf(pmem: PersistentMemory): Promise<Error> {
+  for (;;) {
+    if (pmem.failure) return pmem.failure;
+    await new Promise((resolve) => setTimeout(resolve, WATCH_MILLIS).unref());
   }
 }
 

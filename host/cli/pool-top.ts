@@ -1,5 +1,6 @@
 /** `verbena pool top`: the pools of a device that processes share, as they change. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { timerMillis } from '../base/timer.js';
 import { reportPools, type PoolReport, type PoolUserReport } from '../device/pool-report.js';
 import { RefusalError } from '../errors/errors.js';
 import { formatCount } from './format.js';
@@ -39,7 +40,7 @@ export async function poolTop(name: string, options: PoolTopOptions): Promise<nu
     }
     if (once) break;
     before = now;
-    await sleep(interval * 1000);
+    await sleep(timerMillis(interval * 1000));
   }
   return Exit.OK;
 }

@@ -1,7 +1,8 @@
 /** `verbena put FILE ADDR`: sends a file to `verbena serve` by one-sided RDMA writes. */
-import type { Context, CounterValues } from '../index.js';
+import { RefusalError, type Context, type CounterValues } from '../index.js';
 import { localAddressTowards } from '../link/interface.js';
 import { SLOTS_IN_USE } from './attempt.js';
+import { readKey } from './exchange-key.js';
 import { formatBytes, formatCount, formatRate, formatSeconds } from './format.js';
 import { openLocalDevice, type FaultPercents } from './open-device.js';
 import { faultsOf } from './options.js';
@@ -21,6 +22,9 @@ export interface PutOptions extends FaultPercents {
   readonly pieceBytes: number;
   readonly pcap?: string;
   readonly json?: boolean;
+  /** The key of the server. */
+  readonly token?: string;
+  readonly tokenFile?: string;
   /** Into the persistent memory of `verbena serve --pmem`. */
   readonly pmem?: boolean;
 }
@@ -47,7 +51,11 @@ export interface PutReport {
 const MEMORY_BASE_BYTES = 16 * 2 ** 20;
 
 export async function put(path: string, address: string, options: PutOptions): Promise<number> {
-  if (options.pmem) return putPmem(path, address, options);
+  const key = await readKey(options);
+  if (options.pmem) {
+    if (key === undefined) return putPmem(path, address, options);
+    throw new RefusalError('EOPNOTSUPP', 'put --pmem has no key yet: leave out --token');
+  }
   const named = parseServerAddress(address);
   const file = await SourceFile.open(path, options.pieceBytes);
   let context: Context | undefined;
@@ -70,7 +78,7 @@ export async function put(path: string, address: string, options: PutOptions): P
     const bar = (progress = new Progress('put', file.size));
     const { retries } = options;
     const result = await new Transfer(
-      { context, file, server, localAddress, retries, signal: interrupt.signal },
+      { context, file, server, localAddress, retries, key, signal: interrupt.signal },
       {
         progress: (bytes) => bar.update(bytes),
         verifying: () => undefined,

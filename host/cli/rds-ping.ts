@@ -1,5 +1,6 @@
 /** `verbena rds-ping`: empty messages to port 0 of a node, ours or Linux, as rds-ping of rds-tools. */
 import { setTimeout as sleep } from 'node:timers/promises';
+import { timerMillis } from '../base/timer.js';
 import { RefusalError, openDevice, rds } from '../index.js';
 import { lookUp } from '../cm/address-info.js';
 import { Exit, printLine } from './report.js';
@@ -35,7 +36,7 @@ export async function rdsPing(host: string, options: RdsPingOptions): Promise<nu
       return printLine(json ? JSON.stringify({ host, number, micros }) : line);
     };
     for (let number = 1; number <= count; number++) {
-      if (number > 1) await sleep(interval * 1000);
+      if (number > 1) await sleep(timerMillis(interval * 1000));
       // What comes late answers an earlier one.
       while (socket.revents & rds.PollEvent.IN) socket.recvmsg([]);
       const started = performance.now();

@@ -1,11 +1,12 @@
 /**
- * `verbena rds-stress`: messages between the tasks of two sides, with the options and the columns
- * of rds-tools' rds-stress. Both are ours: what the two say over TCP first is JSON.
+ * `verbena rds-stress`: messages between the tasks of two sides. Options and columns have the names
+ * of rds-tools' rds-stress; the protocol is different: both sides first exchange JSON over TCP.
  */
 import { once } from 'node:events';
 import { createConnection, createServer, type Socket } from 'node:net';
 import { availableParallelism } from 'node:os';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { timerMillis } from '../base/timer.js';
 import { RefusalError, openDevice, rds, type Context } from '../index.js';
 import { lookUp } from '../cm/address-info.js';
 import { connectRefusal, listenRefusal } from '../link/tcp-refusal.js';
@@ -52,6 +53,10 @@ const LINE_BYTES_MAX = 1024;
 const SECOND_MILLIS = 1000;
 /** For the other side's next word. */
 const PATIENCE_MILLIS = 20_000;
+/** A client that has sent nothing after this time waits for a greeting. */
+const QUIET_MILLIS = 200;
+const OTHER_KIND =
+  'the peer does not speak the protocol of "verbena rds-stress" (rds-tools have another): start verbena there';
 const TITLE = 'tsks   tx/s   rx/s  tx+rx K/s    mbi K/s    mbo K/s tx us/c   rtt us cpu %';
 
 export async function rdsStress(options: RdsStressOptions): Promise<number> {
@@ -70,6 +75,8 @@ export async function rdsStress(options: RdsStressOptions): Promise<number> {
       oneWay: options.oneWay ?? false,
       verify: options.verify ?? false,
     };
+    if (isActive) await lines.next();
+    else await lines.greet();
     let agreed = ours;
     if (!isActive) agreed = checkAgreement(await lines.next());
     const stress = new Stress(context, options, agreed, isActive);
@@ -132,7 +139,7 @@ class Stress {
       const [before, used] = [performance.now(), process.cpuUsage()];
       // Whole seconds since the beginning: what was late is not added up.
       const left = begun + (turn + 1) * SECOND_MILLIS - before;
-      await Promise.race([sleep(Math.max(left, 0)), ended]);
+      await Promise.race([sleep(timerMillis(left)), ended]);
       const counts = this.#take();
       add(total, counts);
       const { trouble } = this.#tasks.find((task) => task.trouble !== undefined) ?? {};
@@ -206,6 +213,18 @@ class Lines {
     this.ended = once(socket, 'close').then(() => {});
   }
 
+  /**
+   * The passive side sends first, and the active side waits. In rds-tools' rds-stress the active
+   * side sends first, and reads any answer as its own options. So this side sends nothing to it.
+   * Throws RefusalError EPROTO.
+   */
+  async greet(): Promise<void> {
+    const came = once(this.#socket, 'data').catch(() => {});
+    await Promise.race([came, sleep(QUIET_MILLIS), this.ended]);
+    if (this.#text !== '') throw new RefusalError('EPROTO', OTHER_KIND);
+    this.#socket.write('"verbena rds-stress"\n');
+  }
+
   /** Throws RefusalError ECONNRESET, EPROTO, ETIMEDOUT. */
   async next(): Promise<unknown> {
     let isLate = false;
@@ -233,7 +252,7 @@ class Lines {
         try {
           return JSON.parse(line) as unknown;
         } catch {
-          throw new RefusalError('EPROTO', 'the other side is no rds-stress of this kind');
+          throw new RefusalError('EPROTO', OTHER_KIND);
         }
       }
       if (this.#socket.destroyed || this.#socket.readableEnded) {
@@ -264,7 +283,7 @@ function checkAgreement(value: unknown): Agreement {
 
 async function waitFor({ recvAddr, port, json }: RdsStressOptions): Promise<Socket> {
   const server = createServer({ pauseOnConnect: true });
-  server.listen(port, recvAddr);
+  server.listen({ port, exclusive: true, ...(recvAddr === undefined ? {} : { host: recvAddr }) });
   await once(server, 'listening').catch((error: unknown) => {
     throw listenRefusal(error, { address: recvAddr, port, option: '-p' });
   });

@@ -11,6 +11,8 @@ import type { Message } from './messages.js';
 
 /** A client that says nothing for so long is gone, whatever its TCP connection says. */
 const IDLE_MILLIS_MAX = 60_000;
+/** How long the first message may take: a client that reads its file says ALIVE after 10 s. */
+const FIRST_MILLIS_MAX = 15_000;
 /** How long a client may take to hear that it is done, or failed. */
 const FAREWELL_MILLIS_MAX = 5000;
 /** Messages besides those about pieces. */
@@ -38,6 +40,8 @@ export class Session {
   readonly #standing: Standing;
   readonly #startMillis = performance.now();
   #lastHeardMillis = performance.now();
+  #progressMillis = performance.now();
+  #isHeard = false;
   #channel: Channel | undefined;
   #part: PartFile | undefined;
   #slots: Uint8Array[] = [];
@@ -122,6 +126,15 @@ export class Session {
     };
   }
 
+  get remoteAddress(): string {
+    return this.#standing.remoteAddress;
+  }
+
+  /** How long nothing came of the file. 0: the server reads it back, or ends. */
+  get idleMillis(): number {
+    return this.#ending ? 0 : performance.now() - this.#progressMillis;
+  }
+
   /** Pieces that are on the disk. */
   get piecesSynced(): number {
     return this.#abandoned ? 0 : (this.#part?.synced.size ?? 0);
@@ -133,6 +146,7 @@ export class Session {
     const idle = setInterval(() => {
       const silent = performance.now() - this.#lastHeardMillis;
       if (silent > IDLE_MILLIS_MAX) this.stop('it said nothing for a minute');
+      if (!this.#isHeard && silent > FIRST_MILLIS_MAX) this.stop('it began with nothing');
     }, 1000);
     void this.#standing.ended.then(() => this.stop('it hung up'));
     let reason = '';
@@ -183,6 +197,8 @@ export class Session {
 
   #receive(message: Message): void {
     this.#lastHeardMillis = performance.now();
+    this.#isHeard = true;
+    if (message.kind !== 'ALIVE') this.#progressMillis = this.#lastHeardMillis;
     // After its failure a client may still have sent something.
     if (this.#failure || this.#sha256 || this.#abandoned) return;
     // While the file is read back nothing may change it.

@@ -1,6 +1,7 @@
 /** Puts one file: connects, and connects again where it stopped, until it is there or hopeless. */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { timerMillis } from '../base/timer.js';
 import { RefusalError } from '../index.js';
 import { Attempt, type AttemptOptions } from './attempt.js';
 import { ConnectionLost } from './channel.js';
@@ -107,7 +108,7 @@ export class Transfer {
     const millis = Math.min(FIRST_PAUSE_MILLIS * 2 ** (failures - 1), PAUSE_MILLIS_MAX);
     this.#reconnects++;
     this.#events.note(`connection lost (${error.message}); trying again in ${millis / 1000} s`);
-    await sleep(millis, undefined, { signal: this.#options.signal }).catch(() => {
+    await sleep(timerMillis(millis), undefined, { signal: this.#options.signal }).catch(() => {
       throw new Interrupted('interrupted');
     });
   }

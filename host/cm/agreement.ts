@@ -3,6 +3,7 @@
  * is told.
  */
 import { MULTICAST_QPN, Mtu, QpType } from '#build/abi.js';
+import { checkKeys } from '../base/options.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
@@ -11,6 +12,7 @@ import type { QueuePair } from '../verbs/queue-pair.js';
 import { IP_CM_BYTES, buildIpCm, caGuidOf, traitsOf, type IpCmHeader } from './address.js';
 import { RDMA_UDP_QKEY, TransportService } from './enums.js';
 import type { ConnParam, UdParam } from './event-channel.js';
+import { KEEP_ALIVE_MILLIS, KEEP_ALIVE_MILLIS_MAX, KEEP_ALIVE_MILLIS_MIN } from './keep-alive.js';
 import { privateDataMax, type FieldsOf, type Message, type MessageName } from './mad.js';
 import type { Agreement } from './queue-pair-states.js';
 
@@ -24,32 +26,60 @@ export interface CmOptions {
   readonly ackTimeout?: number;
   /** A Mtu: whoever connects asks for no larger packets. Default: what its link carries. */
   readonly pathMtu?: number;
+  /**
+   * FLUSH requests to this peer get the ICRC that Linux rxe computes, which covers their headers
+   * twice (`ahAttr.doubledFlushIcrc`). Default: true if the peer is rxe (`isRxe`).
+   */
+  readonly doubledFlushIcrc?: boolean;
+  /**
+   * Milliseconds without a sign of life of the peer's transport after which a connection ends (100
+   * to 86,400,000; detection takes up to a quarter longer); 0: no keep-alive. Applies to reliable
+   * connections with a queue pair of their own. Default 20,000.
+   */
+  readonly keepAliveMillis?: number;
 }
 
-type OptionDefaults = Required<Omit<CmOptions, 'ackTimeout'>>;
+type OptionDefaults = Required<Omit<CmOptions, 'ackTimeout' | 'doubledFlushIcrc'>>;
 export const DEFAULT_OPTIONS: OptionDefaults = {
   cmResponseTimeout: 18,
   maxCmRetries: 15,
   pathMtu: Mtu.MTU_4096,
+  keepAliveMillis: KEEP_ALIVE_MILLIS,
 };
 
-const OPTION_RANGES: { readonly [Name in keyof Required<CmOptions>]: readonly [number, number] } = {
+const OPTION_RANGES: Readonly<
+  Record<Exclude<keyof CmOptions, 'doubledFlushIcrc'>, readonly [number, number]>
+> = {
   cmResponseTimeout: [0, 31],
   maxCmRetries: [0, 15],
   ackTimeout: [0, 31],
   pathMtu: [Mtu.MTU_256, Mtu.MTU_4096],
+  keepAliveMillis: [0, KEEP_ALIVE_MILLIS_MAX],
 };
+
+/** Names of ConnParam. */
+export const CONN_PARAM =
+  'privateData responderResources initiatorDepth flowControl retryCount rnrRetryCount srq qpNum';
+
+/** Names of CmOptions. */
+export const CM_OPTIONS =
+  'cmResponseTimeout maxCmRetries ackTimeout pathMtu doubledFlushIcrc keepAliveMillis';
 
 /** Throws MisuseError. */
 export function checkOptions(options: CmOptions): void {
-  for (const [name, value] of Object.entries(options) as [string, unknown][]) {
-    const isKnown = Object.hasOwn(OPTION_RANGES, name);
-    const [least, most] = isKnown ? OPTION_RANGES[name as keyof CmOptions] : [0, 0];
-    const isWithin = Number.isInteger(value) && Number(value) >= least && Number(value) <= most;
-    if (!isKnown || !isWithin) {
-      const rule = `must be a whole number from ${least} to ${most}, got ${String(value)}`;
-      throw new MisuseError(name, rule);
-    }
+  checkKeys('setOption', options, CM_OPTIONS);
+  const { doubledFlushIcrc, ...numbers } = options;
+  if (doubledFlushIcrc !== undefined && typeof doubledFlushIcrc !== 'boolean') {
+    const rule = `must be true or false, got ${String(doubledFlushIcrc)}`;
+    throw new MisuseError('doubledFlushIcrc', rule);
+  }
+  for (const [name, value] of Object.entries(numbers) as [keyof typeof OPTION_RANGES, number][]) {
+    checkWhole(name, value, ...OPTION_RANGES[name]);
+  }
+  const { keepAliveMillis = 0 } = options;
+  if (keepAliveMillis > 0 && keepAliveMillis < KEEP_ALIVE_MILLIS_MIN) {
+    const rule = `must be 0 (off) or at least ${KEEP_ALIVE_MILLIS_MIN}, got ${keepAliveMillis}`;
+    throw new MisuseError('keepAliveMillis', rule);
   }
 }
 
@@ -230,11 +260,30 @@ export function replyFields(
   };
 }
 
+/** The peer's address, and the kind of ICRC for FLUSH requests to it. */
+export interface Remote {
+  readonly peer: Endpoint;
+  readonly doubledFlushIcrc: boolean;
+}
+
 /** Where the peer's queue pair is, as far as it says. */
-function addressOf(caGuid: bigint, { gid, port }: Endpoint): Agreement['ahAttr'] {
+function addressOf(caGuid: bigint, { peer, doubledFlushIcrc }: Remote): Agreement['ahAttr'] {
+  const { gid, port } = peer;
   const { isOwnKind, udpPort, receiveBufferBytes, reorderPackets } = traitsOf(caGuid);
-  if (!isOwnKind) return { dgid: gid, port, receiveBufferBytes };
-  return { dgid: gid, port: udpPort, ownKind: true, receiveBufferBytes, reorderPackets };
+  if (!isOwnKind) return { dgid: gid, port, receiveBufferBytes, doubledFlushIcrc };
+  const own = { dgid: gid, port: udpPort, ownKind: true, receiveBufferBytes, reorderPackets };
+  return { ...own, doubledFlushIcrc };
+}
+
+/** 8.6 s: eight transmissions with this timeout take at most 90 s. */
+const ACK_TIMEOUT_MAX = 21;
+/** 1 ms: a shorter one has a window repeated before the peer's event loop can have answered. */
+const ACK_TIMEOUT_MIN = 8;
+
+/** 0 means no timer (IBA 9.9.2.1.2): a connection to a dead peer would never end. */
+function boundedAckTimeout(exponent: number): number {
+  if (exponent === 0) return ACK_TIMEOUT_MAX;
+  return Math.max(ACK_TIMEOUT_MIN, Math.min(exponent, ACK_TIMEOUT_MAX));
 }
 
 /**
@@ -244,17 +293,17 @@ function addressOf(caGuid: bigint, { gid, port }: Endpoint): Agreement['ahAttr']
 export function agreementOfRequest(
   request: Message<'REQ'>,
   reply: Pick<FieldsOf<'REP'>, 'startingPsn' | 'responderResources' | 'initiatorDepth'>,
-  peer: Endpoint,
+  remote: Remote,
 ): Agreement {
   return {
-    ahAttr: addressOf(request.localCaGuid, peer),
+    ahAttr: addressOf(request.localCaGuid, remote),
     pathMtu: request.pathMtu,
     destQpNum: request.localQpn,
     rqPsn: reply.startingPsn,
     sqPsn: request.startingPsn,
     maxDestRdAtomic: reply.responderResources,
     maxRdAtomic: reply.initiatorDepth,
-    timeout: request.primaryLocalAckTimeout,
+    timeout: boundedAckTimeout(request.primaryLocalAckTimeout),
     retryCnt: request.retryCount,
     rnrRetry: request.rnrRetryCount,
   };
@@ -264,10 +313,10 @@ export function agreementOfRequest(
 export function agreementOfReply(
   request: FieldsOf<'REQ'>,
   reply: Message<'REP'>,
-  peer: Endpoint,
+  remote: Remote,
 ): Agreement {
   return {
-    ahAttr: addressOf(reply.localCaGuid, peer),
+    ahAttr: addressOf(reply.localCaGuid, remote),
     pathMtu: request.pathMtu,
     destQpNum: reply.localQpn,
     rqPsn: request.startingPsn,

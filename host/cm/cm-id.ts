@@ -1,17 +1,19 @@
 /** `rdma_cm_id`: one end of a connection, or who waits for them. */
 import { QpState, QpType } from '#build/abi.js';
+import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import type { QpAttributes } from '../verbs/queue-pair-attributes.js';
 import { checkTarget, parseAddress, serviceIdOf, traitsOf, type CmAddress } from './address.js';
 import type { Connection, ConnectionEvent, ConnectionOwner, Listener } from './connection.js';
 import type { ListenerOwner, Request } from './connection.js';
-import { refusedService } from './core.js';
+import { refusedService } from './mad.js';
 import { nextRequest } from './create-ep.js';
 import { EndPoint } from './end-point.js';
 import { CmEventType, RDMA_UDP_QKEY, SidrStatus, TransportService } from './enums.js';
 import type { CmEventFields, ConnParam, EventChannel } from './event-channel.js';
 import {
+  CONN_PARAM,
   agreementOfReply,
   agreementOfRequest,
   DEFAULT_OPTIONS,
@@ -23,7 +25,9 @@ import {
   replyFields,
   requestFields,
   type CmOptions,
+  type Remote,
 } from './agreement.js';
+import { keepWatch, lookFor, makeWatch } from './keep-alive.js';
 import { Manager } from './manager.js';
 import type { FieldsOf, Message } from './mad.js';
 import {
@@ -117,6 +121,14 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     return traitsOf(this.#connection?.remoteGuid ?? 0n).isOwnKind;
   }
 
+  /**
+   * Is the peer Linux's software adapter, rdma_rxe? Derived from the UDP port and the CA GUID of
+   * its REQ or REP; false until one of these arrives.
+   */
+  get isPeerRxe(): boolean {
+    return this.#connection?.isRemoteRxe ?? false;
+  }
+
   /** `rdma_set_option`. To be called before `connect` or `accept`. Throws MisuseError. */
   setOption(options: CmOptions): void {
     checkOptions(options);
@@ -186,6 +198,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
    * RefusalError ENOMEM.
    */
   connect(param: ConnParam = {}): void {
+    checkKeys('connect', param, CONN_PARAM);
     this.#check('connect', ['ROUTE_RESOLVED']);
     const peer = this.#peer!;
     const serviceId = serviceIdOf(this.portSpace, this.#peerPort);
@@ -239,6 +252,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
    * RefusalError EINVAL when there is no request (any more), or the queue pair refuses.
    */
   accept(param: ConnParam = {}): void {
+    checkKeys('accept', param, CONN_PARAM);
     this.#check('accept', ['CONNECT']);
     const { core, now } = this.#manager;
     const connection = this.#awaiting('accept');
@@ -266,8 +280,8 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     this.#manager.arm();
   }
 
-  /** `rdma_reject`: with at most 148 bytes (datagrams: 136) of why. Throws as `accept`. */
-  reject(privateData: Uint8Array = new Uint8Array(0)): void {
+  /** `rdma_reject`: at most 148 bytes (datagrams: 136); a RejectReason. Throws as `accept`. */
+  reject(privateData: Uint8Array = new Uint8Array(0), reason?: number): void {
     const { core, now } = this.#manager;
     const connection = this.#awaiting('reject');
     const request = this.#request;
@@ -275,7 +289,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     if (request?.name === 'SIDR_REQ') {
       const { serviceId } = request;
       core.answerService(now, connection, { ...refusedService(), serviceId, privateData });
-    } else core.reject(now, connection, undefined, privateData);
+    } else core.reject(now, connection, reason, privateData);
     this.#manager.arm();
   }
 
@@ -372,6 +386,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
         return this.#replied(event.reply);
       case 'ready':
         if (this.qp) makeReadyUnlessEnded(this.qp, this.#agreement!);
+        this.#keepAlive();
         return this.push(CmEventType.ESTABLISHED);
       case 'resolved':
         return this.#resolved(event.reply);
@@ -399,7 +414,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   /** The peer accepts. */
   #replied(reply: Message<'REP'>): void {
     const conn = connParamOf(reply, reply.privateData);
-    const agreement = agreementOfReply(this.#asked!, reply, this.#peer!);
+    const agreement = agreementOfReply(this.#asked!, reply, this.#remote(this.#peer!));
     if (!this.qp) {
       this.#agreement = agreement;
       this.push(CmEventType.CONNECT_RESPONSE, { conn });
@@ -416,7 +431,17 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       return;
     }
     core.ready(this.#connection!);
+    this.#keepAlive();
     this.push(CmEventType.ESTABLISHED, { conn });
+  }
+
+  /** Starts the keep-alive of the connection, if the queue pair supports it. */
+  #keepAlive(): void {
+    if (this.qp?.qpType !== QpType.RC) return;
+    const { keepAliveMillis } = { ...DEFAULT_OPTIONS, ...this.#told };
+    const watch = makeWatch(keepAliveMillis, () => lookFor(this.qp));
+    keepWatch(this.#manager.core, this.#manager.now, this.#connection!, watch);
+    this.#manager.arm();
   }
 
   /** The peer's datagram queue pair, or why there is none. */
@@ -441,9 +466,13 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     reply: Parameters<typeof agreementOfRequest>[1],
     peer: Endpoint,
   ): Agreement {
-    const agreement = agreementOfRequest(request, reply, peer);
+    const agreement = agreementOfRequest(request, reply, this.#remote(peer));
     const { ackTimeout } = this.#told;
     return ackTimeout === undefined ? agreement : { ...agreement, timeout: ackTimeout };
+  }
+
+  #remote(peer: Endpoint): Remote {
+    return { peer, doubledFlushIcrc: this.#told.doubledFlushIcrc ?? this.isPeerRxe };
   }
 
   #awaiting(verb: string): Connection {

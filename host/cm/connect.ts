@@ -2,8 +2,10 @@
  * The short forms: `await connect(address)` is a connected queue pair, `await listen(address)` gives
  * requests to accept. What librdmacm does in a dozen calls (cm-id.ts), with its defaults.
  */
+import { checkKeys } from '../base/options.js';
 import { LinkError, MisuseError, RefusalError, type ErrnoName } from '../errors/errors.js';
 import { localAddressTowards } from '../link/interface.js';
+import { warnOfOtherPort } from '../link/other-port.js';
 import type { Context } from '../verbs/context.js';
 import { openDevice, type UdpOpenOptions } from '../verbs/open-device.js';
 import type { CompletionQueue } from '../verbs/completion-queue.js';
@@ -11,12 +13,13 @@ import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import type { QpInitAttributes, QueuePair } from '../verbs/queue-pair.js';
 import { lookUp } from './address-info.js';
 import type { CmAddress } from './address.js';
-import type { CmOptions } from './agreement.js';
+import { CM_OPTIONS, CONN_PARAM, type CmOptions } from './agreement.js';
 import type { CmId } from './cm-id.js';
 import { createEp } from './create-ep.js';
 import type { EpInitAttributes } from './end-point.js';
 import { CmEventType, PortSpace, RejectReason, rejectReasonName } from './enums.js';
-import { EventChannel, createEventChannel, type CmEvent, type ConnParam } from './event-channel.js';
+import { EventChannel, createEventChannel } from './event-channel.js';
+import type { CmEvent, ConnParam } from './event-channel.js';
 
 /** What a queue pair is made with; the completion queues are made for it where none are given. */
 export interface EndOptions extends ConnParam, CmOptions {
@@ -43,6 +46,12 @@ export interface ListenOptions {
   readonly device?: UdpOpenOptions;
   /** Requests that may wait. Default 1024. */
   readonly backlog?: number;
+}
+
+/** Options of `listener.connections`. */
+export interface ConnectionsOptions extends EndOptions {
+  /** Called with the error of each request that could not be accepted. */
+  readonly onFailed?: (error: Error, request: RdmaRequest) => void;
 }
 
 const NOTHING = new Uint8Array(0);
@@ -121,14 +130,13 @@ function qpOf({ qp, cqe }: EndOptions): EpInitAttributes {
   return { ...qp, ...(cqe === undefined ? {} : { cqe }) };
 }
 
-function optionsOf(options: CmOptions): CmOptions {
-  const { cmResponseTimeout, maxCmRetries, ackTimeout, pathMtu } = options;
-  return {
-    ...(cmResponseTimeout === undefined ? {} : { cmResponseTimeout }),
-    ...(maxCmRetries === undefined ? {} : { maxCmRetries }),
-    ...(ackTimeout === undefined ? {} : { ackTimeout }),
-    ...(pathMtu === undefined ? {} : { pathMtu }),
-  };
+const END_OPTIONS = `qp pd cqe ${CONN_PARAM} ${CM_OPTIONS}` as const;
+
+/** The options with these names. */
+function only(names: string, options: object): object {
+  const isOne = ([name, value]: [string, unknown]): boolean =>
+    names.split(' ').includes(name) && value !== undefined;
+  return Object.fromEntries(Object.entries(options).filter(isOne));
 }
 
 /**
@@ -142,6 +150,7 @@ export async function connect(
   options: ConnectOptions = {},
   prepare: (qp: QueuePair) => void = () => {},
 ): Promise<RdmaConnection> {
+  checkKeys('connect', options, `context device udpPort ${END_OPTIONS}`);
   const { address, port } = await resolve(target);
   const context = options.context ?? (await openTowards(address, options.device));
   let channel: EventChannel | undefined;
@@ -151,9 +160,9 @@ export async function connect(
     const info = { flags: 0, portSpace: PortSpace.TCP, dstAddr };
     const id = await createEp(context, info, options.pd, qpOf(options));
     ({ channel } = id);
-    id.setOption(optionsOf(options));
+    id.setOption(only(CM_OPTIONS, options));
     prepare(id.qp!);
-    id.connect(options);
+    id.connect(only(CONN_PARAM, options));
     const { conn } = await expect('connect', channel, CmEventType.ESTABLISHED);
     return new RdmaConnection(id, conn ?? {}, !options.context);
   } catch (error) {
@@ -242,19 +251,30 @@ export class RdmaRequest {
     options: EndOptions = {},
     prepare: (qp: QueuePair) => void = () => {},
   ): Promise<RdmaConnection> {
+    checkKeys('accept', options, END_OPTIONS);
     const channel = createEventChannel(this.id.context);
     this.id.migrate(channel);
-    const qp = this.id.createQp(qpOf(options), options.pd);
     try {
-      prepare(qp);
-      this.id.setOption(optionsOf(options));
-      this.id.accept(options);
+      prepare(this.#createQp(options));
+      this.id.setOption(only(CM_OPTIONS, options));
+      this.id.accept(only(CONN_PARAM, options));
       await expect('accept', channel, CmEventType.ESTABLISHED);
     } catch (error) {
       channel.destroy();
       throw error;
     }
     return new RdmaConnection(this.id, this.param, false);
+  }
+
+  /** A device without a free queue pair says so to the peer, which may come back later. */
+  #createQp(options: EndOptions): QueuePair {
+    try {
+      return this.id.createQp(qpOf(options), options.pd);
+    } catch (error) {
+      const isFull = error instanceof RefusalError && error.code === 'ENOMEM';
+      if (isFull) this.id.reject(undefined, RejectReason.NO_QP);
+      throw error;
+    }
   }
 
   /** Refuses. Throws MisuseError; RefusalError EINVAL when the peer gave up. */
@@ -271,8 +291,12 @@ export class RdmaRequest {
 export class RdmaListener {
   readonly context: Context;
   readonly id: CmId;
+  /** Requests that `connections` could not accept. */
+  failed = 0;
   readonly #channel: EventChannel;
   readonly #ownsContext: boolean;
+  /** The pending `next()` of `connections` when the caller left its loop. */
+  #asked: Promise<RdmaRequest | undefined> | undefined;
 
   /** @internal Use `listen`. */
   constructor(channel: EventChannel, id: CmId, ownsContext: boolean) {
@@ -288,7 +312,13 @@ export class RdmaListener {
   }
 
   /** `rdma_get_request`: the next one; undefined when the listener is closed. */
-  async getRequest(): Promise<RdmaRequest | undefined> {
+  getRequest(): Promise<RdmaRequest | undefined> {
+    const asked = this.#asked ?? this.#nextRequest();
+    this.#asked = undefined;
+    return asked;
+  }
+
+  async #nextRequest(): Promise<RdmaRequest | undefined> {
     for (;;) {
       const event = await this.#channel.getEvent();
       if (!event || event.event === CmEventType.DEVICE_REMOVAL) return undefined;
@@ -301,6 +331,64 @@ export class RdmaListener {
   /** Requests until the listener is closed. */
   async *[Symbol.asyncIterator](): AsyncGenerator<RdmaRequest, void, undefined> {
     for (let next = await this.getRequest(); next; next = await this.getRequest()) yield next;
+  }
+
+  /**
+   * Yields each connection once it is established. Requests are accepted in parallel: a peer that
+   * sends a REQ and then stays silent does not delay other peers. `prepare`: see `request.accept`.
+   * A failed request is counted (`failed`), and `onFailed` receives its error; the listener goes
+   * on. Ends when the listener is closed. Throws MisuseError for options that are invalid for every
+   * request.
+   */
+  async *connections(
+    options: ConnectionsOptions = {},
+    prepare?: (qp: QueuePair) => void,
+  ): AsyncGenerator<RdmaConnection, void, undefined> {
+    checkKeys('connections', options, `onFailed ${END_OPTIONS}`);
+    const { onFailed, ...how } = options;
+    const ready: RdmaConnection[] = [];
+    let wake = (): void => {};
+    let misuse: MisuseError | undefined;
+    let isOver = false;
+    const accept = async (request: RdmaRequest): Promise<void> => {
+      try {
+        const connection = await request.accept(how, prepare);
+        if (isOver) await connection.close();
+        else ready.push(connection);
+      } catch (error) {
+        if (error instanceof MisuseError) misuse = error;
+        this.failed++;
+        onFailed?.(error as Error, request);
+      }
+      wake();
+    };
+    let asking: Promise<RdmaRequest | undefined> | undefined;
+    const ask = (): void => {
+      asking = this.getRequest();
+      void asking.then((request) => {
+        if (isOver) return;
+        if (request) {
+          void accept(request);
+          ask();
+        } else isOver = true;
+        wake();
+      });
+    };
+    ask();
+    try {
+      while (!misuse) {
+        const connection = ready.shift();
+        if (connection) yield connection;
+        else if (isOver) return;
+        else await new Promise<void>((resolve) => (wake = resolve));
+      }
+      throw misuse;
+    } finally {
+      // The next reader of this listener receives the request that this loop still waits for.
+      if (!isOver) this.#asked = asking;
+      isOver = true;
+      for (const connection of ready) void connection.close();
+    }
   }
 
   /** Takes no more requests and refuses those that wait. Connections stay. */
@@ -319,6 +407,7 @@ export class RdmaListener {
  * EADDRINUSE, ENOENT; LinkError.
  */
 export async function listen(target: Target, options: ListenOptions = {}): Promise<RdmaListener> {
+  checkKeys('listen', options, 'context device backlog');
   const { address, port } = await resolve(target);
   const context = options.context ?? (await openDevice({ ...options.device, address }));
   let channel: EventChannel | undefined;
@@ -336,7 +425,10 @@ export async function listen(target: Target, options: ListenOptions = {}): Promi
   }
 }
 
-/** @internal A device at our address that reaches theirs; at any port when 4791 is taken. */
+/**
+ * @internal Opens a device at the local address that reaches the remote one. If UDP port 4791 is
+ * taken, the device uses another port and warns.
+ */
 export async function openTowards(address: string, device: UdpOpenOptions = {}): Promise<Context> {
   const local = device.address ?? (await localAddressTowards(address));
   try {
@@ -344,7 +436,9 @@ export async function openTowards(address: string, device: UdpOpenOptions = {}):
   } catch (error) {
     const isTaken = error instanceof LinkError && error.code === 'EADDRINUSE';
     if (!isTaken || device.port !== undefined) throw error;
-    return openDevice({ ...device, address: local, port: 0 });
+    const context = await openDevice({ ...device, address: local, port: 0 });
+    await warnOfOtherPort(context.local, address);
+    return context;
   }
 }
 

@@ -1,7 +1,9 @@
 /** One connection as the connection manager knows it: its state and what it is found by. */
+import { RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import type { IpCmHeader } from './address.js';
 import type { Due } from './deadlines.js';
+import type { Watch } from './keep-alive.js';
 import type { Message } from './mad.js';
 
 /** `enum ib_cm_state`, without what an MRA makes of them. */
@@ -17,6 +19,8 @@ export type CmState =
   | 'SIDR_REQ_RCVD'
   /** Nothing knows it any more. */
   | 'CLOSED';
+
+export const HALF_OPEN: ReadonlySet<CmState> = new Set(['REQ_RCVD', 'REP_SENT', 'SIDR_REQ_RCVD']);
 
 /** What its owner is told. */
 export type ConnectionEvent =
@@ -77,6 +81,8 @@ export class Connection implements Due {
   transactionId: bigint;
   localQpn = 0;
   remoteGuid = 0n;
+  /** True if the peer's messages look like those of Linux rdma_rxe (`isRxe`). */
+  isRemoteRxe = false;
   remoteQpn = 0;
   /** Passive, until it is answered. */
   listener: Listener | undefined;
@@ -89,9 +95,17 @@ export class Connection implements Due {
   intervalMicros = 0;
   retriesLeft = 0;
   retryMax = 0;
+  /** Passive: deadline for the RTU or the peer's first packet; active: for MRAs. */
+  halfOpenMicros = 0;
+  /** Passive: the peer answered our REP with an MRA, so its source address is genuine. */
+  isHeard = false;
   /** How long late messages are to be expected after its end: as it is, and once it was used. */
   timeWaitMicros = 0;
   lateMicros = 0;
+  /** Keep-alive state; undefined: no keep-alive. */
+  watch: Watch | undefined;
+  /** Index in the device's ConnectionTable; -1: not in the table. */
+  place = -1;
   /** By what the peer's messages and queue pair are found; '': not in those tables. */
   remoteKey = '';
   queuePairKey = '';
@@ -101,4 +115,14 @@ export class Connection implements Due {
     this.peer = peer;
     this.transactionId = transactionId;
   }
+}
+
+export function idsOf(connection: Connection): { localCommId: number; remoteCommId: number } {
+  return { localCommId: connection.localId, remoteCommId: connection.remoteId };
+}
+
+/** Throws RefusalError EINVAL: `verb` is not allowed in this state. */
+export function checkState(connection: Connection, verb: string, states: readonly CmState[]): void {
+  if (states.includes(connection.state)) return;
+  throw new RefusalError('EINVAL', `${verb}: the connection is in ${connection.state}`);
 }

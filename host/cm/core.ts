@@ -3,15 +3,18 @@
  * and events go out, chance comes through a door. What messages do is in incoming.ts.
  */
 import { Mtu } from '#build/abi.js';
+import type { ConnectionRecord, ConnectionTable } from '../device/connection-table.js';
 import { RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
-import { Connection, type CmState, type ConnectionOwner, type Listener } from './connection.js';
-import type { ConnectionEvent, ListenerOwner } from './connection.js';
-import { Deadlines } from './deadlines.js';
-import { AboutMessage, RejectReason, SidrStatus } from './enums.js';
-import { CM_LIMITS, noCounts, type CmLimits } from './limits.js';
+import { Connection, HALF_OPEN, checkState, idsOf, type CmState } from './connection.js';
+import type { ConnectionEvent, ConnectionOwner, Listener, ListenerOwner } from './connection.js';
+import { Deadlines, timeoutMicros } from './deadlines.js';
+import { AboutMessage, RejectReason } from './enums.js';
+import { CM_LIMITS, UNHEARD_RETRIES, noCounts, type CmLimits } from './limits.js';
 import { receiveMessage } from './incoming.js';
-import { buildMad, parseMad, type FieldsOf, type MessageName } from './mad.js';
+import { lookAfter, stopWatch } from './keep-alive.js';
+import { buildMad, parseMad, refusedService, timeoutReject } from './mad.js';
+import type { FieldsOf, MessageName } from './mad.js';
 
 export interface CoreOptions {
   /** Index of the device's socket slot: the upper byte of all ids. */
@@ -27,22 +30,21 @@ export interface CoreOptions {
   /** Takes a service id, and gives it back, where other processes answer at our address as well. */
   readonly claim?: (serviceId: bigint) => void;
   readonly disclaim?: (serviceId: bigint) => void;
+  /** Table of connections that other processes of the device can read. */
+  readonly table?: Pick<ConnectionTable, 'keep' | 'forget'>;
   readonly limits?: Partial<CmLimits>;
 }
 
 const ID_DRAWS = 64;
-const HALF_OPEN: ReadonlySet<CmState> = new Set(['REQ_RCVD', 'REP_SENT', 'SIDR_REQ_RCVD']);
 const WAITING: ReadonlySet<CmState> = new Set(['REQ_RCVD', 'SIDR_REQ_RCVD']);
 /** States in which the peer's queue pair belongs to this connection. */
 const ENDED: ReadonlySet<CmState> = new Set(['TIMEWAIT', 'CLOSED']);
-/** A peer may ask for patience, but not for years. */
-const INTERVAL_MICROS_MAX = 60e6;
+/** States in which the peer may consider itself connected. */
+const TOLD: ReadonlySet<CmState> = new Set(['REP_SENT', 'REP_RCVD', 'ESTABLISHED']);
+/** A DREQ for a dead process is repeated until the peer answers, for 2 s. */
+const ADOPTED_INTERVAL_MICROS = 250e3;
+const ADOPTED_RETRIES = 7;
 const NO_BYTES: Uint8Array = new Uint8Array(0);
-
-/** 4.096 us * 2^exponent, at most a minute. */
-export function timeoutMicros(exponent: number): number {
-  return Math.min(4.096 * 2 ** exponent, INTERVAL_MICROS_MAX);
-}
 
 export class CmCore {
   readonly limits: CmLimits;
@@ -56,8 +58,10 @@ export class CmCore {
   /** By the peer's address and queue pair. */
   readonly byQueuePair = new Map<string, Connection>();
   readonly listeners = new Map<bigint, Listener>();
+  /** Established connections with a keep-alive (keep-alive.ts). */
+  readonly watched = new Set<Connection>();
   readonly #options: CoreOptions;
-  readonly #deadlines = new Deadlines<Connection>();
+  readonly deadlines = new Deadlines<Connection>();
   readonly #timeWait = new Set<Connection>();
   readonly #halfOpenBySource = new Map<string, number>();
   #halfOpen = 0;
@@ -75,8 +79,9 @@ export class CmCore {
       connections: this.connections.size,
       byRemote: this.byRemote.size,
       byQueuePair: this.byQueuePair.size,
-      deadlines: this.#deadlines.size,
+      deadlines: this.deadlines.size,
       timeWait: this.#timeWait.size,
+      watched: this.watched.size,
       halfOpen: this.#halfOpen,
       sources: this.#halfOpenBySource.size,
       waiting: [...this.listeners.values()].reduce((sum, { waiting }) => sum + waiting, 0),
@@ -85,7 +90,7 @@ export class CmCore {
 
   /** When `advance` is to be called; 0: not before the next input. */
   get nextMicros(): number {
-    return this.#deadlines.nextMicros;
+    return this.deadlines.nextMicros;
   }
 
   /** Takes requests for a service. Throws RefusalError EADDRINUSE. */
@@ -147,7 +152,8 @@ export class CmCore {
   ): void {
     checkState(connection, 'accept', ['REQ_RCVD']);
     connection.localQpn = fields.localQpn;
-    connection.retriesLeft = connection.retryMax;
+    connection.retriesLeft = Math.min(connection.retryMax, UNHEARD_RETRIES);
+    connection.halfOpenMicros = now + this.limits.halfOpenMicros;
     this.#send(now, connection, 'REP_SENT', 'REP', { ...fields, ...idsOf(connection) });
   }
 
@@ -174,7 +180,7 @@ export class CmCore {
   /** Passive: the peer's first packet came, whatever became of its RTU. */
   establish(connection: Connection): boolean {
     if (connection.state !== 'REP_SENT') return false;
-    this.#deadlines.clear(connection);
+    this.deadlines.clear(connection);
     connection.message = undefined;
     this.enter(connection, 'ESTABLISHED');
     this.tell(connection, { kind: 'ready' });
@@ -209,7 +215,8 @@ export class CmCore {
       const refusal = { ...idsOf(connection), messageRejected: AboutMessage.REQ, reason };
       connection.answer = buildMad('REJ', connection.transactionId, refusal);
     }
-    connection.retriesLeft = connection.retryMax;
+    const retries = connection.state === 'REP_SENT' ? UNHEARD_RETRIES : Infinity;
+    connection.retriesLeft = Math.min(connection.retryMax, retries);
     const remoteQpn = connection.remoteQpn;
     const message = { ...idsOf(connection), remoteQpn, privateData };
     this.#send(now, connection, 'DREQ_SENT', 'DREQ', message);
@@ -251,9 +258,25 @@ export class CmCore {
 
   /** Time has passed. */
   advance(now: number): void {
-    for (let due = this.#deadlines.take(now); due; due = this.#deadlines.take(now)) {
+    for (let due = this.deadlines.take(now); due; due = this.deadlines.take(now)) {
       this.#expired(now, due);
     }
+  }
+
+  /**
+   * Sends a DREQ for a connection of a dead process of the device. `place`: from
+   * ConnectionTable.adopt. False: the record is not a valid connection.
+   */
+  adopt(now: number, place: number, record: ConnectionRecord): boolean {
+    const { localId, remoteId, remoteQpn, transactionId, peer } = record;
+    if (this.connections.has(localId) || peer.port === 0) return false;
+    const connection = new Connection(localId, peer, transactionId);
+    Object.assign(connection, { place, remoteId, remoteQpn });
+    connection.intervalMicros = ADOPTED_INTERVAL_MICROS;
+    connection.retriesLeft = ADOPTED_RETRIES;
+    this.connections.set(localId, connection);
+    this.#send(now, connection, 'DREQ_SENT', 'DREQ', { ...idsOf(connection), remoteQpn });
+    return true;
   }
 
   /** One DREQ each, sent once: for an end that has no time to wait. Returns how many. */
@@ -320,12 +343,19 @@ export class CmCore {
 
   enter(connection: Connection, state: CmState): void {
     connection.state = state;
+    if (state !== 'ESTABLISHED') stopWatch(this, connection);
     if (state === 'ESTABLISHED') connection.timeWaitMicros = connection.lateMicros;
     if (!WAITING.has(state) && connection.listener) {
       connection.listener.waiting--;
       connection.listener = undefined;
     }
     if (!HALF_OPEN.has(state) && connection.isHalfOpen) this.#leaveHalfOpen(connection);
+    const { table } = this.#options;
+    if (table && connection.place < 0 && TOLD.has(state)) connection.place = table.keep(connection);
+    if (connection.place >= 0 && ENDED.has(state)) {
+      table?.forget(connection.place);
+      connection.place = -1;
+    }
     if (ENDED.has(state) && connection.queuePairKey !== '') {
       this.byQueuePair.delete(connection.queuePairKey);
       connection.queuePairKey = '';
@@ -336,27 +366,25 @@ export class CmCore {
   enterTimeWait(now: number, connection: Connection): void {
     connection.message = undefined;
     this.enter(connection, 'TIMEWAIT');
-    this.#deadlines.set(connection, now + connection.timeWaitMicros);
+    this.deadlines.set(connection, now + connection.timeWaitMicros);
     this.#timeWait.add(connection);
     if (this.#timeWait.size <= this.limits.timeWaitMax) return;
-    for (const oldest of this.#timeWait) {
-      this.#endTimeWait(oldest);
-      break;
-    }
+    const [oldest] = this.#timeWait;
+    this.#endTimeWait(oldest!);
   }
 
   /** Sets the deadline anew. */
   extend(connection: Connection, micros: number): void {
-    this.#deadlines.set(connection, micros);
+    this.deadlines.set(connection, micros);
   }
 
   /** The owner's turn: nothing is due before it has said something. */
   rest(connection: Connection): void {
-    this.#deadlines.clear(connection);
+    this.deadlines.clear(connection);
   }
 
   free(connection: Connection): void {
-    this.#deadlines.clear(connection);
+    this.deadlines.clear(connection);
     this.enter(connection, 'CLOSED');
     this.#timeWait.delete(connection);
     this.connections.delete(connection.localId);
@@ -413,7 +441,7 @@ export class CmCore {
     fields: Partial<FieldsOf<Name>>,
   ): void {
     this.enter(connection, state);
-    this.#deadlines.set(connection, now + connection.intervalMicros);
+    this.deadlines.set(connection, now + connection.intervalMicros);
     connection.message = this.transmit(connection, name, fields);
   }
 
@@ -432,30 +460,20 @@ export class CmCore {
     owner?.connectionEvent({ kind: 'timewaitExit' });
   }
 
-  /** Nobody answers: tells the peer, in case that it hears. */
-  #giveUp(connection: Connection, messageRejected: number): void {
-    const rejectInfo = new Uint8Array(8);
-    new DataView(rejectInfo.buffer).setBigUint64(0, this.caGuid);
-    this.transmit(connection, 'REJ', {
-      ...idsOf(connection),
-      messageRejected,
-      reason: RejectReason.TIMEOUT,
-      rejectInfoLength: rejectInfo.length,
-      rejectInfo,
-    });
-  }
-
   #expired(now: number, connection: Connection): void {
     const { state, message } = connection;
-    if (state === 'TIMEWAIT') {
-      this.#endTimeWait(connection);
-      return;
-    }
-    if (message && connection.retriesLeft > 0) {
+    if (state === 'TIMEWAIT') return this.#endTimeWait(connection);
+    if (state === 'ESTABLISHED') return lookAfter(this, now, connection);
+    const limit = state === 'REP_SENT' ? connection.halfOpenMicros : Infinity;
+    if (message && connection.retriesLeft > 0 && now < limit) {
       connection.retriesLeft--;
       this.counters.retransmitted++;
-      this.#deadlines.set(connection, now + connection.intervalMicros);
+      this.deadlines.set(connection, Math.min(now + connection.intervalMicros, limit));
       this.sendMad(message, connection.peer);
+      return;
+    }
+    if (state === 'REP_SENT' && now < limit) {
+      this.deadlines.set(connection, limit);
       return;
     }
     const { owner } = connection;
@@ -465,28 +483,17 @@ export class CmCore {
       return;
     }
     if (state === 'REQ_SENT') this.#giveUp(connection, AboutMessage.REQ);
-    if (state === 'REP_SENT') this.#giveUp(connection, AboutMessage.REP);
-    this.free(connection);
+    if (state === 'REP_SENT') {
+      // A peer that repeats its REQ receives this REJ; one that answered our REP receives it now.
+      connection.answer = timeoutReject(connection, AboutMessage.REP, this.caGuid);
+      if (connection.isHeard) this.sendMad(connection.answer, connection.peer);
+      this.enterTimeWait(now, connection);
+    } else this.free(connection);
     owner?.connectionEvent({ kind: 'unreachable' });
   }
-}
 
-export function idsOf(connection: Connection): { localCommId: number; remoteCommId: number } {
-  return { localCommId: connection.localId, remoteCommId: connection.remoteId };
-}
-
-/** A SIDR_REP that says no. */
-export function refusedService(status: number = SidrStatus.REJECT): {
-  status: number;
-  qpn: number;
-  qkey: number;
-  serviceId: bigint;
-  privateData: Uint8Array;
-} {
-  return { status, qpn: 0, qkey: 0, serviceId: 0n, privateData: NO_BYTES };
-}
-
-function checkState(connection: Connection, verb: string, states: readonly CmState[]): void {
-  if (states.includes(connection.state)) return;
-  throw new RefusalError('EINVAL', `${verb}: the connection is in ${connection.state}`);
+  /** The peer does not answer: sends a REJ (TIMEOUT), which a slow peer may still receive. */
+  #giveUp(connection: Connection, messageRejected: number): void {
+    this.sendMad(timeoutReject(connection, messageRejected, this.caGuid), connection.peer);
+  }
 }

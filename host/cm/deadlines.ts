@@ -8,6 +8,14 @@ export interface Due {
   heapIndex: number;
 }
 
+/** Upper bound of the wait that a peer can request with an MRA. */
+const INTERVAL_MICROS_MAX = 60e6;
+
+/** 4.096 us * 2^exponent, at most a minute. */
+export function timeoutMicros(exponent: number): number {
+  return Math.min(4.096 * 2 ** exponent, INTERVAL_MICROS_MAX);
+}
+
 export class Deadlines<T extends Due> {
   readonly #heap: T[] = [];
 

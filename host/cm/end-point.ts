@@ -3,6 +3,7 @@
  * messages without work requests to fill in), multicast groups, names that it resolves.
  */
 import { AccessFlag, QpType, SendFlag, WrOpcode } from '#build/abi.js';
+import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Gid } from '../link/endpoint.js';
 import type { AddressHandle } from '../verbs/address-handle.js';
@@ -10,6 +11,7 @@ import type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.
 import type { Context } from '../verbs/context.js';
 import type { MemoryRegion } from '../verbs/memory-region.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import { checkInit } from '../verbs/queue-pair-attributes.js';
 import type { QpInitAttributes, QueuePair } from '../verbs/queue-pair.js';
 import type { SendWorkRequest, Sge } from '../verbs/work-request.js';
 import { multicastParam } from './agreement.js';
@@ -86,6 +88,7 @@ export abstract class EndPoint implements ManagedId {
     if ((qpType === QpType.UD) !== this.isDatagram) {
       throw new MisuseError('qpType', 'must be UD in PortSpace.UDP, and only there');
     }
+    checkInit('createQp', attributes, 'cqe');
     const { cqe, ...given } = attributes;
     const made: CompletionQueue[] = [];
     const queue = (entries: number = WORK_REQUESTS_DEFAULT): CompletionQueue => {
@@ -128,7 +131,9 @@ export abstract class EndPoint implements ManagedId {
   }
 
   /** `rdma_join_multicast_ex`: with SENDONLY_FULLMEMBER nothing is received. Throws as above. */
-  joinMulticastEx({ addr, joinFlags = McJoinFlag.FULLMEMBER }: JoinMcAttributes): void {
+  joinMulticastEx(attributes: JoinMcAttributes): void {
+    checkKeys('joinMulticastEx', attributes, 'addr joinFlags');
+    const { addr, joinFlags = McJoinFlag.FULLMEMBER } = attributes;
     const gid = parseAddress('group', addr);
     if (!this.qp || !this.isDatagram) throw new MisuseError('id', 'has no datagram queue pair');
     if (!gid.isMulticast) throw new MisuseError('group', `${addr} is no multicast address`);

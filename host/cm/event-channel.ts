@@ -94,11 +94,20 @@ export class EventChannel {
   #events: CmEvent[] = [];
   readonly #waiting: ((event: CmEvent | undefined) => void)[] = [];
   #isClosed = false;
+  #isOver = false;
 
   /** @internal Use `createEventChannel()`. */
   constructor(context: Context) {
     this.context = context;
+    context.endings.add(this.#end);
   }
+
+  /** No further event is queued; queued events can still be taken. */
+  readonly #end = (): void => {
+    this.#isOver = true;
+    this.context.endings.delete(this.#end);
+    for (const resolve of this.#waiting.splice(0)) resolve(undefined);
+  };
 
   /** `rdma_create_id`: one end of a connection, or a listener. Throws MisuseError, RefusalError. */
   createId(portSpace: number = PortSpace.TCP): CmId {
@@ -106,14 +115,14 @@ export class EventChannel {
     return CmId.create(this, portSpace);
   }
 
-  /** `rdma_get_cm_event`: the next one; undefined when the channel is destroyed. */
+  /** `rdma_get_cm_event`: the next event; undefined after the channel or its context was closed. */
   getEvent(): Promise<CmEvent | undefined> {
     const event = this.#events.shift();
-    if (event || this.#isClosed) return Promise.resolve(event);
+    if (event || this.#isOver) return Promise.resolve(event);
     return new Promise((resolve) => this.#waiting.push(resolve));
   }
 
-  /** Events until the channel is destroyed. */
+  /** Yields events until the channel is destroyed or its context is closed. */
   async *[Symbol.asyncIterator](): AsyncGenerator<CmEvent, void, undefined> {
     for (let event = await this.getEvent(); event; event = await this.getEvent()) yield event;
   }
@@ -123,7 +132,7 @@ export class EventChannel {
     if (this.#isClosed) return;
     this.#isClosed = true;
     for (const id of [...this.#ids]) id.destroy();
-    for (const resolve of this.#waiting.splice(0)) resolve(undefined);
+    this.#end();
   }
 
   [Symbol.dispose](): void {

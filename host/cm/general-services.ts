@@ -10,6 +10,7 @@ import {
 } from '#build/abi.js';
 import { RefusalError } from '../errors/errors.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
+import { nextTurn } from '../link/next-turn.js';
 import { addressOfSender, GRH_BYTES, type AddressHandle } from '../verbs/address-handle.js';
 import type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.js';
 import type { Context } from '../verbs/context.js';
@@ -26,6 +27,8 @@ const SENDS = 128;
 /** Aligned for the fields behind the routing header. */
 const RECEIVE_BYTES = 320;
 const POLL = 64;
+/** Datagrams per turn of the event loop: in a flood, other work of the process still runs. */
+const TURN_BUDGET = 256;
 
 interface SendSlot {
   readonly index: number;
@@ -47,6 +50,8 @@ export class GeneralServices {
   readonly #slots: SendSlot[] = [];
   readonly #receive: Receive;
   readonly #undo: (() => void)[] = [];
+  /** True: the remaining datagrams wait for the next turn of the event loop. */
+  #isPaused = false;
 
   /** Throws RefusalError ENOMEM, and EINVAL when the device's queue pair 1 is somebody else's. */
   constructor(context: Context, receive: Receive) {
@@ -83,7 +88,8 @@ export class GeneralServices {
     // An event may come within any verb, the sending of a message, too: what it
     // brings is heard when whoever called is done.
     this.#cq.onEvent = () => queueMicrotask(() => this.#drain());
-    this.#drain();
+    // Datagrams may have arrived already: the caller must hold this object before they are handled.
+    queueMicrotask(() => this.#drain());
   }
 
   /** The bytes are copied. A datagram that finds no place is lost, as on any network. */
@@ -131,18 +137,28 @@ export class GeneralServices {
     return slot.handle;
   }
 
-  /** Works until nothing is left and the queue is armed again. */
+  /** Polls until the queue is empty and armed again; each turn handles a bounded number. */
   #drain(): void {
-    if (this.#cq.destroyed || this.pd.context.device.closed) return;
+    if (this.#isPaused || this.#cq.destroyed || this.pd.context.device.closed) return;
+    let heard = 0;
     for (let isArmed = false; ;) {
       const completions = this.#cq.poll(POLL);
+      heard += completions.length;
       if (completions.length > 0) this.#complete(completions);
-      else if (isArmed) return;
-      else {
-        this.#cq.reqNotify();
-        isArmed = true;
-      }
+      if (heard >= TURN_BUDGET) return this.#pause();
+      if (completions.length > 0) continue;
+      if (isArmed) return;
+      this.#cq.reqNotify();
+      isArmed = true;
     }
+  }
+
+  #pause(): void {
+    this.#isPaused = true;
+    nextTurn(() => {
+      this.#isPaused = false;
+      this.#drain();
+    });
   }
 
   #complete(completions: readonly WorkCompletion[]): void {

@@ -2,17 +2,31 @@
 import { Mtu } from '#build/abi.js';
 import { Endpoint } from '../link/endpoint.js';
 import { answerPort } from '../verbs/address-handle.js';
-import { IP_CM_BYTES, parseIpCm, traitsOf } from './address.js';
-import type { Connection, Listener } from './connection.js';
-import { idsOf, refusedService, timeoutMicros, type CmCore } from './core.js';
+import { IP_CM_BYTES, isRxe, parseIpCm, traitsOf } from './address.js';
+import { HALF_OPEN, idsOf, type Connection, type Listener } from './connection.js';
+import type { CmCore } from './core.js';
+import { timeoutMicros } from './deadlines.js';
 import { AboutMessage, ApStatus, RejectReason, SidrStatus, TransportService } from './enums.js';
-import { buildMad, type Message } from './mad.js';
+import { doubt } from './keep-alive.js';
+import { buildMad, refusedService, type Message } from './mad.js';
 
-/** What our MRA asks for: 4.096 us * 2^24, 69 s. */
-const MRA_SERVICE_TIMEOUT = 24;
+/**
+ * Service timeout in our MRA: 4.096 us * 2^19, 2.1 s. Not more: the peer repeats its REQ only after
+ * this time, and the repeated REQ triggers our REP again if the first one was lost.
+ */
+const MRA_SERVICE_TIMEOUT = 19;
 /** Whoever asks for a datagram service does not say how long it will. */
 const SIDR_TIME_WAIT_MICROS = 20e6;
 const PATIENCE_MICROS_MAX = 60e6;
+/** Least time that our application has to accept, even if the REQ names a shorter one. */
+const PATIENCE_MICROS_MIN = 5e6;
+/** Total that MRAs can add to the time between REP and RTU. */
+const MRA_MICROS_MAX = 20e6;
+/** Total that MRAs can add to the time between REQ and REP. */
+const MRA_REQUEST_MICROS_MAX = 120e6;
+/** Bounds of the retransmission interval, whatever response time the peer names. */
+const ANSWER_MICROS_MIN = 67e3;
+const ANSWER_MICROS_MAX = 4.3e6;
 
 export function receiveMessage(
   core: CmCore,
@@ -77,8 +91,9 @@ function receiveRequest(
   message: Message<'REQ'>,
   source: Endpoint,
 ): void {
-  const traits = traitsOf(message.localCaGuid);
-  const port = traits.isOwnKind ? traits.udpPort : answerPort(source.port);
+  const { isOwnKind, udpPort } = traitsOf(message.localCaGuid);
+  // A Verbena peer sends from the port that it names: no answer goes to any other port.
+  const port = isOwnKind && udpPort === source.port ? udpPort : answerPort(source.port);
   const peer = new Endpoint(source.gid, port);
   const key = remoteKey(source, message.localCaGuid, message.localCommId);
   const known = core.byRemote.get(key);
@@ -94,9 +109,10 @@ function receiveRequest(
   const queuePairKey = remoteKey(source, message.localCaGuid, message.localQpn, 'qp');
   const stale = core.byQueuePair.get(queuePairKey);
   if (stale) {
-    // The peer has begun anew with that queue pair: what we remember is over (IBA 12.9.8.3.1).
+    // Did the peer restart with that queue pair (IBA 12.9.8.3.1)? The REQ may be forged: the old
+    // connection is probed, and ends only without an answer. Then the peer's next REQ succeeds.
     refuse(core, message, peer, RejectReason.STALE_CONN);
-    if (stale.state === 'ESTABLISHED') core.disconnect(now, stale);
+    doubt(core, now, stale);
     return;
   }
   const listener = core.listeners.get(message.serviceId)!;
@@ -111,16 +127,18 @@ function receiveRequest(
   }
   connection.remoteId = message.localCommId;
   connection.remoteGuid = message.localCaGuid;
+  connection.isRemoteRxe = isRxe(message.localCaGuid, source.port);
   connection.remoteQpn = message.localQpn;
-  connection.intervalMicros = timeoutMicros(message.localCmResponseTimeout);
+  connection.intervalMicros = answerInterval(message.localCmResponseTimeout);
   connection.retryMax = message.maxCmRetries;
   connection.remoteKey = key;
   connection.queuePairKey = queuePairKey;
   core.byRemote.set(key, connection);
   core.byQueuePair.set(queuePairKey, connection);
   core.enter(connection, 'REQ_RCVD');
-  const interval = timeoutMicros(message.remoteCmResponseTimeout);
-  const patience = Math.min(interval * (message.maxCmRetries + 1), PATIENCE_MICROS_MAX);
+  const interval = answerInterval(message.remoteCmResponseTimeout);
+  const asked = interval * (message.maxCmRetries + 1);
+  const patience = Math.min(Math.max(asked, PATIENCE_MICROS_MIN), PATIENCE_MICROS_MAX);
   const acknowledged = 2 * timeoutMicros(message.primaryLocalAckTimeout);
   // While the peer may be asking again it is to hear the same; then only what was under way comes.
   connection.timeWaitMicros = patience;
@@ -170,7 +188,8 @@ function receiveAgain(core: CmCore, now: number, connection: Connection): void {
       messageMraed: AboutMessage.REQ,
       serviceTimeout: MRA_SERVICE_TIMEOUT,
     });
-    core.extend(connection, now + timeoutMicros(MRA_SERVICE_TIMEOUT));
+    const asked = now + timeoutMicros(MRA_SERVICE_TIMEOUT) + connection.intervalMicros;
+    core.extend(connection, Math.max(connection.dueMicros, asked));
     return;
   }
   const answer = connection.state === 'REP_SENT' ? connection.message : connection.answer;
@@ -193,11 +212,14 @@ function receiveReply(core: CmCore, now: number, message: Message<'REP'>, source
   const queuePairKey = remoteKey(source, message.localCaGuid, message.localQpn, 'qp');
   connection.remoteId = message.localCommId;
   connection.remoteGuid = message.localCaGuid;
+  connection.isRemoteRxe = isRxe(message.localCaGuid, source.port);
   connection.remoteQpn = message.localQpn;
   connection.message = undefined;
   core.rest(connection);
   core.enter(connection, 'REP_RCVD');
-  if (core.byQueuePair.has(queuePairKey)) {
+  const other = core.byQueuePair.get(queuePairKey);
+  if (other) {
+    doubt(core, now, other);
     core.reject(now, connection, RejectReason.STALE_CONN);
     core.tell(connection, rejected(RejectReason.STALE_CONN));
     return;
@@ -247,6 +269,10 @@ function rejected(
   return { kind: 'rejected', reason, privateData };
 }
 
+function answerInterval(exponent: number): number {
+  return Math.min(Math.max(timeoutMicros(exponent), ANSWER_MICROS_MIN), ANSWER_MICROS_MAX);
+}
+
 function receiveReject(core: CmCore, now: number, message: Message<'REJ'>, source: Endpoint): void {
   const connection = findRejected(core, message, source);
   switch (connection?.state) {
@@ -278,12 +304,14 @@ function findRejected(
     // Its request was not answered in time: it is found by what it was known by.
     if (reason !== RejectReason.TIMEOUT || rejectInfoLength < 8) return undefined;
     const view = new DataView(rejectInfo.buffer, rejectInfo.byteOffset);
-    return core.byRemote.get(remoteKey(source, view.getBigUint64(0), localCommId));
+    const asked = core.byRemote.get(remoteKey(source, view.getBigUint64(0), localCommId));
+    return asked && HALF_OPEN.has(asked.state) ? asked : undefined;
   }
   const connection = core.connections.get(remoteCommId);
   if (!connection?.peer.gid.equals(source.gid)) return undefined;
-  const isKnown = connection.remoteId === 0 || localCommId === 0;
-  return isKnown || connection.remoteId === localCommId ? connection : undefined;
+  // After its first answer we know the peer's id; a REJ must carry it, and a forger cannot know it.
+  if (connection.state === 'REQ_SENT') return connection;
+  return connection.remoteId === localCommId ? connection : undefined;
 }
 
 function receiveDisconnect(
@@ -338,7 +366,19 @@ function receiveMra(
     core.counters.unmatched++;
     return;
   }
-  core.extend(connection, now + timeoutMicros(message.serviceTimeout) + connection.intervalMicros);
+  const asked = now + timeoutMicros(message.serviceTimeout) + connection.intervalMicros;
+  const isPassive = connection.state === 'REP_SENT';
+  if (isPassive && !connection.isHeard) {
+    connection.isHeard = true;
+    connection.halfOpenMicros += MRA_MICROS_MAX;
+    connection.retriesLeft = connection.retryMax;
+  }
+  if (!isPassive && connection.halfOpenMicros === 0) {
+    connection.halfOpenMicros = now + MRA_REQUEST_MICROS_MAX;
+  }
+  // After the limit an MRA no longer extends the timeout: the REQ is retransmitted, then fails.
+  if (connection.halfOpenMicros <= now) return;
+  core.extend(connection, Math.min(asked, connection.halfOpenMicros));
 }
 
 function receiveServiceRequest(

@@ -8,6 +8,8 @@ export interface CmLimits {
   readonly halfOpenMax: number;
   /** The same of one address. */
   readonly halfOpenPerSourceMax: number;
+  /** Longest time from a REP until its RTU, or until the peer's first packet. */
+  readonly halfOpenMicros: number;
   /** Ended connections whose late messages are still known. */
   readonly timeWaitMax: number;
 }
@@ -15,9 +17,17 @@ export interface CmLimits {
 export const CM_LIMITS: CmLimits = {
   connectionsMax: 65536,
   halfOpenMax: 4096,
-  halfOpenPerSourceMax: 2048,
+  // A device has queue pairs for 512 connections by default: no address takes most of them.
+  halfOpenPerSourceMax: 128,
+  halfOpenMicros: 10e6,
   timeWaitMax: 16384,
 };
+
+/**
+ * Retransmissions of a REP, or of a DREQ after it, before the peer's first answer. A real peer
+ * repeats its REQ; the victim of a forged source address receives at most three datagrams.
+ */
+export const UNHEARD_RETRIES = 2;
 
 /** What happened so far. */
 export interface CmCounters {
@@ -35,6 +45,8 @@ export interface CmCounters {
   dropped: number;
   /** Requests that were refused without leaving anything behind. */
   refused: number;
+  /** Connections that ended for lack of a sign of life (keep-alive.ts). */
+  lost: number;
 }
 
 export function noCounts(): CmCounters {
@@ -47,5 +59,6 @@ export function noCounts(): CmCounters {
     duplicates: 0,
     dropped: 0,
     refused: 0,
+    lost: 0,
   };
 }

@@ -3,6 +3,8 @@
  * build and explain. 256 bytes: a header of 24, then the message, which ends in private data.
  */
 
+import { RejectReason, SidrStatus } from './enums.js';
+
 /** Every management datagram has this many bytes. */
 export const MAD_BYTES = 256;
 const HEADER_BYTES = 24;
@@ -335,4 +337,33 @@ export function explainMad(mad: Uint8Array): string {
     }
   }
   return `${MESSAGES[message.name].title}: ${parts.join(', ')}`;
+}
+
+/** A SIDR_REP that rejects the request. */
+export function refusedService(status: number = SidrStatus.REJECT): {
+  status: number;
+  qpn: number;
+  qkey: number;
+  serviceId: bigint;
+  privateData: Uint8Array;
+} {
+  return { status, qpn: 0, qkey: 0, serviceId: 0n, privateData: new Uint8Array(0) };
+}
+
+/** A REJ to a peer that did not answer: the peer may know only our GUID and id. */
+export function timeoutReject(
+  ids: { readonly localId: number; readonly remoteId: number; readonly transactionId: bigint },
+  messageRejected: number,
+  caGuid: bigint,
+): Uint8Array {
+  const rejectInfo = new Uint8Array(8);
+  new DataView(rejectInfo.buffer).setBigUint64(0, caGuid);
+  return buildMad('REJ', ids.transactionId, {
+    localCommId: ids.localId,
+    remoteCommId: ids.remoteId,
+    messageRejected,
+    reason: RejectReason.TIMEOUT,
+    rejectInfoLength: rejectInfo.length,
+    rejectInfo,
+  });
 }

@@ -45,6 +45,8 @@ export class Manager {
   #randomLeft = 0;
   #cancelTimer: CancelTimer | undefined;
   #timerMicros = 0;
+  /** True: the timer keeps the process alive. */
+  #isTimerHeld = false;
   #isClosed = false;
 
   /** The device's one; made when it is asked for first. Throws RefusalError ENOMEM. */
@@ -66,6 +68,7 @@ export class Manager {
       ...(shared && {
         claim: (serviceId: bigint) => shared.takeService(serviceId),
         disclaim: (serviceId: bigint) => shared.giveBackService(serviceId),
+        table: shared.members.connections,
       }),
       caGuid: caGuidOf(context.device.info, 0),
       pathMtuMax: context.queryPort().activeMtu,
@@ -84,6 +87,7 @@ export class Manager {
       },
       closing: () => this.#closing(),
     });
+    if (shared) shared.members.adopt = () => this.#adopt();
   }
 
   get now(): number {
@@ -115,18 +119,22 @@ export class Manager {
   /** To be called after every input: the next deadline may be another. */
   arm(): void {
     const next = this.core.nextMicros;
+    // The keep-alive timers of idle connections do not keep the process alive.
+    const isWaiting = this.core.deadlines.size > this.core.watched.size;
     // A timer that fires too early looks again; most deadlines never come.
-    if (next === 0 || this.#isClosed || (this.#timerMicros !== 0 && this.#timerMicros <= next)) {
-      return;
-    }
+    const isSet = this.#timerMicros !== 0 && this.#timerMicros <= next;
+    if (next === 0 || this.#isClosed) return;
+    if (isSet && (this.#isTimerHeld || !isWaiting)) return;
     this.#cancelTimer?.();
     this.#timerMicros = next;
-    this.#cancelTimer = this.context.device.clock.at(next, () => {
+    this.#isTimerHeld = isWaiting;
+    const fire = (): void => {
       this.#timerMicros = 0;
       this.#cancelTimer = undefined;
       this.core.advance(this.now);
       this.arm();
-    });
+    };
+    this.#cancelTimer = this.context.device.clock.at(next, fire, !isWaiting, isWaiting);
   }
 
   /** Takes a port of a port space; 0: any. Throws RefusalError EADDRINUSE. */
@@ -150,6 +158,15 @@ export class Manager {
     this.#ports.delete(serviceIdOf(portSpace, port));
   }
 
+  /** Sends DREQs for the connections of dead processes of the device. */
+  #adopt(): void {
+    const { connections } = this.context.device.shared!.members;
+    for (const [place, record] of connections.adopt()) {
+      if (!this.core.adopt(this.now, place, record)) connections.forget(place);
+    }
+    this.arm();
+  }
+
   #asyncEvent({ eventType, element }: AsyncEventRecord): void {
     if (eventType !== AsyncEvent.COMM_EST) return;
     // As messages: not in the middle of a verb.
@@ -164,6 +181,8 @@ export class Manager {
     if (said > 0) await new Promise<void>(nextTurn);
     this.#isClosed = true;
     this.#cancelTimer?.();
+    const { shared } = this.context.device;
+    if (shared) shared.members.adopt = undefined;
     managers.delete(this.context.device);
     for (const id of [...this.ids]) id.deviceRemoval();
   }

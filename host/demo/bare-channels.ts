@@ -1,8 +1,9 @@
 /** Data channels without verbs, in connections of their own, to a peer that echoes what comes. */
 import { LinkError } from '../errors/errors.js';
+import type { Gid } from '../link/endpoint.js';
 import type { RtcConnector } from '../link/rtc/connection.js';
 import { defaultConnector } from '../link/rtc/default.js';
-import { checkDescription } from '../link/rtc/fingerprint.js';
+import { checkDescription, gidOfDescription } from '../link/rtc/fingerprint.js';
 import type { Answerer, Signalling } from '../link/signalling/signalling.js';
 import { EchoChannel, echo } from './echo-channel.js';
 
@@ -16,8 +17,9 @@ const SIGNALLING_MILLIS = 4000;
 const ATTEMPTS = 3;
 
 export class BareChannels {
+  /** Peers with an answered offer, until their channels end. */
+  readonly peers: { readonly gid: Gid }[] = [];
   readonly #connector: RtcConnector;
-  #answered = 0;
 
   constructor(kind: ChannelKind) {
     this.#connector = defaultConnector({ reliable: kind === 'reliable' });
@@ -25,17 +27,19 @@ export class BareChannels {
 
   /** Rejects with LinkError EPROTO, ENOSPC. */
   readonly answer: Answerer = async (offer) => {
-    if (this.#answered >= ANSWERED_MAX) {
+    if (this.peers.length >= ANSWERED_MAX) {
       throw new LinkError('ENOSPC', `${ANSWERED_MAX} channels are there already`);
     }
     const checked = checkDescription(offer, 'offer');
-    this.#answered++;
+    const peer = { gid: gidOfDescription(checked) };
+    const over = (): void => void this.peers.splice(this.peers.indexOf(peer), 1);
+    this.peers.push(peer);
     try {
       const { channel, description } = await this.#connector.answer(checked);
-      echo(channel, () => this.#answered--);
+      echo(channel, over);
       return description;
     } catch (error) {
-      this.#answered--;
+      over();
       throw error;
     }
   };

@@ -3,6 +3,7 @@ import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import binaryen from 'assemblyscript/binaryen';
 import { build } from 'esbuild';
+import { compactAbi } from '../browser/compact-abi.mjs';
 import { standIns } from '../browser/stand-ins.mjs';
 import { leftOut } from './left-out.mjs';
 
@@ -23,7 +24,7 @@ await build({
   minify: true,
   sourcemap: true,
   logLevel: 'warning',
-  plugins: [standIns, leftOut],
+  plugins: [standIns, compactAbi, leftOut],
 });
 await build({
   entryPoints: ['host/demo/page/style.css'],

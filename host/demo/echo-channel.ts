@@ -1,10 +1,12 @@
 /** A channel without verbs on which messages go to and fro: what ours are compared with. */
+import { timerMillis } from '../base/timer.js';
 import { LinkError } from '../errors/errors.js';
 import type { DatagramChannel } from '../link/datagram-channel.js';
 
 const MESSAGE_BYTES = 64;
 /** Longer ones are none of ours. */
 const ECHO_BYTES_MAX = 4096;
+const BUFFERED_BYTES_MAX = 2 ** 20;
 /** Round trips that may be under way at once. */
 const UNDER_WAY_MAX = 1024;
 
@@ -22,7 +24,9 @@ export function echo(channel: DatagramChannel, closed: () => void): void {
   channel.start({
     opened: () => clearTimeout(timer),
     message: (bytes) => {
-      if (bytes.length <= ECHO_BYTES_MAX) channel.send(bytes);
+      // A peer that reads nothing back is sent nothing more.
+      const isRead = channel.bufferedBytes < BUFFERED_BYTES_MAX;
+      if (isRead && bytes.length <= ECHO_BYTES_MAX) channel.send(bytes);
     },
     interrupted: () => {},
     closed: end,
@@ -81,7 +85,7 @@ export class EchoChannel {
       const timer = setTimeout(() => {
         this.#underWay.delete(number);
         resolve(Infinity);
-      }, limitMillis);
+      }, timerMillis(limitMillis));
       const back = (millis: number): void => {
         clearTimeout(timer);
         resolve(millis);

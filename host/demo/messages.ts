@@ -1,4 +1,5 @@
 /** SENDs: two-sided, so the receiving application has to take part, at its own pace. */
+import { timerMillis } from '../base/timer.js';
 import { SendFlag, WrOpcode } from '../verbs/enums.js';
 import type { MemoryRegion } from '../verbs/memory-region.js';
 import type { QueuePair } from '../verbs/queue-pair.js';
@@ -33,7 +34,7 @@ export async function takeMessages(
     const completions = await recvCq.wait(1);
     check(completions);
     const pace = Math.min(readWord(memory, Word.PACE_MILLIS), PACE_MILLIS_MAX);
-    if (pace > 0) await new Promise((resolve) => setTimeout(resolve, pace));
+    if (pace > 0) await new Promise((resolve) => setTimeout(resolve, timerMillis(pace)));
     writeWord(memory, Word.MESSAGES, readWord(memory, Word.MESSAGES) + 1);
     postReceive(qp, inbox, Number(completions[0]!.wrId));
   }

@@ -4,30 +4,42 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { queryOf } from '../link/http-site.js';
+import { SourceShares } from '../link/source-shares.js';
 import type { RelayStatus } from './relayed-signalling.js';
 import { Relay } from './relay.js';
 
+/** In all, and for one source. */
 const RELAYS_MAX = 64;
+const RELAYS_PER_SOURCE = 32;
 /** Nothing heard for so long: nobody needs it. Who is connected says something every 5 s. */
 const IDLE_MILLIS = 60_000;
 const LOOK_MILLIS = 10_000;
 const IPV4_MAPPED = '::ffff:';
 
 export class RelayDesk {
-  readonly #relays = new Map<string, Relay>();
+  readonly #relays = new Map<string, { relay: Relay; giveBack: () => void }>();
   readonly #timer: ReturnType<typeof setInterval>;
-  readonly #relaysMax: number;
-  #opening = 0;
+  readonly #shares: SourceShares;
 
-  constructor(relaysMax = RELAYS_MAX) {
-    this.#relaysMax = relaysMax;
+  constructor(relaysMax = RELAYS_MAX, relaysPerSource = RELAYS_PER_SOURCE) {
+    this.#shares = new SourceShares(relaysMax, relaysPerSource);
     this.#timer = setInterval(() => this.#closeIdle(), LOOK_MILLIS);
     this.#timer.unref();
   }
 
   /** Relays that are open. */
   get relays(): readonly Relay[] {
-    return [...this.#relays.values()];
+    return [...this.#relays.values()].map(({ relay }) => relay);
+  }
+
+  /** Is this the address of a side of a relay? */
+  has(address: string, port: number): boolean {
+    return this.relays.some((relay) =>
+      [relay.offerer, relay.answerer].some(
+        (side) => side.address === address && side.port === port,
+      ),
+    );
   }
 
   /** Answers one request, whatever it asks for: 200, 400, 404, 405, 503. Never rejects. */
@@ -39,43 +51,41 @@ export class RelayDesk {
       });
       response.end(JSON.stringify(body));
     };
-    const { searchParams } = new URL(request.url ?? '/', 'http://server');
-    const id = searchParams.get('id');
+    const query = queryOf(request);
+    const id = query.get('id');
     if (request.method !== 'POST') say(405, { error: 'POST' });
     else if (id === null) await this.#make(request, say);
-    else this.#change(id, Number(searchParams.get('loss') ?? NaN), say);
+    else this.#change(id, Number(query.get('loss') ?? NaN), say);
   }
 
   close(): void {
     clearInterval(this.#timer);
-    for (const relay of this.#relays.values()) relay.close();
-    this.#relays.clear();
+    for (const id of this.#relays.keys()) this.#close(id);
   }
 
   async #make(
     { socket }: IncomingMessage,
     say: (status: number, body: object) => void,
   ): Promise<void> {
-    if (this.#relays.size + this.#opening >= this.#relaysMax) {
-      say(503, { error: `${this.#relaysMax} relays are open already` });
+    const giveBack = this.#shares.take(socket.remoteAddress);
+    if (!giveBack) {
+      say(503, { error: 'enough relays are open already' });
       return;
     }
-    this.#opening++;
     try {
       // Who reached us there by HTTP reaches us there by UDP.
       const relay = await Relay.open((socket.localAddress ?? '').replace(IPV4_MAPPED, ''));
       const id = randomUUID();
-      this.#relays.set(id, relay);
+      this.#relays.set(id, { relay, giveBack });
       say(200, statusOf(id, relay));
     } catch (error) {
+      giveBack();
       say(503, { error: `no socket for a relay: ${(error as Error).message}` });
-    } finally {
-      this.#opening--;
     }
   }
 
   #change(id: string, loss: number, say: (status: number, body: object) => void): void {
-    const relay = this.#relays.get(id);
+    const relay = this.#relays.get(id)?.relay;
     if (!relay) {
       say(404, { error: 'there is no such relay' });
     } else if (!(loss >= 0 && loss <= 1)) {
@@ -87,11 +97,16 @@ export class RelayDesk {
   }
 
   #closeIdle(): void {
-    for (const [id, relay] of this.#relays) {
-      if (performance.now() - relay.heardMillis < IDLE_MILLIS) continue;
-      relay.close();
-      this.#relays.delete(id);
+    for (const [id, { relay }] of this.#relays) {
+      if (performance.now() - relay.heardMillis >= IDLE_MILLIS) this.#close(id);
     }
+  }
+
+  #close(id: string): void {
+    const { relay, giveBack } = this.#relays.get(id)!;
+    relay.close();
+    giveBack();
+    this.#relays.delete(id);
   }
 }
 

@@ -38,7 +38,7 @@ class Side {
   bind(address: string): Promise<RelayAddress> {
     return new Promise((resolve, reject) => {
       this.socket.once('error', reject);
-      this.socket.bind(0, address, () => {
+      this.socket.bind({ port: 0, address, exclusive: true }, () => {
         this.socket.off('error', reject);
         const { port } = this.socket.address() as AddressInfo;
         resolve({ address, port });

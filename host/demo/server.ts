@@ -6,14 +6,16 @@ import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
 import { LinkError, RefusalError } from '../errors/errors.js';
 import { DataChannelLink } from '../link/data-channel.js';
-import { answerRequest } from '../link/signalling/http-server.js';
-import type { Answerer } from '../link/signalling/signalling.js';
+import { pathOf, refusalOfRequest, refuse, refuseUpgrade } from '../link/http-site.js';
+import { answerRequest, type AnsweringLink } from '../link/signalling/http-server.js';
+import { SourceShares } from '../link/source-shares.js';
 import { acceptUpgrades } from '../link/websocket-server.js';
 import { listenRefusal } from '../link/tcp-refusal.js';
-import { load } from '../link/websocket-class.js';
 import { WebSocketLink } from '../link/websocket.js';
 import { BareChannels, type ChannelKind } from './bare-channels.js';
+import { HEADERS, contentSecurityPolicy } from './page-headers.js';
 import { RelayDesk } from './relay-desk.js';
+import { SocketEcho } from './socket-echo.js';
 import { Station } from './station.js';
 
 const FOLDER = new URL('../../demo/', import.meta.url);
@@ -30,21 +32,25 @@ const TYPES: Readonly<Record<string, string>> = {
   'engine.wasm': 'application/wasm',
   'explain.wasm': 'application/wasm',
 };
-/** So that a page may share memory with its Workers; and nothing but this server's own is in it. */
-const HEADERS = {
-  'Cross-Origin-Opener-Policy': 'same-origin',
-  'Cross-Origin-Embedder-Policy': 'require-corp',
-  'X-Content-Type-Options': 'nosniff',
-  'Cache-Control': 'no-cache',
-  Vary: 'Accept-Encoding',
-};
-const ECHO_BYTES_MAX = 4096;
+/** Connections at once, in all and of one source: a browser has six, and one for each WebSocket. */
+const CONNECTIONS_MAX = 512;
+const CONNECTIONS_PER_SOURCE = 128;
+/** WebSockets with packets, the same. */
+const SOCKETS_MAX = 64;
+const SOCKETS_PER_SOURCE = 24;
+/** A request, its head alone, and a connection without any, take no longer. */
+const REQUEST_MILLIS = 20_000;
+const HEAD_MILLIS = 8000;
+const LOOK_MILLIS = 2000;
+const IDLE_MILLIS = 30_000;
 
 export interface DemoServerOptions {
   /** A local address. */
   readonly bind: string;
   /** 0: a free one. */
   readonly port: number;
+  /** Host names, besides IP addresses and localhost, under which browsers reach it. */
+  readonly hosts?: readonly string[];
 }
 
 export class DemoServer {
@@ -78,17 +84,25 @@ export class DemoServer {
   }
 
   /** Rejects with RefusalError ENOENT (not built), EADDRINUSE, EADDRNOTAVAIL, EACCES. */
-  static async open({ bind, port }: DemoServerOptions): Promise<DemoServer> {
+  static async open({ bind, port, hosts = [] }: DemoServerOptions): Promise<DemoServer> {
     const files = readFiles();
     const stations = await openStations();
     const answerers = answerersOf(stations.station);
     const relays = new RelayDesk();
-    const server = createServer((request, response) => {
-      if (pathOf(request) === 'relay') void relays.answer(request, response);
-      else answer(request, response, files, answerers);
+    const limits = {
+      requestTimeout: REQUEST_MILLIS,
+      headersTimeout: HEAD_MILLIS,
+      connectionsCheckingInterval: LOOK_MILLIS,
+    };
+    const server = createServer(limits, (request, response) => {
+      const refusal = refusalOfRequest(request, { hosts });
+      if (refusal) refuse(response, refusal);
+      else if (pathOf(request) === '/relay') void relays.answer(request, response);
+      else answer(request, response, files, { answerers, relays, hosts });
     });
+    limitConnections(server);
     try {
-      if (stations.socketStation) await acceptSockets(server, stations.socketStation);
+      if (stations.socketStation) await acceptSockets(server, stations.socketStation, hosts);
       await listening(server, port, bind);
     } catch (error) {
       relays.close();
@@ -157,26 +171,41 @@ function answerersOf(station: Station | undefined): Answerers | undefined {
   };
 }
 
-type Answerers = Readonly<Record<'signal' | ChannelKind, { answer: Answerer }>>;
+type Answerers = Readonly<Record<'signal' | ChannelKind, AnsweringLink>>;
+
+/** A source leaves connections to others, and none lasts without a request. */
+function limitConnections(server: Server): void {
+  const shares = new SourceShares(CONNECTIONS_MAX, CONNECTIONS_PER_SOURCE);
+  server.on('connection', (socket) => {
+    const giveBack = shares.take(socket.remoteAddress);
+    if (giveBack) socket.once('close', giveBack);
+    else socket.destroy();
+  });
+  server.setTimeout(IDLE_MILLIS);
+}
 
 /** Packets at /packets; at /echo messages come back, for comparison. Without ws neither. */
-async function acceptSockets(server: Server, { link }: Station): Promise<void> {
+async function acceptSockets(
+  server: Server,
+  { link }: Station,
+  hosts: readonly string[],
+): Promise<void> {
+  let echo: SocketEcho;
   try {
-    await acceptUpgrades(link as WebSocketLink, server, '/packets');
+    const options = { hosts, socketsMax: SOCKETS_MAX, socketsPerSource: SOCKETS_PER_SOURCE };
+    await acceptUpgrades(link as WebSocketLink, server, '/packets', options);
+    echo = await SocketEcho.open();
   } catch (error) {
     if (error instanceof LinkError) return;
     throw error;
   }
-  const { WebSocketServer } = await load();
-  const echo = new WebSocketServer({ noServer: true, maxPayload: ECHO_BYTES_MAX });
   server.on('upgrade', (request, socket, head) => {
     const path = pathOf(request);
-    if (path === 'echo') {
-      echo.handleUpgrade(request, socket, head, (client) => {
-        client.on('message', (data: Buffer) => client.send(data));
-        client.on('error', () => client.terminate());
-      });
-    } else if (path !== 'packets') socket.destroy();
+    if (path === '/packets') return;
+    const refusal = refusalOfRequest(request, { hosts });
+    if (refusal) refuseUpgrade(socket, refusal.status, refusal.sentence);
+    else if (path === '/echo') echo.take(request, socket, head);
+    else refuseUpgrade(socket, 404, 'there is no WebSocket at this path');
   });
 }
 
@@ -185,28 +214,30 @@ function listening(server: Server, port: number, bind: string): Promise<void> {
     server.once('error', (error) => {
       reject(listenRefusal(error, { address: bind, port }) as Error);
     });
-    server.listen(port, bind, resolve);
+    server.listen({ port, host: bind, exclusive: true }, resolve);
   });
 }
 
-function pathOf({ url }: IncomingMessage): string {
-  const { pathname } = new URL(url ?? '/', 'http://server');
-  return pathname === '/' ? 'index.html' : pathname.slice(1);
+interface Answering {
+  readonly answerers: Answerers | undefined;
+  readonly relays: RelayDesk;
+  readonly hosts: readonly string[];
 }
 
 function answer(
   request: IncomingMessage,
   response: ServerResponse,
   files: ReadonlyMap<string, File>,
-  answerers: Answerers | undefined,
+  { answerers, relays, hosts }: Answering,
 ): void {
-  const path = pathOf(request);
+  const path = pathOf(request)?.slice(1);
   if (path === 'signal' || path === 'bare' || path === 'reliable') {
-    if (answerers) void answerRequest(answerers[path], request, response);
+    const candidates = (address: string, at: number): boolean => relays.has(address, at);
+    if (answerers) void answerRequest(answerers[path], request, response, { hosts, candidates });
     else response.writeHead(503).end('this server has no WebRTC: npm install node-datachannel');
     return;
   }
-  const file = files.get(path);
+  const file = files.get(path === '' ? 'index.html' : (path ?? ''));
   if (!file || (request.method !== 'GET' && request.method !== 'HEAD')) {
     response.writeHead(file ? 405 : 404).end();
     return;
@@ -215,6 +246,7 @@ function answer(
   const body = isGzip ? file.gzip : file.plain;
   response.writeHead(200, {
     ...HEADERS,
+    'Content-Security-Policy': contentSecurityPolicy(request.headers.host),
     'Content-Type': file.type,
     'Content-Length': body.length,
     ...(isGzip ? { 'Content-Encoding': 'gzip' } : {}),

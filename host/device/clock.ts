@@ -2,6 +2,7 @@
  * Time as the device sees it. The engine is told `now`; nothing else reads a clock. With a virtual
  * clock a run of several devices is a pure function of its inputs.
  */
+import { timerMillis } from '../base/timer.js';
 import { nextTurn } from '../link/next-turn.js';
 import { originMicros } from './clock-origin.js';
 
@@ -14,9 +15,10 @@ export interface Clock {
   now(): number;
   /**
    * Calls `fire` once, when `micros` on this clock have come, not before. `mayBeLate`: by a
-   * millisecond or two, which spares the processor waiting for the moment.
+   * millisecond or two, so the processor does not spin for the last millisecond. `keepsAlive`,
+   * default true: the timer keeps the process alive.
    */
-  at(micros: number, fire: () => void, mayBeLate?: boolean): CancelTimer;
+  at(micros: number, fire: () => void, mayBeLate?: boolean, keepsAlive?: boolean): CancelTimer;
   /**
    * Nanoseconds since 1970 of a moment of this clock. Without it the clock counts from 1970, as
    * time that does not pass outside may well do.
@@ -52,7 +54,7 @@ export class RealClock implements Clock {
     return BigInt(Math.round(micros + offset)) * 1000n;
   }
 
-  at(micros: number, fire: () => void, mayBeLate = false): CancelTimer {
+  at(micros: number, fire: () => void, mayBeLate = false, keepsAlive = true): CancelTimer {
     let cancelled = false;
     let timer: ReturnType<typeof setTimeout> | undefined;
     const wait = (): void => {
@@ -68,8 +70,9 @@ export class RealClock implements Clock {
       if (left < SPIN_MICROS && !mayBeLate) nextTurn(wait);
       else {
         const millis = mayBeLate ? Math.ceil(left / 1000) : Math.floor(left / 1000);
-        timer = setTimeout(() => nextTurn(wait), millis);
-        if (!this.#keepsAlive) timer.unref?.();
+        // A deadline may have passed already; beyond the timer's range the clock is read again.
+        timer = setTimeout(() => nextTurn(wait), timerMillis(millis));
+        if (!this.#keepsAlive || !keepsAlive) timer.unref?.();
       }
     };
     sleep(micros - this.now());

@@ -6,8 +6,16 @@
  * and that of coming and going.
  */
 import { createHash } from 'node:crypto';
-import { closeSync, constants, fstatSync, openSync, readFileSync, readSync } from 'node:fs';
-import { ftruncateSync, rmSync, unlinkSync } from 'node:fs';
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  lstatSync,
+  openSync,
+  readFileSync,
+  readSync,
+} from 'node:fs';
+import { ftruncateSync, readdirSync, rmSync, unlinkSync } from 'node:fs';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
@@ -16,13 +24,15 @@ import {
   DEVICE_VERSION_COUNT,
   DeviceHeaderLayout,
 } from '#build/abi.js';
+import { timerMillis } from '../base/timer.js';
 import { engineFile } from '../engine/load.js';
 import { structAt, type Struct } from '../engine/struct.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
 import type { Posix, PosixError } from '../link/posix.js';
 
-export const DEFAULT_DIRECTORY = '/dev/shm';
+/** Prefix of the names of device files. */
+const PREFIX = 'verbena-';
 /** A file of 8 PiB has no bytes here. */
 const LOCKS = 2 ** 53 - 2 ** 20;
 const JOIN = LOCKS;
@@ -61,7 +71,7 @@ export class DeviceFile {
     if (!/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
       throw new MisuseError('name', `must be 1 to 64 letters, digits, dots and dashes: "${name}"`);
     }
-    const path = join(directory, `verbena-${name}`);
+    const path = join(directory, PREFIX + name);
     for (;;) {
       const { fd, isNew } = openFile(path);
       try {
@@ -192,6 +202,50 @@ export class DeviceFile {
   }
 }
 
+/**
+ * Removes the device files of a directory that have no living process: otherwise they would occupy
+ * storage until the machine restarts. Files of other users, foreign files and files that are being
+ * opened or closed stay. Returns the removed paths.
+ */
+export function removeDeadFiles(posix: Posix, directory: string): string[] {
+  const removed: string[] = [];
+  let names: string[];
+  try {
+    names = readdirSync(directory).filter((name) => name.startsWith(PREFIX));
+  } catch {
+    return removed;
+  }
+  for (const name of names) {
+    const path = join(directory, name);
+    if (removeDeadFile(posix, path)) removed.push(path);
+  }
+  return removed;
+}
+
+function removeDeadFile(posix: Posix, path: string): boolean {
+  let fd: number;
+  try {
+    fd = openSync(path, constants.O_RDWR | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  } catch {
+    return false;
+  }
+  try {
+    checkOwner(posix, fd, path);
+    // While this process holds the lock, no other process removes or replaces the name.
+    if (!posix.lockByte(fd, JOIN)) return false;
+    const { nlink, size } = fstatSync(fd);
+    if (nlink === 0 || size === 0 || posix.isLocked(fd, SLOTS, SLOTS_MAX)) return false;
+    if (!checkMagic(fd, path)) return false;
+    unlinkSync(path);
+    return true;
+  } catch {
+    // No permission, or the kernel has no lock now: the next process tries again.
+    return false;
+  } finally {
+    closeSync(fd);
+  }
+}
+
 /** Of the engine that this process runs: all of a device run the same. */
 export function buildHash(): bigint {
   const hash = createHash('sha256')
@@ -233,7 +287,10 @@ function openFile(path: string): { readonly fd: number; readonly isNew: boolean 
 function refusalOf(error: NodeJS.ErrnoException, path: string): RefusalError {
   const { code, message } = error;
   if (code === 'EACCES' || code === 'EPERM' || code === 'EROFS') {
-    return new RefusalError('EACCES', `this user may not open ${path}`, { cause: error });
+    const owner = lstatSync(path, { throwIfNoEntry: false })?.uid;
+    const whose = owner === undefined ? '' : `: it belongs to user ${owner}`;
+    const sentence = `this user may not open ${path}${whose}; take another name or directory`;
+    return new RefusalError('EACCES', sentence, { cause: error });
   }
   if (code === 'ENOENT' || code === 'ENOTDIR') {
     return new RefusalError('ENOENT', `${path}: there is no such directory`, { cause: error });
@@ -271,7 +328,7 @@ async function lockJoin(posix: Posix, fd: number, path: string): Promise<void> {
         `another process has been opening or closing ${path} for ${JOIN_MILLIS_MAX / 1000} s`,
       );
     }
-    await sleep(pause);
+    await sleep(timerMillis(pause));
     // Many that wait would take the processor from the one that they wait for.
     pause = Math.min(pause * 2, JOIN_RETRY_MILLIS_MAX);
   }

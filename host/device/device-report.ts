@@ -23,7 +23,8 @@ import { structAt, type Layout, type Struct } from '../engine/struct.js';
 import { RefusalError } from '../errors/errors.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
 import { loadPosix } from '../link/posix.js';
-import { DEFAULT_DIRECTORY, readHeader, slotIsAlive, type DeviceHeader } from './device-file.js';
+import { SHARED_MEMORY, findDeviceDirectory } from './device-directory.js';
+import { readHeader, slotIsAlive, type DeviceHeader } from './device-file.js';
 
 export interface DeviceReport {
   readonly path: string;
@@ -64,19 +65,20 @@ export interface DomainReport {
 }
 
 /** Throws RefusalError: ENOENT (there is none), and as `openDevice` does for bad files. */
-export function reportDevice(name: string, directory = DEFAULT_DIRECTORY): Promise<DeviceReport> {
+export function reportDevice(name: string, directory?: string): Promise<DeviceReport> {
   return lookAt(name, directory, (tables, path, alive) => tables.report(path, alive));
 }
 
 /** @internal `look` sees the tables of that device as they are now. Throws as reportDevice. */
 export async function lookAt<Seen>(
   name: string,
-  directory: string,
+  directory: string | undefined,
   look: (tables: DeviceTables, path: string, alive: (slot: number) => boolean) => Seen,
 ): Promise<Seen> {
   const { posix, reason } = await loadPosix();
   if (!posix) throw new RefusalError('EOPNOTSUPP', `devices with names need koffi: ${reason}`);
-  const path = join(directory, `verbena-${name}`);
+  const own = directory ?? findDeviceDirectory(posix.effectiveUser) ?? SHARED_MEMORY;
+  const path = join(own, `verbena-${name}`);
   const fd = openExisting(path);
   try {
     const header = readHeader(fd, path);

@@ -2,7 +2,7 @@
  * A device: one arena, one link, one clock, and the engine between them. Verbs are methods of the
  * classes in verbs/; this is what they stand on.
  */
-import { PseudoHeader } from '#build/abi.js';
+import { ContextLayout, PseudoHeader } from '#build/abi.js';
 import { ArenaMemory } from '../engine/arena.js';
 import type { CacheModelOptions } from '../engine/cache-model.js';
 import { fetchEngine } from '../engine/load.js';
@@ -18,7 +18,13 @@ import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
 import type { Spin } from './spin.js';
 import { SharedDevice, type SharedOptions } from './shared-device.js';
 import { ThreadProgress, startThread } from './thread-progress.js';
-import { ThreadShares, joinArena, type DeviceShare } from './thread-share.js';
+import {
+  ThreadShares,
+  guardTables,
+  joinArena,
+  type DeviceShare,
+  type ThreadTables,
+} from './thread-share.js';
 
 export interface ThreadOptions {
   readonly udp: UdpOptions;
@@ -127,6 +133,10 @@ const DEFAULTS: DeviceLimits = {
   pkey: 0xffff,
 };
 
+const LIMITS = Object.keys(DEFAULTS).join(' ');
+/** Names of the options of `openDevice`. */
+export const DEVICE_OPTIONS = `link clock share threadsMax sharedMemory cacheModel ${LIMITS}`;
+
 /** Of a link that does not say what suits it. */
 const UNDER_WAY_BYTES = 528 * 1024;
 /** Packets that wait for one call of the engine at most. */
@@ -155,6 +165,8 @@ export class Device {
   /** Memory of the device that outlives it. */
   readonly durables: Durables;
   readonly #progress: Progress;
+  /** Index of the word that names the context that blocks a fence. */
+  readonly #fenceHolder: number;
   #closed = false;
 
   private constructor(
@@ -165,9 +177,10 @@ export class Device {
     limits: DeviceLimits,
     shared?: SharedDevice,
     share?: DeviceShare,
+    tables?: ThreadTables,
   ) {
     const { info } = progress;
-    this.threads = new ThreadShares(arena);
+    this.threads = new ThreadShares(arena, tables, shared?.name);
     this.share = share;
     this.arena = arena;
     this.durables = new Durables(arena, progress);
@@ -205,6 +218,7 @@ export class Device {
       },
       clock.now(),
     );
+    this.#fenceHolder = (context + ContextLayout.fields.fenceHolder[0]) >> 2;
     this.engine = progress.start(context, {
       completion: (cq) => this.events?.completion(cq),
       asyncEvent: (event, object) => this.events?.asyncEvent(event, object),
@@ -259,11 +273,13 @@ export class Device {
           poolUsersMax: limits.poolUsersMax,
           cacheModel,
         });
+    const isSharedByThreads = threadsMax > 1 || share !== undefined;
+    const tables = isSharedByThreads ? guardTables(arena, share?.slot ?? SLOT) : undefined;
     const progress = link
       ? await InlineProgress.open(arena, link, clock)
       : await ThreadProgress.open(arena, thread!.udp, thread!.spinMicros);
     try {
-      return new Device(arena, progress, link, clock, limits, undefined, share);
+      return new Device(arena, progress, link, clock, limits, undefined, share, tables);
     } catch (error) {
       await progress.close();
       throw error;
@@ -326,6 +342,8 @@ export class Device {
   /** Takes in what has arrived, where this thread is one to do it. `settle` follows, or work. */
   poll(again?: boolean): void {
     this.#progress.poll(again);
+    // A caller that polls in a loop may starve the timer that checks for dead processes.
+    if (this.shared && this.arena.memory.words[this.#fenceHolder] !== 0) this.shared.lookNow();
   }
 
   /** Answers to what has arrived leave now. */

@@ -97,13 +97,15 @@ export class DurableExchange {
     for (let index = 0; index < count; index++) {
       const start = this.#words[first + 2 * index]!;
       const end = start + this.#words[first + 2 * index + 1]!;
-      const before = pieces.length;
+      let found = start;
       for (const { address, length, ring } of segments) {
         const from = Math.max(start, address);
         const to = Math.min(end, address + length);
         if (from < to) pieces.push({ ring, offset: from - address, length: to - from });
+        found += Math.max(0, to - from);
       }
-      if (pieces.length === before) {
+      // Bytes that no store keeps are not durable, even if all other bytes of the range are.
+      if (found !== end || start === end) {
         this.#answer(part, true);
         return false;
       }

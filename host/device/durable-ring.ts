@@ -2,15 +2,15 @@
  * What is to become durable of one segment, between the thread that runs the engine and the one
  * that has the store; in memory that both have.
  * ```
- *  0      4      8           12       16     20      24       28               64
- *  | head | done | collected | failed | stop | calls | wanted | sleeps | unused | entries, 32 bytes
+ *  0      4      8           12       16     20      24       28       32     64
+ *  | head | done | collected | failed | stop | calls | wanted | sleeps | lost | entries, 32 bytes
  *  entry: | queue pair | job | serial | offset | length | 0 | 0 | 0 |
  * ```
  * Indices count up and wrap at 2^32. The engine's side writes entries and moves `head`; the store's
  * side works on all of [done, head) together and moves `done`; the engine's side answers
  * [collected, done) and moves `collected`: only then is a place free again. A store that failed
- * once says so with `failed`, an index + 1 (1 for index 0xffffffff): nothing from there on is. While
- * it sleeps (`sleeps`) it is called when `head` has come to `wanted`, and not for less.
+ * once sets `failed`: no entry from the index `lost` on becomes durable, ever. While the store's
+ * thread sleeps (`sleeps`), it is woken only when `head` reaches `wanted`.
  */
 import type { EngineMemory } from '../engine/memory.js';
 import type { DurableRange } from './durable-store.js';
@@ -67,7 +67,8 @@ export class DurableRing {
     const done = Atomics.load(this.#words, this.#at + 1);
     let index = this.#collected;
     const count = (done - index) >>> 0;
-    const failed = Atomics.load(this.#words, this.#at + 3);
+    const { failed } = this;
+    const firstLost = Atomics.load(this.#words, this.#at + 8);
     for (; index !== done; index = (index + 1) | 0) {
       const at = this.#entry(index);
       const part = {
@@ -75,10 +76,12 @@ export class DurableRing {
         job: this.#words[at + 1]! >>> 0,
         serial: this.#words[at + 2]! >>> 0,
       };
-      // `failed` is the first index + 1 that is not durable.
-      answer(part, failed !== 0 && ((index - (failed - 1)) | 0) >= 0);
+      answer(part, failed && ((index - firstLost) | 0) >= 0);
     }
-    if (count > 0) Atomics.store(this.#words, this.#at + 2, done);
+    if (count === 0) return 0;
+    // Indices wrap: a later entry must never compare as older than `lost`.
+    if (failed && ((done - firstLost) | 0) > 0) Atomics.store(this.#words, this.#at + 8, done);
+    Atomics.store(this.#words, this.#at + 2, done);
     return count;
   }
 
@@ -106,8 +109,8 @@ export class DurableRing {
   /** The store's side: nothing from `done` on is, up to `end` and beyond. */
   fail(end: number): void {
     if (!this.failed) {
-      const first = (Atomics.load(this.#words, this.#at + 1) + 1) | 0;
-      Atomics.store(this.#words, this.#at + 3, first === 0 ? 1 : first);
+      Atomics.store(this.#words, this.#at + 8, Atomics.load(this.#words, this.#at + 1));
+      Atomics.store(this.#words, this.#at + 3, 1);
     }
     this.finish(end);
   }

@@ -13,14 +13,16 @@ export interface DurableStore {
 }
 
 /**
- * A store with a thread of its own, so that neither a slow disk nor an application that computes is
- * in anybody's way: there `module` is loaded, which exports `openDurableStore`, a
- * DurableStoreOpener. It may block. Where a device has no thread of its own it is loaded in the caller's.
+ * A store with a thread of its own: neither a slow disk nor a busy application delays other work.
+ * That thread loads `module`, which exports `openDurableStore`, a DurableStoreOpener, and may
+ * block. If the device has no thread of its own, the calling thread loads the module.
  */
 export interface DurableStoreModule {
   readonly module: URL;
   /** For `openDurableStore`; what can be posted to a Worker. */
   readonly data: unknown;
+  /** Called in the thread that opened the device if the store's thread ends unexpectedly. */
+  ended?(): void;
 }
 
 /** `bytes`: the segment itself, in the device's memory. */

@@ -128,9 +128,8 @@ export class Durables {
       progress.keepDurable(new DurableRing(this.#arena.memory, ring), commitTo(kept));
     if (!isModule(store)) return here(store);
     if (progress.keepDurableApart) {
-      const { module, data } = store;
       const { address: start, length } = segment;
-      return progress.keepDurableApart({ module, data, ring, address: start, length });
+      return progress.keepDurableApart({ ...store, ring, address: start, length });
     }
     const { openDurableStore } = (await import(store.module.href)) as {
       readonly openDurableStore: DurableStoreOpener;

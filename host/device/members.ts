@@ -8,6 +8,7 @@ import { structAt, type Struct } from '../engine/struct.js';
 import { RefusalError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
 import type { ArenaLock } from './arena-lock.js';
+import { ConnectionTable } from './connection-table.js';
 import type { DeviceFile } from './device-file.js';
 import { clearInboxes } from './mailroom.js';
 import { ServiceTable } from './services.js';
@@ -39,7 +40,10 @@ export interface MembersOptions {
 export class Members {
   readonly steering: SteeringTable;
   readonly services: ServiceTable;
+  readonly connections: ConnectionTable;
   readonly slot: number;
+  /** Called periodically: adopts the connections of dead processes in `connections`. */
+  adopt: (() => void) | undefined;
   readonly #file: DeviceFile;
   readonly #lock: ArenaLock;
   readonly #arena: ArenaMemory;
@@ -59,6 +63,7 @@ export class Members {
     this.#slotsMax = struct.contextsMax;
     this.steering = new SteeringTable(arena.memory, struct.steering, struct.contextsMax);
     this.services = new ServiceTable(arena.memory, struct.services, struct.servicesMax);
+    this.connections = new ConnectionTable(arena, slot);
   }
 
   /** Slots of processes that have not given up theirs, ours among them. */
@@ -71,6 +76,22 @@ export class Members {
       found.push({ slot, pid, since, mail, mailDropped, alive });
     }
     return found;
+  }
+
+  /** Names the processes with an engine in a call at this moment: "process 4711 (slot 2)". */
+  inCall(): string {
+    const found: string[] = [];
+    for (const { slot } of this.list()) {
+      const { activity } = slotAt(this.#arena, this.#slots, slot);
+      if (slot !== this.slot && activity & 1) found.push(this.describe(slot));
+    }
+    return found.join(', ') || 'another process';
+  }
+
+  /** Names the process of a slot, for refusals and warnings. */
+  describe(slot: number): string {
+    if (slot < 0 || slot >= this.#slotsMax) return 'another process';
+    return `process ${slotAt(this.#arena, this.#slots, slot).pid} (slot ${slot})`;
   }
 
   /**
@@ -90,7 +111,10 @@ export class Members {
 
   /** Looks after the others from now on. */
   start(): void {
-    this.#timer = setInterval(() => this.look(), LOOK_MILLIS);
+    this.#timer = setInterval(() => {
+      this.look();
+      this.adopt?.();
+    }, LOOK_MILLIS);
     this.#timer.unref();
   }
 
@@ -178,6 +202,7 @@ export class Members {
       return false;
     }
     this.services.giveBackAll(slot);
+    this.connections.orphan(slot);
     clearInboxes(this.#arena.memory, this.#arena.address, slot);
     struct.mailDropped = 0;
     struct.sleeping = 0;

@@ -8,7 +8,6 @@ import {
   PoolNodeLayout,
   PoolUserLayout,
 } from '#build/abi.js';
-import { DEFAULT_DIRECTORY } from './device-file.js';
 import { lookAt, type DeviceTables } from './device-report.js';
 
 /** Counters of users are as their processes have told last, some 20 ms ago. */
@@ -49,7 +48,7 @@ export interface PoolUserReport {
 }
 
 /** Throws RefusalError: ENOENT (nobody has the device), and as `openDevice` does for bad files. */
-export function reportPools(name: string, directory = DEFAULT_DIRECTORY): Promise<PoolReport[]> {
+export function reportPools(name: string, directory?: string): Promise<PoolReport[]> {
   return lookAt(name, directory, (tables, path, alive) => {
     const { processes } = tables.report(path, alive);
     const pids = new Map(processes.map(({ slot, pid }) => [slot, pid]));

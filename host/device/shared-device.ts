@@ -24,15 +24,16 @@ import { loadPosix, type Posix } from '../link/posix.js';
 import * as sys from '../link/posix.js';
 import type { UdpBatchLink } from '../link/udp-batch.js';
 import type { UdpOptions } from '../link/udp-options.js';
-import { ArenaLock } from './arena-lock.js';
-import { DEFAULT_DIRECTORY, DeviceFile, buildHash, headerChecksum } from './device-file.js';
+import { ArenaLock, FileLock } from './arena-lock.js';
+import { deviceDirectory } from './device-directory.js';
+import { DeviceFile, buildHash, headerChecksum, removeDeadFiles } from './device-file.js';
 import { openMailroom, type Mailroom } from './mailroom.js';
 import { Members, type Member } from './members.js';
 
 export interface SharedOptions {
   /** Letters, digits, dots and dashes. All processes that name it share one device. */
   readonly name: string;
-  /** Where its file lies. Default /dev/shm. */
+  /** The directory of its file. Default: the user's own in /dev/shm (`device-directory.ts`). */
   readonly directory?: string | undefined;
   /** Who makes the device says how many processes may share it, at most 256. Default 32. */
   readonly processesMax?: number | undefined;
@@ -66,6 +67,8 @@ const PAGE = 65536;
 /** Others leave a call of their engine within microseconds, when they run. */
 const BEGIN_ATTEMPTS = 100;
 const BEGIN_RETRY_MILLIS = 5;
+/** Milliseconds between two checks for dead processes while a caller polls behind a fence. */
+const LOOK_INTERVAL_MILLIS = 10;
 
 /** Range of each number of a header that is to be believed. */
 const LIMITS: { readonly [Name in keyof SharedLimits]: number } = {
@@ -100,6 +103,7 @@ export class SharedDevice {
   readonly #file: DeviceFile;
   readonly #found: Found;
   readonly #lock: ArenaLock;
+  #lookedMillis = 0;
 
   private constructor(file: DeviceFile, name: string, memory: EngineMemory, found: Found) {
     const { limits, sharedAddress, isNew, local, deviceId } = found;
@@ -113,9 +117,14 @@ export class SharedDevice {
     const { holder, state } = structAt(memory, ArenaLayout, this.arena.address);
     const word = state + ArenaLayout.fields.lock[0];
     const { exports, address } = this.arena;
-    this.#lock = new ArenaLock(file, memory, word, holder, {
+    this.#lock = new ArenaLock(new FileLock(file, memory, word, holder), {
       repair: () => exports.arenaRepair(address),
       look: () => this.members.look(),
+      explainHeld: () => {
+        const slot = (memory.words[word >> 2]! & 0xffff) - 1;
+        return `${this.members.describe(slot)} holds the tables of the device: is it stopped?`;
+      },
+      explainBusy: () => `${this.members.inCall()} does not leave the memory: is it stopped?`,
     });
     this.members = new Members({ file, lock: this.#lock, arena: this.arena, slot: this.slot });
   }
@@ -133,7 +142,7 @@ export class SharedDevice {
     defaults: SharedSizes,
     since: number,
   ): Promise<SharedDevice> {
-    const { name, directory = DEFAULT_DIRECTORY } = options;
+    const { name } = options;
     const { processesMax = PROCESSES_MAX, localMemoryBytes = LOCAL_MEMORY_BYTES } = options;
     checkWhole('processesMax', processesMax, 1, 256);
     checkWhole('localMemoryBytes', localMemoryBytes, 2 ** 20, LOCAL_MEMORY_BYTES_MAX);
@@ -144,7 +153,9 @@ export class SharedDevice {
         `a device with a name needs koffi: ${reason}. threads of one process share one without (context.share)`,
       );
     }
+    const { directory = deviceDirectory(posix.effectiveUser) } = options;
     const file = await DeviceFile.open(posix, name, directory);
+    removeDeadFiles(posix, directory);
     try {
       const found = file.size === 0 ? describe(defaults, options) : read(file, sizes, options);
       if (found.isNew) file.allocate(found.sharedBytes);
@@ -225,6 +236,14 @@ export class SharedDevice {
   giveBackService(id: bigint): void {
     // What is left goes with this process.
     if (this.members.active) this.locked(() => this.members.services.giveBack(id, this.slot));
+  }
+
+  /** Checks for dead processes now, at most once per LOOK_INTERVAL_MILLIS. */
+  lookNow(): void {
+    const now = performance.now();
+    if (now - this.#lookedMillis < LOOK_INTERVAL_MILLIS) return;
+    this.#lookedMillis = now;
+    this.members.look();
   }
 
   processes(): Member[] {

@@ -52,9 +52,12 @@ process.on('exit', () => {
   for (const stop of running) stop();
 });
 
-/** A thread that has started and waits for its task; `terminate` it, or open a device with it. */
+/**
+ * A thread that has started and waits for its task: `terminate` it, or open a device with it. The
+ * thread does not inherit flags of the program such as --input-type.
+ */
 export async function startThread(): Promise<Worker> {
-  const worker = new Worker(new URL('./progress-thread.js', import.meta.url));
+  const worker = new Worker(new URL('./progress-thread.js', import.meta.url), { execArgv: [] });
   await hear(worker);
   return worker;
 }
@@ -267,7 +270,8 @@ export class ThreadProgress implements Progress {
       module: task.module.href,
       data: task.data,
     };
-    const worker = new Worker(new URL('./durable-thread.js', import.meta.url), { workerData });
+    const file = new URL('./durable-thread.js', import.meta.url);
+    const worker = new Worker(file, { workerData, execArgv: [] });
     const exited = new Promise((resolve) => worker.once('exit', resolve));
     const refusal = await hear<Error | undefined>(worker);
     if (refusal) {
@@ -279,7 +283,11 @@ export class ThreadProgress implements Progress {
     const fail: Commit = (_, done) => done(new Error('the store’s thread ended'));
     let stopping = false;
     worker.on('error', () => undefined);
-    void exited.then(() => stopping || this.keepDurable(ring, fail));
+    void exited.then(() => {
+      if (stopping) return;
+      task.ended?.();
+      this.keepDurable(ring, fail);
+    });
     worker.unref();
     const stop = async (): Promise<void> => {
       this.#stores.delete(stop);

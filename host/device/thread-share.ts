@@ -5,10 +5,18 @@
  * same everywhere. Its port is its own: without a program in the kernel nobody could tell packets
  * for one thread from those for another.
  */
-import { ArenaLayout, CONTEXT_SLOT_SIZE, ContextSlotLayout, Errno } from '#build/abi.js';
+import {
+  ArenaLayout,
+  CONTEXT_SLOT_SIZE,
+  ContextSlotLayout,
+  Errno,
+  LOCK_HOLDER,
+} from '#build/abi.js';
+import { checkKeys } from '../base/options.js';
 import { ArenaMemory, type ArenaPart } from '../engine/arena.js';
 import { structAt } from '../engine/struct.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
+import { ArenaLock, WordLock } from './arena-lock.js';
 
 /** What a thread needs to have a context of the device; made for one, and to be posted to it. */
 export interface DeviceShare extends ArenaPart {
@@ -25,39 +33,47 @@ export interface ShareOptions {
 }
 
 const MEMORY_BYTES = 16 * 2 ** 20;
-/** Nobody who lives holds the lock of the tables for so long: a few dozen instructions. */
-const LOCK_MILLIS = 1000;
 const REAP_ATTEMPTS = 100;
+const REMEDY = 'if its Worker has ended, call unshare with its share';
 
 /** The slots of a device's threads, as the thread that opened it sees them. */
 export class ThreadShares {
   readonly #arena: ArenaMemory;
+  readonly #tables: ThreadTables | undefined;
+  readonly #name: string | undefined;
   readonly #given = new Map<number, DeviceShare>();
 
-  constructor(arena: ArenaMemory) {
+  /**
+   * `tables`: the lock of the tables; undefined: no other thread can share the device. `name`: name
+   * of a device that processes share; there a thread is a member of its own, as a process is.
+   */
+  constructor(arena: ArenaMemory, tables: ThreadTables | undefined, name: string | undefined) {
     this.#arena = arena;
+    this.#name = name;
+    this.#tables = tables;
   }
 
   /** Can other threads have the device? */
   get any(): boolean {
-    const { memory, address } = this.#arena;
-    return structAt(memory, ArenaLayout, address).contextsMax > 1;
+    return this.#tables !== undefined;
   }
 
   /** Throws MisuseError, RefusalError EOPNOTSUPP (`threadsMax`), EBUSY (all taken), ENOMEM. */
-  give(
-    address: string,
-    deviceId: bigint,
-    { memoryBytes = MEMORY_BYTES }: ShareOptions,
-  ): DeviceShare {
+  give(address: string, deviceId: bigint, options: ShareOptions): DeviceShare {
+    checkKeys('share', options, 'memoryBytes');
+    const { memoryBytes = MEMORY_BYTES } = options;
     const { memory, heap, address: arena } = this.#arena;
-    const { contextsMax } = structAt(memory, ArenaLayout, arena);
-    if (contextsMax === 1 || !memory.shared) {
-      throw new RefusalError('EOPNOTSUPP', 'share: openDevice was not told of threads: threadsMax');
+    if (!this.#tables) {
+      const remedy =
+        this.#name === undefined
+          ? 'was opened for one thread; set threadsMax in openDevice'
+          : `has the name ${this.#name}; call openDevice with that name in the thread`;
+      throw new RefusalError('EOPNOTSUPP', `share: the device ${remedy}`);
     }
     if (!Number.isInteger(memoryBytes) || memoryBytes < 2 ** 20) {
       throw new MisuseError('memoryBytes', 'must be a whole number from 2^20 on');
     }
+    const { contextsMax } = structAt(memory, ArenaLayout, arena);
     for (let slot = 1; slot < contextsMax; slot++) {
       if (this.#given.has(slot)) continue;
       const start = heap.alloc(memoryBytes);
@@ -74,11 +90,15 @@ export class ThreadShares {
    * RefusalError EBUSY: others are using it, call again.
    */
   takeBack({ slot, start }: DeviceShare): void {
-    if (this.#given.get(slot)?.start !== start) {
+    const tables = this.#tables;
+    if (!tables || this.#given.get(slot)?.start !== start) {
       throw new MisuseError('share', 'is not one that this device has given');
     }
     const { exports, address, heap } = this.#arena;
-    locked(this.#arena, () => {
+    // The thread may have ended while it held the lock.
+    tables.word.releaseFor(slot);
+    tables.lock.run(() => {
+      exports.arenaRepair(address);
       for (let attempt = 0; attempt < REAP_ATTEMPTS; attempt++) {
         if (exports.arenaReap(address, slot) === Errno.OK) return;
       }
@@ -89,21 +109,46 @@ export class ThreadShares {
   }
 }
 
+/** The lock of the tables of a device that threads share, for the thread of one slot. */
+export interface ThreadTables {
+  readonly lock: ArenaLock;
+  readonly word: WordLock;
+}
+
 /**
- * With the lock of the tables, which is a word where threads share them. One that is held for so
- * long was its holder's who is dead: then the lists are made anew.
+ * From now on the host takes the lock for the control verbs of this thread, and the engine does
+ * not: a Worker may be terminated while it holds the lock, and the engine would then wait for ever.
  */
-function locked(arena: ArenaMemory, work: () => void): void {
-  const words = new Int32Array(arena.memory.buffer);
-  const at = (arena.address + ArenaLayout.fields.lock[0]) >> 2;
-  const end = performance.now() + LOCK_MILLIS;
-  while (Atomics.compareExchange(words, at, 0, 1) !== 0 && performance.now() < end);
-  try {
-    arena.exports.arenaRepair(arena.address);
-    work();
-  } finally {
-    Atomics.store(words, at, 0);
+export function guardTables(arena: ArenaMemory, slot: number): ThreadTables {
+  const { memory, address, exports } = arena;
+  const struct = structAt(memory, ArenaLayout, address);
+  struct.holder = LOCK_HOLDER;
+  const word = address + ArenaLayout.fields.lock[0];
+  const method = new WordLock(memory, word, slot);
+  const lock = new ArenaLock(method, {
+    repair: () => undefined,
+    look: () => undefined,
+    explainHeld: () =>
+      `${nameThread((memory.words[word >> 2]! & 0xffff) - 1)} holds the tables of the device; ${REMEDY}`,
+    explainBusy: () =>
+      `${nameThread(threadInCall(arena, slot))} does not leave the memory; ${REMEDY}`,
+  });
+  arena.exports = lock.guard(exports);
+  return { lock, word: method };
+}
+
+function nameThread(slot: number): string {
+  return slot < 0 ? 'another thread' : `the thread of slot ${slot}`;
+}
+
+/** The slot of another thread with an engine in a call; -1: no thread. */
+function threadInCall({ memory, address }: ArenaMemory, own: number): number {
+  const { contextSlots, contextsMax } = structAt(memory, ArenaLayout, address);
+  for (let slot = 0; slot < contextsMax; slot++) {
+    const place = structAt(memory, ContextSlotLayout, contextSlots + slot * CONTEXT_SLOT_SIZE);
+    if (slot !== own && place.activity & 1) return slot;
   }
+  return -1;
 }
 
 /** Does a context live in that slot? */

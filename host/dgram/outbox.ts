@@ -1,4 +1,5 @@
 /** Datagrams that cannot be sent now: by destination, in order, to a bound. */
+import { timerMillis } from '../base/timer.js';
 import type { SendRequest } from './send-arguments.js';
 import type { RdpSettings } from './settings.js';
 import type { Outcome } from './station.js';
@@ -117,6 +118,6 @@ export class Outbox {
       this.#timer = undefined;
       this.#backoffMillis = Math.min(2 * this.#backoffMillis, BACKOFF_MOST_MILLIS);
       this.flush();
-    }, this.#backoffMillis);
+    }, timerMillis(this.#backoffMillis));
   }
 }

@@ -23,25 +23,39 @@ export interface RdpSocketOptions extends SocketOptions {
 
 export type MessageListener = (message: NonSharedBuffer, from: RemoteInfo) => void;
 
-/** Node's class is a function with any arguments. */
-const Base = plain.Socket as unknown as new (
-  options: SocketOptions | SocketType,
-  listener?: MessageListener,
-) => DgramSocket & Emitter;
-
-interface Emitter {
+/** Methods of Node's socket, with any arguments. */
+interface Methods {
   emit(event: string | symbol, ...args: unknown[]): boolean;
   send(...args: unknown[]): void;
-  bind(...args: unknown[]): DgramSocket;
+  bind(...args: unknown[]): unknown;
+  close(callback?: () => void): unknown;
+  disconnect(): void;
+  getSendQueueSize(): number;
+  getSendQueueCount(): number;
+  setRecvBufferSize(size: number): void;
+  setSendBufferSize(size: number): void;
 }
+
+/** Node's Socket is a function; programs also call it on an object of their own. */
+type SocketFunction = (
+  this: unknown,
+  options: RdpSocketOptions | SocketType,
+  listener?: MessageListener,
+) => void;
+
+const NODE = plain.Socket.prototype as unknown as Methods;
+const initialize = plain.Socket as unknown as SocketFunction;
 
 type State = 'new' | 'opening' | 'ready' | 'closing' | 'closed';
 
 /** Which of the datagrams that this process sends beside RDP are lost, where it is asked for. */
 let draws = 0;
 
-export class Socket extends Base {
-  /** How many datagrams went, and came, which way. */
+/** The reliable half of each socket; Node's constructor calls methods before the half exists. */
+const halves = new WeakMap<object, Half>();
+
+/** Sends the datagrams of a Node socket by RDP where possible, and passes the others to Node. */
+class Half {
   readonly counters: Counters = {
     rdpSent: 0,
     rdpReceived: 0,
@@ -49,6 +63,7 @@ export class Socket extends Base {
     udpReceived: 0,
     failed: 0,
   };
+  readonly #socket: DgramSocket & Methods;
   readonly #side: ReliableSide | undefined;
   readonly #family: 4 | 6;
   readonly #isIpv6Only: boolean;
@@ -56,16 +71,18 @@ export class Socket extends Base {
   readonly #blocked: { readonly from?: BlockList | undefined; readonly to?: BlockList | undefined };
   #state: State = 'new';
   #isImplicit = false;
+  #isCatching = false;
   /** Node itself keeps what was sent before the socket was bound. */
   #hasQueued = false;
   #peer: { readonly address: string; readonly port: number } | undefined;
   /** What was sent while the other half of the socket came to be. */
   readonly #early: unknown[][] = [];
   #onClose: (() => void) | undefined;
+  /** The RDP message that is being emitted. */
+  #emitted: Buffer | undefined;
 
-  /** As `createSocket`. */
-  constructor(options: RdpSocketOptions | SocketType, listener?: MessageListener) {
-    super(options, listener);
+  constructor(socket: DgramSocket & Methods, options: RdpSocketOptions | SocketType) {
+    this.#socket = socket;
     const given = typeof options === 'object' ? options : { type: options };
     this.#family = given.type === 'udp6' ? 6 : 4;
     this.#isIpv6Only = given.ipv6Only === true;
@@ -87,21 +104,64 @@ export class Socket extends Base {
     this.#side.setBuffers({ receive, send });
   }
 
-  override bind(...args: unknown[]): this {
+  get queuedBytes(): number {
+    return this.#side?.outbox.bytes ?? 0;
+  }
+
+  get queuedCount(): number {
+    return this.#side?.outbox.count ?? 0;
+  }
+
+  bind(args: unknown[]): void {
     // What Node itself asks for when somebody sends, or connects, first.
     const [first, second] = args as [{ port?: unknown; exclusive?: unknown } | undefined, unknown];
     this.#isImplicit = second === null && first?.port === 0 && first.exclusive === true;
-    super.bind(...args);
-    return this;
+    const release = this.#catchListening();
+    try {
+      NODE.bind.apply(this.#socket, args);
+    } catch (error) {
+      release();
+      throw error;
+    }
   }
 
-  override send(...args: unknown[]): void {
+  /**
+   * Intercepts Node's next 'listening' and opens the reliable half instead. A property of the
+   * socket intercepts it, ahead of an `emit` of the program's own class. Returns a function that
+   * removes the property.
+   */
+  #catchListening(): () => void {
+    const socket = this.#socket;
+    const side = this.#side;
+    if (!side || this.#state !== 'new' || this.#isCatching) return () => {};
+    const own = Object.getOwnPropertyDescriptor(socket, 'emit');
+    const release = (): void => {
+      this.#isCatching = false;
+      if (own) Object.defineProperty(socket, 'emit', own);
+      else delete (socket as { emit?: unknown }).emit;
+    };
+    const value = (event: string | symbol, ...args: unknown[]): boolean => {
+      release();
+      if (event === 'listening') {
+        this.#open(side);
+        return true;
+      }
+      const wasHeard = socket.emit(event, ...args);
+      if (event !== 'close') this.#catchListening();
+      return wasHeard;
+    };
+    this.#isCatching = true;
+    Object.defineProperty(socket, 'emit', { value, configurable: true, writable: true });
+    return release;
+  }
+
+  send(args: unknown[]): void {
     const isOurs = this.#state === 'opening' || this.#state === 'ready';
     if (this.#state === 'closing') throw notRunning();
     // Not bound: Node binds it, keeps this, and calls again. What is odd Node complains about.
     const request = isOurs ? parseSend(args, this.#peer !== undefined) : undefined;
     if (!request) {
-      super.send(...args);
+      NODE.send.apply(this.#socket, args);
       this.#hasQueued ||= this.#state === 'new';
     } else if (this.#state === 'opening') {
       this.#early.push(args);
@@ -110,66 +170,49 @@ export class Socket extends Base {
     }
   }
 
-  override close(callback?: () => void): this {
-    // Node calls this from its constructor, when the signal was given before.
-    if (!(#side in this) || this.#state === 'new') return super.close(callback);
+  close(callback?: () => void): void {
+    if (this.#state === 'new') {
+      NODE.close.call(this.#socket, callback);
+      return;
+    }
     if (this.#state === 'closing') throw notRunning();
     const isOpening = this.#state === 'opening' && (this.#hasQueued || this.#early.length > 0);
-    const isWaiting = isOpening || (this.#side?.outbox.count ?? 0) > 0;
+    const isWaiting = isOpening || this.queuedCount > 0;
     if (isWaiting && this.#state !== 'closed') {
       this.#state = 'closing';
       this.#onClose = callback;
-      return this;
+      return;
     }
-    super.close(callback);
+    NODE.close.call(this.#socket, callback);
     this.#end();
-    return this;
   }
 
-  override disconnect(): void {
-    super.disconnect();
+  disconnected(): void {
     this.#peer = undefined;
   }
 
-  override getSendQueueSize(): number {
-    return super.getSendQueueSize() + (this.#side?.outbox.bytes ?? 0);
+  setBuffers(buffers: { readonly receive?: number; readonly send?: number }): void {
+    this.#side?.setBuffers(buffers);
   }
 
-  override getSendQueueCount(): number {
-    return super.getSendQueueCount() + (this.#side?.outbox.count ?? 0);
-  }
-
-  override setRecvBufferSize(size: number): void {
-    super.setRecvBufferSize(size);
-    this.#side?.setBuffers({ receive: size });
-  }
-
-  override setSendBufferSize(size: number): void {
-    super.setSendBufferSize(size);
-    this.#side?.setBuffers({ send: size });
-  }
-
-  override emit(event: string | symbol, ...args: unknown[]): boolean {
-    if (!(#side in this)) return super.emit(event, ...args);
-    if (event === 'listening' && this.#state === 'new' && this.#side) {
-      this.#open(this.#side);
-      return true;
-    }
-    if (event === 'listening') this.#state = 'ready';
-    if (event === 'connect') this.#peer = this.remoteAddress();
-    if (event === 'message') {
+  emit(event: string | symbol, args: unknown[]): boolean {
+    if (event === 'listening' && !this.#side) this.#state = 'ready';
+    if (event === 'connect') this.#peer = this.#socket.remoteAddress();
+    if (event === 'message' && args[0] === this.#emitted && this.#emitted) {
+      this.#emitted = undefined;
+    } else if (event === 'message') {
       // Who waits to be closed is closed, for whoever sends to it.
       if (this.#state === 'closing') return false;
       this.counters.udpReceived++;
       totals.udpReceived++;
     }
-    return super.emit(event, ...args);
+    return NODE.emit.call(this.#socket, event, ...args);
   }
 
   /** Bound to a port: now the other half. 'listening' comes when both are there. */
   #open(side: ReliableSide): void {
     this.#state = 'opening';
-    const { address, port } = this.address();
+    const { address, port } = this.#socket.address();
     const type = this.#family === 4 ? 'udp4' : 'udp6';
     const [isImplicit, isIpv6Only] = [this.#isImplicit, this.#isIpv6Only];
     void side.bind({ address, port, type, isIpv6Only, isImplicit }).finally(() => {
@@ -182,9 +225,9 @@ export class Socket extends Base {
     if (this.#state === 'closed') return;
     const isClosing = this.#state === 'closing';
     this.#state = 'ready';
-    super.emit('listening');
+    this.#socket.emit('listening');
     if (this.#state !== 'ready') return;
-    for (const args of this.#early.splice(0)) this.send(...args);
+    for (const args of this.#early.splice(0)) this.send(args);
     if (isClosing) this.close(this.#onClose);
   }
 
@@ -197,7 +240,7 @@ export class Socket extends Base {
     if (this.#state !== 'closing') return;
     // Out of the outbox's own turn.
     process.nextTick(() => {
-      super.close(this.#onClose);
+      NODE.close.call(this.#socket, this.#onClose);
       this.#end();
     });
   }
@@ -216,7 +259,7 @@ export class Socket extends Base {
       if (this.#state === 'closed') return;
       if (!error) this.#dispatch({ ...request, address: ip, port });
       else if (request.callback) process.nextTick(request.callback, error, 0);
-      else process.nextTick(() => super.emit('error', error));
+      else process.nextTick(() => this.#socket.emit('error', error));
     };
     if (this.#lookup) this.#lookup(address, { family }, found);
     else dnsLookup(address, { family }, found);
@@ -238,8 +281,8 @@ export class Socket extends Base {
       if (callback) process.nextTick(callback, null, length);
       return;
     }
-    if (this.#peer) super.send(pieces, callback);
-    else super.send(pieces, port, address, callback);
+    if (this.#peer) NODE.send.call(this.#socket, pieces, callback);
+    else NODE.send.call(this.#socket, pieces, port, address, callback);
   }
 
   #taken({ callback, length }: Addressed): void {
@@ -265,9 +308,73 @@ export class Socket extends Base {
     this.counters.rdpReceived++;
     totals.rdpReceived++;
     const family = this.#family === 4 ? 'IPv4' : 'IPv6';
-    super.emit('message', data, { address, family, port, size: data.length });
+    // Calls the program's own `emit` if its class has one, as Node does.
+    this.#emitted = data;
+    this.#socket.emit('message', data, { address, family, port, size: data.length });
+    this.#emitted = undefined;
   }
 }
+
+/**
+ * A Node socket with its reliable half. A function, as in Node: programs call it on an object that
+ * inherits from its prototype (`Socket.call(this, 'udp4')`, `util.inherits`).
+ */
+export function Socket(
+  this: DgramSocket & Methods & { counters?: Counters },
+  options: RdpSocketOptions | SocketType,
+  listener?: MessageListener,
+): void {
+  initialize.call(this, options, listener);
+  const half = new Half(this, options);
+  halves.set(this, half);
+  this.counters = half.counters;
+}
+Object.setPrototypeOf(Socket, Object.getPrototypeOf(plain.Socket) as object);
+Object.setPrototypeOf(Socket.prototype, plain.Socket.prototype);
+
+/** A call on a socket without a half comes from Node's own constructor. */
+const methods: Methods & ThisType<DgramSocket & Methods> = {
+  bind(...args) {
+    const half = halves.get(this);
+    if (half) half.bind(args);
+    else NODE.bind.apply(this, args);
+    return this;
+  },
+  send(...args) {
+    const half = halves.get(this);
+    if (half) half.send(args);
+    else NODE.send.apply(this, args);
+  },
+  close(callback) {
+    const half = halves.get(this);
+    if (half) half.close(callback);
+    else NODE.close.call(this, callback);
+    return this;
+  },
+  disconnect() {
+    NODE.disconnect.call(this);
+    halves.get(this)?.disconnected();
+  },
+  getSendQueueSize() {
+    return NODE.getSendQueueSize.call(this) + (halves.get(this)?.queuedBytes ?? 0);
+  },
+  getSendQueueCount() {
+    return NODE.getSendQueueCount.call(this) + (halves.get(this)?.queuedCount ?? 0);
+  },
+  setRecvBufferSize(size) {
+    NODE.setRecvBufferSize.call(this, size);
+    halves.get(this)?.setBuffers({ receive: size });
+  },
+  setSendBufferSize(size) {
+    NODE.setSendBufferSize.call(this, size);
+    halves.get(this)?.setBuffers({ send: size });
+  },
+  emit(event, ...args) {
+    const half = halves.get(this);
+    return half ? half.emit(event, args) : NODE.emit.call(this, event, ...args);
+  },
+};
+Object.assign(Socket.prototype as object, methods);
 
 function isListed(list: BlockList | undefined, address: string): boolean {
   // Before Node knew these options anything could stand there.

@@ -190,7 +190,8 @@ export class Station {
       end();
       this.absent(address);
     });
-    question.bind(0, this.address, () => {
+    // connect(2) on a socket shared by cluster workers would affect all of them.
+    question.bind({ port: 0, address: this.address, exclusive: true }, () => {
       question.connect(ROCE_PORT, address, () => question.send(new Uint8Array(0)));
     });
   }

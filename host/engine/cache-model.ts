@@ -4,6 +4,7 @@
  * access of the engine and changes nothing (assembly/region/cache-model.ts).
  */
 import { CACHE_ACCESS_SIZE, CacheModelConfigLayout, CacheModelLayout } from '#build/abi.js';
+import { checkKeys } from '../base/options.js';
 import { MisuseError } from '../errors/errors.js';
 import type { Heap } from './heap.js';
 import type { EngineExports } from './load.js';
@@ -49,6 +50,8 @@ export class CacheModel {
     arena: number,
     options: CacheModelOptions,
   ) {
+    const known = 'mptEntries mptWays mttEntries mttWays pageBytes traceMax';
+    checkKeys('openDevice (cacheModel)', options, known);
     const { mptWays = 4, mttWays = 4, pageBytes = 4096, traceMax = 0 } = options;
     const { mptEntries, mttEntries } = options;
     checkEntries('mptEntries', mptEntries, mptWays);

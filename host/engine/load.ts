@@ -27,6 +27,8 @@ export interface EngineExports {
   regMr(context: number, parameters: number): number;
   killMr(context: number, key: number): number;
   mrReleased(context: number, key: number): number;
+  killFastMr(context: number, key: number): number;
+  mrRevoked(context: number, key: number): number;
   reregMr(context: number, parameters: number): number;
   mrReregistered(context: number, parameters: number): number;
   poolOpen(context: number, parameters: number): number;
@@ -50,6 +52,7 @@ export interface EngineExports {
   qpBytes(context: number, parameters: number): number;
   createQp(context: number, parameters: number): number;
   modifyQp(context: number, qp: number, attributes: number, now: number): number;
+  postProbe(context: number, qp: number, now: number): number;
   qpAttributesMissing(qp: number, to: number, mask: number): number;
   setQpCounters(qp: number, table: number): void;
   setCqIgnoreOverrun(cq: number, ignore: number): void;

@@ -4,7 +4,7 @@
  */
 import type { EngineMemory } from './memory.js';
 
-type Kind = 'u8' | 'u16' | 'u32' | 'i32' | 'u64';
+type Kind = 'u8' | 'u16' | 'u32' | 'i32' | 'u64' | 'i64';
 
 /** As in build/abi.d.ts: byte offset and kind of each field. */
 export interface Layout {
@@ -14,7 +14,7 @@ export interface Layout {
 
 /** The struct's fields as properties that read and write memory. */
 export type Struct<L extends Layout> = {
-  -readonly [F in keyof L['fields']]: L['fields'][F][1] extends 'u64' ? bigint : number;
+  -readonly [F in keyof L['fields']]: L['fields'][F][1] extends 'u64' | 'i64' ? bigint : number;
 };
 
 // Symbols, since a struct may well have a field called `view` or `address`.
@@ -37,6 +37,15 @@ function accessor(offset: number, kind: Kind): PropertyDescriptor & ThisType<Pla
         },
         set(value: bigint) {
           this[VIEW].setBigUint64(this[BASE] + offset, value, true);
+        },
+      };
+    case 'i64':
+      return {
+        get() {
+          return this[VIEW].getBigInt64(this[BASE] + offset, true);
+        },
+        set(value: bigint) {
+          this[VIEW].setBigInt64(this[BASE] + offset, value, true);
         },
       };
     case 'u8':

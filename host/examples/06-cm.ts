@@ -9,7 +9,7 @@ import {
   type EventChannel,
 } from '../index.js';
 import { completed } from './end.js';
-import { announce, play } from './roles.js';
+import { announce, met, play } from './roles.js';
 import { decode, encode } from './told.js';
 
 async function next(channel: EventChannel, wanted: number): Promise<CmEvent> {
@@ -33,6 +33,7 @@ await play(
     listenId.listen();
     announce(listenId.getSrcPort(), context);
     const { id, privateData } = await next(channel, CmEventType.CONNECT_REQUEST);
+    met();
     console.log(`asked: ${decode(privateData)}`);
     const cq = context.createCq(16);
     const qp = id.createQp({ sendCq: cq, recvCq: cq });

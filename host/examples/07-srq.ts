@@ -1,7 +1,7 @@
 /** Three clients, one queue of receives: nobody needs buffers of his own for what may come. */
 import { SendFlag, WrOpcode, listen, type RdmaConnection } from '../index.js';
 import { completed, connectTo, register } from './end.js';
-import { announce, play } from './roles.js';
+import { announce, met, play } from './roles.js';
 import { decode, encode } from './told.js';
 
 const CLIENTS = 3;
@@ -28,6 +28,7 @@ await play(
     const connections: RdmaConnection[] = [];
     while (connections.length < CLIENTS) {
       const request = (await listener.getRequest())!;
+      met();
       connections.push(await request.accept({ pd, qp: { srq, recvCq } }));
     }
     const counts = new Map<number, number>();

@@ -1,6 +1,6 @@
 /** Reliable datagrams: a socket for each peer program, a connection for each pair of machines. */
 import { openDevice, rds } from '../index.js';
-import { announce, play } from './roles.js';
+import { announce, met, play } from './roles.js';
 import { decode, encode } from './told.js';
 
 const CLIENTS = 2;
@@ -24,6 +24,7 @@ await play(
     const next = new Map<number, number>();
     for (let count = 0; count < CLIENTS * MESSAGES; count++) {
       const { data, from } = (await socket.recv())!;
+      if (count === 0) met();
       const number = Number(decode(data));
       const expected = next.get(from.udpPort) ?? 0;
       if (number !== expected) throw new Error(`${number} came in place of ${expected}`);

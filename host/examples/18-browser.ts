@@ -2,12 +2,12 @@
  * A Node program whose memory a page reads: it shows what lies there, and nobody is asked. Run it,
  * and open http://127.0.0.1:8080 in a browser.
  */
+import { createHash } from 'node:crypto';
 import { createReadStream } from 'node:fs';
 import { createServer } from 'node:http';
 import { AccessFlag, DataChannelLink, answerRequest, listen, openDevice } from '../index.js';
 
-const PAGE = `<!doctype html><meta charset="utf-8"><title>a server's memory</title><h1></h1>
-<script type="module">
+const SCRIPT = `
   import { DataChannelLink, WrOpcode, SendFlag, connect, openDevice } from '/verbena/index.js';
   const link = new DataChannelLink();
   const context = await openDevice({ link, memoryBytes: 2 ** 23 });
@@ -25,7 +25,12 @@ const PAGE = `<!doctype html><meta charset="utf-8"><title>a server's memory</tit
     document.querySelector('h1').textContent = 'The server has been up ' + value.toFixed(1) + ' s';
     await new Promise(requestAnimationFrame);
   }
-</script>`;
+`;
+const PAGE = `<!doctype html><meta charset="utf-8"><title>a server's memory</title><h1></h1>
+<script type="module">${SCRIPT}</script>`;
+// The page runs this script, what this server has, and nothing else; no other page frames it.
+const hash = createHash('sha256').update(SCRIPT).digest('base64');
+const POLICY = `default-src 'none'; script-src 'self' 'sha256-${hash}' 'wasm-unsafe-eval'; connect-src 'self'; frame-ancestors 'none'; base-uri 'none'`;
 
 const link = new DataChannelLink();
 const context = await openDevice({ link });
@@ -38,15 +43,23 @@ setInterval(() => (uptime[0] = performance.now() / 1000), 10);
 const bundle = new URL('../../browser/', import.meta.url);
 const http = createServer((request, response) => {
   const [, folder, name = ''] = request.url!.split('/');
+  response.setHeader('x-content-type-options', 'nosniff');
+  response.setHeader('referrer-policy', 'no-referrer');
   if (folder === 'signal') void answerRequest(link, request, response);
   else if (folder === 'verbena' && /^(index\.js|engine\.wasm)$/.test(name)) {
     const type = name === 'index.js' ? 'text/javascript' : 'application/wasm';
     response.setHeader('content-type', type);
     createReadStream(new URL(name, bundle)).pipe(response);
-  } else response.setHeader('content-type', 'text/html').end(PAGE);
+  } else {
+    response.setHeader('content-security-policy', POLICY);
+    response.setHeader('content-type', 'text/html').end(PAGE);
+  }
 });
-http.listen(Number(process.argv[2] ?? 8080), '127.0.0.1', () => console.log(http.address()));
+const port = Number(process.argv[2] ?? 8080);
+http.listen({ host: '127.0.0.1', port, exclusive: true }, () => console.log(http.address()));
 
 const privateData = new TextEncoder().encode(JSON.stringify({ addr: `${mr.addr}`, rkey: mr.rkey }));
 const listener = await listen({ address: `${context.local.gid}`, port: 7 }, { context });
-for await (const request of listener) await request.accept({ pd, privateData });
+for await (const connection of listener.connections({ pd, privateData })) {
+  void connection.disconnected.then(() => connection.close());
+}

@@ -3,6 +3,13 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 
+/** Time in which a member ends after its disconnect, or after its parent process has died. */
+const END_SECONDS = 10;
+
+function hasEnded({ exitCode, signalCode }: ChildProcess): boolean {
+  return exitCode !== null || signalCode !== null;
+}
+
 /** Processes that run the same file, numbered from 0 on. Messages may hold bytes. */
 export class Crew {
   readonly #members: readonly ChildProcess[];
@@ -45,9 +52,11 @@ export class Crew {
         (member, index) =>
           new Promise<Message>((resolve, reject) => {
             const ended = (code: number | null): void => {
-              reject(new Error(`process ${index} ended with ${code}`));
+              const how =
+                code === null ? `was killed (${member.signalCode})` : `ended with ${code}`;
+              reject(new Error(`process ${index} ${how}`));
             };
-            if (member.exitCode !== null) return ended(member.exitCode);
+            if (hasEnded(member)) return ended(member.exitCode);
             member.once('exit', ended);
             member.once('message', (message) => {
               member.off('exit', ended);
@@ -62,7 +71,7 @@ export class Crew {
   async kill(index: number): Promise<void> {
     const member = this.#members[index]!;
     member.kill('SIGKILL');
-    if (member.exitCode === null && member.signalCode === null) await once(member, 'exit');
+    if (!hasEnded(member)) await once(member, 'exit');
   }
 
   /** The example is over, however: nobody is left behind. */
@@ -74,10 +83,13 @@ export class Crew {
   async end(): Promise<void> {
     await Promise.all(
       this.#members.map(async (member) => {
-        if (member.exitCode !== null || member.signalCode !== null) return;
+        if (hasEnded(member)) return;
         const ended = once(member, 'exit');
         if (member.connected) member.disconnect();
+        // The member may wait for a dead member.
+        const late = setTimeout(() => member.kill('SIGKILL'), END_SECONDS * 1000);
         await ended;
+        clearTimeout(late);
       }),
     );
   }
@@ -85,6 +97,16 @@ export class Crew {
 
 /** This process's number; undefined: it is the one that starts the others. */
 export const member = process.argv[2] === undefined ? undefined : Number(process.argv[2]);
+
+if (member !== undefined) {
+  process.once('disconnect', () => {
+    // A member that does not end by itself may wait for ever.
+    setTimeout(() => {
+      console.error(`process ${member}: its parent process and its peers have ended`);
+      process.exit(1);
+    }, END_SECONDS * 1000).unref();
+  });
+}
 
 /** Whoever is to hear it may have gone. */
 export function say(message: object): void {

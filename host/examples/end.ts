@@ -13,7 +13,7 @@ import {
   type Sge,
   type WorkCompletion,
 } from '../index.js';
-import { announce, play, type Place } from './roles.js';
+import { announce, met, play, type Place } from './roles.js';
 
 const ALL_ACCESS =
   AccessFlag.LOCAL_WRITE |
@@ -42,8 +42,17 @@ export function register(
 export async function completed(cq: CompletionQueue): Promise<WorkCompletion> {
   const [completion] = await cq.wait(1);
   if (!completion) throw new Error(`the device is gone: ${cq.context.failure ?? 'it was closed'}`);
-  if (completion.status !== WcStatus.SUCCESS) throw new Error(wcStatusStr(completion.status));
+  if (completion.status !== WcStatus.SUCCESS) throw new Error(sentenceOf(completion.status));
   return completion;
+}
+
+/** A sentence about the peer for the status of a failed request. */
+export function sentenceOf(status: number): string {
+  const text = wcStatusStr(status);
+  if (status === WcStatus.WR_FLUSH_ERR)
+    return `the connection ended before the request did: ${text}`;
+  if (status === WcStatus.RETRY_EXC_ERR) return `the peer does not answer any more: ${text}`;
+  return text;
 }
 
 /** Runs an example of one connection: `serve` has the server's end, `use` the client's. */
@@ -55,7 +64,10 @@ export function run(
     const device = udpPort === undefined ? {} : { port: udpPort };
     await using listener = await listen(target, { device });
     announce(listener.port, listener.context);
-    await serve((await listener.getRequest())!);
+    const request = await listener.getRequest();
+    if (!request) throw new Error('the device was closed before a client connected');
+    met();
+    await serve(request);
   }, use);
 }
 

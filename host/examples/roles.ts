@@ -17,9 +17,30 @@ export async function main(work: () => Promise<void>): Promise<void> {
   try {
     await work();
   } catch (error) {
-    console.error(`${basename(process.argv[1]!, '.js')}: ${(error as Error).message}`);
+    complain((error as Error).message);
     process.exitCode = 1;
+    // The parent waits for this process: the open IPC channel must not keep it alive.
+    if (process.connected) process.disconnect();
   }
+}
+
+/** Far more than an example takes from its first connection to its end; tests set a lower value. */
+const PATIENCE_SECONDS = Number(process.env['EXAMPLE_PATIENCE_SECONDS'] ?? 30);
+
+/**
+ * The peer is connected: from now on the program ends, in time or with a sentence. A killed peer
+ * sends nothing, and a queue pair without outstanding requests does not detect its death.
+ */
+export function met(): void {
+  setTimeout(() => {
+    const sentence = `the peer did not end within ${PATIENCE_SECONDS} s`;
+    complain(`${sentence}: it was killed or is unreachable; start both sides again (ETIMEDOUT)`);
+    process.exit(1);
+  }, PATIENCE_SECONDS * 1000).unref();
+}
+
+function complain(sentence: string): void {
+  console.error(`${basename(process.argv[1]!, '.js')}: ${sentence}`);
 }
 
 /**
@@ -35,7 +56,10 @@ export function play(
   const place = { target, udpPort: port === undefined ? undefined : Number(port) };
   return main(async () => {
     if (role === 'server') return server(place);
-    if (role === 'client') return client(place);
+    if (role === 'client') {
+      met();
+      return client(place);
+    }
     if (role !== undefined) throw new Error('usage: [server|client HOST:PORT [UDP-PORT]]');
     await playAll(clients);
   });

@@ -3,6 +3,7 @@
  * what the peer has seen; the channel's `bufferedAmount` says nothing about that, and a channel
  * that is filled by it loses messages and stalls for seconds.
  */
+import { timerMillis } from '../base/timer.js';
 import { FrameFlag, Kind, sequenceDistance, type Frame } from './channel-frame.js';
 import type { ChannelCounters, ChannelLimits } from './channel-limits.js';
 import type { DatagramChannel } from './datagram-channel.js';
@@ -136,7 +137,7 @@ export class ChannelLane {
       this.#isProbing = true;
       this.#patienceMillis = Math.min(2 * this.#patienceMillis, PATIENCE_MILLIS_MAX);
       this.#roomy();
-    }, this.#patienceMillis);
+    }, timerMillis(this.#patienceMillis));
   }
 
   /** Waits no longer. */

@@ -2,6 +2,7 @@
  * A link over messages: any number of peers, each behind a datagram channel of its own and known by
  * its GID. How channels come to be is for those who extend it (data-channel.ts, websocket.ts).
  */
+import { timerMillis } from '../base/timer.js';
 import { LinkError, MisuseError } from '../errors/errors.js';
 import { ChannelPeer } from './channel-peer.js';
 import { HEADER_BYTES, LENGTH_BYTES, ORDER_BYTES } from './channel-frame.js';
@@ -227,7 +228,7 @@ export abstract class ChannelLink implements Link {
         const seconds = openMillis / 1000;
         reject(new LinkError('ETIMEDOUT', `no way to ${key} was found within ${seconds} s`));
         this.#remove(peer, 'it never opened');
-      }, openMillis);
+      }, timerMillis(openMillis));
       channel.start({
         opened: () => {
           clearTimeout(timer);
@@ -294,7 +295,7 @@ export abstract class ChannelLink implements Link {
       return;
     }
     this.#older.add(old);
-    this.#asking ??= setTimeout(() => this.#askAll(), this.#limits.askMillis);
+    this.#asking ??= setTimeout(() => this.#askAll(), timerMillis(this.#limits.askMillis));
   }
 
   /**
@@ -309,7 +310,7 @@ export abstract class ChannelLink implements Link {
       older.ask();
       this.#peers.get(older.endpoint.gid.toString())?.ask();
     }
-    this.#asking = setTimeout(() => this.#askAll(), this.#limits.askMillis);
+    this.#asking = setTimeout(() => this.#askAll(), timerMillis(this.#limits.askMillis));
   }
 
   /** Something came by a connection that was thought to be an older one: it is what carries. */
@@ -362,7 +363,7 @@ export abstract class ChannelLink implements Link {
     peer.stop();
     if (!peer.isInterrupted) this.#tell({ kind: 'interrupted', peer: peer.endpoint, reason });
     peer.isInterrupted = true;
-    const timer = setTimeout(() => this.#remove(peer, reason), returnMillis);
+    const timer = setTimeout(() => this.#remove(peer, reason), timerMillis(returnMillis));
     peer.gone = () => clearTimeout(timer);
     this.seekAgain(peer.endpoint);
   }

@@ -3,6 +3,8 @@
  * Any number of peers, each by a connection of its own; the address is that of our certificate
  * (rtc/fingerprint.ts).
  */
+import { checkKeys } from '../base/options.js';
+import { checkMillis, timerMillis } from '../base/timer.js';
 import { LinkError, MisuseError } from '../errors/errors.js';
 import { ChannelLink, RECEIVE_BYTES, packetSizeOf } from './channel-link.js';
 import { HEADER_BYTES, LENGTH_BYTES, ORDER_BYTES } from './channel-frame.js';
@@ -113,6 +115,9 @@ export class DataChannelLink extends ChannelLink {
 
   /** Throws MisuseError for options out of range. */
   constructor(options: DataChannelOptions = {}) {
+    const numbers =
+      'pathMtuBytes windowBytes connections queueBytes peersMax openMillis returnMillis';
+    checkKeys('DataChannelLink', options, `connector iceServers reliable ${numbers}` as const);
     const packetSizeMax = packetSizeOf(options.pathMtuBytes ?? 1024);
     const peersMax = options.peersMax ?? PEERS_MAX;
     const limits = {
@@ -127,6 +132,8 @@ export class DataChannelLink extends ChannelLink {
         throw new MisuseError(name, `must be a whole number above 0, got ${value}`);
       }
     }
+    checkMillis('openMillis', limits.openMillis);
+    checkMillis('returnMillis', limits.returnMillis);
     const { connections = 1 } = options;
     if (!Number.isInteger(connections) || connections < 1 || connections > CONNECTIONS_MAX) {
       const sentence = `must be 1 to ${CONNECTIONS_MAX}, got ${connections}`;
@@ -142,7 +149,9 @@ export class DataChannelLink extends ChannelLink {
     });
     this.#peersMax = peersMax;
     this.#noticeMillis = Math.min(NOTICE_MILLIS, limits.returnMillis);
-    this.#connector = options.connector ?? defaultConnector(options);
+    const { iceServers, reliable } = options;
+    const own = { iceServers, reliable } as RtcOptions;
+    this.#connector = options.connector ?? defaultConnector(own);
     this.#bundler =
       connections > 1 ? new BundleConnector(this.#connector, connections) : this.#connector;
   }
@@ -154,7 +163,9 @@ export class DataChannelLink extends ChannelLink {
    * answer, or no way there), ECONNREFUSED, EPROTO, EOPNOTSUPP, EACCES, ENOSPC.
    */
   async connect(signalling: Signalling | string, options: ConnectOptions = {}): Promise<Endpoint> {
+    checkKeys('connect', options, 'timeoutMillis');
     if (!this.isOpen) throw new MisuseError('link', 'is not open: openDevice opens it');
+    if (options.timeoutMillis !== undefined) checkMillis('timeoutMillis', options.timeoutMillis, 1);
     const by = typeof signalling === 'string' ? new HttpSignalling(signalling) : signalling;
     for (let attempt = 1; ; attempt++) {
       const connection = await this.#bundler.offer();
@@ -338,7 +349,7 @@ export class DataChannelLink extends ChannelLink {
 }
 
 function pause(millis: number): Promise<void> {
-  return new Promise((resolve) => setTimeout(resolve, millis));
+  return new Promise((resolve) => setTimeout(resolve, timerMillis(millis)));
 }
 
 /** Rejects with LinkError ETIMEDOUT when nobody answers. */
@@ -353,7 +364,7 @@ async function exchange(
   });
   const seconds = timeoutMillis / 1000;
   const timeout = new LinkError('ETIMEDOUT', `nobody answers through ${by.name} in ${seconds} s`);
-  const timer = setTimeout(() => patience.abort(timeout), timeoutMillis);
+  const timer = setTimeout(() => patience.abort(timeout), timerMillis(timeoutMillis));
   try {
     return await Promise.race([by.exchange(offer, patience.signal), gaveUp]);
   } finally {

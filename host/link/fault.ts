@@ -5,6 +5,8 @@
  * Deterministic: what happens to the n-th packet sent depends on the seed and n alone, not on how
  * packets are grouped into batches. (When a timer fires depends on the scheduler.)
  */
+import { checkKeys } from '../base/options.js';
+import { timerMillis } from '../base/timer.js';
 import { MisuseError } from '../errors/errors.js';
 import { CopiedBatch, copyPacket, type CopiedPacket } from './copied-batch.js';
 import type { Endpoint, Gid } from './endpoint.js';
@@ -73,7 +75,7 @@ export interface FaultLink extends Link {
 
 const realTime: Scheduler = {
   schedule(delayMicros, action) {
-    const timer = setTimeout(action, Math.ceil(delayMicros / 1000));
+    const timer = setTimeout(action, timerMillis(Math.ceil(delayMicros / 1000)));
     return () => clearTimeout(timer);
   },
 };
@@ -96,6 +98,8 @@ export function splitmix32(seed: number): () => number {
 
 /** Wraps `link`. Throws MisuseError when a probability is not in 0..1 or a limit below 1. */
 export function faultLink(link: Link, options: FaultOptions = {}): FaultLink {
+  const amounts = 'loss duplication reordering corruption delay reorderDistanceMax holdMicros';
+  checkKeys('faultLink', options, `seed scheduler delayMicrosMax ${amounts}` as const);
   return new Faults(link, options);
 }
 

@@ -59,7 +59,7 @@ export function describeAddresses(): string {
 }
 
 /** 127.0.0.0/8 (all of it answers, only 127.0.0.1 is listed) or ::1. */
-function isLoopback(gid: Gid): boolean {
+export function isLoopback(gid: Gid): boolean {
   if (gid.isIpv4) return gid.bytes[12] === 127;
   const [a, b, c, d] = gid.words;
   return a === 0 && b === 0 && c === 0 && d === 0x01000000;

@@ -1,4 +1,5 @@
 /** What the UDP links have in common before there is a socket: options, address, refusals. */
+import { checkKeys } from '../base/options.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { LinkError, MisuseError } from '../errors/errors.js';
 import { systemSentence } from '../errors/system-refusal.js';
@@ -12,7 +13,7 @@ import {
   isWildcard,
 } from './interface.js';
 import { PACKET_SIZE_LIMIT, ROCE_PORT } from './link.js';
-import { findPortHolder } from './port-holder.js';
+import { describeHolder } from './port-holder.js';
 import type { UdpOptions } from './udp-options.js';
 
 const SOCKET_BUFFER_BYTES = 4 * 2 ** 20;
@@ -35,6 +36,8 @@ export interface LocalAddress {
 
 /** Throws MisuseError when `address` is no IP address or a number is out of range. */
 export function checkUdpOptions(options: UdpOptions): LocalAddress {
+  const sizes = 'packetSizeMax socketBufferBytes peerReceiveBufferBytes sendSockets';
+  checkKeys('UdpLink', options, `address port reusePort ${sizes}` as const);
   const {
     port = ROCE_PORT,
     packetSizeMax,
@@ -84,17 +87,12 @@ export async function explainBind(
   const options = { cause: error };
   switch (error.code) {
     case 'EADDRINUSE': {
-      const holder = await findPortHolder(gid, port);
-      const who = !holder
-        ? 'taken'
-        : holder.pid === process.pid
-          ? `taken by this process, ${holder.pid}`
-          : `taken by process ${holder.pid} (${holder.command})`;
+      const holder = await describeHolder(gid, port);
       const free = `${gid}` === '127.0.0.2' ? '127.0.0.3' : '127.0.0.2';
       const other = gid.isIpv4 ? ` such as ${free}` : '';
       return new LinkError(
         'EADDRINUSE',
-        `port ${port} on ${gid} is ${who}: bind another local address${other} ` +
+        `port ${port} on ${gid} is ${holder}: bind another local address${other} ` +
           `(--bind) or another UDP port (--udp-port, --port)`,
         options,
       );

@@ -3,6 +3,7 @@
  * queues, `deliver` hands over what was queued when it began. Nothing is lost or re-ordered, so
  * with `auto: false` a run is a pure function of the calls made.
  */
+import { checkKeys } from '../base/options.js';
 import { LinkError, MisuseError } from '../errors/errors.js';
 import { Endpoint, type Gid } from './endpoint.js';
 import {
@@ -49,6 +50,7 @@ export class LoopbackNetwork {
   #scheduled = false;
 
   constructor(options: LoopbackOptions = {}) {
+    checkKeys('LoopbackNetwork', options, 'auto packetSizeMax windowBytes');
     this.#options = {
       auto: options.auto ?? true,
       packetSizeMax: options.packetSizeMax ?? PACKET_SIZE_LIMIT,

@@ -5,6 +5,7 @@
  * Format: https://www.ietf.org/archive/id/draft-ietf-opsawg-pcap, link types:
  * https://www.tcpdump.org/linktypes.html.
  */
+import { checkKeys } from '../base/options.js';
 import { VerbenaError } from '../errors/errors.js';
 import { Endpoint, Gid } from './endpoint.js';
 import { ROCE_PORT } from './link.js';
@@ -106,6 +107,7 @@ const EXTENSION_COUNT_MAX = 8;
  * the iteration throws it where the file ends inside a record. Nothing else is thrown.
  */
 export function readPcap(bytes: Uint8Array, options: ReadPcapOptions = {}): Capture {
+  checkKeys('readPcap', options, 'port');
   const { port = ROCE_PORT } = options;
   return new CaptureReader(bytes, new Set(typeof port === 'number' ? [port] : port));
 }

@@ -1,16 +1,20 @@
 /**
  * Writes what a link sends and receives into a pcap file, with the IP and UDP headers that the
- * ICRC covers: identification 0, don't fragment, TTL 64, UDP checksum 0. So every ICRC in the
- * file can be checked, which a tcpdump of our own socket cannot offer (the kernel counts ids).
+ * ICRC covers: don't fragment, TTL 64, UDP checksum 0, and the IPv4 identification that the ICRC
+ * was computed over. For sent packets that is 0; a tcpdump of the same socket would show the
+ * kernel's counter instead. For received packets it is derived from the ICRC, since a socket hides
+ * it; 0 if no identification explains the ICRC. So every ICRC in the file can be checked.
  *
  * Frames are raw IP (LINKTYPE_RAW): no link has MAC addresses to tell. Where the link has no IP
  * (pseudoHeader `none`) they are IPv6 between the two GIDs with both ports 4791, as the ICRC of
  * such a link assumes; which port a GID really used is then not in the file.
  */
-import { createWriteStream, openSync } from 'node:fs';
+import { createWriteStream } from 'node:fs';
+import { checkKeys } from '../base/options.js';
 import { MisuseError, type RefusalError } from '../errors/errors.js';
 import { fileRefusal } from '../errors/file-refusal.js';
-import type { Endpoint, Gid } from './endpoint.js';
+import { Endpoint, type Gid } from './endpoint.js';
+import { IcrcJudge } from './icrc-judge.js';
 import { IPV4_UDP_OVERHEAD, IPV6_UDP_OVERHEAD } from './interface.js';
 import {
   ROCE_PORT,
@@ -20,6 +24,7 @@ import {
   type PacketBatch,
 } from './link.js';
 import { passOnPolling } from './pass-on.js';
+import { overwritePrivate } from './private-file.js';
 import {
   FILE_HEADER_SIZE,
   LinkType,
@@ -73,15 +78,19 @@ const PROTOCOL_UDP = 17;
  * to the sink in chunks: when one is full, and once per turn of the event loop.
  */
 export function pcapLink(link: Link, sink: PcapSink, options: PcapOptions = {}): PcapLink {
+  checkKeys('pcapLink', options, 'nowMicros');
   return new Capturing(link, sink, options);
 }
 
-/** A file, overwritten. Throws RefusalError (ENOENT, EACCES, EISDIR, …) when it cannot be. */
+/**
+ * Opens a file for writing: a regular file is overwritten and gets mode 0600; a pipe or a device is
+ * opened unchanged. Throws RefusalError (ENOENT, EISDIR; EACCES, also if another user owns it; …).
+ */
 export function pcapFile(path: string): PcapSink {
   const what = `cannot write the capture ${path}`;
   let descriptor: number;
   try {
-    descriptor = openSync(path, 'w');
+    descriptor = overwritePrivate(path);
   } catch (error) {
     throw fileRefusal(what, error);
   }
@@ -119,6 +128,7 @@ class Capturing implements PcapLink {
   #hasHeader = false;
   #isOpen = false;
   #scheduled: NodeJS.Immediate | undefined;
+  #judge: IcrcJudge | undefined;
   #closing: Promise<void> | undefined;
 
   constructor(link: Link, sink: PcapSink, { nowMicros = systemMicros }: PcapOptions) {
@@ -142,7 +152,8 @@ class Capturing implements PcapLink {
     this.#hasHeader = true;
     await this.#link.open({
       packet: (bytes, source, group) => {
-        this.#capture(bytes, source, this.#link.info.local);
+        const { local } = this.#link.info;
+        this.#capture(bytes, source, group ? new Endpoint(group, local.port) : local, true);
         receiver.packet(bytes, source, group);
       },
       flush: () => receiver.flush(),
@@ -156,7 +167,8 @@ class Capturing implements PcapLink {
   send(batch: PacketBatch): void {
     // A link that is not open has no address to write, and sends nothing either.
     for (let index = 0; this.#isOpen && index < batch.count; index++) {
-      this.#capture(batch.bytesOf(index), this.#link.info.local, batch.destinationOf(index));
+      const destination = batch.destinationOf(index);
+      this.#capture(batch.bytesOf(index), this.#sourceTo(destination), destination, false);
     }
     this.#link.send(batch);
   }
@@ -182,7 +194,13 @@ class Capturing implements PcapLink {
     await this.#sink.close();
   }
 
-  #capture(bytes: Uint8Array, source: Endpoint, destination: Endpoint): void {
+  /** The source of a sent packet: the link may have one source port per flow. */
+  #sourceTo({ sourcePort }: Endpoint): Endpoint {
+    const { local, flowPorts } = this.#link.info;
+    return flowPorts?.includes(sourcePort) ? new Endpoint(local.gid, sourcePort) : local;
+  }
+
+  #capture(bytes: Uint8Array, source: Endpoint, destination: Endpoint, isReceived: boolean): void {
     const hasIp = this.#link.info.pseudoHeader === 'ip';
     const ipv4 = hasIp && source.gid.isIpv4 && destination.gid.isIpv4;
     const overhead = ipv4 ? IPV4_UDP_OVERHEAD : IPV6_UDP_OVERHEAD;
@@ -195,8 +213,11 @@ class Capturing implements PcapLink {
     const frame = this.#chunk.subarray(this.#used, this.#used + size);
     writeRecordHeader(frame, this.#nowMicros());
     const ip = frame.subarray(RECORD_HEADER_SIZE);
-    if (ipv4) writeIpv4Header(ip, source, destination);
-    else writeIpv6Header(ip, source, destination);
+    if (ipv4) {
+      const datagram = { payload: bytes, source, destination, ipVersion: 4 } as const;
+      const id = isReceived ? (this.#judge ??= new IcrcJudge()).identificationOf(datagram) : 0;
+      writeIpv4Header(ip, source, destination, id);
+    } else writeIpv6Header(ip, source, destination);
     const udp = ip.subarray(overhead - 8);
     writeUdpHeader(udp, hasIp ? source.port : ROCE_PORT, hasIp ? destination.port : ROCE_PORT);
     udp.set(bytes, 8);
@@ -248,12 +269,17 @@ function writeRecordHeader(frame: Uint8Array, nowMicros: number): void {
 }
 
 /** `ip` is the whole IP packet. */
-function writeIpv4Header(ip: Uint8Array, source: Endpoint, destination: Endpoint): void {
+function writeIpv4Header(
+  ip: Uint8Array,
+  source: Endpoint,
+  destination: Endpoint,
+  identification: number,
+): void {
   const view = viewOf(ip);
   const dontFragment = 0x4000;
   view.setUint16(0, 0x4500);
   view.setUint16(2, ip.length);
-  view.setUint16(4, 0);
+  view.setUint16(4, identification);
   view.setUint16(6, dontFragment);
   view.setUint8(8, TTL);
   view.setUint8(9, PROTOCOL_UDP);

@@ -25,11 +25,28 @@ export async function findPortHolder(gid: Gid, port: number): Promise<PortHolder
     for (const descriptor of await list(`/proc/${pid}/fd`)) {
       const target = await readlink(`/proc/${pid}/fd/${descriptor}`).catch(() => '');
       if (!wanted.has(target)) continue;
-      const command = (await read(`/proc/${pid}/cmdline`)).split('\0').join(' ').trim();
+      // Only the first line: the argument of node --eval has many.
+      const words = await read(`/proc/${pid}/cmdline`);
+      const command = words.replace(/[\s\0]+/g, ' ').trim();
       return { pid: Number(pid), command: shorten(command) };
     }
   }
   return undefined;
+}
+
+/** `taken by process 7 (node app.js)`; `taken` if the process is not visible. */
+export async function describeHolder(gid: Gid, port: number): Promise<string> {
+  const holder = await findPortHolder(gid, port);
+  if (!holder) return 'taken';
+  if (holder.pid === process.pid) return `taken by this process, ${holder.pid}`;
+  return `taken by process ${holder.pid} (${holder.command})`;
+}
+
+/** Does a socket of this machine use that port? Undefined: the system has no table of ports. */
+export async function isPortTaken(gid: Gid, port: number): Promise<boolean | undefined> {
+  const tables = [await read('/proc/net/udp'), await read('/proc/net/udp6')];
+  if (tables.every((table) => table === '')) return undefined;
+  return tables.some((table) => socketInodes(table, gid, port).length > 0);
 }
 
 /**

@@ -49,6 +49,7 @@ const MSG_DONTWAIT = 0x40;
 const EFD_NONBLOCK = 0o4000;
 const EFD_CLOEXEC = 0o2000000;
 
+const PROT_READ = 1;
 const PROT_READ_WRITE = 3;
 const MAP_SHARED = 0x01;
 const MAP_PRIVATE = 0x02;
@@ -58,6 +59,8 @@ const MAP_NORESERVE = 0x4000;
 const FALLOC_FL_KEEP_SIZE = 1;
 const FALLOC_FL_PUNCH_HOLE = 2;
 const MS_SYNC = 4;
+const POSIX_FADV_DONTNEED = 4;
+const SC_PAGESIZE = 30;
 /** Locks of an open file description: they end with it, so with its process. */
 const F_OFD_GETLK = 36;
 const F_OFD_SETLK = 37;
@@ -137,11 +140,15 @@ export class Posix {
     fd: number,
     offset: number,
   ) => number;
+  readonly #munmap: (address: number, length: number) => number;
   readonly #msync: (address: number, length: number, flags: number) => number;
+  readonly #mincore: (address: number, length: number, pages: Uint8Array) => number;
+  readonly #fadvise: (fd: number, offset: number, length: number, advice: number) => number;
   readonly #fallocate: (fd: number, offset: number, length: number) => number;
   readonly #punchHole: (fd: number, mode: number, offset: number, length: number) => number;
   readonly #fcntl: (fd: number, command: number, argument: Uint8Array) => number;
   readonly #geteuid: () => number;
+  readonly #sysconf: (name: number) => number;
   readonly #schedYield: () => number;
   readonly #names: ReadonlyMap<number, string>;
   /** Where what was signalled is read to. */
@@ -168,11 +175,15 @@ export class Posix {
       'int64_t sendto(int, const void *, uint64_t, int, const void *, uint32_t)',
     );
     this.#mmap = libc.func('int64_t mmap(uint64_t, uint64_t, int, int, int, int64_t)');
+    this.#munmap = libc.func('int munmap(uint64_t, uint64_t)');
     this.#msync = libc.func('int msync(uint64_t, uint64_t, int)');
+    this.#mincore = libc.func('int mincore(uint64_t, uint64_t, void *)');
+    this.#fadvise = libc.func('int posix_fadvise(int, int64_t, int64_t, int)');
     this.#fallocate = libc.func('int posix_fallocate(int, int64_t, int64_t)');
     this.#punchHole = libc.func('int fallocate(int, int, int64_t, int64_t)');
     this.#fcntl = libc.func('int fcntl(int, int, void *)');
     this.#geteuid = libc.func('uint32_t geteuid()');
+    this.#sysconf = libc.func('int64_t sysconf(int)');
     this.#schedYield = libc.func('int sched_yield()');
     // EOPNOTSUPP is what the manual pages of sockets call it; Linux has one number for both.
     const names = Object.entries(koffi.os.errno)
@@ -311,6 +322,33 @@ export class Posix {
   /** msync(MS_SYNC): these pages of a mapped file are durable when it returns. Blocks. */
   syncMemory(address: number, length: number): void {
     this.#checked('msync', this.#msync(address, length, MS_SYNC));
+  }
+
+  /** posix_fadvise(POSIX_FADV_DONTNEED): the kernel evicts clean pages of the file if possible. */
+  dropCache(fd: number): void {
+    const errno = this.#fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (errno !== 0) throw new PosixError('posix_fadvise', this.errnoName(errno));
+  }
+
+  /**
+   * mincore: number of pages of [offset, offset + length) of a file in the page cache. A page has
+   * `pageBytes` bytes; `offset` is a multiple of it.
+   */
+  cachedPages(fd: number, offset: number, length: number, pageBytes: number): number {
+    const address = this.#mmap(0, length, PROT_READ, MAP_SHARED, fd, offset);
+    this.#checked('mmap', address === -1 ? -1 : 0);
+    try {
+      const pages = new Uint8Array(Math.ceil(length / pageBytes));
+      this.#checked('mincore', this.#mincore(address, length, pages));
+      return pages.reduce((count, page) => count + (page & 1), 0);
+    } finally {
+      this.#checked('munmap', this.#munmap(address, length));
+    }
+  }
+
+  /** Bytes per page of memory: sysconf(_SC_PAGESIZE). */
+  get pageBytes(): number {
+    return this.#sysconf(SC_PAGESIZE);
   }
 
   /** Gives a file `length` bytes of storage. PosixError ENOSPC when there is no room. */

@@ -1,4 +1,5 @@
 /** One readable line for every packet that a link sends or receives. */
+import { checkKeys } from '../base/options.js';
 import type { Endpoint } from './endpoint.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from './link.js';
 import { passOnPolling } from './pass-on.js';
@@ -20,6 +21,7 @@ export interface TraceOptions {
  * counts as sent when the link gets it.
  */
 export function traceLink(link: Link, write: (line: string) => void, options: TraceOptions): Link {
+  checkKeys('traceLink', options, 'explain nowMicros');
   const { explain, nowMicros = () => performance.now() * 1000 } = options;
   const start = nowMicros();
 

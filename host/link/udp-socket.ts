@@ -80,7 +80,9 @@ async function adopt(posix: Posix, request: UdpSocketRequest): Promise<BoundSock
   );
   const socket = request.create();
   try {
-    await listening(socket, () => socket.bind({ fd }));
+    // Without `exclusive` a cluster worker sends the number to its primary, and the primary adopts
+    // its own descriptor of that number, another file (node:dgram, Socket.bind).
+    await listening(socket, () => socket.bind({ fd, exclusive: true }));
   } catch (error) {
     socket.close();
     posix.close(fd);

@@ -37,6 +37,8 @@ export class WebSocketChannel implements DatagramChannel {
   #receiver: ChannelReceiver | undefined;
   readonly #early: Uint8Array[] = [];
   #isOver = false;
+  /** The peer has sent its address; messages before it are dropped. */
+  #isNamed = false;
 
   /** `local`: our address. The socket may be connecting, or be open. */
   constructor(socket: Socket, local: Gid) {
@@ -50,10 +52,11 @@ export class WebSocketChannel implements DatagramChannel {
         if (typeof data === 'string') {
           try {
             resolve(readHello(data));
+            this.#isNamed = true;
           } catch (error) {
             reject(error as LinkError);
           }
-        } else if (data instanceof ArrayBuffer) {
+        } else if (data instanceof ArrayBuffer && this.#isNamed) {
           this.#message(new Uint8Array(data));
         }
       };

@@ -3,6 +3,8 @@
  * it waits. A side's address is a random number that it says first, and that only the two of them
  * know: over wss as good as TLS, over ws no secret at all.
  */
+import { checkKeys } from '../base/options.js';
+import { checkMillis, timerMillis } from '../base/timer.js';
 import { LinkError, MisuseError } from '../errors/errors.js';
 import { ChannelLink, packetSizeOf } from './channel-link.js';
 import type { Endpoint, Gid } from './endpoint.js';
@@ -26,7 +28,8 @@ export interface WebSocketOptions {
 export const MESSAGE_BYTES = 65536;
 const WINDOW_BYTES = 2 ** 18;
 const QUEUE_BYTES = 2 ** 20;
-const BUFFERED_BYTES_MAX = 2 ** 21;
+/** More than the window: what is under way may be taken for lost, and a probe follows. */
+const BUFFERED_BYTES_MAX = 2 ** 19;
 const PEERS_MAX = 256;
 const OPEN_MILLIS = 10_000;
 
@@ -40,6 +43,7 @@ export class WebSocketLink extends ChannelLink {
 
   /** Throws MisuseError for options out of range. */
   constructor(options: WebSocketOptions = {}) {
+    checkKeys('WebSocketLink', options, 'pathMtuBytes peersMax openMillis address');
     const peersMax = options.peersMax ?? PEERS_MAX;
     const openMillis = options.openMillis ?? OPEN_MILLIS;
     for (const [name, value] of Object.entries({ peersMax, openMillis })) {
@@ -47,6 +51,7 @@ export class WebSocketLink extends ChannelLink {
         throw new MisuseError(name, `must be a whole number above 0, got ${value}`);
       }
     }
+    checkMillis('openMillis', openMillis);
     super('websocket', packetSizeOf(options.pathMtuBytes ?? 4096), {
       messageBytes: MESSAGE_BYTES,
       receiveBytes: MESSAGE_BYTES,
@@ -74,12 +79,16 @@ export class WebSocketLink extends ChannelLink {
     return this.accept(await openSocket(url));
   }
 
-  /** Takes a WebSocket of our own server, once it is open, or is about to. Rejects as `connect`. */
-  async accept(socket: Socket): Promise<Endpoint> {
+  /**
+   * Takes a WebSocket of our own server, once it is open, or is about to. `claimed` is called with
+   * the address that the peer says, before it is compared with others. Rejects as `connect`.
+   */
+  async accept(socket: Socket, claimed?: (gid: string) => Promise<void>): Promise<Endpoint> {
     if (!this.isOpen) throw new MisuseError('link', 'is not open: openDevice opens it');
     const channel = new WebSocketChannel(socket, this.info.local.gid);
     try {
       const gid = await within(channel.address, this.#openMillis);
+      await claimed?.(`${gid}`);
       // An address is said here, not proved: who has it keeps it.
       if (this.peers.some((peer) => peer.gid.equals(gid))) {
         throw new LinkError('EADDRINUSE', `${gid} is the address of another peer`);
@@ -114,7 +123,7 @@ function within<Value>(value: Promise<Value>, millis: number): Promise<Value> {
     const timer = setTimeout(() => {
       const seconds = millis / 1000;
       reject(new LinkError('ETIMEDOUT', `the WebSocket said nothing in ${seconds} s`));
-    }, millis);
+    }, timerMillis(millis));
     value.then(resolve, reject).finally(() => clearTimeout(timer));
   });
 }

@@ -1,4 +1,5 @@
 /** `nvme connect -t rdma` and `nvme discover -t rdma`, for programs. */
+import { checkKeys } from '../base/options.js';
 import { openTowards } from '../cm/connect.js';
 import { lookUp } from '../cm/address-info.js';
 import { MisuseError } from '../errors/errors.js';
@@ -72,6 +73,11 @@ export interface NvmeDiscovered {
 const HOST_NQN = 'nqn.2026-01.dev.verbena:host';
 const ACK_TIMEOUT = 14;
 /** The largest transfer of most controllers. */
+const HOST_OPTIONS =
+  'context device udpPort hostNqn hostId ackTimeout cmResponseTimeout maxCmRetries';
+const TIMES = 'keepAliveMillis ioTimeoutMillis ctrlLossMillis reconnectDelayMillis';
+const OWN_OPTIONS =
+  `nqn nsid queueDepth pool poolParams numMr weight lendMrs onEvent ${TIMES}` as const;
 const MAX_LENGTH = 128 * 1024;
 /** Of the pool that is made when nobody gives one. */
 const POOL_MRS_MAX = 1024;
@@ -86,6 +92,7 @@ export async function connectNvme(
   target: string,
   options: ConnectNvmeOptions,
 ): Promise<NvmeVolume> {
+  checkKeys('connectNvme', options, `${OWN_OPTIONS} ${HOST_OPTIONS}` as const);
   const { nqn, nsid, queueDepth = 32, keepAliveMillis = 5000, ioTimeoutMillis = 30_000 } = options;
   const { ctrlLossMillis = 0, reconnectDelayMillis = 1000 } = options;
   const { numMr = Math.min(OWN_MRS, queueDepth), weight = 1, lendMrs = 0 } = options;
@@ -112,7 +119,8 @@ export async function connectNvme(
   const found = options.pool ?? fmrPools(context).get('nvme');
   let pool = found;
   try {
-    pool ??= createFmrPool(context, undefined, {
+    // Other contexts of the device use this pool as well: it ends with the device.
+    pool ??= createFmrPool(context.openInner(), undefined, {
       maxLength: MAX_LENGTH,
       ulp: 'nvme',
       mrsMax: POOL_MRS_MAX,
@@ -140,6 +148,7 @@ export async function discoverNvme(
   target: string,
   options: NvmeHostOptions = {},
 ): Promise<NvmeDiscovered[]> {
+  checkKeys('discoverNvme', options, HOST_OPTIONS);
   const where = await placeOf(target);
   const context = options.context ?? (await openTowards(where.address, options.device));
   try {

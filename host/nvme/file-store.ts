@@ -3,72 +3,96 @@
  * it what hosts wrote. A flush is an fdatasync; those that come while one is under way share the
  * next.
  */
-import { constants } from 'node:fs';
+import { realpathSync } from 'node:fs';
 import { open, type FileHandle } from 'node:fs/promises';
 import { RefusalError } from '../errors/errors.js';
 import { fileRefusal } from '../errors/file-refusal.js';
 import { PosixError, loadPosix, type Posix } from '../link/posix.js';
+import {
+  MAKE_PRIVATE,
+  OPEN_PRIVATE,
+  OTHERS,
+  PRIVATE_MODE,
+  checkLink,
+  checkOwner,
+} from '../link/private-file.js';
 import { FileLock } from '../pmem/file-lock.js';
+import { OpenMark } from '../pmem/open-mark.js';
+import { evictPages } from '../pmem/page-cache.js';
+import { placeOf, type Durability, type Place } from '../pmem/place.js';
+import { syncDirectoryOf } from '../pmem/sync-directory.js';
 import type { NvmeStore } from './store.js';
 
 const BLOCK_BYTES = 512;
 const ZEROES_BYTES = 2 ** 20;
 
-/** A namespace made of a file, or a block device. */
+interface Parts {
+  readonly path: string;
+  readonly file: FileHandle;
+  readonly lock: FileLock;
+  readonly mark: OpenMark | undefined;
+  readonly posix: Posix | undefined;
+  readonly place: Place;
+  readonly length: number;
+}
+
+/** A namespace on a file: byte n of the namespace is byte n of the file. */
 export class FileStore implements NvmeStore {
   readonly length: number;
   readonly isVolatile = true;
   readonly path: string;
+  /** Failures that flushed data survive, and the storage under the file (host/pmem/README.md). */
+  readonly durability: Durability;
+  readonly durabilityReason: string;
+  readonly #parts: Parts;
   readonly #file: FileHandle;
-  readonly #lock: FileLock;
-  readonly #posix: Posix | undefined;
   #zeroes: Uint8Array | undefined;
   #running: Promise<void> | undefined;
   #next: Promise<void> | undefined;
   #failure: Error | undefined;
 
-  private constructor(
-    path: string,
-    file: FileHandle,
-    lock: FileLock,
-    posix: Posix | undefined,
-    length: number,
-  ) {
-    this.path = path;
-    this.#file = file;
-    this.#lock = lock;
-    this.#posix = posix;
-    this.length = length;
+  private constructor(parts: Parts) {
+    this.path = parts.path;
+    this.length = parts.length;
+    this.durability = parts.place.durability;
+    this.durabilityReason = parts.place.reason;
+    this.#parts = parts;
+    this.#file = parts.file;
   }
 
   /**
-   * `bytes`: the file is made, or grows to them. Rejects with RefusalError EBUSY (another process
-   * serves it), EINVAL (no regular file, or without a block), ENOENT, EACCES, EISDIR, and the
-   * system's error.
+   * `bytes`: creates the file with this size, or grows it. After that a read returns the bytes on
+   * the medium. Rejects with RefusalError EBUSY (another process serves it, or uses its pages),
+   * EINVAL (not a regular file, or shorter than a block), EIO (without koffi: the last process did
+   * not close it), ENOENT, EACCES (belongs to another user), EISDIR, and the system's error.
    */
   static async open(path: string, bytes?: number): Promise<FileStore> {
-    const flags = constants.O_RDWR | (bytes === undefined ? 0 : constants.O_CREAT);
-    const file = await open(path, flags).catch((error: unknown) => {
+    const file = await openFile(path, bytes !== undefined).catch((error: unknown) => {
       throw fileRefusal(`cannot open ${path}`, error);
     });
     let lock: FileLock | undefined;
     try {
       const found = await file.stat();
       if (!found.isFile()) throw new RefusalError('EINVAL', `${path} is no regular file`);
+      checkOwner(found, path, OTHERS);
       const { posix } = await loadPosix();
-      lock = await FileLock.take(file.fd, path, posix);
+      const name = realpathSync(path);
+      lock = await FileLock.take(file.fd, name, posix);
+      const place = placeOf(file.fd);
+      const mark = place.isMemory ? undefined : await reachMedium(file.fd, path, name, posix);
       if (bytes !== undefined && found.size < bytes) {
         await file.truncate(bytes);
         await file.sync();
       }
+      syncDirectoryOf(name);
       const { size } = await file.stat();
       const length = size - (size % BLOCK_BYTES);
       if (length === 0) throw new RefusalError('EINVAL', `${path} has no block of 512 bytes`);
-      return new FileStore(path, file, lock, posix, length);
+      return new FileStore({ path, file, lock, mark, posix, place, length });
     } catch (error) {
       lock?.release();
       await file.close();
-      throw error;
+      throw fileRefusal(`cannot open ${path}`, error);
     }
   }
 
@@ -103,9 +127,10 @@ export class FileStore implements NvmeStore {
 
   /** A hole, where the file system knows them. */
   deallocate(offset: number, length: number): Promise<void> {
-    if (!this.#posix) return this.writeZeroes(offset, length);
+    const { posix } = this.#parts;
+    if (!posix) return this.writeZeroes(offset, length);
     try {
-      this.#posix.punchHole(this.#file.fd, offset, length);
+      posix.punchHole(this.#file.fd, offset, length);
       return Promise.resolve();
     } catch (error) {
       const isUnknown = error instanceof PosixError && error.code === 'EOPNOTSUPP';
@@ -147,9 +172,48 @@ export class FileStore implements NvmeStore {
   async close(): Promise<void> {
     try {
       await this.flush();
+      this.#parts.mark?.remove();
     } finally {
-      this.#lock.release();
+      this.#parts.lock.release();
       await this.#file.close();
     }
   }
+}
+
+/** Opens the file; creates it if `bytes` are set. A link without a target: ENOENT. */
+async function openFile(path: string, isMade: boolean): Promise<FileHandle> {
+  checkLink(path);
+  try {
+    if (isMade) return await open(path, MAKE_PRIVATE, PRIVATE_MODE);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+  }
+  return open(realpathSync(path), OPEN_PRIVATE);
+}
+
+/**
+ * Ensures that every later read returns the bytes on the medium, also after a failed sync of an
+ * earlier process. Without koffi this needs a file that its last process closed in order.
+ */
+async function reachMedium(
+  fd: number,
+  path: string,
+  name: string,
+  posix: Posix | undefined,
+): Promise<OpenMark> {
+  let left: number | undefined;
+  try {
+    left = posix && (await evictPages(fd, posix));
+  } catch (error) {
+    if (!(error instanceof PosixError)) throw error;
+  }
+  if (left !== undefined && left > 0) {
+    const sentence = `${path}: other programs use its pages, so the pages cannot be compared`;
+    throw new RefusalError('EBUSY', `${sentence} with the disk: end them`);
+  }
+  const mark = OpenMark.put(name);
+  if (left === 0 || !mark.wasThere) return mark;
+  const sentence = `${path} was not closed (${mark.path}), and without koffi its pages cannot be`;
+  const remedy = 'npm install koffi, or replace the file by a copy and remove the mark';
+  throw new RefusalError('EIO', `${sentence} compared with the disk: ${remedy}`);
 }

@@ -6,6 +6,7 @@ import type { Sge } from '../verbs/work-request.js';
 import { NSID } from './admin.js';
 import type { Command, CommandOf } from './command.js';
 import { DO_NOT_RETRY, NSID_ALL, NvmeStatus } from './constants.js';
+import { Slices, mergeExtents } from './slices.js';
 import { readNumber, readWide } from './structure.js';
 import type { Lease, Staging } from './staging.js';
 import type { NvmeStore, StoreRequest } from './store.js';
@@ -27,6 +28,8 @@ export interface IoCounters {
 
 /** Attributes, length in blocks, first block (Base 1.4 figure 366). */
 const RANGE_BYTES = 16;
+/** Bytes that become zeros in one turn of the event loop: some 0.2 ms of memory. */
+const SLICE_BYTES = 2 ** 20;
 
 /** A status that a command is to be answered with. */
 class StatusError extends Error {
@@ -67,6 +70,7 @@ export class IoCommands {
   };
   readonly #options: IoCommandsOptions;
   readonly #blocks: bigint;
+  readonly #slices = new Slices();
   /** Nothing more is written: what a failed flush has lost, nobody knows. */
   #failure: Error | undefined;
 
@@ -182,7 +186,8 @@ export class IoCommands {
     this.#checkWritable();
     this.counters.writes++;
     this.counters.blocksWritten += command.nlb + 1;
-    await this.#options.store.writeZeroes(offset, length);
+    const { store } = this.#options;
+    await this.#inSlices(request, offset, length, (at, count) => store.writeZeroes(at, count));
     if (command.fua === 1) await this.#flush(offset, length);
     request.queue.answer(request, {});
   }
@@ -197,11 +202,28 @@ export class IoCommands {
       if (blocks > 0) extents.push(this.#extent({ slba: readWide(list, at + 8), nlb: blocks - 1 }));
     }
     const { store } = this.#options;
-    for (const [offset, length] of command.ad === 1 ? extents : []) {
-      this.counters.deallocated++;
-      await (store.deallocate?.(offset, length) ?? store.writeZeroes(offset, length));
+    const give = (at: number, count: number): Promise<void> =>
+      store.deallocate?.(at, count) ?? store.writeZeroes(at, count);
+    if (command.ad === 1) this.counters.deallocated += extents.length;
+    for (const [offset, length] of command.ad === 1 ? mergeExtents(extents) : []) {
+      await this.#inSlices(request, offset, length, give);
     }
     request.queue.answer(request, {});
+  }
+
+  /** Queues take turns. Rejects with RefusalError ECONNRESET when the queue ends meanwhile. */
+  async #inSlices(
+    { queue }: NvmeRequest,
+    offset: number,
+    length: number,
+    work: (offset: number, length: number) => Promise<void>,
+  ): Promise<void> {
+    for (let done = 0; done < length; done += SLICE_BYTES) {
+      await this.#slices.run(queue, () => {
+        if (queue.reason !== undefined) throw new RefusalError('ECONNRESET', 'the queue is gone');
+        return work(offset + done, Math.min(SLICE_BYTES, length - done));
+      });
+    }
   }
 
   /** A copy: what is in the host's memory, or in a capsule, may change. */

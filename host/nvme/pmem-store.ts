@@ -3,6 +3,7 @@
  * what a flush of that region means (host/pmem).
  */
 import type { PersistentMemory, PmemOptions } from '../pmem/persistent-memory.js';
+import type { Durability } from '../pmem/place.js';
 import type { Context } from '../verbs/context.js';
 import type { NvmeStore } from './store.js';
 
@@ -29,6 +30,15 @@ export class PmemStore implements NvmeStore {
 
   get length(): number {
     return this.memory.length;
+  }
+
+  /** Failures that flushed data survive, and the storage under the file (host/pmem/README.md). */
+  get durability(): Durability {
+    return this.pmem.durability;
+  }
+
+  get durabilityReason(): string {
+    return this.pmem.durabilityReason;
   }
 
   read(offset: number, into: Uint8Array): Promise<void> {

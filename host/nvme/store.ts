@@ -1,4 +1,5 @@
 /** Where the blocks of a namespace are, and when they are durable. */
+import type { Durability } from '../pmem/place.js';
 import type { Context } from '../verbs/context.js';
 
 /** What a namespace is made of: blocks that are read, written, and flushed. */
@@ -36,6 +37,9 @@ export interface StoreRequest {
 export class RamStore implements NvmeStore {
   readonly memory: Uint8Array;
   readonly isVolatile = false;
+  /** Memory does not survive a power cut. */
+  readonly durability: Durability = 'none';
+  readonly durabilityReason = 'memory of this process';
   readonly #context: Context;
 
   /** Throws RefusalError ENOMEM. */

@@ -1,4 +1,5 @@
 /** What a target is made with, and what it tells of. */
+import { checkKeys } from '../base/options.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { DISCOVERY_NQN } from './constants.js';
@@ -24,13 +25,18 @@ export interface NvmeTargetOptions {
   readonly ioQueuesMax?: number;
   /** Queues of all controllers. Default 256. */
   readonly queuesMax?: number;
+  /**
+   * Queues of one source: an IPv4 address, or an IPv6 network of 64 bits. Default: a quarter of
+   * `queuesMax`, and those of one controller at least. 16 of them may be waiting for their Connect.
+   */
+  readonly queuesPerSource?: number;
   /** Commands under way in a queue, at most 1024. Default 128. */
   readonly queueDepthMax?: number;
   /** Data in flight where the store is no memory, in bytes. Default 16 MiB. */
   readonly dataBytes?: number;
   /** Data that commands may carry in their capsule. Default 4096. */
   readonly inCapsuleBytes?: number;
-  /** A connection that says no Connect for so long is ended. Default 10,000. */
+  /** A connection that says no Connect for so long is ended. Default 3000. */
   readonly connectMillis?: number;
   /** Until a packet is sent again: 4.096 us * 2^it. Default 16: 268 ms. */
   readonly ackTimeout?: number;
@@ -58,14 +64,22 @@ export const MAX_TRANSFER_SHIFT = 5;
 export const PAGE_BYTES = 4096;
 export const ACK_TIMEOUT = 16;
 
+const LIMITS =
+  'controllersMax ioQueuesMax queuesMax queuesPerSource queueDepthMax dataBytes inCapsuleBytes';
+const NAMES = 'nqn hosts serial model';
+const TARGET_OPTIONS =
+  `store port blockBytes connectMillis ackTimeout delayMicros onEvent ${NAMES} ${LIMITS}` as const;
+
 /** Throws MisuseError. */
 export function checkTargetOptions(options: NvmeTargetOptions): void {
+  checkKeys('openNvmeTarget', options, TARGET_OPTIONS);
   const { nqn, blockBytes = 512, inCapsuleBytes = PAGE_BYTES } = options;
   const ranges: readonly [keyof NvmeTargetOptions, number, number][] = [
     ['port', 0, 65535],
     ['controllersMax', 1, CNTLID_MAX],
     ['ioQueuesMax', 1, 1024],
     ['queuesMax', 1, 65536],
+    ['queuesPerSource', 1, 65536],
     ['queueDepthMax', 2, 1024],
     ['dataBytes', PAGE_BYTES << MAX_TRANSFER_SHIFT, 2 ** 31],
     ['inCapsuleBytes', 0, 65536],

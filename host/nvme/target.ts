@@ -7,6 +7,7 @@ import { AccessFlag } from '#build/abi.js';
 import { listen, type RdmaConnection, type RdmaListener, type RdmaRequest } from '../cm/connect.js';
 import type { CancelTimer } from '../device/clock.js';
 import { RefusalError } from '../errors/errors.js';
+import { sourceOf } from '../link/source-shares.js';
 import type { Context } from '../verbs/context.js';
 import type { MemoryRegion } from '../verbs/memory-region.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
@@ -42,7 +43,9 @@ const ADMIN_ENTRIES_MAX = 128;
 const ADMIN_BUFFERS = 8;
 const ADMIN_BUFFER_BYTES = 16384;
 const CONNECT_BYTES = 1024;
-const CONNECT_MILLIS = 10_000;
+const CONNECT_MILLIS = 3000;
+/** Queues of one source that have not sent Connect. A host connects one queue after the other. */
+const SILENT_PER_SOURCE = 16;
 /** Who asks a discovery controller is soon done. */
 const DISCOVERY_KATO_MILLIS = 60_000;
 /** What of Connect was wrong (Fabrics 1.1 figure 19): in its data, or in the command. */
@@ -256,9 +259,16 @@ export class NvmeTarget {
       reject(NvmeRdmaStatus.INVALID_HSQSIZE, `${hsqsize + 1} entries: there are ${most} at most`);
     }
     if (hrqsize === 0) reject(NvmeRdmaStatus.INVALID_HRQSIZE, 'no receives for answers');
-    const { queuesMax = 256 } = this.#options;
+    const { queuesMax = 256, ioQueuesMax = 8 } = this.#options;
+    const { queuesPerSource = Math.max(Math.ceil(queuesMax / 4), ioQueuesMax + 1) } = this.#options;
     if (this.#queues.size >= queuesMax) {
       reject(NvmeRdmaStatus.NO_RESOURCES, `all ${queuesMax} queues are taken`);
+    }
+    const own = this.#queuesOf(request.peer.address);
+    const silent = own.filter(({ controller }) => !controller).length;
+    if (own.length >= queuesPerSource || silent >= SILENT_PER_SOURCE) {
+      const sentence = `its address has ${own.length} queues, ${silent} of them without a Connect`;
+      reject(NvmeRdmaStatus.NO_RESOURCES, sentence);
     }
     let queue: TargetQueue;
     try {
@@ -292,6 +302,11 @@ export class NvmeTarget {
     origin.cancel = clock.at(clock.now() + connectMillis * 1000, () =>
       queue.close('no Connect came'),
     );
+  }
+
+  #queuesOf(address: string): QueueOrigin[] {
+    const source = sourceOf(address);
+    return [...this.#queues.values()].filter(({ peer }) => sourceOf(peer) === source);
   }
 
   get #queueDepthMax(): number {

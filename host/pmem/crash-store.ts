@@ -3,6 +3,7 @@
  * flushed, or when chance had it written back before. A cut leaves, of what was not flushed, any
  * subset of the cache lines, or of aligned 8-byte words; so an atomic write is there or it is not.
  */
+import { checkKeys } from '../base/options.js';
 import type { DurableRange, DurableStore } from '../device/durable-store.js';
 import { mergeRanges } from '../device/durable-ring.js';
 
@@ -39,6 +40,7 @@ export class CrashStore implements DurableStore {
 
   /** `memory` is what programs see; all that it holds now is durable. */
   constructor(memory: Uint8Array, options: CrashStoreOptions) {
+    checkKeys('CrashStore', options, 'random granularity isManual');
     this.#memory = memory;
     this.#durable = memory.slice();
     this.#random = options.random;

@@ -11,7 +11,13 @@
 import { RefusalError } from '../errors/errors.js';
 
 const MAGIC = 0x4d454d5042524556n;
-const VERSION = 1;
+/**
+ * In version 2 all bytes are written before the file gets its name: writing a page again needs no
+ * allocation and no conversion of an unwritten extent. Files of version 1 may have been
+ * preallocated (posix_fallocate).
+ */
+export const VERSION = 2;
+const VERSION_MIN = 1;
 const BODY = 40;
 /** Bytes of one copy. */
 const COPY = 48;
@@ -23,6 +29,7 @@ export const HEADER_BYTES = 8192;
 export const DATA_OFFSET = 65536;
 
 export interface PmemHeader {
+  readonly version: number;
   /** Counts changes of the header. */
   readonly generation: number;
   /** What the region is known by, wherever its file is moved. */
@@ -33,14 +40,11 @@ export interface PmemHeader {
 }
 
 /** Bytes to be written, and where. The copy before it stays as it is. */
-export function encodeHeader(
-  header: PmemHeader,
-  version = VERSION,
-): { bytes: Uint8Array; offset: number } {
+export function encodeHeader(header: PmemHeader): { bytes: Uint8Array; offset: number } {
   const bytes = new Uint8Array(COPY);
   const view = new DataView(bytes.buffer);
   view.setBigUint64(0, MAGIC, true);
-  view.setUint32(8, version, true);
+  view.setUint32(8, header.version, true);
   view.setUint32(12, header.generation, true);
   view.setBigUint64(16, header.id, true);
   view.setBigUint64(24, BigInt(header.dataOffset), true);
@@ -63,10 +67,9 @@ export function decodeHeader(bytes: Uint8Array, fileBytes: number, path: string)
     throw new RefusalError('EINVAL', `${sentence}: remove it, or take another path`);
   }
   const whole = ours.filter((view) => isWhole(view));
-  const foreign = whole.find((view) => view.getUint32(8, true) !== VERSION);
-  if (foreign) {
-    const version = foreign.getUint32(8, true);
-    const sentence = `${path} is of version ${version}, and this build reads ${VERSION}`;
+  const foreign = whole.map(versionOf).find((it) => it < VERSION_MIN || it > VERSION);
+  if (foreign !== undefined) {
+    const sentence = `${path} is of version ${foreign}, and this build reads ${VERSION}`;
     throw new RefusalError('EPROTO', `${sentence}: open it with the build that wrote it`);
   }
   if (whole.length === 0) {
@@ -81,8 +84,13 @@ export function decodeHeader(bytes: Uint8Array, fileBytes: number, path: string)
   return header;
 }
 
+function versionOf(view: DataView): number {
+  return view.getUint32(8, true);
+}
+
 function fieldsOf(view: DataView): PmemHeader {
   return {
+    version: versionOf(view),
     generation: view.getUint32(12, true),
     id: view.getBigUint64(16, true),
     dataOffset: Number(view.getBigUint64(24, true)),

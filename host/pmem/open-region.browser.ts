@@ -60,7 +60,11 @@ function place(
     buffer.fill(0);
     heap.free(start);
   };
-  return { buffer, id, path, kind: 'opfs', durability: 'browser', store, durable: store, close };
+  const durabilityReason = 'the origin private file system of this browser';
+  return {
+    ...{ buffer, id, path, kind: 'opfs', durability: 'browser', durabilityReason },
+    ...{ store, durable: store, close },
+  };
 }
 
 function startWorker(): WebWorker {

@@ -1,16 +1,15 @@
 /** How a region comes to be in Node: a file mapped over the device's memory, or read into it. */
 import { readSync } from 'node:fs';
-import { dirname } from 'node:path';
 import type { Device } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
 import { loadPosix, type Posix } from '../link/posix.js';
 import type { OpenRegion, PmemOptions } from './persistent-memory.js';
-import { placeOf, type Durability } from './place.js';
+import { placeOf, type Place } from './place.js';
 import { PmemFile } from './pmem-file.js';
 import { SyncStore } from './sync-store.js';
 import { syncWorkerFor } from './sync-worker.js';
-import type { SyncTask } from './sync.js';
+import { SYNC_STATE_BYTES, markFailed, type SyncTask } from './sync.js';
 
 /** A range of the device's memory begins on a page of any size that Linux has. */
 const ALIGNMENT = 65536;
@@ -23,17 +22,23 @@ export async function openRegion(
   newId: bigint,
 ): Promise<OpenRegion> {
   const { posix, reason } = await loadPosix();
-  const kind = options.store ?? (posix ? 'mapped' : 'file');
-  if (kind !== 'mapped' && kind !== 'file') {
-    throw new MisuseError('store', `must be 'mapped' or 'file', got '${String(kind)}'`);
+  const wanted = options.store;
+  if (wanted !== undefined && wanted !== 'mapped' && wanted !== 'file') {
+    throw new MisuseError('store', `must be 'mapped' or 'file', got '${String(wanted)}'`);
   }
-  if (kind === 'mapped' && !posix) {
+  if (wanted === 'mapped' && !posix) {
     throw new RefusalError('EOPNOTSUPP', `store 'mapped': ${reason}; 'file' needs nothing`);
   }
-  const durability = durabilityOf(path, options.volatile ?? false);
-  const file = await PmemFile.open(path, options.bytes, newId, posix);
+  const isVolatileMeant = options.volatile ?? false;
+  const file = await PmemFile.open(path, options.bytes, newId, posix, (fd) => {
+    const found = placeOf(fd);
+    if (found.durability === 'none' && !isVolatileMeant) throw volatile(path, found);
+    if (wanted === 'mapped' && found.copiesOnWrite) throw copying(path, found);
+    return found;
+  });
   try {
-    return place(device, file, kind, durability, posix);
+    const kind = wanted ?? (posix && !file.place.copiesOnWrite ? 'mapped' : 'file');
+    return place(device, file, kind, posix);
   } catch (error) {
     file.close();
     throw error;
@@ -44,7 +49,6 @@ function place(
   device: Device,
   file: PmemFile,
   kind: 'mapped' | 'file',
-  durability: Durability,
   posix: Posix | undefined,
 ): OpenRegion {
   const { heap, memory } = device.arena;
@@ -62,13 +66,13 @@ function place(
   }
   const { buffer: whole } = memory;
   const shared = whole instanceof ArrayBuffer ? undefined : whole;
-  const failed = new Int32Array(new SharedArrayBuffer(4));
-  const task: SyncTask = { fd: file.fd, dataOffset, mappedAt, memory: shared, start, failed };
+  const state = new Int32Array(new SharedArrayBuffer(SYNC_STATE_BYTES));
+  const task: SyncTask = { fd: file.fd, dataOffset, mappedAt, memory: shared, start, state };
   const isPrivate = mappedAt === undefined && shared === undefined;
-  const store = new SyncStore(syncWorkerFor(task), failed, isPrivate ? buffer : undefined);
+  const store = new SyncStore(syncWorkerFor(task), state, isPrivate ? buffer : undefined);
   // A device with a thread of its own has a thread for the store as well (device/durables.ts).
   const module = new URL('./durable.js', import.meta.url);
-  const durable = device.link ? store : { module, data: task };
+  const durable = device.link ? store : { module, data: task, ended: () => markFailed(state) };
   const close = (): void => {
     try {
       file.close();
@@ -78,7 +82,8 @@ function place(
       heap.free(start);
     }
   };
-  return { buffer, id, path: file.path, kind, durability, store, durable, close };
+  const { durability, reason: durabilityReason } = file.place;
+  return { buffer, id, path: file.path, kind, durability, durabilityReason, store, durable, close };
 }
 
 function fill(buffer: Uint8Array, file: PmemFile): void {
@@ -90,19 +95,16 @@ function fill(buffer: Uint8Array, file: PmemFile): void {
   }
 }
 
-/** Throws RefusalError EOPNOTSUPP: nothing survives there, and nobody said that this is meant. */
-function durabilityOf(path: string, isVolatileMeant: boolean): Durability {
-  let place;
-  try {
-    place = placeOf(dirname(path));
-  } catch {
-    // That there is no such directory is told when the file is opened.
-    return 'disk';
-  }
-  if (place.durability === 'none' && !isVolatileMeant) {
-    const sentence = `${path} lies on ${place.fileSystem}, which a power cut empties`;
-    const remedy = 'name a file on a disk, or say `volatile: true`';
-    throw new RefusalError('EOPNOTSUPP', `${sentence}: ${remedy}`);
-  }
-  return place.durability;
+/** Refuses storage that a power cut empties, unless the caller allowed it (`volatile`). */
+function volatile(path: string, { reason }: Place): RefusalError {
+  const sentence = `openPmem: ${path} lies on ${reason}: a flush there survives no power cut`;
+  const remedy = 'use a file on a disk, or set `volatile: true`';
+  return new RefusalError('EOPNOTSUPP', `${sentence}; ${remedy}`);
+}
+
+/** Refuses a mapping on copy-on-write storage: a full disk would end the process (SIGBUS). */
+function copying(path: string, { fileSystem }: Place): RefusalError {
+  const sentence = `openPmem: ${path} lies on ${fileSystem}, which copies a block on write`;
+  const why = 'so a full disk ends a process that writes to a mapping (SIGBUS)';
+  return new RefusalError('EOPNOTSUPP', `${sentence}, ${why}: use store 'file'`);
 }

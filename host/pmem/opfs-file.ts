@@ -7,6 +7,7 @@ import { MisuseError, RefusalError } from '../errors/errors.js';
 import {
   DATA_OFFSET,
   HEADER_BYTES,
+  VERSION,
   decodeHeader,
   encodeHeader,
   type PmemHeader,
@@ -111,7 +112,10 @@ export class OpfsFile {
     return this.#header;
   }
 
-  /** All of the region. */
+  /**
+   * Reads the whole region, then writes it again and flushes it: if an earlier page ended without a
+   * successful flush, the browser may return bytes that its disk does not have.
+   */
   contents(): Uint8Array<ArrayBuffer> {
     const { dataOffset, length } = this.#header;
     const bytes = new Uint8Array(length);
@@ -120,6 +124,8 @@ export class OpfsFile {
       if (count === 0) throw new RefusalError('EIO', `${this.name} ended while it was read`);
       done += count;
     }
+    this.write(bytes, 0);
+    this.flush();
     return bytes;
   }
 
@@ -140,8 +146,13 @@ export class OpfsFile {
   #grow(bytes: number): void {
     const { dataOffset, length } = this.#header;
     const handle = this.#handle;
-    allocate(handle, dataOffset + length, dataOffset + bytes);
-    handle.flush();
+    try {
+      allocate(handle, dataOffset + length, dataOffset + bytes);
+      handle.flush();
+    } catch (error) {
+      handle.truncate(dataOffset + length);
+      throw error;
+    }
     const header = { ...this.#header, length: bytes, generation: this.#header.generation + 1 };
     writeHeader(handle, header);
     handle.flush();
@@ -201,7 +212,7 @@ async function make(
     // What was begun before and never finished is nobody's.
     handle.truncate(0);
     allocate(handle, 0, DATA_OFFSET + length);
-    writeHeader(handle, { generation: 0, id, dataOffset: DATA_OFFSET, length });
+    writeHeader(handle, { version: VERSION, generation: 0, id, dataOffset: DATA_OFFSET, length });
     handle.flush();
   } catch (error) {
     handle.close();

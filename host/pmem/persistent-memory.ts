@@ -17,10 +17,11 @@ export interface PmemOptions {
   readonly bytes?: number;
   /**
    * `mapped`: the file's pages are the memory (Linux with koffi). `file`: read at open, written and
-   * synced by flushes; needs nothing. Default: `mapped` where it can be.
+   * synced by flushes; needs nothing. Default: `mapped` where it can be, not on file systems that
+   * copy what is written (btrfs): there a full disk ends a process that writes to a mapping.
    */
   readonly store?: 'mapped' | 'file';
-  /** Also where a power cut takes everything (tmpfs): to survive processes only. Default false. */
+  /** Allows storage that a power cut empties (tmpfs); data survive processes. Default false. */
   readonly volatile?: boolean;
 }
 
@@ -38,6 +39,7 @@ export interface OpenRegion {
   readonly path: string;
   readonly kind: 'mapped' | 'file' | 'opfs';
   readonly durability: Durability;
+  readonly durabilityReason: string;
   readonly store: SyncStore;
   readonly durable: DurableStore | DurableStoreModule;
   /** Gives file and memory back. */
@@ -54,8 +56,13 @@ export class PersistentMemory {
   readonly id: bigint;
   readonly path: string;
   readonly kind: 'mapped' | 'file' | 'opfs';
-  /** What a flush protects from: `none` from the end of processes only. */
+  /**
+   * The failures that flushed data survive. `none`: only the end of processes; `unknown`: the
+   * storage under the file does not tell.
+   */
   readonly durability: Durability;
+  /** The storage under the file: `ext4 on vda (write cache is flushed)`. */
+  readonly durabilityReason: string;
   /** @internal What makes it durable for the device: offsets are those of `buffer`. */
   readonly durable: DurableStore | DurableStoreModule;
   /** @internal */
@@ -70,6 +77,7 @@ export class PersistentMemory {
     this.path = region.path;
     this.kind = region.kind;
     this.durability = region.durability;
+    this.durabilityReason = region.durabilityReason;
     this.durable = region.durable;
     this.#store = region.store;
     this.#region = region;

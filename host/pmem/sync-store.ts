@@ -49,8 +49,8 @@ export class SyncStore implements DurableStore {
   readonly #start: StartSyncWorker;
   /** Made when it is first needed. */
   #worker: SyncWorker | undefined;
-  /** One word that all who sync the region share: not 0 once a sync has failed. */
-  readonly #failed: Int32Array;
+  /** State that all threads share that sync the region (sync.ts). */
+  readonly #state: Int32Array;
   /** Memory that the thread cannot have: its bytes are sent along. */
   readonly #private: Uint8Array | undefined;
   #waiting: Waiting[] = [];
@@ -59,15 +59,15 @@ export class SyncStore implements DurableStore {
   #failure: Error | undefined;
 
   /** `bytes`: the region, where its memory is not shared with threads. */
-  constructor(start: StartSyncWorker, failed: Int32Array, bytes?: Uint8Array) {
+  constructor(start: StartSyncWorker, state: Int32Array, bytes?: Uint8Array) {
     this.#start = start;
-    this.#failed = failed;
+    this.#state = state;
     this.#private = bytes;
   }
 
   /** Why nothing can be made durable any more. */
   get failure(): Error | undefined {
-    if (!this.#failure && Atomics.load(this.#failed, 0) !== 0) {
+    if (!this.#failure && Atomics.load(this.#state, 0) !== 0) {
       this.#failure = new SyncError('EIO', 'a flush of a peer has failed: open the region anew');
     }
     return this.#failure;

@@ -3,7 +3,7 @@ import { Worker } from 'node:worker_threads';
 import { systemRefusal } from '../errors/system-refusal.js';
 import { SyncError } from './sync-error.js';
 import type { StartSyncWorker, SyncAnswer } from './sync-store.js';
-import type { SyncTask } from './sync.js';
+import { markFailed, type SyncTask } from './sync.js';
 
 export function syncWorkerFor(workerData: SyncTask): StartSyncWorker {
   return (answered, failed) => {
@@ -12,7 +12,11 @@ export function syncWorkerFor(workerData: SyncTask): StartSyncWorker {
     const ended = new SyncError('EIO', sentence);
     worker.on('message', (answer: SyncAnswer) => answered(answer));
     worker.on('error', (error) => failed(error as Error));
-    worker.on('exit', () => failed(ended));
+    worker.on('exit', () => {
+      // The thread may have ended during a sync that another thread waits for.
+      markFailed(workerData.state);
+      failed(ended);
+    });
     return {
       post: (request) => worker.postMessage(request),
       keep: (isBusy) => (isBusy ? worker.ref() : worker.unref()),
@@ -23,7 +27,8 @@ export function syncWorkerFor(workerData: SyncTask): StartSyncWorker {
 
 function startWorker(workerData: SyncTask): Worker {
   try {
-    return new Worker(new URL('./sync-thread.js', import.meta.url), { workerData });
+    const file = new URL('./sync-thread.js', import.meta.url);
+    return new Worker(file, { workerData, execArgv: [] });
   } catch (error) {
     throw systemRefusal('a thread that syncs the region', error);
   }

@@ -19,28 +19,53 @@ export interface SyncTask {
   /** A region that is written: the memory it lies in, when threads may have it, and where. */
   readonly memory: SharedArrayBuffer | undefined;
   readonly start: number;
-  /** One word that all who sync the region share: not 0 once a sync has failed. */
-  readonly failed: Int32Array;
+  /** Words shared by all threads that sync the region: a sync has failed; a sync is running. */
+  readonly state: Int32Array;
 }
 
-const PAGE = 4096;
+export const SYNC_STATE_BYTES = 8;
+const FAILED = 0;
+const BUSY = 1;
+/** Interval at which a waiting thread checks whether the region has failed. */
+const LOOK_MILLIS = 1000;
+
+/** True: a sync of the region has failed. */
+export function hasFailed(state: Int32Array): boolean {
+  return Atomics.load(state, FAILED) !== 0;
+}
+
+/** Marks the region as failed: from now on no byte of it counts as durable. */
+export function markFailed(state: Int32Array): void {
+  Atomics.store(state, FAILED, 1);
+  Atomics.notify(state, BUSY);
+}
 
 /**
  * Returns when all of `ranges` are durable. Throws SyncError, and from then on for ever: the kernel
- * forgets which pages a failed sync has lost.
+ * marks pages clean after a failed write-back.
+ *
+ * One thread syncs at a time: the kernel reports a failed write-back once per open file, so the
+ * second of two concurrent syncs would succeed.
  */
 export function sync(task: SyncTask, ranges: readonly SyncRange[], posix?: Posix): void {
-  if (Atomics.load(task.failed, 0) !== 0) {
+  const { state } = task;
+  while (!hasFailed(state) && Atomics.compareExchange(state, BUSY, 0, 1) !== 0) {
+    Atomics.wait(state, BUSY, 1, LOOK_MILLIS);
+  }
+  if (hasFailed(state)) {
     throw new SyncError('EIO', 'a sync of this region has failed before: open it anew');
   }
-  if (ranges.length === 0) return;
   try {
+    if (ranges.length === 0) return;
     if (task.mappedAt !== undefined) syncMapped(task, ranges, posix);
     else writeThenSync(task, ranges);
   } catch (error) {
-    Atomics.store(task.failed, 0, 1);
+    markFailed(state);
     const { code = 'EIO', message } = error as NodeJS.ErrnoException;
     throw new SyncError(code, message);
+  } finally {
+    Atomics.store(state, BUSY, 0);
+    Atomics.notify(state, BUSY, 1);
   }
 }
 
@@ -48,9 +73,10 @@ function syncMapped(task: SyncTask, ranges: readonly DurableRange[], posix?: Pos
   const [only] = ranges;
   if (posix && ranges.length === 1 && only && task.mappedAt !== undefined) {
     // Pages that others write and nobody flushes are not waited for.
-    const from = Math.floor(only.offset / PAGE) * PAGE;
-    const to = Math.ceil((only.offset + only.length) / PAGE) * PAGE;
-    posix.syncMemory(task.mappedAt + from, Math.max(to - from, PAGE));
+    const page = posix.pageBytes;
+    const from = Math.floor(only.offset / page) * page;
+    const to = Math.ceil((only.offset + only.length) / page) * page;
+    posix.syncMemory(task.mappedAt + from, Math.max(to - from, page));
   } else fdatasyncSync(task.fd);
 }
 

@@ -6,12 +6,12 @@ import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import { FmrPool } from './fmr-pool.js';
 import { checkParams, type FmrPoolParams } from './params.js';
 
-/** One pool per ULP and device. */
-const pools = new WeakMap<Context, Map<string, FmrPool>>();
+/** One pool per ULP and device: all contexts of the device in this thread see it. */
+const pools = new WeakMap<Context['siblings'], Map<string, FmrPool>>();
 
 /** The pools of a device, by ULP. */
 export function fmrPools(context: Context): ReadonlyMap<string, FmrPool> {
-  return pools.get(context) ?? new Map<string, FmrPool>();
+  return pools.get(context.siblings) ?? new Map<string, FmrPool>();
 }
 
 /**
@@ -27,12 +27,21 @@ export function createFmrPool(
   checkOpen(context.device);
   if (pd && pd.context !== context) throw new MisuseError('pd', 'is of another device');
   const checked = checkParams(params);
-  const ofContext = pools.get(context) ?? new Map<string, FmrPool>();
-  if (ofContext.has(checked.ulp)) {
-    throw new RefusalError('EEXIST', `createFmrPool: ${checked.ulp} has a pool already`);
+  const { ulp } = checked;
+  const ofDevice = pools.get(context.siblings) ?? new Map<string, FmrPool>();
+  if (ofDevice.has(ulp)) {
+    throw new RefusalError(
+      'EEXIST',
+      `createFmrPool: the device already has a pool of the ULP ${ulp}; use fmrPools(context).get('${ulp}')`,
+    );
   }
-  const pool = new FmrPool(context, pd, checked, () => ofContext.delete(checked.ulp));
-  ofContext.set(checked.ulp, pool);
-  pools.set(context, ofContext);
+  const end = (): void => pool.endWithContext();
+  const pool = new FmrPool(context, pd, checked, () => {
+    ofDevice.delete(ulp);
+    context.endings.delete(end);
+  });
+  context.endings.add(end);
+  ofDevice.set(ulp, pool);
+  pools.set(context.siblings, ofDevice);
   return pool;
 }

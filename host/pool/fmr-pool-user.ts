@@ -100,7 +100,7 @@ export class FmrPoolUser {
    */
   getMr(): FmrDesc | undefined {
     if (this.#destroyed) throw new MisuseError('user', 'is destroyed');
-    let desc = this.#own.pop();
+    let desc = this.#takeOwn();
     if (desc !== undefined) this.#hitsL1++;
     else {
       desc = this.#late.pop();
@@ -130,6 +130,14 @@ export class FmrPoolUser {
       throw new RefusalError('EINVAL', `putMr: ${who}`);
     }
     if (desc.home === this) {
+      // The next REG_MR may be behind the LOCAL_INV in the same send queue.
+      if (desc.mr.registered && !desc.mr.isBeingInvalidated) {
+        throw new RefusalError(
+          'EBUSY',
+          'putMr: the region is registered, and no queue pair invalidates it; post a LOCAL_INV, wait ' +
+            'for the SEND_WITH_INV, or call pool.revoke if its connection is dead',
+        );
+      }
       this.#release(desc);
       this.#own.push(desc);
       return;
@@ -163,6 +171,34 @@ export class FmrPoolUser {
     if (!this.giveLate()) throw new RefusalError('EBUSY', 'destroy: the pool is put in order');
     this.pool.userGone(this, this.#own);
     this.#destroyed = true;
+  }
+
+  /**
+   * For a dead connection: invalidates all regions that the user holds, whatever requests its queue
+   * pairs still have, returns them to the pool, and destroys the user. Returns when no engine uses
+   * their memory. Throws MisuseError; RefusalError EBUSY: an engine does not leave the memory,
+   * or the pool is being repaired after the death of a process; call again.
+   */
+  abandon(): void {
+    if (this.#destroyed) throw new MisuseError('user', 'is destroyed already');
+    for (const desc of this.pool.heldBy(this)) {
+      desc.mr.revoke();
+      this.putMr(desc);
+    }
+    for (const { mr } of this.#own) if (mr.registered) mr.revoke();
+    this.destroy();
+  }
+
+  /** @internal The device is closed: the regions end with it. */
+  end(): void {
+    this.#destroyed = true;
+  }
+
+  /** Takes one of the user's own regions; invalidates it if its LOCAL_INV was flushed. */
+  #takeOwn(): FmrDesc | undefined {
+    const desc = this.#own.pop();
+    if (desc !== undefined && desc.mr.registered && !desc.mr.isBeingInvalidated) desc.mr.revoke();
+    return desc;
   }
 
   /**

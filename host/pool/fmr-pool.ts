@@ -3,6 +3,7 @@
  * arena's (pool-table.ts); here is the monitor, and this process's users.
  */
 import { Errno, PoolTake } from '#build/abi.js';
+import { checkKeys } from '../base/options.js';
 import { checkOpen } from '../device/device.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -120,6 +121,7 @@ export class FmrPool {
    * made, or as many users as the device may have: nothing has changed then.
    */
   createUser(numMr: number, options: FmrPoolUserOptions = {}): FmrPoolUser {
+    checkKeys('createUser', options, 'name weight reclaim');
     this.#check();
     const { mrsMax } = this.params;
     const { weight = 1 } = options;
@@ -204,6 +206,38 @@ export class FmrPool {
 
   [Symbol.dispose](): void {
     if (!this.#destroyed) this.destroy();
+  }
+
+  /**
+   * Invalidates a region that a user of this process holds, without a queue pair: for a region of a
+   * dead connection, which no LOCAL_INV or SEND_WITH_INV will reach. Returns when no engine of any
+   * process uses its memory; after that the user calls `putMr` as usual. Throws RefusalError EINVAL
+   * (no user of this process holds the region), EBUSY (an engine does not leave the memory: call
+   * again).
+   */
+  revoke(desc: FmrDesc): void {
+    this.#check();
+    if (!desc.holder || desc.holder.pool !== this) {
+      throw new RefusalError('EINVAL', 'revoke: no user of this pool holds the region');
+    }
+    desc.mr.revoke();
+  }
+
+  /** @internal The regions that a user holds. */
+  heldBy(user: FmrPoolUser): FmrDesc[] {
+    return this.#regions.heldBy(user);
+  }
+
+  /** @internal The context is closed: its users and regions end with it, in whatever state. */
+  endWithContext(): void {
+    if (this.#destroyed) return;
+    const { closed } = this.context.device;
+    for (const user of [...this.#users]) {
+      if (closed) user.end();
+      else user.abandon();
+    }
+    if (closed) this.#users.clear();
+    this.destroy();
   }
 
   /** @internal A shared region for `user`; undefined: none is left for it. */

@@ -1,4 +1,5 @@
 /** What a pool of memory regions is made with, and how many regions a workload wants. */
+import { checkKeys } from '../base/options.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 
@@ -74,6 +75,8 @@ export function regionsFor(workload: Workload): number {
 
 /** Throws MisuseError. */
 export function checkParams(params: FmrPoolParams): CheckedParams {
+  const sizes = 'maxLength mrsMax mrsMin lowWater growBlock shrinkBlock buckets bucketMrs';
+  checkKeys('createFmrPool', params, `${sizes} ulp idleMicros monitorMicros onEvent` as const);
   const {
     maxLength,
     ulp = 'default',

@@ -52,6 +52,11 @@ export class PoolRegions {
     return desc?.mr === mr && this.#table.has(index) ? desc : undefined;
   }
 
+  /** The regions that a user holds. */
+  heldBy(user: object): FmrDesc[] {
+    return this.#descs.filter((desc): desc is FmrDesc => desc?.holder === user);
+  }
+
   /** As many of `count` as there is room for. `isFull`: the device has no more. */
   make(count: number): { readonly made: number; readonly isFull: boolean } {
     const { maxLength, mrsMax } = this.#table.params;
@@ -83,6 +88,7 @@ export class PoolRegions {
     const index = this.#table.indexOf(mr.rkey);
     this.#descs[index] = new FmrDesc(mr, index);
     mr.holder = this.#holder;
+    this.#context.siblings.pooled.set(mr.rkey >>> 8, mr);
     if (isBrought) this.#brought.add(mr);
     this.#give(index);
     return Errno.OK;
@@ -143,7 +149,7 @@ export class PoolRegions {
       if (index === undefined || !this.#free(index)) throw busy();
     }
     // Others may have it still: whoever holds one of these is no user of ours.
-    for (const desc of this.#descs) if (desc) desc.mr.holder = undefined;
+    for (const desc of this.#descs) if (desc) this.#forget(desc.mr);
     this.#descs.fill(undefined);
   }
 
@@ -152,6 +158,7 @@ export class PoolRegions {
     const key = this.#table.keyAt(index);
     const mr = new FastMemoryRegion(this.#context, this.#pd, maxLength, key);
     mr.holder = this.#holder;
+    this.#context.siblings.pooled.set(key >>> 8, mr);
     return (this.#descs[index] = new FmrDesc(mr, index));
   }
 
@@ -189,6 +196,12 @@ export class PoolRegions {
   #drop(mr: FastMemoryRegion, index: number): void {
     this.#descs[index] = undefined;
     this.#brought.delete(mr);
+    this.#forget(mr);
+  }
+
+  /** Removes the region: it no longer belongs to a pool. */
+  #forget(mr: FastMemoryRegion): void {
     mr.holder = undefined;
+    this.#context.siblings.pooled.delete(mr.rkey >>> 8);
   }
 }

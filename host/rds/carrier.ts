@@ -38,6 +38,8 @@ export interface Connection {
   readonly room: number;
   /** Headers are marked, since there are messages without. Set before anything is posted. */
   marksHeaders: boolean;
+  /** The peer's transport has no receive request at present (RNR NAK). */
+  readonly isPeerBusy?: boolean;
   /**
    * Has the message in memory that it can be sent from here, or brings it there; false: there is
    * none at present.
@@ -68,7 +70,7 @@ export interface ConnectionOwner {
   /** It can be sent to. `privateData`: what the peer's answer said; undefined: it asked. */
   up(now: number, connection: Connection, answer: Uint8Array | undefined): void;
   received(now: number, connection: Connection, packet: ReceivedPacket): void;
-  /** There is room for others. */
+  /** The peer acknowledged messages: others can be sent. */
   sent(now: number, connection: Connection): void;
   /** It is over, or did not come to be. `isNobody`: no node is at that address. */
   down(now: number, connection: Connection, isNobody: boolean): void;

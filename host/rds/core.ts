@@ -16,6 +16,7 @@ import {
   MESSAGE_BYTES_MAX,
 } from './constants.js';
 import { parseHandshake } from './handshake.js';
+import { handshakeOf } from './introduction.js';
 import type { Lane } from './lane.js';
 import { OutgoingMessage, copyPieces, lengthOf, localMessage } from './message.js';
 import type { IncomingMessage } from './message.js';
@@ -275,7 +276,7 @@ export class RdsCore implements PathNode {
     const isOurs = isFirst && isSameRoute(lane.route, route);
     if (lane.state === 'CONNECTING' && isOurs) return undefined;
     path.answered(now, handshake);
-    return { lane, privateData: lane.privateData(), route };
+    return { lane, privateData: handshakeOf(path, lane), route };
   }
 
   isLocal(to: Endpoint): boolean {

@@ -58,7 +58,8 @@ export function publishNode(node: RdsNode): void {
     });
   });
   server.on('error', () => {});
-  server.listen(path);
+  // `exclusive`: a cluster primary would hand connections to any of its workers.
+  server.listen({ path, exclusive: true });
   server.unref();
   node.context.siblings.observers.add({
     asyncEvent: () => {},

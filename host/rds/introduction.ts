@@ -1,7 +1,20 @@
 /** What a node tells a peer of its own kind about itself, over lane 0. */
 import { CONTROL_PORTS_MAX, ControlKind, buildControl } from './control.js';
+import { buildHandshake } from './handshake.js';
 import type { Lane } from './lane.js';
+import type { Path } from './path.js';
 import type { PathNode } from './path-node.js';
+
+/** Private data of the connection manager's messages for a lane. */
+export function handshakeOf(path: Path, { index, arrivals }: Lane): Uint8Array {
+  const { node, peer, home, life, incarnation } = path;
+  return buildHandshake({
+    source: node.addresses[home]!.gid,
+    target: peer.gid,
+    ack: path.acknowledgeable(index, arrivals.safe),
+    own: { lane: index, incarnation, generation: life.generation },
+  });
+}
 
 /** Who it runs as, where it knows. */
 export function sayIdentity(lane: Lane, { identity }: PathNode): void {

@@ -15,8 +15,9 @@ import {
   LARGE_FRAGMENT_BYTES,
   MEDIUM_BYTES,
 } from './constants.js';
-import { buildHandshake, parseHandshake, type Handshake } from './handshake.js';
+import { parseHandshake, type Handshake } from './handshake.js';
 import { nodeHeader, readHeader, type RdsHeader } from './header.js';
+import { handshakeOf } from './introduction.js';
 import { IncomingMessage, OutgoingMessage, toSendAgain } from './message.js';
 import { HAS_HEADER, LastSaid } from './last-said.js';
 import type { LaneBook } from './ledger.js';
@@ -113,24 +114,18 @@ export class Lane implements ConnectionOwner, Due {
     return this.index === 1 ? MEDIUM_BYTES : FRAGMENT_BYTES;
   }
 
-  /** What the connection manager says for this lane. */
-  privateData(): Uint8Array {
-    const { node, peer, home, life, incarnation } = this.#path;
-    return buildHandshake({
-      source: node.addresses[home]!.gid,
-      target: peer.gid,
-      ack: this.#path.acknowledgeable(this.index, this.arrivals.safe),
-      own: { lane: this.index, incarnation, generation: life.generation },
-    });
-  }
-
   connect(now: number): void {
     if (this.state !== 'DOWN') return;
     this.state = 'CONNECTING';
     this.#reconnectMicros = 0;
     const { node, routes } = this.#path;
     this.route = routes.current;
-    this.#connection = node.carrier.connect(this.route, this.index, this.privateData(), this);
+    this.#connection = node.carrier.connect(
+      this.route,
+      this.index,
+      handshakeOf(this.#path, this),
+      this,
+    );
     this.#plan(now);
   }
 
@@ -173,6 +168,11 @@ export class Lane implements ConnectionOwner, Due {
   /** The peer takes nothing of what it is told. */
   get isDeaf(): boolean {
     return this.#controls.length >= CONTROLS_MAX;
+  }
+
+  /** The peer has no receive request for the messages in flight (RNR NAK). */
+  get isPeerBusy(): boolean {
+    return this.state === 'UP' && this.#connection?.isPeerBusy === true;
   }
 
   /** Everything that is not acknowledged is lost. */
@@ -225,7 +225,8 @@ export class Lane implements ConnectionOwner, Due {
     while (this.#controls.length > 0 && connection.room > 0) {
       const payload = this.#controls.shift()!;
       const { length } = payload;
-      connection.postCopy(this.#headerOf(length, HeaderFlag.CONTROL), payload);
+      // Signaled if it has a callback: its completion is a sign of life for `sent`.
+      connection.postCopy(this.#headerOf(length, HeaderFlag.CONTROL), payload, () => {});
     }
     for (let message = this.#queue[0]; message; message = this.#queue[0]) {
       if (!message.isThere && !this.isOwnKind) {
@@ -314,7 +315,9 @@ export class Lane implements ConnectionOwner, Due {
   }
 
   sent(now: number, connection: Connection): void {
-    if (connection === this.#connection) this.pump(now);
+    if (connection !== this.#connection) return;
+    this.#path.heard(now);
+    this.pump(now);
   }
 
   down(now: number, connection: Connection, isNobody: boolean): void {

@@ -1,4 +1,5 @@
 /** A node: the core on a device, with the device's clock. All sockets of its address share it. */
+import { checkKeys } from '../base/options.js';
 import type { CancelTimer } from '../device/clock.js';
 import type { Device } from '../device/device.js';
 import { checkWhole } from '../errors/check-whole.js';
@@ -40,6 +41,8 @@ const ZERO_COPY_BYTES = 32768;
 const VERSION = '0.1.0';
 
 function checkOptions(options: RdsNodeOptions): void {
+  const known = 'heartbeatMicros recoveryMicros parameters pathsMax log accessFile zeroCopyBytes';
+  checkKeys('RdsNode.of', options, known);
   const rows = [
     ['heartbeatMicros', 1000],
     ['recoveryMicros', 0],
@@ -58,6 +61,8 @@ export class RdsNode {
   readonly core: RdsCore;
   /** @internal */
   readonly carriers: Carriers;
+  /** @internal Open sockets of this process: they end with the node. */
+  readonly sockets = new Set<{ close(): void }>();
   /** Messages of fewer bytes are copied. */
   readonly zeroCopyBytes: number;
   readonly #receiveBytesMax: number;
@@ -76,6 +81,7 @@ export class RdsNode {
    */
   static of(context: Context, options: RdsNodeOptions = {}): RdsNode {
     context.checkOpen();
+    checkOptions(options);
     const known = nodes.get(context.device);
     if (known && !known.#isClosed) return known;
     const node = new RdsNode(context, options);
@@ -89,7 +95,6 @@ export class RdsNode {
     this.zeroCopyBytes = options.zeroCopyBytes ?? ZERO_COPY_BYTES;
     this.#accessFile = options.accessFile ?? ACCESS_FILE;
     this.checkAccess();
-    checkOptions(options);
     const { MaxRecvMemory } = parametersOf(options.parameters);
     this.#receiveBytesMax = MaxRecvMemory * KBYTE;
     const carrier = new VerbsCarrier(context, 0, this.#receiveBytesMax);
@@ -327,6 +332,7 @@ export class RdsNode {
   /** Ends all connections and gives everything back; the device stays open. */
   close(): void {
     if (this.#isClosed) return;
+    for (const socket of [...this.sockets]) socket.close();
     this.#sharing?.close();
     this.#inherited?.close(this.now);
     this.core.close(this.now);

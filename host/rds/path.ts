@@ -4,20 +4,19 @@ import type { CongestionMap } from './congestion-map.js';
 import { GENERATIONS, LANES, MEDIUM_BYTES, SMALL_BYTES } from './constants.js';
 import { ControlKind, buildControl, parseControl } from './control.js';
 import type { Handshake } from './handshake.js';
-import { introduce, sayAddresses, sayHeartbeat, sayIdentity } from './introduction.js';
+import { introduce, sayAddresses, sayIdentity } from './introduction.js';
 import { Lane } from './lane.js';
 import { HeldMessages } from './held.js';
+import { BEATS, BUSY_BEATS, Liveness } from './liveness.js';
 import type { IncomingMessage, MessageOwner, OutgoingMessage } from './message.js';
 import { newLife, type Life, type PathBook } from './ledger.js';
 import type { Judgement, PathNode, Timed } from './path-node.js';
 import type { Port } from './port.js';
 import { RemotePorts } from './remote-ports.js';
-import { Routes, isSameRoute } from './routes.js';
+import { Routes } from './routes.js';
 import { DebugLevel } from './trace.js';
 import { Flows, Windows } from './windows.js';
 
-/** Heartbeats in the time after which their absence means death. */
-const BEATS = 3;
 /** So many times the time in which a peer that lives gives up or comes again. */
 const DROP_AFTER = 4;
 const TRY_MICROS = 4_000_000; // Until a transport knows that nobody answers.
@@ -47,9 +46,7 @@ export class Path implements Timed {
   #isWanted = false;
   #downMicros = 0;
   #failedUntil = 0;
-  #heardMicros = 0;
-  #beatMicros = 0;
-  #doesPeerBeat = false;
+  readonly #liveness = new Liveness();
   /** When what waits here for others, and nobody has acknowledged, goes: its sender is gone. */
   #dropMicros = 0;
 
@@ -105,6 +102,10 @@ export class Path implements Timed {
     return this.#lanes.reduce((sum, lane) => sum + (lane?.pending ?? 0), 0);
   }
 
+  get #isUp(): boolean {
+    return this.#lanes[0]?.state === 'UP';
+  }
+
   /** Connections that are up. */
   get connections(): number {
     return this.#lanes.filter((lane) => lane?.state === 'UP').length;
@@ -137,9 +138,8 @@ export class Path implements Timed {
     }
     // Who was away for the whole of that time hears of it all the same.
     if (port && this.#unaware.has(port)) return 'EFAULT';
-    const isUp = this.#lanes[0]?.state === 'UP';
-    if (!isUp) this.#want(now);
-    if (!isUp || (this.isOwnKind && !this.#ports.areKnown)) return this.#block(port);
+    if (!this.#isUp) this.#want(now);
+    if (!this.#isUp || (this.isOwnKind && !this.#ports.areKnown)) return this.#block(port);
     if (destinationPort === 0) return 'go';
     if (this.isOwnKind && !this.#ports.bound.has(destinationPort)) return 'EFAULT';
     const isFull = this.#windows.isFull(destinationPort);
@@ -183,14 +183,14 @@ export class Path implements Timed {
   /** A port of ours is slow, or no longer. */
   stallChanged(now: number, number: number, isStalled: boolean): void {
     if (this.isOwnKind) return this.#tell(now, ControlKind.STALLS, [number], isStalled);
-    if (this.#lanes[0]?.state === 'UP') this.#sendMap(now);
+    if (this.#isUp) this.#sendMap(now);
   }
 
   /** The node has other addresses than before. */
   addressesChanged(now: number): void {
-    if (!this.isOwnKind || this.#lanes[0]?.state !== 'UP') return;
+    if (!this.isOwnKind || !this.#isUp) return;
     sayAddresses(this.lane(0), this.node, this.home);
-    this.#lanes[0].pump(now);
+    this.lane(0).pump(now);
   }
 
   /** As `RdsCore.cancel`. What was under way may arrive nevertheless. */
@@ -260,12 +260,11 @@ export class Path implements Timed {
 
   laneUp(now: number, lane: Lane): void {
     this.#say(now, DebugLevel.STATES, () => `lane ${lane.index} is up`);
-    this.#heardMicros = now;
+    this.#liveness.begin(now, lane.index === 0);
     this.#dropMicros = 0;
     if (lane.index !== 0) return this.#settle();
     this.#wasUp = true;
     this.#isWanted = false;
-    this.#doesPeerBeat = false;
     if (this.isOwnKind) {
       sayIdentity(lane, this.node);
       if (this.isAdmitted) this.#introduce(now);
@@ -284,7 +283,10 @@ export class Path implements Timed {
     this.#watchHeld(now);
     const isNeeded = lane.pending > 0 || (lane.index === 0 && (this.#isWanted || this.pending > 0));
     if (!isNeeded) return this.#plan();
-    this.#downMicros ||= now;
+    // A peer may be too busy to accept another connection while its transport serves the others.
+    const isBusy = isNobody && lane.index !== 0 && this.#isUp;
+    const since = now + (isBusy ? BUSY_BEATS * this.node.heartbeatMicros : 0);
+    this.#downMicros = Math.min(this.#downMicros || since, since);
     const isHopeless = isNobody && !this.#wasUp && this.routes.areAllTried;
     if (isHopeless || this.#failsAt <= now) this.#fail(now);
     else lane.reconnect(now);
@@ -292,7 +294,7 @@ export class Path implements Timed {
   }
 
   heard(now: number): void {
-    this.#heardMicros = now;
+    this.#liveness.heard(now);
   }
 
   /** False: it is no control message. */
@@ -321,7 +323,7 @@ export class Path implements Timed {
         return true;
       }
       default:
-        this.#doesPeerBeat = true;
+        this.#liveness.beaten();
         return true;
     }
     this.#unblock();
@@ -364,24 +366,7 @@ export class Path implements Timed {
   }
 
   advance(now: number): void {
-    const { heartbeatMicros, parameters } = this.node;
-    const lane = this.#lanes[0];
-    if (this.#beatMicros !== 0 && this.#beatMicros <= now) {
-      const isLate = this.#doesPeerBeat && now - this.#heardMicros > heartbeatMicros;
-      // Asked for anew: it beats when it is up again.
-      if (lane?.state !== 'UP') this.#beatMicros = 0;
-      else if (lane.isDeaf || isLate) {
-        this.routes.failed(lane.route);
-        // What goes the same way has the same end.
-        const { route } = lane;
-        for (const other of this.#lanes) {
-          if (other?.state === 'UP' && isSameRoute(other.route, route)) other.break(now);
-        }
-      } else {
-        if (parameters.Heartbeat !== 0) sayHeartbeat(lane, now);
-        this.#beatMicros = now + heartbeatMicros / BEATS;
-      }
-    }
+    this.#liveness.advance(now, this.node, this.routes, this.#lanes);
     if (this.#downMicros !== 0 && this.#failsAt <= now) this.#fail(now);
     if (this.#dropMicros !== 0 && this.#dropMicros <= now) {
       // Should it come again after all, then to another node: what is lost must not seem received.
@@ -454,7 +439,7 @@ export class Path implements Timed {
 
   /** Nobody tells of them: whoever waits for a reader there tries again. */
   #forgetPorts(): void {
-    this.#beatMicros = 0;
+    this.#liveness.dueMicros = 0;
     this.node.uncongested(this.#ports.clear());
     this.#unblock();
   }
@@ -465,22 +450,21 @@ export class Path implements Timed {
   }
 
   #tell(now: number, kind: number, ports: readonly number[], isSet: boolean): void {
-    const lane = this.#lanes[0];
-    if (!this.isOwnKind || lane?.state !== 'UP') return;
-    lane.say(buildControl({ kind, isSet, isReset: false, ports }));
-    lane.pump(now);
+    if (!this.isOwnKind || !this.#isUp) return;
+    this.lane(0).say(buildControl({ kind, isSet, isReset: false, ports }));
+    this.lane(0).pump(now);
   }
 
   #introduce(now: number): void {
     introduce(this.lane(0), this.node, this.home);
-    this.#beatMicros = now;
+    this.#liveness.dueMicros = now;
     this.#lanes[0]?.pump(now);
     this.#plan();
   }
 
   /** All that is to be sent can be, to a peer that takes it: nothing is down any more. */
   #settle(): void {
-    const isKnown = this.#lanes[0]?.state === 'UP' && (!this.isOwnKind || this.#ports.areKnown);
+    const isKnown = this.#isUp && (!this.isOwnKind || this.#ports.areKnown);
     const isWaiting = this.#lanes.some((other) => other?.state !== 'UP' && other?.pending);
     if (isKnown && !isWaiting) this.#downMicros = 0;
   }
@@ -492,7 +476,7 @@ export class Path implements Timed {
   #plan(): void {
     const { deadlines } = this.node;
     const failsAt = this.#downMicros === 0 ? Infinity : this.#failsAt;
-    const [beatsAt, dropsAt] = [this.#beatMicros || Infinity, this.#dropMicros || Infinity];
+    const [beatsAt, dropsAt] = [this.#liveness.dueMicros || Infinity, this.#dropMicros || Infinity];
     const next = Math.min(failsAt, beatsAt, dropsAt);
     if (next === Infinity) deadlines.clear(this);
     else if (next !== this.dueMicros) deadlines.set(this, next);

@@ -56,7 +56,8 @@ export class Sharing {
     const server = createServer((socket) => exchange.welcome(new SocketLine(socket.unref())));
     this.#server = server;
     server.on('error', () => {});
-    server.listen(this.#nameOf(slot), () => {
+    // A cluster primary would keep the listener, and its name, after the end of this process.
+    server.listen({ path: this.#nameOf(slot), exclusive: true }, () => {
       if (!this.#isClosed) this.#ledger.carrier = slot;
     });
     server.unref();

@@ -2,6 +2,7 @@
  * The calls of a socket (seed 003): what a UDP program calls, with another family. Nothing here
  * waits: what cannot be done now is refused, `poll` tells when to try again.
  */
+import { checkMillis } from '../base/timer.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import type { Context } from '../verbs/context.js';
@@ -120,6 +121,7 @@ export class RdsSocket implements PortUser {
     this.#notifications = new Notifications(node.core, () => this.readable());
     this.#options = new SocketOptions(node, this.#notifications);
     this.#directed = new DirectedMemory(node.carriers);
+    node.sockets.add(this);
   }
 
   /** Where it is bound; undefined before. */
@@ -341,6 +343,7 @@ export class RdsSocket implements PortUser {
    * may be tried again.
    */
   async poll(events: number, timeoutMillis?: number): Promise<number> {
+    if (timeoutMillis !== undefined) checkMillis('timeoutMillis', timeoutMillis);
     const begun = this.node.begun(TraceLevel.POLL, 'poll');
     const { clock } = this.node.context.device;
     const until = timeoutMillis === undefined ? Infinity : clock.now() + timeoutMillis * 1000;
@@ -411,6 +414,7 @@ export class RdsSocket implements PortUser {
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
+    this.node.sockets.delete(this);
     this.node.control('close', () => {
       if (this.#port) this.node.core.unbind(this.node.now, this.#port);
       this.#notifications.close();

@@ -92,6 +92,10 @@ export class VerbsConnection implements Connection {
     return SENDS - this.#posted.length;
   }
 
+  get isPeerBusy(): boolean {
+    return !this.isClosed && this.id.qp?.isPeerBusy === true;
+  }
+
   /** Throws RefusalError ENOMEM. */
   createQp(): void {
     const { cq, pd } = this.#carrier;

@@ -1,5 +1,6 @@
 /** `rpma_conn_cfg`: sizes of a connection's queues, and who is told of completions. */
 import { checkWhole } from '../errors/check-whole.js';
+import { MisuseError } from '../errors/errors.js';
 import { MAX_CQE, MAX_QP_WR } from '../verbs/limits.js';
 import { DEFAULT_TIMEOUT_MS } from './constants.js';
 import type { Srq } from './srq.js';
@@ -16,6 +17,7 @@ export class ConnCfg {
   #rqSize = SIZE;
   #isChannelShared = false;
   #srq: Srq | undefined;
+  #doubledFlushIcrc: boolean | undefined;
 
   /** `rpma_conn_cfg_set_timeout`: how long to wait for the other side, milliseconds. */
   setTimeout(timeoutMillis: number): void {
@@ -83,6 +85,23 @@ export class ConnCfg {
 
   getSrq(): Srq | undefined {
     return this.#srq;
+  }
+
+  /**
+   * The ICRC of FLUSH requests. True: as Linux rxe computes it, covering their headers twice.
+   * False: the standard ICRC. Undefined (default): rxe's form if the peer is rxe. No counterpart
+   * in librpma. Throws MisuseError.
+   */
+  setDoubledFlushIcrc(isDoubled: boolean | undefined): void {
+    if (isDoubled !== undefined && typeof isDoubled !== 'boolean') {
+      const rule = `must be true, false or undefined, got ${String(isDoubled)}`;
+      throw new MisuseError('isDoubled', rule);
+    }
+    this.#doubledFlushIcrc = isDoubled;
+  }
+
+  getDoubledFlushIcrc(): boolean | undefined {
+    return this.#doubledFlushIcrc;
   }
 }
 

@@ -39,18 +39,20 @@ export class ConnReq {
   readonly #queues: ConnQueues;
   readonly #isPassive: boolean;
   readonly #privateData: Uint8Array | undefined;
+  readonly #doubledFlushIcrc: boolean | undefined;
   #isUsed = false;
 
   private constructor(
     peer: Peer,
     id: CmId,
-    queues: ConnQueues,
+    cfg: ConnCfg,
     isPassive: boolean,
     privateData?: Uint8Array,
   ) {
     this.#peer = peer;
     this.#id = id;
-    this.#queues = queues;
+    this.#doubledFlushIcrc = cfg.getDoubledFlushIcrc();
+    this.#queues = makeQueues(peer, id, cfg);
     this.#isPassive = isPassive;
     this.#privateData = privateData;
   }
@@ -64,7 +66,7 @@ export class ConnReq {
       await channel.getEvent();
       id.resolveRoute();
       await channel.getEvent();
-      return new ConnReq(peer, id, makeQueues(peer, id, cfg), false);
+      return new ConnReq(peer, id, cfg, false);
     } catch (error) {
       channel.destroy();
       throw error;
@@ -76,7 +78,7 @@ export class ConnReq {
     const { id, privateData } = event;
     try {
       id.migrate(createEventChannel(peer.context));
-      return new ConnReq(peer, id, makeQueues(peer, id, cfg), true, privateData);
+      return new ConnReq(peer, id, cfg, true, privateData);
     } catch (error) {
       // Whoever asks hears that it is refused.
       const { channel } = id;
@@ -109,7 +111,11 @@ export class ConnReq {
   connect(privateData?: Uint8Array): Conn {
     this.#check();
     const param = privateData ? { ...PARAM, privateData } : PARAM;
-    this.#id.setOption({ cmResponseTimeout: CM_RESPONSE_TIMEOUT });
+    const doubledFlushIcrc = this.#doubledFlushIcrc;
+    this.#id.setOption({
+      cmResponseTimeout: CM_RESPONSE_TIMEOUT,
+      ...(doubledFlushIcrc === undefined ? {} : { doubledFlushIcrc }),
+    });
     if (this.#isPassive) this.#id.accept(param);
     else this.#id.connect(param);
     this.#isUsed = true;

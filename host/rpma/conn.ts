@@ -16,7 +16,14 @@ import {
 } from './constants.js';
 import type { Cq } from './cq.js';
 import { RpmaError } from './errors.js';
-import { RawBuffer, atomicWrite, nativeFlush, signalled, type FlushMethod } from './flush.js';
+import {
+  RawBuffer,
+  atomicWrite,
+  nativeFlush,
+  planFlush,
+  signalled,
+  type FlushMethod,
+} from './flush.js';
 import { LogLevel, log } from './log.js';
 import type { MrLocal, MrRemote } from './mr.js';
 import type { PeerCfg } from './peer-cfg.js';
@@ -110,8 +117,9 @@ export class Conn {
 
   /**
    * How flushes and atomic writes travel. Default: `native` to a peer of our kind, `appliance` to
-   * others, which is what librpma 1.2 serves; a C peer of librpma 1.3 on an adapter with FLUSH
-   * serves `native` alone. No counterpart in librpma, which goes by its own adapter.
+   * others; for Linux rxe it depends on the region's descriptor and the type of the flush (table in
+   * `host/rpma/README.md`). A method that is set applies to every region. No counterpart in
+   * librpma, which selects by its own adapter.
    */
   get flushMethod(): FlushMethod {
     return this.#method ?? (this.#id.isPeerOwnKind ? 'native' : 'appliance');
@@ -119,7 +127,10 @@ export class Conn {
 
   set flushMethod(method: FlushMethod) {
     if (method !== 'native' && method !== 'appliance') {
-      throw new MisuseError('flushMethod', `must be 'native' or 'appliance'`);
+      throw new MisuseError(
+        'flushMethod',
+        `must be 'native' or 'appliance', got ${String(method)}`,
+      );
     }
     this.#method = method;
   }
@@ -221,12 +232,14 @@ export class Conn {
       const what = isPersistent ? 'persistent' : 'visible';
       throw new RpmaError('E_NOSUPP', `flush: the region was not registered to be made ${what}`);
     }
-    if (this.flushMethod === 'native') {
+    const { isPeerOwnKind: isOwnKind, isPeerRxe: isRxe } = this.#id;
+    const plan = planFlush({ isOwnKind, isRxe }, dst.usage, type, this.#method);
+    if (plan.method === 'native') {
       this.#post(nativeFlush(dst, dstOffset, length, type, flags, opContext));
       return;
     }
     this.#raw ??= new RawBuffer(this.#peer.pd);
-    this.#post(this.#raw.request(dst, dstOffset, flags, opContext));
+    this.#post(this.#raw.request(dst, dstOffset, plan.length, flags, opContext));
   }
 
   /** `rpma_send`; without a region a message without bytes. Throws as `write`. */

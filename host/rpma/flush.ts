@@ -2,13 +2,17 @@
  * How a flush reaches the other side. `native`: FLUSH, which says what it means. `appliance`: an
  * 8-byte READ behind the WRITEs, the appliance persistency method of librpma: it brings them out of
  * the adapter, and makes them durable only where the adapter writes to persistent memory itself.
+ *
+ * The method that can flush a region of librpma depends on librpma's build, which the descriptor
+ * does not name. With native FLUSH (1.3 on rxe) the usage bits of a flush grant FLUSH access and no
+ * READ access; without it (1.2, and every hardware adapter) they grant READ access.
  */
 import { AccessFlag, PlacementType, SelectivityLevel, SendFlag, WrOpcode } from '#build/abi.js';
 import type { Context } from '../verbs/context.js';
 import type { MemoryRegion } from '../verbs/memory-region.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import type { SendWorkRequest } from '../verbs/work-request.js';
-import { COMPLETION_ON_SUCCESS, FlushType } from './constants.js';
+import { COMPLETION_ON_SUCCESS, FlushType, MrUsage } from './constants.js';
 import type { MrRemote } from './mr.js';
 
 /** How a flush is carried out (`conn.flushMethod`; the table in `host/rpma/README.md`). */
@@ -16,6 +20,40 @@ export type FlushMethod = 'native' | 'appliance';
 
 /** Bytes that the appliance method reads: where they are read from is all that counts. */
 const RAW_SIZE = 8;
+
+/** Known properties of the peer. */
+export interface FlushPeer {
+  readonly isOwnKind: boolean;
+  /** Linux rdma_rxe, an adapter in software. */
+  readonly isRxe: boolean;
+}
+
+/** @internal A flush as it is posted: FLUSH, or a READ of `length` bytes. */
+export type FlushPlan =
+  { readonly method: 'native' } | { readonly method: 'appliance'; readonly length: number };
+
+const NATIVE: FlushPlan = { method: 'native' };
+
+/**
+ * @internal Selects the method to flush a region of the peer. `usage`: the usage bits of its
+ * descriptor.
+ *
+ * A region with READ access is flushed by a READ, whatever the build. A region of rxe without READ
+ * access in its descriptor is made visible by a READ of 0 bytes: that needs no access right (IBA
+ * C9-88), and rxe answers it after its processor has written all earlier data. Only FLUSH makes the
+ * memory behind rxe persistent. Any other adapter grants READ access.
+ */
+export function planFlush(
+  { isOwnKind, isRxe }: FlushPeer,
+  usage: number,
+  type: number,
+  wanted?: FlushMethod,
+): FlushPlan {
+  if ((wanted ?? (isOwnKind ? 'native' : 'appliance')) === 'native') return NATIVE;
+  const read: FlushPlan = { method: 'appliance', length: RAW_SIZE };
+  if (wanted !== undefined || !isRxe || usage & MrUsage.READ_SRC) return read;
+  return type === FlushType.PERSISTENT ? NATIVE : { method: 'appliance', length: 0 };
+}
 
 /** @internal Where the appliance method reads to. */
 export class RawBuffer {
@@ -29,14 +67,20 @@ export class RawBuffer {
     this.#region = pd.regMr(this.#buffer, AccessFlag.LOCAL_WRITE);
   }
 
-  /** The READ that flushes. */
-  request(dst: MrRemote, offset: number, flags: number, wrId: number | bigint): SendWorkRequest {
+  /** Posts the READ that flushes. `length`: RAW_SIZE or 0 bytes. */
+  request(
+    dst: MrRemote,
+    offset: number,
+    length: number,
+    flags: number,
+    wrId: number | bigint,
+  ): SendWorkRequest {
     const { addr, lkey } = this.#region;
     return {
       wrId,
       opcode: WrOpcode.RDMA_READ,
       sendFlags: signalled(flags),
-      sgList: [{ addr, length: RAW_SIZE, lkey }],
+      sgList: length === 0 ? [] : [{ addr, length, lkey }],
       rdma: { remoteAddr: dst.addressOf(offset), rkey: dst.rkey },
     };
   }

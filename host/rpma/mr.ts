@@ -81,7 +81,8 @@ export class MrLocal {
 export class MrRemote {
   readonly #addr: bigint;
   readonly #size: bigint;
-  readonly #usage: number;
+  /** @internal Bits of MrUsage from the region's descriptor. */
+  readonly usage: number;
   /** The key that opens it. */
   readonly rkey: number;
 
@@ -90,7 +91,7 @@ export class MrRemote {
     this.#addr = addr;
     this.#size = size;
     this.rkey = rkey;
-    this.#usage = usage;
+    this.usage = usage;
   }
 
   /** `rpma_mr_remote_get_size`, bytes. */
@@ -100,7 +101,7 @@ export class MrRemote {
 
   /** `rpma_mr_remote_get_flush_type`: MrUsage.FLUSH_TYPE_… that the other side allows. */
   getFlushType(): number {
-    return this.#usage & FLUSH_TYPES;
+    return this.usage & FLUSH_TYPES;
   }
 
   /** @internal By the region's addressing. */

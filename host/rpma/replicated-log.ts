@@ -9,6 +9,7 @@
  * ```
  */
 import { WcStatus } from '#build/abi.js';
+import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { wcStatusStr } from '../verbs/strings.js';
 import type { Conn } from './conn.js';
@@ -84,6 +85,7 @@ export class ReplicatedLog {
    * ENOMEM, EIO (an image that is no log).
    */
   constructor(peer: Peer, replicas: readonly LogReplica[], options: LogOptions) {
+    checkKeys('ReplicatedLog', options, 'bytes quorum depth image end');
     const { bytes, quorum = replicas.length, depth = 2, image } = options;
     if (replicas.length === 0) throw new MisuseError('replicas', 'must be at least one');
     if (!(Number.isInteger(quorum) && quorum >= 1 && quorum <= replicas.length)) {

@@ -1,8 +1,10 @@
 /** `rpma_utils_*`: a device by an address, and what it can do. */
+import { timerMillis } from '../base/timer.js';
 import { lookUp } from '../cm/address-info.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { LinkError, MisuseError, RefusalError } from '../errors/errors.js';
 import { localAddressTowards } from '../link/interface.js';
+import { warnOfOtherPort } from '../link/other-port.js';
 import type { Context } from '../verbs/context.js';
 import { openDevice, type UdpOpenOptions } from '../verbs/open-device.js';
 import { UtilIbvContext } from './constants.js';
@@ -31,7 +33,9 @@ export async function utilsGetIbvContext(
   } catch (error) {
     const isTaken = error instanceof LinkError && error.code === 'EADDRINUSE';
     if (!isTaken || options.port !== undefined) throw error;
-    return openDevice({ ...options, address: local, port: 0 });
+    const context = await openDevice({ ...options, address: local, port: 0 });
+    await warnOfOtherPort(context.local, address);
+    return context;
   }
 }
 
@@ -52,7 +56,10 @@ export async function targetOf(
   const late = new Promise<never>((_, reject) => {
     if (timeoutMillis === undefined) return;
     const sentence = `${addr}: nobody says within ${timeoutMillis} ms where that is`;
-    timer = setTimeout(() => reject(new RefusalError('ETIMEDOUT', sentence)), timeoutMillis);
+    timer = setTimeout(
+      () => reject(new RefusalError('ETIMEDOUT', sentence)),
+      timerMillis(timeoutMillis),
+    );
   });
   try {
     return { address: await Promise.race([lookUp(addr), late]), port: number };

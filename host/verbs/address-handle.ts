@@ -1,5 +1,6 @@
 /** `ibv_ah`: where datagrams go. */
 import { QueuePairAttributesLayout, WcFlag } from '#build/abi.js';
+import { checkKeys } from '../base/options.js';
 import { structAt, type Struct } from '../engine/struct.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
@@ -41,6 +42,8 @@ export function fillAddress(
   struct: Struct<typeof QueuePairAttributesLayout>,
   address: AddressAttributes,
 ): Endpoint {
+  const known = 'dgid port receiveBufferBytes ownKind reorderPackets doubledFlushIcrc flowLabel';
+  checkKeys('ahAttr', address, known);
   const gid = parseGid(address.dgid);
   const port = address.port ?? ROCE_PORT;
   if (!Number.isInteger(port) || port < 1 || port > 65535) {

@@ -8,6 +8,7 @@ import {
   CompletionCounterLayout,
   QpState,
 } from '#build/abi.js';
+import { checkKeys } from '../base/options.js';
 import { structAt, type Struct } from '../engine/struct.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { CompCntrType, QpAttachCompCntrOp } from './constants.js';
@@ -62,6 +63,7 @@ export class CompletionCounter {
 
   /** @internal Use `context.createCompCntr()`. */
   static create(context: Context, attributes: CompCntrInitAttributes): CompletionCounter {
+    checkKeys('createCompCntr', attributes, 'type');
     const { type = CompCntrType.WRS } = attributes;
     if (type !== CompCntrType.WRS && type !== CompCntrType.BYTES) {
       throw new MisuseError('type', `must be a CompCntrType, got ${type}`);

@@ -3,6 +3,7 @@
  * for at creation (man ibv_create_cq_ex).
  */
 import { WorkCompletionLayout } from '#build/abi.js';
+import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { CompletionChannel } from './completion-channel.js';
 import { CompletionQueue, type WorkCompletion } from './completion-queue.js';
@@ -56,6 +57,7 @@ export class CompletionQueueEx extends CompletionQueue {
 
   /** @internal Use `context.createCqEx()`. */
   static createEx(context: Context, attributes: CqInitAttributesEx): CompletionQueueEx {
+    checkKeys('createCqEx', attributes, 'cqe channel compVector wcFlags flags parentDomain');
     const { cqe, channel, compVector, parentDomain, flags = 0 } = attributes;
     const { wcFlags = WC_STANDARD_FLAGS } = attributes;
     if (wcFlags & ~WC_FLAGS) {

@@ -258,9 +258,14 @@ export class CompletionQueue {
     this.#turnedAt = this.#device.clock.now();
   }
 
-  /** Completions, one by one, until the context is closed. */
+  /** Yields completions one by one until the context is closed or the queue is destroyed. */
   async *[Symbol.asyncIterator](): AsyncGenerator<WorkCompletion, void, undefined> {
-    for (let batch = await this.wait(); batch.length > 0; batch = await this.wait()) yield* batch;
+    try {
+      for (let batch = await this.wait(); batch.length > 0; batch = await this.wait()) yield* batch;
+    } catch (error) {
+      // The queue was destroyed during the wait: the loop ends without an error.
+      if (!this.#destroyed) throw error;
+    }
   }
 
   /**

@@ -77,10 +77,12 @@ export class Context {
   readonly siblings: Siblings;
   /** @internal Protection domains, and what belongs to none; to be disposed of with the context. */
   readonly resources = new Set<Disposable>();
+  /** @internal Users of the context: they end with it, before its resources. */
+  readonly endings = new Set<() => void>();
   /** @internal What is to be durable before all is over. */
   readonly pmems = new Set<PersistentMemory>();
   #failure: Error | undefined;
-  #ending = false;
+  #ending: Promise<void> | undefined;
   #closed = false;
 
   /** @internal Use `openDevice` and `context.openDevice`; `inner`: it keeps no device open. */
@@ -394,15 +396,15 @@ export class Context {
   }
 
   /**
-   * `ibv_close_device`: everything made from the context is dead; memory of `alloc` stays with the
-   * device's other contexts in this thread, and ends with the last one. Safe to call again. Rejects
-   * with the system's error when persistent memory cannot be made durable.
+   * `ibv_close_device`: closes all objects of the context. Memory of `alloc` is freed with the last
+   * context of the device in this thread. Rejects if persistent memory cannot be made durable.
    */
-  async close(): Promise<void> {
-    if (this.#ending) return;
-    this.#ending = true;
+  close(): Promise<void> {
+    return (this.#ending ??= this.#end());
+  }
+  async #end(): Promise<void> {
     const last = await this.siblings.remove(this);
-    // The memory of all of it ends with the device.
+    for (const end of [...this.endings]) end();
     if (!last) {
       const domains = [...this.resources].filter((one) => one instanceof ProtectionDomain);
       disposeAll(domains.flatMap((domain) => [...domain.resources]));
@@ -422,8 +424,8 @@ export class Context {
     for (const channel of this.#channels) channel.close();
   }
 
-  async [Symbol.asyncDispose](): Promise<void> {
-    await this.close();
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
   }
 
   /** @internal What asynchronous events may be about. */

@@ -3,6 +3,7 @@
  * idea is that the application reaches it by copying alone, in units of 4 bytes.
  */
 import { AccessFlag } from '#build/abi.js';
+import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from './context.js';
 import type { MemoryRegion } from './memory-region.js';
@@ -32,7 +33,9 @@ export class DeviceMemory {
   }
 
   /** @internal Use `context.allocDm()`. */
-  static alloc(context: Context, { length }: AllocDmAttributes): DeviceMemory {
+  static alloc(context: Context, attributes: AllocDmAttributes): DeviceMemory {
+    checkKeys('allocDm', attributes, 'length');
+    const { length } = attributes;
     const { maxDmSize } = context.queryDeviceEx();
     if (!Number.isInteger(length) || length < 1) {
       throw new MisuseError('length', `must be a whole number of bytes above 0, got ${length}`);

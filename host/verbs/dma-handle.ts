@@ -3,6 +3,7 @@
  * it, and what kind of memory it is. This adapter writes with the processor itself, so that every
  * hint is followed by itself; what is no hint is refused all the same.
  */
+import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { TphMemType } from './constants.js';
 import type { Context } from './context.js';
@@ -28,6 +29,7 @@ export class DmaHandle {
 
   /** @internal Use `context.allocDmah()`. */
   constructor(context: Context, attributes: DmahInitAttributes) {
+    checkKeys('allocDmah', attributes, 'cpuId ph tphMemType');
     const { cpuId = 0, ph = 0, tphMemType = TphMemType.VM } = attributes;
     checkBelow('cpuId', cpuId, availableParallelism());
     checkBelow('ph', ph, PH_MAX + 1);

@@ -6,9 +6,10 @@
 import { KeyKind, KeyState } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from './context.js';
-import { Key } from './key.js';
+import { Key, awaitRelease, retryChange } from './key.js';
 import { checkBuffer, checkDurable, iovaOf, type RegionCounters } from './memory-region.js';
 import type { ProtectionDomain } from './protection-domain.js';
+import { refuse } from './refuse.js';
 import { areaOf } from './user-memory.js';
 import type { Binding } from './work-request.js';
 
@@ -27,6 +28,12 @@ export interface RegMr {
   readonly user?: object;
 }
 
+/** @internal A queue pair that executes LOCAL_INV. */
+export interface Invalidator {
+  /** Incarnation of the queue pair, counted at RESET; 0: it executes no work requests. */
+  readonly life: number;
+}
+
 /**
  * A region that work requests register and invalidate (`pd.allocMr`, `WrOpcode.REG_MR`). IBA 10.6.
  */
@@ -38,6 +45,8 @@ export class FastMemoryRegion {
   readonly maxLength: number;
   /** @internal Who alone may register it; undefined: everybody. */
   holder: object | undefined;
+  #invalidator: Invalidator | undefined;
+  #invalidatorLife = 0;
   readonly #key: Key;
 
   /**
@@ -77,14 +86,67 @@ export class FastMemoryRegion {
   }
 
   /**
-   * `ibv_dereg_mr`, registered or not. Throws RefusalError EBUSY while a window is bound to it, or a
-   * pool has it; or when another thread does not leave the memory: call again later.
+   * `ibv_dereg_mr`, registered or not. Throws RefusalError EBUSY while a window is bound to the
+   * region, while it belongs to a pool, or if another thread does not leave the memory: call again.
    */
   dereg(): void {
     if (this.#key.gone) throw new MisuseError('memory region', 'is deregistered already');
     if (this.holder) throw new RefusalError('EBUSY', 'dereg: the region is in a pool');
     this.#key.release('dereg', 'a memory window is bound to the region; unbind it first');
     (this.pd ?? this.context).resources.delete(this);
+  }
+
+  /**
+   * Invalidates the region without a queue pair, as LOCAL_INV does: for a dead connection, which
+   * executes no more work requests. Returns when no engine uses the memory; has no effect on a
+   * region that is not registered. Throws MisuseError (deregistered), RefusalError EINVAL (another
+   * process holds the region), EBUSY (an engine does not leave the memory: call again).
+   */
+  revoke(): void {
+    if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
+    const { arena, engine } = this.context.device;
+    const key = this.#key.value;
+    refuse(
+      retryChange(() => arena.exports.killFastMr(engine.context, key)),
+      'revoke',
+      {
+        EINVAL: 'another process or thread holds the region',
+        EAGAIN: 'another thread is changing the region; call again',
+      },
+    );
+    if (!awaitRelease(() => arena.exports.mrRevoked(engine.context, key))) {
+      throw new RefusalError('EBUSY', 'revoke: an engine still uses the memory; call again');
+    }
+    this.#invalidator = undefined;
+  }
+
+  /** @internal A queue pair posts a LOCAL_INV of the region. */
+  noteInvalidator(queuePair: Invalidator): void {
+    this.#invalidator = queuePair;
+    this.#invalidatorLife = queuePair.life;
+  }
+
+  /**
+   * @internal Will the last posted LOCAL_INV be executed? False if its queue pair has been in ERR
+   * since then, or was destroyed.
+   */
+  get isBeingInvalidated(): boolean {
+    const life = this.#invalidator?.life ?? 0;
+    return life !== 0 && life === this.#invalidatorLife;
+  }
+
+  /**
+   * @internal A queue pair posts a REG_MR. If the region is still registered, only the queue pair
+   * that executes its LOCAL_INV before may post it. Throws RefusalError EBUSY.
+   */
+  checkPost(queuePair: Invalidator): void {
+    if (this.holder === undefined || !this.registered) return;
+    if (this.#invalidator === queuePair && this.isBeingInvalidated) return;
+    throw new RefusalError(
+      'EBUSY',
+      'REG_MR: the region is registered; wait for the completion of its LOCAL_INV, or call ' +
+        'pool.revoke if its connection is dead',
+    );
   }
 
   /** What peers have done with this region, whatever memory it had. */

@@ -29,11 +29,17 @@ export interface MrLayoutInterleaved {
   readonly dims: readonly MrLayoutInterleavedDimension[];
 }
 
-/** Of a layout whose region is not zero-based: a stencil. */
+/**
+ * Options of a stencil, the layout of a region without ZERO_BASED. `addr` of its entries is a
+ * signed offset from the base pointer.
+ */
 export interface StencilOptions {
-  /** Bytes from the base pointer of one instance to that of the next. Default: what it spans. */
+  /**
+   * Bytes from the base pointer of one instance to that of the next: signed, absolute value below
+   * 2^32. 0 (default): the bytes from the lowest to the highest offset of an instance.
+   */
   readonly extent?: number | bigint;
-  /** The base pointer of the instance that peers find at address 0. Default 0. */
+  /** The base pointer of the instance that peers access at address 0, modulo 2^64. Default 0. */
   readonly origin?: number | bigint;
 }
 
@@ -48,6 +54,26 @@ export function wholeU64(argument: string, value: number | bigint): bigint {
   return BigInt(value);
 }
 
+/**
+ * Converts a whole number from -2^63 to 2^64 - 1 to 64 bits: an address, or a signed distance.
+ * Throws MisuseError. @internal
+ */
+export function signed64(argument: string, value: number | bigint): bigint {
+  const whole = typeof value === 'bigint' || Number.isSafeInteger(value);
+  if (!whole || BigInt(value) < -(1n << 63n) || BigInt(value) >= 1n << 64n) {
+    const rule = 'must be a whole number from -2^63 to 2^64 - 1, a bigint beyond 2^53';
+    throw new MisuseError(argument, `${rule}, got ${value}`);
+  }
+  return BigInt.asUintN(64, BigInt(value));
+}
+
+/** Converts the extent of a stencil to the engine's format. @internal */
+export function extentOf(value: number | bigint): bigint {
+  const bits = signed64('extent', value);
+  // A positive 64-bit number must not become a small negative one: the engine refuses it.
+  return value < 0 || bits < 1n << 63n ? BigInt.asIntN(64, bits) : (1n << 63n) - 1n;
+}
+
 function wholeU32(argument: string, value: number): number {
   if (value >>> 0 !== value && (value | 0) !== value) {
     throw new MisuseError(argument, `must be a 32-bit number, got ${value}`);
@@ -55,8 +81,11 @@ function wholeU32(argument: string, value: number): number {
   return value;
 }
 
-function putSge(view: DataView, at: number, name: string, sge: Sge): void {
-  view.setBigUint64(at, wholeU64(`${name}.addr`, sge.addr), true);
+/** Reads an entry's address: that of a stencil is an offset, and may be negative. */
+type ReadAddress = typeof wholeU64;
+
+function putSge(view: DataView, at: number, name: string, sge: Sge, read: ReadAddress): void {
+  view.setBigUint64(at, read(`${name}.addr`, sge.addr), true);
   view.setUint32(at + 8, wholeU32(`${name}.length`, sge.length), true);
   view.setUint32(at + 12, wholeU32(`${name}.lkey`, sge.lkey), true);
 }
@@ -67,9 +96,15 @@ export function listBytes(interleaved: boolean, count: number): number {
 }
 
 /** Throws MisuseError. */
-export function putComposite(memory: EngineMemory, at: number, list: readonly Sge[]): void {
+export function putComposite(
+  memory: EngineMemory,
+  at: number,
+  list: readonly Sge[],
+  isStencil: boolean,
+): void {
+  const read = isStencil ? signed64 : wholeU64;
   list.forEach((sge, index) => {
-    putSge(memory.view, at + index * COMPOSITE_ENTRY_SIZE, `sgList[${index}]`, sge);
+    putSge(memory.view, at + index * COMPOSITE_ENTRY_SIZE, `sgList[${index}]`, sge, read);
   });
 }
 
@@ -78,12 +113,14 @@ export function putInterleaved(
   memory: EngineMemory,
   at: number,
   list: readonly MrLayoutInterleaved[],
+  isStencil: boolean,
 ): void {
+  const read = isStencil ? signed64 : wholeU64;
   const { view } = memory;
   list.forEach(({ firstDatum, numRepeated = 1, dims }, index) => {
     const entry = at + index * INTERLEAVED_WHOLE_SIZE;
     const name = `ilvList[${index}]`;
-    putSge(view, entry, `${name}.firstDatum`, firstDatum);
+    putSge(view, entry, `${name}.firstDatum`, firstDatum, read);
     view.setUint32(entry + HEAD.repeated[0], wholeU32(`${name}.numRepeated`, numRepeated), true);
     view.setUint32(entry + HEAD.dimensions[0], dims.length, true);
     // More than there is room for are refused by their number.

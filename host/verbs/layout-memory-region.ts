@@ -2,15 +2,27 @@
  * A region without memory of its own, `ibv_reg_mr(pd, NULL, 0, IBV_ACCESS_ZERO_BASED)`: its layout
  * says which bytes of other regions it is, in which order.
  */
-import { Errno, KeyKind, KeyState, LayoutParametersLayout, MrSetLayoutFlag } from '#build/abi.js';
+import {
+  AccessFlag,
+  Errno,
+  KeyKind,
+  KeyState,
+  LayoutFault,
+  LayoutParametersLayout,
+  MrSetLayoutFlag,
+} from '#build/abi.js';
+import { checkKeys } from '../base/options.js';
+import type { EngineMemory } from '../engine/memory.js';
 import { structAt, type Struct } from '../engine/struct.js';
-import { MisuseError } from '../errors/errors.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Key, awaitRelease, retryChange } from './key.js';
 import {
+  extentOf,
   faultSentence,
   listBytes,
   putComposite,
   putInterleaved,
+  signed64,
   wholeU64,
   type MrLayoutInterleaved,
   type StencilOptions,
@@ -101,7 +113,7 @@ export class LayoutMemoryRegion {
     this.#set('setLayoutSg', flags, options, {
       interleaved: false,
       count: sgList.length,
-      put: (at) => putComposite(this.pd.context.device.arena.memory, at, sgList),
+      put: (at) => putComposite(this.#memory, at, sgList, this.#isStencil),
     });
   }
 
@@ -118,7 +130,7 @@ export class LayoutMemoryRegion {
     this.#set('setLayoutInterleaved', flags, options, {
       interleaved: true,
       count: ilvList.length,
-      put: (at) => putInterleaved(this.pd.context.device.arena.memory, at, ilvList),
+      put: (at) => putInterleaved(this.#memory, at, ilvList, this.#isStencil),
     });
   }
 
@@ -154,7 +166,16 @@ export class LayoutMemoryRegion {
     return { target, key: this.lkey, base: 0, address: 0, memory: 0, length: 0, access: 0 };
   }
 
+  get #isStencil(): boolean {
+    return (this.access & AccessFlag.ZERO_BASED) === 0;
+  }
+
+  get #memory(): EngineMemory {
+    return this.pd.context.device.arena.memory;
+  }
+
   #set(verb: string, flags: number, options: StencilOptions, list: List): void {
+    checkKeys(verb, options, 'extent origin');
     if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
     if (!Number.isInteger(flags) || flags < 0) {
       throw new MisuseError('flags', `must be made of MrSetLayoutFlag, got ${flags}`);
@@ -165,8 +186,10 @@ export class LayoutMemoryRegion {
     try {
       list.put(scratch + entries);
       const parameters = structAt(arena.memory, LayoutParametersLayout, scratch);
-      parameters.extent = wholeU64('extent', options.extent ?? 0);
-      parameters.origin = wholeU64('origin', options.origin ?? 0);
+      const { extent = 0, origin = 0 } = options;
+      const stencil = this.#isStencil;
+      parameters.extent = stencil ? extentOf(extent) : wholeU64('extent', extent);
+      parameters.origin = (stencil ? signed64 : wholeU64)('origin', origin);
       parameters.key = this.#key.value;
       parameters.flags = flags;
       parameters.interleaved = list.interleaved ? 1 : 0;
@@ -179,7 +202,15 @@ export class LayoutMemoryRegion {
       arena.heap.free(scratch);
     }
     const keeps = MrSetLayoutFlag.AVOID_INVALIDATION | MrSetLayoutFlag.WITH_POST_WR;
-    if (!(flags & keeps)) awaitRelease(() => (this.#reclaim() <= 1 ? 1 : 0));
+    if (flags & keeps) return;
+    // The verb is a fence: when it returns, no engine reads the previous layout.
+    if (!awaitRelease(() => (this.#reclaim() <= 1 ? 1 : 0))) {
+      throw new RefusalError(
+        'EBUSY',
+        `${verb}: the layout is set, but another engine still uses the previous one; call dereg or ` +
+          'set the layout again before its memory is reused',
+      );
+    }
   }
 
   #compile(verb: string, at: number, parameters: Struct<typeof LayoutParametersLayout>): void {
@@ -204,7 +235,12 @@ export class LayoutMemoryRegion {
       try {
         parameters.program = program;
         parameters.home = isShared ? home : 0;
-        why(retryChange(() => arena.exports.setMrLayout(engine.context, at)));
+        const set = (): number => retryChange(() => arena.exports.setMrLayout(engine.context, at));
+        parameters.scratch = 0;
+        const errno = set();
+        why(
+          parameters.fault === LayoutFault.SCRATCH ? this.#setWithScratch(parameters, set) : errno,
+        );
       } finally {
         if (isShared) heap.free(program);
       }
@@ -213,6 +249,18 @@ export class LayoutMemoryRegion {
       throw error;
     }
     this.#programs.add(home);
+  }
+
+  /** Allocates memory for the engine's search for a cycle, if the layout refers to layouts. */
+  #setWithScratch(parameters: Struct<typeof LayoutParametersLayout>, set: () => number): number {
+    const { heap } = this.pd.context.device.arena;
+    const scratch = heap.alloc(parameters.scratch);
+    try {
+      parameters.scratch = scratch;
+      return set();
+    } finally {
+      heap.free(scratch);
+    }
   }
 
   /** Gives back what nobody is reading any more; returns how many programs are left. */

@@ -143,8 +143,8 @@ export function mpiVector(
 }
 
 /**
- * MPI_Type_indexed: blocks of so many elements, at so many elements from the start. Blocks of
- * length 0 are left out. For `setLayoutSg`. Throws MisuseError.
+ * MPI_Type_indexed: blocks with a length and a displacement in elements; a displacement may be
+ * negative. Blocks of length 0 are omitted. For `setLayoutSg`. Throws MisuseError.
  */
 export function mpiIndexed(
   base: LayoutBase,
@@ -160,7 +160,12 @@ export function mpiIndexed(
   const list: Sge[] = [];
   blocklengths.forEach((blocklength, index) => {
     const length = whole(`blocklengths[${index}]`, blocklength, 0) * elementBytes;
-    const at = whole(`displacements[${index}]`, displacements[index]!, 0) * elementBytes;
+    const displacement = whole(
+      `displacements[${index}]`,
+      displacements[index]!,
+      Number.MIN_SAFE_INTEGER,
+    );
+    const at = displacement * elementBytes;
     if (length > 0) list.push({ addr: moved(base, at), length, lkey: base.lkey });
   });
   return list;

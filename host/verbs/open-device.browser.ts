@@ -1,5 +1,6 @@
 /** Stands in for open-device.ts in a browser, where there is no UDP. */
-import { Device } from '../device/device.js';
+import { checkKeys } from '../base/options.js';
+import { DEVICE_OPTIONS, Device } from '../device/device.js';
 import { Context } from './context.js';
 import type { LinkOpenOptions } from './open-device.js';
 
@@ -12,5 +13,6 @@ export type { LinkOpenOptions, LinkOpenOptions as OpenOptions } from './open-dev
  * does.
  */
 export async function openDevice(options: LinkOpenOptions): Promise<Context> {
+  checkKeys('openDevice', options, DEVICE_OPTIONS);
   return new Context(await Device.open(options));
 }

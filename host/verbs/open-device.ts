@@ -1,5 +1,6 @@
 /** `ibv_open_device`: which link, and who runs the engine. */
-import { Device, type DeviceOptions } from '../device/device.js';
+import { checkKeys } from '../base/options.js';
+import { DEVICE_OPTIONS, Device, type DeviceOptions } from '../device/device.js';
 import { MisuseError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
 import { ROCE_PORT, type Link } from '../link/link.js';
@@ -40,7 +41,10 @@ export interface UdpOpenOptions extends Limits {
    * and its address; the others may leave them out. `memoryBytes` is what they share. Needs koffi.
    */
   name?: string;
-  /** With `name`: where its file lies. Default /dev/shm. */
+  /**
+   * With `name`: the directory of its file. Default: the user's own in /dev/shm, which no other user
+   * can enter.
+   */
   directory?: string;
   /** With `name`: how many processes may share it, at most 256. Default 32. */
   processesMax?: number;
@@ -78,6 +82,9 @@ const SPIN_MICROS = 100;
  * (damaged), ENOSPC (no room: names the remedy), EBUSY (all places taken), ENOENT (no directory).
  */
 export async function openDevice(options: OpenOptions = {}): Promise<Context> {
+  const udp = 'address port name directory processesMax localMemoryBytes progress spinMicros';
+  const known = `${DEVICE_OPTIONS} ${udp} socketBufferBytes sendSockets`;
+  checkKeys('openDevice', options, known);
   try {
     if (options.link) return new Context(await Device.open(options));
     return new Context(await Device.open(await chooseProgress(options)));

@@ -1,4 +1,5 @@
 /** What a context makes of persistent memory: an allocation that ends with `pmem.close`. */
+import { checkKeys } from '../base/options.js';
 import type { KeptSegment } from '../device/durables.js';
 import { RefusalError } from '../errors/errors.js';
 import { PersistentMemory, type PmemOptions } from '../pmem/persistent-memory.js';
@@ -11,12 +12,16 @@ export async function openPmem(
   path: string,
   options: PmemOptions,
 ): Promise<PersistentMemory> {
+  checkKeys('openPmem', options, 'bytes store volatile');
   const { allocations, device } = context;
   const pmem = await PersistentMemory.open(device, path, options, randomId());
   const { byteOffset, length } = pmem.buffer;
   let segment: KeptSegment;
   try {
+    // The context may have been closed meanwhile, before this region was registered with it.
+    context.checkOpen();
     segment = await device.durables.add({ address: byteOffset, length, store: pmem.durable });
+    context.checkOpen();
   } catch (error) {
     await pmem.close();
     throw error;

@@ -3,6 +3,7 @@
  * queues taken from the application's allocators. In C that is host memory of the right NUMA node or
  * page size, here it is a part of what `context.alloc` gave.
  */
+import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from './context.js';
 import { ProtectionDomain } from './protection-domain.js';
@@ -112,6 +113,7 @@ export class ParentDomain extends ProtectionDomain {
 
   /** @internal Use `context.allocParentDomain()`. */
   static create(context: Context, attributes: ParentDomainInitAttributes): ParentDomain {
+    checkKeys('allocParentDomain', attributes, 'pd td alloc free allowCcUnprotectedAlloc');
     if (attributes.pd?.context !== context) {
       throw new MisuseError('pd', 'must be a protection domain of the same context');
     }

@@ -1,4 +1,5 @@
 /** `ibv_pd`: what belongs together. Regions and queue pairs of one domain may use each other. */
+import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { advise } from './advise.js';
 import { AddressHandle, addressOfSender, type AddressAttributes } from './address-handle.js';
@@ -12,6 +13,7 @@ import { MemoryRegion, type RegisterOptions } from './memory-region.js';
 import { MemoryWindow } from './memory-window.js';
 import { NullMemoryRegion } from './null-memory-region.js';
 import { heapMemory, type QueueMemory } from './queue-memory.js';
+import { checkInit } from './queue-pair-attributes.js';
 import { QueuePair, type QpInitAttributes } from './queue-pair.js';
 import { refuse } from './refuse.js';
 import { RegistrableBuffer, memoryOf, type MrInitAttributes } from './registrable-buffer.js';
@@ -83,6 +85,7 @@ export class ProtectionDomain {
     this.check('regMr');
     if (buffer !== null) {
       const options = typeof optionsOrAccess === 'number' ? {} : optionsOrAccess;
+      checkKeys('regMr', options, 'iova invalidatable');
       return MemoryRegion.register(this, buffer, accessOrLength, options);
     }
     if (accessOrLength !== 0 || typeof optionsOrAccess !== 'number') {
@@ -117,12 +120,14 @@ export class ProtectionDomain {
    * for its queues), EOPNOTSUPP (type).
    */
   createQp(attributes: QpInitAttributes): QueuePair {
+    checkInit('createQp', attributes);
     this.check('createQp');
     return QueuePair.create(this, attributes);
   }
 
   /** `ibv_create_srq`. Throws MisuseError, RefusalError ENOMEM. */
   createSrq(attributes: SrqInitAttributes = {}): SharedReceiveQueue {
+    checkKeys('createSrq', attributes, 'maxWr maxSge srqLimit');
     this.check('createSrq');
     return SharedReceiveQueue.create(this, attributes);
   }
@@ -175,6 +180,8 @@ export class ProtectionDomain {
    * Throws as regMr; RefusalError EINVAL when both are given or neither, EOPNOTSUPP for `fd`.
    */
   regMrEx(attributes: MrInitAttributes): MemoryRegion {
+    const known = 'access buffer buf addr length fd dmah iova invalidatable';
+    checkKeys('regMrEx', attributes, known);
     this.check('regMrEx');
     return this.regMr(...memoryOf(this, attributes));
   }

@@ -1,7 +1,9 @@
 /** `ibv_qp_attr`: what `qp.modify` changes, and how it reaches the engine. */
 import { QpAttribute, QpAttributeName, type QueuePairAttributesLayout } from '#build/abi.js';
+import { checkKeys } from '../base/options.js';
 import type { Struct } from '../engine/struct.js';
 import { MisuseError } from '../errors/errors.js';
+import type { QpInitAttributes } from './queue-pair.js';
 import { fillAddress, type AddressAttributes } from './address-handle.js';
 
 /** `ibv_qp_attr`. What is present is what the mask names. */
@@ -50,8 +52,17 @@ const MASKS: { readonly [Name in keyof Required<QpAttributes>]: number } = {
   enSqdAsyncNotify: QpAttribute.EN_SQD_ASYNC_NOTIFY,
 };
 
+const CAPABILITIES = 'maxSendWr maxRecvWr maxSendSge maxRecvSge maxInlineData reorderPackets';
+
+/** Checks the attributes of a new queue pair; `more`: names of further attributes of the call. */
+export function checkInit(verb: string, attributes: Partial<QpInitAttributes>, more = ''): void {
+  checkKeys(verb, attributes, `qpType sendCq recvCq srq cap sqSigAll ${more}`.trim());
+  if (attributes.cap) checkKeys(`${verb} (cap)`, attributes.cap, CAPABILITIES);
+}
+
 /** Numbers are stored as 32 bits: what does not fit is refused, not cut. */
 export function checkNumbers(attributes: QpAttributes): void {
+  checkKeys('modify', attributes, Object.keys(MASKS).join(' '));
   for (const [name, value] of Object.entries(attributes)) {
     if (value === undefined || name === 'ahAttr' || name === 'enSqdAsyncNotify') continue;
     if (!Number.isInteger(value) || value < 0 || value > 0xffffffff) {

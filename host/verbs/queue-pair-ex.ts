@@ -10,6 +10,7 @@
  * ```
  */
 import { QpType, SendFlag, WrOpcode } from '#build/abi.js';
+import { checkInit } from './queue-pair-attributes.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { AddressHandle } from './address-handle.js';
 import { QpExWith } from './constants.js';
@@ -64,6 +65,7 @@ export class QueuePairEx extends QueuePair {
 
   /** @internal Use `context.createQpEx()`. */
   static createEx(attributes: QpInitAttributesEx): QueuePairEx {
+    checkInit('createQpEx', attributes, 'pd sendOpsFlags');
     const { pd, sendOpsFlags, ...rest } = attributes;
     const type = rest.qpType ?? QpType.RC;
     const possible = POSSIBLE[type] ?? 0;

@@ -23,6 +23,7 @@ import type { CompletionQueue } from './completion-queue.js';
 import { flowLabelOf, flowPort } from './flow.js';
 import { MAX_INLINE_DATA, MAX_QP_WR, MAX_SGE } from './limits.js';
 import type { MemoryWindow, MwBind } from './memory-window.js';
+import { checkPooled } from './pooled-regions.js';
 import type { ProtectionDomain } from './protection-domain.js';
 import { queryDataInOrder } from './queries.js';
 import {
@@ -268,6 +269,11 @@ export class QueuePair {
     return this.#peer?.equals(gid) ?? false;
   }
 
+  /** @internal The peer sent an RNR NAK; the request is retransmitted later. */
+  get isPeerBusy(): boolean {
+    return !this.#destroyed && this.#struct.rnrWaiting !== 0;
+  }
+
   /** `ibv_query_qp`: where the queue pair stands. */
   query(): QpAttributes & { readonly qpState: number } {
     this.#check();
@@ -298,7 +304,7 @@ export class QueuePair {
    */
   postSend(requests: SendWorkRequest | readonly SendWorkRequest[]): void {
     this.#checkSends('postSend');
-    this.#sends.post(requests, this.#ringSend);
+    this.#post(requests, this.#ringSend);
   }
 
   /**
@@ -307,13 +313,30 @@ export class QueuePair {
    */
   postSoftly(request: SendWorkRequest): void {
     this.#checkSends('postSend');
-    this.#sends.post(request, this.#ringSoftly);
+    this.#post(request, this.#ringSoftly);
   }
 
   /** @internal All of them, or none: what `wrComplete` posts. */
   protected postTogether(requests: readonly SendWorkRequest[]): void {
     this.#checkSends('wrComplete');
-    this.#sends.post(requests, this.#ringSend, true);
+    this.#post(requests, this.#ringSend, true);
+  }
+
+  /** @internal Member of Invalidator. */
+  get life(): number {
+    if (this.#destroyed) return 0;
+    const { state, binding } = this.#struct;
+    return state === QpState.RTS || state === QpState.SQD ? binding : 0;
+  }
+
+  #post(
+    requests: SendWorkRequest | readonly SendWorkRequest[],
+    ring: () => void,
+    together = false,
+  ): void {
+    const invalidated = checkPooled(this, this.pd.context.siblings.pooled, requests);
+    this.#sends.post(requests, ring, together);
+    for (const mr of invalidated) mr.noteInvalidator(this);
   }
 
   #checkSends(verb: string): void {

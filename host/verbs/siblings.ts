@@ -6,6 +6,7 @@ import type { Device } from '../device/device.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import { Allocations } from './allocations.js';
 import type { AsyncEventRecord, Context } from './context.js';
+import type { FastMemoryRegion } from './fast-memory-region.js';
 import { randomId } from './refuse.js';
 
 /** @internal Who else is told what happens to a device: the connection manager. */
@@ -20,6 +21,8 @@ export interface ContextObserver {
 export class Siblings {
   readonly allocations = new Allocations();
   readonly observers = new Set<ContextObserver>();
+  /** Regions of pools, by the upper bits of their keys. */
+  readonly pooled = new Map<number, FastMemoryRegion>();
   #id: bigint | undefined;
   readonly #device: Device;
   readonly #contexts = new Set<Context>();

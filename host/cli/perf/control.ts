@@ -4,6 +4,7 @@
  */
 import { once } from 'node:events';
 import { connect as connectTcp, createServer, type Server, type Socket } from 'node:net';
+import { timerMillis } from '../../base/timer.js';
 import {
   AccessFlag,
   RefusalError,
@@ -125,7 +126,7 @@ class Inbox {
     let timer: NodeJS.Timeout | undefined;
     await new Promise<void>((resolve) => {
       this.#wake = resolve;
-      if (millis !== Infinity) timer = setTimeout(resolve, millis);
+      if (millis !== Infinity) timer = setTimeout(resolve, timerMillis(millis));
     });
     this.#wake = undefined;
     clearTimeout(timer);
@@ -380,7 +381,7 @@ export async function listenTcp(address: string | undefined, port: number): Prom
 export async function within(millis: number, work: Promise<unknown>): Promise<void> {
   let timer: NodeJS.Timeout | undefined;
   const late = new Promise<void>((resolve) => {
-    timer = setTimeout(resolve, millis);
+    timer = setTimeout(resolve, timerMillis(millis));
   });
   await Promise.race([work.then(() => undefined), late]);
   clearTimeout(timer);

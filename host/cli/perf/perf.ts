@@ -16,6 +16,7 @@ import {
 } from '../../index.js';
 import { localAddressTowards } from '../../link/interface.js';
 import { ROCE_PORT } from '../../link/link.js';
+import { warnOfOtherPort } from '../../link/other-port.js';
 import { CmControl, TcpControl, listenTcp, type PerfControl } from './control.js';
 import { planOf, type PerfOptions, type PerfPlan, type PerfTest } from './options.js';
 import type { PerfVerb } from './options.js';
@@ -75,7 +76,7 @@ class Run {
     // Only the connection manager tells which UDP port is ours.
     const towards = exchange === 'cm' ? localAddressTowards : addressBeside;
     const address = bind ?? (await towards(server.host));
-    const context = await this.#openClient(address);
+    const context = await this.#openClient(address, server.host);
     const control =
       exchange === 'cm'
         ? await CmControl.connect(server, { context, udpPort })
@@ -163,15 +164,17 @@ class Run {
     for (const text of ['', stars, line, stars]) await printLine(text);
   }
 
-  /** At 4791 if it is free: others need not be told then. */
-  async #openClient(address: string): Promise<Context> {
+  /** Opens a device at port 4791 if it is free: then the peer needs no other port number. */
+  async #openClient(address: string, server: string): Promise<Context> {
     const { udpPort } = this.#options;
     try {
       return await this.#open(address, udpPort ?? ROCE_PORT);
     } catch (error) {
       const isTaken = error instanceof LinkError && error.code === 'EADDRINUSE';
       if (!isTaken || udpPort !== undefined) throw error;
-      return this.#open(address, 0);
+      const context = await this.#open(address, 0);
+      await warnOfOtherPort(context.local, server);
+      return context;
     }
   }
 

@@ -1,4 +1,5 @@
 /** The page's Worker: the station, what is drawn of its memory, and what the page is told. */
+import { timerMillis } from '../../base/timer.js';
 import { acts } from '../acts/index.js';
 import type { Outcome, Stage } from '../acts/act.js';
 import {
@@ -176,7 +177,7 @@ class Demo {
       if (!this.#isQuiet()) await session.refresh();
       const millis = this.#isVisible ? pause : HIDDEN_REFRESH_MILLIS;
       const isAsked = await new Promise<boolean>((resolve) => {
-        const timer = setTimeout(() => resolve(false), millis);
+        const timer = setTimeout(() => resolve(false), timerMillis(millis));
         this.#look = () => {
           if (millis === REFRESH_MILLIS) return;
           clearTimeout(timer);

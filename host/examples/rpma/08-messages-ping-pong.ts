@@ -4,8 +4,16 @@
  * `rcq` (a completion queue for receives), `scch` (two queues that share a channel).
  */
 import { WcOpcode, rpma, type WorkCompletion } from '../../index.js';
-import { COMPLETION_ALWAYS, I_M_DONE, MSG_SIZE, MrUsage, clientConnect } from './common.js';
-import { clientStation, completed, disconnect, established, listen, main } from './common.js';
+import { COMPLETION_ALWAYS, I_M_DONE, MSG_SIZE, MrUsage, checked } from './common.js';
+import {
+  clientConnect,
+  clientStation,
+  completed,
+  disconnect,
+  established,
+  listen,
+  main,
+} from './common.js';
 import { putU64, serverStation, u64At, type Role, type Station } from './common.js';
 
 interface Ends {
@@ -33,7 +41,11 @@ async function received(conn: rpma.Conn, mode: string | undefined): Promise<Work
   for (;;) {
     if (mode === 'scch') {
       const { cq } = await conn.wait();
-      const found = cq.getWc(4).find(({ opcode }) => opcode === WcOpcode.RECV);
+      // Check all of them: a receive of an ended connection completes with an error.
+      const found = cq
+        .getWc(4)
+        .map(checked)
+        .find(({ opcode }) => opcode === WcOpcode.RECV);
       if (found) return found;
     } else {
       const wc = await completed(conn.getRcq() ?? conn.getCq());

@@ -1,8 +1,10 @@
 /** What the numbered examples have in common: who they are, what they say, how they connect. */
 import { argv } from 'node:process';
 import { pathToFileURL } from 'node:url';
-import { WcStatus, rpma, wcStatusStr } from '../../index.js';
+import { WcStatus, rpma } from '../../index.js';
 import type { Context, PersistentMemory, WorkCompletion } from '../../index.js';
+import { sentenceOf } from '../end.js';
+import { main as guarded, met } from '../roles.js';
 
 export const { ConnEvent, FlushType, LogLevel, MrUsage, UtilIbvContext } = rpma;
 export const { COMPLETION_ALWAYS, COMPLETION_ON_ERROR } = rpma.Flag;
@@ -23,7 +25,8 @@ export async function main(url: string, roles: { server: Role; client: Role }): 
     process.exitCode = 2;
     return;
   }
-  await roles[role](addr, port, words);
+  if (role === 'client') met();
+  await guarded(() => roles[role](addr, port, words));
 }
 
 /** A device with a peer, and all that is closed at the end. */
@@ -50,6 +53,7 @@ export async function listen(peer: rpma.Peer, addr: string, port: string): Promi
 
 /** The connection, once it is established. */
 export async function established(conn: rpma.Conn): Promise<rpma.Conn> {
+  met();
   const event = await conn.nextEvent();
   if (event !== ConnEvent.ESTABLISHED) {
     conn.delete();
@@ -90,11 +94,16 @@ export async function disconnect(conn: rpma.Conn): Promise<void> {
   conn.delete();
 }
 
+/** Returns a successful completion; throws for a failed one. */
+export function checked(wc: WorkCompletion): WorkCompletion {
+  if (wc.status !== WcStatus.SUCCESS) throw new Error(sentenceOf(wc.status));
+  return wc;
+}
+
 /** The next completion, which is no failure. */
 export async function completed(cq: rpma.Cq): Promise<WorkCompletion> {
   const wc = await cq.next();
-  if (wc.status !== WcStatus.SUCCESS) throw new Error(wcStatusStr(wc.status));
-  return wc;
+  return checked(wc);
 }
 
 /** Where a region lies, for the private data of a connection: 28 bytes, as librpma's examples. */

@@ -1,5 +1,6 @@
 /** Connections in Node: libdatachannel, by node-datachannel, an optional package. */
 import type { DataChannel, PeerConnection } from 'node-datachannel';
+import { checkKeys } from '../../base/options.js';
 import { LinkError } from '../../errors/errors.js';
 import type { ChannelReceiver, DatagramChannel } from '../datagram-channel.js';
 import type { Gid } from '../endpoint.js';
@@ -35,6 +36,7 @@ export class NodeConnector implements RtcConnector {
   #certificate: Certificate | undefined;
 
   constructor(options: RtcOptions = {}) {
+    checkKeys('RtcConnector', options, 'iceServers reliable');
     this.#options = options;
   }
 

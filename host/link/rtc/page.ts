@@ -1,4 +1,5 @@
 /** Connections of a page: RTCPeerConnection, which Workers do not have. */
+import { checkKeys } from '../../base/options.js';
 import { LinkError } from '../../errors/errors.js';
 import type { Gid } from '../endpoint.js';
 import {
@@ -55,6 +56,7 @@ export class PageConnector implements RtcConnector {
   #certificate: Promise<{ certificate: object; gid: Gid }> | undefined;
 
   constructor(options: RtcOptions = {}) {
+    checkKeys('RtcConnector', options, 'iceServers reliable');
     this.#options = options;
   }
 

@@ -1,4 +1,5 @@
 /** The page's side of worker.ts: makes connections for a Worker, and hands it their channels. */
+import { checkKeys } from '../../base/options.js';
 import { LinkError } from '../../errors/errors.js';
 import type { Description } from './connection.js';
 import {
@@ -41,6 +42,7 @@ const BUFFERED_BYTES_MAX = 2 ** 20;
  * page.
  */
 export function provideRtc(worker: WorkerLike, options: ProvideOptions = {}): () => void {
+  checkKeys('provideRtc', options, 'forward');
   const [ours, theirs] = portPair();
   const hello: RtcHello = { verbena: 'rtc', port: theirs };
   worker.postMessage(hello, [theirs as never]);

@@ -2,6 +2,7 @@
  * Connections of a Worker, which has no RTCPeerConnection: its page makes them (provide.ts), and
  * hands over the channel. So packets travel between network and Worker, whatever the page does.
  */
+import { checkKeys } from '../../base/options.js';
 import { LinkError } from '../../errors/errors.js';
 import { Gid } from '../endpoint.js';
 import type { Description, RtcConnection, RtcConnector, RtcOptions } from './connection.js';
@@ -105,6 +106,7 @@ export class WorkerConnector implements RtcConnector {
   #known: Promise<RtcResponse> | undefined;
 
   constructor(options: RtcOptions = {}) {
+    checkKeys('RtcConnector', options, 'iceServers reliable');
     this.#options = options;
   }
 

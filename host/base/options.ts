@@ -1,0 +1,33 @@
+/** Checks the keys of options objects: an unknown key is an error, not ignored. */
+import { MisuseError } from '../errors/errors.js';
+
+type Names<List extends string, Found = never> = List extends `${infer Name} ${infer Rest}`
+  ? Names<Rest, Found | Name>
+  : List | Found;
+type KeyOf<Type> = Type extends unknown ? keyof Type : never;
+/** `never` if a literal list differs from the keys of a type. */
+type Exact<Type, List extends string> = string extends List
+  ? List
+  : [Exclude<KeyOf<Type>, Names<List>>, Exclude<Names<List>, KeyOf<Type>>] extends [never, never]
+    ? List
+    : never;
+
+/** Number of adjacent letter pairs that both names contain. */
+function likeness(one: string, other: string): number {
+  return [...one].filter((_, at) => other.includes(one.slice(at, at + 2))).length;
+}
+
+/** Throws MisuseError for a key that is not in `known`, a list of names separated by spaces. */
+export function checkKeys<Type extends object, const List extends string>(
+  operation: string,
+  options: Type,
+  known: List & Exact<Type, List>,
+): void {
+  const names = (known as string).split(' ');
+  for (const [key, value] of Object.entries(options)) {
+    if (value === undefined || names.includes(key)) continue;
+    const [nearest] = [...names].sort((one, other) => likeness(other, key) - likeness(one, key));
+    const rule = `${operation} has no option of this name; is ${nearest} meant?`;
+    throw new MisuseError(key, `${rule} Known: ${names.join(', ')}`);
+  }
+}

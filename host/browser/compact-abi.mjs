@@ -1,0 +1,83 @@
+/** esbuild plugin: the engine's enums and offsets (build/abi.js) in fewer bytes. */
+import { readFileSync, readdirSync } from 'node:fs';
+
+/** A table of names repeats its enum: the bundle derives the table from the enum. */
+const NAMES = /^export const ((\w+)Name) = \/\* @__PURE__ \*\/ Object\.freeze\(\{[^}]*\}\);/gm;
+const NAMED = `const named = (members) =>
+  Object.fromEntries(Object.entries(members).map(([name, value]) => [value, name]));`;
+
+/**
+ * The bundle computes offsets from the kinds of the fields, since digits do not compress. Structs
+ * have no holes (a test checks this).
+ */
+const LAYOUTS =
+  /^export const (\w+Layout) = \/\* @__PURE__ \*\/ Object\.freeze\(\{\n  size: \d+,\n  fields: \{([^}]*)\},\n\}\);/gm;
+const LAID = `const laid = (text) => {
+  const fields = {};
+  let size = 0;
+  let kind = 'u32';
+  for (const word of text.split(' ')) {
+    const [name, other] = word.split(':');
+    if (other) kind = other;
+    fields[name] = [size, kind];
+    size += kind.slice(1) / 8;
+  }
+  return { size, fields };
+};`;
+
+/** All words in the host's sources: the bundle needs no other field name. */
+const words = new Set(
+  readdirSync('host', { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.ts'))
+    .flatMap((name) => readFileSync(`host/${name}`, 'utf8').match(/\w+/g) ?? []),
+);
+
+/** The fields as words: a name, and its kind if it differs from the previous field's kind. */
+function laidOut(whole, name, fields) {
+  let last = 'u32';
+  const laid = [...fields.matchAll(/(\w+): \[(\d+), '(\w+)'\]/g)].map(([, field, , kind]) => {
+    const known = words.has(field) ? field : '';
+    const word = kind === last ? known : `${known}:${kind}`;
+    last = kind;
+    return word;
+  });
+  return `export const ${name} = /* @__PURE__ */ laid('${laid.join(' ')}');`;
+}
+
+/** An enum as words: a name, and its value if it is not the previous value + 1. */
+const ENUMS =
+  /^export const (\w+) = \/\* @__PURE__ \*\/ Object\.freeze\(\{\n((?: {2}\w+: \d+,\n)+)\}\);/gm;
+const COUNTED = `const counted = (text) => {
+  const members = {};
+  let next = 0;
+  for (const word of text.split(' ')) {
+    const [name, value] = word.split(':');
+    if (value) next = +value;
+    members[name] = next++;
+  }
+  return members;
+};`;
+
+function countedOut(whole, name, members) {
+  let next = 0;
+  const counted = [...members.matchAll(/(\w+): (\d+)/g)].map(([, member, value]) => {
+    const word = Number(value) === next ? member : `${member}:${value}`;
+    next = Number(value) + 1;
+    return word;
+  });
+  return `export const ${name} = /* @__PURE__ */ counted('${counted.join(' ')}');`;
+}
+
+export const compactAbi = {
+  name: 'compact-abi',
+  setup({ onLoad }) {
+    onLoad({ filter: /\/build\/abi\.js$/ }, ({ path }) => {
+      const text = readFileSync(path, 'utf8');
+      const contents = text
+        .replace(NAMES, 'export const $1 = /* @__PURE__ */ named($2);')
+        .replace(LAYOUTS, laidOut)
+        .replace(ENUMS, countedOut);
+      return { contents: `${NAMED}\n${LAID}\n${COUNTED}\n${contents}`, loader: 'js' };
+    });
+  },
+};

@@ -1,0 +1,133 @@
+/**
+ * Detects dead peers: a killed process or a failed machine sends no DREQ. The queue pair of an idle
+ * connection sends keep-alive probes (assembly/transport/keep-alive.ts). The peer's transport
+ * answers, whatever its application does. Sans-IO, as the state machine that calls it.
+ */
+import { Life } from '#build/abi.js';
+import type { QueuePair } from '../verbs/queue-pair.js';
+import { idsOf, type Connection } from './connection.js';
+import type { CmCore } from './core.js';
+
+/** Keep-alive state of a connection. */
+export interface Watch {
+  /** Checks whether the queue pair's peer sent a packet; if not, sends a probe. Returns a Life. */
+  readonly look: () => number;
+  /** Microseconds between two checks; 0: checked only while the connection is doubted. */
+  readonly stepMicros: number;
+  /** Consecutive checks without a sign of life. */
+  silent: number;
+  /** Consecutive checks that found the peer not ready to receive. */
+  notReady: number;
+  /** True: the peer is probed every DOUBT_MICROS. */
+  isDoubted: boolean;
+  /** Time of the next check. */
+  nextMicros: number;
+}
+
+/** Default of `keepAliveMillis`. */
+export const KEEP_ALIVE_MILLIS = 20_000;
+export const KEEP_ALIVE_MILLIS_MIN = 100;
+export const KEEP_ALIVE_MILLIS_MAX = 24 * 60 * 60 * 1000;
+/** Probes without an answer after which a peer counts as dead. */
+const PROBES = 3;
+/**
+ * Checks after which a peer that answers with RNR NAKs only counts as dead: 15 times the limit of
+ * silence, five minutes by default. rnr_retry 7 has no end of its own (IBA 9.7.5.2.8).
+ */
+const NOT_READY_CHECKS = 15 * (PROBES + 1);
+/** Interval of the probes of a doubted connection: three probes and their answers take 2 s. */
+const DOUBT_MICROS = 650e3;
+/** A timer of a busy process may fire this late. */
+const LATE_MICROS = 250e3;
+/** Checks fall on a time grid, so that many connections share one timer. */
+const GRIDS = 64;
+
+/** Checks this queue pair for a sign of life: a `Life`; SILENT if it is no longer connected. */
+export function lookFor(qp: QueuePair | undefined): number {
+  if (!qp || qp.life === 0) return Life.SILENT;
+  const { device } = qp.pd.context;
+  // Packets that already arrived count as a sign of life.
+  device.settle();
+  const { arena, engine, clock } = device;
+  const life = arena.exports.postProbe(engine.context, qp.handle, clock.now());
+  engine.drain();
+  return life;
+}
+
+/** `limitMillis`: a connection ends after this time without a sign of life; 0: no keep-alive. */
+export function makeWatch(limitMillis: number, look: () => number): Watch {
+  const stepMicros = (limitMillis * 1000) / (PROBES + 1);
+  return { look, stepMicros, silent: 0, notReady: 0, isDoubted: false, nextMicros: 0 };
+}
+
+function onGrid(micros: number, { stepMicros }: Watch): number {
+  const grid = stepMicros / GRIDS;
+  return (Math.floor(micros / grid) + 1) * grid;
+}
+
+/** Starts the keep-alive of an established connection. */
+export function keepWatch(core: CmCore, now: number, connection: Connection, watch: Watch): void {
+  if (connection.state !== 'ESTABLISHED') return;
+  connection.watch = watch;
+  // The checks of connections that began together are spread over one interval.
+  const share = (connection.localId % 256) / 256;
+  if (watch.stepMicros > 0) plan(core, connection, onGrid(now + share * watch.stepMicros, watch));
+}
+
+/** Stops the keep-alive: the connection is no longer established. */
+export function stopWatch(core: CmCore, connection: Connection): void {
+  connection.watch = undefined;
+  core.watched.delete(connection);
+}
+
+function plan(core: CmCore, connection: Connection, micros: number): void {
+  connection.watch!.nextMicros = micros;
+  core.watched.add(connection);
+  core.extend(connection, micros);
+}
+
+/**
+ * A REQ names a connected queue pair: the peer may have restarted, or the REQ may be forged. Probes
+ * the connected peer every DOUBT_MICROS. A connection is doubted once at a time, however many such
+ * messages arrive.
+ */
+export function doubt(core: CmCore, now: number, connection: Connection): void {
+  const { watch } = connection;
+  if (!watch || watch.isDoubted) return;
+  watch.isDoubted = true;
+  // Earlier packets do not count. While requests are outstanding, the transport's retries decide.
+  const isSilent = watch.look() === Life.SILENT || watch.look() === Life.SILENT;
+  watch.silent = isSilent ? 1 : 0;
+  plan(core, connection, now + DOUBT_MICROS);
+}
+
+/** Checks an established connection when its time has come. */
+export function lookAfter(core: CmCore, now: number, connection: Connection): void {
+  const watch = connection.watch!;
+  // A process that was itself stopped or busy received no packets: it must not end connections.
+  const step = watch.isDoubted ? DOUBT_MICROS : watch.stepMicros;
+  const isLate = now - watch.nextMicros > step + LATE_MICROS;
+  const life = watch.look();
+  if (life !== Life.NOT_READY) watch.notReady = 0;
+  if (life !== Life.SILENT || isLate) {
+    watch.silent = 0;
+    watch.isDoubted = false;
+    if (life === Life.NOT_READY && watch.notReady++ === NOT_READY_CHECKS) {
+      return endLost(core, now, connection);
+    }
+  } else if (watch.silent++ === PROBES) {
+    endLost(core, now, connection);
+    return;
+  }
+  if (watch.isDoubted) plan(core, connection, now + DOUBT_MICROS);
+  else if (watch.stepMicros > 0) plan(core, connection, onGrid(now + watch.stepMicros, watch));
+  else core.watched.delete(connection);
+}
+
+/** The peer is dead. Sends one DREQ in case the peer still receives; does not wait for the DREP. */
+function endLost(core: CmCore, now: number, connection: Connection): void {
+  core.counters.lost++;
+  core.transmit(connection, 'DREQ', { ...idsOf(connection), remoteQpn: connection.remoteQpn });
+  core.enterTimeWait(now, connection);
+  core.tell(connection, { kind: 'disconnected', privateData: new Uint8Array(0) });
+}
