@@ -5,27 +5,21 @@
  *
  *     node build/test/run.js [part of a file's name …]
  */
-import { readdirSync, rmSync } from 'node:fs';
+import { readdirSync, rmSync, rmdirSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { fileURLToPath } from 'node:url';
+import { findDeviceDirectory } from '../host/device/device-directory.js';
+import { removeDeadFiles } from '../host/device/device-file.js';
+import { loadPosix } from '../host/link/posix.js';
 import { report as reportPyverbs } from './conformance/pyverbs/report.js';
 import { RAN_FOLDER } from './conformance/pyverbs/ran.js';
 import { missingBrowser } from './support/browser.js';
+import { judge, type Result } from './support/judge.js';
 import { root } from './support/paths.js';
-import { endWithUs, runToEnd, type RanToEnd } from './support/run-to-end.js';
+import { endWithUs, runToEnd } from './support/run-to-end.js';
 
 /** A file that takes longer hangs, and is ended with all that it has started. */
 const FILE_SECONDS_MAX = 120;
-
-interface Result {
-  readonly file: string;
-  readonly passed: number;
-  readonly failed: number;
-  readonly seconds: number;
-  /** Why the file failed although no test did. */
-  readonly complaint: string | undefined;
-  readonly output: string;
-}
 
 const built = fileURLToPath(new URL('build/test/', root));
 
@@ -46,28 +40,10 @@ function findFiles(): string[] {
   return sources;
 }
 
-function count(output: string, word: string): number | undefined {
-  const found = new RegExp(`^\\s*${word}:\\s+(\\d+)`, 'm').exec(output);
-  return found ? Number(found[1]) : undefined;
-}
-
-function judge(file: string, { code, hung, seconds, output }: RanToEnd): Result {
-  const total = count(output, 'Total');
-  const passed = count(output, 'Passed') ?? 0;
-  const skipped = count(output, 'Skipped') ?? 0;
-  let complaint: string | undefined;
-  if (hung) complaint = `did not end within ${FILE_SECONDS_MAX} s`;
-  else if (total === undefined) complaint = `ended with ${code} and without a summary`;
-  else if (total === 0) complaint = 'ran no test: is test.run() missing?';
-  else if (skipped > 0) complaint = `skipped ${skipped}: a skipped test proves nothing`;
-  else if (code !== 0 && passed === total) complaint = `ended with ${code}`;
-  const failed = (total ?? 0) - passed - skipped;
-  return { file, passed, failed: failed + (complaint ? 1 : 0), seconds, complaint, output };
-}
-
 async function runFile(file: string): Promise<Result> {
   const env = { ...process.env, FORCE_COLOR: '0' };
-  return judge(file, await runToEnd([`${built}${file}.test.js`], FILE_SECONDS_MAX, { env }));
+  const ran = await runToEnd([`${built}${file}.test.js`], FILE_SECONDS_MAX, { env });
+  return judge(file, ran, FILE_SECONDS_MAX);
 }
 
 function report(result: Result): void {
@@ -98,7 +74,8 @@ rmSync(RAN_FOLDER, { recursive: true, force: true });
 const left = notRun(files);
 const queue = files.filter((file) => !left.includes(file));
 /** They have UDP port 4791 of 127.0.0.1, as their users do: one of them at a time. */
-const AT_THE_USUAL_PLACE = /^(cli\/(offload|rpma-examples|tour|voice)|unit\/dgram\/)/;
+const AT_THE_USUAL_PLACE =
+  /^(cli\/(offload|rpma-examples|tour|voice)|unit\/dgram\/|shared\/cluster)/;
 let isTaken = false;
 async function worker(): Promise<void> {
   for (;;) {
@@ -115,7 +92,16 @@ async function worker(): Promise<void> {
   }
 }
 // One more than cores: a third of the time is spent waiting, for timeouts above all.
+const { posix } = await loadPosix();
+const hadDirectory = posix && findDeviceDirectory(posix.effectiveUser) !== undefined;
 await Promise.all(Array.from({ length: Math.min(2, availableParallelism()) + 1 }, worker));
+// Removes the device files of killed test processes, as the next open of a device would; and their
+// directory, if these tests created it.
+const directory = posix && findDeviceDirectory(posix.effectiveUser);
+if (directory !== undefined) {
+  removeDeadFiles(posix!, directory);
+  if (!hadDirectory && readdirSync(directory).length === 0) rmdirSync(directory);
+}
 const passed = results.reduce((sum, result) => sum + result.passed, 0);
 let failed = results.reduce((sum, result) => sum + result.failed, 0);
 if (results.length === 0) console.log(`no test file has "${wanted.join('" or "')}" in its name`);

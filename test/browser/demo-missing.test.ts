@@ -10,6 +10,7 @@ import {
   leave,
   openWorld,
   type DemoWorld,
+  until,
 } from './demo-page.js';
 
 const missing = missingBrowser();
@@ -99,10 +100,14 @@ test('a tab that goes is said to have gone', async (world) => {
   await a.firstWrite();
   const b = await DemoPage.open(world.browser, url);
   await b.firstWrite();
-  const chosen = 'document.querySelector("#peer").selectedOptions[0].text';
-  await a.page.waitForFunction(`${chosen}.startsWith('tab')`);
+  const chosen = 'document.querySelector("#peer").selectedOptions[0]?.text';
+  const chooses = async (start: string): Promise<void> => {
+    const isIt = (text: unknown): boolean => String(text).startsWith(start);
+    assert.ok(isIt(await until(() => a.page.evaluate(chosen), isIt)), start);
+  };
+  await chooses('tab');
   await b.close();
-  await a.page.waitForFunction(`${chosen}.startsWith('the server')`);
+  await chooses('the server');
   await a.page.locator('#clear').click();
   await a.stroke('ours', [0.2, 0.3], [0.8, 0.6]);
   assert.is(await differences(a, () => world.server.station!.memory), 0);

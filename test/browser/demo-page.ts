@@ -82,8 +82,13 @@ export class DemoPage {
 
   /** Waits until the act that plays is over. */
   async played(act: string): Promise<Record<string, number>> {
-    const idle = `document.querySelector('#act-${act}').disabled === false`;
-    await this.page.waitForFunction(idle, undefined, { timeout: PATIENCE_MILLIS });
+    // Asked from here: the page's policy evaluates no text, and `waitForFunction` is such.
+    const button = this.page.locator(`#act-${act}`);
+    const isIdle = await until(
+      () => button.isEnabled(),
+      (is) => is,
+    );
+    if (!isIdle) throw new Error(`${act} is not over after ${PATIENCE_MILLIS / 1000} s`);
     const said = this.page.locator(`.act:has(#act-${act}) output.said`);
     const figures = (await said.getAttribute('data-figures')) ?? '{}';
     if (figures === '{}') throw new Error(`${act}: ${await said.textContent()}`);

@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { vectors } from '../support/paths.js';
+import { placeOfPath } from '../../host/pmem/place.js';
 import { Workspace } from '../support/processes.js';
 
 const test = suite('cli/decode');
@@ -75,6 +76,21 @@ test('a reader that goes away after the first lines is no failure', () =>
     const { code, stderr } = await program.ended;
     assert.is(stderr, '');
     assert.is(code, 0);
+  }));
+
+test('devinfo reports the durability of a directory’s storage, with the reason', () =>
+  Workspace.use(async (space) => {
+    for (const path of [space.directory, '/dev']) {
+      const { durability, reason } = placeOfPath(path);
+      const { stdout } = await space.run('devinfo', '--storage', path);
+      assert.match(stdout, `storage    ${path}: ${durability}, ${reason}: `);
+      const json = (await space.run('devinfo', '--storage', path, '--json')).stdout;
+      const { storage } = JSON.parse(json) as { storage: unknown };
+      assert.equal(storage, { path, durability, reason });
+    }
+    const { code, stderr } = await space.run('devinfo', '--storage', space.path('none'));
+    assert.is(code, 1);
+    assert.match(stderr, /^verbena devinfo: cannot read .*none: no such file or directory/);
   }));
 
 test('devinfo says what a device offers', () =>

@@ -1,7 +1,7 @@
 /** Clients that a test makes by hand: what they may not say, and what they may not keep. */
-import { mkdir, readdir } from 'node:fs/promises';
+import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises';
 import { once } from 'node:events';
-import { connect, type Socket } from 'node:net';
+import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Workspace } from '../support/processes.js';
@@ -28,8 +28,12 @@ function requestLine(changes: object = {}): string {
 }
 
 /** Says `line` to a server; the first line that it answers, and the connection. */
-async function say(port: number, line: string): Promise<{ answer: string; socket: Socket }> {
-  const socket = connect(port, '127.0.0.1');
+async function say(
+  port: number,
+  line: string,
+  from = '127.0.0.1',
+): Promise<{ answer: string; socket: Socket }> {
+  const socket = connect({ port, host: '127.0.0.1', localAddress: from });
   socket.on('error', () => undefined);
   socket.write(line);
   let answer = '';
@@ -117,6 +121,79 @@ test('a client that says more than its line loses the connection', () =>
     socket.write('and another thing');
     await once(socket, 'close');
     await server.printed('stderr', /file from 127.0.0.1 is not complete/);
+  }));
+
+test('a silent client gives its place to another address, and one without a piece leaves no file', () =>
+  Workspace.use(async (space) => {
+    const directory = space.path('in');
+    await mkdir(directory);
+    const { server, port } = await space.serve(directory, '--max-clients', 3);
+    const silent = [];
+    for (const name of ['a', 'b', 'c']) {
+      silent.push(await say(port, `${requestLine({ name, transfer: name.repeat(32) })}\n`));
+    }
+    const own = await say(port, `${requestLine({ name: 'd' })}\n`);
+    assert.match(own.answer, 'EAGAIN', 'its own source has them');
+    await new Promise((resolve) => setTimeout(resolve, 2500));
+    const other = await say(port, `${requestLine({ name: 'd' })}\n`, '127.0.0.31');
+    assert.match(other.answer, '"slots":');
+    await server.printed('stderr', /made no progress, and another client needs its place/);
+    for (const { socket } of [...silent, own, other]) socket.destroy();
+    await server.printed('stderr', /d from 127.0.0.31 is not complete: it hung up/);
+    for (let turn = 0; turn < 200 && (await readdir(directory)).length > 0; turn++) {
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    assert.equal(await readdir(directory), []);
+  }));
+
+test('connections of one source leave others, and a server with a key wants its proof', () =>
+  Workspace.use(async (space) => {
+    const key = 'a key of enough letters';
+    await writeFile(space.path('key'), `${key}\n`, { mode: 0o600 });
+    const words = ['--max-clients', 1, '--token-file', space.path('key')];
+    const { port } = await space.serve(space.directory, ...words);
+    const address = `127.0.0.1:${port}`;
+    const slow = Array.from({ length: 30 }, () => connect({ port, host: '127.0.0.1' }));
+    let ended = 0;
+    for (const socket of slow) socket.on('error', () => {}).on('close', () => ended++);
+    for (let turn = 0; turn < 200 && ended < 13; turn++) {
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+    assert.is(ended, 13, 'more than 16 and one client');
+    for (const socket of slow) socket.destroy();
+    const file = await space.file('other', 1000);
+    const run = (...more: string[]) => space.run('put', file, address, ...more);
+    assert.match((await run()).stderr, /the server wants its key: [^\n]* \(EACCES\)\n$/);
+    assert.match((await run('--token', `${key}!`)).stderr, /another key \(--token\) \(EACCES\)/);
+    assert.is((await run('--token', key)).code, 0);
+    assert.match((await run('--token', 'short')).stderr, /16 to 256 characters, not 5/);
+    await chmod(space.path('key'), 0o644);
+    assert.match((await run('--token-file', space.path('key'))).stderr, /chmod 600/);
+    const { port: open } = await space.serve(space.directory);
+    const without = await space.run('put', file, `127.0.0.1:${open}`, '--token', key);
+    assert.match(without.stderr, /the server has no key/);
+  }));
+
+test('a server that does not know the key is no server', () =>
+  Workspace.use(async (space) => {
+    const file = await space.file('file', 1000);
+    const server = createServer((socket) => {
+      socket.on('error', () => {});
+      socket.once('data', () => {
+        socket.write(`${JSON.stringify({ verbena: 1, nonce: '0'.repeat(32) })}\n`);
+        socket.once('data', () => {
+          socket.write(`${JSON.stringify({ verbena: 1, done: true, sha256: '0'.repeat(64) })}\n`);
+        });
+      });
+    });
+    server.listen({ host: '127.0.0.1', port: 0, exclusive: true });
+    await once(server, 'listening');
+    const { port } = server.address() as AddressInfo;
+    const words = ['--token', 'a key of enough letters'];
+    const { code, stderr } = await space.run('put', file, `127.0.0.1:${port}`, ...words);
+    server.close();
+    assert.is(code, 1);
+    assert.match(stderr, /does not prove that it has the key/);
   }));
 
 test.run();

@@ -3,6 +3,7 @@ import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
+import { placeOfPath } from '../../host/pmem/place.js';
 import { killServers } from '../support/killed-server.js';
 import { Workspace } from '../support/processes.js';
 
@@ -10,13 +11,22 @@ const test = suite('cli/pmem');
 /** Of no other test. */
 const SERVER = '127.0.86.1';
 
+interface Found {
+  readonly files: { name: string; sha256: string }[];
+  readonly durability: string;
+  readonly durabilityReason: string;
+}
+
 test('what put reported is there after a kill, and next to it what is put later', () =>
   Workspace.use(async (workspace) => {
     const pmem = workspace.path('store.pmem');
     const serve = async () => {
       const server = workspace.start('serve', '--pmem', pmem, '--bind', SERVER, '--json');
       const [line] = await server.printed('stdout', /\{.*\}\n/);
-      return { server, found: JSON.parse(line) as { files: { name: string; sha256: string }[] } };
+      const found = JSON.parse(line) as Found;
+      const { durability, reason } = placeOfPath(workspace.directory);
+      assert.equal([found.durability, found.durabilityReason], [durability, reason]);
+      return { server, found };
     };
     const sums: { name: string; sha256: string }[] = [];
     for (const [index, size] of [300_000, 0, 70_000].entries()) {
@@ -43,7 +53,7 @@ test('a full log refuses, and says so in one line', () =>
   Workspace.use(async (workspace) => {
     const words = ['--pmem', workspace.path('s.pmem'), '--pmem-bytes', '64k', '--bind', SERVER];
     const server = workspace.start('serve', ...words);
-    await server.printed('stdout', /serving/);
+    await server.printed('stdout', /^serving .*\n  durability: (disk|unknown|dax), .*: /);
     const path = await workspace.file('large', 100_000);
     const { code, stderr } = await workspace.run('put', path, SERVER, '--pmem');
     assert.is(code, 1);

@@ -5,7 +5,7 @@ import { openDevice, rds } from '../../host/index.js';
 import { Workspace } from '../support/processes.js';
 
 const test = suite('cli/rds-ping');
-const [OURS, THEIRS] = ['127.0.92.1', '127.0.92.2'];
+const [OURS, THEIRS] = ['127.0.113.1', '127.0.94.2'];
 
 test('pings are answered by port 0, and each is a line', () =>
   Workspace.use(async (workspace) => {
@@ -23,7 +23,7 @@ test('pings are answered by port 0, and each is a line', () =>
 
 test('a device without a node is nobody', () =>
   Workspace.use(async (workspace) => {
-    const ended = await workspace.run('rds-ping', '-c', 1, '-I', THEIRS, '127.0.92.3');
+    const ended = await workspace.run('rds-ping', '-c', 1, '-I', THEIRS, '127.0.113.3');
     assert.is(ended.code, 1);
     assert.match(ended.stderr, /^verbena rds-ping: no node of reliable datagrams .*EFAULT/);
   }));

@@ -1,4 +1,6 @@
 /** `verbena rds-stress` and `verbena rds-info`: real processes. */
+import { once } from 'node:events';
+import { createConnection, createServer } from 'node:net';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Workspace, type Program } from '../support/processes.js';
@@ -86,6 +88,34 @@ test('what cannot be is refused in one line', () =>
       assert.is(ended.code, code, ended.stderr);
       assert.match(ended.stderr, /^verbena rds-stress: [^\n]+\n$/);
     }
+  }));
+
+test('a peer with another protocol, such as rds-tools, receives nothing, and the error names it', () =>
+  Workspace.use(async (workspace) => {
+    const passive = start(workspace, 'rds-stress', '-r', THEIRS, '-p', 4120);
+    await passive.printed('stdout', /waiting for incoming connection/, 60_000);
+    const socket = createConnection(4120, THEIRS);
+    await once(socket, 'connect');
+    let heard = 0;
+    socket.on('data', ({ length }) => (heard += length));
+    socket.on('error', () => {});
+    // A binary struct, as rds-tools send it.
+    socket.write(Buffer.alloc(64, 1));
+    const ended = await passive.ended;
+    assert.match(ended.stderr, /does not speak the protocol of "verbena rds-stress"/);
+    assert.is(heard, 0);
+    socket.destroy();
+    // A passive side that waits for the active one receives nothing either.
+    const server = createServer((one) => one.on('data', ({ length }) => (heard += length)));
+    server.listen(4121, THEIRS);
+    await once(server, 'listening');
+    const active = start(workspace, 'rds-stress', '-s', THEIRS, '-p', 4121, '-T', 1);
+    await once(server, 'connection');
+    await new Promise((resolve) => setTimeout(resolve, 700));
+    assert.is(heard, 0);
+    active.kill();
+    server.close();
+    await active.ended;
   }));
 
 test.run();

@@ -13,6 +13,8 @@ import { words as fuzz } from '../fuzz/words.js';
 import { wordsFor } from '../interop/words.js';
 import { words as mutants } from '../mutants/words.js';
 import { words as sim } from '../simulation/words.js';
+import { words as attacks } from '../attacks/words.js';
+import { words as hunt } from '../hunt/words.js';
 import { words as soak } from '../soak/words.js';
 import { root } from '../support/paths.js';
 
@@ -33,7 +35,7 @@ const groups = readdirSync(join(top, 'test/interop')).flatMap((file) => {
   );
 });
 const WORDS: Readonly<Record<string, Command>> = {
-  ...{ bench, examples, exhaustive, fuzz, mutants, sim, soak },
+  ...{ attacks, bench, examples, exhaustive, fuzz, hunt, mutants, sim, soak },
   interop: wordsFor(groups),
 };
 const tests = filesOf('test').filter((file) => file.endsWith('.test.ts'));

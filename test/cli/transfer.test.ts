@@ -101,7 +101,7 @@ test('a file that was changed since is sent anew, and the old part is discarded 
     await utimes(file, new Date(), new Date(Date.now() + 5000));
     const put = await space.run('put', file, address, '--piece-bytes', '64k', '--json');
     assert.is(put.code, 0, put.stderr);
-    assert.match(put.stderr, 'what the server had of y is discarded: the file has changed since');
+    assert.match(put.stderr, "the server's part of y is discarded: the file has changed since");
     assert.is((JSON.parse(put.stdout) as PutReport).piecesSkipped, 0);
     await assertArrived(space, file, 'y');
   }));

@@ -48,7 +48,7 @@ const NAMES = COMMANDS.map((command) => wordsOf(command).join(' '));
 /** What stands behind an option, in angle brackets: a kind of thing, or its unit. */
 const KINDS = new Set([
   ...['file', 'directory', 'address', 'port', 'name', 'name...', 'list', 'type', 'how', 'index'],
-  ...['number', 'size', 'bytes', 'seconds', 'percent', 'parameter=value'],
+  ...['number', 'size', 'bytes', 'seconds', 'hours', 'percent', 'parameter=value', 'key'],
 ]);
 
 test('there are commands, and each of them is walked', () => {

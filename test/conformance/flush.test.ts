@@ -158,7 +158,7 @@ test(
 );
 
 test(
-  'what somebody could see waits for the FLUSH before it: ATOMIC WRITE, atomics, READ (S16)',
+  'an ATOMIC WRITE, an atomic and a READ wait for the FLUSH before them (S16)',
   kept(({ wire, store, mr }) => {
     const view = new DataView(store.buffer.buffer, store.buffer.byteOffset);
     const payload = new Uint8Array([1, 2, 3, 4, 5, 6, 7, 8]);

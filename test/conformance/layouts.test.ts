@@ -192,7 +192,7 @@ test('a layout below that is set anew is what the layout above has from then on'
     assert.is(reconnect(wire).write(above.rkey, 0n), REMOTE_ACCESS_ERROR);
   })());
 
-test('datumCount counts data, not cycles; strides are bytes; who ends early is passed over (S98)', () =>
+test('datumCount counts data, not cycles; strides are bytes; a layout that ends early is skipped (S98)', () =>
   onLayouts(({ wire, layout, base, memory }) => {
     memory.forEach((_, index) => (memory[index] = index));
     const mr = layout();

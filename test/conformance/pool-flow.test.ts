@@ -3,6 +3,7 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   AccessFlag,
+  QpState,
   RefusalError,
   SendFlag,
   WcOpcode,
@@ -157,5 +158,135 @@ test(
     assert.is(post(theirs.regMr(buffer, ACCESS)), 'none');
   }),
 );
+
+/** Moves the queue pair to ERR, as after the death of its peer; posted requests are flushed. */
+function kill({ wire }: Flow): void {
+  wire.qp.modify({ qpState: QpState.ERR });
+  wire.cq.poll(100);
+}
+
+test(
+  'a registered region of a dead connection is put and taken again, without harm to others',
+  withFlow((flow) => {
+    const { wire, user, pool } = flow;
+    const [own, shared] = both(user);
+    register(flow, own);
+    register(flow, shared);
+    const key = own.rkey;
+    wire.qp.postSend({ opcode: WrOpcode.SEND, sgList: [] });
+    wire.qp.postSend({ opcode: WrOpcode.LOCAL_INV, sendFlags, invalidateRkey: key });
+    kill(flow);
+    assert.is(
+      refusal(() => user.putMr(own)),
+      'EBUSY',
+      'its LOCAL_INV will never be executed',
+    );
+    pool.revoke(own);
+    assert.is(own.mr.registered, false);
+    user.putMr(own);
+    pool.revoke(shared);
+    user.putMr(shared);
+    // The next connection registers it without an error of its queue pair.
+    const requests = reconnect(wire);
+    assert.is(user.getMr(), own);
+    register(flow, own);
+    assert.is(
+      requests.write(key, BigInt(wire.buffer.byteOffset)),
+      REMOTE_ACCESS_ERROR,
+      'a stale key',
+    );
+  }),
+);
+
+test(
+  'a region that was put behind a flushed LOCAL_INV is invalidated when it is taken',
+  withFlow((flow) => {
+    const { wire, user } = flow;
+    const [own, shared] = both(user);
+    user.putMr(shared);
+    register(flow, own);
+    wire.qp.postSend({ opcode: WrOpcode.SEND, sgList: [] });
+    wire.qp.postSend({ opcode: WrOpcode.LOCAL_INV, sendFlags, invalidateRkey: own.rkey });
+    user.putMr(own);
+    kill(flow);
+    reconnect(wire);
+    assert.is(user.getMr(), own);
+    assert.is(own.mr.registered, false);
+    register(flow, own);
+  }),
+);
+
+test(
+  'only its own queue pair can register a region that is still registered',
+  withFlow((flow) => {
+    const { wire, user } = flow;
+    const [own] = both(user);
+    register(flow, own);
+    wire.qp.postSend({ opcode: WrOpcode.SEND, sgList: [] });
+    wire.qp.postSend({ opcode: WrOpcode.LOCAL_INV, sendFlags, invalidateRkey: own.rkey });
+    user.putMr(own);
+    assert.is(user.getMr(), own);
+    const healthy = wire.pd.createQp({ sendCq: wire.cq, recvCq: wire.cq });
+    wire.connect({}, healthy);
+    const regMr = own.regMr(wire.buffer.subarray(0, 64), ACCESS);
+    assert.is(
+      refusal(() => healthy.postSend({ opcode: WrOpcode.REG_MR, sendFlags, regMr })),
+      'EBUSY',
+    );
+    assert.is(healthy.state, QpState.RTS);
+  }),
+);
+
+test(
+  'a user of a dead connection is abandoned: its regions, its domain and the pool are free',
+  withFlow((flow) => {
+    const { wire, user, other, pool } = flow;
+    const [own, shared] = both(user);
+    register(flow, own);
+    register(flow, shared);
+    kill(flow);
+    assert.is(
+      refusal(() => user.destroy()),
+      'EBUSY',
+    );
+    user.abandon();
+    assert.ok(user.destroyed);
+    other.destroy();
+    pool.destroy();
+    // The registered memory belongs to the application again.
+    wire.mr.dereg();
+    wire.context.free(wire.buffer);
+  }),
+);
+
+test('a context that is not the last of its device closes with its pool, whatever users hold', () =>
+  onWire({}, async (wire) => {
+    const context = wire.context.openDevice();
+    const pool = createFmrPool(context, undefined, { maxLength: 4096, mrsMax: 16, mrsMin: 4 });
+    const user = pool.createUser(1);
+    const desc = user.getMr()!;
+    const regMr = desc.regMr(wire.buffer.subarray(0, 4096), ACCESS);
+    wire.qp.postSend({ opcode: WrOpcode.REG_MR, sendFlags, regMr });
+    assert.is(wire.cq.poll(1)[0]!.status, 0);
+    const key = desc.rkey;
+    await context.close();
+    assert.throws(() => user.getMr(), /is destroyed/);
+    assert.is(
+      new Requests(wire).write(key, BigInt(wire.buffer.byteOffset)),
+      REMOTE_ACCESS_ERROR,
+      'its key is invalid',
+    );
+    // The ULP can have a pool again.
+    createFmrPool(wire.context, undefined, { maxLength: 4096 }).destroy();
+  })());
+
+test('users of a pool end with the last context of its device', () =>
+  onWire({}, async (wire) => {
+    const pool = createFmrPool(wire.context, undefined, { maxLength: 4096 });
+    const user = pool.createUser(1);
+    user.getMr();
+    await wire.context.close();
+    assert.throws(() => user.getMr(), /is destroyed/);
+  })());
 
 test.run();

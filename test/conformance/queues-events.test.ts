@@ -280,7 +280,7 @@ test(
 );
 
 test(
-  'whoever is told of a completion may poll, arm, post and destroy right there (S77)',
+  'a completion callback may poll, arm, post and destroy (S77)',
   onWire({}, (wire) => {
     const { device } = wire.context;
     const inner = device.events!;

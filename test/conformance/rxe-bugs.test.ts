@@ -211,7 +211,7 @@ test(
 );
 
 test(
-  '2025-09: whoever is told of a completion polls the queue without waiting for himself (S77)',
+  '2025-09: a completion callback polls its queue without a deadlock (S77)',
   onWire({}, async (wire) => {
     const channel = wire.context.createCompChannel();
     const cq = wire.context.createCq(64, channel);

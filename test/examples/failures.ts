@@ -6,6 +6,7 @@
 import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { deviceDirectory } from '../../host/device/device-directory.js';
 import { inParallel, judge, play, type Played } from './play.js';
 import type { Injection } from './inject.js';
 import type { Example } from './table.js';
@@ -36,7 +37,7 @@ interface Trial extends Played {
 }
 
 /** A device that processes share has its number in its name. */
-const SHARED_MEMORY = '/dev/shm';
+const SHARED_MEMORY = deviceDirectory(process.geteuid!());
 const LEFT_MILLIS_MAX = 5000;
 /** As Node prints what we warn of. */
 const WARNING = /^\(node:\d+\) VerbenaWarning: |^\(Use `node --trace-warnings/;

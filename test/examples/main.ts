@@ -1,10 +1,12 @@
 /**
- * Runs the examples and shows what they say; with `--fail-each` lets each of their host calls fail.
+ * Runs the examples and shows their output; `--fail-each` lets each of their host calls fail;
+ * `--peers` kills one side of each example, or disconnects it at once.
  *
- *     npm run examples [-- part of a name …] [--fail-each] [--kinds] [--json]
+ *     npm run examples [-- part of a name …] [--peers] [--fail-each] [--kinds] [--json]
  */
 import { read } from '../support/script.js';
 import { failEach } from './failures.js';
+import { playPeers } from './peers.js';
 import { inParallel, judge, play } from './play.js';
 import { COURSE, PROGRAMS, type Example } from './table.js';
 import { words, type ExamplesOptions } from './words.js';
@@ -25,12 +27,12 @@ async function show(examples: readonly Example[]): Promise<[passed: number, fail
 }
 
 const { options, names } = read<ExamplesOptions>(words);
-const examples = [...COURSE, ...PROGRAMS].filter(
-  ({ name }) => names.length === 0 || names.some((part) => name.includes(part)),
-);
+const isWanted = (name: string): boolean => {
+  return names.length === 0 || names.some((part) => name.includes(part));
+};
+const examples = [...COURSE, ...PROGRAMS].filter(({ name }) => isWanted(name));
 if (examples.length === 0) console.error(`no example has "${names.join('" or "')}" in its name`);
-const [passed, failed] = options.failEach
-  ? await failEach(examples, options)
-  : await show(examples);
+const run = options.failEach ? (): Promise<[number, number]> => failEach(examples, options) : show;
+const [passed, failed] = await (options.peers ? playPeers(isWanted) : run(examples));
 console.log(`\n${passed} passed, ${failed} failed`);
 process.exitCode = failed > 0 || passed === 0 ? 1 : 0;

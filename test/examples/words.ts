@@ -2,6 +2,7 @@
 import { script } from '../support/script.js';
 
 export interface ExamplesOptions {
+  readonly peers: boolean;
   readonly failEach: boolean;
   readonly kinds: boolean;
   readonly json: boolean;
@@ -14,6 +15,7 @@ export const words = script(
   '06-cm --fail-each',
 )
   .argument('[name...]', 'parts of names: those only')
+  .option('--peers', 'kill or disconnect one side of each example', false)
   .option('--fail-each', 'let each call that they make of the system fail in turn', false)
   .option('--kinds', 'with --fail-each: one call of each kind, in place of all', false)
   .option('--json', 'with --fail-each: one JSON object per failing call', false);

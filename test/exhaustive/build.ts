@@ -35,6 +35,8 @@ export interface Variant {
   readonly edits: readonly Edit[];
   /** As the engine that ships is compiled; otherwise in the order of the sources. */
   readonly optimized?: boolean;
+  /** Source files in addition to those of memory and region, by their path below assembly/. */
+  readonly added?: Readonly<Record<string, string>>;
   /** How often a reader starts over; the engine's own number would only repeat the same states. */
   readonly readAttempts?: number;
 }
@@ -125,6 +127,7 @@ function readSources(variant: Variant): Map<string, string> {
       sources.set(file, readFileSync(`${top}assembly/${file}`, 'utf8'));
     }
   }
+  for (const [file, source] of Object.entries(variant.added ?? {})) sources.set(file, source);
   const attempts = {
     file: 'region/key-table.ts',
     find: 'const READ_ATTEMPTS: u32 = 1000;',

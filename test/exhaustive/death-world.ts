@@ -1,4 +1,5 @@
 /** What processes that die work on: an arena's tables, and the engine's functions, step by step. */
+import { createHash } from 'node:crypto';
 import {
   AccessFlag,
   ArenaConfigLayout,
@@ -308,6 +309,15 @@ export class World {
     } finally {
       this.#left = Infinity;
     }
+  }
+
+  /** SHA-1 of the whole memory: equal memories have equal futures. */
+  digest(): string {
+    return createHash('sha1').update(this.#bytes).digest('base64');
+  }
+
+  equals(saved: Uint8Array): boolean {
+    return Buffer.compare(this.#bytes, saved) === 0;
   }
 
   save(): Uint8Array {

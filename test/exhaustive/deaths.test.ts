@@ -7,7 +7,7 @@ import { runDeathSteps } from './deaths.js';
 
 for (const variant of [PLAIN, OPTIMIZED]) {
   test(`whoever dies at whatever step, all of it is taken back: ${variant.name}`, async () => {
-    const totals = runDeathSteps(await buildProtocol(deathVariant(variant)), false);
+    const totals = runDeathSteps(await buildProtocol(deathVariant(variant)), { second: false });
     assert.equal(totals.wrong, []);
     assert.ok(totals.first > 300, `${totals.first} deaths`);
   });
@@ -25,7 +25,7 @@ test('a checker that is right complains: the heap is not made anew', async () =>
     { file, find: '  detachDead(arena, NOBODY);\n  rebuildHeap(arena);', replace: '' },
   ];
   const variant = { ...rest, name: 'deaths-mutant', edits: [...edits, ...more] };
-  const totals = runDeathSteps(await buildProtocol(variant), false);
+  const totals = runDeathSteps(await buildProtocol(variant), { second: false });
   assert.ok(totals.wrong.length > 0);
 });
 
@@ -37,7 +37,7 @@ test('and so does one that looks at pools: what the dead had is not listed anew'
     replace: ') return',
   };
   const variant = { ...rest, name: 'deaths-pool-mutant', edits: [...edits, edit] };
-  const totals = runDeathSteps(await buildProtocol(variant), false);
+  const totals = runDeathSteps(await buildProtocol(variant), { second: false });
   assert.ok(totals.wrong.some((sentence) => /^a pool of one’s own/.test(sentence)));
 });
 

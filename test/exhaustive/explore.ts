@@ -8,7 +8,33 @@
  */
 import { Numbers, StateSet } from './state-set.js';
 import { Violation } from './violation.js';
-import { Leftover, type World } from './world.js';
+import type { Machine } from './machine.js';
+import { Leftover } from './world.js';
+
+/** A world as the search sees it: threads that take steps or are killed. */
+export interface Explored {
+  readonly scenario: {
+    readonly name: string;
+    readonly threads: readonly { readonly name: string }[];
+  };
+  readonly machine: Machine;
+  readonly threads: number;
+  /** True: the last step made no progress. */
+  readonly waited: boolean;
+  /** True: a survivor reclaims what dead threads held, so the end is checked after a kill. */
+  readonly judgesDeaths?: boolean;
+  runs(thread: number): boolean;
+  kills(): number;
+  label(thread: number): string;
+  step(thread: number): void;
+  /** Returns what it leaves behind for good: Leftover bits. */
+  kill(thread: number): number;
+  /** May the thread die? Default: true. */
+  mortal?(thread: number): boolean;
+  remains(): string[];
+  /** Called when all threads have ended. */
+  checkEnd(): void;
+}
 
 export interface Options {
   /** How many threads may be killed, 0 or 1 mostly. */
@@ -56,6 +82,11 @@ function isFailure(error: unknown): error is Error {
   return error instanceof Violation || error instanceof WebAssembly.RuntimeError;
 }
 
+function anyRuns(world: Explored): boolean {
+  for (let thread = 0; thread < world.threads; thread++) if (world.runs(thread)) return true;
+  return false;
+}
+
 /** A choice: the step of a thread, or its kill. */
 type Choice = number;
 const KILL = 16;
@@ -71,7 +102,7 @@ interface Frame {
 }
 
 export class Explorer {
-  readonly #world: World;
+  readonly #world: Explored;
   readonly #options: Options;
   #states = new StateSet();
   readonly #frames: Frame[] = [];
@@ -89,7 +120,7 @@ export class Explorer {
   #steps = 0;
   #kills = 0;
 
-  constructor(world: World, options: Options) {
+  constructor(world: Explored, options: Options) {
     this.#world = world;
     this.#options = options;
   }
@@ -129,7 +160,7 @@ export class Explorer {
     for (let run = 0; run < REHEARSALS; run++) {
       this.#forget(initial);
       try {
-        for (let step = 0; step < REHEARSAL_STEPS && !world.isFinal(); step++) {
+        for (let step = 0; step < REHEARSAL_STEPS && anyRuns(world); step++) {
           random = (Math.imul(random, 1103515245) + 12345) | 0;
           const thread = (random >>> 16) % world.threads;
           if (world.runs(thread)) world.step(thread);
@@ -219,7 +250,7 @@ export class Explorer {
     const choices = this.#choices();
     if (choices.length === 0) {
       if (this.#states.isNew) this.#ends.push(id);
-      if (world.kills() === 0) world.checkEnd();
+      if (world.kills() === 0 || world.judgesDeaths) world.checkEnd();
       return id;
     }
     this.#frames.push({ id, choices, next: 0, last, preemptions });
@@ -233,7 +264,7 @@ export class Explorer {
     for (let thread = 0; thread < this.#world.threads; thread++) {
       if (!this.#world.runs(thread)) continue;
       choices.push(thread);
-      if (mayKill) choices.push(thread + KILL);
+      if (mayKill && (this.#world.mortal?.(thread) ?? true)) choices.push(thread + KILL);
     }
     return choices;
   }

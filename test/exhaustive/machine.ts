@@ -24,7 +24,7 @@ const CONFIG = 64;
 /** Parameters of registrations. Each belongs to one thread: not part of the state. */
 export const PARAMETERS = 1024;
 export const ARENA = 4096;
-const STACK_BYTES = 256;
+const STACK_BYTES_LEAST = 256;
 
 /** What may be done with a word of the arena, and by whom. */
 export const WordClass = {
@@ -45,6 +45,10 @@ export interface MachineConfig {
   readonly regionsMax: number;
   readonly protectionDomainsMax: number;
   readonly contextsMax: number;
+  /** 0 (default): no pools of regions. */
+  readonly poolUsersMax?: number;
+  /** Bytes of each thread's asyncify stack; default 256. */
+  readonly stackBytes?: number;
 }
 
 export type Call =
@@ -60,7 +64,21 @@ export type Call =
   | 'translateRemote'
   | 'enterCall'
   | 'leaveCall'
-  | 'translate';
+  | 'translate'
+  // fence-sources.ts
+  | 'contextBytes'
+  | 'makeContext'
+  | 'execute'
+  | 'lookAgain'
+  | 'receive'
+  | 'revokeRegion'
+  | 'regionRevoked'
+  | 'poolOpen'
+  | 'poolAdd'
+  | 'poolTake'
+  | 'poolGive'
+  | 'poolDrain'
+  | 'reap';
 
 type Exports = Readonly<Record<Call, (...args: number[]) => number>> & {
   arenaBytes(config: number): number;
@@ -71,7 +89,8 @@ type Exports = Readonly<Record<Call, (...args: number[]) => number>> & {
   asyncify_stop_rewind(): void;
 };
 
-interface Layout {
+/** Fields of a struct (abi.js). */
+export interface Layout {
   readonly size: number;
   readonly fields: { readonly [name: string]: readonly [offset: number, kind: string] };
 }
@@ -114,6 +133,7 @@ export class Machine {
   readonly #exports: Exports;
   readonly #arenaEnd: number;
   readonly #stacks: number;
+  readonly #stackBytes: number;
   /** Accesses that the running call may still make. */
   #budget = 0;
   #stack = 0;
@@ -128,6 +148,7 @@ export class Machine {
     fine: boolean,
   ) {
     this.#fine = fine;
+    this.#stackBytes = config.stackBytes ?? STACK_BYTES_LEAST;
     const memory = new WebAssembly.Memory({ initial: 1, maximum: 1 });
     const instance = new WebAssembly.Instance(new WebAssembly.Module(protocol.bytes), {
       env: { memory, step: (site: number, address: number) => this.#step(site, address) },
@@ -140,12 +161,13 @@ export class Machine {
     this.words[at('regionsMax')] = config.regionsMax;
     this.words[at('protectionDomainsMax')] = config.protectionDomainsMax;
     this.words[at('contextsMax')] = config.contextsMax;
+    this.words[at('poolUsersMax')] = config.poolUsersMax ?? 0;
     this.#budget = Infinity;
     this.#arenaEnd = ARENA + this.#exports.arenaBytes(CONFIG);
     this.#exports.arenaInit(ARENA, CONFIG);
     this.#stacks = this.#arenaEnd + ghosts * 4;
     this.keySlots = this.arena('keyMask') + 1;
-    this.state = this.words.subarray(ARENA >> 2, (this.#stacks + threads * STACK_BYTES) >> 2);
+    this.state = this.words.subarray(ARENA >> 2, (this.#stacks + threads * this.#stackBytes) >> 2);
     this.ghosts = this.words.subarray(this.#arenaEnd >> 2, this.#stacks >> 2);
     this.classes = new Uint8Array((this.#arenaEnd - ARENA) >> 2);
     this.slots = new Int8Array(this.classes.length).fill(-1);
@@ -153,6 +175,28 @@ export class Machine {
     this.#writers = new Uint8Array(this.classes.length);
     this.#nameWords(config);
     for (let thread = 0; thread < threads; thread++) this.clearStack(thread);
+  }
+
+  /** Address of the ghost words: state of a thread's calls outside the arena. */
+  get ghostsAddress(): number {
+    return this.#arenaEnd;
+  }
+
+  /** Assigns names and a class to `count` structs from `base` on. */
+  nameTable(base: number, count: number, layout: Layout, what: string, kind: number): void {
+    for (let index = 0; index < count; index++) {
+      for (const [field, [offset, type]] of Object.entries(layout.fields)) {
+        const word = (base + index * layout.size + offset - ARENA) >> 2;
+        for (let part = 0; part < (type === 'u64' ? 2 : 1); part++) {
+          this.names[word + part] = `${what}.${field}`;
+          this.classes[word + part] = kind;
+          if (kind === WordClass.ENTRY || kind === WordClass.NOTE) {
+            this.slots[word + part] = index;
+          }
+          if (field === 'sequence') this.classes[word] = WordClass.SEQUENCE;
+        }
+      }
+    }
   }
 
   /** After something was learned, before a search. */
@@ -214,9 +258,9 @@ export class Machine {
   /** Forgets what a call that never goes on was doing. */
   clearStack(thread: number): void {
     const stack = this.#stackOf(thread) >> 2;
-    this.words.fill(0, stack + 2, stack + STACK_BYTES / 4);
+    this.words.fill(0, stack + 2, stack + this.#stackBytes / 4);
     this.words[stack] = (stack << 2) + 8;
-    this.words[stack + 1] = (stack << 2) + STACK_BYTES;
+    this.words[stack + 1] = (stack << 2) + this.#stackBytes;
   }
 
   /** After a call that threw: the next one starts afresh. */
@@ -237,7 +281,7 @@ export class Machine {
     this.#exports.asyncify_stop_unwind();
     // Above its top a stack holds what earlier calls left: two equal states would look different.
     const top = this.words[this.#stack >> 2]! >> 2;
-    this.words.fill(0, top, (this.#stack + STACK_BYTES) >> 2);
+    this.words.fill(0, top, (this.#stack + this.#stackBytes) >> 2);
     return SUSPENDED;
   }
 
@@ -285,30 +329,12 @@ export class Machine {
   }
 
   #stackOf(thread: number): number {
-    return this.#stacks + thread * STACK_BYTES;
+    return this.#stacks + thread * this.#stackBytes;
   }
 
   #nameWords(config: MachineConfig): void {
-    const { FIXED, ATOMIC, LOCK, LOCKED, SEQUENCE, ENTRY, NOTE } = WordClass;
-    const name = (
-      base: number,
-      count: number,
-      layout: Layout,
-      what: string,
-      kind: number,
-    ): void => {
-      for (let index = 0; index < count; index++) {
-        for (const [field, [offset, type]] of Object.entries(layout.fields)) {
-          const word = (base + index * layout.size + offset - ARENA) >> 2;
-          for (let part = 0; part < (type === 'u64' ? 2 : 1); part++) {
-            this.names[word + part] = `${what}.${field}`;
-            this.classes[word + part] = kind;
-            if (kind === ENTRY || kind === NOTE) this.slots[word + part] = index;
-            if (field === 'sequence') this.classes[word] = SEQUENCE;
-          }
-        }
-      }
-    };
+    const { FIXED, ATOMIC, LOCK, LOCKED, ENTRY, NOTE } = WordClass;
+    const name = this.nameTable.bind(this);
     const slotLayout = { size: 64, fields: ContextSlotLayout.fields };
     name(ARENA, 1, ArenaLayout, 'arena', FIXED);
     name(this.arena('contextSlots'), config.contextsMax, slotLayout, 'context', ATOMIC);

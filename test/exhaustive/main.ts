@@ -9,7 +9,11 @@
  */
 import { read } from '../support/script.js';
 import { OPTIMIZED, PLAIN, buildProtocol, type Protocol, type Variant } from './build.js';
-import { Explorer, type Outcome } from './explore.js';
+import { Explorer, type Explored, type Outcome } from './explore.js';
+import { FENCE_MUTANTS, findFenceFailure } from './fence-mutants.js';
+import { FENCE_SCENARIOS } from './fence-scenario.js';
+import { fenceVariant } from './fence-sources.js';
+import { FenceWorld } from './fence-world.js';
 import { TABLE_SCENARIOS, exploreKills, killTable } from './kill-table.js';
 import { MUTANTS, findFailure } from './mutants.js';
 import { LONG, PAIR, SCENARIOS, type Scenario } from './scenario.js';
@@ -35,16 +39,13 @@ function report(name: string, outcome: Outcome, seconds: number): void {
 }
 
 /** Explores with few preemptions first: where something is broken, that is the shortest story. */
-function explore(protocol: Protocol, variant: Variant, scenario: Scenario): void {
-  const name = `${variant.name}: ${scenario.name}`;
+function explore(name: string, most: number, make: () => Explored): void {
   if (!name.includes(values.only)) return;
-  const most = values.preemptions ?? Infinity;
   const start = performance.now();
   try {
     for (const preemptions of [0, 1, 2, 3, most].filter((bound) => bound <= most)) {
-      const world = new World(protocol, scenario, { strict: values.strict });
       const options = { kills: values.kills, preemptions, statesMax };
-      const outcome = new Explorer(world, options).run();
+      const outcome = new Explorer(make(), options).run();
       if (!outcome.failure && preemptions !== most) continue;
       report(name, outcome, (performance.now() - start) / 1000);
       return;
@@ -52,6 +53,22 @@ function explore(protocol: Protocol, variant: Variant, scenario: Scenario): void
   } catch (error) {
     failed++;
     console.log(`FAIL ${name}: ${error instanceof Error ? error.message : String(error)}`);
+  }
+}
+
+function exploreKeys(protocol: Protocol, variant: Variant, scenario: Scenario): void {
+  explore(`${variant.name}: ${scenario.name}`, values.preemptions ?? Infinity, () => {
+    return new World(protocol, scenario, { strict: values.strict });
+  });
+}
+
+/** Worlds with pools and three processes are too large to visit whole. */
+async function exploreFences(variant: Variant): Promise<void> {
+  const protocol = await buildProtocol(fenceVariant(variant));
+  for (const scenario of FENCE_SCENARIOS) {
+    const { name, preemptions = Infinity } = scenario;
+    const most = Math.min(values.preemptions ?? Infinity, preemptions);
+    explore(`${variant.name}: ${name}`, most, () => new FenceWorld(protocol, scenario));
   }
 }
 
@@ -63,6 +80,13 @@ async function runMutants(): Promise<void> {
     else failed++;
     console.log(`${found ? 'caught  ' : 'SURVIVED'}  ${variant.name}: ${found ?? ''}`);
   }
+  for (const mutant of FENCE_MUTANTS) {
+    if (!`mutant ${mutant.name}`.includes(values.only)) continue;
+    const found = await findFenceFailure(mutant, statesMax);
+    if (found) passed++;
+    else failed++;
+    console.log(`${found ? 'caught  ' : 'SURVIVED'}  mutant ${mutant.name}: ${found ?? ''}`);
+  }
 }
 
 if (values.table) {
@@ -73,7 +97,9 @@ if (values.table) {
   else {
     for (const variant of [PLAIN, OPTIMIZED]) {
       const protocol = await buildProtocol(variant);
-      for (const scenario of [PAIR, ...SCENARIOS, ...LONG]) explore(protocol, variant, scenario);
+      for (const scenario of [PAIR, ...SCENARIOS, ...LONG])
+        exploreKeys(protocol, variant, scenario);
+      await exploreFences(variant);
     }
   }
   console.log(`${passed} passed, ${failed} failed`);

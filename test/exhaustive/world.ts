@@ -135,11 +135,6 @@ export class World {
     return count;
   }
 
-  isFinal(): boolean {
-    for (let thread = 0; thread < this.threads; thread++) if (this.runs(thread)) return false;
-    return true;
-  }
-
   /** What `thread` does next, in words. */
   label(thread: number): string {
     const operation = this.operation(thread);

@@ -18,14 +18,10 @@ export const Kind = {
   RECEIVE: 3,
   /** microseconds; 0: to the next timer */
   TIME: 4,
-  /** lane, change, value */
-  STATE: 5,
-  /** region, change */
-  KEY: 6,
-  /** 0: all; else so many */
-  POLL: 7,
-  /** seed, length */
-  RAW: 8,
+  STATE: 5, // lane, change, value
+  KEY: 6, // region, change
+  POLL: 7, // 0: all; else so many
+  RAW: 8, // seed, length
   /** 1: the link keeps buffers from now on; 0: it gives them back */
   WIRE: 9,
   /** lane, ring, then what HostileField names: a whole entry, and the doorbell */
@@ -34,11 +30,11 @@ export const Kind = {
   SCRIBBLE: 11,
   /** the same, while the engine is between two packets of a batch */
   LATER: 12,
-  /** lane, ring */
-  DOORBELL: 13,
+  DOORBELL: 13, // lane, ring
+  /** 1: another engine of the domain is in a call; 0: it has left the call */
+  ENGINE: 14,
 } as const;
 export const KINDS = Object.keys(Kind).length;
-
 export type Action = readonly number[];
 export type Scenario = readonly Action[];
 
@@ -83,7 +79,6 @@ export const LANES = 11;
 export const REGIONS = 11;
 /** Indices of windows and of regions for REG_MR begin here (bindables.ts). */
 const BINDABLE = 64;
-
 const OPCODES = Object.values(Opcode);
 const RC_REQUESTS = OPCODES.filter(
   (opcode) => opcode < 0x20 && !(opcode >= 0x0d && opcode <= 0x12),
@@ -157,6 +152,8 @@ export function packet(below: Below, lane: number, opcode?: number): Action {
     packetFlags(below),
     rarely(below, 3, () => anyNumber(below)),
     rarely(below, 40, () => anyNumber(below)),
+    // Off the peer's MSN and mark.
+    rarely(below, 6, () => (below(2) === 0 ? 1 : anyNumber(below))),
   ]);
 }
 
@@ -412,7 +409,8 @@ export function receiveStep(below: Below, lane: number): readonly Action[] {
   if (dice < 81) return [receive(below, other)];
   if (dice < 87) return [time(below)];
   if (dice < 90) return [state(below, other)];
-  if (dice < 93) return [trimmed([Kind.KEY, anyRegion(below), below(4)])];
+  if (dice < 91) return [trimmed([Kind.KEY, anyRegion(below), below(4)])];
+  if (dice < 93) return [trimmed([Kind.ENGINE, below(3) > 0 ? 1 : 0])];
   if (dice < 96) return [trimmed([Kind.POLL, below(3)])];
   if (dice < 97) return below(3) > 0 ? [trimmed([Kind.WIRE, below(2)])] : wait(below, other);
   return [[Kind.RAW, below(1 << 30), below(4) === 0 ? below(4300) : below(80)]];

@@ -4,7 +4,7 @@
  * numbers that the device draws.
  */
 import { splitmix32 } from '../../host/link/fault.js';
-import { Kind, generate, mutate, postedStep, receiveStep } from './action.js';
+import { KINDS, Kind, generate, mutate, postedStep, receiveStep } from './action.js';
 import type { Below, Scenario } from './action.js';
 import { RequestBooks } from './books.js';
 import { Coverage, type CoverageEngine } from './coverage.js';
@@ -38,7 +38,10 @@ export class Finding extends Error {
 const MEMORY_EVERY = 16;
 
 function isHostile(scenario: Scenario): boolean {
-  return scenario.some(([kind]) => kind !== undefined && kind % 14 >= Kind.ENTRY);
+  return scenario.some(([kind = 0]) => {
+    const known = kind % KINDS;
+    return known >= Kind.ENTRY && known <= Kind.DOORBELL;
+  });
 }
 
 /** Runs one scenario from a tidy world to a tidy world. Throws what must not happen. */
@@ -54,6 +57,7 @@ function runScenario(
     perform(world, action, books);
     if (action[0] === Kind.POLL) books.poll(world, (action[1] ?? 0) >>> 0 || 1 << 20, hostile);
   }
+  world.other.enter(false);
   world.intake.flush();
   checkInvariants(world, hostile);
   books.poll(world, 1 << 20, hostile);

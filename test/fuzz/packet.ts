@@ -1,8 +1,9 @@
 /** Packets of an attacker: written into the receive area, sealed with a right or wrong ICRC. */
+import { AnswerChecksLayout, LastLookLayout, PATH_SIZE, QUEUE_PAIR_PATH } from '#build/abi.js';
 import { ContextLayout, Header, OPCODE_ROW_SIZE, Opcode, PacketFieldsLayout } from '#build/abi.js';
 import { PacketFlag, PlacementType, QpType, RESOURCE_SIZE, ResourceLayout } from '#build/abi.js';
 import { SendRequestLayout, WrOpcode } from '#build/abi.js';
-import { structAt } from '../../host/engine/struct.js';
+import { structAt, type Struct } from '../../host/engine/struct.js';
 import { icrc } from '../support/icrc.js';
 import { LANES, PacketBit, PsnBase, REGIONS, type Action } from './action.js';
 import { BINDABLE, BINDABLES } from './bindables.js';
@@ -139,6 +140,12 @@ function putU64(words: Uint32Array, at: number, value: bigint): void {
   words[at + 1] = Number(value >> 32n);
 }
 
+/** What the queue pair knows of its peer's answers. */
+function checksOf(world: World, lane: Lane): Struct<typeof AnswerChecksLayout> {
+  const at = QUEUE_PAIR_PATH + PATH_SIZE + LastLookLayout.size;
+  return structAt(world.device.arena.memory, AnswerChecksLayout, lane.qp.handle + at);
+}
+
 function fill(world: World, lane: Lane, action: Action, wanted: Wanted, size: number): number {
   const { words } = world.device.arena.memory;
   const { bits, flags, headers } = wanted;
@@ -150,7 +157,9 @@ function fill(world: World, lane: Lane, action: Action, wanted: Wanted, size: nu
   words.fill(0, at, at + (PacketFieldsLayout.size >> 2));
   words[at + WORD('opcode')] = wanted.opcode;
   words[at + WORD('targetQp')] = qpnOf(lane, bits);
+  const checks = checksOf(world, lane);
   words[at + WORD('psn')] = wanted.psn;
+  words[at + WORD('msn')] = (checks.msnSeen + u32(action[13])) & 0xffffff;
   words[at + WORD('pkey')] = bits & PacketBit.BAD_PKEY ? operand : DEFAULT_PKEY;
   words[at + WORD('padCount')] = pad;
   words[at + WORD('solicited')] = bits & PacketBit.SOLICITED;
@@ -215,6 +224,8 @@ export function putPacket(world: World, action: Action): void {
   if (wrap(action[3], 7) === PsnBase.REPEAT) repeat(world, lane, (action[4] ?? 0) >>> 0);
   const at = world.intake.next();
   if (exports.build(engine.context, at, world.scratch) === 0) memory.bytes[at] = opcode;
+  const mark = checksOf(world, lane).keepMark ^ (u32(action[13]) >>> 24);
+  if (lane.spec.reorder !== undefined) memory.bytes[at + 8]! |= mark & 0x7f;
   if (bits & PacketBit.BAD_VERSION) memory.bytes[at + 1]! |= 1;
   if (bits & PacketBit.UNKNOWN_OPCODE) memory.bytes[at] = 0x40 | opcode;
   const whole = wanted.headersLength + size + pad + 4;

@@ -5,7 +5,7 @@ import { RECEIVE_REQUEST_SIZE, SGE_SIZE, WorkRequestLayout } from '#build/abi.js
 import { CompletionQueueLayout } from '#build/abi.js';
 import { structAt } from '../../host/engine/struct.js';
 import { Mtu, AccessFlag, type QpAttributes, type Sge } from '../../host/index.js';
-import { PROGRAM, Kind, LANES, REGIONS, type Action } from './action.js';
+import { PROGRAM, KINDS, Kind, LANES, REGIONS, type Action } from './action.js';
 import { isDatagram, putPacket, putRaw, target, wrap } from './packet.js';
 import { QKEY, type Lane, type World } from './world.js';
 
@@ -344,7 +344,9 @@ function doorbell(world: World, lane: Lane, which: number): void {
 /** Carries out one action. Throws what is a finding. */
 export function perform(world: World, action: Action, books: Books): void {
   const lane = world.lanes[wrap(action[1], LANES)]!;
-  const kind = wrap(action[0], 14);
+  const kind = wrap(action[0], KINDS);
+  // Verbs that end a key or a queue pair wait for engines that are in a call.
+  if (kind === Kind.KEY || kind === Kind.STATE) world.other.enter(false);
   const thaw = world.frozen;
   // Queued packets come first, except that more of them may join.
   if (kind !== Kind.PACKET) {
@@ -364,6 +366,8 @@ function dispatch(world: World, lane: Lane, kind: number, action: Action, books:
       return putRaw(world, action[1] ?? 0, action[2] ?? 0);
     case Kind.TIME:
       return passTime(world, action[1] ?? 0);
+    case Kind.ENGINE:
+      return world.other.enter((action[1] ?? 0) % 2 === 1);
     case Kind.KEY:
       return changeKey(world, action);
     case Kind.WIRE:

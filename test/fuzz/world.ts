@@ -40,6 +40,7 @@ import type { EngineExports } from '../../host/engine/load.js';
 import { Bindables } from './bindables.js';
 import { CANARY, Untouchable } from './canary.js';
 import { Intake, SinkLink } from './wire.js';
+import { OtherEngine } from './other-engine.js';
 
 /** What lies in the ICRC's pseudo header. */
 export type Family = 'none' | 'ipv4' | 'ipv6';
@@ -154,6 +155,7 @@ function distrustPrograms({ arena: { memory, heap, address } }: Device): void {
 }
 
 export class World {
+  readonly other: OtherEngine;
   readonly context: Context;
   readonly device: Device;
   readonly exports: EngineExports;
@@ -196,6 +198,7 @@ export class World {
     this.group = Gid.parse(v4 ? '239.1.2.3' : 'ff02::1:3');
     this.#pd = context.allocPd();
     this.#foreign = context.allocPd();
+    this.other = new OtherEngine(this.device, this.#pd.handle);
     this.untouchable = new Untouchable(this.device.arena.memory.bytes);
     const { heap } = this.device.arena;
     // User memory behind a reserve: whatever verbs allocate later finds room before it.

@@ -18,13 +18,13 @@ const CLI = fileURLToPath(new URL('build/host/cli/main.js', root));
 const FILE_BYTES = 3 * 2 ** 20 + 4567;
 const MESSAGES_MAX = 10;
 
-interface Recording {
+export interface Recording {
   readonly file: string;
   readonly bytes: Uint8Array;
   readonly packets: readonly CapturedPacket[];
 }
 
-function open(file: string): Recording {
+export function open(file: string): Recording {
   const bytes = readFileSync(file);
   return { file, bytes, packets: [...readPcap(bytes)] };
 }
@@ -41,7 +41,8 @@ function payloadBytes(packets: readonly CapturedPacket[]): number {
   return lengths.reduce((sum, length) => sum + length, 0);
 }
 
-async function judge(report: Report, name: string, recording: Recording): Promise<void> {
+/** Checks a capture with three independent programs. */
+export async function judge(report: Report, name: string, recording: Recording): Promise<void> {
   const { file, bytes, packets } = recording;
   const codec = new Codec();
   const told = `the ${packets.length} packets of ${name}`;

@@ -7,6 +7,13 @@ export interface Report {
   check(name: string, run: () => void | Promise<void>): Promise<boolean>;
   /** A line that is no check: versions, counts. */
   note(text: string): void;
+  /** Adds the counts of another process, which printed its own lines. */
+  add(counts: Counts): void;
+}
+
+export interface Counts {
+  readonly passed: number;
+  readonly failed: number;
 }
 
 export interface Group {
@@ -69,6 +76,11 @@ export class LineReport implements Report {
 
   note(text: string): void {
     this.#write(`          ${text}`);
+  }
+
+  add({ passed, failed }: Counts): void {
+    this.passed += passed;
+    this.failed += failed;
   }
 }
 

@@ -8,8 +8,10 @@
  */
 import { fileURLToPath } from 'node:url';
 import { captureGroup } from './capture.js';
+import { clusterGroup } from './cluster.js';
 import { cmGroup } from './cm.js';
 import { codecGroup } from './codec.js';
+import { diskErrorsGroup } from './disk-errors.js';
 import { failuresGroup } from './failures.js';
 import { LineReport, hasTools, runGroup, type Group, type GuestGroup } from './group.js';
 import { perftestGroup } from './perftest.js';
@@ -28,7 +30,15 @@ import { runInNamespace, runInside } from './rxe/namespace.js';
 import { vectorsGroup } from './vectors.js';
 import { wordsFor } from './words.js';
 
-const GROUPS: readonly Group[] = [vectorsGroup, codecGroup, captureGroup, packageGroup, nodesGroup];
+const GROUPS: readonly Group[] = [
+  vectorsGroup,
+  codecGroup,
+  captureGroup,
+  packageGroup,
+  nodesGroup,
+  clusterGroup,
+  diskErrorsGroup,
+];
 /** Only when they are named: minutes, and more on a busy machine. */
 const LONG_GROUPS: readonly Group[] = [failuresGroup, soakGroup];
 /** With Linux guests. */

@@ -7,8 +7,10 @@ import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { judge } from '../support/judge.js';
 import { root } from '../support/paths.js';
 import { Workspace } from '../support/processes.js';
+import { runToEnd } from '../support/run-to-end.js';
 import type { Group, Report } from './group.js';
 import { run } from './tools.js';
 
@@ -17,6 +19,7 @@ const MAJORS = [20, 22, 24];
 const FETCH_SECONDS = 240;
 /** A machine may have other things to do. */
 const SLOW_MILLIS = 90_000;
+const SUITE_SECONDS_MAX = 120;
 const PEER = fileURLToPath(new URL('build/test/interop/nodes/peer.js', root));
 
 /** Fetched once, as the packages that carry the binaries; no script of theirs is run. */
@@ -52,6 +55,21 @@ async function findVersions(report: Report): Promise<Versions> {
   return found;
 }
 
+/** Suites that depend on the version of Node: timers above all, and Node's own dgram. */
+const SUITES = [
+  'unit/base/timer',
+  'unit/rds/socket',
+  'unit/dgram/like-node',
+  'unit/dgram/reliable',
+];
+
+async function runSuite(node: string, file: string): Promise<void> {
+  const path = fileURLToPath(new URL(`build/test/${file}.test.js`, root));
+  const ran = await runToEnd([path], SUITE_SECONDS_MAX, {}, node);
+  const { failed, complaint, output } = judge(file, ran, SUITE_SECONDS_MAX);
+  if (failed > 0) throw new Error(`${complaint ?? `${failed} failed`}\n${output}`);
+}
+
 const SAID = ['SEND SUCCESS', 'WRITE volatile SUCCESS', 'WRITE durable SUCCESS', 'FLUSH SUCCESS'];
 
 async function meet(lender: string, user: string, [version, pair]: [string, number]) {
@@ -85,6 +103,11 @@ export const nodesGroup: Group = {
   tools: [],
   async run(report) {
     const versions = [...(await findVersions(report))];
+    for (const [version, node] of versions) {
+      for (const file of SUITES) {
+        await report.check(`Node ${version} runs ${file}`, () => runSuite(node, file));
+      }
+    }
     let pair = 0;
     for (const [lenderVersion, lender] of versions) {
       for (const [version, user] of versions) {

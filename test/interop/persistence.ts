@@ -1,11 +1,10 @@
 /**
  * FLUSH and ATOMIC WRITE between Linux rxe and us, in both roles: of ours persistent on the guest's
- * /dev/dax0.0, of Linux's in a file of ours; and three faults of rxe 6.12, each with the few lines that
- * show it (rxe/flush-faults.md).
+ * /dev/dax0.0, of Linux's in a file of ours; and three faults of rxe 6.12, each with the few lines
+ * that show it (rxe/flush-faults.md).
  */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { join } from 'node:path';
 import {
   AccessFlag,
   PlacementType,
@@ -16,7 +15,7 @@ import {
 } from '../../host/index.js';
 import { DATA_OFFSET } from '../../host/pmem/header.js';
 import { Workspace, noise } from '../support/processes.js';
-import { failingDisk } from './disk-errors.js';
+
 import type { GuestGroup, Report } from './group.js';
 import { withPair } from './rxe.js';
 import { diskTool, guestTools } from './rxe/image.js';
@@ -362,9 +361,6 @@ export const persistenceGroup: GuestGroup = {
     await startRemoteVerbs(lab, lab.guest);
     await runAll(report, lab);
     await runLinux(report, lab);
-    const what =
-      'a disk that fails under a mapped region: never acknowledged, until it is opened anew';
-    await report.check(what, () => failingDisk(join(lab.folder, 'failing')));
     await runPowerCuts(report, lab);
   },
 };

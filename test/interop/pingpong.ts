@@ -1,10 +1,14 @@
 /** `verbena pingpong` with ibv_{rc,uc,ud,srq}_pingpong of rdma-core, each as server and as client. */
 import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { Gid } from '../../host/link/endpoint.js';
 import type { Ended, Program } from '../support/processes.js';
+import { judge, open } from './capture.js';
 import type { GuestGroup, Report } from './group.js';
 import type { GuestProgram } from './rxe/guest.js';
 import { guestTools } from './rxe/image.js';
 import type { Lab } from './rxe/lab.js';
+import { scapy, tshark } from './tools.js';
 
 const SERVICES = ['rc', 'uc', 'ud', 'srq'] as const;
 type Service = (typeof SERVICES)[number];
@@ -173,13 +177,54 @@ async function loseOne(report: Report, lab: Lab): Promise<void> {
   });
 }
 
+/**
+ * Packets of Linux have IP identifications, covered by their ICRCs: our capture must have them.
+ *
+ * Linux counts them from a random number modulo 65,536, so one packet of a capture may have 0.
+ */
+async function record(report: Report, lab: Lab): Promise<void> {
+  for (const service of ['rc', 'ud'] as const) {
+    const file = join(lab.folder, `pingpong-${service}.pcap`);
+    const extra = ['--pcap', file];
+    const game: Game = { service, isIpv6: false, mtuBytes: 1024, weServe: true, iters: 200, extra };
+    const played = await report.check(`${describe(game)}, captured`, async () => {
+      await play(lab, game);
+    });
+    if (!played) continue;
+    const recording = open(file);
+    const name = `${service} with Linux`;
+    await report.check(`the packets of Linux have identifications in ${name}`, () => {
+      const theirs = recording.packets.filter(({ source }) => `${source.gid}` !== us(lab));
+      assert.ok(theirs.length >= 200, `${theirs.length} packets`);
+      const bare = theirs.filter(({ ipId }) => ipId === 0);
+      assert.ok(bare.length <= 1, `${bare.length} of ${theirs.length} have none`);
+    });
+    await judge(report, name, recording);
+    await report.check(`verbena decode finds every ICRC of ${name} right`, async () => {
+      const { code, stdout } = await lab.verbena('decode', file).ended;
+      assert.equal(code, 0);
+      const lines = stdout.trimEnd().split('\n');
+      assert.equal(lines.length, recording.packets.length);
+      assert.deepEqual(
+        lines.filter((line) => !/\[ICRC ok/.test(line)),
+        [],
+      );
+    });
+  }
+}
+
+function us(lab: Lab): string {
+  return `${Gid.parse(lab.ipv4)}`;
+}
+
 export const pingpongGroup: GuestGroup = {
   name: 'pingpong',
-  tools: guestTools,
+  tools: [...guestTools, tshark, scapy],
   guests: 1,
   async run(report, lab) {
     await playAll(report, lab);
     await playWithLoss(report, lab);
     await loseOne(report, lab);
+    await record(report, lab);
   },
 };

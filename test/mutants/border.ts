@@ -115,7 +115,12 @@ export const BORDER: readonly Row[] = [
     'entry.key == key &&\n      entry.pd == pd &&',
     'entry.key >>> 8 == key >>> 8 &&\n      entry.pd == pd &&',
   ],
-  ['the fast look does not compare lengths', KEYS, '((left | above) >> 63);', '(above >> 63);'],
+  [
+    'the fast look-up does not compare lengths',
+    KEYS,
+    '((left | above | below) >> 63);',
+    '((above | below) >> 63);',
+  ],
   [
     'the fast look does not compare access',
     KEYS,

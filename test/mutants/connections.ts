@@ -15,6 +15,42 @@ const DATAGRAM = 'assembly/transport/datagram.ts';
 
 export const CONNECTIONS: readonly Row[] = [
   [
+    "a peer's ack timeout of 0 turns off this side's timer as well",
+    'host/cm/agreement.ts',
+    'if (exponent === 0) return ACK_TIMEOUT_MAX;',
+    '',
+  ],
+  [
+    "a peer's ack timeout of hours is this side's as well",
+    'host/cm/agreement.ts',
+    'return Math.max(ACK_TIMEOUT_MIN, Math.min(exponent, ACK_TIMEOUT_MAX));',
+    'return Math.max(ACK_TIMEOUT_MIN, exponent);',
+  ],
+  [
+    "a peer's ack timeout of microseconds is this side's as well",
+    'host/cm/agreement.ts',
+    'return Math.max(ACK_TIMEOUT_MIN, Math.min(exponent, ACK_TIMEOUT_MAX));',
+    'return Math.min(exponent, ACK_TIMEOUT_MAX);',
+  ],
+  [
+    'MRAs keep a REQ waiting for ever',
+    INCOMING,
+    'connection.halfOpenMicros = now + MRA_REQUEST_MICROS_MAX;',
+    'connection.halfOpenMicros = Infinity;',
+  ],
+  [
+    'a loop over a destroyed completion queue throws',
+    'host/verbs/completion-queue.ts',
+    'if (!this.#destroyed) throw error;',
+    'throw error;',
+  ],
+  [
+    'a loop over events waits for ever after the context is closed',
+    'host/cm/event-channel.ts',
+    'context.endings.add(this.#end);',
+    '',
+  ],
+  [
     'queue pair 1 is made twice',
     CONTROL,
     'changetype<QueuePair>(context.generalServices).qpn == 0',
@@ -73,14 +109,14 @@ export const CONNECTIONS: readonly Row[] = [
   [
     'a rejection is believed whatever address it comes from',
     INCOMING,
-    'if (!connection?.peer.gid.equals(source.gid)) return undefined;\n  const isKnown',
-    'if (!connection) return undefined;\n  const isKnown',
+    'if (!connection?.peer.gid.equals(source.gid)) return undefined;\n  // After its',
+    'if (!connection) return undefined;\n  // After its',
   ],
   [
     'a rejection is believed whatever the peer’s id',
     INCOMING,
-    'return isKnown || connection.remoteId === localCommId ? connection : undefined;',
-    'return isKnown || connection ? connection : undefined;',
+    "  if (connection.state === 'REQ_SENT') return connection;\n  return connection.remoteId === localCommId ? connection : undefined;",
+    '  return connection;',
   ],
   [
     'a disconnect request need not know the queue pair',
@@ -112,11 +148,12 @@ export const CONNECTIONS: readonly Row[] = [
     "connection.state === 'REP_SENT' ? connection.message : connection.answer;",
     'connection.answer;',
   ],
+  ['a connection with a restarted peer never ends', INCOMING, 'doubt(core, now, stale);', ''],
   [
-    'a stale connection stays',
+    'a REQ ends a live connection',
     INCOMING,
+    'doubt(core, now, stale);',
     "if (stale.state === 'ESTABLISHED') core.disconnect(now, stale);",
-    '',
   ],
   [
     'a queue pair may have two connections',
@@ -168,18 +205,23 @@ export const CONNECTIONS: readonly Row[] = [
     'if (this.#timeWait.size <= this.limits.timeWaitMax) return;',
     'return;',
   ],
-  ['nothing is sent again', CORE, 'if (message && connection.retriesLeft > 0) {', 'if (false) {'],
   [
-    'a peer may ask for years of patience',
+    'no message is retransmitted',
     CORE,
+    'if (message && connection.retriesLeft > 0 && now < limit) {',
+    'if (false) {',
+  ],
+  [
+    'an MRA may delay a deadline by years',
+    'host/cm/deadlines.ts',
     'return Math.min(4.096 * 2 ** exponent, INTERVAL_MICROS_MAX);',
     'return 4.096 * 2 ** exponent;',
   ],
   [
     'who gives up does not say so',
     CORE,
-    "if (state === 'REQ_SENT') this.#giveUp(connection, AboutMessage.REQ);\n    if (state",
-    'if (state',
+    "if (state === 'REQ_SENT') this.#giveUp(connection, AboutMessage.REQ);",
+    '',
   ],
   [
     'a peer that was accepted and left asks in vain',
@@ -295,7 +337,79 @@ export const CONNECTIONS: readonly Row[] = [
   [
     'a message is heard while another one is being sent',
     SERVICES,
-    'queueMicrotask(() => this.#drain())',
-    'this.#drain()',
+    'this.#cq.onEvent = () => queueMicrotask(() => this.#drain());',
+    'this.#cq.onEvent = () => this.#drain();',
+  ],
+  [
+    'a REJ without an id ends an established connection',
+    INCOMING,
+    'return connection.remoteId === localCommId ? connection : undefined;',
+    'return localCommId === 0 || connection.remoteId === localCommId ? connection : undefined;',
+  ],
+  [
+    'a REJ with reason TIMEOUT ends an established connection',
+    INCOMING,
+    'return asked && HALF_OPEN.has(asked.state) ? asked : undefined;',
+    'return asked;',
+  ],
+  [
+    'a peer selects the port of our answers',
+    INCOMING,
+    'isOwnKind && udpPort === source.port ? udpPort : answerPort(source.port);',
+    'isOwnKind ? udpPort : answerPort(source.port);',
+  ],
+  [
+    'a REP is retransmitted as often as the peer demands',
+    CORE,
+    'connection.retriesLeft = Math.min(connection.retryMax, UNHEARD_RETRIES);',
+    'connection.retriesLeft = connection.retryMax;',
+  ],
+  [
+    'a half-open connection lasts until the last REP, not for 10 s',
+    CORE,
+    "if (state === 'REP_SENT' && now < limit) {",
+    "if (state === 'REP_SENT' && now === limit) {",
+  ],
+  [
+    'a half-open connection lasts longer if the peer names long timeouts',
+    CORE,
+    "const limit = state === 'REP_SENT' ? connection.halfOpenMicros : Infinity;",
+    "const limit = state === 'REQ_SENT' ? connection.halfOpenMicros : Infinity;",
+  ],
+  [
+    'MRAs extend a half-open connection without limit',
+    INCOMING,
+    'core.extend(connection, Math.min(asked, connection.halfOpenMicros));',
+    'core.extend(connection, asked);',
+  ],
+  [
+    'a REQ with a short response timeout leaves the application no time',
+    INCOMING,
+    'Math.min(Math.max(asked, PATIENCE_MICROS_MIN), PATIENCE_MICROS_MAX);',
+    'Math.min(asked, PATIENCE_MICROS_MAX);',
+  ],
+  [
+    'messages are handled during the construction of a manager',
+    SERVICES,
+    '    queueMicrotask(() => this.#drain());\n  }',
+    '    this.#drain();\n  }',
+  ],
+  [
+    'a flood at queue pair 1 blocks the event loop',
+    SERVICES,
+    'if (heard >= TURN_BUDGET) return this.#pause();',
+    '',
+  ],
+  [
+    'one address takes the queue pairs of a device',
+    'host/cm/limits.ts',
+    'halfOpenPerSourceMax: 128,',
+    'halfOpenPerSourceMax: 2048,',
+  ],
+  [
+    'a device without a queue pair does not say so',
+    'host/cm/connect.ts',
+    'if (isFull) this.id.reject(undefined, RejectReason.NO_QP);',
+    '',
   ],
 ];

@@ -7,12 +7,82 @@ const CONTROL = 'host/rds/control.ts';
 const REASSEMBLY = 'host/rds/reassembly.ts';
 const LAST_SAID = 'host/rds/last-said.ts';
 const LOCAL_REGIONS = 'host/rds/local-regions.ts';
+const LIVENESS = 'host/rds/liveness.ts';
 const LANE = 'host/rds/lane.ts';
 const ARRIVALS = 'host/rds/arrivals.ts';
 const LEDGER = 'host/rds/ledger.ts';
 const AREA = 'host/rds/area.ts';
 
 export const DATAGRAMS: readonly Row[] = [
+  // Sockets of a cluster worker.
+  [
+    "a cluster worker's link uses its primary's descriptor of that number",
+    'host/link/udp-socket.ts',
+    'socket.bind({ fd, exclusive: true })',
+    'socket.bind({ fd })',
+  ],
+  [
+    'cluster workers share the socket that queries a node',
+    'host/dgram/station.ts',
+    'question.bind({ port: 0, address: this.address, exclusive: true }, () => {',
+    'question.bind({ port: 0, address: this.address }, () => {',
+  ],
+  [
+    'a cluster primary answers for the node of its worker',
+    'host/rds/desk.ts',
+    'server.listen({ path, exclusive: true });',
+    'server.listen({ path });',
+  ],
+  [
+    'a cluster primary keeps the IPC listener of a node after its worker has ended',
+    'host/rds/sharing.ts',
+    'server.listen({ path: this.#nameOf(slot), exclusive: true }, () => {',
+    'server.listen({ path: this.#nameOf(slot) }, () => {',
+  ],
+  [
+    'a timer with a deadline in the past gets a negative delay',
+    'host/device/clock.ts',
+    'timerMillis(millis)',
+    'millis',
+  ],
+  // Sockets of programs that inherit.
+  [
+    "a program's own emit receives no RDP message",
+    'host/dgram/socket.ts',
+    "this.#socket.emit('message', data,",
+    "NODE.emit.call(this.#socket, 'message', data,",
+  ],
+  [
+    "a program's own emit receives 'listening' too early",
+    'host/dgram/socket.ts',
+    'release();\n      if (event',
+    'release(); socket.emit(event, ...args);\n      if (event',
+  ],
+  // Detection of dead peers.
+  [
+    'an acknowledgement of the transport is no sign of life of its node',
+    LANE,
+    'this.#path.heard(now);\n    this.pump(now);',
+    'this.pump(now);',
+  ],
+  [
+    'a peer that sends RNR NAKs counts as dead',
+    LIVENESS,
+    'if (isOwnFault || lanes.some((other) => other?.isPeerBusy))',
+    'if (isOwnFault)',
+  ],
+  [
+    'a node that was busy itself declares its peers dead',
+    LIVENESS,
+    'if (isOwnFault || lanes',
+    'if (lanes',
+  ],
+  [
+    'a peer that is too busy to accept another connection counts as dead',
+    'host/rds/path.ts',
+    'const isBusy = isNobody && lane.index !== 0 && this.#isUp;',
+    'const isBusy = false;',
+  ],
   // What comes over a connection.
   [
     'a header with a wrong checksum is one',

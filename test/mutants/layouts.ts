@@ -5,6 +5,8 @@ const LAYOUT = 'assembly/region/layout.ts';
 const FIND = 'assembly/region/layout-find.ts';
 const PARAMETERS = 'assembly/region/layout-parameters.ts';
 const COMPILE = 'assembly/region/layout-compile.ts';
+const SEARCH = 'assembly/region/layout-search.ts';
+const PIECES = 'assembly/region/layout-pieces.ts';
 const USE = 'assembly/region/layout-use.ts';
 const WALK = 'assembly/region/layout-walk.ts';
 const UNEVEN = 'assembly/region/layout-uneven.ts';
@@ -96,14 +98,74 @@ export const LAYOUTS: readonly Row[] = [
   [
     'a layout may be a part of itself',
     COMPILE,
-    'if (layout.level > 1 && reaches(arena, layout, note.key)) {',
-    'if (false) {',
+    'return reaches(arena, layout, key, parameters.scratch) ? LayoutFault.CYCLE : LayoutFault.NONE;',
+    'return LayoutFault.NONE;',
+  ],
+  [
+    'a layout of one layout may contain itself',
+    COMPILE,
+    'return (source.key ^ key) >>> 8 == 0 ? LayoutFault.CYCLE : LayoutFault.NONE;',
+    'return LayoutFault.NONE;',
   ],
   [
     'a cycle is looked for on one level',
-    COMPILE,
-    'left = searchBelow(arena, inner, slot, left);',
+    SEARCH,
+    'if (waiting == 0) return false;',
+    'return false;',
+  ],
+  [
+    'each nested layout is searched once per source that refers to it',
+    SEARCH,
+    'store<u32>(word, bits | bit);',
+    'store<u32>(word, bits | bit);\n    store<u32>(word + <usize>(((arena.keyMask + 32) >>> 5) << 2), 0);',
+  ],
+  [
+    'a layout found behind the position of the scan is not searched',
+    SEARCH,
+    'if (at == bytes) at = 0;',
+    'if (at == bytes) return false;',
+  ],
+  [
+    'the slot of a destroyed layout counts as that layout',
+    SEARCH,
+    'if ((entryAt(arena, slot).key ^ source.key) >>> 8 != 0) continue;',
     '',
+  ],
+  [
+    'after its search a layout is compiled without clearing the memory',
+    COMPILE,
+    'memory.fill(changetype<usize>(source), 0, LAYOUT_SOURCE_SIZE);\n    source.address = entry.address;\n    source.datum = entry.length;\n    source.key = entry.key;\n    source.total',
+    'source.address = entry.address;\n    source.datum = entry.length;\n    source.key = entry.key;\n    source.total',
+  ],
+  [
+    'an instance begins at its first entry, not at its lowest byte',
+    COMPILE,
+    'low = min<i64>(low, distance);',
+    '',
+  ],
+  [
+    'a piece below the previous one counts as 2^64 bytes above it',
+    COMPILE,
+    'if (distance == 0 || distance > U32_MAX - piece.datum) return false;',
+    'if (distance == 0) return false;',
+  ],
+  [
+    'a negative extent may have any size',
+    COMPILE,
+    'return extent > <i64>U32_MAX || extent < -(<i64>U32_MAX);',
+    'return extent > <i64>U32_MAX;',
+  ],
+  [
+    'a FLUSH walks a layout once per source that refers to it',
+    PIECES,
+    'if (source.nested == <u32>Nesting.AGAIN) continue;',
+    '',
+  ],
+  [
+    'a FLUSH of instances with a negative extent begins at the first one',
+    PIECES,
+    'const lowest = layout.extent < 0 ? last : first;',
+    'const lowest = first;',
   ],
   [
     'a piece may end behind the layout below',
@@ -218,13 +280,13 @@ export const LAYOUTS: readonly Row[] = [
   [
     'an atomic may end behind its stencil’s instance',
     WALK,
-    'if (length > layout.packed - within || !reachesInstance(layout, base, instance)) return 0;',
-    'if (!reachesInstance(layout, base, instance)) return 0;',
+    'if (length > layout.packed - within || !reachesInstance(layout, instance)) return 0;',
+    'if (!reachesInstance(layout, instance)) return 0;',
   ],
   [
     'instances wrap around, to where none is',
     WALK,
-    'return index <= 0xffffffff && base + index * layout.extent >= base;',
+    'return index <= 0xffffffff && index * <u64>abs<i64>(layout.extent) <= <u64>i64.MAX_VALUE;',
     'return true;',
   ],
   [

@@ -5,11 +5,18 @@
 import { BORDER } from './border.js';
 import { CONNECTIONS } from './connections.js';
 import { DATAGRAMS } from './datagrams.js';
+import { ENTROPY } from './entropy.js';
+import { FENCES } from './fences.js';
+import { FORGERIES } from './forgery.js';
+import { KEEP_ALIVES } from './keep-alive.js';
 import { LAYOUTS } from './layouts.js';
+import { PEERS } from './peers.js';
 import { PLACEMENTS } from './placement.js';
 import { CHANNELS } from './channels.js';
 import { POOLS } from './pools.js';
 import { REFUSALS } from './refusals.js';
+import { RETRIES } from './retries.js';
+import { SERVERS } from './servers.js';
 import { SERVICES } from './services.js';
 import { SHARED } from './shared.js';
 import { WINDOWS } from './windows.js';
@@ -28,13 +35,20 @@ export type Row = readonly [name: string, file: string, find: string, replace: s
 export const MUTANTS: readonly Mutant[] = [
   ...BORDER,
   ...SHARED,
+  ...ENTROPY,
+  ...FENCES,
+  ...RETRIES,
+  ...SERVERS,
   ...SERVICES,
   ...WINDOWS,
   ...LAYOUTS,
   ...PLACEMENTS,
   ...CONNECTIONS,
+  ...KEEP_ALIVES,
+  ...FORGERIES,
   ...CHANNELS,
   ...POOLS,
   ...DATAGRAMS,
+  ...PEERS,
   ...REFUSALS,
 ].map(([name, file, find, replace]) => ({ name, file, find, replace }));

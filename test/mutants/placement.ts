@@ -28,6 +28,72 @@ const OPFS = 'host/pmem/opfs-file.ts';
 
 export const PLACEMENTS: readonly Row[] = [
   [
+    'a process that fails to create a file leaves NAME.new',
+    'host/pmem/pmem-file.ts',
+    'if (isOurs && isNamed(fd, unfinished)) unlinkSync(unfinished);',
+    '',
+  ],
+  [
+    'without koffi a region is created before its name is locked',
+    'host/pmem/pmem-file.ts',
+    'let lock = await FileLock.takeName(name, posix);',
+    'let lock: FileLock | undefined;',
+  ],
+  [
+    'a NAME.new that another process is writing is removed',
+    'host/pmem/pmem-file.ts',
+    'else if (FileLock.isLockedByOther(fd)) {',
+    'else if (false) {',
+  ],
+  [
+    'a region with write permission for other users is opened',
+    'host/link/private-file.ts',
+    'if ((mode & writers) === 0) return;',
+    'return;',
+  ],
+  [
+    'a file of another user is opened',
+    'host/link/private-file.ts',
+    'if (uid !== user) {',
+    'if (false) {',
+  ],
+  [
+    'a link of another user is followed',
+    'host/link/private-file.ts',
+    'if (user === undefined || stat.uid === user || stat.uid === 0) return;',
+    'return;',
+  ],
+  [
+    'the page cache of an earlier process is trusted',
+    'host/pmem/pmem-file.ts',
+    'await reachMedium(fd, path, version, posix);',
+    '',
+  ],
+  [
+    'a hidden path is judged by the later mount that hides it',
+    'host/pmem/place.ts',
+    'below !== undefined && below.order < above.order ? below : undefined',
+    'below',
+  ],
+  [
+    'an overlay that omits syncs counts as a disk',
+    'host/pmem/place.ts',
+    'if (leaving !== undefined) {',
+    'if (false) {',
+  ],
+  [
+    'a process without koffi ignores the lock of a process with koffi',
+    'host/pmem/file-lock.ts',
+    'if (isDescriptorLocked(dev, ino)) {',
+    'if (false) {',
+  ],
+  [
+    'a process with koffi ignores the lock of a process without koffi',
+    'host/pmem/file-lock.ts',
+    'if (await hasLiveOwner(path)) throw taken(path);',
+    '',
+  ],
+  [
     'what has arrived behind a FLUSH makes no room',
     'assembly/transport/window.ts',
     'qp.chargeSent - qp.chargeArrived < qp.windowCharge &&',
@@ -296,7 +362,7 @@ export const PLACEMENTS: readonly Row[] = [
   [
     'what the disk refused is acknowledged',
     RING,
-    'answer(part, failed !== 0 && ((index - (failed - 1)) | 0) >= 0);',
+    'answer(part, failed && ((index - firstLost) | 0) >= 0);',
     'answer(part, false);',
   ],
   [
@@ -323,12 +389,12 @@ export const PLACEMENTS: readonly Row[] = [
     'if (offset >= 0 && length <= segment.length - offset) return true;',
     'if (offset >= 0 && offset < segment.length) return true;',
   ],
-  ['a region is flushed after its sync failed', SYNC, 'Atomics.store(task.failed, 0, 1);\n', ''],
+  ['a region is flushed after its sync failed', SYNC, '    markFailed(state);\n', ''],
   ['a region that was written is not synced', SYNC, '\n  fdatasyncSync(task.fd);\n}', '\n}'],
   [
     'a mapped region is not synced',
     SYNC,
-    'posix.syncMemory(task.mappedAt + from, Math.max(to - from, PAGE));\n  } else fdatasyncSync(task.fd);',
+    'posix.syncMemory(task.mappedAt + from, Math.max(to - from, page));\n  } else fdatasyncSync(task.fd);',
     '}',
   ],
   ['a sync that was refused is taken for one', SYNC, 'throw new SyncError(code, message);\n', ''],

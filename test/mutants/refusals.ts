@@ -9,6 +9,12 @@ const TCP_REFUSAL = 'host/link/tcp-refusal.ts';
 
 export const REFUSALS: readonly Row[] = [
   [
+    'an unknown option is ignored',
+    'host/base/options.ts',
+    'if (value === undefined || names.includes(key)) continue;',
+    'continue;',
+  ],
+  [
     'a lock that is refused for a moment is not asked for again',
     DEVICE_FILE,
     'if (attempt === LOCK_ATTEMPTS)',
@@ -17,8 +23,8 @@ export const REFUSALS: readonly Row[] = [
   [
     'a lock that was refused is thought to be held',
     ARENA_LOCK,
-    '    let patience: Patience | undefined;',
-    '    this.#depth = 1;\n    let patience: Patience | undefined;',
+    '    let timeout: LockTimeout | undefined;',
+    '    this.#depth = 1;\n    let timeout: LockTimeout | undefined;',
   ],
   ['who cannot see who lives says so each time', MEMBERS, '    if (this.#told) return;\n', ''],
   [

@@ -104,8 +104,8 @@ export const SERVICES: readonly Row[] = [
   [
     'a WRITE may overtake a READ that it changes',
     RESPONDER,
-    'if (early || disturbsRead(context, qp, packet, flags, size)) {',
-    'if (early) {',
+    'if (early || taken || disturbsRead(context, qp, packet, flags, size)) {',
+    'if (early || taken) {',
   ],
   [
     'an atomic may overtake a READ that it changes',
@@ -139,9 +139,9 @@ export const SERVICES: readonly Row[] = [
   ],
   [
     'SEND_WITH_INV of a wrong key is fine',
-    RESPONDER,
-    'if (!invalidateRemote(context.arena, key, qp.pd, qp.binding)) {',
-    'invalidateRemote(context.arena, key, qp.pd, qp.binding);\n    if (false) {',
+    'assembly/transport/invalidating-receive.ts',
+    'if (!invalidateRemote(context.arena, key, qp.pd, qp.binding)) return Invalidation.REFUSED;',
+    'invalidateRemote(context.arena, key, qp.pd, qp.binding);',
   ],
   [
     'an RNR NAK is followed by NAKs for what comes behind',
@@ -152,7 +152,7 @@ export const SERVICES: readonly Row[] = [
   [
     'no acknowledgement for a duplicate',
     RESPONDER,
-    '    qp.ackPending = 1;\n    acknowledgeAgain(qp, psn);\n    schedule(context, qp);\n    return;\n  }\n  let counted',
+    '    qp.ackPending = <u8>times;\n    acknowledgeAgain(qp, psn);\n    schedule(context, qp);\n    return;\n  }\n  let counted',
     '    return;\n  }\n  let counted',
   ],
   [
@@ -216,7 +216,7 @@ export const SERVICES: readonly Row[] = [
   // The completer.
   [
     'answers to what was never sent are believed',
-    COMPLETER,
+    'assembly/transport/answer-checks.ts',
     'return psnDistance(qp.psnUnacked, psn) < psnDistance(qp.psnUnacked, qp.psnMax);',
     'return true;',
   ],

@@ -12,8 +12,8 @@ export const SHARED: readonly Row[] = [
   [
     'a key opens what lies beyond the shared memory',
     KEYS,
-    '((left | above) >> 63);',
-    '(left >> 63);',
+    '((left | above | below) >> 63);',
+    '((left | below) >> 63);',
   ],
   [
     'a share key is not compared',
@@ -81,7 +81,7 @@ export const SHARED: readonly Row[] = [
   ],
   [
     'who is stopped while it waits has lost patience when it goes on',
-    'host/device/patience.ts',
+    'host/device/lock-timeout.ts',
     'Math.min(this.#now() - before, NAP_MILLIS_MAX)',
     'this.#now() - before',
   ],

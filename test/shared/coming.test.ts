@@ -3,7 +3,7 @@ import { truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { DEFAULT_DIRECTORY } from '../../host/device/device-file.js';
+import { deviceDirectory } from '../../host/device/device-directory.js';
 import { MisuseError, RefusalError, openDevice } from '../../host/index.js';
 import { Member, freshName } from '../support/member.js';
 import { Client } from '../support/traffic.js';
@@ -107,7 +107,7 @@ test('a file that somebody has cut off is refused', async () => {
   try {
     // It would die of the next look at what is gone.
     member.kill('SIGSTOP');
-    truncateSync(join(DEFAULT_DIRECTORY, `verbena-${options.name}`), 65536);
+    truncateSync(join(deviceDirectory(process.geteuid!()), `verbena-${options.name}`), 65536);
     let error: unknown;
     await openDevice(options).catch((thrown) => (error = thrown));
     assert.instance(error, RefusalError);

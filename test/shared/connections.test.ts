@@ -1,7 +1,8 @@
 /** The connection manager of a device that several processes share: queue pair 1 belongs to all. */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { connect, openDevice } from '../../host/index.js';
+import { connect, listen, openDevice, QpState, type RdmaConnection } from '../../host/index.js';
 import { freshName, withMembers, type Member, type MemberError } from '../support/member.js';
 
 const options = (address: string) => ({ name: freshName(), address, memoryBytes: 16 * 2 ** 20 });
@@ -88,6 +89,84 @@ test('a process connects out of a device that others share', async () => {
         assert.is(found, 'S');
       }
     });
+  });
+});
+
+/** Milliseconds until the end of this connection is detected; Infinity: not within 5 s. */
+async function untilItEnds({ disconnected }: RdmaConnection): Promise<number> {
+  const began = performance.now();
+  const [timeout, stop] = [5000, new AbortController()];
+  const late = sleep(timeout, Infinity, { signal: stop.signal }).catch(() => Infinity);
+  const ended = disconnected.then(() => performance.now() - began);
+  const result = await Promise.race([ended, late]);
+  stop.abort();
+  return result;
+}
+
+for (const role of ['server', 'client'] as const) {
+  test(`survivors send the DREQs of a killed ${role}, and no other connection ends`, async () => {
+    const address = role === 'server' ? '127.1.3.4' : '127.1.3.5';
+    await withMembers(3, options(address), async (killed, survivor, bystander) => {
+      await listenAt(survivor!, address, 7020, 'S');
+      // This process has no connection manager, and may be the first to detect the dead process.
+      await bystander!.run(({ context }) => void context.allocPd());
+      const context = await openDevice({ address: '127.0.0.1', port: 0 });
+      try {
+        const connections: RdmaConnection[] = [];
+        if (role === 'server') {
+          await listenAt(killed!, address, 7021, 'K');
+          for (let count = 0; count < 20; count++) {
+            connections.push(await connect({ address, port: 7021 }, { context }));
+          }
+        } else {
+          const listener = await listen({ address: '127.0.0.1', port: 7022 }, { context });
+          const { port } = context.device.info.local;
+          const connecting = killed!.run(async ({ verbena, context: from }, udpPort) => {
+            const to = { address: '127.0.0.1', port: 7022 };
+            for (let count = 0; count < 20; count++) {
+              await verbena.connect(to, { context: from, udpPort });
+            }
+          }, port);
+          while (connections.length < 20) {
+            const request = await listener.getRequest();
+            connections.push(await request!.accept());
+          }
+          await connecting;
+        }
+        const kept = await connect({ address, port: 7020 }, { context });
+        killed!.kill();
+        await killed!.ended;
+        const times = await Promise.all(connections.map(untilItEnds));
+        assert.ok(Math.max(...times) < 3000, `${times}`);
+        assert.is(kept.id.qp!.query().qpState, QpState.RTS, 'a connection of a survivor');
+        assert.is(await greeting(address, 7020), 'S');
+      } finally {
+        await context.close();
+      }
+    });
+  });
+}
+
+test('a survivor that sends the DREQs of a killed process may be killed itself', async () => {
+  const address = '127.1.3.6';
+  await withMembers(3, options(address), async (first, second, third) => {
+    for (const [index, member] of [first!, second!, third!].entries()) {
+      await listenAt(member, address, 7030 + index, String(index));
+    }
+    const context = await openDevice({ address: '127.0.0.1', port: 0 });
+    try {
+      const connections: RdmaConnection[] = [];
+      for (const port of [7030, 7031, 7030, 7031]) {
+        connections.push(await connect({ address, port }, { context }));
+      }
+      first!.kill();
+      second!.kill();
+      await Promise.all([first!.ended, second!.ended]);
+      const times = await Promise.all(connections.map(untilItEnds));
+      assert.ok(Math.max(...times) < 3000, `${times}`);
+    } finally {
+      await context.close();
+    }
   });
 });
 

@@ -174,7 +174,7 @@ test('a wrong key, a wrong handle, a dead domain, another device: one refusal, n
   });
 });
 
-test('a domain has a handle once, and lives as long as somebody shares it', async () => {
+test('a domain has one handle, and lives until its last instance is closed', async () => {
   await withMembers(2, at('127.1.0.7'), async (a, b) => {
     const handle = await a.run(({ context, kept }) => {
       const pd = context.allocPd();

@@ -128,7 +128,7 @@ test('rings full of chance bring nothing that is believed, and stop nobody', asy
   }
 });
 
-test('a key opens nothing beyond what is shared, whatever its entry says', async () => {
+test('a key grants no access outside of shared memory, whatever its entry contains', async () => {
   const options = { name: freshName(), address: '127.1.5.2', memoryBytes: 8 * 2 ** 20 };
   const context = await openDevice(options);
   try {
@@ -136,7 +136,7 @@ test('a key opens nothing beyond what is shared, whatever its entry says', async
     const pd = context.allocPd();
     const memory = context.alloc(256);
     const mr = pd.regMr(memory, ALL_ACCESS);
-    const { keys, keyMask, limit } = structAt(arena.memory, ArenaLayout, arena.address);
+    const { keys, keyMask, floor, limit } = structAt(arena.memory, ArenaLayout, arena.address);
     const index = (mr.rkey >>> 8) & keyMask;
     const entry = structAt(arena.memory, KeyEntryLayout, keys + index * KEY_ENTRY_SIZE);
     const look = (length: number): number => {
@@ -152,6 +152,13 @@ test('a key opens nothing beyond what is shared, whatever its entry says', async
     entry.address = Number(limit) - 255;
     assert.is(look(256), 0);
     assert.is(look(255), Number(limit) - 255);
+    // Below is the private memory of each process: its queues, its engine's state.
+    entry.address = Number(floor);
+    assert.is(look(256), Number(floor));
+    entry.address = Number(floor) - 1;
+    assert.is(look(256), 0);
+    entry.address = 65536;
+    assert.is(look(256), 0);
     entry.address = 0xffffffff;
     assert.is(look(256), 0);
     entry.length = 0xffffffff;

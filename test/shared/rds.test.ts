@@ -15,18 +15,22 @@ interface World {
   readonly address: string;
 }
 
-/** Three processes of one device, the first one carries; and a node elsewhere. */
-async function withNode(work: (world: World) => Promise<void>): Promise<void> {
+/** Processes of one device, of which the first owns the node's transport; and a remote node. */
+async function withNode(
+  work: (world: World) => Promise<void>,
+  count = 3,
+  heartbeatMicros = 5_000_000,
+): Promise<void> {
   const address = '127.1.41.1';
   const peer = await openDevice({ address: '127.1.41.2' });
-  const members = await Promise.all([1, 2, 3].map(() => Member.start()));
+  const members = await Promise.all(Array.from({ length: count }, () => Member.start()));
   try {
     const options = { name: freshName(), address, memoryBytes: MEMORY_BYTES };
     for (const [index, member] of members.entries()) {
       await member.run(async (world, wanted) => {
         world.context = await world.verbena.openDevice(wanted);
       }, options);
-      await member.run(open, index + 1);
+      await member.run(open, index + 1, heartbeatMicros);
     }
     await work({ members, peer, address });
   } finally {
@@ -46,8 +50,9 @@ interface Sockets {
 type There = { kept: unknown; context: Context; verbena: typeof import('../../host/index.js') };
 
 /** A socket that writes down what comes: number, length, whether it is whole. */
-function open({ kept, context, verbena }: There, port: number): void {
+function open({ kept, context, verbena }: There, port: number, heartbeatMicros: number): void {
   const { rds: calls } = verbena;
+  calls.RdsNode.of(context, { heartbeatMicros });
   const own = kept as Sockets;
   own.socket = calls.socket(calls.AF_INET_OFFLOAD, calls.SOCK_DGRAM, 0, context);
   own.socket.bind({ port });
@@ -114,9 +119,9 @@ async function until(what: () => Promise<boolean>): Promise<void> {
 }
 
 /** A socket elsewhere, as a member has one. */
-function elsewhere(peer: Context, port: number): Sockets {
+function elsewhere(peer: Context, port: number, heartbeatMicros = 5_000_000): Sockets {
   const kept = {} as Sockets;
-  open({ kept, context: peer, verbena: { rds } as There['verbena'] }, port);
+  open({ kept, context: peer, verbena: { rds } as There['verbena'] }, port, heartbeatMicros);
   return kept;
 }
 
@@ -178,5 +183,43 @@ test('several processes of a device have one node, whoever of them is killed', (
     assert.match(await next.run(info), new RegExp(`^${peer.local.gid} +ACTIVE `, 'm'));
     await sendAround([one, other], address, HERE);
   }));
+
+/** Blocks its main thread for this time; its device's thread continues. */
+function compute(_: unknown, millis: number): void {
+  const end = performance.now() + millis;
+  while (performance.now() < end);
+}
+
+test('a process that computes for many heartbeats loses no path, nor do its peers', () => {
+  const heartbeatMicros = 1_500_000;
+  return withNode(
+    async ({ members, peer, address }) => {
+      const [carrier, one] = members as [Member, Member];
+      const far = elsewhere(peer, 11, heartbeatMicros);
+      // Heartbeats have arrived.
+      sendAll({ kept: far }, { address, port: 2 }, 0, 1, SIZES);
+      await until(async () => (await one.run(got)).length === 1);
+      assert.equal([await one.run(got), far.failed], [expected(11, 1), undefined]);
+      await new Promise((resolve) => setTimeout(resolve, 2 * (heartbeatMicros / 1000)));
+      const computed = carrier.run(compute, 6000);
+      // Messages of every size: some of their connections are made meanwhile.
+      const further = elsewhere(peer, 12, heartbeatMicros);
+      sendAll({ kept: further }, { address, port: 1 }, 0, COUNT, SIZES);
+      sendAll({ kept: far }, { address, port: 2 }, 1, COUNT - 1, SIZES);
+      await computed;
+      const isDone = async (): Promise<boolean> => {
+        const [first, second] = await Promise.all([carrier.run(got), one.run(got)]);
+        return first.length >= COUNT && second.length >= COUNT;
+      };
+      await until(isDone);
+      assert.equal([far.failed, further.failed], [undefined, undefined]);
+      assert.equal(await carrier.run(got), expected(12, COUNT));
+      assert.equal(await one.run(got), expected(11, COUNT));
+      assert.is(far.socket.node.core.statistics.lost, 0);
+    },
+    2,
+    heartbeatMicros,
+  );
+});
 
 test.run();

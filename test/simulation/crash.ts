@@ -46,6 +46,7 @@ const MEMORY = 2 * 2 ** 20;
 const VIOLATIONS_MAX = 3;
 /** Turns of nothing but time after which nothing comes any more. */
 const IDLE_MAX = 2000;
+const CONNECT_ATTEMPTS = 4;
 const { ConnEvent, MrUsage } = rpma;
 
 /** Record `index` of a writer: known to whoever checks. */
@@ -134,13 +135,15 @@ class CrashWorld {
     const ep = await peer.epListen(REPLICA, PORT);
     const logs: rpma.ReplicatedLog[] = [];
     for (let index = 0; index < writers; index++) {
-      const accepted = ep.nextConnReq().then((request) => request.connect());
-      logs.push(await this.#writer(index, descriptor, accepted));
+      const accept = (): Promise<rpma.Conn> => ep.nextConnReq().then((one) => one.connect());
+      logs.push(await this.#writer(index, descriptor, accept));
     }
     this.#store = store;
     const work = logs.map((log, index) => this.#append(log, index));
     let isDone = false;
-    void Promise.all(work).then(() => (isDone = true));
+    const whole = Promise.all(work).then(() => (isDone = true));
+    // Programs that never end are rejected when their devices close.
+    whole.catch(() => undefined);
     for (let idle = 0; !isDone && idle < IDLE_MAX;) {
       await microtasks();
       idle = this.#step() ? 0 : idle + 1;
@@ -174,23 +177,13 @@ class CrashWorld {
   async #writer(
     index: number,
     descriptor: Uint8Array,
-    accepted: Promise<rpma.Conn>,
+    accept: () => Promise<rpma.Conn>,
   ): Promise<rpma.ReplicatedLog> {
     const context = await this.#open(`10.0.1.${index + 1}`, index + 1, false);
     const peer = rpma.peerNew(context);
     const cfg = rpma.connCfgNew();
     cfg.setSqSize(rpma.logQueueSize());
-    const request = await peer.connReqNew(REPLICA, PORT, cfg);
-    const conn = request.connect();
-    const events = Promise.all([conn.nextEvent(), accepted.then((other) => other.nextEvent())]);
-    let isThere = false;
-    void events.then(() => (isThere = true));
-    for (let turn = 0; !isThere && turn < IDLE_MAX; turn++) {
-      await microtasks();
-      if (this.#network.deliver() === 0) this.#clock.step();
-    }
-    const [event] = await events;
-    if (event !== ConnEvent.ESTABLISHED) throw new Error(`event ${event}`);
+    const conn = await this.#connect(peer, cfg, accept);
     const pcfg = rpma.peerCfgNew();
     pcfg.setDirectWriteToPmem(true);
     conn.applyRemotePeerCfg(pcfg);
@@ -199,6 +192,28 @@ class CrashWorld {
     const { logBytes } = this.#options;
     const replicas = [{ conn, mr, offset: index * logBytes }];
     return new rpma.ReplicatedLog(peer, replicas, { bytes: logBytes });
+  }
+
+  /** Connects both sides. If all messages were lost, the writer connects again. */
+  async #connect(
+    peer: rpma.Peer,
+    cfg: rpma.ConnCfg,
+    accept: () => Promise<rpma.Conn>,
+  ): Promise<rpma.Conn> {
+    for (let attempt = 0; attempt < CONNECT_ATTEMPTS; attempt++) {
+      const accepted = accept();
+      const request = await peer.connReqNew(REPLICA, PORT, cfg);
+      const conn = request.connect();
+      const events = Promise.all([conn.nextEvent(), accepted.then((other) => other.nextEvent())]);
+      let isThere = false;
+      void events.then(() => (isThere = true));
+      for (let turn = 0; !isThere && turn < IDLE_MAX; turn++) {
+        await microtasks();
+        if (this.#network.deliver() === 0) this.#clock.step();
+      }
+      if ((await events).every((event) => event === ConnEvent.ESTABLISHED)) return conn;
+    }
+    throw new Error(`no connection after ${CONNECT_ATTEMPTS} attempts`);
   }
 
   /** One or several at a time, as chance has it. */

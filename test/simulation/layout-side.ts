@@ -12,6 +12,7 @@ import {
 import {
   instanceStream,
   lookupOf,
+  signed,
   stencilStream,
   type Described,
   type Lookup,
@@ -23,6 +24,7 @@ import { Violation } from './violation.js';
 const AREA_BYTES = 24 * 1024;
 const AREAS = 3;
 const STREAM_MAX = 12_000;
+const INSTANCE_MAX = 400;
 /** Addresses far beyond linear memory, and exact as numbers. */
 const FAR = 2 ** 40;
 
@@ -38,22 +40,39 @@ interface Area {
 /** A layout that was made: what the oracle needs, and where it may be used. */
 export interface Made extends Described {
   readonly packed: number;
-  /** Stencils: of what its addresses are relative to; how far an instance reaches. */
-  readonly base?: Base;
-  readonly reach?: number;
+  /** Depth of nested layouts. */
+  readonly depth: number;
+  /** Stencils: valid base pointers, and the one that peers access at address 0. */
+  readonly pointers?: Pointers;
   readonly origin?: number;
 }
 
-/** Bytes that a layout may be made of: a region's, or another layout's stream. */
+/** Base pointers of a stencil: the first one, and the range of bytes for others. */
+interface Pointers {
+  readonly first: number;
+  readonly count: number;
+}
+
+/** Bases of a layout: a region's bytes, a layout's stream, a stencil's base pointers. */
 interface Base {
   readonly lkey: number;
   readonly first: number;
+  /** Number of bytes, or of base pointers. */
   readonly length: number;
+  readonly depth: number;
+  /** Maximum bytes of a datum; for a stencil its fixed size at a base pointer. */
+  readonly datumMax?: number;
+}
+
+/** A source, and the bytes (or base pointers) of its base that it covers from its address on. */
+interface Placed {
+  readonly source: MrLayoutInterleaved;
+  readonly reach: number;
 }
 
 /** Bytes of memory as a work request names them, and where the oracle says that they are. */
 export interface Named {
-  readonly addr: number;
+  readonly addr: number | bigint;
   readonly key: number;
   readonly stream: readonly number[];
 }
@@ -91,20 +110,29 @@ export class LayoutSide {
 
   #anyArea(): Base {
     const { mr } = this.#random.pick(this.areas);
-    return { lkey: mr.lkey, first: Number(mr.addr), length: mr.length };
+    return { lkey: mr.lkey, first: Number(mr.addr), length: mr.length, depth: 0 };
   }
 
-  /** A region, or a zero-based layout of at most this depth. */
+  /** A region, a zero-based layout of at most this depth, or a stencil. */
   #anyBase(depth: number): Base {
-    if (depth <= 1 || this.#random.chance(0.6)) return this.#anyArea();
-    const inner = this.make(depth - 1, false);
-    return { lkey: inner.mr.lkey, first: 0, length: inner.packed };
+    const random = this.#random;
+    if (depth <= 1 || random.chance(0.6)) return this.#anyArea();
+    // A layout that several sources refer to is below more than once.
+    const known = this.#made.filter((made) => made.depth < depth);
+    const inner =
+      known.length > 0 && random.chance(0.3) ? random.pick(known) : this.make(depth - 1);
+    const { mr, packed, pointers, depth: below } = inner;
+    if (!pointers) return { lkey: mr.lkey, first: 0, length: packed, depth: below };
+    const instances = random.pick([1, 1, 2, 3]);
+    const { first, count } = pointersFor(inner, instances);
+    // The oracle visits the whole instance for each datum.
+    if (count < 1 || packed > INSTANCE_MAX) return this.#anyArea();
+    return { lkey: mr.lkey, first, length: count, depth: below, datumMax: packed * instances };
   }
 
   /** A layout of layouts, `depth` deep at most. */
-  make(depth: number, mayBeStencil = true): Made {
-    const random = this.#random;
-    const stencil = mayBeStencil && random.chance(0.2);
+  make(depth: number): Made {
+    const stencil = this.#random.chance(0.25);
     const access = ALL_ACCESS | (stencil ? 0 : AccessFlag.ZERO_BASED);
     const mr = this.side.pd.regMr(null, 0, access);
     const made = stencil ? this.#stencil(mr, depth) : this.#plain(mr, depth);
@@ -114,27 +142,60 @@ export class LayoutSide {
   }
 
   #plain(mr: LayoutMemoryRegion, depth: number): Made {
-    const random = this.#random;
-    if (random.chance(0.4)) {
+    if (this.#random.chance(0.4)) {
       const sg = this.#pieces(depth);
       mr.setLayoutSg(0, sg);
-      return { mr, sg, packed: mr.length };
+      return { mr, sg, packed: mr.length, depth };
     }
-    const ilv = this.#sources(() => this.#anyBase(depth));
+    const ilv = this.#sources(() => this.#anyBase(depth)).map(({ source }) => source);
     mr.setLayoutInterleaved(0, ilv);
-    return { mr, ilv, packed: mr.length };
+    return { mr, ilv, packed: mr.length, depth };
   }
 
-  /** Relative to a base pointer: addresses of its entries count from 0. */
+  /** Relative to a base pointer: offsets may be below it, above it, or on both sides. */
   #stencil(mr: LayoutMemoryRegion, depth: number): Made {
+    const random = this.#random;
     const base = this.#anyBase(depth);
     const room = { ...base, first: 0, length: Math.max(1, base.length >> 1) };
-    const ilv = this.#sources(() => room);
-    const reach = Math.max(...ilv.map((source) => Number(source.firstDatum.addr) + spanOf(source)));
-    const extent = this.#random.chance(0.5) ? reach : this.#random.between(1, reach + 20);
-    const origin = base.first + this.#random.below(base.length - reach + 1);
-    mr.setLayoutInterleaved(0, ilv, { extent, origin });
-    return { mr, ilv, packed: mr.length, base, reach, origin, extent };
+    const placed = this.#sources(() => room);
+    const from = ({ source }: Placed) => Number(source.firstDatum.addr);
+    const high = Math.max(...placed.map((each) => from(each) + each.reach));
+    // All offsets are shifted below the base pointer by a random distance.
+    const back = random.pick([0, 0, high >> 1, random.below(2 * high + 1), 2 * high]);
+    const low = Math.min(...placed.map(from)) - back;
+    const pointers = { first: base.first - low, count: base.length - (high - back - low) + 1 };
+    const origin = pointers.first + random.below(pointers.count);
+    const isComposite = placed.every(({ source }) => source.dims.length === 0);
+    const ilv = placed.map(({ source }) => {
+      const { firstDatum } = source;
+      const addr = this.#offset(Number(firstDatum.addr) - back);
+      return { ...source, firstDatum: { ...firstDatum, addr } };
+    });
+    const spans = spanOfAll(ilv);
+    const extent = random.pick([
+      undefined,
+      undefined,
+      1,
+      -1,
+      spans,
+      random.between(1, spans + 20),
+      -random.between(1, spans + 20),
+    ]);
+    const options = {
+      origin: this.#offset(origin),
+      ...(extent === undefined ? {} : { extent: random.chance(0.5) ? extent : BigInt(extent) }),
+    };
+    const list = ilv.map(({ firstDatum }) => firstDatum);
+    if (isComposite) mr.setLayoutSg(0, list, options);
+    else mr.setLayoutInterleaved(0, ilv, options);
+    const made = { mr, packed: mr.length, depth, pointers, origin, extent: extent ?? spans };
+    return isComposite ? { ...made, sg: list } : { ...made, ilv };
+  }
+
+  /** A signed number in one of its valid representations. */
+  #offset(value: number): number | bigint {
+    const ways = [value, BigInt(value), BigInt.asUintN(64, BigInt(value))];
+    return this.#random.pick(ways);
   }
 
   /** Entries of a composite: of regions, of layouts, of stencils; some of them a column. */
@@ -150,41 +211,44 @@ export class LayoutSide {
         total += named.stream.length;
         continue;
       }
-      const { lkey, first, length } = this.#anyBase(depth);
-      const bytes = random.between(1, Math.min(length, random.pick([8, 8, 64, 900])));
+      const { lkey, first, length, datumMax } = this.#anyBase(depth);
+      const bytes = random.between(1, Math.min(datumMax ?? length, random.pick([8, 8, 64, 900])));
+      const width = datumMax === undefined ? bytes : 1;
       const times = random.chance(0.4) ? random.between(2, 9) : 1;
       const stride = random.chance(0.3) ? bytes : bytes + random.below(40);
-      const at = random.below(Math.max(1, length - bytes - stride * (times - 1) + 1));
+      const at = random.below(Math.max(1, length - width - stride * (times - 1) + 1));
       for (let index = 0; index < times; index++) {
-        if (at + index * stride + bytes > length) break;
-        list.push({ addr: first + at + index * stride, length: bytes, lkey });
+        if (at + index * stride + width > length) break;
+        list.push({ addr: pointer(first + at + index * stride), length: bytes, lkey });
         total += bytes;
       }
     }
     return list;
   }
 
-  #sources(base: () => Base): MrLayoutInterleaved[] {
+  #sources(base: () => Base): Placed[] {
     const random = this.#random;
     const count = random.chance(0.4) ? 1 : random.pick([2, 2, 3, 5, 17, 40]);
     const uneven = random.chance(0.5);
+    const single = random.chance(0.2);
     const cycles = random.between(1, 12);
     return Array.from({ length: count }, () => {
       const numRepeated = random.pick([1, 1, 2, 3, 5]);
       const data = uneven ? random.between(1, 30) : cycles * numRepeated;
-      return this.#source(base(), numRepeated, count === 1 ? random.between(1, 300) : data);
+      const all = count === 1 ? random.between(1, 300) : data;
+      return this.#source(base(), numRepeated, single ? 1 : all);
     });
   }
 
   /** `count` data, in as many dimensions as it has factors, within a base. */
-  #source(base: Base, numRepeated: number, count: number): MrLayoutInterleaved {
+  #source(base: Base, numRepeated: number, count: number): Placed {
     const random = this.#random;
-    const { lkey } = base;
+    const { lkey, datumMax } = base;
     const sizes = count > 60 ? [1, 4, 8, 8, 16] : [1, 4, 4, 8, 8, 16, 70, 300];
-    const length = random.between(1, Math.min(base.length, random.pick(sizes)));
+    const length = random.between(1, Math.min(datumMax ?? base.length, random.pick(sizes)));
     const dims: { offsetStride: number; datumCount: number }[] = [];
     let left = count;
-    let reach = length;
+    let reach = datumMax === undefined ? length : 1;
     while (left > 1 && dims.length < 7) {
       const factor = [2, 3, 5, 7].find((prime) => left % prime === 0 && random.chance(0.3)) ?? left;
       // Usually beyond what the dimensions before it make up; now and then into it.
@@ -198,27 +262,28 @@ export class LayoutSide {
       left /= factor;
     }
     if (left > 1) dims.push({ offsetStride: 0, datumCount: left });
-    const addr = base.first + random.below(base.length - reach + 1);
-    return { firstDatum: { addr, length, lkey }, numRepeated, dims };
+    const addr = pointer(base.first + random.below(base.length - reach + 1));
+    return { source: { firstDatum: { addr, length, lkey }, numRepeated, dims }, reach };
   }
 
   /** Some bytes of a layout, at most `most`; `remote`: as peers name them. */
   name(made: Made, most: number, remote: boolean): Named {
     const random = this.#random;
-    const { mr, packed, base, reach, extent } = made;
-    if (!base) {
+    const { mr, packed, pointers, extent } = made;
+    if (!pointers) {
       const all = instanceStream(made, this.#lookup);
       const length = random.between(1, Math.min(most, packed));
       const addr = random.below(packed - length + 1);
       return { addr, key: mr.rkey, stream: all.slice(addr, addr + length) };
     }
-    const from = remote ? made.origin! : base.first + random.below(base.length - reach! + 1);
-    const behind = base.first + base.length - reach! - from;
-    const instances = 1 + Math.min(4, extent! === 0 ? 0 : Math.floor(behind / extent!));
+    const from = remote ? made.origin! : pointers.first + random.below(pointers.count);
+    const last = pointers.first + pointers.count - 1;
+    const further = extent! > 0 ? last - from : from - pointers.first;
+    const instances = 1 + Math.min(4, Math.floor(further / Math.abs(extent!)));
     const skip = remote ? random.below(packed * instances) : 0;
     const length = random.between(1, Math.min(most, packed * instances - skip));
     const stream = stencilStream(made, this.#lookup, from, skip + length).slice(skip);
-    return { addr: remote ? skip : from, key: mr.rkey, stream };
+    return { addr: remote ? skip : pointer(from), key: mr.rkey, stream };
   }
 
   /** What the oracle expects at these places. */
@@ -227,7 +292,7 @@ export class LayoutSide {
   }
 
   isStencil(key: number): boolean {
-    return this.#made.some(({ mr, base }) => base && mr.lkey === key);
+    return this.#made.some(({ mr, pointers }) => pointers && mr.lkey === key);
   }
 
   expect(stream: readonly number[], bytes: Uint8Array): void {
@@ -258,4 +323,23 @@ function spanOf({ firstDatum, dims }: MrLayoutInterleaved): number {
     (span, { offsetStride, datumCount }) => span + Number(offsetStride) * (Number(datumCount) - 1),
     firstDatum.length,
   );
+}
+
+/** Bytes from the lowest byte of a stencil to the end of its highest: its default extent. */
+function spanOfAll(list: readonly MrLayoutInterleaved[]): number {
+  const from = list.map(({ firstDatum }) => signed(firstDatum.addr));
+  const to = list.map((source, index) => from[index]! + spanOf(source));
+  return Math.max(...to) - Math.min(...from);
+}
+
+/** Base pointers at which a stencil and its further instances are within its base. */
+function pointersFor({ pointers, extent }: Made, instances: number): Pointers {
+  const { first, count } = pointers!;
+  const further = extent! * (instances - 1);
+  return { first: Math.max(first, first - further), count: count - Math.abs(further) };
+}
+
+/** An address as the verbs take it: modulo 2^64. */
+function pointer(address: number): number | bigint {
+  return address < 0 ? BigInt.asUintN(64, BigInt(address)) : address;
 }

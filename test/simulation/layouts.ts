@@ -99,7 +99,7 @@ class LayoutWorld {
     const first = this.#random.between(1, sge.length - 1);
     return [
       { ...sge, length: first },
-      { ...sge, addr: Number(sge.addr) + first, length: sge.length - first },
+      { ...sge, addr: BigInt(sge.addr) + BigInt(first), length: sge.length - first },
     ];
   }
 

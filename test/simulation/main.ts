@@ -6,6 +6,7 @@
  *   npm run -s sim -- --replay '{"seed":123,"loss":0}'
  *   npm run -s sim -- --layouts                   100,000 random memory layouts (--seeds, --replay)
  *   npm run -s sim -- --rds [--seeds 1000]          reliable datagrams (--replay SEED)
+ *   npm run -s sim -- --periods                     a link loses every n-th packet, n from 2 to 200
  *   npm run -s sim -- --table                       writes throughput.snapshot.txt
  *   npm run -s sim -- --kill                        processes that die at every step
  *   npm run -s sim -- --crash [--seeds 10000]       power cuts at every step (--replay SEED)
@@ -20,7 +21,9 @@ import { runKills } from '../exhaustive/deaths.js';
 import { read } from '../support/script.js';
 import { runCrashes, runServerKills } from './crash-runs.js';
 import { LAYOUTS_A_SEED, simulateLayouts } from './layouts.js';
+import { runHost } from './host/world.js';
 import { formatOptions, optionsOf, type SimulationOptions } from './options.js';
+import { runLosses } from './periodic-loss.js';
 import { runRds } from './rds-runs.js';
 import { shrink } from './shrink.js';
 import { writeSnapshot } from './throughput.js';
@@ -153,6 +156,10 @@ async function main(): Promise<number> {
   if (values.rds) {
     return replayed === undefined ? runRds(first, seeds ?? 1000) : runRds(replayed.seed, 1);
   }
+  if (values.host) {
+    return replayed === undefined ? runHost(first, seeds ?? 1000) : runHost(replayed.seed, 1);
+  }
+  if (values.periods) return runLosses();
   if (values.kill && !values.crash) return runKills();
   if (values.crash) {
     if (replayed !== undefined) return runCrashes(replayed.seed, 1);

@@ -43,6 +43,8 @@ interface Path {
   readonly jitter: Random;
   /** How many cuts are in force. */
   cuts: number;
+  /** Number of packets sent on the path. */
+  offered: number;
   /** When the wire is free again. */
   busyUntil: number;
 }
@@ -104,6 +106,7 @@ export class Network {
           delay: own.split('delay'),
           jitter: own.split('jitter'),
           cuts: 0,
+          offered: 0,
           busyUntil: 0,
         });
       }
@@ -177,6 +180,10 @@ export class Network {
     const { options, counters } = this;
     if (path.cuts > 0) {
       counters.partitioned++;
+      return;
+    }
+    if (options.lossPeriod > 0 && ++path.offered % options.lossPeriod === 0) {
+      counters.lost++;
       return;
     }
     if (options.loss > 0 && path.loss.chance(options.loss)) {

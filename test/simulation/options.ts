@@ -19,6 +19,8 @@ export interface SimulationOptions {
   jitterMicros: number;
   /** Per packet: it is gone. */
   loss: number;
+  /** Every n-th packet of a path is lost; 0: no periodic loss. */
+  lossPeriod: number;
   /** Per packet: it arrives twice, each copy with a delay of its own. */
   duplication: number;
   /** Per packet: it arrives up to `reorderMicros` later than its neighbours. */
@@ -177,6 +179,8 @@ export function optionsOf(seed: number): SimulationOptions {
     placement: random.pick([0, 0, 0.05, 0.3]),
     storeMicros: random.pick([0, 10, 200, 5000]),
     ownKind: random.chance(0.5),
+    // periodic-loss.test.ts
+    lossPeriod: 0,
   };
 }
 
@@ -230,6 +234,7 @@ export function isPerfectWire(o: SimulationOptions): boolean {
   const faults =
     o.jitterMicros +
     o.loss +
+    o.lossPeriod +
     o.duplication +
     o.reordering +
     o.corruption +
@@ -246,7 +251,7 @@ export function isPerfectWire(o: SimulationOptions): boolean {
 
 /** What arrives, arrives in order, and everything does: then whoever is refused is told so. */
 export function isOrderedWire(o: SimulationOptions): boolean {
-  const lost = o.loss + o.corruption + o.partitions + o.crashes;
+  const lost = o.loss + o.lossPeriod + o.corruption + o.partitions + o.crashes;
   return lost + o.reordering + o.delay + o.jitterMicros + o.bytesPerMicro === 0;
 }
 
@@ -280,6 +285,7 @@ export const PERFECT: Partial<SimulationOptions> = {
   reordering: 0,
   duplication: 0,
   loss: 0,
+  lossPeriod: 0,
   queueBytes: 0,
   markBytes: 0,
   bytesPerMicro: 0,

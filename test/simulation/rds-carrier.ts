@@ -242,7 +242,8 @@ export class SimulatedConnection implements Connection {
 
   #arrive(posted: Posted): void {
     const { other } = this;
-    if (this.#isSevered || !other) return;
+    // A transport ends with its node, and acknowledges no packet.
+    if (this.#isSevered || !other || other.carrier.isDead) return;
     // Whoever was told that it came may change it, complete or not.
     const { memory, sent, start } = posted;
     if (memory && Buffer.compare(memory, sent.subarray(start)) !== 0 && !this.#isClosed) {

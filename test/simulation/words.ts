@@ -13,6 +13,8 @@ export interface SimulationWords {
   readonly bail: boolean;
   readonly layouts: boolean;
   readonly rds: boolean;
+  readonly host: boolean;
+  readonly periods: boolean;
   readonly kill: boolean;
   readonly crash: boolean;
   readonly table: boolean;
@@ -42,6 +44,8 @@ export const words = script(
   .option('--bail', 'end with the first failure', false)
   .option('--layouts', 'instead: random memory layouts against an oracle', false)
   .option('--rds', 'instead: reliable datagrams', false)
+  .option('--host', 'instead: the host code of processes, in orders selected by seed', false)
+  .option('--periods', 'instead: a link loses every n-th packet, n from 2 to 200', false)
   .option('--kill', 'instead: processes that die at every step', false)
   .option('--crash', 'instead: power cuts at every step; with --kill a real server', false)
   .option('--table', 'write throughput.snapshot.txt', false);

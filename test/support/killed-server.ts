@@ -1,6 +1,6 @@
 /**
- * A real `verbena serve --pmem` that is killed, or loses its power, while a client appends: what the
- * client was told to be appended is there, every time, and the next server goes on with it.
+ * A real `verbena serve --pmem` that is killed, or loses its power, while a client appends: every
+ * record acknowledged to the client is there, and the next server continues with it.
  */
 import { readFileSync } from 'node:fs';
 import { WcStatus, openDevice, rpma, type Context } from '../../host/index.js';
@@ -29,7 +29,7 @@ function recordOf(index: number): Uint8Array {
   return bytes.fill(index, 8);
 }
 
-function recordsIn(path: string): readonly Uint8Array[] {
+export function recordsIn(path: string): readonly Uint8Array[] {
   const file = readFileSync(path);
   const { length } = decodeHeader(file.subarray(0, HEADER_BYTES), file.length, path);
   return rpma.recoverLog(file.subarray(DATA_OFFSET, DATA_OFFSET + length)).records;
@@ -73,15 +73,15 @@ function checkRecords(records: readonly Uint8Array[], told: number): number {
 }
 
 /** What the client knows, whatever becomes of its connection. */
-interface Progress {
+export interface Progress {
   acknowledged: number;
   isCut: boolean;
 }
 
 /**
  * Reads the log, which must have the first `told` records, and appends until `count` more were
- * acknowledged; then calls `cut`, under load. Returns how many were acknowledged, those that came in
- * its last moments as well. Should a connection be lost before, another one goes on.
+ * acknowledged; then calls `cut`, under load. Returns how many were acknowledged, those that came
+ * in its last moments as well. Should a connection be lost before, another one goes on.
  */
 export async function appendUntilCut(
   place: Place,
@@ -106,7 +106,11 @@ export async function appendUntilCut(
   }
 }
 
-async function appendOnce(
+/**
+ * The same over one connection: rejects when it is lost, and `progress` says how many were
+ * acknowledged. `wanted`: with those that were there before.
+ */
+export async function appendOnce(
   { server, client }: Place,
   progress: Progress,
   wanted: number,

@@ -10,16 +10,21 @@ export type Stream = readonly number[];
 /** Appends what a key opens: a region's bytes are where they say they are, a layout's elsewhere. */
 export type Lookup = (lkey: number, address: number, length: number, stream: number[]) => void;
 
+/** An address, or a signed offset, from its 64 bits; exact if its absolute value is below 2^53. */
+export function signed(address: number | bigint): number {
+  return Number(BigInt.asIntN(64, BigInt(address)));
+}
+
 /** Bytes of a composite layout; `base`: a stencil's base pointer. */
 function compositeStream(list: readonly Sge[], lookup: Lookup, base = 0): number[] {
   const stream: number[] = [];
-  for (const { addr, length, lkey } of list) lookup(lkey, base + Number(addr), length, stream);
+  for (const { addr, length, lkey } of list) lookup(lkey, base + signed(addr), length, stream);
   return stream;
 }
 
 /** Where the data of one source begin, in its order. */
 function dataOf({ firstDatum, dims }: MrLayoutInterleaved): number[] {
-  let data = [Number(firstDatum.addr)];
+  let data = [signed(firstDatum.addr)];
   for (const { offsetStride, datumCount } of dims) {
     const inner = data;
     data = [];
@@ -55,7 +60,7 @@ export interface Described {
   readonly mr: LayoutMemoryRegion;
   readonly sg?: readonly Sge[];
   readonly ilv?: readonly MrLayoutInterleaved[];
-  /** Bytes from one instance to the next; of stencils. */
+  /** Bytes from one instance to the next, signed; of stencils. */
   readonly extent?: number;
 }
 

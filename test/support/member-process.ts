@@ -4,9 +4,11 @@
  */
 import * as verbena from '../../host/index.js';
 import * as pair from './pair.js';
+import { root } from './paths.js';
 import type { MemberRequest, MemberWorld } from './member.js';
 
-const world = { verbena, pair, kept: {} } as unknown as MemberWorld;
+const load = (module: string): Promise<unknown> => import(new URL(module, root).href);
+const world = { verbena, pair, load, kept: {} } as unknown as MemberWorld;
 
 function answer(message: object): void {
   process.send!(message);

@@ -4,6 +4,7 @@
  * stands in.
  */
 import { fork, type ChildProcess } from 'node:child_process';
+import cluster from 'node:cluster';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import type * as verbena from '../../host/index.js';
@@ -23,6 +24,8 @@ export interface Kept {
 export interface MemberWorld {
   readonly verbena: typeof verbena;
   readonly pair: typeof pair;
+  /** A module of the build that the index does not export: `build/host/…`. */
+  readonly load: (module: string) => Promise<unknown>;
   readonly kept: Kept;
   context: verbena.Context;
 }
@@ -60,6 +63,8 @@ export class Member {
   readonly #child: ChildProcess;
   readonly #waiting = new Map<number, (answer: MemberAnswer) => void>();
   readonly ended: Promise<unknown>;
+  /** Number of listen and bind calls that a cluster worker delegated to its primary. */
+  listensOfPrimary = 0;
   #next = 0;
 
   private constructor(child: ChildProcess) {
@@ -76,9 +81,22 @@ export class Member {
   }
 
   static async start(): Promise<Member> {
-    const child = fork(PROCESS, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] });
+    return Member.#started(fork(PROCESS, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] }));
+  }
+
+  /** A member that is a cluster worker of this process. */
+  static startWorker(): Promise<Member> {
+    cluster.setupPrimary({ exec: PROCESS, args: [], execArgv: [] });
+    return Member.#started(cluster.fork().process);
+  }
+
+  static async #started(child: ChildProcess): Promise<Member> {
+    const member = new Member(child);
+    child.on('internalMessage', ({ act }: { readonly act?: string }) => {
+      if (act === 'queryServer') member.listensOfPrimary++;
+    });
     await once(child, 'message');
-    return new Member(child);
+    return member;
   }
 
   /** A member that has opened the device. */

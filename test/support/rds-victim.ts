@@ -22,6 +22,8 @@ export class Victim {
   /** SENDs that the peer takes. */
   room = 100;
   hasMemory = true;
+  /** The peer's transport has no receive request (RNR NAK). */
+  isPeerBusy = false;
   /** The last map of slow ports that it sent. */
   map: Uint8Array | undefined;
   readonly said: RdsHeader[] = [];
@@ -55,10 +57,13 @@ export class Victim {
         return buffer;
       },
     };
-    const room = (): number => this.room;
+    const [room, isPeerBusy] = [() => this.room, () => this.isPeerBusy];
     this.#connection = {
       get room() {
         return room();
+      },
+      get isPeerBusy() {
+        return isPeerBusy();
       },
       marksHeaders: false,
       hold: () => true,
@@ -122,8 +127,8 @@ export class Victim {
   }
 
   /** The peer takes some. */
-  sent(): void {
-    this.#owner.sent(NOW, this.#connection);
+  sent(now = NOW): void {
+    this.#owner.sent(now, this.#connection);
   }
 
   /** Nothing is held once the connection and the node are gone. */

@@ -17,15 +17,16 @@ export interface RanToEnd {
 
 const running = new Set<number>();
 
-/** Runs `node ...args` in a group of processes of its own, for `secondsMax` at the most. */
+/** Runs `node ...args` in a process group of its own for at most `secondsMax`. */
 export function runToEnd(
   args: readonly string[],
   secondsMax: number,
   options: { readonly cwd?: string; readonly env?: NodeJS.ProcessEnv } = {},
+  node = process.execPath,
 ): Promise<RanToEnd> {
   const start = performance.now();
   const stdio = ['ignore', 'pipe', 'pipe'] as ['ignore', 'pipe', 'pipe'];
-  const child = spawn(process.execPath, args, { ...options, stdio, detached: true });
+  const child = spawn(node, args, { ...options, stdio, detached: true });
   const pid = child.pid!;
   running.add(pid);
   let [output, hung] = ['', false];

@@ -154,6 +154,8 @@ export class Wire implements Side {
   readonly buffer: Uint8Array;
   readonly mr: Side['mr'];
   readonly peer: Endpoint;
+  /** In the reserved bits of the test's packets: 0, or what selective repeat asks for. */
+  mark = 0;
   /** Names of asynchronous events that came and were not looked at. */
   readonly events: string[] = [];
   /** Addresses of armed completion queues that rang. */
@@ -164,6 +166,7 @@ export class Wire implements Side {
     this.link = link;
     this.clock = clock;
     this.peer = options.peer ?? PEER;
+    if (options.reorderPackets) this.mark = markOf(options.sendPsn ?? 0x100);
     this.pd = context.allocPd();
     this.cq = context.createCq(4096);
     const cap = { reorderPackets: options.reorderPackets ?? 0 };
@@ -256,7 +259,10 @@ export class Wire implements Side {
     const data = typeof payload === 'number' ? pattern(payload) : payload;
     const padCount = fields.padCount ?? -data.length & 3;
     const whole = { pkey: 0xffff, targetQp: this.qp.qpNum, ...fields, padCount };
-    return codec.build(whole, data, this.#flow);
+    const packet = codec.build(whole, data, this.#flow);
+    if (this.mark === 0) return packet;
+    packet[8]! |= this.mark;
+    return this.seal(packet);
   }
 
   /** Puts the right ICRC behind bytes of any content. */
@@ -394,6 +400,11 @@ export class Wire implements Side {
   async close(): Promise<void> {
     await this.context.close();
   }
+}
+
+/** Of requests to a side whose own begin at this PSN (assembly/transport/reorder.ts). */
+export function markOf(psn: number): number {
+  return (((psn ^ (psn >>> 7) ^ (psn >>> 14) ^ (psn >>> 21)) & 0x7f) % 127) + 1;
 }
 
 /** `length` bytes that tell where they are. */

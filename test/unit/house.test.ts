@@ -11,6 +11,7 @@ const top = fileURLToPath(root);
 /** Folders in order: each may import itself and those above it. */
 const HOST = [
   'errors',
+  'base',
   'engine',
   'link',
   'device',
@@ -131,6 +132,36 @@ test('time and chance come in through doors that are named', () => {
   }
 });
 
+test('each server and socket of the host belongs to its process, also in a cluster worker', () => {
+  // Reliable datagram sockets, and argument lists of the application.
+  const others = new Set([
+    'host/cli/rds-stress.ts: socket.bind',
+    'host/cli/rds-stress.ts: stress.bind',
+    'host/demo/relay.ts: side.bind',
+    'host/dgram/socket.ts: half.bind',
+    'host/dgram/socket.ts: side.bind',
+    'host/dgram/socket.ts: super.bind',
+    'host/dgram/station.ts: made.bind',
+    // The lock has a rule of its own.
+    'host/pmem/file-lock.ts: server.listen',
+  ]);
+  const calls = /([\w.]+\.(?:listen|bind))\(([^;]*?)\);/g;
+  const imported = /from '(node:(net|http|https|dgram)|\.\.?\/.*(plain-dgram|udp-socket)\.js)'/;
+  let count = 0;
+  for (const file of sources('host')) {
+    const text = readFileSync(join(top, file), 'utf8').replace(/\/\*[\s\S]*?\*\/|\/\/.*/g, '');
+    if (!imported.test(text)) continue;
+    for (const { 0: call, 1: name, 2: words } of text.matchAll(calls)) {
+      if (others.has(`${file}: ${name}`)) continue;
+      const isPosix = name!.startsWith('posix.');
+      // Without it a cluster worker delegates listen to its primary, which has other descriptors.
+      assert.ok(isPosix || words!.includes('exclusive: true'), `${file}: ${call}`);
+      count++;
+    }
+  }
+  assert.ok(count >= 10, `${count} found`);
+});
+
 test('no file is longer than a reader can hold, no line wider than the page', () => {
   for (const folder of ['assembly', 'host', 'test']) {
     for (const file of sources(folder)) {
@@ -163,6 +194,19 @@ test('every test file runs what it defines', () => {
     const text = readFileSync(join(top, file), 'utf8');
     assert.match(text, /\.run\(\);/, `${file}: test.run() is missing`);
     assert.not.match(text, /\.(skip|only)\(/, file);
+  }
+});
+
+test('no two test files use the same address of the loopback interface', () => {
+  // Files run in parallel, and UDP port 4791 of an address serves one device. 127.0.0.x: any port.
+  const users = new Map<string, string>();
+  for (const file of sources('test').filter((name) => name.endsWith('.test.ts'))) {
+    const text = readFileSync(join(top, file), 'utf8');
+    for (const [address] of new Set(text.match(/\b127\.\d+\.\d+\.\d+/g) ?? []).entries()) {
+      if (address.startsWith('127.0.0.')) continue;
+      assert.is(users.get(address) ?? file, file, `${address} is used by both`);
+      users.set(address, file);
+    }
   }
 });
 

@@ -1,6 +1,7 @@
 /*
- * One side of a conversation over Debian's librpma: `rpma server|client ADDR PORT`. The server has
- * 4096 bytes and says where in its answer to the connection. The client reads 64 of them at 1024,
+ * One side of a conversation over Debian's librpma: `rpma server|client ADDR PORT [flush-only]`. The
+ * server has 4096 bytes and sends their address in its private data; `flush-only`: without the usage
+ * bit of a readable region; librpma 1.2 still allows the READ. The client reads 64 of them at 1024,
  * writes a sentence at 64 and flushes it, sets the word at 8 by an atomic write and flushes that,
  * then sends a number and gets it back plus one.
  */
@@ -70,6 +71,8 @@ static uint64_t *word(int at)
 	return (uint64_t *)(memory + at);
 }
 
+static int is_flush_only;
+
 static void serve(struct rpma_peer *peer, const char *addr, const char *port)
 {
 	struct rpma_ep *ep;
@@ -81,6 +84,8 @@ static void serve(struct rpma_peer *peer, const char *addr, const char *port)
 	size_t size;
 	int usage = RPMA_MR_USAGE_READ_SRC | RPMA_MR_USAGE_WRITE_DST |
 		RPMA_MR_USAGE_FLUSH_TYPE_VISIBILITY | RPMA_MR_USAGE_SEND | RPMA_MR_USAGE_RECV;
+	if (is_flush_only)
+		usage &= ~RPMA_MR_USAGE_READ_SRC;
 	strcpy(memory + SAID_AT, "said by librpma");
 	must(rpma_mr_reg(peer, memory, BYTES, usage, &mr), "mr_reg");
 	must(rpma_mr_get_descriptor_size(mr, &size), "descriptor_size");
@@ -157,8 +162,9 @@ int main(int argc, char *argv[])
 {
 	struct ibv_context *context;
 	struct rpma_peer *peer;
-	if (argc != 4) {
-		fprintf(stderr, "usage: rpma server|client ADDR PORT\n");
+	is_flush_only = argc == 5 && !strcmp(argv[4], "flush-only");
+	if (argc != 4 && !is_flush_only) {
+		fprintf(stderr, "usage: rpma server|client ADDR PORT [flush-only]\n");
 		return 2;
 	}
 	int is_server = !strcmp(argv[1], "server");

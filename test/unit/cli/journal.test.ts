@@ -1,6 +1,7 @@
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
+  CLOSED_LINE,
   formatJournalEntry,
   formatJournalHeader,
   parseJournal,
@@ -16,7 +17,15 @@ const entries = [
 const whole = Buffer.from(formatJournalHeader(version) + entries.map(formatJournalEntry).join(''));
 
 test('what is written is read', () => {
-  assert.equal(parseJournal(whole), { version, entries, validBytes: whole.length });
+  const journal = { version, entries, validBytes: whole.length };
+  assert.equal(parseJournal(whole), { ...journal, isClosed: false });
+  const closed = Buffer.concat([whole, Buffer.from(CLOSED_LINE)]);
+  assert.equal(parseJournal(closed), { ...journal, isClosed: true });
+  for (const more of [CLOSED_LINE, 'x', formatJournalEntry(entries[0]!)]) {
+    const torn = Buffer.concat([closed, Buffer.from(more)]);
+    assert.equal(parseJournal(torn), { ...journal, isClosed: false });
+  }
+  assert.is(parseJournal(closed.subarray(0, -1))?.isClosed, false);
 });
 
 test('a journal torn at any byte gives the lines that are whole', () => {

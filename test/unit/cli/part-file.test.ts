@@ -1,16 +1,29 @@
 /** NAME.part on its way to NAME, with a disk that fails at a chosen moment. */
 import { createHash } from 'node:crypto';
-import { appendFile, open, readFile, readdir, writeFile, type FileHandle } from 'node:fs/promises';
+import { readdirSync, statSync } from 'node:fs';
+import {
+  appendFile,
+  open,
+  readFile,
+  readdir,
+  symlink,
+  writeFile,
+  type FileHandle,
+} from 'node:fs/promises';
 import { crc32 } from 'node:zlib';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { PartFile, type OpenFile } from '../../../host/cli/part-file.js';
 import { RefusalError } from '../../../host/index.js';
+import { placeOfPath } from '../../../host/pmem/place.js';
+import { give, testOfTwoUsers } from '../../support/other-user.js';
 import { Workspace, noise } from '../../support/processes.js';
 import { eventually } from '../../support/receiver.js';
+import { WITHOUT_KOFFI } from '../../support/without-koffi.js';
 
 const test = suite('cli/part-file');
 
+const partFile = new URL('../../../host/cli/part-file.js', import.meta.url).href;
 const PIECE = 4096;
 const content = noise(PIECE * 40 + 5);
 const version = { name: 'x', size: content.length, mtimeNs: '5', pieceBytes: PIECE };
@@ -41,8 +54,8 @@ function failing(
   code: string,
   count: number,
 ): OpenFile {
-  return async (path, flags) => {
-    const file = await open(path, flags);
+  return async (path, flags, mode) => {
+    const file = await open(path, flags, mode);
     const original = file[method].bind(file) as (...args: unknown[]) => Promise<unknown>;
     let calls = 0;
     const replaced = (...args: unknown[]): Promise<unknown> =>
@@ -146,6 +159,107 @@ test('a sync that fails fails the file, and the journal does not name its pieces
       assert.is(again.synced.size, 0);
       await again.abandon();
     }
+  }));
+
+test('after a failed sync no other one is tried: it would succeed, and prove nothing', () =>
+  Workspace.use(async ({ directory }) => {
+    let syncs = 0;
+    const part = await PartFile.open(directory, version, async (path, flags, mode) => {
+      const file = await open(path, flags, mode);
+      const datasync = file.datasync.bind(file);
+      // The kernel reports it once.
+      return Object.assign(file, {
+        datasync: () =>
+          ++syncs === 1
+            ? Promise.reject(Object.assign(new Error('EIO'), { code: 'EIO' }))
+            : datasync(),
+      }) as FileHandle;
+    });
+    const all = Array.from({ length: 40 }, (_, index) =>
+      part.write(index, piece(index), crc32(piece(index))),
+    );
+    await Promise.allSettled(all);
+    assert.match(await refusal(part.finish(sha256)), /EIO/);
+    await part.close();
+    assert.is(syncs, 1);
+    const again = await PartFile.open(directory, version);
+    assert.is(again.synced.size, 0);
+    await again.abandon();
+  }));
+
+test('a received file has mode 0600 from its first byte on, whatever the umask', () =>
+  Workspace.use(async (space) => {
+    const { directory } = space;
+    const modes = (): string[] =>
+      readdirSync(directory).map((name) => (statSync(space.path(name)).mode & 0o7777).toString(8));
+    const umask = process.umask(0);
+    try {
+      const part = await PartFile.open(directory, version);
+      assert.equal(modes(), ['600', '600']);
+      await write(part, 0, part.pieceCount);
+      await part.finish(sha256);
+    } finally {
+      process.umask(umask);
+    }
+    assert.equal(modes(), ['600']);
+  }));
+
+test('links in the place of a part and its journal are removed, and their targets stay', () =>
+  Workspace.use(async (space) => {
+    const { directory } = space;
+    const target = space.path('target');
+    await writeFile(target, 'of value');
+    for (const name of ['x.part', 'x.part.journal']) {
+      await symlink(target, space.path(name));
+      const part = await PartFile.open(directory, version);
+      await write(part, 0, part.pieceCount);
+      await part.finish(sha256);
+      assert.is(await readFile(target, 'utf8'), 'of value');
+      assert.equal(await readdir(directory), ['target', 'x']);
+    }
+  }));
+
+testOfTwoUsers(test, 'a part of another user is not resumed', () =>
+  Workspace.use(async (space) => {
+    const { directory } = space;
+    const first = await PartFile.open(directory, version);
+    await write(first, 0, 20);
+    await first.close();
+    give(space.path('x.part'));
+    const second = await PartFile.open(directory, version);
+    assert.is(second.synced.size, 0);
+    assert.is(statSync(space.path('x.part')).uid, 0);
+    await second.abandon();
+  }),
+);
+
+test('without koffi only a part that was closed in order is resumed', () =>
+  Workspace.use(async (space) => {
+    const { directory } = space;
+    const resumed = async (): Promise<string> => {
+      const script = `
+        const { PartFile } = await import(${JSON.stringify(partFile)});
+        const part = await PartFile.open(${JSON.stringify(directory)}, ${JSON.stringify(version)});
+        console.log(part.synced.size, part.note);
+        await part.close();`;
+      const words = [...WITHOUT_KOFFI, '--input-type=module', '-e', script];
+      const { stdout } = await space.startProcess(process.execPath, words).ended;
+      return stdout;
+    };
+    const first = await PartFile.open(directory, version);
+    await write(first, 0, 32);
+    await eventually(() => first.synced.size === 32);
+    const isMemory = placeOfPath(directory).isMemory;
+    const open_ = await resumed();
+    if (isMemory) assert.match(open_, /^32 /);
+    else assert.match(open_, /^0 the server's part of x is discarded: .*without koffi/);
+    await first.close();
+    const second = await PartFile.open(directory, version);
+    await write(second, 0, 32);
+    await second.close();
+    assert.match(await resumed(), /^32 \n/);
+    // That process closed it in order as well.
+    assert.match(await resumed(), /^32 \n/);
   }));
 
 test('a part that is not what was sent never gets the name', () =>

@@ -40,10 +40,18 @@ test('our address towards a server is the one that the system would use', async 
 });
 
 test('ordinary names are fine, up to the last byte', () => {
-  for (const name of ['a', '.hidden', 'a b.tar.gz', 'part', 'x.parts', '名前', 'x'.repeat(242)]) {
+  for (const name of ['a', 'a.hidden', 'a b.tar.gz', 'part', 'x.parts', '名前', 'x'.repeat(242)]) {
     checkFileName(name);
   }
-  for (const name of ['x'.repeat(243), 'a\u007f', '..', 'A.PART']) {
+  for (const name of [
+    'x'.repeat(243),
+    'a\u007f',
+    '..',
+    'A.PART',
+    '.bashrc',
+    'a\u009b',
+    'a\u202eb',
+  ]) {
     assert.throws(
       () => checkFileName(name),
       (error: Error) => error instanceof RefusalError,

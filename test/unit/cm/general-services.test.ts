@@ -8,6 +8,7 @@ import {
   LoopbackNetwork,
   RefusalError,
   SendFlag,
+  WcOpcode,
   WcStatus,
   WrOpcode,
   connect,
@@ -20,6 +21,7 @@ import {
   type Link,
   type OpenOptions,
   type PacketBatch,
+  type WorkCompletion,
 } from '../../../host/index.js';
 import { GeneralServices } from '../../../host/cm/general-services.js';
 import { Manager } from '../../../host/cm/manager.js';
@@ -369,6 +371,66 @@ test('what comes while a message is being sent is heard when whoever sends is do
   assert.equal(heard, ['sent', 'message']);
   await a.close();
   await b.close();
+});
+
+test('a message that arrived early is handled after the manager is made, not before', async () => {
+  const network = new LoopbackNetwork({ auto: false });
+  const here = network.link(Endpoint.parse('10.0.0.1', 4791));
+  const polled: Link = {
+    get info() {
+      return here.info;
+    },
+    open: (receiver, memory) => here.open(receiver, memory),
+    send: (batch) => here.send(batch),
+    poll: () => network.deliver(),
+    close: () => here.close(),
+  };
+  const a = await open(polled);
+  const b = await open(network.link(Endpoint.parse('10.0.0.2', 4791)));
+  const sender = new GeneralServices(b, () => {});
+  sender.send(new Uint8Array(256), a.local);
+  const story: string[] = [];
+  const services = new GeneralServices(a, () => story.push('heard'));
+  story.push('made');
+  await rest();
+  assert.equal(story, ['made', 'heard']);
+  services.close();
+  sender.close();
+  await a.close();
+  await b.close();
+});
+
+test('a flood lets the event loop run after at most 256 completions', async () => {
+  const { a } = createLoopbackPair();
+  const context = await open(a);
+  const { createCq } = context;
+  let polls = 0;
+  let ofFlood = 4000;
+  // A queue that never runs empty, as one that another thread fills.
+  context.createCq = (...words) => {
+    const cq = createCq.apply(context, words);
+    const { poll } = cq;
+    cq.poll = (count) => {
+      polls++;
+      if (ofFlood-- <= 0) return poll.call(cq, count);
+      const done = { wrId: 0n, opcode: WcOpcode.SEND, status: WcStatus.SUCCESS };
+      return [done as unknown as WorkCompletion];
+    };
+    return cq;
+  };
+  const turns: number[] = [];
+  const watch = (): void => {
+    turns.push(polls);
+    if (ofFlood > 0) setImmediate(watch);
+  };
+  setImmediate(watch);
+  const services = new GeneralServices(context, () => {});
+  while (ofFlood > 0) await rest();
+  const most = Math.max(...turns.map((count, at) => count - (turns[at - 1] ?? 0)));
+  assert.ok(most <= 512, `${most} polls between two turns of the event loop`);
+  assert.ok(turns.length >= 8, `${turns.length} turns`);
+  services.close();
+  await context.close();
 });
 
 test.run();

@@ -1,11 +1,12 @@
 /** The kernel gives no locks, for a moment or for long: what becomes of a shared device then. */
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { ArenaLock } from '../../../host/device/arena-lock.js';
-import { DeviceFile } from '../../../host/device/device-file.js';
+import { ArenaLock, FileLock } from '../../../host/device/arena-lock.js';
+import { DeviceFile, removeDeadFiles } from '../../../host/device/device-file.js';
 import { EngineMemory } from '../../../host/engine/memory.js';
 import { RefusalError, openDevice } from '../../../host/index.js';
 import { PosixError, loadPosix, type Posix } from '../../../host/link/posix.js';
@@ -60,8 +61,9 @@ test('what the kernel refuses for a moment is asked for again', () =>
 test('what it refuses for long is a refusal, and the lock is not thought to be held', () =>
   opened('long', async (file) => {
     const memory = EngineMemory.create(65536, true);
-    const on = { repair: () => assert.unreachable(), look: () => assert.unreachable() };
-    const lock = new ArenaLock(file, memory, 0, 1, on);
+    const never = (): never => assert.unreachable() as never;
+    const on = { repair: never, look: never, explainHeld: never, explainBusy: never };
+    const lock = new ArenaLock(new FileLock(file, memory, 0, 1), on);
     await refusing('lockByte', Infinity, () => {
       assert.throws(() => lock.run(() => assert.unreachable()), isNoLock);
     });
@@ -107,6 +109,48 @@ test('who cannot see who lives says so once, and looks again', async () => {
     await one.close();
   }
   assert.not(readdirSync(directory).includes('verbena-two'));
+});
+
+test('the next process of any name removes the files of dead processes, and no others', async () => {
+  const place = mkdtempSync(join(tmpdir(), 'verbena-dead-'));
+  const owned = (name: string): string => join(place, `verbena-${name}`);
+  try {
+    // A live process, a killed one, and files that are not of devices.
+    const living = await openDevice({
+      ...{ name: 'living', directory: place, address: '127.1.2.6', port: 0 },
+      memoryBytes: 2 ** 23,
+    });
+    const source = `
+      import { openDevice } from ${JSON.stringify(new URL('../../../host/index.js', import.meta.url).href)};
+      const where = { name: 'dead', directory: ${JSON.stringify(place)}, address: '127.1.2.7' };
+      await openDevice({ ...where, port: 0, memoryBytes: 2 ** 23 });
+      process.kill(process.pid, 'SIGKILL');
+    `;
+    spawnSync(process.execPath, ['--input-type=module', '-e', source]);
+    writeFileSync(owned('foreign'), 'a file of another program', { mode: 0o600 });
+    writeFileSync(owned('open-to-others'), Buffer.alloc(4096), { mode: 0o644 });
+    writeFileSync(owned('new'), '', { mode: 0o600 });
+    symlinkSync(owned('foreign'), owned('link'));
+    assert.ok(
+      readdirSync(place).includes('verbena-dead'),
+      'the process was killed with its device open',
+    );
+    const next = await openDevice({
+      ...{ name: 'next', directory: place, address: '127.1.2.8', port: 0 },
+      memoryBytes: 2 ** 23,
+    });
+    const left = readdirSync(place).sort();
+    await next.close();
+    await living.close();
+    const names = ['foreign', 'link', 'living', 'new', 'next', 'open-to-others'];
+    assert.equal(
+      left,
+      names.map((name) => `verbena-${name}`),
+    );
+    assert.equal(removeDeadFiles(posix, join(place, 'nowhere')), [], 'no such directory');
+  } finally {
+    rmSync(place, { recursive: true });
+  }
 });
 
 test.run();

@@ -135,4 +135,30 @@ test('a ring that was stopped has no more work, and nobody waits for it', async 
   assert.not(ring.gather(1, 1e9, () => 0));
 });
 
+/** Sets all indices of an idle ring. */
+function jump(memory: EngineMemory, index: number): void {
+  const words = new Int32Array(memory.buffer);
+  for (const at of [0, 1, 2]) words[(64 >> 2) + at] = index | 0;
+}
+
+test('a failed entry stays failed, also when indices wrap', () => {
+  for (const start of [0, 0x7ffffffe, 0xfffffffe, 0xffffffff]) {
+    const { ring, memory } = make();
+    jump(memory, start);
+    push(ring, 1);
+    ring.finish(ring.take()!.end);
+    assert.equal(answers(ring), [[1, false]]);
+    push(ring, 2);
+    ring.fail(ring.take()!.end);
+    assert.equal(answers(ring), [[2, true]], `from ${start} on`);
+    // Once around, and beyond the range of a signed number.
+    for (let step = 1; step <= 5; step++) {
+      jump(memory, start + 2 + step * 2 ** 30);
+      push(ring, 3);
+      ring.fail(ring.take()!.end);
+      assert.equal(answers(ring), [[3, true]], `from ${start} on, step ${step}`);
+    }
+  }
+});
+
 test.run();

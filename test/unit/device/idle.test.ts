@@ -28,8 +28,9 @@ async function openSide(address: string): Promise<Side> {
 test('threads sleep once every timer has fired or was cancelled', async () => {
   const [a, b] = [await openSide('127.0.0.1'), await openSide('127.0.0.2')];
   sides = [a, b];
-  // 4 ms: they run out while nothing is under way any more.
-  const options = { attributes: { timeout: 10 } };
+  // 16 ms: they expire while nothing is in flight any more, and eight of them only on a machine
+  // that gives a thread no time for 130 ms.
+  const options = { attributes: { timeout: 12 } };
   connect(a.qp, b, 1, 2, options);
   connect(b.qp, a, 2, 1, options);
   for (let index = 0; index < 50; index++) {
@@ -42,7 +43,7 @@ test('threads sleep once every timer has fired or was cancelled', async () => {
     const [completion] = await a.cq.wait();
     assert.is(completion!.status, WcStatus.SUCCESS);
   }
-  await sleep(100);
+  await sleep(200);
   const before = process.cpuUsage();
   await sleep(400);
   const { user, system } = process.cpuUsage(before);

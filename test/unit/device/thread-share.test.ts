@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
+import { ArenaLayout } from '#build/abi.js';
 import {
   MisuseError,
   RefusalError,
@@ -160,6 +161,47 @@ test('a device that was not told of threads has none to give, and a share is for
       assert.instance(error, MisuseError);
     }
   }
+});
+
+/** A thread that takes the lock of the tables, reports it, and never releases it. */
+const HOLDER = `
+  const { parentPort, workerData } = require('node:worker_threads');
+  (async () => {
+    const { EngineMemory } = await import(workerData.memoryModule);
+    const { WordLock } = await import(workerData.lockModule);
+    const { memory, word, slot } = workerData;
+    const lock = new WordLock(new EngineMemory(memory), word, slot);
+    while (lock.tryTake() === undefined);
+    parentPort.postMessage('taken');
+  })();
+`;
+
+test('if a Worker is terminated inside the tables’ lock, verbs fail until unshare frees the lock', async () => {
+  const device = await openDevice({ ...INLINE, threadsMax: 2, memoryBytes: 48 * 2 ** 20 });
+  const share = device.share();
+  const { memory, arena, slot } = share;
+  const worker = new Worker(HOLDER, {
+    eval: true,
+    workerData: {
+      memory,
+      slot,
+      word: arena + ArenaLayout.fields.lock[0],
+      memoryModule: new URL('../../../host/engine/memory.js', import.meta.url).href,
+      lockModule: new URL('../../../host/device/arena-lock.js', import.meta.url).href,
+    },
+  });
+  await once(worker, 'message');
+  await worker.terminate();
+  const pd = (): unknown => device.allocPd();
+  const begin = performance.now();
+  assert.throws(
+    pd,
+    (error: unknown) => refusal('EBUSY')(error) && /slot 1.*unshare/.test(`${error}`),
+  );
+  assert.ok(performance.now() - begin < 10_000, 'the wait has an end');
+  device.unshare(share);
+  device.allocPd();
+  await device.close();
 });
 
 test.run();

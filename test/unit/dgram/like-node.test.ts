@@ -1,6 +1,7 @@
 /** The same text for `node:dgram` and for `verbena/dgram`: a program cannot tell them apart. */
 import nodeDgram from 'node:dgram';
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
+import { inherits } from 'node:util';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import ourDgram from '../../../host/dgram/index.js';
@@ -293,6 +294,75 @@ for (const [name, dgram] of [
     socket.on('close', () => (isClosed = true));
     await (socket as unknown as AsyncDisposable)[Symbol.asyncDispose]();
     assert.ok(isClosed);
+  });
+
+  test('a program calls Socket on an object of its own, or extends it', async () => {
+    interface Own extends Socket {
+      seen: string[];
+    }
+    const CallableSocket = dgram.Socket as unknown as (this: unknown, type: string) => unknown;
+    // As programs without classes do.
+    function Inherited(this: Own): void {
+      assert.is(CallableSocket.call(this, 'udp4'), undefined);
+      this.seen = [];
+    }
+    inherits(Inherited, dgram.Socket);
+    const { emit, send } = dgram.Socket.prototype as unknown as {
+      emit(...args: unknown[]): boolean;
+      send(...args: unknown[]): void;
+    };
+    Object.assign(Inherited.prototype as object, {
+      emit(this: Own, event: string, ...args: unknown[]): boolean {
+        this.seen?.push(event);
+        return emit.call(this, event, ...args);
+      },
+      send(this: Own, ...args: unknown[]): void {
+        this.seen.push('send');
+        send.apply(this, args);
+      },
+    });
+    class Extended extends (dgram.Socket as unknown as new (type: string) => Socket) {
+      readonly #seen: string[] = [];
+      get seen(): string[] {
+        return this.#seen;
+      }
+      override emit(event: string, ...args: unknown[]): boolean {
+        if (#seen in this) this.#seen.push(event);
+        return (super.emit as (...all: unknown[]) => boolean)(event, ...args);
+      }
+      override send(...args: unknown[]): void {
+        this.#seen.push('send');
+        (super.send as (...all: unknown[]) => void)(...args);
+      }
+    }
+    const other = await bound(dgram, THEIRS);
+    for (const make of [
+      () => new (Inherited as unknown as new () => Own)(),
+      () => new Extended('udp4') as unknown as Own,
+    ]) {
+      const one = make();
+      assert.ok(one instanceof dgram.Socket && one instanceof EventEmitter);
+      one.bind(0, OURS);
+      await once(one, 'listening');
+      one.send('there', other.address().port, THEIRS);
+      const [text, from] = await next(other);
+      assert.is(text, 'there');
+      other.send('back', from.port, from.address);
+      assert.is((await next(one))[0], 'back');
+      await closed(one);
+      const events = one.seen.filter((each) => each !== 'newListener' && each !== 'removeListener');
+      assert.equal(events, ['listening', 'send', 'message', 'close']);
+    }
+    // Called as a method it makes its object a socket; without an object it cannot.
+    const place = { make: CallableSocket } as { make: (type: string) => unknown; bind?: unknown };
+    assert.is(place.make('udp4'), undefined);
+    assert.throws(
+      () => CallableSocket.call(undefined, 'udp4'),
+      (error: Error) => error instanceof TypeError,
+    );
+    assert.is(dgram.Socket.length, 2);
+    assert.is(Object.getPrototypeOf(dgram.Socket), EventEmitter);
+    await closed(other);
   });
 
   test('names are looked up, by the function that was given', async () => {

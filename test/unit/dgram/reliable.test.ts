@@ -210,34 +210,34 @@ test('close behind send: what was sent before the socket was bound still goes', 
 
 test('addresses that are blocked are blocked for RDP as well', async () => {
   const list = new BlockList();
-  list.addAddress('127.0.77.32');
+  list.addAddress('127.0.115.32');
   const type = 'udp4';
   const one = dgram.createSocket({ type, rdp: PATIENT, receiveBlockList: list });
-  one.bind(0, '127.0.77.31');
+  one.bind(0, '127.0.115.31');
   await once(one, 'listening');
-  const [stranger, friend] = [await bound('127.0.77.32'), await bound('127.0.77.33')];
+  const [stranger, friend] = [await bound('127.0.115.32'), await bound('127.0.115.33')];
   const heard = (from: Socket): Promise<number> =>
     new Promise((resolve) =>
-      from.send('x', one.address().port, '127.0.77.31', (_, bytes) => resolve(bytes)),
+      from.send('x', one.address().port, '127.0.115.31', (_, bytes) => resolve(bytes)),
     );
   assert.is(await heard(stranger), 1);
   assert.is(stranger.counters.rdpSent, 1);
   assert.is(await heard(friend), 1);
   const [, from] = (await once(one, 'message')) as [Buffer, nodeDgram.RemoteInfo];
-  assert.is(from.address, '127.0.77.33');
+  assert.is(from.address, '127.0.115.33');
   assert.is(one.counters.rdpReceived, 1);
   await closed(one);
   const other = dgram.createSocket({ type, rdp: PATIENT, sendBlockList: list });
-  other.bind(0, '127.0.77.34');
+  other.bind(0, '127.0.115.34');
   await once(other, 'listening');
   const { port } = stranger.address();
   const refusal = await new Promise<Error | null>((resolve) =>
-    other.send('x', port, '127.0.77.32', resolve),
+    other.send('x', port, '127.0.115.32', resolve),
   );
   // What Node does: it refuses, or has never heard of such lists.
   const plain = nodeDgram.createSocket({ type, sendBlockList: list } as nodeDgram.SocketOptions);
   const expected = await new Promise<Error | null>((resolve) =>
-    plain.send('x', port, '127.0.77.32', resolve),
+    plain.send('x', port, '127.0.115.32', resolve),
   );
   assert.is(
     (refusal as NodeJS.ErrnoException | null)?.code,

@@ -103,7 +103,7 @@ test('whoever posts something else is told so, and nothing is left of it', async
 
 test('a body that never ends is not waited for', async () => {
   const server = await open();
-  const url = await serve((req, res) => void answerRequest(server, req, res, 50));
+  const url = await serve((req, res) => void answerRequest(server, req, res, { bodyMillis: 50 }));
   const ended = await new Promise<string>((resolve) => {
     const asking = request(url, { method: 'POST' });
     asking.on('error', (error) => resolve(error.message));

@@ -4,13 +4,16 @@ import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { RefusalError } from '../../../host/errors/errors.js';
-import { Endpoint } from '../../../host/link/endpoint.js';
+import { Endpoint, type Gid } from '../../../host/link/endpoint.js';
+import { IcrcJudge } from '../../../host/link/icrc-judge.js';
+import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../../../host/link/link.js';
 import { createLoopbackPair } from '../../../host/link/loopback.js';
 import { pcapFile, pcapLink, readPcap, type PcapSink } from '../../../host/link/pcap.js';
 import { UdpLink } from '../../../host/link/udp.js';
 import { pattern, TestBatch } from '../../support/batch.js';
 import { icrc, icrcMatches } from '../../support/icrc.js';
 import { eventually, RecordingReceiver } from '../../support/receiver.js';
+import { loadAllCaptures } from '../../vectors/captures.js';
 
 const test = suite('link/pcap');
 
@@ -103,6 +106,110 @@ test('what a UDP link sends and receives is captured with ICRCs that match', asy
   }
   assert.equal(a!.counters, { captured: 3, omitted: 0 });
   assert.is(a!.info.name, 'pcap(udp)');
+});
+
+/** A link over IP: the test injects packets, and sent packets are dropped. */
+class PacketsByHand implements Link {
+  readonly info: LinkInfo;
+  #receiver: LinkReceiver | undefined;
+
+  constructor(local: Endpoint, flowPorts: readonly number[] = []) {
+    const sizes = { packetSizeMax: 4160, windowBytes: 65536, receiveBufferBytes: 65536 };
+    this.info = { name: 'by hand', pseudoHeader: 'ip', local, ...sizes, flowPorts };
+  }
+
+  open(receiver: LinkReceiver): Promise<LinkInfo> {
+    this.#receiver = receiver;
+    return Promise.resolve(this.info);
+  }
+
+  arrives(bytes: Uint8Array, source: Endpoint, group?: Gid): void {
+    this.#receiver!.packet(bytes, source, group);
+  }
+
+  send(batch: PacketBatch): void {
+    batch.release();
+  }
+
+  close(): Promise<void> {
+    return Promise.resolve();
+  }
+}
+
+async function captured(link: PacketsByHand, use: (link: Link) => void): Promise<Uint8Array> {
+  const sink = new MemorySink();
+  const capture = pcapLink(link, sink);
+  await capture.open(new RecordingReceiver());
+  use(capture);
+  await capture.close();
+  return sink.file;
+}
+
+test('packets from Linux are captured with the identification that their ICRC covers', async () => {
+  const judge = new IcrcJudge();
+  let [ids, doubled] = [0, 0];
+  for (const { name, packets } of loadAllCaptures()) {
+    const recorded = packets.filter(({ ipVersion }) => ipVersion === 4);
+    for (const receiver of new Set(recorded.map(({ destination }) => `${destination}`))) {
+      const theirs = recorded.filter(({ destination }) => `${destination}` === receiver);
+      const link = new PacketsByHand(theirs[0]!.destination);
+      const file = await captured(link, () => {
+        for (const { payload, source } of theirs) link.arrives(Uint8Array.from(payload), source);
+      });
+      const again = [...readPcap(file)];
+      assert.is(again.length, theirs.length);
+      again.forEach((packet, index) => {
+        const where = `${name}, packet ${index} to ${receiver}`;
+        assert.is(packet.ipId, theirs[index]!.ipId, where);
+        ids++;
+        // The only form outside the standard is rxe's, of FLUSH.
+        const isDoubled = judge.judge(packet) === 'FLUSH doubled';
+        if (isDoubled) doubled++;
+        else assert.ok(icrcMatches(file, packet), where);
+      });
+    }
+  }
+  assert.ok(ids > 800, `${ids} packets`);
+  assert.is(doubled, 10);
+});
+
+test('a packet with an ICRC that no identification explains is captured with identification 0', async () => {
+  const [from, to] = [Endpoint.parse('10.0.0.1', 55000), Endpoint.parse('10.0.0.2', 4791)];
+  const bytes = packetWithIcrc(from, to);
+  bytes[20]! ^= 1;
+  const link = new PacketsByHand(to);
+  const file = await captured(link, () => {
+    for (const odd of [bytes, bytes.slice(0, 15), new Uint8Array(0)]) link.arrives(odd, from);
+  });
+  assert.equal(
+    [...readPcap(file)].map(({ ipId }) => ipId),
+    [0, 0, 0],
+  );
+});
+
+test('a multicast packet is captured as sent to its group, a flow’s packet from its own port', async () => {
+  const [here, there] = [Endpoint.parse('10.0.0.2', 4791), Endpoint.parse('10.0.0.1', 4791)];
+  const group = Endpoint.parse('224.1.2.3', 4791);
+  const link = new PacketsByHand(here, [50001, 50002]);
+  const file = await captured(link, (capture) => {
+    link.arrives(packetWithIcrc(there, group), there, group.gid);
+    for (const port of [50002, 0, 50003]) {
+      const to = new Endpoint(there.gid, 4791, port);
+      const from = new Endpoint(here.gid, port === 50002 ? port : 4791);
+      capture.send(new TestBatch([{ bytes: packetWithIcrc(from, to), to }]));
+    }
+  });
+  const packets = [...readPcap(file)];
+  assert.equal(
+    packets.map(({ source, destination }) => `${source} ${destination}`),
+    [
+      `${there} ${group}`,
+      `${new Endpoint(here.gid, 50002)} ${there}`,
+      `${here} ${there}`,
+      `${here} ${there}`,
+    ],
+  );
+  for (const packet of packets) assert.ok(icrcMatches(file, packet), `${packet.source}`);
 });
 
 test('a link without IP is captured as the IPv6 packets that its ICRC assumes', async () => {

@@ -5,7 +5,7 @@ import * as abi from '#build/abi.js';
 import { EngineMemory } from '../../../host/engine/memory.js';
 import { structAt, type Layout } from '../../../host/engine/struct.js';
 
-const SIZES = { u8: 1, u16: 2, u32: 4, i32: 4, u64: 8 } as const;
+const SIZES = { u8: 1, u16: 2, u32: 4, i32: 4, u64: 8, i64: 8 } as const;
 const memory = EngineMemory.create(65536, false);
 
 /** Every layout that the build wrote down. */
@@ -17,11 +17,18 @@ const layouts = Object.entries(abi).filter(([name]) => name.endsWith('Layout')) 
 /** Names that hide what the class keeps for itself would be the first to break. */
 const AWKWARD = {
   size: 24,
-  fields: { view: [0, 'u8'], base: [2, 'u16'], address: [4, 'u32'], size: [8, 'u64'] },
+  fields: {
+    view: [0, 'u8'],
+    base: [2, 'u16'],
+    address: [4, 'u32'],
+    size: [8, 'u64'],
+    span: [16, 'i64'],
+  },
 } as const;
 
 function valueOf(kind: keyof typeof SIZES, seed: bigint): number | bigint {
   const bits = BigInt.asUintN(SIZES[kind] * 8, seed);
+  if (kind === 'i64') return BigInt.asIntN(64, bits);
   return kind === 'u64' ? bits : Number(bits);
 }
 
@@ -70,7 +77,7 @@ test('a struct is a live view: two of one place see each other', () => {
   one.view = 255;
   assert.is(other.size, 7n);
   assert.is(other.view, 255);
-  assert.equal(Object.keys(AWKWARD.fields), ['view', 'base', 'address', 'size']);
+  assert.equal(Object.keys(AWKWARD.fields), ['view', 'base', 'address', 'size', 'span']);
 });
 
 test('memory is taken whole, in pages, and its views are of one buffer', () => {

@@ -3,19 +3,23 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   ConnectError,
+  Endpoint,
+  NvmeRamStore,
   NvmeStatus,
   RefusalError,
   SendFlag,
   WrOpcode,
   connect,
+  connectNvme,
   nvmeStatusName,
+  openDevice,
   type Context,
 } from '../../../host/index.js';
 import { buildCommand } from '../../../host/nvme/command.js';
 import { NvmeRdmaStatus } from '../../../host/nvme/constants.js';
 import { RdmaRejectData, RdmaRequestData } from '../../../host/nvme/structures.js';
 import { Random } from '../../simulation/random.js';
-import { TARGET, inNvmeWorld, rawQueue, type NvmeWorld } from '../../support/nvme-world.js';
+import { NQN, TARGET, inNvmeWorld, rawQueue, type NvmeWorld } from '../../support/nvme-world.js';
 
 const test = suite('nvme/hostile');
 const DNR = 0x4000;
@@ -117,6 +121,81 @@ test('who connects and says nothing is let go', () =>
     },
     { target: { connectMillis: 1000 } },
   ));
+
+/** A host at another address of the world. */
+function otherHost({ network }: NvmeWorld): Promise<Context> {
+  const link = network.link(Endpoint.parse('127.0.0.3', 4791));
+  return openDevice({ link, memoryBytes: 2 ** 26 });
+}
+
+test('few queues of one source wait for a Connect, and other sources connect', () =>
+  inNvmeWorld(
+    async (world) => {
+      for (let count = 0; count < 16; count++) await rawQueue(world.host, 0);
+      const refused = await rawQueue(world.host, 0).catch((error: Error) => error);
+      assert.instance(refused, Error);
+      assert.match(world.events.at(-1)!.reason, 'its address has 16 queues, 16 of them without');
+      const other = await otherHost(world);
+      const volume = await connectNvme(TARGET, { nqn: NQN, context: other });
+      await volume.close();
+      await other.close();
+    },
+    { host: { memoryBytes: 2 ** 28 } },
+  ));
+
+test('a source has its share of queues, and leaves others to other sources', () =>
+  inNvmeWorld(
+    async (world) => {
+      const volume = await world.connect();
+      const refused = await world.connect().catch((error: Error) => error);
+      assert.match(String(refused), 'NO_RESOURCES');
+      const other = await otherHost(world);
+      const another = await connectNvme(TARGET, { nqn: NQN, context: other });
+      await another.close();
+      await other.close();
+      await volume.close();
+    },
+    { target: { queuesPerSource: 2 } },
+  ));
+
+test('ranges that overlap become zeros once, a MiB at a time, in turn with other commands', () => {
+  const extents: [number, number][] = [];
+  return inNvmeWorld(
+    async (world) => {
+      const volume = await world.connect();
+      const blocks = Number(volume.blocks);
+      const ranges = Array.from({ length: 256 }, () => ({ lba: 0, blocks }));
+      const memory = volume.context.alloc(512);
+      let reads = 0;
+      let isOver = false;
+      const asked = volume.deallocate(ranges).then(() => (isOver = true));
+      while (!isOver) {
+        await volume.read(0, memory);
+        reads++;
+      }
+      await asked;
+      assert.equal(
+        extents,
+        Array.from({ length: 4 }, (_, index) => [index * 2 ** 20, 2 ** 20]),
+      );
+      await volume.writeZeroes(0, blocks);
+      assert.is(extents.length, 8);
+      assert.ok(reads > 1, `${reads} READs meanwhile`);
+      await volume.close();
+    },
+    {
+      store: (context) => {
+        const store = new NvmeRamStore(context, 2 ** 22);
+        const zero = store.writeZeroes.bind(store);
+        store.writeZeroes = (offset, length) => {
+          extents.push([offset, length]);
+          return zero(offset, length);
+        };
+        return store;
+      },
+    },
+  );
+});
 
 test('a key that opens nothing ends its queue, and no other', () =>
   inNvmeWorld(async (world) => {

@@ -1,5 +1,6 @@
 /** Where blocks lie: memory, a file, a region of persistent memory; and how long they take. */
-import { readFile, stat, writeFile } from 'node:fs/promises';
+import { readdirSync } from 'node:fs';
+import { chmod, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
@@ -21,9 +22,13 @@ import {
 import { Completions } from '../../../host/nvme/completions.js';
 import { Association } from '../../../host/nvme/host-association.js';
 import { NQN, TARGET, inNvmeWorld, type Ask } from '../../support/nvme-world.js';
+import { placeOfPath } from '../../../host/pmem/place.js';
+import { give, openToAll, testOfTwoUsers } from '../../support/other-user.js';
 import { Workspace, noise } from '../../support/processes.js';
+import { WITHOUT_KOFFI } from '../../support/without-koffi.js';
 
 const test = suite('nvme/stores');
+const fileStore = new URL('../../../host/nvme/file-store.js', import.meta.url).href;
 
 /** An I/O queue into which any command may be put. */
 async function ioQueue(
@@ -92,6 +97,84 @@ test('a file is what was written to it, byte for byte, and grows when it is told
     await writeFile(path, new Uint8Array(511));
     await refused(NvmeFileStore.open(path), 'EINVAL');
     await refused(NvmeFileStore.open('/dev/null'), 'EINVAL');
+  }));
+
+test('a created file has mode 0600, a mark beside it, and a durable name', () =>
+  Workspace.use(async (workspace) => {
+    const path = workspace.path('disk.img');
+    const umask = process.umask(0);
+    try {
+      const store = await NvmeFileStore.open(path, 65536);
+      const { isMemory, durability } = placeOfPath(path);
+      assert.is(store.durability, durability);
+      assert.equal(
+        readdirSync(workspace.directory),
+        isMemory ? ['disk.img'] : ['disk.img', 'disk.img.open'],
+      );
+      for (const name of readdirSync(workspace.directory)) {
+        assert.is((await stat(workspace.path(name))).mode & 0o7777, 0o600);
+      }
+      await store.close();
+    } finally {
+      process.umask(umask);
+    }
+    assert.equal(readdirSync(workspace.directory), ['disk.img']);
+  }));
+
+test('a link without a target creates no file, a link of this user is followed', () =>
+  Workspace.use(async (workspace) => {
+    const [path, link] = [workspace.path('disk.img'), workspace.path('link')];
+    await symlink(path, link);
+    await refused(NvmeFileStore.open(link, 65536), 'ENOENT');
+    await refused(stat(path), 'ENOENT');
+    await (await NvmeFileStore.open(path, 65536)).close();
+    const store = await NvmeFileStore.open(link, 65536);
+    await refused(NvmeFileStore.open(path), 'EBUSY');
+    await store.close();
+    await chmod(path, 0o602);
+    await refused(NvmeFileStore.open(path), 'EACCES');
+  }));
+
+testOfTwoUsers(test, 'a file, a link or a mark of another user is refused', () =>
+  Workspace.use(async (workspace) => {
+    openToAll(workspace.directory);
+    const [path, link] = [workspace.path('disk.img'), workspace.path('link')];
+    await (await NvmeFileStore.open(path, 65536)).close();
+    await symlink(path, link);
+    give(link);
+    await refused(NvmeFileStore.open(link), 'EACCES');
+    await writeFile(`${path}.open`, '');
+    give(`${path}.open`);
+    if (!placeOfPath(path).isMemory) await refused(NvmeFileStore.open(path), 'EACCES');
+    await rm(`${path}.open`);
+    give(path);
+    await refused(NvmeFileStore.open(path), 'EACCES');
+  }),
+);
+
+test('without koffi a file that was not closed in order is refused: its pages may differ from the disk', () =>
+  Workspace.use(async (workspace) => {
+    const path = workspace.path('disk.img');
+    if (placeOfPath(workspace.directory).isMemory) return;
+    const opened = async (words: readonly string[], last = 'await store.close();') => {
+      const script = `
+        const { FileStore } = await import(${JSON.stringify(fileStore)});
+        try {
+          const store = await FileStore.open(${JSON.stringify(path)}, 65536);
+          console.log('open');
+          ${last}
+        } catch ({ code }) {
+          console.log(code);
+        }`;
+      const all = [...words, '--input-type=module', '-e', script];
+      return (await workspace.startProcess(process.execPath, all).ended).stdout.trim();
+    };
+    assert.is(await opened(WITHOUT_KOFFI), 'open');
+    assert.is(await opened(WITHOUT_KOFFI), 'open');
+    assert.is(await opened([], 'process.exit();'), 'open');
+    assert.is(await opened(WITHOUT_KOFFI), 'EIO');
+    assert.is(await opened([]), 'open');
+    assert.is(await opened(WITHOUT_KOFFI), 'open');
   }));
 
 test('flushes that come while one is under way share the next', () =>

@@ -10,7 +10,13 @@ import {
 } from '../../../host/pmem/header.js';
 
 const test = suite('pmem/header');
-const FIRST = { generation: 0, id: 0x1122334455667788n, dataOffset: DATA_OFFSET, length: 8192 };
+const FIRST = {
+  version: 2,
+  generation: 0,
+  id: 0x1122334455667788n,
+  dataOffset: DATA_OFFSET,
+  length: 8192,
+};
 const SECOND = { ...FIRST, generation: 1, length: 16384 };
 const WHOLE = DATA_OFFSET + SECOND.length;
 
@@ -54,7 +60,7 @@ test('a copy that was torn while it was written does not count', () => {
 test('what is not ours, of another version, damaged or cut off is told apart', () => {
   assert.is(refused(new Uint8Array(HEADER_BYTES).fill(1)), 'EINVAL');
   assert.is(refused(new Uint8Array(7)), 'EINVAL');
-  const newer = encodeHeader(FIRST, 2).bytes;
+  const newer = encodeHeader({ ...FIRST, version: 3 }).bytes;
   assert.is(refused(newer), 'EPROTO');
   const damaged = beginning(FIRST);
   damaged[20]! ^= 1;

@@ -4,7 +4,13 @@ import { copyFileSync, readFileSync, statSync, truncateSync, writeFileSync } fro
 import { fileURLToPath } from 'node:url';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { AccessFlag, RefusalError, openDevice, type Context } from '../../../host/index.js';
+import {
+  AccessFlag,
+  MisuseError,
+  RefusalError,
+  openDevice,
+  type Context,
+} from '../../../host/index.js';
 import { createLoopbackPair } from '../../../host/link/loopback.js';
 import { loadPosix } from '../../../host/link/posix.js';
 import { DATA_OFFSET } from '../../../host/pmem/header.js';
@@ -299,5 +305,23 @@ test('what a flush cannot write is never called durable, nor anything after it',
       assert.match(said, /^open 400000 file .*\nEFBIG EFBIG\n$/, store);
     }
   }));
+
+for (const [store, sharedMemory] of KINDS) {
+  const which = `${store}, ${sharedMemory ? 'shared' : 'own'} memory`;
+  test(`a context that closes while a region is being opened keeps no file: ${which}`, () =>
+    Workspace.use(async (workspace) => {
+      const path = workspace.path('region');
+      const context = await openDevice({ link: createLoopbackPair().a, sharedMemory });
+      const opening = context.openPmem(path, { bytes: BYTES, store, volatile: true });
+      const closing = context.close();
+      assert.is(context.close(), closing, 'a second close returns the first promise');
+      const [opened] = await Promise.allSettled([opening, closing]);
+      if (opened.status === 'rejected') assert.instance(opened.reason, MisuseError);
+      await using(sharedMemory, async (other) => {
+        const pmem = await other.openPmem(path, { bytes: BYTES, store, volatile: true });
+        await pmem.close();
+      });
+    }));
+}
 
 test.run();

@@ -2,12 +2,14 @@
  * What a sync that the system refuses means. The refusals are real ones: nothing can be synced to
  * /dev/null (EINVAL), and nothing where nothing is mapped (ENOMEM).
  */
-import { closeSync, openSync, readFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { closeSync, fstatSync, openSync, readFileSync } from 'node:fs';
+import { Worker } from 'node:worker_threads';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { loadPosix } from '../../../host/link/posix.js';
 import { SyncError } from '../../../host/pmem/sync-error.js';
-import { sync, type SyncTask } from '../../../host/pmem/sync.js';
+import { SYNC_STATE_BYTES, markFailed, sync, type SyncTask } from '../../../host/pmem/sync.js';
 import { Workspace } from '../../support/processes.js';
 
 const test = suite('pmem/sync');
@@ -23,8 +25,8 @@ const TWO = [
 function taskOf(fd: number, mappedAt?: number): SyncTask {
   const memory = new SharedArrayBuffer(3 * PAGE);
   new Uint8Array(memory).fill(7);
-  const failed = new Int32Array(new SharedArrayBuffer(4));
-  return { fd, dataOffset: 0, mappedAt, memory, start: 0, failed };
+  const state = new Int32Array(new SharedArrayBuffer(SYNC_STATE_BYTES));
+  return { fd, dataOffset: 0, mappedAt, memory, start: 0, state };
 }
 
 function refusal(work: () => void): string {
@@ -37,16 +39,15 @@ function refusal(work: () => void): string {
   return 'none';
 }
 
-async function withFile(use: (fd: number, path: string) => void): Promise<void> {
-  await Workspace.use((workspace) => {
+async function withFile(use: (fd: number, path: string) => void | Promise<void>): Promise<void> {
+  await Workspace.use(async (workspace) => {
     const path = workspace.path('region');
     const fd = openSync(path, 'w+');
     try {
-      use(fd, path);
+      await use(fd, path);
     } finally {
       closeSync(fd);
     }
-    return Promise.resolve();
   });
 }
 
@@ -122,6 +123,33 @@ if (posix) {
       );
     }));
 }
+
+test('two threads never sync a region at the same time, and the waiting one gets the other’s failure', () =>
+  withFile(async (fd) => {
+    const task = taskOf(fd);
+    const begin = (): Promise<string> => {
+      const worker = new Worker(new URL('../../support/sync-once.js', import.meta.url), {
+        workerData: { task, ranges: ONE },
+      });
+      return once(worker, 'message').then(([said]) => said as string);
+    };
+    const written = (): number => fstatSync(fd).size;
+    // As if another thread were in its fdatasync.
+    Atomics.store(task.state, 1, 1);
+    const first = begin();
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    assert.is(written(), 0);
+    Atomics.store(task.state, 1, 0);
+    Atomics.notify(task.state, 1);
+    assert.is(await first, 'none');
+    assert.is(written(), 8);
+    Atomics.store(task.state, 1, 1);
+    const second = begin();
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    // The other thread has failed or died: its turn never ends.
+    markFailed(task.state);
+    assert.is(await second, 'EIO');
+  }));
 
 test('where nothing is to be synced nothing is asked of the system', () =>
   withNull((fd) => {

@@ -170,11 +170,30 @@ test('what waits for others goes some time after its path failed, whatever conne
   const { heartbeatMicros } = victim.core;
   victim.core.advance(NOW + 1);
   victim.unanswered(NOW + 1);
-  victim.core.advance(NOW + heartbeatMicros + 1);
+  // The peer lives: its process may be busy, for a minute.
+  victim.core.advance(NOW + 12 * heartbeatMicros);
+  assert.equal([victim.core.statistics.lost, victim.packetsHeld], [0, 1]);
+  victim.core.advance(NOW + 13 * heartbeatMicros + 1);
   assert.equal([victim.core.statistics.lost, victim.packetsHeld], [1, 1]);
-  victim.core.advance(NOW + 6 * heartbeatMicros);
+  victim.core.advance(NOW + 18 * heartbeatMicros);
   assert.is(victim.packetsHeld, 0);
   victim.end();
+});
+
+test('a peer lives while its transport acknowledges or has no receive; then its silence ends it', () => {
+  for (const sign of ['acknowledges', 'is busy', 'is silent', 'this node slept'] as const) {
+    const victim = new Victim(true);
+    tell(victim, ControlKind.HEARTBEAT, false, []);
+    const { heartbeatMicros } = victim.core;
+    const step = sign === 'this node slept' ? 3 * heartbeatMicros : heartbeatMicros / 3;
+    victim.isPeerBusy = sign === 'is busy';
+    for (let beat = 1; beat <= 12; beat++) {
+      victim.core.advance(NOW + beat * step + 1);
+      if (sign === 'acknowledges') victim.sent(NOW + beat * step + 2);
+    }
+    assert.is(victim.isClosed, sign === 'is silent', sign);
+    victim.end();
+  }
 });
 
 test('pings that nobody acknowledges the answers of take a bounded amount of memory', () => {

@@ -203,7 +203,7 @@ test('ENOBUFS: a socket whose send buffers are all on their way sends nothing mo
     { parameters: { MaxDataSendBuffers: 3 } },
   ));
 
-test('POLLOUT is about buffers here: a reader there that is slow takes it from nobody (S101)', () =>
+test('POLLOUT depends on local buffers only: a slow remote reader does not clear it (S101)', () =>
   withNodes(
     async ({ socket, socketThere, to }) => {
       const one = socket(PORT);
@@ -431,6 +431,18 @@ test('a node has the texts of what it is, and its parameters are set', () =>
       'MisuseError',
     );
     assert.ok(node.info().startsWith('Session Info:\nIP                State          Rx bufs'));
+  }));
+
+test('closing a device ends pending calls on its sockets, as closing a socket does', () =>
+  withNodes(async ({ socket, here }) => {
+    const waits = (one: rds.RdsSocket): Promise<unknown[]> =>
+      Promise.all([one.recv(), one.poll(PollEvent.IN)]);
+    const [closed, left] = [socket(PORT), socket(PORT + 1)];
+    const of = [waits(closed), waits(left)].map((all) => all.catch((error: unknown) => `${error}`));
+    closed.close();
+    const expected = await of[0];
+    await here.close();
+    assert.equal(await of[1], expected);
   }));
 
 test.run();

@@ -1,12 +1,12 @@
 import { readFileSync, readdirSync } from 'node:fs';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { IcrcJudge } from '../../../host/cli/icrc-verdict.js';
 import { readPcap } from '../../../host/index.js';
+import { IcrcJudge } from '../../../host/link/icrc-judge.js';
 import { icrcMatches } from '../../support/icrc.js';
 import { vectors } from '../../support/paths.js';
 
-const test = suite('cli/icrc-verdict');
+const test = suite('link/icrc-judge');
 const judge = new IcrcJudge();
 
 function* captures(): Generator<[name: string, bytes: Buffer]> {
@@ -33,6 +33,26 @@ test('every packet of every capture gets the verdict that another implementation
   }
   assert.is(counts.get('FLUSH doubled'), 10);
   assert.ok((counts.get('by IP id') ?? 0) > 100);
+});
+
+test('the identification that an ICRC covers is derived from the packet alone', () => {
+  let found = 0;
+  for (const [name, bytes] of captures()) {
+    for (const packet of readPcap(bytes)) {
+      const hidden = { ...packet, ipId: 0 };
+      const id = judge.identificationOf(hidden);
+      assert.is(id, packet.ipVersion === 4 ? packet.ipId : 0, `${name} ${packet.frameNumber}`);
+      if (id !== 0) found++;
+      const payload = Uint8Array.from(packet.payload);
+      payload[9]! ^= 0x10;
+      assert.is(
+        judge.identificationOf({ ...hidden, payload }),
+        0,
+        'no identification explains the ICRC',
+      );
+    }
+  }
+  assert.ok(found > 800, `${found} packets with an identification`);
 });
 
 test('a flipped bit is wrong; what is no packet is not checked', () => {

@@ -1,0 +1,15 @@
+/** All attacks. */
+import type { Attack } from './attack.js';
+import { CM_ATTACKS } from './cm.js';
+import { TRANSPORT_ATTACKS } from './transport.js';
+import { FILE_ATTACKS } from './files.js';
+import { MEMORY_ATTACKS } from './memory.js';
+import { SERVER_ATTACKS } from './servers.js';
+
+export const ATTACKS: readonly Attack[] = [
+  ...CM_ATTACKS,
+  ...TRANSPORT_ATTACKS,
+  ...SERVER_ATTACKS,
+  ...MEMORY_ATTACKS,
+  ...FILE_ATTACKS,
+];

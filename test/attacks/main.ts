@@ -1,0 +1,29 @@
+/**
+ * Every attack of the guide's SECURITY page against real processes, one after the other. Ends with
+ * `N passed, N failed`.
+ *
+ *     npm run attacks [-- part of a name …]
+ */
+import { read } from '../support/script.js';
+import { ATTACKS } from './attacks.js';
+import { words } from './words.js';
+
+const { names } = read<Record<string, never>>(words);
+const chosen = ATTACKS.filter(
+  ({ name }) => names.length === 0 || names.some((part) => name.includes(part)),
+);
+let failed = 0;
+for (const { name, position, unit = 'datagrams', run } of chosen) {
+  const began = performance.now();
+  const seconds = (): string => `${((performance.now() - began) / 1000).toFixed(1)} s`;
+  try {
+    const packets = await run();
+    console.log(`ok    ${name} (${position}, ${packets} ${unit}, ${seconds()})`);
+  } catch (error) {
+    failed++;
+    console.log(`FAIL  ${name} (${position}, ${seconds()})`);
+    console.log(String((error as Error).stack).replace(/^/gm, '      | '));
+  }
+}
+console.log(`${chosen.length - failed} passed, ${failed} failed`);
+process.exitCode = failed > 0 || chosen.length === 0 ? 1 : 0;

@@ -1,0 +1,9 @@
+/** Command line of `npm run attacks`. */
+import { script } from '../support/script.js';
+
+export const words = script(
+  'attacks',
+  'attacks against real processes; a run passes if every attack fails',
+  '',
+  'REQ',
+).argument('[part of a name...]', 'only those; default: all');

@@ -1,0 +1,119 @@
+/** A listener that accepts in parallel: no peer delays another one. */
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import {
+  CmEventType,
+  ConnectError,
+  MisuseError,
+  RejectReason,
+  connect,
+  createEventChannel,
+  listen,
+  openDevice,
+  type Context,
+  type RdmaListener,
+} from '../../../host/index.js';
+
+const test = suite('unit/cm/accepting');
+const ADDRESS = '127.0.0.1';
+const PORT = 7471;
+
+/** A listener, and the context of its clients; `udpPort`: port of the listener's device. */
+async function withListener(
+  work: (listener: RdmaListener, context: Context, udpPort: number) => Promise<void>,
+): Promise<void> {
+  const server = await openDevice({ address: ADDRESS, port: 0 });
+  const client = await openDevice({ address: ADDRESS, port: 0 });
+  try {
+    const listener = await listen({ address: ADDRESS, port: PORT }, { context: server });
+    await work(listener, client, server.device.info.local.port);
+    await listener.close();
+  } finally {
+    await client.close();
+    await server.close();
+  }
+}
+
+/** Sends a REQ, and no RTU: without a queue pair the application is responsible for the RTU. */
+async function askInSilence(context: Context, udpPort: number): Promise<void> {
+  const channel = createEventChannel(context);
+  const id = channel.createId();
+  id.resolveAddr({ address: ADDRESS, port: PORT, udpPort });
+  await channel.getEvent();
+  id.resolveRoute();
+  await channel.getEvent();
+  id.connect({ qpNum: 0x123 });
+  const event = await channel.getEvent();
+  assert.is(event?.event, CmEventType.CONNECT_RESPONSE);
+}
+
+test('a peer that sends a REQ and then stays silent delays no other peer', () =>
+  withListener(async (listener, context, udpPort) => {
+    const connections = listener.connections();
+    const first = connections.next();
+    await askInSilence(context, udpPort);
+    const honest = await connect({ address: ADDRESS, port: PORT }, { context, udpPort });
+    const { value: accepted } = await first;
+    await honest.close();
+    await accepted!.disconnected;
+  }));
+
+test('a request that cannot be accepted is refused, told and counted; the next one comes', () =>
+  withListener(async (listener, context, udpPort) => {
+    const { queuePairsMax } = listener.context.device.limits;
+    const told: Error[] = [];
+    const cap = { maxSendWr: 1, maxRecvWr: 1 };
+    const connections = listener.connections({
+      qp: { cap },
+      onFailed: (error) => told.push(error),
+    });
+    const next = connections.next();
+    const pd = listener.context.allocPd();
+    const cq = listener.context.createCq(16);
+    const taken = [];
+    try {
+      for (;;) taken.push(pd.createQp({ sendCq: cq, recvCq: cq, cap }));
+    } catch {
+      assert.ok(taken.length <= queuePairsMax);
+    }
+    const target = { address: ADDRESS, port: PORT };
+    await connect(target, { context, udpPort }).then(
+      () => assert.unreachable(),
+      (error: unknown) => {
+        assert.is((error as ConnectError).code, 'ECONNREFUSED');
+        assert.is((error as ConnectError).reason, RejectReason.NO_QP);
+      },
+    );
+    assert.is(told.length, 1);
+    assert.is(listener.failed, 1);
+    taken.pop()!.destroy();
+    await connect(target, { context, udpPort });
+    assert.ok((await next).value);
+  }));
+
+test('options that are invalid for every request end the loop, and reject the peer', () =>
+  withListener(async (listener, context, udpPort) => {
+    const connections = listener.connections({ qp: { cap: { maxSendWr: 1e9 } } });
+    const [own, peer] = await Promise.allSettled([
+      connections.next(),
+      connect({ address: ADDRESS, port: PORT }, { context, udpPort }),
+    ]);
+    assert.instance((own as PromiseRejectedResult).reason, MisuseError);
+    assert.is((peer as PromiseRejectedResult).reason.code, 'ECONNREFUSED');
+  }));
+
+test('a loop that is left early takes no request from the next loop', () =>
+  withListener(async (listener, context, udpPort) => {
+    const target = { address: ADDRESS, port: PORT };
+    const first = listener.connections();
+    const pending = first.next();
+    await connect(target, { context, udpPort });
+    await pending;
+    await first.return();
+    const asked = listener.getRequest();
+    const connecting = connect(target, { context, udpPort });
+    await (await asked)!.accept();
+    await connecting;
+  }));
+
+test.run();
