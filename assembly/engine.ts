@@ -97,22 +97,9 @@ import { fillBuffer } from './transport/transmit';
 import { ICRC_TABLES_SIZE, initIcrcTables } from './wire/icrc';
 import { OPCODE_TABLE_SIZE, initOpcodeTable } from './wire/opcode';
 
-export {
-  poolOpen,
-  poolClose,
-  poolAddUser,
-  poolRemoveUser,
-  poolLend,
-  poolAdd,
-  poolRemove,
-  poolTake,
-  poolGive,
-  poolDrain,
-  poolFree,
-  killFastMr,
-  mrRevoked,
-} from './transport/pools';
+export * from './transport/pools';
 export { postProbe } from './transport/keep-alive';
+export { aeadOpen, aeadSeal, qpRotateKey, setQpAuth } from './transport/packet-auth';
 export { lookupKey, parse, build, icrc, icrcDoubled, ipIdOf } from './transport/tools';
 
 function arenaOf(context: usize): Arena {

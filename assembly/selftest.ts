@@ -10,6 +10,7 @@ import { initOpcodeTable } from './wire/opcode';
 import { benchIcrc } from './selftest/bench-icrc';
 import { benchKeys } from './selftest/bench-keys';
 import { benchLayout } from './selftest/bench-layout';
+import { checkCrypto } from './selftest/crypto';
 import { checkDomains } from './selftest/domains';
 import { checkIcrc } from './selftest/icrc';
 import { checkKeys } from './selftest/keys';
@@ -38,6 +39,7 @@ function check(): i32 {
   checkOpcodes();
   checkPackets();
   checkIcrc();
+  checkCrypto();
   checkKeys();
   checkDomains();
   checkLayouts();

@@ -3,19 +3,11 @@
  * tells a model of an adapter's caches of every look-up. In the build that ships the constant is
  * false, and the compiler leaves all of it out.
  */
-import { Node } from 'assemblyscript';
 import { Transform } from 'assemblyscript/transform';
-
-const FILE = 'assembly/region/cache-model.ts';
-const NAME = 'CACHE_MODEL';
+import { setConstant } from './set-constant.mjs';
 
 export default class CacheModelTransform extends Transform {
   afterParse(parser) {
-    const source = parser.sources.find(({ normalizedPath }) => normalizedPath === FILE);
-    const declaration = source?.statements
-      .flatMap(({ declarations }) => declarations ?? [])
-      .find(({ name }) => name.text === NAME);
-    if (!declaration) throw new Error(`${FILE} declares no ${NAME}`);
-    declaration.initializer = Node.createTrueExpression(declaration.range);
+    setConstant(parser, 'assembly/region/cache-model.ts', 'CACHE_MODEL', true);
   }
 }

@@ -7,6 +7,7 @@
  *  | doorbells | receive descriptors | send descriptors | receive bytes | send buffers |
  * ```
  */
+import { AEAD_SCRATCH_SIZE } from '../crypto/aead';
 import { Arena, ContextSlot, contextSlot } from '../memory/arena';
 import { powerOfTwo, roundUp } from '../memory/bytes';
 import { RING_HEADER_SIZE, ringHead, ringInit, ringTail, setRingHead } from '../memory/ring';
@@ -162,6 +163,9 @@ export class Context {
   bufferCount: u32;
   /** Where icrc-lanes.ts works. */
   lanes: usize;
+  /** Work area of packet-auth.ts, and queue pairs that have keys. */
+  authScratch: usize;
+  authenticated: u32;
   /** Of the last packets in the buffer, all of one length: how many have no ICRC yet (seal.ts). */
   unsealed: u32;
   unsealedLength: u32;
@@ -255,7 +259,8 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
   const counters = base + CONTEXT_SIZE;
   const scratch = roundUp(counters + <u32>offsetof<Counters>(), 64);
   const lanes = roundUp(scratch + <u32>CRC_SCRATCH_SIZE, 64);
-  const timers = roundUp(lanes + <u32>ICRC_LANES_SCRATCH_SIZE, 64);
+  const authScratch = roundUp(lanes + <u32>ICRC_LANES_SCRATCH_SIZE, 64);
+  const timers = roundUp(authScratch + AEAD_SCRATCH_SIZE, 64);
   const index = roundUp(timers + TIMER_WHEEL_SIZE, 64);
   const queuePairs = roundUp(index + indexSlots(config) * 4, 64);
   // One more: the general services queue pair is nobody's to take.
@@ -276,6 +281,7 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
     context.counters = changetype<Counters>(<usize>counters);
     context.crcScratch = scratch;
     context.lanes = lanes;
+    context.authScratch = authScratch;
     context.timers = changetype<TimerWheel>(<usize>timers);
     context.queuePairIndex = index;
     context.queuePairs = queuePairs;

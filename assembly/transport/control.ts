@@ -30,6 +30,7 @@ import { enterError } from './failure';
 import { leaveAll } from './multicast';
 import { forgetFence } from './invalidation-fence';
 import { forgetOwed } from './owed';
+import { forgetPacketAuth } from './packet-auth';
 import { forgetFlushes } from './persist';
 import {
   GENERAL_SERVICES_QPN,
@@ -169,6 +170,7 @@ export function destroyQueuePair(context: Context, qp: QueuePair): u32 {
   const srq = qp.srq;
   if (srq != null) srq.useCount--;
   leaveAll(context, qp);
+  forgetPacketAuth(context, qp);
   releaseProtectionDomain(context.arena, qp.pd, context.slotIndex);
   store<u32>(indexAt(context, qp.qpn), 0);
   qp.qpn = 0;
@@ -439,6 +441,7 @@ function reset(context: Context, qp: QueuePair): void {
   qp.aheadHigh = 0;
   forgetRepairs(qp);
   forgetAnswers(qp);
+  forgetPacketAuth(context, qp);
   // The next peer finds no window that was bound for this one.
   qp.binding = nextBinding(context.arena);
   qp.state = QpState.RESET;

@@ -34,6 +34,10 @@ export class Counters {
   /** Not from the address that the queue pair is connected to. */
   dropSource: u64;
   dropIcrc: u64;
+  /** Authenticated queue pairs: no tag, or a wrong one. */
+  dropTag: u64;
+  /** Authenticated queue pairs: a number that came before, or that is too old to know. */
+  dropReplay: u64;
   dropPkey: u64;
   /** UD: wrong Q_Key. */
   dropQkey: u64;

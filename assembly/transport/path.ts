@@ -16,7 +16,7 @@ export enum PseudoHeader {
 
 export const ROCE_PORT: u32 = 4791;
 
-/** 80 bytes. GIDs are 16 bytes in network order; IPv4 addresses are their last four. */
+/** 88 bytes. GIDs are 16 bytes in network order; IPv4 addresses are their last four. */
 @unmanaged
 export class Path {
   localGid0: u64;
@@ -44,8 +44,11 @@ export class Path {
   /** Of the path for strangers' packets: the group that they were sent to. */
   multicastGid0: u64;
   multicastGid1: u64;
+  /** Of a connected queue pair with authenticated packets: its PacketAuth (packet-auth.ts); else 0. */
+  auth: usize;
+  reserved: u32;
 }
-export const PATH_SIZE: u32 = 80;
+export const PATH_SIZE: u32 = 88;
 
 function flowOf(
   tables: usize,

@@ -53,6 +53,7 @@ export function receivesPlain(qp: QueuePair): bool {
     qp.jobHead == qp.jobTail &&
     (qp.heldJobs | qp.nakSent | qp.nakPending) == 0 &&
     qp.counterTable == 0 &&
+    pathOf(qp).auth == 0 &&
     !anyAhead(qp)
   );
 }

@@ -17,7 +17,13 @@ import {
 import { icrcOfDoubled, icrcSolveIpId } from '../wire/icrc';
 import { ICRC_LANES } from '../wire/icrc-lanes';
 import { Opcode, PacketFlag, Service, flagsOf, headersLength } from '../wire/opcode';
-import { ICRC_SIZE, PacketStatus, checkPacket, payloadLength } from '../wire/packet';
+import {
+  ICRC_SIZE,
+  PACKET_SIZE_MAX,
+  PacketStatus,
+  checkPacket,
+  payloadLength,
+} from '../wire/packet';
 import { SyndromeKind, syndromeKind } from '../wire/syndrome';
 import { NO_MSN, believesMsn } from './answer-checks';
 import { receiveArrival } from './arrival';
@@ -38,6 +44,7 @@ import {
 } from './context';
 import { MULTICAST_QPN, receiveDatagram } from './datagram';
 import { Aside } from './keep-alive';
+import { PACKET_AUTH, PACKET_TRAILER_SIZE, openPacket } from './packet-auth';
 import { Path, PseudoHeader } from './path';
 import { CONTINUED_LEAST, receiveContinued, receivePlain, receivesPlain } from './plain-receive';
 import { QueuePair, pathOf } from './queue-pair';
@@ -50,6 +57,8 @@ import { receiveUnreliable } from './unreliable';
 
 /** BTH byte 4: the packet met congestion. */
 const FECN: u32 = 0x80;
+/** The shortest authenticated packet: a BTH, a header of 4 bytes, counter, tag, ICRC. */
+const AUTHENTIC_LEAST: u32 = 12 + 4 + PACKET_TRAILER_SIZE + ICRC_SIZE;
 
 /** Slot of a queue pair number in the context's index. */
 export function indexAt(context: Context, qpn: u32): usize {
@@ -131,6 +140,13 @@ function receivePacket(
 ): void {
   if (length >= CONTINUED_LEAST && receiveContinued(context, descriptor, packet, length)) return;
   const counters = context.counters;
+  let isAuthentic = false;
+  if (PACKET_AUTH && context.authenticated != 0 && length >= AUTHENTIC_LEAST) {
+    const opened = receiveAuthenticated(context, descriptor, packet, length);
+    if (opened == 0) return;
+    isAuthentic = opened != length;
+    length = opened;
+  }
   const status = checkPacket(context.opcodeTable, packet, length);
   if (status != <u32>PacketStatus.OK) {
     if (status == <u32>PacketStatus.UNKNOWN_OPCODE) counters.dropUnknownOpcode++;
@@ -160,8 +176,41 @@ function receivePacket(
     counters.dropSource++;
     return;
   }
-  if (!checkSealed(context, path, descriptor.sourcePort, packet, length)) return;
+  if (!isAuthentic) {
+    if (path.auth != 0) {
+      counters.dropTag++;
+      return;
+    }
+    if (!checkSealed(context, path, descriptor.sourcePort, packet, length)) return;
+  }
   receiveConnected(context, qp, packet, length);
+}
+
+/**
+ * A packet for a queue pair with keys: source, ICRC and P_Key, then counter and tag. Returns its
+ * length without these; 0: it is dropped, and was counted; `length`: no such queue pair.
+ */
+function receiveAuthenticated(
+  context: Context,
+  descriptor: ReceiveDescriptor,
+  packet: usize,
+  length: u32,
+): u32 {
+  const qp = findQueuePair(context, bthTargetQp(packet));
+  if (qp == null || !serves(qp.state)) return length;
+  const path = pathOf(qp);
+  if (path.auth == 0) return length;
+  const counters = context.counters;
+  if (length > PACKET_SIZE_MAX || length & 3) {
+    counters.dropMalformed++;
+    return 0;
+  }
+  if (descriptor.sourceGid0 != path.remoteGid0 || descriptor.sourceGid1 != path.remoteGid1) {
+    counters.dropSource++;
+    return 0;
+  }
+  if (!checkSealed(context, path, descriptor.sourcePort, packet, length)) return 0;
+  return openPacket(context, path, packet, length);
 }
 
 /** Has the packet the opcode of a service that this queue pair speaks? */

@@ -3,6 +3,7 @@
  * queue pair may send QUANTUM packets before the next one has its turn, so that one long message
  * delays another queue pair's short one by a few packets only.
  */
+import { ICRC_SIZE } from '../wire/packet';
 import { failStopped } from './completer';
 import {
   Context,
@@ -16,6 +17,7 @@ import {
   takeReady,
 } from './context';
 import { scheduleFenced } from './invalidation-fence';
+import { PACKET_AUTH, sealPacket } from './packet-auth';
 import { Path } from './path';
 import { sendRequests } from './requester';
 import { sendResponses } from './response';
@@ -39,6 +41,11 @@ export function finishCopying(
   source: usize,
 ): void {
   const packet = packetStart(context);
+  if (PACKET_AUTH && path.auth != 0) {
+    if (source != 0) memory.copy(packet + header, source, length - header - ICRC_SIZE);
+    length = sealPacket(context, path, packet, length);
+    source = 0;
+  }
   seal(context, path, packet, length, header, source);
   const descriptor = changetype<SendDescriptor>(context.bufferDescriptor);
   descriptor.address = <u32>packet;

@@ -30,7 +30,10 @@ export type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.
 export type { QpAttributes } from '../verbs/queue-pair-attributes.js';
 export type { AddressAttributes, AddressHandle } from '../verbs/address-handle.js';
 export type { CompletionChannel } from '../verbs/completion-channel.js';
-export type { QpCapabilities, QpInitAttributes, QueuePair } from '../verbs/queue-pair.js';
+export type { QpInitAttributes, QueuePair } from '../verbs/queue-pair.js';
+export type { QpCapabilities } from '../verbs/queue-pair-capabilities.js';
+export type { PacketKeys } from '../verbs/packet-keys.js';
+export type { AuthOptions } from '../cm/auth-option.js';
 export type { SharedReceiveQueue, SrqInitAttributes } from '../verbs/shared-receive-queue.js';
 export type { ReceiveWorkRequest, SendWorkRequest, Sge } from '../verbs/work-request.js';
 export { Endpoint, Gid } from '../link/endpoint.js';

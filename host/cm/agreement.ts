@@ -10,6 +10,7 @@ import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { Context } from '../verbs/context.js';
 import type { QueuePair } from '../verbs/queue-pair.js';
 import { IP_CM_BYTES, buildIpCm, caGuidOf, traitsOf, type IpCmHeader } from './address.js';
+import type { AuthOptions } from './auth-option.js';
 import { RDMA_UDP_QKEY, TransportService } from './enums.js';
 import type { ConnParam, UdParam } from './event-channel.js';
 import { KEEP_ALIVE_MILLIS, KEEP_ALIVE_MILLIS_MAX, KEEP_ALIVE_MILLIS_MIN } from './keep-alive.js';
@@ -37,9 +38,14 @@ export interface CmOptions {
    * connections with a queue pair of their own. Default 20,000.
    */
   readonly keepAliveMillis?: number;
+  /**
+   * Authenticates the connection, or those of a listener: required then, without a fallback. Both
+   * sides have it, or none. Default: none.
+   */
+  readonly auth?: AuthOptions;
 }
 
-type OptionDefaults = Required<Omit<CmOptions, 'ackTimeout' | 'doubledFlushIcrc'>>;
+type OptionDefaults = Required<Omit<CmOptions, 'ackTimeout' | 'doubledFlushIcrc' | 'auth'>>;
 export const DEFAULT_OPTIONS: OptionDefaults = {
   cmResponseTimeout: 18,
   maxCmRetries: 15,
@@ -48,7 +54,7 @@ export const DEFAULT_OPTIONS: OptionDefaults = {
 };
 
 const OPTION_RANGES: Readonly<
-  Record<Exclude<keyof CmOptions, 'doubledFlushIcrc'>, readonly [number, number]>
+  Record<Exclude<keyof CmOptions, 'doubledFlushIcrc' | 'auth'>, readonly [number, number]>
 > = {
   cmResponseTimeout: [0, 31],
   maxCmRetries: [0, 15],
@@ -61,14 +67,14 @@ const OPTION_RANGES: Readonly<
 export const CONN_PARAM =
   'privateData responderResources initiatorDepth flowControl retryCount rnrRetryCount srq qpNum';
 
-/** Names of CmOptions. */
+/** Names of CmOptions that the accepting side has, too: all but `auth`, which its listener has. */
 export const CM_OPTIONS =
   'cmResponseTimeout maxCmRetries ackTimeout pathMtu doubledFlushIcrc keepAliveMillis';
 
 /** Throws MisuseError. */
 export function checkOptions(options: CmOptions): void {
-  checkKeys('setOption', options, CM_OPTIONS);
-  const { doubledFlushIcrc, ...numbers } = options;
+  checkKeys('setOption', options, `auth ${CM_OPTIONS}` as const);
+  const { doubledFlushIcrc, auth: _auth, ...numbers } = options;
   if (doubledFlushIcrc !== undefined && typeof doubledFlushIcrc !== 'boolean') {
     const rule = `must be true or false, got ${String(doubledFlushIcrc)}`;
     throw new MisuseError('doubledFlushIcrc', rule);

@@ -3,6 +3,7 @@ import { QpState, QpType } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
+import type { PacketKeys } from '../verbs/packet-keys.js';
 import type { QpAttributes } from '../verbs/queue-pair-attributes.js';
 import { checkTarget, parseAddress, serviceIdOf, traitsOf, type CmAddress } from './address.js';
 import type { Connection, ConnectionEvent, ConnectionOwner, Listener } from './connection.js';
@@ -17,14 +18,12 @@ import {
   agreementOfReply,
   agreementOfRequest,
   DEFAULT_OPTIONS,
-  checkOptions,
   checkPrivateData,
   connParamOf,
   introduce,
   queuePairNumber,
   replyFields,
   requestFields,
-  type CmOptions,
   type Remote,
 } from './agreement.js';
 import { keepWatch, lookFor, makeWatch } from './keep-alive.js';
@@ -56,8 +55,6 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   #state: IdState = 'IDLE';
   readonly #manager: Manager;
   readonly #startingPsn: number;
-  /** What it was told by `setOption`. */
-  #told: CmOptions = {};
   #port = 0;
   /** The port is another id's: the listener's. */
   #isPortShared = false;
@@ -127,12 +124,6 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
    */
   get isPeerRxe(): boolean {
     return this.#connection?.isRemoteRxe ?? false;
-  }
-
-  /** `rdma_set_option`. To be called before `connect` or `accept`. Throws MisuseError. */
-  setOption(options: CmOptions): void {
-    checkOptions(options);
-    this.#told = { ...this.#told, ...options };
   }
 
   /** `rdma_bind_addr`; port 0 takes a free one. Throws MisuseError; RefusalError EADDRINUSE. */
@@ -210,16 +201,16 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       const fields = { pkey: DEFAULT_PKEY, serviceId, privateData };
       this.#connection = core.resolveService(now, peer, this, fields, {
         ...DEFAULT_OPTIONS,
-        ...this.#told,
+        ...this.told,
       });
     } else {
       const fields: FieldsOf<'REQ'> = {
-        ...requestFields(this, param, peer, { ...DEFAULT_OPTIONS, ...this.#told }),
+        ...requestFields(this, param, peer, { ...DEFAULT_OPTIONS, ...this.told }),
         serviceId,
         privateData,
         startingPsn: this.#startingPsn,
       };
-      this.#connection = core.connect(now, peer, this, fields);
+      this.#connection = core.connect(now, peer, this, fields, this.authRule);
       this.#asked = fields;
     }
     this.#state = 'CONNECT';
@@ -273,6 +264,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       const startingPsn = this.#startingPsn;
       const agreement = this.#agree(request, { ...fields, startingPsn }, connection.peer);
       // To RTS when the peer is ready (IBA 12.9.7.2): its first packet may say so.
+      this.#giveKeys();
       if (this.qp) makeReadyToReceive(this.qp, agreement);
       this.#agreement = agreement;
       core.accept(now, connection, { ...fields, startingPsn });
@@ -293,6 +285,17 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     this.#manager.arm();
   }
 
+  /** With `auth`: for `setPacketKeys` of a queue pair that is not the id's own, before RTR. */
+  packetKeys(qpNum: number): PacketKeys | undefined {
+    const { auth, remoteQpn = 0 } = this.#connection ?? {};
+    return remoteQpn === 0 ? undefined : auth?.packetKeys(qpNum, remoteQpn);
+  }
+
+  #giveKeys(): void {
+    const keys = this.qp && this.packetKeys(this.qp.qpNum);
+    if (keys) this.qp!.setPacketKeys(keys);
+  }
+
   /**
    * `rdma_establish`: after CONNECT_RESPONSE, the queue pair that is not the id's own is ready.
    * Throws RefusalError EINVAL.
@@ -304,10 +307,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     this.#manager.core.ready(this.#connection);
   }
 
-  /**
-   * `rdma_notify` of COMM_EST: a packet came to a queue pair that is not the id's own. For its own
-   * the id notices by itself.
-   */
+  /** `rdma_notify` of COMM_EST: a packet came to a queue pair that is not the id's own. */
   notify(): void {
     this.communicationEstablished();
   }
@@ -422,6 +422,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     }
     const { core, now } = this.#manager;
     try {
+      this.#giveKeys();
       makeReadyToReceive(this.qp, agreement);
       makeReadyToSend(this.qp, agreement);
     } catch (error) {
@@ -438,7 +439,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   /** Starts the keep-alive of the connection, if the queue pair supports it. */
   #keepAlive(): void {
     if (this.qp?.qpType !== QpType.RC) return;
-    const { keepAliveMillis } = { ...DEFAULT_OPTIONS, ...this.#told };
+    const { keepAliveMillis } = { ...DEFAULT_OPTIONS, ...this.told };
     const watch = makeWatch(keepAliveMillis, () => lookFor(this.qp));
     keepWatch(this.#manager.core, this.#manager.now, this.#connection!, watch);
     this.#manager.arm();
@@ -467,12 +468,12 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     peer: Endpoint,
   ): Agreement {
     const agreement = agreementOfRequest(request, reply, this.#remote(peer));
-    const { ackTimeout } = this.#told;
+    const { ackTimeout } = this.told;
     return ackTimeout === undefined ? agreement : { ...agreement, timeout: ackTimeout };
   }
 
   #remote(peer: Endpoint): Remote {
-    return { peer, doubledFlushIcrc: this.#told.doubledFlushIcrc ?? this.isPeerRxe };
+    return { peer, doubledFlushIcrc: this.told.doubledFlushIcrc ?? this.isPeerRxe };
   }
 
   #awaiting(verb: string): Connection {

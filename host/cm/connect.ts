@@ -14,6 +14,7 @@ import type { QpInitAttributes, QueuePair } from '../verbs/queue-pair.js';
 import { lookUp } from './address-info.js';
 import type { CmAddress } from './address.js';
 import { CM_OPTIONS, CONN_PARAM, type CmOptions } from './agreement.js';
+import type { AuthOptions } from './auth-option.js';
 import type { CmId } from './cm-id.js';
 import { createEp } from './create-ep.js';
 import type { EpInitAttributes } from './end-point.js';
@@ -22,7 +23,7 @@ import { EventChannel, createEventChannel } from './event-channel.js';
 import type { CmEvent, ConnParam } from './event-channel.js';
 
 /** What a queue pair is made with; the completion queues are made for it where none are given. */
-export interface EndOptions extends ConnParam, CmOptions {
+export interface EndOptions extends ConnParam, Omit<CmOptions, 'auth'> {
   readonly qp?: Partial<QpInitAttributes>;
   readonly pd?: ProtectionDomain;
   /** Entries of the completion queues that are made. Default: as many as requests. */
@@ -37,6 +38,8 @@ export interface ConnectOptions extends EndOptions {
   readonly device?: UdpOpenOptions;
   /** The UDP port of the device there. Default 4791. */
   readonly udpPort?: number;
+  /** Authenticates the connection: required then, without a fallback. Default: none. */
+  readonly auth?: AuthOptions;
 }
 
 /** How `listen` listens; with nothing, it opens a device for the listener. */
@@ -46,6 +49,8 @@ export interface ListenOptions {
   readonly device?: UdpOpenOptions;
   /** Requests that may wait. Default 1024. */
   readonly backlog?: number;
+  /** Takes authenticated connections only. Default: none is. */
+  readonly auth?: AuthOptions;
 }
 
 /** Options of `listener.connections`. */
@@ -142,15 +147,15 @@ function only(names: string, options: object): object {
 /**
  * A connection to whoever listens there. `prepare` is called with its queue pair before anybody is
  * asked: the place to post receives, where the peer speaks first. Throws MisuseError; RefusalError
- * ENOENT (no such host), ECONNREFUSED (`reason` and `privateData` say why), ETIMEDOUT (nobody
- * answers), ENOMEM; LinkError.
+ * ENOENT (no such host), ECONNREFUSED (`reason` and `privateData` say why), EACCES (`auth`: other
+ * keys, or on one side only), ETIMEDOUT (no answer), ENOMEM; LinkError.
  */
 export async function connect(
   target: Target,
   options: ConnectOptions = {},
   prepare: (qp: QueuePair) => void = () => {},
 ): Promise<RdmaConnection> {
-  checkKeys('connect', options, `context device udpPort ${END_OPTIONS}`);
+  checkKeys('connect', options, `auth context device udpPort ${END_OPTIONS}`);
   const { address, port } = await resolve(target);
   const context = options.context ?? (await openTowards(address, options.device));
   let channel: EventChannel | undefined;
@@ -160,7 +165,7 @@ export async function connect(
     const info = { flags: 0, portSpace: PortSpace.TCP, dstAddr };
     const id = await createEp(context, info, options.pd, qpOf(options));
     ({ channel } = id);
-    id.setOption(only(CM_OPTIONS, options));
+    id.setOption(only(`auth ${CM_OPTIONS}`, options));
     prepare(id.qp!);
     id.connect(only(CONN_PARAM, options));
     const { conn } = await expect('connect', channel, CmEventType.ESTABLISHED);
@@ -195,9 +200,17 @@ export class ConnectError extends RefusalError {
   }
 }
 
+const AUTH_REASONS: ReadonlyMap<number, string> = new Map([
+  [RejectReason.AUTH_REQUIRED, 'the listener requires authentication, and the request had none'],
+  [RejectReason.AUTH_UNKNOWN_KEY, 'the listener does not have the key of `auth.psk`'],
+  [RejectReason.AUTH_UNSUPPORTED, 'the listener has no `auth`: it must be listened with the key'],
+]);
+
 function failureOf(verb: string, event: CmEvent | undefined): ConnectError {
   switch (event?.event) {
     case CmEventType.REJECTED: {
+      const denied = AUTH_REASONS.get(event.status);
+      if (denied) return new ConnectError('EACCES', `${verb}: ${denied}`, event);
       const name = rejectReasonName(event.status);
       const isNobody = event.status === RejectReason.INVALID_SERVICE_ID;
       const why = isNobody
@@ -407,13 +420,14 @@ export class RdmaListener {
  * EADDRINUSE, ENOENT; LinkError.
  */
 export async function listen(target: Target, options: ListenOptions = {}): Promise<RdmaListener> {
-  checkKeys('listen', options, 'context device backlog');
+  checkKeys('listen', options, 'context device backlog auth');
   const { address, port } = await resolve(target);
   const context = options.context ?? (await openDevice({ ...options.device, address }));
   let channel: EventChannel | undefined;
   try {
     channel = createEventChannel(context);
     const id = channel.createId();
+    if (options.auth !== undefined) id.setOption({ auth: options.auth });
     id.bindAddr({ port, address });
     id.listen(options.backlog);
     return new RdmaListener(channel, id, !options.context);

@@ -2,12 +2,17 @@
 import { RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import type { IpCmHeader } from './address.js';
+import type { PendingRequest } from './auth-messages.js';
+import type { AuthRule } from './auth-option.js';
+import type { AuthSession } from './auth-session.js';
 import type { Due } from './deadlines.js';
 import type { Watch } from './keep-alive.js';
 import type { Message } from './mad.js';
 
 /** `enum ib_cm_state`, without what an MRA makes of them. */
 export type CmState =
+  /** Authentication: AUTH_REQ is sent; the REQ follows the reply. */
+  | 'AUTH_SENT'
   | 'REQ_SENT'
   | 'REQ_RCVD'
   | 'REP_SENT'
@@ -56,6 +61,8 @@ export interface Request {
 }
 
 export interface ListenerOwner {
+  /** Requests must be authentic; undefined: none is. May change at any time. */
+  readonly authRule?: AuthRule | undefined;
   /** A request; the connection has no owner yet. */
   request(request: Request): void;
 }
@@ -102,6 +109,10 @@ export class Connection implements Due {
   /** How long late messages are to be expected after its end: as it is, and once it was used. */
   timeWaitMicros = 0;
   lateMicros = 0;
+  /** Every message must be authentic; undefined: no authentication. */
+  auth: AuthSession | undefined;
+  /** Active: the REQ that follows the AUTH_REP. */
+  pending: PendingRequest | undefined;
   /** Keep-alive state; undefined: no keep-alive. */
   watch: Watch | undefined;
   /** Index in the device's ConnectionTable; -1: not in the table. */

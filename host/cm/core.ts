@@ -3,9 +3,11 @@
  * and events go out, chance comes through a door. What messages do is in incoming.ts.
  */
 import { Mtu } from '#build/abi.js';
-import type { ConnectionRecord, ConnectionTable } from '../device/connection-table.js';
+import type { ConnectionTable } from '../device/connection-table.js';
 import { RefusalError } from '../errors/errors.js';
-import type { Endpoint } from '../link/endpoint.js';
+import type { Endpoint, Gid } from '../link/endpoint.js';
+import { askForNonce } from './auth-messages.js';
+import type { AuthRule } from './auth-option.js';
 import { Connection, HALF_OPEN, checkState, idsOf, type CmState } from './connection.js';
 import type { ConnectionEvent, ConnectionOwner, Listener, ListenerOwner } from './connection.js';
 import { Deadlines, timeoutMicros } from './deadlines.js';
@@ -13,7 +15,14 @@ import { AboutMessage, RejectReason } from './enums.js';
 import { CM_LIMITS, UNHEARD_RETRIES, noCounts, type CmLimits } from './limits.js';
 import { receiveMessage } from './incoming.js';
 import { lookAfter, stopWatch } from './keep-alive.js';
-import { buildMad, parseMad, refusedService, timeoutReject } from './mad.js';
+import {
+  MAD_BYTES,
+  MESSAGE_BYTES_MAX,
+  buildMad,
+  parseMad,
+  refusedService,
+  timeoutFields,
+} from './mad.js';
 import type { FieldsOf, MessageName } from './mad.js';
 
 export interface CoreOptions {
@@ -21,6 +30,7 @@ export interface CoreOptions {
   readonly slot: number;
   /** What we tell of ourselves (address.ts). */
   readonly caGuid: bigint;
+  readonly gid: Gid;
   /** An Mtu: the largest that the link carries. Default MTU_4096. */
   readonly pathMtuMax?: number;
   /** 32 unpredictable bits. */
@@ -41,14 +51,15 @@ const WAITING: ReadonlySet<CmState> = new Set(['REQ_RCVD', 'SIDR_REQ_RCVD']);
 const ENDED: ReadonlySet<CmState> = new Set(['TIMEWAIT', 'CLOSED']);
 /** States in which the peer may consider itself connected. */
 const TOLD: ReadonlySet<CmState> = new Set(['REP_SENT', 'REP_RCVD', 'ESTABLISHED']);
-/** A DREQ for a dead process is repeated until the peer answers, for 2 s. */
-const ADOPTED_INTERVAL_MICROS = 250e3;
-const ADOPTED_RETRIES = 7;
 const NO_BYTES: Uint8Array = new Uint8Array(0);
 
 export class CmCore {
   readonly limits: CmLimits;
   readonly caGuid: bigint;
+  /** The device's address. */
+  readonly gid: Gid;
+  /** Of nonces that are computed (auth-messages.ts); undefined until one is. */
+  authSecret: Uint8Array | undefined;
   readonly pathMtuMax: number;
   readonly counters = noCounts();
   /** By our communication id. */
@@ -66,9 +77,15 @@ export class CmCore {
   readonly #halfOpenBySource = new Map<string, number>();
   #halfOpen = 0;
 
+  /** 32 unpredictable bits. */
+  random(): number {
+    return this.#options.random();
+  }
+
   constructor(options: CoreOptions) {
     this.#options = options;
     this.caGuid = options.caGuid;
+    this.gid = options.gid;
     this.pathMtuMax = options.pathMtuMax ?? Mtu.MTU_4096;
     this.limits = { ...CM_LIMITS, ...options.limits };
   }
@@ -112,12 +129,13 @@ export class CmCore {
     }
   }
 
-  /** Active: sends a REQ. Throws RefusalError ENOMEM. */
+  /** Active: sends a REQ, with `auth` an AUTH_REQ before it. Throws RefusalError ENOMEM. */
   connect(
     now: number,
     peer: Endpoint,
     owner: ConnectionOwner,
     fields: Omit<FieldsOf<'REQ'>, 'localCommId'>,
+    auth?: AuthRule,
   ): Connection {
     const connection = this.#begin(peer, owner);
     connection.localQpn = fields.localQpn;
@@ -125,7 +143,8 @@ export class CmCore {
     connection.timeWaitMicros = connection.lateMicros;
     this.#expectAnswer(connection, fields.remoteCmResponseTimeout, fields.maxCmRetries);
     const localCommId = connection.localId;
-    this.#send(now, connection, 'REQ_SENT', 'REQ', { ...fields, localCommId });
+    if (auth) askForNonce(this, now, connection, fields, auth);
+    else this.request(now, connection, 'REQ_SENT', 'REQ', { ...fields, localCommId });
     return connection;
   }
 
@@ -140,7 +159,7 @@ export class CmCore {
     const connection = this.#begin(peer, owner);
     this.#expectAnswer(connection, patience.cmResponseTimeout, patience.maxCmRetries);
     const requestId = connection.localId;
-    this.#send(now, connection, 'SIDR_REQ_SENT', 'SIDR_REQ', { ...fields, requestId });
+    this.request(now, connection, 'SIDR_REQ_SENT', 'SIDR_REQ', { ...fields, requestId });
     return connection;
   }
 
@@ -154,7 +173,7 @@ export class CmCore {
     connection.localQpn = fields.localQpn;
     connection.retriesLeft = Math.min(connection.retryMax, UNHEARD_RETRIES);
     connection.halfOpenMicros = now + this.limits.halfOpenMicros;
-    this.#send(now, connection, 'REP_SENT', 'REP', { ...fields, ...idsOf(connection) });
+    this.request(now, connection, 'REP_SENT', 'REP', { ...fields, ...idsOf(connection) });
   }
 
   /** Passive, datagrams: answers a request, with a queue pair or with a status. */
@@ -213,13 +232,13 @@ export class CmCore {
       // The peer may not have heard that it was accepted: what it asks again is answered so.
       const reason = RejectReason.CONSUMER_DEFINED;
       const refusal = { ...idsOf(connection), messageRejected: AboutMessage.REQ, reason };
-      connection.answer = buildMad('REJ', connection.transactionId, refusal);
+      connection.answer = this.build(connection, 'REJ', refusal);
     }
     const retries = connection.state === 'REP_SENT' ? UNHEARD_RETRIES : Infinity;
     connection.retriesLeft = Math.min(connection.retryMax, retries);
     const remoteQpn = connection.remoteQpn;
     const message = { ...idsOf(connection), remoteQpn, privateData };
-    this.#send(now, connection, 'DREQ_SENT', 'DREQ', message);
+    this.request(now, connection, 'DREQ_SENT', 'DREQ', message);
   }
 
   /** The owner goes: what the peer waits for is said to it, and nothing is told any more. */
@@ -230,6 +249,7 @@ export class CmCore {
         this.#giveUp(connection, AboutMessage.REQ);
         this.free(connection);
         return;
+      case 'AUTH_SENT':
       case 'SIDR_REQ_SENT':
         this.free(connection);
         return;
@@ -248,57 +268,19 @@ export class CmCore {
     }
   }
 
-  /** Somebody's datagram to queue pair 1: 256 bytes, or anything else. */
-  receive(now: number, mad: Uint8Array, source: Endpoint): void {
+  /** A datagram to queue pair 1: 256 bytes, and a trailer of authenticated ones; or anything. */
+  receive(now: number, datagram: Uint8Array, source: Endpoint): void {
     this.counters.received++;
-    const message = parseMad(mad);
+    const isTooLong = datagram.length > MESSAGE_BYTES_MAX;
+    const message = parseMad(isTooLong ? datagram : datagram.subarray(0, MAD_BYTES));
     if (typeof message === 'string') this.counters.malformed++;
-    else receiveMessage(this, now, message, source);
+    else receiveMessage(this, now, message, source, datagram);
   }
 
   /** Time has passed. */
   advance(now: number): void {
     for (let due = this.deadlines.take(now); due; due = this.deadlines.take(now)) {
       this.#expired(now, due);
-    }
-  }
-
-  /**
-   * Sends a DREQ for a connection of a dead process of the device. `place`: from
-   * ConnectionTable.adopt. False: the record is not a valid connection.
-   */
-  adopt(now: number, place: number, record: ConnectionRecord): boolean {
-    const { localId, remoteId, remoteQpn, transactionId, peer } = record;
-    if (this.connections.has(localId) || peer.port === 0) return false;
-    const connection = new Connection(localId, peer, transactionId);
-    Object.assign(connection, { place, remoteId, remoteQpn });
-    connection.intervalMicros = ADOPTED_INTERVAL_MICROS;
-    connection.retriesLeft = ADOPTED_RETRIES;
-    this.connections.set(localId, connection);
-    this.#send(now, connection, 'DREQ_SENT', 'DREQ', { ...idsOf(connection), remoteQpn });
-    return true;
-  }
-
-  /** One DREQ each, sent once: for an end that has no time to wait. Returns how many. */
-  disconnectAll(now: number): number {
-    const live = [...this.connections.values()].filter(({ state }) => state === 'ESTABLISHED');
-    for (const connection of live) this.disconnect(now, connection);
-    return [...this.connections.values()].filter(({ state }) => state === 'DREQ_SENT').length;
-  }
-
-  /** The link says that this peer is there no more: nobody waits for its answers. */
-  peerGone(now: number, peer: Endpoint): void {
-    for (const connection of [...this.connections.values()]) {
-      if (!connection.peer.gid.equals(peer.gid)) continue;
-      const { state, owner } = connection;
-      if (state === 'TIMEWAIT') continue;
-      if (state === 'ESTABLISHED' || state === 'DREQ_SENT') {
-        this.enterTimeWait(now, connection);
-        this.tell(connection, { kind: 'disconnected', privateData: NO_BYTES });
-      } else {
-        this.free(connection);
-        owner?.connectionEvent({ kind: 'unreachable' });
-      }
     }
   }
 
@@ -310,9 +292,19 @@ export class CmCore {
     name: Name,
     fields: Partial<FieldsOf<Name>>,
   ): Uint8Array {
-    const mad = buildMad(name, connection.transactionId, fields);
+    const mad = this.build(connection, name, fields);
     this.sendMad(mad, connection.peer);
     return mad;
+  }
+
+  /** The datagram of a message, with a tag where the connection is authenticated. */
+  build<Name extends MessageName>(
+    connection: Connection,
+    name: Name,
+    fields: Partial<FieldsOf<Name>>,
+  ): Uint8Array {
+    const mad = buildMad(name, connection.transactionId, fields);
+    return connection.auth?.seal(name, mad) ?? mad;
   }
 
   sendMad(mad: Uint8Array, to: Endpoint): void {
@@ -433,7 +425,7 @@ export class CmCore {
   }
 
   /** Sends what is sent again until it is answered. */
-  #send<Name extends MessageName>(
+  request<Name extends MessageName>(
     now: number,
     connection: Connection,
     state: CmState,
@@ -485,7 +477,11 @@ export class CmCore {
     if (state === 'REQ_SENT') this.#giveUp(connection, AboutMessage.REQ);
     if (state === 'REP_SENT') {
       // A peer that repeats its REQ receives this REJ; one that answered our REP receives it now.
-      connection.answer = timeoutReject(connection, AboutMessage.REP, this.caGuid);
+      connection.answer = this.build(
+        connection,
+        'REJ',
+        this.#timeout(connection, AboutMessage.REP),
+      );
       if (connection.isHeard) this.sendMad(connection.answer, connection.peer);
       this.enterTimeWait(now, connection);
     } else this.free(connection);
@@ -494,6 +490,10 @@ export class CmCore {
 
   /** The peer does not answer: sends a REJ (TIMEOUT), which a slow peer may still receive. */
   #giveUp(connection: Connection, messageRejected: number): void {
-    this.sendMad(timeoutReject(connection, messageRejected, this.caGuid), connection.peer);
+    this.transmit(connection, 'REJ', this.#timeout(connection, messageRejected));
+  }
+
+  #timeout(connection: Connection, messageRejected: number): Partial<FieldsOf<'REJ'>> {
+    return timeoutFields(connection, messageRejected, this.caGuid);
   }
 }

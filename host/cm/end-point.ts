@@ -14,7 +14,8 @@ import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import { checkInit } from '../verbs/queue-pair-attributes.js';
 import type { QpInitAttributes, QueuePair } from '../verbs/queue-pair.js';
 import type { SendWorkRequest, Sge } from '../verbs/work-request.js';
-import { multicastParam } from './agreement.js';
+import { checkOptions, multicastParam, type CmOptions } from './agreement.js';
+import { checkAuth, type AuthRule } from './auth-option.js';
 import { parseAddress } from './address.js';
 import { getaddrinfo, numericInfo, type AddressHints, type AddressInfo } from './address-info.js';
 import { CmEventType, McJoinFlag, PortSpace, RDMA_UDP_QKEY } from './enums.js';
@@ -55,6 +56,10 @@ export abstract class EndPoint implements ManagedId {
   #info: AddressInfo | 'RESOLVING' | undefined;
   /** Groups that it sends to only. */
   readonly #sentTo = new Set<string>();
+  /** What it was told by `setOption`. */
+  protected told: CmOptions = {};
+  /** @internal `told.auth`, checked. */
+  authRule: AuthRule | undefined;
 
   protected constructor(context: Context, portSpace: number) {
     if (!Object.values<number>(PortSpace).includes(portSpace)) {
@@ -68,6 +73,25 @@ export abstract class EndPoint implements ManagedId {
   /** The protection domain of its queue pair; before there is one, the device's own. */
   get pd(): ProtectionDomain {
     return this.qp?.pd ?? this.#manager.pdOf(this.context);
+  }
+
+  /**
+   * `rdma_set_option`. To be called before `connect`, `listen` or `accept`; a listener's `auth`
+   * holds for the requests that come from then on. Throws MisuseError; RefusalError EOPNOTSUPP for
+   * `auth` of datagrams, and in a browser.
+   */
+  setOption(options: CmOptions): void {
+    checkOptions(options);
+    if (options.auth !== undefined) {
+      if (this.isDatagram) {
+        throw new RefusalError(
+          'EOPNOTSUPP',
+          'auth: datagram services have none; use PortSpace.TCP',
+        );
+      }
+      this.authRule = checkAuth(options.auth);
+    }
+    this.told = { ...this.told, ...options };
   }
 
   /** Datagrams, resolved by SIDR, or a connection? */

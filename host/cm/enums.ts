@@ -71,6 +71,12 @@ export const RejectReason = Object.freeze({
   INVALID_FLOW_LABEL: 32,
   INVALID_ALT_FLOW_LABEL: 33,
   VENDOR_OPTION_NOT_SUPPORTED: 35,
+  /** Between peers of our own kind: the listener requires `auth`. */
+  AUTH_REQUIRED: 0xff01,
+  /** The listener does not have the key. */
+  AUTH_UNKNOWN_KEY: 0xff02,
+  /** The listener has no `auth`. */
+  AUTH_UNSUPPORTED: 0xff03,
 });
 
 /** What a REJ or an MRA is about. */

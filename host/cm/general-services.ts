@@ -17,7 +17,7 @@ import type { Context } from '../verbs/context.js';
 import type { MemoryRegion } from '../verbs/memory-region.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import { QueuePair } from '../verbs/queue-pair.js';
-import { MAD_BYTES } from './mad.js';
+import { MESSAGE_BYTES_MAX } from './mad.js';
 
 /** The Q_Key of every queue pair 1 (IBA 10.2.5). */
 const QKEY = 0x80010000;
@@ -25,7 +25,7 @@ const QKEY = 0x80010000;
 const RECEIVES = 512;
 const SENDS = 128;
 /** Aligned for the fields behind the routing header. */
-const RECEIVE_BYTES = 320;
+const RECEIVE_BYTES = 400;
 const POLL = 64;
 /** Datagrams per turn of the event loop: in a flood, other work of the process still runs. */
 const TURN_BUDGET = 256;
@@ -61,7 +61,7 @@ export class GeneralServices {
       this.#undo.push(() => this.pd.dealloc());
       this.#cq = context.createCq(RECEIVES + SENDS);
       this.#undo.push(() => this.#cq.destroy());
-      this.#memory = context.alloc(RECEIVES * RECEIVE_BYTES + SENDS * MAD_BYTES);
+      this.#memory = context.alloc(RECEIVES * RECEIVE_BYTES + SENDS * MESSAGE_BYTES_MAX);
       this.#undo.push(() => context.free(this.#memory));
       this.#region = this.pd.regMr(this.#memory, AccessFlag.LOCAL_WRITE);
       this.#undo.push(() => this.#region.dereg());
@@ -105,7 +105,7 @@ export class GeneralServices {
       this.sendsDropped++;
       return;
     }
-    const at = RECEIVES * RECEIVE_BYTES + slot.index * MAD_BYTES;
+    const at = RECEIVES * RECEIVE_BYTES + slot.index * MESSAGE_BYTES_MAX;
     this.#memory.set(mad, at);
     this.#qp.postSend({
       wrId: slot.index,

@@ -2,6 +2,13 @@
 import { Mtu } from '#build/abi.js';
 import { Endpoint } from '../link/endpoint.js';
 import { answerPort } from '../verbs/address-handle.js';
+import {
+  isAuthentic,
+  receiveAuthReply,
+  receiveAuthRequest,
+  rejectionOf,
+  sessionOf,
+} from './auth-messages.js';
 import { IP_CM_BYTES, isRxe, parseIpCm, traitsOf } from './address.js';
 import { HALF_OPEN, idsOf, type Connection, type Listener } from './connection.js';
 import type { CmCore } from './core.js';
@@ -33,10 +40,15 @@ export function receiveMessage(
   now: number,
   message: Message,
   source: Endpoint,
+  datagram: Uint8Array,
 ): void {
+  if (message.name === 'REQ') return receiveRequest(core, now, message, source, datagram);
+  if (!isAuthentic(core, aboutWhich(core, message, source), message.name, datagram)) return;
   switch (message.name) {
-    case 'REQ':
-      return receiveRequest(core, now, message, source);
+    case 'AUTH_REQ':
+      return receiveAuthRequest(core, now, message, source);
+    case 'AUTH_REP':
+      return receiveAuthReply(core, now, message, source);
     case 'SIDR_REQ':
       return receiveServiceRequest(core, now, message, source);
     case 'SIDR_REP':
@@ -73,6 +85,25 @@ export function receiveMessage(
   }
 }
 
+/** The connection that a message speaks of, whoever sent it. */
+function aboutWhich(
+  core: CmCore,
+  message: Exclude<Message, { readonly name: 'REQ' }>,
+  source: Endpoint,
+): Connection | undefined {
+  switch (message.name) {
+    case 'SIDR_REQ':
+    case 'SIDR_REP':
+    case 'AUTH_REQ':
+    case 'AUTH_REP':
+      return undefined;
+    case 'REJ':
+      return findRejected(core, message, source) ?? core.connections.get(message.remoteCommId);
+    default:
+      return core.connections.get(message.remoteCommId);
+  }
+}
+
 /** The connection that a message is for, when it comes from the peer that it is with. */
 function find(
   core: CmCore,
@@ -90,6 +121,7 @@ function receiveRequest(
   now: number,
   message: Message<'REQ'>,
   source: Endpoint,
+  datagram: Uint8Array,
 ): void {
   const { isOwnKind, udpPort } = traitsOf(message.localCaGuid);
   // A Verbena peer sends from the port that it names: no answer goes to any other port.
@@ -98,12 +130,18 @@ function receiveRequest(
   const key = remoteKey(source, message.localCaGuid, message.localCommId);
   const known = core.byRemote.get(key);
   if (known) {
-    receiveAgain(core, now, known);
+    if (isAuthentic(core, known, message.name, datagram)) receiveAgain(core, now, known);
     return;
   }
-  const reason = whyNot(core, message);
+  const found = sessionOf(core, now, message, source, datagram);
+  const session = typeof found === 'number' ? undefined : found;
+  const refuse = (reason: number): void => {
+    core.counters.refused++;
+    core.sendMad(rejectionOf(message, reason, session), peer);
+  };
+  const reason = whyNot(core, message) || (typeof found === 'number' ? found : 0);
   if (reason !== 0) {
-    refuse(core, message, peer, reason);
+    refuse(reason);
     return;
   }
   const queuePairKey = remoteKey(source, message.localCaGuid, message.localQpn, 'qp');
@@ -111,13 +149,13 @@ function receiveRequest(
   if (stale) {
     // Did the peer restart with that queue pair (IBA 12.9.8.3.1)? The REQ may be forged: the old
     // connection is probed, and ends only without an answer. Then the peer's next REQ succeeds.
-    refuse(core, message, peer, RejectReason.STALE_CONN);
+    refuse(RejectReason.STALE_CONN);
     doubt(core, now, stale);
     return;
   }
   const listener = core.listeners.get(message.serviceId)!;
   if (listener.waiting >= listener.backlog) {
-    refuse(core, message, peer, RejectReason.NO_RESOURCES);
+    refuse(RejectReason.NO_RESOURCES);
     return;
   }
   const connection = core.beginPassive(peer, listener, message.transactionId);
@@ -125,6 +163,7 @@ function receiveRequest(
     core.counters.dropped++;
     return;
   }
+  connection.auth = session;
   connection.remoteId = message.localCommId;
   connection.remoteGuid = message.localCaGuid;
   connection.isRemoteRxe = isRxe(message.localCaGuid, source.port);
@@ -170,13 +209,6 @@ function whyNot(core: CmCore, message: Message<'REQ'>): number {
   // rdma_cm is the consumer that its header's faults are defined by.
   if (!parseIpCm(message.privateData)) return RejectReason.CONSUMER_DEFINED;
   return 0;
-}
-
-/** A REJ that leaves nothing behind. */
-function refuse(core: CmCore, message: Message<'REQ'>, peer: Endpoint, reason: number): void {
-  core.counters.refused++;
-  const fields = { remoteCommId: message.localCommId, messageRejected: AboutMessage.REQ, reason };
-  core.sendMad(buildMad('REJ', message.transactionId, fields), peer);
 }
 
 /** A request that came before: its answer was lost, or is not ready yet. */

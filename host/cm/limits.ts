@@ -47,6 +47,8 @@ export interface CmCounters {
   refused: number;
   /** Connections that ended for lack of a sign of life (keep-alive.ts). */
   lost: number;
+  /** Authenticated connections and listeners: messages without a right tag. */
+  unauthentic: number;
 }
 
 export function noCounts(): CmCounters {
@@ -60,5 +62,6 @@ export function noCounts(): CmCounters {
     dropped: 0,
     refused: 0,
     lost: 0,
+    unauthentic: 0,
   };
 }

@@ -1,12 +1,15 @@
 /**
- * Connection management datagrams (IBA 12.6 to 12.11, 13.4.2): one table of fields drives parse,
- * build and explain. 256 bytes: a header of 24, then the message, which ends in private data.
+ * Connection management datagrams (IBA 12.6 to 12.11, 13.4.2), and two of our own: one table of
+ * fields drives parse, build and explain. 256 bytes: a header of 24, then the message, which ends
+ * in private data.
  */
 
 import { RejectReason, SidrStatus } from './enums.js';
 
 /** Every management datagram has this many bytes. */
 export const MAD_BYTES = 256;
+/** The same with the trailer of an authenticated REQ, the longest one (auth-session.ts). */
+export const MESSAGE_BYTES_MAX = MAD_BYTES + 96;
 const HEADER_BYTES = 24;
 const BASE_VERSION = 1;
 const CM_CLASS = 0x07;
@@ -217,6 +220,32 @@ const MESSAGES = {
       privateData: bytes(84, 148),
     },
   },
+  // Between peers of our own kind; others ignore attributes that they do not know.
+  AUTH_REQ: {
+    attributeId: 0xff10,
+    title: 'authentication request',
+    fields: {
+      ...IDS,
+      serviceId: wide(8),
+      localCaGuid: wide(16),
+      keyId: wide(24),
+      encrypts: bits(32, 1, 7),
+      nonce: bytes(40, 32),
+      privateData: bytes(72, 160),
+    },
+  },
+  AUTH_REP: {
+    attributeId: 0xff11,
+    title: 'authentication reply',
+    fields: {
+      ...IDS,
+      reason: bits(8, 16),
+      encrypts: bits(12, 1, 7),
+      nonce: bytes(16, 32),
+      peerNonce: bytes(48, 32),
+      privateData: bytes(80, 152),
+    },
+  },
 } as const;
 
 type Messages = typeof MESSAGES;
@@ -350,20 +379,20 @@ export function refusedService(status: number = SidrStatus.REJECT): {
   return { status, qpn: 0, qkey: 0, serviceId: 0n, privateData: new Uint8Array(0) };
 }
 
-/** A REJ to a peer that did not answer: the peer may know only our GUID and id. */
-export function timeoutReject(
-  ids: { readonly localId: number; readonly remoteId: number; readonly transactionId: bigint },
+/** Of a REJ to a peer that did not answer: the peer may know only our GUID and id. */
+export function timeoutFields(
+  ids: { readonly localId: number; readonly remoteId: number },
   messageRejected: number,
   caGuid: bigint,
-): Uint8Array {
+): Partial<FieldsOf<'REJ'>> {
   const rejectInfo = new Uint8Array(8);
   new DataView(rejectInfo.buffer).setBigUint64(0, caGuid);
-  return buildMad('REJ', ids.transactionId, {
+  return {
     localCommId: ids.localId,
     remoteCommId: ids.remoteId,
     messageRejected,
     reason: RejectReason.TIMEOUT,
     rejectInfoLength: rejectInfo.length,
     rejectInfo,
-  });
+  };
 }

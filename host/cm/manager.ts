@@ -14,6 +14,7 @@ import type { QueuePair } from '../verbs/queue-pair.js';
 import { fillRandom } from '../verbs/refuse.js';
 import { caGuidOf, serviceIdOf } from './address.js';
 import { CmCore } from './core.js';
+import { adopt, disconnectAll, peerGone } from './endings.js';
 import { GeneralServices } from './general-services.js';
 import type { CmCounters } from './limits.js';
 
@@ -71,6 +72,7 @@ export class Manager {
         table: shared.members.connections,
       }),
       caGuid: caGuidOf(context.device.info, 0),
+      gid: context.local.gid,
       pathMtuMax: context.queryPort().activeMtu,
       random: () => this.random(),
       send: (mad, to) => this.#services.send(mad, to),
@@ -82,7 +84,7 @@ export class Manager {
     context.siblings.observers.add({
       asyncEvent: (record) => this.#asyncEvent(record),
       peerGone: (peer) => {
-        this.core.peerGone(this.now, peer);
+        peerGone(this.core, this.now, peer);
         this.arm();
       },
       closing: () => this.#closing(),
@@ -162,7 +164,7 @@ export class Manager {
   #adopt(): void {
     const { connections } = this.context.device.shared!.members;
     for (const [place, record] of connections.adopt()) {
-      if (!this.core.adopt(this.now, place, record)) connections.forget(place);
+      if (!adopt(this.core, this.now, place, record)) connections.forget(place);
     }
     this.arm();
   }
@@ -177,7 +179,7 @@ export class Manager {
 
   async #closing(): Promise<void> {
     // Peers hear of it, if the link still carries it; nobody waits for their answer.
-    const said = this.context.failure ? 0 : this.core.disconnectAll(this.now);
+    const said = this.context.failure ? 0 : disconnectAll(this.core, this.now);
     if (said > 0) await new Promise<void>(nextTurn);
     this.#isClosed = true;
     this.#cancelTimer?.();

@@ -53,6 +53,28 @@ export interface EngineExports {
   createQp(context: number, parameters: number): number;
   modifyQp(context: number, qp: number, attributes: number, now: number): number;
   postProbe(context: number, qp: number, now: number): number;
+  setQpAuth(context: number, qp: number, memory: number): number;
+  qpRotateKey(context: number, qp: number): number;
+  aeadSeal(
+    context: number,
+    key: number,
+    nonceLow: number,
+    nonceHigh: number,
+    data: number,
+    length: number,
+    plain: number,
+    tag: number,
+  ): void;
+  aeadOpen(
+    context: number,
+    key: number,
+    nonceLow: number,
+    nonceHigh: number,
+    data: number,
+    length: number,
+    plain: number,
+    tag: number,
+  ): number;
   qpAttributesMissing(qp: number, to: number, mask: number): number;
   setQpCounters(qp: number, table: number): void;
   setCqIgnoreOverrun(cq: number, ignore: number): void;

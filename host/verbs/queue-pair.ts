@@ -10,19 +10,17 @@ import {
   QueuePairParametersLayout,
   RANDOM_QPNS,
   WrOpcode,
-  REORDER_MAX,
 } from '#build/abi.js';
 import { structAt, type Struct } from '../engine/struct.js';
 import { checkOpen, type Device } from '../device/device.js';
-import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { Gid } from '../link/endpoint.js';
 import { AttachedCounters, type CompletionCounter } from './completion-counter.js';
 import type { AddressAttributes } from './address-handle.js';
 import type { CompletionQueue } from './completion-queue.js';
 import { flowLabelOf, flowPort } from './flow.js';
-import { MAX_INLINE_DATA, MAX_QP_WR, MAX_SGE } from './limits.js';
 import type { MemoryWindow, MwBind } from './memory-window.js';
+import { PacketKeyMemory, type PacketKeys } from './packet-keys.js';
 import { checkPooled } from './pooled-regions.js';
 import type { ProtectionDomain } from './protection-domain.js';
 import { queryDataInOrder } from './queries.js';
@@ -33,6 +31,7 @@ import {
   maskOf,
   type QpAttributes,
 } from './queue-pair-attributes.js';
+import { grantCapabilities, type QpCapabilities } from './queue-pair-capabilities.js';
 import { fillRandom, refuse } from './refuse.js';
 import type { SharedReceiveQueue } from './shared-receive-queue.js';
 import {
@@ -41,21 +40,6 @@ import {
   type ReceiveWorkRequest,
   type SendWorkRequest,
 } from './work-request.js';
-
-/** `ibv_qp_cap`. Granted values may be larger: `qp.cap`. */
-export interface QpCapabilities {
-  readonly maxSendWr: number;
-  readonly maxRecvWr: number;
-  readonly maxSendSge: number;
-  readonly maxRecvSge: number;
-  readonly maxInlineData: number;
-  /**
-   * Packets kept when they come ahead of a gap: 0 (the default), or a power of two up to 128, each
-   * 4 KiB of memory. Only between peers of our kind that tell each other (`ahAttr`): then what is
-   * lost is sent again, and nothing else. No counterpart in libibverbs.
-   */
-  readonly reorderPackets: number;
-}
 
 /** `ibv_qp_init_attr`. */
 export interface QpInitAttributes {
@@ -99,6 +83,7 @@ export class QueuePair {
   /** Whom a connected queue pair is connected to. */
   #peer: Gid | undefined;
   #counters: AttachedCounters | undefined;
+  #keys: PacketKeyMemory | undefined;
   #destroyed = false;
 
   protected constructor(
@@ -171,7 +156,7 @@ export class QueuePair {
       throw new MisuseError('srq', 'must be a shared receive queue of the same context');
     }
     if (attributes.srq?.destroyed) throw new MisuseError('srq', 'is destroyed');
-    const cap = grant(attributes.cap ?? {});
+    const cap = grantCapabilities(attributes.cap ?? {});
     const size = QueuePairParametersLayout.size + RANDOM_QPNS * 4;
     const address = arena.heap.alloc(size);
     let memory = 0;
@@ -252,6 +237,7 @@ export class QueuePair {
     if (dgid !== undefined) this.#peer = typeof dgid === 'string' ? Gid.parse(dgid) : dgid;
     if (this.#struct.state === QpState.RESET) {
       this.#leaveGroups();
+      this.#forgetKeys();
       this.#peer = undefined;
     }
     engine.drain();
@@ -412,6 +398,39 @@ export class QueuePair {
     this.#groups.delete(gid.toString());
   }
 
+  /**
+   * Authenticates every packet of a connected queue pair from here on; both sides must have the
+   * same keys, crossed. RESET forgets them. No counterpart in libibverbs (host/cm: `auth`). Throws
+   * MisuseError; RefusalError EINVAL (not RC or UC, not in RESET or INIT, or it has keys), ENOMEM.
+   */
+  setPacketKeys(keys: PacketKeys): void {
+    this.#check();
+    this.#keys = PacketKeyMemory.give(this.#device, this.handle, keys);
+  }
+
+  /** True if every packet must be authentic. */
+  get isAuthenticated(): boolean {
+    return this.#keys !== undefined;
+  }
+
+  /**
+   * From the next packet on this side sends with the next generation of its key, computed from the
+   * current one, which is overwritten. The peer follows by itself; nothing pauses. Throws
+   * RefusalError EINVAL without keys, and after 65,535 generations.
+   */
+  rotateKey(): void {
+    this.#check();
+    const { arena, engine } = this.#device;
+    refuse(arena.exports.qpRotateKey(engine.context, this.handle), 'rotateKey', {
+      EINVAL: 'the queue pair has no packet keys, or went through all generations: connect anew',
+    });
+  }
+
+  #forgetKeys(): void {
+    this.#keys?.release();
+    this.#keys = undefined;
+  }
+
   /** `ibv_destroy_qp`: its completions that were not polled are gone, too. */
   destroy(): void {
     this.#check();
@@ -421,6 +440,7 @@ export class QueuePair {
     this.#destroyed = true;
     this.#counters?.release();
     this.#leaveGroups();
+    this.#forgetKeys();
     this.pd.context.removeObject(this.handle);
     this.pd.resources.delete(this);
     this.pd.queueMemory.giveBack(this.#memory, 'QP');
@@ -478,22 +498,4 @@ export class QueuePair {
 /** A refusal about the first request of a list, or the only one. */
 function refuseFirst(sentence: string): RefusalError {
   return Object.assign(new RefusalError('EINVAL', sentence), { badWr: 0 });
-}
-
-function grant(wanted: Partial<QpCapabilities>): QpCapabilities {
-  const within = (name: keyof QpCapabilities, preset: number, least: number, most: number) => {
-    const value = wanted[name] ?? preset;
-    checkWhole(`cap.${name}`, value, least, most);
-    return value;
-  };
-  const entries = (value: number): number => 2 ** Math.ceil(Math.log2(value));
-  const reorder = within('reorderPackets', 0, 0, REORDER_MAX);
-  return {
-    maxSendWr: entries(within('maxSendWr', 128, 1, MAX_QP_WR)),
-    maxRecvWr: entries(within('maxRecvWr', 128, 1, MAX_QP_WR)),
-    maxSendSge: within('maxSendSge', 4, 1, MAX_SGE),
-    maxRecvSge: within('maxRecvSge', 4, 1, MAX_SGE),
-    maxInlineData: within('maxInlineData', 0, 0, MAX_INLINE_DATA),
-    reorderPackets: reorder === 0 ? 0 : entries(reorder),
-  };
 }

@@ -3,6 +3,7 @@
  * and time that jumps from deadline to deadline. Everything is a pure function of the calls made.
  */
 import { buildIpCm, serviceIdOf } from '../../host/cm/address.js';
+import type { AuthRule } from '../../host/cm/auth-option.js';
 import type {
   Connection,
   ConnectionEvent,
@@ -13,7 +14,7 @@ import type {
 import { CmCore } from '../../host/cm/core.js';
 import { PortSpace } from '../../host/cm/enums.js';
 import type { CmLimits } from '../../host/cm/limits.js';
-import { parseMad, type FieldsOf, type MessageName } from '../../host/cm/mad.js';
+import { MAD_BYTES, parseMad, type FieldsOf, type MessageName } from '../../host/cm/mad.js';
 import { Endpoint } from '../../host/link/endpoint.js';
 import { Random } from '../simulation/random.js';
 
@@ -75,6 +76,8 @@ export class Node {
   onRequest: (request: Request, end: End) => void = (request) => this.accept(request.connection);
   /** What to do with a reply. Default: be ready. */
   onReply: (end: End) => void = (end) => this.core.ready(end.connection!);
+  /** Of its listeners and its connections. Default: none. */
+  auth: AuthRule | undefined;
   readonly #random: Random;
 
   constructor(world: CmWorld, index: number, limits: Partial<CmLimits>) {
@@ -84,6 +87,7 @@ export class Node {
     this.core = new CmCore({
       slot: 0,
       caGuid: 0x0200_0000_0000_0000n + BigInt(index),
+      gid: this.endpoint.gid,
       random: () => this.#random.u32(),
       send: (mad, to) => world.carry(mad, this.endpoint, to),
       limits,
@@ -99,7 +103,11 @@ export class Node {
   }
 
   listen(port = 7, backlog = 16): Listener {
+    const rule = (): AuthRule | undefined => this.auth;
     return this.core.listen(serviceIdOf(PortSpace.TCP, port), backlog, {
+      get authRule() {
+        return rule();
+      },
       request: (request) => {
         const end = new End(this);
         end.connection = request.connection;
@@ -119,12 +127,13 @@ export class Node {
     });
     const privateData = new Uint8Array(92);
     privateData.set(header);
-    end.connection = this.core.connect(this.now, peer.endpoint, end, {
+    const asked = {
       ...requestFields(serviceIdOf(PortSpace.TCP, 7), this.core.caGuid),
       localQpn: this.#random.u32() & 0xffff,
       privateData,
       ...fields,
-    } as FieldsOf<'REQ'>);
+    } as FieldsOf<'REQ'>;
+    end.connection = this.core.connect(this.now, peer.endpoint, end, asked, this.auth);
     return end;
   }
 
@@ -204,7 +213,7 @@ export class CmWorld {
   }
 
   carry(mad: Uint8Array, from: Endpoint, to: Endpoint): void {
-    const message = parseMad(mad);
+    const message = parseMad(mad.subarray(0, MAD_BYTES));
     if (typeof message === 'string') throw new Error(`a core sent no message: ${message}`);
     const index = this.sent.push(message.name) - 1;
     const fate = this.fate(index, message.name, mad);

@@ -33,11 +33,12 @@ const LEAVES = new Set(['cli', 'examples']);
 /** What each folder of the engine may import besides itself. */
 const ASSEMBLY: { readonly [folder: string]: readonly string[] } = {
   wire: [],
+  crypto: [],
   memory: [],
   region: ['memory'],
-  transport: ['wire', 'region', 'memory'],
+  transport: ['wire', 'crypto', 'region', 'memory'],
   explain: ['wire', 'memory', 'transport'],
-  selftest: ['wire', 'region', 'memory', 'transport'],
+  selftest: ['wire', 'crypto', 'region', 'memory', 'transport'],
   toolchain: [],
 };
 /** Files at the top of assembly/ are entries: they may import any folder. */

@@ -2,6 +2,7 @@
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import type { ConnectionRecord } from '../../../host/device/connection-table.js';
+import { adopt } from '../../../host/cm/endings.js';
 import { CmCore } from '../../../host/cm/core.js';
 import { Endpoint } from '../../../host/link/endpoint.js';
 import { CmWorld, type End } from '../../support/cm-world.js';
@@ -28,6 +29,7 @@ function coreAt(world: CmWorld, table: Table, slot: number): CmCore {
   return new CmCore({
     slot,
     caGuid: 0x0200_0000_0000_0000n,
+    gid: world.a.endpoint.gid,
     random: () => 0x1000 + ++draws,
     send: (mad, to) => world.carry(mad, world.a.endpoint, to),
     table,
@@ -56,7 +58,7 @@ test('the peer of a dead process hears of the end; the DREQ is repeated until it
   let dropped = 0;
   world.fate = (_, name) => (name === 'DREQ' && dropped++ < 3 ? 'drop' : 'pass');
   Object.assign(world.a, { core: successor });
-  for (const [place, record] of table.kept) assert.ok(successor.adopt(world.now, place, record));
+  for (const [place, record] of table.kept) assert.ok(adopt(successor, world.now, place, record));
   world.run();
   assert.is(end!.story, 'ready disconnected');
   assert.is(dropped, 4);
@@ -69,7 +71,7 @@ test('if the peer is dead as well, nothing remains after 2 s', () => {
   const successor = coreAt(world, table, 1);
   world.fate = () => 'drop';
   Object.assign(world.a, { core: successor });
-  for (const [place, record] of table.kept) successor.adopt(world.now, place, record);
+  for (const [place, record] of table.kept) adopt(successor, world.now, place, record);
   const began = world.now;
   world.run(() => table.kept.size === 0, 3);
   assert.ok(world.now - began <= 2.1e6, `${world.now - began} us`);
@@ -82,7 +84,7 @@ test('a process that dies between REP and RTU leaves its peer no half-open conne
   assert.is(end!.connection!.state, 'REP_SENT');
   const successor = coreAt(world, table, 1);
   Object.assign(world.a, { core: successor });
-  for (const [place, record] of table.kept) successor.adopt(world.now, place, record);
+  for (const [place, record] of table.kept) adopt(successor, world.now, place, record);
   world.settle();
   assert.is(end!.story, 'disconnected');
 });
@@ -99,7 +101,7 @@ test('a connection of a process that died before it received the RTU is adopted 
   assert.is(end.connection!.state, 'ESTABLISHED');
   const successor = coreAt(world, table, 1);
   Object.assign(world.a, { core: successor });
-  for (const [place, record] of table.kept) successor.adopt(world.now, place, record);
+  for (const [place, record] of table.kept) adopt(successor, world.now, place, record);
   world.settle();
   assert.is(end.story, 'reply disconnected');
 });
@@ -108,9 +110,9 @@ test('a record that cannot belong to a dead process is not adopted', () => {
   const { world, table } = connected();
   const { core } = world.a;
   const [place, record] = [...table.kept][0]!;
-  assert.not(core.adopt(world.now, place, record), 'it belongs to this process');
+  assert.not(adopt(core, world.now, place, record), 'it belongs to this process');
   const peer = new Endpoint(record.peer.gid, 0);
-  assert.not(core.adopt(world.now, place, { ...record, localId: 1, peer }), 'no port');
+  assert.not(adopt(core, world.now, place, { ...record, localId: 1, peer }), 'no port');
   assert.is(core.books['connections'], 1);
 });
 

@@ -8,7 +8,7 @@ import { EngineMemory } from '../../../host/engine/memory.js';
 import type { Layout } from '../../../host/engine/struct.js';
 import { root } from '../../support/paths.js';
 
-const BYTES_MAX = 112 * 1024;
+const BYTES_MAX = 116 * 1024;
 /** Numbers of sections of a WebAssembly module. */
 const FORBIDDEN_SECTIONS: Readonly<Record<number, string>> = {
   5: 'a memory of its own',
@@ -25,7 +25,7 @@ const KINDS = {
   made: ['alloc', 'dealloc', 'attach', 'detach', 'create', 'destroy', 'reg', 'dereg', 'bind'],
   changed: ['modify', 'resize', 'rereg', 'req', 'kill', 'set', 'query', 'complete'],
   about: ['arena', 'context', 'cq', 'qp', 'mr', 'mw', 'pd', 'srq', 'ah', 'pool'],
-  tools: ['lookup', 'parse', 'build', 'icrc', 'ip'],
+  tools: ['lookup', 'parse', 'build', 'icrc', 'ip', 'aead'],
 } as const;
 
 function sectionsOf(bytes: Uint8Array): number[] {
@@ -52,7 +52,7 @@ for (const shared of [false, true]) {
   const file = shared ? 'engine.shared.wasm' : 'engine.wasm';
   const module = engineModule(shared);
 
-  test(`${file} has at most 112 KiB, and no state of its own`, () => {
+  test(`${file} has at most 116 KiB, and no state of its own`, () => {
     const bytes = readFileSync(engineFile(shared));
     assert.ok(bytes.length <= BYTES_MAX, `${bytes.length} bytes`);
     for (const section of sectionsOf(bytes)) {
@@ -116,7 +116,7 @@ test('every struct is filled by its fields, without holes, each at a multiple of
 });
 
 /** Structs with room behind them; all others have exactly the size of their constant. */
-const SPACIOUS = new Set(['Context', 'ContextSlot', 'QueuePair']);
+const SPACIOUS = new Set(['Context', 'ContextSlot', 'QueuePair', 'PacketAuth']);
 
 test('every struct has the size that its constant reserves', () => {
   let count = 0;

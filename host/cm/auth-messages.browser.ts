@@ -1,0 +1,43 @@
+/** In a page (auth-option.browser.ts): no authentication; messages with a trailer are dropped. */
+import type { Connection } from './connection.js';
+import type { CmCore } from './core.js';
+import { AboutMessage, RejectReason } from './enums.js';
+import { MAD_BYTES, buildMad, type Message } from './mad.js';
+
+/** Never called: no connection has a rule. */
+export function askForNonce(): void {}
+
+/** Its sender gets no answer, as from Linux. */
+export function receiveAuthRequest(core: CmCore): void {
+  core.counters.unmatched++;
+}
+
+export function receiveAuthReply(core: CmCore): void {
+  core.counters.unmatched++;
+}
+
+export function sessionOf(
+  _core: CmCore,
+  _now: number,
+  _message: Message<'REQ'>,
+  _source: unknown,
+  datagram: Uint8Array,
+): number | undefined {
+  return datagram.length > MAD_BYTES ? RejectReason.AUTH_UNSUPPORTED : undefined;
+}
+
+export function isAuthentic(
+  core: CmCore,
+  _connection: Connection | undefined,
+  _name: string,
+  datagram: Uint8Array,
+): boolean {
+  if (datagram.length === MAD_BYTES) return true;
+  core.counters.unauthentic++;
+  return false;
+}
+
+export function rejectionOf(message: Message<'REQ'>, reason: number): Uint8Array {
+  const fields = { remoteCommId: message.localCommId, messageRejected: AboutMessage.REQ, reason };
+  return buildMad('REJ', message.transactionId, fields);
+}

@@ -1,0 +1,12 @@
+/**
+ * In a page connections have no `auth`: Web Crypto has no synchronous HMAC, and data channels are
+ * authenticated already, by DTLS with the certificates that the signalling names.
+ */
+import { RefusalError } from '../errors/errors.js';
+
+export function checkAuth(): never {
+  throw new RefusalError(
+    'EOPNOTSUPP',
+    'auth: not in a browser, where DTLS authenticates data channels; leave the option out',
+  );
+}
