@@ -142,7 +142,7 @@ export type {
 export * as rpma from './rpma/index.js';
 export { NvmeTarget } from './nvme/target.js';
 export type { IoCounters as NvmeIoCounters } from './nvme/io.js';
-export type { NvmeTargetEvent, NvmeTargetOptions } from './nvme/target-options.js';
+export type { NvmeTargetEvent, NvmeTargetOptions, NvmeTargetStats } from './nvme/target-options.js';
 export { RamStore as NvmeRamStore, type NvmeStore, type StoreRequest } from './nvme/store.js';
 export { nvmeResponseTimes, type NvmeMedium } from './nvme/response-times.js';
 export { FileStore as NvmeFileStore } from './nvme/file-store.js';
@@ -152,4 +152,7 @@ export { connectNvme, discoverNvme } from './nvme/connect-nvme.js';
 export type { ConnectNvmeOptions, NvmeDiscovered, NvmeHostOptions } from './nvme/connect-nvme.js';
 export type { NvmeVolume, NvmeVolumeEvent, NvmeVolumeStats } from './nvme/volume.js';
 export { NvmeError } from './nvme/nvme-error.js';
+export { makeDhchapSecret, type DhchapHash } from './nvme/dhchap-secret.js';
+export type { DhchapGroup } from './nvme/dhchap-group.js';
+export type { DhchapSecrets, NvmeHostDhchap, NvmeTargetDhchap } from './nvme/dhchap-options.js';
 export * as rds from './rds/index.js';

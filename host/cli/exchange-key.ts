@@ -3,16 +3,14 @@
  * key, for this connection and this line; the key itself is not sent. README.md has the lines.
  */
 import { createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
-import { readFile, stat } from 'node:fs/promises';
 import { RefusalError } from '../index.js';
-import { fileRefusal } from '../errors/file-refusal.js';
+import { readPrivateFile } from './private-file.js';
 
 /** An overheard proof must not be worth guessing at. */
 const KEY_LENGTH_MIN = 16;
 const KEY_LENGTH_MAX = 256;
 const KEY_BYTES = 18;
 const NONCE_BYTES = 16;
-const GROUP_AND_OTHERS = 0o077;
 export const NONCE = /^[0-9a-f]{32}$/;
 
 export function makeNonce(): string {
@@ -36,25 +34,13 @@ export async function readKey(options: {
       'serve, put: --token and --token-file exclude each other; use one of them',
     );
   }
-  const key = tokenFile === undefined ? token || undefined : await readKeyFile(tokenFile);
+  const key =
+    tokenFile === undefined ? token || undefined : (await readPrivateFile(tokenFile, 'key')).trim();
   if (key === undefined || (key.length >= KEY_LENGTH_MIN && key.length <= KEY_LENGTH_MAX)) {
     return key;
   }
   const rule = `a key has ${KEY_LENGTH_MIN} to ${KEY_LENGTH_MAX} characters, not ${key.length}`;
   throw new RefusalError('EINVAL', `${rule}: openssl rand -base64 18`);
-}
-
-async function readKeyFile(path: string): Promise<string> {
-  try {
-    const { mode } = await stat(path);
-    if (process.platform !== 'win32' && (mode & GROUP_AND_OTHERS) !== 0) {
-      const others = `other users may read ${path} (mode ${(mode & 0o777).toString(8)})`;
-      throw new RefusalError('EACCES', `${others}: chmod 600 it, and choose another key`);
-    }
-    return (await readFile(path, 'utf8')).trim();
-  } catch (error) {
-    throw fileRefusal(`cannot read the key in ${path}`, error);
-  }
 }
 
 /** Both sides of one connection. */

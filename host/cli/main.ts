@@ -379,6 +379,12 @@ function addNvme(program: Command): void {
     .option('--bind <address>', 'local address, no wildcard', '127.0.0.1')
     .option('--nqn <name>', 'of the subsystem')
     .option('--host-nqn <name...>', 'hosts that may connect (default: any)')
+    .option(
+      '--dhchap-file <file>',
+      'hosts that authenticate by DH-HMAC-CHAP; lines HOSTNQN SECRET [CONTROLLER-SECRET], mode 0600',
+    )
+    .option('--dhchap-hash <name>', 'sha256, sha384 or sha512 (default: sha256)')
+    .option('--dhchap-group <name>', 'null, or ffdhe2048 to ffdhe8192 (default: ffdhe2048)')
     .option('--medium <name>', 'answer as slowly as ssd, disk or hybrid (default: as it comes)')
     .option('--block-bytes <bytes>', '512 or 4096', whole(512, 4096), 512);
   addPortOption(command, '--port <port>', 'that hosts connect to', NVME_RDMA_PORT);

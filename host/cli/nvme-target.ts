@@ -7,9 +7,13 @@ import {
   NvmeTarget,
   nvmeResponseTimes,
   type Context,
+  type DhchapGroup,
+  type DhchapHash,
   type NvmeMedium,
+  type NvmeTargetDhchap,
   type NvmeTargetEvent,
 } from '../index.js';
+import { readDhchapFile } from './dhchap-file.js';
 import { formatBytes } from './format.js';
 import { openLocalDevice, type FaultPercents } from './open-device.js';
 import { faultsOf } from './options.js';
@@ -23,6 +27,9 @@ export interface NvmeTargetCliOptions extends FaultPercents {
   readonly bind: string;
   readonly nqn?: string;
   readonly hostNqn?: readonly string[];
+  readonly dhchapFile?: string;
+  readonly dhchapHash?: DhchapHash;
+  readonly dhchapGroup?: DhchapGroup;
   readonly blockBytes: number;
   readonly medium?: NvmeMedium;
   readonly port: number;
@@ -43,6 +50,7 @@ export async function nvmeTarget(
   if ((file === undefined) === (ram === undefined)) {
     throw new MisuseError('FILE or --ram', 'say what is served (verbena nvme-target --help)');
   }
+  const dhchap = await dhchapOf(options);
   const blocks = pmem ? (options.size ?? 2 ** 30) : (ram ?? 0);
   const context = await openLocalDevice(
     {
@@ -61,6 +69,7 @@ export async function nvmeTarget(
       port,
       ...(nqn !== undefined && { nqn }),
       ...(hostNqn !== undefined && { hosts: hostNqn }),
+      ...(dhchap && { dhchap }),
       ...(medium !== undefined && { delayMicros: nvmeResponseTimes(medium) }),
       onEvent: (event) => void tell(json, event),
     }).catch(async (error: unknown) => {
@@ -91,6 +100,19 @@ export async function nvmeTarget(
   } finally {
     await context.close();
   }
+}
+
+async function dhchapOf(options: NvmeTargetCliOptions): Promise<NvmeTargetDhchap | undefined> {
+  const { dhchapFile, dhchapHash, dhchapGroup } = options;
+  if (dhchapFile === undefined) {
+    if (dhchapHash === undefined && dhchapGroup === undefined) return undefined;
+    throw new MisuseError('--dhchap-hash, --dhchap-group', 'need --dhchap-file');
+  }
+  return {
+    hosts: await readDhchapFile(dhchapFile),
+    ...(dhchapHash !== undefined && { hash: dhchapHash }),
+    ...(dhchapGroup !== undefined && { group: dhchapGroup }),
+  };
 }
 
 function openStore(

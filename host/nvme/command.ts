@@ -31,6 +31,8 @@ const bit = (byte: number, shift: number, bits = 1) =>
   ({ at: byte, bytes: 1, shift, bits }) as const;
 const MOVE = { slba: at(40, 8), nlb: at(48, 2), fua: bit(51, 6) };
 
+const SECURITY = { spsp0: at(41, 1), spsp1: at(42, 1), secp: at(43, 1), length: at(44, 4) };
+
 const { FABRICS } = NvmeAdminOpcode;
 /** In order of how often they come. */
 export const COMMANDS = {
@@ -105,6 +107,18 @@ export const COMMANDS = {
     queue: 'admin',
     fields: { attrib: at(40, 1), ofst: at(44, 4), value: at(48, 8) },
   },
+  AUTHENTICATION_SEND: {
+    opcode: FABRICS,
+    fctype: NvmeFabricsType.AUTHENTICATION_SEND,
+    queue: 'both',
+    fields: SECURITY,
+  },
+  AUTHENTICATION_RECEIVE: {
+    opcode: FABRICS,
+    fctype: NvmeFabricsType.AUTHENTICATION_RECEIVE,
+    queue: 'both',
+    fields: SECURITY,
+  },
 } as const satisfies Readonly<Record<string, CommandEntry>>;
 
 export type CommandName = keyof typeof COMMANDS;
@@ -164,6 +178,11 @@ for (const [name, { opcode, fctype = 0, queue }] of ENTRIES) {
 
 /** Who reads them all has them as lists. */
 const FIELDS = new Map(ENTRIES.map(([name, { fields }]) => [name, Object.entries(fields)]));
+
+/** Commands that set a queue up, before its user has it. */
+export function isSetUp(name: CommandName): boolean {
+  return COMMANDS[name].opcode === FABRICS && COMMANDS[name].queue === 'both';
+}
 
 /** The command identifier, whatever else is wrong. */
 export function cidOf(entry: Uint8Array): number {

@@ -10,6 +10,7 @@ import type { Context } from '../verbs/context.js';
 import type { UdpOpenOptions } from '../verbs/open-device.js';
 import { Completions } from './completions.js';
 import { DISCOVERY_NQN, NVME_RDMA_PORT } from './constants.js';
+import { checkHostDhchap, type NvmeHostDhchap } from './dhchap-options.js';
 import { Association } from './host-association.js';
 import { namesOf } from './identity.js';
 import { NvmeVolume, type NvmeVolumeEvent } from './volume.js';
@@ -37,6 +38,8 @@ export interface NvmeHostOptions {
 export interface ConnectNvmeOptions extends NvmeHostOptions {
   /** The subsystem. */
   readonly nqn: string;
+  /** Authenticates each queue by DH-HMAC-CHAP. Default: a target that asks for it is refused. */
+  readonly dhchap?: NvmeHostDhchap;
   /** Default: the first that there is. */
   readonly nsid?: number;
   /** Commands under way at most, 1 to 1023. Default 32. */
@@ -77,7 +80,7 @@ const HOST_OPTIONS =
   'context device udpPort hostNqn hostId ackTimeout cmResponseTimeout maxCmRetries';
 const TIMES = 'keepAliveMillis ioTimeoutMillis ctrlLossMillis reconnectDelayMillis';
 const OWN_OPTIONS =
-  `nqn nsid queueDepth pool poolParams numMr weight lendMrs onEvent ${TIMES}` as const;
+  `nqn nsid dhchap queueDepth pool poolParams numMr weight lendMrs onEvent ${TIMES}` as const;
 const MAX_LENGTH = 128 * 1024;
 /** Of the pool that is made when nobody gives one. */
 const POOL_MRS_MAX = 1024;
@@ -86,7 +89,8 @@ const OWN_MRS = 8;
 /**
  * Connects a namespace of the target at `host` or `host:port` (4420 otherwise). Rejects with
  * MisuseError; RefusalError ECONNREFUSED, ETIMEDOUT, ENOENT (no such host, no such namespace),
- * ENOMEM, EPROTO; NvmeError (ENOENT: no such subsystem; EACCES: this host is not allowed).
+ * ENOMEM, EPROTO, EACCES (authentication); NvmeError (ENOENT: no such subsystem; EACCES: this host
+ * is not allowed).
  */
 export async function connectNvme(
   target: string,
@@ -114,6 +118,10 @@ export async function connectNvme(
       throw new MisuseError(name, `must be a whole number from ${least} to ${most}, got ${value}`);
     }
   }
+  const dhchap = options.dhchap && {
+    ...checkHostDhchap(options.dhchap),
+    required: options.dhchap.required ?? true,
+  };
   const where = await placeOf(target);
   const context = options.context ?? (await openTowards(where.address, options.device));
   const found = options.pool ?? fmrPools(context).get('nvme');
@@ -131,7 +139,7 @@ export async function connectNvme(
       pool,
       { numMr, weight, lendMrs },
       {
-        association: { ...where, ...hostOf(options), nqn, keepAliveMillis },
+        association: { ...where, ...hostOf(options), nqn, keepAliveMillis, dhchap },
         ...{ queueDepth, nsid, ioTimeoutMillis, ctrlLossMillis, reconnectDelayMillis },
         onEvent: options.onEvent,
         ownContext: options.context === undefined,

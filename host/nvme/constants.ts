@@ -31,6 +31,8 @@ export const NvmeFabricsType = Object.freeze({
   PROPERTY_SET: 0x00,
   CONNECT: 0x01,
   PROPERTY_GET: 0x04,
+  AUTHENTICATION_SEND: 0x05,
+  AUTHENTICATION_RECEIVE: 0x06,
 });
 
 /** Status code type in bits 8 to 10, status code in bits 0 to 7 (Base 1.4 section 4.6.1). */
@@ -59,6 +61,7 @@ export const NvmeStatus = Object.freeze({
   CONNECT_INVALID_PARAMETERS: 0x182,
   CONNECT_RESTART_DISCOVERY: 0x183,
   CONNECT_INVALID_HOST: 0x184,
+  AUTHENTICATION_REQUIRED: 0x191,
   WRITE_FAULT: 0x280,
   UNRECOVERED_READ_ERROR: 0x281,
 });
@@ -136,6 +139,12 @@ export const SQE_BYTES = 64;
 export const CQE_BYTES = 16;
 /** Of what Identify returns. */
 export const IDENTIFY_BYTES = 4096;
+/**
+ * In the result of CONNECT (Fabrics 2.0 figure 25): the host authenticates the queue; it
+ * authenticates the queue and sets up a secure channel.
+ */
+export const CONNECT_AUTHENTICATE = 1n << 17n;
+export const CONNECT_SECURE_CHANNEL = 1n << 18n;
 /** Any controller: the target makes one. */
 export const CNTLID_DYNAMIC = 0xffff;
 /** All namespaces. */

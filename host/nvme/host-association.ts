@@ -14,6 +14,8 @@ import type { CommandName, Completion, FieldsOf, Sgl } from './command.js';
 import type { Completions } from './completions.js';
 import {
   CNTLID_DYNAMIC,
+  CONNECT_AUTHENTICATE,
+  CONNECT_SECURE_CHANNEL,
   DISCOVERY_NQN,
   NvmeCns,
   NvmeFeature,
@@ -22,6 +24,9 @@ import {
   NvmeRdmaStatus,
   NvmeStatus,
 } from './constants.js';
+import { DHCHAP_SECURITY } from './dhchap-messages.js';
+import { authenticateHost } from './dhchap-host.js';
+import type { CheckedSecrets } from './dhchap-options.js';
 import { giveBack } from './give-back.js';
 import { HostQueue, type HostQueueCounters, type Io } from './host-queue.js';
 import { NvmeError } from './nvme-error.js';
@@ -47,6 +52,8 @@ export interface AssociationOptions {
   /** 0: the target does not watch. */
   readonly keepAliveMillis: number;
   readonly ackTimeout: number;
+  /** Undefined: the host has no secret. */
+  readonly dhchap?: (CheckedSecrets & { readonly required: boolean }) | undefined;
   readonly cmResponseTimeout?: number;
   readonly maxCmRetries?: number;
   /** It is over. */
@@ -287,6 +294,44 @@ export class Association {
       return this.#submit(queue, 'CONNECT', fields, this.#sgl(CONNECT_BYTES));
     });
     if (qid === 0) this.cntlid = Number(result & 0xffffn);
+    await this.#authenticate(queue, result);
+  }
+
+  /** What CONNECT asks for. Rejects with RefusalError EACCES, EOPNOTSUPP, EPROTO; NvmeError. */
+  async #authenticate(queue: HostQueue, result: bigint): Promise<void> {
+    const { dhchap, hostNqn, nqn: subNqn } = this.#options;
+    if ((result & CONNECT_SECURE_CHANNEL) !== 0n) {
+      throw new RefusalError('EOPNOTSUPP', 'the target asks for a secure channel (TLS)');
+    }
+    if ((result & CONNECT_AUTHENTICATE) === 0n) {
+      if (dhchap?.required !== true) return;
+      const rule = 'the target does not ask for authentication, and dhchap requires it';
+      throw new RefusalError('EACCES', `${rule}; give the target this host's secret`);
+    }
+    if (!dhchap) {
+      const remedy = 'set dhchap: { secret } to the secret that the target has for it';
+      throw new RefusalError('EACCES', `the target asks ${hostNqn} for authentication: ${remedy}`);
+    }
+    const fields = (length: number): FieldsOf<'AUTHENTICATION_SEND'> => ({
+      ...DHCHAP_SECURITY,
+      length,
+    });
+    const transport = {
+      send: (message: Uint8Array): Promise<void> =>
+        this.#exclusive(async () => {
+          this.#buffer.set(message);
+          const { length } = message;
+          await this.#submit(queue, 'AUTHENTICATION_SEND', fields(length), this.#sgl(length));
+        }),
+      receive: (): Promise<Uint8Array> =>
+        this.#exclusive(async () => {
+          this.#buffer.fill(0);
+          const sgl = this.#sgl(DATA_BYTES);
+          await this.#submit(queue, 'AUTHENTICATION_RECEIVE', fields(DATA_BYTES), sgl);
+          return this.#buffer.slice();
+        }),
+    };
+    await authenticateHost(transport, { ...dhchap, hostNqn, subNqn });
   }
 
   /** Twice in its time; who has not answered when it is over is gone. */

@@ -12,7 +12,13 @@ import type { MemoryRegion } from '../verbs/memory-region.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import type { QueuePair } from '../verbs/queue-pair.js';
 import type { SendWorkRequest } from '../verbs/work-request.js';
-import { buildCommand, parseCompletion, type CommandName, type Completion } from './command.js';
+import {
+  buildCommand,
+  isSetUp,
+  parseCompletion,
+  type CommandName,
+  type Completion,
+} from './command.js';
 import type { FieldsOf, Sgl } from './command.js';
 import { Work, failureOf, workId, workOf, type Completions } from './completions.js';
 import { CQE_BYTES, SQE_BYTES } from './constants.js';
@@ -160,8 +166,8 @@ export class HostQueue {
       io.reject(new RefusalError('ECONNRESET', `${io.name}: ${this.#reason}`));
       return;
     }
-    // What connects the queue is none of its user's.
-    if (io.name !== 'CONNECT') this.#options.counters.submitted++;
+    // Commands that set the queue up are not its user's.
+    if (!isSetUp(io.name)) this.#options.counters.submitted++;
     if (this.#waiting.length > 0 || this.#free.length === 0) {
       this.#options.counters.depthWaits++;
       this.#waiting.push(io);
@@ -362,7 +368,7 @@ export class HostQueue {
     this.#slots[index] = undefined;
     this.#free.push(index);
     if (desc) this.#options.user!.putMr(desc);
-    if (io.name !== 'CONNECT') this.#options.counters.completed++;
+    if (!isSetUp(io.name)) this.#options.counters.completed++;
     io.resolve(completion!);
     this.#proceed();
   }

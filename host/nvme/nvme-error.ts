@@ -10,6 +10,7 @@ const ERRNO: Readonly<Record<number, ErrnoName>> = {
   [NvmeStatus.CONNECT_INVALID_PARAMETERS]: 'ENOENT',
   [NvmeStatus.CONNECT_INVALID_HOST]: 'EACCES',
   [NvmeStatus.CONNECT_CONTROLLER_BUSY]: 'EBUSY',
+  [NvmeStatus.AUTHENTICATION_REQUIRED]: 'EACCES',
 };
 
 /** A command that its target completed with another status than success. */

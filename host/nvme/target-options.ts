@@ -3,6 +3,8 @@ import { checkKeys } from '../base/options.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { DISCOVERY_NQN } from './constants.js';
+import type { NvmeTargetDhchap } from './dhchap-options.js';
+import type { IoCounters } from './io.js';
 import type { NvmeStore, StoreRequest } from './store.js';
 
 /** What an NVMe target serves, and to whom. */
@@ -17,6 +19,8 @@ export interface NvmeTargetOptions {
   readonly blockBytes?: number;
   /** Names of hosts that may connect. Default: any. */
   readonly hosts?: readonly string[];
+  /** Hosts authenticate by DH-HMAC-CHAP, each queue; instead of `hosts`. Default: no host does. */
+  readonly dhchap?: NvmeTargetDhchap;
   readonly serial?: string;
   readonly model?: string;
   /** Controllers at a time. Default 64. */
@@ -58,6 +62,20 @@ export interface NvmeTargetEvent {
   readonly reason: string;
 }
 
+/** What hosts did with a target so far, and what is under way. */
+export interface NvmeTargetStats extends Readonly<IoCounters> {
+  readonly controllers: number;
+  readonly queues: number;
+  /** Connections, Connect commands and authentications that were refused. */
+  readonly refused: number;
+  /** Commands that waited for a buffer. */
+  readonly dataWaits: number;
+  /** Queues that hosts have authenticated. */
+  readonly authenticated: number;
+  /** Authentications that failed, or that hosts left unfinished. */
+  readonly authenticationFailures: number;
+}
+
 export const CNTLID_MAX = 0xffef;
 /** log2 of the pages of the largest transfer. */
 export const MAX_TRANSFER_SHIFT = 5;
@@ -66,7 +84,7 @@ export const ACK_TIMEOUT = 16;
 
 const LIMITS =
   'controllersMax ioQueuesMax queuesMax queuesPerSource queueDepthMax dataBytes inCapsuleBytes';
-const NAMES = 'nqn hosts serial model';
+const NAMES = 'nqn hosts dhchap serial model';
 const TARGET_OPTIONS =
   `store port blockBytes connectMillis ackTimeout delayMicros onEvent ${NAMES} ${LIMITS}` as const;
 
@@ -92,6 +110,12 @@ export function checkTargetOptions(options: NvmeTargetOptions): void {
   }
   if (nqn !== undefined && !/^nqn\.[!-~]{1,218}$/.test(nqn)) {
     throw new MisuseError('nqn', `must be a name as in nqn.2014-08.org.nvmexpress, got "${nqn}"`);
+  }
+  if (options.hosts && options.dhchap) {
+    throw new MisuseError(
+      'hosts',
+      'dhchap.hosts names all hosts that may connect: leave hosts out',
+    );
   }
   if (nqn === DISCOVERY_NQN) throw new MisuseError('nqn', 'is that of discovery services');
   if (blockBytes !== 512 && blockBytes !== 4096) {

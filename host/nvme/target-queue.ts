@@ -190,6 +190,31 @@ export class TargetQueue {
     });
   }
 
+  /** `length` bytes behind the entry of a command that has no answer yet. */
+  memoryOf({ slot }: NvmeRequest, length: number): { readonly bytes: Uint8Array; sge: Sge } {
+    const start = slot * this.#capsuleBytes + SQE_BYTES;
+    const { addr, lkey } = this.#mr;
+    const sge = { addr: addr + BigInt(start), length, lkey };
+    return { bytes: this.#memory.subarray(start, start + length), sge };
+  }
+
+  /**
+   * The data of a command, of exactly `length` bytes, in memory of the queue: a host that does not
+   * answer a READ takes no buffer of other queues. A number is the status that refuses the SGL.
+   * Rejects as `read`.
+   */
+  async fetch(request: NvmeRequest, length: number): Promise<Uint8Array | number> {
+    const { sgl, inCapsule } = request;
+    if (sgl.kind === 'none' || sgl.length !== length) return NvmeStatus.DATA_SGL_LENGTH_INVALID;
+    if (sgl.kind === 'capsule') {
+      const isInside = sgl.offset === 0 && inCapsule.length >= length;
+      return isInside ? inCapsule.subarray(0, length) : NvmeStatus.SGL_OFFSET_INVALID;
+    }
+    const { bytes, sge } = this.memoryOf(request, length);
+    await this.read(request, sge);
+    return bytes;
+  }
+
   /** The answer, with data before it, and the invalidation that the host has asked for. */
   answer(request: NvmeRequest, { status = NvmeStatus.SUCCESS, result, data, sent }: Answer): void {
     if (request.isAnswered || this.#reason !== undefined) {

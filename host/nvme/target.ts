@@ -16,6 +16,7 @@ import type { Command, CommandOf } from './command.js';
 import { Completions } from './completions.js';
 import {
   CNTLID_DYNAMIC,
+  CONNECT_AUTHENTICATE,
   DISCOVERY_NQN,
   DO_NOT_RETRY,
   NVME_RDMA_PORT,
@@ -23,28 +24,38 @@ import {
   NvmeStatus,
   SQE_BYTES,
 } from './constants.js';
-import { Controller } from './controller.js';
+import type { Controller } from './controller.js';
 import { namesOf } from './identity.js';
-import { IoCommands, type IoCounters } from './io.js';
+import { IoCommands } from './io.js';
 import { Staging } from './staging.js';
 import {
   ACK_TIMEOUT,
-  CNTLID_MAX,
   MAX_TRANSFER_SHIFT,
   PAGE_BYTES,
   checkTargetOptions,
   type NvmeTargetEvent,
   type NvmeTargetOptions,
+  type NvmeTargetStats,
 } from './target-options.js';
-import { ConnectData, RdmaAcceptData, RdmaRejectData, RdmaRequestData } from './structures.js';
+import { Controllers } from './controllers.js';
+import { checkTargetDhchap } from './dhchap-options.js';
+import { DHCHAP_BYTES_MAX } from './dhchap-messages.js';
+import { queueRequestOf } from './queue-request.js';
+import { isAuthenticationCommand, type QueueAuthentication } from './queue-authentication.js';
+import { TargetAuthenticator } from './target-authenticator.js';
+import { ConnectData, RdmaAcceptData, RdmaRejectData } from './structures.js';
 import { TargetQueue, type NvmeRequest } from './target-queue.js';
 
-const ADMIN_ENTRIES_MAX = 128;
 const ADMIN_BUFFERS = 8;
 const ADMIN_BUFFER_BYTES = 16384;
 const CONNECT_BYTES = 1024;
+/** Data of commands that set a queue up are read into the memory of their own capsules. */
+const SET_UP_BYTES = Math.max(CONNECT_BYTES, DHCHAP_BYTES_MAX);
 const CONNECT_MILLIS = 3000;
-/** Queues of one source that have not sent Connect. A host connects one queue after the other. */
+/**
+ * Queues of one source that are not connected, or not authenticated. A host connects one queue
+ * after the other.
+ */
 const SILENT_PER_SOURCE = 16;
 /** Who asks a discovery controller is soon done. */
 const DISCOVERY_KATO_MILLIS = 60_000;
@@ -57,6 +68,10 @@ const FIRMWARE = '1.0';
 interface QueueOrigin {
   readonly peer: string;
   controller: Controller | undefined;
+  /** Undefined: the host needs no authentication. */
+  authentication: QueueAuthentication | undefined;
+  /** Its controller has it. */
+  isReady: boolean;
   /** Of the time that it has to say Connect. */
   cancel: CancelTimer;
 }
@@ -73,12 +88,12 @@ export class NvmeTarget {
   readonly #mr: MemoryRegion | undefined;
   readonly #admin: AdminCommands;
   readonly #io: IoCommands;
-  readonly #controllers = new Map<number, Controller>();
+  readonly #controllers: Controllers;
   readonly #queues = new Map<TargetQueue, QueueOrigin>();
   readonly #maxTransferBytes: number;
   readonly #inCapsuleBytes: number;
   #listener: RdmaListener | undefined;
-  #nextCntlid = 1;
+  readonly #authenticator: TargetAuthenticator | undefined;
   #refused = 0;
   #isClosed = false;
 
@@ -87,6 +102,11 @@ export class NvmeTarget {
     this.context = context;
     this.nqn = nqn;
     this.#options = options;
+    this.#controllers = new Controllers(options.controllersMax ?? 64);
+    if (options.dhchap) {
+      const dhchap = checkTargetDhchap(options.dhchap);
+      this.#authenticator = new TargetAuthenticator(dhchap, context.device.clock);
+    }
     this.#inCapsuleBytes = options.inCapsuleBytes ?? PAGE_BYTES;
     this.#maxTransferBytes = PAGE_BYTES << MAX_TRANSFER_SHIFT;
     const blockShift = Math.log2(blockBytes);
@@ -137,24 +157,20 @@ export class NvmeTarget {
   }
 
   /** What hosts did so far, and what is under way. */
-  get stats(): IoCounters & {
-    readonly controllers: number;
-    readonly queues: number;
-    readonly refused: number;
-    readonly dataWaits: number;
-  } {
+  get stats(): NvmeTargetStats {
     return {
       ...this.#io.counters,
       controllers: this.#controllers.size,
       queues: this.#queues.size,
       refused: this.#refused,
       dataWaits: this.#staging?.waits ?? 0,
+      ...(this.#authenticator?.counters ?? { authenticated: 0, authenticationFailures: 0 }),
     };
   }
 
   /** Ends all connections: hosts may come again. */
   disconnectAll(reason: string): void {
-    for (const controller of [...this.#controllers.values()]) controller.close(reason);
+    for (const controller of this.#controllers.all()) controller.close(reason);
     for (const queue of [...this.#queues.keys()]) queue.close(reason);
   }
 
@@ -218,7 +234,7 @@ export class NvmeTarget {
   #storeFailed(error: Error): void {
     const nobody = { peer: '', hostNqn: '', cntlid: 0, qid: 0 };
     this.#event({ kind: 'failed', ...nobody, reason: error.message });
-    for (const controller of this.#controllers.values()) controller.raise(EVENT_HEALTH);
+    for (const controller of this.#controllers.all()) controller.raise(EVENT_HEALTH);
   }
 
   #event(event: NvmeTargetEvent): void {
@@ -249,35 +265,32 @@ export class NvmeTarget {
       request.reject(RdmaRejectData.build({ recfmt: 0, sts }));
       throw new RefusalError('ECONNREFUSED', why);
     };
-    if (privateData.length < RdmaRequestData.size) {
-      reject(NvmeRdmaStatus.INVALID_PRIVATE_DATA_LENGTH, 'its private data are too short');
-    }
-    const { recfmt, qid, hsqsize, hrqsize } = RdmaRequestData.read(privateData);
-    const most = qid === 0 ? ADMIN_ENTRIES_MAX : this.#queueDepthMax;
-    if (recfmt !== 0) reject(NvmeRdmaStatus.INVALID_RECFMT, `private data of format ${recfmt}`);
-    if (hsqsize + 1 > most) {
-      reject(NvmeRdmaStatus.INVALID_HSQSIZE, `${hsqsize + 1} entries: there are ${most} at most`);
-    }
-    if (hrqsize === 0) reject(NvmeRdmaStatus.INVALID_HRQSIZE, 'no receives for answers');
+    const asked = queueRequestOf(privateData, this.#queueDepthMax);
+    if ('sts' in asked) return reject(asked.sts, asked.why);
     const { queuesMax = 256, ioQueuesMax = 8 } = this.#options;
     const { queuesPerSource = Math.max(Math.ceil(queuesMax / 4), ioQueuesMax + 1) } = this.#options;
     if (this.#queues.size >= queuesMax) {
       reject(NvmeRdmaStatus.NO_RESOURCES, `all ${queuesMax} queues are taken`);
     }
     const own = this.#queuesOf(request.peer.address);
-    const silent = own.filter(({ controller }) => !controller).length;
+    const silent = own.filter(({ isReady }) => !isReady).length;
     if (own.length >= queuesPerSource || silent >= SILENT_PER_SOURCE) {
       const sentence = `its address has ${own.length} queues, ${silent} of them without a Connect`;
       reject(NvmeRdmaStatus.NO_RESOURCES, sentence);
     }
+    const failures = this.#authenticator?.reasonFor(request.peer.address);
+    if (failures !== undefined) reject(NvmeRdmaStatus.NO_RESOURCES, failures);
     let queue: TargetQueue;
     try {
-      queue = this.#makeQueue(qid, hsqsize + 1);
+      queue = this.#makeQueue(asked.qid, asked.entries);
     } catch (error) {
       return reject(NvmeRdmaStatus.NO_RESOURCES, (error as Error).message);
     }
     const { address } = request.peer;
-    const origin: QueueOrigin = { peer: address, controller: undefined, cancel: () => {} };
+    const origin: QueueOrigin = {
+      ...{ peer: address, controller: undefined, authentication: undefined, isReady: false },
+      cancel: () => {},
+    };
     this.#queues.set(queue, origin);
     const { cq } = this.#completions;
     let connection: RdmaConnection;
@@ -314,7 +327,7 @@ export class NvmeTarget {
   }
 
   #makeQueue(qid: number, entries: number): TargetQueue {
-    const inCapsule = qid === 0 ? CONNECT_BYTES : Math.max(CONNECT_BYTES, this.#inCapsuleBytes);
+    const inCapsule = qid === 0 ? SET_UP_BYTES : Math.max(SET_UP_BYTES, this.#inCapsuleBytes);
     const bytes = SQE_BYTES + inCapsule;
     return new TargetQueue(this.#pd, this.#completions, qid, entries, bytes, {
       request: (request) => this.#request(request),
@@ -324,17 +337,26 @@ export class NvmeTarget {
 
   #request(request: NvmeRequest): void {
     const { queue } = request;
-    const { controller } = this.#queues.get(queue)!;
+    const { controller, authentication } = this.#queues.get(queue)!;
     const command = request.command as Command;
+    const failed = (error: unknown): void => {
+      if (error instanceof RefusalError && error.code === 'ECONNRESET') return;
+      queue.close(`unexpected: ${(error as Error).message}`);
+    };
     if (command.name === 'CONNECT') {
-      const failed = (error: unknown): void => {
-        if (error instanceof RefusalError && error.code === 'ECONNRESET') return;
-        queue.close(`unexpected: ${(error as Error).message}`);
-      };
       void this.#connect(request, command).catch(failed);
       return;
     }
-    if (!controller) {
+    if (isAuthenticationCommand(command) && authentication) {
+      void authentication.serve(request, command).catch(failed);
+      return;
+    }
+    if (authentication?.isAuthenticated === false) {
+      const status = NvmeStatus.AUTHENTICATION_REQUIRED | DO_NOT_RETRY;
+      queue.answer(request, { status });
+      return;
+    }
+    if (!controller || isAuthenticationCommand(command)) {
       queue.answer(request, { status: NvmeStatus.COMMAND_SEQUENCE_ERROR | DO_NOT_RETRY });
       return;
     }
@@ -349,7 +371,7 @@ export class NvmeTarget {
 
   /** CONNECT: its data first. */
   async #connect(request: NvmeRequest, command: CommandOf<'CONNECT'>): Promise<void> {
-    const { queue, sgl } = request;
+    const { queue } = request;
     const origin = this.#queues.get(queue)!;
     const refuse = (status: number, reason: string, result = 0n): void => {
       const { peer } = origin;
@@ -361,24 +383,11 @@ export class NvmeTarget {
     if (origin.controller) {
       return refuse(NvmeStatus.COMMAND_SEQUENCE_ERROR, 'the queue is connected already');
     }
-    if (sgl.kind === 'none' || sgl.length !== CONNECT_BYTES) {
-      return refuse(NvmeStatus.DATA_SGL_LENGTH_INVALID, 'Connect has 1024 bytes of data');
+    const bytes = await queue.fetch(request, CONNECT_BYTES);
+    if (typeof bytes === 'number') {
+      return refuse(bytes, 'Connect has 1024 bytes of data, outside of the capsule or all inside');
     }
-    let data;
-    if (sgl.kind === 'capsule') {
-      if (sgl.offset !== 0 || request.inCapsule.length < CONNECT_BYTES) {
-        return refuse(NvmeStatus.SGL_OFFSET_INVALID, 'the data lie outside of the capsule');
-      }
-      data = ConnectData.read(request.inCapsule);
-    } else {
-      const lease = await this.#adminStaging.take();
-      try {
-        await queue.read(request, lease.sge(CONNECT_BYTES));
-        data = ConnectData.read(lease.bytes);
-      } finally {
-        lease.release();
-      }
-    }
+    const data = ConnectData.read(bytes);
     // It may have been connected while its data came.
     if (origin.controller) {
       return refuse(NvmeStatus.COMMAND_SEQUENCE_ERROR, 'the queue is connected already');
@@ -397,6 +406,10 @@ export class NvmeTarget {
     const { hosts } = this.#options;
     if (hosts && subnqn === this.nqn && !hosts.includes(hostnqn)) {
       return refuse(NvmeStatus.CONNECT_INVALID_HOST, `${hostnqn} is not allowed`);
+    }
+    const authenticator = subnqn === this.nqn ? this.#authenticator : undefined;
+    if (authenticator?.knows(hostnqn) === false) {
+      return refuse(NvmeStatus.CONNECT_INVALID_HOST, `${hostnqn} has no secret here`);
     }
     let controller: Controller | undefined;
     if (qid === 0) {
@@ -419,11 +432,37 @@ export class NvmeTarget {
     queue.sqsize = sqsize;
     origin.controller = controller;
     origin.cancel();
+    if (!authenticator) this.#join(queue, origin, controller);
+    else {
+      origin.authentication = authenticator.begin({
+        ...{ queue, peer: origin.peer, hostNqn: hostnqn, subNqn: subnqn },
+        authenticated: () => this.#join(queue, origin, controller),
+        failed: (reason) => {
+          const at = { hostNqn: hostnqn, cntlid: controller.cntlid, qid };
+          this.#event({ kind: 'refused', peer: origin.peer, ...at, reason });
+          this.#refused++;
+        },
+      });
+    }
+    const authenticate = authenticator ? CONNECT_AUTHENTICATE : 0n;
+    queue.answer(request, { result: BigInt(controller.cntlid) | authenticate });
+  }
+
+  /**
+   * The queue is its controller's: connected, and authenticated if that is required. Until then it
+   * neither takes the number of a queue nor keeps the controller alive.
+   */
+  #join(queue: TargetQueue, origin: QueueOrigin, controller: Controller): void {
+    const { qid } = queue;
+    if (this.#controllers.get(controller.cntlid) !== controller) {
+      return queue.close('its controller has ended');
+    }
+    if (controller.queues.has(qid)) return queue.close(`queue ${qid} is connected already`);
+    origin.isReady = true;
     controller.queues.set(qid, queue);
     controller.heard();
-    const at = { hostNqn: hostnqn, cntlid: controller.cntlid, qid };
-    this.#event({ kind: 'connected', peer: origin.peer, ...at, reason: '' });
-    queue.answer(request, { result: BigInt(controller.cntlid) });
+    const { hostNqn, cntlid } = controller;
+    this.#event({ kind: 'connected', peer: origin.peer, hostNqn, cntlid, qid, reason: '' });
   }
 
   #makeController(
@@ -432,37 +471,29 @@ export class NvmeTarget {
     hostId: Uint8Array,
     katoMillis: number,
   ): Controller | undefined {
-    const { controllersMax = 64, ioQueuesMax = 8 } = this.#options;
-    if (this.#controllers.size >= controllersMax) return undefined;
-    while (this.#controllers.has(this.#nextCntlid)) this.#advanceCntlid();
-    const cntlid = this.#nextCntlid;
-    this.#advanceCntlid();
-    const controller = new Controller({
-      ...{ cntlid, subNqn, hostNqn, hostId, ioQueuesMax },
+    const { ioQueuesMax = 8 } = this.#options;
+    return this.#controllers.make({
+      ...{ subNqn, hostNqn, hostId, ioQueuesMax },
       katoMillis: katoMillis || (subNqn === DISCOVERY_NQN ? DISCOVERY_KATO_MILLIS : 0),
       entriesMax: this.#queueDepthMax,
       clock: this.context.device.clock,
     });
-    controller.onFatal = (reason) => controller.close(reason);
-    this.#controllers.set(cntlid, controller);
-    return controller;
-  }
-
-  #advanceCntlid(): void {
-    this.#nextCntlid = this.#nextCntlid === CNTLID_MAX ? 1 : this.#nextCntlid + 1;
   }
 
   #ended(queue: TargetQueue, reason: string): void {
-    const { peer, controller, cancel } = this.#queues.get(queue)!;
+    const { peer, controller, authentication, isReady, cancel } = this.#queues.get(queue)!;
     cancel();
+    authentication?.ended(reason);
     this.#queues.delete(queue);
     if (!controller) return;
     const { hostNqn, cntlid } = controller;
-    this.#event({ kind: 'disconnected', peer, hostNqn, cntlid, qid: queue.qid, reason });
-    controller.queues.delete(queue.qid);
+    if (isReady) {
+      this.#event({ kind: 'disconnected', peer, hostNqn, cntlid, qid: queue.qid, reason });
+      controller.queues.delete(queue.qid);
+    }
     if (queue.qid !== 0) return;
     // Without its admin queue there is no controller.
-    this.#controllers.delete(cntlid);
+    this.#controllers.remove(cntlid);
     controller.close(reason);
   }
 }

@@ -1,7 +1,14 @@
 /** `verbena nvme-target` as a real process, and our initiator: loss, signals, a kill. */
+import { chmod, writeFile } from 'node:fs/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { connectNvme, discoverNvme, openDevice, type Context } from '../../host/index.js';
+import {
+  connectNvme,
+  discoverNvme,
+  makeDhchapSecret,
+  openDevice,
+  type Context,
+} from '../../host/index.js';
 import { Workspace, noise, type Program } from '../support/processes.js';
 
 const test = suite('cli/nvme-target');
@@ -55,6 +62,58 @@ test('a file is served, and ends whole with SIGTERM', () =>
       events.map(({ event }) => event).filter((event) => event === 'connected').length,
       3,
     );
+  }));
+
+test('a file of secrets: a host with its secret connects, others are refused', () =>
+  Workspace.use(async (workspace) => {
+    const [secret, controllerSecret] = [makeDhchapSecret(), makeDhchapSecret('sha512')];
+    const hostNqn = 'nqn.2026-01.test:host';
+    const file = workspace.path('secrets');
+    await writeFile(file, `# hosts\n\n${hostNqn} ${secret} ${controllerSecret}\n`, { mode: 0o600 });
+    const words = ['--dhchap-file', file, '--dhchap-hash', 'sha512', '--dhchap-group', 'ffdhe4096'];
+    const target = await serve(workspace, '--ram', '1m', ...words);
+    await withHost(async (context) => {
+      const options = { nqn: NQN, context, hostNqn, ...SOON };
+      const volume = await connectNvme(TARGET, {
+        ...options,
+        dhchap: { secret, controllerSecret },
+      });
+      await volume.read(0, context.alloc(4096));
+      await volume.close();
+      const wrong = { ...options, dhchap: { secret: controllerSecret } };
+      for (const others of [options, wrong, { ...options, hostNqn: 'nqn.2026-01.test:other' }]) {
+        const error = await connectNvme(TARGET, others).catch((reason: unknown) => reason);
+        assert.is((error as { code?: string }).code, 'EACCES', `${String(error)}`);
+      }
+    });
+    target.kill('SIGTERM');
+    const { stderr, stdout } = await target.ended;
+    assert.match(stderr, /authentication failed: the host does not have the secret/);
+    assert.match(stderr, /nqn.2026-01.test:other has no secret here/);
+    for (const text of [stdout, stderr]) assert.not.match(text, secret.slice(10, 40));
+  }));
+
+test('a file of secrets that others may read, or with a wrong line, is refused', () =>
+  Workspace.use(async (workspace) => {
+    const secret = makeDhchapSecret();
+    const nqn = 'nqn.2026-01.test:host';
+    const cases: readonly [string, number, RegExp][] = [
+      [`${nqn} ${secret}\n`, 0o644, /other users may read .*mode 644.*chmod 600/],
+      [`${nqn}\n`, 0o600, /line 1: must be HOSTNQN SECRET/],
+      [`# one\n${nqn} ${secret}\n${nqn} ${secret}\n`, 0o600, /line 3: names .* second time/],
+      [`${nqn} ${secret.replace('DHHC', 'dhhc')}\n`, 0o600, /must have the form DHHC-1/],
+      ['', 0o600, /names no host/],
+    ];
+    const file = workspace.path('secrets');
+    for (const [text, mode, rule] of cases) {
+      await writeFile(file, text);
+      await chmod(file, mode);
+      const words = ['--ram', '1m', '--dhchap-file', file, '--bind', TARGET];
+      const { code, stderr } = await workspace.start('nvme-target', ...words).ended;
+      assert.is(code, mode === 0o644 ? 1 : 2, stderr);
+      assert.match(stderr, rule);
+      assert.not.match(stderr, secret.slice(12, 40));
+    }
   }));
 
 test('killed and started again: what was flushed is there, and the host goes on by itself', () =>

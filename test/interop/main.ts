@@ -17,6 +17,7 @@ import { LineReport, hasTools, runGroup, type Group, type GuestGroup } from './g
 import { perftestGroup } from './perftest.js';
 import { layoutsGroup } from './layouts.js';
 import { nodesGroup } from './nodes.js';
+import { nvmeAuthenticationGroup } from './nvme-authentication.js';
 import { nvmeGroup } from './nvme.js';
 import { packageGroup } from './package.js';
 import { persistenceGroup } from './persistence.js';
@@ -51,6 +52,7 @@ const GUEST_GROUPS: readonly GuestGroup[] = [
   persistenceGroup,
   rpmaGroup,
   nvmeGroup,
+  nvmeAuthenticationGroup,
   rdsGroup,
 ];
 

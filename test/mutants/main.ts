@@ -84,6 +84,8 @@ const TESTS = [
   'unit/demo/server',
   'unit/nvme/slices',
   'unit/nvme/hostile',
+  'unit/nvme/dhchap',
+  'unit/nvme/authentication',
   'unit/cli/words',
   'unit/cli/part-file',
   'unit/cli/served-directory',

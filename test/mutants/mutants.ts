@@ -2,6 +2,7 @@
  * The checks that are taken out. One row each; `find` stands exactly once in its file (a test holds
  * the table to that).
  */
+import { AUTHENTICATION } from './authentication.js';
 import { BORDER } from './border.js';
 import { CONNECTIONS } from './connections.js';
 import { DATAGRAMS } from './datagrams.js';
@@ -33,6 +34,7 @@ export interface Mutant {
 export type Row = readonly [name: string, file: string, find: string, replace: string];
 
 export const MUTANTS: readonly Mutant[] = [
+  ...AUTHENTICATION,
   ...BORDER,
   ...SHARED,
   ...ENTROPY,

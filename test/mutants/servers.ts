@@ -15,6 +15,7 @@ const TARGET = 'host/nvme/target.ts';
 const IO = 'host/nvme/io.ts';
 const SLICES = 'host/nvme/slices.ts';
 const KEY = 'host/cli/exchange-key.ts';
+const PRIVATE_FILE = 'host/cli/private-file.ts';
 const EXCHANGE = 'host/cli/exchange.ts';
 const NAMES = 'host/cli/file-name.ts';
 const SERVED = 'host/cli/served-directory.ts';
@@ -179,7 +180,7 @@ export const SERVERS: readonly Row[] = [
   ],
   ['a proof is of any connection', KEY, '${client}\\n${server}\\n${line}', '${client}\\n${line}'],
   ['a proof of one side is one of the other', KEY, 'verbena ${side}\\n', 'verbena\\n'],
-  ['a key that others may read is taken', KEY, '(mode & GROUP_AND_OTHERS) !== 0', 'false'],
+  ['a key that others may read is taken', PRIVATE_FILE, '(mode & GROUP_AND_OTHERS) !== 0', 'false'],
   ['a key may have any length', KEY, 'key.length >= KEY_LENGTH_MIN && ', ''],
   [
     'silent clients keep their places from other addresses',

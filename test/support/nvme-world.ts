@@ -16,6 +16,7 @@ import {
   type OpenOptions,
   type RdmaConnection,
 } from '../../host/index.js';
+import type { ProtectionDomain } from '../../host/verbs/protection-domain.js';
 import { LoopbackNetwork } from '../../host/link/loopback.js';
 import { Completions } from '../../host/nvme/completions.js';
 import type { Completion } from '../../host/nvme/command.js';
@@ -87,8 +88,10 @@ export async function rawQueue(
   qid: number,
   privateData?: Uint8Array,
   depth = 7,
+  address = TARGET,
 ): Promise<{
   queue: HostQueue;
+  pd: ProtectionDomain;
   connection: RdmaConnection;
   ask: Ask;
   ended: Promise<string>;
@@ -108,7 +111,7 @@ export async function rawQueue(
   });
   const sizes = { hrqsize: depth + 1, hsqsize: depth, cntlid: 0 };
   const connection = await connect(
-    { address: TARGET, port: 4420 },
+    { address, port: 4420 },
     {
       ...{
         context: host,
@@ -122,7 +125,7 @@ export async function rawQueue(
   queue.connected(connection);
   const ask: Ask = (name, fields, more = {}) =>
     new Promise((resolve, reject) => queue.submit({ name, fields, resolve, reject, ...more }));
-  return { queue, connection, ask, ended };
+  return { queue, pd, connection, ask, ended };
 }
 
 export type Ask = (

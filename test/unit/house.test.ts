@@ -124,6 +124,7 @@ test('time and chance come in through doors that are named', () => {
     'host/device/clock.ts',
     'host/verbs/refuse.ts',
     'host/link/random-address.ts',
+    'host/nvme/dhchap-random.ts',
     'host/link/rtc/certificate.ts',
   ]);
   for (const file of sources('host')) {

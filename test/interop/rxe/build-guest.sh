@@ -22,7 +22,7 @@ unwanted='^(perl|libperl|udev_|dpkg_|passwd_|debconf_|adduser_|pci\.ids|lib(sqli
 modules=(
   virtio_net 9p 9pnet_virtio crc32_generic rdma_rxe ib_uverbs rdma_ucm ib_umad
   rds rds_rdma nf_tables nft_numgen nft_limit nfit nd_pmem device_dax dax_pmem
-  virtio_blk ext4 crc32c_generic nvme_rdma
+  virtio_blk ext4 crc32c_generic nvme_rdma nvmet nvmet_rdma
 )
 
 fail() {
