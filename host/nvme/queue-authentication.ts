@@ -9,6 +9,9 @@ import { DHCHAP_BYTES_MAX, DHCHAP_SECURITY } from './dhchap-messages.js';
 import type { TargetAuthentication } from './dhchap-target.js';
 import type { NvmeRequest, TargetQueue } from './target-queue.js';
 
+/** From the last answer to the end of the queue: a host reads why before it is disconnected. */
+const LINGER_MICROS = 500_000;
+
 export type AuthenticationCommand =
   CommandOf<'AUTHENTICATION_SEND'> | CommandOf<'AUTHENTICATION_RECEIVE'>;
 
@@ -114,8 +117,12 @@ export class QueueAuthentication {
   }
 
   #endIfOver(): void {
-    const { queue, machine } = this.#options;
-    if (machine.isOver) queue.close(`authentication failed: ${machine.failure}`);
+    const { queue, machine, clock } = this.#options;
+    if (!machine.isOver) return;
+    this.#cancel?.();
+    this.#cancel = clock.at(clock.now() + LINGER_MICROS, () =>
+      queue.close(`authentication failed: ${machine.failure}`),
+    );
   }
 
   #fail(reason: string): void {

@@ -121,7 +121,11 @@ export async function rawQueue(
       qp: { sendCq: completions.cq, recvCq: completions.cq, cap: queue.cap },
     },
     (qp) => queue.prepare(qp),
-  );
+  ).catch((error: unknown) => {
+    queue.close('it was never connected');
+    completions.close();
+    throw error;
+  });
   queue.connected(connection);
   const ask: Ask = (name, fields, more = {}) =>
     new Promise((resolve, reject) => queue.submit({ name, fields, resolve, reject, ...more }));

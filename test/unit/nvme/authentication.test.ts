@@ -183,7 +183,7 @@ test('messages of another protocol, without data, or too short to hold an answer
     early.queue.close('enough');
   }));
 
-test('a failed authentication ends the queue after its FAILURE1, a FAILURE2 at once', () =>
+test('a failed authentication ends the queue after its FAILURE1, and after a FAILURE2', () =>
   inWorld(
     async (world) => {
       const wrong = await rawHost(world.host, HOST_NQN);
@@ -227,7 +227,7 @@ test('a source with 8 failed authentications is refused for the rest of 10 s', (
       await host.send(buildNegotiate(count));
       await host.receive();
       await host.send(buildFailure('FAILURE2', count, DhchapFailure.FAILED));
-      await host.ended;
+      host.close();
     }
     await refusal(world.connect({ dhchap: { secret } }), 'ECONNREFUSED', /NO_RESOURCES/);
     assert.match(world.events.at(-1)!.reason, '8 authentications of its address failed');
