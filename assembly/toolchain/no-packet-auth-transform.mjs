@@ -1,6 +1,6 @@
 /**
- * A compiler transform: leaves authenticated packets (transport/packet-auth.ts) out of this build of
- * the engine. The demo's page has data channels, which DTLS authenticates, and counts its bytes.
+ * A compiler transform: leaves authenticated packets (transport/packet-auth.ts) out of this build.
+ * The demo's page counts its bytes, and DTLS authenticates its data channels.
  */
 import { Transform } from 'assemblyscript/transform';
 import { setConstant } from './set-constant.mjs';

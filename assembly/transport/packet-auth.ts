@@ -14,7 +14,7 @@
  * packets of the direction. A retransmitted packet has a new one. The receiver takes a number once,
  * and none that is REPLAY_WINDOW or more below the highest. A sender may go on to the next
  * generation with any packet (ratchet: the next key is computed from the last one); a receiver
- * takes the last, the current and the next generation.
+ * takes the last, the current and the next two, and then goes on with its own key as well.
  *
  * A packet that fails is counted (`dropTag`, `dropReplay`) and not answered.
  */
@@ -44,7 +44,7 @@ const NUMBER_BITS: u64 = 48;
 const NUMBER_MASK: u64 = ((<u64>1) << 48) - 1;
 /** Packets after which the sender goes on to the next generation by itself. */
 const ROTATE_PACKETS: u64 = (<u64>1) << 32;
-const GENERATION_MAX: u64 = 0xffff;
+const GENERATION_MAX: u32 = 0xffff;
 
 /** Keys and counters of one queue pair, 512 bytes; the host writes the keys before `setQpAuth`. */
 @unmanaged
@@ -70,11 +70,15 @@ export class PacketAuth {
   receiveKey1: u64;
   receiveKey2: u64;
   receiveKey3: u64;
-  /** Of the next generation, and of the last one. */
+  /** Of the next two generations, and of the last one. */
   nextReceiveKey: u64;
   nextReceiveKey1: u64;
   nextReceiveKey2: u64;
   nextReceiveKey3: u64;
+  secondReceiveKey: u64;
+  secondReceiveKey1: u64;
+  secondReceiveKey2: u64;
+  secondReceiveKey3: u64;
   lastReceiveKey: u64;
   lastReceiveKey1: u64;
   lastReceiveKey2: u64;
@@ -133,7 +137,9 @@ function clear(address: usize, size: u32): void {
 
 function prepareNext(context: Context, auth: PacketAuth): void {
   const current = at(auth, offsetof<PacketAuth>('receiveKey'));
-  nextKey(context.authScratch, current, at(auth, offsetof<PacketAuth>('nextReceiveKey')));
+  const next = at(auth, offsetof<PacketAuth>('nextReceiveKey'));
+  nextKey(context.authScratch, current, next);
+  nextKey(context.authScratch, next, at(auth, offsetof<PacketAuth>('secondReceiveKey')));
 }
 
 /** The queue pair is reset or destroyed: its keys are overwritten. */
@@ -145,17 +151,36 @@ export function forgetPacketAuth(context: Context, qp: QueuePair): void {
   context.authenticated--;
 }
 
-/** The next packet is sent with the next generation of the key. EINVAL: there are no keys. */
+/**
+ * The next packet is sent with the next generation of the key; the peer follows with its own. EINVAL:
+ * there are no keys, or no generation is left. EAGAIN: the peer has not followed the last time.
+ */
 export function rotateSendKey(context: Context, qp: QueuePair): u32 {
   const path = pathOf(qp);
   if (!PACKET_AUTH || path.auth == 0) return Errno.EINVAL;
   const auth = authOf(path);
-  const generation = auth.sendCounter >> NUMBER_BITS;
-  if (generation >= GENERATION_MAX) return Errno.EINVAL;
+  if (sendGeneration(auth) >= GENERATION_MAX) return Errno.EINVAL;
+  if (!mayRotate(auth)) return Errno.EAGAIN;
+  rotate(context, auth);
+  return Errno.OK;
+}
+
+function sendGeneration(auth: PacketAuth): u32 {
+  return <u32>(auth.sendCounter >> NUMBER_BITS);
+}
+
+/**
+ * Was the last generation followed, or did the peer go on by itself? So a sender is two generations
+ * ahead at most of what its peer has received: both went on at the same time, then one again.
+ */
+function mayRotate(auth: PacketAuth): bool {
+  return sendGeneration(auth) <= auth.receiveGeneration;
+}
+
+function rotate(context: Context, auth: PacketAuth): void {
   const key = at(auth, offsetof<PacketAuth>('sendKey'));
   nextKey(context.authScratch, key, key);
   auth.sendCounter += (<u64>1) << NUMBER_BITS;
-  return Errno.OK;
 }
 
 /**
@@ -179,15 +204,9 @@ export function sealPacket(context: Context, path: Path, packet: usize, length: 
   store<u8>(packet, 0xff, UNCOVERED);
   aeadTag(context.authScratch, key, counter, packet, covered, plain, end + COUNTER_SIZE);
   store<u8>(packet, mutable, UNCOVERED);
-  if (((counter + 1) & (ROTATE_PACKETS - 1)) == 0) rotateAlone(context, auth);
+  const isDue = (counter & (ROTATE_PACKETS - 1)) == ROTATE_PACKETS - 1;
+  if (isDue && sendGeneration(auth) < GENERATION_MAX && mayRotate(auth)) rotate(context, auth);
   return length + PACKET_TRAILER_SIZE;
-}
-
-function rotateAlone(context: Context, auth: PacketAuth): void {
-  if (auth.sendCounter >> NUMBER_BITS >= GENERATION_MAX) return;
-  const key = at(auth, offsetof<PacketAuth>('sendKey'));
-  nextKey(context.authScratch, key, key);
-  auth.sendCounter += (<u64>1) << NUMBER_BITS;
 }
 
 /**
@@ -214,7 +233,8 @@ export function openPacket(context: Context, path: Path, packet: usize, length: 
     aeadCrypt(context.authScratch, key, counter, packet + BTH_SIZE, covered - BTH_SIZE);
   }
   take(auth, number);
-  if (ahead == 1) advanceKeys(context, auth, number);
+  if (ahead == 2) advanceKeys(context, auth, number);
+  if (ahead == 1 || ahead == 2) advanceKeys(context, auth, number);
   else if (auth.keepsLast && auth.receiveNext - auth.receiveSince > REPLAY_WINDOW) forgetLast(auth);
   return covered + ICRC_SIZE;
 }
@@ -223,6 +243,7 @@ export function openPacket(context: Context, path: Path, packet: usize, length: 
 function keyOf(auth: PacketAuth, ahead: u32, number: u64): usize {
   if (ahead == 0) return at(auth, offsetof<PacketAuth>('receiveKey'));
   if (ahead == 1) return at(auth, offsetof<PacketAuth>('nextReceiveKey'));
+  if (ahead == 2) return at(auth, offsetof<PacketAuth>('secondReceiveKey'));
   const isLast = ahead == <u32>-1 && auth.keepsLast != 0 && number < auth.receiveSince;
   return isLast ? at(auth, offsetof<PacketAuth>('lastReceiveKey')) : 0;
 }
@@ -278,6 +299,8 @@ function advanceKeys(context: Context, auth: PacketAuth, number: u64): void {
   auth.keepsLast = 1;
   auth.receiveSince = number;
   prepareNext(context, auth);
+  // The answer with our next key says that we have followed.
+  if (sendGeneration(auth) < auth.receiveGeneration) rotate(context, auth);
 }
 
 /** All numbers of the last generation are too old: recorded packets of it stay secret. */

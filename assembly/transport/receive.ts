@@ -57,8 +57,8 @@ import { receiveUnreliable } from './unreliable';
 
 /** BTH byte 4: the packet met congestion. */
 const FECN: u32 = 0x80;
-/** The shortest authenticated packet: a BTH, a header of 4 bytes, counter, tag, ICRC. */
-const AUTHENTIC_LEAST: u32 = 12 + 4 + PACKET_TRAILER_SIZE + ICRC_SIZE;
+/** The shortest authenticated packet, a SEND of no bytes: BTH, counter, tag, ICRC. */
+const AUTHENTIC_LEAST: u32 = 12 + PACKET_TRAILER_SIZE + ICRC_SIZE;
 
 /** Slot of a queue pair number in the context's index. */
 export function indexAt(context: Context, qpn: u32): usize {

@@ -408,21 +408,21 @@ export class QueuePair {
     this.#keys = PacketKeyMemory.give(this.#device, this.handle, keys);
   }
 
-  /** True if every packet must be authentic. */
+  /** Must every packet be authentic? */
   get isAuthenticated(): boolean {
     return this.#keys !== undefined;
   }
 
   /**
-   * From the next packet on this side sends with the next generation of its key, computed from the
-   * current one, which is overwritten. The peer follows by itself; nothing pauses. Throws
-   * RefusalError EINVAL without keys, and after 65,535 generations.
+   * Sends with the next generation of the key from now on; the peer follows, nothing pauses. Throws
+   * RefusalError EAGAIN before it has followed the last time; EINVAL without keys, and after 65,535.
    */
   rotateKey(): void {
     this.#check();
     const { arena, engine } = this.#device;
     refuse(arena.exports.qpRotateKey(engine.context, this.handle), 'rotateKey', {
       EINVAL: 'the queue pair has no packet keys, or went through all generations: connect anew',
+      EAGAIN: 'the peer has sent nothing with its next key since the last time: try again later',
     });
   }
 
@@ -495,7 +495,6 @@ export class QueuePair {
   }
 }
 
-/** A refusal about the first request of a list, or the only one. */
 function refuseFirst(sentence: string): RefusalError {
   return Object.assign(new RefusalError('EINVAL', sentence), { badWr: 0 });
 }

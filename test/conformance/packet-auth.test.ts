@@ -335,12 +335,31 @@ test(
     assert.equal(wire.counted(() => wire.deliver(ahead))['dropTag'], undefined);
     assert.equal(wire.counted(() => wire.deliver(late))['dropTag'], undefined);
     assert.equal(bytesAt(wire, 8, 8), [...pattern(8, 2)]);
-    wire.link.sent.length = 0;
+    // It follows with its own key.
+    const { bytes } = wire.link.sent.pop()!;
+    assert.is(openPacket(nextKey(SEND_KEY), bytes).counter >> 48n, 1n);
+  }),
+);
+
+test(
+  'the device rotates first, and again only after the peer has followed',
+  authentic((wire, peer) => {
+    const generationOf = (key: Uint8Array): bigint => {
+      wire.post(WrOpcode.SEND, 8);
+      return openPacket(key, wire.link.sent.pop()!.bytes).counter >> 48n;
+    };
     wire.qp.rotateKey();
-    wire.post(WrOpcode.SEND, 8);
-    const { bytes } = wire.link.sent.shift()!;
-    const { counter } = openPacket(nextKey(SEND_KEY), bytes);
-    assert.is(counter >> 48n, 1n);
+    assert.is(generationOf(nextKey(SEND_KEY)), 1n);
+    const isEagain = (error: unknown): boolean =>
+      error instanceof RefusalError && error.code === 'EAGAIN';
+    assert.throws(() => wire.qp.rotateKey(), isEagain);
+    wire.deliver(peer.seal(peer.write(0, pattern(8))));
+    assert.throws(() => wire.qp.rotateKey(), isEagain);
+    peer.key = nextKey(RECV_KEY);
+    wire.deliver(peer.seal(peer.write(8, pattern(8, 2)), GENERATION + 1n));
+    assert.equal(bytesAt(wire, 8, 8), [...pattern(8, 2)]);
+    wire.qp.rotateKey();
+    assert.is(generationOf(nextKey(nextKey(SEND_KEY))), 2n);
   }),
 );
 
@@ -360,30 +379,31 @@ test(
 );
 
 test(
-  'two generations ahead nothing is taken, nor one that is further back',
+  'a generation is taken up to two ahead, and the last one for what was sent before the change',
   authentic((wire, peer) => {
     const plain = peer.write(0, pattern(8));
-    const first = peer.seal(plain, 5n);
     const keys = [RECV_KEY];
-    for (let index = 0; index < 3; index++) keys.push(nextKey(keys[index]!));
-    const at = (generation: number, number: bigint): Uint8Array => {
+    for (let index = 0; index < 4; index++) keys.push(nextKey(keys[index]!));
+    const isTaken = (generation: number, number: bigint): boolean => {
       peer.key = keys[generation]!;
-      return peer.seal(plain, BigInt(generation) * GENERATION + number);
+      const bytes = peer.seal(plain, BigInt(generation) * GENERATION + number);
+      return wire.counted(() => wire.deliver(bytes))['dropTag'] === undefined;
     };
-    assert.equal(
-      wire.counted(() => wire.deliver(at(2, 10n))),
-      { dropTag: 1 },
-    );
-    wire.deliver(at(1, 10n));
-    wire.deliver(at(2, 11n));
-    assert.equal(
-      wire.counted(() => wire.deliver(first)),
-      { dropTag: 1 },
-    );
-    assert.equal(
-      wire.counted(() => wire.deliver(at(0, 9n))),
-      { dropTag: 1 },
-    );
+    assert.is(isTaken(3, 10n), false, 'three ahead');
+    assert.is(isTaken(1, 11n), true, 'one ahead');
+    assert.is(isTaken(3, 12n), true, 'two ahead');
+    assert.is(isTaken(2, 9n), true, 'the last one');
+    assert.is(isTaken(1, 8n), false, 'the one before it');
+    assert.is(isTaken(2, 13n), false, 'the last one, sent after the change');
+  }),
+);
+
+test(
+  'the shortest packet, a SEND of no bytes, is taken',
+  authentic((wire, peer) => {
+    wire.receive(7);
+    wire.deliver(peer.seal(wire.packet({ opcode: Opcode.RC_SEND_ONLY, psn: THEIRS })));
+    assert.equal(wire.completions(), ['7 SUCCESS']);
   }),
 );
 

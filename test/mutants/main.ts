@@ -176,6 +176,10 @@ const ALONE = /^shared\//;
 
 /** What is asked first, since it is about that file. */
 const ABOUT: Readonly<Record<string, string[]>> = {
+  'assembly/crypto/aead.ts': ['unit/crypto/aead'],
+  'assembly/crypto/chacha20.ts': ['unit/crypto/aead'],
+  'assembly/crypto/poly1305.ts': ['unit/crypto/aead', 'unit/engine/selftest'],
+  'assembly/transport/packet-auth.ts': ['conformance/packet-auth', 'unit/cm/auth-connect'],
   'assembly/memory/heap.ts': ['exhaustive/deaths', 'shared/domains'],
   'assembly/region/key-table.ts': ['conformance/memory', 'exhaustive/fences', 'shared/hostile'],
   'assembly/region/layout.ts': ['conformance/layouts', 'shared/layouts'],
@@ -188,9 +192,11 @@ const ABOUT: Readonly<Record<string, string[]>> = {
   'assembly/region/share.ts': ['shared/domains'],
   'host/cli/exchange.ts': ['cli/hostile'],
   'host/cli/file-server.ts': ['cli/hostile'],
+  'host/cm/auth-messages.ts': ['unit/cm/auth'],
+  'host/cm/auth-session.ts': ['unit/cm/auth'],
   'host/cm/core.ts': ['unit/cm/half-open', 'unit/verbs/entropy'],
-  'host/cm/cm-id.ts': ['unit/verbs/entropy'],
-  'host/cm/incoming.ts': ['unit/cm/half-open'],
+  'host/cm/cm-id.ts': ['unit/verbs/entropy', 'unit/cm/auth-connect'],
+  'host/cm/incoming.ts': ['unit/cm/half-open', 'unit/cm/auth'],
   'host/cm/services.ts': ['unit/cm/half-open'],
   'host/device/lock-timeout.ts': ['unit/device/lock-timeout'],
   'host/device/thread-share.ts': ['unit/device/thread-share'],

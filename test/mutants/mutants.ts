@@ -3,6 +3,7 @@
  * the table to that).
  */
 import { AUTHENTICATION } from './authentication.js';
+import { AUTH } from './auth.js';
 import { BORDER } from './border.js';
 import { CONNECTIONS } from './connections.js';
 import { DATAGRAMS } from './datagrams.js';
@@ -36,6 +37,7 @@ export type Row = readonly [name: string, file: string, find: string, replace: s
 export const MUTANTS: readonly Mutant[] = [
   ...AUTHENTICATION,
   ...BORDER,
+  ...AUTH,
   ...SHARED,
   ...ENTROPY,
   ...FENCES,

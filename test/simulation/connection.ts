@@ -2,7 +2,14 @@
  * A connection between two devices: two queue pairs at a time, taken down after an error or a crash
  * and made anew as long as there is work. It knows which errors there may be, and why.
  */
-import { AccessFlag, AsyncEvent, QpState, WcStatus, WcStatusName } from '../../host/index.js';
+import {
+  AccessFlag,
+  AsyncEvent,
+  QpState,
+  RefusalError,
+  WcStatus,
+  WcStatusName,
+} from '../../host/index.js';
 import { FlowAudit, type Operation } from './auditor.js';
 import { isOrderedWire, mayRunOutOfRetries } from './options.js';
 import type { Random } from './random.js';
@@ -94,6 +101,7 @@ export class Connection {
       random.chance(0.3) ? PSN_MASK - random.below(64) : random.u32() & PSN_MASK,
     );
     const reads = own.between(1, options.rdAtomicMax);
+    this.#giveKeys(own);
     sides.forEach((side, index) => {
       this.#modify(side, mtu, psns[index]!, psns[1 - index]!, reads);
       this.#workloads[index]!.begin(side);
@@ -102,6 +110,19 @@ export class Connection {
       side.postReceives();
       side.device.call();
     }
+  }
+
+  /** Packet keys as the connection manager makes them: one for each direction, new each time. */
+  #giveKeys(random: Random): void {
+    const { authenticated } = this.world.options;
+    if (authenticated === 'none') return;
+    const drawn = random.split('keys');
+    const [one, other] = [drawn, drawn].map((each) =>
+      Uint8Array.from({ length: 32 }, () => each.below(256)),
+    );
+    const encrypt = authenticated === 'encrypt';
+    this.sides[0]!.qp.setPacketKeys({ sendKey: one!, recvKey: other!, encrypt });
+    this.sides[1]!.qp.setPacketKeys({ sendKey: other!, recvKey: one!, encrypt });
   }
 
   #modify(side: Side, mtu: number, ourPsn: number, theirPsn: number, reads: number): void {
@@ -139,6 +160,7 @@ export class Connection {
     if (options.reregistration > 0 && random.chance(options.reregistration)) {
       random.pick(side.areas).renew();
     }
+    if (options.authenticated !== 'none' && random.chance(0.01)) rotateKey(side);
     if (options.drains > 0 && random.chance(options.drains)) side.drain();
     this.#workloads[this.sides.indexOf(side)]!.post(side);
   }
@@ -292,5 +314,14 @@ export class Connection {
     }
     for (const side of this.sides) side.destroy();
     this.sides = [];
+  }
+}
+
+/** Unless the peer has not followed the last rotation yet. */
+function rotateKey({ qp }: Side): void {
+  try {
+    qp.rotateKey();
+  } catch (error) {
+    if (!(error instanceof RefusalError) || error.code !== 'EAGAIN') throw error;
   }
 }

@@ -4,6 +4,7 @@
  */
 import type { Endpoint, Link, LinkInfo, LinkReceiver, PacketBatch } from '../../host/index.js';
 import { PACKET_SIZE_LIMIT } from '../../host/link/link.js';
+import { Attacker } from './attacker.js';
 import type { SimulationOptions } from './options.js';
 import { EventKind, type EventQueue } from './queue.js';
 import type { Random } from './random.js';
@@ -29,6 +30,8 @@ export interface NetworkCounters {
   unclaimed: number;
   queueFull: number;
   marked: number;
+  /** Sent by the attacker. */
+  injected: number;
 }
 
 /** From one device to another: its own streams of chance, and its own queue. */
@@ -41,6 +44,7 @@ interface Path {
   readonly corruption: Random;
   readonly delay: Random;
   readonly jitter: Random;
+  readonly attacker: Attacker;
   /** How many cuts are in force. */
   cuts: number;
   /** Number of packets sent on the path. */
@@ -62,6 +66,7 @@ export class Network {
     unclaimed: 0,
     queueFull: 0,
     marked: 0,
+    injected: 0,
   };
   /** Of everything sent: two runs with the same options have the same. */
   hash = 0;
@@ -105,6 +110,7 @@ export class Network {
           corruption: own.split('corruption'),
           delay: own.split('delay'),
           jitter: own.split('jitter'),
+          attacker: new Attacker(options, own.split('attacker'), endpoints[from]!, endpoints[to]!),
           cuts: 0,
           offered: 0,
           busyUntil: 0,
@@ -178,6 +184,7 @@ export class Network {
     const path = this.#paths[from]?.[to];
     if (!path) throw new Violation(`device ${from} sends to an address that nobody gave it`);
     const { options, counters } = this;
+    this.#inject(path, bytes);
     if (path.cuts > 0) {
       counters.partitioned++;
       return;
@@ -208,6 +215,16 @@ export class Network {
       counters.duplicated++;
       this.#send(path, bytes, leaves, marked);
     }
+  }
+
+  /** What the attacker sends arrives a little later than what it has seen. */
+  #inject(path: Path, bytes: Uint8Array): void {
+    const packet = path.attacker.inject(bytes);
+    if (!packet) return;
+    this.counters.injected++;
+    const slot = this.#put(path, packet);
+    this.travelling++;
+    this.queue.put(this.queue.now + this.options.latencyMicros, EventKind.PACKET, slot);
   }
 
   #send(path: Path, bytes: Uint8Array, leaves: number, marked: boolean): void {

@@ -38,6 +38,8 @@ export interface SimulationOptions {
   bytesPerMicro: number;
   /** What waits for the bandwidth beyond this is dropped; 0: no limit. */
   queueBytes: number;
+  /** Per packet between authenticated queue pairs: an attacker injects one (attacker.ts). */
+  attacks: number;
   /** What waits for the bandwidth behind this is marked (FECN); 0: nothing is. */
   markBytes: number;
   /** The link reads a batch at once but gives it back up to this much later; 0: at once. */
@@ -66,6 +68,8 @@ export interface SimulationOptions {
   reorderPackets: number;
   /** Both sides know that the other one is of our kind. */
   ownKind: boolean;
+  /** Packets of connections have tags, or are encrypted as well. */
+  authenticated: 'none' | 'tag' | 'encrypt';
   /** Completion queues: one per device, one per queue pair, or two. */
   queues: 'device' | 'pair' | 'split';
   /** The application sleeps until a completion queue that it armed calls. */
@@ -179,8 +183,17 @@ export function optionsOf(seed: number): SimulationOptions {
     placement: random.pick([0, 0, 0.05, 0.3]),
     storeMicros: random.pick([0, 10, 200, 5000]),
     ownKind: random.chance(0.5),
+    ...authOf(new Random(seed).split('auth')),
     // periodic-loss.test.ts
     lossPeriod: 0,
+  };
+}
+
+/** From a stream of its own, so that the other options of a seed are what they were without. */
+function authOf(random: Random): Pick<SimulationOptions, 'authenticated' | 'attacks'> {
+  return {
+    authenticated: random.pick(['none', 'none', 'tag', 'encrypt'] as const),
+    attacks: random.pick([0, 0.02, 0.3]),
   };
 }
 
@@ -312,6 +325,8 @@ export const PERFECT: Partial<SimulationOptions> = {
   retryCnt: 7,
   reorderPackets: 0,
   ownKind: false,
+  authenticated: 'none',
+  attacks: 0,
 };
 
 /** Options from the command line: a seed, or an object that has one and changes others. */
