@@ -152,8 +152,8 @@ export function forgetPacketAuth(context: Context, qp: QueuePair): void {
 }
 
 /**
- * The next packet is sent with the next generation of the key; the peer follows with its own. EINVAL:
- * there are no keys, or no generation is left. EAGAIN: the peer has not followed the last time.
+ * The next packet is sent with the next generation of the key; the peer follows with its own.
+ * EINVAL: no keys, or no generation is left. EAGAIN: the peer has not followed the last time.
  */
 export function rotateSendKey(context: Context, qp: QueuePair): u32 {
   const path = pathOf(qp);

@@ -44,7 +44,7 @@ export class Path {
   /** Of the path for strangers' packets: the group that they were sent to. */
   multicastGid0: u64;
   multicastGid1: u64;
-  /** Of a connected queue pair with authenticated packets: its PacketAuth (packet-auth.ts); else 0. */
+  /** Of a queue pair with keys: its PacketAuth (packet-auth.ts); else 0. */
   auth: usize;
   reserved: u32;
 }

@@ -172,7 +172,7 @@ function receivePacket(
     return;
   }
   const path = pathOf(qp);
-  if (descriptor.sourceGid0 != path.remoteGid0 || descriptor.sourceGid1 != path.remoteGid1) {
+  if (!isFromPeer(descriptor, path)) {
     counters.dropSource++;
     return;
   }
@@ -184,6 +184,10 @@ function receivePacket(
     if (!checkSealed(context, path, descriptor.sourcePort, packet, length)) return;
   }
   receiveConnected(context, qp, packet, length);
+}
+
+function isFromPeer(descriptor: ReceiveDescriptor, path: Path): bool {
+  return descriptor.sourceGid0 == path.remoteGid0 && descriptor.sourceGid1 == path.remoteGid1;
 }
 
 /**
@@ -205,7 +209,7 @@ function receiveAuthenticated(
     counters.dropMalformed++;
     return 0;
   }
-  if (descriptor.sourceGid0 != path.remoteGid0 || descriptor.sourceGid1 != path.remoteGid1) {
+  if (!isFromPeer(descriptor, path)) {
     counters.dropSource++;
     return 0;
   }

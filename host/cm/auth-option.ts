@@ -10,7 +10,7 @@ const KEY_ID_BYTES = 8;
 const KEY_ID = new TextEncoder().encode('verbena auth 1 key id');
 const NO_SALT = new Uint8Array(0);
 
-/** Both sides prove that they have the same key; then every packet and message must be authentic. */
+/** Both sides prove that they have the same key; then all packets and messages are authentic. */
 export interface AuthOptions {
   /**
    * The pre-shared key: 16 to 1,024 bytes from a generator (a password can be found by trying). A
@@ -18,7 +18,7 @@ export interface AuthOptions {
    * replaced without a pause.
    */
   readonly psk: Uint8Array | readonly Uint8Array[];
-  /** Encrypts all of a packet behind its base transport header. Default: if the peer asks for it. */
+  /** Encrypts what is behind the base transport header. Default: if the peer asks for it. */
   readonly encrypt?: boolean;
 }
 

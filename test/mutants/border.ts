@@ -66,14 +66,14 @@ export const BORDER: readonly Row[] = [
   [
     'any source is served',
     RECEIVE,
-    'if (descriptor.sourceGid0 != path.remoteGid0 || descriptor.sourceGid1 != path.remoteGid1) {',
-    'if (false) {',
+    'return descriptor.sourceGid0 == path.remoteGid0 && descriptor.sourceGid1 == path.remoteGid1;',
+    'return true;',
   ],
   [
     'half of the source address is compared',
     RECEIVE,
-    'descriptor.sourceGid1 != path.remoteGid1) {',
-    'false) {',
+    ' && descriptor.sourceGid1 == path.remoteGid1;',
+    ';',
   ],
   [
     'the ICRC is not checked',

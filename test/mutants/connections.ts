@@ -127,8 +127,8 @@ export const CONNECTIONS: readonly Row[] = [
   [
     'a request that comes twice is two requests',
     INCOMING,
-    'const known = core.byRemote.get(key);\n  if (known) {\n    receiveAgain',
-    'const known = core.byRemote.get(key);\n  if (known && !key) {\n    receiveAgain',
+    'const known = core.byRemote.get(key);\n  if (known) {',
+    'const known = core.byRemote.get(key);\n  if (known && !key) {',
   ],
   [
     'a reply that comes twice is not answered again',
@@ -226,7 +226,7 @@ export const CONNECTIONS: readonly Row[] = [
   [
     'a peer that was accepted and left asks in vain',
     CORE,
-    "connection.answer = buildMad('REJ', connection.transactionId, refusal);",
+    "connection.answer = this.build(connection, 'REJ', refusal);",
     '',
   ],
   [

@@ -10,6 +10,7 @@ const LOCK = 'host/device/arena-lock.ts';
 const SHARES = 'host/device/thread-share.ts';
 const CONNECTIONS = 'host/device/connection-table.ts';
 const CORE = 'host/cm/core.ts';
+const ENDINGS = 'host/cm/endings.ts';
 
 export const FENCES: readonly Row[] = [
   [
@@ -166,14 +167,14 @@ export const FENCES: readonly Row[] = [
   ['an ended connection keeps its entry', CORE, '      table?.forget(connection.place);', ''],
   [
     'a DREQ for a dead process is sent once',
-    CORE,
-    '    connection.retriesLeft = ADOPTED_RETRIES;',
+    ENDINGS,
+    '  connection.retriesLeft = ADOPTED_RETRIES;',
     '',
   ],
   [
     "a connection of this process is adopted as a dead process's",
-    CORE,
-    'if (this.connections.has(localId) || peer.port === 0) return false;',
+    ENDINGS,
+    'if (core.connections.has(localId) || peer.port === 0) return false;',
     'if (peer.port === 0) return false;',
   ],
 ];
