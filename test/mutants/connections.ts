@@ -127,8 +127,8 @@ export const CONNECTIONS: readonly Row[] = [
   [
     'a request that comes twice is two requests',
     INCOMING,
-    'const known = core.byRemote.get(key);\n  if (known) {',
-    'const known = core.byRemote.get(key);\n  if (known && !key) {',
+    'const known = core.byRemote.get(key);\n  if (known) {\n    if (isAuth',
+    'const known = core.byRemote.get(key);\n  if (known && !key) {\n    if (isAuth',
   ],
   [
     'a reply that comes twice is not answered again',
