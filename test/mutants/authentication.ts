@@ -17,6 +17,13 @@ const ASSOCIATION = 'host/nvme/host-association.ts';
 
 export const AUTHENTICATION: readonly Row[] = [
   [
+    'after its first 10 s a source fails as often as it wants',
+    LIMIT,
+    'known && nowMicros - known.sinceMicros < WINDOW_MICROS',
+    'known',
+  ],
+  ['sources are remembered without end', LIMIT, 'this.#sources.size <= SOURCES_MAX', 'true'],
+  [
     'a secret with a wrong CRC is taken',
     SECRET,
     'bytes.readUInt32LE(key.length) !== crc32(key)',

@@ -9,6 +9,7 @@ import {
   type NvmeTargetDhchap,
 } from '../../../host/index.js';
 import { authenticateHost } from '../../../host/nvme/dhchap-host.js';
+import { FailureLimit } from '../../../host/nvme/failure-limit.js';
 import { parseDhchapSecret } from '../../../host/nvme/dhchap-secret.js';
 import {
   DhchapFailure,
@@ -232,6 +233,29 @@ test('a source with 8 failed authentications is refused for the rest of 10 s', (
     await refusal(world.connect({ dhchap: { secret } }), 'ECONNREFUSED', /NO_RESOURCES/);
     assert.match(world.events.at(-1)!.reason, '8 authentications of its address failed');
   }));
+
+test('the limit is that of one source, ends after 10 s, and remembers 4,096 sources', () => {
+  const limit = new FailureLimit();
+  const fail = (address: string, count: number, micros: number): void => {
+    for (let index = 0; index < count; index++) limit.add(address, micros);
+  };
+  fail('192.0.2.1', 7, 0);
+  assert.is(limit.reasonFor('192.0.2.1', 0), undefined);
+  fail('192.0.2.1', 1, 9e6);
+  assert.match(limit.reasonFor('192.0.2.1', 9e6)!, '8 authentications');
+  assert.is(limit.reasonFor('192.0.2.2', 9e6), undefined);
+  assert.is(limit.reasonFor('192.0.2.1', 10e6), undefined, 'its 10 s are over');
+  fail('192.0.2.1', 1, 10e6);
+  assert.is(limit.reasonFor('192.0.2.1', 10e6), undefined, 'counted anew');
+  fail('192.0.2.1', 7, 11e6);
+  assert.ok(limit.reasonFor('192.0.2.1', 19e6));
+  fail('2001:db8:1:2::3', 8, 10e6);
+  assert.ok(limit.reasonFor('2001:db8:1:2::4', 10e6), 'one network of 64 bits');
+  for (let index = 0; index < 4096; index++) {
+    limit.add(`10.0.${index >> 8}.${index & 255}`, 10e6);
+  }
+  assert.is(limit.reasonFor('2001:db8:1:2::3', 10e6), undefined, 'the oldest is forgotten');
+});
 
 test('discovery needs no authentication', () =>
   inWorld(async (world) => {
