@@ -16,6 +16,7 @@ const FILES = [
   'verbs/imported-memory-region',
   'verbs/memory-window',
   'verbs/null-memory-region',
+  'verbs/packet-keys',
   'verbs/parent-domain',
   'verbs/query-device',
   'verbs/query-tables',

@@ -414,8 +414,8 @@ export class QueuePair {
   }
 
   /**
-   * Sends with the next generation of the key from now on; the peer follows, nothing pauses. Throws
-   * RefusalError EAGAIN before it has followed the last time; EINVAL without keys, and after 65,535.
+   * Sends with the next generation of the key from now on; the peer follows, nothing pauses.
+   * RefusalError: EAGAIN before it has followed the last time; EINVAL without keys, after 65,535.
    */
   rotateKey(): void {
     this.#check();
