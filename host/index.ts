@@ -128,7 +128,8 @@ export { createEp } from './cm/create-ep.js';
 export type { EndPoint, EpInitAttributes, JoinMcAttributes } from './cm/end-point.js';
 export type { CmAddress } from './cm/address.js';
 export type { CmOptions } from './cm/agreement.js';
-export { ConnectError, connect, listen } from './cm/connect.js';
+export { ConnectError } from './cm/connect-error.js';
+export { connect, listen } from './cm/connect.js';
 export type {
   ConnectOptions,
   ConnectionsOptions,

@@ -70,7 +70,8 @@ export * from '../cm/enums.js';
 export { createEventChannel } from '../cm/event-channel.js';
 export type { CmEvent, ConnParam, EventChannel } from '../cm/event-channel.js';
 export type { CmId } from '../cm/cm-id.js';
-export { ConnectError, connect, listen } from '../cm/connect.js';
+export { ConnectError } from '../cm/connect-error.js';
+export { connect, listen } from '../cm/connect.js';
 export type {
   ConnectOptions,
   ConnectionsOptions,

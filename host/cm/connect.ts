@@ -3,7 +3,7 @@
  * requests to accept. What librdmacm does in a dozen calls (cm-id.ts), with its defaults.
  */
 import { checkKeys } from '../base/options.js';
-import { LinkError, MisuseError, RefusalError, type ErrnoName } from '../errors/errors.js';
+import { LinkError, MisuseError, RefusalError } from '../errors/errors.js';
 import { localAddressTowards } from '../link/interface.js';
 import { warnOfOtherPort } from '../link/other-port.js';
 import type { Context } from '../verbs/context.js';
@@ -16,9 +16,10 @@ import type { CmAddress } from './address.js';
 import { CM_OPTIONS, CONN_PARAM, type CmOptions } from './agreement.js';
 import type { AuthOptions } from './auth-option.js';
 import type { CmId } from './cm-id.js';
+import { connectErrorOf } from './connect-error.js';
 import { createEp } from './create-ep.js';
 import type { EpInitAttributes } from './end-point.js';
-import { CmEventType, PortSpace, RejectReason, rejectReasonName } from './enums.js';
+import { CmEventType, PortSpace, RejectReason } from './enums.js';
 import { EventChannel, createEventChannel } from './event-channel.js';
 import type { CmEvent, ConnParam } from './event-channel.js';
 
@@ -181,56 +182,7 @@ export async function connect(
 async function expect(verb: string, channel: EventChannel, wanted: number): Promise<CmEvent> {
   const event = await channel.getEvent();
   if (event?.event === wanted) return event;
-  throw failureOf(verb, event);
-}
-
-/** What connecting fails with. `reason` is the RejectReason. */
-export class ConnectError extends RefusalError {
-  /** A RejectReason; 0: nobody said one. */
-  readonly reason: number;
-  /** What the other application said. */
-  readonly privateData: Uint8Array;
-
-  constructor(code: ErrnoName, sentence: string, event: CmEvent | undefined) {
-    super(code, sentence);
-    this.reason = event?.event === CmEventType.REJECTED ? event.status : 0;
-    // Where it was not the application that refused, nobody has said anything.
-    const isSaid = this.reason === 0 || this.reason === RejectReason.CONSUMER_DEFINED;
-    this.privateData = (isSaid && event?.privateData) || NOTHING;
-  }
-}
-
-const AUTH_REASONS: ReadonlyMap<number, string> = new Map([
-  [RejectReason.AUTH_REQUIRED, 'the listener requires authentication, and the request had none'],
-  [RejectReason.AUTH_UNKNOWN_KEY, 'the listener does not have the key of `auth.psk`'],
-  [RejectReason.AUTH_UNSUPPORTED, 'the listener has no `auth`: it must be listened with the key'],
-]);
-
-function failureOf(verb: string, event: CmEvent | undefined): ConnectError {
-  switch (event?.event) {
-    case CmEventType.REJECTED: {
-      const denied = AUTH_REASONS.get(event.status);
-      if (denied) return new ConnectError('EACCES', `${verb}: ${denied}`, event);
-      const name = rejectReasonName(event.status);
-      const isNobody = event.status === RejectReason.INVALID_SERVICE_ID;
-      const why = isNobody
-        ? `nobody listens at that port there (${name})`
-        : `the peer refuses: ${name}`;
-      return new ConnectError('ECONNREFUSED', `${verb}: ${why}`, event);
-    }
-    case CmEventType.UNREACHABLE:
-      return new ConnectError(
-        'ETIMEDOUT',
-        `${verb}: the peer does not answer: is a device open there, at that address and UDP port?`,
-        event,
-      );
-    case CmEventType.DISCONNECTED:
-      return new ConnectError('ECONNRESET', `${verb}: the peer disconnected at once`, event);
-    default: {
-      const what = event ? event.name : 'the device was closed';
-      return new ConnectError('EIO', `${verb}: ${what}`, event);
-    }
-  }
+  throw connectErrorOf(verb, event);
 }
 
 /** Somebody asks to be connected. */

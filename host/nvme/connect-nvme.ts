@@ -1,5 +1,6 @@
 /** `nvme connect -t rdma` and `nvme discover -t rdma`, for programs. */
 import { checkKeys } from '../base/options.js';
+import { checkAuth, type AuthOptions } from '../cm/auth-option.js';
 import { openTowards } from '../cm/connect.js';
 import { lookUp } from '../cm/address-info.js';
 import { MisuseError } from '../errors/errors.js';
@@ -29,6 +30,12 @@ export interface NvmeHostOptions {
   readonly hostId?: Uint8Array;
   /** Until a packet is sent again: 4.096 us * 2^it. Default 14: 67 ms. */
   readonly ackTimeout?: number;
+  /**
+   * Authenticates the connections of all queues with a pre-shared key, and their packets: required
+   * then, without a fallback. For targets of our own kind (`NvmeTargetOptions.auth`): Linux's has
+   * no such connections. Default: none.
+   */
+  readonly auth?: AuthOptions;
   /** As in `connect`: how patient the connection manager is. */
   readonly cmResponseTimeout?: number;
   readonly maxCmRetries?: number;
@@ -77,7 +84,7 @@ const HOST_NQN = 'nqn.2026-01.dev.verbena:host';
 const ACK_TIMEOUT = 14;
 /** The largest transfer of most controllers. */
 const HOST_OPTIONS =
-  'context device udpPort hostNqn hostId ackTimeout cmResponseTimeout maxCmRetries';
+  'context device udpPort hostNqn hostId auth ackTimeout cmResponseTimeout maxCmRetries';
 const TIMES = 'keepAliveMillis ioTimeoutMillis ctrlLossMillis reconnectDelayMillis';
 const OWN_OPTIONS =
   `nqn nsid dhchap queueDepth pool poolParams numMr weight lendMrs onEvent ${TIMES}` as const;
@@ -89,7 +96,7 @@ const OWN_MRS = 8;
 /**
  * Connects a namespace of the target at `host` or `host:port` (4420 otherwise). Rejects with
  * MisuseError; RefusalError ECONNREFUSED, ETIMEDOUT, ENOENT (no such host, no such namespace),
- * ENOMEM, EPROTO, EACCES (authentication); NvmeError (ENOENT: no such subsystem; EACCES: this host
+ * ENOMEM, EPROTO, EACCES (`auth`, `dhchap`); NvmeError (ENOENT: no such subsystem; EACCES: this host
  * is not allowed).
  */
 export async function connectNvme(
@@ -187,13 +194,15 @@ export async function discoverNvme(
 }
 
 function hostOf(options: NvmeHostOptions) {
-  const { hostNqn = HOST_NQN, udpPort, cmResponseTimeout, maxCmRetries } = options;
+  const { hostNqn = HOST_NQN, udpPort, auth, cmResponseTimeout, maxCmRetries } = options;
   const { hostId = namesOf(hostNqn).uuid, ackTimeout = ACK_TIMEOUT } = options;
+  if (auth !== undefined) checkAuth(auth);
   if (!hostNqn.startsWith('nqn.')) throw new MisuseError('hostNqn', 'must begin with nqn.');
   if (hostId.length !== 16) throw new MisuseError('hostId', 'must be 16 bytes');
   return {
     ...{ hostNqn, hostId, ackTimeout },
     ...(udpPort !== undefined && { udpPort }),
+    ...(auth !== undefined && { auth }),
     ...(cmResponseTimeout !== undefined && { cmResponseTimeout }),
     ...(maxCmRetries !== undefined && { maxCmRetries }),
   };

@@ -3,7 +3,9 @@
  * section 1.5.2). Commands of the admin queue go one after the other through one buffer.
  */
 import { AccessFlag } from '#build/abi.js';
-import { ConnectError, connect, type RdmaConnection } from '../cm/connect.js';
+import type { AuthOptions } from '../cm/auth-option.js';
+import { ConnectError } from '../cm/connect-error.js';
+import { connect, type RdmaConnection } from '../cm/connect.js';
 import type { CancelTimer } from '../device/clock.js';
 import { RefusalError } from '../errors/errors.js';
 import type { FmrDesc } from '../pool/fmr-desc.js';
@@ -52,6 +54,8 @@ export interface AssociationOptions {
   /** 0: the target does not watch. */
   readonly keepAliveMillis: number;
   readonly ackTimeout: number;
+  /** Of the connections of all queues. */
+  readonly auth?: AuthOptions;
   /** Undefined: the host has no secret. */
   readonly dhchap?: (CheckedSecrets & { readonly required: boolean }) | undefined;
   readonly cmResponseTimeout?: number;
@@ -252,6 +256,7 @@ export class Association {
 
   async #connectQueue(queue: HostQueue, qid: number): Promise<void> {
     const { address, port, udpPort, ackTimeout, cmResponseTimeout, maxCmRetries } = this.#options;
+    const { auth } = this.#options;
     const { cq } = this.#completions;
     let connection: RdmaConnection;
     try {
@@ -272,6 +277,7 @@ export class Association {
           ...(cmResponseTimeout !== undefined && { cmResponseTimeout }),
           ...(maxCmRetries !== undefined && { maxCmRetries }),
           ...(udpPort !== undefined && { udpPort }),
+          ...(auth !== undefined && { auth }),
         },
         (qp) => queue.prepare(qp),
       );

@@ -1,5 +1,6 @@
 /** What a target is made with, and what it tells of. */
 import { checkKeys } from '../base/options.js';
+import { checkAuth, type AuthOptions } from '../cm/auth-option.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { DISCOVERY_NQN } from './constants.js';
@@ -21,6 +22,12 @@ export interface NvmeTargetOptions {
   readonly hosts?: readonly string[];
   /** Hosts authenticate by DH-HMAC-CHAP, each queue; instead of `hosts`. Default: no host does. */
   readonly dhchap?: NvmeTargetDhchap;
+  /**
+   * Takes connections only that prove a pre-shared key; all their packets carry tags. For hosts of
+   * our own kind (`connectNvme({ auth })`): Linux's initiator has no such connections. Beside
+   * `hosts` and `dhchap`. Default: none.
+   */
+  readonly auth?: AuthOptions;
   readonly serial?: string;
   readonly model?: string;
   /** Controllers at a time. Default 64. */
@@ -86,12 +93,13 @@ const LIMITS =
   'controllersMax ioQueuesMax queuesMax queuesPerSource queueDepthMax dataBytes inCapsuleBytes';
 const NAMES = 'nqn hosts dhchap serial model';
 const TARGET_OPTIONS =
-  `store port blockBytes connectMillis ackTimeout delayMicros onEvent ${NAMES} ${LIMITS}` as const;
+  `store port blockBytes auth connectMillis ackTimeout delayMicros onEvent ${NAMES} ${LIMITS}` as const;
 
 /** Throws MisuseError. */
 export function checkTargetOptions(options: NvmeTargetOptions): void {
   checkKeys('openNvmeTarget', options, TARGET_OPTIONS);
   const { nqn, blockBytes = 512, inCapsuleBytes = PAGE_BYTES } = options;
+  if (options.auth !== undefined) checkAuth(options.auth);
   const ranges: readonly [keyof NvmeTargetOptions, number, number][] = [
     ['port', 0, 65535],
     ['controllersMax', 1, CNTLID_MAX],

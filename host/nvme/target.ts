@@ -142,7 +142,8 @@ export class NvmeTarget {
     try {
       const address = context.local.gid.toString();
       const port = options.port ?? NVME_RDMA_PORT;
-      target.#listener = await listen({ address, port }, { context });
+      const how = { context, ...(options.auth !== undefined && { auth: options.auth }) };
+      target.#listener = await listen({ address, port }, how);
     } catch (error) {
       await target.#end();
       throw error;

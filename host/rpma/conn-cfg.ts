@@ -1,4 +1,5 @@
 /** `rpma_conn_cfg`: sizes of a connection's queues, and who is told of completions. */
+import { checkAuth, type AuthOptions } from '../cm/auth-option.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { MAX_CQE, MAX_QP_WR } from '../verbs/limits.js';
@@ -18,6 +19,7 @@ export class ConnCfg {
   #isChannelShared = false;
   #srq: Srq | undefined;
   #doubledFlushIcrc: boolean | undefined;
+  #auth: AuthOptions | undefined;
 
   /** `rpma_conn_cfg_set_timeout`: how long to wait for the other side, milliseconds. */
   setTimeout(timeoutMillis: number): void {
@@ -102,6 +104,21 @@ export class ConnCfg {
 
   getDoubledFlushIcrc(): boolean | undefined {
     return this.#doubledFlushIcrc;
+  }
+
+  /**
+   * Authenticates the connection with a pre-shared key, and its packets: required then, without a
+   * fallback. For `peer.connReqNew`; an end point has its own (`peer.epListen`), and accepts a
+   * configuration with `auth` only if it has one. Undefined (default): no authentication. No
+   * counterpart in librpma. Throws MisuseError; RefusalError EOPNOTSUPP in a browser.
+   */
+  setAuth(auth: AuthOptions | undefined): void {
+    if (auth !== undefined) checkAuth(auth);
+    this.#auth = auth;
+  }
+
+  getAuth(): AuthOptions | undefined {
+    return this.#auth;
   }
 }
 

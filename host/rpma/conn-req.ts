@@ -1,5 +1,6 @@
 /** `rpma_conn_req`: a connection that is to be, with its queue pair made already. */
 import type { CmAddress } from '../cm/address.js';
+import type { AuthOptions } from '../cm/auth-option.js';
 import type { CmId } from '../cm/cm-id.js';
 import { createEventChannel, type CmEvent, type ConnParam } from '../cm/event-channel.js';
 import { MisuseError } from '../errors/errors.js';
@@ -40,6 +41,7 @@ export class ConnReq {
   readonly #isPassive: boolean;
   readonly #privateData: Uint8Array | undefined;
   readonly #doubledFlushIcrc: boolean | undefined;
+  readonly #auth: AuthOptions | undefined;
   #isUsed = false;
 
   private constructor(
@@ -52,6 +54,7 @@ export class ConnReq {
     this.#peer = peer;
     this.#id = id;
     this.#doubledFlushIcrc = cfg.getDoubledFlushIcrc();
+    this.#auth = isPassive ? undefined : cfg.getAuth();
     this.#queues = makeQueues(peer, id, cfg);
     this.#isPassive = isPassive;
     this.#privateData = privateData;
@@ -111,10 +114,11 @@ export class ConnReq {
   connect(privateData?: Uint8Array): Conn {
     this.#check();
     const param = privateData ? { ...PARAM, privateData } : PARAM;
-    const doubledFlushIcrc = this.#doubledFlushIcrc;
+    const [doubledFlushIcrc, auth] = [this.#doubledFlushIcrc, this.#auth];
     this.#id.setOption({
       cmResponseTimeout: CM_RESPONSE_TIMEOUT,
       ...(doubledFlushIcrc === undefined ? {} : { doubledFlushIcrc }),
+      ...(auth === undefined ? {} : { auth }),
     });
     if (this.#isPassive) this.#id.accept(param);
     else this.#id.connect(param);

@@ -1,6 +1,7 @@
 /** `rpma_conn`: a connection, and the operations on the other side's memory. */
 import { WrOpcode } from '#build/abi.js';
 import type { CmId } from '../cm/cm-id.js';
+import { connectErrorOf, type ConnectError } from '../cm/connect-error.js';
 import { CmEventType } from '../cm/enums.js';
 import type { EventChannel } from '../cm/event-channel.js';
 import { MisuseError } from '../errors/errors.js';
@@ -50,6 +51,7 @@ export class Conn {
   #isDirectWriteToPmem = false;
   #raw: RawBuffer | undefined;
   #isDeleted = false;
+  #refusal: ConnectError | undefined;
 
   /** @internal Use `connReq.connect()`. */
   constructor(peer: Peer, id: CmId, queues: ConnQueues, privateData: Uint8Array | undefined) {
@@ -71,9 +73,20 @@ export class Conn {
       const event = EVENTS[cmEvent.event];
       if (event === undefined) continue;
       if (event === ConnEvent.ESTABLISHED) this.#privateData ??= cmEvent.conn?.privateData;
+      if (event === ConnEvent.REJECTED || event === ConnEvent.UNREACHABLE) {
+        this.#refusal = connectErrorOf('connect', cmEvent);
+      }
       log(LogLevel.NOTICE, 'conn.nextEvent', utilsConnEvent2str(event));
       return event;
     }
+  }
+
+  /**
+   * After ConnEvent.REJECTED or UNREACHABLE: why, and the remedy. EACCES: `auth` differs.
+   * Undefined before. No counterpart in librpma.
+   */
+  getRefusal(): ConnectError | undefined {
+    return this.#refusal;
   }
 
   /** `rpma_conn_get_private_data`: what the other side's application said. */

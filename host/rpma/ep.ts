@@ -1,23 +1,36 @@
 /** `rpma_ep`: who waits for connections. */
+import type { AuthOptions } from '../cm/auth-option.js';
 import type { CmId } from '../cm/cm-id.js';
 import { CmEventType } from '../cm/enums.js';
 import type { EventChannel } from '../cm/event-channel.js';
+import { MisuseError } from '../errors/errors.js';
 import { ConnCfg } from './conn-cfg.js';
 import { ConnReq } from './conn-req.js';
 import { RpmaError } from './errors.js';
 import type { Peer } from './peer.js';
+
+/** Options of an end point (`peer.epListen`); librpma has none. */
+export interface EpOptions {
+  /**
+   * Takes connections only that prove a pre-shared key; their packets carry tags. Default: no
+   * authentication.
+   */
+  readonly auth?: AuthOptions;
+}
 
 /** `struct rpma_ep`: where connections are asked for (`peer.epListen`). */
 export class Ep {
   readonly #peer: Peer;
   readonly #channel: EventChannel;
   readonly #id: CmId;
+  #auth: AuthOptions | undefined;
 
   /** @internal Use `peer.epListen()`. */
-  constructor(peer: Peer, channel: EventChannel, id: CmId) {
+  constructor(peer: Peer, channel: EventChannel, id: CmId, auth: AuthOptions | undefined) {
     this.#peer = peer;
     this.#channel = channel;
     this.#id = id;
+    this.#auth = auth;
   }
 
   /** The port that it listens at. */
@@ -27,9 +40,14 @@ export class Ep {
 
   /**
    * `rpma_ep_next_conn_req`: waits for the next one. Rejects with RpmaError E_NO_EVENT (it is shut
-   * down); RefusalError ENOMEM, and then whoever asked is refused.
+   * down); MisuseError (`cfg` has `auth`, and this end point has none); RefusalError ENOMEM, and then
+   * whoever asked is refused.
    */
   async nextConnReq(cfg: ConnCfg = new ConnCfg()): Promise<ConnReq> {
+    if (cfg.getAuth() && !this.#auth) {
+      const rule = 'has auth, and the end point has none: set it in peer.epListen(…, { auth })';
+      throw new MisuseError('cfg', rule);
+    }
     for (;;) {
       const event = await this.#channel.getEvent();
       if (!event || event.event === CmEventType.DEVICE_REMOVAL) {
@@ -48,6 +66,18 @@ export class Ep {
     } catch (error) {
       if (!(error instanceof RpmaError)) throw error;
     }
+  }
+
+  /**
+   * Replaces the keys of an end point with `auth`; established connections keep theirs. A rotation:
+   * both keys here, the new one at the clients, then the new one alone here. Throws MisuseError.
+   */
+  setAuth(auth: AuthOptions): void {
+    if (!this.#auth) {
+      throw new MisuseError('auth', 'needs an end point of peer.epListen(…, { auth })');
+    }
+    this.#id.setOption({ auth });
+    this.#auth = auth;
   }
 
   /** `rpma_ep_shutdown`: requests that wait are refused; connections stay. */

@@ -14,7 +14,7 @@ export { ConnCfg, connCfgNew } from './conn-cfg.js';
 export type { ConnReq } from './conn-req.js';
 export type { Conn } from './conn.js';
 export type { Cq } from './cq.js';
-export type { Ep } from './ep.js';
+export type { Ep, EpOptions } from './ep.js';
 export type { FlushMethod } from './flush.js';
 export { mrRemoteFromDescriptor, type MrLocal, type MrRemote } from './mr.js';
 export { PeerCfg, peerCfgFromDescriptor, peerCfgNew } from './peer-cfg.js';

@@ -1,10 +1,11 @@
 /** `rpma_peer`: a device and a protection domain, from which all else is made. */
+import { checkKeys } from '../base/options.js';
 import { createEventChannel } from '../cm/event-channel.js';
 import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import { ConnCfg } from './conn-cfg.js';
 import { ConnReq } from './conn-req.js';
-import { Ep } from './ep.js';
+import { Ep, type EpOptions } from './ep.js';
 import { MrLocal } from './mr.js';
 import { Srq, SrqCfg } from './srq.js';
 import { targetOf, type Port } from './utils.js';
@@ -45,16 +46,19 @@ export class Peer {
 
   /**
    * `rpma_ep_listen`: at an address of this peer's device; port 0 takes a free one. Rejects with
-   * MisuseError; RefusalError EADDRINUSE, EADDRNOTAVAIL, ENOENT.
+   * MisuseError; RefusalError EADDRINUSE, EADDRNOTAVAIL, ENOENT, EOPNOTSUPP (`auth` in a browser).
    */
-  async epListen(addr: string, port: Port): Promise<Ep> {
+  async epListen(addr: string, port: Port, options: EpOptions = {}): Promise<Ep> {
+    checkKeys('epListen', options, 'auth');
+    const { auth } = options;
     const target = await targetOf(addr, port);
     const channel = createEventChannel(this.context);
     try {
       const id = channel.createId();
+      if (auth !== undefined) id.setOption({ auth });
       id.bindAddr(target);
       id.listen();
-      return new Ep(this, channel, id);
+      return new Ep(this, channel, id, auth);
     } catch (error) {
       channel.destroy();
       throw error;

@@ -86,6 +86,8 @@ const TESTS = [
   'unit/nvme/hostile',
   'unit/nvme/dhchap',
   'unit/nvme/authentication',
+  'unit/nvme/psk',
+  'unit/rpma/psk',
   'unit/cli/words',
   'unit/cli/part-file',
   'unit/cli/served-directory',

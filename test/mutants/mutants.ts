@@ -16,6 +16,7 @@ import { PEERS } from './peers.js';
 import { PLACEMENTS } from './placement.js';
 import { CHANNELS } from './channels.js';
 import { POOLS } from './pools.js';
+import { PSK } from './psk.js';
 import { REFUSALS } from './refusals.js';
 import { RETRIES } from './retries.js';
 import { SERVERS } from './servers.js';
@@ -38,6 +39,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...AUTHENTICATION,
   ...BORDER,
   ...AUTH,
+  ...PSK,
   ...SHARED,
   ...ENTROPY,
   ...FENCES,

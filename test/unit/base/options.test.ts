@@ -81,6 +81,11 @@ const CALLS: Readonly<Record<string, readonly Call[]>> = {
     ({ context }, odd) =>
       verbena.createFmrPool(context, undefined, { maxLength: 64 }).createUser(1, odd),
   ],
+  AuthOptions: [
+    (_, odd) => verbena.connectNvme('127.0.0.1', { nqn: 'nqn.test', auth: odd }),
+    ({ context }, odd) => verbena.createEventChannel(context).createId().setOption({ auth: odd }),
+    (_, odd) => verbena.rpma.connCfgNew().setAuth(odd),
+  ],
   CmOptions: [({ context }, odd) => verbena.createEventChannel(context).createId().setOption(odd)],
   ConnParam: [
     ({ context }, odd) => verbena.createEventChannel(context).createId().connect(odd),
@@ -105,6 +110,9 @@ const CALLS: Readonly<Record<string, readonly Call[]>> = {
   NvmeTargetOptions: [({ context }, odd) => verbena.NvmeTarget.open(context, odd)],
   ConnectNvmeOptions: [(_, odd) => verbena.connectNvme('127.0.0.1', odd)],
   NvmeHostOptions: [(_, odd) => verbena.discoverNvme('127.0.0.1', odd)],
+  'rpma.EpOptions': [
+    ({ context }, odd) => verbena.rpma.peerNew(context).epListen('127.0.0.1', 1, odd),
+  ],
   'rpma.LogOptions': [(_, odd) => new verbena.rpma.ReplicatedLog({} as never, [], odd)],
   'rds.RdsNodeOptions': [({ context }, odd) => verbena.rds.RdsNode.of(context, odd)],
 };
