@@ -5,10 +5,14 @@
  * anywhere, and stay valid when the generator changes.
  */
 import { Opcode, WrOpcode } from '#build/abi.js';
-import { crowd, run } from './runs.js';
+import { trailer } from './peer-keys.js';
+import { run, wait } from './runs.js';
 
 export const Kind = {
-  /** lane, opcode, psn base, delta, size, region, offset, length, syndrome, flags, operand, trim */
+  /**
+   * lane, opcode, psn base, delta, size, region, offset, length, syndrome, flags, operand, trim,
+   * MSN and mark, trailer (peer-keys.ts)
+   */
   PACKET: 0,
   /** lane, options, psn, level */
   CONNECT: 1,
@@ -154,6 +158,7 @@ export function packet(below: Below, lane: number, opcode?: number): Action {
     rarely(below, 40, () => anyNumber(below)),
     // Off the peer's MSN and mark.
     rarely(below, 6, () => (below(2) === 0 ? 1 : anyNumber(below))),
+    rarely(below, 4, () => trailer(below)),
   ]);
 }
 
@@ -247,13 +252,6 @@ function gaps(below: Below, lane: number): Action[] {
   return actions;
 }
 
-/** The link keeps every buffer that there is: what is to be sent from now on waits. */
-function wait(below: Below, lane: number): Action[] {
-  if (below(2) === 0) return crowd(below, lane);
-  const one = [Kind.SEND, lane, WrOpcode.SEND, 8, 1];
-  return [[Kind.WIRE, 1], one, one, one, one];
-}
-
 /** Round trips that get longer, and then a loss. */
 function roundTrips(below: Below, lane: number): Action[] {
   const actions: Action[] = [];
@@ -272,7 +270,7 @@ export function connect(below: Below, lane: number): Action {
     if (below(3) === 0) options |= below(4) << shift;
   }
   if (below(3) > 0) options |= 1 << 18;
-  if (below(3) === 0) options |= below(4) << 20;
+  if (below(3) === 0) options |= below(64) << 20;
   const psn = below(3) === 0 ? 0xfffffe - below(4) : below(1 << 24);
   return trimmed([Kind.CONNECT, lane, options, psn, rarely(below, 5, () => below(7))]);
 }
@@ -310,7 +308,7 @@ export function time(below: Below): Action {
 }
 
 function state(below: Below, lane: number): Action {
-  return trimmed([Kind.STATE, lane, below(10), below(3) === 0 ? below(81) : anyNumber(below)]);
+  return trimmed([Kind.STATE, lane, below(11), below(3) === 0 ? below(81) : anyNumber(below)]);
 }
 
 /** A key is opened by work, used by the peer, and closed again; or not quite. */
@@ -475,7 +473,7 @@ export function mutate(
     switch (below(6)) {
       case 0:
       case 1:
-        action[1 + below(12)] = below(3) === 0 ? anyNumber(below) : below(12);
+        action[1 + below(14)] = below(3) === 0 ? anyNumber(below) : below(12);
         for (let index = 0; index < action.length; index++) action[index] ??= 0;
         break;
       case 2:

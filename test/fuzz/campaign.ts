@@ -12,8 +12,12 @@ import { checkInvariants } from './invariants.js';
 import { perform } from './perform.js';
 import { FAMILIES, World, type Family } from './world.js';
 
-/** `receive`: the wire is hostile; `posted`: whoever shares the rings is, too. */
-export type Profile = 'receive' | 'posted';
+/**
+ * `receive`: the wire is hostile; `posted`: whoever shares the rings is, too; `authentic`: the wire
+ * is, and connections are authenticated.
+ */
+export const PROFILES = ['receive', 'posted', 'authentic'] as const;
+export type Profile = (typeof PROFILES)[number];
 
 export interface Progress {
   /** About to run: for whoever waits for a run that never ends. */
@@ -84,9 +88,9 @@ export class Campaign {
 
   static async open(engine: CoverageEngine, profile: Profile, seed: number): Promise<Campaign> {
     const campaign = new Campaign(engine, profile, seed);
-    const shares = profile === 'posted';
+    const kind = { shares: profile === 'posted', authentic: profile === 'authentic' };
     for (const family of FAMILIES) {
-      campaign.#worlds.push(await World.open(family, engine.module, shares));
+      campaign.#worlds.push(await World.open(family, engine.module, kind));
     }
     return campaign;
   }

@@ -143,8 +143,16 @@ const RECEIVE_FILES = new Set(
 /** What the receive path calls of the region table. */
 const LOOKUPS = new Set(['translate', 'invalidateKey', 'countRead', 'countWrite', 'countAtomic']);
 
-/** Does this branch lie on the way of a received packet? */
+/** Does this branch check, or make, the trailer of an authenticated packet? */
+export function onAuthenticPath({ file, function: name }: Branch): boolean {
+  if (file === 'assembly/transport/receive.ts') return name === 'receiveAuthenticated';
+  // What the host calls for other messages, and this attacker for its own, is not on that way.
+  return file === 'assembly/transport/packet-auth.ts' && !name.startsWith('aead');
+}
+
+/** Does this branch lie on the way of a received packet, up to its trailer and behind it? */
 export function onReceivePath(branch: Branch): boolean {
+  if (onAuthenticPath(branch)) return false;
   return (
     RECEIVE_FILES.has(branch.file) ||
     branch.file === 'assembly/wire/packet.ts' ||

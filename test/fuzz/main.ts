@@ -4,9 +4,16 @@
  *     npm run fuzz -- [--packets N] [--seconds S] [--seed S] [--threads T] [--update-corpus]
  */
 import { Opcode, OpcodeName } from '#build/abi.js';
-import type { Profile } from './campaign.js';
+import { PROFILES, type Profile } from './campaign.js';
 import { minimise, writeCorpus, type Entry } from './corpus.js';
-import { buildCoverage, onPostedPath, onReceivePath, reached, type Branch } from './coverage.js';
+import {
+  buildCoverage,
+  onAuthenticPath,
+  onPostedPath,
+  onReceivePath,
+  reached,
+  type Branch,
+} from './coverage.js';
 import { fuzzDatagrams } from './datagrams.js';
 import { replayRegressions } from './regressions.js';
 import { runWorker } from './run-worker.js';
@@ -18,12 +25,13 @@ import type { Outcome } from './worker.js';
 
 /** A scenario takes a millisecond: one that takes this long will not end. */
 const HANG_SECONDS = 60;
-/** Of all packets, so many go to the campaigns in which the rings are hostile, too. */
-const POSTED_SHARE = 0.2;
+/** Of all packets, so many go to the campaigns of a profile. */
+const SHARES = { receive: 0.4, posted: 0.2, authentic: 0.4 };
 /** Beside them, for nodes of reliable datagrams. */
 const DATAGRAMS_SHARE = 0.05;
 const RECEIVE_PERCENT = 95;
 const POSTED_PERCENT = 95;
+const AUTHENTIC_PERCENT = 95;
 
 const {
   packets,
@@ -83,6 +91,7 @@ function judgeBranches(taken: Uint8Array): void {
   const parts = [
     ['receive', onReceivePath, RECEIVE_PERCENT],
     ['posted', onPostedPath, POSTED_PERCENT],
+    ['authentic', onAuthenticPath, AUTHENTIC_PERCENT],
   ] as const;
   for (const [name, belongs, least] of parts) {
     const { total, missing, percent } = reached(engine, taken, belongs);
@@ -117,12 +126,9 @@ for (const { what, error } of await replayRegressions()) {
 const meter = setInterval(() => showProgress(start), 1000);
 const work = Array.from({ length: threads }, async (_, thread) => {
   const results: (Outcome | string)[] = [];
-  for (const [profile, part] of [
-    ['receive', 1 - POSTED_SHARE],
-    ['posted', POSTED_SHARE],
-  ] as const) {
-    const share = Math.ceil((packets * part) / threads);
-    results.push(await campaign(profile, thread * 2 + (profile === 'posted' ? 1 : 0), share));
+  for (const [index, profile] of PROFILES.entries()) {
+    const share = Math.ceil((packets * SHARES[profile]) / threads);
+    results.push(await campaign(profile, thread * PROFILES.length + index, share));
   }
   return results;
 });
@@ -154,8 +160,8 @@ judgeOpcodes(outcomes);
 judgeDatagrams();
 judgeBranches(taken);
 if (updates) {
-  for (const profile of ['receive', 'posted'] as const) {
-    const mine = outcomes.filter((_, index) => (index % 2 === 1) === (profile === 'posted'));
+  for (const [place, profile] of PROFILES.entries()) {
+    const mine = outcomes.filter((_, index) => index % PROFILES.length === place);
     await updateCorpus(
       profile,
       mine.flatMap(({ corpus }) => [...corpus]),

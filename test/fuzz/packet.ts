@@ -230,7 +230,7 @@ export function putPacket(world: World, action: Action): void {
   if (bits & PacketBit.UNKNOWN_OPCODE) memory.bytes[at] = 0x40 | opcode;
   const whole = wanted.headersLength + size + pad + 4;
   const length = Math.max(0, Math.min(whole + (action[12] ?? 0), 5000));
-  finish(world, at, length, bits);
+  finish(world, lane, at, length, action);
   if (bits & PacketBit.HOLD) expect(world, lane, action, wanted, size);
   if (bits & PacketBit.SEGMENTED) world.intake.flushSegmented();
   else if (!(bits & PacketBit.HOLD)) {
@@ -254,11 +254,14 @@ function expect(world: World, lane: Lane, action: Action, wanted: Wanted, size: 
 }
 
 /** Seals and adds the packet. */
-function finish(world: World, at: number, length: number, bits: number): void {
+function finish(world: World, lane: Lane, at: number, bare: number, action: Action): void {
+  const bits = u32(action[10]);
+  const isPacket = bare >= 16 && bare <= PACKET_MAX && bare % 4 === 0;
+  const length = isPacket ? (world.keys?.seal(lane, at, bare, u32(action[14])) ?? bare) : bare;
   const source = (bits & PacketBit.OTHER_SOURCE ? world.stranger : world.peer).gid;
   const port = bits & PacketBit.OTHER_PORT ? 50000 + (bits & 3) : world.peer.port;
   const group = bits & PacketBit.MULTICAST && !(bits & PacketBit.BAD_QPN) ? world.group : undefined;
-  if (length >= 16 && length <= PACKET_MAX && length % 4 === 0) {
+  if (isPacket) {
     const to = group ?? world.context.local.gid;
     const right = seal(world, at, length, source.bytes, to.bytes, port, bits);
     world.device.arena.memory.view.setUint32(at + length - 4, right, true);

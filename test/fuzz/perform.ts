@@ -32,6 +32,11 @@ export interface Books {
   forget(lane: Lane): void;
 }
 
+/** The peer's queue pair of a lane. */
+function targetOf(world: World, lane: Lane): number {
+  return TARGET_QPN + world.lanes.indexOf(lane);
+}
+
 function choice<T>(list: readonly T[], options: number, shift: number): T {
   return list[(options >> shift) & 3] ?? list[0]!;
 }
@@ -42,13 +47,17 @@ function connect(world: World, lane: Lane, action: Action, books: Books): void {
   const psn = (action[3] ?? 0) & 0xffffff;
   const level = wrap(action[4], 7);
   books.forget(lane);
+  world.keys?.forget(lane);
   if (lane.spec.tiny) world.rebuild(lane);
   else world.modify(lane, { qpState: QpState.RESET });
   if (level === 3) return;
   const { type } = lane.spec;
+  const targetQpn = targetOf(world, lane);
+  world.keys?.give(lane, options, targetQpn, true);
   const access = choice(ACCESS, options, 2);
   const own: QpAttributes = type === QpType.UD ? { qkey: QKEY } : { qpAccessFlags: access };
   world.modify(lane, { qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, ...own });
+  world.keys?.give(lane, options, targetQpn, false);
   if (isDatagram(lane) && options & (1 << 18)) world.try(() => lane.qp.attachMcast(world.group));
   if (level === 2) return;
   world.modify(lane, toRtr(world, lane, options, psn));
@@ -69,7 +78,7 @@ function toRtr(world: World, lane: Lane, options: number, psn: number): QpAttrib
       reorderPackets: choice(REORDERS, options, 20),
     },
     pathMtu: MTUS[(options & 3) % 3]!,
-    destQpNum: TARGET_QPN,
+    destQpNum: targetOf(world, lane),
     rqPsn: psn,
   };
   if (lane.spec.type !== QpType.RC) return connected;
@@ -214,7 +223,7 @@ function receive(world: World, lane: Lane, action: Action, books: Books): void {
 function change(world: World, lane: Lane, action: Action): void {
   const value = action[3] ?? 0;
   const small = value >>> 0;
-  switch (wrap(action[2], 10)) {
+  switch (wrap(action[2], 11)) {
     case 0:
       world.modify(lane, { qpState: QpState.SQD, enSqdAsyncNotify: (value & 1) !== 0 });
       break;
@@ -241,6 +250,9 @@ function change(world: World, lane: Lane, action: Action): void {
       break;
     case 8:
       world.try(() => lane.srq?.modify({ srqLimit: wrap(value, 17) }));
+      break;
+    case 10:
+      world.try(() => lane.qp.rotateKey());
       break;
     default:
       world.try(() => lane.cq.reqNotify((value & 1) !== 0));

@@ -5,7 +5,14 @@
  */
 import { Campaign, type Profile } from './campaign.js';
 import { readCorpus } from './corpus.js';
-import { buildCoverage, onPostedPath, onReceivePath, reached, type Reached } from './coverage.js';
+import {
+  buildCoverage,
+  onAuthenticPath,
+  onPostedPath,
+  onReceivePath,
+  reached,
+  type Reached,
+} from './coverage.js';
 
 export interface FuzzReport {
   readonly executions: number;
@@ -16,6 +23,7 @@ export interface FuzzReport {
   readonly opcodes: ReadonlySet<number>;
   readonly receivePath: Reached;
   readonly postedPath: Reached;
+  readonly authenticPath: Reached;
 }
 
 /** Replays the corpus, then goes on for so many packets. Throws a Finding. */
@@ -32,6 +40,7 @@ export async function fuzz(profile: Profile, packets: number, seed: number): Pro
     opcodes,
     receivePath: reached(engine, coverage.taken, onReceivePath),
     postedPath: reached(engine, coverage.taken, onPostedPath),
+    authenticPath: reached(engine, coverage.taken, onAuthenticPath),
   };
   await campaign.close();
   return report;
@@ -39,4 +48,9 @@ export async function fuzz(profile: Profile, packets: number, seed: number): Pro
 
 export function fuzzReceive(packets: number, seed: number): Promise<FuzzReport> {
   return fuzz('receive', packets, seed);
+}
+
+/** Connections are authenticated: what has no right tag has no effect, whatever else it is. */
+export function fuzzAuthentic(packets: number, seed: number): Promise<FuzzReport> {
+  return fuzz('authentic', packets, seed);
 }

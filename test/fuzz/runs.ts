@@ -28,10 +28,17 @@ export function run(below: Below, lane: number): Action[] {
 }
 
 /** Requests of two lanes wait until the link gives its buffers back, and leave in one of them. */
-export function crowd(below: Below, lane: number): Action[] {
+function crowd(below: Below, lane: number): Action[] {
   const [opcode, length] = [below(2) === 0 ? WrOpcode.RDMA_WRITE : WrOpcode.SEND, below(64)];
   const of = (from: number, count: number): Action[] =>
     Array.from({ length: count }, () => [Kind.SEND, from, opcode, length, 1, 0, 0, 2]);
   const other = [0, 1, 9, 10][below(4)]!;
   return [[Kind.WIRE, 1], ...of(lane, 4), ...of(lane, 11), ...of(other, 11), [Kind.WIRE, 0]];
+}
+
+/** The link keeps every buffer that there is: what is to be sent from now on waits. */
+export function wait(below: Below, lane: number): Action[] {
+  if (below(2) === 0) return crowd(below, lane);
+  const one = [Kind.SEND, lane, WrOpcode.SEND, 8, 1];
+  return [[Kind.WIRE, 1], one, one, one, one];
 }

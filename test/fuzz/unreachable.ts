@@ -34,6 +34,12 @@ const REASONS: readonly Reason[] = [
     why: 'an RNR NAK goes back to the oldest PSN and nothing is sent while it lasts',
   },
   {
+    file: 'assembly/transport/packet-auth.ts',
+    source: 'if (!PACKET_AUTH) return Errno.EOPNOTSUPP;',
+    kind: 'then',
+    why: 'this engine has authenticated packets',
+  },
+  {
     file: 'assembly/wire/packet.ts',
     source: 'switch (header) {',
     kind: 'default',

@@ -22,6 +22,8 @@ export class SinkLink implements Link {
   sent = 0;
   /** Runs when the device is in the middle of sending. */
   between: (() => void) | undefined;
+  /** Is given every packet that leaves. */
+  sees: ((bytes: Uint8Array) => void) | undefined;
   #holding = false;
   #held: PacketBatch[] = [];
 
@@ -70,6 +72,7 @@ export class SinkLink implements Link {
     if (!whole || !OPCODES.has(bytes[0]!)) {
       throw new Error(`sent ${Buffer.from(bytes).toString('hex')}, which is no packet`);
     }
+    this.sees?.(bytes);
     if (bytes.length < 40) return;
     const view = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
     if (view.includes(CANARY_RUN)) throw new Error('sent bytes that were not granted');

@@ -41,6 +41,7 @@ import { Bindables } from './bindables.js';
 import { CANARY, Untouchable } from './canary.js';
 import { Intake, SinkLink } from './wire.js';
 import { OtherEngine } from './other-engine.js';
+import { PeerKeys } from './peer-keys.js';
 
 /** What lies in the ICRC's pseudo header. */
 export type Family = 'none' | 'ipv4' | 'ipv6';
@@ -173,6 +174,8 @@ export class World {
   readonly group: Gid;
   /** For the attacker's own structs: 512 bytes. */
   readonly scratch: number;
+  /** Of connections that are authenticated; undefined: none is. */
+  readonly keys: PeerKeys | undefined;
   readonly #pd: ProtectionDomain;
   readonly #foreign: ProtectionDomain;
   /** Opcodes of packets that got past every check of the border. */
@@ -184,7 +187,13 @@ export class World {
   /** Ends `freeze`. */
   frozen: (() => void) | undefined;
 
-  private constructor(context: Context, clock: VirtualClock, link: SinkLink, family: Family) {
+  private constructor(
+    context: Context,
+    clock: VirtualClock,
+    link: SinkLink,
+    family: Family,
+    authentic: boolean,
+  ) {
     this.context = context;
     this.device = context.device;
     this.exports = context.device.arena.exports;
@@ -208,6 +217,7 @@ export class World {
     this.#layRegions();
     heap.free(reserve);
     this.scratch = heap.alloc(512);
+    if (authentic) this.keys = new PeerKeys(this, heap.alloc(64));
     this.#layLanes();
     for (const to of [this.peer, this.stranger]) {
       this.handles.push(this.#pd.createAh({ dgid: to.gid, port: to.port }));
@@ -221,16 +231,20 @@ export class World {
     );
     const { icrcExact, icrcByIpId } = CountersLayout.fields;
     this.#sealed = [(counters + icrcExact[0]) >> 2, (counters + icrcByIpId[0]) >> 2];
+    link.sees = (bytes) => this.keys?.checkSent(bytes);
     link.between = () => {
       for (const action of this.later.splice(0)) action();
     };
   }
 
-  /** `shares`: others may write the programs of layouts, as on a device of several processes. */
+  /**
+   * `shares`: others may write the programs of layouts, as on a device of several processes.
+   * `authentic`: connections are authenticated.
+   */
   static async open(
     family: Family,
     module: WebAssembly.Module | undefined,
-    shares = false,
+    { shares = false, authentic = false } = {},
   ): Promise<World> {
     const clock = new VirtualClock();
     const local = Endpoint.parse(family === 'ipv4' ? '10.0.0.2' : 'fd00::2', 4791);
@@ -251,7 +265,7 @@ export class World {
       windowPackets: 512,
     });
     if (shares) distrustPrograms(context.device);
-    return new World(context, clock, link, family);
+    return new World(context, clock, link, family, authentic);
   }
 
   /** How many packets were sealed right so far, modulo 2^32. */
@@ -458,6 +472,7 @@ export class World {
         words[ring + 16] = next;
         lane.srq.modify({ srqLimit: 0 });
       }
+      this.keys?.forget(lane);
       if (lane.spec.tiny) this.rebuild(lane);
       else lane.qp.modify({ qpState: QpState.RESET });
       this.emptyCompletions(lane);
