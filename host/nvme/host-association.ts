@@ -337,7 +337,9 @@ export class Association {
           return this.#buffer.slice();
         }),
     };
-    await authenticateHost(transport, { ...dhchap, hostNqn, subNqn });
+    await authenticateHost(transport, { ...dhchap, hostNqn, subNqn }).catch((error: unknown) => {
+      throw explainEnd(error, hostNqn);
+    });
   }
 
   /** Twice in its time; who has not answered when it is over is gone. */
@@ -428,6 +430,14 @@ export class Association {
   async #propertySet(ofst: number, value: bigint): Promise<void> {
     await this.#command('PROPERTY_SET', { ofst, attrib: 0, value });
   }
+}
+
+/** Linux ends a connection together with its refusal, which may be lost then. */
+function explainEnd(error: unknown, hostNqn: string): unknown {
+  if (!(error instanceof RefusalError) || error.code !== 'ECONNRESET') return error;
+  const why = `the target disconnected while ${hostNqn} authenticated: it refuses this host`;
+  const remedy = 'give both sides the same secret';
+  return new RefusalError('EACCES', `${why}, or it has ended; ${remedy}`, { cause: error });
 }
 
 /** What a target says in a REJ, in words. */

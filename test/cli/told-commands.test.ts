@@ -31,7 +31,7 @@ const { scripts } = JSON.parse(read('package.json')) as { scripts: object };
 const groups = readdirSync(join(top, 'test/interop')).flatMap((file) => {
   if (!file.endsWith('.ts')) return [];
   return (
-    /Group: (?:Guest)?Group = \{\s*name: '(\w+)'/.exec(read(`test/interop/${file}`))?.[1] ?? []
+    /Group: (?:Guest)?Group = \{\s*name: '([\w-]+)'/.exec(read(`test/interop/${file}`))?.[1] ?? []
   );
 });
 const WORDS: Readonly<Record<string, Command>> = {
