@@ -2,6 +2,8 @@
 
 /** The position of the attacker. */
 export type Position =
+  /** A relay between client and server: it reads, changes, drops and adds packets. */
+  | 'on path'
   /** A process of another user on this machine, or a remote host that forges a source address. */
   | 'forged source'
   /** Any host that can send a datagram from its own address. */

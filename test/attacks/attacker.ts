@@ -53,6 +53,8 @@ export class Attacker {
   readonly heard: Message[] = [];
   /** Received datagrams of any kind. */
   received = 0;
+  /** Called with each datagram; it may keep the bytes. */
+  onPacket: ((packet: Buffer) => void) | undefined;
   readonly #socket: Socket;
   #psn = 0;
 
@@ -61,6 +63,7 @@ export class Attacker {
     ({ address: this.address, port: this.port } = socket.address());
     socket.on('message', (packet) => {
       this.received++;
+      this.onPacket?.(packet);
       const mad = packet.subarray(BTH_BYTES + DETH_BYTES, -ICRC_BYTES);
       const message = packet[0] === UD_SEND_ONLY ? parseMad(mad) : 'another packet';
       if (typeof message !== 'string') this.heard.push(message);

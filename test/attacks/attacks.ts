@@ -1,5 +1,6 @@
 /** All attacks. */
 import type { Attack } from './attack.js';
+import { AUTHENTICATED_ATTACKS } from './authenticated.js';
 import { CM_ATTACKS } from './cm.js';
 import { TRANSPORT_ATTACKS } from './transport.js';
 import { FILE_ATTACKS } from './files.js';
@@ -8,6 +9,7 @@ import { SERVER_ATTACKS } from './servers.js';
 
 export const ATTACKS: readonly Attack[] = [
   ...CM_ATTACKS,
+  ...AUTHENTICATED_ATTACKS,
   ...TRANSPORT_ATTACKS,
   ...SERVER_ATTACKS,
   ...MEMORY_ATTACKS,

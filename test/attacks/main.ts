@@ -22,7 +22,8 @@ for (const { name, position, unit = 'datagrams', run } of chosen) {
   } catch (error) {
     failed++;
     console.log(`FAIL  ${name} (${position}, ${seconds()})`);
-    console.log(String((error as Error).stack).replace(/^/gm, '      | '));
+    const { stack, details } = error as Error & { readonly details?: string };
+    console.log(`${stack}\n${details ?? ''}`.replace(/^/gm, '      | '));
   }
 }
 console.log(`${chosen.length - failed} passed, ${failed} failed`);
