@@ -2,6 +2,7 @@
 import { RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import type { IpCmHeader } from './address.js';
+import type { SourceCounts } from './admission.js';
 import type { PendingRequest } from './auth-messages.js';
 import type { AuthRule } from './auth-option.js';
 import type { AuthSession } from './auth-session.js';
@@ -71,9 +72,11 @@ export interface ListenerOwner {
 export interface Listener {
   readonly serviceId: bigint;
   readonly owner: ListenerOwner;
-  /** Requests that may wait for an answer at a time. */
+  /** Requests that may wait for an answer at a time; a quarter more of proven addresses. */
   readonly backlog: number;
   waiting: number;
+  /** The same by source address. */
+  readonly waitingOf: SourceCounts;
 }
 
 export class Connection implements Due {
@@ -113,6 +116,8 @@ export class Connection implements Due {
   auth: AuthSession | undefined;
   /** Active: the REQ that follows the AUTH_REP. */
   pending: PendingRequest | undefined;
+  /** Active: cookies that were repeated to the peer (cookies.ts). */
+  cookies = 0;
   /** Keep-alive state; undefined: no keep-alive. */
   watch: Watch | undefined;
   /** Index in the device's ConnectionTable; -1: not in the table. */

@@ -6,12 +6,15 @@ import { Mtu } from '#build/abi.js';
 import type { ConnectionTable } from '../device/connection-table.js';
 import { RefusalError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
+import { HalfOpen, SourceCounts, type Sender } from './admission.js';
 import { askForNonce } from './auth-messages.js';
 import type { AuthRule } from './auth-option.js';
 import { Connection, HALF_OPEN, checkState, idsOf, type CmState } from './connection.js';
 import type { ConnectionEvent, ConnectionOwner, Listener, ListenerOwner } from './connection.js';
+import type { CookieSecrets } from './cookies.js';
 import { Deadlines, timeoutMicros } from './deadlines.js';
 import { AboutMessage, RejectReason } from './enums.js';
+import { endUnready } from './endings.js';
 import { CM_LIMITS, UNHEARD_RETRIES, noCounts, type CmLimits } from './limits.js';
 import { receiveMessage } from './incoming.js';
 import { lookAfter, stopWatch } from './keep-alive.js';
@@ -60,6 +63,8 @@ export class CmCore {
   readonly gid: Gid;
   /** Of nonces that are computed (auth-messages.ts); undefined until one is. */
   authSecret: Uint8Array | undefined;
+  /** Of cookies; undefined until one is computed. */
+  cookieSecrets: CookieSecrets | undefined;
   readonly pathMtuMax: number;
   readonly counters = noCounts();
   /** By our communication id. */
@@ -74,8 +79,7 @@ export class CmCore {
   readonly #options: CoreOptions;
   readonly deadlines = new Deadlines<Connection>();
   readonly #timeWait = new Set<Connection>();
-  readonly #halfOpenBySource = new Map<string, number>();
-  #halfOpen = 0;
+  readonly halfOpen = new HalfOpen();
 
   /** 32 unpredictable bits. */
   random(): number {
@@ -99,10 +103,16 @@ export class CmCore {
       deadlines: this.deadlines.size,
       timeWait: this.#timeWait.size,
       watched: this.watched.size,
-      halfOpen: this.#halfOpen,
-      sources: this.#halfOpenBySource.size,
+      halfOpen: this.halfOpen.size,
+      unproven: this.halfOpen.unproven,
+      sources: this.halfOpen.sources.size,
       waiting: [...this.listeners.values()].reduce((sum, { waiting }) => sum + waiting, 0),
     };
+  }
+
+  /** Connections that have not ended. */
+  get liveConnections(): number {
+    return this.connections.size - this.#timeWait.size;
   }
 
   /** When `advance` is to be called; 0: not before the next input. */
@@ -116,7 +126,13 @@ export class CmCore {
       throw new RefusalError('EADDRINUSE', `somebody listens to 0x${serviceId.toString(16)}`);
     }
     this.#options.claim?.(serviceId);
-    const listener: Listener = { serviceId, owner, backlog, waiting: 0 };
+    const listener: Listener = {
+      serviceId,
+      owner,
+      backlog,
+      waiting: 0,
+      waitingOf: new SourceCounts(),
+    };
     this.listeners.set(serviceId, listener);
     return listener;
   }
@@ -173,6 +189,7 @@ export class CmCore {
     connection.localQpn = fields.localQpn;
     connection.retriesLeft = Math.min(connection.retryMax, UNHEARD_RETRIES);
     connection.halfOpenMicros = now + this.limits.halfOpenMicros;
+    this.halfOpen.accepted(connection);
     this.request(now, connection, 'REP_SENT', 'REP', { ...fields, ...idsOf(connection) });
   }
 
@@ -312,23 +329,20 @@ export class CmCore {
     this.#options.send(mad, to);
   }
 
-  /** A connection of the peer's making; undefined: there is no room for it. */
-  beginPassive(peer: Endpoint, listener: Listener, transactionId: bigint): Connection | undefined {
-    const source = peer.gid.toString();
-    const { halfOpenMax, halfOpenPerSourceMax, connectionsMax } = this.limits;
-    const ofSource = this.#halfOpenBySource.get(source) ?? 0;
-    const isFull =
-      this.#halfOpen >= halfOpenMax ||
-      ofSource >= halfOpenPerSourceMax ||
-      this.connections.size >= connectionsMax;
-    const localId = isFull ? 0 : this.#drawId();
+  /** A connection of the peer's making, which was admitted; undefined: no id is free. */
+  beginPassive(
+    peer: Endpoint,
+    listener: Listener,
+    transactionId: bigint,
+    sender: Sender,
+  ): Connection | undefined {
+    const localId = this.#drawId();
     if (localId === 0) return undefined;
     const connection = new Connection(localId, peer, transactionId);
     connection.listener = listener;
-    connection.isHalfOpen = true;
-    this.#halfOpen++;
-    this.#halfOpenBySource.set(source, ofSource + 1);
+    this.halfOpen.add(connection, sender);
     listener.waiting++;
+    listener.waitingOf.add(sender.source);
     this.connections.set(localId, connection);
     return connection;
   }
@@ -339,9 +353,10 @@ export class CmCore {
     if (state === 'ESTABLISHED') connection.timeWaitMicros = connection.lateMicros;
     if (!WAITING.has(state) && connection.listener) {
       connection.listener.waiting--;
+      connection.listener.waitingOf.remove(connection.peer.gid.toString());
       connection.listener = undefined;
     }
-    if (!HALF_OPEN.has(state) && connection.isHalfOpen) this.#leaveHalfOpen(connection);
+    if (!HALF_OPEN.has(state) && connection.isHalfOpen) this.halfOpen.remove(connection);
     const { table } = this.#options;
     if (table && connection.place < 0 && TOLD.has(state)) connection.place = table.keep(connection);
     if (connection.place >= 0 && ENDED.has(state)) {
@@ -437,15 +452,6 @@ export class CmCore {
     connection.message = this.transmit(connection, name, fields);
   }
 
-  #leaveHalfOpen(connection: Connection): void {
-    connection.isHalfOpen = false;
-    this.#halfOpen--;
-    const source = connection.peer.gid.toString();
-    const left = this.#halfOpenBySource.get(source)! - 1;
-    if (left === 0) this.#halfOpenBySource.delete(source);
-    else this.#halfOpenBySource.set(source, left);
-  }
-
   #endTimeWait(connection: Connection): void {
     const { owner } = connection;
     this.free(connection);
@@ -475,25 +481,13 @@ export class CmCore {
       return;
     }
     if (state === 'REQ_SENT') this.#giveUp(connection, AboutMessage.REQ);
-    if (state === 'REP_SENT') {
-      // A peer that repeats its REQ receives this REJ; one that answered our REP receives it now.
-      connection.answer = this.build(
-        connection,
-        'REJ',
-        this.#timeout(connection, AboutMessage.REP),
-      );
-      if (connection.isHeard) this.sendMad(connection.answer, connection.peer);
-      this.enterTimeWait(now, connection);
-    } else this.free(connection);
+    if (state === 'REP_SENT') return endUnready(this, now, connection);
+    this.free(connection);
     owner?.connectionEvent({ kind: 'unreachable' });
   }
 
   /** The peer does not answer: sends a REJ (TIMEOUT), which a slow peer may still receive. */
   #giveUp(connection: Connection, messageRejected: number): void {
-    this.transmit(connection, 'REJ', this.#timeout(connection, messageRejected));
-  }
-
-  #timeout(connection: Connection, messageRejected: number): Partial<FieldsOf<'REJ'>> {
-    return timeoutFields(connection, messageRejected, this.caGuid);
+    this.transmit(connection, 'REJ', timeoutFields(connection, messageRejected, this.caGuid));
   }
 }

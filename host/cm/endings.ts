@@ -3,6 +3,8 @@ import type { ConnectionRecord } from '../device/connection-table.js';
 import type { Endpoint } from '../link/endpoint.js';
 import { Connection, idsOf } from './connection.js';
 import type { CmCore } from './core.js';
+import { AboutMessage } from './enums.js';
+import { timeoutFields } from './mad.js';
 
 /** A DREQ for a dead process is repeated until the peer answers, for 2 s. */
 const ADOPTED_INTERVAL_MICROS = 250e3;
@@ -30,6 +32,16 @@ export function disconnectAll(core: CmCore, now: number): number {
   const live = [...core.connections.values()].filter(({ state }) => state === 'ESTABLISHED');
   for (const connection of live) core.disconnect(now, connection);
   return [...core.connections.values()].filter(({ state }) => state === 'DREQ_SENT').length;
+}
+
+/** Passive: the peer has not answered the REP. */
+export function endUnready(core: CmCore, now: number, connection: Connection): void {
+  // A peer that repeats its REQ receives this REJ; one that answered our REP receives it now.
+  const fields = timeoutFields(connection, AboutMessage.REP, core.caGuid);
+  connection.answer = core.build(connection, 'REJ', fields);
+  if (connection.isHeard) core.sendMad(connection.answer, connection.peer);
+  core.enterTimeWait(now, connection);
+  core.tell(connection, { kind: 'unreachable' });
 }
 
 /** The link says that this peer is there no more: nobody waits for its answers. */

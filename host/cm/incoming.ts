@@ -10,7 +10,10 @@ import {
   sessionOf,
 } from './auth-messages.js';
 import { IP_CM_BYTES, isRxe, parseIpCm, traitsOf } from './address.js';
+import { judge } from './admission.js';
 import { HALF_OPEN, idsOf, type Connection, type Listener } from './connection.js';
+import { receiveCookie } from './cookie-answer.js';
+import { challenge, isProven, splitRequest } from './cookies.js';
 import type { CmCore } from './core.js';
 import { timeoutMicros } from './deadlines.js';
 import { AboutMessage, ApStatus, RejectReason, SidrStatus, TransportService } from './enums.js';
@@ -49,6 +52,8 @@ export function receiveMessage(
       return receiveAuthRequest(core, now, message, source);
     case 'AUTH_REP':
       return receiveAuthReply(core, now, message, source);
+    case 'COOKIE':
+      return receiveCookie(core, message, source);
     case 'SIDR_REQ':
       return receiveServiceRequest(core, now, message, source);
     case 'SIDR_REP':
@@ -121,8 +126,9 @@ function receiveRequest(
   now: number,
   message: Message<'REQ'>,
   source: Endpoint,
-  datagram: Uint8Array,
+  received: Uint8Array,
 ): void {
+  const { datagram, cookie } = splitRequest(received);
   const { isOwnKind, udpPort } = traitsOf(message.localCaGuid);
   // A Verbena peer sends from the port that it names: no answer goes to any other port.
   const port = isOwnKind && udpPort === source.port ? udpPort : answerPort(source.port);
@@ -154,11 +160,18 @@ function receiveRequest(
     return;
   }
   const listener = core.listeners.get(message.serviceId)!;
-  if (listener.waiting >= listener.backlog) {
-    refuse(RejectReason.NO_RESOURCES);
-    return;
-  }
-  const connection = core.beginPassive(peer, listener, message.transactionId);
+  const sender = {
+    source: source.gid.toString(),
+    // A session has the nonce that was sent to this address.
+    isProven: session !== undefined || isProven(core, now, message, peer, cookie),
+    isOwnKind,
+  };
+  const verdict = judge(core, now, listener, sender);
+  if (verdict === 'challenge') return challenge(core, now, message, peer);
+  if (verdict === 'refuse') return refuse(RejectReason.NO_RESOURCES);
+  const isAdmitted = verdict === 'admit';
+  const { transactionId } = message;
+  const connection = isAdmitted && core.beginPassive(peer, listener, transactionId, sender);
   if (!connection) {
     core.counters.dropped++;
     return;
@@ -402,6 +415,7 @@ function receiveMra(
   const isPassive = connection.state === 'REP_SENT';
   if (isPassive && !connection.isHeard) {
     connection.isHeard = true;
+    core.halfOpen.prove(connection);
     connection.halfOpenMicros += MRA_MICROS_MAX;
     connection.retriesLeft = connection.retryMax;
   }
@@ -429,7 +443,9 @@ function receiveServiceRequest(
   }
   const listener = core.listeners.get(message.serviceId);
   const header = parseIpCm(message.privateData);
-  if (!listener || !header || listener.waiting >= listener.backlog) {
+  const sender = { source: source.gid.toString(), isProven: false, isOwnKind: false };
+  const verdict = listener && header ? judge(core, now, listener, sender) : 'refuse';
+  if (!listener || verdict === 'refuse') {
     core.counters.refused++;
     const status = listener ? SidrStatus.REJECT : SidrStatus.UNSUPPORTED;
     const { requestId, serviceId } = message;
@@ -437,7 +453,9 @@ function receiveServiceRequest(
     core.sendMad(buildMad('SIDR_REP', message.transactionId, fields), peer);
     return;
   }
-  const connection = core.beginPassive(peer, listener, message.transactionId);
+  const { transactionId } = message;
+  const isAdmitted = verdict === 'admit';
+  const connection = isAdmitted && core.beginPassive(peer, listener, transactionId, sender);
   if (!connection) {
     core.counters.dropped++;
     return;

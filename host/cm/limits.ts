@@ -8,6 +8,10 @@ export interface CmLimits {
   readonly halfOpenMax: number;
   /** The same of one address. */
   readonly halfOpenPerSourceMax: number;
+  /** The same of addresses that nothing has proven (admission.ts). */
+  readonly unprovenMax: number;
+  /** Queue pairs of the device. Unproven requests take half of those that are free. */
+  readonly queuePairsMax: number;
   /** Longest time from a REP until its RTU, or until the peer's first packet. */
   readonly halfOpenMicros: number;
   /** Ended connections whose late messages are still known. */
@@ -19,6 +23,8 @@ export const CM_LIMITS: CmLimits = {
   halfOpenMax: 4096,
   // A device has queue pairs for 512 connections by default: no address takes most of them.
   halfOpenPerSourceMax: 128,
+  unprovenMax: 256,
+  queuePairsMax: 65536,
   halfOpenMicros: 10e6,
   timeWaitMax: 16384,
 };
@@ -45,6 +51,10 @@ export interface CmCounters {
   dropped: number;
   /** Requests that were refused without leaving anything behind. */
   refused: number;
+  /** Requests that were answered with a cookie: nothing was kept. */
+  challenged: number;
+  /** Half-open connections of unproven addresses that ended early for the request of another. */
+  displaced: number;
   /** Connections that ended for lack of a sign of life (keep-alive.ts). */
   lost: number;
   /** Authenticated connections and listeners: messages without a right tag. */
@@ -61,6 +71,8 @@ export function noCounts(): CmCounters {
     duplicates: 0,
     dropped: 0,
     refused: 0,
+    challenged: 0,
+    displaced: 0,
     lost: 0,
     unauthentic: 0,
   };

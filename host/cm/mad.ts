@@ -1,5 +1,5 @@
 /**
- * Connection management datagrams (IBA 12.6 to 12.11, 13.4.2), and two of our own: one table of
+ * Connection management datagrams (IBA 12.6 to 12.11, 13.4.2), and three of our own: one table of
  * fields drives parse, build and explain. 256 bytes: a header of 24, then the message, which ends
  * in private data.
  */
@@ -10,6 +10,8 @@ import { RejectReason, SidrStatus } from './enums.js';
 export const MAD_BYTES = 256;
 /** The same with the trailer of an authenticated REQ, the longest one (auth-session.ts). */
 export const MESSAGE_BYTES_MAX = MAD_BYTES + 96;
+/** A cookie in a COOKIE, and behind the REQ that repeats it (cookies.ts). */
+export const COOKIE_BYTES = 16;
 const HEADER_BYTES = 24;
 const BASE_VERSION = 1;
 const CM_CLASS = 0x07;
@@ -245,6 +247,11 @@ const MESSAGES = {
       peerNonce: bytes(48, 32),
       privateData: bytes(80, 152),
     },
+  },
+  COOKIE: {
+    attributeId: 0xff12,
+    title: 'cookie',
+    fields: { ...IDS, cookie: bytes(8, COOKIE_BYTES), privateData: bytes(24, 208) },
   },
 } as const;
 

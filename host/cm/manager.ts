@@ -74,6 +74,7 @@ export class Manager {
       caGuid: caGuidOf(context.device.info, 0),
       gid: context.local.gid,
       pathMtuMax: context.queryPort().activeMtu,
+      limits: { queuePairsMax: context.device.limits.queuePairsMax },
       random: () => this.random(),
       send: (mad, to) => this.#services.send(mad, to),
     });

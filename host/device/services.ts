@@ -18,6 +18,8 @@ const LENGTH_MIN = MESSAGE + 16;
 const REQ = 0x10;
 const SIDR_REQ = 0x17;
 const SIDR_REP = 0x18;
+/** Of our own: has a service id at the same place (host/cm/mad.ts). */
+const AUTH_REQ = 0xff10;
 
 export class ServiceTable {
   readonly #memory: EngineMemory;
@@ -91,6 +93,7 @@ export class ServiceTable {
     const message = packet + MESSAGE;
     switch (view.getUint16(packet + MAD + 16)) {
       case REQ:
+      case AUTH_REQ:
       case SIDR_REQ:
         return this.ownerOf(view.getBigUint64(message + 8));
       case SIDR_REP:

@@ -90,6 +90,49 @@ function idsOf(server: Member): Promise<{ localId: number; remoteId: number; loc
   });
 }
 
+/** CA GUIDs of a Verbena device at UDP port 4791, and of no device of ours. */
+const [OWN_KIND, LINUX_KIND] = [(0x56455242n << 32n) | (4791n << 16n) | 0x1200n, 5n];
+
+/** REQs of forged addresses, `each` per address. Returns the number of datagrams. */
+async function forge(
+  address: string,
+  sources: number,
+  each: number,
+  kind: bigint,
+): Promise<number> {
+  for (let source = 0; source < sources; source++) {
+    const attacker = await Attacker.open(`127.1.${44 + (source >> 7)}.${1 + (source & 127)}`);
+    for (let id = 1; id <= each; id++) {
+      const fields = { localCommId: id, localQpn: id, localCaGuid: kind };
+      const req = request(attacker.address, { address, port: SERVICE }, fields);
+      await attacker.send(attacker.message(address, 'REQ', req), address);
+    }
+    attacker.close();
+  }
+  return sources * each;
+}
+
+/** Milliseconds until a peer like Linux, which repeats its REQ each second, receives a REP. */
+async function linuxReplyMillis(address: string, from: string): Promise<number> {
+  const peer = await Attacker.open(from);
+  const packet = peer.message(
+    address,
+    'REQ',
+    request(from, { address, port: SERVICE }, { localCaGuid: LINUX_KIND }),
+  );
+  const began = performance.now();
+  try {
+    for (let turn = 0; turn < 500; turn++) {
+      if (turn % 50 === 0) await peer.send(packet, address);
+      await sleep(20);
+      if (peer.heard.some(({ name }) => name === 'REP')) return performance.now() - began;
+    }
+    return Infinity;
+  } finally {
+    peer.close();
+  }
+}
+
 export const CM_ATTACKS: readonly Attack[] = [
   {
     name: 'a process starts, listens and accepts while 20,000 messages a second arrive',
@@ -338,5 +381,51 @@ export const CM_ATTACKS: readonly Attack[] = [
         assert.ok(Math.max(...times) < 3000, `${times.map(Math.round)} ms`);
         return attacker.sent;
       }),
+  },
+  {
+    name: '1,200 REQs of 300 forged addresses leave queue pairs to peers of both kinds',
+    position: 'forged source',
+    run: () =>
+      withServer('127.1.12.20', async () => {
+        const address = '127.1.12.20';
+        let sent = 0;
+        for (const kind of [OWN_KIND, LINUX_KIND]) sent += await forge(address, 300, 4, kind);
+        const own = await connectMillis(address, '127.1.12.21');
+        const linux = await linuxReplyMillis(address, '127.1.12.22');
+        assert.ok(own < 1000, `own kind: ${own.toFixed(0)} ms`);
+        assert.ok(linux < 5000, `Linux: ${linux.toFixed(0)} ms`);
+        return sent;
+      }),
+  },
+  {
+    name: 'forged addresses fill a backlog of 8 that is not accepted; a peer of our own kind connects',
+    position: 'forged source',
+    async run() {
+      const [address, honest] = ['127.1.12.23', '127.1.12.24'];
+      const server = await Member.open({ name: freshName(), address });
+      try {
+        await server.run(
+          async ({ verbena, context }, at, port, from) => {
+            const listener = await verbena.listen({ address: at, port }, { context, backlog: 8 });
+            void (async () => {
+              for await (const request of listener) {
+                if (request.peer.address === from) void request.accept();
+              }
+            })();
+          },
+          address,
+          SERVICE,
+          honest,
+        );
+        let sent = 0;
+        for (const kind of [OWN_KIND, LINUX_KIND]) sent += await forge(address, 50, 1, kind);
+        const millis = await connectMillis(address, honest);
+        assert.ok(millis < 1000, `${millis.toFixed(0)} ms`);
+        return sent;
+      } finally {
+        server.kill();
+        await server.ended;
+      }
+    },
   },
 ];

@@ -161,12 +161,6 @@ export const CONNECTIONS: readonly Row[] = [
     'const stale = core.byQueuePair.get(queuePairKey);',
     "const stale = core.byQueuePair.get('');",
   ],
-  [
-    'the backlog has no end',
-    INCOMING,
-    'if (listener.waiting >= listener.backlog) {',
-    'if (false) {',
-  ],
   ['any path MTU is taken', INCOMING, 'message.pathMtu > core.pathMtuMax', 'false'],
   [
     'any transport service is taken',
@@ -186,13 +180,6 @@ export const CONNECTIONS: readonly Row[] = [
     "answerAlone(core, 'REJ', message, source, about);\n}\n\nfunction rejected",
     '}\n\nfunction rejected',
   ],
-  [
-    'one address may have all half open connections',
-    CORE,
-    'ofSource >= halfOpenPerSourceMax ||',
-    '',
-  ],
-  ['half open connections have no limit', CORE, 'this.#halfOpen >= halfOpenMax ||', ''],
   [
     'half open connections are counted for ever',
     CORE,

@@ -2,6 +2,7 @@
  * The checks that are taken out. One row each; `find` stands exactly once in its file (a test holds
  * the table to that).
  */
+import { ADMISSIONS } from './admission.js';
 import { AUTHENTICATION } from './authentication.js';
 import { AUTH } from './auth.js';
 import { BORDER } from './border.js';
@@ -36,6 +37,7 @@ export interface Mutant {
 export type Row = readonly [name: string, file: string, find: string, replace: string];
 
 export const MUTANTS: readonly Mutant[] = [
+  ...ADMISSIONS,
   ...AUTHENTICATION,
   ...BORDER,
   ...AUTH,

@@ -8,11 +8,18 @@ import { freshName, withMembers, type Member, type MemberError } from '../suppor
 const options = (address: string) => ({ name: freshName(), address, memoryBytes: 16 * 2 ** 20 });
 
 /** Accepts whoever comes, and says who it is. */
-async function listenAt(member: Member, address: string, port: number, who: string): Promise<void> {
+async function listenAt(
+  member: Member,
+  address: string,
+  port: number,
+  who: string,
+  psk = '',
+): Promise<void> {
   await member.run(
-    async ({ verbena, context }, at, service, name) => {
+    async ({ verbena, context }, at, service, name, key) => {
       const target = { address: at, port: service };
-      const listener = await verbena.listen(target, { context });
+      const auth = key === '' ? {} : { auth: { psk: new TextEncoder().encode(key) } };
+      const listener = await verbena.listen(target, { context, ...auth });
       void (async () => {
         for await (const request of listener) {
           // Nobody waits: what says that the other side is ready may die with a process that it
@@ -25,13 +32,15 @@ async function listenAt(member: Member, address: string, port: number, who: stri
     address,
     port,
     who,
+    psk,
   );
 }
 
-async function greeting(address: string, port: number): Promise<string> {
+async function greeting(address: string, port: number, psk = ''): Promise<string> {
   const context = await openDevice({ address: '127.0.0.1', port: 0 });
+  const auth = psk === '' ? {} : { auth: { psk: new TextEncoder().encode(psk) } };
   try {
-    const connection = await connect({ address, port }, { context });
+    const connection = await connect({ address, port }, { context, ...auth });
     return new TextDecoder().decode(connection.privateData).replace(/\0+$/, '');
   } finally {
     await context.close();
@@ -70,6 +79,19 @@ test('a request goes to the process that listens, wherever it arrives', async ()
       }
     }
     assert.is(await greeting(address, 7001), 'C');
+  });
+});
+
+test('an authentication request goes to the process that listens', async () => {
+  const address = '127.1.3.9';
+  const psk = 'sixteen bytes or more';
+  await withMembers(2, options(address), async (...members) => {
+    for (const [index, member] of members.entries()) {
+      await listenAt(member!, address, 7001 + index, `${index}`, psk);
+    }
+    for (const index of members.keys()) {
+      assert.is(await greeting(address, 7001 + index, psk), `${index}`);
+    }
   });
 });
 

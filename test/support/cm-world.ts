@@ -20,6 +20,9 @@ import { Random } from '../simulation/random.js';
 
 export type Fate = 'pass' | 'drop' | 'double' | 'late';
 
+/** CA GUID of a Verbena device at UDP port 4791. */
+export const OWN_KIND = (0x56455242n << 32n) | (4791n << 16n) | 0x1200n;
+
 const FLIGHT_MICROS = 100;
 /** Long enough to be overtaken by everything that is sent before the next timeout. */
 const LATE_MICROS = 1_500_000;
@@ -80,13 +83,13 @@ export class Node {
   auth: AuthRule | undefined;
   readonly #random: Random;
 
-  constructor(world: CmWorld, index: number, limits: Partial<CmLimits>) {
+  constructor(world: CmWorld, index: number, limits: Partial<CmLimits>, isOwnKind: boolean) {
     this.world = world;
     this.endpoint = Endpoint.parse(`10.0.0.${index + 1}`, 4791);
     this.#random = new Random(index + 1);
     this.core = new CmCore({
       slot: 0,
-      caGuid: 0x0200_0000_0000_0000n + BigInt(index),
+      caGuid: isOwnKind ? OWN_KIND : 0x0200_0000_0000_0000n + BigInt(index),
       gid: this.endpoint.gid,
       random: () => this.#random.u32(),
       send: (mad, to) => world.carry(mad, this.endpoint, to),
@@ -200,8 +203,10 @@ export class CmWorld {
   #order = 0;
   #flights: Flight[] = [];
 
-  constructor(count = 2, limits: Partial<CmLimits> = {}) {
-    for (let index = 0; index < count; index++) this.nodes.push(new Node(this, index, limits));
+  constructor(count = 2, limits: Partial<CmLimits> = {}, isOwnKind = false) {
+    for (let index = 0; index < count; index++) {
+      this.nodes.push(new Node(this, index, limits, isOwnKind));
+    }
   }
 
   get a(): Node {

@@ -197,9 +197,9 @@ test('a listener that closes refuses those that wait, and whoever holds one cann
     await again.close();
   }));
 
-test('beyond the backlog a request is refused for want of room', () =>
+test('beyond its share of the backlog an address is refused for want of room', () =>
   inWorld(async (world) => {
-    const listener = await listen('127.0.0.2:4', { context: world.b, backlog: 2 });
+    const listener = await listen('127.0.0.2:4', { context: world.b, backlog: 4 });
     const reasons = await Promise.all(
       [1, 2, 3, 4].map((index) =>
         index < 3

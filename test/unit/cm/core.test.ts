@@ -117,7 +117,7 @@ test('a flood of requests grows nothing: a backlog is refused, a quota drops', (
   const limits = { halfOpenMax: 50, halfOpenPerSourceMax: 20 };
   const world = new Watched(2, limits);
   world.b.onRequest = () => {};
-  world.b.listen(7, 30);
+  world.b.listen(7, 44);
   const flood = (source: Endpoint): Message[] => {
     for (let id = 1; id <= 500; id++) {
       world.b.core.receive(world.now, request({ localCommId: id, localQpn: id }), source);
@@ -126,15 +126,16 @@ test('a flood of requests grows nothing: a backlog is refused, a quota drops', (
   };
   assert.is(flood(STRANGER).length, 0);
   assert.equal([world.b.requests.length, world.b.core.counters.dropped], [20, 480]);
-  const refused = flood(Endpoint.parse('10.9.9.8', 4791));
-  assert.is(world.b.requests.length, 30);
-  assert.is(refused.length, 490);
+  assert.is(flood(Endpoint.parse('10.9.9.8', 4791)).length, 0);
+  const refused = flood(Endpoint.parse('10.9.9.7', 4791));
+  assert.is(world.b.requests.length, 44);
+  assert.is(refused.length, 496);
   for (const message of refused) {
     assert.is((message as Message<'REJ'>).reason, RejectReason.NO_RESOURCES);
   }
   assert.equal(
     [world.b.core.books['halfOpen'], world.b.core.books['connections']],
-    [30, 30],
+    [44, 44],
     'no more is kept than the backlog allows',
   );
   // They never come back: what was kept is given up.

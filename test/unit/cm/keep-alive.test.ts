@@ -187,7 +187,7 @@ test('an ended connection is not checked any more', () => {
 });
 
 test('the checks of connections that began together are spread over time', () => {
-  const world = new CmWorld(2, { halfOpenPerSourceMax: 400 });
+  const world = new CmWorld(2, { halfOpenPerSourceMax: 400, unprovenMax: 400 });
   world.b.listen(7, 1000);
   const times: number[] = [];
   for (let index = 0; index < 400; index++) world.a.connect(world.b);
