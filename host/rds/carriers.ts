@@ -72,6 +72,14 @@ export class Carriers implements Carrier {
     return index < 0 ? undefined : index;
   }
 
+  denialOf(peer: Endpoint): string | undefined {
+    for (const { denials } of this.all) {
+      const sentence = denials.of(peer);
+      if (sentence !== undefined) return sentence;
+    }
+    return undefined;
+  }
+
   allocate(
     length: number,
     fragmentBytes: number,

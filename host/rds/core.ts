@@ -164,7 +164,7 @@ export class RdsCore implements PathNode {
   /**
    * Copies a message and sends it from `port`. Throws RefusalError EMSGSIZE; ENOBUFS (no send
    * buffer: nothing more from this socket for now); EWOULDBLOCK (the path is being made, or that
-   * port is slow: others go on); EFAULT (no path, or no such port).
+   * port is slow: others go on); EFAULT (no path, or no such port); EACCES (keys of `auth` differ).
    */
   send(
     now: number,
@@ -194,8 +194,8 @@ export class RdsCore implements PathNode {
     const lane = path?.laneOf(length);
     const from = path?.routes.current.from ?? 0;
     if (this.trace.isLogged(DebugLevel.SENDS)) {
-      const what = `${length} bytes from port ${port.number} to ${to} port ${toPort}`;
-      this.trace.write(now, DebugLevel.SENDS, `${what}: ${judgement}`);
+      const what = `${length} bytes from port ${port.number} to ${to} port ${toPort}: ${judgement}`;
+      this.trace.write(now, DebugLevel.SENDS, what);
     }
     let buffer: SendBuffer | undefined;
     if (hasRoom && lane) {
@@ -204,7 +204,7 @@ export class RdsCore implements PathNode {
     }
     if (!path || !buffer) {
       if (hasRoom) this.#starved.add(port);
-      if (judgement === 'EFAULT') path?.told(port);
+      if (judgement === 'EFAULT' || judgement === 'EACCES') path?.told(port);
       throw this.#refusal(judgement === 'go' ? 'ENOBUFS' : judgement, to, toPort);
     }
     if (!extras.place) {
@@ -486,7 +486,7 @@ export class RdsCore implements PathNode {
   #refusal(code: Refused, to: Endpoint, toPort: number): RefusalError {
     if (code === 'ENOBUFS') this.statistics.enobufsReturned++;
     if (code === 'EWOULDBLOCK') this.statistics.ewouldblocksReturned++;
-    return refusal(code, to, toPort);
+    return refusal(code, to, toPort, code === 'EACCES' ? this.carrier.denialOf?.(to) : undefined);
   }
 
   #freePort(): number | undefined {

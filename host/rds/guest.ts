@@ -11,6 +11,7 @@ import { Port, type PortUser } from './port.js';
 const ORDER_MASK = 0xffff;
 /** As much of an area as may be full before its readers are slow, and when no more. */
 const CROWDED = 0.5;
+const VERDICTS = { go: Verdict.GO, EFAULT: Verdict.FAULT, EACCES: Verdict.DENIED } as const;
 
 interface Ask {
   readonly sender: GuestPort;
@@ -230,7 +231,8 @@ export class Guest {
       if (!(error instanceof RefusalError)) throw error;
       if (error.code === 'EWOULDBLOCK' || error.code === 'ENOBUFS') return false;
       this.#end(index, SendState.LOST);
-      this.#tell(entry.peer, entry.peerPort, Verdict.FAULT);
+      const verdict = error.code === 'EACCES' ? Verdict.DENIED : Verdict.FAULT;
+      this.#tell(entry.peer, entry.peerPort, verdict);
       return true;
     } finally {
       this.#current = -1;
@@ -245,8 +247,8 @@ export class Guest {
       return;
     }
     this.#asks.delete(key);
-    if (judgement === 'EFAULT') core.pathTo(ask.peer)?.told(ask.sender.port);
-    this.#tell(ask.peer, ask.peerPort, judgement === 'go' ? Verdict.GO : Verdict.FAULT);
+    if (judgement !== 'go') core.pathTo(ask.peer)?.told(ask.sender.port);
+    this.#tell(ask.peer, ask.peerPort, VERDICTS[judgement]);
   }
 
   #tell(peer: Endpoint, peerPort: number, verdict: Verdict): void {

@@ -3,7 +3,7 @@
  * which port, and for each path and lane the numbers that order depends on. Whoever carries the
  * node writes it, but for ports; the next one goes on from there.
  *
- *     0  magic   4  incarnation   8  who carries, slot + 1   16  secret, 16 bytes
+ *     0  magic   4  incarnation   8  who carries, slot + 1   12  AuthKind   16  secret, 16 bytes
  *    64  ports: a byte each, slot + 1
  *        paths, 512 bytes each:
  *          0  used   4  UDP port   8  home   12  kind   16  GID   32  the peer's incarnation
@@ -18,7 +18,7 @@ import type { Context } from '../verbs/context.js';
 import { LANES, PORTS } from './constants.js';
 
 const MAGIC = 0x56524453;
-const [INCARNATION, CARRIER, SECRET] = [1, 2, 16];
+const [INCARNATION, CARRIER, AUTH, SECRET] = [1, 2, 3, 16];
 const HEADER_BYTES = 64;
 const PATHS_AT = HEADER_BYTES + PORTS;
 const PATH_BYTES = 512;
@@ -38,6 +38,16 @@ const LEDGER_BYTES = PATHS_AT + SHARED_PATHS_MAX * PATH_BYTES;
 const CARRIES = 0x56524400n << 32n;
 const HOLDS = 0x524c00n << 40n;
 const HAS_AREA = 0x524100n << 40n;
+
+/** Are the connections of a node authenticated, and encrypted? All of its processes agree. */
+export enum AuthKind {
+  NONE,
+  TAGGED,
+  ENCRYPTED,
+}
+const OTHER_AUTH =
+  'RdsNode.of: another process of this node has other settings of `auth` (none, psk, encrypt); ' +
+  'give all processes of the device the same';
 
 /** What is known of the connections of one lane. */
 export interface LaneBook {
@@ -84,8 +94,11 @@ export class Ledger {
   readonly #words: Int32Array;
   readonly #ports: Uint8Array;
 
-  /** Of the device that `context` shares with others. Throws RefusalError ENOMEM, EIO. */
-  static join(context: Context, random: () => number): Ledger {
+  /**
+   * Of the device that `context` shares with others. Throws RefusalError ENOMEM, EIO, EACCES (the
+   * other processes have another AuthKind).
+   */
+  static join(context: Context, random: () => number, auth: AuthKind): Ledger {
     const { shared } = context.device;
     if (!shared) throw new MisuseError('context', 'must be of a device with a name');
     return shared.locked(() => {
@@ -95,8 +108,12 @@ export class Ledger {
           ? context.alloc(LEDGER_BYTES)
           : context.attach(addressIn(found), LEDGER_BYTES);
       const ledger = new Ledger(shared, memory);
-      if (found === undefined) ledger.#begin(random);
+      if (found === undefined) ledger.#begin(random, auth);
       if (ledger.#words[0] !== MAGIC) throw new RefusalError('EIO', 'the ledger is damaged');
+      if (ledger.#words[AUTH] !== auth) {
+        context.free(memory);
+        throw new RefusalError('EACCES', OTHER_AUTH);
+      }
       shared.takeService(HOLDS | named(shared.slot, memory.byteOffset));
       // Of a dead one, whose slot is ours now.
       ledger.clearPorts(shared.slot);
@@ -226,7 +243,8 @@ export class Ledger {
     return new StoredPath(this.#memory.subarray(at, at + PATH_BYTES));
   }
 
-  #begin(random: () => number): void {
+  #begin(random: () => number, auth: AuthKind): void {
+    this.#words[AUTH] = auth;
     this.#words[INCARNATION] = random() || 1;
     const secret = new DataView(this.#memory.buffer, this.#memory.byteOffset + SECRET, 16);
     for (let at = 0; at < 16; at += 4) secret.setUint32(at, random());

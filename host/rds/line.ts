@@ -31,6 +31,8 @@ export enum Note {
 export enum Verdict {
   GO = 1,
   FAULT,
+  /** The keys of `auth` differ. */
+  DENIED,
 }
 
 export interface LineRecord {

@@ -1,9 +1,10 @@
 /** A node: the core on a device, with the device's clock. All sockets of its address share it. */
 import { checkKeys } from '../base/options.js';
+import { checkAuth, type AuthOptions, type AuthRule } from '../cm/auth-option.js';
 import type { CancelTimer } from '../device/clock.js';
 import type { Device } from '../device/device.js';
 import { checkWhole } from '../errors/check-whole.js';
-import { RefusalError } from '../errors/errors.js';
+import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import { ACCESS_FILE, ownIdentity, readAccessList } from './access.js';
 import type { Identity } from './identity.js';
@@ -13,7 +14,7 @@ import { infoText } from './info.js';
 import type { Path } from './path.js';
 import { statsText } from './statistics.js';
 import { Carriers } from './carriers.js';
-import { Ledger, SHARED_PATHS_MAX } from './ledger.js';
+import { AuthKind, Ledger, SHARED_PATHS_MAX } from './ledger.js';
 import { Sharing } from './sharing.js';
 import { DebugLevel, TraceLevel } from './trace.js';
 import { VerbsCarrier } from './verbs-carrier.js';
@@ -30,6 +31,12 @@ export type RdsNodeOptions = Pick<
    * from there on not to copy takes less processor time (`bench rds`); the seed has 8192.
    */
   readonly zeroCopyBytes?: number;
+  /**
+   * Authenticates all connections of the node with a pre-shared key, and their packets: required
+   * then, without a fallback. Peers are nodes of our own kind with the same key; Linux has none.
+   * All processes of a shared device have it, or none. Default: no authentication.
+   */
+  readonly auth?: AuthOptions;
 };
 
 const nodes = new WeakMap<Device, RdsNode>();
@@ -41,8 +48,8 @@ const ZERO_COPY_BYTES = 32768;
 const VERSION = '0.1.0';
 
 function checkOptions(options: RdsNodeOptions): void {
-  const known = 'heartbeatMicros recoveryMicros parameters pathsMax log accessFile zeroCopyBytes';
-  checkKeys('RdsNode.of', options, known);
+  const limits = 'heartbeatMicros recoveryMicros pathsMax zeroCopyBytes';
+  checkKeys('RdsNode.of', options, `${limits} parameters log accessFile auth`);
   const rows = [
     ['heartbeatMicros', 1000],
     ['recoveryMicros', 0],
@@ -69,6 +76,8 @@ export class RdsNode {
   readonly #accessFile: string;
   readonly #options: RdsNodeOptions;
   readonly #sharing: Sharing | undefined;
+  #auth: AuthOptions | undefined;
+  #authRule: AuthRule | undefined;
   /** That has the connections, when another one did before. */
   #inherited: RdsCore | undefined;
   #cancelTimer: CancelTimer | undefined;
@@ -77,13 +86,17 @@ export class RdsNode {
 
   /**
    * The device's node; made when it is asked for first. Throws MisuseError; RefusalError ENOMEM,
-   * EADDRINUSE.
+   * EADDRINUSE, EBUSY (it exists with another `auth`), EACCES (as the access file, or other processes
+   * of a shared device, have it), EOPNOTSUPP (`auth` in a browser).
    */
   static of(context: Context, options: RdsNodeOptions = {}): RdsNode {
     context.checkOpen();
     checkOptions(options);
     const known = nodes.get(context.device);
-    if (known && !known.#isClosed) return known;
+    if (known && !known.#isClosed) {
+      known.#checkAuth(options.auth);
+      return known;
+    }
     const node = new RdsNode(context, options);
     nodes.set(context.device, node);
     return node;
@@ -97,10 +110,17 @@ export class RdsNode {
     this.checkAccess();
     const { MaxRecvMemory } = parametersOf(options.parameters);
     this.#receiveBytesMax = MaxRecvMemory * KBYTE;
-    const carrier = new VerbsCarrier(context, 0, this.#receiveBytesMax);
+    this.#setAuth(options.auth);
+    const carrier = new VerbsCarrier(context, 0, this.#receiveBytesMax, this.#auth);
     this.carriers = new Carriers(carrier);
     const { shared } = context.device;
-    const ledger = shared && Ledger.join(context, () => carrier.random());
+    let ledger: Ledger | undefined;
+    try {
+      ledger = shared && Ledger.join(context, () => carrier.random(), this.#authKind);
+    } catch (error) {
+      carrier.close();
+      throw error;
+    }
     const isLed = ledger !== undefined && !ledger.tryCarry();
     this.core = this.#makeCore(isLed ? undefined : ledger);
     this.#inform(() => `incarnation ${this.core.incarnation}${isLed ? ', carried elsewhere' : ''}`);
@@ -135,6 +155,49 @@ export class RdsNode {
       incarnation: ledger?.incarnation ?? (this.carriers.random() || 1),
       firstSequence: Number(nanos / 1000n),
     });
+  }
+
+  #setAuth(auth: AuthOptions | undefined): void {
+    if (auth === undefined) return;
+    this.#authRule = checkAuth(auth);
+    this.#auth = auth;
+  }
+
+  get #authKind(): AuthKind {
+    if (!this.#authRule) return AuthKind.NONE;
+    return this.#authRule.encrypts ? AuthKind.ENCRYPTED : AuthKind.TAGGED;
+  }
+
+  /** Whoever asks for keys must not get a node with others, or without. */
+  #checkAuth(auth: AuthOptions | undefined): void {
+    if (auth === undefined) return;
+    const { keys, encrypts } = checkAuth(auth);
+    const own = this.#authRule;
+    const ids = keys.map(({ id }) => id).join();
+    if (own?.keys.map(({ id }) => id).join() === ids && own.encrypts === encrypts) return;
+    throw new RefusalError(
+      'EBUSY',
+      own
+        ? 'RdsNode.of: the node of this device has another `auth`; node.setAuth replaces its keys'
+        : 'RdsNode.of: the node of this device has no `auth`; ask for it before its first socket',
+    );
+  }
+
+  /**
+   * Replaces the keys of a node with `auth`: of connections from now on, the others keep theirs. A
+   * rotation: the new key as the second one at all nodes, then as the first one, then alone.
+   * Throws MisuseError.
+   */
+  setAuth(auth: AuthOptions): void {
+    const own = this.#authRule;
+    if (!own || checkAuth(auth).encrypts !== own.encrypts) {
+      throw new MisuseError(
+        'auth',
+        'replaces keys: the node needs `auth` from its start, and the same encrypt',
+      );
+    }
+    this.#setAuth(auth);
+    for (const carrier of this.carriers.all) carrier.setAuth(auth);
   }
 
   /** The process that carried the node has died: this one does. */
@@ -187,7 +250,8 @@ export class RdsNode {
       throw new RefusalError('EADDRINUSE', `${context.local.gid} is a node of its own`);
     }
     const carriers = this.carriers;
-    const carrier = new VerbsCarrier(context, carriers.all.length, this.#receiveBytesMax);
+    const index = carriers.all.length;
+    const carrier = new VerbsCarrier(context, index, this.#receiveBytesMax, this.#auth);
     carrier.core = this.core;
     carrier.onInput = () => this.arm();
     try {

@@ -48,7 +48,7 @@ export interface Books {
 }
 
 /** What a path says of a message. */
-export type Judgement = 'go' | 'EFAULT' | 'EWOULDBLOCK';
+export type Judgement = 'go' | 'EFAULT' | 'EACCES' | 'EWOULDBLOCK';
 
 /** Who has a deadline. */
 export interface Timed extends Due {

@@ -128,12 +128,13 @@ export class Path implements Timed {
 
   /**
    * May `port` send to that port now? 'EFAULT': no path, no such port, or messages of `port` were lost
-   * and it has not been `told`; 'EWOULDBLOCK': the path is being made, or the port is slow; then
+   * and it has not been `told`; 'EACCES': the keys of `auth` differ; 'EWOULDBLOCK': the path is being made, or the port is slow; then
    * `port` hears when another try is worth it.
    */
   judge(now: number, destinationPort: number, port: Port | undefined): Judgement {
     if (this.#failedUntil !== 0) {
-      if (now < this.#failedUntil) return 'EFAULT';
+      const isDenied = this.node.carrier.denialOf?.(this.peer) !== undefined;
+      if (now < this.#failedUntil) return isDenied ? 'EACCES' : 'EFAULT';
       this.#failedUntil = 0;
     }
     // Who was away for the whole of that time hears of it all the same.

@@ -84,7 +84,7 @@ export class Relay {
 
   /**
    * Puts a message into the area. Throws RefusalError EOPNOTSUPP (cookies and operations: this
-   * process does not carry the node), EWOULDBLOCK, EFAULT, ENOBUFS as `RdsCore.send`.
+   * process does not carry the node), EWOULDBLOCK, EFAULT, EACCES, ENOBUFS as `RdsCore.send`.
    */
   send(
     port: Port,
@@ -97,9 +97,10 @@ export class Relay {
     const length = pieces.reduce((sum, piece) => sum + piece.length, 0);
     const to = this.#destination(peer, peerPort);
     const { statistics } = this.#core;
-    if (to.verdict === Verdict.FAULT) {
+    if (to.verdict === Verdict.FAULT || to.verdict === Verdict.DENIED) {
+      const code = to.verdict === Verdict.DENIED ? 'EACCES' : 'EFAULT';
       to.verdict = undefined;
-      throw refusal('EFAULT', peer, peerPort);
+      throw refusal(code, peer, peerPort);
     }
     if (to.verdict === undefined || to.windows.isFull(peerPort)) {
       if (to.verdict === undefined && to.blocked.size === 0) this.#ask(port.number, to);
@@ -138,7 +139,7 @@ export class Relay {
       case Note.VERDICT: {
         const to = this.#destinations.get(`${peer} ${peerPort}`);
         if (!to) return;
-        to.verdict = index === Verdict.GO ? Verdict.GO : Verdict.FAULT;
+        to.verdict = index === Verdict.GO || index === Verdict.DENIED ? index : Verdict.FAULT;
         return this.#unblock(to);
       }
       default:

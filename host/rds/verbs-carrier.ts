@@ -2,6 +2,8 @@
 import { QpState, WcFlag, WcStatus } from '#build/abi.js';
 import { RefusalError } from '../errors/errors.js';
 import { Endpoint } from '../link/endpoint.js';
+import type { AuthOptions } from '../cm/auth-option.js';
+import { authReason } from '../cm/connect-error.js';
 import type { CmId } from '../cm/cm-id.js';
 import { CmEventType, RejectReason } from '../cm/enums.js';
 import { createEventChannel, type CmEvent, type EventChannel } from '../cm/event-channel.js';
@@ -27,6 +29,7 @@ import {
   SMALL_BYTES,
 } from './constants.js';
 import type { RdsCore } from './core.js';
+import { Denials } from './denials.js';
 import { LocalRegions } from './local-regions.js';
 import { DebugLevel } from './trace.js';
 import { SEND_WR_IDS, VerbsConnection } from './verbs-connection.js';
@@ -56,6 +59,7 @@ export class VerbsCarrier {
   readonly sends: SendPool;
   /** Memory of applications. */
   readonly regions: LocalRegions;
+  readonly denials = new Denials();
   /** Set before anything is heard. */
   core!: RdsCore;
   /** Called after every input: the core's next deadline may be another. */
@@ -71,11 +75,14 @@ export class VerbsCarrier {
   readonly #poolList: ReceivePool[] = [];
   /** Completions that were taken out of the queue early: older than what is there. */
   #swept: WorkCompletion[] = [];
+  #auth: AuthOptions | undefined;
+  readonly #listeners: CmId[] = [];
   #isClosed = false;
 
-  /** Throws RefusalError ENOMEM. */
-  constructor(context: Context, index: number, receiveBytesMax: number) {
+  /** `auth`: of all connections, or of none. Throws RefusalError ENOMEM. */
+  constructor(context: Context, index: number, receiveBytesMax: number, auth?: AuthOptions) {
     this.context = context;
+    this.#auth = auth;
     this.index = index;
     this.receiveBytesMax = receiveBytesMax;
     this.#budget = {
@@ -123,11 +130,19 @@ export class VerbsCarrier {
     const ports = this.context.local.gid.isIpv4 ? [RDS_PORT] : [RDS_PORT, RDS_CM_PORT];
     for (const port of ports) {
       const id = this.#channel.createId();
+      if (this.#auth) id.setOption({ auth: this.#auth });
       id.bindAddr({ port });
       id.listen();
+      this.#listeners.push(id);
     }
     void this.#hearEvents();
     void this.#hearCompletions();
+  }
+
+  /** Of connections from now on. Throws MisuseError. */
+  setAuth(auth: AuthOptions): void {
+    for (const id of this.#listeners) id.setOption({ auth });
+    this.#auth = auth;
   }
 
   connect(
@@ -143,7 +158,7 @@ export class VerbsCarrier {
     connection.isAsked = true;
     this.#byId.set(id, connection);
     try {
-      id.setOption(PATIENCE);
+      id.setOption(this.#auth ? { ...PATIENCE, auth: this.#auth } : PATIENCE);
       const { gid, port: udpPort } = peer;
       const port = gid.isIpv4 ? RDS_PORT : RDS_CM_PORT;
       id.resolveAddr({ address: gid.toString(), port, udpPort });
@@ -243,6 +258,9 @@ export class VerbsCarrier {
   #event(event: CmEvent): void {
     const connection = this.#byId.get(event.id);
     if (!connection) return;
+    const { address, udpPort } = event.id.getPeerAddr()!;
+    const reason = event.event === CmEventType.REJECTED ? event.status : 0;
+    this.denials.note(Endpoint.parse(address, udpPort), reason);
     switch (event.event) {
       case CmEventType.ESTABLISHED: {
         connection.established(this.core.parameters.MinRnrTimer);
@@ -250,7 +268,7 @@ export class VerbsCarrier {
         return connection.owner.up(this.now, connection, answer);
       }
       case CmEventType.REJECTED:
-        return this.broken(connection, event.status === RejectReason.INVALID_SERVICE_ID);
+        return this.broken(connection, isHopeless(event.status));
       case CmEventType.UNREACHABLE:
         return this.broken(connection, true);
       case CmEventType.CONNECT_ERROR:
@@ -350,4 +368,9 @@ export class VerbsCarrier {
       if (withRoom.at(-1) !== connection) withRoom.push(connection);
     }
   }
+}
+
+/** Nobody listens there, or nobody with this node's key: to ask again at once is of no use. */
+function isHopeless(reason: number): boolean {
+  return reason === RejectReason.INVALID_SERVICE_ID || authReason(reason) !== undefined;
 }

@@ -88,6 +88,7 @@ const TESTS = [
   'unit/nvme/authentication',
   'unit/nvme/psk',
   'unit/rpma/psk',
+  'unit/rds/psk',
   'unit/cli/words',
   'unit/cli/part-file',
   'unit/cli/served-directory',

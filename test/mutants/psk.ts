@@ -1,6 +1,8 @@
 /** Pre-shared keys of libraries and tools: each check and each place that hands a key on. */
 import type { Row } from './mutants.js';
 
+const CARRIER = 'host/rds/verbs-carrier.ts';
+
 const ROWS: readonly Row[] = [
   [
     'an NVMe target listens without its key',
@@ -30,6 +32,42 @@ const ROWS: readonly Row[] = [
     'an rpma connection does not say why it was rejected',
     'host/rpma/conn.ts',
     "this.#refusal = connectErrorOf('connect', cmEvent);",
+    '',
+  ],
+  [
+    'a node of reliable datagrams listens without its key',
+    CARRIER,
+    '      if (this.#auth) id.setOption({ auth: this.#auth });\n',
+    '',
+  ],
+  [
+    'a node of reliable datagrams connects without its key',
+    CARRIER,
+    'this.#auth ? { ...PATIENCE, auth: this.#auth } : PATIENCE',
+    'PATIENCE',
+  ],
+  [
+    'another device of a node has no key',
+    'host/rds/node.ts',
+    'new VerbsCarrier(context, index, this.#receiveBytesMax, this.#auth)',
+    'new VerbsCarrier(context, index, this.#receiveBytesMax)',
+  ],
+  [
+    'who asks for keys gets a node without them',
+    'host/rds/node.ts',
+    '      known.#checkAuth(options.auth);\n',
+    '',
+  ],
+  [
+    'a denied path looks like one that failed',
+    'host/rds/denials.ts',
+    'if (sentence === undefined) return;',
+    'return;',
+  ],
+  [
+    'listeners keep the keys that were replaced',
+    CARRIER,
+    'for (const id of this.#listeners) id.setOption({ auth });',
     '',
   ],
 ];

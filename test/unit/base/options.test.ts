@@ -85,6 +85,7 @@ const CALLS: Readonly<Record<string, readonly Call[]>> = {
     (_, odd) => verbena.connectNvme('127.0.0.1', { nqn: 'nqn.test', auth: odd }),
     ({ context }, odd) => verbena.createEventChannel(context).createId().setOption({ auth: odd }),
     (_, odd) => verbena.rpma.connCfgNew().setAuth(odd),
+    ({ context }, odd) => verbena.rds.RdsNode.of(context, { auth: odd }),
   ],
   CmOptions: [({ context }, odd) => verbena.createEventChannel(context).createId().setOption(odd)],
   ConnParam: [
