@@ -77,7 +77,7 @@ export interface LinkReceiver {
 
 /** An option that was asked for on a link's socket. */
 export interface SocketOption {
-  /** With its value, as in C: `IP_MTU_DISCOVER = DO`. */
+  /** With its value, as in C: `IP_MTU_DISCOVER = PROBE`. */
   readonly name: string;
   /** What it is good for. */
   readonly effect: string;

@@ -28,8 +28,8 @@ export const SO_SNDBUFFORCE = 32;
 export const SO_RCVBUFFORCE = 33;
 export const IP_MTU_DISCOVER = 10;
 export const IPV6_MTU_DISCOVER = 23;
-/** Of both: always "do not fragment". */
-export const PMTUDISC_DO = 2;
+/** Of both: always "do not fragment"; what ICMP says of the path does not count. */
+export const PMTUDISC_PROBE = 3;
 /** Accept packets over IPv6 that have no UDP checksum. */
 export const UDP_NO_CHECK6_RX = 102;
 /** One message leaves as datagrams of this many bytes; also the control message that says so. */

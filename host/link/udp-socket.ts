@@ -180,16 +180,20 @@ interface InteropOption {
   readonly effect: string;
 }
 
-/** What Linux, which checks more than a datagram socket controls, asks of ours. */
+/**
+ * What Linux, which checks more than a datagram socket controls, asks of ours. PROBE, not DO: both
+ * set DF, and with DO one forged ICMP message ("fragmentation needed", to a port that is known)
+ * keeps packets above 552 bytes from a peer for ten minutes. The path MTU is agreed upon by peers.
+ */
 function interopOptions(isIpv4: boolean): readonly InteropOption[] {
   if (isIpv4) {
     return [
       {
         name: 'IP_MTU_DISCOVER',
-        setting: 'DO',
+        setting: 'PROBE',
         level: sys.SOL_IP,
         option: sys.IP_MTU_DISCOVER,
-        value: sys.PMTUDISC_DO,
+        value: sys.PMTUDISC_PROBE,
         effect: 'packets leave with IP id 0 and DF, as the ICRC says: Linux accepts them',
       },
     ];
@@ -197,10 +201,10 @@ function interopOptions(isIpv4: boolean): readonly InteropOption[] {
   return [
     {
       name: 'IPV6_MTU_DISCOVER',
-      setting: 'DO',
+      setting: 'PROBE',
       level: sys.SOL_IPV6,
       option: sys.IPV6_MTU_DISCOVER,
-      value: sys.PMTUDISC_DO,
+      value: sys.PMTUDISC_PROBE,
       effect: 'packets are never fragmented',
     },
     {

@@ -5,12 +5,14 @@ import { CM_ATTACKS } from './cm.js';
 import { TRANSPORT_ATTACKS } from './transport.js';
 import { FILE_ATTACKS } from './files.js';
 import { MEMORY_ATTACKS } from './memory.js';
+import { NETWORK_ATTACKS } from './network.js';
 import { SERVER_ATTACKS } from './servers.js';
 
 export const ATTACKS: readonly Attack[] = [
   ...CM_ATTACKS,
   ...AUTHENTICATED_ATTACKS,
   ...TRANSPORT_ATTACKS,
+  ...NETWORK_ATTACKS,
   ...SERVER_ATTACKS,
   ...MEMORY_ATTACKS,
   ...FILE_ATTACKS,

@@ -223,6 +223,7 @@ const ABOUT: Readonly<Record<string, string[]>> = {
   'host/link/http-site.ts': ['unit/link/http-site'],
   'host/link/interface.ts': ['unit/link/tcp-refusal'],
   'host/link/other-port.ts': ['unit/link/other-port'],
+  'host/link/posix.ts': ['unit/link/namespace'],
   'host/link/private-file.ts': ['unit/pmem/pmem-file', 'unit/link/private-file'],
   'host/link/port-holder.ts': ['unit/link/other-port'],
   'host/link/signalling/candidates.ts': ['unit/link/http-site'],

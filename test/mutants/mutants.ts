@@ -13,6 +13,7 @@ import { FENCES } from './fences.js';
 import { FORGERIES } from './forgery.js';
 import { KEEP_ALIVES } from './keep-alive.js';
 import { LAYOUTS } from './layouts.js';
+import { NETWORK } from './network.js';
 import { PEERS } from './peers.js';
 import { PLACEMENTS } from './placement.js';
 import { CHANNELS } from './channels.js';
@@ -57,6 +58,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...CHANNELS,
   ...POOLS,
   ...DATAGRAMS,
+  ...NETWORK,
   ...PEERS,
   ...REFUSALS,
 ].map(([name, file, find, replace]) => ({ name, file, find, replace }));

@@ -13,6 +13,7 @@ import type { LinkError } from '../../../host/errors/errors.js';
 import { UdpBatchLink } from '../../../host/link/udp-batch.js';
 import { UdpLink } from '../../../host/link/udp.js';
 import { TestBatch } from '../../support/batch.js';
+import { LEAST_PATH_MTU, forgeFragmentationNeeded } from '../../support/forged-icmp.js';
 import { eventually, RecordingReceiver } from '../../support/receiver.js';
 import { packets, repeat } from '../../support/stations.js';
 import { over, UdpPair } from '../../support/udp-pair.js';
@@ -180,6 +181,22 @@ for (const Made of LINKS) {
     } finally {
       ip('link', 'set', 'test0', 'mtu', '1500');
     }
+  });
+
+  test(`${Made.name}: a forged ICMP message about the path MTU keeps no packet back`, async () => {
+    const [ours, peer] = ['127.1.29.3', '127.1.29.4'];
+    const link = new Made({ address: ours, port: 0 });
+    links.push(link);
+    const { local } = await link.open(new RecordingReceiver());
+    const to = Endpoint.parse(peer, 4791);
+    await send(link, to, [4000]);
+    forgeFragmentationNeeded({ address: ours, port: local.port }, { address: peer, port: 4791 });
+    const path = (): string => execFileSync('ip', ['route', 'get', peer, 'from', ours]).toString();
+    await eventually(() => path().includes(`mtu ${LEAST_PATH_MTU}`));
+    assert.match(path(), `mtu ${LEAST_PATH_MTU}`, 'the kernel believes it');
+    await send(link, to, [4000]);
+    assert.equal([...link.counters.sendErrors], []);
+    ip('route', 'flush', 'cache');
   });
 
   test(`${Made.name}: a packet filter forbids it for a while: EPERM, said once, nothing lost`, async () => {

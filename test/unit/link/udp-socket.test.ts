@@ -7,7 +7,7 @@ import { Gid } from '../../../host/link/endpoint.js';
 import {
   AF_INET,
   IP_MTU_DISCOVER,
-  PMTUDISC_DO,
+  PMTUDISC_PROBE,
   PosixError,
   SOL_IP,
   SO_REUSEADDR,
@@ -60,10 +60,10 @@ const WITHOUT_KOFFI = `
 test('says what was asked of the socket and what came of it', async () => {
   if (!isLinux) return;
   const { socketOptions, names } = await describe('127.0.0.1');
-  assert.equal(names, ['IP_MTU_DISCOVER = DO', 'SO_RCVBUF', 'SO_SNDBUF']);
+  assert.equal(names, ['IP_MTU_DISCOVER = PROBE', 'SO_RCVBUF', 'SO_SNDBUF']);
   assert.ok(socketOptions.every(({ granted }) => granted));
   const ipv6 = await describe('::1');
-  const wanted = ['IPV6_MTU_DISCOVER = DO', 'UDP_NO_CHECK6_RX = 1', 'SO_RCVBUF', 'SO_SNDBUF'];
+  const wanted = ['IPV6_MTU_DISCOVER = PROBE', 'UDP_NO_CHECK6_RX = 1', 'SO_RCVBUF', 'SO_SNDBUF'];
   assert.equal(ipv6.names, wanted);
   assert.ok(ipv6.socketOptions.every(({ granted }) => granted));
 });
@@ -88,7 +88,7 @@ test('without koffi a device opens all the same, and one line says once what is 
     socketOptions: { name: string; granted: boolean; reason?: string }[];
     ports: number[];
   };
-  assert.is(socketOptions[0]!.name, 'IP_MTU_DISCOVER = DO');
+  assert.is(socketOptions[0]!.name, 'IP_MTU_DISCOVER = PROBE');
   assert.not(socketOptions[0]!.granted);
   assert.match(socketOptions[0]!.reason!, 'npm install koffi');
   assert.ok(Math.max(...ports) < FLOW_PORT_MIN, ports.join());
@@ -143,8 +143,8 @@ test('system calls have effect, and say no with the name of the errno', async ()
   if (!posix) return assert.not(isLinux, 'koffi is a dependency of the tests');
   const fd = posix.datagramSocket(AF_INET);
   try {
-    posix.setOption(fd, SOL_IP, IP_MTU_DISCOVER, PMTUDISC_DO);
-    assert.is(posix.getOption(fd, SOL_IP, IP_MTU_DISCOVER), PMTUDISC_DO);
+    posix.setOption(fd, SOL_IP, IP_MTU_DISCOVER, PMTUDISC_PROBE);
+    assert.is(posix.getOption(fd, SOL_IP, IP_MTU_DISCOVER), PMTUDISC_PROBE);
     posix.setOption(fd, SOL_SOCKET, SO_RCVBUF, 65536);
     assert.is(posix.getOption(fd, SOL_SOCKET, SO_RCVBUF), 131072);
     posix.bind(fd, loopback, 0, '');
