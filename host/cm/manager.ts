@@ -13,8 +13,9 @@ import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import type { QueuePair } from '../verbs/queue-pair.js';
 import { fillRandom } from '../verbs/refuse.js';
 import { caGuidOf, serviceIdOf } from './address.js';
+import { adopt } from './adoption.js';
 import { CmCore } from './core.js';
-import { adopt, disconnectAll, peerGone } from './endings.js';
+import { disconnectAll, peerGone } from './endings.js';
 import { GeneralServices } from './general-services.js';
 import type { CmCounters } from './limits.js';
 

@@ -22,6 +22,8 @@ await build({
   platform: 'browser',
   target: 'es2022',
   minify: true,
+  // Tables that nothing reads are left out.
+  pure: ['Object.freeze', 'Symbol', 'BigInt'],
   sourcemap: true,
   logLevel: 'warning',
   plugins: [standIns, compactAbi, leftOut],

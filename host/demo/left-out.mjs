@@ -2,6 +2,7 @@
 import { readFileSync } from 'node:fs';
 
 const FILES = [
+  'cm/adoption',
   'engine/cache-model',
   // Of several connections to one peer.
   'link/message-order',

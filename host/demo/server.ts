@@ -136,7 +136,7 @@ function readFiles(): ReadonlyMap<string, File> {
   const files = Object.entries(TYPES).map(([name, type]): [string, File] => {
     try {
       const plain = readFileSync(new URL(name, FOLDER));
-      return [name, { type, plain, gzip: gzipSync(plain, { level: 9 }) }];
+      return [name, { type, plain, gzip: gzipSync(plain, { level: 9, memLevel: 9 }) }];
     } catch (error) {
       const path = fileURLToPath(new URL(name, FOLDER));
       throw new RefusalError('ENOENT', `${path} is not there: npm run build`, { cause: error });

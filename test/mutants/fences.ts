@@ -10,7 +10,7 @@ const LOCK = 'host/device/arena-lock.ts';
 const SHARES = 'host/device/thread-share.ts';
 const CONNECTIONS = 'host/device/connection-table.ts';
 const CORE = 'host/cm/core.ts';
-const ENDINGS = 'host/cm/endings.ts';
+const ADOPTION = 'host/cm/adoption.ts';
 
 export const FENCES: readonly Row[] = [
   [
@@ -167,13 +167,13 @@ export const FENCES: readonly Row[] = [
   ['an ended connection keeps its entry', CORE, '      table?.forget(connection.place);', ''],
   [
     'a DREQ for a dead process is sent once',
-    ENDINGS,
+    ADOPTION,
     '  connection.retriesLeft = ADOPTED_RETRIES;',
     '',
   ],
   [
     "a connection of this process is adopted as a dead process's",
-    ENDINGS,
+    ADOPTION,
     'if (core.connections.has(localId) || peer.port === 0) return false;',
     'if (peer.port === 0) return false;',
   ],

@@ -2,7 +2,7 @@
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import type { ConnectionRecord } from '../../../host/device/connection-table.js';
-import { adopt } from '../../../host/cm/endings.js';
+import { adopt } from '../../../host/cm/adoption.js';
 import { CmCore } from '../../../host/cm/core.js';
 import { Endpoint } from '../../../host/link/endpoint.js';
 import { CmWorld, type End } from '../../support/cm-world.js';
