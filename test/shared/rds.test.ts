@@ -197,9 +197,17 @@ test('a process that computes for many heartbeats loses no path, nor do its peer
       const [carrier, one] = members as [Member, Member];
       const far = elsewhere(peer, 11, heartbeatMicros);
       // Heartbeats have arrived.
-      sendAll({ kept: far }, { address, port: 2 }, 0, 1, SIZES);
-      await until(async () => (await one.run(got)).length === 1);
+      // A busy machine may take longer than one heartbeat to make a path: the sender is told.
+      for (let tries = 0; tries < 10; tries++) {
+        sendAll({ kept: far }, { address, port: 2 }, 0, 1, SIZES);
+        const isOver = async (): Promise<boolean> =>
+          far.failed !== undefined || (await one.run(got)).length === 1;
+        await until(isOver);
+        if (far.failed === undefined) break;
+        assert.match(far.failed, /there is no path/);
+      }
       assert.equal([await one.run(got), far.failed], [expected(11, 1), undefined]);
+      const lostBefore = far.socket.node.core.statistics.lost;
       await new Promise((resolve) => setTimeout(resolve, 2 * (heartbeatMicros / 1000)));
       const computed = carrier.run(compute, 6000);
       // Messages of every size: some of their connections are made meanwhile.
@@ -215,7 +223,7 @@ test('a process that computes for many heartbeats loses no path, nor do its peer
       assert.equal([far.failed, further.failed], [undefined, undefined]);
       assert.equal(await carrier.run(got), expected(12, COUNT));
       assert.equal(await one.run(got), expected(11, COUNT));
-      assert.is(far.socket.node.core.statistics.lost, 0);
+      assert.is(far.socket.node.core.statistics.lost, lostBefore);
     },
     2,
     heartbeatMicros,
