@@ -25,7 +25,7 @@ export interface RequestsOptions {
 }
 
 /** All of the first region. */
-export function ofRegion({ mr }: End): RequestsOptions['local'] {
+export function ofRegion({ mr }: Pick<End, 'mr'>): RequestsOptions['local'] {
   return { addr: mr.addr, length: mr.length, lkey: mr.lkey };
 }
 

@@ -4,6 +4,14 @@ import { FlowWatch, type Flow } from './flow.js';
 import { Requests, ofRegion, type RequestsOptions } from './requests.js';
 import { check, openBoth, type Both, type End, type Pieces, type Progress } from './stack.js';
 
+/** What a stream needs of two connected processes. */
+export interface Ends extends Pick<Both, 'there' | 'partner' | 'close'> {
+  readonly end: Pick<
+    End,
+    'context' | 'cq' | 'qps' | 'qp' | 'buffer' | 'mr' | 'address' | 'fill' | 'layOut'
+  >;
+}
+
 export interface StreamOptions {
   /** RDMA_WRITE or RDMA_READ. */
   readonly opcode: number;
@@ -38,7 +46,7 @@ const UNDER_WAY_BYTES = 4 * 2 ** 20;
 
 /** Keeps the queues full. */
 class Pump {
-  readonly #both: Both;
+  readonly #both: Ends;
   readonly #requests: Requests;
   readonly #length: number;
   readonly #deep: number;
@@ -48,7 +56,7 @@ class Pump {
   #turn = 0;
   done = 0;
 
-  constructor(both: Both, requests: Requests, length: number, deep: number, waits: boolean) {
+  constructor(both: Ends, requests: Requests, length: number, deep: number, waits: boolean) {
     this.#both = both;
     this.#requests = requests;
     this.#length = length;
@@ -92,13 +100,18 @@ class Pump {
   }
 }
 
-/** One way for `seconds`; what came last is compared byte by byte. */
-export async function stream(options: StreamOptions): Promise<Flow> {
-  const { opcode, size, bytes, localBytes = bytes, regions = 1, queuePairs = 1 } = options;
+/** Requests of a list, and requests of a queue pair under way. */
+export function depthOf(size: number, queuePairs = 1): { length: number; deep: number } {
   const small = size <= SMALL_BYTES;
   const length = small ? 64 : Math.max(1, Math.min(16, LIST_BYTES / size));
   const under = Math.max(2 * length, Math.min(small ? 2048 : 256, UNDER_WAY_BYTES / size));
-  const deep = Math.max(2 * length, under / queuePairs);
+  return { length, deep: Math.max(2 * length, under / queuePairs) };
+}
+
+/** One way for `seconds`; what came last is compared byte by byte. */
+export async function stream(options: StreamOptions): Promise<Flow> {
+  const { opcode, size, bytes, localBytes = bytes, regions = 1, queuePairs = 1 } = options;
+  const { deep } = depthOf(size, queuePairs);
   const { socketBufferBytes, windowPackets, reorderPackets } = options;
   const both = await openBoth({
     progress: options.progress,
@@ -114,6 +127,13 @@ export async function stream(options: StreamOptions): Promise<Flow> {
     ...(windowPackets !== undefined && { windowPackets }),
     ...(reorderPackets !== undefined && { reorderPackets }),
   });
+  return streamOver(both, options);
+}
+
+/** The same over connected processes; closes them. */
+export async function streamOver(both: Ends, options: StreamOptions): Promise<Flow> {
+  const { opcode, size, bytes, queuePairs = 1 } = options;
+  const { length, deep } = depthOf(size, queuePairs);
   const { end, partner } = both;
   if (opcode === WrOpcode.RDMA_WRITE) end.fill(size);
   const { regions: there } = both.there;
@@ -144,13 +164,13 @@ export async function stream(options: StreamOptions): Promise<Flow> {
   };
 }
 
-function layOut(end: End, pieces: Pieces): RequestsOptions['local'] {
+function layOut(end: Ends['end'], pieces: Pieces): RequestsOptions['local'] {
   const { addr, lkey } = end.layOut(pieces);
   return { addr, length: Math.floor(end.mr.length / pieces.stride) * pieces.datum, lkey };
 }
 
 /** Reads back what was written, and looks at what was read: bytes that come again after `size`. */
-async function compare({ end }: Both, requests: Requests, size: number, opcode: number) {
+async function compare({ end }: Ends, requests: Requests, size: number, opcode: number) {
   const { mr, buffer } = end;
   for (const { local, remote, rkey } of requests.aimed()) {
     if (opcode === WrOpcode.RDMA_WRITE) {
