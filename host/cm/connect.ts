@@ -3,6 +3,7 @@
  * requests to accept. What librdmacm does in a dozen calls (cm-id.ts), with its defaults.
  */
 import { checkKeys } from '../base/options.js';
+import { checkWhole } from '../errors/check-whole.js';
 import { LinkError, MisuseError, RefusalError } from '../errors/errors.js';
 import { localAddressTowards } from '../link/interface.js';
 import { warnOfOtherPort } from '../link/other-port.js';
@@ -11,6 +12,7 @@ import { openDevice, type UdpOpenOptions } from '../verbs/open-device.js';
 import type { CompletionQueue } from '../verbs/completion-queue.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
 import type { QpInitAttributes, QueuePair } from '../verbs/queue-pair.js';
+import { SourceCounts } from './admission.js';
 import { lookUp } from './address-info.js';
 import type { CmAddress } from './address.js';
 import { CM_OPTIONS, CONN_PARAM, type CmOptions } from './agreement.js';
@@ -58,9 +60,15 @@ export interface ListenOptions {
 export interface ConnectionsOptions extends EndOptions {
   /** Called with the error of each request that could not be accepted. */
   readonly onFailed?: (error: Error, request: RdmaRequest) => void;
+  /**
+   * Connections of one address at a time, from 1 on; those being accepted count. A request beyond
+   * is rejected (NO_RESOURCES) and counts as failed. Default: no limit but the device's queue pairs.
+   */
+  readonly connectionsPerSource?: number;
 }
 
 const NOTHING = new Uint8Array(0);
+const CONNECTIONS_MAX = 65536;
 
 /** A host and a port as text (`host:port`, `[address]:port`), or apart. */
 export type Target = string | { readonly address: string; readonly port: number };
@@ -242,10 +250,13 @@ export class RdmaRequest {
     }
   }
 
-  /** Refuses. Throws MisuseError; RefusalError EINVAL when the peer gave up. */
-  reject(privateData?: Uint8Array): void {
+  /**
+   * Refuses. `reason`: a RejectReason, default CONSUMER_DEFINED. Throws MisuseError; RefusalError
+   * EINVAL when the peer gave up.
+   */
+  reject(privateData?: Uint8Array, reason?: number): void {
     try {
-      this.id.reject(privateData);
+      this.id.reject(privateData, reason);
     } finally {
       this.id.destroy();
     }
@@ -259,6 +270,8 @@ export class RdmaListener {
   /** Requests that `connections` could not accept. */
   failed = 0;
   readonly #channel: EventChannel;
+  /** Accepted connections, and those being accepted, by the peer's address. */
+  readonly #accepted = new SourceCounts();
   readonly #ownsContext: boolean;
   /** The pending `next()` of `connections` when the caller left its loop. */
   #asked: Promise<RdmaRequest | undefined> | undefined;
@@ -309,15 +322,18 @@ export class RdmaListener {
     options: ConnectionsOptions = {},
     prepare?: (qp: QueuePair) => void,
   ): AsyncGenerator<RdmaConnection, void, undefined> {
-    checkKeys('connections', options, `onFailed ${END_OPTIONS}`);
-    const { onFailed, ...how } = options;
+    checkKeys('connections', options, `onFailed connectionsPerSource ${END_OPTIONS}`);
+    const { onFailed, connectionsPerSource = Infinity, ...how } = options;
+    if (connectionsPerSource !== Infinity) {
+      checkWhole('connectionsPerSource', connectionsPerSource, 1, CONNECTIONS_MAX);
+    }
     const ready: RdmaConnection[] = [];
     let wake = (): void => {};
     let misuse: MisuseError | undefined;
     let isOver = false;
     const accept = async (request: RdmaRequest): Promise<void> => {
       try {
-        const connection = await request.accept(how, prepare);
+        const connection = await this.#admit(request, connectionsPerSource, how, prepare);
         if (isOver) await connection.close();
         else ready.push(connection);
       } catch (error) {
@@ -353,6 +369,30 @@ export class RdmaListener {
       if (!isOver) this.#asked = asking;
       isOver = true;
       for (const connection of ready) void connection.close();
+    }
+  }
+
+  /** Accepts a request unless its address has as many connections as it may. */
+  async #admit(
+    request: RdmaRequest,
+    most: number,
+    how: EndOptions,
+    prepare: ((qp: QueuePair) => void) | undefined,
+  ): Promise<RdmaConnection> {
+    const { address } = request.peer;
+    if (this.#accepted.of(address) >= most) {
+      request.reject(undefined, RejectReason.NO_RESOURCES);
+      const why = `${address} has ${most} connections, as many as connectionsPerSource allows`;
+      throw new RefusalError('EMFILE', `accept: ${why}`);
+    }
+    this.#accepted.add(address);
+    try {
+      const connection = await request.accept(how, prepare);
+      void connection.disconnected.then(() => this.#accepted.remove(address));
+      return connection;
+    } catch (error) {
+      this.#accepted.remove(address);
+      throw error;
     }
   }
 

@@ -4,6 +4,7 @@ import { AUTHENTICATED_ATTACKS } from './authenticated.js';
 import { CM_ATTACKS } from './cm.js';
 import { TRANSPORT_ATTACKS } from './transport.js';
 import { FILE_ATTACKS } from './files.js';
+import { EXHAUSTION_ATTACKS } from './exhaustion.js';
 import { FLOOD_ATTACKS } from './floods.js';
 import { MEMORY_ATTACKS } from './memory.js';
 import { NETWORK_ATTACKS } from './network.js';
@@ -15,6 +16,7 @@ export const ATTACKS: readonly Attack[] = [
   ...TRANSPORT_ATTACKS,
   ...NETWORK_ATTACKS,
   ...FLOOD_ATTACKS,
+  ...EXHAUSTION_ATTACKS,
   ...SERVER_ATTACKS,
   ...MEMORY_ATTACKS,
   ...FILE_ATTACKS,

@@ -200,6 +200,7 @@ const ABOUT: Readonly<Record<string, string[]>> = {
   'host/cli/file-server.ts': ['cli/hostile'],
   'host/cm/auth-messages.ts': ['unit/cm/auth'],
   'host/cm/auth-session.ts': ['unit/cm/auth'],
+  'host/cm/connect.ts': ['unit/cm/accepting'],
   'host/cm/core.ts': ['unit/cm/half-open', 'unit/verbs/entropy'],
   'host/cm/cm-id.ts': ['unit/verbs/entropy', 'unit/cm/auth-connect'],
   'host/cm/adoption.ts': ['unit/cm/adopt'],

@@ -5,6 +5,12 @@ const WINDOW = 'assembly/transport/window.ts';
 
 export const NETWORK: readonly Row[] = [
   [
+    'one address takes all connections of a listener',
+    'host/cm/connect.ts',
+    'if (this.#accepted.of(address) >= most) {',
+    'if (most === 0) {',
+  ],
+  [
     'forged ICMP messages shorten the path',
     'host/link/posix.ts',
     'PMTUDISC_PROBE = 3;',

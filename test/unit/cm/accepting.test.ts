@@ -5,12 +5,14 @@ import {
   CmEventType,
   ConnectError,
   MisuseError,
+  RefusalError,
   RejectReason,
   connect,
   createEventChannel,
   listen,
   openDevice,
   type Context,
+  type RdmaConnection,
   type RdmaListener,
 } from '../../../host/index.js';
 
@@ -89,6 +91,42 @@ test('a request that cannot be accepted is refused, told and counted; the next o
     taken.pop()!.destroy();
     await connect(target, { context, udpPort });
     assert.ok((await next).value);
+  }));
+
+test('an address has as many connections as it may, and another one when one of them ends', () =>
+  withListener(async (listener, context, udpPort) => {
+    const told: string[] = [];
+    const connections = listener.connections({
+      connectionsPerSource: 2,
+      onFailed: (error) => {
+        assert.instance(error, RefusalError);
+        told.push((error as RefusalError).code);
+      },
+    });
+    const accepted: RdmaConnection[] = [];
+    void (async () => {
+      for await (const connection of connections) accepted.push(connection);
+    })();
+    const ask = (): Promise<RdmaConnection> =>
+      connect({ address: ADDRESS, port: PORT }, { context, udpPort });
+    const [first] = [await ask(), await ask()];
+    for (let turn = 0; turn < 2; turn++) {
+      const error = await ask().then(
+        () => undefined,
+        (reason: unknown) => reason as ConnectError,
+      );
+      assert.is(error?.reason, RejectReason.NO_RESOURCES);
+    }
+    assert.equal(told, ['EMFILE', 'EMFILE']);
+    assert.is(listener.failed, 2);
+    await first!.close();
+    await accepted[0]!.disconnected;
+    await (await ask()).close();
+    const wrong = listener.connections({ connectionsPerSource: 0 }).next();
+    await wrong.then(
+      () => assert.unreachable(),
+      (error: unknown) => assert.instance(error, MisuseError),
+    );
   }));
 
 test('options that are invalid for every request end the loop, and reject the peer', () =>
