@@ -1,7 +1,7 @@
 /**
- * The price of authenticated connections: WRITEs of 64 bytes and 1 MiB between two processes, with
- * tags on all packets, with encryption and without; and connecting. OpenSSL alone says what a
- * native implementation needs for one packet.
+ * The price of authenticated connections: WRITEs of 64 bytes and 1 MiB between two processes,
+ * with tags on all packets, with encryption and without; and connecting. OpenSSL alone says what
+ * a native implementation needs for one packet.
  */
 import { createCipheriv } from 'node:crypto';
 import { WrOpcode } from '../../host/index.js';
