@@ -2,7 +2,8 @@
  * The client's side of one connection: asks the server what it has, writes the pieces that it has
  * not, and waits until it says that the file is there.
  */
-import { AccessFlag, RefusalError, type Context, type ErrnoName } from '../index.js';
+import { AccessFlag, RefusalError } from '../index.js';
+import type { AuthOptions, Context, ErrnoName } from '../index.js';
 import { Channel, ConnectionLost, REORDER_PACKETS, mtuFor } from './channel.js';
 import { askServer, type PutReply, type Standing } from './exchange.js';
 import { PieceSet } from './piece-set.js';
@@ -37,8 +38,8 @@ export interface AttemptOptions {
   readonly localAddress: string;
   /** The same for every attempt of a transfer. */
   readonly transfer: string;
-  /** Proved to the server, and by it. */
-  readonly key?: string | undefined;
+  /** Of which the first key is proved to the server, and by it. */
+  readonly auth?: AuthOptions | undefined;
   readonly signal: AbortSignal;
 }
 
@@ -87,7 +88,7 @@ export class Attempt {
         attempt.#compare(asked.reply.sha256);
         return;
       }
-      attempt.#connect(asked.reply);
+      attempt.#connect(asked.reply, standing);
       running = channel.run((message) => attempt.#receive(message));
       running.catch((error: Error) => attempt.#fail(error));
       void standing.ended.then(() => attempt.#fail(new ConnectionLost('the server hung up')));
@@ -103,7 +104,7 @@ export class Attempt {
   }
 
   #ask(): ReturnType<typeof askServer> {
-    const { context, file, server, localAddress, transfer, signal, key } = this.#options;
+    const { context, file, server, localAddress, transfer, signal, auth } = this.#options;
     const { info } = context.device;
     if (signal.aborted) throw new Interrupted('interrupted');
     const request = {
@@ -121,17 +122,17 @@ export class Attempt {
     };
     const text = formatServerAddress(server);
     const to = { ...server, text };
-    return askServer(to, localAddress, request, signal, key).catch((error: unknown) => {
+    return askServer(to, localAddress, request, signal, auth).catch((error: unknown) => {
       throw signal.aborted ? new Interrupted('interrupted') : error;
     });
   }
 
-  #connect(reply: PutReply): void {
+  #connect(reply: PutReply, { session }: Standing): void {
     const { context, file, server } = this.#options;
     if (reply.mtuBytes > mtuFor(context.device.info.packetSizeMax)) {
       throw new RefusalError('EPROTO', `the server wants packets of ${reply.mtuBytes} bytes`);
     }
-    this.#channel.connect({ address: server.host, ...reply });
+    this.#channel.connect({ address: server.host, session, ...reply });
     if (file.size === 0) return;
     const count = Math.min(reply.slots, SLOTS_IN_USE, file.pieceCount);
     const { pieceBytes } = file;

@@ -22,6 +22,7 @@ import {
   type QueuePair,
   type SendWorkRequest,
 } from '../index.js';
+import type { ExchangeSession } from './exchange-key.js';
 import { MESSAGE_BYTES_MAX, decodeMessage, encodeMessage, type Message } from './messages.js';
 
 /** The connection is gone; a new one may go on where it stopped. */
@@ -43,6 +44,8 @@ export interface ChannelPeer {
   readonly receiveBufferBytes: number;
   /** Packets that it keeps when they come ahead of a lost one. */
   readonly reorderPackets: number;
+  /** With a key: packets carry tags. */
+  readonly session: ExchangeSession | undefined;
 }
 
 export interface ChannelOptions {
@@ -152,6 +155,8 @@ export class Channel {
   }
 
   connect(peer: ChannelPeer): void {
+    const keys = peer.session?.packetKeys(this.qpn, peer.qpn);
+    if (keys) this.#qp.setPacketKeys(keys);
     this.#qp.modify({
       qpState: QpState.RTR,
       ahAttr: {

@@ -4,11 +4,11 @@
  * stands, and its end tells either side that the other one is gone. README.md has the lines.
  */
 import { connect, createServer, type Server, type Socket } from 'node:net';
-import { RefusalError, type ErrnoName } from '../index.js';
+import { RefusalError, type AuthOptions, type ErrnoName } from '../index.js';
 import { connectRefusal, listenRefusal } from '../link/tcp-refusal.js';
 import { SourceShares } from '../link/source-shares.js';
 import { isMtu } from './channel.js';
-import { NONCE, makeNonce, proven, provenLine, type Nonces } from './exchange-key.js';
+import { ExchangeAuth, type ExchangeSession } from './exchange-key.js';
 
 /** Of the conversation, RDMA messages included. */
 const VERSION = 1;
@@ -81,6 +81,8 @@ export interface Standing {
   readonly remoteAddress: string;
   /** Resolves when the connection ended. */
   readonly ended: Promise<void>;
+  /** With a key: of the exchange, for packets. */
+  readonly session: ExchangeSession | undefined;
   end(): void;
 }
 
@@ -103,7 +105,7 @@ export class ExchangeServer {
     clientsMax: number,
     answer: Answer,
     refused: (remote: string, error: unknown) => void,
-    key?: string,
+    auth?: AuthOptions,
   ): Promise<ExchangeServer> {
     const server = createServer({ keepAlive: true, keepAliveInitialDelay: KEEP_ALIVE_MILLIS });
     const exchange = new ExchangeServer(server);
@@ -118,7 +120,8 @@ export class ExchangeServer {
         exchange.#talking.delete(socket);
         return answer(request, standing);
       };
-      talk(socket, asked, key).catch((error: unknown) => refused(remote, error));
+      const own = auth && { auth, local: address };
+      talk(socket, asked, own).catch((error: unknown) => refused(remote, error));
     });
     await new Promise<void>((resolve, reject) => {
       server.once('error', (error) => reject(listenRefusal(error, { address, port }) as Error));
@@ -149,19 +152,26 @@ export class ExchangeServer {
   }
 }
 
+/** The server's keys, and the address of its device. */
+interface OwnKeys {
+  readonly auth: AuthOptions;
+  readonly local: string;
+}
+
 /** The server's half of one conversation. Rejects with why it refused. */
-async function talk(socket: Socket, answer: Answer, key: string | undefined): Promise<void> {
+async function talk(socket: Socket, answer: Answer, own: OwnKeys | undefined): Promise<void> {
   const ended = new Promise<void>((resolve) => socket.once('close', () => resolve()));
   socket.on('error', () => socket.destroy());
   try {
-    const { line, sign } = await readRequest(socket, key);
+    const { line, session } = await readRequest(socket, own);
     const request = parseRequest(line);
     const remoteAddress = socket.remoteAddress;
     if (remoteAddress === undefined) throw new RefusalError('ECONNRESET', 'the client is gone');
-    const standing = { remoteAddress, ended, end: () => void socket.destroySoon() };
+    const standing = { remoteAddress, ended, session, end: () => void socket.destroySoon() };
     const reply = await answer(request, standing);
     const addr = 'addr' in reply ? { addr: `${reply.addr}` } : {};
-    socket.write(`${sign(JSON.stringify({ verbena: VERSION, ...reply, ...addr }))}\n`);
+    const said = JSON.stringify({ verbena: VERSION, ...reply, ...addr });
+    socket.write(`${session?.sign(said) ?? said}\n`);
     stand(socket);
   } catch (error) {
     const refusal =
@@ -177,27 +187,31 @@ async function talk(socket: Socket, answer: Answer, key: string | undefined): Pr
   }
 }
 
-/** The line with the request, and how the reply to it is signed. Rejects with RefusalError. */
+/** The line with the request, and the session of a client with a key. Rejects with RefusalError. */
 async function readRequest(
   socket: Socket,
-  key: string | undefined,
-): Promise<{ line: string; sign: (reply: string) => string }> {
+  own: OwnKeys | undefined,
+): Promise<{ line: string; session: ExchangeSession | undefined }> {
   const first = await readLine(socket, REQUEST_BYTES_MAX, 'the client');
-  const client = parseLine(first).get('nonce');
-  const hasKey = typeof client === 'string' && NONCE.test(client);
-  if (key === undefined) {
-    if (!hasKey) return { line: first, sign: (reply) => reply };
-    throw new RefusalError('EACCES', 'the server has no key: put without --token, or give it one');
+  const fields = parseLine(first);
+  if (!own) {
+    if (fields.get('nonce') === undefined) return { line: first, session: undefined };
+    const remedy = 'put without --psk-file and --token, or give it one';
+    throw new RefusalError('EACCES', `the server has no key: ${remedy}`);
   }
-  if (!hasKey) {
-    throw new RefusalError('EACCES', 'the server wants its key: put with --token or --token-file');
-  }
-  const nonces = { client, server: makeNonce() };
-  socket.write(`${JSON.stringify({ verbena: VERSION, nonce: nonces.server })}\n`);
+  const auth = new ExchangeAuth(own.auth);
+  const { local } = own;
+  const session = auth.passive(helloOf(fields), { local, remote: socket.remoteAddress ?? '' });
+  socket.write(`${JSON.stringify({ verbena: VERSION, ...auth.answer })}\n`);
   const text = await readLine(socket, REQUEST_BYTES_MAX, 'the client');
-  const line = provenLine(key, 'put', nonces, text);
-  if (line === undefined) throw new RefusalError('EACCES', 'the client has another key (--token)');
-  return { line, sign: (reply) => proven(key, 'serve', nonces, reply) };
+  const line = session.verified(text);
+  if (line !== undefined) return { line, session };
+  throw new RefusalError('EACCES', 'the client has another key, or does not prove it (--token)');
+}
+
+function helloOf(fields: Fields): unknown {
+  const [keyId, nonce, encrypt] = ['keyId', 'nonce', 'encrypt'].map((name) => fields.get(name));
+  return { keyId, nonce, encrypt };
 }
 
 /** From now on the other side has nothing to say but goodbye. */
@@ -212,7 +226,7 @@ export async function askServer(
   localAddress: string,
   request: PutRequest,
   signal: AbortSignal,
-  key?: string,
+  auth?: AuthOptions,
 ): Promise<{ reply: PutReply | DoneReply; standing: Standing }> {
   const socket = connect({
     host: server.host,
@@ -227,15 +241,16 @@ export async function askServer(
   signal.addEventListener('abort', abort);
   try {
     const asking = JSON.stringify({ verbena: VERSION, put: request });
-    const nonces = key === undefined ? undefined : await exchangeNonces(socket, server.text);
-    socket.write(`${nonces ? proven(key!, 'put', nonces, asking) : asking}\n`);
+    const own = auth && { auth, local: localAddress };
+    const session = own && (await introduce(socket, server, own));
+    socket.write(`${session?.sign(asking) ?? asking}\n`);
     const text = await readLine(socket, REPLY_BYTES_MAX, server.text);
-    const line = nonces ? provenReply(key!, nonces, text) : text;
+    const line = session ? verifiedReply(session, text) : text;
     const reply = parseReply(line, Math.ceil(request.size / request.pieceBytes));
     socket.on('error', () => socket.destroy());
     stand(socket);
     const end = (): void => void socket.destroy();
-    return { reply, standing: { remoteAddress: server.host, ended, end } };
+    return { reply, standing: { remoteAddress: server.host, ended, session, end } };
   } catch (error) {
     socket.on('error', () => undefined);
     socket.destroy();
@@ -245,21 +260,26 @@ export async function askServer(
   }
 }
 
-async function exchangeNonces(socket: Socket, server: string): Promise<Nonces> {
-  const client = makeNonce();
-  socket.write(`${JSON.stringify({ verbena: VERSION, nonce: client })}\n`);
-  const line = await readLine(socket, REPLY_BYTES_MAX, server);
+async function introduce(
+  socket: Socket,
+  server: { readonly host: string; readonly text: string },
+  own: OwnKeys,
+): Promise<ExchangeSession> {
+  const auth = new ExchangeAuth(own.auth);
+  socket.write(`${JSON.stringify({ verbena: VERSION, ...auth.request })}\n`);
+  const line = await readLine(socket, REPLY_BYTES_MAX, server.text);
   const fields = parseLine(line);
   // A refusal needs no proof: without one there is no transfer either.
   if (fields.get('refused') !== undefined) parseReply(line, 0);
-  return { client, server: fields.text('nonce', NONCE) };
+  return auth.active(helloOf(fields), { local: own.local, remote: server.host });
 }
 
-function provenReply(key: string, nonces: Nonces, text: string): string {
-  const line = provenLine(key, 'serve', nonces, text);
+function verifiedReply(session: ExchangeSession, text: string): string {
+  const line = session.verified(text);
   if (line !== undefined) return line;
   if (parseLine(text).get('refused') !== undefined) return text;
-  throw new RefusalError('EACCES', 'the server does not prove that it has the key (--token)');
+  const sentence = 'the server does not prove that it has the key (--psk-file, --token)';
+  throw new RefusalError('EACCES', sentence);
 }
 
 /** The first line that arrives, without its end. Rejects when it is late, too long or missing. */

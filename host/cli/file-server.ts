@@ -1,7 +1,8 @@
 /** A device and a TCP port that files can be put to: who is served, and who is refused. */
 import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import { MisuseError, RefusalError, type Context, type CounterValues } from '../index.js';
+import { MisuseError, RefusalError, type AuthOptions } from '../index.js';
+import type { Context, CounterValues } from '../index.js';
 import {
   ExchangeServer,
   type DoneReply,
@@ -22,8 +23,11 @@ export interface FileServerOptions extends DeviceOptions {
   readonly clientsMax: number;
   /** Bytes of memory that each client may write into. */
   readonly windowBytes: number;
-  /** Key that each client must prove to have. Default: the server accepts clients without a key. */
-  readonly key?: string | undefined;
+  /**
+   * Keys, of which each client must prove one; its packets carry tags then. Default: the server
+   * accepts clients without a key.
+   */
+  readonly auth?: AuthOptions | undefined;
   /** Bytes of all files in the directory, finished or not. Default: what the disk has. */
   readonly quotaBytes?: number | undefined;
   /** Unfinished files that nothing was written to for so long are removed. Default 7 days. */
@@ -94,7 +98,7 @@ export class FileServer {
           options.clientsMax,
           (request, standing) => server.#answer(request, standing),
           (remote, error) => events.refused(remote, error),
-          options.key,
+          options.auth,
         );
         await server.#expire();
         server.#expiring = setInterval(() => void server.#expire(), EXPIRE_LOOK_MILLIS).unref();

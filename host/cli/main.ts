@@ -21,6 +21,7 @@ import {
 } from './options.js';
 import { pingpong, type PingpongOptions } from './pingpong.js';
 import { poolTop, type PoolTopOptions } from './pool-top.js';
+import { addPskOptions } from './psk-file.js';
 import { nvmeTarget, type NvmeTargetCliOptions } from './nvme-target.js';
 import { perf } from './perf/perf.js';
 import { addPerfOptions, perfTest, perfVerb } from './perf/options.js';
@@ -109,7 +110,7 @@ function addServe(program: Command): void {
     .option('--pmem-bytes <size>', 'of it, where it is made (64M)', size(65536, 2 ** 31))
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'one JSON object per event');
-  addFaultOptions(command)
+  addFaultOptions(addPskOptions(command))
     .addHelpText('after', example('verbena serve --dir incoming --bind 192.0.2.7'))
     .action((options: ServeOptions) => run('serve', () => serve(options)));
 }
@@ -131,7 +132,7 @@ function addPut(program: Command): void {
     .option('--pmem', 'into the persistent memory of "serve --pmem": written, flushed, committed')
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'print the result as JSON');
-  addFaultOptions(command)
+  addFaultOptions(addPskOptions(command))
     .addHelpText('after', example('verbena put image.iso 192.0.2.7'))
     .action((file: string, address: string, options: PutOptions) =>
       run('put', () => put(file, address, options)),
@@ -145,7 +146,7 @@ function list(parse: (text: string) => number): (text: string) => number[] {
 
 function addRpma(program: Command): void {
   const rpma = program.command('rpma').description('remote persistent memory: "rpma bench"');
-  begin(rpma, 'bench', 'write and sync here, against write and flush there')
+  const command = begin(rpma, 'bench', 'write and sync here, against write and flush there')
     .option('--dir <directory>', 'where both files go: on the disk that is meant', '.')
     .option('--bind <address>', 'local address', '127.0.0.1')
     .option('--sizes <list>', 'bytes of a write', list(size(8, 2 ** 25)))
@@ -153,7 +154,8 @@ function addRpma(program: Command): void {
     .option('--seconds <seconds>', 'for each line and side', seconds, 1)
     .option('--jobs <file>', 'a job file of fio (librpma_apm_client, librpma_gpspm_client)')
     .option('--plot <file>', 'an SVG of the table')
-    .option('--json', 'one JSON object per line')
+    .option('--json', 'one JSON object per line');
+  addPskOptions(command)
     .addHelpText('after', example('verbena rpma bench --sizes 1k,4k --depths 1,32'))
     .action((options: RpmaBenchOptions) => run('rpma bench', () => rpmaBench(options)));
 }
@@ -273,7 +275,8 @@ function addRping(program: Command): void {
     .option('-P, --persistent', 'server: one client after the other')
     .option('--json', 'one JSON object per event');
   addPortOption(command, '--udp-port <port>', 'UDP port of our device; 0: a free one', ROCE_PORT);
-  addPortOption(command, '--peer-udp-port <port>', 'UDP port of the device there', ROCE_PORT)
+  addPortOption(command, '--peer-udp-port <port>', 'UDP port of the device there', ROCE_PORT);
+  addPskOptions(command)
     .addHelpText('after', example('verbena rping -c -a 192.0.2.7 -C 10 -V -v'))
     .action((options: RpingOptions) => run('rping', () => rping(options)));
 }
@@ -286,7 +289,8 @@ function addRdsPing(program: Command): void {
     .option('-I, --bind <address>', 'local address (default: the one towards the host)')
     .option('--json', 'one JSON object per ping');
   addPortOption(command, '--udp-port <port>', 'UDP port of our device; 0: a free one', ROCE_PORT);
-  addPortOption(command, '--peer-udp-port <port>', 'UDP port of the device there', ROCE_PORT)
+  addPortOption(command, '--peer-udp-port <port>', 'UDP port of the device there', ROCE_PORT);
+  addPskOptions(command)
     .addHelpText('after', example('verbena rds-ping -c 5 192.0.2.7'))
     .action((host: string, options: RdsPingOptions) =>
       run('rds-ping', () => rdsPing(host, options)),
@@ -313,7 +317,8 @@ function addRdsStress(program: Command): void {
     .option('-c, --report-cpu', 'processor time of this process, of all there is')
     .option('-z, --report-summary', 'with -T: print the summary only')
     .option('--connect-retries <number>', 'tries after the first one', whole(0, 1000), 0);
-  addPortOption(command, '--udp-port <port>', 'UDP port of our device; 0: a free one', ROCE_PORT)
+  addPortOption(command, '--udp-port <port>', 'UDP port of our device; 0: a free one', ROCE_PORT);
+  addPskOptions(command)
     .option('--json', 'one JSON object per row')
     .addHelpText('after', example('verbena rds-stress', 'verbena rds-stress -s 192.0.2.7 -T 10 -v'))
     .action((options: RdsStressOptions) => run('rds-stress', () => rdsStress(options)));
@@ -359,7 +364,7 @@ function addPerf(program: Command): void {
     .argument('<verb>', 'write, read, send, atomic, flush or atomic-write', perfVerb)
     .argument('<test>', 'bw or lat', perfTest)
     .argument('[host]');
-  addPerfOptions(command)
+  addPskOptions(addPerfOptions(command))
     .addHelpText('after', example('verbena perf write bw', 'verbena perf write bw 192.0.2.7'))
     .action((verb: PerfVerb, test: PerfTest, host: string | undefined, options: PerfOptions) =>
       run('perf', () => perf(verb, test, host, options)),
@@ -391,7 +396,7 @@ function addNvme(program: Command): void {
   addPortOption(command, '--udp-port <port>', 'UDP port of our device; 0: a free one', ROCE_PORT)
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'one JSON object per event');
-  addFaultOptions(command)
+  addFaultOptions(addPskOptions(command))
     .addHelpText('after', example('verbena nvme-target disk.img --size 1G --bind 192.0.2.7'))
     .action((file: string | undefined, options: NvmeTargetCliOptions) =>
       run('nvme-target', () => nvmeTarget(file, options)),

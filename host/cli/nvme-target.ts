@@ -17,10 +17,11 @@ import { readDhchapFile } from './dhchap-file.js';
 import { formatBytes } from './format.js';
 import { openLocalDevice, type FaultPercents } from './open-device.js';
 import { faultsOf } from './options.js';
+import { authOption, readAuth, type PskOptions } from './psk-file.js';
 import { Exit, complain, printLine } from './report.js';
 import { describeStorage } from './storage.js';
 
-export interface NvmeTargetCliOptions extends FaultPercents {
+export interface NvmeTargetCliOptions extends FaultPercents, PskOptions {
   readonly ram?: number;
   readonly size?: number;
   readonly pmem?: boolean;
@@ -51,6 +52,7 @@ export async function nvmeTarget(
     throw new MisuseError('FILE or --ram', 'say what is served (verbena nvme-target --help)');
   }
   const dhchap = await dhchapOf(options);
+  const auth = await readAuth(options);
   const blocks = pmem ? (options.size ?? 2 ** 30) : (ram ?? 0);
   const context = await openLocalDevice(
     {
@@ -70,6 +72,7 @@ export async function nvmeTarget(
       ...(nqn !== undefined && { nqn }),
       ...(hostNqn !== undefined && { hosts: hostNqn }),
       ...(dhchap && { dhchap }),
+      ...authOption(auth),
       ...(medium !== undefined && { delayMicros: nvmeResponseTimes(medium) }),
       onEvent: (event) => void tell(json, event),
     }).catch(async (error: unknown) => {

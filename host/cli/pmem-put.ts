@@ -2,7 +2,8 @@
  * `verbena put --pmem`: appends a file to the log in the server's persistent memory. The server's
  * processor does nothing for it; what is reported as done survives its power cut.
  */
-import { RefusalError, WcStatus, rpma, wcStatusStr, type Context } from '../index.js';
+import { RefusalError, WcStatus, rpma, wcStatusStr } from '../index.js';
+import type { AuthOptions, Context } from '../index.js';
 import { lookUp } from '../cm/address-info.js';
 import { localAddressTowards } from '../link/interface.js';
 import { refusalOf } from '../link/tcp-refusal.js';
@@ -11,6 +12,7 @@ import { openLocalDevice } from './open-device.js';
 import { faultsOf } from './options.js';
 import { PIECE_BYTES, PMEM_SERVICE, dataRecord, endRecord, fileRecord } from './pmem-records.js';
 import { Progress } from './progress.js';
+import { pskRefusal } from './psk-file.js';
 import type { PutOptions } from './put.js';
 import { Exit, printLine } from './report.js';
 import { formatServerAddress, parseServerAddress, whileNobodyAnswers } from './server-address.js';
@@ -25,7 +27,12 @@ const MEMORY_BASE_BYTES = 16 * 2 ** 20;
 const LOG_BYTES_MAX = 2 ** 31;
 const SERVER_COMMAND = 'verbena serve --pmem';
 
-export async function putPmem(path: string, address: string, options: PutOptions): Promise<number> {
+export async function putPmem(
+  path: string,
+  address: string,
+  options: PutOptions,
+  auth: AuthOptions | undefined,
+): Promise<number> {
   const named = parseServerAddress(address);
   const host = await lookUp(named.host);
   const local = options.bind ?? (await localAddressTowards(host));
@@ -40,7 +47,7 @@ export async function putPmem(path: string, address: string, options: PutOptions
       memoryBytes: MEMORY_BASE_BYTES + LOG_BYTES_MAX,
       rdAtomicMax: FLUSHES_MAX,
     });
-    const { log, conn } = await openLog(context, host, named.port);
+    const { log, conn } = await openLog(context, host, named.port, auth);
     const { name, size: bytes } = file;
     const bar = (progress = new Progress('put', bytes));
     const appends: Promise<number>[] = [];
@@ -83,15 +90,19 @@ async function openLog(
   context: Context,
   host: string,
   udpPort: number,
+  auth: AuthOptions | undefined,
 ): Promise<{ log: rpma.ReplicatedLog; conn: rpma.Conn }> {
   const peer = rpma.peerNew(context);
   const cfg = rpma.connCfgNew();
   cfg.setSqSize(rpma.logQueueSize(DEPTH));
   cfg.setCqSize(rpma.logQueueSize(DEPTH));
+  cfg.setAuth(auth);
   const conn = (await peer.connReqNew(host, PMEM_SERVICE, cfg, udpPort)).connect();
   const server = formatServerAddress({ host, port: udpPort });
   const event = await whileNobodyAnswers('put', server, SERVER_COMMAND, conn.nextEvent());
   if (event !== rpma.ConnEvent.ESTABLISHED) {
+    const refusal = conn.getRefusal();
+    if (refusal?.code === 'EACCES') throw pskRefusal(refusal, server);
     const code = event === rpma.ConnEvent.UNREACHABLE ? 'ETIMEDOUT' : 'ECONNREFUSED';
     throw refusalOf(code, server, SERVER_COMMAND, rpma.utilsConnEvent2str(event))!;
   }

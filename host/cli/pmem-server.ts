@@ -3,9 +3,12 @@ import { RefusalError, rpma, type PersistentMemory } from '../index.js';
 import { formatBytes, formatCount } from './format.js';
 import { openLocalDevice } from './open-device.js';
 import { faultsOf } from './options.js';
-import { FlushAnswerer, withMessages } from './pmem-messages.js';
+import type { ServerAccess } from './access.js';
+import { takeClients } from './pmem-clients.js';
+import { FlushAnswerer } from './pmem-messages.js';
 import { PMEM_SERVICE, filesIn } from './pmem-records.js';
-import { Exit, complain, describeError, printLine } from './report.js';
+import { authOption } from './psk-file.js';
+import { Exit, printLine } from './report.js';
 import type { ServeOptions } from './serve.js';
 import { describeStorage } from './storage.js';
 
@@ -16,7 +19,10 @@ const MEMORY_BASE_BYTES = 16 * 2 ** 20;
 /** Interval at which a server checks whether its region has failed. */
 const WATCH_MILLIS = 250;
 
-export async function servePmem(options: ServeOptions & { pmem: string }): Promise<number> {
+export async function servePmem(
+  options: ServeOptions & { pmem: string },
+  { auth, made }: ServerAccess,
+): Promise<number> {
   const { pmem: path, json, bind, port, pcap } = options;
   const bytes = options.pmemBytes;
   const place = { address: bind, port, faults: faultsOf(options) };
@@ -39,7 +45,7 @@ export async function servePmem(options: ServeOptions & { pmem: string }): Promi
     const pcfg = rpma.peerCfgNew();
     pcfg.setDirectWriteToPmem(true);
     const told = Buffer.concat([mr.getDescriptor(), pcfg.getDescriptor()]);
-    const ep = await peer.epListen(bind, PMEM_SERVICE);
+    const ep = await peer.epListen(bind, PMEM_SERVICE, authOption(auth));
     // Whoever reads that we serve may end us at once.
     const stopped = new Promise<void>((resolve) => {
       process.once('SIGINT', () => resolve()).once('SIGTERM', () => resolve());
@@ -50,10 +56,12 @@ export async function servePmem(options: ServeOptions & { pmem: string }): Promi
     const event = {
       ...{ event: 'serving', pmem: path, address: `${local}`, pid: process.pid, files },
       ...{ kind: pmem.kind, durability, durabilityReason: reason },
+      ...{ wantsKey: auth !== undefined, ...(made === undefined ? {} : { token: made }) },
     };
     const line = `serving ${path} on ${local}: ${what} of persistent memory (${pmem.kind}); ctrl-C ends`;
     await printLine(json ? JSON.stringify(event) : line);
     if (!json) await printLine(`  durability: ${describeStorage({ durability, reason })}`);
+    if (!json && made !== undefined) await printLine(`  clients need: --token ${made}`);
     if (!json)
       for (const { name, sha256 } of files) await printLine(`  ${name}  SHA-256 ${sha256}`);
     const persist = (offset: number, length: number): Promise<void> => pmem.flush(offset, length);
@@ -75,29 +83,5 @@ async function failureOf(pmem: PersistentMemory): Promise<Error> {
   for (;;) {
     if (pmem.failure) return pmem.failure;
     await new Promise((resolve) => setTimeout(resolve, WATCH_MILLIS).unref());
-  }
-}
-
-/** One after the other: a log has one writer. */
-async function takeClients(ep: rpma.Ep, told: Uint8Array, answerer: FlushAnswerer): Promise<void> {
-  for (;;) {
-    let request: rpma.ConnReq;
-    try {
-      request = await ep.nextConnReq(withMessages(rpma.connCfgNew()));
-    } catch (error) {
-      if (error instanceof rpma.RpmaError) return;
-      complain('serve', describeError(error));
-      continue;
-    }
-    try {
-      answerer.prepare(request);
-      const conn = request.connect(told);
-      void answerer.answer(conn);
-      const { ESTABLISHED } = rpma.ConnEvent;
-      if ((await conn.nextEvent()) === ESTABLISHED) await conn.nextEvent();
-      conn.delete();
-    } catch (error) {
-      complain('serve', describeError(error));
-    }
   }
 }

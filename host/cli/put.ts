@@ -1,8 +1,8 @@
 /** `verbena put FILE ADDR`: sends a file to `verbena serve` by one-sided RDMA writes. */
-import { RefusalError, type Context, type CounterValues } from '../index.js';
+import type { Context, CounterValues } from '../index.js';
 import { localAddressTowards } from '../link/interface.js';
 import { SLOTS_IN_USE } from './attempt.js';
-import { readKey } from './exchange-key.js';
+import { clientAccess, type AccessOptions } from './access.js';
 import { formatBytes, formatCount, formatRate, formatSeconds } from './format.js';
 import { openLocalDevice, type FaultPercents } from './open-device.js';
 import { faultsOf } from './options.js';
@@ -13,7 +13,7 @@ import { parseServerAddress, resolveServer } from './server-address.js';
 import { SourceFile } from './source-file.js';
 import { Transfer, type TransferResult } from './transfer.js';
 
-export interface PutOptions extends FaultPercents {
+export interface PutOptions extends FaultPercents, AccessOptions {
   /** Local address; default: the one that the system would send from. */
   readonly bind?: string;
   /** Local UDP port. */
@@ -22,9 +22,6 @@ export interface PutOptions extends FaultPercents {
   readonly pieceBytes: number;
   readonly pcap?: string;
   readonly json?: boolean;
-  /** The key of the server. */
-  readonly token?: string;
-  readonly tokenFile?: string;
   /** Into the persistent memory of `verbena serve --pmem`. */
   readonly pmem?: boolean;
 }
@@ -51,11 +48,8 @@ export interface PutReport {
 const MEMORY_BASE_BYTES = 16 * 2 ** 20;
 
 export async function put(path: string, address: string, options: PutOptions): Promise<number> {
-  const key = await readKey(options);
-  if (options.pmem) {
-    if (key === undefined) return putPmem(path, address, options);
-    throw new RefusalError('EOPNOTSUPP', 'put --pmem has no key yet: leave out --token');
-  }
+  const auth = await clientAccess(options);
+  if (options.pmem) return putPmem(path, address, options, auth);
   const named = parseServerAddress(address);
   const file = await SourceFile.open(path, options.pieceBytes);
   let context: Context | undefined;
@@ -78,7 +72,7 @@ export async function put(path: string, address: string, options: PutOptions): P
     const bar = (progress = new Progress('put', file.size));
     const { retries } = options;
     const result = await new Transfer(
-      { context, file, server, localAddress, retries, key, signal: interrupt.signal },
+      { context, file, server, localAddress, retries, auth, signal: interrupt.signal },
       {
         progress: (bytes) => bar.update(bytes),
         verifying: () => undefined,

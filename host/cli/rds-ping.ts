@@ -3,10 +3,11 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { timerMillis } from '../base/timer.js';
 import { RefusalError, openDevice, rds } from '../index.js';
 import { lookUp } from '../cm/address-info.js';
+import { authOption, nodeRefusal, readAuth, type PskOptions } from './psk-file.js';
 import { Exit, printLine } from './report.js';
 import { addressBeside } from './server-address.js';
 
-export interface RdsPingOptions {
+export interface RdsPingOptions extends PskOptions {
   readonly count?: number;
   /** Seconds between pings. */
   readonly interval: number;
@@ -22,9 +23,11 @@ const ANSWER_MILLIS = 2000;
 
 export async function rdsPing(host: string, options: RdsPingOptions): Promise<number> {
   const address = await lookUp(host);
+  const auth = await readAuth(options);
   const local = options.bind ?? (await addressBeside(address));
   const context = await openDevice({ address: local, port: options.udpPort });
   try {
+    rds.RdsNode.of(context, authOption(auth));
     const socket = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, context);
     socket.bind({ port: 0 });
     const to = { address, port: 0, udpPort: options.peerUdpPort };
@@ -61,7 +64,9 @@ async function sendPing(socket: rds.RdsSocket, to: rds.RdsAddress): Promise<void
   try {
     await socket.send(to);
   } catch (error) {
-    if (!(error instanceof RefusalError) || error.code !== 'EFAULT') throw error;
+    if (!(error instanceof RefusalError)) throw error;
+    if (error.code === 'EACCES') throw nodeRefusal(to.address, error);
+    if (error.code !== 'EFAULT') throw error;
     throw new RefusalError(
       'EFAULT',
       `no node of reliable datagrams answers at ${to.address}: see that one runs there`,

@@ -15,6 +15,7 @@ import {
   connect,
   listen,
   openDevice,
+  type AuthOptions,
   type CmId,
   type CompletionQueue,
   type Context,
@@ -24,6 +25,7 @@ import {
   type Sge,
 } from '../index.js';
 import { lookUp } from '../cm/address-info.js';
+import { authOption, pskRefusal, readAuth, type PskOptions } from './psk-file.js';
 import { Exit, printLine } from './report.js';
 import {
   addressBeside,
@@ -32,7 +34,7 @@ import {
   whileNobodyAnswers,
 } from './server-address.js';
 
-export interface RpingOptions {
+export interface RpingOptions extends PskOptions {
   readonly server?: boolean;
   readonly client?: boolean;
   /** The server's address, ours or theirs. */
@@ -176,6 +178,12 @@ function textOf(message: Uint8Array): string {
   return Buffer.from(message.subarray(0, end < 0 ? message.length : end)).toString('latin1');
 }
 
+/** Where connections are made, and with which keys. */
+interface Way {
+  readonly context: Context;
+  readonly auth?: AuthOptions;
+}
+
 const PARAM = { responderResources: 1, initiatorDepth: 1, retryCount: 7 };
 
 async function serveOne(request: RdmaRequest, options: RpingOptions): Promise<void> {
@@ -209,9 +217,10 @@ async function answer(side: Side, { size, verbose, json }: RpingOptions): Promis
   }
 }
 
-async function runServer(options: RpingOptions, context: Context): Promise<void> {
+async function runServer(options: RpingOptions, way: Way): Promise<void> {
+  const { context } = way;
   const { address, port, persistent, json } = options;
-  const listener = await listen({ address, port }, { context });
+  const listener = await listen({ address, port }, way);
   const udpPort = context.local.port;
   const place = `rping: listening on ${address}:${port}, UDP port ${udpPort}`;
   const event = { event: 'listening', address, port, udpPort };
@@ -222,14 +231,14 @@ async function runServer(options: RpingOptions, context: Context): Promise<void>
   }
 }
 
-async function runClient(options: RpingOptions, context: Context): Promise<void> {
+async function runClient(options: RpingOptions, way: Way): Promise<void> {
   const { address, port, size, count, verbose, validate, peerUdpPort, json } = options;
   const server = { host: address, port };
-  const connecting = connect({ address, port }, { ...PARAM, context, udpPort: peerUdpPort });
+  const connecting = connect({ address, port }, { ...PARAM, ...way, udpPort: peerUdpPort });
   const place = formatServerAddress(server);
   const connection = await whileNobodyAnswers('rping', place, SERVER_COMMAND, connecting).catch(
     (error: unknown) => {
-      throw connectSentence(error, server, SERVER_COMMAND);
+      throw connectSentence(pskRefusal(error, place), server, SERVER_COMMAND);
     },
   );
   try {
@@ -261,9 +270,11 @@ export async function rping(options: RpingOptions): Promise<number> {
   if (!server === !client)
     throw new MisuseError('-s or -c', 'say which side this is (verbena rping --help)');
   const local = server ? address : await addressBeside(await lookUp(address));
+  const auth = await readAuth(options);
   const context = await openDevice({ address: local, port: udpPort });
   try {
-    await (server ? runServer(options, context) : runClient(options, context));
+    const way = { context, ...authOption(auth) };
+    await (server ? runServer(options, way) : runClient(options, way));
   } finally {
     await context.close();
   }

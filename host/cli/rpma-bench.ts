@@ -14,6 +14,7 @@ import {
   openDevice,
   rpma,
   wcStatusStr,
+  type AuthOptions,
   type Context,
   type PersistentMemory,
 } from '../index.js';
@@ -22,9 +23,10 @@ import { drawBench } from './bench-plot.js';
 import { parseFioJobs, type BenchJob } from './fio-job.js';
 import { FLUSH_MESSAGES_MAX, FlushAsker, withMessages } from './pmem-messages.js';
 import { PMEM_SERVICE } from './pmem-records.js';
+import { pskRefusal, readAuth, type PskOptions } from './psk-file.js';
 import { Exit, complain, printLine } from './report.js';
 
-export interface RpmaBenchOptions {
+export interface RpmaBenchOptions extends PskOptions {
   /** Where both files go. */
   readonly dir: string;
   readonly bind: string;
@@ -65,6 +67,7 @@ const ROUNDS = 3;
 export async function rpmaBench(options: RpmaBenchOptions): Promise<number> {
   const jobs = jobsOf(options);
   const { dir, plot } = options;
+  const auth = await readAuth(options);
   if (plot !== undefined) writePlot(plot, []);
   const directory = await mkdtemp(join(dir, 'verbena-bench-')).catch((error: unknown) => {
     throw fileRefusal(`cannot write into ${dir}`, error);
@@ -76,8 +79,8 @@ export async function rpmaBench(options: RpmaBenchOptions): Promise<number> {
     const here = await openDevice({ address: options.bind, ...limits });
     contexts.push(here);
     const pmem = await here.openPmem(join(directory, 'local.pmem'), { bytes: REGION_BYTES });
-    server = await startServer(join(directory, 'remote.pmem'), options.bind);
-    const target = await connectTo(here, options.bind, serverPort(server));
+    server = await startServer(join(directory, 'remote.pmem'), options);
+    const target = await connectTo(here, options.bind, serverPort(server), auth);
     if (!options.json) await printLine(heading());
     const lines: BenchLine[] = [];
     for (const job of jobs) {
@@ -142,9 +145,13 @@ function serverPort(server: ChildProcess): number {
 }
 
 /** A process of its own: nothing of the two sides is shared but the machine. */
-async function startServer(path: string, bind: string): Promise<ChildProcess> {
+async function startServer(path: string, options: RpmaBenchOptions): Promise<ChildProcess> {
+  const { bind, pskFile, encrypt } = options;
   const main = fileURLToPath(new URL('./main.js', import.meta.url));
   const words = ['serve', '--pmem', path, '--pmem-bytes', `${REGION_BYTES}`, '--bind', bind];
+  if (pskFile === undefined) words.push('--no-token');
+  else words.push('--psk-file', pskFile);
+  if (encrypt) words.push('--encrypt');
   const child = spawn(process.execPath, [main, ...words, '--port', '0', '--json'], {
     stdio: ['ignore', 'pipe', 'pipe'],
   });
@@ -168,14 +175,22 @@ interface Target {
   readonly asker: FlushAsker;
 }
 
-async function connectTo(context: Context, address: string, udpPort: number): Promise<Target> {
+async function connectTo(
+  context: Context,
+  address: string,
+  udpPort: number,
+  auth: AuthOptions | undefined,
+): Promise<Target> {
   const peer = rpma.peerNew(context);
   const cfg = withMessages(rpma.connCfgNew());
   cfg.setSqSize(2 * DEPTH_MAX);
   cfg.setCqSize(2 * DEPTH_MAX);
+  cfg.setAuth(auth);
   const conn = (await peer.connReqNew(address, PMEM_SERVICE, cfg, udpPort)).connect();
   const event = await conn.nextEvent();
   if (event !== rpma.ConnEvent.ESTABLISHED) {
+    const refusal = conn.getRefusal();
+    if (refusal?.code === 'EACCES') throw pskRefusal(refusal, 'the server');
     throw new RefusalError('ECONNREFUSED', rpma.utilsConnEvent2str(event));
   }
   const told = conn.getPrivateData();

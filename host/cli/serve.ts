@@ -1,5 +1,5 @@
 /** `verbena serve`: takes files that `verbena put` writes into this process's memory. */
-import { makeKey, readKey } from './exchange-key.js';
+import { serverAccess, type AccessOptions } from './access.js';
 import { FileServer, type FileServerEvents, type FileServerOptions } from './file-server.js';
 import { formatBytes, formatCount, formatRate, formatSeconds } from './format.js';
 import { hasFaults, type FaultPercents } from './open-device.js';
@@ -7,12 +7,11 @@ import { faultsOf } from './options.js';
 import { servePmem } from './pmem-server.js';
 import { Exit, complain, describeError, printLine } from './report.js';
 import { describeStorage } from './storage.js';
-import { RefusalError } from '../index.js';
 import { placeOfPath } from '../pmem/place.js';
 import type { PutRequest } from './exchange.js';
 import type { SessionEnd } from './session.js';
 
-export interface ServeOptions extends FaultPercents {
+export interface ServeOptions extends FaultPercents, AccessOptions {
   readonly dir: string;
   readonly bind: string;
   readonly port: number;
@@ -23,9 +22,6 @@ export interface ServeOptions extends FaultPercents {
   /** Files go into persistent memory instead. */
   readonly pmem?: string;
   readonly pmemBytes?: number;
-  /** The key that clients prove to have; false: none, wherever they are. */
-  readonly token?: string | false;
-  readonly tokenFile?: string;
   /** Bytes of all files in the directory. */
   readonly quota?: number;
   /** Hours until unfinished files are removed. */
@@ -33,18 +29,11 @@ export interface ServeOptions extends FaultPercents {
 }
 
 export async function serve(options: ServeOptions): Promise<number> {
-  if (options.pmem !== undefined) {
-    if (!options.token && options.tokenFile === undefined) {
-      return servePmem({ ...options, pmem: options.pmem });
-    }
-    throw new RefusalError('EOPNOTSUPP', 'serve --pmem has no key yet: leave out --token');
-  }
-  const given = await readKey(options);
-  // At a network address a key is required: without an option, serve generates and prints one.
-  const isMade = given === undefined && options.token !== false && !isLoopback(options.bind);
-  const key = isMade ? makeKey() : given;
+  const access = await serverAccess(options);
+  if (options.pmem !== undefined) return servePmem({ ...options, pmem: options.pmem }, access);
+  const { auth, made } = access;
   const server = await FileServer.open(
-    { ...serverOptions(options), key },
+    { ...serverOptions(options), auth },
     logEvents('serve', options.json),
   );
   const { local } = server.context;
@@ -57,23 +46,19 @@ export async function serve(options: ServeOptions): Promise<number> {
     {
       ...{ event: 'serving', directory: server.directory, address: `${local}`, pid: process.pid },
       ...{ durability: storage.durability, durabilityReason: storage.reason },
-      ...{ wantsKey: key !== undefined, ...(isMade ? { token: key } : {}) },
+      ...{ wantsKey: auth !== undefined, ...(made === undefined ? {} : { token: made }) },
     },
     `serving ${server.directory} on ${local}: up to ${options.maxClients} at once, ` +
       `${formatBytes(options.windowBytes)} of memory each; ctrl-C ends` +
       (hasFaults(options) ? '; with made-up faults' : ''),
   );
   if (!options.json) await printLine(`  durability: ${describeStorage(storage)}`);
-  if (!options.json && isMade) await printLine(`  clients need: --token ${key}`);
+  if (!options.json && made !== undefined) await printLine(`  clients need: --token ${made}`);
   const failed = watchLink(server);
   const reason = await Promise.race([stopped, failed]);
   await server.close();
   if (reason) throw reason;
   return Exit.OK;
-}
-
-function isLoopback(address: string): boolean {
-  return /^127\./.test(address) || address === '::1';
 }
 
 /** Resolves with why the device's link is gone. */

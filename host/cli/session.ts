@@ -109,6 +109,7 @@ export class Session {
       mtuBytes,
       receiveBufferBytes: request.receiveBufferBytes,
       reorderPackets: request.reorderPackets,
+      session: this.#standing.session,
     });
     return {
       qpn: channel.qpn,

@@ -1,5 +1,6 @@
 /** One task of `rds-stress`: requests to all tasks of the other side, and answers to theirs. */
-import { rds } from '../index.js';
+import { RefusalError, rds } from '../index.js';
+import { nodeRefusal } from './psk-file.js';
 
 export interface StressPlan {
   readonly requestBytes: number;
@@ -35,7 +36,7 @@ export function noCounts(): StressCounts {
 export class StressTask {
   counts = noCounts();
   /** Bytes were not those that were sent, or a message came that is none: what, and from whom. */
-  trouble: string | undefined;
+  trouble: RefusalError | undefined;
   readonly #socket: rds.RdsSocket;
   readonly #peers: readonly rds.RdsAddress[];
   readonly #plan: StressPlan;
@@ -101,10 +102,13 @@ export class StressTask {
       try {
         this.#socket.sendmsg({ name: peer, iov: [message] });
       } catch (error) {
-        const { code } = error as { code?: unknown };
+        const { code, message } = error as RefusalError;
         // It says when another try is worth it.
         if (code === 'EWOULDBLOCK' || code === 'ENOBUFS') return;
-        this.trouble = (error as Error).message;
+        const isDenied = code === 'EACCES';
+        this.trouble = isDenied
+          ? nodeRefusal(peer.address, error)
+          : new RefusalError('EIO', message, { cause: error });
         return;
       }
       this.counts.callMicros += (performance.now() - before) * 1000;
@@ -122,7 +126,8 @@ export class StressTask {
     const expected = message[0] === REQUEST ? requestBytes : message[0] === ACK ? ackBytes : -1;
     const isWrong = length !== expected || flags !== 0 || (verify && !isWhole(message));
     if (!peer || isWrong) {
-      this.trouble = `what came from ${name.address} port ${name.port} was not what was sent`;
+      const sentence = `what came from ${name.address} port ${name.port} was not what was sent`;
+      this.trouble = new RefusalError('EIO', sentence);
       return;
     }
     this.counts.received++;

@@ -86,6 +86,36 @@ export function claimOf(datagram: Uint8Array): Claim | undefined {
   };
 }
 
+/** Keys of messages, one for each direction. `label`: of this exchange and of no other. */
+export function messageKeysOf(
+  label: string,
+  { key, nonceA, nonceB, active, passive, encrypts }: Exchange,
+): { readonly ofActive: Uint8Array; readonly ofPassive: Uint8Array } {
+  const info = join(text(label), numbers(encrypts ? 1 : 0), active.bytes, passive.bytes);
+  const both = hkdf(key.bytes, join(nonceA, nonceB), info, 2 * KEY_BYTES);
+  return { ofActive: both.subarray(0, KEY_BYTES), ofPassive: both.subarray(KEY_BYTES) };
+}
+
+/** Keys of the packets of one queue pair; `salt`: all nonces of the exchange. */
+export function packetKeysOf(
+  label: string,
+  { key, active, passive, encrypts }: Exchange,
+  salt: Uint8Array,
+  isActive: boolean,
+  [localQpn, remoteQpn]: readonly [number, number],
+): PacketKeys {
+  const pair = isActive ? [localQpn, remoteQpn] : [remoteQpn, localQpn];
+  const info = join(text(label), numbers(encrypts ? 1 : 0, ...pair), active.bytes, passive.bytes);
+  const both = hkdf(key.bytes, salt, info, 2 * PACKET_KEY_BYTES);
+  const ofActive = both.subarray(0, PACKET_KEY_BYTES);
+  const ofPassive = both.subarray(PACKET_KEY_BYTES);
+  return {
+    sendKey: isActive ? ofActive : ofPassive,
+    recvKey: isActive ? ofPassive : ofActive,
+    encrypt: encrypts,
+  };
+}
+
 export class AuthSession {
   readonly #role: Role;
   readonly #exchange: Exchange;
@@ -98,15 +128,7 @@ export class AuthSession {
     this.#role = role;
     this.#exchange = exchange;
     this.#nonceC = nonceC;
-    const { key, nonceA, nonceB, active, passive, encrypts } = exchange;
-    const info = join(
-      text(LABELS.messages),
-      numbers(encrypts ? 1 : 0),
-      active.bytes,
-      passive.bytes,
-    );
-    const both = hkdf(key.bytes, join(nonceA, nonceB), info, 2 * KEY_BYTES);
-    const [ofActive, ofPassive] = [both.subarray(0, KEY_BYTES), both.subarray(KEY_BYTES)];
+    const { ofActive, ofPassive } = messageKeysOf(LABELS.messages, exchange);
     this.#sendKey = role === 'active' ? ofActive : ofPassive;
     this.#receiveKey = role === 'active' ? ofPassive : ofActive;
   }
@@ -141,23 +163,9 @@ export class AuthSession {
 
   /** Once REQ and REP have told both queue pair numbers. */
   packetKeys(localQpn: number, remoteQpn: number): PacketKeys {
-    const { key, nonceA, nonceB, active, passive, encrypts } = this.#exchange;
-    const isActive = this.#role === 'active';
-    const pair = isActive ? [localQpn, remoteQpn] : [remoteQpn, localQpn];
-    const info = join(
-      text(LABELS.packets),
-      numbers(encrypts ? 1 : 0, ...pair),
-      active.bytes,
-      passive.bytes,
-    );
+    const { nonceA, nonceB } = this.#exchange;
     const salt = join(nonceA, nonceB, this.#nonceC!);
-    const both = hkdf(key.bytes, salt, info, 2 * PACKET_KEY_BYTES);
-    const ofActive = both.subarray(0, PACKET_KEY_BYTES);
-    const ofPassive = both.subarray(PACKET_KEY_BYTES);
-    return {
-      sendKey: isActive ? ofActive : ofPassive,
-      recvKey: isActive ? ofPassive : ofActive,
-      encrypt: encrypts,
-    };
+    const isActive = this.#role === 'active';
+    return packetKeysOf(LABELS.packets, this.#exchange, salt, isActive, [localQpn, remoteQpn]);
   }
 }

@@ -96,6 +96,11 @@ export class ConnReq {
     return this.#privateData;
   }
 
+  /** Of the other side. No counterpart in librpma. */
+  getPeerAddr(): Required<CmAddress> {
+    return this.#id.getPeerAddr()!;
+  }
+
   /**
    * `rpma_conn_req_recv`: a receive that is there before the other side can send. Throws as
    * `qp.postRecv`.

@@ -15,6 +15,7 @@ const TARGET = 'host/nvme/target.ts';
 const IO = 'host/nvme/io.ts';
 const SLICES = 'host/nvme/slices.ts';
 const KEY = 'host/cli/exchange-key.ts';
+const SESSION = 'host/cm/auth-session.ts';
 const PRIVATE_FILE = 'host/cli/private-file.ts';
 const EXCHANGE = 'host/cli/exchange.ts';
 const NAMES = 'host/cli/file-name.ts';
@@ -169,8 +170,8 @@ export const SERVERS: readonly Row[] = [
   [
     'a server with a key takes requests without a proof',
     EXCHANGE,
-    'if (line === undefined) throw new RefusalError(',
-    'if (false) throw new RefusalError(',
+    'if (line !== undefined) return { line, session };',
+    "return { line: line ?? text.replace(/^[^ ]* /, ''), session };",
   ],
   [
     'a client with a key takes any server',
@@ -178,8 +179,30 @@ export const SERVERS: readonly Row[] = [
     "if (parseLine(text).get('refused') !== undefined) return text;",
     'return text;',
   ],
-  ['a proof is of any connection', KEY, '${client}\\n${server}\\n${line}', '${client}\\n${line}'],
-  ['a proof of one side is one of the other', KEY, 'verbena ${side}\\n', 'verbena\\n'],
+  [
+    'a proof is of any connection',
+    SESSION,
+    'hkdf(key.bytes, join(nonceA, nonceB), info, 2 * KEY_BYTES)',
+    'hkdf(key.bytes, join(nonceA), info, 2 * KEY_BYTES)',
+  ],
+  [
+    'a proof of one side is one of the other',
+    KEY,
+    'this.#receiveKey = isActive ? ofPassive : ofActive;',
+    'this.#receiveKey = this.#sendKey;',
+  ],
+  [
+    'a proof has any place in a conversation',
+    KEY,
+    'hmac(key, head, message)',
+    'hmac(key, message)',
+  ],
+  [
+    'packets of a transfer with a key carry no tags',
+    'host/cli/channel.ts',
+    'if (keys) this.#qp.setPacketKeys(keys);',
+    '',
+  ],
   ['a key that others may read is taken', PRIVATE_FILE, '(mode & GROUP_AND_OTHERS) !== 0', 'false'],
   ['a key may have any length', KEY, 'key.length >= KEY_LENGTH_MIN && ', ''],
   [

@@ -20,6 +20,7 @@ import {
 } from '../../index.js';
 import { NOTE_BYTES } from './exchange.js';
 import { connectRefusal, listenRefusal } from '../../link/tcp-refusal.js';
+import { pskRefusal } from '../psk-file.js';
 import { connectSentence, formatServerAddress, type ServerAddress } from '../server-address.js';
 
 /** What should run where nobody listens. */
@@ -166,7 +167,7 @@ export class CmControl implements PerfControl {
       });
       return new CmControl(connection, true, memory!);
     } catch (error) {
-      throw connectSentence(error, server, COMMAND);
+      throw connectSentence(pskRefusal(error, formatServerAddress(server)), server, COMMAND);
     }
   }
 

@@ -3,10 +3,11 @@
  * plan; and what of a plan both sides must have in common.
  */
 import { InvalidArgumentError, Option, type Command } from 'commander';
-import { MisuseError, QpType, WrOpcode } from '../../index.js';
+import { MisuseError, QpType, WrOpcode, type AuthOptions } from '../../index.js';
 import { ROCE_PORT } from '../../link/link.js';
 import { MAX_CQE, MAX_INLINE_DATA, MAX_QP_WR } from '../../verbs/limits.js';
 import { addPortOption, mtu, size, whole } from '../options.js';
+import type { PskOptions } from '../psk-file.js';
 
 const PERF_VERBS = ['write', 'read', 'send', 'atomic', 'flush', 'atomic-write'] as const;
 const PERF_TESTS = ['bw', 'lat'] as const;
@@ -19,7 +20,7 @@ export type PerfVerb = (typeof PERF_VERBS)[number];
 export type PerfTest = (typeof PERF_TESTS)[number];
 
 /** What commander makes of the command line. */
-export interface PerfOptions {
+export interface PerfOptions extends PskOptions {
   readonly size?: number;
   readonly all?: boolean;
   readonly iters?: number;
@@ -51,6 +52,14 @@ export interface PerfOptions {
   readonly udpPort?: number;
   readonly peerUdpPort: number;
   readonly json?: boolean;
+}
+
+/** Where the client connects, and with which key. */
+export interface PerfServer {
+  readonly address: string;
+  readonly port: number;
+  readonly udpPort: number;
+  readonly auth?: AuthOptions;
 }
 
 export interface PerfPlan {
@@ -211,6 +220,12 @@ function checkVerb({ verb, connection, recvPostList }: PerfPlan, options: PerfOp
       options.all ? '--all' : '--size',
       'atomics and atomic writes have 8 bytes',
     );
+  }
+  if (connection === 'UD' && options.pskFile !== undefined) {
+    throw new MisuseError('--psk-file', 'datagrams have no authentication: use -c RC or UC');
+  }
+  if (options.exchange === 'tcp' && options.pskFile !== undefined) {
+    throw new MisuseError('--psk-file', 'needs the connection manager: leave out --exchange tcp');
   }
   const isReliable = connection === 'RC';
   if (!isReliable && isAnswered(verb)) {

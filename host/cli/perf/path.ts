@@ -34,7 +34,8 @@ import {
   type SendWorkRequest,
 } from '../../index.js';
 import type { PerfDestination } from './exchange.js';
-import { QP_TYPES, isAnswered, opcodeOf, type PerfPlan } from './options.js';
+import { QP_TYPES, isAnswered, opcodeOf, type PerfPlan, type PerfServer } from './options.js';
+import { authOption } from '../psk-file.js';
 import { within } from './control.js';
 import { PerfQueue } from './pace.js';
 
@@ -153,7 +154,7 @@ export class PerfPath {
   static async connected(
     context: Context,
     plan: PerfPlan,
-    server: { readonly address: string; readonly port: number; readonly udpPort: number },
+    server: PerfServer,
     mtu: number,
   ): Promise<PerfPath> {
     const base = new PathBase(context, plan);
@@ -348,15 +349,11 @@ class PathBase {
     return index * this.stride + this.#area + LINE_BYTES;
   }
 
-  async ask(
-    server: { readonly address: string; readonly port: number; readonly udpPort: number },
-    pathMtu: number,
-    index: number,
-  ): Promise<LaneEnd> {
+  async ask(server: PerfServer, pathMtu: number, index: number): Promise<LaneEnd> {
     if (this.plan.connection === 'UD') return this.#askDatagram(server, index);
     const { context, pd, attributes: qp } = this;
-    const { udpPort, ...target } = server;
-    const options = { context, pd, qp, udpPort, pathMtu, ...this.#param };
+    const { udpPort, auth, ...target } = server;
+    const options = { context, pd, qp, udpPort, pathMtu, ...authOption(auth), ...this.#param };
     const connection = await connect(target, options);
     return { qp: connection.qp, connection };
   }
@@ -402,10 +399,7 @@ class PathBase {
     return { qp, ud: { ah, remoteQpn: completion.immData, remoteQkey: remoteQkey! } };
   }
 
-  async #askDatagram(
-    dstAddr: { readonly address: string; readonly port: number; readonly udpPort: number },
-    index: number,
-  ): Promise<LaneEnd> {
+  async #askDatagram({ auth: _auth, ...dstAddr }: PerfServer, index: number): Promise<LaneEnd> {
     const info = { flags: 0, portSpace: PortSpace.UDP, dstAddr };
     const id = await createEp(this.context, info, this.pd, this.attributes);
     const { channel } = id;

@@ -10,6 +10,7 @@ import {
   RefusalError,
   listen,
   openDevice,
+  type AuthOptions,
   type Context,
   type EventChannel,
   type RdmaListener,
@@ -18,10 +19,11 @@ import { localAddressTowards } from '../../link/interface.js';
 import { ROCE_PORT } from '../../link/link.js';
 import { warnOfOtherPort } from '../../link/other-port.js';
 import { CmControl, TcpControl, listenTcp, type PerfControl } from './control.js';
-import { planOf, type PerfOptions, type PerfPlan, type PerfTest } from './options.js';
-import type { PerfVerb } from './options.js';
+import { planOf, type PerfOptions, type PerfPlan, type PerfServer } from './options.js';
+import type { PerfTest, PerfVerb } from './options.js';
 import { listenForDatagrams, memoryOf } from './path.js';
 import { PerfSession, type SessionOptions } from './session.js';
+import { authOption, readAuth } from '../psk-file.js';
 import { Exit, Interrupted, complain, printLine } from '../report.js';
 import {
   addressBeside,
@@ -39,8 +41,9 @@ export async function perf(
   options: PerfOptions,
 ): Promise<number> {
   const plan = planOf(verb, test, options);
+  const auth = await readAuth(options);
   const interrupt = new AbortController();
-  const run = new Run(plan, options, interrupt.signal);
+  const run = new Run(plan, options, interrupt.signal, auth);
   const onSignal = (): void => {
     interrupt.abort(new Interrupted('interrupted'));
     void run.close();
@@ -62,9 +65,16 @@ class Run {
   readonly #plan: PerfPlan;
   readonly #options: PerfOptions;
   readonly #signal: AbortSignal;
+  readonly #auth: AuthOptions | undefined;
   #context: Context | undefined;
 
-  constructor(plan: PerfPlan, options: PerfOptions, signal: AbortSignal) {
+  constructor(
+    plan: PerfPlan,
+    options: PerfOptions,
+    signal: AbortSignal,
+    auth: AuthOptions | undefined,
+  ) {
+    this.#auth = auth;
     this.#plan = plan;
     this.#options = options;
     this.#signal = signal;
@@ -77,18 +87,19 @@ class Run {
     const towards = exchange === 'cm' ? localAddressTowards : addressBeside;
     const address = bind ?? (await towards(server.host));
     const context = await this.#openClient(address, server.host);
+    const auth = authOption(this.#auth);
     const control =
       exchange === 'cm'
-        ? await CmControl.connect(server, { context, udpPort })
+        ? await CmControl.connect(server, { context, udpPort, ...auth })
         : await TcpControl.connect(server, address, this.#signal);
-    await this.#measure(control, { server: { address: server.host, port, udpPort } });
+    await this.#measure(control, { server: { address: server.host, port, udpPort, ...auth } });
   }
 
   async serve(): Promise<void> {
     if (this.#options.exchange === 'tcp') return this.#serveTcp();
     const { port, bind: address = LOOPBACK, udpPort = ROCE_PORT } = this.#options;
     const context = await this.#open(address, udpPort);
-    const listener = await listen({ address, port }, { context });
+    const listener = await listen({ address, port }, { context, ...authOption(this.#auth) });
     const datagrams =
       this.#plan.connection === 'UD' ? listenForDatagrams(context, address, port) : undefined;
     await this.#waiting({ host: address, port });
@@ -201,7 +212,7 @@ class Run {
 }
 
 interface Way {
-  readonly server: { readonly address: string; readonly port: number; readonly udpPort: number };
+  readonly server: PerfServer;
   readonly listener: RdmaListener;
   readonly datagrams: EventChannel | undefined;
   readonly peer: string;

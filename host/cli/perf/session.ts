@@ -9,7 +9,8 @@ import { exchange, within, type PerfControl } from './control.js';
 import * as wire from './exchange.js';
 import type { PerfBandwidthReport, PerfDestination } from './exchange.js';
 import { Latency } from './latency.js';
-import { isTwoSided, termsOf, type PerfOptions, type PerfPlan } from './options.js';
+import { isTwoSided, termsOf } from './options.js';
+import type { PerfOptions, PerfPlan, PerfServer } from './options.js';
 import { Pace } from './pace.js';
 import { PerfPath, mtuOf, type PerfPeer } from './path.js';
 import { PerfPrintout } from './printout.js';
@@ -26,7 +27,7 @@ export interface SessionOptions {
   readonly say: (line: string) => Promise<void>;
   readonly complain: (line: string) => void;
   /** The connection manager's client: whom it asks. */
-  readonly server?: { readonly address: string; readonly port: number; readonly udpPort: number };
+  readonly server?: PerfServer;
   /** Its server: who asks, and where. */
   readonly listener?: RdmaListener;
   readonly datagrams?: EventChannel | undefined;

@@ -1,10 +1,9 @@
-/** Quota of a served directory, removal of expired files, proofs of a key. */
+/** Quota of a served directory, removal of expired files. */
 import { mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { proven, provenLine } from '../../../host/cli/exchange-key.js';
 import { checkQuota, removeUnfinished } from '../../../host/cli/served-directory.js';
 
 const test = suite<{ directory: string }>('cli/served-directory');
@@ -58,18 +57,6 @@ test('a quota counts finished and unfinished files, and an own part once', async
   } catch (error) {
     assert.match((error as Error).message, /--quota\) \(ENOSPC\)$/);
   }
-});
-
-test('a proof is of one key, one side, one connection and one line', () => {
-  const nonces = { client: '1'.repeat(32), server: '2'.repeat(32) };
-  const text = proven('key', 'put', nonces, '{"a":1}');
-  assert.is(provenLine('key', 'put', nonces, text), '{"a":1}');
-  assert.is(provenLine('kex', 'put', nonces, text), undefined);
-  assert.is(provenLine('key', 'serve', nonces, text), undefined);
-  assert.is(provenLine('key', 'put', { ...nonces, server: '3'.repeat(32) }, text), undefined);
-  assert.is(provenLine('key', 'put', { ...nonces, client: '3'.repeat(32) }, text), undefined);
-  assert.is(provenLine('key', 'put', nonces, text.replace('1}', '2}')), undefined);
-  assert.is(provenLine('key', 'put', nonces, '{"a":1}'), undefined);
 });
 
 test.run();

@@ -1,0 +1,310 @@
+/** `--psk-file` of the tools, as real processes: packets with tags, refusals without the key. */
+import { readFileSync } from 'node:fs';
+import { chmod, rm, writeFile } from 'node:fs/promises';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import {
+  UdpLink,
+  connectNvme,
+  createEp,
+  openDevice,
+  PortSpace,
+  readPcap,
+} from '../../host/index.js';
+import { PMEM_SERVICE } from '../../host/cli/pmem-records.js';
+import { Workspace, freePort, type Ended } from '../support/processes.js';
+import { checkDenied, checkNoTags, checkTags } from '../support/tags.js';
+
+const test = suite('cli/psk');
+/** Of this file alone. */
+const SERVER = '127.0.119.1';
+const CLIENT = '127.0.119.2';
+const KEY = 'a pre-shared key of enough letters';
+const OTHER = 'another pre-shared key of letters';
+const COMMANDS = ['serve', 'put', 'rping', 'rds-ping', 'rds-stress', 'nvme-target', 'perf'];
+const TEXT = 'nobody else is to read this';
+
+async function keyFile(space: Workspace, name: string, ...keys: string[]): Promise<string> {
+  const path = space.path(name);
+  await writeFile(path, keys.map((key) => `${key}\n`).join(''), { mode: 0o600 });
+  return path;
+}
+
+/** What a capture has, from the BTH on. */
+function packetsOf(path: string): Uint8Array[] {
+  const ports = Array.from({ length: 65536 - 1024 }, (_, index) => 1024 + index);
+  return [...readPcap(readFileSync(path), { port: ports })].map(({ payload }) => payload.slice());
+}
+
+/** It failed with one line, which says this. */
+function refused({ code, stderr }: Ended, pattern: RegExp): void {
+  assert.is(code, 1, stderr);
+  assert.match(stderr, /\(EACCES\)\n$/);
+  assert.match(stderr, pattern);
+}
+
+test('the file must be private, and have keys of 16 bytes or more; encryption needs a key', () =>
+  Workspace.use(async (space) => {
+    for (const command of [...COMMANDS.map((name) => [name]), ['rpma', 'bench']]) {
+      const { stdout } = await space.run(...command, '--help');
+      assert.match(stdout, /--psk-file <file> +authenticate: pre-shared keys/, command.join(' '));
+      assert.match(stdout, /--encrypt /, command.join(' '));
+    }
+    const path = await keyFile(space, 'keys', KEY);
+    const file = await space.file('file', 10);
+    const fails = async (pattern: RegExp, ...words: string[]): Promise<void> => {
+      const { code, stderr } = await space.run('put', file, SERVER, ...words);
+      assert.ok(code === 1 || code === 2, stderr);
+      assert.match(stderr, pattern);
+      assert.not.match(stderr, new RegExp(`${KEY}|too short`));
+    };
+    const words = ['--psk-file', path];
+    await chmod(path, 0o640);
+    await fails(/other users may read .* \(mode 640\): chmod 600 it/, ...words);
+    await chmod(path, 0o600);
+    await fails(/exclude each other/, ...words, '--token', KEY);
+    await fails(/--encrypt: needs a key/, '--encrypt');
+    await writeFile(path, `${KEY}\nis too short\n`);
+    await fails(/line 2: a key has 16 to 1024 bytes, not 12; make a key by openssl/, ...words);
+    await writeFile(path, `${KEY}\u00e9\n`);
+    await fails(/line 1: must be printable ASCII/, ...words);
+    await writeFile(path, '\n');
+    await fails(/has no key/, ...words);
+    await rm(path);
+    await fails(/cannot read the key in /, ...words);
+  }));
+
+for (const encrypt of [false, true]) {
+  test(`serve and put: packets are ${encrypt ? 'encrypted' : 'tagged'}`, () =>
+    Workspace.use(async (space) => {
+      // The new key and the old one; a client of either is served.
+      const both = await keyFile(space, 'both', OTHER, KEY);
+      const own = await keyFile(space, 'own', KEY);
+      const more = encrypt ? ['--encrypt'] : [];
+      const words = ['--bind', SERVER, '--psk-file', both, '--pcap', space.path('serve.pcap')];
+      const { address, server } = await space.serve(space.directory, ...words, ...more);
+      const file = space.path('sent');
+      await writeFile(file, TEXT.repeat(1000));
+      const pcap = space.path('put.pcap');
+      const at = ['--bind', CLIENT, '--pcap', pcap];
+      const done = await space.run('put', file, address, ...at, '--psk-file', own);
+      assert.is(done.code, 0, done.stderr);
+      const packets = packetsOf(pcap);
+      checkTags(packets);
+      const readable = packets.filter((bytes) => Buffer.from(bytes).includes(TEXT));
+      assert.is(readable.length > 0, !encrypt);
+      server.kill('SIGTERM');
+      await server.ended;
+    }));
+}
+
+test('serve and put: another key, or one side without, is refused; a token is a key, too', () =>
+  Workspace.use(async (space) => {
+    const [own, other] = [await keyFile(space, 'own', KEY), await keyFile(space, 'other', OTHER)];
+    const file = await space.file('sent', 5000);
+    const directory = space.directory;
+    const { address } = await space.serve(directory, '--bind', SERVER, '--psk-file', own);
+    const put = (to: string, ...words: string[]): Promise<Ended> =>
+      space.run('put', file, to, '--bind', CLIENT, ...words);
+    refused(await put(address), /the server wants its key: use --psk-file/);
+    refused(await put(address, '--psk-file', other), /another key .*: use a key that the server/);
+    const pcap = space.path('put.pcap');
+    const done = await put(address, '--token', KEY, '--pcap', pcap);
+    assert.is(done.code, 0, done.stderr);
+    checkTags(packetsOf(pcap));
+    const { address: open } = await space.serve(directory, '--bind', SERVER);
+    refused(await put(open, '--psk-file', own), /the server has no key: put without --psk-file/);
+    assert.is((await put(open, '--pcap', space.path('plain.pcap'))).code, 0);
+    checkNoTags(packetsOf(space.path('plain.pcap')));
+  }));
+
+test('serve --pmem and put --pmem: tagged with a key or a token, refused otherwise', () =>
+  Workspace.use(async (space) => {
+    const [own, other] = [await keyFile(space, 'own', KEY), await keyFile(space, 'other', OTHER)];
+    const file = await space.file('sent', 5000);
+    const store = ['--pmem', space.path('store'), '--bind', SERVER, '--port', 0];
+    const server = space.start('serve', ...store, '--psk-file', own);
+    const [, address] = await server.printed('stdout', /serving .* on (\S+:\d+):/);
+    const put = (...words: string[]): Promise<Ended> =>
+      space.run('put', file, address!, '--pmem', '--bind', CLIENT, ...words);
+    refused(await put(), /wants a pre-shared key: use --psk-file/);
+    refused(await put('--psk-file', other), /does not have the first key of --psk-file/);
+    for (const words of [
+      ['--psk-file', own],
+      ['--token', KEY, '--encrypt'],
+    ]) {
+      const pcap = space.path('put.pcap');
+      const done = await put(...words, '--pcap', pcap);
+      assert.is(done.code, 0, done.stderr);
+      checkTags(packetsOf(pcap));
+    }
+    server.kill('SIGTERM');
+    await server.ended;
+    const open = space.start('serve', ...store);
+    const [, without] = await open.printed('stdout', /serving .* on (\S+:\d+):/);
+    const words = ['--pmem', '--bind', CLIENT, '--psk-file', own];
+    refused(await space.run('put', file, without!, ...words), /has no key: start it with/);
+  }));
+
+test('serve --pmem: a client that stays half open delays others by little', () =>
+  Workspace.use(async (space) => {
+    const store = ['--pmem', space.path('store'), '--bind', SERVER, '--port', 0];
+    const server = space.start('serve', ...store);
+    const [, address] = await server.printed('stdout', /serving .* on (\S+:\d+):/);
+    const udpPort = Number(address!.split(':')[1]);
+    const link = new UdpLink({ address: '127.0.119.3', port: 0 });
+    const send = link.send.bind(link);
+    let isSilent = false;
+    link.send = (batch) => {
+      if (!isSilent) send(batch);
+    };
+    const silent = await openDevice({ link });
+    try {
+      const dstAddr = { address: SERVER, port: PMEM_SERVICE, udpPort };
+      const info = { flags: 0, portSpace: PortSpace.TCP, dstAddr };
+      for (let count = 0; count < 3; count++) {
+        const id = await createEp(silent, info, undefined, {});
+        id.connect();
+      }
+      isSilent = true;
+      const file = await space.file('sent', 5000);
+      const began = performance.now();
+      const done = await space.run('put', file, address!, '--pmem', '--bind', CLIENT);
+      assert.is(done.code, 0, done.stderr);
+      // One turn of the silent source, and what a process takes to start.
+      assert.ok(performance.now() - began < 9000, `${performance.now() - began} ms`);
+    } finally {
+      await silent.close();
+    }
+  }));
+
+test('rping: both sides with the key, and refusals without', () =>
+  Workspace.use(async (space) => {
+    const [own, other] = [await keyFile(space, 'own', KEY), await keyFile(space, 'other', OTHER)];
+    const udp = await freePort(SERVER);
+    const server = space.start(
+      'rping',
+      '-s',
+      '-P',
+      '-a',
+      SERVER,
+      '--udp-port',
+      udp,
+      '--psk-file',
+      own,
+    );
+    await server.printed('stdout', /listening/);
+    const words = ['-c', '-C', 3, '-V', '-a', SERVER, '--udp-port', 0, '--peer-udp-port', udp];
+    const done = await space.run('rping', ...words, '--psk-file', own, '--encrypt');
+    assert.is(done.code, 0, done.stderr);
+    refused(await space.run('rping', ...words), /wants a pre-shared key/);
+    refused(await space.run('rping', ...words, '--psk-file', other), /does not have the first key/);
+  }));
+
+test('perf: both sides with the key, and refusals without', () =>
+  Workspace.use(async (space) => {
+    const own = await keyFile(space, 'own', KEY);
+    const port = await freePort(SERVER);
+    const words = ['write', 'bw', '-n', 40, '-s', 5000, '-p', port];
+    const start = async (...more: string[]): Promise<{ readonly ended: Promise<Ended> }> => {
+      const server = space.start('perf', ...words, '--bind', SERVER, ...more);
+      await server.printed('stdout', /Waiting for client/);
+      return server;
+    };
+    const client = (...more: string[]): Promise<Ended> =>
+      space.run('perf', ...words, '--bind', CLIENT, ...more, SERVER);
+    const keyed = await start('--psk-file', own);
+    refused(await client(), /wants a pre-shared key/);
+    const done = await client('--psk-file', own);
+    assert.is(done.code, 0, done.stderr);
+    assert.is((await keyed.ended).code, 0);
+    await start();
+    refused(await client('--psk-file', own), /has no key: start it with --psk-file/);
+    const datagrams = await space.run('perf', 'send', 'bw', '-c', 'UD', '--psk-file', own);
+    assert.match(datagrams.stderr, /--psk-file: datagrams have no authentication/);
+  }));
+
+test('rds-stress and rds-ping: both sides with the key, and refusals without', () =>
+  Workspace.use(async (space) => {
+    const own = await keyFile(space, 'own', KEY);
+    const play = async (ofPassive: string[], ofActive: string[]): Promise<[Ended, Ended]> => {
+      const port = await freePort(SERVER);
+      const passive = space.start('rds-stress', '-r', SERVER, '-p', port, ...ofPassive);
+      await passive.printed('stdout', /waiting for incoming/);
+      const words = ['-r', CLIENT, '-s', SERVER, '-p', port, '-T', 1, '-v'];
+      const active = await space.run('rds-stress', ...words, ...ofActive);
+      return [active, await passive.ended];
+    };
+    const key = ['--psk-file', own];
+    const [active, passive] = await play(key, key);
+    assert.is(active.code, 0, active.stderr);
+    assert.is(passive.code, 0, passive.stderr);
+    for (const [ofPassive, ofActive] of [
+      [key, []],
+      [[], key],
+    ]) {
+      const sides = await play(ofPassive!, ofActive!);
+      // The first that ends takes the other one along.
+      const [denied] = sides.filter(({ code }) => code !== 0);
+      refused(denied!, /has another pre-shared key, or one side has none: start both sides with/);
+    }
+
+    const port = await freePort(SERVER);
+    const node = space.start('rds-stress', '-r', SERVER, '-p', port, '--udp-port', port, ...key);
+    await node.printed('stdout', /waiting for incoming/);
+    const words = ['-r', CLIENT, '-s', SERVER, '-p', port, '-T', 20, '--udp-port', 0, ...key];
+    const running = space.start('rds-stress', ...words);
+    await running.printed('stdout', /^ +1 /m);
+    const ping = ['rds-ping', SERVER, '-c', 1, '-I', '127.0.119.4', '--udp-port', 0];
+    const pings = [...ping, '--peer-udp-port', port];
+    const answered = await space.run(...pings, ...key);
+    assert.is(answered.code, 0, answered.stderr);
+    refused(await space.run(...pings), /has another pre-shared key, or one side has none/);
+  }));
+
+test('nvme-target: a host with the key is served, one without is refused', () =>
+  Workspace.use(async (space) => {
+    const own = await keyFile(space, 'own', KEY);
+    const udpPort = await freePort(SERVER);
+    const place = ['--bind', SERVER, '--port', 0, '--udp-port', udpPort, '--json'];
+    const server = space.start(
+      'nvme-target',
+      '--ram',
+      '1M',
+      ...place,
+      '--psk-file',
+      own,
+      '--pcap',
+      space.path('n.pcap'),
+    );
+    const [line] = await server.printed('stdout', /\{.*\}\n/);
+    const { nqn, port } = JSON.parse(line) as { nqn: string; port: number };
+    const context = await openDevice({ address: CLIENT, port: 0, memoryBytes: 2 ** 28 });
+    try {
+      const where = { nqn, context, udpPort };
+      const auth = { psk: Buffer.from(KEY) };
+      const volume = await connectNvme(`${SERVER}:${port}`, { ...where, auth });
+      const memory = context.alloc(4096);
+      await volume.write(0, memory);
+      await volume.close();
+      await checkDenied(connectNvme(`${SERVER}:${port}`, where), /set auth: \{ psk \}/);
+    } finally {
+      await context.close();
+    }
+    server.kill('SIGTERM');
+    await server.ended;
+    checkTags(packetsOf(space.path('n.pcap')));
+  }));
+
+test('rpma bench: client and server have the key', () =>
+  Workspace.use(async (space) => {
+    const own = await keyFile(space, 'own', KEY);
+    const words = ['--sizes', '4k', '--depths', '1', '--seconds', '0.1', '--bind', SERVER];
+    const place = ['--dir', space.directory, '--psk-file', own, '--encrypt'];
+    const { code, stderr } = await space.run('rpma', 'bench', ...words, ...place);
+    assert.is(code, 0, stderr);
+    const wrong = await space.run('rpma', 'bench', ...words, '--dir', space.directory, '--encrypt');
+    assert.match(wrong.stderr, /--encrypt: needs --psk-file/);
+  }));
+
+test.run();
