@@ -5,7 +5,15 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
-import { MisuseError, QpState, QpType, RefusalError, WrOpcode } from '../../host/index.js';
+import {
+  Endpoint,
+  Gid,
+  MisuseError,
+  QpState,
+  QpType,
+  RefusalError,
+  WrOpcode,
+} from '../../host/index.js';
 import { nextKey, openPacket, sealPacket } from '../support/packet-auth.js';
 import { onWire, pattern, type Wire } from '../support/wire.js';
 
@@ -218,6 +226,22 @@ test(
     assert.equal(bytesAt(wire, full, 4), [0, 0, 0, 0]);
     wire.deliver(peer.seal(middle));
     assert.is.not(wire.buffer[full + 1], 0);
+  }),
+);
+
+test(
+  'an authentic packet is taken from the address of the peer only',
+  authentic((wire, peer) => {
+    const bytes = peer.seal(peer.write(0, pattern(8)));
+    const relay = new Endpoint(Gid.parse('fd00::77'), wire.peer.port);
+    assert.equal(
+      wire.counted(() => wire.deliver(bytes, relay)),
+      { dropSource: 1 },
+    );
+    wire.expectSilence();
+    assert.equal(bytesAt(wire, 0, 4), [0, 0, 0, 0]);
+    wire.deliver(bytes);
+    assert.equal(bytesAt(wire, 0, 8), [...pattern(8)]);
   }),
 );
 
