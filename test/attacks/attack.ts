@@ -12,6 +12,8 @@ export type Position =
   | 'peer'
   /** A page of another site, in a browser that reaches the server. */
   | 'foreign page'
+  /** Another process of the same shared device. */
+  | 'co-process'
   /** Another user of the machine. */
   | 'local user'
   /** The author of a file that the victim opens. */

@@ -4,8 +4,10 @@ import { AUTHENTICATED_ATTACKS } from './authenticated.js';
 import { CM_ATTACKS } from './cm.js';
 import { TRANSPORT_ATTACKS } from './transport.js';
 import { FILE_ATTACKS } from './files.js';
+import { CO_PROCESS_ATTACKS } from './co-process.js';
 import { EXHAUSTION_ATTACKS } from './exhaustion.js';
 import { FLOOD_ATTACKS } from './floods.js';
+import { GUESSING_ATTACKS } from './guessing.js';
 import { MEMORY_ATTACKS } from './memory.js';
 import { NETWORK_ATTACKS } from './network.js';
 import { SERVER_ATTACKS } from './servers.js';
@@ -18,6 +20,8 @@ export const ATTACKS: readonly Attack[] = [
   ...FLOOD_ATTACKS,
   ...EXHAUSTION_ATTACKS,
   ...SERVER_ATTACKS,
+  ...GUESSING_ATTACKS,
   ...MEMORY_ATTACKS,
+  ...CO_PROCESS_ATTACKS,
   ...FILE_ATTACKS,
 ];
