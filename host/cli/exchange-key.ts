@@ -61,11 +61,14 @@ export interface Hello {
   readonly nonce: string;
 }
 
-/** Addresses of the devices of both sides. */
+/** Addresses of the devices of both sides, where both know them before the exchange. */
 export interface Ends {
   readonly local: string;
   readonly remote: string;
 }
+
+/** Packet keys are bound to the addresses that the sides tell each other then. */
+const NO_ENDS: Ends = { local: '::', remote: '::' };
 
 /** One side's half of the exchange, until the other side has said its hello. */
 export class ExchangeAuth {
@@ -88,12 +91,12 @@ export class ExchangeAuth {
   }
 
   /** The client's session. Throws RefusalError EPROTO. */
-  active(answer: unknown, ends: Ends): ExchangeSession {
+  active(answer: unknown, ends = NO_ENDS): ExchangeSession {
     return this.#session('active', this.#rule.keys[0]!, answer, ends);
   }
 
   /** The server's. Throws RefusalError EACCES: no such key, or none; EPROTO. */
-  passive(request: unknown, ends: Ends): ExchangeSession {
+  passive(request: unknown, ends = NO_ENDS): ExchangeSession {
     const id = (request as Partial<Hello> | null)?.keyId;
     if (id === undefined) throw new RefusalError('EACCES', WANTS_KEY);
     const key = this.#rule.keys.find((one) => idOf(one) === id);
@@ -162,12 +165,23 @@ export class ExchangeSession {
     return this.verify(0, Buffer.from(line), Buffer.from(tag, 'hex')) ? line : undefined;
   }
 
-  /** For `qp.setPacketKeys`, before RTR. */
-  packetKeys(localQpn: number, remoteQpn: number): PacketKeys {
-    const { nonceA, nonceB } = this.#exchange;
+  /** For `qp.setPacketKeys`, before RTR. `gids`: default: the ends of the exchange. */
+  packetKeys(
+    localQpn: number,
+    remoteQpn: number,
+    gids?: { readonly local: Gid; readonly remote: Gid },
+  ): PacketKeys {
+    const isActive = this.#isActive;
+    const { nonceA, nonceB, active, passive } = this.#exchange;
+    const ends = gids
+      ? {
+          active: isActive ? gids.local : gids.remote,
+          passive: isActive ? gids.remote : gids.local,
+        }
+      : { active, passive };
     const salt = Buffer.concat([nonceA, nonceB]);
-    const pair = [localQpn, remoteQpn] as const;
-    return packetKeysOf(LABELS.packets, this.#exchange, salt, this.#isActive, pair);
+    const exchange = { ...this.#exchange, ...ends };
+    return packetKeysOf(LABELS.packets, exchange, salt, isActive, [localQpn, remoteQpn]);
   }
 }
 

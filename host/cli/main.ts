@@ -207,7 +207,7 @@ function addPingpong(program: Command): void {
     .option('-c, --chk', 'check what was received (both sides)')
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'print the result as JSON');
-  addFaultOptions(command)
+  addFaultOptions(addPskOptions(command))
     .addHelpText('after', example('verbena pingpong -c', 'verbena pingpong -c 192.0.2.7'))
     .action((host: string | undefined, options: PingpongOptions) =>
       run('pingpong', () => pingpong(host, options)),

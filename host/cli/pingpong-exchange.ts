@@ -5,8 +5,11 @@
  */
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
-import { Gid, RefusalError } from '../index.js';
+import { Gid, RefusalError, type AuthOptions } from '../index.js';
 import { connectRefusal, listenRefusal } from '../link/tcp-refusal.js';
+import type { ExchangeSession } from './exchange-key.js';
+import { KeyedConversation, agreeOnKeys, checkNoHello } from './keyed-exchange.js';
+import type { Conversation, Introducible } from './keyed-exchange.js';
 import { formatServerAddress, type ServerAddress } from './server-address.js';
 
 /** One end of one queue pair's connection. */
@@ -20,6 +23,8 @@ export interface Destination {
 const TEXT = '0000:000000:000000:00000000000000000000000000000000';
 /** With its NUL. */
 const DESTINATION_BYTES = TEXT.length + 1;
+/** Of ibv_srq_pingpong. */
+const DESTINATIONS_MAX = 256;
 const DONE = 'done\0';
 const PATIENCE_MILLIS = 10_000;
 
@@ -33,8 +38,9 @@ export function encodeDestinations(list: readonly Destination[]): Buffer {
   return Buffer.from(texts.join(''), 'latin1');
 }
 
-/** Throws RefusalError EPROTO for anything else than `encodeDestinations` makes. */
+/** Throws RefusalError EACCES for a hello (keyed-exchange.ts), EPROTO for anything else than `encodeDestinations` makes. */
 export function decodeDestinations(bytes: Buffer): Destination[] {
+  checkNoHello(bytes);
   const list: Destination[] = [];
   for (let start = 0; start < bytes.length; start += DESTINATION_BYTES) {
     const text = bytes.toString('latin1', start, start + DESTINATION_BYTES);
@@ -50,19 +56,29 @@ export function decodeDestinations(bytes: Buffer): Destination[] {
   return list;
 }
 
-/** The client's part. Rejects with RefusalError: ECONNREFUSED, ECONNRESET, ETIMEDOUT, EPROTO. */
+/** The queue pairs of the other side and, with a key, the session that packet keys come from. */
+export interface Introduction {
+  readonly theirs: readonly Destination[];
+  readonly session: ExchangeSession | undefined;
+}
+
+/**
+ * The client's part. Rejects with RefusalError: ECONNREFUSED, ECONNRESET, ETIMEDOUT, EPROTO, EACCES.
+ */
 export async function askPeer(
   server: ServerAddress,
   ours: readonly Destination[],
   signal: AbortSignal,
-): Promise<Destination[]> {
+  auth?: AuthOptions,
+): Promise<Introduction> {
   const name = formatServerAddress(server);
   const socket = connect({ host: server.host, port: server.port, signal });
   return withSocket(socket, name, async () => {
-    socket.write(encodeDestinations(ours));
-    const theirs = decodeDestinations(await readBytes(socket, ours.length * DESTINATION_BYTES));
-    socket.write(DONE);
-    return theirs;
+    const { talk, session } = await converse(socket, true, auth);
+    await talk.send(encodeDestinations(ours));
+    const theirs = decodeDestinations(await talk.receive(ours.length * DESTINATION_BYTES));
+    await talk.send(Buffer.from(DONE));
+    return { theirs, session };
   });
 }
 
@@ -72,12 +88,12 @@ export interface Client {
    * Hears its `count` destinations, has `connect` tell ours, and returns what that makes. Rejects as
    * `askPeer`, and with what `connect` throws.
    */
-  answer<T>(count: number, connect: Connector<T>): Promise<T>;
+  answer<T>(count: number, connect: Connector<T>, auth?: AuthOptions): Promise<T>;
 }
 
-/** Connects to `theirs`; `localAddress` is where the client came to. */
+/** Connects to the client; `localAddress` is where the client came to. */
 export type Connector<T> = (
-  theirs: readonly Destination[],
+  client: Introduction,
   localAddress: string,
 ) => Promise<{ readonly ours: readonly Destination[]; readonly result: T }>;
 
@@ -104,15 +120,35 @@ export async function awaitPeer(
   server.close();
   const localAddress = (socket.localAddress ?? '').replace(/^::ffff:/, '');
   return {
-    answer: (count, connect) =>
+    answer: (count, connect, auth) =>
       withSocket(socket, socket.remoteAddress ?? 'the client', async () => {
-        const theirs = decodeDestinations(await readBytes(socket, count * DESTINATION_BYTES));
-        const { ours, result } = await connect(theirs, localAddress);
-        socket.write(encodeDestinations(ours));
-        await readBytes(socket, DONE.length);
+        const { talk, session } = await converse(socket, false, auth);
+        const theirs = decodeDestinations(await talk.receive(count * DESTINATION_BYTES));
+        const { ours, result } = await connect({ theirs, session }, localAddress);
+        await talk.send(encodeDestinations(ours));
+        await talk.receive(DONE.length);
         return result;
       }),
   };
+}
+
+/** With a key, hellos come first, and messages have tags. */
+async function converse(
+  socket: Socket,
+  isClient: boolean,
+  auth: AuthOptions | undefined,
+): Promise<{ readonly talk: Conversation; readonly session: ExchangeSession | undefined }> {
+  const plain: Introducible = {
+    firstBytes: DESTINATIONS_MAX * DESTINATION_BYTES,
+    send: (bytes) => {
+      socket.write(bytes);
+      return Promise.resolve();
+    },
+    receive: (length) => readBytes(socket, length),
+  };
+  if (!auth) return { talk: plain, session: undefined };
+  const session = await agreeOnKeys(auth, isClient, plain);
+  return { talk: new KeyedConversation(session, plain), session };
 }
 
 /** Everything that happens on a socket while `talk` runs ends it. */

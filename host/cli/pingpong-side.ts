@@ -21,6 +21,7 @@ import {
   type SharedReceiveQueue,
   type WorkCompletion,
 } from '../index.js';
+import type { ExchangeSession } from './exchange-key.js';
 import type { Destination } from './pingpong-exchange.js';
 
 export type Service = 'rc' | 'uc' | 'ud' | 'srq';
@@ -132,7 +133,8 @@ export class PingpongSide {
     this.#refill();
   }
 
-  connect(theirs: readonly Destination[]): void {
+  /** `session`: with a key. */
+  connect(theirs: readonly Destination[], session?: ExchangeSession): void {
     this.#theirs = theirs;
     for (const [index, qp] of this.#qps.entries()) {
       const { psn: sqPsn } = this.destinations[index]!;
@@ -140,6 +142,9 @@ export class PingpongSide {
       if (gid.words.every((word) => word === 0)) {
         throw new RefusalError('EPROTO', 'the peer has no GID: start it with -g');
       }
+      const gids = { local: this.destinations[index]!.gid, remote: gid };
+      const keys = session?.packetKeys(qp.qpNum, qpn, gids);
+      if (keys) qp.setPacketKeys(keys);
       this.#connectOne(qp, { qpn, psn, gid }, sqPsn);
     }
   }

@@ -2,16 +2,18 @@
  * `verbena pingpong [HOST]`: messages to and fro, as ibv_{rc,uc,ud,srq}_pingpong of rdma-core do and
  * with them: the options, the exchange over TCP and what is printed are theirs.
  */
-import { Gid, MisuseError, RefusalError, getDeviceList, type Context } from '../index.js';
+import { Gid, MisuseError, RefusalError, getDeviceList } from '../index.js';
+import type { AuthOptions, Context } from '../index.js';
 import { ROCE_PORT } from '../link/link.js';
 import { openLocalDevice, type FaultPercents } from './open-device.js';
 import { faultsOf } from './options.js';
-import { askPeer, awaitPeer, type Destination } from './pingpong-exchange.js';
+import { askPeer, awaitPeer, type Destination, type Introduction } from './pingpong-exchange.js';
 import { PingpongSide, type PingpongSize, type Service } from './pingpong-side.js';
+import { readAuth, type PskOptions } from './psk-file.js';
 import { Exit, Interrupted, complain, printLine } from './report.js';
 import { addressBeside, resolveServer } from './server-address.js';
 
-export interface PingpongOptions extends FaultPercents {
+export interface PingpongOptions extends FaultPercents, PskOptions {
   readonly rc?: boolean;
   readonly uc?: boolean;
   readonly ud?: boolean;
@@ -43,10 +45,11 @@ export async function pingpong(
   options: PingpongOptions,
 ): Promise<number> {
   const size = sizeOf(options);
+  const auth = await readAuth(options);
   const interrupt = new AbortController();
   const onSignal = (): void => interrupt.abort(new Interrupted('interrupted'));
   process.on('SIGINT', onSignal).on('SIGTERM', onSignal);
-  const run = new Run(options, size, interrupt.signal);
+  const run = new Run(options, size, interrupt.signal, auth);
   try {
     const side = host === undefined ? await run.serve() : await run.call(host);
     const seconds = await side.run(host !== undefined, interrupt.signal);
@@ -65,9 +68,16 @@ class Run {
   readonly #options: PingpongOptions;
   readonly #size: PingpongSize;
   readonly #signal: AbortSignal;
+  readonly #auth: AuthOptions | undefined;
   #context: Context | undefined;
 
-  constructor(options: PingpongOptions, size: PingpongSize, signal: AbortSignal) {
+  constructor(
+    options: PingpongOptions,
+    size: PingpongSize,
+    signal: AbortSignal,
+    auth: AuthOptions | undefined,
+  ) {
+    this.#auth = auth;
     this.#options = options;
     this.#size = size;
     this.#signal = signal;
@@ -78,8 +88,8 @@ class Run {
     const address = boundAddress(this.#options) ?? (await addressBeside(server.host));
     const side = await this.#open(address);
     await this.#print('local address: ', side.destinations);
-    const theirs = await askPeer(server, this.#padded(side.destinations), this.#signal);
-    await this.#connect(side, theirs);
+    const ours = this.#padded(side.destinations);
+    await this.#connect(side, await askPeer(server, ours, this.#signal, this.#auth));
     return side;
   }
 
@@ -89,14 +99,15 @@ class Run {
     const client = await awaitPeer(this.#options.port, this.#signal, () => {
       if (side) void this.#print('local address: ', side.destinations);
     });
-    return client.answer(this.#padded([]).length, async (theirs, localAddress) => {
+    const answer = async (introduction: Introduction, localAddress: string) => {
       // Not told which address is ours: the one that the client knows.
       const made = side ?? (await this.#open(localAddress));
       if (!side) await this.#print('local address: ', made.destinations);
       side = made;
-      await this.#connect(made, theirs);
+      await this.#connect(made, introduction);
       return { ours: this.#padded(made.destinations), result: made };
-    });
+    };
+    return client.answer(this.#padded([]).length, answer, this.#auth);
   }
 
   async close(): Promise<void> {
@@ -120,9 +131,9 @@ class Run {
     return side;
   }
 
-  async #connect(side: PingpongSide, theirs: readonly Destination[]): Promise<void> {
+  async #connect(side: PingpongSide, { theirs, session }: Introduction): Promise<void> {
     const used = theirs.slice(0, this.#size.numQp);
-    side.connect(used);
+    side.connect(used, session);
     await this.#print('remote address:', used);
   }
 
@@ -169,6 +180,9 @@ function sizeOf(options: PingpongOptions): PingpongSize {
   const service: Service = chosen[0] ?? 'rc';
   if (options.numQp !== undefined && service !== 'srq') {
     throw new MisuseError('--num-qp', 'is for --srq');
+  }
+  if (service === 'ud' && options.pskFile !== undefined) {
+    throw new MisuseError('--psk-file', 'goes not with --ud: datagrams have no authentication');
   }
   const numQp = service === 'srq' ? (options.numQp ?? SRQ_QPS) : 1;
   if (options.rxDepth < numQp) {

@@ -1,18 +1,11 @@
-/** `--psk-file` of the tools, as real processes: packets with tags, refusals without the key. */
-import { readFileSync } from 'node:fs';
+/** `--psk-file` of servers and their clients, as real processes: tags in packets, refusals. */
 import { chmod, rm, writeFile } from 'node:fs/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import {
-  UdpLink,
-  connectNvme,
-  createEp,
-  openDevice,
-  PortSpace,
-  readPcap,
-} from '../../host/index.js';
+import { UdpLink, connectNvme, createEp, openDevice, PortSpace } from '../../host/index.js';
 import { PMEM_SERVICE } from '../../host/cli/pmem-records.js';
 import { Workspace, freePort, type Ended } from '../support/processes.js';
+import { keyFile, packetsOf, refused } from '../support/psk.js';
 import { checkDenied, checkNoTags, checkTags } from '../support/tags.js';
 
 const test = suite('cli/psk');
@@ -21,27 +14,11 @@ const SERVER = '127.0.119.1';
 const CLIENT = '127.0.119.2';
 const KEY = 'a pre-shared key of enough letters';
 const OTHER = 'another pre-shared key of letters';
-const COMMANDS = ['serve', 'put', 'rping', 'rds-ping', 'rds-stress', 'nvme-target', 'perf'];
+const COMMANDS = [
+  ...['serve', 'put', 'rping', 'pingpong', 'perf'],
+  ...['rds-ping', 'rds-stress', 'nvme-target'],
+];
 const TEXT = 'nobody else is to read this';
-
-async function keyFile(space: Workspace, name: string, ...keys: string[]): Promise<string> {
-  const path = space.path(name);
-  await writeFile(path, keys.map((key) => `${key}\n`).join(''), { mode: 0o600 });
-  return path;
-}
-
-/** What a capture has, from the BTH on. */
-function packetsOf(path: string): Uint8Array[] {
-  const ports = Array.from({ length: 65536 - 1024 }, (_, index) => 1024 + index);
-  return [...readPcap(readFileSync(path), { port: ports })].map(({ payload }) => payload.slice());
-}
-
-/** It failed with one line, which says this. */
-function refused({ code, stderr }: Ended, pattern: RegExp): void {
-  assert.is(code, 1, stderr);
-  assert.match(stderr, /\(EACCES\)\n$/);
-  assert.match(stderr, pattern);
-}
 
 test('the file must be private, and have keys of 16 bytes or more; encryption needs a key', () =>
   Workspace.use(async (space) => {
@@ -176,90 +153,6 @@ test('serve --pmem: a client that stays half open delays others by little', () =
     } finally {
       await silent.close();
     }
-  }));
-
-test('rping: both sides with the key, and refusals without', () =>
-  Workspace.use(async (space) => {
-    const [own, other] = [await keyFile(space, 'own', KEY), await keyFile(space, 'other', OTHER)];
-    const udp = await freePort(SERVER);
-    const server = space.start(
-      'rping',
-      '-s',
-      '-P',
-      '-a',
-      SERVER,
-      '--udp-port',
-      udp,
-      '--psk-file',
-      own,
-    );
-    await server.printed('stdout', /listening/);
-    const words = ['-c', '-C', 3, '-V', '-a', SERVER, '--udp-port', 0, '--peer-udp-port', udp];
-    const done = await space.run('rping', ...words, '--psk-file', own, '--encrypt');
-    assert.is(done.code, 0, done.stderr);
-    refused(await space.run('rping', ...words), /wants a pre-shared key/);
-    refused(await space.run('rping', ...words, '--psk-file', other), /does not have the first key/);
-  }));
-
-test('perf: both sides with the key, and refusals without', () =>
-  Workspace.use(async (space) => {
-    const own = await keyFile(space, 'own', KEY);
-    const port = await freePort(SERVER);
-    const words = ['write', 'bw', '-n', 40, '-s', 5000, '-p', port];
-    const start = async (...more: string[]): Promise<{ readonly ended: Promise<Ended> }> => {
-      const server = space.start('perf', ...words, '--bind', SERVER, ...more);
-      await server.printed('stdout', /Waiting for client/);
-      return server;
-    };
-    const client = (...more: string[]): Promise<Ended> =>
-      space.run('perf', ...words, '--bind', CLIENT, ...more, SERVER);
-    const keyed = await start('--psk-file', own);
-    refused(await client(), /wants a pre-shared key/);
-    const done = await client('--psk-file', own);
-    assert.is(done.code, 0, done.stderr);
-    assert.is((await keyed.ended).code, 0);
-    await start();
-    refused(await client('--psk-file', own), /has no key: start it with --psk-file/);
-    const datagrams = await space.run('perf', 'send', 'bw', '-c', 'UD', '--psk-file', own);
-    assert.match(datagrams.stderr, /--psk-file: datagrams have no authentication/);
-  }));
-
-test('rds-stress and rds-ping: both sides with the key, and refusals without', () =>
-  Workspace.use(async (space) => {
-    const own = await keyFile(space, 'own', KEY);
-    const play = async (ofPassive: string[], ofActive: string[]): Promise<[Ended, Ended]> => {
-      const port = await freePort(SERVER);
-      const passive = space.start('rds-stress', '-r', SERVER, '-p', port, ...ofPassive);
-      await passive.printed('stdout', /waiting for incoming/);
-      const words = ['-r', CLIENT, '-s', SERVER, '-p', port, '-T', 1, '-v'];
-      const active = await space.run('rds-stress', ...words, ...ofActive);
-      return [active, await passive.ended];
-    };
-    const key = ['--psk-file', own];
-    const [active, passive] = await play(key, key);
-    assert.is(active.code, 0, active.stderr);
-    assert.is(passive.code, 0, passive.stderr);
-    for (const [ofPassive, ofActive] of [
-      [key, []],
-      [[], key],
-    ]) {
-      const sides = await play(ofPassive!, ofActive!);
-      // The first that ends takes the other one along.
-      const [denied] = sides.filter(({ code }) => code !== 0);
-      refused(denied!, /has another pre-shared key, or one side has none: start both sides with/);
-    }
-
-    const port = await freePort(SERVER);
-    const node = space.start('rds-stress', '-r', SERVER, '-p', port, '--udp-port', port, ...key);
-    await node.printed('stdout', /waiting for incoming/);
-    const words = ['-r', CLIENT, '-s', SERVER, '-p', port, '-T', 20, '--udp-port', 0, ...key];
-    const running = space.start('rds-stress', ...words);
-    await running.printed('stdout', /^ +1 /m);
-    const ping = ['rds-ping', SERVER, '-c', 1, '-I', '127.0.119.4', '--udp-port', 0];
-    const pings = [...ping, '--peer-udp-port', port];
-    const answered = await space.run(...pings, ...key);
-    assert.is(answered.code, 0, answered.stderr);
-    refused(await space.run(...pings), /has another pre-shared key, or one side has none/);
   }));
 
 test('nvme-target: a host with the key is served, one without is refused', () =>

@@ -12,14 +12,17 @@ import {
   WcStatus,
   WrOpcode,
   connect,
+  type AuthOptions,
   type ConnectOptions,
   type MemoryRegion,
   type QueuePair,
   type RdmaConnection,
   type RdmaRequest,
 } from '../../index.js';
-import { NOTE_BYTES } from './exchange.js';
+import { NOTE_BYTES, VERSION_BYTES } from './exchange.js';
 import { connectRefusal, listenRefusal } from '../../link/tcp-refusal.js';
+import type { ExchangeSession } from '../exchange-key.js';
+import { KeyedConversation, agreeOnKeys } from '../keyed-exchange.js';
 import { pskRefusal } from '../psk-file.js';
 import { connectSentence, formatServerAddress, type ServerAddress } from '../server-address.js';
 
@@ -35,6 +38,8 @@ export interface PerfControl {
   readonly pending: boolean;
   /** Why nothing more will be heard. */
   readonly ended: Error | undefined;
+  /** With a key, without the connection manager: packet keys come from it. */
+  readonly session?: ExchangeSession | undefined;
   /** Resolved when the other side has gone. */
   readonly over: Promise<void>;
   /** Rejects with RefusalError ECONNRESET. */
@@ -69,6 +74,7 @@ const ALIVE_EVERY_MILLIS = 2000;
 /** More than perftest says at a time: who says more floods us. */
 const UNREAD_BYTES_MAX = 4 * NOTE_BYTES;
 const GOODBYE_MILLIS = 3000;
+const HELLO_MILLIS = 10_000;
 /** 6 s until somebody who does not answer is given up. */
 const CM_RETRIES = 5;
 const GONE = 'the peer has disconnected';
@@ -289,6 +295,9 @@ export class TcpControl implements PerfControl {
   readonly asks: boolean;
   readonly #socket: Socket;
   readonly #inbox = new Inbox();
+  #keyed: KeyedConversation | undefined;
+  /** Of the message that is received now; of a hello at first. */
+  #patienceMillis: number | undefined = HELLO_MILLIS;
 
   constructor(socket: Socket, asks: boolean) {
     this.asks = asks;
@@ -335,7 +344,32 @@ export class TcpControl implements PerfControl {
     return this.#inbox.over;
   }
 
+  /** Hellos with the other side; messages have tags from now on. Rejects as `agreeOnKeys`. */
+  async agree(auth: AuthOptions): Promise<void> {
+    const plain = {
+      firstBytes: VERSION_BYTES,
+      send: (bytes: Uint8Array) => this.#send(bytes),
+      receive: (length: number) => this.#receive(length, this.#patienceMillis),
+    };
+    const session = await agreeOnKeys(auth, this.asks, plain);
+    this.#keyed = new KeyedConversation(session, plain);
+  }
+
+  get session(): ExchangeSession | undefined {
+    return this.#keyed?.session;
+  }
+
   send(bytes: Uint8Array): Promise<void> {
+    return this.#keyed ? this.#keyed.send(bytes) : this.#send(bytes);
+  }
+
+  receive(length: number, patienceMillis?: number): Promise<Buffer> {
+    if (!this.#keyed) return this.#receive(length, patienceMillis);
+    this.#patienceMillis = patienceMillis;
+    return this.#keyed.receive(length);
+  }
+
+  #send(bytes: Uint8Array): Promise<void> {
     return new Promise((resolve, reject) => {
       this.#socket.write(bytes, (error) => {
         if (error) reject(this.ended ?? new RefusalError('ECONNRESET', GONE, { cause: error }));
@@ -344,7 +378,7 @@ export class TcpControl implements PerfControl {
     });
   }
 
-  receive(length: number, patienceMillis?: number): Promise<Buffer> {
+  #receive(length: number, patienceMillis?: number): Promise<Buffer> {
     return this.#inbox.receive((messages) => {
       const bytes = Buffer.concat(messages.splice(0));
       if (bytes.length > length) messages.push(bytes.subarray(length));

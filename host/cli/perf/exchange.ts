@@ -6,6 +6,7 @@
  * binary numbers in SENDs, without it text over TCP; each time the client first, then the server.
  */
 import { Gid, RefusalError } from '../../index.js';
+import { checkNoHello } from '../keyed-exchange.js';
 
 /** Where one queue pair's peer reads and writes, and who it is (`struct pingpong_dest`). */
 export interface PerfDestination {
@@ -60,8 +61,9 @@ export function encodeVersion(): Buffer {
   return Buffer.from(VERSION, 'latin1');
 }
 
-/** Throws RefusalError EPROTO for what is no version, or an old one. */
+/** Throws RefusalError EPROTO for what is no version, or an old one; EACCES for a hello. */
 export function decodeVersion(bytes: Uint8Array): { version: string; isOwnKind: boolean } {
+  checkNoHello(bytes);
   const text = Buffer.from(bytes).toString('latin1');
   const version = VERSION_TEXT.exec(text)?.[1];
   if (version === undefined) throw refuse(`the peer is no perftest: it says ${quoted(text)}`);

@@ -224,9 +224,6 @@ function checkVerb({ verb, connection, recvPostList }: PerfPlan, options: PerfOp
   if (connection === 'UD' && options.pskFile !== undefined) {
     throw new MisuseError('--psk-file', 'datagrams have no authentication: use -c RC or UC');
   }
-  if (options.exchange === 'tcp' && options.pskFile !== undefined) {
-    throw new MisuseError('--psk-file', 'needs the connection manager: leave out --exchange tcp');
-  }
   const isReliable = connection === 'RC';
   if (!isReliable && isAnswered(verb)) {
     throw new MisuseError('--connection', `${verb} needs RC`);

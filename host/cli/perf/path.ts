@@ -35,6 +35,7 @@ import {
 } from '../../index.js';
 import type { PerfDestination } from './exchange.js';
 import { QP_TYPES, isAnswered, opcodeOf, type PerfPlan, type PerfServer } from './options.js';
+import type { ExchangeSession } from '../exchange-key.js';
 import { authOption } from '../psk-file.js';
 import { within } from './control.js';
 import { PerfQueue } from './pace.js';
@@ -206,12 +207,20 @@ export class PerfPath {
   }
 
   /** Connects what `unconnected` made. Throws RefusalError EPROTO. */
-  connect(theirs: readonly PerfDestination[], peer: PerfPeer, mtu: number): void {
+  connect(
+    theirs: readonly PerfDestination[],
+    peer: PerfPeer,
+    mtu: number,
+    session?: ExchangeSession,
+  ): void {
+    const local = this.context.queryGid();
     for (const lane of this.lanes) {
       const there = theirs[lane.index]!;
       if (there.gid.words.every((word) => word === 0)) {
         throw new RefusalError('EPROTO', 'the peer has no GID: start it with -x');
       }
+      const keys = session?.packetKeys(lane.qp.qpNum, there.qpn, { local, remote: there.gid });
+      if (keys) lane.qp.setPacketKeys(keys);
       this.#connectOne(lane, there, { dgid: there.gid, ...peer }, mtu);
     }
   }

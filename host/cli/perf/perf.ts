@@ -91,8 +91,23 @@ class Run {
     const control =
       exchange === 'cm'
         ? await CmControl.connect(server, { context, udpPort, ...auth })
-        : await TcpControl.connect(server, address, this.#signal);
+        : await this.#callTcp(server, address);
     await this.#measure(control, { server: { address: server.host, port, udpPort, ...auth } });
+  }
+
+  async #callTcp(server: ServerAddress, address: string): Promise<TcpControl> {
+    const control = await TcpControl.connect(server, address, this.#signal);
+    await this.#agree(control);
+    return control;
+  }
+
+  async #agree(control: TcpControl): Promise<void> {
+    try {
+      if (this.#auth) await control.agree(this.#auth);
+    } catch (error) {
+      await control.close();
+      throw error;
+    }
   }
 
   async serve(): Promise<void> {
@@ -124,6 +139,7 @@ class Run {
       server.close();
     }
     const control = new TcpControl(socket, false);
+    await this.#agree(control);
     if (!this.#context) {
       await this.#open((socket.localAddress ?? LOOPBACK).replace(/^::ffff:/, ''), udpPort);
     }

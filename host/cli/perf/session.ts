@@ -166,7 +166,8 @@ export class PerfSession {
     if (isOneByOne) await this.#handshake();
     const theirs = await this.#tellDestinations();
     this.#path.aim(theirs);
-    if (isByHand) this.#path.connect(theirs, this.#peerDevice, this.#mtu);
+    const { session } = this.#control;
+    if (isByHand) this.#path.connect(theirs, this.#peerDevice, this.#mtu, session);
     if (verb === 'send') await this.#handshake();
     await this.#tellDestinations();
     if (verb !== 'send') await this.#handshake();

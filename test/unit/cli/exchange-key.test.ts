@@ -1,7 +1,7 @@
 /** The exchange of two sides with a pre-shared key over TCP: proofs, and keys of packets. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { RefusalError, type AuthOptions } from '../../../host/index.js';
+import { Gid, RefusalError, type AuthOptions } from '../../../host/index.js';
 import { ExchangeAuth, type Ends, type ExchangeSession } from '../../../host/cli/exchange-key.js';
 
 const test = suite('cli/exchange-key');
@@ -68,6 +68,17 @@ test('packet keys of both sides fit together, and depend on queue pair numbers a
   ];
   const texts = all.flatMap(({ sendKey, recvKey }) => [sendKey, recvKey].map((key) => `${key}`));
   assert.is(new Set(texts).size, texts.length);
+});
+
+test('packet keys are bound to addresses that the sides tell each other', () => {
+  const [one, other] = [new ExchangeAuth({ psk: PSK }), new ExchangeAuth({ psk: PSK })];
+  const server = other.passive(one.request);
+  const client = one.active(other.answer);
+  const [local, remote] = [Gid.parse('127.0.0.2'), Gid.parse('127.0.0.1')];
+  const ours = client.packetKeys(17, 18, { local, remote });
+  assert.equal(ours.sendKey, server.packetKeys(18, 17, { local: remote, remote: local }).recvKey);
+  assert.not.equal(ours.sendKey, client.packetKeys(17, 18).sendKey);
+  assert.not.equal(ours.sendKey, client.packetKeys(17, 18, { local, remote: local }).sendKey);
 });
 
 test('either side asks for encryption, and an attacker cannot take the wish away', () => {
