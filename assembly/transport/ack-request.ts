@@ -4,7 +4,7 @@
  */
 import { QueuePair } from './queue-pair';
 import { QpState, SendFlag } from './status';
-import { windowOpen } from './window';
+import { fitsShare, windowOpen } from './window';
 import { SendRequest } from './work-queue';
 
 /**
@@ -18,7 +18,7 @@ export function wantsAck(qp: QueuePair, paused: bool): bool {
     !(paused && isAwaited(qp)) &&
     windowOpen(qp) &&
     packets * 1024 < qp.congestionWindow &&
-    packets * qp.chargeFull < qp.windowCharge / 4
+    fitsShare(qp, 4 * packets * qp.chargeFull)
   ) {
     return false;
   }

@@ -150,6 +150,8 @@ export class Context {
   windowCharge: u32;
   windowChargeMax: u32;
   receiveCharge: u32;
+  /** Table of PeerShare (window.ts). */
+  peerShares: usize;
   windowPackets: u32;
   pseudoHeader: u32;
   localPort: u32;
@@ -225,6 +227,25 @@ export class ReceiveDescriptor {
 }
 export const RECEIVE_DESCRIPTOR_SIZE: u32 = 48;
 
+/** What the queue pairs of this device to one peer have in common (window.ts). 8 bytes. */
+@unmanaged
+export class PeerShare {
+  /** Queue pairs with packets under way. */
+  busy: u32;
+  /** Charge that they may have under way together: half of the peer's receive buffer. */
+  charge: u32;
+}
+const PEER_SHARE_SIZE: u32 = 8;
+/** Peers are spread over them by a hash; a power of two. Two peers of one entry share it. */
+const PEER_SHARES: u32 = 256;
+
+/** Of the peer with this GID. */
+export function peerShare(context: Context, gid0: u64, gid1: u64): PeerShare {
+  const mixed = (gid0 ^ gid1) * 0x9e3779b97f4a7c15;
+  const index = (<u32>(mixed >> 32)) & (PEER_SHARES - 1);
+  return changetype<PeerShare>(context.peerShares + <usize>(index * PEER_SHARE_SIZE));
+}
+
 /** An entry of the event ring, 16 bytes. */
 @unmanaged
 export class EngineEvent {
@@ -260,7 +281,8 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
   const scratch = roundUp(counters + <u32>offsetof<Counters>(), 64);
   const lanes = roundUp(scratch + <u32>CRC_SCRATCH_SIZE, 64);
   const authScratch = roundUp(lanes + <u32>ICRC_LANES_SCRATCH_SIZE, 64);
-  const timers = roundUp(authScratch + AEAD_SCRATCH_SIZE, 64);
+  const shares = roundUp(authScratch + AEAD_SCRATCH_SIZE, 64);
+  const timers = shares + PEER_SHARES * PEER_SHARE_SIZE;
   const index = roundUp(timers + TIMER_WHEEL_SIZE, 64);
   const queuePairs = roundUp(index + indexSlots(config) * 4, 64);
   // One more: the general services queue pair is nobody's to take.
@@ -282,6 +304,7 @@ function layout(context: Context | null, base: u32, config: ContextConfig): u32 
     context.crcScratch = scratch;
     context.lanes = lanes;
     context.authScratch = authScratch;
+    context.peerShares = shares;
     context.timers = changetype<TimerWheel>(<usize>timers);
     context.queuePairIndex = index;
     context.queuePairs = queuePairs;

@@ -53,7 +53,7 @@ import { QpAttribute, transitionAllowed } from './state-machine';
 import { Mtu, QpState, QpType } from './status';
 import { removeTimer } from './timer';
 import { RECEIVE_REQUEST_SIZE, SGE_SIZE } from './work-queue';
-import { charge, openWindow } from './window';
+import { charge, joinPeer, leavePeer, openWindow } from './window';
 
 /** BTH and the largest headers, pad and ICRC: what a path MTU adds to its payload. */
 const PACKET_OVERHEAD: u32 = 64;
@@ -171,6 +171,7 @@ export function destroyQueuePair(context: Context, qp: QueuePair): u32 {
   if (srq != null) srq.useCount--;
   leaveAll(context, qp);
   forgetPacketAuth(context, qp);
+  leavePeer(qp, pathOf(qp));
   releaseProtectionDomain(context.arena, qp.pd, context.slotIndex);
   store<u32>(indexAt(context, qp.qpn), 0);
   qp.qpn = 0;
@@ -334,7 +335,9 @@ function applyPath(context: Context, qp: QueuePair, a: QueuePairAttributes): voi
   const holds = told == 0 ? context.windowCharge : told;
   qp.windowCharge = min<u32>(holds, context.windowChargeMax);
   qp.reorderPeer = qp.reorderMax == 0 ? 0 : min<u32>(a.reorderPackets, REORDER_MAX);
+  leavePeer(qp, pathOf(qp));
   setPath(context, pathOf(qp), a);
+  joinPeer(context, qp, pathOf(qp), holds);
   pathOf(qp).doublesFlush = <u16>a.doublesFlush;
 }
 
@@ -442,6 +445,7 @@ function reset(context: Context, qp: QueuePair): void {
   forgetRepairs(qp);
   forgetAnswers(qp);
   forgetPacketAuth(context, qp);
+  leavePeer(qp, pathOf(qp));
   // The next peer finds no window that was bound for this one.
   qp.binding = nextBinding(context.arena);
   qp.state = QpState.RESET;

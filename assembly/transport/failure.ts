@@ -6,11 +6,12 @@ import { giveRingTail, setRingTail } from '../memory/ring';
 import { CountedOperation, countCompletion, countSend } from './completion-counter';
 import { nextCompletion, publishCompletion } from './completion-queue';
 import { Context, EventKind, pushEvent } from './context';
-import { QueuePair, sendRequestAt, timerOf } from './queue-pair';
+import { QueuePair, pathOf, sendRequestAt, timerOf } from './queue-pair';
 import { takeReceive } from './receive-queue';
 import { fetch } from './fetch';
 import { AsyncEvent, QpState, SendFlag, WcFlag, WcOpcode, WcStatus, WrOpcode } from './status';
 import { cancelTimer } from './timer';
+import { leavePeer } from './window';
 import { ReceiveRequest, SendRequest, SendState } from './work-queue';
 
 /** The completion's name of a send request's operation. */
@@ -132,6 +133,7 @@ function stop(qp: QueuePair): void {
   // In order with the look into the rings that follows: who posts looks at the state afterwards.
   atomic.store<u32>(changetype<usize>(qp) + offsetof<QueuePair>('state'), QpState.ERR);
   cancelTimer(timerOf(qp));
+  leavePeer(qp, pathOf(qp));
   qp.rnrWaiting = 0;
   qp.jobTail = qp.jobHead;
   qp.heldJobs = 0;

@@ -46,7 +46,8 @@ export class Path {
   multicastGid1: u64;
   /** Of a queue pair with keys: its PacketAuth (packet-auth.ts); else 0. */
   auth: usize;
-  reserved: u32;
+  /** Of a queue pair: address of its PeerShare (window.ts); 0: none yet. */
+  share: usize;
 }
 export const PATH_SIZE: u32 = 88;
 

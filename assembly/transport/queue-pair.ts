@@ -50,7 +50,7 @@ export class QueuePair {
   scheduled: u8;
   flushing: u8;
   fenced: u8;
-  reservedListed: u8;
+  isBusy: u8; // 1 while its PeerShare counts it.
   /** The next queue pair with FLUSHes for the host (persist.ts). */
   flushNext: usize;
   /** The next queue pair that waits for the fence of an invalidation (invalidation-fence.ts). */

@@ -121,7 +121,8 @@ export function sendRequests(context: Context, qp: QueuePair, quantum: u32): boo
 /** Can nothing be sent before what is under way is acknowledged, window or no window? */
 function waitsForAcks(qp: QueuePair): bool {
   if (!outstanding(qp) || qp.rnrWaiting || !sending(qp)) return false;
-  if (qp.sendStopped || qp.state == <u32>QpState.SQD) return true;
+  // Others may have begun since the last packet that asked.
+  if (qp.sendStopped || qp.state == <u32>QpState.SQD || !windowOpen(qp)) return true;
   if (qp.sendNext == qp.sendFetched) return isDone(qp, qp.sendFetched - 1);
   const next = sendRequestAt(qp, qp.sendNext);
   return waitsForAll(next) || (awaitsData(next) && beyondKept(qp));

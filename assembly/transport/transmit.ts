@@ -22,6 +22,7 @@ import { Path } from './path';
 import { sendRequests } from './requester';
 import { sendResponses } from './response';
 import { seal, sealRest } from './seal';
+import { noteBusy } from './window';
 
 /** Packets in a row from one queue pair. */
 const QUANTUM: u32 = 16;
@@ -73,6 +74,7 @@ export function fillBuffer(context: Context, index: u32): u32 {
     if (qp == null) break;
     // Somebody waits for a request; a response is in time as long as it is not late.
     const requestsLeft = sendRequests(context, qp, QUANTUM);
+    noteBusy(qp);
     const more = sendResponses(context, qp, QUANTUM) || requestsLeft;
     failStopped(context, qp);
     if (more) schedule(context, qp);

@@ -1,7 +1,9 @@
 /**
  * How much may be on its way. Two bounds: the peer's receive buffer (`windowCharge`, fixed), and a
  * congestion window that starts wide open and learns. What has arrived is on its way no more, also
- * where its acknowledgement has to wait (arrival.ts).
+ * where its acknowledgement has to wait (arrival.ts). The queue pairs of a device with packets on
+ * their way to one peer share half of its receive buffer in equal parts: 64 that filled it by
+ * themselves would lose most of what they send.
  *
  * It is cut by half, at most once per window, when a timeout says that nothing gets through, when
  * the peer says that its packets were marked (CNP), or when packets are lost while round trips are
@@ -10,8 +12,9 @@
  */
 import { powerOfTwo } from '../memory/bytes';
 import { psnAdd, psnCompare, psnDistance } from '../wire/psn';
-import { Context } from './context';
-import { QueuePair, timerOf } from './queue-pair';
+import { Context, PeerShare, peerShare } from './context';
+import { Path } from './path';
+import { QueuePair, pathOf, timerOf } from './queue-pair';
 import { armTimer } from './timer';
 
 /** The window counts in 1/256 of a packet. */
@@ -43,6 +46,41 @@ export function openWindow(context: Context, qp: QueuePair): void {
   qp.repeatedEarly = 0;
 }
 
+/** The path is set: `charge` is half of the peer's receive buffer. */
+export function joinPeer(context: Context, qp: QueuePair, path: Path, charge: u32): void {
+  leavePeer(qp, path);
+  const share = peerShare(context, path.remoteGid0, path.remoteGid1);
+  if (share.busy == 0 || charge < share.charge) share.charge = charge;
+  path.share = changetype<usize>(share);
+}
+
+/** Is something on its way? Its peer's other queue pairs have less room then. */
+export function noteBusy(qp: QueuePair): void {
+  const busy: u8 = qp.psnUnacked != qp.psnNext ? 1 : 0;
+  const at = pathOf(qp).share;
+  if (busy == qp.isBusy || at == 0) return;
+  qp.isBusy = busy;
+  const share = changetype<PeerShare>(at);
+  share.busy += busy ? 1 : -1;
+}
+
+/** The queue pair sends nothing more to this peer. */
+export function leavePeer(qp: QueuePair, path: Path): void {
+  if (qp.isBusy) changetype<PeerShare>(path.share).busy--;
+  qp.isBusy = 0;
+  path.share = 0;
+}
+
+/** Is `charge` less than what this queue pair may have on its way? */
+export function fitsShare(qp: QueuePair, charge: u32): bool {
+  if (charge >= qp.windowCharge) return false;
+  const at = pathOf(qp).share;
+  if (at == 0) return true;
+  const share = changetype<PeerShare>(at);
+  const busy = share.busy + 1 - qp.isBusy;
+  return busy < 2 || <u64>charge * busy < <u64>share.charge;
+}
+
 /** May one more packet go? One always may when nothing is on its way. */
 export function windowOpen(qp: QueuePair): bool {
   if (qp.psnArrived == qp.psnNext) return true;
@@ -50,14 +88,14 @@ export function windowOpen(qp: QueuePair): bool {
   const awaited = qp.chunkHead != qp.chunkTail;
   if (awaited && beyondKept(qp)) return false;
   return (
-    qp.chargeSent - qp.chargeArrived < qp.windowCharge &&
+    fitsShare(qp, qp.chargeSent - qp.chargeArrived) &&
     psnDistance(qp.psnArrived, qp.psnNext) * UNIT < qp.congestionWindow
   );
 }
 
 /** May one more READ be asked for? Nobody is told what has arrived of its answers. */
 export function windowOpenToRead(qp: QueuePair): bool {
-  return qp.psnUnacked == qp.psnNext || qp.chargeSent - qp.chargeAcked < qp.windowCharge;
+  return qp.psnUnacked == qp.psnNext || fitsShare(qp, qp.chargeSent - qp.chargeAcked);
 }
 
 /**

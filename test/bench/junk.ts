@@ -1,6 +1,6 @@
 /**
  * A process that sends junk: UDP datagrams of other addresses, some of random bytes, some with a
- * right ICRC for a queue pair that does not exist or that belongs to another peer, with a wrong key.
+ * right ICRC and a wrong key for a queue pair that does not exist or that belongs to another peer.
  * One sendmmsg for 64 datagrams. It can send them to a socket that nobody reads, which costs this
  * process as much.
  */

@@ -28,4 +28,34 @@ export const NETWORK: readonly Row[] = [
     'if (qp.cutPending && psnCompare(qp.psnUnacked, qp.cutPsn) < 0) return;',
     '',
   ],
+  [
+    'each queue pair fills the receive buffer by itself',
+    WINDOW,
+    'return busy < 2 || <u64>charge * busy < <u64>share.charge;',
+    'return true;',
+  ],
+  [
+    'queue pairs to different peers share one receive buffer',
+    'assembly/transport/context.ts',
+    'const index = <u32>(mixed >> 32) & (PEER_SHARES - 1);',
+    'const index = <u32>(mixed >> 32) & 0;',
+  ],
+  [
+    'a queue pair that is done keeps its share',
+    WINDOW,
+    'const busy: u8 = qp.psnUnacked != qp.psnNext ? 1 : 0;',
+    'const busy: u8 = qp.isBusy | (qp.psnUnacked != qp.psnNext ? 1 : 0);',
+  ],
+  [
+    'a queue pair in ERR keeps its share',
+    'assembly/transport/failure.ts',
+    '  leavePeer(qp, pathOf(qp));\n  qp.rnrWaiting = 0;',
+    '  qp.rnrWaiting = 0;',
+  ],
+  [
+    'a queue pair that waits for its share asks for no acknowledgement',
+    'assembly/transport/requester.ts',
+    ' || !windowOpen(qp)) return true;',
+    ') return true;',
+  ],
 ];

@@ -96,8 +96,8 @@ export const PLACEMENTS: readonly Row[] = [
   [
     'what has arrived behind a FLUSH makes no room',
     'assembly/transport/window.ts',
-    'qp.chargeSent - qp.chargeArrived < qp.windowCharge &&',
-    'qp.chargeSent - qp.chargeAcked < qp.windowCharge &&',
+    'fitsShare(qp, qp.chargeSent - qp.chargeArrived) &&',
+    'fitsShare(qp, qp.chargeSent - qp.chargeAcked) &&',
   ],
   [
     'what was never sent may have arrived',

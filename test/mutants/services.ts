@@ -289,7 +289,7 @@ export const SERVICES: readonly Row[] = [
   [
     'no acknowledgement is asked for in the middle',
     ACK_REQUEST,
-    'packets * 1024 < qp.congestionWindow &&\n    packets * qp.chargeFull < qp.windowCharge / 4',
+    'packets * 1024 < qp.congestionWindow &&\n    fitsShare(qp, 4 * packets * qp.chargeFull)',
     'true',
   ],
   [
