@@ -4,7 +4,13 @@ import * as assert from 'uvu/assert';
 import { checkAuth, type AuthRule } from '../../../host/cm/auth-option.js';
 import { AuthSession } from '../../../host/cm/auth-session.js';
 import { RejectReason } from '../../../host/cm/enums.js';
-import { MAD_BYTES, buildMad, parseMad, type MessageName } from '../../../host/cm/mad.js';
+import {
+  MAD_BYTES,
+  buildMad,
+  parseMad,
+  type Message,
+  type MessageName,
+} from '../../../host/cm/mad.js';
 import { Gid } from '../../../host/link/endpoint.js';
 import { CmWorld, type End } from '../../support/cm-world.js';
 
@@ -73,6 +79,44 @@ test('packets are encrypted as soon as one side asks for it', () => {
       assert.is(keys.encrypt, true);
     }
   }
+});
+
+test('nobody on the way can take the encryption away that the listener asks for', () => {
+  const of = world({ b: checkAuth({ psk: PSK, encrypt: true }) });
+  let changed = 0;
+  of.fate = (_, name, mad) => {
+    if (name === 'AUTH_REP') {
+      const message = parseMad(mad) as Message<'AUTH_REP'>;
+      mad.set(buildMad('AUTH_REP', message.transactionId, { ...message, encrypts: 0 }));
+      changed += message.encrypts;
+    }
+    return 'pass';
+  };
+  const end = of.a.connect(of.b);
+  of.sleep(1);
+  assert.ok(changed > 0);
+  assert.is(of.b.requests.length, 0);
+  assert.not.match(end.story, /reply/);
+});
+
+test('a repeated REQ without the right tag is not answered', () => {
+  const of = world();
+  const requests = recorded(of, 'REQ');
+  of.a.connect(of.b);
+  of.settle();
+  const { counters } = of.b.core;
+  const before = counters.sent;
+  const [req] = requests;
+  const spoiled = Uint8Array.from(req!);
+  spoiled[spoiled.length - 1]! ^= 1;
+  for (const bytes of [spoiled, req!.subarray(0, MAD_BYTES)]) {
+    of.forge(Uint8Array.from(bytes), of.a.endpoint, of.b.endpoint);
+  }
+  of.settle();
+  assert.equal([counters.sent, counters.duplicates], [before, 0]);
+  of.forge(req!, of.a.endpoint, of.b.endpoint);
+  of.settle();
+  assert.is(counters.duplicates, 1);
 });
 
 test('every message of an authenticated connection has a tag, until it ends', () => {
@@ -247,10 +291,38 @@ test('a recorded REQ is nothing after 20 s, from another address, or to another 
   of.forge(fresh, of.a.endpoint, of.b.endpoint);
   of.settle();
   assert.is(of.b.requests.length, begun, 'changed');
-  of.sleep(25);
-  of.forge(req!, of.a.endpoint, of.b.endpoint);
-  of.settle();
-  assert.is(of.b.requests.length, begun, 'late');
+  for (const [seconds, taken] of [
+    [1, 1],
+    [25, 0],
+  ] as const) {
+    const delayed = world();
+    let held: Uint8Array | undefined;
+    delayed.fate = (_, name, mad) => {
+      if (name !== 'REQ') return 'pass';
+      held ??= mad.slice();
+      return 'drop';
+    };
+    delayed.a.connect(delayed.b);
+    delayed.sleep(seconds);
+    delayed.forge(held!, delayed.a.endpoint, delayed.b.endpoint);
+    delayed.settle();
+    assert.is(delayed.b.requests.length, taken, `${seconds} s late`);
+  }
+});
+
+test('a message with the trailer of another one is not authentic, though its tag fits', () => {
+  const key = checkAuth({ psk: PSK }).keys[0]!;
+  const nonce = new Uint8Array(32).fill(1);
+  const [active, passive] = [Gid.parse('10.0.0.1'), Gid.parse('10.0.0.2')];
+  const exchange = { key, encrypts: false, active, passive, nonceA: nonce, nonceB: nonce };
+  const ours = new AuthSession('active', exchange);
+  const theirs = new AuthSession('passive', exchange, nonce);
+  const mad = new Uint8Array(MAD_BYTES);
+  assert.ok(theirs.verify('DREQ', ours.seal('DREQ', mad)));
+  assert.not(theirs.verify('REQ', ours.seal('DREQ', mad)));
+  assert.ok(theirs.verify('REQ', ours.seal('REQ', mad)));
+  assert.not(theirs.verify('DREQ', ours.seal('REQ', mad)));
+  assert.not(ours.verify('DREQ', theirs.seal('REP', mad)));
 });
 
 test('a recorded REQ that is played again in time leads to other keys, and to no connection', () => {
