@@ -24,7 +24,7 @@ import { noiseMessage } from './noise.js';
 const missing = missingBrowser();
 if (missing) throw new Error(missing);
 const test = suite<DemoWorld>('demo');
-/** The bar of the bench is 150 KiB: what fences, keep-alive and shares per source take is missed. */
+/** The bar of the bench is 150 KiB: fences, keep-alive and shares per source take the rest. */
 const GZIP_BYTES_MAX = 157 * 1024;
 const NOISE_MESSAGES = 1000;
 

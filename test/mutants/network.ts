@@ -37,8 +37,8 @@ export const NETWORK: readonly Row[] = [
   [
     'queue pairs to different peers share one receive buffer',
     'assembly/transport/context.ts',
-    'const index = <u32>(mixed >> 32) & (PEER_SHARES - 1);',
-    'const index = <u32>(mixed >> 32) & 0;',
+    'const index = (<u32>(mixed >> 32)) & (PEER_SHARES - 1);',
+    'const index = (<u32>(mixed >> 32)) & 0;',
   ],
   [
     'a queue pair that is done keeps its share',
