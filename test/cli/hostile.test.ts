@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
+import { ExchangeAuth } from '../../host/cli/exchange-key.js';
 import { Workspace } from '../support/processes.js';
 
 const test = suite('cli/hostile');
@@ -169,6 +170,14 @@ test('connections of one source leave others, and a server with a key wants its 
       /another key \([^)]*--token\): [^\n]* \(EACCES\)/,
     );
     assert.is((await run('--token', key)).code, 0);
+    // The hello of a replayed connection: its tag is of other nonces.
+    const replay = connect({ port, host: '127.0.0.1' });
+    const { request } = new ExchangeAuth({ psk: Buffer.from(key) });
+    replay.write(`${JSON.stringify({ verbena: 1, ...request })}\n`);
+    assert.match(String((await once(replay, 'data'))[0]), /"nonce":"[0-9a-f]{64}"/);
+    replay.write(`${'0'.repeat(64)} {"verbena":1,"put":{}}\n`);
+    assert.match(String((await once(replay, 'data'))[0]), /"code":"EACCES".*another key/);
+    replay.destroy();
     assert.match((await run('--token', 'short')).stderr, /16 to 256 characters, not 5/);
     await chmod(space.path('key'), 0o644);
     assert.match((await run('--token-file', space.path('key'))).stderr, /chmod 600/);

@@ -41,10 +41,15 @@ test('a proof is of one key, one side, one connection, one place and one line', 
 
 test('a nonce that an attacker changes leads to other keys', () => {
   const nonce = '0'.repeat(64);
-  const [one, other] = [new ExchangeAuth({ psk: PSK }), new ExchangeAuth({ psk: PSK })];
-  const server = other.passive({ ...one.request, nonce }, SERVER);
-  const client = one.active(other.answer, CLIENT);
-  assert.is(server.verified(client.sign('line')), undefined);
+  for (const [ofClient, ofServer] of [
+    [{ nonce }, {}],
+    [{}, { nonce }],
+  ]) {
+    const [one, other] = [new ExchangeAuth({ psk: PSK }), new ExchangeAuth({ psk: PSK })];
+    const server = other.passive({ ...one.request, ...ofClient }, SERVER);
+    const client = one.active({ ...other.answer, ...ofServer }, CLIENT);
+    assert.is(server.verified(client.sign('line')), undefined);
+  }
 });
 
 test('the same key with other addresses leads to other keys', () => {
