@@ -198,7 +198,7 @@ test(
     const { gid, port } = Endpoint.parse('10.9.9.9', 4791);
     second!.modify({
       qpState: QpState.RTR,
-      ahAttr: { dgid: gid, port },
+      ahAttr: { dgid: gid, port, receiveBufferBytes: 2 * HALF_PACKETS * CHARGE },
       pathMtu: Mtu.MTU_4096,
       destQpNum: 5,
       rqPsn: 1,

@@ -52,10 +52,4 @@ export const NETWORK: readonly Row[] = [
     '  leavePeer(qp, pathOf(qp));\n  qp.rnrWaiting = 0;',
     '  qp.rnrWaiting = 0;',
   ],
-  [
-    'a queue pair that waits for its share asks for no acknowledgement',
-    'assembly/transport/requester.ts',
-    ' || !windowOpen(qp)) return true;',
-    ') return true;',
-  ],
 ];
