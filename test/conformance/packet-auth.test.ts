@@ -1,88 +1,22 @@
-/**
- * Authenticated packets (assembly/transport/packet-auth.ts): the test is the peer, and its tags are
- * OpenSSL's.
- */
+/** Authenticated packets (assembly/transport/packet-auth.ts): counters, tags, ciphertext. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
+import { Endpoint, Gid, QpState, QpType, WrOpcode } from '../../host/index.js';
 import {
-  Endpoint,
-  Gid,
-  MisuseError,
-  QpState,
-  QpType,
-  RefusalError,
-  WrOpcode,
-} from '../../host/index.js';
-import { nextKey, openPacket, sealPacket } from '../support/packet-auth.js';
-import { onWire, pattern, type Wire } from '../support/wire.js';
-
-const [OURS, THEIRS] = [0x100, 0x200];
-const SEND_KEY = pattern(32, 11);
-const RECV_KEY = pattern(32, 77);
-const WINDOW = 1024n;
-const TRAILER = 24;
-const GENERATION = 1n << 48n;
-const WRITE = Opcode.RC_RDMA_WRITE_ONLY;
-
-interface Peer {
-  readonly wire: Wire;
-  readonly isEncrypted: boolean;
-  /** Counter of the next packet. */
-  counter: bigint;
-  key: Uint8Array;
-  /** What reaches the device: a sealed packet with its ICRC. */
-  seal(plain: Uint8Array, counter?: bigint): Uint8Array;
-  /** WRITE of `length` bytes at `offset`, with the PSN that is expected. */
-  write(offset: number, data: Uint8Array): Uint8Array;
-}
-
-/** Over a wire whose queue pair has keys. */
-function authentic(
-  body: (wire: Wire, peer: Peer) => void,
-  isEncrypted = false,
-  qpType: number = QpType.RC,
-): () => Promise<void> {
-  return onWire({ state: QpState.INIT, qp: { qpType } }, (wire) => {
-    wire.qp.setPacketKeys({ sendKey: SEND_KEY, recvKey: RECV_KEY, encrypt: isEncrypted });
-    wire.connect({ qp: { qpType } });
-    let psn = THEIRS;
-    const peer: Peer = {
-      wire,
-      isEncrypted,
-      counter: 0n,
-      key: RECV_KEY,
-      seal(plain, counter) {
-        const number = counter ?? peer.counter++;
-        return wire.seal(Uint8Array.from(sealPacket(peer.key, number, plain, isEncrypted)));
-      },
-      write(offset, data) {
-        const opcode = qpType === QpType.UC ? Opcode.UC_RDMA_WRITE_ONLY : WRITE;
-        const fields = { opcode, psn: psn++, ackRequest: 1, ...wire.reth(offset, data.length) };
-        return wire.packet(fields, data);
-      },
-    };
-    body(wire, peer);
-  });
-}
-
-/** What the device sent, opened; their counters count up from `first`. */
-function opened(
-  wire: Wire,
-  first = 0n,
-  isEncrypted = false,
-  key: Uint8Array = SEND_KEY,
-): Uint8Array[] {
-  return wire.link.sent.splice(0).map(({ bytes }, index) => {
-    const { counter, packet } = openPacket(key, bytes, isEncrypted);
-    assert.is(counter, first + BigInt(index), 'the counter');
-    return packet;
-  });
-}
-
-function bytesAt(wire: Wire, offset: number, length: number): number[] {
-  return [...wire.buffer.subarray(offset, offset + length)];
-}
+  OURS,
+  RECV_KEY,
+  SEND_KEY,
+  THEIRS,
+  TRAILER,
+  WINDOW,
+  WRITE,
+  authentic,
+  bytesAt,
+  opened,
+} from '../support/authentic-wire.js';
+import { openPacket } from '../support/packet-auth.js';
+import { onWire, pattern } from '../support/wire.js';
 
 for (const isEncrypted of [false, true]) {
   const mode = isEncrypted ? 'encrypted' : 'tagged';
@@ -348,81 +282,6 @@ test(
 );
 
 test(
-  'keys rotate in both directions without a pause, and the last generation is taken meanwhile',
-  authentic((wire, peer) => {
-    const before = peer.seal(peer.write(0, pattern(8, 1)));
-    const late = peer.seal(peer.write(8, pattern(8, 2)));
-    wire.deliver(before);
-    peer.key = nextKey(RECV_KEY);
-    const ahead = peer.seal(peer.write(16, pattern(8, 3)), GENERATION + 2n);
-    // The packet with the new key overtakes the one with the old key.
-    assert.equal(wire.counted(() => wire.deliver(ahead))['dropTag'], undefined);
-    assert.equal(wire.counted(() => wire.deliver(late))['dropTag'], undefined);
-    assert.equal(bytesAt(wire, 8, 8), [...pattern(8, 2)]);
-    // It follows with its own key.
-    const { bytes } = wire.link.sent.pop()!;
-    assert.is(openPacket(nextKey(SEND_KEY), bytes).counter >> 48n, 1n);
-  }),
-);
-
-test(
-  'the device rotates first, and again only after the peer has followed',
-  authentic((wire, peer) => {
-    const generationOf = (key: Uint8Array): bigint => {
-      wire.post(WrOpcode.SEND, 8);
-      return openPacket(key, wire.link.sent.pop()!.bytes).counter >> 48n;
-    };
-    wire.qp.rotateKey();
-    assert.is(generationOf(nextKey(SEND_KEY)), 1n);
-    const isEagain = (error: unknown): boolean =>
-      error instanceof RefusalError && error.code === 'EAGAIN';
-    assert.throws(() => wire.qp.rotateKey(), isEagain);
-    wire.deliver(peer.seal(peer.write(0, pattern(8))));
-    assert.throws(() => wire.qp.rotateKey(), isEagain);
-    peer.key = nextKey(RECV_KEY);
-    wire.deliver(peer.seal(peer.write(8, pattern(8, 2)), GENERATION + 1n));
-    assert.equal(bytesAt(wire, 8, 8), [...pattern(8, 2)]);
-    wire.qp.rotateKey();
-    assert.is(generationOf(nextKey(nextKey(SEND_KEY))), 2n);
-  }),
-);
-
-test(
-  'of a generation that is over no key is left after 1,024 packets',
-  authentic((wire, peer) => {
-    const plain = peer.write(0, pattern(8));
-    wire.deliver(peer.seal(plain, 0n));
-    peer.key = nextKey(RECV_KEY);
-    wire.deliver(peer.seal(plain, GENERATION + 10n));
-    wire.deliver(peer.seal(plain, GENERATION + 10n + WINDOW));
-    wire.deliver(peer.seal(plain, GENERATION + 11n + WINDOW));
-    const memory = Buffer.from(wire.context.device.arena.memory.bytes);
-    assert.is(memory.indexOf(RECV_KEY), -1, 'the old key');
-    assert.ok(memory.includes(Buffer.from(nextKey(RECV_KEY))), 'the current key');
-  }),
-);
-
-test(
-  'a generation is taken up to two ahead, and the last one for what was sent before the change',
-  authentic((wire, peer) => {
-    const plain = peer.write(0, pattern(8));
-    const keys = [RECV_KEY];
-    for (let index = 0; index < 4; index++) keys.push(nextKey(keys[index]!));
-    const isTaken = (generation: number, number: bigint): boolean => {
-      peer.key = keys[generation]!;
-      const bytes = peer.seal(plain, BigInt(generation) * GENERATION + number);
-      return wire.counted(() => wire.deliver(bytes))['dropTag'] === undefined;
-    };
-    assert.is(isTaken(3, 10n), false, 'three ahead');
-    assert.is(isTaken(1, 11n), true, 'one ahead');
-    assert.is(isTaken(3, 12n), true, 'two ahead');
-    assert.is(isTaken(2, 9n), true, 'the last one');
-    assert.is(isTaken(1, 8n), false, 'the one before it');
-    assert.is(isTaken(2, 13n), false, 'the last one, sent after the change');
-  }),
-);
-
-test(
   'the shortest packet, a SEND of no bytes, is taken',
   authentic((wire, peer) => {
     wire.receive(7);
@@ -446,47 +305,6 @@ test(
     true,
     QpType.UC,
   ),
-);
-
-test(
-  'keys are given once, before the queue pair is connected, and to no datagram queue pair',
-  onWire({}, (wire) => {
-    const keys = { sendKey: SEND_KEY, recvKey: RECV_KEY };
-    const isEinval = (error: unknown): boolean =>
-      error instanceof RefusalError && error.code === 'EINVAL';
-    assert.throws(() => wire.qp.setPacketKeys(keys), isEinval);
-    assert.throws(() => wire.qp.rotateKey(), isEinval);
-    wire.qp.modify({ qpState: QpState.RESET });
-    wire.qp.setPacketKeys(keys);
-    assert.is(wire.qp.isAuthenticated, true);
-    assert.throws(() => wire.qp.setPacketKeys(keys), isEinval);
-    const short = { ...keys, sendKey: new Uint8Array(16) };
-    assert.throws(
-      () => wire.qp.setPacketKeys(short),
-      (e: unknown) => e instanceof MisuseError,
-    );
-    const sendCq = wire.cq;
-    const ud = wire.pd.createQp({ qpType: QpType.UD, sendCq, recvCq: sendCq });
-    assert.throws(() => ud.setPacketKeys(keys), isEinval);
-  }),
-);
-
-test(
-  'RESET and destroy overwrite the keys, and the memory is given back',
-  onWire({ state: QpState.RESET }, (wire) => {
-    const { heap, memory } = wire.context.device.arena;
-    const free = heap.bytesFree;
-    for (let round = 0; round < 3; round++) {
-      wire.qp.setPacketKeys({ sendKey: SEND_KEY, recvKey: RECV_KEY });
-      wire.qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: 0 });
-      wire.qp.modify({ qpState: QpState.RESET });
-      assert.is(Buffer.from(memory.bytes).indexOf(RECV_KEY), -1);
-      assert.is(heap.bytesFree, free);
-    }
-    wire.connect();
-    wire.sendPacket({ opcode: WRITE, psn: THEIRS, ...wire.reth(0, 8) }, pattern(8));
-    assert.equal(bytesAt(wire, 0, 8), [...pattern(8)], 'plain packets again');
-  }),
 );
 
 test(

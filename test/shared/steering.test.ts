@@ -85,7 +85,7 @@ test('a process that is killed costs the others nothing', async () => {
   const client = new Client(await openDevice({ address: '127.1.1.6', port: 0 }));
   try {
     await withMembers(3, wanted, async (a, b, c) => {
-      // A busy machine takes its time: retries go on for 4 s, and for 1 s where one is to be killed.
+      // A busy machine takes its time: retries go on for 4 s, or 1 s where one is to be killed.
       const lines = [
         await client.connect(a!, 17),
         await client.connect(b!, 15),
