@@ -1,4 +1,4 @@
-/** An attack: one entry of the table in the guide's SECURITY page. */
+/** An attack: one row of the table in the guide's ATTACKS page. */
 
 /** The position of the attacker. */
 export type Position =

@@ -8,6 +8,7 @@ import * as assert from 'uvu/assert';
 import { WebSocket } from 'ws';
 import { NodeConnector } from '../../host/link/rtc/node.js';
 import { Workspace, type Program } from '../support/processes.js';
+import { Random } from '../simulation/random.js';
 import type { Attack } from './attack.js';
 
 const MIB = 2 ** 20;
@@ -222,6 +223,38 @@ export const DEMO_ATTACKS: readonly Attack[] = [
         await flood;
         await visit(host, port, '127.1.20.9');
         assert.ok(cost < 32 * MIB, `${(cost / MIB).toFixed(0)} MiB after ${sent} messages`);
+        return sent;
+      }),
+  },
+  {
+    name: 'a page that sends frames and packets of chance over its WebSocket costs the demo nothing',
+    position: 'peer',
+    unit: 'messages',
+    run: () =>
+      withDemo('127.1.20.21', async ({ server, port }) => {
+        const host = '127.1.20.21';
+        const random = new Random(31);
+        const before = residentBytes(server);
+        let sent = 0;
+        for (let round = 0; round < 24; round++) {
+          const socket = await openSocket(`ws://${host}:${port}/packets`, '127.1.20.22');
+          assert.ok(socket, `round ${round}: the demo takes no socket any more`);
+          // With an address or without, then messages of the format of packets, or of none.
+          const gid = `fd12::${round + 1}`;
+          if (round % 3 !== 0) socket.send(JSON.stringify({ verbena: 1, gid }));
+          for (let message = 0; message < 100; message++, sent++) {
+            const length = random.below(random.pick([8, 64, 4200, 70_000]));
+            const bytes = Buffer.from(Array.from({ length }, () => random.below(256)));
+            if (length > 4 && random.chance(0.5)) bytes.writeUInt16BE((length - 2) & 0xffff, 0);
+            if (random.chance(0.1)) socket.send(bytes.toString('latin1'), () => {});
+            else socket.send(bytes, { fin: !random.chance(0.05) }, () => {});
+          }
+          await sleep(50);
+          socket.terminate();
+        }
+        await visit(host, port, '127.1.20.23');
+        const cost = (residentBytes(server) - before) / MIB;
+        assert.ok(cost < 64, `${cost.toFixed(0)} MiB after ${sent} messages`);
         return sent;
       }),
   },

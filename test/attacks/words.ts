@@ -6,4 +6,6 @@ export const words = script(
   'attacks against real processes; a run passes if every attack fails',
   '',
   'REQ',
-).argument('[part of a name...]', 'only those; default: all');
+)
+  .option('--record', 'write the costs of this run into the table of host/guide/ATTACKS.md')
+  .argument('[part of a name...]', 'only those; default: all');

@@ -11,6 +11,7 @@ import { DATAGRAMS } from './datagrams.js';
 import { ENTROPY } from './entropy.js';
 import { FENCES } from './fences.js';
 import { FORGERIES } from './forgery.js';
+import { HOSTILE_FILES } from './hostile-files.js';
 import { KEEP_ALIVES } from './keep-alive.js';
 import { LAYOUTS } from './layouts.js';
 import { NETWORK } from './network.js';
@@ -59,6 +60,7 @@ export const MUTANTS: readonly Mutant[] = [
   ...POOLS,
   ...DATAGRAMS,
   ...NETWORK,
+  ...HOSTILE_FILES,
   ...PEERS,
   ...REFUSALS,
 ].map(([name, file, find, replace]) => ({ name, file, find, replace }));
