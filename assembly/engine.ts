@@ -83,7 +83,7 @@ import {
 } from './transport/control';
 import { answerDoorbell, answerDoorbells } from './transport/doorbell';
 import { flushQueues } from './transport/failure';
-import { earliestDeadline } from './transport/invalidation-fence';
+import { earliestDeadline, scheduleDueFences } from './transport/invalidation-fence';
 import { attachMulticast, detachMulticast } from './transport/multicast';
 import { payOwed } from './transport/owed';
 import { FlushRequest, expectAnswers, nextFlushOf, takeAnswer } from './transport/persist';
@@ -472,6 +472,7 @@ export function advance(context: usize, now: f64): void {
   for (let node = dueTimer(c.timers, c.now); node != null; node = dueTimer(c.timers, c.now)) {
     timerFired(c, queuePairOfTimer(node));
   }
+  scheduleDueFences(c);
   payOwed(c);
   leave(c.slot);
 }

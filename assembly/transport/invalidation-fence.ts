@@ -85,6 +85,14 @@ export function scheduleFenced(context: Context): void {
   }
 }
 
+/**
+ * Time has passed. If a check is due, its queue pairs are scheduled, also while no send buffer is
+ * free: a deadline that stayed in the past would fire again at once.
+ */
+export function scheduleDueFences(context: Context): void {
+  if (context.fenceMicros != 0 && context.now >= context.fenceMicros) scheduleFenced(context);
+}
+
 /** When the first timer fires or fences are checked again, whichever is earlier; 0: never. */
 export function earliestDeadline(context: Context): u64 {
   const timer = nextTimerMicros(context.timers);

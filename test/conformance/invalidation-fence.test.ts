@@ -145,6 +145,28 @@ test('an engine of another protection domain delays nothing', () =>
     assert.equal(wire.completions(), ['1 SUCCESS']);
   }));
 
+test('a fence that is pending while the link keeps all buffers lets time pass', () =>
+  within({ device: { sendBuffers: 2 } }, true, (world, wire) => {
+    world.enter();
+    wire.qp.postSend(invalidate(world.region().rkey));
+    wire.link.holds = true;
+    // Two acknowledgements take the buffers.
+    for (const psn of [0x200, 0x201]) {
+      wire.sendPacket({ opcode: Opcode.RC_RDMA_WRITE_ONLY, psn, ackRequest: 1 });
+    }
+    // A timer that is due again at once would keep the thread for as long as the link is blocked.
+    let turns = 0;
+    while (turns < 1000 && (wire.clock.nextMicros() ?? Infinity) <= FENCE_MICROS_MAX) {
+      wire.clock.step();
+      turns++;
+    }
+    assert.ok(turns < 1000, `${turns} timers until ${wire.clock.now()} us`);
+    world.leave();
+    wire.link.release();
+    world.pass(2_000);
+    assert.equal(wire.completions(), ['1 SUCCESS']);
+  }));
+
 test('requests posted behind a LOCAL_INV wait for its fence as well', () =>
   within({}, true, (world, wire) => {
     const key = world.region().rkey;

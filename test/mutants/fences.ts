@@ -20,6 +20,12 @@ export const FENCES: readonly Row[] = [
     '    return true;',
   ],
   [
+    'the check of a fence waits for a send buffer',
+    'assembly/engine.ts',
+    '  scheduleDueFences(c);\n',
+    '',
+  ],
+  [
     'a fence passes at its second check',
     FENCE,
     '  if (holder == 0) return Fence.PASSED;',
