@@ -124,7 +124,7 @@ test('every message is signalled, or one of so many and the last', async () => {
 
 test('a duration ends with every message completed, and counts its middle', async () => {
   const plan = planOf('write', 'bw', { ...OPTIONS, size: 64, duration: 1, margin: 0 });
-  const short = { ...plan, durationSeconds: 0.2, marginSeconds: 0.05 };
+  const short = { ...plan, durationSeconds: 0.8, marginSeconds: 0.05 };
   await between(short, async (one) => {
     const sample = await new Bandwidth(one.run(64, undefined, { sends: true })).measure();
     assert.ok(sample.seconds > 0 && sample.messages > 0, `${sample.seconds} s`);
