@@ -4,6 +4,10 @@
  */
 import { RefusalError } from '../errors/errors.js';
 
+export function copyAuth(auth: unknown): undefined {
+  if (auth !== undefined) checkAuth();
+}
+
 export function checkAuth(): never {
   throw new RefusalError(
     'EOPNOTSUPP',

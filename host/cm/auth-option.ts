@@ -15,7 +15,7 @@ export interface AuthOptions {
   /**
    * The pre-shared key: 16 to 1,024 bytes from a generator (a password can be found by trying). A
    * list: a listener accepts each of them, and `connect` uses the first, so that a key can be
-   * replaced without a pause.
+   * replaced without a pause. Keys are copied: the caller may overwrite its own after the call.
    */
   readonly psk: Uint8Array | readonly Uint8Array[];
   /** Encrypts what is behind the base transport header. Default: if the peer asks for it. */
@@ -49,6 +49,13 @@ export function checkAuth(auth: AuthOptions): AuthRule {
   return { keys: list.map(keyOf), encrypts: encrypt };
 }
 
+/** The option with keys of its own: the caller may overwrite its keys then. Throws as `checkAuth`. */
+export function copyAuth(auth: AuthOptions | undefined): AuthOptions | undefined {
+  if (auth === undefined) return undefined;
+  const copies = checkAuth(auth).keys.map(({ bytes }) => bytes);
+  return { ...auth, psk: Array.isArray(auth.psk) ? copies : copies[0]! };
+}
+
 function keyOf(psk: unknown): PreSharedKey {
   const isKey = psk instanceof Uint8Array;
   if (!isKey || psk.length < PSK_BYTES_MIN || psk.length > PSK_BYTES_MAX) {
@@ -57,7 +64,8 @@ function keyOf(psk: unknown): PreSharedKey {
     const rule = `must be ${PSK_BYTES_MIN} to ${PSK_BYTES_MAX} bytes (a Uint8Array), got ${got}`;
     throw new MisuseError('auth.psk', rule);
   }
-  const bytes = psk.slice();
+  // Not slice(): that of a Buffer, which readFileSync returns, shares its memory.
+  const bytes = Uint8Array.from(psk);
   const id = hkdf(bytes, NO_SALT, KEY_ID, KEY_ID_BYTES);
   return { id: new DataView(id.buffer).getBigUint64(0), bytes };
 }

@@ -16,7 +16,7 @@ import { SourceCounts } from './admission.js';
 import { lookUp } from './address-info.js';
 import type { CmAddress } from './address.js';
 import { CM_OPTIONS, CONN_PARAM, type CmOptions } from './agreement.js';
-import type { AuthOptions } from './auth-option.js';
+import { copyAuth, type AuthOptions } from './auth-option.js';
 import type { CmId } from './cm-id.js';
 import { connectErrorOf } from './connect-error.js';
 import { createEp } from './create-ep.js';
@@ -165,6 +165,7 @@ export async function connect(
   prepare: (qp: QueuePair) => void = () => {},
 ): Promise<RdmaConnection> {
   checkKeys('connect', options, `auth context device udpPort ${END_OPTIONS}`);
+  const auth = copyAuth(options.auth);
   const { address, port } = await resolve(target);
   const context = options.context ?? (await openTowards(address, options.device));
   let channel: EventChannel | undefined;
@@ -174,7 +175,7 @@ export async function connect(
     const info = { flags: 0, portSpace: PortSpace.TCP, dstAddr };
     const id = await createEp(context, info, options.pd, qpOf(options));
     ({ channel } = id);
-    id.setOption(only(`auth ${CM_OPTIONS}`, options));
+    id.setOption({ ...only(CM_OPTIONS, options), ...(auth && { auth }) });
     prepare(id.qp!);
     id.connect(only(CONN_PARAM, options));
     const { conn } = await expect('connect', channel, CmEventType.ESTABLISHED);
@@ -413,13 +414,14 @@ export class RdmaListener {
  */
 export async function listen(target: Target, options: ListenOptions = {}): Promise<RdmaListener> {
   checkKeys('listen', options, 'context device backlog auth');
+  const auth = copyAuth(options.auth);
   const { address, port } = await resolve(target);
   const context = options.context ?? (await openDevice({ ...options.device, address }));
   let channel: EventChannel | undefined;
   try {
     channel = createEventChannel(context);
     const id = channel.createId();
-    if (options.auth !== undefined) id.setOption({ auth: options.auth });
+    if (auth) id.setOption({ auth });
     id.bindAddr({ port, address });
     id.listen(options.backlog);
     return new RdmaListener(channel, id, !options.context);

@@ -1,6 +1,6 @@
 /** `nvme connect -t rdma` and `nvme discover -t rdma`, for programs. */
 import { checkKeys } from '../base/options.js';
-import { checkAuth, type AuthOptions } from '../cm/auth-option.js';
+import { copyAuth, type AuthOptions } from '../cm/auth-option.js';
 import { openTowards } from '../cm/connect.js';
 import { lookUp } from '../cm/address-info.js';
 import { MisuseError } from '../errors/errors.js';
@@ -129,6 +129,7 @@ export async function connectNvme(
     ...checkHostDhchap(options.dhchap),
     required: options.dhchap.required ?? true,
   };
+  const host = hostOf(options);
   const where = await placeOf(target);
   const context = options.context ?? (await openTowards(where.address, options.device));
   const found = options.pool ?? fmrPools(context).get('nvme');
@@ -146,7 +147,7 @@ export async function connectNvme(
       pool,
       { numMr, weight, lendMrs },
       {
-        association: { ...where, ...hostOf(options), nqn, keepAliveMillis, dhchap },
+        association: { ...where, ...host, nqn, keepAliveMillis, dhchap },
         ...{ queueDepth, nsid, ioTimeoutMillis, ctrlLossMillis, reconnectDelayMillis },
         onEvent: options.onEvent,
         ownContext: options.context === undefined,
@@ -164,6 +165,7 @@ export async function discoverNvme(
   options: NvmeHostOptions = {},
 ): Promise<NvmeDiscovered[]> {
   checkKeys('discoverNvme', options, HOST_OPTIONS);
+  const host = hostOf(options);
   const where = await placeOf(target);
   const context = options.context ?? (await openTowards(where.address, options.device));
   try {
@@ -172,7 +174,7 @@ export async function discoverNvme(
     try {
       const association = await Association.open(pd, completions, {
         ...where,
-        ...hostOf(options),
+        ...host,
         nqn: DISCOVERY_NQN,
         keepAliveMillis: 0,
         onEnd: () => {},
@@ -194,9 +196,9 @@ export async function discoverNvme(
 }
 
 function hostOf(options: NvmeHostOptions) {
-  const { hostNqn = HOST_NQN, udpPort, auth, cmResponseTimeout, maxCmRetries } = options;
+  const { hostNqn = HOST_NQN, udpPort, cmResponseTimeout, maxCmRetries } = options;
   const { hostId = namesOf(hostNqn).uuid, ackTimeout = ACK_TIMEOUT } = options;
-  if (auth !== undefined) checkAuth(auth);
+  const auth = copyAuth(options.auth); // For reconnects.
   if (!hostNqn.startsWith('nqn.')) throw new MisuseError('hostNqn', 'must begin with nqn.');
   if (hostId.length !== 16) throw new MisuseError('hostId', 'must be 16 bytes');
   return {

@@ -1,6 +1,6 @@
 /** A node: the core on a device, with the device's clock. All sockets of its address share it. */
 import { checkKeys } from '../base/options.js';
-import { checkAuth, type AuthOptions, type AuthRule } from '../cm/auth-option.js';
+import { checkAuth, copyAuth, type AuthOptions, type AuthRule } from '../cm/auth-option.js';
 import type { CancelTimer } from '../device/clock.js';
 import type { Device } from '../device/device.js';
 import { checkWhole } from '../errors/check-whole.js';
@@ -160,7 +160,7 @@ export class RdsNode {
   #setAuth(auth: AuthOptions | undefined): void {
     if (auth === undefined) return;
     this.#authRule = checkAuth(auth);
-    this.#auth = auth;
+    this.#auth = copyAuth(auth);
   }
 
   get #authKind(): AuthKind {
@@ -197,7 +197,7 @@ export class RdsNode {
       );
     }
     this.#setAuth(auth);
-    for (const carrier of this.carriers.all) carrier.setAuth(auth);
+    for (const carrier of this.carriers.all) carrier.setAuth(this.#auth!);
   }
 
   /** The process that carried the node has died: this one does. */

@@ -1,5 +1,5 @@
 /** `rpma_conn_cfg`: sizes of a connection's queues, and who is told of completions. */
-import { checkAuth, type AuthOptions } from '../cm/auth-option.js';
+import { copyAuth, type AuthOptions } from '../cm/auth-option.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import { MAX_CQE, MAX_QP_WR } from '../verbs/limits.js';
@@ -113,8 +113,7 @@ export class ConnCfg {
    * counterpart in librpma. Throws MisuseError; RefusalError EOPNOTSUPP in a browser.
    */
   setAuth(auth: AuthOptions | undefined): void {
-    if (auth !== undefined) checkAuth(auth);
-    this.#auth = auth;
+    this.#auth = copyAuth(auth);
   }
 
   getAuth(): AuthOptions | undefined {

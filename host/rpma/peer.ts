@@ -1,5 +1,6 @@
 /** `rpma_peer`: a device and a protection domain, from which all else is made. */
 import { checkKeys } from '../base/options.js';
+import { copyAuth } from '../cm/auth-option.js';
 import { createEventChannel } from '../cm/event-channel.js';
 import type { Context } from '../verbs/context.js';
 import type { ProtectionDomain } from '../verbs/protection-domain.js';
@@ -50,7 +51,7 @@ export class Peer {
    */
   async epListen(addr: string, port: Port, options: EpOptions = {}): Promise<Ep> {
     checkKeys('epListen', options, 'auth');
-    const { auth } = options;
+    const auth = copyAuth(options.auth);
     const target = await targetOf(addr, port);
     const channel = createEventChannel(this.context);
     try {

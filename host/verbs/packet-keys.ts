@@ -12,7 +12,10 @@ import { refuse } from './refuse.js';
 /** Bytes of each key (ChaCha20). */
 export const PACKET_KEY_BYTES = 32;
 
-/** Of `qp.setPacketKeys`. A key must be used for one direction of one connection only. */
+/**
+ * Of `qp.setPacketKeys`, which copies them. A key must be used for one direction of one connection
+ * only.
+ */
 export interface PacketKeys {
   /** 32 bytes: what this side sends is tagged with it. */
   readonly sendKey: Uint8Array;
@@ -34,12 +37,19 @@ export class PacketKeyMemory {
 
   /** Throws as `qp.setPacketKeys`. */
   static give(device: Device, qp: number, keys: PacketKeys): PacketKeyMemory {
+    if (typeof keys !== 'object' || (keys as unknown) === null) {
+      throw new MisuseError('keys', `must be { sendKey, recvKey }, got ${typeof keys}`);
+    }
     checkKeys('setPacketKeys', keys, 'sendKey recvKey encrypt');
     checkKey('sendKey', keys.sendKey);
     checkKey('recvKey', keys.recvKey);
+    // With one key both sides would use the same nonces, and accept their own packets.
+    if (keys.sendKey.every((byte, index) => byte === keys.recvKey[index])) {
+      throw new MisuseError('recvKey', 'must differ from sendKey: a key is for one direction');
+    }
     const { encrypt = false } = keys;
     if (typeof encrypt !== 'boolean') {
-      throw new MisuseError('encrypt', `must be true or false, got ${String(encrypt)}`);
+      throw new MisuseError('encrypt', `must be true or false, got ${typeof encrypt}`);
     }
     const { arena, engine } = device;
     const address = arena.heap.alloc(PACKET_AUTH_SIZE);
@@ -70,6 +80,7 @@ export class PacketKeyMemory {
 
 function checkKey(name: string, key: Uint8Array): void {
   if (key instanceof Uint8Array && key.length === PACKET_KEY_BYTES) return;
-  const got = key instanceof Uint8Array ? `${key.length} bytes` : String(key);
+  // The key itself is not shown: errors are logged.
+  const got = key instanceof Uint8Array ? `${key.length} bytes` : typeof key;
   throw new MisuseError(name, `must be ${PACKET_KEY_BYTES} bytes (a Uint8Array), got ${got}`);
 }

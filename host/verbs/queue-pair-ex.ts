@@ -162,7 +162,7 @@ export class QueuePairEx extends QueuePair {
       throw new MisuseError('atomicWr', `must have 8 bytes, has ${atomicWr.length}`);
     }
     const rdma = { remoteAddr, rkey };
-    const inline = atomicWr.slice();
+    const inline = Uint8Array.from(atomicWr);
     this.#begin('ATOMIC_WRITE', { opcode: WrOpcode.ATOMIC_WRITE, rdma, inline });
   }
 

@@ -415,7 +415,7 @@ export class QueuePair {
 
   /**
    * Sends with the next generation of the key from now on; the peer follows, nothing pauses.
-   * RefusalError: EAGAIN before it has followed the last time; EINVAL without keys, after 65,535.
+   * RefusalError: EAGAIN before its next packet (UC: perhaps none); EINVAL without keys, at 65,535.
    */
   rotateKey(): void {
     this.#check();

@@ -114,6 +114,32 @@ test(
 );
 
 test(
+  'what is no key is refused, and is in no error; a key is for one direction',
+  onWire({ state: QpState.RESET }, (wire) => {
+    const secret = 'swordfish'.repeat(4).slice(0, 32);
+    const keys = { sendKey: SEND_KEY, recvKey: RECV_KEY };
+    for (const [wrong, rule] of [
+      [undefined, /must be \{ sendKey, recvKey \}/],
+      [secret, /must be \{ sendKey, recvKey \}/],
+      [{ ...keys, sendKey: secret }, /sendKey: must be 32 bytes \(a Uint8Array\), got string/],
+      [{ ...keys, recvKey: [...Buffer.from(secret)] }, /recvKey: must be 32 bytes/],
+      [{ ...keys, encrypt: secret }, /encrypt: must be true or false/],
+      [{ ...keys, recvKey: Buffer.from(SEND_KEY) }, /recvKey: must differ from sendKey/],
+    ] as const) {
+      try {
+        wire.qp.setPacketKeys(wrong as never);
+        assert.unreachable(String(rule));
+      } catch (error) {
+        assert.instance(error, MisuseError);
+        assert.match((error as Error).message, rule);
+        assert.not.match((error as Error).message, /swordfish|115,119/);
+      }
+    }
+    assert.is(wire.qp.isAuthenticated, false);
+  }),
+);
+
+test(
   'RESET and destroy overwrite the keys, and the memory is given back',
   onWire({ state: QpState.RESET }, (wire) => {
     const { heap, memory } = wire.context.device.arena;

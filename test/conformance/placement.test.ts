@@ -314,7 +314,9 @@ test(
     qp.modify({ qpState: 3, sqPsn: 0x100, ...rts });
     qp.wrStart();
     qp.wrFlags = SIGNALED;
-    qp.wrAtomicWrite(0x77, 0x10008n, pattern(8));
+    const word = Buffer.from(pattern(8));
+    qp.wrAtomicWrite(0x77, 0x10008n, word);
+    word.fill(0); // It was copied, though the slice of a Buffer is no copy.
     qp.wrFlush(0x77, 0x10000n, 16, PERSISTENT, SelectivityLevel.RANGE);
     qp.wrComplete();
     wire.expectPacket({ opcode: RC_ATOMIC_WRITE, virtualAddress: 0x10008n, payload: pattern(8) });

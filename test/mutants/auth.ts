@@ -206,6 +206,12 @@ const ROWS: readonly Row[] = [
     '      this.#giveKeys();\n      if (this.qp) makeReadyToReceive(this.qp, agreement);\n',
     '      if (this.qp) makeReadyToReceive(this.qp, agreement);\n',
   ],
+  [
+    'a key that is a Buffer is not copied',
+    'host/cm/auth-option.ts',
+    'const bytes = Uint8Array.from(psk);',
+    'const bytes = psk.slice();',
+  ],
 ];
 
 export const AUTH: readonly Row[] = ROWS.map(([name, ...rest]) => [`auth: ${name}`, ...rest]);

@@ -220,6 +220,7 @@ const ABOUT: Readonly<Record<string, string[]>> = {
   'host/cli/pingpong-side.ts': ['cli/psk-tools'],
   'host/cm/auth-messages.ts': ['unit/cm/auth'],
   'host/cm/auth-session.ts': ['unit/cm/auth', 'unit/cli/exchange-key'],
+  'host/cm/auth-option.ts': ['unit/cm/auth'],
   'host/cm/connect.ts': ['unit/cm/accepting'],
   'host/cm/core.ts': ['unit/cm/half-open', 'unit/verbs/entropy'],
   'host/cm/cm-id.ts': ['unit/verbs/entropy', 'unit/cm/auth-connect'],

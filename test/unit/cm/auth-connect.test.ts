@@ -206,6 +206,28 @@ test('a queue pair that is not the id’s own gets its keys from the id', () =>
     }
   }));
 
+test('keys may be overwritten as soon as connect, listen or setOption has been called', () =>
+  inWorld(async ({ a, b }) => {
+    const address = addressOf(b);
+    const call = <Result>(work: (auth: AuthOptions) => Result): Result => {
+      const psk = Buffer.from(SECRET);
+      const result = work({ psk });
+      psk.fill(0);
+      return result;
+    };
+    const listener = await call((auth) => listen({ address, port: 1 }, { context: b, auth }));
+    for (const _ of [1, 2]) {
+      const request = listener.getRequest();
+      const connecting = call((auth) =>
+        connect({ address, port: 1 }, { context: a, auth, maxCmRetries: 1, cmResponseTimeout: 12 }),
+      );
+      void request.then((it) => it?.accept());
+      const { qp } = await connecting;
+      assert.is(qp.isAuthenticated, true);
+      call((auth) => listener.id.setOption({ auth }));
+    }
+  }));
+
 test('datagram services have no authentication, and say so', () =>
   inWorld(async ({ a }) => {
     const id = createEventChannel(a).createId(PortSpace.UDP);

@@ -1,7 +1,7 @@
 /** Authenticated connections in the state machine: what is believed, refused, dropped. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { checkAuth, type AuthRule } from '../../../host/cm/auth-option.js';
+import { checkAuth, copyAuth, type AuthRule } from '../../../host/cm/auth-option.js';
 import { AuthSession } from '../../../host/cm/auth-session.js';
 import { RejectReason } from '../../../host/cm/enums.js';
 import {
@@ -387,6 +387,17 @@ test('the address counts: keys of other GIDs, queue pairs or directions are othe
     keysOf({}, [5, 6], nonce(4)),
   ];
   assert.is(new Set(found).size, found.length);
+});
+
+test('keys are copied, from a Buffer, too: the caller may overwrite its own', () => {
+  const psk = Buffer.from(PSK);
+  const auth = copyAuth({ psk: [psk], encrypt: true })!;
+  const { keys } = checkAuth({ psk });
+  psk.fill(0);
+  assert.equal([...keys[0]!.bytes], [...PSK]);
+  assert.equal([...(auth.psk as Uint8Array[])[0]!], [...PSK]);
+  assert.is(auth.encrypt, true);
+  assert.is(copyAuth(undefined), undefined);
 });
 
 test('an option auth that is no key is refused, and the key is in no error', () => {

@@ -55,7 +55,7 @@ async function inWorld(
       async connect(own) {
         const cfg = rpma.connCfgNew();
         cfg.setAuth(own);
-        assert.is(cfg.getAuth(), own);
+        assert.equal(cfg.getAuth(), own);
         const conn = (await peer.connReqNew(SERVER, PORT, cfg, there.local.port)).connect();
         if ((await conn.nextEvent()) === rpma.ConnEvent.ESTABLISHED) return conn;
         throw conn.getRefusal()!;
