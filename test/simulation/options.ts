@@ -257,7 +257,7 @@ export function isPerfectWire(o: SimulationOptions): boolean {
     o.lateReleaseMicros;
   // What completes a receive is asked for again while a FLUSH is under way: until its store has
   // answered, and until the host has had a turn to say so.
-  const receives = o.kinds.some((kind) => /SEND|IMM/.test(kind));
+  const receives = o.invalidation > 0 || o.kinds.some((kind) => /SEND|IMM/.test(kind));
   const busy = o.placement > 0 && (o.storeMicros > 0 || receives);
   return faults + o.crashes + o.clockLeaps === 0 && !busy;
 }
