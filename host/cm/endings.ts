@@ -9,7 +9,10 @@ const NO_BYTES: Uint8Array = new Uint8Array(0);
 
 /** One DREQ each, sent once: for an end that has no time to wait. Returns how many. */
 export function disconnectAll(core: CmCore, now: number): number {
-  const live = [...core.connections.values()].filter(({ state }) => state === 'ESTABLISHED');
+  // Our REP may have made a connection at the peer, though its RTU has not come yet.
+  const live = [...core.connections.values()].filter(
+    ({ state }) => state === 'ESTABLISHED' || state === 'REP_SENT',
+  );
   for (const connection of live) core.disconnect(now, connection);
   return [...core.connections.values()].filter(({ state }) => state === 'DREQ_SENT').length;
 }

@@ -172,6 +172,12 @@ export const FENCES: readonly Row[] = [
   ],
   ['an ended connection keeps its entry', CORE, '      table?.forget(connection.place);', ''],
   [
+    'a device that closes tells nothing to a peer whose RTU it waits for',
+    'host/cm/endings.ts',
+    "({ state }) => state === 'ESTABLISHED' || state === 'REP_SENT',",
+    "({ state }) => state === 'ESTABLISHED',",
+  ],
+  [
     'a DREQ for a dead process is sent once',
     ADOPTION,
     '  connection.retriesLeft = ADOPTED_RETRIES;',

@@ -225,6 +225,7 @@ const ABOUT: Readonly<Record<string, string[]>> = {
   'host/cm/core.ts': ['unit/cm/half-open', 'unit/verbs/entropy'],
   'host/cm/cm-id.ts': ['unit/verbs/entropy', 'unit/cm/auth-connect'],
   'host/cm/adoption.ts': ['unit/cm/adopt'],
+  'host/cm/endings.ts': ['unit/cm/half-open'],
   'host/cm/incoming.ts': ['unit/cm/half-open', 'unit/cm/auth'],
   'host/cm/services.ts': ['unit/cm/half-open'],
   'host/cm/admission.ts': ['unit/cm/cookies', 'unit/cm/core'],

@@ -2,6 +2,7 @@
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { buildIpCm, serviceIdOf } from '../../../host/cm/address.js';
+import { disconnectAll } from '../../../host/cm/endings.js';
 import { AboutMessage, PortSpace, RejectReason } from '../../../host/cm/enums.js';
 import { buildMad, type FieldsOf } from '../../../host/cm/mad.js';
 import { Endpoint } from '../../../host/link/endpoint.js';
@@ -30,6 +31,19 @@ test('a REQ triggers three REPs and nothing more to an address that never answer
     assert.equal(sent, ['REP', 'REP', 'REP'], `timeout ${localCmResponseTimeout}`);
     assert.equal(world.leaks(), []);
   }
+});
+
+test('a device that closes before the RTU arrives tells the peer that it had accepted', () => {
+  const world = new CmWorld();
+  world.fate = (_, name) => (name === 'RTU' ? 'late' : 'pass');
+  world.b.listen();
+  const asked = world.a.connect(world.b);
+  world.run(() => asked.story === 'reply');
+  assert.is(world.b.requests[0]!.end.connection!.state, 'REP_SENT');
+  assert.is(disconnectAll(world.b.core, world.now), 1);
+  const began = world.now;
+  world.run(() => asked.events.includes('disconnected'));
+  assert.ok(seconds(world.now - began) < 0.1, `${world.now - began} us`);
 });
 
 test('an accepted peer has 10 s for its RTU, whatever timeouts it names', () => {
