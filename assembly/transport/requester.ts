@@ -450,7 +450,9 @@ export function goBack(qp: QueuePair, psn: u32): void {
  * (windowOpen), only its responses.
  */
 export function withdraw(qp: QueuePair, psn: u32): bool {
-  if (readsInFlight(qp) > 0 || psnDistance(psn, qp.psnNext) <= qp.reorderPeer + 1) return false;
+  // A peer that says it has what was withdrawn earlier is not followed to there.
+  const beyond = psnCompare(psnAdd(psn, qp.reorderPeer + 1), qp.psnNext);
+  if (readsInFlight(qp) > 0 || beyond >= 0) return false;
   rewind(qp, psnAdd(psn, qp.reorderPeer + 1));
   return true;
 }

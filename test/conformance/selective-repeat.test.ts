@@ -73,6 +73,23 @@ test(
 );
 
 test(
+  'a map about packets that were withdrawn leads to no PSN that was never sent',
+  onWire(OPTIONS, (wire) => {
+    wire.post(WrOpcode.RDMA_WRITE, 40 * MTU, SIGNALED);
+    const sent = psns(wire);
+    assert.is(sent.at(-1), 39);
+    // The peer keeps eight packets: what is beyond is sent anew.
+    selectiveAck(wire, OURS, 0);
+    wire.takePackets();
+    selectiveAck(wire, OURS + 38, 0);
+    wire.post(WrOpcode.RDMA_WRITE, MTU, SIGNALED);
+    wire.clock.advance(100_000);
+    const later = psns(wire);
+    assert.ok(later.length > 0 && later.every((psn) => psn <= 40), `${Math.max(...later)}`);
+  }),
+);
+
+test(
   'what a map says is missing is sent again, and nothing else',
   onWire(OPTIONS, (wire) => {
     sendEight(wire);

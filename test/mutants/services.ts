@@ -300,6 +300,12 @@ export const SERVICES: readonly Row[] = [
   ],
 
   // Selective repeat.
+  [
+    'a map about withdrawn packets moves the next PSN forwards',
+    'assembly/transport/requester.ts',
+    'if (readsInFlight(qp) > 0 || beyond >= 0) return false;',
+    'if (readsInFlight(qp) > 0 || beyond == 0) return false;',
+  ],
   ['packets beyond the room are kept', REORDER, 'if (ahead > qp.reorderMax) return true;', ''],
   [
     'what is kept is forgotten',
