@@ -112,7 +112,7 @@ class Machine {
     const options = { megabytes: MEGABYTES, words: ['rxe=no'], args: this.#args };
     const guest = await this.#lab.boot(NUMBER, options);
     this.#guest = guest;
-    const words = ['serve', '--pmem', '/data/log.pmem', '--pmem-bytes', LOG_BYTES];
+    const words = ['serve', '--no-token', '--pmem', '/data/log.pmem', '--pmem-bytes', LOG_BYTES];
     const server = guest.spawn(`
       modprobe -a virtio_blk crc32c_generic ext4
       mkdir -p /program /data
