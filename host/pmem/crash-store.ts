@@ -42,7 +42,8 @@ export class CrashStore implements DurableStore {
   constructor(memory: Uint8Array, options: CrashStoreOptions) {
     checkKeys('CrashStore', options, 'random granularity isManual');
     this.#memory = memory;
-    this.#durable = memory.slice();
+    // Not slice(): that of a Buffer shares its memory.
+    this.#durable = Uint8Array.from(memory);
     this.#random = options.random;
     this.#granularity = options.granularity ?? 64;
     this.#isManual = options.isManual ?? false;
@@ -96,7 +97,7 @@ export class CrashStore implements DurableStore {
    * itself goes on: other cuts can be tried.
    */
   cut(share = 0.5): Uint8Array {
-    const found = this.#durable.slice();
+    const found = Uint8Array.from(this.#durable);
     this.#settle(found, share);
     return found;
   }

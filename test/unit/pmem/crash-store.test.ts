@@ -24,6 +24,14 @@ test('what was flushed is there after every cut', async () => {
   }
 });
 
+test('what was not flushed is lost in the memory of a Buffer as well', () => {
+  const memory = Buffer.alloc(LINE);
+  const store = storeOf(memory, 3);
+  memory.fill(9);
+  const cuts = Array.from({ length: 20 }, () => store.cut()[0]);
+  assert.equal([...new Set(cuts)].sort(), [0, 9]);
+});
+
 test('what was not flushed is lost in every subset of its lines, and a line as a whole', () => {
   const memory = new Uint8Array(3 * LINE);
   const seen = new Set<string>();
