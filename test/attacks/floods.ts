@@ -1,4 +1,4 @@
-/** Floods and scans by hosts that are no peers: what is answered, to whom, and who pays for it. */
+/** Floods and scans by hosts without a connection: size, destination and cost of the answers. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
@@ -15,6 +15,7 @@ import {
 } from '../../host/index.js';
 import type * as ManagerModule from '../../host/cm/manager.js';
 import { freshName, Member } from '../support/member.js';
+import { serveMemory } from '../support/serve-memory.js';
 import { Random } from '../simulation/random.js';
 import { Attacker, request } from './attacker.js';
 import type { Attack } from './attack.js';
@@ -43,24 +44,7 @@ function flood(
     const client = await openDevice({ address: `127.1.30.${net + 1}`, port: 0 });
     const attacker = await Attacker.open(`127.1.30.${net + (isServers ? 0 : 2)}`);
     try {
-      await server.run(
-        async ({ verbena, context, kept }, at, port, bytes, psk) => {
-          kept.memory = context.alloc(bytes);
-          const options = psk === '' ? {} : { auth: { psk: Buffer.from(psk) } };
-          const target = { address: at, port };
-          const listener = await verbena.listen(target, { context, ...options });
-          void (async () => {
-            for await (const { qp, pd } of listener.connections()) {
-              kept.mr = pd.regMr(kept.memory, 7);
-              kept.qp = qp;
-            }
-          })();
-        },
-        address,
-        SERVICE,
-        BYTES,
-        auth ? PSK : '',
-      );
+      await server.run(serveMemory, address, SERVICE, BYTES, auth ? PSK : '');
       const options = auth ? { auth: { psk: Buffer.from(PSK) } } : {};
       await work({
         ...{ server, address, client, attacker },

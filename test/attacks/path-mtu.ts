@@ -14,6 +14,7 @@ import {
 } from '../../host/index.js';
 import { LEAST_PATH_MTU, forgeFragmentationNeeded } from '../support/forged-icmp.js';
 import { freshName, Member } from '../support/member.js';
+import { serveMemory } from '../support/serve-memory.js';
 
 const [SERVER, CLIENT] = ['127.1.29.1', '127.1.29.2'];
 const PORT = 4791;
@@ -25,21 +26,7 @@ execFileSync('ip', ['link', 'set', 'lo', 'up']);
 const server = await Member.open({ name: freshName(), address: SERVER });
 const context = await openDevice({ address: CLIENT });
 try {
-  await server.run(
-    async ({ verbena, context: own, kept }, address, port, bytes) => {
-      kept.memory = own.alloc(bytes);
-      const listener = await verbena.listen({ address, port }, { context: own });
-      void (async () => {
-        for await (const { qp, pd } of listener.connections()) {
-          kept.mr = pd.regMr(kept.memory, 7);
-          kept.qp = qp;
-        }
-      })();
-    },
-    SERVER,
-    SERVICE,
-    BYTES,
-  );
+  await server.run(serveMemory, SERVER, SERVICE, BYTES, '');
   const { qp, pd, sendCq } = await connect({ address: SERVER, port: SERVICE }, { context });
   const key = await server.run(async ({ kept }) => {
     while (!kept.mr) await new Promise((resolve) => setTimeout(resolve, 10));

@@ -22,7 +22,7 @@ export interface TableRow {
   readonly name: string;
   readonly cost: string;
   readonly effect: string;
-  /** Names of mutants; empty: the cell says `none`. */
+  /** Names of mutants; empty if the cell is `none`. */
   readonly mutants: readonly string[];
 }
 
