@@ -227,19 +227,19 @@ export class ReceiveDescriptor {
 }
 export const RECEIVE_DESCRIPTOR_SIZE: u32 = 48;
 
-/** What the queue pairs of this device to one peer have in common (window.ts). 8 bytes. */
+/** State shared by the queue pairs of this device to one peer (window.ts). 8 bytes. */
 @unmanaged
 export class PeerShare {
-  /** Queue pairs with packets under way. */
+  /** Queue pairs with packets in flight. */
   busy: u32;
-  /** Charge that they may have under way together: half of the peer's receive buffer. */
+  /** Limit of their charge in flight: half of the peer's receive buffer. */
   charge: u32;
 }
 const PEER_SHARE_SIZE: u32 = 8;
-/** Peers are spread over them by a hash; a power of two. Two peers of one entry share it. */
+/** Entries, a power of two; a hash of the GID selects one. Peers with the same entry share it. */
 const PEER_SHARES: u32 = 256;
 
-/** Of the peer with this GID. */
+/** The entry of the peer with this GID. */
 export function peerShare(context: Context, gid0: u64, gid1: u64): PeerShare {
   const mixed = (gid0 ^ gid1) * 0x9e3779b97f4a7c15;
   const index = (<u32>(mixed >> 32)) & (PEER_SHARES - 1);

@@ -86,8 +86,8 @@ export function scheduleFenced(context: Context): void {
 }
 
 /**
- * Time has passed. If a check is due, its queue pairs are scheduled, also while no send buffer is
- * free: a deadline that stayed in the past would fire again at once.
+ * Schedules the queue pairs with a pending fence if the check is due. Without a free send buffer
+ * they are not served yet; a deadline in the past would fire again at once.
  */
 export function scheduleDueFences(context: Context): void {
   if (context.fenceMicros != 0 && context.now >= context.fenceMicros) scheduleFenced(context);

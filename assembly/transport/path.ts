@@ -46,7 +46,7 @@ export class Path {
   multicastGid1: u64;
   /** Of a queue pair with keys: its PacketAuth (packet-auth.ts); else 0. */
   auth: usize;
-  /** Of a queue pair: address of its PeerShare (window.ts); 0: none yet. */
+  /** Of a queue pair: address of its PeerShare (window.ts); 0 before the path is set. */
   share: usize;
 }
 export const PATH_SIZE: u32 = 88;

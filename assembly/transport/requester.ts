@@ -121,7 +121,7 @@ export function sendRequests(context: Context, qp: QueuePair, quantum: u32): boo
 /** Can nothing be sent before what is under way is acknowledged, window or no window? */
 function waitsForAcks(qp: QueuePair): bool {
   if (!outstanding(qp) || qp.rnrWaiting || !sending(qp)) return false;
-  // Others may have begun since the last packet that asked.
+  // Other queue pairs to the peer may have become busy after the last AckReq: the window is closed.
   if (qp.sendStopped || qp.state == <u32>QpState.SQD || !windowOpen(qp)) return true;
   if (qp.sendNext == qp.sendFetched) return isDone(qp, qp.sendFetched - 1);
   const next = sendRequestAt(qp, qp.sendNext);
@@ -450,7 +450,7 @@ export function goBack(qp: QueuePair, psn: u32): void {
  * (windowOpen), only its responses.
  */
 export function withdraw(qp: QueuePair, psn: u32): bool {
-  // A peer that says it has what was withdrawn earlier is not followed to there.
+  // psnNext moves backwards only: a SACK beyond it names packets that were withdrawn before.
   const beyond = psnCompare(psnAdd(psn, qp.reorderPeer + 1), qp.psnNext);
   if (readsInFlight(qp) > 0 || beyond >= 0) return false;
   rewind(qp, psnAdd(psn, qp.reorderPeer + 1));

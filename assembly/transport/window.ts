@@ -1,9 +1,9 @@
 /**
  * How much may be on its way. Two bounds: the peer's receive buffer (`windowCharge`, fixed), and a
  * congestion window that starts wide open and learns. What has arrived is on its way no more, also
- * where its acknowledgement has to wait (arrival.ts). The queue pairs of a device with packets on
- * their way to one peer share half of its receive buffer in equal parts: 64 that filled it by
- * themselves would lose most of what they send.
+ * where its acknowledgement has to wait (arrival.ts). The queue pairs of a device with packets in
+ * flight to one peer share half of its receive buffer in equal parts: 64 queue pairs that each fill
+ * it would overrun the buffer.
  *
  * It is cut by half, at most once per window, when a timeout says that nothing gets through, when
  * the peer says that its packets were marked (CNP), or when packets are lost while round trips are
@@ -54,7 +54,7 @@ export function joinPeer(context: Context, qp: QueuePair, path: Path, charge: u3
   path.share = changetype<usize>(share);
 }
 
-/** Is something on its way? Its peer's other queue pairs have less room then. */
+/** Counts the queue pair as busy while it has packets in flight. */
 export function noteBusy(qp: QueuePair): void {
   const busy: u8 = qp.psnUnacked != qp.psnNext ? 1 : 0;
   const at = pathOf(qp).share;
@@ -64,14 +64,14 @@ export function noteBusy(qp: QueuePair): void {
   share.busy += busy ? 1 : -1;
 }
 
-/** The queue pair sends nothing more to this peer. */
+/** Removes the queue pair from the count of its peer: RESET, ERR, a new path, destroyed. */
 export function leavePeer(qp: QueuePair, path: Path): void {
   if (qp.isBusy) changetype<PeerShare>(path.share).busy--;
   qp.isBusy = 0;
   path.share = 0;
 }
 
-/** Is `charge` less than what this queue pair may have on its way? */
+/** Is `charge` below the limit of this queue pair for packets in flight? */
 export function fitsShare(qp: QueuePair, charge: u32): bool {
   if (charge >= qp.windowCharge) return false;
   const at = pathOf(qp).share;

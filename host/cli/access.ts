@@ -7,12 +7,12 @@ import { makeKey, readKey } from './exchange-key.js';
 import { readAuth, type PskOptions } from './psk-file.js';
 
 export interface AccessOptions extends PskOptions {
-  /** The key; false: none, wherever clients are. */
+  /** The key; false: no key, at any address. */
   readonly token?: string | false;
   readonly tokenFile?: string;
 }
 
-/** What the options say; undefined: no key. Rejects as `readAuth` and `readKey`. */
+/** The key of the options; undefined without one. Rejects as `readAuth` and `readKey`. */
 export async function readAccess(options: AccessOptions): Promise<AuthOptions | undefined> {
   const { pskFile, encrypt = false } = options;
   if (pskFile !== undefined) {
@@ -28,13 +28,13 @@ export async function readAccess(options: AccessOptions): Promise<AuthOptions | 
   return undefined;
 }
 
-/** A server's access. `made`: a key that clients have to be told. */
+/** Access control of a server. `made`: a generated key, which the server prints for its clients. */
 export interface ServerAccess {
   readonly auth: AuthOptions | undefined;
   readonly made: string | undefined;
 }
 
-/** At a network address a key is required: without an option, one is made. */
+/** An address other than loopback requires a key: without an option, it is generated. */
 export async function serverAccess(
   options: AccessOptions & { readonly bind: string },
 ): Promise<ServerAccess> {
@@ -46,7 +46,7 @@ export async function serverAccess(
   return { auth: authOf(made, encrypt), made };
 }
 
-/** A client's. Rejects with MisuseError for `--encrypt` without a key. */
+/** The key of a client. Rejects with MisuseError for `--encrypt` without a key. */
 export async function clientAccess(options: AccessOptions): Promise<AuthOptions | undefined> {
   const auth = await readAccess(options);
   if (auth || !options.encrypt) return auth;

@@ -38,7 +38,7 @@ export interface AttemptOptions {
   readonly localAddress: string;
   /** The same for every attempt of a transfer. */
   readonly transfer: string;
-  /** Of which the first key is proved to the server, and by it. */
+  /** Client and server prove to each other that they have the first key. */
   readonly auth?: AuthOptions | undefined;
   readonly signal: AbortSignal;
 }

@@ -2,7 +2,7 @@
  * A pre-shared key of two sides that introduce their queue pairs over TCP (`serve` and `put`,
  * `pingpong`, `perf --exchange tcp`): each proves to the other that it has the key, for this
  * connection and each message; the key itself is not sent. Packet keys come from the same nonces,
- * as those of the connection manager (host/cm/auth-session.ts). README.md has the lines.
+ * as those of the connection manager (host/cm/auth-session.ts). README.md describes the messages.
  * ```
  *  client                                            server
  *    key id, wish to encrypt, nonce A  ------------------->
@@ -53,7 +53,7 @@ export async function readKey(options: {
   throw new RefusalError('EINVAL', `${rule}: openssl rand -base64 18`);
 }
 
-/** What a side says before it proves anything; JSON, hexadecimal. */
+/** The first message of each side, before its proof: JSON with hexadecimal fields. */
 export interface Hello {
   /** Of the client: the first bytes of a hash of the key. */
   readonly keyId?: string;
@@ -67,10 +67,10 @@ export interface Ends {
   readonly remote: string;
 }
 
-/** Packet keys are bound to the addresses that the sides tell each other then. */
+/** The sides exchange their addresses later: `packetKeys` binds the keys to them. */
 const NO_ENDS: Ends = { local: '::', remote: '::' };
 
-/** One side's half of the exchange, until the other side has said its hello. */
+/** One side of the exchange, until the hello of the other side arrives. */
 export class ExchangeAuth {
   readonly #rule: AuthRule;
   readonly #nonce = randomBytes(NONCE_BYTES);
@@ -148,7 +148,7 @@ export class ExchangeSession {
     return tagOf(this.#sendKey, number, message);
   }
 
-  /** Is it the other side's `number`-th message? */
+  /** Does the tag fit the `number`-th message of the other side? */
   verify(number: number, message: Uint8Array, tag: Uint8Array): boolean {
     return isEqual(tagOf(this.#receiveKey, number, message), tag);
   }
@@ -158,7 +158,7 @@ export class ExchangeSession {
     return `${Buffer.from(this.tag(0, Buffer.from(line))).toString('hex')} ${line}`;
   }
 
-  /** The line in what `sign` made; undefined: its sender does not have the key. */
+  /** Removes the tag of `sign`; undefined if the tag does not fit. */
   verified(text: string): string | undefined {
     const [, tag, line] = /^([0-9a-f]{64}) ([^]*)$/.exec(text) ?? [];
     if (tag === undefined || line === undefined) return undefined;

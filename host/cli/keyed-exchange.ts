@@ -6,14 +6,14 @@
 import { RefusalError, type AuthOptions } from '../index.js';
 import { ExchangeAuth, TAG_BYTES, type ExchangeSession } from './exchange-key.js';
 
-/** What carries the exchange. */
+/** The connection of the exchange. */
 export interface Conversation {
   send(bytes: Uint8Array): Promise<void>;
-  /** So many bytes, no more. */
+  /** Reads exactly `bytes` bytes. */
   receive(length: number): Promise<Buffer>;
 }
 
-/** What carries hellos. */
+/** The connection of the hellos. */
 export interface Introducible extends Conversation {
   /** Bytes of the longest first message of a server without a key: its client reads a refusal. */
   readonly firstBytes: number;
@@ -60,7 +60,7 @@ export async function agreeOnKeys(
   return session;
 }
 
-/** Without the code behind it, which the error adds. */
+/** The message without the error code, which the new error appends. */
 function plain(sentence: string): string {
   return sentence.replace(/ \(EACCES\)$/, '');
 }
@@ -115,7 +115,7 @@ export class KeyedConversation implements Conversation {
     return this.#inner.send(Buffer.concat([this.session.tag(this.#sent++, bytes), bytes]));
   }
 
-  /** Rejects with RefusalError EACCES: it is not of a side with the key, or not in its place. */
+  /** Rejects with RefusalError EACCES if the tag does not fit the next message. */
   async receive(length: number): Promise<Buffer> {
     const bytes = await this.#inner.receive(TAG_BYTES + length);
     const message = bytes.subarray(TAG_BYTES);

@@ -1,6 +1,6 @@
 /**
- * Finds the trailers of authenticated packets in a capture. Which queue pairs have them is learned
- * from the REQs and REPs that carry a tag: a packet itself does not say so.
+ * Finds the trailers of authenticated packets in a capture. REQs and REPs with a
+ * tag identify the authenticated queue pairs: a packet has no mark of its own.
  */
 import { Opcode } from '#build/abi.js';
 import { claimOf } from '../cm/auth-session.js';
@@ -12,7 +12,7 @@ const ICRC_BYTES = 4;
 /** Counter and tag. */
 const TRAILER_BYTES = 24;
 const NUMBER_BITS = 48n;
-/** Queue pairs that are remembered: a capture may have been made to have more. */
+/** Limit of queue pairs in memory: a hostile capture can name more. */
 const QUEUE_PAIRS_MAX = 65536;
 
 /** Counter of an authenticated packet, and the packet without its trailer. */
@@ -36,7 +36,7 @@ export class PacketTrailers {
   /** By address and communication id of the active side. */
   readonly #asked = new Map<string, boolean>();
 
-  /** The next packet, BTH to ICRC. Undefined: it has no trailer, as far as the capture tells. */
+  /** The next packet, BTH to ICRC. Undefined if no REQ or REP of the capture authenticates it. */
   open(packet: Uint8Array, source: string, destination: string): Opened | undefined {
     if (packet[0] === Opcode.UD_SEND_ONLY) {
       this.#learn(datagramOf(packet), source, destination);

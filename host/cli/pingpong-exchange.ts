@@ -91,7 +91,7 @@ export interface Client {
   answer<T>(count: number, connect: Connector<T>, auth?: AuthOptions): Promise<T>;
 }
 
-/** Connects to the client; `localAddress` is where the client came to. */
+/** Connects to the client; `localAddress` is the destination of the client's connection. */
 export type Connector<T> = (
   client: Introduction,
   localAddress: string,

@@ -8,7 +8,7 @@ import { sourceOf } from '../link/source-shares.js';
 import { withMessages, type FlushAnswerer } from './pmem-messages.js';
 import { complain, describeError } from './report.js';
 
-/** A client that answers no REP for so long loses its turn, if another one waits. */
+/** A client without an RTU for this time loses its turn if another client waits. */
 const HALF_OPEN_MILLIS = 1000;
 const LOOK_MILLIS = 50;
 const WAITING_MAX = 64;
@@ -48,14 +48,14 @@ class Waiting {
   }
 }
 
-/** Serves clients until the end point is shut down. `told`: private data of the REP. */
+/** Serves clients until the end point is shut down. `privateData`: of the REP. */
 export async function takeClients(
   ep: rpma.Ep,
-  told: Uint8Array,
+  privateData: Uint8Array,
   answerer: FlushAnswerer,
 ): Promise<void> {
   const waiting = new Waiting();
-  void takeTurns(waiting, told, answerer);
+  void takeTurns(waiting, privateData, answerer);
   for (;;) {
     try {
       const request = await ep.nextConnReq(withMessages(rpma.connCfgNew()));
@@ -67,17 +67,17 @@ export async function takeClients(
   }
 }
 
-/** Ends with its process: after `takeClients` nothing wakes it. */
+/** Serves waiting clients in turn until the process ends. */
 async function takeTurns(
   waiting: Waiting,
-  told: Uint8Array,
+  privateData: Uint8Array,
   answerer: FlushAnswerer,
 ): Promise<void> {
   for (;;) {
     const request = await waiting.next();
     try {
       answerer.prepare(request);
-      const conn = request.connect(told);
+      const conn = request.connect(privateData);
       void answerer.answer(conn);
       if (await isEstablished(conn, waiting)) await conn.nextEvent();
       conn.delete();
@@ -88,7 +88,7 @@ async function takeTurns(
   }
 }
 
-/** False: no connection came of it, or it took too long while another client waits. */
+/** Returns false if the connection failed, or took too long while another client waits. */
 async function isEstablished(conn: rpma.Conn, waiting: Waiting): Promise<boolean> {
   const began = performance.now();
   let timer: NodeJS.Timeout | undefined;

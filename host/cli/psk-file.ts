@@ -25,7 +25,7 @@ export function addPskOptions(command: Command): Command {
 }
 
 /**
- * What the options ask for; undefined: no authentication. Rejects with MisuseError, which names the
+ * The `auth` of the options; undefined without `--psk-file`. Rejects with MisuseError, which names the
  * line and no key; RefusalError EACCES (other users may read the file), ENOENT.
  */
 export async function readAuth({ pskFile, encrypt }: PskOptions): Promise<AuthOptions | undefined> {
@@ -53,7 +53,7 @@ export async function readAuth({ pskFile, encrypt }: PskOptions): Promise<AuthOp
   return auth;
 }
 
-/** As an option of another call: nothing without a key. */
+/** `auth` as a property to spread into options; empty without a key. */
 export function authOption(auth: AuthOptions | undefined): { readonly auth?: AuthOptions } {
   return auth ? { auth } : {};
 }
@@ -67,7 +67,7 @@ const SENTENCES: ReadonlyMap<number, string> = new Map([
   [RejectReason.AUTH_UNSUPPORTED, 'has no key: start it with --psk-file, or leave it out here'],
 ]);
 
-/** A refusal for want of the same key in the words of the command line; others as they are. */
+/** Rewords an EACCES of `auth` for the command line; returns other errors unchanged. */
 export function pskRefusal(error: unknown, peer: string): unknown {
   if (!(error instanceof ConnectError)) return error;
   const sentence = SENTENCES.get(error.reason);

@@ -145,7 +145,7 @@ class Stress {
       const counts = this.#take();
       add(total, counts);
       const { trouble } = this.#tasks.find((task) => task.trouble !== undefined) ?? {};
-      // Keys that differ end both sides; what else fails when the other side ends is no trouble.
+      // Different keys end both sides. Other errors are expected when the other side ends first.
       if (trouble && (!isOver || trouble.code === 'EACCES')) throw trouble;
       if (!reportSummary) await this.#print(counts, performance.now() - before, used, '');
     }

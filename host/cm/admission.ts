@@ -6,7 +6,7 @@ import type { Connection, Listener } from './connection.js';
 import type { CmCore } from './core.js';
 import { endUnready } from './endings.js';
 
-/** Least age of an accepted connection without an RTU that ends for another request. */
+/** Age from which an unproven connection without an RTU yields its place to a new request. */
 const UNREADY_MICROS = 1e6;
 
 /**
@@ -15,13 +15,13 @@ const UNREADY_MICROS = 1e6;
  */
 export type Verdict = 'admit' | 'challenge' | 'refuse' | 'drop';
 
-/** What is known of a request's sender. */
+/** The sender of a request. */
 export interface Sender {
   /** Its address, as text. */
   readonly source: string;
   /** It has answered from its address: a cookie, or the nonce of an authenticated connection. */
   readonly isProven: boolean;
-  /** It answers cookies. */
+  /** Verbena, which repeats cookies; not Linux. */
   readonly isOwnKind: boolean;
 }
 
@@ -56,7 +56,7 @@ export class HalfOpen {
   /** Unproven connections that were accepted, in the order of their REPs. */
   readonly #unready = new Set<Connection>();
 
-  /** Connections of addresses that nothing has proven. */
+  /** Number of connections of unproven addresses. */
   get unproven(): number {
     return this.#unproven.size;
   }
@@ -74,12 +74,12 @@ export class HalfOpen {
     if (!isProven) this.#unproven.add(connection);
   }
 
-  /** A REP is sent. */
+  /** Call when the REP of a connection is sent. */
   accepted(connection: Connection): void {
     if (this.#unproven.has(connection)) this.#unready.add(connection);
   }
 
-  /** The peer has answered from its address. */
+  /** Call when the peer has answered from its address. */
   prove(connection: Connection): void {
     this.#unproven.delete(connection);
     this.#unready.delete(connection);
@@ -105,7 +105,7 @@ function unprovenMax(core: CmCore): number {
   return Math.max(1, Math.min(limits.unprovenMax, Math.floor(free / 2)));
 }
 
-/** Judges a new request. May end an older half-open connection in its favour. */
+/** Admits, challenges, refuses or drops a new request. May end an older half-open connection. */
 export function judge(core: CmCore, now: number, listener: Listener, sender: Sender): Verdict {
   const { halfOpen, limits } = core;
   const { backlog, waiting, waitingOf } = listener;
@@ -123,7 +123,10 @@ export function judge(core: CmCore, now: number, listener: Listener, sender: Sen
   return isProven || halfOpen.unproven < most || displace(core, now) ? 'admit' : 'drop';
 }
 
-/** Ends the oldest unproven connection without an RTU, after a second. False: there is none. */
+/**
+ * Rejects the oldest unproven connection whose REP is unanswered for UNREADY_MICROS. Returns false
+ * if no connection is that old.
+ */
 function displace(core: CmCore, now: number): boolean {
   const oldest = core.halfOpen.oldestUnready;
   if (!oldest) return false;

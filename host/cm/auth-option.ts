@@ -49,7 +49,7 @@ export function checkAuth(auth: AuthOptions): AuthRule {
   return { keys: list.map(keyOf), encrypts: encrypt };
 }
 
-/** The option with keys of its own: the caller may overwrite its keys then. Throws as `checkAuth`. */
+/** Copies the option with its keys: the caller may overwrite its own. Throws as `checkAuth`. */
 export function copyAuth(auth: AuthOptions | undefined): AuthOptions | undefined {
   if (auth === undefined) return undefined;
   const copies = checkAuth(auth).keys.map(({ bytes }) => bytes);

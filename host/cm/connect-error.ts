@@ -1,27 +1,27 @@
-/** Why a connection did not come to be: events of the connection manager as errors. */
+/** Errors of failed connection attempts, from events of the connection manager. */
 import { RefusalError, type ErrnoName } from '../errors/errors.js';
 import { CmEventType, RejectReason, rejectReasonName } from './enums.js';
 import type { CmEvent } from './event-channel.js';
 
 const NOTHING = new Uint8Array(0);
 
-/** What connecting fails with. `reason` is the RejectReason. */
+/** The error of a failed `connect`. */
 export class ConnectError extends RefusalError {
-  /** A RejectReason; 0: nobody said one. */
+  /** The RejectReason of the peer's REJ; 0 if no REJ arrived. */
   readonly reason: number;
-  /** What the other application said. */
+  /** Private data of the event; empty if the connection manager of the peer rejected. */
   readonly privateData: Uint8Array;
 
   constructor(code: ErrnoName, sentence: string, event: CmEvent | undefined) {
     super(code, sentence);
     this.reason = event?.event === CmEventType.REJECTED ? event.status : 0;
-    // Where it was not the application that refused, nobody has said anything.
-    const isSaid = this.reason === 0 || this.reason === RejectReason.CONSUMER_DEFINED;
-    this.privateData = (isSaid && event?.privateData) || NOTHING;
+    // A REJ of the peer's connection manager carries no private data of its application.
+    const isOfApplication = this.reason === 0 || this.reason === RejectReason.CONSUMER_DEFINED;
+    this.privateData = (isOfApplication && event?.privateData) || NOTHING;
   }
 }
 
-/** Of `auth`: the rule that was broken, then the remedy. */
+/** Reject reasons of `auth`: the broken rule, then the remedy. */
 const AUTH_REASONS: ReadonlyMap<number, string> = new Map([
   [
     RejectReason.AUTH_REQUIRED,
@@ -38,21 +38,21 @@ const AUTH_REASONS: ReadonlyMap<number, string> = new Map([
   ],
 ]);
 
-/** Why the peer rejected for `auth`, and the remedy; undefined: the reason is another. */
+/** Rule and remedy for a reject reason of `auth`; undefined for all other reasons. */
 export function authReason(reason: number): string | undefined {
   return AUTH_REASONS.get(reason);
 }
 
-/** What an event other than ESTABLISHED means; undefined: the device was closed. */
+/** The error for an event other than ESTABLISHED. An undefined event: the device was closed. */
 export function connectErrorOf(verb: string, event: CmEvent | undefined): ConnectError {
   switch (event?.event) {
     case CmEventType.REJECTED: {
       const denied = authReason(event.status);
       if (denied) return new ConnectError('EACCES', `${verb}: ${denied}`, event);
       const name = rejectReasonName(event.status);
-      const isNobody = event.status === RejectReason.INVALID_SERVICE_ID;
-      const why = isNobody
-        ? `nobody listens at that port there (${name})`
+      const isUnused = event.status === RejectReason.INVALID_SERVICE_ID;
+      const why = isUnused
+        ? `the peer has no listener at that port (${name}); start it, or check the port`
         : `the peer refuses: ${name}`;
       return new ConnectError('ECONNREFUSED', `${verb}: ${why}`, event);
     }

@@ -75,7 +75,7 @@ export interface Listener {
   /** Requests that may wait for an answer at a time; a quarter more of proven addresses. */
   readonly backlog: number;
   waiting: number;
-  /** The same by source address. */
+  /** Requests that wait, by source address. */
   readonly waitingOf: SourceCounts;
 }
 

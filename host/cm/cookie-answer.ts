@@ -3,10 +3,10 @@ import type { Endpoint } from '../link/endpoint.js';
 import type { CmCore } from './core.js';
 import { COOKIE_BYTES, MAD_BYTES, type Message } from './mad.js';
 
-/** Cookies that one request repeats: a forged COOKIE makes no more datagrams than these. */
+/** Limit of COOKIEs that one REQ answers: bounds the datagrams that forged COOKIEs trigger. */
 const COOKIES_MAX = 16;
 
-/** Active: the peer asks for proof of our address before it keeps anything of the REQ. */
+/** Active side: repeats the REQ with the cookie, which proves our address. */
 export function receiveCookie(core: CmCore, message: Message<'COOKIE'>, source: Endpoint): void {
   const connection = core.connections.get(message.remoteCommId);
   const isAnswer =

@@ -329,7 +329,7 @@ export class CmCore {
     this.#options.send(mad, to);
   }
 
-  /** A connection of the peer's making, which was admitted; undefined: no id is free. */
+  /** Creates the connection of an admitted request; undefined if no id is free. */
   beginPassive(
     peer: Endpoint,
     listener: Listener,

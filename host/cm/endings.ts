@@ -1,4 +1,4 @@
-/** Ends that no owner asked for: a closing device, a lost peer. */
+/** Ends connections of a closing device and of a lost peer. */
 import type { Endpoint } from '../link/endpoint.js';
 import type { Connection } from './connection.js';
 import type { CmCore } from './core.js';
@@ -9,7 +9,7 @@ const NO_BYTES: Uint8Array = new Uint8Array(0);
 
 /** One DREQ each, sent once: for an end that has no time to wait. Returns how many. */
 export function disconnectAll(core: CmCore, now: number): number {
-  // Our REP may have made a connection at the peer, though its RTU has not come yet.
+  // In REP_SENT the peer may be connected already: its RTU is in flight or lost.
   const live = [...core.connections.values()].filter(
     ({ state }) => state === 'ESTABLISHED' || state === 'REP_SENT',
   );
@@ -17,7 +17,7 @@ export function disconnectAll(core: CmCore, now: number): number {
   return [...core.connections.values()].filter(({ state }) => state === 'DREQ_SENT').length;
 }
 
-/** Passive: the peer has not answered the REP. */
+/** Passive side: rejects a connection whose RTU did not arrive. */
 export function endUnready(core: CmCore, now: number, connection: Connection): void {
   // A peer that repeats its REQ receives this REJ; one that answered our REP receives it now.
   const fields = timeoutFields(connection, AboutMessage.REP, core.caGuid);

@@ -8,7 +8,7 @@ export interface CmLimits {
   readonly halfOpenMax: number;
   /** The same of one address. */
   readonly halfOpenPerSourceMax: number;
-  /** The same of addresses that nothing has proven (admission.ts). */
+  /** Limit of half-open connections of unproven addresses (admission.ts). */
   readonly unprovenMax: number;
   /** Queue pairs of the device. Unproven requests take half of those that are free. */
   readonly queuePairsMax: number;
@@ -51,9 +51,9 @@ export interface CmCounters {
   dropped: number;
   /** Requests that were refused without leaving anything behind. */
   refused: number;
-  /** Requests that were answered with a cookie: nothing was kept. */
+  /** Requests that were answered with a cookie, without state. */
   challenged: number;
-  /** Half-open connections of unproven addresses that ended early for the request of another. */
+  /** Unproven half-open connections that yielded their place to a new request. */
   displaced: number;
   /** Connections that ended for lack of a sign of life (keep-alive.ts). */
   lost: number;

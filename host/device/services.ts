@@ -18,7 +18,7 @@ const LENGTH_MIN = MESSAGE + 16;
 const REQ = 0x10;
 const SIDR_REQ = 0x17;
 const SIDR_REP = 0x18;
-/** Of our own: has a service id at the same place (host/cm/mad.ts). */
+/** Verbena's own message, with the service id at the same offset as a REQ (host/cm/mad.ts). */
 const AUTH_REQ = 0xff10;
 
 export class ServiceTable {

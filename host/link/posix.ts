@@ -28,7 +28,7 @@ export const SO_SNDBUFFORCE = 32;
 export const SO_RCVBUFFORCE = 33;
 export const IP_MTU_DISCOVER = 10;
 export const IPV6_MTU_DISCOVER = 23;
-/** Of both: always "do not fragment"; what ICMP says of the path does not count. */
+/** Value of both options: sets "do not fragment" and ignores path MTUs that ICMP reports. */
 export const PMTUDISC_PROBE = 3;
 /** Accept packets over IPv6 that have no UDP checksum. */
 export const UDP_NO_CHECK6_RX = 102;

@@ -91,7 +91,7 @@ export interface Carrier {
   ): SendBuffer | undefined;
   /** By which of the node's addresses a peer is reached that was never met, where that is known. */
   homeOf?(peer: Endpoint): number | undefined;
-  /** Why the last connection to that peer was denied (`auth`), where it was. */
+  /** Reason if `auth` denied the last connection to that peer; else undefined. */
   denialOf?(peer: Endpoint): string | undefined;
   /** Bytes of receives that there may be; less when the device has no more. */
   readonly receiveBytesMax: number;

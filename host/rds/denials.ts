@@ -2,13 +2,13 @@
 import { authReason } from '../cm/connect-error.js';
 import type { Endpoint } from '../link/endpoint.js';
 
-/** The oldest one makes room. */
+/** Limit of peers; the oldest is evicted. */
 const DENIALS_MAX = 1024;
 
 export class Denials {
   readonly #sentences = new Map<string, string>();
 
-  /** What became of a connection to that peer. `reason`: a RejectReason; 0: none. */
+  /** Records the result of a connection to a peer. `reason`: a RejectReason; 0 without one. */
   note(peer: Endpoint, reason: number): void {
     const key = `${peer}`;
     this.#sentences.delete(key);

@@ -3,7 +3,7 @@
  * which port, and for each path and lane the numbers that order depends on. Whoever carries the
  * node writes it, but for ports; the next one goes on from there.
  *
- *     0  magic   4  incarnation   8  who carries, slot + 1   12  AuthKind   16  secret, 16 bytes
+ *     0  magic   4  incarnation   8  owner, slot + 1   12  AuthKind   16  secret, 16 bytes
  *    64  ports: a byte each, slot + 1
  *        paths, 512 bytes each:
  *          0  used   4  UDP port   8  home   12  kind   16  GID   32  the peer's incarnation

@@ -168,7 +168,7 @@ export class RdsNode {
     return this.#authRule.encrypts ? AuthKind.ENCRYPTED : AuthKind.TAGGED;
   }
 
-  /** Whoever asks for keys must not get a node with others, or without. */
+  /** Throws if the caller asks for other keys than the node has, or the node has none. */
   #checkAuth(auth: AuthOptions | undefined): void {
     if (auth === undefined) return;
     const { keys, encrypts } = checkAuth(auth);

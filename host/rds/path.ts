@@ -129,7 +129,7 @@ export class Path implements Timed {
   /**
    * May `port` send to that port now? 'EFAULT': no path, no such port, or messages of `port` were lost
    * and it has not been `told`; 'EACCES': the keys of `auth` differ; 'EWOULDBLOCK': the path is being made, or the port is slow; then
-   * `port` hears when another try is worth it.
+   * `port` is notified when it can retry.
    */
   judge(now: number, destinationPort: number, port: Port | undefined): Judgement {
     if (this.#failedUntil !== 0) {

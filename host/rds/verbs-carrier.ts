@@ -370,7 +370,7 @@ export class VerbsCarrier {
   }
 }
 
-/** Nobody listens there, or nobody with this node's key: to ask again at once is of no use. */
+/** The peer has no listener, or another key: an immediate retry would fail as well. */
 function isHopeless(reason: number): boolean {
   return reason === RejectReason.INVALID_SERVICE_ID || authReason(reason) !== undefined;
 }

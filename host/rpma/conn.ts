@@ -82,7 +82,7 @@ export class Conn {
   }
 
   /**
-   * After ConnEvent.REJECTED or UNREACHABLE: why, and the remedy. EACCES: `auth` differs.
+   * Reason and remedy after ConnEvent.REJECTED or UNREACHABLE. EACCES: `auth` differs.
    * Undefined before. No counterpart in librpma.
    */
   getRefusal(): ConnectError | undefined {

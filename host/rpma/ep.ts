@@ -41,7 +41,7 @@ export class Ep {
   /**
    * `rpma_ep_next_conn_req`: waits for the next one. Rejects with RpmaError E_NO_EVENT (it is shut
    * down); MisuseError (`cfg` has `auth`, and this end point has none); RefusalError ENOMEM, and then
-   * whoever asked is refused.
+   * the request is rejected.
    */
   async nextConnReq(cfg: ConnCfg = new ConnCfg()): Promise<ConnReq> {
     if (cfg.getAuth() && !this.#auth) {

@@ -127,7 +127,7 @@ export async function connectMillis(protection: Protection, count: number): Prom
 }
 
 interface Task extends AuthEndsOptions {
-  /** Connections until the end. Default: one, whose memory is told. */
+  /** Connections until the end. Default: one, whose memory the process reports. */
   readonly count?: number;
 }
 

@@ -1,8 +1,8 @@
 /**
  * A process that sends junk: UDP datagrams of other addresses, some of random bytes, some with a
  * right ICRC and a wrong key for a queue pair that does not exist or that belongs to another peer.
- * One sendmmsg for 64 datagrams. It can send them to a socket that nobody reads, which costs this
- * process as much.
+ * One sendmmsg for 64 datagrams. It can send them to a socket without a reader, which costs this
+ * process the same.
  */
 import { randomBytes, randomInt } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -1,4 +1,4 @@
-/** Congestion notifications (IBA A17.9.3), which anybody forges who knows a queue pair number. */
+/** Congestion notifications (IBA A17.9.3): an attacker needs the queue pair number to forge one. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';

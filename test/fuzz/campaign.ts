@@ -13,8 +13,8 @@ import { perform } from './perform.js';
 import { FAMILIES, World, type Family } from './world.js';
 
 /**
- * `receive`: the wire is hostile; `posted`: whoever shares the rings is, too; `authentic`: the wire
- * is, and connections are authenticated.
+ * `receive`: received packets are hostile. `posted`: entries of shared rings are hostile as well.
+ * `authentic`: received packets are hostile, connections are authenticated.
  */
 export const PROFILES = ['receive', 'posted', 'authentic'] as const;
 export type Profile = (typeof PROFILES)[number];

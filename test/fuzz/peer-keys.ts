@@ -1,6 +1,6 @@
 /**
- * Counters and tags of a peer whose connections are authenticated, and of an attacker who has seen
- * its packets: the last number of a PACKET says what is wrong with them.
+ * Counters and tags of packets on authenticated connections: those of the peer, and those of an
+ * attacker that recorded its packets. The last number of a PACKET selects the fault.
  */
 import { PacketAuthLayout, PathLayout, QUEUE_PAIR_PATH, QpType } from '#build/abi.js';
 import { structAt } from '../../host/engine/struct.js';
@@ -31,7 +31,7 @@ const KINDS = Object.keys(Kind).length;
 const KIND_BITS = 4;
 const DISTANCES = [1, 1, 2, 5, 63, 64, 65, 1000, 1023, 1024, 1025, 1026, 2047, 2048, 5000, 1e6];
 
-/** What `action.ts` gives a PACKET as its trailer. */
+/** Draws the last number of a PACKET. */
 export function trailer(below: Below): number {
   return below(KINDS) + (DISTANCES[below(DISTANCES.length)]! << KIND_BITS);
 }
@@ -40,7 +40,7 @@ export function trailer(below: Below): number {
 const EARLY = 1 << 22;
 const TWICE = 1 << 23;
 const ENCRYPTED = 1 << 24;
-/** It has been in use for so long that hardly a number of its last but one generation is left. */
+/** The connection begins in its last but one generation, three packets before its rotation. */
 const AGED = 1 << 25;
 const AGED_GENERATION = 0xfffe;
 const AGED_NUMBER = 2 ** 32 - 3;
@@ -56,7 +56,6 @@ const GENERATIONS = 1 << 16;
 const NUMBER_BITS = 48n;
 /** Opcodes >> 5 of datagrams: they have no keys. */
 const UD_CLASS = 3;
-/** Of both directions: an attacker may send a packet back to where it came from. */
 const KEY_BYTES = 32;
 const SEND_KEY = new Uint8Array(KEY_BYTES).fill(0x5a);
 const PEER_KEY = new Uint8Array(KEY_BYTES).fill(0xa5);
@@ -85,7 +84,7 @@ export class PeerKeys {
     this.#memory = memory;
   }
 
-  /** A lane is in RESET or INIT: it gets keys, where its options say so. */
+  /** Sets the keys of a lane in RESET or INIT; `isEarly`: the lane is in RESET. */
   give(lane: Lane, options: number, targetQpn: number, isEarly: boolean): void {
     if (isEarly !== ((options & EARLY) !== 0)) return;
     const encrypt = (options & ENCRYPTED) !== 0;
@@ -119,7 +118,7 @@ export class PeerKeys {
     this.#lanes.delete(lane);
   }
 
-  /** A packet of `length` bytes gets its trailer and is encrypted; returns its new length. */
+  /** Appends the trailer to a packet of `length` bytes and encrypts it; returns the new length. */
   seal(lane: Lane, packet: number, length: number, wanted: number): number {
     const direction = this.#lanes.get(lane);
     const kind = (wanted & ((1 << KIND_BITS) - 1)) % KINDS;
@@ -162,7 +161,7 @@ export class PeerKeys {
     view.setBigUint64(at, counter, true);
   }
 
-  /** A packet leaves. Throws when it uses a counter again: its key would be no secret any more. */
+  /** Throws if a sent packet repeats a counter: a repeated nonce breaks ChaCha20-Poly1305. */
   checkSent(bytes: Uint8Array): void {
     if (bytes[0]! >> 5 === UD_CLASS || bytes.length < BTH_SIZE + TRAILER_SIZE + ICRC_SIZE) return;
     const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);

@@ -92,7 +92,12 @@ export const CHANNELS: readonly Row[] = [
     '',
   ],
   ['of several connections none is asked whether it carries', LINK, '      older.ask();\n', ''],
-  ['who is asked says nothing', PEER, '    if (flags & FrameFlag.ASK) lane.ackDue = true;\n', ''],
+  [
+    'a frame that asks for an acknowledgement gets none',
+    PEER,
+    '    if (flags & FrameFlag.ASK) lane.ackDue = true;\n',
+    '',
+  ],
   ['a peer that is replaced is given up', LINK, '!(isLost || isReplaced) ||', '!isLost ||'],
   [
     'a description may have two fingerprints',

@@ -53,7 +53,7 @@ const ROWS: readonly Row[] = [
     'new VerbsCarrier(context, index, this.#receiveBytesMax)',
   ],
   [
-    'who asks for keys gets a node without them',
+    'a caller that asks for keys gets a node without them',
     'host/rds/node.ts',
     '      known.#checkAuth(options.auth);\n',
     '',

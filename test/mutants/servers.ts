@@ -93,7 +93,7 @@ export const SERVERS: readonly Row[] = [
     'data instanceof ArrayBuffer',
   ],
   [
-    'an offer makes this process send where it says',
+    'an offer selects the destination of STUN datagrams',
     OFFERS,
     'const own = withOwnCandidates(offer, remoteAddress, options.candidates);',
     'const own = offer;',

@@ -38,7 +38,7 @@ async function send({ kept }: { kept: unknown }, to: rds.RdsAddress): Promise<st
   );
 }
 
-test('all processes have the key or none does; a denied guest hears why; the next one carries on', async () => {
+test('all processes have the key or none does; a denied process gets the reason; the next owner goes on', async () => {
   const { context: peer, sent } = await openTapped(PEER, { memoryBytes: MEMORY_BYTES });
   const members = await Promise.all(Array.from({ length: 3 }, () => Member.start()));
   const [carrier, guest, stranger] = members as [Member, Member, Member];

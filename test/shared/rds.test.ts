@@ -197,7 +197,7 @@ test('a process that computes for many heartbeats loses no path, nor do its peer
       const [carrier, one] = members as [Member, Member];
       const far = elsewhere(peer, 11, heartbeatMicros);
       // Heartbeats have arrived.
-      // A busy machine may take longer than one heartbeat to make a path: the sender is told.
+      // On a busy machine a path may take longer than one heartbeat: `send` rejects, and is repeated.
       for (let tries = 0; tries < 10; tries++) {
         sendAll({ kept: far }, { address, port: 2 }, 0, 1, SIZES);
         const isOver = async (): Promise<boolean> =>

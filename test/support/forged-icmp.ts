@@ -1,6 +1,6 @@
 /**
- * ICMP messages that nobody's router sent: "fragmentation needed" (RFC 1191) about a datagram that
- * `victim` is said to have sent. A raw socket takes root, of a network namespace at least.
+ * Forged ICMP messages: "fragmentation needed" (RFC 1191) about a datagram of `victim`. A raw socket
+ * needs root, at least in its network namespace.
  */
 import koffi from 'koffi';
 

@@ -18,7 +18,7 @@ export function packetsOf(path: string): Uint8Array[] {
   return [...readPcap(readFileSync(path), { port: ports })].map(({ payload }) => payload.slice());
 }
 
-/** It failed with one line, which says this. */
+/** Asserts that the program failed with one line, which matches `pattern`. */
 export function refused({ code, stderr }: Ended, pattern: RegExp): void {
   assert.is(code, 1, stderr);
   assert.match(stderr, /\(EACCES\)\n$/);

@@ -13,7 +13,7 @@ const test = suite('cli/keyed-exchange');
 const PSK = new Uint8Array(32).fill(1);
 const OTHER = new Uint8Array(32).fill(2);
 
-/** What one side says is what the other one hears. */
+/** Connects the input of each side to the output of the other one. */
 class Pipe {
   #bytes = Buffer.alloc(0);
   #isOver = false;
@@ -108,7 +108,7 @@ test('a message that is changed, or comes a second time, ends the conversation',
   await refused(server.receive(5), 'EACCES', /does not prove the key/);
 });
 
-test('another key is refused on both sides, and the client hears it in time', async () => {
+test('another key is refused on both sides, and the client ends in time', async () => {
   const { client, server } = sides();
   const [ours, theirs] = [
     agreeOnKeys({ psk: OTHER }, true, client),
@@ -118,7 +118,7 @@ test('another key is refused on both sides, and the client hears it in time', as
   await refused(ours, 'EACCES', /does not have the first key of --psk-file/);
 });
 
-test('a side without a key is told apart, whoever speaks first', async () => {
+test('a side without a key is recognised, whichever side sends first', async () => {
   const { server, up, down } = sides();
   up.push(Buffer.from('0000:000011'));
   await refused(agreeOnKeys({ psk: PSK }, false, server), 'EACCES', /has no pre-shared key/);

@@ -60,14 +60,14 @@ test('a peer that sends a REQ and then stays silent delays no other peer', () =>
     await accepted!.disconnected;
   }));
 
-test('a request that cannot be accepted is refused, told and counted; the next one comes', () =>
+test('a request that cannot be accepted is rejected, reported and counted; the next one is accepted', () =>
   withListener(async (listener, context, udpPort) => {
     const { queuePairsMax } = listener.context.device.limits;
-    const told: Error[] = [];
+    const failures: Error[] = [];
     const cap = { maxSendWr: 1, maxRecvWr: 1 };
     const connections = listener.connections({
       qp: { cap },
-      onFailed: (error) => told.push(error),
+      onFailed: (error) => failures.push(error),
     });
     const next = connections.next();
     const pd = listener.context.allocPd();
@@ -86,7 +86,7 @@ test('a request that cannot be accepted is refused, told and counted; the next o
         assert.is((error as ConnectError).reason, RejectReason.NO_QP);
       },
     );
-    assert.is(told.length, 1);
+    assert.is(failures.length, 1);
     assert.is(listener.failed, 1);
     taken.pop()!.destroy();
     await connect(target, { context, udpPort });
@@ -95,12 +95,12 @@ test('a request that cannot be accepted is refused, told and counted; the next o
 
 test('an address has as many connections as it may, and another one when one of them ends', () =>
   withListener(async (listener, context, udpPort) => {
-    const told: string[] = [];
+    const codes: string[] = [];
     const connections = listener.connections({
       connectionsPerSource: 2,
       onFailed: (error) => {
         assert.instance(error, RefusalError);
-        told.push((error as RefusalError).code);
+        codes.push((error as RefusalError).code);
       },
     });
     const accepted: RdmaConnection[] = [];
@@ -117,7 +117,7 @@ test('an address has as many connections as it may, and another one when one of 
       );
       assert.is(error?.reason, RejectReason.NO_RESOURCES);
     }
-    assert.equal(told, ['EMFILE', 'EMFILE']);
+    assert.equal(codes, ['EMFILE', 'EMFILE']);
     assert.is(listener.failed, 2);
     await first!.close();
     await accepted[0]!.disconnected;

@@ -81,7 +81,7 @@ test('packets are encrypted as soon as one side asks for it', () => {
   }
 });
 
-test('nobody on the way can take the encryption away that the listener asks for', () => {
+test('an AUTH_REP whose wish to encrypt was cleared on the way leads to no connection', () => {
   const of = world({ b: checkAuth({ psk: PSK, encrypt: true }) });
   let changed = 0;
   of.fate = (_, name, mad) => {

@@ -165,7 +165,10 @@ test('what is refused is refused with a reason, and with what the application sa
     assert.equal([nobody.code, nobody.reason], ['ECONNREFUSED', RejectReason.INVALID_SERVICE_ID]);
     // No application has said anything.
     assert.is(nobody.privateData.length, 0);
-    assert.match(nobody.message, 'nobody listens at that port there (INVALID_SERVICE_ID)');
+    assert.match(
+      nobody.message,
+      'the peer has no listener at that port (INVALID_SERVICE_ID); start it, or check the port',
+    );
     const going = failure(connect('127.0.0.2:2', { context: world.a }));
     (await listener.getRequest())!.reject(text('not today'));
     const refused = await going;

@@ -134,12 +134,16 @@ test('a flood of our own kind leaves half of the backlog to Linux', () => {
   assert.is(world.b.requests.length, 16);
 });
 
-test('a cookie is of its address, port, ids and service, and nobody else can make one', () => {
+test('a cookie is valid for one address, port, ids and service only, and cannot be forged', () => {
   const world = crowded();
   const source = forged(200);
   const cookie = cookieFor(world, source);
-  const admitted = (from: Endpoint, fields: Partial<FieldsOf<'REQ'>>, told: Uint8Array): boolean =>
-    names(world.ask(from, { localCaGuid: OWN_KIND, ...fields }, told))[0] !== 'COOKIE';
+  const admitted = (
+    from: Endpoint,
+    fields: Partial<FieldsOf<'REQ'>>,
+    cookie: Uint8Array,
+  ): boolean =>
+    names(world.ask(from, { localCaGuid: OWN_KIND, ...fields }, cookie))[0] !== 'COOKIE';
   const changed = cookie.slice();
   changed[15]! ^= 1;
   assert.not(admitted(source, {}, changed));

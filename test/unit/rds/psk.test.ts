@@ -147,7 +147,7 @@ test('another device of a node is authenticated as well', () =>
     }
   }));
 
-test('whoever asks for a key gets no node without it, or with another', () =>
+test('a caller that asks for a key gets no node without it, or with another one', () =>
   inWorld([undefined, { psk: PSK }], async ({ one, other }) => {
     const busy = (error: unknown): boolean =>
       error instanceof RefusalError && error.code === 'EBUSY';

@@ -136,7 +136,7 @@ test('an end point without a key takes no configuration with one', () =>
     assert.instance(refused, MisuseError);
   }));
 
-test('a refusal that has nothing to do with keys says so as well', () =>
+test('a refusal for another reason than keys names that reason', () =>
   inWorld(undefined, async ({ ep, connect }) => {
     ep.shutdown();
     const error = await connect().catch((reason: unknown) => reason);
