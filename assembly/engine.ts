@@ -1,12 +1,14 @@
 /**
- * The ABI: the only exports of the engine. Nothing is decided here.
+ * The ABI: all exports of the engine. This file decides nothing.
  *
- * Names tell the kind. `receive…`, `post…` and `advance…` take input; after any of them the host
- * drains `nextPackets` until it returns 0, then completions and events (rings in memory), then asks
- * `nextDeadline`. Everything else is a control verb. Arguments are numbers: addresses, counts, and
- * `now` in microseconds of a monotonic clock. Every export but `arena…` and `contextSize` takes a
- * context.
+ * The prefix of a name gives its kind. `receive…`, `post…` and `advance…` take input. After each of
+ * them the host drains `nextPackets` until it returns 0, then completions and events (rings in
+ * memory), and reads `nextDeadline`. All others are control verbs; those at the end of the file
+ * expose the codec and the key table to tests and captures. Arguments are numbers: addresses,
+ * counts, and `now` in microseconds of a monotonic clock. Every export but `arena…` and
+ * `contextSize` takes a context.
  */
+import { aeadCrypt, aeadTag, aeadVerify } from './crypto/aead';
 import {
   ARENA_SIZE,
   Arena,
@@ -26,13 +28,7 @@ import {
   heapBytesFree,
   holdBlock,
 } from './memory/heap';
-import {
-  RegionParameters,
-  findNote,
-  killRegion,
-  regionReleased,
-  registerRegion,
-} from './region/key-table';
+import { arenaBehind } from './memory/shared';
 import {
   CACHE_MODEL,
   CacheModel,
@@ -40,67 +36,107 @@ import {
   cacheModelBytes,
   initCacheModel,
 } from './region/cache-model';
-import { arenaBehind } from './memory/shared';
-import { reapSlot, repairTables } from './region/reap';
-import { Layout, layoutReleased } from './region/layout';
-import { LAYOUT_PLACES_BYTES } from './region/layout-find';
-import { setLayout } from './region/layout-compile';
-import { LayoutParameters, layoutSize } from './region/layout-parameters';
-import { ReregisterParameters, reregisterRegion, reregistered } from './region/reregister';
+import { fastRevoked, revokeFast } from './region/fast-region';
 import {
+  RegionParameters,
+  findNote,
+  killRegion,
+  regionReleased,
+  registerRegion,
+  translate,
+} from './region/key-table';
+import { Layout, layoutReleased } from './region/layout';
+import { setLayout } from './region/layout-compile';
+import { LAYOUT_PLACES_BYTES } from './region/layout-find';
+import { LayoutParameters, layoutSize } from './region/layout-parameters';
+import {
+  addNode,
+  drainBucket,
+  giveNode,
+  poolAt,
+  poolFree as countFree,
+  removeNode,
+  takeNode,
+} from './region/pool';
+import {
+  PoolParameters,
+  PoolUserParameters,
+  addUser,
+  closePool,
+  lendOwn,
+  openPool,
+  removeUser,
+} from './region/pool-verbs';
+import {
+  ShareParameters,
   allocProtectionDomain,
+  allocSharedDomain,
   attachProtectionDomain,
   deallocProtectionDomain,
   destroyProtectionDomain,
+  shareDomain,
 } from './region/protection-domain';
-import { ShareParameters, allocSharedDomain, shareDomain } from './region/share';
+import { reapSlot, repairTables } from './region/reap';
+import { ReregisterParameters, reregisterRegion, reregistered } from './region/reregister';
 import {
   QueuePairAttributes,
   createAddressHandle,
+  createCompletionQueue,
+  createQueuePair,
+  createSharedReceiveQueue,
   destroyAddressHandle,
-} from './transport/attributes';
-import { timerFired } from './transport/completer';
-import { CompletionQueue, completionRingBytes } from './transport/completion-queue';
+  destroyCompletionQueue,
+  destroyQueuePair,
+  destroySharedReceiveQueue,
+  modifyQueuePair,
+  resizeCompletionQueue,
+  resizeSharedReceiveQueue,
+} from './transport/control';
+import { attachMulticast, detachMulticast } from './transport/datagram/multicast';
+import { flushQueues } from './transport/queue/completion';
+import { answerDoorbell, answerDoorbells } from './transport/queue/doorbell';
+import { receiveBatch } from './transport/receive';
+import { timerFired } from './transport/requester/completer';
+import { sendDelayedAcks } from './transport/responder/delayed-ack';
+import { FlushRequest, expectAnswers, nextFlushOf, takeAnswer } from './transport/responder/flush';
 import {
   AddressHandle,
   Context,
   ContextConfig,
   contextBytes,
   initContext,
-} from './transport/context';
+} from './transport/shared/context';
+import { earliestDeadline, scheduleDueFences } from './transport/shared/invalidation-fence';
+import { lookForLife } from './transport/shared/keep-alive';
+import { PACKET_AUTH, rotateSendKey, setPacketAuth } from './transport/shared/packet-auth';
 import {
-  createCompletionQueue,
-  createQueuePair,
-  createSharedReceiveQueue,
-  destroyCompletionQueue,
-  destroyQueuePair,
-  destroySharedReceiveQueue,
-  modifyQueuePair,
-  queuePairMemory,
-  resizeCompletionQueue,
-  resizeSharedReceiveQueue,
+  QueuePair,
+  QueuePairParameters,
+  queuePairBytes,
+  queuePairOfTimer,
+} from './transport/shared/queue-pair';
+import {
+  CompletionQueue,
+  SharedReceiveQueue,
+  completionRingBytes,
   sharedRingBytes,
-} from './transport/control';
-import { answerDoorbell, answerDoorbells } from './transport/doorbell';
-import { flushQueues } from './transport/failure';
-import { earliestDeadline, scheduleDueFences } from './transport/invalidation-fence';
-import { attachMulticast, detachMulticast } from './transport/multicast';
-import { payOwed } from './transport/owed';
-import { FlushRequest, expectAnswers, nextFlushOf, takeAnswer } from './transport/persist';
-import { QueuePair, QueuePairParameters, queuePairOfTimer } from './transport/queue-pair';
-import { SharedReceiveQueue } from './transport/receive-queue';
-import { receiveBatch } from './transport/receive';
-import { missingAttributes } from './transport/state-machine';
-import { QpState } from './transport/status';
-import { dueTimer } from './transport/timer';
+} from './transport/shared/queues';
+import { missingAttributes } from './transport/shared/state-machine';
+import { QpState } from './transport/shared/status';
+import { dueTimer } from './transport/shared/timer-wheel';
 import { fillBuffer } from './transport/transmit';
-import { ICRC_TABLES_SIZE, initIcrcTables } from './wire/icrc';
+import {
+  ICRC_TABLES_SIZE,
+  icrcFlow4,
+  icrcFlow6,
+  icrcOf,
+  icrcOfDoubled,
+  icrcSolveIpId,
+  icrcStart,
+  initIcrcTables,
+} from './wire/icrc';
 import { OPCODE_TABLE_SIZE, initOpcodeTable } from './wire/opcode';
-
-export * from './transport/pools';
-export { postProbe } from './transport/keep-alive';
-export { aeadOpen, aeadSeal, qpRotateKey, setQpAuth } from './transport/packet-auth';
-export { lookupKey, parse, build, icrc, icrcDoubled, ipIdOf } from './transport/tools';
+import { PacketFields, buildPacket, parsePacket } from './wire/packet';
 
 function arenaOf(context: usize): Arena {
   return changetype<Context>(context).arena;
@@ -163,7 +199,7 @@ export function arenaModelInit(arena: usize, model: usize, config: usize): void 
   initCacheModel(changetype<Arena>(arena), changetype<CacheModel>(model), c);
 }
 
-/** Makes the lists anew that somebody may have left half changed who died with the lock. */
+/** Rebuilds the lists that a dead process may have left inconsistent. */
 export function arenaRepair(arena: usize): void {
   repairTables(changetype<Arena>(arena));
 }
@@ -173,7 +209,7 @@ export function arenaReap(arena: usize, slot: u32): u32 {
   return reapSlot(changetype<Arena>(arena), slot);
 }
 
-/** Bytes of the shared heap that nobody holds. */
+/** Free bytes of the shared heap. */
 export function arenaBytesFree(arena: usize): u32 {
   return heapBytesFree(changetype<Arena>(arena));
 }
@@ -190,7 +226,7 @@ export function attachBlock(context: usize, parameters: usize): u32 {
   return holdBlock(c.arena, c.slotIndex, changetype<BlockParameters>(parameters));
 }
 
-/** Lets go of a block; who is last gives it back. An Errno. */
+/** Releases a block; the last holder frees it. An Errno. */
 export function deallocBlock(context: usize, address: usize): u32 {
   const c = changetype<Context>(context);
   return freeBlock(c.arena, c.slotIndex, <u32>address);
@@ -254,7 +290,7 @@ export function killMr(context: usize, key: u32): u32 {
   return killRegion(arenaOf(context), key);
 }
 
-/** 1, once, when nobody can be using the memory of a killed key any more. */
+/** 1, once: no engine can still access the memory of the killed key. */
 export function mrReleased(context: usize, key: u32): u32 {
   return regionReleased(arenaOf(context), key) ? 1 : 0;
 }
@@ -265,7 +301,7 @@ export function reregMr(context: usize, parameters: usize): u32 {
   return reregisterRegion(c.arena, c.slotIndex, changetype<ReregisterParameters>(parameters));
 }
 
-/** 1, once, when nobody can be using what the region was before. */
+/** 1, once: no engine can still access the former memory of the region. */
 export function mrReregistered(context: usize, parameters: usize): u32 {
   const c = changetype<Context>(context);
   return reregistered(c.arena, c.slotIndex, changetype<ReregisterParameters>(parameters)) ? 1 : 0;
@@ -282,7 +318,7 @@ export function setMrLayout(context: usize, parameters: usize): u32 {
   return setLayout(c.arena, c.slotIndex, changetype<LayoutParameters>(parameters));
 }
 
-/** 1 when nobody can be using the program of a layout any more. */
+/** 1: no engine can still read the program of the layout. */
 export function mrLayoutReleased(context: usize, layout: usize): u32 {
   return layoutReleased(arenaOf(context), changetype<Layout>(layout)) ? 1 : 0;
 }
@@ -313,7 +349,8 @@ export function destroyCq(context: usize, cq: usize): u32 {
 
 /** Bytes of memory that a queue pair of these parameters needs. */
 export function qpBytes(context: usize, parameters: usize): u32 {
-  return queuePairMemory(changetype<Context>(context), changetype<QueuePairParameters>(parameters));
+  const rdAtomic = changetype<Context>(context).rdAtomicMax;
+  return queuePairBytes(changetype<QueuePairParameters>(parameters), rdAtomic);
 }
 
 export function createQp(context: usize, parameters: usize): u32 {
@@ -435,7 +472,7 @@ export function receivePackets(context: usize, count: u32, now: f64): void {
   leave(c.slot);
 }
 
-/** Writes the next FLUSH for the host to carry out into a FlushRequest. 0: there is none. */
+/** Writes the next FLUSH for the host into a FlushRequest. 0: no FLUSH waits. */
 export function nextFlush(context: usize, request: usize): u32 {
   const c = changetype<Context>(context);
   enter(c.arena, c.slot);
@@ -444,7 +481,7 @@ export function nextFlush(context: usize, request: usize): u32 {
   return found ? 1 : 0;
 }
 
-/** The host will answer a FLUSH so many times, and not once for each of its ranges. */
+/** The host will answer a FLUSH `count` times instead of once per range. */
 export function setFlushAnswers(qp: usize, job: u32, serial: u32, count: u32): void {
   expectAnswers(changetype<QueuePair>(qp), job, serial, count);
 }
@@ -473,7 +510,7 @@ export function advance(context: usize, now: f64): void {
     timerFired(c, queuePairOfTimer(node));
   }
   scheduleDueFences(c);
-  payOwed(c);
+  sendDelayedAcks(c);
   leave(c.slot);
 }
 
@@ -482,7 +519,227 @@ export function nextDeadline(context: usize): f64 {
   return <f64>earliestDeadline(changetype<Context>(context));
 }
 
-/** The same for what nobody waits for: it may be called a millisecond or two later. */
+/** The same for delayed acknowledgements: `advance` may be a millisecond or two later. */
 export function nextOwed(context: usize): f64 {
-  return <f64>changetype<Context>(context).owedMicros;
+  return <f64>changetype<Context>(context).delayedAckMicros;
+}
+
+/** Exported: `setPacketAuth`. */
+export function setQpAuth(context: usize, qp: usize, memory: usize): u32 {
+  return setPacketAuth(changetype<Context>(context), changetype<QueuePair>(qp), memory);
+}
+
+/** Exported: `rotateSendKey`. */
+export function qpRotateKey(context: usize, qp: usize): u32 {
+  return rotateSendKey(changetype<Context>(context), changetype<QueuePair>(qp));
+}
+
+/**
+ * Exported for tests, and for what the host authenticates besides packets: encrypts, in place, what
+ * lies behind the first `plain` of `length` bytes at `data`, and writes the tag of all of them to
+ * `tag`. `key`: 32 bytes; the nonce is 4 zero bytes, then `nonceLow` and `nonceHigh`.
+ */
+export function aeadSeal(
+  context: usize,
+  key: usize,
+  nonceLow: u32,
+  nonceHigh: u32,
+  data: usize,
+  length: u32,
+  plain: u32,
+  tag: usize,
+): void {
+  if (!PACKET_AUTH) return;
+  const scratch = changetype<Context>(context).authScratch;
+  const nonce = ((<u64>nonceHigh) << 32) | nonceLow;
+  aeadCrypt(scratch, key, nonce, data + <usize>plain, length - plain);
+  aeadTag(scratch, key, nonce, data, length, plain, tag);
+}
+
+/** The reverse. 1: the tag fits, and the bytes are decrypted; 0: nothing has changed. */
+export function aeadOpen(
+  context: usize,
+  key: usize,
+  nonceLow: u32,
+  nonceHigh: u32,
+  data: usize,
+  length: u32,
+  plain: u32,
+  tag: usize,
+): u32 {
+  if (!PACKET_AUTH) return 0;
+  const scratch = changetype<Context>(context).authScratch;
+  const nonce = ((<u64>nonceHigh) << 32) | nonceLow;
+  if (!aeadVerify(scratch, key, nonce, data, length, plain, tag)) return 0;
+  aeadCrypt(scratch, key, nonce, data + <usize>plain, length - plain);
+  return 1;
+}
+
+/** Checks whether the peer of a queue pair sent a packet; if not, sends a probe. Returns a Life. */
+export function postProbe(context: usize, qp: usize, now: f64): u32 {
+  const c = changetype<Context>(context);
+  c.now = max<u64>(c.now, <u64>now);
+  return lookForLife(c, changetype<QueuePair>(qp));
+}
+
+/** Takes part in a pool of regions as PoolParameters say, or makes it. An Errno. */
+export function poolOpen(context: usize, parameters: usize): u32 {
+  const c = changetype<Context>(context);
+  return openPool(c.arena, c.slotIndex, changetype<PoolParameters>(parameters));
+}
+
+/** Leaves a pool. An Errno; EAGAIN: the last member frees its regions first. */
+export function poolClose(context: usize, pool: u32): u32 {
+  const c = changetype<Context>(context);
+  return closePool(c.arena, c.slotIndex, pool);
+}
+
+/** Makes a user of a pool as PoolUserParameters say. An Errno. */
+export function poolAddUser(context: usize, parameters: usize): u32 {
+  const c = changetype<Context>(context);
+  return addUser(c.arena, c.slotIndex, changetype<PoolUserParameters>(parameters));
+}
+
+export function poolRemoveUser(context: usize, user: u32): u32 {
+  const c = changetype<Context>(context);
+  return removeUser(c.arena, c.slotIndex, user);
+}
+
+/** The user lends `count` of its own regions; a negative count takes them back. */
+export function poolLend(context: usize, user: u32, count: i32): void {
+  lendOwn(changetype<Context>(context).arena, user, count);
+}
+
+/** A region of this context joins a pool, in the pool's own hand. An Errno. */
+export function poolAdd(context: usize, pool: u32, key: u32, mark: u32): u32 {
+  const c = changetype<Context>(context);
+  return addNode(c.arena, c.slotIndex, pool, key, mark);
+}
+
+/** A region in the pool's own hand is the context's again. An Errno. */
+export function poolRemove(context: usize, pool: u32, index: u32): u32 {
+  const c = changetype<Context>(context);
+  return removeNode(c.arena, c.slotIndex, pool, index);
+}
+
+/** A region for a user (index + 1): PoolTake. Wait-free. */
+export function poolTake(context: usize, pool: u32, user: u32, bucket: u32, borrowed: u32): u32 {
+  const c = changetype<Context>(context);
+  return takeNode(c.arena, c.slotIndex, pool, user, bucket, borrowed);
+}
+
+/** Gives a region back. An Errno. Wait-free. */
+export function poolGive(context: usize, pool: u32, user: u32, bucket: u32, index: u32): u32 {
+  const c = changetype<Context>(context);
+  return giveNode(c.arena, c.slotIndex, pool, user, bucket, index);
+}
+
+/** What a bucket has goes to the pool. */
+export function poolDrain(context: usize, pool: u32, bucket: u32): void {
+  const c = changetype<Context>(context);
+  drainBucket(c.arena, c.slotIndex, pool, bucket);
+}
+
+/** Free regions. */
+export function poolFree(context: usize, pool: u32): u32 {
+  const arena = changetype<Context>(context).arena;
+  return countFree(arena, poolAt(arena, pool));
+}
+
+/** Invalidates a region for REG_MR without a queue pair. Returns an Errno. */
+export function killFastMr(context: usize, key: u32): u32 {
+  const c = changetype<Context>(context);
+  return revokeFast(c.arena, c.slotIndex, key);
+}
+
+/** 1: no engine can still access the memory of the invalidated region. */
+export function mrRevoked(context: usize, key: u32): u32 {
+  return fastRevoked(changetype<Context>(context).arena, key) ? 1 : 0;
+}
+
+/** Looks a key up as the data path does: the linear address, or 0. */
+export function lookupKey(
+  context: usize,
+  key: u32,
+  pd: u32,
+  addressHigh: u32,
+  addressLow: u32,
+  length: u32,
+  access: u32,
+): usize {
+  const address = ((<u64>addressHigh) << 32) | addressLow;
+  return translate(changetype<Context>(context).arena, key, pd, address, length, access);
+}
+
+/** The whole codec: packet to PacketFields. A PacketStatus. */
+export function parse(context: usize, packet: usize, length: u32, fields: usize): u32 {
+  return parsePacket(
+    changetype<Context>(context).opcodeTable,
+    packet,
+    length,
+    changetype<PacketFields>(fields),
+  );
+}
+
+/** PacketFields to headers; returns their bytes, 0: no such opcode. */
+export function build(context: usize, packet: usize, fields: usize): u32 {
+  return buildPacket(
+    changetype<Context>(context).opcodeTable,
+    packet,
+    changetype<PacketFields>(fields),
+  );
+}
+
+/** Register after the pseudo header; `family` 4 or 6. */
+function startOf(
+  tables: usize,
+  family: u32,
+  source: usize,
+  target: usize,
+  sourcePort: u32,
+  targetPort: u32,
+  length: u32,
+): u32 {
+  const flow =
+    family == 4
+      ? icrcFlow4(tables, source, target, sourcePort, targetPort)
+      : icrcFlow6(tables, source, target, sourcePort, targetPort);
+  return icrcStart(tables, flow, family == 4, length);
+}
+
+/** ICRC of the packet; `family` 4 or 6; addresses point to 4 or 16 bytes in network order. */
+export function icrc(
+  context: usize,
+  family: u32,
+  source: usize,
+  target: usize,
+  sourcePort: u32,
+  targetPort: u32,
+  packet: usize,
+  length: u32,
+): u32 {
+  const c = changetype<Context>(context);
+  const begin = startOf(c.icrcTables, family, source, target, sourcePort, targetPort, length);
+  return icrcOf(c.icrcTables, c.crcScratch, begin, packet, length);
+}
+
+/** The same, covering the packet twice: how rxe computes the ICRC of a FLUSH request. */
+export function icrcDoubled(
+  context: usize,
+  family: u32,
+  source: usize,
+  target: usize,
+  sourcePort: u32,
+  targetPort: u32,
+  packet: usize,
+  length: u32,
+): u32 {
+  const c = changetype<Context>(context);
+  const begin = startOf(c.icrcTables, family, source, target, sourcePort, targetPort, length);
+  return icrcOfDoubled(c.icrcTables, c.crcScratch, begin, packet, length);
+}
+
+/** IPv4 identification that explains the difference between two ICRCs, or -1. */
+export function ipIdOf(context: usize, difference: u32, length: u32): i32 {
+  return icrcSolveIpId(changetype<Context>(context).icrcTables, difference, length);
 }

@@ -6,7 +6,6 @@
  * ```
  * Exit code 2 means that nothing was run: the arguments were wrong.
  */
-import { initOpcodeTable } from './wire/opcode';
 import { benchIcrc } from './selftest/bench-icrc';
 import { benchKeys } from './selftest/bench-keys';
 import { benchLayout } from './selftest/bench-layout';
@@ -16,12 +15,11 @@ import { checkIcrc } from './selftest/icrc';
 import { checkKeys } from './selftest/keys';
 import { checkLayouts } from './selftest/layouts';
 import { FREE, LOW_END, OPCODE_TABLE } from './selftest/memory';
-import { checkOpcodes } from './selftest/opcode';
 import { checkPackets } from './selftest/packet';
-import { checkPsn } from './selftest/psn';
-import { checkSyndrome } from './selftest/syndrome';
 import { begin, end, finish, same } from './selftest/tap';
 import { checkTimers } from './selftest/timers';
+import { checkOpcodes, checkPsn, checkSyndrome } from './selftest/wire';
+import { initOpcodeTable } from './wire/opcode';
 
 const USAGE = 'usage: selftest [check] | selftest bench keys|icrc|layout';
 const EXIT_FAILED = 1;

@@ -1,5 +1,5 @@
 /** Asynchronous events: what happened, and what to do about it. */
-import { AsyncEvent } from '../transport/status';
+import { AsyncEvent } from '../transport/shared/status';
 
 /** Events about one queue pair, completion queue or shared receive queue. */
 function objectSentence(event: i32): string {

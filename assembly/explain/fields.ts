@@ -3,6 +3,8 @@
  * PacketFields. Numbers of 64 bits are hexadecimal strings, since JSON's readers round them.
  */
 import {
+  PlacementType,
+  SelectivityLevel,
   bthAckRequest,
   bthCongestion,
   bthMigration,
@@ -13,12 +15,13 @@ import {
   bthSolicited,
   bthTargetQp,
   bthVersion,
+  placementOf,
+  selectivityOf,
 } from '../wire/headers';
-import { Header, HEADER_COUNT, flagsOf } from '../wire/opcode';
+import { HEADER_COUNT, Header, flagsOf } from '../wire/opcode';
 import { PacketFields, PacketStatus } from '../wire/packet';
 import { ACK_WITHOUT_CREDITS, rnrTimerMicros, syndromeValue } from '../wire/syndrome';
 import { decode, decoded, opcodeTable } from './decode';
-import { PlacementType, SelectivityLevel, placementOf, selectivityOf } from './flush';
 import { opcodeName } from './opcode';
 import { malformedSentence, packetStatusName } from './packet-status';
 import { creditCount, nakName, syndromeKindName } from './syndrome';

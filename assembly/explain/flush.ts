@@ -1,7 +1,7 @@
 /** What a FLUSH has to reach, in words. */
-import { PlacementType } from '../wire/feth';
+import { PlacementType } from '../wire/headers';
 
-export { PlacementType, SelectivityLevel, placementOf, selectivityOf } from '../wire/feth';
+export { PlacementType, SelectivityLevel, placementOf, selectivityOf } from '../wire/headers';
 
 /** `globally visible and persistent`. */
 export function placementPhrase(placement: u32): string {

@@ -1,10 +1,10 @@
 /** One sentence about a packet. */
+import { DEFAULT_PKEY, SelectivityLevel, placementOf, selectivityOf } from '../wire/headers';
 import { Header, Opcode, PacketFlag, flagsOf } from '../wire/opcode';
-import { DEFAULT_PKEY } from '../wire/headers';
-import { SyndromeKind, syndromeKind } from '../wire/syndrome';
 import { MTU_BYTES_MAX, PacketFields, PacketStatus } from '../wire/packet';
+import { SyndromeKind, syndromeKind } from '../wire/syndrome';
 import { decode, decoded, opcodeTable } from './decode';
-import { SelectivityLevel, placementOf, placementPhrase, selectivityOf } from './flush';
+import { placementPhrase } from './flush';
 import { opcodeTitle } from './opcode';
 import { malformedSentence } from './packet-status';
 import { syndromePhrase } from './syndrome';

@@ -30,7 +30,7 @@ export function syndromeKindName(syndrome: u32): string {
   }
 }
 
-/** Member name of a NAK code; RESERVED for those that nobody defined. */
+/** Member name of a NAK code; RESERVED for undefined ones. */
 export function nakName(syndrome: u32): string {
   switch (syndrome) {
     case NakCode.PSN_SEQUENCE_ERROR:

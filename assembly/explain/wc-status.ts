@@ -1,5 +1,5 @@
 /** Completion statuses: what happened, the likely cause, and what to try. */
-import { WcStatus } from '../transport/status';
+import { WcStatus } from '../transport/shared/status';
 
 /** Statuses that only the reliable datagram service of InfiniBand uses. */
 function reliableDatagramOnly(what: string): string {

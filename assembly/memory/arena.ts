@@ -8,11 +8,11 @@
  * The second line but for the null pages is of arenas that several processes share; these keep
  * opcode and ICRC tables and null pages in memory of their own, with a copy of the struct.
  *
- * Reclamation. Each context publishes an epoch around every engine call (`enter`, `leave`). Who
- * kills a key first takes it from the table, then moves the arena's epoch on; what the key stood
- * for may be used again when no context that could have looked it up is still in a call that
- * began before (`quiesced`). All of it is sequentially consistent: a context either sees the key
- * dead, or is seen in its call.
+ * Reclamation. Each context publishes an epoch around every engine call (`enter`, `leave`). An
+ * engine that kills a key first takes it from the table, then moves the arena's epoch on; what the
+ * key stood for may be used again when no context that could have looked it up is still in a call
+ * that began before (`quiesced`). All accesses are sequentially consistent: a context either sees
+ * the key dead, or is seen in its call.
  */
 import { powerOfTwo, roundUp } from './bytes';
 import { connectionsBytes, inboxBytes, servicesBytes, steeringBytes } from './shared';
@@ -98,7 +98,9 @@ export class Arena {
   steering: usize;
   inboxes: usize;
   inboxEntries: u32;
-  /** Of the engine that counts what an adapter's caches would do (region/cache-model.ts); 0: none. */
+  /**
+   * Of the engine that counts what an adapter's caches would do (region/cache-model.ts); 0: none.
+   */
   cacheModel: usize;
   /** Pools of regions, their users, and a node for each key slot (region/pool.ts). */
   pools: usize;
@@ -106,7 +108,7 @@ export class Arena {
   poolUsers: usize;
   poolUsersMax: u32;
   poolNodes: usize;
-  /** Where walks copy what others may write (region/layout-find.ts); 0: nobody else can. */
+  /** Where walks copy programs of other processes (region/layout-find.ts); 0: one process. */
   layoutPlaces: usize;
   /** Connections of all processes (shared.ts); number of connections orphaned so far. */
   connections: usize;
@@ -126,7 +128,7 @@ export enum SlotState {
   DEAD = 2,
 }
 
-/** One cache line per context, so that publishing an epoch disturbs nobody. */
+/** One cache line per context: publishing an epoch disturbs no other context. */
 @unmanaged
 export class ContextSlot {
   /** Twice the epoch seen at the last `enter`, plus 1 while the call lasts. */
@@ -337,7 +339,7 @@ export function leave(slot: ContextSlot): void {
   atomic.store<u32>(changetype<usize>(slot), load<u32>(changetype<usize>(slot)) & ~1);
 }
 
-/** Moves the epoch on; what was taken from a table before is told apart from what comes later. */
+/** Advances the epoch, which separates earlier from later uses of a table. */
 export function nextEpoch(arena: Arena): u32 {
   return atomic.add<u32>(changetype<usize>(arena.state) + offsetof<Arena>('epoch'), 1) + 1;
 }
@@ -359,7 +361,7 @@ export function passed(slot: ContextSlot, epoch: u32): bool {
   return !(activity & 1) || <i32>((epoch << 1) - (activity & ~1)) <= 0;
 }
 
-/** The same of all contexts: for what no domain's list tells who may use it. */
+/** The same for all contexts: for resources that belong to no domain. */
 export function allQuiesced(arena: Arena, epoch: u32): bool {
   for (let slot: u32 = 0; slot < arena.contextsMax; slot++) {
     if (!passed(contextSlot(arena, slot), epoch)) return false;

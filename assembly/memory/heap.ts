@@ -1,13 +1,13 @@
 /**
  * The heap that all processes of a device share: user memory, at the same address everywhere.
  *
- * What is allocated, and for whom, is told by the entries of one table alone: an entry counts when
- * somebody holds it, and that is one store. The lists (blocks by address, free entries) follow from
- * the entries and are made anew when somebody died while changing them (`rebuildHeap`). A block
- * lives until its last holder has let go of it or is dead.
+ * The entries of one table alone say which blocks are allocated, and their holders: an entry counts
+ * when it has a holder, and that is one store. The lists (blocks by address, free entries) follow
+ * from the entries and are rebuilt when a process died while changing them (`rebuildHeap`). A block
+ * lives until its last holder has released it or is dead.
  *
- * All of it under the arena's lock. Another process may have written anything: walks are bounded,
- * indices and ranges are looked at before use.
+ * All functions run under the arena's lock. Another process may have written anything: walks are
+ * bounded, indices and ranges are looked at before use.
  */
 import { Arena, BLOCK_SIZE } from './arena';
 import { roundUp } from './bytes';
@@ -21,7 +21,7 @@ export class Block {
   size: u32;
   /** Index + 1 of the next block by address, or of the next free entry. */
   next: u32;
-  /** Bytes that were asked for. */
+  /** Requested bytes. */
   length: u32;
   /** One bit for each slot. */
   holders0: u64;
@@ -51,7 +51,7 @@ function blockAt(arena: Arena, index: u32): Block {
   return changetype<Block>(arena.blocks + <usize>((index - 1) * BLOCK_SIZE));
 }
 
-/** Index + 1 that another process wrote: 0 when it is none. */
+/** Index + 1 that another process wrote; 0: invalid. */
 function checked(arena: Arena, index: u32): u32 {
   return index <= arena.blocksMax ? index : 0;
 }
@@ -158,7 +158,7 @@ function findBlock(arena: Arena, address: u32, length: u32): u32 {
   return 0;
 }
 
-/** One more holder of the block that has all of these bytes. EINVAL: there is none. */
+/** One more holder of the block that has all of these bytes. EINVAL: no such block. */
 export function holdBlock(arena: Arena, slot: u32, parameters: BlockParameters): u32 {
   const index = findBlock(arena, parameters.address, parameters.length);
   if (index == 0) return Errno.EINVAL;
@@ -202,7 +202,7 @@ export function letGoOfAll(arena: Arena, slot: u32): void {
   for (let index: u32 = 1; index <= arena.blocksMax; index++) letGo(blockAt(arena, index), slot);
 }
 
-/** Makes both lists anew from the entries. What is no sound block, or overlaps, is nobody's. */
+/** Makes both lists anew from the entries. Unsound and overlapping blocks are dropped. */
 export function rebuildHeap(arena: Arena): void {
   const state = arena.state;
   state.blockFirst = 0;
@@ -246,7 +246,7 @@ function insert(arena: Arena, index: u32): bool {
   return true;
 }
 
-/** Bytes that nobody holds; the largest range may be smaller. */
+/** Free bytes; the largest range may be smaller. */
 export function heapBytesFree(arena: Arena): u32 {
   let free = arena.heapEnd - arena.heapStart;
   let at = checked(arena, arena.state.blockFirst);

@@ -34,7 +34,7 @@ export function setRingTail(ring: usize, tail: u32): void {
 }
 
 /**
- * The same for a place that nobody is told of: in no order with anything else, which on most
+ * The same for a place without a completion: in no order with anything else, which on most
  * processors costs nothing.
  */
 export function giveRingTail(ring: usize, tail: u32): void {

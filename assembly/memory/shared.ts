@@ -39,7 +39,7 @@ export const DEVICE_VERSION_COUNT: u32 = 1;
 /** Bytes from the header to the arena. */
 export const ARENA_OFFSET_SIZE: u32 = 4096;
 
-/** Who answers for a service id of the connection manager. */
+/** The process that owns a service id of the connection manager. */
 @unmanaged
 export class Service {
   id: u64;

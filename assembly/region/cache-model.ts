@@ -4,7 +4,7 @@
  * counts hits and misses and changes nothing that the engine does.
  *
  * It is compiled into `engine.modelled.wasm` alone, where CACHE_MODEL is true
- * (toolchain/cache-model-transform.mjs): the engine that ships has no trace of it.
+ * (toolchain/cache-model-transform.mjs): the shipped engines do not contain it.
  * ```
  *  | CacheModel | MPT tags, 8 bytes an entry, set by set | MTT tags | trace |
  * ```

@@ -1,11 +1,11 @@
 /**
- * Fast registration: a region whose key was taken beforehand gets its memory by a work request
- * (REG_MR), and loses it by another (LOCAL_INV, or SEND_WITH_INV of the peer). In between it is a
- * region like every other: a lookup does not know the difference.
+ * Fast registration: a region with a key but without memory gets its memory by a work request
+ * (REG_MR), and loses it by another (LOCAL_INV, a SEND_WITH_INV of the peer) or by a control verb
+ * (`revokeFast`). While registered, lookups treat it like any region.
  *
- * The other side of a ring may name any address, so the memory must lie in an area: an allocation
- * of the application that has a key of its own, which opens nothing else. The area stays as long as
- * a region is registered on it.
+ * A ring entry may name any address, so the memory must lie in an area: an allocation of the
+ * application with a key of its own that grants no access. The area exists as long as a region is
+ * registered on it.
  */
 import { Arena } from '../memory/arena';
 import { Errno } from '../memory/errno';
@@ -21,11 +21,14 @@ import {
   discountBound,
   endChange,
   entryAt,
+  markKilled,
   noteAt,
   sequenceOf,
   slotIndex,
   takeEntry,
+  unbind,
 } from './key-table';
+import { domainQuiesced } from './protection-domain';
 
 /**
  * Executes REG_MR. `region`: its key, of which the low byte does not count; `key`: the one it gets;
@@ -85,7 +88,7 @@ function bindArea(arena: Arena, slot: u32, area: u32, address: u32, length: u32)
   const index = slotIndex(arena, area);
   const entry = entryAt(arena, index);
   const note = noteAt(arena, index);
-  // Counted first, looked at then: whoever takes the area away meanwhile sees the count.
+  // Counted first, then checked: an engine that kills the area meanwhile sees the count.
   countBound(note);
   for (let attempt: u32 = 0; attempt < READ_ATTEMPTS; attempt++) {
     const before = atomic.load<u32>(sequenceOf(entry));
@@ -104,4 +107,39 @@ function bindArea(arena: Arena, slot: u32, area: u32, address: u32, length: u32)
   }
   discountBound(note);
   return false;
+}
+
+/**
+ * Invalidates a region without a queue pair: for a dead connection, which will execute no work
+ * request any more. EINVAL: not a region for REG_MR of this context; EAGAIN: another engine is
+ * changing the entry. No effect on a region that is not registered.
+ */
+export function revokeFast(arena: Arena, slot: u32, key: u32): u32 {
+  const index = slotIndex(arena, key);
+  const entry = entryAt(arena, index);
+  const note = noteAt(arena, index);
+  if (key == 0) return Errno.EINVAL;
+  const sequence = takeEntry(entry);
+  if (sequence & 1) return Errno.EAGAIN;
+  const known = (note.key ^ key) >>> 8 == 0 && note.owner == slot;
+  const fast = (entry.access & (KeyKind.FAST_REGION | KeyKind.MOBILE_REGION)) != 0;
+  const live = note.state == <u32>KeyState.LIVE;
+  if (!known || !fast || !live) {
+    const idle = known && fast && note.state == <u32>KeyState.INVALID;
+    abandonChange(entry, sequence);
+    return idle ? Errno.OK : Errno.EINVAL;
+  }
+  entry.key = 0;
+  markKilled(arena, note);
+  note.state = KeyState.INVALID;
+  unbind(arena, note);
+  if (entry.access & KeyKind.MOBILE_REGION) note.pd = 0;
+  endChange(entry, sequence);
+  return Errno.OK;
+}
+
+/** True: no engine can still access the memory of an invalidated region. */
+export function fastRevoked(arena: Arena, key: u32): bool {
+  const note = noteAt(arena, slotIndex(arena, key));
+  return note.state == <u32>KeyState.INVALID && domainQuiesced(arena, note.pd, note.killedAt);
 }

@@ -1,20 +1,21 @@
 /**
  * Memory keys. A key is 24 random bits, unique among live keys, and a low byte that fast
- * registration and windows may change. A key lives in the slot that its upper 24 bits name; who
- * registers draws until the slot of the drawn key is free. So a lookup reads one entry of half a
+ * registration and windows may change. A key lives in the slot that its upper 24 bits name;
+ * registration draws until the slot of the drawn key is free. So a lookup reads one entry of half a
  * cache line, and there are no chains, no tombstones and nothing to move.
  *
- * Entries are seqlocked: the sequence is odd while somebody changes the entry, and a reader that
+ * Entries are seqlocked: the sequence is odd while an engine changes the entry, and a reader that
  * saw it change starts over, a bounded number of times. Taking a slot is one compare-and-swap on
  * the sequence, so registering needs no lock.
  *
  * Life of a slot: FREE -> LIVE -> (INVALID) -> DYING -> FREE; lookups find a key in LIVE only.
- * An invalidated key is dead, but its region still belongs to who registered it. A dying slot names
+ * An invalidated key is dead, but its region still belongs to its owner. A dying slot names
  * an epoch (arena.ts) and is not used again before that epoch has passed. Windows and regions for
- * REG_MR begin in INVALID, and go to and fro between that and LIVE (window.ts, fast-region.ts).
+ * REG_MR begin in INVALID, and go to and fro between that and LIVE (memory-window.ts,
+ * fast-region.ts).
  *
  * The lookup here is that of regions with memory of their own. Every other kind stands in the table
- * with domain 0, which is nobody's: a lookup does not find it, and asks again elsewhere.
+ * with domain 0, which no queue pair has: a lookup of a region does not match it.
  */
 import { Arena, KEY_ENTRY_SIZE, KEY_NOTE_SIZE, nextEpoch } from '../memory/arena';
 import { Errno } from '../memory/errno';
@@ -25,7 +26,7 @@ import { domainQuiesced, releaseProtectionDomain, useProtectionDomain } from './
 /** What lookups read: 32 bytes, half a cache line. */
 @unmanaged
 export class KeyEntry {
-  /** Even: stable. Odd: somebody is changing the entry. */
+  /** Even: stable. Odd: an engine is changing the entry. */
   sequence: u32;
   /** 0 when no key lives here. */
   key: u32;
@@ -48,7 +49,7 @@ export class KeyNote {
   writeBytes: u64;
   /** A KeyState. */
   state: u32;
-  /** Context slot of who registered it. */
+  /** Context slot of its owner. */
   owner: u32;
   /** When INVALID or DYING: the epoch that has to pass. */
   killedAt: u32;
@@ -60,7 +61,7 @@ export class KeyNote {
   reads: u32;
   writes: u32;
   atomics: u32;
-  /** Bound: the key of the region whose memory it opens, or of the area; 0: it is not bound. */
+  /** Bound: the key of the region whose memory it grants, or of the area; 0: not bound. */
   base: u32;
   /** Windows: the sequence of that region's entry; when it has moved on, the window is dead. */
   baseSequence: u32;
@@ -119,12 +120,12 @@ export function sequenceOf(entry: KeyEntry): usize {
   return changetype<usize>(entry);
 }
 
-/** Makes the sequence odd. False when somebody else was faster. */
+/** Makes the sequence odd. False: another engine was faster. */
 function beginChange(entry: KeyEntry, even: u32): bool {
   return atomic.cmpxchg<u32>(sequenceOf(entry), even, even + 1) == even;
 }
 
-/** Takes the entry, waiting for who has it, and returns its even sequence; 1: they do not go on. */
+/** Locks the entry and returns its even sequence; 1: its current owner does not release it. */
 export function takeEntry(entry: KeyEntry): u32 {
   for (let attempt: u32 = 0; attempt < READ_ATTEMPTS; attempt++) {
     const sequence = atomic.load<u32>(sequenceOf(entry));
@@ -137,7 +138,7 @@ export function endChange(entry: KeyEntry, even: u32): void {
   atomic.store<u32>(sequenceOf(entry), even + 2);
 }
 
-/** Nothing was changed: whoever knows the entry by its sequence still does. */
+/** Nothing was changed: recorded sequences of the entry stay valid. */
 export function abandonChange(entry: KeyEntry, even: u32): void {
   atomic.store<u32>(sequenceOf(entry), even);
 }
@@ -166,16 +167,16 @@ export function unbind(arena: Arena, note: KeyNote): void {
 
 /**
  * How often a reader starts over when an entry changes under it. Only a change of that very slot
- * counts, and it takes a few stores: whoever still finds it odd meets a writer that stands still.
+ * counts, and takes a few stores: an entry that is still odd has a stopped writer.
  */
 export const READ_ATTEMPTS: u32 = 1000;
 
 /**
  * May this key touch these bytes? The linear address of the first one, or 0.
  *
- * `pd`: who asks; `need`: AccessFlag bits that must all be there (0 for local reads). Lengths are
- * compared so that no sum can wrap. `length` 0 is the caller's: a zero-length operation names no
- * byte and is not checked (IBA C9-88).
+ * `pd`: of the caller; `need`: AccessFlag bits that must all be set (0 for local reads). Lengths
+ * are compared so that no sum can wrap. `length` 0 is the caller's: a zero-length operation names
+ * no byte and is not checked (IBA C9-88).
  */
 export function translate(
   arena: Arena,
@@ -222,7 +223,7 @@ export function isUserMemory(arena: Arena, address: u64, length: u32): bool {
   return address >= arena.floor && address + length <= arena.limit;
 }
 
-/** The same, for whoever is refused, or met a change: starts over until the entry stands still. */
+/** The same after a refusal or a change: starts over until the entry is stable. */
 function translateSlowly(
   arena: Arena,
   entry: KeyEntry,
@@ -339,7 +340,7 @@ function tryKey(arena: Arena, slot: u32, parameters: RegionParameters, key: u32)
   const index = slotIndex(arena, key);
   const entry = entryAt(arena, index);
   const note = noteAt(arena, index);
-  // A look first: taking the sequence of a live entry would turn away who looks it up or kills it.
+  // A look first: locking a live entry would make lookups and invalidations fail.
   // The sequence before the state: when the swap succeeds, what was seen in between still holds.
   const sequence = atomic.load<u32>(sequenceOf(entry));
   if (sequence & 1 || note.state != KeyState.FREE) return false;
@@ -347,7 +348,7 @@ function tryKey(arena: Arena, slot: u32, parameters: RegionParameters, key: u32)
   memory.fill(changetype<usize>(note), 0, KEY_NOTE_SIZE);
   const kind = parameters.kind;
   const live = bornLive(kind);
-  // The owner first: whoever finds the rest of a registration whose process died asks for it.
+  // The owner first: the reap of a dead process needs it to find an incomplete registration.
   note.owner = slot;
   note.state = live ? KeyState.LIVE : KeyState.INVALID;
   note.key = key;
@@ -368,9 +369,9 @@ function tryKey(arena: Arena, slot: u32, parameters: RegionParameters, key: u32)
 }
 
 /**
- * Kills a key: from now on nobody finds it. Its memory and its slot stay untouchable until
+ * Kills a key: from now on no lookup finds it. Its memory and its slot stay untouchable until
  * `regionReleased` says so. EINVAL: no such key; EBUSY: something is bound to it, nothing has
- * changed; EAGAIN: somebody is changing the entry and does not get on with it.
+ * changed; EAGAIN: another engine is changing the entry and does not finish.
  */
 export function killRegion(arena: Arena, key: u32): u32 {
   const index = slotIndex(arena, key);
@@ -380,7 +381,7 @@ export function killRegion(arena: Arena, key: u32): u32 {
   const sequence = takeEntry(entry);
   if (sequence & 1) return Errno.EAGAIN;
   const held = note.state == KeyState.LIVE || note.state == KeyState.INVALID;
-  // Who binds counts first and looks at the sequence then; one of both sees the other.
+  // A bind counts first and reads the sequence then; one of the two sees the other.
   const busy = atomic.load<u32>(boundOf(note)) != 0;
   if (note.key != key || !held || busy) {
     abandonChange(entry, sequence);
@@ -398,7 +399,7 @@ export function killRegion(arena: Arena, key: u32): u32 {
 
 /**
  * True once, when no context can be in the middle of using a killed key: its slot is free again,
- * and so is its memory. To be asked by whoever killed it.
+ * and so is its memory. The engine that killed it calls this.
  */
 export function regionReleased(arena: Arena, key: u32): bool {
   const index = slotIndex(arena, key);
@@ -412,7 +413,7 @@ export function regionReleased(arena: Arena, key: u32): bool {
 }
 
 /**
- * LOCAL_INV and SEND_WITH_INV: kills the key, leaves the region to who registered it. False when
+ * LOCAL_INV and SEND_WITH_INV: kills the key; the region stays with its owner. False when
  * the key is not live, of another domain, or one that may not be invalidated.
  */
 export function invalidateKey(arena: Arena, key: u32, pd: u32): bool {
@@ -450,9 +451,9 @@ function noteOf(arena: Arena, key: u32): KeyNote {
 }
 
 /**
- * Counts one remote READ of so many bytes on the region of a live key. Plain additions: atomic ones
- * cost a tenth of a small message. Contexts that serve one region at the same moment may lose a
- * count to each other.
+ * Counts one remote READ of `length` bytes on the region of a live key. Plain additions: atomic
+ * ones cost a tenth of a small message. Contexts that serve one region at the same moment may lose
+ * a count to each other.
  */
 export function countRead(arena: Arena, key: u32, bytes: u32): void {
   const note = noteOf(arena, key);

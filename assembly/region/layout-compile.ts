@@ -1,13 +1,19 @@
 /**
- * From what the verbs are told to a program. Both kinds of layouts become one thing: sources that
- * give `repeated` data each, in turn, cycle after cycle. A composite is one cycle of its pieces,
- * and so is a strided layout of its one source.
+ * Compiles the arguments of the layout verbs to a program. Both kinds of layouts become one form:
+ * sources that supply `repeated` data each, in turn, cycle after cycle. A composite layout is one
+ * cycle of its pieces; a strided layout is one cycle of its one source.
  *
- * Pieces that continue each other become one, pieces of one length at equal distances become a
- * source with a stride; dimensions that continue each other, one. So a column is one source,
- * whether it was told as a stride or as a list.
+ * Adjacent pieces are merged, pieces of one length at equal distances become one source with a
+ * stride, and adjacent dimensions become one. So a column is one source in either form.
  *
- * Everything that can be wrong with a layout by itself is found here, and told by its place.
+ * All errors of a single layout are found here and reported with their place. The search for cycles
+ * visits the layouts below it, at any depth, and expands each once. One bit per key slot marks a
+ * layout as found, a second one as expanded; the search scans the bits in rounds. Usable layouts
+ * are at most four deep, so few rounds suffice. Memory and stack are constant, even if another
+ * process has written into a program.
+ * ```
+ *  scratch:  | found, a bit a key slot | expanded, a bit a key slot |
+ * ```
  */
 import { Arena } from '../memory/arena';
 import { Errno } from '../memory/errno';
@@ -29,7 +35,7 @@ import {
   recordLayout,
   sourceAt,
 } from './layout';
-import { findBelow } from './layout-find';
+import { findBelow, findLayout, readSource } from './layout-find';
 import {
   COMPOSITE_ENTRY_SIZE,
   CompositeEntry,
@@ -48,7 +54,6 @@ import {
   strideOf,
   totalOf,
 } from './layout-parameters';
-import { reaches, searchBytes } from './layout-search';
 import { compileUneven } from './layout-uneven';
 
 const EVERY_RIGHT: u32 =
@@ -59,7 +64,7 @@ const EVERY_RIGHT: u32 =
 
 /**
  * Compiles and binds, or records for BIND_MR. An Errno: EINVAL, or EACCES when a base lacks a
- * right; `fault` says what and where. Nothing has changed then. EAGAIN: somebody else is changing
+ * right; `fault` says what and where. Nothing has changed then. EAGAIN: another engine is changing
  * the region.
  */
 export function setLayout(arena: Arena, slot: u32, parameters: LayoutParameters): u32 {
@@ -96,7 +101,7 @@ export function setLayout(arena: Arena, slot: u32, parameters: LayoutParameters)
     if (isTooFar(layout.extent)) return refuse(parameters, LayoutFault.EXTENT, 0);
   }
   // The first layout has the key that the region was made with. Later ones have the next, so that
-  // who still knows the old one finds nothing, unless the caller says that this is meant.
+  // the old key finds nothing, unless the caller asks for it (AVOID_INVALIDATION).
   const first = note.state == KeyState.INVALID && note.killedAt == 0;
   const keep = first || (parameters.flags & MrSetLayoutFlag.AVOID_INVALIDATION) != 0;
   layout.key = keep ? note.key : (note.key & 0xffffff00) | ((note.key + 1) & 0xff);
@@ -109,7 +114,7 @@ export function setLayout(arena: Arena, slot: u32, parameters: LayoutParameters)
   return Errno.OK;
 }
 
-/** A program that is whole goes where it is to lie. */
+/** Copies a complete program to its place. */
 function moveTo(layout: Layout, home: usize, bytes: u32): Layout {
   const distance = home - changetype<usize>(layout);
   for (let index: u32 = 0; index < layout.count; index++) {
@@ -392,4 +397,69 @@ function mergeDatum(source: LayoutSource): void {
   source.count = next.count;
   source.dimensions += LAYOUT_DIMENSION_SIZE;
   source.dimensionCount--;
+}
+
+/** Limit of steps (sources and words of bits): above the number that any memory can hold. */
+const BYTES_A_STEP: u64 = 32;
+
+/** Bytes of one bit row. */
+function rowBytes(arena: Arena): u32 {
+  return ((arena.keyMask + 32) >>> 5) << 2;
+}
+
+/** Bytes of scratch memory for `reaches`. */
+export function searchBytes(arena: Arena): u32 {
+  return 2 * rowBytes(arena);
+}
+
+/**
+ * Is the region of `key` among the layouts below, at any depth? `scratch`: searchBytes. Notes in
+ * `nested` of each source whether an earlier one refers to the same layout (Nesting.AGAIN): a walk
+ * over all layouts below visits it once. True also if the search exceeds its limit, which happens
+ * only with programs that are being rewritten, or chains of layouts that could never be used.
+ */
+export function reaches(arena: Arena, layout: Layout, key: u32, scratch: usize): bool {
+  const bytes = rowBytes(arena);
+  const expanded = scratch + bytes;
+  memory.fill(scratch, 0, 2 * bytes);
+  let steps = ((<u64>memory.size()) << 16) / BYTES_A_STEP;
+  let at: usize = 0;
+  let next: Layout | null = layout;
+  while (true) {
+    if (next != null) {
+      if (next.count > steps) return true;
+      steps -= next.count;
+      if (expand(arena, scratch, next, key, next == layout)) return true;
+    }
+    let waiting: u32 = 0;
+    for (let words = bytes >>> 2; words > 0; words--) {
+      waiting = load<u32>(scratch + at) & ~load<u32>(expanded + at);
+      if (waiting != 0) break;
+      if (steps-- == 0) return true;
+      at += 4;
+      if (at == bytes) at = 0;
+    }
+    if (waiting == 0) return false;
+    const slot = ((<u32>at) << 3) + ctz(waiting);
+    store<u32>(expanded + at, load<u32>(expanded + at) | (waiting & -waiting));
+    next = findLayout(arena, entryAt(arena, slot).key, layout.pd, 0);
+  }
+}
+
+/** Marks the layouts of all sources as found. True: the layout of `key` is one of them. */
+function expand(arena: Arena, found: usize, layout: Layout, key: u32, notes: bool): bool {
+  for (let index: u32 = 0; index < layout.count; index++) {
+    const source = readSource(arena, layout, index);
+    if (source == null || !source.nested) continue;
+    // Compare the upper 24 bits: the low byte of a key repeats after 256 changes.
+    if ((source.key ^ key) >>> 8 == 0) return true;
+    const slot = slotIndex(arena, source.key);
+    if ((entryAt(arena, slot).key ^ source.key) >>> 8 != 0) continue;
+    const word = found + <usize>((slot >>> 5) << 2);
+    const bits = load<u32>(word);
+    const bit = (<u32>1) << (slot & 31);
+    store<u32>(word, bits | bit);
+    if (notes && bits & bit) source.nested = Nesting.AGAIN;
+  }
+  return false;
 }

@@ -35,9 +35,8 @@ const PLACE_SIZE: u32 =
 export const LAYOUT_PLACES_BYTES: u32 = LAYOUT_NESTING_MAX * PLACE_SIZE;
 
 /**
- * The program under a key; null: the key is none of a layout that this domain may use so. `need`:
- * bits that access-flag.ts names. What is returned stays as long as the caller's call lasts, or
- * until the next look-up.
+ * The program under a key; null: not a layout that this domain may use in this way. `need`: bits of
+ * access-flag.ts. The result is valid until the engine call ends, or until the next lookup.
  */
 export function findLayout(arena: Arena, key: u32, pd: u32, need: u32): Layout | null {
   return find(arena, key, pd, need, arena.layoutPlaces);
@@ -57,7 +56,7 @@ export function findBelow(
   return next < <usize>LAYOUT_PLACES_BYTES ? find(arena, key, pd, need, places + next) : null;
 }
 
-/** What is being compiled is none: it is nobody else's yet. */
+/** A program that is being compiled is private: no other process has it. */
 function isCopy(arena: Arena, layout: Layout): bool {
   const places = arena.layoutPlaces;
   return places != 0 && changetype<usize>(layout) - places < <usize>LAYOUT_PLACES_BYTES;
@@ -69,9 +68,9 @@ export function readSource(arena: Arena, layout: Layout, index: u32): LayoutSour
   return isCopy(arena, layout) ? takeInSource(arena, layout, source) : source;
 }
 
-/** Has a source so many bytes, from `skip` bytes behind the datum `begin` on? */
+/** Has a source `bytes` bytes, from `skip` bytes behind the datum `begin` on? */
 export function holds(arena: Arena, source: LayoutSource, begin: u32, skip: u32, bytes: u64): bool {
-  // Who compiled it has seen to that, where nobody else can write.
+  // The compiler has checked it, if no other process can write the program.
   if (arena.layoutPlaces == 0) return true;
   const datum = <u64>source.datum;
   return begin * datum + skip + bytes <= source.total * datum;

@@ -1,5 +1,5 @@
 /**
- * What the verbs are told of a layout, as it lies in memory, and the checks that need no key.
+ * Parameters of the layout verbs in memory, and the checks that need no key.
  */
 import { Errno } from '../memory/errno';
 import {

@@ -28,7 +28,7 @@ const ITEM_SIZE: u32 = 8;
 /** Sources of a node of the lowest level. */
 const LEAVES: u32 = 16;
 
-/** No source has so many cycles. */
+/** More cycles than any source has. */
 const NO_CYCLE: u32 = 0xffffffff;
 
 /** Levels of a tree whose top has all sources in one node. */

@@ -223,7 +223,7 @@ function moveColumns(
   }
 }
 
-/** Sources that end at different cycles: each step asks who is next. */
+/** Sources that end at different cycles: each step finds the next source. */
 function moveUneven(
   arena: Arena,
   layout: Layout,
@@ -283,7 +283,7 @@ function moveSource(
   size: u32,
   write: bool,
 ): bool {
-  // Nothing is what no source gives when it is its turn: who goes on then never ends.
+  // A source with nothing to supply in its turn would make the walk endless.
   if (size == 0 || !holds(arena, source, begin, skip, size)) return false;
   const before = dataIn(source, skip);
   const datum = begin + before;

@@ -13,7 +13,7 @@
  * sums wrap intentionally, and only differences of sums are compared.
  *
  * Bases are looked up by their keys whenever the layout is used. So a base that is deregistered,
- * invalidated or registered anew is a wrong key at the next packet, and nothing has to be told.
+ * invalidated or registered anew is a wrong key at the next packet, without a notification.
  *
  * Programs are memory that others may be reading. One that is replaced, or loses its key, is
  * retired with an epoch; the host takes its memory back when that has passed. Where processes share
@@ -29,7 +29,6 @@ import {
   endChange,
   entryAt,
   noteAt,
-  sequenceOf,
   slotIndex,
   takeEntry,
 } from './key-table';
@@ -91,7 +90,7 @@ export class Layout {
   pd: u32;
   /** A LayoutState. */
   state: u32;
-  /** RETIRED: the epoch that has to pass; 0: nobody ever saw it. */
+  /** RETIRED: the epoch that has to pass; 0: it was never published. */
   retiredAt: u32;
   /** Address of the first source. */
   sources: usize;
@@ -135,7 +134,7 @@ export class LayoutDimension {
 }
 export const LAYOUT_DIMENSION_SIZE: u32 = 8;
 
-/** Whole data in so many bytes: a division, where it takes one. */
+/** Whole data in `bytes` bytes. */
 export function dataIn(source: LayoutSource, bytes: u32): u32 {
   return source.shift < 32 ? bytes >>> source.shift : bytes / source.datum;
 }
@@ -156,7 +155,7 @@ export function mayLieAt(arena: Arena, at: usize, bytes: u32): bool {
   return at >= start && <u64>at + bytes <= <u64>arena.heapEnd;
 }
 
-/** Nobody finds the program any more, once `epoch` has passed. */
+/** No engine reads the program once `epoch` has passed. */
 function retire(arena: Arena, at: usize, epoch: u32): void {
   if (at == 0 || !mayLieAt(arena, at, LAYOUT_SIZE)) return;
   const layout = changetype<Layout>(at);
@@ -183,7 +182,7 @@ export function recordLayout(arena: Arena, key: u32, layout: Layout): void {
 
 /**
  * The program takes the place of what was bound to the region. False: not the region of that
- * context and domain, or somebody is changing the entry; nothing has changed.
+ * context and domain, or another engine is changing the entry; nothing has changed.
  */
 export function bindLayout(arena: Arena, slot: u32, pd: u32, key: u32, layout: Layout): bool {
   const index = slotIndex(arena, key);

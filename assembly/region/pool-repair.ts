@@ -18,10 +18,10 @@ import {
   userAt,
 } from './pool';
 
-/** Looks at those who are under way before it is given up for now. */
+/** Checks of active members before the repair gives up for now. */
 const PATIENCE: u32 = 10000;
 
-/** A dead slot takes part in nothing. For who has the lock. */
+/** Removes a dead slot from all pools. The caller holds the lock. */
 export function leavePools(arena: Arena, slot: u32): void {
   atomic.store<u32>(
     changetype<usize>(contextSlot(arena, slot)) + offsetof<ContextSlot>('pooling'),
@@ -33,20 +33,20 @@ export function leavePools(arena: Arena, slot: u32): void {
   }
 }
 
-/** Is the region there in a pool that somebody takes part in? */
+/** Is the region in a pool with members? */
 export function isPooled(arena: Arena, index: u32): bool {
   if (arena.poolsMax == 0) return false;
   const pool = poolOf(arena, nodeAt(arena, index));
   return pool != null && hasMembers(pool);
 }
 
-/** Is the region there the pool's, and nobody takes part in that? */
+/** Does the region belong to a pool without members? */
 export function isOrphan(arena: Arena, index: u32): bool {
   if (arena.poolsMax == 0 || noteAt(arena, index).owner != POOL_HOLDER) return false;
   return !isPooled(arena, index);
 }
 
-/** Has everybody come to an end who was taking or giving? */
+/** Have all members finished taking and giving? */
 function allOut(arena: Arena): bool {
   for (let slot: u32 = 0; slot < arena.contextsMax; slot++) {
     const place = changetype<usize>(contextSlot(arena, slot)) + offsetof<ContextSlot>('pooling');
@@ -65,11 +65,11 @@ function setClosed(arena: Arena, closed: u32): void {
 
 /**
  * Makes lists and counts anew from what nodes and users say; what slot `dead` had is the pool's.
- * For who has the lock, when the keys of the dead are. False: somebody does not come to an end.
+ * The caller holds the lock, and has killed the keys of the dead. False: a member does not finish.
  */
 export function repairPools(arena: Arena, dead: u32): bool {
   if (arena.poolsMax == 0) return true;
-  // Somebody died in here: the lists may be half made, and stay closed until they are whole.
+  // A process died in here: the lists may be incomplete, and stay closed until they are rebuilt.
   const half = poolAt(arena, arena.poolsMax - 1).closed != 0 || poolAt(arena, 0).closed != 0;
   setClosed(arena, 1);
   if (!allOut(arena)) {
@@ -102,7 +102,7 @@ function relist(arena: Arena, dead: u32, index: u32): void {
     return;
   }
   const held = node.holder != 0;
-  // Registered in nobody's hand, or no region at all: not a pool's.
+  // A registered region without a holder, or no region: not one of a pool.
   const fits = note.state == KeyState.INVALID || (held && note.state == KeyState.LIVE);
   if (!fits) {
     node.pool = 0;

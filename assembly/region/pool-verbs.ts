@@ -1,5 +1,5 @@
 /**
- * Who takes part in a pool of regions, and who its users are. All of it under the arena's lock;
+ * Members and users of a pool of regions. All functions run under the arena's lock;
  * each change is one store, after which what the pool counts follows, and is counted anew after a
  * death (pool-repair.ts).
  */
@@ -106,13 +106,13 @@ function make(arena: Arena, slot: u32, index: u32, p: PoolParameters): void {
   pool.pd = p.pd;
   p.pool = index;
   p.isNew = 1;
-  // The member first: a pool without any is nobody's.
+  // The member first: a pool without members is free.
   store<u32>(membersOf(pool, slot), 1 << (slot & 31));
   pool.state = 1;
 }
 
 /**
- * Takes part no more. EBUSY: it has users in it; EAGAIN: nobody else takes part, and there are
+ * Leaves the pool. EBUSY: it has users; EAGAIN: it is the last member, and there are
  * regions still: to be freed first.
  */
 export function closePool(arena: Arena, slot: u32, index: u32): u32 {
@@ -198,7 +198,7 @@ function placeUser(arena: Arena, slot: u32, p: PoolUserParameters): u32 {
   return Errno.OK;
 }
 
-/** A user of this slot is none any more; its regions have been given back. EINVAL. */
+/** Removes a user of this slot; its regions have been given back. EINVAL. */
 export function removeUser(arena: Arena, slot: u32, index: u32): u32 {
   const taken = lockArena(arena);
   let errno: u32 = Errno.EINVAL;
@@ -218,7 +218,7 @@ export function removeUser(arena: Arena, slot: u32, index: u32): u32 {
   return errno;
 }
 
-/** A user lends so many of its own (as many fewer: it has them back). */
+/** A user lends `count` of its own regions; a negative count takes them back. */
 export function lendOwn(arena: Arena, index: u32, count: i32): void {
   if (index >= arena.poolUsersMax) return;
   const user = userAt(arena, index);

@@ -1,16 +1,16 @@
 /**
- * Pools of memory regions (seed 002) that all who have the arena share: threads and processes.
+ * Pools of memory regions (seed 002) that all threads and processes of the arena share.
  *
- * Who has a region is told by one word of its node, and every change of hands is one
- * compare-and-swap of that word, from "nobody" to a holder or back. A region that nobody has is
- * invalidated: its key opens nothing. The lists (the pool, and its buckets) only say where such
- * regions are found at once; they are stacks whose head carries a count of its changes, so that a
- * head which has come back is told apart from one that never left.
+ * One word of its node names the holder of a region; each change of the holder is one
+ * compare-and-swap of that word, from free to a holder or back. A free region is invalidated: its
+ * key opens nothing. The lists (the pool, and its buckets) only say where such regions are found at
+ * once; they are stacks whose head carries a count of its changes, so that a head which has come
+ * back differs from one that never left.
  *
- * Taking and giving wait for nobody. Each says beforehand that it is under way (`pooling` of its
- * context's slot), and what is in no list since somebody died in between is found by making all
- * lists anew from the nodes: the pools are closed, those under way come to their end, and whoever
- * comes meanwhile is told to come again. Control verbs are under the arena's lock.
+ * Taking and giving are wait-free. Each marks itself active beforehand (`pooling` of its context's
+ * slot). A region that is in no list because a process died is found by rebuilding all lists from
+ * the nodes: the pools are closed, active calls finish, and calls that start meanwhile fail for
+ * now. Control verbs run under the arena's lock.
  *
  * Another process may have written anything: indices are checked at use, attempts are bounded, and
  * a region that is found in a list is taken only if its own node agrees.
@@ -39,7 +39,7 @@ export class Pool {
   state: u32;
   /** 1 while its lists are made anew. */
   closed: u32;
-  /** Its regions, whoever has them; those that are users' own; all users' weights; the users. */
+  /** All its regions; those owned by users; sum of the users' weights; number of users. */
   total: u32;
   own: u32;
   weights: u32;
@@ -58,7 +58,7 @@ export class Pool {
   members3: u64;
   /** The domain of its regions; 0: of none. */
   pd: u32;
-  /** The fewest in the global list since the monitor looked last: nobody needed those. */
+  /** The fewest regions in the global list since the monitor's last look: unused ones. */
   least: u32;
   /** Counted by the hosts. */
   created: u32;
@@ -70,7 +70,7 @@ const LIST_SIZE: usize = 64;
 /** A connection that takes from a pool: 96 bytes. Its process writes the counters, for others. */
 @unmanaged
 export class PoolUser {
-  /** Slot + 1 of its context; 0: nobody. Written last, cleared first. */
+  /** Slot + 1 of its context; 0: free. Written last, cleared first. */
   slot: u32;
   /** Index + 1 of its pool. */
   pool: u32;
@@ -78,7 +78,7 @@ export class PoolUser {
   /** Thousandths. */
   weight: u32;
   numMr: u32;
-  /** Of its own, others have so many. */
+  /** Own regions that others hold. */
   lent: u32;
   inUse: u32;
   peak: u32;
@@ -98,7 +98,7 @@ export class PoolNode {
   /** Index + 1 of the one below in its list; how many there are from this one down. */
   next: u32;
   depth: u32;
-  /** 0: nobody. Slot + 1 in the upper half; index + 1 of the user below, 0: the pool's own hand. */
+  /** 0: free. Upper half: slot + 1; lower half: index + 1 of the user, 0: the pool itself. */
   holder: u32;
   /** Index + 1 of its pool, and PoolMark.ADDED. */
   pool: u32;
@@ -106,13 +106,13 @@ export class PoolNode {
 const HOLDER: usize = 8;
 
 export enum PoolMark {
-  /** Somebody brought the region, and wants it back. */
+  /** A member added the region, and wants it back. */
   ADDED = 0x10000,
 }
 
 /** Of `takeNode`. */
 export enum PoolTake {
-  /** Index + 1 of the region's key slot; 0: there is none. */
+  /** Index + 1 of the region's key slot; 0: no region. */
   INDEX = 0xffffff,
   /** Came from a bucket, from the pool. */
   BUCKET = 0x1000000,
@@ -125,7 +125,7 @@ export enum PoolTake {
 export const POOL_HOLDER: u32 = 0xffff;
 const NO_FAIRNESS: u32 = 0xffffffff;
 const WEIGHT_ONE: u64 = 1000;
-/** Somebody who is alone gets eight ninths. */
+/** A single user gets eight ninths. */
 const GREED: u64 = 8;
 const ATTEMPTS: u32 = 1 << 16;
 
@@ -145,7 +145,7 @@ export function listOf(pool: Pool, list: u32): usize {
   return changetype<usize>(pool) + <usize>POOL_SIZE + <usize>list * LIST_SIZE;
 }
 
-/** Index + 1 that another process may have written: 0 when it is none. */
+/** Index + 1 that another process may have written; 0: invalid. */
 function checked(arena: Arena, index: u32): u32 {
   return index <= arena.keyMask + 1 ? index : 0;
 }
@@ -187,7 +187,7 @@ function depthOf(arena: Arena, pool: Pool, list: u32): u32 {
   return top == 0 ? 0 : nodeAt(arena, top - 1).depth;
 }
 
-/** Regions that nobody has: in the pool and in its buckets. */
+/** Free regions: in the pool and in its buckets. */
 export function poolFree(arena: Arena, pool: Pool): u32 {
   let free: u32 = 0;
   const lists = min<u32>(pool.buckets, 8);
@@ -237,9 +237,9 @@ function takeFrom(arena: Arena, slot: u32, pool: Pool, list: u32, holder: u32): 
 }
 
 /**
- * Has the user as much as is its share, while there are few? Beyond that each has at most so many
- * times what is left above the low-water mark, by its weight: the fewer that is, the less those
- * keep who came first, until they have what their weights say.
+ * Does the user hold its share while few regions are free? Above its share a user may hold GREED
+ * times the free regions above the low-water mark, by its weight: the fewer are free, the less the
+ * early users keep, until each has the share of its weight.
  */
 function isOver(arena: Arena, pool: Pool, user: u32, borrowed: u32, free: u32): bool {
   if (user - 1 >= arena.poolUsersMax) return false;
@@ -380,7 +380,7 @@ export function removeNode(arena: Arena, slot: u32, index: u32, at: u32): u32 {
   return Errno.OK;
 }
 
-/** Lists without anything; that they have changed is told as always. */
+/** Empties the lists; their change counts move on as always. */
 export function emptyLists(pool: Pool): void {
   for (let list: u32 = 0; list <= 8; list++) {
     const head = listOf(pool, list);

@@ -1,7 +1,8 @@
 /**
  * Protection domains. They belong to the arena, so that several contexts can attach to one (seed
- * 000, issue of shared domains); each attachment is a node on the domain's list, and reclamation
- * walks that list only.
+ * 000, `ibv_alloc_shpd`, `ibv_share_pd`). Each attachment is a node on the domain's list;
+ * reclamation walks that list only. A process that knows a domain's handle and share key may
+ * attach; the domain exists as long as one context is attached.
  */
 import {
   ATTACHMENT_SIZE,
@@ -28,7 +29,7 @@ export function domainAt(arena: Arena, index: u32): ProtectionDomain {
   );
 }
 
-/** Where a domain of that id would be in the table; too large for an id that is none. */
+/** Index of a domain id in the table; too large for an invalid id. */
 export function domainIndex(id: u32): u32 {
   return (id & INDEX_MASK) - 1;
 }
@@ -85,7 +86,7 @@ export function attachProtectionDomain(arena: Arena, id: u32, slot: u32): u32 {
   return errno;
 }
 
-/** The same for who has the lock. */
+/** The same, with the lock held. */
 export function attachContext(arena: Arena, id: u32, slot: u32): u32 {
   const domain = findProtectionDomain(arena, id);
   if (domain == null || findAttachment(arena, id, slot) != null) return Errno.EINVAL;
@@ -101,9 +102,9 @@ export function deallocProtectionDomain(arena: Arena, id: u32, slot: u32): u32 {
 }
 
 /**
- * Ends a domain for everybody: EBUSY while anybody has regions or queue pairs in it. One that was
- * made to be shared goes with the last who takes part in it; of others, everybody who imported it
- * loses it.
+ * Ends a domain for all contexts: EBUSY while a context has regions or queue pairs in it. A shared
+ * domain (`allocSharedDomain`) ends with its last attached context; another domain ends for all
+ * contexts that imported it.
  */
 export function destroyProtectionDomain(arena: Arena, id: u32, slot: u32): u32 {
   const taken = lockArena(arena);
@@ -220,7 +221,7 @@ function isAttached(arena: Arena, pd: u32, slot: u32): bool {
 
 /**
  * A dead context takes part in nothing. All lists are made anew, from what the nodes say: their
- * makers may have died while they changed them. For who has the lock.
+ * makers may have died while they changed them. The caller holds the lock.
  */
 export function detachDead(arena: Arena, slot: u32): void {
   for (let index: u32 = 0; index < arena.protectionDomainsMax; index++) {
@@ -246,4 +247,61 @@ export function detachDead(arena: Arena, slot: u32): void {
       state.attachmentFree = at;
     }
   }
+}
+
+/** What a handle says, and the key beside it. */
+@unmanaged
+export class ShareParameters {
+  shareKey: u64;
+  /** Drawn when the handle was made. */
+  nonce: u64;
+  pd: u32;
+  reserved: u32;
+}
+
+/**
+ * Makes a domain one that can be shared. EINVAL: this context does not take part in it; EBUSY: it
+ * was done before, which is possible once.
+ */
+export function allocSharedDomain(arena: Arena, slot: u32, parameters: ShareParameters): u32 {
+  const taken = lockArena(arena);
+  const domain = findProtectionDomain(arena, parameters.pd);
+  let errno: u32 = Errno.EINVAL;
+  if (domain != null && findAttachment(arena, parameters.pd, slot) != null) {
+    errno = domain.shared ? Errno.EBUSY : Errno.OK;
+    if (errno == Errno.OK) {
+      domain.shareKey = parameters.shareKey;
+      domain.nonce = parameters.nonce;
+      domain.shared = 1;
+    }
+  }
+  unlockArena(arena, taken);
+  return errno;
+}
+
+/**
+ * This context takes part in the domain of that handle, if it does not yet. EINVAL: a wrong key, a
+ * wrong handle, a domain that is gone: nothing tells them apart, not the time that it takes either.
+ * ENOMEM: no attachment is free.
+ */
+export function shareDomain(arena: Arena, slot: u32, parameters: ShareParameters): u32 {
+  const taken = lockArena(arena);
+  const index = domainIndex(parameters.pd);
+  const known = index < arena.protectionDomainsMax;
+  const domain = domainAt(arena, known ? index : 0);
+  const errno: u32 =
+    differences(domain, parameters) | u32(!known) ? Errno.EINVAL : join(arena, domain.id, slot);
+  unlockArena(arena, taken);
+  return errno;
+}
+
+/** Not 0 when anything is wrong. Looks at everything, whatever it finds. */
+function differences(domain: ProtectionDomain, parameters: ShareParameters): u32 {
+  const words = (domain.shareKey ^ parameters.shareKey) | (domain.nonce ^ parameters.nonce);
+  const dead = u32(domain.attachedCount == 0) | (domain.shared ^ 1);
+  return (<u32>words) | (<u32>(words >> 32)) | (domain.id ^ parameters.pd) | dead;
+}
+
+function join(arena: Arena, id: u32, slot: u32): u32 {
+  return findAttachment(arena, id, slot) != null ? Errno.OK : attachContext(arena, id, slot);
 }

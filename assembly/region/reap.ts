@@ -1,12 +1,12 @@
 /**
- * What a dead process leaves is taken back: its keys, its part in protection domains, its memory in
- * the shared heap; and whatever it was changing when it died is brought to an end. For who has the
- * arena's lock, and knows that the process is gone. May be done again after any part of it: who
- * does it may die as well.
+ * Reclaims the resources of a dead process: its keys, its attachments to protection domains, its
+ * memory in the shared heap; and completes the changes that it was making when it died. The caller
+ * holds the arena's lock and knows that the process is dead. A reap may be repeated after any step,
+ * since the process that reaps may die as well.
  *
  * Changes of tables are of two kinds. Control verbs change under the lock, which is ours now. The
  * data path changes entries of the key table (invalidation, BIND_MW, REG_MR) within calls that an
- * epoch shows: an entry that stays open while every living context leaves its call is nobody's.
+ * epoch shows: an entry that stays open while every living context leaves its call has no owner.
  */
 import { Arena, allQuiesced, contextSlot, nextEpoch } from '../memory/arena';
 import { Errno } from '../memory/errno';
@@ -28,18 +28,18 @@ import {
 import { isOrphan, isPooled, leavePools, repairPools } from './pool-repair';
 import { detachDead } from './protection-domain';
 
-/** Looks at the others before it is given up for now: they are at work, or stopped. */
+/** Checks of the other engines before this gives up for now: they are busy, or stopped. */
 const PATIENCE: u32 = 10000;
 
 /** No slot has this number. */
-const NOBODY: u32 = 0xffffffff;
+const NO_SLOT: u32 = 0xffffffff;
 
 /** How an entry was come by. */
 enum Taken {
   NO = 0,
-  /** Nobody was changing it. */
+  /** No engine was changing it. */
   WHOLE = 1,
-  /** Somebody was who is dead. */
+  /** A dead engine was changing it. */
   HALF = 2,
 }
 
@@ -67,7 +67,7 @@ function isHeld(note: KeyNote): bool {
 }
 
 /**
- * Takes back all that slot `slot` had. EAGAIN: somebody who lives may still be using a part of it,
+ * Reclaims all resources of slot `slot`. EAGAIN: a living engine may still use a part of them,
  * come again.
  */
 export function reapSlot(arena: Arena, slot: u32): u32 {
@@ -79,7 +79,7 @@ export function reapSlot(arena: Arena, slot: u32): u32 {
   for (let index: u32 = 0; index <= arena.keyMask; index++) {
     if (!loosen(arena, index)) return Errno.EAGAIN;
   }
-  // What is dead now is nobody's any more when all have left the calls they are in.
+  // Resources of the dead are free when all engines have left their current calls.
   if (!settled(arena)) return Errno.EAGAIN;
   let count: u32 = 0;
   for (let index: u32 = 0; index <= arena.keyMask; index++) {
@@ -98,10 +98,10 @@ export function reapSlot(arena: Arena, slot: u32): u32 {
 
 /** Makes the lists of domains and of the heap anew, from what their entries say. */
 export function repairTables(arena: Arena): void {
-  detachDead(arena, NOBODY);
+  detachDead(arena, NO_SLOT);
   rebuildHeap(arena);
-  // Where that fails, somebody else is dead, too; what he leaves is found with him.
-  repairPools(arena, NOBODY);
+  // If that fails, another process is dead, too; its own reap repairs the rest.
+  repairPools(arena, NO_SLOT);
 }
 
 /** The key there is dead if it was the slot's, and the entry whole. False: not now. */
@@ -124,7 +124,7 @@ function killOf(arena: Arena, slot: u32, index: u32): bool {
     abandonChange(entry, even(entry));
     return true;
   } else {
-    // Half an invalidation, bind or registration of somebody else's key: the key is dead, and its
+    // An incomplete invalidation, bind or registration of another key: the key is dead, and its
     // owner still has to give it back.
     entry.key = 0;
     unbind(arena, note);
@@ -164,8 +164,8 @@ function boundTo(arena: Arena, key: u32): u32 {
 }
 
 /**
- * Who binds counts first: one who died in between was counted for nothing. Two looks with all calls
- * ended in between tell that from a bind under way.
+ * A bind counts first, so a binder that died after that leaves a stale count. Two checks, with the
+ * end of all calls between them, distinguish it from a bind in progress.
  */
 function recount(arena: Arena): bool {
   for (let index: u32 = 0; index <= arena.keyMask; index++) {

@@ -1,6 +1,6 @@
 /**
  * `ibv_rereg_mr`: a region gets other memory, another domain or other rights, and keeps its keys.
- * As with deregistration, what it had before is given back when nobody can be using it any more.
+ * As with deregistration, its former memory is released when no engine can still access it.
  */
 import { Arena, nextEpoch } from '../memory/arena';
 import { Errno } from '../memory/errno';
@@ -42,7 +42,8 @@ export class ReregisterParameters {
 
 /**
  * Changes a live region. EINVAL: no such region, or a rule of `ibv_reg_mr` is broken; EOPNOTSUPP:
- * unknown access flags; EAGAIN: somebody is changing the entry. The old registration stands then.
+ * unknown access flags; EAGAIN: another engine is changing the entry. The old registration stands
+ * then.
  */
 export function reregisterRegion(arena: Arena, slot: u32, parameters: ReregisterParameters): u32 {
   const flags = parameters.flags;
@@ -91,7 +92,7 @@ function change(arena: Arena, slot: u32, parameters: ReregisterParameters): u32 
 }
 
 /**
- * True once: nobody can be using what the region was before. To be asked by whoever changed it,
+ * True once: no engine can still access the former memory. The engine that changed it calls this,
  * with the same parameters.
  */
 export function reregistered(arena: Arena, slot: u32, parameters: ReregisterParameters): bool {

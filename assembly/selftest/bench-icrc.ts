@@ -1,7 +1,7 @@
 /** `bench icrc`: the ICRC of a packet as transmit.ts and receive.ts ask for it, start included. */
 import { initCrcScratch } from '../wire/crc32';
 import { icrcFlow4, icrcOf, icrcStart, initIcrcTables } from '../wire/icrc';
-import { Samples, ROUNDS, WARM_UP, consume, figure, printFigures } from './bench';
+import { ROUNDS, Samples, WARM_UP, consume, figure, printFigures } from './bench';
 import { BUFFER, CRC_SCRATCH, ICRC_TABLES, fillPattern } from './memory';
 
 /** Packets lie back to back in a send buffer of this size. */

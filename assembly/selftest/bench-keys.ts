@@ -22,7 +22,7 @@ import {
 } from '../region/key-table';
 import { allocProtectionDomain } from '../region/protection-domain';
 import { Random, makeArena, parameters, setCandidates } from './arena';
-import { Samples, ROUNDS, WARM_UP, consume, figure, printFigures } from './bench';
+import { ROUNDS, Samples, WARM_UP, consume, figure, printFigures } from './bench';
 
 const FEW: u32 = 1000;
 const MANY: u32 = 1000000;

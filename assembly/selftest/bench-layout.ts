@@ -1,10 +1,11 @@
 /**
  * `bench layout`: gathering and scattering through a layout, a packet of 4096 bytes at a time, as
- * queue pairs do, against a loop that somebody would write by hand for that one shape, over the
+ * queue pairs do, against a loop written by hand for that one shape, over the
  * same memory. Figures are nanoseconds for 4096 bytes.
  */
 import { Arena } from '../memory/arena';
 import { Errno } from '../memory/errno';
+import { moveLocal } from '../region/access';
 import { AccessFlag, KeyKind } from '../region/access-flag';
 import { registerRegion } from '../region/key-table';
 import { setLayout } from '../region/layout-compile';
@@ -14,7 +15,6 @@ import {
   LayoutParameters,
   layoutSize,
 } from '../region/layout-parameters';
-import { moveLocal } from '../region/layout-use';
 import { allocProtectionDomain } from '../region/protection-domain';
 import { freshArena, parameters, register, setCandidates } from './arena';
 import { ROUNDS, Samples, WARM_UP, consume, figure, printFigures } from './bench';

@@ -37,7 +37,7 @@ export function figure(name: string, value: f64): void {
   line += `${line.length ? ',' : ''}"${name}":${rounded.toString()}`;
 }
 
-/** Results that nobody looks at would be optimised away. */
+/** Unused results would be optimised away. */
 export function consume(value: u64): void {
   consumed = (consumed << 1) ^ value;
 }

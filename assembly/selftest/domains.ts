@@ -44,7 +44,7 @@ function checkGenerations(): void {
   }
   end();
 
-  begin('all protection domains can be taken, then there is none');
+  begin('all protection domains can be taken, then allocation fails');
   for (let index: u32 = 0; index < DOMAINS; index++) {
     same(u64(allocProtectionDomain(arena, 0) != 0), 1, 'alloc', index);
   }
@@ -107,7 +107,7 @@ function checkBusy(): void {
   same(attachProtectionDomain(arena, pd, 1), Errno.OK, 'attach');
   same(register(arena, KEY, pd, 0, 0, ADDRESS, 64), Errno.OK, 'register');
   same(deallocProtectionDomain(arena, pd, 0), Errno.EBUSY, 'a region');
-  same(deallocProtectionDomain(arena, pd, 1), Errno.OK, 'who has nothing may leave');
+  same(deallocProtectionDomain(arena, pd, 1), Errno.OK, 'a context without objects may leave');
   same(attachProtectionDomain(arena, pd, 1), Errno.OK, 'and come back');
   killRegion(arena, KEY);
   same(deallocProtectionDomain(arena, pd, 0), Errno.EBUSY, 'a dying region');
@@ -120,7 +120,7 @@ function checkBusy(): void {
   same(u64(useProtectionDomain(arena, pd, 1)), 0, 'use of a dead domain');
   end();
 
-  begin('who is not attached has nothing in a domain: reclamation would not wait for it');
+  begin('a context that is not attached uses no domain: reclamation would not wait for it');
   const other = allocProtectionDomain(arena, 1);
   same(register(arena, KEY, other, 0, 0, ADDRESS, 64), Errno.EINVAL, 'register');
   same(u64(useProtectionDomain(arena, other, 0)), 0, 'use');
@@ -156,7 +156,7 @@ function checkReclamation(): void {
       if (!(inside & (1 << slot))) continue;
       held(arena, pd, inside);
       leave(slotOf(arena, slot));
-      // The next call cannot find the key any more and keeps nobody waiting.
+      // The next call cannot find the key, so reclamation does not wait for it.
       enter(arena, slotOf(arena, slot));
     }
     same(u64(regionReleased(arena, KEY)), 1, 'released', inside);

@@ -3,6 +3,7 @@
  * which is written out in full, and against packets that Linux rxe sent.
  */
 import { CRC_POLYNOMIAL, crc32, initCrcScratch } from '../wire/crc32';
+import { storeU16 } from '../wire/headers';
 import {
   ICRC_MAX_PACKET,
   copiesPayload,
@@ -16,7 +17,6 @@ import {
   initIcrcTables,
 } from '../wire/icrc';
 import { ICRC_LANES, ICRC_LANES_PACKET_MAX, icrcOfLanes } from '../wire/icrc-lanes';
-import { storeU16 } from '../wire/headers';
 import { BUFFER, CRC_SCRATCH, ICRC_TABLES, LANES, OTHER, fillPattern, freshEnd } from './memory';
 import { begin, end, same } from './tap';
 
@@ -73,7 +73,9 @@ function checkLanes(): void {
 
 /** Payload that ends with the memory, into packets that end in the middle of nowhere. */
 function checkCopying(): void {
-  begin('an ICRC that copies its payload copies all of it and nothing else, and is the same');
+  begin(
+    'an ICRC that copies its payload copies the whole payload and nothing else, and is the same',
+  );
   const memoryEnd = freshEnd();
   for (let size: u32 = 16; size <= 4096; size += 16) {
     if (!copiesPayload(size)) continue;

@@ -1,9 +1,15 @@
-/** Checks of region/key-table.ts: who may touch which bytes, and the life of a key. */
+/** Checks of region/key-table.ts: access rights, and the life of a key. */
 import { Arena } from '../memory/arena';
 import { Errno } from '../memory/errno';
 import { AccessFlag } from '../region/access-flag';
-import { RANDOM_KEYS, RegionParameters } from '../region/key-table';
-import { killRegion, regionReleased, registerRegion, translate } from '../region/key-table';
+import {
+  RANDOM_KEYS,
+  RegionParameters,
+  killRegion,
+  regionReleased,
+  registerRegion,
+  translate,
+} from '../region/key-table';
 import { allocProtectionDomain, deallocProtectionDomain } from '../region/protection-domain';
 import { freshArena, parameters, register } from './arena';
 import { begin, end, same } from './tap';
@@ -65,7 +71,9 @@ function gatherFlags(combination: u32): u32 {
   return access;
 }
 
-/** What `ibv_reg_mr` says of them: huge pages are not there. Which memory is kept the host knows. */
+/**
+ * What `ibv_reg_mr` says of them: huge pages are not there. Which memory is kept the host knows.
+ */
 function grantable(access: u32): u32 {
   if (access & AccessFlag.HUGETLB) return Errno.EOPNOTSUPP;
   if (access & AccessFlag.LOCAL_WRITE) return Errno.OK;
@@ -147,7 +155,7 @@ function lookAround(arena: Arena, pd: u32, iova: u64, size: u32): void {
         sameRange(arena, pd, iova, size, address, size - 10 + length);
         sameRange(arena, pd, iova, size, address, 0 - length);
         sameRange(arena, pd, iova, size, address, 0x80000000 - 10 + length);
-        // The same low half: whoever compares 32 bits is caught.
+        // The same low half: a comparison of 32 bits only would fail here.
         sameRange(arena, pd, iova, size, address + 0x100000000, length);
         sameRange(arena, pd, iova, size, address ^ 0x8000000000000000, length);
       }

@@ -2,6 +2,7 @@
 import { Arena } from '../memory/arena';
 import { Errno } from '../memory/errno';
 import { copyStrided, gatherStrided, scatterStrided } from '../memory/strided';
+import { moveLocal } from '../region/access';
 import { AccessFlag, KeyKind } from '../region/access-flag';
 import { registerRegion } from '../region/key-table';
 import { setLayout } from '../region/layout-compile';
@@ -14,7 +15,6 @@ import {
   LayoutParameters,
   layoutSize,
 } from '../region/layout-parameters';
-import { moveLocal } from '../region/layout-use';
 import { allocProtectionDomain } from '../region/protection-domain';
 import { freshArena, parameters, register, setCandidates } from './arena';
 import { BUFFER, OTHER, fillPattern } from './memory';

@@ -2,8 +2,8 @@
  * Memory of the checks. All below 1 MiB is ours: the target is compiled with that `memoryBase`, and
  * AssemblyScript keeps its own data and heap above it. Address 0 and its surroundings stay unused.
  */
-import { ICRC_TABLES_SIZE } from '../wire/icrc';
 import { CRC_SCRATCH_SIZE } from '../wire/crc32';
+import { ICRC_TABLES_SIZE } from '../wire/icrc';
 import { ICRC_LANES_SCRATCH_SIZE } from '../wire/icrc-lanes';
 import { OPCODE_TABLE_SIZE } from '../wire/opcode';
 import { PacketFields } from '../wire/packet';
@@ -24,7 +24,7 @@ export const LANES: usize = FOUND + pages(offsetof<PacketFields>());
 /** 64 KiB each. */
 export const BUFFER: usize = LANES + pages(ICRC_LANES_SCRATCH_SIZE);
 export const OTHER: usize = BUFFER + 65536;
-/** Free for whoever comes later, up to LOW_END. */
+/** Free for other groups, up to LOW_END. */
 export const FREE: usize = OTHER + 65536;
 /** `memoryBase` of the target. */
 export const LOW_END: usize = 1 << 20;

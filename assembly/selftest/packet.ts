@@ -11,8 +11,8 @@ import {
   payloadLength,
 } from '../wire/packet';
 import { BUFFER, FOUND, GIVEN, OPCODE_TABLE, OTHER, fillPattern, freshEnd } from './memory';
-import { typedLength } from './opcode';
 import { begin, end, same } from './tap';
+import { typedLength } from './wire';
 
 /** Longest length that the border is tried with, for every opcode. */
 const BORDER_LENGTH: u32 = 80;
@@ -28,7 +28,7 @@ export function checkPackets(): void {
   }
   end();
 
-  begin('buildPacket refuses an opcode that nobody knows');
+  begin('buildPacket refuses an unknown opcode');
   const fields = changetype<PacketFields>(GIVEN);
   for (let opcode: u32 = 0; opcode < 256; opcode++) {
     fields.opcode = opcode;

@@ -1,5 +1,5 @@
 /**
- * Checks of transport/timer.ts against a model that keeps nothing but each timer's deadline. The
+ * Checks of shared/timer-wheel.ts against a model that keeps nothing but each timer's deadline. The
  * operations come from a fixed pseudo-random sequence; delays and steps of the clock are spread
  * over all magnitudes, from a microsecond to three hours.
  */
@@ -13,7 +13,7 @@ import {
   dueTimer,
   initTimers,
   nextTimerMicros,
-} from '../transport/timer';
+} from '../transport/shared/timer-wheel';
 import { Random } from './arena';
 import { FREE } from './memory';
 import { begin, end, same } from './tap';
@@ -99,7 +99,7 @@ function fire(now: u64): u32 {
   return fired;
 }
 
-/** The wheel wants to be asked again, not later than the earliest deadline's tick, not at once. */
+/** The wheel names its next check, not later than the earliest deadline's tick, not at once. */
 function sameNext(now: u64): void {
   const next = nextTimerMicros(wheel());
   const first = earliest();
@@ -170,7 +170,7 @@ function checkRearming(): void {
 }
 
 function checkWakeUp(): void {
-  begin('for a lone timer that is near the wheel wants to be asked once, at its tick');
+  begin('for a lone timer that is near the wheel names one check, at its tick');
   for (let delay: u64 = 1; delay < 1000; delay++) {
     // The first tick of a turn of the lowest level, so that all of these lie in it.
     const now: u64 = (1 << 30) + (delay % GRANULARITY);

@@ -45,7 +45,7 @@ function enums(program) {
   return found;
 }
 
-/** The docstring in front of an enum: docs of the package are made of it. */
+/** The docstring in front of an enum: the source of the package's docs. */
 function docs(program) {
   const found = {};
   for (const element of ownElements(program)) {

@@ -59,7 +59,7 @@ function collectTypeIds(type, typeIds) {
   for (const argument of classOf.typeArguments ?? []) collectTypeIds(argument, typeIds);
 }
 
-/** We bind no imports; better to hear of it here than as a TypeError inside as-bind. */
+/** We bind no imports; an error here is clearer than a TypeError inside as-bind. */
 function refuseImports(program) {
   for (const element of program.elementsByDeclaration.values()) {
     const isOurs = !element.internalName.startsWith('~');

@@ -2,7 +2,7 @@
  * Builds everything that comes from assembly/ into build/: the engine for unshared and for shared
  * memory, the text module, the WASI self-test, the ABI's numbers, and as-bind's one file.
  * `npm run build` runs this, then tsc. Up to two compilers at a time; a target whose sources did
- * not change since it was built is left alone.
+ * not change since it was built is left alone. Arguments are names of targets: those only.
  */
 import { spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, statSync } from 'node:fs';
@@ -76,7 +76,10 @@ function compile({ target, entry, transforms = [] }) {
 mkdirSync('build/page', { recursive: true });
 copyAsBind();
 const newest = newestSource();
-const queue = targets.filter((target) => !isFresh(target, newest));
+const wanted = process.argv.slice(2);
+const queue = targets.filter(
+  (each) => (wanted.length === 0 || wanted.includes(each.target)) && !isFresh(each, newest),
+);
 async function worker() {
   for (let next = queue.shift(); next; next = queue.shift()) await compile(next);
 }

@@ -1,7 +1,7 @@
 /**
  * A compiler transform: sets CACHE_MODEL (region/cache-model.ts), so that this build of the engine
  * tells a model of an adapter's caches of every look-up. In the build that ships the constant is
- * false, and the compiler leaves all of it out.
+ * false, and the compiler leaves the model out.
  */
 import { Transform } from 'assemblyscript/transform';
 import { setConstant } from './set-constant.mjs';

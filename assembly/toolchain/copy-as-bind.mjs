@@ -8,7 +8,7 @@ import { pathToFileURL } from 'node:url';
 const PACKAGE = new URL('../../node_modules/as-bind/', import.meta.url);
 const BUILD = new URL('../../build/', import.meta.url);
 
-/** What we use of it: as-bind itself comes without types. */
+/** The types that we use: as-bind has none. */
 const DECLARATION = `/** as-bind's runtime: see as-bind.LICENSE. Written by copy-as-bind.mjs. */
 
 /** A value as it crosses the border: a number, a bigint, or an address. */
@@ -37,7 +37,7 @@ export interface Converter {
   jsToAsc(bound: Bound<unknown>, value: unknown, typeName: string): Raw;
 }
 
-/** By internal name of the type, or a pattern of it; the first that fits. */
+/** By internal name of the type, or a pattern; the first match counts. */
 export const converters: Map<string | RegExp, Converter>;
 
 /** \`wasm\`: the bytes of a module. \`imports\`: module, name, function. */

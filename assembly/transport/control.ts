@@ -1,6 +1,6 @@
 /**
- * The control verbs: making, changing and unmaking queues and queue pairs. They answer with an
- * Errno; on anything but OK nothing has changed.
+ * Control verbs: create, modify, resize and destroy queue pairs, completion queues, shared receive
+ * queues and address handles. They return an Errno; on any other than OK they have changed nothing.
  */
 import { nextBinding } from '../memory/arena';
 import { Errno } from '../memory/errno';
@@ -17,43 +17,46 @@ import { AccessFlag } from '../region/access-flag';
 import { releaseProtectionDomain, useProtectionDomain } from '../region/protection-domain';
 import { MTU_BYTES_MAX } from '../wire/packet';
 import { PSN_MASK } from '../wire/psn';
-import {
-  CompletionQueue,
-  CqNotify,
-  WORK_COMPLETION_SIZE,
-  WorkCompletion,
-} from './completion-queue';
-import { checksOf, forgetAnswers } from './answer-checks';
-import { QueuePairAttributes, setPath } from './attributes';
-import { Context, schedule, unschedule } from './context';
-import { enterError } from './failure';
-import { leaveAll } from './multicast';
-import { forgetFence } from './invalidation-fence';
-import { forgetOwed } from './owed';
-import { forgetPacketAuth } from './packet-auth';
-import { forgetFlushes } from './persist';
+import { pathOfHandle } from './datagram/datagram';
+import { leaveAll } from './datagram/multicast';
+import { enterError } from './queue/completion';
+import { charge, openWindow } from './requester/congestion-window';
+import { noteDrained } from './requester/requester';
+import { forgetRepairs } from './requester/retransmit';
+import { forgetDelayedAck } from './responder/delayed-ack';
+import { forgetFlushes } from './responder/flush';
+import { AddressHandle, Context, indexAt, schedule, unschedule } from './shared/context';
+import { forgetFence } from './shared/invalidation-fence';
+import { forgetPacketAuth } from './shared/packet-auth';
+import { markOf } from './shared/packet-mark';
+import { Path, preparePath } from './shared/path';
+import { joinPeer, leavePeer } from './shared/peer-share';
 import {
   GENERAL_SERVICES_QPN,
   MessageKind,
   QueuePair,
   QueuePairParameters,
   RANDOM_QPNS,
+  REORDER_MAX,
   RESOURCE_SIZE,
+  checksOf,
+  forgetAnswers,
   initQueuePair,
   pathOf,
-  queuePairBytes,
   timerOf,
-} from './queue-pair';
-import { SHARED_RECEIVE_QUEUE_SIZE, SharedReceiveQueue } from './receive-queue';
-import { indexAt } from './receive';
-import { REORDER_MAX, markOf } from './reorder';
-import { forgetRepairs } from './repair';
-import { noteDrained } from './requester';
-import { QpAttribute, transitionAllowed } from './state-machine';
-import { Mtu, QpState, QpType } from './status';
-import { removeTimer } from './timer';
-import { RECEIVE_REQUEST_SIZE, SGE_SIZE } from './work-queue';
-import { charge, joinPeer, leavePeer, openWindow } from './window';
+} from './shared/queue-pair';
+import {
+  CompletionQueue,
+  CqNotify,
+  SHARED_RECEIVE_QUEUE_SIZE,
+  SharedReceiveQueue,
+  WORK_COMPLETION_SIZE,
+  WorkCompletion,
+} from './shared/queues';
+import { QpAttribute, transitionAllowed } from './shared/state-machine';
+import { Mtu, QpState, QpType } from './shared/status';
+import { removeTimer } from './shared/timer-wheel';
+import { RECEIVE_REQUEST_SIZE, SGE_SIZE } from './shared/work-request';
 
 /** BTH and the largest headers, pad and ICRC: what a path MTU adds to its payload. */
 const PACKET_OVERHEAD: u32 = 64;
@@ -131,7 +134,7 @@ export function createQueuePair(context: Context, parameters: QueuePairParameter
   return Errno.OK;
 }
 
-/** Its number is fixed, and there is one of it. */
+/** Its number is fixed, and a context has only one. */
 function takesGeneralServices(context: Context, parameters: QueuePairParameters): bool {
   return (
     parameters.number == GENERAL_SERVICES_QPN &&
@@ -158,20 +161,11 @@ function drawNumber(context: Context, parameters: QueuePairParameters): u32 {
 
 export function destroyQueuePair(context: Context, qp: QueuePair): u32 {
   if (qp.qpn == 0) return Errno.EINVAL;
-  removeTimer(context.timers, timerOf(qp));
-  unschedule(context, qp);
-  forgetOwed(context, qp);
-  forgetFlushes(context, qp);
-  forgetFence(context, qp);
-  discardCompletions(qp.sendCq, qp.qpn);
-  if (qp.receiveCq != qp.sendCq) discardCompletions(qp.receiveCq, qp.qpn);
+  removeEverywhere(context, qp);
   qp.sendCq.useCount--;
   qp.receiveCq.useCount--;
   const srq = qp.srq;
   if (srq != null) srq.useCount--;
-  leaveAll(context, qp);
-  forgetPacketAuth(context, qp);
-  leavePeer(qp, pathOf(qp));
   releaseProtectionDomain(context.arena, qp.pd, context.slotIndex);
   store<u32>(indexAt(context, qp.qpn), 0);
   qp.qpn = 0;
@@ -211,7 +205,7 @@ export function modifyQueuePair(
 ): u32 {
   const mask = attributes.mask;
   const from = qp.state;
-  // Who says where the queue pair stands must be right: the change is checked from there.
+  // CUR_STATE must be the current state: the transition is checked from there.
   if (mask & QpAttribute.CUR_STATE && attributes.currentState != from) return Errno.EINVAL;
   const to = mask & QpAttribute.STATE ? attributes.state : from;
   const draining = qp.state == <u32>QpState.SQD && !qp.drained;
@@ -341,11 +335,6 @@ function applyPath(context: Context, qp: QueuePair, a: QueuePairAttributes): voi
   pathOf(qp).doublesFlush = <u16>a.doublesFlush;
 }
 
-/** Bytes of memory that the ring of a shared receive queue needs. */
-export function sharedRingBytes(entries: u32, sgeMax: u32): u32 {
-  return RING_HEADER_SIZE + entries * (RECEIVE_REQUEST_SIZE + sgeMax * SGE_SIZE);
-}
-
 /** `ibv_create_srq` over a ring: its address, or 0 when none is free or the PD is gone. */
 export function createSharedReceiveQueue(
   context: Context,
@@ -423,18 +412,25 @@ export function resizeSharedReceiveQueue(srq: SharedReceiveQueue, ring: usize, e
   return Errno.OK;
 }
 
-/** Back to the beginning: queues empty, nothing in flight, completions gone. */
-function reset(context: Context, qp: QueuePair): void {
+/** Reset or destroyed: off all lists, out of all groups, without keys; its completions are gone. */
+function removeEverywhere(context: Context, qp: QueuePair): void {
   removeTimer(context.timers, timerOf(qp));
   unschedule(context, qp);
-  forgetOwed(context, qp);
+  forgetDelayedAck(context, qp);
   forgetFlushes(context, qp);
   forgetFence(context, qp);
   discardCompletions(qp.sendCq, qp.qpn);
-  discardCompletions(qp.receiveCq, qp.qpn);
+  if (qp.receiveCq != qp.sendCq) discardCompletions(qp.receiveCq, qp.qpn);
+  leaveAll(context, qp);
+  forgetPacketAuth(context, qp);
+  leavePeer(qp, pathOf(qp));
+}
+
+/** Back to the beginning: queues empty, nothing in flight, completions gone. */
+function reset(context: Context, qp: QueuePair): void {
+  removeEverywhere(context, qp);
   ringInit(qp.sendRing);
   ringInit(qp.receiveRing);
-  leaveAll(context, qp);
   // Everything from the requester's state on is state; what stands before describes the queues.
   const state = offsetof<QueuePair>('sendFetched');
   memory.fill(changetype<usize>(qp) + state, 0, offsetof<QueuePair>('memoryBytes') - state);
@@ -444,14 +440,82 @@ function reset(context: Context, qp: QueuePair): void {
   qp.aheadHigh = 0;
   forgetRepairs(qp);
   forgetAnswers(qp);
-  forgetPacketAuth(context, qp);
-  leavePeer(qp, pathOf(qp));
   // The next peer finds no window that was bound for this one.
   qp.binding = nextBinding(context.arena);
   qp.state = QpState.RESET;
 }
 
-/** Bytes of memory that a queue pair with these parameters needs. */
-export function queuePairMemory(context: Context, parameters: QueuePairParameters): u32 {
-  return queuePairBytes(parameters, context.rdAtomicMax);
+/** `ibv_qp_attr`, written by the host. Only the members that the mask names count. */
+@unmanaged
+export class QueuePairAttributes {
+  /** AV: the peer's GID, in network order. */
+  remoteGid0: u64;
+  remoteGid1: u64;
+  /** AV: the peer's UDP port. */
+  remotePort: u32;
+  /** Bits of QpAttribute. */
+  mask: u32;
+  state: u32;
+  currentState: u32;
+  /** An Mtu. */
+  pathMtu: u32;
+  qkey: u32;
+  receivePsn: u32;
+  sendPsn: u32;
+  targetQp: u32;
+  accessFlags: u32;
+  pkeyIndex: u32;
+  portNumber: u32;
+  maxRdAtomic: u32;
+  maxDestRdAtomic: u32;
+  minRnrTimer: u32;
+  timeout: u32;
+  retryCount: u32;
+  rnrRetry: u32;
+  /** AV: the peer's receive buffer in bytes; 0: it did not say. */
+  receiveBufferBytes: u32;
+  /** EN_SQD_ASYNC_NOTIFY. */
+  drainNotify: u32;
+  /** AV: packets that the peer keeps when they come ahead; 0: it does not speak of that. */
+  reorderPackets: u32;
+  /** AV: 1: the peer is of our own kind. */
+  ownKind: u32;
+  /** AV: 1 when FLUSH requests to the peer need the ICRC of Linux rxe. */
+  doublesFlush: u32;
+  /** AV: UDP port that our packets leave from; 0: the one that we listen at. */
+  sourcePort: u32;
+}
+
+/** Fills in a path from here to that endpoint. */
+export function setPath(context: Context, path: Path, a: QueuePairAttributes): void {
+  path.localGid0 = context.localGid0;
+  path.localGid1 = context.localGid1;
+  path.localPort = context.localPort;
+  path.remoteGid0 = a.remoteGid0;
+  path.remoteGid1 = a.remoteGid1;
+  path.remotePort = a.remotePort;
+  path.ownKind = <u16>a.ownKind;
+  path.sourcePort = <u16>(a.sourcePort != 0 ? a.sourcePort : context.localPort);
+  path.pseudoHeader = context.pseudoHeader;
+  preparePath(context.icrcTables, path);
+}
+
+/** `ibv_create_ah`: its address, or 0 when none is free. */
+export function createAddressHandle(context: Context, pd: u32, a: QueuePairAttributes): usize {
+  const at = context.addressHandleFree;
+  if (at == 0 || !useProtectionDomain(context.arena, pd, context.slotIndex)) return 0;
+  const handle = changetype<AddressHandle>(at);
+  context.addressHandleFree = handle.nextFree;
+  handle.pd = pd;
+  setPath(context, pathOfHandle(handle), a);
+  return at;
+}
+
+export function destroyAddressHandle(context: Context, handle: AddressHandle): u32 {
+  if (handle.pd == 0) return Errno.EINVAL;
+  releaseProtectionDomain(context.arena, handle.pd, context.slotIndex);
+  handle.pd = 0;
+  handle.nextFree = context.addressHandleFree;
+  context.addressHandleFree = changetype<usize>(handle);
+  return Errno.OK;
 }

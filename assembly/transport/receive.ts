@@ -1,10 +1,9 @@
 /**
- * What arrives: the border. A packet is checked in this order, and the first "no" ends it: length
- * and headers, opcode, queue pair, state, service, source address, ICRC, P_Key. Everything up to
- * here is silent (IBA 9.6.1): whoever is not connected is served nothing, not even a NAK.
+ * The receive path: checks each packet from the network in this order, and drops it silently at the
+ * first failed check (IBA 9.6.1): length and headers, opcode, queue pair, state, service, source
+ * address, ICRC, P_Key. A sender that is not connected gets no answer, not even a NAK.
  */
 import {
-  FULL_MEMBER,
   aethMsn,
   aethSyndrome,
   bthCongestion,
@@ -13,65 +12,60 @@ import {
   bthPsn,
   bthTargetQp,
   loadU64,
+  mayTalk,
 } from '../wire/headers';
 import { icrcOfDoubled, icrcSolveIpId } from '../wire/icrc';
 import { ICRC_LANES } from '../wire/icrc-lanes';
-import { Opcode, PacketFlag, Service, flagsOf, headersLength } from '../wire/opcode';
+import { Header, Opcode, PacketFlag, Service, flagsOf, headersLength } from '../wire/opcode';
 import {
   ICRC_SIZE,
   PACKET_SIZE_MAX,
   PacketStatus,
   checkPacket,
+  headerIn,
   payloadLength,
 } from '../wire/packet';
 import { SyndromeKind, syndromeKind } from '../wire/syndrome';
-import { NO_MSN, believesMsn } from './answer-checks';
-import { receiveArrival } from './arrival';
+import { MULTICAST_QPN, receiveDatagram } from './datagram/datagram';
+import { NO_MSN, believesMsn } from './requester/answer-checks';
 import {
   receiveAcknowledge,
+  receiveArrival,
   receiveAtomicResponse,
   receiveCongestion,
   receiveReadResponse,
   receiveSelectiveAck,
-} from './completer';
+} from './requester/completer';
+import {
+  CONTINUED_LEAST,
+  receiveContinued,
+  receivePlain,
+  receivesPlain,
+} from './responder/fast-path';
+import { touchAhead, touches } from './responder/prefetch';
+import { receiveRequestPacket } from './responder/responder';
+import { receiveUnreliable } from './responder/unreliable';
 import {
   Context,
   MEMBERSHIP_SIZE,
   Membership,
   RECEIVE_DESCRIPTOR_SIZE,
   ReceiveDescriptor,
+  findQueuePair,
   schedule,
-} from './context';
-import { MULTICAST_QPN, receiveDatagram } from './datagram';
-import { Aside } from './keep-alive';
-import { PACKET_AUTH, PACKET_TRAILER_SIZE, openPacket } from './packet-auth';
-import { Path, PseudoHeader } from './path';
-import { CONTINUED_LEAST, receiveContinued, receivePlain, receivesPlain } from './plain-receive';
-import { QueuePair, pathOf } from './queue-pair';
-import { receiveRequestPacket } from './responder';
-import { checksTogether, computeTogether, expectedIcrc, receiveStart } from './seal';
-import { requests, serves } from './state-machine';
-import { QpType } from './status';
-import { touchAhead, touches } from './touch-ahead';
-import { receiveUnreliable } from './unreliable';
+} from './shared/context';
+import { Aside } from './shared/keep-alive';
+import { PACKET_AUTH, PACKET_TRAILER_SIZE, openPacket } from './shared/packet-auth';
+import { Path, PseudoHeader } from './shared/path';
+import { QueuePair, pathOf } from './shared/queue-pair';
+import { checksTogether, computeTogether, expectedIcrc, receiveStart } from './shared/send-buffer';
+import { requests, serves } from './shared/state-machine';
+import { QpType } from './shared/status';
 
 /** BTH byte 4: the packet met congestion. */
 const FECN: u32 = 0x80;
 /** The shortest authenticated packet, a SEND of no bytes: BTH, counter, tag, ICRC. */
 const AUTHENTIC_LEAST: u32 = 12 + PACKET_TRAILER_SIZE + ICRC_SIZE;
-
-/** Slot of a queue pair number in the context's index. */
-export function indexAt(context: Context, qpn: u32): usize {
-  return context.queuePairIndex + <usize>((qpn & context.queuePairIndexMask) << 2);
-}
-
-/** The queue pair of that number, or null. */
-export function findQueuePair(context: Context, qpn: u32): QueuePair | null {
-  const at = <usize>load<u32>(indexAt(context, qpn));
-  if (at == 0) return null;
-  const qp = changetype<QueuePair>(at);
-  return qp.qpn == qpn ? qp : null;
-}
 
 /** Takes in the first `count` descriptors. */
 export function receiveBatch(context: Context, count: u32): void {
@@ -249,11 +243,6 @@ function checkSealed(
   return false;
 }
 
-/** One partition, and one of the two a full member of it (IBA 10.9.3). */
-export function mayTalk(theirs: u32, ours: u32): bool {
-  return ((theirs ^ ours) & ~FULL_MEMBER) == 0 && ((theirs | ours) & FULL_MEMBER) != 0;
-}
-
 /** The same for a sender that no queue pair is connected to. */
 function checkStranger(
   context: Context,
@@ -361,7 +350,7 @@ function receiveConnected(context: Context, qp: QueuePair, packet: usize, length
     return;
   }
   if (bthCongestion(packet) & FECN && qp.type == <u32>QpType.RC) {
-    // Marked on its way: whoever sent it should slow down.
+    // Marked by a switch: the sender should slow down.
     qp.asidePending |= <u8>Aside.CONGESTION;
     schedule(context, qp);
   }
@@ -383,27 +372,36 @@ function receiveResponse(
   }
   const psn = bthPsn(packet);
   const hasAeth = !(flags & PacketFlag.MIDDLE);
-  const msn: u32 = hasAeth ? aethMsn(packet + 12) : NO_MSN;
+  const table = context.opcodeTable;
+  const aeth = headerIn(table, packet, Header.AETH);
+  const msn: u32 = hasAeth ? aethMsn(aeth) : NO_MSN;
   if (bthOpcode(packet) == <u32>Opcode.MSP_SELECTIVE_ACKNOWLEDGE) {
     if (!believesMsn(context, qp, psn, msn)) return;
-    const low = loadU64(packet + 16);
-    const high = loadU64(packet + 24);
-    if (syndromeKind(aethSyndrome(packet + 12)) == <u32>SyndromeKind.ACK) {
+    const map = headerIn(table, packet, Header.SELECTIVE_ACK);
+    const low = loadU64(map);
+    const high = loadU64(map + 8);
+    if (syndromeKind(aethSyndrome(aeth)) == <u32>SyndromeKind.ACK) {
       receiveArrival(context, qp, psn, low, high);
     } else receiveSelectiveAck(context, qp, psn, msn, low, high);
     return;
   }
   if (flags & PacketFlag.ACKNOWLEDGE) {
-    receiveAcknowledge(context, qp, psn, aethSyndrome(packet + 12), msn);
+    receiveAcknowledge(context, qp, psn, aethSyndrome(aeth), msn);
     return;
   }
   // FIRST, LAST, ONLY and atomic responses carry an AETH, which can only be an ACK.
-  if (hasAeth && syndromeKind(aethSyndrome(packet + 12)) != <u32>SyndromeKind.ACK) {
+  if (hasAeth && syndromeKind(aethSyndrome(aeth)) != <u32>SyndromeKind.ACK) {
     context.counters.dropGhost++;
     return;
   }
   if (flags & PacketFlag.ATOMIC) {
-    receiveAtomicResponse(context, qp, psn, msn, loadU64(packet + 16));
+    receiveAtomicResponse(
+      context,
+      qp,
+      psn,
+      msn,
+      loadU64(headerIn(table, packet, Header.ATOMIC_ACK_ETH)),
+    );
     return;
   }
   const payload = packet + <usize>headersLength(context.opcodeTable, bthOpcode(packet));

@@ -79,7 +79,7 @@ const A_FROM: usize = 512;
 const B_FROM: usize = B_LEFT + 2 * VECTOR;
 
 /**
- * Scratch. Before each stage's w stand zeros that nobody ever writes: the w of the places before
+ * Scratch. Before each stage's w stand zeros that no code ever writes: the w of the places before
  * the message. Behind its last w each stage writes zeros, since the last bytes are not cleared any
  * more (their w is 0) but their neighbours still load them.
  * ```
@@ -212,7 +212,7 @@ function historyB(past: usize): v128 {
 }
 
 /**
- * Stage A: the first two vectors are given, the other `length` bytes are at `address`. Leaves
+ * Stage A: the first two vectors are arguments, the other `length` bytes are at `address`. Leaves
  * A_LEFT bytes at A_RESULT.
  */
 function stageA(scratch: usize, first: v128, second: v128, address: usize, length: usize): void {
@@ -416,14 +416,14 @@ export function crc32(
   return crc32Copying(tables, scratch, register, address, length, 0);
 }
 
-/** Messages of so many bytes may be put together while they are gone over. */
+/** Least bytes of a message that may be copied while its CRC is computed. */
 export const COPYING_LEAST: usize = A_FROM;
 
 /**
  * The same for a message of which only the first bytes are there: the first two vectors, counted
- * from where all of it would be whole vectors. The others lie `away` from their place, and are put
- * there: what was loaded once is both copied and gone over, which takes little longer than either.
- * COPYING_LEAST to CHUNK bytes. `away` 0: all of it is there, of any length.
+ * from a place where all vectors would be whole. The others lie `away` from their place, and are
+ * put there: what was loaded once is both copied and gone over, which takes little longer than
+ * either. COPYING_LEAST to CHUNK bytes. `away` 0: in place, of any length.
  */
 export function crc32Copying(
   tables: usize,

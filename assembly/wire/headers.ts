@@ -1,6 +1,6 @@
 /**
- * Header fields, each read and written in place, big-endian (IBA 9.2, 9.3). An address is the
- * first byte of the header it names. Nothing here checks a length: `packet.ts` does, once.
+ * Header fields, read and written in place, big-endian (IBA 9.2, 9.3). An address is that of the
+ * header's first byte. These functions check no length; `packet.ts` does, once.
  */
 
 /** P_Key of the default partition, full member. */
@@ -80,7 +80,7 @@ export function bthAckRequest(bth: usize): u32 {
   return load<u8>(bth, 8) >> 7;
 }
 
-/** Byte 8's reserved bits: 0 but between peers that do selective repeat (reorder.ts). */
+/** Byte 8's reserved bits: 0 but between peers that do selective repeat (reorder-buffer.ts). */
 export function bthMark(bth: usize): u32 {
   return load<u8>(bth, 8) & 0x7f;
 }
@@ -165,4 +165,37 @@ export function dethQkey(deth: usize): u32 {
 
 export function dethSourceQp(deth: usize): u32 {
   return loadU32(deth + 4) & 0xffffff;
+}
+
+/**
+ * `ibv_placement_type`, a mask; neither bit implies the other. FETH, 4 bytes (IBA annex A19):
+ * ```
+ *  31                                      6   5 : 4         3 : 0
+ *  | reserved                              | selectivity | placement |
+ * ```
+ */
+export enum PlacementType {
+  GLOBAL = 1,
+  PERSISTENT = 2,
+}
+
+/** `ibv_selectivity_level`. */
+export enum SelectivityLevel {
+  RANGE = 0,
+  MR = 1,
+}
+
+/** Bits of PlacementType, and undefined ones. */
+export function placementOf(feth: u32): u32 {
+  return feth & 0x0f;
+}
+
+/** A SelectivityLevel, or 2 or 3. */
+export function selectivityOf(feth: u32): u32 {
+  return (feth >> 4) & 3;
+}
+
+/** Same partition, and one side is a full member (IBA 10.9.3). */
+export function mayTalk(theirs: u32, ours: u32): bool {
+  return ((theirs ^ ours) & ~FULL_MEMBER) == 0 && ((theirs | ours) & FULL_MEMBER) != 0;
 }

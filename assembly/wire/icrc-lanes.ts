@@ -32,7 +32,9 @@ function mergeHigh(a: v128, b: v128): v128 {
   return i8x16.shuffle(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 
-/** Half of turning sixteen vectors, `stride` bytes apart, into sixteen at `to`: to be done twice. */
+/**
+ * Half of turning sixteen vectors, `stride` bytes apart, into sixteen at `to`: to be done twice.
+ */
 function turnHalf(from: usize, stride: usize, to: usize): void {
   for (const end = to + BLOCK; to < end; to += 4 * VECTOR) {
     const a = v128.load(from);

@@ -18,12 +18,12 @@
  * - The id of a received IPv4 packet, which no socket shows, follows from the difference it makes
  *   (`icrcSolveIpId`).
  *
- * "Packet" is BTH to ICRC. Its length is a multiple of 4 and 16 .. ICRC_MAX_PACKET: whoever parses
- * a packet checks this before asking for its ICRC.
+ * "Packet" is BTH to ICRC. Its length is a multiple of 4 and 16 .. ICRC_MAX_PACKET: checkPacket
+ * guarantees it.
  */
 import {
-  CRC_POLYNOMIAL,
   COPYING_LEAST,
+  CRC_POLYNOMIAL,
   CRC_TABLES_SIZE,
   crc32,
   crc32Copying,
@@ -46,7 +46,7 @@ const LENGTHS_4: usize = CRC_TABLES_SIZE;
 const LENGTHS_6: usize = LENGTHS_4 + BY_LENGTH;
 /** x^-n mod P, n the bits from the id to the end of the packet. */
 const INVERSES: usize = LENGTHS_6 + BY_LENGTH;
-/** By the value of the masked BTH byte: what makes ones of it when added to the start register. */
+/** Addend to the start register that turns a masked BTH byte of each value into ones. */
 const MASKS: usize = INVERSES + BY_LENGTH;
 /** Of icrc-lanes.ts: a byte of the first CRC table for each value of four bits, and a mask. */
 export const ICRC_LANE_TABLES: usize = MASKS + 256 * 4;
@@ -210,7 +210,7 @@ export function icrcOf(
   return ~covered(tables, scratch, start, packet, packetLength, 0);
 }
 
-/** May payload of so many bytes be copied while the ICRC goes over it? */
+/** May payload of this length be copied while its ICRC is computed? */
 export function copiesPayload(size: u32): bool {
   return size >= <u32>COPYING_LEAST && (size & 15) == 0;
 }
@@ -269,7 +269,7 @@ export function icrcSolveIpId(tables: usize, difference: u32, packetLength: u32)
   }
   product <<= 1;
   // The upper half has x^31 .. x^0, as a register has; the lower half is a register times x^32,
-  // which is what four zero bytes make of it.
+  // which is the effect of four zero bytes.
   const id = (<u32>(product >> 32)) ^ crcWord(tables, <u32>product, 0);
   return id >>> 16 ? -1 : <i32>networkOrder(id);
 }

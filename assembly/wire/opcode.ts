@@ -255,7 +255,7 @@ export function initOpcodeTable(table: usize): void {
   row(table, Opcode.CNP, bth | Header.CNP_RESERVED, only | (<u32>PacketFlag.CONGESTION));
 }
 
-/** The flags (PacketFlag) of an opcode; 0 when nobody knows it. */
+/** The flags (PacketFlag) of an opcode; 0: unknown opcode. */
 export function flagsOf(table: usize, opcode: u32): u32 {
   return load<u16>(table + <usize>(opcode * OPCODE_ROW_SIZE));
 }

@@ -4,15 +4,6 @@
  * walk the same row of the opcode table; the data path reads fields in place instead.
  */
 import {
-  Header,
-  HEADER_COUNT,
-  PacketFlag,
-  flagsOf,
-  headerOffset,
-  headersLength,
-  headersOf,
-} from './opcode';
-import {
   aethMsn,
   aethSyndrome,
   atomicAddress,
@@ -42,6 +33,15 @@ import {
   storeU32,
   storeU64,
 } from './headers';
+import {
+  HEADER_COUNT,
+  Header,
+  PacketFlag,
+  flagsOf,
+  headerOffset,
+  headersLength,
+  headersOf,
+} from './opcode';
 
 export const ICRC_SIZE: u32 = 4;
 /** The largest path MTU, in bytes. */
@@ -82,7 +82,9 @@ export class PacketFields {
   compare: u64;
   /** AtomicAckETH. */
   original: u64;
-  /** Selective acknowledgement: PSNs 1..64 and 65..128 behind the BTH's, least significant first. */
+  /**
+   * Selective acknowledgement: PSNs 1..64 and 65..128 behind the BTH's, least significant first.
+   */
   aheadLow: u64;
   aheadHigh: u64;
   opcode: u32;
@@ -140,6 +142,11 @@ export function checkPacket(table: usize, packet: usize, length: u32): u32 {
     return PacketStatus.UNEXPECTED_PAYLOAD;
   }
   return PacketStatus.OK;
+}
+
+/** Address of a header of a packet. Only for headers that its opcode has. */
+export function headerIn(table: usize, packet: usize, header: u32): usize {
+  return packet + <usize>headerOffset(table, bthOpcode(packet), header);
 }
 
 /** Bytes of payload of a checked packet. */
@@ -216,8 +223,8 @@ function parseHeader(header: u32, at: usize, fields: PacketFields): void {
 }
 
 /**
- * Writes all headers of `fields.opcode` at `packet` and returns how many bytes they are, 0 when
- * nobody knows the opcode. Payload, pad and ICRC are the caller's.
+ * Writes all headers of `fields.opcode` at `packet` and returns their length; 0: unknown
+ * opcode. Payload, pad and ICRC are the caller's.
  */
 export function buildPacket(table: usize, packet: usize, fields: PacketFields): u32 {
   const opcode = fields.opcode & 0xff;

@@ -1,0 +1,210 @@
+/**
+ * The requester: turns work requests into packets within the window, and executes local work.
+ * completer.ts completes reliable requests when the peer has answered them; unreliable requests
+ * complete when they are sent.
+ */
+import { psnAdd } from '../../wire/psn';
+import { sendDatagram } from '../datagram/datagram';
+import { completeSend, enterSendError, fail } from '../queue/completion';
+import { fetch, waitsForAll } from '../queue/send-queue';
+import { Context, EventKind, hasRoom, pushEvent } from '../shared/context';
+import { Operation, awaitsData, isOf } from '../shared/operation';
+import {
+  QueuePair,
+  chunkAt,
+  outstanding,
+  packetCount,
+  readsInFlight,
+  sendRequestAt,
+  timerOf,
+} from '../shared/queue-pair';
+import { AsyncEvent, QpState, QpType, SendFlag, WcStatus } from '../shared/status';
+import { SendRequest, SendState } from '../shared/work-request';
+import { askedForAck } from './ack-request';
+import {
+  armRetransmit,
+  beyondKept,
+  charge,
+  isAlone,
+  startProbe,
+  windowOpen,
+  windowOpenToRead,
+} from './congestion-window';
+import { sendPlain, sendsPlain } from './fast-path';
+import { executeLocal } from './local-work';
+import { advance, endRequest, readLength, sendData, writeSingle } from './request-packet';
+import { anyRepairs, resend, sendRepairs } from './retransmit';
+
+/** Gives a request its PSNs when its first packet is about to be sent. */
+function start(qp: QueuePair, request: SendRequest): void {
+  request.state = SendState.STARTED;
+  request.psnFirst = qp.psnNext;
+  request.psnLast = psnAdd(qp.psnNext, packetCount(qp, request.length) - 1);
+  request.chargeFirst = qp.chargeSent;
+}
+
+/** Is a READ in flight that a FENCE must wait for? Only READs and atomics count (IBA 10.8.3.3). */
+function fenced(qp: QueuePair, request: SendRequest): bool {
+  return (
+    (request.sendFlags & SendFlag.FENCE) != 0 &&
+    request.state == <u32>SendState.FETCHED &&
+    readsInFlight(qp) > 0
+  );
+}
+
+function isDone(qp: QueuePair, index: u32): bool {
+  return sendRequestAt(qp, index).state == <u32>SendState.DONE;
+}
+
+/** Does the queue pair send requests in this state? */
+function sending(qp: QueuePair): bool {
+  return qp.state == <u32>QpState.RTS || qp.state == <u32>QpState.SQD;
+}
+
+/** The request that the next packet belongs to, or null: no packet may be sent. */
+function current(context: Context, qp: QueuePair): SendRequest | null {
+  if (!sending(qp) || qp.rnrWaiting || qp.sendStopped) return null;
+  // In SQD what was begun is finished, and nothing is begun.
+  const fetches = qp.state != <u32>QpState.SQD;
+  if (qp.sendNext == qp.sendFetched && !(fetches && fetch(qp))) return null;
+  let request = sendRequestAt(qp, qp.sendNext);
+  // Behind a gap, what is done is not done again.
+  while (request.state == <u32>SendState.DONE) {
+    qp.sendNext++;
+    if (qp.sendNext == qp.sendFetched && !(fetches && fetch(qp))) return null;
+    request = sendRequestAt(qp, qp.sendNext);
+  }
+  if (request.state == <u32>SendState.FAILED) {
+    qp.sendStopped = 1;
+    return null;
+  }
+  if (qp.state == <u32>QpState.SQD && request.state == <u32>SendState.FETCHED) return null;
+  if (!windowOpen(qp) || fenced(qp, request)) return null;
+  if (awaitsData(request) && (readsInFlight(qp) >= qp.rdAtomicMax || beyondKept(qp))) return null;
+  if (isOf(request, Operation.DATA) && !windowOpenToRead(qp)) return null;
+  // Stronger than a fence.
+  if (waitsForAll(request) && qp.sendTail != qp.sendNext) return null;
+  return request;
+}
+
+/**
+ * Sends up to `quantum` packets. True when it stopped because of the quantum or the buffer and has
+ * more to send now; false when there is nothing, or it waits for the peer.
+ */
+export function sendRequests(context: Context, qp: QueuePair, quantum: u32): bool {
+  if (anyRepairs(qp) && !qp.rnrWaiting && sending(qp) && sendRepairs(context, qp)) return true;
+  let sent: u32 = 0;
+  if (sendsPlain(qp)) {
+    while (sent < quantum && hasRoom(context) && sendPlain(context, qp)) sent++;
+  }
+  let request = current(context, qp);
+  while (request != null) {
+    if (sent == quantum || !hasRoom(context)) return true;
+    sent++;
+    if (!sendOne(context, qp, request)) break;
+    request = current(context, qp);
+  }
+  if (sent > 0 && isAlone(qp)) repeatAlone(context, qp);
+  if (qp.state == <u32>QpState.SQD) noteDrained(context, qp);
+  return qp.packetsSinceAckRequest > 0 && waitsForAcks(qp) && !solicit(context, qp);
+}
+
+/** Can nothing be sent before what is under way is acknowledged, window or no window? */
+function waitsForAcks(qp: QueuePair): bool {
+  if (!outstanding(qp) || qp.rnrWaiting || !sending(qp)) return false;
+  // Other queue pairs to the peer may have become busy after the last AckReq: the window is closed.
+  if (qp.sendStopped || qp.state == <u32>QpState.SQD || !windowOpen(qp)) return true;
+  if (qp.sendNext == qp.sendFetched) return isDone(qp, qp.sendFetched - 1);
+  const next = sendRequestAt(qp, qp.sendNext);
+  return waitsForAll(next) || (awaitsData(next) && beyondKept(qp));
+}
+
+/**
+ * Sends the only packet in flight a second time, directly behind the first: of two adjacent packets
+ * a link with periodic losses loses one at most, whatever it carries between two attempts.
+ */
+function repeatAlone(context: Context, qp: QueuePair): void {
+  if (outstanding(qp) && hasRoom(context)) resend(context, qp, qp.psnUnacked);
+}
+
+/**
+ * The last packet had no AckReq bit, since more was expected to follow: retransmits it with the
+ * bit. False: the buffer is full.
+ */
+function solicit(context: Context, qp: QueuePair): bool {
+  if (!hasRoom(context)) return false;
+  resend(context, qp, psnAdd(qp.psnNext, <u32>-1));
+  askedForAck(qp);
+  return true;
+}
+
+/** Sends one packet of this request, or executes local work. False: it failed or waits. */
+function sendOne(context: Context, qp: QueuePair, request: SendRequest): bool {
+  if (isOf(request, Operation.LOCAL)) return executeLocal(context, qp, request);
+  if (qp.type == <u32>QpType.UD) return sendUnconnected(context, qp, request);
+  if (request.state == <u32>SendState.FETCHED) start(qp, request);
+  if (isOf(request, Operation.DATA)) sendRead(context, qp, request);
+  else if (awaitsData(request)) {
+    if (!sendWhole(context, qp, request)) return false;
+  } else if (!sendData(context, qp, request, false)) return false;
+  if (qp.type == <u32>QpType.UC) return true;
+  if (timerOf(qp).deadline == 0) armRetransmit(context, qp);
+  return true;
+}
+
+/** A datagram: complete when it is in the buffer. */
+function sendUnconnected(context: Context, qp: QueuePair, request: SendRequest): bool {
+  const status = sendDatagram(context, qp, request);
+  if (status != <u32>WcStatus.SUCCESS) {
+    context.counters.sendErr++;
+    enterSendError(context, qp, status);
+    return false;
+  }
+  endRequest(qp);
+  completeSend(context, qp, WcStatus.SUCCESS, 0);
+  return true;
+}
+
+/** In SQD: nothing is in flight any more (IBA 10.3.1.5). Says so once. */
+export function noteDrained(context: Context, qp: QueuePair): void {
+  if (qp.drained || outstanding(qp)) return;
+  const next = sendRequestAt(qp, qp.sendNext);
+  const begun = next.state == <u32>SendState.STARTED || next.state == <u32>SendState.FENCED;
+  if (qp.sendNext != qp.sendFetched && begun) return;
+  qp.drained = 1;
+  if (!qp.drainNotify) return;
+  pushEvent(context, EventKind.ASYNC, AsyncEvent.SQ_DRAINED, changetype<usize>(qp));
+}
+
+/** One READ request; its responses are as many packets as the window takes. */
+function sendRead(context: Context, qp: QueuePair, request: SendRequest): void {
+  const length = readLength(context, qp, request);
+  writeSingle(context, qp, request, length);
+  const packets = packetCount(qp, length);
+  expectData(context, qp, psnAdd(qp.psnNext, packets - 1));
+  qp.sendOffset += length;
+  qp.chargeSent += (packets - 1) * qp.chargeFull + charge(length - (packets - 1) * qp.mtu);
+  advance(qp, packets);
+  if (qp.sendOffset == request.length) endRequest(qp);
+}
+
+/** A request is in flight whose last response has this PSN. */
+function expectData(context: Context, qp: QueuePair, psnLast: u32): void {
+  if (qp.psnNext == qp.psnMax) startProbe(context, qp, qp.psnNext);
+  store<u32>(chunkAt(qp, qp.chunkHead), psnLast);
+  qp.chunkHead++;
+  askedForAck(qp);
+}
+
+/** An atomic, FLUSH or ATOMIC WRITE. False: its bytes may not be read. */
+function sendWhole(context: Context, qp: QueuePair, request: SendRequest): bool {
+  if (!writeSingle(context, qp, request, request.length)) {
+    fail(context, qp, request, WcStatus.LOC_PROT_ERR);
+    return false;
+  }
+  expectData(context, qp, qp.psnNext);
+  qp.chargeSent += charge(8);
+  advance(qp, 1);
+  endRequest(qp);
+  return true;
+}

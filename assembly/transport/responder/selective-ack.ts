@@ -1,0 +1,60 @@
+/**
+ * Selective acknowledgements. With the syndrome of a NAK: packets before the PSN are acknowledged,
+ * and the map names packets that arrived ahead (reorder-buffer.ts).
+ *
+ * With the syndrome of an ACK, between Verbena peers: arrivals behind a held FLUSH. A held FLUSH
+ * holds back all acknowledgements from its PSN on. But packets that have arrived are no longer in
+ * flight, and a slow disk should find much work when it is done. So the responder reports them, and
+ * acknowledges nothing: all packets before the PSN have arrived, and those that the map names.
+ */
+import { storeAeth, storeBth } from '../../wire/headers';
+import { Opcode } from '../../wire/opcode';
+import { ICRC_SIZE } from '../../wire/packet';
+import { ACK_WITHOUT_CREDITS } from '../../wire/syndrome';
+import { charge } from '../requester/congestion-window';
+import { Context, hasRoom, packetStart, schedule } from '../shared/context';
+import { QueuePair, pathOf } from '../shared/queue-pair';
+import { finishPacket } from '../shared/send-buffer';
+
+/** Reports per window of arrivals. */
+const TELLINGS: u32 = 4;
+
+/** Does the peer understand it? */
+function tells(qp: QueuePair): bool {
+  return pathOf(qp).ownKind != 0;
+}
+
+/** Responder: `size` bytes of payload came behind a job that is held. */
+export function noteHeld(context: Context, qp: QueuePair, size: u32): void {
+  // Of small packets it is their number that counts (congestion-window.ts `beyondKept`).
+  qp.chargeHeld += max<u32>(charge(size), qp.chargeFull / TELLINGS);
+  if (tells(qp) && isDue(context, qp)) schedule(context, qp);
+}
+
+function isDue(context: Context, qp: QueuePair): bool {
+  return qp.chargeHeld >= min<u32>(context.receiveCharge, context.windowChargeMax) / TELLINGS;
+}
+
+/** Responder, where the oldest answer is held. True when there was no room. */
+export function tellArrival(context: Context, qp: QueuePair): bool {
+  if (!tells(qp) || (!qp.sackPending && !isDue(context, qp))) return false;
+  if (!hasRoom(context)) return true;
+  qp.chargeHeld = 0;
+  sendSelectiveAck(context, qp, ACK_WITHOUT_CREDITS);
+  return false;
+}
+
+/**
+ * Everything before the expected PSN is here, and what is kept behind it named. The syndrome of a
+ * NAK acknowledges it, that of an ACK does not (selective-ack.ts).
+ */
+export function sendSelectiveAck(context: Context, qp: QueuePair, syndrome: u32): void {
+  const packet = packetStart(context);
+  const opcode: u32 = Opcode.MSP_SELECTIVE_ACKNOWLEDGE;
+  storeBth(packet, opcode, 0, context.pkey, qp.targetQp, 0, qp.psnExpected);
+  storeAeth(packet + 12, syndrome, qp.msn);
+  store<u64>(packet + 16, bswap<u64>(qp.aheadLow));
+  store<u64>(packet + 24, bswap<u64>(qp.aheadHigh));
+  qp.sackPending = 0;
+  finishPacket(context, pathOf(qp), qp.qpn, 32 + ICRC_SIZE);
+}

@@ -1,0 +1,465 @@
+/**
+ * A context: the state of one engine, behind one address. State that several engines share lies in
+ * the arena (memory/arena.ts). Only the engine that runs this context writes here; its host reads.
+ * ```
+ *  | Context | Counters | CRC scratch | lanes | timers | QP index | queue pairs | CQs | events |
+ *  | doorbells | receive descriptors | send descriptors | receive bytes | send buffers |
+ * ```
+ */
+import { AEAD_SCRATCH_SIZE } from '../../crypto/aead';
+import { Arena, ContextSlot, contextSlot } from '../../memory/arena';
+import { powerOfTwo, roundUp } from '../../memory/bytes';
+import { List, append, removeFrom, takeFirst } from '../../memory/list';
+import { RING_HEADER_SIZE, ringHead, ringInit, ringTail, setRingHead } from '../../memory/ring';
+import { CRC_SCRATCH_SIZE, initCrcScratch } from '../../wire/crc32';
+import { DEFAULT_PKEY } from '../../wire/headers';
+import { ICRC_LANES_SCRATCH_SIZE } from '../../wire/icrc-lanes';
+import { PACKET_SIZE_MAX } from '../../wire/packet';
+import { Counters } from './counters';
+import { PATH_SIZE, Path } from './path';
+import { QUEUE_PAIR_SIZE, QueuePair } from './queue-pair';
+import {
+  COMPLETION_QUEUE_SIZE,
+  CompletionQueue,
+  SHARED_RECEIVE_QUEUE_SIZE,
+  SharedReceiveQueue,
+} from './queues';
+import { TIMER_WHEEL_SIZE, TimerWheel, initTimers } from './timer-wheel';
+
+export const CONTEXT_MAGIC: u32 = 0x56425243;
+
+/** Packets that one send buffer holds at most. */
+export const SEND_BUFFER_PACKETS: u32 = 128;
+/** Bytes of one send buffer: what fits in one UDP super-packet. */
+export const SEND_BUFFER_SIZE: u32 = 65536;
+
+/** What the host decides at open. */
+@unmanaged
+export class ContextConfig {
+  localGid0: u64;
+  localGid1: u64;
+  /** Index of this context in the arena. */
+  slot: u32;
+  queuePairsMax: u32;
+  completionQueuesMax: u32;
+  sharedReceiveQueuesMax: u32;
+  addressHandlesMax: u32;
+  /** Memberships of queue pairs in multicast groups. */
+  multicastMax: u32;
+  /** The one P_Key, with its membership bit; 0: the default partition, as a full member. */
+  pkey: u32;
+  /** Reads and atomics in flight per queue pair and direction. */
+  rdAtomicMax: u32;
+  sendBuffers: u32;
+  /** Packets that one call of `receivePackets` takes at most. */
+  receivePackets: u32;
+  /** Bytes of the area that those packets lie in. */
+  receiveBytes: u32;
+  /** Entries of the event ring, a power of two. */
+  eventsMax: u32;
+  /**
+   * Half of what a peer's receive buffer holds when it does not say, and half of our own, in the
+   * units of requester.ts `charge`.
+   */
+  windowCharge: u32;
+  receiveCharge: u32;
+  /** What a queue pair has under way at most, whatever the peer could hold. */
+  windowChargeMax: u32;
+  /** Unacknowledged packets per queue pair. */
+  windowPackets: u32;
+  /** A PseudoHeader, for every path of this context. */
+  pseudoHeader: u32;
+  localPort: u32;
+  /** Longest packet the link carries, BTH to ICRC. */
+  packetSizeMax: u32;
+  /** Does the link itself bound what is under way, and slow down? */
+  paced: u32;
+}
+
+/** Public fields are read by the host through exported offsets. */
+@unmanaged
+export class Context {
+  /** Monotonic microseconds of the last input. */
+  now: u64;
+  localGid0: u64;
+  localGid1: u64;
+  /** When delayed acknowledgements are sent; 0: no acknowledgement is delayed. */
+  delayedAckMicros: u64;
+  /** When the fences of invalidations are checked again; 0: no fence is pending. */
+  fenceMicros: u64;
+  magic: u32;
+  size: u32;
+  arena: Arena;
+  slot: ContextSlot;
+  slotIndex: u32;
+  /** The arena's read-only tables. */
+  opcodeTable: usize;
+  icrcTables: usize;
+  crcScratch: usize;
+  counters: Counters;
+  timers: TimerWheel;
+  queuePairIndex: usize;
+  queuePairIndexMask: u32;
+  queuePairs: usize;
+  queuePairsMax: u32;
+  queuePairFree: usize;
+  queuePairCount: u32;
+  /** The slot that is kept for the general services queue pair. */
+  generalServices: usize;
+  completionQueues: usize;
+  completionQueuesMax: u32;
+  completionQueueFree: usize;
+  completionQueueCount: u32;
+  sharedReceiveQueues: usize;
+  sharedReceiveQueuesMax: u32;
+  sharedReceiveQueueFree: usize;
+  addressHandles: usize;
+  addressHandlesMax: u32;
+  addressHandleFree: usize;
+  /** Table of Membership. */
+  multicast: usize;
+  multicastMax: u32;
+  multicastCount: u32;
+  /** 64 bytes for a global routing header in the making, then a path for strangers' packets. */
+  grh: usize;
+  strangerPath: Path;
+  /** Queue pairs with something to send, first in first out. */
+  readyFirst: usize;
+  readyLast: usize;
+  /** Queue pairs with a delayed acknowledgement (responder/delayed-ack.ts). */
+  delayedAckFirst: usize;
+  delayedAckLast: usize;
+  /** Queue pairs with a pending invalidation fence (invalidation-fence.ts). */
+  fenceFirst: usize;
+  fenceLast: usize;
+  /** Slot + 1 of the context that blocked the fence at the last check; 0: no context did. */
+  fenceHolder: u32;
+  /** What prefetch.ts saw: of no use. */
+  touched: u32;
+  /** Queue pairs that have FLUSHes for the host; 0: none. */
+  flushFirst: usize;
+  flushLast: usize;
+  /** Serial number of the last FLUSH for the host. */
+  flushSerial: u32;
+  events: usize;
+  eventsMax: u32;
+  /** Ring of queue pairs with new requests (queue/doorbell.ts). */
+  doorbells: usize;
+  receiveDescriptors: usize;
+  receivePackets: u32;
+  receiveArea: usize;
+  receiveBytes: u32;
+  sendDescriptors: usize;
+  sendArea: usize;
+  sendBuffers: u32;
+  rdAtomicMax: u32;
+  windowCharge: u32;
+  windowChargeMax: u32;
+  receiveCharge: u32;
+  /** Table of PeerShare (congestion-window.ts). */
+  peerShares: usize;
+  windowPackets: u32;
+  pseudoHeader: u32;
+  localPort: u32;
+  pkey: u32;
+  packetSizeMax: u32;
+  paced: u32;
+  /** The send buffer that `nextPackets` fills. */
+  buffer: usize;
+  bufferDescriptor: usize;
+  bufferUsed: u32;
+  bufferCount: u32;
+  /** Where icrc-lanes.ts works. */
+  lanes: usize;
+  /** Work area of packet-auth.ts, and queue pairs that have keys. */
+  authScratch: usize;
+  authenticated: u32;
+  /** How many packets at the end of the buffer, of one length, lack an ICRC (send-buffer.ts). */
+  unsealed: u32;
+  unsealedLength: u32;
+  /** The ICRC of the packet that is received, if it has this length and start; 0: not known. */
+  aheadLength: u32;
+  aheadStart: u32;
+  aheadIcrc: u32;
+}
+const CONTEXT_SIZE: u32 = 384;
+
+/** Where datagrams go: 16 bytes, then a Path. */
+@unmanaged
+export class AddressHandle {
+  nextFree: usize;
+  /** 0 while the slot is free. */
+  pd: u32;
+  reserved: u64;
+}
+export const ADDRESS_HANDLE_PATH: u32 = 16;
+export const ADDRESS_HANDLE_SIZE: u32 = ADDRESS_HANDLE_PATH + PATH_SIZE;
+
+/** A queue pair's membership in a multicast group. 24 bytes. */
+@unmanaged
+export class Membership {
+  gid0: u64;
+  gid1: u64;
+  /** 0: the place is free. */
+  queuePair: usize;
+  reserved: u32;
+}
+export const MEMBERSHIP_SIZE: u32 = 24;
+
+/** What `nextPackets` writes, one per packet. 16 bytes. */
+@unmanaged
+export class SendDescriptor {
+  address: u32;
+  length: u32;
+  /** Address of the Path: where it goes. */
+  path: u32;
+  qpn: u32;
+}
+export const SEND_DESCRIPTOR_SIZE: u32 = 16;
+
+/** What the host writes, one per received packet. 48 bytes. */
+@unmanaged
+export class ReceiveDescriptor {
+  sourceGid0: u64;
+  sourceGid1: u64;
+  /** The multicast group it was sent to; 0: to us alone. */
+  targetGid0: u64;
+  targetGid1: u64;
+  address: u32;
+  length: u32;
+  sourcePort: u32;
+  /** Not 0: the range holds packets of this size, the last may be shorter (receive offload). */
+  segmentSize: u32;
+}
+export const RECEIVE_DESCRIPTOR_SIZE: u32 = 48;
+
+/** State shared by the queue pairs of this device to one peer (congestion-window.ts). 8 bytes. */
+@unmanaged
+export class PeerShare {
+  /** Queue pairs with packets in flight. */
+  busy: u32;
+  /** Limit of their charge in flight: half of the peer's receive buffer. */
+  charge: u32;
+}
+export const PEER_SHARE_SIZE: u32 = 8;
+/** Entries, a power of two; a hash of the GID selects one. Peers with the same entry share it. */
+export const PEER_SHARES: u32 = 256;
+
+/** An entry of the event ring, 16 bytes. */
+@unmanaged
+export class EngineEvent {
+  /** An EventKind. */
+  kind: u32;
+  /** EventKind.ASYNC: an AsyncEvent. */
+  event: u32;
+  /** Address of the object it concerns. */
+  object: u32;
+  reserved: u32;
+}
+export const ENGINE_EVENT_SIZE: u32 = 16;
+
+export enum EventKind {
+  /** A completion queue that was armed has a completion. */
+  COMPLETION = 1,
+  /** An asynchronous event. */
+  ASYNC = 2,
+}
+
+/** Bytes of the ring of doorbells, and of a flag per place of a queue pair (doorbell.ts). */
+function doorbellBytes(places: u32): u32 {
+  return RING_HEADER_SIZE + 4 * (powerOfTwo(places) + places);
+}
+
+function indexSlots(config: ContextConfig): u32 {
+  return powerOfTwo(config.queuePairsMax * 2);
+}
+
+/** Lays the context out; writes nothing when `context` is null. Returns its size. */
+function layout(context: Context | null, base: u32, config: ContextConfig): u32 {
+  const counters = base + CONTEXT_SIZE;
+  const scratch = roundUp(counters + <u32>offsetof<Counters>(), 64);
+  const lanes = roundUp(scratch + <u32>CRC_SCRATCH_SIZE, 64);
+  const authScratch = roundUp(lanes + <u32>ICRC_LANES_SCRATCH_SIZE, 64);
+  const shares = roundUp(authScratch + AEAD_SCRATCH_SIZE, 64);
+  const timers = shares + PEER_SHARES * PEER_SHARE_SIZE;
+  const index = roundUp(timers + TIMER_WHEEL_SIZE, 64);
+  const queuePairs = roundUp(index + indexSlots(config) * 4, 64);
+  // One more slot, for the general services queue pair.
+  const completionQueues = queuePairs + (config.queuePairsMax + 1) * QUEUE_PAIR_SIZE;
+  const srqs = completionQueues + config.completionQueuesMax * COMPLETION_QUEUE_SIZE;
+  const handles = srqs + config.sharedReceiveQueuesMax * SHARED_RECEIVE_QUEUE_SIZE;
+  const multicast = handles + config.addressHandlesMax * ADDRESS_HANDLE_SIZE;
+  const grh = roundUp(multicast + config.multicastMax * MEMBERSHIP_SIZE, 64);
+  const events = grh + 64 + PATH_SIZE;
+  const doorbells = roundUp(events + RING_HEADER_SIZE + config.eventsMax * ENGINE_EVENT_SIZE, 64);
+  const receives = roundUp(doorbells + doorbellBytes(config.queuePairsMax + 1), 64);
+  const sends = receives + config.receivePackets * RECEIVE_DESCRIPTOR_SIZE;
+  const descriptors = config.sendBuffers * SEND_BUFFER_PACKETS * SEND_DESCRIPTOR_SIZE;
+  const receiveArea = roundUp(sends + descriptors, 64);
+  const sendArea = roundUp(receiveArea + config.receiveBytes, 64);
+  const end = sendArea + config.sendBuffers * SEND_BUFFER_SIZE;
+  if (context != null) {
+    context.counters = changetype<Counters>(<usize>counters);
+    context.crcScratch = scratch;
+    context.lanes = lanes;
+    context.authScratch = authScratch;
+    context.peerShares = shares;
+    context.timers = changetype<TimerWheel>(<usize>timers);
+    context.queuePairIndex = index;
+    context.queuePairs = queuePairs;
+    context.generalServices = completionQueues - QUEUE_PAIR_SIZE;
+    context.completionQueues = completionQueues;
+    context.sharedReceiveQueues = srqs;
+    context.addressHandles = handles;
+    context.multicast = multicast;
+    context.grh = grh;
+    context.strangerPath = changetype<Path>(<usize>grh + 64);
+    context.events = events;
+    context.doorbells = doorbells;
+    context.receiveDescriptors = receives;
+    context.sendDescriptors = sends;
+    context.receiveArea = receiveArea;
+    context.sendArea = sendArea;
+  }
+  return end - base;
+}
+
+export function contextBytes(config: ContextConfig): u32 {
+  return layout(null, 0, config);
+}
+
+/** `context`: contextBytes(config) zero bytes, 64-byte aligned. */
+export function initContext(context: Context, arena: Arena, config: ContextConfig, now: u64): void {
+  context.size = layout(context, <u32>changetype<usize>(context), config);
+  context.arena = arena;
+  context.slotIndex = config.slot;
+  context.slot = contextSlot(arena, config.slot);
+  context.opcodeTable = arena.opcodeTable;
+  context.icrcTables = arena.icrcTables;
+  context.now = now;
+  context.queuePairIndexMask = indexSlots(config) - 1;
+  context.queuePairsMax = config.queuePairsMax;
+  context.completionQueuesMax = config.completionQueuesMax;
+  context.sharedReceiveQueuesMax = config.sharedReceiveQueuesMax;
+  context.addressHandlesMax = config.addressHandlesMax;
+  context.multicastMax = config.multicastMax;
+  context.rdAtomicMax = config.rdAtomicMax;
+  context.eventsMax = config.eventsMax;
+  context.receivePackets = config.receivePackets;
+  context.receiveBytes = config.receiveBytes;
+  context.sendBuffers = config.sendBuffers;
+  context.windowCharge = config.windowCharge;
+  context.receiveCharge = config.receiveCharge;
+  context.windowChargeMax = config.windowChargeMax;
+  context.windowPackets = config.windowPackets;
+  context.pseudoHeader = config.pseudoHeader;
+  context.localPort = config.localPort;
+  context.pkey = config.pkey == 0 ? DEFAULT_PKEY : config.pkey;
+  context.localGid0 = config.localGid0;
+  context.localGid1 = config.localGid1;
+  context.packetSizeMax = config.packetSizeMax;
+  context.paced = config.paced;
+  initCrcScratch(context.crcScratch);
+  initTimers(context.timers, now);
+  ringInit(context.events);
+  context.queuePairFree = freeList(
+    context.queuePairs,
+    config.queuePairsMax,
+    QUEUE_PAIR_SIZE,
+    offsetof<QueuePair>('nextFree'),
+  );
+  context.completionQueueFree = freeList(
+    context.completionQueues,
+    config.completionQueuesMax,
+    COMPLETION_QUEUE_SIZE,
+    offsetof<CompletionQueue>('nextFree'),
+  );
+  context.sharedReceiveQueueFree = freeList(
+    context.sharedReceiveQueues,
+    config.sharedReceiveQueuesMax,
+    SHARED_RECEIVE_QUEUE_SIZE,
+    offsetof<SharedReceiveQueue>('nextFree'),
+  );
+  context.addressHandleFree = freeList(
+    context.addressHandles,
+    config.addressHandlesMax,
+    ADDRESS_HANDLE_SIZE,
+    offsetof<AddressHandle>('nextFree'),
+  );
+  context.slot.context = changetype<usize>(context);
+  context.magic = CONTEXT_MAGIC;
+}
+
+/** Links `count` slots of `size` bytes through the word at `field`; returns the first. */
+function freeList(slots: usize, count: u32, size: u32, field: usize): usize {
+  let first: usize = 0;
+  for (let index = count; index > 0; index--) {
+    const slot = slots + <usize>((index - 1) * size);
+    store<u32>(slot + field, <u32>first);
+    first = slot;
+  }
+  return first;
+}
+
+/** Tells the host. When the ring is full the event is counted as lost. */
+export function pushEvent(context: Context, kind: u32, event: u32, object: usize): void {
+  const ring = context.events;
+  const head = ringHead(ring);
+  if (head - ringTail(ring) >= context.eventsMax) {
+    context.counters.eventsLost++;
+    return;
+  }
+  const index = head & (context.eventsMax - 1);
+  const at = ring + RING_HEADER_SIZE + <usize>(index * ENGINE_EVENT_SIZE);
+  const entry = changetype<EngineEvent>(at);
+  entry.kind = kind;
+  entry.event = event;
+  entry.object = <u32>object;
+  setRingHead(ring, head + 1);
+}
+
+function readyList(context: Context): List {
+  return changetype<List>(changetype<usize>(context) + offsetof<Context>('readyFirst'));
+}
+
+/** Puts a queue pair at the end of the list of those that may have packets to send. */
+export function schedule(context: Context, qp: QueuePair): void {
+  append(readyList(context), changetype<usize>(qp) + offsetof<QueuePair>('readyLink'));
+}
+
+/** Takes the queue pair that has waited longest; null: no queue pair is ready. */
+export function takeReady(context: Context): QueuePair | null {
+  const link = takeFirst(readyList(context));
+  return link == 0 ? null : changetype<QueuePair>(link - offsetof<QueuePair>('readyLink'));
+}
+
+/** Removes a queue pair from the ready list: reset or destroyed. */
+export function unschedule(context: Context, qp: QueuePair): void {
+  removeFrom(readyList(context), changetype<usize>(qp) + offsetof<QueuePair>('readyLink'));
+}
+
+/** Is there room for one more packet, whatever its size? */
+export function hasRoom(context: Context): bool {
+  return (
+    context.bufferCount < SEND_BUFFER_PACKETS &&
+    context.bufferUsed + PACKET_SIZE_MAX <= SEND_BUFFER_SIZE
+  );
+}
+
+/** Where the next packet goes. */
+export function packetStart(context: Context): usize {
+  return context.buffer + context.bufferUsed;
+}
+
+/** Slot of a queue pair number in the context's index. */
+export function indexAt(context: Context, qpn: u32): usize {
+  return context.queuePairIndex + <usize>((qpn & context.queuePairIndexMask) << 2);
+}
+
+/** The queue pair of that number, or null. */
+export function findQueuePair(context: Context, qpn: u32): QueuePair | null {
+  const at = <usize>load<u32>(indexAt(context, qpn));
+  if (at == 0) return null;
+  const qp = changetype<QueuePair>(at);
+  return qp.qpn == qpn ? qp : null;
+}

@@ -1,0 +1,49 @@
+/**
+ * The queue pairs of a device with packets in flight to one peer share half of its receive buffer
+ * in equal parts: 64 queue pairs that each filled it would overrun the buffer.
+ */
+import { Context, PEER_SHARES, PEER_SHARE_SIZE, PeerShare } from './context';
+import { Path } from './path';
+import { QueuePair, pathOf } from './queue-pair';
+
+/** The entry of the peer with this GID. */
+export function peerShare(context: Context, gid0: u64, gid1: u64): PeerShare {
+  const mixed = (gid0 ^ gid1) * 0x9e3779b97f4a7c15;
+  const index = (<u32>(mixed >> 32)) & (PEER_SHARES - 1);
+  return changetype<PeerShare>(context.peerShares + <usize>(index * PEER_SHARE_SIZE));
+}
+
+/** The path is set: `charge` is half of the peer's receive buffer. */
+export function joinPeer(context: Context, qp: QueuePair, path: Path, charge: u32): void {
+  leavePeer(qp, path);
+  const share = peerShare(context, path.remoteGid0, path.remoteGid1);
+  if (share.busy == 0 || charge < share.charge) share.charge = charge;
+  path.share = changetype<usize>(share);
+}
+
+/** Counts the queue pair as busy while it has packets in flight. */
+export function noteBusy(qp: QueuePair): void {
+  const busy: u8 = qp.psnUnacked != qp.psnNext ? 1 : 0;
+  const at = pathOf(qp).share;
+  if (busy == qp.isBusy || at == 0) return;
+  qp.isBusy = busy;
+  const share = changetype<PeerShare>(at);
+  share.busy += busy ? 1 : -1;
+}
+
+/** Removes the queue pair from the count of its peer: RESET, ERR, a new path, destroyed. */
+export function leavePeer(qp: QueuePair, path: Path): void {
+  if (qp.isBusy) changetype<PeerShare>(path.share).busy--;
+  qp.isBusy = 0;
+  path.share = 0;
+}
+
+/** Is `charge` below the limit of this queue pair for packets in flight? */
+export function fitsShare(qp: QueuePair, charge: u32): bool {
+  if (charge >= qp.windowCharge) return false;
+  const at = pathOf(qp).share;
+  if (at == 0) return true;
+  const share = changetype<PeerShare>(at);
+  const busy = share.busy + 1 - qp.isBusy;
+  return busy < 2 || <u64>charge * busy < <u64>share.charge;
+}
