@@ -1,6 +1,6 @@
 /** `verbena demo`: a page whose memory other tabs, and this process, reach. */
 import { DemoServer } from '../demo/server.js';
-import { Exit, complain, printLine } from './report.js';
+import { Exit, complain, printLine } from './base/report.js';
 
 export interface DemoOptions {
   readonly bind: string;

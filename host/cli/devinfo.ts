@@ -3,19 +3,19 @@ import { statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { availableParallelism, networkInterfaces } from 'node:os';
 import { DeviceCapFlag, openDevice, type DeviceAttributes, type Durability } from '../index.js';
-import { reportDevice, type DeviceReport } from '../device/device-report.js';
+import { reportDevice, type DeviceReport } from '../device/sharing/device-report.js';
 import { engineFile } from '../engine/load.js';
 import { fileRefusal } from '../errors/file-refusal.js';
 import { Gid } from '../link/endpoint.js';
 import { IPV4_UDP_OVERHEAD, IPV6_UDP_OVERHEAD, interfaceMtu } from '../link/interface.js';
 import { PACKET_SIZE_LIMIT, ROCE_PORT, type SocketOption } from '../link/link.js';
-import { otherPortSentence } from '../link/other-port.js';
-import { isPortTaken } from '../link/port-holder.js';
+import { otherPortSentence } from '../link/udp/other-port.js';
+import { isPortTaken } from '../link/udp/port-holder.js';
 import { placeOfPath, type Place } from '../pmem/place.js';
-import { mtuFor } from './channel.js';
-import { formatBytes } from './format.js';
-import { Exit, printLine } from './report.js';
-import { describeStorage } from './storage.js';
+import { mtuFor } from './file-transfer/channel.js';
+import { formatBytes } from './base/format.js';
+import { Exit, printLine } from './base/report.js';
+import { describeStorage } from './base/storage.js';
 
 export interface DevinfoOptions {
   readonly bind: string;

@@ -5,10 +5,10 @@ import { fileURLToPath } from 'node:url';
 import { Command, CommanderError, Option, type OutputConfiguration } from 'commander';
 import { ROCE_PORT } from '../link/link.js';
 import { NVME_RDMA_PORT } from '../nvme/constants.js';
-import { decode, type DecodeOptions } from './decode.js';
+import { decode, type DecodeOptions } from './decode/decode.js';
 import { demo, type DemoOptions } from './demo.js';
 import { devinfo, type DevinfoOptions } from './devinfo.js';
-import { layout, type LayoutOptions } from './layout.js';
+import { layout, type LayoutOptions } from './layout/layout.js';
 import {
   addFaultOptions,
   addPieceOption,
@@ -18,29 +18,31 @@ import {
   seconds,
   size,
   whole,
-} from './options.js';
-import { pingpong, type PingpongOptions } from './pingpong.js';
+} from './base/options.js';
+import { pingpong, type PingpongOptions } from './pingpong/pingpong.js';
 import { poolTop, type PoolTopOptions } from './pool-top.js';
-import { addPskOptions } from './psk-file.js';
-import { nvmeTarget, type NvmeTargetCliOptions } from './nvme-target.js';
+import { addPskOptions } from './base/psk-file.js';
+import { nvmeTarget, type NvmeTargetCliOptions } from './nvme-target/nvme-target.js';
 import { perf } from './perf/perf.js';
 import { addPerfOptions, perfTest, perfVerb } from './perf/options.js';
 import type { PerfOptions, PerfTest, PerfVerb } from './perf/options.js';
-import { put, type PutOptions } from './put.js';
-import { rdsInfo, type RdsInfoOptions } from './rds-info.js';
-import { rdsPing, type RdsPingOptions } from './rds-ping.js';
+import type { PutOptions } from './put/options.js';
+import { put } from './put/put.js';
+import { rdsInfo, type RdsInfoOptions } from './rds/info.js';
+import { rdsPing, type RdsPingOptions } from './rds/ping.js';
 import {
   STRESS_BYTES_MIN,
   STRESS_DEPTH_MAX,
   STRESS_TASKS_MAX,
   rdsStress,
   type RdsStressOptions,
-} from './rds-stress.js';
-import { Exit, reportFailure, watchOutput } from './report.js';
-import { rpmaBench, type RpmaBenchOptions } from './rpma-bench.js';
+} from './rds/stress.js';
+import { Exit, reportFailure, watchOutput } from './base/report.js';
+import { rpmaBench, type RpmaBenchOptions } from './rpma-bench/rpma-bench.js';
 import { SIZE_MAX, SIZE_MIN, rping, type RpingOptions } from './rping.js';
-import { serve, type ServeOptions } from './serve.js';
-import { tour, type TourOptions } from './tour.js';
+import type { ServeOptions } from './serve/options.js';
+import { serve } from './serve/serve.js';
+import { tour, type TourOptions } from './tour/tour.js';
 
 const EXIT_CODES = `
 Example:

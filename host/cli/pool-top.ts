@@ -1,10 +1,14 @@
 /** `verbena pool top`: the pools of a device that processes share, as they change. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { timerMillis } from '../base/timer.js';
-import { reportPools, type PoolReport, type PoolUserReport } from '../device/pool-report.js';
+import {
+  reportPools,
+  type PoolReport,
+  type PoolUserReport,
+} from '../device/sharing/pool-report.js';
 import { RefusalError } from '../errors/errors.js';
-import { formatCount } from './format.js';
-import { Exit, outputClosed, printLine } from './report.js';
+import { formatCount } from './base/format.js';
+import { Exit, outputClosed, printLine } from './base/report.js';
 
 export interface PoolTopOptions {
   readonly directory?: string;

@@ -25,14 +25,14 @@ import {
   type Sge,
 } from '../index.js';
 import { lookUp } from '../cm/address-info.js';
-import { authOption, pskRefusal, readAuth, type PskOptions } from './psk-file.js';
-import { Exit, printLine } from './report.js';
+import { authOption, pskRefusal, readAuth, type PskOptions } from './base/psk-file.js';
+import { Exit, printLine } from './base/report.js';
 import {
   addressBeside,
   connectSentence,
   formatServerAddress,
   whileNobodyAnswers,
-} from './server-address.js';
+} from './base/server-address.js';
 
 export interface RpingOptions extends PskOptions {
   readonly server?: boolean;

@@ -86,7 +86,7 @@ export function parseIpCm(privateData: Uint8Array): IpCmHeader | undefined {
 
 /** What the other side's adapter is like. */
 export interface PeerTraits {
-  /** It told of itself: it is of our own kind. */
+  /** The GUID encodes it: the peer is of our own kind. */
   readonly isOwnKind: boolean;
   readonly udpPort: number;
   readonly receiveBufferBytes: number;
@@ -125,17 +125,17 @@ function log2(value: number): number {
 /** `| V E R B | UDP port, 16 bits | log2 of the receive buffer | 1 + log2 of packets kept, or 0 |` */
 export function caGuidOf(info: LinkInfo, reorderPackets: number): bigint {
   const kept = reorderPackets === 0 ? 0 : 1 + Math.floor(Math.log2(reorderPackets));
-  const told = (info.local.port << 16) | (log2(info.receiveBufferBytes) << 8) | kept;
-  return (OWN_KIND << 32n) | BigInt(told >>> 0);
+  const encoded = (info.local.port << 16) | (log2(info.receiveBufferBytes) << 8) | kept;
+  return (OWN_KIND << 32n) | BigInt(encoded >>> 0);
 }
 
 /** Whoever says nothing, or something impossible, is taken for Linux. */
 export function traitsOf(caGuid: bigint): PeerTraits {
   if (caGuid >> 32n !== OWN_KIND) return LINUX;
-  const told = Number(caGuid & 0xffffffffn);
-  const udpPort = told >>> 16;
-  const buffer = (told >>> 8) & 255;
-  const kept = told & 255;
+  const encoded = Number(caGuid & 0xffffffffn);
+  const udpPort = encoded >>> 16;
+  const buffer = (encoded >>> 8) & 255;
+  const kept = encoded & 255;
   if (udpPort === 0 || buffer < 1 || buffer > 31 || kept > 8) return LINUX;
   return {
     isOwnKind: true,

@@ -1,5 +1,5 @@
 /** Connections of a dead process, which another process of the device ends. */
-import type { ConnectionRecord } from '../device/connection-table.js';
+import type { ConnectionRecord } from '../device/sharing/connection-table.js';
 import { Connection, idsOf } from './connection.js';
 import type { CmCore } from './core.js';
 

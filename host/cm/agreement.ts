@@ -8,7 +8,7 @@ import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { Context } from '../verbs/context.js';
-import type { QueuePair } from '../verbs/queue-pair.js';
+import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import { IP_CM_BYTES, buildIpCm, caGuidOf, traitsOf, type IpCmHeader } from './address.js';
 import type { AuthOptions } from './auth-option.js';
 import { RDMA_UDP_QKEY, TransportService } from './enums.js';

@@ -1,6 +1,6 @@
 /** In a page (auth-option.browser.ts): no authentication; messages with a trailer are dropped. */
 import type { Connection } from './connection.js';
-import type { CmCore } from './core.js';
+import type { CmProtocol } from './protocol.js';
 import { AboutMessage, RejectReason } from './enums.js';
 import { MAD_BYTES, buildMad, type Message } from './mad.js';
 
@@ -8,16 +8,16 @@ import { MAD_BYTES, buildMad, type Message } from './mad.js';
 export function askForNonce(): void {}
 
 /** Its sender gets no answer, as from Linux. */
-export function receiveAuthRequest(core: CmCore): void {
+export function receiveAuthRequest(core: CmProtocol): void {
   core.counters.unmatched++;
 }
 
-export function receiveAuthReply(core: CmCore): void {
+export function receiveAuthReply(core: CmProtocol): void {
   core.counters.unmatched++;
 }
 
 export function sessionOf(
-  _core: CmCore,
+  _core: CmProtocol,
   _now: number,
   _message: Message<'REQ'>,
   _source: unknown,
@@ -27,7 +27,7 @@ export function sessionOf(
 }
 
 export function isAuthentic(
-  core: CmCore,
+  core: CmProtocol,
   _connection: Connection | undefined,
   _name: string,
   datagram: Uint8Array,

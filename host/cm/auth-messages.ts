@@ -4,12 +4,12 @@
  * message no longer than itself.
  */
 import { Endpoint } from '../link/endpoint.js';
-import { answerPort } from '../verbs/address-handle.js';
+import { answerPort } from '../verbs/queues/address-handle.js';
 import { traitsOf } from './address.js';
 import type { AuthRule, PreSharedKey } from './auth-option.js';
 import { AuthSession, NONCE_BYTES, claimOf, type Claim } from './auth-session.js';
-import type { Connection } from './connection.js';
-import type { CmCore } from './core.js';
+import type { Connection, PendingRequest } from './connection.js';
+import type { CmProtocol } from './protocol.js';
 import { AboutMessage, RejectReason } from './enums.js';
 import { MAD_BYTES, buildMad, type FieldsOf, type Message } from './mad.js';
 import { hmac, isEqual } from './primitives.js';
@@ -17,20 +17,13 @@ import { hmac, isEqual } from './primitives.js';
 /** A nonce B is valid in the slot in which it was made, and in the next one. */
 const SLOT_MICROS = 10e6;
 
-/** Active: what waits for the AUTH_REP. */
-export interface PendingRequest {
-  readonly rule: AuthRule;
-  readonly nonceA: Uint8Array;
-  readonly fields: Omit<FieldsOf<'REQ'>, 'localCommId'>;
-}
-
 /** Does the datagram have a trailer? Messages of others have none. */
 function hasTrailer(datagram: Uint8Array): boolean {
   return datagram.length > MAD_BYTES;
 }
 
 /** Random bytes, by the core's door for chance. */
-function nonceOf(core: CmCore): Uint8Array {
+function nonceOf(core: CmProtocol): Uint8Array {
   const words = new Uint32Array(NONCE_BYTES / 4);
   for (let index = 0; index < words.length; index++) words[index] = core.random();
   return new Uint8Array(words.buffer);
@@ -40,7 +33,7 @@ function nonceOf(core: CmCore): Uint8Array {
  * Nonce B of the passive side is computed from a secret, the address and nonce A: an AUTH_REQ
  * leaves no state behind, and a REQ that has it comes from an address that received the AUTH_REP.
  */
-function nonceB(core: CmCore, slot: number, source: Endpoint, asked: Asked): Uint8Array {
+function nonceB(core: CmProtocol, slot: number, source: Endpoint, asked: Asked): Uint8Array {
   core.authSecret ??= nonceOf(core);
   const context = new Uint8Array(28);
   const view = new DataView(context.buffer);
@@ -59,7 +52,7 @@ interface Asked {
 
 /** Active: asks for nonce B; the REQ follows with the answer. */
 export function askForNonce(
-  core: CmCore,
+  core: CmProtocol,
   now: number,
   connection: Connection,
   fields: PendingRequest['fields'],
@@ -79,7 +72,7 @@ export function askForNonce(
 
 /** Passive: answers without keeping anything. */
 export function receiveAuthRequest(
-  core: CmCore,
+  core: CmProtocol,
   now: number,
   message: Message<'AUTH_REQ'>,
   source: Endpoint,
@@ -101,7 +94,11 @@ export function receiveAuthRequest(
   core.sendMad(buildMad('AUTH_REP', message.transactionId, fields), new Endpoint(source.gid, port));
 }
 
-function whyNot(core: CmCore, message: Message<'AUTH_REQ'>, rule: AuthRule | undefined): number {
+function whyNot(
+  core: CmProtocol,
+  message: Message<'AUTH_REQ'>,
+  rule: AuthRule | undefined,
+): number {
   if (!core.listeners.has(message.serviceId)) return RejectReason.INVALID_SERVICE_ID;
   if (!rule) return RejectReason.AUTH_UNSUPPORTED;
   return keyOf(rule, message.keyId) ? 0 : RejectReason.AUTH_UNKNOWN_KEY;
@@ -113,7 +110,7 @@ function keyOf(rule: AuthRule, id: bigint): PreSharedKey | undefined {
 
 /** Active: sends the REQ, or ends with the reason that the peer gives. */
 export function receiveAuthReply(
-  core: CmCore,
+  core: CmProtocol,
   now: number,
   message: Message<'AUTH_REP'>,
   source: Endpoint,
@@ -156,7 +153,7 @@ export function receiveAuthReply(
  * none is needed.
  */
 export function sessionOf(
-  core: CmCore,
+  core: CmProtocol,
   now: number,
   message: Message<'REQ'>,
   source: Endpoint,
@@ -182,7 +179,7 @@ export function sessionOf(
 
 /** Did the peer receive nonce B in this slot or the last one? */
 function isFresh(
-  core: CmCore,
+  core: CmProtocol,
   now: number,
   message: Message<'REQ'>,
   source: Endpoint,
@@ -198,7 +195,7 @@ function isFresh(
  * any other no trailer. New REQs are for `sessionOf`.
  */
 export function isAuthentic(
-  core: CmCore,
+  core: CmProtocol,
   connection: Connection | undefined,
   name: string,
   datagram: Uint8Array,

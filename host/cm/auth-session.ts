@@ -13,8 +13,8 @@
  * both GIDs and both queue pair numbers, one for each direction.
  */
 import type { Gid } from '../link/endpoint.js';
-import type { PacketKeys } from '../verbs/packet-keys.js';
-import { PACKET_KEY_BYTES } from '../verbs/packet-keys.js';
+import type { PacketKeys } from '../verbs/queues/packet-keys.js';
+import { PACKET_KEY_BYTES } from '../verbs/queues/packet-keys.js';
 import type { PreSharedKey } from './auth-option.js';
 import { MAD_BYTES } from './mad.js';
 import { hkdf, hmac, isEqual } from './primitives.js';

@@ -3,8 +3,8 @@ import { QpState, QpType } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
-import type { PacketKeys } from '../verbs/packet-keys.js';
-import type { QpAttributes } from '../verbs/queue-pair-attributes.js';
+import type { PacketKeys } from '../verbs/queues/packet-keys.js';
+import type { QpAttributes } from '../verbs/queues/queue-pair-attributes.js';
 import { checkTarget, parseAddress, serviceIdOf, traitsOf, type CmAddress } from './address.js';
 import type { Connection, ConnectionEvent, ConnectionOwner, Listener } from './connection.js';
 import type { ListenerOwner, Request } from './connection.js';
@@ -164,7 +164,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   }
 
   /**
-   * `rdma_init_qp_attr`: what a queue pair that is not the id's own is told, for `qp.modify`, on
+   * `rdma_init_qp_attr`: what a queue pair that is not the id's own is options, for `qp.modify`, on
    * its way to INIT, RTR or RTS. Throws MisuseError; RefusalError EINVAL before the peer was heard.
    */
   initQpAttr(qpState: number): QpAttributes {
@@ -201,11 +201,11 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
       const fields = { pkey: DEFAULT_PKEY, serviceId, privateData };
       this.#connection = core.resolveService(now, peer, this, fields, {
         ...DEFAULT_OPTIONS,
-        ...this.told,
+        ...this.options,
       });
     } else {
       const fields: FieldsOf<'REQ'> = {
-        ...requestFields(this, param, peer, { ...DEFAULT_OPTIONS, ...this.told }),
+        ...requestFields(this, param, peer, { ...DEFAULT_OPTIONS, ...this.options }),
         serviceId,
         privateData,
         startingPsn: this.#startingPsn,
@@ -313,9 +313,9 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   }
 
   /**
-   * `rdma_disconnect`: the queue pair goes to ERR (what was posted is flushed) and the peer is
-   * told; event DISCONNECTED on both sides. At most 220 bytes of private data. Throws MisuseError;
-   * RefusalError EINVAL when nothing is connected.
+   * `rdma_disconnect`: the queue pair goes to ERR (what was posted is flushed) and the peer gets
+   * a DREQ; event DISCONNECTED on both sides. At most 220 bytes of private data. Throws
+   * MisuseError; RefusalError EINVAL when nothing is connected.
    */
   disconnect(privateData: Uint8Array = new Uint8Array(0)): void {
     checkPrivateData('DREQ', privateData);
@@ -439,7 +439,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   /** Starts the keep-alive of the connection, if the queue pair supports it. */
   #keepAlive(): void {
     if (this.qp?.qpType !== QpType.RC) return;
-    const { keepAliveMillis } = { ...DEFAULT_OPTIONS, ...this.told };
+    const { keepAliveMillis } = { ...DEFAULT_OPTIONS, ...this.options };
     const watch = makeWatch(keepAliveMillis, () => lookFor(this.qp));
     keepWatch(this.#manager.core, this.#manager.now, this.#connection!, watch);
     this.#manager.arm();
@@ -461,19 +461,19 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     this.push(event, { status, conn: { privateData } });
   }
 
-  /** What the request comes to; who was told a timeout of its own keeps it. */
+  /** What the request comes to; who was options a timeout of its own keeps it. */
   #agree(
     request: Message<'REQ'>,
     reply: Parameters<typeof agreementOfRequest>[1],
     peer: Endpoint,
   ): Agreement {
     const agreement = agreementOfRequest(request, reply, this.#remote(peer));
-    const { ackTimeout } = this.told;
+    const { ackTimeout } = this.options;
     return ackTimeout === undefined ? agreement : { ...agreement, timeout: ackTimeout };
   }
 
   #remote(peer: Endpoint): Remote {
-    return { peer, doubledFlushIcrc: this.told.doubledFlushIcrc ?? this.isPeerRxe };
+    return { peer, doubledFlushIcrc: this.options.doubledFlushIcrc ?? this.isPeerRxe };
   }
 
   #awaiting(verb: string): Connection {

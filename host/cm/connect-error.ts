@@ -56,12 +56,14 @@ export function connectErrorOf(verb: string, event: CmEvent | undefined): Connec
         : `the peer refuses: ${name}`;
       return new ConnectError('ECONNREFUSED', `${verb}: ${why}`, event);
     }
-    case CmEventType.UNREACHABLE:
-      return new ConnectError(
-        'ETIMEDOUT',
-        `${verb}: the peer does not answer: is a device open there, at that address and UDP port?`,
-        event,
-      );
+    case CmEventType.UNREACHABLE: {
+      const open = 'check that a device is open there, at that address and UDP port';
+      const why = event.id.authRule
+        ? `no authentic answer came from the peer; ${open}, and that nothing on the way changes ` +
+          'packets (an answer without a right tag is dropped)'
+        : `no answer came from the peer; ${open}`;
+      return new ConnectError('ETIMEDOUT', `${verb}: ${why}`, event);
+    }
     case CmEventType.DISCONNECTED:
       return new ConnectError('ECONNRESET', `${verb}: the peer disconnected at once`, event);
     default: {

@@ -2,13 +2,34 @@
 import { RefusalError } from '../errors/errors.js';
 import type { Endpoint } from '../link/endpoint.js';
 import type { IpCmHeader } from './address.js';
-import type { SourceCounts } from './admission.js';
-import type { PendingRequest } from './auth-messages.js';
 import type { AuthRule } from './auth-option.js';
 import type { AuthSession } from './auth-session.js';
 import type { Due } from './deadlines.js';
-import type { Watch } from './keep-alive.js';
-import type { Message } from './mad.js';
+import type { FieldsOf, Message } from './mad.js';
+import type { SourceCounts } from './source-counts.js';
+
+/** Active: what waits for the AUTH_REP. */
+export interface PendingRequest {
+  readonly rule: AuthRule;
+  readonly nonceA: Uint8Array;
+  readonly fields: Omit<FieldsOf<'REQ'>, 'localCommId'>;
+}
+
+/** Keep-alive state of a connection. */
+export interface Watch {
+  /** Checks whether the queue pair's peer sent a packet; if not, sends a probe. Returns a Life. */
+  readonly look: () => number;
+  /** Microseconds between two checks; 0: checked only while the connection is doubted. */
+  readonly stepMicros: number;
+  /** Consecutive checks without a sign of life. */
+  silent: number;
+  /** Consecutive checks that found the peer not ready to receive. */
+  notReady: number;
+  /** True: the peer is probed every DOUBT_MICROS. */
+  isDoubted: boolean;
+  /** Time of the next check. */
+  nextMicros: number;
+}
 
 /** `enum ib_cm_state`, without what an MRA makes of them. */
 export type CmState =

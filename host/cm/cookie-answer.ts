@@ -1,13 +1,17 @@
 /** The active side of cookies (cookies.ts): repeats its REQ with the cookie behind it. */
 import type { Endpoint } from '../link/endpoint.js';
-import type { CmCore } from './core.js';
+import type { CmProtocol } from './protocol.js';
 import { COOKIE_BYTES, MAD_BYTES, type Message } from './mad.js';
 
 /** Limit of COOKIEs that one REQ answers: bounds the datagrams that forged COOKIEs trigger. */
 const COOKIES_MAX = 16;
 
 /** Active side: repeats the REQ with the cookie, which proves our address. */
-export function receiveCookie(core: CmCore, message: Message<'COOKIE'>, source: Endpoint): void {
+export function receiveCookie(
+  core: CmProtocol,
+  message: Message<'COOKIE'>,
+  source: Endpoint,
+): void {
   const connection = core.connections.get(message.remoteCommId);
   const isAnswer =
     connection?.state === 'REQ_SENT' &&

@@ -11,20 +11,13 @@
  * A COOKIE has as many bytes as the REQ that it answers.
  */
 import type { Endpoint } from '../link/endpoint.js';
-import type { CmCore } from './core.js';
+import type { CmProtocol, CookieSecrets } from './protocol.js';
 import { COOKIE_BYTES, MAD_BYTES, buildMad, type Message } from './mad.js';
 import { hmac, isEqual } from './primitives.js';
 
 /** A cookie is valid in the slot in which it was made, and in the next one. */
 const SLOT_MICROS = 10e6;
 const SECRET_WORDS = 8;
-
-/** Secrets of this slot and the last one. */
-export interface CookieSecrets {
-  readonly slot: number;
-  readonly current: Uint8Array;
-  readonly last: Uint8Array | undefined;
-}
 
 /** The datagram of a REQ: the message, and the cookie behind it. */
 export function splitRequest(datagram: Uint8Array): {
@@ -37,7 +30,7 @@ export function splitRequest(datagram: Uint8Array): {
 
 /** Is the cookie one that this device sent to `peer` for this REQ, 20 s ago at most? */
 export function isProven(
-  core: CmCore,
+  core: CmProtocol,
   now: number,
   message: Message<'REQ'>,
   peer: Endpoint,
@@ -52,7 +45,7 @@ export function isProven(
 
 /** Answers a REQ with a cookie. */
 export function challenge(
-  core: CmCore,
+  core: CmProtocol,
   now: number,
   message: Message<'REQ'>,
   peer: Endpoint,
@@ -75,7 +68,7 @@ function cookieOf(secret: Uint8Array, message: Message<'REQ'>, peer: Endpoint): 
 }
 
 /** Each slot has a secret of its own, drawn when it is needed first. */
-function secretsOf(core: CmCore, now: number): CookieSecrets {
+function secretsOf(core: CmProtocol, now: number): CookieSecrets {
   const slot = Math.floor(now / SLOT_MICROS);
   const known = core.cookieSecrets;
   if (known?.slot === slot) return known;

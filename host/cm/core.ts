@@ -3,15 +3,16 @@
  * and events go out, chance comes through a door. What messages do is in incoming.ts.
  */
 import { Mtu } from '#build/abi.js';
-import type { ConnectionTable } from '../device/connection-table.js';
+import type { ConnectionTable } from '../device/sharing/connection-table.js';
 import { RefusalError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
-import { HalfOpen, SourceCounts, type Sender } from './admission.js';
+import { HalfOpen, type Sender } from './half-open.js';
+import { SourceCounts } from './source-counts.js';
 import { askForNonce } from './auth-messages.js';
 import type { AuthRule } from './auth-option.js';
 import { Connection, HALF_OPEN, checkState, idsOf, type CmState } from './connection.js';
 import type { ConnectionEvent, ConnectionOwner, Listener, ListenerOwner } from './connection.js';
-import type { CookieSecrets } from './cookies.js';
+import type { CmProtocol, CookieSecrets } from './protocol.js';
 import { Deadlines, timeoutMicros } from './deadlines.js';
 import { AboutMessage, RejectReason } from './enums.js';
 import { endUnready } from './endings.js';
@@ -53,10 +54,10 @@ const WAITING: ReadonlySet<CmState> = new Set(['REQ_RCVD', 'SIDR_REQ_RCVD']);
 /** States in which the peer's queue pair belongs to this connection. */
 const ENDED: ReadonlySet<CmState> = new Set(['TIMEWAIT', 'CLOSED']);
 /** States in which the peer may consider itself connected. */
-const TOLD: ReadonlySet<CmState> = new Set(['REP_SENT', 'REP_RCVD', 'ESTABLISHED']);
+const REPLIED_STATES: ReadonlySet<CmState> = new Set(['REP_SENT', 'REP_RCVD', 'ESTABLISHED']);
 const NO_BYTES: Uint8Array = new Uint8Array(0);
 
-export class CmCore {
+export class CmCore implements CmProtocol {
   readonly limits: CmLimits;
   readonly caGuid: bigint;
   /** The device's address. */
@@ -170,10 +171,10 @@ export class CmCore {
     peer: Endpoint,
     owner: ConnectionOwner,
     fields: Omit<FieldsOf<'SIDR_REQ'>, 'requestId'>,
-    patience: { readonly cmResponseTimeout: number; readonly maxCmRetries: number },
+    timeouts: { readonly cmResponseTimeout: number; readonly maxCmRetries: number },
   ): Connection {
     const connection = this.#begin(peer, owner);
-    this.#expectAnswer(connection, patience.cmResponseTimeout, patience.maxCmRetries);
+    this.#expectAnswer(connection, timeouts.cmResponseTimeout, timeouts.maxCmRetries);
     const requestId = connection.localId;
     this.request(now, connection, 'SIDR_REQ_SENT', 'SIDR_REQ', { ...fields, requestId });
     return connection;
@@ -358,7 +359,8 @@ export class CmCore {
     }
     if (!HALF_OPEN.has(state) && connection.isHalfOpen) this.halfOpen.remove(connection);
     const { table } = this.#options;
-    if (table && connection.place < 0 && TOLD.has(state)) connection.place = table.keep(connection);
+    if (table && connection.place < 0 && REPLIED_STATES.has(state))
+      connection.place = table.keep(connection);
     if (connection.place >= 0 && ENDED.has(state)) {
       table?.forget(connection.place);
       connection.place = -1;

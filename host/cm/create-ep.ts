@@ -1,7 +1,7 @@
 /** `rdma_create_ep`: an id with a channel of its own, as far as it comes without the peer. */
 import { RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
-import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import type { AddressInfo } from './address-info.js';
 import type { CmId } from './cm-id.js';
 import type { EpInitAttributes } from './end-point.js';

@@ -6,14 +6,14 @@ import { AccessFlag, QpType, SendFlag, WrOpcode } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Gid } from '../link/endpoint.js';
-import type { AddressHandle } from '../verbs/address-handle.js';
-import type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.js';
+import type { AddressHandle } from '../verbs/queues/address-handle.js';
+import type { CompletionQueue, WorkCompletion } from '../verbs/queues/completion-queue.js';
 import type { Context } from '../verbs/context.js';
-import type { MemoryRegion } from '../verbs/memory-region.js';
-import type { ProtectionDomain } from '../verbs/protection-domain.js';
-import { checkInit } from '../verbs/queue-pair-attributes.js';
-import type { QpInitAttributes, QueuePair } from '../verbs/queue-pair.js';
-import type { SendWorkRequest, Sge } from '../verbs/work-request.js';
+import type { MemoryRegion } from '../verbs/regions/memory-region.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
+import { checkInit } from '../verbs/queues/queue-pair-attributes.js';
+import type { QpInitAttributes, QueuePair } from '../verbs/queues/queue-pair.js';
+import type { SendWorkRequest, Sge } from '../verbs/queues/work-request.js';
 import { checkOptions, multicastParam, type CmOptions } from './agreement.js';
 import { checkAuth, type AuthRule } from './auth-option.js';
 import { parseAddress } from './address.js';
@@ -56,9 +56,9 @@ export abstract class EndPoint implements ManagedId {
   #info: AddressInfo | 'RESOLVING' | undefined;
   /** Groups that it sends to only. */
   readonly #sentTo = new Set<string>();
-  /** What it was told by `setOption`. */
-  protected told: CmOptions = {};
-  /** @internal `told.auth`, checked. */
+  /** What it was options by `setOption`. */
+  protected options: CmOptions = {};
+  /** @internal `options.auth`, checked. */
   authRule: AuthRule | undefined;
 
   protected constructor(context: Context, portSpace: number) {
@@ -91,7 +91,7 @@ export abstract class EndPoint implements ManagedId {
       }
       this.authRule = checkAuth(options.auth);
     }
-    this.told = { ...this.told, ...options };
+    this.options = { ...this.options, ...options };
   }
 
   /** Datagrams, resolved by SIDR, or a connection? */

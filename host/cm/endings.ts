@@ -1,14 +1,14 @@
 /** Ends connections of a closing device and of a lost peer. */
 import type { Endpoint } from '../link/endpoint.js';
 import type { Connection } from './connection.js';
-import type { CmCore } from './core.js';
+import type { CmProtocol } from './protocol.js';
 import { AboutMessage } from './enums.js';
 import { timeoutFields } from './mad.js';
 
 const NO_BYTES: Uint8Array = new Uint8Array(0);
 
 /** One DREQ each, sent once: for an end that has no time to wait. Returns how many. */
-export function disconnectAll(core: CmCore, now: number): number {
+export function disconnectAll(core: CmProtocol, now: number): number {
   // In REP_SENT the peer may be connected already: its RTU is in flight or lost.
   const live = [...core.connections.values()].filter(
     ({ state }) => state === 'ESTABLISHED' || state === 'REP_SENT',
@@ -18,7 +18,7 @@ export function disconnectAll(core: CmCore, now: number): number {
 }
 
 /** Passive side: rejects a connection whose RTU did not arrive. */
-export function endUnready(core: CmCore, now: number, connection: Connection): void {
+export function endUnready(core: CmProtocol, now: number, connection: Connection): void {
   // A peer that repeats its REQ receives this REJ; one that answered our REP receives it now.
   const fields = timeoutFields(connection, AboutMessage.REP, core.caGuid);
   connection.answer = core.build(connection, 'REJ', fields);
@@ -28,7 +28,7 @@ export function endUnready(core: CmCore, now: number, connection: Connection): v
 }
 
 /** The link says that this peer is there no more: nobody waits for its answers. */
-export function peerGone(core: CmCore, now: number, peer: Endpoint): void {
+export function peerGone(core: CmProtocol, now: number, peer: Endpoint): void {
   for (const connection of [...core.connections.values()]) {
     if (!connection.peer.gid.equals(peer.gid)) continue;
     const { state, owner } = connection;

@@ -1,6 +1,6 @@
 /** `rdma_event_channel`: what happens to its ids, in order. */
 import { MisuseError } from '../errors/errors.js';
-import type { AddressAttributes } from '../verbs/address-handle.js';
+import type { AddressAttributes } from '../verbs/queues/address-handle.js';
 import type { Context } from '../verbs/context.js';
 import { CmId } from './cm-id.js';
 import { CmEventType, PortSpace, type CmEventName } from './enums.js';

@@ -11,12 +11,12 @@ import {
 import { RefusalError } from '../errors/errors.js';
 import { Endpoint, Gid } from '../link/endpoint.js';
 import { nextTurn } from '../link/next-turn.js';
-import { addressOfSender, GRH_BYTES, type AddressHandle } from '../verbs/address-handle.js';
-import type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.js';
+import { addressOfSender, GRH_BYTES, type AddressHandle } from '../verbs/queues/address-handle.js';
+import type { CompletionQueue, WorkCompletion } from '../verbs/queues/completion-queue.js';
 import type { Context } from '../verbs/context.js';
-import type { MemoryRegion } from '../verbs/memory-region.js';
-import type { ProtectionDomain } from '../verbs/protection-domain.js';
-import { QueuePair } from '../verbs/queue-pair.js';
+import type { MemoryRegion } from '../verbs/regions/memory-region.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
+import { QueuePair } from '../verbs/queues/queue-pair.js';
 import { MESSAGE_BYTES_MAX } from './mad.js';
 
 /** The Q_Key of every queue pair 1 (IBA 10.2.5). */

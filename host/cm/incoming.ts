@@ -1,7 +1,7 @@
 /** What each message of a peer does. Everything here is hostile until it has been matched. */
 import { Mtu } from '#build/abi.js';
 import { Endpoint } from '../link/endpoint.js';
-import { answerPort } from '../verbs/address-handle.js';
+import { answerPort } from '../verbs/queues/address-handle.js';
 import {
   isAuthentic,
   receiveAuthReply,
@@ -14,7 +14,7 @@ import { judge } from './admission.js';
 import { HALF_OPEN, idsOf, type Connection, type Listener } from './connection.js';
 import { receiveCookie } from './cookie-answer.js';
 import { challenge, isProven, splitRequest } from './cookies.js';
-import type { CmCore } from './core.js';
+import type { CmProtocol } from './protocol.js';
 import { timeoutMicros } from './deadlines.js';
 import { AboutMessage, ApStatus, RejectReason, SidrStatus, TransportService } from './enums.js';
 import { doubt } from './keep-alive.js';
@@ -27,9 +27,9 @@ import { buildMad, refusedService, type Message } from './mad.js';
 const MRA_SERVICE_TIMEOUT = 19;
 /** Whoever asks for a datagram service does not say how long it will. */
 const SIDR_TIME_WAIT_MICROS = 20e6;
-const PATIENCE_MICROS_MAX = 60e6;
+const TIMEOUT_MICROS_MAX = 60e6;
 /** Least time that our application has to accept, even if the REQ names a shorter one. */
-const PATIENCE_MICROS_MIN = 5e6;
+const TIMEOUT_MICROS_MIN = 5e6;
 /** Total that MRAs can add to the time between REP and RTU. */
 const MRA_MICROS_MAX = 20e6;
 /** Total that MRAs can add to the time between REQ and REP. */
@@ -39,7 +39,7 @@ const ANSWER_MICROS_MIN = 67e3;
 const ANSWER_MICROS_MAX = 4.3e6;
 
 export function receiveMessage(
-  core: CmCore,
+  core: CmProtocol,
   now: number,
   message: Message,
   source: Endpoint,
@@ -92,7 +92,7 @@ export function receiveMessage(
 
 /** The connection that a message speaks of, whoever sent it. */
 function aboutWhich(
-  core: CmCore,
+  core: CmProtocol,
   message: Exclude<Message, { readonly name: 'REQ' }>,
   source: Endpoint,
 ): Connection | undefined {
@@ -111,7 +111,7 @@ function aboutWhich(
 
 /** The connection that a message is for, when it comes from the peer that it is with. */
 function find(
-  core: CmCore,
+  core: CmProtocol,
   localId: number,
   source: Endpoint,
   remoteId: number,
@@ -122,7 +122,7 @@ function find(
 }
 
 function receiveRequest(
-  core: CmCore,
+  core: CmProtocol,
   now: number,
   message: Message<'REQ'>,
   source: Endpoint,
@@ -190,12 +190,12 @@ function receiveRequest(
   core.enter(connection, 'REQ_RCVD');
   const interval = answerInterval(message.remoteCmResponseTimeout);
   const asked = interval * (message.maxCmRetries + 1);
-  const patience = Math.min(Math.max(asked, PATIENCE_MICROS_MIN), PATIENCE_MICROS_MAX);
+  const waitMicros = Math.min(Math.max(asked, TIMEOUT_MICROS_MIN), TIMEOUT_MICROS_MAX);
   const acknowledged = 2 * timeoutMicros(message.primaryLocalAckTimeout);
   // While the peer may be asking again it is to hear the same; then only what was under way comes.
-  connection.timeWaitMicros = patience;
-  connection.lateMicros = Math.min(Math.max(acknowledged, 4 * interval), PATIENCE_MICROS_MAX);
-  core.extend(connection, now + patience);
+  connection.timeWaitMicros = waitMicros;
+  connection.lateMicros = Math.min(Math.max(acknowledged, 4 * interval), TIMEOUT_MICROS_MAX);
+  core.extend(connection, now + waitMicros);
   tellListener(listener, connection, message);
 }
 
@@ -211,7 +211,7 @@ function tellListener(
 }
 
 /** A RejectReason, or 0. */
-function whyNot(core: CmCore, message: Message<'REQ'>): number {
+function whyNot(core: CmProtocol, message: Message<'REQ'>): number {
   const service = message.transportService;
   if (service !== TransportService.RC && service !== TransportService.UC) {
     return RejectReason.INVALID_TRANSPORT_TYPE;
@@ -225,7 +225,7 @@ function whyNot(core: CmCore, message: Message<'REQ'>): number {
 }
 
 /** A request that came before: its answer was lost, or is not ready yet. */
-function receiveAgain(core: CmCore, now: number, connection: Connection): void {
+function receiveAgain(core: CmProtocol, now: number, connection: Connection): void {
   core.counters.duplicates++;
   if (connection.state === 'REQ_RCVD') {
     core.transmit(connection, 'MRA', {
@@ -241,7 +241,12 @@ function receiveAgain(core: CmCore, now: number, connection: Connection): void {
   if (answer) core.sendMad(answer, connection.peer);
 }
 
-function receiveReply(core: CmCore, now: number, message: Message<'REP'>, source: Endpoint): void {
+function receiveReply(
+  core: CmProtocol,
+  now: number,
+  message: Message<'REP'>,
+  source: Endpoint,
+): void {
   const connection = core.connections.get(message.remoteCommId);
   if (!connection?.peer.gid.equals(source.gid)) {
     // Whoever asked is gone: the other side need not wait for it.
@@ -274,7 +279,11 @@ function receiveReply(core: CmCore, now: number, message: Message<'REP'>, source
   core.tell(connection, { kind: 'reply', reply: message });
 }
 
-function receiveReplyAgain(core: CmCore, connection: Connection, message: Message<'REP'>): void {
+function receiveReplyAgain(
+  core: CmProtocol,
+  connection: Connection,
+  message: Message<'REP'>,
+): void {
   if (connection.remoteId !== message.localCommId) {
     core.counters.unmatched++;
     return;
@@ -290,7 +299,7 @@ function receiveReplyAgain(core: CmCore, connection: Connection, message: Messag
 }
 
 function receiveReady(
-  core: CmCore,
+  core: CmProtocol,
   message: Message<'RTU'>,
   connection: Connection | undefined,
   source: Endpoint,
@@ -318,7 +327,12 @@ function answerInterval(exponent: number): number {
   return Math.min(Math.max(timeoutMicros(exponent), ANSWER_MICROS_MIN), ANSWER_MICROS_MAX);
 }
 
-function receiveReject(core: CmCore, now: number, message: Message<'REJ'>, source: Endpoint): void {
+function receiveReject(
+  core: CmProtocol,
+  now: number,
+  message: Message<'REJ'>,
+  source: Endpoint,
+): void {
   const connection = findRejected(core, message, source);
   switch (connection?.state) {
     case 'REQ_SENT':
@@ -340,7 +354,7 @@ function receiveReject(core: CmCore, now: number, message: Message<'REJ'>, sourc
 
 /** Who refuses need not know our id, or have one of its own. */
 function findRejected(
-  core: CmCore,
+  core: CmProtocol,
   message: Message<'REJ'>,
   source: Endpoint,
 ): Connection | undefined {
@@ -360,7 +374,7 @@ function findRejected(
 }
 
 function receiveDisconnect(
-  core: CmCore,
+  core: CmProtocol,
   now: number,
   message: Message<'DREQ'>,
   source: Endpoint,
@@ -395,7 +409,7 @@ function receiveDisconnect(
 }
 
 function receiveMra(
-  core: CmCore,
+  core: CmProtocol,
   now: number,
   message: Message<'MRA'>,
   found: Connection | undefined,
@@ -428,7 +442,7 @@ function receiveMra(
 }
 
 function receiveServiceRequest(
-  core: CmCore,
+  core: CmProtocol,
   now: number,
   message: Message<'SIDR_REQ'>,
   source: Endpoint,
@@ -465,11 +479,15 @@ function receiveServiceRequest(
   connection.remoteKey = key;
   core.byRemote.set(key, connection);
   core.enter(connection, 'SIDR_REQ_RCVD');
-  core.extend(connection, now + PATIENCE_MICROS_MAX);
+  core.extend(connection, now + TIMEOUT_MICROS_MAX);
   tellListener(listener, connection, message);
 }
 
-function receiveServiceReply(core: CmCore, message: Message<'SIDR_REP'>, source: Endpoint): void {
+function receiveServiceReply(
+  core: CmProtocol,
+  message: Message<'SIDR_REP'>,
+  source: Endpoint,
+): void {
   const connection = core.connections.get(message.requestId);
   if (connection?.state !== 'SIDR_REQ_SENT' || !connection.peer.gid.equals(source.gid)) {
     core.counters.unmatched++;
@@ -482,7 +500,7 @@ function receiveServiceReply(core: CmCore, message: Message<'SIDR_REP'>, source:
 
 /** Answers a message about a connection that is not here, with its ids turned round. */
 function answerAlone(
-  core: CmCore,
+  core: CmProtocol,
   name: 'APR' | 'DREP' | 'REJ',
   message: Message<'LAP'> | Message<'DREQ'> | Message<'REP'> | Message<'RTU'>,
   source: Endpoint,

@@ -1,28 +1,12 @@
 /**
  * Detects dead peers: a killed process or a failed machine sends no DREQ. The queue pair of an idle
- * connection sends keep-alive probes (assembly/transport/keep-alive.ts). The peer's transport
+ * connection sends keep-alive probes (transport/shared/keep-alive.ts). The peer's transport
  * answers, whatever its application does. Sans-IO, as the state machine that calls it.
  */
 import { Life } from '#build/abi.js';
-import type { QueuePair } from '../verbs/queue-pair.js';
-import { idsOf, type Connection } from './connection.js';
-import type { CmCore } from './core.js';
-
-/** Keep-alive state of a connection. */
-export interface Watch {
-  /** Checks whether the queue pair's peer sent a packet; if not, sends a probe. Returns a Life. */
-  readonly look: () => number;
-  /** Microseconds between two checks; 0: checked only while the connection is doubted. */
-  readonly stepMicros: number;
-  /** Consecutive checks without a sign of life. */
-  silent: number;
-  /** Consecutive checks that found the peer not ready to receive. */
-  notReady: number;
-  /** True: the peer is probed every DOUBT_MICROS. */
-  isDoubted: boolean;
-  /** Time of the next check. */
-  nextMicros: number;
-}
+import type { QueuePair } from '../verbs/queues/queue-pair.js';
+import { idsOf, type Connection, type Watch } from './connection.js';
+import type { CmProtocol } from './protocol.js';
 
 /** Default of `keepAliveMillis`. */
 export const KEEP_ALIVE_MILLIS = 20_000;
@@ -44,7 +28,7 @@ const GRIDS = 64;
 
 /** Checks this queue pair for a sign of life: a `Life`; SILENT if it is no longer connected. */
 export function lookFor(qp: QueuePair | undefined): number {
-  if (!qp || qp.life === 0) return Life.SILENT;
+  if (!qp || qp.incarnation === 0) return Life.SILENT;
   const { device } = qp.pd.context;
   // Packets that already arrived count as a sign of life.
   device.settle();
@@ -66,7 +50,12 @@ function onGrid(micros: number, { stepMicros }: Watch): number {
 }
 
 /** Starts the keep-alive of an established connection. */
-export function keepWatch(core: CmCore, now: number, connection: Connection, watch: Watch): void {
+export function keepWatch(
+  core: CmProtocol,
+  now: number,
+  connection: Connection,
+  watch: Watch,
+): void {
   if (connection.state !== 'ESTABLISHED') return;
   connection.watch = watch;
   // The checks of connections that began together are spread over one interval.
@@ -75,12 +64,12 @@ export function keepWatch(core: CmCore, now: number, connection: Connection, wat
 }
 
 /** Stops the keep-alive: the connection is no longer established. */
-export function stopWatch(core: CmCore, connection: Connection): void {
+export function stopWatch(core: CmProtocol, connection: Connection): void {
   connection.watch = undefined;
   core.watched.delete(connection);
 }
 
-function plan(core: CmCore, connection: Connection, micros: number): void {
+function plan(core: CmProtocol, connection: Connection, micros: number): void {
   connection.watch!.nextMicros = micros;
   core.watched.add(connection);
   core.extend(connection, micros);
@@ -91,7 +80,7 @@ function plan(core: CmCore, connection: Connection, micros: number): void {
  * the connected peer every DOUBT_MICROS. A connection is doubted once at a time, however many such
  * messages arrive.
  */
-export function doubt(core: CmCore, now: number, connection: Connection): void {
+export function doubt(core: CmProtocol, now: number, connection: Connection): void {
   const { watch } = connection;
   if (!watch || watch.isDoubted) return;
   watch.isDoubted = true;
@@ -102,7 +91,7 @@ export function doubt(core: CmCore, now: number, connection: Connection): void {
 }
 
 /** Checks an established connection when its time has come. */
-export function lookAfter(core: CmCore, now: number, connection: Connection): void {
+export function lookAfter(core: CmProtocol, now: number, connection: Connection): void {
   const watch = connection.watch!;
   // A process that was itself stopped or busy received no packets: it must not end connections.
   const step = watch.isDoubted ? DOUBT_MICROS : watch.stepMicros;
@@ -125,7 +114,7 @@ export function lookAfter(core: CmCore, now: number, connection: Connection): vo
 }
 
 /** The peer is dead. Sends one DREQ in case the peer still receives; does not wait for the DREP. */
-function endLost(core: CmCore, now: number, connection: Connection): void {
+function endLost(core: CmProtocol, now: number, connection: Connection): void {
   core.counters.lost++;
   core.transmit(connection, 'DREQ', { ...idsOf(connection), remoteQpn: connection.remoteQpn });
   core.enterTimeWait(now, connection);

@@ -365,8 +365,8 @@ export function explainMad(mad: Uint8Array): string {
     const value = values[field]!;
     if (value instanceof Uint8Array) {
       const hex = Array.from(value, (byte) => byte.toString(16).padStart(2, '0')).join('');
-      const told = hex.replace(/(00)+$/, '');
-      if (told !== '') parts.push(`${field} ${told}`);
+      const ascii = hex.replace(/(00)+$/, '');
+      if (ascii !== '') parts.push(`${field} ${ascii}`);
     } else if (value !== 0 && value !== 0n) {
       const isHex = place.kind === 'bigint' || (place.kind === 'number' && place.width === 32);
       parts.push(`${field} ${isHex ? `0x${value.toString(16)}` : value}`);

@@ -1,7 +1,7 @@
 /** A channel without verbs on which messages go to and fro: what ours are compared with. */
 import { timerMillis } from '../base/timer.js';
 import { LinkError } from '../errors/errors.js';
-import type { DatagramChannel } from '../link/datagram-channel.js';
+import type { DatagramChannel } from '../link/channel/datagram-channel.js';
 
 const MESSAGE_BYTES = 64;
 /** Longer ones are none of ours. */

@@ -1,7 +1,7 @@
 /** One queue pair of two peers of the demo, and what each told the other about its memory. */
 import type { RdmaConnection } from '../cm/connect.js';
 import { WcStatus, WcStatusName } from '../verbs/enums.js';
-import type { WorkCompletion } from '../verbs/completion-queue.js';
+import type { WorkCompletion } from '../verbs/queues/completion-queue.js';
 
 /** What a connection is for. Each has a queue pair of its own, so that none waits for another. */
 export const Role = {

@@ -3,7 +3,7 @@ import type { RdmaConnection } from '../cm/connect.js';
 import { RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import { SendFlag, WcStatus, WrOpcode } from '../verbs/enums.js';
-import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { Role, check, type PeerKind } from './end.js';
 import { MESSAGE_BYTES } from './messages.js';
 import { writtenBy } from './station.js';

@@ -1,35 +1,37 @@
 /** For esbuild: what the page does not call is left out of it. Whoever calls it is told. */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 
 const FILES = [
   'cm/adoption',
   'engine/cache-model',
   // Of several connections to one peer.
-  'link/message-order',
+  'link/channel/message-order',
   'link/rtc/bundle',
-  'verbs/advise',
-  'verbs/completion-channel',
-  'verbs/completion-counter',
-  'verbs/completion-queue-ex',
-  'verbs/device-memory',
-  'verbs/dma-handle',
-  'verbs/import',
-  'verbs/imported-memory-region',
-  'verbs/memory-window',
-  'verbs/null-memory-region',
-  'verbs/packet-keys',
-  'verbs/parent-domain',
-  'verbs/query-device',
-  'verbs/query-tables',
-  'verbs/queue-pair-ex',
-  'verbs/registrable-buffer',
-  'verbs/shared-receive-queue',
-  'verbs/thread-domain',
+  'verbs/domains/import',
+  'verbs/domains/parent-domain',
+  'verbs/domains/thread-domain',
+  'verbs/queries/query-device',
+  'verbs/queries/query-tables',
+  'verbs/queues/completion-channel',
+  'verbs/queues/completion-counter',
+  'verbs/queues/completion-queue-ex',
+  'verbs/queues/packet-keys',
+  'verbs/queues/queue-pair-ex',
+  'verbs/queues/shared-receive-queue',
+  'verbs/regions/advise',
+  'verbs/regions/device-memory',
+  'verbs/regions/dma-handle',
+  'verbs/regions/imported-memory-region',
+  'verbs/regions/memory-window',
+  'verbs/regions/null-memory-region',
+  'verbs/regions/registrable-buffer',
 ];
 
 export const leftOut = {
   name: 'left-out',
   setup({ onLoad }) {
+    const missing = FILES.filter((file) => !existsSync(`host/${file}.ts`));
+    if (missing.length > 0) throw new Error(`left-out.mjs: no such file: ${missing.join(', ')}`);
     const filter = new RegExp(`/host/(${FILES.join('|')})\\.ts$`);
     // The compiler has checked all options of the page: esbuild drops calls of empty functions.
     onLoad({ filter: /\/host\/base\/options\.ts$/ }, () => {

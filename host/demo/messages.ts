@@ -1,8 +1,8 @@
 /** SENDs: two-sided, so the receiving application has to take part, at its own pace. */
 import { timerMillis } from '../base/timer.js';
 import { SendFlag, WrOpcode } from '../verbs/enums.js';
-import type { MemoryRegion } from '../verbs/memory-region.js';
-import type { QueuePair } from '../verbs/queue-pair.js';
+import type { MemoryRegion } from '../verbs/regions/memory-region.js';
+import type { QueuePair } from '../verbs/queues/queue-pair.js';
 import { check, type End } from './end.js';
 import { STAMP_BYTES, Word, readWord, stampOf, writeWord } from './memory-layout.js';
 

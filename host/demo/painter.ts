@@ -3,8 +3,8 @@
  * twice is written once: a slow wire costs steps in between, not time.
  */
 import { SendFlag, WrOpcode } from '../verbs/enums.js';
-import type { MemoryRegion } from '../verbs/memory-region.js';
-import type { SendWorkRequest } from '../verbs/work-request.js';
+import type { MemoryRegion } from '../verbs/regions/memory-region.js';
+import type { SendWorkRequest } from '../verbs/queues/work-request.js';
 import { TouchedRows } from './brush.js';
 import { at, check, type End } from './end.js';
 

@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { queryOf } from '../link/http-site.js';
+import { queryOf } from '../link/channel/http-site.js';
 import { SourceShares } from '../link/source-shares.js';
 import type { RelayStatus } from './relayed-signalling.js';
 import { Relay } from './relay.js';

@@ -1,6 +1,6 @@
 /** All connections with one peer, once each of them is there. */
 import type { Endpoint } from '../link/endpoint.js';
-import type { MemoryRegion } from '../verbs/memory-region.js';
+import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import { paintFlower, paintLine } from './brush.js';
 import { Role, type End, type PeerKind } from './end.js';
 import { Latencies } from './latencies.js';

@@ -2,9 +2,9 @@
 import type { IncomingMessage } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { WebSocketServer } from 'ws';
-import { refuseUpgrade } from '../link/http-site.js';
+import { refuseUpgrade } from '../link/channel/http-site.js';
 import { SourceShares } from '../link/source-shares.js';
-import { load } from '../link/websocket-class.js';
+import { load } from '../link/channel/websocket-class.js';
 
 const ECHO_BYTES_MAX = 4096;
 /** Unread by the peer: beyond this nothing more is read from it. */

@@ -3,15 +3,15 @@
  * memory, and a session with everybody who is there.
  */
 import { connect, listen, type EndOptions, type RdmaConnection } from '../cm/connect.js';
-import type { ChannelLink } from '../link/channel-link.js';
+import type { ChannelLink } from '../link/channel/channel-link.js';
 import type { Endpoint } from '../link/endpoint.js';
-import { faultLink, type FaultLink } from '../link/fault.js';
+import { faultLink, type FaultLink } from '../link/faults/fault.js';
 import type { Context } from '../verbs/context.js';
 import { AccessFlag, SendFlag, WrOpcode } from '../verbs/enums.js';
-import type { LayoutMemoryRegion } from '../verbs/layout-memory-region.js';
-import type { MemoryRegion } from '../verbs/memory-region.js';
+import type { LayoutMemoryRegion } from '../verbs/layouts/layout-memory-region.js';
+import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import { openDevice } from '../verbs/open-device.js';
-import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { Role, at, check, hear, tell, type End, type PeerKind, type Told } from './end.js';
 import { MATRIX, STATION_BYTES, Word, readWord, writeWord } from './memory-layout.js';
 import {

@@ -1,6 +1,6 @@
 /** READs the other's memory, again and again: what is shown of it is what is there. */
 import { SendFlag, WrOpcode } from '../verbs/enums.js';
-import type { MemoryRegion } from '../verbs/memory-region.js';
+import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import { at, check, type End } from './end.js';
 import type { Latencies } from './latencies.js';
 import { PICTURE_BYTES, STATION_BYTES, readWord } from './memory-layout.js';

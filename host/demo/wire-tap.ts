@@ -1,6 +1,6 @@
 /** A link that shows its packets, and kills those that it is told to. */
 import { Opcode, OpcodeName } from '#build/abi.js';
-import { CopiedBatch, copyPacket, type CopiedPacket } from '../link/copied-batch.js';
+import { CopiedBatch, copyPacket, type CopiedPacket } from '../link/faults/copied-batch.js';
 import type { Endpoint } from '../link/endpoint.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../link/link.js';
 

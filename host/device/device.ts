@@ -9,22 +9,22 @@ import { fetchEngine } from '../engine/load.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Link, LinkInfo } from '../link/link.js';
-import type { UdpBatchLink } from '../link/udp-batch.js';
-import type { UdpOptions } from '../link/udp-options.js';
+import type { UdpBatchLink } from '../link/udp/udp-batch.js';
+import type { UdpOptions } from '../link/udp/udp-options.js';
 import { RealClock, type Clock } from './clock.js';
-import { Durables } from './durables.js';
-import { InlineProgress } from './inline-progress.js';
-import type { DeviceEvents, Progress, RunningEngine } from './progress.js';
-import type { Spin } from './spin.js';
-import { SharedDevice, type SharedOptions } from './shared-device.js';
-import { ThreadProgress, startThread } from './thread-progress.js';
+import { Durables } from './durable/durables.js';
+import { InlineProgress } from './progress/inline-progress.js';
+import type { DeviceEvents, Progress, RunningEngine } from './progress/progress.js';
+import type { Spin } from './progress/spin.js';
+import { SharedDevice, type SharedOptions } from './sharing/shared-device.js';
+import { ThreadProgress, startThread } from './progress/thread-progress.js';
 import {
   ThreadShares,
   guardTables,
   joinArena,
   type DeviceShare,
   type ThreadTables,
-} from './thread-share.js';
+} from './sharing/thread-share.js';
 
 export interface ThreadOptions {
   readonly udp: UdpOptions;
@@ -44,21 +44,21 @@ export interface DeviceOptions {
   link?: Link;
   /** Without `link`: engine and a UDP link run in a thread of their own. */
   thread?: ThreadOptions;
-  /** With `thread` or `polled`: a device that several processes share, by its name. */
-  shared?: SharedOptions;
-  /** With `shared`: the engine runs in the thread that calls it, and polls a link like this. */
+  /** With `thread` or `polled`: name and place of a device that several processes share. */
+  processShare?: SharedOptions;
+  /** With `processShare`: the engine runs in the thread that calls it, and polls a link like this. */
   polled?: PolledOptions;
   /** Of a device that another thread has opened: what its `context.share` returned. */
-  share?: DeviceShare;
+  threadShare?: DeviceShare;
   /** How many threads may have contexts (`context.share`), at most 256. Default 1. */
   threadsMax?: number;
   /** Default: the machine's monotonic clock. */
   clock?: Clock;
   /**
-   * With `link`: memory that other threads can have, too. In a browser that takes a page that is
-   * served with COOP and COEP. Default false.
+   * With `link`: the memory is a SharedArrayBuffer, which Workers can be given. In a browser that
+   * requires a page that is served with COOP and COEP. Default false.
    */
-  sharedMemory?: boolean;
+  sharedArrayBuffer?: boolean;
   /**
    * Counts what the caches of an adapter like this would do (`context.queryCacheModel`); without a
    * name only. Default: nothing is counted, at no cost.
@@ -107,11 +107,11 @@ type NoLimit =
   | 'link'
   | 'thread'
   | 'polled'
-  | 'shared'
-  | 'share'
+  | 'processShare'
+  | 'threadShare'
   | 'threadsMax'
   | 'clock'
-  | 'sharedMemory'
+  | 'sharedArrayBuffer'
   | 'cacheModel';
 
 export type DeviceLimits = Required<Omit<DeviceOptions, NoLimit>>;
@@ -135,7 +135,7 @@ const DEFAULTS: DeviceLimits = {
 
 const LIMITS = Object.keys(DEFAULTS).join(' ');
 /** Names of the options of `openDevice`. */
-export const DEVICE_OPTIONS = `link clock share threadsMax sharedMemory cacheModel ${LIMITS}`;
+export const DEVICE_OPTIONS = `link clock threadShare threadsMax sharedArrayBuffer cacheModel ${LIMITS}`;
 
 /** Of a link that does not say what suits it. */
 const UNDER_WAY_BYTES = 528 * 1024;
@@ -240,24 +240,25 @@ export class Device {
     checkLimits(limits);
     const clock = options.clock ?? new RealClock();
     const { link, thread, cacheModel } = options;
-    if (options.shared && cacheModel) {
+    if (options.processShare && cacheModel) {
       throw new MisuseError('cacheModel', 'is for a device that one process has, without a name');
     }
-    if (options.shared) {
+    if (options.processShare) {
       await fetchEngine(true);
-      return Device.openShared({ ...options, shared: options.shared }, limits, clock);
+      const { processShare } = options;
+      return Device.openShared({ ...options, processShare }, limits, clock);
     }
-    const { threadsMax = 1, share } = options;
+    const { threadsMax = 1, threadShare: share } = options;
     checkWhole('threadsMax', threadsMax, 1, 256);
     const shared =
       link === undefined ||
       cacheModel !== undefined ||
       threadsMax > 1 ||
       share !== undefined ||
-      (options.sharedMemory ?? false);
+      (options.sharedArrayBuffer ?? false);
     if (shared && typeof SharedArrayBuffer === 'undefined') {
       const sentence =
-        'sharedMemory: there is no SharedArrayBuffer; a page has it when it is served with ';
+        'sharedArrayBuffer: there is no SharedArrayBuffer; a page has it when it is served with ';
       throw new RefusalError('EOPNOTSUPP', sentence + 'COOP same-origin and COEP require-corp');
     }
     await fetchEngine(shared, cacheModel !== undefined);
@@ -288,7 +289,7 @@ export class Device {
 
   /** As one of several processes. */
   private static async openShared(
-    options: DeviceOptions & Required<Pick<DeviceOptions, 'shared'>>,
+    options: DeviceOptions & Required<Pick<DeviceOptions, 'processShare'>>,
     limits: DeviceLimits,
     clock: Clock,
   ): Promise<Device> {
@@ -301,12 +302,12 @@ export class Device {
     let shared: SharedDevice | undefined;
     let progress: ThreadProgress | InlineProgress | undefined;
     try {
-      shared = await SharedDevice.open(options.shared, sizes, limits, since);
+      shared = await SharedDevice.open(options.processShare, sizes, limits, since);
       const { arena, slot } = shared;
-      const udp = await shared.choose((thread ?? polled)!.udp, options.shared);
+      const udp = await shared.choose((thread ?? polled)!.udp, options.processShare);
       const link = polled?.makeLink(udp);
       progress = link
-        ? await InlineProgress.open(arena, link, clock, await shared.mailroom(link))
+        ? await InlineProgress.open(arena, link, clock, await shared.packetInbox(link))
         : await ThreadProgress.open(arena, udp, thread!.spinMicros, slot, started);
       const device = new Device(arena, progress, link, clock, limits, shared);
       const { socketDescriptor, callPort } = link ?? (progress as ThreadProgress);

@@ -1,7 +1,7 @@
 /** What stands beside a UDP socket: RDS sockets of the same port at the nodes of its addresses. */
 import { localAddressTowards } from '../link/interface.js';
-import { MessageFlag, PollEvent, SOL_SOCKET, SocketOption } from '../rds/constants.js';
-import type { RdsSocket } from '../rds/socket.js';
+import { MessageFlag, PollEvent, SOL_SOCKET, SocketOption } from '../rds/wire/constants.js';
+import type { RdsSocket } from '../rds/socket/socket.js';
 import { localAddresses } from './addresses.js';
 import { Outbox, type Addressed, type OutboxUser } from './outbox.js';
 import type { RdpSettings } from './settings.js';

@@ -4,7 +4,7 @@ import type { RemoteInfo, Socket as DgramSocket, SocketOptions, SocketType } fro
 import { lookup as dnsLookup } from 'node:dns';
 import { BlockList, isIP } from 'node:net';
 import { constants } from 'node:os';
-import { splitmix32 } from '../link/fault.js';
+import { splitmix32 } from '../link/faults/fault.js';
 import { plain } from '../link/plain-dgram.js';
 import type { Addressed } from './outbox.js';
 import { ReliableSide } from './reliable-side.js';

@@ -1,6 +1,6 @@
 /** Connects, says something in private data, and disconnects. */
 import { connectTo, run } from './end.js';
-import { decode, encode } from './told.js';
+import { decode, encode } from './private-data.js';
 
 await run(
   async (request) => {

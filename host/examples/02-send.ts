@@ -1,7 +1,7 @@
 /** Sends a message and receives the answer: both sides take part. */
 import { SendFlag, WrOpcode, type RdmaConnection } from '../index.js';
 import { completed, connectTo, register, run } from './end.js';
-import { decode, encode } from './told.js';
+import { decode, encode } from './private-data.js';
 
 const BYTES = 64;
 

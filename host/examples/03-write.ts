@@ -1,7 +1,7 @@
 /** Writes into the server's memory, which learns of it when the client disconnects. */
 import { SendFlag, WcStatusName, WrOpcode } from '../index.js';
 import { completed, connectTo, register, run } from './end.js';
-import { decode, describe, encode, parseDescription } from './told.js';
+import { decode, describe, encode, parseDescription } from './private-data.js';
 
 const BYTES = 64;
 

@@ -1,7 +1,7 @@
 /** Reads the server's memory, which does not notice. */
 import { SendFlag, WrOpcode } from '../index.js';
 import { completed, connectTo, register, run } from './end.js';
-import { decode, describe, encode, parseDescription } from './told.js';
+import { decode, describe, encode, parseDescription } from './private-data.js';
 
 const BYTES = 64;
 

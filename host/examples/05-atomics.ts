@@ -1,7 +1,7 @@
 /** Counts in the server's memory: what it was before comes back, and nobody counts in between. */
 import { SendFlag, WrOpcode } from '../index.js';
 import { completed, connectTo, register, run } from './end.js';
-import { describe, parseDescription } from './told.js';
+import { describe, parseDescription } from './private-data.js';
 
 const BYTES = 64;
 

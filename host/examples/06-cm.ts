@@ -10,7 +10,7 @@ import {
 } from '../index.js';
 import { completed } from './end.js';
 import { announce, met, play } from './roles.js';
-import { decode, encode } from './told.js';
+import { decode, encode } from './private-data.js';
 
 async function next(channel: EventChannel, wanted: number): Promise<CmEvent> {
   const event = (await channel.getEvent())!;

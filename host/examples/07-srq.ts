@@ -2,7 +2,7 @@
 import { SendFlag, WrOpcode, listen, type RdmaConnection } from '../index.js';
 import { completed, connectTo, register } from './end.js';
 import { announce, met, play } from './roles.js';
-import { decode, encode } from './told.js';
+import { decode, encode } from './private-data.js';
 
 const CLIENTS = 3;
 const MESSAGES = 4;

@@ -1,4 +1,4 @@
-/** Unreliable datagrams: one queue pair talks to all; who sent what is told by its completion. */
+/** Unreliable datagrams: one queue pair talks to all; the completion names the sender. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
   CmEventType,
@@ -12,12 +12,12 @@ import {
 } from '../index.js';
 import { completed, register } from './end.js';
 import { announce, play } from './roles.js';
-import { decode, encode } from './told.js';
+import { decode, encode } from './private-data.js';
 
 /** In front of what was received: the network's header. */
 const GRH_BYTES = 40;
 const BYTES = 64;
-const PATIENCE_SECONDS = 10;
+const TIMEOUT_SECONDS = 10;
 
 async function next(channel: EventChannel, wanted: number): Promise<CmEvent> {
   const event = (await channel.getEvent())!;
@@ -44,9 +44,9 @@ await play(
     qp.postRecv({ sgList: [inbox.sge] });
     id.accept();
     // What is lost on its way is lost: nobody says so, and who waits has to give up by himself.
-    const late = sleep(PATIENCE_SECONDS * 1000, undefined, { ref: false });
+    const late = sleep(TIMEOUT_SECONDS * 1000, undefined, { ref: false });
     const came = await Promise.race([completed(cq), late]);
-    if (!came) throw new Error(`nothing came within ${PATIENCE_SECONDS} s (ETIMEDOUT)`);
+    if (!came) throw new Error(`nothing came within ${TIMEOUT_SECONDS} s (ETIMEDOUT)`);
     const text = decode(inbox.memory.subarray(GRH_BYTES, came.byteLen));
     console.log(`${came.byteLen - GRH_BYTES} bytes of queue pair ${came.srcQp}: ${text}`);
   },

@@ -1,7 +1,7 @@
 /** A memory window: a key of its own for a part of a region, given to one peer and taken back. */
 import { AccessFlag, MwType, SendFlag, WcStatusName, WrOpcode, incRkey } from '../index.js';
 import { completed, connectTo, register, run } from './end.js';
-import { decode, describe, encode, parseDescription } from './told.js';
+import { decode, describe, encode, parseDescription } from './private-data.js';
 
 const BYTES = 4096;
 const WINDOW = { offset: 1024, bytes: 64 };
@@ -42,10 +42,10 @@ await run(
     await using connection = await connectTo(server);
     const { qp, sendCq, recvCq } = connection;
     const { memory, sge } = register(connection, 64);
-    const told = register(connection, 16);
-    qp.postRecv([{ sgList: [told.sge] }, {}]);
+    const received = register(connection, 16);
+    qp.postRecv([{ sgList: [received.sge] }, {}]);
     await completed(recvCq);
-    const rdma = parseDescription(told.memory.slice());
+    const rdma = parseDescription(received.memory.slice());
     const read = async (): Promise<string> => {
       const sendFlags = SendFlag.SIGNALED;
       qp.postSend({ opcode: WrOpcode.RDMA_READ, sgList: [sge], rdma, sendFlags });

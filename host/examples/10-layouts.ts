@@ -1,7 +1,7 @@
 /** A column of the server's matrix is one key: 32 pieces, read by one request of one gather. */
 import { AccessFlag, SendFlag, WrOpcode } from '../index.js';
 import { completed, connectTo, register, run } from './end.js';
-import { describe, parseDescription } from './told.js';
+import { describe, parseDescription } from './private-data.js';
 
 const SIDE = 32;
 const ROW_BYTES = SIDE * 4;

@@ -3,7 +3,7 @@
  * use it, by the same key and at the same address, and count in it together.
  */
 import { AccessFlag, SendFlag, WrOpcode, connect, listen, openDevice } from '../index.js';
-import { Crew, dismissed, member, say, told } from './crew.js';
+import { Processes, dismissed, member, say, nextMessage } from './processes.js';
 import { completed } from './end.js';
 import { main } from './roles.js';
 
@@ -21,7 +21,7 @@ interface Start {
 
 /** One of those that count, each over a connection of its own to the device that all share. */
 async function count(): Promise<void> {
-  const { name, shpd, addr, rkey } = await told<Start>();
+  const { name, shpd, addr, rkey } = await nextMessage<Start>();
   await using context = await openDevice({ name });
   const pd = context.sharePd(shpd, SHARE_KEY);
   await using listener = await listen('127.0.0.1:0', { context });
@@ -51,9 +51,9 @@ async function start(): Promise<void> {
   const pd = context.allocPd();
   const shpd = pd.allocShpd(SHARE_KEY);
   const mr = pd.regMr(context.alloc(8), LOCAL_WRITE | REMOTE_ATOMIC);
-  await using crew = Crew.start(import.meta.url, PROCESSES);
-  crew.tell({ name, shpd, addr: mr.addr, rkey: mr.rkey });
-  await crew.hear();
+  await using processes = Processes.start(import.meta.url, PROCESSES);
+  processes.tell({ name, shpd, addr: mr.addr, rkey: mr.rkey });
+  await processes.hear();
   const counted = new BigUint64Array(mr.buffer.buffer, mr.buffer.byteOffset, 1)[0];
   console.log(`${PROCESSES} processes counted to ${counted} by one key`);
 }

@@ -4,7 +4,7 @@
  */
 import { AccessFlag, SendFlag, WrOpcode, createFmrPool } from '../index.js';
 import { completed, connectTo, register, run } from './end.js';
-import { decode, describe, encode, parseDescription } from './told.js';
+import { decode, describe, encode, parseDescription } from './private-data.js';
 
 const BYTES = 64;
 const TURNS = 8;

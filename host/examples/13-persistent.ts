@@ -7,10 +7,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { AccessFlag, PlacementType, SendFlag, WrOpcode } from '../index.js';
 import { connect, listen, type SendWorkRequest } from '../index.js';
-import { Crew, dismissed, member, say, told } from './crew.js';
+import { Processes, dismissed, member, say, nextMessage } from './processes.js';
 import { completed, register } from './end.js';
 import { main } from './roles.js';
-import { decode, describe, encode, parseDescription } from './told.js';
+import { decode, describe, encode, parseDescription } from './private-data.js';
 
 const BYTES = 4096;
 const RECORD = { offset: 64, bytes: 64 };
@@ -20,7 +20,7 @@ const OPTIONS = { bytes: BYTES, volatile: true };
 
 /** Has the memory, and does nothing for it. */
 async function serve(): Promise<void> {
-  const { path } = await told<{ path: string }>();
+  const { path } = await nextMessage<{ path: string }>();
   await using listener = await listen('127.0.0.1:0', { device: { port: 0 } });
   const { context } = listener;
   const pd = context.allocPd();
@@ -34,9 +34,9 @@ async function serve(): Promise<void> {
 }
 
 async function use(path: string): Promise<void> {
-  await using crew = Crew.start(import.meta.url, 1);
-  crew.tell({ path });
-  const [{ port, udpPort }] = (await crew.hear()) as [{ port: number; udpPort: number }];
+  await using processes = Processes.start(import.meta.url, 1);
+  processes.tell({ path });
+  const [{ port, udpPort }] = (await processes.hear()) as [{ port: number; udpPort: number }];
   const device = { port: 0 };
   await using connection = await connect(`127.0.0.1:${port}`, { udpPort, device });
   const { remoteAddr, rkey } = parseDescription(connection.privateData);
@@ -56,7 +56,7 @@ async function use(path: string): Promise<void> {
     flush(remoteAddr, 8, SendFlag.SIGNALED),
   ]);
   await completed(connection.sendCq);
-  await crew.kill(0);
+  await processes.kill(0);
   await using pmem = await connection.context.openPmem(path, OPTIONS);
   const text = decode(pmem.buffer.subarray(RECORD.offset, RECORD.offset + RECORD.bytes));
   console.log(`${pmem.buffer[0]} record, in a file that its process did not close: ${text}`);

@@ -6,9 +6,9 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { openDevice, rpma } from '../index.js';
-import { Crew, dismissed, member, say, told } from './crew.js';
+import { Processes, dismissed, member, say, nextMessage } from './processes.js';
 import { main } from './roles.js';
-import { decode, encode } from './told.js';
+import { decode, encode } from './private-data.js';
 
 const REPLICAS = 3;
 const QUORUM = 2;
@@ -22,7 +22,7 @@ interface Told {
 }
 
 async function keep(): Promise<void> {
-  const { directory } = await told<{ directory: string }>();
+  const { directory } = await nextMessage<{ directory: string }>();
   await using context = await openDevice({ port: 0 });
   await using pmem = await context.openPmem(join(directory, `${member}`), OPTIONS);
   const peer = rpma.peerNew(context);
@@ -36,8 +36,8 @@ async function keep(): Promise<void> {
 }
 
 async function use(directory: string): Promise<void> {
-  await using crew = Crew.start(import.meta.url, REPLICAS);
-  crew.tell({ directory });
+  await using processes = Processes.start(import.meta.url, REPLICAS);
+  processes.tell({ directory });
   await using context = await openDevice({ port: 0 });
   const peer = rpma.peerNew(context);
   const cfg = rpma.connCfgNew();
@@ -45,7 +45,7 @@ async function use(directory: string): Promise<void> {
   const pcfg = rpma.peerCfgNew();
   pcfg.setDirectWriteToPmem(true);
   const replicas: rpma.LogReplica[] = [];
-  for (const { port, udpPort, descriptor } of await crew.hear<Told>()) {
+  for (const { port, udpPort, descriptor } of await processes.hear<Told>()) {
     const conn = (await peer.connReqNew('127.0.0.1', port, cfg, udpPort)).connect();
     const event = await conn.nextEvent();
     if (event !== rpma.ConnEvent.ESTABLISHED) throw new Error(rpma.utilsConnEvent2str(event));
@@ -54,10 +54,10 @@ async function use(directory: string): Promise<void> {
   }
   const log = new rpma.ReplicatedLog(peer, replicas, { bytes: OPTIONS.bytes, quorum: QUORUM });
   for (let number = 1; number <= RECORDS; number++) {
-    if (number === RECORDS / 2) await crew.kill(0);
+    if (number === RECORDS / 2) await processes.kill(0);
     await log.append(encode(`record ${number}`));
   }
-  await crew.end();
+  await processes.end();
   for (let number = 1; number < REPLICAS; number++) {
     await using pmem = await context.openPmem(join(directory, `${number}`), OPTIONS);
     const { records } = rpma.recoverLog(pmem.buffer);

@@ -1,12 +1,12 @@
 /** Reliable datagrams: a socket for each peer program, a connection for each pair of machines. */
 import { openDevice, rds } from '../index.js';
 import { announce, met, play } from './roles.js';
-import { decode, encode } from './told.js';
+import { decode, encode } from './private-data.js';
 
 const CLIENTS = 2;
 const MESSAGES = 100;
 const PORT = 4000;
-/** Of the second half of the messages: several fragments, over another lane. */
+/** Of the second half of the messages: several fragments, over another connection. */
 const LARGE_BYTES = 20_000;
 
 const { AF_INET_OFFLOAD, SOCK_DGRAM } = rds;

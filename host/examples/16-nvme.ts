@@ -1,7 +1,7 @@
 /** A disk over RDMA: the server's memory is an NVMe namespace, which the client reads and writes. */
 import { NvmeRamStore, NvmeTarget, connectNvme, openDevice } from '../index.js';
 import { announce, play } from './roles.js';
-import { decode, encode } from './told.js';
+import { decode, encode } from './private-data.js';
 
 const NQN = 'nqn.2026-01.dev.verbena:example';
 const DISK_BYTES = 2 ** 20;

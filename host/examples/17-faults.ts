@@ -2,7 +2,7 @@
 import { SendFlag, UdpLink, WcStatus, WrOpcode, connect, openDevice } from '../index.js';
 import { explainPacket, explainWcStatus, faultLink, traceLink } from '../index.js';
 import { completed, register, run } from './end.js';
-import { describe, parseDescription } from './told.js';
+import { describe, parseDescription } from './private-data.js';
 
 const BYTES = 256 * 1024;
 const SHOWN = 4;

@@ -13,10 +13,10 @@ const SCRIPT = `
   const context = await openDevice({ link, memoryBytes: 2 ** 23 });
   const server = await link.connect('/signal');
   const connection = await connect({ address: String(server.gid), port: 7 }, { context });
-  const told = JSON.parse(new TextDecoder().decode(connection.privateData).replace(/\\0+$/, ''));
+  const received = JSON.parse(new TextDecoder().decode(connection.privateData).replace(/\\0+$/, ''));
   const memory = context.alloc(8);
   const { addr, lkey } = connection.pd.regMr(memory, 1 /* LOCAL_WRITE */);
-  const rdma = { remoteAddr: BigInt(told.addr), rkey: told.rkey };
+  const rdma = { remoteAddr: BigInt(received.addr), rkey: received.rkey };
   for (;;) {
     const sgList = [{ addr, length: 8, lkey }];
     connection.qp.postSend({ opcode: WrOpcode.RDMA_READ, sgList, rdma, sendFlags: SendFlag.SIGNALED });

@@ -14,7 +14,7 @@ import {
   type RdmaConnection,
 } from '../index.js';
 import { completed, connectTo, register, run, type Registered } from './end.js';
-import { describe, parseDescription, type Description } from './told.js';
+import { describe, parseDescription, type Description } from './private-data.js';
 
 const ROWS = 64;
 /** Of one half; beside it a column for what the other half has there. */

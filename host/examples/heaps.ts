@@ -17,7 +17,7 @@ import {
   openDevice,
   type Context,
 } from '../index.js';
-import { Crew, dismissed, member, say, told } from './crew.js';
+import { Processes, dismissed, member, say, nextMessage } from './processes.js';
 
 const PROCESSES = 3;
 const PIECES = 4;
@@ -37,7 +37,7 @@ interface Start {
 
 /** One of the processes: its heap grows piece by piece. */
 async function live(number: number): Promise<void> {
-  const { name, shpd } = await told<Start>();
+  const { name, shpd } = await nextMessage<Start>();
   await using context = await openDevice({ name });
   const pd = context.sharePd(shpd, SHARE_KEY);
   const pieces: Piece[] = [];
@@ -70,9 +70,9 @@ async function startAll(): Promise<void> {
   await using context = await openDevice({ name, port: 0, memoryBytes: 32 * 2 ** 20 });
   const pd = context.allocPd();
   const shpd = pd.allocShpd(SHARE_KEY);
-  const crew = Crew.start(import.meta.url, PROCESSES);
-  crew.tell({ name, shpd });
-  const heaps = await crew.hear<Piece[]>();
+  const processes = Processes.start(import.meta.url, PROCESSES);
+  processes.tell({ name, shpd });
+  const heaps = await processes.hear<Piece[]>();
 
   // A peer elsewhere: its one connection is to this process, and reads what the others have.
   const listener = await listen('127.0.0.1:7471', { context });
@@ -110,14 +110,14 @@ async function startAll(): Promise<void> {
   } catch (error) {
     console.log(`${rest} more pieces are left, then ${(error as RefusalError).code}`);
   }
-  await crew.kill(0);
+  await processes.kill(0);
   const millis = await awaitPieces(context, PIECES);
   console.log(`one was killed: its ${PIECES} pieces were free after ${millis.toFixed(0)} ms`);
   console.log(`its key: ${await read(heaps[0]![0]!)}`);
   await connection.close();
   await accepted.close();
   await listener.close();
-  await crew.end();
+  await processes.end();
 }
 
 if (member === undefined) await startAll();

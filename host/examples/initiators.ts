@@ -15,7 +15,7 @@ import {
   openDevice,
   type RdmaConnection,
 } from '../index.js';
-import { Crew, dismissed, member, say, told } from './crew.js';
+import { Processes, dismissed, member, say, nextMessage } from './processes.js';
 
 const INITIATORS = 30;
 const BLOCK_BYTES = 8192;
@@ -70,14 +70,14 @@ class Pool {
 const contentOf = (block: number): number => (block * 31 + 7) & 0xff;
 
 async function initiate(number: number): Promise<void> {
-  const start = await told<Start>();
+  const start = await nextMessage<Start>();
   await using context = await openDevice({ name: start.name });
   const pd = context.sharePd(start.shpd, SHARE_KEY);
   const pool = new Pool(context.attach(start.pool, Pool.BYTES));
   const { udpPort } = start;
   const connection = await connect('127.0.0.1:7471', { context, pd, udpPort });
   say({});
-  await told();
+  await nextMessage();
   let wrong = 0;
   for (let count = 0; count < READS; count++) {
     const block = (number * 17 + count * 29) % BLOCKS;
@@ -131,14 +131,14 @@ async function startAll(count: number): Promise<void> {
     ...{ name, shpd, pool: pool.byteOffset, lkey },
     ...{ udpPort, remoteAddr: addr, rkey },
   };
-  const crew = await Crew.startInTurn(import.meta.url, count, start);
-  crew.tell({});
-  const results = await crew.hear<{ wrong: number }>();
+  const processes = await Processes.startInTurn(import.meta.url, count, start);
+  processes.tell({});
+  const results = await processes.hear<{ wrong: number }>();
   await accepting;
   const wrong = results.reduce((sum, result) => sum + result.wrong, 0);
   console.log(`${count} initiators read ${count * READS} blocks, ${wrong} of them wrong`);
   console.log(`one pool, registered once: ${BUFFERS} buffers, key 0x${lkey.toString(16)}`);
-  await crew.end();
+  await processes.end();
   for (const connection of connections) await connection.close();
   await listener.close();
 }

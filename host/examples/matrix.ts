@@ -12,7 +12,7 @@ import {
   type RdmaRequest,
 } from '../index.js';
 import { completed, connectTo, register, run, type Registered } from './end.js';
-import { describe, parseDescription, type Description } from './told.js';
+import { describe, parseDescription, type Description } from './private-data.js';
 
 const SIDE = 128;
 const ROW_BYTES = SIDE * 8;

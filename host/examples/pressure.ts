@@ -84,7 +84,7 @@ const region = accepted.pd.regMr(context.alloc(GRANULES * GRANULE_BYTES), REMOTE
 const memory = new Memory(region.buffer);
 const target = connection.pd.regMr(peer.alloc(GRANULE_BYTES), LOCAL_WRITE);
 
-/** The peer reads a block where the cache has it now, by the key that it was told once. */
+/** The peer reads a block where the cache has it now, with the key that it received once. */
 async function read(index: number): Promise<string> {
   connection.qp.postSend({
     opcode: WrOpcode.RDMA_READ,

@@ -15,7 +15,7 @@ import {
   listen,
   openDevice,
 } from '../index.js';
-import { Crew, dismissed, member, say, told } from './crew.js';
+import { Processes, dismissed, member, say, nextMessage } from './processes.js';
 
 const WORKERS = 2;
 const BLOCK_BYTES = 2 ** 20;
@@ -51,7 +51,7 @@ interface Result {
 
 /** Posts what workers want until it is dismissed. */
 async function beProxy(): Promise<void> {
-  const start = await told<Start>();
+  const start = await nextMessage<Start>();
   await using context = await openDevice({ name: start.name });
   const pd = context.sharePd(start.shpd, SHARE_KEY);
   const bytes = context.attach(start.board, WORKERS * WORDS * 4);
@@ -100,7 +100,7 @@ function compute(millis: number): void {
 }
 
 async function beWorker(number: number): Promise<void> {
-  const { name, shpd, board: address } = await told<Start>();
+  const { name, shpd, board: address } = await nextMessage<Start>();
   await using context = await openDevice({ name });
   const pd = context.sharePd(shpd, SHARE_KEY);
   const bytes = context.attach(address, WORKERS * WORDS * 4);
@@ -109,7 +109,7 @@ async function beWorker(number: number): Promise<void> {
   board[ADDRESS] = memory.byteOffset;
   board[KEY] = pd.regMr(memory, LOCAL_WRITE).lkey;
   say({});
-  await told();
+  await nextMessage();
   const timed = async (work: () => void | Promise<void>): Promise<number> => {
     const start = performance.now();
     await work();
@@ -159,17 +159,17 @@ async function startAll(): Promise<void> {
   const start: Start = { name, shpd, board, udpPort, remoteAddr: addr, rkey };
 
   // The last of them is the proxy.
-  const crew = Crew.start(import.meta.url, WORKERS + 1);
-  crew.tell(start);
-  await crew.hear();
-  const results = crew.hear<Result>(WORKERS);
-  crew.tell({});
+  const processes = Processes.start(import.meta.url, WORKERS + 1);
+  processes.tell(start);
+  await processes.hear();
+  const results = processes.hear<Result>(WORKERS);
+  processes.tell({});
   for (const [worker, { apart, together, overlap, wrong }] of (await results).entries()) {
     const said = [...apart, together].map((millis) => millis.toFixed(0));
     console.log(`worker ${worker}: ${said[0]} ms and ${said[1]} ms apart, ${said[2]} ms together`);
     console.log(`worker ${worker}: overlap ${(overlap * 100).toFixed(0)} %, ${wrong} bytes wrong`);
   }
-  await crew.end();
+  await processes.end();
   await (await accepting).close();
   await listener.close();
 }

@@ -25,7 +25,7 @@ export async function main(work: () => Promise<void>): Promise<void> {
 }
 
 /** Far more than an example takes from its first connection to its end; tests set a lower value. */
-const PATIENCE_SECONDS = Number(process.env['EXAMPLE_PATIENCE_SECONDS'] ?? 30);
+const TIMEOUT_SECONDS = Number(process.env['EXAMPLE_PATIENCE_SECONDS'] ?? 30);
 
 /**
  * The peer is connected: from now on the program ends, in time or with a sentence. A killed peer
@@ -33,10 +33,10 @@ const PATIENCE_SECONDS = Number(process.env['EXAMPLE_PATIENCE_SECONDS'] ?? 30);
  */
 export function met(): void {
   setTimeout(() => {
-    const sentence = `the peer did not end within ${PATIENCE_SECONDS} s`;
+    const sentence = `the peer did not end within ${TIMEOUT_SECONDS} s`;
     complain(`${sentence}: it was killed or is unreachable; start both sides again (ETIMEDOUT)`);
     process.exit(1);
-  }, PATIENCE_SECONDS * 1000).unref();
+  }, TIMEOUT_SECONDS * 1000).unref();
 }
 
 function complain(sentence: string): void {

@@ -18,7 +18,7 @@ import {
   type ProtectionDomain,
   type QueuePair,
 } from '../index.js';
-import { Crew, dismissed, member, say, told } from './crew.js';
+import { Processes, dismissed, member, say, nextMessage } from './processes.js';
 
 const PROCESSES = 4;
 const HEAP_BYTES = 4096;
@@ -121,7 +121,7 @@ function connectPair({ local }: Context, qp: QueuePair, peer: QueuePair): void {
 }
 
 async function live(me: number): Promise<void> {
-  const { name, shpd, address, key } = await told<Start>();
+  const { name, shpd, address, key } = await nextMessage<Start>();
   await using context = await openDevice({ name });
   const pd = context.sharePd(shpd, SHARE_KEY);
   const heaps = context.attach(address, (PROCESSES + 1) * HEAP_BYTES).subarray(0);
@@ -155,12 +155,12 @@ async function startAll(): Promise<void> {
   const shpd = pd.allocShpd(SHARE_KEY);
   const heaps = context.alloc((PROCESSES + 1) * HEAP_BYTES);
   const { rkey } = pd.regMr(heaps, ACCESS);
-  const crew = Crew.start(import.meta.url, PROCESSES);
-  crew.tell({ name, shpd, address: heaps.byteOffset, key: rkey });
-  for (const [number, { wrong }] of (await crew.hear<{ wrong: number }>()).entries()) {
+  const processes = Processes.start(import.meta.url, PROCESSES);
+  processes.tell({ name, shpd, address: heaps.byteOffset, key: rkey });
+  for (const [number, { wrong }] of (await processes.hear<{ wrong: number }>()).entries()) {
     console.log(`process ${number}: ${2 * VALUES} sums, ${wrong} of them wrong`);
   }
-  await crew.end();
+  await processes.end();
 }
 
 if (member === undefined) await startAll();

@@ -1,7 +1,7 @@
 /** One completion queue for many queue pairs of a context: it grows with them. */
 import { WcStatus, WcStatusName } from '#build/abi.js';
 import { RefusalError } from '../errors/errors.js';
-import type { CompletionQueue, WorkCompletion } from '../verbs/completion-queue.js';
+import type { CompletionQueue, WorkCompletion } from '../verbs/queues/completion-queue.js';
 import type { Context } from '../verbs/context.js';
 import { MAX_CQE } from '../verbs/limits.js';
 

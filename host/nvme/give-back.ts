@@ -1,6 +1,6 @@
 /** Registered memory that is not needed any more. */
 import { RefusalError } from '../errors/errors.js';
-import type { MemoryRegion } from '../verbs/memory-region.js';
+import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 
 const AGAIN_MICROS = 1000;
 

@@ -9,9 +9,9 @@ import { connect, type RdmaConnection } from '../cm/connect.js';
 import type { CancelTimer } from '../device/clock.js';
 import { RefusalError } from '../errors/errors.js';
 import type { FmrDesc } from '../pool/fmr-desc.js';
-import type { FmrPoolUser } from '../pool/fmr-pool-user.js';
-import type { MemoryRegion } from '../verbs/memory-region.js';
-import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import type { FmrPoolUser } from '../pool/fmr-pool.js';
+import type { MemoryRegion } from '../verbs/regions/memory-region.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import type { CommandName, Completion, FieldsOf, Sgl } from './command.js';
 import type { Completions } from './completions.js';
 import {

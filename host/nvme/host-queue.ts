@@ -6,12 +6,12 @@ import { AccessFlag, SendFlag, WcStatus, WrOpcode } from '#build/abi.js';
 import type { RdmaConnection } from '../cm/connect.js';
 import { RefusalError } from '../errors/errors.js';
 import type { FmrDesc } from '../pool/fmr-desc.js';
-import type { FmrPoolUser } from '../pool/fmr-pool-user.js';
-import type { WorkCompletion } from '../verbs/completion-queue.js';
-import type { MemoryRegion } from '../verbs/memory-region.js';
-import type { ProtectionDomain } from '../verbs/protection-domain.js';
-import type { QueuePair } from '../verbs/queue-pair.js';
-import type { SendWorkRequest } from '../verbs/work-request.js';
+import type { FmrPoolUser } from '../pool/fmr-pool.js';
+import type { WorkCompletion } from '../verbs/queues/completion-queue.js';
+import type { MemoryRegion } from '../verbs/regions/memory-region.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
+import type { QueuePair } from '../verbs/queues/queue-pair.js';
+import type { SendWorkRequest } from '../verbs/queues/work-request.js';
 import {
   buildCommand,
   isSetUp,

@@ -1,8 +1,8 @@
 /** What an I/O queue answers: read, write, flush, write zeroes (Base 1.4 section 6). */
 import { RefusalError } from '../errors/errors.js';
 import type { Clock } from '../device/clock.js';
-import type { MemoryRegion } from '../verbs/memory-region.js';
-import type { Sge } from '../verbs/work-request.js';
+import type { MemoryRegion } from '../verbs/regions/memory-region.js';
+import type { Sge } from '../verbs/queues/work-request.js';
 import { NSID } from './admin.js';
 import type { Command, CommandOf } from './command.js';
 import { DO_NOT_RETRY, NSID_ALL, NvmeStatus } from './constants.js';

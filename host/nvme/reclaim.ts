@@ -3,8 +3,8 @@
  * protection domain, so one is made that is connected to itself and sends nothing.
  */
 import { Mtu, QpState } from '#build/abi.js';
-import type { ProtectionDomain } from '../verbs/protection-domain.js';
-import type { FastMemoryRegion } from '../verbs/fast-memory-region.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
+import type { FastMemoryRegion } from '../verbs/regions/fast-memory-region.js';
 import { SendFlag, WrOpcode } from '#build/abi.js';
 
 const PSN = 0;
@@ -27,8 +27,8 @@ export async function invalidateAll(
       ...{ qpState: QpState.RTR, ahAttr: { dgid, port }, pathMtu, destQpNum: qp.qpNum },
       ...{ rqPsn: PSN, maxDestRdAtomic: 0, minRnrTimer: 1 },
     });
-    const patience = { timeout: 14, retryCnt: 7, rnrRetry: 7, maxRdAtomic: 0 };
-    qp.modify({ qpState: QpState.RTS, sqPsn: PSN, ...patience });
+    const timeouts = { timeout: 14, retryCnt: 7, rnrRetry: 7, maxRdAtomic: 0 };
+    qp.modify({ qpState: QpState.RTS, sqPsn: PSN, ...timeouts });
     for (const { rkey } of live) {
       const opcode = WrOpcode.LOCAL_INV;
       qp.postSend({ opcode, sendFlags: SendFlag.SIGNALED, invalidateRkey: rkey });

@@ -3,9 +3,9 @@
  * number of buffers, the quota of data in flight. Who finds none waits for his turn.
  */
 import { AccessFlag } from '#build/abi.js';
-import type { MemoryRegion } from '../verbs/memory-region.js';
-import type { ProtectionDomain } from '../verbs/protection-domain.js';
-import type { Sge } from '../verbs/work-request.js';
+import type { MemoryRegion } from '../verbs/regions/memory-region.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
+import type { Sge } from '../verbs/queues/work-request.js';
 import { giveBack } from './give-back.js';
 
 export interface Lease {

@@ -4,8 +4,8 @@
  * subset of the cache lines, or of aligned 8-byte words; so an atomic write is there or it is not.
  */
 import { checkKeys } from '../base/options.js';
-import type { DurableRange, DurableStore } from '../device/durable-store.js';
-import { mergeRanges } from '../device/durable-ring.js';
+import type { DurableRange, DurableStore } from '../device/durable/durable-store.js';
+import { mergeRanges } from '../device/durable/durable-ring.js';
 
 /** How a crash store behaves. */
 export interface CrashStoreOptions {
@@ -60,7 +60,7 @@ export class CrashStore implements DurableStore {
     });
   }
 
-  /** As `flush`; `done` is called once: what a device calls (device/committer.ts). */
+  /** As `flush`; `done` is called once: what a device calls (device/durable/committer.ts). */
   commit(ranges: readonly DurableRange[], done: (error?: Error) => void): void {
     if (this.#failure) return done(this.#failure);
     const merged = mergeRanges(ranges);

@@ -2,7 +2,7 @@
  * What the thread that makes a device's FLUSHes durable loads for a region: it has nothing else to
  * do, so it blocks in the sync itself.
  */
-import type { DurableRange, DurableStore } from '../device/durable-store.js';
+import type { DurableRange, DurableStore } from '../device/durable/durable-store.js';
 import { loadPosix } from '../link/posix.js';
 import { sync, type SyncTask } from './sync.js';
 

@@ -2,7 +2,7 @@
 import type { Device } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { OpfsOpened, OpfsTask } from './opfs-thread.js';
-import type { OpenRegion, PmemOptions } from './persistent-memory.js';
+import type { OpenRegion, PmemOptions } from './open-options.js';
 import { SyncStore, type StartSyncWorker, type SyncAnswer } from './sync-store.js';
 
 /** What of Worker is used; the DOM's types are not here. */

@@ -4,7 +4,7 @@ import type { Device } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
 import { loadPosix, type Posix } from '../link/posix.js';
-import type { OpenRegion, PmemOptions } from './persistent-memory.js';
+import type { OpenRegion, PmemOptions } from './open-options.js';
 import { placeOf, type Place } from './place.js';
 import { PmemFile } from './pmem-file.js';
 import { SyncStore } from './sync-store.js';
@@ -70,7 +70,7 @@ function place(
   const task: SyncTask = { fd: file.fd, dataOffset, mappedAt, memory: shared, start, state };
   const isPrivate = mappedAt === undefined && shared === undefined;
   const store = new SyncStore(syncWorkerFor(task), state, isPrivate ? buffer : undefined);
-  // A device with a thread of its own has a thread for the store as well (device/durables.ts).
+  // A device with a thread of its own has one for the store, too (device/durable/durables.ts).
   const module = new URL('./durable.js', import.meta.url);
   const durable = device.link ? store : { module, data: task, ended: () => markFailed(state) };
   const close = (): void => {

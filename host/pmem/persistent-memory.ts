@@ -3,47 +3,22 @@
  * at every flush (open-region.ts; in a browser open-region.browser.ts).
  */
 import type { Device } from '../device/device.js';
-import type { DurableStore, DurableStoreModule } from '../device/durable-store.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
 import { openRegion } from './open-region.js';
-import type { Durability } from './place.js';
+import type { OpenRegion, PmemOptions } from './open-options.js';
+import type { DurableStore, DurableStoreModule } from '../device/durable/durable-store.js';
 import type { SyncStore } from './sync-store.js';
+import type { Durability } from './place.js';
 
-/** How persistent memory is opened or made. */
-export interface PmemOptions {
-  /** Of the region: where the file is made, and at least, where it is there. Default: as it is. */
-  readonly bytes?: number;
-  /**
-   * `mapped`: the file's pages are the memory (Linux with koffi). `file`: read at open, written and
-   * synced by flushes; needs nothing. Default: `mapped` where it can be, not on file systems that
-   * copy what is written (btrfs): there a full disk ends a process that writes to a mapping.
-   */
-  readonly store?: 'mapped' | 'file';
-  /** Allows storage that a power cut empties (tmpfs); data survive processes. Default false. */
-  readonly volatile?: boolean;
-}
+export type { PmemOptions };
 
 /** @internal What the layer above has to say about its end. */
 export interface PmemOwner {
   /** Nobody can be using it any more. Rejects with RefusalError EBUSY while somebody may be. */
   leave(): Promise<void>;
   closed(): void;
-}
-
-/** What a region is made of, wherever it is kept. */
-export interface OpenRegion {
-  readonly buffer: Uint8Array;
-  readonly id: bigint;
-  readonly path: string;
-  readonly kind: 'mapped' | 'file' | 'opfs';
-  readonly durability: Durability;
-  readonly durabilityReason: string;
-  readonly store: SyncStore;
-  readonly durable: DurableStore | DurableStoreModule;
-  /** Gives file and memory back. */
-  close(): void;
 }
 
 const BYTES_MAX = 2 ** 32 - 65536;

@@ -3,8 +3,8 @@
  * meanwhile waits and shares the next one (group commit). After the first failure nothing is
  * durable any more: the kernel forgets which pages a failed sync has lost.
  */
-import { mergeRanges } from '../device/durable-ring.js';
-import type { DurableRange, DurableStore } from '../device/durable-store.js';
+import { mergeRanges } from '../device/durable/durable-ring.js';
+import type { DurableRange, DurableStore } from '../device/durable/durable-store.js';
 import { SyncError } from './sync-error.js';
 
 /** A range, and its bytes where the thread has no memory to take them from. */

@@ -3,7 +3,7 @@
  * and none of libuv's pool. The Worker of a region calls it (sync-thread.ts).
  */
 import { fdatasyncSync, writeSync } from 'node:fs';
-import type { DurableRange } from '../device/durable-store.js';
+import type { DurableRange } from '../device/durable/durable-store.js';
 import type { Posix } from '../link/posix.js';
 import { SyncError } from './sync-error.js';
 import type { SyncRange } from './sync-store.js';

@@ -2,7 +2,7 @@
 import { checkOpen } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
-import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { FmrPool } from './fmr-pool.js';
 import { checkParams, type FmrPoolParams } from './params.js';
 

@@ -1,15 +1,19 @@
 /** `ib_fmr_desc`: a region of a pool. */
-import type { FastMemoryRegion, RegMr } from '../verbs/fast-memory-region.js';
-import { incRkey } from '../verbs/key.js';
-import type { FmrPoolUser } from './fmr-pool-user.js';
+import type { FastMemoryRegion, RegMr } from '../verbs/regions/fast-memory-region.js';
+import { incRkey } from '../verbs/regions/key.js';
+
+/** The user of a region, known by its pool. */
+export interface DescUser {
+  readonly pool: object;
+}
 
 /** `struct ib_fmr_desc`: a region that `user.getMr` gave. */
 export class FmrDesc {
   readonly mr: FastMemoryRegion;
   /** @internal Whose own it is (L1); undefined: shared. */
-  home: FmrPoolUser | undefined;
+  home: DescUser | undefined;
   /** @internal Who has it; undefined: nobody. */
-  holder: FmrPoolUser | undefined;
+  holder: DescUser | undefined;
   /** @internal Where the arena has it, and the key that it had when it came into view. */
   readonly index: number;
   /** @internal */

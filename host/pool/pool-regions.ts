@@ -2,8 +2,8 @@
 import { Errno, PoolTake } from '#build/abi.js';
 import { RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
-import { FastMemoryRegion } from '../verbs/fast-memory-region.js';
-import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import { FastMemoryRegion } from '../verbs/regions/fast-memory-region.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { FmrDesc } from './fmr-desc.js';
 import { ITS_OWN, NO_BUCKET, POOLS_HAND, type PoolTable } from './pool-table.js';
 

@@ -8,7 +8,7 @@
  */
 import { lstatSync, readFileSync } from 'node:fs';
 import { RefusalError } from '../errors/errors.js';
-import { GROUPS_MAX, type Identity } from './identity.js';
+import { GROUPS_MAX, type Identity } from './protocol/identity.js';
 
 /** Where the access control file is looked for, unless a node is told otherwise. */
 export const ACCESS_FILE = '/etc/verbena/rds.access';

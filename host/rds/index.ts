@@ -1,19 +1,19 @@
 /** Reliable datagrams: what applications import as `rds`. */
-export * from './constants.js';
+export * from './wire/constants.js';
 export { ACCESS_FILE } from './access.js';
-export type { RdsParameters } from './config.js';
-export type { RdsAddress } from './address.js';
+export type { RdsParameters } from './protocol/config.js';
+export type { RdsAddress } from './socket/address.js';
 export type {
   RdmaArgs,
   RdmaDest,
   ReceivedControl,
   SendControl,
   ZcopyCookie,
-} from './control-message.js';
-export { IoctlRequest, type InterfaceRequest } from './ioctl.js';
-export { RdmaFlag, RdmaStatus } from './rdma.js';
-export { monitorBit } from './remote-ports.js';
-export { DebugLevel, TraceLevel, type LogSink } from './trace.js';
+} from './socket/control-message.js';
+export { IoctlRequest, type InterfaceRequest } from './socket/ioctl.js';
+export { RdmaFlag, RdmaStatus } from './protocol/rdma.js';
+export { monitorBit } from './protocol/remote-ports.js';
+export { DebugLevel, TraceLevel, type LogSink } from './protocol/trace.js';
 export { RdsNode, type RdsNodeOptions } from './node.js';
 export {
   socket,
@@ -21,6 +21,6 @@ export {
   type RdsSocket,
   type ReceivedMessage,
   type SendMessage,
-} from './socket.js';
-export type { SocketListener } from './herald.js';
-export type { RdsStatistics } from './statistics.js';
+} from './socket/socket.js';
+export type { SocketListener } from './socket/listener-queue.js';
+export type { RdsStatistics } from './protocol/statistics.js';

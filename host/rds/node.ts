@@ -7,17 +7,17 @@ import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
 import { ACCESS_FILE, ownIdentity, readAccessList } from './access.js';
-import type { Identity } from './identity.js';
-import { configText, parametersOf, writeConfig } from './config.js';
-import { RdsCore, type CoreOptions } from './core.js';
+import type { Identity } from './protocol/identity.js';
+import { configText, parametersOf, writeConfig } from './protocol/config.js';
+import { RdsCore, type CoreOptions } from './protocol/core.js';
 import { infoText } from './info.js';
-import type { Path } from './path.js';
-import { statsText } from './statistics.js';
-import { Carriers } from './carriers.js';
-import { AuthKind, Ledger, SHARED_PATHS_MAX } from './ledger.js';
-import { Sharing } from './sharing.js';
-import { DebugLevel, TraceLevel } from './trace.js';
-import { VerbsCarrier } from './verbs-carrier.js';
+import type { Path } from './protocol/path.js';
+import { statsText } from './protocol/statistics.js';
+import { MultiDeviceTransport } from './transport/multi-device-transport.js';
+import { AuthKind, SharedState, SHARED_PATHS_MAX } from './sharing/shared-state.js';
+import { Sharing } from './sharing/sharing.js';
+import { DebugLevel, TraceLevel } from './protocol/trace.js';
+import { VerbsTransport } from './transport/verbs-transport.js';
 
 /** How a node is set up. */
 export type RdsNodeOptions = Pick<
@@ -67,7 +67,7 @@ export class RdsNode {
   readonly context: Context;
   readonly core: RdsCore;
   /** @internal */
-  readonly carriers: Carriers;
+  readonly transports: MultiDeviceTransport;
   /** @internal Open sockets of this process: they end with the node. */
   readonly sockets = new Set<{ close(): void }>();
   /** Messages of fewer bytes are copied. */
@@ -111,26 +111,27 @@ export class RdsNode {
     const { MaxRecvMemory } = parametersOf(options.parameters);
     this.#receiveBytesMax = MaxRecvMemory * KBYTE;
     this.#setAuth(options.auth);
-    const carrier = new VerbsCarrier(context, 0, this.#receiveBytesMax, this.#auth);
-    this.carriers = new Carriers(carrier);
+    const transport = new VerbsTransport(context, 0, this.#receiveBytesMax, this.#auth);
+    this.transports = new MultiDeviceTransport(transport);
     const { shared } = context.device;
-    let ledger: Ledger | undefined;
+    let sharedState: SharedState | undefined;
     try {
-      ledger = shared && Ledger.join(context, () => carrier.random(), this.#authKind);
+      sharedState = shared && SharedState.join(context, () => transport.random(), this.#authKind);
     } catch (error) {
-      carrier.close();
+      transport.close();
       throw error;
     }
-    const isLed = ledger !== undefined && !ledger.tryCarry();
-    this.core = this.#makeCore(isLed ? undefined : ledger);
+    const isLed = sharedState !== undefined && !sharedState.tryOwn();
+    this.core = this.#makeCore(isLed ? undefined : sharedState);
     this.#inform(() => `incarnation ${this.core.incarnation}${isLed ? ', carried elsewhere' : ''}`);
-    this.core.claims = ledger;
-    carrier.core = this.core;
-    carrier.onInput = () => this.arm();
-    this.#sharing = ledger && new Sharing(context, ledger, () => this.#inherit(ledger));
+    this.core.claims = sharedState;
+    transport.core = this.core;
+    transport.onInput = () => this.arm();
+    this.#sharing =
+      sharedState && new Sharing(context, sharedState, () => this.#inherit(sharedState));
     if (isLed) this.core.elsewhere = this.#sharing!.follow(this.core);
     else {
-      carrier.listen();
+      transport.listen();
       this.#sharing?.lead(this.core);
     }
     context.siblings.observers.add({
@@ -140,19 +141,19 @@ export class RdsNode {
     });
   }
 
-  #makeCore(ledger: Ledger | undefined): RdsCore {
+  #makeCore(sharedState: SharedState | undefined): RdsCore {
     const { clock } = this.context.device;
     const now = clock.now();
-    // So that what we send is above all that a former life of this node has sent.
+    // So that what we send is above all that a former incarnation of this node has sent.
     const nanos = clock.wallclockNanos?.(now) ?? BigInt(Math.floor(now)) * 1000n;
-    return new RdsCore(this.carriers, {
+    return new RdsCore(this.transports, {
       ...this.#options,
       former: this.core,
-      ...(ledger && { books: ledger, pathsMax: SHARED_PATHS_MAX }),
+      ...(sharedState && { pathRecords: sharedState, pathsMax: SHARED_PATHS_MAX }),
       local: this.context.local,
       identity: ownIdentity(),
       admits: (identity) => this.#admits(identity),
-      incarnation: ledger?.incarnation ?? (this.carriers.random() || 1),
+      incarnation: sharedState?.incarnation ?? (this.transports.random() || 1),
       firstSequence: Number(nanos / 1000n),
     });
   }
@@ -197,13 +198,13 @@ export class RdsNode {
       );
     }
     this.#setAuth(auth);
-    for (const carrier of this.carriers.all) carrier.setAuth(this.#auth!);
+    for (const transport of this.transports.all) transport.setAuth(this.#auth!);
   }
 
   /** The process that carried the node has died: this one does. */
-  #inherit(ledger: Ledger): RdsCore {
-    const { first } = this.carriers;
-    const core = this.#makeCore(ledger);
+  #inherit(sharedState: SharedState): RdsCore {
+    const { first } = this.transports;
+    const core = this.#makeCore(sharedState);
     first.core = core;
     this.#inherited = core;
     this.#inform(() => 'is carried by this process from now on');
@@ -212,8 +213,8 @@ export class RdsNode {
   }
 
   /** Does this process have the node's connections? Another one may, where processes share it. */
-  get carries(): boolean {
-    return this.#sharing?.carries ?? true;
+  get isOwner(): boolean {
+    return this.#sharing?.isOwner ?? true;
   }
 
   get #active(): RdsCore {
@@ -249,26 +250,26 @@ export class RdsNode {
       if (known === this) return;
       throw new RefusalError('EADDRINUSE', `${context.local.gid} is a node of its own`);
     }
-    const carriers = this.carriers;
-    const index = carriers.all.length;
-    const carrier = new VerbsCarrier(context, index, this.#receiveBytesMax, this.#auth);
-    carrier.core = this.core;
-    carrier.onInput = () => this.arm();
+    const transports = this.transports;
+    const index = transports.all.length;
+    const transport = new VerbsTransport(context, index, this.#receiveBytesMax, this.#auth);
+    transport.core = this.core;
+    transport.onInput = () => this.arm();
     try {
-      carrier.listen();
+      transport.listen();
       this.core.addAddress(this.now, context.local);
     } catch (error) {
-      carrier.close();
+      transport.close();
       throw error;
     }
-    carriers.all.push(carrier);
+    transports.all.push(transport);
     nodes.set(context.device, this);
     this.#inform(() => `is at ${context.local}, too`);
     context.siblings.observers.add({
       asyncEvent: () => {},
       peerGone: () => {},
       closing: async () => {
-        carriers.leave(carrier, this.core);
+        transports.leave(transport, this.core);
         nodes.delete(context.device);
         this.arm();
       },
@@ -306,10 +307,10 @@ export class RdsNode {
 
   /** Send buffers in use. */
   get buffersUsed(): number {
-    return this.carriers.buffersUsed;
+    return this.transports.buffersUsed;
   }
 
-  /** @internal Peers, of the process that carries the node. */
+  /** @internal Peers, of the process that owns the node. */
   get paths(): Iterable<Path> {
     return this.#active.paths;
   }
@@ -321,7 +322,7 @@ export class RdsNode {
 
   /** The text of /proc/driver/rds/stats. */
   stats(): string {
-    const rxMemory = this.carriers.receiveBytes;
+    const rxMemory = this.transports.receiveBytes;
     const { nodesConnected, stalledPorts } = this.#active.gauges();
     const gauges = { ...this.core.gauges(), nodesConnected, stalledPorts, rxMemory };
     return statsText(this.core.statistics, gauges);
@@ -339,7 +340,7 @@ export class RdsNode {
 
   /** The text of /proc/driver/rds/info. */
   info(): string {
-    const { receivesPosted: rxBufs, receivesTaken } = this.carriers;
+    const { receivesPosted: rxBufs, receivesTaken } = this.transports;
     const sessions = [...this.paths].map(({ peer, state }) => {
       return { ip: `${peer.gid}`, state, rxBufs, rxCache: receivesTaken };
     });
@@ -402,8 +403,8 @@ export class RdsNode {
     this.core.close(this.now);
     this.#isClosed = true;
     this.#cancelTimer?.();
-    this.carriers.close();
+    this.transports.close();
     this.#sharing?.closed();
-    for (const { context } of this.carriers.all) nodes.delete(context.device);
+    for (const { context } of this.transports.all) nodes.delete(context.device);
   }
 }

@@ -4,13 +4,11 @@ import type { AuthOptions } from '../cm/auth-option.js';
 import type { CmId } from '../cm/cm-id.js';
 import { createEventChannel, type CmEvent, type ConnParam } from '../cm/event-channel.js';
 import { MisuseError } from '../errors/errors.js';
-import type { CompletionChannel } from '../verbs/completion-channel.js';
 import { Conn } from './conn.js';
 import type { ConnCfg } from './conn-cfg.js';
-import { Cq } from './cq.js';
+import { deleteQueues, makeQueues, type ConnQueues, type PeerResources } from './conn-queues.js';
 import { LogLevel, log } from './log.js';
 import type { MrLocal } from './mr.js';
-import type { Peer } from './peer.js';
 
 /** What librpma agrees upon, as far as the device has it. */
 const PARAM: ConnParam = {
@@ -22,20 +20,10 @@ const PARAM: ConnParam = {
 };
 /** 4.3 s, as librdmacm has it. */
 const CM_RESPONSE_TIMEOUT = 20;
-/** Bytes that an atomic write takes along. */
-const MAX_INLINE_DATA = 8;
-
-/** @internal A queue pair's completion queues. */
-export interface ConnQueues {
-  readonly cq: Cq;
-  readonly rcq: Cq | undefined;
-  /** The connection's own, when the two share one. */
-  readonly channel: CompletionChannel | undefined;
-}
 
 /** `struct rpma_conn_req`: a connection that is asked for (`peer.connReqNew`, `ep.nextConnReq`). */
 export class ConnReq {
-  readonly #peer: Peer;
+  readonly #peer: PeerResources;
   readonly #id: CmId;
   readonly #queues: ConnQueues;
   readonly #isPassive: boolean;
@@ -45,7 +33,7 @@ export class ConnReq {
   #isUsed = false;
 
   private constructor(
-    peer: Peer,
+    peer: PeerResources,
     id: CmId,
     cfg: ConnCfg,
     isPassive: boolean,
@@ -61,7 +49,7 @@ export class ConnReq {
   }
 
   /** @internal Use `peer.connReqNew()`. */
-  static async towards(peer: Peer, target: CmAddress, cfg: ConnCfg): Promise<ConnReq> {
+  static async towards(peer: PeerResources, target: CmAddress, cfg: ConnCfg): Promise<ConnReq> {
     const channel = createEventChannel(peer.context);
     try {
       const id = channel.createId();
@@ -77,7 +65,7 @@ export class ConnReq {
   }
 
   /** @internal Use `ep.nextConnReq()`. */
-  static from(peer: Peer, event: CmEvent, cfg: ConnCfg): ConnReq {
+  static from(peer: PeerResources, event: CmEvent, cfg: ConnCfg): ConnReq {
     const { id, privateData } = event;
     try {
       id.migrate(createEventChannel(peer.context));
@@ -148,48 +136,5 @@ export class ConnReq {
 
   #check(): void {
     if (this.#isUsed) throw new MisuseError('connection request', 'is used up');
-  }
-}
-
-/** @internal */
-export function deleteQueues({ cq, rcq, channel }: ConnQueues): void {
-  cq.delete();
-  rcq?.delete();
-  channel?.destroy();
-}
-
-/** Completion queues and a queue pair, as the configuration wants them. */
-function makeQueues(peer: Peer, id: CmId, cfg: ConnCfg): ConnQueues {
-  const { context, pd } = peer;
-  const srq = cfg.getSrq();
-  const isShared = cfg.getComplChannel();
-  if (isShared && srq?.getRcq()) {
-    throw new MisuseError('cfg', 'a shared completion channel, and a receive queue with its own');
-  }
-  const channel = isShared ? context.createCompChannel() : undefined;
-  const made: Cq[] = [];
-  try {
-    const cq = new Cq(context, cfg.getCqSize(), channel);
-    made.push(cq);
-    let rcq: Cq | undefined;
-    if (!srq?.getRcq() && cfg.getRcqSize() > 0) {
-      rcq = new Cq(context, cfg.getRcqSize(), channel);
-      made.push(rcq);
-    }
-    const cap = {
-      maxSendWr: cfg.getSqSize(),
-      maxRecvWr: Math.max(cfg.getRqSize(), 1),
-      maxSendSge: 1,
-      maxRecvSge: 1,
-      maxInlineData: MAX_INLINE_DATA,
-    };
-    const recvCq = (srq?.getRcq() ?? rcq ?? cq).queue;
-    const queues = { sendCq: cq.queue, recvCq, cap };
-    id.createQp(srq ? { ...queues, srq: srq.queue } : queues, pd);
-    return { cq, rcq, channel };
-  } catch (error) {
-    for (const cq of made) cq.delete();
-    channel?.destroy();
-    throw error;
   }
 }

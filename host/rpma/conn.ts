@@ -5,8 +5,8 @@ import { connectErrorOf, type ConnectError } from '../cm/connect-error.js';
 import { CmEventType } from '../cm/enums.js';
 import type { EventChannel } from '../cm/event-channel.js';
 import { MisuseError } from '../errors/errors.js';
-import type { SendWorkRequest, Sge } from '../verbs/work-request.js';
-import { deleteQueues, type ConnQueues } from './conn-req.js';
+import type { SendWorkRequest, Sge } from '../verbs/queues/work-request.js';
+import { deleteQueues, type ConnQueues, type PeerResources } from './conn-queues.js';
 import {
   ATOMIC_WRITE_ALIGNMENT,
   ConnEvent,
@@ -28,7 +28,6 @@ import {
 import { LogLevel, log } from './log.js';
 import type { MrLocal, MrRemote } from './mr.js';
 import type { PeerCfg } from './peer-cfg.js';
-import type { Peer } from './peer.js';
 
 const EVENTS: Readonly<Record<number, number>> = {
   [CmEventType.ESTABLISHED]: ConnEvent.ESTABLISHED,
@@ -42,7 +41,7 @@ const EVENTS: Readonly<Record<number, number>> = {
 
 /** `struct rpma_conn`: a connection and its operations. */
 export class Conn {
-  readonly #peer: Peer;
+  readonly #peer: PeerResources;
   readonly #id: CmId;
   readonly #channel: EventChannel;
   readonly #queues: ConnQueues;
@@ -54,7 +53,12 @@ export class Conn {
   #refusal: ConnectError | undefined;
 
   /** @internal Use `connReq.connect()`. */
-  constructor(peer: Peer, id: CmId, queues: ConnQueues, privateData: Uint8Array | undefined) {
+  constructor(
+    peer: PeerResources,
+    id: CmId,
+    queues: ConnQueues,
+    privateData: Uint8Array | undefined,
+  ) {
     this.#peer = peer;
     this.#id = id;
     this.#channel = id.channel;

@@ -6,8 +6,8 @@ import type { EventChannel } from '../cm/event-channel.js';
 import { MisuseError } from '../errors/errors.js';
 import { ConnCfg } from './conn-cfg.js';
 import { ConnReq } from './conn-req.js';
+import type { PeerResources } from './conn-queues.js';
 import { RpmaError } from './errors.js';
-import type { Peer } from './peer.js';
 
 /** Options of an end point (`peer.epListen`); librpma has none. */
 export interface EpOptions {
@@ -20,13 +20,13 @@ export interface EpOptions {
 
 /** `struct rpma_ep`: where connections are asked for (`peer.epListen`). */
 export class Ep {
-  readonly #peer: Peer;
+  readonly #peer: PeerResources;
   readonly #channel: EventChannel;
   readonly #id: CmId;
   #auth: AuthOptions | undefined;
 
   /** @internal Use `peer.epListen()`. */
-  constructor(peer: Peer, channel: EventChannel, id: CmId, auth: AuthOptions | undefined) {
+  constructor(peer: PeerResources, channel: EventChannel, id: CmId, auth: AuthOptions | undefined) {
     this.#peer = peer;
     this.#channel = channel;
     this.#id = id;

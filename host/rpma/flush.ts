@@ -9,9 +9,9 @@
  */
 import { AccessFlag, PlacementType, SelectivityLevel, SendFlag, WrOpcode } from '#build/abi.js';
 import type { Context } from '../verbs/context.js';
-import type { MemoryRegion } from '../verbs/memory-region.js';
-import type { ProtectionDomain } from '../verbs/protection-domain.js';
-import type { SendWorkRequest } from '../verbs/work-request.js';
+import type { MemoryRegion } from '../verbs/regions/memory-region.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
+import type { SendWorkRequest } from '../verbs/queues/work-request.js';
 import { COMPLETION_ON_SUCCESS, FlushType, MrUsage } from './constants.js';
 import type { MrRemote } from './mr.js';
 

@@ -10,7 +10,7 @@
  */
 import { WcOpcode, WcStatus } from '#build/abi.js';
 import { RefusalError } from '../errors/errors.js';
-import { wcStatusStr } from '../verbs/strings.js';
+import { wcStatusStr } from '../verbs/queries/strings.js';
 import type { Conn } from './conn.js';
 import { Flag } from './constants.js';
 import type { MrLocal } from './mr.js';

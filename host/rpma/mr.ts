@@ -2,9 +2,9 @@
 import { AccessFlag } from '#build/abi.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
-import type { MemoryRegion } from '../verbs/memory-region.js';
-import type { ProtectionDomain } from '../verbs/protection-domain.js';
-import type { Sge } from '../verbs/work-request.js';
+import type { MemoryRegion } from '../verbs/regions/memory-region.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
+import type { Sge } from '../verbs/queues/work-request.js';
 import { MR_DESCRIPTOR_SIZE, MR_USAGE_ALL, MrUsage } from './constants.js';
 
 const FLUSH_TYPES = MrUsage.FLUSH_TYPE_VISIBILITY | MrUsage.FLUSH_TYPE_PERSISTENT;

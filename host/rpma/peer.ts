@@ -3,7 +3,7 @@ import { checkKeys } from '../base/options.js';
 import { copyAuth } from '../cm/auth-option.js';
 import { createEventChannel } from '../cm/event-channel.js';
 import type { Context } from '../verbs/context.js';
-import type { ProtectionDomain } from '../verbs/protection-domain.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
 import { ConnCfg } from './conn-cfg.js';
 import { ConnReq } from './conn-req.js';
 import { Ep, type EpOptions } from './ep.js';

@@ -11,7 +11,7 @@
 import { WcStatus } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
-import { wcStatusStr } from '../verbs/strings.js';
+import { wcStatusStr } from '../verbs/queries/strings.js';
 import type { Conn } from './conn.js';
 import { Flag, FlushType, MrUsage } from './constants.js';
 import type { MrLocal, MrRemote } from './mr.js';

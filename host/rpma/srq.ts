@@ -1,7 +1,7 @@
 /** `rpma_srq`: receives that several connections take from. */
 import { checkWhole } from '../errors/check-whole.js';
-import type { ProtectionDomain } from '../verbs/protection-domain.js';
-import type { SharedReceiveQueue } from '../verbs/shared-receive-queue.js';
+import type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
+import type { SharedReceiveQueue } from '../verbs/queues/shared-receive-queue.js';
 import { MAX_CQE, MAX_SRQ_WR } from '../verbs/limits.js';
 import { Cq } from './cq.js';
 import type { MrLocal } from './mr.js';

@@ -4,7 +4,7 @@ import { lookUp } from '../cm/address-info.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { LinkError, MisuseError, RefusalError } from '../errors/errors.js';
 import { localAddressTowards } from '../link/interface.js';
-import { warnOfOtherPort } from '../link/other-port.js';
+import { warnOfOtherPort } from '../link/udp/other-port.js';
 import type { Context } from '../verbs/context.js';
 import { openDevice, type UdpOpenOptions } from '../verbs/open-device.js';
 import { UtilIbvContext } from './constants.js';

@@ -4,49 +4,49 @@
  */
 import { AsyncEventName, CountersLayout, QpState } from '#build/abi.js';
 import { checkOpen, type Device } from '../device/device.js';
-import type { DeviceShare, ShareOptions } from '../device/thread-share.js';
+import type { DeviceShare, ShareOptions } from '../device/sharing/thread-share.js';
 import type { CacheCounters } from '../engine/cache-model.js';
-import type { DurableSegment } from '../device/durable-store.js';
-import type { KeptSegment } from '../device/durables.js';
+import type { DurableSegment } from '../device/durable/durable-store.js';
+import type { KeptSegment } from '../device/durable/durables.js';
 import { MisuseError } from '../errors/errors.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
 import type { PersistentMemory, PmemOptions } from '../pmem/persistent-memory.js';
-import { CompletionChannel } from './completion-channel.js';
-import { addressOfSender, type AddressAttributes } from './address-handle.js';
+import { CompletionChannel } from './queues/completion-channel.js';
+import { addressOfSender, type AddressAttributes } from './queues/address-handle.js';
 import {
   CompletionCounter,
   queryCompCntrCaps,
   type CompCntrCaps,
   type CompCntrInitAttributes,
-} from './completion-counter.js';
-import { CompletionQueue, type WorkCompletion } from './completion-queue.js';
-import { CompletionQueueEx, type CqInitAttributesEx } from './completion-queue-ex.js';
-import { DmaHandle, type DmahInitAttributes } from './dma-handle.js';
-import { DeviceMemory, type AllocDmAttributes } from './device-memory.js';
-import { FastMemoryRegion } from './fast-memory-region.js';
-import { attachMemory, importPd, notShared } from './import.js';
+} from './queues/completion-counter.js';
+import { CompletionQueue, type WorkCompletion } from './queues/completion-queue.js';
+import { CompletionQueueEx, type CqInitAttributesEx } from './queues/completion-queue-ex.js';
+import { DmaHandle, type DmahInitAttributes } from './regions/dma-handle.js';
+import { DeviceMemory, type AllocDmAttributes } from './regions/device-memory.js';
+import { FastMemoryRegion } from './regions/fast-memory-region.js';
+import { attachMemory, importPd, notShared } from './domains/import.js';
 import { NUM_COMP_VECTORS } from './limits.js';
-import { openPmem } from './open-pmem.js';
-import { ParentDomain, type ParentDomainInitAttributes } from './parent-domain.js';
-import { ProtectionDomain } from './protection-domain.js';
-import { queryPort, type PortAttributes } from './queries.js';
-import { queryDevice, queryDeviceEx } from './query-device.js';
+import { openPmem } from './regions/open-pmem.js';
+import { ParentDomain, type ParentDomainInitAttributes } from './domains/parent-domain.js';
+import { ProtectionDomain } from './domains/protection-domain.js';
+import { queryPort, type PortAttributes } from './queries/query-port.js';
+import { queryDevice, queryDeviceEx } from './queries/query-device.js';
 import {
   getPkeyIndex,
   queryGidEx,
   queryGidTable,
   queryPkey,
   type GidEntry,
-} from './query-tables.js';
-import type { DeviceAttributes, DeviceAttributesEx } from './query-device.js';
-import { QueuePair } from './queue-pair.js';
-import { QueuePairEx, type QpInitAttributesEx } from './queue-pair-ex.js';
-import { sharePd } from './shared-domain.js';
-import type { SharedReceiveQueue } from './shared-receive-queue.js';
+} from './queries/query-tables.js';
+import type { DeviceAttributes, DeviceAttributesEx } from './queries/query-device.js';
+import { QueuePair } from './queues/queue-pair.js';
+import { QueuePairEx, type QpInitAttributesEx } from './queues/queue-pair-ex.js';
+import { sharePd } from './domains/shared-domain.js';
+import type { SharedReceiveQueue } from './queues/shared-receive-queue.js';
 import { disposeAll } from './resources.js';
 import { Siblings } from './siblings.js';
-import { ThreadDomain } from './thread-domain.js';
-import { allocMemory, freeMemory } from './user-memory.js';
+import { ThreadDomain } from './domains/thread-domain.js';
+import { allocMemory, freeMemory } from './regions/user-memory.js';
 
 /** What a context has counted so far; names as Linux rxe's where it has them. */
 export type CounterValues = { [Name in keyof (typeof CountersLayout)['fields']]: bigint };
@@ -104,7 +104,7 @@ export class Context {
 
   /**
    * A context of this device for another thread, which needs no koffi: post what this returns to a
-   * Worker, and `openDevice({ share })` there. It has a port of its own, at the same address; the
+   * Worker, and `openDevice({ threadShare })` there. It has a port of its own, at the same address; the
    * same memory, protection domains (`pd.allocShpd`, `importPd`) and keys. `openDevice` must have
    * been told of `threadsMax`. Throws MisuseError; RefusalError EOPNOTSUPP, EBUSY, ENOMEM.
    */

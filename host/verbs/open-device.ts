@@ -5,16 +5,16 @@ import { MisuseError } from '../errors/errors.js';
 import { systemRefusal } from '../errors/system-refusal.js';
 import { ROCE_PORT, type Link } from '../link/link.js';
 import { loadPosix } from '../link/posix.js';
-import { UdpBatchLink } from '../link/udp-batch.js';
-import { UdpLink } from '../link/udp.js';
-import type { UdpOptions } from '../link/udp-options.js';
+import { UdpBatchLink } from '../link/udp/udp-batch.js';
+import { UdpLink } from '../link/udp/udp.js';
+import type { UdpOptions } from '../link/udp/udp-options.js';
 import { Context } from './context.js';
 import { randomId } from './refuse.js';
 
 /** How to open a device: over a link of your own, or by UDP at a local address. */
 export type OpenOptions = LinkOpenOptions | UdpOpenOptions;
 
-type Limits = Omit<DeviceOptions, 'link' | 'thread' | 'polled' | 'shared'>;
+type Limits = Omit<DeviceOptions, 'link' | 'thread' | 'polled' | 'processShare'>;
 
 /** The engine runs in the thread that calls it. */
 export interface LinkOpenOptions extends Limits {
@@ -94,9 +94,10 @@ export async function openDevice(options: OpenOptions = {}): Promise<Context> {
 }
 
 async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
-  const { share, socketBufferBytes, sendSockets } = options;
+  const { threadShare, socketBufferBytes, sendSockets } = options;
   // A thread's port is its own: the device's is taken.
-  const { address = share?.address ?? '127.0.0.1', port = share ? 0 : ROCE_PORT } = options;
+  const { address = threadShare?.address ?? '127.0.0.1', port = threadShare ? 0 : ROCE_PORT } =
+    options;
   const udp = {
     address,
     port,
@@ -116,10 +117,10 @@ async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
     }
     const { address, port } = options;
     const place = { name, directory, address, port };
-    const shared = { ...place, processesMax, localMemoryBytes, deviceId: randomId() };
-    if (progress === 'thread') return { ...options, thread: { udp, spinMicros }, shared };
+    const processShare = { ...place, processesMax, localMemoryBytes, deviceId: randomId() };
+    if (progress === 'thread') return { ...options, thread: { udp, spinMicros }, processShare };
     const makeLink = (where: UdpOptions): UdpBatchLink => new UdpBatchLink(where);
-    return { ...options, polled: { udp, makeLink }, shared };
+    return { ...options, polled: { udp, makeLink }, processShare };
   }
   switch (options.progress ?? (posix ? 'thread' : 'inline')) {
     case 'thread':

@@ -4,9 +4,9 @@
  */
 import type { Device } from '../device/device.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
-import { Allocations } from './allocations.js';
+import { Allocations } from './regions/allocations.js';
 import type { AsyncEventRecord, Context } from './context.js';
-import type { FastMemoryRegion } from './fast-memory-region.js';
+import type { FastMemoryRegion } from './regions/fast-memory-region.js';
 import { randomId } from './refuse.js';
 
 /** @internal Who else is told what happens to a device: the connection manager. */

@@ -9,7 +9,7 @@ import {
 } from '../../index.js';
 import { cqModOf, type PerfPlan } from './options.js';
 import type { Pace, PerfQueue } from './pace.js';
-import { slotsOf, type PerfLane, type PerfPath } from './path.js';
+import { slotsOf, type PerfConnection, type PerfPath } from './path.js';
 
 export interface BandwidthSample {
   readonly bytes: number;
@@ -27,7 +27,7 @@ const PEAK_MESSAGES_MAX = 20_000;
 
 /** A flow of one queue pair. */
 interface Flow {
-  readonly lane: PerfLane;
+  readonly connection: PerfConnection;
   /** By place in the buffer. */
   readonly plain: readonly SendWorkRequest[];
   readonly signalled: readonly SendWorkRequest[];
@@ -86,9 +86,9 @@ export class Bandwidth {
     this.#cqMod = cqModOf(this.#plan, bytes);
     this.#sendQueue = path.sendQueue;
     this.#recvQueue = path.recvQueue;
-    this.#total = iters === undefined ? Infinity : iters * path.lanes.length;
+    this.#total = iters === undefined ? Infinity : iters * path.connections.length;
     this.#mayStart = run.startsFirst;
-    this.#flows = path.lanes.map((lane) => this.#flowOf(lane));
+    this.#flows = path.connections.map((connection) => this.#flowOf(connection));
     if (run.receives) for (const flow of this.#flows) this.#fill(flow);
     if (run.sends && this.#total <= PEAK_MESSAGES_MAX) {
       this.#postTimes = new Float64Array(this.#total);
@@ -169,11 +169,11 @@ export class Bandwidth {
   #postNext(flow: Flow, isLast: boolean): void {
     const { postList } = this.#plan;
     if (this.#postTimes) this.#postTimes[this.#posted] = performance.now();
-    if (flow.list) flow.lane.qp.postSend(flow.list);
+    if (flow.list) flow.connection.qp.postSend(flow.list);
     else {
       const isSignalled = isLast || (flow.posted + 1) % this.#cqMod === 0;
       const requests = isSignalled ? flow.signalled : flow.plain;
-      flow.lane.qp.postSend(requests[flow.posted % requests.length]!);
+      flow.connection.qp.postSend(requests[flow.posted % requests.length]!);
     }
     flow.posted += postList;
     this.#posted += postList;
@@ -211,7 +211,7 @@ export class Bandwidth {
       checkStatus(status, 'RECV');
       const flow = this.#flows[Number(wrId)]!;
       flow.received++;
-      flow.lane.receivesPosted--;
+      flow.connection.receivesPosted--;
       this.#received++;
     }
     if (completions.length > 0) for (const flow of this.#flows) this.#fill(flow);
@@ -221,32 +221,32 @@ export class Bandwidth {
   /** Posts receives as far as there is room, and never more than there will be messages. */
   #fill(flow: Flow): void {
     const { rxDepth, recvPostList } = this.#plan;
-    const { lane } = flow;
+    const { connection } = flow;
     const left = (this.#run.iters ?? Infinity) - flow.received;
     const most = Math.min(rxDepth, left);
-    for (let room = most - lane.receivesPosted; room > 0; room -= recvPostList) {
+    for (let room = most - connection.receivesPosted; room > 0; room -= recvPostList) {
       // Less than a list is posted for the last messages only.
       if (room < recvPostList && most < left) return;
       const count = Math.min(room, recvPostList);
-      lane.qp.postRecv(count < recvPostList ? flow.receives.slice(0, count) : flow.receives);
-      lane.receivesPosted += count;
+      connection.qp.postRecv(count < recvPostList ? flow.receives.slice(0, count) : flow.receives);
+      connection.receivesPosted += count;
     }
   }
 
-  #flowOf(lane: PerfLane): Flow {
+  #flowOf(connection: PerfConnection): Flow {
     const { path, bytes } = this.#run;
     const { postList, recvPostList } = this.#plan;
     const slots = slotsOf(bytes);
     const make = (count: number, isSignalled: (index: number) => boolean): SendWorkRequest[] =>
       Array.from({ length: this.#run.sends ? count : 0 }, (_, index) =>
-        path.request(lane, bytes, index % slots, isSignalled(index)),
+        path.request(connection, bytes, index % slots, isSignalled(index)),
       );
     return {
-      lane,
+      connection,
       plain: make(slots, () => false),
       signalled: make(slots, () => true),
       list: postList > 1 ? make(postList, (at) => (at + 1) % this.#cqMod === 0) : undefined,
-      receives: Array.from({ length: recvPostList }, () => path.receive(lane)),
+      receives: Array.from({ length: recvPostList }, () => path.receive(connection)),
       posted: 0,
       done: 0,
       received: 0,

@@ -21,10 +21,14 @@ import {
 } from '../../index.js';
 import { NOTE_BYTES, VERSION_BYTES } from './exchange.js';
 import { connectRefusal, listenRefusal } from '../../link/tcp-refusal.js';
-import type { ExchangeSession } from '../exchange-key.js';
-import { KeyedConversation, agreeOnKeys } from '../keyed-exchange.js';
-import { pskRefusal } from '../psk-file.js';
-import { connectSentence, formatServerAddress, type ServerAddress } from '../server-address.js';
+import type { ExchangeSession } from '../file-transfer/exchange-key.js';
+import { KeyedConversation, agreeOnKeys } from '../base/keyed-exchange.js';
+import { pskRefusal } from '../base/psk-file.js';
+import {
+  connectSentence,
+  formatServerAddress,
+  type ServerAddress,
+} from '../base/server-address.js';
 
 /** What should run where nobody listens. */
 const COMMAND = 'verbena perf';
@@ -45,7 +49,7 @@ export interface PerfControl {
   /** Rejects with RefusalError ECONNRESET. */
   send(bytes: Uint8Array): Promise<void>;
   /** A message of `length` bytes. Rejects with RefusalError ECONNRESET, EPROTO, ETIMEDOUT. */
-  receive(length: number, patienceMillis?: number): Promise<Buffer>;
+  receive(length: number, timeoutMillis?: number): Promise<Buffer>;
   /** Says goodbye. */
   close(): Promise<void>;
   /** Ends it as it is. */
@@ -60,10 +64,10 @@ export async function exchange(
   control: PerfControl,
   length: number,
   ours: () => Uint8Array,
-  patienceMillis?: number,
+  timeoutMillis?: number,
 ): Promise<Buffer> {
   if (control.asks) await control.send(ours());
-  const theirs = await control.receive(length, patienceMillis);
+  const theirs = await control.receive(length, timeoutMillis);
   if (!control.asks) await control.send(ours());
   return theirs;
 }
@@ -166,9 +170,9 @@ export class CmControl implements PerfControl {
   static async connect(server: ServerAddress, options: ConnectOptions): Promise<CmControl> {
     let memory: ControlMemory | undefined;
     const target = { address: server.host, port: server.port };
-    const patience = { maxCmRetries: CM_RETRIES, ...SENDS };
+    const timeouts = { maxCmRetries: CM_RETRIES, ...SENDS };
     try {
-      const connection = await connect(target, { ...options, ...patience }, (qp) => {
+      const connection = await connect(target, { ...options, ...timeouts }, (qp) => {
         memory = receiveInto(qp);
       });
       return new CmControl(connection, true, memory!);
@@ -205,14 +209,14 @@ export class CmControl implements PerfControl {
     await this.#post(WrOpcode.SEND, [sge]);
   }
 
-  receive(length: number, patienceMillis?: number): Promise<Buffer> {
+  receive(length: number, timeoutMillis?: number): Promise<Buffer> {
     return this.#inbox.receive((messages) => {
       const message = messages[0];
       if (!message) return undefined;
       if (message.length === length) return messages.shift();
       const came = `the peer says ${message.length} bytes where ${length} are due`;
       throw new RefusalError('EPROTO', `${came}: is it the same test, with the same options?`);
-    }, patienceMillis);
+    }, timeoutMillis);
   }
 
   async close(): Promise<void> {
@@ -297,7 +301,7 @@ export class TcpControl implements PerfControl {
   readonly #inbox = new Inbox();
   #keyed: KeyedConversation | undefined;
   /** Of the message that is received now; of a hello at first. */
-  #patienceMillis: number | undefined = HELLO_MILLIS;
+  #timeoutMillis: number | undefined = HELLO_MILLIS;
 
   constructor(socket: Socket, asks: boolean) {
     this.asks = asks;
@@ -349,7 +353,7 @@ export class TcpControl implements PerfControl {
     const plain = {
       firstBytes: VERSION_BYTES,
       send: (bytes: Uint8Array) => this.#send(bytes),
-      receive: (length: number) => this.#receive(length, this.#patienceMillis),
+      receive: (length: number) => this.#receive(length, this.#timeoutMillis),
     };
     const session = await agreeOnKeys(auth, this.asks, plain);
     this.#keyed = new KeyedConversation(session, plain);
@@ -363,9 +367,9 @@ export class TcpControl implements PerfControl {
     return this.#keyed ? this.#keyed.send(bytes) : this.#send(bytes);
   }
 
-  receive(length: number, patienceMillis?: number): Promise<Buffer> {
-    if (!this.#keyed) return this.#receive(length, patienceMillis);
-    this.#patienceMillis = patienceMillis;
+  receive(length: number, timeoutMillis?: number): Promise<Buffer> {
+    if (!this.#keyed) return this.#receive(length, timeoutMillis);
+    this.#timeoutMillis = timeoutMillis;
     return this.#keyed.receive(length);
   }
 
@@ -378,14 +382,14 @@ export class TcpControl implements PerfControl {
     });
   }
 
-  #receive(length: number, patienceMillis?: number): Promise<Buffer> {
+  #receive(length: number, timeoutMillis?: number): Promise<Buffer> {
     return this.#inbox.receive((messages) => {
       const bytes = Buffer.concat(messages.splice(0));
       if (bytes.length > length) messages.push(bytes.subarray(length));
       if (bytes.length >= length) return bytes.subarray(0, length);
       if (bytes.length > 0) messages.push(bytes);
       return undefined;
-    }, patienceMillis);
+    }, timeoutMillis);
   }
 
   async close(): Promise<void> {

@@ -6,7 +6,7 @@
  * binary numbers in SENDs, without it text over TCP; each time the client first, then the server.
  */
 import { Gid, RefusalError } from '../../index.js';
-import { checkNoHello } from '../keyed-exchange.js';
+import { checkNoHello } from '../base/keyed-exchange.js';
 
 /** Where one queue pair's peer reads and writes, and who it is (`struct pingpong_dest`). */
 export interface PerfDestination {

@@ -8,7 +8,7 @@ import {
 import { checkStatus } from './bandwidth.js';
 import { cqModOf, type PerfPlan } from './options.js';
 import type { Pace, PerfQueue } from './pace.js';
-import type { PerfLane, PerfPath } from './path.js';
+import type { PerfConnection, PerfPath } from './path.js';
 
 export interface LatencySample {
   readonly bytes: number;
@@ -37,7 +37,7 @@ const KEPT_MAX = 4_000_000;
 export class Latency {
   readonly #run: LatencyRun;
   readonly #plan: PerfPlan;
-  readonly #lane: PerfLane;
+  readonly #connection: PerfConnection;
   readonly #sendQueue: PerfQueue;
   readonly #recvQueue: PerfQueue;
   readonly #times: Times;
@@ -49,10 +49,10 @@ export class Latency {
     this.#run = run;
     const { path, iters } = run;
     this.#plan = path.plan;
-    this.#lane = path.lanes[0]!;
+    this.#connection = path.connections[0]!;
     this.#sendQueue = path.sendQueue;
     this.#recvQueue = path.recvQueue;
-    this.#receiveRequest = path.receive(this.#lane);
+    this.#receiveRequest = path.receive(this.#connection);
     const { durationSeconds, marginSeconds } = this.#plan;
     this.#times = new Times(iters, iters === undefined ? durationSeconds! : 0, marginSeconds);
     if (this.#plan.verb === 'send') this.#fill();
@@ -83,7 +83,7 @@ export class Latency {
         if (completions.length === 0) return;
         for (const { status } of completions) checkStatus(status, 'RECV');
         this.#received += completions.length;
-        this.#lane.receivesPosted -= completions.length;
+        this.#connection.receivesPosted -= completions.length;
         this.#fill();
       }
       if (this.#times.isOver) return;
@@ -91,7 +91,7 @@ export class Latency {
       this.#times.stamp();
       sent++;
       const isSignalled = sent % cqMod === 0 || sent === iters;
-      this.#lane.qp.postSend(isSignalled ? signalled : plain);
+      this.#connection.qp.postSend(isSignalled ? signalled : plain);
       if (isSignalled) {
         const next = this.#next(this.#sendQueue);
         this.#check(next instanceof Promise ? await next : next);
@@ -103,8 +103,8 @@ export class Latency {
   async #writes(): Promise<void> {
     const { startsFirst, bytes, path, pace } = this.#run;
     const [, signalled] = this.#requests();
-    const ours = this.#lane.sendAt + bytes - 1;
-    const theirs = this.#lane.receiveAt + bytes - 1;
+    const ours = this.#connection.sendAt + bytes - 1;
+    const theirs = this.#connection.receiveAt + bytes - 1;
     const iters = this.#run.iters ?? Infinity;
     const { device } = path.context;
     for (let sent = 0; sent < iters || this.#received < iters;) {
@@ -122,7 +122,7 @@ export class Latency {
       if (sent >= iters) continue;
       this.#times.stamp();
       path.memory[ours] = ++sent & 255;
-      this.#lane.qp.postSend(signalled);
+      this.#connection.qp.postSend(signalled);
       const next = this.#next(this.#sendQueue);
       this.#check(next instanceof Promise ? await next : next);
     }
@@ -134,7 +134,7 @@ export class Latency {
     const iters = this.#run.iters ?? Infinity;
     for (let sent = 0; sent < iters && !this.#times.isOver; sent++) {
       this.#times.stamp();
-      this.#lane.qp.postSend(signalled);
+      this.#connection.qp.postSend(signalled);
       const next = this.#next(this.#sendQueue);
       this.#check(next instanceof Promise ? await next : next);
     }
@@ -144,7 +144,7 @@ export class Latency {
   #requests(): [SendWorkRequest, SendWorkRequest] {
     const { path, bytes } = this.#run;
     const make = (isSignalled: boolean): SendWorkRequest =>
-      path.request(this.#lane, bytes, 0, isSignalled);
+      path.request(this.#connection, bytes, 0, isSignalled);
     return [make(false), make(true)];
   }
 
@@ -186,10 +186,10 @@ export class Latency {
   }
 
   #fill(): void {
-    const lane = this.#lane;
+    const connection = this.#connection;
     const most = Math.min(this.#plan.rxDepth, (this.#run.iters ?? Infinity) - this.#received);
-    for (; lane.receivesPosted < most; lane.receivesPosted++)
-      lane.qp.postRecv(this.#receiveRequest);
+    for (; connection.receivesPosted < most; connection.receivesPosted++)
+      connection.qp.postRecv(this.#receiveRequest);
   }
 }
 

@@ -6,8 +6,8 @@ import { InvalidArgumentError, Option, type Command } from 'commander';
 import { MisuseError, QpType, WrOpcode, type AuthOptions } from '../../index.js';
 import { ROCE_PORT } from '../../link/link.js';
 import { MAX_CQE, MAX_INLINE_DATA, MAX_QP_WR } from '../../verbs/limits.js';
-import { addPortOption, mtu, size, whole } from '../options.js';
-import type { PskOptions } from '../psk-file.js';
+import { addPortOption, mtu, size, whole } from '../base/options.js';
+import type { PskOptions } from '../base/psk-file.js';
 
 const PERF_VERBS = ['write', 'read', 'send', 'atomic', 'flush', 'atomic-write'] as const;
 const PERF_TESTS = ['bw', 'lat'] as const;

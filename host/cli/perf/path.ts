@@ -35,8 +35,8 @@ import {
 } from '../../index.js';
 import type { PerfDestination } from './exchange.js';
 import { QP_TYPES, isAnswered, opcodeOf, type PerfPlan, type PerfServer } from './options.js';
-import type { ExchangeSession } from '../exchange-key.js';
-import { authOption } from '../psk-file.js';
+import type { ExchangeSession } from '../file-transfer/exchange-key.js';
+import { authOption } from '../base/psk-file.js';
 import { within } from './control.js';
 import { PerfQueue } from './pace.js';
 
@@ -66,7 +66,7 @@ const ALL_ACCESS =
   AccessFlag.REMOTE_ATOMIC |
   AccessFlag.FLUSH_GLOBAL;
 
-export interface PerfLane {
+export interface PerfConnection {
   readonly index: number;
   readonly qp: QueuePair;
   readonly psn: number;
@@ -110,24 +110,24 @@ export function memoryOf(plan: PerfPlan): number {
 export class PerfPath {
   readonly context: Context;
   readonly plan: PerfPlan;
-  readonly lanes: readonly PerfLane[];
+  readonly connections: readonly PerfConnection[];
   readonly sendQueue: PerfQueue;
   readonly recvQueue: PerfQueue;
   readonly memory: Uint8Array;
   readonly mr: MemoryRegion;
-  readonly connections: readonly RdmaConnection[];
+  readonly #ends: readonly RdmaConnection[];
   readonly #channels: readonly EventChannel[];
 
-  private constructor(base: PathBase, ends: readonly LaneEnd[]) {
+  private constructor(base: PathBase, ends: readonly ConnectionEnd[]) {
     this.context = base.context;
     this.plan = base.plan;
     this.sendQueue = new PerfQueue(base.sendCq);
     this.recvQueue = new PerfQueue(base.recvCq);
     this.memory = base.memory;
     this.mr = base.mr;
-    this.connections = ends.flatMap(({ connection }) => connection ?? []);
+    this.#ends = ends.flatMap(({ connection }) => connection ?? []);
     this.#channels = ends.flatMap(({ channel }) => channel ?? []);
-    this.lanes = ends.map(({ qp, ud }, index) => ({
+    this.connections = ends.map(({ qp, ud }, index) => ({
       index,
       qp,
       psn: randomInt(2 ** 24),
@@ -159,7 +159,7 @@ export class PerfPath {
     mtu: number,
   ): Promise<PerfPath> {
     const base = new PathBase(context, plan);
-    const ends: LaneEnd[] = [];
+    const ends: ConnectionEnd[] = [];
     for (let index = 0; index < plan.qps; index++) {
       ends.push(await patiently(() => base.ask(server, mtu, index)));
     }
@@ -175,7 +175,7 @@ export class PerfPath {
     peer: string,
   ): Promise<PerfPath> {
     const base = new PathBase(context, plan);
-    const ends: LaneEnd[] = [];
+    const ends: ConnectionEnd[] = [];
     while (ends.length < plan.qps) {
       const index = ends.length;
       ends.push(
@@ -191,7 +191,7 @@ export class PerfPath {
   get destinations(): PerfDestination[] {
     const { outs } = this.plan;
     const gid = this.context.queryGid();
-    return this.lanes.map(({ qp, psn, receiveAt }) => ({
+    return this.connections.map(({ qp, psn, receiveAt }) => ({
       outs,
       qpn: qp.qpNum,
       psn,
@@ -203,7 +203,7 @@ export class PerfPath {
 
   /** Where the other side's buffers are. */
   aim(theirs: readonly PerfDestination[]): void {
-    for (const lane of this.lanes) lane.remote = theirs[lane.index]!;
+    for (const connection of this.connections) connection.remote = theirs[connection.index]!;
   }
 
   /** Connects what `unconnected` made. Throws RefusalError EPROTO. */
@@ -214,31 +214,40 @@ export class PerfPath {
     session?: ExchangeSession,
   ): void {
     const local = this.context.queryGid();
-    for (const lane of this.lanes) {
-      const there = theirs[lane.index]!;
+    for (const connection of this.connections) {
+      const there = theirs[connection.index]!;
       if (there.gid.words.every((word) => word === 0)) {
         throw new RefusalError('EPROTO', 'the peer has no GID: start it with -x');
       }
-      const keys = session?.packetKeys(lane.qp.qpNum, there.qpn, { local, remote: there.gid });
-      if (keys) lane.qp.setPacketKeys(keys);
-      this.#connectOne(lane, there, { dgid: there.gid, ...peer }, mtu);
+      const keys = session?.packetKeys(connection.qp.qpNum, there.qpn, {
+        local,
+        remote: there.gid,
+      });
+      if (keys) connection.qp.setPacketKeys(keys);
+      this.#connectOne(connection, there, { dgid: there.gid, ...peer }, mtu);
     }
   }
 
   /** A send request of `bytes`, at the `slot`-th place of the buffers. */
-  request(lane: PerfLane, bytes: number, slot: number, isSignalled: boolean): SendWorkRequest {
+  request(
+    connection: PerfConnection,
+    bytes: number,
+    slot: number,
+    isSignalled: boolean,
+  ): SendWorkRequest {
     const { plan, mr, memory } = this;
     const offset = slot * slotBytes(bytes);
     const isInline = bytes <= plan.inlineBytes && (plan.verb === 'write' || plan.verb === 'send');
-    const at = lane.sendAt + offset;
+    const at = connection.sendAt + offset;
     const data = isInline
       ? { inline: memory.subarray(at, at + bytes) }
       : { sgList: [{ addr: plain(mr.addr + BigInt(at)), length: bytes, lkey: mr.lkey }] };
     const flags = (isSignalled ? SendFlag.SIGNALED : 0) | (isInline ? SendFlag.INLINE : 0);
-    const common = { wrId: lane.index, opcode: opcodeOf(plan), sendFlags: flags, ...data };
-    const { vaddr, rkey } = lane.remote;
+    const common = { wrId: connection.index, opcode: opcodeOf(plan), sendFlags: flags, ...data };
+    const { vaddr, rkey } = connection.remote;
     const remoteAddr = plain(BigInt.asUintN(64, vaddr + BigInt(offset)));
-    if (plan.verb === 'send') return plan.connection === 'UD' ? { ...common, ud: lane.ud } : common;
+    if (plan.verb === 'send')
+      return plan.connection === 'UD' ? { ...common, ud: connection.ud } : common;
     if (plan.verb === 'flush') {
       const flush = { remoteAddr, rkey, length: bytes, type: PlacementType.GLOBAL };
       return { ...common, flush };
@@ -248,31 +257,31 @@ export class PerfPath {
   }
 
   /** Of the largest message: where smaller ones were lost it stays for those to come. */
-  receive(lane: PerfLane): ReceiveWorkRequest {
+  receive(connection: PerfConnection): ReceiveWorkRequest {
     const { mr, plan } = this;
     const grh = plan.connection === 'UD' ? GRH_BYTES : 0;
-    const addr = plain(mr.addr + BigInt(lane.receiveAt - grh));
+    const addr = plain(mr.addr + BigInt(connection.receiveAt - grh));
     const length = Math.max(...plan.sizes) + grh;
-    return { wrId: lane.index, sgList: [{ addr, length, lkey: mr.lkey }] };
+    return { wrId: connection.index, sgList: [{ addr, length, lkey: mr.lkey }] };
   }
 
   /** The client ends what it began; the server waits for that. */
   async close(isClient: boolean): Promise<void> {
-    const over = this.connections.map((one) => (isClient ? one.close() : one.disconnected));
+    const over = this.#ends.map((one) => (isClient ? one.close() : one.disconnected));
     await within(GOODBYE_MILLIS, Promise.all(over));
     for (const channel of this.#channels) channel.destroy();
   }
 
   #connectOne(
-    lane: PerfLane,
+    connection: PerfConnection,
     there: PerfDestination,
     ahAttr: AddressAttributes,
     pathMtu: number,
   ): void {
-    const { qp, psn: sqPsn } = lane;
+    const { qp, psn: sqPsn } = connection;
     if (this.plan.connection === 'UD') {
       const ah = qp.pd.createAh(ahAttr);
-      lane.ud = { ah, remoteQpn: there.qpn, remoteQkey: QKEY };
+      connection.ud = { ah, remoteQpn: there.qpn, remoteQkey: QKEY };
       qp.modify({ qpState: QpState.RTR });
       qp.modify({ qpState: QpState.RTS, sqPsn });
       return;
@@ -288,8 +297,8 @@ export class PerfPath {
       rqPsn: there.psn,
       ...(isReliable ? served : {}),
     });
-    const patience = { timeout: TIMEOUT, retryCnt: RETRY_COUNT, rnrRetry: 7 };
-    const asked = { ...patience, maxRdAtomic: Math.min(this.plan.outs, there.outs, most) };
+    const timeouts = { timeout: TIMEOUT, retryCnt: RETRY_COUNT, rnrRetry: 7 };
+    const asked = { ...timeouts, maxRdAtomic: Math.min(this.plan.outs, there.outs, most) };
     qp.modify({ qpState: QpState.RTS, sqPsn, ...(isReliable ? asked : {}) });
   }
 }
@@ -309,11 +318,11 @@ function plain(value: bigint): number | bigint {
   return value <= BigInt(Number.MAX_SAFE_INTEGER) ? Number(value) : value;
 }
 
-interface LaneEnd {
+interface ConnectionEnd {
   readonly qp: QueuePair;
   readonly connection?: RdmaConnection;
   readonly channel?: EventChannel;
-  readonly ud?: PerfLane['ud'];
+  readonly ud?: PerfConnection['ud'];
 }
 
 /** What all queue pairs share, and how one of them comes to be. */
@@ -358,7 +367,7 @@ class PathBase {
     return index * this.stride + this.#area + LINE_BYTES;
   }
 
-  async ask(server: PerfServer, pathMtu: number, index: number): Promise<LaneEnd> {
+  async ask(server: PerfServer, pathMtu: number, index: number): Promise<ConnectionEnd> {
     if (this.plan.connection === 'UD') return this.#askDatagram(server, index);
     const { context, pd, attributes: qp } = this;
     const { udpPort, auth, ...target } = server;
@@ -367,7 +376,7 @@ class PathBase {
     return { qp: connection.qp, connection };
   }
 
-  async answer(listener: RdmaListener, peer: string, index: number): Promise<LaneEnd> {
+  async answer(listener: RdmaListener, peer: string, index: number): Promise<ConnectionEnd> {
     for (;;) {
       const request = await listener.getRequest();
       if (!request) throw new RefusalError('ECONNRESET', 'the device was closed');
@@ -383,7 +392,7 @@ class PathBase {
   }
 
   /** The other side's queue pair says its number: only who is asked back needs to know. */
-  async answerDatagram(channel: EventChannel, index: number): Promise<LaneEnd> {
+  async answerDatagram(channel: EventChannel, index: number): Promise<ConnectionEnd> {
     const event = await channel.getEvent();
     if (event?.event !== CmEventType.CONNECT_REQUEST) {
       throw new RefusalError('ECONNRESET', 'the device was closed');
@@ -408,7 +417,10 @@ class PathBase {
     return { qp, ud: { ah, remoteQpn: completion.immData, remoteQkey: remoteQkey! } };
   }
 
-  async #askDatagram({ auth: _auth, ...dstAddr }: PerfServer, index: number): Promise<LaneEnd> {
+  async #askDatagram(
+    { auth: _auth, ...dstAddr }: PerfServer,
+    index: number,
+  ): Promise<ConnectionEnd> {
     const info = { flags: 0, portSpace: PortSpace.UDP, dstAddr };
     const id = await createEp(this.context, info, this.pd, this.attributes);
     const { channel } = id;
@@ -449,7 +461,7 @@ function answersDatagrams(plan: PerfPlan): boolean {
 }
 
 /** Who does not listen yet is asked again. */
-async function patiently(ask: () => Promise<LaneEnd>): Promise<LaneEnd> {
+async function patiently(ask: () => Promise<ConnectionEnd>): Promise<ConnectionEnd> {
   for (let refusals = 1; ; refusals++) {
     try {
       return await ask();

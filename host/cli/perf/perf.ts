@@ -17,20 +17,20 @@ import {
 } from '../../index.js';
 import { localAddressTowards } from '../../link/interface.js';
 import { ROCE_PORT } from '../../link/link.js';
-import { warnOfOtherPort } from '../../link/other-port.js';
+import { warnOfOtherPort } from '../../link/udp/other-port.js';
 import { CmControl, TcpControl, listenTcp, type PerfControl } from './control.js';
 import { planOf, type PerfOptions, type PerfPlan, type PerfServer } from './options.js';
 import type { PerfTest, PerfVerb } from './options.js';
 import { listenForDatagrams, memoryOf } from './path.js';
 import { PerfSession, type SessionOptions } from './session.js';
-import { authOption, readAuth } from '../psk-file.js';
-import { Exit, Interrupted, complain, printLine } from '../report.js';
+import { authOption, readAuth } from '../base/psk-file.js';
+import { Exit, Interrupted, complain, printLine } from '../base/report.js';
 import {
   addressBeside,
   formatServerAddress,
   resolveServer,
   type ServerAddress,
-} from '../server-address.js';
+} from '../base/server-address.js';
 
 const LOOPBACK = '127.0.0.1';
 

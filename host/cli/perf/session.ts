@@ -38,7 +38,7 @@ export interface SessionOptions {
 const PAGE_BYTES = 4096;
 const LINE_BYTES = 64;
 /** Until the other side says what it has to say without measuring before. */
-const PATIENCE_MILLIS = 30_000;
+const TIMEOUT_MILLIS = 30_000;
 const GOODBYE_MILLIS = 1000;
 /** What warms up at most. */
 const WARM_UP_MESSAGES = 1000;
@@ -180,23 +180,23 @@ export class PerfSession {
   }
 
   /** Nothing is said: both sides have come so far. */
-  async #handshake(patience = PATIENCE_MILLIS): Promise<void> {
+  async #handshake(timeoutMillis = TIMEOUT_MILLIS): Promise<void> {
     const { context } = this.#options;
     const nobody = { outs: 0, qpn: 0, psn: 0, rkey: 0, vaddr: 0n, gid: context.queryGid() };
-    await this.#shake(this.#path?.destinations[0] ?? nobody, patience);
+    await this.#shake(this.#path?.destinations[0] ?? nobody, timeoutMillis);
   }
 
-  async #shake(ours: PerfDestination, patience = PATIENCE_MILLIS) {
+  async #shake(ours: PerfDestination, timeoutMillis = TIMEOUT_MILLIS) {
     if (this.#control.kind === 'cm') {
       const bytes = wire.encodeDestination(ours);
-      return wire.decodeDestination(await this.#exchange(bytes, patience));
+      return wire.decodeDestination(await this.#exchange(bytes, timeoutMillis));
     }
     const bytes = wire.encodeDestinationText(ours);
-    return wire.decodeDestinationText(await this.#exchange(bytes, patience));
+    return wire.decodeDestinationText(await this.#exchange(bytes, timeoutMillis));
   }
 
-  #exchange(ours: Uint8Array, patience = PATIENCE_MILLIS): Promise<Buffer> {
-    return exchange(this.#control, ours.length, () => ours, patience);
+  #exchange(ours: Uint8Array, timeoutMillis = TIMEOUT_MILLIS): Promise<Buffer> {
+    return exchange(this.#control, ours.length, () => ours, timeoutMillis);
   }
 
   async #exchangeReports(ours: PerfBandwidthReport | undefined): Promise<PerfBandwidthReport> {

@@ -2,9 +2,9 @@
 import { createFmrPool } from '../../pool/create-fmr-pool.js';
 import type { FmrDesc } from '../../pool/fmr-desc.js';
 import type { FmrPool } from '../../pool/fmr-pool.js';
-import type { FmrPoolUser } from '../../pool/fmr-pool-user.js';
+import type { FmrPoolUser } from '../../pool/fmr-pool.js';
 import { AccessFlag, SendFlag, WrOpcode } from '../../verbs/enums.js';
-import type { MemoryRegion } from '../../verbs/memory-region.js';
+import type { MemoryRegion } from '../../verbs/regions/memory-region.js';
 import { at, check, type End } from '../end.js';
 import { PICTURE_BYTES } from '../memory-layout.js';
 import { counted, type Act, type Stage } from './act.js';

@@ -2,7 +2,7 @@
 import { SendFlag, WrOpcode } from '../../verbs/enums.js';
 import { at, check, type End } from '../end.js';
 import { Word, readWord } from '../memory-layout.js';
-import type { MemoryRegion } from '../../verbs/memory-region.js';
+import type { MemoryRegion } from '../../verbs/regions/memory-region.js';
 import { counted, type Act, type Stage } from './act.js';
 
 const CONTENDERS = 4;

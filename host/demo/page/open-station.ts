@@ -1,8 +1,8 @@
 /** A station by whatever this browser has, and who is told what it lacks. */
 import { LinkError } from '../../errors/errors.js';
-import { DataChannelLink } from '../../link/data-channel.js';
+import { DataChannelLink } from '../../link/channel/data-channel.js';
 import { BroadcastSignalling } from '../../link/signalling/broadcast.js';
-import { WebSocketLink } from '../../link/websocket.js';
+import { WebSocketLink } from '../../link/channel/websocket.js';
 import { Station } from '../station.js';
 import { socketUrl } from './ways.js';
 import { ChannelYardsticks, SocketYardsticks, type Yardsticks } from './yardsticks.js';

@@ -1,7 +1,7 @@
 /** The second Worker of a pane, with a context of the same device: who asks, and what it does. */
-import type { DeviceShare } from '../../device/thread-share.js';
-import { DataChannelLink } from '../../link/data-channel.js';
-import { WebSocketLink } from '../../link/websocket.js';
+import type { DeviceShare } from '../../device/sharing/thread-share.js';
+import { DataChannelLink } from '../../link/channel/data-channel.js';
+import { WebSocketLink } from '../../link/channel/websocket.js';
 import { openDevice } from '../../verbs/open-device.js';
 import { Guest, type Company, type Invitation } from '../guest.js';
 import type { Session } from '../session.js';
@@ -100,12 +100,12 @@ export function attend(port: MessagePort): void {
 async function come({ share, room, kind, invitation }: Coming): Promise<Guest> {
   if (room === undefined) {
     const link = new WebSocketLink();
-    const context = await openDevice({ link, share, ...LIMITS });
+    const context = await openDevice({ link, threadShare: share, ...LIMITS });
     await link.connect(socketUrl('packets'));
     return Guest.come(context, invitation);
   }
   const link = new DataChannelLink();
-  const context = await openDevice({ link, share, ...LIMITS });
+  const context = await openDevice({ link, threadShare: share, ...LIMITS });
   await link.connect(signallingTo(kind, invitation.peer, room));
   return Guest.come(context, invitation);
 }

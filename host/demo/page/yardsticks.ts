@@ -1,6 +1,6 @@
 /** What verbs are compared with, by whatever this browser has: channels without verbs to a peer. */
 import { LinkError } from '../../errors/errors.js';
-import type { DataChannelLink } from '../../link/data-channel.js';
+import type { DataChannelLink } from '../../link/channel/data-channel.js';
 import { BroadcastSignalling } from '../../link/signalling/broadcast.js';
 import { HttpSignalling } from '../../link/signalling/http.js';
 import type { Signalling } from '../../link/signalling/signalling.js';

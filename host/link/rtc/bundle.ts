@@ -4,7 +4,7 @@
  * carry more than one does.
  */
 import { LinkError } from '../../errors/errors.js';
-import { ChannelBundle } from '../channel-bundle.js';
+import { ChannelBundle } from '../channel/channel-bundle.js';
 import type { Gid } from '../endpoint.js';
 import type { Description, RtcConnection, RtcConnector, RtcRestart } from './connection.js';
 

@@ -3,7 +3,7 @@
  * sides make the channel themselves (negotiated, number 0), so that each has it before there is a
  * connection: a page can hand it to a Worker only in the task that made it.
  */
-import type { DatagramChannel } from '../datagram-channel.js';
+import type { DatagramChannel } from '../channel/datagram-channel.js';
 import type { Gid } from '../endpoint.js';
 
 /** Between two links. */
@@ -73,4 +73,4 @@ export function channelOptions({ reliable = false }: RtcOptions): {
     : { ...NEGOTIATED, ordered: false, maxRetransmits: 0 };
 }
 /** Candidates that have not been found by then are done without. */
-export const GATHERING_MILLIS_MAX = 2000;
+export const ICE_GATHERING_MILLIS_MAX = 2000;

@@ -2,12 +2,12 @@
 import type { DataChannel, PeerConnection } from 'node-datachannel';
 import { checkKeys } from '../../base/options.js';
 import { LinkError } from '../../errors/errors.js';
-import type { ChannelReceiver, DatagramChannel } from '../datagram-channel.js';
+import type { ChannelReceiver, DatagramChannel } from '../channel/datagram-channel.js';
 import type { Gid } from '../endpoint.js';
 import { makeCertificate, type Certificate } from './certificate.js';
 import {
   CHANNEL_LABEL,
-  GATHERING_MILLIS_MAX,
+  ICE_GATHERING_MILLIS_MAX,
   type Description,
   type RtcConnection,
   NETWORK_GONE,
@@ -47,7 +47,7 @@ export class NodeConnector implements RtcConnector {
 
   async offer(): Promise<RtcConnection> {
     const connection = await this.#connect();
-    // To be told of everything: making the channel begins the gathering.
+    // To be told of everything: making the channel begins the group commit.
     const offer = described(connection, 'offer');
     return connectionOf(
       connection,
@@ -160,7 +160,7 @@ function described(connection: PeerConnection, type: Description['type']): Promi
       clearTimeout(timer);
       resolve({ type, sdp: connection.localDescription()?.sdp ?? '' });
     };
-    const timer = setTimeout(say, GATHERING_MILLIS_MAX);
+    const timer = setTimeout(say, ICE_GATHERING_MILLIS_MAX);
     connection.onGatheringStateChange((state) => {
       if (state === 'complete') say();
     });

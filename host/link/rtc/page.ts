@@ -4,7 +4,7 @@ import { LinkError } from '../../errors/errors.js';
 import type { Gid } from '../endpoint.js';
 import {
   CHANNEL_LABEL,
-  GATHERING_MILLIS_MAX,
+  ICE_GATHERING_MILLIS_MAX,
   type Description,
   type RtcConnection,
   NETWORK_GONE,
@@ -186,7 +186,7 @@ export async function describeRestart(
   else connection.restartIce();
   // The state still says that the candidates of before are complete.
   const complete = new Promise<void>((resolve) => {
-    const timer = setTimeout(resolve, GATHERING_MILLIS_MAX);
+    const timer = setTimeout(resolve, ICE_GATHERING_MILLIS_MAX);
     connection.onicecandidate = ({ candidate }) => {
       if (candidate) return;
       clearTimeout(timer);
@@ -224,7 +224,7 @@ async function setRemote(connection: RtcPeerConnection, description: Description
 
 function gathered(connection: RtcPeerConnection): Promise<void> {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, GATHERING_MILLIS_MAX);
+    const timer = setTimeout(resolve, ICE_GATHERING_MILLIS_MAX);
     const look = (): void => {
       if (connection.iceGatheringState !== 'complete') return;
       clearTimeout(timer);

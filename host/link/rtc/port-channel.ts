@@ -2,7 +2,7 @@
  * A channel that stays in the page, which passes messages on: for browsers that hand no
  * RTCDataChannel over to a Worker. It works only as well as the page has time.
  */
-import type { ChannelReceiver, DatagramChannel } from '../datagram-channel.js';
+import type { ChannelReceiver, DatagramChannel } from '../channel/datagram-channel.js';
 
 /** What of MessagePort is used. */
 export interface Port {

@@ -1,5 +1,5 @@
 /** An RTCDataChannel as a datagram channel: in a page, or handed to a Worker. */
-import type { ChannelReceiver, DatagramChannel } from '../datagram-channel.js';
+import type { ChannelReceiver, DatagramChannel } from '../channel/datagram-channel.js';
 
 /** What of RTCDataChannel is used; the DOM's types are not here. */
 export interface RtcDataChannel {

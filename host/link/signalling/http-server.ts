@@ -4,7 +4,7 @@ import { checkKeys } from '../../base/options.js';
 import { checkMillis, timerMillis } from '../../base/timer.js';
 import { LinkError, MisuseError } from '../../errors/errors.js';
 import type { Gid } from '../endpoint.js';
-import { refusalOfRequest, type SiteOptions } from '../http-site.js';
+import { refusalOfRequest, type SiteOptions } from '../channel/http-site.js';
 import { checkDescription, gidOfDescription } from '../rtc/fingerprint.js';
 import { withOwnCandidates, type CandidateRule } from './candidates.js';
 import { BODY_LENGTH_MAX } from './http.js';

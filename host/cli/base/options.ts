@@ -1,0 +1,95 @@
+/** Options that several commands share, and how the words of a command line become numbers. */
+import { InvalidArgumentError, Option, type Command } from 'commander';
+import { isMtu } from '../file-transfer/channel.js';
+import { PIECE_BYTES_MAX, PIECE_BYTES_MIN } from '../file-transfer/exchange.js';
+import type { FaultPercents } from './open-device.js';
+
+/** A parser of whole numbers for commander. */
+export function whole(least: number, most: number): (text: string) => number {
+  return (text) => {
+    const value = /^\d+$/.test(text) ? Number(text) : NaN;
+    if (value >= least && value <= most) return value;
+    throw new InvalidArgumentError(`It must be a whole number from ${least} to ${most}.`);
+  };
+}
+
+/** Seconds, also parts of them. */
+export function seconds(text: string): number {
+  const value = Number(text);
+  if (text.trim() !== '' && value >= 0 && value <= 86_400) return value;
+  throw new InvalidArgumentError('It must be a number of seconds from 0 to 86400.');
+}
+
+/** A parser of sizes: `65536`, `64k`, `8M`, `1G` (powers of 1024). */
+export function size(least: number, most: number): (text: string) => number {
+  return (text) => {
+    const [, digits = 'none', unit = ''] = /^(\d+)([kKmMgG]?)$/.exec(text) ?? [];
+    const value = Number(digits) * 1024 ** ['', 'k', 'm', 'g'].indexOf(unit.toLowerCase());
+    if (value >= least && value <= most) return value;
+    throw new InvalidArgumentError(`It must be a size from ${least} to ${most} bytes, as in 64k.`);
+  };
+}
+
+/** A parser of path MTUs. */
+export function mtu(text: string): number {
+  const value = /^\d{3,4}$/.test(text) ? Number(text) : NaN;
+  if (isMtu(value)) return value;
+  throw new InvalidArgumentError('It must be 256, 512, 1024, 2048 or 4096.');
+}
+
+/** A parser of what sets a parameter. */
+export function assignment(text: string): string {
+  if (/^\w+=\S+$/.test(text)) return text;
+  throw new InvalidArgumentError('It must be parameter=value, as in RdsTraceLvl=0x1000.');
+}
+
+function percent(text: string): number {
+  const value = /^\d+(\.\d+)?$/.test(text) ? Number(text) : NaN;
+  if (value <= 100) return value;
+  throw new InvalidArgumentError('It must be a percentage from 0 to 100.');
+}
+
+export function addPortOption(
+  command: Command,
+  flags: string,
+  description: string,
+  preset: number,
+): Command {
+  return command.option(flags, description, whole(0, 65535), preset);
+}
+
+export function addPieceOption(command: Command): Command {
+  const option = new Option('--piece-bytes <size>', 'bytes that travel, and resume, as one');
+  option.argParser(size(PIECE_BYTES_MIN, PIECE_BYTES_MAX)).default(2 ** 20, '1M');
+  return command.addOption(option);
+}
+
+const FAULT_HELP = `
+Made-up faults, to see that nothing comes of them (percent of the packets that this side sends):
+  --loss P  --duplicate P  --reorder P  --corrupt P  --seed N (same faults again)`;
+
+/** `--loss` and the like: not in the list of options, but in the text below it. */
+export function addFaultOptions(command: Command): Command {
+  for (const name of ['loss', 'duplicate', 'reorder', 'corrupt']) {
+    command.addOption(new Option(`--${name} <percent>`).argParser(percent).hideHelp());
+  }
+  command.addOption(new Option('--seed <number>').argParser(whole(0, 2 ** 32 - 1)).hideHelp());
+  return command.addHelpText('after', FAULT_HELP);
+}
+
+/** What of `options` makes faults. */
+export function faultsOf(options: FaultPercents): FaultPercents {
+  const { loss, duplicate, reorder, corrupt, seed } = options;
+  return {
+    ...(loss === undefined ? {} : { loss }),
+    ...(duplicate === undefined ? {} : { duplicate }),
+    ...(reorder === undefined ? {} : { reorder }),
+    ...(corrupt === undefined ? {} : { corrupt }),
+    ...(seed === undefined ? {} : { seed }),
+  };
+}
+
+/** The same as words of a command line. */
+export function faultArguments(faults: FaultPercents): string[] {
+  return Object.entries(faults).flatMap(([name, value]) => [`--${name}`, `${value as number}`]);
+}

@@ -1,0 +1,62 @@
+/**
+ * The key of `serve` and `put`: from `--psk-file`, or `--token` and `--token-file`. Either is a
+ * pre-shared key: it authenticates the exchange of both sides, and all packets.
+ */
+import { MisuseError, RefusalError, type AuthOptions } from '../../index.js';
+import { makeKey, readKey } from './exchange-key.js';
+import { readAuth, type PskOptions } from '../base/psk-file.js';
+
+export interface AccessOptions extends PskOptions {
+  /** The key; false: no key, at any address. */
+  readonly token?: string | false;
+  readonly tokenFile?: string;
+}
+
+/** The key of the options; undefined without one. Rejects as `readAuth` and `readKey`. */
+export async function readAccess(options: AccessOptions): Promise<AuthOptions | undefined> {
+  const { pskFile, encrypt = false } = options;
+  if (pskFile !== undefined) {
+    if (options.token === undefined && options.tokenFile === undefined) return readAuth(options);
+    const rule = '--psk-file, --token, --token-file and --no-token exclude each other; use one';
+    throw new RefusalError('EINVAL', `serve, put: ${rule}`);
+  }
+  const key = await readKey(options);
+  if (key !== undefined) return authOf(key, encrypt);
+  if (encrypt && options.token === false) {
+    throw new MisuseError('--encrypt', 'needs a key: leave out --no-token');
+  }
+  return undefined;
+}
+
+/** Access control of a server. `made`: a generated key, which the server prints for its clients. */
+export interface ServerAccess {
+  readonly auth: AuthOptions | undefined;
+  readonly made: string | undefined;
+}
+
+/** An address other than loopback requires a key: without an option, it is generated. */
+export async function serverAccess(
+  options: AccessOptions & { readonly bind: string },
+): Promise<ServerAccess> {
+  const given = await readAccess(options);
+  if (given || options.token === false) return { auth: given, made: undefined };
+  const { bind, encrypt = false } = options;
+  if (isLoopback(bind) && !encrypt) return { auth: undefined, made: undefined };
+  const made = makeKey();
+  return { auth: authOf(made, encrypt), made };
+}
+
+/** The key of a client. Rejects with MisuseError for `--encrypt` without a key. */
+export async function clientAccess(options: AccessOptions): Promise<AuthOptions | undefined> {
+  const auth = await readAccess(options);
+  if (auth || !options.encrypt) return auth;
+  throw new MisuseError('--encrypt', 'needs a key: --psk-file, --token or --token-file');
+}
+
+function authOf(key: string, encrypt: boolean): AuthOptions {
+  return { psk: new TextEncoder().encode(key), encrypt };
+}
+
+function isLoopback(address: string): boolean {
+  return /^127\./.test(address) || address === '::1';
+}

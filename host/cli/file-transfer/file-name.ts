@@ -1,0 +1,38 @@
+/**
+ * Which names a file may have on the server. The name comes from the wire: it must name a file in
+ * the served directory and nothing else, and not one of the files that the server keeps beside it.
+ */
+import { RefusalError } from '../../index.js';
+
+export const PART_SUFFIX = '.part';
+export const JOURNAL_SUFFIX = '.part.journal';
+/** Bytes that file systems allow, less what we append. */
+const NAME_BYTES_MAX = 255 - JOURNAL_SUFFIX.length;
+
+/** Throws RefusalError EINVAL with the rule that `name` breaks. */
+export function checkFileName(name: string): void {
+  const rule = brokenRule(name);
+  if (rule === undefined) return;
+  throw new RefusalError('EINVAL', `a file cannot be put as ${JSON.stringify(name)}: ${rule}`);
+}
+
+function brokenRule(name: string): string | undefined {
+  if (name === '') return 'the name is empty';
+  if (name === '.' || name === '..') return 'that is a directory';
+  // A shell or a tool would run what a hidden file says (.bashrc, .ssh, .git).
+  if (name.startsWith('.')) return 'it begins with a dot';
+  if (/[/\\]/.test(name)) return 'a name has no path in it';
+  // A line feed would forge lines of the server's log.
+  if (/[\0-\x1f\x7f-\x9f\u2028\u2029]/.test(name)) return 'it has a control character';
+  // They would show another name than there is.
+  const isTurned = /[\u200e\u200f\u202a-\u202e\u2066-\u2069]/.test(name);
+  if (isTurned) return 'it changes the direction of text';
+  const bytes = Buffer.from(name);
+  if (bytes.toString() !== name) return 'it is no valid Unicode';
+  if (bytes.length > NAME_BYTES_MAX) return `it has more than ${NAME_BYTES_MAX} bytes`;
+  const lower = name.toLowerCase();
+  if (lower.endsWith(PART_SUFFIX) || lower.endsWith('.journal')) {
+    return 'the server keeps files of its own under such names (.part, .journal)';
+  }
+  return undefined;
+}

@@ -1,0 +1,63 @@
+/**
+ * Files in a log of persistent memory: a record that names one, records with its bytes, and one
+ * that ends it. A file without its end is none.
+ */
+import { createHash } from 'node:crypto';
+import { MisuseError, rpma } from '../../index.js';
+
+/** Of the connection manager: where `serve --pmem` listens. */
+export const PMEM_SERVICE = 7474;
+/** Bytes of a file in one record. */
+export const PIECE_BYTES = 65536;
+const [FILE, DATA, END] = [0x46, 0x44, 0x45];
+const NAME_BYTES_MAX = 255;
+
+/** A file that is whole. */
+export interface StoredFile {
+  readonly name: string;
+  readonly bytes: number;
+  /** In hexadecimal, of what is there. */
+  readonly sha256: string;
+}
+
+export function fileRecord(name: string): Uint8Array {
+  const bytes = new TextEncoder().encode(name);
+  if (bytes.length > NAME_BYTES_MAX) throw new MisuseError('file', 'has a name that is too long');
+  return Uint8Array.of(FILE, ...bytes);
+}
+
+export function dataRecord(piece: Uint8Array): Uint8Array {
+  const record = new Uint8Array(1 + piece.length);
+  record[0] = DATA;
+  record.set(piece, 1);
+  return record;
+}
+
+/** `sha256`: 32 bytes, of the whole file. */
+export function endRecord(sha256: Uint8Array): Uint8Array {
+  return Uint8Array.of(END, ...sha256);
+}
+
+/** What of a log are whole files, with the checksum that they were ended with. */
+export function filesIn(image: Uint8Array): StoredFile[] {
+  const files: StoredFile[] = [];
+  let name: string | undefined;
+  let bytes = 0;
+  let hash = createHash('sha256');
+  for (const record of rpma.recoverLog(image).records) {
+    const content = record.subarray(1);
+    if (record[0] === FILE) {
+      name = new TextDecoder().decode(content);
+      bytes = 0;
+      hash = createHash('sha256');
+    } else if (record[0] === DATA) {
+      bytes += content.length;
+      hash.update(content);
+    } else if (record[0] === END && name !== undefined) {
+      const sha256 = hash.digest('hex');
+      if (sha256 === Buffer.from(content).toString('hex')) files.push({ name, bytes, sha256 });
+      name = undefined;
+    }
+  }
+  return files;
+}

@@ -1,0 +1,138 @@
+/**
+ * `verbena put --pmem`: appends a file to the log in the server's persistent memory. The server's
+ * processor does nothing for it; what is reported as done survives its power cut.
+ */
+import { RefusalError, WcStatus, rpma, wcStatusStr } from '../../index.js';
+import type { AuthOptions, Context } from '../../index.js';
+import { lookUp } from '../../cm/address-info.js';
+import { localAddressTowards } from '../../link/interface.js';
+import { refusalOf } from '../../link/tcp-refusal.js';
+import { formatBytes, formatRate, formatSeconds } from '../base/format.js';
+import { openLocalDevice } from '../base/open-device.js';
+import { faultsOf } from '../base/options.js';
+import {
+  PIECE_BYTES,
+  PMEM_SERVICE,
+  dataRecord,
+  endRecord,
+  fileRecord,
+} from '../file-transfer/pmem-records.js';
+import { Progress } from '../base/progress.js';
+import { pskRefusal } from '../base/psk-file.js';
+import type { PutOptions } from './options.js';
+import { Exit, printLine } from '../base/report.js';
+import {
+  formatServerAddress,
+  parseServerAddress,
+  whileNobodyAnswers,
+} from '../base/server-address.js';
+import { SourceFile } from './source-file.js';
+
+/** Appends under way at a time. */
+const DEPTH = 8;
+/** Flushes, and atomic writes: three of each append. */
+const FLUSHES_MAX = 32;
+const MEMORY_BASE_BYTES = 16 * 2 ** 20;
+/** The most that `serve --pmem` has, and pages that nobody touches cost nothing. */
+const LOG_BYTES_MAX = 2 ** 31;
+const SERVER_COMMAND = 'verbena serve --pmem';
+
+export async function putPmem(
+  path: string,
+  address: string,
+  options: PutOptions,
+  auth: AuthOptions | undefined,
+): Promise<number> {
+  const named = parseServerAddress(address);
+  const host = await lookUp(named.host);
+  const local = options.bind ?? (await localAddressTowards(host));
+  const { pcap } = options;
+  const place = { address: local, port: options.localPort, faults: faultsOf(options) };
+  const file = await SourceFile.open(path, PIECE_BYTES);
+  let context: Context | undefined;
+  let progress: Progress | undefined;
+  try {
+    const started = performance.now();
+    context = await openLocalDevice(pcap === undefined ? place : { ...place, pcap }, {
+      memoryBytes: MEMORY_BASE_BYTES + LOG_BYTES_MAX,
+      rdAtomicMax: FLUSHES_MAX,
+    });
+    const { log, conn } = await openLog(context, host, named.port, auth);
+    const { name, size: bytes } = file;
+    const bar = (progress = new Progress('put', bytes));
+    const appends: Promise<number>[] = [];
+    let done = 0;
+    const append = (record: Uint8Array, length = 0): void => {
+      const appended = log.append(record);
+      // Whoever comes to wait for it hears of it.
+      appended.then(() => bar.update((done += length))).catch(() => {});
+      appends.push(appended);
+    };
+    append(fileRecord(name));
+    for (let index = 0; index < file.pieceCount; index++) {
+      const piece = new Uint8Array(file.lengthOf(index));
+      await file.read(index, piece);
+      append(dataRecord(piece), piece.length);
+      if (appends.length > 4 * DEPTH) await appends.shift();
+    }
+    await file.checkUnchanged();
+    const sha256 = file.digest();
+    append(endRecord(sha256));
+    await Promise.all(appends);
+    bar.stop();
+    const seconds = (performance.now() - started) / 1000;
+    await close(conn);
+    const report = { file: path, name, server: address, bytes, sha256: sha256.toString('hex') };
+    const line = `${name} is in the persistent memory of ${address}: ${formatBytes(bytes)} in `;
+    const speed = `${formatSeconds(seconds)}, ${formatRate(bytes, seconds)}, flushed`;
+    await printLine(options.json ? JSON.stringify({ ...report, seconds }) : line + speed);
+    if (!options.json) await printLine(`  SHA-256 ${report.sha256}`);
+    return Exit.OK;
+  } finally {
+    progress?.stop();
+    await context?.close();
+    await file.close();
+  }
+}
+
+/** Connects, and finds where the log ends. Rejects with RefusalError. */
+async function openLog(
+  context: Context,
+  host: string,
+  udpPort: number,
+  auth: AuthOptions | undefined,
+): Promise<{ log: rpma.ReplicatedLog; conn: rpma.Conn }> {
+  const peer = rpma.peerNew(context);
+  const cfg = rpma.connCfgNew();
+  cfg.setSqSize(rpma.logQueueSize(DEPTH));
+  cfg.setCqSize(rpma.logQueueSize(DEPTH));
+  cfg.setAuth(auth);
+  const conn = (await peer.connReqNew(host, PMEM_SERVICE, cfg, udpPort)).connect();
+  const server = formatServerAddress({ host, port: udpPort });
+  const event = await whileNobodyAnswers('put', server, SERVER_COMMAND, conn.nextEvent());
+  if (event !== rpma.ConnEvent.ESTABLISHED) {
+    const refusal = conn.getRefusal();
+    if (refusal?.code === 'EACCES') throw pskRefusal(refusal, server);
+    const code = event === rpma.ConnEvent.UNREACHABLE ? 'ETIMEDOUT' : 'ECONNREFUSED';
+    throw refusalOf(code, server, SERVER_COMMAND, rpma.utilsConnEvent2str(event))!;
+  }
+  const told = conn.getPrivateData();
+  const mr = rpma.mrRemoteFromDescriptor(told);
+  conn.applyRemotePeerCfg(rpma.peerCfgFromDescriptor(told.subarray(rpma.MR_DESCRIPTOR_SIZE)));
+  const header = context.alloc(8);
+  const dst = peer.mrReg(header, rpma.MrUsage.READ_DST);
+  conn.read(dst, 0, mr, 0, header.length, rpma.Flag.COMPLETION_ALWAYS);
+  const { status } = await conn.getCq().next();
+  if (status !== WcStatus.SUCCESS) {
+    throw new RefusalError('EIO', `the log's end cannot be read: ${wcStatusStr(status)}`);
+  }
+  const bytes = mr.getSize();
+  const end = rpma.logEnd(header, bytes);
+  const replicas = [{ conn, mr, offset: 0 }];
+  return { log: new rpma.ReplicatedLog(peer, replicas, { bytes, end, depth: DEPTH }), conn };
+}
+
+async function close(conn: rpma.Conn): Promise<void> {
+  conn.disconnect();
+  await conn.nextEvent();
+}

@@ -1,0 +1,79 @@
+/** The quota of a served directory, and the removal of unfinished files that expired. */
+import { readdir, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { RefusalError } from '../../index.js';
+import { JOURNAL_SUFFIX, PART_SUFFIX } from '../file-transfer/file-name.js';
+import { formatBytes } from '../base/format.js';
+
+/** Unfinished files; the one that waits longest goes when another one comes. */
+const UNFINISHED_MAX = 64;
+
+export interface Unfinished {
+  readonly name: string;
+  /** When something was written to it last, in milliseconds. */
+  readonly changedMillis: number;
+}
+
+/** Files that no client puts at the moment, the oldest first. */
+async function unfinishedIn(directory: string, inUse: (name: string) => boolean) {
+  const found: Unfinished[] = [];
+  for (const file of await readdir(directory)) {
+    if (!file.endsWith(JOURNAL_SUFFIX)) continue;
+    const name = file.slice(0, -JOURNAL_SUFFIX.length);
+    if (inUse(name)) continue;
+    const times = await Promise.all(
+      [file, name + PART_SUFFIX].map((each) =>
+        stat(join(directory, each)).then(
+          ({ mtimeMs }) => mtimeMs,
+          () => 0,
+        ),
+      ),
+    );
+    found.push({ name, changedMillis: Math.max(...times) });
+  }
+  return found.sort((a, b) => a.changedMillis - b.changedMillis);
+}
+
+/**
+ * Removes unfinished files that no client puts: those that nothing was written to for
+ * `expireMillis`, and the oldest ones beyond a limit. Returns their names.
+ */
+export async function removeUnfinished(
+  directory: string,
+  expireMillis: number,
+  inUse: (name: string) => boolean,
+  nowMillis: number,
+): Promise<string[]> {
+  const all = await unfinishedIn(directory, inUse);
+  const beyond = all.length - UNFINISHED_MAX;
+  const gone = all.filter(
+    ({ changedMillis }, index) => index < beyond || nowMillis - changedMillis > expireMillis,
+  );
+  for (const { name } of gone) {
+    // The journal first: a part without one is worth nothing.
+    await rm(join(directory, name + JOURNAL_SUFFIX), { force: true });
+    await rm(join(directory, name + PART_SUFFIX), { force: true });
+  }
+  return gone.map(({ name }) => name);
+}
+
+/** Throws RefusalError ENOSPC where `name` with `size` bytes does not fit. */
+export async function checkQuota(
+  directory: string,
+  quotaBytes: number,
+  { name, size }: { readonly name: string; readonly size: number },
+): Promise<void> {
+  let used = 0;
+  for (const file of await readdir(directory)) {
+    // What there is of it is part of `size`.
+    if (file === name + PART_SUFFIX) continue;
+    const found = await stat(join(directory, file)).catch(() => undefined);
+    if (found?.isFile()) used += found.size;
+  }
+  if (used + size <= quotaBytes) return;
+  throw new RefusalError(
+    'ENOSPC',
+    `${name} needs ${formatBytes(size)}, and ${formatBytes(used)} of the server's quota of ` +
+      `${formatBytes(quotaBytes)} are used (--quota)`,
+  );
+}

@@ -1,0 +1,202 @@
+/**
+ * The engine runs in the thread that calls it: when the link hands packets over, when something is
+ * posted, when the clock's timer fires.
+ */
+import { Engine, earlier } from '../../engine/engine.js';
+import type { ArenaMemory } from '../../engine/arena.js';
+import type { Endpoint, Gid } from '../../link/endpoint.js';
+import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../../link/link.js';
+import { nextTurn } from '../../link/next-turn.js';
+import type { CancelTimer, Clock } from '../clock.js';
+import { Destinations } from '../destinations.js';
+import { Committer, type Commit } from '../durable/committer.js';
+import { DURABLE_TABLE_BYTES, DurableExchange } from '../durable/durable-exchange.js';
+import type { DurableRing } from '../durable/durable-ring.js';
+import type { PacketInbox } from '../sharing/packet-inbox.js';
+import type { DeviceEvents, Progress, RunningEngine, StopDurable } from './progress.js';
+
+/** A moment on the clock, 0 for never, and what makes it never come. */
+interface Timer {
+  readonly micros: number;
+  readonly cancel?: CancelTimer;
+}
+
+const NEVER: Timer = { micros: 0 };
+
+export class InlineProgress implements Progress, LinkReceiver {
+  readonly spin = undefined;
+  readonly #arena: ArenaMemory;
+  readonly #link: Link;
+  readonly #clock: Clock;
+  readonly #packetInbox: PacketInbox | undefined;
+  // Packets that arrive before the engine runs are lost, as on any network.
+  #engine: Engine<Endpoint> | undefined;
+  #events: DeviceEvents | undefined;
+  /** What is due in time, and what may be a little late. */
+  #timer: Timer = NEVER;
+  #patientTimer: Timer = NEVER;
+  readonly #durables: number;
+  readonly #committers = new Set<Committer>();
+  #exchange: DurableExchange | undefined;
+  #closed = false;
+  #polling = false;
+  #isSettling = false;
+
+  private constructor(arena: ArenaMemory, link: Link, clock: Clock, packetInbox?: PacketInbox) {
+    this.#packetInbox = packetInbox;
+    this.#arena = arena;
+    this.#link = link;
+    this.#clock = clock;
+    this.#durables = arena.heap.alloc(DURABLE_TABLE_BYTES);
+  }
+
+  /**
+   * Opens the link. `packetInbox`: where several processes share the device. Rejects with what the
+   * link refuses with (LinkError).
+   */
+  static async open(
+    arena: ArenaMemory,
+    link: Link,
+    clock: Clock,
+    packetInbox?: PacketInbox,
+  ): Promise<InlineProgress> {
+    const progress = new InlineProgress(arena, link, clock, packetInbox);
+    const { heap, memory } = arena;
+    await link.open(packetInbox ? packetInbox.sorted(progress) : progress, {
+      buffer: memory.buffer,
+      alloc: (bytes) => heap.alloc(bytes),
+      free: (address) => heap.free(address),
+    });
+    return progress;
+  }
+
+  get info(): LinkInfo {
+    return this.#link.info;
+  }
+
+  start(context: number, events: DeviceEvents): RunningEngine {
+    const { memory, exports } = this.#arena;
+    const link = this.#link;
+    const destinations = new Destinations(memory, (peer) => link.setPeerSegments?.(peer, true));
+    this.#events = events;
+    this.#engine = new Engine<Endpoint>(
+      memory,
+      exports,
+      context,
+      {
+        send: (batch) => this.#link.send(batch),
+        destinationOf: (path) => destinations.of(path),
+        flushes: () => this.#giveFlushes(),
+        events,
+        deadline: (micros, patient) => {
+          // Where a round trip takes milliseconds no moment is worth waiting for in turns.
+          const mayBeLate = link.info.paced === true;
+          this.#timer = this.#set(this.#timer, micros, mayBeLate, () => (this.#timer = NEVER));
+          this.#patientTimer = this.#set(
+            this.#patientTimer,
+            patient,
+            true,
+            () => (this.#patientTimer = NEVER),
+          );
+        },
+      },
+      () => this.#clock.now(),
+    );
+    this.#exchange = new DurableExchange(memory, exports, context, this.#durables);
+    return this.#engine;
+  }
+
+  get durables(): number {
+    return this.#durables;
+  }
+
+  keepDurable(ring: DurableRing, commit: Commit): StopDurable {
+    const committer = new Committer(ring, commit, () => {
+      this.#exchange?.collect();
+      if (!this.#closed) this.#engine?.drain();
+    });
+    this.#committers.add(committer);
+    return () => {
+      this.#committers.delete(committer);
+      return Promise.resolve();
+    };
+  }
+
+  #giveFlushes(): void {
+    if (this.#exchange!.give()) this.#engine!.drain();
+    for (const committer of this.#committers) committer.work();
+  }
+
+  poll(): void {
+    const engine = this.#engine;
+    if (this.#closed || !this.#link.poll || !engine) return;
+    engine.settle();
+    this.#polling = true;
+    try {
+      this.#link.poll();
+      this.#packetInbox?.collect(this);
+    } finally {
+      this.#polling = false;
+    }
+    const deadline = earlier(this.#timer.micros, this.#patientTimer.micros);
+    if (deadline !== 0 && this.#clock.now() >= deadline) engine.advance();
+    // Whoever polls next, or posts, settles. In case nobody does:
+    if (!engine.owes || this.#isSettling) return;
+    this.#isSettling = true;
+    nextTurn(() => {
+      this.#isSettling = false;
+      this.settle();
+    });
+  }
+
+  settle(): void {
+    if (!this.#closed) this.#engine?.settle();
+  }
+
+  packet(bytes: Uint8Array, source: Endpoint, group?: Gid): void {
+    if (!this.#closed) this.#engine?.addReceived(bytes, source, group);
+  }
+
+  packets(batch: PacketBatch, source: Endpoint): void {
+    if (!this.#closed) this.#engine?.addBatch(batch, source);
+  }
+
+  segments(address: number, length: number, segmentSize: number, source: Endpoint): void {
+    if (!this.#closed) this.#engine?.addSegments(address, length, segmentSize, source);
+  }
+
+  flush(): void {
+    if (!this.#closed) this.#engine?.flushReceived(this.#polling);
+  }
+
+  failed(reason: Error): void {
+    this.#events?.failed(reason);
+  }
+
+  peerGone(peer: Endpoint): void {
+    if (!this.#closed) this.#events?.peerGone?.(peer);
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    this.#timer.cancel?.();
+    this.#patientTimer.cancel?.();
+    await this.#link.close();
+  }
+
+  #set(timer: Timer, micros: number, mayBeLate: boolean, fired: () => void): Timer {
+    if (micros === timer.micros) return timer;
+    timer.cancel?.();
+    if (micros === 0 || this.#closed) return NEVER;
+    const fire = (): void => {
+      fired();
+      if (this.#closed) return;
+      // What has come is no longer missing.
+      this.#link.poll?.();
+      this.#packetInbox?.collect(this);
+      this.#engine?.flushReceived();
+      this.#engine?.advance();
+    };
+    return { micros, cancel: this.#clock.at(micros, fire, mayBeLate) };
+  }
+}

@@ -1,0 +1,183 @@
+/**
+ * The thread that runs a device's engine and link: one loop that takes in what was posted and what
+ * arrived, lets the engine work, and sends. When nothing comes for a while it sleeps in one poll
+ * over its socket and an eventfd, until a packet, a kick or the engine's next deadline. While the
+ * application polls without a pause, and so does the work itself, it sleeps as well.
+ */
+import { availableParallelism } from 'node:os';
+import { parentPort } from 'node:worker_threads';
+import { ControlBlock } from '../../engine/control-block.js';
+import { earlier } from '../../engine/engine.js';
+import { EventRing } from '../../engine/event-ring.js';
+import { instantiate, type EngineParts } from '../../engine/load.js';
+import { EngineMemory } from '../../engine/memory.js';
+import { LinkError } from '../../errors/errors.js';
+import { systemRefusal } from '../../errors/system-refusal.js';
+import type { LinkMemory } from '../../link/link.js';
+import { loadPosix } from '../../link/posix.js';
+import { UdpBatchLink, type LinkShare } from '../../link/udp/udp-batch.js';
+import type { UdpOptions } from '../../link/udp/udp-options.js';
+import { RealClock } from '../clock.js';
+import { openPacketInbox } from '../sharing/packet-inbox.js';
+import { Runner } from './runner.js';
+import { Spin } from './spin.js';
+
+export interface ThreadTask extends EngineParts {
+  /** Address of the ControlBlock. */
+  readonly control: number;
+  /** Memory for the link. */
+  readonly linkArea: number;
+  readonly linkBytes: number;
+  readonly udp: UdpOptions;
+  /** How long to look for work before sleeping. */
+  readonly spinMicros: number;
+  /** Address of the table of durable segments. */
+  readonly durables: number;
+  /** Where several processes share the device: address of our copy of the arena, and our slot. */
+  readonly shared: { readonly arena: number; readonly slot: number } | undefined;
+}
+
+export type ThreadMessage =
+  | { readonly kind: 'started' }
+  | { readonly kind: 'opened'; readonly share: LinkShare }
+  | { readonly kind: 'failed'; readonly code: LinkError['code']; readonly message: string };
+
+/** Somebody who polls without a pause comes again within this time, unless it is interrupted. */
+const LED_MICROS = 200;
+/** An application that took a turn so long ago does so now and then, or not at all. */
+const TOUCHED_MICROS = 1000;
+/** So often the thread looks whether the application still does the work. */
+const LOOK_MICROS = 500;
+/** The longest sleep. `worker.terminate()` of an application has no other way to end this thread. */
+const SLEEP_MICROS = 1_000_000;
+/** Whoever has just asked may ask again: so long the thread looks before it lets others work. */
+const KEPT_MICROS = 20;
+const CACHE_LINE = 64;
+
+/** A range that is only ever handed out: the link lives as long as the thread. */
+function linkMemory(memory: EngineMemory, start: number, bytes: number): LinkMemory {
+  let next = start;
+  return {
+    buffer: memory.buffer,
+    alloc(size) {
+      const address = next;
+      next += Math.ceil(size / CACHE_LINE) * CACHE_LINE;
+      if (next > start + bytes)
+        throw new LinkError('EIO', `the link wants more than ${bytes} bytes`);
+      return address;
+    },
+    free() {},
+  };
+}
+
+function tell(message: ThreadMessage): void {
+  parentPort!.postMessage(message);
+}
+
+function tellFailure(error: unknown): void {
+  const { code, message } = systemRefusal('openDevice', error) as LinkError;
+  tell({ kind: 'failed', code: code ?? 'EIO', message });
+}
+
+function nextMessage<Message>(): Promise<Message> {
+  return new Promise((resolve) => parentPort!.once('message', resolve));
+}
+
+tell({ kind: 'started' });
+const task = await nextMessage<ThreadTask>();
+const clock = new RealClock();
+const memory = new EngineMemory(task.memory);
+const control = new ControlBlock(memory, task.control);
+const link = new UdpBatchLink(task.udp);
+/** Other processes of the device bring packets there. */
+const packetInbox = task.shared && (await openPacketInbox(memory, task.shared, link));
+/** No spin without koffi: then the link does not open either. */
+const { posix } = await loadPosix();
+const spin = new Spin(
+  task.spinMicros,
+  clock,
+  () => posix?.yieldProcessor(),
+  KEPT_MICROS,
+  availableParallelism(),
+);
+let runner: Runner | undefined;
+
+/** A turn, unless the application is at it: it does all of it then. */
+function turn(running: Runner): number {
+  control.yieldToWaiters();
+  if (!control.takeTurn()) {
+    control.awaitTurn(LOOK_MICROS);
+    return 0;
+  }
+  try {
+    return running.turn();
+  } finally {
+    control.endTurn();
+  }
+}
+
+function run(context: number): void {
+  const exports = control.guard(instantiate(memory, task.module));
+  const running = new Runner(memory, exports, context, link, clock, task.durables, packetInbox);
+  runner = running;
+  const nobody = { completion: () => {}, asyncEvent: () => {} };
+  const events = new EventRing(memory, context, nobody);
+  let eventsSeen = 0;
+  let busyUntil = 0;
+  while (!control.stopped) {
+    const kicks = control.kicks;
+    const isLed = control.isLed(clock.now(), LED_MICROS);
+    const done = isLed ? 0 : turn(running);
+    if (events.head !== eventsSeen) {
+      eventsSeen = events.head;
+      control.call();
+    }
+    const now = clock.now();
+    if (done > 0) {
+      busyUntil = spin.until(now, control.isTouched(now, TOUCHED_MICROS) || running.stores);
+    }
+    if (isLed) {
+      if (control.fallAsleep(kicks, now + LOOK_MICROS)) link.waitForWake(LOOK_MICROS);
+      control.awake();
+    } else if (now >= busyUntil) {
+      // The application may have moved it in its turn.
+      const deadline = earlier(exports.nextDeadline(context), exports.nextOwed(context));
+      if (control.fallAsleep(kicks, deadline)) {
+        if (packetInbox && !packetInbox.fallAsleep()) link.wait(0);
+        else
+          link.wait(
+            deadline === 0 ? SLEEP_MICROS : Math.min(Math.max(deadline - now, 0), SLEEP_MICROS),
+          );
+        packetInbox?.awake();
+        control.awake();
+      }
+    } else if (done === 0) spin.yield();
+  }
+  // What was posted before the end leaves: the last word of a connection is often among it.
+  turn(running);
+}
+
+async function main(): Promise<void> {
+  try {
+    await link.open(
+      Runner.receiver(() => runner, tellFailure, packetInbox),
+      linkMemory(memory, task.linkArea, task.linkBytes),
+    );
+    tell({ kind: 'opened', share: link.share });
+  } catch (error) {
+    tellFailure(error);
+    return;
+  }
+  try {
+    const context = await nextMessage<number>();
+    if (context !== 0) run(context);
+  } catch (error) {
+    tellFailure(error);
+  }
+  // Its eventfd is not to be another's when it is written to.
+  control.awaitStop();
+  await link.close();
+  parentPort!.close();
+}
+
+void main();

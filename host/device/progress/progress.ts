@@ -1,0 +1,68 @@
+/** Who runs the engine: the thread that calls it (inline-progress.ts), or one of its own. */
+import type { CountersLayout } from '#build/abi.js';
+import type { Struct } from '../../engine/struct.js';
+import type { Endpoint } from '../../link/endpoint.js';
+import type { LinkInfo } from '../../link/link.js';
+import type { Commit } from '../durable/committer.js';
+import type { DurableRing } from '../durable/durable-ring.js';
+import type { DurableStoreModule } from '../durable/durable-store.js';
+import type { Spin } from './spin.js';
+
+/** What the device tells the layer above. */
+export interface DeviceEvents {
+  /** An armed completion queue, by its address, has something. */
+  completion(cq: number): void;
+  /** An AsyncEvent, and the address of the object it concerns. */
+  asyncEvent(event: number, object: number): void;
+  /** The link is gone: nothing travels any more. */
+  failed(reason: Error): void;
+  /** This peer is gone, and the link knows it. */
+  peerGone?(peer: Endpoint): void;
+}
+
+/** An engine at work, as verbs see it. */
+export interface RunningEngine {
+  /** Address of the context. */
+  readonly context: number;
+  /** Live view of what the context counts. */
+  readonly counters: Readonly<Struct<typeof CountersLayout>>;
+  /** Something was posted or changed: packets and events may be due. */
+  drain(): void;
+}
+
+/** Nobody works on that ring any more. */
+export type StopDurable = () => Promise<void>;
+
+/** A store that is to live in a thread of its own. */
+export interface DurableTask extends DurableStoreModule {
+  /** Address of its DurableRing. */
+  readonly ring: number;
+  readonly address: number;
+  readonly length: number;
+}
+
+export interface Progress {
+  /** How whoever waits for a completion looks for it before it sleeps; undefined: not at all. */
+  readonly spin: Spin | undefined;
+  /** Of the link, which is open. */
+  readonly info: LinkInfo;
+  /** Runs the engine of this context from now on. */
+  start(context: number, events: DeviceEvents): RunningEngine;
+  /**
+   * Takes in what has arrived, in the thread that calls, where that is possible. Answers may wait
+   * for the next call of this, of `settle` or of `drain`: who was waiting for what has arrived
+   * goes on at once, and what it posts leaves before them. `again`: the caller does nothing else
+   * until something arrives, or it arms a queue.
+   */
+  poll(again?: boolean): void;
+  /** Nobody was waiting for it: answers leave now. */
+  settle(): void;
+  /** Address of the table of durable segments (durable-exchange.ts). */
+  readonly durables: number;
+  /** From now on `commit` works on that ring, in this thread. */
+  keepDurable(ring: DurableRing, commit: Commit): StopDurable;
+  /** A store has a thread of its own, where there are threads (durable-thread.ts). */
+  keepDurableApart?(task: DurableTask): Promise<StopDurable>;
+  /** Nothing is sent or received afterwards. */
+  close(): Promise<void>;
+}

@@ -1,0 +1,14 @@
+/** Stands in for thread-progress.ts in a browser: there the engine runs where its channels are. */
+import { LinkError } from '../../errors/errors.js';
+
+export function startThread(): Promise<never> {
+  return ThreadProgress.open();
+}
+
+export class ThreadProgress {
+  static open(): Promise<never> {
+    const sentence =
+      'openDevice needs a link in a browser; run it in a Worker for a thread of its own';
+    return Promise.reject(new LinkError('EOPNOTSUPP', sentence));
+  }
+}

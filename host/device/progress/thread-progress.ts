@@ -1,0 +1,422 @@
+/**
+ * The engine runs in a thread of its own (progress-thread.ts): what peers ask of us is served while
+ * the application computes. Posting writes a ring and rings a doorbell; completions are read from
+ * rings; control verbs run here, under the lock that the other thread takes for each of its calls.
+ *
+ * Waking a thread costs more than most of what it would do. So whoever posts, or finds a completion
+ * queue empty, takes a turn of the engine's work in this thread if nobody else is at it.
+ */
+import { once } from 'node:events';
+import { Worker } from 'node:worker_threads';
+import { ContextLayout, CountersLayout, QUEUE_PAIR_SIZE, RING_HEADER_SIZE } from '#build/abi.js';
+import type { ArenaMemory } from '../../engine/arena.js';
+import { CONTROL_BLOCK_BYTES, ControlBlock } from '../../engine/control-block.js';
+import { EventRing } from '../../engine/event-ring.js';
+import { engineModule } from '../../engine/load.js';
+import { structAt } from '../../engine/struct.js';
+import { LinkError } from '../../errors/errors.js';
+import type { LinkInfo } from '../../link/link.js';
+import { loadPosix, type Posix } from '../../link/posix.js';
+import { UdpBatchLink } from '../../link/udp/udp-batch.js';
+import type { UdpOptions } from '../../link/udp/udp-options.js';
+import { RealClock } from '../clock.js';
+import { Committer, type Commit } from '../durable/committer.js';
+import { DURABLE_TABLE_BYTES } from '../durable/durable-exchange.js';
+import { DurableRing } from '../durable/durable-ring.js';
+import type { DurableThreadTask } from '../durable/durable-thread.js';
+import { openPacketInbox, type PacketInbox } from '../sharing/packet-inbox.js';
+import type {
+  DeviceEvents,
+  DurableTask,
+  Progress,
+  RunningEngine,
+  StopDurable,
+} from './progress.js';
+import type { ThreadMessage, ThreadTask } from './progress-thread.js';
+import { Runner } from './runner.js';
+import { Spin } from './spin.js';
+
+/** So often, and so fast, a queue is found empty by somebody who does nothing else but poll. */
+const RAPID_POLLS = 8;
+const RAPID_MICROS = 100;
+/** So soon the other thread looks after a leader that has gone (progress-thread.ts). */
+const LOOK_MICROS = 500;
+/** So long, at most, it waits for the other thread's turn to end. */
+const TURN_MICROS = 50;
+/** So many times, before an answer that waits is left to the next turn. */
+const PATIENCE = 1000;
+
+/** Those whose thread runs. Who leaves without closing a device would wait for a thread asleep. */
+const running = new Set<() => void>();
+process.on('exit', () => {
+  for (const stop of running) stop();
+});
+
+/**
+ * A thread that has started and waits for its task: `terminate` it, or open a device with it. The
+ * thread does not inherit flags of the program such as --input-type.
+ */
+export async function startThread(): Promise<Worker> {
+  const worker = new Worker(new URL('./progress-thread.js', import.meta.url), { execArgv: [] });
+  await hear(worker);
+  return worker;
+}
+
+/** What a thread says next. Rejects when it ends instead: memory may be short. */
+async function hear<Message>(worker: Worker): Promise<Message> {
+  const heard = new AbortController();
+  const ended = once(worker, 'exit', heard).then(() => {
+    throw new LinkError('EAGAIN', 'a thread of the device ended before it had begun: try again');
+  });
+  try {
+    const [message] = (await Promise.race([once(worker, 'message'), ended])) as [Message];
+    return message;
+  } finally {
+    heard.abort();
+  }
+}
+
+export class ThreadProgress implements Progress {
+  readonly spin: Spin;
+  readonly info: LinkInfo;
+  readonly socketDescriptor: number;
+  readonly callPort: number;
+  readonly durables: number;
+  readonly #arena: ArenaMemory;
+  readonly #worker: Worker;
+  readonly #control: ControlBlock;
+  readonly #posix: Posix;
+  readonly #wakeDescriptor: number;
+  readonly #exited: Promise<unknown>;
+  readonly #link: UdpBatchLink;
+  readonly #packetInbox: PacketInbox | undefined;
+  readonly #clock = new RealClock();
+  #runner: Runner | undefined;
+  #ring: EventRing | undefined;
+  #events: DeviceEvents | undefined;
+  #polledAt = 0;
+  #polls = 0;
+  #closing: Promise<void> | undefined;
+  readonly #stores = new Set<StopDurable>();
+
+  private constructor(
+    arena: ArenaMemory,
+    worker: Worker,
+    control: ControlBlock,
+    posix: Posix,
+    link: UdpBatchLink,
+    spinMicros: number,
+    durables: number,
+    packetInbox: PacketInbox | undefined,
+  ) {
+    this.durables = durables;
+    this.#packetInbox = packetInbox;
+    this.spin = new Spin(spinMicros, this.#clock, () => posix.yieldProcessor());
+    this.#arena = arena;
+    this.#worker = worker;
+    this.#control = control;
+    this.#posix = posix;
+    this.#link = link;
+    this.info = link.info;
+    this.#wakeDescriptor = link.wakeDescriptor;
+    this.socketDescriptor = link.socketDescriptor;
+    this.callPort = link.callPort;
+    const stop = (): void => this.#stop();
+    running.add(stop);
+    this.#exited = new Promise((resolve) => worker.once('exit', resolve)).then(() => {
+      running.delete(stop);
+    });
+    worker.on('message', (message: ThreadMessage) => {
+      if (message.kind === 'failed') this.#events?.failed(errorOf(message));
+    });
+    worker.on('error', (error) => this.#events?.failed(error));
+  }
+
+  /**
+   * Opens the link in the thread. `slot`: of this process, where several share the device.
+   * `started`: a thread that `startThread` made. Rejects with what it refuses with (LinkError).
+   */
+  static async open(
+    arena: ArenaMemory,
+    udp: UdpOptions,
+    spinMicros: number,
+    slot?: number,
+    started?: Worker,
+  ): Promise<ThreadProgress> {
+    const { posix, reason } = await loadPosix();
+    if (!posix) throw new LinkError('EOPNOTSUPP', `a progress thread needs koffi: ${reason}`);
+    // Misuse is told by this thread: the socket is made in the other one.
+    const link = new UdpBatchLink(udp);
+    const control = arena.heap.alloc(CONTROL_BLOCK_BYTES);
+    const linkArea = arena.heap.alloc(UdpBatchLink.MEMORY_BYTES);
+    const durables = arena.heap.alloc(DURABLE_TABLE_BYTES);
+    const { memory } = arena.memory;
+    const shared = slot === undefined ? undefined : { arena: arena.address, slot };
+    const task: ThreadTask = {
+      memory,
+      module: engineModule(true, arena.cacheModel !== undefined),
+      control,
+      linkArea,
+      linkBytes: UdpBatchLink.MEMORY_BYTES,
+      udp,
+      spinMicros,
+      durables,
+      shared,
+    };
+    const worker = started ?? (await startThread());
+    worker.postMessage(task);
+    const message = await hear<ThreadMessage>(worker);
+    if (message.kind !== 'opened') throw errorOf(message);
+    const block = new ControlBlock(arena.memory, control);
+    const packetInbox = shared && (await openPacketInbox(arena.memory, shared, link));
+    const made: { progress?: ThreadProgress } = {};
+    const receiver = Runner.receiver(
+      () => made.progress && made.progress.#runner,
+      (error) => made.progress && made.progress.#events?.failed(error),
+      packetInbox,
+    );
+    try {
+      await link.openShared(message.share, receiver, {
+        buffer: arena.memory.buffer,
+        alloc: (bytes) => arena.heap.alloc(bytes),
+        free: (address) => arena.heap.free(address),
+      });
+    } catch (error) {
+      // It has the socket, and gives it back.
+      worker.postMessage(0);
+      block.stop(() => {});
+      throw error;
+    }
+    made.progress = new ThreadProgress(
+      arena,
+      worker,
+      block,
+      posix,
+      link,
+      spinMicros,
+      durables,
+      packetInbox,
+    );
+    return made.progress;
+  }
+
+  start(context: number, events: DeviceEvents): RunningEngine {
+    const { memory } = this.#arena;
+    this.#events = events;
+    const ring = new EventRing(memory, context, events);
+    const struct = structAt(memory, ContextLayout, context);
+    const counters = structAt(memory, CountersLayout, struct.counters);
+    const doorbell = this.#doorbell(struct);
+    this.#ring = ring;
+    // Nobody else calls anything while we have the turn: no need of the lock.
+    this.#runner = this.#newRunner(context);
+    const guarded = this.#control.guard(this.#arena.exports);
+    this.#arena.exports = {
+      ...guarded,
+      postSend: (_context, qp) => doorbell(qp),
+      postRecv: (_context, qp) => doorbell(qp),
+      reqNotifyCq: (cq, flags) => {
+        guarded.reqNotifyCq(cq, flags);
+        this.#follow();
+      },
+    };
+    void this.#listen(ring);
+    this.#worker.postMessage(context);
+    return {
+      context,
+      counters,
+      drain: () => {
+        if (!this.#take((runner) => runner.post())) this.#kick();
+        ring.drain();
+      },
+    };
+  }
+
+  #newRunner(context: number): Runner {
+    const { memory, exports } = this.#arena;
+    const { durables } = this;
+    return new Runner(
+      memory,
+      exports,
+      context,
+      this.#link,
+      this.#clock,
+      durables,
+      this.#packetInbox,
+    );
+  }
+
+  keepDurable(ring: DurableRing, commit: Commit): StopDurable {
+    let finished = (): void => {};
+    const committer = new Committer(ring, commit, () => {
+      finished();
+      if (!this.#take((runner) => runner.post())) this.#kick();
+    });
+    const run = async (): Promise<void> => {
+      while (await ring.workComes()) {
+        await new Promise<void>((resolve) => {
+          finished = resolve;
+          committer.work();
+        });
+      }
+    };
+    const ended = run();
+    return () => {
+      ring.stop();
+      return ended;
+    };
+  }
+
+  async keepDurableApart(task: DurableTask): Promise<StopDurable> {
+    const workerData: DurableThreadTask = {
+      memory: this.#arena.memory.memory,
+      control: this.#control.address,
+      wakeDescriptor: this.#wakeDescriptor,
+      ring: task.ring,
+      address: task.address,
+      length: task.length,
+      module: task.module.href,
+      data: task.data,
+    };
+    const file = new URL('../durable/durable-thread.js', import.meta.url);
+    const worker = new Worker(file, { workerData, execArgv: [] });
+    const exited = new Promise((resolve) => worker.once('exit', resolve));
+    const refusal = await hear<Error | undefined>(worker);
+    if (refusal) {
+      await exited;
+      throw refusal;
+    }
+    const ring = new DurableRing(this.#arena.memory, task.ring);
+    // What it did not do is not durable, and nobody is told that it is.
+    const fail: Commit = (_, done) => done(new Error('the store’s thread ended'));
+    let stopping = false;
+    worker.on('error', () => undefined);
+    void exited.then(() => {
+      if (stopping) return;
+      task.ended?.();
+      this.keepDurable(ring, fail);
+    });
+    worker.unref();
+    const stop = async (): Promise<void> => {
+      this.#stores.delete(stop);
+      stopping = true;
+      worker.ref();
+      ring.stop();
+      await exited;
+    };
+    this.#stores.add(stop);
+    return stop;
+  }
+
+  poll(again = false): void {
+    const now = this.#clock.now();
+    if (again) this.#polls = RAPID_POLLS;
+    else this.#polls = now - this.#polledAt < RAPID_MICROS ? this.#polls + 1 : 0;
+    const leads = this.#leads;
+    if (leads) this.#control.lead(now);
+    if (!this.#take((runner) => runner.turn(leads))) this.#control.awaitTurn(TURN_MICROS);
+    this.#polledAt = this.#clock.now();
+  }
+
+  settle(): void {
+    // The other thread's answers as well: what it took in may be seen before they have left.
+    this.#take((runner) => runner.settle(), PATIENCE);
+  }
+
+  /** Does the other thread sleep, because we do its work? */
+  get #leads(): boolean {
+    return this.#polls >= RAPID_POLLS;
+  }
+
+  /** Who arms a queue is about to sleep: the other thread does the work again. */
+  #follow(): void {
+    if (!this.#leads) return;
+    this.#polls = 0;
+    this.#control.follow();
+    this.#kick();
+  }
+
+  /**
+   * A turn of the calling thread. False: the other thread has the turn, after `attempts` to wait for
+   * it, or the device is closing.
+   */
+  #take(work: (runner: Runner) => void, attempts = 0): boolean {
+    const control = this.#control;
+    const runner = this.#runner;
+    if (!runner || !control.waitForTurn(attempts, TURN_MICROS)) return false;
+    try {
+      work(runner);
+    } finally {
+      control.endTurn();
+    }
+    control.touch(this.#clock.now());
+    // Nobody but the other thread lets time pass, or answers, should we not come back. It may be
+    // asleep for ever, and not know yet that we led.
+    const due = runner.owes ? this.#clock.now() + LOOK_MICROS : runner.deadline;
+    if (due !== 0 && !control.wakesBy(due)) this.#kick();
+    if (this.#ring!.pending) control.call();
+    return true;
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close(): Promise<void> {
+    this.#runner = undefined;
+    for (const stop of [...this.#stores]) await stop();
+    await this.#link.close();
+    this.#control.call();
+    this.#worker.postMessage(0);
+    this.#stop();
+    await this.#exited;
+  }
+
+  #stop(): void {
+    this.#control.stop(() => this.#posix.signalEvent(this.#wakeDescriptor));
+  }
+
+  /** Asynchronous events, and completions of armed queues, until the end. */
+  async #listen(ring: EventRing): Promise<void> {
+    while (!this.#control.stopped) {
+      await this.#control.called();
+      ring.drain();
+    }
+  }
+
+  #kick(): void {
+    if (this.#control.kick()) this.#posix.signalEvent(this.#wakeDescriptor);
+  }
+
+  /** Rings for a queue pair (assembly/transport/queue/doorbell.ts). */
+  #doorbell({ doorbells, queuePairs, queuePairsMax }: ContextStruct): (qp: number) => void {
+    const { words } = this.#arena.memory;
+    // The last place is queue pair 1's.
+    const entries = 2 ** Math.ceil(Math.log2(queuePairsMax + 1));
+    const head = doorbells >> 2;
+    const first = (doorbells + RING_HEADER_SIZE) >> 2;
+    const flags = first + entries;
+    return (qp) => {
+      const index = (qp - queuePairs) / QUEUE_PAIR_SIZE;
+      if (Atomics.exchange(words, flags + index, 1) !== 0) return;
+      const at = words[head]!;
+      words[first + (at & (entries - 1))] = index;
+      Atomics.store(words, head, (at + 1) >>> 0);
+    };
+  }
+}
+
+interface ContextStruct {
+  readonly doorbells: number;
+  readonly queuePairs: number;
+  readonly queuePairsMax: number;
+}
+
+function errorOf(message: ThreadMessage): Error {
+  if (message.kind === 'failed') {
+    // Its sentence ends with its code already.
+    return new LinkError(message.code, message.message.replace(/ \(\w+\)$/, ''));
+  }
+  return new LinkError('EIO', `the progress thread said ${message.kind}`);
+}

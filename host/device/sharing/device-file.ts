@@ -1,0 +1,391 @@
+/**
+ * The file that the processes of a named device share: found or made, judged, and locked.
+ *
+ * Who lives is told by locks of the kernel, which end with their process and with nothing else: one
+ * byte for each slot, far behind the file's end. Two more bytes are the lock of the arena's tables
+ * and that of coming and going.
+ */
+import { createHash } from 'node:crypto';
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  lstatSync,
+  openSync,
+  readFileSync,
+  readSync,
+} from 'node:fs';
+import { ftruncateSync, readdirSync, rmSync, unlinkSync } from 'node:fs';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import {
+  DEVICE_HEADER_SIZE,
+  DEVICE_MAGIC_COUNT,
+  DEVICE_VERSION_COUNT,
+  DeviceHeaderLayout,
+} from '#build/abi.js';
+import { timerMillis } from '../../base/timer.js';
+import { engineFile } from '../../engine/load.js';
+import { structAt, type Struct } from '../../engine/struct.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
+import { systemRefusal } from '../../errors/system-refusal.js';
+import type { Posix, PosixError } from '../../link/posix.js';
+
+/** Prefix of the names of device files. */
+const PREFIX = 'verbena-';
+/** A file of 8 PiB has no bytes here. */
+const LOCKS = 2 ** 53 - 2 ** 20;
+const JOIN = LOCKS;
+const TABLES = LOCKS + 1;
+const SLOTS = LOCKS + 16;
+const SLOTS_MAX = 256;
+/** What the kernel has no room for now it may have at once. */
+const LOCK_ATTEMPTS = 3;
+/** How long others may take to come or go. */
+/** Dozens of processes that start together come one after the other, on a busy machine as well. */
+const JOIN_MILLIS_MAX = 60_000;
+const JOIN_RETRY_MILLIS = 2;
+const JOIN_RETRY_MILLIS_MAX = 50;
+
+export type DeviceHeader = Struct<typeof DeviceHeaderLayout>;
+
+export class DeviceFile {
+  readonly path: string;
+  readonly posix: Posix;
+  readonly #fd: number;
+  #joined = true;
+  #closed = false;
+
+  private constructor(path: string, posix: Posix, fd: number) {
+    this.path = path;
+    this.posix = posix;
+    this.#fd = fd;
+  }
+
+  /**
+   * Opens the file of that name, or makes an empty one; nobody else comes or goes until `leave`. A
+   * file that nobody lives in is thrown away. Throws RefusalError: EACCES (another user's), EINVAL
+   * (foreign), EBUSY (somebody does not get on with coming or going), ENOENT (no such directory).
+   */
+  static async open(posix: Posix, name: string, directory: string): Promise<DeviceFile> {
+    if (!/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
+      throw new MisuseError('name', `must be 1 to 64 letters, digits, dots and dashes: "${name}"`);
+    }
+    const path = join(directory, PREFIX + name);
+    for (;;) {
+      const { fd, isNew } = openFile(path);
+      try {
+        await lockJoin(posix, fd, path);
+        const { nlink, size } = fstatSync(fd);
+        checkOwner(posix, fd, path);
+        const alive = asked(path, () => posix.isLocked(fd, SLOTS, SLOTS_MAX));
+        if (nlink > 0 && (size === 0 || alive)) return new DeviceFile(path, posix, fd);
+        if (nlink > 0 && checkMagic(fd, path)) unlinkSync(path);
+      } catch (error) {
+        // Who keeps us from coming has it, whoever made it; otherwise nobody has.
+        if (isNew && (error as RefusalError).code !== 'EBUSY') rmSync(path, { force: true });
+        closeSync(fd);
+        throw error;
+      }
+      // It was taken away before we had it, or everybody who was in it is dead.
+      closeSync(fd);
+    }
+  }
+
+  /** Bytes; 0: it was just made. */
+  get size(): number {
+    return fstatSync(this.#fd).size;
+  }
+
+  /**
+   * Gives a new file its storage, all of it: a hole that cannot be filled later would kill whoever
+   * touches it. Throws RefusalError ENOSPC.
+   */
+  allocate(bytes: number): void {
+    try {
+      ftruncateSync(this.#fd, bytes);
+      this.posix.allocateFile(this.#fd, bytes);
+    } catch (error) {
+      const { code } = error as PosixError;
+      if (code !== 'ENOSPC' && code !== 'EFBIG' && code !== 'ENOMEM' && code !== 'EDQUOT')
+        throw error;
+      throw new RefusalError(
+        'ENOSPC',
+        `there is no room for ${bytes} bytes at ${this.path}: take fewer (memoryBytes), another ` +
+          'place (directory), or a larger /dev/shm (docker run --shm-size)',
+        { cause: error },
+      );
+    }
+  }
+
+  /** Maps the whole file over memory that begins at this address of the process. */
+  map(address: number, bytes: number): void {
+    // Opened once more: a mapping keeps its descriptor's locks as long as it lasts itself.
+    const fd = openSync(`/proc/self/fd/${this.#fd}`, constants.O_RDWR);
+    try {
+      this.posix.mapFile(fd, address, bytes);
+    } finally {
+      closeSync(fd);
+    }
+  }
+
+  /** The header of a file that others live in. Throws RefusalError EINVAL, EPROTO, EIO. */
+  readHeader(): DeviceHeader {
+    return readHeader(this.#fd, this.path);
+  }
+
+  /** This process lives in that slot from now on. False: somebody else does. */
+  takeSlot(slot: number): boolean {
+    return this.#lock(SLOTS + slot);
+  }
+
+  /** Nobody lives in that slot any more. */
+  releaseSlot(slot: number): void {
+    this.#unlock(SLOTS + slot);
+  }
+
+  /** Does somebody else live in that slot? */
+  isAlive(slot: number): boolean {
+    return asked(this.path, () => slotIsAlive(this.posix, this.#fd, slot));
+  }
+
+  /** Does anybody else live in this file? */
+  get isShared(): boolean {
+    return asked(this.path, () => this.posix.isLocked(this.#fd, SLOTS, SLOTS_MAX));
+  }
+
+  /** The lock of the tables, which `arena-lock.ts` makes more of. */
+  tryLockTables(): boolean {
+    return this.#lock(TABLES);
+  }
+
+  unlockTables(): void {
+    this.#unlock(TABLES);
+  }
+
+  /** Keeps others from coming and going, until `leave`. Rejects with RefusalError EBUSY. */
+  async join(): Promise<void> {
+    await lockJoin(this.posix, this.#fd, this.path);
+    this.#joined = true;
+  }
+
+  /** The same at once, or not: false. */
+  tryJoin(): boolean {
+    if (this.#joined || !this.#lock(JOIN)) return false;
+    this.#joined = true;
+    return true;
+  }
+
+  leave(): void {
+    this.#joined = false;
+    this.#unlock(JOIN);
+  }
+
+  /** Removes the name: the next one who opens it begins anew. */
+  remove(): void {
+    unlinkSync(this.path);
+  }
+
+  /** All locks end. */
+  close(): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    closeSync(this.#fd);
+  }
+
+  #lock(offset: number): boolean {
+    return asked(this.path, () => this.posix.lockByte(this.#fd, offset));
+  }
+
+  #unlock(offset: number): void {
+    asked(this.path, () => this.posix.unlockByte(this.#fd, offset));
+  }
+}
+
+/**
+ * Removes the device files of a directory that have no living process: otherwise they would occupy
+ * storage until the machine restarts. Files of other users, foreign files and files that are being
+ * opened or closed stay. Returns the removed paths.
+ */
+export function removeDeadFiles(posix: Posix, directory: string): string[] {
+  const removed: string[] = [];
+  let names: string[];
+  try {
+    names = readdirSync(directory).filter((name) => name.startsWith(PREFIX));
+  } catch {
+    return removed;
+  }
+  for (const name of names) {
+    const path = join(directory, name);
+    if (removeDeadFile(posix, path)) removed.push(path);
+  }
+  return removed;
+}
+
+function removeDeadFile(posix: Posix, path: string): boolean {
+  let fd: number;
+  try {
+    fd = openSync(path, constants.O_RDWR | constants.O_NOFOLLOW | constants.O_NONBLOCK);
+  } catch {
+    return false;
+  }
+  try {
+    checkOwner(posix, fd, path);
+    // While this process holds the lock, no other process removes or replaces the name.
+    if (!posix.lockByte(fd, JOIN)) return false;
+    const { nlink, size } = fstatSync(fd);
+    if (nlink === 0 || size === 0 || posix.isLocked(fd, SLOTS, SLOTS_MAX)) return false;
+    if (!checkMagic(fd, path)) return false;
+    unlinkSync(path);
+    return true;
+  } catch {
+    // No permission, or the kernel has no lock now: the next process tries again.
+    return false;
+  } finally {
+    closeSync(fd);
+  }
+}
+
+/** Of the engine that this process runs: all of a device run the same. */
+export function buildHash(): bigint {
+  const hash = createHash('sha256')
+    .update(readFileSync(engineFile(true)))
+    .digest();
+  return hash.readBigUInt64LE(0);
+}
+
+/** Does anybody live in that slot? */
+export function slotIsAlive(posix: Posix, fd: number, slot: number): boolean {
+  return posix.isLocked(fd, SLOTS + slot);
+}
+
+/** FNV-1a over the fields before the checksum. */
+export function headerChecksum(bytes: Uint8Array): number {
+  let hash = 0x811c9dc5;
+  for (const byte of bytes.subarray(0, DeviceHeaderLayout.fields.checksum[0])) {
+    hash = Math.imul(hash ^ byte, 0x01000193) >>> 0;
+  }
+  return hash;
+}
+
+/** The file of that name; `isNew`: we have made it. */
+function openFile(path: string): { readonly fd: number; readonly isNew: boolean } {
+  const { O_RDWR, O_CREAT, O_EXCL, O_NOFOLLOW } = constants;
+  for (let isNew = true; ; isNew = !isNew) {
+    try {
+      const fd = openSync(path, O_RDWR | O_NOFOLLOW | (isNew ? O_CREAT | O_EXCL : 0), 0o600);
+      return { fd, isNew };
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      // It came, or went, between two looks.
+      if (code === (isNew ? 'EEXIST' : 'ENOENT')) continue;
+      throw refusalOf(error as NodeJS.ErrnoException, path);
+    }
+  }
+}
+
+function refusalOf(error: NodeJS.ErrnoException, path: string): RefusalError {
+  const { code, message } = error;
+  if (code === 'EACCES' || code === 'EPERM' || code === 'EROFS') {
+    const owner = lstatSync(path, { throwIfNoEntry: false })?.uid;
+    const whose = owner === undefined ? '' : `: it belongs to user ${owner}`;
+    const sentence = `this user may not open ${path}${whose}; take another name or directory`;
+    return new RefusalError('EACCES', sentence, { cause: error });
+  }
+  if (code === 'ENOENT' || code === 'ENOTDIR') {
+    return new RefusalError('ENOENT', `${path}: there is no such directory`, { cause: error });
+  }
+  if (code === 'ELOOP' || code === 'EISDIR' || code === 'ENXIO') {
+    return new RefusalError('EINVAL', `${path} is no file of a device`, { cause: error });
+  }
+  if (code === 'ENOSPC') {
+    return new RefusalError('ENOSPC', `there is no room for ${path}`, { cause: error });
+  }
+  return new RefusalError('EIO', message, { cause: error });
+}
+
+/**
+ * What the kernel says of the locks of a file. Throws RefusalError, mostly ENOLCK, when it keeps on
+ * refusing to say.
+ */
+function asked<Answer>(path: string, question: () => Answer): Answer {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return question();
+    } catch (error) {
+      if (attempt === LOCK_ATTEMPTS) throw systemRefusal(path, error);
+    }
+  }
+}
+
+async function lockJoin(posix: Posix, fd: number, path: string): Promise<void> {
+  const end = performance.now() + JOIN_MILLIS_MAX;
+  let pause = JOIN_RETRY_MILLIS;
+  while (!asked(path, () => posix.lockByte(fd, JOIN))) {
+    if (performance.now() > end) {
+      throw new RefusalError(
+        'EBUSY',
+        `another process has been opening or closing ${path} for ${JOIN_MILLIS_MAX / 1000} s`,
+      );
+    }
+    await sleep(timerMillis(pause));
+    // Many that wait would take the processor from the one that they wait for.
+    pause = Math.min(pause * 2, JOIN_RETRY_MILLIS_MAX);
+  }
+}
+
+function checkOwner(posix: Posix, fd: number, path: string): void {
+  const stat = fstatSync(fd);
+  if (!stat.isFile()) throw new RefusalError('EINVAL', `${path} is no file of a device`);
+  if (stat.uid !== posix.effectiveUser) {
+    throw new RefusalError('EACCES', `${path} belongs to user ${stat.uid}: a device has one user`);
+  }
+  if ((stat.mode & 0o077) !== 0) {
+    const mode = (stat.mode & 0o777).toString(8);
+    throw new RefusalError('EACCES', `${path} is open to others (mode ${mode}): chmod 600 it`);
+  }
+}
+
+function readBytes(fd: number): Buffer {
+  const bytes = Buffer.alloc(DEVICE_HEADER_SIZE);
+  readSync(fd, bytes, 0, DEVICE_HEADER_SIZE, 0);
+  return bytes;
+}
+
+function headerIn(bytes: Buffer): DeviceHeader {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+  return structAt({ view }, DeviceHeaderLayout, 0);
+}
+
+/** Throws RefusalError EINVAL: whatever it is, it is not ours. An empty beginning is nobody's. */
+function checkMagic(fd: number, path: string): boolean {
+  const bytes = readBytes(fd);
+  if (bytes.every((byte) => byte === 0)) return true;
+  if (headerIn(bytes).magic === DEVICE_MAGIC_COUNT) return true;
+  throw new RefusalError(
+    'EINVAL',
+    `${path} is no file of a device; remove it, or take another name`,
+  );
+}
+
+/** Throws RefusalError EINVAL, EPROTO, EIO. */
+export function readHeader(fd: number, path: string): DeviceHeader {
+  checkMagic(fd, path);
+  const bytes = readBytes(fd);
+  const header = headerIn(bytes);
+  if (header.version !== DEVICE_VERSION_COUNT || header.build !== buildHash()) {
+    throw new RefusalError(
+      'EPROTO',
+      `${path} is of processes that run another build of Verbena: all of a device run the same`,
+    );
+  }
+  if (header.ready !== 1 || header.checksum !== headerChecksum(bytes)) {
+    throw new RefusalError('EIO', `${path} is damaged: end its processes, and it begins anew`);
+  }
+  const { size } = fstatSync(fd);
+  if (size !== header.fileBytes) {
+    const sentence = `${path} has ${size} bytes, not the ${header.fileBytes} that its header names`;
+    throw new RefusalError('EIO', `${sentence}: end its processes, and it begins anew`);
+  }
+  return header;
+}

@@ -1,0 +1,86 @@
+/**
+ * Which of a device's processes gets a packet. They share one UDP port (SO_REUSEPORT), and a small
+ * program in the kernel picks the socket by the upper byte of the queue pair's number, which is
+ * the slot of the process that made the queue pair.
+ *
+ * The kernel keeps the sockets of a group in an array: who binds comes last, and when one is closed
+ * the last one takes its place. The arena keeps the same array of slots. Whoever comes, goes or
+ * finds somebody dead brings it up to date and hands the kernel a new program, under the lock of
+ * coming and going. Where the array is wrong, packets arrive at the wrong process and are handed
+ * on (packet-inbox.ts): steering is a matter of speed only.
+ */
+import { SteeringLayout } from '#build/abi.js';
+import type { EngineMemory } from '../../engine/memory.js';
+import { BTH_SLOT_BYTE } from '../../link/udp/message-header.js';
+
+/** Instructions of classic BPF (linux/filter.h): load a byte; compare; return a number. */
+const LOAD_BYTE = 0x30;
+const JUMP_IF_EQUAL = 0x15;
+const RETURN = 0x06;
+const INSTRUCTION_BYTES = 8;
+
+/** The program that finds the socket of each slot: `order[i]` is the slot of the kernel's socket i. */
+export function steeringProgram(order: readonly number[]): Uint8Array {
+  const program = Buffer.alloc((2 * order.length + 2) * INSTRUCTION_BYTES);
+  let at = 0;
+  const add = (code: number, isTrue: number, isFalse: number, value: number): void => {
+    program.writeUInt16LE(code, at);
+    program.writeUInt8(isTrue, at + 2);
+    program.writeUInt8(isFalse, at + 3);
+    program.writeUInt32LE(value, at + 4);
+    at += INSTRUCTION_BYTES;
+  };
+  add(LOAD_BYTE, 0, 0, BTH_SLOT_BYTE);
+  order.forEach((slot, index) => {
+    add(JUMP_IF_EQUAL, 0, 1, slot);
+    add(RETURN, 0, 0, index);
+  });
+  // Nobody's, or queue pair 1's: whoever gets it knows what to do with it.
+  add(RETURN, 0, 0, 0);
+  return program;
+}
+
+/** The order when the sockets of these slots have been closed, one after the other. */
+export function withoutSlots(order: readonly number[], gone: readonly number[]): number[] {
+  const left = [...order];
+  for (const slot of gone) {
+    const index = left.indexOf(slot);
+    if (index < 0) continue;
+    const last = left.pop()!;
+    if (index < left.length) left[index] = last;
+  }
+  return left;
+}
+
+/** The array in the arena. */
+export class SteeringTable {
+  readonly #words: Uint32Array;
+  readonly #at: number;
+  readonly #slotsMax: number;
+
+  constructor(memory: EngineMemory, address: number, slotsMax: number) {
+    this.#words = memory.words;
+    this.#at = address >> 2;
+    this.#slotsMax = slotsMax;
+  }
+
+  get version(): number {
+    return Atomics.load(this.#words, this.#field('version'));
+  }
+
+  get order(): number[] {
+    const count = Math.min(this.#words[this.#field('count')]!, this.#slotsMax);
+    const first = this.#at + (SteeringLayout.size >> 2);
+    return [...this.#words.subarray(first, first + count)];
+  }
+
+  set order(order: readonly number[]) {
+    this.#words.set(order, this.#at + (SteeringLayout.size >> 2));
+    this.#words[this.#field('count')] = order.length;
+    Atomics.add(this.#words, this.#field('version'), 1);
+  }
+
+  #field(name: keyof typeof SteeringLayout.fields): number {
+    return this.#at + (SteeringLayout.fields[name][0] >> 2);
+  }
+}

@@ -1,0 +1,167 @@
+/**
+ * One device in several threads of one process: one SharedArrayBuffer, no file, nothing of the
+ * system but a socket for each. A thread gets a slot of its own and a part of the memory for its
+ * queues, engine and link; protection domains and keys are everybody's, and every address means the
+ * same everywhere. Its port is its own: without a program in the kernel nobody could tell packets
+ * for one thread from those for another.
+ */
+import {
+  ArenaLayout,
+  CONTEXT_SLOT_SIZE,
+  ContextSlotLayout,
+  Errno,
+  LOCK_HOLDER,
+} from '#build/abi.js';
+import { checkKeys } from '../../base/options.js';
+import { ArenaMemory, type ArenaPart } from '../../engine/arena.js';
+import { structAt } from '../../engine/struct.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
+import { ArenaLock, WordLock } from './arena-lock.js';
+
+/** What a thread needs to have a context of the device; made for one, and to be posted to it. */
+export interface DeviceShare extends ArenaPart {
+  readonly slot: number;
+  readonly address: string;
+  /** Tells handles of shared domains that they are this device's. */
+  readonly deviceId: bigint;
+}
+
+/** What a thread gets of a device that threads share. */
+export interface ShareOptions {
+  /** Memory of that thread alone: queues, buffers, and what its `alloc` gives. Default 16 MiB. */
+  readonly memoryBytes?: number;
+}
+
+const MEMORY_BYTES = 16 * 2 ** 20;
+const REAP_ATTEMPTS = 100;
+const REMEDY = 'if its Worker has ended, call unshare with its share';
+
+/** The slots of a device's threads, as the thread that opened it sees them. */
+export class ThreadShares {
+  readonly #arena: ArenaMemory;
+  readonly #tables: ThreadTables | undefined;
+  readonly #name: string | undefined;
+  readonly #given = new Map<number, DeviceShare>();
+
+  /**
+   * `tables`: the lock of the tables; undefined: no other thread can share the device. `name`: name
+   * of a device that processes share; there a thread is a member of its own, as a process is.
+   */
+  constructor(arena: ArenaMemory, tables: ThreadTables | undefined, name: string | undefined) {
+    this.#arena = arena;
+    this.#name = name;
+    this.#tables = tables;
+  }
+
+  /** Can other threads have the device? */
+  get any(): boolean {
+    return this.#tables !== undefined;
+  }
+
+  /** Throws MisuseError, RefusalError EOPNOTSUPP (`threadsMax`), EBUSY (all taken), ENOMEM. */
+  give(address: string, deviceId: bigint, options: ShareOptions): DeviceShare {
+    checkKeys('share', options, 'memoryBytes');
+    const { memoryBytes = MEMORY_BYTES } = options;
+    const { memory, heap, address: arena } = this.#arena;
+    if (!this.#tables) {
+      const remedy =
+        this.#name === undefined
+          ? 'was opened for one thread; set threadsMax in openDevice'
+          : `has the name ${this.#name}; call openDevice with that name in the thread`;
+      throw new RefusalError('EOPNOTSUPP', `share: the device ${remedy}`);
+    }
+    if (!Number.isInteger(memoryBytes) || memoryBytes < 2 ** 20) {
+      throw new MisuseError('memoryBytes', 'must be a whole number from 2^20 on');
+    }
+    const { contextsMax } = structAt(memory, ArenaLayout, arena);
+    for (let slot = 1; slot < contextsMax; slot++) {
+      if (this.#given.has(slot)) continue;
+      const start = heap.alloc(memoryBytes);
+      const part = { memory: memory.memory, arena, start, end: start + memoryBytes };
+      const share = { ...part, slot, address, deviceId };
+      this.#given.set(slot, share);
+      return share;
+    }
+    throw new RefusalError('EBUSY', `share: all ${contextsMax - 1} places for threads are taken`);
+  }
+
+  /**
+   * The thread has ended, or never began: all that it had comes back. Throws MisuseError;
+   * RefusalError EBUSY: others are using it, call again.
+   */
+  takeBack({ slot, start }: DeviceShare): void {
+    const tables = this.#tables;
+    if (!tables || this.#given.get(slot)?.start !== start) {
+      throw new MisuseError('share', 'is not one that this device has given');
+    }
+    const { exports, address, heap } = this.#arena;
+    // The thread may have ended while it held the lock.
+    tables.word.releaseFor(slot);
+    tables.lock.run(() => {
+      exports.arenaRepair(address);
+      for (let attempt = 0; attempt < REAP_ATTEMPTS; attempt++) {
+        if (exports.arenaReap(address, slot) === Errno.OK) return;
+      }
+      throw new RefusalError('EBUSY', 'unshare: other threads are using what it had; call again');
+    });
+    heap.free(start);
+    this.#given.delete(slot);
+  }
+}
+
+/** The lock of the tables of a device that threads share, for the thread of one slot. */
+export interface ThreadTables {
+  readonly lock: ArenaLock;
+  readonly word: WordLock;
+}
+
+/**
+ * From now on the host takes the lock for the control verbs of this thread, and the engine does
+ * not: a Worker may be terminated while it holds the lock, and the engine would then wait for ever.
+ */
+export function guardTables(arena: ArenaMemory, slot: number): ThreadTables {
+  const { memory, address, exports } = arena;
+  const struct = structAt(memory, ArenaLayout, address);
+  struct.holder = LOCK_HOLDER;
+  const word = address + ArenaLayout.fields.lock[0];
+  const method = new WordLock(memory, word, slot);
+  const lock = new ArenaLock(method, {
+    repair: () => undefined,
+    look: () => undefined,
+    explainHeld: () =>
+      `${nameThread((memory.words[word >> 2]! & 0xffff) - 1)} holds the tables of the device; ${REMEDY}`,
+    explainBusy: () =>
+      `${nameThread(threadInCall(arena, slot))} does not leave the memory; ${REMEDY}`,
+  });
+  arena.exports = lock.guard(exports);
+  return { lock, word: method };
+}
+
+function nameThread(slot: number): string {
+  return slot < 0 ? 'another thread' : `the thread of slot ${slot}`;
+}
+
+/** The slot of another thread with an engine in a call; -1: no thread. */
+function threadInCall({ memory, address }: ArenaMemory, own: number): number {
+  const { contextSlots, contextsMax } = structAt(memory, ArenaLayout, address);
+  for (let slot = 0; slot < contextsMax; slot++) {
+    const place = structAt(memory, ContextSlotLayout, contextSlots + slot * CONTEXT_SLOT_SIZE);
+    if (slot !== own && place.activity & 1) return slot;
+  }
+  return -1;
+}
+
+/** Does a context live in that slot? */
+function isTaken({ memory, address }: ArenaMemory, slot: number): boolean {
+  const { contextSlots } = structAt(memory, ArenaLayout, address);
+  return structAt(memory, ContextSlotLayout, contextSlots + slot * CONTEXT_SLOT_SIZE).context !== 0;
+}
+
+/** The device as the thread has it that the share was made for. Throws RefusalError EBUSY. */
+export function joinArena(share: DeviceShare): ArenaMemory {
+  const arena = ArenaMemory.join(share);
+  if (isTaken(arena, share.slot)) {
+    throw new RefusalError('EBUSY', 'this share is in use: make one for every thread');
+  }
+  return arena;
+}

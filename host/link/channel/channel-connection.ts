@@ -1,0 +1,148 @@
+/**
+ * One channel to a peer, and how much may be under way on it. The window is our own and counts
+ * what the peer has seen; the channel's `bufferedAmount` says nothing about that, and a channel
+ * that is filled by it loses messages and stalls for seconds.
+ */
+import { timerMillis } from '../../base/timer.js';
+import { FrameFlag, Kind, sequenceDistance, type Frame } from './channel-frame.js';
+import type { ChannelCounters, ChannelLimits } from './channel-limits.js';
+import type { DatagramChannel } from './datagram-channel.js';
+
+/** Messages under way at most, a power of two: far fewer than sequence numbers. */
+const MESSAGES_MAX = 1024;
+/** Nothing seen for so long: what is under way is taken for lost. Doubles up to the second. */
+const SILENCE_MILLIS = 50;
+const SILENCE_MILLIS_MAX = 1600;
+/**
+ * The other side is asked what it has seen four times a window, and where it closes when no answer
+ * is under way: asked at each closing, it would answer every few messages, which then close it.
+ */
+const ASKS = 4;
+
+export class ChannelConnection {
+  readonly channel: DatagramChannel;
+  /** Somebody asked what was seen, and nothing has said it yet. */
+  ackDue = false;
+  /** Of the last message, where it has several beside it. */
+  lastOrder: number | undefined;
+  readonly #limits: ChannelLimits;
+  readonly #counters: ChannelCounters;
+  /** Called when there may be room again. */
+  readonly #roomy: () => void;
+  /** Number of the next message with packets; before `#acked` nothing is under way. */
+  #next = 0;
+  #acked = 0;
+  /** Bytes sent before the message of that number, by number modulo MESSAGES_MAX. */
+  readonly #sentBefore = new Float64Array(MESSAGES_MAX);
+  #sentBytes = 0;
+  #ackedBytes = 0;
+  #askedBytes = 0;
+  #seen = -1;
+  /** After a silence one message asks whether there is anybody. */
+  #isProbing = false;
+  #silenceMillis = SILENCE_MILLIS;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(
+    channel: DatagramChannel,
+    limits: ChannelLimits,
+    counters: ChannelCounters,
+    roomy: () => void,
+  ) {
+    this.channel = channel;
+    this.#limits = limits;
+    this.#counters = counters;
+    this.#roomy = roomy;
+  }
+
+  get underWayBytes(): number {
+    return this.#sentBytes - this.#ackedBytes;
+  }
+
+  /** Is there room for one more message? One may always go when nothing is under way. */
+  hasRoom(length: number): boolean {
+    const underWay = this.underWayBytes;
+    if (underWay === 0) return true;
+    if (this.#isProbing) return false;
+    return (
+      underWay + length <= this.#limits.windowBytes &&
+      ((this.#next - this.#acked) & 0xffff) < MESSAGES_MAX
+    );
+  }
+
+  /** Sends packets. `flags`: what else is to be said of them. */
+  send(frame: Frame, flags: number): void {
+    const { windowBytes, messageBytes, bufferedBytesMax } = this.#limits;
+    const sequence = this.#next;
+    this.#sentBefore[sequence & (MESSAGES_MAX - 1)] = this.#sentBytes;
+    this.#sentBytes += frame.length;
+    this.#next = (sequence + 1) & 0xffff;
+    const asks =
+      this.#isProbing ||
+      this.#sentBytes - this.#askedBytes >= windowBytes / ASKS ||
+      (this.#askedBytes <= this.#ackedBytes && !this.hasRoom(messageBytes));
+    if (asks) this.#askedBytes = this.#sentBytes;
+    const message = this.#finish(
+      frame,
+      Kind.PACKETS,
+      asks ? flags | FrameFlag.ASK : flags,
+      sequence,
+    );
+    if (this.channel.bufferedBytes > bufferedBytesMax || !this.channel.send(message)) {
+      this.#counters.refused++;
+    }
+  }
+
+  /** Sends a message without packets. */
+  say(frame: Frame, flags: number): void {
+    this.channel.send(this.#finish(frame, Kind.ACKNOWLEDGE, flags, 0));
+  }
+
+  #finish(frame: Frame, kind: number, flags: number, sequence: number): Uint8Array {
+    this.ackDue = false;
+    this.#counters.messagesSent++;
+    const seen = this.#seen < 0 ? 0 : FrameFlag.SEEN;
+    return frame.finish(kind, flags | seen, sequence, Math.max(this.#seen, 0));
+  }
+
+  /** A message with packets came. */
+  see(sequence: number): void {
+    if (this.#seen < 0 || sequenceDistance(sequence, this.#seen) > 0) this.#seen = sequence;
+  }
+
+  /** The peer has seen this message: it and all before are no longer under way. */
+  acknowledged(sequence: number): void {
+    const ahead = sequenceDistance(sequence, this.#acked);
+    const underWay = (this.#next - this.#acked) & 0xffff;
+    // Old, or never sent.
+    if (ahead < 0 || ahead >= underWay) return;
+    this.#acked = (sequence + 1) & 0xffff;
+    this.#ackedBytes =
+      this.#acked === this.#next
+        ? this.#sentBytes
+        : this.#sentBefore[this.#acked & (MESSAGES_MAX - 1)]!;
+    this.#isProbing = false;
+    this.#silenceMillis = SILENCE_MILLIS;
+    this.stop();
+    this.#roomy();
+  }
+
+  /** The window is closed: if nothing is seen for a while, everything is taken for lost. */
+  wait(): void {
+    this.#timer ??= setTimeout(() => {
+      this.#timer = undefined;
+      this.#counters.silences++;
+      this.#acked = this.#next;
+      this.#ackedBytes = this.#sentBytes;
+      this.#isProbing = true;
+      this.#silenceMillis = Math.min(2 * this.#silenceMillis, SILENCE_MILLIS_MAX);
+      this.#roomy();
+    }, timerMillis(this.#silenceMillis));
+  }
+
+  /** Waits no longer. */
+  stop(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+  }
+}

@@ -1,0 +1,484 @@
+/**
+ * A link over messages: any number of peers, each behind a datagram channel of its own and known by
+ * its GID. How channels come to be is for those who extend it (data-channel.ts, websocket.ts).
+ */
+import { timerMillis } from '../../base/timer.js';
+import { LinkError, MisuseError } from '../../errors/errors.js';
+import { ChannelPeer } from './channel-peer.js';
+import { HEADER_BYTES, LENGTH_BYTES, ORDER_BYTES } from './channel-frame.js';
+import type { ChannelCounters, ChannelLimits } from './channel-limits.js';
+import type { DatagramChannel } from './datagram-channel.js';
+import { Endpoint, type Gid } from '../endpoint.js';
+import {
+  PACKET_SIZE_LIMIT,
+  ROCE_PORT,
+  type Link,
+  type LinkInfo,
+  type LinkReceiver,
+  type PacketBatch,
+} from '../link.js';
+import { nextTurn } from '../next-turn.js';
+
+/** What may happen to a peer. */
+export type PeerEventKind =
+  /** Packets travel. */
+  | 'connected'
+  /** Nothing travels at the moment, and that may pass. */
+  | 'interrupted'
+  | 'restored'
+  /** It is there no more; the address may come back with a new connection. */
+  | 'disconnected';
+
+/** A peer came, went, or came back. */
+export interface PeerEvent {
+  readonly kind: PeerEventKind;
+  readonly peer: Endpoint;
+  /** In words, of what is over. */
+  readonly reason?: string;
+}
+
+/** Bytes of headers and ICRC around a payload, at most. */
+const PACKET_OVERHEAD = 64;
+const EVENTS_KEPT = 1024;
+/** Packets to ourselves that wait for the next turn. */
+const OWN_BYTES_MAX = 2 ** 20;
+
+const PATH_MTUS = [256, 512, 1024, 2048, 4096];
+
+/** Bytes of the longest packet with so much payload. Throws MisuseError. */
+export function packetSizeOf(pathMtuBytes: number): number {
+  if (!PATH_MTUS.includes(pathMtuBytes)) {
+    throw new MisuseError('pathMtuBytes', `must be one of ${PATH_MTUS.join(', ')}`);
+  }
+  return pathMtuBytes + PACKET_OVERHEAD;
+}
+
+/** The longest message of a peer of ours, whatever its path MTU. */
+export const RECEIVE_BYTES = PACKET_SIZE_LIMIT + HEADER_BYTES + LENGTH_BYTES + ORDER_BYTES;
+
+export abstract class ChannelLink implements Link {
+  readonly counters: ChannelCounters = {
+    sent: 0,
+    received: 0,
+    messagesSent: 0,
+    messagesReceived: 0,
+    dropped: 0,
+    unroutable: 0,
+    refused: 0,
+    malformed: 0,
+    silences: 0,
+  };
+  readonly #name: string;
+  readonly #packetSizeMax: number;
+  readonly #limits: ChannelLimits;
+  readonly #peers = new Map<string, ChannelPeer>();
+  /** Channels that are not open yet. */
+  readonly #pending = new Set<ChannelPeer>();
+  /** Open channels of peers that have a newer one, until the peer closes them. */
+  readonly #older = new Set<ChannelPeer>();
+  #asking: ReturnType<typeof setTimeout> | undefined;
+  #receiver: LinkReceiver | undefined;
+  #info: LinkInfo | undefined;
+  #opening: Promise<Gid> | undefined;
+  #touched: ChannelPeer[] = [];
+  #unflushed: ChannelPeer[] = [];
+  #isFlushing = false;
+  #isTurnDue = false;
+  #own: Uint8Array[] = [];
+  #ownBytes = 0;
+  // Traffic mostly goes to one peer.
+  #lastDestination: Endpoint | undefined;
+  #lastPeer: ChannelPeer | undefined;
+  readonly #events: PeerEvent[] = [];
+  readonly #waiting: ((event: PeerEvent | undefined) => void)[] = [];
+
+  protected constructor(name: string, packetSizeMax: number, limits: ChannelLimits) {
+    this.#name = name;
+    this.#packetSizeMax = packetSizeMax;
+    this.#limits = limits;
+  }
+
+  /** Our address; taken until `releaseAddress`. Rejects with LinkError. */
+  protected abstract takeAddress(): Promise<Gid>;
+  protected abstract releaseAddress(): void;
+
+  get info(): LinkInfo {
+    if (!this.#info) throw new MisuseError('info', 'is known once the link is open');
+    return this.#info;
+  }
+
+  get isOpen(): boolean {
+    return this.#receiver !== undefined;
+  }
+
+  /** Who is connected now. */
+  get peers(): Endpoint[] {
+    return [...this.#peers.values()].map(({ endpoint }) => endpoint);
+  }
+
+  async open(receiver: LinkReceiver): Promise<LinkInfo> {
+    if (this.#receiver || this.#opening) {
+      throw new MisuseError('open', 'the link is open already');
+    }
+    try {
+      this.#opening = this.takeAddress();
+      const local = new Endpoint(await this.#opening, ROCE_PORT);
+      const { windowBytes } = this.#limits;
+      // The engine counts as for a socket's buffer, where a packet of this size costs the double.
+      const charge = 4 * windowBytes;
+      this.#info = {
+        name: this.#name,
+        pseudoHeader: 'none',
+        local,
+        packetSizeMax: this.#packetSizeMax,
+        windowBytes: charge,
+        receiveBufferBytes: 2 * charge,
+        paced: true,
+        // 2.1 s, and 17 s with all repetitions: what lies below may stand still for some seconds
+        // while it looks for its pace again, and tells when a peer is gone.
+        ackTimeout: 19,
+      };
+    } finally {
+      this.#opening = undefined;
+    }
+    this.#receiver = receiver;
+    return this.#info;
+  }
+
+  send(batch: PacketBatch): void {
+    if (this.#receiver) {
+      for (let index = 0; index < batch.count; index++) {
+        this.#sendOne(batch.bytesOf(index), batch.destinationOf(index));
+      }
+      if (this.#unflushed.length > 0 && !this.#isFlushing) {
+        // What is sent in the same breath shares messages.
+        this.#isFlushing = true;
+        queueMicrotask(() => this.#flushSends());
+      }
+    }
+    batch.release();
+  }
+
+  /** The next change among the peers; undefined when the link is closed. */
+  nextPeerEvent(): Promise<PeerEvent | undefined> {
+    const event = this.#events.shift();
+    if (event || !this.isOpen) return Promise.resolve(event);
+    return new Promise((resolve) => this.#waiting.push(resolve));
+  }
+
+  /** Who comes and who goes, until the link is closed. */
+  async *peerEvents(): AsyncGenerator<PeerEvent, void, undefined> {
+    for (let event = await this.nextPeerEvent(); event; event = await this.nextPeerEvent()) {
+      yield event;
+    }
+  }
+
+  /** Ends the connection to a peer; it hears of it if the channel still carries that. */
+  disconnect(peer: Endpoint): void {
+    const found = this.#peers.get(peer.gid.toString());
+    if (found) this.#remove(found, 'disconnected here');
+  }
+
+  async close(): Promise<void> {
+    await this.#opening?.catch(() => undefined);
+    if (!this.#receiver) return;
+    this.#flushSends();
+    this.#receiver = undefined;
+    for (const peer of this.#all()) this.#drop(peer, 'the link was closed');
+    this.#peers.clear();
+    this.#pending.clear();
+    this.#older.clear();
+    clearTimeout(this.#asking);
+    this.#own = [];
+    this.releaseAddress();
+    for (const resolve of this.#waiting.splice(0)) resolve(undefined);
+  }
+
+  /**
+   * Packets to and from this address travel by `channel` once it is open; one that it had before is
+   * replaced then, and not earlier: that it opens proves whose it is. `accept` is what lets the
+   * other side open it: called when the channel is known here, since the other side closes the one
+   * before as soon as it is open there. Resolves when it can send. Rejects with LinkError
+   * ECONNRESET (it closed before), ETIMEDOUT (it never opened), ENOSPC (as many peers as there may
+   * be), EADDRINUSE (our own address), and with what `accept` rejects with.
+   */
+  protected addPeer(
+    gid: Gid,
+    channel: DatagramChannel,
+    accept?: () => Promise<void>,
+  ): Promise<Endpoint> {
+    const key = gid.toString();
+    const { openMillis } = this.#limits;
+    try {
+      this.checkRoom(gid);
+    } catch (error) {
+      channel.close();
+      return Promise.reject(error as LinkError);
+    }
+    const known = this.#all().find((other) => other.endpoint.gid.equals(gid));
+    const endpoint = known?.endpoint ?? new Endpoint(gid, ROCE_PORT);
+    const peer = new ChannelPeer(endpoint, channel, this.#limits, this.counters, this.#packet);
+    this.#pending.add(peer);
+    return new Promise((resolve, reject) => {
+      peer.gone = (reason) => {
+        clearTimeout(timer);
+        reject(new LinkError('ECONNRESET', `${key} is not there: ${reason}`));
+      };
+      const timer = setTimeout(() => {
+        const seconds = openMillis / 1000;
+        reject(new LinkError('ETIMEDOUT', `no way to ${key} was found within ${seconds} s`));
+        this.#remove(peer, 'it never opened');
+      }, timerMillis(openMillis));
+      channel.start({
+        opened: () => {
+          clearTimeout(timer);
+          if (!this.#pending.delete(peer)) return;
+          this.#enter(key, peer);
+          resolve(endpoint);
+        },
+        message: (bytes, connection) => this.#message(peer, bytes, connection),
+        interrupted: (isInterrupted) => {
+          peer.isInterrupted = isInterrupted;
+          if (this.#peers.get(key) !== peer) return;
+          this.#tell({ kind: isInterrupted ? 'interrupted' : 'restored', peer: endpoint });
+          if (isInterrupted) this.seekAgain(endpoint);
+        },
+        closed: (reason, isLost) => this.#closed(key, peer, reason, isLost),
+      });
+      accept?.().catch((error: LinkError) => {
+        reject(error);
+        this.#remove(peer, error.message);
+      });
+    });
+  }
+
+  /** Throws LinkError when there is no place for a peer of that address. */
+  protected checkRoom(gid: Gid): void {
+    const { peersMax } = this.#limits;
+    if (!this.#receiver) throw new LinkError('ECONNRESET', 'the link is not open');
+    if (this.info.local.gid.equals(gid)) {
+      throw new LinkError('EADDRINUSE', `${gid} is our own address`);
+    }
+    if (this.#peers.size + this.#pending.size + this.#older.size >= peersMax) {
+      throw new LinkError('ENOSPC', `there are ${peersMax} peers already`);
+    }
+  }
+
+  #all(): ChannelPeer[] {
+    return [...this.#peers.values(), ...this.#pending, ...this.#older];
+  }
+
+  #enter(key: string, peer: ChannelPeer): void {
+    const old = this.#peers.get(key);
+    this.#carryBy(key, peer);
+    if (old) this.#replace(old);
+    peer.isOpen = true;
+    this.#tell({ kind: old ? 'restored' : 'connected', peer: peer.endpoint });
+  }
+
+  /** What is sent to that address goes through this channel from now on. */
+  #carryBy(key: string, peer: ChannelPeer): void {
+    this.#peers.set(key, peer);
+    this.#lastDestination = undefined;
+    this.#lastPeer = undefined;
+  }
+
+  /**
+   * Connections may open in another order on the other side, or there may be two at once, one from
+   * each. If both sides chose, each might close what the other one keeps: so the smaller address
+   * does, and the larger one has them all until they are closed.
+   */
+  #replace(old: ChannelPeer): void {
+    const isOurChoice = `${this.info.local.gid}` < `${old.endpoint.gid}`;
+    if (isOurChoice || !old.isOpen) {
+      this.#drop(old, 'a newer connection took its place');
+      return;
+    }
+    this.#older.add(old);
+    this.#asking ??= setTimeout(() => this.#askAll(), timerMillis(this.#limits.askMillis));
+  }
+
+  /**
+   * The smaller address has one connection, and answers by that one. Which of ours it is would
+   * otherwise be known by what it closes; but that word gets lost as any other, and the next one
+   * comes when the network below has given up.
+   */
+  #askAll(): void {
+    this.#asking = undefined;
+    if (this.#older.size === 0) return;
+    for (const older of this.#older) {
+      older.ask();
+      this.#peers.get(older.endpoint.gid.toString())?.ask();
+    }
+    this.#asking = setTimeout(() => this.#askAll(), timerMillis(this.#limits.askMillis));
+  }
+
+  /** Something came by a connection that was thought to be an older one: it is what carries. */
+  #follow(older: ChannelPeer): void {
+    const key = older.endpoint.gid.toString();
+    const current = this.#peers.get(key)!;
+    this.#older.delete(older);
+    this.#older.add(current);
+    this.#carryBy(key, older);
+    if (current.isInterrupted && !older.isInterrupted) {
+      this.#tell({ kind: 'restored', peer: older.endpoint });
+    }
+  }
+
+  /** Somebody who knows a way to this peer may connect anew. */
+  protected abstract seekAgain(peer: Endpoint): void;
+
+  /** Is it a peer, and out of reach? */
+  protected isInterrupted(peer: Endpoint): boolean {
+    return this.#peers.get(peer.gid.toString())?.isInterrupted ?? false;
+  }
+
+  /** By what is sent to it; undefined: by nothing at the moment. */
+  protected channelOf(gid: Gid): DatagramChannel | undefined {
+    const peer = this.#peers.get(gid.toString());
+    return peer?.isOpen ? peer.channel : undefined;
+  }
+
+  /** A peer that got lost may come back; then nothing but packets was lost. */
+  #closed(key: string, peer: ChannelPeer, reason: string, isLost: boolean): void {
+    const { returnMillis } = this.#limits;
+    const isOfPeer = (other: ChannelPeer): boolean => other.endpoint === peer.endpoint;
+    const isCurrent = this.#peers.get(key) === peer;
+    const older = isCurrent ? [...this.#older].filter(isOfPeer).pop() : undefined;
+    if (older) {
+      this.#older.delete(older);
+      this.#carryBy(key, older);
+      this.#drop(peer, reason);
+      if (peer.isInterrupted && !older.isInterrupted) {
+        this.#tell({ kind: 'restored', peer: older.endpoint });
+      }
+      return;
+    }
+    // The other side drops the old connection as soon as the new one is open there.
+    const isReplaced = [...this.#pending].some(isOfPeer);
+    if (!isCurrent || !(isLost || isReplaced) || returnMillis === 0) {
+      this.#remove(peer, reason);
+      return;
+    }
+    peer.stop();
+    if (!peer.isInterrupted) this.#tell({ kind: 'interrupted', peer: peer.endpoint, reason });
+    peer.isInterrupted = true;
+    const timer = setTimeout(() => this.#remove(peer, reason), timerMillis(returnMillis));
+    peer.gone = () => clearTimeout(timer);
+    this.seekAgain(peer.endpoint);
+  }
+
+  #sendOne(bytes: Uint8Array, destination: Endpoint): void {
+    const peer = this.#find(destination);
+    if (!peer) {
+      this.#sendToOurselves(bytes, destination);
+      return;
+    }
+    peer.add(bytes);
+    if (!this.#unflushed.includes(peer)) this.#unflushed.push(peer);
+  }
+
+  #find(destination: Endpoint): ChannelPeer | undefined {
+    if (destination !== this.#lastDestination) {
+      this.#lastDestination = destination;
+      this.#lastPeer =
+        destination.port === ROCE_PORT ? this.#peers.get(destination.gid.toString()) : undefined;
+    }
+    return this.#lastPeer;
+  }
+
+  #sendToOurselves(bytes: Uint8Array, destination: Endpoint): void {
+    const isOurs = destination.equals(this.info.local) && bytes.length <= this.#packetSizeMax;
+    if (!isOurs || this.#ownBytes + bytes.length > OWN_BYTES_MAX) {
+      if (isOurs) this.counters.dropped++;
+      else this.counters.unroutable++;
+      return;
+    }
+    this.#own.push(Uint8Array.from(bytes));
+    this.#ownBytes += bytes.length;
+    this.#scheduleTurn();
+  }
+
+  #flushSends(): void {
+    this.#isFlushing = false;
+    for (const peer of this.#unflushed.splice(0)) peer.flush();
+  }
+
+  #message(peer: ChannelPeer, bytes: Uint8Array, connection?: DatagramChannel): void {
+    if (!this.#receiver || !peer.isOpen) return;
+    if (this.#older.has(peer)) this.#follow(peer);
+    if (!peer.isTouched) {
+      peer.isTouched = true;
+      this.#touched.push(peer);
+    }
+    this.#scheduleTurn();
+    peer.receive(bytes, connection);
+  }
+
+  readonly #packet = (bytes: Uint8Array, { endpoint }: ChannelPeer): void => {
+    // The packet before may have closed the link.
+    if (!this.#receiver) return;
+    // It may have waited for one before it.
+    this.#scheduleTurn();
+    this.counters.received++;
+    this.#receiver.packet(bytes, endpoint);
+  };
+
+  #scheduleTurn(): void {
+    if (this.#isTurnDue) return;
+    this.#isTurnDue = true;
+    nextTurn(() => this.#turn());
+  }
+
+  /** What came since is worked on together; one message carries all answers. */
+  #turn(): void {
+    this.#isTurnDue = false;
+    const touched = this.#touched;
+    this.#touched = [];
+    for (const peer of touched) peer.isTouched = false;
+    const own = this.#own;
+    this.#own = [];
+    this.#ownBytes = 0;
+    for (const bytes of own) {
+      this.counters.received++;
+      this.#receiver?.packet(bytes, this.info.local);
+    }
+    this.#receiver?.flush();
+    this.#flushSends();
+    for (const peer of touched) peer.acknowledge();
+  }
+
+  #remove(peer: ChannelPeer, reason: string): void {
+    const key = peer.endpoint.gid.toString();
+    const isCurrent = this.#peers.get(key) === peer;
+    if (!isCurrent && !this.#pending.delete(peer) && !this.#older.delete(peer)) return;
+    this.#drop(peer, reason);
+    if (!isCurrent) return;
+    this.#peers.delete(key);
+    for (const older of this.#older) {
+      if (older.endpoint !== peer.endpoint) continue;
+      this.#older.delete(older);
+      this.#drop(older, reason);
+    }
+    this.#tell({ kind: 'disconnected', peer: peer.endpoint, reason });
+    this.#receiver?.peerGone?.(peer.endpoint, reason);
+  }
+
+  #drop(peer: ChannelPeer, reason: string): void {
+    peer.stop();
+    peer.channel.close();
+    peer.gone(reason);
+    this.#lastDestination = undefined;
+    this.#lastPeer = undefined;
+  }
+
+  #tell(event: PeerEvent): void {
+    const resolve = this.#waiting.shift();
+    if (resolve) {
+      resolve(event);
+      return;
+    }
+    this.#events.push(event);
+    if (this.#events.length > EVENTS_KEPT) this.#events.shift();
+  }
+}

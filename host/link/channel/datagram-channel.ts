@@ -1,0 +1,34 @@
+/**
+ * What a link over messages stands on: something that carries messages to one peer and back, whole
+ * or not at all, perhaps in another order. RTCDataChannel, its like in Node, a MessagePort to
+ * whoever has one of them, a WebSocket.
+ */
+
+/** What a channel tells its owner. None of it comes before `start` returns. */
+export interface ChannelReceiver {
+  /** It can send now. */
+  opened(): void;
+  /** `bytes` is only valid during the call, and hostile. `connection`: by which one of a bundle. */
+  message(bytes: Uint8Array, connection?: DatagramChannel): void;
+  /** Nothing travels at the moment; or it does again. */
+  interrupted(isInterrupted: boolean): void;
+  /**
+   * It is over; nothing comes afterwards. Not called after `close`. `isLost`: nobody said so, the
+   * network is gone, and another connection may reach the same peer.
+   */
+  closed(reason: string, isLost: boolean): void;
+}
+
+/** A way for datagrams to one peer. */
+export interface DatagramChannel {
+  /** Bytes that were sent and still wait in this process. */
+  readonly bufferedBytes: number;
+  /** Of a bundle: its channels that carry now, another list after each change, and never empty. */
+  readonly connections?: readonly DatagramChannel[];
+  /** To be called once. What came before waits until then. */
+  start(receiver: ChannelReceiver): void;
+  /** Copies. False: it was not taken, and is lost. Never throws. `message`: not shared memory. */
+  send(message: Uint8Array): boolean;
+  /** Does nothing the second time. */
+  close(): void;
+}

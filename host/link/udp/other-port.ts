@@ -1,0 +1,43 @@
+/**
+ * Warns about a device with another UDP port than 4791, because port 4791 of its address is taken.
+ * Verbena peers answer to that port. Linux and RoCE cards send every packet to port 4791 (IBA annex
+ * A17.4.3): their answers reach the process that holds port 4791, and the connection times out.
+ */
+import { networkInterfaces } from 'node:os';
+import { Endpoint, Gid } from '../endpoint.js';
+import { isLoopback } from '../interface.js';
+import { ROCE_PORT } from '../link.js';
+import { describeHolder } from './port-holder.js';
+
+/** Addresses with a warning: one warning per address and process. */
+const told = new Set<string>();
+
+/**
+ * Prints the warning, unless `target` is an address of this machine: that peer runs Verbena.
+ */
+export async function warnOfOtherPort({ gid, port }: Endpoint, target: string): Promise<void> {
+  if (port === ROCE_PORT || told.has(`${gid}`) || isOfThisMachine(Gid.parse(target))) return;
+  told.add(`${gid}`);
+  process.emitWarning(await otherPortSentence(gid, port), { type: 'VerbenaWarning' });
+}
+
+/** `port`: the device's port; undefined: the device is not open yet. */
+export async function otherPortSentence(gid: Gid, port?: number): Promise<string> {
+  const holder = await describeHolder(gid, ROCE_PORT);
+  const has =
+    port === undefined
+      ? 'a device there gets another port'
+      : `the device at ${gid} has port ${port} instead`;
+  return (
+    `UDP port ${ROCE_PORT} of ${gid} is ${holder}, so ${has}: peers that run Verbena answer ` +
+    `there, Linux and RoCE cards always send to port ${ROCE_PORT}, so connections with them time ` +
+    `out. Take another address of this machine (device.address, --bind), share one device ` +
+    `between the processes (name), or end that process`
+  );
+}
+
+function isOfThisMachine(gid: Gid): boolean {
+  if (isLoopback(gid)) return true;
+  const all = Object.values(networkInterfaces()).flatMap((addresses) => addresses ?? []);
+  return all.some(({ address }) => Gid.parse(address).equals(gid));
+}

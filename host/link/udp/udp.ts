@@ -1,0 +1,357 @@
+/**
+ * RoCEv2 over `node:dgram`: the link that needs no optional package and runs wherever Node runs.
+ *
+ * One socket per local address. A datagram socket tells neither which address a datagram was sent
+ * to nor which source address the kernel chose on a wildcard bind, and the ICRC covers both: so a
+ * wildcard address is refused.
+ */
+import type { RemoteInfo, Socket } from 'node:dgram';
+import { LinkError, MisuseError } from '../../errors/errors.js';
+import { Endpoint } from '../endpoint.js';
+import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../link.js';
+import {
+  checkUdpOptions,
+  explainBind,
+  findLocalAddress,
+  type LocalAddress,
+} from './local-address.js';
+import { createSocket } from '../plain-dgram.js';
+import { Refusals } from './send-refusals.js';
+import type { UdpOptions } from './udp-options.js';
+import { bindUdpSocket, type BoundSocket } from './udp-socket.js';
+
+/** Packets and bytes (BTH to ICRC) since the link was made. */
+export interface UdpCounters {
+  sent: number;
+  sentBytes: number;
+  received: number;
+  receivedBytes: number;
+  /** Packets that the kernel, or an address of another family, refused, by errno name. */
+  readonly sendErrors: Map<string, number>;
+  /** Errors of the socket while it received, by errno name. */
+  readonly receiveErrors: Map<string, number>;
+}
+
+/**
+ * 128 packets of 4096 bytes: with a turn of two event loops between a packet and its
+ * acknowledgement, 64 have the sender wait for a third of the time (`bench dgram`).
+ */
+const UNDER_WAY_BYTES = 1056 * 1024;
+/** Hostile sources must not grow our memory: this many are remembered, the oldest goes first. */
+const SOURCE_COUNT_MAX = 4096;
+/** So many receive errors in a row, nothing received between, and the socket is given up. */
+const RECEIVE_ERRORS_MAX = 16;
+/** The socket itself is gone. */
+const FATAL_CODES = new Set(['EBADF', 'ENOTSOCK']);
+/** An ICMP answer to something that we sent (Windows reports it here): says nothing about us. */
+const PEER_CODES = new Set(['ECONNRESET', 'ECONNREFUSED', 'EHOSTUNREACH', 'ENETUNREACH']);
+
+/**
+ * How much of a receive buffer a packet of `packetBytes` (BTH to ICRC) takes while it waits. Linux
+ * charges what it allocated, so the default 212992 bytes hold 25 packets of 4160 bytes or 256 of
+ * 24. Measured on Linux 6.18, loopback, 24 to 4160 bytes, exact there; a network card's driver
+ * may allocate otherwise.
+ */
+export function receiveBufferCharge(packetBytes: number): number {
+  const SKB_BYTES = 256;
+  const SMALL_BYTES = 576;
+  const headers = 48 + 16;
+  const tail = 320;
+  const bytes = packetBytes + headers + tail;
+  if (bytes <= SMALL_BYTES) return SKB_BYTES + SMALL_BYTES;
+  return SKB_BYTES + 2 ** Math.ceil(Math.log2(bytes));
+}
+
+/**
+ * A link over one UDP socket. Packets that arrive are handed on at once; the receiver's `flush`
+ * comes once per turn of the event loop (`setImmediate`: right after the poll phase that read
+ * them). Errors of single packets are counted, never thrown.
+ */
+export class UdpLink implements Link {
+  readonly counters: UdpCounters = {
+    sent: 0,
+    sentBytes: 0,
+    received: 0,
+    receivedBytes: 0,
+    sendErrors: new Map(),
+    receiveErrors: new Map(),
+  };
+  readonly #createSocket: typeof createSocket;
+  /** Its zone is that of link-local peers as well: they are on the same link. */
+  #local: LocalAddress;
+  #info: LinkInfo | undefined;
+  #receiveBufferBytes = 0;
+  #receiver: LinkReceiver | undefined;
+  #socket: Socket | undefined;
+  #opening: Promise<LinkInfo> | undefined;
+  #closing: Promise<void> | undefined;
+  /** Batches whose callbacks have not all come. */
+  #outstanding = 0;
+  #drained: (() => void) | undefined;
+  #flushing: NodeJS.Immediate | undefined;
+  #receiveErrorsInRow = 0;
+  readonly #sources = new SourceTable();
+  readonly #refusals: Refusals;
+  readonly #addresses = new WeakMap<Endpoint, string>();
+
+  /**
+   * Throws MisuseError when `address` is no IP address or a number is out of range. Tests make
+   * the socket themselves.
+   */
+  constructor(options: UdpOptions, makeSocket: typeof createSocket = createSocket) {
+    this.#createSocket = makeSocket;
+    this.#local = checkUdpOptions(options);
+    this.#refusals = new Refusals(options.address);
+  }
+
+  /**
+   * `windowBytes` is half of the peer's receive buffer in the kernel's own count: weigh every
+   * packet under way with `receiveBufferCharge`, not with its length.
+   */
+  get info(): LinkInfo {
+    if (!this.#info) throw new MisuseError('info', 'is known once the link is open');
+    return this.#info;
+  }
+
+  /** Our receive buffer in bytes as the kernel accounts it: what peers are told. 0: not open. */
+  get receiveBufferBytes(): number {
+    return this.#receiveBufferBytes;
+  }
+
+  /**
+   * Rejects with LinkError: EADDRINUSE (names the holder where the system tells it),
+   * EADDRNOTAVAIL (wildcard or foreign address: names ours), EACCES, EIO.
+   */
+  async open(receiver: LinkReceiver): Promise<LinkInfo> {
+    if (this.#socket || this.#opening || this.#closing) {
+      throw new MisuseError('open', 'the link is open already');
+    }
+    this.#opening = this.#bind(receiver);
+    try {
+      return await this.#opening;
+    } finally {
+      this.#opening = undefined;
+    }
+  }
+
+  send(batch: PacketBatch): void {
+    const socket = this.#socket;
+    if (!socket) {
+      batch.release();
+      return;
+    }
+    const count = batch.count;
+    let remaining = count;
+    this.#outstanding++;
+    const done = (error: Error | null, bytes: number): void => {
+      if (error) {
+        this.#countSendError(error);
+      } else {
+        this.counters.sent++;
+        this.counters.sentBytes += bytes;
+      }
+      if (--remaining > 0) return;
+      batch.release();
+      if (--this.#outstanding === 0) this.#drained?.();
+    };
+    for (let index = 0; index < count; index++) {
+      const destination = batch.destinationOf(index);
+      try {
+        const address = this.#addressOf(destination);
+        socket.send(batch.bytesOf(index), destination.port, address, done);
+      } catch (error) {
+        // node:dgram throws for what it can see itself, such as port 0.
+        done(error as Error, 0);
+      }
+    }
+  }
+
+  close(): Promise<void> {
+    this.#closing ??= this.#close().finally(() => {
+      this.#closing = undefined;
+    });
+    return this.#closing;
+  }
+
+  async #bind(receiver: LinkReceiver): Promise<LinkInfo> {
+    const local = await findLocalAddress(this.#local);
+    this.#local = { ...this.#local, zone: local.zone };
+    const { gid, zone, port } = local;
+    let bound: BoundSocket;
+    try {
+      bound = await bindUdpSocket({
+        gid,
+        zone,
+        port,
+        bufferBytes: local.socketBufferBytes,
+        create: () =>
+          this.#createSocket({
+            type: gid.isIpv4 ? 'udp4' : 'udp6',
+            // Addresses are numeric: a look-up would only defer the packet.
+            lookup: (host, _options, callback) => callback(null, host, gid.isIpv4 ? 4 : 6),
+          }),
+      });
+    } catch (error) {
+      throw await explainBind(local, error as NodeJS.ErrnoException);
+    }
+    const { socket, options } = bound;
+    this.#receiveBufferBytes = socket.getRecvBufferSize();
+    this.#info = {
+      name: 'udp',
+      pseudoHeader: 'ip',
+      local: new Endpoint(gid, socket.address().port),
+      packetSizeMax: local.packetSizeMax,
+      windowBytes: Math.floor(local.peerReceiveBufferBytes / 2),
+      underWayBytes: UNDER_WAY_BYTES,
+      receiveBufferBytes: this.#receiveBufferBytes,
+      // A socket bound to one address gets no packets to another, and node:dgram tells none.
+      multicast: false,
+      socketOptions: options,
+    };
+    this.#socket = socket;
+    this.#receiver = receiver;
+    this.#receiveErrorsInRow = 0;
+    socket.on('message', (bytes, source) => this.#receive(bytes, source));
+    socket.on('error', (error) => this.#countReceiveError(error));
+    socket.on('close', () => this.#lost(socket, 'the socket was closed by somebody else'));
+    return this.#info;
+  }
+
+  async #close(): Promise<void> {
+    await this.#opening?.catch(() => undefined);
+    const socket = this.#socket;
+    if (!socket) return;
+    // Without these nothing arrives and nothing is sent any more.
+    this.#socket = undefined;
+    this.#receiver = undefined;
+    clearImmediate(this.#flushing);
+    this.#flushing = undefined;
+    await new Promise<void>((resolve) => {
+      socket.removeAllListeners('close');
+      try {
+        socket.close(resolve);
+      } catch {
+        // Somebody else closed it (ERR_SOCKET_DGRAM_NOT_RUNNING): that is what we want.
+        resolve();
+      }
+    });
+    // Every callback comes: closing cancels what the kernel had not taken (ECANCELED).
+    if (this.#outstanding > 0) {
+      await new Promise<void>((resolve) => {
+        this.#drained = resolve;
+      });
+      this.#drained = undefined;
+    }
+  }
+
+  #receive(bytes: Uint8Array, { address, port }: RemoteInfo): void {
+    const receiver = this.#receiver;
+    if (!receiver) return;
+    this.counters.received++;
+    this.counters.receivedBytes += bytes.length;
+    this.#receiveErrorsInRow = 0;
+    // Before the packet: should the receiver throw, the packets before it are still worked on.
+    this.#flushing ??= setImmediate(() => {
+      this.#flushing = undefined;
+      this.#receiver?.flush();
+    });
+    receiver.packet(bytes, this.#sources.intern(address, port));
+    giveBack(bytes);
+  }
+
+  /** The address as `socket.send` takes it. Throws where it is of the other family. */
+  #addressOf(destination: Endpoint): string {
+    let address = this.#addresses.get(destination);
+    if (address === undefined) {
+      const { gid } = destination;
+      const local = this.#local;
+      if (gid.isIpv4 !== local.gid.isIpv4) {
+        throw Object.assign(new Error(`${gid} is of another family than ${local.gid}`), {
+          code: 'EAFNOSUPPORT',
+        });
+      }
+      const linkLocal = gid.bytes[0] === 0xfe && (gid.bytes[1]! & 0xc0) === 0x80;
+      address = linkLocal ? gid.toString() + local.zone : gid.toString();
+      this.#addresses.set(destination, address);
+    }
+    return address;
+  }
+
+  #countSendError(error: NodeJS.ErrnoException): void {
+    const code = count(this.counters.sendErrors, error);
+    this.#refusals.tell(code);
+    if (FATAL_CODES.has(code)) this.#fail(error);
+  }
+
+  #countReceiveError(error: NodeJS.ErrnoException): void {
+    const code = count(this.counters.receiveErrors, error);
+    if (PEER_CODES.has(code)) return;
+    this.#receiveErrorsInRow++;
+    if (FATAL_CODES.has(code) || this.#receiveErrorsInRow === RECEIVE_ERRORS_MAX) this.#fail(error);
+  }
+
+  #lost(socket: Socket, sentence: string): void {
+    if (this.#socket === socket) this.#fail(new Error(sentence));
+  }
+
+  /** Tells the receiver, once, that it will hear nothing more. `close` is still to be called. */
+  #fail(cause: Error): void {
+    const receiver = this.#receiver;
+    if (!receiver) return;
+    this.#receiver = undefined;
+    receiver.failed(
+      new LinkError('EIO', `the UDP socket on ${this.info.local} is lost: ${cause.message}`, {
+        cause,
+      }),
+    );
+  }
+}
+
+const { transfer } = ArrayBuffer.prototype as {
+  readonly transfer?: (this: ArrayBuffer, length: number) => ArrayBuffer;
+};
+
+/**
+ * Every datagram is memory outside of V8's heap, and after some 32 MiB V8 marks the whole heap to
+ * find what of it is no longer used. This is not: since Node 22 it can be told so.
+ */
+function giveBack({ buffer, length }: Uint8Array): void {
+  if (buffer.byteLength === length && buffer instanceof ArrayBuffer) transfer?.call(buffer, 0);
+}
+
+/** Source endpoints, so that a packet from a known peer allocates none. Bounded. */
+export class SourceTable {
+  readonly #endpoints = new Map<string, Endpoint>();
+  #lastAddress = '';
+  #lastPort = 0;
+  #last: Endpoint | undefined;
+
+  /** How many are remembered. */
+  get size(): number {
+    return this.#endpoints.size;
+  }
+
+  intern(address: string, port: number): Endpoint {
+    if (this.#last && port === this.#lastPort && address === this.#lastAddress) return this.#last;
+    const key = `${address} ${port}`;
+    let endpoint = this.#endpoints.get(key);
+    if (!endpoint) {
+      if (this.#endpoints.size >= SOURCE_COUNT_MAX) {
+        const [oldest] = this.#endpoints.keys();
+        this.#endpoints.delete(oldest!);
+      }
+      endpoint = Endpoint.parse(address, port);
+      this.#endpoints.set(key, endpoint);
+    }
+    this.#lastAddress = address;
+    this.#lastPort = port;
+    this.#last = endpoint;
+    return endpoint;
+  }
+}
+
+function count(counters: Map<string, number>, error: NodeJS.ErrnoException): string {
+  const code = error.code ?? error.name;
+  counters.set(code, (counters.get(code) ?? 0) + 1);
+  return code;
+}

@@ -1,0 +1,547 @@
+/**
+ * A connection of a path. It outlives its transport connection: messages get their sequence numbers
+ * here, wait until the peer acknowledges them, and are retransmitted on the next one.
+ */
+import type { Due } from '../../cm/deadlines.js';
+import type { Endpoint } from '../../link/endpoint.js';
+import { ReceivedSequences } from './received-sequences.js';
+import { Backoff } from '../../base/backoff.js';
+import type { TransportConnection, TransportOwner, ReceivedPacket, Route } from './transport.js';
+import {
+  CONGESTION_MAP_BYTES,
+  FRAGMENT_BYTES,
+  HEADER_BYTES,
+  HeaderFlag,
+  LARGE_FRAGMENT_BYTES,
+  MEDIUM_BYTES,
+} from '../wire/constants.js';
+import { buildHandshake, parseHandshake, type Handshake } from '../wire/handshake.js';
+import { nodeHeader, readHeader, type RdsHeader } from '../wire/header.js';
+import { IncomingMessage, OutgoingMessage, toSendAgain } from './message.js';
+import { HAS_HEADER, HeaderElision } from '../wire/header-elision.js';
+import type { ConnectionRecord, Incarnations, PathRecord } from '../sharing/shared-state.js';
+import type { PathNode } from './path-node.js';
+import { Reassembly } from './reassembly.js';
+import type { Routes } from './routes.js';
+import { countSend } from './statistics.js';
+
+type ConnectionState = 'DOWN' | 'CONNECTING' | 'ACCEPTING' | 'UP';
+
+/** Messages after which the peer is asked to acknowledge (`max_unacked_packets`). */
+const ASK_EVERY = 8;
+/** Messages after which they are acknowledged, asked or not: a quarter of a window. */
+const ACK_EVERY = 16;
+/** How long an acknowledgement waits for a message that takes it along. */
+const ACK_DELAY_MICROS = 1000;
+/** Control messages that wait: more than a node has to say of itself to begin with. */
+const CONTROLS_MAX = 1024;
+/** Messages of all sockets of a node that a peer may not have acknowledged. */
+const RESTORED_MAX = 1 << 16;
+
+/** The path of a connection: its node, its peer, and the order across its connections. */
+export interface ConnectionPath {
+  readonly node: PathNode;
+  readonly peer: Endpoint;
+  readonly routes: Routes;
+  readonly record: PathRecord | undefined;
+  readonly incarnations: Incarnations;
+  /** Index of the node's address by which the peer knows it. */
+  readonly home: number;
+  /** By which the peer knows the node. */
+  readonly incarnation: number;
+  readonly isOwnKind: boolean;
+  readonly isAdmitted: boolean;
+  acknowledgeable(connection: number, received: number): number;
+  acknowledged(message: OutgoingMessage): void;
+  answered(now: number, reply: Handshake): void;
+  canceled(message: OutgoingMessage): void;
+  congestionMap(now: number, bytes: Uint8Array): void;
+  connectionDown(now: number, connection: Connection, isNobody: boolean): void;
+  connectionUp(now: number, connection: Connection): void;
+  control(now: number, payload: Uint8Array): boolean;
+  deliver(now: number, connection: Connection, message: IncomingMessage): void;
+  heard(now: number): void;
+  lost(message: OutgoingMessage): void;
+  numbered(connection: Connection, message: OutgoingMessage): void;
+  protocolError(now: number): void;
+}
+
+export class Connection implements TransportOwner, Due {
+  dueMicros = 0;
+  heapIndex = -1;
+  state: ConnectionState = 'DOWN';
+  readonly index: number;
+  /** Of its transport connection, or the last one. */
+  route: Route;
+  readonly #path: ConnectionPath;
+  readonly #record: ConnectionRecord | undefined;
+  #transportConnection: TransportConnection | undefined;
+  /** To be sent, and sent but not acknowledged. */
+  #queue: OutgoingMessage[] = [];
+  readonly #unacked: OutgoingMessage[] = [];
+  #sequence: number;
+  readonly receivedSequences: ReceivedSequences;
+  #receivedUnacked = 0;
+  #sentUnasked = 0;
+  readonly #incoming = new Reassembly();
+  /** By headers of the transport connection. */
+  readonly #sentHeaders = new HeaderElision();
+  readonly #receivedHeaders = new HeaderElision();
+  #controls: Uint8Array[] = [];
+  #ackMicros = 0;
+  #reconnectMicros = 0;
+  readonly #backoff = new Backoff();
+
+  constructor(path: ConnectionPath, index: number) {
+    this.#path = path;
+    this.route = path.routes.current;
+    this.index = index;
+    this.#record = path.record?.connection(index);
+    this.#sequence = this.#record?.next || path.node.firstSequence;
+    this.receivedSequences = new ReceivedSequences(this.#record);
+  }
+
+  readonly #kept = (now: number, sequence: number): void => {
+    if (this.receivedSequences.keep(sequence)) this.acknowledgeSoon(now);
+  };
+
+  /** A message of another process's days, in their order. What is missing is gone. */
+  restore(message: OutgoingMessage): void {
+    const { sequence } = message;
+    // Further from the others than any are is none of ours.
+    const isOurs = sequence < this.#sequence && sequence > this.#sequence - RESTORED_MAX;
+    if (!isOurs) return message.done(true);
+    this.fillTo(sequence);
+    message.isRetransmitted = true;
+    this.#queue.push(message);
+  }
+
+  /** Numbers behind the last message that its process has taken along are sent as such. */
+  fillTo(end = this.#sequence): void {
+    for (let gap = (this.#queue.at(-1)?.sequence ?? end) + 1; gap < end; gap++) {
+      this.#queue.push(OutgoingMessage.gap(gap));
+    }
+  }
+
+  /** Messages that are not acknowledged, or not even sent. */
+  get pending(): number {
+    return this.#queue.length + this.#unacked.length;
+  }
+
+  get peer(): Endpoint {
+    return this.#path.peer;
+  }
+
+  get isOwnKind(): boolean {
+    return this.#path.isOwnKind;
+  }
+
+  /** Payload of one SEND. */
+  get fragmentBytes(): number {
+    if (this.index === 2) return LARGE_FRAGMENT_BYTES;
+    return this.index === 1 ? MEDIUM_BYTES : FRAGMENT_BYTES;
+  }
+
+  /** Private data of the connection manager's messages for this connection. */
+  handshake(): Uint8Array {
+    const { node, peer, home, incarnations, incarnation } = this.#path;
+    const { index } = this;
+    return buildHandshake({
+      source: node.addresses[home]!.gid,
+      target: peer.gid,
+      ack: this.#path.acknowledgeable(index, this.receivedSequences.safe),
+      own: { connectionIndex: index, incarnation, generation: incarnations.generation },
+    });
+  }
+
+  connect(now: number): void {
+    if (this.state !== 'DOWN') return;
+    this.state = 'CONNECTING';
+    this.#reconnectMicros = 0;
+    const { node, routes } = this.#path;
+    this.route = routes.current;
+    this.#transportConnection = node.transport.connect(
+      this.route,
+      this.index,
+      this.handshake(),
+      this,
+    );
+    this.#plan(now);
+  }
+
+  /** The peer asks for this connection and gets it, whatever there was. */
+  accept(
+    now: number,
+    transportConnection: TransportConnection,
+    request: Handshake,
+    route: Route,
+  ): void {
+    this.#end(now);
+    this.route = route;
+    this.state = 'ACCEPTING';
+    this.#transportConnection = transportConnection;
+    this.#reconnectMicros = 0;
+    this.#begin(request);
+    this.#plan(now);
+  }
+
+  /** Puts a message behind the others. */
+  push(now: number, message: OutgoingMessage): void {
+    message.sequence = this.#sequence++;
+    if (this.#record) this.#record.next = this.#sequence;
+    this.#path.numbered(this, message);
+    message.owner?.numbered?.(message, this.index);
+    this.#queue.push(message);
+    this.pump(now);
+  }
+
+  /** Goes before all others and has no number: a congestion map. One that waits is out of date. */
+  pushFirst(now: number, message: OutgoingMessage): void {
+    // Not between the fragments of another one.
+    const at = this.#queue[0] && this.#queue[0].posted > 0 ? 1 : 0;
+    const former = this.#queue[at]?.flags === message.flags ? this.#queue[at] : undefined;
+    this.#queue.splice(at, former ? 1 : 0, message);
+    former?.done(false);
+    this.pump(now);
+  }
+
+  /** A control message, for `pump`; lost with the transport connection, and told anew on the next one. */
+  say(payload: Uint8Array): void {
+    if (this.state === 'UP') this.#controls.push(payload);
+  }
+
+  /** The peer takes nothing of what it is told. */
+  get isDeaf(): boolean {
+    return this.#controls.length >= CONTROLS_MAX;
+  }
+
+  /** The peer has no receive request for the messages in flight (RNR NAK). */
+  get isPeerBusy(): boolean {
+    return this.state === 'UP' && this.#transportConnection?.isPeerBusy === true;
+  }
+
+  /** Everything that is not acknowledged is lost. */
+  giveUp(now: number): number {
+    this.#end(now);
+    this.#reconnectMicros = 0;
+    this.#backoff.reset();
+    const lost = [...this.#unacked.splice(0), ...this.#queue.splice(0)];
+    for (const message of lost) this.#path.lost(message);
+    this.#plan(now);
+    return lost.length;
+  }
+
+  /** The peer is another node than before. */
+  forget(now: number): number {
+    const lost = this.giveUp(now);
+    this.receivedSequences.forget();
+    return lost;
+  }
+
+  /** The peer is silent. */
+  break(now: number): void {
+    this.#end(now);
+    this.#path.connectionDown(now, this, false);
+    this.#plan(now);
+  }
+
+  /** Takes back what `isMeant`, but for what is half sent; returns how many. */
+  cancel(now: number, isMeant: (message: OutgoingMessage) => boolean): number {
+    let count = 0;
+    for (const list of [this.#unacked, this.#queue]) {
+      list.forEach((message, index) => {
+        const isHalfSent = list === this.#queue && message.posted > 0;
+        if (isHalfSent || !isMeant(message)) return;
+        list[index] = message.withdrawn();
+        this.#path.canceled(message);
+        message.isCanceled = true;
+        message.done(true);
+        count++;
+      });
+    }
+    this.pump(now);
+    return count;
+  }
+
+  /** Sends what there is room for. */
+  pump(now: number): void {
+    const transportConnection = this.#transportConnection;
+    if (this.state !== 'UP' || !transportConnection) return;
+    while (this.#controls.length > 0 && transportConnection.room > 0) {
+      const payload = this.#controls.shift()!;
+      const { length } = payload;
+      // Signaled if it has a callback: its completion is a sign of life for `sent`.
+      transportConnection.postCopy(this.#headerOf(length, HeaderFlag.CONTROL), payload, () => {});
+    }
+    for (let message = this.#queue[0]; message; message = this.#queue[0]) {
+      if (!message.isThere && !this.isOwnKind) {
+        // To Linux a gap is nothing.
+        this.#queue.shift();
+        this.#path.acknowledged(message);
+        continue;
+      }
+      if (message.isThere && !transportConnection.hold(message)) {
+        this.acknowledgeSoon(now);
+        break;
+      }
+      while (message.posted < message.fragments(this.fragmentBytes)) {
+        if (transportConnection.room === 0) return;
+        this.#post(transportConnection, message);
+      }
+      this.#queue.shift();
+      if (message.flags & HeaderFlag.CONG_BITMAP) message.done(false);
+      else this.#unacked.push(message);
+    }
+    if (this.#receivedUnacked >= ACK_EVERY && transportConnection.room > 0)
+      this.#sendAck(transportConnection);
+    this.#plan(now);
+  }
+
+  // TransportOwner
+
+  up(now: number, transportConnection: TransportConnection, answer: Uint8Array | undefined): void {
+    if (transportConnection !== this.#transportConnection || this.state === 'UP') return;
+    if (answer) {
+      const { gid } = this.#path.peer;
+      const reply = parseHandshake(answer, gid.isIpv4);
+      if (!reply) return this.#fail(now);
+      this.#path.answered(now, reply);
+      // Another node answers than was asked: what was for the former one is gone.
+      if (transportConnection !== this.#transportConnection) return;
+      this.#begin(reply);
+    }
+    this.state = 'UP';
+    transportConnection.marksHeaders = this.isOwnKind;
+    // Connection 0 of our own: not before the peer has said that we may be there.
+    if (this.index !== 0 || !this.isOwnKind) this.settled();
+    this.#path.routes.worked(this.route);
+    this.#path.connectionUp(now, this);
+    this.pump(now);
+  }
+
+  received(now: number, transportConnection: TransportConnection, packet: ReceivedPacket): void {
+    if (transportConnection !== this.#transportConnection) return packet.release();
+    const { immData, bytes } = packet;
+    const isBare = this.isOwnKind && immData !== HAS_HEADER;
+    const header = isBare
+      ? this.#receivedHeaders.next(bytes.length, immData)
+      : readHeader(bytes, packet.view);
+    if (!header || !this.#acknowledge(header.ack)) {
+      packet.release();
+      return this.#protocolError(now);
+    }
+    this.#path.heard(now);
+    this.#receivedHeaders.hear(header);
+    const isControl = (header.flags & HeaderFlag.CONTROL) !== 0;
+    if (!isControl && header.sequence !== 0 && !this.#path.isAdmitted) {
+      packet.release();
+      return this.#protocolError(now);
+    }
+    if (isControl) {
+      const payload = packet.bytes.slice(HEADER_BYTES);
+      packet.release();
+      if (!this.#path.control(now, payload)) this.#protocolError(now);
+      return;
+    }
+    if (header.sequence === 0 && header.length === 0 && header.sourcePort === 0) {
+      packet.release();
+      return this.pump(now);
+    }
+    if (!this.receivedSequences.isInTurn(header, this.isOwnKind)) {
+      packet.release();
+      return this.#protocolError(now);
+    }
+    const start = isBare ? 0 : HEADER_BYTES;
+    const outcome = this.#incoming.add(header, packet, start, this.fragmentBytes);
+    if (outcome === 'wrong') {
+      packet.release();
+      return this.#protocolError(now);
+    }
+    if (outcome === 'whole') this.#whole(now, header.flags);
+  }
+
+  sent(now: number, transportConnection: TransportConnection): void {
+    if (transportConnection !== this.#transportConnection) return;
+    this.#path.heard(now);
+    this.pump(now);
+  }
+
+  down(now: number, transportConnection: TransportConnection, isNobody: boolean): void {
+    if (transportConnection !== this.#transportConnection) return;
+    const { routes } = this.#path;
+    if (isNobody || this.state === 'UP') routes.failed(this.route);
+    else if (this.state === 'CONNECTING') routes.skip(this.route);
+    this.#end(now);
+    this.#path.connectionDown(now, this, isNobody);
+    this.#plan(now);
+  }
+
+  /** A deadline has come. */
+  advance(now: number): void {
+    if (this.#ackMicros !== 0 && this.#ackMicros <= now) {
+      const transportConnection = this.#transportConnection;
+      if (this.state === 'UP' && transportConnection && transportConnection.room > 0)
+        this.#sendAck(transportConnection);
+      else this.#ackMicros = now + ACK_DELAY_MICROS;
+      this.pump(now);
+    }
+    if (this.#reconnectMicros !== 0 && this.#reconnectMicros <= now) this.connect(now);
+    this.#plan(now);
+  }
+
+  /** The transport connection is one that lasts: the next one is tried at once. */
+  settled(): void {
+    this.#backoff.reset();
+  }
+
+  /** What waited was delivered: the peer may hear of it. */
+  acknowledgeSoon(now: number): void {
+    if (this.state !== 'UP' || this.#ackMicros !== 0) return;
+    this.#ackMicros = now + ACK_DELAY_MICROS;
+    this.#plan(now);
+  }
+
+  /**
+   * Says what came, again where that was said a moment ago: it may still be on its way. False: it
+   * cannot be said.
+   */
+  acknowledgeNow(done: () => void): boolean {
+    const transportConnection = this.#transportConnection;
+    if (this.state !== 'UP' || !transportConnection || transportConnection.room === 0) return false;
+    this.#sendAck(transportConnection, done);
+    return true;
+  }
+
+  /** Tries again after a while. */
+  reconnect(now: number): void {
+    if (this.state !== 'DOWN' || this.#reconnectMicros !== 0) return;
+    this.#reconnectMicros = now + this.#backoff.next(this.#path.node.transport.random());
+    this.#plan(now);
+  }
+
+  /** What goes out says what came in, whatever else it is. */
+  #acknowledging(): number {
+    this.#ackMicros = 0;
+    this.#receivedUnacked = 0;
+    return this.#path.acknowledgeable(this.index, this.receivedSequences.safe);
+  }
+
+  /** Of what is no message of a socket. */
+  #headerOf(length: number, flags: number): RdsHeader {
+    const header = nodeHeader(length, flags, this.#acknowledging());
+    this.#sentHeaders.hear(header);
+    return header;
+  }
+
+  #post(transportConnection: TransportConnection, message: OutgoingMessage): void {
+    const isMap = (message.flags & HeaderFlag.CONG_BITMAP) !== 0;
+    let { flags } = message;
+    if (message.isRetransmitted) flags |= HeaderFlag.RETRANSMITTED;
+    const isLast = this.#queue.length === 1;
+    if (!isMap && (isLast || this.#sentUnasked >= ASK_EVERY)) flags |= HeaderFlag.ACK_REQUIRED;
+    const from = message.posted * this.fragmentBytes;
+    const length = Math.min(message.length - from, this.fragmentBytes);
+    if (message.posted === 0) {
+      const { statistics, parameters } = this.#path.node;
+      countSend(statistics, parameters.PerfCounters !== 0, message);
+      this.#sentUnasked = flags & HeaderFlag.ACK_REQUIRED ? 0 : this.#sentUnasked + 1;
+    }
+    const header = message.header(flags, this.#acknowledging());
+    const isWhole = this.isOwnKind && length === message.length;
+    const bare = isWhole ? this.#sentHeaders.bareness(header) : undefined;
+    this.#sentHeaders.hear(header);
+    message.posted++;
+    if (!message.isThere) return transportConnection.postCopy(header, NOTHING);
+    message.held++;
+    transportConnection.post(message, header, from, length, bare);
+  }
+
+  #sendAck(transportConnection: TransportConnection, done?: () => void): void {
+    transportConnection.postCopy(this.#headerOf(0, 0), NOTHING, done);
+  }
+
+  /** What the peer has is done. False: it cannot have it. */
+  #acknowledge(ack: number): boolean {
+    if (ack >= this.#sequence) return false;
+    for (let first = this.#unacked[0]; first && first.sequence <= ack; first = this.#unacked[0]) {
+      this.#unacked.shift();
+      this.#path.acknowledged(first);
+      first.acknowledged();
+    }
+    return true;
+  }
+
+  #whole(now: number, lastFlags: number): void {
+    const { header, packets, start } = this.#incoming.take();
+    const { peer, index } = this;
+    const message = new IncomingMessage(peer, header, packets, this.#kept, index, start);
+    if (header.flags & HeaderFlag.CONG_BITMAP) {
+      const map = new Uint8Array(CONGESTION_MAP_BYTES);
+      message.copy(map);
+      message.release();
+      this.#path.congestionMap(now, map);
+    } else {
+      const isNew = this.receivedSequences.take(header, this.isOwnKind);
+      this.#receivedUnacked++;
+      if (lastFlags & HeaderFlag.ACK_REQUIRED && this.#ackMicros === 0) {
+        this.#ackMicros = now + ACK_DELAY_MICROS;
+      }
+      if (isNew) this.#path.deliver(now, this, message);
+      else {
+        this.#path.node.statistics.duplicates++;
+        message.release();
+      }
+    }
+    this.pump(now);
+  }
+
+  /** A transport connection begins with what the peer has received over those before. */
+  #begin({ ack }: Handshake): void {
+    this.receivedSequences.isFresh = true;
+    if (!this.#acknowledge(ack)) return;
+    while (this.#queue[0] && this.#queue[0].sequence !== 0 && this.#queue[0].sequence <= ack) {
+      const message = this.#queue.shift()!;
+      this.#path.acknowledged(message);
+      message.acknowledged();
+    }
+  }
+
+  #fail(now: number): void {
+    if (this.#transportConnection) this.down(now, this.#transportConnection, false);
+  }
+
+  #protocolError(now: number): void {
+    this.#path.protocolError(now);
+    this.#fail(now);
+  }
+
+  /** The transport connection is over: what it had is to be sent again. */
+  #end(_now: number): void {
+    const transportConnection = this.#transportConnection;
+    this.#transportConnection = undefined;
+    this.state = 'DOWN';
+    this.#ackMicros = 0;
+    this.#receivedUnacked = 0;
+    this.#sentUnasked = 0;
+    this.#controls = [];
+    this.#incoming.clear();
+    this.#sentHeaders.begin();
+    this.#receivedHeaders.begin();
+    // First it stops, then memory may change.
+    transportConnection?.close();
+    this.#queue = toSendAgain([...this.#unacked.splice(0), ...this.#queue]);
+  }
+
+  #plan(_now: number): void {
+    const { deadlines } = this.#path.node;
+    const [ack, again] = [this.#ackMicros, this.#reconnectMicros];
+    const next = ack !== 0 && again !== 0 ? Math.min(ack, again) : ack + again;
+    // Each message puts an acknowledgement off: what was due before comes all the same, and plans.
+    const isPutOff = this.dueMicros !== 0 && (next === 0 || next >= this.dueMicros);
+    if (next === this.dueMicros || (isPutOff && this.state === 'UP')) return;
+    if (next === 0) deadlines.clear(this);
+    else deadlines.set(this, next);
+  }
+}
+
+const NOTHING = new Uint8Array(0);

@@ -1,0 +1,282 @@
+/** A message on its way out, and one that came in. */
+import type { Endpoint } from '../../link/endpoint.js';
+import { HEADER_BYTES, HeaderFlag } from '../wire/constants.js';
+import { noExtensions, type Extensions, type RdsHeader } from '../wire/header.js';
+import { RdmaStatus, type RdmaOperation } from './rdma.js';
+
+/** Memory that messages are sent from; headers have their place beside it. */
+export interface SendBuffer {
+  /** The message. */
+  readonly payload: Uint8Array;
+  free(): void;
+}
+
+/** One SEND that came in, where it lies. */
+export interface ReceivedPacket {
+  readonly bytes: Uint8Array;
+  /** What is behind its header, where somebody made that before. */
+  readonly behind?: Uint8Array;
+  /** Immediate data that came with it. */
+  readonly immData?: number | undefined;
+  /** Of `bytes`, where somebody made one before. */
+  readonly view?: DataView;
+  /** Of the receive that it lies in. */
+  readonly memoryBytes: number;
+  /** Gives the memory back. To be called once. */
+  release(): void;
+}
+
+const NO_MEMORY: SendBuffer = { payload: new Uint8Array(0), free: () => {} };
+
+export interface MessageOwner {
+  /** The message got its number on a connection, and is about to be sent. */
+  numbered?(message: OutgoingMessage, connectionIndex: number): void;
+  /** The message needs no memory any more: it was received, or it is lost. */
+  released(message: OutgoingMessage, isLost: boolean): void;
+}
+
+export class OutgoingMessage {
+  readonly owner: MessageOwner | undefined;
+  readonly sourcePort: number;
+  readonly destinationPort: number;
+  buffer: SendBuffer;
+  readonly length: number;
+  readonly flags: number;
+  extensions: Extensions = noExtensions();
+  /** Goes in front of it, once. */
+  operation: RdmaOperation | undefined;
+  /** 0 until it is sent for the first time. */
+  sequence = 0;
+  isRetransmitted = false;
+  /** Fragments that were given to a connection, and those that it still needs. */
+  posted = 0;
+  held = 0;
+  /** By its sender: `released` says lost. */
+  isCanceled = false;
+  /** The message whose number this one has now. */
+  #replaced: OutgoingMessage | undefined;
+  #isDone = false;
+  #isLost = false;
+
+  constructor(
+    owner: MessageOwner | undefined,
+    ports: { readonly source: number; readonly destination: number },
+    buffer: SendBuffer,
+    flags = 0,
+  ) {
+    this.owner = owner;
+    this.sourcePort = ports.source;
+    this.destinationPort = ports.destination;
+    this.buffer = buffer;
+    this.length = buffer.payload.length;
+    this.flags = flags;
+  }
+
+  /** False: its sender took it back. */
+  get isThere(): boolean {
+    return (this.flags & HeaderFlag.CANCELED) === 0;
+  }
+
+  /** SENDs that it takes, of so many bytes each. */
+  fragments(fragmentBytes: number): number {
+    return Math.max(1, Math.ceil(this.length / fragmentBytes));
+  }
+
+  /** In front of each of its fragments. */
+  header(flags: number, ack: number): RdsHeader {
+    const { sequence, length, sourcePort, destinationPort, extensions } = this;
+    return { sequence, ack, length, sourcePort, destinationPort, flags, credit: 0, extensions };
+  }
+
+  /** A number without a message, where there was one that nobody has any more. */
+  static gap(sequence: number): OutgoingMessage {
+    const ports = { source: 0, destination: 0 };
+    const gap = new OutgoingMessage(undefined, ports, NO_MEMORY, HeaderFlag.CANCELED);
+    gap.sequence = sequence;
+    gap.isRetransmitted = true;
+    return gap;
+  }
+
+  /** What is sent in its place: the same number, and nothing else. */
+  withdrawn(): OutgoingMessage {
+    const ports = { source: this.sourcePort, destination: this.destinationPort };
+    const place = new OutgoingMessage(undefined, ports, NO_MEMORY, HeaderFlag.CANCELED);
+    place.sequence = this.sequence;
+    place.extensions = this.extensions;
+    place.isRetransmitted = this.isRetransmitted;
+    place.posted = this.posted > 0 ? 1 : 0;
+    place.#replaced = this;
+    return place;
+  }
+
+  /**
+   * The peer has it, and so every SEND of it was received: whatever a connection may repeat, the
+   * peer drops unread. Not to be waited for: most SENDs do not say when they are complete. But what
+   * was sent again may be on its way for the first time here, while the peer has it from before.
+   */
+  acknowledged(): void {
+    if (!this.isRetransmitted) this.held = 0;
+    this.done(false);
+    this.#replaced?.acknowledgedAsAnother();
+  }
+
+  /** It was taken back, too late. */
+  acknowledgedAsAnother(): void {
+    if (!this.isRetransmitted) this.held = 0;
+    this.#release();
+  }
+
+  /** It is on its way, or it will not be sent (again). Its memory goes when the last SEND has. */
+  done(isLost: boolean): void {
+    this.#isDone = true;
+    this.#isLost = isLost;
+    if (isLost && this.operation && !this.operation.isPosted) {
+      this.operation.end(this.isCanceled ? RdmaStatus.CANCELED : RdmaStatus.DROPPED);
+    }
+    this.#release();
+  }
+
+  /** To other memory; no connection needs the old one. */
+  moveTo(buffer: SendBuffer): void {
+    buffer.payload.set(this.buffer.payload);
+    this.buffer.free();
+    this.buffer = buffer;
+  }
+
+  /** A connection needs one fragment less. */
+  letGo(_isSent?: boolean): void {
+    this.held--;
+    this.#release();
+  }
+
+  #release(): void {
+    if (!this.#isDone || this.held > 0) return;
+    this.#isDone = false;
+    this.buffer.free();
+    this.owner?.released(this, this.#isLost);
+  }
+}
+
+/** What a connection had that is over, for the next one, in order. */
+export function toSendAgain(messages: readonly OutgoingMessage[]): OutgoingMessage[] {
+  return messages.filter((message) => {
+    if (message.posted > 0) message.isRetransmitted = true;
+    message.posted = 0;
+    // A new connection begins with a new map.
+    const isMap = (message.flags & HeaderFlag.CONG_BITMAP) !== 0;
+    if (isMap) message.done(false);
+    return !isMap;
+  });
+}
+
+/** Hears that a message of that number is kept. */
+type Kept = (now: number, sequence: number) => void;
+const nobody: Kept = () => {};
+
+/** A message as it lies in receives; whoever reads it releases it. */
+export class IncomingMessage {
+  readonly from: Endpoint;
+  readonly header: RdsHeader;
+  /** Bytes of the receives that it keeps from others. */
+  readonly memoryBytes: number;
+  readonly #packets: readonly ReceivedPacket[];
+  /** Bytes in front of each one's part of the message. */
+  readonly #start: number;
+  readonly #kept: Kept;
+  /** That it came on; undefined: it did not leave the node. */
+  readonly connectionIndex: number | undefined;
+
+  constructor(
+    from: Endpoint,
+    header: RdsHeader,
+    packets: readonly ReceivedPacket[],
+    kept: Kept = nobody,
+    connectionIndex?: number,
+    start = HEADER_BYTES,
+  ) {
+    this.from = from;
+    this.header = header;
+    this.#packets = packets;
+    this.#kept = kept;
+    this.connectionIndex = connectionIndex;
+    this.#start = start;
+    let bytes = 0;
+    for (const { memoryBytes } of packets) bytes += memoryBytes;
+    this.memoryBytes = bytes;
+  }
+
+  get length(): number {
+    return this.header.length;
+  }
+
+  /** It is where the death of this process does not take it, or will not be; called once. */
+  kept(now: number): void {
+    this.#kept(now, this.header.sequence);
+  }
+
+  /** Copies what fits into `target`; returns how much. */
+  copy(target: Uint8Array): number {
+    let at = 0;
+    for (const { bytes, behind } of this.#packets) {
+      const isBehind = this.#start === HEADER_BYTES && behind !== undefined;
+      let part = isBehind ? behind : bytes.subarray(this.#start);
+      if (part.length > target.length - at) part = part.subarray(0, target.length - at);
+      target.set(part, at);
+      at += part.length;
+    }
+    return at;
+  }
+
+  /** Where it lies, in order. */
+  pieces(): Uint8Array[] {
+    return this.#packets.map(({ bytes }) => bytes.subarray(this.#start));
+  }
+
+  /** A copy of all of it. */
+  bytes(): Uint8Array {
+    const bytes = new Uint8Array(this.length);
+    this.copy(bytes);
+    return bytes;
+  }
+
+  release(): void {
+    for (const packet of this.#packets) packet.release();
+  }
+}
+
+/** From one socket of a node to another. */
+export function localMessage(
+  local: Endpoint,
+  [sourcePort, destinationPort]: [number, number],
+  pieces: readonly Uint8Array[],
+  sequence: number,
+  kept: () => void,
+): IncomingMessage {
+  const length = lengthOf(pieces);
+  const bytes = new Uint8Array(HEADER_BYTES + length);
+  copyPieces(pieces, bytes.subarray(HEADER_BYTES));
+  const header = { sequence, ack: 0, length, sourcePort, destinationPort, flags: 0, credit: 0 };
+  const packet = { bytes, memoryBytes: bytes.length, release: () => {} };
+  return new IncomingMessage(local, { ...header, extensions: noExtensions() }, [packet], kept);
+}
+
+/** Bytes of all of them. */
+export function lengthOf(pieces: readonly Uint8Array[]): number {
+  let length = 0;
+  for (const piece of pieces) length += piece.length;
+  return length;
+}
+
+/** One after the other. */
+export function copyPieces(pieces: readonly Uint8Array[], target: Uint8Array): void {
+  let at = 0;
+  for (const piece of pieces) {
+    target.set(piece, at);
+    at += piece.length;
+  }
+}
+
+/** A pair of ports as one number. */
+export function flowOf({ sourcePort, destinationPort }: OutgoingMessage | RdsHeader): number {
+  return sourcePort * 65536 + destinationPort;
+}

@@ -1,0 +1,61 @@
+/** What a path and its connections need of their node. */
+import type { Deadlines, Due } from '../../cm/deadlines.js';
+import type { Endpoint } from '../../link/endpoint.js';
+import type { Transport } from './transport.js';
+import type { RdsParameters } from './config.js';
+import type { Identity } from './identity.js';
+import type { PathRecord } from '../sharing/shared-state.js';
+import type { IncomingMessage, OutgoingMessage } from './message.js';
+import type { RdsStatistics } from './statistics.js';
+import type { Trace } from './trace.js';
+
+/** A path, as its node needs it. */
+export interface PeerPath {
+  readonly peer: Endpoint;
+  readonly isOwnKind: boolean;
+}
+
+export interface PathNode {
+  readonly local: Endpoint;
+  /** All its addresses; `local` is the first. */
+  readonly addresses: readonly Endpoint[];
+  readonly incarnation: number;
+  readonly firstSequence: number;
+  /** After so long without a word a peer is dead, and a connection cannot be made. */
+  readonly heartbeatMicros: number;
+  /** How long sends fail after some were lost. */
+  readonly recoveryMicros: number;
+  readonly transport: Transport;
+  /** Where a node that processes share keeps what the next one to carry it needs. */
+  readonly pathRecords: PathRecords | undefined;
+  readonly deadlines: Deadlines<Timed>;
+  readonly parameters: RdsParameters;
+  readonly statistics: RdsStatistics;
+  readonly trace: Trace;
+  /** Who this node is, where it knows. */
+  readonly identity: Identity | undefined;
+  /** May that peer's sockets reach ours? Undefined: one that has not said who it is. */
+  admits(identity: Identity | undefined): boolean;
+  /** Ports of a peer are slow no longer: their bits of RDS_CONG_MONITOR. */
+  uncongested(bits: bigint): void;
+  deliver(now: number, path: PeerPath, message: IncomingMessage): void;
+  boundPorts(): number[];
+  stalledPorts(): number[];
+  /** A message that carries our congestion map; undefined: no memory. */
+  mapMessage(): OutgoingMessage | undefined;
+  /** Where a path may be asked for has changed: before, it was at those. */
+  taught(path: PeerPath, before: readonly Endpoint[]): void;
+}
+
+export interface PathRecords {
+  /** Undefined: there is no place for another one. */
+  path(peer: Endpoint, home: number): PathRecord | undefined;
+}
+
+/** What a path says of a message. */
+export type Judgement = 'go' | 'EFAULT' | 'EACCES' | 'EWOULDBLOCK';
+
+/** Who has a deadline. */
+export interface Timed extends Due {
+  advance(now: number): void;
+}

@@ -1,0 +1,505 @@
+/** A peer: its connections, the order across them, its ports, and which of them are slow. */
+import type { Endpoint } from '../../link/endpoint.js';
+import type { CongestionMap } from '../wire/congestion-map.js';
+import { GENERATIONS, CONNECTIONS_PER_PATH, MEDIUM_BYTES, SMALL_BYTES } from '../wire/constants.js';
+import { ControlKind, buildControl, parseControl } from '../wire/peer-control.js';
+import type { Handshake } from '../wire/handshake.js';
+import { sendHello, sendAddresses, sendIdentity } from './hello.js';
+import { Connection, type ConnectionPath } from './connection.js';
+import { ReorderBuffer } from './reorder-buffer.js';
+import { BEATS, BUSY_BEATS, Liveness } from './liveness.js';
+import type { IncomingMessage, MessageOwner, OutgoingMessage } from './message.js';
+import { newIncarnations, type Incarnations, type PathRecord } from '../sharing/shared-state.js';
+import type { Judgement, PathNode, Timed } from './path-node.js';
+import type { Port } from './port.js';
+import { RemotePorts } from './remote-ports.js';
+import { Routes } from './routes.js';
+import { DebugLevel } from './trace.js';
+import { Flows, TransmitWindows } from './transmit-windows.js';
+
+/** So many times the time in which a peer that lives gives up or comes again. */
+const DROP_AFTER = 4;
+const TRY_MICROS = 4_000_000; // Until a transport knows that nobody answers.
+
+export class Path implements ConnectionPath, Timed {
+  dueMicros = 0;
+  heapIndex = -1;
+  readonly node: PathNode;
+  /** Its first address: by that it is known. */
+  readonly peer: Endpoint;
+  readonly routes: Routes;
+  readonly record: PathRecord | undefined;
+  readonly incarnations: Incarnations;
+  readonly #connections: (Connection | undefined)[] = [];
+  /** Of the peer, while connection 0 is up. */
+  readonly #ports = new RemotePorts();
+  /** False: what it sends is not taken, before it says who it is. */
+  isAdmitted = false;
+  /** Whose messages were lost, and who has not been told. */
+  readonly #unaware = new Set<MessageOwner>();
+  /** Who was refused, and wants to hear when another try is worth it. */
+  readonly #blocked = new Set<Port>();
+  readonly #flows = new Flows();
+  readonly #transmitWindows = new TransmitWindows();
+  readonly #held: ReorderBuffer;
+  #wasUp = false;
+  #isWanted = false;
+  #downMicros = 0;
+  #failedUntil = 0;
+  readonly #liveness = new Liveness();
+  /** When what waits here for others, and nobody has acknowledged, goes: its sender is gone. */
+  #dropMicros = 0;
+
+  constructor(node: PathNode, peer: Endpoint, home: number, record?: PathRecord) {
+    this.node = node;
+    this.peer = peer;
+    this.record = record;
+    this.incarnations = record ?? newIncarnations();
+    this.#wasUp = this.incarnations.kind !== undefined;
+    this.routes = new Routes(() => node.addresses, home, peer);
+    this.#held = new ReorderBuffer(
+      // Who names a connection that does not exist waits for nobody.
+      (connection) =>
+        connection < CONNECTIONS_PER_PATH
+          ? this.connection(connection).receivedSequences.expected
+          : Infinity,
+      (connection, sequence) =>
+        connection < CONNECTIONS_PER_PATH &&
+        this.connection(connection).receivedSequences.has(sequence),
+      (now, message) => node.deliver(now, this, message),
+    );
+  }
+
+  /** By which of the node's addresses the peer knows it. */
+  get home(): number {
+    return this.routes.home;
+  }
+
+  /** As whom the peer knows this node. */
+  get incarnation(): number {
+    return (this.node.incarnation + this.incarnations.renewals) >>> 0;
+  }
+
+  /** Undefined until it said so. */
+  get kind(): Incarnations['kind'] {
+    return this.incarnations.kind;
+  }
+
+  get isOwnKind(): boolean {
+    return this.incarnations.kind === 'own';
+  }
+
+  get state(): 'ACTIVE' | 'CONNECTING' | 'FAILED' | 'DOWN' {
+    if (this.#failedUntil !== 0) return 'FAILED';
+    const state = this.#connections[0]?.state ?? 'DOWN';
+    if (state === 'UP') return 'ACTIVE';
+    return state === 'DOWN' && !this.#isWanted ? 'DOWN' : 'CONNECTING';
+  }
+
+  /** It never came to be, and nobody waits for it. */
+  get isNobody(): boolean {
+    const isIdle = this.pending === 0 && this.#blocked.size === 0 && !this.#isWanted;
+    return (
+      isIdle &&
+      !this.#wasUp &&
+      this.#connections.every((connection) => !connection || connection.state === 'DOWN')
+    );
+  }
+
+  /** Messages that the peer has not acknowledged. */
+  get pending(): number {
+    return this.#connections.reduce((sum, connection) => sum + (connection?.pending ?? 0), 0);
+  }
+
+  get #isUp(): boolean {
+    return this.#connections[0]?.state === 'UP';
+  }
+
+  /** Connections that are up. */
+  get connections(): number {
+    return this.#connections.filter((connection) => connection?.state === 'UP').length;
+  }
+
+  /** Ports of the peer that are slow. */
+  get stalls(): CongestionMap {
+    return this.#ports.slow;
+  }
+
+  connection(index: number): Connection {
+    return (this.#connections[index] ??= new Connection(this, index));
+  }
+
+  /** Which connection a message of so many bytes takes. */
+  connectionFor(length: number): Connection {
+    if (!this.isOwnKind || length < SMALL_BYTES) return this.connection(0);
+    return this.connection(Math.min(length <= MEDIUM_BYTES ? 1 : 2, CONNECTIONS_PER_PATH - 1));
+  }
+
+  /**
+   * May `port` send to that port now? 'EFAULT': no path, no such port, or messages of `port` were lost
+   * and it has not been `told`; 'EACCES': the keys of `auth` differ; 'EWOULDBLOCK': the path is being made, or the port is slow; then
+   * `port` is notified when it can retry.
+   */
+  judge(now: number, destinationPort: number, port: Port | undefined): Judgement {
+    if (this.#failedUntil !== 0) {
+      const isDenied = this.node.transport.denialOf?.(this.peer) !== undefined;
+      if (now < this.#failedUntil) return isDenied ? 'EACCES' : 'EFAULT';
+      this.#failedUntil = 0;
+    }
+    // Who was away for the whole of that time hears of it all the same.
+    if (port && this.#unaware.has(port)) return 'EFAULT';
+    if (!this.#isUp) this.#want(now);
+    if (!this.#isUp || (this.isOwnKind && !this.#ports.areKnown)) return this.#block(port);
+    if (destinationPort === 0) return 'go';
+    if (this.isOwnKind && !this.#ports.bound.has(destinationPort)) return 'EFAULT';
+    const isFull = this.#transmitWindows.isFull(destinationPort);
+    return isFull || this.#ports.slow.has(destinationPort) ? this.#block(port) : 'go';
+  }
+
+  send(now: number, message: OutgoingMessage): void {
+    const connection = this.connectionFor(message.length);
+    this.#transmitWindows.sent(message.destinationPort, message.length);
+    connection.push(now, message);
+    if (connection.state === 'DOWN') connection.reconnect(now);
+  }
+
+  /** A message that another process numbered, in the order of its connection. */
+  restore(connection: number, message: OutgoingMessage): void {
+    this.#transmitWindows.sent(message.destinationPort, message.length);
+    this.connection(connection).restore(message);
+  }
+
+  /** The same, in the order in which sockets sent them. */
+  restored(connection: number, message: OutgoingMessage): void {
+    this.#flows.numbered(connection, message);
+  }
+
+  /** This process has the node's connections from now on: the peer is to hear of it. */
+  resume(now: number): void {
+    for (const connection of this.#connections) connection?.fillTo();
+    if (this.incarnations.kind === undefined) return;
+    this.#want(now);
+    for (let index = 1; index < CONNECTIONS_PER_PATH; index++) {
+      const record = this.isOwnKind ? this.record?.connection(index) : undefined;
+      if (record && record.next + record.expected > 0) this.connection(index).reconnect(now);
+    }
+  }
+
+  /** A port of ours is bound, or no longer. */
+  portChanged(now: number, number: number, isBound: boolean): void {
+    this.#tell(now, ControlKind.PORTS, [number], isBound);
+  }
+
+  /** A port of ours is slow, or no longer. */
+  stallChanged(now: number, number: number, isStalled: boolean): void {
+    if (this.isOwnKind) return this.#tell(now, ControlKind.STALLS, [number], isStalled);
+    if (this.#isUp) this.#sendMap(now);
+  }
+
+  /** The node has other addresses than before. */
+  addressesChanged(now: number): void {
+    if (!this.isOwnKind || !this.#isUp) return;
+    sendAddresses(this.connection(0), this.node, this.home);
+    this.connection(0).pump(now);
+  }
+
+  /** As `RdsCore.cancel`. What was under way may arrive nevertheless. */
+  cancel(now: number, port: Port, destinationPort: number): number {
+    const isMeant = (message: OutgoingMessage): boolean =>
+      message.owner === port && message.destinationPort === destinationPort;
+    return this.#connections.reduce(
+      (sum, connection) => sum + (connection?.cancel(now, isMeant) ?? 0),
+      0,
+    );
+  }
+
+  /** The message is another one's place now, which takes no memory. */
+  canceled(message: OutgoingMessage): void {
+    this.#transmitWindows.shrank(message.destinationPort, message.length);
+  }
+
+  /** Says on every connection what came; returns on how many. */
+  acknowledgeNow(done: () => void): number {
+    return this.#connections.filter((connection) => connection?.acknowledgeNow(done)).length;
+  }
+
+  /** Ends all connections. */
+  close(now: number): void {
+    this.#isWanted = false;
+    for (const connection of this.#connections) connection?.giveUp(now);
+    this.#held.clear();
+    this.node.deadlines.clear(this);
+  }
+
+  forget(port: Port): void {
+    this.#blocked.delete(port);
+    this.#unaware.delete(port);
+  }
+
+  /** A send of `port` was refused: it knows that something may be lost. */
+  told(port: Port): void {
+    this.#unaware.delete(port);
+  }
+
+  // What connections say.
+
+  /** It was given up. */
+  lost(message: OutgoingMessage): void {
+    if (message.owner && !message.isCanceled) this.#unaware.add(message.owner);
+    message.done(true);
+  }
+
+  /** The peer asks to be connected, or answers. */
+  answered(now: number, { own }: Handshake): void {
+    this.incarnations.kind = own ? 'own' : 'linux';
+    // Linux does not tell.
+    this.isAdmitted ||= !own || this.node.admits(undefined);
+    if (!own) return;
+    // It gave up what it had not been told of.
+    if (own.generation !== this.incarnations.peerGeneration) this.#held.clear();
+    this.incarnations.peerGeneration = own.generation;
+    const isAnother =
+      this.incarnations.incarnation !== 0 && this.incarnations.incarnation !== own.incarnation;
+    this.incarnations.incarnation = own.incarnation;
+    if (!isAnother) return;
+    this.isAdmitted = this.node.admits(undefined);
+    this.#held.clear();
+    // It is not the node that it was: what that one had not acknowledged is lost.
+    const lost = this.#connections.reduce(
+      (sum, connection) => sum + (connection?.forget(now) ?? 0),
+      0,
+    );
+    this.#isWanted = false;
+    this.#downMicros = 0;
+    if (lost > 0) this.#lose(now, lost);
+    else this.#forgetPorts();
+  }
+
+  connectionUp(now: number, connection: Connection): void {
+    this.#say(now, DebugLevel.STATES, () => `connection ${connection.index} is up`);
+    this.#liveness.begin(now, connection.index === 0);
+    this.#dropMicros = 0;
+    if (connection.index !== 0) return this.#settle();
+    this.#wasUp = true;
+    this.#isWanted = false;
+    if (this.isOwnKind) {
+      sendIdentity(connection, this.node);
+      if (this.isAdmitted) this.#sendHello(now);
+    } else this.#sendMap(now);
+    // Whoever asked may have told its ports before we heard that it is there.
+    this.#settle();
+    this.#unblock();
+    for (const other of this.#connections) if (other && other.pending > 0) other.reconnect(now);
+    this.#plan();
+  }
+
+  /** `isNobody`: whoever was asked is not there. */
+  connectionDown(now: number, connection: Connection, isNobody: boolean): void {
+    this.#say(now, DebugLevel.STATES, () => `connection ${connection.index} is down`);
+    if (connection.index === 0) this.#forgetPorts();
+    this.#watchHeld(now);
+    const isNeeded =
+      connection.pending > 0 || (connection.index === 0 && (this.#isWanted || this.pending > 0));
+    if (!isNeeded) return this.#plan();
+    // A peer may be too busy to accept another connection while its transport serves the others.
+    const isBusy = isNobody && connection.index !== 0 && this.#isUp;
+    const since = now + (isBusy ? BUSY_BEATS * this.node.heartbeatMicros : 0);
+    this.#downMicros = Math.min(this.#downMicros || since, since);
+    const isHopeless = isNobody && !this.#wasUp && this.routes.areAllTried;
+    if (isHopeless || this.#failsAt <= now) this.#fail(now);
+    else connection.reconnect(now);
+    this.#plan();
+  }
+
+  heard(now: number): void {
+    this.#liveness.heard(now);
+  }
+
+  /** False: it is no control message. */
+  control(now: number, payload: Uint8Array): boolean {
+    const control = parseControl(payload);
+    if (!control || !this.isOwnKind) return false;
+    this.#say(now, DebugLevel.CONTROL, () => `control message of kind ${control.kind}`);
+    switch (control.kind) {
+      case ControlKind.PORTS:
+      case ControlKind.STALLS:
+        this.node.uncongested(this.#ports.apply(control, this.node.statistics));
+        this.#connections[0]?.settled();
+        this.#settle();
+        break;
+      case ControlKind.IDENTITY: {
+        const wasAdmitted = this.isAdmitted;
+        this.isAdmitted = this.node.admits(control.identity);
+        if (!this.isAdmitted) this.#say(now, DebugLevel.WARNINGS, () => 'may not be here');
+        else if (!wasAdmitted) this.#sendHello(now);
+        return this.isAdmitted;
+      }
+      case ControlKind.ADDRESSES: {
+        const before = this.routes.alternates;
+        this.routes.teach(control.addresses ?? []);
+        this.node.taught(this, before);
+        return true;
+      }
+      default:
+        this.#liveness.beaten();
+        return true;
+    }
+    this.#unblock();
+    this.#connections[0]?.pump(now);
+    return true;
+  }
+
+  congestionMap(_now: number, bytes: Uint8Array): void {
+    this.node.uncongested(this.#ports.replaceMap(bytes));
+    this.#unblock();
+  }
+
+  /** A message got its number: if order crosses connections, it names its predecessor. */
+  numbered(connection: Connection, message: OutgoingMessage): void {
+    const after = this.#flows.numbered(connection.index, message);
+    if (after) message.extensions = { ...message.extensions, after };
+  }
+
+  acknowledged(message: OutgoingMessage): void {
+    this.#flows.left(message);
+    if (this.#transmitWindows.left(message.destinationPort, message.length)) this.#unblock();
+  }
+
+  protocolError(now: number): void {
+    this.node.statistics.protocolErrors++;
+    this.#say(now, DebugLevel.ERRORS, () => 'what came is out of the rules');
+  }
+
+  /** A message came in its connection's turn. */
+  deliver(now: number, connection: Connection, message: IncomingMessage): void {
+    if (!this.#held.take(connection.index, message)) this.node.deliver(now, this, message);
+    if (this.#held.isEmpty) return;
+    this.#held.release(now);
+    for (const other of this.#connections) other?.acknowledgeSoon(now);
+  }
+
+  /** The number that a connection may acknowledge: messages that wait for others may be lost. */
+  acknowledgeable(connection: number, received: number): number {
+    return this.#held.isEmpty ? received : Math.min(received, this.#held.lowest(connection) - 1);
+  }
+
+  advance(now: number): void {
+    this.#liveness.advance(now, this.node, this.routes, this.#connections);
+    if (this.#downMicros !== 0 && this.#failsAt <= now) this.#fail(now);
+    if (this.#dropMicros !== 0 && this.#dropMicros <= now) {
+      // Should it come again after all, then to another node: what is lost must not seem received.
+      this.#dropMicros = 0;
+      this.incarnations.renewals++;
+      this.#held.clear();
+    }
+    this.#plan();
+  }
+
+  /** How long this node, or a peer of our own kind, tries before it gives up. */
+  get #timeoutMicros(): number {
+    const { count } = this.routes;
+    return this.node.heartbeatMicros + (count === 1 ? 0 : count * TRY_MICROS);
+  }
+
+  get #failsAt(): number {
+    const { heartbeatMicros } = this.node;
+    return this.#downMicros + (this.routes.areAllTried ? heartbeatMicros : this.#timeoutMicros);
+  }
+
+  #want(now: number): void {
+    this.#isWanted = true;
+    const connection = this.connection(0);
+    if (connection.state !== 'DOWN' || this.#downMicros !== 0) return;
+    this.#downMicros = now;
+    connection.connect(now);
+    this.#plan();
+  }
+
+  #block(port: Port | undefined): Judgement {
+    if (port) this.#blocked.add(port);
+    return 'EWOULDBLOCK';
+  }
+
+  #unblock(): void {
+    if (this.#blocked.size === 0) return;
+    const ports = [...this.#blocked];
+    this.#blocked.clear();
+    for (const port of ports) port.user.writable();
+  }
+
+  /** The path cannot be made, or was lost with what was on its way. */
+  #fail(now: number): void {
+    const lost = this.#connections.reduce(
+      (sum, connection) => sum + (connection?.giveUp(now) ?? 0),
+      0,
+    );
+    this.#isWanted = false;
+    this.#downMicros = 0;
+    this.#lose(now, lost);
+  }
+
+  #lose(now: number, lost: number): void {
+    const { statistics, recoveryMicros, heartbeatMicros } = this.node;
+    statistics.lost += lost;
+    const level = lost > 0 ? DebugLevel.ERRORS : DebugLevel.WARNINGS;
+    this.#say(now, level, () => `the path failed, ${lost} messages are lost`);
+    this.incarnations.generation = (this.incarnations.generation + 1) % GENERATIONS;
+    this.#flows.clear();
+    this.#transmitWindows.clear();
+    // Without a loss nobody has to find out: a try now and then is welcome.
+    this.#failedUntil = now + (lost > 0 ? recoveryMicros : heartbeatMicros / BEATS);
+    this.#forgetPorts();
+    this.#watchHeld(now);
+  }
+
+  /** What waits here for others is kept while its sender may come again. */
+  #watchHeld(now: number): void {
+    if (this.#held.isEmpty || this.connections > 0) return;
+    this.#dropMicros ||= now + DROP_AFTER * this.#timeoutMicros;
+  }
+
+  /** Nobody tells of them: whoever waits for a reader there tries again. */
+  #forgetPorts(): void {
+    this.#liveness.dueMicros = 0;
+    this.node.uncongested(this.#ports.clear());
+    this.#unblock();
+  }
+
+  #sendMap(now: number): void {
+    const map = this.node.mapMessage();
+    if (map) this.connection(0).pushFirst(now, map);
+  }
+
+  #tell(now: number, kind: number, ports: readonly number[], isSet: boolean): void {
+    if (!this.isOwnKind || !this.#isUp) return;
+    this.connection(0).say(buildControl({ kind, isSet, isReset: false, ports }));
+    this.connection(0).pump(now);
+  }
+
+  #sendHello(now: number): void {
+    sendHello(this.connection(0), this.node, this.home);
+    this.#liveness.dueMicros = now;
+    this.#connections[0]?.pump(now);
+    this.#plan();
+  }
+
+  /** All that is to be sent can be, to a peer that takes it: nothing is down any more. */
+  #settle(): void {
+    const isKnown = this.#isUp && (!this.isOwnKind || this.#ports.areKnown);
+    const isWaiting = this.#connections.some((other) => other?.state !== 'UP' && other?.pending);
+    if (isKnown && !isWaiting) this.#downMicros = 0;
+  }
+
+  #say(now: number, level: number, text: () => string): void {
+    this.node.trace.log(now, level, () => `${this.peer}: ${text()}`);
+  }
+
+  #plan(): void {
+    const { deadlines } = this.node;
+    const failsAt = this.#downMicros === 0 ? Infinity : this.#failsAt;
+    const [beatsAt, dropsAt] = [this.#liveness.dueMicros || Infinity, this.#dropMicros || Infinity];
+    const next = Math.min(failsAt, beatsAt, dropsAt);
+    if (next === Infinity) deadlines.clear(this);
+    else if (next !== this.dueMicros) deadlines.set(this, next);
+  }
+}

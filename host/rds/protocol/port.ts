@@ -1,0 +1,172 @@
+/** A bound port: what waits for its reader, and what it has on its way. */
+import type { RdsParameters } from './config.js';
+import type { IncomingMessage, MessageOwner, OutgoingMessage } from './message.js';
+
+/** Who reads and writes at a port. */
+export interface PortUser {
+  /** Something waits that did not. */
+  readable(): void;
+  /** What was refused may be worth another try. */
+  writable(): void;
+  /** A message was received by the other node, or is lost. */
+  released(message: OutgoingMessage, isLost: boolean): void;
+  numbered?(message: OutgoingMessage, connectionIndex: number): void;
+  /** It says itself when a message is kept; it is another process's. */
+  readonly keeps?: boolean;
+  /** Messages that were taken from the port and not read. */
+  readonly backlog?: number;
+  /** Is there little room left for more? */
+  readonly isCrowded?: boolean;
+  /** A peer has used this key, by RDMA in front of a message. */
+  accessed?(rkey: number): void;
+}
+
+export interface PortNode {
+  readonly parameters: RdsParameters;
+  /** Bytes of receives that nobody's unread messages lie in. */
+  readonly receiveBytesFree: number;
+  /** Unread messages are so many more, or less, and take so many bytes. */
+  holds(bytes: number, messages: number): void;
+  /** The reader is slow, or no longer: senders are told. */
+  stalled(port: Port, isStalled: boolean): void;
+  /** Memory of a message came back. */
+  released(): void;
+}
+
+/** Bytes on their way, where nobody said otherwise (SO_SNDBUF). */
+export const SEND_BYTES_DEFAULT = 8 << 20;
+
+export class Port implements MessageOwner {
+  readonly number: number;
+  readonly user: PortUser;
+  isStalled = false;
+  /** Messages that may wait. */
+  receiveLimit: number;
+  /** SO_RCVBUF: so many may wait before the port is slow; 0: nobody said. */
+  #hint = 0;
+  /** Memory of what waits. */
+  #heldBytes = 0;
+  sendBytesLimit = SEND_BYTES_DEFAULT;
+  /** Messages on their way, and their bytes. */
+  sending = 0;
+  sendingBytes = 0;
+  readonly #node: PortNode;
+  readonly #waiting: IncomingMessage[] = [];
+
+  constructor(node: PortNode, number: number, user: PortUser) {
+    this.#node = node;
+    this.number = number;
+    this.user = user;
+    this.receiveLimit = node.parameters.MaxDataRecvBuffers;
+  }
+
+  get pending(): number {
+    return this.#waiting.length;
+  }
+
+  /** Is there a send buffer for so many bytes? Any message goes when there is no other. */
+  hasRoomFor(bytes: number): boolean {
+    if (this.sending === 0) return true;
+    const { MaxDataSendBuffers } = this.#node.parameters;
+    return this.sending < MaxDataSendBuffers && this.sendingBytes + bytes <= this.sendBytesLimit;
+  }
+
+  /** SO_RCVBUF: raises the limit, never lowers it; what was too much may be no longer. */
+  raiseReceiveLimit(messages: number): void {
+    this.#hint = Math.max(this.#hint, messages);
+    this.receiveLimit = Math.max(this.receiveLimit, messages);
+    if (this.isStalled && !this.#isSlow) this.#stall(false);
+  }
+
+  /** A message came in. It is taken whatever the threshold: its sender was told that it went. */
+  push(message: IncomingMessage): void {
+    this.#waiting.push(message);
+    this.#hold(message, 1);
+    if (!this.isStalled && this.#isSlow) this.#stall(true);
+    this.user.readable();
+  }
+
+  /** The oldest message, which stays. */
+  peek(): IncomingMessage | undefined {
+    return this.#waiting[0];
+  }
+
+  /** The oldest message, which is the caller's to give back; its memory counts until then. */
+  take(): IncomingMessage | undefined {
+    return this.#waiting.shift();
+  }
+
+  giveBack(message: IncomingMessage): void {
+    this.#hold(message, -1);
+    message.release();
+    this.recheck();
+  }
+
+  /** Its reader has read: may senders go on? */
+  recheck(): void {
+    if (this.isStalled && this.#isQuick) this.#stall(false);
+    else if (!this.isStalled && this.user.keeps && this.#isSlow) this.#stall(true);
+  }
+
+  /** The port is no longer bound: what nobody read is gone, and returned. */
+  clear(): readonly IncomingMessage[] {
+    const unread = this.#waiting.splice(0);
+    for (const message of unread) {
+      this.#hold(message, -1);
+      message.release();
+    }
+    if (this.isStalled) this.#stall(false);
+    return unread;
+  }
+
+  sent(bytes: number): void {
+    this.sending++;
+    this.sendingBytes += bytes;
+  }
+
+  numbered(message: OutgoingMessage, connectionIndex: number): void {
+    this.user.numbered?.(message, connectionIndex);
+  }
+
+  released(message: OutgoingMessage, isLost: boolean): void {
+    this.sending--;
+    this.sendingBytes -= message.length;
+    this.user.released(message, isLost);
+    this.#node.released();
+  }
+
+  /**
+   * Has the reader let too much wait: in number, or in memory? What one socket holds may be as much
+   * as what is free for all: however many are slow, there is something left.
+   */
+  get #isSlow(): boolean {
+    const { parameters, receiveBytesFree } = this.#node;
+    const percent = parameters.PendingRxPktsHWM;
+    if (this.user.isCrowded) return true;
+    const length = this.#waiting.length + (this.user.backlog ?? 0);
+    const isMany = length >= (this.receiveLimit * percent) / 100 && length > this.#hint;
+    return isMany || (length > 1 && this.#heldBytes >= (receiveBytesFree * percent) / 100);
+  }
+
+  /** Has it read so much that senders may go on? */
+  get #isQuick(): boolean {
+    const { parameters, receiveBytesFree } = this.#node;
+    const percent = parameters.DataRecvBufferLVM;
+    if (this.user.isCrowded) return false;
+    const length = this.#waiting.length + (this.user.backlog ?? 0);
+    if (length === 0) return true;
+    const isFew = length <= (this.receiveLimit * percent) / 100;
+    return isFew && this.#heldBytes <= (receiveBytesFree * percent) / 100;
+  }
+
+  #hold({ memoryBytes }: IncomingMessage, sign: 1 | -1): void {
+    const bytes = sign * memoryBytes;
+    this.#heldBytes += bytes;
+    this.#node.holds(bytes, sign);
+  }
+
+  #stall(isStalled: boolean): void {
+    this.isStalled = isStalled;
+    this.#node.stalled(this, isStalled);
+  }
+}

@@ -1,0 +1,159 @@
+/** The ways to a peer: pairs of one of our addresses and one of its own; one of them is in use. */
+import type { Endpoint } from '../../link/endpoint.js';
+import type { Route } from './transport.js';
+
+/**
+ * From which of our addresses a peer is reached: of its family, and with the most bits in common.
+ * So the address picks the transport, where several are loaded.
+ */
+export function homeTowards(addresses: readonly Endpoint[], { gid }: Endpoint): number {
+  let [best, most] = [0, -1];
+  for (const [index, own] of addresses.entries()) {
+    const bits = own.gid.isIpv4 === gid.isIpv4 ? commonBits(own.gid.bytes, gid.bytes) : -1;
+    if (bits > most) [best, most] = [index, bits];
+  }
+  return best;
+}
+
+function commonBits(one: Uint8Array, other: Uint8Array): number {
+  for (let index = 0; index < one.length; index++) {
+    const difference = one[index]! ^ other[index]!;
+    if (difference !== 0) return index * 8 + Math.clz32(difference) - 24;
+  }
+  return one.length * 8;
+}
+
+/** Addresses that a node has, the first included. */
+export const ADDRESSES_MAX = 8;
+
+export class Routes {
+  current: Route;
+  /** By which of our addresses the peer knows us. */
+  readonly home: number;
+  readonly #ours: () => readonly Endpoint[];
+  #theirs: readonly Endpoint[];
+  /** Ways that failed, one after the other, since one worked. */
+  #failures = 0;
+  readonly #tried = new Set<string>();
+
+  /** `ours`: the node's addresses, which may become more. */
+  constructor(ours: () => readonly Endpoint[], home: number, peer: Endpoint) {
+    this.#ours = ours;
+    this.home = home;
+    this.#theirs = [peer];
+    this.current = { from: home, to: peer };
+  }
+
+  /** Where the peer may be asked from, besides its first address. */
+  get alternates(): readonly Endpoint[] {
+    return this.#theirs.slice(1);
+  }
+
+  get count(): number {
+    return this.#all().length;
+  }
+
+  get areAllTried(): boolean {
+    return this.#failures >= this.count;
+  }
+
+  /** The peer named its other addresses; those before are no longer so. */
+  teach(alternates: readonly Endpoint[]): void {
+    const [first] = this.#theirs;
+    const others = alternates.filter((other) => !other.equals(first!));
+    this.#theirs = [first!, ...others.slice(0, ADDRESSES_MAX - 1)];
+    const isKnown = this.#all().some((route) => isSameRoute(route, this.current));
+    if (!isKnown) this.current = { from: this.home, to: first! };
+  }
+
+  worked(route: Route): void {
+    this.current = route;
+    this.#failures = 0;
+    this.#tried.clear();
+  }
+
+  /**
+   * Another one is tried, unless somebody found that out before: one that was not, and if there is
+   * one that shares no end with what failed.
+   */
+  failed(route: Route): void {
+    if (!isSameRoute(route, this.current)) return;
+    this.#failures++;
+    this.skip(route);
+  }
+
+  /** The peer answered and refused: another one is tried, this one has not failed. */
+  skip(route: Route): void {
+    if (!isSameRoute(route, this.current)) return;
+    const all = this.#all();
+    const others = all.filter((other) => !isSameRoute(other, route));
+    let untried = others.filter((other) => !this.#tried.has(keyOf(other)));
+    if (untried.length === 0) {
+      this.#tried.clear();
+      untried = others;
+    }
+    this.#tried.add(keyOf(route));
+    untried.sort((one, other) => endsShared(one, route) - endsShared(other, route));
+    this.current = untried[0] ?? route;
+  }
+
+  /** First those between addresses of the same place in both lists: most likely on one wire. */
+  #all(): Route[] {
+    const ours = this.#ours();
+    const all: { route: Route; rank: number }[] = [];
+    for (const [from, own] of ours.entries()) {
+      for (const [index, to] of this.#theirs.entries()) {
+        if (own.gid.isIpv4 !== to.gid.isIpv4) continue;
+        // The addresses behind the one that is known, in order.
+        const place = from === this.home ? 0 : from < this.home ? from + 1 : from;
+        const rank = (place === index ? 0 : 2 * ADDRESSES_MAX) + place + index;
+        all.push({ route: { from, to }, rank });
+      }
+    }
+    return all.sort((one, other) => one.rank - other.rank).map(({ route }) => route);
+  }
+}
+
+/** Who may ask from where, besides from its first address. */
+export class Alternates<Peer extends { readonly routes: Routes }> {
+  readonly #peers = new Map<string, Set<Peer>>();
+
+  at(address: Endpoint): Iterable<Peer> {
+    return this.#peers.get(address.toString()) ?? [];
+  }
+
+  /** A peer has named its addresses; `before`: those that it had. */
+  taught(peer: Peer, before: readonly Endpoint[]): void {
+    for (const address of before) {
+      const peers = this.#peers.get(address.toString());
+      peers?.delete(peer);
+      if (peers?.size === 0) this.#peers.delete(address.toString());
+    }
+    for (const address of peer.routes.alternates) {
+      const key = address.toString();
+      const peers = this.#peers.get(key) ?? new Set();
+      this.#peers.set(key, peers.add(peer));
+    }
+  }
+}
+
+function keyOf({ from, to }: Route): string {
+  return `${from} ${to}`;
+}
+
+function endsShared(one: Route, other: Route): number {
+  return Number(one.from === other.from) + Number(one.to.equals(other.to));
+}
+
+export function isSameRoute(one: Route, other: Route): boolean {
+  return one.from === other.from && one.to.equals(other.to);
+}
+
+/** By address, then by UDP port. */
+export function isBelow(one: Endpoint, other: Endpoint): boolean {
+  for (let index = 0; index < 16; index++) {
+    const difference = one.gid.bytes[index]! - other.gid.bytes[index]!;
+    if (difference !== 0) return difference < 0;
+  }
+  return one.port < other.port;
+}

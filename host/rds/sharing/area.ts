@@ -1,0 +1,313 @@
+/**
+ * The queues of one process's sockets, in memory that it shares with whoever owns the node:
+ * entries, and the bytes of messages. A process has its sends to itself and the owner the
+ * receives: each takes places for them and gives them back; the other one only says what became of
+ * an entry. Whatever of it another process wrote is checked when it is read.
+ */
+import { HEADER_BYTES, MESSAGE_BYTES_MAX } from '../wire/constants.js';
+import { Endpoint, Gid } from '../../link/endpoint.js';
+import type { After } from '../wire/header.js';
+
+export enum SendState {
+  FREE,
+  /** To be sent. */
+  QUEUED,
+  /** Has its number on a connection, and may be under way. */
+  NUMBERED,
+  /** The peer has it. */
+  DONE,
+  LOST,
+}
+
+export enum ReceiveState {
+  FREE,
+  FULL,
+}
+
+const SENDS = 512;
+const RECEIVES = 1024;
+const ENTRY_BYTES = 80;
+const SEND_BYTES = 2 * MESSAGE_BYTES_MAX;
+const RECEIVE_BYTES = 4 * MESSAGE_BYTES_MAX;
+const RECEIVES_AT = SENDS * ENTRY_BYTES;
+const SEND_BYTES_AT = (SENDS + RECEIVES) * ENTRY_BYTES;
+const RECEIVE_BYTES_AT = SEND_BYTES_AT + SEND_BYTES;
+export const AREA_BYTES = RECEIVE_BYTES_AT + RECEIVE_BYTES;
+
+/** Connection of a message from one socket of the node to another: `sequence` says whose it was. */
+export const LOCAL_CONNECTION = 3;
+const NO_CONNECTION = 255;
+
+const SLOT_SHIFT = 2 ** 40;
+
+/** What an entry says of a message that did not leave the node: whose it was. */
+export function sequenceHere(slot: number, order: number): number {
+  return slot * SLOT_SHIFT + order;
+}
+
+export function senderHere(sequence: number): [slot: number, order: number] {
+  return [Math.floor(sequence / SLOT_SHIFT), sequence % SLOT_SHIFT];
+}
+
+/** What an entry says of a message. */
+export interface Entry {
+  /** Of the process's socket. */
+  readonly port: number;
+  readonly peer: Endpoint;
+  readonly peerPort: number;
+  /** Counts up. */
+  readonly order: number;
+  readonly sequence: number;
+  readonly connectionIndex: number;
+  readonly after: After | undefined;
+  /** The message; of a receive, with room for a header in front. */
+  readonly bytes: Uint8Array;
+}
+
+export class Area {
+  readonly memory: Uint8Array;
+  readonly sends: Entries;
+  readonly receives: Entries;
+
+  /** `memory`: AREA_BYTES of the device's. */
+  constructor(memory: Uint8Array) {
+    this.memory = memory;
+    const part = (at: number, length: number): Uint8Array => memory.subarray(at, at + length);
+    this.sends = new Entries(part(0, RECEIVES_AT), part(SEND_BYTES_AT, SEND_BYTES), 0);
+    this.receives = new Entries(
+      part(RECEIVES_AT, RECEIVES * ENTRY_BYTES),
+      part(RECEIVE_BYTES_AT, RECEIVE_BYTES),
+      HEADER_BYTES,
+    );
+  }
+}
+
+export type Fresh = Omit<Entry, 'bytes' | 'order' | 'after'>;
+
+/** Entries of one kind, and where their messages lie. */
+export class Entries {
+  readonly count: number;
+  readonly #words: Int32Array;
+  readonly #numbers: BigInt64Array;
+  readonly #bytes: Uint8Array;
+  readonly #gids: Uint8Array;
+  /** In front of each message. */
+  readonly #headroom: number;
+  #places: Places | undefined;
+  #free: number[] = [];
+  /** What is in use, as its owner wrote it. */
+  readonly #taken = new Map<number, [offset: number, length: number]>();
+  #order = 0;
+
+  constructor(entries: Uint8Array, bytes: Uint8Array, headroom: number) {
+    this.count = entries.length / ENTRY_BYTES;
+    this.#words = new Int32Array(entries.buffer, entries.byteOffset, entries.length / 4);
+    this.#numbers = new BigInt64Array(entries.buffer, entries.byteOffset, entries.length / 8);
+    this.#gids = entries;
+    this.#bytes = bytes;
+    this.#headroom = headroom;
+  }
+
+  /** This process is the one that takes places from now on; what is in use stays so. */
+  own(): void {
+    const places = new Places(this.#bytes.length);
+    this.#free = [];
+    this.#taken.clear();
+    for (let index = this.count - 1; index >= 0; index--) {
+      const entry = this.state(index) === 0 ? undefined : this.read(index);
+      if (entry && places.reserve(...this.#range(index))) {
+        this.#order = Math.max(this.#order, entry.order);
+        this.#taken.set(index, this.#range(index));
+      } else {
+        // Nobody can have written that.
+        this.#store(index, 0);
+        this.#free.push(index);
+      }
+    }
+    this.#places = places;
+  }
+
+  /** How much of the place for bytes, or of the entries, is in use: 0 to 1. */
+  get crowd(): number {
+    const bytes = this.#places?.used ?? 0;
+    return Math.max(bytes / this.#bytes.length, 1 - this.#free.length / this.count);
+  }
+
+  /** Takes an entry and writes it, but for its state; undefined: there is no place. */
+  put(fresh: Fresh, pieces: readonly Uint8Array[], length: number): number | undefined {
+    const bytes = this.#headroom + length;
+    const offset = this.#free.length > 0 ? this.#places?.take(bytes) : undefined;
+    if (offset === undefined) return undefined;
+    const index = this.#free.pop()!;
+    this.#taken.set(index, [offset, bytes]);
+    const at = (index * ENTRY_BYTES) / 4;
+    this.#words[at + 1] = fresh.port;
+    this.#gids.set(fresh.peer.gid.bytes, index * ENTRY_BYTES + 8);
+    this.#words[at + 6] = fresh.peer.port;
+    this.#words[at + 7] = fresh.peerPort;
+    this.#words[at + 8] = offset;
+    this.#words[at + 9] = length;
+    this.#numbers[at / 2 + 5] = BigInt(++this.#order);
+    this.number(index, fresh.connectionIndex, fresh.sequence, undefined);
+    let to = offset + this.#headroom;
+    for (const piece of pieces) {
+      this.#bytes.set(piece, to);
+      to += piece.length;
+    }
+    return index;
+  }
+
+  /** Its number on a connection, and what it comes behind. */
+  number(index: number, connectionIndex: number, sequence: number, after: After | undefined): void {
+    const at = (index * ENTRY_BYTES) / 4;
+    this.#numbers[at / 2 + 6] = BigInt(sequence);
+    this.#words[at + 14] = connectionIndex;
+    this.#words[at + 15] = after?.connectionIndex ?? NO_CONNECTION;
+    this.#numbers[at / 2 + 8] = BigInt(after?.sequence ?? 0);
+  }
+
+  state(index: number): number {
+    return Atomics.load(this.#words, (index * ENTRY_BYTES) / 4);
+  }
+
+  setState(index: number, state: number): void {
+    this.#store(index, state);
+  }
+
+  /** The place is free again; for whoever owns it. */
+  giveBack(index: number): void {
+    const taken = this.#taken.get(index);
+    if (!taken) return;
+    this.#taken.delete(index);
+    this.#store(index, 0);
+    this.#places!.giveBack(...taken);
+    this.#free.push(index);
+  }
+
+  /** Undefined: that is no entry. */
+  read(index: number): Entry | undefined {
+    if (!(index >= 0 && index < this.count)) return undefined;
+    const at = (index * ENTRY_BYTES) / 4;
+    const [offset, length] = this.#range(index);
+    const connectionIndex = this.#words[at + 14]!;
+    const afterConnection = this.#words[at + 15]!;
+    const [port, peerPort] = [this.#words[at + 1]!, this.#words[at + 7]!];
+    const order = numberIn(this.#numbers, at / 2 + 5);
+    const sequence = numberIn(this.#numbers, at / 2 + 6);
+    const before = numberIn(this.#numbers, at / 2 + 8);
+    const isInside =
+      offset >= 0 && length >= this.#headroom && offset + length <= this.#bytes.length;
+    const isMessage = length - this.#headroom <= MESSAGE_BYTES_MAX;
+    const arePorts = port >= 0 && port < 65536 && peerPort >= 0 && peerPort < 65536;
+    const isNumbered =
+      connectionIndex >= 0 &&
+      connectionIndex <= LOCAL_CONNECTION &&
+      order > 0 &&
+      sequence >= 0 &&
+      before >= 0;
+    if (!isInside || !isMessage || !arePorts || !isNumbered) return undefined;
+    const start = index * ENTRY_BYTES + 8;
+    const gid = new Gid(Uint8Array.from(this.#gids.subarray(start, start + 16)));
+    return {
+      port,
+      peerPort,
+      peer: new Endpoint(gid, this.#words[at + 6]! & 0xffff),
+      order,
+      sequence,
+      connectionIndex,
+      after:
+        afterConnection === NO_CONNECTION
+          ? undefined
+          : { connectionIndex: afterConnection & 3, sequence: before },
+      bytes: this.#bytes.subarray(offset, offset + length),
+    };
+  }
+
+  /** Those that are in that state, oldest first. */
+  inState(state: number): [index: number, entry: Entry][] {
+    const found: [number, Entry][] = [];
+    for (let index = 0; index < this.count; index++) {
+      const entry = this.state(index) === state ? this.read(index) : undefined;
+      if (entry) found.push([index, entry]);
+    }
+    return found.sort(([, one], [, other]) => one.order - other.order);
+  }
+
+  #store(index: number, state: number): void {
+    Atomics.store(this.#words, (index * ENTRY_BYTES) / 4, state);
+  }
+
+  #range(index: number): [offset: number, length: number] {
+    const at = (index * ENTRY_BYTES) / 4;
+    return [this.#words[at + 8]!, this.#words[at + 9]! + this.#headroom];
+  }
+}
+
+/** -1: not to be believed. */
+function numberIn(numbers: BigInt64Array, index: number): number {
+  const number = Number(numbers[index]!);
+  return Number.isSafeInteger(number) ? number : -1;
+}
+
+const GRAIN = 64;
+
+/** Which bytes are whose: the first gap that is large enough. */
+export class Places {
+  used = 0;
+  /** Gaps by where they begin. */
+  readonly #gaps: [start: number, end: number][];
+
+  constructor(length: number) {
+    this.#gaps = [[0, length]];
+  }
+
+  take(length: number): number | undefined {
+    const whole = grains(length);
+    for (let index = 0; index < this.#gaps.length; index++) {
+      const gap = this.#gaps[index]!;
+      const [start, end] = gap;
+      if (end - start < whole) continue;
+      if (end - start === whole) this.#gaps.splice(index, 1);
+      else gap[0] += whole;
+      this.used += whole;
+      return start;
+    }
+    return undefined;
+  }
+
+  /** That very place; false: it is not free. */
+  reserve(start: number, length: number): boolean {
+    const end = start + grains(length);
+    const index = this.#gaps.findIndex((gap) => gap[0] <= start && end <= gap[1]);
+    const gap = this.#gaps[index];
+    if (!gap || start % GRAIN !== 0 || length < 0) return false;
+    const parts = [
+      [gap[0], start],
+      [end, gap[1]],
+    ] as [number, number][];
+    this.#gaps.splice(index, 1, ...parts.filter(([from, to]) => from < to));
+    this.used += end - start;
+    return true;
+  }
+
+  /** What `take` returned, or `reserve` took. */
+  giveBack(start: number, length: number): void {
+    const end = start + grains(length);
+    let index = this.#gaps.findIndex((gap) => gap[0] >= start);
+    if (index < 0) index = this.#gaps.length;
+    const [before, after] = [this.#gaps[index - 1], this.#gaps[index]];
+    this.used -= end - start;
+    const touchesBefore = before?.[1] === start;
+    const touchesAfter = after?.[0] === end;
+    if (touchesBefore && touchesAfter) {
+      before![1] = after![1];
+      this.#gaps.splice(index, 1);
+    } else if (touchesBefore) before![1] = end;
+    else if (touchesAfter) after![0] = start;
+    else this.#gaps.splice(index, 0, [start, end]);
+  }
+}
+
+function grains(length: number): number {
+  return Math.max(1, Math.ceil(length / GRAIN)) * GRAIN;
+}

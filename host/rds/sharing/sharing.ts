@@ -1,0 +1,129 @@
+/**
+ * Which process of a shared device owns its node: the one with the lock (an entry in the
+ * device's table of services, which ends with its process). The others have a channel to it; when it
+ * is gone one of them goes on.
+ */
+import { createConnection, createServer, type Server } from 'node:net';
+import { Endpoint } from '../../link/endpoint.js';
+import { ROCE_PORT } from '../../link/link.js';
+import type { Context } from '../../verbs/context.js';
+import { AREA_BYTES, Area } from './area.js';
+import type { RdsCore } from '../protocol/core.js';
+import { NodeOwner } from './owner.js';
+import type { SharedState } from './shared-state.js';
+import { SocketIpcChannel, ipcChannelPair, type IpcChannel } from './ipc-channel.js';
+import { OwnerProxy } from './owner-proxy.js';
+
+/** How often a process without a channel to the owner looks for one, or for a free lock. */
+const LOOK_MILLIS = 20;
+/** How often the owner looks for dead processes. */
+const SWEEP_MILLIS = 100;
+
+export class Sharing {
+  readonly #context: Context;
+  readonly #sharedState: SharedState;
+  /** The node's connections, on this process's device. */
+  readonly #makeCore: () => RdsCore;
+  #ownerProxy: OwnerProxy | undefined;
+  #nodeOwner: NodeOwner | undefined;
+  #server: Server | undefined;
+  #channel: IpcChannel | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #isClosed = false;
+
+  /** `makeCore` makes the core that has the connections, and listens. */
+  constructor(context: Context, sharedState: SharedState, makeCore: () => RdsCore) {
+    this.#context = context;
+    this.#sharedState = sharedState;
+    this.#makeCore = makeCore;
+  }
+
+  get isOwner(): boolean {
+    return this.#nodeOwner !== undefined;
+  }
+
+  /** This process owns the node; its lock was taken. */
+  lead(core: RdsCore): void {
+    const nodeOwner = new NodeOwner(core, this.#sharedState, this.#context, this.#ownerProxy?.area);
+    this.#nodeOwner = nodeOwner;
+    nodeOwner.takeOver();
+    if (this.#ownerProxy) {
+      const [mine, its] = ipcChannelPair();
+      nodeOwner.welcome(its);
+      this.#ownerProxy.join(mine, true);
+    }
+    const { slot } = this.#sharedState.shared;
+    const server = createServer((socket) =>
+      nodeOwner.welcome(new SocketIpcChannel(socket.unref())),
+    );
+    this.#server = server;
+    server.on('error', () => {});
+    // A cluster primary would keep the listener, and its name, after the end of this process.
+    server.listen({ path: this.#nameOf(slot), exclusive: true }, () => {
+      if (!this.#isClosed) this.#sharedState.owner = slot;
+    });
+    server.unref();
+    this.#timer = setInterval(() => nodeOwner.sweep(), SWEEP_MILLIS).unref();
+  }
+
+  /** Another process does. Throws RefusalError ENOMEM. */
+  follow(core: RdsCore): OwnerProxy {
+    const { shared, secret } = this.#sharedState;
+    const area = new Area(this.#context.alloc(AREA_BYTES));
+    this.#sharedState.publishArea(area.memory.byteOffset);
+    this.#ownerProxy = new OwnerProxy(core, area, shared.slot, new Endpoint(secret, ROCE_PORT));
+    this.#timer = setTimeout(this.#look).unref();
+    return this.#ownerProxy;
+  }
+
+  /** Before the connections end: whoever goes on knows what is under way. */
+  close(): void {
+    this.#isClosed = true;
+    clearInterval(this.#timer);
+    this.#server?.close();
+    this.#nodeOwner?.close();
+    this.#ownerProxy?.close();
+    this.#channel?.close();
+    this.#sharedState.clearPorts(this.#sharedState.shared.slot);
+  }
+
+  /** After they have. */
+  closed(): void {
+    if (this.#nodeOwner) this.#sharedState.giveBack();
+    const { device } = this.#context;
+    if (device.closed) return;
+    this.#sharedState.leave(this.#context);
+  }
+
+  readonly #look = (): void => {
+    clearTimeout(this.#timer);
+    if (this.#isClosed || this.#nodeOwner || this.#context.device.closed) return;
+    this.#timer = setTimeout(this.#look, LOOK_MILLIS).unref();
+    if (this.#channel) return;
+    this.#sharedState.shared.members.look();
+    if (this.#sharedState.tryOwn()) {
+      clearTimeout(this.#timer);
+      return this.lead(this.#makeCore());
+    }
+    const slot = this.#sharedState.owner;
+    if (slot !== undefined && this.#sharedState.isAlive(slot)) this.#call(slot);
+  };
+
+  #call(slot: number): void {
+    const channel = new SocketIpcChannel(createConnection(this.#nameOf(slot)).unref());
+    this.#channel = channel;
+    channel.onEnd = () => {
+      if (this.#channel !== channel) return;
+      this.#channel = undefined;
+      this.#ownerProxy?.part();
+      this.#look();
+    };
+    this.#ownerProxy?.join(channel);
+  }
+
+  /** In the abstract namespace: nothing of it is left when its process ends. */
+  #nameOf(slot: number): string {
+    const { shared } = this.#sharedState;
+    return `\0verbena-rds-${shared.deviceId.toString(16)}-${slot}`;
+  }
+}

@@ -1,0 +1,46 @@
+/** Addresses as the calls of a socket have them. */
+import { checkWhole } from '../../errors/check-whole.js';
+import { MisuseError } from '../../errors/errors.js';
+import { Endpoint, Gid } from '../../link/endpoint.js';
+import { ROCE_PORT } from '../../link/link.js';
+import type { IncomingMessage } from '../protocol/message.js';
+
+/** `sockaddr_in`, and the UDP port of the device there. */
+export interface RdsAddress {
+  readonly address: string;
+  readonly port: number;
+  /** Where that device is not at 4791. */
+  readonly udpPort?: number;
+}
+
+export function senderOf({ from, header }: IncomingMessage): Required<RdsAddress> {
+  return { address: from.gid.toString(), port: header.sourcePort, udpPort: from.port };
+}
+
+export function parseGid(address: string): Gid {
+  try {
+    return Gid.parse(address);
+  } catch {
+    throw new MisuseError('address', `must be an IPv4 or IPv6 address, got ${String(address)}`);
+  }
+}
+
+const endpoints = new Map<string, Endpoint>();
+const ENDPOINTS_MAX = 4096;
+/** What was asked for last: most send to the same one again. */
+let last = { address: '', udpPort: 0, endpoint: undefined as Endpoint | undefined };
+
+/** The same object for the same address: comparing and naming it costs nothing then. */
+export function endpointOf({ address, port, udpPort = ROCE_PORT }: RdsAddress): Endpoint {
+  checkWhole('port', port, 0, 65535);
+  if (last.endpoint && last.address === address && last.udpPort === udpPort) return last.endpoint;
+  const key = `${address} ${udpPort}`;
+  let endpoint = endpoints.get(key);
+  if (!endpoint) {
+    if (endpoints.size >= ENDPOINTS_MAX) endpoints.clear();
+    endpoint = new Endpoint(parseGid(address), udpPort);
+    endpoints.set(key, endpoint);
+  }
+  last = { address, udpPort, endpoint };
+  return endpoint;
+}

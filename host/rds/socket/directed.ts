@@ -1,0 +1,69 @@
+/** Memory of a socket that peers reach by cookies, and the operations that it asks for. */
+import { AccessFlag } from '#build/abi.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
+import type { MemoryRegion } from '../../verbs/regions/memory-region.js';
+import type { MultiDeviceTransport } from '../transport/multi-device-transport.js';
+import type { RdmaArgs } from './control-message.js';
+import { RdmaFlag, RdmaOperation, makeCookie, rkeyOf } from '../protocol/rdma.js';
+
+/** Cookies of one socket at a time. */
+const REGIONS_MAX = 1024;
+const U32_MAX = 0xffffffff;
+
+export class DirectedMemory {
+  readonly #transports: MultiDeviceTransport;
+  readonly #regions = new Map<number, { readonly mr: MemoryRegion; readonly isOnce: boolean }>();
+
+  constructor(transports: MultiDeviceTransport) {
+    this.#transports = transports;
+    transports.memories.add(this);
+  }
+
+  getMr(memory: Uint8Array, flags: number): bigint {
+    if (this.#regions.size >= REGIONS_MAX) {
+      throw new RefusalError('ENOBUFS', `getMr: a socket has at most ${REGIONS_MAX} cookies`);
+    }
+    const isWritten = (flags & RdmaFlag.READWRITE) !== 0;
+    const access = isWritten
+      ? AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE | AccessFlag.REMOTE_READ
+      : AccessFlag.REMOTE_READ;
+    const mr = this.#transports.region(memory, access, 0);
+    this.#regions.set(mr.rkey, { mr, isOnce: (flags & RdmaFlag.USE_ONCE) !== 0 });
+    return makeCookie(mr.rkey, Number(mr.addr));
+  }
+
+  freeMr(cookie: bigint): void {
+    const found = this.#regions.get(rkeyOf(cookie));
+    if (!found) throw new RefusalError('EINVAL', 'freeMr: no such cookie');
+    this.#regions.delete(rkeyOf(cookie));
+    found.mr.dereg();
+  }
+
+  /** A peer has used that key. */
+  accessed(rkey: number): void {
+    const found = this.#regions.get(rkey);
+    if (!found?.isOnce) return;
+    this.#regions.delete(rkey);
+    found.mr.dereg();
+  }
+
+  /** Throws MisuseError; RefusalError ENOMEM. */
+  operation(args: RdmaArgs, from: number, ended: (status: number) => void): RdmaOperation {
+    const { cookie, remoteOffset = 0, local, flags } = args;
+    if (cookie < 0n || cookie > 0xffffffffffffffffn) {
+      throw new MisuseError('cookie', 'must have 64 bits');
+    }
+    if (!Number.isInteger(remoteOffset) || remoteOffset < 0 || remoteOffset > U32_MAX) {
+      throw new MisuseError('remoteOffset', `must have 32 bits, got ${remoteOffset}`);
+    }
+    const region = this.#transports.hold(local, from);
+    return new RdmaOperation({ cookie, remoteOffset, flags }, { local, region, from }, ended);
+  }
+
+  /** The socket is closed: nobody reaches its memory any more. */
+  close(): void {
+    this.#transports.memories.delete(this);
+    for (const { mr } of this.#regions.values()) mr.dereg();
+    this.#regions.clear();
+  }
+}

@@ -1,0 +1,97 @@
+/** What `getsockopt` and `setsockopt` know of a socket. */
+import { checkWhole } from '../../errors/check-whole.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
+import { endpointOf, type RdsAddress } from './address.js';
+import {
+  AF_INET_OFFLOAD,
+  RdsOption,
+  SOCK_DGRAM,
+  SOL_RDS,
+  SOL_SOCKET,
+  SocketOption,
+} from '../wire/constants.js';
+import type { RdsNode } from '../node.js';
+import type { Notifications } from './notifications.js';
+import { SEND_BYTES_DEFAULT, type Port } from '../protocol/port.js';
+import { notHere } from '../sharing/owner-proxy.js';
+
+export class SocketOptions {
+  /** RECVERR: an operation that fails is told, whether it asked for that or not. */
+  tellsErrors = false;
+  readonly #node: RdsNode;
+  readonly #notifications: Notifications;
+  #port: Port | undefined;
+  #receiveHint = 0;
+  #sendBytes = SEND_BYTES_DEFAULT;
+
+  constructor(node: RdsNode, notifications: Notifications) {
+    this.#node = node;
+    this.#notifications = notifications;
+  }
+
+  /** The socket has a port. */
+  bound(port: Port): void {
+    this.#port = port;
+    port.sendBytesLimit = this.#sendBytes;
+    port.raiseReceiveLimit(this.#receiveHint);
+  }
+
+  /** Throws RefusalError ENOPROTOOPT. */
+  get(level: number, name: number): number {
+    const { MaxDataRecvBuffers } = this.#node.core.parameters;
+    const limit = this.#port?.receiveLimit ?? MaxDataRecvBuffers;
+    const values: { readonly [option: string]: number } = {
+      [`${SOL_SOCKET} ${SocketOption.SO_TYPE}`]: SOCK_DGRAM,
+      [`${SOL_SOCKET} ${SocketOption.SO_DOMAIN}`]: AF_INET_OFFLOAD,
+      [`${SOL_SOCKET} ${SocketOption.SO_ERROR}`]: 0,
+      [`${SOL_SOCKET} ${SocketOption.SO_SNDBUF}`]: this.#sendBytes,
+      [`${SOL_SOCKET} ${SocketOption.SO_RCVBUF}`]: Math.max(limit, this.#receiveHint),
+      [`${SOL_RDS} ${RdsOption.RECVERR}`]: Number(this.tellsErrors),
+    };
+    const value = values[`${level} ${name}`];
+    if (value === undefined) {
+      throw new RefusalError('ENOPROTOOPT', `getsockopt: no option ${name} of level ${level}`);
+    }
+    return value;
+  }
+
+  /** Throws MisuseError; RefusalError ENOPROTOOPT, EOPNOTSUPP. */
+  set(level: number, name: number, value: number | bigint | RdsAddress): void {
+    if (level === SOL_RDS) return this.#setOfRds(name, value);
+    if (typeof value !== 'number') throw new MisuseError('value', 'must be a number');
+    const isKnown = name === SocketOption.SO_RCVBUF || name === SocketOption.SO_SNDBUF;
+    if (level !== SOL_SOCKET || !isKnown) {
+      throw new RefusalError('ENOPROTOOPT', `setsockopt: no option ${name} of level ${level}`);
+    }
+    checkWhole('value', value, 1, 0x7fffffff);
+    if (name === SocketOption.SO_SNDBUF) {
+      this.#sendBytes = value;
+      if (this.#port) this.#port.sendBytesLimit = value;
+      return;
+    }
+    this.#receiveHint = Math.max(this.#receiveHint, value);
+    if (this.#port) this.#node.core.raiseReceiveLimit(this.#node.now, this.#port, value);
+    this.#node.arm();
+  }
+
+  #setOfRds(name: number, value: number | bigint | RdsAddress): void {
+    const { core, now } = this.#node;
+    if (typeof value === 'object') {
+      if (name !== RdsOption.CANCEL_SENT_TO) throw notOfRds(name);
+      if (core.elsewhere) throw notHere('CANCEL_SENT_TO');
+      if (this.#port) core.cancel(now, this.#port, endpointOf(value), value.port);
+      return this.#node.arm();
+    }
+    if (typeof value === 'number' && !Number.isInteger(value)) {
+      throw new MisuseError('value', `must be a whole number, got ${value}`);
+    }
+    if (name === RdsOption.RECVERR) this.tellsErrors = Number(value) !== 0;
+    else if (name === RdsOption.CONG_MONITOR) {
+      this.#notifications.monitor(BigInt.asUintN(64, BigInt(value)));
+    } else throw notOfRds(name);
+  }
+}
+
+function notOfRds(name: number): RefusalError {
+  return new RefusalError('ENOPROTOOPT', `setsockopt: no option ${name} of SOL_RDS with that`);
+}

@@ -1,0 +1,326 @@
+/** Registered memory of a node: messages on their way out, and receives by size class. */
+import { AccessFlag } from '#build/abi.js';
+import { RefusalError } from '../../errors/errors.js';
+import type { Context } from '../../verbs/context.js';
+import type { MemoryRegion } from '../../verbs/regions/memory-region.js';
+import type { ProtectionDomain } from '../../verbs/domains/protection-domain.js';
+import type { SharedReceiveQueue } from '../../verbs/queues/shared-receive-queue.js';
+import type { ReceiveWorkRequest } from '../../verbs/queues/work-request.js';
+import type { ReceivedPacket, SendBuffer } from '../protocol/transport.js';
+import { HEADER_BYTES, MESSAGE_BYTES_MAX } from '../wire/constants.js';
+import type { LocalRegion, LocalRegions } from './local-regions.js';
+
+interface Slab {
+  readonly memory: Uint8Array;
+  readonly mr: MemoryRegion;
+  readonly addr: number;
+}
+
+function slabOf(context: Context, pd: ProtectionDomain, bytes: number): Slab | undefined {
+  let memory: Uint8Array | undefined;
+  try {
+    memory = context.alloc(bytes);
+    const mr = pd.regMr(memory, AccessFlag.LOCAL_WRITE);
+    return { memory, mr, addr: Number(mr.addr) };
+  } catch (error) {
+    if (!(error instanceof RefusalError)) throw error;
+    if (memory) context.free(memory);
+    return undefined;
+  }
+}
+
+function giveBack(context: Context, { memory, mr }: Slab): void {
+  mr.dereg();
+  context.free(memory);
+}
+
+/** A message with room for the headers of its fragments in front, as it is sent from. */
+export class RegisteredBuffer implements SendBuffer {
+  readonly payload: Uint8Array;
+  /** Where headers are written. */
+  readonly view: DataView;
+  /** Of the first header, and of the message. */
+  readonly addr: number;
+  readonly payloadAddr: number;
+  readonly lkey: number;
+  /** Of the message, where it is an application's memory. */
+  readonly payloadLkey: number;
+  readonly #region: LocalRegion | undefined;
+  readonly #place: Place;
+  readonly #pool: SendPool;
+
+  /** Is it of that pool? */
+  isOf(pool: SendPool): boolean {
+    return this.#pool === pool;
+  }
+
+  /** `region`: memory of an application, which the message lies in; else it lies behind the headers. */
+  constructor(
+    pool: SendPool,
+    place: Place,
+    headersBytes: number,
+    length: number,
+    { memory: payload, region }: { memory?: Uint8Array; region?: LocalRegion } = {},
+  ) {
+    const { memory, addr, mr } = place.slab;
+    this.#pool = pool;
+    this.#place = place;
+    const start = memory.byteOffset + place.offset;
+    this.view = new DataView(memory.buffer, start, headersBytes);
+    this.payload = payload ?? new Uint8Array(memory.buffer, start + headersBytes, length);
+    this.addr = addr + place.offset;
+    this.payloadAddr = payload?.byteOffset ?? this.addr + headersBytes;
+    this.lkey = mr.lkey;
+    this.payloadLkey = region?.lkey ?? mr.lkey;
+    this.#region = region;
+  }
+
+  free(): void {
+    this.#region?.letGo();
+    this.#pool.giveBack(this.#place);
+  }
+}
+
+interface SendSlab extends Slab {
+  /** Of its places. */
+  readonly sizeLog2: number;
+  /** Places in use. */
+  used: number;
+}
+
+interface Place {
+  readonly slab: SendSlab;
+  readonly offset: number;
+  /** What it was last: most messages are as long as the one before. */
+  last?: RegisteredBuffer;
+}
+
+function headersBytes(length: number, fragmentBytes: number): number {
+  return HEADER_BYTES * Math.max(1, Math.ceil(length / fragmentBytes));
+}
+
+const SIZE_LEAST_LOG2 = 9;
+/** What is fetched at a time, or one place where that is more. */
+const SLAB_BYTES = 1 << 18;
+
+/**
+ * Places by powers of two, fetched from the device as they are needed and kept, until another size
+ * wants the memory.
+ */
+export class SendPool {
+  readonly #context: Context;
+  readonly #pd: ProtectionDomain;
+  readonly #free: Place[][] = [];
+  readonly #slabs = new Set<SendSlab>();
+  readonly #bytesMax: number;
+  #bytes = 0;
+  /** Places in use. */
+  used = 0;
+
+  constructor(context: Context, pd: ProtectionDomain, bytesMax: number) {
+    this.#context = context;
+    this.#pd = pd;
+    this.#bytesMax = bytesMax;
+  }
+
+  /**
+   * Undefined: there is none left. What is moved from another device is urgent, it comes whatever
+   * the limit: two that wait for each other's place would wait for ever.
+   */
+  take(length: number, fragmentBytes: number, isUrgent = false): RegisteredBuffer | undefined {
+    const headers = headersBytes(length, fragmentBytes);
+    const place = this.#place(headers + length, isUrgent);
+    if (!place) return undefined;
+    const { last } = place;
+    if (last?.payload.length === length && last.view.byteLength === headers) return last;
+    return (place.last = new RegisteredBuffer(this, place, headers, length));
+  }
+
+  /**
+   * A message that is sent from where the application has it: memory of this device. Throws
+   * MisuseError where it is another's, RefusalError ENOMEM.
+   */
+  wrap(
+    memory: Uint8Array,
+    fragmentBytes: number,
+    regions: LocalRegions,
+  ): RegisteredBuffer | undefined {
+    const region = regions.hold(memory);
+    const headers = headersBytes(memory.length, fragmentBytes);
+    const place = this.#place(headers, false);
+    if (!place) {
+      region.letGo();
+      return undefined;
+    }
+    return new RegisteredBuffer(this, place, headers, memory.length, { memory, region });
+  }
+
+  #place(bytes: number, isUrgent: boolean): Place | undefined {
+    const sizeLog2 = Math.max(SIZE_LEAST_LOG2, 32 - Math.clz32(bytes - 1));
+    const free = (this.#free[sizeLog2] ??= []);
+    if (free.length === 0) this.#fetch(sizeLog2, free, isUrgent);
+    const place = free.pop();
+    if (!place) return undefined;
+    this.used++;
+    place.slab.used++;
+    return place;
+  }
+
+  giveBack(place: Place): void {
+    this.used--;
+    place.slab.used--;
+    this.#free[place.slab.sizeLog2]!.push(place);
+  }
+
+  close(): void {
+    for (const slab of this.#slabs) giveBack(this.#context, slab);
+    this.#slabs.clear();
+  }
+
+  #fetch(sizeLog2: number, free: Place[], isUrgent: boolean): void {
+    const size = 2 ** sizeLog2;
+    const bytes = Math.max(size, SLAB_BYTES);
+    if (!isUrgent) this.#makeRoom(bytes);
+    if (!isUrgent && this.#bytes + bytes > this.#bytesMax) return;
+    const memory = slabOf(this.#context, this.#pd, bytes);
+    if (!memory) return;
+    const slab = { ...memory, sizeLog2, used: 0 };
+    this.#bytes += bytes;
+    this.#slabs.add(slab);
+    for (let offset = 0; offset < bytes; offset += size) free.push({ slab, offset });
+  }
+
+  /**
+   * What was fetched for other sizes, and is not in use, is the device's again. Should a queue pair
+   * repeat what it sent from there, which its peer has acknowledged, its connection is made anew.
+   */
+  #makeRoom(bytes: number): void {
+    for (const slab of this.#slabs) {
+      if (this.#bytes + bytes <= this.#bytesMax) return;
+      if (slab.used > 0) continue;
+      this.#slabs.delete(slab);
+      const { sizeLog2 } = slab;
+      this.#free[sizeLog2] = this.#free[sizeLog2]!.filter((place) => place.slab !== slab);
+      this.#bytes -= slab.memory.length;
+      giveBack(this.#context, slab);
+    }
+  }
+}
+
+/** What receive pools of a node share: how much they may have together. */
+export interface ReceiveBudget {
+  bytesLeft: number;
+  /** Told when the device has no more, whatever is left. */
+  exhausted(): void;
+  /** Told when memory had to be fetched while messages were coming in. */
+  missed(): void;
+}
+
+/** Receives that a shared queue may hold. */
+export const RECEIVES_MAX = 16384;
+
+/** As it was filled last. */
+interface Filled extends ReceivedPacket {
+  immData: number | undefined;
+}
+
+/** Receives of one size, for all connections of one kind. */
+export class ReceivePool {
+  readonly srq: SharedReceiveQueue;
+  readonly #context: Context;
+  readonly #pd: ProtectionDomain;
+  readonly #size: number;
+  readonly #step: number;
+  readonly #budget: ReceiveBudget;
+  readonly #wrIds: number;
+  readonly #slabs: Slab[] = [];
+  /** By index, as they were filled last: most messages are as long as the one before. */
+  readonly #packets: Filled[] = [];
+  /** The same each time that one is posted. */
+  readonly #requests: ReceiveWorkRequest[] = [];
+  #posted = 0;
+
+  /**
+   * `size`: bytes of one, header and all; `step`: how many are fetched at a time; `wrIds`: where the
+   * numbers of its work requests begin.
+   */
+  constructor(
+    context: Context,
+    pd: ProtectionDomain,
+    { size, step, wrIds }: { readonly size: number; readonly step: number; readonly wrIds: number },
+    budget: ReceiveBudget,
+  ) {
+    this.#context = context;
+    this.#pd = pd;
+    // Aligned for the words behind the header.
+    this.#size = (size + 63) & ~63;
+    this.#step = step;
+    this.#budget = budget;
+    this.#wrIds = wrIds;
+    this.srq = pd.createSrq({ maxWr: RECEIVES_MAX, maxSge: 1 });
+    this.#grow();
+  }
+
+  get posted(): number {
+    return this.#posted;
+  }
+
+  get taken(): number {
+    return this.#slabs.length * this.#step - this.#posted;
+  }
+
+  /** A receive was filled. */
+  packet(wrId: number, byteLen: number, immData?: number): ReceivedPacket {
+    const index = wrId - this.#wrIds;
+    this.#posted--;
+    if (this.#posted < this.#step / 4) {
+      this.#budget.missed();
+      this.#grow();
+    }
+    const last = this.#packets[index];
+    if (last?.bytes.length === byteLen) {
+      last.immData = immData;
+      return last;
+    }
+    const { memory } = this.#slabs[Math.floor(index / this.#step)]!;
+    const at = (index % this.#step) * this.#size;
+    const bytes = memory.subarray(at, at + byteLen);
+    const view = new DataView(memory.buffer, bytes.byteOffset, byteLen);
+    const release = last?.release ?? (() => this.#post(index));
+    const behind = bytes.subarray(HEADER_BYTES);
+    const packet = { bytes, behind, view, immData, memoryBytes: this.#size, release };
+    this.#packets[index] = packet;
+    return packet;
+  }
+
+  close(): void {
+    this.srq.destroy();
+    for (const slab of this.#slabs.splice(0)) giveBack(this.#context, slab);
+  }
+
+  #grow(): void {
+    const bytes = this.#step * this.#size;
+    const count = this.#slabs.length * this.#step;
+    if (bytes > this.#budget.bytesLeft || count + this.#step > RECEIVES_MAX) return;
+    const slab = slabOf(this.#context, this.#pd, bytes);
+    if (!slab) return this.#budget.exhausted();
+    this.#budget.bytesLeft -= bytes;
+    this.#slabs.push(slab);
+    const { addr, mr } = slab;
+    for (let index = 0; index < this.#step; index++) {
+      const sgList = [{ addr: addr + index * this.#size, length: this.#size, lkey: mr.lkey }];
+      this.#requests.push({ wrId: this.#wrIds + count + index, sgList });
+      this.#post(count + index);
+    }
+  }
+
+  #post(index: number): void {
+    // The node was closed before its application had read everything.
+    if (this.srq.destroyed) return;
+    this.srq.postRecv(this.#requests[index]!);
+    this.#posted++;
+  }
+}
+
+/** Room for every message of the largest size that a node may have on its way at a time. */
+export const SEND_BYTES_MAX = 24 * MESSAGE_BYTES_MAX;

@@ -1,0 +1,160 @@
+/** The devices of a node as one transport: the route says over which of them a connection goes. */
+import type { Endpoint } from '../../link/endpoint.js';
+import type { MemoryRegion } from '../../verbs/regions/memory-region.js';
+import type {
+  Transport,
+  TransportConnection,
+  TransportOwner,
+  Route,
+  SendBuffer,
+} from '../protocol/transport.js';
+import type { RdsCore } from '../protocol/core.js';
+import type { LocalRegion } from './local-regions.js';
+import type { VerbsTransport } from './verbs-transport.js';
+
+export class MultiDeviceTransport implements Transport {
+  /** By the index that routes have; the first is the node's own. */
+  readonly all: VerbsTransport[];
+  /** Of sockets, which peers reach; it goes before the devices do. */
+  readonly memories = new Set<{ close(): void }>();
+
+  constructor(first: VerbsTransport) {
+    this.all = [first];
+  }
+
+  get first(): VerbsTransport {
+    return this.all[0]!;
+  }
+
+  get receiveBytesMax(): number {
+    return this.#sum((transport) => transport.receiveBytesMax);
+  }
+
+  /** Bytes of memory for receives. */
+  get receiveBytes(): number {
+    return this.#sum((transport) => transport.receiveBytes);
+  }
+
+  /** Receives that wait for messages. */
+  get receivesPosted(): number {
+    return this.#sum((transport) => transport.receivesPosted);
+  }
+
+  /** Receives that hold messages which nobody has read. */
+  get receivesTaken(): number {
+    return this.#sum((transport) => transport.receivesTaken);
+  }
+
+  /** Send buffers in use. */
+  get buffersUsed(): number {
+    return this.#sum((transport) => transport.sends.used);
+  }
+
+  get addresses(): Endpoint[] {
+    return this.all.map(({ context }) => context.local);
+  }
+
+  connect(
+    { from, to }: Route,
+    connectionIndex: number,
+    privateData: Uint8Array,
+    owner: TransportOwner,
+  ): TransportConnection {
+    const transport = this.all[from]!;
+    if (!transport.isClosed) return transport.connect(to, connectionIndex, privateData, owner);
+    const nobody = new ClosedConnection();
+    queueMicrotask(() => {
+      if (!nobody.isClosed) owner.down(this.first.now, nobody, true);
+      this.first.onInput();
+    });
+    return nobody;
+  }
+
+  /** Links with connections of their own know their peers: one address is like another there. */
+  homeOf(peer: Endpoint): number | undefined {
+    const index = this.all.findIndex(({ isClosed, context }) => {
+      return !isClosed && context.device.link?.peers?.some(({ gid }) => gid.equals(peer.gid));
+    });
+    return index < 0 ? undefined : index;
+  }
+
+  denialOf(peer: Endpoint): string | undefined {
+    for (const { denials } of this.all) {
+      const sentence = denials.of(peer);
+      if (sentence !== undefined) return sentence;
+    }
+    return undefined;
+  }
+
+  allocate(
+    length: number,
+    fragmentBytes: number,
+    from: number,
+    isUrgent = false,
+  ): SendBuffer | undefined {
+    const transport = this.all[from]!;
+    return (transport.isClosed ? this.first : transport).sends.take(
+      length,
+      fragmentBytes,
+      isUrgent,
+    );
+  }
+
+  /** As `SendPool.wrap`, in memory of that device. */
+  wrap(memory: Uint8Array, fragmentBytes: number, from: number): SendBuffer | undefined {
+    const { sends, regions } = this.all[from]!;
+    return sends.wrap(memory, fragmentBytes, regions);
+  }
+
+  /** Registers memory of that device. Throws MisuseError; RefusalError ENOMEM. */
+  region(memory: Uint8Array, access: number, from: number): MemoryRegion {
+    return this.all[from]!.pd.regMr(memory, access);
+  }
+
+  /** The same for this node's own use, once for each allocation. Throws as `region`. */
+  hold(memory: Uint8Array, from: number): LocalRegion {
+    return this.all[from]!.regions.hold(memory);
+  }
+
+  random(): number {
+    return this.first.random();
+  }
+
+  close(): void {
+    for (const memory of [...this.memories]) memory.close();
+    for (const transport of this.all) transport.close();
+  }
+
+  /** What of `core` goes over a device that is being closed goes another way. */
+  leave(transport: VerbsTransport, core: RdsCore): void {
+    if (transport.isClosed || transport === this.first) return;
+    for (const connection of [...transport.byQueuePair.values()]) {
+      connection.owner.down(transport.now, connection, false);
+    }
+    transport.close();
+    core.advance(this.first.now);
+  }
+
+  #sum(of: (transport: VerbsTransport) => number): number {
+    return this.all.reduce((sum, transport) => sum + of(transport), 0);
+  }
+}
+
+/** Of a device that is gone: it never comes to be. */
+class ClosedConnection implements TransportConnection {
+  readonly room = 0;
+  marksHeaders = false;
+  isClosed = false;
+
+  hold(): boolean {
+    return false;
+  }
+
+  post(): void {}
+
+  postCopy(): void {}
+
+  close(): void {
+    this.isClosed = true;
+  }
+}

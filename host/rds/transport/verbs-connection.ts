@@ -1,0 +1,296 @@
+/** A connection as a queue pair: what is posted, and what is known to be complete. */
+import { QpState, SendFlag, WcStatus, WrOpcode } from '#build/abi.js';
+import type { CmId } from '../../cm/cm-id.js';
+import { RefusalError } from '../../errors/errors.js';
+import type { SendWorkRequest, Sge } from '../../verbs/queues/work-request.js';
+import type { CompletionQueue } from '../../verbs/queues/completion-queue.js';
+import type { Context } from '../../verbs/context.js';
+import type { ProtectionDomain } from '../../verbs/domains/protection-domain.js';
+import type { ReceivePool, RegisteredBuffer, SendPool } from './buffers.js';
+import type { TransportConnection, TransportOwner } from '../protocol/transport.js';
+import { HEADER_BYTES } from '../wire/constants.js';
+import { writeHeader, type RdsHeader } from '../wire/header.js';
+import { HAS_HEADER, portsOf, type Bare } from '../wire/header-elision.js';
+import type { OutgoingMessage } from '../protocol/message.js';
+import { RdmaOperation, RdmaStatus, rdmaStatusOf } from '../protocol/rdma.js';
+import { DebugLevel } from '../protocol/trace.js';
+
+/** SENDs of one connection that are not complete. */
+const SENDS = 512;
+/**
+ * Numbers of SENDs begin here, and again when they come to twice that: those of receives are below
+ * it. Numbers of 32 bits are what completions are told apart by at the least cost.
+ */
+export const SEND_WR_IDS = 2 ** 30;
+/** So many in a row do not say that they are complete; then one does, for all of them. */
+const UNSIGNALLED_MAX = 16;
+const INLINE_BYTES = 512;
+/**
+ * What follows on a SEND of the same turn leaves with others, so many at a time: to leave is what
+ * costs most. The first leaves at once, and when it is acknowledged, so does whatever waits.
+ */
+const TOGETHER = 8;
+
+/** All of them have the same fields: then reading them costs least. */
+type Request = {
+  -readonly [Field in 'wrId' | 'opcode' | 'sendFlags' | 'immData']-?: number;
+} & Pick<SendWorkRequest, 'inline' | 'rdma'> & { sgList: readonly Sge[] };
+const RESOLVED = Promise.resolve();
+const NO_REQUEST: Readonly<Request> = {
+  wrId: 0,
+  opcode: WrOpcode.SEND,
+  sendFlags: 0,
+  immData: HAS_HEADER,
+  sgList: [],
+  inline: undefined,
+  rdma: undefined,
+};
+
+/** Hears when a SEND or an operation is complete, or never will be. */
+interface Posted {
+  letGo(isSent: boolean): void;
+}
+
+/** The transport of a connection: one device of the node. */
+interface VerbsTransport {
+  readonly context: Context;
+  readonly pd: ProtectionDomain;
+  readonly cq: CompletionQueue;
+  readonly byQueuePair: Map<number, VerbsConnection>;
+  readonly sends: SendPool;
+  /** Among the node's addresses. */
+  readonly index: number;
+  say(level: number, words: () => string): void;
+  end(connection: VerbsConnection): void;
+  broken(connection: VerbsConnection): void;
+}
+
+export class VerbsConnection implements TransportConnection {
+  readonly id: CmId;
+  readonly owner: TransportOwner;
+  readonly pool: ReceivePool;
+  isAsked = false;
+  marksHeaders = false;
+  qpNum = 0;
+  readonly #transport: VerbsTransport;
+  /** What was posted and is not known to be complete, in order; undefined: nobody's memory. */
+  readonly #posted: (Posted | undefined)[] = [];
+  /** Modulo SEND_WR_IDS, and near its end: that they begin again is to be seen every day. */
+  #completed = SEND_WR_IDS - 100;
+  #unsignalled = 0;
+  /** Filled anew for each message: it is read before `postSend` returns. */
+  readonly #request: Request = { ...NO_REQUEST };
+  readonly #sge: { -readonly [Field in keyof Sge]: Sge[Field] } = { addr: 0, length: 0, lkey: 0 };
+  readonly #sgeList: readonly Sge[] = [this.#sge];
+  /** Was something posted in this turn, and how much of it has not left? */
+  #isTurn = false;
+  #waiting = 0;
+  isClosed = false;
+  readonly #scratch = new Uint8Array(INLINE_BYTES);
+  readonly #fragmentBytes: number;
+  readonly #scratchView = new DataView(this.#scratch.buffer);
+
+  constructor(
+    transport: VerbsTransport,
+    id: CmId,
+    owner: TransportOwner,
+    fragmentBytes: number,
+    pool: ReceivePool,
+  ) {
+    this.#transport = transport;
+    this.#fragmentBytes = fragmentBytes;
+    this.id = id;
+    this.owner = owner;
+    this.pool = pool;
+  }
+
+  get room(): number {
+    return SENDS - this.#posted.length;
+  }
+
+  get isPeerBusy(): boolean {
+    return !this.isClosed && this.id.qp?.isPeerBusy === true;
+  }
+
+  /** Throws RefusalError ENOMEM. */
+  createQp(): void {
+    const { cq, pd } = this.#transport;
+    // One more: an operation goes in front of its message.
+    const cap = { maxSendWr: SENDS + 1, maxRecvWr: 1, maxSendSge: 2, maxInlineData: INLINE_BYTES };
+    const { srq } = this.pool;
+    this.qpNum = this.id.createQp({ sendCq: cq, recvCq: cq, srq, cap }, pd).qpNum;
+    this.#transport.byQueuePair.set(this.qpNum, this);
+    this.#transport.say(DebugLevel.QP, () => `queue pair ${this.qpNum} is made`);
+  }
+
+  /** `minRnrTimer`: how long the peer waits when there was no receive for what it sent. */
+  established(minRnrTimer: number): void {
+    try {
+      this.id.qp?.modify({ qpState: QpState.RTS, minRnrTimer });
+    } catch (error) {
+      // Its first packet may have ended the queue pair: that comes to be known by itself.
+      if (!(error instanceof RefusalError)) throw error;
+    }
+  }
+
+  hold(message: OutgoingMessage): boolean {
+    const { sends } = this.#transport;
+    if ((message.buffer as RegisteredBuffer).isOf(sends)) return true;
+    const buffer = sends.take(message.length, this.#fragmentBytes, true);
+    if (buffer) message.moveTo(buffer);
+    return buffer !== undefined;
+  }
+
+  post(
+    message: OutgoingMessage,
+    header: RdsHeader,
+    from: number,
+    length: number,
+    bare?: Bare,
+  ): void {
+    const buffer = message.buffer as RegisteredBuffer;
+    const { lkey, payloadLkey } = buffer;
+    const { operation } = message;
+    let sendFlags: number = SendFlag.SOLICITED;
+    if (operation && !operation.isPosted && !this.isClosed) {
+      this.#operate(operation);
+      if (operation.isFenced) sendFlags |= SendFlag.FENCE;
+    }
+    const request = this.#request;
+    if (bare) {
+      request.opcode = bare === 'all' ? WrOpcode.SEND : WrOpcode.SEND_WITH_IMM;
+      request.immData = portsOf(header);
+      request.sgList = this.#inOne(buffer.payloadAddr, length, payloadLkey);
+    } else {
+      const index = message.posted - 1;
+      writeHeader(buffer.view, index * HEADER_BYTES, header);
+      const addr = buffer.addr + index * HEADER_BYTES;
+      const payload = buffer.payloadAddr + from;
+      request.opcode = this.#marked;
+      request.immData = HAS_HEADER;
+      const isOne = addr + HEADER_BYTES === payload && lkey === payloadLkey;
+      request.sgList = isOne
+        ? this.#inOne(addr, HEADER_BYTES + length, lkey)
+        : [
+            { addr, length: HEADER_BYTES, lkey },
+            { addr: payload, length, lkey: payloadLkey },
+          ];
+    }
+    // Peers acknowledge messages. A map they do not, what is sent again they may have before it
+    // arrives, and memory of an application must not be deregistered before the queue pair is done.
+    const isAwaited = header.sequence === 0 || message.isRetransmitted || lkey !== payloadLkey;
+    request.sendFlags = sendFlags | this.#signal(isAwaited);
+    this.#send(message, request);
+  }
+
+  /** How a header goes. */
+  get #marked(): number {
+    return this.marksHeaders ? WrOpcode.SEND_WITH_IMM : WrOpcode.SEND;
+  }
+
+  #inOne(addr: number, length: number, lkey: number): readonly Sge[] {
+    const sge = this.#sge;
+    sge.addr = addr;
+    sge.length = length;
+    sge.lkey = lkey;
+    return this.#sgeList;
+  }
+
+  /** SIGNALED, where it has to be. */
+  #signal(isAwaited: boolean): number {
+    if (!isAwaited && ++this.#unsignalled < UNSIGNALLED_MAX) return 0;
+    return (this.#unsignalled = 0) | SendFlag.SIGNALED;
+  }
+
+  get #nextWrId(): number {
+    return SEND_WR_IDS + ((this.#completed + this.#posted.length) % SEND_WR_IDS);
+  }
+
+  /** Where in `#posted` it is. */
+  #placeOf(wrId: number): number {
+    return (wrId - this.#completed) & (SEND_WR_IDS - 1);
+  }
+
+  #operate(operation: RdmaOperation): void {
+    operation.isPosted = true;
+    const { local, region, remoteAddr, rkey, isWrite } = operation;
+    // Registered on a device that is no longer the way.
+    if (operation.from !== this.#transport.index) return operation.end(RdmaStatus.DROPPED);
+    const sgList = [{ addr: local.byteOffset, length: local.length, lkey: region.lkey }];
+    const opcode = isWrite ? WrOpcode.RDMA_WRITE : WrOpcode.RDMA_READ;
+    const rdma = { remoteAddr, rkey };
+    const sendFlags = this.#signal(true);
+    this.#send(operation, { ...NO_REQUEST, opcode, sgList, sendFlags, rdma });
+  }
+
+  /** A work request failed: what it was hears why. */
+  failed(wrId: number, status: number): void {
+    const what = this.#posted[this.#placeOf(wrId)];
+    // What was flushed was not at fault: it is dropped with its connection.
+    if (!(what instanceof RdmaOperation) || status === WcStatus.WR_FLUSH_ERR) return;
+    what.end(rdmaStatusOf(status));
+  }
+
+  postCopy(header: RdsHeader, payload: Uint8Array, done?: () => void): void {
+    writeHeader(this.#scratchView, 0, header);
+    this.#scratch.set(payload, HEADER_BYTES);
+    const inline = this.#scratch.subarray(0, HEADER_BYTES + payload.length);
+    const sendFlags = SendFlag.INLINE | SendFlag.SOLICITED | this.#signal(done !== undefined);
+    this.#send(done && { letGo: done }, { ...NO_REQUEST, opcode: this.#marked, inline, sendFlags });
+  }
+
+  close(): void {
+    if (this.isClosed) return;
+    this.isClosed = true;
+    this.#transport.end(this);
+    this.id.destroy();
+    for (const what of this.#posted.splice(0)) what?.letGo(false);
+  }
+
+  /** A SEND is complete, and all before it. */
+  completed(wrId: number): void {
+    const count = this.#placeOf(wrId) + 1;
+    if (count > this.#posted.length) return;
+    for (let left = count; left > 0 && this.#posted.length > 0; left--) {
+      // Who hears of it may send: numbers must be right by then.
+      this.#completed = (this.#completed + 1) % SEND_WR_IDS;
+      this.#posted.shift()?.letGo(true);
+    }
+  }
+
+  /** SENDs are solicited: Linux looks at its receives only when it is asked to. */
+  #send(what: Posted | undefined, request: Request): void {
+    request.wrId = this.#nextWrId;
+    this.#posted.push(what);
+    try {
+      this.#post(request);
+    } catch (error) {
+      // The queue pair is gone: whoever posts hears of it later, not now.
+      if (!(error instanceof RefusalError)) throw error;
+      this.#transport.broken(this);
+    }
+  }
+
+  #post(request: Request): void {
+    const qp = this.id.qp!;
+    if (!this.#isTurn) {
+      this.#isTurn = true;
+      // For each message: queueMicrotask would make an object to name the caller by.
+      void RESOLVED.then(this.#endTurn);
+      return qp.postSend(request);
+    }
+    qp.postSoftly(request);
+    if (++this.#waiting >= TOGETHER) this.#leave();
+  }
+
+  readonly #endTurn = (): void => {
+    this.#isTurn = false;
+    if (this.#waiting > 0 && !this.isClosed) this.#leave();
+  };
+
+  #leave(): void {
+    this.#waiting = 0;
+    const { device } = this.#transport.context;
+    if (!device.closed) device.engine.drain();
+  }
+}

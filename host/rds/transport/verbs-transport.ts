@@ -1,0 +1,382 @@
+/** The protocol's connections as queue pairs, made by the connection manager. */
+import { QpState, WcFlag, WcStatus } from '#build/abi.js';
+import { RefusalError } from '../../errors/errors.js';
+import { Endpoint } from '../../link/endpoint.js';
+import type { AuthOptions } from '../../cm/auth-option.js';
+import { authReason } from '../../cm/connect-error.js';
+import type { CmId } from '../../cm/cm-id.js';
+import { CmEventType, RejectReason } from '../../cm/enums.js';
+import { createEventChannel, type CmEvent, type EventChannel } from '../../cm/event-channel.js';
+import { Manager } from '../../cm/manager.js';
+import type { CompletionQueue, WorkCompletion } from '../../verbs/queues/completion-queue.js';
+import type { Context } from '../../verbs/context.js';
+import type { ProtectionDomain } from '../../verbs/domains/protection-domain.js';
+import {
+  RECEIVES_MAX,
+  ReceivePool,
+  SEND_BYTES_MAX,
+  SendPool,
+  type ReceiveBudget,
+} from './buffers.js';
+import type { TransportConnection, TransportOwner } from '../protocol/transport.js';
+import {
+  FRAGMENT_BYTES,
+  HEADER_BYTES,
+  LARGE_FRAGMENT_BYTES,
+  MEDIUM_BYTES,
+  RDS_CM_PORT,
+  RDS_PORT,
+  SMALL_BYTES,
+} from '../wire/constants.js';
+import type { RdsCore } from '../protocol/core.js';
+import { Denials } from './denials.js';
+import { LocalRegions } from './local-regions.js';
+import { DebugLevel } from '../protocol/trace.js';
+import { SEND_WR_IDS, VerbsConnection } from './verbs-connection.js';
+
+const COMPLETIONS = 32768;
+const POLL = 64;
+/** Receives of a connection by what it is for: bytes of a message's part, and how many at a time. */
+const POOLS = {
+  base: [FRAGMENT_BYTES, 256],
+  small: [SMALL_BYTES, 512],
+  medium: [MEDIUM_BYTES, 32],
+  large: [LARGE_FRAGMENT_BYTES, 32],
+} as const;
+type PoolName = keyof typeof POOLS;
+const CONNECTION_POOLS: readonly PoolName[] = ['base', 'medium', 'large'];
+/** 0.27 s, 7 times: who does not answer in 2 s is not there. */
+const CONNECT_TIMEOUT = { cmResponseTimeout: 16, maxCmRetries: 7 };
+const FOR_EVER = 7;
+const RDATOMIC = 16;
+
+/** Of one device. */
+export class VerbsTransport {
+  readonly context: Context;
+  readonly pd: ProtectionDomain;
+  readonly cq: CompletionQueue;
+  readonly byQueuePair = new Map<number, VerbsConnection>();
+  readonly sends: SendPool;
+  /** Memory of applications. */
+  readonly regions: LocalRegions;
+  readonly denials = new Denials();
+  /** Set before anything is heard. */
+  core!: RdsCore;
+  /** Called after every input: the core's next deadline may be another. */
+  onInput: () => void = () => {};
+  readonly #channel: EventChannel;
+  readonly #byId = new Map<CmId, VerbsConnection>();
+  readonly #pools = new Map<PoolName, ReceivePool>();
+  readonly #budget: ReceiveBudget;
+  /** Bytes of receives that there may be; less when the device has no more. */
+  receiveBytesMax: number;
+  /** Among the node's addresses. */
+  readonly index: number;
+  readonly #poolList: ReceivePool[] = [];
+  /** Completions that were taken out of the queue early: older than what is there. */
+  #swept: WorkCompletion[] = [];
+  #auth: AuthOptions | undefined;
+  readonly #listeners: CmId[] = [];
+  #isClosed = false;
+
+  /** `auth`: of all connections, or of none. Throws RefusalError ENOMEM. */
+  constructor(context: Context, index: number, receiveBytesMax: number, auth?: AuthOptions) {
+    this.context = context;
+    this.#auth = auth;
+    this.index = index;
+    this.receiveBytesMax = receiveBytesMax;
+    this.#budget = {
+      bytesLeft: receiveBytesMax,
+      exhausted: () => {
+        this.receiveBytesMax = this.receiveBytes;
+        this.#budget.bytesLeft = 0;
+        const what = `the device has no memory for receives beyond ${this.receiveBytesMax} bytes`;
+        this.say(DebugLevel.SERIOUS_ERRORS, () => what);
+      },
+      missed: () => this.core.statistics.rxCacheMiss++,
+    };
+    this.pd = context.allocPd();
+    this.cq = context.createCq(COMPLETIONS);
+    this.regions = new LocalRegions(this.pd);
+    this.sends = new SendPool(context, this.pd, SEND_BYTES_MAX);
+    this.#channel = createEventChannel(context);
+  }
+
+  /** Bytes of memory for receives. */
+  get receiveBytes(): number {
+    return this.receiveBytesMax - this.#budget.bytesLeft;
+  }
+
+  /** Receives that wait for messages. */
+  get receivesPosted(): number {
+    return this.#poolList.reduce((sum, pool) => sum + pool.posted, 0);
+  }
+
+  /** Receives that hold messages which nobody has read. */
+  get receivesTaken(): number {
+    return this.#poolList.reduce((sum, pool) => sum + pool.taken, 0);
+  }
+
+  get isClosed(): boolean {
+    return this.#isClosed;
+  }
+
+  get now(): number {
+    return this.context.device.clock.now();
+  }
+
+  /** Is there for peers from now on. Throws RefusalError EADDRINUSE. */
+  listen(): void {
+    const ports = this.context.local.gid.isIpv4 ? [RDS_PORT] : [RDS_PORT, RDS_CM_PORT];
+    for (const port of ports) {
+      const id = this.#channel.createId();
+      if (this.#auth) id.setOption({ auth: this.#auth });
+      id.bindAddr({ port });
+      id.listen();
+      this.#listeners.push(id);
+    }
+    void this.#hearEvents();
+    void this.#hearCompletions();
+  }
+
+  /** Of connections from now on. Throws MisuseError. */
+  setAuth(auth: AuthOptions): void {
+    for (const id of this.#listeners) id.setOption({ auth });
+    this.#auth = auth;
+  }
+
+  connect(
+    peer: Endpoint,
+    connectionIndex: number,
+    privateData: Uint8Array,
+    owner: TransportOwner,
+  ): TransportConnection {
+    this.say(DebugLevel.CM, () => `${peer} is asked for a connection`);
+    const id = this.#channel.createId();
+    const pool = this.#pool(CONNECTION_POOLS[connectionIndex]!);
+    const connection = new VerbsConnection(
+      this,
+      id,
+      owner,
+      POOLS[CONNECTION_POOLS[connectionIndex]!][0],
+      pool,
+    );
+    connection.isAsked = true;
+    this.#byId.set(id, connection);
+    try {
+      id.setOption(this.#auth ? { ...CONNECT_TIMEOUT, auth: this.#auth } : CONNECT_TIMEOUT);
+      const { gid, port: udpPort } = peer;
+      const port = gid.isIpv4 ? RDS_PORT : RDS_CM_PORT;
+      id.resolveAddr({ address: gid.toString(), port, udpPort });
+      id.resolveRoute();
+      connection.createQp();
+      id.connect({
+        privateData,
+        responderResources: RDATOMIC,
+        initiatorDepth: RDATOMIC,
+        retryCount: 7,
+        rnrRetryCount: FOR_EVER,
+      });
+    } catch (error) {
+      if (!(error instanceof RefusalError)) throw error;
+      this.broken(connection);
+    }
+    return connection;
+  }
+
+  random(): number {
+    return Manager.of(this.context).random();
+  }
+
+  say(level: number, text: () => string): void {
+    // While the node is being made nobody listens.
+    (this.core as RdsCore | undefined)?.trace.log(this.now, level, text);
+  }
+
+  /** Tells the owner of a connection that it is over, in a turn of its own. */
+  broken(connection: VerbsConnection, isNobody = false): void {
+    queueMicrotask(() => {
+      if (connection.isClosed) return;
+      connection.owner.down(this.now, connection, isNobody);
+      connection.close();
+      this.onInput();
+    });
+  }
+
+  /** A queue pair takes what is complete along when it goes: receives that it filled, too. */
+  end(connection: VerbsConnection): void {
+    this.#byId.delete(connection.id);
+    this.byQueuePair.delete(connection.qpNum);
+    if (connection.qpNum !== 0) {
+      this.say(DebugLevel.QP, () => `queue pair ${connection.qpNum} is gone`);
+    }
+    const { qp } = connection.id;
+    if (!qp || this.#isClosed || this.context.device.closed) return;
+    qp.modify({ qpState: QpState.ERR });
+    const isFirst = this.#swept.length === 0;
+    for (let some = this.cq.poll(POLL); some.length > 0; some = this.cq.poll(POLL)) {
+      this.#swept.push(...some);
+    }
+    if (!isFirst || this.#swept.length === 0) return;
+    queueMicrotask(() => {
+      if (this.#isClosed) return;
+      this.#completions([]);
+      this.onInput();
+    });
+  }
+
+  /** Everything must be closed: connections are the core's. */
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    this.#channel.destroy();
+    for (const connection of [...this.byQueuePair.values()]) connection.close();
+    if (this.context.device.closed) return;
+    for (const pool of this.#pools.values()) pool.close();
+    this.sends.close();
+    this.regions.close();
+    this.cq.destroy();
+    this.pd.dealloc();
+  }
+
+  #pool(name: PoolName): ReceivePool {
+    let pool = this.#pools.get(name);
+    if (!pool) {
+      const [bytes, step] = POOLS[name];
+      const wrIds = this.#poolList.length * RECEIVES_MAX;
+      const kind = { size: HEADER_BYTES + bytes, step, wrIds };
+      pool = new ReceivePool(this.context, this.pd, kind, this.#budget);
+      this.#pools.set(name, pool);
+      this.#poolList.push(pool);
+    }
+    return pool;
+  }
+
+  async #hearEvents(): Promise<void> {
+    for await (const event of this.#channel) {
+      if (this.#isClosed) return;
+      if (event.event === CmEventType.CONNECT_REQUEST) this.#request(event);
+      else this.#event(event);
+      this.onInput();
+    }
+  }
+
+  #event(event: CmEvent): void {
+    const connection = this.#byId.get(event.id);
+    if (!connection) return;
+    const { address, udpPort } = event.id.getPeerAddr()!;
+    const reason = event.event === CmEventType.REJECTED ? event.status : 0;
+    this.denials.note(Endpoint.parse(address, udpPort), reason);
+    switch (event.event) {
+      case CmEventType.ESTABLISHED: {
+        connection.established(this.core.parameters.MinRnrTimer);
+        const answer = connection.isAsked ? event.privateData : undefined;
+        return connection.owner.up(this.now, connection, answer);
+      }
+      case CmEventType.REJECTED:
+        return this.broken(connection, isHopeless(event.status));
+      case CmEventType.UNREACHABLE:
+        return this.broken(connection, true);
+      case CmEventType.CONNECT_ERROR:
+      case CmEventType.DISCONNECTED:
+      case CmEventType.DEVICE_REMOVAL:
+        return this.broken(connection);
+      default:
+    }
+  }
+
+  #request({ id, privateData }: CmEvent): void {
+    const { address, udpPort } = id.getPeerAddr()!;
+    const asking = Endpoint.parse(address, udpPort);
+    const acceptance = this.core.request(this.now, asking, privateData, this.index);
+    if (!acceptance) {
+      this.#refuse(id);
+      return;
+    }
+    const { connection: accepting, privateData: answer } = acceptance;
+    const isSmall = accepting.index === 0 && accepting.isOwnKind;
+    const pool = this.#pool(isSmall ? 'small' : CONNECTION_POOLS[accepting.index]!);
+    const connection = new VerbsConnection(this, id, accepting, accepting.fragmentBytes, pool);
+    this.#byId.set(id, connection);
+    try {
+      connection.createQp();
+      this.core.accepted(this.now, acceptance, connection, privateData);
+      id.accept({
+        privateData: answer,
+        responderResources: RDATOMIC,
+        initiatorDepth: RDATOMIC,
+        rnrRetryCount: FOR_EVER,
+      });
+    } catch (error) {
+      if (!(error instanceof RefusalError)) throw error;
+      this.broken(connection);
+    }
+  }
+
+  #refuse(id: CmId): void {
+    try {
+      id.reject();
+    } catch (error) {
+      // The peer gave up meanwhile.
+      if (!(error instanceof RefusalError)) throw error;
+    }
+    id.destroy();
+  }
+
+  async #hearCompletions(): Promise<void> {
+    let isOver = false;
+    const take = (completions: readonly WorkCompletion[]): void => {
+      isOver = this.#isClosed || completions.length === 0;
+      if (isOver) return;
+      this.#completions(completions);
+      this.onInput();
+    };
+    while (!isOver) {
+      try {
+        await this.cq.waitInto(POLL, take);
+      } catch (error) {
+        // It was waited for until it was destroyed.
+        if (!this.#isClosed) throw error;
+        return;
+      }
+    }
+  }
+
+  #completions(completions: readonly WorkCompletion[]): void {
+    const { now } = this;
+    const withRoom: VerbsConnection[] = [];
+    const swept = this.#swept;
+    if (swept.length > 0) this.#swept = [];
+    for (const completion of swept) this.#completion(now, completion, withRoom);
+    for (const completion of completions) this.#completion(now, completion, withRoom);
+    for (const connection of withRoom) {
+      if (!connection.isClosed) connection.owner.sent(now, connection);
+    }
+  }
+
+  #completion(now: number, completion: WorkCompletion, withRoom: VerbsConnection[]): void {
+    const { qpNum, status, byteLen, wcFlags, immData } = completion;
+    const wrId = Number(completion.wrId);
+    const connection = this.byQueuePair.get(qpNum);
+    const isGood = status === WcStatus.SUCCESS;
+    if (!isGood && connection) {
+      if (wrId >= SEND_WR_IDS) connection.failed(wrId, status);
+      this.broken(connection);
+    }
+    if (wrId < SEND_WR_IDS) {
+      const pool = this.#poolList[Math.floor(wrId / RECEIVES_MAX)]!;
+      const beside = isGood && wcFlags & WcFlag.WITH_IMM ? immData : undefined;
+      const packet = pool.packet(wrId, isGood ? byteLen : 0, beside);
+      if (isGood && connection) connection.owner.received(now, connection, packet);
+      else packet.release();
+    } else if (isGood && connection) {
+      connection.completed(wrId);
+      if (withRoom.at(-1) !== connection) withRoom.push(connection);
+    }
+  }
+}
+
+/** The peer has no listener, or another key: an immediate retry would fail as well. */
+function isHopeless(reason: number): boolean {
+  return reason === RejectReason.INVALID_SERVICE_ID || authReason(reason) !== undefined;
+}

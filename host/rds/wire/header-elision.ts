@@ -1,0 +1,70 @@
+/**
+ * What the headers of a connection said last, in one direction. Both ends know it, since nothing
+ * is lost or comes out of order there; so what is known already is left out.
+ */
+import { HeaderFlag } from './constants.js';
+import { noExtensions, type RdsHeader } from './header.js';
+
+/** What is left out of a header's place: all but the ports, or those as well. */
+export type Bare = 'but ports' | 'all';
+
+/** Immediate data of what begins with a header; else it is the ports. Port 0 sends nothing bare. */
+export const HAS_HEADER = 0;
+/** Said by each message without a header: it is acknowledged, by itself if need be. */
+const FLAGS = HeaderFlag.ACK_REQUIRED;
+
+export class HeaderElision {
+  #sequence = NaN;
+  #ack = NaN;
+  #ports = 0;
+
+  /** A connection begins: nothing was said. */
+  begin(): void {
+    this.#sequence = NaN;
+    this.#ack = NaN;
+    this.#ports = 0;
+  }
+
+  /** A header goes, or came. */
+  hear(header: RdsHeader): void {
+    this.#ack = header.ack;
+    if (header.sequence === 0) return;
+    this.#sequence = header.sequence;
+    this.#ports = portsOf(header);
+  }
+
+  /** What the other end knows of the header of a message in one piece; undefined: not enough. */
+  bareness(header: RdsHeader): Bare | undefined {
+    const isKnown =
+      header.sequence === this.#sequence + 1 &&
+      header.ack === this.#ack &&
+      (header.flags & ~FLAGS) === 0 &&
+      header.extensions === noExtensions() &&
+      header.sourcePort !== 0;
+    if (!isKnown) return undefined;
+    return portsOf(header) === this.#ports ? 'all' : 'but ports';
+  }
+
+  /**
+   * The header of a message that came without one; `ports`: what came beside it. Undefined: it
+   * cannot be known.
+   */
+  next(length: number, ports = this.#ports): RdsHeader | undefined {
+    if (!Number.isSafeInteger(this.#sequence + 1) || ports === 0) return undefined;
+    return {
+      sequence: this.#sequence + 1,
+      ack: this.#ack,
+      length,
+      sourcePort: ports >>> 16,
+      destinationPort: ports & 0xffff,
+      flags: FLAGS,
+      credit: 0,
+      extensions: noExtensions(),
+    };
+  }
+}
+
+/** Both ports of a message, as four bytes of immediate data. */
+export function portsOf({ sourcePort, destinationPort }: RdsHeader): number {
+  return ((sourcePort << 16) | destinationPort) >>> 0;
+}

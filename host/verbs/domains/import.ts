@@ -1,0 +1,61 @@
+/**
+ * What another context of the device made: `ibv_import_pd`, `ibv_import_mr` (protection-domain.ts),
+ * memory. Contexts of one device are those that named it alike.
+ */
+import { Errno } from '#build/abi.js';
+import { SharedHeap } from '../../engine/shared-heap.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
+import type { Context } from '../context.js';
+import { ProtectionDomain } from './protection-domain.js';
+import { refuse } from '../refuse.js';
+
+/** @internal */
+export function importPd(context: Context, handle: number): ProtectionDomain {
+  if (!Number.isInteger(handle) || handle < 0 || handle >= 2 ** 32) {
+    throw new MisuseError('handle', `must be the handle of a protection domain, got ${handle}`);
+  }
+  const { arena, engine } = context.device;
+  const { siblings, resources } = context;
+  const mine = [...resources].some(
+    (one) => one instanceof ProtectionDomain && one.handle === handle,
+  );
+  if (siblings.instancesOf(handle) > 0 && !mine) return ProtectionDomain.of(context, handle);
+  const errno = arena.exports.attachPd(engine.context, handle);
+  if (errno === Errno.EINVAL) {
+    const why = 'there is no such protection domain, or this context takes part in it already';
+    throw new RefusalError('ENOENT', `importPd: ${why}`);
+  }
+  refuse(errno, 'importPd', { ENOMEM: 'the device has no place for one more that shares' });
+  return ProtectionDomain.of(context, handle);
+}
+
+/** @internal */
+export function attachMemory(context: Context, address: number, length: number): Uint8Array {
+  const { arena } = context.device;
+  if (!Number.isInteger(address) || address < 0 || address >= 2 ** 32) {
+    throw new MisuseError('address', `must be an address in the device's memory, got ${address}`);
+  }
+  if (!Number.isInteger(length) || length < 1 || length >= 2 ** 32) {
+    throw new MisuseError('length', `must be a whole number of bytes above 0, got ${length}`);
+  }
+  if (!(arena.userHeap instanceof SharedHeap)) {
+    throw new RefusalError(
+      'EOPNOTSUPP',
+      'attach: the device has no name, its memory is ours alone',
+    );
+  }
+  arena.userHeap.hold(address, length);
+  context.allocations.add(address, length);
+  return arena.memory.bytes.subarray(address, address + length);
+}
+
+/** @internal */
+export function notShared(verb: string, handle: number): RefusalError {
+  const what = `${handle} names nothing that this process can reach`;
+  return new RefusalError('EOPNOTSUPP', `${verb}: ${what}; openDevice({ name }) shares a device`);
+}
+
+/** `ibv_import_device`. Throws RefusalError EOPNOTSUPP: a shared device has a name. */
+export function importDevice(cmdFd: number): Promise<never> {
+  return Promise.reject(notShared('importDevice', cmdFd));
+}

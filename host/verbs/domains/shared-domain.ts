@@ -1,0 +1,109 @@
+/**
+ * Shared protection domains (seed 000): handles of 32 bytes that mean the same wherever they lie.
+ * ```
+ *  | device id, 8 bytes | chance, 8 bytes | domain, 4 bytes | magic, 4 bytes | 0, 8 bytes |
+ * ```
+ */
+import { Errno, ShareParametersLayout } from '#build/abi.js';
+import { structAt, type Struct } from '../../engine/struct.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
+import type { Context } from '../context.js';
+import { ProtectionDomain } from './protection-domain.js';
+import { randomId, refuse } from '../refuse.js';
+
+const SHPD_BYTES = 32;
+const MAGIC = 0x64706873;
+
+/** @internal */
+export function allocShpd(
+  pd: ProtectionDomain,
+  shareKey: bigint | number,
+  area: Uint8Array = new Uint8Array(SHPD_BYTES),
+): Uint8Array {
+  const { device } = pd.context;
+  const key = checkKey(shareKey);
+  checkArea('area', area);
+  const nonce = randomId();
+  const errno = withParameters(
+    pd.context,
+    { shareKey: key, nonce, pd: pd.handle, reserved: 0 },
+    (at) => device.arena.exports.allocShpd(device.engine.context, at),
+  );
+  refuse(errno, 'allocShpd', {
+    EBUSY: 'the protection domain has a handle already',
+    EINVAL: 'the protection domain is gone',
+  });
+  const view = new DataView(area.buffer, area.byteOffset, area.length);
+  pd.context.siblings.setSharable(pd.handle);
+  view.setBigUint64(0, idOf(pd.context), true);
+  view.setBigUint64(8, nonce, true);
+  view.setUint32(16, pd.handle, true);
+  view.setUint32(20, MAGIC, true);
+  view.setBigUint64(24, 0n, true);
+  return area;
+}
+
+/** @internal */
+export function sharePd(
+  context: Context,
+  shpd: Uint8Array,
+  shareKey: bigint | number,
+): ProtectionDomain {
+  const { device } = context;
+  const key = checkKey(shareKey);
+  checkArea('shpd', shpd);
+  // A copy: it may lie where others write.
+  const view = new DataView(Uint8Array.from(shpd).buffer);
+  const foreign =
+    Number(view.getBigUint64(0, true) !== idOf(context)) |
+    Number(view.getUint32(20, true) !== MAGIC);
+  // No domain has number 0: a foreign handle goes the same way as a wrong key.
+  const pd = view.getUint32(16, true) * (1 - foreign);
+  const errno = withParameters(
+    context,
+    { shareKey: key, nonce: view.getBigUint64(8, true), pd, reserved: 0 },
+    (at) => device.arena.exports.attachShpd(device.engine.context, at),
+  );
+  if (errno === Errno.ENOMEM) {
+    throw new RefusalError('ENOMEM', 'sharePd: the device has no place for one more that shares');
+  }
+  if (errno !== Errno.OK) {
+    throw new RefusalError('EINVAL', 'sharePd: no such protection domain, or not its share key');
+  }
+  context.siblings.setSharable(pd);
+  return ProtectionDomain.of(context, pd);
+}
+
+/** What tells devices apart. */
+function idOf({ device, siblings }: Context): bigint {
+  return device.shared?.deviceId ?? siblings.id;
+}
+
+function withParameters(
+  context: Context,
+  values: Struct<typeof ShareParametersLayout>,
+  call: (address: number) => number,
+): number {
+  const { arena } = context.device;
+  const address = arena.heap.alloc(ShareParametersLayout.size);
+  try {
+    Object.assign(structAt(arena.memory, ShareParametersLayout, address), values);
+    return call(address);
+  } finally {
+    arena.memory.bytes.fill(0, address, address + ShareParametersLayout.size);
+    arena.heap.free(address);
+  }
+}
+
+function checkKey(shareKey: bigint | number): bigint {
+  const whole = typeof shareKey === 'bigint' || Number.isSafeInteger(shareKey);
+  if (!whole || shareKey < 0 || BigInt(shareKey) >= 1n << 64n) {
+    throw new MisuseError('shareKey', 'must be a whole number from 0 to 2^64 - 1');
+  }
+  return BigInt(shareKey);
+}
+
+function checkArea(name: string, area: Uint8Array): void {
+  if (area instanceof Uint8Array && area.length >= SHPD_BYTES) return;
+  throw new MisuseError(name, `must be a Uint8Array of at least ${SHPD_BYTES} bytes`);
+}

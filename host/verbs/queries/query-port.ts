@@ -1,0 +1,57 @@
+/** What a device's one port is (`ibv_query_port`), and in which order it brings what. */
+import { Mtu, WrOpcodeName } from '#build/abi.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
+import { QueryQpDataInOrderFlag } from '../constants.js';
+import type { Context } from '../context.js';
+import { MAX_MESSAGE_BYTES } from '../limits.js';
+
+/** `ibv_port_attr`, what of it means something here. */
+export interface PortAttributes {
+  readonly state: 'ACTIVE' | 'DOWN';
+  /** An Mtu. */
+  readonly maxMtu: number;
+  /** The largest Mtu whose packets the link carries. */
+  readonly activeMtu: number;
+  readonly gidTblLen: number;
+  readonly pkeyTblLen: number;
+  readonly maxMsgSz: number;
+  /** The link's name. */
+  readonly linkLayer: string;
+}
+
+export const PORTS = 1;
+export const PKEYS = 1;
+export function queryPort(context: Context, portNum: number): PortAttributes {
+  checkPort('queryPort', portNum);
+  const { info, closed } = context.device;
+  let activeMtu: number = Mtu.MTU_256;
+  while (activeMtu < Mtu.MTU_4096 && (128 << (activeMtu + 1)) + 64 <= info.packetSizeMax) {
+    activeMtu++;
+  }
+  return {
+    state: closed || context.failure ? 'DOWN' : 'ACTIVE',
+    maxMtu: Mtu.MTU_4096,
+    activeMtu,
+    gidTblLen: 1,
+    pkeyTblLen: PKEYS,
+    maxMsgSz: MAX_MESSAGE_BYTES,
+    linkLayer: info.name,
+  };
+}
+
+/**
+ * What is known of the order in which the bytes of a message arrive: nothing. Packets take effect
+ * in order, but who looks on from another thread may see the bytes of one in any order.
+ */
+export function queryDataInOrder(op: number, flags: number): number {
+  if (WrOpcodeName[op] === undefined) throw new MisuseError('op', `${op} is no WrOpcode`);
+  if (flags & ~QueryQpDataInOrderFlag.RETURN_CAPS) {
+    throw new MisuseError('flags', `must be made of QueryQpDataInOrderFlag, got ${flags}`);
+  }
+  return 0;
+}
+
+export function checkPort(verb: string, portNum: number): void {
+  if (portNum === PORTS) return;
+  throw new RefusalError('EINVAL', `${verb}: there is no port ${portNum}, only ${PORTS}`);
+}

@@ -1,0 +1,44 @@
+/** The tables of a device's one port, of one entry each: GIDs and P_Keys. */
+import { RefusalError } from '../../errors/errors.js';
+import type { Gid } from '../../link/endpoint.js';
+import { GidType } from '../constants.js';
+import type { Context } from '../context.js';
+import { PORTS, checkPort } from './query-port.js';
+
+/** `ibv_gid_entry`. */
+export interface GidEntry {
+  readonly gid: Gid;
+  readonly gidIndex: number;
+  readonly portNum: number;
+  /** A GidType. */
+  readonly gidType: number;
+}
+
+export function queryGidEx(context: Context, portNum: number, gidIndex: number): GidEntry {
+  checkPort('queryGidEx', portNum);
+  if (gidIndex !== 0) {
+    throw new RefusalError('ENODATA', `queryGidEx: the table has no entry ${gidIndex}, only 0`);
+  }
+  return { gid: context.local.gid, gidIndex, portNum, gidType: GidType.ROCE_V2 };
+}
+
+export function queryGidTable(context: Context, maxEntries: number): GidEntry[] {
+  if (!Number.isInteger(maxEntries) || maxEntries < 1) {
+    throw new RefusalError('EINVAL', `queryGidTable: 1 entry does not fit into ${maxEntries}`);
+  }
+  return [queryGidEx(context, PORTS, 0)];
+}
+
+export function queryPkey(context: Context, portNum: number, index: number): number {
+  checkPort('queryPkey', portNum);
+  if (index !== 0) throw new RefusalError('EINVAL', `queryPkey: there is no entry ${index}`);
+  return context.device.limits.pkey;
+}
+
+export function getPkeyIndex(context: Context, portNum: number, pkey: number): number {
+  checkPort('getPkeyIndex', portNum);
+  if (pkey !== context.device.limits.pkey) {
+    throw new RefusalError('EINVAL', `getPkeyIndex: 0x${pkey.toString(16)} is not in the table`);
+  }
+  return 0;
+}

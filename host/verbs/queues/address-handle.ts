@@ -1,0 +1,155 @@
+/** `ibv_ah`: where datagrams go. */
+import { QueuePairAttributesLayout, WcFlag } from '#build/abi.js';
+import { checkKeys } from '../../base/options.js';
+import { structAt, type Struct } from '../../engine/struct.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
+import { Endpoint, Gid } from '../../link/endpoint.js';
+import { ROCE_PORT } from '../../link/link.js';
+import type { WorkCompletion } from './completion-queue.js';
+import { flowPort } from './flow.js';
+import type { ProtectionDomain } from '../domains/protection-domain.js';
+
+/** `ibv_ah_attr`, for links that route by GID. */
+export interface AddressAttributes {
+  /** The peer's GID, or its IPv4 or IPv6 address. */
+  readonly dgid: Gid | string;
+  /** The peer's UDP port. Default 4791. */
+  readonly port?: number;
+  /** The peer's receive buffer in bytes, where it told; it bounds what is under way. */
+  readonly receiveBufferBytes?: number;
+  /**
+   * The peer is of our own kind: packets to it may leave in runs that the kernel cuts, whose IP ids
+   * count up (Linux would drop them). Default false.
+   */
+  readonly ownKind?: boolean;
+  /** Packets that the peer keeps when they come ahead (`cap.reorderPackets`), where it told. */
+  readonly reorderPackets?: number;
+  /**
+   * FLUSH requests get the ICRC that Linux rxe computes, which covers their headers twice; it drops
+   * those with the standard one. Known by itself once the peer has sent a FLUSH. Default false.
+   */
+  readonly doubledFlushIcrc?: boolean;
+  /**
+   * `grh.flow_label`, 20 bits: which source port packets leave from, where the device has several
+   * (`sendSockets`). Default: of a connected queue pair, made of both numbers; of an address
+   * handle, none: the device's own port.
+   */
+  readonly flowLabel?: number;
+}
+
+/** Writes the AV into the engine's struct; returns where packets will go. */
+export function fillAddress(
+  struct: Struct<typeof QueuePairAttributesLayout>,
+  address: AddressAttributes,
+): Endpoint {
+  const known = 'dgid port receiveBufferBytes ownKind reorderPackets doubledFlushIcrc flowLabel';
+  checkKeys('ahAttr', address, known);
+  const gid = parseGid(address.dgid);
+  const port = address.port ?? ROCE_PORT;
+  if (!Number.isInteger(port) || port < 1 || port > 65535) {
+    throw new MisuseError('ahAttr.port', `must be a UDP port from 1 to 65535, got ${port}`);
+  }
+  const view = new DataView(gid.bytes.buffer);
+  struct.remoteGid0 = view.getBigUint64(0, true);
+  struct.remoteGid1 = view.getBigUint64(8, true);
+  struct.remotePort = port;
+  struct.receiveBufferBytes = address.receiveBufferBytes ?? 0;
+  struct.reorderPackets = address.reorderPackets ?? 0;
+  struct.ownKind = address.ownKind ? 1 : 0;
+  struct.doublesFlush = address.doubledFlushIcrc ? 1 : 0;
+  struct.sourcePort = 0;
+  return new Endpoint(gid, port);
+}
+
+function parseGid(dgid: Gid | string): Gid {
+  if (dgid instanceof Gid) return dgid;
+  try {
+    return Gid.parse(dgid);
+  } catch {
+    throw new MisuseError('ahAttr.dgid', `must be an IPv4 or IPv6 address, got ${String(dgid)}`);
+  }
+}
+
+/** What stands in front of a received datagram's payload. */
+export const GRH_BYTES = 40;
+/** RoCEv2 spreads flows over source ports from here up (IBA Annex A17.4.5.2). */
+const FLOW_PORT_LEAST = 0xc000;
+
+/** Where somebody who sends from this UDP port listens: flow ports are no places to answer to. */
+export function answerPort(sourcePort: number): number {
+  return sourcePort === 0 || sourcePort >= FLOW_PORT_LEAST ? ROCE_PORT : sourcePort;
+}
+
+/**
+ * `ibv_init_ah_from_wc`: where the datagram that `wc` tells of came from. `grh`: the first 40 bytes
+ * of the buffer that it was received into. Throws MisuseError.
+ */
+export function addressOfSender(wc: WorkCompletion, grh: Uint8Array): AddressAttributes {
+  if (!(wc.wcFlags & WcFlag.GRH)) throw new MisuseError('wc', 'is not of a datagram');
+  if (grh.length < GRH_BYTES) {
+    throw new MisuseError('grh', `has ${GRH_BYTES} bytes, got ${grh.length}`);
+  }
+  // An IPv4 header stands in the last 20 bytes, behind zeros (IBA A17.4.5.1).
+  const isIpv4 = grh[0]! >> 4 === 0;
+  const dgid = isIpv4 ? Gid.parse(grh.subarray(32, 36).join('.')) : new Gid(grh.subarray(8, 24));
+  return { dgid, port: answerPort(wc.srcPort) };
+}
+
+/** `struct ibv_ah`: where datagrams go (`pd.createAh`). IBA 10.2.2.2. */
+export class AddressHandle {
+  readonly pd: ProtectionDomain;
+  /** Address of the engine's struct. */
+  readonly handle: number;
+  readonly destination: Endpoint;
+  #destroyed = false;
+
+  private constructor(pd: ProtectionDomain, handle: number, destination: Endpoint) {
+    this.pd = pd;
+    this.handle = handle;
+    this.destination = destination;
+    pd.resources.add(this);
+  }
+
+  /** @internal Use `pd.createAh()`. */
+  static create(pd: ProtectionDomain, address: AddressAttributes): AddressHandle {
+    const { arena, engine, limits } = pd.context.device;
+    const at = arena.heap.alloc(QueuePairAttributesLayout.size);
+    try {
+      const struct = structAt(arena.memory, QueuePairAttributesLayout, at);
+      const destination = fillAddress(struct, address);
+      const { local, flowPorts } = pd.context.device.info;
+      // A datagram is answered at the port that it came from, or at 4791 (`answerPort`).
+      if (address.flowLabel !== undefined && local.port === ROCE_PORT) {
+        struct.sourcePort = flowPort(flowPorts, address.flowLabel);
+      }
+      const handle = arena.exports.createAh(engine.context, pd.handle, at);
+      if (handle === 0) {
+        throw new RefusalError(
+          'ENOMEM',
+          `createAh: all ${limits.addressHandlesMax} address handles are taken`,
+        );
+      }
+      return new AddressHandle(pd, handle, destination);
+    } finally {
+      arena.heap.free(at);
+    }
+  }
+
+  /** `ibv_destroy_ah`. */
+  destroy(): void {
+    if (this.#destroyed) throw new MisuseError('address handle', 'is destroyed already');
+    const { arena, engine } = this.pd.context.device;
+    arena.exports.destroyAh(engine.context, this.handle);
+    this.#destroyed = true;
+    this.pd.resources.delete(this);
+  }
+
+  /** @internal */
+  get destroyed(): boolean {
+    return this.#destroyed;
+  }
+
+  [Symbol.dispose](): void {
+    if (!this.#destroyed) this.destroy();
+  }
+}

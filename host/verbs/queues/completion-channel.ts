@@ -1,0 +1,87 @@
+/**
+ * `ibv_comp_channel`: events of armed completion queues, as an async iterator. Taking an event
+ * acknowledges it.
+ */
+import { MisuseError, RefusalError } from '../../errors/errors.js';
+import type { CompletionQueue } from './completion-queue.js';
+import type { Context } from '../context.js';
+
+/**
+ * `struct ibv_comp_channel`: says which armed completion queue has something
+ * (`context.createCompChannel`).
+ */
+export class CompletionChannel {
+  readonly context: Context;
+  readonly #events: CompletionQueue[] = [];
+  readonly #waiting: ((queue: CompletionQueue | undefined) => void)[] = [];
+  /** Queues whose events come here. */
+  readonly #queues = new Set<CompletionQueue>();
+  #closed = false;
+  #destroyed = false;
+
+  /** @internal Use `context.createCompChannel()`. */
+  constructor(context: Context) {
+    this.context = context;
+  }
+
+  /**
+   * `ibv_get_cq_event`: the next queue with an event; undefined when the context is closed, or the
+   * channel destroyed.
+   */
+  getCqEvent(): Promise<CompletionQueue | undefined> {
+    const queue = this.#events.shift();
+    if (queue || this.#closed) return Promise.resolve(queue);
+    return new Promise((resolve) => this.#waiting.push(resolve));
+  }
+
+  /** Queues with events until the context is closed. Arm a queue again before you poll it. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<CompletionQueue, void, undefined> {
+    for (let queue = await this.getCqEvent(); queue; queue = await this.getCqEvent()) yield queue;
+  }
+
+  /** @internal */
+  push(queue: CompletionQueue): void {
+    const resolve = this.#waiting.shift();
+    if (resolve) resolve(queue);
+    // One event of a queue stands for all it has.
+    else if (!this.#events.includes(queue)) this.#events.push(queue);
+  }
+
+  /** `ibv_destroy_comp_channel`. Throws RefusalError EBUSY while a queue's events come here. */
+  destroy(): void {
+    this.check();
+    if (this.#queues.size > 0) {
+      throw new RefusalError('EBUSY', 'destroy: queues use this completion channel');
+    }
+    this.#destroyed = true;
+    this.close();
+    this.context.removeChannel(this);
+  }
+
+  [Symbol.dispose](): void {
+    if (!this.#destroyed) this.destroy();
+  }
+
+  /** @internal */
+  check(): void {
+    if (this.#destroyed) throw new MisuseError('completion channel', 'is destroyed');
+  }
+
+  /** @internal */
+  add(queue: CompletionQueue): void {
+    this.#queues.add(queue);
+  }
+
+  /** @internal A queue is gone: its event with it. */
+  remove(queue: CompletionQueue): void {
+    this.#queues.delete(queue);
+    const index = this.#events.indexOf(queue);
+    if (index >= 0) this.#events.splice(index, 1);
+  }
+
+  /** @internal */
+  close(): void {
+    this.#closed = true;
+    for (const resolve of this.#waiting.splice(0)) resolve(undefined);
+  }
+}

@@ -1,0 +1,433 @@
+/** `ibv_send_wr`, `ibv_recv_wr`, `ibv_sge`, and how they are written into rings. */
+import {
+  BindRequestLayout,
+  PlacementType,
+  RECEIVE_REQUEST_SIZE,
+  RING_HEADER_SIZE,
+  SGE_SIZE,
+  SelectivityLevel,
+  SendFlag,
+  WORK_REQUEST_SIZE,
+  WorkRequestLayout,
+  WrOpcode,
+} from '#build/abi.js';
+import type { EngineMemory } from '../../engine/memory.js';
+import { MisuseError, RefusalError } from '../../errors/errors.js';
+import type { AddressHandle } from './address-handle.js';
+import type { RegMr } from '../regions/fast-memory-region.js';
+import type { MrSetLayout } from '../layouts/layout-memory-region.js';
+import type { BindMw } from '../regions/memory-window.js';
+
+/** `ibv_sge`: bytes of registered memory. */
+export interface Sge {
+  /** By the region's addressing: `mr.addr` is its first byte. */
+  readonly addr: number | bigint;
+  /** Bytes; 0 names none (and not 2^31, as some adapters have it). */
+  readonly length: number;
+  readonly lkey: number;
+}
+
+/** `ibv_send_wr`. */
+export interface SendWorkRequest {
+  /** Comes back in the completion. */
+  readonly wrId?: number | bigint;
+  readonly sgList?: readonly Sge[];
+  /** SendFlag.INLINE: these bytes, copied now, in place of `sgList`. */
+  readonly inline?: Uint8Array;
+  /** A WrOpcode. */
+  readonly opcode: number;
+  /** Made of SendFlag. */
+  readonly sendFlags?: number;
+  /** …_WITH_IMM: four bytes as a big-endian number. */
+  readonly immData?: number;
+  /** SEND_WITH_INV, LOCAL_INV: the key to kill. */
+  readonly invalidateRkey?: number;
+  /** RDMA operations: where at the peer. */
+  readonly rdma?: { readonly remoteAddr: number | bigint; readonly rkey: number };
+  /** ATOMIC_CMP_AND_SWP compares with compareAdd and sets swap; FETCH_AND_ADD adds compareAdd. */
+  readonly atomic?: {
+    readonly remoteAddr: number | bigint;
+    readonly rkey: number;
+    readonly compareAdd: bigint;
+    readonly swap?: bigint;
+  };
+  /**
+   * FLUSH: what is to be globally visible, or persistent: `type` is made of PlacementType; `level`
+   * is a SelectivityLevel: these `length` bytes (0: none, all that is asked for is the order), or
+   * all of the region. Needs AccessFlag.FLUSH_GLOBAL, FLUSH_PERSISTENT of key and queue pair.
+   */
+  readonly flush?: {
+    readonly remoteAddr: number | bigint;
+    readonly rkey: number;
+    readonly length: number;
+    readonly type: number;
+    /** Default RANGE. */
+    readonly level?: number;
+  };
+  /** UD: to whom. A Q_Key with its top bit set stands for the queue pair's own. */
+  readonly ud?: {
+    readonly ah: AddressHandle;
+    readonly remoteQpn: number;
+    readonly remoteQkey: number;
+  };
+  /** BIND_MW: which window to which memory. Type 2; for type 1 there is `qp.bindMw()`. */
+  readonly bindMw?: BindMw;
+  /** REG_MR: which region to which memory. */
+  readonly regMr?: RegMr;
+  /** BIND_MR: the region whose layout was recorded. */
+  readonly mrSetLayout?: MrSetLayout;
+}
+
+/** What BIND_MW, REG_MR and BIND_MR write into the ring (the engine's BindRequest). */
+export interface Binding {
+  readonly target: number;
+  readonly key: number;
+  readonly base: number;
+  readonly address: number | bigint;
+  /** Where the first byte lies in linear memory; 0 for windows. */
+  readonly memory: number;
+  /** Bytes. */
+  readonly length: number;
+  readonly access: number;
+}
+
+/** `ibv_recv_wr`. */
+export interface ReceiveWorkRequest {
+  readonly wrId?: number | bigint;
+  readonly sgList?: readonly Sge[];
+}
+
+const WR = WorkRequestLayout.fields;
+const WORD = (field: keyof typeof WR): number => WR[field][0] >> 2;
+const WR_ID = WORD('wrId');
+const REMOTE = WORD('remoteAddress');
+const COMPARE_ADD = WORD('compareAdd');
+const SWAP = WORD('swap');
+const OPCODE = WORD('opcode');
+const FLAGS = WORD('sendFlags');
+const KEY = WORD('key');
+const IMMEDIATE = WORD('immediate');
+const SGE_COUNT = WORD('sgeCount');
+const INLINE_LENGTH = WORD('inlineLength');
+const ADDRESS_HANDLE = WORD('addressHandle');
+const REMOTE_QPN = WORD('remoteQpn');
+const REMOTE_QKEY = WORD('remoteQkey');
+const FLUSH = WORD('flush');
+const EVERY_PLACEMENT = PlacementType.GLOBAL | PlacementType.PERSISTENT;
+const BIND = BindRequestLayout.fields;
+const BIND_WORD = (field: keyof typeof BIND): number => BIND[field][0] >> 2;
+const BIND_ADDRESS = BIND_WORD('address');
+const BIND_LENGTH = BIND_WORD('length');
+const BIND_MEMORY = BIND_WORD('memory');
+const BIND_KEY = BIND_WORD('key');
+const BIND_TARGET = BIND_WORD('target');
+const BIND_BASE = BIND_WORD('base');
+const BIND_ACCESS = BIND_WORD('access');
+const RING_TAIL = 64;
+const NO_SGES: readonly Sge[] = [];
+
+function notU64(value: number | bigint): MisuseError {
+  return new MisuseError('request', `${value} is no whole number from 0 to 2^64 - 1`);
+}
+
+/** Writes a u64 as two little-endian words. Numbers must be whole and below 2^53. */
+function storeU64(words: Uint32Array, at: number, value: number | bigint): void {
+  if (typeof value === 'number') {
+    // Nearly all are below 2^32, and a small whole number is stored at once.
+    const low = value >>> 0;
+    if (low === value) {
+      words[at] = low;
+      words[at + 1] = 0;
+      return;
+    }
+    if (!Number.isSafeInteger(value) || value < 0) throw notU64(value);
+    words[at] = value;
+    words[at + 1] = value / 4294967296;
+  } else {
+    if (value < 0n || value > 0xffff_ffff_ffff_ffffn) throw notU64(value);
+    words[at] = Number(value & 0xffffffffn);
+    words[at + 1] = Number((value >> 32n) & 0xffffffffn);
+  }
+}
+
+function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
+  for (let index = 0; index < list.length; index++) {
+    const sge = list[index]!;
+    const to = at + ((index * SGE_SIZE) >> 2);
+    const { length, lkey } = sge;
+    if (length >>> 0 !== length || (lkey >>> 0 !== lkey && (lkey | 0) !== lkey)) {
+      throw new MisuseError('sgList', `length ${length} and lkey ${lkey} must be 32-bit numbers`);
+    }
+    storeU64(words, to, sge.addr);
+    words[to + 2] = length;
+    words[to + 3] = lkey;
+  }
+}
+
+function checkSges(list: readonly Sge[], most: number): void {
+  if (list.length > most) {
+    throw new MisuseError('sgList', `has ${list.length} entries, the queue was made for ${most}`);
+  }
+}
+
+/** What the operation needs must be there: the ring's entry holds what was posted before. */
+function checkOperands(opcode: number, request: SendWorkRequest): void {
+  if (opcode <= WrOpcode.RDMA_WRITE_WITH_IMM && request.rdma) return;
+  const { rdma, atomic } = request;
+  const isAtomic =
+    opcode === WrOpcode.ATOMIC_CMP_AND_SWP || opcode === WrOpcode.ATOMIC_FETCH_AND_ADD;
+  if (isAtomic && !atomic) throw new MisuseError('atomic', 'says what an atomic does');
+  if (opcode === WrOpcode.FLUSH) checkFlush(request.flush);
+  const remote =
+    opcode <= WrOpcode.RDMA_WRITE_WITH_IMM ||
+    opcode === WrOpcode.RDMA_READ ||
+    opcode === WrOpcode.ATOMIC_WRITE;
+  if (remote && !rdma) throw new MisuseError('rdma', 'says where at the peer');
+}
+
+function checkFlush(flush: SendWorkRequest['flush']): void {
+  if (!flush) throw new MisuseError('flush', 'says what a FLUSH has to reach');
+  const { type, length, level = SelectivityLevel.RANGE } = flush;
+  if (!Number.isInteger(type) || type < 1 || type > EVERY_PLACEMENT) {
+    throw new MisuseError('flush.type', `must be made of PlacementType, got ${type}`);
+  }
+  if (level !== SelectivityLevel.RANGE && level !== SelectivityLevel.MR) {
+    throw new MisuseError('flush.level', `must be a SelectivityLevel, got ${level}`);
+  }
+  if (length >>> 0 !== length) {
+    throw new MisuseError('flush.length', `must be a 32-bit number of bytes, got ${length}`);
+  }
+}
+
+function bindingOf(request: SendWorkRequest): Binding {
+  const { bindMw, regMr, mrSetLayout } = request;
+  if (request.opcode === WrOpcode.BIND_MR) {
+    if (!mrSetLayout) throw new MisuseError('mrSetLayout', 'says whose layout BIND_MR binds');
+    return mrSetLayout.mr.binding();
+  }
+  if (request.opcode === WrOpcode.REG_MR) {
+    if (!regMr) throw new MisuseError('regMr', 'says what REG_MR registers');
+    return regMr.mr.binding(regMr);
+  }
+  if (!bindMw) throw new MisuseError('bindMw', 'says what BIND_MW binds');
+  return bindMw.mw.binding(bindMw);
+}
+
+function binds(opcode: number): boolean {
+  const { BIND_MW, REG_MR, BIND_MR } = WrOpcode;
+  return opcode === BIND_MW || opcode === REG_MR || opcode === BIND_MR;
+}
+
+function checkKeys({ key, access }: Binding): void {
+  if (key >>> 0 !== key && (key | 0) !== key) {
+    throw new MisuseError('key', `must be a 32-bit number, got ${key}`);
+  }
+  if (!Number.isInteger(access) || access < 0 || access > 0xffffffff) {
+    throw new MisuseError('access', `must be made of AccessFlag, got ${access}`);
+  }
+}
+
+/** A ring that the application fills and the engine empties. */
+abstract class Ring<Request extends object> {
+  readonly #head: number;
+  readonly #tail: number;
+  protected readonly words: Uint32Array;
+  protected readonly ring: number;
+  protected readonly entries: number;
+  protected readonly stride: number;
+  /** Where the engine was when it was last asked: it has gone on since, or begun anew. */
+  #seenTail = 0;
+  /** Filled entries that were not handed over yet. */
+  #held = 0;
+
+  constructor(memory: EngineMemory, ring: number, entries: number, stride: number) {
+    this.words = memory.words;
+    this.ring = ring;
+    this.entries = entries;
+    this.stride = stride;
+    this.#head = ring >> 2;
+    this.#tail = (ring + RING_TAIL) >> 2;
+  }
+
+  /** Fills the next entry, and calls `filled`. */
+  protected abstract put(request: Request): void;
+
+  /** Address of the entry to fill. Throws RefusalError ENOMEM when there is none. */
+  protected free(verb: string): number {
+    const { entries } = this;
+    const head = (this.words[this.#head]! + this.#held) >>> 0;
+    if ((head - this.#seenTail) >>> 0 >= entries) {
+      this.#seenTail = Atomics.load(this.words, this.#tail);
+      if ((head - this.#seenTail) >>> 0 >= entries) {
+        throw new RefusalError('ENOMEM', `${verb}: all ${entries} requests are in use`);
+      }
+    }
+    return this.ring + RING_HEADER_SIZE + (head & (entries - 1)) * this.stride;
+  }
+
+  protected filled(): void {
+    this.#held++;
+  }
+
+  /** Whoever empties the ring may be another thread: first the entries, then the head. */
+  protected handOver(): void {
+    const count = this.#held;
+    this.#held = 0;
+    Atomics.store(this.words, this.#head, (this.words[this.#head]! + count) >>> 0);
+  }
+
+  /**
+   * Posts one request, or several in order, which are handed over in one go. What throws gets
+   * `badWr`, the index of the request it is about; those before it are posted, unless it is to be
+   * all of them or none (`together`). `doorbell` is called when any was.
+   */
+  post(requests: Request | readonly Request[], doorbell: () => void, together = false): void {
+    const list = (Array.isArray(requests) ? requests : [requests]) as readonly Request[];
+    let index = 0;
+    try {
+      for (; index < list.length; index++) this.put(list[index]!);
+    } catch (error) {
+      if (together) this.#held = 0;
+      throw Object.assign(error as Error, { badWr: index });
+    } finally {
+      if (this.#held > 0) {
+        this.handOver();
+        doorbell();
+      }
+    }
+  }
+}
+
+/** The send ring of a queue pair. */
+export class SendRing extends Ring<SendWorkRequest> {
+  readonly #bytes: Uint8Array;
+  readonly #sgeMax: number;
+  readonly #inlineMax: number;
+
+  constructor(
+    memory: EngineMemory,
+    ring: number,
+    entries: number,
+    stride: number,
+    limits: { readonly maxSendSge: number; readonly maxInlineData: number },
+  ) {
+    super(memory, ring, entries, stride);
+    this.#bytes = memory.bytes;
+    this.#sgeMax = limits.maxSendSge;
+    this.#inlineMax = limits.maxInlineData;
+  }
+
+  protected put(request: SendWorkRequest): void {
+    const base = this.free('postSend');
+    const { words } = this;
+    const at = base >> 2;
+    const { opcode, rdma, atomic, flush, inline, ud, sendFlags = 0 } = request;
+    checkOperands(opcode, request);
+    if (binds(opcode)) {
+      this.#putBinding(request, bindingOf(request));
+      return;
+    }
+    if (sendFlags & SendFlag.INLINE && !inline) {
+      throw new MisuseError('inline', 'has the bytes that SendFlag.INLINE sends');
+    }
+    storeU64(words, at + WR_ID, request.wrId ?? 0);
+    words[at + OPCODE] = opcode;
+    words[at + FLAGS] = sendFlags;
+    words[at + IMMEDIATE] = request.immData ?? 0;
+    if (rdma) {
+      storeU64(words, at + REMOTE, rdma.remoteAddr);
+      words[at + KEY] = rdma.rkey;
+    } else if (atomic) {
+      storeU64(words, at + REMOTE, atomic.remoteAddr);
+      words[at + KEY] = atomic.rkey;
+      storeU64(words, at + COMPARE_ADD, atomic.compareAdd);
+      storeU64(words, at + SWAP, atomic.swap ?? 0n);
+    } else if (flush) {
+      storeU64(words, at + REMOTE, flush.remoteAddr);
+      words[at + KEY] = flush.rkey;
+      storeU64(words, at + COMPARE_ADD, flush.length);
+      words[at + FLUSH] = flush.type | ((flush.level ?? SelectivityLevel.RANGE) << 4);
+    } else {
+      words[at + KEY] = request.invalidateRkey ?? 0;
+    }
+    if (ud) {
+      if (ud.ah.destroyed) throw new MisuseError('ud.ah', 'is destroyed');
+      words[at + ADDRESS_HANDLE] = ud.ah.handle;
+      words[at + REMOTE_QPN] = ud.remoteQpn;
+      words[at + REMOTE_QKEY] = ud.remoteQkey;
+    } else {
+      words[at + ADDRESS_HANDLE] = 0;
+    }
+    if (inline) this.#putInline(base, inline);
+    else {
+      const list = request.sgList ?? NO_SGES;
+      checkSges(list, this.#sgeMax);
+      words[at + SGE_COUNT] = list.length;
+      words[at + INLINE_LENGTH] = 0;
+      putSges(words, (base + WORK_REQUEST_SIZE) >> 2, list);
+    }
+    this.filled();
+  }
+
+  /** Posts BIND_MW, REG_MR or BIND_MR, whose operands are `binding`. */
+  postBinding(request: SendWorkRequest, binding: Binding, doorbell: () => void): void {
+    this.#putBinding(request, binding);
+    this.handOver();
+    doorbell();
+  }
+
+  #putBinding(request: SendWorkRequest, binding: Binding): void {
+    const { words } = this;
+    const at = this.free('postSend') >> 2;
+    checkKeys(binding);
+    storeU64(words, at + WR_ID, request.wrId ?? 0);
+    storeU64(words, at + BIND_ADDRESS, binding.address);
+    storeU64(words, at + BIND_LENGTH, binding.length);
+    storeU64(words, at + BIND_MEMORY, binding.memory);
+    words[at + OPCODE] = request.opcode;
+    words[at + FLAGS] = (request.sendFlags ?? 0) & ~SendFlag.INLINE;
+    words[at + SGE_COUNT] = 0;
+    words[at + INLINE_LENGTH] = 0;
+    words[at + BIND_KEY] = binding.key;
+    words[at + BIND_TARGET] = binding.target;
+    words[at + BIND_BASE] = binding.base;
+    words[at + BIND_ACCESS] = binding.access;
+    this.filled();
+  }
+
+  #putInline(base: number, inline: Uint8Array): void {
+    if (inline.length > this.#inlineMax) {
+      throw new MisuseError(
+        'inline',
+        `has ${inline.length} bytes, the queue was made for ${this.#inlineMax}`,
+      );
+    }
+    const at = base >> 2;
+    this.words[at + SGE_COUNT] = 0;
+    this.words[at + INLINE_LENGTH] = inline.length;
+    this.words[at + FLAGS]! |= SendFlag.INLINE;
+    this.#bytes.set(inline, base + WORK_REQUEST_SIZE);
+  }
+}
+
+/** The receive ring of a queue pair, or a shared one. */
+export class ReceiveRing extends Ring<ReceiveWorkRequest> {
+  readonly #sgeMax: number;
+
+  constructor(memory: EngineMemory, ring: number, entries: number, sgeMax: number) {
+    super(memory, ring, entries, RECEIVE_REQUEST_SIZE + sgeMax * SGE_SIZE);
+    this.#sgeMax = sgeMax;
+  }
+
+  protected put(request: ReceiveWorkRequest): void {
+    const base = this.free('postRecv');
+    const list = request.sgList ?? NO_SGES;
+    checkSges(list, this.#sgeMax);
+    const at = base >> 2;
+    storeU64(this.words, at, request.wrId ?? 0);
+    this.words[at + 2] = list.length;
+    this.words[at + 3] = 0;
+    putSges(this.words, (base + RECEIVE_REQUEST_SIZE) >> 2, list);
+    this.filled();
+  }
+}

@@ -1,0 +1,124 @@
+/** What all keys have in common: how one is taken, and how it is given back. */
+import { Errno, KeyNoteLayout, RANDOM_KEYS, RegionParametersLayout } from '#build/abi.js';
+import { structAt, type Struct } from '../../engine/struct.js';
+import { RefusalError, type ErrnoName } from '../../errors/errors.js';
+import type { Context } from '../context.js';
+import { fillRandom, refuse } from '../refuse.js';
+
+/** How many times fresh key candidates are drawn before the table is called full. */
+const DRAWS = 64;
+/** Another thread that changes the same entry is done in a few stores, when it runs. */
+const KILL_TURNS = 100_000;
+/** Other threads leave the engine within microseconds; this many turns are seconds. */
+const RELEASE_TURNS = 50_000_000;
+
+/** What is written into the engine's RegionParameters; what is left out is 0. */
+export type KeyParameters = Partial<Struct<typeof RegionParametersLayout>>;
+
+/** `ibv_inc_rkey`: the same key with the next low byte. */
+export function incRkey(rkey: number): number {
+  return ((rkey & 0xffffff00) | ((rkey + 1) & 0xff)) >>> 0;
+}
+
+/** Calls an export until nobody else is changing the entry; returns its Errno. */
+export function retryChange(change: () => number): number {
+  let errno: number = Errno.EAGAIN;
+  for (let turn = 0; turn < KILL_TURNS && errno === Errno.EAGAIN; turn++) errno = change();
+  return errno;
+}
+
+/** Waits until `released`; false when another thread does not leave the engine. */
+export function awaitRelease(released: () => number): boolean {
+  for (let turn = 0; turn < RELEASE_TURNS; turn++) if (released() === 1) return true;
+  return false;
+}
+
+/** A key of the table: taken when it is made. */
+export class Key {
+  readonly #context: Context;
+  readonly #note: Struct<typeof KeyNoteLayout>;
+  #state: 'live' | 'killed' | 'gone' = 'live';
+
+  /**
+   * `wanted`: a number is a key that another context has taken. Throws RefusalError with one of
+   * `sentences`; `verb` is whose.
+   */
+  constructor(
+    context: Context,
+    wanted: KeyParameters | number,
+    verb: string,
+    sentences: Partial<Record<ErrnoName, string>> = {},
+  ) {
+    const { arena, engine, limits } = context.device;
+    this.#context = context;
+    if (typeof wanted === 'number') {
+      const note = arena.exports.mrNote(engine.context, wanted);
+      if (note === 0) throw new RefusalError('ENOENT', `${verb}: the region is gone`);
+      this.#note = structAt(arena.memory, KeyNoteLayout, note);
+      return;
+    }
+    const address = arena.heap.alloc(RegionParametersLayout.size + RANDOM_KEYS * 4);
+    try {
+      const parameters = Object.assign(
+        structAt(arena.memory, RegionParametersLayout, address),
+        wanted,
+      );
+      const random = address + RegionParametersLayout.fields.random[0];
+      let errno: number = Errno.EAGAIN;
+      for (let draw = 0; draw < DRAWS && errno === Errno.EAGAIN; draw++) {
+        fillRandom(arena.memory.bytes, random, RANDOM_KEYS);
+        errno = arena.exports.regMr(engine.context, address);
+      }
+      refuse(errno, verb, {
+        ENOMEM: `all ${limits.regionsMax} regions are taken`,
+        EAGAIN: 'no free key was found',
+        ...sentences,
+      });
+      const note = arena.exports.mrNote(engine.context, parameters.key);
+      this.#note = structAt(arena.memory, KeyNoteLayout, note);
+    } finally {
+      arena.heap.free(address);
+    }
+  }
+
+  /** The key as it is now: binding and fast registration change its low byte. */
+  get value(): number {
+    return this.#note.key;
+  }
+
+  get live(): boolean {
+    return this.#state === 'live';
+  }
+
+  get gone(): boolean {
+    return this.#state === 'gone';
+  }
+
+  /** What control verbs and counters read. */
+  get note(): Struct<typeof KeyNoteLayout> {
+    return this.#note;
+  }
+
+  /**
+   * The key is dead at once; returns when nobody can be using what it stood for. Throws
+   * RefusalError EBUSY: `bound` when something is bound to it, and nothing has changed; else
+   * another thread does not leave the engine, call again later.
+   */
+  release(verb: string, bound = ''): void {
+    const { arena, engine } = this.#context.device;
+    const key = this.value;
+    if (this.#state === 'live') {
+      const errno = retryChange(() => arena.exports.killMr(engine.context, key));
+      refuse(errno, verb, {
+        EINVAL: 'the key is dead already',
+        EBUSY: bound,
+        EAGAIN: 'another thread is changing the region; call again later',
+      });
+      this.#state = 'killed';
+    }
+    if (!awaitRelease(() => arena.exports.mrReleased(engine.context, key))) {
+      throw new RefusalError('EBUSY', `${verb}: another thread is still using the memory`);
+    }
+    this.#state = 'gone';
+  }
+}

@@ -1,0 +1,328 @@
+/** `ibv_mr`: memory that keys give access to. */
+import { AccessFlag, ReregMrFlag, ReregisterParametersLayout, Errno } from '#build/abi.js';
+import { structAt } from '../../engine/struct.js';
+import { MisuseError, RefusalError, ReregMrErrCode, ReregMrError } from '../../errors/errors.js';
+import type { Allocation } from './allocations.js';
+import type { Context } from '../context.js';
+import { Key, awaitRelease, retryChange } from './key.js';
+import type { ProtectionDomain } from '../domains/protection-domain.js';
+
+/** What a registration may be told besides its access flags. */
+export interface RegisterOptions {
+  /**
+   * The address by which peers and work requests name the first byte (`ibv_reg_mr_iova`). Default:
+   * its address in the device's memory; 0 with AccessFlag.ZERO_BASED.
+   */
+  iova?: bigint | number;
+  /** May LOCAL_INV and SEND_WITH_INV kill the key? Default false. */
+  invalidatable?: boolean;
+}
+
+/** Remote operations on a region so far: whole messages, and their bytes. */
+export interface RegionCounters {
+  readonly reads: number;
+  readonly readBytes: bigint;
+  readonly writes: number;
+  readonly writeBytes: bigint;
+  readonly atomics: number;
+}
+
+/** What a region was before `rereg`, until nobody can be using it. */
+interface Former {
+  readonly allocation: Allocation | undefined;
+  /** Of the engine's ReregisterParameters. */
+  readonly parameters: number;
+}
+
+const EVERY_CHANGE =
+  ReregMrFlag.CHANGE_TRANSLATION | ReregMrFlag.CHANGE_PD | ReregMrFlag.CHANGE_ACCESS;
+
+/** `struct ibv_mr`: registered memory with its keys (`pd.regMr`). IBA 10.6. */
+export class MemoryRegion {
+  readonly lkey: number;
+  readonly rkey: number;
+  readonly #key: Key;
+  #pd: ProtectionDomain;
+  #buffer: Uint8Array;
+  #addr: bigint;
+  #access: number;
+  #allocation: Allocation;
+  #former: Former | undefined;
+
+  private constructor(
+    pd: ProtectionDomain,
+    allocation: Allocation,
+    buffer: Uint8Array,
+    addr: bigint,
+    access: number,
+    key: Key,
+  ) {
+    this.#pd = pd;
+    this.#allocation = allocation;
+    pd.resources.add(this);
+    this.#buffer = buffer;
+    this.#addr = addr;
+    this.#access = access;
+    this.#key = key;
+    this.lkey = key.value;
+    this.rkey = key.value;
+  }
+
+  /** @internal Use `pd.regMr()`. */
+  static register(
+    pd: ProtectionDomain,
+    buffer: Uint8Array,
+    access: number,
+    options: RegisterOptions,
+  ): MemoryRegion {
+    const { context } = pd;
+    const allocation = checkBuffer(context, buffer);
+    checkAccess(access);
+    checkDurable(context, buffer, access, 'regMr');
+    const iova = iovaOf(buffer, access, options.iova);
+    const wanted = {
+      iova,
+      address: buffer.byteOffset,
+      length: buffer.length,
+      pd: pd.handle,
+      access,
+      invalidatable: options.invalidatable ? 1 : 0,
+    };
+    const key = new Key(context, wanted, 'regMr', {
+      EOPNOTSUPP: `access 0x${access.toString(16)} has a flag that this device does not know`,
+      EINVAL: whyInvalid(access, iova, buffer.byteOffset),
+    });
+    allocation.regions++;
+    return new MemoryRegion(pd, allocation, buffer, iova, access, key);
+  }
+
+  get pd(): ProtectionDomain {
+    return this.#pd;
+  }
+
+  /** What `pd.importMr` of another context takes. */
+  get handle(): number {
+    return this.lkey;
+  }
+
+  /** The address that work requests and peers use for its first byte. */
+  get addr(): bigint {
+    return this.#addr;
+  }
+
+  /** Bytes. */
+  get length(): number {
+    return this.#buffer.length;
+  }
+
+  /** The memory itself. */
+  get buffer(): Uint8Array {
+    return this.#buffer;
+  }
+
+  /**
+   * `ibv_rereg_mr`: another domain (CHANGE_PD), other memory (CHANGE_TRANSLATION), other rights
+   * (CHANGE_ACCESS); arguments whose flag is not set do not count. The keys stay, and mean the new
+   * registration at once; returns when nobody can be using the old one any more. Windows that were
+   * bound to it open nothing from here on.
+   *
+   * Throws MisuseError, and then the old registration stands; ReregMrError, whose `errCode` tells
+   * which one does: INPUT the old one (EINVAL, EOPNOTSUPP as `regMr`, EAGAIN); DO_FORK_OLD the new
+   * one, but another thread does not leave the old memory, which stays held until `dereg` (EBUSY).
+   */
+  rereg(
+    flags: number,
+    pd?: ProtectionDomain,
+    buffer?: Uint8Array,
+    access?: number,
+    options: Pick<RegisterOptions, 'iova'> = {},
+  ): void {
+    if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
+    this.#settle('rereg');
+    const { context } = this.#pd;
+    const wanted = this.#wanted(flags, pd, buffer, access, options.iova);
+    const { arena, engine } = context.device;
+    const parameters = arena.heap.alloc(ReregisterParametersLayout.size);
+    const struct = structAt(arena.memory, ReregisterParametersLayout, parameters);
+    Object.assign(struct, wanted.parameters);
+    const errno = retryChange(() => arena.exports.reregMr(engine.context, parameters));
+    if (errno !== Errno.OK) arena.heap.free(parameters);
+    if (errno !== Errno.OK) throw oldStands(errno, wanted.why);
+    const { allocation } = wanted;
+    this.#former = { allocation: allocation && this.#allocation, parameters };
+    if (allocation) {
+      allocation.regions++;
+      this.#allocation = allocation;
+    }
+    this.#pd.resources.delete(this);
+    this.#pd = wanted.pd;
+    this.#pd.resources.add(this);
+    this.#buffer = wanted.buffer;
+    this.#access = wanted.access;
+    this.#addr = struct.iova;
+    this.#settle('rereg');
+  }
+
+  /**
+   * `ibv_dereg_mr`: the key is dead at once; returns when nobody can be using the memory any more.
+   * Throws RefusalError EBUSY while a window is bound to it, which then stays as it was; or when
+   * another thread does not leave the memory: call again later.
+   */
+  dereg(): void {
+    if (this.#key.gone) throw new MisuseError('memory region', 'is deregistered already');
+    this.#settle('dereg');
+    this.#key.release('dereg', 'a memory window is bound to the region; unbind it first');
+    this.#allocation.regions--;
+    this.#pd.resources.delete(this);
+  }
+
+  /** What peers have done with this region. */
+  counters(): RegionCounters {
+    if (!this.#key.live) throw new MisuseError('memory region', 'is deregistered');
+    const { reads, readBytes, writes, writeBytes, atomics } = this.#key.note;
+    return { reads, readBytes, writes, writeBytes, atomics };
+  }
+
+  [Symbol.dispose](): void {
+    if (!this.#key.gone) this.dereg();
+  }
+
+  /** What is to be, checked as far as it can be here. */
+  #wanted(
+    flags: number,
+    newPd: ProtectionDomain | undefined,
+    newBuffer: Uint8Array | undefined,
+    newAccess: number | undefined,
+    newIova: number | bigint | undefined,
+  ) {
+    if (!Number.isInteger(flags) || flags <= 0 || (flags & ~EVERY_CHANGE) !== 0) {
+      throw new MisuseError('flags', `must be made of ReregMrFlag, got ${flags}`);
+    }
+    const need = <T>(flag: number, name: string, value: T | undefined, otherwise: T): T => {
+      if (!(flags & flag)) return otherwise;
+      if (value === undefined) throw new MisuseError(name, 'is what its flag says will change');
+      return value;
+    };
+    const { context } = this.#pd;
+    const pd = need(ReregMrFlag.CHANGE_PD, 'pd', newPd, this.#pd);
+    if (pd.context !== context) throw new MisuseError('pd', 'must be of the same context');
+    const access = need(ReregMrFlag.CHANGE_ACCESS, 'access', newAccess, this.#access);
+    checkAccess(access);
+    const buffer = need(ReregMrFlag.CHANGE_TRANSLATION, 'buffer', newBuffer, this.#buffer);
+    checkDurable(context, buffer, access, 'rereg');
+    const moves = (flags & ReregMrFlag.CHANGE_TRANSLATION) !== 0;
+    const allocation = moves ? checkBuffer(context, buffer) : undefined;
+    const iova = moves ? iovaOf(buffer, access, newIova) : this.#addr;
+    const parameters = {
+      iova,
+      address: buffer.byteOffset,
+      length: buffer.length,
+      pd: pd.handle,
+      access,
+      key: this.lkey,
+      flags,
+    };
+    const why = whyInvalid(access, iova, buffer.byteOffset);
+    return { parameters, allocation, pd, buffer, access, why };
+  }
+
+  /** Gives back what the region was before its last `rereg`. */
+  #settle(verb: string): void {
+    if (!this.#former) return;
+    const { arena, engine } = this.#pd.context.device;
+    const { allocation, parameters } = this.#former;
+    if (!awaitRelease(() => arena.exports.mrReregistered(engine.context, parameters))) {
+      throw new ReregMrError(
+        'EBUSY',
+        `${verb}: the region is changed, but another thread is still using what it was`,
+        ReregMrErrCode.DO_FORK_OLD,
+      );
+    }
+    this.#former = undefined;
+    arena.heap.free(parameters);
+    if (allocation) allocation.regions--;
+  }
+}
+
+function oldStands(errno: number, why: string): ReregMrError {
+  const { INPUT } = ReregMrErrCode;
+  if (errno === Errno.EOPNOTSUPP) {
+    return new ReregMrError('EOPNOTSUPP', 'rereg: access has a flag that is not known here', INPUT);
+  }
+  if (errno === Errno.EAGAIN) {
+    return new ReregMrError('EAGAIN', 'rereg: another thread is changing the region', INPUT);
+  }
+  return new ReregMrError('EINVAL', `rereg: ${why}, or the region’s key was invalidated`, INPUT);
+}
+
+function checkAccess(access: number): void {
+  if (!Number.isInteger(access) || access > 0xffffffff) {
+    throw new MisuseError('access', `must be made of AccessFlag, got ${access}`);
+  }
+}
+
+/** @internal Only what a store keeps can be made durable (RefusalError EINVAL). */
+export function checkDurable(
+  context: Context,
+  buffer: Uint8Array,
+  access: number,
+  verb: string,
+): void {
+  if (!(access & AccessFlag.FLUSH_PERSISTENT)) return;
+  const { durables } = context.device;
+  if (buffer instanceof Uint8Array && durables.covers(buffer.byteOffset, buffer.length)) return;
+  throw new RefusalError(
+    'EINVAL',
+    `${verb}: FLUSH_PERSISTENT needs memory that is kept, and this is volatile`,
+  );
+}
+
+/** @internal The address of a buffer's first byte, as it was asked for. */
+export function iovaOf(
+  buffer: Uint8Array,
+  access: number,
+  iova: number | bigint = buffer.byteOffset,
+): bigint {
+  if (access & AccessFlag.ZERO_BASED) return 0n;
+  const whole = typeof iova === 'bigint' || Number.isSafeInteger(iova);
+  if (!whole || iova < 0 || BigInt(iova) >= 1n << 64n) {
+    throw new MisuseError('iova', `must be a whole number from 0 to 2^64 - 1, got ${iova}`);
+  }
+  return BigInt(iova);
+}
+
+/** @internal What context.alloc() gave, or a part of it. */
+export function checkBuffer(context: Context, buffer: Uint8Array): Allocation {
+  const { memory } = context.device.arena;
+  if (!(buffer instanceof Uint8Array)) {
+    throw new MisuseError('buffer', 'must be a Uint8Array of the device’s memory');
+  }
+  if (buffer.buffer !== memory.buffer) {
+    throw new MisuseError(
+      'buffer',
+      'lies outside the device’s memory and cannot be registered without a copy; take memory from ' +
+        'context.alloc() and copy into it',
+    );
+  }
+  if (buffer.length === 0) throw new MisuseError('buffer', 'has no bytes');
+  const allocation = context.allocations.find(buffer.byteOffset, buffer.length);
+  if (!allocation) {
+    throw new MisuseError('buffer', 'is not (part of) one that context.alloc() returned');
+  }
+  if (allocation.lent.size > 0) {
+    throw new RefusalError('EBUSY', 'regMr: queues live in the buffer; peers must not reach it');
+  }
+  return allocation;
+}
+
+function whyInvalid(access: number, iova: bigint, address: number): string {
+  const remote = AccessFlag.REMOTE_WRITE | AccessFlag.REMOTE_ATOMIC;
+  if (access & remote && !(access & AccessFlag.LOCAL_WRITE)) {
+    return 'REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE';
+  }
+  const misaligned = (Number(iova & 7n) ^ address) & 7;
+  if (access & AccessFlag.REMOTE_ATOMIC && misaligned) {
+    return 'with REMOTE_ATOMIC, iova and the buffer’s address must agree modulo 8';
+  }
+  return 'the protection domain is gone, or iova + length passes 2^64';
+}
