@@ -1,0 +1,77 @@
+/** Runs the tests that reach a mutant, until one of them notices it. */
+import type { Reach, Recorded } from './reach.js';
+import type { Mutant } from './schemata.js';
+import { perform, type CaseRef } from './workers.js';
+
+export interface Verdict {
+  readonly mutant: Mutant;
+  /** The file of the case that failed; undefined: the mutant survived. */
+  readonly killedBy: string | undefined;
+  /** Why the case failed, or what was tried. */
+  readonly why: string;
+}
+
+/** Recorded time of the cases that a mutant is given; what survives them survives. */
+const BUDGET_MILLIS = 30_000;
+/** Killers of a function that are tried first. */
+const KILLERS_MAX = 6;
+
+export class Judge {
+  readonly #reach: Reach;
+  /** Cases that noticed mutants of a function, the last one first. */
+  readonly #killers = new Map<string, string[]>();
+  /** Does a case pass by itself, without a mutant? */
+  readonly #sound = new Map<string, Promise<boolean>>();
+
+  constructor(reach: Reach) {
+    this.#reach = reach;
+  }
+
+  async of(mutant: Mutant): Promise<Verdict> {
+    let cases = this.#inOrder(mutant);
+    for (;;) {
+      if (cases.length === 0) return { mutant, killedBy: undefined, why: 'no test reaches it' };
+      const order = { kind: 'run', cases } as const;
+      const { failure } = await perform(mutant.id, order, (at) => this.#reach.millisMax(at));
+      if (!failure) return { mutant, killedBy: undefined, why: `${cases.length} cases pass` };
+      const { at = cases[0]!, why } = failure;
+      if (await this.#isSound(at)) {
+        this.#remember(mutant, keyOf(at));
+        return { mutant, killedBy: at.file, why };
+      }
+      cases = cases.filter((each) => keyOf(each) !== keyOf(at));
+    }
+  }
+
+  /** First what noticed other mutants of the function, then what is quick. */
+  #inOrder({ id, function: name }: Mutant): Recorded[] {
+    const all = this.#reach.casesOf(id);
+    const killers = this.#killers.get(name) ?? [];
+    const first = killers.flatMap((key) => all.filter((each) => keyOf(each) === key));
+    let millis = 0;
+    return [...new Set([...first, ...all])].filter(
+      (each) => (millis += each.millis) <= BUDGET_MILLIS,
+    );
+  }
+
+  #isSound(at: CaseRef): Promise<boolean> {
+    let sound = this.#sound.get(keyOf(at));
+    if (!sound) {
+      const order = { kind: 'run', cases: [at] } as const;
+      sound = perform(0, order, (each) => this.#reach.millisMax(each)).then(
+        ({ failure }) => failure === undefined,
+      );
+      this.#sound.set(keyOf(at), sound);
+    }
+    return sound;
+  }
+
+  #remember({ function: name }: Mutant, key: string): void {
+    const others = (this.#killers.get(name) ?? []).filter((each) => each !== key);
+    this.#killers.set(name, [key, ...others].slice(0, KILLERS_MAX));
+  }
+}
+
+function keyOf({ file, index }: CaseRef): string {
+  return `${file} ${index}`;
+}

@@ -1,0 +1,67 @@
+/**
+ * A process of tests. Its parent (workers.ts) names test files and cases; it imports a file when
+ * the first of its cases is due, runs the cases one by one, and reports each. The first failure
+ * ends it: the mutant is noticed, and the state of this process is worth nothing any more.
+ */
+import { register } from 'node:module';
+import preload from './preload.cjs';
+import type { Case } from './cases.js';
+import type { Order, Report } from './workers.js';
+
+register('./hooks.js', import.meta.url);
+const { take } = await import('./cases.js');
+
+const files = new Map<string, Case[]>();
+/** The text of a run: nothing reads it. */
+process.stdout.write = (() => true) as never;
+process.stderr.write = (() => true) as never;
+
+function send(report: Report): void {
+  process.send!(report);
+}
+
+async function casesOf(file: string): Promise<readonly Case[]> {
+  let cases = files.get(file);
+  if (!cases) {
+    await import(new URL(`../${file}.test.js`, import.meta.url).href);
+    cases = take();
+    files.set(file, cases);
+  }
+  return cases;
+}
+
+/** All cases of a file, in order: how long each takes, and which mutants it reaches. */
+async function record(file: string): Promise<void> {
+  const start = performance.now();
+  const cases = await casesOf(file);
+  send({ kind: 'imported', millis: performance.now() - start, reached: preload.takeReached() });
+  for (const [index, { name, run }] of cases.entries()) {
+    send({ kind: 'started', file, index });
+    const begin = performance.now();
+    await run();
+    const millis = performance.now() - begin;
+    send({ kind: 'passed', file, index, name, millis, reached: preload.takeReached() });
+  }
+}
+
+async function perform(order: Order): Promise<void> {
+  if (order.kind === 'record') return record(order.file);
+  for (const { file, index } of order.cases) {
+    send({ kind: 'started', file, index });
+    const { name, run } = (await casesOf(file))[index]!;
+    await run();
+    send({ kind: 'passed', file, index, name, millis: 0, reached: [] });
+  }
+}
+
+const fail = (error: unknown): void => {
+  const why = error instanceof Error ? error.message : String(error);
+  process.send!({ kind: 'failed', why } satisfies Report, () => process.exit(1));
+};
+process.on('uncaughtException', fail);
+process.on('unhandledRejection', fail);
+process.on('message', (order: Order) => {
+  perform(order).then(() => {
+    process.send!({ kind: 'done' } satisfies Report, () => process.exit(0));
+  }, fail);
+});

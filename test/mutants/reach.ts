@@ -1,0 +1,122 @@
+/**
+ * Which cases of the tests reach which mutants, and how long a case takes: each test file runs once
+ * on the guarded engine without an active mutant. Kept in build/mutants/reach.json until the engine
+ * or the test file changes.
+ */
+import { createHash } from 'node:crypto';
+import { existsSync, readFileSync, readdirSync, writeFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
+import { root } from '../support/paths.js';
+import { TREE } from './schemata.js';
+import { perform, type CaseRef, type Outcome } from './workers.js';
+
+/** A case as it was recorded. */
+export interface Recorded extends CaseRef {
+  readonly name: string;
+  readonly millis: number;
+}
+
+interface FileRecord {
+  /** Hash of the engine and of the test file. */
+  readonly key: string;
+  readonly importMillis: number;
+  readonly importReached: readonly number[];
+  readonly cases: readonly (Recorded & { readonly reached: readonly number[] })[];
+  /** Why a case failed on an engine without a mutant. */
+  readonly failure?: string;
+}
+
+const CACHE = new URL('build/mutants/reach.json', root);
+const BUILT = new URL('build/test/', root);
+/** Folders of the tests that call the engine. */
+const FOLDERS = /^(unit|conformance|simulation|shared)\//;
+/** Tests of the build itself, and of what is no part of the engine. */
+const NOT_RUN = [
+  /^unit\/(\w+$|base|browser|cli|demo|dgram|errors|link|nvme|pmem|rpma)/,
+  /^unit\/engine\/module/,
+  /^conformance\/(table|link|channel-link)/,
+];
+const RECORD_MILLIS_MAX = 60_000;
+/** A case may take this many times its recorded time, and some seconds for a busy machine. */
+const SLOWER_MAX = 10;
+const GRACE_MILLIS = 5000;
+
+export class Reach {
+  readonly #files = new Map<string, FileRecord>();
+
+  /** Records what is missing or out of date; `each` is called per file. */
+  static async record(workers: number, each: (line: string) => void): Promise<Reach> {
+    const reach = new Reach();
+    const old: Record<string, FileRecord> = existsSync(CACHE)
+      ? JSON.parse(readFileSync(CACHE, 'utf8'))
+      : {};
+    const engine = hash(readFileSync(new URL('build/engine.wasm', TREE)));
+    const queue: string[] = [];
+    for (const file of testFiles()) {
+      const record = old[file];
+      if (record?.key === keyOf(file, engine)) reach.#files.set(file, record);
+      else queue.push(file);
+    }
+    const worker = async (): Promise<void> => {
+      for (let file = queue.shift(); file; file = queue.shift()) {
+        const outcome = await perform(0, { kind: 'record', file }, () => RECORD_MILLIS_MAX);
+        const record = toRecord(keyOf(file, engine), outcome);
+        reach.#files.set(file, record);
+        if (record.failure) each(`not used: ${file}: ${record.failure.split('\n')[0]}`);
+      }
+    };
+    await Promise.all(Array.from({ length: workers }, worker));
+    writeFileSync(CACHE, JSON.stringify(Object.fromEntries(reach.#files)));
+    return reach;
+  }
+
+  /** Cases that reach mutant `id`, the quickest first. */
+  casesOf(id: number): Recorded[] {
+    const found: { readonly one: Recorded; readonly cost: number }[] = [];
+    for (const { importMillis, importReached, cases } of this.#files.values()) {
+      const all = importReached.includes(id);
+      for (const one of cases) {
+        if (all || one.reached.includes(id)) found.push({ one, cost: one.millis + importMillis });
+      }
+    }
+    return found.sort((left, right) => left.cost - right.cost).map(({ one }) => one);
+  }
+
+  /** What a case may take, its file's import included, before it counts as endless. */
+  millisMax(at: CaseRef | undefined): number {
+    const file = at && this.#files.get(at.file);
+    const one = file?.cases.find(({ index }) => index === at!.index);
+    const millis = (one?.millis ?? 0) + (file?.importMillis ?? 0);
+    return GRACE_MILLIS + SLOWER_MAX * millis;
+  }
+}
+
+function testFiles(): string[] {
+  return readdirSync(BUILT, { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.test.js'))
+    .map((name) => name.slice(0, -'.test.js'.length).replaceAll('\\', '/'))
+    .filter((file) => FOLDERS.test(file) && !NOT_RUN.some((each) => each.test(file)))
+    .filter((file) => existsSync(fileURLToPath(new URL(`test/${file}.test.ts`, root))))
+    .sort();
+}
+
+function hash(bytes: Uint8Array): string {
+  return createHash('sha256').update(bytes).digest('hex').slice(0, 16);
+}
+
+function keyOf(file: string, engine: string): string {
+  return `${engine} ${hash(readFileSync(new URL(`${file}.test.js`, BUILT)))}`;
+}
+
+function toRecord(key: string, { reports, failure }: Outcome): FileRecord {
+  const imported = reports.find(({ kind }) => kind === 'imported');
+  return {
+    key,
+    importMillis: imported?.kind === 'imported' ? imported.millis : 0,
+    importReached: imported?.kind === 'imported' ? imported.reached : [],
+    cases: reports
+      .filter((report) => report.kind === 'passed')
+      .map(({ file, index, name, millis, reached }) => ({ file, index, name, millis, reached })),
+    ...(failure ? { failure: `case ${failure.at?.index}: ${failure.why}` } : {}),
+  };
+}
