@@ -3,13 +3,16 @@
  * it is fine without having run anything: a file whose `test.run()` was forgotten ends with Total 0,
  * and one that waits on an open socket never ends. Ends with `N passed, N failed`.
  *
- *     node build/test/run.js [part of a file's name …]
+ *     node build/test/run.js [--fast] [part of a file's name …]
+ *
+ * `--fast` (`npm run test:fast`) leaves out what starts processes or browsers, and what takes long.
  */
-import { readdirSync, rmSync, rmdirSync } from 'node:fs';
+import { readFileSync, readdirSync, rmSync, rmdirSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
+import { basename } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { findDeviceDirectory } from '../host/device/device-directory.js';
-import { removeDeadFiles } from '../host/device/device-file.js';
+import { findDeviceDirectory } from '../host/device/sharing/device-directory.js';
+import { removeDeadFiles } from '../host/device/sharing/device-file.js';
 import { loadPosix } from '../host/link/posix.js';
 import { report as reportPyverbs } from './conformance/pyverbs/report.js';
 import { RAN_FOLDER } from './conformance/pyverbs/ran.js';
@@ -64,9 +67,31 @@ function notRun(files: readonly string[]): string[] {
   return left;
 }
 
-const wanted = process.argv.slice(2);
+/** Folders of the fast tests. */
+const FAST_FOLDERS = /^(unit|conformance|mutants)\//;
+/** A test that imports one of these starts processes. */
+const STARTS_PROCESSES = /child_process|support\/(processes|run-to-end|other-user|killed-server)/;
+/** Each takes seconds: many bytes, many rounds, or real timeouts. */
+const SLOW = new Set(
+  `channel-link runs link icrc-udp vectors message loss refusals data-channel ice-restart
+    address-handle connections threads race cookies access psk directed semantics hostile
+    buffers desk socket thread-share reliable like-node connect auth-connect last-answer
+    durable replicated-log timer selftest entropy completion-counter rdmacm qpex`.split(/\s+/),
+);
+
+/** Does the file run in one process, and quickly? */
+function isFast(file: string): boolean {
+  if (!FAST_FOLDERS.test(file) || SLOW.has(basename(file))) return false;
+  const source = readFileSync(new URL(`test/${file}.test.ts`, root), 'utf8');
+  return !STARTS_PROCESSES.test(source);
+}
+
+const words = process.argv.slice(2);
+const fast = words.includes('--fast');
+const wanted = words.filter((word) => word !== '--fast');
 const files = findFiles().filter(
-  (file) => wanted.length === 0 || wanted.some((part) => file.includes(part)),
+  (file) =>
+    (wanted.length === 0 || wanted.some((part) => file.includes(part))) && (!fast || isFast(file)),
 );
 const results: Result[] = [];
 endWithUs();
@@ -105,7 +130,7 @@ if (directory !== undefined) {
 const passed = results.reduce((sum, result) => sum + result.passed, 0);
 let failed = results.reduce((sum, result) => sum + result.failed, 0);
 if (results.length === 0) console.log(`no test file has "${wanted.join('" or "')}" in its name`);
-if (wanted.length === 0) {
+if (wanted.length === 0 && !fast) {
   const { sentence, complaints } = reportPyverbs();
   for (const complaint of complaints) console.log(complaint);
   console.log(sentence);

@@ -1,6 +1,6 @@
 /**
- * Attacks on authenticated connections by a relay on the path (host/cm/README.md). It has seen all
- * packets and computes right ICRCs; what it lacks is the pre-shared key.
+ * Attacks on authenticated connections by a relay on the path (host/guide/CONNECTIONS.md). The
+ * relay has seen all packets and computes right ICRCs; it lacks the pre-shared key.
  */
 import { randomBytes } from 'node:crypto';
 import { setTimeout as sleep } from 'node:timers/promises';

@@ -19,7 +19,7 @@ import {
   type SendWorkRequest,
 } from '../../host/index.js';
 import { createSocket } from '../../host/link/plain-dgram.js';
-import { UdpLink } from '../../host/link/udp.js';
+import { UdpLink } from '../../host/link/udp/udp.js';
 import { Manager } from '../../host/cm/manager.js';
 
 const SLOT = 64;

@@ -4,7 +4,7 @@
  *
  * A message begins with what it is: data, data that asks how much came, the answer, a ping, a pong.
  */
-import type { DatagramChannel } from '../../host/link/datagram-channel.js';
+import type { DatagramChannel } from '../../host/link/channel/datagram-channel.js';
 
 const DATA = 1;
 const ASKING = 2;

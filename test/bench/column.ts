@@ -273,7 +273,7 @@ export async function sendColumns(way: Way, seconds: number): Promise<ColumnResu
   return { micros };
 }
 
-/** Microseconds that gathering a column into a row takes, by a plain loop. */
+/** Microseconds that group commit a column into a row takes, by a plain loop. */
 export function bareGather(seconds: number): number {
   const matrix = new Float64Array(SIDE * SIDE).fill(1);
   const row = new Float64Array(SIDE * BATCH);

@@ -4,7 +4,7 @@
  */
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
-import { receiveBufferCharge } from '../../host/link/udp.js';
+import { receiveBufferCharge } from '../../host/link/udp/udp.js';
 import { FlowWatch, type Flow } from './flow.js';
 import { Partner, partnerTask, tell } from './partner.js';
 import { TripTimer, type TripOptions, type Trips } from './trips.js';

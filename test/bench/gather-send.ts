@@ -17,7 +17,7 @@ import {
   linkParts,
   NAME_BYTES,
   writePointer,
-} from '../../host/link/message-header.js';
+} from '../../host/link/udp/message-header.js';
 
 const PAYLOAD = 4096;
 /** BTH and RETH; ICRC. */

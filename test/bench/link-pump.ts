@@ -4,7 +4,7 @@
  */
 import { Endpoint, Gid } from '../../host/link/endpoint.js';
 import type { LinkReceiver, PacketBatch } from '../../host/link/link.js';
-import { UdpBatchLink } from '../../host/link/udp-batch.js';
+import { UdpBatchLink } from '../../host/link/udp/udp-batch.js';
 import { TestMemory } from '../support/polled-link.js';
 import { cpuPerPacket, type PumpOptions, type ShuttleOptions } from './bare.js';
 import { FlowWatch, type Flow } from './flow.js';

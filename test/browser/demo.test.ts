@@ -3,7 +3,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { SIDE, PICTURE_BYTES, Word, readWord } from '../../host/demo/memory-layout.js';
 import type { Description } from '../../host/link/rtc/connection.js';
-import { splitmix32 } from '../../host/link/fault.js';
+import { splitmix32 } from '../../host/link/faults/fault.js';
 import { NodeConnector } from '../../host/link/rtc/node.js';
 import { missingBrowser } from '../support/browser.js';
 import {

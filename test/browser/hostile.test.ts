@@ -1,9 +1,9 @@
 /** A peer that sends anything, to a tab that works with another one meanwhile. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { splitmix32 } from '../../host/link/fault.js';
+import { splitmix32 } from '../../host/link/faults/fault.js';
 import { NodeConnector } from '../../host/link/rtc/node.js';
-import type { DatagramChannel } from '../../host/link/datagram-channel.js';
+import type { DatagramChannel } from '../../host/link/channel/datagram-channel.js';
 import { Browser, missingBrowser } from '../support/browser.js';
 import { releaseDataChannels } from '../support/channel-mesh.js';
 import { NodePeer } from './node-peer.js';

@@ -112,7 +112,7 @@ test('without SharedArrayBuffer a device with shared memory is refused, one with
   const said = await tab.run(async (verbena) => {
     const [link] = [verbena.createLoopbackPair().a];
     const wanted = { link, memoryBytes: 2 ** 24 };
-    const refused = await verbena.openDevice({ ...wanted, sharedMemory: true }).then(
+    const refused = await verbena.openDevice({ ...wanted, sharedArrayBuffer: true }).then(
       () => 'it opened',
       (error: { code: string; message: string }) => `${error.code}: ${error.message}`,
     );

@@ -1,5 +1,5 @@
 /** What a peer may send that keeps no rules. */
-import { Kind } from '../../host/link/channel-frame.js';
+import { Kind } from '../../host/link/channel/channel-frame.js';
 
 /** A message of anything: noise in our framing, lengths that lie, packets that look like RoCE. */
 export function noiseMessage(random: () => number): Uint8Array {

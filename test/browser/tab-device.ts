@@ -17,7 +17,7 @@ export interface TabOptions {
   readonly room?: string;
   /** Of the packets that it sends, how many are lost: 0 to 1. */
   readonly loss?: number;
-  readonly sharedMemory?: boolean;
+  readonly sharedArrayBuffer?: boolean;
   /** To each peer. */
   readonly connections?: number;
 }
@@ -31,10 +31,10 @@ export async function openTab(
 ): Promise<Tab> {
   const tab = opened ?? (await browser.open(url));
   await tab.run(async (verbena, state: TabState, wanted: TabOptions) => {
-    const { room, loss, sharedMemory, connections = 1 } = wanted;
+    const { room, loss, sharedArrayBuffer, connections = 1 } = wanted;
     state.link = new verbena.DataChannelLink({ connections });
     const link = loss ? verbena.faultLink(state.link, { loss }) : state.link;
-    const shared = sharedMemory ? { sharedMemory } : {};
+    const shared = sharedArrayBuffer ? { sharedArrayBuffer } : {};
     state.context = await verbena.openDevice({ link, memoryBytes: 2 ** 24, ...shared });
     if (room !== undefined) state.link.meet(new verbena.BroadcastSignalling(room));
   }, options);

@@ -31,7 +31,7 @@ let rooms = 0;
 async function twoTabs(
   { browser }: World,
   url: string,
-  options: { loss?: number; sharedMemory?: boolean; bytes?: number } = {},
+  options: { loss?: number; sharedArrayBuffer?: boolean; bytes?: number } = {},
 ): Promise<[Tab, Tab]> {
   const room = `room ${++rooms}`;
   const a = await openTab(browser, url, { room, ...options });
@@ -126,7 +126,7 @@ test('a page that passes messages on does as well, more slowly', async (world) =
 });
 
 test('memory is shared where the page is isolated', async (world) => {
-  const [a, b] = await twoTabs(world, world.isolated.url(PAGE), { sharedMemory: true });
+  const [a, b] = await twoTabs(world, world.isolated.url(PAGE), { sharedArrayBuffer: true });
   const isShared = await a.run(
     (_verbena, { side }: TabState) => side.memory.buffer instanceof SharedArrayBuffer,
   );

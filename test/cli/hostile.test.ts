@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { ExchangeAuth } from '../../host/cli/exchange-key.js';
+import { ExchangeAuth } from '../../host/cli/file-transfer/exchange-key.js';
 import { Workspace } from '../support/processes.js';
 
 const test = suite('cli/hostile');

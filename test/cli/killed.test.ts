@@ -5,7 +5,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Workspace, freePort } from '../support/processes.js';
 import { eventually } from '../support/receiver.js';
-import type { PutReport } from '../../host/cli/put.js';
+import type { PutReport } from '../../host/cli/put/put.js';
 
 const test = suite('cli/killed');
 

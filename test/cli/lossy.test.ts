@@ -3,7 +3,7 @@ import { mkdir, readFile } from 'node:fs/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Workspace } from '../support/processes.js';
-import type { PutReport } from '../../host/cli/put.js';
+import type { PutReport } from '../../host/cli/put/put.js';
 
 const test = suite('cli/lossy');
 

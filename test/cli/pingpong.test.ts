@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect, createServer, type AddressInfo, type Socket } from 'node:net';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { decodeDestinations, encodeDestinations } from '../../host/cli/pingpong-exchange.js';
+import { decodeDestinations, encodeDestinations } from '../../host/cli/pingpong/exchange.js';
 import { Gid } from '../../host/index.js';
 import { Workspace, freePort } from '../support/processes.js';
 

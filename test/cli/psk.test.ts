@@ -3,7 +3,7 @@ import { chmod, rm, writeFile } from 'node:fs/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { UdpLink, connectNvme, createEp, openDevice, PortSpace } from '../../host/index.js';
-import { PMEM_SERVICE } from '../../host/cli/pmem-records.js';
+import { PMEM_SERVICE } from '../../host/cli/file-transfer/pmem-records.js';
 import { Workspace, freePort, type Ended } from '../support/processes.js';
 import { keyFile, packetsOf, refused } from '../support/psk.js';
 import { checkDenied, checkNoTags, checkTags } from '../support/tags.js';

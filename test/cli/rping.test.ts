@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { pingMessage } from '../../host/cli/rping.js';
-import { addressBeside } from '../../host/cli/server-address.js';
+import { addressBeside } from '../../host/cli/base/server-address.js';
 import { vectors } from '../support/paths.js';
 import { Workspace, freePort } from '../support/processes.js';
 

@@ -3,7 +3,7 @@ import { readFileSync, readdirSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import type { BenchLine } from '../../host/cli/rpma-bench.js';
+import type { BenchLine } from '../../host/cli/rpma-bench/plot.js';
 import { Workspace } from '../support/processes.js';
 
 const test = suite('cli/rpma-bench');

@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Workspace, noise } from '../support/processes.js';
-import type { PutReport } from '../../host/cli/put.js';
+import type { PutReport } from '../../host/cli/put/put.js';
 
 const test = suite('cli/transfer');
 

@@ -5,7 +5,7 @@ import {
   releaseDataChannels,
   type ChannelMesh,
 } from '../support/channel-mesh.js';
-import type { ChannelLink } from '../../host/link/channel-link.js';
+import type { ChannelLink } from '../../host/link/channel/channel-link.js';
 import { linkSuite } from './link.suite.js';
 
 function check<Inner extends ChannelLink>(name: string, make: () => ChannelMesh<Inner>): void {

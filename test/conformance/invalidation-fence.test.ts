@@ -57,10 +57,15 @@ class World {
   static async open(options: WireOptions = {}, attached = true): Promise<World> {
     const wire = await Wire.open({
       ...options,
-      device: { sharedMemory: true, threadsMax: 3, memoryBytes: 32 * 2 ** 20, ...options.device },
+      device: {
+        sharedArrayBuffer: true,
+        threadsMax: 3,
+        memoryBytes: 32 * 2 ** 20,
+        ...options.device,
+      },
     });
     const other = await openDevice({
-      share: wire.context.share({ memoryBytes: 8 * 2 ** 20 }),
+      threadShare: wire.context.share({ memoryBytes: 8 * 2 ** 20 }),
       link: new WireLink(Endpoint.parse('127.0.0.3', 4791), 'none'),
       clock: new VirtualClock(),
     });

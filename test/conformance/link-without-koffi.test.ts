@@ -5,7 +5,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../host/link/endpoint.js';
 import { loadPosix } from '../../host/link/posix.js';
-import { UdpLink } from '../../host/link/udp.js';
+import { UdpLink } from '../../host/link/udp/udp.js';
 import { linkSuite } from './link.suite.js';
 
 const INSIDE = 'VERBENA_TEST_WITHOUT_KOFFI';

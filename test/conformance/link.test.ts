@@ -1,14 +1,14 @@
 /** Every link and every wrapper keeps the contract. */
 import { networkInterfaces } from 'node:os';
 import { Endpoint } from '../../host/link/endpoint.js';
-import { faultLink } from '../../host/link/fault.js';
+import { faultLink } from '../../host/link/faults/fault.js';
 import type { Link } from '../../host/link/link.js';
 import { LoopbackNetwork } from '../../host/link/loopback.js';
-import { pcapLink } from '../../host/link/pcap.js';
+import { pcapLink } from '../../host/link/capture/pcap.js';
 import * as sys from '../../host/link/posix.js';
-import { traceLink } from '../../host/link/trace.js';
-import { UdpLink } from '../../host/link/udp.js';
-import { UdpBatchLink } from '../../host/link/udp-batch.js';
+import { traceLink } from '../../host/link/capture/trace.js';
+import { UdpLink } from '../../host/link/udp/udp.js';
+import { UdpBatchLink } from '../../host/link/udp/udp-batch.js';
 import { LateReleaseLink } from '../support/late-release-link.js';
 import { PolledLink, TestMemory } from '../support/polled-link.js';
 import { linkSuite, type LinkMaker } from './link.suite.js';

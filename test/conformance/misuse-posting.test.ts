@@ -8,6 +8,7 @@ import {
   QpType,
   RefusalError,
   SendFlag,
+  WcStatus,
   WrOpcode,
 } from '../../host/index.js';
 import { structAt } from '../../host/engine/struct.js';
@@ -252,5 +253,35 @@ test(
     wire.expectSilence();
   }),
 );
+
+/** Posts a SEND, then the same entry again with this opcode, as only a shared ring can have it. */
+function postOpcode(wire: Wire, opcode: number): void {
+  const { arena, engine } = wire.context.device;
+  const { words, bytes } = arena.memory;
+  const qp = structAt(arena.memory, QueuePairLayout, wire.qp.handle);
+  wire.qp.postSend({ wrId: 1, opcode: WrOpcode.SEND, sgList: wire.sge(0, 8) });
+  wire.acknowledge(0x100);
+  wire.takePackets();
+  const first = qp.sendRing + RING_HEADER_SIZE;
+  const second = first + qp.sendStride;
+  bytes.copyWithin(second, first, second);
+  words[(second + WorkRequestLayout.fields.opcode[0]) >> 2] = opcode;
+  words[qp.sendRing >> 2] = 2;
+  arena.exports.postSend(engine.context, wire.qp.handle, wire.clock.now());
+  engine.drain();
+}
+
+for (const opcode of [10, 11, 12, 13, 16, 31, 34, 35, 66, 0xffffffff]) {
+  test(
+    `work request with unknown opcode ${opcode} completes with LOC_QP_OP_ERR and is no SEND`,
+    onWire({ qp: { cap: { maxSendWr: 4 } } }, (wire) => {
+      postOpcode(wire, opcode);
+      const [completion] = wire.cq.poll(4);
+      assert.is(completion?.status, WcStatus.LOC_QP_OP_ERR);
+      assert.is(completion?.opcode, 0xff, 'the opcode of no operation');
+      wire.expectSilence();
+    }),
+  );
+}
 
 test.run();

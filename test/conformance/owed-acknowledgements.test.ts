@@ -11,7 +11,7 @@ import { Wire, onWire } from '../support/wire.js';
 
 const OWN_KIND = { reorderPackets: 64 };
 const SIGNALED = { sendFlags: SendFlag.SIGNALED };
-/** Microseconds that a responder takes at most (assembly/transport/owed.ts), and the wheel's tick. */
+/** Microseconds that a responder takes at most (responder/delayed-ack.ts), and the wheel's tick. */
 const OWED = 500 + 16;
 
 /** The way to the peer becomes known: the first packet always asks. */

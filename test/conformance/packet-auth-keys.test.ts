@@ -1,4 +1,4 @@
-/** Keys of authenticated packets (assembly/transport/packet-auth.ts): given, rotated, forgotten. */
+/** Keys of authenticated packets (transport/shared/packet-auth.ts): given, rotated, forgotten. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { MisuseError, QpState, QpType, RefusalError, WrOpcode } from '../../host/index.js';
@@ -52,6 +52,18 @@ test(
     assert.equal(bytesAt(wire, 8, 8), [...pattern(8, 2)]);
     wire.qp.rotateKey();
     assert.is(generationOf(nextKey(nextKey(SEND_KEY))), 2n);
+  }),
+);
+
+test(
+  'a queue pair in ERR rotates no key',
+  authentic((wire) => {
+    wire.qp.rotateKey();
+    wire.qp.modify({ qpState: QpState.ERR });
+    assert.throws(
+      () => wire.qp.rotateKey(),
+      (error: unknown) => error instanceof RefusalError && error.code === 'EINVAL',
+    );
   }),
 );
 

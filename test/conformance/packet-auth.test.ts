@@ -1,4 +1,4 @@
-/** Authenticated packets (assembly/transport/packet-auth.ts): counters, tags, ciphertext. */
+/** Authenticated packets (assembly/transport/shared/packet-auth.ts): counters, tags, ciphertext. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';

@@ -14,7 +14,7 @@ import {
   WrOpcode,
   type SendWorkRequest,
 } from '../../host/index.js';
-import { splitmix32 } from '../../host/link/fault.js';
+import { splitmix32 } from '../../host/link/faults/fault.js';
 import type { Fields } from '../support/codec.js';
 import { PEER, Wire, pattern, type WireOptions } from '../support/wire.js';
 
@@ -194,7 +194,7 @@ test('a run with packets longer than the path MTU behind it', async () => {
   );
 });
 
-/** With a model of caches every packet goes the long way (transport/plain-receive.ts). */
+/** With a model of caches every packet goes the long way (transport/responder/fast-path.ts). */
 const LONG_WAY: WireOptions = { device: { cacheModel: { mptEntries: 64, mttEntries: 64 } } };
 const CONTINUED: WireOptions = { bytes: BYTES, mtu: Mtu.MTU_1024 };
 const PACKETS = 6;

@@ -1,4 +1,4 @@
-/** The queue pairs to one peer share half of its receive buffer (assembly/transport/window.ts). */
+/** The queue pairs to one peer share half of its receive buffer (shared/peer-share.ts). */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
@@ -18,7 +18,7 @@ import {
 import { ALL_ACCESS, connect, type Side } from '../support/pair.js';
 
 const PACKET_BYTES = 4096;
-/** What a packet of 4096 bytes takes of a receive buffer (link/udp.ts). */
+/** What a packet of 4096 bytes takes of a receive buffer (link/udp/udp.ts). */
 const CHARGE = 256 + 8192;
 /** Packets that fit into half of the peer's receive buffer. */
 const HALF_PACKETS = 16;

@@ -1,4 +1,4 @@
-/** README.md's table is complete, and every test that it names exists. */
+/** The table of semantics.md is complete, and every test that it names exists. */
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
@@ -14,7 +14,7 @@ interface Row {
 }
 
 function rows(): Row[] {
-  const text = readFileSync(new URL('README.md', folder), 'utf8');
+  const text = readFileSync(new URL('semantics.md', folder), 'utf8');
   const found = [...text.matchAll(/^\| S(\d+) +\| (.*?) +\| (.*?) +\|$/gm)];
   return found.map(([, point, sentence, where]) => ({
     point: Number(point),

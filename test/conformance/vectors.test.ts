@@ -3,7 +3,7 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Header, OpcodeName, PacketStatus, PacketStatusName } from '#build/abi.js';
 import { explainFields, explainPacket } from '../../host/engine/explain.js';
-import type { CapturedPacket } from '../../host/link/pcap.js';
+import type { CapturedPacket } from '../../host/link/capture/pcap.js';
 import {
   Codec,
   flowOf,

@@ -6,7 +6,7 @@
 import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { deviceDirectory } from '../../host/device/device-directory.js';
+import { deviceDirectory } from '../../host/device/sharing/device-directory.js';
 import { inParallel, judge, play, type Played } from './play.js';
 import type { Injection } from './inject.js';
 import type { Example } from './table.js';

@@ -22,10 +22,10 @@ const PAIRS = readdirSync(folder)
   .map((file) => file.slice(0, -3));
 /** Examples at a time: most of the time they wait. */
 const TOGETHER = 14;
-/** More than the patience of roles.ts, on a busy machine. */
+/** More than the timeouts of roles.ts, on a busy machine. */
 const SECONDS_MAX = 40;
 const CPU_SECONDS_MAX = 4;
-const PATIENCE_SECONDS = 5;
+const TIMEOUT_SECONDS = 5;
 const TICKS_A_SECOND = 100;
 
 class Side {
@@ -35,7 +35,7 @@ class Side {
   errors = '';
 
   constructor(file: string, args: readonly string[]) {
-    const env = { ...process.env, EXAMPLE_PATIENCE_SECONDS: `${PATIENCE_SECONDS}` };
+    const env = { ...process.env, EXAMPLE_TIMEOUT_SECONDS: `${TIMEOUT_SECONDS}` };
     this.child = fork(file, args, { silent: true, env });
     this.child.stdout!.setEncoding('utf8').on('data', (text: string) => (this.output += text));
     this.child.stderr!.setEncoding('utf8').on('data', (text: string) => (this.errors += text));

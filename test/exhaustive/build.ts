@@ -65,7 +65,8 @@ const ENTRY = `
 import { Arena, ArenaConfig, arenaSize, contextSlot, enter, initArena, leave } from './memory/arena';
 import * as keys from './region/key-table';
 import * as domains from './region/protection-domain';
-import * as windows from './region/window';
+import * as windows from './region/memory-window';
+import { translateRemote as lookUpRemote } from './region/access';
 export function arenaBytes(config: usize): u32 { return arenaSize(changetype<ArenaConfig>(config)); }
 export function arenaInit(arena: usize, config: usize): void {
   initArena(changetype<Arena>(arena), changetype<ArenaConfig>(config));
@@ -111,7 +112,7 @@ export function unbind(arena: usize, slot: u32, window: u32, pd: u32): u32 {
 export function translateRemote(
   arena: usize, slot: u32, key: u32, pd: u32, at: u32, length: u32, need: u32,
 ): usize {
-  return windows.translateRemote(changetype<Arena>(arena), key, pd, 1, at, length, need);
+  return lookUpRemote(changetype<Arena>(arena), key, pd, 1, at, length, need);
 }
 export function translate(arena: usize, slot: u32, key: u32, pd: u32, at: u32, length: u32, need: u32): usize {
   return keys.translate(changetype<Arena>(arena), key, pd, at, length, need);

@@ -19,11 +19,11 @@ import {
 import { structAt, type Layout, type Struct } from '../../host/engine/struct.js';
 import type { Protocol, Variant } from './build.js';
 
-const FIND = "import * as windows from './region/window';";
+const FIND = "import * as windows from './region/memory-window';";
 const ENTRY = `
 import { ArenaConfig as Config, attachArena } from './memory/arena';
 import * as heap from './memory/heap';
-import * as share from './region/share';
+import * as share from './region/protection-domain';
 import * as reaping from './region/reap';
 import * as fast from './region/fast-region';
 import * as pool from './region/pool';

@@ -25,12 +25,12 @@ export interface FenceMutant {
   readonly edits: readonly Edit[];
 }
 
-const FENCE = 'transport/invalidation-fence.ts';
-const RECEIVE = 'transport/invalidating-receive.ts';
-const LOCAL_WORK = 'transport/local-work.ts';
+const FENCE = 'transport/shared/invalidation-fence.ts';
+const RECEIVE = 'transport/responder/invalidating-receive.ts';
+const LOCAL_WORK = 'transport/requester/local-work.ts';
 const DOMAINS = 'region/protection-domain.ts';
 const KEYS = 'region/key-table.ts';
-const REVOKE = 'region/fast-revoke.ts';
+const REVOKE = 'region/fast-region.ts';
 const POOL = 'region/pool.ts';
 const REPAIR = 'region/pool-repair.ts';
 const REAP = 'region/reap.ts';

@@ -9,17 +9,18 @@ import type { Edit, Variant } from './build.js';
 
 /** Sources that are compiled unchanged. */
 const REAL = [
-  'transport/invalidation-fence.ts',
-  'transport/invalidating-receive.ts',
-  'transport/local-work.ts',
-  'transport/response-jobs.ts',
-  'transport/status.ts',
-  'transport/work-queue.ts',
+  'transport/shared/invalidation-fence.ts',
+  'transport/responder/invalidating-receive.ts',
+  'transport/requester/local-work.ts',
+  'transport/responder/response-queue.ts',
+  'transport/shared/status.ts',
+  'transport/shared/work-request.ts',
   'wire/psn.ts',
+  'wire/syndrome.ts',
 ];
 
 const CONTEXT = `
-import { Arena } from '../memory/arena';
+import { Arena } from '../../memory/arena';
 import { QueuePair } from './queue-pair';
 @unmanaged export class Context {
   arena: Arena;
@@ -28,18 +29,21 @@ import { QueuePair } from './queue-pair';
   fenceMicros: u64;
   timers: usize;
   fenceFirst: usize;
+  fenceLast: usize;
   fenceHolder: u32;
   scheduled: u32;
 }
 export function schedule(context: Context, qp: QueuePair): void { context.scheduled = 1; }
+export enum EventKind { ASYNC = 2 }
+export function pushEvent(context: Context, kind: u32, event: u32, object: usize): void {}
 `;
 
 const QUEUE_PAIR = `
-import { PacketFlag } from '../wire/opcode';
+import { PacketFlag } from '../../wire/opcode';
 @unmanaged export class QueuePair {
   pd: u32;
   binding: u32;
-  fenceNext: usize;
+  fenceLink: usize;
   sendTail: u32;
   sendNext: u32;
   /** WcStatus + 1 of the send request, and of the receive request. */
@@ -52,10 +56,10 @@ import { PacketFlag } from '../wire/opcode';
   flushFrom: u32;
   chargeHeld: u32;
   msn: u32;
-  fenced: u8;
   receiveFenced: u8;
   ackPending: u8;
   receiveHeld: u8;
+  reserved: u8;
 }
 export enum JobState { READY = 0, FENCED = 5 }
 @unmanaged export class ResponseJob {
@@ -66,13 +70,18 @@ export enum JobState { READY = 0, FENCED = 5 }
   key: u32;
   left: u32;
   msn: u32;
-  started: u32;
-  repeated: u32;
   state: u32;
-  reference: u32;
+  fenceEpoch: u32;
   since: u32;
-  reserved: u32;
+  started: u8;
+  beforeAcked: u8;
+  solicited: u8;
+  repeated: u8;
 }
+/** For functions that this protocol does not call. */
+@unmanaged export class Resource { msn: u32; }
+export function resourceAt(qp: QueuePair, index: u32): Resource { return changetype<Resource>(0); }
+export function packetCount(qp: QueuePair, length: u32): u32 { return 1; }
 /** One entry, behind the queue pair. */
 export function jobAt(qp: QueuePair, index: u32): ResponseJob {
   return changetype<ResponseJob>(changetype<usize>(qp) + 64);
@@ -80,12 +89,15 @@ export function jobAt(qp: QueuePair, index: u32): ResponseJob {
 `;
 
 const STUBS: Readonly<Record<string, string>> = {
-  'transport/context.ts': CONTEXT,
-  'transport/queue-pair.ts': QUEUE_PAIR,
-  'transport/timer.ts': 'export function nextTimerMicros(timers: usize): u64 { return 0; }',
-  'transport/failure.ts': `
-import { Context } from './context';
-import { QueuePair } from './queue-pair';
+  'transport/shared/context.ts': CONTEXT,
+  'transport/shared/queue-pair.ts': QUEUE_PAIR,
+  'transport/shared/timer-wheel.ts':
+    'export function nextTimerMicros(timers: usize): u64 { return 0; }',
+  'transport/queue/completion.ts': `
+import { Context } from '../shared/context';
+import { QueuePair } from '../shared/queue-pair';
+import { SendRequest } from '../shared/work-request';
+export function enterError(context: Context, qp: QueuePair): void {}
 export function completeSend(context: Context, qp: QueuePair, status: u32, vendor: u32): void {
   qp.sent = status + 1;
 }
@@ -96,11 +108,6 @@ export function completeReceive(
   qp.received = status + 1;
   qp.receiveHeld = 0;
 }
-`,
-  'transport/requester.ts': `
-import { Context } from './context';
-import { QueuePair } from './queue-pair';
-import { SendRequest } from './work-queue';
 export function fail(context: Context, qp: QueuePair, request: SendRequest, status: u32): void {
   qp.sent = status + 1;
 }
@@ -115,19 +122,19 @@ export const REQUEST_AT = 256;
 /** Bytes per thread: a SendRequest has 128. */
 export const PRIVATE_BYTES = 384;
 
-const FIND = "import * as windows from './region/window';";
+const FIND = "import * as windows from './region/memory-window';";
 const ENTRY = `
-import { Context } from './transport/context';
-import { JobState, QueuePair, jobAt } from './transport/queue-pair';
-import { BindRequest, SendRequest } from './transport/work-queue';
-import { executeLocal } from './transport/local-work';
-import { scheduleFenced } from './transport/invalidation-fence';
+import { Context } from './transport/shared/context';
+import { JobState, QueuePair, jobAt } from './transport/shared/queue-pair';
+import { BindRequest, SendRequest } from './transport/shared/work-request';
+import { executeLocal } from './transport/requester/local-work';
+import { scheduleFenced } from './transport/shared/invalidation-fence';
 import {
   Invalidation, endReceiveFence, invalidateReceived,
-} from './transport/invalidating-receive';
-import { WcStatus, WrOpcode } from './transport/status';
+} from './transport/responder/invalidating-receive';
+import { WcStatus, WrOpcode } from './transport/shared/status';
 import { lockArena, unlockArena } from './memory/arena';
-import { fastRevoked, revokeFast } from './region/fast-revoke';
+import { fastRevoked, revokeFast } from './region/fast-region';
 import * as reaping from './region/reap';
 import * as pool from './region/pool';
 import * as poolVerbs from './region/pool-verbs';
@@ -215,7 +222,7 @@ export function poolDrain(arena: usize, slot: u32, bucket: u32): u32 {
   pool.drainBucket(changetype<Arena>(arena), slot, 0, bucket);
   return 0;
 }
-/** Reclaims a dead slot, as the owner of the lock does (host/device/members.ts). */
+/** Reclaims a dead slot, as the owner of the lock does (host/device/sharing/members.ts). */
 export function reap(arena: usize, slot: u32, dead: u32): u32 {
   const a = changetype<Arena>(arena);
   const taken = lockArena(a);
@@ -231,7 +238,7 @@ export function reap(arena: usize, slot: u32, dead: u32): u32 {
  */
 const LOOKS: readonly Edit[] = [
   {
-    file: 'transport/invalidation-fence.ts',
+    file: 'transport/shared/invalidation-fence.ts',
     find: 'const LOOKS: u32 = 64;',
     replace: 'const LOOKS: u32 = 1;',
   },

@@ -80,13 +80,13 @@ test('as the compiler optimizes it: two engines, a registrar, one preemption and
   explore(await buildProtocol(OPTIMIZED), SAME_KEY, 1);
 });
 
-test('a death at any access leaves stuck what the README says, and nothing else', async () => {
+test('a death at any access leaves stuck what KILLS.md lists, and nothing else', async () => {
   const protocol = await buildProtocol(PLAIN);
   const outcomes = TABLE_SCENARIOS.map((scenario) => exploreKills(protocol, scenario));
   for (const { failure } of outcomes) assert.is(failure?.message, undefined);
-  const readme = readFileSync(new URL('test/exhaustive/README.md', root), 'utf8');
+  const page = readFileSync(new URL('test/exhaustive/KILLS.md', root), 'utf8');
   const words = (text: string): string[] => text.split('\n').map((line) => line.trim());
-  assert.equal(words(tableIn(readme)), words(killTable(outcomes)));
+  assert.equal(words(tableIn(page)), words(killTable(outcomes)));
 });
 
 test('a lookup of an entry that stays odd ends', async () => {

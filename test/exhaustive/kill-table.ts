@@ -1,5 +1,5 @@
 /**
- * What a thread that dies leaves behind, by the access before which it died. The README has this
+ * What a killed thread leaves behind, by the access before which it was killed. KILLS.md has this
  * text; the test compares the two.
  */
 import type { Protocol } from './build.js';
@@ -87,10 +87,10 @@ export function killTable(outcomes: readonly Outcome[]): string {
 const BEGIN = '<!-- kill table -->';
 const END = '<!-- end of kill table -->';
 
-/** The same lines as they stand in the README. */
-export function tableIn(readme: string): string {
-  const from = readme.indexOf(BEGIN);
-  const to = readme.indexOf(END);
-  if (from < 0 || to < from) throw new Error('the README has no kill table');
-  return readme.slice(from + BEGIN.length, to).trim();
+/** The same lines as they stand in KILLS.md. */
+export function tableIn(page: string): string {
+  const from = page.indexOf(BEGIN);
+  const to = page.indexOf(END);
+  if (from < 0 || to < from) throw new Error('the page has no kill table');
+  return page.slice(from + BEGIN.length, to).trim();
 }

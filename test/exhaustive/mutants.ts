@@ -25,7 +25,7 @@ export interface Mutant {
 const ARENA = 'memory/arena.ts';
 const KEYS = 'region/key-table.ts';
 const DOMAINS = 'region/protection-domain.ts';
-const WINDOW = 'region/window.ts';
+const WINDOW = 'region/memory-window.ts';
 
 function mutant(
   scenario: Scenario,

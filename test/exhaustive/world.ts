@@ -65,7 +65,7 @@ export const Leftover = { LOCK: 1, SLOT: 2, CALL: 4 } as const;
 export interface WorldOptions {
   /** Every access is a step, also those that no other thread could notice. */
   readonly fine?: boolean;
-  /** A kill may not be refused because somebody else is changing the slot: see the README. */
+  /** A kill may not be refused while another thread holds the entry (README.md, Limits). */
   readonly strict?: boolean;
 }
 

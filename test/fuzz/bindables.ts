@@ -20,8 +20,8 @@ import {
   type ProtectionDomain,
   type Sge,
 } from '../../host/index.js';
-import type { Binding } from '../../host/verbs/work-request.js';
-import { areaOf } from '../../host/verbs/user-memory.js';
+import type { Binding } from '../../host/verbs/queues/work-request.js';
+import { areaOf } from '../../host/verbs/regions/user-memory.js';
 
 const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC, MW_BIND, ZERO_BASED } = AccessFlag;
 const REMOTE = REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;

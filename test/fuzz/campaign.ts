@@ -3,7 +3,7 @@
  * of those that reached something. A pure function of its seed, but for the keys and queue pair
  * numbers that the device draws.
  */
-import { splitmix32 } from '../../host/link/fault.js';
+import { splitmix32 } from '../../host/link/faults/fault.js';
 import { KINDS, Kind, generate, mutate, postedStep, receiveStep } from './action.js';
 import type { Below, Scenario } from './action.js';
 import { RequestBooks } from './books.js';

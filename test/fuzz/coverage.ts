@@ -126,18 +126,19 @@ export function reached(
 const RECEIVE_FILES = new Set(
   [
     'receive',
-    'responder',
-    'response',
-    'place',
-    'unreliable',
-    'datagram',
-    'completer',
-    'receive-queue',
-    'window',
-    'reorder',
-    'repair',
-    'plain-receive',
-    'seal',
+    'responder/responder',
+    'responder/response',
+    'responder/response-queue',
+    'responder/scatter',
+    'responder/unreliable',
+    'datagram/datagram',
+    'requester/completer',
+    'queue/receive-queue',
+    'requester/congestion-window',
+    'responder/reorder-buffer',
+    'requester/retransmit',
+    'responder/fast-path',
+    'shared/send-buffer',
   ].map((name) => `assembly/transport/${name}.ts`),
 );
 /** What the receive path calls of the region table. */
@@ -147,7 +148,7 @@ const LOOKUPS = new Set(['translate', 'invalidateKey', 'countRead', 'countWrite'
 export function onAuthenticPath({ file, function: name }: Branch): boolean {
   if (file === 'assembly/transport/receive.ts') return name === 'receiveAuthenticated';
   // What the host calls for other messages, and this attacker for its own, is not on that way.
-  return file === 'assembly/transport/packet-auth.ts' && !name.startsWith('aead');
+  return file === 'assembly/transport/shared/packet-auth.ts' && !name.startsWith('aead');
 }
 
 /** Does this branch lie on the way of a received packet, up to its trailer and behind it? */
@@ -162,28 +163,30 @@ export function onReceivePath(branch: Branch): boolean {
 
 const POSTED_FILES = new Set(
   [
-    'fetch',
-    'plain-send',
-    'gather',
-    'local-work',
-    'requester',
-    'repair',
-    'failure',
-    'work-queue',
+    'queue/send-queue',
+    'requester/fast-path',
+    'queue/scatter-gather',
+    'requester/local-work',
+    'requester/requester',
+    'requester/request-packet',
+    'requester/retransmit',
+    'queue/completion',
+    'shared/work-request',
     'transmit',
-    'completion-queue',
   ].map((name) => `assembly/transport/${name}.ts`),
 );
 
 /** What posted work does to the region table. */
 const BINDING_FILES = new Set(
-  ['window', 'fast-region', 'null-region', 'layout-use', 'layout-walk'].map(
+  ['memory-window', 'fast-region', 'access', 'layout-walk'].map(
     (name) => `assembly/region/${name}.ts`,
   ),
 );
 
 /** Does this branch lie on the way of a posted work request? */
 export function onPostedPath(branch: Branch): boolean {
+  // A control verb, beside REG_MR.
+  if (branch.function === 'revokeFast') return false;
   if (POSTED_FILES.has(branch.file) || BINDING_FILES.has(branch.file)) return true;
-  return branch.file === 'assembly/transport/datagram.ts';
+  return branch.file === 'assembly/transport/datagram/datagram.ts';
 }

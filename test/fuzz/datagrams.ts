@@ -4,14 +4,18 @@
  * memory, or be felt by the other peer.
  */
 import { Endpoint } from '../../host/link/endpoint.js';
-import type { Connection, ConnectionOwner, SendBuffer } from '../../host/rds/carrier.js';
-import { CONGESTION_MAP_BYTES, HEADER_BYTES, HeaderFlag } from '../../host/rds/constants.js';
-import { ControlKind, buildControl } from '../../host/rds/control.js';
-import { RdsCore } from '../../host/rds/core.js';
-import { buildHandshake } from '../../host/rds/handshake.js';
-import { noExtensions, writeHeader, type Extensions } from '../../host/rds/header.js';
-import type { OutgoingMessage } from '../../host/rds/message.js';
-import type { Port, PortUser } from '../../host/rds/port.js';
+import type {
+  TransportConnection,
+  TransportOwner,
+  SendBuffer,
+} from '../../host/rds/protocol/transport.js';
+import { CONGESTION_MAP_BYTES, HEADER_BYTES, HeaderFlag } from '../../host/rds/wire/constants.js';
+import { ControlKind, buildControl } from '../../host/rds/wire/peer-control.js';
+import { RdsCore } from '../../host/rds/protocol/core.js';
+import { buildHandshake } from '../../host/rds/wire/handshake.js';
+import { noExtensions, writeHeader, type Extensions } from '../../host/rds/wire/header.js';
+import type { OutgoingMessage } from '../../host/rds/protocol/message.js';
+import type { Port, PortUser } from '../../host/rds/protocol/port.js';
 import { RefusalError } from '../../host/errors/errors.js';
 import { Random } from '../simulation/random.js';
 
@@ -38,7 +42,7 @@ export interface DatagramReport {
   read: number;
 }
 
-class FuzzedConnection implements Connection {
+class FuzzedConnection implements TransportConnection {
   room = 100;
   marksHeaders = false;
   isClosed = false;
@@ -95,17 +99,17 @@ class FuzzedNode implements PortUser {
   released(): void {}
 
   /** Undefined: refused. */
-  connect(peer: Endpoint, request: Uint8Array): [FuzzedConnection, ConnectionOwner] | undefined {
+  connect(peer: Endpoint, request: Uint8Array): [FuzzedConnection, TransportOwner] | undefined {
     const acceptance = this.core.request(this.now, peer, request);
     if (!acceptance) return undefined;
     const connection = new FuzzedConnection();
     this.core.accepted(this.now, acceptance, connection, request);
-    acceptance.lane.up(this.now, connection, undefined);
-    return [connection, acceptance.lane];
+    acceptance.connection.up(this.now, connection, undefined);
+    return [connection, acceptance.connection];
   }
 
   receive(
-    [connection, owner]: [FuzzedConnection, ConnectionOwner],
+    [connection, owner]: [FuzzedConnection, TransportOwner],
     bytes: Uint8Array,
     immData?: number,
   ): void {
@@ -139,7 +143,10 @@ function damaged(random: Random, bytes: Uint8Array): Uint8Array {
 
 function extensionsOf(random: Random): Extensions {
   if (random.chance(0.7)) return noExtensions();
-  const after = { lane: random.below(5), sequence: random.pick([0, 1, 2, 501, 2 ** 40, 2 ** 52]) };
+  const after = {
+    connectionIndex: random.below(5),
+    sequence: random.pick([0, 1, 2, 501, 2 ** 40, 2 ** 52]),
+  };
   const rdmaDestination = { rkey: random.u32(), offset: random.u32() };
   return random.pick<Extensions>([
     { after },
@@ -185,7 +192,7 @@ function packetOf(random: Random, sequence: number): Uint8Array {
   return damaged(random, bytes);
 }
 
-/** One node's life. */
+/** One incarnation of a node. */
 function fuzzNode(random: Random, report: DatagramReport): void {
   const node = new FuzzedNode(random);
   const handshake = (peer: Endpoint, own?: Parameters<typeof buildHandshake>[0]['own']) =>
@@ -195,7 +202,11 @@ function fuzzNode(random: Random, report: DatagramReport): void {
   const isOwn = random.chance(0.7);
   for (let left = CONNECTIONS; left > 0; left--) {
     const incarnation = random.chance(0.9) ? 7 : random.u32();
-    const own = { lane: random.below(4), incarnation, generation: random.pick([0, 0, 0, 1, 63]) };
+    const own = {
+      connectionIndex: random.below(4),
+      incarnation,
+      generation: random.pick([0, 0, 0, 1, 63]),
+    };
     const request = handshake(HOSTILE, isOwn !== random.chance(0.05) ? own : undefined);
     const made = node.connect(HOSTILE, damaged(random, request));
     if (!made) {

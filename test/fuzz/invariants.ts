@@ -17,6 +17,8 @@ type QueuePairStruct = Struct<typeof QueuePairLayout>;
 
 /** A queue pair's timer lies behind its struct (queue-pair.ts `TIMER`). */
 const TIMER = 480;
+/** The link of a list's last member (memory/list.ts). */
+const LIST_END = 1;
 const COMPLETION_SIZE = 64;
 const RING_HEADER = 128;
 
@@ -53,7 +55,8 @@ function checkRequester(name: string, qp: QueuePairStruct): void {
 }
 
 function checkResponder(name: string, qp: QueuePairStruct, sgeMax: number): void {
-  const jobs = (qp.jobHead - qp.jobTail) >>> 0;
+  // The fence of a received SEND_WITH_INV has an entry of its own.
+  const jobs = ((qp.jobHead - qp.jobTail) >>> 0) - qp.receiveFenced;
   demand(jobs <= qp.rdAtomicLimit, `${name}: ${jobs} answers wait`);
   demand(qp.message <= 2, `${name}: message kind ${qp.message}`);
   demand(qp.receiveHeld <= 1, `${name}: receiveHeld ${qp.receiveHeld}`);
@@ -74,33 +77,43 @@ function checkQueuePair(name: string, lane: Lane): void {
   checkResponder(name, qp, Math.max(qp.receiveSgeMax, lane.srq?.maxSge ?? 0));
 }
 
+/** Queue pairs of an intrusive list (memory/list.ts): without a cycle, `last` at the end. */
+function membersOf(
+  world: World,
+  first: number,
+  last: number,
+  field: 'readyLink' | 'delayedAckLink',
+): Set<number> {
+  const offset = QueuePairLayout.fields[field][0];
+  const { words } = world.device.arena.memory;
+  const found = new Set<number>();
+  let end = last;
+  for (let at = first; at > LIST_END; at = words[at >> 2]!) {
+    demand(!found.has(at - offset), `the list of ${field} has a cycle`);
+    found.add(at - offset);
+    end = at;
+  }
+  demand(first === 0 || end === last, `the end of the list of ${field}`);
+  return found;
+}
+
 /** The list of those with something to send, and the timers: whole, and as the structs say. */
 function checkLists(world: World): void {
   const { memory } = world.device.arena;
   const context = structAt(memory, ContextLayout, world.device.engine.context);
-  const waiting = new Set<number>();
-  let last = 0;
-  for (
-    let at = context.readyFirst;
-    at !== 0;
-    at = structAt(memory, QueuePairLayout, at).readyNext
-  ) {
-    demand(!waiting.has(at), 'the list of ready queue pairs has a circle');
-    waiting.add(at);
-    last = at;
-  }
-  demand(context.readyLast === last, 'the end of the list of ready queue pairs');
-  const owing = new Set<number>();
-  for (let at = context.owesFirst; at !== 0; at = structAt(memory, QueuePairLayout, at).owesNext) {
-    demand(!owing.has(at), 'the list of acknowledgements owed has a circle');
-    owing.add(at);
-  }
-  const isDue = context.owedMicros !== 0n;
-  demand(isDue === owing.size > 0, 'what is owed has a time, and nothing else has');
+  const waiting = membersOf(world, context.readyFirst, context.readyLast, 'readyLink');
+  const delayed = membersOf(
+    world,
+    context.delayedAckFirst,
+    context.delayedAckLast,
+    'delayedAckLink',
+  );
+  const isDue = context.delayedAckMicros !== 0n;
+  demand(isDue === delayed.size > 0, 'delayed acknowledgements and their deadline disagree');
   let timers = 0;
   for (const { qp, struct } of world.lanes) {
-    demand(waiting.has(qp.handle) === (struct.scheduled === 1), 'scheduled, but not on the list');
-    demand(owing.has(qp.handle) === (struct.owes === 1), 'owes, but is not on the list');
+    demand(waiting.has(qp.handle) === (struct.readyLink !== 0), 'a link without its ready list');
+    demand(delayed.has(qp.handle) === (struct.delayedAckLink !== 0), 'a link without its list');
     const timer = structAt(memory, TimerNodeLayout, qp.handle + TIMER);
     if (timer.slot !== 0) timers++;
     else demand(timer.deadline === 0n, 'a timer with a deadline is not in the wheel');

@@ -22,19 +22,19 @@ const REASONS: readonly Reason[] = [
     why: 'only another thread can change the entry between two loads',
   },
   {
-    file: 'assembly/transport/completer.ts',
+    file: 'assembly/transport/requester/completer.ts',
     source: 'if (qp.state != QpState.ERR) retryGap(context, qp);',
     kind: 'else',
     why: 'the oldest request is a READ in flight there, which settle cannot fail',
   },
   {
-    file: 'assembly/transport/completer.ts',
+    file: 'assembly/transport/requester/completer.ts',
     source: 'if (outstanding(qp)) armRetransmit(context, qp);',
     kind: 'then',
     why: 'an RNR NAK goes back to the oldest PSN and nothing is sent while it lasts',
   },
   {
-    file: 'assembly/transport/packet-auth.ts',
+    file: 'assembly/transport/shared/packet-auth.ts',
     source: 'if (!PACKET_AUTH) return Errno.EOPNOTSUPP;',
     kind: 'then',
     why: 'this engine has authenticated packets',
@@ -46,41 +46,34 @@ const REASONS: readonly Reason[] = [
     why: 'every header has a case',
   },
   {
-    file: 'assembly/transport/response.ts',
+    file: 'assembly/transport/responder/response-queue.ts',
     source: 'if (qp.nakPending >= <u32>NakCode.INVALID_REQUEST) return;',
     kind: 'then',
     why: 'a fatal NAK goes with ERR, in which nothing is served',
   },
   {
-    file: 'assembly/transport/response.ts',
+    file: 'assembly/transport/responder/response.ts',
     source: '    if (!hasRoom(context)) return true;',
     kind: 'then',
     why: 'before the CNP: fillBuffer has just asked the same',
   },
   {
-    file: 'assembly/transport/failure.ts',
+    file: 'assembly/transport/queue/completion.ts',
     source: 'if (qp.sendTail != qp.sendFetched) completeSend(context, qp, status, vendor);',
     kind: 'else',
     why: 'every caller has seen an oldest request',
   },
   {
-    file: 'assembly/transport/reorder.ts',
+    file: 'assembly/transport/responder/reorder-buffer.ts',
     source: '} else if (count > 0) {',
     kind: 'else',
     why: 'it is asked only when the expected PSN has moved',
   },
   {
-    file: 'assembly/transport/requester.ts',
+    file: 'assembly/transport/requester/retransmit.ts',
     source: 'if (index == qp.sendFetched) return;',
     kind: 'then',
     why: 'every PSN between the oldest in flight and the next lies in a request that was started',
-  },
-  {
-    file: 'assembly/transport/requester.ts',
-    source:
-      'while (index != qp.sendFetched && sendRequestAt(qp, index).state == <u32>SendState.STARTED)',
-    kind: 'loop',
-    why: 'it is asked only when no request is started',
   },
 ];
 

@@ -42,7 +42,7 @@ interface ThreadTask {
 const THREAD_MILLIS = 1500;
 
 async function asThread({ share, shpd, shareKey, mail, life, ownerPort, address }: ThreadTask) {
-  const context = await openDevice({ share });
+  const context = await openDevice({ threadShare: share });
   const pd = context.sharePd(shpd, shareKey);
   const bytes = new Uint8Array(context.device.arena.memory.buffer, mail, LANE_BYTES);
   const task = { mail: bytes, lanes: 1, ownerAddress: address, ownerPorts: [ownerPort], life };

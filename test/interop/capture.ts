@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { readPcap, type CapturedPacket } from '../../host/link/pcap.js';
+import { readPcap, type CapturedPacket } from '../../host/link/capture/pcap.js';
 import { Mtu } from '../../host/index.js';
 import { Codec } from '../support/codec.js';
 import { icrcMatches } from '../support/icrc.js';

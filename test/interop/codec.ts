@@ -1,8 +1,8 @@
 /** Packets of every opcode with any values in their fields: does a stranger read what we wrote? */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { splitmix32 } from '../../host/link/fault.js';
-import { readPcap } from '../../host/link/pcap.js';
+import { splitmix32 } from '../../host/link/faults/fault.js';
+import { readPcap } from '../../host/link/capture/pcap.js';
 import { Codec, ipPacket, type Fields, type Flow } from '../support/codec.js';
 import { FIELD_BITS, OPCODES, type OpcodeSpecification } from '../unit/wire/specification.js';
 import type { Group } from './group.js';

@@ -58,7 +58,7 @@ async function findVersions(report: Report): Promise<Versions> {
 /** Suites that depend on the version of Node: timers above all, and Node's own dgram. */
 const SUITES = [
   'unit/base/timer',
-  'unit/rds/socket',
+  'unit/rds/socket/socket',
   'unit/dgram/like-node',
   'unit/dgram/reliable',
 ];

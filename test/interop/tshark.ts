@@ -1,6 +1,6 @@
 /** Packets as Wireshark's dissector sees them, and the comparison with our own parser. */
 import { Header, PacketStatus, PacketStatusName } from '#build/abi.js';
-import type { CapturedPacket } from '../../host/link/pcap.js';
+import type { CapturedPacket } from '../../host/link/capture/pcap.js';
 import { wireIcrc, type Codec, type FieldName, type Fields } from '../support/codec.js';
 import { run } from './tools.js';
 

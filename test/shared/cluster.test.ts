@@ -12,7 +12,7 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { rds, type Context } from '../../host/index.js';
 import type { Link } from '../../host/link/link.js';
-import { askNodes } from '../../host/rds/desk.js';
+import { askNodes } from '../../host/rds/info-server.js';
 import { Member, freshName, type MemberWorld } from '../support/member.js';
 import { cliPath, freePort } from '../support/processes.js';
 
@@ -51,7 +51,7 @@ test('a link of a worker has a socket of its own, and receives its packets', () 
   withWorkers(1, async (worker) => {
     const port = await worker.run(async ({ kept, load }: There) => {
       const own = kept as Kept;
-      const { UdpLink } = (await load('build/host/link/udp.js')) as {
+      const { UdpLink } = (await load('build/host/link/udp/udp.js')) as {
         UdpLink: new (options: object) => Link;
       };
       own.heard = [0];
@@ -143,7 +143,7 @@ test('a node in a worker answers queries itself, until the worker ends', async (
         await worker.run(
           async ({ verbena, load }: There, address: string) => {
             const context = await verbena.openDevice({ address, port: 0 });
-            const { publishNode } = (await load('build/host/rds/desk.js')) as {
+            const { publishNode } = (await load('build/host/rds/info-server.js')) as {
               publishNode: (node: rds.RdsNode) => void;
             };
             publishNode(verbena.rds.RdsNode.of(context));

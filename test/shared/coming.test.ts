@@ -3,7 +3,7 @@ import { truncateSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { deviceDirectory } from '../../host/device/device-directory.js';
+import { deviceDirectory } from '../../host/device/sharing/device-directory.js';
 import { MisuseError, RefusalError, openDevice } from '../../host/index.js';
 import { Member, freshName } from '../support/member.js';
 import { Client } from '../support/traffic.js';

@@ -1,7 +1,7 @@
 /** Shared protection domains and memory (seed 000), between real processes. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import type { DeviceReport } from '../../host/device/device-report.js';
+import type { DeviceReport } from '../../host/device/sharing/device-report.js';
 import { Program, cliPath } from '../support/processes.js';
 import { Member, MemberError, freshName, withMembers } from '../support/member.js';
 

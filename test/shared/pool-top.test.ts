@@ -1,7 +1,7 @@
 /** `verbena pool top` of a device that processes share. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import type { PoolReport } from '../../host/device/pool-report.js';
+import type { PoolReport } from '../../host/device/sharing/pool-report.js';
 import { freshName, withMembers } from '../support/member.js';
 import { Program, cliPath } from '../support/processes.js';
 

@@ -26,7 +26,7 @@ function open({ kept, context, verbena }: There, port: number, key: number, encr
   const socket = calls.socket(calls.AF_INET_OFFLOAD, calls.SOCK_DGRAM, 0, context);
   socket.bind({ port });
   (kept as { socket: rds.RdsSocket }).socket = socket;
-  return socket.node.carries ? 'carries' : 'follows';
+  return socket.node.isOwner ? 'carries' : 'follows';
 }
 
 /** Undefined: it was sent; otherwise the error. */
@@ -41,7 +41,7 @@ async function send({ kept }: { kept: unknown }, to: rds.RdsAddress): Promise<st
 test('all processes have the key or none does; a denied process gets the reason; the next owner goes on', async () => {
   const { context: peer, sent } = await openTapped(PEER, { memoryBytes: MEMORY_BYTES });
   const members = await Promise.all(Array.from({ length: 3 }, () => Member.start()));
-  const [carrier, guest, stranger] = members as [Member, Member, Member];
+  const [transport, remoteProcess, stranger] = members as [Member, Member, Member];
   try {
     const options = { name: freshName(), address: ADDRESS, memoryBytes: MEMORY_BYTES };
     for (const member of members) {
@@ -49,10 +49,10 @@ test('all processes have the key or none does; a denied process gets the reason;
         world.context = await world.verbena.openDevice(wanted);
       }, options);
     }
-    assert.is(await carrier.run(open, 1, KEY), 'carries');
+    assert.is(await transport.run(open, 1, KEY), 'carries');
     assert.is(await stranger.run(open, 3, 0), 'EACCES');
     assert.is(await stranger.run(open, 3, KEY, true), 'EACCES');
-    assert.is(await guest.run(open, 2, KEY), 'follows');
+    assert.is(await remoteProcess.run(open, 2, KEY), 'follows');
     // It was refused, and may come in with the key.
     assert.is(await stranger.run(open, 3, KEY), 'follows');
 
@@ -60,12 +60,15 @@ test('all processes have the key or none does; a denied process gets the reason;
     const socket = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, peer);
     socket.bind({ port: PORT });
     const to = socket.getsockname()!;
-    assert.match((await guest.run(send, to)) ?? 'sent', /^EACCES .*the same pre-shared key/);
+    assert.match(
+      (await remoteProcess.run(send, to)) ?? 'sent',
+      /^EACCES .*the same pre-shared key/,
+    );
     node.setAuth({ psk: new Uint8Array(32).fill(KEY) });
-    await arrives(guest, to, socket);
-    carrier.kill();
-    await carrier.ended;
-    await arrives(guest, to, socket);
+    await arrives(remoteProcess, to, socket);
+    transport.kill();
+    await transport.ended;
+    await arrives(remoteProcess, to, socket);
     checkTags(sent);
   } finally {
     for (const member of members) member.kill();

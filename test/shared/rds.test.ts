@@ -103,7 +103,7 @@ function bindTaken({ context, verbena }: There, port: number): string | undefine
 }
 
 const info = ({ kept }: { kept: unknown }): string => (kept as Sockets).socket.node.info();
-const carries = ({ kept }: { kept: unknown }): boolean => (kept as Sockets).socket.node.carries;
+const carries = ({ kept }: { kept: unknown }): boolean => (kept as Sockets).socket.node.isOwner;
 
 const expected = (port: number, count: number, first = 0): string[] =>
   Array.from({ length: count }, (_, index) => first + index).map(
@@ -148,7 +148,7 @@ async function sendAround(members: readonly Member[], address: string, first: nu
 
 test('several processes of a device have one node, whoever of them is killed', () =>
   withNode(async ({ members, peer, address }) => {
-    const [carrier, one, other] = members as [Member, Member, Member];
+    const [transport, one, other] = members as [Member, Member, Member];
     assert.equal(await Promise.all(members.map((member) => member.run(carries))), [
       true,
       false,
@@ -163,8 +163,8 @@ test('several processes of a device have one node, whoever of them is killed', (
     sendAll({ kept: far }, { address, port: 2 }, 0, COUNT, SIZES);
     sendAll({ kept: further }, { address, port: 3 }, 0, COUNT, SIZES);
     await until(async () => far.got.length > COUNT / 4 && (await one.run(got)).length > COUNT / 4);
-    carrier.kill();
-    await carrier.ended;
+    transport.kill();
+    await transport.ended;
     const isDone = async (): Promise<boolean> =>
       far.got.length >= COUNT &&
       further.got.length >= COUNT &&
@@ -194,7 +194,7 @@ test('a process that computes for many heartbeats loses no path, nor do its peer
   const heartbeatMicros = 1_500_000;
   return withNode(
     async ({ members, peer, address }) => {
-      const [carrier, one] = members as [Member, Member];
+      const [transport, one] = members as [Member, Member];
       const far = elsewhere(peer, 11, heartbeatMicros);
       // Heartbeats have arrived.
       // On a busy machine a path may take longer than one heartbeat: `send` rejects, and is repeated.
@@ -209,19 +209,19 @@ test('a process that computes for many heartbeats loses no path, nor do its peer
       assert.equal([await one.run(got), far.failed], [expected(11, 1), undefined]);
       const lostBefore = far.socket.node.core.statistics.lost;
       await new Promise((resolve) => setTimeout(resolve, 2 * (heartbeatMicros / 1000)));
-      const computed = carrier.run(compute, 6000);
+      const computed = transport.run(compute, 6000);
       // Messages of every size: some of their connections are made meanwhile.
       const further = elsewhere(peer, 12, heartbeatMicros);
       sendAll({ kept: further }, { address, port: 1 }, 0, COUNT, SIZES);
       sendAll({ kept: far }, { address, port: 2 }, 1, COUNT - 1, SIZES);
       await computed;
       const isDone = async (): Promise<boolean> => {
-        const [first, second] = await Promise.all([carrier.run(got), one.run(got)]);
+        const [first, second] = await Promise.all([transport.run(got), one.run(got)]);
         return first.length >= COUNT && second.length >= COUNT;
       };
       await until(isDone);
       assert.equal([far.failed, further.failed], [undefined, undefined]);
-      assert.equal(await carrier.run(got), expected(12, COUNT));
+      assert.equal(await transport.run(got), expected(12, COUNT));
       assert.equal(await one.run(got), expected(11, COUNT));
       assert.is(far.socket.node.core.statistics.lost, lostBefore);
     },

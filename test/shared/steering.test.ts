@@ -2,7 +2,7 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { openDevice } from '../../host/index.js';
-import { steeringProgram, withoutSlots } from '../../host/device/steering.js';
+import { steeringProgram, withoutSlots } from '../../host/device/sharing/steering.js';
 import { Member, freshName, withMembers } from '../support/member.js';
 import { Client } from '../support/traffic.js';
 

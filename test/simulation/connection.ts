@@ -317,11 +317,12 @@ export class Connection {
   }
 }
 
-/** Unless the peer has not followed the last rotation yet. */
+/** EAGAIN: the peer has not followed the last rotation. EINVAL: the queue pair is in ERR. */
 function rotateKey({ qp }: Side): void {
   try {
     qp.rotateKey();
   } catch (error) {
-    if (!(error instanceof RefusalError) || error.code !== 'EAGAIN') throw error;
+    if (!(error instanceof RefusalError)) throw error;
+    if (error.code !== (qp.state === QpState.ERR ? 'EINVAL' : 'EAGAIN')) throw error;
   }
 }

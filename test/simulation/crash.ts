@@ -7,7 +7,7 @@
 import { Endpoint, openDevice, rpma, VirtualClock } from '../../host/index.js';
 import type { Context, CrashStore as Store } from '../../host/index.js';
 import { CrashStore } from '../../host/index.js';
-import { faultLink } from '../../host/link/fault.js';
+import { faultLink } from '../../host/link/faults/fault.js';
 import type { Link, LinkReceiver } from '../../host/link/link.js';
 import { LoopbackNetwork } from '../../host/link/loopback.js';
 import { passOnPolling } from '../../host/link/pass-on.js';

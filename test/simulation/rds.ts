@@ -5,12 +5,12 @@
  */
 import { RefusalError } from '../../host/errors/errors.js';
 import { Endpoint } from '../../host/link/endpoint.js';
-import { RdsCore } from '../../host/rds/core.js';
-import type { OutgoingMessage } from '../../host/rds/message.js';
-import type { Port, PortUser } from '../../host/rds/port.js';
+import { RdsCore } from '../../host/rds/protocol/core.js';
+import type { OutgoingMessage } from '../../host/rds/protocol/message.js';
+import type { Port, PortUser } from '../../host/rds/protocol/port.js';
 import { EventQueue } from './queue.js';
 import { Random } from './random.js';
-import { RdsNetwork, SimulatedCarrier } from './rds-carrier.js';
+import { RdsNetwork, SimulatedTransport } from './rds-transport.js';
 import { Violation } from './violation.js';
 
 export interface RdsOutcome {
@@ -117,10 +117,10 @@ class SimulatedSocket implements PortUser {
   /** False: refused, and worth another try. */
   #try(to: { node: number; port: number; size: number }): boolean {
     const { world } = this;
-    const carrier = world.network.carriers[this.node]!;
-    if (carrier.isDead) return true;
+    const transport = world.network.transports[this.node]!;
+    if (transport.isDead) return true;
     let isTaken = true;
-    carrier.call(({ now, core }) => {
+    transport.call(({ now, core }) => {
       const flow = world.flow(this.node, this.number, to.node, to.port);
       const bytes = world.message(flow.next, this, to);
       try {
@@ -139,8 +139,8 @@ class SimulatedSocket implements PortUser {
   #read(): void {
     this.#isReading = false;
     const { world } = this;
-    const carrier = world.network.carriers[this.node]!;
-    carrier.call(({ now, core }) => {
+    const transport = world.network.transports[this.node]!;
+    transport.call(({ now, core }) => {
       const message = this.port.peek();
       if (!message) return;
       world.read(this, message.bytes(), message.header.sourcePort);
@@ -274,7 +274,7 @@ class RdsWorld {
     this.queue.plan(START_MICROS + BUSY_MICROS, () => this.#rest());
     while (this.queue.take() && this.queue.now < end) void this.queue.task(this.queue.argument)();
     this.#audit();
-    const cores = this.network.carriers.map(({ core }) => core.statistics);
+    const cores = this.network.transports.map(({ core }) => core.statistics);
     const sum = (of: (statistics: (typeof cores)[number]) => number): number =>
       cores.reduce((total, statistics) => total + of(statistics), 0);
     return {
@@ -293,15 +293,15 @@ class RdsWorld {
   }
 
   #start(node: number): void {
-    const carrier = new SimulatedCarrier(this.network, node, this.#buffersMax);
-    this.network.carriers[node] = carrier;
-    carrier.core = new RdsCore(carrier, {
+    const transport = new SimulatedTransport(this.network, node, this.#buffersMax);
+    this.network.transports[node] = transport;
+    transport.core = new RdsCore(transport, {
       local: this.endpoint(node),
       incarnation: ++this.#lives[node]! * 64 + node + 1,
       firstSequence: this.queue.now,
       heartbeatMicros: HEARTBEAT_MICROS,
     });
-    carrier.call(({ now, core }) => {
+    transport.call(({ now, core }) => {
       if (this.#rails === 2) core.addAddress(now, Endpoint.parse(`10.1.0.${node + 1}`, 4791));
       for (const socket of this.sockets[node]!) socket.bind(now, core);
     });
@@ -309,12 +309,12 @@ class RdsWorld {
 
   /** Power off: nothing of it happens any more, its peers notice by and by. */
   #kill(node: number): void {
-    const carrier = this.network.carriers[node]!;
-    if (carrier.isDead) return;
+    const transport = this.network.transports[node]!;
+    if (transport.isDead) return;
     this.deaths++;
-    carrier.isDead = true;
+    transport.isDead = true;
     for (const connection of [...this.network.open]) {
-      if (connection.carrier === carrier) connection.sever();
+      if (connection.transport === transport) connection.sever();
     }
     // What it had sent, or had received and not read, may be gone.
     for (const [key, flow] of this.#flows) {
@@ -361,7 +361,7 @@ class RdsWorld {
       const at = pick();
       this.queue.plan(at, () => this.#kill(node));
       this.queue.plan(at + chance.pick([1000, 1_000_000, 8_000_000]), () => {
-        if (this.network.carriers[node]!.isDead) this.#start(node);
+        if (this.network.transports[node]!.isDead) this.#start(node);
       });
     }
   }
@@ -389,13 +389,13 @@ class RdsWorld {
     }
     for (let one = 0; one < NODES; one++) {
       for (let other = one + 1; other < NODES; other++) this.network.heal(one, other);
-      if (this.network.carriers[one]!.isDead) this.#start(one);
+      if (this.network.transports[one]!.isDead) this.#start(one);
     }
     for (const socket of this.sockets.flat()) socket.isSlow = false;
   }
 
   #audit(): void {
-    for (const { index, buffersUsed, receivesHeld, core } of this.network.carriers) {
+    for (const { index, buffersUsed, receivesHeld, core } of this.network.transports) {
       if (buffersUsed > 0) throw new Violation(`node ${index} holds ${buffersUsed} send buffers`);
       if (receivesHeld > 0) throw new Violation(`node ${index} holds ${receivesHeld} receives`);
       if (core.statistics.protocolErrors > 0) throw new Violation(`node ${index}: protocol errors`);

@@ -2,8 +2,8 @@
  * A store in virtual time: what it is asked for survives as it is when it begins, and it says so
  * when it is done. Between the two the power may fail: nothing else is promised.
  */
-import type { DurableRange } from '../../host/device/durable-store.js';
-import type { KeptSegment } from '../../host/device/durables.js';
+import type { DurableRange } from '../../host/device/durable/durable-store.js';
+import type { KeptSegment } from '../../host/device/durable/durables.js';
 import { AccessFlag } from '../../host/index.js';
 import type { SimulatedDevice } from './device.js';
 import type { Random } from './random.js';

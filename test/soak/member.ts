@@ -19,7 +19,7 @@ import {
   type QueuePair,
 } from '../../host/index.js';
 import { RDMA_UDP_QKEY } from '../../host/cm/enums.js';
-import type { FaultLink } from '../../host/link/fault.js';
+import type { FaultLink } from '../../host/link/faults/fault.js';
 import { Random } from '../simulation/random.js';
 import { LEDGER_BYTES, fillPattern, hasPattern } from './ledger.js';
 import { ledgerPath, type Order, type PeerPlace, type Report, type Start } from './messages.js';
@@ -234,7 +234,7 @@ async function run(): Promise<void> {
   process.on('SIGINT', () => {});
   const beat = setInterval(() => {
     const { rss, heapUsed: heap } = process.memoryUsage();
-    const receives = socket.node.carriers.receiveBytes;
+    const receives = socket.node.transports.receiveBytes;
     const engine = MEMORY_BYTES - device.arena.heap.bytesFree - receives;
     report({
       kind: 'beat',

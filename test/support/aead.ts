@@ -1,5 +1,6 @@
 /** The AEAD of an engine for tests: bytes in, bytes out. */
-import { ArenaMemory } from '../../host/engine/arena.js';
+import type { ArenaMemory } from '../../host/engine/arena.js';
+import { smallContext } from './codec.js';
 
 const KEY_BYTES = 32;
 const TAG_BYTES = 16;
@@ -11,27 +12,7 @@ export class Aead {
   readonly #tag: number;
 
   constructor(shared: boolean) {
-    this.#arena = ArenaMemory.create({
-      memoryBytes: 2 ** 20,
-      shared,
-      regionsMax: 16,
-      protectionDomainsMax: 4,
-      contextsMax: 1,
-    });
-    this.#context = this.#arena.createContext(
-      0,
-      (config) => {
-        config.queuePairsMax = 4;
-        config.completionQueuesMax = 4;
-        config.rdAtomicMax = 4;
-        config.sendBuffers = 1;
-        config.receivePackets = 4;
-        config.receiveBytes = 4096;
-        config.eventsMax = 16;
-        config.packetSizeMax = 4160;
-      },
-      0,
-    );
+    [this.#arena, this.#context] = smallContext(shared);
     this.#key = this.#arena.heap.alloc(KEY_BYTES + TAG_BYTES);
     this.#tag = this.#key + KEY_BYTES;
   }

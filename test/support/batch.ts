@@ -1,7 +1,7 @@
 /** A `PacketBatch` over a plain buffer, in place of the engine's memory. */
 import type { Endpoint } from '../../host/link/endpoint.js';
 import type { PacketBatch } from '../../host/link/link.js';
-import { BTH_SLOT_BYTE } from '../../host/link/message-header.js';
+import { BTH_SLOT_BYTE } from '../../host/link/udp/message-header.js';
 
 export interface TestPacket {
   bytes: Uint8Array;

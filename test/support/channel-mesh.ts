@@ -1,14 +1,14 @@
 /** Links over channels of this process that are connected, each with each, once they are open. */
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import type { ChannelLink } from '../../host/link/channel-link.js';
-import { DataChannelLink, type DataChannelOptions } from '../../host/link/data-channel.js';
+import type { ChannelLink } from '../../host/link/channel/channel-link.js';
+import { DataChannelLink, type DataChannelOptions } from '../../host/link/channel/data-channel.js';
 import type { Endpoint } from '../../host/link/endpoint.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../../host/link/link.js';
 import { NodeConnector } from '../../host/link/rtc/node.js';
 import type { Signalling } from '../../host/link/signalling/signalling.js';
-import { acceptUpgrades } from '../../host/link/websocket-server.js';
-import { WebSocketLink } from '../../host/link/websocket.js';
+import { acceptUpgrades } from '../../host/link/channel/websocket-server.js';
+import { WebSocketLink } from '../../host/link/channel/websocket.js';
 import { eventually } from './receiver.js';
 
 /** Asks a link of the same process. */

@@ -18,6 +18,21 @@ import { MAD_BYTES, parseMad, type FieldsOf, type MessageName } from '../../host
 import { Endpoint } from '../../host/link/endpoint.js';
 import { Random } from '../simulation/random.js';
 
+/** Every message of the connection manager. */
+export const MESSAGE_NAMES: readonly MessageName[] = [
+  'REQ',
+  'MRA',
+  'REJ',
+  'REP',
+  'RTU',
+  'DREQ',
+  'DREP',
+  'SIDR_REQ',
+  'SIDR_REP',
+  'LAP',
+  'APR',
+];
+
 export type Fate = 'pass' | 'drop' | 'double' | 'late';
 
 /** CA GUID of a Verbena device at UDP port 4791. */

@@ -8,7 +8,7 @@ import { crc32 } from 'node:zlib';
 import { PacketFieldsLayout, PacketStatus } from '#build/abi.js';
 import { ArenaMemory } from '../../host/engine/arena.js';
 import { structAt, type Struct } from '../../host/engine/struct.js';
-import type { CapturedPacket } from '../../host/link/pcap.js';
+import type { CapturedPacket } from '../../host/link/capture/pcap.js';
 import { icrc } from './icrc.js';
 
 /** Every field of every header; those of headers that a packet lacks are 0. */
@@ -110,6 +110,32 @@ export function ipIdEffect(flow: Flow, packetLength: number, form: IcrcForm): nu
   return (crc32(bytes) ^ without) >>> 0;
 }
 
+/** An arena of 1 MiB with one context, for calls that need little more than a scratch area. */
+export function smallContext(shared: boolean): [arena: ArenaMemory, context: number] {
+  const arena = ArenaMemory.create({
+    memoryBytes: 2 ** 20,
+    shared,
+    regionsMax: 16,
+    protectionDomainsMax: 4,
+    contextsMax: 1,
+  });
+  const context = arena.createContext(
+    0,
+    (config) => {
+      config.queuePairsMax = 4;
+      config.completionQueuesMax = 4;
+      config.rdAtomicMax = 4;
+      config.sendBuffers = 1;
+      config.receivePackets = 4;
+      config.receiveBytes = 4096;
+      config.eventsMax = 16;
+      config.packetSizeMax = 4160;
+    },
+    0,
+  );
+  return [arena, context];
+}
+
 export class Codec {
   readonly #arena: ArenaMemory;
   readonly #context: number;
@@ -118,27 +144,7 @@ export class Codec {
   readonly #addresses: number;
 
   constructor(shared = false) {
-    this.#arena = ArenaMemory.create({
-      memoryBytes: 2 ** 20,
-      shared,
-      regionsMax: 16,
-      protectionDomainsMax: 4,
-      contextsMax: 1,
-    });
-    this.#context = this.#arena.createContext(
-      0,
-      (config) => {
-        config.queuePairsMax = 4;
-        config.completionQueuesMax = 4;
-        config.rdAtomicMax = 4;
-        config.sendBuffers = 1;
-        config.receivePackets = 4;
-        config.receiveBytes = 4096;
-        config.eventsMax = 16;
-        config.packetSizeMax = 4160;
-      },
-      0,
-    );
+    [this.#arena, this.#context] = smallContext(shared);
     const { heap, memory } = this.#arena;
     this.#fieldsAddress = heap.alloc(PacketFieldsLayout.size);
     this.#fields = structAt(memory, PacketFieldsLayout, this.#fieldsAddress);

@@ -1,6 +1,6 @@
 /** Durable memory under the test's hand: nothing is durable before the test says so. */
-import type { DurableRange } from '../../host/device/durable-store.js';
-import type { KeptSegment } from '../../host/device/durables.js';
+import type { DurableRange } from '../../host/device/durable/durable-store.js';
+import type { KeptSegment } from '../../host/device/durable/durables.js';
 import { AccessFlag, type Context } from '../../host/index.js';
 import { FULL_ACCESS } from './wire.js';
 

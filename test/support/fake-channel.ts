@@ -1,7 +1,7 @@
 /** A datagram channel in the test's hand, and a link over such channels. */
-import type { ChannelLimits } from '../../host/link/channel-limits.js';
-import { ChannelLink } from '../../host/link/channel-link.js';
-import type { ChannelReceiver, DatagramChannel } from '../../host/link/datagram-channel.js';
+import type { ChannelLimits } from '../../host/link/channel/channel-limits.js';
+import { ChannelLink } from '../../host/link/channel/channel-link.js';
+import type { ChannelReceiver, DatagramChannel } from '../../host/link/channel/datagram-channel.js';
 import { Gid, type Endpoint } from '../../host/link/endpoint.js';
 
 export class FakeChannel implements DatagramChannel {

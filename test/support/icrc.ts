@@ -1,6 +1,6 @@
 /** RoCEv2's ICRC, apart from the engine's: from the bytes of the IP packet, as in a capture. */
 import { crc32 } from 'node:zlib';
-import type { CapturedPacket } from '../../host/link/pcap.js';
+import type { CapturedPacket } from '../../host/link/capture/pcap.js';
 
 /** `ipPacket` begins with the IP header and ends with the ICRC's four bytes, which do not count. */
 export function icrc(ipPacket: Uint8Array): number {

@@ -4,7 +4,7 @@
  */
 import { readFileSync } from 'node:fs';
 import { WcStatus, openDevice, rpma, type Context } from '../../host/index.js';
-import { PMEM_SERVICE } from '../../host/cli/pmem-records.js';
+import { PMEM_SERVICE } from '../../host/cli/file-transfer/pmem-records.js';
 import { DATA_OFFSET, HEADER_BYTES, decodeHeader } from '../../host/pmem/header.js';
 import { Random } from '../simulation/random.js';
 import { Workspace } from './processes.js';

@@ -3,7 +3,7 @@
  * late and in another order. Packets keep their order. It also watches its user: memory that
  * changes between `send` and `release` counts as a violation.
  */
-import { splitmix32 } from '../../host/link/fault.js';
+import { splitmix32 } from '../../host/link/faults/fault.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../../host/link/link.js';
 import type { Endpoint } from '../../host/link/endpoint.js';
 

@@ -1,6 +1,6 @@
 /**
  * Opens a device with a progress thread, lets it fall asleep, and leaves without closing it, in the
- * way that the first argument says: for test/unit/device/leaving.test.ts.
+ * way that the first argument says: for test/unit/device/sharing/leaving.test.ts.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Worker, isMainThread, parentPort, workerData } from 'node:worker_threads';

@@ -16,7 +16,7 @@ import {
   type OpenOptions,
   type RdmaConnection,
 } from '../../host/index.js';
-import type { ProtectionDomain } from '../../host/verbs/protection-domain.js';
+import type { ProtectionDomain } from '../../host/verbs/domains/protection-domain.js';
 import { LoopbackNetwork } from '../../host/link/loopback.js';
 import { Completions } from '../../host/nvme/completions.js';
 import type { Completion } from '../../host/nvme/command.js';

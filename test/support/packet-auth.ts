@@ -1,6 +1,6 @@
 /**
  * Counter and tag of authenticated packets, by OpenSSL: the second opinion on
- * assembly/transport/packet-auth.ts.
+ * assembly/transport/shared/packet-auth.ts.
  */
 import { createCipheriv, createDecipheriv } from 'node:crypto';
 

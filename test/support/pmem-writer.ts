@@ -8,7 +8,7 @@ import { createLoopbackPair } from '../../host/link/loopback.js';
 
 const [path = '', bytes = '0', store = 'mapped', command = 'open'] = process.argv.slice(2);
 const link = createLoopbackPair().a;
-const context = await openDevice({ link, sharedMemory: store !== 'unshared' });
+const context = await openDevice({ link, sharedArrayBuffer: store !== 'unshared' });
 try {
   const pmem = await context.openPmem(path, {
     ...(bytes === '0' ? {} : { bytes: Number(bytes) }),

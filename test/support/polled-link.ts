@@ -12,7 +12,7 @@ import type {
 
 /** Memory that gives out zeroed addresses and notices what is not given back. */
 export class TestMemory implements LinkMemory {
-  readonly buffer = new SharedArrayBuffer(2 ** 20);
+  readonly buffer = new SharedArrayBuffer(4 * 2 ** 20);
   readonly taken = new Map<number, number>();
   #end = 64;
 

@@ -22,7 +22,7 @@ export interface PoolThreadData {
 const { share, params, numMr, claims, gate, turns, seed } = workerData as PoolThreadData;
 const words = new Int32Array(gate);
 const owners = claims && new Int32Array(claims);
-const context = await openDevice({ share, progress: 'inline', queuePairsMax: 16 });
+const context = await openDevice({ threadShare: share, progress: 'inline', queuePairsMax: 16 });
 const pool = createFmrPool(context, undefined, params);
 const user = pool.createUser(numMr);
 let wrong = 0;

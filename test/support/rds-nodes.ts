@@ -1,13 +1,13 @@
 /** Nodes of reliable datagrams in virtual time, without devices; sockets that keep what comes. */
 import { RefusalError } from '../../host/errors/errors.js';
 import { Endpoint } from '../../host/link/endpoint.js';
-import type { RdsParameters } from '../../host/rds/config.js';
-import { RdsCore, type CoreOptions } from '../../host/rds/core.js';
-import type { OutgoingMessage } from '../../host/rds/message.js';
-import type { Port, PortUser } from '../../host/rds/port.js';
+import type { RdsParameters } from '../../host/rds/protocol/config.js';
+import { RdsCore, type CoreOptions } from '../../host/rds/protocol/core.js';
+import type { OutgoingMessage } from '../../host/rds/protocol/message.js';
+import type { Port, PortUser } from '../../host/rds/protocol/port.js';
 import { EventQueue } from '../simulation/queue.js';
 import { Random } from '../simulation/random.js';
-import { RdsNetwork, SimulatedCarrier, type Turn } from '../simulation/rds-carrier.js';
+import { RdsNetwork, SimulatedTransport, type Turn } from '../simulation/rds-transport.js';
 
 const START_MICROS = 1_000_000_000;
 
@@ -24,19 +24,19 @@ export class RdsNodes {
   start(
     index: number,
     { devices = 1, ...options }: { readonly devices?: number } & Partial<CoreOptions> = {},
-  ): SimulatedCarrier {
-    const carrier = new SimulatedCarrier(this.network, index, 4000);
-    this.network.carriers[index] = carrier;
-    carrier.core = new RdsCore(carrier, {
+  ): SimulatedTransport {
+    const transport = new SimulatedTransport(this.network, index, 4000);
+    this.network.transports[index] = transport;
+    transport.core = new RdsCore(transport, {
       local: address(index),
       incarnation: ++this.#lives,
       firstSequence: this.queue.now,
       ...options,
     });
     for (let rail = 1; rail < devices; rail++) {
-      carrier.call(({ now, core }) => core.addAddress(now, address(index, rail)));
+      transport.call(({ now, core }) => core.addAddress(now, address(index, rail)));
     }
-    return carrier;
+    return transport;
   }
 
   /** Time passes. */
@@ -49,8 +49,8 @@ export class RdsNodes {
     while (!isOver && this.queue.take()) void this.queue.task(this.queue.argument)();
   }
 
-  bind(carrier: SimulatedCarrier, number: number): TestSocket {
-    return new TestSocket(this, carrier, number);
+  bind(transport: SimulatedTransport, number: number): TestSocket {
+    return new TestSocket(this, transport, number);
   }
 }
 
@@ -70,7 +70,7 @@ export function address(index: number, rail = 0): Endpoint {
 }
 
 export class TestSocket implements PortUser {
-  readonly carrier: SimulatedCarrier;
+  readonly transport: SimulatedTransport;
   readonly port: Port;
   /** First bytes of what was read. */
   readonly read: number[] = [];
@@ -80,10 +80,10 @@ export class TestSocket implements PortUser {
   readonly accessedKeys: number[] = [];
   readonly #nodes: RdsNodes;
 
-  constructor(nodes: RdsNodes, carrier: SimulatedCarrier, number: number) {
+  constructor(nodes: RdsNodes, transport: SimulatedTransport, number: number) {
     this.#nodes = nodes;
-    this.carrier = carrier;
-    this.port = carrier.core.bind(nodes.now, number, this);
+    this.transport = transport;
+    this.port = transport.core.bind(nodes.now, number, this);
     this.#call(() => {});
   }
 
@@ -153,7 +153,7 @@ export class TestSocket implements PortUser {
   }
 
   #call(use: (turn: Turn) => void): void {
-    this.carrier.call(use);
+    this.transport.call(use);
   }
 }
 

@@ -1,14 +1,18 @@
 /** A node with one connection, and whoever is at its other end sends what it likes. */
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../host/link/endpoint.js';
-import type { Connection, ConnectionOwner, SendBuffer } from '../../host/rds/carrier.js';
-import { HEADER_BYTES, HeaderFlag } from '../../host/rds/constants.js';
-import { RdsCore } from '../../host/rds/core.js';
-import { buildHandshake } from '../../host/rds/handshake.js';
-import { writeHeader, type RdsHeader } from '../../host/rds/header.js';
-import { HAS_HEADER } from '../../host/rds/last-said.js';
-import type { OutgoingMessage } from '../../host/rds/message.js';
-import type { Port } from '../../host/rds/port.js';
+import type {
+  TransportConnection,
+  TransportOwner,
+  SendBuffer,
+} from '../../host/rds/protocol/transport.js';
+import { HEADER_BYTES, HeaderFlag } from '../../host/rds/wire/constants.js';
+import { RdsCore } from '../../host/rds/protocol/core.js';
+import { buildHandshake } from '../../host/rds/wire/handshake.js';
+import { writeHeader, type RdsHeader } from '../../host/rds/wire/header.js';
+import { HAS_HEADER } from '../../host/rds/wire/header-elision.js';
+import type { OutgoingMessage } from '../../host/rds/protocol/message.js';
+import type { Port } from '../../host/rds/protocol/port.js';
 
 export const PORT = 4000;
 export const NOW = 1_000_000;
@@ -30,18 +34,18 @@ export class Victim {
   readonly core: RdsCore;
   readonly port: Port;
   readonly #posted: OutgoingMessage[] = [];
-  readonly #connection: Connection;
-  #owner!: ConnectionOwner;
+  readonly #connection: TransportConnection;
+  #owner!: TransportOwner;
   readonly #isOwnKind: boolean;
   writables = 0;
-  #asking: ConnectionOwner | undefined;
+  #asking: TransportOwner | undefined;
   readonly #marks: number | undefined;
 
   /** `isUp`: else `up` follows. */
   constructor(isOwnKind: boolean, isUp = true) {
     this.#isOwnKind = isOwnKind;
-    const carrier = {
-      connect: (_route: unknown, _lane: number, _data: Uint8Array, owner: ConnectionOwner) => {
+    const transport = {
+      connect: (_route: unknown, _lane: number, _data: Uint8Array, owner: TransportOwner) => {
         this.#asking = owner;
         return this.#connection;
       },
@@ -80,7 +84,7 @@ export class Victim {
     };
     this.#marks = isOwnKind ? HAS_HEADER : undefined;
     const local = Endpoint.parse('10.0.0.2', 4791);
-    this.core = new RdsCore(carrier, { local, incarnation: 1, firstSequence: 500 });
+    this.core = new RdsCore(transport, { local, incarnation: 1, firstSequence: 500 });
     const user = {
       readable: () => this.#read(),
       writable: () => void this.writables++,
@@ -95,12 +99,12 @@ export class Victim {
   ask(): void {
     const { local } = this.core;
     const peer = Endpoint.parse('10.0.0.9', 4791);
-    const own = this.#isOwnKind ? { lane: 0, incarnation: 7, generation: 0 } : undefined;
+    const own = this.#isOwnKind ? { connectionIndex: 0, incarnation: 7, generation: 0 } : undefined;
     const request = buildHandshake({ source: peer.gid, target: local.gid, ack: 0, own });
     const acceptance = this.core.request(NOW, peer, request)!;
-    const { lane } = acceptance;
+    const { connection } = acceptance;
     this.core.accepted(NOW, acceptance, this.#connection, request);
-    this.#owner = lane;
+    this.#owner = connection;
   }
 
   /** The peer has heard so. */

@@ -4,7 +4,7 @@
  */
 import { Command, CommanderError, InvalidArgumentError } from 'commander';
 
-export { whole } from '../../host/cli/options.js';
+export { whole } from '../../host/cli/base/options.js';
 
 const EXIT_CODES =
   '\nExit codes: 0 all is well, 1 something failed, 2 the command line is wrong.\n';

@@ -3,7 +3,7 @@
  * counts in shared memory.
  */
 import { fdatasyncSync, openSync, writeSync } from 'node:fs';
-import type { DurableStoreOpener } from '../../host/device/durable-store.js';
+import type { DurableStoreOpener } from '../../host/device/durable/durable-store.js';
 
 export interface SlowStoreData {
   readonly path: string;

@@ -1,7 +1,7 @@
 /** Links that move many packets per system call, with memory and what came in it. */
 import * as assert from 'uvu/assert';
 import type { Endpoint } from '../../host/link/endpoint.js';
-import { UdpBatchLink } from '../../host/link/udp-batch.js';
+import { UdpBatchLink } from '../../host/link/udp/udp-batch.js';
 import { pattern, type TestPacket } from './batch.js';
 import { TestMemory } from './polled-link.js';
 import { RecordingReceiver } from './receiver.js';

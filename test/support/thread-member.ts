@@ -8,7 +8,7 @@ interface Join {
   readonly shareKey: number;
 }
 
-const context = await openDevice({ share: workerData as DeviceShare, progress: 'inline' });
+const context = await openDevice({ threadShare: workerData as DeviceShare, progress: 'inline' });
 let qp: ReturnType<ReturnType<typeof context.allocPd>['createQp']> | undefined;
 
 parentPort!.on('message', (message: Join | { readonly connect: object }) => {

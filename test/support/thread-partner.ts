@@ -1,5 +1,5 @@
 /**
- * The other process of test/unit/device/thread.test.ts: opens a device with a progress thread,
+ * Second process of test/unit/device/progress/thread.test.ts: opens a device with a thread,
  * tells where, connects to whom it is told, and then blocks its main thread. Lines of JSON.
  */
 import { createInterface } from 'node:readline';

@@ -402,7 +402,7 @@ export class Wire implements Side {
   }
 }
 
-/** Of requests to a side whose own begin at this PSN (assembly/transport/reorder.ts). */
+/** Of requests to a side whose own begin at this PSN (responder/reorder-buffer.ts). */
 export function markOf(psn: number): number {
   return (((psn ^ (psn >>> 7) ^ (psn >>> 14) ^ (psn >>> 21)) & 0x7f) % 127) + 1;
 }

@@ -1,6 +1,6 @@
 /** The recorded captures, for tests. README.md says what each of them is. */
 import { readFileSync, readdirSync } from 'node:fs';
-import { readPcap, type CapturedPacket } from '../../host/link/pcap.js';
+import { readPcap, type CapturedPacket } from '../../host/link/capture/pcap.js';
 import { vectors } from '../support/paths.js';
 
 export type VectorSet = 'rxe' | 'linux';

@@ -4,7 +4,7 @@
  */
 import { createHash } from 'node:crypto';
 import { crc32 } from 'node:zlib';
-import { PartFile } from '../../../host/cli/part-file.js';
+import { PartFile } from '../../../host/cli/serve/part-file.js';
 import type { Answer } from './victim.js';
 
 export const FILE_NAME = 'received';

@@ -95,8 +95,8 @@ class Region implements Store {
     this.pmem = pmem;
   }
 
-  static async open(path: string, store: 'mapped' | 'file', sharedMemory: boolean) {
-    const context = await openDevice({ link: createLoopbackPair().a, sharedMemory });
+  static async open(path: string, store: 'mapped' | 'file', sharedArrayBuffer: boolean) {
+    const context = await openDevice({ link: createLoopbackPair().a, sharedArrayBuffer });
     try {
       return new Region(context, await context.openPmem(path, { ...OPTIONS, store }));
     } catch (error) {

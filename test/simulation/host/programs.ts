@@ -18,8 +18,8 @@ import type { Link } from '../../../host/link/link.js';
 import { createFmrPool } from '../../../host/pool/create-fmr-pool.js';
 import type { Context } from '../../../host/verbs/context.js';
 import { openDevice } from '../../../host/verbs/open-device.js';
-import type { MemoryRegion } from '../../../host/verbs/memory-region.js';
-import type { QueuePair } from '../../../host/verbs/queue-pair.js';
+import type { MemoryRegion } from '../../../host/verbs/regions/memory-region.js';
+import type { QueuePair } from '../../../host/verbs/queues/queue-pair.js';
 
 export { Endpoint, MisuseError };
 

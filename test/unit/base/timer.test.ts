@@ -7,8 +7,8 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { TIMER_MILLIS_MAX, checkMillis, timerMillis } from '../../../host/base/timer.js';
 import { RealClock } from '../../../host/device/clock.js';
-import { DataChannelLink } from '../../../host/link/data-channel.js';
-import { WebSocketLink } from '../../../host/link/websocket.js';
+import { DataChannelLink } from '../../../host/link/channel/data-channel.js';
+import { WebSocketLink } from '../../../host/link/channel/websocket.js';
 import { root } from '../../support/paths.js';
 
 const test = suite('unit/base/timer');

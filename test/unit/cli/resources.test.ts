@@ -2,11 +2,11 @@
 import { mkdir, readFile } from 'node:fs/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { FileServer } from '../../../host/cli/file-server.js';
-import { openLocalDevice } from '../../../host/cli/open-device.js';
-import { SourceFile } from '../../../host/cli/source-file.js';
-import { Transfer } from '../../../host/cli/transfer.js';
-import type { SessionEnd } from '../../../host/cli/session.js';
+import { FileServer } from '../../../host/cli/serve/file-server.js';
+import { openLocalDevice } from '../../../host/cli/base/open-device.js';
+import { SourceFile } from '../../../host/cli/put/source-file.js';
+import { Transfer } from '../../../host/cli/put/transfer.js';
+import type { SessionEnd } from '../../../host/cli/serve/session.js';
 import type { Context } from '../../../host/index.js';
 import { Workspace } from '../../support/processes.js';
 import { eventually } from '../../support/receiver.js';

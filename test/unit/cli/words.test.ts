@@ -2,11 +2,11 @@
 import { stat } from 'node:fs/promises';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { parseReply, parseRequest } from '../../../host/cli/exchange.js';
-import { checkFileName } from '../../../host/cli/file-name.js';
-import { formatBytes, formatCount, formatRate } from '../../../host/cli/format.js';
-import { formatServerAddress, parseServerAddress } from '../../../host/cli/server-address.js';
-import { findTourFile } from '../../../host/cli/tour-file.js';
+import { parseReply, parseRequest } from '../../../host/cli/file-transfer/exchange.js';
+import { checkFileName } from '../../../host/cli/file-transfer/file-name.js';
+import { formatBytes, formatCount, formatRate } from '../../../host/cli/base/format.js';
+import { formatServerAddress, parseServerAddress } from '../../../host/cli/base/server-address.js';
+import { findTourFile } from '../../../host/cli/tour/tour-file.js';
 import { localAddressTowards } from '../../../host/link/interface.js';
 import { MisuseError, RefusalError } from '../../../host/index.js';
 import { Workspace } from '../../support/processes.js';

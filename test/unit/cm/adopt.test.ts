@@ -1,7 +1,7 @@
 /** Connections of a dead process, and the survivor that sends its DREQs. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import type { ConnectionRecord } from '../../../host/device/connection-table.js';
+import type { ConnectionRecord } from '../../../host/device/sharing/connection-table.js';
 import { adopt } from '../../../host/cm/adoption.js';
 import { CmCore } from '../../../host/cm/core.js';
 import { Endpoint } from '../../../host/link/endpoint.js';

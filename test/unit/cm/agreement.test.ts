@@ -6,7 +6,7 @@ import { caGuidOf, isRxe } from '../../../host/cm/address.js';
 import { agreementOfReply, agreementOfRequest, checkOptions } from '../../../host/cm/agreement.js';
 import { MisuseError } from '../../../host/errors/errors.js';
 import { parseMad, type Message, type MessageName } from '../../../host/cm/mad.js';
-import type { CapturedPacket } from '../../../host/link/pcap.js';
+import type { CapturedPacket } from '../../../host/link/capture/pcap.js';
 import { loadAllCaptures } from '../../vectors/captures.js';
 
 const BTH_DETH = 20;

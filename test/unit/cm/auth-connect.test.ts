@@ -228,6 +228,21 @@ test('keys may be overwritten as soon as connect, listen or setOption has been c
     }
   }));
 
+test('the error of a connect without an authentic answer names the tag', () =>
+  inWorld(async ({ a, b }) => {
+    const target = { address: addressOf(b), port: 7471 };
+    b.device.link!.send = (batch) => batch.release();
+    const quick = { context: a, cmResponseTimeout: 5, maxCmRetries: 1 };
+    const messageOf = (auth: object): Promise<string> =>
+      connect(target, { ...quick, ...auth }).then(
+        () => 'connected',
+        (error: ConnectError) => `${error.code}: ${error.message}`,
+      );
+    const [without, withKey] = [await messageOf({}), await messageOf({ auth: { psk: PSK } })];
+    assert.match(without, /^ETIMEDOUT: connect: no answer came from the peer; check that a device/);
+    assert.match(withKey, /^ETIMEDOUT: connect: no authentic answer came .* without a right tag/);
+  }));
+
 test('datagram services have no authentication, and say so', () =>
   inWorld(async ({ a }) => {
     const id = createEventChannel(a).createId(PortSpace.UDP);

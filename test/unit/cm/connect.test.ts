@@ -11,7 +11,6 @@ import {
   PortSpace,
   QpState,
   RDMA_UDP_QKEY,
-  RefusalError,
   RejectReason,
   SendFlag,
   WcStatus,
@@ -31,6 +30,7 @@ import {
 } from '../../../host/index.js';
 import { structAt } from '../../../host/engine/struct.js';
 import { Manager } from '../../../host/cm/manager.js';
+import { expectRefusal } from '../../support/refusal.js';
 
 interface World {
   readonly a: Context;
@@ -60,10 +60,6 @@ const small = { cap: { maxSendWr: 4, maxRecvWr: 4 } };
 
 function misuse(work: () => void): void {
   assert.throws(work, (error: unknown) => error instanceof MisuseError);
-}
-
-function refused(work: () => void, code: string): void {
-  assert.throws(work, (error: unknown) => error instanceof RefusalError && error.code === code);
 }
 
 /** A buffer that is registered with the connection's domain. */
@@ -300,7 +296,7 @@ test('an id goes its way in librdmacm’s steps, each with its event', () =>
     listenId.listen(4);
     const channel = createEventChannel(world.a);
     const id = channel.createId(PortSpace.TCP);
-    refused(() => id.connect(), 'EINVAL');
+    expectRefusal(() => id.connect(), 'EINVAL');
     id.resolveAddr({ address: '127.0.0.2', port: 18515 });
     await next(channel, CmEventType.ADDR_RESOLVED);
     id.resolveRoute();
@@ -440,11 +436,11 @@ test('ports are taken once, and given back', () =>
     const id = channel.createId();
     id.bindAddr({ port: 5000 });
     const other = channel.createId();
-    refused(() => other.bindAddr({ port: 5000 }), 'EADDRINUSE');
+    expectRefusal(() => other.bindAddr({ port: 5000 }), 'EADDRINUSE');
     channel.createId(PortSpace.UDP).bindAddr({ port: 5000 });
     id.destroy();
     other.bindAddr({ port: 5000 });
-    refused(() => other.bindAddr({ port: 5001 }), 'EINVAL');
+    expectRefusal(() => other.bindAddr({ port: 5001 }), 'EINVAL');
     misuse(() => channel.createId(7));
     misuse(() => channel.createId().bindAddr({ port: 65536 }));
     misuse(() => channel.createId().resolveAddr({ address: 'x', port: 1 }));

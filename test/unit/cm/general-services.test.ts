@@ -25,7 +25,7 @@ import {
 } from '../../../host/index.js';
 import { GeneralServices } from '../../../host/cm/general-services.js';
 import { Manager } from '../../../host/cm/manager.js';
-import { QueuePair } from '../../../host/verbs/queue-pair.js';
+import { QueuePair } from '../../../host/verbs/queues/queue-pair.js';
 
 const QKEY = 0x80010000;
 const small = { cap: { maxSendWr: 4, maxRecvWr: 4 } };

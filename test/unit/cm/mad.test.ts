@@ -23,22 +23,10 @@ import {
 } from '../../../host/cm/mad.js';
 import { Endpoint, Gid } from '../../../host/link/endpoint.js';
 import { loadAllCaptures } from '../../vectors/captures.js';
+import { MESSAGE_NAMES } from '../../support/cm-world.js';
 
 const BTH_DETH = 20;
 const ICRC = 4;
-const NAMES: readonly MessageName[] = [
-  'REQ',
-  'MRA',
-  'REJ',
-  'REP',
-  'RTU',
-  'DREQ',
-  'DREP',
-  'SIDR_REQ',
-  'SIDR_REP',
-  'LAP',
-  'APR',
-];
 
 /** Every datagram to queue pair 1 that Linux sent. */
 function recorded(): { readonly name: string; readonly mad: Uint8Array }[] {
@@ -119,7 +107,7 @@ test('the header of rdma_cm is built as Linux builds it', () => {
 });
 
 test('every field keeps its own bits, and none of its neighbours’', () => {
-  for (const name of NAMES) {
+  for (const name of MESSAGE_NAMES) {
     const empty = parseMad(buildMad(name, 0n, {}));
     assert.type(empty, 'object');
     const fields = Object.entries(empty).filter(
@@ -144,7 +132,7 @@ function fullOf(zero: unknown): number | bigint | Uint8Array {
 }
 
 test('private data has the lengths of the specification', () => {
-  const lengths = NAMES.map((name) => [name, privateDataMax(name)]);
+  const lengths = MESSAGE_NAMES.map((name) => [name, privateDataMax(name)]);
   assert.equal(Object.fromEntries(lengths), {
     REQ: 92,
     MRA: 222,
@@ -186,7 +174,9 @@ test('a message keeps no view of what it was read from', () => {
 });
 
 test('whatever comes is parsed to a message that is the same when it is built again, or refused', () => {
-  const header = fc.constantFrom(...NAMES).map((name) => buildMad(name, 0n, {}).subarray(0, 24));
+  const header = fc
+    .constantFrom(...MESSAGE_NAMES)
+    .map((name) => buildMad(name, 0n, {}).subarray(0, 24));
   const body = fc.uint8Array({ minLength: MAD_BYTES - 24, maxLength: MAD_BYTES - 24 });
   fc.assert(
     fc.property(header, body, (head, tail) => {

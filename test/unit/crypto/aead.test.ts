@@ -5,7 +5,7 @@
 import { createCipheriv } from 'node:crypto';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { splitmix32 } from '../../../host/link/fault.js';
+import { splitmix32 } from '../../../host/link/faults/fault.js';
 import { Aead } from '../../support/aead.js';
 
 const LENGTH_MAX = 4224;

@@ -3,7 +3,7 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Station } from '../../../host/demo/station.js';
 import { listen, openDevice, type Context } from '../../../host/index.js';
-import { DataChannelLink } from '../../../host/link/data-channel.js';
+import { DataChannelLink } from '../../../host/link/channel/data-channel.js';
 import { connectLinks, releaseDataChannels } from '../../support/channel-mesh.js';
 import { eventually } from '../../support/receiver.js';
 

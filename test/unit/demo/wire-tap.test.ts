@@ -2,7 +2,7 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
-import { CopiedBatch } from '../../../host/link/copied-batch.js';
+import { CopiedBatch } from '../../../host/link/faults/copied-batch.js';
 import { createLoopbackPair } from '../../../host/link/loopback.js';
 import { WireTap } from '../../../host/demo/wire-tap.js';
 

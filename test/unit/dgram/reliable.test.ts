@@ -6,7 +6,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import dgram, { type RdpSettings, type Socket } from '../../../host/dgram/index.js';
 import { openDevice, rds } from '../../../host/index.js';
-import { RdsSocket } from '../../../host/rds/socket.js';
+import { RdsSocket } from '../../../host/rds/socket/socket.js';
 
 const test = suite('unit/dgram/reliable');
 const PATIENT = { resolveMillis: 100_000, retryMillis: 100_000 };

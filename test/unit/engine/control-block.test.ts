@@ -23,11 +23,63 @@ function beTheOther(buffer: SharedArrayBuffer): void {
   Atomics.store(words, FLAG, 2);
 }
 
+const ROUNDS = 20;
+/** Word of the control block: threads that wait for the lock or the turn. */
+const WAITERS = 9;
+
+interface Holding {
+  take(block: ControlBlock): void;
+  give(block: ControlBlock): void;
+}
+
+const HOLDINGS = {
+  lock: {
+    take: (block) => block.lock(),
+    give: (block) => block.unlock(),
+  },
+  turn: {
+    take(block) {
+      while (!block.waitForTurn(1000, 50));
+    },
+    give: (block) => block.endTurn(),
+  },
+} satisfies Record<string, Holding>;
+
+/**
+ * A progress thread under load: gives what it holds up when another thread waits for it, and takes
+ * it again at once. FLAG counts how often it took it.
+ */
+function takeAgain({ take, give }: Holding, buffer: SharedArrayBuffer): void {
+  const [block, words] = blockOn(buffer);
+  for (let round = 0; round < ROUNDS; round++) {
+    take(block);
+    Atomics.add(words, FLAG, 1);
+    while (Atomics.load(words, WAITERS) === 0);
+    give(block);
+    block.yieldToWaiters();
+    take(block);
+    Atomics.add(words, FLAG, 1);
+    give(block);
+    // The other thread has taken it, at the latest now.
+    while (Atomics.load(words, FLAG + 1) <= round);
+  }
+}
+
+const TASKS = {
+  sleep: beTheOther,
+  lock: (buffer: SharedArrayBuffer): void => takeAgain(HOLDINGS.lock, buffer),
+  turn: (buffer: SharedArrayBuffer): void => takeAgain(HOLDINGS.turn, buffer),
+};
+
+function startWorker(task: keyof typeof TASKS, buffer: SharedArrayBuffer): Worker {
+  return new Worker(new URL(import.meta.url), { workerData: { task, buffer } });
+}
+
 if (isMainThread) {
   test('who was stopped, and woke by itself, does not end while it is still to be woken', async () => {
     const buffer = new SharedArrayBuffer(CONTROL_BLOCK_BYTES + 4);
     const [block, words] = blockOn(buffer);
-    const worker = new Worker(new URL(import.meta.url), { workerData: buffer });
+    const worker = startWorker('sleep', buffer);
     const ended = once(worker, 'exit');
     while (Atomics.load(words, FLAG) === 0) await new Promise((resolve) => setTimeout(resolve, 1));
     let woken = 0;
@@ -44,5 +96,31 @@ if (isMainThread) {
     block.stop(() => woken++);
     assert.is(woken, 1, 'nobody sleeps any more');
   });
+
+  for (const what of ['lock', 'turn'] as const) {
+    test(`a thread that waits for the ${what} gets it before its holder takes it again`, async () => {
+      const { take, give } = HOLDINGS[what];
+      const buffer = new SharedArrayBuffer(CONTROL_BLOCK_BYTES + 8);
+      const [block, words] = blockOn(buffer);
+      const worker = startWorker(what, buffer);
+      const ended = once(worker, 'exit');
+      let first = 0;
+      for (let round = 0; round < ROUNDS; round++) {
+        while (Atomics.load(words, FLAG) < 2 * round + 1) {
+          await new Promise((resolve) => setTimeout(resolve, 1));
+        }
+        take(block);
+        if (Atomics.load(words, FLAG) === 2 * round + 1) first++;
+        give(block);
+        Atomics.add(words, FLAG + 1, 1);
+      }
+      await ended;
+      // A woken thread may have no processor for longer than the holder waits.
+      assert.ok(first >= ROUNDS / 2, `${first} times of ${ROUNDS}`);
+    });
+  }
   test.run();
-} else beTheOther(workerData as SharedArrayBuffer);
+} else {
+  const { task, buffer } = workerData as { task: keyof typeof TASKS; buffer: SharedArrayBuffer };
+  TASKS[task](buffer);
+}

@@ -1,13 +1,13 @@
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../../host/link/endpoint.js';
-import { faultLink } from '../../../host/link/fault.js';
+import { faultLink } from '../../../host/link/faults/fault.js';
 import { WireTap } from '../../../host/demo/wire-tap.js';
 import type { Link, LinkInfo, LinkReceiver } from '../../../host/link/link.js';
-import { pcapLink } from '../../../host/link/pcap.js';
-import { traceLink } from '../../../host/link/trace.js';
-import { UdpLink } from '../../../host/link/udp.js';
-import { UdpBatchLink } from '../../../host/link/udp-batch.js';
+import { pcapLink } from '../../../host/link/capture/pcap.js';
+import { traceLink } from '../../../host/link/capture/trace.js';
+import { UdpLink } from '../../../host/link/udp/udp.js';
+import { UdpBatchLink } from '../../../host/link/udp/udp-batch.js';
 
 const test = suite('link/pass-on');
 

@@ -13,7 +13,7 @@ import {
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RefusalError } from '../../../host/index.js';
-import { pcapFile } from '../../../host/link/pcap.js';
+import { pcapFile } from '../../../host/link/capture/pcap.js';
 import { checkOwner, overwritePrivate } from '../../../host/link/private-file.js';
 import { canBeReadByOthers, give, openToAll, testOfTwoUsers } from '../../support/other-user.js';
 import { Workspace } from '../../support/processes.js';

@@ -3,7 +3,6 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   MisuseError,
-  RefusalError,
   makeDhchapSecret,
   type ConnectNvmeOptions,
   type NvmeTargetDhchap,
@@ -19,6 +18,7 @@ import {
 } from '../../../host/nvme/dhchap-messages.js';
 import { rawHost, type RawHost } from '../../support/nvme-authentication.js';
 import { NQN, inNvmeWorld, rawQueue, type NvmeWorld } from '../../support/nvme-world.js';
+import { expectRejected } from '../../support/refusal.js';
 
 const test = suite('nvme/authentication');
 const HOST_NQN = 'nqn.2026-01.dev.verbena:host';
@@ -35,16 +35,6 @@ function inWorld(
     target: { dhchap: { hosts, ...dhchap } },
     host: { memoryBytes: 2 ** 28 },
   });
-}
-
-async function refusal(work: Promise<unknown>, code: string, text: RegExp): Promise<void> {
-  const error = await work.then(
-    () => undefined,
-    (reason: unknown) => reason,
-  );
-  assert.instance(error, RefusalError);
-  assert.is((error as RefusalError).code, code, (error as Error).message);
-  assert.match((error as Error).message, text);
 }
 
 async function works(world: NvmeWorld, options: Partial<ConnectNvmeOptions> = {}): Promise<void> {
@@ -73,10 +63,14 @@ test('the target chooses hash and group; sha512 with ffdhe8192 fits its messages
 
 test('a host without a secret, or with another one, is refused in a sentence', () =>
   inWorld(async (world) => {
-    await refusal(world.connect(), 'EACCES', /asks .* for authentication: set dhchap/);
+    await expectRejected(world.connect(), 'EACCES', /asks .* for authentication: set dhchap/);
     const other = makeDhchapSecret();
     const wrong = { dhchap: { secret: other } };
-    await refusal(world.connect(wrong), 'EACCES', /the controller refuses this host: FAILED/);
+    await expectRejected(
+      world.connect(wrong),
+      'EACCES',
+      /the controller refuses this host: FAILED/,
+    );
     assert.is(world.target.stats.authenticationFailures, 1);
     const { kind, hostNqn, reason } = world.events.find((event) => event.kind === 'refused')!;
     assert.equal([kind, hostNqn], ['refused', HOST_NQN]);
@@ -87,21 +81,25 @@ test('a host without a secret, or with another one, is refused in a sentence', (
 test('a host that the target does not know is refused at its Connect', () =>
   inWorld(async (world) => {
     const work = world.connect({ hostNqn: OTHER_NQN, dhchap: { secret } });
-    await refusal(work, 'EACCES', /CONNECT_INVALID_HOST/);
+    await expectRejected(work, 'EACCES', /CONNECT_INVALID_HOST/);
     assert.match(world.events.at(-1)!.reason, `${OTHER_NQN} has no secret here`);
   }));
 
 test('a target with another controller secret is refused by the host', () =>
   inWorld(async (world) => {
     const dhchap = { secret, controllerSecret: makeDhchapSecret() };
-    await refusal(world.connect({ dhchap }), 'EACCES', /controller does not have its secret/);
+    await expectRejected(
+      world.connect({ dhchap }),
+      'EACCES',
+      /controller does not have its secret/,
+    );
     const { reason } = world.events.find(({ kind }) => kind === 'refused')!;
     assert.match(reason, 'the host refuses the controller: FAILED');
   }));
 
 test('a target that does not ask is refused by a host with a secret, unless it is not required', () =>
   inNvmeWorld(async (world) => {
-    await refusal(world.connect({ dhchap: { secret } }), 'EACCES', /does not ask/);
+    await expectRejected(world.connect({ dhchap: { secret } }), 'EACCES', /does not ask/);
     await works(world, { dhchap: { secret, required: false } });
   }));
 
@@ -230,7 +228,7 @@ test('a source with 8 failed authentications is refused for the rest of 10 s', (
       await host.send(buildFailure('FAILURE2', count, DhchapFailure.FAILED));
       host.close();
     }
-    await refusal(world.connect({ dhchap: { secret } }), 'ECONNREFUSED', /NO_RESOURCES/);
+    await expectRejected(world.connect({ dhchap: { secret } }), 'ECONNREFUSED', /NO_RESOURCES/);
     assert.match(world.events.at(-1)!.reason, '8 authentications of its address failed');
   }));
 

@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { MisuseError, RefusalError, makeDhchapSecret } from '../../../host/index.js';
+import { MisuseError, makeDhchapSecret } from '../../../host/index.js';
 import { DHCHAP_GROUPS, DhchapKey, primeOf } from '../../../host/nvme/dhchap-group.js';
 import { authenticateHost, type DhchapTransport } from '../../../host/nvme/dhchap-host.js';
 import {
@@ -35,6 +35,7 @@ import {
   type TargetAuthenticationOptions,
 } from '../../../host/nvme/dhchap-target.js';
 import { Random } from '../../simulation/random.js';
+import { expectRejected } from '../../support/refusal.js';
 
 const test = suite('nvme/dhchap');
 const HOST_NQN = 'nqn.2014-08.org.nvmexpress:uuid:00000000-0000-0000-0000-000000000088';
@@ -221,16 +222,6 @@ function into(
 
 const ours = { hostNqn: HOST_NQN, subNqn: SUB_NQN, secret: SECRET, controllerSecret: undefined };
 
-async function refused(work: Promise<unknown>, code: string, text: RegExp): Promise<void> {
-  const error = await work.then(
-    () => undefined,
-    (reason: unknown) => reason,
-  );
-  assert.instance(error, RefusalError);
-  assert.is((error as RefusalError).code, code, (error as Error).message);
-  assert.match((error as Error).message, text);
-}
-
 test('each hash with each group authenticates a host, one way and both ways', async () => {
   for (const { name: hash } of DHCHAP_HASHES.values()) {
     for (const { name: group } of DHCHAP_GROUPS.values()) {
@@ -252,7 +243,7 @@ test('a host with another secret, another name or another subsystem is not authe
   for (const change of wrong) {
     const target = machine({ group: 'ffdhe2048' });
     const work = authenticateHost(into(target), { ...ours, ...change });
-    await refused(work, 'EACCES', /the controller refuses this host: FAILED/);
+    await expectRejected(work, 'EACCES', /the controller refuses this host: FAILED/);
     assert.not(target.isAuthenticated);
     assert.ok(target.isOver);
     assert.is(target.failure, 'the host does not have the secret');
@@ -263,7 +254,7 @@ test('a controller without its secret, or without a response, is refused', async
   const other = parseDhchapSecret(makeDhchapSecret(), 'secret');
   const both = { ...ours, controllerSecret: CONTROLLER_SECRET };
   const target = machine({ controllerSecret: other });
-  await refused(authenticateHost(into(target), both), 'EACCES', /does not have its secret/);
+  await expectRejected(authenticateHost(into(target), both), 'EACCES', /does not have its secret/);
   assert.not(target.isAuthenticated);
   assert.match(target.failure!, 'the host refuses the controller: FAILED');
   const silent = machine({ controllerSecret: CONTROLLER_SECRET });
@@ -272,10 +263,10 @@ test('a controller without its secret, or without a response, is refused', async
     return message;
   };
   const work = authenticateHost(into(silent, withoutResponse), both);
-  await refused(work, 'EACCES', /does not have its secret/);
+  await expectRejected(work, 'EACCES', /does not have its secret/);
   assert.not(silent.isAuthenticated);
   const none = machine();
-  await refused(authenticateHost(into(none), both), 'EACCES', /refuses this host: FAILED/);
+  await expectRejected(authenticateHost(into(none), both), 'EACCES', /refuses this host: FAILED/);
   assert.match(none.failure!, 'has no controllerSecret');
 });
 
@@ -298,7 +289,7 @@ test('a host refuses messages that are short, of another type, transaction or gr
   ];
   for (const [alter, text] of changes) {
     const target = machine({ group: 'ffdhe2048' });
-    await refused(authenticateHost(into(target, alter), ours), 'EPROTO', text);
+    await expectRejected(authenticateHost(into(target, alter), ours), 'EPROTO', text);
     assert.not(target.isAuthenticated);
     assert.match(target.failure!, 'the host refuses the controller');
   }

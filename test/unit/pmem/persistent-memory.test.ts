@@ -29,8 +29,8 @@ const KINDS = [
   ['file', false],
 ] as const;
 
-async function using(sharedMemory: boolean, work: (context: Context) => Promise<void>) {
-  const context = await openDevice({ link: createLoopbackPair().a, sharedMemory });
+async function using(sharedArrayBuffer: boolean, work: (context: Context) => Promise<void>) {
+  const context = await openDevice({ link: createLoopbackPair().a, sharedArrayBuffer });
   try {
     await work(context);
   } finally {
@@ -306,18 +306,18 @@ test('what a flush cannot write is never called durable, nor anything after it',
     }
   }));
 
-for (const [store, sharedMemory] of KINDS) {
-  const which = `${store}, ${sharedMemory ? 'shared' : 'own'} memory`;
+for (const [store, sharedArrayBuffer] of KINDS) {
+  const which = `${store}, ${sharedArrayBuffer ? 'shared' : 'own'} memory`;
   test(`a context that closes while a region is being opened keeps no file: ${which}`, () =>
     Workspace.use(async (workspace) => {
       const path = workspace.path('region');
-      const context = await openDevice({ link: createLoopbackPair().a, sharedMemory });
+      const context = await openDevice({ link: createLoopbackPair().a, sharedArrayBuffer });
       const opening = context.openPmem(path, { bytes: BYTES, store, volatile: true });
       const closing = context.close();
       assert.is(context.close(), closing, 'a second close returns the first promise');
       const [opened] = await Promise.allSettled([opening, closing]);
       if (opened.status === 'rejected') assert.instance(opened.reason, MisuseError);
-      await using(sharedMemory, async (other) => {
+      await using(sharedArrayBuffer, async (other) => {
         const pmem = await other.openPmem(path, { bytes: BYTES, store, volatile: true });
         await pmem.close();
       });

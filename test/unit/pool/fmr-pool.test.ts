@@ -377,7 +377,7 @@ test('who comes to a pool that others have gets it as they made it, and leaves i
   const made = createFmrPool(first, undefined, params);
   const owned = createFmrPool(first, first.allocPd(), { ...params, ulp: 'of a domain' });
   const share = first.share({ memoryBytes: 2 ** 22 });
-  const second = await openDevice({ share, link: b, clock, queuePairsMax: 4 });
+  const second = await openDevice({ threadShare: share, link: b, clock, queuePairsMax: 4 });
   const join = (more: object) => createFmrPool(second, undefined, { ...params, ...more });
   assert.is(
     code(() => join({ maxLength: 8192 })),

@@ -96,7 +96,7 @@ class World {
     const limits = { queuePairsMax: 4, completionQueuesMax: 4, sendBuffers: 1 };
     const context = await openDevice(
       share
-        ? { share, link, clock, ...limits }
+        ? { threadShare: share, link, clock, ...limits }
         : { link, clock, threadsMax: MEMBERS_MAX, regionsMax: 256, ...limits },
     );
     const pd = context.allocPd();

@@ -6,7 +6,7 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { createLoopbackPair, openDevice, rds, type Context } from '../../../host/index.js';
 import { AccessList, ownIdentity } from '../../../host/rds/access.js';
-import { interfaceAnswer } from '../../../host/rds/ioctl.js';
+import { interfaceAnswer } from '../../../host/rds/socket/ioctl.js';
 import { RdsNodes, address, codeOf } from '../../support/rds-nodes.js';
 
 const { AF_INET_OFFLOAD, DebugLevel, IoctlRequest, SOCK_DGRAM, TraceLevel } = rds;

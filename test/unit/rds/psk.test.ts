@@ -10,7 +10,7 @@ const PORT = 4000;
 const PSK = new Uint8Array(32).fill(7);
 const OTHER = new Uint8Array(32).fill(8);
 const SECRET = 'a datagram that nobody else is to read';
-/** Of each lane. */
+/** Of each connection. */
 const SIZES = [100, 4000, 70_000];
 const LIMIT_MILLIS = 20_000;
 
@@ -45,7 +45,7 @@ async function inWorld(
 }
 
 /** A message of each size there, and each back. */
-async function exchange(one: rds.RdsSocket, other: rds.RdsSocket): Promise<void> {
+async function nodeOwner(one: rds.RdsSocket, other: rds.RdsSocket): Promise<void> {
   for (const size of SIZES) {
     const message = Buffer.alloc(size, SECRET);
     await one.send(other.getsockname()!, message);
@@ -57,10 +57,10 @@ async function exchange(one: rds.RdsSocket, other: rds.RdsSocket): Promise<void>
 }
 
 for (const encrypt of [false, true]) {
-  test(`all lanes with the same key are ${encrypt ? 'encrypted' : 'tagged'}`, () => {
+  test(`all connections with the same key are ${encrypt ? 'encrypted' : 'tagged'}`, () => {
     const auth = { psk: PSK, encrypt };
     return inWorld([auth, auth], async ({ one, other, sent }) => {
-      await exchange(one, other);
+      await nodeOwner(one, other);
       const [path] = [...one.node.paths];
       assert.is(path!.connections, 3);
       checkTags(...sent);
@@ -72,7 +72,7 @@ for (const encrypt of [false, true]) {
 
 test('without the option no acknowledgement has a tag', () =>
   inWorld([undefined, undefined], async ({ one, other, sent }) => {
-    await exchange(one, other);
+    await nodeOwner(one, other);
     checkNoTags(...sent);
   }));
 
@@ -106,10 +106,10 @@ for (const [name, auths, ofOne, ofOther] of [
 
 test('keys are replaced without a pause, on both sides', () =>
   inWorld([{ psk: PSK }, { psk: PSK }], async ({ one, other }) => {
-    await exchange(one, other);
+    await nodeOwner(one, other);
     for (const psk of [[PSK, OTHER], [OTHER, PSK], OTHER]) {
       for (const { node } of [one, other]) node.setAuth({ psk });
-      await exchange(one, other);
+      await nodeOwner(one, other);
     }
     assert.is(one.node.core.statistics.lost, 0);
   }));

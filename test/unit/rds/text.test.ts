@@ -7,9 +7,9 @@ import {
   parametersOf,
   writeConfig,
   type RdsParameters,
-} from '../../../host/rds/config.js';
+} from '../../../host/rds/protocol/config.js';
 import { infoText } from '../../../host/rds/info.js';
-import { noStatistics, statsText } from '../../../host/rds/statistics.js';
+import { noStatistics, statsText } from '../../../host/rds/protocol/statistics.js';
 
 const test = suite('unit/rds/text');
 

@@ -4,7 +4,7 @@ import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import { Endpoint, MisuseError, WcStatus, openDevice, rpma } from '../../../host/index.js';
 import { LoopbackNetwork } from '../../../host/link/loopback.js';
-import { pcapLink, readPcap } from '../../../host/link/pcap.js';
+import { pcapLink, readPcap } from '../../../host/link/capture/pcap.js';
 import { planFlush, type FlushMethod } from '../../../host/rpma/flush.js';
 import { icrcMatches } from '../../support/icrc.js';
 

@@ -9,7 +9,7 @@ import { Opcode, OpcodeName } from '#build/abi.js';
 import { parseMad } from '../../../host/cm/mad.js';
 import { Endpoint, openDevice, rpma, type Context } from '../../../host/index.js';
 import { LoopbackNetwork } from '../../../host/link/loopback.js';
-import { pcapLink, readPcap } from '../../../host/link/pcap.js';
+import { pcapLink, readPcap } from '../../../host/link/capture/pcap.js';
 import { vectors } from '../../support/paths.js';
 
 const test = suite('rpma/golden');

@@ -3,7 +3,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { MisuseError, RefusalError, createLoopbackPair, openDevice } from '../../../host/index.js';
 import { rpma } from '../../../host/index.js';
-import { parseFioJobs } from '../../../host/cli/fio-job.js';
+import { parseFioJobs } from '../../../host/cli/rpma-bench/fio-job.js';
 
 const test = suite('rpma/misuse');
 const { RpmaErrorCode, MrUsage, FlushType } = rpma;

@@ -5,7 +5,7 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Mtu, SendFlag, WcStatus, WrOpcode, type SendWorkRequest } from '../../../host/index.js';
-import { faultLink, splitmix32, type FaultOptions } from '../../../host/link/fault.js';
+import { faultLink, splitmix32, type FaultOptions } from '../../../host/link/faults/fault.js';
 import { makePair } from '../../support/pair.js';
 
 const HALF = 1 << 18;

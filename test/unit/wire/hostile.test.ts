@@ -6,7 +6,7 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import fc from 'fast-check';
 import { PacketStatus, PacketStatusName } from '#build/abi.js';
-import { splitmix32 } from '../../../host/link/fault.js';
+import { splitmix32 } from '../../../host/link/faults/fault.js';
 import { Codec } from '../../support/codec.js';
 import { loadAllCaptures } from '../../vectors/captures.js';
 import { ICRC_SIZE, OPCODES, PACKET_SIZE_MAX, defectsOf } from './specification.js';

@@ -1,7 +1,7 @@
 /** The ICRC of both engines, against zlib over a pseudo header that is written out. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { splitmix32 } from '../../../host/link/fault.js';
+import { splitmix32 } from '../../../host/link/faults/fault.js';
 import { Codec, ipIdEffect, zlibIcrc, type Flow, type IcrcForm } from '../../support/codec.js';
 
 /** BTH and ICRC; path MTU 4096 and all headers, with room to spare. */

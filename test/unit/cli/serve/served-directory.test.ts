@@ -1,0 +1,62 @@
+/** Quota of a served directory, removal of expired files. */
+import { mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { checkQuota, removeUnfinished } from '../../../../host/cli/serve/served-directory.js';
+
+const test = suite<{ directory: string }>('cli/serve/served-directory');
+
+test.before.each((world) => {
+  world.directory = mkdtempSync(join(tmpdir(), 'verbena-served-'));
+});
+test.after.each(({ directory }) => rmSync(directory, { recursive: true, force: true }));
+
+/** An unfinished file whose parts changed at those seconds. */
+function begin(directory: string, name: string, part: number, journal: number): void {
+  for (const [suffix, seconds] of [
+    ['.part', part],
+    ['.part.journal', journal],
+  ] as const) {
+    const path = join(directory, name + suffix);
+    writeFileSync(path, 'x');
+    utimesSync(path, seconds, seconds);
+  }
+}
+
+test('unfinished files expire, but for those in use and finished ones', async ({ directory }) => {
+  begin(directory, 'old', 100, 100);
+  begin(directory, 'used', 100, 100);
+  begin(directory, 'written', 990, 100);
+  begin(directory, 'noted', 100, 990);
+  writeFileSync(join(directory, 'whole'), 'x');
+  const inUse = (name: string): boolean => name === 'used';
+  assert.equal(await removeUnfinished(directory, 60_000, inUse, 1_000_000), ['old']);
+  const left = readdirSync(directory).filter((name) => !name.endsWith('.journal'));
+  assert.equal(left.sort(), ['noted.part', 'used.part', 'whole', 'written.part']);
+});
+
+test('there are 64 unfinished files at most: the oldest ones go', async ({ directory }) => {
+  for (let index = 0; index < 70; index++) begin(directory, `${index}`, 1000 + index, 1000);
+  const gone = await removeUnfinished(directory, Infinity, () => false, 2_000_000);
+  assert.equal(gone, ['0', '1', '2', '3', '4', '5']);
+  assert.is(readdirSync(directory).length, 128);
+});
+
+test('a quota counts finished and unfinished files, and an own part once', async ({
+  directory,
+}) => {
+  writeFileSync(join(directory, 'whole'), Buffer.alloc(100));
+  writeFileSync(join(directory, 'a.part'), Buffer.alloc(50));
+  await checkQuota(directory, 200, { name: 'a', size: 100 });
+  await checkQuota(directory, 200, { name: 'b', size: 50 });
+  try {
+    await checkQuota(directory, 200, { name: 'b', size: 51 });
+    assert.unreachable();
+  } catch (error) {
+    assert.match((error as Error).message, /--quota\) \(ENOSPC\)$/);
+  }
+});
+
+test.run();

@@ -1,0 +1,60 @@
+/** A device that has nothing to do costs nothing, whatever it did before. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { SendFlag, WcStatus, WrOpcode, openDevice } from '../../../../host/index.js';
+import { loadPosix } from '../../../../host/link/posix.js';
+import { ALL_ACCESS, connect, type Side } from '../../../support/pair.js';
+
+const test = suite('device: idle');
+
+let sides: Side[] = [];
+
+test.after.each(async () => {
+  for (const { context } of sides) await context.close();
+  sides = [];
+});
+
+async function openSide(address: string): Promise<Side> {
+  const context = await openDevice({ address, port: 0, progress: 'thread' });
+  const pd = context.allocPd();
+  const cq = context.createCq(16);
+  const qp = pd.createQp({ sendCq: cq, recvCq: cq });
+  const buffer = context.alloc(4096);
+  const mr = pd.regMr(buffer, ALL_ACCESS);
+  return { context, pd, cq, qp, buffer, mr };
+}
+
+test('threads sleep once every timer has fired or was cancelled', async () => {
+  const [a, b] = [await openSide('127.0.0.1'), await openSide('127.0.0.2')];
+  sides = [a, b];
+  // 16 ms: they expire while nothing is in flight any more, and eight of them only on a machine
+  // that gives a thread no time for 130 ms.
+  const options = { attributes: { timeout: 12 } };
+  connect(a.qp, b, 1, 2, options);
+  connect(b.qp, a, 2, 1, options);
+  for (let index = 0; index < 50; index++) {
+    a.qp.postSend({
+      opcode: WrOpcode.RDMA_WRITE,
+      sendFlags: SendFlag.SIGNALED,
+      sgList: [{ addr: a.mr.addr, length: 64, lkey: a.mr.lkey }],
+      rdma: { remoteAddr: b.mr.addr, rkey: b.mr.rkey },
+    });
+    const [completion] = await a.cq.wait();
+    assert.is(completion!.status, WcStatus.SUCCESS);
+  }
+  await sleep(200);
+  const before = process.cpuUsage();
+  await sleep(400);
+  const { user, system } = process.cpuUsage(before);
+  // Two threads that never sleep would have 400,000 each, or all that others leave them.
+  assert.ok(user + system < 40_000, `${user + system} us of processor time in 400 ms`);
+});
+
+if ((await loadPosix()).posix) {
+  test.run();
+} else {
+  const other = suite('device: idle, where there are no threads');
+  other('has nothing to show', async () => assert.ok((await loadPosix()).reason));
+  other.run();
+}

@@ -1,0 +1,33 @@
+/** Which timers of a device may come a millisecond late: no turns of the event loop for those. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import { SendFlag, WrOpcode } from '../../../../host/index.js';
+import { onWire, type Wire } from '../../../support/wire.js';
+
+/** Whether each timer that is set while `action` runs may be late. */
+function timersOf(wire: Wire, action: () => void): boolean[] {
+  const found: boolean[] = [];
+  const { clock } = wire;
+  const at = clock.at.bind(clock);
+  clock.at = (micros, fire, mayBeLate = false) => {
+    found.push(mayBeLate);
+    return at(micros, fire);
+  };
+  action();
+  return found;
+}
+
+const post = (wire: Wire) => (): void =>
+  wire.post(WrOpcode.RDMA_WRITE, 8, { sendFlags: SendFlag.SIGNALED });
+
+test(
+  'a retransmit timer comes in time',
+  onWire({}, (wire) => assert.equal(timersOf(wire, post(wire)), [false])),
+);
+
+test(
+  'over a link that paces itself it may be late',
+  onWire({ paced: true }, (wire) => assert.equal(timersOf(wire, post(wire)), [true])),
+);
+
+test.run();

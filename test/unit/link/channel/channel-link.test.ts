@@ -1,0 +1,474 @@
+/** Packets in messages, the window, and who is a peer. */
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import {
+  HEADER_BYTES,
+  LENGTH_BYTES,
+  FrameFlag,
+  Kind,
+} from '../../../../host/link/channel/channel-frame.js';
+import { LinkError } from '../../../../host/errors/errors.js';
+import { Endpoint, Gid } from '../../../../host/link/endpoint.js';
+import { pattern, TestBatch } from '../../../support/batch.js';
+import { FakeChannel, FakeLink, LIMITS } from '../../../support/fake-channel.js';
+import { eventually, RecordingReceiver, settle } from '../../../support/receiver.js';
+
+const test = suite('link/channel/channel-link');
+const PEER = Gid.parse('fd00::2');
+const to = new Endpoint(PEER, 4791);
+
+class Receiver extends RecordingReceiver {
+  readonly gone: string[] = [];
+
+  peerGone(peer: Endpoint, reason: string): void {
+    this.gone.push(`${peer.gid}: ${reason}`);
+  }
+}
+
+async function open(limits = {}) {
+  const link = new FakeLink(limits);
+  const receiver = new Receiver();
+  await link.open(receiver);
+  const channel = await link.connect(PEER);
+  return { link, receiver, channel };
+}
+
+function send(link: FakeLink, ...lengths: number[]): void {
+  link.send(new TestBatch(lengths.map((length, i) => ({ bytes: pattern(length, i), to }))));
+}
+
+const sequenceOf = (message: Uint8Array): number => message[2]! | (message[3]! << 8);
+const asks = (message: Uint8Array): boolean => (message[1]! & FrameFlag.ASK) !== 0;
+
+/** A message of the peer; without packets an acknowledgement. */
+function message(seen: number | undefined, sequence: number, ...packets: Uint8Array[]): Uint8Array {
+  const bytes = [
+    packets.length ? Kind.PACKETS : Kind.ACKNOWLEDGE,
+    seen === undefined ? 0 : FrameFlag.SEEN,
+  ];
+  bytes.push(sequence & 255, sequence >> 8, (seen ?? 0) & 255, (seen ?? 0) >> 8);
+  for (const packet of packets) bytes.push(packet.length & 255, packet.length >> 8, ...packet);
+  return Uint8Array.from(bytes);
+}
+
+/** The packets of a message. */
+function packetsOf(bytes: Uint8Array): Uint8Array[] {
+  const packets: Uint8Array[] = [];
+  for (let at = HEADER_BYTES; at < bytes.length;) {
+    const length = bytes[at]! | (bytes[at + 1]! << 8);
+    packets.push(bytes.slice(at + LENGTH_BYTES, at + LENGTH_BYTES + length));
+    at += LENGTH_BYTES + length;
+  }
+  return packets;
+}
+
+test('packets that are sent in one breath share messages', async () => {
+  const { link, channel } = await open();
+  send(link, 20, 24);
+  send(link, 80, 1056, 16);
+  assert.is(channel.sent.length, 1, 'a full message leaves at once');
+  await Promise.resolve();
+  assert.equal(
+    channel.sent.map((bytes) => packetsOf(bytes).map(({ length }) => length)),
+    [
+      [20, 24, 80],
+      [1056, 16],
+    ],
+  );
+  assert.equal(packetsOf(channel.sent[1]!)[0], pattern(1056, 1));
+  assert.equal(channel.sent.map(sequenceOf), [0, 1]);
+  await link.close();
+});
+
+test('no message is longer than a datagram carries', async () => {
+  const { link, channel } = await open({ windowBytes: 2 ** 20 });
+  for (let length = 0; length <= 1088; length += 17) send(link, length, 1088 - length);
+  await Promise.resolve();
+  assert.ok(channel.sent.every(({ length }) => length <= LIMITS.messageBytes));
+  assert.is(channel.sent.flatMap(packetsOf).length, 130);
+  await link.close();
+});
+
+test('no more than the window is under way, and what is seen opens it', async () => {
+  const { link, channel } = await open();
+  send(link, ...new Array<number>(20).fill(1056));
+  await Promise.resolve();
+  assert.is(channel.sent.length, 7, '7 messages of 1064 bytes are below 8192');
+  const asked = channel.sent.map(asks);
+  assert.equal(asked, [false, true, false, true, false, true, false], 'four times a window');
+  channel.receiver!.message(message(2, 0));
+  assert.is(channel.sent.length, 10);
+  channel.receiver!.message(message(9, 0));
+  assert.is(channel.sent.length, 17);
+  await link.close();
+});
+
+test('where many small messages close the window the last one asks', async () => {
+  const { link, channel } = await open({ windowBytes: 2 ** 20 });
+  for (let sent = 0; sent < 1030; sent++) {
+    send(link, 1);
+    await Promise.resolve();
+  }
+  assert.equal(
+    channel.sent.map((bytes, index) => (asks(bytes) ? index : -1)).filter((index) => index >= 0),
+    [1023],
+  );
+  channel.receiver!.message(message(1023, 0));
+  assert.is(channel.sent.length, 1025, 'what waited shares a message');
+  await link.close();
+});
+
+test('what was never sent cannot be seen, and what was seen is not seen again', async () => {
+  const { link, channel } = await open();
+  send(link, ...new Array<number>(40).fill(1056));
+  await Promise.resolve();
+  for (const seen of [7, 8, 100, 32767, 32768, 65535]) channel.receiver!.message(message(seen, 0));
+  assert.is(channel.sent.length, 7);
+  channel.receiver!.message(message(6, 0));
+  assert.is(channel.sent.length, 14);
+  channel.receiver!.message(message(6, 0));
+  channel.receiver!.message(message(0, 0));
+  assert.is(channel.sent.length, 14);
+  await link.close();
+});
+
+test('after a silence one message asks, and an answer opens the whole window', async () => {
+  const { link, channel } = await open();
+  send(link, ...new Array<number>(30).fill(1056));
+  await Promise.resolve();
+  await eventually(() => channel.sent.length > 7);
+  await settle(10);
+  assert.is(channel.sent.length, 8);
+  assert.ok(asks(channel.sent[7]!));
+  assert.is(link.counters.silences, 1);
+  channel.receiver!.message(message(7, 0));
+  assert.is(channel.sent.length, 15);
+  await link.close();
+});
+
+test('the numbers of messages wrap', async () => {
+  const { link, channel } = await open({ windowBytes: 2 ** 20, queueBytes: 2 ** 20 });
+  const batch = new Array<{ bytes: Uint8Array; to: Endpoint }>(200).fill({
+    bytes: pattern(1000, 0),
+    to,
+  });
+  for (let count = 0; count < 66_000; count += batch.length) {
+    link.send(new TestBatch(batch));
+    await Promise.resolve();
+    const last = channel.sent.at(-1)!;
+    assert.is(sequenceOf(last), (count + batch.length - 1) & 0xffff);
+    channel.receiver!.message(message(sequenceOf(last), 0));
+    channel.sent.length = 0;
+  }
+  assert.is(link.counters.silences, 0);
+  await link.close();
+});
+
+test('an acknowledgement rides along, and goes by itself only when nothing else does', async () => {
+  const { link, channel } = await open();
+  const asking = message(undefined, 5, pattern(20, 1));
+  asking[1] = FrameFlag.ASK;
+  channel.receiver!.message(asking);
+  await eventually(() => channel.sent.length > 0);
+  assert.equal(channel.sent, [message(5, 0)]);
+  asking[2] = 6;
+  channel.receiver!.message(asking);
+  send(link, 12);
+  await Promise.resolve();
+  await settle(5);
+  assert.is(channel.sent.length, 2, 'the packet had it');
+  assert.is(channel.sent[1]![4], 6);
+  // Nobody asked.
+  channel.receiver!.message(message(undefined, 7, pattern(20, 1)));
+  await settle(5);
+  assert.is(channel.sent.length, 2);
+  await link.close();
+});
+
+test('messages that come late count as seen no more, but their packets come', async () => {
+  const { link, receiver, channel } = await open();
+  channel.receiver!.message(message(undefined, 3, pattern(20, 3)));
+  channel.receiver!.message(message(undefined, 2, pattern(20, 2)));
+  send(link, 12);
+  await Promise.resolve();
+  assert.is(channel.sent[0]![4], 3);
+  await receiver.until(2);
+  assert.equal(receiver.bytes, [pattern(20, 3), pattern(20, 2)]);
+  await link.close();
+});
+
+test('what is no message is counted and dropped; of a broken one the whole packets come', async () => {
+  const { link, receiver, channel } = await open();
+  const whole = message(undefined, 0, pattern(10, 1), pattern(10, 2));
+  const noise = [
+    new Uint8Array(0),
+    Uint8Array.of(Kind.PACKETS),
+    new Uint8Array(5).fill(Kind.PACKETS),
+    new Uint8Array(100),
+    new Uint8Array(LIMITS.receiveBytes + 1).fill(Kind.PACKETS),
+  ];
+  for (const bytes of noise) channel.receiver!.message(bytes);
+  await settle(5);
+  assert.is(link.counters.malformed, noise.length);
+  assert.is(receiver.received.length, 0);
+  // Cut in the second packet, in its length, or with more behind it.
+  channel.receiver!.message(whole.subarray(0, whole.length - 1));
+  channel.receiver!.message(whole.subarray(0, HEADER_BYTES + LENGTH_BYTES + 10 + 1));
+  channel.receiver!.message(Uint8Array.of(...whole, 9));
+  await receiver.until(4);
+  assert.is(link.counters.malformed, noise.length + 3);
+  assert.equal(receiver.bytes, [pattern(10, 1), pattern(10, 1), pattern(10, 1), pattern(10, 2)]);
+  await link.close();
+});
+
+test('what waits is bounded: beyond, packets are dropped and counted', async () => {
+  const { link, channel } = await open({ queueBytes: 10_000 });
+  send(link, ...new Array<number>(60).fill(1056));
+  await Promise.resolve();
+  const waiting = 60 - channel.sent.length - link.counters.dropped;
+  assert.is(waiting, 9);
+  send(link, 1200);
+  assert.is(link.counters.dropped, 60 - channel.sent.length - 9 + 1, 'longer than any message');
+  await link.close();
+});
+
+test('a channel that is full, or holds too much back, loses messages and nothing else', async () => {
+  const { link, channel } = await open();
+  channel.isFull = true;
+  send(link, 100);
+  await Promise.resolve();
+  channel.isFull = false;
+  channel.bufferedBytes = LIMITS.bufferedBytesMax + 1;
+  send(link, 100);
+  await Promise.resolve();
+  channel.bufferedBytes = 0;
+  send(link, 100);
+  await Promise.resolve();
+  assert.is(link.counters.refused, 2);
+  assert.equal(channel.sent.map(sequenceOf), [2]);
+  await link.close();
+});
+
+test('who is not there has no packets', async () => {
+  const { link, channel } = await open();
+  const nobody = Endpoint.parse('fd00::9', 4791);
+  const otherPort = new Endpoint(PEER, 4792);
+  link.send(new TestBatch([nobody, otherPort].map((peer) => ({ bytes: pattern(9, 1), to: peer }))));
+  await Promise.resolve();
+  assert.is(link.counters.unroutable, 2);
+  assert.is(channel.sent.length, 0);
+  await link.close();
+});
+
+function packetCount({ sent }: FakeChannel): number {
+  return sent.flatMap(packetsOf).length;
+}
+
+/** The smaller address chooses among connections to one peer: FakeLink has fd00::1. */
+const CHOSEN_FOR = Gid.parse('fd00::2');
+const FOLLOWED = Gid.parse('fd00::');
+
+test('a connection takes an address over when it opens, not when somebody asks for it', async () => {
+  const { link, channel, receiver } = await open();
+  const impostor = new FakeChannel();
+  const refused = link.add(PEER, impostor).catch((error: LinkError) => error.code);
+  impostor.receiver!.message(message(undefined, 0, pattern(10, 1)));
+  assert.is(channel.isClosed, false);
+  assert.is(await refused, 'ETIMEDOUT');
+  assert.ok(impostor.isClosed);
+  assert.is(receiver.received.length, 0, 'it never was a peer');
+  const next = await link.connect(PEER);
+  assert.ok(channel.isClosed);
+  send(link, 20);
+  await Promise.resolve();
+  assert.is(next.sent.length, 1);
+  assert.equal(receiver.gone, [], 'the peer was there all the time');
+  await link.close();
+});
+
+test('a connection is known before the other side hears that it is accepted', async () => {
+  const { link, channel, receiver } = await open();
+  const next = new FakeChannel();
+  let accepted = (): void => {};
+  const accepting = new Promise<void>((resolve) => (accepted = resolve));
+  const adding = link.add(PEER, next, () => accepting);
+  // The other side has it open, and drops the old one, while we are still being told.
+  channel.receiver!.closed('the other side closed it', false);
+  await settle(20);
+  next.receiver!.opened();
+  accepted();
+  await adding;
+  await settle(150);
+  assert.equal(receiver.gone, []);
+  assert.is(link.peers.length, 1);
+  await link.close();
+});
+
+test('a connection whose answer is refused never was', async () => {
+  const { link, receiver } = await open({ peersMax: 2 });
+  for (let again = 0; again < 2; again++) {
+    const channel = new FakeChannel();
+    const refusal = new LinkError('EPROTO', 'no answer');
+    assert.is(await codeOf(link.add(PEER, channel, () => Promise.reject(refusal))), 'EPROTO');
+    assert.ok(channel.isClosed);
+  }
+  assert.equal(receiver.gone, []);
+  await link.close();
+});
+
+test('the smaller address closes the older connection, the larger one waits for that', async () => {
+  const { link, receiver } = await open({ peersMax: 4 });
+  const chosen = await link.connect(CHOSEN_FOR);
+  await link.connect(CHOSEN_FOR);
+  assert.ok(chosen.isClosed);
+  const followed = await link.connect(FOLLOWED);
+  const newer = await link.connect(FOLLOWED);
+  assert.is(followed.isClosed, false);
+  const to = new Endpoint(FOLLOWED, 4791);
+  link.send(new TestBatch([{ bytes: pattern(12, 1), to }]));
+  await Promise.resolve();
+  assert.equal([followed.sent.length, newer.sent.length], [0, 1]);
+  // What the peer sends by the older one, as it has no other, arrives, and is answered there.
+  followed.receiver!.message(message(undefined, 0, pattern(10, 1)));
+  await receiver.until(1);
+  link.send(new TestBatch([{ bytes: pattern(12, 2), to }]));
+  await Promise.resolve();
+  assert.equal([packetCount(followed), packetCount(newer)], [1, 1]);
+  followed.receiver!.closed('the other side closed it', false);
+  assert.ok(followed.isClosed);
+  assert.equal(receiver.gone, []);
+  await link.close();
+});
+
+test('of several connections each is asked whether it carries, until there is one', async () => {
+  const { link } = await open({ askMillis: 1, peersMax: 4 });
+  const older = await link.connect(FOLLOWED);
+  await settle(10);
+  assert.is(older.sent.length, 0, 'one alone is not asked');
+  const newer = await link.connect(FOLLOWED);
+  await eventually(() => older.sent.length > 1 && newer.sent.length > 1);
+  for (const { sent } of [older, newer]) {
+    assert.equal(sent[0], Uint8Array.of(Kind.ACKNOWLEDGE, FrameFlag.ASK, 0, 0, 0, 0));
+  }
+  // Who is asked answers, though nothing was seen of packets.
+  const asked = new FakeChannel();
+  await link.connect(Gid.parse('fd00::4'), asked);
+  asked.receiver!.message(newer.sent[0]!);
+  await eventually(() => asked.sent.length > 0);
+  assert.equal(asked.sent, [message(undefined, 0)]);
+  older.receiver!.closed('the other side closed it', false);
+  await settle(5);
+  const count = newer.sent.length;
+  await settle(10);
+  assert.is(newer.sent.length, count);
+  await link.close();
+});
+
+test('when the peer closes the newer of two connections, the older one goes on', async () => {
+  const { link, receiver } = await open();
+  const older = await link.connect(FOLLOWED);
+  const newer = await link.connect(FOLLOWED);
+  newer.receiver!.closed('the other side closed it', false);
+  assert.equal(receiver.gone, []);
+  link.send(new TestBatch([{ bytes: pattern(12, 1), to: new Endpoint(FOLLOWED, 4791) }]));
+  await Promise.resolve();
+  assert.is(older.sent.length, 1);
+  older.receiver!.closed('the other side closed it', false);
+  assert.equal(receiver.gone, ['fd00::: the other side closed it']);
+  await link.close();
+});
+
+test('older connections count as peers, and end with theirs', async () => {
+  const { link, receiver } = await open();
+  const older = await link.connect(FOLLOWED);
+  const newer = await link.connect(FOLLOWED);
+  assert.is(await codeOf(link.add(Gid.parse('fd00::5'), new FakeChannel())), 'ENOSPC');
+  link.disconnect(new Endpoint(FOLLOWED, 4791));
+  assert.ok(older.isClosed && newer.isClosed);
+  assert.is(receiver.gone.length, 1);
+  const last = [await link.connect(FOLLOWED), await link.connect(FOLLOWED)];
+  await link.close();
+  assert.ok(last.every(({ isClosed }) => isClosed));
+});
+
+test('there are as many peers as there may be, those included that are not open yet', async () => {
+  const { link } = await open();
+  const pending = new FakeChannel();
+  const waits = link.add(Gid.parse('fd00::3'), pending).catch((error: LinkError) => error.code);
+  await link.connect(Gid.parse('fd00::4'));
+  const beyond = new FakeChannel();
+  assert.is(await codeOf(link.add(Gid.parse('fd00::5'), beyond)), 'ENOSPC');
+  assert.ok(beyond.isClosed);
+  assert.is(await codeOf(link.add(link.info.local.gid, new FakeChannel())), 'EADDRINUSE');
+  assert.is(await waits, 'ETIMEDOUT');
+  await link.connect(Gid.parse('fd00::5'));
+  assert.is(link.peers.length, 3);
+  await link.close();
+});
+
+test('a peer that closes is gone at once', async () => {
+  const { link, channel, receiver } = await open();
+  channel.receiver!.closed('it went', false);
+  assert.equal(receiver.gone, ['fd00::2: it went']);
+  assert.equal(link.peers, []);
+  assert.equal(await kinds(link, 2), ['connected', 'disconnected']);
+  await link.close();
+});
+
+test('a peer that got lost is looked for, and comes back or is given up', async () => {
+  const { link, channel, receiver } = await open();
+  channel.receiver!.interrupted(true);
+  channel.receiver!.interrupted(false);
+  channel.receiver!.closed('no network', true);
+  assert.equal(link.sought.length, 2);
+  assert.equal(receiver.gone, []);
+  const again = await link.connect(PEER);
+  await settle(150);
+  assert.equal(receiver.gone, []);
+  again.receiver!.closed('no network', true);
+  await eventually(() => receiver.gone.length > 0);
+  assert.equal(receiver.gone, ['fd00::2: no network']);
+  const told = ['connected', 'interrupted', 'restored', 'interrupted', 'restored', 'interrupted'];
+  assert.equal(await kinds(link, 7), [...told, 'disconnected']);
+  await link.close();
+});
+
+test('a connection that closes because a new one takes its place is not missed', async () => {
+  const { link, channel, receiver } = await open();
+  const next = new FakeChannel();
+  const adding = link.add(PEER, next);
+  // The other side is quicker: it has the new one, and drops the old one.
+  channel.receiver!.closed('the other side closed it', false);
+  next.receiver!.opened();
+  await adding;
+  await settle(150);
+  assert.equal(receiver.gone, []);
+  assert.is(link.peers.length, 1);
+  await link.close();
+});
+
+test('closing ends what waits, and who waits', async () => {
+  const { link, channel } = await open();
+  const pending = link.add(Gid.parse('fd00::3'), new FakeChannel());
+  assert.equal(await kinds(link, 1), ['connected']);
+  const event = link.nextPeerEvent();
+  await link.close();
+  assert.is(await codeOf(pending), 'ECONNRESET');
+  assert.is(await event, undefined);
+  assert.ok(channel.isClosed);
+});
+
+async function codeOf(promise: Promise<unknown>): Promise<string | undefined> {
+  return promise.then(
+    () => undefined,
+    (error: LinkError) => error.code,
+  );
+}
+
+async function kinds(link: FakeLink, count: number): Promise<string[]> {
+  const told: string[] = [];
+  for (let index = 0; index < count; index++) told.push((await link.nextPeerEvent())!.kind);
+  return told;
+}
+
+test.run();

@@ -1,0 +1,256 @@
+/**
+ * What a real kernel does to links: interfaces that go down, away and come back, a packet filter, a
+ * smaller MTU. In a network namespace of the test's own, which this file runs itself in.
+ */
+import { execFileSync, spawnSync } from 'node:child_process';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { suite } from 'uvu';
+import * as assert from 'uvu/assert';
+import { Mtu, WcStatus } from '../../../../host/index.js';
+import { Endpoint } from '../../../../host/link/endpoint.js';
+import type { LinkError } from '../../../../host/errors/errors.js';
+import { UdpBatchLink } from '../../../../host/link/udp/udp-batch.js';
+import { UdpLink } from '../../../../host/link/udp/udp.js';
+import { TestBatch } from '../../../support/batch.js';
+import { LEAST_PATH_MTU, forgeFragmentationNeeded } from '../../../support/forged-icmp.js';
+import { eventually, RecordingReceiver } from '../../../support/receiver.js';
+import { packets, repeat } from '../../../support/stations.js';
+import { over, UdpPair } from '../../../support/udp-pair.js';
+
+const ADDRESS = '10.99.0.1';
+/** Behind the interface, and nobody there. */
+const FAR = Endpoint.parse('10.99.0.9', 4791);
+const INSIDE = 'VERBENA_TEST_NAMESPACE';
+const LIMIT_MILLIS = 100_000;
+const MTU = 1400;
+/** Retries go on for longer than a busy machine takes to bring an interface back. */
+const PATIENT = 15;
+
+function ip(...args: string[]): void {
+  execFileSync('ip', args, { stdio: 'pipe' });
+}
+
+function nft(...commands: string[]): void {
+  for (const command of commands) execFileSync('nft', command.split(' '), { stdio: 'pipe' });
+}
+
+/** A pair of interfaces: packets to other machines leave by the one and end in the other. */
+function plugIn(): void {
+  ip('link', 'add', 'test0', 'type', 'veth', 'peer', 'name', 'test1');
+  ip('addr', 'add', `${ADDRESS}/24`, 'dev', 'test0');
+  ip('link', 'set', 'test0', 'up');
+  ip('link', 'set', 'test1', 'up');
+}
+
+function unplug(): void {
+  ip('link', 'del', 'test0');
+}
+
+type AnyLink = UdpLink | UdpBatchLink;
+const LINKS = [UdpLink, UdpBatchLink];
+
+const test = suite('link: a kernel that takes things away');
+let links: AnyLink[] = [];
+let pairs: UdpPair[] = [];
+let told: string[] = [];
+
+process.on('warning', (warning) => {
+  if (warning.name === 'VerbenaWarning') told.push(warning.message);
+});
+
+test.after.each(async () => {
+  for (const pair of pairs) await pair.close();
+  for (const link of links) await link.close();
+  [links, pairs, told] = [[], [], []];
+});
+
+async function openLink(Made: (typeof LINKS)[number]) {
+  const link = new Made({ address: ADDRESS, port: 0 });
+  links.push(link);
+  const receiver = new RecordingReceiver();
+  const { local } = await link.open(receiver);
+  return { link, receiver, local };
+}
+
+async function openPair(Made: (typeof LINKS)[number], timeout: number): Promise<UdpPair> {
+  const make = (): AnyLink => new Made({ address: ADDRESS, port: 0 });
+  const pair = await UdpPair.open({ open: over(make, links), mtu: Mtu.MTU_1024, timeout });
+  pairs.push(pair);
+  return pair;
+}
+
+/** Sends, and waits until each packet is counted one way or the other. */
+async function send(link: AnyLink, to: Endpoint, lengths: number[]): Promise<void> {
+  const { counters } = link;
+  const counted = (): number =>
+    counters.sent + [...counters.sendErrors.values()].reduce((sum, count) => sum + count, 0);
+  const wanted = counted() + lengths.length;
+  link.send(new TestBatch(packets(to, lengths)));
+  await eventually(() => counted() === wanted);
+  assert.is(counted(), wanted);
+}
+
+/** All that the link was told of refusals, once each. */
+async function toldOnce(code: string): Promise<void> {
+  await eventually(() => told.some((text) => text.includes(code)));
+  assert.is(told.filter((text) => text.includes(code)).length, 1, told.join('\n'));
+}
+
+for (const Made of LINKS) {
+  test(`${Made.name}: an interface goes away and comes back, and so do packets`, async () => {
+    const { link, receiver } = await openLink(Made);
+    await send(link, FAR, [100]);
+    assert.is(link.counters.sendErrors.size, 0);
+    ip('link', 'set', 'test0', 'down');
+    await send(link, FAR, [100, 100]);
+    unplug();
+    await send(link, FAR, [100, 100, 100]);
+    assert.equal([...link.counters.sendErrors], [['ENETUNREACH', 5]]);
+    await toldOnce('ENETUNREACH');
+    plugIn();
+    await send(link, FAR, [100]);
+    assert.is(link.counters.sent, 2);
+    assert.is(link.counters.sendErrors.get('ENETUNREACH'), 5);
+    assert.equal(receiver.failures, []);
+  });
+
+  test(`${Made.name}: what was under way arrives when the interface is back`, async () => {
+    const pair = await openPair(Made, PATIENT);
+    pair.a.buffer.fill(1);
+    assert.is(await pair.write(100_000), WcStatus.SUCCESS);
+    pair.a.buffer.fill(2);
+    unplug();
+    const writing = pair.write(100_000);
+    await sleep(10);
+    plugIn();
+    assert.is(await writing, WcStatus.SUCCESS);
+    assert.is(pair.b.buffer.lastIndexOf(2), 99_999);
+    assert.ok(links[0]!.counters.sendErrors.get('ENETUNREACH')! > 0);
+  });
+
+  test(`${Made.name}: an interface that stays away ends in RETRY_EXC_ERR, no sooner`, async () => {
+    const pair = await openPair(Made, 10);
+    unplug();
+    try {
+      assert.is(await pair.write(100), WcStatus.RETRY_EXC_ERR);
+      assert.ok(links[0]!.counters.sendErrors.get('ENETUNREACH')! >= 8, 'first try and 7 retries');
+      await toldOnce('ENETUNREACH');
+    } finally {
+      plugIn();
+    }
+  });
+
+  test(`${Made.name}: an address that is gone cannot be opened, and is named`, async () => {
+    unplug();
+    try {
+      await openLink(Made);
+      assert.unreachable('there is no such address');
+    } catch (error) {
+      assert.is((error as LinkError).code, 'EADDRNOTAVAIL');
+      assert.match((error as LinkError).message, ADDRESS);
+    } finally {
+      links = [];
+      plugIn();
+    }
+  });
+
+  test(`${Made.name}: packets longer than a smaller MTU are EMSGSIZE, shorter ones leave`, async () => {
+    const { link } = await openLink(Made);
+    if (link instanceof UdpBatchLink) link.setPeerSegments(FAR, true);
+    ip('link', 'set', 'test0', 'mtu', String(MTU));
+    try {
+      await send(link, FAR, repeat(2000, 3));
+      assert.equal([...link.counters.sendErrors], [['EMSGSIZE', 3]]);
+      await toldOnce('EMSGSIZE');
+      await send(link, FAR, repeat(1000, 3));
+      assert.is(link.counters.sent, 3);
+    } finally {
+      ip('link', 'set', 'test0', 'mtu', '1500');
+    }
+  });
+
+  test(`${Made.name}: a device opened over a small MTU sends no packet that is too long`, async () => {
+    ip('link', 'set', 'test0', 'mtu', String(MTU));
+    try {
+      const { link } = await openLink(Made);
+      const { packetSizeMax } = link.info;
+      assert.is(packetSizeMax, MTU - 28);
+      await send(link, FAR, [packetSizeMax, packetSizeMax + 1]);
+      assert.equal([link.counters.sent, link.counters.sendErrors.get('EMSGSIZE')], [1, 1]);
+    } finally {
+      ip('link', 'set', 'test0', 'mtu', '1500');
+    }
+  });
+
+  test(`${Made.name}: a forged ICMP message about the path MTU keeps no packet back`, async () => {
+    const [ours, peer] = ['127.1.29.3', '127.1.29.4'];
+    const link = new Made({ address: ours, port: 0 });
+    links.push(link);
+    const { local } = await link.open(new RecordingReceiver());
+    const to = Endpoint.parse(peer, 4791);
+    await send(link, to, [4000]);
+    forgeFragmentationNeeded({ address: ours, port: local.port }, { address: peer, port: 4791 });
+    const path = (): string => execFileSync('ip', ['route', 'get', peer, 'from', ours]).toString();
+    await eventually(() => path().includes(`mtu ${LEAST_PATH_MTU}`));
+    assert.match(path(), `mtu ${LEAST_PATH_MTU}`, 'the kernel believes it');
+    await send(link, to, [4000]);
+    assert.equal([...link.counters.sendErrors], []);
+    ip('route', 'flush', 'cache');
+  });
+
+  test(`${Made.name}: a packet filter forbids it for a while: EPERM, said once, nothing lost`, async () => {
+    const pair = await openPair(Made, PATIENT);
+    nft(
+      'add table ip verbena',
+      'add chain ip verbena out { type filter hook output priority 0 ; }',
+      'add rule ip verbena out meta l4proto udp drop',
+    );
+    pair.a.buffer.fill(3);
+    const writing = pair.write(200_000);
+    await sleep(15);
+    nft('delete table ip verbena');
+    assert.is(await writing, WcStatus.SUCCESS);
+    assert.is(pair.b.buffer.lastIndexOf(3), 199_999);
+    assert.ok(links[0]!.counters.sendErrors.get('EPERM')! > 0);
+    await toldOnce('EPERM');
+  });
+}
+
+/** Why this machine cannot do it. */
+function whyNot(): string | undefined {
+  if (process.platform !== 'linux') return `not for ${process.platform}`;
+  const tool = ['ip', 'nft', 'unshare'].find((each) => spawnSync(each, ['-V']).error);
+  if (tool !== undefined) return `${tool} is not installed`;
+  const { status, stderr } = unshare(['true']);
+  return status === 0 ? undefined : stderr.toString().trim();
+}
+
+/** With a /sys that shows the interfaces of the new namespace. */
+function unshare(command: string[], env: NodeJS.ProcessEnv = process.env) {
+  const asRoot = process.getuid?.() === 0 ? [] : ['--map-root-user'];
+  const script = 'mount -t sysfs none /sys && exec "$@"';
+  const args = ['--net', '--mount', ...asRoot, 'sh', '-c', script, 'sh', ...command];
+  return spawnSync('unshare', args, { env, timeout: LIMIT_MILLIS });
+}
+
+if (process.env[INSIDE]) {
+  ip('link', 'set', 'lo', 'up');
+  plugIn();
+  test.run();
+} else {
+  const reason = whyNot();
+  if (reason === undefined) {
+    const file = fileURLToPath(import.meta.url);
+    const env = { ...process.env, [INSIDE]: '1' };
+    const { status, stdout, stderr } = unshare([process.execPath, file], env);
+    process.stdout.write(stdout);
+    process.stderr.write(stderr);
+    process.exitCode = status ?? 1;
+  } else {
+    console.log(`not run: a network namespace: ${reason}`);
+    const other = suite('link: a kernel that takes things away, where there is no namespace');
+    other('says why', () => assert.ok(reason));
+    other.run();
+  }
+}

@@ -1,0 +1,112 @@
+/** A node with two devices, each on a wire of its own: the ways over them end, one by one. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import {
+  LoopbackNetwork,
+  createLoopbackPair,
+  openDevice,
+  rds,
+  type Context,
+} from '../../../../host/index.js';
+import { Endpoint } from '../../../../host/link/endpoint.js';
+
+const { AF_INET_OFFLOAD, SOCK_DGRAM } = rds;
+const PORT = 4000;
+const MESSAGES = 20;
+
+test('what was under way arrives over the other device, in order, whole and once', async () => {
+  const network = new LoopbackNetwork();
+  const device = (wire: number, side: number): Promise<Context> =>
+    openDevice({ link: network.link(Endpoint.parse(`10.${wire}.0.${side + 1}`, 4791)) });
+  const contexts = [
+    [await device(0, 0), await device(0, 1)],
+    [await device(1, 0), await device(1, 1)],
+  ];
+  const nodes = [0, 1].map((side) => {
+    const node = rds.RdsNode.of(contexts[0]![side]!);
+    node.addDevice(contexts[1]![side]!);
+    return node;
+  });
+  try {
+    const [one, other] = nodes.map(({ context }) => {
+      const socket = rds.socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, context);
+      socket.bind({ port: PORT });
+      return socket;
+    }) as [rds.RdsSocket, rds.RdsSocket];
+    // Either of its devices is the node.
+    assert.is(rds.RdsNode.of(contexts[1]![0]!), nodes[0]);
+    const to = other.getsockname()!;
+    const sizes = [10, 3000, 60_000];
+    const reading = (async () => {
+      for (let number = 0; number < 3 * MESSAGES; number++) {
+        const { data } = (await other.recv())!;
+        assert.is(data.length, sizes[number % 3]);
+        assert.ok(data.every((byte) => byte === number));
+      }
+    })();
+    const send = async (from: number, count: number): Promise<void> => {
+      for (let number = from; number < from + count; number++) {
+        await one.send(to, new Uint8Array(sizes[number % 3]!).fill(number));
+      }
+    };
+    await send(0, MESSAGES);
+    const [path] = [...one.node.core.paths];
+    // As if nothing was heard any more, while messages are under way.
+    const sending = send(MESSAGES, MESSAGES);
+    path!.routes.failed(path!.routes.current);
+    for (const index of [0, 1, 2]) {
+      if (path!.connection(index).state === 'UP') path!.connection(index).break(one.node.now);
+    }
+    one.node.arm();
+    await sending;
+    assert.is(path!.routes.current.from, 1);
+    // The device goes, with what is on its way over it.
+    const more = send(2 * MESSAGES, MESSAGES);
+    await contexts[1]![0]!.close();
+    await more;
+    await reading;
+    assert.is(path!.routes.current.from, 0);
+    assert.is(one.node.core.statistics.lost, 0);
+  } finally {
+    for (const context of contexts.flat()) await context.close();
+  }
+});
+
+test('a link that has a peer is the way to it, whatever their addresses have in common', async () => {
+  const networks = [new LoopbackNetwork(), new LoopbackNetwork()];
+  const peer = Endpoint.parse('10.0.0.2', 4791);
+  const links = ['10.0.0.1', '10.9.0.1'].map((own, index) =>
+    networks[index]!.link(Endpoint.parse(own, 4791)),
+  );
+  // As links over data channels say it.
+  Object.assign(links[1]!, { peers: [peer] });
+  const ours = [await openDevice({ link: links[0]! }), await openDevice({ link: links[1]! })];
+  const there = await openDevice({ link: networks[1]!.link(peer) });
+  rds.RdsNode.of(ours[0]!).addDevice(ours[1]!);
+  const one = rds.socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, ours[0]!);
+  const other = rds.socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, there);
+  other.bind({ port: PORT });
+  await one.send({ address: '10.0.0.2', port: PORT }, Uint8Array.of(7));
+  const { data, from } = (await other.recv())!;
+  assert.equal([data[0], from.address], [7, '10.9.0.1']);
+  await there.close();
+  for (const context of ours) await context.close();
+});
+
+test('a device that is a node of its own, or of that node already, is not another one', async () => {
+  const links = createLoopbackPair();
+  const contexts = [await openDevice({ link: links.a }), await openDevice({ link: links.b })];
+  try {
+    const [one, other] = contexts.map((context) => rds.RdsNode.of(context)) as [
+      rds.RdsNode,
+      rds.RdsNode,
+    ];
+    assert.throws(() => one.addDevice(other.context), /EADDRINUSE/);
+    one.addDevice(one.context);
+    assert.is(one.core.addresses.length, 1);
+  } finally {
+    for (const context of contexts) await context.close();
+  }
+});
+
+test.run();
