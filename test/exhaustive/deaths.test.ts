@@ -22,7 +22,7 @@ test('a checker that is right complains: the heap is not made anew', async () =>
       find: '  letGoOfAll(arena, slot);\n  rebuildHeap(arena);',
       replace: '  letGoOfAll(arena, slot);',
     },
-    { file, find: '  detachDead(arena, NOBODY);\n  rebuildHeap(arena);', replace: '' },
+    { file, find: '  detachDead(arena, NO_SLOT);\n  rebuildHeap(arena);', replace: '' },
   ];
   const variant = { ...rest, name: 'deaths-mutant', edits: [...edits, ...more] };
   const totals = runDeathSteps(await buildProtocol(variant), { second: false });

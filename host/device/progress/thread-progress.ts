@@ -148,7 +148,8 @@ export class ThreadProgress implements Progress {
     // Misuse is told by this thread: the socket is made in the other one.
     const link = new UdpBatchLink(udp);
     const control = arena.heap.alloc(CONTROL_BLOCK_BYTES);
-    const linkArea = arena.heap.alloc(UdpBatchLink.MEMORY_BYTES);
+    const linkBytes = UdpBatchLink.bytes(arena.memory.bytes.length);
+    const linkArea = arena.heap.alloc(linkBytes);
     const durables = arena.heap.alloc(DURABLE_TABLE_BYTES);
     const { memory } = arena.memory;
     const shared = slot === undefined ? undefined : { arena: arena.address, slot };
@@ -157,7 +158,7 @@ export class ThreadProgress implements Progress {
       module: engineModule(true, arena.cacheModel !== undefined),
       control,
       linkArea,
-      linkBytes: UdpBatchLink.MEMORY_BYTES,
+      linkBytes,
       udp,
       spinMicros,
       durables,

@@ -37,8 +37,10 @@ const ECN_CE = 3;
 const BTH_FECN_BYTE = 4;
 const BTH_FECN = 0x80;
 
+/** Memory from which on SLOTS slots are a small part of it: a sixteenth. */
+const LARGE_MEMORY_BYTES = 16 * 2 ** 20;
+
 export class ReceiveSlots {
-  static readonly BYTES = SLOTS * (SLOT_BYTES + SLOT_OVERHEAD);
   /** Of the last `receive`. */
   packets = 0;
   bytes = 0;
@@ -52,6 +54,7 @@ export class ReceiveSlots {
   readonly #controls: number;
   readonly #slots: number;
   readonly #nameLength: number;
+  readonly #count: number;
   readonly #sources: SourceCache;
   /** How many slots the next call offers. */
   #asked = 1;
@@ -62,7 +65,12 @@ export class ReceiveSlots {
   #segmentSize = 0;
   #congested = false;
 
-  /** `base`: process address of `memory`; `address`: of our BYTES in it. */
+  /** Bytes that the slots take of a memory of `memoryBytes`. */
+  static bytes(memoryBytes: number): number {
+    return slotCount(memoryBytes) * (SLOT_BYTES + SLOT_OVERHEAD);
+  }
+
+  /** `base`: process address of `memory`; `address`: of the slots in it. */
   constructor(
     posix: Posix,
     fd: number,
@@ -76,15 +84,17 @@ export class ReceiveSlots {
     this.#memory = memory;
     const words = new Uint32Array(memory.buffer);
     this.#words = words;
+    const count = slotCount(memory.length);
+    this.#count = count;
     this.#slots = address;
-    this.#headers = address + SLOTS * SLOT_BYTES;
+    this.#headers = address + count * SLOT_BYTES;
     this.#headersPointer = base + this.#headers;
-    const iovecs = this.#headers + SLOTS * HEADER_BYTES;
-    this.#names = iovecs + SLOTS * IOVEC_BYTES;
-    this.#controls = this.#names + SLOTS * NAME_BYTES;
+    const iovecs = this.#headers + count * HEADER_BYTES;
+    this.#names = iovecs + count * IOVEC_BYTES;
+    this.#controls = this.#names + count * NAME_BYTES;
     this.#nameLength = isIpv4 ? SOCKADDR_IN_BYTES : SOCKADDR_IN6_BYTES;
     this.#sources = new SourceCache(isIpv4);
-    for (let slot = 0; slot < SLOTS; slot++) {
+    for (let slot = 0; slot < count; slot++) {
       const iovec = iovecs + slot * IOVEC_BYTES;
       linkParts(words, base, {
         header: this.#headers + slot * HEADER_BYTES,
@@ -100,7 +110,7 @@ export class ReceiveSlots {
 
   /** One system call: how many slots it filled, or the negated errno. */
   receive(): number {
-    const full = 2 * this.#shorts >= this.#filled ? SLOTS : LONG_SLOTS;
+    const full = 2 * this.#shorts >= this.#filled ? this.#count : LONG_SLOTS;
     this.packets = 0;
     this.bytes = 0;
     this.#shorts = 0;
@@ -174,4 +184,8 @@ export class ReceiveSlots {
       address += Math.max(CONTROL_HEADER_BYTES, (words[at + CONTROL.length]! + 7) & ~7);
     }
   }
+}
+
+function slotCount(memoryBytes: number): number {
+  return memoryBytes < LARGE_MEMORY_BYTES ? LONG_SLOTS : SLOTS;
 }

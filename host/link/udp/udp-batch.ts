@@ -86,10 +86,18 @@ interface Opened {
 
 type Descriptors = Pick<Opened, 'fd' | 'wakeDescriptor' | 'callSocket' | 'flows'>;
 
+/** Bytes that a link takes of the engine's memory beside its receive slots. */
+const MESSAGES_BYTES = SendMessages.BYTES + 2 * ReadyPoll.BYTES;
+/** A link without an engine has memory for itself: enough for receive slots and messages. */
+const OWN_BYTES = 2 ** 20;
+
 /** RoCEv2 over UDP, many packets per system call: Linux with koffi. */
 export class UdpBatchLink implements Link {
-  /** What `open` takes of the engine's memory. */
-  static readonly MEMORY_BYTES = ReceiveSlots.BYTES + SendMessages.BYTES + 2 * ReadyPoll.BYTES;
+  /** Bytes that `open` takes of an engine's memory of `memoryBytes`. */
+  static bytes(memoryBytes: number): number {
+    return ReceiveSlots.bytes(memoryBytes) + MESSAGES_BYTES;
+  }
+
   readonly counters: UdpBatchCounters = {
     sent: 0,
     sentBytes: 0,
@@ -312,12 +320,12 @@ export class UdpBatchLink implements Link {
   ): void {
     const linkMemory = memory ?? ownMemory();
     const { buffer } = linkMemory;
-    const address = linkMemory.alloc(UdpBatchLink.MEMORY_BYTES);
+    const address = linkMemory.alloc(UdpBatchLink.bytes(buffer.byteLength));
     const { gid } = info.local;
     const bytes = new Uint8Array(buffer);
     const words = new Uint32Array(buffer);
     const base = posix.addressOf(buffer);
-    const readyAt = address + ReceiveSlots.BYTES;
+    const readyAt = address + ReceiveSlots.bytes(buffer.byteLength);
     const wokenAt = readyAt + ReadyPoll.BYTES;
     const wakes = { fd: wakeDescriptor, events: sys.POLLIN };
     const arrives = { fd, events: sys.POLLIN };
@@ -383,7 +391,7 @@ function closeQuietly(posix: Posix, fd: number): void {
 
 /** Where there is no engine's memory: just what is needed. */
 function ownMemory(): LinkMemory {
-  const buffer = new ArrayBuffer(UdpBatchLink.MEMORY_BYTES);
+  const buffer = new ArrayBuffer(OWN_BYTES);
   return { buffer, alloc: () => 0, free: () => undefined };
 }
 

@@ -33,7 +33,9 @@ async function readClasses(): Promise<Classes> {
   const classes: Classes = new Map();
   for (const folder of FOLDERS) {
     const url = new URL(`build/host/${folder}/`, root);
-    const files = readdirSync(url).filter((file) => file.endsWith('.js'));
+    const files = readdirSync(url, { recursive: true })
+      .map(String)
+      .filter((file) => file.endsWith('.js'));
     for (const file of files) {
       const module = (await import(new URL(file, url).href)) as { [name: string]: unknown };
       for (const [name, value] of Object.entries(module)) {

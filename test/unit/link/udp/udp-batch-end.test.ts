@@ -32,7 +32,7 @@ async function inThread(source: string, workerData: unknown, meanwhile?: () => u
   const worker = new Worker(
     `import { parentPort, workerData } from 'node:worker_threads';
      const { loadPosix } = await import('${module('posix')}');
-     const { UdpBatchLink } = await import('${module('udp-batch')}');
+     const { UdpBatchLink } = await import('${module('udp/udp-batch')}');
      const { posix } = await loadPosix();
      ${source}`,
     { eval: true, workerData },
@@ -78,7 +78,7 @@ test('another thread ends a wait through the descriptor', async () => {
     posix.signalEvent(workerData);
     parentPort.postMessage('signalled');
   }, 50);`;
-  const answer = inThread(source, wakeDescriptor, () => link.wait());
+  const answer = inThread(source, wakeDescriptor, () => link.wait(20e6));
   assert.is(await answer, 'signalled');
 });
 
@@ -122,7 +122,7 @@ test('close wakes a thread that waits on the descriptors', async () => {
   const state = new SharedArrayBuffer(4);
   const buffer = new SharedArrayBuffer(ReadyPoll.BYTES);
   const source = `
-    const { ReadyPoll } = await import('${module('ready-poll')}');
+    const { ReadyPoll } = await import('${module('udp/ready-poll')}');
     const { fds, buffer, state } = workerData;
     const base = posix.addressOf(buffer);
     const polled = fds.map((fd) => ({ fd, events: 1 }));
@@ -164,7 +164,7 @@ test('closing gives back descriptors and memory, and so does an open that is ref
 
 test('memory may lie above 2 GiB', async () => {
   const address = 2 ** 31 + 2 ** 16;
-  const buffer = new SharedArrayBuffer(address + UdpBatchLink.MEMORY_BYTES);
+  const buffer = new SharedArrayBuffer(address + 2 * 2 ** 20);
   const link = stations.add(new UdpBatchLink({ address: '127.0.0.1', port: 0 }));
   const receiver = new RecordingReceiver();
   const segments = (at: number, length: number, size: number, source: Endpoint): void => {
