@@ -5,8 +5,6 @@ import type { Endpoint } from '../link/endpoint.js';
 import type { Link, LinkInfo, LinkReceiver, PacketBatch } from '../link/link.js';
 
 export interface TappedPacket {
-  /** Counts up, from 1. */
-  readonly id: number;
   readonly millis: number;
   readonly isSent: boolean;
   /** What it is, in a word or two. */
@@ -100,10 +98,6 @@ export class WireTap implements Link {
     return this.#packets.slice(-most);
   }
 
-  find(id: number): TappedPacket | undefined {
-    return this.#packets.find((packet) => packet.id === id);
-  }
-
   /** True: it is to be lost. */
   #see(bytes: Uint8Array, isSent: boolean): boolean {
     const kind = kindOf(bytes);
@@ -111,8 +105,8 @@ export class WireTap implements Link {
     if (kill === 'next') this.#kills.delete(kind);
     const isKilled = kill !== undefined;
     if (isKilled) this.killed++;
+    this.#count++;
     this.#packets.push({
-      id: ++this.#count,
       millis: performance.now(),
       isSent,
       kind,

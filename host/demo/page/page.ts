@@ -24,7 +24,7 @@ class Page {
     set: (act, value) => this.#say({ kind: 'set', act, value }),
   });
   readonly #strip = new Strip({
-    choose: (id) => this.#say({ kind: 'packet', id }),
+    choose: (bytes) => this.#say({ kind: 'packet', bytes }),
     kill: (packetKind, kill) => this.#say({ kind: 'kill', packetKind, kill }),
   });
   readonly #throughput = new Plot({

@@ -28,7 +28,7 @@ export type ToWorker =
   | { readonly kind: 'play'; readonly act: string; readonly value: number }
   | { readonly kind: 'set'; readonly act: string; readonly value: number }
   | { readonly kind: 'kill'; readonly packetKind: string; readonly kill: Kill }
-  | { readonly kind: 'packet'; readonly id: number }
+  | { readonly kind: 'packet'; readonly bytes: Uint8Array }
   /** To a second Worker: who asks it for things. */
   | { readonly kind: 'second'; readonly port: MessagePort }
   /** The second Worker is no more. */
@@ -69,15 +69,14 @@ export interface Figures {
   readonly killed: number;
 }
 
-/** Packets of one kind that came one after the other; the numbers are the last one's. */
+/** Packets of one kind that came one after the other; PSN and bytes are the last one's. */
 export interface StripRun {
-  readonly id: number;
   readonly count: number;
   readonly isSent: boolean;
   readonly kind: string;
   readonly psn: number;
-  /** Bytes. */
-  readonly length: number;
+  /** BTH to ICRC: a held strip outlives the packets that the tap keeps. */
+  readonly bytes: Uint8Array;
   readonly isKilled: boolean;
 }
 
@@ -111,12 +110,7 @@ export type FromWorker =
       readonly figures: Readonly<Record<string, number>>;
       readonly isDone: boolean;
     }
-  | {
-      readonly kind: 'packet';
-      readonly id: number;
-      readonly sentence: string;
-      readonly fields: string;
-    }
+  | { readonly kind: 'packet'; readonly sentence: string; readonly fields: string }
   | { readonly kind: 'inspected'; readonly inspection: Inspection }
   /** A second Worker is wanted, which attends to the port. */
   | { readonly kind: 'second'; readonly port: MessagePort }

@@ -5,7 +5,7 @@ import type { Kills, StripRun } from './protocol.js';
 
 export interface StripActions {
   /** Asks what a packet says. */
-  choose(id: number): void;
+  choose(bytes: Uint8Array): void;
   kill(packetKind: string, kill: Kill): void;
 }
 
@@ -35,7 +35,7 @@ export class Strip {
 
   update(runs: readonly StripRun[], kills: Kills): void {
     this.#showKills(kills);
-    // Whoever is about to choose one has it stand still.
+    // The strip stands still under the pointer: a button must not change before its click.
     if (this.#isHeld || this.#strip.matches(':hover, :focus-within')) return;
     this.#strip.replaceChildren(...runs.map((run) => this.#item(run)));
   }
@@ -49,9 +49,9 @@ export class Strip {
     element('packet', HTMLElement).hidden = false;
   }
 
-  #item({ id, count, isSent, kind, psn, length, isKilled }: StripRun): HTMLElement {
+  #item({ count, isSent, kind, psn, bytes, isKilled }: StripRun): HTMLElement {
     const times = count > 1 ? `${count}×` : '';
-    const title = `PSN ${psn}, ${length} bytes`;
+    const title = `PSN ${psn}, ${bytes.length} bytes`;
     const button = make(
       'button',
       { type: 'button', title },
@@ -61,7 +61,7 @@ export class Strip {
     const direction = isSent ? 'sent' : 'received';
     button.setAttribute(
       'aria-label',
-      `${direction}: ${times} ${kind}, ${length} bytes, PSN ${psn}${isKilled ? ', killed' : ''}`,
+      `${direction}: ${times} ${kind}, ${bytes.length} bytes, PSN ${psn}${isKilled ? ', killed' : ''}`,
     );
     button.classList.toggle('received', !isSent);
     button.classList.toggle('nak', kind.endsWith('NAK'));
@@ -69,7 +69,7 @@ export class Strip {
     button.addEventListener('click', () => {
       this.#setHeld(true);
       this.#chosenKind = kind;
-      this.#actions.choose(id);
+      this.#actions.choose(bytes);
     });
     return make('li', {}, button);
   }

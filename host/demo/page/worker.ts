@@ -116,7 +116,7 @@ class Demo {
         this.#tellStrip(true);
         return;
       case 'packet':
-        void this.#explainPacket(message.id);
+        void this.#explainPacket(message.bytes);
         return;
       case 'inspect':
         this.#inspect();
@@ -247,12 +247,10 @@ class Demo {
     }
   }
 
-  async #explainPacket(id: number): Promise<void> {
-    const packet = this.#opened.station.tap.find(id);
-    if (!packet) return;
+  async #explainPacket(bytes: Uint8Array): Promise<void> {
     await fetchModule('explain');
-    const sentence = explainPacket(packet.bytes);
-    say({ kind: 'packet', id, sentence, fields: headersOf(explainFields(packet.bytes)) });
+    const sentence = explainPacket(bytes);
+    say({ kind: 'packet', sentence, fields: headersOf(explainFields(bytes)) });
   }
 
   #tellFigures(): void {
@@ -270,6 +268,8 @@ class Demo {
 
   #inspect(): void {
     const { station } = this.#opened;
+    const { tap } = station;
+    const { lost } = station.faults.counters;
     const counters = Object.fromEntries(
       Object.entries(station.context.counters()).map(([name, value]) => [name, Number(value)]),
     );
@@ -279,7 +279,7 @@ class Demo {
         address: station.address,
         ours: station.memory.slice(),
         theirs: this.#session?.view.memory.slice(),
-        counters: { ...counters, lost: station.faults.counters.lost, killed: station.tap.killed },
+        counters: { ...counters, lost, killed: tap.killed, packets: tap.count },
         firstWriteMillis: this.#firstWriteMillis,
         drawMillis: this.#screen.drawMillis,
         frames: this.#screen.frames,
@@ -304,11 +304,11 @@ function headersOf(packet: PacketDescription): string {
 
 function runsOf(packets: readonly TappedPacket[]): StripRun[] {
   const runs: StripRun[] = [];
-  for (const { id, isSent, kind, psn, bytes, isKilled } of packets) {
+  for (const { isSent, kind, psn, bytes, isKilled } of packets) {
     const last = runs.at(-1);
     const isSame = last?.kind === kind && last.isSent === isSent && last.isKilled === isKilled;
     const count = isSame ? runs.pop()!.count + 1 : 1;
-    runs.push({ id, count, isSent, kind, psn, length: bytes.length, isKilled });
+    runs.push({ count, isSent, kind, psn, bytes, isKilled });
   }
   return runs;
 }
