@@ -154,6 +154,6 @@ export class Browser {
 
   async close(): Promise<void> {
     await this.context.close();
-    rmSync(this.#folder, { recursive: true, force: true });
+    rmSync(this.#folder, { recursive: true, force: true, maxRetries: 5, retryDelay: 100 });
   }
 }
