@@ -122,7 +122,7 @@ class ConfigParser {
       return;
     }
     if (this.names.has(name)) {
-      this.fail(start, name + ' is given twice');
+      this.fail(start, 'duplicate name ' + name);
       return;
     }
     this.names.add(name);

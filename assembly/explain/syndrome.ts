@@ -116,7 +116,7 @@ function nakRemedy(syndrome: u32): string {
 /** A syndrome by itself: what it means, and what follows. */
 export function syndromeSentence(syndrome: i32): string {
   if (syndrome < 0 || syndrome > 0xff) {
-    return 'A syndrome is one byte, 0 to 255; ' + syndrome.toString() + ' is none.';
+    return syndrome.toString() + ' is not a syndrome: it must be one byte, 0 to 255.';
   }
   const code = <u32>syndrome;
   const value = syndromeValue(code);

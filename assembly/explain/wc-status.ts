@@ -48,7 +48,7 @@ function localSentence(status: i32): string {
     case WcStatus.MW_BIND_ERR:
       return (
         'A memory window could not be bound. Likely: the region lacks MW_BIND or is zero-based, ' +
-        'the range reaches outside of it, queue pair, window and region are of different ' +
+        'the range reaches outside the region, queue pair, window and region are of different ' +
         'protection domains, the window is to write where the region has no LOCAL_WRITE, or a ' +
         'type 2 window is still bound, or given length 0. The window is as it was before. ' +
         'Try: invalidate the window first, and register the region with MW_BIND.'
@@ -118,7 +118,7 @@ function remoteSentence(status: i32): string {
     case WcStatus.RESP_TIMEOUT_ERR:
       return (
         'A response did not come in time, though the request was acknowledged. Likely: the ' +
-        'peer stopped in the middle of it, or is overloaded. Try: raise timeout, and look ' +
+        'peer stopped meanwhile, or is overloaded. Try: raise timeout, and look ' +
         'whether the program on the other side still makes progress.'
       );
     default:

@@ -169,8 +169,8 @@ test('REG_MR keeps to the rules of regMr', async () => {
     ['remote write without local write', { access: REMOTE_WRITE }],
     ['remote atomics without local write', { access: REMOTE_ATOMIC | REMOTE_READ }],
     ['atomics at an address that is not aligned at home', { iova: IOVA + 4n }],
-    ['a flag that nobody knows', { access: 0x8000 }],
-    ['a flag that is ours', { access: 0x20000000 | REMOTE_READ }],
+    ['an unknown flag', { access: 0x8000 }],
+    ['a flag of the engine', { access: 0x20000000 | REMOTE_READ }],
     ['an address that wraps', { iova: 2n ** 64n - 4096n }],
     ['another key', { key: 0x12345678 }],
   ] as const) {

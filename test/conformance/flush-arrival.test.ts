@@ -63,9 +63,9 @@ async function together(reorderPackets: number): Promise<void> {
   pair.settle();
   assert.ok(
     store.buffer.every((byte) => byte === 0xa5),
-    'all of it has arrived',
+    'all WRITEs have arrived',
   );
-  assert.equal(pair.a.cq.poll(1), [], 'and nothing of it is acknowledged');
+  assert.equal(pair.a.cq.poll(1), [], 'and none is acknowledged');
   const [[, begun]] = store.asked as [[number, number]];
   store.answer();
   pair.settle();
@@ -81,7 +81,7 @@ async function together(reorderPackets: number): Promise<void> {
 const { MSP_SELECTIVE_ACKNOWLEDGE, RC_ACKNOWLEDGE, RC_RDMA_READ_REQUEST } = Opcode;
 const { RC_FLUSH, RC_RDMA_WRITE_ONLY } = Opcode;
 const MTU = 256;
-/** So many packets fill the window, the first one a FLUSH, as a receive buffer counts them. */
+/** This many packets fill the window, the first one a FLUSH, as a receive buffer counts them. */
 const WINDOW = 8;
 const WINDOW_BYTES = 832 + (WINDOW - 1) * 1280;
 const OWN_KIND = {
@@ -106,7 +106,7 @@ function write(wire: Wire, first: number, count: number, where: object): void {
 }
 
 test(
-  'behind a FLUSH that is held a peer of our kind is told at every quarter of its window',
+  'packets behind a held FLUSH are selectively acknowledged at each quarter of the window',
   kept(({ wire, store, mr }) => {
     flush(wire, THEIRS, PlacementType.PERSISTENT, at(mr, 0, 8));
     write(wire, 1, 1, at(mr, 0, MTU));
@@ -115,18 +115,18 @@ test(
     wire.expectPacket({ ...TOLD, psn: THEIRS + 3, aheadLow: 0n, aheadHigh: 0n });
     write(wire, 3, 5, at(mr, 0, MTU));
     wire.expectPacket({ ...TOLD, psn: THEIRS + 8 });
-    wire.expectSilence('what came together is told once');
+    wire.expectSilence('one acknowledgement for packets that came together');
     store.answer();
     wire.expectPacket({ ...DONE, psn: THEIRS });
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: THEIRS + 7, syndrome: 0x1f });
     write(wire, 8, 8, at(mr, 0, MTU));
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: THEIRS + 15 });
-    wire.expectSilence('where nothing is held an acknowledgement says it all');
+    wire.expectSilence('without a held FLUSH a plain acknowledgement is enough');
   }, OWN_KIND),
 );
 
 test(
-  'a stranger, who would not understand it, is told nothing',
+  'a peer of another implementation gets no selective acknowledgement',
   kept(({ wire, store, mr }) => {
     flush(wire, THEIRS, PlacementType.PERSISTENT, at(mr, 0, 8));
     write(wire, 1, 2 * WINDOW, at(mr, 0, MTU));
@@ -137,7 +137,7 @@ test(
 );
 
 test(
-  'who asks again for what is held is told once more: the first time may have got lost',
+  'a duplicate of a held request repeats the selective acknowledgement, which may be lost',
   kept(({ wire, mr }) => {
     flush(wire, THEIRS, PlacementType.PERSISTENT, at(mr, 0, 8));
     write(wire, 1, 2, at(mr, 0, MTU));
@@ -152,7 +152,7 @@ test(
 );
 
 test(
-  'a gap behind a FLUSH that is held is told at once, and nothing is acknowledged by that',
+  'a gap behind a held FLUSH is reported at once, without acknowledging the FLUSH',
   kept(
     ({ wire, mr }) => {
       flush(wire, THEIRS, PlacementType.PERSISTENT, at(mr, 0, 8));
@@ -163,7 +163,7 @@ test(
   ),
 );
 
-/** A FLUSH and, behind it, a WRITE of as many packets: what is sent of it before any answer. */
+/** A FLUSH and, behind it, a WRITE of `packets` packets: those that are sent before any answer. */
 function flushThenWrite(wire: Wire, packets: number): void {
   const where = { remoteAddr: 0x10000n, rkey: 0x77 };
   const type = PlacementType.PERSISTENT;
@@ -173,7 +173,7 @@ function flushThenWrite(wire: Wire, packets: number): void {
   assert.equal(psns(wire), range(1, WINDOW), 'the window is full');
 }
 
-/** The peer has all before OURS + `index`, and what the map names behind it. */
+/** The peer has all before OURS + `index`, and the packets in the map behind it. */
 function tell(wire: Wire, index: number, aheadLow = 0n): void {
   wire.sendPacket({ ...TOLD, psn: OURS + index, aheadLow });
 }
@@ -188,14 +188,14 @@ function range(first: number, end: number): number[] {
 }
 
 test(
-  'what has arrived makes room in the window, and completes nothing',
+  'a selective acknowledgement makes room in the window, and completes nothing',
   onWire(OWN_KIND, (wire) => {
     flushThenWrite(wire, 20);
     tell(wire, 5);
     assert.equal(psns(wire), range(8, 13));
     tell(wire, 5);
     tell(wire, 3);
-    assert.equal(psns(wire), [], 'what is told twice, or late, makes no more room');
+    assert.equal(psns(wire), [], 'a duplicate, or an old one, makes no more room');
     tell(wire, 13);
     assert.equal(psns(wire), range(13, 21));
     assert.equal(wire.completions(), []);
@@ -208,7 +208,7 @@ test(
 );
 
 test(
-  'what a peer says has arrived that was never sent makes no room',
+  'a selective acknowledgement of packets that were never sent makes no room',
   onWire(OWN_KIND, (wire) => {
     flushThenWrite(wire, 20);
     const ghosts = wire.counted(() => [9, 12, 0x7fffff, 0x800000].forEach((at) => tell(wire, at)));
@@ -220,7 +220,7 @@ test(
 );
 
 test(
-  'of strangers it is not believed: they do not speak so',
+  'a selective acknowledgement of another implementation is dropped',
   onWire(STRANGER, (wire) => {
     flushThenWrite(wire, 20);
     assert.equal(
@@ -232,7 +232,7 @@ test(
 );
 
 test(
-  'who agreed on no selective repeat has none asked of it, by a peer of our kind either',
+  'without selective repeat a map of missing packets retransmits nothing',
   onWire(OWN_KIND, (wire) => {
     wire.post(WrOpcode.RDMA_WRITE, 6 * MTU);
     assert.equal(psns(wire), range(0, 6));
@@ -243,12 +243,12 @@ test(
       { dropGhost: 1 },
     );
     tell(wire, 1, 0b11n);
-    wire.expectSilence('of what it says the map does not count');
+    wire.expectSilence('the map does not count');
   }),
 );
 
 test(
-  'a READ waits for acknowledgements: of its answers nobody is told what has arrived',
+  'a READ waits until acknowledgements make room: its responses have no selective ones',
   onWire(OWN_KIND, (wire) => {
     flushThenWrite(wire, 8);
     tell(wire, 8);
@@ -263,7 +263,7 @@ test(
 );
 
 test(
-  'what is missing behind a FLUSH that is held is sent again, and nothing else',
+  'packets missing behind a held FLUSH are retransmitted, and no others',
   onWire({ ...OWN_KIND, reorderPackets: 8 }, (wire) => {
     flushThenWrite(wire, 20);
     tell(wire, 3, 0b111n);
@@ -272,7 +272,7 @@ test(
     tell(wire, 11);
     assert.equal(psns(wire), range(11, 19));
     tell(wire, 4, 0b111n);
-    wire.expectSilence('one that was overtaken says nothing new');
+    wire.expectSilence('an overtaken acknowledgement is ignored');
   }),
 );
 

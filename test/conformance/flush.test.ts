@@ -41,7 +41,7 @@ test(
 );
 
 test(
-  'both placements may be asked for together, and neither implies the other (S13)',
+  'a FLUSH may have both placements, and neither implies the other (S13)',
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT | GLOBAL, at(mr, 0, 8));
     wire.expectSilence();
@@ -95,7 +95,7 @@ test(
 );
 
 test(
-  'a range of no byte is about order alone: neither key nor store is asked (S12)',
+  'an empty range only orders: neither key nor store is checked (S12)',
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, { key: 0x12345678, dmaLength: 0 });
     wire.expectPacket({ ...DONE, psn: 0x200 });
@@ -204,7 +204,7 @@ test(
 );
 
 test(
-  'a WRITE to the word of an ATOMIC WRITE that waits comes after it: it is asked for again',
+  'a WRITE to the word of a waiting ATOMIC WRITE is NAKed, and succeeds after it',
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
     wire.sendPacket({ opcode: RC_ATOMIC_WRITE, psn: 0x201, ...at(mr, 512, 8) }, pattern(8));
@@ -222,7 +222,7 @@ test(
 );
 
 test(
-  'no receive request completes before the FLUSH in front of it',
+  'no receive request completes before an earlier FLUSH',
   kept(({ wire, store, mr }) => {
     wire.receive(7);
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
@@ -239,7 +239,7 @@ test(
 );
 
 test(
-  'a FLUSH that is asked for again while it is under way is not begun twice: the peer is told to wait',
+  'a duplicate of a FLUSH under way does not start it again: the peer gets an RNR NAK',
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
     wire.clock.advance(5000);
@@ -273,7 +273,7 @@ test(
 );
 
 test(
-  'what is before a FLUSH under way is answered again when it is asked for again, in front of it',
+  'duplicates of requests before a FLUSH under way are answered before it',
   kept(({ wire, store, mr }) => {
     wire.sendPacket({ opcode: RC_RDMA_READ_REQUEST, psn: 0x200, ...at(mr, 0, 8) });
     wire.expectPacket({ opcode: RC_RDMA_READ_RESPONSE_ONLY, psn: 0x200, payloadLength: 8 });
@@ -291,7 +291,7 @@ test(
 );
 
 test(
-  'a NAK waits for the FLUSH in front of it: it would acknowledge it',
+  'a NAK waits for an earlier FLUSH, which it would acknowledge',
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
     write(wire, 0x203, at(mr, 64, 4), 4);
@@ -346,10 +346,10 @@ test(
 
 for (const [name, fields, level] of [
   ['of no placement', 0, RANGE],
-  ['of a placement that nobody knows', PERSISTENT | 4, RANGE],
-  ['of a placement that nobody knows alone', 8, RANGE],
-  ['of a selectivity that nobody knows', GLOBAL, 2],
-  ['of the other selectivity that nobody knows', GLOBAL, 3],
+  ['of an unknown placement', PERSISTENT | 4, RANGE],
+  ['of an unknown placement alone', 8, RANGE],
+  ['of unknown selectivity 2', GLOBAL, 2],
+  ['of unknown selectivity 3', GLOBAL, 3],
 ] as const) {
   test(
     `a FLUSH ${name} is an invalid request`,
@@ -362,7 +362,7 @@ for (const [name, fields, level] of [
 }
 
 test(
-  'memory whose store is gone is not made durable, and nobody is told so',
+  'a FLUSH of memory whose store was removed is NAKed',
   kept(async ({ wire, store, mr }) => {
     await store.segment.remove();
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
@@ -416,7 +416,7 @@ test(
 );
 
 test(
-  'a queue pair that is reset or destroyed forgets its FLUSHes, and a late answer finds nobody',
+  'a queue pair that is reset or destroyed forgets its FLUSHes, and ignores late answers',
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
     wire.qp.modify({ qpState: 0 });

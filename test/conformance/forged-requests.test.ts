@@ -116,7 +116,7 @@ test('an RNR NAK for what needs no receive request ends the queue pair', async (
 });
 
 test(
-  'a peer that is never ready is told from one that lives',
+  'a peer that is never ready is distinguished from a live one',
   onWire({}, (wire) => {
     wire.post(WrOpcode.SEND, 8, { wrId: 1, ...SIGNALED });
     wire.takePackets();

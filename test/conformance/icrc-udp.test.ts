@@ -69,7 +69,7 @@ test('addresses and ports are covered (S104)', async () => {
   }
 });
 
-test('over IPv4 any identification is found out, over IPv6 there is none to find (S104)', async () => {
+test('the ICRC passes with any IPv4 identification; IPv6 has none (S104)', async () => {
   for (const options of [IPV4, IPV6]) {
     await onWire(options, (wire) => {
       for (const [index, ipId] of [1, 0x8000, 0xffff, 0x1234].entries()) {
@@ -171,7 +171,7 @@ test('all packets of a queue pair leave from one UDP port, which is the deviceâ€
   socket.close();
 });
 
-/** What an IP identification changes in the ICRC of a packet of so many bytes. */
+/** The change of the ICRC by an IP identification, in a packet of `length` bytes. */
 function identification(ipId: number, length: number): number {
   // A CRC is linear: the difference is that of the two bytes, with zeros behind them.
   let crc = 0;

@@ -185,7 +185,7 @@ test('a layout below that is set anew is what the layout above has from then on'
     below.setLayoutSg(AVOID_INVALIDATION, [base(1024, 16)]);
     assert.is(new Requests(wire).write(above.rkey, 0n), ACK);
     assert.equal(memory.slice(1032, 1040), pattern(8));
-    // Shorter than what is named of it; then under another key.
+    // Shorter than the named range; then under another key.
     below.setLayoutSg(AVOID_INVALIDATION, [base(1024, 12)]);
     assert.is(reconnect(wire).write(above.rkey, 0n), REMOTE_ACCESS_ERROR);
     below.setLayoutSg(0, [base(1024, 16)]);
@@ -321,7 +321,7 @@ test('a base that dies in the middle of a READ through a layout ends it with a N
     wire.expectSilence();
   })());
 
-test('what a READ through a layout has still to return is not changed by what comes behind it', () =>
+test('a READ through a layout returns its bytes unchanged by later WRITEs', () =>
   onWire({ mtu: 1, device: { sendBuffers: 1 } }, (wire) => {
     const part = wire.pd.regMr(wire.buffer, FULL_ACCESS);
     const apart = wire.pd.regMr(wire.context.alloc(64), FULL_ACCESS);
@@ -353,7 +353,7 @@ test('what a READ through a layout has still to return is not changed by what co
     wire.link.release();
     const answers = wire.takePackets();
     assert.equal(answers.at(-1)!.payload.length, 0);
-    assert.is(answers.at(-1)!.psn, psn + packets + 1, 'it is asked for again');
+    assert.is(answers.at(-1)!.psn, psn + packets + 1, 'a NAK requests it again');
   })());
 
 test('datagrams leave from layouts, and lie in them with their 40 bytes in front', () =>

@@ -1,4 +1,4 @@
-/** The link that needs no optional package keeps the contract where there is none. */
+/** The UDP link of Node keeps the contract without the optional package koffi. */
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { suite } from 'uvu';
@@ -11,7 +11,7 @@ import { linkSuite } from './link.suite.js';
 const INSIDE = 'VERBENA_TEST_WITHOUT_KOFFI';
 const LIMIT_MILLIS = 100_000;
 
-/** A module that lets nobody find koffi. */
+/** A module hook that hides koffi. */
 const HOOK = `
   import { register } from 'node:module';
   register('data:text/javascript,' + encodeURIComponent(\`
@@ -22,7 +22,7 @@ const HOOK = `
 
 if (process.env[INSIDE]) {
   const test = suite('link: without koffi');
-  test('there is none', async () => assert.match((await loadPosix()).reason!, 'koffi'));
+  test('koffi is hidden', async () => assert.match((await loadPosix()).reason!, 'koffi'));
   test.run();
   linkSuite(
     'udp without koffi',

@@ -76,8 +76,8 @@ for (const { kind, Receiver } of kinds) {
     await a.receiver.until(1);
     assert.equal(b.receiver.bytes, [ping]);
     assert.equal(a.receiver.bytes, [pong]);
-    assert.ok(b.receiver.received[0]!.source.equals(a.local), 'the source is who sent it');
-    assert.ok(a.receiver.received[0]!.source.equals(b.local), 'the source is who sent it');
+    assert.ok(b.receiver.received[0]!.source.equals(a.local), 'the source is the sender');
+    assert.ok(a.receiver.received[0]!.source.equals(b.local), 'the source is the sender');
   });
 
   rule(`delivers a batch of many packets in order, each flushed, ${kind}`, async ({ open }) => {
@@ -172,7 +172,7 @@ rule('releases each batch exactly once and never reads it afterwards', async ({ 
   }
 });
 
-rule('releases packets that nobody receives', async ({ open }) => {
+rule('releases packets without a receiver', async ({ open }) => {
   const a = await open();
   const b = await open();
   await b.link.close();

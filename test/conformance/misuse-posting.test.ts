@@ -211,7 +211,7 @@ test(
 );
 
 test(
-  'a destroyed address handle is refused, also when its place was given to another',
+  'a destroyed address handle is refused, also after its slot was used again',
   onWire({ qp: { qpType: QpType.UD } }, (wire) => {
     const ah = wire.pd.createAh({ dgid: '127.0.0.7' });
     ah.destroy();
@@ -241,7 +241,7 @@ test(
     wire.qp.postSend({ wrId: 1, opcode: WrOpcode.SEND, inline: new Uint8Array(64) });
     wire.acknowledge(0x100);
     wire.takePackets();
-    // The same request once more, with a length that nobody checked.
+    // The same request once more, with a length that skipped the checks of the host.
     const first = qp.sendRing + RING_HEADER_SIZE;
     const second = first + qp.sendStride;
     bytes.copyWithin(second, first, second);

@@ -242,7 +242,7 @@ test(
 );
 
 test(
-  'createAh: an address that is none names the argument',
+  'createAh: an invalid address is refused, with the name of the argument',
   onWire({}, ({ pd }) => {
     for (const dgid of ['foo', '', '1.2.3', '1.2.3.4.5', 'ff0e::1::2', as<string>(5)]) {
       misuse(() => pd.createAh({ dgid }), 'ahAttr.dgid', String(dgid));

@@ -60,7 +60,7 @@ test(
     wire.sendPacket({ ...READ_RESPONSE, psn: 0x100 }, pattern(8));
     assert.equal(wire.buffer.slice(0, 8), pattern(8), 'the key lived as long as the READ');
     const all3 = ['1 SUCCESS', '2 SUCCESS', '3 LOC_PROT_ERR'];
-    assert.equal(wire.completions(), all3, 'and is dead for what comes behind');
+    assert.equal(wire.completions(), all3, 'and is invalid for later requests');
     mr.dereg();
   }),
 );

@@ -103,7 +103,7 @@ test(
 );
 
 test(
-  'keys are given once, before the queue pair is connected, and to no datagram queue pair',
+  'keys are set once, before the queue pair connects, and on no datagram queue pair',
   onWire({}, (wire) => {
     const keys = { sendKey: SEND_KEY, recvKey: RECV_KEY };
     const isEinval = (error: unknown): boolean =>
@@ -152,7 +152,7 @@ test(
 );
 
 test(
-  'RESET and destroy overwrite the keys, and the memory is given back',
+  'RESET and destroy overwrite the keys, and the memory is freed',
   onWire({ state: QpState.RESET }, (wire) => {
     const { heap, memory } = wire.context.device.arena;
     const free = heap.bytesFree;

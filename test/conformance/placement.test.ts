@@ -178,7 +178,7 @@ test(
 );
 
 test(
-  'an ACK for what is behind a FLUSH does not complete it: it is asked for again (S27)',
+  'an ACK beyond a FLUSH does not complete it: the FLUSH is retransmitted (S27)',
   onWire({}, (wire) => {
     flush(wire);
     wire.post(WrOpcode.RDMA_WRITE, 8, { wrId: 2, sendFlags: SIGNALED });
@@ -215,7 +215,7 @@ test(
 );
 
 test(
-  'an answer with payload is none to a FLUSH',
+  'a response with payload does not complete a FLUSH',
   onWire({}, (wire) => {
     flush(wire);
     wire.takePackets();

@@ -127,7 +127,7 @@ test(
     const address = BigInt(wire.buffer.byteOffset);
     assert.is(reconnect(wire).write(first, address), REMOTE_ACCESS_ERROR);
     assert.is(reconnect(wire).write(second, address), REMOTE_ACCESS_ERROR);
-    // Somebody else has it now, with another key.
+    // Another user has it now, with another key.
     other.getMr();
     const next = other.getMr()!;
     assert.is(next.home, undefined);
@@ -138,7 +138,7 @@ test(
 );
 
 test(
-  'who has no longer, or not yet, a region in hand cannot register it',
+  'a user that does not hold a region, or not any more, cannot register it',
   withFlow((flow) => {
     const { wire, user, other } = flow;
     const [own, shared] = both(user);
@@ -149,12 +149,12 @@ test(
     const post = (regMr: typeof kept): string =>
       refusal(() => wire.qp.postSend({ opcode: WrOpcode.REG_MR, sendFlags, regMr }));
     assert.is(post(kept), 'EACCES', 'put back');
-    assert.is(post(own.regMr(buffer, ACCESS)), 'EACCES', 'nobody has it');
+    assert.is(post(own.regMr(buffer, ACCESS)), 'EACCES', 'it has no holder');
     other.getMr();
     const theirs = other.getMr()!;
     assert.is(post({ ...theirs.regMr(buffer, ACCESS), user }), 'EACCES', 'another one has it');
     const { mr } = theirs;
-    assert.is(post({ mr, key: mr.rkey, buffer, access: ACCESS }), 'EACCES', 'nobody asks');
+    assert.is(post({ mr, key: mr.rkey, buffer, access: ACCESS }), 'EACCES', 'no user is named');
     assert.is(post(theirs.regMr(buffer, ACCESS)), 'none');
   }),
 );

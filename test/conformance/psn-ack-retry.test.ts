@@ -91,7 +91,7 @@ test(
 );
 
 test(
-  'an ACK beyond a READ is an implied NAK: what is before completes, the READ is asked for again (S27)',
+  'an ACK beyond a READ is an implied NAK: earlier requests complete, the READ is retransmitted (S27)',
   onWire({}, (wire) => {
     wire.post(WrOpcode.RDMA_WRITE, 8, { wrId: 1, ...SIGNALED });
     wire.post(WrOpcode.RDMA_READ, 2000, { wrId: 2, ...SIGNALED });
@@ -117,7 +117,7 @@ test(
 );
 
 test(
-  'an ACK never completes an atomic: its answer is asked for again (S27)',
+  'an ACK never completes an atomic: the atomic is retransmitted (S27)',
   onWire({}, (wire) => {
     const atomic = { remoteAddr: 64n, rkey: 1, compareAdd: 1n };
     wire.qp.postSend({ opcode: WrOpcode.ATOMIC_FETCH_AND_ADD, sgList: wire.sge(0, 8), atomic });
@@ -245,7 +245,7 @@ test(
 );
 
 test(
-  'a request that fails locally waits for the acknowledgement of those before it, which is asked for (S33)',
+  'a request that fails locally completes after the earlier ones, whose ACK is requested (S33)',
   onWire({ attributes: { timeout: 0 } }, (wire) => {
     const rdma = { remoteAddr: 0n, rkey: 1 };
     const write = { opcode: WrOpcode.RDMA_WRITE, rdma, ...SIGNALED };
@@ -259,7 +259,7 @@ test(
     ]);
     assert.ok(
       wire.takePackets().some(({ ackRequest }) => ackRequest === 1),
-      'an acknowledgement of the first WRITE is asked for',
+      'the first WRITE requests an acknowledgement',
     );
     wire.acknowledge(0x100);
     assert.equal(wire.completions(), ['1 SUCCESS', '2 LOC_PROT_ERR']);

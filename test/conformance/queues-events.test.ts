@@ -213,7 +213,7 @@ test(
 );
 
 test(
-  'a queue pair with an SRQ that goes to ERR flushes none of it, and says when it takes no more (S75)',
+  'a queue pair with an SRQ that goes to ERR flushes no receive, and reports its last one (S75)',
   onWire({}, (wire) => {
     const srq = useSrq(wire);
     srq.postRecv({ wrId: 1, sgList: wire.sge(0, 4096) });
@@ -233,7 +233,7 @@ test(
 );
 
 test(
-  'resizing keeps what was not polled, in order, and refuses to lose any of it (S76)',
+  'resizing keeps unpolled completions in order, and is refused if one were lost (S76)',
   onWire({}, (wire) => {
     const cq = wire.context.createCq(8);
     useCq(wire, cq);
@@ -325,10 +325,10 @@ test(
 );
 
 test(
-  'who waits for completions holds none back from who looks into the queue meanwhile',
+  'a wait for completions leaves them to callers of poll',
   onWire({}, async (wire) => {
     const { cq, qp } = wire;
-    // Of a device that is looked at by those who wait.
+    // Waits poll this device.
     Object.assign(wire.link, { poll: () => 0 });
     // Long enough that others are let have a turn.
     wire.clock.advance(1_000_000);

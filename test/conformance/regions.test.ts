@@ -101,7 +101,7 @@ test(
     assert.throws(() => mr.rereg(CHANGE_TRANSLATION), /buffer: /);
     assert.throws(() => mr.rereg(CHANGE_TRANSLATION, undefined, new Uint8Array(8)), /buffer: /);
     assert.throws(() => mr.rereg(CHANGE_ACCESS), /access: /);
-    // No domain was left with a use that nobody gives back.
+    // No domain has a leaked reference.
     other.dealloc();
     assert.equal([mr.pd, mr.addr, mr.length], [wire.pd, IOVA, 4096]);
     assert.is(new Requests(wire).ask(RC_FETCH_ADD, mr.rkey, IOVA), ACK);

@@ -1,6 +1,6 @@
 /**
- * Packets that came in one run take a shorter way through the engine than those that came alone,
- * and so do requests that are plain. What comes of them is the same, to the byte.
+ * Packets that arrived in one run have a shorter path through the engine than single ones, and so
+ * do plain requests. The results are the same, to the byte.
  */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';

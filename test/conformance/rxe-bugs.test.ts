@@ -151,7 +151,7 @@ test(
     const { arena } = wire.context.device;
     const qp = structAt(arena.memory, QueuePairLayout, wire.qp.handle);
     wire.post(WrOpcode.RDMA_WRITE, 4096, { wrId: 1, ...SIGNALED });
-    // The window is closed: the second request lies in the ring and nobody has looked at it.
+    // The window is closed: the second request waits in the ring.
     wire.post(WrOpcode.RDMA_WRITE, 8, { wrId: 2 });
     const entry = qp.sendRing + RING_HEADER_SIZE + qp.sendStride;
     const sgeCount = arena.memory.words.subarray(entry >> 2).indexOf(1, 8);

@@ -42,7 +42,7 @@ function sendEight(wire: Wire): void {
 }
 
 test(
-  'what comes ahead is kept and named; once the gap is closed it need not come again',
+  'packets ahead of a gap are kept and named; once the gap is closed they are complete',
   onWire(OPTIONS, (wire) => {
     wire.deliver([0, 2, 3, 4].map((index) => write(wire, index, 6)));
     wire.expectPacket({
@@ -59,7 +59,7 @@ test(
 );
 
 test(
-  'a packet beyond the room there is takes the place of none that is kept',
+  'a packet beyond the room displaces no kept packet',
   onWire(OPTIONS, (wire) => {
     // 2 and 10 would lie in the same place: 8 are kept.
     wire.deliver([0, 2, 10].map((index) => write(wire, index, 12)));
@@ -90,7 +90,7 @@ test(
 );
 
 test(
-  'what a map says is missing is sent again, and nothing else',
+  'packets that a map reports missing are retransmitted, and no others',
   onWire(OPTIONS, (wire) => {
     sendEight(wire);
     // 1 is missing; 2, 3 and 5 are there: 4 is missing, too.
@@ -100,7 +100,7 @@ test(
 );
 
 test(
-  'the same gap told twice is mended once: what was sent again is still under way',
+  'a gap that is reported twice is retransmitted once',
   onWire(OPTIONS, (wire) => {
     sendEight(wire);
     selectiveAck(wire, OURS + 1, 0, 1);
@@ -118,11 +118,11 @@ test(
 );
 
 test(
-  'a map that names what was never sent changes nothing',
+  'a map that names packets that were never sent changes nothing',
   onWire(OPTIONS, (wire) => {
     sendEight(wire);
     const counted = wire.counted(() => selectiveAck(wire, OURS + 1, 0, 6));
-    assert.equal(psns(wire), [], 'packet 8 was not sent, so nobody has it');
+    assert.equal(psns(wire), [], 'packet 8 was not sent');
     assert.is(counted['rcvdSeqErr'], undefined);
     selectiveAck(wire, OURS + 1, 0, 5);
     assert.equal(psns(wire), [1, 3, 4, 5, 6]);
@@ -149,7 +149,7 @@ function read(wire: Wire, micros: number): void {
   answerRead(wire, psn);
 }
 
-/** A READ that is answered only when it was asked for twice. */
+/** A READ whose first request gets lost. */
 function readLost(wire: Wire): void {
   wire.post(WrOpcode.RDMA_READ, MTU, SIGNALED);
   const { psn } = wire.takePackets()[0]!;
@@ -159,7 +159,7 @@ function readLost(wire: Wire): void {
 }
 
 test(
-  'where nothing was lost a silent peer is given time: it may be without a processor',
+  'without earlier losses a READ is retried after 20 ms only: its peer may lack a processor',
   onWire(OPTIONS, (wire) => {
     read(wire, 100);
     wire.post(WrOpcode.RDMA_READ, MTU, SIGNALED);
@@ -173,7 +173,7 @@ test(
 );
 
 test(
-  'a second answer to what was asked for twice says that nothing was lost',
+  'a second response to a retried READ shows that nothing was lost',
   onWire(OPTIONS, (wire) => {
     read(wire, 100);
     readLost(wire);
@@ -203,7 +203,7 @@ test(
 );
 
 test(
-  'where something was lost a READ is asked for again soon after two round trips',
+  'after a loss a READ is retried soon after two round trips',
   onWire(OPTIONS, (wire) => {
     read(wire, 100);
     readLost(wire);
@@ -214,19 +214,19 @@ test(
     const counted = wire.counted(() => wire.clock.advance(1500));
     wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 2 });
     assert.is(counted['timeouts'], undefined, 'no retry was used up');
-    // Each time it waits twice as long.
+    // Each delay is twice as long as the one before.
     wire.clock.advance(800);
     wire.expectSilence();
     wire.clock.advance(1500);
     wire.expectPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: OURS + 2 });
-    // And in the end the timeout comes all the same.
+    // The timeout comes in the end.
     const late = wire.counted(() => wire.clock.advance(200_000));
     assert.ok((late['timeouts'] ?? 0) > 0);
   }),
 );
 
 test(
-  'of a READ that was answered in part the rest is asked for',
+  'after a partial response the rest of a READ is requested',
   onWire(OPTIONS, (wire) => {
     read(wire, 100);
     wire.post(WrOpcode.RDMA_READ, 4 * MTU, SIGNALED);
@@ -272,7 +272,7 @@ test(
 );
 
 test(
-  'a peer that was slow gets nothing twice but what it was asked for',
+  'a slow peer gets nothing twice but probes',
   onWire(OPTIONS, (wire) => {
     roundTrip(wire, 100);
     wire.post(WrOpcode.RDMA_WRITE, 8 * MTU, SIGNALED);

@@ -126,7 +126,7 @@ test('a datagram without an address handle of its own domain goes to SQE', async
   await pair.close();
 });
 
-test('an address inside of an address handle is none, whatever lies there', async () => {
+test('a pointer into an address handle is no handle, whatever it points to', async () => {
   const { a, b, ...pair } = await openUd();
   // A GID that begins with the number of the domain: where an address handle has its own.
   const gid = new Uint8Array(16);
@@ -141,7 +141,7 @@ test('an address inside of an address handle is none, whatever lies there', asyn
   await pair.close();
 });
 
-test('multicast reaches every member and nobody else', async () => {
+test('multicast reaches every member and no other queue pair', async () => {
   const { a, b, ...pair } = await openUd();
   const group = 'ff0e::1234';
   const ah = a.pd.createAh({ dgid: group });

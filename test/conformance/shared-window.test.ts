@@ -31,7 +31,7 @@ interface World {
   /** Delivers until nothing travels, then lets time jump to the next timer, until `done`. */
   until(done: () => boolean): void;
   deliver(): number;
-  /** Posts so many WRITEs of one packet. */
+  /** Posts `count` WRITEs of one packet each. */
   write(qp: QueuePair, count: number): void;
   completed(): number;
   /** Packets that were sent so far. */

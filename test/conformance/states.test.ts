@@ -198,7 +198,7 @@ test(
 );
 
 test(
-  'with max_rd_atomic 0 a READ fails here, before the peer is asked (S66)',
+  'with max_rd_atomic 0 a READ fails locally, before a packet is sent (S66)',
   onWire({ attributes: { maxRdAtomic: 0 } }, (wire) => {
     wire.post(WrOpcode.RDMA_READ, 8, { wrId: 1 });
     wire.expectSilence();

@@ -33,7 +33,7 @@ const hex = (value: number): string => value.toString(16).padStart(2, '0');
 const where = ({ set, name }: VectorCapture, { frameNumber }: CapturedPacket): string =>
   `${set}/${name} packet ${frameNumber}`;
 
-/** Parses, or says which packet of the capture is none. */
+/** Parses, or throws with the packet of the capture that is malformed. */
 function parse(capture: VectorCapture, packet: CapturedPacket): Fields {
   const { status, fields } = codec.parse(packet.payload);
   const name = PacketStatusName[status] ?? String(status);
@@ -108,7 +108,7 @@ const REQUESTER = new RegExp(
 );
 /** -P of the requester made it begin elsewhere than its log says. */
 const FIRST_PSN: Record<string, number> = { nak_psn_ahead: 0x105, dup_psn_behind: 0xff };
-/** Scenarios that ask with a key that nobody has. */
+/** Scenarios with a key that does not exist. */
 const WRONG_KEY = new Set(['nak_write_badrkey', 'nak_read_badrkey', 'nak_atomic_badrkey']);
 const REGION_BYTES = 65536n;
 /** Scenarios that reach beyond the responder's region. */

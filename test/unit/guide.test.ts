@@ -21,7 +21,7 @@ for (const entry of entries) {
   for (const one of publicSurface(entry)) surface.set(one.name, surface.get(one.name) ?? one);
 }
 
-test('the surface is found: as much of it as there is', async () => {
+test('the public surface is found: more than 300 names', async () => {
   assert.ok(surface.size > 300, `${surface.size}`);
   const index = (await import('../../host/index.js')) as Record<string, unknown>;
   for (const [name, value] of Object.entries(index)) {
@@ -61,7 +61,7 @@ function same(told: readonly string[], there: readonly string[], what: string): 
   );
 }
 
-/** What is told and is not there, or is told twice. */
+/** Names of pages that do not exist, or stand there twice. */
 function twiceOrNot(told: readonly string[], there: readonly string[]): string[] {
   return told.filter((call, at) => !there.includes(call) || told.indexOf(call) !== at);
 }
@@ -86,7 +86,7 @@ test('THREADS.md has every function once, and none that is not exported', () => 
   same(cells.flatMap(callsOf), there, 'functions');
 });
 
-test('host/README.md draws who imports whom', () => {
+test('host/README.md has the current import graph', () => {
   assert.ok(read('host/README.md').includes(importGraph()), 'npm run graph');
 });
 

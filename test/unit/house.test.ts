@@ -1,4 +1,4 @@
-/** The house keeps its rules: who may import whom, what every folder and test file must have. */
+/** The house rules: permitted imports, and the required parts of each folder and test file. */
 import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -28,7 +28,7 @@ const HOST = [
   'cli',
   'examples',
 ];
-/** Imported by nobody but themselves. */
+/** Imported by no other folder. */
 const LEAVES = new Set(['cli', 'examples']);
 /** What each folder of the engine may import besides itself. */
 const ASSEMBLY: { readonly [folder: string]: readonly string[] } = {

@@ -25,7 +25,7 @@ async function start(options: readonly object[], then: string): Promise<readonly
   return [child.pid!, ...line.trim().split(/\s+/).map(Number)];
 }
 
-/** One that has ended and that nobody has asked about is not alive. */
+/** A zombie, which has ended and was not reaped, is not alive. */
 function isAlive(pid: number): boolean {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, 'latin1');
@@ -43,7 +43,7 @@ async function ends(pid: number): Promise<boolean> {
   return !isAlive(pid);
 }
 
-test('who is ended goes with all that it has started, in groups of their own as well', async () => {
+test('a process ends with all that it has started, in groups of their own as well', async () => {
   const [first, ...others] = await start([{}, { detached: true }], FOR_EVER);
   assert.is(others.length, 2);
   for (const pid of others) assert.ok(isAlive(pid));
@@ -58,13 +58,13 @@ test('a child that was left behind is ended, too', async () => {
   assert.ok(await ends(left!), `process ${left} is left`);
 });
 
-test('who takes too long is ended', async () => {
+test('a process that takes too long is ended', async () => {
   const { code, hung } = await runToEnd(['-e', FOR_EVER], 0.2);
   assert.ok(hung);
   assert.is(code, null);
 });
 
-test('who ends is told as it ended', async () => {
+test('the output and the exit code of a process that ends are reported', async () => {
   const program = 'console.log("out"); console.error("err"); process.exit(3);';
   const { code, hung, output } = await runToEnd(['-e', program], 60);
   assert.is(code, 3);

@@ -25,9 +25,8 @@ const OWN = 'test/unit/wording.test.ts';
 const LEFT: Readonly<Record<string, number>> = {
   'CHANGELOG.md': 1,
   'README.md': 9,
-  assembly: 4,
   host: 1298,
-  test: 1071,
+  test: 582,
 };
 
 function counts(): Map<string, number> {

@@ -20,7 +20,7 @@ test('every name of the headers has its entry, and no other name has', () => {
   assert.ok(functions.length >= 230 && enums.length >= 70);
 });
 
-test('who is not here has a reason', () => {
+test('each name without a counterpart has a reason', () => {
   for (const entry of [...Object.values(mapping.functions), ...Object.values(mapping.enums)]) {
     if (!isOurs(entry)) assert.match(entry, /^(not|later): .{3,}/);
   }

@@ -26,7 +26,7 @@ async function events(world: World, qpType: number): Promise<void> {
     await traffic(client, server, { iterations: 2 });
     await world.until(() => told.length === 2, 'an event on each channel');
     assert.is(channels.get(client.context)!.context, client.context);
-    // One shot: armed again before what comes next, which is drained first.
+    // One shot: the queue is armed before the next messages, and drained first.
     for (const player of [client, server]) {
       player.qp.postRecv([]);
       player.cq.reqNotify();
@@ -36,10 +36,10 @@ async function events(world: World, qpType: number): Promise<void> {
   }
 }
 
-everywhere('cq_events_ud', 'datagrams wake who waits on the channel', (world) =>
+everywhere('cq_events_ud', 'datagrams wake the waiter of the channel', (world) =>
   events(world, QpType.UD),
 );
-everywhere('cq_events_rc', 'messages wake who waits on the channel', (world) =>
+everywhere('cq_events_rc', 'messages wake the waiter of the channel', (world) =>
   events(world, QpType.RC),
 );
 

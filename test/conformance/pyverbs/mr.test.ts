@@ -180,7 +180,7 @@ for (const [kind, options] of KINDS) {
     assert.ok(before.every((byte) => byte === 0x11) && buffer.every((byte) => byte === 0));
     await restate(client, server);
     await traffic(client, server);
-    // Nobody holds the memory before: it can be given back.
+    // No region refers to `before` any more: it can be freed.
     server.context.free(before);
   });
 

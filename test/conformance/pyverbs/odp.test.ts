@@ -1,7 +1,6 @@
 /**
- * On-demand paging (rdma-core tests/test_odp.py). Before each iteration the pages that messages lie
- * in are given back to the system, where it can be asked to take them: what touches them next
- * faults them in again.
+ * On-demand paging (rdma-core tests/test_odp.py). Before each iteration the pages of the messages
+ * are returned to the system, where it supports that: the next access faults them in again.
  */
 import { createRequire } from 'node:module';
 import * as assert from 'uvu/assert';

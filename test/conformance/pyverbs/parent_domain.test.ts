@@ -12,7 +12,7 @@ import { everywhere, type World } from './world.js';
 
 type Allocators = Pick<ParentDomainInitAttributes, 'alloc' | 'free'>;
 
-/** Counts what allocators were asked for, by what it was for. */
+/** Counts the calls of allocators, by resource type. */
 class Books {
   readonly asked: string[] = [];
   freed = 0;
@@ -33,7 +33,7 @@ class Books {
     };
   }
 
-  /** The device's own memory, although the application was asked. */
+  /** The device's own memory, although the allocator was called. */
   preset(): Allocators {
     return {
       alloc: (_size, _alignment, resourceType) => void this.asked.push(resourceType),

@@ -30,7 +30,7 @@ everywhere('destroy_pd_twice', 'a second dealloc is refused and does no harm', a
   const first = context.allocPd();
   first.dealloc();
   assert.throws(() => first.dealloc(), /EINVAL/);
-  // Nor does it take away who has the place now.
+  // Nor does it free the domain that has the slot now.
   const second = context.allocPd();
   assert.throws(() => first.dealloc(), /EINVAL/);
   const memory = context.alloc(64);

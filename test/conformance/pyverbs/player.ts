@@ -30,7 +30,7 @@ import type { World } from './world.js';
 export const GRH_BYTES = 40;
 export const QKEY = 0x11111111;
 const IMMEDIATE = 0xfeedbeef;
-/** One in twenty gets lost; so many in a row do not. */
+/** One in twenty gets lost; ten in a row do not. */
 const DATAGRAM_ATTEMPTS = 10;
 const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ, REMOTE_ATOMIC } = AccessFlag;
 export const ALL_ACCESS = LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ | REMOTE_ATOMIC;
@@ -406,7 +406,7 @@ export async function rdmaTraffic(
   }
 }
 
-/** Atomics, both ways in turn: what was there comes back, what comes of it is there. */
+/** Atomics in both directions: the old value returns, the new value is in memory. */
 export async function atomicTraffic(
   client: Player,
   server: Player,

@@ -151,6 +151,6 @@ async function rdAtomic(world: World): Promise<void> {
     assert.is(pathMtu, Mtu.MTU_1024);
   }
 }
-everywhere('modify_rc_qp_rd_atomic', 'READs in flight: at least what was asked for', rdAtomic);
+everywhere('modify_rc_qp_rd_atomic', 'READs in flight: at least the requested number', rdAtomic);
 
 everywhere.run();

@@ -23,7 +23,7 @@ import type { World } from './world.js';
 export const PORT = 7471;
 const MESSAGE_BYTES = 1024;
 const MESSAGES = 10;
-/** One in twenty gets lost; so many in a row do not. */
+/** One in twenty gets lost; ten in a row do not. */
 const DATAGRAM_ATTEMPTS = 10;
 /** As upstream's: one receive at a time. */
 export const SMALL = { cap: { maxSendWr: 4, maxRecvWr: 1 } };
@@ -50,7 +50,7 @@ export class CmPlayer {
   /** What talks: the child of a listener, on the passive side. */
   id: CmId;
   mr!: MemoryRegion;
-  /** Datagrams: to whom. */
+  /** Datagrams: the address handle of their destination. */
   ah: AddressHandle | undefined;
   remoteQpn = 0;
 
@@ -134,7 +134,7 @@ export interface Pair {
   readonly listenId: CmId;
 }
 
-/** A listener, and who has asked it; both have queue pairs. */
+/** A listener, and a client with a pending request; both have queue pairs. */
 export async function ask(world: World, handshake: Handshake = {}): Promise<Pair> {
   const { portSpace, prepare = () => {}, active = {} } = handshake;
   const server = await CmPlayer.create(world, portSpace);

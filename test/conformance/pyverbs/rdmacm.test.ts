@@ -79,7 +79,7 @@ async function talk(pair: Pair): Promise<void> {
   if (!pair.client.ah) await disconnect(pair);
 }
 
-everywhere('rdmacm_async_reject_traffic', 'who is rejected hears why', async (world) => {
+everywhere('rdmacm_async_reject_traffic', 'a rejected client gets the reason', async (world) => {
   const { client, server } = await ask(world);
   server.id.reject(REJECT_MESSAGE);
   const { status, privateData } = await client.event(CmEventType.REJECTED);
@@ -143,7 +143,7 @@ everywhere(
 
 everywhere(
   'rdmacm_async_ex_leave_multicast_traffic',
-  'who left a group receives nothing',
+  'a member that left a group receives nothing',
   async (world) => {
     const pair = await join(world, McJoinFlag.FULLMEMBER);
     if (!pair) return;
@@ -161,7 +161,7 @@ everywhere(
   },
 );
 
-/** A queue pair that is nobody's but the test's. */
+/** A queue pair that the test creates itself. */
 function ownQp(context: Context, id: CmId): QueuePair {
   const cq = context.createCq(16);
   return id.pd.createQp({ sendCq: cq, recvCq: cq, ...SMALL });

@@ -41,7 +41,7 @@ test('every test that is named stands in its file, and none is named twice', () 
     assert.is(new Set(names).size, names.length, `${file} names a test twice`);
     if (named.length === 0) continue;
     assert.ok(files.has(`${file}.test.ts`), `there is no ${file}.test.ts`);
-    // Names that a loop makes are not literals: the run itself is asked for those (report.ts).
+    // Names that a loop makes are not literals: the run itself reports those (report.ts).
     for (const [upstream, name] of defined(file)) {
       assert.is(rows[upstream]?.test, name, `${file} ${upstream}`);
     }

@@ -46,7 +46,7 @@ export abstract class World {
   /** Goes on until `done`. Throws when it never is. */
   abstract until(done: () => boolean, what: string): Promise<void>;
 
-  /** Goes on until `done`, or until it will not be without somebody's doing. Is it? */
+  /** Goes on until `done`, or until only an action could change it. Returns `done()`. */
   abstract soon(done: () => boolean): Promise<boolean>;
 
   async close(): Promise<void> {
@@ -83,7 +83,7 @@ class VirtualWorld extends World {
   async until(done: () => boolean, what: string): Promise<void> {
     const end = this.#clock.now() + PATIENCE_SECONDS * 1e6;
     for (;;) {
-      // Who waits for a promise has its turn before time goes on: it may have something to send.
+      // A waiter for a promise runs before time goes on: it may have something to send.
       while (this.#settle()) await new Promise((resolve) => setImmediate(resolve));
       await Promise.resolve();
       if (done()) return;

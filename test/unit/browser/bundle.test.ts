@@ -61,7 +61,7 @@ test('the files that a page loads have at most 127 KiB, compressed', () => {
   assert.ok(bytes <= 127 * 1024, `${bytes} bytes`);
 });
 
-test('the engine of the bundle takes either kind of memory, as it is asked for', async () => {
+test('the engine of the bundle opens with plain or shared memory', async () => {
   const { fetch } = globalThis;
   const asked: string[] = [];
   globalThis.fetch = (address) => {

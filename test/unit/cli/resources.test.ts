@@ -19,7 +19,7 @@ function bytesFree(context: Context): number {
   return context.device.arena.heap.bytesFree;
 }
 
-/** What closing a device gives back that nobody has used: its link's memory. */
+/** The memory that closing an unused device frees: that of its link. */
 async function freedByClosing(): Promise<number> {
   const context = await openLocalDevice({ address, port: 0 }, { memoryBytes: 2 ** 25 });
   const before = bytesFree(context);

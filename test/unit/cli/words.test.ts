@@ -89,8 +89,8 @@ test('lines of the exchange are read field by field', () => {
   ]) {
     assert.throws(() => parseReply(line(changes), 9), /EPROTO/, JSON.stringify(changes));
   }
-  const refused = { code: 'EBUSY', message: 'somebody else (EBUSY)' };
-  assert.throws(() => parseReply(line({ refused }), 9), /^somebody else \(EBUSY\)$/);
+  const refused = { code: 'EBUSY', message: 'the port is taken (EBUSY)' };
+  assert.throws(() => parseReply(line({ refused }), 9), /^the port is taken \(EBUSY\)$/);
 });
 
 test('numbers as people read them', () => {

@@ -30,7 +30,7 @@ function firstPsn(packets: Packets, { source }: CapturedPacket): number {
   const first = packets.find(
     (packet) => packet.source.gid.equals(source.gid) && requests.includes(packet.payload[0]!),
   );
-  assert.ok(first, `nothing was asked by ${source}`);
+  assert.ok(first, `${source} sent no request`);
   const { payload } = first;
   return (payload[9]! << 16) | (payload[10]! << 8) | payload[11]!;
 }

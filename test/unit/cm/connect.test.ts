@@ -122,7 +122,7 @@ test('a connection carries private data both ways, a message, and ends on both s
     await listener.close();
   }));
 
-test('who is asked may speak first: receives are posted before it hears', () =>
+test('the passive side may send first: the active side posts receives before it connects', () =>
   inWorld(async (world) => {
     const listener = await listen('127.0.0.2:7472', { context: world.b });
     let inbox: ReturnType<typeof buffer> | undefined;
@@ -157,12 +157,12 @@ test('what is refused is refused with a reason, and with what the application sa
       throw new Error('it connected');
     };
     const listener = await listen('127.0.0.2:2', { context: world.b });
-    const nobody = await failure(connect('127.0.0.2:1', { context: world.a }));
-    assert.equal([nobody.code, nobody.reason], ['ECONNREFUSED', RejectReason.INVALID_SERVICE_ID]);
-    // No application has said anything.
-    assert.is(nobody.privateData.length, 0);
+    const missing = await failure(connect('127.0.0.2:1', { context: world.a }));
+    assert.equal([missing.code, missing.reason], ['ECONNREFUSED', RejectReason.INVALID_SERVICE_ID]);
+    // No application rejected it: no private data.
+    assert.is(missing.privateData.length, 0);
     assert.match(
-      nobody.message,
+      missing.message,
       'the peer has no listener at that port (INVALID_SERVICE_ID); start it, or check the port',
     );
     const going = failure(connect('127.0.0.2:2', { context: world.a }));
@@ -176,7 +176,7 @@ test('what is refused is refused with a reason, and with what the application sa
     assert.is(late.code, 'ETIMEDOUT');
   }));
 
-test('a listener that closes refuses those that wait, and whoever holds one cannot accept it', () =>
+test('a listener that closes rejects its pending requests, and none can be accepted later', () =>
   inWorld(async (world) => {
     const listener = await listen('127.0.0.2:3', { context: world.b });
     const going = [1, 2, 3].map(() =>
@@ -258,7 +258,7 @@ test('a thousand connections come and go, and nothing is left', () =>
     }
     await listener.close();
     await served;
-    // What is remembered of them for a while, for late messages, is known to nobody else.
+    // Time-wait records answer late messages; they hold no queue pair and no id.
     for (const context of [world.a, world.b]) {
       const manager = Manager.of(context);
       assert.is(manager.byQueuePair.size, 0);
@@ -379,9 +379,9 @@ test('datagrams: a service is resolved, and messages go both ways', () =>
     const cqA = world.a.createCq(16);
     const cqB = world.b.createCq(16);
     const qpA = id.createQp({ sendCq: cqA, recvCq: cqA });
-    id.connect({ privateData: text('who') });
+    id.connect({ privateData: text('abc') });
     const request = await next(listening, CmEventType.CONNECT_REQUEST);
-    assert.equal(request.privateData.slice(0, 3), text('who'));
+    assert.equal(request.privateData.slice(0, 3), text('abc'));
     const qpB = request.id.createQp({ sendCq: cqB, recvCq: cqB });
     const inbox = buffer({ context: world.b, pd: qpB.pd }, 104);
     qpB.postRecv({ sgList: [inbox.sge] });
@@ -449,7 +449,7 @@ test('ports are taken once, and given back', () =>
     misuse(() => channel.createId());
   }));
 
-test('a device that goes takes its connections with it, and peers hear of it', () =>
+test('closing a device disconnects its connections, and their peers are notified', () =>
   inWorld(async (world) => {
     const [a, b] = await pairUp(world);
     await world.a.close();

@@ -138,7 +138,7 @@ test('a flood of requests grows nothing: a backlog is refused, a quota drops', (
     [44, 44],
     'no more is kept than the backlog allows',
   );
-  // They never come back: what was kept is given up.
+  // The clients never answer: their half-open connections end.
   world.run();
   assert.equal(world.leaks(), []);
   assert.ok(world.b.requests.every(({ end }) => end.story === 'unreachable'));
@@ -193,7 +193,7 @@ test('a REQ with a connected queue pair: REJ STALE_CONN, and the old connection 
   assert.equal([end.story, passive.story], ['reply', 'ready']);
 });
 
-test('what is forged by somebody elsewhere moves nothing, whatever ids it has', () => {
+test('forged messages from another address change nothing, whatever ids they carry', () => {
   const world = new Watched();
   const [end, passive] = connected(world);
   const { localId, remoteId, localQpn } = end.connection!;
@@ -256,7 +256,7 @@ test('every message of a connection that is replayed when it is over is without 
   assert.equal(world.leaks(), []);
 });
 
-test('messages about connections that are not here are answered so that nobody waits', () => {
+test('messages about unknown connections are answered, so that no sender waits', () => {
   const world = new Watched();
   const ids = { localCommId: 5, remoteCommId: 6 };
   const answer = (mad: Uint8Array): Message[] => {
@@ -400,7 +400,7 @@ test('whatever a stranger says, in whatever order, nothing is thrown and nothing
         mad.set(tail, 24);
         const view = new DataView(mad.buffer);
         const passive = world.b.requests[0]?.request.connection;
-        // Most bytes are for nobody: some get the ids, or the service, that are there.
+        // Most bytes match no connection: some get an existing id or service.
         if (aim === 1) view.setUint32(28, end.connection!.localId);
         if (aim === 2) view.setUint32(28, passive?.localId ?? 0);
         if (aim === 3 && name === 'REQ') {

@@ -10,7 +10,7 @@ interface Entry extends Due {
 
 const entry = (name: number): Entry => ({ name, dueMicros: 0, heapIndex: -1 });
 
-test('whoever is due first comes first, whatever was set, moved and cleared before', () => {
+test('the earliest deadline comes first, whatever was set, moved and cleared before', () => {
   for (let seed = 0; seed < 50; seed++) {
     const random = new Random(seed);
     const deadlines = new Deadlines<Entry>();
@@ -42,7 +42,7 @@ test('whoever is due first comes first, whatever was set, moved and cleared befo
   }
 });
 
-test('nobody is due before time, and an empty heap has no next', () => {
+test('no entry is due before its time, and an empty heap has no next deadline', () => {
   const deadlines = new Deadlines<Entry>();
   const one = entry(1);
   assert.equal([deadlines.nextMicros, deadlines.take(9)], [0, undefined]);

@@ -63,7 +63,7 @@ async function next(channel: EventChannel, wanted: number) {
   return event!;
 }
 
-/** The promise fails, with that code when one is given. */
+/** The promise fails, with that code if the caller names one. */
 async function fails(promise: Promise<unknown>, code?: string): Promise<void> {
   const error: unknown = await promise.then(
     () => undefined,
@@ -208,7 +208,7 @@ test('completion queues that an id makes go with its queue pair', () =>
       assert.is(free(), before - 2);
       id.destroyQp();
       assert.is(free(), before);
-      // What is given stays with who gave it.
+      // A completion queue of the caller stays with the caller.
       const own = a.createCq(8);
       id.createQp({ ...SMALL, sendCq: own });
       id.destroy();
@@ -223,7 +223,7 @@ test('completion queues that an id makes go with its queue pair', () =>
     { completionQueuesMax: 8 },
   ));
 
-test('a queue pair of another is told what the sides agree upon, state by state', () =>
+test('queue pair attributes for a caller’s own queue pair follow the negotiation', () =>
   inWorld(async ({ a, b }) => {
     const listening = createEventChannel(b);
     const listenId = listening.createId();
@@ -272,7 +272,7 @@ test('a queue pair of another is told what the sides agree upon, state by state'
     listening.destroy();
   }));
 
-test('datagram queue pairs of others are told the Q_Key of their port space', () =>
+test('datagram queue pairs of the caller get the Q_Key of their port space', () =>
   inWorld(async ({ a }) => {
     const channel = createEventChannel(a);
     const id = channel.createId(PortSpace.UDP);
@@ -283,7 +283,7 @@ test('datagram queue pairs of others are told the Q_Key of their port space', ()
     channel.destroy();
   }));
 
-test('the passive side keeps the timeout that it was told', () =>
+test('the passive side keeps the timeout that its caller set', () =>
   inWorld(async ({ a, b }) => {
     const listenId = await listener(b);
     const client = await createEp(a, await getaddrinfo('127.0.0.2', 7), undefined, SMALL);
@@ -327,7 +327,7 @@ test('an end point that cannot be leaves nothing behind', () =>
     id.channel.destroy();
   }));
 
-test('who only sends to a group hears nothing of it, and leaves it', () =>
+test('a send-only member of a group receives nothing from it, and can leave it', () =>
   inWorld(async ({ a, b }) => {
     const group = '239.1.1.1';
     const members: CmId[] = [];
@@ -352,7 +352,7 @@ test('who only sends to a group hears nothing of it, and leaves it', () =>
     expectRefusal(() => sender.leaveMulticast(group), 'EINVAL');
   }));
 
-test('where the link has no groups, nobody joins one to send', async () => {
+test('on a link without multicast a send-only join is refused too', async () => {
   const context = await openDevice({ link: new UdpLink({ address: '127.0.0.1', port: 0 }) });
   try {
     const id = createEventChannel(context).createId(PortSpace.UDP);

@@ -82,7 +82,7 @@ test('it may end the queue pair in the very moment in which it is made ready to 
   await close();
 });
 
-test('who connects may ask for smaller packets than its link carries', async () => {
+test('the active side may request a smaller path MTU than its link carries', async () => {
   const { a, b, close } = await twoDevices();
   const listener = await listen('127.0.0.2:7', { context: b });
   const asked = connect('127.0.0.2:7', { context: a, pathMtu: 3 });

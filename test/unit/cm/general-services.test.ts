@@ -1,4 +1,4 @@
-/** Queue pair 1: one of a device, nobody else's to take, open to everybody with the right key. */
+/** Queue pair 1: one per device, reserved, open to every sender that has the right Q_Key. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { GENERAL_SERVICES_QPN } from '#build/abi.js';
@@ -81,7 +81,7 @@ test('the place of its number in a small table is kept for it', async () => {
   await context.close();
 });
 
-test('what is given back is whole: memory, regions, domains', async () => {
+test('closing frees everything: memory, regions, domains', async () => {
   const { a } = createLoopbackPair();
   const context = await open(a, { protectionDomainsMax: 1, regionsMax: 1 });
   const before = context.device.arena.heap.bytesFree;
@@ -137,7 +137,7 @@ test('an application may have all address handles: what finds none is lost, and 
   await to.close();
 });
 
-test('everybody is heard who has the key, with the port that it sends from', async () => {
+test('every sender with the right Q_Key is heard, with its source port', async () => {
   const { a, b } = createLoopbackPair();
   const from = await open(a);
   const to = await open(b);
@@ -301,11 +301,11 @@ test('a device with IPv6 addresses connects as well', async () => {
   await other.close();
 });
 
-test('an answer that is there at once is heard after the question was asked', async () => {
+test('a reply that arrives during send is delivered after send returns', async () => {
   const network = new LoopbackNetwork({ auto: false });
   const here = network.link(Endpoint.parse('10.0.0.1', 4791));
   const there = Endpoint.parse('10.0.0.2', 4791);
-  // Whoever looks for completions brings in what has come.
+  // Polling for completions delivers the packets that have arrived.
   const polled: Link = {
     get info() {
       return here.info;
@@ -330,7 +330,7 @@ test('an answer that is there at once is heard after the question was asked', as
     }
   }
   assert.equal(story, ['asked', 'heard', 'asked', 'heard', 'asked', 'heard']);
-  // One that comes when nobody listens any more is nobody's.
+  // A reply that arrives after close is dropped.
   asker.send(question, there);
   asker.close();
   await rest();
@@ -356,7 +356,7 @@ function eager(link: Link, network: LoopbackNetwork): Link {
   });
 }
 
-test('what comes while a message is being sent is heard when whoever sends is done', async () => {
+test('a message that arrives during send is delivered after send returns', async () => {
   const network = new LoopbackNetwork({ auto: false });
   const linkOf = (address: string): Link => network.link(Endpoint.parse(address, 4791));
   const a = await open(eager(linkOf('127.0.0.1'), network));

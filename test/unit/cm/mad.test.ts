@@ -1,4 +1,4 @@
-/** Management datagrams: what Linux wrote, byte for byte, and what nobody should have written. */
+/** Management datagrams: the bytes that Linux wrote, and malformed ones. */
 import fc from 'fast-check';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
@@ -68,7 +68,7 @@ test('what Linux wrote is parsed, and built again byte for byte', () => {
   }
 });
 
-test('the fields of a recorded connection are what the programs were told', () => {
+test('the fields of a recorded connection are those that the programs requested', () => {
   const request = only('cm_rping', 'REQ');
   assert.is(request.serviceId, serviceIdOf(PortSpace.TCP, 7174));
   assert.equal(
@@ -148,7 +148,7 @@ test('private data has the lengths of the specification', () => {
   });
 });
 
-test('what is no message is told by its first fault', () => {
+test('a malformed message is reported with its first fault', () => {
   const good = buildMad('RTU', 7n, { localCommId: 1 });
   const broken = (at: number, value: number): Uint8Array => {
     const mad = good.slice();

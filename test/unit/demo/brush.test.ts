@@ -1,4 +1,4 @@
-/** What is painted, and what of it is to be written. */
+/** The brush, and the rows that a stroke changes. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { TouchedRows, paintLine } from '../../../host/demo/brush.js';

@@ -9,7 +9,7 @@ import { Relay, type RelayAddress } from '../../../host/demo/relay.js';
 import { RelayedSignalling, askForRelay, leadTo } from '../../../host/demo/relayed-signalling.js';
 import { eventually } from '../../support/receiver.js';
 
-/** A peer that keeps what comes. */
+/** A peer that records its messages. */
 class Peer {
   readonly heard: string[] = [];
   readonly #socket: Socket = createSocket('udp4');
@@ -49,7 +49,7 @@ test('what one side sends comes from where the other is believed to be', () =>
     await a!.say('two', relay.offerer);
     await eventually(() => b!.heard.length === 1);
     assert.equal(a!.heard, ['one']);
-    assert.equal(b!.heard, ['two'], 'nobody was there for the first');
+    assert.equal(b!.heard, ['two'], 'the first one had no receiver');
     assert.equal(relay.counters, { forwarded: 2, dropped: 0 });
   }));
 

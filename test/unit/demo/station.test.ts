@@ -1,4 +1,4 @@
-/** A peer of the demo, and those who are there and are none. */
+/** A peer of the demo, and devices that refuse its connections. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Station } from '../../../host/demo/station.js';
@@ -37,7 +37,7 @@ async function guestOf(station: Station): Promise<{ link: DataChannelLink; conte
   }
 }
 
-test('who is called in vain costs no memory', async () => {
+test('a call that is refused costs no memory', async () => {
   const { link: own, station } = await stationOf();
   const { heap } = station.context.device.arena;
   const free: number[] = [];

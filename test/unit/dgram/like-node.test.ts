@@ -272,7 +272,7 @@ for (const [name, dgram] of [
     await closed(one, other);
   });
 
-  test('a signal closes a socket, also one that was given before', async () => {
+  test('an abort signal closes a socket, also one that was aborted before', async () => {
     const controller = new AbortController();
     const socket = dgram.createSocket({ type: 'udp4', signal: controller.signal });
     socket.bind(0, OURS);
@@ -365,13 +365,13 @@ for (const [name, dgram] of [
     await closed(other);
   });
 
-  test('names are looked up, by the function that was given', async () => {
+  test('names are resolved by the lookup function of the socket', async () => {
     const other = await bound(dgram, THEIRS);
     const { port } = other.address();
     const one = dgram.createSocket({
       type: 'udp4',
       lookup: (host, _options, callback) => {
-        if (host === 'nowhere') callback(new Error('nobody knows it'), '', 4);
+        if (host === 'nowhere') callback(new Error('unknown host'), '', 4);
         else callback(null, host === 'the-peer' ? THEIRS : host, 4);
       },
     });
@@ -383,10 +383,10 @@ for (const [name, dgram] of [
     const heard = await new Promise<Error | null>((resolve) =>
       one.send('x', port, 'nowhere', resolve),
     );
-    assert.match(String(heard), /nobody knows it/);
+    assert.match(String(heard), /unknown host/);
     one.send('x', port, 'nowhere');
     const [error] = (await once(one, 'error')) as [Error];
-    assert.match(String(error), /nobody knows it/);
+    assert.match(String(error), /unknown host/);
     await closed(one, other);
   });
 

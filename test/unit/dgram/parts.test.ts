@@ -10,7 +10,7 @@ import type { Outcome } from '../../../host/dgram/station.js';
 
 const test = suite('unit/dgram/parts');
 
-test('every form of send says what is sent, where to, and who hears', () => {
+test('every form of send has its bytes, destination and callback', () => {
   const bytes = Buffer.from('abcdef');
   const heard = (): void => {};
   const text = (args: readonly unknown[], isConnected = false): string => {
@@ -171,11 +171,11 @@ test('an outbox is full by messages and by bytes, but one fits always', () => {
   outbox.flush();
 });
 
-test('what waited too long fails, and where nobody answers it goes by UDP', async () => {
+test('a datagram that waited too long fails; without a node at the peer it goes by UDP', async () => {
   const { outbox, log, fates, datagram } = makeDesk({ retryMillis: 0, resolveMillis: 0 });
   fates.set(1, 'EWOULDBLOCK').set(2, 'resolving').set(3, 'ENOBUFS');
   for (const port of [1, 2, 3]) outbox.add(datagram(port, 'x'));
-  // Its own timer tries again: nobody calls.
+  // Its own timer tries again.
   while (outbox.count > 0) await new Promise((resolve) => setTimeout(resolve, 1));
   assert.equal(log, [
     'failed 1 x EWOULDBLOCK',

@@ -82,7 +82,7 @@ test('setRecvBufferSize: bytes for UDP, as many small datagrams for RDP', async 
   }
 });
 
-test('a peer without it is spoken to by UDP, from the same port, and nobody waits again', async () => {
+test('a peer without RDP is reached by UDP, from the same port, and only the first waits', async () => {
   const one = await bound('127.0.77.13');
   const plain = nodeDgram.createSocket('udp4');
   plain.bind(0, '127.0.77.14');
@@ -92,7 +92,7 @@ test('a peer without it is spoken to by UDP, from the same port, and nobody wait
     const [data, from] = (await once(plain, 'message')) as [Buffer, nodeDgram.RemoteInfo];
     assert.is(data.toString(), text);
     assert.equal([from.address, from.port], ['127.0.77.13', one.address().port]);
-    // The first one waited for the answer that nobody is there; the others do not.
+    // The first one waited for an answer of a node; the others do not.
     assert.is(one.getSendQueueCount(), 0);
   }
   plain.send('back', one.address().port, '127.0.77.13');
@@ -112,7 +112,7 @@ test('a port that is bound by UDP alone, at a node, gets UDP', async () => {
   await closed(one, other, plain);
 });
 
-test('who is not at the port of nodes is answered by RDP where it came from', async () => {
+test('a peer outside of the port of nodes is answered by RDP at its source', async () => {
   const holder = nodeDgram.createSocket('udp4');
   holder.bind(4791, '127.0.77.18');
   await once(holder, 'listening');

@@ -9,7 +9,7 @@ const test = suite('engine: cache model');
 
 const MODEL = { mptEntries: 4, mptWays: 2, mttEntries: 8, mttWays: 4, traceMax: 10_000 };
 
-/** WRITEs of b's memory from a's: `list` of places, so many bytes each. */
+/** WRITEs of `length` bytes each into b's memory, at the places of `list`. */
 function write(pair: Pair, list: readonly number[], length: number): void {
   const { a, b } = pair;
   for (const [index, place] of list.entries()) {

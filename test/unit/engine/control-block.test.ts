@@ -76,7 +76,7 @@ function startWorker(task: keyof typeof TASKS, buffer: SharedArrayBuffer): Worke
 }
 
 if (isMainThread) {
-  test('who was stopped, and woke by itself, does not end while it is still to be woken', async () => {
+  test('a stopped thread that woke by itself does not end while its waker is active', async () => {
     const buffer = new SharedArrayBuffer(CONTROL_BLOCK_BYTES + 4);
     const [block, words] = blockOn(buffer);
     const worker = startWorker('sleep', buffer);
@@ -94,7 +94,7 @@ if (isMainThread) {
     assert.is(Atomics.load(words, FLAG), 2);
     assert.is(woken, 1);
     block.stop(() => woken++);
-    assert.is(woken, 1, 'nobody sleeps any more');
+    assert.is(woken, 1, 'no thread sleeps any more');
   });
 
   for (const what of ['lock', 'turn'] as const) {

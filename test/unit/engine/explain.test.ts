@@ -173,7 +173,7 @@ test('congestion is named, in notifications and in marks', () => {
   assert.match(marked, 'BECN');
 });
 
-test('malformed bytes are told what is wrong with them, with the numbers', () => {
+test('malformed bytes are explained by their defect, with the numbers', () => {
   assert.is(explainPacket(new Uint8Array(11)), 'truncated: 11 bytes, a BTH and an ICRC need 16');
   assert.is(explainPacket(new Uint8Array(0)), 'truncated: 0 bytes, a BTH and an ICRC need 16');
   assert.match(explainPacket(new Uint8Array(4996)), 'too long: 4996 bytes');
@@ -303,7 +303,7 @@ test('every syndrome, packet status, event and errno has a sentence of its own',
   const syndromes = Array.from({ length: 256 }, (_, syndrome) => explainSyndrome(syndrome));
   assert.is(new Set(syndromes).size, 256);
   assert.match(explainSyndrome(0x2e), '1.28 ms (timer code 14)');
-  assert.match(explainSyndrome(256), 'none');
+  assert.match(explainSyndrome(256), '256 is not a syndrome');
   const events = Array.from({ length: 20 }, (_, event) => explainAsyncEvent(event));
   assert.is(new Set(events).size, 20);
   assert.match(explainAsyncEvent(20), 'There is no asynchronous event 20');
@@ -366,7 +366,7 @@ test('a mistake in the options is found by line and column', () => {
     throw new Error('accepted');
   };
   assert.is(wrong('a=1\nb 2'), 'config: line 2, column 3: expected "=" after b');
-  assert.is(wrong('a=1, a=2'), 'config: line 1, column 6: a is given twice');
+  assert.is(wrong('a=1, a=2'), 'config: line 1, column 6: duplicate name a');
   assert.match(wrong('a=1,\n b=10x'), 'line 2, column 6: "x" is no unit');
   assert.match(wrong('a="b'), 'line 1, column 3: this quotation mark is never closed');
   assert.match(wrong('a="b\\'), 'never closed');

@@ -18,7 +18,7 @@ const FORBIDDEN_SECTIONS: Readonly<Record<number, string>> = {
   12: 'a data count',
 };
 
-/** How names of exports begin. A new kind is a decision: the ABI's first comment tells of it. */
+/** The first words of exports. A new kind is a decision: the ABI's first comment lists it. */
 const KINDS = {
   input: ['receive', 'post', 'advance'],
   drain: ['next'],

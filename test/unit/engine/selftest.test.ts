@@ -43,7 +43,7 @@ for (const [name, run] of [
   });
 }
 
-test('loading node:wasi warns nobody, and leaves warnings of others alone', () => {
+test('loading node:wasi emits no warning, and leaves warnings of others alone', () => {
   const warnings: string[] = [];
   const emitWarning = process.emitWarning;
   process.emitWarning = (warning: string | Error): void => void warnings.push(String(warning));

@@ -59,7 +59,7 @@ test('hands over a batch for one receiver as a whole', async () => {
   assert.is(receiver.received.length, 3);
 });
 
-test('counts and releases what nobody receives', async () => {
+test('counts and releases packets without a receiver', async () => {
   const { network, a, batch } = await openPair();
   const lost = new TestBatch([
     { bytes: pattern(40, 1), to: Endpoint.parse('10.0.0.1', 1) },

@@ -85,7 +85,7 @@ for (const [name, wrap] of Object.entries(RECEIVING)) {
     const [first, ...rest] = heard;
     assert.equal(first!.slice(0, 3), ['packet', bytes, peer]);
     assert.equal(rest, [['flush'], ['peerGone', peer, 'it went'], ['failed', reason]]);
-    // Who does not listen for it is not called.
+    // A receiver without the callback is not called.
     await wrap(inner).open({ packet: () => {}, flush: () => {}, failed: () => {} });
     told!.peerGone?.(peer, 'it went');
   });

@@ -13,7 +13,7 @@ function systemError(syscall: string, code: string): Error {
   return Object.assign(new Error(`${syscall} ${code}: as it is`), { syscall, code });
 }
 
-test('the way to an address is the system’s answer, and its refusal when there is none', async () => {
+test('the route to an address comes from the system; without a route its error does', async () => {
   for (const [address, code] of [
     // No socket is connected to all hosts unless it asked to be allowed to.
     ['255.255.255.255', /^E(ACCES|NETUNREACH)$/],
@@ -26,7 +26,7 @@ test('the way to an address is the system’s answer, and its refusal when there
   }
 });
 
-test('who cannot listen is told the port, why, and what to choose', () => {
+test('a refused listen names the port, the cause, and a remedy', () => {
   const place = { address: '192.0.2.1', port: 7471, option: '-p' };
   const rows: readonly (readonly [code: string, says: RegExp])[] = [
     ['EADDRINUSE', /^TCP port 7471 is taken: choose another one \(-p\) \(EADDRINUSE\)$/],
@@ -41,7 +41,7 @@ test('who cannot listen is told the port, why, and what to choose', () => {
   }
 });
 
-test('who cannot connect is told the host, why, and what to start there', () => {
+test('a refused connect names the host, the cause, and a remedy', () => {
   const rows: readonly (readonly [code: string, says: RegExp])[] = [
     ['ECONNREFUSED', /^nobody listens at here:1: start "verbena it" there \(ECONNREFUSED\)$/],
     ['ETIMEDOUT', /^nobody answers at here:1: see that "verbena it" runs there \(ETIMEDOUT\)$/],

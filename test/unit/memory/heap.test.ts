@@ -77,7 +77,7 @@ class Model {
     assert.throws(() => this.heap.free(block!.address), isMisuse);
   }
 
-  /** Nobody writes to blocks but their owner, and nothing outside of the range at all. */
+  /** Only owners write to their blocks, and nothing writes outside of the range. */
   check(): void {
     assert.is(this.heap.bytesFree, SIZE - this.used, 'bytesFree');
     for (const { address, size, mark } of this.blocks) {
@@ -130,7 +130,7 @@ test('free ranges are joined again, in whatever order they were freed', () => {
         model.blocks = model.blocks.filter((other) => other !== block);
       }
       assert.is(model.heap.bytesFree, SIZE);
-      // Only one range can hold all of it.
+      // Only one range can hold the block.
       assert.is(model.heap.alloc(SIZE), FIRST);
     }),
     { numRuns: 50 },

@@ -39,7 +39,7 @@ test('fields of the engine’s structs lie apart, inside, and where their size d
     const inOrder = Object.entries(fields).sort(([, [a]], [, [b]]) => a - b);
     for (const [field, [offset, kind]] of inOrder) {
       assert.is(offset % SIZES[kind], 0, `${name}.${field}`);
-      assert.ok(offset >= end, `${name}.${field} overlaps what comes before`);
+      assert.ok(offset >= end, `${name}.${field} overlaps its predecessor`);
       end = offset + SIZES[kind];
     }
     assert.ok(end <= size, `${name} ends at ${end}, but has ${size} bytes`);

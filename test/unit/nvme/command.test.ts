@@ -1,6 +1,6 @@
 /**
- * Capsules, completions and structures, by what Linux's initiator and target said to each other
- * (nvme-connect-write-read), and by what nobody would say.
+ * Capsules, completions and structures: those that Linux's initiator and target exchanged
+ * (nvme-connect-write-read), and malformed ones.
  */
 import { readFileSync } from 'node:fs';
 import { suite } from 'uvu';
@@ -178,7 +178,7 @@ test('the data of Connect, from memory and from a capsule', () => {
   assert.is(ConnectData.read(frame(67).bytes.subarray(64)).cntlid, 1);
 });
 
-test('a capture is understood by who reads it along', () => {
+test('an eavesdropper decodes the commands of a capture', () => {
   const ear = new NvmeEavesdropper();
   const said = new Map<number, string>();
   for (const packet of readPcap(new Uint8Array(readFileSync(file)))) {

@@ -111,7 +111,7 @@ test('a capsule that is shorter than a command ends its queue, with a reason', (
     await servesOthers(world);
   }));
 
-test('who connects and says nothing is let go', () =>
+test('a silent connection is closed', () =>
   inNvmeWorld(
     async (world) => {
       const { ended } = await rawQueue(world.host, 0);

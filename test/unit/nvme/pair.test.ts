@@ -170,7 +170,7 @@ test('with packets lost nothing else is', () =>
     { loss: 0.03, target: { ackTimeout: 8 } },
   ));
 
-test('what a target refuses is told with its status, and the queue goes on', () =>
+test('a command that the target refuses completes with its status, and the queue goes on', () =>
   inNvmeWorld(async ({ host, connect }) => {
     const volume = await connect();
     const block = host.alloc(1024);
@@ -184,7 +184,7 @@ test('what a target refuses is told with its status, and the queue goes on', () 
     await volume.close();
   }));
 
-test('misuse is told before anything is sent', () =>
+test('misuse is refused before anything is sent', () =>
   inNvmeWorld(async ({ host, connect }) => {
     await misuse(connect({ nqn: 'disk' }));
     await misuse(connect({ queueDepth: 0 }));
@@ -207,7 +207,7 @@ test('misuse is told before anything is sent', () =>
     await misuse(volume.read(0, host.alloc(512)));
   }));
 
-test('who asks for what is not there, or not his, hears why', () =>
+test('a missing subsystem or volume, an unknown host and a host too many have their own errors', () =>
   inNvmeWorld(
     async ({ connect, target, events }) => {
       const hostNqn = 'nqn.2026-01.test:known';
@@ -226,7 +226,7 @@ test('who asks for what is not there, or not his, hears why', () =>
     { target: { hosts: ['nqn.2026-01.test:known'], controllersMax: 1 } },
   ));
 
-test('limits of queues are told when one asks for a connection', () =>
+test('limits of queues are refused at the connection', () =>
   inNvmeWorld(
     async ({ connect, target }) => {
       // As deep as there is: 15.
@@ -289,7 +289,7 @@ test('a target that goes away is found again, and what was under way is done', (
   });
 });
 
-test('without patience, what was under way fails, and so does what comes later', () =>
+test('without retries, commands under way fail, and so do later ones', () =>
   inNvmeWorld(async ({ connect, target, host }) => {
     const seen: string[] = [];
     const volume = await connect({ onEvent: ({ kind }) => void seen.push(kind) });
@@ -329,7 +329,7 @@ class FrailStore implements NvmeStore {
   async close(): Promise<void> {}
 }
 
-test('after a flush has failed nothing is written any more, and the host is told', () => {
+test('after a failed flush nothing is written any more, and the host gets an error', () => {
   const store = new FrailStore();
   const seen: NvmeVolumeEvent[] = [];
   return inNvmeWorld(

@@ -20,7 +20,7 @@ const HOST_NQN = 'nqn.2026-01.dev.verbena:host';
 const [TARGET, HOST] = ['127.0.116.1', '127.0.116.2'];
 const PSK = new Uint8Array(32).fill(7);
 const OTHER = new Uint8Array(32).fill(8);
-const SECRET = 'a block that nobody else is to read';
+const SECRET = 'a secret block for tests of encryption';
 
 interface World {
   readonly target: NvmeTarget;

@@ -1,4 +1,4 @@
-/** Long work in slices: who has a turn when, and what is worked on once. */
+/** Long work in slices: the order of turns, and work that is done once. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Slices, mergeExtents } from '../../../host/nvme/slices.js';

@@ -59,7 +59,7 @@ async function withDevice(work: (context: Context) => Promise<void>): Promise<vo
   }
 }
 
-test('a file is what was written to it, byte for byte, and grows when it is told to', () =>
+test('a file holds the bytes that were written to it, and grows on request', () =>
   Workspace.use(async (workspace) => {
     const path = workspace.path('disk.img');
     await expectRejected(NvmeFileStore.open(path), 'ENOENT');
@@ -202,7 +202,7 @@ test('a file under a target: read and write through memory that is a quota', () 
   ));
 
 for (const kind of ['memory', 'a file'] as const) {
-  test(`blocks that nobody needs any more are zeros, and no others: ${kind}`, () =>
+  test(`blocks that are deallocated read as zeros, and no others: ${kind}`, () =>
     Workspace.use((workspace) =>
       inNvmeWorld(
         async ({ connect, host, target }) => {
@@ -350,7 +350,7 @@ test('response times are those of their medium, and the same for the same seed',
   assert.throws(() => nvmeResponseTimes('tape' as never), /medium/);
 });
 
-test('a target takes as long as it is told to', () => {
+test('a target sleeps for its configured response time', () => {
   const asked: string[] = [];
   const delayMicros = ({ kind, length }: StoreRequest): number => {
     asked.push(`${kind} ${length}`);

@@ -57,7 +57,7 @@ test('a copy that was torn while it was written does not count', () => {
   }
 });
 
-test('what is not ours, of another version, damaged or cut off is told apart', () => {
+test('a foreign file, another version, damage and truncation have different errors', () => {
   assert.is(refused(new Uint8Array(HEADER_BYTES).fill(1)), 'EINVAL');
   assert.is(refused(new Uint8Array(7)), 'EINVAL');
   const newer = encodeHeader({ ...FIRST, version: 3 }).bytes;

@@ -267,7 +267,7 @@ test('what is open, is being made, foreign, truncated or damaged is refused and 
   }
 });
 
-test('names and lengths that are none are misuse; without the file system it says so', async () => {
+test('invalid names and lengths are misuse; without the file system the error says so', async () => {
   const disk = new Disk();
   for (const name of ['a/b', '..', '.', 'a\\b']) {
     assert.is(await codeOfOpening(disk, 100, name), 'MisuseError', name);

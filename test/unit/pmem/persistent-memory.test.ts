@@ -149,13 +149,13 @@ test('foreign, cut off, newer, open elsewhere, nowhere: refused, and the file st
   Workspace.use(async (workspace) => {
     const path = workspace.path('a.pmem');
     const foreign = workspace.path('foreign');
-    writeFileSync(foreign, 'this is somebody’s diary');
+    writeFileSync(foreign, 'this is a diary');
     await using(true, async (context) => {
       const pmem = await context.openPmem(path, { bytes: BYTES });
       assert.is(await code(context.openPmem(path)), 'EBUSY');
       await pmem.close();
       assert.is(await code(context.openPmem(foreign, { bytes: 4096 })), 'EINVAL');
-      assert.is(readFileSync(foreign, 'utf8'), 'this is somebody’s diary');
+      assert.is(readFileSync(foreign, 'utf8'), 'this is a diary');
       const short = workspace.path('short');
       copyFileSync(path, short);
       truncateSync(short, DATA_OFFSET + BYTES - 1);
@@ -172,11 +172,11 @@ test('foreign, cut off, newer, open elsewhere, nowhere: refused, and the file st
     });
   }));
 
-test('a file that was begun and never finished is in nobody’s way', () =>
+test('a file whose creation was interrupted is replaced', () =>
   Workspace.use(async (workspace) => {
     const path = workspace.path('a.pmem');
     writeFileSync(`${path}.new`, Buffer.alloc(3 * BYTES, 1));
-    // An empty one is somebody’s choice of a name.
+    // An empty one may belong to the user.
     writeFileSync(path, '');
     await using(true, async (context) => {
       const pmem = await context.openPmem(path, { bytes: BYTES });
@@ -251,7 +251,7 @@ function limited(kib: number, ...args: string[]): string {
   return spawnSync('bash', words, { encoding: 'utf8' }).stdout;
 }
 
-test('a full disk is told when a region is made, and when it grows, with nothing left behind', () =>
+test('a full disk is an error when a region is created or grows, and leaves nothing behind', () =>
   Workspace.use(async (workspace) => {
     const path = workspace.path('a.pmem');
     const stores = posix ? ['mapped', 'file'] : ['file'];
@@ -275,7 +275,7 @@ test('a full disk is told when a region is made, and when it grows, with nothing
   }));
 
 if (posix) {
-  test('what cannot be given back is told once: by who closes it, not again by its context', () =>
+  test('memory that cannot be unmapped is reported once: by its close, not by the context', () =>
     Workspace.use((space) =>
       using(true, async (context) => {
         const options = { bytes: BYTES, volatile: true };

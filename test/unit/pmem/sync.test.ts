@@ -151,7 +151,7 @@ test('two threads never sync a region at the same time, and the waiting one gets
     assert.is(await second, 'EIO');
   }));
 
-test('where nothing is to be synced nothing is asked of the system', () =>
+test('an empty range makes no system call', () =>
   withNull((fd) => {
     assert.is(
       refusal(() => sync(taskOf(fd), [])),

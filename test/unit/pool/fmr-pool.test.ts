@@ -98,7 +98,7 @@ test('a new connection gets the bucket that has the fewest', () =>
     assert.is(pool.createUser(0).bucket, 2);
   }));
 
-test('who gives back what is not in its hands is refused, and nothing has changed', () =>
+test('a release of a region that the caller does not hold is refused without effect', () =>
   withPool({ mrsMax: 64 }, ({ pool }) => {
     const [a, b] = [pool.createUser(1), pool.createUser(1)];
     const desc = a.getMr()!;
@@ -134,7 +134,7 @@ test('2,048 regions: 113 for each connection serve 18, 32 each and 256 in a pool
     4096,
   ));
 
-test('below the low-water mark more are made, and freed again when nobody wants them', () =>
+test('below the low-water mark the pool grows, and it shrinks when it is idle', () =>
   withPool(
     { mrsMax: 256, mrsMin: 16, lowWater: 8, growBlock: 16, idleMicros: 20_000, shrinkBlock: 8 },
     ({ pool, events, pass }) => {
@@ -165,7 +165,7 @@ test('below the low-water mark more are made, and freed again when nobody wants 
     },
   ));
 
-test('a bucket that nobody uses goes back to the pool', () =>
+test('the regions of an idle bucket return to the pool', () =>
   withPool({ mrsMax: 64, mrsMin: 16, idleMicros: 10_000 }, ({ pool, pass }) => {
     const user = pool.createUser(0);
     putAll(user, take(user, 6));
@@ -232,7 +232,7 @@ test('a callback that throws means none, and is counted', () =>
     assert.is(pool.stats.reclaimed, 0);
   }));
 
-test('while they are scarce nobody gets more than its share, and the mark is for the others', () =>
+test('under scarcity no user gets more than its share, and the reserve serves the others', () =>
   withPool({ mrsMax: 40, mrsMin: 40, lowWater: 10 }, ({ pool }) => {
     const greedy = pool.createUser(0);
     const heavy = pool.createUser(0, { weight: 3 });
@@ -243,7 +243,7 @@ test('while they are scarce nobody gets more than its share, and the mark is for
     assert.is(greedy.stats.misses + heavy.stats.misses, 13 + 27);
   }));
 
-test('who came first does not keep what it has: those that want all come to what their weights say', () =>
+test('under scarcity all users converge to the shares of their weights', () =>
   withPool({ mrsMax: 140, mrsMin: 140, lowWater: 12 }, ({ pool }) => {
     const users = [1, 3].map((weight) => pool.createUser(0, { weight }));
     const idle = Array.from({ length: 20 }, () => pool.createUser(0));
@@ -256,7 +256,7 @@ test('who came first does not keep what it has: those that want all come to what
     }
     const [light, heavy] = hands.map(({ length }) => length) as [number, number];
     assert.ok(heavy > 2 * light && heavy < 4 * light, `${light} and ${heavy}`);
-    assert.is(take(idle[0]!, 5).length, 5, 'the mark is there for who asks for little');
+    assert.is(take(idle[0]!, 5).length, 5, 'the reserve serves small requests');
   }));
 
 test('a burst beyond its share makes the pool grow as long as it may', () =>
@@ -369,7 +369,7 @@ test('where the device has no more regions, it is said and counted, and what the
     22,
   ));
 
-test('who comes to a pool that others have gets it as they made it, and leaves it to them', async () => {
+test('a context that joins a shared pool uses its settings, and leaves it to the others', async () => {
   const clock = new VirtualClock();
   const { a, b } = createLoopbackPair();
   const first = await openDevice({ link: a, clock, regionsMax: 64, threadsMax: 2 });
@@ -387,7 +387,7 @@ test('who comes to a pool that others have gets it as they made it, and leaves i
   assert.is(
     code(() => join({ ulp: 'of a domain' })),
     'EEXIST',
-    'regions of a domain are for who has the domain',
+    'regions of a domain are for callers that have the domain',
   );
   const joined = join({ mrsMax: 40, mrsMin: 2 });
   assert.equal([joined.params.mrsMax, joined.params.mrsMin], [20, 8]);

@@ -1,8 +1,7 @@
 /**
- * Random steps of several members of one device with one pool: take, register, invalidate, give
- * back, come, go, and die. No region is in two hands, none gets lost, and no key opens anything for
- * who has it no more, which the engine is asked with the stale key. `POOL_STEPS` asks for more than
- * is usual.
+ * Random steps of several members of one device with one pool: take, register, invalidate,
+ * release, join, leave, and die. No region has two holders, none gets lost, and no stale key opens
+ * memory: the test asks the engine with each one. `POOL_STEPS` sets a larger number of steps.
  */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
@@ -70,7 +69,7 @@ class World {
   readonly clock = new VirtualClock();
   readonly network = new LoopbackNetwork({ auto: false });
   readonly members: Member[] = [];
-  /** Who has a region, by the upper bits of its key; and what it is registered as. */
+  /** The holder of each region, by the upper bits of its key, and its registration. */
   readonly holders = new Map<number, { member: Member; user: FmrPoolUser; desc: FmrDesc }>();
   readonly opened = new Map<number, Opened>();
   readonly stale: Opened[] = [];
@@ -166,7 +165,7 @@ class World {
     if (this.stale.length > 500) this.stale.splice(0, 250);
   }
 
-  /** The engine's answer to whoever comes with the key: an address, or 0. */
+  /** The engine's answer to a request with the key: an address, or 0. */
   lookup({ key, pd, address }: Opened): number {
     const { arena, engine } = this.members[0]!.context.device;
     const need = AccessFlag.REMOTE_WRITE;
@@ -194,7 +193,7 @@ class World {
     this.counts.went++;
   }
 
-  /** A member ends in the middle of what it does: nothing is given back, nothing invalidated. */
+  /** A member dies in the middle of its work: nothing is released, nothing invalidated. */
   async kill(member: Member): Promise<void> {
     await member.context.close();
     this.members.splice(this.members.indexOf(member), 1);

@@ -72,7 +72,7 @@ test('four threads take and give back at once: no region is in two hands, none i
   await device.close();
 });
 
-test('threads that are ended in the middle of it lose nothing', async () => {
+test('threads that are terminated in the middle of their work lose no regions', async () => {
   const { device, threads, begin, gate, whole } = await open();
   await begin(4, 2 ** 30);
   const words = new Int32Array(gate);

@@ -19,7 +19,7 @@ const numberOf = (kind: string, name: string): number => {
 };
 
 test('users and groups, by name and by number; everything else is refused', () => {
-  const list = new AccessList('# who\nuser alice # her\n\n  group 77\nuser 5\n', numberOf);
+  const list = new AccessList('# users\nuser alice # her\n\n  group 77\nuser 5\n', numberOf);
   const rows: readonly [number, readonly number[], boolean][] = [
     [1000, [], true],
     [5, [], true],
@@ -36,11 +36,11 @@ test('users and groups, by name and by number; everything else is refused', () =
   assert.not(new AccessList('', numberOf).allows({ uid: 0, gids: [0] }));
 });
 
-test('a line that nobody understands makes the whole file refuse', () => {
+test('a line that is not understood makes the whole file refuse', () => {
   for (const text of [
     'user',
     'user bob',
-    'group nobody',
+    'group missing',
     'alice',
     'user alice extra',
     'users 1',
@@ -69,7 +69,7 @@ async function withDevice(run: (context: Context, folder: string) => Promise<voi
   }
 }
 
-test('no file: everybody; with one, who is in it; one that is wrong, nobody', () =>
+test('no file admits all users; a file admits those in it; a wrong one admits none', () =>
   withDevice(async (context, folder) => {
     const accessFile = join(folder, 'access');
     rds.RdsNode.of(context, { accessFile });
@@ -93,7 +93,7 @@ test('no file: everybody; with one, who is in it; one that is wrong, nobody', ()
     assert.is(open(), 'EACCES');
   }));
 
-test('a file that cannot be read lets nobody make a node', () =>
+test('a file that cannot be read lets no process create a node', () =>
   withDevice(async (context, folder) => {
     // A folder is no file.
     assert.is(
@@ -104,7 +104,7 @@ test('a file that cannot be read lets nobody make a node', () =>
 
 test('a peer whose user may not be here gets nothing through, and others do', () => {
   const nodes = new RdsNodes();
-  const admits = (who: { uid: number } | undefined): boolean => who?.uid === 7;
+  const admits = (user: { uid: number } | undefined): boolean => user?.uid === 7;
   const guarded = nodes.start(0, { admits, identity: { uid: 1, gids: [] } });
   const friend = nodes.start(1, { identity: { uid: 7, gids: [9] } });
   const stranger = nodes.start(2, { identity: { uid: 8, gids: [7] } });

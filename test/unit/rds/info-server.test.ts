@@ -1,4 +1,4 @@
-/** Who asks a node on this machine, and who must not. */
+/** Queries to a node of this machine, and their permissions. */
 import { chmodSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { createConnection } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -67,7 +67,7 @@ test('what is no question ends the connection, and the node goes on', () =>
     assert.match((await askNodes('config'))[0]!.text, /^Heartbeat=1$/m);
   }));
 
-test('who is dead is forgotten, and what is no socket is left alone', () =>
+test('sockets of dead nodes are removed, and files that are no sockets are left alone', () =>
   withNode(async (node, folder) => {
     writeFileSync(join(folder, '10.0.0.1-4791'), '');
     assert.is((await askNodes('info')).length, 1);

@@ -9,7 +9,7 @@ const ADDRESSES = ['127.0.116.5', '127.0.116.6', '127.0.116.7'] as const;
 const PORT = 4000;
 const PSK = new Uint8Array(32).fill(7);
 const OTHER = new Uint8Array(32).fill(8);
-const SECRET = 'a datagram that nobody else is to read';
+const SECRET = 'a secret datagram for tests of encryption';
 /** Of each connection. */
 const SIZES = [100, 4000, 70_000];
 const LIMIT_MILLIS = 20_000;
@@ -114,7 +114,7 @@ test('keys are replaced without a pause, on both sides', () =>
     assert.is(one.node.core.statistics.lost, 0);
   }));
 
-test('a denied path is asked again, and works once the keys are the same', () =>
+test('a denied path is probed again, and works once the keys are the same', () =>
   inWorld([{ psk: PSK }, { psk: OTHER }], async ({ one, other }) => {
     await checkDenied(one.send(other.getsockname()!, Buffer.from(SECRET)), /use a key/);
     other.node.setAuth({ psk: [OTHER, PSK] });

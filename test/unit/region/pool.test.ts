@@ -1,4 +1,4 @@
-/** The tables of pools, asked as nobody should, and with what another process may have written. */
+/** The tables of pools, with invalid requests and with corrupted contents. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
@@ -57,7 +57,7 @@ async function open() {
   return { context, pool, a, b, take, give, struct, node, note, forge, local };
 }
 
-test('a region is given back by its holder only, once, and when it is invalidated', () =>
+test('a region is released by its holder only, once, and after its invalidation', () =>
   withTables(({ a, b, take, give, note, local }) => {
     const index = take(a);
     assert.is(give(b, index), Errno.EINVAL, 'another one’s');
@@ -95,7 +95,7 @@ test('lists that name what they should not: a region is taken only if its node a
     assert.is(take(b), held, 'and when all is well');
   }));
 
-test('while lists are made anew nobody waits: none is there, and what is put is kept until later', () =>
+test('while lists are rebuilt no caller waits: take fails, and put is kept until later', () =>
   withTables(({ pool, a, struct, context }) => {
     const [first, second] = [a.getMr()!, a.getMr()!];
     struct.closed = 1;

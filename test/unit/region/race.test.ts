@@ -135,7 +135,7 @@ interface Outcome {
   staleFound: number;
 }
 
-/** Nobody rings it. */
+/** Never notified. */
 const pillow = new Int32Array(new SharedArrayBuffer(4));
 
 /**

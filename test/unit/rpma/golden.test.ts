@@ -84,7 +84,7 @@ function tellMad(mad: Uint8Array): string {
     (name) => `${name} ${fields[name]}`,
   );
   const own = message.name === 'REQ' ? message.privateData.slice(IP_CM) : message.privateData;
-  // Where an address and a key are told: chance.
+  // Addresses and keys are random: descriptors are masked.
   const told = own[2] === rpma.MR_DESCRIPTOR_SIZE ? maskDescriptor(own) : own;
   const text = Buffer.from(told ?? []).toString('hex');
   return `${message.name} ${said.join(' ')} ${text.replace(/(00)+$/, '')}`;
@@ -128,7 +128,7 @@ async function play(work: (ends: Ends) => Promise<void>): Promise<string[]> {
     const link = network.link(Endpoint.parse(address, 4791));
     return openDevice({ link: isTapped ? pcapLink(link, sink) : link, rdAtomicMax: 128 });
   };
-  // One side sees all of it.
+  // One side sees the whole exchange.
   const [here, there] = [await open(SERVER, true), await open(CLIENT, false)];
   const [server, client] = [rpma.peerNew(here), rpma.peerNew(there)];
   const ep = await server.epListen(SERVER, PORT);

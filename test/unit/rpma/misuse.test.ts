@@ -123,7 +123,7 @@ test('memory that is not persistent cannot be registered to be', () =>
     assert.is(codeOf(register), RpmaErrorCode.E_PROVIDER);
   }));
 
-test('whoever waits at the wrong channel is told which is right', async () => {
+test('a wait at the wrong channel is refused with the right one', async () => {
   const cfg = rpma.connCfgNew();
   cfg.setComplChannel(true);
   await connected(async ({ conn, other }) => {
@@ -133,7 +133,7 @@ test('whoever waits at the wrong channel is told which is right', async () => {
   }, cfg);
 });
 
-test('a message of the general-purpose method is read as it was written, and a broken one is none', () => {
+test('a message of the general-purpose method round-trips, and a broken one is refused', () => {
   const request = { offset: 5n, length: 2n ** 63n, opContext: 0xf01dn };
   const bytes = rpma.encodeFlushRequest(request);
   assert.is(bytes.length, 27);
@@ -147,7 +147,7 @@ test('a message of the general-purpose method is read as it was written, and a b
   assert.throws(() => rpma.decodeFlushResponse(bytes), isRefusal);
 });
 
-test('a log that is none is told from one that is empty', () => {
+test('a file without a log and an empty log are distinguished', () => {
   const { recoverLog, LOG_HEADER_BYTES } = rpma;
   assert.equal(recoverLog(new Uint8Array(64)), { records: [], end: LOG_HEADER_BYTES });
   const broken = (change: (view: DataView) => void, bytes = 64): void => {
@@ -167,7 +167,7 @@ test('a log that is none is told from one that is empty', () => {
   assert.throws(() => recoverLog(new Uint8Array(8)), isRefusal);
 });
 
-test('the log’s words go where they were asked to go', () => {
+test('thresholds and functions of the log are set, and invalid ones are refused', () => {
   const heard: string[] = [];
   rpma.logSetFunction((level, where, message) => heard.push(`${level} ${where} ${message}`));
   try {

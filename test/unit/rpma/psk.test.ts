@@ -15,7 +15,7 @@ const test = suite('rpma/psk');
 const [SERVER, CLIENT, PORT] = ['127.0.116.3', '127.0.116.4', 7000];
 const PSK = new Uint8Array(32).fill(7);
 const OTHER = new Uint8Array(32).fill(8);
-const SECRET = 'a record that nobody else is to read';
+const SECRET = 'a secret record for tests of encryption';
 const { WRITE_DST, WRITE_SRC, FLUSH_TYPE_VISIBILITY } = rpma.MrUsage;
 
 interface World {

@@ -1,4 +1,4 @@
-/** The replicated log between real devices of one process, with stores as slow as they are told. */
+/** The replicated log between real devices of one process, with stores of a set delay. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { rpma, openDevice, type Context } from '../../../host/index.js';

@@ -185,7 +185,7 @@ const WIRES: { readonly [name: string]: FaultOptions } = {
   '10 % reordering': { reordering: 0.1, reorderDistanceMax: 8 },
   '2 % corruption': { corruption: 0.02 },
   '30 % delay': { delay: 0.3, delayMicrosMax: 3000 },
-  'all of it': {
+  'all of these': {
     loss: 0.03,
     duplication: 0.05,
     reordering: 0.05,

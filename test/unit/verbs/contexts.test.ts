@@ -67,7 +67,7 @@ test('each has queues, domains and events of its own, and one address', async ()
   link(two, theirs[1]);
   assert.is(write(theirs[0], one), WcStatus.SUCCESS);
   assert.is(write(theirs[1], two), WcStatus.SUCCESS);
-  // The events of a queue pair go to who made it: this key is of the other context's domain.
+  // The events of a queue pair go to its creator: this key is of the other context's domain.
   const heard = second.getAsyncEvent();
   assert.is(write(theirs[1], one), WcStatus.REM_ACCESS_ERR);
   const event = await heard;
@@ -92,7 +92,7 @@ test('what is made from one ends with it; the others and their peers go on', asy
   const free = first.device.arena.heap.bytesFree;
   const { rkey } = one.mr;
   await first.close();
-  assert.ok(first.device.arena.heap.bytesFree > free, 'its queues are given back');
+  assert.ok(first.device.arena.heap.bytesFree > free, 'its queues are freed');
   assert.throws(() => first.allocPd(), /is closed/);
   assert.throws(() => one.qp.postSend([]), /destroyed/);
   assert.is(write(theirs[1], { mr: { ...one.mr, addr: one.mr.addr, rkey } as never }), 10);
@@ -173,7 +173,7 @@ test('the connection manager is the device’s, whichever of them asked for it f
   const listener = await listen(`${second.local.gid}:7471`, { context: second });
   const accepted = (async () => {
     for await (const request of listener) return request.accept();
-    throw new Error('nobody came');
+    throw new Error('no connection request');
   })();
   const connection = await cmConnect(`${second.local.gid}:7471`, { context: client });
   const theirs = await accepted;

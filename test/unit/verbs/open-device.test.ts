@@ -19,13 +19,13 @@ for (const progress of WAYS) {
     const [granted, usual] = [small, large].map(({ device }) => device.info.receiveBufferBytes);
     await small.close();
     await large.close();
-    // Linux says twice what it was asked for.
+    // Linux reports twice the requested size.
     assert.ok(granted === BYTES || granted === 2 * BYTES, `${granted}`);
     assert.ok(usual! > granted, `${usual}`);
     try {
       const context = await open({ socketBufferBytes: 0 });
       await context.close();
-      assert.unreachable('no buffer is none');
+      assert.unreachable('no buffer has this size');
     } catch (error) {
       assert.instance(error, MisuseError);
       assert.is((error as MisuseError).argument, 'socketBufferBytes');

@@ -174,7 +174,7 @@ export function fieldNamesOf({ headers }: OpcodeSpecification): Set<FieldName> {
   return new Set([...BTH_FIELDS, ...names]);
 }
 
-/** All that is wrong with these bytes. A parser may name any of it; with none, the packet is OK. */
+/** All defects of these bytes. A parser may name any of them; without one, the packet is OK. */
 export function defectsOf(bytes: Uint8Array): Set<PacketStatus> {
   const defects = new Set<PacketStatus>();
   if (bytes.length > PACKET_SIZE_MAX) defects.add(PacketStatus.TOO_LONG);

@@ -1,4 +1,4 @@
-/** What perftest says: our codec against its bytes on the wire, and what nobody should say. */
+/** The notes of perftest: our codec against its bytes on the wire, and malformed notes. */
 import { readFileSync } from 'node:fs';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';

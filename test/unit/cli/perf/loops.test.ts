@@ -101,7 +101,7 @@ test('a sender counts what it sent, a receiver what came, also in lists and by e
   }
 });
 
-test('every message is signalled, or one of so many and the last', async () => {
+test('every message is signalled, or each cq-mod-th message and the last one', async () => {
   for (const [cqMod, completions] of [
     [1, 25],
     [10, 3],
@@ -173,7 +173,7 @@ test('a reliable message that does not come though the sender is done is an erro
   });
 });
 
-test('who waits for somebody who has gone is told so', async () => {
+test('a server that waits for a disconnected client fails with ECONNRESET', async () => {
   const plan = planOf('send', 'lat', { ...OPTIONS, size: 8, iters: 10 });
   for (const events of [false, true]) {
     await between({ ...plan, events }, async (_, other) => {

@@ -76,7 +76,7 @@ test('median, mean, deviation and percentiles of known times', () => {
   assert.is(report.latencyRow(2, 0, new Float64Array(0)).averageMicros, 0);
 });
 
-test('CPU time is told per gigabyte and per million messages, of both sides', () => {
+test('CPU time is reported per gigabyte and per million messages, for both sides', () => {
   const cpu = { seconds: 3, bytes: 2e9, messages: 500_000 };
   assert.equal(report.cpuPer(cpu), { perGb: 1.5, perMillion: 6 });
   assert.equal(report.cpuPer({ seconds: 3, bytes: 0, messages: 0 }), { perGb: 0, perMillion: 0 });

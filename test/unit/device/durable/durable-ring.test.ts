@@ -48,7 +48,7 @@ test('ranges that touch or overlap become one, with all of their bytes', () => {
   assert.equal(of([5, 0], [100, 1]), [[100, 1]]);
 });
 
-test('what is taken is told when it is done, and what came meanwhile is not', () => {
+test('entries that were taken complete together, and later entries do not', () => {
   const { ring } = make();
   push(ring, 1, 0);
   push(ring, 2, 8);
@@ -86,7 +86,7 @@ test('the oldest are taken first, as many as are wanted, over the wrap of the in
   assert.equal([ring.take(3)!.count, ring.take(Infinity)!.count, ring.take()!.count], [2, 2, 2]);
 });
 
-test('after a failure nothing is told to be done, whatever a store says later', () => {
+test('after a failure no entry completes, whatever a store reports later', () => {
   const { ring } = make();
   push(ring, 1);
   ring.finish(ring.take()!.end);
@@ -106,7 +106,7 @@ test('a store that sleeps is called when as many are there as it waits for', asy
   const { ring, memory } = make();
   const calls = new Int32Array(memory.buffer, 64 + 20, 1);
   ring.announce();
-  assert.is(calls[0], 0, 'nobody sleeps');
+  assert.is(calls[0], 0, 'no store sleeps');
   const came = ring.workComes();
   ring.announce();
   assert.is(calls[0], 0, 'nothing is there');
@@ -119,7 +119,7 @@ test('a store that sleeps is called when as many are there as it waits for', asy
   assert.is(calls[0], 1, 'it is awake');
 });
 
-test('whoever gathers waits for so many, and not for ever', () => {
+test('a gathering store waits for a number of entries, and for a limited time', () => {
   const { ring } = make();
   push(ring, 1);
   let now = 0;
@@ -130,7 +130,7 @@ test('whoever gathers waits for so many, and not for ever', () => {
   assert.ok(ring.gather(2, 1000, clock));
 });
 
-test('a ring that was stopped has no more work, and nobody waits for it', async () => {
+test('a stopped ring has no work, and no store waits for it', async () => {
   const { ring } = make();
   const came = ring.workComes();
   ring.stop();

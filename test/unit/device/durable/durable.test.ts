@@ -155,7 +155,7 @@ test(
 );
 
 test(
-  'an error of the disk is told, and nothing is acknowledged from then on',
+  'an error of the disk is reported, and no later FLUSH is acknowledged',
   kept({ failAt: 2 }, async (world) => {
     flush(world, 0, 64);
     assert.equal(names(await completions(world, 1)), ['FLUSH SUCCESS']);

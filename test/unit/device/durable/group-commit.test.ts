@@ -1,4 +1,4 @@
-/** When a store waits before its next turn, for whom, and for how long. */
+/** When a store waits before its next turn, for which FLUSHes, and for how long. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { GroupCommit } from '../../../../host/device/durable/group-commit.js';
@@ -13,13 +13,13 @@ function after(company: number, at = TOOK): GroupCommit {
   return groupCommit;
 }
 
-test('before the first turn nobody is waited for', () => {
+test('before the first turn a store waits for no FLUSH', () => {
   const groupCommit = new GroupCommit();
   assert.is(groupCommit.company, 0);
   assert.is(groupCommit.micros(1, 0), 0);
 });
 
-test('who was just told is waited for until a quarter of a turn after its end, and no longer', () => {
+test('a store waits for answered requesters until a quarter of a turn after its end', () => {
   const groupCommit = after(32);
   assert.is(groupCommit.company, 32);
   assert.is(groupCommit.micros(1, TOOK), 100);
@@ -40,7 +40,7 @@ test('a slower turn is worth a longer wait', () => {
   assert.is(groupCommit.micros(1, 100_000), 25_000);
 });
 
-test('those who come back in time are one group', () => {
+test('requesters whose FLUSHes return in time form one group', () => {
   const groupCommit = after(32);
   assert.is(groupCommit.most, Infinity);
   assert.ok(groupCommit.micros(1, TOOK) > 0);
@@ -48,7 +48,7 @@ test('those who come back in time are one group', () => {
   assert.is(groupCommit.most, Infinity);
 });
 
-test('those who do not are two groups, until they do', () => {
+test('requesters whose FLUSHes do not return in time form two groups, until they do', () => {
   const groupCommit = after(31);
   assert.ok(groupCommit.micros(16, TOOK) > 0);
   groupCommit.waited(false);
@@ -61,7 +61,7 @@ test('those who do not are two groups, until they do', () => {
   assert.is(groupCommit.most, Infinity);
 });
 
-test('so are those of whom the first comes back later; but who comes long after is a newcomer', () => {
+test('a first FLUSH after the wait makes two groups; one long after is a newcomer', () => {
   const late = after(32);
   assert.is(late.micros(32, TOOK + 100), 0);
   assert.is(late.most, 16);
@@ -70,13 +70,13 @@ test('so are those of whom the first comes back later; but who comes long after 
   assert.is(newcomers.most, Infinity);
 });
 
-test('a single one is a group', () => {
+test('a single requester is a group', () => {
   const groupCommit = after(1);
   assert.is(groupCommit.micros(1, TOOK + 100), 0);
   assert.is(groupCommit.most, 1);
 });
 
-test('some are on their way and count on, for a while', () => {
+test('FLUSHes that are under way count on, for a while', () => {
   const groupCommit = after(32);
   groupCommit.ended(TOOK, 2 * TOOK, 20);
   assert.is(groupCommit.company, 31);
@@ -84,7 +84,7 @@ test('some are on their way and count on, for a while', () => {
   assert.is(groupCommit.company, 20);
 });
 
-test('who waited in vain does not wait for a while, ever longer', () => {
+test('after a wait in vain a store does not wait for some turns, ever more of them', () => {
   const groupCommit = after(2);
   const pauses = Array.from({ length: 8 }, () => {
     assert.is(groupCommit.micros(1, TOOK), 100);
@@ -96,7 +96,7 @@ test('who waited in vain does not wait for a while, ever longer', () => {
   assert.equal(pauses, [1, 3, 7, 15, 31, 63, 64, 64]);
 });
 
-test('who waited for somebody who came forgets what was in vain', () => {
+test('a wait that succeeded resets the count of waits in vain', () => {
   const groupCommit = after(2);
   groupCommit.waited(false);
   groupCommit.waited(false);

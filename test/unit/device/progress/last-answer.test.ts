@@ -44,7 +44,7 @@ for (const progress of ['thread', 'poll'] as const) {
           connect(from.qp, to, 1, 2, PATIENT);
           connect(to.qp, from, 2, 1, PATIENT);
           to.qp.postRecv({ sgList: [{ addr: to.mr.addr, length: 64, lkey: to.mr.lkey }] });
-          // Somebody who polls without a pause does the work itself, answers last.
+          // A caller that polls without a pause does the thread's work, and answers late.
           for (let poll = 0; poll < 100; poll++) to.cq.poll(1);
           const sgList = [{ addr: from.mr.addr, length: 64, lkey: from.mr.lkey }];
           from.qp.postSend({ opcode: WrOpcode.SEND, sendFlags: SendFlag.SIGNALED, sgList });

@@ -25,7 +25,7 @@ import { makePair, type Pair } from '../../../support/pair.js';
 const test = suite('device/progress/runner');
 const BYTES = 4096;
 
-/** A link whose packets go to whom the test says. */
+/** A link whose packets go to the receiver of the test. */
 function diverted(link: Link, receiver: LinkReceiver): Link {
   return new Proxy(link, {
     get(target, name) {
@@ -43,7 +43,7 @@ interface World {
   readonly runner: Runner;
   /** Of what the runner has handed to a store. */
   readonly ring: DurableRing;
-  /** Posts a FLUSH, or a WRITE, and hands what b gets of it to the runner. */
+  /** Posts a FLUSH, or a WRITE, and hands its packets at b to the runner. */
   ask(placement: number): void;
 }
 
@@ -118,7 +118,7 @@ test('a turn in which a FLUSH goes to a store, or comes back, is one of a store'
     ask(PlacementType.PERSISTENT);
     assert.ok(runner.stores, 'it was handed to the store');
     runner.turn();
-    assert.not(runner.stores, 'the store is at work, and nothing came of it');
+    assert.not(runner.stores, 'the store is at work, and has finished nothing');
     ring.finish(ring.take()!.end);
     runner.turn();
     assert.ok(runner.stores, 'it was taken back');
@@ -133,7 +133,7 @@ test('a turn beside a store at work is not', () =>
     ask(PlacementType.PERSISTENT);
     runner.turn();
     ask(PlacementType.GLOBAL);
-    assert.not(runner.stores, 'a FLUSH that no store is asked for');
+    assert.not(runner.stores, 'a FLUSH that needs no store');
     runner.turn();
     ask(0);
     assert.not(runner.stores, 'a WRITE');

@@ -1,4 +1,4 @@
-/** When it is worth looking for work before going to sleep. */
+/** When a thread polls for work before it sleeps. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { VirtualClock } from '../../../../host/index.js';
@@ -11,7 +11,7 @@ function spinning(...away: number[]) {
     clock.advance(away.length > 1 ? away.shift()! : away[0]!);
   });
   const looks = (): number => spin.until(clock.now()) - clock.now();
-  /** Looks and yields as long as it is worth it; how long nobody may look then. */
+  /** Polls and yields while polling is worth it; returns the pause that follows. */
   const pause = (): number => {
     while (looks() > 0) spin.yield();
     let micros = 0;
@@ -21,7 +21,7 @@ function spinning(...away: number[]) {
   return { clock, spin, looks, pause };
 }
 
-test('who gets the processor back soon goes on looking', () => {
+test('a thread that gets the processor back soon goes on polling', () => {
   const { spin, looks } = spinning(1, 60, 499);
   for (let look = 0; look < 1000; look++) {
     assert.is(looks(), 100);
@@ -29,7 +29,7 @@ test('who gets the processor back soon goes on looking', () => {
   }
 });
 
-test('who gets it back late sleeps for a while, and looks again after that', () => {
+test('a thread that gets the processor back late sleeps for a while, then polls again', () => {
   const { spin, looks, clock } = spinning(1000, 1);
   spin.yield();
   assert.is(looks(), 0);
@@ -39,7 +39,7 @@ test('who gets it back late sleeps for a while, and looks again after that', () 
   assert.is(looks(), 100);
 });
 
-test('who loses it again and again looks ever more rarely, but does', () => {
+test('a thread that loses the processor repeatedly polls ever more rarely, but does', () => {
   const { pause } = spinning(4000);
   const pauses = Array.from({ length: 10 }, pause);
   assert.equal(
@@ -48,7 +48,7 @@ test('who loses it again and again looks ever more rarely, but does', () => {
   );
 });
 
-test('who has lost it once, long ago, has lost nothing', () => {
+test('a loss of the processor is forgotten after a while', () => {
   const { pause, clock, looks } = spinning(4000);
   pause();
   pause();
@@ -57,7 +57,7 @@ test('who has lost it once, long ago, has lost nothing', () => {
   assert.is(pause(), 4_000);
 });
 
-test('who expects to be asked again at once keeps the processor, and looks, in a pause, too', () => {
+test('a thread that expects work at once keeps the processor, and polls in a pause too', () => {
   const clock = new VirtualClock();
   let yields = 0;
   const away = (): void => {
@@ -76,7 +76,7 @@ test('who expects to be asked again at once keeps the processor, and looks, in a
   assert.is(new Spin(5, clock, away, 20).until(clock.now()), clock.now() + 5);
 });
 
-test('with two processors who looks is in the way of those who work; with more it is not', () => {
+test('with two processors polling hinders threads that work; with three it does not', () => {
   const clock = new VirtualClock();
   const looks = (processors: number, othersWork: boolean): number =>
     new Spin(100, clock, () => assert.unreachable(), 20, processors).until(0, othersWork);
@@ -88,7 +88,7 @@ test('with two processors who looks is in the way of those who work; with more i
   assert.is(new Spin(100, clock, () => assert.unreachable()).until(0, true), 100);
 });
 
-test('who is not to look does not', () => {
+test('a thread with a poll time of 0 never polls', () => {
   const clock = new VirtualClock();
   const spin = new Spin(0, clock, () => assert.unreachable());
   assert.is(spin.until(clock.now()), clock.now());

@@ -61,7 +61,7 @@ async function completions(side: Side, count: number): Promise<WorkCompletion[]>
   return all;
 }
 
-test('a WRITE arrives, and whoever waits for its completion is woken', async () => {
+test('a WRITE arrives, and the thread that waits for its completion wakes', async () => {
   const { a, b, close } = await openPair();
   for (let round = 1; round <= 20; round++) {
     a.buffer.fill(round, 0, 50_000);
@@ -104,7 +104,7 @@ test('many requests, polled for, with control verbs between them', async () => {
   await close();
 });
 
-test('whoever polled a completion has room for another request', async () => {
+test('a thread that polled a completion has room for another request', async () => {
   const { a, b, close } = await openPair();
   const room = a.qp.cap.maxSendWr;
   for (let index = 0; index < room; index++) write(a, b, 64);
@@ -119,7 +119,7 @@ test('whoever polled a completion has room for another request', async () => {
   await close();
 });
 
-test('who finds completions each time that it waits leaves others of its thread their turns', async () => {
+test('a wait that always succeeds yields to the event loop', async () => {
   const { a, b, close } = await openPair();
   for (let index = 0; index < 200; index++) write(a, b, 64);
   // All of them are there.
@@ -140,7 +140,7 @@ test('a queue pair that rang and was destroyed is passed over', async () => {
   const others = Array.from({ length: 50 }, () => a.pd.createQp({ sendCq: a.cq, recvCq: a.cq }));
   for (const qp of others) {
     connect(qp, b, 1, 1, PATIENT);
-    // To nobody: the packets are not for that queue pair's sender.
+    // The packets match no queue pair: its sender is another one.
     const rdma = { remoteAddr: b.mr.addr, rkey: b.mr.rkey };
     qp.postSend({ opcode: WrOpcode.RDMA_WRITE, sgList: [], rdma });
     qp.destroy();
@@ -172,7 +172,7 @@ test('posting in ERR is flushed, and an asynchronous event comes', async () => {
   await close();
 });
 
-test('an address that is taken, or is none, is refused as without a thread', async () => {
+test('an address that is taken, or malformed, is refused as without a thread', async () => {
   const side = await openSide('127.0.0.1');
   const { port } = side.context.local;
   const message = /port \d+ on 127\.0\.0\.1 is taken by this process/;
@@ -227,17 +227,17 @@ test('peers are served while the main thread is blocked, and the process then en
     write(a, there, 8, { opcode: WrOpcode.RDMA_READ, sgList });
     await completions(a, 3);
   }
-  assert.ok(performance.now() - start < 1400, 'all of it before the other side woke up');
+  assert.ok(performance.now() - start < 1400, 'before the other side woke up');
   assert.equal(await next(), { written: 99, counter: 20 });
   assert.equal(await ended, [0, null]);
   await a.context.close();
 });
 
-test('time passes for what was posted by somebody who polled without a pause, and does not any more', async () => {
+test('timers run for requests of a thread that polled without a pause and stopped', async () => {
   const a = await openSide('127.0.0.1');
   const b = await openSide('127.0.0.2');
   connect(a.qp, b, 1, 2, { attributes: { timeout: 10, retryCnt: 1 } });
-  // Nobody will answer.
+  // The peer will not answer.
   b.qp.destroy();
   // Both threads are asleep.
   await sleep(20);

@@ -51,7 +51,7 @@ async function opened(name: string, work: (file: DeviceFile) => Promise<void>): 
 
 test.after(() => rmSync(directory, { recursive: true }));
 
-test('what the kernel refuses for a moment is asked for again', () =>
+test('a lock that the kernel refuses for a moment is requested again', () =>
   opened('moment', async (file) => {
     await refusing('lockByte', 2, () => assert.ok(file.tryLockTables()));
     await refusing('unlockByte', 2, () => file.unlockTables());
@@ -74,9 +74,9 @@ test('what it refuses for long is a refusal, and the lock is not thought to be h
     });
   }));
 
-test('a file that cannot be locked is made by nobody', async () => {
+test('a file that cannot be locked is not created', async () => {
   await refusing('lockByte', Infinity, async () => {
-    const device = { name: 'nobody', directory, address: '127.1.2.5', memoryBytes: 2 ** 23 };
+    const device = { name: 'unlocked', directory, address: '127.1.2.5', memoryBytes: 2 ** 23 };
     try {
       await openDevice(device);
       assert.unreachable();
@@ -84,10 +84,10 @@ test('a file that cannot be locked is made by nobody', async () => {
       assert.ok(isNoLock(error as Error), String(error));
     }
   });
-  assert.not(readdirSync(directory).includes('verbena-nobody'));
+  assert.not(readdirSync(directory).includes('verbena-unlocked'));
 });
 
-test('who cannot see who lives says so once, and looks again', async () => {
+test('a process that cannot query locks warns once, and tries again', async () => {
   const place = { name: 'two', directory };
   const one = await openDevice({ ...place, address: '127.1.2.5', port: 0, memoryBytes: 2 ** 23 });
   const other = await openDevice(place);

@@ -8,8 +8,8 @@ const leaver = fileURLToPath(new URL('../../../support/leaver.js', import.meta.u
 
 for (const [way, code, what] of [
   ['exit', 3, 'process.exit()'],
-  ['throw', 1, 'an error that nobody catches'],
-  ['reject', 1, 'a rejection that nobody handles'],
+  ['throw', 1, 'an uncaught error'],
+  ['reject', 1, 'an unhandled rejection'],
   ['terminate', 4, 'the end of its worker'],
 ] as const) {
   test(`a program whose device is open does not wait for the thread’s sleep to end: ${what}`, () => {

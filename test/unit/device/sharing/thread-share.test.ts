@@ -143,7 +143,7 @@ test('a device that was not told of threads has none to give, and a share is for
   await alone.close();
   const device = await openDevice({ ...INLINE, threadsMax: 2, memoryBytes: 64 * 2 ** 20 });
   const share = device.share();
-  // Here, too: whoever has it first.
+  // On the same thread too: the first to open it has it.
   const second = await openDevice({ ...INLINE, threadShare: share });
   try {
     await openDevice({ ...INLINE, threadShare: share });

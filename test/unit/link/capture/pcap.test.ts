@@ -83,7 +83,7 @@ test('what a UDP link sends and receives is captured with ICRCs that match', asy
   await Promise.all([a!.close(), b!.close()]);
   await a!.close();
   for (const sink of sinks) {
-    // Made anew whenever it is asked for.
+    // A new snapshot at each access.
     const { file } = sink;
     const capture = readPcap(file, { port: to.port });
     const packets = [...capture];

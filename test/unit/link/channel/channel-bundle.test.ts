@@ -18,7 +18,7 @@ const PEER = Gid.parse('fd00::2');
 const to = new Endpoint(PEER, 4791);
 const LENGTH = 1056;
 
-/** A peer behind so many channels, all of them open. */
+/** A peer behind `count` channels, all of them open. */
 async function open(count: number) {
   const link = new FakeLink();
   const receiver = Object.assign(new RecordingReceiver(), {
@@ -95,7 +95,7 @@ test('a channel that stands still gets no more than its window, the others go on
   await link.close();
 });
 
-test('what comes by several channels is handed on in the order in which it was sent', async () => {
+test('packets of several channels are delivered in the order in which they were sent', async () => {
   const from = await open(3);
   await send(from.link, 12);
   const { link, receiver, channels } = await open(3);
@@ -170,7 +170,7 @@ test('several are one peer, and are replaced together', async () => {
   await link.close();
 });
 
-test('an acknowledgement goes by the channel that was asked on', async () => {
+test('an acknowledgement goes by the channel that requested it', async () => {
   const { link, channels } = await open(2);
   const asking = Uint8Array.of(Kind.ACKNOWLEDGE, FrameFlag.ASK, 0, 0, 0, 0);
   channels[1]!.receiver!.message(asking);

@@ -1,4 +1,4 @@
-/** Packets in messages, the window, and who is a peer. */
+/** Packets in messages, the window, and connections to peers. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
@@ -178,7 +178,7 @@ test('an acknowledgement rides along, and goes by itself only when nothing else 
   await settle(5);
   assert.is(channel.sent.length, 2, 'the packet had it');
   assert.is(channel.sent[1]![4], 6);
-  // Nobody asked.
+  // Without the ASK flag there is no acknowledgement.
   channel.receiver!.message(message(undefined, 7, pattern(20, 1)));
   await settle(5);
   assert.is(channel.sent.length, 2);
@@ -249,11 +249,12 @@ test('a channel that is full, or holds too much back, loses messages and nothing
   await link.close();
 });
 
-test('who is not there has no packets', async () => {
+test('packets to an unknown peer are counted as unroutable', async () => {
   const { link, channel } = await open();
-  const nobody = Endpoint.parse('fd00::9', 4791);
+  const unknown = Endpoint.parse('fd00::9', 4791);
   const otherPort = new Endpoint(PEER, 4792);
-  link.send(new TestBatch([nobody, otherPort].map((peer) => ({ bytes: pattern(9, 1), to: peer }))));
+  const peers = [unknown, otherPort];
+  link.send(new TestBatch(peers.map((peer) => ({ bytes: pattern(9, 1), to: peer }))));
   await Promise.resolve();
   assert.is(link.counters.unroutable, 2);
   assert.is(channel.sent.length, 0);
@@ -268,7 +269,7 @@ function packetCount({ sent }: FakeChannel): number {
 const CHOSEN_FOR = Gid.parse('fd00::2');
 const FOLLOWED = Gid.parse('fd00::');
 
-test('a connection takes an address over when it opens, not when somebody asks for it', async () => {
+test('a connection takes an address over when it opens, not when it is requested', async () => {
   const { link, channel, receiver } = await open();
   const impostor = new FakeChannel();
   const refused = link.add(PEER, impostor).catch((error: LinkError) => error.code);
@@ -340,7 +341,7 @@ test('the smaller address closes the older connection, the larger one waits for 
   await link.close();
 });
 
-test('of several connections each is asked whether it carries, until there is one', async () => {
+test('several connections to one peer are probed, until one is left', async () => {
   const { link } = await open({ askMillis: 1, peersMax: 4 });
   const older = await link.connect(FOLLOWED);
   await settle(10);
@@ -350,7 +351,7 @@ test('of several connections each is asked whether it carries, until there is on
   for (const { sent } of [older, newer]) {
     assert.equal(sent[0], Uint8Array.of(Kind.ACKNOWLEDGE, FrameFlag.ASK, 0, 0, 0, 0));
   }
-  // Who is asked answers, though nothing was seen of packets.
+  // A probe is answered though no packets have arrived.
   const asked = new FakeChannel();
   await link.connect(Gid.parse('fd00::4'), asked);
   asked.receiver!.message(newer.sent[0]!);
@@ -415,7 +416,7 @@ test('a peer that closes is gone at once', async () => {
   await link.close();
 });
 
-test('a peer that got lost is looked for, and comes back or is given up', async () => {
+test('a peer that got lost is sought, and returns or is abandoned', async () => {
   const { link, channel, receiver } = await open();
   channel.receiver!.interrupted(true);
   channel.receiver!.interrupted(false);
@@ -447,7 +448,7 @@ test('a connection that closes because a new one takes its place is not missed',
   await link.close();
 });
 
-test('closing ends what waits, and who waits', async () => {
+test('closing ends pending connections and pending waits', async () => {
   const { link, channel } = await open();
   const pending = link.add(Gid.parse('fd00::3'), new FakeChannel());
   assert.equal(await kinds(link, 1), ['connected']);

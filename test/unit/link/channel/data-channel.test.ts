@@ -76,7 +76,7 @@ test('one HTTP exchange connects two programs', async () => {
   assert.ok(server.peers[0]!.equals(client.info.local));
 });
 
-test('whoever posts something else is told so, and nothing is left of it', async () => {
+test('a request that is no offer gets an error status, and leaves no resources', async () => {
   const server = await open();
   const url = await serve((req, res) => void answerRequest(server, req, res));
   const post = async (body: string, method = 'POST'): Promise<[number, string]> => {
@@ -124,7 +124,7 @@ test('the threads and programs of one room meet by BroadcastChannel', async () =
   );
 });
 
-/** A room in which one newcomer is met, whom we reach only after so many `failures`. */
+/** A room with one newcomer, which is reached only after `failures` failures. */
 async function meetLate(failures: number): Promise<{ tries: () => number; leave: () => void }> {
   const [member, newcomer] = [await open(), await open()];
   let tries = 0;
@@ -145,14 +145,14 @@ async function meetLate(failures: number): Promise<{ tries: () => number; leave:
   return { tries: () => tries, leave };
 }
 
-test('a newcomer who was too busy to answer is asked again', async () => {
+test('a newcomer that was too busy to answer is called again', async () => {
   await meetLate(2);
   const [member, newcomer] = links.slice(-2);
   await eventually(() => newcomer!.peers.length === 1, 5000);
   assert.ok(newcomer!.peers[0]!.equals(member!.info.local));
 });
 
-test('a newcomer who never answers is asked three times, and not after we have left', async () => {
+test('a newcomer that never answers is called three times, and not after leaving', async () => {
   const [never, left] = [await meetLate(Infinity), await meetLate(Infinity)];
   left.leave();
   await eventually(() => never.tries() === 3, 5000);
@@ -161,16 +161,16 @@ test('a newcomer who never answers is asked three times, and not after we have l
   assert.is(left.tries(), 1);
 });
 
-test('nobody who answers, or who is not listened to, is an error with a name', async () => {
+test('signalling without an answer, or without a server, is an error with a code', async () => {
   const link = await open();
   const silent: Signalling = {
     name: 'silence',
     exchange: (_offer, { reason: _ }) => new Promise(() => {}),
   };
   const timeoutMillis = 30;
-  const nobody = await failure(link.connect(new BroadcastSignalling('nobody'), { timeoutMillis }));
-  assert.is(nobody.code, 'ETIMEDOUT');
-  assert.match(nobody.message, /nobody answers through the broadcast channel "nobody"/);
+  const absent = await failure(link.connect(new BroadcastSignalling('absent'), { timeoutMillis }));
+  assert.is(absent.code, 'ETIMEDOUT');
+  assert.match(absent.message, /through the broadcast channel "absent"/);
   const mute = await failure(link.connect(silent, { timeoutMillis }));
   assert.is(mute.code, 'ETIMEDOUT', 'though the signalling itself does not give up');
   const refused = await failure(link.connect('http://127.0.0.1:9/signal'));
@@ -188,7 +188,7 @@ test('options out of range are misuse', () => {
     assert.throws(() => new DataChannelLink(options), MisuseError.name && /must be/);
 });
 
-test('a link that is not open connects nobody and answers nobody', async () => {
+test('a link that is not open connects to no peer and answers none', async () => {
   const link = new DataChannelLink();
   const other = await open();
   assert.instance(await failure(link.connect(signallingTo(other))), MisuseError);
@@ -315,7 +315,7 @@ async function numbersDuring(
   assert.ok(sent > 0);
 }
 
-test('a connection is made anew under traffic, though it is told late that it is accepted', () => {
+test('a connection is replaced under traffic, though its acceptance is delayed', () => {
   const disturb = async (a: DataChannelLink, b: DataChannelLink): Promise<void> => {
     for (let restart = 0; restart < 3; restart++) await a.connect(signallingTo(b));
   };

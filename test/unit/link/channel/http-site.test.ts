@@ -71,7 +71,7 @@ test('a source is an IPv4 address, or a network of 64 bits', () => {
   first();
   first();
   assert.ok(shares.take('192.0.2.1'));
-  assert.is(shares.take('192.0.2.3'), undefined, 'what is given back twice counts once');
+  assert.is(shares.take('192.0.2.3'), undefined, 'a share returned twice counts once');
 });
 
 test('an offer names no address but its own, and few', () => {

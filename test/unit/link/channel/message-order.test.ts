@@ -34,7 +34,7 @@ test('what one channel brings early waits for what another one has yet to bring'
   order.stop();
 });
 
-test('what its own channel has passed is lost, and nobody waits for it', () => {
+test('a message that its own channel has passed is lost, and no later one waits for it', () => {
   const { order, got, come } = made();
   come(0);
   // 1 was sent by that channel, and did not come.
@@ -48,7 +48,7 @@ test('what its own channel has passed is lost, and nobody waits for it', () => {
   order.stop();
 });
 
-test('what comes after it was taken for lost comes all the same', () => {
+test('a message that arrives after it was counted as lost is delivered', () => {
   const { order, got, come } = made();
   come(2, 0);
   come(0);
@@ -66,7 +66,7 @@ test('a channel that stands still is waited for some milliseconds', async () => 
   come(1);
   come(3, 1);
   await eventually(() => got.length === 2);
-  assert.equal(got, [1, 3], 'first 0 is given up, then 2');
+  assert.equal(got, [1, 3], '0 counts as lost first, then 2');
   come(4);
   assert.equal(got, [1, 3, 4]);
   order.stop();

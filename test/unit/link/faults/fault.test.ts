@@ -98,7 +98,7 @@ test('hands on the very batch when nothing happens to it', async () => {
   assert.is(link.info.name, 'fault(loopback)');
 });
 
-test('loses the share of packets that was asked for', async () => {
+test('loses the configured share of packets', async () => {
   const { link, send, arrived } = await faulty({ loss: 0.1 });
   const batches = send(0, 20_000, 50);
   const numbers = arrived();

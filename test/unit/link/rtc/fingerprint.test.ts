@@ -36,7 +36,7 @@ test('an address is 0xfd and the first 15 bytes of the SHA-256', () => {
   assert.is(gidOfDescription(twice).toString(), GID, 'the same one twice is one');
 });
 
-test('a fingerprint of another length, or of other digits, is none', () => {
+test('a fingerprint of another length, or of other digits, is rejected', () => {
   for (const print of [
     '',
     PRINT.slice(3),

@@ -105,7 +105,7 @@ class FakeConnector implements RtcConnector {
   }
 }
 
-/** Somebody with certificate 2, who answers what `answers` says, and what it was asked. */
+/** A peer with certificate 2 that answers from the list `answers`, and records its offers. */
 class Other implements Signalling {
   readonly name = 'the other side';
   readonly asked: Description[] = [];
@@ -117,7 +117,7 @@ class Other implements Signalling {
 
   exchange(offer: Description): Promise<unknown> {
     this.asked.push(offer);
-    const answer = this.answers.shift() ?? new Error('nobody');
+    const answer = this.answers.shift() ?? new Error('no answer');
     return answer instanceof Error ? Promise.reject(answer) : Promise.resolve(answer);
   }
 }
@@ -139,7 +139,7 @@ async function codeOf(promise: Promise<unknown>): Promise<string> {
   );
 }
 
-test('what a description is to a connection is told by session, version and credentials', () => {
+test('session, version and credentials relate a description to a connection', () => {
   const heard = describe({ of: 2, version: 3 });
   const judge = (said: Partial<Said>): string => judgeOffer(heard, describe({ of: 2, ...said }));
   assert.is(judge({ version: 4 }), 'restart');
@@ -156,7 +156,7 @@ test('what a description is to a connection is told by session, version and cred
   assert.is(judgeOffer(heard, huge), 'other');
 });
 
-test('a peer who is out of reach is offered a restart, and the same channel goes on', async () => {
+test('an unreachable peer gets an offer to restart, and the same channel goes on', async () => {
   const connector = new FakeConnector(1);
   const link = await linkWith(connector);
   const other = new Other(first, describe({ of: 2, type: 'answer', version: 2 }));
@@ -205,7 +205,7 @@ test('an offer of a restart is answered when nothing travels here either, and on
   await link.answer(describe({ of: 2 }));
   await eventually(() => link.peers.length === 1);
   const again = describe({ of: 2, version: 2 });
-  // Somebody reads along, or the peer was quicker to see it.
+  // An eavesdropper sent it, or the peer was quicker to detect the outage.
   assert.is(await codeOf(link.answer(again)), 'EBUSY', 'what works is left alone');
   const noticed = link.answer(again);
   interrupt(connector.channels[0]!);
@@ -286,7 +286,7 @@ test('what one side offers more than the other answers is closed', async () => {
   );
 });
 
-test('where there is no restart the other side is told to connect anew', async () => {
+test('without support for restarts the other side must connect anew', async () => {
   const connector = new FakeConnector(1, false);
   const link = await linkWith(connector);
   await link.answer(describe({ of: 2 }));

@@ -19,7 +19,7 @@ import { packets, repeat } from '../../../support/stations.js';
 import { over, UdpPair } from '../../../support/udp-pair.js';
 
 const ADDRESS = '10.99.0.1';
-/** Behind the interface, and nobody there. */
+/** Behind the interface, without a host. */
 const FAR = Endpoint.parse('10.99.0.9', 4791);
 const INSIDE = 'VERBENA_TEST_NAMESPACE';
 const LIMIT_MILLIS = 100_000;
@@ -91,7 +91,7 @@ async function send(link: AnyLink, to: Endpoint, lengths: number[]): Promise<voi
   assert.is(counted(), wanted);
 }
 
-/** All that the link was told of refusals, once each. */
+/** All refusals that the link reported, once each. */
 async function toldOnce(code: string): Promise<void> {
   await eventually(() => told.some((text) => text.includes(code)));
   assert.is(told.filter((text) => text.includes(code)).length, 1, told.join('\n'));

@@ -1,4 +1,4 @@
-/** What a kernel may answer to sendmmsg that loopback never does: a kernel that is told to. */
+/** Answers to sendmmsg that loopback never gives, from a simulated kernel. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint, Gid } from '../../../../host/link/endpoint.js';

@@ -76,7 +76,7 @@ test('what a refusal means is said once per link and errno', async () => {
 });
 
 for (const code of ['EPERM', 'ENOBUFS', 'EMSGSIZE', 'ECONNREFUSED', 'ENETUNREACH'] as const) {
-  test(`every third system call refused with ${code}: all of it arrives`, async () => {
+  test(`every third system call refused with ${code}: all packets arrive`, async () => {
     const both = await openPair();
     let calls = 0;
     const { sendMessages } = posix!;
@@ -87,7 +87,7 @@ for (const code of ['EPERM', 'ENOBUFS', 'EMSGSIZE', 'ECONNREFUSED', 'ENETUNREACH
     const { sendErrors } = links[0]!.counters;
     assert.equal([...sendErrors.keys()], [code]);
     assert.ok(sendErrors.get(code)! > 3, `${sendErrors.get(code)} packets`);
-    // ECONNREFUSED is about the peer, which is told by its silence.
+    // ECONNREFUSED is about the peer: retransmissions handle it.
     const saying = code === 'ECONNREFUSED' ? 0 : 1;
     const mine = told.filter((text) => text.includes(code));
     assert.ok(mine.length >= saying && mine.length <= 2 * saying, mine.join('\n'));
@@ -132,7 +132,7 @@ for (const missing of [['UDP_SEGMENT'], ['UDP_GRO'], ['UDP_SEGMENT', 'UDP_GRO']]
 }
 
 for (const code of ['EIO', 'EINVAL', 'EOPNOTSUPP'] as const) {
-  test(`a kernel that refuses runs with ${code} when they are sent loses none of it`, async () => {
+  test(`a kernel that refuses runs with ${code} when they are sent loses no packet`, async () => {
     const both = await openPair();
     const { sendMessages } = posix!;
     let refused = 0;

@@ -19,7 +19,7 @@ test('an address is found again as the same object, at any place', () => {
   assert.is(cache.intern(ipv4(0x12b7, 10, 0, 0, 1), 0), endpoint);
 });
 
-test('IPv6 addresses are told apart by every word, and not by the flow label', () => {
+test('IPv6 addresses are distinguished by every word, and not by the flow label', () => {
   const cache = new SourceCache(false);
   const address = (flow: number, ...rest: number[]): Uint32Array =>
     Uint32Array.of(10 | (0xb712 << 16), flow, ...rest, 0);

@@ -232,7 +232,7 @@ test('a receiver may close the link in the middle of a run: nothing follows', as
   link.poll();
   await link.close();
   assert.is(runs, 1);
-  assert.is(taken, 1, 'memory is given back after the receiver has returned');
+  assert.is(taken, 1, 'memory is freed after the receiver has returned');
   assert.is(memory.taken.size, 0);
   assert.is(link.poll(), 0);
   assert.is(link.socketDescriptor, -1);
@@ -274,7 +274,7 @@ test('a receiver that throws, or polls, spoils nothing', async () => {
   );
 });
 
-test('a socket that somebody else closed fails the link once, and not from send', async () => {
+test('a socket closed by other code fails the link once, and not from send', async () => {
   const a = await stations.open();
   const b = await stations.open();
   posix!.close(a.link.socketDescriptor);

@@ -152,7 +152,7 @@ test('a packet after a run, longer than its packets, is not cut up', async () =>
   ]);
 });
 
-test('destinations that take turns are told apart; runs do not mix them', async () => {
+test('alternating destinations are kept apart; runs do not mix them', async () => {
   const a = await stations.open();
   const others = [await stations.open(), await stations.open(), await stations.open()];
   for (const { local } of others) a.link.setPeerSegments(local, true);
@@ -181,7 +181,7 @@ test('more messages than fit one call take another one', async () => {
   );
 });
 
-test('what the kernel refuses is counted by errno, and what comes after it is sent', async () => {
+test('packets that the kernel refuses are counted by errno, and later ones are sent', async () => {
   const a = await stations.open();
   const b = await stations.open();
   const ok = pattern(40, 7);
@@ -237,7 +237,7 @@ test('where runs are not possible the packets go one by one, from then on at onc
   );
 });
 
-test('a kernel that knows no runs is told in the info, and gets packets one by one', async () => {
+test('a kernel without UDP GSO is shown in the info, and gets packets one by one', async () => {
   const { setOption } = posix!;
   posix!.setOption = function (fd, level, option, value) {
     const isRun = option === sys.UDP_SEGMENT || option === sys.UDP_GRO;
@@ -261,7 +261,7 @@ test('a kernel that knows no runs is told in the info, and gets packets one by o
   assert.equal([a.link.counters.sentMessages, a.link.counters.sendErrors.size], [10, 0]);
 });
 
-test('nobody at the other end is no error of ours', async () => {
+test('a destination without a receiver is no error of the link', async () => {
   const a = await stations.open();
   const b = await stations.open();
   await b.link.close();
@@ -327,7 +327,7 @@ for (const address of ADDRESSES) {
     assert.equal(send(3), [marked, marked, marked]);
     assert.equal(b.receiver.runs.at(-1), { length: 180, segmentSize: 60 });
     assert.equal(send(0), [bytes, bytes, bytes]);
-    // A mark is not taken for that of a later packet that comes without any word of it.
+    // A mark is not mistaken for that of a later packet without control data.
     send(3);
     const [level, option] = address.includes('.')
       ? [sys.SOL_IP, sys.IP_RECVTOS]
@@ -347,7 +347,7 @@ test('packets too short for a BTH take no mark', async () => {
   assert.equal(take(b, 2), [pattern(4, 0), marked]);
 });
 
-test('a source is the same object from packet to packet, whoever sends between', async () => {
+test('a source is the same object from packet to packet, whichever peer sends between', async () => {
   const a = await stations.open();
   const b = await stations.open();
   const c = await stations.open();

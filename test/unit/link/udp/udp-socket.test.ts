@@ -61,7 +61,7 @@ const WITHOUT_KOFFI = `
   console.log(JSON.stringify({ socketOptions, ports }));
 `;
 
-test('says what was asked of the socket and what came of it', async () => {
+test('the info has the requested options of the socket and the granted ones', async () => {
   if (!isLinux) return;
   const { socketOptions, names } = await describe('127.0.0.1');
   assert.equal(names, ['IP_MTU_DISCOVER = PROBE', 'SO_RCVBUF', 'SO_SNDBUF']);
@@ -98,16 +98,16 @@ test('without koffi a device opens all the same, and one line says once what is 
   assert.ok(Math.max(...ports) < FLOW_PORT_MIN, ports.join());
 });
 
-test('a port that the system chooses is none of those that flows come from', async () => {
+test('a port that the system selects is not a source port of flows', async () => {
   for (let i = 0; i < 40; i++) {
     const { socket } = await bound();
     assert.ok(socket.address().port < FLOW_PORT_MIN, `${socket.address().port}`);
   }
   const { port } = (await bound('127.0.0.1', 0xc123)).socket.address();
-  assert.is(port, 0xc123, 'but whoever asks for one gets it');
+  assert.is(port, 0xc123, 'a caller that requests one gets it');
 });
 
-test('nobody else can take the port, whatever he asks for', async () => {
+test('no other socket can bind the port, whatever options it sets', async () => {
   const { port } = (await bound()).socket.address();
   for (const reuseAddr of [false, true]) {
     const other = createSocket({ type: 'udp4', reuseAddr });

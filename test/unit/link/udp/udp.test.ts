@@ -209,7 +209,7 @@ test('counts what it sends, receives and cannot send', async () => {
   assert.equal(a.receiver.failures, []);
 });
 
-test('the memory of a datagram is given back once it was taken, where Node can', async () => {
+test('the memory of a datagram is freed after delivery, where Node can', async () => {
   const { receiver, info } = await open();
   const seen: Uint8Array[] = [];
   const take = receiver.packet.bind(receiver);
@@ -262,7 +262,7 @@ test('close waits for the callbacks of everything that was sent', async () => {
   assert.is(link.counters.sendErrors.get('ECANCELED'), 1);
 });
 
-test('tells the receiver once when somebody else closes the socket', async () => {
+test('tells the receiver once when other code closes the socket', async () => {
   const { link, receiver, socket } = await openWithSocket();
   socket.close();
   await eventually(() => receiver.failures.length > 0);

@@ -34,7 +34,7 @@ test('what is out of the rules ends the connection', () => {
     ['a map that is no map', false, [packet({ flags: HeaderFlag.CONG_BITMAP, length: 100 })]],
     ['an acknowledgement of what was not sent', false, [packet({ ack: 500 })]],
     ['control messages of Linux', false, [packet({ flags: HeaderFlag.CONTROL, length: 2 })]],
-    ['a control message that is none', true, [packet({ flags: HeaderFlag.CONTROL, length: 3 })]],
+    ['a malformed control message', true, [packet({ flags: HeaderFlag.CONTROL, length: 3 })]],
     ['a gap', true, [packet({ length: 1 }), packet({ length: 1, sequence: 3 })]],
   ];
   for (const [name, isOwnKind, packets] of rows) {
@@ -46,7 +46,7 @@ test('what is out of the rules ends the connection', () => {
   }
 });
 
-test('what comes without a header follows on one, or ends the connection', () => {
+test('a message without a header continues one, or ends the connection', () => {
   const ports = (9 << 16) | PORT;
   const victim = new Victim(true);
   victim.send(packet({ sequence: 7, length: 3 }));
@@ -118,12 +118,12 @@ test('a message for a port that is not there is dropped and acknowledged', () =>
   victim.end();
 });
 
-test('whoever names a message that never comes keeps its own receives, and only while it is there', () => {
+test('a peer that names a missing message holds its own receives only, while it is connected', () => {
   const victim = new Victim(true);
   victim.send(packet({ length: 3, extensions: { after: { connectionIndex: 1, sequence: 10 } } }));
   assert.is(victim.received, 0);
   assert.is(victim.packetsHeld, 1);
-  // Connections that do not exist hold nobody up.
+  // Unknown connections delay no message.
   victim.send(
     packet({
       length: 3,
@@ -196,7 +196,7 @@ test('a peer lives while its transport acknowledges or has no receive; then its 
   }
 });
 
-test('pings that nobody acknowledges the answers of take a bounded amount of memory', () => {
+test('pings whose answers are never acknowledged take a bounded amount of memory', () => {
   const victim = new Victim(false);
   for (let sequence = 1; sequence < 1000; sequence++) {
     victim.send(packet({ sequence, length: 0, destinationPort: 0 }));
@@ -205,12 +205,12 @@ test('pings that nobody acknowledges the answers of take a bounded amount of mem
   victim.end();
 });
 
-test('flags, credits and extension headers that nobody knows change nothing', () => {
+test('unknown flags, credits and extension headers change nothing', () => {
   for (const isOwnKind of [false, true]) {
     const victim = new Victim(isOwnKind);
     for (const [index, flags] of [0x08, 0x10, 0x20, 0x38].entries()) {
       const bytes = packet({ sequence: index + 1, length: 3, flags, credit: 255 });
-      // A type that is not known, what it may carry, and a checksum that nobody made.
+      // An unknown type, any fields, and a wrong checksum.
       bytes.set([77, 1, 2, 3], 32);
       bytes.set([0, 0], 30);
       victim.send(bytes);
@@ -221,7 +221,7 @@ test('flags, credits and extension headers that nobody knows change nothing', ()
   }
 });
 
-test('forged maps and stalls stop nobody but who sends to their maker, until the next', () => {
+test('forged maps and stalls stop only senders to their forger, until the next map', () => {
   const peer = Endpoint.parse('10.0.0.9', 4791);
   const codeTo = (victim: Victim, port: number): string => {
     try {
@@ -260,7 +260,7 @@ test('forged maps and stalls stop nobody but who sends to their maker, until the
   own.end();
 });
 
-test('a peer that takes nothing of what it is told is told no more', () => {
+test('a peer that takes no control messages is disconnected after two heartbeats', () => {
   const victim = new Victim(true);
   victim.room = 0;
   const user = { readable: () => {}, writable: () => {}, released: () => {} };

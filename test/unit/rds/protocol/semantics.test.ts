@@ -31,7 +31,7 @@ test('sends that were lost fail the path for the recovery period, then a send op
   assert.equal(there.read, [1, 4]);
 });
 
-test('who sends nothing in the recovery period hears afterwards, once, that something was lost', () => {
+test('a sender that is silent in the recovery period learns of the loss afterwards, once', () => {
   const { nodes, here, there } = twoNodes();
   assert.is(here.sendSoon(THERE, PORT, 1), 'OK');
   nodes.run(SECOND);
@@ -41,7 +41,7 @@ test('who sends nothing in the recovery period hears afterwards, once, that some
   nodes.network.heal(0, 1);
   // Stopped, say, for a minute.
   nodes.run(60 * SECOND);
-  // Somebody who only looks takes it from nobody.
+  // A check without a send does not consume the error.
   const { core } = here.transport;
   assert.is(core.judge(nodes.now, here.port, THERE, PORT), 'EFAULT');
   assert.is(here.send(THERE, PORT, 3), 'EFAULT');
@@ -76,7 +76,7 @@ test('a port is stalled at the high threshold and unstalled at the low one, once
   assert.is(here.transport.core.statistics.unstallsReceived, 1);
 });
 
-test('SO_RCVBUF: a port is not slow before more than so many messages wait', () => {
+test('SO_RCVBUF: a port is not slow until a number of messages wait', () => {
   for (const [hint, stallsAt] of [
     [35, 36],
     [100, 101],
@@ -94,7 +94,7 @@ test('SO_RCVBUF: a port is not slow before more than so many messages wait', () 
   }
 });
 
-test('SO_RCVBUF: who was slow and may have more is slow no longer', () => {
+test('SO_RCVBUF: a slow port whose buffer grows is slow no longer', () => {
   const { nodes, here, there } = twoNodes({ parameters: { MaxDataRecvBuffers: 40 } });
   there.isAsleep = true;
   for (let number = 0; number < 30; number++) here.sendSoon(THERE, PORT, number);
@@ -110,7 +110,7 @@ test('SO_RCVBUF: who was slow and may have more is slow no longer', () => {
   assert.is(here.send(THERE, PORT, 30), 'OK');
 });
 
-test('what all sockets of a node let lie is counted, and the most of it', () => {
+test('unread messages of all sockets of a node are counted, and their maximum', () => {
   const { nodes, here, there } = twoNodes();
   const other = nodes.bind(there.transport, PORT + 1);
   there.isAsleep = true;
@@ -176,7 +176,7 @@ function withHundred(isAsleep: boolean) {
   return { nodes, slow: slow!, sent: sent[0]!, codes, got, held: (4 << 20) - receiveBytesFree };
 }
 
-test('one reader of a hundred stops: its sender is told, it holds what it may, others do not feel it', () => {
+test('one reader of a hundred stops: its sender stalls at its window, and no other does', () => {
   const before = withHundred(false);
   const { nodes, slow, sent, codes, got, held } = withHundred(true);
   assert.ok(got >= 0.95 * before.got, `${got} messages in place of ${before.got}`);
@@ -196,7 +196,7 @@ test('one reader of a hundred stops: its sender is told, it holds what it may, o
   assert.is(slow.transport.core.receiveBytesFree, 4 << 20);
 });
 
-test('the death of a node unstalls who waited for a reader there', () => {
+test('the death of a node wakes senders that were stalled on its ports', () => {
   const { nodes, here, there } = twoNodes({ parameters: { MaxDataRecvBuffers: 4 } });
   there.isAsleep = true;
   here.port.user.writable();
@@ -206,7 +206,7 @@ test('the death of a node unstalls who waited for a reader there', () => {
   nodes.run(SECOND);
   assert.is(here.send(THERE, PORT, 9), 'EWOULDBLOCK');
   const { writables } = here;
-  // Its power goes: nobody hears a word of it.
+  // A power failure: the peer sends no word.
   there.transport.isDead = true;
   nodes.run(2 * here.transport.core.heartbeatMicros);
   assert.ok(here.writables > writables);
@@ -291,7 +291,7 @@ test('what was canceled is not sent again when the connection breaks', () => {
   assert.is(here.transport.buffersUsed, 0);
 });
 
-test('a device fails: what was under way and what comes goes over the other one', () => {
+test('a device fails: messages under way and later ones use the other device', () => {
   for (const rail of [0, 1]) {
     const { nodes, here, there } = twoNodes({ devices: 2 });
     here.sendSoon(THERE, PORT, 0);
@@ -388,7 +388,7 @@ test('a thousand sockets on each of two nodes, both ways at once: three connecti
   assert.is(nodes.network.open.size, 6);
 });
 
-test('port 65535 is a port like others, port 0 is nobody’s', () => {
+test('port 65535 is an ordinary port, port 0 is reserved', () => {
   const { nodes, here, there } = twoNodes();
   const last = nodes.bind(there.transport, 65535);
   assert.is(here.sendSoon(THERE, 65535, 7), 'OK');

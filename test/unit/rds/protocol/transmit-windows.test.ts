@@ -41,7 +41,7 @@ test('a message names the one before it on another connection, unless the peer h
   assert.is(flows.numbered(0, second), undefined, 'the same connection keeps order by itself');
   assert.equal(flows.numbered(1, third), { connectionIndex: 0, sequence: 20 });
   for (const one of [first, second, third]) flows.left(one);
-  // All are there: the next one waits for nobody, whatever connection it takes.
+  // All have arrived: the next one waits for none, whatever connection it takes.
   const fourth = message(1, 2, 40);
   assert.is(flows.numbered(0, fourth), undefined);
   flows.left(fourth);

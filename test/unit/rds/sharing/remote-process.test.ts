@@ -110,7 +110,7 @@ test('where a message was lost the next one is refused, and counted', () => {
   assert.equal([lost, ewouldblocksReturned], [1, 2]);
 });
 
-test('who carries on has the parameters, and goes on counting', () => {
+test('a successor takes over the parameters and the counters', () => {
   const { transport } = twoNodes().here;
   const { core } = transport;
   const options = { local: core.local, incarnation: 9, firstSequence: 1, former: core };

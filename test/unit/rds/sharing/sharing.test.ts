@@ -73,7 +73,7 @@ test('another process finds what lies in an area, oldest first, and goes on from
   assert.equal(texts, ['second', 'third', 'fourth', 'fifth!']);
 });
 
-test('an area takes as much as there is room for, and all of it again', () => {
+test('an area serves requests until it is full, and all of them again after release', () => {
   const { area } = areaOf();
   const message = new Uint8Array(1 << 20);
   for (let round = 0; round < 3; round++) {
@@ -119,7 +119,7 @@ test('whatever another process writes over an area is no entry, or one that lies
   assert.is(area.sends.read(NaN), undefined);
 });
 
-test('places are nobody else’s while they are taken', () => {
+test('a slot has one owner at a time', () => {
   const places = new Places(64 * 40);
   const random = new Random(3);
   const owner = new Int32Array(40);
@@ -153,7 +153,7 @@ test('places are nobody else’s while they are taken', () => {
   assert.is(places.take(64 * 40), 0);
 });
 
-test('what is safe is acknowledged, and known to whoever reads the record next', () => {
+test('safe messages are acknowledged, and the next reader of the record sees them', () => {
   const record = bookOf();
   const receivedSequences = new ReceivedSequences(record);
   for (const sequence of [100, 101, 102, 103])

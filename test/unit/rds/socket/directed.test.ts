@@ -82,7 +82,7 @@ async function given({ one, other, back }: World, memory: Uint8Array, flags: num
   return cookie;
 }
 
-test('a peer writes and reads memory that it was given a cookie of; the message comes behind it', () =>
+test('a peer writes and reads memory whose cookie it has; the message arrives after it', () =>
   withSockets(async (world) => {
     const { one, other, here, there, to } = world;
     const memory = there.alloc(BYTES);
@@ -108,7 +108,7 @@ test('a peer writes and reads memory that it was given a cookie of; the message 
     await sent(one, { name: to, iov: [], control: [read] });
     assert.ok((await received(one)).isNotification);
     assert.equal(Buffer.compare(read.local, memory.subarray(10, 510)), 0);
-    // The operations' regions are gone: the memory can be given back.
+    // The regions of the operations are invalidated: the memory can be freed.
     here.free(local);
     here.free(read.local);
   }));
@@ -183,7 +183,7 @@ test('a cookie that is for reading, freed or used up: REMOTE_ERROR, and the mess
     }
   }));
 
-test('RECVERR: who did not ask hears of the operations that fail, and of no others', () =>
+test('RECVERR reports failed operations whose sender requested no report, and no others', () =>
   withSockets(async (world) => {
     const { one, other, here, there, to } = world;
     const { RECVERR } = rds.RdsOption;
@@ -241,7 +241,7 @@ test('zero copy: sent from where it lies and read where it came, no byte copied'
     assert.is(one.node.buffersUsed <= 1, true);
   }));
 
-test('memory is registered once, stays so while nobody wants it back, and is not freed in use', () =>
+test('memory is registered once, stays so until evicted, and is not freed in use', () =>
   withSockets(async ({ one, other, here, to, wire }) => {
     await sent(one, { name: to, iov: [Uint8Array.of(0)] });
     await received(other);
@@ -268,7 +268,7 @@ test('memory is registered once, stays so while nobody wants it back, and is not
     assert.is(regions.size, 0);
   }));
 
-test('so many allocations stay registered, and what is in use always does', async () => {
+test('a limited number of allocations stays registered, and those in use always do', async () => {
   const links = createLoopbackPair();
   const context = await openDevice({ link: links.a });
   const pd = context.allocPd();
@@ -318,7 +318,7 @@ test('a few more allocations in turn than stay registered: most are found so', a
   await context.close();
 });
 
-test('memory of somebody else is misuse, and has no effect', () =>
+test('a foreign allocation is misuse, and has no effect', () =>
   withSockets(async ({ one, other, there, to }) => {
     await sent(one, { name: to, iov: [Uint8Array.of(0)] });
     await received(other);

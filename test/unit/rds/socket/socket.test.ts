@@ -68,7 +68,7 @@ test('messages of every size arrive whole, in order, over at most three connecti
     assert.is(other.node.core.statistics.bytesCopied, bytes);
   }));
 
-test('a listener is told once of what came together, reads and answers, and may throw', () =>
+test('a listener is called once for a batch, reads and answers, and may throw', () =>
   withNodes(async ({ socket, socketThere, to, here }) => {
     const one = socket(PORT);
     const other = socketThere(PORT);
@@ -99,10 +99,10 @@ test('a listener is told once of what came together, reads and answers, and may 
     await one.send(to(PORT), Uint8Array.of(2));
     other.close();
     await new Promise((resolve) => setTimeout(resolve, 20));
-    assert.equal(told, [3], 'who is closed hears nothing');
+    assert.equal(told, [3], 'a closed socket gets no events');
   }));
 
-test('who closes has acknowledged what was read: nobody after it is sent that again', () =>
+test('a close acknowledges the messages that were read: no successor gets them again', () =>
   withNodes(async ({ there, socket, socketThere, to }) => {
     const one = socket(PORT);
     const other = socketThere(PORT);
@@ -212,7 +212,7 @@ test('POLLOUT depends on local buffers only: a slow remote reader does not clear
       await one.send(to(PORT), new Uint8Array(8));
       for (let code = 'OK'; code !== 'EWOULDBLOCK'; code = say()) await new Promise(setImmediate);
       assert.is(one.revents & PollEvent.OUT, PollEvent.OUT);
-      // Who wants to wait for the reader sends in turn, or asks to be told.
+      // `send` waits for the reader, and clears POLLOUT meanwhile.
       const late = one.send(to(PORT), Uint8Array.of(7));
       assert.is(one.revents & PollEvent.OUT, 0);
       let last: Uint8Array | undefined;
@@ -265,7 +265,7 @@ test('a node may talk to itself', () =>
       codeOf(() => one.sendmsg({ name: { ...name, port: 1 }, iov: [] })),
       'EFAULT',
     );
-    // It answers its own pings until it is slow itself; what nobody read is dropped, and counted.
+    // It answers its own pings until it is slow; unread ones are dropped, and counted.
     let pings = 0;
     const ping = { name: { ...name, port: 0 }, iov: [] };
     while (pings < 1000 && codeOf(() => one.sendmsg(ping)) === 'OK') pings++;
@@ -292,7 +292,7 @@ test('MinRnrTimer is what queue pairs have that are made from then on', () =>
     { parameters: { MinRnrTimer: 20 } },
   ));
 
-test('what a call may not be given is refused, and has no effect', () =>
+test('invalid arguments are refused, and have no effect', () =>
   withNodes(async ({ here, socket, to }) => {
     assert.is(
       codeOf(() => rds.socket(2, SOCK_DGRAM, 0, here)),
@@ -373,7 +373,7 @@ test('what a call may not be given is refused, and has no effect', () =>
     assert.is(socket(PORT).getsockname()!.port, PORT);
   }));
 
-test('nobody at that address: EFAULT, and a try again later', () =>
+test('an address without a node: EFAULT, and a retry later', () =>
   withNodes(
     async ({ socket, to }) => {
       const one = socket(PORT);
@@ -389,7 +389,7 @@ test('nobody at that address: EFAULT, and a try again later', () =>
     { heartbeatMicros: 300_000 },
   ));
 
-test('a node is not made of numbers that are none', () =>
+test('a node is not created with invalid numbers', () =>
   withNodes(async ({ here }) => {
     for (const wrong of [
       { heartbeatMicros: 999 },

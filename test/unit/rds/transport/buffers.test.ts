@@ -7,7 +7,7 @@ import { SendPool, type RegisteredBuffer } from '../../../../host/rds/transport/
 const MIB = 2 ** 20;
 const FRAGMENT = 65536;
 
-test('places of one size that nobody uses make room for those of another', async () => {
+test('idle places of one size make room for places of another', async () => {
   const context = await openDevice({ link: createLoopbackPair().a });
   const pd = context.allocPd();
   const pool = new SendPool(context, pd, 4 * MIB);
@@ -28,7 +28,7 @@ test('places of one size that nobody uses make room for those of another', async
     const taken = takeAll(length);
     assert.is(taken.length, count, `${length} bytes`);
     for (const one of taken) one.payload.fill(1);
-    // Of those in use nothing goes, however much is asked for.
+    // Places in use stay, however many are requested.
     const [first] = taken;
     for (const one of taken.slice(1)) one.free();
     assert.ok(takeAll(9000).every((one) => one.payload.fill(2) && (one.free(), true)));

@@ -1,4 +1,4 @@
-/** The wire of RDS: what Linux wrote, byte for byte, and what nobody should have written. */
+/** The wire of RDS: the bytes that Linux wrote, and malformed ones. */
 import fc from 'fast-check';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
@@ -229,7 +229,7 @@ test('private data that is short, of another version, or counts beyond everybody
   assert.equal(parseHandshake(withCredits, true), parseHandshake(good, true));
 });
 
-test('a header with any bit wrong is none, one without a checksum is', () => {
+test('a header with any bit flipped is refused, one without a checksum is not', () => {
   const good = written(headerOf());
   assert.ok(readHeader(good));
   for (let bit = 0; bit < HEADER_BYTES * 8; bit++) {
@@ -266,7 +266,7 @@ function unchecked(header: Buffer): Buffer {
   return header;
 }
 
-test('a sequence number that nobody counts to is refused', () => {
+test('a sequence number out of range is refused', () => {
   for (const at of [0, 8]) {
     const header = unchecked(written(headerOf()));
     header[at] = 0x20;

@@ -54,7 +54,7 @@ function send(pair: Pair, sge: Sge): Uint8Array {
   return room.slice(0, sge.length);
 }
 
-/** The stream, as a SEND of all of it shows it. */
+/** The whole stream, as a SEND shows it. */
 function shown(pair: Pair, layout: LayoutMemoryRegion): number[] {
   return [...send(pair, { addr: 0, length: layout.length, lkey: layout.lkey })];
 }

@@ -56,7 +56,7 @@ test('the address is in the header, IPv4 or IPv6; the port is the one it was sen
     [IPV4, 40000, '192.0.2.7 40000'],
     [IPV6, 40000, 'fd77::9 40000'],
     [IPV4, 4791, '192.0.2.7 4791'],
-    // RoCEv2 spreads flows over these: nobody listens there.
+    // RoCEv2 spreads flows over these source ports.
     [IPV4, 0xbfff, '192.0.2.7 49151'],
     [IPV4, 0xc000, '192.0.2.7 4791'],
     [IPV6, 0xffff, 'fd77::9 4791'],

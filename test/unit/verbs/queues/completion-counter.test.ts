@@ -80,7 +80,7 @@ test('every kind of operation is counted at its end, signalled or not', async ()
   await pair.close();
 });
 
-test('bytes are counted where bytes were asked for', async () => {
+test('a counter of bytes counts bytes', async () => {
   const { pair, a, b } = await open(CompCntrType.BYTES);
   work(pair);
   finish(pair);

@@ -370,7 +370,7 @@ test('memory that queues live in is neither lent twice, nor registered, nor free
   await pair.close();
 });
 
-test('what is not there, or nobody shares, cannot be imported', async () => {
+test('a missing or unshared object cannot be imported', async () => {
   const pair = await makePair({ connect: false });
   const { context, pd } = pair.a;
   assert.throws(() => context.importPd(1), /ENOENT/);

@@ -80,7 +80,7 @@ for (const progress of ['thread', 'poll'] as const) {
       const used = new Set([...ports.values()].flatMap((seen) => [...seen]));
       assert.ok(used.size > 1, 'they spread');
       for (const port of used) assert.ok(flowPorts!.includes(port));
-      // Nobody answers there: the acknowledgements came to the port that is listened at.
+      // The acknowledgements came to the listening port.
       for (const line of lines) {
         if (line.includes(' send ')) assert.match(line, ` ${source.device.info.local} `);
       }

@@ -1,6 +1,6 @@
 /**
- * Acknowledgements between peers of our own kind where no completion depends on them: the requester
- * does not ask, the responder answers in its own time. And what keeps that from losing anything.
+ * Delayed ACKs between peers of our implementation: without a completion that depends on it, the
+ * requester sets no ACK request, and the responder answers within a bound. Nothing gets lost by it.
  */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
@@ -11,10 +11,10 @@ import { Wire, onWire } from '../support/wire.js';
 
 const OWN_KIND = { reorderPackets: 64 };
 const SIGNALED = { sendFlags: SendFlag.SIGNALED };
-/** Microseconds that a responder takes at most (responder/delayed-ack.ts), and the wheel's tick. */
-const OWED = 500 + 16;
+/** The bound of a delayed ACK in microseconds (responder/delayed-ack.ts), and the wheel's tick. */
+const DELAYED_ACK_MICROS = 500 + 16;
 
-/** The way to the peer becomes known: the first packet always asks. */
+/** The first packet to a peer always requests an acknowledgement. */
 function meet(wire: Wire): number {
   wire.post(WrOpcode.RDMA_WRITE, 8);
   const { psn, ackRequest } = wire.takePacket()!;
@@ -24,13 +24,13 @@ function meet(wire: Wire): number {
   return psn + 1;
 }
 
-/** Does what is sent ask for an acknowledgement? One entry a packet. */
+/** The ACK request bit of each packet that was sent. */
 function asks(wire: Wire): number[] {
   return wire.takePackets().map(({ ackRequest }) => ackRequest);
 }
 
 test(
-  'a message whose completion nobody is told of does not ask for an acknowledgement',
+  'an unsignaled message requests no acknowledgement',
   onWire(OWN_KIND, (wire) => {
     meet(wire);
     wire.post(WrOpcode.SEND, 8);
@@ -40,7 +40,7 @@ test(
 );
 
 test(
-  'what is signaled asks, and so does what ends behind it',
+  'a signaled message requests an acknowledgement, and so does the last of a list',
   onWire(OWN_KIND, (wire) => {
     meet(wire);
     wire.post(WrOpcode.SEND, 8, SIGNALED);
@@ -54,7 +54,7 @@ test(
 );
 
 test(
-  'a queue pair that signals all asks each time',
+  'a queue pair with sqSigAll requests an acknowledgement for each message',
   onWire({ ...OWN_KIND, qp: { sqSigAll: true, cap: { reorderPackets: 64 } } }, (wire) => {
     meet(wire);
     wire.post(WrOpcode.SEND, 8);
@@ -63,7 +63,7 @@ test(
 );
 
 test(
-  'a peer of another kind is asked each time',
+  'a peer of another implementation gets an ACK request with each message',
   onWire({}, (wire) => {
     meet(wire);
     wire.post(WrOpcode.SEND, 8);
@@ -72,7 +72,7 @@ test(
 );
 
 test(
-  'half of a send queue that is not acknowledged asks',
+  'when half of the send queue is unacknowledged, messages request acknowledgements',
   onWire({ reorderPackets: 64, qp: { cap: { maxSendWr: 4, reorderPackets: 64 } } }, (wire) => {
     meet(wire);
     const found: number[] = [];
@@ -85,7 +85,7 @@ test(
 );
 
 test(
-  'what must be complete before SQD is asked for, sent once more',
+  'SQD retransmits an unacknowledged message with an ACK request',
   onWire(OWN_KIND, (wire) => {
     const psn = meet(wire);
     wire.post(WrOpcode.SEND, 8);
@@ -98,7 +98,7 @@ test(
 );
 
 test(
-  'what nobody asked for and nobody acknowledges is repeated, and then asks',
+  'an unacknowledged message without an ACK request is retransmitted with one',
   onWire(OWN_KIND, (wire) => {
     const psn = meet(wire);
     wire.post(WrOpcode.SEND, 8);
@@ -109,7 +109,7 @@ test(
 );
 
 test(
-  'once something was lost every message asks',
+  'after a retransmission every message requests an acknowledgement',
   onWire(OWN_KIND, (wire) => {
     meet(wire);
     wire.post(WrOpcode.SEND, 8);
@@ -122,29 +122,29 @@ test(
 );
 
 test(
-  'a responder acknowledges what nobody asked for when half a millisecond has passed, all at once',
+  'a responder acknowledges unrequested messages within half a millisecond, all at once',
   onWire(OWN_KIND, (wire) => {
     for (let wrId = 0; wrId < 3; wrId++) wire.receive(wrId);
     for (let psn = 0x200; psn < 0x203; psn++) {
       wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY, psn }, 8);
-      wire.expectSilence('nobody asked');
+      wire.expectSilence('no acknowledgement was requested');
     }
     const start = wire.clock.now();
     while (wire.link.sent.length === 0) assert.ok(wire.clock.step(), 'a timer is armed');
-    assert.ok(wire.clock.now() - start <= OWED, `${wire.clock.now() - start} us`);
+    assert.ok(wire.clock.now() - start <= DELAYED_ACK_MICROS, `${wire.clock.now() - start} us`);
     wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x202 });
     wire.expectSilence();
   }),
 );
 
 test(
-  'over a link that paces itself that takes ten times as long',
+  'over a paced link the delay is ten times as long',
   onWire({ ...OWN_KIND, paced: true }, (wire) => {
     wire.receive(0);
     wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY, psn: 0x200 }, 8);
-    wire.clock.advance(9 * OWED);
+    wire.clock.advance(9 * DELAYED_ACK_MICROS);
     wire.expectSilence('there is time');
-    wire.clock.advance(OWED);
+    wire.clock.advance(DELAYED_ACK_MICROS);
     wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x200 });
   }),
 );
