@@ -256,7 +256,7 @@ function addPool(program: Command): void {
 
 function addLayout(program: Command): void {
   begin(program, 'layout', 'draw the bytes of a memory layout, as SVG')
-    .argument('<file>', 'JSON: areas, and a list sg or interleaved (host/cli/README.md)')
+    .argument('<file>', 'JSON: areas, and a list sg or interleaved (host/guide/COMMANDS.md)')
     .option('-o, --output <file>', 'where the drawing goes (default: standard output)')
     .option('--width <bytes>', 'bytes a row', whole(1, 1024), 64)
     .option('--json', 'print where each byte comes from instead')
