@@ -39,7 +39,7 @@ interface World {
   close(): Promise<void>;
 }
 
-async function open(queuePairs: number): Promise<World> {
+async function open(queuePairs: number, half: number): Promise<World> {
   const clock = new VirtualClock();
   const { network, a, b } = createLoopbackPair({ auto: false });
   const sideOf = async (link: typeof a): Promise<[Omit<Side, 'qp'>, MemoryRegion, QueuePair[]]> => {
@@ -48,7 +48,7 @@ async function open(queuePairs: number): Promise<World> {
       clock,
       memoryBytes: 64 * 2 ** 20,
       windowPackets: 1024,
-      sendBuffers: 64,
+      sendBuffers: 256,
     };
     const context = await openDevice({ ...options, windowBytes: 2 ** 24 });
     const pd = context.allocPd();
@@ -64,7 +64,7 @@ async function open(queuePairs: number): Promise<World> {
   const [ours, local, qps] = await sideOf(a);
   const [theirs, remote, others] = await sideOf(b);
   for (const [index, qp] of qps.entries()) {
-    meet(qp, theirs.context, others[index]!);
+    meet(qp, theirs.context, others[index]!, half);
     connect(others[index]!, { ...ours, qp }, 1, 1, { mtu: Mtu.MTU_4096 });
   }
   const deliver = (): number => network.deliver();
@@ -104,12 +104,12 @@ async function open(queuePairs: number): Promise<World> {
   };
 }
 
-function meet(qp: QueuePair, there: Context, other: QueuePair): void {
+function meet(qp: QueuePair, there: Context, other: QueuePair, half: number): void {
   const { gid, port } = there.local;
   qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: ALL_ACCESS });
   qp.modify({
     qpState: QpState.RTR,
-    ahAttr: { dgid: gid, port, receiveBufferBytes: 2 * HALF_PACKETS * CHARGE },
+    ahAttr: { dgid: gid, port, receiveBufferBytes: 2 * half * CHARGE },
     pathMtu: Mtu.MTU_4096,
     destQpNum: other.qpNum,
     rqPsn: 1,
@@ -120,9 +120,13 @@ function meet(qp: QueuePair, there: Context, other: QueuePair): void {
   qp.modify({ qpState: QpState.RTS, sqPsn: 1, ...patience, maxRdAtomic: 1 });
 }
 
-function inWorld(queuePairs: number, work: (world: World) => void): () => Promise<void> {
+function inWorld(
+  queuePairs: number,
+  work: (world: World) => void,
+  half = HALF_PACKETS,
+): () => Promise<void> {
   return async () => {
-    const world = await open(queuePairs);
+    const world = await open(queuePairs, half);
     try {
       work(world);
     } finally {
@@ -186,6 +190,50 @@ test(
     while (world.deliver() > 0);
     assert.is(burst(world, [first!]), HALF_PACKETS);
   }),
+);
+
+test(
+  'a timeout lowers the limit of all queue pairs to the peer once, arrivals raise it again',
+  inWorld(
+    3,
+    (world) => {
+      const [first, second, third] = world.qps;
+      world.write(first!, 1);
+      world.write(second!, 1);
+      const { timeouts } = world.context.counters();
+      while (world.context.counters().timeouts < timeouts + 2n) world.clock.step();
+      while (world.deliver() > 0);
+      assert.is(world.completed(), 2);
+      // Both timeouts lie within a millisecond: one cut by a quarter, then two arrivals.
+      assert.is(burst(world, [third!]), 76);
+      world.until(() => world.sent() >= 4 + DEPTH);
+      while (world.deliver() > 0);
+      assert.is(world.completed(), DEPTH);
+      const later = burst(world, [third!]);
+      assert.ok(later > 76 && later < 80, `${later} packets`);
+    },
+    100,
+  ),
+);
+
+test(
+  'the limit never falls below 64 packets',
+  inWorld(
+    2,
+    (world) => {
+      const [first, second] = world.qps;
+      for (let turn = 0; turn < 5; turn++) {
+        world.write(first!, 1);
+        const { timeouts } = world.context.counters();
+        while (world.context.counters().timeouts === timeouts) world.clock.step();
+        while (world.deliver() > 0);
+      }
+      assert.is(world.completed(), 5);
+      // And what the last arrival added.
+      assert.is(burst(world, [second!]), 65);
+    },
+    100,
+  ),
 );
 
 test(

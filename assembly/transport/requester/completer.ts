@@ -418,7 +418,7 @@ export function receiveSelectiveAck(
 /** The peer's packets from us met congestion. */
 export function receiveCongestion(context: Context, qp: QueuePair): void {
   context.counters.cnpsReceived++;
-  cutWindow(qp);
+  cutWindow(context, qp);
 }
 
 /** Does the oldest request wait for a response? Lost responses are requested one by one. */
@@ -457,7 +457,7 @@ export function timerFired(context: Context, qp: QueuePair): void {
     return;
   }
   context.counters.timeouts++;
-  cutWindow(qp);
+  cutWindow(context, qp);
   qp.nakHandled = 0;
   retry(context, qp, WcStatus.RETRY_EXC_ERR, selective);
 }

@@ -12,7 +12,7 @@
 import { powerOfTwo } from '../../memory/bytes';
 import { psnAdd, psnCompare, psnDistance } from '../../wire/psn';
 import { Context } from '../shared/context';
-import { fitsShare } from '../shared/peer-share';
+import { cutShare, fitsShare, growShare, leastRoundTrip, noteRoundTrip } from '../shared/peer-share';
 import { QueuePair, sendRequestAt, timerOf } from '../shared/queue-pair';
 import { armTimer } from '../shared/timer-wheel';
 import { SendRequest, SendState } from '../shared/work-request';
@@ -92,6 +92,7 @@ export function isAlone(qp: QueuePair): bool {
 
 /** This many packets have arrived. */
 export function growWindow(context: Context, qp: QueuePair, packets: u32): void {
+  growShare(qp, packets);
   if (isAlone(qp)) {
     qp.congestionWindow = LEAST;
     return;
@@ -106,7 +107,8 @@ export function growWindow(context: Context, qp: QueuePair, packets: u32): void 
 }
 
 /** Halves the window, unless it was halved for packets that are still under way. */
-export function cutWindow(qp: QueuePair): void {
+export function cutWindow(context: Context, qp: QueuePair): void {
+  cutShare(context, qp);
   if (qp.cutPending && psnCompare(qp.psnUnacked, qp.cutPsn) < 0) return;
   qp.cutPending = 1;
   qp.cutPsn = qp.psnMax;
@@ -120,7 +122,8 @@ export function noteLoss(context: Context, qp: QueuePair): void {
   // A link with a window of its own has slowed down by itself.
   if (context.paced) return;
   // Twice the shortest round trip, and some slack for a busy machine.
-  if (qp.roundTripLeast != 0 && qp.roundTripMicros > 2 * qp.roundTripLeast + 200) cutWindow(qp);
+  const least = leastRoundTrip(qp);
+  if (least != 0 && qp.roundTripMicros > 2 * least + 200) cutWindow(context, qp);
 }
 
 /** A packet with this PSN asks for an acknowledgement: measure how long it takes, one at a time. */
@@ -141,6 +144,7 @@ export function endProbe(context: Context, qp: QueuePair, psn: u32): void {
       ? sample
       : qp.roundTripMicros - (qp.roundTripMicros >> 3) + (sample >> 3);
   if (qp.roundTripLeast == 0 || sample < qp.roundTripLeast) qp.roundTripLeast = sample;
+  noteRoundTrip(qp, sample);
 }
 
 /** What is measured would be of a packet that is sent twice: give it up. */

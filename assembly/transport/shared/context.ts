@@ -156,7 +156,7 @@ export class Context {
   windowCharge: u32;
   windowChargeMax: u32;
   receiveCharge: u32;
-  /** Table of PeerShare (congestion-window.ts). */
+  /** Table of PeerShare. */
   peerShares: usize;
   windowPackets: u32;
   pseudoHeader: u32;
@@ -233,15 +233,21 @@ export class ReceiveDescriptor {
 }
 export const RECEIVE_DESCRIPTOR_SIZE: u32 = 48;
 
-/** State shared by the queue pairs of this device to one peer (congestion-window.ts). 8 bytes. */
+/** State shared by the queue pairs of this device to one peer (peer-share.ts). 20 bytes. */
 @unmanaged
 export class PeerShare {
   /** Queue pairs with packets in flight. */
   busy: u32;
-  /** Limit of their charge in flight: half of the peer's receive buffer. */
+  /** Half of the peer's receive buffer. */
   charge: u32;
+  /** Limit of their charge in flight: `charge`, or less when the peer's buffer overflows. */
+  limit: u32;
+  /** Time of the last cut: low 32 bits of microseconds. */
+  cutMicros: u32;
+  /** The shortest round trip of all of them; 0: none is known. */
+  roundTripLeast: u32;
 }
-export const PEER_SHARE_SIZE: u32 = 8;
+export const PEER_SHARE_SIZE: u32 = 20;
 /** Entries, a power of two; a hash of the GID selects one. Peers with the same entry share it. */
 export const PEER_SHARES: u32 = 256;
 

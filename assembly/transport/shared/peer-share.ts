@@ -1,6 +1,8 @@
 /**
  * The queue pairs of a device with packets in flight to one peer share half of its receive buffer
- * in equal parts: 64 queue pairs that each filled it would overrun the buffer.
+ * in equal parts: 64 queue pairs that each filled it would overrun the buffer. Several devices that
+ * send to one peer do not know of each other: a loss while round trips are long halves the limit of
+ * the share, arrivals raise it by one packet for each window.
  */
 import { Context, PEER_SHARES, PEER_SHARE_SIZE, PeerShare } from './context';
 import { Path } from './path';
@@ -17,8 +19,53 @@ export function peerShare(context: Context, gid0: u64, gid1: u64): PeerShare {
 export function joinPeer(context: Context, qp: QueuePair, path: Path, charge: u32): void {
   leavePeer(qp, path);
   const share = peerShare(context, path.remoteGid0, path.remoteGid1);
-  if (share.busy == 0 || charge < share.charge) share.charge = charge;
+  if (share.busy == 0 || charge < share.charge) {
+    share.charge = charge;
+    share.limit = charge;
+  }
   path.share = changetype<usize>(share);
+}
+
+/** Packets that the limit always allows: a loss is noticed by those behind it. */
+const LEAST_PACKETS: u32 = 64;
+/** Between two cuts: a round trip, and at least this long, as a queue needs time to drain. */
+const CUT_MICROS: u32 = 1000;
+
+/** Packets were lost in a full queue: halves the limit, at most once for each round trip. */
+export function cutShare(context: Context, qp: QueuePair): void {
+  const at = pathOf(qp).share;
+  if (at == 0) return;
+  const share = changetype<PeerShare>(at);
+  const now = <u32>context.now;
+  if (now - share.cutMicros < max<u32>(qp.roundTripMicros, CUT_MICROS)) return;
+  share.cutMicros = now;
+  const least = min<u32>(share.charge, LEAST_PACKETS * qp.chargeFull);
+  share.limit = max<u32>(share.limit - (share.limit >> 2), least);
+}
+
+/** `packets` packets of this queue pair have arrived. */
+export function growShare(qp: QueuePair, packets: u32): void {
+  const at = pathOf(qp).share;
+  if (at == 0) return;
+  const share = changetype<PeerShare>(at);
+  if (share.limit >= share.charge) return;
+  const full: u64 = qp.chargeFull;
+  const more = <u32>((packets * full * full) / share.limit) + 1;
+  share.limit = min<u32>(share.limit + more, share.charge);
+}
+
+/** A round trip of this queue pair was measured. */
+export function noteRoundTrip(qp: QueuePair, micros: u32): void {
+  const at = pathOf(qp).share;
+  if (at == 0) return;
+  const share = changetype<PeerShare>(at);
+  if (share.roundTripLeast == 0 || micros < share.roundTripLeast) share.roundTripLeast = micros;
+}
+
+/** The shortest round trip to this peer in microseconds; 0: none is known. */
+export function leastRoundTrip(qp: QueuePair): u32 {
+  const at = pathOf(qp).share;
+  return at == 0 ? qp.roundTripLeast : changetype<PeerShare>(at).roundTripLeast;
 }
 
 /** Counts the queue pair as busy while it has packets in flight. */
@@ -45,5 +92,5 @@ export function fitsShare(qp: QueuePair, charge: u32): bool {
   if (at == 0) return true;
   const share = changetype<PeerShare>(at);
   const busy = share.busy + 1 - qp.isBusy;
-  return busy < 2 || <u64>charge * busy < <u64>share.charge;
+  return <u64>charge * busy < <u64>share.limit;
 }
