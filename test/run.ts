@@ -58,7 +58,7 @@ function report(result: Result): void {
   console.log(result.output.replace(/^/gm, '     | '));
 }
 
-/** In a real browser; named when there is none, and with REQUIRE_BROWSER=1 a failure. */
+/** Tests in a real browser; without one they are listed, and with REQUIRE_BROWSER=1 a failure. */
 function notRun(files: readonly string[]): string[] {
   const reason = missingBrowser();
   if (reason === undefined) return [];

@@ -180,7 +180,7 @@ export const DEMO_ATTACKS: readonly Attack[] = [
             const gid = `fdff:ffff::${(index + 1).toString(16)}`;
             if (index % 2) socket?.send(JSON.stringify({ verbena: 1, gid }));
             else for (let early = 0; early < 64; early++) socket?.send(Buffer.alloc(65536));
-            // What comes is never read.
+            // Its frames are never read.
             socket?.pause();
             return socket;
           }),

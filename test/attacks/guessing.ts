@@ -29,7 +29,7 @@ const DRAWS = 10_000;
 /** Standard deviations: chance exceeds 6 in one of 500 million judgements. */
 const SIGMAS = 6;
 const [MAD_OFFSET, MAD_BYTES] = [20, 256];
-/** Ids that are asked for before the socket is read. */
+/** Ids that are tried before the socket is read. */
 const BATCH = 50;
 
 /** Rejects values that could be predicted from earlier ones. */

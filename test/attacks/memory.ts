@@ -223,7 +223,7 @@ const BOUNDS: readonly Attack[] = [
   ],
   ['more packets than fit', (key: Key) => ({ wr: write(key, 0n), length: 4 * PAGE })],
 ].map(([name, request]) => ({
-  name: `a WRITE to a region with ${name as string} changes no byte outside of it`,
+  name: `a WRITE to a region with ${name as string} changes no byte outside the region`,
   position: 'peer',
   unit: 'requests',
   run: against(async ({ victim, connection }) => {

@@ -5,7 +5,7 @@ import * as assert from 'uvu/assert';
 import { freshName, Member } from '../support/member.js';
 import type { Attack } from './attack.js';
 
-const NOBODY = 65534;
+const OTHER_UID = 65534;
 
 /** Creates these files and directories as another user. */
 function squat(files: readonly string[], directories: readonly string[]): void {
@@ -16,7 +16,7 @@ function squat(files: readonly string[], directories: readonly string[]): void {
     for (const path of ${JSON.stringify(directories)}) {
       try { mkdirSync(path, { mode: 0o777 }); } catch {}
     }`;
-  const user = { uid: NOBODY, gid: NOBODY, cwd: '/' };
+  const user = { uid: OTHER_UID, gid: OTHER_UID, cwd: '/' };
   const { status, stderr } = spawnSync(process.execPath, ['-e', text], user);
   assert.is(status, 0, String(stderr));
 }

@@ -233,7 +233,7 @@ export const TRANSPORT_ATTACKS: readonly Attack[] = [
       ),
   },
   {
-    name: 'a peer that asks for a READ of 16 MiB and is silent gets 4 MiB of it',
+    name: 'a peer that requests a READ of 16 MiB and is silent gets 4 MiB',
     position: 'peer',
     run: () =>
       withConnection('127.1.22.7', '127.1.22.8', async (target) => {

@@ -70,7 +70,7 @@ export class AcknowledgedUdp {
       answer.writeUInt32LE(this.#received, 4);
       this.#socket.send(answer);
     });
-    // What comes ahead comes again.
+    // Datagrams ahead of their turn are retransmitted.
     if (sequence !== this.#received + 1) return;
     this.#received = sequence;
     this.heard(packet.subarray(HEADER_BYTES));

@@ -3,17 +3,17 @@
  * the rows of 100 clients best; the rows of 2,000 clients follow.
  *
  * Misses a second are misses a fetch (of the replayed traces) times fetches a second, which the
- * seed does not tell: they are what is under way divided by the time to receive (Little's law). That
- * time is a base and so many microseconds for each miss on its way, on either side; what all wait
- * together is what is under way for as long as the run lasts. So the times have three parameters
- * for four figures, and everything else that makes a machine slow (processors, queues before the
- * servers) is not in them: their residuals say so.
+ * seed does not have: fetches under way, divided by the time to receive (Little's law). That time
+ * is a base, plus a number of microseconds for each miss, on either side; the sum of all waits is
+ * the number under way, for as long as the run lasts. So the times have three parameters for four
+ * figures, and everything else that makes a machine slow (processors, queues before the servers) is
+ * not in them: their residuals show it.
  */
 import { replay, type Adapter } from './cache-replay.js';
 import type { BlockServiceResult } from './block-service.js';
 import { CLIENTS, DOMAINS, SEED, type Row, type Tables } from './seed-tables.js';
 
-/** Runs of the protocol, by clients and kind of domain; each of so many fetches. */
+/** Runs of the protocol, by clients and kind of domain. */
 export type Runs = Readonly<Record<100 | 2000, Readonly<Record<'own' | 'shared', Run>>>>;
 export type Run = Pick<BlockServiceResult, 'server' | 'client'>;
 

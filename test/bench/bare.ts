@@ -110,7 +110,7 @@ interface Task {
   readonly receiveBufferBytes: number;
 }
 
-/** As setsockopt takes it: large, and what a system allows that nobody has tuned. */
+/** The size for setsockopt: large, and the limit of an untuned system. */
 export const BUFFERS = [
   { name: '4mib', bytes: 4 * 2 ** 20, window: 5 },
   { name: '212992', bytes: 212992, window: 3 },
@@ -180,7 +180,7 @@ export async function bareShuttle(options: ShuttleOptions): Promise<number> {
   }
 }
 
-/** `shuttle` brings one run there; it says whether that was all of it. */
+/** `shuttle` transfers one run; it returns whether the run arrived whole. */
 export function cpuPerPacket({ segments, runs }: ShuttleOptions, shuttle: () => boolean): number {
   const repeat = (count: number): void => {
     for (let index = 0; index < count; index++) {

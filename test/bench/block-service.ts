@@ -55,7 +55,7 @@ export interface BlockServiceOptions {
   readonly clientBytes: number;
   /** Fetches under way at a time. */
   readonly underWay: number;
-  /** Every so many fetches, of 1, is of one of the blocks that everybody wants. */
+  /** The share of fetches that are of one of the hot blocks: 0 to 1. */
   readonly hotShare: number;
   readonly hotBlocks: number;
   readonly fetches: number;
@@ -187,7 +187,7 @@ export async function runBlockService(options: BlockServiceOptions): Promise<Blo
     const client = idle[at]!;
     idle[at] = idle.at(-1)!;
     idle.pop();
-    // The frame that was free last: what is under way stays small, whoever asks.
+    // The frame that was freed last: the frames under way stay few.
     client.frame = frames.pop()!;
     active.add(client);
     begun++;

@@ -7,7 +7,7 @@
  *  SEND command (direction, address, key) ->   waits as long as its store takes
  *  the buffer                             <-   RDMA WRITE of what is read; or
  *  the buffer                             ->   RDMA READ of what is written
- *  the region is given back               <-   SEND_WITH_INV of the answer
+ *  the region is released                 <-   SEND_WITH_INV of the answer
  * ```
  * Whatever the machine does meanwhile: nothing here depends on how long anything takes really.
  */
@@ -366,7 +366,7 @@ export class BlockWorld {
     else this.#wake();
   }
 
-  /** A shared region may be free now: who waits longest is served first. */
+  /** A shared region may be free now: the volume that waits longest is served first. */
   #wake(): void {
     let first: Volume | undefined;
     for (const volume of this.volumes) {

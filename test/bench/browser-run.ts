@@ -43,7 +43,7 @@ interface Ends {
   transfers: Record<string, TransferSide>;
 }
 
-/** A device of the tab's, and who is at the other end. */
+/** A device of the tab, and the address of its peer. */
 interface Browsers {
   readonly device: Verbena.Context;
   readonly peer: string;
@@ -84,7 +84,7 @@ async function bareEnd(tab: Tab, name: Bare): Promise<void> {
   }, name);
 }
 
-/** What is connected by a link with so many connections. */
+/** Connects by a link with `connections` channels. */
 async function connect(
   tab: Tab,
   ends: Ends,

@@ -1,7 +1,7 @@
 /**
  * READs, WRITEs and atomics of a process whose main thread is blocked for seconds, against one
  * whose main thread is idle: one-sided operations are served by the device's own thread. And of
- * one whose main thread computes all the time: with two cores it takes one from those who measure.
+ * a process whose main thread computes all the time: with two cores it takes one from the bench.
  */
 import { atMost, interleave, medianOf, medians } from './harness.js';
 import type { Bar, Bench, BenchResult, Distribution, Figures, Pace } from './harness.js';

@@ -1,6 +1,6 @@
 /**
- * Verbs over a link, as the benches of channels use them: the same text in Node and, fetched as it
- * is built, in a browser's Worker. It imports nothing: whoever runs it brings the library.
+ * Verbs over a link, as the benches of channels use them: the same code in Node and, fetched as it
+ * is built, in a browser's Worker. It imports nothing: its caller passes the library.
  */
 import type * as Browser from '../../host/browser/index.js';
 
@@ -18,7 +18,7 @@ export interface FloodResult {
 const PORT = 7471;
 const MEMORY_BYTES = 65536;
 const DEPTH = 512;
-/** One completion for so many requests. */
+/** One completion for this many requests. */
 const SIGNALLED = 32;
 const CAP = { maxSendWr: DEPTH, maxRecvWr: 16, reorderPackets: 128 };
 

@@ -2,8 +2,8 @@
  * A column of a matrix of doubles goes from one process to another over UDP loopback, and lies in a
  * column there. The other process is this module once more (partner.ts).
  *
- * Columns go in batches; a batch ends with the receiver's answer, when all of it lies where it
- * belongs. Both ends poll: packing and unpacking cost the time of who does it.
+ * Columns go in batches; a batch ends with the receiver's answer, when all its bytes are in place.
+ * Both ends poll: packing and unpacking cost the time of the end that does it.
  */
 import {
   AccessFlag,
@@ -182,7 +182,7 @@ class End {
     this.qp.postRecv({ wrId: 1, sgList: [this.#note] });
   }
 
-  /** Polls until so many messages have come. False: an empty one came, which is the end. */
+  /** Polls until `messages` messages have come. False: an empty one came, which is the end. */
   await(messages: number): boolean {
     while (this.#received < messages) {
       for (const { status, wrId, byteLen } of this.cq.poll(64)) {

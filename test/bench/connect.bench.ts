@@ -33,7 +33,7 @@ import {
 } from './harness.js';
 
 const PORT = 7471;
-/** Connections one after the other, and all of a round with so many of them at a time. */
+/** Connections one after the other, and those of a round with LANES of them at a time. */
 const IN_TURN = 300;
 const TOGETHER = 3000;
 const LANES = 64;
@@ -72,7 +72,7 @@ async function serve(): Promise<void> {
   const cq = context.createCq(65536);
   let received = 0;
   process.on('message', () => process.send!({ rssBytes: process.memoryUsage().rss, received }));
-  // Who measures has been ended.
+  // The measuring process has ended.
   process.once('disconnect', () => process.exit());
   process.send!({ ready: true });
   void (async () => {

@@ -66,7 +66,7 @@ interface World {
   readonly queueBytesEach: number;
 }
 
-/** What nobody needs is not counted. */
+/** Garbage is collected before memory is counted. */
 const collect = ((): (() => void) => {
   setFlagsFromString('--expose-gc');
   return runInNewContext('gc') as () => void;
@@ -78,7 +78,7 @@ function bytesHeld({ device }: Context): number {
   collect();
   const { heapUsed, arrayBuffers } = process.memoryUsage();
   const { arena } = device;
-  // The device's own memory is one buffer that is taken whole: what is handed out of it counts.
+  // The device's own memory is one buffer that is allocated whole: allocations from it count.
   return heapUsed + arrayBuffers - arena.heap.bytesFree;
 }
 

@@ -27,7 +27,7 @@ type Values = Readonly<Record<string, number>>;
 interface Measured {
   readonly date: string;
   readonly machine: string;
-  /** Of one minute, before and after: who spins wants free cores. */
+  /** Load averages of one minute, before and after: polling threads need free cores. */
   readonly load: readonly [number, number];
   readonly figures: Values;
 }

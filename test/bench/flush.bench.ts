@@ -24,7 +24,7 @@ const PLACES = AREA / BYTES;
 const DEPTH = 32;
 const SECONDS = 1;
 const SLOW_MILLIS = 50;
-/** Round trips that are not measured; so many that are, end before the slow store does. */
+/** Round trips that are not measured; TRIPS more are, and end before the slow store does. */
 const WARM = 200;
 const TRIPS = 1000;
 
@@ -83,7 +83,7 @@ interface Placed {
   readonly flush: SendWorkRequest;
 }
 
-/** A WRITE of BYTES somewhere, and a FLUSH of it; `index`: which. */
+/** A WRITE of BYTES, and a FLUSH of the same range; `index` selects the place. */
 function placed({ a, mr }: Kept, index: number): Placed {
   const offset = BigInt(placeOf(index));
   const where = { remoteAddr: mr.addr + offset, rkey: mr.rkey };

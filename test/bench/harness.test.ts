@@ -55,7 +55,7 @@ test('a flow is bytes, messages and processor time of either side', () => {
   assert.not('x_lost_bytes' in figures);
 });
 
-test('percentiles are of all samples, in any order; warming up is none of them', () => {
+test('percentiles are of all samples, in any order; warm-up samples do not count', () => {
   const micros = Float64Array.from({ length: 1000 }, (_, index) => (index * 7) % 1000);
   const { p50Micros, p99Micros, distribution } = percentiles(micros);
   assert.equal([p50Micros, p99Micros], [500, 990]);
@@ -96,7 +96,7 @@ test('the command measures in another process, prints one line, and writes a pag
   }
 });
 
-test('a name that is none, or an option, ends with 2 and one line', () => {
+test('an unknown name, or an unknown option, ends with 2 and one line', () => {
   for (const args of [['no-such-bench'], [], ['open', '--rounds', '0'], ['open', '--what']]) {
     const { status, stdout, stderr } = spawnSync(process.execPath, [main, ...args], {
       encoding: 'utf8',

@@ -51,7 +51,7 @@ class SteadyBatch implements PacketBatch {
   }
 
   release(): void {
-    // Nobody writes there: it may go again.
+    // The packet is never overwritten: it may be sent again.
   }
 }
 

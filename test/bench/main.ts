@@ -9,8 +9,8 @@
  *
  * Every bench runs in a process of its own: none finds what another one left behind.
  *
- * The exit code is 0 when everything was measured, whatever the bars say: whoever wants to act on
- * a bar reads the JSON. It is 1 when a bench failed, 2 when a name is unknown.
+ * The exit code is 0 when everything was measured, whatever the bars say: the JSON has the verdict
+ * on each bar. It is 1 when a bench failed, 2 when a name is unknown.
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -47,13 +47,13 @@ function printTable({ name, description, result }: PageBench): void {
   for (const bar of bars) console.log(barLine(bar));
 }
 
-/** In the bench's own process: how busy the machine was is said, too: who spins wants free cores. */
+/** In the bench's own process, with the load of the machine: polling threads need free cores. */
 async function measure(name: string, pace: Pace): Promise<PageBench> {
   const bench = await find(name);
   const load = loadavg();
   const result = await bench.run(pace);
   const figures: Figures = {};
-  // Nobody needs the digits that change from run to run.
+  // Digits that change from run to run are rounded away.
   for (const [figure, value] of Object.entries(result.figures)) figures[figure] = round(value);
   figures['load_average_before'] = round(load[0]!);
   figures['load_average_after'] = round(loadavg()[0]!);
@@ -115,7 +115,7 @@ async function main(): Promise<number> {
 const args = process.argv.slice(2);
 if (args[0] === ALONE) {
   const measured = await measure(args[1]!, JSON.parse(args[2]!) as Pace);
-  // Curves are more than a pipe holds: they are gone with who leaves before they are read.
+  // Curves are more than a pipe holds: the process must not end before they are sent.
   await new Promise((sent) => process.send!(measured, sent));
   // Whatever a bench left open ends here.
   process.disconnect();

@@ -40,11 +40,11 @@ export interface WayOptions {
   readonly progress: 'inline' | 'thread';
   /** Of each message, at most. */
   readonly bytesMax: number;
-  /** The one that was asked. */
+  /** The end that answers. */
   readonly isPartner?: boolean;
 }
 
-/** One end. What `where` says is told to the other one. */
+/** One end. The other one gets its `where`. */
 export interface MessageEnd {
   readonly where: number[];
   /** Of each message; both ends must have the same. */
@@ -104,7 +104,7 @@ const WAYS: { readonly [way in Way]: (options: WayOptions) => Promise<MessageEnd
       },
       close: async () => {
         // The other process has ended by now: what still waited for it went by UDP.
-        if (socket.counters.udpSent > UNDER_WAY) throw new Error('some of it went by UDP');
+        if (socket.counters.udpSent > UNDER_WAY) throw new Error('some messages went by UDP');
         socket.close();
       },
     };
@@ -149,7 +149,7 @@ const WAYS: { readonly [way in Way]: (options: WayOptions) => Promise<MessageEnd
       heard: () => {},
       connect: async ([port, id]) => stream.connect(socket, id!, port!, ADDRESS),
       send: () => {
-        // It keeps what it was given until that is acknowledged.
+        // The stream keeps the buffer until it is acknowledged.
         const message = memory.subarray(0, end.bytes);
         return stream.write(message) ? undefined : once(stream, 'drain').then(() => {});
       },
@@ -188,8 +188,8 @@ interface UdxLibrary {
 }
 
 /**
- * SENDs, or WRITEs that say at the peer that they are there. `locals`: so many places in turn that
- * they come from; 0: where there is one again.
+ * SENDs, or WRITEs with immediate data. `locals`: how many places the bytes come from in turn; 0:
+ * from any free place.
  */
 async function openVerbs(
   { progress, bytesMax }: WayOptions,
@@ -340,7 +340,7 @@ async function openRds({ way, progress, bytesMax }: WayOptions): Promise<Message
   };
   const read = (): void => {
     while (socket.revents & rds.PollEvent.IN) {
-      // Port 0 is nobody's: it answers whoever asks whether the path is there.
+      // Port 0 is reserved: its messages answer probes of the path.
       if (socket.recvmsg(room).name.port === 0) hasAnswered();
       else end.heard();
     }

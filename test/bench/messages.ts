@@ -15,7 +15,7 @@ interface Ready {
   readonly where: readonly number[];
 }
 
-/** What the partner is told; it says how many messages it has had since the last one. */
+/** Commands for the partner, which answers with its messages since the last command. */
 type Word =
   | { readonly word: 'begin'; readonly bytes: number; readonly answers: boolean }
   | { readonly word: 'count' }
@@ -134,7 +134,7 @@ async function inTime(name: string, work: Promise<void>): Promise<void> {
   clearTimeout(timer);
 }
 
-/** The other process: answers, or counts, until it is told to end. */
+/** The other process: answers, or counts, until the end. */
 async function serve(task: Task): Promise<void> {
   const end = await openEnd(task);
   await end.connect(task.where);
@@ -145,7 +145,7 @@ async function serve(task: Task): Promise<void> {
     if (answers) void end.send();
   };
   const ended = new Promise<void>((resolve) => {
-    // Who measures has been ended.
+    // The measuring process has ended.
     process.once('disconnect', resolve);
     process.on('message', (message: Word) => {
       if (message.word === 'end') return resolve();

@@ -95,7 +95,7 @@ async function serve({ kind }: Task): Promise<void> {
   const [socket] = (await once(server, 'connection')) as [Socket];
   server.close();
   socket.setNoDelay(true);
-  // Whoever has measured enough breaks off.
+  // The measuring process breaks off when it is done.
   socket.on('error', () => undefined);
   socket.on('data', (bytes) => kind === 'echo' && socket.write(bytes));
   await once(socket, 'close');

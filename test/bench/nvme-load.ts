@@ -24,7 +24,7 @@ export interface NvmeOutcome {
   /** Times that a command found no region. */
   readonly regionWaits: number;
   readonly p99Micros: number;
-  /** Of the volume that fared worst: what was done, of what was asked for. */
+  /** Of the volume that fared worst: completed requests, of those issued. */
   readonly worstShare: number;
   readonly mostInUse: number;
   readonly inUse: Line;
@@ -113,7 +113,7 @@ function totals(
   };
 }
 
-/** Regions for the workload below: too few for who is greedy. */
+/** Regions for the workload below: too few for a greedy volume. */
 const SCARCE_MRS = 256;
 const MARK = 32;
 /** Volumes that ask for little, but all at once now and then; such as ask for next to nothing. */

@@ -35,7 +35,7 @@ const PART_BYTES = 128 * IO_BYTES;
 const DEPTH = 127;
 const BUFFERS = 4096;
 
-/** One of them, and what was asked of it. */
+/** A volume, and its requests. */
 export class LoadedVolume {
   readonly name: string;
   readonly nvme: NvmeVolume;

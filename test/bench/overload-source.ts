@@ -19,9 +19,9 @@ const DEVICE = { memoryBytes: 64 * 2 ** 20, queuePairsMax: 128, rdAtomicMax: 1 }
 
 /** Messages that are offered to a queue pair. */
 export type Load =
-  /** As many as keep so many under way. */
+  /** A constant number in flight. */
   | { readonly underWay: number }
-  /** So many a second, whatever the target does; what finds the send queue full is lost. */
+  /** A rate, whatever the target does; messages that find the send queue full are lost. */
   | { readonly perSecond: number };
 
 export interface Offered {

@@ -1,6 +1,6 @@
 /**
- * Results as one page that needs nothing else: figures against yardsticks, what was promised and
- * what came of it. Plots are drawn by uPlot, which is put in whole, and by page-plots.mjs.
+ * Results as one self-contained page: figures against yardsticks, promises and their results. Plots
+ * are drawn by uPlot, which is put in whole, and by page-plots.mjs.
  */
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';

@@ -41,7 +41,7 @@ export class Partner<Ready> {
     const failed = once(child, 'close').then(([code]) => {
       throw new Error(`the partner of ${module} ended with ${code}`);
     });
-    // Heard here until it is ready; from then on by whoever waits for a message or the end.
+    // Handled here until it is ready; from then on by the caller that waits for it.
     failed.catch(() => undefined);
     await Promise.race([once(child, 'message'), failed]);
     return new Partner(module, child, messages, messages.shift() as Ready);
@@ -56,7 +56,7 @@ export class Partner<Ready> {
     this.#child.send(message as object);
   }
 
-  /** The next message that nobody has taken. Rejects when it ended without one. */
+  /** The next unread message. Rejects when the partner ended without one. */
   async next<Message>(): Promise<Message> {
     while (this.#messages.length === 0) {
       await Promise.race([once(this.#child, 'message'), this.#closed]);
@@ -67,7 +67,7 @@ export class Partner<Ready> {
     return this.#messages.shift() as Message;
   }
 
-  /** Has a message come that nobody has taken? */
+  /** Is there an unread message? */
   get hasTold(): boolean {
     return this.#messages.length > 0;
   }

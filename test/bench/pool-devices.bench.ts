@@ -34,11 +34,11 @@ const ISER_MRS = 113;
 const ULPS = { srp: 128, iser: 113, nfs: 2178 } as const;
 const L1_MRS = 32;
 const POOL_MRS = 256;
-/** Of the volumes, so many are there from the beginning; the others join under load. */
+/** Volumes that are there from the beginning; the others join under load. */
 const FIRST_VOLUMES = 40;
 const SECONDS = 4;
 const SEED = 2;
-/** Slow growth: a connection begins with so many, and one more takes a blocking command. */
+/** Slow growth: the regions of a new connection; each further one takes a blocking command. */
 const GROWTH_MRS = 16;
 const MAKE_MICROS = 100;
 const SAMPLE_MICROS = 10_000;
@@ -49,7 +49,7 @@ type Policy = 'static' | 'growth' | 'pooled';
 /** Gives sources to connections; undefined: the connection fails. */
 interface Supply {
   open(): Source | undefined;
-  /** Regions that somebody uses or keeps for itself. */
+  /** Regions in use, or kept by their users. */
   made(): number;
   readonly pool?: FmrPool;
 }
@@ -93,7 +93,7 @@ function poolSupply(world: BlockWorld, numMr: number, mrsMin: number): Supply {
   };
 }
 
-/** A connection begins with few, and makes more while it waits for them; nobody gives any back. */
+/** A connection begins with few regions, creates more while it waits, and releases none. */
 function growthSupply(world: BlockWorld): Supply {
   const { context } = world.initiator;
   let made = 0;
@@ -142,7 +142,7 @@ interface Outcome {
   readonly p50Micros: number;
   readonly p99Micros: number;
   readonly maxMicros: number;
-  /** Of the volume that fared worst: what was done in time, of what was asked for. */
+  /** Of the volume that fared worst: requests completed in time, of those issued. */
   readonly worstShare: number;
   readonly mostInUse: number;
   readonly inUse: readonly (readonly [number, number])[];
@@ -211,7 +211,7 @@ async function simulate(policy: Policy, store: string, share: number): Promise<O
   return outcome;
 }
 
-/** Volumes of so many regions each until the device has no more, really made. */
+/** Creates volumes of `numMr` regions each until the device is full; returns their number. */
 async function countVolumes(numMr: number, mrsMin: number): Promise<number> {
   const world = await BlockWorld.open(new Random(1), STORES['ram']!);
   const supply = poolSupply(world, numMr, mrsMin);
@@ -341,7 +341,7 @@ async function runShortage(share: number, figures: Figures, bars: Bar[]): Promis
   ] as const;
   let curves: Curve[] = [];
   for (const [name, isGreedy, lends] of runs) {
-    progress(`pool-devices: more is asked for than there is, ${name}`);
+    progress(`pool-devices: demand exceeds supply, ${name}`);
     const outcome = await runScarce(seconds, isGreedy, lends);
     Object.assign(figures, {
       [`scarce_${name}_modest_p99_us`]: outcome.modest.p99Micros,

@@ -83,7 +83,7 @@ async function contended(bucketMrs: number, turns: number): Promise<number> {
 
 /** How a request's memory is registered, and is not any more. */
 interface Registration {
-  /** What is posted with the command; the key that the peer is told. */
+  /** Posts the registration with the command; returns the key for the peer. */
   begin(index: number): number;
   end(index: number): void;
 }

@@ -12,7 +12,7 @@ import { missing, type Bar, type Figures, type Variant } from './harness.js';
 
 const LIMIT_MILLIS = 60_000;
 const ADDRESS = '127.0.0.1';
-/** Nobody counts them in GB. */
+/** Up to this size a figure is per million messages. */
 const SMALL_BYTES = 1024;
 
 /** One figure of a program, and what it cost. */
@@ -215,7 +215,7 @@ function ucx(
 const overallGbps = (columns: Record<string, number>): number =>
   (columns['overall_bw']! * 2 ** 20) / 1e9;
 
-/** An unpaced flood: what arrives of it. TCP beside. */
+/** An unpaced flood: its goodput. TCP beside. */
 function iperf(name: string, more: readonly string[]): Yardstick {
   const command = 'iperf3';
   return {

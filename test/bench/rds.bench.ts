@@ -7,7 +7,7 @@ import { MessagePair } from './messages.js';
 import { TripLog } from './trips.js';
 
 const TRIPS = 3000;
-/** To and fro before anything counts: until code is compiled and who spins has found a rhythm. */
+/** Round trips that do not count: code is compiled, and polling threads settle. */
 const WARM_UP_TRIPS = 20_000;
 const SECONDS = 0.5;
 /** For each size and mode where the crossover is looked for. */
@@ -25,7 +25,7 @@ const LARGEST = 262144;
 
 type Kind = 'both' | 'directed' | 'crossover';
 
-/** What there is: its name, its ends, and what is measured of it. */
+/** The ways: name, ends, and kinds of measurements. */
 const WAYS: readonly (readonly [name: string, options: WayOptions, kinds: readonly Kind[]])[] = [
   ['send', { way: 'send', progress: 'inline', bytesMax: BLOCK }, ['both']],
   ['rds', { way: 'rds', progress: 'inline', bytesMax: BLOCK }, ['both']],

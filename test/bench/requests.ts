@@ -71,8 +71,8 @@ export class Requests {
   }
 
   /**
-   * At places by chance; `wrId` comes back in the one completion. What this takes is told as the
-   * stack's: so no division, and what all requests have in common is read once.
+   * At random places; `wrId` is that of the one completion. Its time counts as the stack's:
+   * so there is no division, and common fields are read once.
    */
   aim(wrId: number): readonly SendWorkRequest[] {
     const size = this.#size;

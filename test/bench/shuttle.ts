@@ -149,7 +149,7 @@ export interface ShuttleOptions {
   /** The responder's memory: hit by chance. */
   readonly bytes: number;
   readonly localBytes: number;
-  /** Parts of it, each with a key of its own. */
+  /** Its regions, each with a key of its own. */
   readonly regions: number;
   /** Of requests that are posted together, with one completion. */
   readonly length: number;

@@ -48,7 +48,7 @@ export interface OneSidedResult {
   readonly cpuSeconds: number;
 }
 
-/** READ, WRITE and FETCH_ADD by turns, each polled for, while nobody helps at the other end. */
+/** READ, WRITE and FETCH_ADD in turn, each polled for; the other end does not poll. */
 export async function oneSidedTrips(options: OneSidedOptions): Promise<OneSidedResult> {
   const { bytes, seconds, how } = options;
   const both = await openBoth({ progress: 'poll', thereProgress: 'thread', bytes: 65536 });

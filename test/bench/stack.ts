@@ -1,6 +1,6 @@
 /**
  * The whole stack between two processes over UDP loopback. The other process is this module once
- * more (partner.ts): it serves what is asked of its memory, answers SENDs, or is kept busy.
+ * more (partner.ts): it serves one-sided operations, answers SENDs, or is kept busy.
  */
 import {
   AccessFlag,
@@ -31,7 +31,7 @@ export interface EndOptions {
   readonly progress: Progress;
   /** Registered memory. */
   readonly bytes: number;
-  /** It is registered in so many parts, each with a key of its own. Default 1. */
+  /** The number of regions that it is registered as. Default 1. */
   readonly regions?: number;
   /** Default 1. */
   readonly queuePairs?: number;
@@ -47,7 +47,7 @@ export interface EndOptions {
   readonly socketBufferBytes?: number;
 }
 
-/** In place of a UDP link of its own: this side is run by whoever measures. */
+/** In place of a UDP link of its own: the measuring code runs this side. */
 export interface OwnLink {
   readonly link: Link;
   readonly clock: Clock;
@@ -67,7 +67,7 @@ export interface There extends Address {
 
 interface Task extends Address {
   readonly end: EndOptions;
-  /** Memory is filled with bytes that come again after so many. */
+  /** Memory is filled with bytes that repeat with this period. */
   readonly period: number;
   /** Length of the messages that are answered; 0: none are. */
   readonly echo: number;
@@ -199,8 +199,8 @@ export class End {
   }
 
   /**
-   * A message of `length` bytes, or of none: the end. Few are signaled, as programs do that are
-   * told by the answer: a completion for each would be asked for, and taken, for nothing.
+   * A message of `length` bytes; an empty one is the end. Few are signaled, as in programs that
+   * wait for the answer: a completion for each would be requested, and polled, for nothing.
    */
   send(length: number): void {
     const signaled = length === 0 || this.#sent++ % SIGNALED_EVERY === 0;
@@ -257,7 +257,7 @@ export function check(status: number): void {
 export interface BothOptions extends EndOptions {
   /** Registered memory of this side, in one part. Default: as much as there. */
   readonly localBytes?: number;
-  /** Who runs the other side's engine. Default: as here. */
+  /** The progress mode of the other side. Default: as here. */
   readonly thereProgress?: Progress;
   /** Node's options there. */
   readonly thereOptions?: readonly string[];
@@ -313,7 +313,7 @@ async function serve(task: Task): Promise<void> {
   const regions = end.mrs.map(({ addr, rkey }) => ({ addr: Number(addr), rkey }));
   process.on('message', keep);
   tell({ ...end.address, regions } satisfies There);
-  // Where nobody is answered, nothing is looked at: peers are served by the other thread.
+  // Without answers this process does not poll: the device's thread serves its peers.
   const waits = task.waits || (task.echo === 0 && task.end.progress !== 'poll');
   for (let ended = false; !ended;) {
     for (const length of waits ? await end.received() : end.polled()) {

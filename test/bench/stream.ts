@@ -20,7 +20,7 @@ export interface StreamOptions {
   readonly bytes: number;
   /** Our own. Default: as much. */
   readonly localBytes?: number;
-  /** The peer's memory is registered in so many parts, each with a key of its own. Default 1. */
+  /** The number of regions that the peer's memory is registered as. Default 1. */
   readonly regions?: number;
   readonly queuePairs?: number;
   readonly seconds: number;

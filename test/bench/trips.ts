@@ -87,7 +87,7 @@ export interface RoundTrip {
   isBack(trip: number): boolean;
 }
 
-/** Round trips of somebody who asks all the time. What is lost goes again. */
+/** Round trips, one after the other. Lost messages are retransmitted. */
 export function roundTrips(timer: TripTimer, { send, isBack }: RoundTrip): Trips {
   for (let number = 1; !timer.done; number++) {
     timer.begin();

@@ -25,7 +25,7 @@ export const HABITS: readonly Habit[] = [
 export interface Load {
   readonly clock: VirtualClock;
   readonly random: Random;
-  /** Nothing is asked for from then on. */
+  /** No request is issued after it. */
   readonly endMicros: number;
 }
 

@@ -1,4 +1,4 @@
-/** What `npm run bench` may be told. */
+/** The arguments of `npm run bench`. */
 import { readdirSync } from 'node:fs';
 import { nameOf, script, whole } from '../support/script.js';
 
@@ -27,5 +27,5 @@ export const words = script(
   .argument('<name...>', `${ALL}, or ${NAMES.join(', ')}`, nameOf('bench', [ALL, ...NAMES]))
   .option('--rounds <number>', 'in which the variants take turns', whole(1, 10_000))
   .option('--quick', 'two short rounds, to see that everything runs', false)
-  .option('--html <file>', 'one page with all of it')
+  .option('--html <file>', 'write all results to one page')
   .option('--json', 'on standard output results as lines of JSON only', false);

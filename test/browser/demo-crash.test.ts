@@ -1,4 +1,4 @@
-/** The demo's persistent memory: what was told to be durable is in the browser's file, whole. */
+/** The demo's persistent memory: records that were reported durable are whole in the file. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RECORD_BYTES, placeOf, readWord, recordAt } from '../../host/demo/memory-layout.js';
@@ -58,7 +58,7 @@ for (const kind of ['the server', 'another tab']) {
     for (const records of other ? [3] : [1, 10]) {
       const { told, record, torn, begun, earlier, earlierTorn } = await press(tab, records);
       console.log(`told ${told}, found ${record}, words of the next one ${begun}`);
-      assert.ok(told! >= records, 'so many were told to be durable');
+      assert.ok(told! >= records, 'the last durable record');
       assert.ok(record === told || record === told! + 1, `${record} is old or new of ${told}`);
       assert.is(torn, 0);
       if (last > 0) assert.is(earlier, last, 'as it was left');
@@ -69,7 +69,7 @@ for (const kind of ['the server', 'another tab']) {
       assert.ok(recordAt(region, placeOf(record!)).every((word) => word === record));
     }
     await tab.said(SAID, /Told to be durable: records 1 to \d+. The Worker was killed while/);
-    // Nobody else is hurt.
+    // The other peers go on.
     await tab.stroke('ours', [0.2, 0.5], [0.8, 0.4]);
     const theirs = other
       ? async () => (await other.inspect()).ours
@@ -89,7 +89,7 @@ test('they outlive the page as well, and are one tab’s at a time', async (worl
   await tab.firstWrite();
   const { earlier, earlierTorn } = await press(tab, 1);
   assert.equal([earlier, earlierTorn], [record, 0]);
-  // A handle that another Worker of this origin keeps, until it is told to let go.
+  // A handle that another Worker of this origin keeps, until it gets a message.
   const script = '**/holder.js';
   await tab.page.context().route(script, (route) =>
     route.fulfill({

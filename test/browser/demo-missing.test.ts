@@ -114,7 +114,7 @@ test('a tab that goes is said to have gone', async (world) => {
   await leave(a);
 });
 
-test('a browser that is too old is told so', async (world) => {
+test('a page without OffscreenCanvas names the missing feature', async (world) => {
   const before = 'delete HTMLCanvasElement.prototype.transferControlToOffscreen';
   const tab = await DemoPage.open(world.browser, freshUrl(world), { before });
   await tab.said('#notes', /lacks OffscreenCanvas/);

@@ -49,7 +49,7 @@ export class DemoPage {
     return demo;
   }
 
-  /** Until it has painted its flower at somebody. How many milliseconds it took from the load. */
+  /** Waits until it has painted its flower at a peer. Returns the milliseconds since its load. */
   async firstWrite(): Promise<number> {
     await this.said('#status', /first WRITE/);
     return (await this.inspect()).firstWriteMillis;
@@ -71,8 +71,8 @@ export class DemoPage {
   }
 
   /**
-   * Presses the button of an act and waits until it is over; what it counted. In front: the browser
-   * draws a tab behind another one once a second, and who clicks waits for several frames.
+   * Presses the button of an act, and returns its counts when it is over. In front: the browser
+   * draws a hidden tab once a second, and a click takes several frames.
    */
   async play(act: string): Promise<Record<string, number>> {
     await this.page.bringToFront();
@@ -110,7 +110,7 @@ export class DemoPage {
     await mouse.up();
   }
 
-  /** How often a second the memories are looked at, and drawn, while somebody paints. */
+  /** Frames per second, in which the memories are read and drawn, during painting. */
   async framesWhilePainting(): Promise<number> {
     const before = await this.inspect();
     for (let turn = 0; turn < 3; turn++) await this.stroke('ours', [0.1, 0.3], [0.9, 0.7], 25);
@@ -133,7 +133,7 @@ async function eventuallyText(read: () => Promise<string | null>, wanted: RegExp
   }
 }
 
-/** Asks again until `isSo`, or gives up: then the last value is judged by who asked. */
+/** Reads until `isSo`, or until the time is over: the caller judges the last value. */
 export async function until<Value>(
   read: () => Value | Promise<Value>,
   isSo: (value: Value) => boolean,
@@ -170,7 +170,7 @@ export function freshUrl({ server }: Pick<DemoWorld, 'server'>): string {
   return `${server.url}?room=${++rooms}`;
 }
 
-/** A tab that nobody but the server meets; what others painted there is wiped. */
+/** A tab that meets the server only, with a clean picture. */
 export async function alone(world: DemoWorld): Promise<DemoPage> {
   const tab = await DemoPage.open(world.browser, freshUrl(world));
   await tab.firstWrite();
@@ -197,8 +197,8 @@ export async function two(world: DemoWorld): Promise<[DemoPage, DemoPage]> {
 }
 
 /**
- * Each has painted its flower, at a place that its address says, on both; and then all is wiped:
- * who paints from now on is the only one.
+ * Waits until both have painted their flowers, at a place that depends on the address, then wipes
+ * the pictures: later strokes are the test's.
  */
 async function greeted(a: DemoPage, b: DemoPage): Promise<void> {
   const look = (): Promise<Looked[]> => Promise.all([a.inspect(), b.inspect()]);

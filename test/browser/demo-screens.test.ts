@@ -1,4 +1,4 @@
-/** The demo on all kinds of screens, by keyboard, and for who does not see it. */
+/** The demo on all kinds of screens, by keyboard, and with a screen reader. */
 import { mkdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { suite } from 'uvu';
@@ -25,7 +25,7 @@ mkdirSync(SCREENSHOTS, { recursive: true });
 test.before(openWorld);
 test.after(closeWorld);
 
-test('all of it by keyboard, with a name for whoever does not see', async (world) => {
+test('every control works by keyboard, and has a name for screen readers', async (world) => {
   const tab = await alone(world);
   const { memory } = world.server.station!;
   const { page } = tab;

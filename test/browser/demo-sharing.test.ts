@@ -59,7 +59,7 @@ for (const kind of ['the server', 'another tab']) {
     await tab.said(said, /Two Workers, one shared memory/);
     await tab.said(said, /Handle [0-9a-f]{64}, 2 instances. With another key: refused/);
     await tab.said(said, /first instance has ended, 1 is left/);
-    // What was refused has hurt nobody else.
+    // The refused operations have no effect on the others.
     await tab.page.locator('#clear').click();
     await tab.stroke('ours', [0.2, 0.3], [0.8, 0.6]);
     assert.is(await differences(tab, theirs), 0);

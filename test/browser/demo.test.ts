@@ -46,7 +46,7 @@ test('all of the page fits into 157 KiB, and its first WRITE is soon there', asy
   await leave(tab);
 });
 
-test('what is painted in one tab is in the other’s memory, and nobody was called', async (world) => {
+test('strokes in one tab are WRITEs to the other’s memory, without its CPU', async (world) => {
   const [a, b] = await two(world);
   await a.page.bringToFront();
   await a.stroke('ours', [0.1, 0.2], [0.9, 0.8], 20);
@@ -91,7 +91,7 @@ test('it paints sixty times a second where the machine lets it', async (world) =
   await leave(tab);
 });
 
-test('noise from a stranger harms neither the server nor who paints', async (world) => {
+test('noise from a stranger harms neither the server nor a painting tab', async (world) => {
   const tab = await alone(world);
   const station = world.server.station!;
   const connector = new NodeConnector();
@@ -140,7 +140,7 @@ test('a packet that is chosen is explained, and its like are killed', async (wor
   await tab.said('#fields', /BTH +opcode \d+[^]*PACKET/);
   const kind = (await tab.said('#kill-next', /Kill the next \S/)).replace('Kill the next ', '');
   await tab.page.locator('#kill-next').click();
-  // A WRITE comes when somebody paints, and a long one, in several packets, when all is wiped.
+  // A stroke is a short WRITE; wiping is a long one, in several packets.
   await tab.page.locator('#clear').click();
   await tab.stroke('ours', [0.3, 0.3], [0.6, 0.6]);
   const killed = await until(

@@ -16,7 +16,7 @@ const test = suite('a hostile peer');
 const BYTES = 131072;
 const MESSAGES = 4000;
 
-/** A connection of a stranger, whose messages nobody frames. */
+/** A connection whose messages are not framed. */
 async function strange(connector: NodeConnector, offer: unknown) {
   const connection = await connector.answer(offer as never);
   const opened = new Promise<void>((resolve) => {
@@ -30,7 +30,7 @@ async function strange(connector: NodeConnector, offer: unknown) {
   return { ...connection, opened };
 }
 
-test('noise from one peer harms nobody', async () => {
+test('noise from one peer harms no other peer', async () => {
   const browser = await Browser.launch();
   const connector = new NodeConnector();
   let channel: DatagramChannel | undefined;
@@ -68,7 +68,7 @@ test('noise from one peer harms nobody', async () => {
     ...link.counters,
     exact: Number(context.counters().icrcExact),
   }));
-  assert.ok(counters.malformed > MESSAGES / 10, `${counters.malformed} were told apart`);
+  assert.ok(counters.malformed > MESSAGES / 10, `${counters.malformed} were malformed`);
   // The tab still answers, and everything that is left is in order.
   await side.count(10);
   assert.equal(tab.errors, []);
@@ -77,7 +77,7 @@ test('noise from one peer harms nobody', async () => {
   await peer.close();
 });
 
-test('offers beyond the quota are refused, and those who are there stay', async () => {
+test('offers beyond the quota are refused, and existing peers stay', async () => {
   const browser = await Browser.launch();
   const peer = await NodePeer.open();
   const tab = await browser.open(peer.site.url(PAGE));

@@ -37,7 +37,7 @@ for (const [count, how] of [
 
 async function restartTabs(count: number): Promise<void> {
   const { events, connections, differences, seconds, errors } = await cutNetwork('tabs', count);
-  assert.is(differences, 0, 'all of it is there');
+  assert.is(differences, 0, 'every byte is there');
   for (const told of events) {
     assert.equal(told, ['connected', 'interrupted', 'restored'], JSON.stringify(events));
   }

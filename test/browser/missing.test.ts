@@ -1,4 +1,4 @@
-/** What a browser lacks, or forbids: the page is told, and nothing hangs. */
+/** Features that a browser lacks, or forbids: the page gets an error, and nothing hangs. */
 import { text } from 'node:stream/consumers';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
@@ -68,7 +68,7 @@ test('without WebRTC the device does not open and names what does without', asyn
   await page.close();
 });
 
-test('a browser that forbids connections is told apart from one that has none', async (world) => {
+test('forbidden connections and missing WebRTC have different errors', async (world) => {
   const page = await world.browser.context.newPage();
   await page.addInitScript(`
     const Real = RTCPeerConnection;
@@ -82,7 +82,7 @@ test('a browser that forbids connections is told apart from one that has none', 
 });
 
 test('where no way is found, connecting ends in time', async (world) => {
-  // An answer, and behind it nobody who can be reached.
+  // An answer of a peer that is unreachable.
   const connector = new NodeConnector();
   const site = await Site.open({
     post: async (request, response) => {
@@ -125,7 +125,7 @@ test('without SharedArrayBuffer a device with shared memory is refused, one with
   await tab.page.close();
 });
 
-test('signalling that never answers ends in time and says who was asked', async (world) => {
+test('signalling that never answers fails in time, with its name', async (world) => {
   const silent = await Site.open({ post: () => {} });
   const tab = await world.browser.open(silent.url(PAGE));
   const { said, millis } = await connectError(tab, '/silence', 500);
@@ -134,17 +134,17 @@ test('signalling that never answers ends in time and says who was asked', async 
   const room = await tab.run(async (verbena, state: TabState) => {
     state.link = new verbena.DataChannelLink();
     state.context = await verbena.openDevice({ link: state.link, memoryBytes: 2 ** 24 });
-    const nobody = new verbena.BroadcastSignalling('nobody');
+    const absent = new verbena.BroadcastSignalling('absent');
     return state.link
-      .connect(nobody, { timeoutMillis: 300 })
+      .connect(absent, { timeoutMillis: 300 })
       .catch((error: Error) => error.message);
   });
-  assert.match(String(room), /nobody answers through the broadcast channel "nobody"/);
+  assert.match(String(room), /through the broadcast channel "absent"/);
   await tab.page.close();
   await silent.close();
 });
 
-test('signalling that refuses, or is none, is told', async (world) => {
+test('signalling that refuses, and a missing server, are errors', async (world) => {
   const odd = await Site.open({
     post: ({ url }, response) => {
       response.statusCode = url === '/forbidden' ? 403 : 200;

@@ -67,7 +67,7 @@ export class NodePeer {
   /** Connects a tab's device, which is open; both have the same amount of memory. */
   async connect(tab: Tab, bytes: number, context: Context = this.context): Promise<TransferSide> {
     const accepting = TransferSide.accept(library, context, bytes);
-    // If the tab fails first, that is what is told.
+    // If the tab fails first, its error is reported.
     accepting.catch(() => {});
     await tab.run(async (verbena, state: TabState, length: number) => {
       const at = '/build/test/support/transfer.js';

@@ -20,7 +20,7 @@ const CONNECTIONS = 4;
 
 test.before(async (world) => {
   world.browser = await Browser.launch();
-  // Who connects says how many connections it wants.
+  // The connecting tab selects the number of connections.
   world.peer = await NodePeer.open({ connections: CONNECTIONS });
 });
 test.after(async (world) => {

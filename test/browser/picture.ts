@@ -8,7 +8,7 @@ import { root } from '../support/paths.js';
 import { closeWorld, openWorld, two, type DemoPage, type DemoWorld } from './demo-page.js';
 
 const FILE = fileURLToPath(new URL('host/guide/demo.png', root));
-/** It is fetched by everybody who reads the README. */
+/** Every reader of the README fetches it. */
 const BYTES_MAX = 150_000;
 const STEPS = 120;
 

@@ -120,7 +120,7 @@ class Writer {
     });
   }
 
-  /** Makes bytes of it durable. */
+  /** Makes `length` bytes from `offset` on durable. */
   flush(offset: number, length: number): Promise<number> {
     return this.#post({
       opcode: library.WrOpcode.FLUSH,
@@ -182,7 +182,7 @@ test('a tab that crashes between two flushes has the first one', async (world) =
   })();
   await new Promise((resolve) => setTimeout(resolve, 300));
   await tab.page.goto('chrome://crash').catch(() => {});
-  // Nobody says that it is gone: the device finds out, or is told here.
+  // A crashed page sends no word: the device notices it later, or is disconnected here.
   for (const peer of world.peer.link.peers) world.peer.link.disconnect(peer);
   await writing;
   const next = await newTab(world);
@@ -227,7 +227,7 @@ test('what is open, foreign, truncated, too large, nameless or not there is refu
   await tab.run((_verbena, { pmem }: PmemState) => pmem.close());
   assert.match(await openRegion(other, 'mine'), /^opfs/, 'it can be had once it is closed');
   await other.run(async (_verbena, { pmem }: PmemState) => pmem.close());
-  /** As somebody else would leave a file behind. */
+  /** Leaves a foreign or damaged file behind. */
   const spoil = (name: string, bytes: number, from = ''): Promise<void> =>
     tab.page.evaluate(`(async () => {
       const root = await navigator.storage.getDirectory();
@@ -261,7 +261,7 @@ test('a flush that the browser refuses is never acknowledged, nor is any later o
     const { Worker } = globalThis as unknown as { Worker: { prototype: object } };
     const prototype = Worker.prototype as { postMessage(...all: unknown[]): void };
     const post = prototype.postMessage;
-    // What the region's Worker is asked to write it does not get: its write throws.
+    // The region's Worker gets no write requests: writes throw.
     prototype.postMessage = function (this: object, message: unknown) {
       const { id, ranges } = message as { id: number; ranges?: { offset: number }[] };
       const broken = ranges?.map((range) => ({ ...range, bytes: undefined }));
@@ -298,7 +298,7 @@ function replaceWorker(tab: Tab, text: string): Promise<void> {
   }, text);
 }
 
-test('without such a file system the page is told what is missing and what works', async (world) => {
+test('without that file system the page gets an error that names it', async (world) => {
   const tab = await newTab(world);
   const first = (text: string): string => `import 'data:text/javascript,${text}'; import 'URL';`;
   await replaceWorker(tab, first('delete StorageManager.prototype.getDirectory'));

@@ -13,7 +13,7 @@ export interface TabState {
 }
 
 export interface TabOptions {
-  /** Whom it meets. */
+  /** The broadcast channel on which it meets other tabs. */
   readonly room?: string;
   /** Of the packets that it sends, how many are lost: 0 to 1. */
   readonly loss?: number;

@@ -49,7 +49,7 @@ async function twoTabs(
     const { TransferSide } = (await import(at)) as typeof import('../support/transfer.js');
     state.side = await TransferSide.accept(verbena, state.context, length);
   }, bytes);
-  // If the other tab fails first, that is what is told.
+  // If the other tab fails first, its error is reported.
   accepting.catch(() => {});
   await b.run(async (verbena, state: TabState, length: number) => {
     const at = '/build/test/support/transfer.js';

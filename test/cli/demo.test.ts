@@ -36,7 +36,7 @@ test('it serves the page and what belongs to it, answers offers, and ends when t
     assert.is(ended.code, 0, ended.stderr);
   }));
 
-test('a port that is taken is told in one line', () =>
+test('a port that is in use is an error of one line', () =>
   Workspace.use(async (workspace) => {
     const server = workspace.start('demo', '--port', 0);
     await server.printed('stdout', /open http:.*\n/);

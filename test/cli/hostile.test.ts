@@ -95,7 +95,7 @@ test('names that are no file names are refused, and so is what is no request', (
     assert.match(server.stderr, 'verbena serve: refused 127.0.0.1: ');
   }));
 
-test('a full server, and a name that somebody else is putting, are refused and then free', () =>
+test('a full server, and a name that another client is putting, are refused and then free', () =>
   Workspace.use(async (space) => {
     const { server, port } = await space.serve(space.directory, '--max-clients', 1);
     const address = `127.0.0.1:${port}`;

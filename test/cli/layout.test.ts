@@ -85,7 +85,7 @@ test('what is wrong is one line, and exit code 1', () =>
     assert.match((await workspace.start('layout', '/no/such/file').ended).stderr, /ENOENT/);
   }));
 
-test('sentences: sources in turn, dimensions, more pieces than are told', () => {
+test('layouts are explained: interleaved sources, dimensions, a count of further pieces', () => {
   const source = (addr: number, numRepeated: number) => ({
     firstDatum: { addr, length: 4, lkey: 0xabc },
     numRepeated,

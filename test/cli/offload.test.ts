@@ -1,6 +1,6 @@
 /**
- * `node --import verbena/offload`: programs over two packages that know nothing of it, as they are.
- * Where every process loses 5 % of what it sends, UDP loses answers, and RDP does not.
+ * `node --import verbena/offload`: two unmodified npm packages run over RDP. Where every process
+ * loses 5 % of its datagrams, UDP loses answers, and RDP does not.
  */
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
@@ -83,7 +83,7 @@ test('a server without it is spoken to by UDP', async () => {
   assert.match(client, /datagrams by RDP: 0 sent, 0 received; by UDP: 41, 41; failed: 0/);
 });
 
-test('a program that ends says so: who comes next at its address is spoken to by RDP at once', () =>
+test('a program announces its end: its successor at that address gets RDP at once', () =>
   Workspace.use(async (workspace) => {
     process.env['VERBENA_DGRAM'] = PATIENT;
     const socket = dgram.createSocket('udp4');

@@ -32,7 +32,7 @@ const TERMS = {
   warmUp: -1,
 };
 
-/** Somebody of our own kind. */
+/** A note with the version of our implementation in front. */
 function saying(note: Buffer): Buffer {
   return Buffer.concat([encodeVersion(), note]);
 }
@@ -71,7 +71,7 @@ for (const [name, bytes, what] of GARBAGE) {
     }));
 }
 
-test('who hangs up in the middle, and who says too much, over TCP', () =>
+test('a peer that hangs up early, and one that sends too much, are refused over TCP', () =>
   Workspace.use(async (space) => {
     for (const [bytes, what] of [
       [Buffer.from('6.06\0'), /has disconnected/],

@@ -8,7 +8,7 @@ const test = suite('cli/perf-trouble');
 /** Of this file alone: packets go to and from UDP port 4791. */
 const SERVER = '127.0.93.1';
 const CLIENT = '127.0.93.2';
-const NOBODY = '127.0.93.4';
+const ABSENT = '127.0.93.4';
 
 test('sides that differ both say in what', () =>
   Workspace.use(async (space) => {
@@ -45,7 +45,7 @@ async function vanish(words: Words, whoStays: 'server' | 'client'): Promise<stri
   return said;
 }
 
-test('who is killed in mid-run leaves a sentence behind on the other side', async () => {
+test('when one side is killed in mid-run, the other side reports it', async () => {
   const client = await vanish(wordsOf('write bw -D 60'), 'client');
   assert.match(client, /^verbena perf: WRITE failed with RETRY_EXC_ERR: .*\(EIO\)\n$/);
   const passive = await vanish(wordsOf('write bw -D 60'), 'server');
@@ -67,16 +67,16 @@ test('ctrl-C ends a side that waits, and one that measures', () =>
     assert.equal((await server.ended).code, 1);
   }));
 
-test('a host that does not answer, one where nobody listens, and a name that nobody has', () =>
+test('a silent host, a host without a listener, and an unknown name have their own errors', () =>
   Workspace.use(async (space) => {
     const ask = (host: string, ...words: Words): Promise<Ended> =>
       space.run('perf', 'write', 'bw', ...words, '--bind', CLIENT, host);
     const cases: [Promise<Ended>, RegExp][] = [
       [
-        ask(NOBODY, '--udp-port', 0),
+        ask(ABSENT, '--udp-port', 0),
         /nobody answers at 127.0.93.4:18515: see that .+ \(ETIMEDOUT\)/,
       ],
-      [ask(NOBODY, '--udp-port', 0, '--exchange', 'tcp'), /nobody listens at .*\(ECONNREFUSED\)/],
+      [ask(ABSENT, '--udp-port', 0, '--exchange', 'tcp'), /nobody listens at .*\(ECONNREFUSED\)/],
       [ask('no.such.host.invalid', '--udp-port', 0), /no.such.host.invalid is not known/],
     ];
     for (const [ended, what] of cases) {
@@ -86,7 +86,7 @@ test('a host that does not answer, one where nobody listens, and a name that nob
     }
   }));
 
-test('command lines that cannot be are told so, and --help has an example', () =>
+test('invalid command lines are refused with the reason, and --help has an example', () =>
   Workspace.use(async (space) => {
     const cases: [string, RegExp][] = [
       ['push bw', /It must be one of write, read, send, atomic/],

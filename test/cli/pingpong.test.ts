@@ -98,8 +98,8 @@ test('a peer without a GID, one that hangs up, and none at all: each has its sen
     assert.match(await against((socket) => socket.write(noGid)), /no GID: start it with -g/);
     assert.match(await against((socket) => socket.end('0000:')), /hung up/);
     server.close();
-    const nobody = await space.run('pingpong', '-p', port, '--bind', CLIENT, SERVER);
-    assert.match(nobody.stderr, `nobody listens at ${SERVER}:${port}`);
+    const absent = await space.run('pingpong', '-p', port, '--bind', CLIENT, SERVER);
+    assert.match(absent.stderr, `nobody listens at ${SERVER}:${port}`);
     const both = await space.run('pingpong', '--rc', '--ud', SERVER);
     assert.is(both.code, 2);
     assert.match(both.stderr, '--ud: goes not with --rc');

@@ -66,7 +66,7 @@ test('a full log refuses, and says so in one line', () =>
     );
   }));
 
-test('what cannot be put is told before anybody is asked', () =>
+test('an unreadable file is refused before a connection is made', () =>
   Workspace.use(async (workspace) => {
     for (const [path, why] of [
       [workspace.path('none'), 'no such file or directory (ENOENT)'],
@@ -78,7 +78,7 @@ test('what cannot be put is told before anybody is asked', () =>
     }
   }));
 
-test('a server of another kind, and nobody at all, are told with what should run there', () =>
+test('a server of another kind, and a missing one, are errors that name the server to start', () =>
   Workspace.use(async (workspace) => {
     const path = await workspace.file('some', 1000);
     const words = ['put', path, SERVER, '--pmem'];

@@ -18,7 +18,7 @@ const COMMANDS = [
   ...['serve', 'put', 'rping', 'pingpong', 'perf'],
   ...['rds-ping', 'rds-stress', 'nvme-target'],
 ];
-const TEXT = 'nobody else is to read this';
+const TEXT = 'a secret text for tests of encryption';
 
 test('the file must be private, and have keys of 16 bytes or more; encryption needs a key', () =>
   Workspace.use(async (space) => {

@@ -21,7 +21,7 @@ test('pings are answered by port 0, and each is a line', () =>
     }
   }));
 
-test('a device without a node is nobody', () =>
+test('a ping to a device without a node fails with EFAULT', () =>
   Workspace.use(async (workspace) => {
     const ended = await workspace.run('rds-ping', '-c', 1, '-I', THEIRS, '127.0.113.3');
     assert.is(ended.code, 1);

@@ -44,9 +44,9 @@ test('both sides print rows, the active one the average, and every byte is compa
     const other = await passive.ended;
     assert.is(other.code, 0, other.stderr);
     assert.match(other.stdout, row(''));
-    const nobody = await start(workspace, 'rds-info').ended;
-    assert.is(nobody.code, 1);
-    assert.match(nobody.stderr, /^verbena rds-info: no node of reliable datagrams runs here\n$/);
+    const absent = await start(workspace, 'rds-info').ended;
+    assert.is(absent.code, 1);
+    assert.match(absent.stderr, /^verbena rds-info: no node of reliable datagrams runs here\n$/);
   }));
 
 test('rds-info shows the nodes of both, and sets one parameter at a time', () =>

@@ -27,7 +27,7 @@ test('the first program of the README lends memory, and the second one writes in
   const port = await freePort('127.0.34.1');
   await Workspace.use(async (workspace) => {
     const start = (name: string, ...args: string[]) => {
-      // What `import 'verbena'` finds for whoever installed it.
+      // The module that `import 'verbena'` finds in an installed package.
       const index = new URL('build/host/index.js', root).href;
       const file = workspace.path(name);
       writeFileSync(file, program(name, port).replace("'verbena'", `'${index}'`));

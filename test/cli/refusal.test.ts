@@ -31,7 +31,7 @@ test('a path that is not there, a directory and a device are refused by name', (
     );
   }));
 
-test('a command line that is wrong is told so, and ends with 2', () =>
+test('an invalid command line is an error with exit code 2', () =>
   Workspace.use(async (space) => {
     const file = await space.file('f', 1);
     const cases: [words: string[], pattern: RegExp][] = [
@@ -53,11 +53,11 @@ test('a command line that is wrong is told so, and ends with 2', () =>
     assert.match(help.stdout, '--loss');
   }));
 
-test('a peer that nobody serves at, one that is silent and one that is something else', () =>
+test('a host without a server, a silent server and a foreign server have their own errors', () =>
   Workspace.use(async (space) => {
     const file = await space.file('f', 1);
-    const nobody = await space.run('put', file, `127.0.0.1:${await freePort()}`);
-    assertRefused(nobody, 1, /nobody listens at .*: start "verbena serve" there \(ECONNREFUSED/);
+    const absent = await space.run('put', file, `127.0.0.1:${await freePort()}`);
+    assertRefused(absent, 1, /nobody listens at .*: start "verbena serve" there \(ECONNREFUSED/);
     const sockets: Socket[] = [];
     let greeting = '';
     const stranger = createServer((socket) => {

@@ -62,7 +62,7 @@ test('a picture that cannot be written is refused before an hour of measuring', 
     assert.not.ok(existsSync(no));
   }));
 
-test('a host that is not known is named, and so is one where nobody listens, with what to start', () =>
+test('an unknown host and a host without a listener are named, with the server to start', () =>
   Workspace.use(async (space) => {
     const port = await freePort();
     const here = ['--bind', HERE, '--udp-port', 0] as const;
@@ -93,7 +93,7 @@ test('a host that is not known is named, and so is one where nobody listens, wit
     ]);
   }));
 
-test('rping at a device where nobody listens says what to start there', () =>
+test('rping to a device without a listener names the server to start', () =>
   Workspace.use(async (space) => {
     const other = space.start('rping', '-s', '-a', HERE, '--udp-port', 0, '--json');
     const [, port] = await other.printed('stdout', /"udpPort":(\d+)/);
@@ -107,7 +107,7 @@ test('rping at a device where nobody listens says what to start there', () =>
     ]);
   }));
 
-test('a TCP port that is taken is told in the same words by all who listen', async () => {
+test('all servers report a TCP port in use with the same words', async () => {
   const holder = createServer((socket) => socket.on('error', () => {}));
   holder.listen(0, HERE);
   await once(holder, 'listening');
@@ -122,7 +122,7 @@ test('a TCP port that is taken is told in the same words by all who listen', asy
         [['pingpong', '--bind', HERE, '-p', port], 1, taken],
         [['perf', 'write', 'bw', '--bind', HERE, '-p', port, '--exchange', 'tcp'], 1, taken],
         [['rds-stress', '-r', HERE, '-p', port, '-T', 1], 1, taken],
-        // Whoever has it says nothing, and nobody waits for that for ever.
+        // The holder of the port is silent: the client waits for a limited time.
         [['rds-stress', '-s', HERE, '-p', port, '-T', 1], 1, /says nothing for 20 s \(ETIMEDOUT\)/],
       ] as Case[]) {
         await assertAll(space, [each]);

@@ -63,7 +63,7 @@ test('large messages, and one client after the other', () =>
     }
   }));
 
-test('nobody there, and a command line that is wrong, are told in one line', () =>
+test('a missing server, and an invalid command line, are errors of one line', () =>
   Workspace.use(async (workspace) => {
     const udp = await freePort();
     const server = workspace.start('rping', '-s', '-p', 7175, '--udp-port', udp);

@@ -71,7 +71,7 @@ for (const [name, program] of Object.entries(SCRIPTS)) {
   });
 }
 
-test('a number or name that cannot be is told what can', () => {
+test('an invalid number or name is refused with the valid ones', () => {
   for (const [program, words, says] of [
     [soak, ['--minutes', '0'], /minutes <number>' argument '0' is invalid\. It must be a number/],
     [sim, ['--seeds', 'many'], /It must be a whole number from 1 to /],

@@ -42,11 +42,11 @@ test('an empty file and a bad wire are fine, too', () =>
     assert.is(report.bytes, 300_000);
   }));
 
-test('with the port taken, the tour says by whom and goes on with another one', () =>
+test('with the port in use, the tour names its holder and goes on with another port', () =>
   Workspace.use(async (space) => {
     const socket = createSocket('udp4');
     await new Promise<void>((resolve) => {
-      // Somebody else may have it already: as good.
+      // Another process may hold it already, which is as good.
       socket.once('error', () => resolve());
       socket.bind({ address: '127.0.0.1', port: 4791, exclusive: true }, resolve);
     });

@@ -106,7 +106,7 @@ test('a file that was changed since is sent anew, and the old part is discarded 
     await assertArrived(space, file, 'y');
   }));
 
-test('a file that changes under way is refused, and nothing of it stays', () =>
+test('a file that changes during its transfer is refused, and leaves no piece', () =>
   Workspace.use(async (space) => {
     const { address } = await space.serve(await makeIn(space));
     const file = await space.file('z', 2_000_000);

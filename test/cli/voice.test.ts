@@ -117,7 +117,7 @@ test('the help of all has an example, and says what is in a command that is seve
   for (const several of ['"rpma bench"', '"pool top"']) assert.match(stdout, several);
 });
 
-test('no command, and one that there is not, are told what there is', async () => {
+test('a missing command, and an unknown one, refer to --help', async () => {
   const nothing = await say();
   assert.is(nothing.code, 2);
   const wrong = await say('frobnicate');

@@ -31,7 +31,7 @@ test('server and client are two commands, as between two machines', async () => 
   });
 });
 
-test('words that are none are answered by what there is', async () => {
+test('unknown names are refused with the valid ones', async () => {
   await Workspace.use(async (workspace) => {
     const { code, stderr } = await workspace.startProcess(process.execPath, [
       fileOf('01-connect'),
@@ -42,7 +42,7 @@ test('words that are none are answered by what there is', async () => {
   });
 });
 
-test('the course has no gap, every part of it is run, and none is long', () => {
+test('the course has no gap, every part is run, and none is long', () => {
   const files = readdirSync(folder).filter((name) => /^\d\d-.*\.ts$/.test(name));
   files.forEach((name, index) => {
     assert.is(Number(name.slice(0, 2)), index + 1, name);

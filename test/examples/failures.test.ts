@@ -22,7 +22,7 @@ type Row = readonly [
 const SAMPLE: readonly Row[] = [
   // Without koffi there is node:dgram.
   ['01-connect', 'client/main koffi.load', 'EOPNOTSUPP', 'done', /one per system call/],
-  // A thread that is not given, or ends before its first word, which nobody would wait for in vain.
+  // A thread that cannot start, or ends before its first message.
   [
     '01-connect',
     'client/main Worker.start',
@@ -37,14 +37,14 @@ const SAMPLE: readonly Row[] = [
     'refused',
     /socket: .*ulimit -n\) \(EMFILE\)\n/,
   ],
-  // The others of the crew, and who started them, go on without a trace in a reader's face.
+  // The others of the example, and its parent, go on without a stack trace.
   ['11-shared-domain', '0/main Worker', 'EAGAIN', 'refused', /ulimit -u\) \(EAGAIN\)\n/],
   // A sleeper that was not woken looks up by itself.
   ['01-connect', 'server/main write', 'EIO', 'done', /^$/],
   ['11-shared-domain', 'start/main posix_fallocate', 'ENOSPC', 'refused', /shm-size\) \(ENOSPC\)/],
-  // Who closes is told, and once.
+  // The caller of close gets the error, once.
   ['13-persistent', 'start/main closeSync', 'EIO', 'refused', /close of .*\(EIO\)\n/, 4],
-  // A datagram that the system drops is lost, and nobody waits for it for ever.
+  // A datagram that the system drops is lost, and its receiver waits for a limited time.
   ['08-datagrams', 'client/main sendmmsg', 'ENOBUFS', 'refused', /within 10 s \(ETIMEDOUT\)\n/, 2],
   // A file that its maker could not live in is gone again.
   ['11-shared-domain', 'start/main fstatSync', 'EIO', 'refused', /refuses fstat: .*\(EIO\)\n/],

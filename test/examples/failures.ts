@@ -118,7 +118,7 @@ function judgeWords({ stderr }: Played, errno: string): string | undefined {
   if (lines.length === 0) return 'it failed and did not say why';
   const strange = lines.find((line) => !/^[\w-]+: \S/.test(line) || /^\s+at |node:/.test(line));
   if (strange !== undefined) return `no sentence: ${strange}`;
-  // What is lost on its way may end in a refusal of somebody else, elsewhere.
+  // A lost packet may end in a refusal of another process, elsewhere.
   if (!stderr.includes(errno) && !/\(E[A-Z]+\)/.test(stderr)) return `does not say ${errno}`;
   return undefined;
 }

@@ -110,7 +110,7 @@ for (const [prototype, name] of [
   methods[name] = function (this: unknown, ...args) {
     if (!isOurs() || !isDue(name)) return real.apply(this, args);
     const error = systemError(name);
-    // A datagram socket tells the callback of connect, and nobody else.
+    // A datagram socket reports it to the callback of connect only.
     const told = args.at(-1);
     const isTold = name === 'connect' && typeof told === 'function';
     process.nextTick(() => {

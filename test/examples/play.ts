@@ -7,7 +7,7 @@ import { afterOwnSeconds } from '../support/own-time.js';
 import { root } from '../support/paths.js';
 import type { Example } from './table.js';
 
-/** Far beyond what the slowest takes on a busy machine: who takes longer hangs. */
+/** Far beyond the slowest example on a busy machine: a slower one hangs. */
 const SECONDS_MAX = 90;
 
 export interface Played {
@@ -67,7 +67,7 @@ export function inParallel<Item, Result>(
   const results: Promise<Result>[] = [];
   items.forEach((item, index) => {
     const before = results[index - together] ?? Promise.resolve();
-    // In line behind one that began earlier, whatever became of it.
+    // In line behind one that began earlier, whatever its result.
     results.push(
       before.then(
         () => work(item),

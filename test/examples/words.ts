@@ -1,4 +1,4 @@
-/** What `npm run examples` may be told. */
+/** The arguments of `npm run examples`. */
 import { script } from '../support/script.js';
 
 export interface ExamplesOptions {

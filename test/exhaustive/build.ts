@@ -8,7 +8,7 @@
  *  2. binaryen's asyncify lets `step` leave the call and come back to it later.
  *
  * The instrumentation works on the compiler's text output, one instruction per line, so that
- * nothing in the sources knows of it and an optimized build can be checked as well as a plain one.
+ * the sources need no change and an optimized build can be checked as well as a plain one.
  */
 import { createHash } from 'node:crypto';
 import {

@@ -111,7 +111,7 @@ const PARAMETERS = 256;
 const LOCALS = 1024;
 const ARENA = 2048;
 const END = 65536;
-/** Who dies; who finds it, and may die as well; who has something to lose. */
+/** The slots of the process that dies, of the one that reclaims (and may die too), of a third. */
 export const VICTIM = 1;
 export const REAPER = 2;
 export const SURVIVOR = 0;
@@ -255,7 +255,7 @@ export class World {
     this.ok(slot, 'poolOpen', PARAMETERS);
   }
 
-  /** A region that nobody has, of a pool. */
+  /** A pool region without a holder. */
   pool(slot: number, key: number): void {
     const node = this.index(this.register(slot, 0, key, KeyKind.MOBILE_REGION));
     this.ok(slot, 'poolAdd', key);

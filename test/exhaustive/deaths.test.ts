@@ -6,7 +6,7 @@ import { deathVariant } from './death-world.js';
 import { runDeathSteps } from './deaths.js';
 
 for (const variant of [PLAIN, OPTIMIZED]) {
-  test(`whoever dies at whatever step, all of it is taken back: ${variant.name}`, async () => {
+  test(`after a death at any step all resources are reclaimed: ${variant.name}`, async () => {
     const totals = runDeathSteps(await buildProtocol(deathVariant(variant)), { second: false });
     assert.equal(totals.wrong, []);
     assert.ok(totals.first > 300, `${totals.first} deaths`);

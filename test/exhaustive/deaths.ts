@@ -83,7 +83,7 @@ const CHANGES: readonly Change[] = [
     change: (w) => void w.register(VICTIM, w.pd, 0x20200, KeyKind.WINDOW_TYPE_1),
   },
   {
-    name: 'a bind to somebody else’s region',
+    name: 'a bind to the region of another process',
     before: (w) => {
       w.share(VICTIM, 'sharePd');
       w.own.window = w.register(VICTIM, w.pd, 0x20200, KeyKind.WINDOW_TYPE_1);
@@ -159,13 +159,13 @@ const CHANGES: readonly Change[] = [
 ];
 
 export interface DeathTotals {
-  /** Deaths of the first, and of who took back what it left. */
+  /** Deaths of the victim, and of the process that reclaims. */
   first: number;
   second: number;
   readonly wrong: string[];
 }
 
-/** What the one who has the lock next does (arena-lock.ts, members.ts), until it is done. */
+/** What the next owner of the lock does (arena-lock.ts, members.ts), until it is done. */
 function takeBack(world: World, slot: number, dead: readonly number[]): void {
   world.calls['repair']!(world.local(slot));
   for (const one of dead) {

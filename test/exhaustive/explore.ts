@@ -41,7 +41,7 @@ export interface Options {
   readonly kills: number;
   /** Infinity: every schedule. */
   readonly preemptions: number;
-  /** Gives up with an error after so many states. */
+  /** Fails after this many states. */
   readonly statesMax: number;
   /** Looks what is left after every kill. */
   readonly books?: boolean;
@@ -73,7 +73,7 @@ export interface Outcome {
 
 export interface Failure {
   readonly message: string;
-  /** One line per step: who did what. */
+  /** One line per step: thread and access. */
   readonly schedule: readonly string[];
 }
 

@@ -186,7 +186,7 @@ export function receive(arena: usize, at: usize, key: u32): u32 {
   if (found == Invalidation.HELD) return 0;
   return (found == Invalidation.PASSED ? WcStatus.SUCCESS : WcStatus.REM_INV_REQ_ERR) + 1;
 }
-/** A later turn, after so many microseconds: a pending fence is checked again. */
+/** A later turn, after micros microseconds: a pending fence is checked again. */
 export function lookAgain(arena: usize, at: usize, micros: u32): u32 {
   const context = contextOf(at);
   const qp = queuePairOf(at);

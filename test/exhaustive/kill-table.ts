@@ -26,8 +26,9 @@ function describe(leftover: number, hangs: boolean): string {
   if (leftover & Leftover.LOCK) held.push('the lock is held');
   if (leftover & Leftover.SLOT) held.push('the slot is odd');
   if (leftover & Leftover.CALL) held.push('its context is in a call');
-  const wait = leftover & Leftover.CALL ? 'releases wait for it' : 'who wants the lock waits';
-  return held.join(', ') + (hangs ? `; ${wait}` : '; nobody waits');
+  const wait =
+    leftover & Leftover.CALL ? 'releases wait for it' : 'callers that need the lock wait';
+  return held.join(', ') + (hangs ? `; ${wait}` : '; no caller waits');
 }
 
 /** `R register: tryKey write entry.key (lock 2)` is an operation and, without its function, an access. */

@@ -26,7 +26,7 @@ export const PARAMETERS = 1024;
 export const ARENA = 4096;
 const STACK_BYTES_LEAST = 256;
 
-/** What may be done with a word of the arena, and by whom. */
+/** Rules about the words of the arena. */
 export const WordClass = {
   /** Written at `arenaInit`, never again: reading it is not a step. */
   FIXED: 0,
@@ -36,7 +36,7 @@ export const WordClass = {
   /** Only with the arena's lock: domains and attachments. */
   LOCKED: 3,
   SEQUENCE: 4,
-  /** Written only by who made the sequence odd. */
+  /** Written only by the thread that made the sequence odd. */
   ENTRY: 5,
   NOTE: 6,
 } as const;
@@ -118,9 +118,9 @@ export class Machine {
   onAccess: (site: number, address: number) => void = () => undefined;
 
   /**
-   * By word: bits of the threads that have read it, and of those that have written it, as far as is
-   * known. An access is a step only if it meets one of another thread on the same word and one of
-   * the two writes: nobody can tell when the others happen.
+   * By word: bits of the threads that have read it, and of those that have written it, so far. An
+   * access is a step only if it meets one of another thread on the same word and one of the two
+   * writes: otherwise its time cannot be observed.
    */
   readonly #readers: Uint8Array;
   readonly #writers: Uint8Array;
@@ -320,7 +320,7 @@ export class Machine {
         this.learned = true;
       }
       if (kindOfWord === WordClass.FIXED) continue;
-      // The world checks that these are touched by the lock's owner only: nobody sees them change.
+      // The world checks that only the lock's owner touches these: no other thread sees a change.
       if (kindOfWord === WordClass.LOCKED && !this.#fine) continue;
       const others = this.#writers[word]! | (kind === 'read' ? 0 : this.#readers[word]!);
       meets ||= this.#fine || (others & ~me) !== 0;

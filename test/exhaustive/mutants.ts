@@ -46,7 +46,7 @@ const SLOW_CHECK =
   'if (atomic.load<u32>(sequenceOf(entry)) == before) return granted ? address : 0;';
 
 export const MUTANTS: readonly Mutant[] = [
-  mutant(PAIR, 'release waits for nobody', [KEYS, RELEASE_CHECK, '']),
+  mutant(PAIR, 'release does not wait', [KEYS, RELEASE_CHECK, '']),
   mutant(PAIR, 'quiesced is always true', [
     ARENA,
     'return !(activity & 1) || <i32>((epoch << 1) - (activity & ~1)) <= 0;',

@@ -1,6 +1,6 @@
 /**
- * Who holds the lock and the entries, and who may touch what: rules about single accesses. Kept in
- * ghost words, since it is part of the state: one for the lock, one for each key slot; 0 is nobody.
+ * Owners of the lock and of the entries, and rules about single accesses. Owners are kept in ghost
+ * words, since they are part of the state: one for the lock, one for each key slot; 0: no owner.
  */
 import { ARENA, WordClass, type Machine } from './machine.js';
 import { Violation } from './violation.js';
@@ -15,7 +15,7 @@ export class Ownership {
   readonly #first: number;
   /** Told when the running thread has taken the lock. */
   readonly #onLock: () => void;
-  /** The slot whose sequence was touched last, or -1: what became of it is seen later. */
+  /** The slot whose sequence was accessed last, or -1: its new value is read later. */
   #touched = -1;
 
   /** `first`: of the ghost words, 1 + key slots of them. */
@@ -43,7 +43,7 @@ export class Ownership {
     return false;
   }
 
-  /** After an access to a sequence: who made it odd owns the entry. */
+  /** After an access to a sequence: the thread that made it odd owns the entry. */
   settle(): void {
     if (this.#touched < 0) return;
     const at = this.#first + 1 + this.#touched;
@@ -77,12 +77,12 @@ export class Ownership {
       case WordClass.NOTE: {
         const name = machine.names[word]!;
         // Two stores of a note are made after the entry was closed; see killRegion, regionReleased.
-        // Who is bound is counted by who binds.
+        // The thread that binds counts the binding.
         const counted = name === 'note.bound' && kind === 'update';
         const late = name === 'note.killedAt' || name === 'note.state' || counted;
         const owner = this.#ghosts[this.#first + 1 + machine.slots[word]!];
         if (kind !== 'read' && owner !== this.running + 1 && !late) {
-          throw bad('written by who did not open the entry');
+          throw bad('written by a participant that did not open the entry');
         }
         return;
       }
@@ -91,7 +91,7 @@ export class Ownership {
 
   #checkLock(kind: string, address: number): void {
     if (kind !== 'update') {
-      if (!this.holdsLock(this.running)) throw new Violation('unlocked by somebody else');
+      if (!this.holdsLock(this.running)) throw new Violation('unlocked by another thread');
       this.#ghosts[this.#first] = 0;
       return;
     }

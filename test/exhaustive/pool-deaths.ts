@@ -78,7 +78,7 @@ export const POOL_CHANGES: readonly Change[] = [
   },
 ];
 
-/** The pool has what it had, nobody else any of it, and no key that was registered opens it. */
+/** The pool has all its regions, no process holds one, and no registered key opens one. */
 export function judgePool(world: World, complain: (sentence: string) => void): void {
   const found = new Set<number>();
   for (let node = world.take(SURVIVOR, 0); node >= 0; node = world.take(SURVIVOR, 0)) {

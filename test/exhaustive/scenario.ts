@@ -21,7 +21,7 @@ export interface RegionSpec {
   readonly base?: number;
 }
 
-/** A lookup: who asks for which bytes, with which rights. */
+/** A lookup: key, domain, bytes and rights. */
 export interface Query {
   readonly key: number;
   readonly pd: number;
@@ -40,7 +40,7 @@ export type Operation =
   | { readonly kind: 'copy' }
   | { readonly kind: 'enterCall' | 'leaveCall' };
 
-/** Would this registration grant what is asked for? */
+/** Does this registration grant the query? */
 export function allows(region: RegionSpec, query: Query): boolean {
   const offset = query.at - region.iova;
   return (
@@ -70,7 +70,7 @@ export interface Scenario {
   readonly epoch?: number;
   /** Several threads change one slot: a registration may find it taken. */
   readonly competing?: boolean;
-  /** A kill that finds a window bound is tried again: somebody will unbind it. */
+  /** A kill that finds a window bound is tried again: another thread will unbind it. */
   readonly unbinds?: boolean;
 }
 
@@ -182,7 +182,7 @@ export const TWO_DOMAINS = registrarAndEngines(
   APART,
 );
 
-/** The epoch passes 2^31 (activity words hold 31 bits of it), and 2^32. */
+/** The epoch passes 2^31 (activity words hold its lower 31 bits), and 2^32. */
 export const WRAPPING: readonly Scenario[] = [0x7ffffffe, 0x7fffffff, 0xfffffffe, 0xffffffff].map(
   (epoch) => ({ ...SAME_KEY, name: `epoch 0x${epoch.toString(16)}`, epoch }),
 );
@@ -340,7 +340,7 @@ export const SCENARIOS: readonly Scenario[] = [
   TWO_REGISTRARS,
 ];
 
-/** Two whole lives, and more calls: for those who have minutes. */
+/** Two whole lives, and more calls: these take minutes. */
 export const LONG: readonly Scenario[] = [
   registrarAndEngines('two lives', SECOND, [[IN_BOTH], [IN_FIRST]], { whole: true }),
   registrarAndEngines('two calls', SECOND, [[IN_BOTH, IN_BOTH], [IN_FIRST]]),

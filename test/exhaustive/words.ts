@@ -1,4 +1,4 @@
-/** What `npm run exhaustive` may be told. */
+/** The arguments of `npm run exhaustive`. */
 import { script, whole } from '../support/script.js';
 
 export interface ExhaustiveOptions {

@@ -1,6 +1,6 @@
 /**
  * A scenario on a machine, and what must hold in it. What the protocol cannot know about itself
- * (which registration lives, who was granted what) is kept beside it in ghost words, which are part
+ * (live registrations, grants of each thread) is kept beside it in ghost words, which are part
  * of the state. Whatever breaks a rule throws a Violation.
  */
 import {
@@ -164,7 +164,7 @@ export class World {
     return this.leftovers();
   }
 
-  /** What threads that were killed hold. Nobody else can ever take it from them. */
+  /** What killed threads hold. No other thread can ever release it. */
   leftovers(): number {
     let found = 0;
     for (let thread = 0; thread < this.threads; thread++) {
@@ -403,7 +403,7 @@ export class World {
       this.#setLife(region, Life.STUCK);
       return true;
     }
-    // Somebody else was at the slot: to be tried again.
+    // Another thread was at the slot: to be tried again.
     this.waited = errno === EAGAIN || (errno === EINVAL && !this.#strict);
     if (this.waited && this.scenario.competing) return false;
     throw new Violation(`kill of a region that is registered ends with errno ${errno}`);
@@ -449,7 +449,7 @@ export class World {
   #copy(thread: number): void {
     const region = this.#ghosts[thread * THREAD_WORDS + GRANTED]! - 1;
     if (region >= 0 && this.#life(region) === Life.RELEASED) {
-      throw new Violation('a copy touches memory that belongs to somebody else');
+      throw new Violation('a copy touches memory of another owner');
     }
   }
 

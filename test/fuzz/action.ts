@@ -24,7 +24,7 @@ export const Kind = {
   TIME: 4,
   STATE: 5, // lane, change, value
   KEY: 6, // region, change
-  POLL: 7, // 0: all; else so many
+  POLL: 7, // 0: all; else this number
   RAW: 8, // seed, length
   /** 1: the link keeps buffers from now on; 0: it gives them back */
   WIRE: 9,
@@ -184,7 +184,7 @@ function message(below: Below, lane: number): Action[] {
   return actions.map(trimmed);
 }
 
-/** Requests that are answered with data, and what comes between, handed over together. */
+/** Requests with responses that have data, and packets between them, delivered together. */
 function burst(below: Below, lane: number): Action[] {
   const { RC_RDMA_READ_REQUEST: read, RC_FETCH_ADD: add, RC_COMPARE_SWAP: swap } = Opcode;
   const { RC_RDMA_WRITE_ONLY: write, RC_SEND_ONLY: toReceive } = Opcode;
@@ -325,7 +325,7 @@ function bindings(below: Below, lane: number): Action[] {
   const offset = rarely(below, 6, () => anyNumber(below));
   const open = [Kind.SEND, lane, opcode, length, 1, spoiled, value, flags, which, offset, rights];
   const actions: Action[] = [trimmed(open)];
-  // Somebody else is changing what it is about.
+  // Another participant is changing its entry.
   const frozen = BINDABLE + pick(below, [which, 5, 6]);
   if (below(6) === 0) actions.unshift([Kind.KEY, frozen, 1]);
   const region = BINDABLE + (below(5) === 0 ? below(12) : which);

@@ -30,7 +30,7 @@ const RIGHTS = [REMOTE, REMOTE_READ, REMOTE_WRITE, REMOTE | ZERO_BASED];
 /** Region indices from here on are bindables. */
 export const BINDABLE = 64;
 export const BINDABLES = 12;
-/** So many of them are opened and closed by work; a power of two. */
+/** The windows and regions that work requests open and close; a power of two. */
 const OPENED = 4;
 const FIRST_LAYOUT = 7;
 /** Index of the layout that nothing has bound yet. */
@@ -45,7 +45,7 @@ interface Bindable {
 export class Bindables {
   readonly #pd: ProtectionDomain;
   readonly #context: Context;
-  /** Memory that whoever has a right key may change. */
+  /** Memory that a peer with a right key may change. */
   readonly #buffer: Uint8Array;
   readonly #carrier: MemoryRegion;
   readonly #null: NullMemoryRegion;
@@ -102,7 +102,7 @@ export class Bindables {
     return this.#layouts[index % this.#layouts.length]!.lkey;
   }
 
-  /** A word of the program of a layout, for whoever may write it. It is made anew afterwards. */
+  /** Changes a word of the program of a layout, as a peer could. It is rebuilt afterwards. */
   program(word: number): number {
     this.#isSpoiled = true;
     const layout = this.#programs[word % this.#programs.length]!;

@@ -20,7 +20,7 @@ export const PROFILES = ['receive', 'posted', 'authentic'] as const;
 export type Profile = (typeof PROFILES)[number];
 
 export interface Progress {
-  /** About to run: for whoever waits for a run that never ends. */
+  /** Called before a run, so that its owner knows a run that never ends. */
   starting?(family: Family, scenario: Scenario): void;
   done?(campaign: Campaign): void;
 }
@@ -113,7 +113,7 @@ export class Campaign {
     for (const world of this.#worlds) await world.close();
   }
 
-  /** Runs scenarios until so many packets were received, or `stop` says so. */
+  /** Runs scenarios until `packets` packets were received, or `stop()` is true. */
   run(packets: number, stop: () => boolean = () => false, progress: Progress = {}): void {
     const end = this.packets + packets;
     while (this.packets < end && !stop()) {

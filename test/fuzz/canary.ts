@@ -1,8 +1,8 @@
 /** Memory that must stay as it is: a copy is kept and compared. */
 
-/** What memory is filled with that nobody may read or write. No packet of the fuzzer has it. */
+/** Fills memory without access rights. No packet of the fuzzer has this byte. */
 export const CANARY = 0xa5;
-/** So many canaries in a row are no accident. */
+/** This many canaries in a row are no accident. */
 export const CANARY_RUN = Buffer.alloc(24, CANARY);
 
 interface Range {
@@ -20,7 +20,7 @@ export class Untouchable {
     this.#memory = Buffer.from(memory.buffer, memory.byteOffset, memory.length);
   }
 
-  /** Bytes that may be written to by anybody are those that nobody gave to `keep`. */
+  /** The number of bytes that must not change. */
   get bytes(): number {
     return this.#ranges.reduce((sum, { start, end }) => sum + end - start, 0);
   }

@@ -63,7 +63,7 @@ export function buildCoverage(): CoverageEngine {
   const [section] = WebAssembly.Module.customSections(module, 'branches');
   if (!section) throw new Error(`${WASM.pathname} has no list of branches`);
   const text = new TextDecoder().decode(section);
-  // For whoever wants to look a branch up by hand.
+  // For a look at single branches.
   if (!existsSync(JSON_FILE) || statSync(JSON_FILE).mtimeMs < statSync(WASM).mtimeMs) {
     writeFileSync(JSON_FILE, text);
   }
@@ -100,7 +100,7 @@ export class Coverage {
   }
 }
 
-/** A part of the engine, and how much of it was reached. */
+/** A part of the engine, and its coverage. */
 export interface Reached {
   readonly total: number;
   readonly missing: readonly Branch[];

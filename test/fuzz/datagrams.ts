@@ -1,7 +1,7 @@
 /**
- * Reliable datagrams: a live node, a peer that behaves, and one that says whatever it likes in
- * requests, headers, control messages and maps, whole or damaged. Nothing of it may throw, keep
- * memory, or be felt by the other peer.
+ * Reliable datagrams: a live node, a peer that behaves, and one that sends arbitrary requests,
+ * headers, control messages and maps, whole or damaged. Its packets may not throw, leak memory, or
+ * affect the other peer.
  */
 import { Endpoint } from '../../host/link/endpoint.js';
 import type {
@@ -29,7 +29,7 @@ const FIRST_SEQUENCE = 500;
 const CONNECTIONS = 6;
 const PACKETS = 8;
 
-/** What was tried, and what came of it. */
+/** What was tried, by kind, and the results. */
 export interface DatagramReport {
   nodes: number;
   packets: number;
@@ -116,14 +116,14 @@ class FuzzedNode implements PortUser {
     this.packetsHeld++;
     let isHeld = true;
     const release = (): void => {
-      if (!isHeld) throw new Error('a receive is given back twice');
+      if (!isHeld) throw new Error('a receive is released twice');
       isHeld = false;
       this.packetsHeld--;
     };
     owner.received(this.now, connection, { bytes, immData, memoryBytes: bytes.length, release });
   }
 
-  /** Throws unless everything is given back. */
+  /** Throws if a receive or its memory is leaked. */
   end(): void {
     this.core.close(this.now);
     if (this.packetsHeld !== 0) throw new Error(`${this.packetsHeld} receives are held`);

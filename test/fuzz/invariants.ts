@@ -1,4 +1,4 @@
-/** What holds whenever the engine is not at work, whatever it was given. */
+/** Invariants of the engine between two calls, whatever its input was. */
 import {
   CompletionQueueLayout,
   ContextLayout,

@@ -25,7 +25,7 @@ import type { Outcome } from './worker.js';
 
 /** A scenario takes a millisecond: one that takes this long will not end. */
 const HANG_SECONDS = 60;
-/** Of all packets, so many go to the campaigns of a profile. */
+/** The share of each kind of campaign in all packets. */
 const SHARES = { receive: 0.4, posted: 0.2, authentic: 0.4 };
 /** Beside them, for nodes of reliable datagrams. */
 const DATAGRAMS_SHARE = 0.05;

@@ -70,7 +70,7 @@ class Ahead {
 
 const ahead = new Ahead();
 
-/** A key and an address for the region that an action names; the last two are nobody's. */
+/** A key and an address for the region that an action names; the last two are invalid. */
 export function target(world: World, index: number, offset: number): [key: number, at: bigint] {
   if (index >= BINDABLE && index < BINDABLE + BINDABLES) {
     return world.bindables.target(index - BINDABLE, offset);
@@ -104,7 +104,7 @@ function psnOf(world: World, lane: Lane, base: number, delta: number, response: 
   return (from + delta) & 0xffffff;
 }
 
-/** Bytes that the READ in flight waits for at this PSN; a path MTU when there is none. */
+/** Bytes of the READ response that is due at this PSN; a path MTU without a READ in flight. */
 function responseSize(world: World, lane: Lane, psn: number): number {
   const { struct } = lane;
   const { mtu } = struct;
@@ -267,7 +267,7 @@ function finish(world: World, lane: Lane, at: number, bare: number, action: Acti
     world.device.arena.memory.view.setUint32(at + length - 4, right, true);
     if (bits & PacketBit.BAD_ICRC) world.device.arena.memory.bytes[at + length - 1]! ^= 0x10;
   }
-  // The codec reads what comes from the wire as well.
+  // The codec parses the packets of the wire as well.
   const { engine, arena } = world.device;
   arena.exports.parse(engine.context, at, length, world.scratch + PARSED);
   world.intake.add(length, source, port, group);

@@ -16,7 +16,7 @@ const Kind = {
   BAD_TAG: 2,
   /** Numbers so far below the next one: received before, late, or too old. */
   BACK: 3,
-  /** So many numbers are left out. */
+  /** Skips this many sequence numbers. */
   AHEAD: 4,
   /** The peer goes on to the next generation of its key, once or twice. */
   ROTATED: 5,

@@ -24,7 +24,7 @@ const TARGET_QPN = 0x123456;
 /** Microseconds of one TIME action: some hours. */
 const TIME_MAX = 2 ** 34;
 
-/** What posting is told about: who keeps books of work requests. */
+/** Records of posted work requests. */
 export interface Books {
   /** A fresh wrId for a request of this lane. */
   next(lane: Lane, shared?: boolean): bigint;
@@ -111,7 +111,7 @@ function pieces(world: World, action: Action, at: number): Sge[] {
     list.push({ addr, length: index === count - 1 ? length - index * size : size, lkey });
   }
   if (shape === 0 && length === 0) return [];
-  // One that names nothing, or a last one whose key is nobody's.
+  // An empty SGE in front, or an invalid lkey at the end.
   if (shape & 8 && count < 3) list.unshift({ addr: start, length: 0, lkey });
   if (shape & 4) list.push({ ...list.pop()!, lkey: 0x777 });
   return list;
@@ -261,7 +261,7 @@ function change(world: World, lane: Lane, action: Action): void {
 
 function changeKey(world: World, action: Action): void {
   const what = wrap(action[2], 4);
-  // Somebody is changing the key and stands still until the next action is over.
+  // Another participant is changing the key, and is stopped until the next action is over.
   if (what === 1) return world.freeze(target(world, action[1] ?? 0, 0)[0]);
   const index = wrap(action[1], REGIONS);
   if (index >= world.regions.length) return;

@@ -26,7 +26,7 @@ export interface FuzzReport {
   readonly authenticPath: Reached;
 }
 
-/** Replays the corpus, then goes on for so many packets. Throws a Finding. */
+/** Replays the corpus, then goes on for `packets` packets. Throws a Finding. */
 export async function fuzz(profile: Profile, packets: number, seed: number): Promise<FuzzReport> {
   const engine = buildCoverage();
   const campaign = await Campaign.open(engine, profile, seed);

@@ -3,7 +3,7 @@ import { Opcode, WrOpcode } from '#build/abi.js';
 import { Kind, PacketBit, PsnBase, REGIONS, type Action, type Below } from './action.js';
 
 const SIZES = [8, 8, 8, 1, 60, 61, 64, 200, 228, 300];
-/** More than are taken together, and not always a multiple of it. */
+/** More than one batch, and not always a whole number of batches. */
 const LEAST = 16;
 
 /** WRITEs in order, in one range: all as they should be, or one of them not. */

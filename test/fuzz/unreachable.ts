@@ -67,7 +67,7 @@ const REASONS: readonly Reason[] = [
     file: 'assembly/transport/responder/reorder-buffer.ts',
     source: '} else if (count > 0) {',
     kind: 'else',
-    why: 'it is asked only when the expected PSN has moved',
+    why: 'it is called only when the expected PSN has moved',
   },
   {
     file: 'assembly/transport/requester/retransmit.ts',

@@ -22,7 +22,7 @@ export class SinkLink implements Link {
   sent = 0;
   /** Runs when the device is in the middle of sending. */
   between: (() => void) | undefined;
-  /** Is given every packet that leaves. */
+  /** Called with every packet that is sent. */
   sees: ((bytes: Uint8Array) => void) | undefined;
   #holding = false;
   #held: PacketBatch[] = [];
@@ -66,7 +66,7 @@ export class SinkLink implements Link {
     return Promise.resolve();
   }
 
-  /** A packet that leaves is one, and carries nothing that nobody may read. */
+  /** A sent packet parses, and carries no byte of protected memory. */
   #look(bytes: Uint8Array): void {
     const whole = bytes.length >= 16 && bytes.length <= 4160 && bytes.length % 4 === 0;
     if (!whole || !OPCODES.has(bytes[0]!)) {
@@ -119,7 +119,7 @@ export class Intake {
     return this.#used;
   }
 
-  /** A packet of so many bytes lies at `next()`. */
+  /** Adds the packet of `length` bytes at `next()`. */
   add(length: number, source: Gid, port: number, group: Gid | undefined): void {
     const at = this.#descriptors + ((this.#count++ * RECEIVE_DESCRIPTOR_SIZE) >> 2);
     const words = this.#words;

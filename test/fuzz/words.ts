@@ -1,4 +1,4 @@
-/** What `npm run fuzz` may be told. */
+/** The arguments of `npm run fuzz`. */
 import { availableParallelism } from 'node:os';
 import { SEED_MAX, positive, script, whole } from '../support/script.js';
 
@@ -19,4 +19,4 @@ export const words = script(
   .option('--seconds <seconds>', 'at most', positive(1e6), 3600)
   .option('--seed <number>', 'the same packets again', whole(0, SEED_MAX), 1)
   .option('--threads <number>', 'at a time', whole(1, 256), Math.min(2, availableParallelism()))
-  .option('--update-corpus', 'keep what reached something new, the fewest of it', false);
+  .option('--update-corpus', 'keep the smallest inputs that reached new branches', false);

@@ -296,7 +296,7 @@ export class World {
     region.mr = undefined;
   }
 
-  /** Makes the table's entry for a key look as if somebody were in the middle of changing it. */
+  /** Makes the table's entry for a key look as if a change were in progress. */
   freeze(key: number): void {
     const { memory, address } = this.device.arena;
     const { keys, keyMask } = structAt(memory, ArenaLayout, address);
@@ -337,7 +337,7 @@ export class World {
     }
   }
 
-  /** Throws when memory changed that nobody was allowed to change. */
+  /** Throws when protected memory has changed. */
   checkMemory(): void {
     this.untouchable.check();
   }
@@ -354,7 +354,7 @@ export class World {
     durables.addCommit(TABLE.start, length, (_, done) => (this.#stored = done));
   }
 
-  /** The store is done with what it was asked for. */
+  /** The store completes its commits. */
   finishStore(): void {
     for (let done = this.#stored; done; done = this.#stored) {
       this.#stored = undefined;
@@ -370,7 +370,7 @@ export class World {
       const buffer = whole.subarray(skew, skew + spec.length);
       const start = whole.byteOffset;
       untouchable.keep(`guard before region ${index}`, start, buffer.byteOffset);
-      // Of another domain, so nobody may read it; or for reading only.
+      // Of another domain: unreadable; or for reading only.
       if (!spec.foreign) buffer.fill(0x40 + index);
       const end = buffer.byteOffset + buffer.length;
       if (spec.foreign || !(spec.access & WRITABLE)) {
@@ -429,7 +429,7 @@ export class World {
     this.untouchable.keep('pointers of the context', at + pointers, at + rings);
     const last = this.regions.at(-1)!.buffer;
     const end = last.byteOffset + last.length + GUARD;
-    this.untouchable.keep('memory that nobody allocated', (end + 63) & ~63, memory.bytes.length);
+    this.untouchable.keep('unallocated memory', (end + 63) & ~63, memory.bytes.length);
     if (context.size === 0) throw new Error('the context has no size');
   }
 

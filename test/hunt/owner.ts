@@ -1,6 +1,6 @@
 /**
  * An owner of a hunt: grants the target access to memory, waits until the target writes into it,
- * revokes the access, reuses the memory at once, and compares every byte of it.
+ * revokes the access, reuses the memory at once, and compares every byte.
  */
 import type { Context, ProtectionDomain } from '../../host/index.js';
 import { Random } from '../simulation/random.js';

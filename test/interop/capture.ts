@@ -48,7 +48,7 @@ export async function judge(report: Report, name: string, recording: Recording):
   const told = `the ${packets.length} packets of ${name}`;
   await report.check(`both peers are in ${told}`, () => {
     const sources = new Set(packets.map(({ source }) => source.toString()));
-    if (sources.size !== 2) throw new Error(`they come from ${[...sources].join() || 'nobody'}`);
+    if (sources.size !== 2) throw new Error(`they have the sources ${[...sources].join()}`);
   });
   const dissected = await dissect(file);
   await report.check(`tshark finds nothing malformed, and only InfiniBand, in ${told}`, () => {

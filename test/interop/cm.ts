@@ -169,7 +169,7 @@ const PROGRAMS: readonly ProgramPair[] = [
   },
 ];
 
-/** A program of rdma-core with our half of it, to the end of both. */
+/** Runs a program of rdma-core and our half, to the end of both. */
 async function playProgram(
   lab: Lab,
   program: ProgramPair,
@@ -229,8 +229,8 @@ async function programs(report: Report, lab: Lab): Promise<void> {
 /** A service's resolution, with its question and its answer lost once. */
 async function serviceLosses(report: Report, lab: Lab): Promise<void> {
   const udaddy = PROGRAMS.find(({ name }) => name === 'udaddy')!;
-  // Linux forgets whom it has answered: the same question is a new one, for a queue pair that
-  // nobody will send to.
+  // Linux keeps no record of its answer: a retried REQ is a new one, for a queue pair that gets no
+  // message.
   const askedTwice: ProgramPair = {
     ...udaddy,
     exchange: { connections: 1, messages: 0, bytes: 1000 },
@@ -251,7 +251,7 @@ async function serviceLosses(report: Report, lab: Lab): Promise<void> {
   }
 }
 
-/** rping with losses; not of its last packets: who has all that it wants goes. */
+/** rping with losses, except of its last packets: a finished program does not retransmit. */
 async function rpingLosses(report: Report, lab: Lab): Promise<void> {
   for (const { percent, count } of [
     { percent: 1, count: 40 },

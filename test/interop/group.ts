@@ -84,7 +84,7 @@ export class LineReport implements Report {
   }
 }
 
-/** Runs a group, unless a tool is missing: then nothing of it counts as passed. */
+/** Runs a group, unless a tool is missing: then none of its checks counts as passed. */
 export async function runGroup(group: Group, report: Report): Promise<void> {
   if (await hasTools(group, report)) await runGuarded(group.name, () => group.run(report), report);
 }

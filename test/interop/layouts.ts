@@ -47,7 +47,7 @@ function columnOf(ours: OurPeer, column: number) {
   return ours.layOut((base) => matrixColumn(base, SHAPE, column));
 }
 
-/** Linux reads a column, all of it and from its middle. */
+/** Linux reads a column, whole and from its middle. */
 async function isRead(linux: Peer, ours: OurPeer): Promise<void> {
   const column = columnOf(ours, 3);
   await ours.fill(0, MEMORY_BYTES, 1);

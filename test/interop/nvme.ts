@@ -65,7 +65,7 @@ export const nvmeGroup: GuestGroup = {
       }),
     );
     await report.check(
-      'who is not let in hears so, and so does who asks for another name',
+      'a host that is not allowed, and a wrong name, are refused with the reason',
       async () => {
         const connectTo = (nqn: string): string =>
           `nvme connect -t rdma -a ${ipv4} -s 4420 -n ${nqn} ${HOST}`;
@@ -128,7 +128,7 @@ export const nvmeGroup: GuestGroup = {
           await detach(lab);
         }),
     );
-    await report.check('mkfs.ext4, a tree of files, and all of it again after a reconnect', () =>
+    await report.check('mkfs.ext4, a tree of files, and the whole tree after a reconnect', () =>
       withTarget(lab, [file, '--size', '64m'], ipv4, async () => {
         await attach(lab);
         await makeTree(lab);

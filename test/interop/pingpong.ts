@@ -87,7 +87,7 @@ async function start(lab: Lab, game: Game): Promise<{ ours: Program; linux: Gues
 async function play(lab: Lab, game: Game): Promise<string> {
   const { ours, linux } = await start(lab, game);
   try {
-    // Who fails says why; the other one may only wait for it.
+    // The failing program has the reason; the other one may only wait for it.
     const output = linux.finished(SECONDS_MAX);
     const [micros] = await Promise.all([
       ours.ended.then((ended) => assertDone(ended, game)),
@@ -141,7 +141,7 @@ async function playWithLoss(report: Report, lab: Lab): Promise<void> {
         await report.check(`${percent} % lost: ${describe(game)}`, async () => {
           for (let turn = 1; ; turn++) {
             try {
-              // Not the last packets: who has all that it wants goes, and repeats no ACK.
+              // Except of the last packets: a finished program repeats no ACK.
               const use = () => play(lab, game);
               const { lost } = await lab.withLoss(percent, use, LOSSY_PACKETS);
               report.note(`${lost} packets were lost`);

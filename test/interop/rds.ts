@@ -88,7 +88,7 @@ async function started(lab: Lab, command: string): Promise<GuestProgram> {
   return program;
 }
 
-/** What a program there gives up, nobody here need wait for. */
+/** Fails when the program in the guest ends before `work`. */
 async function whileRuns(peer: GuestProgram, work: Promise<unknown>): Promise<void> {
   const ended = peer.ended.then(({ output }) => {
     throw new Error(`the program in the guest ended: ${output}`);
@@ -119,7 +119,7 @@ async function echoes(lab: Lab, program: string): Promise<void> {
   });
 }
 
-/** Takes so many numbered messages, which must come in order and whole. */
+/** Receives `count` numbered messages, which must come in order and whole. */
 async function takeInOrder(socket: rds.RdsSocket, count: number, first = 0): Promise<void> {
   for (let number = first; number < count; number++) {
     const { data } = (await socket.recv())!;
@@ -196,7 +196,7 @@ async function blackout(lab: Lab, program: string): Promise<void> {
     const peer = await started(lab, `${program} count ${lab.guest.ipv4} ${port} ${count}`);
     const giving = giveAll(sockets, count);
     giving.catch(() => {});
-    // Whom nobody has ever reached is nobody: the connection has to be there before it dies.
+    // Sends to a peer that was never reached fail: the connection must exist before it dies.
     const { statistics } = sockets.socket.node.core;
     while (statistics.xmitPackets < 10) await sleep(20);
     await Promise.all([giving, outage()]);
@@ -223,7 +223,7 @@ async function restarted(lab: Lab, program: string): Promise<void> {
   port = own - 1;
   await take(count);
   assert.equal(read.at(-1), count - 1);
-  // What the former node had received and nobody read is gone; nothing comes twice or out of turn.
+  // Unread messages of the former node are lost; no message comes twice or out of order.
   const astray = read.findIndex((number, index) => index > 0 && number <= read[index - 1]!);
   assert.equal(astray, -1, `after ${read[astray - 1]} came ${read[astray]}, message ${astray}`);
   await peer!.stop();
@@ -275,7 +275,7 @@ async function slowHere(lab: Lab, program: string): Promise<void> {
   const count = 1200;
   await withSocket(lab, async ({ socket }) => {
     const peer = await started(lab, streamCommand(lab, program, count));
-    // Until it stalls: nobody reads.
+    // Until it stalls: there is no reader.
     const { statistics } = socket.node.core;
     const until = performance.now() + 30_000;
     while (statistics.stallsSent === 0 && performance.now() < until) await sleep(50);
@@ -296,7 +296,7 @@ function fill(memory: Uint8Array, seed: number): void {
   for (let at = 0; at < memory.length; at++) memory[at] = 7 * at + 13 * seed;
 }
 
-/** What comes next, message or notification, with what came beside it. */
+/** The next message or notification, with its control messages. */
 async function next(socket: rds.RdsSocket): Promise<rds.ReceivedMessage> {
   await socket.poll(rds.PollEvent.IN);
   return socket.recvmsg([new Uint8Array(64)]);
@@ -314,7 +314,7 @@ async function sendWith(
 
 const ONE = Uint8Array.of(1);
 
-/** One operation on the peer's memory; returns what became of it. */
+/** One operation on the peer's memory; returns its status. */
 async function operate(
   sockets: Sockets,
   operation: Pick<rds.RdmaArgs, 'cookie' | 'local' | 'flags'>,

@@ -44,7 +44,7 @@ const UNKNOWN_TO_TSHARK: ReadonlySet<number> = new Set([0x1c, 0x1d, 0x81, 0xe0])
 
 export type Dissected = ReadonlyMap<string, string>;
 
-/** One map for each frame of the file: column to text, absent where there is none. */
+/** One map for each frame of the file: column to text, absent columns left out. */
 export async function dissect(file: string): Promise<Dissected[]> {
   const { stdout } = await run('tshark', [
     ...['-n', '-r', file, '-T', 'fields', '-E', 'occurrence=f'],

@@ -1,4 +1,4 @@
-/** What `npm run interop` may be told. */
+/** The arguments of `npm run interop`. */
 import { nameOf, script } from '../support/script.js';
 
 /** `groups`: the names that there are. */

@@ -11,7 +11,7 @@ export interface Verdict {
   readonly why: string;
 }
 
-/** Recorded time of the cases that a mutant is given; what survives them survives. */
+/** Recorded time of the cases for a mutant; a mutant that survives them survives. */
 const BUDGET_MILLIS = 30_000;
 /** Killers of a function that are tried first. */
 const KILLERS_MAX = 6;

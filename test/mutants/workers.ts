@@ -1,4 +1,4 @@
-/** The parent's side of a process of tests (process.ts): one order, and what becomes of it. */
+/** The parent's side of a process of tests (process.ts): one order, and its result. */
 import { fork } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -94,14 +94,14 @@ test('a process that polls has a device together with one that has a thread', as
   }
 });
 
-test('the event loop alone cannot share a device: whose packets are whose is told the kernel', async () => {
+test('the event loop alone cannot share a device: the kernel steers to threads', async () => {
   let error: unknown;
   await openDevice({ ...at('127.1.9.4'), progress: 'inline' }).catch((thrown) => (error = thrown));
   assert.instance(error, MisuseError);
   assert.match((error as Error).message, "'thread' or 'poll'");
 });
 
-test('a file that somebody has cut off is refused', async () => {
+test('a truncated file of a device is refused', async () => {
   const options = at('127.1.9.5');
   const member = await Member.open(options);
   try {

@@ -7,12 +7,12 @@ import { freshName, withMembers, type Member, type MemberError } from '../suppor
 
 const options = (address: string) => ({ name: freshName(), address, memoryBytes: 16 * 2 ** 20 });
 
-/** Accepts whoever comes, and says who it is. */
+/** Accepts all requests, with the name of the process as private data. */
 async function listenAt(
   member: Member,
   address: string,
   port: number,
-  who: string,
+  processName: string,
   psk = '',
 ): Promise<void> {
   await member.run(
@@ -22,8 +22,8 @@ async function listenAt(
       const listener = await verbena.listen(target, { context, ...auth });
       void (async () => {
         for await (const request of listener) {
-          // Nobody waits: what says that the other side is ready may die with a process that it
-          // arrived at, and the next one is to be heard all the same.
+          // The RTU may get lost with a process that dies; later requests are accepted all the
+          // same.
           const accepting = request.accept({ privateData: new TextEncoder().encode(name) });
           accepting.catch(() => undefined);
         }
@@ -31,7 +31,7 @@ async function listenAt(
     },
     address,
     port,
-    who,
+    processName,
     psk,
   );
 }
@@ -53,17 +53,17 @@ test('a request goes to the process that listens, wherever it arrives', async ()
     await listenAt(a!, address, 7001, 'A');
     await listenAt(b!, address, 7002, 'B');
     await listenAt(c!, address, 7003, 'C');
-    for (const [port, who] of [
+    for (const [port, processName] of [
       [7003, 'C'],
       [7001, 'A'],
       [7002, 'B'],
     ] as const) {
-      assert.is(await greeting(address, port), who);
+      assert.is(await greeting(address, port), processName);
     }
     let taken: unknown;
     await listenAt(c!, address, 7001, 'C').catch((error: unknown) => (taken = error));
     assert.is((taken as MemberError).code, 'EADDRINUSE');
-    // The first one's socket gets what belongs to nobody: it may die, the others are found.
+    // The first one's socket gets unmatched packets: it may die, the others are found.
     a!.kill();
     await a!.ended;
     assert.is(await greeting(address, 7003), 'C');

@@ -39,7 +39,7 @@ export interface DeathReport {
 const AUDIT_LOOKS = 50;
 const AUDIT_MILLIS = 20;
 
-/** Registers, binds, allocates and gives back until it is killed; keeps some of it. */
+/** Registers, binds, allocates and frees until it is killed; keeps some objects. */
 async function changeTables(member: Member): Promise<void> {
   await member.run(({ context, verbena, pair, kept }) => {
     const { AccessFlag, MwType } = verbena;
@@ -75,7 +75,7 @@ async function changeTables(member: Member): Promise<void> {
         tally.changes += 9;
         qp.destroy();
         mw.dealloc();
-        // Some of it stays: the dead leave things behind.
+        // Some blocks stay: dead processes leave memory behind.
         if (step % 7 === 0 && keptMemory.length < 200) keptMemory.push(memory);
         else {
           layout.dereg();

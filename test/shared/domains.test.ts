@@ -35,7 +35,7 @@ test('what one process allocates lies at the same address in the other', async (
   });
 });
 
-test('memory lives until everybody has let go of it', async () => {
+test('memory lives until its last user has released it', async () => {
   await withMembers(2, at('127.1.0.2'), async (a, b) => {
     const [address, length] = await a.run(({ context, kept }) => {
       const memory = context.alloc(1 << 20);
@@ -125,7 +125,7 @@ test('a domain is shared by handle and key, and the keys of one serve the other'
   });
 });
 
-test('a wrong key, a wrong handle, a dead domain, another device: one refusal, not to be told apart', async () => {
+test('a wrong key, a wrong handle, a dead domain, another device: the same refusal', async () => {
   const options = at('127.1.0.5');
   await withMembers(2, options, async (a, b) => {
     const shpd = await a.run(({ context, kept }) => {
@@ -238,7 +238,7 @@ test('imported domains: the first dealloc ends it for all, unimport never does',
   });
 });
 
-test('devinfo shows who shares a device, and what they have', async () => {
+test('devinfo shows the processes of a device, and their resources', async () => {
   const options = at('127.1.0.9');
   await withMembers(2, options, async (a, b) => {
     const handle = await a.run(({ context, pair, kept, verbena }) => {

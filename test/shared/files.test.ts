@@ -1,4 +1,4 @@
-/** The file of a device: foreign, damaged, another build's, somebody else's, too large. */
+/** The file of a device: foreign, damaged, another build's, another user's, too large. */
 import {
   chmodSync,
   existsSync,
@@ -73,7 +73,7 @@ test('the file is its user’s alone, has its storage, and goes with the last pr
     const { mode, size, blocks } = statSync(path);
     assert.is(mode & 0o777, 0o600);
     assert.is(size, OPTIONS.memoryBytes);
-    assert.ok(blocks * 512 >= size, 'a hole in it would kill who touches it');
+    assert.ok(blocks * 512 >= size, 'the file has no hole: a full disk would kill its users');
     assert.ok(readFileSync(path).length > DEVICE_HEADER_SIZE);
     await Promise.resolve();
   });
@@ -93,7 +93,7 @@ test('two contexts of one thread can share a device, too', async () => {
 });
 
 test('a foreign file is left alone', async () => {
-  writeFileSync(path, 'somebody’s novel, which is rather long and rather good'.repeat(3), {
+  writeFileSync(path, 'a novel, which is rather long and rather good'.repeat(3), {
     mode: 0o600,
   });
   const { code, message } = await refusal();
@@ -140,7 +140,7 @@ for (const [field, code] of [
   });
 }
 
-test('a file that nobody lives in is begun anew, whatever is in it', async () => {
+test('a file without a live process is created anew, whatever its content', async () => {
   await opened(async () => {
     const copy = readFileSync(path);
     copy.fill(0x77, DEVICE_HEADER_SIZE);
@@ -197,7 +197,7 @@ test('memory above 2 GiB is memory like other', async () => {
   }
 });
 
-test('no such directory, and names that are none', async () => {
+test('a missing directory, and invalid names, are refused', async () => {
   assert.is((await refusal({ directory: join(directory, 'nowhere') })).code, 'ENOENT');
   for (const name of ['', 'a/b', '../x', 'a b', 'x'.repeat(65)]) {
     let error: unknown;
@@ -206,14 +206,14 @@ test('no such directory, and names that are none', async () => {
   }
 });
 
-test('an open that is refused is in nobody’s way', async () => {
+test('a refused open leaves no lock behind', async () => {
   await opened(async () => {
     const second = await openDevice(OPTIONS);
     await refusal();
     const start = performance.now();
     await second.close();
     await (await openDevice(OPTIONS)).close();
-    assert.ok(performance.now() - start < 9000, 'who was refused still held a lock');
+    assert.ok(performance.now() - start < 9000, 'the refused open still held a lock');
   });
 });
 
@@ -230,7 +230,7 @@ test('all places taken; more than the device was made with', async () => {
   });
 });
 
-test('an address that somebody else has is not shared with them', async () => {
+test('an address of another device cannot be shared', async () => {
   const other = await openDevice({ address: OPTIONS.address });
   try {
     assert.is((await refusal()).code, 'EADDRINUSE');
@@ -244,7 +244,7 @@ test('an address that somebody else has is not shared with them', async () => {
   });
 });
 
-test('memory that is full is refused, and what is given back can be had again', async () => {
+test('full memory is refused, and freed memory can be allocated again', async () => {
   await opened(async (context) => {
     const taken: Uint8Array[] = [];
     let error: unknown;

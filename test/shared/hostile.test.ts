@@ -84,7 +84,7 @@ test('tables full of chance are refused, not believed', async () => {
   }
 });
 
-test('rings full of chance bring nothing that is believed, and stop nobody', async () => {
+test('rings of random bytes have no effect on the other processes', async () => {
   const options = { name: freshName(), address: '127.1.5.3', memoryBytes: 8 * 2 ** 20 };
   const survivor = await Member.open(options);
   const scribbler = await openDevice(options);

@@ -66,7 +66,7 @@ async function shareColumn(a: Member, b: Member): Promise<Named> {
   return made;
 }
 
-/** The client's first so many bytes, from or to what the key names. */
+/** Moves `length` bytes between the client's memory and the memory of the key. */
 async function move(
   client: Client,
   line: Line,

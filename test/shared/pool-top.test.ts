@@ -10,14 +10,14 @@ interface Look {
   readonly events: readonly string[];
 }
 
-test('pool top shows who has how many regions; a pool is one for all processes, and outlives a death', async () => {
+test('pool top shows the regions of each user; a pool outlives its processes', async () => {
   const options = { name: freshName(), address: '127.1.77.1', memoryBytes: 2 ** 22 };
   const top = (...words: string[]): Program =>
     new Program(process.execPath, [cliPath, 'pool', 'top', options.name, ...words]);
   await withMembers(2, options, async (a, b) => {
     const params = { ulp: 'iser', maxLength: 4096, mrsMax: 64, mrsMin: 16, idleMicros: 6e7 };
-    const use = (who: typeof a, name: string, count: number): Promise<string> =>
-      who.run(
+    const use = (member: typeof a, name: string, count: number): Promise<string> =>
+      member.run(
         ({ verbena, context }, wanted, userName, number) => {
           const user = verbena.createFmrPool(context, undefined, wanted).createUser(4, {
             name: userName,

@@ -49,7 +49,7 @@ interface Sockets {
 }
 type There = { kept: unknown; context: Context; verbena: typeof import('../../host/index.js') };
 
-/** A socket that writes down what comes: number, length, whether it is whole. */
+/** A socket that records its messages: number, length, and integrity. */
 function open({ kept, context, verbena }: There, port: number, heartbeatMicros: number): void {
   const { rds: calls } = verbena;
   calls.RdsNode.of(context, { heartbeatMicros });
@@ -146,7 +146,7 @@ async function sendAround(members: readonly Member[], address: string, first: nu
   }
 }
 
-test('several processes of a device have one node, whoever of them is killed', () =>
+test('several processes of a device have one node, whichever of them is killed', () =>
   withNode(async ({ members, peer, address }) => {
     const [transport, one, other] = members as [Member, Member, Member];
     assert.equal(await Promise.all(members.map((member) => member.run(carries))), [

@@ -28,7 +28,7 @@ test('the program for 256 sockets is one that the kernel takes', () => {
   assert.is(steeringProgram(order).length, (2 * 256 + 2) * 8);
 });
 
-test('each process gets the packets of its own queue pairs, whoever comes and goes', async () => {
+test('a process gets the packets of its own queue pairs while others join and leave', async () => {
   const wanted = options('127.1.1.1');
   const client = new Client(await openDevice({ address: '127.1.1.2', port: 0 }));
   try {
@@ -36,12 +36,12 @@ test('each process gets the packets of its own queue pairs, whoever comes and go
       const lines = [await client.connect(a!), await client.connect(b!), await client.connect(c!)];
       const members = [a!, b!, c!];
       for (const line of lines) assert.equal(await client.write(line, 200), []);
-      assert.is(await mailOf(a!), 0, 'nobody got a packet of somebody else');
+      assert.is(await mailOf(a!), 0, 'no process got a packet of another one');
       // B goes: C's socket takes its place in the kernel's array.
       await b!.close();
       assert.equal(await client.write(lines[2]!, 200), []);
       assert.equal(await client.write(lines[0]!, 200), []);
-      // A goes, too, and somebody new comes.
+      // A leaves, too, and a new process joins.
       await a!.close();
       const d = await Member.open(wanted);
       members.push(d);
@@ -94,7 +94,7 @@ test('a process that is killed costs the others nothing', async () => {
       for (const line of lines) assert.equal(await client.write(line, 50), []);
       b!.kill();
       await b!.ended;
-      // The peer of the dead one hears of it; the others go on.
+      // The peer of the dead process gets errors; the others go on.
       assert.ok((await client.write(lines[1]!, 1)).length > 0);
       assert.equal(await client.write(lines[0]!, 200), []);
       assert.equal(await client.write(lines[2]!, 200), []);

@@ -90,13 +90,13 @@ export class Area {
     return this.#random.pick(this.regions);
   }
 
-  /** One that is a registration; undefined: there is none now. */
+  /** A random region that is a registration; undefined: all are windows. */
   anyRegistration(): Region | undefined {
     const registered = this.regions.filter(({ mr }) => mr.dereg);
     return registered.length > 0 ? this.#random.pick(registered) : undefined;
   }
 
-  /** A key that nobody uses dies, and another takes its place. */
+  /** Deregisters an idle region, and registers another one. */
   renew(): void {
     const idle = this.regions.findIndex(({ mr, uses }) => mr.dereg && uses === 0);
     if (idle < 0) return;
@@ -111,7 +111,7 @@ export class Area {
     if (this.regions.length === 0 || this.#random.chance(0.3)) this.#register();
   }
 
-  /** A region that nobody uses, and from now on nobody names, to be killed. */
+  /** An idle region, to be killed: later requests do not name it. */
   offer(): Victim {
     // What work requests opened, they close.
     const idle = (): number => this.regions.findIndex(({ uses, mr }) => uses === 0 && mr.dereg);
@@ -135,7 +135,7 @@ export class Area {
     if (this.deadKeys.length > DEAD_KEYS_MAX) this.deadKeys.shift();
   }
 
-  /** A contiguous range of so many bytes, from the ring; undefined: none is free now. */
+  /** A contiguous range of `length` bytes, from the ring; undefined: no range is free now. */
   take(length: number): number | undefined {
     let start = this.#head;
     const left = this.length - (start % this.length);

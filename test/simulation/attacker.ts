@@ -1,6 +1,6 @@
 /**
- * An attacker on the way between authenticated queue pairs: it has seen every packet, plays old
- * ones again and changes others, with right ICRCs and addresses. None of it may have an effect.
+ * An attacker on the path between authenticated queue pairs: it has seen every packet, replays old
+ * ones and changes others, with right ICRCs and addresses. No packet of the attacker has an effect.
  */
 import type { Endpoint } from '../../host/index.js';
 import { zlibIcrc, type Flow } from '../support/codec.js';

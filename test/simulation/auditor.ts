@@ -113,7 +113,7 @@ export class FlowAudit {
     return false;
   }
 
-  /** The requester was told that this one, and all before, succeeded. */
+  /** The requester got success for this operation, and so for all before. */
   succeed(operation: Operation, peerIsThere: boolean): void {
     const { index, kind, area, pieces, data } = operation;
     if (kind.local === 'scatter') this.#expect(area, pieces, data, `${kind.name} ${index}`);
@@ -200,8 +200,8 @@ export class FlowAudit {
   }
 
   /**
-   * After the end of the responder: what was executed of that which nobody confirmed. Behind a
-   * FLUSH that was still under way WRITEs are placed, but words wait: which one nobody knows.
+   * After the end of the responder: how many unconfirmed operations it executed. Behind a FLUSH
+   * that was still under way WRITEs are placed, but words wait, in an unknown number.
    */
   finishRemote(): void {
     const areas = [this.#target, this.#receiveArea];

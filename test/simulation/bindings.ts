@@ -59,7 +59,7 @@ export class Bindings {
   next(): BindingPlan | undefined {
     const slot = this.#random.pick(this.#slots);
     if (slot.state === 'closed') return this.#open(slot);
-    // Whoever names it must have its answer, and the area one key left.
+    // Requests that name it must be complete, and the area must keep one key.
     const idle = slot.state === 'open' && slot.region?.uses === 0;
     return idle && this.#area.regions.length > 1 ? this.#close(slot, slot.region!) : undefined;
   }

@@ -238,7 +238,7 @@ export class Chatter {
       this.#post();
       // What is sent at once completes at once.
       this.#collectSends();
-      // Nobody answers: it goes on by itself.
+      // There are no answers: the next turn needs a timer.
       if (!this.finished) this.#goOnLater();
     }
   }
@@ -393,7 +393,7 @@ export class Chatter {
     }
   }
 
-  /** Unmakes what one device has of it. */
+  /** Destroys the objects of one device. */
   #close(device: SimulatedDevice): void {
     device.chatters.delete(this);
     if (device === this.from) {

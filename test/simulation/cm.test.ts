@@ -19,7 +19,7 @@ interface Scenario {
   readonly passive: RegExp;
 }
 
-/** Both are told that they are connected, or the active end knows that it is. */
+/** Connects, at least at the active end. */
 function connected(world: CmWorld): End {
   world.b.listen();
   const end = world.a.connect(world.b);
@@ -110,7 +110,7 @@ const SCENARIOS: readonly Scenario[] = [
     passive: /^rejected$/,
   },
   {
-    name: 'nobody listens',
+    name: 'a port without a listener',
     play: (world) => world.a.connect(world.b),
     active: /^rejected$/,
     passive: /^$/,

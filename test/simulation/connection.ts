@@ -50,7 +50,7 @@ export class Connection {
     this.ends = ends;
     this.#random = random;
     const { options } = world;
-    // One side at most, so that it is clear who began.
+    // One side at most, so that the cause of an error is known.
     const culprit = random.chance(options.errors) ? random.below(2) : -1;
     this.#workloads = [0, 1].map(
       (side) => new Workload(options, side === culprit, random.split('workload', side)),
@@ -227,7 +227,7 @@ export class Connection {
     });
   }
 
-  /** A device is gone, or a queue pair failed: sooner or later somebody notices. */
+  /** A device is gone, or a queue pair failed: a connected side notices later. */
   #fail(): void {
     if (this.#failing || this.ended) return;
     this.#failing = true;
@@ -285,7 +285,7 @@ export class Connection {
     for (const { device } of this.sides) device.judge();
   }
 
-  /** Over an ordered wire, whoever was refused knows it by now: the NAK came, and its reason. */
+  /** Over an ordered wire a refused requester has its NAK by now, with the reason. */
   #checkToldOf(side: Side): void {
     const { spoiled } = side.out;
     if (!isOrderedWire(this.world.options) || !spoiled?.peerFails || spoiled.silent) return;
@@ -296,7 +296,7 @@ export class Connection {
 
   #checkReason(side: Side): void {
     const explained = side.reason || this.disconnected || side.in.spoiled?.peerFails;
-    if (!explained) throw new Violation(`${side.out.name}: in ERR, and nobody knows why`);
+    if (!explained) throw new Violation(`${side.out.name}: in ERR for no known reason`);
   }
 
   /** The end of the run, after everything succeeded. */

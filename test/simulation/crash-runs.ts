@@ -39,7 +39,7 @@ export async function runCrashes(first: number, count: number): Promise<number> 
   return failed;
 }
 
-/** A real server is killed so many times under load. */
+/** Kills a real server `count` times under load. */
 export async function runServerKills(count: number): Promise<number> {
   try {
     const records = await killServers(count);

@@ -49,7 +49,7 @@ const IDLE_MAX = 2000;
 const CONNECT_ATTEMPTS = 4;
 const { ConnEvent, MrUsage } = rpma;
 
-/** Record `index` of a writer: known to whoever checks. */
+/** The bytes of record `index` of a writer. */
 function recordOf(writer: number, index: number): Uint8Array {
   const random = new Random(writer * 65536 + index);
   return Uint8Array.from({ length: random.below(40) }, () => random.below(256));
@@ -281,7 +281,7 @@ class CrashWorld {
     if (records.length < writer.acknowledged) {
       return `writer ${index}: ${records.length} of ${writer.acknowledged} records are left`;
     }
-    if (records.length > writer.appended) return `writer ${index}: a record nobody appended`;
+    if (records.length > writer.appended) return `writer ${index}: a record too many`;
     const wrong = records.findIndex((record, at) => !isSame(record, recordOf(index, at)));
     return wrong < 0 ? undefined : `writer ${index}: record ${wrong} is another one`;
   }

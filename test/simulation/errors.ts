@@ -1,5 +1,5 @@
 /**
- * The ways to break a rule on purpose, one entry each: what is spoiled, and what must come of it.
+ * The ways to break a rule on purpose, one entry each: the spoiled fields, and the expected result.
  * A connection breaks one rule once; afterwards it is taken down and made anew.
  */
 import { WcStatus } from '../../host/index.js';
@@ -31,7 +31,7 @@ export interface Draft {
 export interface Surroundings {
   /** The peer's memory that it names. */
   readonly target: Area;
-  /** Memory of the peer that nobody may reach from outside. */
+  /** Memory of the peer without remote access. */
   readonly closed: Area;
   /** Of a region in another protection domain of the peer. */
   readonly stranger: RemoteKey;
@@ -86,7 +86,7 @@ export const ERROR_KINDS: readonly ErrorKind[] = [
     applies: namesRange,
     spoil(draft, { target }, random) {
       draft.remoteOffset = target.length - draft.length + random.between(1, draft.length);
-      // A long READ is asked for in parts: those that lie inside are answered.
+      // A long READ is requested in parts: those inside the bounds are answered.
       const inside = target.length - draft.remoteOffset;
       draft.placeable = draft.kind.remote === 'fetch' ? inside : 0;
     },
@@ -143,7 +143,7 @@ export const ERROR_KINDS: readonly ErrorKind[] = [
     name: 'badLkey',
     applies: ({ length }) => length > 0,
     spoil(draft, _around, random) {
-      // From some piece on: what comes before is good, and travels.
+      // From some piece on: earlier pieces are good, and are sent.
       const filled = draft.pieceLengths.flatMap((length, index) => (length > 0 ? [index] : []));
       const first = random.pick(filled);
       let good = 0;

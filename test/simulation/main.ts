@@ -97,7 +97,7 @@ async function runSeeds(run: Run): Promise<number> {
   return failed;
 }
 
-/** One worker, from its first seed to its end. Failures are told and shrunk here, in turn. */
+/** One worker, from its first seed to its end. Failures are reported and shrunk here, in turn. */
 async function runThread(task: SeedTask, run: Run, totals: Totals, stop: () => void) {
   const worker = new Worker(new URL('./worker.js', import.meta.url), { workerData: task });
   let telling = Promise.resolve();

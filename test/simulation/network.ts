@@ -26,7 +26,7 @@ export interface NetworkCounters {
   corrupted: number;
   delayed: number;
   partitioned: number;
-  /** Nobody was there to take it. */
+  /** The destination had no receiver. */
   unclaimed: number;
   queueFull: number;
   marked: number;
@@ -167,7 +167,7 @@ export class Network {
     this.#free.push(slot);
   }
 
-  /** Where `destination` is; -1: nobody has that address. */
+  /** The device with the address `destination`; -1: no device has it. */
   indexOf(destination: Endpoint): number {
     let index = this.#known.get(destination);
     if (index === undefined) {
@@ -182,7 +182,7 @@ export class Network {
     this.counters.sent++;
     this.#record(from, to, bytes);
     const path = this.#paths[from]?.[to];
-    if (!path) throw new Violation(`device ${from} sends to an address that nobody gave it`);
+    if (!path) throw new Violation(`device ${from} sends to an unknown address`);
     const { options, counters } = this;
     this.#inject(path, bytes);
     if (path.cuts > 0) {
@@ -302,7 +302,7 @@ export class Network {
 /** One device's end of the network. */
 export class SimulatedLink implements Link {
   receiver: LinkReceiver | undefined;
-  /** A batch was given back: what waited for its buffer has gone on. */
+  /** A batch was released: packets that waited for its buffer were sent. */
   released: () => void = () => {};
   /** Packets that the device sent, and that were handed to it. */
   sent = 0;

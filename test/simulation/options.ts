@@ -1,5 +1,5 @@
 /**
- * Seed to options: everything that a run can be told, in one flat object of numbers and words. A
+ * Seed to options: all settings of a run, in one flat object of numbers and words. A
  * run is a function of its options alone, and each of them can be changed by hand for a replay.
  * Probabilities are 0 to 1; 0 is always "never", which is how the shrinker takes a fault away.
  */
@@ -255,14 +255,14 @@ export function isPerfectWire(o: SimulationOptions): boolean {
     o.partitions +
     o.bytesPerMicro +
     o.lateReleaseMicros;
-  // What completes a receive is asked for again while a FLUSH is under way: until its store has
-  // answered, and until the host has had a turn to say so.
+  // A receive completes after a retransmission while a FLUSH is under way: until its store has
+  // answered, and until the host has had a turn to report it.
   const receives = o.invalidation > 0 || o.kinds.some((kind) => /SEND|IMM/.test(kind));
   const busy = o.placement > 0 && (o.storeMicros > 0 || receives);
   return faults + o.crashes + o.clockLeaps === 0 && !busy;
 }
 
-/** What arrives, arrives in order, and everything does: then whoever is refused is told so. */
+/** The wire keeps order and loses nothing: a refused requester gets its NAK. */
 export function isOrderedWire(o: SimulationOptions): boolean {
   const lost = o.loss + o.lossPeriod + o.corruption + o.partitions + o.crashes;
   return lost + o.reordering + o.delay + o.jitterMicros + o.bytesPerMicro === 0;

@@ -1,6 +1,6 @@
 /**
- * What happens next: a binary heap of events, and the clocks of devices on top of it. Packets,
- * timers and everything that a scenario plans lie in this one queue; there is no other time.
+ * The future: a heap of events, and the clocks of devices on top. Packets, timers and
+ * everything that a scenario plans are in this one queue; there is no other time.
  */
 import type { CancelTimer, Clock } from '../../host/device/clock.js';
 
@@ -83,7 +83,7 @@ export class EventQueue {
     return this.#arguments[0]!;
   }
 
-  /** Takes the next event out: `kind`, `argument`, and `now` is its time. False: there is none. */
+  /** Takes the next event out: sets `kind`, `argument` and `now`. False: the queue is empty. */
   take(): boolean {
     if (this.#size === 0) return false;
     this.now = this.#times[0]!;
@@ -198,7 +198,7 @@ export class DeviceClock implements Clock {
     return fires;
   }
 
-  /** The place of the timer that is due first; -1: there is none. */
+  /** The slot of the timer that is due first; -1: no timer is armed. */
   #first(): number {
     const [exact, patient] = this.#timers;
     if (!exact) return patient ? 1 : -1;

@@ -1,6 +1,6 @@
 /**
  * Connections for nodes of reliable datagrams, without devices: each keeps order and loses nothing
- * until it breaks; then what was under way arrives up to some message, and both ends hear of it at
+ * until it breaks; then messages under way arrive up to some message, and both ends notice it at
  * different times. Memory that is being sent may not change, freed memory is scribbled over.
  */
 import { Endpoint } from '../../host/link/endpoint.js';
@@ -22,10 +22,10 @@ import type { Random } from './random.js';
 import { Violation } from './violation.js';
 
 const SENDS = 24;
-/** So many in a row do not say that they are complete. */
+/** At most this many sends in a row are unsignaled. */
 const UNSIGNALLED_MAX = 4;
 const LATENCY_MICROS = 50;
-/** Until somebody knows that nobody answers. */
+/** The time until a silent peer counts as dead. */
 const TIMEOUT_MICROS = 2_000_000;
 const SCRIBBLE = 0xdb;
 /** How often there is no memory on the device that a message has to move to. */
@@ -38,7 +38,7 @@ export class RdsNetwork {
   readonly transports: SimulatedTransport[] = [];
   /** Pairs of nodes that do not reach each other; `from * 64 + to` with from below to. */
   readonly #cuts = new Set<number>();
-  /** Devices that reach nobody: `node * 2 + rail`. */
+  /** Devices that reach no other device: `node * 2 + rail`. */
   readonly #deadDevices = new Set<number>();
   readonly open = new Set<SimulatedConnection>();
 
@@ -244,7 +244,7 @@ export class SimulatedConnection implements TransportConnection {
     const { other } = this;
     // A transport ends with its node, and acknowledges no packet.
     if (this.#isSevered || !other || other.transport.isDead) return;
-    // Whoever was told that it came may change it, complete or not.
+    // After a report of its arrival the owner may change it, complete or not.
     const { memory, sent, start } = posted;
     if (memory && Buffer.compare(memory, sent.subarray(start)) !== 0 && !this.#isClosed) {
       throw new Violation('memory changed while it was being sent');
@@ -305,7 +305,7 @@ export class SimulatedTransport implements Transport {
     this.receivesHeld++;
     let isHeld = true;
     const release = (): void => {
-      if (!isHeld) throw new Violation('a receive is given back twice');
+      if (!isHeld) throw new Violation('a receive is released twice');
       isHeld = false;
       this.receivesHeld--;
       bytes.fill(SCRIBBLE);
@@ -361,7 +361,7 @@ export class SimulatedTransport implements Transport {
       const connection = new SimulatedConnection(this, peer.rail, place, accepting);
       core.accepted(now, acceptance, connection, privateData);
       queue.plan(now + network.latencyMicros, () => {
-        // Whoever asked may have changed its mind.
+        // The active side may have closed it meanwhile.
         if (asking.isClosed || network.isCut(place, peer)) {
           asking.fall();
           connection.fall();

@@ -76,7 +76,7 @@ class SimulatedSocket implements PortUser {
     this.port.receiveLimit = RECEIVE_LIMIT;
   }
 
-  /** Sends, now or when it is told that it can. */
+  /** Sends, now or when the socket becomes writable. */
   send(to: { node: number; port: number; size: number }): void {
     // What waits for the same reader waits in front.
     const isBehind = this.again.some(({ node, port }) => node === to.node && port === to.port);
@@ -240,7 +240,7 @@ class RdsWorld {
       Buffer.compare(filled.subarray(1), filled.subarray(0, -1)) === 0;
     if (!isWhole) throw new Violation('a message is not what was sent');
     const flow = this.flow(view.getUint8(4), sourcePort, socket.node, socket.number);
-    if (number >= flow.next) throw new Violation('a message came that nobody sent');
+    if (number >= flow.next) throw new Violation('a message came that was never sent');
     if (number <= flow.read) {
       const [from, to] = [`${view.getUint8(4)}:${sourcePort}`, `${socket.node}:${socket.number}`];
       throw new Violation(`${from} to ${to}: message ${number} came after ${flow.read}`);
@@ -251,7 +251,7 @@ class RdsWorld {
     this.#hash = Math.imul(this.#hash ^ number ^ (sourcePort << 8), 0x9e3779b1) ^ this.queue.now;
   }
 
-  /** The sender was told that a message is lost. */
+  /** The sender got a notification that a message is lost. */
   lost(message: OutgoingMessage): void {
     // Its memory is free: what it was is known by its flow alone.
     this.losses++;
@@ -307,7 +307,7 @@ class RdsWorld {
     });
   }
 
-  /** Power off: nothing of it happens any more, its peers notice by and by. */
+  /** Power off: it executes nothing more, and its peers notice later. */
   #kill(node: number): void {
     const transport = this.network.transports[node]!;
     if (transport.isDead) return;
@@ -408,7 +408,7 @@ class RdsWorld {
       const name = `node ${socket.node} port ${socket.number}`;
       const [waits] = socket.again;
       if (waits) throw new Violation(`${name} waits for ever to send to ${JSON.stringify(waits)}`);
-      if (socket.pending > 0) throw new Violation(`${name} has messages that nobody told of`);
+      if (socket.pending > 0) throw new Violation(`${name} has messages without a wake-up`);
       if (socket.port.sending !== 0) throw new Violation(`${name} counts what is not on its way`);
     }
     let missing = 0;

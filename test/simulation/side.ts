@@ -147,7 +147,7 @@ export class Side {
   }
 
   drained(): void {
-    if (!this.#draining) this.fail('SQ_DRAINED, and nobody drained it');
+    if (!this.#draining) this.fail('SQ_DRAINED without a modify to SQD');
     this.#draining = false;
     this.#drainedPsn = this.qp.query().sqPsn!;
   }

@@ -77,7 +77,7 @@ test(`seeds 1 to ${SEEDS} break no promise`, async () => {
   for (let seed = 1; seed <= SEEDS; seed++) await passes(optionsOf(seed));
 });
 
-test('a queue that marks what waits is not overrun: the window of those who fill it is halved', async () => {
+test('ECN marks of a queue halve the windows of its senders: it does not overflow', async () => {
   const options: SimulationOptions = {
     ...optionsOf(1),
     ...PERFECT,

@@ -1,6 +1,6 @@
 /**
- * A store in virtual time: what it is asked for survives as it is when it begins, and it says so
- * when it is done. Between the two the power may fail: nothing else is promised.
+ * A store in virtual time: the bytes of a commit survive as they are when it begins, and it reports
+ * its end. Between the two the power may fail: nothing else is promised.
  */
 import type { DurableRange } from '../../host/device/durable/durable-store.js';
 import type { KeptSegment } from '../../host/device/durable/durables.js';

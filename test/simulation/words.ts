@@ -1,4 +1,4 @@
-/** What `npm run sim` may be told. */
+/** The arguments of `npm run sim`. */
 import { availableParallelism } from 'node:os';
 import { InvalidArgumentError } from 'commander';
 import { SEED_MAX, script, whole } from '../support/script.js';

@@ -1,4 +1,4 @@
-/** One thread of `npm run sim`: takes the next seed until there is none. */
+/** One thread of `npm run sim`: takes the next seed until all are taken. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { optionsOf } from './options.js';
 import { simulateLayouts } from './layouts.js';

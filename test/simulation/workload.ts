@@ -337,8 +337,7 @@ export class Workload {
   }
 
   /**
-   * Often enough that neither the queue nor the memory can fill up with requests that nobody is
-   * told about.
+   * Often enough that neither the queue nor the memory can fill up with unsignaled requests.
    */
   #isSignalled(side: Side, area: Area, length: number): boolean {
     this.#unsignalled++;

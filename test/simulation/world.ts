@@ -262,7 +262,7 @@ export class World {
       expectNone(['timeouts', 'retryExceededErr']);
       if (this.devices.some((device) => device.context.counters().rcvdRnrErr > 0n)) continue;
       expectNone(['outOfSeqRequest']);
-      // Whoever drains may have to ask for an acknowledgement by sending the last packet again.
+      // A drain may request an acknowledgement by sending the last packet again.
       if (options.drains === 0) expectNone(['retransmittedPkts', 'duplicateRequest']);
       expectNone(['dropGhost', 'rcvdSeqErr']);
     }

@@ -1,6 +1,6 @@
 /**
- * Starts the members of a soak, does to them what happens to processes, and keeps the books: what
- * was acknowledged, to whom, and whether it is there. The first member is only stopped, never
+ * Starts the members of a soak, injects their faults, and keeps the books: which records were
+ * acknowledged, to which member, and whether they are there. The first member is stopped, never
  * killed: its memory is watched from the beginning to the end.
  */
 import { fork, type ChildProcess } from 'node:child_process';
@@ -23,7 +23,7 @@ import {
 } from './messages.js';
 
 export const MEMBERS = 4;
-/** Whoever says nothing for so long, and is not stopped, hangs. */
+/** A member that is silent for this long, and is not stopped, hangs. */
 const SILENCE_SECONDS_MAX = 180;
 const PAUSE_MILLIS = 1500;
 const STOP_MILLIS_MAX = 2500;
@@ -106,10 +106,10 @@ export class Coordinator {
     return this.#violations;
   }
 
-  /** `onFault` is told between faults. */
+  /** Calls `onFault` between faults. */
   async run(minutes: number, onFault: (seconds: number) => void): Promise<Soaked> {
     for (let index = 0; index < MEMBERS; index++) this.#members.push(this.#start(index, 0));
-    // Nobody is harmed before all have begun.
+    // There are no faults before all members have begun.
     while (this.#members.some(({ place }) => !place) && this.#violations.length === 0) {
       await sleep(BEGIN_MILLIS);
     }
@@ -140,7 +140,7 @@ export class Coordinator {
     return !this.#isEnding && this.#violations.length === 0;
   }
 
-  /** No faults: what is there to be heard is heard, who has died is noticed, memory is compared. */
+  /** No faults: messages arrive, deaths are noticed, memory is compared. */
   async #beQuiet(which: 'first' | 'last', onFault: (seconds: number) => void): Promise<void> {
     // Counted in pauses: a machine that stands still for a while is not quiet.
     for (let pause = 0; this.#isGoingOn && pause < QUIET_PAUSES; pause++) {
@@ -230,7 +230,7 @@ export class Coordinator {
         member.counts = message.counts;
         member.pending = message.pending;
         const seconds = this.#seconds;
-        // Who ends has less from one moment to the next: that says nothing about what went before.
+        // A member that ends frees its memory: these samples do not count.
         if (this.#isEnding) break;
         const settled = this.#settled;
         this.#samples.push({ seconds, member: index, incarnation, settled, ...message.memory });
@@ -287,7 +287,7 @@ export class Coordinator {
   }
 
   async #kill(member: Member): Promise<void> {
-    // Somebody who has not even begun has nothing to lose.
+    // A member that has not begun has nothing to lose.
     const { child } = member;
     if (!member.place || child.exitCode !== null || child.signalCode !== null) return;
     member.isMeant = true;
@@ -298,10 +298,10 @@ export class Coordinator {
     this.#members[member.index] = this.#start(member.index, member.incarnation + 1);
   }
 
-  /** What is in a member's file, which nobody has open. */
+  /** Checks the records in a dead member's file. */
   #audit(owner: number): void {
     const path = ledgerPath(this.#directory, owner);
-    // Ended before it had begun: that is told already.
+    // It ended before it had begun, which is reported already.
     if (!existsSync(path)) return;
     const bytes = readFileSync(path).subarray(DATA_OFFSET);
     this.#audits++;

@@ -7,7 +7,7 @@ const PIECE = Buffer.alloc(256 * 1024);
 
 export class SmallDisk {
   readonly #directory: string;
-  /** Why there is none: the directory is not a disk of its own, and cannot be filled. */
+  /** Why the disk cannot be filled: the directory is not a file system of its own. */
   readonly missing: string | undefined;
 
   constructor(directory: string) {

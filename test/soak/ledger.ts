@@ -1,7 +1,7 @@
 /**
  * What a peer keeps in another one's persistent memory: numbered records in a ring, and a word that
  * says how many there are. A record is written and flushed before the word is, so what the word
- * counts is there, whole, whoever is killed; of the record behind it anything may be there.
+ * counts is there, whole, whichever process is killed; the record behind it may be partial.
  *
  * ```
  *  0  8  word: count, low 32 bits | its complement

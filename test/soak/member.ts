@@ -54,14 +54,14 @@ function violation(sentence: string): void {
 function done(what: string): void {
   counts[what] = (counts[what] ?? 0) + 1;
 }
-/** Who asks why a member does not end is told which part of it. */
+/** Keeps the name of pending work, for reports of a member that does not end. */
 async function until(what: string, work: Promise<void>): Promise<void> {
   pending.add(what);
   await work;
   pending.delete(what);
 }
 
-/** Against one other member, whichever incarnation there is of it. */
+/** Works with one other member, in each of its incarnations. */
 async function workWith(peer: number, context: Context, pool: ReturnType<typeof createFmrPool>) {
   const own = random.split('session', peer);
   const events = {
@@ -130,7 +130,7 @@ async function receiveReliably(socket: rds.RdsSocket): Promise<void> {
   }
 }
 
-/** May be lost; what comes is what was sent. */
+/** Datagrams may be lost; those that arrive are compared. */
 function datagrams(context: Context): { qp: QueuePair; send: () => Promise<void> } {
   const channel = createEventChannel(context);
   const id = channel.createId(PortSpace.UDP);
@@ -228,7 +228,7 @@ async function run(): Promise<void> {
     if (order.kind === 'peers') for (const peer of order.peers) peers.set(peer.member, peer);
   });
   const { device } = context;
-  // Nobody would be told, nor tell us to end.
+  // Without the coordinator there is no work, and no command to end.
   process.once('disconnect', () => process.exit(1));
   // ctrl-C is for the coordinator, which has us end in order.
   process.on('SIGINT', () => {});

@@ -1,4 +1,4 @@
-/** What a soak says about memory: a leak is seen, what comes and goes is none. */
+/** The verdict of a soak on memory: a leak is detected, temporary memory is not a leak. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import type { Sample } from './coordinator.js';
@@ -18,7 +18,7 @@ function samples(engine: (second: number) => number): Sample[] {
   }).flat();
 }
 
-test('what comes and goes is no growth, neither in quiet times nor between them', () => {
+test('temporary memory is no growth, neither in quiet times nor between them', () => {
   for (const first of [0, 1, 2, 3]) {
     const busy = samples((second) => {
       const isFileOpen = (second + first) % 4 !== 0;

@@ -1,7 +1,7 @@
 /**
  * What memory did over time: how steep, and how much more there was in the end. The engine's is
- * judged in quiet times, and where it is least: what was taken for somebody who died stays until it
- * is noticed, an extra file while it is open; what leaks is there at all times.
+ * judged in quiet times, at its least: memory for a dead peer stays until its death is noticed, an
+ * extra file while it is open; a leak is there at all times.
  */
 import type { Sample } from './coordinator.js';
 import type { MemoryUse } from './messages.js';

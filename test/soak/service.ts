@@ -20,7 +20,7 @@ export const SCRATCH_BYTES = 8192;
 export const MESSAGE_BYTES = 24;
 export const Kind = { ECHO: 1, POOL: 2 } as const;
 export const POOL_BYTES = 256;
-/** A matrix of 32 rows; peers read a column of it by one request. */
+/** A matrix of 32 rows; a peer reads a column by one request. */
 export const SIDE = 32;
 export const COLUMN = 7;
 const RECEIVES = 8;
@@ -36,7 +36,7 @@ export class Service {
   readonly #column: LayoutMemoryRegion;
   readonly #complain: (sentence: string) => void;
   readonly #serving = new Set<Promise<void>>();
-  /** By writer. Of one that was killed nobody hears: it ends when the next one comes. */
+  /** By writer. A killed writer sends no DREQ: its connection ends when its successor connects. */
   readonly #connections = new Map<number, RdmaConnection>();
   #isClosed = false;
 
@@ -104,7 +104,7 @@ export class Service {
       connection = await request.accept({ pd: this.#pd, privateData }, (qp) => {
         for (let index = 0; index < RECEIVES; index++) post(index, qp);
       });
-      // Whoever was let in while it ended is no longer waited for.
+      // A writer that connects during the close gets no service.
       if (this.#isClosed) return;
       const before = this.#connections.get(writer);
       this.#connections.set(writer, connection);
@@ -112,8 +112,8 @@ export class Service {
       await this.#answer(connection, inbox, answer, post);
       await connection.disconnected;
     } catch (error) {
-      // Whoever asked has gone in the meantime: it was killed, or stopped for too long. Or we have
-      // closed it ourselves, for its next life, in the middle of an answer.
+      // The writer has gone in the meantime: it was killed, or stopped for too long. Or its
+      // successor has connected, and closed this connection in the middle of an answer.
       const isClosed = connection && this.#connections.get(writer) !== connection;
       const { code } = error as { code?: string };
       if (code === undefined && !isClosed && !this.#isClosed) throw error;

@@ -19,7 +19,7 @@ const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ } = AccessFlag;
 /** Of a session's works, the one that asks for an answer. */
 const ECHO = 4;
 
-test('who waits for the answer of somebody who is gone notices, and ends', async () => {
+test('a session that waits for the answer of a dead peer notices it, and ends', async () => {
   const wire = faultLink(new UdpLink({ address: '127.0.0.1', port: 0 }), { seed: 1 });
   const there = await openDevice({ link: wire });
   const here = await openDevice({ link: new UdpLink({ address: '127.0.0.1', port: 0 }) });

@@ -194,7 +194,7 @@ export class Session {
     this.#events.done('write and read');
   }
 
-  /** Nobody else counts there: what was there before is what we know. */
+  /** No other session adds there: the old value is known. */
   async #add(): Promise<void> {
     const amount = BigInt(1 + this.#random.below(1000));
     await this.#do({
@@ -239,8 +239,8 @@ export class Session {
   }
 
   /**
-   * The answer to a message. A peer that was killed after it had acknowledged it says nothing, and
-   * whoever only waits does not notice: a WRITE of no bytes, now and then, does.
+   * The answer to a message. A peer that was killed after its acknowledgement never answers, and a
+   * waiting session does not notice: it posts a WRITE of no bytes now and then, which fails.
    */
   async #hear(): Promise<void> {
     const { qp, recvCq } = this.#connection;

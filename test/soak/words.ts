@@ -1,4 +1,4 @@
-/** What `npm run soak` may be told. */
+/** The arguments of `npm run soak`. */
 import { SEED_MAX, positive, script, whole } from '../support/script.js';
 
 export interface SoakOptions {

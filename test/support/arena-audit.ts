@@ -1,6 +1,6 @@
 /**
- * What must hold of the tables that processes share, whoever died in the middle of what: looked at
- * with the tables to oneself.
+ * The invariants of the tables that processes share, whichever process died in the middle of a
+ * change: checked with the tables locked.
  */
 import {
   ArenaLayout,
@@ -137,7 +137,7 @@ class Audit {
     }
   }
 
-  /** Every region that nobody has is in one list, opens nothing, and is counted. */
+  /** Each region without a holder is in one list, opens no memory, and is counted. */
   #pools(): void {
     const { pools, poolsMax, poolUsers, poolUsersMax, poolNodes, keyMask } = this.#local;
     const counted = Array.from({ length: poolsMax }, () => ({ total: 0, own: 0, users: 0 }));
@@ -170,11 +170,11 @@ class Audit {
       const note = this.#at(KeyNoteLayout, this.#local.keyNotes, index);
       const slot = (node.holder >>> 16) - 1;
       if (node.holder === 0) {
-        this.#check(listed.has(index + 1), `node ${index + 1} is nobody’s, and in no list`);
+        this.#check(listed.has(index + 1), `node ${index + 1} has no holder, and is in no list`);
         const isDead = note.state === KeyState.INVALID && note.owner === POOL_HOLDER;
-        this.#check(isDead, `node ${index + 1} is nobody’s, and alive`);
+        this.#check(isDead, `node ${index + 1} has no holder, and is alive`);
       } else {
-        this.#check(!listed.has(index + 1), `node ${index + 1} is somebody’s, and in a list`);
+        this.#check(!listed.has(index + 1), `node ${index + 1} has a holder, and is in a list`);
         this.#check(
           this.#slotState(slot) !== SlotState.FREE,
           `node ${index + 1} is of slot ${slot}`,
@@ -188,7 +188,10 @@ class Audit {
       const one = counted[user.pool - 1]!;
       one.users++;
       one.own += user.numMr - user.lent;
-      this.#check(this.#slotState(user.slot - 1) !== SlotState.FREE, `user ${index} is nobody’s`);
+      this.#check(
+        this.#slotState(user.slot - 1) !== SlotState.FREE,
+        `user ${index} has no process`,
+      );
     }
     for (const [index, { total, own, users }] of counted.entries()) {
       const pool = this.#at(PoolLayout, pools, index, POOL_SIZE + POOL_LISTS_SIZE);
@@ -199,11 +202,11 @@ class Audit {
     }
   }
 
-  /** Blocks lie one after the other, apart, each held by somebody who is there. */
+  /** Blocks are in order, apart, and each has a live holder. */
   #heap(): void {
     const { blocks, blocksMax, heapStart, heapEnd } = this.#local;
     const seen = new Set<number>();
-    // Where threads share an arena its memory is given to each of them, and no heap of all.
+    // Where threads share an arena each thread has its memory, and there is no common heap.
     if (blocksMax === 0) return;
     let end = heapStart;
     for (let index = this.#state.blockFirst; index !== 0 && seen.size <= blocksMax;) {
@@ -213,7 +216,7 @@ class Audit {
       this.#check(block.start >= end, `block ${index} overlaps the one before`);
       end = block.start + block.size;
       const holders = this.#holders(block);
-      this.#check(holders.length > 0, `block ${index} is nobody's`);
+      this.#check(holders.length > 0, `block ${index} has no holder`);
       for (const slot of holders) {
         this.#check(this.#slotState(slot) !== SlotState.FREE, `block ${index} is of slot ${slot}`);
       }
@@ -230,7 +233,7 @@ class Audit {
     this.#check(seen.size === blocksMax, `${blocksMax - seen.size} entries are in no list`);
   }
 
-  /** Who holds the block that begins there. */
+  /** The holders of the block at an address. */
   #holdersAt(address: number): number[] {
     const { blocks, blocksMax } = this.#local;
     for (let index = 0; index < blocksMax; index++) {

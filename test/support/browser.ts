@@ -86,7 +86,7 @@ export class Site {
   }
 }
 
-/** A page whose Worker runs what it is told. */
+/** A page whose Worker runs the code that the test sends. */
 export class Tab {
   readonly page: Page;
   /** What came to its console as an error, and what was thrown and not caught. */
@@ -134,7 +134,7 @@ export class Browser {
       headless: true,
       chromiumSandbox: false,
       args: [...FLAGS, ...flags],
-      // Without it Chromium hides local addresses behind names of mDNS, which nobody resolves here.
+      // Without it Chromium hides local addresses behind names of mDNS, which do not resolve here.
       permissions: ['microphone'],
     });
     return new Browser(context, folder);

@@ -1,5 +1,5 @@
 /**
- * Connection managers without devices: cores, a network that does to each datagram what it is told,
+ * Connection managers without devices: cores, a network with scripted faults for each datagram,
  * and time that jumps from deadline to deadline. Everything is a pure function of the calls made.
  */
 import { buildIpCm, serviceIdOf } from '../../host/cm/address.js';
@@ -242,7 +242,7 @@ export class CmWorld {
     if (fate === 'double') this.#fly(mad, from, to, FLIGHT_MICROS + 1);
   }
 
-  /** A datagram of nobody's making. */
+  /** A forged datagram. */
   forge(mad: Uint8Array, from: Endpoint, to: Endpoint): void {
     this.#fly(mad, from, to, FLIGHT_MICROS);
   }

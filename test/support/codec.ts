@@ -1,8 +1,8 @@
 /**
  * The engine's codec for tests: whole packets in and out, through the exports of engine.wasm.
  *
- * A packet lies where its last byte is the last byte of the memory, so that whoever reads beyond a
- * packet traps. The bytes before it are noise.
+ * A packet ends at the last byte of the memory, so that a read beyond it traps. The bytes before
+ * it are noise.
  */
 import { crc32 } from 'node:zlib';
 import { PacketFieldsLayout, PacketStatus } from '#build/abi.js';
@@ -184,7 +184,7 @@ export class Codec {
     return Object.fromEntries(FIELD_NAMES.map((name) => [name, this.#fields[name]])) as Fields;
   }
 
-  /** The bytes of all headers; none for an opcode that nobody knows. */
+  /** The bytes of all headers; none for an unknown opcode. */
   buildHeaders(fields: Partial<Fields>): Uint8Array {
     const { exports, memory } = this.#arena;
     // The builder takes no length. No packet has headers of more than 64 bytes.

@@ -13,7 +13,7 @@ interface Commit {
 
 export class HandStore {
   readonly buffer: Uint8Array;
-  /** What the store was asked for and has not answered; at most one at a time. */
+  /** Commits that the store has not answered; at most one at a time. */
   readonly commits: Commit[] = [];
   segment!: KeptSegment;
 
@@ -32,7 +32,7 @@ export class HandStore {
     return store;
   }
 
-  /** What it is asked for now, as `[offset, length]`. */
+  /** The ranges of these commits, as `[offset, length]`. */
   get asked(): number[][] {
     return this.commits.flatMap(({ ranges }) =>
       ranges.map((range) => [range.offset, range.length]),
@@ -42,7 +42,7 @@ export class HandStore {
   /** It is done, or with an `error` it is not. */
   answer(error?: unknown): void {
     const commit = this.commits.shift();
-    if (!commit) throw new Error('the store was not asked for anything');
+    if (!commit) throw new Error('the store has no pending commit');
     commit.done(error);
   }
 }

@@ -41,7 +41,7 @@ export const LIMITS: ChannelLimits = {
 };
 
 export class FakeLink extends ChannelLink {
-  /** Whom somebody should look for. */
+  /** The peers that the link wants to be found again. */
   readonly sought: Endpoint[] = [];
 
   readonly #address: Gid;

@@ -19,10 +19,10 @@ const START_MILLIS = 600_000;
 /** A machine that does other things may stand still for longer than a connection does. */
 const CONNECTIONS_MAX = 5;
 
-/** What was acknowledged is not there: no other connection makes that good. */
+/** An acknowledged record is missing: no other connection can restore it. */
 class LostRecords extends Error {}
 
-/** Record `index`: known to whoever checks. */
+/** The bytes of record `index`. */
 function recordOf(index: number): Uint8Array {
   const bytes = new Uint8Array(8 + (index % 200));
   new DataView(bytes.buffer).setUint32(0, index);
@@ -35,7 +35,7 @@ export function recordsIn(path: string): readonly Uint8Array[] {
   return rpma.recoverLog(file.subarray(DATA_OFFSET, DATA_OFFSET + length)).records;
 }
 
-/** Who serves, and from where it is asked. */
+/** Addresses of the server and of its client. */
 export interface Place {
   readonly server: string;
   readonly client: string;
@@ -61,7 +61,7 @@ export async function killServers(kills: number, seed = 1): Promise<number> {
   return records;
 }
 
-/** Is all that was told there, and nothing that is not known? Returns how many there are. */
+/** Checks that all acknowledged records are intact. Returns the number of records. */
 function checkRecords(records: readonly Uint8Array[], told: number): number {
   if (records.length < told) throw new LostRecords(`${records.length} records are left of ${told}`);
   records.forEach((record, index) => {
@@ -146,7 +146,7 @@ export async function appendOnce(
       appendMore().catch((error: unknown) => (trouble ??= error)),
     );
     while (!progress.isCut && trouble === undefined) await wait(1);
-    // What is told in the moments until it is really gone counts, too.
+    // Acknowledgements until the process is really gone count, too.
     if (progress.isCut) await wait(20);
     log.close();
     await Promise.all(work);

@@ -28,7 +28,7 @@ export interface World {
   layout(access?: number): LayoutMemoryRegion;
 }
 
-/** A device, and 4096 bytes of it. */
+/** A device with a region of 4096 bytes. */
 export function onLayouts(body: (world: World) => void): () => Promise<void> {
   return onWire({ bytes: 65536, device: { memoryBytes: 64 * 2 ** 20 } }, (wire) => {
     const { pd } = wire;

@@ -1,10 +1,10 @@
 /**
- * Patience with other processes, in seconds of this one: whoever was stopped for a while, and all
- * that it started with it (a laptop that sleeps), has not seen anybody hang.
+ * Timeouts for other processes, in seconds of this one: when this process is suspended with all its
+ * children (a laptop that sleeps), no timeout expires meanwhile.
  */
 const TICK_MILLIS = 1000;
 
-/** Calls `action` once, after so many seconds; returns what calls that off. */
+/** Calls `action` once, after `seconds`; returns a function that cancels it. */
 export function afterOwnSeconds(seconds: number, action: () => void): () => void {
   let left = seconds;
   const timer = setInterval(() => {

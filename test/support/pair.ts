@@ -112,7 +112,7 @@ async function makeSide(link: Link, clock: VirtualClock, options: PairOptions): 
   return { context, pd, cq, qp, buffer, mr };
 }
 
-/** What the connection manager says of it. */
+/** The traits of a peer that the connection manager would exchange. */
 function traitsOf({ context }: Side): { ownKind: boolean; receiveBufferBytes: number } {
   return { ownKind: true, receiveBufferBytes: context.device.info.receiveBufferBytes };
 }

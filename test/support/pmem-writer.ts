@@ -19,7 +19,7 @@ try {
   else if (command === 'write') {
     const words = new BigUint64Array(pmem.buffer.buffer, pmem.buffer.byteOffset, 16);
     for (let count = words[0]! + 1n; ; count++) {
-      // The last word first: whoever finds the first one has the last one as well.
+      // The last word first: a reader that finds the first one has the last one as well.
       words[15] = count;
       await pmem.flush(120, 8);
       words[0] = count;

@@ -11,9 +11,9 @@ export interface PoolThreadData {
   readonly share: DeviceShare;
   readonly params: FmrPoolParams;
   readonly numMr: number;
-  /** By key slot: who has the region, seed + 1. Left out: nobody looks. */
+  /** The holder of each key slot, seed + 1. Absent: holders are not checked. */
   readonly claims?: SharedArrayBuffer;
-  /** Word 0 becomes 1 when all are to begin; word 1 counts who is ready, word 2 all turns. */
+  /** Word 0 becomes 1 when all begin; word 1 counts threads that are ready, word 2 all turns. */
   readonly gate: SharedArrayBuffer;
   readonly turns: number;
   readonly seed: number;

@@ -163,7 +163,7 @@ class Peer {
     attributes.maxRdAtomic = 1;
     attributes.maxDestRdAtomic = 1;
     attributes.minRnrTimer = 0;
-    // Nothing is lost between the two, so nobody needs a timer.
+    // Nothing is lost between the two: no timer is needed.
     attributes.timeout = 0;
     attributes.retryCount = 7;
     attributes.rnrRetry = 7;

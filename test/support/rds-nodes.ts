@@ -1,4 +1,4 @@
-/** Nodes of reliable datagrams in virtual time, without devices; sockets that keep what comes. */
+/** Nodes of reliable datagrams in virtual time, without devices; sockets that record messages. */
 import { RefusalError } from '../../host/errors/errors.js';
 import { Endpoint } from '../../host/link/endpoint.js';
 import type { RdsParameters } from '../../host/rds/protocol/config.js';
@@ -20,7 +20,7 @@ export class RdsNodes {
     return this.queue.now;
   }
 
-  /** Starts node `index`, with so many devices. */
+  /** Starts node `index`, with `devices` devices. */
   start(
     index: number,
     { devices = 1, ...options }: { readonly devices?: number } & Partial<CoreOptions> = {},
@@ -121,7 +121,7 @@ export class TestSocket implements PortUser {
     this.#call(({ now, core }) => core.unbind(now, this.port));
   }
 
-  /** Reads so many messages, or all. */
+  /** Reads at most `most` messages. */
   take(most = Infinity): number[] {
     const from = this.read.length;
     for (let left = most; left > 0 && this.port.pending > 0; left--) {

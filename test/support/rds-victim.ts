@@ -1,4 +1,4 @@
-/** A node with one connection, and whoever is at its other end sends what it likes. */
+/** A node with one connection, whose peer sends arbitrary packets. */
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../host/link/endpoint.js';
 import type {
@@ -125,7 +125,7 @@ export class Victim {
     this.#owner.received(NOW, this.#connection, { bytes, immData, memoryBytes, release });
   }
 
-  /** Nobody answers who was asked for a connection. */
+  /** A request for a connection gets no answer. */
   unanswered(now: number): void {
     this.#asking!.down(now, this.#connection, true);
   }

@@ -1,6 +1,6 @@
 /**
- * Programs that are run to their end. Who takes too long is ended with all that it has started: a
- * test that hangs has a server, or a browser, whose ports the next one wants.
+ * Programs that are run to their end. A program that exceeds its time is ended with all that it has
+ * started: a test that hangs has a server, or a browser, whose ports the next one wants.
  */
 import { spawn } from 'node:child_process';
 import { descendantsOf } from './process-tree.js';
@@ -8,7 +8,7 @@ import { descendantsOf } from './process-tree.js';
 export interface RanToEnd {
   /** Null when a signal ended it. */
   readonly code: number | null;
-  /** It took longer than it was given. */
+  /** It exceeded its time. */
   readonly hung: boolean;
   readonly seconds: number;
   /** Standard output and standard error, as they came. */
@@ -37,7 +37,7 @@ export function runToEnd(
   const timer = setTimeout(() => {
     hung = true;
     endTree(pid);
-    // Somebody may still have them, whom nothing leads to any more.
+    // Orphans may still hold them.
     for (const stream of streams) stream.destroy();
   }, secondsMax * 1000);
   return new Promise((resolve) => {

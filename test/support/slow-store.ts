@@ -1,5 +1,5 @@
 /**
- * A store for a thread of its own: copies ranges to a file and syncs it, or fails, as it is told;
+ * A store for a thread of its own: copies ranges to a file and syncs it, or fails, as configured;
  * counts in shared memory.
  */
 import { fdatasyncSync, openSync, writeSync } from 'node:fs';

@@ -61,7 +61,7 @@ export class Stations {
   }
 }
 
-/** Polls until so many packets are there, and no more. */
+/** Polls until `count` packets are there, and no more. */
 export function take({ link, receiver }: Station, count: number): Uint8Array[] {
   for (let turn = 0; turn < 100 && receiver.received.length < count; turn++) {
     link.wait(20_000);

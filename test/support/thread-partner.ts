@@ -1,6 +1,6 @@
 /**
  * Second process of test/unit/device/progress/thread.test.ts: opens a device with a thread,
- * tells where, connects to whom it is told, and then blocks its main thread. Lines of JSON.
+ * prints its address, connects to its peer, and then blocks its main thread. Lines of JSON.
  */
 import { createInterface } from 'node:readline';
 import { Endpoint, openDevice } from '../../host/index.js';

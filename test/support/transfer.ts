@@ -1,6 +1,6 @@
 /**
- * One side of a connection that moves bytes and says what arrived: the same text in Node and,
- * fetched as it is built, in a browser's Worker. It imports nothing: whoever runs it brings the library.
+ * One side of a connection that moves bytes and reports what arrived: the same code in Node and,
+ * fetched as it is built, in a browser's Worker. It imports nothing: its caller passes the library.
  */
 import type * as Browser from '../../host/browser/index.js';
 
@@ -135,7 +135,7 @@ export class TransferSide {
     return new DataView(this.memory.buffer, this.memory.byteOffset).getBigUint64(this.half, true);
   }
 
-  /** SENDs so many messages with their numbers, 0 and on. */
+  /** SENDs `count` messages with their numbers from 0 on. */
   async sendNumbers(count: number): Promise<void> {
     const { qp, sendCq } = this.connection;
     const { SendFlag, WcStatus, WrOpcode } = this.library;
@@ -163,7 +163,7 @@ export class TransferSide {
     while (done < count) await drain();
   }
 
-  /** Takes so many messages. How many did not have the number that was due. */
+  /** Receives `count` messages. Returns how many had an unexpected number. */
   async receiveNumbers(count: number): Promise<number> {
     const { qp, recvCq } = this.connection;
     const { inbox, lkey, addr } = this.#inbox;
@@ -230,7 +230,7 @@ interface Prepared {
   readonly memory: Uint8Array;
   readonly mr: Browser.MemoryRegion;
   readonly inbox: Inbox;
-  /** What the other side is told. */
+  /** The private data for the other side. */
   readonly told: Uint8Array;
   post(qp: Browser.QueuePair): void;
 }

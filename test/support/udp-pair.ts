@@ -55,7 +55,7 @@ export class UdpPair {
     while (performance.now() < end) {
       const [completion] = a.cq.poll(1);
       if (completion) return completion.status;
-      // Whoever is not polled serves nobody.
+      // A side that is not polled makes no progress.
       b.cq.poll(1);
       await new Promise((resolve) => setImmediate(resolve));
     }

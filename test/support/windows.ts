@@ -104,7 +104,7 @@ export class Requests {
     this.#wire = wire;
   }
 
-  /** Syndrome of the answer to one WRITE, READ or atomic; -1: there was none. */
+  /** The syndrome of the answer to one WRITE, READ or atomic; -1: no answer. */
   ask(opcode: number, key: number, virtualAddress: bigint, length = 8): number {
     const fields = { opcode, psn: this.#psn++, ackRequest: 1, key, virtualAddress };
     const payload = opcode === Opcode.RC_RDMA_WRITE_ONLY ? pattern(length) : 0;

@@ -299,7 +299,7 @@ export class Wire implements Side {
     this.sendPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn, syndrome });
   }
 
-  /** The next packet that the device sent; fails when there is none, or it is not as expected. */
+  /** The next packet that the device sent; fails without one, or if a field differs. */
   expectPacket(expected: Expected): Packet {
     const packet = this.takePacket();
     const wanted = expected.opcode === undefined ? 'a packet' : OpcodeName[expected.opcode];

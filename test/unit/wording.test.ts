@@ -26,7 +26,7 @@ const LEFT: Readonly<Record<string, number>> = {
   'CHANGELOG.md': 1,
   'README.md': 9,
   host: 1298,
-  test: 582,
+  test: 33,
 };
 
 function counts(): Map<string, number> {

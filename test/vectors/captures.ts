@@ -14,7 +14,7 @@ export interface VectorCapture {
   readonly skipped: number;
   /** Opcodes and syndromes in order, as INDEX.txt has them. */
   readonly index: string;
-  /** What the two programs said; '' where nobody kept it. */
+  /** The output of the two programs; '' if it was not kept. */
   readonly log: string;
 }
 

@@ -55,7 +55,7 @@ export async function inTime<T>(what: string, promise: Promise<T>, millis = WAIT
   }
 }
 
-/** So many completions, all of them good. */
+/** Waits for `count` completions, all of them successful. */
 export async function complete(
   what: string,
   queue: CompletionQueue,
@@ -109,7 +109,7 @@ export class Mailbox {
     return completions;
   }
 
-  /** Sends a message so many times, and waits until it was. */
+  /** Sends a message `count` times, and waits for the completions. */
   async send(message: Uint8Array, count = 1, how: Partial<SendWorkRequest> = {}): Promise<void> {
     const at = this.count * this.#bytesReceived;
     this.#memory.set(message, at);

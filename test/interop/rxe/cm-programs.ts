@@ -34,7 +34,7 @@ export interface Exchange {
   readonly bytes: number;
 }
 
-/** Our half of a program. `address`: of whoever serves. `ready`: we listen. */
+/** Our half of a program. `address`: of the server. `ready`: we listen. */
 export type Half = (
   context: Context,
   address: string,
@@ -116,7 +116,7 @@ function letters(bytes: number): Uint8Array {
   return Uint8Array.from({ length: bytes }, (_, at) => 65 + (at % 26));
 }
 
-/** ucmatose: who serves sends first, on all connections, and hangs up at the end. */
+/** ucmatose: the server sends first, on all connections, and disconnects at the end. */
 export const serveUcmatose: Half = async (context, address, exchange, ready) => {
   const talks = await takeConnections(context, { address, port: SERVER_PORT }, exchange, ready);
   const message = letters(exchange.bytes);
@@ -168,7 +168,7 @@ class Datagrams {
     this.mailbox = new Mailbox(qp, exchange.messages, exchange.bytes, GRH_BYTES);
   }
 
-  /** Our queue pair's number goes along: who answers sends to it. */
+  /** With our queue pair's number as immediate data: the answer goes to it. */
   async send(ah: AddressHandle, qpNum: number, qkey: number, exchange: Exchange): Promise<void> {
     await this.mailbox.send(letters(exchange.bytes), exchange.messages, {
       opcode: WrOpcode.SEND_WITH_IMM,

@@ -18,7 +18,7 @@ export const REFUSAL = 'not today';
 
 export type Role = 'listen' | 'refuse' | 'connect';
 
-/** What is started in the guest. `address`: of whoever listens. */
+/** The command for the guest. `address`: of the listener. */
 export function connectionsCommand(
   program: string,
   role: Role,

@@ -234,7 +234,7 @@ export class Guest {
   }
 
   async stop(): Promise<void> {
-    // It says no goodbye to whoever is connected.
+    // Its connections end without a disconnect.
     for (const program of this.#programs) program.abandon();
     if (this.isGone) return;
     const gone = once(this.#machine, 'exit');

@@ -111,7 +111,7 @@ export async function many(report: Report, lab: Lab): Promise<void> {
 /** Leaves room for a path MTU of 1024. */
 const SMALL_MTU = 1500;
 
-/** Whoever asks says the path MTU: we refuse one that we do not have, Linux does not. */
+/** The active side selects the path MTU: we refuse one that we lack, Linux does not. */
 export async function disagreements(report: Report, lab: Lab): Promise<void> {
   const program = await lab.compile(CONNECTIONS_SOURCE);
   const { guest } = lab;
@@ -166,7 +166,7 @@ const LOSSES: readonly Loss[] = [
   { message: 'RTU', from: 'Verbena', role: 'listen', events: TAKEN },
   { message: 'DREQ', from: 'Verbena', role: 'listen', events: TAKEN },
   { message: 'DREP', from: 'Linux', role: 'listen', events: TAKEN },
-  // Linux forgets whom it has refused: the same request is a new one.
+  // Linux keeps no record of a REJ: a retried REQ is a new one.
   {
     message: 'REJ',
     from: 'Linux',
@@ -218,7 +218,7 @@ async function shakeHands(lab: Lab, context: Context, program: string, loss: Los
 /** A sixteenth of a second, twice more: then we give up. */
 const IMPATIENT = { cmResponseTimeout: 14, maxCmRetries: 2 };
 
-/** Linux accepts, and we never hear of it: both sides give up, and say so. */
+/** Linux accepts, and its REP is lost: both sides fail with an error. */
 async function neverAnswered(lab: Lab, context: Context, program: string): Promise<void> {
   const { guest } = lab;
   const linux = guest.spawn(connectionsCommand(program, 'listen', guest.ipv4, 1, MESSAGE_BYTES));

@@ -139,9 +139,9 @@ export class Lab {
   }
 
   /**
-   * While `use` runs, so many percent of the RoCEv2 packets that a guest gets are lost, and of those
-   * that we get: every so-manieth, that it is the same in every run, among the first `packets` at
-   * each place. Rejects when none was: then nothing was proven.
+   * While `use` runs, `percent` of the RoCEv2 packets that a guest gets are lost, and of those that
+   * we get: at fixed intervals, the same in every run, among the first `packets` at each place.
+   * Rejects when no packet was lost: then nothing was proven.
    */
   async withLoss<T>(
     percent: number,
@@ -157,8 +157,8 @@ export class Lab {
 
   /**
    * The same with matches of nft and their verdict (`udp dport 4791 @th,64,8 0x0a counter drop` is
-   * every RDMA WRITE ONLY). They are where packets arrive, in the guests and here: rxe is told of
-   * what is dropped where it leaves, and gives up.
+   * every RDMA WRITE ONLY). They apply where packets arrive, in the guests and here: if a packet is
+   * dropped where it leaves, rxe gets an error and gives up.
    */
   async withDrops<T>(
     matches: readonly string[],

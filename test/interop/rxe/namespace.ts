@@ -1,6 +1,6 @@
 /**
  * Groups with guests run in a process of their own, in a network namespace of its own: whatever
- * they do to interfaces and ports is seen by nobody else, and goes with that process.
+ * they do to interfaces and ports is invisible elsewhere, and ends with that process.
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -45,8 +45,8 @@ export async function runInNamespace(
 }
 
 /**
- * Runs a group. Where the kernel of a guest dies meanwhile nothing of it counts, and it is run once
- * more with guests that live: the second time counts, whatever comes of it.
+ * Runs a group. If the kernel of a guest dies meanwhile the run does not count, and a second one
+ * with live guests does.
  */
 async function judge(group: GuestGroup, lab: Lab, report: LineReport): Promise<void> {
   let part = report.part();
@@ -69,7 +69,7 @@ export async function runInside(
   groups: readonly GuestGroup[],
   report: LineReport,
 ): Promise<void> {
-  // Who waits for us is gone, and so are we; the guests go with us.
+  // The parent process is gone: this process ends, and the guests with it.
   const abandoned = (): never => process.exit(1);
   process.once('disconnect', abandoned);
   let lab: Lab | undefined;

@@ -31,7 +31,7 @@ export interface Completion {
   readonly srcQp: number;
 }
 
-/** `ibv_send_wr` without an address handle: a UD peer has one, to whom it is connected. */
+/** `ibv_send_wr` without an address handle: a UD peer has one, of its only partner. */
 export type Request = Omit<SendWorkRequest, 'ud' | 'inline'> & {
   /** UD. Default: the peer's Q_Key. */
   readonly qkey?: number;
@@ -72,7 +72,7 @@ export interface Peer {
   connect(peer: Peer, options: ConnectOptions): Promise<void>;
   postRecv(wrId: number, sgList: Request['sgList']): Promise<void>;
   postSend(request: Request): Promise<void>;
-  /** Waits for so many completions; fewer when nothing comes for `millis`. */
+  /** Waits for `count` completions; returns fewer when nothing comes for `millis`. */
   poll(count: number, millis?: number): Promise<readonly Completion[]>;
   /** The next solicited receive, or error, is an event. */
   armSolicited(): Promise<void>;

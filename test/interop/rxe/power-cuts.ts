@@ -139,7 +139,7 @@ class Machine {
   }
 }
 
-/** Cuts the power so many times, and looks once more what is there. Rejects when it is less. */
+/** Cuts the power `cuts` times, and reads the log after each. Rejects when records are lost. */
 async function cutPower(
   report: Report,
   lab: Lab,

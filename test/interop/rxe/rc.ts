@@ -352,7 +352,7 @@ export const RC_SCENARIOS: readonly Scenario[] = [
     // rxe does not even post it.
     .map((scenario) => ({ ...scenario, requester: 'Verbena' as const })),
   { name: 'SEND that is longer than the receive', run: tooLong },
-  // rxe says WR_FLUSH_ERR of it, and this asks nothing of us.
+  // rxe completes it with WR_FLUSH_ERR, and sends us nothing.
   {
     name: 'SEND with a wrong local key is LOC_PROT_ERR',
     requester: 'Verbena',

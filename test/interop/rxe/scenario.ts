@@ -15,7 +15,7 @@ export interface Scenario {
   readonly sgesMax?: number;
   /** Default 7: as often as it takes. */
   readonly rnrRetry?: number;
-  /** Who requests; otherwise each side does. */
+  /** The requester; by default each side in turn. */
   readonly requester?: Peer['name'];
   /** Default 7. */
   readonly retryCnt?: number;

@@ -1,6 +1,6 @@
 /**
  * A disk whose power can be cut: an NBD server that keeps what is written in a cache, as drives do,
- * until it is told to flush. A cut leaves of what was not flushed any subset of the sectors.
+ * until a flush. A cut leaves of the unflushed sectors any subset.
  * (NBD: fixed newstyle handshake, simple replies; NetworkBlockDevice/nbd, doc/proto.md.)
  */
 import { createServer, type Server, type Socket } from 'node:net';
@@ -27,7 +27,7 @@ const REQUEST_HEADER = 28;
 const LENGTH_MAX = 64 * 2 ** 20;
 
 export class VolatileDisk {
-  /** How often it was told to flush. */
+  /** The number of flushes. */
   flushes = 0;
   /** What its power would leave, and what is read. */
   readonly #kept: Buffer;
@@ -72,7 +72,7 @@ export class VolatileDisk {
     });
   }
 
-  /** The power goes, and whoever uses it with it; then it is there again. Returns what was lost. */
+  /** Cuts the power, and kills the clients; returns the number of lost sectors. */
   cut(): number {
     for (const socket of this.#sockets) socket.destroy();
     let lost = 0;
@@ -98,7 +98,7 @@ export class VolatileDisk {
     const session = new Session(this, socket);
     socket.on('data', (bytes) => session.take(bytes));
     socket.on('close', () => this.#sockets.delete(socket));
-    // Whoever uses it is killed.
+    // Its client is killed.
     socket.on('error', () => undefined);
   }
 

@@ -18,7 +18,7 @@ for (let isTold = false; !isTold;) {
     () => false,
   );
 }
-// What the others were told came before.
+// Earlier answers come first.
 await new Promise(setImmediate);
 console.log(`${answers - 1} of ${count}`);
 process.exit();
