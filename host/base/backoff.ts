@@ -1,4 +1,4 @@
-/** How long who did not get through waits before the next try. */
+/** Back-off between attempts of a thread that found a lock taken. */
 const LEAST_MICROS = 2000;
 const MOST_MICROS = 1_000_000;
 

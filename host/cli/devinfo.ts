@@ -19,7 +19,7 @@ import { describeStorage } from './base/storage.js';
 
 export interface DevinfoOptions {
   readonly bind: string;
-  /** A device that processes share: who does, and what they have. */
+  /** Name of a shared device: reports its members and their resources. */
   readonly name?: string;
   readonly directory?: string;
   /** Durability of a flushed file in that directory. */
@@ -118,8 +118,8 @@ function* describeShare(report: DeviceReport): Generator<string> {
   }
   yield `domains    ${report.domains.length}`;
   for (const { handle, shared, instances, keys } of report.domains) {
-    const who = instances.map(({ slot, uses }) => `slot ${slot} (${uses} in use)`).join(', ');
-    yield `  ${handle}${shared ? ' (shared)' : ''}: ${keys} keys; ${who}`;
+    const users = instances.map(({ slot, uses }) => `slot ${slot} (${uses} in use)`).join(', ');
+    yield `  ${handle}${shared ? ' (shared)' : ''}: ${keys} keys; ${users}`;
   }
 }
 

@@ -90,11 +90,11 @@ function example(...lines: string[]): string {
 }
 
 function addServe(program: Command): void {
-  const command = begin(program, 'serve', 'take files that "verbena put" sends, into a directory')
-    .option('--dir <directory>', 'where files go', '.')
-    .option('--bind <address>', 'local address, no wildcard', '127.0.0.1');
+  const command = begin(program, 'serve', 'receive files of "verbena put" into a directory')
+    .option('--dir <directory>', 'directory of the received files', '.')
+    .option('--bind <address>', 'local address; not a wildcard', '127.0.0.1');
   addPortOption(command, '--port <port>', 'UDP and TCP port; 0: a free one', ROCE_PORT)
-    .option('--max-clients <number>', 'transfers at once', whole(1, 128), 8)
+    .option('--max-clients <number>', 'clients served at the same time', whole(1, 128), 8)
     .addOption(
       new Option('--window-bytes <size>', 'memory per client')
         .argParser(size(65536, 2 ** 28))
@@ -105,11 +105,15 @@ function addServe(program: Command): void {
       'key that clients prove (default: a random one unless --bind is loopback)',
     )
     .option('--token-file <file>', 'the same, from a file with mode 600')
-    .option('--no-token', 'take files of clients without a key, at any address')
-    .option('--quota <size>', 'bytes of all files in the directory', size(1, 2 ** 50))
+    .option('--no-token', 'accept clients without a key, at any address')
+    .option('--quota <size>', 'limit for the bytes of all files in the directory', size(1, 2 ** 50))
     .option('--expire <hours>', 'hours until unfinished files are removed', whole(1, 8760), 168)
-    .option('--pmem <file>', 'take what "put --pmem" writes and flushes into persistent memory')
-    .option('--pmem-bytes <size>', 'of it, where it is made (64M)', size(65536, 2 ** 31))
+    .option('--pmem <file>', 'receive files of "put --pmem" into this file of persistent memory')
+    .option(
+      '--pmem-bytes <size>',
+      'size if the file is created (default: 64M)',
+      size(65536, 2 ** 31),
+    )
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'one JSON object per event');
   addFaultOptions(addPskOptions(command))
@@ -121,17 +125,17 @@ function addPut(program: Command): void {
   const command = begin(
     program,
     'put',
-    'send a file by RDMA WRITE; a broken transfer goes on where it stopped',
+    'send a file by RDMA WRITE; an interrupted transfer resumes',
   )
     .argument('<file>')
     .argument('<address>', `host[:port] of "verbena serve"; the port is ${ROCE_PORT} otherwise`)
-    .option('--bind <address>', 'local address (default: the one that leads to the server)');
+    .option('--bind <address>', 'local address (default: the route to the server)');
   addPortOption(command, '--local-port <port>', 'local UDP port; 0: a free one', 0);
   addPieceOption(command)
     .option('--token <key>', 'the key of the server')
     .option('--token-file <file>', 'the same, from a file with mode 600')
-    .option('--retries <number>', 'reconnects without progress', whole(0, 1000), 5)
-    .option('--pmem', 'into the persistent memory of "serve --pmem": written, flushed, committed')
+    .option('--retries <number>', 'reconnects without progress before put fails', whole(0, 1000), 5)
+    .option('--pmem', 'write and flush into the persistent memory of "serve --pmem"')
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'print the result as JSON');
   addFaultOptions(addPskOptions(command))
@@ -148,14 +152,14 @@ function list(parse: (text: string) => number): (text: string) => number[] {
 
 function addRpma(program: Command): void {
   const rpma = program.command('rpma').description('remote persistent memory: "rpma bench"');
-  const command = begin(rpma, 'bench', 'write and sync here, against write and flush there')
-    .option('--dir <directory>', 'where both files go: on the disk that is meant', '.')
+  const command = begin(rpma, 'bench', 'compare local write and sync with remote write and flush')
+    .option('--dir <directory>', 'directory of both files, on the disk to measure', '.')
     .option('--bind <address>', 'local address', '127.0.0.1')
-    .option('--sizes <list>', 'bytes of a write', list(size(8, 2 ** 25)))
-    .option('--depths <list>', 'writes under way', list(whole(1, 1024)))
-    .option('--seconds <seconds>', 'for each line and side', seconds, 1)
+    .option('--sizes <list>', 'bytes per write', list(size(8, 2 ** 25)))
+    .option('--depths <list>', 'writes in flight', list(whole(1, 1024)))
+    .option('--seconds <seconds>', 'duration of each measurement', seconds, 1)
     .option('--jobs <file>', 'a job file of fio (librpma_apm_client, librpma_gpspm_client)')
-    .option('--plot <file>', 'an SVG of the table')
+    .option('--plot <file>', 'write the table as a plot (SVG)')
     .option('--json', 'one JSON object per line');
   addPskOptions(command)
     .addHelpText('after', example('verbena rpma bench --sizes 1k,4k --depths 1,32'))
@@ -163,9 +167,9 @@ function addRpma(program: Command): void {
 }
 
 function addDecode(program: Command): void {
-  begin(program, 'decode', 'say what each RoCEv2 packet of a pcap file says')
+  begin(program, 'decode', 'print one sentence per RoCEv2 packet of a pcap file')
     .argument('<file>')
-    .option('-n <number>', 'stop after so many packets', whole(0, Number.MAX_SAFE_INTEGER))
+    .option('-n <number>', 'stop after this number of packets', whole(0, Number.MAX_SAFE_INTEGER))
     .option(
       '--port <port>',
       `UDP destination port, again for more (default: ${ROCE_PORT})`,
@@ -187,7 +191,7 @@ function addPingpong(program: Command): void {
   const command = begin(
     program,
     'pingpong',
-    'messages to and fro, with itself and with ibv_{rc,uc,ud,srq}_pingpong; without a host: the server',
+    'ping-pong messages, also with ibv_{rc,uc,ud,srq}_pingpong; without a host: the server',
   )
     .argument('[host]')
     .option('--rc', 'reliable connection (the default)')
@@ -200,13 +204,17 @@ function addPingpong(program: Command): void {
     .option('-r, --rx-depth <number>', 'receives posted at a time', whole(1, 32768), 500)
     .option('-n, --iters <number>', 'messages each way', whole(1, 2 ** 31), 1000)
     .option('-q, --num-qp <number>', 'queue pairs, with --srq (default: 16)', whole(1, 256))
-    .option('-g, --gid-idx <index>', 'local address, by its place among them', whole(0, 65535))
+    .option(
+      '-g, --gid-idx <index>',
+      'local address, by its index in the GID table',
+      whole(0, 65535),
+    )
     .option(
       '--bind <address>',
-      'local address (default: the one that leads to the peer, 127.0.0.2 where that is the peer’s)',
+      'local address (default: the route to the peer; 127.0.0.2 if the peer is 127.0.0.1)',
     )
     .option('-e, --events', 'wait for completion events instead of polling')
-    .option('-c, --chk', 'check what was received (both sides)')
+    .option('-c, --chk', 'compare the received bytes (both sides)')
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'print the result as JSON');
   addFaultOptions(addPskOptions(command))
@@ -217,9 +225,9 @@ function addPingpong(program: Command): void {
 }
 
 function addOthers(program: Command): void {
-  begin(program, 'devinfo', 'what a device on this machine offers: link, addresses, limits')
+  begin(program, 'devinfo', 'print link, addresses and limits of a device on this machine')
     .option('--bind <address>', 'local address of the device', '127.0.0.1')
-    .option('--name <name>', 'a device that processes share: who they are, and what they have')
+    .option('--name <name>', 'a device shared by processes: report its members and their resources')
     .option('--directory <directory>', `with --name: ${DIRECTORY_HELP}`)
     .option('--storage <directory>', 'directory: report the durability of its files', '.')
     .option('--json', 'print it as JSON')
@@ -230,7 +238,7 @@ function addOthers(program: Command): void {
     'tour',
     'two processes on this machine: one puts a file into the other',
   )
-    .argument('[file]', 'default: something installed of at least 50 MB')
+    .argument('[file]', 'default: an installed file of at least 50 MB')
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'print the result as JSON');
   addFaultOptions(command)
@@ -242,12 +250,12 @@ function addOthers(program: Command): void {
 
 function addPool(program: Command): void {
   const pool = program.command('pool').description('pools of memory regions: "pool top"');
-  begin(pool, 'top', 'who has how many regions of the pools of a device that processes share')
-    .argument('<name>', 'of the device: openDevice({ name })')
+  begin(pool, 'top', 'region pools of a shared device: regions per pool, process and user')
+    .argument('<name>', 'name of the device: openDevice({ name })')
     .option('--directory <directory>', DIRECTORY_HELP)
-    .option('-i, --interval <seconds>', 'from one look to the next', seconds, 1)
-    .option('--once', 'one look')
-    .option('--json', 'one JSON object a look: pools, and events since the last one')
+    .option('-i, --interval <seconds>', 'time between reports', seconds, 1)
+    .option('--once', 'print one report and end')
+    .option('--json', 'one JSON object per report: pools, and events since the last report')
     .addHelpText('after', example('verbena pool top db', 'verbena pool top db --once --json'))
     .action((name: string, options: PoolTopOptions) =>
       run('pool top', () => poolTop(name, options)),
@@ -257,41 +265,55 @@ function addPool(program: Command): void {
 function addLayout(program: Command): void {
   begin(program, 'layout', 'draw the bytes of a memory layout, as SVG')
     .argument('<file>', 'JSON: areas, and a list sg or interleaved (host/guide/COMMANDS.md)')
-    .option('-o, --output <file>', 'where the drawing goes (default: standard output)')
-    .option('--width <bytes>', 'bytes a row', whole(1, 1024), 64)
-    .option('--json', 'print where each byte comes from instead')
+    .option('-o, --output <file>', 'file of the drawing (default: standard output)')
+    .option('--width <bytes>', 'bytes per row', whole(1, 1024), 64)
+    .option('--json', 'print the origin of each byte instead')
     .addHelpText('after', example('verbena layout column.json -o column.svg'))
     .action((file: string, options: LayoutOptions) => run('layout', () => layout(file, options)));
 }
 
 function addRping(program: Command): void {
-  const command = begin(program, 'rping', 'RDMA ping-pong with another rping, ours or rdma-core’s')
+  const command = begin(program, 'rping', 'RDMA ping-pong with verbena rping or rdma-core’s rping')
     .option('-s, --server', 'wait for a client')
-    .option('-c, --client', 'play with the server')
+    .option('-c, --client', 'connect to the server')
     .option('-a, --address <address>', 'the server’s address', '127.0.0.1')
     .option('-p, --port <port>', 'the server’s port', whole(1, 65535), 7174)
     .option('-S, --size <size>', 'bytes of a message', size(SIZE_MIN, SIZE_MAX), 64)
-    .option('-C, --count <number>', 'turns (default: for ever)', whole(1, Number.MAX_SAFE_INTEGER))
-    .option('-v, --verbose', 'print what is sent')
-    .option('-V, --validate', 'compare what comes back')
-    .option('-P, --persistent', 'server: one client after the other')
+    .option(
+      '-C, --count <number>',
+      'messages (default: no limit)',
+      whole(1, Number.MAX_SAFE_INTEGER),
+    )
+    .option('-v, --verbose', 'print each message')
+    .option('-V, --validate', 'compare the returned bytes with the sent ones')
+    .option('-P, --persistent', 'server: serve further clients after the first')
     .option('--json', 'one JSON object per event');
-  addPortOption(command, '--udp-port <port>', 'UDP port of our device; 0: a free one', ROCE_PORT);
-  addPortOption(command, '--peer-udp-port <port>', 'UDP port of the device there', ROCE_PORT);
+  addPortOption(
+    command,
+    '--udp-port <port>',
+    'UDP port of the local device; 0: a free one',
+    ROCE_PORT,
+  );
+  addPortOption(command, '--peer-udp-port <port>', 'UDP port of the peer’s device', ROCE_PORT);
   addPskOptions(command)
     .addHelpText('after', example('verbena rping -c -a 192.0.2.7 -C 10 -V -v'))
     .action((options: RpingOptions) => run('rping', () => rping(options)));
 }
 
 function addRdsPing(program: Command): void {
-  const command = begin(program, 'rds-ping', 'ping a node of reliable datagrams, ours or Linux')
-    .argument('<host>', 'its address')
-    .option('-c, --count <number>', 'pings (default: for ever)', whole(1, 1_000_000))
-    .option('-i, --interval <seconds>', 'between pings', seconds, 1)
-    .option('-I, --bind <address>', 'local address (default: the one towards the host)')
+  const command = begin(program, 'rds-ping', 'ping an RDS node of Verbena or Linux')
+    .argument('<host>', 'address of the node')
+    .option('-c, --count <number>', 'pings (default: no limit)', whole(1, 1_000_000))
+    .option('-i, --interval <seconds>', 'time between pings', seconds, 1)
+    .option('-I, --bind <address>', 'local address (default: the route to the host)')
     .option('--json', 'one JSON object per ping');
-  addPortOption(command, '--udp-port <port>', 'UDP port of our device; 0: a free one', ROCE_PORT);
-  addPortOption(command, '--peer-udp-port <port>', 'UDP port of the device there', ROCE_PORT);
+  addPortOption(
+    command,
+    '--udp-port <port>',
+    'UDP port of the local device; 0: a free one',
+    ROCE_PORT,
+  );
+  addPortOption(command, '--peer-udp-port <port>', 'UDP port of the peer’s device', ROCE_PORT);
   addPskOptions(command)
     .addHelpText('after', example('verbena rds-ping -c 5 192.0.2.7'))
     .action((host: string, options: RdsPingOptions) =>
@@ -304,22 +326,32 @@ function addRdsStress(program: Command): void {
   const command = begin(
     program,
     'rds-stress',
-    'messages between the tasks of two sides, both of them this program (not that of rds-tools); without --send-addr: the passive side',
+    'load between the RDS sockets of two verbena rds-stress (not rds-tools); without --send-addr: the passive side',
   )
-    .option('-s, --send-addr <address>', 'the passive side')
-    .option('-r, --recv-addr <address>', 'our own (default: the one towards the other side)')
-    .option('-p, --port <port>', 'TCP port, below those of the tasks', whole(1, 65000), 4000)
-    .option('-q, --req-bytes <size>', 'bytes of a request', bytes, 1024)
-    .option('-a, --ack-bytes <size>', 'bytes of an answer', bytes, STRESS_BYTES_MIN)
-    .option('-d, --depth <number>', 'requests under way to a task', whole(1, STRESS_DEPTH_MAX), 1)
-    .option('-t, --tasks <number>', 'sockets of each side', whole(1, STRESS_TASKS_MAX), 1)
-    .option('-T, --time <seconds>', 'how long (default: for ever)', whole(1, 1_000_000))
-    .option('-o, --one-way', 'the active side asks alone')
-    .option('-v, --verify', 'compare every byte')
-    .option('-c, --report-cpu', 'processor time of this process, of all there is')
+    .option('-s, --send-addr <address>', 'address of the passive side')
+    .option('-r, --recv-addr <address>', 'local address (default: the route to the peer)')
+    .option(
+      '-p, --port <port>',
+      'TCP port; the tasks use the ports above it',
+      whole(1, 65000),
+      4000,
+    )
+    .option('-q, --req-bytes <size>', 'bytes per request', bytes, 1024)
+    .option('-a, --ack-bytes <size>', 'bytes per answer', bytes, STRESS_BYTES_MIN)
+    .option('-d, --depth <number>', 'requests in flight per task', whole(1, STRESS_DEPTH_MAX), 1)
+    .option('-t, --tasks <number>', 'sockets per side', whole(1, STRESS_TASKS_MAX), 1)
+    .option('-T, --time <seconds>', 'duration in seconds (default: no limit)', whole(1, 1_000_000))
+    .option('-o, --one-way', 'only the active side sends requests')
+    .option('-v, --verify', 'compare each received byte')
+    .option('-c, --report-cpu', 'print the processor time of this process')
     .option('-z, --report-summary', 'with -T: print the summary only')
-    .option('--connect-retries <number>', 'tries after the first one', whole(0, 1000), 0);
-  addPortOption(command, '--udp-port <port>', 'UDP port of our device; 0: a free one', ROCE_PORT);
+    .option('--connect-retries <number>', 'connection attempts after the first', whole(0, 1000), 0);
+  addPortOption(
+    command,
+    '--udp-port <port>',
+    'UDP port of the local device; 0: a free one',
+    ROCE_PORT,
+  );
   addPskOptions(command)
     .option('--json', 'one JSON object per row')
     .addHelpText('after', example('verbena rds-stress', 'verbena rds-stress -s 192.0.2.7 -T 10 -v'))
@@ -327,15 +359,15 @@ function addRdsStress(program: Command): void {
 }
 
 function addRdsInfo(program: Command): void {
-  begin(program, 'rds-info', 'what the nodes of reliable datagrams of this user say of themselves')
-    .option('-c, --counters', 'what they count')
-    .option('-k, --sockets', 'their sockets')
-    .option('-n, --connections', 'their peers')
-    .option('--config', 'their parameters')
-    .option('--stats', 'their statistics')
-    .option('--set <parameter=value>', 'one parameter, while they run', assignment)
-    .option('--node <address>', 'of one node: address[:port]')
-    .option('--json', 'one JSON object per text')
+  begin(program, 'rds-info', 'print the state of this user’s RDS nodes on this machine')
+    .option('-c, --counters', 'print counters')
+    .option('-k, --sockets', 'print sockets')
+    .option('-n, --connections', 'print connections')
+    .option('--config', 'print parameters')
+    .option('--stats', 'print statistics')
+    .option('--set <parameter=value>', 'set a parameter of the running nodes', assignment)
+    .option('--node <address>', 'only this node: address[:port]')
+    .option('--json', 'one JSON object per report')
     .addHelpText('after', example('verbena rds-info', 'verbena rds-info --set RdsTraceLvl=0x1000'))
     .action((options: RdsInfoOptions) => run('rds-info', () => rdsInfo(options)));
 }
@@ -344,12 +376,12 @@ function addDemo(program: Command): void {
   const command = begin(
     program,
     'demo',
-    'a page to open in two tabs: each paints in the other’s memory',
+    'serve a page whose tabs write into each other’s memory',
   ).option('--bind <address>', 'local address', '127.0.0.1');
   addPortOption(command, '--port <port>', 'TCP port; 0: a free one', 8080)
     .option(
       '--host-name <name>',
-      'host name that browsers may use, again for more (always: IP addresses, localhost)',
+      'host name that browsers may use; repeatable (always allowed: IP addresses, localhost)',
       (name: string, names: string[] = []) => [...names, name],
     )
     .option('--json', 'one JSON object per event')
@@ -361,7 +393,7 @@ function addPerf(program: Command): void {
   const command = begin(
     program,
     'perf',
-    'bandwidth and latency, with itself and with perftest’s ib_*; without a host: the server',
+    'bandwidth and latency, also with perftest’s ib_*; without a host: the server',
   )
     .argument('<verb>', 'write, read, send, atomic, flush or atomic-write', perfVerb)
     .argument('<test>', 'bw or lat', perfTest)
@@ -377,25 +409,34 @@ function addNvme(program: Command): void {
   const command = begin(
     program,
     'nvme-target',
-    'serve a file, or memory, as an NVMe namespace over RDMA: "nvme connect -t rdma"',
+    'serve a file or memory as an NVMe namespace over RDMA ("nvme connect -t rdma")',
   )
-    .argument('[file]', 'what the namespace is made of, byte for byte')
-    .option('--ram <size>', 'memory instead, which is gone with the process', size(65536, 2 ** 31))
-    .option('--size <size>', 'make the file, or let it grow, to so many bytes', size(4096, 2 ** 40))
-    .option('--pmem', 'the file is a region of persistent memory: a flush means durable')
-    .option('--bind <address>', 'local address, no wildcard', '127.0.0.1')
-    .option('--nqn <name>', 'of the subsystem')
-    .option('--host-nqn <name...>', 'hosts that may connect (default: any)')
+    .argument('[file]', 'the bytes of the namespace')
+    .option(
+      '--ram <size>',
+      'serve volatile memory of this size instead of a file',
+      size(65536, 2 ** 31),
+    )
+    .option('--size <size>', 'create or extend the file to this size', size(4096, 2 ** 40))
+    .option('--pmem', 'map the file as persistent memory: a completed flush is durable')
+    .option('--bind <address>', 'local address; not a wildcard', '127.0.0.1')
+    .option('--nqn <name>', 'NQN of the subsystem')
+    .option('--host-nqn <name...>', 'NQNs of the hosts that may connect (default: any)')
     .option(
       '--dhchap-file <file>',
-      'hosts that authenticate by DH-HMAC-CHAP; lines HOSTNQN SECRET [CONTROLLER-SECRET], mode 0600',
+      'DH-HMAC-CHAP secrets, a line per host: HOSTNQN SECRET [CONTROLLER-SECRET]; mode 0600',
     )
     .option('--dhchap-hash <name>', 'sha256, sha384 or sha512 (default: sha256)')
     .option('--dhchap-group <name>', 'null, or ffdhe2048 to ffdhe8192 (default: ffdhe2048)')
-    .option('--medium <name>', 'answer as slowly as ssd, disk or hybrid (default: as it comes)')
+    .option('--medium <name>', 'emulate the latency of ssd, disk or hybrid (default: none)')
     .option('--block-bytes <bytes>', '512 or 4096', whole(512, 4096), 512);
-  addPortOption(command, '--port <port>', 'that hosts connect to', NVME_RDMA_PORT);
-  addPortOption(command, '--udp-port <port>', 'UDP port of our device; 0: a free one', ROCE_PORT)
+  addPortOption(command, '--port <port>', 'port to which hosts connect', NVME_RDMA_PORT);
+  addPortOption(
+    command,
+    '--udp-port <port>',
+    'UDP port of the local device; 0: a free one',
+    ROCE_PORT,
+  )
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'one JSON object per event');
   addFaultOptions(addPskOptions(command))
@@ -437,7 +478,7 @@ export function makeProgram(): Command {
   return program;
 }
 
-/** Exit code of a command line that is no command's: help that was asked for, or a mistake. */
+/** Exit code for the command line itself: requested help, or an error in it. */
 export function exitCodeOf(error: unknown): number {
   if (!(error instanceof CommanderError)) throw error;
   const asked = error.code === 'commander.helpDisplayed' || error.code === 'commander.version';

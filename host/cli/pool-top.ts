@@ -49,7 +49,7 @@ export async function poolTop(name: string, options: PoolTopOptions): Promise<nu
   return Exit.OK;
 }
 
-/** undefined: those who had the device have ended. */
+/** Undefined: all processes of the device have ended. */
 async function look(
   name: string,
   directory: string | undefined,
@@ -76,19 +76,19 @@ function changes(before: PoolReport | undefined, now: PoolReport): string[] {
   const freed = now.freed - before.freed;
   if (made > 0) found.push(`${ulp}: grown by ${made}`);
   if (freed > 0) found.push(`${ulp}: shrunk by ${freed}`);
-  const who = ({ name, pid, index }: PoolUserReport): string =>
+  const nameOf = ({ name, pid, index }: PoolUserReport): string =>
     `${name || `user ${index}`} of process ${pid}`;
   const key = ({ index, pid, name }: PoolUserReport): string => `${index} ${pid} ${name}`;
   const were = new Map(before.users.map((user) => [key(user), user]));
   for (const user of now.users) {
     const was = were.get(key(user));
     were.delete(key(user));
-    if (!was) found.push(`${ulp}: ${who(user)} has come`);
+    if (!was) found.push(`${ulp}: ${nameOf(user)} has come`);
     else if (user.reclaimed > was.reclaimed) {
-      found.push(`${ulp}: ${who(user)} lends ${user.reclaimed - was.reclaimed}`);
+      found.push(`${ulp}: ${nameOf(user)} lends ${user.reclaimed - was.reclaimed}`);
     }
   }
-  for (const user of were.values()) found.push(`${ulp}: ${who(user)} has gone`);
+  for (const user of were.values()) found.push(`${ulp}: ${nameOf(user)} has gone`);
   return found;
 }
 

@@ -1,8 +1,8 @@
 /**
- * `verbena rping`: RDMA ping-pong over a connection of the connection manager, as rping of rdma-core
- * plays it (man rping). Each turn the client tells of its message's memory, the server READs it; the
- * client tells of other memory, the server WRITEs the message back. What is told are 16 bytes, big
- * endian: address, key, size.
+ * `verbena rping`: RDMA ping-pong over a connection of the connection manager, as rdma-core's rping
+ * (man rping). In each turn the client advertises the memory of its message and the server READs
+ * it; then the client advertises other memory and the server WRITEs the message back. An
+ * advertisement has 16 bytes, big endian: address, key, size.
  */
 import {
   AccessFlag,
@@ -61,7 +61,7 @@ const SERVER_COMMAND = 'verbena rping -s';
 const FIRST_LETTER = 65;
 const LAST_LETTER = 122;
 
-/** Somebody's memory. */
+/** An advertisement of the peer's memory. */
 interface Remote {
   readonly remoteAddr: bigint;
   readonly rkey: number;
@@ -134,7 +134,10 @@ class Side {
     const [completion] = await this.#recvCq.wait(1);
     if (!completion || completion.status === WcStatus.WR_FLUSH_ERR) return undefined;
     if (completion.status !== WcStatus.SUCCESS || completion.byteLen !== INFO_BYTES) {
-      throw new RefusalError('EPROTO', `rping: ${completion.byteLen} bytes came in place of 16`);
+      throw new RefusalError(
+        'EPROTO',
+        `rping: a message of ${completion.byteLen} bytes arrived in place of 16`,
+      );
     }
     const remote = this.buffers.told();
     this.postReceive();
@@ -153,7 +156,7 @@ class Side {
     const sendFlags = SendFlag.SIGNALED;
     this.#qp.postSend({ opcode, sgList: [sge], sendFlags, ...(remote ? { rdma: remote } : {}) });
     const [completion] = await this.#sendCq.wait(1);
-    // Who has heard the last word may disconnect before it is acknowledged; `receive` tells it.
+    // After the last message a peer may disconnect before it acknowledges; `receive` reports that.
     if (completion?.status === WcStatus.SUCCESS || completion?.status === WcStatus.WR_FLUSH_ERR) {
       return;
     }
@@ -255,7 +258,8 @@ async function runClient(options: RpingOptions, way: Way): Promise<void> {
         }
       }
       const same = Buffer.compare(message, buffers.echo) === 0;
-      if (validate && !same) throw new RefusalError('EIO', `rping: turn ${turn} came back changed`);
+      if (validate && !same)
+        throw new RefusalError('EIO', `rping: the bytes of turn ${turn} differ from those sent`);
       const text = textOf(buffers.echo);
       if (json) await printLine(JSON.stringify({ event: 'ping', turn, bytes: size, same, text }));
       else if (verbose) await printLine(`ping data: ${text}`);
@@ -268,7 +272,10 @@ async function runClient(options: RpingOptions, way: Way): Promise<void> {
 export async function rping(options: RpingOptions): Promise<number> {
   const { server, client, address, udpPort } = options;
   if (!server === !client)
-    throw new MisuseError('-s or -c', 'say which side this is (verbena rping --help)');
+    throw new MisuseError(
+      '-s or -c',
+      'is required: -s for the server, -c for the client (verbena rping --help)',
+    );
   const local = server ? address : await addressBeside(await lookUp(address));
   const auth = await readAuth(options);
   const context = await openDevice({ address: local, port: udpPort });

@@ -9,7 +9,7 @@ import { lookup } from './lookup.js';
 export const RaiFlag = Object.freeze({
   /** The address is our own, to listen to. */
   PASSIVE: 1,
-  /** The node is an address, and nobody is asked. */
+  /** The node is a numeric address; no name is looked up. */
   NUMERICHOST: 2,
 });
 
@@ -45,7 +45,7 @@ export async function lookUp(host: string): Promise<string> {
   }
 }
 
-/** What needs nobody's answer; undefined: the node is a name. Throws MisuseError. */
+/** The info of a numeric node; undefined: the node is a name. Throws MisuseError. */
 export function numericInfo(
   node: string,
   service: number | string,

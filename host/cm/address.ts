@@ -26,7 +26,7 @@ export function parseAddress(argument: string, text: string): Gid {
   }
 }
 
-/** Where a device is. Throws MisuseError for a port that is none. */
+/** The endpoint of a device. Throws MisuseError for an invalid port. */
 export function checkTarget({ address, port, udpPort = ROCE_PORT }: CmAddress): Endpoint {
   for (const [name, value] of Object.entries({ port, udpPort })) {
     checkWhole(name, value, 1, 65535);
@@ -42,7 +42,7 @@ export function serviceIdOf(portSpace: number, port: number): bigint {
 /** Bytes of the header in the private data of REQ and SIDR_REQ. */
 export const IP_CM_BYTES = 36;
 
-/** Who connects to whom, as IP sees it. */
+/** The addresses of both sides in IP's terms. */
 export interface IpCmHeader {
   readonly source: Gid;
   readonly target: Gid;
@@ -96,7 +96,7 @@ export interface PeerTraits {
 
 /** `VERB`: the first byte marks a locally administered EUI-64 of one adapter. */
 const OWN_KIND = 0x56455242n;
-/** What a UDP socket of Linux has when nobody asked for more. */
+/** The default of a Linux UDP socket. */
 const LINUX_RECEIVE_BUFFER_BYTES = 212992;
 const LINUX: PeerTraits = {
   isOwnKind: false,
@@ -129,7 +129,7 @@ export function caGuidOf(info: LinkInfo, reorderPackets: number): bigint {
   return (OWN_KIND << 32n) | BigInt(encoded >>> 0);
 }
 
-/** Whoever says nothing, or something impossible, is taken for Linux. */
+/** A GUID without valid values means Linux. */
 export function traitsOf(caGuid: bigint): PeerTraits {
   if (caGuid >> 32n !== OWN_KIND) return LINUX;
   const encoded = Number(caGuid & 0xffffffffn);

@@ -1,6 +1,6 @@
 /**
- * What two sides agree upon: `rdma_conn_param` to fields of messages, and those to what a queue pair
- * is told.
+ * The agreement of two sides: converts `rdma_conn_param` to fields of messages, and these to
+ * attributes of a queue pair.
  */
 import { MULTICAST_QPN, Mtu, QpType } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
@@ -25,7 +25,7 @@ export interface CmOptions {
   readonly maxCmRetries?: number;
   /** Until a queue pair sends a packet again: 4.096 us * 2^it, 0 to 31. Default: the link's, 17. */
   readonly ackTimeout?: number;
-  /** A Mtu: whoever connects asks for no larger packets. Default: what its link carries. */
+  /** A Mtu: the active side requests no larger packets. Default: the link's. */
   readonly pathMtu?: number;
   /**
    * FLUSH requests to this peer get the ICRC that Linux rxe computes, which covers their headers
@@ -159,7 +159,7 @@ export function connParamOf(
   };
 }
 
-/** Throws MisuseError: private data is cut by nobody. `header`: bytes that are ours. */
+/** Throws MisuseError: private data is never truncated. `header`: bytes of the protocol's own. */
 export function checkPrivateData(
   name: MessageName,
   privateData: Uint8Array = NOTHING,
@@ -178,7 +178,7 @@ export function multicastParam(group: Gid): UdParam {
   return { privateData: NOTHING, ahAttr, qpNum: MULTICAST_QPN, qkey: RDMA_UDP_QKEY };
 }
 
-/** Private data behind who asks whom. Throws MisuseError. */
+/** Prefixes private data with the addresses of both sides. Throws MisuseError. */
 export function introduce(
   name: 'REQ' | 'SIDR_REQ',
   between: IpCmHeader,
@@ -197,7 +197,7 @@ interface Side {
   readonly qp: QueuePair | undefined;
 }
 
-/** The number of the id's queue pair, or of the one that it is told. Throws MisuseError. */
+/** The number of the id's queue pair, or of `param`. Throws MisuseError. */
 export function queuePairNumber({ qp }: Side, param: ConnParam): number {
   checkConnParam(param);
   const qpNum = qp?.qpNum ?? param.qpNum;
@@ -241,7 +241,7 @@ export function requestFields(
   };
 }
 
-/** Nobody promises more than was asked for, or than the device has. Throws MisuseError. */
+/** The values of a reply, at most those of the request and of the device. Throws MisuseError. */
 export function replyFields(
   side: Side,
   request: Message<'REQ'>,

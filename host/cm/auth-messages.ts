@@ -149,8 +149,8 @@ export function receiveAuthReply(
 }
 
 /**
- * Passive: the session of a new REQ; a RejectReason: it is refused; undefined: there is none, and
- * none is needed.
+ * Passive: the session of a new REQ; a RejectReason: the REQ is refused; undefined: the connection
+ * needs no session.
  */
 export function sessionOf(
   core: CmProtocol,

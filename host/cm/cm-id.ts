@@ -1,4 +1,4 @@
-/** `rdma_cm_id`: one end of a connection, or who waits for them. */
+/** `rdma_cm_id`: one end of a connection, or a listener. */
 import { QpState, QpType } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -138,8 +138,8 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   }
 
   /**
-   * `rdma_resolve_addr`: event ADDR_RESOLVED. An address of RoCE is its GID: nothing is asked of
-   * the network. Throws MisuseError; RefusalError EADDRNOTAVAIL (the other address family).
+   * `rdma_resolve_addr`: event ADDR_RESOLVED. An address of RoCE is its GID, so no packet is sent.
+   * Throws MisuseError; RefusalError EADDRNOTAVAIL (the other address family).
    */
   resolveAddr(target: CmAddress): void {
     this.#check('resolveAddr', ['IDLE', 'ADDR_BOUND']);
@@ -445,7 +445,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     this.#manager.arm();
   }
 
-  /** The peer's datagram queue pair, or why there is none. */
+  /** The peer's datagram queue pair, or the cause of its absence. */
   #resolved(reply: Message<'SIDR_REP'>): void {
     this.#connection = undefined;
     const { status, qpn, qkey, privateData } = reply;
@@ -461,7 +461,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     this.push(event, { status, conn: { privateData } });
   }
 
-  /** What the request comes to; who was options a timeout of its own keeps it. */
+  /** Applies the agreement; an application's own timeout option stays. */
   #agree(
     request: Message<'REQ'>,
     reply: Parameters<typeof agreementOfRequest>[1],

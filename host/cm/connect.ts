@@ -25,7 +25,7 @@ import { CmEventType, PortSpace, RejectReason } from './enums.js';
 import { EventChannel, createEventChannel } from './event-channel.js';
 import type { CmEvent, ConnParam } from './event-channel.js';
 
-/** What a queue pair is made with; the completion queues are made for it where none are given. */
+/** Options of the connection's queue pair; absent completion queues are created. */
 export interface EndOptions extends ConnParam, Omit<CmOptions, 'auth'> {
   readonly qp?: Partial<QpInitAttributes>;
   readonly pd?: ProtectionDomain;
@@ -83,7 +83,7 @@ export class RdmaConnection {
   readonly recvCq: CompletionQueue;
   /** What the other side said and offered. */
   readonly param: ConnParam;
-  /** Resolved when the connection is over, whoever ended it. */
+  /** Resolves when the connection has ended, on either side's initiative. */
   readonly disconnected: Promise<void>;
   readonly #channel: EventChannel;
   readonly #ownsContext: boolean;
@@ -154,10 +154,10 @@ function only(names: string, options: object): object {
 }
 
 /**
- * A connection to whoever listens there. `prepare` is called with its queue pair before anybody is
- * asked: the place to post receives, where the peer speaks first. Throws MisuseError; RefusalError
- * ENOENT (no such host), ECONNREFUSED (`reason` and `privateData` say why), EACCES (`auth`: other
- * keys, or on one side only), ETIMEDOUT (no answer), ENOMEM; LinkError.
+ * Connects to the listener at `target`. `prepare` is called with the queue pair before the request
+ * is sent: it posts the receives for a peer that sends first. Throws MisuseError; RefusalError
+ * ENOENT (no such host), ECONNREFUSED (see `reason` and `privateData`), EACCES (`auth`: different
+ * keys, or keys on one side only), ETIMEDOUT (no answer), ENOMEM; LinkError.
  */
 export async function connect(
   target: Target,
@@ -194,7 +194,7 @@ async function expect(verb: string, channel: EventChannel, wanted: number): Prom
   throw connectErrorOf(verb, event);
 }
 
-/** Somebody asks to be connected. */
+/** A connection request of a peer. */
 export class RdmaRequest {
   readonly id: CmId;
   /** What the other side said and offers. */
@@ -206,7 +206,7 @@ export class RdmaRequest {
     this.param = event.conn ?? {};
   }
 
-  /** Who asks. */
+  /** The requesting peer. */
   get peer(): Required<CmAddress> {
     return this.id.getPeerAddr()!;
   }
@@ -301,7 +301,7 @@ export class RdmaListener {
     for (;;) {
       const event = await this.#channel.getEvent();
       if (!event || event.event === CmEventType.DEVICE_REMOVAL) return undefined;
-      // A request that nobody took may have ended before it was answered.
+      // A request that was not accepted may have ended before it was answered.
       if (event.event === CmEventType.CONNECT_REQUEST) return new RdmaRequest(event);
       if (event.id !== this.id) event.id.destroy();
     }
@@ -426,7 +426,7 @@ export async function listen(target: Target, options: ListenOptions = {}): Promi
     id.listen(options.backlog);
     return new RdmaListener(channel, id, !options.context);
   } catch (error) {
-    // The port, too: whoever tries again must not meet himself.
+    // The next attempt uses another port, so that it does not meet this one's connection.
     channel?.destroy();
     if (!options.context) await context.close();
     throw error;

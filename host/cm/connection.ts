@@ -49,7 +49,7 @@ export type CmState =
 
 export const HALF_OPEN: ReadonlySet<CmState> = new Set(['REQ_RCVD', 'REP_SENT', 'SIDR_REQ_RCVD']);
 
-/** What its owner is told. */
+/** Events for the owner of a connection. */
 export type ConnectionEvent =
   /** Active: the peer accepts. `ready` or `reject` comes next. */
   | { readonly kind: 'reply'; readonly reply: Message<'REP'> }
@@ -61,7 +61,7 @@ export type ConnectionEvent =
       readonly reason: number;
       readonly privateData: Uint8Array;
     }
-  /** Nobody answered. */
+  /** No answer arrived. */
   | { readonly kind: 'unreachable' }
   | { readonly kind: 'disconnected'; readonly privateData: Uint8Array }
   /** The queue pair's number may be used again. */
@@ -73,7 +73,7 @@ export interface ConnectionOwner {
   connectionEvent(event: ConnectionEvent): void;
 }
 
-/** Somebody who asks for a connection, or for a datagram service. */
+/** A peer's request for a connection or a datagram service. */
 export interface Request {
   readonly connection: Connection;
   readonly message: Message<'REQ'> | Message<'SIDR_REQ'>;
@@ -89,7 +89,7 @@ export interface ListenerOwner {
   request(request: Request): void;
 }
 
-/** Who takes requests for a service. */
+/** A listener of a service. */
 export interface Listener {
   readonly serviceId: bigint;
   readonly owner: ListenerOwner;

@@ -124,7 +124,10 @@ export class CmCore implements CmProtocol {
   /** Takes requests for a service. Throws RefusalError EADDRINUSE. */
   listen(serviceId: bigint, backlog: number, owner: ListenerOwner): Listener {
     if (this.listeners.has(serviceId)) {
-      throw new RefusalError('EADDRINUSE', `somebody listens to 0x${serviceId.toString(16)}`);
+      throw new RefusalError(
+        'EADDRINUSE',
+        `another listener has service id 0x${serviceId.toString(16)}`,
+      );
     }
     this.#options.claim?.(serviceId);
     const listener: Listener = {
@@ -259,7 +262,9 @@ export class CmCore implements CmProtocol {
     this.request(now, connection, 'DREQ_SENT', 'DREQ', message);
   }
 
-  /** The owner goes: what the peer waits for is said to it, and nothing is told any more. */
+  /**
+   * The owner has gone: sends the message that the peer waits for, and reports no further event.
+   */
   destroy(now: number, connection: Connection): void {
     connection.owner = undefined;
     switch (connection.state) {

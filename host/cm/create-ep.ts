@@ -70,7 +70,7 @@ export async function nextRequest(listenId: CmId): Promise<CmId | undefined> {
       if (template.attributes) id.createQp(template.attributes, template.pd);
       return id;
     } catch (error) {
-      // Who asked hears that it is refused.
+      // The peer receives a REJ.
       id.destroy();
       throw error;
     }

@@ -1,4 +1,4 @@
-/** Who is due when: a binary heap that an entry can leave from the middle. */
+/** Deadlines: a binary heap with removal from any position. */
 
 /** What can have a deadline. Both fields belong to the heap. */
 export interface Due {
@@ -23,7 +23,7 @@ export class Deadlines<T extends Due> {
     return this.#heap.length;
   }
 
-  /** When the next one is due; 0: nobody is. */
+  /** The next deadline; 0: the heap is empty. */
   get nextMicros(): number {
     return this.#heap[0]?.dueMicros ?? 0;
   }

@@ -23,7 +23,7 @@ import type { CmEventFields } from './event-channel.js';
 import { Manager, type ManagedId } from './manager.js';
 import { initialize } from './queue-pair-states.js';
 
-/** What a queue pair is made with; the completion queues are made where none are given. */
+/** Options of a queue pair; absent completion queues are created. */
 export interface EpInitAttributes extends Partial<QpInitAttributes> {
   /** Entries of the completion queues that are made. Default: as many as requests. */
   readonly cqe?: number;
@@ -51,7 +51,7 @@ export abstract class EndPoint implements ManagedId {
   /** What `createQp` made. */
   qp: QueuePair | undefined;
   readonly #manager: Manager;
-  /** Completion queues that nobody else has. */
+  /** Completion queues created for this end point. */
   #queues: readonly CompletionQueue[] = [];
   #info: AddressInfo | 'RESOLVING' | undefined;
   /** Groups that it sends to only. */

@@ -27,7 +27,7 @@ export function endUnready(core: CmProtocol, now: number, connection: Connection
   core.tell(connection, { kind: 'unreachable' });
 }
 
-/** The link says that this peer is there no more: nobody waits for its answers. */
+/** The link reports that this peer has gone: its answers are not awaited. */
 export function peerGone(core: CmProtocol, now: number, peer: Endpoint): void {
   for (const connection of [...core.connections.values()]) {
     if (!connection.peer.gid.equals(peer.gid)) continue;

@@ -43,7 +43,7 @@ export interface CmEventFields {
   readonly status?: number;
   readonly conn?: ConnParam;
   readonly ud?: UdParam;
-  /** USER: what `writeCmEvent` was told. */
+  /** USER: the argument of `writeCmEvent`. */
   readonly arg?: bigint;
 }
 
@@ -78,8 +78,8 @@ export class CmEvent {
   }
 
   /**
-   * `rdma_ack_cm_event`. Its memory is nobody's to free here: an event that is not acknowledged
-   * keeps no id from being destroyed.
+   * `rdma_ack_cm_event`. Has no effect on memory: an unacknowledged event does not keep its id from
+   * being destroyed.
    */
   ackEvent(): void {
     if (this.#isAcknowledged) throw new MisuseError('event', 'is acknowledged already');
@@ -165,7 +165,7 @@ export class EventChannel {
     for (const event of waiting) this.#deliver(event);
   }
 
-  /** @internal The id is gone, and what nobody heard of it; requests to it are refused. */
+  /** @internal Removes an id with its unread events; requests to it are refused. */
   remove(id: CmId): void {
     this.#ids.delete(id);
     const orphans: CmId[] = [];

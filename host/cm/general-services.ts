@@ -53,7 +53,7 @@ export class GeneralServices {
   /** True: the remaining datagrams wait for the next turn of the event loop. */
   #isPaused = false;
 
-  /** Throws RefusalError ENOMEM, and EINVAL when the device's queue pair 1 is somebody else's. */
+  /** Throws RefusalError ENOMEM, and EINVAL if another context has the device's queue pair 1. */
   constructor(context: Context, receive: Receive) {
     this.#receive = receive;
     try {
@@ -85,8 +85,8 @@ export class GeneralServices {
     this.#post(Array.from({ length: RECEIVES }, (_, slot) => slot));
     this.#qp.modify({ qpState: QpState.RTR });
     this.#qp.modify({ qpState: QpState.RTS, sqPsn: 0 });
-    // An event may come within any verb, the sending of a message, too: what it
-    // brings is heard when whoever called is done.
+    // An event may occur within any verb, even the sending of a message: it is handled after the
+    // caller has returned.
     this.#cq.onEvent = () => queueMicrotask(() => this.#drain());
     // Datagrams may have arrived already: the caller must hold this object before they are handled.
     queueMicrotask(() => this.#drain());
@@ -118,7 +118,7 @@ export class GeneralServices {
     });
   }
 
-  /** Gives everything back to the device, or what there is of it. */
+  /** Releases all resources, also after an incomplete construction. */
   close(): void {
     for (const { handle } of this.#slots) handle?.destroy();
     for (const undo of this.#undo.splice(0).reverse()) undo();

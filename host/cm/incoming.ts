@@ -25,7 +25,7 @@ import { buildMad, refusedService, type Message } from './mad.js';
  * this time, and the repeated REQ triggers our REP again if the first one was lost.
  */
 const MRA_SERVICE_TIMEOUT = 19;
-/** Whoever asks for a datagram service does not say how long it will. */
+/** A SIDR_REQ does not state its timeout, so this one is assumed. */
 const SIDR_TIME_WAIT_MICROS = 20e6;
 const TIMEOUT_MICROS_MAX = 60e6;
 /** Least time that our application has to accept, even if the REQ names a shorter one. */
@@ -85,12 +85,12 @@ export function receiveMessage(
       return answerAlone(core, 'APR', message, source, { status });
     }
     case 'APR':
-      // We load no alternate path: nobody can be answering.
+      // Verbena loads no alternate path, so it sent no request for one.
       core.counters.unmatched++;
   }
 }
 
-/** The connection that a message speaks of, whoever sent it. */
+/** The connection that a message refers to, independent of its sender. */
 function aboutWhich(
   core: CmProtocol,
   message: Exclude<Message, { readonly name: 'REQ' }>,
@@ -249,7 +249,7 @@ function receiveReply(
 ): void {
   const connection = core.connections.get(message.remoteCommId);
   if (!connection?.peer.gid.equals(source.gid)) {
-    // Whoever asked is gone: the other side need not wait for it.
+    // The caller has gone: the peer need not wait.
     core.counters.unmatched++;
     const about = { messageRejected: AboutMessage.REP, reason: RejectReason.INVALID_COMM_ID };
     answerAlone(core, 'REJ', message, source, about);
@@ -310,7 +310,7 @@ function receiveReady(
     return;
   }
   core.counters.unmatched++;
-  // The peer believes that it is connected, and nobody else will tell it.
+  // The peer considers itself connected, and receives no other message about it.
   if (connection && connection.state !== 'TIMEWAIT') return;
   const about = { messageRejected: AboutMessage.OTHER, reason: RejectReason.INVALID_COMM_ID };
   answerAlone(core, 'REJ', message, source, about);
@@ -352,7 +352,7 @@ function receiveReject(
   }
 }
 
-/** Who refuses need not know our id, or have one of its own. */
+/** A REJ may lack the local id, and an id of its sender. */
 function findRejected(
   core: CmProtocol,
   message: Message<'REJ'>,

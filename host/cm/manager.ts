@@ -19,7 +19,7 @@ import { disconnectAll, peerGone } from './endings.js';
 import { GeneralServices } from './general-services.js';
 import type { CmCounters } from './limits.js';
 
-/** Who hears what happens to a device. */
+/** An id as the manager sees it: receives the events of a device. */
 export interface ManagedId {
   /** The first packet came to its queue pair. */
   communicationEstablished(): void;
@@ -30,7 +30,7 @@ export interface ManagedId {
 const managers = new WeakMap<Device, Manager>();
 /** Random words that are fetched at a time. */
 const RANDOM_WORDS = 64;
-/** Ports that nobody asked for by number begin here (RFC 6335). */
+/** Ports chosen by the manager begin here (RFC 6335). */
 const DYNAMIC_PORT_LEAST = 49152;
 const PORT_DRAWS = 256;
 
@@ -38,7 +38,7 @@ export class Manager {
   readonly context: Context;
   readonly core: CmCore;
   readonly ids = new Set<ManagedId>();
-  /** By queue pair: whom its events concern. */
+  /** The id that receives the events of a queue pair. */
   readonly byQueuePair = new Map<QueuePair, ManagedId>();
   readonly #services: GeneralServices;
   readonly #domains = new WeakMap<Context, ProtectionDomain>();
@@ -51,7 +51,7 @@ export class Manager {
   #isTimerHeld = false;
   #isClosed = false;
 
-  /** The device's one; made when it is asked for first. Throws RefusalError ENOMEM. */
+  /** The device's manager, created at the first call. Throws RefusalError ENOMEM. */
   static of(context: Context): Manager {
     context.checkOpen();
     const known = managers.get(context.device);
@@ -98,7 +98,7 @@ export class Manager {
     return this.context.device.clock.now();
   }
 
-  /** The protection domain of whoever brings none: one for each context. */
+  /** The default protection domain: one for each context. */
   pdOf(context: Context): ProtectionDomain {
     const known = this.#domains.get(context);
     if (known) return known;
@@ -180,7 +180,7 @@ export class Manager {
   }
 
   async #closing(): Promise<void> {
-    // Peers hear of it, if the link still carries it; nobody waits for their answer.
+    // Peers are notified if the link still works; their answers are not awaited.
     const said = this.context.failure ? 0 : disconnectAll(this.core, this.now);
     if (said > 0) await new Promise<void>(nextTurn);
     this.#isClosed = true;

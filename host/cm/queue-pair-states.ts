@@ -34,7 +34,7 @@ const ACCESS =
   AccessFlag.FLUSH_GLOBAL |
   AccessFlag.FLUSH_PERSISTENT;
 
-/** What a queue pair of this type is told on its way into a state. */
+/** The attributes of a queue pair of this type for its transition into a state. */
 export function attributesOf(
   qpType: number,
   qpState: number,
@@ -79,8 +79,8 @@ export function makeReadyToSend(qp: QueuePair, agreement: Agreement): void {
 }
 
 /**
- * The same, where the peer may send by now: its first packet may have ended the queue pair, or does
- * so in this very moment, in the thread that runs the engine. Nor need it be who did it already.
+ * The same, after the peer may have sent: its first packet may have ended the queue pair, or ends
+ * it now, in the thread that runs the engine. The transition may have been made already.
  */
 export function makeReadyUnlessEnded(qp: QueuePair, agreement: Agreement): void {
   if (qp.state !== QpState.RTR) return;

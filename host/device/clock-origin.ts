@@ -4,7 +4,7 @@
  */
 export function originMicros(): number {
   let origin = -Infinity;
-  // Whoever is interrupted between the two readings is off by as much: that is never the most.
+  // An interruption between the two readings lowers the difference, so the maximum is the best.
   for (let sample = 0; sample < 16; sample++) {
     const [seconds, nanos] = process.hrtime();
     origin = Math.max(origin, seconds * 1e6 + nanos / 1e3 - performance.now() * 1000);

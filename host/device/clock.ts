@@ -1,5 +1,5 @@
 /**
- * Time as the device sees it. The engine is told `now`; nothing else reads a clock. With a virtual
+ * The clock of a device. The engine receives `now` from it and reads no other clock. With a virtual
  * clock a run of several devices is a pure function of its inputs.
  */
 import { timerMillis } from '../base/timer.js';
@@ -111,12 +111,12 @@ export class VirtualClock implements Clock {
     };
   }
 
-  /** When the next timer fires; undefined when there is none. */
+  /** Time of the next timer; undefined: no timer is set. */
   nextMicros(): number | undefined {
     return this.#earliest()?.micros;
   }
 
-  /** Moves to the next timer and fires it. False when there is none. */
+  /** Advances to the next timer and fires it. False: no timer is set. */
   step(): boolean {
     const timer = this.#earliest();
     if (!timer) return false;

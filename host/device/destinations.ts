@@ -20,7 +20,7 @@ export class Destinations {
   readonly #byPath = new Map<number, Endpoint>();
   readonly #byAddress = new Map<string, Endpoint>();
 
-  /** `ownKind` is told of each endpoint whose peer is one of ours. */
+  /** `ownKind` is called with each endpoint of a Verbena peer. */
   constructor(memory: EngineMemory, ownKind: (peer: Endpoint) => void = () => {}) {
     this.#memory = memory;
     this.#ownKind = ownKind;

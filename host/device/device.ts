@@ -55,8 +55,8 @@ export interface DeviceOptions {
   /** Default: the machine's monotonic clock. */
   clock?: Clock;
   /**
-   * With `link`: the memory is a SharedArrayBuffer, which Workers can be given. In a browser that
-   * requires a page that is served with COOP and COEP. Default false.
+   * With `link`: the memory is a SharedArrayBuffer, which can be posted to Workers. In a browser
+   * this requires a page with COOP and COEP headers. Default false.
    */
   sharedArrayBuffer?: boolean;
   /**
@@ -335,7 +335,7 @@ export class Device {
     return this.link?.poll !== undefined;
   }
 
-  /** How whoever waits for a completion looks for it before it sleeps; undefined: not at all. */
+  /** Spinning before a sleep of a thread that waits for a completion; undefined: none. */
   get spin(): Spin | undefined {
     return this.#progress.spin;
   }

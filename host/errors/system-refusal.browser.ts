@@ -1,4 +1,4 @@
-/** A browser's errors have no errno: they are told as they are. */
+/** Errors of a browser have no errno, so their texts stay unchanged. */
 export function systemSentence(): undefined {
   return undefined;
 }

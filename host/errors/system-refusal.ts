@@ -1,7 +1,7 @@
 /** What the system says to a call of ours, as a refusal: which call, its errno, and what helps. */
 import { RefusalError, VerbenaError, type ErrnoName } from './errors.js';
 
-const NO_THREAD = 'no more threads are given: end some, or raise the limit (ulimit -u)';
+const NO_THREAD = 'the limit of threads is reached: end some, or raise it (ulimit -u)';
 
 /** What to do about it. */
 const REMEDIES: Partial<Record<ErrnoName, string>> = {

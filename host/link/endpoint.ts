@@ -10,7 +10,7 @@ export class Gid {
   readonly bytes: Uint8Array;
   /** The same bytes as four little-endian words: what the engine's memory holds. */
   readonly words: Uint32Array;
-  /** Written down once: whoever names peers by their address does so for every message. */
+  /** Cached text: a caller that names peers by address needs it for each message. */
   #text: string | undefined;
 
   constructor(bytes: Uint8Array) {

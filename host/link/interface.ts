@@ -58,7 +58,7 @@ export function describeAddresses(): string {
   return `This machine has ${found.join(', ') || 'none that Node can see'}`;
 }
 
-/** 127.0.0.0/8 (all of it answers, only 127.0.0.1 is listed) or ::1. */
+/** 127.0.0.0/8 (every address answers, only 127.0.0.1 is listed) or ::1. */
 export function isLoopback(gid: Gid): boolean {
   if (gid.isIpv4) return gid.bytes[12] === 127;
   const [a, b, c, d] = gid.words;
@@ -72,7 +72,7 @@ export async function localAddressTowards(address: string): Promise<string> {
     const opened = createSocket(isIPv6(address) ? 'udp6' : 'udp4');
     socket = opened;
     await new Promise<void>((resolve, reject) => {
-      // Not as connect's callback: that is told of failures as well.
+      // Not as the callback of connect, which receives failures as well.
       opened.once('error', reject).once('connect', resolve);
       opened.connect(ROCE_PORT, address);
     });

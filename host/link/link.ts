@@ -1,12 +1,11 @@
 /**
- * How packets travel: the contract that every link keeps and that wrappers (fault, trace, pcap)
- * pass on. A link knows no queue pair and no key; it moves bytes from BTH to ICRC.
+ * The interface of a link, which wrappers (fault, trace, pcap) implement as well. A link knows no
+ * queue pair and no key; it moves bytes from BTH to ICRC.
  *
- * Ownership: from `send` on, the packets of a batch belong to the link, which calls `release`
- * exactly once, when it will not read any of them again. Until then nobody writes to them. That
- * may be before `send` returns (a link that copies, or drops) or long after it, and batches may
- * be released in another order than they were sent. A link may drop, but it may not change a
- * packet, or deliver half of one.
+ * Ownership: after `send` the packets of a batch belong to the link. The link calls `release`
+ * exactly once, when it will not read them again; until then the engine does not write to them. The
+ * link may release before `send` returns (if it copies or drops) or much later, and in another
+ * order. A link may drop a packet; it never changes or truncates one.
  */
 import type { Endpoint, Gid } from './endpoint.js';
 
@@ -50,10 +49,9 @@ export interface LinkReceiver {
    */
   packet(bytes: Uint8Array, source: Endpoint, group?: Gid): void;
   /**
-   * A whole batch of another engine, every packet of it for this receiver: optional, a short cut
-   * for links inside one process. The receiver copies what it wants (neighbours in one piece) and
-   * keeps no view: the link releases the batch when this returns. A link calls `packet` for each
-   * where the receiver has no `packets`.
+   * A batch of another engine, all packets for this receiver: an optional fast path of links inside
+   * one process. The receiver copies the packets and keeps no view, because the link releases the
+   * batch afterwards. Without `packets` the link calls `packet` for each.
    */
   packets?(batch: PacketBatch, source: Endpoint): void;
   /**
@@ -69,13 +67,13 @@ export interface LinkReceiver {
   /** The link is no longer usable (`reason`), or lost something without knowing what. */
   failed(reason: Error): void;
   /**
-   * This peer is there no more, and the link knows it: nobody has to find out by waiting. Only
-   * links with connections of their own say it.
+   * The link knows that this peer has gone, so its queue pairs need not wait for retries. Only
+   * links with connections report it.
    */
   peerGone?(peer: Endpoint, reason: string): void;
 }
 
-/** An option that was asked for on a link's socket. */
+/** A requested option of a link's socket. */
 export interface SocketOption {
   /** With its value, as in C: `IP_MTU_DISCOVER = PROBE`. */
   readonly name: string;
@@ -91,8 +89,8 @@ export interface LinkInfo {
   /** Short name for humans: `udp`, `loopback`, `fault(udp)`. */
   readonly name: string;
   /**
-   * Which pseudo header the ICRC covers: the IP and UDP headers of the packet (`ip`), or, where
-   * there are none, the IPv6 form between the two GIDs with both ports 4791 (`none`).
+   * The pseudo header of the ICRC: the packet's IP and UDP headers (`ip`), or for links without
+   * such headers the IPv6 form between the two GIDs with both ports 4791 (`none`).
    */
   readonly pseudoHeader: 'ip' | 'none';
   /** Our own address: what a peer sends to. */
@@ -107,7 +105,7 @@ export interface LinkInfo {
   readonly windowBytes: number;
   /** How many of these one queue pair best has under way. Default: a device's own (`windowBytes`). */
   readonly underWayBytes?: number;
-  /** Our own receive buffer in the same bytes: what a peer of our kind is told. */
+  /** The local receive buffer in the same bytes, as announced to Verbena peers. */
   readonly receiveBufferBytes: number;
   /**
    * Does it bound what is under way to a peer by itself, and slow down where the network is full?
@@ -115,15 +113,15 @@ export interface LinkInfo {
    */
   readonly paced?: boolean;
   /**
-   * After how long connections by it send a packet again, 4.096 us * 2^it, where nobody says
-   * otherwise. Default 17, half a second. More for what stands still for seconds at times.
+   * Default `ackTimeout` of connections over this link: 4.096 us * 2^ackTimeout. Default 17 (half a
+   * second); more for links that may stall for seconds.
    */
   readonly ackTimeout?: number;
   /** Can it carry packets to multicast groups? Then it has `join` and `leave`. Default false. */
   readonly multicast?: boolean;
   /** Other ports that packets can leave from, where there are any: a destination names one. */
   readonly flowPorts?: readonly number[];
-  /** What was asked of the socket, and what came of it. Absent: there is no socket. */
+  /** Requested and granted options of the socket. Absent: the link has no socket. */
   readonly socketOptions?: readonly SocketOption[];
 }
 
@@ -149,9 +147,9 @@ export interface Link {
   /** Undoes `join`. */
   leave?(group: Gid): void;
   /**
-   * Takes in what has arrived, as much as one system call brings, hands it to the receiver and
-   * flushes. Never blocks. Returns how many packets, 0 for none. A link that has `poll` delivers
-   * in no other way: somebody has to call it again and again. Not to be called by a receiver.
+   * Receives the packets of one system call, passes them to the receiver and flushes. Never blocks.
+   * Returns the number of packets. A link with `poll` delivers only through it, so its owner calls
+   * it repeatedly. Not to be called by a receiver.
    */
   poll?(): number;
   /**
@@ -160,11 +158,11 @@ export interface Link {
    * but progress: timers and promises of this thread stand still meanwhile.
    */
   wait?(timeoutMicros?: number): void;
-  /** Ends the `wait` that is under way, or, where there is none, the next one. */
+  /** Ends the running `wait`, or the next one if no `wait` is running. */
   wake?(): void;
   /**
-   * Descriptor of an eventfd while the link is open, -1 otherwise: whoever writes to it does what
-   * `wake` does, from any thread of the process (posix.ts, `signalEvent`).
+   * Descriptor of an eventfd while the link is open, otherwise -1. A write to it acts as `wake`,
+   * from any thread of the process (posix.ts, `signalEvent`).
    */
   readonly wakeDescriptor?: number;
   /**
@@ -174,7 +172,7 @@ export interface Link {
    * identity, as destinations are. Default false; forgotten at `close`.
    */
   setPeerSegments?(peer: Endpoint, segments: boolean): void;
-  /** Who can be reached now, where the link has connections of its own; absent: who knows. */
+  /** Reachable peers of a link with connections; absent: unknown. */
   readonly peers?: readonly Endpoint[];
   /**
    * Gives the address back and releases every batch. Nothing arrives from the call on. Closing

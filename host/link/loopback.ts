@@ -29,7 +29,7 @@ export interface LoopbackOptions {
 /** What went through a network, in packets. */
 export interface LoopbackCounters {
   delivered: number;
-  /** Nobody had the address, or one of the two links closed before the delivery. */
+  /** No link had the address, or one of the two links closed before the delivery. */
   dropped: number;
 }
 
@@ -39,7 +39,7 @@ const FIRST_FREE_PORT = 49152;
 /** A network in memory: any number of links that reach each other. */
 export class LoopbackNetwork {
   readonly counters: LoopbackCounters = { delivered: 0, dropped: 0 };
-  /** Rises with every open and close: whoever remembers who has an address looks again. */
+  /** Rises with each open and close: a cached link of an address is looked up again. */
   version = 0;
   readonly #options: Required<LoopbackOptions>;
   readonly #links = new Map<string, LoopbackLink>();
@@ -289,7 +289,7 @@ class LoopbackLink implements Link {
     this.#network.detach(this, this.info.local);
   }
 
-  /** Who has this address, if anybody. */
+  /** The link with this address, or undefined. */
   peer(destination: Endpoint): LoopbackLink | undefined {
     if (destination !== this.#lastDestination || this.#lastVersion !== this.#network.version) {
       this.#lastDestination = destination;

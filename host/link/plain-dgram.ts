@@ -20,7 +20,7 @@ export const plain: Plain = known ?? { createSocket: dgram.createSocket, Socket:
 
 export const { createSocket } = plain;
 
-/** Puts others in the place of Node's own, for whoever imports or requires `node:dgram`. */
+/** Replaces Node's own functions for modules that import or require `node:dgram`. */
 export function replacePlain(createSocket: CreateSocket, Socket: typeof dgram.Socket): void {
   dgram.createSocket = Object.assign(createSocket, { [PLAIN]: plain });
   dgram.Socket = Socket;

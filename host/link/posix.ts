@@ -272,7 +272,7 @@ export class Posix {
     return this.#countOrErrno(this.#ppoll(descriptors, count, timeout, 0));
   }
 
-  /** sched_yield: whoever waits for this processor gets it first. */
+  /** sched_yield: threads that wait for this processor run first. */
   yieldProcessor(): void {
     this.#schedYield();
   }
@@ -283,8 +283,9 @@ export class Posix {
   }
 
   /**
-   * Wakes whoever sleeps on it. Full is as good as signalled; what else may fail is no reason to
-   * leave a verb half done: nobody sleeps for longer than a second (progress-thread.ts).
+   * Wakes the threads that sleep on the eventfd. A full counter is as good as a signal. Other
+   * errors are ignored, so that a verb is never half done: no thread sleeps longer than a second
+   * (progress-thread.ts).
    */
   signalEvent(fd: number): void {
     this.#write(fd, EVENT, EVENT.length);
@@ -300,7 +301,7 @@ export class Posix {
     return this.#sendBytesTo(fd, bytes, length, MSG_DONTWAIT, address, address.length) === length;
   }
 
-  /** Reads datagrams of a socket that does not block until there are none. */
+  /** Reads and discards all datagrams of a non-blocking socket. */
   discardDatagrams(fd: number): void {
     while (this.#read(fd, this.#event, this.#event.length) >= 0);
   }
@@ -332,7 +333,7 @@ export class Posix {
 
   /**
    * mincore: number of pages of [offset, offset + length) of a file in the page cache. A page has
-   * `pageBytes` bytes; `offset` is a multiple of it.
+   * `pageBytes` bytes; `offset` must be a multiple.
    */
   cachedPages(fd: number, offset: number, length: number, pageBytes: number): number {
     const address = this.#mmap(0, length, PROT_READ, MAP_SHARED, fd, offset);
@@ -367,7 +368,7 @@ export class Posix {
     this.#checked('fallocate', this.#punchHole(fd, mode, offset, length));
   }
 
-  /** Locks one byte of a file; false: somebody else has it. The lock ends with the descriptor. */
+  /** Locks one byte of a file; false: another owner has the lock. It ends with the descriptor. */
   lockByte(fd: number, offset: number): boolean {
     return this.#setLock(fd, offset, F_WRLCK);
   }
@@ -376,7 +377,7 @@ export class Posix {
     this.#setLock(fd, offset, F_UNLCK);
   }
 
-  /** Has somebody else locked any of these bytes? */
+  /** True if another owner has locked any of these bytes. */
   isLocked(fd: number, offset: number, length = 1): boolean {
     const lock = fileLock(F_WRLCK, offset, length);
     this.#checked('fcntl', this.#fcntl(fd, F_OFD_GETLK, lock));
@@ -446,7 +447,7 @@ function bytesOf(array: Int32Array | Uint16Array | Uint32Array): Uint8Array {
   return new Uint8Array(array.buffer);
 }
 
-/** What there is: the calls, or the reason why there are none. */
+/** The system calls, or the reason why they are not available. */
 export type PosixResult =
   | { readonly posix: Posix; readonly reason?: never }
   | { readonly posix?: never; readonly reason: string };

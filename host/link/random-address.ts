@@ -1,4 +1,4 @@
-/** An address that nobody else has: a unique local IPv6 address of 120 random bits (RFC 4193). */
+/** A unique local IPv6 address of 120 random bits (RFC 4193). */
 import { Gid } from './endpoint.js';
 
 const UNIQUE_LOCAL = 0xfd;

@@ -1,7 +1,4 @@
-/**
- * Shares of something that is limited: so many in all, and so many of one source, so that one
- * source leaves some to the others.
- */
+/** A quota with a total and a limit per source address, so that one source cannot use it all. */
 import { isIPv6 } from 'node:net';
 import { Gid } from './endpoint.js';
 

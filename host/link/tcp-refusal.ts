@@ -1,10 +1,10 @@
-/** What the system says of a TCP port, ours or somebody's, as a refusal with what helps. */
+/** Errors of TCP ports, local and remote, as refusals with a remedy. */
 import { LinkError, RefusalError, VerbenaError, type ErrnoName } from '../errors/errors.js';
 import { describeAddresses } from './interface.js';
 
 /**
- * Why nobody can listen at `address` (undefined: at any) and `port`. `option` asks for another port.
- * What the system did not say stays as it is.
+ * The refusal for a failed listen at `address` (undefined: any) and `port`. `option` names the
+ * option of another port. Returns unknown errors unchanged.
  */
 export function listenRefusal(
   error: unknown,
@@ -46,7 +46,7 @@ export function connectRefusal(error: unknown, server: string, command: string):
   return new RefusalError('EIO', `cannot connect to ${server}: ${message}`, { cause: error });
 }
 
-/** The same for a code, whoever says it; undefined: there is no better sentence. */
+/** The refusal for an errno of any source; undefined: no better sentence is known. */
 export function refusalOf(
   code: string,
   server: string,
@@ -56,12 +56,12 @@ export function refusalOf(
   const refuse = (name: ErrnoName, sentence: string) => new RefusalError(name, sentence, { cause });
   switch (code) {
     case 'ECONNREFUSED':
-      return refuse(code, `nobody listens at ${server}: start "${command}" there`);
+      return refuse(code, `no process listens at ${server}: start "${command}" there`);
     case 'ETIMEDOUT':
-      return refuse(code, `nobody answers at ${server}: see that "${command}" runs there`);
+      return refuse(code, `no answer from ${server}: check that "${command}" runs there`);
     case 'ECONNRESET':
     case 'EPIPE':
-      return refuse('ECONNRESET', `${server} hung up`);
+      return refuse('ECONNRESET', `${server} closed the connection`);
     case 'ENETUNREACH':
     case 'EHOSTUNREACH':
       return refuse('ENETUNREACH', `there is no way to ${server}`);

@@ -61,7 +61,7 @@ export interface AsyncEventRecord {
   readonly element: QueuePair | CompletionQueue | SharedReceiveQueue | undefined;
 }
 
-/** Events that nobody has fetched; the oldest are dropped beyond. */
+/** Unread events; beyond this number the oldest are dropped. */
 const EVENTS_KEPT = 1024;
 
 /** `struct ibv_context`: an open device, and what everything else is made from (`openDevice`). */
@@ -157,10 +157,11 @@ export class Context {
   }
 
   /**
-   * Memory of the device that outlives it: the bytes of a file, which is made where there is none.
+   * Memory of the device that outlives it: the bytes of a file, which is created if absent.
    * `pmem.buffer` can be registered with FLUSH_PERSISTENT. Rejects with MisuseError; RefusalError
    * ENOSPC, EBUSY (open already), EINVAL (foreign), EPROTO (another version), EIO (truncated,
-   * damaged), EACCES, ENOENT, EISDIR, ENOMEM, EOPNOTSUPP (nothing survives there, or this device).
+   * damaged), EACCES, ENOENT, EISDIR, ENOMEM, EOPNOTSUPP (the storage is volatile, or this device
+   * has no stores).
    */
   openPmem(path: string, options: PmemOptions = {}): Promise<PersistentMemory> {
     checkOpen(this.device);
@@ -191,8 +192,8 @@ export class Context {
   }
 
   /**
-   * `ibv_create_cq`: room for at least `cqe` completions (`queue.cqe` says how many). Events of the
-   * armed queue go to `channel`, if there is one, and to who waits on the queue. Throws
+   * `ibv_create_cq`: a queue for at least `cqe` completions (`queue.cqe` is the capacity). Events
+   * of the armed queue go to `channel`, if present, and to waiters of the queue. Throws
    * MisuseError; RefusalError EINVAL (`compVector` is not below numCompVectors), ENOMEM.
    */
   createCq(cqe: number, channel?: CompletionChannel, compVector?: number): CompletionQueue {
@@ -277,9 +278,9 @@ export class Context {
   }
 
   /**
-   * The `length` bytes at `address` of memory that another context of the device allocated: it lies
-   * there in every process. It stays until everybody who holds it has given it to `free`, or ended.
-   * Throws RefusalError ENOENT (nobody has allocated it), EBUSY (this context holds it already),
+   * Attaches `length` bytes at `address`, memory that another context of the device allocated; the
+   * address is the same in every process. The memory is freed when each holder has called `free` or
+   * has ended. Throws RefusalError ENOENT (not allocated), EBUSY (this context holds it already),
    * EOPNOTSUPP (the device has no name).
    */
   attach(address: number, length: number): Uint8Array {
@@ -367,8 +368,7 @@ export class Context {
   }
 
   /**
-   * What the caches of an adapter would have had so far, by the model that `openDevice` was told of;
-   * undefined without one.
+   * Counters of the adapter cache model that `openDevice` was called with; undefined without one.
    */
   queryCacheModel(): CacheCounters | undefined {
     return this.device.arena.cacheModel?.counters();
@@ -411,7 +411,7 @@ export class Context {
       disposeAll([...this.resources, ...this.#queues.values()]);
     }
     this.end();
-    // Nothing writes any more. What cannot be made durable is told, when all of it was tried.
+    // No thread writes any more. Errors are reported after all regions were tried.
     const ends = await Promise.allSettled([...this.pmems].map((pmem) => pmem.close()));
     for (const end of ends) if (end.status === 'rejected') throw end.reason;
   }

@@ -11,5 +11,5 @@ export const MAX_INLINE_DATA = 512;
 export const MAX_CQE = 2 ** 20;
 /** Bytes of one message. */
 export const MAX_MESSAGE_BYTES = 2 ** 31;
-/** Completion vectors: one, whatever a queue asks for is told in one thread. */
+/** Completion vectors: one, because one thread delivers all events. */
 export const NUM_COMP_VECTORS = 1;

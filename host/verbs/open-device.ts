@@ -1,4 +1,4 @@
-/** `ibv_open_device`: which link, and who runs the engine. */
+/** `ibv_open_device`: chooses the link and the progress mode. */
 import { checkKeys } from '../base/options.js';
 import { DEVICE_OPTIONS, Device, type DeviceOptions } from '../device/device.js';
 import { MisuseError } from '../errors/errors.js';
@@ -36,9 +36,9 @@ export interface UdpOpenOptions extends Limits {
   /** UDP port; 0 takes a free one, for peers of our own kind. Default 4791. */
   port?: number;
   /**
-   * Any number of processes of one user that name a device so share it: one address, protection
-   * domains (`pd.allocShpd`), memory (`context.alloc`). Whoever comes first makes it, with its sizes
-   * and its address; the others may leave them out. `memoryBytes` is what they share. Needs koffi.
+   * Processes of one user that open a device with the same name share it: one address, protection
+   * domains (`pd.allocShpd`), memory (`context.alloc`). The first process creates it with its sizes
+   * and its address; later ones may omit them. `memoryBytes` is the shared memory. Needs koffi.
    */
   name?: string;
   /**
@@ -51,18 +51,18 @@ export interface UdpOpenOptions extends Limits {
   /** With `name`: memory of each process alone, for its queues. Default 64 MiB. */
   localMemoryBytes?: number;
   /**
-   * Who runs the engine. `thread`: a thread of its own, so that peers are served while this one
-   * computes. `poll`: whoever polls a completion queue; the lowest latency, and nothing happens
-   * while nobody polls. `inline`: this thread's event loop; not with `name`. Default: `thread` where
-   * there is koffi, else `inline`.
+   * Where the engine runs. `thread`: in its own thread, which serves peers while the application
+   * computes. `poll`: in each poll of a completion queue; the lowest latency, and no progress
+   * without polls. `inline`: in this thread's event loop; not with `name`. Default: `thread` with
+   * koffi, otherwise `inline`.
    */
   progress?: 'thread' | 'poll' | 'inline';
   /**
-   * `thread`: how long it looks for work before it sleeps (where there are more than two
-   * processors), and so does whoever waits for a completion. Default 100.
+   * `thread`: microseconds that the thread, and a thread that waits for a completion, spins before
+   * it sleeps (with more than two processors). Default 100.
    */
   spinMicros?: number;
-  /** What the kernel is asked for, each way. Default 4 MiB; it gives what it allows. */
+  /** Requested size of the socket buffers, in bytes. Default 4 MiB; the kernel may grant less. */
   socketBufferBytes?: number;
   /**
    * Sockets to send with besides the one that receives, at most 64: source ports from 0xc000 up, by
@@ -78,8 +78,8 @@ const SPIN_MICROS = 100;
  * Opens a device. Throws MisuseError for options out of range, RefusalError ENOMEM, and LinkError:
  * EADDRINUSE (names the likely holder), EADDRNOTAVAIL, EACCES, EOPNOTSUPP (`thread`, `poll` and
  * `name` without koffi). With `name` also RefusalError EACCES (another user's), EINVAL (a foreign
- * file, or a device with less than is asked for), EPROTO (another build of Verbena has it), EIO
- * (damaged), ENOSPC (no room: names the remedy), EBUSY (all places taken), ENOENT (no directory).
+ * file, or a smaller device than requested), EPROTO (created by another build of Verbena), EIO
+ * (damaged), ENOSPC (no room: names the remedy), EBUSY (all slots in use), ENOENT (no directory).
  */
 export async function openDevice(options: OpenOptions = {}): Promise<Context> {
   const udp = 'address port name directory processesMax localMemoryBytes progress spinMicros';
@@ -112,7 +112,7 @@ async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
   if (options.name !== undefined) {
     const { progress = 'thread', name, directory, processesMax, localMemoryBytes } = options;
     if (progress !== 'thread' && progress !== 'poll') {
-      // The kernel is told which socket is whose: node:dgram does not say.
+      // The kernel steers packets to each process's socket, which node:dgram does not expose.
       throw new MisuseError('progress', "must be 'thread' or 'poll' where there is a name");
     }
     const { address, port } = options;

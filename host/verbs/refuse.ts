@@ -1,4 +1,4 @@
-/** Turns an Errno of a control verb into what the caller is told. */
+/** Turns an Errno of a control verb into the error that the caller receives. */
 import { Errno, ErrnoName } from '#build/abi.js';
 import { RefusalError, type ErrnoName as Code } from '../errors/errors.js';
 
@@ -31,7 +31,7 @@ export function fillRandom(bytes: Uint8Array, address: number, words: number): v
   }
   const bits = drawn.subarray(used, used + length);
   bytes.set(bits, address);
-  // Nobody finds out from this memory what a key is.
+  // The bits of a key do not stay in memory.
   bits.fill(0);
   used += length;
 }

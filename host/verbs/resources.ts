@@ -1,9 +1,9 @@
-/** What somebody has made and has not ended yet. */
+/** Objects that a context or domain created and that have not been destroyed. */
 import { RefusalError } from '../errors/errors.js';
 
 /**
- * Ends all of them, the newest first, and those later that others stood on. Throws RefusalError
- * EBUSY when something stands on them that is none of them; the rest is ended then.
+ * Destroys all of them, the newest first, and those with dependents later. Throws RefusalError
+ * EBUSY if an object that is not in the list depends on one; the rest is destroyed then.
  */
 export function disposeAll(resources: readonly Disposable[]): void {
   let left = [...resources].reverse();

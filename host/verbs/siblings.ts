@@ -1,6 +1,6 @@
 /**
- * The contexts of one device in this thread. They have one engine, one socket and one part of the
- * arena: whom an event concerns is told here, and what they hold together is kept here.
+ * The contexts of one device in this thread. They share one engine, one socket and one part of the
+ * arena. This file finds the context of an event, and keeps the common state.
  */
 import type { Device } from '../device/device.js';
 import type { Endpoint, Gid } from '../link/endpoint.js';
@@ -9,7 +9,7 @@ import type { AsyncEventRecord, Context } from './context.js';
 import type { FastMemoryRegion } from './regions/fast-memory-region.js';
 import { randomId } from './refuse.js';
 
-/** @internal Who else is told what happens to a device: the connection manager. */
+/** @internal An observer of a device's events: the connection manager. */
 export interface ContextObserver {
   asyncEvent(record: AsyncEventRecord): void;
   /** Its queue pairs are in error already. */
@@ -26,7 +26,7 @@ export class Siblings {
   #id: bigint | undefined;
   readonly #device: Device;
   readonly #contexts = new Set<Context>();
-  /** Those that are nobody's but the connection manager's; they keep no device open. */
+  /** Contexts of the connection manager only; they keep no device open. */
   readonly #inner = new Set<Context>();
   /** Whose a queue or a queue pair is, by its handle. */
   readonly #owners = new Map<number, Context>();
@@ -130,7 +130,7 @@ export class Siblings {
   async #close(): Promise<void> {
     const observers = [...this.observers];
     this.observers.clear();
-    // Who came later may need who came before.
+    // In reverse order: a later observer may depend on an earlier one.
     for (const observer of observers.reverse()) await observer.closing();
     await this.#device.close();
     for (const context of this.#inner) context.end();

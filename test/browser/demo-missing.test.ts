@@ -76,7 +76,7 @@ test('a server that never answers is named, and tabs find each other', async (wo
   const url = site.url(`/build/demo/index.html`);
   const browser: Browser = world.browser;
   const a = await DemoPage.open(browser, url);
-  await a.said('#notes', /nobody answers.*second tab/);
+  await a.said('#notes', /no peer answered.*second tab/);
   await a.said('#notes', /No SharedArrayBuffer.*stays in one Worker/);
   await a.said('#status', /Nobody is there yet/);
   await a.page.locator('#act-wrong-key').click();

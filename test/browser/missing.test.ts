@@ -129,7 +129,7 @@ test('signalling that never answers fails in time, with its name', async (world)
   const silent = await Site.open({ post: () => {} });
   const tab = await world.browser.open(silent.url(PAGE));
   const { said, millis } = await connectError(tab, '/silence', 500);
-  assert.match(said, /^ETIMEDOUT: nobody answers through \/silence in 0.5 s/);
+  assert.match(said, /^ETIMEDOUT: no peer answered through \/silence in 0.5 s/);
   assert.ok(millis < 5000);
   const room = await tab.run(async (verbena, state: TabState) => {
     state.link = new verbena.DataChannelLink();

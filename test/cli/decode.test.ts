@@ -43,9 +43,9 @@ test('what is no capture, or ends in the middle, is said in one line', () =>
   Workspace.use(async (space) => {
     const bytes = await readFile(capture);
     const cases: [name: string, bytes: Uint8Array, line: RegExp, packets: number][] = [
-      ['empty', new Uint8Array(0), /is no capture that can be read: .*24 bytes/, 0],
+      ['empty', new Uint8Array(0), /is not a readable capture: .*24 bytes/, 0],
       ['foreign', Buffer.from('#!/bin/sh\necho no capture at all\n'), /magic number/, 0],
-      ['short', bytes.subarray(0, bytes.length - 7), /ends in the middle, at byte/, 1],
+      ['short', bytes.subarray(0, bytes.length - 7), /is truncated: at byte/, 1],
       ['nothing', bytes.subarray(0, 24), /has no packet to UDP port 4791/, 0],
     ];
     for (const [name, content, line, packets] of cases) {

@@ -109,9 +109,12 @@ test('a full server, and a name that another client is putting, are refused and 
     const same = await space.file('file', 1000);
     const busy = await space.run('put', same, address);
     assert.is(busy.code, 1);
-    assert.match(busy.stderr, /^verbena put: somebody else is putting file [^\n]*\(EBUSY\)\n$/);
+    assert.match(busy.stderr, /^verbena put: another client is putting file [^\n]*\(EBUSY\)\n$/);
     socket.destroy();
-    await server.printed('stderr', /file from 127.0.0.1 is not complete: it hung up/);
+    await server.printed(
+      'stderr',
+      /file from 127.0.0.1 is not complete: the client closed the connection/,
+    );
     assert.is((await space.run('put', file, address)).code, 0);
   }));
 
@@ -140,7 +143,10 @@ test('a silent client gives its place to another address, and one without a piec
     assert.match(other.answer, '"slots":');
     await server.printed('stderr', /made no progress, and another client needs its place/);
     for (const { socket } of [...silent, own, other]) socket.destroy();
-    await server.printed('stderr', /d from 127.0.0.31 is not complete: it hung up/);
+    await server.printed(
+      'stderr',
+      /d from 127.0.0.31 is not complete: the client closed the connection/,
+    );
     for (let turn = 0; turn < 200 && (await readdir(directory)).length > 0; turn++) {
       await new Promise((resolve) => setTimeout(resolve, 10));
     }
@@ -176,7 +182,7 @@ test('connections of one source leave others, and a server with a key wants its 
     replay.write(`${JSON.stringify({ verbena: 1, ...request })}\n`);
     assert.match(String((await once(replay, 'data'))[0]), /"nonce":"[0-9a-f]{64}"/);
     replay.write(`${'0'.repeat(64)} {"verbena":1,"put":{}}\n`);
-    assert.match(String((await once(replay, 'data'))[0]), /"code":"EACCES".*another key/);
+    assert.match(String((await once(replay, 'data'))[0]), /"code":"EACCES".*did not prove the key/);
     replay.destroy();
     assert.match((await run('--token', 'short')).stderr, /16 to 256 characters, not 5/);
     await chmod(space.path('key'), 0o644);
@@ -205,7 +211,7 @@ test('a server that does not know the key is no server', () =>
     const { code, stderr } = await space.run('put', file, `127.0.0.1:${port}`, ...words);
     server.close();
     assert.is(code, 1);
-    assert.match(stderr, /does not prove that it has the key/);
+    assert.match(stderr, /did not prove the key/);
   }));
 
 test.run();

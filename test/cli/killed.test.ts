@@ -22,7 +22,7 @@ test('a killed client that starts again sends only what is missing', () =>
     const first = space.start('put', file, address, ...SLOW);
     await first.printed('stderr', /[5-9]0 %/);
     first.kill('SIGKILL');
-    await server.printed('stderr', /it hung up; \d+ of 62 pieces are kept/);
+    await server.printed('stderr', /the client closed the connection; \d+ of 62 pieces are kept/);
     assert.equal((await readdir(space.path('in'))).sort(), ['file.part', 'file.part.journal']);
     const put = await space.run('put', file, address, '--piece-bytes', '64k', '--json');
     assert.is(put.code, 0, put.stderr);
@@ -85,7 +85,10 @@ test('a server that ends by ctrl-C keeps what arrived', () =>
     await put.printed('stderr', /[3-9]0 %/);
     server.kill('SIGINT');
     assert.is((await server.ended).code, 0);
-    assert.match(server.stderr, /file from 127.0.0.1 is not complete: the server ends; \d+ of 62/);
+    assert.match(
+      server.stderr,
+      /file from 127.0.0.1 is not complete: the server is closing; \d+ of 62/,
+    );
     assert.is((await put.ended).code, 1);
   }));
 

@@ -64,11 +64,14 @@ test('what is wrong is one line, and exit code 1', () =>
   Workspace.use(async (workspace) => {
     const cases: readonly [unknown, RegExp][] = [
       ['{', /not JSON/],
-      [{}, /areas is no object/],
+      [{}, /areas must be an object/],
       [{ areas: { a: 0 }, sg: [] }, /areas.a must be 1 to 65536/],
-      [{ areas: { a: 1 } }, /one list: sg, or interleaved/],
-      [{ areas: { a: 8 }, sg: [{ area: 'b', addr: 0, length: 1 }] }, /sg\[0\].area is none of a/],
-      [{ areas: { a: 8 }, sg: [{ area: 'a', addr: 0 }] }, /sg\[0\].length is no whole number/],
+      [{ areas: { a: 1 } }, /one list is required: sg or interleaved/],
+      [
+        { areas: { a: 8 }, sg: [{ area: 'b', addr: 0, length: 1 }] },
+        /sg\[0\].area must be one of a/,
+      ],
+      [{ areas: { a: 8 }, sg: [{ area: 'a', addr: 0 }] }, /sg\[0\].length must be a whole number/],
       [{ areas: { a: 8 }, sg: [{ area: 'a', addr: 4, length: 5 }] }, /entry 0 goes beyond/],
       [{ ...COLUMN, areas: { matrix: 400 } }, /entry 0 goes beyond the end/],
       [

@@ -172,7 +172,7 @@ test('what cannot be served is one line on standard error', () =>
       assert.is(stderr.trim().split('\n').length, 1, stderr);
       return stderr;
     };
-    assert.match(await said(), /FILE or --ram: say what is served/);
+    assert.match(await said(), /FILE or --ram: is required/);
     assert.match(await said('x.img', '--ram', '1m'), /FILE or --ram: say what/);
     assert.match(await said(workspace.path('none.img')), /ENOENT/);
     assert.match(await said('--ram', '1m', '--nqn', 'disk'), /nqn/);

@@ -38,22 +38,22 @@ function saying(note: Buffer): Buffer {
 }
 
 const GARBAGE: readonly [name: string, bytes: Buffer, what: RegExp][] = [
-  ['a web browser', Buffer.from('GET / HTTP/1.1\r\n'), /is no perftest: it says "GET/],
+  ['a web browser', Buffer.from('GET / HTTP/1.1\r\n'), /is not perftest: it sends "GET/],
   ['an old perftest', Buffer.from('4.5\0'.padEnd(16, '\0')), /is perftest 4.5; it must be/],
-  ['control characters', Buffer.alloc(16, 27), /is no perftest/],
-  ['no note', saying(Buffer.alloc(1024, 1)), /says what is no note/],
+  ['control characters', Buffer.alloc(16, 27), /is not perftest/],
+  ['no note', saying(Buffer.alloc(1024, 1)), /invalid note from peer/],
   [
     'other terms',
     saying(encodeNote({ terms: { verb: { toString: 1 } } })),
-    /the sides differ: verb/,
+    /the options differ: verb/,
   ],
-  ['no terms', saying(encodeNote({ terms: 'write' })), /verb is write here and nothing there/],
-  ['no port', saying(encodeNote({ terms: TERMS, step: 1, port: 0 })), /the peer’s port is none/],
   [
-    'no step',
-    saying(encodeNote({ terms: TERMS, step: 1e300, port: 1 })),
-    /the peer’s step is none/,
+    'no terms',
+    saying(encodeNote({ terms: 'write' })),
+    /verb is write here and nothing at the peer/,
   ],
+  ['no port', saying(encodeNote({ terms: TERMS, step: 1, port: 0 })), /invalid port from peer/],
+  ['no step', saying(encodeNote({ terms: TERMS, step: 1e300, port: 1 })), /invalid step from peer/],
 ];
 
 for (const [name, bytes, what] of GARBAGE) {
@@ -75,7 +75,7 @@ test('a peer that hangs up early, and one that sends too much, are refused over 
   Workspace.use(async (space) => {
     for (const [bytes, what] of [
       [Buffer.from('6.06\0'), /has disconnected/],
-      [Buffer.alloc(100_000), /says more than it was asked/],
+      [Buffer.alloc(100_000), /sends more than was requested/],
     ] as const) {
       const server = await startPerfServer(space, SERVER, ...wordsOf('write bw --exchange tcp'));
       const socket = connectTcp(18515, SERVER);
@@ -118,9 +118,9 @@ test('what is no perftest over the connection manager is refused in one line', (
     const number = Buffer.alloc(4);
     const cases: [readonly Buffer[], RegExp][] = [
       [[Buffer.from('6.0')], /says 3 bytes where 16 are due/],
-      [[Buffer.alloc(16, 0xff)], /is no perftest/],
+      [[Buffer.alloc(16, 0xff)], /is not perftest/],
       [[Buffer.alloc(1500)], /has disconnected/],
-      [[perftest, number, number, Buffer.from('9\0')], /path MTU is none/],
+      [[perftest, number, number, Buffer.from('9\0')], /invalid path MTU from peer/],
       [[perftest, number, number, number], /says 4 bytes where 2 are due/],
       [[perftest, encodeDestination(destination)], /says 56 bytes where 4 are due/],
     ];

@@ -13,9 +13,9 @@ const ABSENT = '127.0.93.4';
 test('sides that differ both say in what', () =>
   Workspace.use(async (space) => {
     const cases: [string, string, RegExp][] = [
-      ['write bw -s 100', 'write bw -s 200', /the sides differ: size is (100|200) here/],
-      ['write bw', 'read bw', /the sides differ: verb is (write|read) here/],
-      ['send lat --exchange tcp', 'send lat --exchange tcp -n 5', /the sides differ: iters/],
+      ['write bw -s 100', 'write bw -s 200', /the options differ: size is (100|200) here/],
+      ['write bw', 'read bw', /the options differ: verb is (write|read) here/],
+      ['send lat --exchange tcp', 'send lat --exchange tcp -n 5', /the options differ: iters/],
     ];
     for (const [ours, theirs, what] of cases) {
       const server = await startPerfServer(space, SERVER, ...wordsOf(ours));
@@ -74,9 +74,12 @@ test('a silent host, a host without a listener, and an unknown name have their o
     const cases: [Promise<Ended>, RegExp][] = [
       [
         ask(ABSENT, '--udp-port', 0),
-        /nobody answers at 127.0.93.4:18515: see that .+ \(ETIMEDOUT\)/,
+        /no answer from 127.0.93.4:18515: check that .+ \(ETIMEDOUT\)/,
       ],
-      [ask(ABSENT, '--udp-port', 0, '--exchange', 'tcp'), /nobody listens at .*\(ECONNREFUSED\)/],
+      [
+        ask(ABSENT, '--udp-port', 0, '--exchange', 'tcp'),
+        /no process listens at .*\(ECONNREFUSED\)/,
+      ],
       [ask('no.such.host.invalid', '--udp-port', 0), /no.such.host.invalid is not known/],
     ];
     for (const [ended, what] of cases) {
@@ -93,9 +96,9 @@ test('invalid command lines are refused with the reason, and --help has an examp
       ['write speed', /It must be one of bw, lat/],
       ['write bw -t 65537', /--tx-depth.* whole number from 1 to 65536/],
       ['write bw -s 2G', /--size.* size from 1 to 1073741824/],
-      ['write bw -s 1G -q 4', /--size: .*bytes of 2\^32/],
+      ['write bw -s 1G -q 4', /--size: .*bytes; the limit is 2\^32/],
       ['write bw -I 513', /--inline.* from 0 to 512/],
-      ['read bw -c UD', /--connection: read needs RC/],
+      ['read bw -c UD', /--connection: UD does not support read/],
       ['send bw -m 1500', /--mtu.*256, 512, 1024, 2048 or 4096/],
     ];
     for (const [words, what] of cases) {
@@ -109,7 +112,7 @@ test('invalid command lines are refused with the reason, and --help has an examp
     const client = await space.run('perf', ...long, '--bind', CLIENT, SERVER);
     for (const { code, stderr } of [client, await server.ended]) {
       assert.is(code, 1);
-      assert.match(stderr, /a datagram has at most 4096 bytes, not 5000 \(EMSGSIZE\)/);
+      assert.match(stderr, /--size 5000 exceeds the largest datagram, 4096 bytes \(EMSGSIZE\)/);
     }
     const help = await space.run('perf', '--help');
     assert.is(help.code, 0);

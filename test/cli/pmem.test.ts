@@ -92,7 +92,7 @@ test('a server of another kind, and a missing one, are errors that name the serv
     assert.is(code, 1);
     assert.is(
       stderr,
-      `verbena put: nobody listens at ${SERVER}:4791: start "verbena serve --pmem" there ` +
+      `verbena put: no process listens at ${SERVER}:4791: start "verbena serve --pmem" there ` +
         '(ECONNREFUSED)\n',
     );
     server.kill('SIGTERM');

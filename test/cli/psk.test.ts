@@ -40,13 +40,13 @@ test('the file must be private, and have keys of 16 bytes or more; encryption ne
     await fails(/other users may read .* \(mode 640\): chmod 600 it/, ...words);
     await chmod(path, 0o600);
     await fails(/exclude each other/, ...words, '--token', KEY);
-    await fails(/--encrypt: needs a key/, '--encrypt');
+    await fails(/--encrypt: requires a key/, '--encrypt');
     await writeFile(path, `${KEY}\nis too short\n`);
     await fails(/line 2: a key has 16 to 1024 bytes, not 12; make a key by openssl/, ...words);
     await writeFile(path, `${KEY}\u00e9\n`);
     await fails(/line 1: must be printable ASCII/, ...words);
     await writeFile(path, '\n');
-    await fails(/has no key/, ...words);
+    await fails(/must have at least one key/, ...words);
     await rm(path);
     await fails(/cannot read the key in /, ...words);
   }));
@@ -197,7 +197,7 @@ test('rpma bench: client and server have the key', () =>
     const { code, stderr } = await space.run('rpma', 'bench', ...words, ...place);
     assert.is(code, 0, stderr);
     const wrong = await space.run('rpma', 'bench', ...words, '--dir', space.directory, '--encrypt');
-    assert.match(wrong.stderr, /--encrypt: needs --psk-file/);
+    assert.match(wrong.stderr, /--encrypt: requires --psk-file/);
   }));
 
 test.run();

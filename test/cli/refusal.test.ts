@@ -22,9 +22,9 @@ test('a path that is not there, a directory and a device are refused by name', (
     const cases: [words: string[], pattern: RegExp][] = [
       [['put', space.path('no'), '::1'], /no: no such file .*ENOENT/],
       [['put', space.directory, '::1'], /is a directory \(EISDIR\)/],
-      [['put', '/dev/null', '::1'], /is no regular file/],
+      [['put', '/dev/null', '::1'], /is not a regular file/],
       [['serve', '--dir', space.path('no')], /cannot serve .*no: no such file or directory/],
-      [['serve', '--dir', file], /it is no directory/],
+      [['serve', '--dir', file], /not a directory/],
     ];
     await Promise.all(
       cases.map(async ([words, pattern]) => assertRefused(await space.run(...words), 1, pattern)),
@@ -35,7 +35,7 @@ test('an invalid command line is an error with exit code 2', () =>
   Workspace.use(async (space) => {
     const file = await space.file('f', 1);
     const cases: [words: string[], pattern: RegExp][] = [
-      [['put', file, 'a:b:c'], /"a:b:c" is no host\[:port\]/],
+      [['put', file, 'a:b:c'], /"a:b:c" is not host\[:port\]/],
       [['put', file], /verbena put: missing required argument/],
       [['put', file, 'x', '--retries', 'y'], /whole number from 0/],
       [['put', file, 'x', '--loss', '101'], /percentage/],
@@ -57,7 +57,11 @@ test('a host without a server, a silent server and a foreign server have their o
   Workspace.use(async (space) => {
     const file = await space.file('f', 1);
     const absent = await space.run('put', file, `127.0.0.1:${await freePort()}`);
-    assertRefused(absent, 1, /nobody listens at .*: start "verbena serve" there \(ECONNREFUSED/);
+    assertRefused(
+      absent,
+      1,
+      /no process listens at .*: start "verbena serve" there \(ECONNREFUSED/,
+    );
     const sockets: Socket[] = [];
     let greeting = '';
     const stranger = createServer((socket) => {
@@ -75,7 +79,7 @@ test('a host without a server, a silent server and a foreign server have their o
     assertRefused(await space.run('put', file, address), 1, /speaks version 2, this one 1/);
     greeting = 'x'.repeat(2_000_000);
     assertRefused(await space.run('put', file, address), 1, /sends a line of more than \d+ bytes/);
-    assertRefused(await silent, 1, /said nothing for 5 s \(ETIMEDOUT\)/);
+    assertRefused(await silent, 1, /sent no line for 5 s \(ETIMEDOUT\)/);
     for (const socket of sockets) socket.destroy();
     stranger.close();
   }));

@@ -42,7 +42,7 @@ test('a file that cannot be had is named, with the reason in words', () =>
         /capture .*file: no such file or directory \(ENO/,
       ],
       [['layout', 'README.md'], 1, /README.md: not JSON/],
-      [['layout', 'package.json'], 1, /package.json: areas is no object/],
+      [['layout', 'package.json'], 1, /package.json: areas must be an object/],
       [
         ['rpma', 'bench', '--dir', no],
         1,
@@ -78,17 +78,17 @@ test('an unknown host and a host without a listener are named, with the server t
       [
         ['pingpong', '-p', port, '--bind', HERE, HERE],
         1,
-        /nobody listens at 127.0.96.1:\d+: start "verbena pingpong" there \(ECONNREFUSED\)/,
+        /no process listens at 127.0.96.1:\d+: start "verbena pingpong" there \(ECONNREFUSED\)/,
       ],
       [
         ['perf', 'write', 'bw', '-p', port, '--exchange', 'tcp', ...here, HERE],
         1,
-        /nobody listens at 127.0.96.1:\d+: start "verbena perf" there \(ECONNREFUSED\)/,
+        /no process listens at 127.0.96.1:\d+: start "verbena perf" there \(ECONNREFUSED\)/,
       ],
       [
         ['rds-stress', '-s', HERE, '-p', port, '-T', 1],
         1,
-        /nobody listens at 127.0.96.1:\d+: start "verbena rds-stress" there \(ECONNREFUSED\)/,
+        /no process listens at 127.0.96.1:\d+: start "verbena rds-stress" there \(ECONNREFUSED\)/,
       ],
     ]);
   }));
@@ -102,7 +102,7 @@ test('rping to a device without a listener names the server to start', () =>
       [
         ['rping', '-c', ...words],
         1,
-        /nobody listens at 127.0.96.1:999: start "verbena rping -s" there \(ECONNREFUSED\)/,
+        /no process listens at 127.0.96.1:999: start "verbena rping -s" there \(ECONNREFUSED\)/,
       ],
     ]);
   }));
@@ -123,7 +123,11 @@ test('all servers report a TCP port in use with the same words', async () => {
         [['perf', 'write', 'bw', '--bind', HERE, '-p', port, '--exchange', 'tcp'], 1, taken],
         [['rds-stress', '-r', HERE, '-p', port, '-T', 1], 1, taken],
         // The holder of the port is silent: the client waits for a limited time.
-        [['rds-stress', '-s', HERE, '-p', port, '-T', 1], 1, /says nothing for 20 s \(ETIMEDOUT\)/],
+        [
+          ['rds-stress', '-s', HERE, '-p', port, '-T', 1],
+          1,
+          /no message from the peer for 20 s \(ETIMEDOUT\)/,
+        ],
       ] as Case[]) {
         await assertAll(space, [each]);
       }

@@ -72,7 +72,7 @@ test('a missing server, and an invalid command line, are errors of one line', ()
     assert.is(refused.code, 1);
     assert.match(
       refused.stderr,
-      /^verbena rping: .*nobody listens at .*start "verbena rping -s" there \(ECONNREFUSED.*\n$/,
+      /^verbena rping: .*no process listens at .*start "verbena rping -s" there \(ECONNREFUSED.*\n$/,
     );
     const alone = workspace.start('rping', '-c', '-a', '127.0.85.1', '--udp-port', 0);
     await alone.printed('stderr', /no answer from .* yet: see that "verbena rping -s" runs there/);
@@ -80,7 +80,7 @@ test('a missing server, and an invalid command line, are errors of one line', ()
     await alone.ended;
     const wrong = await workspace.run('rping', '-s', '-c');
     assert.is(wrong.code, 2);
-    assert.match(wrong.stderr, /^verbena rping: -s or -c: say which side/);
+    assert.match(wrong.stderr, /^verbena rping: -s or -c: is required/);
   }));
 
 test.run();

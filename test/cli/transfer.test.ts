@@ -95,7 +95,7 @@ test('a file that was changed since is sent anew, and the old part is discarded 
     slow.kill('SIGKILL');
     await server.printed(
       'stderr',
-      /y from 127.0.0.1 is not complete: it hung up; \d+ of 31 pieces/,
+      /y from 127.0.0.1 is not complete: the client closed the connection; \d+ of 31 pieces/,
     );
     await writeFile(file, noise(2_000_000, 99));
     await utimes(file, new Date(), new Date(Date.now() + 5000));

@@ -27,7 +27,7 @@ const SECONDS_MAX = 60;
 /** TCP, of both programs. */
 const PORT = 18515;
 /** It has our message, and we have acknowledged its last one: what is missing is its next one. */
-const RXE_STOPPED = /nothing came for 10 s; all that we sent is taken/;
+const RXE_STOPPED = /no message from the peer for 10 s; all sent messages completed/;
 const TURNS = 3;
 /** The first of a game: after them it goes on for longer than a timeout. */
 const LOSSY_PACKETS = 800;
@@ -167,7 +167,10 @@ async function loseOne(report: Report, lab: Lab): Promise<void> {
       const { ours, linux } = await start(lab, game);
       try {
         const { code, stderr } = await ours.ended;
-        assert.match(stderr, /^verbena pingpong: nothing came for 10 s; .*: a message is lost/);
+        assert.match(
+          stderr,
+          /^verbena pingpong: no message from the peer for 10 s; .*: a message is lost/,
+        );
         assert.equal(code, 1);
       } finally {
         ours.kill();

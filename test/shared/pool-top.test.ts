@@ -70,7 +70,7 @@ test('pool top shows the regions of each user; a pool outlives its processes', a
   });
   const gone = await top('--once').ended;
   assert.is(gone.code, 1);
-  assert.match(gone.stderr, /nobody has .* open/);
+  assert.match(gone.stderr, /no process has .* open/);
 });
 
 test.run();

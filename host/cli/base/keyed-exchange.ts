@@ -1,7 +1,7 @@
 /**
- * The exchange over TCP of `pingpong` and `perf --exchange tcp` with a pre-shared key: a hello of
- * fixed length each way, then every message has a tag in front of it. Sides of our own kind only:
- * the programs of rdma-core and perftest have no key.
+ * The TCP exchange of `pingpong` and `perf --exchange tcp` with a pre-shared key: a hello of fixed
+ * length each way, then a tag before each message. Only for Verbena peers: the programs of
+ * rdma-core and perftest have no key.
  */
 import { RefusalError, type AuthOptions } from '../../index.js';
 import { ExchangeAuth, TAG_BYTES, type ExchangeSession } from '../file-transfer/exchange-key.js';
@@ -29,7 +29,7 @@ export function checkNoHello(bytes: Uint8Array): void {
   if (bytes[0] !== BRACE) return;
   throw new RefusalError(
     'EACCES',
-    `the peer wants a pre-shared key, and this side has none: ${REMEDY}`,
+    `the peer requires a pre-shared key, and this side has none: ${REMEDY}`,
   );
 }
 
@@ -78,7 +78,7 @@ async function receiveHello(talk: Conversation): Promise<unknown> {
     text = Buffer.concat([first, await talk.receive(HELLO_BYTES - 1)]);
   } catch (error) {
     if ((error as Partial<RefusalError>).code !== 'ECONNRESET') throw error;
-    const sentence = 'the peer hung up at the exchange of keys';
+    const sentence = 'the peer closed the connection during the key exchange';
     throw new RefusalError('EACCES', `${sentence}: ${REMEDY}`, { cause: error });
   }
   let hello: { readonly verbena?: unknown; readonly refused?: unknown } | null;
@@ -88,7 +88,7 @@ async function receiveHello(talk: Conversation): Promise<unknown> {
     hello = null;
   }
   if (hello?.verbena !== VERSION) {
-    throw new RefusalError('EPROTO', 'what came is no hello of this version of verbena');
+    throw new RefusalError('EPROTO', 'invalid hello: the peer is not this version of verbena');
   }
   if (hello.refused === true) {
     throw new RefusalError(
@@ -122,6 +122,6 @@ export class KeyedConversation implements Conversation {
     if (this.session.verify(this.#received++, message, bytes.subarray(0, TAG_BYTES))) {
       return message;
     }
-    throw new RefusalError('EACCES', `the peer does not prove the key: ${REMEDY}`);
+    throw new RefusalError('EACCES', `the peer did not prove the key: ${REMEDY}`);
   }
 }

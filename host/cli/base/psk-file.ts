@@ -30,7 +30,7 @@ export function addPskOptions(command: Command): Command {
  */
 export async function readAuth({ pskFile, encrypt }: PskOptions): Promise<AuthOptions | undefined> {
   if (pskFile === undefined) {
-    if (encrypt) throw new MisuseError('--encrypt', 'needs --psk-file: packets have no key');
+    if (encrypt) throw new MisuseError('--encrypt', 'requires --psk-file');
     return undefined;
   }
   const text = await readPrivateFile(pskFile, 'key');
@@ -47,7 +47,7 @@ export async function readAuth({ pskFile, encrypt }: PskOptions): Promise<AuthOp
     }
     return [new TextEncoder().encode(line)];
   });
-  if (psk.length === 0) refuse('', 'has no key');
+  if (psk.length === 0) refuse('', 'must have at least one key');
   const auth = { psk, encrypt: encrypt ?? false };
   checkAuth(auth);
   return auth;

@@ -1,6 +1,6 @@
 /**
- * How a command ends: exit codes, one line per failure on standard error, and standard output that
- * somebody may stop reading at any time (`| head`).
+ * How a command ends: exit codes, one line per failure on standard error, and standard output whose
+ * reader may close it at any time (`| head`).
  */
 import { MisuseError, VerbenaError } from '../../index.js';
 
@@ -58,7 +58,7 @@ export function complain(command: string, line: string): void {
   process.stderr.write(`verbena ${command}: ${line.replace(/\s*\n\s*/g, ' ')}\n`);
 }
 
-/** One line about `error`, whoever threw it. */
+/** One line about `error` of any origin. */
 export function describeError(error: unknown): string {
   if (error instanceof VerbenaError) return error.message;
   const message = error instanceof Error ? error.message : String(error);

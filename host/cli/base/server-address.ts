@@ -21,14 +21,14 @@ export interface ServerAddress {
 export function parseServerAddress(text: string): ServerAddress {
   const bracketed = /^\[([^\]]+)\](?::(\d{1,5}))?$/.exec(text);
   const plain = /^([^:\s[\]]+)(?::(\d{1,5}))?$/.exec(text);
-  // Without brackets nobody can say where an IPv6 address ends: then there is no port.
+  // An IPv6 address without brackets has no recognizable end, so it has no port.
   const bare = isIPv6(text) ? [text, text, undefined] : undefined;
   const [, host, portText] = bracketed ?? bare ?? plain ?? [];
   const port = portText === undefined ? ROCE_PORT : Number(portText);
   if (host === undefined || port < 1 || port > 65535 || (bracketed && !isIPv6(host))) {
     throw new MisuseError(
       'address',
-      `"${text}" is no host[:port]; an IPv6 address with a port is written [::1]:${ROCE_PORT}`,
+      `"${text}" is not host[:port]; write an IPv6 address with a port as [::1]:${ROCE_PORT}`,
     );
   }
   return { host, port };
@@ -74,7 +74,7 @@ export async function whileNobodyAnswers<T>(
   }
 }
 
-/** What is told when the connection manager does not connect; `command` should run there. */
+/** The error for a failed connect of the connection manager; `command` should run at the peer. */
 export function connectSentence(error: unknown, server: ServerAddress, command: string): unknown {
   if (!(error instanceof ConnectError)) return error;
   const isNobody = error.reason === RejectReason.INVALID_SERVICE_ID;

@@ -50,7 +50,7 @@ export async function decode(path: string, options: DecodeOptions): Promise<numb
     }
   } catch (error) {
     if (!(error instanceof PcapError)) throw error;
-    throw new RefusalError('EPROTO', `${path} ends in the middle, ${error.message}`);
+    throw new RefusalError('EPROTO', `${path} is truncated: ${error.message}`);
   }
   if (count === 0 && options.count !== 0) throw nothingFound(path, capture, options.port);
   return Exit.OK;
@@ -61,7 +61,7 @@ async function readCapture(path: string, { port }: DecodeOptions): Promise<Captu
     return readPcap(await readFile(path), { port });
   } catch (error) {
     if (error instanceof PcapError) {
-      throw new RefusalError('EPROTO', `${path} is no capture that can be read: ${error.message}`);
+      throw new RefusalError('EPROTO', `${path} is not a readable capture: ${error.message}`);
     }
     throw fileRefusal(`cannot read ${path}`, error);
   }

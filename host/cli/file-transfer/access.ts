@@ -23,7 +23,7 @@ export async function readAccess(options: AccessOptions): Promise<AuthOptions | 
   const key = await readKey(options);
   if (key !== undefined) return authOf(key, encrypt);
   if (encrypt && options.token === false) {
-    throw new MisuseError('--encrypt', 'needs a key: leave out --no-token');
+    throw new MisuseError('--encrypt', 'requires a key: omit --no-token');
   }
   return undefined;
 }
@@ -50,7 +50,7 @@ export async function serverAccess(
 export async function clientAccess(options: AccessOptions): Promise<AuthOptions | undefined> {
   const auth = await readAccess(options);
   if (auth || !options.encrypt) return auth;
-  throw new MisuseError('--encrypt', 'needs a key: --psk-file, --token or --token-file');
+  throw new MisuseError('--encrypt', 'requires a key: --psk-file, --token or --token-file');
 }
 
 function authOf(key: string, encrypt: boolean): AuthOptions {

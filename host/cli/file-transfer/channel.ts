@@ -218,7 +218,7 @@ export class Channel {
         const start = slot * MESSAGE_BYTES_MAX;
         const message = decodeMessage(this.#inbox.subarray(start, start + byteLen));
         this.#postReceive(slot);
-        if (!message) throw new ConnectionLost(`the peer sent ${byteLen} bytes that say nothing`);
+        if (!message) throw new ConnectionLost(`invalid message of ${byteLen} bytes from the peer`);
         receive(message);
       }
     }
@@ -247,7 +247,7 @@ export class Channel {
   }
 }
 
-/** What happened; the remedies for people who wire queue pairs by hand are left out. */
+/** The cause; without the remedies for programs that connect queue pairs themselves. */
 function sentenceOf(status: number): string {
   const [sentence = ''] = explainWcStatus(status).split(/\.\s/, 1);
   return `${WcStatusName[status] ?? status}: ${sentence}`;

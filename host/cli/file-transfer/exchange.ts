@@ -17,7 +17,7 @@ const LINE_MILLIS_MAX = 5000;
 const REQUEST_BYTES_MAX = 8192;
 /** A reply has a bit for every piece. */
 const REPLY_BYTES_MAX = 2 ** 20;
-/** A dead machine says no goodbye: asked after so many milliseconds of silence. */
+/** TCP keep-alive: silence before the first probe. A dead machine sends no FIN. */
 const KEEP_ALIVE_MILLIS = 5000;
 /** Connections that have not sent their line: one more ends the oldest of them. */
 const TALKING_MAX = 256;
@@ -50,7 +50,7 @@ export interface PutRequest extends Side {
   readonly name: string;
   /** Bytes of the file. */
   readonly size: number;
-  /** When the file was changed, in nanoseconds: with the size, which version of it this is. */
+  /** Modification time in nanoseconds; with the size it identifies the file's version. */
   readonly mtimeNs: string;
   readonly pieceBytes: number;
   readonly packetSizeMax: number;
@@ -206,7 +206,7 @@ async function readRequest(
   const text = await readLine(socket, REQUEST_BYTES_MAX, 'the client');
   const line = session.verified(text);
   if (line !== undefined) return { line, session };
-  throw new RefusalError('EACCES', 'the client has another key, or does not prove it (--token)');
+  throw new RefusalError('EACCES', 'the client did not prove the key (--token, --psk-file)');
 }
 
 function helloOf(fields: Fields): unknown {
@@ -278,12 +278,12 @@ function verifiedReply(session: ExchangeSession, text: string): string {
   const line = session.verified(text);
   if (line !== undefined) return line;
   if (parseLine(text).get('refused') !== undefined) return text;
-  const sentence = 'the server does not prove that it has the key (--psk-file, --token)';
+  const sentence = 'the server did not prove the key (--psk-file, --token)';
   throw new RefusalError('EACCES', sentence);
 }
 
 /** The first line that arrives, without its end. Rejects when it is late, too long or missing. */
-function readLine(socket: Socket, bytesMax: number, who: string): Promise<string> {
+function readLine(socket: Socket, bytesMax: number, peer: string): Promise<string> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
     let size = 0;
@@ -296,16 +296,16 @@ function readLine(socket: Socket, bytesMax: number, who: string): Promise<string
     const fail = (code: ErrnoName, sentence: string): void =>
       finish(() => reject(new RefusalError(code, sentence)));
     const onError = (error: Error): void => finish(() => reject(error));
-    const onClose = (): void => fail('ECONNRESET', `${who} hung up without a line`);
+    const onClose = (): void => fail('ECONNRESET', `${peer} closed the connection without a line`);
     const onData = (chunk: Buffer): void => {
       const end = chunk.indexOf(0x0a);
       chunks.push(end < 0 ? chunk : chunk.subarray(0, end));
       size += end < 0 ? chunk.length : end;
-      if (size > bytesMax) fail(MISUSE_CODE, `${who} sends a line of more than ${bytesMax} bytes`);
+      if (size > bytesMax) fail(MISUSE_CODE, `${peer} sends a line of more than ${bytesMax} bytes`);
       else if (end >= 0) finish(() => resolve(Buffer.concat(chunks).toString()));
     };
     const timer = setTimeout(
-      () => fail('ETIMEDOUT', `${who} said nothing for ${LINE_MILLIS_MAX / 1000} s`),
+      () => fail('ETIMEDOUT', `${peer} sent no line for ${LINE_MILLIS_MAX / 1000} s`),
       LINE_MILLIS_MAX,
     );
     socket.on('data', onData).on('close', onClose).on('error', onError);
@@ -319,7 +319,7 @@ class Fields {
 
   constructor(value: unknown, what: string) {
     if (typeof value !== 'object' || value === null || Array.isArray(value)) {
-      throw new RefusalError(MISUSE_CODE, `${what} is no JSON object`);
+      throw new RefusalError(MISUSE_CODE, `${what} is not a JSON object`);
     }
     this.#fields = value as Record<string, unknown>;
   }
@@ -340,7 +340,7 @@ class Fields {
   text(name: string, pattern: RegExp): string {
     const value = this.get(name);
     if (typeof value === 'string' && pattern.test(value)) return value;
-    throw new RefusalError(MISUSE_CODE, `the field "${name}" is not as it should be`);
+    throw new RefusalError(MISUSE_CODE, `the field "${name}" is invalid`);
   }
 
   side(): Side {
@@ -409,7 +409,8 @@ export function parseReply(line: string, pieceCount: number): PutReply | DoneRep
     return { done: true, sha256: fields.text('sha256', /^[0-9a-f]{64}$/) };
   }
   const mtuBytes = fields.integer('mtuBytes', 256, 4096);
-  if (!isMtu(mtuBytes)) throw new RefusalError(MISUSE_CODE, 'the field "mtuBytes" is no path MTU');
+  if (!isMtu(mtuBytes))
+    throw new RefusalError(MISUSE_CODE, 'the field "mtuBytes" is not a path MTU');
   const base64Length = 4 * Math.ceil(Math.ceil(pieceCount / 8) / 3);
   return {
     ...fields.side(),

@@ -1,6 +1,6 @@
 /**
- * The general-purpose method (rpma/gpspm.ts), many at a time: `serve --pmem` makes durable what
- * messages name, and answers; whoever measures it asks.
+ * The general-purpose method (rpma/gpspm.ts) with several messages in flight: `serve --pmem` makes
+ * the named ranges durable and answers; `rpma bench` measures it.
  */
 import { RefusalError, WcStatus, rpma, wcStatusStr, type Context } from '../../index.js';
 import { complain, describeError } from '../base/report.js';
@@ -119,7 +119,7 @@ export class FlushAsker {
   flush(offset: number, length: number): Promise<void> {
     const place = this.#free.pop();
     if (place === undefined) {
-      return Promise.reject(new RefusalError('EAGAIN', 'too many flush messages are under way'));
+      return Promise.reject(new RefusalError('EAGAIN', 'too many flush messages are in flight'));
     }
     const { mr, sendOffset } = this.#places.of(place);
     const opContext = BigInt(place);
@@ -147,7 +147,8 @@ export class FlushAsker {
         );
         this.#receive(Number(wrId));
         const asked = this.#asked.get(answered);
-        if (!asked) throw new RefusalError('EPROTO', 'an answer to no flush');
+        if (!asked)
+          throw new RefusalError('EPROTO', 'the server answered a flush that was not sent');
         this.#asked.delete(answered);
         this.#free.push(answered);
         asked.resolve();

@@ -1,6 +1,6 @@
 /**
- * Files in a log of persistent memory: a record that names one, records with its bytes, and one
- * that ends it. A file without its end is none.
+ * Files in a log of persistent memory: a record with the name, records with the bytes, and an end
+ * record. A file without its end record does not exist.
  */
 import { createHash } from 'node:crypto';
 import { MisuseError, rpma } from '../../index.js';
@@ -22,7 +22,8 @@ export interface StoredFile {
 
 export function fileRecord(name: string): Uint8Array {
   const bytes = new TextEncoder().encode(name);
-  if (bytes.length > NAME_BYTES_MAX) throw new MisuseError('file', 'has a name that is too long');
+  if (bytes.length > NAME_BYTES_MAX)
+    throw new MisuseError('file', `must have a name of at most ${NAME_BYTES_MAX} bytes`);
   return Uint8Array.of(FILE, ...bytes);
 }
 

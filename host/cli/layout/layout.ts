@@ -1,6 +1,6 @@
 /**
- * `verbena layout FILE.json`: draws the bytes of a memory layout. What is drawn is what a device
- * does: it is asked to send through the layout, and what arrives tells where it came from.
+ * `verbena layout FILE.json`: draws the bytes of a memory layout. A device sends through the
+ * layout, and the received bytes show their origin, so the drawing is what the engine does.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import {
@@ -62,12 +62,13 @@ function checkPlace(
   areas: Description['areas'],
   refuse: (sentence: string) => RefusalError,
 ): void {
-  if (!isObject(place)) throw refuse(`${name} is no object with area, addr and length`);
+  if (!isObject(place)) throw refuse(`${name} must be an object with area, addr and length`);
   if (!Object.hasOwn(areas, String(place['area']))) {
-    throw refuse(`${name}.area is none of ${Object.keys(areas).join(', ')}`);
+    throw refuse(`${name}.area must be one of ${Object.keys(areas).join(', ')}`);
   }
   for (const field of ['addr', 'length']) {
-    if (!Number.isSafeInteger(place[field])) throw refuse(`${name}.${field} is no whole number`);
+    if (!Number.isSafeInteger(place[field]))
+      throw refuse(`${name}.${field} must be a whole number`);
   }
 }
 
@@ -81,7 +82,7 @@ function parse(path: string, text: string): Description {
     throw refuse(`not JSON: ${(error as Error).message}`);
   }
   if (!isObject(value) || !isObject(value['areas'])) {
-    throw refuse('areas is no object of names and bytes');
+    throw refuse('areas must be an object of names and sizes in bytes');
   }
   const areas = value['areas'] as Description['areas'];
   for (const [name, bytes] of Object.entries(areas)) {
@@ -92,16 +93,16 @@ function parse(path: string, text: string): Description {
   const lists = ['sg', 'interleaved'].filter((list) => value[list] !== undefined);
   const entries = value[lists[0]!];
   if (lists.length !== 1 || !Array.isArray(entries)) {
-    throw refuse('there must be one list: sg, or interleaved');
+    throw refuse('one list is required: sg or interleaved');
   }
   entries.forEach((entry: unknown, index) => {
     const name = `${lists[0]}[${index}]`;
     if (lists[0] === 'sg') return checkPlace(name, entry, areas, refuse);
-    if (!isObject(entry)) throw refuse(`${name} is no object`);
+    if (!isObject(entry)) throw refuse(`${name} must be an object`);
     checkPlace(`${name}.firstDatum`, entry['firstDatum'], areas, refuse);
     const dims = entry['dims'];
     if (!Array.isArray(dims) || !dims.every(isObject)) {
-      throw refuse(`${name}.dims is no list of offsetStride and datumCount`);
+      throw refuse(`${name}.dims must be a list of objects with offsetStride and datumCount`);
     }
   });
   return value as unknown as Description;

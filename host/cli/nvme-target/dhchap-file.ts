@@ -19,7 +19,7 @@ export async function readDhchapFile(path: string): Promise<Record<string, Dhcha
     if (secret === undefined || words.length > 3) {
       return refuse('must be HOSTNQN SECRET, or HOSTNQN SECRET CONTROLLER-SECRET');
     }
-    if (Object.hasOwn(hosts, nqn)) return refuse(`names ${nqn} for the second time`);
+    if (Object.hasOwn(hosts, nqn)) return refuse(`names ${nqn} twice`);
     hosts[nqn] = { secret, ...(controllerSecret !== undefined && { controllerSecret }) };
   });
   return hosts;

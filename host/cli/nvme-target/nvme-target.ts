@@ -49,7 +49,10 @@ export async function nvmeTarget(
 ): Promise<number> {
   const { ram, pmem, bind, udpPort, nqn, hostNqn, blockBytes, medium, port, json } = options;
   if ((file === undefined) === (ram === undefined)) {
-    throw new MisuseError('FILE or --ram', 'say what is served (verbena nvme-target --help)');
+    throw new MisuseError(
+      'FILE or --ram',
+      'is required: the storage of the namespace (verbena nvme-target --help)',
+    );
   }
   const dhchap = await dhchapOf(options);
   const auth = await readAuth(options);
@@ -109,7 +112,7 @@ async function dhchapOf(options: NvmeTargetCliOptions): Promise<NvmeTargetDhchap
   const { dhchapFile, dhchapHash, dhchapGroup } = options;
   if (dhchapFile === undefined) {
     if (dhchapHash === undefined && dhchapGroup === undefined) return undefined;
-    throw new MisuseError('--dhchap-hash, --dhchap-group', 'need --dhchap-file');
+    throw new MisuseError('--dhchap-hash, --dhchap-group', 'require --dhchap-file');
   }
   return {
     hosts: await readDhchapFile(dhchapFile),
@@ -131,7 +134,7 @@ function openStore(
 async function tell(json: boolean | undefined, event: NvmeTargetEvent): Promise<void> {
   const { kind, peer, hostNqn, cntlid, qid, reason } = event;
   if (json) return printLine(JSON.stringify({ event: kind, peer, hostNqn, cntlid, qid, reason }));
-  const who = `${hostNqn || 'a host'} at ${peer}, controller ${cntlid}, queue ${qid}`;
-  if (kind === 'connected') return printLine(`connected: ${who}`);
-  complain('nvme-target', `${kind}: ${kind === 'failed' ? '' : `${who}: `}${reason}`);
+  const host = `${hostNqn || 'a host'} at ${peer}, controller ${cntlid}, queue ${qid}`;
+  if (kind === 'connected') return printLine(`connected: ${host}`);
+  complain('nvme-target', `${kind}: ${kind === 'failed' ? '' : `${host}: `}${reason}`);
 }

@@ -16,7 +16,7 @@ export interface BandwidthSample {
   /** Messages that were measured, over all queue pairs. */
   readonly messages: number;
   readonly seconds: number;
-  /** Shortest time of a message among those under way together; 0: nobody looked. */
+  /** Shortest time of a message among those in flight together; 0: not measured. */
   readonly peakMicros: number;
   /** Messages that did not arrive: datagrams may. */
   readonly lost: number;
@@ -31,7 +31,7 @@ interface Flow {
   /** By place in the buffer. */
   readonly plain: readonly SendWorkRequest[];
   readonly signalled: readonly SendWorkRequest[];
-  /** With a post list: all of it. */
+  /** With a post list: the complete list. */
   readonly list: readonly SendWorkRequest[] | undefined;
   readonly receives: readonly ReceiveWorkRequest[];
   posted: number;
@@ -56,9 +56,9 @@ export interface BandwidthRun {
   readonly iters: number | undefined;
   readonly sends: boolean;
   readonly receives: boolean;
-  /** Who was not asked yet does not begin. */
+  /** The side that begins; the other side begins at the first message. */
   readonly startsFirst: boolean;
-  /** What comes counts as well as what is sent. */
+  /** Received messages count as well as sent ones. */
   readonly countsBoth?: boolean;
   readonly progress?: (messages: number) => void;
 }
@@ -129,7 +129,7 @@ export class Bandwidth {
     const lost = Math.max(0, expected - this.#received);
     if (lost > 0 && this.#plan.connection === 'RC') {
       const what = `the peer has done its part, but ${lost} of ${expected} messages did not come`;
-      throw new RefusalError('EPROTO', `${what}: does it run the same test?`);
+      throw new RefusalError('EPROTO', `${what}: check that both sides run the same test`);
     }
     const { bytes } = this.#run;
     return { bytes, ...window.end(this.#counted()), peakMicros: this.#peak(), lost };
@@ -144,7 +144,7 @@ export class Bandwidth {
   #isFinished(window: Window): boolean {
     const { sends, receives, pace } = this.#run;
     if (this.#total === Infinity) {
-      // Who is asked takes what comes until the other side has said that it is done.
+      // The passive side receives until the peer reports its end.
       const isAlone = !receives || this.#run.startsFirst || pace.hasWord;
       return window.isOver && (!sends || this.#done === this.#posted) && isAlone;
     }
@@ -268,7 +268,7 @@ export class Bandwidth {
   }
 }
 
-/** The part of a run that is measured: all of it, or a duration without its margins. */
+/** The measured part of a run: the whole run, or a duration without its margins. */
 class Window {
   readonly #durationMillis: number | undefined;
   readonly #marginMillis: number;

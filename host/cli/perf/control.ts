@@ -30,7 +30,7 @@ import {
   type ServerAddress,
 } from '../base/server-address.js';
 
-/** What should run where nobody listens. */
+/** The command to start if no process listens. */
 const COMMAND = 'verbena perf';
 
 /** Messages to and fro, one at a time. */
@@ -38,7 +38,7 @@ export interface PerfControl {
   /** It is the client's: it speaks first. */
   readonly asks: boolean;
   readonly kind: 'cm' | 'tcp';
-  /** The other side has said something that nobody has received. */
+  /** True if the peer sent a message that was not received yet. */
   readonly pending: boolean;
   /** Why nothing more will be heard. */
   readonly ended: Error | undefined;
@@ -75,15 +75,15 @@ export async function exchange(
 const RECEIVES = 4;
 /** A side that is gone without a word is noticed when it does not acknowledge. */
 const ALIVE_EVERY_MILLIS = 2000;
-/** More than perftest says at a time: who says more floods us. */
+/** More than perftest sends at a time: a peer that exceeds it floods this side. */
 const UNREAD_BYTES_MAX = 4 * NOTE_BYTES;
 const GOODBYE_MILLIS = 3000;
 const HELLO_MILLIS = 10_000;
-/** 6 s until somebody who does not answer is given up. */
+/** 6 s until a peer that does not answer fails. */
 const CM_RETRIES = 5;
 const GONE = 'the peer has disconnected';
 
-/** What has come and was not received, and who waits for it. */
+/** Received messages, and the waiting receiver. */
 class Inbox {
   readonly #messages: Buffer[] = [];
   #unread = 0;
@@ -103,7 +103,7 @@ class Inbox {
   deliver(message: Buffer): void {
     this.#unread += message.length;
     if (this.#unread > UNREAD_BYTES_MAX) {
-      return this.fail(new RefusalError('EPROTO', 'the peer says more than it was asked'));
+      return this.fail(new RefusalError('EPROTO', 'the peer sends more than was requested'));
     }
     this.#messages.push(message);
     this.#wake?.();
@@ -127,7 +127,7 @@ class Inbox {
       if (this.ended) throw this.ended;
       const left = deadline - performance.now();
       if (left <= 0) {
-        throw new RefusalError('ETIMEDOUT', `the peer says nothing for ${millis! / 1000} s`);
+        throw new RefusalError('ETIMEDOUT', `no message from the peer for ${millis! / 1000} s`);
       }
       await this.#somethingNew(left);
     }
@@ -166,7 +166,7 @@ export class CmControl implements PerfControl {
     this.#alive.unref();
   }
 
-  /** Rejects with RefusalError ECONNREFUSED (nobody listens), ETIMEDOUT (nobody is there). */
+  /** Rejects with RefusalError ECONNREFUSED (no process listens), ETIMEDOUT (no answer). */
   static async connect(server: ServerAddress, options: ConnectOptions): Promise<CmControl> {
     let memory: ControlMemory | undefined;
     const target = { address: server.host, port: server.port };
@@ -215,7 +215,10 @@ export class CmControl implements PerfControl {
       if (!message) return undefined;
       if (message.length === length) return messages.shift();
       const came = `the peer says ${message.length} bytes where ${length} are due`;
-      throw new RefusalError('EPROTO', `${came}: is it the same test, with the same options?`);
+      throw new RefusalError(
+        'EPROTO',
+        `${came}: check that both sides run the same test with the same options`,
+      );
     }, timeoutMillis);
   }
 
@@ -231,7 +234,7 @@ export class CmControl implements PerfControl {
     this.#inbox.fail(new RefusalError('ECONNRESET', GONE));
   }
 
-  /** Nothing is written: whoever is there acknowledges. */
+  /** An empty WRITE: the peer's transport acknowledges it. */
   #stillThere(): void {
     if (this.ended || this.#closed || this.connection.context.device.closed) return;
     const rdma = { remoteAddr: 0, rkey: 0 };

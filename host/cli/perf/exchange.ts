@@ -1,14 +1,14 @@
 /**
- * What the two sides of perftest say to each other before and after they measure, and what sides of
- * our own kind say besides. Sans I/O: bytes to values and back. All that is read is hostile.
+ * The messages of perftest before and after a measurement, and the notes that Verbena peers add.
+ * Sans I/O: bytes to values and back. All input is hostile.
  *
- * Facts from perftest 6.06 and a capture of it (test/vectors/linux/perftest-ib_write_bw): with -R
- * binary numbers in SENDs, without it text over TCP; each time the client first, then the server.
+ * Facts from perftest 6.06 and a capture (test/vectors/linux/perftest-ib_write_bw): with -R binary
+ * numbers in SENDs, without -R text over TCP; the client sends first, then the server.
  */
 import { Gid, RefusalError } from '../../index.js';
 import { checkNoHello } from '../base/keyed-exchange.js';
 
-/** Where one queue pair's peer reads and writes, and who it is (`struct pingpong_dest`). */
+/** Address, key and identity of one queue pair (`struct pingpong_dest`). */
 export interface PerfDestination {
   /** READs and atomics that it answers at a time. */
   readonly outs: number;
@@ -66,7 +66,7 @@ export function decodeVersion(bytes: Uint8Array): { version: string; isOwnKind: 
   checkNoHello(bytes);
   const text = Buffer.from(bytes).toString('latin1');
   const version = VERSION_TEXT.exec(text)?.[1];
-  if (version === undefined) throw refuse(`the peer is no perftest: it says ${quoted(text)}`);
+  if (version === undefined) throw refuse(`the peer is not perftest: it sends ${quoted(text)}`);
   if (Number(version) < VERSION_LEAST) {
     throw refuse(`the peer is perftest ${version}; it must be 5.70 or later`);
   }
@@ -93,7 +93,7 @@ export function encodeMtu(mtu: number): Buffer {
 export function decodeMtu(bytes: Uint8Array): number {
   const text = Buffer.from(bytes).toString('latin1');
   if (/^[1-5]\0$/.test(text)) return Number(text[0]);
-  throw refuse(`the peer’s path MTU is none: ${quoted(text)}`);
+  throw refuse(`invalid path MTU from peer: ${quoted(text)}`);
 }
 
 const NO_LID = 0;
@@ -147,7 +147,7 @@ const DESTINATION_TEXT = new RegExp(
 export function decodeDestinationText(bytes: Uint8Array): PerfDestination {
   const text = Buffer.from(bytes).toString('latin1');
   const found = DESTINATION_TEXT.exec(text);
-  if (!found) throw refuse(`the peer says what is no destination: ${quoted(text)}`);
+  if (!found) throw refuse(`invalid destination from peer: ${quoted(text)}`);
   const [, , outs = '', qpn = '', psn = '', rkey = '', vaddr = '', gid = ''] = found;
   return {
     outs: parseInt(outs, 16),
@@ -203,7 +203,8 @@ export function decodeReport(messages: readonly Uint8Array[]): PerfBandwidthRepo
 /** Something that only our own kind says: JSON, filled up with NULs. */
 export function encodeNote(note: object): Buffer {
   const text = Buffer.from(JSON.stringify(note));
-  if (text.length >= NOTE_BYTES) throw refuse(`a note has ${text.length} bytes`);
+  if (text.length >= NOTE_BYTES)
+    throw refuse(`a note of ${text.length} bytes exceeds ${NOTE_BYTES} bytes`);
   const bytes = Buffer.alloc(NOTE_BYTES);
   bytes.set(text);
   return bytes;
@@ -220,10 +221,10 @@ export function decodeNote(bytes: Uint8Array): { readonly [name: string]: unknow
   } catch {
     // Told below.
   }
-  throw refuse(`the peer says what is no note: ${quoted(text)}`);
+  throw refuse(`invalid note from peer: ${quoted(text)}`);
 }
 
-/** A number of a note; `otherwise` where there is none. */
+/** A number of a note; `otherwise` if the note has no such number. */
 export function numberOf(value: unknown, otherwise = 0): number {
   return typeof value === 'number' && Number.isFinite(value) && value >= 0 ? value : otherwise;
 }

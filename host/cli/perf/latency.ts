@@ -182,7 +182,7 @@ export class Latency {
     if (!pace.isOver) return false;
     if (iters === undefined || this.#plan.connection !== 'RC') return true;
     const what = `the peer has done its part, but message ${this.#received + 1} did not come`;
-    throw new RefusalError('EPROTO', `${what}: does it run the same test?`);
+    throw new RefusalError('EPROTO', `${what}: check that both sides run the same test`);
   }
 
   #fill(): void {

@@ -1,6 +1,6 @@
 /**
- * What `verbena perf` is asked to do: perftest's options, with its names and defaults, made into a
- * plan; and what of a plan both sides must have in common.
+ * The options of `verbena perf`, with perftest's names and defaults, converted into a plan; and the
+ * terms of a plan that both sides must share.
  */
 import { InvalidArgumentError, Option, type Command } from 'commander';
 import { MisuseError, QpType, WrOpcode, type AuthOptions } from '../../index.js';
@@ -118,26 +118,26 @@ export const perfTest = choice(PERF_TESTS);
 /** perftest's letters where it has one. */
 export function addPerfOptions(command: Command): Command {
   command
-    .option('-s, --size <size>', 'bytes of a message (bw: 64k, lat: 2)', size(1, SIZE_MAX))
+    .option('-s, --size <size>', 'bytes per message (bw: 64k, lat: 2)', size(1, SIZE_MAX))
     .option('-a, --all', 'sizes from 2 to 2^23')
     .option('-n, --iters <number>', 'messages (1000, write bw: 5000)', whole(5, ITERS_MAX))
-    .option('-D, --duration <seconds>', 'run so long instead', whole(1, 86400))
-    .option('-f, --margin <seconds>', 'of it not measured, at either end', whole(0, 43200))
-    .option('-t, --tx-depth <number>', 'sends under way (bw: 128)', whole(1, MAX_QP_WR))
+    .option('-D, --duration <seconds>', 'duration in place of --iters', whole(1, 86400))
+    .option('-f, --margin <seconds>', 'unmeasured time at each end of --duration', whole(0, 43200))
+    .option('-t, --tx-depth <number>', 'sends in flight (bw: 128)', whole(1, MAX_QP_WR))
     .option('-r, --rx-depth <number>', 'receives posted (send: 512)', whole(1, MAX_QP_WR))
-    .option('-Q, --cq-mod <number>', 'one completion for so many (100)', whole(1, 1024))
-    .option('-I, --inline <bytes>', 'inline up to this size', whole(0, MAX_INLINE_DATA))
+    .option('-Q, --cq-mod <number>', 'requests per completion (100)', whole(1, 1024))
+    .option('-I, --inline <bytes>', 'largest size sent inline', whole(0, MAX_INLINE_DATA))
     .option('-q, --qp <number>', 'queue pairs', whole(1, QPS_MAX), 1)
     .option('-b, --bidirectional', 'both sides send')
-    .option('-l, --post-list <number>', 'requests of one post', whole(1, MAX_QP_WR), 1)
-    .option('--recv-post-list <number>', 'receives of one post', whole(1, MAX_QP_WR), 1)
-    .option('-m, --mtu <bytes>', 'path MTU (default: what fits)', mtu);
+    .option('-l, --post-list <number>', 'requests per post', whole(1, MAX_QP_WR), 1)
+    .option('--recv-post-list <number>', 'receives per post', whole(1, MAX_QP_WR), 1)
+    .option('-m, --mtu <bytes>', 'path MTU (default: the largest possible)', mtu);
   addPortOption(command, '-p, --port <port>', 'the server’s port', 18515)
     .option('-c, --connection <type>', 'RC, UC or UD', choice(CONNECTIONS), 'RC')
     .option('-A, --atomic-type <type>', ATOMICS.join(' or '), choice(ATOMICS), 'FETCH_AND_ADD')
-    .option('-o, --outs <number>', 'READs, atomics, FLUSHes under way', whole(1, 128), 16)
+    .option('-o, --outs <number>', 'READs, atomics, FLUSHes in flight', whole(1, 128), 16)
     .option('-e, --events', 'wait for completion events instead of polling')
-    .option('--progress <how>', 'who runs the engine: thread, poll or inline', choice(PROGRESS))
+    .option('--progress <how>', 'where the engine runs: thread, poll or inline', choice(PROGRESS))
     .option('--warm-up <number>', 'messages before the measured ones', whole(0, ITERS_MAX))
     .option('-H, --histogram', 'lat: print all, sorted')
     .option('-U, --unsorted', 'lat: print all, in order')
@@ -145,14 +145,14 @@ export function addPerfOptions(command: Command): Command {
     .option('--report-gbits', 'Gb/sec in place of MiB/sec')
     .option('--bind <address>', 'local address (server: 127.0.0.1)')
     .addOption(
-      new Option('--exchange <how>', 'what introduces the sides: cm (ib_* -R), tcp (ib_* without)')
+      new Option('--exchange <how>', 'connection setup: cm (ib_* -R) or tcp (ib_* without -R)')
         .argParser(choice(EXCHANGES))
         .default('cm'),
     )
-    .option('-R, --perftest', 'the other side may be perftest’s: so it always is');
+    .option('-R, --perftest', 'accepted for perftest; the peer may always be perftest');
   addPortOption(command, '--peer-udp-port <port>', 'UDP port of the device there', ROCE_PORT);
   return command
-    .option('--udp-port <port>', `UDP port of ours (${ROCE_PORT})`, whole(0, 65535))
+    .option('--udp-port <port>', `UDP port of the local device (${ROCE_PORT})`, whole(0, 65535))
     .option('--json', 'print the result as JSON');
 }
 
@@ -194,7 +194,7 @@ export function planOf(verb: PerfVerb, test: PerfTest, options: PerfOptions): Pe
   return plan;
 }
 
-/** Does the responder answer each, as it answers READs? So many are under way at most. */
+/** True if the responder answers each request, as it answers READs; `outs` limits their number. */
 export function isAnswered(verb: PerfVerb): boolean {
   return verb !== 'write' && verb !== 'send';
 }
@@ -218,7 +218,7 @@ function checkVerb({ verb, connection, recvPostList }: PerfPlan, options: PerfOp
   if (isWord(verb) && (options.all || (options.size ?? ATOMIC_BYTES) !== ATOMIC_BYTES)) {
     throw new MisuseError(
       options.all ? '--all' : '--size',
-      'atomics and atomic writes have 8 bytes',
+      'must be 8 for atomic and atomic-write',
     );
   }
   if (connection === 'UD' && options.pskFile !== undefined) {
@@ -226,12 +226,13 @@ function checkVerb({ verb, connection, recvPostList }: PerfPlan, options: PerfOp
   }
   const isReliable = connection === 'RC';
   if (!isReliable && isAnswered(verb)) {
-    throw new MisuseError('--connection', `${verb} needs RC`);
+    throw new MisuseError('--connection', `${connection} does not support ${verb}: use -c RC`);
   }
   if (connection === 'UD' && verb === 'write') {
-    throw new MisuseError('--connection', 'write needs RC or UC');
+    throw new MisuseError('--connection', 'UD does not support write: use -c RC or UC');
   }
-  if (recvPostList > 1 && verb !== 'send') throw new MisuseError('--recv-post-list', 'is for send');
+  if (recvPostList > 1 && verb !== 'send')
+    throw new MisuseError('--recv-post-list', 'is only valid with send');
 }
 
 function checkTest(plan: PerfPlan, options: PerfOptions): void {
@@ -246,27 +247,34 @@ function checkTest(plan: PerfPlan, options: PerfOptions): void {
       '--report-gbits': options.reportGbits,
     };
     for (const [name, isAsked] of Object.entries(forBandwidth)) {
-      if (isAsked) throw new MisuseError(name, 'is for bw');
+      if (isAsked) throw new MisuseError(name, 'is only valid with bw');
     }
     if (events && verb === 'write') {
-      throw new MisuseError('--events', 'a WRITE makes none where it arrives: not for write lat');
+      throw new MisuseError(
+        '--events',
+        'is not valid with write lat: a WRITE causes no event at the peer',
+      );
     }
   } else if (options.histogram || options.unsorted) {
-    throw new MisuseError(options.histogram ? '--histogram' : '--unsorted', 'is for lat');
+    throw new MisuseError(
+      options.histogram ? '--histogram' : '--unsorted',
+      'is only valid with lat',
+    );
   }
   if (options.reportBoth && !bidirectional) {
-    throw new MisuseError('--report-both', 'is for --bidirectional');
+    throw new MisuseError('--report-both', 'is only valid with --bidirectional');
   }
   const { durationSeconds, marginSeconds, isAll } = plan;
   if (durationSeconds === undefined) {
-    if (options.margin !== undefined) throw new MisuseError('--margin', 'is for --duration');
+    if (options.margin !== undefined)
+      throw new MisuseError('--margin', 'is only valid with --duration');
     return;
   }
   for (const name of ['iters', 'all', 'histogram', 'unsorted'] as const) {
-    if (options[name]) throw new MisuseError(`--${name}`, 'goes not with --duration');
+    if (options[name]) throw new MisuseError(`--${name}`, 'is not valid with --duration');
   }
   if (durationSeconds <= 2 * marginSeconds || isAll) {
-    throw new MisuseError('--margin', 'leaves nothing of the duration');
+    throw new MisuseError('--margin', 'must be less than half of --duration');
   }
 }
 
@@ -275,7 +283,7 @@ function checkDepths(plan: PerfPlan, isTimed: boolean): void {
   const lists = { '--post-list': [postList, txDepth], '--recv-post-list': [recvPostList, rxDepth] };
   for (const [name, [list = 1, depth = 1]] of Object.entries(lists)) {
     if (list === 1) continue;
-    if (list > depth) throw new MisuseError(name, `does not fit into a depth of ${depth}`);
+    if (list > depth) throw new MisuseError(name, `must be at most the depth, ${depth}`);
     if (!isTimed && iters % list !== 0) {
       throw new MisuseError(name, `must divide the number of messages, ${iters}`);
     }
@@ -285,7 +293,10 @@ function checkDepths(plan: PerfPlan, isTimed: boolean): void {
   }
   for (const [name, depth] of Object.entries({ '--tx-depth': txDepth, '--rx-depth': rxDepth })) {
     if (qps * depth > MAX_CQE) {
-      throw new MisuseError(name, `times --qp is beyond a completion queue’s ${MAX_CQE}`);
+      throw new MisuseError(
+        name,
+        `times --qp must be at most ${MAX_CQE}, the size of a completion queue`,
+      );
     }
   }
 }

@@ -15,7 +15,7 @@ const TURN_EVERY_MILLIS = 100;
 const IDLE_TURN_EVERY_MILLIS = 2;
 /** Looking at the clock costs, too. */
 const LOOKS = 63;
-/** Who has polled in vain for so long gives its core up for a moment: somebody may need it. */
+/** After polling in vain for this time a side yields its core, which the peer may need. */
 const SPIN_MILLIS = 0.2;
 const NAP_MILLIS = 0.001;
 /** What the other side has said or done may be ahead of its last packets. */
@@ -48,7 +48,7 @@ export class PerfQueue {
         this.#event = undefined;
         this.#came.push(...completions);
       },
-      // It is destroyed when nobody measures any more, though somebody has waited before.
+      // The queue is destroyed when the measurement ends, although a wait may be pending.
       () => undefined,
     );
     return this.#event;
@@ -142,7 +142,10 @@ export class Pace {
     const idle = this.#idleMillis;
     if (control.ended && idle > LAST_PACKETS_MILLIS) throw control.ended;
     if (idle > SILENCE_MILLIS) {
-      throw new RefusalError('ETIMEDOUT', `nothing came for ${SILENCE_MILLIS / 1000} s`);
+      throw new RefusalError(
+        'ETIMEDOUT',
+        `no message from the peer for ${SILENCE_MILLIS / 1000} s`,
+      );
     }
   }
 }

@@ -45,7 +45,7 @@ const GRH_BYTES = 40;
 const LINE_BYTES = 64;
 /** Small messages walk over so much, as perftest's do (its cycle buffer). */
 const CYCLE_BYTES = 4096;
-/** perftest's, where nobody else says one. */
+/** perftest's, if the peer sends none. */
 const QKEY = 0x11111111;
 /** 4.096 us * 2^14: 67 ms. */
 const TIMEOUT = 14;
@@ -87,7 +87,7 @@ export interface PerfPeer {
   readonly ownKind?: boolean;
 }
 
-const NOBODY = { vaddr: 0n, rkey: 0 };
+const UNKNOWN = { vaddr: 0n, rkey: 0 };
 
 function areaBytes(sizeMax: number): number {
   return Math.ceil(Math.max(sizeMax, CYCLE_BYTES) / LINE_BYTES) * LINE_BYTES;
@@ -134,12 +134,12 @@ export class PerfPath {
       sendAt: index * base.stride,
       receiveAt: base.receiveAt(index),
       receivesPosted: 0,
-      remote: NOBODY,
+      remote: UNKNOWN,
       ud: ud!,
     }));
   }
 
-  /** Queue pairs that nobody is at the other end of: `connect` is next. */
+  /** Unconnected queue pairs: `connect` is next. */
   static unconnected(context: Context, plan: PerfPlan): PerfPath {
     const base = new PathBase(context, plan);
     const access = plan.connection === 'UD' ? { qkey: QKEY } : { qpAccessFlags: ALL_ACCESS };
@@ -187,7 +187,7 @@ export class PerfPath {
     return new PerfPath(base, ends);
   }
 
-  /** What the other side is told. */
+  /** The destinations that are sent to the peer. */
   get destinations(): PerfDestination[] {
     const { outs } = this.plan;
     const gid = this.context.queryGid();
@@ -387,11 +387,11 @@ class PathBase {
       const { pd, attributes: qp } = this;
       const connection = await request.accept({ pd, qp, ...this.#param });
       if (connection.qp.qpType === qp.qpType) return { qp: connection.qp, connection };
-      throw new RefusalError('EPROTO', `queue pair ${index} has another type`);
+      throw new RefusalError('EPROTO', `the peer’s queue pair ${index} has another type`);
     }
   }
 
-  /** The other side's queue pair says its number: only who is asked back needs to know. */
+  /** The peer's queue pair announces its number; only the passive side needs it. */
   async answerDatagram(channel: EventChannel, index: number): Promise<ConnectionEnd> {
     const event = await channel.getEvent();
     if (event?.event !== CmEventType.CONNECT_REQUEST) {
@@ -409,7 +409,7 @@ class PathBase {
     id.accept();
     const [completion] = await this.recvCq.wait(1);
     if (completion?.status !== WcStatus.SUCCESS) {
-      throw new RefusalError('ECONNRESET', 'the peer does not say its queue pair');
+      throw new RefusalError('ECONNRESET', 'the peer did not send its queue pair number');
     }
     const address = this.context.initAhFromWc(1, completion, this.memory.subarray(at));
     const ah = this.pd.createAh(address);
@@ -460,7 +460,7 @@ function answersDatagrams(plan: PerfPlan): boolean {
   return plan.test === 'lat' || plan.bidirectional;
 }
 
-/** Who does not listen yet is asked again. */
+/** Retries while the peer does not listen yet. */
 async function patiently(ask: () => Promise<ConnectionEnd>): Promise<ConnectionEnd> {
   for (let refusals = 1; ; refusals++) {
     try {
@@ -485,7 +485,7 @@ export function listenForDatagrams(context: Context, address: string, port: numb
   return channel;
 }
 
-/** A Mtu of so many bytes. */
+/** The Mtu of `bytes` bytes. */
 export function mtuOf(bytes: number): number {
   return Mtu.MTU_256 + Math.log2(bytes / 256);
 }

@@ -126,7 +126,7 @@ class Run {
 
   async #serveTcp(): Promise<void> {
     const { port, bind, udpPort = ROCE_PORT } = this.#options;
-    // Where no address was asked for, it is the one that the client comes to.
+    // Without --bind the device uses the address to which the client connects.
     if (bind !== undefined) await this.#open(bind, udpPort);
     // perftest speaks TCP over IPv4, whatever the packets are.
     const server = await listenTcp(bind?.includes(':') ? undefined : bind, port);
@@ -211,7 +211,7 @@ class Run {
     if (memoryBytes > 2 ** 32 - 2 ** 20) {
       throw new MisuseError(
         '--size',
-        `with --qp and the depths needs ${memoryBytes} bytes of 2^32`,
+        `with --qp and the depths requires ${memoryBytes} bytes; the limit is 2^32`,
       );
     }
     this.#context = await openDevice({

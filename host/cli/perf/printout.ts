@@ -26,7 +26,7 @@ export class PerfPrintout {
     this.#isTimed = options.plan.durationSeconds !== undefined;
   }
 
-  /** What is about to be measured, and the columns of what comes. */
+  /** The description of the measurement, and the heads of the columns. */
   async head(mtuBytes: number): Promise<void> {
     const { context, plan } = this.#options;
     const { gid, port } = context.local;
@@ -62,7 +62,7 @@ export class PerfPrintout {
     if (this.#listsTimes) await this.#columns();
   }
 
-  /** Each direction for itself, where that was asked for, and CPU time. */
+  /** Each direction separately, if requested, and the CPU time. */
   async tail(): Promise<void> {
     await this.#say(report.RULE);
     for (const side of this.#options.options.reportBoth ? (['local', 'remote'] as const) : []) {

@@ -85,7 +85,7 @@ export function waysOf({ micros }: LatencySample, plan: PerfPlan): Float64Array 
   return micros.map((time) => time / ways);
 }
 
-/** `iterations`: what was asked for; perftest's count is that of messages, not of times. */
+/** `iterations`: the requested number; perftest counts messages, not samples. */
 export function latencyRow(bytes: number, iterations: number, times: Float64Array): LatencyRow {
   const sorted = Float64Array.from(times).sort();
   const count = sorted.length;

@@ -1,6 +1,6 @@
 /**
- * Two sides that know each other: what they say in which order (perftest's), what they measure in
- * between, and what comes of it.
+ * One run of `verbena perf` after both sides are connected: perftest's messages in perftest's
+ * order, the measurements between them, and the result.
  */
 import { RefusalError, type Context, type EventChannel, type RdmaListener } from '../../index.js';
 import { ROCE_PORT } from '../../link/link.js';
@@ -26,9 +26,9 @@ export interface SessionOptions {
   readonly signal: AbortSignal;
   readonly say: (line: string) => Promise<void>;
   readonly complain: (line: string) => void;
-  /** The connection manager's client: whom it asks. */
+  /** The server, if this side is a client of the connection manager. */
   readonly server?: PerfServer;
-  /** Its server: who asks, and where. */
+  /** The listener, if this side is a server of the connection manager. */
   readonly listener?: RdmaListener;
   readonly datagrams?: EventChannel | undefined;
   readonly peer?: string;
@@ -52,7 +52,7 @@ export class PerfSession {
   readonly #printout: PerfPrintout;
   #isOwnKind = false;
   #peerDevice: PerfPeer = { port: ROCE_PORT };
-  /** Of so many messages the other side posts a multiple. */
+  /** The peer posts messages in multiples of this. */
   #peerStep = 1;
   #path!: PerfPath;
   #mtu = 0;
@@ -83,7 +83,8 @@ export class PerfSession {
     const { asks } = this.#control;
     await this.#path.close(asks);
     if (this.#control.kind === 'tcp') await this.#control.send(wire.DONE).catch(() => {});
-    // perftest's client leaves when it has all: who goes first leaves it waiting.
+    // perftest's client leaves when it has its results: a peer that leaves earlier keeps it
+    // waiting.
     else if (!asks) await within(GOODBYE_MILLIS, this.#control.over);
     await this.#control.close();
   }
@@ -101,7 +102,10 @@ export class PerfSession {
     const { connection, isAll, sizes } = this.#plan;
     if (connection === 'UD' && !isAll && sizes[0]! > 128 << this.#mtu) {
       const most = 128 << this.#mtu;
-      throw new RefusalError('EMSGSIZE', `a datagram has at most ${most} bytes, not ${sizes[0]}`);
+      throw new RefusalError(
+        'EMSGSIZE',
+        `--size ${sizes[0]} exceeds the largest datagram, ${most} bytes`,
+      );
     }
   }
 
@@ -121,13 +125,16 @@ export class PerfSession {
     for (const [name, ours] of Object.entries(termsOf(this.#plan))) {
       if (theirs[name] === ours) continue;
       const said = wire.quoted(JSON.stringify(theirs[name]) ?? 'nothing').slice(1, -1);
-      const what = `the sides differ: ${name} is ${String(ours)} here and ${said} there`;
+      const what = `the options differ: ${name} is ${String(ours)} here and ${said} at the peer`;
       throw new RefusalError('EPROTO', what);
     }
     const whole = (name: string, least: number, most: number): number => {
       const value = wire.numberOf(note[name], NaN);
       if (Number.isInteger(value) && value >= least && value <= most) return value;
-      throw new RefusalError('EPROTO', `the peer’s ${name} is none`);
+      throw new RefusalError(
+        'EPROTO',
+        `invalid ${name} from peer: ${wire.quoted(String(note[name]))}`,
+      );
     };
     this.#peerStep = whole('step', 1, 2 ** 32);
     this.#peerDevice = {
@@ -144,7 +151,7 @@ export class PerfSession {
     if (mtuOf(asked) <= activeMtu) return mtuOf(asked);
     throw new RefusalError(
       'EINVAL',
-      `the path MTU is at most ${128 << activeMtu} here, not ${asked}`,
+      `--mtu ${asked} exceeds the path MTU of the link, ${128 << activeMtu}`,
     );
   }
 
@@ -154,7 +161,7 @@ export class PerfSession {
     const isByHand = this.#control.kind === 'tcp';
     if (isByHand) this.#path = PerfPath.unconnected(context, this.#plan);
     else {
-      // The client asks when the server can be asked.
+      // The client begins when the server is ready.
       await this.#handshake();
       this.#path = server
         ? await PerfPath.connected(context, this.#plan, server, this.#mtu)
@@ -182,8 +189,8 @@ export class PerfSession {
   /** Nothing is said: both sides have come so far. */
   async #handshake(timeoutMillis = TIMEOUT_MILLIS): Promise<void> {
     const { context } = this.#options;
-    const nobody = { outs: 0, qpn: 0, psn: 0, rkey: 0, vaddr: 0n, gid: context.queryGid() };
-    await this.#shake(this.#path?.destinations[0] ?? nobody, timeoutMillis);
+    const empty = { outs: 0, qpn: 0, psn: 0, rkey: 0, vaddr: 0n, gid: context.queryGid() };
+    await this.#shake(this.#path?.destinations[0] ?? empty, timeoutMillis);
   }
 
   async #shake(ours: PerfDestination, timeoutMillis = TIMEOUT_MILLIS) {
@@ -238,7 +245,9 @@ export class PerfSession {
     if (row) await this.#printout.add(row);
   }
 
-  /** Compilers need some messages; who has peers of perftest's kind may send only one-sidedly. */
+  /**
+   * Compilers need some messages. To a peer that is perftest only one-sided requests are possible.
+   */
   async #warmUp(bytes: number): Promise<void> {
     const { verb, test } = this.#plan;
     const isWriteLat = verb === 'write' && test === 'lat';
@@ -254,7 +263,7 @@ export class PerfSession {
       if (verb === 'send') await this.#handshake(Infinity);
       await run.measure();
     }
-    // Who is worked on looks at its CPU time from here on.
+    // The passive side measures its CPU time from here on.
     if (this.#isOwnKind) await this.#handshake(Infinity);
   }
 
@@ -290,7 +299,7 @@ export class PerfSession {
       ...this.#runOf(bytes),
       sends: asks || bidirectional,
       receives: isSend && (!asks || bidirectional),
-      // One-sided in both directions: nobody waits for anybody.
+      // One-sided in both directions: no side waits for the other.
       startsFirst: asks || !isSend,
     };
   }
@@ -337,7 +346,9 @@ export class PerfSession {
     return { bytes, latency, seconds: sample.seconds, cpu, lost: sample.lost };
   }
 
-  /** What our own kind tells of each size: CPU time, and to whom was worked on, the result. */
+  /**
+   * Exchanges the CPU time of a size between Verbena peers, and the result for the passive side.
+   */
   async #exchangeUsage(row: Row | undefined, bytes: number): Promise<Row> {
     let cpuSeconds = 0;
     const usage = (): Buffer => {
@@ -359,7 +370,7 @@ export class PerfSession {
   /** What follows the last size. */
   async #finish(): Promise<void> {
     const { verb, test, bidirectional } = this.#plan;
-    // A WRITE's latency is over when the last one has come: nobody says so.
+    // The last WRITE ends a latency run: no message reports it.
     if (test === 'lat' && verb === 'write') return;
     if (test === 'bw' && verb !== 'send' && !bidirectional) {
       await this.#handshake(Infinity);

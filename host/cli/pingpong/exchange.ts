@@ -16,7 +16,7 @@ import { formatServerAddress, type ServerAddress } from '../base/server-address.
 export interface Destination {
   readonly qpn: number;
   readonly psn: number;
-  /** All zeros where the peer was given no `-g`: then it cannot be reached. */
+  /** All zeros if the peer runs without `-g`: then it cannot be reached. */
   readonly gid: Gid;
 }
 
@@ -45,7 +45,8 @@ export function decodeDestinations(bytes: Buffer): Destination[] {
   for (let start = 0; start < bytes.length; start += DESTINATION_BYTES) {
     const text = bytes.toString('latin1', start, start + DESTINATION_BYTES);
     const found = /^[\da-f]{4}:([\da-f]{6}):([\da-f]{6}):([\da-f]{32})\0$/i.exec(text);
-    if (!found) throw new RefusalError('EPROTO', 'the peer says what is no LID:QPN:PSN:GID');
+    if (!found)
+      throw new RefusalError('EPROTO', 'invalid message from peer: expected LID:QPN:PSN:GID');
     const [, qpn = '', psn = '', gid = ''] = found;
     list.push({
       qpn: parseInt(qpn, 16),
@@ -169,7 +170,7 @@ async function withSocket<T>(socket: Socket, name: string, talk: () => Promise<T
   }
 }
 
-/** So many bytes, no more. */
+/** Reads exactly `size` bytes. */
 function readBytes(socket: Socket, size: number): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const stop = (): void => void socket.off('readable', look).off('error', fail).off('close', end);
@@ -178,13 +179,19 @@ function readBytes(socket: Socket, size: number): Promise<Buffer> {
       if (!bytes) return;
       stop();
       if (bytes.length === size) resolve(bytes);
-      else reject(new RefusalError('ECONNRESET', 'the peer hung up before it said all'));
+      else
+        reject(
+          new RefusalError(
+            'ECONNRESET',
+            'the peer closed the connection in the middle of a message',
+          ),
+        );
     };
     const fail = (error: Error): void => {
       stop();
       reject(error);
     };
-    const end = (): void => fail(new RefusalError('ECONNRESET', 'the peer hung up'));
+    const end = (): void => fail(new RefusalError('ECONNRESET', 'the peer closed the connection'));
     socket.on('readable', look).on('error', fail).on('close', end);
     look();
   });

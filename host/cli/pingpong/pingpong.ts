@@ -33,12 +33,12 @@ export interface PingpongOptions extends FaultPercents, PskOptions {
 }
 
 const MEMORY_BASE_BYTES = 16 * 2 ** 20;
-/** ibv_srq_pingpong speaks of so many queue pairs, whatever `-q` says. */
+/** ibv_srq_pingpong always exchanges this number of destinations, whatever `-q` says. */
 const SRQ_DESTINATIONS = 256;
 const SRQ_QPS = 16;
 const SIZE = 4096;
 const UD_SIZE = 2048;
-const NOBODY: Destination = { qpn: 0, psn: 0, gid: new Gid(new Uint8Array(16)) };
+const UNKNOWN: Destination = { qpn: 0, psn: 0, gid: new Gid(new Uint8Array(16)) };
 
 export async function pingpong(
   host: string | undefined,
@@ -139,7 +139,7 @@ class Run {
 
   #padded(list: readonly Destination[]): readonly Destination[] {
     const count = this.#size.service === 'srq' ? SRQ_DESTINATIONS : 1;
-    return Array.from({ length: count }, (_, index) => list[index] ?? NOBODY);
+    return Array.from({ length: count }, (_, index) => list[index] ?? UNKNOWN);
   }
 
   async #print(label: string, list: readonly Destination[]): Promise<void> {
@@ -176,13 +176,14 @@ async function report(
 
 function sizeOf(options: PingpongOptions): PingpongSize {
   const chosen = (['rc', 'uc', 'ud', 'srq'] as const).filter((name) => options[name]);
-  if (chosen.length > 1) throw new MisuseError(`--${chosen[1]}`, `goes not with --${chosen[0]}`);
+  if (chosen.length > 1)
+    throw new MisuseError(`--${chosen[1]}`, `is not valid with --${chosen[0]}`);
   const service: Service = chosen[0] ?? 'rc';
   if (options.numQp !== undefined && service !== 'srq') {
-    throw new MisuseError('--num-qp', 'is for --srq');
+    throw new MisuseError('--num-qp', 'is only valid with --srq');
   }
   if (service === 'ud' && options.pskFile !== undefined) {
-    throw new MisuseError('--psk-file', 'goes not with --ud: datagrams have no authentication');
+    throw new MisuseError('--psk-file', 'is not valid with --ud: datagrams have no authentication');
   }
   const numQp = service === 'srq' ? (options.numQp ?? SRQ_QPS) : 1;
   if (options.rxDepth < numQp) {
@@ -202,10 +203,10 @@ function sizeOf(options: PingpongOptions): PingpongSize {
 /** By `--bind`, or `-g`: an index in the list of this machine's addresses, IPv4 first. */
 function boundAddress({ bind, gidIdx }: PingpongOptions): string | undefined {
   if (gidIdx === undefined) return bind;
-  if (bind !== undefined) throw new MisuseError('--gid-idx', 'goes not with --bind');
+  if (bind !== undefined) throw new MisuseError('--gid-idx', 'is not valid with --bind');
   const list = getDeviceList();
   const entry = list[gidIdx];
   if (entry) return entry.gid.toString();
   const known = list.map(({ gid }, index) => `${index}: ${gid}`).join(', ');
-  throw new RefusalError('EINVAL', `there is no GID ${gidIdx}; there are ${known}`);
+  throw new RefusalError('EINVAL', `--gid-idx: there is no GID ${gidIdx}; known: ${known}`);
 }

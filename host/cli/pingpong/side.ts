@@ -98,13 +98,13 @@ export class PingpongSide {
     if (service === 'ud' && size > largest) {
       throw new RefusalError(
         'EMSGSIZE',
-        `a datagram has at most ${largest} bytes here, not ${size}`,
+        `--size ${size} exceeds the largest datagram, ${largest} bytes`,
       );
     }
     if (service !== 'ud' && options.mtu > largest) {
       throw new RefusalError(
         'EINVAL',
-        `the path MTU is at most ${largest} here, not ${options.mtu}`,
+        `--mtu ${options.mtu} exceeds the path MTU of the link, ${largest}`,
       );
     }
     const pd = context.allocPd();
@@ -274,10 +274,13 @@ export class PingpongSide {
       signal.throwIfAborted();
       if (this.context.failure) throw this.context.failure;
       if (performance.now() > deadline) {
-        const what = this.#sending === 0 ? 'all that we sent is taken' : 'our last is not taken';
+        const what =
+          this.#sending === 0
+            ? 'all sent messages completed'
+            : 'the last sent message did not complete';
         throw new RefusalError(
           'ETIMEDOUT',
-          `nothing came for ${SILENCE_MILLIS / 1000} s; ${what}: a message is lost, or the peer is gone`,
+          `no message from the peer for ${SILENCE_MILLIS / 1000} s; ${what}: a message is lost, or the peer has ended`,
         );
       }
       if (this.#options.events) await this.#eventOr(deadline);

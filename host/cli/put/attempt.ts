@@ -91,7 +91,9 @@ export class Attempt {
       attempt.#connect(asked.reply, standing);
       running = channel.run((message) => attempt.#receive(message));
       running.catch((error: Error) => attempt.#fail(error));
-      void standing.ended.then(() => attempt.#fail(new ConnectionLost('the server hung up')));
+      void standing.ended.then(() =>
+        attempt.#fail(new ConnectionLost('the server closed the connection')),
+      );
       await attempt.#transfer(asked.reply, standing);
     } finally {
       clearInterval(alive);
@@ -130,7 +132,10 @@ export class Attempt {
   #connect(reply: PutReply, { session }: Standing): void {
     const { context, file, server } = this.#options;
     if (reply.mtuBytes > mtuFor(context.device.info.packetSizeMax)) {
-      throw new RefusalError('EPROTO', `the server wants packets of ${reply.mtuBytes} bytes`);
+      throw new RefusalError(
+        'EPROTO',
+        `the server requires a path MTU of ${reply.mtuBytes} bytes, which this side does not support`,
+      );
     }
     this.#channel.connect({ address: server.host, session, ...reply });
     if (file.size === 0) return;
@@ -152,14 +157,15 @@ export class Attempt {
   async #transfer(reply: PutReply, standing: Standing): Promise<void> {
     const { file } = this.#options;
     const have = PieceSet.fromText(reply.have, file.pieceCount);
-    if (!have) throw new RefusalError('EPROTO', 'the server has pieces that the file has not');
+    if (!have)
+      throw new RefusalError('EPROTO', 'the server reports pieces beyond the end of the file');
     this.#events.connected(have, reply.note);
     try {
       await this.#sendPieces(reply, have);
       await file.checkUnchanged();
     } catch (error) {
       if (!(error instanceof FileChanged)) throw error;
-      // Told, the server keeps nothing of it; it hangs up when it has thrown it away.
+      // The server deletes the part and closes the connection afterwards.
       this.#channel.send({ kind: 'ABANDON' });
       const timeout = new Promise((resolve) => setTimeout(resolve, ABANDON_MILLIS_MAX).unref());
       await Promise.race([standing.ended, timeout]);
@@ -175,7 +181,10 @@ export class Attempt {
   #compare(sha256: string): void {
     const { file } = this.#options;
     if (!file.needs(file.pieceCount - 1) && file.digest().toString('hex') === sha256) return;
-    throw new RefusalError('EIO', `the server has another SHA-256 of ${file.name} than we`);
+    throw new RefusalError(
+      'EIO',
+      `the SHA-256 of ${file.name} on the server differs from the local one; put the file again`,
+    );
   }
 
   async #sendPieces(reply: PutReply, have: PieceSet): Promise<void> {
@@ -208,7 +217,10 @@ export class Attempt {
       case 'WRITTEN': {
         const slot = this.#slots[message.slot];
         if (!slot || this.#freeSlots.includes(slot)) {
-          throw new RefusalError('EPROTO', `the server frees slot ${message.slot}, not in use`);
+          throw new RefusalError(
+            'EPROTO',
+            `the server frees slot ${message.slot}, which is not in use`,
+          );
         }
         this.#freeSlots.push(slot);
         this.#events.written(message.index);
@@ -220,7 +232,7 @@ export class Attempt {
       case 'FAILED':
         throw new RefusalError(message.code as ErrnoName, message.sentence);
       default:
-        throw new RefusalError('EPROTO', `a server does not say ${message.kind}`);
+        throw new RefusalError('EPROTO', `unexpected message from the server: ${message.kind}`);
     }
     this.#wake();
   }

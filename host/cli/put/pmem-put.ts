@@ -33,7 +33,7 @@ const DEPTH = 8;
 /** Flushes, and atomic writes: three of each append. */
 const FLUSHES_MAX = 32;
 const MEMORY_BASE_BYTES = 16 * 2 ** 20;
-/** The most that `serve --pmem` has, and pages that nobody touches cost nothing. */
+/** The largest log of `serve --pmem`; untouched pages use no memory. */
 const LOG_BYTES_MAX = 2 ** 31;
 const SERVER_COMMAND = 'verbena serve --pmem';
 
@@ -64,7 +64,7 @@ export async function putPmem(
     let done = 0;
     const append = (record: Uint8Array, length = 0): void => {
       const appended = log.append(record);
-      // Whoever comes to wait for it hears of it.
+      // The code that awaits `appended` receives its error.
       appended.then(() => bar.update((done += length))).catch(() => {});
       appends.push(appended);
     };

@@ -15,7 +15,7 @@ export class FileChanged extends RefusalError {
   override readonly name = 'FileChanged';
 
   constructor(path: string) {
-    super('EBUSY', `${path} changed while it was sent: put it again when nobody writes to it`);
+    super('EBUSY', `${path} changed while it was sent: put it again when no program writes to it`);
   }
 }
 
@@ -59,7 +59,7 @@ export class SourceFile {
       file = await open(path, 'r');
       const stat = await file.stat({ bigint: true });
       if (stat.isDirectory()) throw Object.assign(new Error(), { code: 'EISDIR' });
-      if (!stat.isFile()) throw new RefusalError('EINVAL', `${path} is no regular file`);
+      if (!stat.isFile()) throw new RefusalError('EINVAL', `${path} is not a regular file`);
       return new SourceFile(path, file, Number(stat.size), `${stat.mtimeNs}`, pieceBytes);
     } catch (error) {
       await file?.close();

@@ -40,7 +40,7 @@ export async function rdsPing(host: string, options: RdsPingOptions): Promise<nu
     };
     for (let number = 1; number <= count; number++) {
       if (number > 1) await sleep(timerMillis(interval * 1000));
-      // What comes late answers an earlier one.
+      // A late answer belongs to an earlier ping.
       while (socket.revents & rds.PollEvent.IN) socket.recvmsg([]);
       const started = performance.now();
       await sendPing(socket, to);
@@ -67,9 +67,6 @@ async function sendPing(socket: rds.RdsSocket, to: rds.RdsAddress): Promise<void
     if (!(error instanceof RefusalError)) throw error;
     if (error.code === 'EACCES') throw nodeRefusal(to.address, error);
     if (error.code !== 'EFAULT') throw error;
-    throw new RefusalError(
-      'EFAULT',
-      `no node of reliable datagrams answers at ${to.address}: see that one runs there`,
-    );
+    throw new RefusalError('EFAULT', `no RDS node answers at ${to.address}: start one there`);
   }
 }

@@ -13,7 +13,7 @@ export interface StressPlan {
   readonly verify: boolean;
 }
 
-/** Since they were asked last. */
+/** Since the last call of `take`. */
 export interface StressCounts {
   sent: number;
   received: number;
@@ -35,7 +35,7 @@ export function noCounts(): StressCounts {
 
 export class StressTask {
   counts = noCounts();
-  /** Bytes were not those that were sent, or a message came that is none: what, and from whom. */
+  /** An invalid message, or bytes that differ from those sent; the text names the sender. */
   trouble: RefusalError | undefined;
   readonly #socket: rds.RdsSocket;
   readonly #peers: readonly rds.RdsAddress[];

@@ -239,7 +239,7 @@ class Lines {
       return await this.#next();
     } catch (error) {
       if (!isLate) throw error;
-      const sentence = `the other side says nothing for ${TIMEOUT_MILLIS / SECOND_MILLIS} s`;
+      const sentence = `no message from the peer for ${TIMEOUT_MILLIS / SECOND_MILLIS} s`;
       throw new RefusalError('ETIMEDOUT', sentence, { cause: error });
     } finally {
       clearTimeout(late);
@@ -259,7 +259,7 @@ class Lines {
         }
       }
       if (this.#socket.destroyed || this.#socket.readableEnded) {
-        throw new RefusalError('ECONNRESET', 'the other side has gone');
+        throw new RefusalError('ECONNRESET', 'the peer closed the connection');
       }
       await Promise.race([once(this.#socket, 'data'), this.ended]);
     }
@@ -280,7 +280,7 @@ function checkAgreement(value: unknown): Agreement {
     isWhole(found.tasks, 1, STRESS_TASKS_MAX) &&
     typeof found.oneWay === 'boolean' &&
     typeof found.verify === 'boolean';
-  if (!isRight) throw new RefusalError('EPROTO', 'the other side asks for what nobody can do');
+  if (!isRight) throw new RefusalError('EPROTO', 'the peer requests invalid parameters');
   return found as Agreement;
 }
 

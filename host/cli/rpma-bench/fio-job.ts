@@ -1,7 +1,7 @@
 /**
- * Job files of fio, as far as its two librpma engines' common options go: INI with `[global]` and one
- * section for each job. A job of any other engine, or an option with another meaning here, is
- * refused by its name: what is measured is what was asked for.
+ * Job files of fio with the common options of its two librpma engines: INI with `[global]` and one
+ * section per job. A job of another engine, or an option with another meaning here, is refused by
+ * its name, so that the measurement is the requested one.
  */
 import { MisuseError } from '../../index.js';
 
@@ -64,12 +64,12 @@ export function parseFioJobs(text: string): BenchJob[] {
       return;
     }
     const [name, value = '1'] = line.split(/\s*=\s*/, 2);
-    if (!section) throw new MisuseError('jobs', `line ${index + 1} stands before any [section]`);
+    if (!section) throw new MisuseError('jobs', `line ${index + 1} precedes the first [section]`);
     section.set(name!, value);
   });
   const global = sections.get('global') ?? new Map<string, string>();
   sections.delete('global');
-  if (sections.size === 0) throw new MisuseError('jobs', 'has no job');
+  if (sections.size === 0) throw new MisuseError('jobs', 'must have at least one job section');
   return [...sections].map(([name, own]) => jobOf(name, new Map([...global, ...own])));
 }
 

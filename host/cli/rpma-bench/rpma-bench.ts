@@ -245,7 +245,7 @@ async function listen(conn: rpma.Conn): Promise<void> {
 async function drainErrors({ conn }: Target): Promise<void> {
   await Promise.resolve();
   const [left] = conn.getCq().getWc(1);
-  if (left) complain('rpma bench', `a completion nobody waited for: ${wcStatusStr(left.status)}`);
+  if (left) complain('rpma bench', `an unexpected completion: ${wcStatusStr(left.status)}`);
 }
 
 class Sample {

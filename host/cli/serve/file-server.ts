@@ -1,4 +1,4 @@
-/** A device and a TCP port that files can be put to: who is served, and who is refused. */
+/** The file server: a device, a TCP port, and the admission of clients. */
 import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { MisuseError, RefusalError, type AuthOptions } from '../../index.js';
@@ -126,7 +126,7 @@ export class FileServer {
     this.#closing = true;
     clearInterval(this.#expiring);
     const sessions = [...this.#sessions.values()];
-    for (const session of sessions) session.stop('the server ends');
+    for (const session of sessions) session.stop('the server is closing');
     await Promise.all(sessions.map((session) => session.ended));
     await this.#exchange?.close();
     await this.context.close();
@@ -137,17 +137,17 @@ export class FileServer {
     const { name, transfer } = request;
     for (let old = this.#sessions.get(name); old; old = this.#sessions.get(name)) {
       if (old.request.transfer !== transfer) {
-        throw new RefusalError('EBUSY', `somebody else is putting ${name} right now`);
+        throw new RefusalError('EBUSY', `another client is putting ${name} now; try again later`);
       }
       // The same client, and its old connection has not been missed yet.
       old.stop('it comes again');
       await old.ended;
-      // Its end is noted by who started it.
+      // The session that the caller started reports its own end.
       await new Promise((resolve) => setImmediate(resolve));
     }
     const sha256 = this.#finished.get(transfer);
     if (sha256 !== undefined) return { done: true, sha256 };
-    if (this.#closing) throw new RefusalError('ECONNRESET', 'the server ends');
+    if (this.#closing) throw new RefusalError('ECONNRESET', 'the server is closing');
     const { clientsMax } = this.#options;
     if (this.#sessions.size >= clientsMax) await this.#makeRoom(standing.remoteAddress);
     if (this.#sessions.has(name) || this.#sessions.size >= clientsMax) {
@@ -233,5 +233,5 @@ async function checkDirectory(directory: string): Promise<void> {
     throw fileRefusal(`cannot serve ${directory}`, error);
   });
   if (found.isDirectory()) return;
-  throw new RefusalError('ENOENT', `cannot serve ${directory}: it is no directory`);
+  throw new RefusalError('ENOENT', `cannot serve ${directory}: not a directory`);
 }

@@ -1,6 +1,6 @@
 /**
- * The journal beside NAME.part: which version of which file it is a part of, and which pieces of it
- * are on the disk. Text, so that a person can read it:
+ * The journal beside NAME.part: the version of the file, and the pieces that
+ * are on the disk, as readable text:
  * ```
  *   {"verbena":1,"name":"a.iso","size":5242880,"mtimeNs":"1718000000000000000","pieceBytes":1048576}
  *   0 9f3a1c07 5d2b8e44

@@ -134,15 +134,15 @@ export class PartFile {
   }
 
   /**
-   * Makes NAME of it: syncs, reads all of it back, compares, renames. Throws RefusalError: EPROTO
-   * when pieces are missing, EIO when what is on the disk is not what was sent (and then throws
-   * that away).
+   * Completes the file: syncs, reads it back, compares, renames it to NAME. Throws RefusalError:
+   * EPROTO if pieces are missing, EIO if the bytes on the disk differ from those sent (and then
+   * deletes the part).
    */
   async finish(sha256: Uint8Array): Promise<void> {
     this.#check();
     if (this.#written.size < this.pieceCount) {
       const missing = this.pieceCount - this.#written.size;
-      throw new RefusalError('EPROTO', `the file is not whole: ${missing} pieces are missing`);
+      throw new RefusalError('EPROTO', `the file is incomplete: ${missing} pieces are missing`);
     }
     await this.#sync();
     this.#check();

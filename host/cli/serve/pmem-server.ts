@@ -31,7 +31,7 @@ export async function servePmem(
     rdAtomicMax: FLUSHES_MAX,
   });
   try {
-    // As it is, where it is there; else the size that was asked for.
+    // An existing file keeps its size; otherwise the size of the option.
     const pmem = await context
       .openPmem(path, bytes === undefined ? {} : { bytes })
       .catch((error: unknown) => {
@@ -46,7 +46,7 @@ export async function servePmem(
     pcfg.setDirectWriteToPmem(true);
     const told = Buffer.concat([mr.getDescriptor(), pcfg.getDescriptor()]);
     const ep = await peer.epListen(bind, PMEM_SERVICE, authOption(auth));
-    // Whoever reads that we serve may end us at once.
+    // A program that reads the line `serving` may end this process at once.
     const stopped = new Promise<void>((resolve) => {
       process.once('SIGINT', () => resolve()).once('SIGTERM', () => resolve());
     });

@@ -65,7 +65,7 @@ export async function checkQuota(
 ): Promise<void> {
   let used = 0;
   for (const file of await readdir(directory)) {
-    // What there is of it is part of `size`.
+    // `size` includes the existing part.
     if (file === name + PART_SUFFIX) continue;
     const found = await stat(join(directory, file)).catch(() => undefined);
     if (found?.isFile()) used += found.size;

@@ -39,7 +39,7 @@ export type SessionEnd =
 
 export class Session {
   readonly request: PutRequest;
-  /** Resolves when everything that the session had is given back. */
+  /** Resolves when all resources of the session are released. */
   readonly ended: Promise<void>;
   readonly #context: Context;
   readonly #standing: Standing;
@@ -70,7 +70,7 @@ export class Session {
     });
   }
 
-  /** Opens file, memory and queue pair. Throws RefusalError; everything is given back then. */
+  /** Opens file, memory and queue pair. Throws RefusalError and then releases all of them. */
   async open(options: SessionOptions, sharers: number): Promise<PutReply> {
     const { request } = this;
     const slots = Math.min(Math.floor(options.windowBytes / request.pieceBytes), SLOTS_MAX);
@@ -106,7 +106,7 @@ export class Session {
     const { info } = this.#context.device;
     const mtuBytes = mtuFor(Math.min(info.packetSizeMax, request.packetSizeMax));
     channel.connect({
-      // Where the request came from, whatever it says: nobody is sent packets for somebody else.
+      // The source address of the TCP connection: a client cannot direct packets to another host.
       address: this.#standing.remoteAddress,
       port: request.port,
       qpn: request.qpn,
@@ -154,7 +154,7 @@ export class Session {
       if (silent > IDLE_MILLIS_MAX) this.stop('it said nothing for a minute');
       if (!this.#isHeard && silent > FIRST_MILLIS_MAX) this.stop('it began with nothing');
     }, 1000);
-    void this.#standing.ended.then(() => this.stop('it hung up'));
+    void this.#standing.ended.then(() => this.stop('the client closed the connection'));
     let reason = '';
     // Stopped while it was being opened.
     if (this.#stopped !== undefined) channel.break();
@@ -209,7 +209,7 @@ export class Session {
     if (this.#failure || this.#sha256 || this.#abandoned) return;
     // While the file is read back nothing may change it.
     if (this.#ending && message.kind !== 'ALIVE') {
-      throw new RefusalError('EPROTO', `${message.kind} came after the end`);
+      throw new RefusalError('EPROTO', `${message.kind} arrived after END`);
     }
     switch (message.kind) {
       case 'PIECE':
@@ -226,7 +226,7 @@ export class Session {
       case 'ALIVE':
         break;
       default:
-        throw new RefusalError('EPROTO', `a client does not say ${message.kind}`);
+        throw new RefusalError('EPROTO', `unexpected message from the client: ${message.kind}`);
     }
   }
 
@@ -241,15 +241,18 @@ export class Session {
     const part = this.#part!;
     const memory = this.#slots[slot];
     if (!memory || index >= part.pieceCount || length !== part.lengthOf(index)) {
-      throw new RefusalError('EPROTO', `no piece ${index} of ${length} bytes in slot ${slot} fits`);
+      throw new RefusalError(
+        'EPROTO',
+        `piece ${index} of ${length} bytes in slot ${slot} is out of range`,
+      );
     }
     if (this.#busySlots.has(slot)) {
-      throw new RefusalError('EPROTO', `slot ${slot} was used before it was free`);
+      throw new RefusalError('EPROTO', `slot ${slot} was written before it was free`);
     }
     this.#busySlots.add(slot);
     const bytes = memory.subarray(0, length);
     if (crc32(bytes) !== crc) {
-      throw new RefusalError('EIO', `piece ${index} arrived with another CRC-32 than it was sent`);
+      throw new RefusalError('EIO', `the CRC-32 of piece ${index} differs from the client's`);
     }
     await part.write(index, bytes, crc);
     this.#piecesReceived++;
@@ -259,7 +262,7 @@ export class Session {
 
   async #finish(sha256: Uint8Array): Promise<void> {
     if (this.#busySlots.size > 0) {
-      throw new RefusalError('EPROTO', 'the end came before the pieces were written');
+      throw new RefusalError('EPROTO', 'END arrived before all pieces were written');
     }
     await this.#part!.finish(sha256);
     this.#sha256 = sha256;

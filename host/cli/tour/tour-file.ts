@@ -1,7 +1,6 @@
 /**
- * What the tour puts when nobody names a file: something real, large and installed. The node binary
- * is that almost everywhere; where it is a small one over shared libraries, installed files of the
- * dependencies are strung together.
+ * The tour's default file: real, large and installed, which the node binary almost always is. If it
+ * is a small one over shared libraries, installed files of the dependencies are concatenated.
  */
 import { createReadStream, createWriteStream } from 'node:fs';
 import { readdir, stat } from 'node:fs/promises';
@@ -35,7 +34,7 @@ export async function findTourFile(
     files++;
     if (bytes >= BYTES_MIN) return { path, what: `${files} installed files in a row` };
   }
-  throw new RefusalError('ENOENT', 'there are not 50 MB installed to send: name a file');
+  throw new RefusalError('ENOENT', 'no installed file of 50 MB was found: name a file');
 }
 
 async function* installedFiles(candidate: string): AsyncGenerator<string> {

@@ -52,7 +52,7 @@ export async function tour(path: string | undefined, options: TourOptions): Prom
     if (interrupted) child.kill('SIGTERM');
     const report = await client.report;
     if (interrupted) throw new Interrupted('interrupted');
-    if (!report) throw new RefusalError('EIO', 'the second process failed; its line says why');
+    if (!report) throw new RefusalError('EIO', 'the second process failed; see its error line');
     await compare(file.path, join(directory, report.name));
     const counters = server.counters;
     await server.close();
@@ -84,7 +84,7 @@ async function openServer(directory: string, options: TourOptions): Promise<File
     faults: faultsOf(options),
     ...(options.pcap === undefined ? {} : { pcap: options.pcap }),
   };
-  // What arrives is told by `conclude`, and what the client says comes from the client.
+  // `conclude` reports the received file; the client's lines report the rest.
   const log = { ...logEvents('tour', true), started: () => undefined, ended: () => undefined };
   try {
     return await FileServer.open(wanted, log);
@@ -160,7 +160,7 @@ async function clientAddress(): Promise<string[]> {
   }
 }
 
-/** Byte for byte, once more and by nobody who took part. */
+/** Compares byte for byte, independently of client and server. */
 async function compare(source: string, arrived: string): Promise<void> {
   const [a, b] = [await open(source), await open(arrived)];
   try {
@@ -173,7 +173,7 @@ async function compare(source: string, arrived: string): Promise<void> {
       same &&= await readFully(b, right.subarray(0, length), at);
       same &&= left.subarray(0, length).equals(right.subarray(0, length));
     }
-    if (!same) throw new RefusalError('EIO', `${basename(arrived)} is not what ${source} is`);
+    if (!same) throw new RefusalError('EIO', `${basename(arrived)} differs from ${source}`);
   } finally {
     await a.close();
     await b.close();

@@ -1,7 +1,7 @@
 /**
- * The engine's side of all durable segments: FLUSHes of the engine go into the rings of the
- * segments that they are about, what is done there goes back. For whoever has the turn: the table
- * lies in memory that both threads of a device have.
+ * The engine's side of all durable segments: passes FLUSHes of the engine to the rings of their
+ * segments, and the results back. Called by the turn holder: the table is in memory that both
+ * threads of a device use.
  * ```
  *  | entries: address, length (0: free), ring, reserved | a FlushRequest |
  * ```

@@ -1,4 +1,4 @@
-/** Memory that outlives the process: what the device asks of whoever keeps it. */
+/** The interface of a store, which keeps memory beyond its process. */
 
 /** Bytes of a segment, from its start. */
 export interface DurableRange {

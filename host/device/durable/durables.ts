@@ -1,4 +1,4 @@
-/** The durable segments of a device: memory of it that a store keeps. */
+/** The durable segments of a device: parts of its memory with a store. */
 import type { ArenaMemory } from '../../engine/arena.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { commitTo, type Commit } from './committer.js';
@@ -17,10 +17,10 @@ export interface KeptSegment {
   readonly address: number;
   /** Bytes. */
   readonly length: number;
-  /** Has its store failed? Then no FLUSH of it succeeds any more. */
+  /** True if the store failed: then every FLUSH of the segment fails. */
   readonly failed: boolean;
   /**
-   * It is not durable any more. Rejects with RefusalError EBUSY while a FLUSH of it is under way.
+   * Ends the durability of the segment. Rejects with RefusalError EBUSY while a FLUSH is pending.
    */
   remove(): Promise<void>;
 }
@@ -95,7 +95,8 @@ export class Durables {
       },
       remove: async () => {
         if (!this.#segments.has(kept)) throw new MisuseError('segment', 'is removed already');
-        if (!ring.idle) throw new RefusalError('EBUSY', 'remove: a FLUSH of it is under way');
+        if (!ring.idle)
+          throw new RefusalError('EBUSY', 'remove: a FLUSH of the segment is pending');
         this.#segments.delete(kept);
         this.#table.release(index);
         const stopped = stop();

@@ -1,14 +1,14 @@
 /**
- * Whether a store waits before its next turn, and for how many that one is. A disk is waited for
- * anyway: so for those who were just told and go on, until such a part of how long the last turn
- * took has passed since it ended. Who waited in vain does not wait again for as many turns, or
- * twice as many as last time.
+ * Group commit: how long the store's thread collects FLUSHes before the next sync, and how many the
+ * sync includes. It waits for the FLUSHes of the requesters that were just answered, for at most a
+ * part of the last turn's duration. After a wait in vain it does not wait for a number of turns,
+ * which doubles each time.
  *
- * Should they take longer to come back than that, a turn is for half of them: then two groups
- * alternate, one on its way while the other is synced, and the disk waits for neither.
+ * If the requesters take longer to return, a turn includes half of their FLUSHes: two groups
+ * alternate, one in transit while the other is synced, and the disk waits for neither.
  */
 const SHARE = 1 / 4;
-/** Who comes back later than so many turns after the last one has not just been told. */
+/** A FLUSH that arrives later than this number of turns is not an answered requester's next one. */
 const LATE_TURNS = 2;
 const VAIN_TURNS_MAX = 64;
 
@@ -22,12 +22,12 @@ export class GroupCommit {
   #vain = 0;
   #halves = false;
 
-  /** So many are waited for. */
+  /** The number of FLUSHes to wait for. */
   get company(): number {
     return this.#company;
   }
 
-  /** The turn is for so many at most. */
+  /** The largest number of FLUSHes in a turn. */
   get most(): number {
     return this.#halves ? Math.ceil(this.#company / 2) : Infinity;
   }

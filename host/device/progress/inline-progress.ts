@@ -140,7 +140,7 @@ export class InlineProgress implements Progress, LinkReceiver {
     }
     const deadline = earlier(this.#timer.micros, this.#patientTimer.micros);
     if (deadline !== 0 && this.#clock.now() >= deadline) engine.advance();
-    // Whoever polls next, or posts, settles. In case nobody does:
+    // The next poll or post settles; this timer covers the case that neither follows.
     if (!engine.owes || this.#isSettling) return;
     this.#isSettling = true;
     nextTurn(() => {

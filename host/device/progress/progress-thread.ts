@@ -42,7 +42,7 @@ export type ThreadMessage =
   | { readonly kind: 'opened'; readonly share: LinkShare }
   | { readonly kind: 'failed'; readonly code: LinkError['code']; readonly message: string };
 
-/** Somebody who polls without a pause comes again within this time, unless it is interrupted. */
+/** An application that polls without a pause polls again within this time, unless interrupted. */
 const LED_MICROS = 200;
 /** An application that took a turn so long ago does so now and then, or not at all. */
 const TOUCHED_MICROS = 1000;
@@ -50,7 +50,7 @@ const TOUCHED_MICROS = 1000;
 const LOOK_MICROS = 500;
 /** The longest sleep. `worker.terminate()` of an application has no other way to end this thread. */
 const SLEEP_MICROS = 1_000_000;
-/** Whoever has just asked may ask again: so long the thread looks before it lets others work. */
+/** How long the thread looks for the peer's next request before it yields its processor. */
 const KEPT_MICROS = 20;
 const CACHE_LINE = 64;
 
@@ -102,7 +102,7 @@ const spin = new Spin(
 );
 let runner: Runner | undefined;
 
-/** A turn, unless the application is at it: it does all of it then. */
+/** One turn, unless the application has the turn and does the work. */
 function turn(running: Runner): number {
   control.yieldToWaiters();
   if (!control.takeTurn()) {
@@ -120,8 +120,8 @@ function run(context: number): void {
   const exports = control.guard(instantiate(memory, task.module));
   const running = new Runner(memory, exports, context, link, clock, task.durables, packetInbox);
   runner = running;
-  const nobody = { completion: () => {}, asyncEvent: () => {} };
-  const events = new EventRing(memory, context, nobody);
+  const discard = { completion: () => {}, asyncEvent: () => {} };
+  const events = new EventRing(memory, context, discard);
   let eventsSeen = 0;
   let busyUntil = 0;
   while (!control.stopped) {

@@ -1,4 +1,4 @@
-/** Who runs the engine: the thread that calls it (inline-progress.ts), or one of its own. */
+/** The progress modes: the engine runs in the calling thread (inline-progress.ts) or in its own. */
 import type { CountersLayout } from '#build/abi.js';
 import type { Struct } from '../../engine/struct.js';
 import type { Endpoint } from '../../link/endpoint.js';
@@ -30,7 +30,7 @@ export interface RunningEngine {
   drain(): void;
 }
 
-/** Nobody works on that ring any more. */
+/** Resolves when no thread works on that ring any more. */
 export type StopDurable = () => Promise<void>;
 
 /** A store that is to live in a thread of its own. */
@@ -42,20 +42,19 @@ export interface DurableTask extends DurableStoreModule {
 }
 
 export interface Progress {
-  /** How whoever waits for a completion looks for it before it sleeps; undefined: not at all. */
+  /** Spinning before a sleep of a thread that waits for a completion; undefined: none. */
   readonly spin: Spin | undefined;
   /** Of the link, which is open. */
   readonly info: LinkInfo;
   /** Runs the engine of this context from now on. */
   start(context: number, events: DeviceEvents): RunningEngine;
   /**
-   * Takes in what has arrived, in the thread that calls, where that is possible. Answers may wait
-   * for the next call of this, of `settle` or of `drain`: who was waiting for what has arrived
-   * goes on at once, and what it posts leaves before them. `again`: the caller does nothing else
-   * until something arrives, or it arms a queue.
+   * Receives packets in the calling thread, if possible. Answers may wait for the next call of
+   * `poll`, `settle` or `drain`: the application continues at once, and its posts leave before
+   * them. `again`: the caller does nothing but poll until a packet arrives, or it arms a queue.
    */
   poll(again?: boolean): void;
-  /** Nobody was waiting for it: answers leave now. */
+  /** Sends the waiting answers now: the application did not wait for what arrived. */
   settle(): void;
   /** Address of the table of durable segments (durable-exchange.ts). */
   readonly durables: number;

@@ -1,13 +1,13 @@
 /**
- * Looking for work for a while before going to sleep: to sleep and be woken costs more than most
- * of what one is woken for. Between two looks the processor is offered to whoever waits for one:
- * it is often the one whose work is waited for, and it runs without being woken.
+ * Spins before sleeping, because a sleep and a wake-up cost more than most work. Between two looks
+ * it yields the processor: often the thread that produces the work runs then, without a wake-up.
  *
- * With few processors whoever looks keeps one from those who work in its own process: it sleeps at
- * once while they do.
+ * With few processors a spinning thread takes one from the other threads of its process, so it
+ * sleeps at once while they work.
  *
- * Who computes without a pause would keep it for a slice of time, each time. So whoever got it
- * back late does not look for a while: who sleeps gets it as soon as something comes.
+ * Programs that compute without a pause keep a yielded processor for a time slice. A thread that
+ * gets its processor back late therefore does not spin for a while: a sleeping thread runs as soon
+ * as an event arrives.
  */
 import type { Clock } from '../clock.js';
 
@@ -16,7 +16,7 @@ const PROCESSORS_FEW = 2;
 
 /** Others have the processor for so long only if they have more to do than to answer us. */
 const LOST_MICROS = 500;
-/** After that nobody looks for so many times as long; twice that when it happens again soon. */
+/** Length of the pause without spinning, in such delays; doubled if it soon happens again. */
 const PAUSE_FACTOR = 1;
 const PAUSE_FACTOR_MAX = 160;
 
@@ -32,9 +32,8 @@ export class Spin {
   #pauseFactor = PAUSE_FACTOR;
 
   /**
-   * `micros`: how long to look, when it is worth it. `yieldProcessor`: sched_yield(2).
-   * `keptMicros`: so long the processor is kept even by who does not look. `processors`: how many
-   * there are.
+   * `micros`: longest spin. `yieldProcessor`: sched_yield(2). `keptMicros`: time before the first
+   * yield. `processors`: number of processors.
    */
   constructor(
     micros: number,

@@ -1,10 +1,11 @@
 /**
- * The engine runs in a thread of its own (progress-thread.ts): what peers ask of us is served while
- * the application computes. Posting writes a ring and rings a doorbell; completions are read from
- * rings; control verbs run here, under the lock that the other thread takes for each of its calls.
+ * The engine runs in a thread of its own (progress-thread.ts), which serves peers while the
+ * application computes. Posting writes a ring and rings a doorbell; completions are read from
+ * rings; control verbs run in this thread, under the lock that the other thread takes for each of
+ * its calls.
  *
- * Waking a thread costs more than most of what it would do. So whoever posts, or finds a completion
- * queue empty, takes a turn of the engine's work in this thread if nobody else is at it.
+ * Waking a thread costs more than most work. So a call that posts, or that finds a completion queue
+ * empty, takes a turn of the engine's work in this thread if the turn is free.
  */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
@@ -36,17 +37,17 @@ import type { ThreadMessage, ThreadTask } from './progress-thread.js';
 import { Runner } from './runner.js';
 import { Spin } from './spin.js';
 
-/** So often, and so fast, a queue is found empty by somebody who does nothing else but poll. */
+/** This number of fast empty polls in a row means that the application does nothing but poll. */
 const RAPID_POLLS = 8;
 const RAPID_MICROS = 100;
 /** So soon the other thread looks after a leader that has gone (progress-thread.ts). */
 const LOOK_MICROS = 500;
 /** So long, at most, it waits for the other thread's turn to end. */
 const TURN_MICROS = 50;
-/** So many times, before an answer that waits is left to the next turn. */
+/** This number of polls may pass before a waiting answer is left to the next turn. */
 const PATIENCE = 1000;
 
-/** Those whose thread runs. Who leaves without closing a device would wait for a thread asleep. */
+/** Devices with a running thread: a process that exits without closing would wait for its sleep. */
 const running = new Set<() => void>();
 process.on('exit', () => {
   for (const stop of running) stop();
@@ -145,7 +146,7 @@ export class ThreadProgress implements Progress {
   ): Promise<ThreadProgress> {
     const { posix, reason } = await loadPosix();
     if (!posix) throw new LinkError('EOPNOTSUPP', `a progress thread needs koffi: ${reason}`);
-    // Misuse is told by this thread: the socket is made in the other one.
+    // This thread throws the misuse; the other thread creates the socket.
     const link = new UdpBatchLink(udp);
     const control = arena.heap.alloc(CONTROL_BLOCK_BYTES);
     const linkBytes = UdpBatchLink.bytes(arena.memory.bytes.length);
@@ -209,7 +210,7 @@ export class ThreadProgress implements Progress {
     const counters = structAt(memory, CountersLayout, struct.counters);
     const doorbell = this.#doorbell(struct);
     this.#ring = ring;
-    // Nobody else calls anything while we have the turn: no need of the lock.
+    // The turn excludes all other calls, so the lock is not needed.
     this.#runner = this.#newRunner(context);
     const guarded = this.#control.guard(this.#arena.exports);
     this.#arena.exports = {
@@ -288,7 +289,7 @@ export class ThreadProgress implements Progress {
       throw refusal;
     }
     const ring = new DurableRing(this.#arena.memory, task.ring);
-    // What it did not do is not durable, and nobody is told that it is.
+    // What the thread did not sync is not durable, and is not acknowledged.
     const fail: Commit = (_, done) => done(new Error('the store’s thread ended'));
     let stopping = false;
     worker.on('error', () => undefined);
@@ -329,7 +330,7 @@ export class ThreadProgress implements Progress {
     return this.#polls >= RAPID_POLLS;
   }
 
-  /** Who arms a queue is about to sleep: the other thread does the work again. */
+  /** Arming a queue precedes sleeping: the other thread runs the engine again. */
   #follow(): void {
     if (!this.#leads) return;
     this.#polls = 0;
@@ -351,8 +352,8 @@ export class ThreadProgress implements Progress {
       control.endTurn();
     }
     control.touch(this.#clock.now());
-    // Nobody but the other thread lets time pass, or answers, should we not come back. It may be
-    // asleep for ever, and not know yet that we led.
+    // Only the other thread handles timers and answers if this thread does not return. It may sleep
+    // without a deadline, unaware that this thread had the turn.
     const due = runner.owes ? this.#clock.now() + LOOK_MICROS : runner.deadline;
     if (due !== 0 && !control.wakesBy(due)) this.#kick();
     if (this.#ring!.pending) control.call();

@@ -14,9 +14,9 @@ const ATTEMPTS_MAX = 16;
 const MODE = 0o700;
 
 /**
- * The directory of that user in `place`; created, with mode 0700, if there is none. Another user
- * may have taken its name: then a suffix follows. All processes of the user get the same one, the
- * oldest. Throws RefusalError: ENOENT (`place` does not exist), EACCES, ENOSPC.
+ * The user's directory in `place`; created, with mode 0700, if it does not exist. If another user
+ * has its name, a suffix follows. All processes of the user find the same directory, the oldest.
+ * Throws RefusalError: ENOENT (`place` does not exist), EACCES, ENOSPC.
  */
 export function deviceDirectory(user: number, place = SHARED_MEMORY): string {
   for (let attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {

@@ -1,9 +1,9 @@
 /**
- * The file that the processes of a named device share: found or made, judged, and locked.
+ * The file that the processes of a named device share: opened or created, validated, and locked.
  *
- * Who lives is told by locks of the kernel, which end with their process and with nothing else: one
- * byte for each slot, far behind the file's end. Two more bytes are the lock of the arena's tables
- * and that of coming and going.
+ * Kernel locks, which end with their process and with nothing else, show which processes live: one
+ * byte per slot, far behind the file's end. Two more bytes are the lock of the arena's tables and
+ * the lock for attaching and detaching.
  */
 import { createHash } from 'node:crypto';
 import {
@@ -63,9 +63,10 @@ export class DeviceFile {
   }
 
   /**
-   * Opens the file of that name, or makes an empty one; nobody else comes or goes until `leave`. A
-   * file that nobody lives in is thrown away. Throws RefusalError: EACCES (another user's), EINVAL
-   * (foreign), EBUSY (somebody does not get on with coming or going), ENOENT (no such directory).
+   * Opens the file of that name, or creates an empty one; no other process attaches or detaches
+   * until `leave`. A file without a living process is replaced. Throws RefusalError: EACCES
+   * (another user's), EINVAL (foreign), EBUSY (another process holds the lock for attaching too
+   * long), ENOENT (no such directory).
    */
   static async open(posix: Posix, name: string, directory: string): Promise<DeviceFile> {
     if (!/^[A-Za-z0-9._-]{1,64}$/.test(name)) {
@@ -82,12 +83,12 @@ export class DeviceFile {
         if (nlink > 0 && (size === 0 || alive)) return new DeviceFile(path, posix, fd);
         if (nlink > 0 && checkMagic(fd, path)) unlinkSync(path);
       } catch (error) {
-        // Who keeps us from coming has it, whoever made it; otherwise nobody has.
+        // EBUSY: another process uses the file. Other errors: no process does.
         if (isNew && (error as RefusalError).code !== 'EBUSY') rmSync(path, { force: true });
         closeSync(fd);
         throw error;
       }
-      // It was taken away before we had it, or everybody who was in it is dead.
+      // The file was removed before this process locked it, or all its processes are dead.
       closeSync(fd);
     }
   }
@@ -98,8 +99,8 @@ export class DeviceFile {
   }
 
   /**
-   * Gives a new file its storage, all of it: a hole that cannot be filled later would kill whoever
-   * touches it. Throws RefusalError ENOSPC.
+   * Allocates the whole storage of a new file: a hole that cannot be filled later would kill the
+   * process that touches it. Throws RefusalError ENOSPC.
    */
   allocate(bytes: number): void {
     try {
@@ -134,17 +135,17 @@ export class DeviceFile {
     return readHeader(this.#fd, this.path);
   }
 
-  /** This process lives in that slot from now on. False: somebody else does. */
+  /** Locks that slot for this process. False: another process has it. */
   takeSlot(slot: number): boolean {
     return this.#lock(SLOTS + slot);
   }
 
-  /** Nobody lives in that slot any more. */
+  /** Unlocks that slot. */
   releaseSlot(slot: number): void {
     this.#unlock(SLOTS + slot);
   }
 
-  /** Does somebody else live in that slot? */
+  /** True if another process has that slot. */
   isAlive(slot: number): boolean {
     return asked(this.path, () => slotIsAlive(this.posix, this.#fd, slot));
   }
@@ -181,7 +182,7 @@ export class DeviceFile {
     this.#unlock(JOIN);
   }
 
-  /** Removes the name: the next one who opens it begins anew. */
+  /** Removes the name: the next process that opens the device creates a new file. */
   remove(): void {
     unlinkSync(this.path);
   }
@@ -357,7 +358,7 @@ function headerIn(bytes: Buffer): DeviceHeader {
   return structAt({ view }, DeviceHeaderLayout, 0);
 }
 
-/** Throws RefusalError EINVAL: whatever it is, it is not ours. An empty beginning is nobody's. */
+/** Throws RefusalError EINVAL for a foreign file. False: the file is empty. */
 function checkMagic(fd: number, path: string): boolean {
   const bytes = readBytes(fd);
   if (bytes.every((byte) => byte === 0)) return true;

@@ -1,6 +1,6 @@
 /**
- * What a device that processes share looks like from outside: read from its file, by somebody who
- * takes no part in it, while the others go on. A picture of a moment, and of several.
+ * The state of a shared device, read from its file by a process that is not a member, while the
+ * members run. The values are read at different moments.
  */
 import { closeSync, constants, openSync, readSync } from 'node:fs';
 import { join } from 'node:path';
@@ -43,7 +43,7 @@ export interface ProcessReport {
   readonly pid: number;
   /** Seconds since 1970. */
   readonly since: number;
-  /** False: it is dead, and nobody has taken back what it had yet. */
+  /** False: the process is dead, and its resources are not reclaimed yet. */
   readonly alive: boolean;
   readonly regions: number;
   readonly windows: number;
@@ -59,12 +59,12 @@ export interface DomainReport {
   readonly handle: number;
   /** Has it a handle (`allocShpd`)? */
   readonly shared: boolean;
-  /** Who takes part, by slot, and how many regions and queue pairs each has in it. */
+  /** Members by slot, with the number of their regions and queue pairs. */
   readonly instances: readonly { readonly slot: number; readonly uses: number }[];
   readonly keys: number;
 }
 
-/** Throws RefusalError: ENOENT (there is none), and as `openDevice` does for bad files. */
+/** Throws RefusalError: ENOENT (no such device), and as `openDevice` does for invalid files. */
 export function reportDevice(name: string, directory?: string): Promise<DeviceReport> {
   return lookAt(name, directory, (tables, path, alive) => tables.report(path, alive));
 }
@@ -93,7 +93,7 @@ function openExisting(path: string): number {
     return openSync(path, constants.O_RDWR | constants.O_NOFOLLOW);
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
-    if (code === 'ENOENT') throw new RefusalError('ENOENT', `nobody has ${path} open`);
+    if (code === 'ENOENT') throw new RefusalError('ENOENT', `no process has ${path} open`);
     throw new RefusalError('EACCES', `this user may not open ${path}`, { cause: error });
   }
 }

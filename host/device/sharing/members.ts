@@ -1,6 +1,7 @@
 /**
- * The processes that share a device: who lives, and what becomes of what the dead leave. Every
- * process looks now and then; whoever finds a dead one first takes back what it had.
+ * The processes that share a device: which ones live, and the reclaim of a dead process's
+ * resources. Each process checks periodically; the first process that detects a dead process
+ * reclaims its resources.
  */
 import { ArenaLayout, CONTEXT_SLOT_SIZE, ContextSlotLayout, Errno, SlotState } from '#build/abi.js';
 import type { ArenaMemory } from '../../engine/arena.js';
@@ -14,7 +15,7 @@ import { clearInboxes } from './packet-inbox.js';
 import { ServiceTable } from './services.js';
 import { SteeringTable, steeringProgram, withoutSlots } from './steering.js';
 
-/** How long a death may go unnoticed by whoever does not wait for the dead. */
+/** Longest time until a process without pending waits detects a death. */
 const LOOK_MILLIS = 100;
 
 /** A process that takes part in a device. */
@@ -95,8 +96,8 @@ export class Members {
   }
 
   /**
-   * Our socket has joined the group: packets for our slot come to it from now on. `wakePort`: where
-   * others wake our thread. While nobody else comes or goes.
+   * The socket of this process joined the group and receives the packets of its slot. `wakePort`:
+   * where other processes wake its thread. Under the lock for attaching and detaching.
    */
   enter(socket: number, wakePort: number): void {
     this.#socket = socket;
@@ -123,7 +124,9 @@ export class Members {
     this.#timer = undefined;
   }
 
-  /** Takes back what the dead had, if there are any. What the system refuses waits: it is told. */
+  /**
+   * Reclaims the resources of dead processes. After a refusal of the system the next call retries.
+   */
   look(): void {
     if (this.#socket < 0) return;
     try {
@@ -149,7 +152,7 @@ export class Members {
     });
   }
 
-  /** Takes back what these slots had. While nobody else comes or goes. */
+  /** Reclaims the resources of these slots. Under the lock for attaching and detaching. */
   bury(dead: readonly number[]): void {
     if (dead.length === 0) return;
     const order = withoutSlots(this.steering.order, dead);
@@ -158,8 +161,8 @@ export class Members {
   }
 
   /**
-   * Takes our slot, which the kernel says nobody lives in, and what a dead one left there. False:
-   * others are still using that.
+   * Initializes this process's slot, and reclaims what a dead process left in it. False: other
+   * processes still use that.
    */
   begin(since: number): boolean {
     const struct = slotAt(this.#arena, this.#slots, this.slot);
@@ -194,7 +197,7 @@ export class Members {
     return dead;
   }
 
-  /** False: not all of it, since others are at work; to be tried again. */
+  /** False: incomplete, because other processes still use the resources; to be retried. */
   #reap(slot: number): boolean {
     const struct = slotAt(this.#arena, this.#slots, slot);
     struct.state = SlotState.DEAD;
@@ -210,7 +213,10 @@ export class Members {
     return true;
   }
 
-  /** Tells the kernel, then everybody. While nobody else comes or goes. Throws RefusalError. */
+  /**
+   * Installs the order of sockets in the kernel, then in the arena. Under the lock for attaching
+   * and detaching. Throws RefusalError.
+   */
   steer(order: readonly number[]): void {
     try {
       this.#file.posix.attachReuseportProgram(this.#socket, steeringProgram(order));

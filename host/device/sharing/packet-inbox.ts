@@ -119,7 +119,7 @@ export class PacketInbox {
     return ready.length;
   }
 
-  /** This thread will sleep: who brings something wakes it. False: something was brought. */
+  /** This thread is about to sleep: a sender will wake it. False: a packet arrived meanwhile. */
   fallAsleep(): boolean {
     Atomics.store(this.#words, this.#field(this.#slot, 'sleeping'), 1);
     if (this.#mail === this.#seen) return true;
@@ -146,7 +146,9 @@ export class PacketInbox {
     return this.#services.slotOfMad(view, packet, length) ?? this.#slot;
   }
 
-  /** Is there anybody in that slot? What is for nobody is dropped by our engine, and counted. */
+  /**
+   * True if that slot belongs to another living process. The engine drops and counts other packets.
+   */
   #isElsewhere(slot: number): boolean {
     return slot < this.#slotsMax && this.#words[this.#field(slot, 'state')] !== 0;
   }

@@ -13,7 +13,7 @@ import { lookAt, type DeviceTables } from './device-report.js';
 /** Counters of users are as their processes have told last, some 20 ms ago. */
 export interface PoolReport {
   readonly ulp: string;
-  /** All regions, and those that somebody holds: users with what is their own. */
+  /** Regions of the pool, and those in use or kept by users. */
   readonly total: number;
   readonly held: number;
   /** In the global pool, in each bucket. */
@@ -47,7 +47,10 @@ export interface PoolUserReport {
   readonly reclaimed: number;
 }
 
-/** Throws RefusalError: ENOENT (nobody has the device), and as `openDevice` does for bad files. */
+/**
+ * Throws RefusalError: ENOENT (no process has the device), and as `openDevice` does for invalid
+ * files.
+ */
 export function reportPools(name: string, directory?: string): Promise<PoolReport[]> {
   return lookAt(name, directory, (tables, path, alive) => {
     const { processes } = tables.report(path, alive);

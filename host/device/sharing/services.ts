@@ -1,7 +1,7 @@
 /**
- * Whose a message of the connection manager is, when several processes answer at one address.
- * Service ids stand in a table of the arena; communication ids carry the slot of who drew them in
- * their upper byte (nobody else reads them).
+ * Maps connection-manager messages to the process that owns them, when several processes answer at
+ * one address. Service ids are in a table of the arena; communication ids carry the slot of their
+ * creator in the upper byte, which peers do not interpret.
  */
 import { ServiceLayout } from '#build/abi.js';
 import type { EngineMemory } from '../../engine/memory.js';
@@ -32,7 +32,9 @@ export class ServiceTable {
     this.#count = count;
   }
 
-  /** Under the arena's lock. 'taken' by somebody else, 'full', or it is this slot's from now on. */
+  /**
+   * Under the arena's lock. 'taken': another slot has the id; 'full'; 'ours': this slot has it now.
+   */
   take(id: bigint, slot: number): 'ours' | 'taken' | 'full' {
     let free = -1;
     for (let index = 0; index < this.#count; index++) {
@@ -64,7 +66,7 @@ export class ServiceTable {
     }
   }
 
-  /** The slot that answers for this id; undefined: nobody does. */
+  /** The slot that registered this id, or undefined. */
   ownerOf(id: bigint): number | undefined {
     for (let index = 0; index < this.#count; index++) {
       const service = this.#at(index);
@@ -83,7 +85,7 @@ export class ServiceTable {
     return found;
   }
 
-  /** The slot that a packet to queue pair 1 is for; undefined: whoever got it. */
+  /** The slot of a packet to queue pair 1; undefined: the process that received it. */
   slotOfMad(view: DataView, packet: number, length: number): number | undefined {
     const isCm =
       length >= LENGTH_MIN &&

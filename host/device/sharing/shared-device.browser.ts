@@ -1,4 +1,4 @@
-/** Stands in for shared-device.ts in a browser: processes share a file there is none of. */
+/** Replaces shared-device.ts in a browser, where processes cannot share a file. */
 import { RefusalError } from '../../errors/errors.js';
 
 export class SharedDevice {

@@ -35,14 +35,14 @@ export interface SharedOptions {
   readonly name: string;
   /** The directory of its file. Default: the user's own in /dev/shm (`device-directory.ts`). */
   readonly directory?: string | undefined;
-  /** Who makes the device says how many processes may share it, at most 256. Default 32. */
+  /** The creator's limit of processes, at most 256. Default 32. */
   readonly processesMax?: number | undefined;
-  /** Who makes the device says how much memory each process has for its queues. Default 64 MiB. */
+  /** The creator's choice of memory of each process for its queues. Default 64 MiB. */
   readonly localMemoryBytes?: number | undefined;
   /** Where it is thought to be; left out, wherever it is. */
   readonly address?: string | undefined;
   readonly port?: number | undefined;
-  /** Drawn by whoever asks; counts when the device is made. */
+  /** Drawn by each process that opens; used if it creates the device. */
   readonly deviceId: bigint;
 }
 
@@ -84,7 +84,7 @@ const LIMITS: { readonly [Name in keyof SharedLimits]: number } = {
 /** What the file says, or is to say. */
 interface Found {
   readonly limits: SharedLimits;
-  /** Where all processes have the shared memory, and how much of it there is. */
+  /** Address of the shared memory in all processes, and its size. */
   readonly sharedAddress: number;
   readonly sharedBytes: number;
   readonly isNew: boolean;
@@ -130,11 +130,11 @@ export class SharedDevice {
   }
 
   /**
-   * Attaches to the device of that name, or makes it. Nobody else comes or goes until `enter` or
-   * `abandon`. `since`: seconds since 1970. Throws MisuseError for options out of range;
-   * RefusalError EOPNOTSUPP (no koffi), EACCES, EINVAL (foreign file, or a device with less than is
-   * asked for), EPROTO (another build), EIO (damaged), ENOSPC (no room for the file), EBUSY (no
-   * slot is free), ENOENT (no such directory), ENOMEM.
+   * Attaches to the device of that name, or creates it. No other process attaches or detaches until
+   * `enter` or `abandon`. `since`: seconds since 1970. Throws MisuseError for options out of range;
+   * RefusalError EOPNOTSUPP (no koffi), EACCES, EINVAL (foreign file, or a smaller device than
+   * requested), EPROTO (another build), EIO (damaged), ENOSPC (no room for the file), EBUSY (no
+   * free slot), ENOENT (no such directory), ENOMEM.
    */
   static async open(
     options: SharedOptions,
@@ -173,8 +173,8 @@ export class SharedDevice {
   }
 
   /**
-   * Where this process's socket is to be: where the device is, if it is there already. Throws
-   * RefusalError EINVAL for another place; LinkError when it is somebody else's.
+   * The endpoint for this process's socket: the device's endpoint if it has one. Throws
+   * RefusalError EINVAL for another endpoint; LinkError if another device has it.
    */
   async choose(
     udp: UdpOptions,
@@ -251,9 +251,9 @@ export class SharedDevice {
   }
 
   /**
-   * Everything that this process had goes back; `stop` ends engine and link in between. What cannot
-   * be given back the others take, as from a dead one: closed all the same, it rejects with
-   * RefusalError.
+   * Returns all resources of this process; `stop` ends engine and link in between. What cannot be
+   * returned, the other processes reclaim, as after a death. Then it closes all the same and
+   * rejects with RefusalError.
    */
   async close(stop: () => Promise<void>): Promise<void> {
     this.members.stop();
@@ -293,8 +293,8 @@ export class SharedDevice {
 }
 
 /**
- * Is the address nobody else's? Sockets that may share a port do not tell; so a plain one asks.
- * Rejects with LinkError as a link does.
+ * Checks that the endpoint is free. Sockets that may share a port do not fail, so a plain socket is
+ * bound. Rejects with LinkError as a link does.
  */
 async function checkAddress(address: string, port: number): Promise<void> {
   const { posix } = await loadPosix();
@@ -330,7 +330,7 @@ function describe(sizes: SharedSizes, options: SharedOptions): Found {
   return { limits, sharedAddress, sharedBytes, isNew: true, local: undefined, deviceId };
 }
 
-/** What the header says, where it can be true and is as much as is asked for. */
+/** The values of the header, if they are valid and sufficient for the options. */
 function read(
   file: DeviceFile,
   sizes: Asked,
@@ -393,7 +393,7 @@ function makeMemory(
   return memory;
 }
 
-/** The first slot that nobody lives in. */
+/** The first free slot. */
 function takeSlot(file: DeviceFile, found: Found): number {
   const { contextsMax } = found.limits;
   for (let slot = 0; slot < contextsMax; slot++) if (file.takeSlot(slot)) return slot;
@@ -403,7 +403,7 @@ function takeSlot(file: DeviceFile, found: Found): number {
   );
 }
 
-/** A file that nobody else lives in is of no use. */
+/** Removes a file that no other process uses. */
 function abandon(file: DeviceFile): void {
   try {
     if (!file.isShared) file.remove();

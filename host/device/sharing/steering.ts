@@ -1,13 +1,13 @@
 /**
- * Which of a device's processes gets a packet. They share one UDP port (SO_REUSEPORT), and a small
- * program in the kernel picks the socket by the upper byte of the queue pair's number, which is
- * the slot of the process that made the queue pair.
+ * Distributes received packets to the processes of a device. They share one UDP port
+ * (SO_REUSEPORT), and a program in the kernel selects the socket by the upper byte of the queue
+ * pair number, which is the slot of the process that created the queue pair.
  *
- * The kernel keeps the sockets of a group in an array: who binds comes last, and when one is closed
- * the last one takes its place. The arena keeps the same array of slots. Whoever comes, goes or
- * finds somebody dead brings it up to date and hands the kernel a new program, under the lock of
- * coming and going. Where the array is wrong, packets arrive at the wrong process and are handed
- * on (packet-inbox.ts): steering is a matter of speed only.
+ * The kernel keeps the sockets of a group in an array: a new socket is last, and the last one
+ * replaces a closed one. The arena keeps the same array of slots. A process that attaches, detaches
+ * or detects a death updates it and gives the kernel a new program, under the lock for attaching
+ * and detaching. If the array is wrong, packets reach the wrong process, which relays them
+ * (packet-inbox.ts): steering affects speed only.
  */
 import { SteeringLayout } from '#build/abi.js';
 import type { EngineMemory } from '../../engine/memory.js';
@@ -35,7 +35,7 @@ export function steeringProgram(order: readonly number[]): Uint8Array {
     add(JUMP_IF_EQUAL, 0, 1, slot);
     add(RETURN, 0, 0, index);
   });
-  // Nobody's, or queue pair 1's: whoever gets it knows what to do with it.
+  // No slot, or queue pair 1: the process that receives the packet finds the owner.
   add(RETURN, 0, 0, 0);
   return program;
 }

@@ -1,9 +1,8 @@
 /**
- * One device in several threads of one process: one SharedArrayBuffer, no file, nothing of the
- * system but a socket for each. A thread gets a slot of its own and a part of the memory for its
- * queues, engine and link; protection domains and keys are everybody's, and every address means the
- * same everywhere. Its port is its own: without a program in the kernel nobody could tell packets
- * for one thread from those for another.
+ * One device in several threads of one process: one SharedArrayBuffer and a socket per thread, no
+ * file. Each thread has a slot and a part of the memory for its queues, engine and link; protection
+ * domains, keys and addresses are common. Each thread has its own port, because without a program
+ * in the kernel the packets of threads could not be distinguished.
  */
 import {
   ArenaLayout,

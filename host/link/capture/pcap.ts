@@ -46,7 +46,7 @@ export interface PcapSink {
   close(): Promise<void>;
 }
 
-/** What `pcapLink` may be told. */
+/** Options of `pcapLink`. */
 export interface PcapOptions {
   /** Microseconds since 1970. Default: the system's clock. */
   nowMicros?: () => number;

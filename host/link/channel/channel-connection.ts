@@ -14,14 +14,15 @@ const MESSAGES_MAX = 1024;
 const SILENCE_MILLIS = 50;
 const SILENCE_MILLIS_MAX = 1600;
 /**
- * The other side is asked what it has seen four times a window, and where it closes when no answer
- * is under way: asked at each closing, it would answer every few messages, which then close it.
+ * Acknowledgements are requested four times per window, and when the window closes if no answer is
+ * pending. A request at each closing would cause an answer for every few messages, which then close
+ * the window again.
  */
 const ASKS = 4;
 
 export class ChannelConnection {
   readonly channel: DatagramChannel;
-  /** Somebody asked what was seen, and nothing has said it yet. */
+  /** The peer requested an acknowledgement, and no packet has carried it yet. */
   ackDue = false;
   /** Of the last message, where it has several beside it. */
   lastOrder: number | undefined;

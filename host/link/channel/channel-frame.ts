@@ -55,7 +55,7 @@ export class Frame {
     return this.length === HEADER_BYTES;
   }
 
-  /** Is there room for a packet of so many bytes? */
+  /** True if a packet of `packetBytes` bytes fits. */
   fits(packetBytes: number): boolean {
     return this.length + LENGTH_BYTES + packetBytes + ORDER_BYTES <= this.bytes.length;
   }

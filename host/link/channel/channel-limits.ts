@@ -10,7 +10,7 @@ export interface ChannelLimits {
   readonly windowBytes: number;
   /** Bytes of packets that wait for the window; what is beyond is dropped. */
   readonly queueBytes: number;
-  /** Where a channel holds back more than this, nothing more is given to it. */
+  /** If a channel buffers more than this, the link sends it nothing more. */
   readonly bufferedBytesMax: number;
   /** Peers of a link, those included that are still being connected. */
   readonly peersMax: number;
@@ -18,7 +18,7 @@ export interface ChannelLimits {
   readonly openMillis: number;
   /** How long a peer whose connection got lost may take to come back by another one. */
   readonly returnMillis: number;
-  /** While there are several connections to a peer, each is asked so often whether it carries. */
+  /** While there are several connections to a peer: interval of the probes of each. */
   readonly askMillis: number;
 }
 
@@ -30,11 +30,11 @@ export interface ChannelCounters {
   messagesReceived: number;
   /** Too long, or too many waited for the window. */
   dropped: number;
-  /** For an address that nobody has. */
+  /** Packets for an unknown address. */
   unroutable: number;
   /** Messages that the channel did not take. */
   refused: number;
-  /** Messages that are none, or whose packets are not whole. */
+  /** Invalid messages, and messages with incomplete packets. */
   malformed: number;
   /** How often nothing was seen for so long that all under way was taken for lost. */
   silences: number;

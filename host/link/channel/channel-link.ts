@@ -1,6 +1,6 @@
 /**
- * A link over messages: any number of peers, each behind a datagram channel of its own and known by
- * its GID. How channels come to be is for those who extend it (data-channel.ts, websocket.ts).
+ * A link over messages: any number of peers, each with its own datagram channel, identified by GID.
+ * Subclasses create the channels (data-channel.ts, websocket.ts).
  */
 import { timerMillis } from '../../base/timer.js';
 import { LinkError, MisuseError } from '../../errors/errors.js';
@@ -111,7 +111,7 @@ export abstract class ChannelLink implements Link {
     return this.#receiver !== undefined;
   }
 
-  /** Who is connected now. */
+  /** Connected peers. */
   get peers(): Endpoint[] {
     return [...this.#peers.values()].map(({ endpoint }) => endpoint);
   }
@@ -166,14 +166,14 @@ export abstract class ChannelLink implements Link {
     return new Promise((resolve) => this.#waiting.push(resolve));
   }
 
-  /** Who comes and who goes, until the link is closed. */
+  /** Changes of the peers' state, until the link is closed. */
   async *peerEvents(): AsyncGenerator<PeerEvent, void, undefined> {
     for (let event = await this.nextPeerEvent(); event; event = await this.nextPeerEvent()) {
       yield event;
     }
   }
 
-  /** Ends the connection to a peer; it hears of it if the channel still carries that. */
+  /** Ends the connection to a peer, which is notified if the channel still works. */
   disconnect(peer: Endpoint): void {
     const found = this.#peers.get(peer.gid.toString());
     if (found) this.#remove(found, 'disconnected here');
@@ -325,7 +325,7 @@ export abstract class ChannelLink implements Link {
     }
   }
 
-  /** Somebody who knows a way to this peer may connect anew. */
+  /** A subclass that can reach this peer may reconnect. */
   protected abstract seekAgain(peer: Endpoint): void;
 
   /** Is it a peer, and out of reach? */

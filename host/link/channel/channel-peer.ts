@@ -89,7 +89,7 @@ export class ChannelPeer {
     this.#pump();
   }
 
-  /** Says what was seen, if somebody asked and no packet has said it. */
+  /** Sends a requested acknowledgement that no packet has carried. */
   acknowledge(): void {
     for (const connection of this.#known.values()) if (connection.ackDue) this.#say(connection, 0);
   }

@@ -50,8 +50,8 @@ export interface DataChannelOptions extends RtcOptions {
   /** How long a connection may take until packets travel. Default 15 s. */
   readonly openMillis?: number;
   /**
-   * How long a peer may be out of reach before it is given up: whoever connected tries again by the
-   * same signalling meanwhile. Default 10 s.
+   * Timeout of an interrupted peer; the side that connected retries through the same signalling
+   * meanwhile. Default 10 s.
    */
   readonly returnMillis?: number;
   /** Default: what there is where this runs. Two links never have the same. */
@@ -105,10 +105,10 @@ export class DataChannelLink extends ChannelLink {
   readonly #peersMax: number;
   readonly #noticeMillis: number;
   readonly #listening = new Set<() => void>();
-  /** By whom each peer was found. */
+  /** The signalling through which each peer was connected. */
   readonly #ways = new WeakMap<Endpoint, Signalling>();
   readonly #made = new WeakMap<DatagramChannel, Made>();
-  /** Peers that are being looked for, and those to whom a restart was offered. */
+  /** Peers that are being reconnected; peers with an outstanding offer of a restart. */
   readonly #sought = new Set<Endpoint>();
   readonly #offered = new Set<string>();
   #answering = 0;
@@ -157,10 +157,10 @@ export class DataChannelLink extends ChannelLink {
   }
 
   /**
-   * Connects with whoever answers our offer through `signalling` (a URL: by HTTP). Resolves with
-   * its address when packets travel. The same peer again, with the same certificate, replaces the
-   * connection that was: queue pairs go on, as after a loss. Rejects with LinkError: ETIMEDOUT (no
-   * answer, or no way there), ECONNREFUSED, EPROTO, EOPNOTSUPP, EACCES, ENOSPC.
+   * Offers a connection through `signalling` (a URL: by HTTP). Resolves with the peer's address
+   * when packets travel. A new connection to the same certificate replaces the old one, and its
+   * queue pairs retransmit what was lost. Rejects with LinkError: ETIMEDOUT (no answer, or no
+   * working candidate pair), ECONNREFUSED, EPROTO, EOPNOTSUPP, EACCES, ENOSPC.
    */
   async connect(signalling: Signalling | string, options: ConnectOptions = {}): Promise<Endpoint> {
     checkKeys('connect', options, 'timeoutMillis');
@@ -214,7 +214,7 @@ export class DataChannelLink extends ChannelLink {
       const connection = await this.#bundler.answer(checked);
       answered = connection;
       this.#made.set(connection.channel, { connection, heard: checked });
-      // Who is connected is told by peerEvents, and who is not does not matter here.
+      // peerEvents reports the connection; a failure has no other effect here.
       this.addPeer(gid, connection.channel).catch(() => undefined);
     } finally {
       this.#answering--;
@@ -222,15 +222,18 @@ export class DataChannelLink extends ChannelLink {
     return answered.description;
   };
 
-  /** Answers everybody who offers there, until the link is closed or what it returns is called. */
+  /**
+   * Answers all offers of `signalling`, until the link is closed or the returned function is
+   * called.
+   */
   listen(signalling: SignallingListener): () => void {
     return this.#attend(signalling.listen(this.answer));
   }
 
-  /** Meets everybody who joins the same room: peerEvents tells who. Ends as `listen`. */
+  /** Connects to every peer that joins the same room (see `peerEvents`). Ends as `listen`. */
   meet(room: SignallingRoom): () => void {
     const name = this.info.local.gid.toString();
-    // In a busy browser signalling may take longer than it has; who has left answers nobody.
+    // In a busy browser signalling may exceed its timeout; a peer that left does not answer.
     const greet = (newcomer: Signalling, attempts = ATTEMPTS): void => {
       this.connect(newcomer).catch(async () => {
         await pause(SEEK_MILLIS);
@@ -264,7 +267,7 @@ export class DataChannelLink extends ChannelLink {
     // Once: every restart puts off the moment when the library itself gives the connection up.
     let mayRestart = true;
     const seek = async (): Promise<void> => {
-      // It came back by itself, or it was given up.
+      // The peer is restored, or its timeout has expired.
       while (this.isInterrupted(peer)) {
         if (!mayRestart) await this.connect(way, { timeoutMillis: SEEK_MILLIS }).catch(() => {});
         else await this.#restart(peer, way).catch(() => {});
@@ -276,7 +279,7 @@ export class DataChannelLink extends ChannelLink {
     void pause(SEEK_MILLIS).then(seek);
   }
 
-  /** ICE restart. What comes of it is seen by whether the peer is interrupted. */
+  /** ICE restart. `isInterrupted` shows whether it worked. */
   async #restart(peer: Endpoint, way: Signalling): Promise<void> {
     const channel = this.channelOf(peer.gid);
     const made = channel && this.#made.get(channel);
@@ -287,7 +290,8 @@ export class DataChannelLink extends ChannelLink {
       const offer = await made.connection.restart.offer();
       const timeoutMillis = NOTICE_MILLIS + SEEK_MILLIS;
       const answer = checkDescription(await exchange(way, offer, { timeoutMillis }), 'answer');
-      // Another certificate would end the connection, and another session is none of ours.
+      // Another certificate would end the connection; another session belongs to another
+      // connection.
       if (!gidOfDescription(answer).equals(peer.gid)) return;
       if (judgeOffer(made.heard, answer) !== 'restart') return;
       // An offer of the other side was answered meanwhile.
@@ -301,8 +305,8 @@ export class DataChannelLink extends ChannelLink {
   }
 
   /**
-   * An offer that leads a connection elsewhere is listened to when nothing travels on it here
-   * either: else whoever reads along on the signalling could interrupt what works.
+   * Accepts an ICE restart only while no packet travels on the connection here: otherwise an
+   * attacker that reads the signalling could interrupt a working connection.
    */
   async #answerRestart(
     gid: Gid,
@@ -352,7 +356,7 @@ function pause(millis: number): Promise<void> {
   return new Promise((resolve) => setTimeout(resolve, timerMillis(millis)));
 }
 
-/** Rejects with LinkError ETIMEDOUT when nobody answers. */
+/** Rejects with LinkError ETIMEDOUT without an answer. */
 async function exchange(
   by: Signalling,
   offer: Description,
@@ -363,7 +367,7 @@ async function exchange(
     patience.signal.addEventListener('abort', () => reject(patience.signal.reason as Error));
   });
   const seconds = timeoutMillis / 1000;
-  const timeout = new LinkError('ETIMEDOUT', `nobody answers through ${by.name} in ${seconds} s`);
+  const timeout = new LinkError('ETIMEDOUT', `no peer answered through ${by.name} in ${seconds} s`);
   const timer = setTimeout(() => patience.abort(timeout), timerMillis(timeoutMillis));
   try {
     return await Promise.race([by.exchange(offer, patience.signal), gaveUp]);

@@ -1,10 +1,9 @@
 /**
- * What a link over messages stands on: something that carries messages to one peer and back, whole
- * or not at all, perhaps in another order. RTCDataChannel, its like in Node, a MessagePort to
- * whoever has one of them, a WebSocket.
+ * A channel carries messages to one peer and back, complete or not at all, in any order: an
+ * RTCDataChannel, its equivalent in Node, a MessagePort to a page that has one, a WebSocket.
  */
 
-/** What a channel tells its owner. None of it comes before `start` returns. */
+/** Events of a channel for its owner. The first one occurs after `start` has returned. */
 export interface ChannelReceiver {
   /** It can send now. */
   opened(): void;
@@ -13,8 +12,8 @@ export interface ChannelReceiver {
   /** Nothing travels at the moment; or it does again. */
   interrupted(isInterrupted: boolean): void;
   /**
-   * It is over; nothing comes afterwards. Not called after `close`. `isLost`: nobody said so, the
-   * network is gone, and another connection may reach the same peer.
+   * The channel has ended; no event follows. Not called after `close`. `isLost`: the network
+   * failed, the peer did not close; another connection may reach the same peer.
    */
   closed(reason: string, isLost: boolean): void;
 }

@@ -1,17 +1,17 @@
 /**
- * Messages that came by several channels, in the order in which they were sent: what one channel
- * brings late waits for nobody longer than it takes to know that it is lost.
+ * Restores the order of messages that arrive over several channels. A missing message delays the
+ * others only until it is known to be lost.
  *
- * Every message has a number, its `order`, and names that of the one before it on the same channel,
- * its `previous`. A channel seldom changes the order of its own, so a previous one that is not
- * there is lost. For one of which nothing is known yet few others wait, and not for long: a channel
- * may stand still for seconds. It may come all the same, out of order, as from any network.
+ * Each message has a number, its `order`, and names the number of the message before it on the same
+ * channel, its `previous`. A channel seldom reorders its own messages, so a missing previous
+ * message is lost. A gap of unknown cause is bounded: 64 messages or 2 ms, because a channel may
+ * stall for seconds. A message that arrives later is delivered out of order.
  */
 import { sequenceDistance } from './channel-frame.js';
 
 /** How far ahead a message may be; a power of two. */
 const AHEAD_MAX = 512;
-/** So many wait for one that is missing. */
+/** Messages that wait for a missing one. */
 const KEPT_MAX = 64;
 /** And so long. */
 const GAP_MILLIS = 2;
@@ -31,7 +31,10 @@ export class MessageOrder {
     this.#deliver = deliver;
   }
 
-  /** `message` is only valid during the call. `previous`: `order` itself where there is none. */
+  /**
+   * `message` is only valid during the call. `previous`: equal to `order` if there is no such
+   * message.
+   */
   receive(order: number, previous: number, message: Uint8Array): void {
     const ahead = sequenceDistance(order, this.#next);
     if (ahead < 0) {

@@ -67,7 +67,7 @@ export class WebSocketChannel implements DatagramChannel {
       socket.onclose = () => over('it was closed');
       socket.onerror = () => over('it failed');
     });
-    // Whoever connects asks; for others it may stay unsaid.
+    // The connecting side awaits the address; on the other side it may stay unknown.
     this.address.catch(() => undefined);
   }
 
@@ -89,7 +89,7 @@ export class WebSocketChannel implements DatagramChannel {
 
   send(message: Uint8Array): boolean {
     if (this.#socket.readyState !== OPEN) return false;
-    // ws keeps what it is given until it is written.
+    // ws keeps the buffer until it is written.
     this.#socket.send(message.slice());
     return true;
   }

@@ -70,9 +70,9 @@ export class WebSocketLink extends ChannelLink {
   }
 
   /**
-   * Connects with the program behind `url` (ws:, wss:; in a page it may be relative). Resolves with
-   * its address. Rejects with LinkError ECONNRESET (nobody there), ETIMEDOUT, EPROTO, EADDRINUSE
-   * (its address is that of another peer), ENOSPC, EOPNOTSUPP (no ws).
+   * Connects to the server of `url` (ws:, wss:; in a page it may be relative). Resolves with its
+   * address. Rejects with LinkError ECONNRESET (no server), ETIMEDOUT, EPROTO, EADDRINUSE (its
+   * address is that of another peer), ENOSPC, EOPNOTSUPP (no ws).
    */
   async connect(url: string | URL): Promise<Endpoint> {
     if (!this.isOpen) throw new MisuseError('link', 'is not open: openDevice opens it');
@@ -89,7 +89,7 @@ export class WebSocketLink extends ChannelLink {
     try {
       const gid = await within(channel.address, this.#openMillis);
       await claimed?.(`${gid}`);
-      // An address is said here, not proved: who has it keeps it.
+      // The address is not proved, so the peer that has it first keeps it.
       if (this.peers.some((peer) => peer.gid.equals(gid))) {
         throw new LinkError('EADDRINUSE', `${gid} is the address of another peer`);
       }

@@ -15,7 +15,7 @@ export function copyPacket(batch: PacketBatch, index: number): CopiedPacket {
   };
 }
 
-/** A batch that owns its memory; nobody waits for its release. */
+/** A batch that owns its memory; its release has no effect. */
 export class CopiedBatch implements PacketBatch {
   readonly count: number;
   readonly buffer: ArrayBuffer;
@@ -51,6 +51,6 @@ export class CopiedBatch implements PacketBatch {
   }
 
   release(): void {
-    // The memory is nobody else's.
+    // The batch owns its memory.
   }
 }

@@ -43,7 +43,7 @@ export interface FaultOptions {
   scheduler?: Scheduler;
 }
 
-/** What of it can be changed under way. */
+/** The options that may change while the link is open. */
 export type FaultChances = Pick<
   FaultOptions,
   'loss' | 'duplication' | 'reordering' | 'corruption' | 'delay'
@@ -62,7 +62,7 @@ export interface FaultCounters {
   partitioned: number;
 }
 
-/** A link that loses, doubles, re-orders and spoils packets as it is told to. */
+/** A link that drops, duplicates, reorders and corrupts packets by its options. */
 export interface FaultLink extends Link {
   readonly counters: Readonly<FaultCounters>;
   /** Other probabilities from the next packet on; those not named stay. Throws MisuseError. */

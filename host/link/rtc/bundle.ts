@@ -12,7 +12,7 @@ export class BundleConnector implements RtcConnector {
   readonly #connector: RtcConnector;
   readonly #connections: number;
 
-  /** Offers so many `connections` at once, and answers as many at most. */
+  /** Offers `connections` connections at once, and answers at most that number. */
   constructor(connector: RtcConnector, connections: number) {
     this.#connector = connector;
     this.#connections = connections;

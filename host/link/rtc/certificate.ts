@@ -26,7 +26,7 @@ const ECDSA_WITH_SHA256 = [0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
 /** 2.5.4.3 */
 const COMMON_NAME = [0x55, 0x04, 0x03];
 const SERIAL_BYTES = 8;
-/** Nobody looks: it is known by its fingerprint. */
+/** Not checked: the fingerprint identifies the certificate. */
 const VALID_FROM = '200101000000Z';
 const VALID_UNTIL = '491231235959Z';
 

@@ -19,9 +19,12 @@ export interface Description {
 
 /** ICE restart: a connection is led over another way, and its channel lives on. */
 export interface RtcRestart {
-  /** For the other side; `accept` takes its answer. Another one may be asked for at any time. */
+  /** An offer for the peer; `accept` takes its answer. May be called again at any time. */
   offer(): Promise<Description>;
-  /** To such an offer of the other side; one of ours is given up. Rejects with LinkError EPROTO. */
+  /**
+   * The answer to a peer's offer; a pending local offer is withdrawn. Rejects with LinkError
+   * EPROTO.
+   */
   answer(offer: Description): Promise<Description>;
 }
 
@@ -53,7 +56,7 @@ export interface RtcConnector {
   /** Rejects with LinkError EOPNOTSUPP where there is no WebRTC, and says what is missing. */
   address(): Promise<Gid>;
   offer(): Promise<RtcConnection>;
-  /** Rejects with LinkError EPROTO for an offer that is none. */
+  /** Rejects with LinkError EPROTO for an invalid offer. */
   answer(offer: Description): Promise<RtcConnection>;
 }
 

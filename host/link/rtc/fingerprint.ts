@@ -1,7 +1,7 @@
 /**
- * Addresses from certificates: the first 15 bytes of the certificate's SHA-256 behind 0xfd, which
- * makes it a unique local IPv6 address (RFC 4193). DTLS proves that the other side has the
- * certificate that its description names (RFC 8122, RFC 8827), so nobody has another's address.
+ * Addresses from certificates: 0xfd and the first 15 bytes of the certificate's SHA-256, a unique
+ * local IPv6 address (RFC 4193). DTLS proves that a peer has the certificate of its description
+ * (RFC 8122, RFC 8827), so it cannot use another peer's address.
  */
 import { LinkError } from '../../errors/errors.js';
 import { Gid } from '../endpoint.js';

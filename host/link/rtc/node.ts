@@ -47,7 +47,7 @@ export class NodeConnector implements RtcConnector {
 
   async offer(): Promise<RtcConnection> {
     const connection = await this.#connect();
-    // To be told of everything: making the channel begins the group commit.
+    // Registers the callbacks first: creating the channel starts gathering the candidates.
     const offer = described(connection, 'offer');
     return connectionOf(
       connection,
@@ -86,14 +86,14 @@ export class NodeConnector implements RtcConnector {
 }
 
 /**
- * We begin DTLS: with ICE it is the side that answers which is ready first, and libdatachannel
- * loses what comes before it is ready, for a second.
+ * The local side begins DTLS: with ICE the answering side is ready first, and libdatachannel drops
+ * what arrives before it is ready, for a second.
  */
 function takeDtlsClient({ type, sdp }: Description): Description {
   return { type, sdp: sdp.replace('a=setup:actpass', 'a=setup:active') };
 }
 
-/** How long who offered has for looking for a way to us before we look for one to it. */
+/** How long the offering side may search for a candidate pair before the answering side does. */
 const OFFERER_FIRST_MILLIS = 300;
 /** The name of the one medium of a description (`a=mid:0`). */
 const MEDIUM = '0';
@@ -116,7 +116,7 @@ function addCandidates(connection: PeerConnection, candidates: readonly string[]
     try {
       connection.addRemoteCandidate(candidate, MEDIUM);
     } catch {
-      // It is none, or the connection is closed by now.
+      // The candidate is invalid, or the connection is closed.
     }
   }
 }
@@ -179,8 +179,8 @@ class NodeChannel implements DatagramChannel {
   constructor(connection: PeerConnection, channel: DataChannel) {
     this.#connection = connection;
     this.#channel = channel;
-    // From the beginning: what happens before is told by nobody else, and a connection whose end
-    // nobody hears keeps the process alive.
+    // Registered at once: no later callback reports an earlier change, and a connection whose end
+    // is not observed keeps the process alive.
     connection.onStateChange((state) => this.#changed(state));
     channel.onClosed(() => this.#end('the other side closed it', false));
   }
@@ -196,7 +196,7 @@ class NodeChannel implements DatagramChannel {
       try {
         if (!this.#isOver) this.#listen(receiver);
       } catch {
-        // It is over, and that will be told in a later turn.
+        // The connection has ended; a later turn reports it.
         this.#isOver = true;
       }
       if (this.#isOver) receiver.closed('it was closed before it was open', false);
@@ -211,7 +211,7 @@ class NodeChannel implements DatagramChannel {
       receiver.opened();
     };
     channel.onMessage((message) => {
-      // Text is none of ours.
+      // Verbena sends no text messages.
       if (this.#isClosed || typeof message === 'string') return;
       opened();
       receiver.message(message instanceof Uint8Array ? message : new Uint8Array(message));

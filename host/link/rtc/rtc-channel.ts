@@ -31,7 +31,7 @@ export class RtcChannel implements DatagramChannel {
     channel.onopen = () => this.#opened();
     channel.onclose = () => this.end('the other side closed it', false);
     channel.onmessage = ({ data }) => {
-      // Text is none of ours.
+      // Verbena sends no text messages.
       if (!(data instanceof ArrayBuffer)) return;
       if (this.#receiver) this.#receiver.message(new Uint8Array(data));
       else this.#early.push(new Uint8Array(data));

@@ -6,7 +6,7 @@
 import type { Description } from './connection.js';
 
 interface Session {
-  /** Random, and told to nobody but the other side. */
+  /** Random; only the peer knows it. */
   readonly id: bigint;
   /** Greater in every description that has changed. */
   readonly version: bigint;

@@ -13,15 +13,15 @@ interface Channel {
 interface Message {
   readonly verbena: 1;
   readonly kind: 'hello' | 'offer' | 'answer' | 'refusal';
-  /** Of the exchange; of a hello: who it is. */
+  /** Of an exchange: its id; of a hello: the name of the sender. */
   readonly id: string;
-  /** Whom it is for; everybody without. */
+  /** The name of the recipient; absent: all members of the room. */
   readonly to?: string;
   readonly description?: unknown;
   readonly reason?: unknown;
 }
 
-/** Exchanges of this thread; with the name of who asks an id that nobody else has. */
+/** Exchanges of this thread: a unique id together with the sender's name. */
 let exchanges = 0;
 
 /** Tabs of one origin find each other, by BroadcastChannel. */
@@ -30,7 +30,9 @@ export class BroadcastSignalling implements Signalling, SignallingRoom {
   readonly #room: string;
   readonly #to: string | undefined;
 
-  /** Who has the same `room` in the same browser and origin meets. `to`: only this one is asked. */
+  /**
+   * Links that use the same `room` in the same browser and origin meet. `to`: offers only to it.
+   */
   constructor(room = 'verbena', to?: string) {
     this.#room = room;
     this.#to = to;
@@ -52,8 +54,8 @@ export class BroadcastSignalling implements Signalling, SignallingRoom {
         if (message.kind === 'answer') end(() => resolve(message.description));
         else if (message.kind === 'refusal') end(() => reject(refused(message.reason)));
       };
-      const whom = this.#to === undefined ? {} : { to: this.#to };
-      post(channel, { kind: 'offer', id, ...whom, description: offer });
+      const recipient = this.#to === undefined ? {} : { to: this.#to };
+      post(channel, { kind: 'offer', id, ...recipient, description: offer });
     });
   }
 
@@ -106,7 +108,7 @@ function post(channel: Channel, message: Omit<Message, 'verbena'>): void {
   channel.postMessage({ verbena: 1, ...message });
 }
 
-/** Undefined: it is none of ours. */
+/** Undefined: not a message of this protocol. */
 function read(data: unknown): Message | undefined {
   const message = (data ?? {}) as Partial<Message>;
   const isOurs = message.verbena === 1 && typeof message.id === 'string';

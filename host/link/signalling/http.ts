@@ -32,7 +32,7 @@ export class HttpSignalling implements Signalling {
     } catch (error) {
       if (signal.aborted) throw signal.reason;
       const { message } = error as Error;
-      throw new LinkError('ECONNREFUSED', `${this.name} cannot be asked: ${message}`, {
+      throw new LinkError('ECONNREFUSED', `${this.name} does not accept requests: ${message}`, {
         cause: error,
       });
     }

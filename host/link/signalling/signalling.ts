@@ -4,13 +4,13 @@
  */
 import type { Description } from '../rtc/connection.js';
 
-/** Who offers. */
+/** The offering side of signalling. */
 export interface Signalling {
-  /** For humans: who is asked. */
+  /** Name for messages: the address or room to which offers go. */
   readonly name: string;
   /**
-   * Brings `offer` to somebody; resolves with what came back, which is hostile. Gives up when
-   * `signal` is aborted. Rejects with LinkError.
+   * Sends `offer` to a peer and resolves with its answer, which is hostile. Stops when `signal` is
+   * aborted. Rejects with LinkError.
    */
   exchange(offer: Description, signal: AbortSignal): Promise<unknown>;
 }
@@ -18,7 +18,7 @@ export interface Signalling {
 /** Turns an offer, of any shape, into an answer. Rejects with LinkError. */
 export type Answerer = (offer: unknown) => Promise<Description>;
 
-/** Who answers. */
+/** The answering side of signalling. */
 export interface SignallingListener {
   /** Until what it returns is called. */
   listen(answer: Answerer): () => void;
@@ -27,8 +27,8 @@ export interface SignallingListener {
 /** A place where everybody meets everybody. */
 export interface SignallingRoom extends SignallingListener {
   /**
-   * As `listen`, and says that we are here; `newcomer` is called for everybody who says so later.
-   * `name`: ours, which nobody else has.
+   * As `listen`, and announces this member; `newcomer` is called for each later announcement of
+   * another member. `name`: unique name of this member.
    */
   join(name: string, answer: Answerer, newcomer: (signalling: Signalling) => void): () => void;
 }

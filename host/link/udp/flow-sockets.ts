@@ -16,7 +16,7 @@ export interface FlowSocket {
 
 /** How often a free port is looked for. */
 const PORT_DRAWS = 64;
-/** Nobody reads what comes there; the kernel makes the least of it that it knows. */
+/** Nothing reads these sockets; the kernel raises this to its minimum. */
 const RECEIVE_BUFFER_BYTES = 1;
 
 /** Throws PosixError: of `bind` when no port is free, or of what made the last socket. */

@@ -23,7 +23,7 @@ const SEND_SOCKETS_MAX = 64;
 /** Options of a UDP link, checked and complete. */
 export interface LocalAddress {
   readonly gid: Gid;
-  /** `%eth0` where it was given, else empty. */
+  /** `%eth0` if the address has a zone, else empty. */
   readonly zone: string;
   readonly port: number;
   /** Undefined: what the interface leaves. */

@@ -1,6 +1,6 @@
 /**
- * Who has a UDP port: for the sentence of an EADDRINUSE. Linux says it in /proc; everywhere else,
- * and where /proc may not be read, nothing is found and nothing is said.
+ * Finds the process that holds a UDP port, for the text of EADDRINUSE. Linux reports it in /proc;
+ * on other systems, or if /proc is not readable, the text names no process.
  */
 import { readdir, readFile, readlink } from 'node:fs/promises';
 import type { Gid } from '../endpoint.js';

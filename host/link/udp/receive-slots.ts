@@ -37,7 +37,7 @@ const ECN_CE = 3;
 const BTH_FECN_BYTE = 4;
 const BTH_FECN = 0x80;
 
-/** Memory from which on SLOTS slots are a small part of it: a sixteenth. */
+/** In a memory of at least this size, SLOTS slots are a small part: a sixteenth. */
 const LARGE_MEMORY_BYTES = 16 * 2 ** 20;
 
 export class ReceiveSlots {

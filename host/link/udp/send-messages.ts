@@ -102,7 +102,7 @@ export class SendMessages {
   readonly #starts = new Float64Array(MESSAGES);
   readonly #lengths = new Uint32Array(MESSAGES);
   readonly #packets = new Uint32Array(MESSAGES);
-  /** Who is addressed there; stays from one call to the next. */
+  /** The destination of each message; kept between calls. */
   readonly #addressed: (Peer | undefined)[] = new Array<undefined>(MESSAGES).fill(undefined);
 
   constructor(options: SendMessagesOptions) {

@@ -1,6 +1,6 @@
 /**
- * What it means when the system refuses to send. Such a packet is lost, as on any network, and sent
- * again: without a word nobody would know why nothing gets through. So each link says it once.
+ * Causes of refused sends. Such a packet is lost and retransmitted, as on any network. Each link
+ * warns once, because otherwise the cause of the loss would be invisible.
  */
 const MEANINGS: Readonly<Record<string, string>> = {
   EACCES: 'a route or a packet filter forbids it',

@@ -1,7 +1,7 @@
 /**
- * Endpoints of those who send to us, found by the words of their socket address: a packet from a
- * known peer allocates nothing. Bounded: a set of four places for every hash, in which a stranger
- * displaces others in turn.
+ * Caches the endpoints of senders by the words of their socket address, so that a packet from a
+ * known peer allocates nothing. Bounded: four ways per hash; an unknown sender replaces the entries
+ * of a set in turn.
  */
 import { Endpoint, Gid } from '../endpoint.js';
 

@@ -44,7 +44,7 @@ export interface UdpBatchCounters extends SendCounters {
   readonly receiveErrors: Map<string, number>;
 }
 
-/** So many receive errors in a row, nothing received between, and the socket is given up. */
+/** The link fails after this number of receive errors without a packet in between. */
 const RECEIVE_ERRORS_MAX = 16;
 const FATAL_CODES = new Set(['EBADF', 'ENOTSOCK']);
 /** Nothing has come; a signal came. */
@@ -237,7 +237,7 @@ export class UdpBatchLink implements Link {
     if (this.#opened) this.#opened.posix.signalEvent(this.#opened.wakeDescriptor);
   }
 
-  /** Also wakes whoever waits on the descriptors in another thread. */
+  /** Also ends a `wait` of another thread. */
   async close(): Promise<void> {
     // Nothing arrives from the call on. The rest waits for a poll that this is called from.
     this.#receiver = undefined;
@@ -258,8 +258,9 @@ export class UdpBatchLink implements Link {
   }
 
   /**
-   * In place of `open`: uses the socket of a link that is open in another thread, which closes it,
-   * later than this one is closed. Both may send and poll; who does it when is up to them.
+   * In place of `open`: uses the socket of a link that is open in another thread. That thread
+   * closes the socket, after this link is closed. Both may send and poll; the callers decide which
+   * one does.
    */
   async openShared(share: LinkShare, receiver: LinkReceiver, memory: LinkMemory): Promise<void> {
     const { posix, reason } = await sys.loadPosix();
@@ -380,7 +381,7 @@ export class UdpBatchLink implements Link {
   }
 }
 
-/** Somebody else may have closed it: that is what we want. */
+/** An error means that the descriptor is closed already, which is the wanted state. */
 function closeQuietly(posix: Posix, fd: number): void {
   try {
     posix.close(fd);
@@ -395,7 +396,7 @@ function ownMemory(): LinkMemory {
   return { buffer, alloc: () => 0, free: () => undefined };
 }
 
-/** Nobody has to find it: its port is told. */
+/** The system chooses the port, which is passed on in the share. */
 function bindCallSocket(posix: Posix): number {
   const fd = posix.datagramSocket(sys.AF_INET);
   try {
@@ -418,7 +419,7 @@ class DescriptorTaker extends EventEmitter {
   }
 
   close(): void {
-    // Whoever has the descriptor closes it.
+    // The owner of the descriptor closes it.
   }
 }
 

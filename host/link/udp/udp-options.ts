@@ -1,4 +1,6 @@
-/** What both UDP links are told. A file of its own: a page's types lead here, and not to Node's. */
+/**
+ * Options of both UDP links. A separate file, because types of pages refer to it and not to Node's.
+ */
 export interface UdpOptions {
   /** An IPv4 or IPv6 address of this machine, not a wildcard. `fe80::1%eth0` has its zone. */
   address: string;

@@ -29,9 +29,8 @@ export interface BoundSocket {
 }
 
 /**
- * Source ports from here up are of RoCEv2 flows (IBA annex A17.4.3: a requester chooses one per
- * queue pair to spread load), and answers go to port 4791 all the same. So nobody's own port may
- * lie there.
+ * RoCEv2 flows use source ports from here up (IBA annex A17.4.3: a requester chooses one per queue
+ * pair to spread load); their answers go to port 4791. So no socket of a link is bound there.
  */
 export const FLOW_PORT_MIN = 0xc000;
 const FLOW_PORTS = 0x10000 - FLOW_PORT_MIN;
@@ -249,10 +248,10 @@ export function setOptions(
   return options;
 }
 
-/** Linux says twice what was asked for: its own accounting is in it. */
+/** Linux reports twice the requested size, because it includes its own accounting. */
 function bufferOption(name: string, bytes: number, wanted: number): SocketOption {
   const granted = bytes >= wanted;
-  const effect = `${bytes} bytes by the kernel's count, ${wanted} were asked for`;
+  const effect = `${bytes} bytes by the kernel's count, ${wanted} were requested`;
   if (granted) return { name, effect, granted };
   return {
     name,
@@ -273,7 +272,10 @@ function listening(socket: Socket, bind: () => void): Promise<void> {
   });
 }
 
-/** Linux caps what is asked for; other systems refuse it: then half as much is asked for. */
+/**
+ * Linux caps the requested size. Other systems refuse it, so the size is halved and requested
+ * again.
+ */
 function growBuffer(set: (bytes: number) => void, wanted: number): void {
   for (let bytes = wanted; bytes >= 65536; bytes = Math.floor(bytes / 2)) {
     try {

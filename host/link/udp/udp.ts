@@ -39,7 +39,7 @@ export interface UdpCounters {
 const UNDER_WAY_BYTES = 1056 * 1024;
 /** Hostile sources must not grow our memory: this many are remembered, the oldest goes first. */
 const SOURCE_COUNT_MAX = 4096;
-/** So many receive errors in a row, nothing received between, and the socket is given up. */
+/** The link fails after this number of receive errors without a packet in between. */
 const RECEIVE_ERRORS_MAX = 16;
 /** The socket itself is gone. */
 const FATAL_CODES = new Set(['EBADF', 'ENOTSOCK']);
@@ -113,7 +113,7 @@ export class UdpLink implements Link {
     return this.#info;
   }
 
-  /** Our receive buffer in bytes as the kernel accounts it: what peers are told. 0: not open. */
+  /** The receive buffer in bytes as the kernel accounts it, as announced to peers. 0: not open. */
   get receiveBufferBytes(): number {
     return this.#receiveBufferBytes;
   }
@@ -213,7 +213,9 @@ export class UdpLink implements Link {
     this.#receiveErrorsInRow = 0;
     socket.on('message', (bytes, source) => this.#receive(bytes, source));
     socket.on('error', (error) => this.#countReceiveError(error));
-    socket.on('close', () => this.#lost(socket, 'the socket was closed by somebody else'));
+    socket.on('close', () =>
+      this.#lost(socket, 'other code of this process closed the UDP socket'),
+    );
     return this.#info;
   }
 
@@ -231,7 +233,7 @@ export class UdpLink implements Link {
       try {
         socket.close(resolve);
       } catch {
-        // Somebody else closed it (ERR_SOCKET_DGRAM_NOT_RUNNING): that is what we want.
+        // The socket is closed already (ERR_SOCKET_DGRAM_NOT_RUNNING), which is the wanted state.
         resolve();
       }
     });
@@ -312,8 +314,9 @@ const { transfer } = ArrayBuffer.prototype as {
 };
 
 /**
- * Every datagram is memory outside of V8's heap, and after some 32 MiB V8 marks the whole heap to
- * find what of it is no longer used. This is not: since Node 22 it can be told so.
+ * A datagram is memory outside of V8's heap. After about 32 MiB of such memory V8 marks the whole
+ * heap to find the unused part. Since Node 22 a buffer can be returned explicitly, which avoids
+ * this.
  */
 function giveBack({ buffer, length }: Uint8Array): void {
   if (buffer.byteLength === length && buffer instanceof ArrayBuffer) transfer?.call(buffer, 0);

@@ -15,9 +15,9 @@ export interface ParentDomainInitAttributes {
   readonly pd: ProtectionDomain;
   readonly td?: ThreadDomain;
   /**
-   * Memory for a queue: a Uint8Array that `context.alloc` gave, or a part of one, of at least
-   * `size` bytes at an address that is a multiple of `alignment`, in an allocation of which nothing
-   * is registered. `undefined` means IBV_ALLOCATOR_USE_DEFAULT, `null` that there is none (ENOMEM).
+   * Allocates memory of a queue: a Uint8Array of `context.alloc`, or a part, of at least `size`
+   * bytes at a multiple of `alignment`, in an allocation without registrations. `undefined` means
+   * IBV_ALLOCATOR_USE_DEFAULT, `null` no memory (ENOMEM).
    */
   readonly alloc?: (
     size: number,

@@ -74,9 +74,9 @@ export class ProtectionDomain {
   }
 
   /**
-   * `ibv_reg_mr`. `buffer` is memory of this device (`context.alloc`), or a part of it; `access` is
-   * made of AccessFlag. Throws MisuseError; RefusalError EINVAL (remote write or atomic without
-   * LOCAL_WRITE), EOPNOTSUPP (unknown flag), ENOMEM (no region is free).
+   * `ibv_reg_mr`. `buffer` is a buffer of `context.alloc`, or a part; `access` is made of
+   * AccessFlag. Throws MisuseError; RefusalError EINVAL (remote write or atomic without
+   * LOCAL_WRITE), EOPNOTSUPP (unknown flag), ENOMEM (no free region).
    */
   regMr(buffer: Uint8Array, access: number, options?: RegisterOptions): MemoryRegion;
   /**
@@ -176,7 +176,7 @@ export class ProtectionDomain {
 
   /**
    * `ibv_reg_dm_mr`: device memory, by offsets from its first registered byte. Throws as regMr;
-   * RefusalError EINVAL for a range outside of it, or without AccessFlag.ZERO_BASED.
+   * RefusalError EINVAL for a range beyond its end, or without AccessFlag.ZERO_BASED.
    */
   regDmMr(dm: DeviceMemory, offset: number, length: number, access: number): MemoryRegion {
     this.check('regDmMr');
@@ -185,7 +185,7 @@ export class ProtectionDomain {
 
   /**
    * `ibv_reg_mr_ex`: a buffer (`context.alloc`), or a range of a `buf` that begins at `addr`.
-   * Throws as regMr; RefusalError EINVAL when both are given or neither, EOPNOTSUPP for `fd`.
+   * Throws as regMr; RefusalError EINVAL with both or neither, EOPNOTSUPP for `fd`.
    */
   regMrEx(attributes: MrInitAttributes): MemoryRegion {
     const known = 'access buffer buf addr length fd dmah iova invalidatable';
@@ -277,7 +277,7 @@ export class ProtectionDomain {
       return;
     }
     refuse(end(), 'dealloc', IN_USE);
-    // Whoever imported it has lost it.
+    // The domain ends for the contexts that imported it.
     siblings.removeInstance(this.handle, true);
     this.context.resources.delete(this);
   }

@@ -41,8 +41,8 @@ function sourceSentence(source: MrLayoutInterleaved, names: KeyNames): string {
 }
 
 /**
- * What a layout is, as it would be given to `setLayoutSg` or `setLayoutInterleaved`: how many bytes
- * it puts in a row, and from where. `names` calls keys by other names than their numbers.
+ * Explains a layout with the arguments of `setLayoutSg` or `setLayoutInterleaved`: its number of
+ * bytes, and their origin. `names` replaces keys by names.
  */
 export function explainLayout(
   list: readonly Sge[] | readonly MrLayoutInterleaved[],

@@ -51,7 +51,7 @@ export class LayoutMemoryRegion {
   /** Made of AccessFlag: what may be done through the layout. */
   readonly access: number;
   readonly #key: Key;
-  /** Memory of programs that somebody may be reading. */
+  /** Memory of programs that an engine may be reading. */
   readonly #programs = new Set<number>();
   #setKey: number | undefined;
   #length = 0;
@@ -100,14 +100,14 @@ export class LayoutMemoryRegion {
   }
 
   /**
-   * `ibv_mr_set_layout_sg`: the bytes of all entries, one after the other. An entry's key is that of
-   * a region, or of another layout region, whose `addr` then counts in that one's stream.
-   * `flags` is made of MrSetLayoutFlag: with none it is bound when the call returns, on every
-   * queue pair, under a new key (after the first time), and nobody is using the layout before it
-   * any more; AVOID_INVALIDATION keeps the key, and requests under way may see either layout;
-   * WITH_POST_WR records it for WrOpcode.BIND_MR.
-   * Throws MisuseError; RefusalError EINVAL and EACCES, which say what is wrong with which entry,
-   * ENOMEM, EAGAIN (another thread is changing the region). Nothing has changed then.
+   * `ibv_mr_set_layout_sg`: the bytes of all entries in sequence. An entry's key names a region, or
+   * another layout region, whose `addr` is then an offset in its stream. `flags` is made of
+   * MrSetLayoutFlag. Without flags the layout is bound when the call returns, on every queue pair,
+   * under a new key (after the first time), and no engine uses the previous layout;
+   * AVOID_INVALIDATION keeps the key, and requests in flight may see either layout; WITH_POST_WR
+   * records it for WrOpcode.BIND_MR.
+   * Throws MisuseError; RefusalError EINVAL and EACCES, which name the entry and its fault, ENOMEM,
+   * EAGAIN (another thread is changing the region). Nothing has changed then.
    */
   setLayoutSg(flags: number, sgList: readonly Sge[], options: StencilOptions = {}): void {
     this.#set('setLayoutSg', flags, options, {
@@ -263,7 +263,7 @@ export class LayoutMemoryRegion {
     }
   }
 
-  /** Gives back what nobody is reading any more; returns how many programs are left. */
+  /** Frees the programs that no engine reads; returns the number of the remaining ones. */
   #reclaim(): number {
     const { arena, engine } = this.pd.context.device;
     for (const program of this.#programs) {

@@ -43,7 +43,7 @@ export interface MrLayoutCaps {
   readonly maxMrNestingLevel: number;
 }
 
-/** `ibv_device_attr`, what of it means something here. */
+/** `ibv_device_attr`, the fields that apply to this device. */
 export interface DeviceAttributes {
   readonly maxQp: number;
   readonly maxQpWr: number;
@@ -81,7 +81,7 @@ export interface DeviceAttributes {
   readonly mrLayoutCaps: MrLayoutCaps;
 }
 
-/** `ibv_device_attr_ex`, what of it means something here. */
+/** `ibv_device_attr_ex`, the fields that apply to this device. */
 export interface DeviceAttributesEx {
   readonly origAttr: DeviceAttributes;
   readonly physPortCntEx: number;
@@ -186,7 +186,7 @@ export function queryDeviceEx(context: Context): DeviceAttributesEx {
   };
 }
 
-/** One half of the GID laid over the other, marked as a number that nobody assigned. */
+/** XOR of both halves of the GID, marked as locally administered. */
 function guidOf(gid: Gid): string {
   const view = new DataView(gid.bytes.buffer, gid.bytes.byteOffset);
   const guid = (view.getBigUint64(0) ^ view.getBigUint64(8)) | LOCALLY_ADMINISTERED;

@@ -5,7 +5,7 @@ import { QueryQpDataInOrderFlag } from '../constants.js';
 import type { Context } from '../context.js';
 import { MAX_MESSAGE_BYTES } from '../limits.js';
 
-/** `ibv_port_attr`, what of it means something here. */
+/** `ibv_port_attr`, the fields that apply to this device. */
 export interface PortAttributes {
   readonly state: 'ACTIVE' | 'DOWN';
   /** An Mtu. */
@@ -40,8 +40,8 @@ export function queryPort(context: Context, portNum: number): PortAttributes {
 }
 
 /**
- * What is known of the order in which the bytes of a message arrive: nothing. Packets take effect
- * in order, but who looks on from another thread may see the bytes of one in any order.
+ * The known order in which the bytes of a message arrive: none. Packets take effect in order, but
+ * another thread may see the bytes of a packet in any order.
  */
 export function queryDataInOrder(op: number, flags: number): number {
   if (WrOpcodeName[op] === undefined) throw new MisuseError('op', `${op} is no WrOpcode`);

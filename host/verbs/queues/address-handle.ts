@@ -75,7 +75,7 @@ export const GRH_BYTES = 40;
 /** RoCEv2 spreads flows over source ports from here up (IBA Annex A17.4.5.2). */
 const FLOW_PORT_LEAST = 0xc000;
 
-/** Where somebody who sends from this UDP port listens: flow ports are no places to answer to. */
+/** The port to which answers to this UDP source port go: source ports of flows receive nothing. */
 export function answerPort(sourcePort: number): number {
   return sourcePort === 0 || sourcePort >= FLOW_PORT_LEAST ? ROCE_PORT : sourcePort;
 }

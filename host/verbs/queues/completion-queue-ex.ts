@@ -1,6 +1,6 @@
 /**
- * `ibv_cq_ex`: completions are read in place, field by field, and only those fields that were asked
- * for at creation (man ibv_create_cq_ex).
+ * `ibv_cq_ex`: completions are read in place, field by field, limited to the fields that were
+ * requested at creation (man ibv_create_cq_ex).
  */
 import { WorkCompletionLayout } from '#build/abi.js';
 import { checkKeys } from '../../base/options.js';
@@ -13,7 +13,7 @@ import type { ParentDomain } from '../domains/parent-domain.js';
 
 /** `ibv_cq_init_attr_ex`. */
 export interface CqInitAttributesEx {
-  /** Room for at least so many completions. */
+  /** Requested capacity in completions. */
   readonly cqe: number;
   readonly channel?: CompletionChannel;
   readonly compVector?: number;
@@ -82,9 +82,8 @@ export class CompletionQueueEx extends CompletionQueue {
   }
 
   /**
-   * `ibv_start_poll`: true when there is a completion, which `wrId`, `status` and the `wcRead…`
-   * methods then tell about, until `endPoll`. False (ENOENT) when there is none, and no `endPoll`
-   * is to follow.
+   * `ibv_start_poll`: true if there is a completion, which `wrId`, `status` and the `wcRead…`
+   * methods describe until `endPoll`. False (ENOENT): the queue is empty, and no `endPoll` follows.
    */
   startPoll(): boolean {
     if (this.#polling) throw new MisuseError('startPoll', 'a poll has been started; end it first');
@@ -93,7 +92,10 @@ export class CompletionQueueEx extends CompletionQueue {
     return this.#polling;
   }
 
-  /** `ibv_next_poll`: on to the next one. False (ENOENT): there is none; `endPoll` must follow. */
+  /**
+   * `ibv_next_poll`: moves to the next one. False (ENOENT): the queue is empty; `endPoll` must
+   * follow.
+   */
   nextPoll(): boolean {
     this.#checkPolling('nextPoll');
     if (this.#current >= 0) this.takeOldest();
@@ -201,7 +203,8 @@ export class CompletionQueueEx extends CompletionQueue {
   }
 
   #word(field: number): number {
-    if (this.#current < 0) throw new MisuseError('completion', 'there is none: startPoll first');
+    if (this.#current < 0)
+      throw new MisuseError('completion', 'is not available: call startPoll first');
     return this.#words[this.#current + field]!;
   }
 

@@ -56,9 +56,9 @@ export interface WorkCompletion {
   readonly timestampMicros: number;
 }
 
-/** Who is woken takes what there is, and what is posted then leaves together. */
+/** A woken waiter takes up to this number, and its posts leave together. */
 const WAIT_COUNT = 64;
-/** Who finds something each time that it waits lets others of its thread have a turn so often. */
+/** A wait that always succeeds yields to the event loop at this interval. */
 const TURN_MICROS = 2000;
 
 /** `struct ibv_cq`: where work completes (`context.createCq`). IBA 10.8. */
@@ -67,7 +67,7 @@ export class CompletionQueue {
   readonly channel: CompletionChannel | undefined;
   /** Address of the engine's struct. */
   readonly handle: number;
-  /** How many completions have room: at least as many as were asked for. */
+  /** Capacity: at least the requested number of completions. */
   cqe: number;
   readonly #memory: QueueMemory;
   readonly #device: Device;
@@ -151,7 +151,7 @@ export class CompletionQueue {
       head = Atomics.load(words, this.#ring >> 2);
       if (head === index) device.settle();
     }
-    // Somebody else wrote the tail: there are never more than fit.
+    // Another thread wrote the tail: the ring never holds more than its capacity.
     if ((head - index) >>> 0 > this.cqe) index = (head - this.cqe) >>> 0;
     while (completions.length < count && index !== head) {
       const offset = RING_HEADER_SIZE + (index & (this.cqe - 1)) * WORK_COMPLETION_SIZE;
@@ -218,8 +218,8 @@ export class CompletionQueue {
   }
 
   /**
-   * @internal The same; `take` gets them as they are taken. What a promise has been told is heard a
-   * moment later, and who looks into the queue meanwhile finds what came after it.
+   * @internal The same; `take` receives the completions as they are removed. A promise resolves a
+   * moment later, and code that polls the queue meanwhile finds later completions.
    */
   async waitInto(count: number, take: (completions: WorkCompletion[]) => void): Promise<void> {
     const { device } = this.context;
@@ -241,7 +241,7 @@ export class CompletionQueue {
       if (device.closed || this.context.failure) return take(completions);
       if (device.polled || looks) {
         if (looks) spin?.yield();
-        // Nobody calls us: whoever waits looks again in the next turn of the event loop.
+        // No event wakes this thread: the waiter looks again in the next turn of the event loop.
         await this.#turn();
         continue;
       }
@@ -317,7 +317,7 @@ export class CompletionQueue {
     this.notify();
   }
 
-  /** @internal Wakes whoever waits. */
+  /** @internal Wakes the waiters. */
   notify(): void {
     for (const resolve of this.#waiting.splice(0)) resolve();
   }

@@ -1,4 +1,4 @@
-/** How large the queues of a queue pair are: what is asked for, and what is granted. */
+/** The requested and granted sizes of a queue pair's queues. */
 import { REORDER_MAX } from '#build/abi.js';
 import { checkWhole } from '../../errors/check-whole.js';
 import { MAX_INLINE_DATA, MAX_QP_WR, MAX_SGE } from '../limits.js';

@@ -80,7 +80,7 @@ export class QueuePair {
   readonly #ringSoftly: () => void;
   readonly #ringReceive: () => void;
   readonly #groups = new Map<string, Gid>();
-  /** Whom a connected queue pair is connected to. */
+  /** The peer of a connected queue pair. */
   #peer: Gid | undefined;
   #counters: AttachedCounters | undefined;
   #keys: PacketKeyMemory | undefined;
@@ -206,9 +206,9 @@ export class QueuePair {
   }
 
   /**
-   * `ibv_modify_qp`. The mask is what `attributes` has, unless it is given. Throws RefusalError
-   * EINVAL when the change does not exist, an attribute is missing or one too many, or a value is
-   * out of range; nothing has changed then.
+   * `ibv_modify_qp`. Default mask: the fields of `attributes`. Throws RefusalError EINVAL for an
+   * invalid transition, a missing or superfluous attribute, or a value out of range; nothing has
+   * changed then.
    */
   modify(attributes: QpAttributes, mask = maskOf(attributes)): void {
     this.#check();
@@ -294,8 +294,8 @@ export class QueuePair {
   }
 
   /**
-   * @internal As `postSend`, but what is posted leaves with the next thing that does: whoever calls
-   * this calls `device.engine.drain()` before its turn of the event loop ends.
+   * @internal As `postSend`, but the request leaves with the next one that is sent: the caller
+   * calls `device.engine.drain()` before its turn of the event loop ends.
    */
   postSoftly(request: SendWorkRequest): void {
     this.#checkSends('postSend');

@@ -23,7 +23,7 @@ export class SharedReceiveQueue {
   readonly pd: ProtectionDomain;
   /** Address of the engine's struct. */
   readonly handle: number;
-  /** Granted: at least what was asked for. */
+  /** Granted capacity: at least the requested one. */
   maxWr: number;
   readonly maxSge: number;
   #memory: number;
@@ -73,7 +73,7 @@ export class SharedReceiveQueue {
   /** `ibv_post_srq_recv`: as `qp.postRecv`. */
   postRecv(requests: ReceiveWorkRequest | readonly ReceiveWorkRequest[]): void {
     this.#check();
-    this.#ring.post(requests, nobody);
+    this.#ring.post(requests, ignore);
   }
 
   /**
@@ -143,4 +143,4 @@ export class SharedReceiveQueue {
 }
 
 /** The engine looks into the ring when a message comes. */
-const nobody = (): void => {};
+const ignore = (): void => {};

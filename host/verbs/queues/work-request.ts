@@ -52,9 +52,9 @@ export interface SendWorkRequest {
     readonly swap?: bigint;
   };
   /**
-   * FLUSH: what is to be globally visible, or persistent: `type` is made of PlacementType; `level`
-   * is a SelectivityLevel: these `length` bytes (0: none, all that is asked for is the order), or
-   * all of the region. Needs AccessFlag.FLUSH_GLOBAL, FLUSH_PERSISTENT of key and queue pair.
+   * FLUSH: makes bytes globally visible or persistent: `type` is made of PlacementType; `level` is
+   * a SelectivityLevel: these `length` bytes (0: none, only the order matters), or the whole
+   * region. Needs AccessFlag.FLUSH_GLOBAL, FLUSH_PERSISTENT of key and queue pair.
    */
   readonly flush?: {
     readonly remoteAddr: number | bigint;
@@ -64,7 +64,7 @@ export interface SendWorkRequest {
     /** Default RANGE. */
     readonly level?: number;
   };
-  /** UD: to whom. A Q_Key with its top bit set stands for the queue pair's own. */
+  /** UD: the destination. A Q_Key with its top bit set stands for the queue pair's own. */
   readonly ud?: {
     readonly ah: AddressHandle;
     readonly remoteQpn: number;
@@ -252,7 +252,7 @@ abstract class Ring<Request extends object> {
   /** Fills the next entry, and calls `filled`. */
   protected abstract put(request: Request): void;
 
-  /** Address of the entry to fill. Throws RefusalError ENOMEM when there is none. */
+  /** Address of the next free entry. Throws RefusalError ENOMEM if the ring is full. */
   protected free(verb: string): number {
     const { entries } = this;
     const head = (this.words[this.#head]! + this.#held) >>> 0;
@@ -269,7 +269,7 @@ abstract class Ring<Request extends object> {
     this.#held++;
   }
 
-  /** Whoever empties the ring may be another thread: first the entries, then the head. */
+  /** Another thread may read the ring: first the entries, then the head. */
   protected handOver(): void {
     const count = this.#held;
     this.#held = 0;

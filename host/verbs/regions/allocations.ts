@@ -8,7 +8,7 @@ export interface Allocation {
   regions: number;
   /** Its key as an area that REG_MR takes from, once there was one. */
   area?: Key;
-  /** Who alone ends it, where that is not `free`. */
+  /** The function that must free the memory in place of `free`. */
   readonly keeper?: string;
   /** Ranges that queues live in (a parent domain's allocators), by address. */
   readonly lent: Map<number, number>;

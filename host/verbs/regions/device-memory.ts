@@ -15,7 +15,7 @@ export interface AllocDmAttributes {
   readonly length: number;
 }
 
-/** Offsets and lengths are multiples of it. */
+/** Offsets and lengths are multiples of this. */
 const UNIT_BYTES = 4;
 
 /** `struct ibv_dm`: memory of the device that is reached by copying (`context.allocDm`). */
@@ -58,7 +58,10 @@ export class DeviceMemory {
     return this.#memory.slice(offset, offset + length);
   }
 
-  /** `ibv_dm_export_dmabuf_fd`. Throws RefusalError EOPNOTSUPP: the kernel does not know of it. */
+  /**
+   * `ibv_dm_export_dmabuf_fd`. Throws RefusalError EOPNOTSUPP: the kernel does not know this
+   * memory.
+   */
   exportDmabufFd(): never {
     throw new RefusalError('EOPNOTSUPP', 'exportDmabufFd: the kernel does not know this memory');
   }

@@ -18,13 +18,13 @@ export interface RegMr {
   readonly mr: FastMemoryRegion;
   /** The key that it gets: `mr.rkey`, or that with another low byte (`incRkey`). */
   readonly key: number;
-  /** Memory of the device (`context.alloc`), or a part of it; at most `mr.maxLength` bytes. */
+  /** A buffer of `context.alloc`, or a part; at most `mr.maxLength` bytes. */
   readonly buffer: Uint8Array;
   /** The address of its first byte. Default: its address in the device's memory. */
   readonly iova?: bigint | number;
   /** Made of AccessFlag, as in `pd.regMr()`. */
   readonly access: number;
-  /** Of a region that a pool hands out: to whom it did (`desc.regMr()` fills it in). */
+  /** The current pool user of the region (`desc.regMr()` sets it). */
   readonly user?: object;
 }
 
@@ -43,7 +43,7 @@ export class FastMemoryRegion {
   readonly pd: ProtectionDomain | undefined;
   /** The longest memory that it takes, in bytes. */
   readonly maxLength: number;
-  /** @internal Who alone may register it; undefined: everybody. */
+  /** @internal The only user that may register it; undefined: any. */
   holder: object | undefined;
   #invalidator: Invalidator | undefined;
   #invalidatorIncarnation = 0;

@@ -12,7 +12,7 @@ export class ImportedMemoryRegion {
   readonly handle: number;
   readonly lkey: number;
   readonly rkey: number;
-  /** Who imports a region is not told where it begins (man ibv_import_mr). */
+  /** Not available to the importing context (man ibv_import_mr). */
   readonly addr = undefined;
   #gone = false;
 
@@ -36,8 +36,8 @@ export class ImportedMemoryRegion {
   }
 
   /**
-   * `ibv_dereg_mr`: ends the region for everybody, also for who registered it. Throws RefusalError
-   * EBUSY while a window is bound to it, EINVAL when it is dead already.
+   * `ibv_dereg_mr`: ends the region for all contexts, including the one that registered it. Throws
+   * RefusalError EBUSY while a window is bound to it, EINVAL if the region has ended.
    */
   dereg(): void {
     this.#check();

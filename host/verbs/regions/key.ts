@@ -1,4 +1,4 @@
-/** What all keys have in common: how one is taken, and how it is given back. */
+/** Allocation and release of keys, common to all their kinds. */
 import { Errno, KeyNoteLayout, RANDOM_KEYS, RegionParametersLayout } from '#build/abi.js';
 import { structAt, type Struct } from '../../engine/struct.js';
 import { RefusalError, type ErrnoName } from '../../errors/errors.js';
@@ -20,7 +20,7 @@ export function incRkey(rkey: number): number {
   return ((rkey & 0xffffff00) | ((rkey + 1) & 0xff)) >>> 0;
 }
 
-/** Calls an export until nobody else is changing the entry; returns its Errno. */
+/** Calls an export until no other thread changes the entry; returns its Errno. */
 export function retryChange(change: () => number): number {
   let errno: number = Errno.EAGAIN;
   for (let turn = 0; turn < KILL_TURNS && errno === Errno.EAGAIN; turn++) errno = change();
@@ -100,9 +100,9 @@ export class Key {
   }
 
   /**
-   * The key is dead at once; returns when nobody can be using what it stood for. Throws
-   * RefusalError EBUSY: `bound` when something is bound to it, and nothing has changed; else
-   * another thread does not leave the engine, call again later.
+   * Invalidates the key at once; returns when no engine can use its object. Throws RefusalError
+   * EBUSY: `bound` if a window is bound to it, and nothing has changed; otherwise another thread
+   * does not leave the engine: call again later.
    */
   release(verb: string, bound = ''): void {
     const { arena, engine } = this.#context.device;

@@ -7,7 +7,7 @@ import type { Context } from '../context.js';
 import { Key, awaitRelease, retryChange } from './key.js';
 import type { ProtectionDomain } from '../domains/protection-domain.js';
 
-/** What a registration may be told besides its access flags. */
+/** Options of a registration besides its access flags. */
 export interface RegisterOptions {
   /**
    * The address by which peers and work requests name the first byte (`ibv_reg_mr_iova`). Default:
@@ -27,7 +27,7 @@ export interface RegionCounters {
   readonly atomics: number;
 }
 
-/** What a region was before `rereg`, until nobody can be using it. */
+/** The previous registration of a region, until no engine can use it. */
 interface Former {
   readonly allocation: Allocation | undefined;
   /** Of the engine's ReregisterParameters. */
@@ -122,13 +122,14 @@ export class MemoryRegion {
 
   /**
    * `ibv_rereg_mr`: another domain (CHANGE_PD), other memory (CHANGE_TRANSLATION), other rights
-   * (CHANGE_ACCESS); arguments whose flag is not set do not count. The keys stay, and mean the new
-   * registration at once; returns when nobody can be using the old one any more. Windows that were
-   * bound to it open nothing from here on.
+   * (CHANGE_ACCESS); arguments without their flag are ignored. The keys stay, and mean the new
+   * registration at once; returns when no engine can use the old one. Windows bound to it become
+   * invalid.
    *
-   * Throws MisuseError, and then the old registration stands; ReregMrError, whose `errCode` tells
-   * which one does: INPUT the old one (EINVAL, EOPNOTSUPP as `regMr`, EAGAIN); DO_FORK_OLD the new
-   * one, but another thread does not leave the old memory, which stays held until `dereg` (EBUSY).
+   * Throws MisuseError, and then the old registration stands; ReregMrError, whose `errCode` names
+   * the registration that stands: INPUT the old one (EINVAL, EOPNOTSUPP as `regMr`, EAGAIN);
+   * DO_FORK_OLD the new one, while another thread still uses the old memory, which stays held until
+   * `dereg` (EBUSY).
    */
   rereg(
     flags: number,
@@ -164,8 +165,8 @@ export class MemoryRegion {
   }
 
   /**
-   * `ibv_dereg_mr`: the key is dead at once; returns when nobody can be using the memory any more.
-   * Throws RefusalError EBUSY while a window is bound to it, which then stays as it was; or when
+   * `ibv_dereg_mr`: the key is invalid at once; returns when no engine can use the memory. Throws
+   * RefusalError EBUSY while a window is bound to the region, which then stays unchanged, or if
    * another thread does not leave the memory: call again later.
    */
   dereg(): void {
@@ -277,7 +278,7 @@ export function checkDurable(
   );
 }
 
-/** @internal The address of a buffer's first byte, as it was asked for. */
+/** @internal The requested address of a buffer's first byte. */
 export function iovaOf(
   buffer: Uint8Array,
   access: number,
@@ -291,7 +292,7 @@ export function iovaOf(
   return BigInt(iova);
 }
 
-/** @internal What context.alloc() gave, or a part of it. */
+/** @internal The allocation of a buffer of `context.alloc()`, or of a part of such a buffer. */
 export function checkBuffer(context: Context, buffer: Uint8Array): Allocation {
   const { memory } = context.device.arena;
   if (!(buffer instanceof Uint8Array)) {

@@ -77,7 +77,7 @@ export interface MrInitAttributes extends RegisterOptions {
   readonly access: number;
   /** Memory of `context.alloc`. */
   readonly buffer?: Uint8Array;
-  /** In place of `buffer`: `length` bytes of it from `addr` on (default: all of it). */
+  /** In place of `buffer`: `length` bytes from `addr` on (default: the whole buffer). */
   readonly buf?: RegistrableBuffer;
   readonly addr?: number;
   readonly length?: number;
@@ -87,7 +87,7 @@ export interface MrInitAttributes extends RegisterOptions {
   readonly dmah?: DmaHandle;
 }
 
-/** @internal What `regMr` takes, from what `regMrEx` is told. */
+/** @internal The arguments of `regMr` for those of `regMrEx`. */
 export function memoryOf(
   pd: ProtectionDomain,
   attributes: MrInitAttributes,

@@ -43,9 +43,9 @@ test('a refused listen names the port, the cause, and a remedy', () => {
 
 test('a refused connect names the host, the cause, and a remedy', () => {
   const rows: readonly (readonly [code: string, says: RegExp])[] = [
-    ['ECONNREFUSED', /^nobody listens at here:1: start "verbena it" there \(ECONNREFUSED\)$/],
-    ['ETIMEDOUT', /^nobody answers at here:1: see that "verbena it" runs there \(ETIMEDOUT\)$/],
-    ['EPIPE', /^here:1 hung up \(ECONNRESET\)$/],
+    ['ECONNREFUSED', /^no process listens at here:1: start "verbena it" there \(ECONNREFUSED\)$/],
+    ['ETIMEDOUT', /^no answer from here:1: check that "verbena it" runs there \(ETIMEDOUT\)$/],
+    ['EPIPE', /^here:1 closed the connection \(ECONNRESET\)$/],
     ['EHOSTUNREACH', /^there is no way to here:1 \(ENETUNREACH\)$/],
     ['EMFILE', /^cannot connect to here:1: connect EMFILE: as it is \(EIO\)$/],
   ];
