@@ -1,6 +1,6 @@
 /**
- * Who may use reliable datagrams: a file of users and groups (seed 003). Without it everybody, with
- * it who is in it. A file that cannot be read, or understood, lets nobody in.
+ * Access control file for reliable datagrams (seed 003): lists the users and groups that may open
+ * or reach a node. A missing file allows every user; an unreadable or invalid file allows none.
  *
  *     user alice       # by name
  *     user 1000        # or number
@@ -10,7 +10,7 @@ import { lstatSync, readFileSync } from 'node:fs';
 import { RefusalError } from '../errors/errors.js';
 import { GROUPS_MAX, type Identity } from './protocol/identity.js';
 
-/** Where the access control file is looked for, unless a node is told otherwise. */
+/** Default path of the access control file (`RdsNodeOptions.accessFile`). */
 export const ACCESS_FILE = '/etc/verbena/rds.access';
 const ID_MAX = 0xffffffff;
 
@@ -26,18 +26,18 @@ export class AccessList {
   readonly #uids = new Set<number>();
   readonly #gids = new Set<number>();
 
-  /** Throws RefusalError EACCES: a line that nobody understands, a name that nobody has. */
+  /** Throws RefusalError EACCES if a line is malformed or names an unknown user or group. */
   constructor(text: string, numberOf: (kind: 'user' | 'group', name: string) => number) {
     for (const [index, whole] of text.split('\n').entries()) {
       const line = whole.replace(/#.*/, '').trim();
       if (line === '') continue;
       const [, kind, name] = /^(user|group)\s+(\S+)$/.exec(line) ?? [];
       if (kind === undefined || name === undefined) {
-        throw refusal(`line ${index + 1} is neither "user NAME" nor "group NAME": "${line}"`);
+        throw refusal(`line ${index + 1} "${line}" must be "user NAME" or "group NAME"`);
       }
       const isUser = kind === 'user';
       const id = /^\d+$/.test(name) ? Number(name) : numberOf(isUser ? 'user' : 'group', name);
-      if (id > ID_MAX) throw refusal(`line ${index + 1}: ${name} is no number of a ${kind}`);
+      if (id > ID_MAX) throw refusal(`line ${index + 1}: ${kind} number ${name} exceeds ${ID_MAX}`);
       (isUser ? this.#uids : this.#gids).add(id);
     }
   }
@@ -48,14 +48,14 @@ export class AccessList {
   }
 }
 
-/** The list of a file; undefined: there is none, and no control. Throws RefusalError EACCES. */
+/** Parses the file; undefined if it does not exist. Throws RefusalError EACCES. */
 export function readAccessList(path: string): AccessList | undefined {
   let text: string;
   try {
     text = readFileSync(path, 'utf8');
   } catch (error) {
     const { code, message } = error as NodeJS.ErrnoException;
-    // A link to what is not there is no absent file.
+    // A dangling symbolic link is an error, not an absent file.
     const isAbsent = code === 'ENOENT' && !lstatSync(path, { throwIfNoEntry: false });
     if (isAbsent) return undefined;
     throw refusal(message);
@@ -63,20 +63,20 @@ export function readAccessList(path: string): AccessList | undefined {
   return new AccessList(text, systemNumberOf);
 }
 
-/** As the system's files have it. */
+/** Looks the name up in the system's user or group file. */
 function systemNumberOf(kind: 'user' | 'group', name: string): number {
   const path = kind === 'user' ? '/etc/passwd' : '/etc/group';
   let lines: string[] = [];
   try {
     lines = readFileSync(path, 'utf8').split('\n');
   } catch {
-    // No such file: no such name.
+    // Without the file the name counts as unknown.
   }
   const fields = lines.map((line) => line.split(':')).find(([known]) => known === name);
-  if (!fields || !/^\d+$/.test(fields[2] ?? '')) throw refusal(`there is no ${kind} ${name}`);
+  if (!fields || !/^\d+$/.test(fields[2] ?? '')) throw refusal(`no ${kind} is named ${name}`);
   return Number(fields[2]);
 }
 
 function refusal(reason: string): RefusalError {
-  return new RefusalError('EACCES', `access to reliable datagrams: ${reason}`);
+  return new RefusalError('EACCES', `access file of reliable datagrams: ${reason}`);
 }

@@ -20,7 +20,7 @@ export interface DeskAnswer {
   readonly text: string;
 }
 
-/** Undefined where there is no such place, or it is somebody else's. */
+/** Undefined if the directory does not exist or another user owns it. */
 function directory(): string | undefined {
   const uid = process.getuid?.();
   if (uid === undefined) return undefined;
@@ -45,7 +45,7 @@ export function publishNode(node: RdsNode): void {
   const folder = directory();
   if (folder === undefined) return;
   const path = join(folder, fileOf(node));
-  // Whoever has the address has the node: what lies there is of one that is dead.
+  // One process owns the address, and with it the node: an existing socket file is stale.
   rmSync(path, { force: true });
   const server = createServer((socket) => {
     let question = '';
@@ -119,7 +119,7 @@ function textOf(node: RdsNode, question: string): string {
         ]),
       );
     default:
-      throw new MisuseError('question', `nobody knows what "${question}" is`);
+      throw new MisuseError('question', `unknown query "${question}"; see verbena rds-info --help`);
   }
 }
 
@@ -156,7 +156,7 @@ export async function askNodes(question: string, only?: string): Promise<DeskAns
   return answers;
 }
 
-/** Undefined: nobody is there any more. */
+/** Undefined if the server process has ended. */
 function ask(path: string, question: string): Promise<string | undefined> {
   return new Promise((resolve) => {
     const socket = createConnection(path);

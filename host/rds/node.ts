@@ -27,8 +27,8 @@ export type RdsNodeOptions = Pick<
   /** Users and groups that may use reliable datagrams. Default /etc/verbena/rds.access. */
   readonly accessFile?: string;
   /**
-   * Messages below so many bytes are copied, whatever MessageFlag.ZEROCOPY says. Default 32768:
-   * from there on not to copy takes less processor time (`bench rds`); the seed has 8192.
+   * Messages shorter than this many bytes are copied even with MessageFlag.ZEROCOPY. Default 32768:
+   * from that length on, sending without a copy takes less processor time (`bench rds`).
    */
   readonly zeroCopyBytes?: number;
   /**
@@ -85,9 +85,9 @@ export class RdsNode {
   #isClosed = false;
 
   /**
-   * The device's node; made when it is asked for first. Throws MisuseError; RefusalError ENOMEM,
-   * EADDRINUSE, EBUSY (it exists with another `auth`), EACCES (as the access file, or other processes
-   * of a shared device, have it), EOPNOTSUPP (`auth` in a browser).
+   * Returns the device's node; the first call creates it. Throws MisuseError; RefusalError ENOMEM,
+   * EADDRINUSE, EBUSY (it exists with another `auth`), EACCES (the access file, or another `auth` in
+   * the node's other processes), EOPNOTSUPP (`auth` in a browser).
    */
   static of(context: Context, options: RdsNodeOptions = {}): RdsNode {
     context.checkOpen();
@@ -180,39 +180,39 @@ export class RdsNode {
       'EBUSY',
       own
         ? 'RdsNode.of: the node of this device has another `auth`; node.setAuth replaces its keys'
-        : 'RdsNode.of: the node of this device has no `auth`; ask for it before its first socket',
+        : 'RdsNode.of: the node of this device has no `auth`; pass it before the first socket',
     );
   }
 
   /**
-   * Replaces the keys of a node with `auth`: of connections from now on, the others keep theirs. A
-   * rotation: the new key as the second one at all nodes, then as the first one, then alone.
-   * Throws MisuseError.
+   * Replaces the keys of a node with `auth`; connections that are up keep theirs. To rotate a key,
+   * add it as the second one at all nodes, then make it the first one, then the only one. Throws
+   * MisuseError.
    */
   setAuth(auth: AuthOptions): void {
     const own = this.#authRule;
     if (!own || checkAuth(auth).encrypts !== own.encrypts) {
       throw new MisuseError(
         'auth',
-        'replaces keys: the node needs `auth` from its start, and the same encrypt',
+        'setAuth needs a node that was created with `auth`, and the same `encrypt`',
       );
     }
     this.#setAuth(auth);
     for (const transport of this.transports.all) transport.setAuth(this.#auth!);
   }
 
-  /** The process that carried the node has died: this one does. */
+  /** Becomes the owner of the node after its former owner has died. */
   #inherit(sharedState: SharedState): RdsCore {
     const { first } = this.transports;
     const core = this.#makeCore(sharedState);
     first.core = core;
     this.#inherited = core;
-    this.#inform(() => 'is carried by this process from now on');
+    this.#inform(() => 'is owned by this process from now on');
     first.listen();
     return core;
   }
 
-  /** Does this process have the node's connections? Another one may, where processes share it. */
+  /** Does this process own the node's connections? */
   get isOwner(): boolean {
     return this.#sharing?.isOwner ?? true;
   }
@@ -221,7 +221,7 @@ export class RdsNode {
     return this.#inherited ?? this.core;
   }
 
-  /** Closes when peers know what was read, or do not say in time that they do. */
+  /** Closes when peers have acknowledged what was read, or after FAREWELL_MICROS. */
   async #leave(): Promise<void> {
     const { clock } = this.context.device;
     await new Promise<void>((resolve) => {
@@ -239,8 +239,8 @@ export class RdsNode {
   }
 
   /**
-   * Another device of this node: what cannot go over one goes over another, and peers of our own
-   * kind are told its address. One that closes is no longer used; the node ends with its first.
+   * Adds a device to this node: messages that one device cannot carry go over another, and peers
+   * of our own kind learn its address. A closed device is skipped; the node ends with its first.
    * Throws RefusalError EADDRINUSE (it is a node), ENOBUFS (at most 8), ENOMEM.
    */
   addDevice(context: Context): void {
@@ -248,7 +248,7 @@ export class RdsNode {
     const known = nodes.get(context.device);
     if (known && !known.#isClosed) {
       if (known === this) return;
-      throw new RefusalError('EADDRINUSE', `${context.local.gid} is a node of its own`);
+      throw new RefusalError('EADDRINUSE', `addDevice: ${context.local.gid} has its own node`);
     }
     const transports = this.transports;
     const index = transports.all.length;
@@ -277,17 +277,17 @@ export class RdsNode {
     this.arm();
   }
 
-  /** May this process use reliable datagrams? Throws RefusalError EACCES. */
+  /** Throws RefusalError EACCES if the access file does not list this process's user or groups. */
   checkAccess(): void {
     const list = readAccessList(this.#accessFile);
     if (!list || list.allows(ownIdentity())) return;
     throw new RefusalError(
       'EACCES',
-      `socket: neither this user nor one of its groups is in ${this.#accessFile}`,
+      `socket: add this user or one of its groups to ${this.#accessFile}`,
     );
   }
 
-  /** Fails closed: whatever is wrong with the file, nobody is let in. */
+  /** Fails closed: a file that cannot be read or parsed admits no peer. */
   #admits(identity: Identity | undefined): boolean {
     try {
       return readAccessList(this.#accessFile)?.allows(identity) ?? true;

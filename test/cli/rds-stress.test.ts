@@ -75,7 +75,7 @@ test('rds-info shows the nodes of both, and sets one parameter at a time', () =>
     assert.is(more.match(/^PendingRxPktsHWM=80$/gm)?.length, 2);
     const readOnly = await start(workspace, 'rds-info', '--set', 'UserBufferSize=1').ended;
     assert.is(readOnly.code, 1);
-    assert.match(readOnly.stderr, /^verbena rds-info: .*UserBufferSize.*read only.*\n$/);
+    assert.match(readOnly.stderr, /^verbena rds-info: .*UserBufferSize.*read-only.*\n$/);
   }));
 
 test('what cannot be is refused in one line', () =>

@@ -209,9 +209,9 @@ export class SimulatedConnection implements TransportConnection {
   }
 
   /** The end notices that it is over. */
-  fall(isNobody = false): void {
+  fall(isAbsent = false): void {
     if (this.#isClosed) return;
-    this.transport.call((core) => this.owner.down(core.now, this, isNobody));
+    this.transport.call((core) => this.owner.down(core.now, this, isAbsent));
     this.close();
   }
 

@@ -79,11 +79,11 @@ const READ_ONLY: readonly Name[] = [
   'MaxRecvMemory',
 ];
 
-/** What a node is started with. Throws MisuseError. */
+/** Completes and checks the parameters of a new node. Throws MisuseError. */
 export function parametersOf(given: Partial<RdsParameters> = {}): RdsParameters {
   const parameters = { ...PARAMETERS };
   for (const [name, value] of Object.entries(given) as [Name, number][]) {
-    if (!Object.hasOwn(PARAMETERS, name)) throw new MisuseError(name, 'is no parameter');
+    if (!Object.hasOwn(PARAMETERS, name)) throw new MisuseError(name, 'is not an RDS parameter');
     const [least, most] = FIXED.includes(name)
       ? [PARAMETERS[name], PARAMETERS[name]]
       : name in SETTABLE
@@ -99,7 +99,7 @@ export function parametersOf(given: Partial<RdsParameters> = {}): RdsParameters 
 
 function checkThresholds(name: Name, lowest: number, highest: number): void {
   if (lowest <= highest) return;
-  throw new MisuseError(name, `${lowest} % to unstall must not be above ${highest} % to stall`);
+  throw new MisuseError(name, `unstall at ${lowest} % must not exceed stall at ${highest} %`);
 }
 
 /**
@@ -108,13 +108,13 @@ function checkThresholds(name: Name, lowest: number, highest: number): void {
  */
 export function writeConfig(parameters: RdsParameters, line: string): void {
   const found = /^\s*(\w+)\s*=\s*(0x[0-9a-f]{1,8}|\d{1,10})\s*$/i.exec(line);
-  if (!found) throw new MisuseError('line', `must be parameter=value, one of them, got "${line}"`);
+  if (!found) throw new MisuseError('line', `must be one parameter=value, got "${line}"`);
   const name = found[1] as Name;
   const value = Number(found[2]);
-  if (!Object.hasOwn(PARAMETERS, name)) throw new MisuseError('line', `no parameter ${name}`);
+  if (!Object.hasOwn(PARAMETERS, name)) throw new MisuseError('line', `unknown parameter ${name}`);
   const most = SETTABLE[name];
   if (most === undefined) {
-    throw new RefusalError('EACCES', `config: ${name} is set when the node starts, read only`);
+    throw new RefusalError('EACCES', `config: ${name} is read-only; set it in RdsNodeOptions`);
   }
   if (value > most) throw new MisuseError(name, `must be at most ${most}, got ${value}`);
   const lowest = name === 'DataRecvBufferLVM' ? value : parameters.DataRecvBufferLVM;

@@ -27,7 +27,7 @@ import { countSend } from './statistics.js';
 
 type ConnectionState = 'DOWN' | 'CONNECTING' | 'ACCEPTING' | 'UP';
 
-/** Messages after which the peer is asked to acknowledge (`max_unacked_packets`). */
+/** Messages between two requests for an acknowledgement (`max_unacked_packets`). */
 const ASK_EVERY = 8;
 /** Messages after which they are acknowledged, asked or not: a quarter of a window. */
 const ACK_EVERY = 16;
@@ -56,7 +56,7 @@ export interface ConnectionPath {
   answered(now: number, reply: Handshake): void;
   canceled(message: OutgoingMessage): void;
   congestionMap(now: number, bytes: Uint8Array): void;
-  connectionDown(now: number, connection: Connection, isNobody: boolean): void;
+  connectionDown(now: number, connection: Connection, isAbsent: boolean): void;
   connectionUp(now: number, connection: Connection): void;
   control(now: number, payload: Uint8Array): boolean;
   deliver(now: number, connection: Connection, message: IncomingMessage): void;
@@ -108,7 +108,7 @@ export class Connection implements TransportOwner, Due {
   /** A message of another process's days, in their order. What is missing is gone. */
   restore(message: OutgoingMessage): void {
     const { sequence } = message;
-    // Further from the others than any are is none of ours.
+    // A number farther than RESTORED_MAX from the others was not assigned by this node.
     const isOurs = sequence < this.#sequence && sequence > this.#sequence - RESTORED_MAX;
     if (!isOurs) return message.done(true);
     this.fillTo(sequence);
@@ -205,12 +205,12 @@ export class Connection implements TransportOwner, Due {
     this.pump(now);
   }
 
-  /** A control message, for `pump`; lost with the transport connection, and told anew on the next one. */
+  /** Queues a control message for `pump`; the next transport connection starts from new ones. */
   say(payload: Uint8Array): void {
     if (this.state === 'UP') this.#controls.push(payload);
   }
 
-  /** The peer takes nothing of what it is told. */
+  /** The peer discards every message of this connection. */
   get isDeaf(): boolean {
     return this.#controls.length >= CONTROLS_MAX;
   }
@@ -306,7 +306,7 @@ export class Connection implements TransportOwner, Due {
       const reply = parseHandshake(answer, gid.isIpv4);
       if (!reply) return this.#fail(now);
       this.#path.answered(now, reply);
-      // Another node answers than was asked: what was for the former one is gone.
+      // Another node answered the request: messages queued for the former node are dropped.
       if (transportConnection !== this.#transportConnection) return;
       this.#begin(reply);
     }
@@ -366,13 +366,13 @@ export class Connection implements TransportOwner, Due {
     this.pump(now);
   }
 
-  down(now: number, transportConnection: TransportConnection, isNobody: boolean): void {
+  down(now: number, transportConnection: TransportConnection, isAbsent: boolean): void {
     if (transportConnection !== this.#transportConnection) return;
     const { routes } = this.#path;
-    if (isNobody || this.state === 'UP') routes.failed(this.route);
+    if (isAbsent || this.state === 'UP') routes.failed(this.route);
     else if (this.state === 'CONNECTING') routes.skip(this.route);
     this.#end(now);
-    this.#path.connectionDown(now, this, isNobody);
+    this.#path.connectionDown(now, this, isAbsent);
     this.#plan(now);
   }
 
@@ -394,7 +394,7 @@ export class Connection implements TransportOwner, Due {
     this.#backoff.reset();
   }
 
-  /** What waited was delivered: the peer may hear of it. */
+  /** The reorder buffer delivered its messages: they may be acknowledged now. */
   acknowledgeSoon(now: number): void {
     if (this.state !== 'UP' || this.#ackMicros !== 0) return;
     this.#ackMicros = now + ACK_DELAY_MICROS;

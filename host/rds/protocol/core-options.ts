@@ -27,21 +27,21 @@ export interface CoreOptions {
   readonly pathsMax?: number;
   /** Of a node that processes share. */
   readonly pathRecords?: PathRecords | undefined;
-  /** Who the node is: peers of our own kind are told. */
+  /** User and groups that the node runs as; sent to peers of our own kind. */
   readonly identity?: Identity | undefined;
-  /** May such a peer be here? Undefined: it has not said who it is. Default: everybody. */
+  /** Admits a peer by its identity; undefined: not received yet. Default: every peer. */
   readonly admits?: (identity: Identity | undefined) => boolean;
   /** Where lines go that RdsDbgLvl and RdsTraceLvl let through. */
   readonly log?: LogSink;
 }
 
-/** What a node keeps, whoever has its connections. */
+/** State of a node that passes to its next owner. */
 export interface FormerCore {
   readonly parameters: RdsParameters;
   readonly statistics: RdsStatistics;
 }
 
-/** Who wants to know: RDS_CONG_MONITOR. */
+/** Receives congestion updates (RDS_CONG_MONITOR). */
 export interface CongestionMonitor {
   uncongested(bits: bigint): void;
 }
@@ -63,7 +63,7 @@ export interface Claims {
   /** False: another process has it. */
   takePort(port: number): boolean;
   giveBackPort(port: number): void;
-  /** Somebody wants to reach it: it is bound, if a process has it and has not said so yet. */
+  /** A send needs this port: the owner binds it if a process holds it without having bound it. */
   seek(port: number): void;
 }
 

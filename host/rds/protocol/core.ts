@@ -33,7 +33,7 @@ export type { CoreOptions, SendExtras } from './core-options.js';
 const HEARTBEAT_MICROS = 5_000_000;
 const PATHS_MAX = 4096;
 const PONGS_MAX = 64;
-/** Ports that nobody asked for by number begin here (RFC 6335). */
+/** First port of those that `bind` assigns itself (RFC 6335). */
 const DYNAMIC_PORT_LEAST = 49152;
 const PORT_DRAWS = 256;
 
@@ -72,9 +72,9 @@ export class RdsCore implements PathNode {
   #receiveBytesHeld = 0;
   #held = 0;
   readonly #stalled = new CongestionMap();
-  /** Who was refused because a port of this node is slow. */
+  /** Ports whose sends were refused because a port of this node is slow. */
   readonly #blockedHere = new Set<Port>();
-  /** Who was refused because there was no memory, and waits for anybody's to come back. */
+  /** Ports whose sends were refused for lack of memory; woken when any memory is released. */
   readonly #starved = new Set<Port>();
   #now = 0;
 
@@ -130,7 +130,7 @@ export class RdsCore implements PathNode {
       chosen !== undefined &&
       (this.#ports.has(chosen) || (!user.keeps && this.claims?.takePort(chosen) === false));
     if (chosen === undefined || isTaken) {
-      const what = chosen === undefined ? 'no free port was found' : `port ${number} is taken`;
+      const what = chosen === undefined ? 'no port is free' : `port ${number} is in use`;
       throw new RefusalError('EADDRINUSE', `bind: ${what}`);
     }
     const port = new Port(this, chosen, user);
@@ -141,7 +141,7 @@ export class RdsCore implements PathNode {
     return port;
   }
 
-  /** The port is free again. What it sent is still delivered, what nobody read is gone. */
+  /** Frees the port. Messages that it sent are still delivered; its unread messages are dropped. */
   unbind(now: number, port: Port): void {
     this.#now = now;
     if (this.#ports.get(port.number) !== port) return;
@@ -177,14 +177,17 @@ export class RdsCore implements PathNode {
     this.#now = now;
     const length = lengthOf(pieces);
     if (length > MESSAGE_BYTES_MAX) {
-      throw new RefusalError('EMSGSIZE', `send: ${length} bytes, at most ${MESSAGE_BYTES_MAX}`);
+      const rule = `${length} bytes exceed the limit of ${MESSAGE_BYTES_MAX}; split the message`;
+      throw new RefusalError('EMSGSIZE', `send: ${rule}`);
     }
     if (this.elsewhere) {
       this.elsewhere.send(port, to, toPort, pieces, extras);
       return undefined;
     }
     if (this.isLocal(to)) {
-      if (extras.operation) throw new RefusalError('EINVAL', 'send: RDMA goes to other nodes');
+      if (extras.operation) {
+        throw new RefusalError('EINVAL', `send: RDMA_ARGS must name another node, not ${to.gid}`);
+      }
       this.#loopBack(port, toPort, pieces, length, extras);
       return undefined;
     }
@@ -204,7 +207,7 @@ export class RdsCore implements PathNode {
     }
     if (!path || !buffer) {
       if (hasRoom) this.#starved.add(port);
-      if (judgement === 'EFAULT' || judgement === 'EACCES') path?.told(port);
+      if (judgement === 'EFAULT' || judgement === 'EACCES') path?.lossReported(port);
       throw this.#refusal(judgement === 'go' ? 'ENOBUFS' : judgement, to, toPort);
     }
     if (!extras.place) {
@@ -220,7 +223,7 @@ export class RdsCore implements PathNode {
     return message;
   }
 
-  /** What `send` would say, as far as it is the path's to say, where nobody sends. */
+  /** The path's part of the result of `send`, without sending. */
   judge(now: number, port: Port, to: Endpoint, toPort: number): Judgement {
     this.#now = now;
     if (this.isLocal(to)) return toPort === 0 || this.#portOf(toPort) ? 'go' : 'EFAULT';
@@ -238,7 +241,7 @@ export class RdsCore implements PathNode {
     port.raiseReceiveLimit(messages);
   }
 
-  /** The oldest message of a port was read: it goes, and its senders may hear of it. */
+  /** The reader took the oldest message of a port: releases it and may unstall the senders. */
   read(now: number, port: Port): void {
     this.#now = now;
     const message = port.take();
@@ -249,7 +252,7 @@ export class RdsCore implements PathNode {
   addAddress(now: number, address: Endpoint): void {
     this.#now = now;
     if (this.addresses.length >= ADDRESSES_MAX) {
-      throw new RefusalError('ENOBUFS', `a node has at most ${ADDRESSES_MAX} addresses`);
+      throw new RefusalError('ENOBUFS', `addDevice: a node has at most ${ADDRESSES_MAX} addresses`);
     }
     this.addresses.push(address);
     for (const path of this.#paths.values()) path.addressesChanged(now);
@@ -261,7 +264,7 @@ export class RdsCore implements PathNode {
     port.giveBack(message);
   }
 
-  /** Somebody asks for a transport connection, at one of the node's addresses. */
+  /** A peer requests a transport connection at one of the node's addresses. */
   request(now: number, asking: Endpoint, privateData: Uint8Array, at = 0): Acceptance {
     this.#now = now;
     const path = this.#asked(asking, privateData, at);
@@ -288,7 +291,7 @@ export class RdsCore implements PathNode {
     return this.#paths.get(to.toString());
   }
 
-  /** Takes back what `port` sent to there, as far as nobody has it; returns how many messages. */
+  /** Cancels messages of `port` to that destination that are not acknowledged; returns how many. */
   cancel(now: number, port: Port, to: Endpoint, toPort: number): number {
     this.#now = now;
     return this.#paths.get(to.toString())?.cancel(now, port, toPort) ?? 0;
@@ -313,8 +316,8 @@ export class RdsCore implements PathNode {
   }
 
   /**
-   * Before the end: what sockets have read is acknowledged, or whoever takes this node's place is
-   * sent it again. `done` is called for each acknowledgement that is there; returns how many.
+   * Acknowledges what sockets have read before the node ends; otherwise the next owner receives it
+   * again. Calls `done` for each acknowledgement that is complete; returns the number of them.
    */
   acknowledgeNow(now: number, done: () => void): number {
     this.#now = now;
@@ -348,7 +351,7 @@ export class RdsCore implements PathNode {
     return path;
   }
 
-  /** Whose request it is; undefined: nobody's that may ask there. */
+  /** Path of a request; undefined if that peer may not connect to this address. */
   #asked(asking: Endpoint, privateData: Uint8Array, at: number): Path | undefined {
     const { isIpv4 } = asking.gid;
     const handshake = parseHandshake(privateData, isIpv4);
@@ -441,7 +444,7 @@ export class RdsCore implements PathNode {
   }
 
   mapMessage(): OutgoingMessage | undefined {
-    // Nobody asks for it again: who is not told that a port is slow no longer waits for ever.
+    // Congestion maps are not repeated: a peer that misses an update would wait for ever.
     const buffer = this.transport.allocate(CONGESTION_MAP_BYTES, FRAGMENT_BYTES, 0, true);
     if (!buffer) return undefined;
     buffer.payload.set(this.#stalled.bytes);
@@ -450,7 +453,7 @@ export class RdsCore implements PathNode {
   }
 
   #pong(now: number, path: Path, toPort: number): void {
-    // Whoever asks and never acknowledges the answers gets no more of them.
+    // A peer that pings without acknowledging the answers gets at most PONGS_MAX answers.
     const buffer = path.pending < PONGS_MAX && this.transport.allocate(0, FRAGMENT_BYTES, 0);
     if (!buffer) return;
     const ports = { source: 0, destination: toPort };

@@ -1,15 +1,15 @@
 /** Room for another peer, where there are as many as there may be. */
 import type { Path } from './path.js';
 
-/** So many are looked at: a peer that is refused costs its sender more than us. */
+/** Paths examined for each eviction: a refused peer costs its sender more than this node. */
 const LOOKS_MAX = 32;
 
-/** Of peers that were asked for, or asked, and never came to be one goes. False: there is none. */
+/** Evicts a path that was requested but never established. Returns false if it finds none. */
 export function makeRoom(paths: Map<string, Path>, now: number): boolean {
   let looks = 0;
   for (const [key, path] of paths) {
     paths.delete(key);
-    if (path.isNobody) {
+    if (path.isUnused) {
       path.close(now);
       return true;
     }

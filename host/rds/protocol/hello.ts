@@ -3,7 +3,7 @@ import { CONTROL_PORTS_MAX, ControlKind, buildControl } from '../wire/peer-contr
 import type { Connection } from './connection.js';
 import type { PathNode } from './path-node.js';
 
-/** Who it runs as, where it knows. */
+/** Sends the identity of this node, if it is known. */
 export function sendIdentity(connection: Connection, { identity }: PathNode): void {
   if (!identity) return;
   const kind = ControlKind.IDENTITY;

@@ -14,11 +14,11 @@ export interface SendBuffer {
 /** One SEND that came in, where it lies. */
 export interface ReceivedPacket {
   readonly bytes: Uint8Array;
-  /** What is behind its header, where somebody made that before. */
+  /** Payload behind the header, if the caller has a view of it already. */
   readonly behind?: Uint8Array;
   /** Immediate data that came with it. */
   readonly immData?: number | undefined;
-  /** Of `bytes`, where somebody made one before. */
+  /** View of `bytes`, if the caller has one already. */
   readonly view?: DataView;
   /** Of the receive that it lies in. */
   readonly memoryBytes: number;
@@ -43,12 +43,12 @@ export class OutgoingMessage {
   readonly length: number;
   readonly flags: number;
   extensions: Extensions = noExtensions();
-  /** Goes in front of it, once. */
+  /** RDMA operation that precedes the message once. */
   operation: RdmaOperation | undefined;
   /** 0 until it is sent for the first time. */
   sequence = 0;
   isRetransmitted = false;
-  /** Fragments that were given to a connection, and those that it still needs. */
+  /** Fragments posted to a connection, and fragments that it still needs. */
   posted = 0;
   held = 0;
   /** By its sender: `released` says lost. */
@@ -77,7 +77,7 @@ export class OutgoingMessage {
     return (this.flags & HeaderFlag.CANCELED) === 0;
   }
 
-  /** SENDs that it takes, of so many bytes each. */
+  /** Number of SENDs of `fragmentBytes` each. */
   fragments(fragmentBytes: number): number {
     return Math.max(1, Math.ceil(this.length / fragmentBytes));
   }
@@ -88,7 +88,7 @@ export class OutgoingMessage {
     return { sequence, ack, length, sourcePort, destinationPort, flags, credit: 0, extensions };
   }
 
-  /** A number without a message, where there was one that nobody has any more. */
+  /** A sequence number without a message: the process that sent it has died. */
   static gap(sequence: number): OutgoingMessage {
     const ports = { source: 0, destination: 0 };
     const gap = new OutgoingMessage(undefined, ports, NO_MEMORY, HeaderFlag.CANCELED);
@@ -110,9 +110,9 @@ export class OutgoingMessage {
   }
 
   /**
-   * The peer has it, and so every SEND of it was received: whatever a connection may repeat, the
-   * peer drops unread. Not to be waited for: most SENDs do not say when they are complete. But what
-   * was sent again may be on its way for the first time here, while the peer has it from before.
+   * The peer has acknowledged the message, so it has received every SEND of it. The peer drops what
+   * a connection repeats. Completions are not awaited, since most SENDs are unsignalled. Exception:
+   * a retransmission can still be unsent here if the peer received the first transmission.
    */
   acknowledged(): void {
     if (!this.isRetransmitted) this.held = 0;
@@ -169,11 +169,11 @@ export function toSendAgain(messages: readonly OutgoingMessage[]): OutgoingMessa
   });
 }
 
-/** Hears that a message of that number is kept. */
+/** Called when the reorder buffer keeps the message with that sequence number. */
 type Kept = (now: number, sequence: number) => void;
-const nobody: Kept = () => {};
+const ignoreKept: Kept = () => {};
 
-/** A message as it lies in receives; whoever reads it releases it. */
+/** A received message in its receive buffers; its reader must release it. */
 export class IncomingMessage {
   readonly from: Endpoint;
   readonly header: RdsHeader;
@@ -190,7 +190,7 @@ export class IncomingMessage {
     from: Endpoint,
     header: RdsHeader,
     packets: readonly ReceivedPacket[],
-    kept: Kept = nobody,
+    kept: Kept = ignoreKept,
     connectionIndex?: number,
     start = HEADER_BYTES,
   ) {
@@ -232,7 +232,7 @@ export class IncomingMessage {
     return this.#packets.map(({ bytes }) => bytes.subarray(this.#start));
   }
 
-  /** A copy of all of it. */
+  /** Returns a copy of the whole message. */
   bytes(): Uint8Array {
     const bytes = new Uint8Array(this.length);
     this.copy(bytes);

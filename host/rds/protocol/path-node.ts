@@ -32,9 +32,9 @@ export interface PathNode {
   readonly parameters: RdsParameters;
   readonly statistics: RdsStatistics;
   readonly trace: Trace;
-  /** Who this node is, where it knows. */
+  /** User and groups that this node runs as, if known. */
   readonly identity: Identity | undefined;
-  /** May that peer's sockets reach ours? Undefined: one that has not said who it is. */
+  /** May sockets of that peer reach ours? Undefined: the peer has not sent its identity. */
   admits(identity: Identity | undefined): boolean;
   /** Ports of a peer are slow no longer: their bits of RDS_CONG_MONITOR. */
   uncongested(bits: bigint): void;
@@ -43,7 +43,7 @@ export interface PathNode {
   stalledPorts(): number[];
   /** A message that carries our congestion map; undefined: no memory. */
   mapMessage(): OutgoingMessage | undefined;
-  /** Where a path may be asked for has changed: before, it was at those. */
+  /** The peer's alternate addresses have changed; `before` are the former ones. */
   taught(path: PeerPath, before: readonly Endpoint[]): void;
 }
 
@@ -55,7 +55,7 @@ export interface PathRecords {
 /** What a path says of a message. */
 export type Judgement = 'go' | 'EFAULT' | 'EACCES' | 'EWOULDBLOCK';
 
-/** Who has a deadline. */
+/** An object with a deadline. */
 export interface Timed extends Due {
   advance(now: number): void;
 }

@@ -10,6 +10,7 @@ import { ReorderBuffer } from './reorder-buffer.js';
 import { BEATS, BUSY_BEATS, Liveness } from './liveness.js';
 import type { IncomingMessage, MessageOwner, OutgoingMessage } from './message.js';
 import { newIncarnations, type Incarnations, type PathRecord } from '../sharing/shared-state.js';
+import { Outage } from './outage.js';
 import type { Judgement, PathNode, Timed } from './path-node.js';
 import type { Port } from './port.js';
 import { RemotePorts } from './remote-ports.js';
@@ -17,9 +18,9 @@ import { Routes } from './routes.js';
 import { DebugLevel } from './trace.js';
 import { Flows, TransmitWindows } from './transmit-windows.js';
 
-/** So many times the time in which a peer that lives gives up or comes again. */
+/** Timeouts of the peer after which messages that it left in the reorder buffer are dropped. */
 const DROP_AFTER = 4;
-const TRY_MICROS = 4_000_000; // Until a transport knows that nobody answers.
+const TRY_MICROS = 4_000_000; // Time after which a transport reports that no peer answers.
 
 export class Path implements ConnectionPath, Timed {
   dueMicros = 0;
@@ -33,21 +34,20 @@ export class Path implements ConnectionPath, Timed {
   readonly #connections: (Connection | undefined)[] = [];
   /** Of the peer, while connection 0 is up. */
   readonly #ports = new RemotePorts();
-  /** False: what it sends is not taken, before it says who it is. */
+  /** False until the peer's identity is admitted: messages from it are discarded. */
   isAdmitted = false;
-  /** Whose messages were lost, and who has not been told. */
+  /** Owners of lost messages that no EFAULT has reported to yet. */
   readonly #unaware = new Set<MessageOwner>();
-  /** Who was refused, and wants to hear when another try is worth it. */
+  /** Ports whose sends were refused; woken when another try can succeed. */
   readonly #blocked = new Set<Port>();
   readonly #flows = new Flows();
   readonly #transmitWindows = new TransmitWindows();
   readonly #held: ReorderBuffer;
   #wasUp = false;
   #isWanted = false;
-  #downMicros = 0;
-  #failedUntil = 0;
+  readonly #outage = new Outage();
   readonly #liveness = new Liveness();
-  /** When what waits here for others, and nobody has acknowledged, goes: its sender is gone. */
+  /** When to drop unacknowledged messages of the reorder buffer, because their sender is gone. */
   #dropMicros = 0;
 
   constructor(node: PathNode, peer: Endpoint, home: number, record?: PathRecord) {
@@ -58,7 +58,7 @@ export class Path implements ConnectionPath, Timed {
     this.#wasUp = this.incarnations.kind !== undefined;
     this.routes = new Routes(() => node.addresses, home, peer);
     this.#held = new ReorderBuffer(
-      // Who names a connection that does not exist waits for nobody.
+      // A message that names a connection beyond the last waits for no predecessor.
       (connection) =>
         connection < CONNECTIONS_PER_PATH
           ? this.connection(connection).receivedSequences.expected
@@ -75,7 +75,7 @@ export class Path implements ConnectionPath, Timed {
     return this.routes.home;
   }
 
-  /** As whom the peer knows this node. */
+  /** This node's incarnation as the peer knows it. */
   get incarnation(): number {
     return (this.node.incarnation + this.incarnations.renewals) >>> 0;
   }
@@ -90,14 +90,14 @@ export class Path implements ConnectionPath, Timed {
   }
 
   get state(): 'ACTIVE' | 'CONNECTING' | 'FAILED' | 'DOWN' {
-    if (this.#failedUntil !== 0) return 'FAILED';
+    if (this.#outage.isFailed) return 'FAILED';
     const state = this.#connections[0]?.state ?? 'DOWN';
     if (state === 'UP') return 'ACTIVE';
     return state === 'DOWN' && !this.#isWanted ? 'DOWN' : 'CONNECTING';
   }
 
-  /** It never came to be, and nobody waits for it. */
-  get isNobody(): boolean {
+  /** The path was never established, and no send waits for it. */
+  get isUnused(): boolean {
     const isIdle = this.pending === 0 && this.#blocked.size === 0 && !this.#isWanted;
     return (
       isIdle &&
@@ -129,24 +129,22 @@ export class Path implements ConnectionPath, Timed {
     return (this.#connections[index] ??= new Connection(this, index));
   }
 
-  /** Which connection a message of so many bytes takes. */
+  /** The connection for a message of `length` bytes. */
   connectionFor(length: number): Connection {
     if (!this.isOwnKind || length < SMALL_BYTES) return this.connection(0);
     return this.connection(Math.min(length <= MEDIUM_BYTES ? 1 : 2, CONNECTIONS_PER_PATH - 1));
   }
 
   /**
-   * May `port` send to that port now? 'EFAULT': no path, no such port, or messages of `port` were lost
-   * and it has not been `told`; 'EACCES': the keys of `auth` differ; 'EWOULDBLOCK': the path is being made, or the port is slow; then
-   * `port` is notified when it can retry.
+   * May `port` send to that port now? 'EFAULT': no path, no such port, or a loss of messages of
+   * `port` is unreported (`lossReported`). 'EACCES': the keys of `auth` differ. 'EWOULDBLOCK': the
+   * path is being made, or the port is slow; `port` is notified when it can retry.
    */
   judge(now: number, destinationPort: number, port: Port | undefined): Judgement {
-    if (this.#failedUntil !== 0) {
-      const isDenied = this.node.transport.denialOf?.(this.peer) !== undefined;
-      if (now < this.#failedUntil) return isDenied ? 'EACCES' : 'EFAULT';
-      this.#failedUntil = 0;
+    if (!this.#outage.retry(now)) {
+      return this.node.transport.denialOf?.(this.peer) === undefined ? 'EFAULT' : 'EACCES';
     }
-    // Who was away for the whole of that time hears of it all the same.
+    // A sender that did not send during the recovery period gets its EFAULT now.
     if (port && this.#unaware.has(port)) return 'EFAULT';
     if (!this.#isUp) this.#want(now);
     if (!this.#isUp || (this.isOwnKind && !this.#ports.areKnown)) return this.#block(port);
@@ -174,7 +172,7 @@ export class Path implements ConnectionPath, Timed {
     this.#flows.numbered(connection, message);
   }
 
-  /** This process has the node's connections from now on: the peer is to hear of it. */
+  /** This process has become the owner of the node's connections: connects to the peer again. */
   resume(now: number): void {
     for (const connection of this.#connections) connection?.fillTo();
     if (this.incarnations.kind === undefined) return;
@@ -185,25 +183,25 @@ export class Path implements ConnectionPath, Timed {
     }
   }
 
-  /** A port of ours is bound, or no longer. */
+  /** One of this node's ports was bound or unbound. */
   portChanged(now: number, number: number, isBound: boolean): void {
     this.#tell(now, ControlKind.PORTS, [number], isBound);
   }
 
-  /** A port of ours is slow, or no longer. */
+  /** One of this node's ports became slow, or caught up. */
   stallChanged(now: number, number: number, isStalled: boolean): void {
     if (this.isOwnKind) return this.#tell(now, ControlKind.STALLS, [number], isStalled);
     if (this.#isUp) this.#sendMap(now);
   }
 
-  /** The node has other addresses than before. */
+  /** The node's addresses have changed. */
   addressesChanged(now: number): void {
     if (!this.isOwnKind || !this.#isUp) return;
     sendAddresses(this.connection(0), this.node, this.home);
     this.connection(0).pump(now);
   }
 
-  /** As `RdsCore.cancel`. What was under way may arrive nevertheless. */
+  /** Implements `RdsCore.cancel`. Messages in flight can still arrive. */
   cancel(now: number, port: Port, destinationPort: number): number {
     const isMeant = (message: OutgoingMessage): boolean =>
       message.owner === port && message.destinationPort === destinationPort;
@@ -213,12 +211,12 @@ export class Path implements ConnectionPath, Timed {
     );
   }
 
-  /** The message is another one's place now, which takes no memory. */
+  /** A canceled message keeps its number, but no memory. */
   canceled(message: OutgoingMessage): void {
     this.#transmitWindows.shrank(message.destinationPort, message.length);
   }
 
-  /** Says on every connection what came; returns on how many. */
+  /** Acknowledges on every connection; returns the number of those that had to. */
   acknowledgeNow(done: () => void): number {
     return this.#connections.filter((connection) => connection?.acknowledgeNow(done)).length;
   }
@@ -236,26 +234,26 @@ export class Path implements ConnectionPath, Timed {
     this.#unaware.delete(port);
   }
 
-  /** A send of `port` was refused: it knows that something may be lost. */
-  told(port: Port): void {
+  /** A send of `port` was refused: its owner knows of earlier losses. */
+  lossReported(port: Port): void {
     this.#unaware.delete(port);
   }
 
-  // What connections say.
+  // Events of the connections.
 
-  /** It was given up. */
+  /** A connection gave the message up. */
   lost(message: OutgoingMessage): void {
     if (message.owner && !message.isCanceled) this.#unaware.add(message.owner);
     message.done(true);
   }
 
-  /** The peer asks to be connected, or answers. */
+  /** The peer requested a connection, or accepted one. */
   answered(now: number, { own }: Handshake): void {
     this.incarnations.kind = own ? 'own' : 'linux';
-    // Linux does not tell.
+    // Linux sends no identity.
     this.isAdmitted ||= !own || this.node.admits(undefined);
     if (!own) return;
-    // It gave up what it had not been told of.
+    // The peer gave up messages that this node may hold out of order.
     if (own.generation !== this.incarnations.peerGeneration) this.#held.clear();
     this.incarnations.peerGeneration = own.generation;
     const isAnother =
@@ -264,13 +262,13 @@ export class Path implements ConnectionPath, Timed {
     if (!isAnother) return;
     this.isAdmitted = this.node.admits(undefined);
     this.#held.clear();
-    // It is not the node that it was: what that one had not acknowledged is lost.
+    // The peer has restarted: messages that its former process had not acknowledged are lost.
     const lost = this.#connections.reduce(
       (sum, connection) => sum + (connection?.forget(now) ?? 0),
       0,
     );
     this.#isWanted = false;
-    this.#downMicros = 0;
+    this.#outage.end();
     if (lost > 0) this.#lose(now, lost);
     else this.#forgetPorts();
   }
@@ -286,15 +284,15 @@ export class Path implements ConnectionPath, Timed {
       sendIdentity(connection, this.node);
       if (this.isAdmitted) this.#sendHello(now);
     } else this.#sendMap(now);
-    // Whoever asked may have told its ports before we heard that it is there.
+    // The peer can have sent its ports before this node saw the connection established.
     this.#settle();
     this.#unblock();
     for (const other of this.#connections) if (other && other.pending > 0) other.reconnect(now);
     this.#plan();
   }
 
-  /** `isNobody`: whoever was asked is not there. */
-  connectionDown(now: number, connection: Connection, isNobody: boolean): void {
+  /** `isAbsent`: no node answered at the peer's address. */
+  connectionDown(now: number, connection: Connection, isAbsent: boolean): void {
     this.#say(now, DebugLevel.STATES, () => `connection ${connection.index} is down`);
     if (connection.index === 0) this.#forgetPorts();
     this.#watchHeld(now);
@@ -302,10 +300,10 @@ export class Path implements ConnectionPath, Timed {
       connection.pending > 0 || (connection.index === 0 && (this.#isWanted || this.pending > 0));
     if (!isNeeded) return this.#plan();
     // A peer may be too busy to accept another connection while its transport serves the others.
-    const isBusy = isNobody && connection.index !== 0 && this.#isUp;
+    const isBusy = isAbsent && connection.index !== 0 && this.#isUp;
     const since = now + (isBusy ? BUSY_BEATS * this.node.heartbeatMicros : 0);
-    this.#downMicros = Math.min(this.#downMicros || since, since);
-    const isHopeless = isNobody && !this.#wasUp && this.routes.areAllTried;
+    this.#outage.begin(since);
+    const isHopeless = isAbsent && !this.#wasUp && this.routes.areAllTried;
     if (isHopeless || this.#failsAt <= now) this.#fail(now);
     else connection.reconnect(now);
     this.#plan();
@@ -315,7 +313,7 @@ export class Path implements ConnectionPath, Timed {
     this.#liveness.heard(now);
   }
 
-  /** False: it is no control message. */
+  /** Returns false if the payload is not a control message. */
   control(now: number, payload: Uint8Array): boolean {
     const control = parseControl(payload);
     if (!control || !this.isOwnKind) return false;
@@ -367,10 +365,10 @@ export class Path implements ConnectionPath, Timed {
 
   protocolError(now: number): void {
     this.node.statistics.protocolErrors++;
-    this.#say(now, DebugLevel.ERRORS, () => 'what came is out of the rules');
+    this.#say(now, DebugLevel.ERRORS, () => 'received a message that violates the protocol');
   }
 
-  /** A message came in its connection's turn. */
+  /** A message in the order of its connection: delivers it, or holds it for its predecessor. */
   deliver(now: number, connection: Connection, message: IncomingMessage): void {
     if (!this.#held.take(connection.index, message)) this.node.deliver(now, this, message);
     if (this.#held.isEmpty) return;
@@ -378,16 +376,16 @@ export class Path implements ConnectionPath, Timed {
     for (const other of this.#connections) other?.acknowledgeSoon(now);
   }
 
-  /** The number that a connection may acknowledge: messages that wait for others may be lost. */
+  /** Highest number that may be acknowledged: held messages can still be lost. */
   acknowledgeable(connection: number, received: number): number {
     return this.#held.isEmpty ? received : Math.min(received, this.#held.lowest(connection) - 1);
   }
 
   advance(now: number): void {
     this.#liveness.advance(now, this.node, this.routes, this.#connections);
-    if (this.#downMicros !== 0 && this.#failsAt <= now) this.#fail(now);
+    if (this.#failsAt <= now) this.#fail(now);
     if (this.#dropMicros !== 0 && this.#dropMicros <= now) {
-      // Should it come again after all, then to another node: what is lost must not seem received.
+      // If the sender returns it must see another node: lost messages must not seem received.
       this.#dropMicros = 0;
       this.incarnations.renewals++;
       this.#held.clear();
@@ -403,14 +401,14 @@ export class Path implements ConnectionPath, Timed {
 
   get #failsAt(): number {
     const { heartbeatMicros } = this.node;
-    return this.#downMicros + (this.routes.areAllTried ? heartbeatMicros : this.#timeoutMicros);
+    return this.#outage.deadline(this.routes.areAllTried ? heartbeatMicros : this.#timeoutMicros);
   }
 
   #want(now: number): void {
     this.#isWanted = true;
     const connection = this.connection(0);
-    if (connection.state !== 'DOWN' || this.#downMicros !== 0) return;
-    this.#downMicros = now;
+    if (connection.state !== 'DOWN' || this.#outage.isBroken) return;
+    this.#outage.begin(now);
     connection.connect(now);
     this.#plan();
   }
@@ -427,14 +425,13 @@ export class Path implements ConnectionPath, Timed {
     for (const port of ports) port.user.writable();
   }
 
-  /** The path cannot be made, or was lost with what was on its way. */
+  /** The path cannot be established, or broke with messages in flight. */
   #fail(now: number): void {
     const lost = this.#connections.reduce(
       (sum, connection) => sum + (connection?.giveUp(now) ?? 0),
       0,
     );
     this.#isWanted = false;
-    this.#downMicros = 0;
     this.#lose(now, lost);
   }
 
@@ -446,19 +443,19 @@ export class Path implements ConnectionPath, Timed {
     this.incarnations.generation = (this.incarnations.generation + 1) % GENERATIONS;
     this.#flows.clear();
     this.#transmitWindows.clear();
-    // Without a loss nobody has to find out: a try now and then is welcome.
-    this.#failedUntil = now + (lost > 0 ? recoveryMicros : heartbeatMicros / BEATS);
+    // Without a loss no sender has an error to receive: the path may be tried again sooner.
+    this.#outage.fail(now + (lost > 0 ? recoveryMicros : heartbeatMicros / BEATS));
     this.#forgetPorts();
     this.#watchHeld(now);
   }
 
-  /** What waits here for others is kept while its sender may come again. */
+  /** Bounds the time for which messages wait in the reorder buffer for their absent sender. */
   #watchHeld(now: number): void {
     if (this.#held.isEmpty || this.connections > 0) return;
     this.#dropMicros ||= now + DROP_AFTER * this.#timeoutMicros;
   }
 
-  /** Nobody tells of them: whoever waits for a reader there tries again. */
+  /** Clears the peer's ports, which it no longer updates; senders that wait for them try again. */
   #forgetPorts(): void {
     this.#liveness.dueMicros = 0;
     this.node.uncongested(this.#ports.clear());
@@ -483,11 +480,11 @@ export class Path implements ConnectionPath, Timed {
     this.#plan();
   }
 
-  /** All that is to be sent can be, to a peer that takes it: nothing is down any more. */
+  /** Ends the outage if every connection that is needed is up, and the peer's ports are known. */
   #settle(): void {
     const isKnown = this.#isUp && (!this.isOwnKind || this.#ports.areKnown);
     const isWaiting = this.#connections.some((other) => other?.state !== 'UP' && other?.pending);
-    if (isKnown && !isWaiting) this.#downMicros = 0;
+    if (isKnown && !isWaiting) this.#outage.end();
   }
 
   #say(now: number, level: number, text: () => string): void {
@@ -496,9 +493,8 @@ export class Path implements ConnectionPath, Timed {
 
   #plan(): void {
     const { deadlines } = this.node;
-    const failsAt = this.#downMicros === 0 ? Infinity : this.#failsAt;
     const [beatsAt, dropsAt] = [this.#liveness.dueMicros || Infinity, this.#dropMicros || Infinity];
-    const next = Math.min(failsAt, beatsAt, dropsAt);
+    const next = Math.min(this.#failsAt, beatsAt, dropsAt);
     if (next === Infinity) deadlines.clear(this);
     else if (next !== this.dueMicros) deadlines.set(this, next);
   }

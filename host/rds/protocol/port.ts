@@ -2,7 +2,7 @@
 import type { RdsParameters } from './config.js';
 import type { IncomingMessage, MessageOwner, OutgoingMessage } from './message.js';
 
-/** Who reads and writes at a port. */
+/** The socket that reads and writes at a port. */
 export interface PortUser {
   /** Something waits that did not. */
   readable(): void;
@@ -23,17 +23,17 @@ export interface PortUser {
 
 export interface PortNode {
   readonly parameters: RdsParameters;
-  /** Bytes of receives that nobody's unread messages lie in. */
+  /** Receive bytes that hold no unread message. */
   readonly receiveBytesFree: number;
-  /** Unread messages are so many more, or less, and take so many bytes. */
+  /** Changes the count of unread messages, and of the bytes that they hold. */
   holds(bytes: number, messages: number): void;
-  /** The reader is slow, or no longer: senders are told. */
+  /** The reader has become slow, or has caught up: senders are notified. */
   stalled(port: Port, isStalled: boolean): void;
   /** Memory of a message came back. */
   released(): void;
 }
 
-/** Bytes on their way, where nobody said otherwise (SO_SNDBUF). */
+/** Default limit of bytes in flight from a socket (SO_SNDBUF). */
 export const SEND_BYTES_DEFAULT = 8 << 20;
 
 export class Port implements MessageOwner {
@@ -42,7 +42,7 @@ export class Port implements MessageOwner {
   isStalled = false;
   /** Messages that may wait. */
   receiveLimit: number;
-  /** SO_RCVBUF: so many may wait before the port is slow; 0: nobody said. */
+  /** SO_RCVBUF: unread messages at which the port becomes slow; 0: not set. */
   #hint = 0;
   /** Memory of what waits. */
   #heldBytes = 0;
@@ -64,7 +64,7 @@ export class Port implements MessageOwner {
     return this.#waiting.length;
   }
 
-  /** Is there a send buffer for so many bytes? Any message goes when there is no other. */
+  /** Does the send buffer have `bytes` free? An empty buffer takes a message of any length. */
   hasRoomFor(bytes: number): boolean {
     if (this.sending === 0) return true;
     const { MaxDataSendBuffers } = this.#node.parameters;
@@ -78,7 +78,7 @@ export class Port implements MessageOwner {
     if (this.isStalled && !this.#isSlow) this.#stall(false);
   }
 
-  /** A message came in. It is taken whatever the threshold: its sender was told that it went. */
+  /** Queues a message, even above the limit: its sender has been acknowledged already. */
   push(message: IncomingMessage): void {
     this.#waiting.push(message);
     this.#hold(message, 1);
@@ -108,7 +108,7 @@ export class Port implements MessageOwner {
     else if (!this.isStalled && this.user.keeps && this.#isSlow) this.#stall(true);
   }
 
-  /** The port is no longer bound: what nobody read is gone, and returned. */
+  /** Empties the port when it is unbound; returns the unread messages. */
   clear(): readonly IncomingMessage[] {
     const unread = this.#waiting.splice(0);
     for (const message of unread) {

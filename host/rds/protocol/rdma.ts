@@ -34,7 +34,7 @@ export function rdmaStatusOf(status: number): number {
   return REMOTE_ERRORS.has(status) ? RdmaStatus.REMOTE_ERROR : RdmaStatus.OTHER_ERROR;
 }
 
-/** `rds_rdma_cookie_t`: the key, and where in front of it the memory begins. */
+/** `rds_rdma_cookie_t`: the key, and the offset of the memory in its region. */
 export function makeCookie(rkey: number, offset: number): bigint {
   return BigInt(rkey >>> 0) | (BigInt(offset) << 32n);
 }
@@ -83,7 +83,7 @@ export class RdmaOperation {
     this.end(isSent ? RdmaStatus.SUCCESS : RdmaStatus.DROPPED);
   }
 
-  /** Its message was refused: nobody hears of it. */
+  /** The message of the operation was refused: no completion is reported. */
   discard(): void {
     if (this.#isOver) return;
     this.#isOver = true;

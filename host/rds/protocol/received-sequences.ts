@@ -50,7 +50,7 @@ export class ReceivedSequences {
     return true;
   }
 
-  /** What the peer may be told; it need not keep those. Not what a death of this process takes. */
+  /** Highest number that may be acknowledged: the death of this process loses none up to it. */
   get safe(): number {
     return this.#record ? Math.min(this.last, Math.max(0, this.#record.expected - 1)) : this.last;
   }

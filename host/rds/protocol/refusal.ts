@@ -1,13 +1,13 @@
-/** Why a message was not taken. */
+/** Errors of a refused send. */
 import { RefusalError } from '../../errors/errors.js';
 import type { Endpoint } from '../../link/endpoint.js';
 
 export type Refused = 'ENOBUFS' | 'EWOULDBLOCK' | 'EFAULT' | 'EACCES';
 
 const WHY: { readonly [Code in Refused]: string } = {
-  ENOBUFS: 'all send buffers of this socket are on their way',
-  EWOULDBLOCK: 'the path is being made, or the reader there is slow',
-  EFAULT: 'there is no path, or no such port',
+  ENOBUFS: 'the send buffers of this socket are full; retry after POLLOUT',
+  EWOULDBLOCK: 'the path is being made, or the reader at the peer is slow; retry after POLLOUT',
+  EFAULT: 'no path to the peer, no such port, or earlier messages were lost; retry later',
   EACCES: 'both nodes need the same pre-shared key: RdsNode.of(context, { auth: { psk } })',
 };
 

@@ -48,7 +48,7 @@ export class RemotePorts {
     return bits;
   }
 
-  /** The peer is gone: whoever waits for a reader there must not wait for ever. */
+  /** The peer is gone: senders that wait for its readers must not wait for ever. */
   clear(): bigint {
     this.areKnown = false;
     this.bound.clear();

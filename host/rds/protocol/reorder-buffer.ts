@@ -5,7 +5,7 @@ import { flowOf, type IncomingMessage } from './message.js';
 interface Held {
   readonly message: IncomingMessage;
   readonly connectionIndex: number;
-  /** Directly in front of it. */
+  /** The direct predecessor. */
   readonly after: After;
 }
 
@@ -83,7 +83,7 @@ export class ReorderBuffer {
     }
   }
 
-  /** What they wait for is lost, and so are they: nobody has acknowledged them. */
+  /** Drops all messages: their predecessors are lost, and none of them is acknowledged. */
   clear(): void {
     for (const flow of this.#flows.values()) for (const { message } of flow) message.release();
     this.#flows.clear();

@@ -44,7 +44,7 @@ export class Routes {
     this.current = { from: home, to: peer };
   }
 
-  /** Where the peer may be asked from, besides its first address. */
+  /** Addresses besides its first from which the peer may connect. */
   get alternates(): readonly Endpoint[] {
     return this.#theirs.slice(1);
   }
@@ -73,8 +73,8 @@ export class Routes {
   }
 
   /**
-   * Another one is tried, unless somebody found that out before: one that was not, and if there is
-   * one that shares no end with what failed.
+   * Selects another route unless a connection has already left this one: an untried route first,
+   * and of these one that shares no end with the route that failed.
    */
   failed(route: Route): void {
     if (!isSameRoute(route, this.current)) return;
@@ -114,7 +114,7 @@ export class Routes {
   }
 }
 
-/** Who may ask from where, besides from its first address. */
+/** Maps alternate addresses to the peers that may connect from them. */
 export class Alternates<Peer extends { readonly routes: Routes }> {
   readonly #peers = new Map<string, Set<Peer>>();
 

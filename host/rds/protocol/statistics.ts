@@ -1,4 +1,4 @@
-/** What a node counts, and the text of it (seed 003, /proc/driver/rds/stats). */
+/** Counters of a node, and their text (seed 003, /proc/driver/rds/stats). */
 import type { OutgoingMessage } from './message.js';
 
 /** Counters of a node since it was made. */

@@ -43,7 +43,7 @@ export class Trace {
     this.#sink = sink;
   }
 
-  /** `text` is asked for when the line is wanted. `level`: one of DebugLevel. */
+  /** Calls `text` only if lines of `level` (one of DebugLevel) are enabled. */
   log(now: number, level: number, text: () => string): void {
     if (this.isLogged(level)) this.write(now, level, text());
   }

@@ -2,9 +2,9 @@
 import { flowOf, type OutgoingMessage } from './message.js';
 
 /**
- * Unacknowledged messages to one port, and bytes of several, beyond which it counts as slow: what
- * two wake-ups of its reader let through, and so few that a reader who stops has room for them
- * between its threshold and its limit (375 and 500).
+ * Unacknowledged messages to one port, and bytes of several, beyond which the port counts as slow.
+ * Two wake-ups of the reader release that many. If the reader stops, they fit between its threshold
+ * and its limit (375 and 500).
  */
 const MESSAGES_MAX = 112;
 const BYTES_MAX = 4 << 20;

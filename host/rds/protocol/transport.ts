@@ -45,15 +45,15 @@ export interface TransportConnection {
   close(): void;
 }
 
-/** Who hears of a connection. */
+/** Receives the events of a connection. */
 export interface TransportOwner {
   /** It can be sent to. `privateData`: what the peer's answer said; undefined: it asked. */
   up(now: number, connection: TransportConnection, answer: Uint8Array | undefined): void;
   received(now: number, connection: TransportConnection, packet: ReceivedPacket): void;
   /** The peer acknowledged messages: others can be sent. */
   sent(now: number, connection: TransportConnection): void;
-  /** It is over, or did not come to be. `isNobody`: no node is at that address. */
-  down(now: number, connection: TransportConnection, isNobody: boolean): void;
+  /** The connection ended or failed to connect. `isAbsent`: no node is at that address. */
+  down(now: number, connection: TransportConnection, isAbsent: boolean): void;
 }
 
 export interface Transport {
@@ -65,8 +65,8 @@ export interface Transport {
     owner: TransportOwner,
   ): TransportConnection;
   /**
-   * Memory for a message, to be sent in pieces of `fragmentBytes` from that address of the node;
-   * undefined: there is none left. `isUrgent`: whatever others may have.
+   * Allocates memory for a message that is sent in fragments of `fragmentBytes` from that address;
+   * undefined if none is free. `isUrgent` exempts the allocation from the limit.
    */
   allocate(
     length: number,

@@ -1,8 +1,8 @@
 /**
- * The queues of one process's sockets, in memory that it shares with whoever owns the node:
- * entries, and the bytes of messages. A process has its sends to itself and the owner the
- * receives: each takes places for them and gives them back; the other one only says what became of
- * an entry. Whatever of it another process wrote is checked when it is read.
+ * The message queues between one process's sockets and the owner of the node, in shared memory:
+ * entries, and the bytes of messages. The process allocates the sends and the owner the receives;
+ * each side frees what it allocated, and the other side only changes the state of an entry. Every
+ * field that another process wrote is checked when it is read.
  */
 import { HEADER_BYTES, MESSAGE_BYTES_MAX } from '../wire/constants.js';
 import { Endpoint, Gid } from '../../link/endpoint.js';
@@ -40,7 +40,7 @@ const NO_CONNECTION = 255;
 
 const SLOT_SHIFT = 2 ** 40;
 
-/** What an entry says of a message that did not leave the node: whose it was. */
+/** Sequence of a message within the node: encodes the slot of its sender and its order. */
 export function sequenceHere(slot: number, order: number): number {
   return slot * SLOT_SHIFT + order;
 }
@@ -49,18 +49,18 @@ export function senderHere(sequence: number): [slot: number, order: number] {
   return [Math.floor(sequence / SLOT_SHIFT), sequence % SLOT_SHIFT];
 }
 
-/** What an entry says of a message. */
+/** The header of an entry. */
 export interface Entry {
-  /** Of the process's socket. */
+  /** Port of the process's socket. */
   readonly port: number;
   readonly peer: Endpoint;
   readonly peerPort: number;
-  /** Counts up. */
+  /** Increases with each entry. */
   readonly order: number;
   readonly sequence: number;
   readonly connectionIndex: number;
   readonly after: After | undefined;
-  /** The message; of a receive, with room for a header in front. */
+  /** The message; a receive has room for a header in front. */
   readonly bytes: Uint8Array;
 }
 
@@ -69,7 +69,7 @@ export class Area {
   readonly sends: Entries;
   readonly receives: Entries;
 
-  /** `memory`: AREA_BYTES of the device's. */
+  /** `memory`: AREA_BYTES of the device's memory. */
   constructor(memory: Uint8Array) {
     this.memory = memory;
     const part = (at: number, length: number): Uint8Array => memory.subarray(at, at + length);
@@ -84,18 +84,18 @@ export class Area {
 
 export type Fresh = Omit<Entry, 'bytes' | 'order' | 'after'>;
 
-/** Entries of one kind, and where their messages lie. */
+/** Entries of one kind, and the memory of their messages. */
 export class Entries {
   readonly count: number;
   readonly #words: Int32Array;
   readonly #numbers: BigInt64Array;
   readonly #bytes: Uint8Array;
   readonly #gids: Uint8Array;
-  /** In front of each message. */
+  /** Bytes free in front of each message. */
   readonly #headroom: number;
   #places: Places | undefined;
   #free: number[] = [];
-  /** What is in use, as its owner wrote it. */
+  /** Allocations in use, as their allocator wrote them. */
   readonly #taken = new Map<number, [offset: number, length: number]>();
   #order = 0;
 
@@ -108,7 +108,7 @@ export class Entries {
     this.#headroom = headroom;
   }
 
-  /** This process is the one that takes places from now on; what is in use stays so. */
+  /** Makes this process the allocator; entries in use stay allocated. */
   own(): void {
     const places = new Places(this.#bytes.length);
     this.#free = [];
@@ -119,7 +119,7 @@ export class Entries {
         this.#order = Math.max(this.#order, entry.order);
         this.#taken.set(index, this.#range(index));
       } else {
-        // Nobody can have written that.
+        // No correct writer stores this value.
         this.#store(index, 0);
         this.#free.push(index);
       }
@@ -127,13 +127,13 @@ export class Entries {
     this.#places = places;
   }
 
-  /** How much of the place for bytes, or of the entries, is in use: 0 to 1. */
+  /** Fill level of the message memory or of the entries, whichever is higher: 0 to 1. */
   get crowd(): number {
     const bytes = this.#places?.used ?? 0;
     return Math.max(bytes / this.#bytes.length, 1 - this.#free.length / this.count);
   }
 
-  /** Takes an entry and writes it, but for its state; undefined: there is no place. */
+  /** Allocates and writes an entry, except its state; undefined if the area is full. */
   put(fresh: Fresh, pieces: readonly Uint8Array[], length: number): number | undefined {
     const bytes = this.#headroom + length;
     const offset = this.#free.length > 0 ? this.#places?.take(bytes) : undefined;
@@ -157,7 +157,7 @@ export class Entries {
     return index;
   }
 
-  /** Its number on a connection, and what it comes behind. */
+  /** Stores the entry's sequence number on a connection, and its predecessor. */
   number(index: number, connectionIndex: number, sequence: number, after: After | undefined): void {
     const at = (index * ENTRY_BYTES) / 4;
     this.#numbers[at / 2 + 6] = BigInt(sequence);
@@ -174,7 +174,7 @@ export class Entries {
     this.#store(index, state);
   }
 
-  /** The place is free again; for whoever owns it. */
+  /** Frees an entry; only the owner of the node calls this. */
   giveBack(index: number): void {
     const taken = this.#taken.get(index);
     if (!taken) return;
@@ -184,7 +184,7 @@ export class Entries {
     this.#free.push(index);
   }
 
-  /** Undefined: that is no entry. */
+  /** Undefined if the entry is free or invalid. */
   read(index: number): Entry | undefined {
     if (!(index >= 0 && index < this.count)) return undefined;
     const at = (index * ENTRY_BYTES) / 4;
@@ -223,7 +223,7 @@ export class Entries {
     };
   }
 
-  /** Those that are in that state, oldest first. */
+  /** Entries in `state`, oldest first. */
   inState(state: number): [index: number, entry: Entry][] {
     const found: [number, Entry][] = [];
     for (let index = 0; index < this.count; index++) {
@@ -243,7 +243,7 @@ export class Entries {
   }
 }
 
-/** -1: not to be believed. */
+/** Returns -1 for an invalid number. */
 function numberIn(numbers: BigInt64Array, index: number): number {
   const number = Number(numbers[index]!);
   return Number.isSafeInteger(number) ? number : -1;
@@ -251,10 +251,10 @@ function numberIn(numbers: BigInt64Array, index: number): number {
 
 const GRAIN = 64;
 
-/** Which bytes are whose: the first gap that is large enough. */
+/** First-fit allocator of byte ranges. */
 export class Places {
   used = 0;
-  /** Gaps by where they begin. */
+  /** Free ranges by start. */
   readonly #gaps: [start: number, end: number][];
 
   constructor(length: number) {
@@ -275,7 +275,7 @@ export class Places {
     return undefined;
   }
 
-  /** That very place; false: it is not free. */
+  /** Allocates exactly that range; false if it is not free. */
   reserve(start: number, length: number): boolean {
     const end = start + grains(length);
     const index = this.#gaps.findIndex((gap) => gap[0] <= start && end <= gap[1]);
@@ -290,7 +290,7 @@ export class Places {
     return true;
   }
 
-  /** What `take` returned, or `reserve` took. */
+  /** Frees a range of `take` or `reserve`. */
   giveBack(start: number, length: number): void {
     const end = start + grains(length);
     let index = this.#gaps.findIndex((gap) => gap[0] >= start);

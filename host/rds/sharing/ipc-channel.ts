@@ -1,11 +1,11 @@
 /**
- * What processes that share a node tell each other, one record at a time: which entry of an area
- * has changed. The entries are the truth; a record that is lost with its process costs nothing.
+ * Records between the processes that share a node: which entry of an area has changed. The entries
+ * hold the state; a record that is lost with its process costs nothing.
  */
 import type { Socket } from 'node:net';
 import { Endpoint, Gid } from '../../link/endpoint.js';
 
-/** The first ones go to the process that owns the node, the others come from it. */
+/** The first group goes to the owner of the node, the second group comes from it. */
 export enum RecordKind {
   /** `index`: address of the area; `port`: the slot; `gid`: the shared state's secret. */
   HELLO = 1,
@@ -18,7 +18,7 @@ export enum RecordKind {
   READ,
   /** May `port` send to `peerPort` of `peer`? */
   ASK,
-  /** Whoever owns the node knows the area: all entries are to be looked at. */
+  /** The owner has mapped the area and is about to read all entries. */
   READY,
   /** A message was received by its peer, or is lost. */
   SENT,
@@ -43,18 +43,18 @@ export interface IpcRecord {
   readonly peer: Endpoint;
 }
 
-export const NOBODY = new Endpoint(new Gid(new Uint8Array(16)), 0);
+export const NO_PEER = new Endpoint(new Gid(new Uint8Array(16)), 0);
 const RECORD_BYTES = 32;
 
 export interface IpcChannel {
-  /** Who hears what comes, and that nothing more will. */
+  /** Called for each record, and `onEnd` when the channel ends. */
   onRecord: (record: IpcRecord) => void;
   onEnd: () => void;
   send(kind: RecordKind, rest?: Partial<IpcRecord>): void;
   close(): void;
 }
 
-/** Over a socket of this machine. What is no record ends it. */
+/** A channel over a socket of this machine; an invalid record closes it. */
 export class SocketIpcChannel implements IpcChannel {
   onRecord: (record: IpcRecord) => void = () => {};
   onEnd: () => void = () => {};
@@ -71,7 +71,7 @@ export class SocketIpcChannel implements IpcChannel {
 
   send(
     kind: RecordKind,
-    { index = 0, port = 0, peerPort = 0, peer = NOBODY } = {} as Partial<IpcRecord>,
+    { index = 0, port = 0, peerPort = 0, peer = NO_PEER } = {} as Partial<IpcRecord>,
   ) {
     if (this.#socket.destroyed) return;
     const bytes = Buffer.alloc(RECORD_BYTES);
@@ -90,7 +90,7 @@ export class SocketIpcChannel implements IpcChannel {
     this.#socket.destroy();
   }
 
-  /** All that is said in one turn leaves at once. */
+  /** Writes all records of one turn at once. */
   #cork(): void {
     if (this.#isCorked) return;
     this.#isCorked = true;
@@ -119,7 +119,7 @@ export class SocketIpcChannel implements IpcChannel {
   }
 }
 
-/** Two ends in one process. */
+/** Two connected channels in one process. */
 export function ipcChannelPair(): [IpcChannel, IpcChannel] {
   const [one, other] = [new LocalIpcChannel(), new LocalIpcChannel()];
   one.peer = other;
@@ -134,7 +134,7 @@ class LocalIpcChannel implements IpcChannel {
 
   send(
     kind: RecordKind,
-    { index = 0, port = 0, peerPort = 0, peer = NOBODY } = {} as Partial<IpcRecord>,
+    { index = 0, port = 0, peerPort = 0, peer = NO_PEER } = {} as Partial<IpcRecord>,
   ) {
     queueMicrotask(() => this.peer?.onRecord({ kind, index, port, peerPort, peer }));
   }

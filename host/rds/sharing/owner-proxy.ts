@@ -1,6 +1,6 @@
 /**
- * A node that another process owns, as the sockets of this one have it: what they send is put
- * into the process's area and told, what came for them lies there.
+ * Stands for a node that another process owns: writes this process's sends to its area and notifies
+ * the owner; received messages arrive in the area.
  */
 import { RefusalError } from '../../errors/errors.js';
 import type { Endpoint } from '../../link/endpoint.js';
@@ -15,16 +15,16 @@ import { refusal } from '../protocol/refusal.js';
 import { TransmitWindows } from '../protocol/transmit-windows.js';
 
 const ORDER_MASK = 0xffff;
-/** Destinations that are known. */
+/** Destinations whose verdict is cached. */
 const VERDICTS_MAX = 4096;
 
-/** A port of some peer, as far as this process knows. */
+/** A port of a peer, with the cached verdict of the owner. */
 interface Destination {
   readonly peer: Endpoint;
   readonly peerPort: number;
   verdict: Verdict | undefined;
   readonly transmitWindows: TransmitWindows;
-  /** Who was refused. */
+  /** Ports whose sends the owner refused. */
   readonly blocked: Set<Port>;
 }
 
@@ -41,15 +41,15 @@ export class OwnerProxy {
   readonly #secret: Endpoint;
   readonly #destinations = new Map<string, Destination>();
   readonly #undone = new Map<number, Undone>();
-  /** Who found no room in the area. */
+  /** Ports whose sends found the area full. */
   readonly #starved = new Set<Port>();
-  /** Entries whose message is in this process's hands. */
+  /** Entries whose message this process has taken. */
   readonly #taken = new Set<number>();
   #channel: IpcChannel | undefined;
   #isReady = false;
   #isHere = false;
 
-  /** `secret`: the shared state's, as the address of nobody. */
+  /** `secret`: from the shared state, in the form of an endpoint without a node. */
   constructor(core: RdsCore, area: Area, slot: number, secret: Endpoint) {
     this.#core = core;
     this.area = area;
@@ -58,7 +58,7 @@ export class OwnerProxy {
     area.sends.own();
   }
 
-  /** Somebody owns the node and listens there; `isHere`: this process, which counts itself. */
+  /** Attaches to the owner of the node; `isHere`: the owner is this process. */
   join(channel: IpcChannel, isHere = false): void {
     this.#channel = channel;
     this.#isHere = isHere;
@@ -67,7 +67,7 @@ export class OwnerProxy {
     channel.send(RecordKind.HELLO, { index, port: this.#slot, peer: this.#secret });
   }
 
-  /** Nobody does any more. */
+  /** The owner has ended. */
   part(): void {
     this.#channel?.close();
     this.#channel = undefined;
@@ -83,8 +83,8 @@ export class OwnerProxy {
   }
 
   /**
-   * Puts a message into the area. Throws RefusalError EOPNOTSUPP (cookies and operations: this
-   * process does not make core the node), EWOULDBLOCK, EFAULT, EACCES, ENOBUFS as `RdsCore.send`.
+   * Puts a message into the area. Throws RefusalError EOPNOTSUPP (cookies and operations: another
+   * process owns the node), EWOULDBLOCK, EFAULT, EACCES, ENOBUFS as `RdsCore.send`.
    */
   send(
     port: Port,
@@ -147,7 +147,7 @@ export class OwnerProxy {
     }
   }
 
-  /** Another process owns the node from now on: it hears all, and so do we. */
+  /** Sends this process's state to a new owner of the node, and reads the whole area. */
   #begin(): void {
     this.#isReady = true;
     for (const number of this.#core.ports.keys()) this.#say(RecordKind.BOUND, { port: number });
@@ -227,7 +227,7 @@ export class OwnerProxy {
     return found;
   }
 
-  /** Those that nobody waits for are asked about again. */
+  /** Drops cached verdicts that no send waits for, so that the next send asks the owner again. */
   #forget(): void {
     const busy = new Set([...this.#undone.values()].map(({ to }) => to));
     for (const [key, to] of this.#destinations) {
@@ -250,7 +250,7 @@ export class OwnerProxy {
     this.#say(kind, { index, port: order & ORDER_MASK });
   }
 
-  /** Before the other side knows the area it hears nothing, and then looks at everything. */
+  /** Sends a record; until the owner knows the area none is needed, because it then reads all. */
   #say(kind: RecordKind, rest: Partial<IpcRecord>): void {
     if (this.#isReady) this.#channel?.send(kind, rest);
   }

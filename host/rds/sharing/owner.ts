@@ -1,6 +1,6 @@
 /**
- * The other processes of a node, for its owner: their ports are bound in its core,
- * what they queued goes out, what is for them goes into their areas before it is acknowledged.
+ * The owner's view of the node's other processes: binds their ports in its core, sends their queued
+ * messages, and stores received messages in their areas before it acknowledges them.
  */
 import { RefusalError } from '../../errors/errors.js';
 import type { Context } from '../../verbs/context.js';
@@ -14,7 +14,7 @@ export class NodeOwner {
   readonly core: RdsCore;
   readonly #sharedState: SharedState;
   readonly #context: Context;
-  /** This process's own area, where it has one. */
+  /** This process's own area, if it has one. */
   readonly #own: Area | undefined;
   readonly #remoteProcesses = new Map<number, RemoteProcess>();
   readonly #channels = new Set<IpcChannel>();
@@ -36,7 +36,7 @@ export class NodeOwner {
     return this.#context.device.clock.now();
   }
 
-  /** Goes on with what the former owner of the node left. */
+  /** Resumes from the state that the former owner of the node left. */
   takeOver(): void {
     const { now, core } = this;
     for (const { peer, home } of this.#sharedState.paths()) {
@@ -46,7 +46,7 @@ export class NodeOwner {
     const remoteProcesses = [...this.#remoteProcesses.values()];
     for (const remoteProcess of remoteProcesses) this.#mend(remoteProcess);
     const restored = remoteProcesses.flatMap((remoteProcess) => remoteProcess.restore());
-    // Each connection has its own numbers; what a socket sent before counts by when it did.
+    // Numbers order the messages of a connection; messages of a socket are ordered by `order`.
     for (const { path, connectionIndex, message } of restored.sort(
       (one, other) => one.message.sequence - other.message.sequence,
     )) {
@@ -61,7 +61,7 @@ export class NodeOwner {
     for (const remoteProcess of remoteProcesses) remoteProcess.takeQueued();
   }
 
-  /** Another process asks to take part. */
+  /** Accepts another process. */
   welcome(channel: IpcChannel): void {
     this.#channels.add(channel);
     channel.onEnd = () => this.#channels.delete(channel);
@@ -72,7 +72,7 @@ export class NodeOwner {
     };
   }
 
-  /** Whoever is dead takes part no more. */
+  /** Detaches processes that have died. */
   sweep(): void {
     for (const [slot, remoteProcess] of this.#remoteProcesses) {
       if (remoteProcess.area !== this.#own && !this.#sharedState.isAlive(slot))
@@ -80,7 +80,7 @@ export class NodeOwner {
     }
   }
 
-  /** Another process will make core on: nothing of what is under way is lost. */
+  /** Hands the node over to another process without losing messages in flight. */
   close(): void {
     for (const remoteProcess of this.#remoteProcesses.values()) remoteProcess.end();
     for (const channel of this.#channels) channel.close();
@@ -95,7 +95,7 @@ export class NodeOwner {
     return this.#enter(slot, address);
   }
 
-  /** Undefined: there is no such area. */
+  /** Undefined if the address holds no area. */
   #enter(slot: number, address: number): RemoteProcess | undefined {
     let area = this.#own;
     if (area?.memory.byteOffset !== address) {
@@ -112,7 +112,7 @@ export class NodeOwner {
     return remoteProcess;
   }
 
-  /** The former owner may have died between two stores: what is in an area has come. */
+  /** The former owner may have died between two stores: an entry in an area counts as received. */
   #mend({ area }: RemoteProcess): void {
     for (const [, { connectionIndex, sequence, peer }] of area.receives.inState(
       ReceiveState.FULL,

@@ -1,4 +1,4 @@
-/** One of the other processes of a node, for its owner. */
+/** The owner's state of another process of the node. */
 import { RefusalError } from '../../errors/errors.js';
 import type { Endpoint } from '../../link/endpoint.js';
 import { LOCAL_CONNECTION, ReceiveState, SendState, sequenceHere, type Area } from './area.js';
@@ -10,7 +10,7 @@ import { OutgoingMessage } from '../protocol/message.js';
 import { Port, type PortUser } from '../protocol/port.js';
 
 const ORDER_MASK = 0xffff;
-/** As much of an area as may be full before its readers are slow, and when no more. */
+/** Fill level of an area above which its readers count as slow. */
 const CROWDED = 0.5;
 const VERDICTS = { go: Verdict.GO, EFAULT: Verdict.FAULT, EACCES: Verdict.DENIED } as const;
 
@@ -20,7 +20,7 @@ interface Ask {
   readonly peerPort: number;
 }
 
-/** The owner of the node, as its remote processes need it. */
+/** The owner of the node, as far as its remote processes need it. */
 interface NodeOwner {
   readonly core: RdsCore;
   readonly now: number;
@@ -28,7 +28,7 @@ interface NodeOwner {
   sweep(): void;
 }
 
-/** A message that has its number already. */
+/** A message that has a sequence number already. */
 export interface Restored {
   readonly path: Path;
   readonly connectionIndex: number;
@@ -40,13 +40,13 @@ export class RemoteProcess {
   readonly slot: number;
   readonly area: Area;
   readonly nodeOwner: NodeOwner;
-  /** What it has bound, and what it had and still sends from. */
+  /** Ports that the process has bound, or still sends from. */
   readonly ports = new Map<number, ProcessPort>();
-  /** Its messages on their way. */
+  /** Messages in flight, by entry. */
   readonly #sending = new Map<OutgoingMessage, number>();
-  /** Entries that were looked at and have not ended. */
+  /** Entries that were read and have not ended. */
   readonly #known = new Set<number>();
-  /** Those that cannot go yet, by where they go to. */
+  /** Entries that cannot be sent yet, by destination. */
   readonly #waiting = new Map<string, number[]>();
   readonly #asks = new Map<string, Ask>();
   readonly #arrived = new Map<number, ProcessPort>();
@@ -66,7 +66,7 @@ export class RemoteProcess {
     if (number === 0) return;
     if (core.ports.has(number)) {
       if (this.ports.get(number)?.isBound) return;
-      // A dead one's, maybe.
+      // The port may belong to a dead process.
       this.nodeOwner.sweep();
       if (core.ports.has(number)) return;
     }
@@ -75,7 +75,7 @@ export class RemoteProcess {
     this.ports.set(number, user);
   }
 
-  /** Where entries stand that have arrived or are numbered already; the latter are returned. */
+  /** Restores entries that were received or numbered; returns the numbered ones. */
   restore(): Restored[] {
     for (const [index, { port }] of this.area.receives.inState(ReceiveState.FULL)) {
       this.#arrived.set(index, this.#sender(port));
@@ -112,7 +112,7 @@ export class RemoteProcess {
     for (const [index] of this.area.sends.inState(SendState.QUEUED)) this.#take(index);
   }
 
-  /** The process is there. */
+  /** Attaches the channel of the process. */
   listen(channel: IpcChannel): void {
     this.#channel?.close();
     this.#channel = channel;
@@ -132,14 +132,14 @@ export class RemoteProcess {
     this.#channel = undefined;
   }
 
-  /** What `port` was refused may be worth another try. */
+  /** Retries sends of `port` that were refused. */
   retry(port: ProcessPort): void {
     if (this.#isEnded) return;
     for (const key of [...this.#waiting.keys()]) this.#pump(key);
     for (const [key, ask] of [...this.#asks]) if (ask.sender === port) this.#judge(key, ask);
   }
 
-  /** What came for a port goes into the area, as far as there is room. */
+  /** Copies messages of a port into the area while it has room. */
   deliver(user: ProcessPort): void {
     if (this.#isEnded) return;
     const { receives } = this.area;
@@ -167,7 +167,7 @@ export class RemoteProcess {
     }
   }
 
-  /** A message has its number, and is about to be sent. */
+  /** A message has its number and is about to be sent. */
   numbered(message: OutgoingMessage, connectionIndex: number): void {
     if (this.#current < 0) return;
     const { sends } = this.area;
@@ -230,7 +230,7 @@ export class RemoteProcess {
     this.#waiting.delete(key);
   }
 
-  /** False: not now. */
+  /** Sends an entry; returns false if it must wait. */
   #give(index: number): boolean {
     const entry = this.area.sends.read(index);
     if (!entry) {
@@ -267,7 +267,7 @@ export class RemoteProcess {
       return;
     }
     this.#asks.delete(key);
-    if (judgement !== 'go') core.pathTo(ask.peer)?.told(ask.sender.port);
+    if (judgement !== 'go') core.pathTo(ask.peer)?.lossReported(ask.sender.port);
     this.#tell(ask.peer, ask.peerPort, VERDICTS[judgement]);
   }
 
@@ -294,7 +294,7 @@ export class RemoteProcess {
     }
   }
 
-  /** What it sends from: bound, or no longer. */
+  /** The port that the process sends from, bound or not. */
   #sender(number: number): ProcessPort {
     let user = this.ports.get(number);
     if (!user) {
@@ -306,11 +306,11 @@ export class RemoteProcess {
   }
 }
 
-/** A port of a remote process's, in the core. */
+/** A port of a remote process in the core. */
 export class ProcessPort implements PortUser {
   readonly #remoteProcess: RemoteProcess;
   port!: Port;
-  /** Messages that its process has not read. */
+  /** Messages that the process has not read. */
   backlog = 0;
   readonly keeps = true;
 

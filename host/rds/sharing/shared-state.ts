@@ -1,7 +1,7 @@
 /**
- * What a node knows that several processes share, in memory that outlives each of them: who has
- * which port, and for each path and connection the numbers that order depends on. The owner of the
- * node writes it, but for ports; the next owner goes on from there.
+ * The state of a node that several processes share, in memory that outlives each of them: the
+ * process that holds each port, and for each path and connection the sequence numbers. The owner
+ * of the node writes all but the ports; the next owner resumes from it.
  *
  *     0  magic   4  incarnation   8  owner, slot + 1   12  AuthKind   16  secret, 16 bytes
  *    64  ports: a byte each, slot + 1
@@ -9,7 +9,7 @@
  *          0  used   4  UDP port   8  home   12  kind   16  GID   32  the peer's incarnation
  *         36  generation   40  the peer's   44  renewals
  *         64  connections, 144 bytes each:  0  next to send   8  expected   16  a bit for each
- *             number from there on that has come nevertheless (modulo 1024)
+ *             number from there on that was received out of order (modulo 1024)
  */
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { SharedDevice } from '../../device/sharing/shared-device.js';
@@ -25,15 +25,15 @@ const PATH_BYTES = 512;
 const CONNECTIONS_AT = 64;
 const CONNECTION_BYTES = 144;
 const AHEAD_BITS = 1024;
-/** So far beyond the expected number others may come: the bit of the one before it is nobody's. */
+/** Numbers accepted beyond the expected one. The bit before the expected number stays unused. */
 export const AHEAD_MAX = AHEAD_BITS - 2;
 /** Peers of a node that processes share. */
 export const SHARED_PATHS_MAX = 1024;
 const SHARED_STATE_BYTES = PATHS_AT + SHARED_PATHS_MAX * PATH_BYTES;
 
 /**
- * Ids in the device's table of services, which ends what a dead process had: the owner; where
- * the shared state lies, once for each process that holds it; where a process's area lies.
+ * Ids in the device's table of services, which drops the entries of a dead process: the owner; the
+ * address of the shared state, once for each process that holds it; the address of each area.
  */
 const OWNS = 0x56524400n << 32n;
 const HOLDS = 0x524c00n << 40n;
@@ -49,30 +49,30 @@ const OTHER_AUTH =
   'RdsNode.of: another process of this node has other settings of `auth` (none, psk, encrypt); ' +
   'give all processes of the device the same';
 
-/** What is known of the connections of one connection. */
+/** Sequence numbers of one connection. */
 export interface ConnectionRecord {
   /** The next sequence number to send; 0: none was sent. */
   next: number;
-  /** All below have come and are where a death does not take them; 0: none has. */
+  /** All lower numbers were received and survive a death of this process; 0: none. */
   readonly expected: number;
-  /** From here on, whatever was before. */
+  /** Restarts at `sequence` and forgets what preceded. */
   begin(sequence: number): void;
-  /** That one is safe. */
+  /** Records a number that survives a death of this process. */
   received(sequence: number): void;
-  /** Has it come? */
+  /** Was that number received? */
   has(sequence: number): boolean;
 }
 
-/** Who the two ends of a path are. */
+/** Incarnations of the two ends of a path. */
 export interface Incarnations {
-  /** Undefined until a peer said so. */
+  /** Undefined until the peer's first handshake. */
   kind: 'own' | 'linux' | undefined;
-  /** The peer's. */
+  /** Incarnation of the peer. */
   incarnation: number;
-  /** How often this node gave up what was on its way, and the peer did; modulo 64. */
+  /** How often this node, or the peer, gave up messages in flight; modulo 64. */
   generation: number;
   peerGeneration: number;
-  /** How often this node became another one for the peer. */
+  /** How often this node took another incarnation towards the peer. */
   renewals: number;
 }
 
@@ -88,19 +88,19 @@ export interface PathRecord extends Incarnations {
 
 export class SharedState {
   readonly shared: SharedDevice;
-  /** Whoever owns the node binds the port, if that process has it. */
+  /** Called so that the owner of the node binds a port that the process in `slot` holds. */
   onSought: (slot: number, port: number) => void = () => {};
   readonly #memory: Uint8Array;
   readonly #words: Int32Array;
   readonly #ports: Uint8Array;
 
   /**
-   * Of the device that `context` shares with others. Throws RefusalError ENOMEM, EIO, EACCES (the
-   * other processes have another AuthKind).
+   * Joins the state of the device of `context`. Throws RefusalError ENOMEM, EIO, EACCES (the other
+   * processes have another AuthKind).
    */
   static join(context: Context, random: () => number, auth: AuthKind): SharedState {
     const { shared } = context.device;
-    if (!shared) throw new MisuseError('context', 'must be of a device with a name');
+    if (!shared) throw new MisuseError('context', 'must belong to a device with a name');
     return shared.locked(() => {
       const [found] = shared.members.services.ids(HOLDS).values();
       const memory =
@@ -110,13 +110,13 @@ export class SharedState {
       const sharedState = new SharedState(shared, memory);
       if (found === undefined) sharedState.#begin(random, auth);
       if (sharedState.#words[0] !== MAGIC)
-        throw new RefusalError('EIO', 'the shared state is damaged');
+        throw new RefusalError('EIO', 'socket: the shared state of the node is damaged');
       if (sharedState.#words[AUTH] !== auth) {
         context.free(memory);
         throw new RefusalError('EACCES', OTHER_AUTH);
       }
       shared.takeService(HOLDS | named(shared.slot, memory.byteOffset));
-      // Of a dead one, whose slot is ours now.
+      // Ports of a dead process whose slot this process has now.
       sharedState.clearPorts(shared.slot);
       return sharedState;
     });
@@ -137,7 +137,7 @@ export class SharedState {
     return new Gid(Uint8Array.from(this.#memory.subarray(SECRET, SECRET + 16)));
   }
 
-  /** The slot of who owns the node and can be asked; undefined: nobody. */
+  /** Slot of the process that owns the node and can be reached; undefined if there is none. */
   get owner(): number | undefined {
     const word = Atomics.load(this.#words, OWNER);
     return word === 0 ? undefined : word - 1;
@@ -147,7 +147,7 @@ export class SharedState {
     Atomics.store(this.#words, OWNER, slot === undefined ? 0 : slot + 1);
   }
 
-  /** Does this process make core the node from now on? One does, until it gives it back or dies. */
+  /** Takes the lock of the node; its owner keeps it until it releases it or dies. */
   tryOwn(): boolean {
     try {
       this.shared.takeService(OWNS);
@@ -163,18 +163,18 @@ export class SharedState {
     this.shared.giveBackService(OWNS);
   }
 
-  /** Tells all where this process's area lies. Throws RefusalError ENOMEM. */
+  /** Publishes the address of this process's area. Throws RefusalError ENOMEM. */
   publishArea(address: number): void {
     this.shared.takeService(HAS_AREA | named(this.shared.slot, address));
   }
 
-  /** Where the processes that live have theirs, by slot. */
+  /** Addresses of the areas of live processes, by slot. */
   areas(): Map<number, number> {
     const ids = this.shared.locked(() => this.shared.members.services.ids(HAS_AREA));
     return new Map([...ids].map(([slot, id]) => [slot, addressIn(id)]));
   }
 
-  /** False: another process has it. */
+  /** Returns false if another process has the port. */
   takePort(port: number): boolean {
     return this.shared.locked(() => {
       const owner = this.#ports[port]!;
@@ -202,7 +202,7 @@ export class SharedState {
     return ports;
   }
 
-  /** This process takes no part any more. */
+  /** Leaves the node. */
   leave(context: Context): void {
     if (context.device.closed) return;
     this.shared.giveBackService(HOLDS | named(this.shared.slot, this.#memory.byteOffset));
@@ -217,7 +217,7 @@ export class SharedState {
     return this.shared.processes().some((one) => one.slot === slot && one.alive);
   }
 
-  /** Of all paths that there were; for whoever owns the node from now on. */
+  /** Iterates the stored paths; for the next owner of the node. */
   *paths(): Iterable<PathRecord> {
     for (let index = 0; index < SHARED_PATHS_MAX; index++) {
       const record = this.#path(index);
@@ -227,7 +227,7 @@ export class SharedState {
     }
   }
 
-  /** The path's, or a new one; undefined: there is no place. */
+  /** Finds or adds the record of a path; undefined if the table is full. */
   path(peer: Endpoint, home: number): PathRecord | undefined {
     let free: StoredPath | undefined;
     for (let index = 0; index < SHARED_PATHS_MAX; index++) {
@@ -347,7 +347,7 @@ class StoredPath implements PathRecord {
   }
 }
 
-/** In so many bytes of memory that processes share (above). */
+/** A record in `memory` that processes share (layout above). */
 export function connectionRecord(memory: Uint8Array): ConnectionRecord & { mend(): void } {
   return new StoredConnection(memory);
 }
@@ -385,14 +385,14 @@ class StoredConnection implements ConnectionRecord {
     if (expected === 0) return this.begin(sequence + 1);
     if (sequence < expected || sequence > expected + AHEAD_MAX) return;
     this.#set(sequence, true);
-    // First the number moves on, then its bit is another one's.
+    // The number is stored first: from then on its bit stands for a later number.
     while (this.#bit(expected)) {
       Atomics.store(this.#numbers, EXPECTED, BigInt(expected + 1));
       this.#set(expected++, false);
     }
   }
 
-  /** Whoever wrote it may have died between the two stores above. */
+  /** Completes an update if its writer died between the two stores above. */
   mend(): void {
     const { expected } = this;
     if (expected > 0) this.#set(expected - 1, false);
@@ -404,7 +404,7 @@ class StoredConnection implements ConnectionRecord {
     return sequence < expected || isAhead;
   }
 
-  /** What is not to be believed is none. */
+  /** Reads a number; an invalid value counts as 0. */
   #number(index: number): number {
     const number = Number(Atomics.load(this.#numbers, index));
     return Number.isSafeInteger(number) && number > 0 ? number : 0;

@@ -1,7 +1,7 @@
 /**
- * Which process of a shared device owns its node: the one with the lock (an entry in the
- * device's table of services, which ends with its process). The others have a channel to it; when it
- * is gone one of them goes on.
+ * Elects the process of a shared device that owns its node: the holder of the lock, which is an
+ * entry in the device's table of services and ends with its process. The other processes have a
+ * channel to it; when it dies, one of them takes the lock.
  */
 import { createConnection, createServer, type Server } from 'node:net';
 import { Endpoint } from '../../link/endpoint.js';
@@ -22,7 +22,7 @@ const SWEEP_MILLIS = 100;
 export class Sharing {
   readonly #context: Context;
   readonly #sharedState: SharedState;
-  /** The node's connections, on this process's device. */
+  /** Creates the node's connections on this process's device. */
   readonly #makeCore: () => RdsCore;
   #ownerProxy: OwnerProxy | undefined;
   #nodeOwner: NodeOwner | undefined;
@@ -31,7 +31,7 @@ export class Sharing {
   #timer: NodeJS.Timeout | undefined;
   #isClosed = false;
 
-  /** `makeCore` makes the core that has the connections, and listens. */
+  /** `makeCore` creates the core that owns the connections, and listens. */
   constructor(context: Context, sharedState: SharedState, makeCore: () => RdsCore) {
     this.#context = context;
     this.#sharedState = sharedState;
@@ -42,7 +42,7 @@ export class Sharing {
     return this.#nodeOwner !== undefined;
   }
 
-  /** This process owns the node; its lock was taken. */
+  /** Makes this process the owner; it holds the lock. */
   lead(core: RdsCore): void {
     const nodeOwner = new NodeOwner(core, this.#sharedState, this.#context, this.#ownerProxy?.area);
     this.#nodeOwner = nodeOwner;
@@ -66,7 +66,7 @@ export class Sharing {
     this.#timer = setInterval(() => nodeOwner.sweep(), SWEEP_MILLIS).unref();
   }
 
-  /** Another process does. Throws RefusalError ENOMEM. */
+  /** Makes this process a client of the owner. Throws RefusalError ENOMEM. */
   follow(core: RdsCore): OwnerProxy {
     const { shared, secret } = this.#sharedState;
     const area = new Area(this.#context.alloc(AREA_BYTES));
@@ -76,7 +76,7 @@ export class Sharing {
     return this.#ownerProxy;
   }
 
-  /** Before the connections end: whoever goes on knows what is under way. */
+  /** Runs before the connections end: writes the state from which the next owner resumes. */
   close(): void {
     this.#isClosed = true;
     clearInterval(this.#timer);
@@ -87,7 +87,7 @@ export class Sharing {
     this.#sharedState.clearPorts(this.#sharedState.shared.slot);
   }
 
-  /** After they have. */
+  /** Runs after the connections have ended. */
   closed(): void {
     if (this.#nodeOwner) this.#sharedState.giveBack();
     const { device } = this.#context;
@@ -121,7 +121,7 @@ export class Sharing {
     this.#ownerProxy?.join(channel);
   }
 
-  /** In the abstract namespace: nothing of it is left when its process ends. */
+  /** A name in the abstract namespace, which ends with its process. */
   #nameOf(slot: number): string {
     const { shared } = this.#sharedState;
     return `\0verbena-rds-${shared.deviceId.toString(16)}-${slot}`;

@@ -1,15 +1,15 @@
-/** Addresses as the calls of a socket have them. */
+/** Addresses in the calls of a socket. */
 import { checkWhole } from '../../errors/check-whole.js';
 import { MisuseError } from '../../errors/errors.js';
 import { Endpoint, Gid } from '../../link/endpoint.js';
 import { ROCE_PORT } from '../../link/link.js';
 import type { IncomingMessage } from '../protocol/message.js';
 
-/** `sockaddr_in`, and the UDP port of the device there. */
+/** `sockaddr_in`, and the UDP port of the device at that address. */
 export interface RdsAddress {
   readonly address: string;
   readonly port: number;
-  /** Where that device is not at 4791. */
+  /** UDP port of that device. Default 4791. */
   readonly udpPort?: number;
 }
 
@@ -27,10 +27,10 @@ export function parseGid(address: string): Gid {
 
 const endpoints = new Map<string, Endpoint>();
 const ENDPOINTS_MAX = 4096;
-/** What was asked for last: most send to the same one again. */
+/** The last address that was parsed: most programs send to the same one again. */
 let last = { address: '', udpPort: 0, endpoint: undefined as Endpoint | undefined };
 
-/** The same object for the same address: comparing and naming it costs nothing then. */
+/** Returns the same object for the same address, so that comparing costs nothing. */
 export function endpointOf({ address, port, udpPort = ROCE_PORT }: RdsAddress): Endpoint {
   checkWhole('port', port, 0, 65535);
   if (last.endpoint && last.address === address && last.udpPort === udpPort) return last.endpoint;

@@ -1,4 +1,4 @@
-/** What goes and comes beside a message: `cmsg` of level SOL_RDS (linux/rds.h). */
+/** Control messages: `cmsg` of level SOL_RDS (linux/rds.h). */
 import { ControlMessageType } from '../wire/constants.js';
 import { noExtensions, type Extensions } from '../wire/header.js';
 import type { IncomingMessage } from '../protocol/message.js';
@@ -6,27 +6,27 @@ import { makeCookie, offsetOf, rkeyOf } from '../protocol/rdma.js';
 
 type Type = typeof ControlMessageType;
 
-/** RDMA in front of the message, into or out of memory that the peer has named by a cookie. */
+/** An RDMA operation in front of the message; the memory is named by a cookie of the peer. */
 export interface RdmaArgs {
   readonly type: Type['RDMA_ARGS'];
   readonly cookie: bigint;
-  /** Bytes from where the cookie's memory begins. Default 0. */
+  /** Offset in the cookie's memory in bytes. Default 0. */
   readonly remoteOffset?: number;
-  /** Memory of `context.alloc`; it is the operation's until its RDMA_STATUS came, or its message. */
+  /** Memory of `context.alloc`; do not change it before RDMA_STATUS or the message completes. */
   readonly local: Uint8Array;
-  /** Made of RdmaFlag: READWRITE writes there, without it that is read; FENCE, NOTIFY_ME. */
+  /** Mask of RdmaFlag: READWRITE writes to the peer, else the operation reads; FENCE, NOTIFY_ME. */
   readonly flags: number;
-  /** Comes back in RDMA_STATUS. */
+  /** Returned in RDMA_STATUS. */
   readonly userToken?: bigint;
 }
 
-/** A cookie: of memory that the receiver of the message may use. */
+/** A cookie for memory that the receiver of the message may access. */
 export interface RdmaDest {
   readonly type: Type['RDMA_DEST'];
   readonly cookie: bigint;
 }
 
-/** MessageFlag.ZEROCOPY: a number that comes back when the memory is the application's again. */
+/** MessageFlag.ZEROCOPY: a number that is returned when the application may reuse the memory. */
 export interface ZcopyCookie {
   readonly type: Type['ZCOPY_COOKIE'];
   readonly cookie: number;
@@ -35,7 +35,7 @@ export interface ZcopyCookie {
 /** Control messages that `sendmsg` takes. */
 export type SendControl = RdmaArgs | RdmaDest | ZcopyCookie;
 
-/** Control messages that `recvmsg` gives. */
+/** Control messages that `recvmsg` returns. */
 export type ReceivedControl =
   | RdmaDest
   | {
@@ -47,14 +47,14 @@ export type ReceivedControl =
   | { readonly type: Type['CONG_UPDATE']; readonly mask: bigint }
   | { readonly type: Type['ZCOPY_COMPLETION']; readonly cookies: readonly number[] };
 
-/** What came beside a message. */
+/** Reads the control messages of a received message. */
 export function controlOf({ header }: IncomingMessage): ReceivedControl[] {
   const { rdmaDestination: memory } = header.extensions;
   if (!memory) return [];
   return [{ type: ControlMessageType.RDMA_DEST, cookie: makeCookie(memory.rkey, memory.offset) }];
 }
 
-/** What goes with a message in its header. */
+/** Converts control messages to header extensions. */
 export function extensionsOf(control: readonly SendControl[]): Extensions {
   if (control.length === 0) return noExtensions();
   const args = control.find((one) => one.type === ControlMessageType.RDMA_ARGS);

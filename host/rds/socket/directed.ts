@@ -1,4 +1,4 @@
-/** Memory of a socket that peers reach by cookies, and the operations that it asks for. */
+/** Memory that a socket exposes to peers by cookies, and its RDMA operations. */
 import { AccessFlag } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import type { MemoryRegion } from '../../verbs/regions/memory-region.js';
@@ -6,7 +6,7 @@ import type { MultiDeviceTransport } from '../transport/multi-device-transport.j
 import type { RdmaArgs } from './control-message.js';
 import { RdmaFlag, RdmaOperation, makeCookie, rkeyOf } from '../protocol/rdma.js';
 
-/** Cookies of one socket at a time. */
+/** Cookies that one socket may have. */
 const REGIONS_MAX = 1024;
 const U32_MAX = 0xffffffff;
 
@@ -21,7 +21,8 @@ export class DirectedMemory {
 
   getMr(memory: Uint8Array, flags: number): bigint {
     if (this.#regions.size >= REGIONS_MAX) {
-      throw new RefusalError('ENOBUFS', `getMr: a socket has at most ${REGIONS_MAX} cookies`);
+      const rule = `the socket has ${REGIONS_MAX} cookies, the most it can; free one with freeMr`;
+      throw new RefusalError('ENOBUFS', `getMr: ${rule}`);
     }
     const isWritten = (flags & RdmaFlag.READWRITE) !== 0;
     const access = isWritten
@@ -34,12 +35,12 @@ export class DirectedMemory {
 
   freeMr(cookie: bigint): void {
     const found = this.#regions.get(rkeyOf(cookie));
-    if (!found) throw new RefusalError('EINVAL', 'freeMr: no such cookie');
+    if (!found) throw new RefusalError('EINVAL', 'freeMr: cookie is not one of this socket');
     this.#regions.delete(rkeyOf(cookie));
     found.mr.dereg();
   }
 
-  /** A peer has used that key. */
+  /** A peer has used that key: revokes it if it was USE_ONCE. */
   accessed(rkey: number): void {
     const found = this.#regions.get(rkey);
     if (!found?.isOnce) return;
@@ -51,16 +52,16 @@ export class DirectedMemory {
   operation(args: RdmaArgs, from: number, ended: (status: number) => void): RdmaOperation {
     const { cookie, remoteOffset = 0, local, flags } = args;
     if (cookie < 0n || cookie > 0xffffffffffffffffn) {
-      throw new MisuseError('cookie', 'must have 64 bits');
+      throw new MisuseError('cookie', 'must fit 64 bits');
     }
     if (!Number.isInteger(remoteOffset) || remoteOffset < 0 || remoteOffset > U32_MAX) {
-      throw new MisuseError('remoteOffset', `must have 32 bits, got ${remoteOffset}`);
+      throw new MisuseError('remoteOffset', `must fit 32 bits, got ${remoteOffset}`);
     }
     const region = this.#transports.hold(local, from);
     return new RdmaOperation({ cookie, remoteOffset, flags }, { local, region, from }, ended);
   }
 
-  /** The socket is closed: nobody reaches its memory any more. */
+  /** Revokes all keys when the socket closes: peers can no longer reach its memory. */
   close(): void {
     this.#transports.memories.delete(this);
     for (const { mr } of this.#regions.values()) mr.dereg();

@@ -1,14 +1,14 @@
-/** `ioctl` on a socket: the requests for interfaces, which list only what can carry RDP. */
+/** `ioctl` on a socket: the interface requests list only interfaces that can carry RDP. */
 import { networkInterfaces } from 'node:os';
 import { RefusalError } from '../../errors/errors.js';
 import { Gid } from '../../link/endpoint.js';
 import type { Context } from '../../verbs/context.js';
 
-/** Numbers of Linux's requests. */
+/** Request numbers of Linux. */
 export const IoctlRequest = Object.freeze({
-  /** Bytes of the message that the next `recvmsg` finds. */
+  /** Bytes of the message that the next `recvmsg` returns. */
   FIONREAD: 0x541b,
-  /** Bytes that are sent and not acknowledged. */
+  /** Bytes sent and not acknowledged. */
   SIOCOUTQ: 0x5411,
   SIOCGIFCONF: 0x8912,
   SIOCGIFFLAGS: 0x8913,
@@ -21,7 +21,7 @@ export const IoctlRequest = Object.freeze({
 export interface InterfaceRequest {
   readonly name: string;
   readonly address: string;
-  /** Undefined where the link has none (loopback, data channel). */
+  /** Undefined for links without one (loopback, data channel). */
   readonly netmask: string | undefined;
   readonly mtu: number;
   /** `IFF_UP`, `IFF_LOOPBACK`, `IFF_RUNNING`. */
@@ -30,7 +30,7 @@ export interface InterfaceRequest {
 
 const [IFF_UP, IFF_LOOPBACK, IFF_RUNNING] = [0x1, 0x8, 0x40];
 
-/** The interface of a device; `index` names one that the system does not know: `rdp0`. */
+/** The interface of a device; one that the system does not know is called `rdp` and its index. */
 export function interfaceOf({ local, device }: Context, index: number): InterfaceRequest {
   const { packetSizeMax: mtu } = device.info;
   for (const [name, addresses] of Object.entries(networkInterfaces())) {
@@ -44,7 +44,7 @@ export function interfaceOf({ local, device }: Context, index: number): Interfac
   return { name: `rdp${index}`, address: `${local.gid}`, netmask: undefined, mtu, flags };
 }
 
-/** What `request` says of the interface called `name`. Throws RefusalError EADDRNOTAVAIL, EINVAL. */
+/** Answers `request` for interface `name`. Throws RefusalError EADDRNOTAVAIL, EINVAL. */
 export function interfaceAnswer(
   request: number,
   name: string | undefined,
@@ -52,10 +52,15 @@ export function interfaceAnswer(
 ): readonly InterfaceRequest[] | string | number | undefined {
   if (request === IoctlRequest.SIOCGIFCONF) return interfaces;
   if (!Object.values<number>(IoctlRequest).includes(request)) {
-    throw new RefusalError('EINVAL', `ioctl: no request 0x${request.toString(16)}`);
+    const known = 'use a request of IoctlRequest';
+    throw new RefusalError('EINVAL', `ioctl: unknown request 0x${request.toString(16)}; ${known}`);
   }
   const found = interfaces.find((one) => one.name === name);
-  if (!found) throw new RefusalError('EADDRNOTAVAIL', `ioctl: no interface ${name} is owner RDP`);
+  if (!found) {
+    const names = interfaces.map((one) => one.name).join(', ');
+    const rule = `interface ${name} cannot carry RDP; those that can: ${names}`;
+    throw new RefusalError('EADDRNOTAVAIL', `ioctl: ${rule}`);
+  }
   switch (request) {
     case IoctlRequest.SIOCGIFFLAGS:
       return found.flags;

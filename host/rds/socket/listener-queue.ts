@@ -1,7 +1,7 @@
-/** What a socket tells who does not poll. */
+/** Events of a socket for a listener that does not poll. */
 import { PollEvent } from '../wire/constants.js';
 
-/** Who wants to hear instead of polling; it may call whatever it likes. */
+/** Receives events instead of polling; may call any method of the socket. */
 export interface SocketListener {
   readable?(): void;
   writable?(): void;
@@ -9,11 +9,11 @@ export interface SocketListener {
 
 const RESOLVED = Promise.resolve();
 
-/** Tells a listener once what came in one go: in a microtask, when the node is done with it. */
+/** Notifies a listener once for all events of one turn, in a microtask after the node's work. */
 export class ListenerQueue {
   listener: SocketListener | undefined;
   readonly #isClosed: () => boolean;
-  /** Made of PollEvent: what it will be told. */
+  /** Pending events, a mask of PollEvent. */
   #news = 0;
 
   constructor(isClosed: () => boolean) {
@@ -22,7 +22,7 @@ export class ListenerQueue {
 
   tell(event: number): void {
     if (!this.listener) return;
-    // For each message: queueMicrotask would make an object to name the caller by.
+    // Runs for each message: queueMicrotask would allocate an object for the async context.
     if (this.#news === 0) void RESOLVED.then(this.#inform);
     this.#news |= event;
   }
@@ -35,7 +35,7 @@ export class ListenerQueue {
       if (news & PollEvent.IN) this.listener?.readable?.();
       if (news & PollEvent.OUT) this.listener?.writable?.();
     } catch (error) {
-      // No promise failed.
+      // Rethrown outside of the promise chain, as an uncaught exception.
       queueMicrotask(() => {
         throw error;
       });

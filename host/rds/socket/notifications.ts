@@ -1,4 +1,4 @@
-/** What a socket has to tell besides messages: operations that ended, memory that came back. */
+/** Notifications of a socket: completed operations, memory that the application may reuse. */
 import { ControlMessageType } from '../wire/constants.js';
 import type { ReceivedControl } from './control-message.js';
 import type { RdsCore } from '../protocol/core.js';
@@ -9,11 +9,11 @@ export class Notifications implements CongestionMonitor {
   readonly #told: () => void;
   #waiting: ReceivedControl[] = [];
   #monitored = 0n;
-  /** Ports that are slow no longer, and nobody has read it. */
+  /** Ports that are no longer slow, not yet read by the application. */
   #updated = 0n;
   #cookies: number[] = [];
 
-  /** `told`: something waits. */
+  /** `told` is called when a notification is available. */
   constructor(core: RdsCore, told: () => void) {
     this.#core = core;
     this.#told = told;
@@ -23,7 +23,7 @@ export class Notifications implements CongestionMonitor {
     return this.#waiting.length === 0 && this.#updated === 0n && this.#cookies.length === 0;
   }
 
-  /** RDS_CONG_MONITOR; 0: no more. */
+  /** Sets the RDS_CONG_MONITOR mask; 0 ends it. */
   monitor(mask: bigint): void {
     this.#monitored = mask;
     if (mask === 0n) this.#core.monitors.delete(this);
@@ -46,7 +46,7 @@ export class Notifications implements CongestionMonitor {
     this.#told();
   }
 
-  /** All of it, which is the caller's now. */
+  /** Returns all notifications, which belong to the caller from then on. */
   take(): ReceivedControl[] {
     const taken = this.#waiting;
     if (this.#cookies.length > 0) {

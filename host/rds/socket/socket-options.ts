@@ -1,4 +1,4 @@
-/** What `getsockopt` and `setsockopt` know of a socket. */
+/** The options of a socket (`getsockopt`, `setsockopt`). */
 import { checkWhole } from '../../errors/check-whole.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
 import { endpointOf, type RdsAddress } from './address.js';
@@ -16,7 +16,7 @@ import { SEND_BYTES_DEFAULT, type Port } from '../protocol/port.js';
 import { notHere } from '../sharing/owner-proxy.js';
 
 export class SocketOptions {
-  /** RECVERR: an operation that fails is told, whether it asked for that or not. */
+  /** RECVERR: report each operation that fails, even without NOTIFY_ME. */
   tellsErrors = false;
   readonly #node: RdsNode;
   readonly #notifications: Notifications;
@@ -29,7 +29,7 @@ export class SocketOptions {
     this.#notifications = notifications;
   }
 
-  /** The socket has a port. */
+  /** Applies the options when the socket is bound. */
   bound(port: Port): void {
     this.#port = port;
     port.sendBytesLimit = this.#sendBytes;
@@ -50,7 +50,7 @@ export class SocketOptions {
     };
     const value = values[`${level} ${name}`];
     if (value === undefined) {
-      throw new RefusalError('ENOPROTOOPT', `getsockopt: no option ${name} of level ${level}`);
+      throw new RefusalError('ENOPROTOOPT', `getsockopt: unknown option ${name} of level ${level}`);
     }
     return value;
   }
@@ -61,7 +61,7 @@ export class SocketOptions {
     if (typeof value !== 'number') throw new MisuseError('value', 'must be a number');
     const isKnown = name === SocketOption.SO_RCVBUF || name === SocketOption.SO_SNDBUF;
     if (level !== SOL_SOCKET || !isKnown) {
-      throw new RefusalError('ENOPROTOOPT', `setsockopt: no option ${name} of level ${level}`);
+      throw new RefusalError('ENOPROTOOPT', `setsockopt: unknown option ${name} of level ${level}`);
     }
     checkWhole('value', value, 1, 0x7fffffff);
     if (name === SocketOption.SO_SNDBUF) {
@@ -93,5 +93,6 @@ export class SocketOptions {
 }
 
 function notOfRds(name: number): RefusalError {
-  return new RefusalError('ENOPROTOOPT', `setsockopt: no option ${name} of SOL_RDS with that`);
+  const rule = `SOL_RDS has no option ${name} with a value of this type; see RdsOption`;
+  return new RefusalError('ENOPROTOOPT', `setsockopt: ${rule}`);
 }

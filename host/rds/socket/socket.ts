@@ -1,6 +1,6 @@
 /**
- * The calls of a socket (seed 003): what a UDP program calls, with another family. Nothing here
- * waits: what cannot be done now is refused, `poll` tells when to try again.
+ * The calls of a socket (seed 003): those of a UDP program, with another address family. No call
+ * waits: a call that cannot proceed throws, and `poll` reports when to retry.
  */
 import { checkMillis } from '../../base/timer.js';
 import { MisuseError, RefusalError } from '../../errors/errors.js';
@@ -33,38 +33,38 @@ import { RdmaFlag, RdmaStatus, type RdmaOperation } from '../protocol/rdma.js';
 import { SocketOptions } from './socket-options.js';
 import { TraceLevel } from '../protocol/trace.js';
 
-/** `msghdr`, to send. */
+/** `msghdr` of a send. */
 export interface SendMessage {
   readonly name: RdsAddress;
   readonly iov: readonly Uint8Array[];
   readonly control?: readonly SendControl[];
   /**
-   * MessageFlag.ZEROCOPY: `iov` is one piece of `context.alloc`, which is sent from where it lies;
-   * it is the application's again when its ZCOPY_COOKIE came back.
+   * MessageFlag.ZEROCOPY: `iov` is one view of `context.alloc` memory, sent without a copy;
+   * do not change it before its ZCOPY_COOKIE is returned.
    */
   readonly flags?: number;
 }
 
-/** What `recvmsg` found. */
+/** Result of `recvmsg`. */
 export interface ReceivedMessage {
   readonly name: Required<RdsAddress>;
-  /** Bytes of the message; with more than were asked for, MessageFlag.TRUNC is in `flags`. */
+  /** Bytes of the message; if they exceed the buffer, `flags` has MessageFlag.TRUNC. */
   readonly length: number;
   readonly flags: number;
-  /** Notifications; where there are any, they come before messages, with `isNotification`. */
+  /** Notifications; pending ones precede messages, with `isNotification`. */
   readonly control: readonly ReceivedControl[];
-  /** There is no message: length 0, and nobody sent it. */
+  /** Only control messages, no datagram: length 0 and no sender. */
   readonly isNotification: boolean;
 }
 
-/** What `recvZeroCopy` found: a message where the node received it. */
+/** Result of `recvZeroCopy`: a message in the node's receive buffers. */
 export interface HeldMessage {
   readonly name: Required<RdsAddress>;
   readonly length: number;
   readonly control: readonly ReceivedControl[];
-  /** In order; not to be written to, and not to be read any more after `release`. */
+  /** Read-only, in order; invalid after `release`. */
   readonly pieces: readonly Uint8Array[];
-  /** Gives the memory back; until then it counts as the socket's. Safe to call again. */
+  /** Returns the memory, which counts as the socket's until then. Safe to call again. */
   release(): void;
 }
 
@@ -94,7 +94,7 @@ export function socket(
 export class RdsSocket implements PortUser {
   readonly node: RdsNode;
   readonly #listenerQueue = new ListenerQueue(() => this.#isClosed);
-  /** Told of what `poll` would see: once for all that came, in a microtask of its own. */
+  /** Receives what `poll` would report: once for all events of a turn, in a microtask. */
   get listener(): SocketListener | undefined {
     return this.#listenerQueue.listener;
   }
@@ -106,12 +106,12 @@ export class RdsSocket implements PortUser {
   #port: Port | undefined;
   #isClosed = false;
   #isWritable = true;
-  /** Was refused for want of a buffer of its own: one that comes back is worth another try. */
+  /** A send was refused because the send buffers were full: a freed buffer wakes the socket. */
   #isStarved = false;
   readonly #notifications: Notifications;
   readonly #options: SocketOptions;
   readonly #directed: DirectedMemory;
-  /** Messages in applications' memory, and the cookies that they asked for. */
+  /** Messages in applications' memory, and the cookies of their completions. */
   readonly #zeroCopies = new Map<OutgoingMessage, number | undefined>();
   readonly #waiting = new Set<() => void>();
 
@@ -124,27 +124,27 @@ export class RdsSocket implements PortUser {
     node.sockets.add(this);
   }
 
-  /** Where it is bound; undefined before. */
+  /** Local address; undefined before `bind`. */
   getsockname(): Required<RdsAddress> | undefined {
     if (!this.#port) return undefined;
     const { gid, port } = this.node.core.local;
     return { address: gid.toString(), port: this.#port.number, udpPort: port };
   }
 
-  /** `bind`; port 0 takes a free one. Throws MisuseError; RefusalError EADDRINUSE, EADDRNOTAVAIL. */
+  /** `bind`; port 0: any free port. Throws MisuseError; RefusalError EADDRINUSE, EADDRNOTAVAIL. */
   bind(to: { readonly address?: string; readonly port: number }): void {
     this.node.control('bind', () => this.#bind(to));
   }
 
   #bind({ address, port }: { readonly address?: string; readonly port: number }): void {
     this.#checkOpen();
-    if (this.#port) throw new RefusalError('EINVAL', 'bind: is bound already');
+    if (this.#port) throw new RefusalError('EINVAL', 'bind: the socket is bound already');
     const { core, now } = this.node;
     const gid = address === undefined ? undefined : parseGid(address);
     if (gid && !core.addresses.some((own) => own.gid.equals(gid))) {
       throw new RefusalError(
         'EADDRNOTAVAIL',
-        `bind: the device has ${core.local.gid}, not ${address}`,
+        `bind: address ${address} must be that of the device, ${core.local.gid}`,
       );
     }
     this.#port = core.bind(now, port, this);
@@ -153,10 +153,10 @@ export class RdsSocket implements PortUser {
   }
 
   /**
-   * `sendmsg`: the message is copied and goes to the target port, in order; returns its bytes. A
-   * socket that is not bound is bound to a free port. Throws MisuseError; RefusalError EMSGSIZE,
-   * ENOBUFS, EWOULDBLOCK, EFAULT as the seed has them (README), EINVAL (RDMA to this node), EBADF,
-   * ENOTCONN (closed).
+   * `sendmsg`: copies the message and sends it to the target port, in order; returns its bytes. An
+   * unbound socket is bound to a free port. Throws MisuseError; RefusalError EMSGSIZE, EINVAL (RDMA
+   * to this node), EBADF, ENOTCONN (closed), and ENOBUFS, EWOULDBLOCK, EFAULT
+   * (host/guide/DATAGRAMS.md).
    */
   sendmsg(message: SendMessage): number {
     const { node } = this;
@@ -179,11 +179,13 @@ export class RdsSocket implements PortUser {
     }
   }
 
-  /** A message with others beside it, or one that is not copied. */
+  /** Sends a message with control messages, or without a copy. */
   #sendBeside({ name, iov, control = [], flags = 0 }: SendMessage, to: Endpoint): void {
     const { core, now, transports } = this.node;
     const isZeroCopy = (flags & MessageFlag.ZEROCOPY) !== 0;
-    if (isZeroCopy && iov.length !== 1) throw new MisuseError('iov', 'ZEROCOPY takes one piece');
+    if (isZeroCopy && iov.length !== 1) {
+      throw new MisuseError('iov', `ZEROCOPY takes one view, got ${iov.length}`);
+    }
     const isFar = core.elsewhere === undefined && !core.isLocal(to);
     const isCopied = !isZeroCopy || lengthOf(iov) < this.node.zeroCopyBytes || !isFar;
     const [memory] = iov;
@@ -207,7 +209,7 @@ export class RdsSocket implements PortUser {
     }
   }
 
-  /** Only who asked hears of it, or of what failed. */
+  /** Reports an operation that has NOTIFY_ME, or that failed. */
   #whenEnded({ flags, userToken = 0n }: RdmaArgs): (status: number) => void {
     const isAsked = (flags & RdmaFlag.NOTIFY_ME) !== 0;
     if (!isAsked && !this.#options.tellsErrors) return () => {};
@@ -218,10 +220,9 @@ export class RdsSocket implements PortUser {
   }
 
   /**
-   * `setsockopt(SOL_RDS, RDS_GET_MR)`: memory of `context.alloc` that peers may READ, with
-   * RdmaFlag.READWRITE also WRITE; USE_ONCE: until a message came whose operation used it. Returns
-   * the cookie that a message takes along (RDMA_DEST). Throws MisuseError; RefusalError ENOBUFS,
-   * ENOMEM.
+   * `setsockopt(SOL_RDS, RDS_GET_MR)`: lets peers READ `memory` (of `context.alloc`), and WRITE it
+   * with RdmaFlag.READWRITE. USE_ONCE revokes the key with the first message whose RDMA used it.
+   * Returns the cookie to send in RDMA_DEST. Throws MisuseError; RefusalError ENOBUFS, ENOMEM.
    */
   getMr(memory: Uint8Array, flags: number = RdmaFlag.READWRITE): bigint {
     return this.node.control('getMr', () => {
@@ -231,7 +232,7 @@ export class RdsSocket implements PortUser {
     });
   }
 
-  /** `RDS_FREE_MR`: nobody reaches that memory any more. Throws RefusalError EINVAL. */
+  /** `RDS_FREE_MR`: peers can no longer reach that memory. Throws RefusalError EINVAL. */
   freeMr(cookie: bigint): void {
     this.node.control('freeMr', () => {
       this.#checkOpen();
@@ -240,8 +241,8 @@ export class RdsSocket implements PortUser {
   }
 
   /**
-   * `recvmsg`: the oldest message, copied into `iov`; what does not fit is dropped (flag TRUNC).
-   * With MessageFlag.PEEK it stays. Throws RefusalError EWOULDBLOCK (nothing is here), ENOTCONN.
+   * `recvmsg`: copies the oldest message into `iov` and drops what does not fit (flag TRUNC). With
+   * MessageFlag.PEEK the message stays. Throws RefusalError EWOULDBLOCK (no message), ENOTCONN.
    */
   recvmsg(iov: readonly Uint8Array[], flags = 0): ReceivedMessage {
     const begun = this.node.begun(TraceLevel.RECVS, 'recvmsg');
@@ -261,7 +262,9 @@ export class RdsSocket implements PortUser {
       return { name, length: 0, flags: 0, control, isNotification: true };
     }
     const message = this.#port?.peek();
-    if (!message) throw new RefusalError('EWOULDBLOCK', 'recvmsg: nothing is here');
+    if (!message) {
+      throw new RefusalError('EWOULDBLOCK', 'recvmsg: no message is queued; retry after POLLIN');
+    }
     const room = lengthOf(iov);
     if (iov.length === 1) message.copy(iov[0]!);
     else if (iov.length > 1) scatter(message.bytes(), iov);
@@ -278,8 +281,8 @@ export class RdsSocket implements PortUser {
   }
 
   /**
-   * The oldest message where the node received it: not copied. Its memory is taken from what the
-   * socket may let wait, until it is released. Undefined: nothing is here.
+   * The oldest message in the receive buffers, without a copy. Its memory counts towards the
+   * socket's limit until it is released. Undefined if no message is queued.
    */
   recvZeroCopy(): HeldMessage | undefined {
     this.#checkOpen();
@@ -298,7 +301,7 @@ export class RdsSocket implements PortUser {
     return { name, length, control, pieces: message.pieces(), release };
   }
 
-  /** The next message's bytes, waited for; undefined: the socket was closed. */
+  /** Waits for the next message and copies it; undefined if the socket was closed. */
   async recv(): Promise<{ data: Uint8Array; from: Required<RdsAddress> } | undefined> {
     for (;;) {
       const message = this.#port?.peek();
@@ -322,7 +325,7 @@ export class RdsSocket implements PortUser {
     }
   }
 
-  /** Sends as soon as that is possible. Rejects as `sendmsg`, but for EWOULDBLOCK and ENOBUFS. */
+  /** Waits until the send is possible. Rejects as `sendmsg`, but for EWOULDBLOCK and ENOBUFS. */
   async send(name: RdsAddress, ...iov: readonly Uint8Array[]): Promise<number> {
     for (;;) {
       this.#isWritable = true;
@@ -338,9 +341,9 @@ export class RdsSocket implements PortUser {
   }
 
   /**
-   * `poll`: waits until one of `events` is so, at most `timeoutMillis` (without it for ever), and
-   * returns which. POLLOUT is the socket's own send buffers, and after a refusal that a path or port
-   * may be tried again.
+   * `poll`: waits until one of `events` holds, at most `timeoutMillis` (default: no limit), and
+   * returns those that hold. POLLOUT means free send buffers and, after a refusal, that the path or
+   * port may be retried.
    */
   async poll(events: number, timeoutMillis?: number): Promise<number> {
     if (timeoutMillis !== undefined) checkMillis('timeoutMillis', timeoutMillis);
@@ -365,14 +368,14 @@ export class RdsSocket implements PortUser {
     }
   }
 
-  /** What `poll` would find now. */
+  /** The events that `poll` would return now. */
   get revents(): number {
     if (this.#isClosed || this.node.isClosed) return PollEvent.HUP;
     const canRead = (this.#port?.pending ?? 0) > 0 || !this.#notifications.isEmpty;
     return (canRead ? PollEvent.IN : 0) | (this.#isWritable ? PollEvent.OUT : 0);
   }
 
-  /** `getsockopt`: of SOL_SOCKET; RdsOption.RECVERR. Throws RefusalError ENOPROTOOPT. */
+  /** `getsockopt`: options of SOL_SOCKET; RdsOption.RECVERR. Throws RefusalError ENOPROTOOPT. */
   getsockopt(level: number, name: number): number {
     return this.node.control('getsockopt', () => {
       this.#checkOpen();
@@ -381,12 +384,12 @@ export class RdsSocket implements PortUser {
   }
 
   /**
-   * `setsockopt`. SO_RCVBUF is a hint (seed 003, note 2): so many messages may wait before the
-   * socket counts as slow. It raises the limit, and never lowers it. SO_SNDBUF: bytes on their way.
-   * SOL_RDS: RdsOption.CANCEL_SENT_TO with an address takes back what was sent there and is not
-   * acknowledged (what is under way may arrive nevertheless); CONG_MONITOR with a mask of 64 bits;
-   * RECVERR with 1: RDMA_STATUS also of operations that fail and did not ask for it. Throws
-   * MisuseError; RefusalError ENOPROTOOPT, EOPNOTSUPP.
+   * `setsockopt`. SO_RCVBUF (seed 003, note 2): unread messages at which the socket counts as slow;
+   * a hint that raises the limit and never lowers it. SO_SNDBUF: limit of bytes in flight. SOL_RDS:
+   * RdsOption.CANCEL_SENT_TO with an address cancels unacknowledged messages to it (those in flight
+   * can still arrive); CONG_MONITOR takes a mask of 64 bits; RECVERR 1 reports with RDMA_STATUS
+   * also operations that fail without NOTIFY_ME. Throws MisuseError; RefusalError ENOPROTOOPT,
+   * EOPNOTSUPP.
    */
   setsockopt(level: number, name: number, value: number | bigint | RdsAddress): void {
     this.node.control('setsockopt', () => {
@@ -396,8 +399,8 @@ export class RdsSocket implements PortUser {
   }
 
   /**
-   * `ioctl`: requests for interfaces (IoctlRequest.SIOCGIF…, `name` says which) know only what can
-   * carry RDP; FIONREAD, SIOCOUTQ. Throws RefusalError EADDRNOTAVAIL (no such interface), EINVAL.
+   * `ioctl`: the interface requests (IoctlRequest.SIOCGIF… of `name`) list interfaces that carry RDP;
+   * FIONREAD, SIOCOUTQ. Throws RefusalError EADDRNOTAVAIL (no such interface), EINVAL.
    */
   ioctl(request: number, name?: string): ReturnType<typeof interfaceAnswer> {
     return this.node.control('ioctl', () => {
@@ -410,7 +413,7 @@ export class RdsSocket implements PortUser {
     });
   }
 
-  /** `close`: what was sent is still delivered; what nobody read is gone. Safe to call again. */
+  /** `close`: sent messages are still delivered, unread ones are dropped. Safe to call again. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;
@@ -465,9 +468,9 @@ export class RdsSocket implements PortUser {
   }
 
   #checkOpen(): void {
-    if (this.#isClosed) throw new RefusalError('EBADF', 'the socket is closed');
+    if (this.#isClosed) throw new RefusalError('EBADF', 'RdsSocket: the socket is closed');
     if (this.node.isClosed || this.node.context.device.closed) {
-      throw new RefusalError('ENOTCONN', 'the device is closed');
+      throw new RefusalError('ENOTCONN', 'RdsSocket: the device is closed');
     }
   }
 }

@@ -54,7 +54,7 @@ export class RegisteredBuffer implements SendBuffer {
     return this.#pool === pool;
   }
 
-  /** `region`: memory of an application, which the message lies in; else it lies behind the headers. */
+  /** `region`: application memory of the message; without it the message follows the headers. */
   constructor(
     pool: SendPool,
     place: Place,
@@ -124,8 +124,8 @@ export class SendPool {
   }
 
   /**
-   * Undefined: there is none left. What is moved from another device is urgent, it comes whatever
-   * the limit: two that wait for each other's place would wait for ever.
+   * Undefined if no buffer is free. A message that moves from another device is urgent and exempt
+   * from the limit: two messages that wait for each other's buffer would wait for ever.
    */
   take(length: number, fragmentBytes: number, isUrgent = false): RegisteredBuffer | undefined {
     const headers = headersBytes(length, fragmentBytes);
@@ -241,8 +241,8 @@ export class ReceivePool {
   #posted = 0;
 
   /**
-   * `size`: bytes of one, header and all; `step`: how many are fetched at a time; `wrIds`: where the
-   * numbers of its work requests begin.
+   * `size`: bytes of a buffer with its header; `step`: buffers allocated at a time; `wrIds`: first
+   * work request id.
    */
   constructor(
     context: Context,

@@ -1,14 +1,14 @@
 /**
- * Applications' memory that messages and operations use where it lies: each allocation is
- * registered once, with all of it, and stays so until it is freed. To register memory costs more
- * than to send most messages.
+ * Applications' memory that messages and operations use in place: each allocation is registered
+ * once, as a whole, until the application frees it. A registration costs more than sending most
+ * messages.
  */
 import { AccessFlag } from '#build/abi.js';
 import type { Allocation, SpareRegistration } from '../../verbs/regions/allocations.js';
 import { checkBuffer, type MemoryRegion } from '../../verbs/regions/memory-region.js';
 import type { ProtectionDomain } from '../../verbs/domains/protection-domain.js';
 
-/** Allocations that stay registered; beyond, those that nobody uses make room. */
+/** Allocations that stay registered; beyond this number idle ones are evicted. */
 const REGIONS_MAX = 256;
 
 /** An allocation that is registered. */
@@ -37,7 +37,7 @@ export class LocalRegion implements SpareRegistration {
     return this;
   }
 
-  /** Who held it needs it no more. */
+  /** A holder releases the region. */
   letGo(): void {
     this.#users--;
   }
@@ -73,8 +73,8 @@ export class LocalRegions {
   }
 
   /**
-   * What `memory` lies in, until it is let go. Throws MisuseError (memory of nobody, or of another
-   * device), RefusalError ENOMEM, EBUSY (queues live in it).
+   * Returns the region of `memory` and holds it. Throws MisuseError (memory that no device, or
+   * another one, allocated), RefusalError ENOMEM, EBUSY (queues live in it).
    */
   hold(memory: Uint8Array): LocalRegion {
     const { context } = this.#pd;
@@ -105,8 +105,8 @@ export class LocalRegions {
   }
 
   /**
-   * Looks at one that is drawn by lot: who asks again and again finds those that are idle. If the
-   * oldest went, who uses a few more in turn than there may be would find none, each time.
+   * Tests one random region and evicts it if it is idle; repeated calls reach all. Evicting the
+   * oldest would miss on every use if the application cycles through REGIONS_MAX + 1 regions.
    */
   #makeRoom(): void {
     if (this.#list.length < this.#most) return;

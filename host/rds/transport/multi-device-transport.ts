@@ -40,7 +40,7 @@ export class MultiDeviceTransport implements Transport {
     return this.#sum((transport) => transport.receivesPosted);
   }
 
-  /** Receives that hold messages which nobody has read. */
+  /** Receives that hold unread messages. */
   get receivesTaken(): number {
     return this.#sum((transport) => transport.receivesTaken);
   }
@@ -62,12 +62,12 @@ export class MultiDeviceTransport implements Transport {
   ): TransportConnection {
     const transport = this.all[from]!;
     if (!transport.isClosed) return transport.connect(to, connectionIndex, privateData, owner);
-    const nobody = new ClosedConnection();
+    const closed = new ClosedConnection();
     queueMicrotask(() => {
-      if (!nobody.isClosed) owner.down(this.first.now, nobody, true);
+      if (!closed.isClosed) owner.down(this.first.now, closed, true);
       this.first.onInput();
     });
-    return nobody;
+    return closed;
   }
 
   /** Links with connections of their own know their peers: one address is like another there. */

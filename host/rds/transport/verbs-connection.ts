@@ -18,16 +18,16 @@ import { DebugLevel } from '../protocol/trace.js';
 /** SENDs of one connection that are not complete. */
 const SENDS = 512;
 /**
- * Numbers of SENDs begin here, and again when they come to twice that: those of receives are below
- * it. Numbers of 32 bits are what completions are told apart by at the least cost.
+ * Work request ids of SENDs: from here to twice this, then again; those of receives are below.
+ * Completions are matched by 32-bit numbers because that costs least.
  */
 export const SEND_WR_IDS = 2 ** 30;
-/** So many in a row do not say that they are complete; then one does, for all of them. */
+/** Unsignalled SENDs in a row; the next one is signalled and completes them all. */
 const UNSIGNALLED_MAX = 16;
 const INLINE_BYTES = 512;
 /**
- * What follows on a SEND of the same turn leaves with others, so many at a time: to leave is what
- * costs most. The first leaves at once, and when it is acknowledged, so does whatever waits.
+ * Later SENDs of the same turn are posted in batches of this size, because a doorbell costs most.
+ * The first is posted at once; its acknowledgement posts those that wait.
  */
 const TOGETHER = 8;
 
@@ -73,7 +73,7 @@ export class VerbsConnection implements TransportConnection {
   marksHeaders = false;
   qpNum = 0;
   readonly #transport: VerbsTransport;
-  /** What was posted and is not known to be complete, in order; undefined: nobody's memory. */
+  /** Posted requests that are not known to be complete, in order; undefined: has no buffer. */
   readonly #posted: (Posted | undefined)[] = [];
   /** Modulo SEND_WR_IDS, and near its end: that they begin again is to be seen every day. */
   #completed = SEND_WR_IDS - 100;
@@ -82,7 +82,7 @@ export class VerbsConnection implements TransportConnection {
   readonly #request: Request = { ...NO_REQUEST };
   readonly #sge: { -readonly [Field in keyof Sge]: Sge[Field] } = { addr: 0, length: 0, lkey: 0 };
   readonly #sgeList: readonly Sge[] = [this.#sge];
-  /** Was something posted in this turn, and how much of it has not left? */
+  /** Has this turn posted a SEND, and how many requests wait for the doorbell? */
   #isTurn = false;
   #waiting = 0;
   isClosed = false;
@@ -252,20 +252,20 @@ export class VerbsConnection implements TransportConnection {
     const count = this.#placeOf(wrId) + 1;
     if (count > this.#posted.length) return;
     for (let left = count; left > 0 && this.#posted.length > 0; left--) {
-      // Who hears of it may send: numbers must be right by then.
+      // The callback may send: the numbers must be correct by then.
       this.#completed = (this.#completed + 1) % SEND_WR_IDS;
       this.#posted.shift()?.letGo(true);
     }
   }
 
-  /** SENDs are solicited: Linux looks at its receives only when it is asked to. */
+  /** SENDs are solicited: Linux arms its receive queue for solicited completions only. */
   #send(what: Posted | undefined, request: Request): void {
     request.wrId = this.#nextWrId;
     this.#posted.push(what);
     try {
       this.#post(request);
     } catch (error) {
-      // The queue pair is gone: whoever posts hears of it later, not now.
+      // The queue pair is gone: the poster gets the error later, as a completion.
       if (!(error instanceof RefusalError)) throw error;
       this.#transport.broken(this);
     }

@@ -45,7 +45,7 @@ const POOLS = {
 } as const;
 type PoolName = keyof typeof POOLS;
 const CONNECTION_POOLS: readonly PoolName[] = ['base', 'medium', 'large'];
-/** 0.27 s, 7 times: who does not answer in 2 s is not there. */
+/** 0.27 s, 7 times: a peer that does not answer within 2 s counts as absent. */
 const CONNECT_TIMEOUT = { cmResponseTimeout: 16, maxCmRetries: 7 };
 const FOR_EVER = 7;
 const RDATOMIC = 16;
@@ -112,7 +112,7 @@ export class VerbsTransport {
     return this.#poolList.reduce((sum, pool) => sum + pool.posted, 0);
   }
 
-  /** Receives that hold messages which nobody has read. */
+  /** Receives that hold unread messages. */
   get receivesTaken(): number {
     return this.#poolList.reduce((sum, pool) => sum + pool.taken, 0);
   }
@@ -151,7 +151,7 @@ export class VerbsTransport {
     privateData: Uint8Array,
     owner: TransportOwner,
   ): TransportConnection {
-    this.say(DebugLevel.CM, () => `${peer} is asked for a connection`);
+    this.say(DebugLevel.CM, () => `requesting a connection to ${peer}`);
     const id = this.#channel.createId();
     const pool = this.#pool(CONNECTION_POOLS[connectionIndex]!);
     const connection = new VerbsConnection(
@@ -189,15 +189,15 @@ export class VerbsTransport {
   }
 
   say(level: number, text: () => string): void {
-    // While the node is being made nobody listens.
+    // The core does not exist yet while the node is constructed.
     (this.core as RdsCore | undefined)?.trace.log(this.now, level, text);
   }
 
   /** Tells the owner of a connection that it is over, in a turn of its own. */
-  broken(connection: VerbsConnection, isNobody = false): void {
+  broken(connection: VerbsConnection, isAbsent = false): void {
     queueMicrotask(() => {
       if (connection.isClosed) return;
-      connection.owner.down(this.now, connection, isNobody);
+      connection.owner.down(this.now, connection, isAbsent);
       connection.close();
       this.onInput();
     });

@@ -43,7 +43,7 @@ export const ExtensionType = Object.freeze({
 
 /** Connections between two nodes of our own kind, by the size of what they carry. */
 export const CONNECTIONS_PER_PATH = 3;
-/** What a node has given up is told by a number of 6 bits beside the connection. */
+/** A generation number has 6 bits beside the connection; it counts how often a node gave up. */
 export const GENERATIONS = 64;
 /** Messages below this many bytes go over connection 0, those up to that many over connection 1. */
 export const SMALL_BYTES = 500;
@@ -82,9 +82,9 @@ export const SOL_RDS = 276;
 export const RdsOption = Object.freeze({
   /** An address: what was sent there and is not acknowledged is taken back. */
   CANCEL_SENT_TO: 1,
-  /** 1: an operation that fails is told by RDMA_STATUS, whether it asked for that or not. */
+  /** 1: RDMA_STATUS reports each operation that fails, even without NOTIFY_ME. */
   RECVERR: 5,
-  /** 64 bits, port modulo 64: who of them is slow no longer is told by CONG_UPDATE. */
+  /** Mask of 64 bits, port modulo 64: CONG_UPDATE reports which of them are no longer slow. */
   CONG_MONITOR: 6,
 });
 

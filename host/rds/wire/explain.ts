@@ -7,8 +7,8 @@ const CHECKSUM_AT = 30;
 const [BTH_BYTES, IMMEDIATE_BYTES, ICRC_BYTES] = [12, 4, 4];
 
 /**
- * What a SEND's payload says as reliable datagrams have it; '' where it is none: a header without
- * a checksum is not told from anything else.
+ * Describes a SEND's payload as a reliable datagram; '' if it is not one. A header without a
+ * checksum cannot be distinguished from other payload.
  */
 function explainMessage(payload: Uint8Array): string {
   const isMarked = (payload[CHECKSUM_AT] ?? 0) !== 0 || (payload[CHECKSUM_AT + 1] ?? 0) !== 0;
@@ -36,7 +36,7 @@ function explainMessage(payload: Uint8Array): string {
   return words.join(', ');
 }
 
-/** The RDS header that a packet carries in words; '' where there is none. */
+/** Describes the RDS header of a packet; '' if it has none. */
 export function explainPacketMessage(packet: Uint8Array): string {
   const { RC_SEND_FIRST, RC_SEND_ONLY, RC_SEND_ONLY_WITH_IMM } = Opcode;
   const isMarked = packet[0] === RC_SEND_ONLY_WITH_IMM;

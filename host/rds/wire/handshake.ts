@@ -54,8 +54,8 @@ export function buildHandshake({ source, target, ack, own }: Handshake): Uint8Ar
 }
 
 /**
- * Undefined: no node that speaks version 3.1. Credits that it offers are not taken: who is answered
- * with none does without.
+ * Undefined unless the node speaks version 3.1. Offered credits are ignored: a peer whose offer is
+ * answered with 0 does without.
  */
 export function parseHandshake(bytes: Uint8Array, isIpv4: boolean): Handshake | undefined {
   const addressBytes = isIpv4 ? 4 : 16;

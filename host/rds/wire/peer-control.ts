@@ -24,7 +24,7 @@ export interface Control {
   readonly kind: number;
   /** The ports are set, not cleared. */
   readonly isSet: boolean;
-  /** Whatever was told of this kind before is no longer so. */
+  /** The message replaces the whole state of this kind. */
   readonly isReset: boolean;
   readonly ports: readonly number[];
   readonly addresses?: readonly Endpoint[];

@@ -36,10 +36,10 @@ test('a node answers with its texts, and takes one parameter', () =>
     assert.is(node.core.parameters.Heartbeat, 0);
     assert.is((await askNodes('info', 'nowhere')).length, 0);
     for (const [question, pattern] of [
-      ['set UserBufferSize=1', /read only/],
+      ['set UserBufferSize=1', /read-only/],
       ['set Heartbeat=2', /Heartbeat/],
       ['set ', /parameter=value/],
-      ['anything', /nobody knows/],
+      ['anything', /unknown query/],
     ] as const) {
       try {
         await askNodes(question);

@@ -6,7 +6,7 @@ import { RdsCore } from '../../../../host/rds/protocol/core.js';
 import type { NodeOwner } from '../../../../host/rds/sharing/owner.js';
 import { RemoteProcess } from '../../../../host/rds/sharing/remote-process.js';
 import {
-  NOBODY,
+  NO_PEER,
   RecordKind,
   Verdict,
   type IpcChannel,
@@ -32,11 +32,11 @@ class TestLine implements IpcChannel {
   readonly said: IpcRecord[] = [];
 
   send(kind: RecordKind, rest: Partial<IpcRecord> = {}): void {
-    this.said.push({ kind, index: 0, port: 0, peerPort: 0, peer: NOBODY, ...rest });
+    this.said.push({ kind, index: 0, port: 0, peerPort: 0, peer: NO_PEER, ...rest });
   }
 
   hear(kind: RecordKind, rest: Partial<IpcRecord> = {}): void {
-    this.onRecord({ kind, index: 0, port: 0, peerPort: 0, peer: NOBODY, ...rest });
+    this.onRecord({ kind, index: 0, port: 0, peerPort: 0, peer: NO_PEER, ...rest });
   }
 
   close(): void {}
@@ -90,7 +90,7 @@ test('another process hears of a loss once, also where it asks for another port'
 test('where a message was lost the next one is refused, and counted', () => {
   const { here } = twoNodes();
   const { core } = here.transport;
-  const ownerProxy = new OwnerProxy(core, areaOf(), 2, NOBODY);
+  const ownerProxy = new OwnerProxy(core, areaOf(), 2, NO_PEER);
   core.elsewhere = ownerProxy;
   const line = new TestLine();
   ownerProxy.join(line);
