@@ -3,7 +3,7 @@ import { networkInterfaces } from 'node:os';
 import { Gid } from '../link/endpoint.js';
 import { isWildcard } from '../link/interface.js';
 
-/** Of a wildcard socket: so many nodes at most. */
+/** Nodes of one wildcard socket. */
 const ADDRESSES_MAX = 16;
 
 /** This machine's addresses that a socket of a family hears at, when it is bound to all of them. */

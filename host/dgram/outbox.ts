@@ -2,7 +2,7 @@
 import { timerMillis } from '../base/timer.js';
 import type { SendRequest } from './send-arguments.js';
 import type { RdpSettings } from './settings.js';
-import type { Outcome } from './station.js';
+import type { Outcome } from './local-node.js';
 
 /** Where a datagram goes: address and port are known. */
 export type Addressed = SendRequest & { readonly port: number; readonly address: string };
@@ -12,7 +12,7 @@ export interface OutboxUser {
   taken(datagram: Addressed): void;
   plain(datagram: Addressed): void;
   failed(datagram: Addressed, code: 'EWOULDBLOCK' | 'ENOBUFS'): void;
-  /** Nobody answers there: what waits, and what follows, goes by UDP. */
+  /** The peer has no node: queued and later datagrams to it go by UDP. */
   unresolved(address: string): void;
   /** Nothing waits any more. */
   emptied(): void;
@@ -70,7 +70,7 @@ export class Outbox {
     return true;
   }
 
-  /** Tries all of it again, in order for each destination. */
+  /** Retries all queued datagrams, in order for each destination. */
   flush(): void {
     // Callbacks send, too.
     if (this.#isFlushing || this.#count === 0) return;

@@ -5,7 +5,7 @@ import type { RdsSocket } from '../rds/socket/socket.js';
 import { localAddresses } from './addresses.js';
 import { Outbox, type Addressed, type OutboxUser } from './outbox.js';
 import type { RdpSettings } from './settings.js';
-import { Station, type Outcome } from './station.js';
+import { LocalNode, type Outcome } from './local-node.js';
 
 export interface ReliableUser extends Omit<OutboxUser, 'attempt' | 'unresolved'> {
   received(data: Buffer, address: string, port: number): void;
@@ -16,7 +16,7 @@ export interface LocalAddress {
   readonly port: number;
   readonly type: 'udp4' | 'udp6';
   readonly isIpv6Only: boolean;
-  /** The program did not ask to be bound: nobody speaks to it before it has spoken. */
+  /** Node bound the socket for a send: no peer can know its port yet. */
   readonly isImplicit: boolean;
 }
 
@@ -25,7 +25,7 @@ const BURST = 128;
 /** Peers whose way out is remembered. */
 const WAYS_MAX = 1024;
 
-/** Of SO_RCVBUF, for a small datagram: the kernel doubles what it is asked for and counts 768. */
+/** Bytes of SO_RCVBUF for a small datagram: the kernel doubles the value and counts 768. */
 const BYTES_A_MESSAGE = 384;
 
 /** UDP's SO_RCVBUF counts bytes, RDP's messages: as many as UDP would keep small datagrams. */
@@ -33,9 +33,9 @@ function messagesOf(receiveBytes: number): number {
   return Math.ceil(receiveBytes / BYTES_A_MESSAGE);
 }
 
-/** A station, and a socket there. */
+/** A node of this process, and a socket at it. */
 interface Place {
-  readonly station: Station;
+  readonly localNode: LocalNode;
   readonly socket: RdsSocket;
 }
 
@@ -63,7 +63,7 @@ export class ReliableSide {
         taken: (datagram) => user.taken(datagram),
         plain: (datagram) => user.plain(datagram),
         failed: (datagram, code) => user.failed(datagram, code),
-        unresolved: (address) => this.#station(address)?.absent(address),
+        unresolved: (address) => this.#localNode(address)?.absent(address),
         emptied: () => user.emptied(),
       },
       settings,
@@ -117,11 +117,11 @@ export class ReliableSide {
     const place = this.#isWildcard ? this.#way(address) : this.#only;
     if (place === undefined) return 'resolving';
     if (place === null) return 'plain';
-    return place.station.send(place.socket, address, port, pieces);
+    return place.localNode.send(place.socket, address, port, pieces);
   }
 
-  #station(address: string): Station | undefined {
-    return (this.#isWildcard ? this.#ways.get(address) : this.#only)?.station;
+  #localNode(address: string): LocalNode | undefined {
+    return (this.#isWildcard ? this.#ways.get(address) : this.#only)?.localNode;
   }
 
   #way(peer: string): Place | null | undefined {
@@ -152,25 +152,25 @@ export class ReliableSide {
   }
 
   async #enter(address: string): Promise<Place | undefined> {
-    const station = await Station.acquire(address);
-    if (!station) return undefined;
-    const socket = this.#isClosed ? undefined : station.bind(this.#port);
+    const localNode = await LocalNode.acquire(address);
+    if (!localNode) return undefined;
+    const socket = this.#isClosed ? undefined : localNode.bind(this.#port);
     if (!socket) {
-      station.release();
+      localNode.release();
       return undefined;
     }
-    const place: Place = { station, socket };
+    const place: Place = { localNode, socket };
     socket.listener = { readable: () => this.#read(place), writable: this.#wake };
-    station.waiting.add(this.#wake);
+    localNode.waiting.add(this.#wake);
     this.#open.add(place);
     this.#setBuffers(socket);
     return place;
   }
 
-  #leave({ station, socket }: Place): void {
-    station.waiting.delete(this.#wake);
+  #leave({ localNode, socket }: Place): void {
+    localNode.waiting.delete(this.#wake);
     socket.close();
-    station.release();
+    localNode.release();
   }
 
   #setBuffers(socket: RdsSocket): void {
@@ -181,7 +181,7 @@ export class ReliableSide {
   }
 
   #read(place: Place): void {
-    const { station, socket } = place;
+    const { localNode, socket } = place;
     let count = 0;
     try {
       for (; count < BURST && (socket.revents & PollEvent.IN) !== 0; count++) {
@@ -189,7 +189,7 @@ export class ReliableSide {
         // Its memory is its own, as that of Node's messages is.
         const data = Buffer.allocUnsafeSlow(length);
         const { address, port, udpPort } = socket.recvmsg([data]).name;
-        station.came(address, port, udpPort);
+        localNode.came(address, port, udpPort);
         this.#user.received(data, address, port);
       }
     } finally {

@@ -48,7 +48,7 @@ const initialize = plain.Socket as unknown as SocketFunction;
 
 type State = 'new' | 'opening' | 'ready' | 'closing' | 'closed';
 
-/** Which of the datagrams that this process sends beside RDP are lost, where it is asked for. */
+/** Counter of the seeded generator that drops datagrams sent by UDP, if `loss` is set. */
 let draws = 0;
 
 /** The reliable half of each socket; Node's constructor calls methods before the half exists. */
@@ -113,7 +113,7 @@ class Half {
   }
 
   bind(args: unknown[]): void {
-    // What Node itself asks for when somebody sends, or connects, first.
+    // Node binds the socket itself before the first send or connect.
     const [first, second] = args as [{ port?: unknown; exclusive?: unknown } | undefined, unknown];
     this.#isImplicit = second === null && first?.port === 0 && first.exclusive === true;
     const release = this.#catchListening();
@@ -201,7 +201,7 @@ class Half {
     if (event === 'message' && args[0] === this.#emitted && this.#emitted) {
       this.#emitted = undefined;
     } else if (event === 'message') {
-      // Who waits to be closed is closed, for whoever sends to it.
+      // A socket that waits to close is already closed towards its senders.
       if (this.#state === 'closing') return false;
       this.counters.udpReceived++;
       totals.udpReceived++;

@@ -142,7 +142,7 @@ test('each server and socket of the host belongs to its process, also in a clust
     'host/dgram/socket.ts: half.bind',
     'host/dgram/socket.ts: side.bind',
     'host/dgram/socket.ts: super.bind',
-    'host/dgram/station.ts: made.bind',
+    'host/dgram/local-node.ts: made.bind',
     // The lock has a rule of its own.
     'host/pmem/file-lock.ts: server.listen',
   ]);

@@ -6,7 +6,7 @@ import { isUnicast, localAddresses } from '../../../host/dgram/addresses.js';
 import { Outbox, type Addressed } from '../../../host/dgram/outbox.js';
 import { parseSend } from '../../../host/dgram/send-arguments.js';
 import { parseEnvironment, settingsOf } from '../../../host/dgram/settings.js';
-import type { Outcome } from '../../../host/dgram/station.js';
+import type { Outcome } from '../../../host/dgram/local-node.js';
 
 const test = suite('unit/dgram/parts');
 

@@ -23,7 +23,7 @@ const IDLE_MILLIS = 1000;
 /** How often it is looked whether everything is acknowledged, and for how long. */
 const HOLD_MILLIS = 20;
 const HOLD_MILLIS_MAX = 10_000;
-/** A peer without a node is asked again after so long. */
+/** Interval between two requests to a peer that had no node. */
 const ABSENT_MILLIS = 5000;
 /** Peers, and their ports, that are remembered. */
 const REMEMBERED_MAX = 4096;
@@ -31,18 +31,19 @@ const REMEMBERED_MAX = 4096;
 /** What happens with a datagram: it was taken, goes by UDP, or is to be tried again. */
 export type Outcome = 'taken' | 'plain' | 'resolving' | 'EWOULDBLOCK' | 'ENOBUFS';
 
-const stations = new Map<string, Promise<Station | undefined>>();
-const alive = new Set<Station>();
+const localNodes = new Map<string, Promise<LocalNode | undefined>>();
+const alive = new Set<LocalNode>();
 
 /**
- * Peers hear that a process ends, however it does (but for signals that end it at once): to whom
- * comes next at this address they have no connections then. What is sent here still leaves.
+ * Sends peers the end of this process's nodes, so that no connection to them remains for the next
+ * process at this address. Queued messages still leave. Signals that kill at once prevent it.
  */
 function sayFarewell(): void {
-  for (const station of alive) station.end();
+  for (const localNode of alive) localNode.end();
 }
 
-export class Station {
+/** An RDS node of this process at one local address, and what its sockets know of peers. */
+export class LocalNode {
   readonly address: string;
   readonly #context: Context;
   readonly #node: RdsNode;
@@ -69,26 +70,26 @@ export class Station {
     alive.add(this);
   }
 
-  /** The station of an address, for one socket more; undefined: there can be none. */
-  static async acquire(address: string): Promise<Station | undefined> {
+  /** Opens or shares the node of an address for a socket; undefined if it has none. */
+  static async acquire(address: string): Promise<LocalNode | undefined> {
     const key = Gid.parse(address).toString();
-    let opening = stations.get(key);
+    let opening = localNodes.get(key);
     if (!opening) {
-      opening = Station.#open(key);
-      stations.set(key, opening);
+      opening = LocalNode.#open(key);
+      localNodes.set(key, opening);
     }
-    const station = await opening;
-    if (!station) stations.delete(key);
-    else if (station.#node.isClosed) return Station.acquire(address);
-    else station.#take();
-    return station;
+    const localNode = await opening;
+    if (!localNode) localNodes.delete(key);
+    else if (localNode.#node.isClosed) return LocalNode.acquire(address);
+    else localNode.#take();
+    return localNode;
   }
 
-  static async #open(address: string): Promise<Station | undefined> {
-    // Another process has the port of nodes: whoever hears of this one hears of its port as well.
+  static async #open(address: string): Promise<LocalNode | undefined> {
+    // If another process has the RoCE port, any port serves: peers learn it from the request.
     for (const port of [ROCE_PORT, 0]) {
       try {
-        return new Station(address, await openAt(address, port));
+        return new LocalNode(address, await openAt(address, port));
       } catch (error) {
         if (!(error instanceof VerbenaError)) throw error;
         if (!(error instanceof LinkError) || error.code !== 'EADDRINUSE') return undefined;
@@ -125,7 +126,7 @@ export class Station {
     const origin = `${address} ${port}`;
     const udpPort = this.#origins.get(origin) ?? ROCE_PORT;
     const path = this.#node.core.path(new Endpoint(Gid.parse(address), udpPort));
-    // Nobody knows which ports are bound there.
+    // Linux does not send its bound ports.
     if (!path || (path.kind === 'linux' && !this.#origins.has(origin))) return 'plain';
     if (absentUntil === undefined && !path.kind && !this.#asked.has(address)) {
       if (!isUnicast(address)) {
@@ -144,10 +145,10 @@ export class Station {
       if (code === 'ENOBUFS') return code;
       if (code === 'EWOULDBLOCK') {
         if (path.state === 'ACTIVE') return code;
-        // It was asked before: nobody waits a second time.
+        // An earlier request failed: datagrams do not wait for this one.
         return absentUntil === undefined ? 'resolving' : 'plain';
       }
-      // Its node may have been slow to answer: who waits goes on, until the time for that is over.
+      // The node may be slow to answer: datagrams wait until `resolveMillis` is over.
       if (absentUntil === undefined && !path.kind) return 'resolving';
       this.#origins.delete(origin);
       if (path.state !== 'ACTIVE') this.absent(address);
@@ -173,8 +174,8 @@ export class Station {
   }
 
   /**
-   * Nobody listens at the port of nodes there? Its system says so to a connected socket, much
-   * sooner than a node that is not there fails to answer.
+   * Probes whether the peer's system rejects its port 4791: a connected socket gets that error much
+   * sooner than a request to an absent node times out.
    */
   #ask(address: string): void {
     this.#asked.add(address);
@@ -221,7 +222,7 @@ export class Station {
       return;
     }
     this.end();
-    stations.delete(this.address);
+    localNodes.delete(this.address);
     void this.#context.close();
   }
 
