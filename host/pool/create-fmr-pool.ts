@@ -25,7 +25,8 @@ export function createFmrPool(
   params: FmrPoolParams,
 ): FmrPool {
   checkOpen(context.device);
-  if (pd && pd.context !== context) throw new MisuseError('pd', 'is of another device');
+  if (pd && pd.context !== context)
+    throw new MisuseError('pd', 'must belong to the device of `context`');
   const checked = checkParams(params);
   const { ulp } = checked;
   const ofDevice = pools.get(context.siblings) ?? new Map<string, FmrPool>();

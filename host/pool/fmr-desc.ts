@@ -16,7 +16,7 @@ export class FmrDesc {
   holder: DescUser | undefined;
   /** @internal Where the arena has it, and the key that it had when it came into view. */
   readonly index: number;
-  /** @internal */
+  /** @internal The user that holds the region; undefined if it is free. */
   readonly firstKey: number;
 
   /** @internal */
@@ -26,7 +26,7 @@ export class FmrDesc {
     this.firstKey = mr.rkey;
   }
 
-  /** The key of its registration: what a peer is told. */
+  /** The key of its registration, which peers use. */
   get rkey(): number {
     return this.mr.rkey;
   }

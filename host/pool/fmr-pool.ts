@@ -1,6 +1,6 @@
 /**
- * `ib_fmr_pool`: regions that all connections of a ULP share (seed 002). Who has which is the
- * arena's (pool-table.ts); here is the monitor, and this process's users.
+ * `ib_fmr_pool`: regions that all connections of a ULP share (seed 002). The arena records the
+ * holder of each (pool-table.ts); this file has the monitor, and this process's users.
  */
 import { Errno, PoolTake } from '#build/abi.js';
 import { checkKeys } from '../base/options.js';
@@ -15,7 +15,7 @@ import type { CheckedParams, FmrPoolEvent } from './params.js';
 import { PoolRegions } from './pool-regions.js';
 import { ITS_OWN, NO_BUCKET, PoolTable, type UserPlace } from './pool-table.js';
 
-/** How often others' needs are looked for, and what one's own users do is told. */
+/** Interval at which the monitor reads other processes' needs and publishes its own. */
 const WATCH_MILLIS = 20;
 
 /** Counters are since the pool was made. */
@@ -57,7 +57,7 @@ export class FmrPool {
   #leastSince = 0;
   /** The last attempt to make one failed. */
   #isFull = false;
-  /** It was told. */
+  /** The EXHAUSTED event was reported. */
   #isExhausted = false;
   #cancelTimer: (() => void) | undefined;
   #watch: ReturnType<typeof setInterval> | undefined;
@@ -84,7 +84,10 @@ export class FmrPool {
     const { mrsMin } = this.params;
     if (this.#table.isNew && this.#make(mrsMin) < mrsMin) {
       this.#regions.leave(this.params.buckets);
-      throw new RefusalError('ENOMEM', `createFmrPool: no room for ${mrsMin} regions`);
+      throw new RefusalError(
+        'ENOMEM',
+        `createFmrPool: the device cannot create mrsMin ${mrsMin} regions; lower it`,
+      );
     }
     this.#beginAgain();
     const { shared, share, threads } = context.device;
@@ -115,9 +118,9 @@ export class FmrPool {
   }
 
   /**
-   * `ib_create_fmr_pool_user`: a connection, with `numMr` regions of its own, in the bucket that has
-   * the fewest. Throws MisuseError; RefusalError ENOMEM when there are not so many, and none can be
-   * made, or as many users as the device may have: nothing has changed then.
+   * `ib_create_fmr_pool_user`: a connection with `numMr` regions of its own, in the bucket with the
+   * fewest users. Throws MisuseError; RefusalError ENOMEM if the regions cannot be had, or the
+   * device has its maximum of users. A failed call changes nothing.
    */
   createUser(numMr: number, options: FmrPoolUserOptions = {}): FmrPoolUser {
     checkKeys('createUser', options, 'name weight reclaim');
@@ -165,9 +168,13 @@ export class FmrPool {
     const errno = this.#regions.add(mr, true);
     if (errno === Errno.OK) return;
     if (errno === Errno.EAGAIN) {
-      throw new RefusalError('EAGAIN', 'addMr: somebody died who shares the pool; call again');
+      const why = 'a process that shares the pool died and its regions are being reclaimed';
+      throw new RefusalError('EAGAIN', `addMr: ${why}; call again`);
     }
-    throw new RefusalError('ENOSPC', `addMr: the pool has ${this.params.mrsMax} regions already`);
+    throw new RefusalError(
+      'ENOSPC',
+      `addMr: the pool has mrsMax ${this.params.mrsMax} regions; raise it`,
+    );
   }
 
   /**
@@ -178,9 +185,10 @@ export class FmrPool {
     this.#check();
     const desc = this.#regions.find(mr);
     if (!desc) throw new RefusalError('EINVAL', 'removeMr: the region is not of this pool');
-    if (desc.holder || desc.home) throw new RefusalError('EBUSY', 'removeMr: a user has it');
+    if (desc.holder || desc.home)
+      throw new RefusalError('EBUSY', 'removeMr: a user holds the region; call putMr first');
     if (!this.#regions.takeOut(desc, this.params.buckets)) {
-      throw new RefusalError('EBUSY', 'removeMr: a user of another process has it');
+      throw new RefusalError('EBUSY', 'removeMr: a user of another process holds the region');
     }
     this.#arm();
   }
@@ -193,7 +201,10 @@ export class FmrPool {
   destroy(): void {
     if (this.#destroyed) throw new MisuseError('pool', 'is destroyed already');
     if (this.#users.size > 0) {
-      throw new RefusalError('EBUSY', `destroy: the pool has ${this.#users.size} users`);
+      throw new RefusalError(
+        'EBUSY',
+        `destroy: the pool has ${this.#users.size} users; destroy them first`,
+      );
     }
     if (!this.context.device.closed) this.#regions.leave(this.params.buckets);
     this.#destroyed = true;
@@ -256,7 +267,7 @@ export class FmrPool {
     return errno === Errno.OK;
   }
 
-  /** @internal `user` lends so many more of its own; fewer than none: it has them back. */
+  /** @internal `user` lends `count` more of its own regions; a negative count returns some. */
   lent(user: FmrPoolUser, count: number): void {
     this.#table.lend(user.place, count);
   }
@@ -266,7 +277,7 @@ export class FmrPool {
     while (own.length > 0) {
       const desc = own[own.length - 1]!;
       if (this.#table.give(user.hand, NO_BUCKET, desc.index) !== Errno.OK) {
-        const sentence = 'destroy: somebody died who shares the pool, and it is put in order';
+        const sentence = 'destroy: regions of a dead process are being reclaimed';
         throw new RefusalError('EBUSY', `${sentence}; call again`);
       }
       desc.home = undefined;
@@ -341,7 +352,7 @@ export class FmrPool {
     if (next !== Infinity) this.#arm(Math.max(monitorMicros, next - now));
   }
 
-  /** From now on it counts how many nobody needs. */
+  /** Restarts the count of unused regions. */
   #beginAgain(): void {
     this.#leastSince = this.#now;
     this.#table.struct.least = this.#table.depth(0);
@@ -379,7 +390,7 @@ export class FmrPool {
     if (count > 0) this.#tell({ kind: 'reclaimed', count });
   }
 
-  /** There are enough: who lent gets them back. */
+  /** Regions are plentiful: returns lent regions to their users. */
   #repay(): void {
     const table = this.#table;
     for (const user of this.#users) {
@@ -391,7 +402,7 @@ export class FmrPool {
     }
   }
 
-  /** Buckets that nobody used for long go back to the pool. Returns when to look again. */
+  /** Moves regions of idle buckets to the pool. Returns the time of the next check. */
   #emptyIdle(now: number): number {
     let next = Infinity;
     for (const [index, bucket] of this.#buckets.entries()) {
@@ -477,7 +488,7 @@ export class FmrPoolUser {
   readonly bucket: number;
   /** @internal What the arena knows of it, and what holds its regions there. */
   readonly place: UserPlace;
-  /** @internal */
+  /** @internal The user's entry in the arena, and the holder id of its regions. */
   readonly hand: number;
   /** @internal Shared regions that it holds. */
   borrowed = 0;
@@ -488,7 +499,7 @@ export class FmrPoolUser {
   /** @internal */
   hitsGlobal = 0;
   readonly #own: FmrDesc[];
-  /** Given back, and not taken: somebody died, and the pool is being put in order. */
+  /** Returned regions that the pool accepts after it has reclaimed those of a dead process. */
   readonly #late: FmrDesc[] = [];
   #inUse = 0;
   #peak = 0;
@@ -528,8 +539,8 @@ export class FmrPoolUser {
   }
 
   /**
-   * `ib_fmr_pool_get_mr`: a region to register; undefined when there is none at this moment. Never
-   * waits. Throws MisuseError when the user is destroyed.
+   * `ib_fmr_pool_get_mr`: takes a region to register; undefined if none is free. Never waits.
+   * Throws MisuseError if the user is destroyed.
    */
   getMr(): FmrDesc | undefined {
     if (this.#destroyed) throw new MisuseError('user', 'is destroyed');
@@ -553,14 +564,14 @@ export class FmrPoolUser {
   }
 
   /**
-   * `ib_fmr_pool_put_mr`: the region goes back to where it came from. Throws RefusalError EINVAL
-   * (another user has it, or nobody: given back twice), EBUSY (it is not of this user's own, and is
-   * registered still: others would get it). Nothing has changed then.
+   * `ib_fmr_pool_put_mr`: returns the region to the tier that it came from. Throws RefusalError
+   * EINVAL (another user holds it, or it was returned before), EBUSY (a shared region that is still
+   * registered). A failed call changes nothing.
    */
   putMr(desc: FmrDesc): void {
     if (desc.holder !== this) {
-      const who = desc.holder ? 'another user has it' : 'it was given back before';
-      throw new RefusalError('EINVAL', `putMr: ${who}`);
+      const holder = desc.holder ? 'another user holds the region' : 'the region was put before';
+      throw new RefusalError('EINVAL', `putMr: ${holder}; put each region once, by its holder`);
     }
     if (desc.home === this) {
       // The next REG_MR may be behind the LOCAL_INV in the same send queue.
@@ -591,17 +602,20 @@ export class FmrPoolUser {
 
   /**
    * `ib_destroy_fmr_pool_user`: its regions go to the pool. Throws RefusalError EBUSY while it holds
-   * any, one of its own is registered still, or the pool is being put in order after a death.
+   * any, one of its own is still registered, or regions of a dead process are being reclaimed.
    */
   destroy(): void {
     if (this.#destroyed) throw new MisuseError('user', 'is destroyed already');
     if (this.#inUse > 0) {
-      throw new RefusalError('EBUSY', `destroy: ${this.#inUse} regions are not given back`);
+      throw new RefusalError('EBUSY', `destroy: ${this.#inUse} regions are in use; put them first`);
     }
     if (this.#own.some(({ mr }) => mr.registered)) {
       throw new RefusalError('EBUSY', 'destroy: a region is registered; invalidate it first');
     }
-    if (!this.giveLate()) throw new RefusalError('EBUSY', 'destroy: the pool is put in order');
+    if (!this.giveLate()) {
+      const why = 'regions of a dead process are being reclaimed';
+      throw new RefusalError('EBUSY', `destroy: ${why}; call again`);
+    }
     this.pool.userGone(this, this.#own);
     this.#destroyed = true;
   }
@@ -635,8 +649,8 @@ export class FmrPoolUser {
   }
 
   /**
-   * @internal Gives away own regions that nobody uses and no peer can reach, at most so many;
-   * `give`: false when it is not taken. Returns how many.
+   * @internal Passes up to `count` unused, unregistered regions of its own to `give`, which returns
+   * false if the pool does not accept one. Returns their number.
    */
   lend(count: number, give: (desc: FmrDesc) => boolean): number {
     let lent = 0;

@@ -25,19 +25,19 @@ export interface FmrPoolParams {
   readonly mrsMin?: number;
   /** More are made when fewer are free. Default: half of `mrsMin`. */
   readonly lowWater?: number;
-  /** So many are made at a time. Default 32. */
+  /** Regions created at a time. Default 32. */
   readonly growBlock?: number;
-  /** So many are freed at a time. Default 8. */
+  /** Regions freed at a time. Default 8. */
   readonly shrinkBlock?: number;
   /** Buckets (L2), 4 to 8. Default 4. */
   readonly buckets?: number;
   /** Regions that a bucket keeps. Default 16. */
   readonly bucketMrs?: number;
-  /** What was not used for so long is given back, and freed. Default 100,000. */
+  /** Idle time after which regions are returned and freed. Default 100,000. */
   readonly idleMicros?: number;
   /** How often the monitor looks, while there is something to do. Default 1000. */
   readonly monitorMicros?: number;
-  /** Is told what happens. What it throws is counted, and goes no further. */
+  /** Receives events. An exception of it is counted and does not propagate. */
   readonly onEvent?: (event: FmrPoolEvent) => void;
 }
 

@@ -13,12 +13,12 @@ export class PoolRegions {
   readonly #context: Context;
   readonly #pd: ProtectionDomain | undefined;
   readonly #table: PoolTable;
-  /** What may not be registered, nor deregistered, by who has not taken it. */
+  /** Holder id of free regions: only the process that took a region may register or free it. */
   readonly #holder: object;
   /** By where the arena has them. */
   readonly #descs: (FmrDesc | undefined)[];
   readonly #brought = new Set<FastMemoryRegion>();
-  /** In the pool's hand, to be given when that can be done. */
+  /** Regions to return to the pool as soon as it accepts them. */
   readonly #late: number[] = [];
 
   constructor(
@@ -81,7 +81,7 @@ export class PoolRegions {
     return { made, isFull };
   }
 
-  /** An Errno. `isBrought`: it is given back alive. */
+  /** Returns an Errno. `isBrought`: the application added the region and keeps it. */
   add(mr: FastMemoryRegion, isBrought: boolean): number {
     const errno = this.#table.add(mr.rkey, isBrought);
     if (errno !== Errno.OK) return errno;
@@ -109,7 +109,7 @@ export class PoolRegions {
     return found;
   }
 
-  /** Frees up to `count` of those in the global pool; not what somebody brought. */
+  /** Frees up to `count` regions of the global pool, except those of the application. */
   free(count: number): number {
     const brought: number[] = [];
     let freed = 0;
@@ -125,7 +125,7 @@ export class PoolRegions {
     return freed;
   }
 
-  /** Gives what could not be given before. False: it still cannot. */
+  /** Returns delayed regions to the pool; false if it does not accept them yet. */
   giveLate(): boolean {
     for (const index of this.#late.splice(0)) this.#give(index);
     return this.#late.length === 0;
@@ -137,7 +137,10 @@ export class PoolRegions {
    */
   leave(buckets: number): void {
     const busy = (): RefusalError =>
-      new RefusalError('EBUSY', 'destroy: another thread or process has a region; call again');
+      new RefusalError(
+        'EBUSY',
+        'destroy: another thread or process holds a region; call again after putMr',
+      );
     for (const mr of [...this.#brought]) {
       const desc = this.find(mr);
       if (desc && !this.takeOut(desc, buckets)) throw busy();
@@ -148,7 +151,7 @@ export class PoolRegions {
       const index = this.#inHand();
       if (index === undefined || !this.#free(index)) throw busy();
     }
-    // Others may have it still: whoever holds one of these is no user of ours.
+    // Users of other processes may hold regions; this process forgets them without freeing.
     for (const desc of this.#descs) if (desc) this.#forget(desc.mr);
     this.#descs.fill(undefined);
   }
@@ -173,7 +176,7 @@ export class PoolRegions {
     if (this.#table.give(POOLS_HAND, NO_BUCKET, index) !== Errno.OK) this.#late.push(index);
   }
 
-  /** Frees one that is in the pool's hand. False: somebody uses it, or the pool is put in order. */
+  /** Frees a region of the pool; false if it is in use, or the pool reclaims a dead process's. */
   #free(index: number): boolean {
     const { mr } = this.seen(index + 1)!;
     if (this.#table.remove(index) !== Errno.OK) {

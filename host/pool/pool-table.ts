@@ -39,14 +39,14 @@ const ULP_BYTES = 32;
 export interface UserPlace {
   readonly index: number;
   readonly bucket: number;
-  /** What others see of it. */
+  /** The part of the user's state that other processes see. */
   readonly struct: Struct<typeof PoolUserLayout>;
 }
 
 export class PoolTable {
   /** Was it made now, or is it one that others have? */
   readonly isNew: boolean;
-  /** What the pool was made with, by whoever made it. */
+  /** Parameters of the process that created the pool. */
   readonly params: CheckedParams;
   readonly struct: Struct<typeof PoolLayout>;
   readonly keyMask: number;
@@ -82,8 +82,8 @@ export class PoolTable {
   }
 
   /**
-   * Takes part in the ULP's pool, or makes it. Throws MisuseError (the ULP's name), RefusalError
-   * EEXIST, EINVAL (shorter regions than are asked for), ENOMEM.
+   * Joins the ULP's pool, or creates it. Throws MisuseError (the ULP's name), RefusalError EEXIST,
+   * EINVAL (its regions are shorter than requested), ENOMEM.
    */
   static open(context: Context, params: CheckedParams, pd: number): PoolTable {
     const { arena, engine } = context.device;
@@ -93,17 +93,24 @@ export class PoolTable {
       arena.memory.bytes.fill(0, address, address + PoolParametersLayout.size);
       const name = new TextEncoder().encode(params.ulp);
       if (name.length === 0 || name.length > ULP_BYTES) {
-        throw new MisuseError('ulp', `must have 1 to ${ULP_BYTES} bytes of UTF-8`);
+        const got = `got "${params.ulp}"`;
+        throw new MisuseError('ulp', `must have 1 to ${ULP_BYTES} bytes of UTF-8, ${got}`);
       }
       arena.memory.bytes.set(name, address + PoolParametersLayout.fields.ulp0[0]);
       const { maxLength, mrsMax, mrsMin, lowWater, buckets, bucketMrs } = params;
       Object.assign(struct, { maxLength, mrsMax, mrsMin, lowWater, buckets, bucketMrs, pd });
       const errno = arena.exports.poolOpen(engine.context, address);
       if (errno === Errno.EBUSY) {
-        throw new RefusalError('EEXIST', `createFmrPool: ${params.ulp} has a pool already`);
+        throw new RefusalError(
+          'EEXIST',
+          `createFmrPool: ULP ${params.ulp} has a pool; see fmrPools`,
+        );
       }
       if (errno !== Errno.OK) {
-        throw new RefusalError('ENOMEM', 'createFmrPool: the device has pools of 8 ULPs already');
+        throw new RefusalError(
+          'ENOMEM',
+          'createFmrPool: the device has pools of 8 ULPs, its limit; destroy one',
+        );
       }
       const table = new PoolTable(context, struct);
       if (params.maxLength > table.params.maxLength) {
@@ -121,7 +128,7 @@ export class PoolTable {
     return this.#context.device.arena.exports;
   }
 
-  /** Regions that nobody has. */
+  /** Regions without a holder. */
   get free(): number {
     return this.#exports.poolFree(this.#engine, this.#index);
   }
@@ -148,7 +155,7 @@ export class PoolTable {
     return (key >>> 8) & this.keyMask;
   }
 
-  /** Did somebody bring it? */
+  /** Did an application add the region? */
   isAdded(index: number): boolean {
     return (this.#words[this.#nodes + (index * POOL_NODE_SIZE) / 4]! & PoolMark.ADDED) !== 0;
   }
@@ -205,7 +212,10 @@ export class PoolTable {
         throw new RefusalError('ENOMEM', `${sentence} bursts, and users may have ${left} more`);
       }
       if (errno !== Errno.OK) {
-        throw new RefusalError('ENOMEM', 'createUser: all users are taken (poolUsersMax)');
+        throw new RefusalError(
+          'ENOMEM',
+          'createUser: the device has no free user; raise poolUsersMax',
+        );
       }
       const { poolUsers } = structAt(arena.memory, ArenaLayout, arena.address);
       const { user: index, bucket } = struct;
@@ -220,12 +230,12 @@ export class PoolTable {
     this.#exports.poolRemoveUser(this.#engine, index);
   }
 
-  /** The user lends so many of its own; fewer than none: it has them back. */
+  /** The user lends `count` more of its own regions; a negative count returns some. */
   lend({ index }: UserPlace, count: number): void {
     this.#exports.poolLend(this.#engine, index, count);
   }
 
-  /** Counts for all who share the pool. */
+  /** Adds to a counter of the whole pool. */
   count(what: 'created' | 'freed', by: number): void {
     const { device } = this.#context;
     const { pools } = structAt(device.arena.memory, ArenaLayout, device.arena.address);
@@ -233,14 +243,14 @@ export class PoolTable {
     Atomics.add(this.#words, at >> 2, by);
   }
 
-  /** Is that slot the first of those that take part? It frees what nobody needs. */
+  /** Is `slot` the lowest of the participants? That process frees unused regions. */
   isFirst(slot: number): boolean {
     const { members0, members1, members2, members3 } = this.struct;
     const all = members0 | (members1 << 64n) | (members2 << 128n) | (members3 << 192n);
     return (all & ((1n << BigInt(slot)) - 1n)) === 0n;
   }
 
-  /** Takes part no more. False: nobody else does, and there are regions still. */
+  /** Leaves the pool; false if this is the last process and regions remain. */
   close(): boolean {
     return this.#exports.poolClose(this.#engine, this.#index) !== Errno.EAGAIN;
   }

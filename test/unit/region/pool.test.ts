@@ -109,7 +109,7 @@ test('while lists are rebuilt no caller waits: take fails, and put is kept until
     assert.is(a.getMr(), first, 'its user may have it again');
     a.putMr(first);
     a.putMr(second);
-    assert.throws(() => a.destroy(), /put in order/);
+    assert.throws(() => a.destroy(), /being reclaimed/);
     struct.closed = 0;
     (context.device.clock as VirtualClock).advance(2000);
     const { total, free, inBuckets } = pool.stats;
