@@ -1,7 +1,7 @@
 /**
- * Persistent memory that models a power cut, for tests: a byte of it is durable once it was
- * flushed, or when chance had it written back before. A cut leaves, of what was not flushed, any
- * subset of the cache lines, or of aligned 8-byte words; so an atomic write is there or it is not.
+ * Persistent memory that models a power cut, for tests: a byte is durable once it was flushed, or
+ * when a random write-back came first. A cut keeps any subset of the unflushed cache lines, or of
+ * aligned 8-byte words; so an atomic write is either complete or absent.
  */
 import { checkKeys } from '../base/options.js';
 import type { DurableRange, DurableStore } from '../device/durable/durable-store.js';

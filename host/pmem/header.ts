@@ -1,6 +1,6 @@
 /**
- * The header of a persistent region's file: two copies, each in one sector, of which the newer one
- * that is whole counts. So a change of it is either there or not, whenever the power goes.
+ * The header of a persistent region's file: two copies, one in each of two sectors. The newer valid
+ * copy counts, so a power cut leaves an update either complete or absent.
  *
  * ```
  *  0      8 "VERBPMEM"      8  4 version       12  4 generation    16  8 id
@@ -73,13 +73,13 @@ export function decodeHeader(bytes: Uint8Array, fileBytes: number, path: string)
     throw new RefusalError('EPROTO', `${sentence}: open it with the build that wrote it`);
   }
   if (whole.length === 0) {
-    throw new RefusalError('EIO', `${path}: its header is damaged; put a copy of it back`);
+    throw new RefusalError('EIO', `${path}: its header is damaged; restore the file from a copy`);
   }
   const header = whole.map(fieldsOf).reduce((a, b) => (b.generation > a.generation ? b : a));
   if (fileBytes - header.dataOffset < header.length) {
     const has = `${path} is truncated: it has ${fileBytes} bytes`;
     const wanted = header.dataOffset + header.length;
-    throw new RefusalError('EIO', `${has} of ${wanted}; put a copy of it back, or remove it`);
+    throw new RefusalError('EIO', `${has} of ${wanted}; restore it from a copy, or remove it`);
   }
   return header;
 }

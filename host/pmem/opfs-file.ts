@@ -1,7 +1,7 @@
 /**
- * The file of a persistent region in a browser's origin private file system, with the same header
- * and the same law as pmem-file.ts: made whole under another name, judged, locked, grown. Lives in
- * a Worker: nobody else may have a sync access handle.
+ * The file of a persistent region in a browser's origin private file system, with the header and
+ * the law of pmem-file.ts: created under another name, checked, locked, grown. Runs in a Worker,
+ * because only Workers get sync access handles.
  */
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import {
@@ -62,7 +62,7 @@ export class OpfsFile {
   }
 
   /**
-   * As PmemFile.open. Rejects with MisuseError (no file, and no `bytes`; a name that is none);
+   * Opens as PmemFile.open. Rejects with MisuseError (no file and no `bytes`; invalid name);
    * RefusalError EOPNOTSUPP (no such file system here), EACCES, EISDIR, EINVAL (foreign), EPROTO
    * (another version), EIO (truncated, damaged), EBUSY (open already), ENOSPC.
    */
@@ -80,7 +80,7 @@ export class OpfsFile {
       const there = await openExisting(directory, name, bytes);
       if (there) return there;
       if (bytes === undefined) {
-        throw new MisuseError('bytes', `must be given where ${name} is to be made`);
+        throw new MisuseError('bytes', `is required to create ${name}`);
       }
       // Two tabs may want to make it.
       return await origin.locks!.request(`verbena ${name}`, { ifAvailable: true }, async (lock) => {
@@ -179,7 +179,7 @@ function unsupported(what: string): RefusalError {
   return new RefusalError('EOPNOTSUPP', `${sentence}: ${remedy}`);
 }
 
-/** Undefined: there is none. An empty one counts for none. */
+/** Undefined if no file of that name exists, or an empty one. */
 async function openExisting(
   directory: Directory,
   name: string,
@@ -209,7 +209,7 @@ async function make(
   if (!file.move) throw unsupported('FileSystemFileHandle.move');
   const handle = await access(file);
   try {
-    // What was begun before and never finished is nobody's.
+    // An earlier creation was interrupted: its content is dropped.
     handle.truncate(0);
     allocate(handle, 0, DATA_OFFSET + length);
     writeHeader(handle, { version: VERSION, generation: 0, id, dataOffset: DATA_OFFSET, length });
@@ -238,7 +238,7 @@ async function access(file: FileHandle): Promise<SyncAccessHandle> {
   }
 }
 
-/** All of it now: a flush later is not to find that there is no room. */
+/** Allocates the whole range now, so that no later flush runs out of space. */
 function allocate(handle: SyncAccessHandle, from: number, to: number): void {
   const zeros = new Uint8Array(Math.min(ZEROS, to - from));
   for (let at = from; at < to; at += zeros.length) {
@@ -278,7 +278,7 @@ function refusalOf(error: unknown, name: string): Error {
     case QUOTA:
       return refusal('ENOSPC', `there is no room for ${name}: take fewer bytes`);
     case 'TypeError':
-      return new MisuseError('path', `is no name for a file: ${name}`);
+      return new MisuseError('path', `must be a valid file name, got ${name}`);
     default:
       return refusal('EIO', `${name}: ${message}`);
   }

@@ -1,6 +1,6 @@
 /**
- * The Worker of one region in a browser: has its file, and blocks in the flush, so that nobody else
- * has to. First it opens, then it does what a SyncStore asks, and last it lets go.
+ * The Worker of one region in a browser: holds its file and blocks in the flush. It opens the file,
+ * serves a SyncStore, and closes the file at the end.
  */
 import { MisuseError, RefusalError, type ErrnoName } from '../errors/errors.js';
 import { OpfsFile, codeOf, type Origin } from './opfs-file.js';
@@ -61,7 +61,7 @@ function refused(error: unknown): OpfsOpened {
   return { refusal: { code, message } };
 }
 
-/** After the first failure nothing is durable any more: nobody knows what it has lost. */
+/** After the first failure nothing is durable any more: the lost ranges are unknown. */
 function sync({ id, ranges }: SyncRequest): void {
   try {
     if (!failure && ranges.length > 0) {

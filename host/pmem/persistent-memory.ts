@@ -14,9 +14,9 @@ import type { Durability } from './place.js';
 
 export type { PmemOptions };
 
-/** @internal What the layer above has to say about its end. */
+/** @internal Callbacks of the verbs layer for the end of a region. */
 export interface PmemOwner {
-  /** Nobody can be using it any more. Rejects with RefusalError EBUSY while somebody may be. */
+  /** Resolves when no registration uses the region. Rejects with RefusalError EBUSY otherwise. */
   leave(): Promise<void>;
   closed(): void;
 }
@@ -91,8 +91,8 @@ export class PersistentMemory {
   }
 
   /**
-   * What this process wrote to these bytes is durable when it resolves; default: all of it. Throws
-   * MisuseError; rejects with the system's error, and from then on with the same.
+   * Resolves when this process's writes to the range (default: the region) are durable. Throws
+   * MisuseError; rejects with the system's error, and with the same error from then on.
    */
   flush(offset = 0, length = this.buffer.length - offset): Promise<void> {
     const isWithin =
@@ -102,7 +102,10 @@ export class PersistentMemory {
       length >= 0 &&
       length <= this.buffer.length - offset;
     if (!isWithin) {
-      throw new MisuseError('offset', `${offset} and ${length} bytes lie outside of the region`);
+      throw new MisuseError(
+        'offset',
+        `${offset} + ${length} bytes exceed the region's ${this.buffer.length}`,
+      );
     }
     return this.#store.flush([{ offset, length }]);
   }
@@ -137,7 +140,7 @@ export class PersistentMemory {
     } catch (error) {
       throw systemRefusal(`close of ${this.path}`, error);
     } finally {
-      // Told once: the context has nothing of it left to close.
+      // Called once: the context then has nothing of the region left to close.
       this.owner?.closed();
     }
   }

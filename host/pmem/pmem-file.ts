@@ -1,6 +1,6 @@
 /**
- * The file of a persistent region: made whole under another name, judged, locked, grown. A file
- * under its name has its storage, all of it, and a header that holds; so opening repairs nothing.
+ * The file of a persistent region: created under another name, checked, locked, grown. Under its
+ * own name it has all of its storage and a valid header, so opening repairs nothing.
  */
 import {
   closeSync,
@@ -93,7 +93,10 @@ export class PmemFile {
     } catch (error) {
       throw refusalOf(error, path);
     }
-    throw new RefusalError('EBUSY', `${path} is being replaced again and again: try again`);
+    throw new RefusalError(
+      'EBUSY',
+      `${path} is replaced by other processes again and again: try again`,
+    );
   }
 
   /** @internal Wraps a file with complete storage, header and lock. */
@@ -369,7 +372,7 @@ function writeHeader(fd: number, header: PmemHeader): void {
   writeSync(fd, bytes, 0, bytes.length, offset);
 }
 
-/** An empty file counts for none: somebody chose the name. */
+/** An empty file counts as absent: the caller may have created it to choose the name. */
 function hasContent(path: string): boolean {
   const stat = statSync(path, { throwIfNoEntry: false });
   return stat !== undefined && (!stat.isFile() || stat.size > 0);
@@ -389,7 +392,7 @@ function checkFile(fd: number, path: string): void {
     const remedy = 'make it an fsdax namespace (ndctl create-namespace -m fsdax) and name a file';
     throw new RefusalError('EOPNOTSUPP', `${sentence}; ${remedy} on it`);
   }
-  throw new RefusalError('EINVAL', `${path} is no regular file`);
+  throw new RefusalError('EINVAL', `${path} must be a regular file`);
 }
 
 /** What the system says, with the remedy. */

@@ -1,7 +1,7 @@
 /**
- * A DurableStore over a file. One sync runs at a time, in a thread of its own; what is asked
- * meanwhile waits and shares the next one (group commit). After the first failure nothing is
- * durable any more: the kernel forgets which pages a failed sync has lost.
+ * A DurableStore over a file. One sync runs at a time, in a thread of its own; requests that arrive
+ * meanwhile share the next one (group commit). After the first failure nothing is durable any more:
+ * the kernel forgets which pages a failed sync has lost.
  */
 import { mergeRanges } from '../device/durable/durable-ring.js';
 import type { DurableRange, DurableStore } from '../device/durable/durable-store.js';

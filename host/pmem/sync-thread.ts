@@ -1,4 +1,4 @@
-/** The Worker of one region: blocks in fdatasync and msync, so that nobody else has to. */
+/** The Worker of one region: blocks in fdatasync and msync, in place of other threads. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { loadPosix } from '../link/posix.js';
 import type { SyncError } from './sync-error.js';

@@ -72,7 +72,7 @@ export function sync(task: SyncTask, ranges: readonly SyncRange[], posix?: Posix
 function syncMapped(task: SyncTask, ranges: readonly DurableRange[], posix?: Posix): void {
   const [only] = ranges;
   if (posix && ranges.length === 1 && only && task.mappedAt !== undefined) {
-    // Pages that others write and nobody flushes are not waited for.
+    // The sync covers flushed pages only, not pages that other writers have left dirty.
     const page = posix.pageBytes;
     const from = Math.floor(only.offset / page) * page;
     const to = Math.ceil((only.offset + only.length) / page) * page;

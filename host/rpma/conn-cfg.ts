@@ -1,4 +1,4 @@
-/** `rpma_conn_cfg`: sizes of a connection's queues, and who is told of completions. */
+/** `rpma_conn_cfg`: queue sizes and completion channels of a connection. */
 import { copyAuth, type AuthOptions } from '../cm/auth-option.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
@@ -41,7 +41,7 @@ export class ConnCfg {
     return this.#cqSize;
   }
 
-  /** `rpma_conn_cfg_set_rcq_size`: of one for receives alone; 0, the default: there is none. */
+  /** `rpma_conn_cfg_set_rcq_size`: entries of a queue for receives alone. Default 0: none. */
   setRcqSize(size: number): void {
     checkWhole('rcqSize', size, 0, MAX_CQE);
     this.#rcqSize = size;

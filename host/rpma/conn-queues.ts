@@ -37,7 +37,10 @@ export function makeQueues(peer: PeerResources, id: CmId, cfg: ConnCfg): ConnQue
   const srq = cfg.getSrq();
   const isShared = cfg.getComplChannel();
   if (isShared && srq?.getRcq()) {
-    throw new MisuseError('cfg', 'a shared completion channel, and a receive queue with its own');
+    throw new MisuseError(
+      'cfg',
+      'must not set both a shared completion channel and a receive queue size',
+    );
   }
   const channel = isShared ? context.createCompChannel() : undefined;
   const made: Cq[] = [];

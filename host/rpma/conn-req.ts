@@ -21,7 +21,7 @@ const PARAM: ConnParam = {
 /** 4.3 s, as librdmacm has it. */
 const CM_RESPONSE_TIMEOUT = 20;
 
-/** `struct rpma_conn_req`: a connection that is asked for (`peer.connReqNew`, `ep.nextConnReq`). */
+/** `struct rpma_conn_req`: a connection request, sent or received. */
 export class ConnReq {
   readonly #peer: PeerResources;
   readonly #id: CmId;
@@ -71,7 +71,7 @@ export class ConnReq {
       id.migrate(createEventChannel(peer.context));
       return new ConnReq(peer, id, cfg, true, privateData);
     } catch (error) {
-      // Whoever asks hears that it is refused.
+      // Destroying the id rejects the request at the requester.
       const { channel } = id;
       id.destroy();
       channel.destroy();
@@ -79,7 +79,7 @@ export class ConnReq {
     }
   }
 
-  /** `rpma_conn_req_get_private_data`: of whoever asks; undefined for a request of ours. */
+  /** `rpma_conn_req_get_private_data`: of a received request; undefined for an own request. */
   getPrivateData(): Uint8Array | undefined {
     return this.#privateData;
   }
@@ -100,9 +100,9 @@ export class ConnReq {
   }
 
   /**
-   * `rpma_conn_req_connect`: asks, or accepts; `conn.nextEvent()` tells what comes of it. The request
-   * is used up. At most 56 bytes of private data when asking, 196 in an answer. Throws MisuseError;
-   * RefusalError EINVAL (whoever asked has given up).
+   * `rpma_conn_req_connect`: sends or accepts the request; `conn.nextEvent()` reports the result.
+   * The request is used up. A request takes at most 56 bytes of private data, an answer 196. Throws
+   * MisuseError; RefusalError EINVAL (the requester has given up).
    */
   connect(privateData?: Uint8Array): Conn {
     this.#check();
@@ -120,7 +120,7 @@ export class ConnReq {
     return new Conn(this.#peer, this.#id, this.#queues, this.#privateData);
   }
 
-  /** `rpma_conn_req_delete`: whoever asked is refused. */
+  /** `rpma_conn_req_delete`: rejects a received request. */
   delete(): void {
     if (this.#isUsed) return;
     this.#isUsed = true;
@@ -135,6 +135,7 @@ export class ConnReq {
   }
 
   #check(): void {
-    if (this.#isUsed) throw new MisuseError('connection request', 'is used up');
+    if (this.#isUsed)
+      throw new MisuseError('connection request', 'is used up: connect and delete end it');
   }
 }

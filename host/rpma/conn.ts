@@ -135,7 +135,7 @@ export class Conn {
   /**
    * How flushes and atomic writes travel. Default: `native` to a peer of our kind, `appliance` to
    * others; for Linux rxe it depends on the region's descriptor and the type of the flush (table in
-   * `host/rpma/README.md`). A method that is set applies to every region. No counterpart in
+   * `host/guide/PERSISTENCE.md`). A method that is set applies to every region. No counterpart in
    * librpma, which selects by its own adapter.
    */
   get flushMethod(): FlushMethod {
@@ -153,8 +153,8 @@ export class Conn {
   }
 
   /**
-   * `rpma_read`: `length` bytes of the other side into a region of ours; null for both, and zeros:
-   * none, for what comes with it. Throws MisuseError; as `qp.postSend`.
+   * `rpma_read`: reads `length` bytes of the peer into a local region. Null for both regions, and
+   * zeros, make an empty READ. Throws MisuseError; and as `qp.postSend`.
    */
   read(
     dst: MrLocal | null,
@@ -241,13 +241,17 @@ export class Conn {
       throw new MisuseError('type', `must be a FlushType, got ${type}`);
     }
     if (isPersistent && !this.#isDirectWriteToPmem) {
-      throw new RpmaError('E_NOSUPP', 'flush: the other side has not said that it can persist');
+      const remedy = 'it must call setDirectWriteToPmem(true)';
+      throw new RpmaError('E_NOSUPP', `flush: the peer has not declared persistence; ${remedy}`);
     }
     const { FLUSH_TYPE_PERSISTENT, FLUSH_TYPE_VISIBILITY } = MrUsage;
     const need = isPersistent ? FLUSH_TYPE_PERSISTENT : FLUSH_TYPE_VISIBILITY;
     if ((dst.getFlushType() & need) === 0) {
-      const what = isPersistent ? 'persistent' : 'visible';
-      throw new RpmaError('E_NOSUPP', `flush: the region was not registered to be made ${what}`);
+      const what = isPersistent ? 'persistence' : 'visibility';
+      throw new RpmaError(
+        'E_NOSUPP',
+        `flush: the peer must register the region for a flush to ${what}`,
+      );
     }
     const { isPeerOwnKind: isOwnKind, isPeerRxe: isRxe } = this.#id;
     const plan = planFlush({ isOwnKind, isRxe }, dst.usage, type, this.#method);
@@ -322,7 +326,7 @@ export class Conn {
     const isNothing = target.mr === null && own.mr === null;
     const isBare = target.offset === 0 && own.offset === 0 && length === 0;
     if (isNothing ? !isBare : target.mr === null || own.mr === null) {
-      throw new MisuseError('src', 'both regions are null, with zeros, or neither');
+      throw new MisuseError('src', 'must be null with dst null and zeros, or neither');
     }
     const { mr, offset } = target;
     const request: SendWorkRequest = {

@@ -32,7 +32,7 @@ export const ConnEvent = Object.freeze({
   UNREACHABLE: 4,
 });
 
-/** `enum rpma_util_ibv_context_type`: is the address ours, or that of whom we will talk to? */
+/** `enum rpma_util_ibv_context_type`: a local address, or the address of the peer. */
 export const UtilIbvContext = Object.freeze({ LOCAL: 0, REMOTE: 1 });
 
 /** `RPMA_ATOMIC_WRITE_ALIGNMENT`, in bytes. */

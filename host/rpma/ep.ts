@@ -1,4 +1,4 @@
-/** `rpma_ep`: who waits for connections. */
+/** `rpma_ep`: a listener for connection requests. */
 import type { AuthOptions } from '../cm/auth-option.js';
 import type { CmId } from '../cm/cm-id.js';
 import { CmEventType } from '../cm/enums.js';
@@ -18,7 +18,7 @@ export interface EpOptions {
   readonly auth?: AuthOptions;
 }
 
-/** `struct rpma_ep`: where connections are asked for (`peer.epListen`). */
+/** `struct rpma_ep`: accepts connection requests (`peer.epListen`). */
 export class Ep {
   readonly #peer: PeerResources;
   readonly #channel: EventChannel;
@@ -54,7 +54,7 @@ export class Ep {
         throw new RpmaError('E_NO_EVENT', 'nextConnReq: the end point is shut down');
       }
       if (event.event === CmEventType.CONNECT_REQUEST) return ConnReq.from(this.#peer, event, cfg);
-      // A request that nobody took has ended.
+      // A request that was not accepted has ended.
       if (event.id !== this.#id) event.id.destroy();
     }
   }

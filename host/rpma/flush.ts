@@ -15,7 +15,7 @@ import type { SendWorkRequest } from '../verbs/queues/work-request.js';
 import { COMPLETION_ON_SUCCESS, FlushType, MrUsage } from './constants.js';
 import type { MrRemote } from './mr.js';
 
-/** How a flush is carried out (`conn.flushMethod`; the table in `host/rpma/README.md`). */
+/** How a flush is carried out (`conn.flushMethod`; the table in `host/guide/PERSISTENCE.md`). */
 export type FlushMethod = 'native' | 'appliance';
 
 /** Bytes that the appliance method reads: where they are read from is all that counts. */

@@ -1,7 +1,7 @@
 /**
- * The general-purpose method of librpma's example 09: whoever wants bytes to be persistent sends
- * their range, and the other side's program flushes them and answers. It needs neither FLUSH nor an
- * adapter that writes past the processor's caches (DDIO).
+ * The general-purpose method of librpma's example 09: the requester sends the range that is to be
+ * persistent; the peer's program flushes it and answers. It needs neither FLUSH nor an adapter that
+ * bypasses the processor's caches (DDIO off).
  *
  * ```
  *  request   09 offset  11 length  19 opContext     27 bytes: protobuf, fixed64, little-endian
@@ -102,7 +102,10 @@ export async function answerFlushRequest(
   const request = decodeFlushRequest(received);
   const { offset, length, opContext } = request;
   if (offset > BigInt(bytes) || length > BigInt(bytes) - offset) {
-    throw new RefusalError('EINVAL', `${length} bytes at ${offset} lie outside of the memory`);
+    throw new RefusalError(
+      'EINVAL',
+      `answerFlushRequest: ${length} bytes at ${offset} exceed the memory`,
+    );
   }
   await persist(Number(offset), Number(length));
   const answer = encodeFlushResponse(opContext);
@@ -131,10 +134,10 @@ export async function requestFlush(
   conn.send(mr, sendOffset, bytes.length, Flag.COMPLETION_ON_ERROR);
   const wc = await (conn.getRcq() ?? conn.getCq()).next();
   if (wc.status !== WcStatus.SUCCESS) {
-    throw new RefusalError('EIO', `the flush failed: ${wcStatusStr(wc.status)}`);
+    throw new RefusalError('EIO', `requestFlush: the flush failed: ${wcStatusStr(wc.status)}`);
   }
   const answer = mr.getPtr().slice(recvOffset, recvOffset + wc.byteLen);
   if (wc.opcode !== WcOpcode.RECV || decodeFlushResponse(answer) !== opContext) {
-    throw new RefusalError('EPROTO', 'the answer is to another flush');
+    throw new RefusalError('EPROTO', 'requestFlush: the answer names another flush');
   }
 }

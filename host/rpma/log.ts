@@ -1,4 +1,4 @@
-/** librpma's log: what happens, to whoever wants to hear of it. */
+/** The log of librpma: messages to a function that the application sets. */
 import { MisuseError } from '../errors/errors.js';
 
 /** `enum rpma_log_level`: each includes those before it. */

@@ -2,7 +2,7 @@
 import { MisuseError } from '../errors/errors.js';
 import { PEER_CFG_DESCRIPTOR_SIZE } from './constants.js';
 
-/** `struct rpma_peer_cfg`: what the other side is told of this one (`peerCfgNew`). */
+/** `struct rpma_peer_cfg`: what this side declares to its peer (`peerCfgNew`). */
 export class PeerCfg {
   #directWriteToPmem = false;
 

@@ -32,8 +32,9 @@ export class Peer {
   }
 
   /**
-   * `rpma_conn_req_new`: somebody to connect to. `udpPort`: of the device there, where it is not
-   * 4791. Rejects with MisuseError; RefusalError ENOENT (no such host), ENOMEM, EADDRNOTAVAIL.
+   * `rpma_conn_req_new`: a request to connect to that address. `udpPort`: of the peer's device.
+   * Default 4791. Rejects with MisuseError; RefusalError ENOENT (no such host), ENOMEM,
+   * EADDRNOTAVAIL.
    */
   async connReqNew(
     addr: string,

@@ -1,7 +1,7 @@
 /**
- * A log in the persistent memory of one or several peers, which do nothing for it: a record is
- * written and flushed, then the tail is moved past it by an atomic write and flushed (seed 004). So
- * whoever loses power finds whole records only, and every one that was said to be appended.
+ * A log in the persistent memory of one or several passive peers: a record is written and flushed,
+ * then an atomic write moves the tail past it and is flushed (seed 004). After a power cut each one
+ * has whole records only, and each record whose append has resolved.
  *
  * ```
  *  0   8 tail: bytes of whole records     8   8 zero
@@ -31,7 +31,7 @@ export interface LogReplica {
   readonly offset: number;
 }
 
-/** Who keeps a log, and how many must have a record. */
+/** The replicas of a log, and how many of them must have a record. */
 export interface LogOptions {
   /** Bytes that each replica has for it. */
   readonly bytes: number;
@@ -41,7 +41,7 @@ export interface LogOptions {
   readonly depth?: number;
   /** What a replica has already: the log goes on behind it. Default: an empty one. */
   readonly image?: Uint8Array;
-  /** The same where nobody needs its bytes: its end, of `recoverLog` or `logEnd`. */
+  /** In place of an image whose bytes are not needed: the log's end (`recoverLog`, `logEnd`). */
   readonly end?: number;
 }
 
@@ -60,9 +60,9 @@ interface Batch {
 }
 
 interface Target extends LogReplica {
-  /** What it was told, oldest first: batches that went together. */
-  readonly told: (readonly Batch[])[];
-  /** What it is to be told when it has done that. */
+  /** Batches in flight to the replica, oldest first: those of one request together. */
+  readonly inFlight: (readonly Batch[])[];
+  /** Batches to send when those in flight have completed. */
   behind: Batch[];
   isDead: boolean;
 }
@@ -93,7 +93,11 @@ export class ReplicatedLog {
     }
     for (const { mr, offset } of replicas) {
       if (offset % 8 !== 0) throw new MisuseError('offset', `must be a multiple of 8: ${offset}`);
-      if (offset + bytes > mr.getSize()) throw new MisuseError('bytes', 'leave the region');
+      if (offset + bytes > mr.getSize())
+        throw new MisuseError(
+          'bytes',
+          `offset + bytes must not exceed the region's ${mr.getSize()}`,
+        );
     }
     const { end = LOG_HEADER_BYTES } = options;
     if (!(Number.isInteger(end) && end % 8 === 0 && end >= LOG_HEADER_BYTES && end <= bytes)) {
@@ -111,7 +115,7 @@ export class ReplicatedLog {
     this.#depth = depth;
     this.#targets = replicas.map((replica) => ({
       ...replica,
-      told: [],
+      inFlight: [],
       behind: [],
       isDead: false,
     }));
@@ -144,7 +148,7 @@ export class ReplicatedLog {
   /** Gives the memory back. What is under way is rejected. */
   close(): void {
     if (this.#failure?.message.includes('closed')) return;
-    this.#fail(new RefusalError('EIO', 'the log is closed'));
+    this.#fail(new RefusalError('EIO', 'append: the log is closed'));
     this.#free();
   }
 
@@ -160,19 +164,19 @@ export class ReplicatedLog {
     for (const target of this.#targets) {
       if (target.isDead) continue;
       target.behind.push(batch);
-      this.#tell(target);
+      this.#send(target);
     }
     this.#judge();
   }
 
   /**
-   * Write, flush, tail, flush. A replica that is slower than the quorum gets what it is behind with
-   * at once, when it has done what it was told.
+   * Sends write, flush, tail, flush. A replica slower than the quorum gets all batches that it is
+   * behind with in one request, after its batches in flight.
    */
-  #tell(target: Target): void {
+  #send(target: Target): void {
     const { conn, mr, offset, behind } = target;
     const [first, last] = [behind[0], behind.at(-1)];
-    if (target.isDead || !first || !last || target.told.length >= this.#depth) return;
+    if (target.isDead || !first || !last || target.inFlight.length >= this.#depth) return;
     const [from, length] = [first.start, last.end - first.start];
     const { COMPLETION_ON_ERROR, COMPLETION_ALWAYS } = Flag;
     const { PERSISTENT } = FlushType;
@@ -183,7 +187,7 @@ export class ReplicatedLog {
       conn.flush(mr, offset + from, length, PERSISTENT, COMPLETION_ON_ERROR);
       conn.atomicWrite(mr, offset, tail, COMPLETION_ON_ERROR);
       conn.flush(mr, offset, tail.length, PERSISTENT, COMPLETION_ALWAYS);
-      target.told.push(behind);
+      target.inFlight.push(behind);
       target.behind = [];
     } catch {
       // A connection that takes no more requests is as good as gone.
@@ -196,10 +200,10 @@ export class ReplicatedLog {
       for (;;) {
         const { status } = await target.conn.getCq().next();
         if (status !== WcStatus.SUCCESS) throw new Error(wcStatusStr(status));
-        for (const batch of target.told.shift() ?? []) {
+        for (const batch of target.inFlight.shift() ?? []) {
           if (++batch.have === this.#quorum) this.#done(batch);
         }
-        this.#tell(target);
+        this.#send(target);
         this.#judge();
       }
     } catch {
@@ -222,7 +226,12 @@ export class ReplicatedLog {
   #judge(): void {
     const living = this.#targets.filter(({ isDead }) => !isDead).length;
     if (living >= this.#quorum) return;
-    this.#fail(new RefusalError('EIO', `append: ${living} of ${this.#targets.length} are left`));
+    this.#fail(
+      new RefusalError(
+        'EIO',
+        `append: ${living} of ${this.#targets.length} replicas are left, below the quorum`,
+      ),
+    );
   }
 
   #fail(error: Error): void {
@@ -242,7 +251,7 @@ export function logQueueSize(depth = 2): number {
 export function logEnd(header: Uint8Array, bytes: number): number {
   const taken = new DataView(header.buffer, header.byteOffset).getBigUint64(0, true);
   if (taken > BigInt(bytes - LOG_HEADER_BYTES) || taken % 8n !== 0n) {
-    throw new RefusalError('EIO', `the log's tail, ${taken}, lies outside of it`);
+    throw new RefusalError('EIO', `logEnd: the tail ${taken} exceeds the log's ${bytes} bytes`);
   }
   return LOG_HEADER_BYTES + Number(taken);
 }
@@ -255,22 +264,24 @@ export interface RecoveredLog {
 }
 
 /**
- * Reads a log that was found: of an empty region, or as a power cut left it. Throws RefusalError
- * EIO: it is none, or was damaged by something else.
+ * Reads a log from an image: an empty region, or what a power cut left. Throws RefusalError EIO if
+ * it is not a log, or damaged otherwise.
  */
 export function recoverLog(image: Uint8Array): RecoveredLog {
   const view = new DataView(image.buffer, image.byteOffset, image.length);
-  if (image.length < LOG_HEADER_BYTES) throw new RefusalError('EIO', 'a log has at least 16 bytes');
+  if (image.length < LOG_HEADER_BYTES)
+    throw new RefusalError('EIO', `recoverLog: ${image.length} bytes; a log has at least 16`);
   const end = logEnd(image, image.length);
   const records: Uint8Array[] = [];
   let at = LOG_HEADER_BYTES;
   while (at < end) {
     const length = at + RECORD_HEADER <= end ? view.getUint32(at, true) : end;
     const next = at + padded(RECORD_HEADER + length);
-    if (next > end) throw new RefusalError('EIO', `the record at ${at} ends behind the tail`);
+    if (next > end)
+      throw new RefusalError('EIO', `recoverLog: the record at ${at} ends behind the tail`);
     const record = image.slice(at + RECORD_HEADER, at + RECORD_HEADER + length);
     if (view.getUint32(at + 4, true) !== checkOf(record)) {
-      throw new RefusalError('EIO', `the record at ${at} is not what was written`);
+      throw new RefusalError('EIO', `recoverLog: the record at ${at} has a wrong checksum`);
     }
     records.push(record);
     at = next;
@@ -279,8 +290,8 @@ export function recoverLog(image: Uint8Array): RecoveredLog {
 }
 
 /**
- * Of the images of several replicas the one that has most: it has all that was ever appended, when
- * so many are read that any quorum is among them. The others are to get a copy of it.
+ * Returns the image of the replica with the most records. It has every appended record if at least
+ * one image of each quorum is among them. Copy it to the other replicas.
  */
 export function newestLog(images: readonly Uint8Array[]): Uint8Array {
   const found = images.map((image) => ({ image, end: recoverLog(image).end }));
