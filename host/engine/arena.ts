@@ -28,7 +28,7 @@ export interface ArenaOptions {
   readonly cacheModel?: CacheModelOptions | undefined;
 }
 
-/** What must be the same in all processes that share an arena; all of it is in the file's header. */
+/** Settings in the file's header that all processes of an arena share. */
 export interface SharedLimits {
   readonly regionsMax: number;
   readonly protectionDomainsMax: number;

@@ -1,6 +1,6 @@
 /**
- * What the application's thread and the thread that runs the engine share besides the engine's own
- * memory: 64 bytes of it.
+ * State that the application's thread and the engine's thread share besides the engine's memory:
+ * 64 bytes.
  * ```
  *  0      4          8       12       16     20     24      28    32        36
  *  | lock | sleeping | kicks | events | stop | turn | until | led | touched | waiters | reserved |
@@ -8,9 +8,8 @@
  * The lock is held for the length of one call of an export: so control verbs run in the
  * application's thread, on the same state, between two calls of the other one.
  *
- * The turn is held by the thread that takes in packets and gives them out: by one at a time, and
- * whoever finds it taken leaves the work to its holder. Moments are the low 32 bits of
- * microseconds, never 0.
+ * The turn is held by the thread that moves packets; a second thread leaves the work to the holder.
+ * Times are the low 32 bits of microseconds, never 0.
  */
 import type { EngineExports } from './load.js';
 import type { EngineMemory } from './memory.js';
@@ -21,9 +20,9 @@ type Export = (...numbers: number[]) => number | void;
 
 const UNLOCKED = 0;
 const LOCKED = 1;
-/** Locked, and somebody sleeps until it is not. */
+/** Locked, and a thread sleeps until it is unlocked. */
 const CONTENDED = 2;
-/** Of `stop`: somebody is at it, and is done with it. */
+/** Values of `stop`: a thread is stopping the engine, and has finished. */
 const STOPPING = 1;
 const STOPPED = 2;
 /** Looks at the lock before a thread goes to sleep over it. */
@@ -154,8 +153,8 @@ export class ControlBlock {
   }
 
   /**
-   * Before sleeping until `micros` (0: for ever). False, and nobody sleeps, when somebody kicked
-   * since `kicks` was read.
+   * Prepares to sleep until `micros` (0: for ever). Returns false, and the thread must not sleep, if
+   * a kick arrived since `kicks` was read.
    */
   fallAsleep(kicks: number, micros: number): boolean {
     Atomics.store(this.#words, this.#until, micros === 0 ? 0 : moment(micros));
@@ -270,7 +269,7 @@ export class ControlBlock {
     return Atomics.load(this.#words, this.#stop) !== 0;
   }
 
-  /** Whoever stopped us may be about to wake us, though we woke by ourselves: waits for that. */
+  /** Waits for the thread that stops the engine, which may be about to wake this one. */
   awaitStop(): void {
     while (Atomics.load(this.#words, this.#stop) === STOPPING) {
       Atomics.wait(this.#words, this.#stop, STOPPING);

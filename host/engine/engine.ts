@@ -1,6 +1,6 @@
 /**
  * One engine at work on one context, and the run loop: after any input drain packets, then events,
- * then read the deadline. Nobody else calls the exports that take input or give output.
+ * then read the deadline. No other class calls the exports that take input or give output.
  */
 import {
   ContextLayout,
@@ -203,7 +203,7 @@ export class Engine<Destination> {
 
   /** The clock has reached the deadline. */
   advance(): void {
-    // Whatever it is now, it is told.
+    // The next deadline is reported, whatever its value.
     this.#deadline = -1;
     this.exports.advance(this.context, this.#now());
     this.drain();

@@ -12,7 +12,7 @@ import {
 import { MisuseError } from '../errors/errors.js';
 import { moduleBytes } from './module-bytes.js';
 
-/** BTH. `name` is the opcode's name, null when nobody knows the opcode. */
+/** BTH. `name` is the opcode's name, null for an unknown opcode. */
 export interface BthDescription {
   opcode: number;
   name: string | null;

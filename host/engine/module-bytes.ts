@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 
 export type ModuleName = 'engine' | 'engine.shared' | 'engine.modelled' | 'explain';
 
-/** Nothing is to be done: files are read when they are asked for. */
+/** No-op in Node: files are read on first use. */
 export function fetchModule(_name: ModuleName): Promise<void> {
   return Promise.resolve();
 }

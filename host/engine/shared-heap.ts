@@ -1,6 +1,6 @@
 /**
- * The heap that all processes of a device share (assembly/memory/heap.ts): what it hands out lies
- * at the same address everywhere, until everybody who holds it has let go of it or is dead.
+ * The heap that all processes of a device share (assembly/memory/heap.ts): an allocation has the
+ * same address in each of them and stays until the last holder has freed it or died.
  */
 import { BlockParametersLayout, Errno } from '#build/abi.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -48,8 +48,8 @@ export class SharedHeap implements UserHeap {
   }
 
   /**
-   * Holds these bytes, which another process allocated: they stay until `free(address)`. Throws
-   * RefusalError ENOENT: nobody has allocated them; EBUSY: this context holds them already.
+   * Holds bytes that another process allocated: they stay until `free(address)`. Throws
+   * RefusalError ENOENT (not allocated), EBUSY (this context holds them already).
    */
   hold(address: number, length: number): void {
     const struct = this.#struct;
@@ -64,7 +64,7 @@ export class SharedHeap implements UserHeap {
     if (errno === Errno.EBUSY) {
       throw new RefusalError('EBUSY', `attach: this process holds the ${what} already`);
     }
-    throw new RefusalError('ENOENT', `attach: nobody has allocated the ${what}`);
+    throw new RefusalError('ENOENT', `attach: no process has allocated the ${what}`);
   }
 
   free(address: number): void {

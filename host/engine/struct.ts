@@ -1,6 +1,6 @@
 /**
- * Typed views of the engine's structs, made from the layouts that the build wrote down
- * (build/abi.js). Nobody types an offset.
+ * Typed views of the engine's structs, made from the layouts that the build wrote
+ * (build/abi.js). No offset is typed by hand.
  */
 import type { EngineMemory } from './memory.js';
 

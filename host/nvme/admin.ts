@@ -125,7 +125,7 @@ export class AdminCommands {
   #abort(controller: Controller, request: NvmeRequest, command: CommandOf<'ABORT'>): void {
     const { queue } = request;
     const found = controller.queues.get(command.sqid)?.find(command.abortCid);
-    // Data that are on their way cannot be called back: only who waits for an event is aborted.
+    // Data in flight cannot be recalled: Abort ends waiting event requests only.
     if (found && found !== request && controller.abortEventRequest(found)) {
       found.queue.answer(found, { status: NvmeStatus.ABORT_REQUESTED });
       queue.answer(request, { result: 0n });
@@ -233,7 +233,7 @@ export class AdminCommands {
       }
       case NvmeCns.COMMAND_SET_CONTROLLER:
         if (csi !== 0) return invalid(NvmeStatus.INVALID_FIELD);
-        // Limits that are not MDTS: there are none.
+        // No limits besides MDTS.
         return this.#send(request, new Uint8Array(IDENTIFY_BYTES), IDENTIFY_BYTES);
       default:
         return invalid(NvmeStatus.INVALID_FIELD);
@@ -253,7 +253,7 @@ export class AdminCommands {
       ctratt: CTRATT_TBKAS,
       cntrltype: isDiscovery ? 2 : 1,
       aerl: ASYNC_EVENTS_MAX - 1,
-      // Get Log Page with an offset, and more than 4 KiB of it.
+      // Get Log Page takes an offset, and more than 4 KiB.
       lpa: 0x04,
       kas: 10,
       maxcmd: entriesMax,

@@ -169,14 +169,14 @@ const SGL_KEYED_INVALIDATE = 0x4f;
 const PSDT_SGL = 0x40;
 
 const ENTRIES = Object.entries(COMMANDS) as [CommandName, CommandEntry][];
-/** By queue, opcode and type; what a table of objects would be asked for. */
+/** Command names by queue kind, opcode and fabrics type. */
 const BY_CODE = new Map<number, CommandName>();
 for (const [name, { opcode, fctype = 0, queue }] of ENTRIES) {
   if (queue !== 'io') BY_CODE.set(opcode * 256 + fctype, name);
   if (queue !== 'admin') BY_CODE.set(65536 + opcode * 256 + fctype, name);
 }
 
-/** Who reads them all has them as lists. */
+/** The fields as lists, for readers that iterate them. */
 const FIELDS = new Map(ENTRIES.map(([name, { fields }]) => [name, Object.entries(fields)]));
 
 /** Commands that set a queue up, before its user has it. */
@@ -331,7 +331,7 @@ function explainSgl(sgl: Sgl): string {
   }
 }
 
-/** A capsule in a sentence; undefined where it is none. */
+/** Describes a capsule; undefined if it is not a command. */
 export function explainCapsule(capsule: Uint8Array, isAdmin: boolean): string | undefined {
   if (capsule.length < SQE_BYTES) return undefined;
   const command = parseCommand(capsule, isAdmin);

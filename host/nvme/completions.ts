@@ -43,7 +43,7 @@ export class Completions {
     void this.#run();
   }
 
-  /** Room for so many more. Throws RefusalError ENOMEM. */
+  /** Grows the queue by `entries`. Throws RefusalError ENOMEM. */
   reserve(entries: number): void {
     const wanted = this.#reserved + entries;
     if (wanted > MAX_CQE) throw new RefusalError('ENOMEM', 'too many queues for one target');

@@ -16,7 +16,7 @@ import { Association } from './host-association.js';
 import { namesOf } from './identity.js';
 import { NvmeVolume, type NvmeVolumeEvent } from './volume.js';
 
-/** Who the host is. */
+/** Identity and settings of a host. */
 export interface NvmeHostOptions {
   /** Default: a device is opened for this, and closed with it. */
   readonly context?: Context;
@@ -24,7 +24,7 @@ export interface NvmeHostOptions {
   readonly device?: UdpOpenOptions;
   /** The UDP port of the device there. Default 4791. */
   readonly udpPort?: number;
-  /** Who we are. Default `nqn.2026-01.dev.verbena:host`. */
+  /** Name of this host. Default `nqn.2026-01.dev.verbena:host`. */
   readonly hostNqn?: string;
   /** 16 bytes. Default: made from `hostNqn`. */
   readonly hostId?: Uint8Array;
@@ -61,7 +61,7 @@ export interface ConnectNvmeOptions extends NvmeHostOptions {
   readonly weight?: number;
   /** Of its own regions, how many the pool may have while it is short of them. Default 0. */
   readonly lendMrs?: number;
-  /** The target ends what is silent for so long, and so do we. Default 5000; 0: nobody watches. */
+  /** Silence after which target and host end the controller. Default 5000; 0: no limit. */
   readonly keepAliveMillis?: number;
   /** A command that takes longer means that the target is gone. Default 30,000. */
   readonly ioTimeoutMillis?: number;
@@ -89,7 +89,7 @@ const TIMES = 'keepAliveMillis ioTimeoutMillis ctrlLossMillis reconnectDelayMill
 const OWN_OPTIONS =
   `nqn nsid dhchap queueDepth pool poolParams numMr weight lendMrs onEvent ${TIMES}` as const;
 const MAX_LENGTH = 128 * 1024;
-/** Of the pool that is made when nobody gives one. */
+/** `mrsMax` of the default pool. */
 const POOL_MRS_MAX = 1024;
 const OWN_MRS = 8;
 

@@ -13,7 +13,7 @@ import {
 import type { CommandOf } from './command.js';
 import type { Answer, NvmeRequest, TargetQueue } from './target-queue.js';
 
-/** Events that may wait to be told (AERL and one). */
+/** Events that may be pending (AERL and one). */
 export const ASYNC_EVENTS_MAX = 4;
 /** Of a timeout that a host asks for, a few more until it is over. */
 const KEEP_ALIVE_GRACE = 2;
@@ -168,7 +168,7 @@ export class Controller implements HostIdentity {
     return true;
   }
 
-  /** Something happened. Of one kind the host is told once, until it has read the log page. */
+  /** Reports an event. The same kind is reported again after the host has read the log page. */
   raise(event: AsyncEvent): void {
     const kind = event.type * 256 + event.log;
     if (this.#masked.has(kind) || this.#events.length >= ASYNC_EVENTS_MAX) return;

@@ -66,7 +66,10 @@ export function makeDhchapSecret(transform: DhchapHash | 'none' = 'sha256'): str
     if (name === transform) return formatDhchapSecret({ transform: id, key: randomOf(bytes) });
   }
   if (transform === 'none') return formatDhchapSecret({ transform: 0, key: randomOf(32) });
-  throw new MisuseError('transform', `must be none, sha256, sha384 or sha512, got ${transform}`);
+  throw new MisuseError(
+    'transform',
+    `must be 'none', 'sha256', 'sha384' or 'sha512', got '${transform}'`,
+  );
 }
 
 /** The key of responses: bound to the name of the host or subsystem that has the secret. */

@@ -1,6 +1,6 @@
 /**
- * Says what the messages of NVMe queues mean, to somebody who reads packets along (`verbena
- * decode`): which queue pairs are such is learned from the connection manager's messages.
+ * Explains the messages of NVMe queues in captured packets (`verbena decode`). The messages of the
+ * connection manager tell which queue pairs belong to NVMe.
  */
 import { Opcode } from '#build/abi.js';
 import { serviceIdOf } from '../cm/address.js';
@@ -25,7 +25,7 @@ interface Queue {
 
 export class NvmeEavesdropper {
   readonly #service: bigint;
-  /** Who asked, by his address and communication id. */
+  /** Open requests, by the requester's address and communication id. */
   readonly #asked = new Map<string, boolean>();
   /** By address and number of the queue pair that a message is for. */
   readonly #queues = new Map<string, Queue>();
@@ -35,7 +35,7 @@ export class NvmeEavesdropper {
     this.#service = serviceIdOf(PortSpace.TCP, port);
   }
 
-  /** A packet, from its BTH to its ICRC. What it means as NVMe; '' when it is none of it. */
+  /** Explains a packet from BTH to ICRC; '' if it does not belong to NVMe. */
   hear(packet: Uint8Array, source: string, destination: string): string {
     const end = packet.length - ICRC_BYTES - (((packet[1] ?? 0) >> 4) & 3);
     switch (packet[0]) {

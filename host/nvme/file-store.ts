@@ -41,7 +41,7 @@ export class FileStore implements NvmeStore {
   readonly length: number;
   readonly isVolatile = true;
   readonly path: string;
-  /** Failures that flushed data survive, and the storage under the file (host/pmem/README.md). */
+  /** Failures that flushed data survive, and the file's storage (host/guide/PERSISTENCE.md). */
   readonly durability: Durability;
   readonly durabilityReason: string;
   readonly #parts: Parts;
@@ -99,7 +99,7 @@ export class FileStore implements NvmeStore {
   async read(offset: number, into: Uint8Array): Promise<void> {
     for (let done = 0; done < into.length;) {
       const { bytesRead } = await this.#file.read(into, done, into.length - done, offset + done);
-      // Somebody cut it.
+      // Another program has truncated the file.
       if (bytesRead === 0) throw new RefusalError('EIO', `${this.path} ends at ${offset + done}`);
       done += bytesRead;
     }
@@ -138,7 +138,7 @@ export class FileStore implements NvmeStore {
     }
   }
 
-  /** After it has failed once it always does: which pages were lost, nobody knows any more. */
+  /** Fails for ever after its first failure: the pages that were lost are unknown. */
   flush(): Promise<void> {
     if (this.#next) return this.#next;
     if (this.#running) {

@@ -124,7 +124,7 @@ export class Association {
       await association.#establish();
       return association;
     } catch (error) {
-      association.end('it was given up');
+      association.end('connecting failed');
       throw error;
     }
   }
@@ -248,7 +248,7 @@ export class Association {
     const fid = NvmeFeature.ASYNC_EVENT_CONFIG;
     const value = ASYNC_CONFIG_ALL & (this.identity.oaes | 0x1f);
     await this.#command('SET_FEATURES', { fid, value }).catch((error: unknown) => {
-      // Who tells of nothing is served nevertheless.
+      // A target without event requests serves all the same.
       if (!(error instanceof NvmeError)) throw error;
     });
     this.#awaitEvent();
@@ -342,7 +342,7 @@ export class Association {
     });
   }
 
-  /** Twice in its time; who has not answered when it is over is gone. */
+  /** Sends a keep alive twice per KATO; a target that is silent for a KATO counts as gone. */
   #keepAlive(): void {
     const { clock } = this.#pd.context.device;
     const period = (this.#options.keepAliveMillis * 1000) / 2;
@@ -366,7 +366,7 @@ export class Association {
         const [type, info] = [Number(result & 7n), Number((result >> 8n) & 255n)];
         const log = Number((result >> 16n) & 255n);
         this.#options.onEvent?.(type, info, log);
-        // Who reads the page hears of the next one.
+        // Reading the log page arms the next event.
         this.#fetch('GET_LOG_PAGE', { lid: log, numdl: 512 / 4 - 1 }, 512).catch(() => {});
         if (!this.#isEnded) this.#awaitEvent();
       },
@@ -379,7 +379,7 @@ export class Association {
     return { kind: 'keyed', address: addr, length, key: rkey, invalidate: false };
   }
 
-  /** Whoever uses the buffer has it alone. */
+  /** Serializes the users of the buffer. */
   #exclusive<T>(use: () => Promise<T>): Promise<T> {
     const turn = this.#last.then(use);
     this.#last = turn.catch(() => {});

@@ -82,7 +82,7 @@ const SLOT_BITS = 10;
 const GENERATIONS = 64;
 /** REG_MR, SEND, LOCAL_INV. */
 const SENDS_EACH = 3;
-/** When regions are others': how soon they are asked for again. */
+/** Interval of retries while other users hold all regions of the pool. */
 const AGAIN_MICROS = 1000;
 const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE } = AccessFlag;
 
@@ -135,7 +135,7 @@ export class HostQueue {
     return this.#waiting.length;
   }
 
-  /** Since when the command that has waited longest is under way; undefined: there is none. */
+  /** Start of the oldest command in flight; undefined if none is. */
   get oldestMicros(): number | undefined {
     let oldest: number | undefined;
     for (const slot of this.#slots) {

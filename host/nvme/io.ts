@@ -17,7 +17,7 @@ export interface IoCounters {
   reads: number;
   writes: number;
   flushes: number;
-  /** Ranges that were given up. */
+  /** Deallocated ranges. */
   deallocated: number;
   blocksRead: number;
   blocksWritten: number;
@@ -71,7 +71,7 @@ export class IoCommands {
   readonly #options: IoCommandsOptions;
   readonly #blocks: bigint;
   readonly #slices = new Slices();
-  /** Nothing more is written: what a failed flush has lost, nobody knows. */
+  /** The failed flush, after which all writes are refused: the lost blocks are unknown. */
   #failure: Error | undefined;
 
   constructor(options: IoCommandsOptions) {
@@ -90,7 +90,7 @@ export class IoCommands {
   #fail(request: NvmeRequest, error: unknown): void {
     const { queue } = request;
     if (error instanceof StatusError) queue.answer(request, { status: error.status });
-    // Its queue is gone: nobody waits.
+    // The queue is gone: no host waits for the answer.
     else if (error instanceof RefusalError && error.code === 'ECONNRESET') return;
     else {
       this.counters.mediaErrors++;

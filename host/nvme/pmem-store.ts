@@ -32,7 +32,7 @@ export class PmemStore implements NvmeStore {
     return this.memory.length;
   }
 
-  /** Failures that flushed data survive, and the storage under the file (host/pmem/README.md). */
+  /** Failures that flushed data survive, and the file's storage (host/guide/PERSISTENCE.md). */
   get durability(): Durability {
     return this.pmem.durability;
   }

@@ -24,7 +24,7 @@ const MEDIA: Readonly<Record<'ram' | 'ssd' | 'disk', Medium>> = {
 /** Of a hybrid: what finds itself in flash. */
 const HYBRID_HITS = 0.8;
 
-/** Throws MisuseError for a medium that is none. */
+/** Throws MisuseError for an unknown medium. */
 export function nvmeResponseTimes(medium: NvmeMedium, seed = 1): (request: StoreRequest) => number {
   if (medium !== 'hybrid' && !Object.hasOwn(MEDIA, medium)) {
     throw new MisuseError('medium', `must be ram, ssd, disk or hybrid, got ${String(medium)}`);

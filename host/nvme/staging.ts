@@ -1,6 +1,6 @@
 /**
- * Memory that data pass through on their way between a host and a store that is no memory: a fixed
- * number of buffers, the quota of data in flight. Who finds none waits for his turn.
+ * Buffers between a host and a store that is not memory of the device: their fixed number is the
+ * quota of data in flight. A command waits its turn for a buffer.
  */
 import { AccessFlag } from '#build/abi.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
@@ -20,7 +20,7 @@ export class Staging {
   readonly #mr: MemoryRegion;
   readonly #free: number[];
   #waiting: ((index: number) => void)[] = [];
-  /** How often somebody had to wait. */
+  /** How many commands had to wait. */
   waits = 0;
 
   /** Throws RefusalError ENOMEM. */
@@ -31,7 +31,7 @@ export class Staging {
     this.#free = Array.from({ length: count }, (_, index) => count - 1 - index);
   }
 
-  /** Buffers that nobody has. */
+  /** Free buffers. */
   get free(): number {
     return this.#free.length;
   }

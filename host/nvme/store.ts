@@ -17,9 +17,9 @@ export interface NvmeStore {
   read(offset: number, into: Uint8Array): Promise<void>;
   write(offset: number, from: Uint8Array): Promise<void>;
   writeZeroes(offset: number, length: number): Promise<void>;
-  /** Nobody needs these bytes any more: they are zeros. Default: `writeZeroes`. */
+  /** Makes the bytes zeros and may release their storage. Default: `writeZeroes`. */
   deallocate?(offset: number, length: number): Promise<void>;
-  /** What was written to these bytes is durable when it resolves; default: all of it. */
+  /** Resolves when writes to the range (default: the whole store) are durable. */
   flush(offset?: number, length?: number): Promise<void>;
   /** `memory` was written to. */
   written?(offset: number, length: number): void;

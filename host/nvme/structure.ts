@@ -55,7 +55,7 @@ export const text = (at: number, length: number, padding: ' ' | '\0' = '\0'): Te
 });
 
 export class Structure<T extends Fields> {
-  /** Bytes of all of it. */
+  /** Bytes of the structure. */
   readonly size: number;
   readonly fields: T;
   readonly #entries: readonly (readonly [string, Field])[];
@@ -156,7 +156,7 @@ function writeField(into: Uint8Array, name: string, field: Field, value: unknown
       return;
     case 'text': {
       const words = String(value);
-      // Who ends a text with a NUL has one byte less.
+      // A text that ends with NUL has one byte less.
       const most = field.padding === '\0' ? field.bytes - 1 : field.bytes;
       if (words.length > most || /[^ -~]/.test(words)) {
         throw new MisuseError(name, `must be at most ${most} ASCII characters, got "${words}"`);

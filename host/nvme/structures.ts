@@ -163,7 +163,7 @@ export interface DiscoveredSubsystem {
   readonly asqsz: number;
 }
 
-/** A discovery log page: all of it. */
+/** Builds a whole discovery log page. */
 export function discoveryLog(
   subsystems: readonly DiscoveredSubsystem[],
   genctr: bigint,

@@ -8,7 +8,7 @@ import type { NvmeTargetDhchap } from './dhchap-options.js';
 import type { IoCounters } from './io.js';
 import type { NvmeStore, StoreRequest } from './store.js';
 
-/** What an NVMe target serves, and to whom. */
+/** Settings of an NVMe target. */
 export interface NvmeTargetOptions {
   /** Where the namespace's blocks are. It is closed with the target. */
   readonly store: NvmeStore;
@@ -53,14 +53,14 @@ export interface NvmeTargetOptions {
   readonly ackTimeout?: number;
   /** How long a request takes besides, in microseconds: `nvmeResponseTimes` has models. */
   readonly delayMicros?: (request: StoreRequest) => number;
-  /** Is told what happens. What it throws is ignored. */
+  /** Receives events. Its exceptions are ignored. */
   readonly onEvent?: (event: NvmeTargetEvent) => void;
 }
 
 /** A host came, went, or was refused. */
 export interface NvmeTargetEvent {
   readonly kind: 'connected' | 'disconnected' | 'refused' | 'failed';
-  /** Who: an address. */
+  /** Address of the host. */
   readonly peer: string;
   readonly hostNqn: string;
   readonly cntlid: number;

@@ -47,7 +47,7 @@ export interface Answer {
 export interface TargetQueueOwner {
   /** What it throws ends the queue. */
   request(request: NvmeRequest): void;
-  /** It is over, by whoever's doing. */
+  /** The queue has ended, for any reason. */
   ended(queue: TargetQueue, reason: string): void;
 }
 
@@ -159,7 +159,7 @@ export class TargetQueue {
     this.#reason = reason;
     const { context } = this.#mr.pd;
     if (this.#qp) this.#completions.remove(this.#qp.qpNum);
-    // With its queue pair, so that nothing of it touches memory any more.
+    // Destroys the queue pair as well, so that no packet reaches the queue's memory.
     if (!context.device.closed) this.#connection?.id.channel.destroy();
     const gone = new RefusalError('ECONNRESET', `the queue is gone: ${reason}`);
     for (const { reject } of this.#reads.values()) reject(gone);

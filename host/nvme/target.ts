@@ -1,7 +1,7 @@
 /**
- * An NVM subsystem with one namespace, served over RDMA: `listen`, `connect` by hosts of any make,
- * controllers and queues. Limits are taken when it is opened; who is beyond them is refused with
- * the status that the specification has for that.
+ * An NVM subsystem with one namespace, served over RDMA: `listen`, `connect` by any host,
+ * controllers and queues. Its limits are fixed at open; a host beyond them is refused with the
+ * status of the specification.
  */
 import { AccessFlag } from '#build/abi.js';
 import { listen, type RdmaConnection, type RdmaListener, type RdmaRequest } from '../cm/connect.js';
@@ -57,7 +57,7 @@ const CONNECT_MILLIS = 3000;
  * after the other.
  */
 const SILENT_PER_SOURCE = 16;
-/** Who asks a discovery controller is soon done. */
+/** Connections to a discovery controller are short. */
 const DISCOVERY_KATO_MILLIS = 60_000;
 /** What of Connect was wrong (Fabrics 1.1 figure 19): in its data, or in the command. */
 const IN_DATA = 1n << 16n;
@@ -233,8 +233,8 @@ export class NvmeTarget {
   }
 
   #storeFailed(error: Error): void {
-    const nobody = { peer: '', hostNqn: '', cntlid: 0, qid: 0 };
-    this.#event({ kind: 'failed', ...nobody, reason: error.message });
+    const noHost = { peer: '', hostNqn: '', cntlid: 0, qid: 0 };
+    this.#event({ kind: 'failed', ...noHost, reason: error.message });
     for (const controller of this.#controllers.all()) controller.raise(EVENT_HEALTH);
   }
 
@@ -242,7 +242,7 @@ export class NvmeTarget {
     try {
       this.#options.onEvent?.(event);
     } catch {
-      // It is told, not asked.
+      // Exceptions of onEvent are ignored.
     }
   }
 
@@ -306,7 +306,7 @@ export class NvmeTarget {
         (qp) => queue.prepare(qp),
       );
     } catch (error) {
-      queue.close(`no connection came of it: ${(error as Error).message}`);
+      queue.close(`the connection failed: ${(error as Error).message}`);
       throw error;
     }
     queue.connected(connection);

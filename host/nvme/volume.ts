@@ -1,6 +1,6 @@
 /**
- * A namespace of somebody's, as its host uses it: blocks are read and written between the device's
- * memory and the target, each command with a region of a pool (seed 002). One I/O queue a volume.
+ * A remote namespace, as its host uses it: reads and writes blocks between the device's memory and
+ * the target, each command with a region of a pool (seed 002). One I/O queue a volume.
  */
 import type { CancelTimer } from '../device/clock.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
@@ -21,8 +21,8 @@ import { writeNumber, writeWide } from './structure.js';
 /** What happens to a volume. */
 export interface NvmeVolumeEvent {
   /**
-   * `lost`: the target does not answer any more. `reconnected`. `failed`: it was given up.
-   * `told`: the target tells of something, by type and information (Base 1.4 section 5.2).
+   * `lost`: the target no longer answers. `reconnected`. `failed`: reconnecting was abandoned.
+   * `told`: the target reports an event, by type and information (Base 1.4 section 5.2).
    */
   readonly kind: 'lost' | 'reconnected' | 'failed' | 'told';
   readonly reason: string;
@@ -54,7 +54,7 @@ export interface NvmeVolumeStats extends HostQueueCounters {
   readonly busy: number;
   readonly queued: number;
   readonly reconnects: number;
-  /** Commands that were asked for again after a reconnect. */
+  /** Commands that were submitted again after a reconnect. */
   readonly resubmitted: number;
   readonly regions: FmrPoolUserStats;
 }
@@ -157,9 +157,9 @@ export class NvmeVolume {
   }
 
   /**
-   * Blocks from `lba` on into `buffer`, memory of the device. Rejects with MisuseError (not whole
-   * blocks, memory of somebody else), NvmeError (the target says no), RefusalError ECONNRESET (it
-   * is gone, and was given up).
+   * Reads blocks from `lba` on into `buffer`, memory of the device. Rejects with MisuseError (not
+   * whole blocks, foreign memory), NvmeError (the target's status), RefusalError ECONNRESET (the
+   * target is gone, and reconnecting was abandoned).
    */
   async read(lba: bigint | number, buffer: Uint8Array): Promise<void> {
     await this.#move('READ', 'read', lba, buffer, 0);
@@ -188,8 +188,8 @@ export class NvmeVolume {
   }
 
   /**
-   * Nobody needs these blocks any more: they are zeros, and take no storage where the target can do
-   * that. 1 to 256 ranges. Rejects as `read`.
+   * Deallocates 1 to 256 ranges: their blocks become zeros, and release storage if the target
+   * supports that. Rejects as `read`.
    */
   async deallocate(
     ranges: readonly { readonly lba: bigint | number; readonly blocks: number }[],
@@ -351,7 +351,7 @@ export class NvmeVolume {
     let made: Association | undefined;
     const association = await Association.open(this.#pd, this.#completions, {
       ...asked,
-      // Nobody misses one that never was.
+      // An association that was never established cannot be lost.
       onEnd: (reason) => made && this.#lost(made, reason),
       onEvent: (type, info) => this.#event('told', `type ${type}, information ${info}`),
     });
@@ -386,7 +386,7 @@ export class NvmeVolume {
       this.#queue = queue;
       this.#association = association;
     } catch (error) {
-      association.end('it was given up');
+      association.end('connecting failed');
       throw error;
     }
   }
@@ -395,7 +395,7 @@ export class NvmeVolume {
   #unfinished(unfinished: readonly Io[], regions: readonly FmrDesc[]): void {
     this.#queue = undefined;
     this.#orphans.unshift(...unfinished);
-    // Nobody may get them before they are closed.
+    // Regions return to the pool after they are closed.
     this.#reclaiming = this.#reclaiming
       .then(() =>
         invalidateAll(
@@ -475,7 +475,7 @@ export class NvmeVolume {
     try {
       this.#options.onEvent?.({ kind, reason });
     } catch {
-      // It is told, not asked.
+      // Exceptions of onEvent are ignored.
     }
   }
 }
