@@ -1,4 +1,4 @@
-/** Data channels without verbs, in connections of their own, to a peer that echoes what comes. */
+/** Data channels without verbs, in connections of their own, to a peer that echoes messages. */
 import { LinkError } from '../errors/errors.js';
 import type { Gid } from '../link/endpoint.js';
 import type { RtcConnector } from '../link/rtc/connection.js';
@@ -59,11 +59,11 @@ export class BareChannels {
   async #connect(signalling: Signalling, closed: () => void): Promise<EchoChannel> {
     const { description, channel, accept } = await this.#connector.offer();
     const opening = EchoChannel.over(channel, closed);
-    // It is told below, or by what made it fail.
+    // The failure is reported below, or by its cause.
     opening.catch(() => undefined);
     try {
-      const patience = AbortSignal.timeout(SIGNALLING_MILLIS);
-      await accept(checkDescription(await signalling.exchange(description, patience), 'answer'));
+      const timeout = AbortSignal.timeout(SIGNALLING_MILLIS);
+      await accept(checkDescription(await signalling.exchange(description, timeout), 'answer'));
     } catch (error) {
       channel.close();
       throw error;

@@ -4,16 +4,16 @@ import { LinkError } from '../errors/errors.js';
 import type { DatagramChannel } from '../link/channel/datagram-channel.js';
 
 const MESSAGE_BYTES = 64;
-/** Longer ones are none of ours. */
+/** Longer messages are not echoes of this side. */
 const ECHO_BYTES_MAX = 4096;
 const BUFFERED_BYTES_MAX = 2 ** 20;
 /** Round trips that may be under way at once. */
 const UNDER_WAY_MAX = 1024;
 
-/** A channel that has not opened by then is given up. */
+/** Timeout for the opening of a channel. */
 const OPEN_MILLIS = 10_000;
 
-/** Sends back what comes, until the other side closes it; then `closed` is called. */
+/** Echoes each message until the other side closes the channel; then calls `closed`. */
 export function echo(channel: DatagramChannel, closed: () => void): void {
   const end = (): void => {
     clearTimeout(timer);
@@ -35,7 +35,7 @@ export function echo(channel: DatagramChannel, closed: () => void): void {
 
 /** The side that asks. A message is a number, and zeros up to 64 bytes. */
 export class EchoChannel {
-  /** When each message that is not back was sent, and whom its return is told to. */
+  /** Messages without an echo yet: when each was sent, and its promise. */
   readonly #underWay = new Map<number, { start: number; resolve: (millis: number) => void }>();
   readonly #send: (message: Uint8Array<ArrayBuffer>) => void;
   readonly #close: () => void;

@@ -13,14 +13,14 @@ export const Role = {
   MESSAGE: 2,
   /** What an act wants to spoil. */
   SPARE: 3,
-  /** WRITEs by who is called, when it is sent something: to the memory that the caller tells of. */
+  /** The called peer WRITEs, after a message, to memory that the caller names. */
   STAMP: 4,
-  /** Records by who is called, into persistent memory that the caller tells of, without end. */
+  /** The called peer writes records, without end, into persistent memory that the caller names. */
   RECORD: 5,
 } as const;
 export type Role = (typeof Role)[keyof typeof Role];
 
-/** Who somebody is. */
+/** Kind of a peer. */
 export type PeerKind = 'tab' | 'node';
 
 /** In the private data of both messages: role, kind, 0, 0, rkey, address, columns' key. */
@@ -46,7 +46,7 @@ export function tell({ role, kind, rkey, addr, columnsKey }: Told): Uint8Array {
   return bytes;
 }
 
-/** Undefined: it is none of ours. */
+/** Undefined if the bytes are not private data of the demo. */
 export function hear(bytes: Uint8Array): Told | undefined {
   if (bytes.length < TOLD_BYTES || bytes[0]! > Role.RECORD || bytes[1]! > 1) return undefined;
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);

@@ -8,21 +8,21 @@ import { Role, check, type PeerKind } from './end.js';
 import { MESSAGE_BYTES } from './messages.js';
 import { writtenBy } from './station.js';
 
-/** Who knows it may take part; a stranger is told that there is no such domain. */
+/** Key of the shared domain; with another key the domain counts as unknown. */
 export const SHARE_KEY = 0x5eed_0000n;
 
-/** What a guest is told: it can be posted to a Worker. */
+/** Everything that a guest needs to join; it can be posted to a Worker. */
 export interface Invitation {
   /** Of the domain, 32 bytes. */
   readonly handle: Uint8Array;
-  /** Who is asked for a WRITE, and of what memory the guest tells. */
+  /** The peer that is to WRITE, and the memory that the guest names. */
   readonly peer: string;
   readonly kind: PeerKind;
   readonly rkey: number;
   readonly addr: bigint;
 }
 
-/** What came of it when the peer was asked. */
+/** Result of the request to the peer. */
 export interface Asked {
   /** A WcStatus. */
   readonly status: number;

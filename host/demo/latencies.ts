@@ -13,7 +13,7 @@ export class Latencies {
     this.#count = 0;
   }
 
-  /** Milliseconds that a `share` (0 to 1) of them do not exceed; NaN when there are none. */
+  /** Milliseconds that a `share` (0 to 1) of them do not exceed; NaN without any. */
   quantile(share: number): number {
     const kept = this.#millis.slice(0, Math.min(this.#count, KEPT)).sort();
     if (kept.length === 0) return NaN;

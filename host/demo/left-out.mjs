@@ -1,4 +1,4 @@
-/** For esbuild: what the page does not call is left out of it. Whoever calls it is told. */
+/** Plugin of esbuild: replaces code that the page does not call by a function that throws. */
 import { existsSync, readFileSync } from 'node:fs';
 
 const FILES = [

@@ -6,7 +6,7 @@ export const PICTURE_BYTES = SIDE * SIDE;
 
 /** Behind it 64-bit little-endian words; peers READ them with the picture. */
 export const Word = {
-  /** Counted up by compare and swap, by whoever likes. */
+  /** Counted up by compare and swap of any peer. */
   CELL: PICTURE_BYTES,
   /** How often WRITEs, READs and atomics of a peer made this application run: never. */
   CALLBACKS: PICTURE_BYTES + 8,
@@ -24,7 +24,7 @@ export const TARGET = PICTURE_BYTES + WORDS_BYTES;
 export const TARGET_BYTES = 32;
 export const STATION_BYTES = TARGET + TARGET_BYTES;
 
-/** The line in the middle of the picture: what a peer WRITEs to who asks for it. */
+/** The line in the middle of the picture: a peer WRITEs it on request. */
 const STAMP = (SIDE / 2) * SIDE;
 export const STAMP_BYTES = SIDE;
 
@@ -47,7 +47,7 @@ export function recordAt(memory: Uint8Array, at: number): Uint32Array {
   return new Uint32Array(memory.buffer, memory.byteOffset + at, RECORD_BYTES / 4);
 }
 
-/** The picture as a matrix of eight-byte elements: half a line of it is a row. */
+/** The picture as a matrix of eight-byte elements: a row is half a line. */
 export const MATRIX = {
   rows: 512,
   columns: 16,

@@ -68,7 +68,7 @@ export async function stampWhenAsked(
 /** Behind the slots of the inbox lies the message that is sent. */
 export const BOX_BYTES = MESSAGE_BYTES * (RECEIVES + 1);
 
-/** SENDs so many messages at once; resolves when the other's application had room for all. */
+/** SENDs `count` messages; resolves when the other's application had room for all. */
 export async function sendMessages(end: End, box: MemoryRegion, count: number): Promise<void> {
   const { qp, sendCq } = end.connection;
   const { lkey } = box;

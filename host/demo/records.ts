@@ -8,8 +8,8 @@ import { RECORD_BYTES, placeOf, recordAt, writeWord } from './memory-layout.js';
 export const PEN_BYTES = RECORD_BYTES + 8;
 
 /**
- * WRITEs record after record until the connection is over: beside the one before, FLUSHED, and only
- * then counted by an ATOMIC WRITE of its number, FLUSHED as well. Then the other is told.
+ * WRITEs record after record until the connection ends: beside the record before, FLUSHED, and then
+ * counted by an ATOMIC WRITE of its number, FLUSHED as well. Then a message reports the number.
  */
 export async function writeRecords(end: End, pen: MemoryRegion): Promise<void> {
   const { qp, sendCq } = end.connection;

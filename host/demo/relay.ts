@@ -1,8 +1,8 @@
 /**
- * A wire that loses datagrams below WebRTC: two UDP sockets, one for each of two peers that find
- * each other by WebRTC. What comes to one leaves from the other, or is dropped; whatever is inside,
- * ICE, DTLS, SCTP, is as encrypted as it came. Who a peer is shows by what it sends: a relay sends
- * to nobody who has not sent to it.
+ * A wire that loses datagrams below WebRTC: two UDP sockets, one for each of two peers. Datagrams
+ * that arrive at one leave from the other, or are dropped; ICE, DTLS and SCTP stay encrypted. A
+ * relay learns a peer's address from its first datagram, and sends to no address that has not sent
+ * to it.
  */
 import { createSocket, type RemoteInfo, type Socket } from 'node:dgram';
 import { isIPv6, type AddressInfo } from 'node:net';
@@ -23,7 +23,7 @@ export interface RelayCounters {
 /** A peer that is silent for so long may have moved: another address is believed then. */
 const SILENCE_MILLIS = 1000;
 
-/** One of the two sockets, and who talks to it. */
+/** One of the two sockets, and its peer. */
 class Side {
   readonly socket: Socket;
   peer: RemoteInfo | undefined;
@@ -46,7 +46,7 @@ class Side {
     });
   }
 
-  /** Is it the peer's? Whoever is first is the peer; a stranger is not heard. */
+  /** Is the source the peer? The first sender becomes the peer; others are ignored. */
   hear(source: RemoteInfo, nowMillis: number): boolean {
     const { peer } = this;
     const isPeer = peer?.port === source.port && peer.address === source.address;

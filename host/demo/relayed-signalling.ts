@@ -69,7 +69,7 @@ export async function askForRelay(url: URL, id?: string, loss?: number): Promise
   }
   const isWhole = [status.offerer, status.answerer].every((place) => Number(place?.port) > 0);
   if (!isWhole || typeof status.id !== 'string') {
-    throw new LinkError('EPROTO', 'what the server says about its relay is none of ours');
+    throw new LinkError('EPROTO', 'POST relay: the answer lacks the id or a port');
   }
   return status as RelayStatus;
 }

@@ -14,7 +14,7 @@ import { listenRefusal } from '../link/tcp-refusal.js';
 import { WebSocketLink } from '../link/channel/websocket.js';
 import { BareChannels, type ChannelKind } from './bare-channels.js';
 import { HEADERS, contentSecurityPolicy } from './page-headers.js';
-import { RelayDesk } from './relay-desk.js';
+import { RelayServer } from './relay-server.js';
 import { SocketEcho } from './socket-echo.js';
 import { Station } from './station.js';
 
@@ -57,8 +57,8 @@ export class DemoServer {
   readonly url: string;
   /** Bytes of a whole visit, compressed. */
   readonly gzipBytes: number;
-  /** Wires that lose datagrams, for who asks for them. */
-  readonly relays: RelayDesk;
+  /** Relays that lose datagrams. */
+  readonly relays: RelayServer;
   /** The peer over data channels; undefined without node-datachannel. */
   readonly station: Station | undefined;
   /** The peer over WebSockets; undefined without ws. */
@@ -71,7 +71,7 @@ export class DemoServer {
     server: Server,
     url: string,
     gzipBytes: number,
-    relays: RelayDesk,
+    relays: RelayServer,
     stations: Pick<DemoServer, 'station' | 'socketStation' | 'missing'>,
   ) {
     this.#server = server;
@@ -88,7 +88,7 @@ export class DemoServer {
     const files = readFiles();
     const stations = await openStations();
     const answerers = answerersOf(stations.station);
-    const relays = new RelayDesk();
+    const relays = new RelayServer();
     const limits = {
       requestTimeout: REQUEST_MILLIS,
       headersTimeout: HEAD_MILLIS,
@@ -161,7 +161,7 @@ async function openStations() {
   return { station, socketStation, missing };
 }
 
-/** Who answers the offers that are POSTed, by path; nobody without WebRTC. */
+/** Answerers of offers that are POSTed, by path; undefined without WebRTC. */
 function answerersOf(station: Station | undefined): Answerers | undefined {
   if (!station) return undefined;
   return {
@@ -220,7 +220,7 @@ function listening(server: Server, port: number, bind: string): Promise<void> {
 
 interface Answering {
   readonly answerers: Answerers | undefined;
-  readonly relays: RelayDesk;
+  readonly relays: RelayServer;
   readonly hosts: readonly string[];
 }
 

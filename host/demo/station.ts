@@ -1,6 +1,6 @@
 /**
  * A peer of the demo, the same in a tab's Worker and in Node: a device with a picture in registered
- * memory, and a session with everybody who is there.
+ * memory, and a session with each other peer.
  */
 import { connect, listen, type EndOptions, type RdmaConnection } from '../cm/connect.js';
 import type { ChannelLink } from '../link/channel/channel-link.js';
@@ -35,7 +35,7 @@ const CONNECTIONS_MAX = 8 * SESSIONS_MAX;
 const SMALL_QP = { cap: { maxSendWr: 4, maxRecvWr: 4, reorderPackets: 64 } };
 const CALL_AGAIN_MILLIS = 1000;
 
-/** A connection by which a peer WRITEs to memory that it is told of. */
+/** A connection by which a peer WRITEs to memory that this side names. */
 export function writtenBy(
   address: string,
   context: Context,
@@ -251,7 +251,7 @@ export class Station {
     this.#lend(end, pen, writeRecords(end, pen));
   }
 
-  /** `work` on a connection that belongs to who called, with memory of ours. */
+  /** Runs `work` on a connection of the caller, with memory of this side. */
   #lend({ connection }: End, region: MemoryRegion, work: Promise<void>): void {
     this.#keep(connection);
     void Promise.all([work.catch(() => undefined), connection.disconnected]).then(() => {
@@ -260,7 +260,7 @@ export class Station {
     });
   }
 
-  /** A spare connection belongs to who called; here it is only ended with him. */
+  /** Ends a spare connection when its caller closes it. */
   #keep(connection: RdmaConnection): void {
     void connection.disconnected.then(() => {
       this.#connections--;
@@ -329,7 +329,7 @@ export class Station {
     if (this.#closed) return;
     for (const { connection } of ends.values()) await connection.close().catch(() => undefined);
     this.#release(session.regions);
-    // It is over for both; who called calls again if the other is still there.
+    // Both sides end the session; its caller calls again if the peer is still there.
     if (this.address < `${session.peer.gid}`) void this.#callAll(session.peer);
   }
 }

@@ -1,4 +1,4 @@
-/** READs the other's memory, again and again: what is shown of it is what is there. */
+/** READs the other's memory repeatedly, so that the page shows its real content. */
 import { SendFlag, WrOpcode } from '../verbs/enums.js';
 import type { MemoryRegion } from '../verbs/regions/memory-region.js';
 import { at, check, type End } from './end.js';
@@ -25,12 +25,12 @@ export class View {
     return this.#region.buffer;
   }
 
-  /** A Word of it. */
+  /** Reads a Word of the copy. */
   word(offset: number): number {
     return readWord(this.memory, offset);
   }
 
-  /** READs all of it, from now on. Rejects when the connection is over. */
+  /** READs the whole picture from now on. Rejects when the connection ends. */
   refresh(): Promise<void> {
     // One after the other: their completions come from one queue.
     this.#last = this.#last.then(() => this.#refresh());

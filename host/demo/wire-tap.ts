@@ -1,4 +1,4 @@
-/** A link that shows its packets, and kills those that it is told to. */
+/** A link that shows its packets, and drops those that it is set to drop. */
 import { Opcode, OpcodeName } from '#build/abi.js';
 import { CopiedBatch, copyPacket, type CopiedPacket } from '../link/faults/copied-batch.js';
 import type { Endpoint } from '../link/endpoint.js';

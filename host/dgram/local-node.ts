@@ -56,7 +56,7 @@ export class LocalNode {
   /** Until when peers, by address, are taken to have no node. */
   readonly #absent = new Map<string, number>();
   readonly #asked = new Set<string>();
-  /** Told when a peer turned out to have no node. */
+  /** Called when a request shows that a peer has no node. */
   readonly waiting = new Set<() => void>();
 
   private constructor(address: string, context: Context) {

@@ -33,7 +33,7 @@ export interface EngineOutput<Destination> {
   send(batch: SendBatch<Destination>): void;
   /** Where packets of the path at this address go. */
   destinationOf(path: number): Destination;
-  /** There are FLUSHes that the host was not told of (`nextFlush`). */
+  /** FLUSHes wait that the host has not taken yet (`nextFlush`). */
   flushes?(): void;
   /** Takes events; undefined: another thread does. */
   readonly events: EventOutput | undefined;

@@ -1,4 +1,4 @@
-/** Writes into the server's memory, which learns of it when the client disconnects. */
+/** Writes into the server's memory; the server's program takes no part until the disconnect. */
 import { SendFlag, WcStatusName, WrOpcode } from '../index.js';
 import { completed, connectTo, register, run } from './end.js';
 import { decode, describe, encode, parseDescription } from './private-data.js';

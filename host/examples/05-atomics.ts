@@ -1,4 +1,4 @@
-/** Counts in the server's memory: what it was before comes back, and nobody counts in between. */
+/** Counts in the server's memory with FETCH_ADD, which returns the value before and is atomic. */
 import { SendFlag, WrOpcode } from '../index.js';
 import { completed, connectTo, register, run } from './end.js';
 import { describe, parseDescription } from './private-data.js';

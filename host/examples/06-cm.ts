@@ -57,7 +57,7 @@ await play(
     await next(channel, CmEventType.ROUTE_RESOLVED);
     const cq = context.createCq(16);
     const qp = id.createQp({ sendCq: cq, recvCq: cq, cap: { maxInlineData: 64 } });
-    id.connect({ privateData: encode('who is there?'), retryCount: 7, rnrRetryCount: 7 });
+    id.connect({ privateData: encode('hello, server'), retryCount: 7, rnrRetryCount: 7 });
     const { privateData } = await next(channel, CmEventType.ESTABLISHED);
     console.log(`answered: ${decode(privateData)}`);
     const { INLINE, SIGNALED } = SendFlag;

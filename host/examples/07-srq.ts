@@ -1,4 +1,4 @@
-/** Three clients, one queue of receives: nobody needs buffers of his own for what may come. */
+/** Three clients and one shared receive queue: the buffers serve whichever client sends. */
 import { SendFlag, WrOpcode, listen, type RdmaConnection } from '../index.js';
 import { completed, connectTo, register } from './end.js';
 import { announce, met, play } from './roles.js';

@@ -43,7 +43,7 @@ await play(
     const inbox = register({ id: { context, pd: qp.pd } }, GRH_BYTES + BYTES);
     qp.postRecv({ sgList: [inbox.sge] });
     id.accept();
-    // What is lost on its way is lost: nobody says so, and who waits has to give up by himself.
+    // A lost datagram is not reported: the receiver needs a timeout.
     const late = sleep(TIMEOUT_SECONDS * 1000, undefined, { ref: false });
     const came = await Promise.race([completed(cq), late]);
     if (!came) throw new Error(`nothing came within ${TIMEOUT_SECONDS} s (ETIMEDOUT)`);
@@ -65,7 +65,7 @@ await play(
     id.connect();
     const { ud } = await next(channel, CmEventType.ESTABLISHED);
     const outbox = register({ id: { context, pd: qp.pd } }, BYTES);
-    outbox.memory.set(encode('to whom it may concern'));
+    outbox.memory.set(encode('a datagram for any reader'));
     const ah = qp.pd.createAh(ud!.ahAttr);
     qp.postSend({
       opcode: WrOpcode.SEND,

@@ -12,7 +12,7 @@ await run(
     const memory = context.alloc(BYTES);
     const mr = pd.regMr(memory, AccessFlag.LOCAL_WRITE | AccessFlag.MW_BIND);
     memory.set(encode('an open window'), WINDOW.offset);
-    memory.set(encode('nobody’s business'), 0);
+    memory.set(encode('outside of the window'), 0);
     const mw = pd.allocMw(MwType.TYPE_2);
     await using connection = await request.accept();
     const { qp, sendCq, recvCq } = connection;
@@ -20,7 +20,7 @@ await run(
     const addr = mr.addr + BigInt(WINDOW.offset);
     const bindInfo = { mr, addr, length: WINDOW.bytes, mwAccessFlags: AccessFlag.REMOTE_READ };
     qp.postSend({ opcode: WrOpcode.BIND_MW, bindMw: { mw, rkey, bindInfo } });
-    // Behind the bind in the same queue: whoever hears of the window may use it.
+    // Posted behind the bind in the same queue: the window is usable when the peer gets its key.
     memory.set(describe({ mr: { addr, rkey, length: WINDOW.bytes } }), BYTES - 16);
     const sgList = [{ addr: mr.addr + BigInt(BYTES - 16), length: 16, lkey: mr.lkey }];
     qp.postRecv({});

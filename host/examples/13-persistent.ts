@@ -1,6 +1,6 @@
 /**
- * Persistent memory of a process that is killed: what was flushed from afar is in its file. The
- * record first, then the word that says it is there: a reader finds all of it or nothing.
+ * Persistent memory of a process that is killed: data that a peer has flushed are in its file. The
+ * record comes first, then the word that marks it valid: a reader finds a whole record or none.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -32,7 +32,7 @@ await play(
       if (number === MESSAGES - 1) await socket.send(from, encode('that was all'));
     }
     console.log(`${next.size} clients, ${CLIENTS * MESSAGES} messages, each once and in order`);
-    // A closed socket delivers what it was given; a closed device does not.
+    // A closed socket delivers the messages that it accepted; a closed device does not.
     await socket.poll(0, 100);
   },
   async ({ target, udpPort }) => {

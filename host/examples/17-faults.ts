@@ -1,4 +1,4 @@
-/** A wire that loses every tenth packet: what is seen there, and that nothing comes of it. */
+/** A wire that loses every tenth packet: retransmission hides the loss from the program. */
 import { SendFlag, UdpLink, WcStatus, WrOpcode, connect, openDevice } from '../index.js';
 import { explainPacket, explainWcStatus, faultLink, traceLink } from '../index.js';
 import { completed, register, run } from './end.js';
@@ -33,7 +33,7 @@ await run(
     connection.qp.postSend({ ...write, rdma });
     await completed(connection.sendCq);
     console.log(`${packets} packets seen`);
-    // A key that nobody has: the status, and what it means.
+    // An unknown key: the status, and its meaning.
     connection.qp.postSend({ ...write, rdma: { ...rdma, rkey: rdma.rkey ^ 0xff00 } });
     const [{ status } = { status: WcStatus.SUCCESS }] = await connection.sendCq.wait(1);
     console.log(explainWcStatus(status));

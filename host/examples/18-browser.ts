@@ -1,5 +1,5 @@
 /**
- * A Node program whose memory a page reads: it shows what lies there, and nobody is asked. Run it,
+ * A Node program whose memory a page reads and shows; the program takes no part. Run it,
  * and open http://127.0.0.1:8080 in a browser.
  */
 import { createHash } from 'node:crypto';

@@ -33,7 +33,7 @@ const onwards = (rank: number, by: number): number => (rank + by + RANKS) % RANK
 async function play(rank: number): Promise<void> {
   await using context = await openDevice({ address: '127.0.0.1', port: 0 });
   const pd = context.allocPd();
-  // One buffer for each step, and one for what comes of the last.
+  // One buffer for each step, and one for the result of the last.
   const memory = context.alloc((STEPS + 1) * BUFFER_BYTES);
   const mr = pd.regMr(memory, AccessFlag.LOCAL_WRITE);
   const blocksOf = (buffer: number) =>
@@ -58,7 +58,7 @@ async function play(rank: number): Promise<void> {
     },
   ];
 
-  // Whoever is 2^k behind connects to us for step k, and finds the receive for it.
+  // For step k the rank 2^k behind connects to this one, whose receive is posted already.
   const listener = await listen(`127.0.0.1:${PORT}`, { context });
   process.send!(context.local.port);
   const [ports] = (await once(process, 'message')) as [readonly number[]];
@@ -107,7 +107,7 @@ async function play(rank: number): Promise<void> {
     if (byte !== content(from, rank)) wrong++;
   });
   process.send!(`rank ${rank}: ${BUFFER_BYTES} bytes, ${wrong} of them wrong`);
-  // Nobody leaves before all are done.
+  // Each process waits until all are done.
   await once(process, 'message');
   for (const connection of [...connections, ...accepted.values()]) await connection.close();
   await listener.close();

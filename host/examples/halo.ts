@@ -25,7 +25,7 @@ const COLUMN_BYTES = ROWS * 8;
 const PLATE_BYTES = ROWS * WIDTH * 8;
 const SHAPE = { rows: ROWS, columns: WIDTH, elementBytes: 8 };
 
-/** Two plates, which take turns: what comes for the next step disturbs nobody. */
+/** Two plates in turn: data for the next step do not overwrite those of this one. */
 interface Half {
   readonly plates: readonly Float64Array[];
   readonly memory: Registered;

@@ -50,7 +50,7 @@ async function live(number: number): Promise<void> {
   await dismissed();
 }
 
-/** So many more pieces, when they are there: what a dead process had comes back by itself. */
+/** Waits for `count` more pieces: the memory of a dead process is reclaimed by the survivors. */
 async function awaitPieces(context: Context, count: number): Promise<number> {
   const start = performance.now();
   for (let taken = 0; taken < count;) {

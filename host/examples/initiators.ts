@@ -1,7 +1,7 @@
 /**
- * 30 storage initiators, each a process, that share one registered pool. It is registered once,
- * whoever uses it: a block is read into a buffer that any of them takes from the pool, by the same
- * key, and handed on to another one without a copy.
+ * 30 storage initiators, each a process, share one pool that is registered once. An initiator reads
+ * a block into a buffer of the pool, and passes it to another one by the same key, without a
+ * copy.
  *
  * `node initiators.js [COUNT]` starts them, and is the target with the blocks itself.
  */

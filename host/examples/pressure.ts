@@ -1,5 +1,5 @@
 /**
- * Memory that moves between a buffer cache and pools under pressure. All of it was registered once;
+ * Memory that moves between a buffer cache and pools under pressure. It is registered once;
  * a granule that changes hands keeps its address and its key, so a peer that knows a block of the
  * cache goes on reading it while the pools grow, shrink and grow again.
  *
@@ -22,7 +22,7 @@ const CACHE_LEAST = 8;
 const ROUNDS = 20;
 const POOLS = ['sort', 'hash', 'large'];
 
-/** Who has which granule. Nothing is registered, mapped or copied when one moves. */
+/** The owner of each granule. Moving one registers, maps and copies nothing. */
 class Memory {
   /** Blocks of the cache, the one that was used longest ago first: granule by block. */
   readonly cache = new Map<number, number>();
@@ -39,7 +39,7 @@ class Memory {
     return this.#bytes.subarray(index * GRANULE_BYTES, (index + 1) * GRANULE_BYTES);
   }
 
-  /** A pool wants one more: a free one, or the cache's oldest. False: there is none to give. */
+  /** Adds a free granule to a pool, or the cache's oldest. Returns false if there is neither. */
   grow(pool: string): boolean {
     const index = this.#free.pop() ?? this.#evict();
     if (index === undefined) return false;

@@ -41,7 +41,7 @@ export class Processes {
   }
 
   tell(message: object): void {
-    // Who is gone is missed when it is to be heard.
+    // A process that has ended is reported by the next `hear`.
     for (const member of this.#members) if (member.connected) member.send(message, () => {});
   }
 
@@ -74,7 +74,7 @@ export class Processes {
     if (!hasEnded(member)) await once(member, 'exit');
   }
 
-  /** The example is over, however: nobody is left behind. */
+  /** Ends all processes, also when the example fails. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.end();
   }
@@ -108,17 +108,17 @@ if (member !== undefined) {
   });
 }
 
-/** Whoever is to hear it may have gone. */
+/** Sends a message to the parent process, if it still runs. */
 export function say(message: object): void {
   if (process.connected) process.send!(message, () => {});
 }
 
-/** The next thing that whoever started this process says. */
+/** Waits for the next message of the parent process. */
 export async function nextMessage<Message>(): Promise<Message> {
   return ((await once(process, 'message')) as [Message])[0];
 }
 
-/** Whoever started this process wants it to end. */
+/** Resolves when the parent process wants this one to end. */
 export async function dismissed(): Promise<void> {
   if (process.connected) await once(process, 'disconnect');
 }

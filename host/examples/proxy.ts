@@ -91,7 +91,7 @@ async function beProxy(): Promise<void> {
   await connection.close();
 }
 
-/** Computes for so many milliseconds of its own time, without a break. */
+/** Computes for `millis` of processor time, without a break. */
 function compute(millis: number): void {
   const end = process.cpuUsage().user + millis * 1000;
   for (let value = 1; process.cpuUsage().user < end;) {

@@ -65,7 +65,7 @@ export function play(
   });
 }
 
-/** The server says where it is, to a reader and to whoever started it. */
+/** Publishes the server's address, on standard output and to the parent process. */
 export function announce(port: number, { local }: Context): void {
   console.log(`listening on ${local.gid}:${port}`);
   process.send?.([`${local.gid}:${port}`, `${local.port}`]);
@@ -87,7 +87,7 @@ async function playAll(clients: number): Promise<void> {
     const ended = Array.from({ length: clients }, () => start('client', ...words));
     await Promise.all([server, ...ended]);
   } catch (error) {
-    // Who is left waits for somebody who is gone.
+    // The other processes would wait for the one that has failed.
     for (const child of processes) child.kill();
     throw error;
   }

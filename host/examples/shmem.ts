@@ -1,6 +1,6 @@
 /**
- * A symmetric heap with put and get, as SHMEM has it: every process has a heap, and whoever knows
- * an offset reads and writes there in the heap of any other, whose code takes no part. All heaps
+ * A symmetric heap with put and get, as in SHMEM: every process has a heap, and any process that
+ * knows an offset reads and writes there in another's heap, whose code takes no part. All heaps
  * are one registration; every process puts and gets by a queue pair of its own that ends in itself.
  *
  * `node shmem.js` starts the processes, which add up by recursive doubling.

@@ -71,7 +71,7 @@ export class Controller implements HostIdentity {
   #csts = 0;
   readonly #eventRequests: NvmeRequest[] = [];
   readonly #events: AsyncEvent[] = [];
-  /** Told, and not read from its log page since. */
+  /** Reported, and not read from its log page since. */
   readonly #masked = new Set<number>();
   #heardMicros: number;
   #cancelTimer: CancelTimer = () => {};

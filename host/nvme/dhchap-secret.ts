@@ -68,7 +68,7 @@ export function makeDhchapSecret(transform: DhchapHash | 'none' = 'sha256'): str
   if (transform === 'none') return formatDhchapSecret({ transform: 0, key: randomOf(32) });
   throw new MisuseError(
     'transform',
-    `must be 'none', 'sha256', 'sha384' or 'sha512', got '${transform}'`,
+    `must be one of none, sha256, sha384 or sha512, got ${transform}`,
   );
 }
 

@@ -219,9 +219,8 @@ export class NvmeVolume {
   }
 
   /**
-   * What was written before is durable when it resolves. Rejects as `read`; and with RefusalError
-   * EIO when the target went away after writes that no flush had followed: it may have lost them,
-   * and they are to be written again. Once told, it is not told again.
+   * Resolves when earlier writes are durable. Rejects as `read`; and once with RefusalError EIO if
+   * the target went away after unflushed writes, which it may have lost: write them again.
    */
   async flush(): Promise<void> {
     this.#tellDoubts();

@@ -34,7 +34,7 @@ export function hasFailed(state: Int32Array): boolean {
   return Atomics.load(state, FAILED) !== 0;
 }
 
-/** Marks the region as failed: from now on no byte of it counts as durable. */
+/** Marks the region as failed: none of its bytes counts as durable from now on. */
 export function markFailed(state: Int32Array): void {
   Atomics.store(state, FAILED, 1);
   Atomics.notify(state, BUSY);

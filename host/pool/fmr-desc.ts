@@ -12,11 +12,11 @@ export class FmrDesc {
   readonly mr: FastMemoryRegion;
   /** @internal Whose own it is (L1); undefined: shared. */
   home: DescUser | undefined;
-  /** @internal Who has it; undefined: nobody. */
+  /** @internal The user that holds the region; undefined if it is free. */
   holder: DescUser | undefined;
   /** @internal Where the arena has it, and the key that it had when it came into view. */
   readonly index: number;
-  /** @internal The user that holds the region; undefined if it is free. */
+  /** @internal */
   readonly firstKey: number;
 
   /** @internal */

@@ -486,9 +486,9 @@ export class FmrPoolUser {
   readonly reclaim: ((wanted: number) => number) | undefined;
   /** @internal Which bucket (L2). */
   readonly bucket: number;
-  /** @internal What the arena knows of it, and what holds its regions there. */
-  readonly place: UserPlace;
   /** @internal The user's entry in the arena, and the holder id of its regions. */
+  readonly place: UserPlace;
+  /** @internal */
   readonly hand: number;
   /** @internal Shared regions that it holds. */
   borrowed = 0;

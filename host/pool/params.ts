@@ -37,7 +37,7 @@ export interface FmrPoolParams {
   readonly idleMicros?: number;
   /** How often the monitor looks, while there is something to do. Default 1000. */
   readonly monitorMicros?: number;
-  /** Receives events. An exception of it is counted and does not propagate. */
+  /** Receives events. An exception is counted and does not propagate. */
   readonly onEvent?: (event: FmrPoolEvent) => void;
 }
 

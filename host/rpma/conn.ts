@@ -98,7 +98,7 @@ export class Conn {
     return this.#privateData ?? new Uint8Array(0);
   }
 
-  /** `rpma_conn_apply_remote_peer_cfg`: what the other side told of itself. */
+  /** `rpma_conn_apply_remote_peer_cfg`: applies the configuration that the peer declared. */
   applyRemotePeerCfg(pcfg: PeerCfg): void {
     this.#isDirectWriteToPmem = pcfg.getDirectWriteToPmem();
   }

@@ -78,7 +78,7 @@ test('a server that never answers is named, and tabs find each other', async (wo
   const a = await DemoPage.open(browser, url);
   await a.said('#notes', /no peer answered.*second tab/);
   await a.said('#notes', /No SharedArrayBuffer.*stays in one Worker/);
-  await a.said('#status', /Nobody is there yet/);
+  await a.said('#status', /No peer is connected yet/);
   await a.page.locator('#act-wrong-key').click();
   await a.said('.act:has(#act-wrong-key) output.said', /no peer yet/);
   const b = await DemoPage.open(browser, url);

@@ -17,7 +17,7 @@ export const COURSE: readonly Example[] = [
     says: [/ADDR_RESOLVED[^]*ROUTE_RESOLVED/, /received 33 bytes: no memory/, /answered: here/],
   },
   { name: '07-srq', says: [/3 clients, 4 \+ 4 \+ 4 messages/] },
-  { name: '08-datagrams', says: [/64 bytes of queue pair \d+: to whom it may concern/] },
+  { name: '08-datagrams', says: [/64 bytes of queue pair \d+: a datagram for any reader/] },
   {
     name: '09-windows',
     says: [/SUCCESS: an open window/, /is shut/, /once more: REM_ACCESS_ERR/],

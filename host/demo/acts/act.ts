@@ -8,7 +8,7 @@ import type { Station } from '../station.js';
 /** Where an act plays. */
 export interface Stage {
   readonly station: Station;
-  /** Who is looked at. */
+  /** The session that the page shows. */
   readonly session: Session;
   /** Says something in the meantime. */
   say(sentence: string): void;
@@ -22,7 +22,7 @@ export interface Stage {
   quietly<Value>(work: () => Promise<Value>): Promise<Value>;
   /** One more context of the station's device, in a Worker of its own where memory is shared. */
   guest(invitation: Invitation): Promise<Company>;
-  /** So many of a hundred datagrams to and from this peer are lost from now on. */
+  /** Sets the percentage of lost datagrams to and from this peer. */
   lose(percent: number): Promise<Wire>;
 }
 
@@ -36,7 +36,7 @@ export interface Wire {
   lost(): Promise<number>;
 }
 
-/** What came of it. */
+/** Result of an act. */
 export interface Outcome {
   /** What the page says, a sentence a line. */
   readonly sentences: readonly string[];

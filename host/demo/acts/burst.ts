@@ -18,7 +18,7 @@ const OWN = 8;
 const REGIONS_MAX = 160;
 const REGIONS_MIN = 16;
 const DRAW_MILLIS = 10;
-/** Longer than the pool keeps what nobody needs. */
+/** Longer than the idle time after which the pool frees regions. */
 const AFTERWARDS_MILLIS = 400;
 
 /** A pool for each press: a device has one for a name. */
@@ -57,7 +57,7 @@ export const burst: Act = {
     } finally {
       usage.end();
       for (const { connection } of ends) await connection.close();
-      // Where a connection broke its regions are registered still, and nobody may have them again.
+      // Regions of a broken connection may still be registered: they are not used again.
       if (isOver) {
         for (const user of pool.users) user.destroy();
         pool.destroy();
@@ -97,7 +97,7 @@ async function fire(
       `${counted(requests, 'READ')} in ${took.toFixed(0)} ms; at most ${usage.peak} regions in use at once, ` +
         `of ${created} that were made.`,
       `Taken: ${own} of their own, ${bucket} from a bucket, ${shared} from the pool; ` +
-        `${counted(misses, 'time')} there was none, and a request waited.`,
+        `${counted(misses, 'time')} none was free, and a request waited.`,
       `After the burst the pool freed what it does not need: ${left} are left. Wrong bytes: ${wrong}.`,
     ],
     figures: {
@@ -115,7 +115,7 @@ async function fire(
   };
 }
 
-/** Who has how many, drawn as it changes. */
+/** Regions in use by each user, drawn as they change. */
 class Usage {
   inUse = 0;
   peak = 0;
@@ -130,7 +130,7 @@ class Usage {
     this.#pool = pool;
   }
 
-  /** A region for `user`, and which tier it came from; undefined: there is none now. */
+  /** Takes a region for `user`, with its tier; undefined if none is free. */
   take(user: FmrPoolUser): { readonly desc: FmrDesc; readonly tier: Tier } | undefined {
     const { hitsL1, hitsL2 } = user.stats;
     const desc = user.getMr();
@@ -205,7 +205,7 @@ async function readAll(
     for (const { wrId } of completions) {
       const id = Number(wrId);
       if (id < PIECES) {
-        // Read; its key is to open nothing before somebody else gets the region.
+        // The READ is complete: invalidates the key before another user gets the region.
         qp.postSend({
           wrId: id + PIECES,
           opcode: WrOpcode.LOCAL_INV,

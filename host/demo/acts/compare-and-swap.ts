@@ -19,8 +19,8 @@ export const compareAndSwap: Act = {
   id: 'compare-and-swap',
   title: 'Compare and swap',
   sentence:
-    'Four queue pairs count in one word of the peer’s memory. Whoever finds it changed tries again; ' +
-    'no count is lost, and the peer’s program is not asked.',
+    'Four queue pairs count in one word of the peer’s memory. A queue pair that finds the word changed ' +
+    'tries again; no count is lost, and the peer’s program takes no part.',
   async play(stage) {
     const { station, session } = stage;
     const contenders = await Promise.all(

@@ -27,7 +27,7 @@ export const crash: Act = {
   sentence:
     'The peer WRITEs records into persistent memory of this pane, a file of its browser (OPFS): beside ' +
     'the record before, FLUSH, then the new number by ATOMIC WRITE, FLUSH. The Worker that has the file is ' +
-    'killed in the middle. What it was told to be durable is there when the file is opened anew.',
+    'killed in the middle. Each record that was reported durable is there when the file is reopened.',
   slider: { label: 'Records before', min: 1, max: 50, step: 1, value: 10, unit: '' },
   async play({ station, session, say }, value) {
     const { context } = station;
@@ -63,7 +63,7 @@ export const crash: Act = {
       sentences: [
         `Told to be durable: records 1 to ${told}. The Worker was killed while ${told + 1} was under way.`,
         `Opened anew, the file has record ${record}; of its words ${torn} are another’s. ` +
-          `Beside it lie ${kib} KiB of record ${record + 1}, which nobody reads.`,
+          `Beside it lie ${kib} KiB of record ${record + 1}, which is not counted yet.`,
         ...(earlier.record > 0
           ? [`Found at first: record ${earlier.record} of the last time.`]
           : []),
@@ -111,7 +111,7 @@ function judge({ buffer }: PersistentMemory): { record: number; torn: number; be
   return { record, torn, begun };
 }
 
-/** Until so many records are told to be durable; the number of the last one. */
+/** Waits until `wanted` records are reported durable; returns the number of the last one. */
 async function takeUntil({ qp, recvCq }: RdmaConnection, wanted: number): Promise<number> {
   for (;;) {
     const [completion] = await recvCq.wait(1);

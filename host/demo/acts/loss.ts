@@ -18,8 +18,8 @@ export const loss: Act = {
   id: 'loss',
   title: 'Lose packets',
   sentence:
-    'A relay of the server between the two peers, below WebRTC, loses so many datagrams, both ways. ' +
-    'Our adapter asks for what is missing (NAK), and all of it arrives. A reliable data channel ' +
+    'A relay of the server between the two peers, below WebRTC, loses this share of datagrams, both ways. ' +
+    'Our adapter requests missing packets (NAK), and all data arrive. A reliable data channel ' +
     'carries as many messages through the same loss.',
   slider: { label: 'Datagrams lost', min: 0, max: 20, step: 1, value: 5, unit: '%' },
   async play(stage, percent) {

@@ -1,4 +1,4 @@
-/** A WRITE with a key that is none. */
+/** A WRITE with an invalid key. */
 import { SendFlag, WcStatusName, WrOpcode } from '../../verbs/enums.js';
 import { at } from '../end.js';
 import { TARGET, TARGET_BYTES } from '../memory-layout.js';

@@ -40,7 +40,7 @@ export class Cards {
     plot.add(values, text);
   }
 
-  /** What came of it; the figures are there for who looks at the element. */
+  /** Shows the result; the figures are attributes of the element. */
   end(act: string, sentences: readonly string[], figures: Readonly<Record<string, number>>): void {
     this.say(act, sentences);
     this.#cards.get(act)!.said.dataset['figures'] = JSON.stringify(figures);

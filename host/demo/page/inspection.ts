@@ -1,7 +1,7 @@
 /** What `demo.inspect()` of the page tells. */
 export interface Inspection {
   readonly address: string;
-  /** Our memory, all of it, and the peer's as it was READ last. */
+  /** This side's whole memory, and the peer's as of the last READ. */
   readonly ours: Uint8Array;
   readonly theirs: Uint8Array | undefined;
   readonly counters: Readonly<Record<string, number>>;

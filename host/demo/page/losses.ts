@@ -32,7 +32,7 @@ export class Losses {
     this.#opened = opened;
   }
 
-  /** From now on, to and from that peer; what is asked for while it is being done is done next. */
+  /** Sets the loss to and from that peer; a request during another one runs after it. */
   set(session: Session, percent: number): Promise<Wire> {
     this.#wanted = { session, share: percent / 100 };
     this.#applying ??= this.#applyAll().finally(() => (this.#applying = undefined));

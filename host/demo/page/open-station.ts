@@ -1,4 +1,4 @@
-/** A station by whatever this browser has, and who is told what it lacks. */
+/** Opens a station with the features of this browser, and reports those that it lacks. */
 import { LinkError } from '../../errors/errors.js';
 import { DataChannelLink } from '../../link/channel/data-channel.js';
 import { BroadcastSignalling } from '../../link/signalling/broadcast.js';

@@ -185,11 +185,11 @@ class Page {
     show('link', link);
     const select = element('peer', HTMLSelectElement);
     const options = peers.map(({ address, name }) => new Option(name, address));
-    select.replaceChildren(...(options.length > 0 ? options : [new Option('nobody yet', '')]));
+    select.replaceChildren(...(options.length > 0 ? options : [new Option('no peer yet', '')]));
     select.disabled = peers.length === 0;
     select.value = selected;
-    element('nobody', HTMLElement).hidden = peers.length > 0;
-    if (peers.length === 0) this.#status('Nobody is there yet.', false);
+    element('no-peer', HTMLElement).hidden = peers.length > 0;
+    if (peers.length === 0) this.#status('No peer is connected yet.', false);
   }
 
   #showFigures(figures: Figures): void {
@@ -221,5 +221,5 @@ class Page {
 }
 
 const page = new Page();
-/** For whoever looks into it from the console: `await demo.inspect()`. */
+/** For the console of the browser: `await demo.inspect()`. */
 Object.assign(globalThis, { demo: { inspect: () => page.inspect() } });

@@ -6,7 +6,7 @@ const KEPT = 120;
 
 export interface PlotOptions {
   readonly title: string;
-  /** As text, one for each line; without it `add` is told what to say. */
+  /** Text of each line; without it the caller of `add` passes the text. */
   readonly text?: (values: readonly number[]) => string;
 }
 

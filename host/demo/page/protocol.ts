@@ -22,14 +22,14 @@ export type ToWorker =
   | { readonly kind: 'palette'; readonly palette: Uint32Array }
   | { readonly kind: 'paint'; readonly pane: Pane; readonly line: Line; readonly heat: number }
   | { readonly kind: 'clear' }
-  /** A page that nobody sees need not look as often. */
+  /** A hidden page refreshes less often. */
   | { readonly kind: 'visible'; readonly isVisible: boolean }
   | { readonly kind: 'select'; readonly peer: string }
   | { readonly kind: 'play'; readonly act: string; readonly value: number }
   | { readonly kind: 'set'; readonly act: string; readonly value: number }
   | { readonly kind: 'kill'; readonly packetKind: string; readonly kill: Kill }
   | { readonly kind: 'packet'; readonly bytes: Uint8Array }
-  /** To a second Worker: who asks it for things. */
+  /** To a second Worker: the port of the Worker that sends its requests. */
   | { readonly kind: 'second'; readonly port: MessagePort }
   /** The second Worker is no more. */
   | { readonly kind: 'secondEnded' }

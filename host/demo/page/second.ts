@@ -1,4 +1,4 @@
-/** The second Worker of a pane, with a context of the same device: who asks, and what it does. */
+/** The second Worker of a pane, with a context of the same device: its client, and itself. */
 import type { DeviceShare } from '../../device/sharing/thread-share.js';
 import { DataChannelLink } from '../../link/channel/data-channel.js';
 import { WebSocketLink } from '../../link/channel/websocket.js';
@@ -28,7 +28,7 @@ interface Answer {
   readonly error?: string;
 }
 
-/** Who makes Workers and ends them: the page. */
+/** Creates and ends Workers: the page. */
 export interface Housekeeper {
   /** A new one, which attends to that port. */
   begin(port: MessagePort): void;

@@ -1,4 +1,4 @@
-/** The page's Worker: the station, what is drawn of its memory, and what the page is told. */
+/** The page's Worker: the station, the drawing of its memory, and reports to the page. */
 import { timerMillis } from '../../base/timer.js';
 import { acts } from '../acts/index.js';
 import type { Outcome, Stage } from '../acts/act.js';
@@ -21,7 +21,7 @@ import type { FromWorker, StripRun, ToWorker } from './protocol.js';
 
 const FIGURES_MILLIS = 250;
 const STRIP_MILLIS = 150;
-/** Of so many packets at most so many runs. */
+/** Most packets, and most runs, of a strip. */
 const STRIP_PACKETS = 300;
 const STRIP_RUNS = 15;
 /** Between READs of the peer's memory, while it changes; and when it has not for a while. */
@@ -189,7 +189,7 @@ class Demo {
     }
   }
 
-  /** Somebody measures; who does so for longer than that has gone. */
+  /** Is a peer measuring? A measurement longer than QUIET_MILLIS_MAX counts as ended. */
   #isQuiet(): boolean {
     const { memory } = this.#opened.station;
     if (readWord(memory, Word.QUIET) === 0) this.#quietSince = NaN;
@@ -313,7 +313,7 @@ function runsOf(packets: readonly TappedPacket[]): StripRun[] {
   return runs;
 }
 
-/** What comes before there is a station is heard then. */
+/** Messages that arrive before the station is open. */
 const early: ToWorker[] = [];
 let demo: Demo | undefined;
 

@@ -11,7 +11,7 @@ import { RelayedWay } from './relayed-way.js';
 import { signallingTo, socketUrl } from './ways.js';
 
 export interface Yardsticks {
-  /** Opened when it is asked for first, closed with the session. Rejects with LinkError. */
+  /** Opens the channel on first use; the session closes it. Rejects with LinkError. */
   channel(session: Session, kind: ChannelKind): Promise<EchoChannel>;
   /** Our way to that peer and a reliable channel through relays. Rejects with LinkError. */
   relay(session: Session): Promise<RelayedWay>;
@@ -81,7 +81,7 @@ export class ChannelYardsticks extends Kept {
     return this.#channels.find((other) => other.kind === kind)!.channels;
   }
 
-  /** How the peer is told of a channel's connection. */
+  /** The signalling for a channel's connection. */
   #way({ kind, peer }: Session, what: ChannelKind): Signalling {
     return kind === 'node'
       ? new HttpSignalling(new URL(what, self.location.href))
@@ -93,7 +93,7 @@ export class ChannelYardsticks extends Kept {
   }
 }
 
-/** A WebSocket to the server, which sends back what comes: reliable, whatever is asked for. */
+/** A WebSocket to the server, which echoes messages: reliable, for either kind. */
 export class SocketYardsticks extends Kept {
   relay(): Promise<RelayedWay> {
     return Promise.reject(new LinkError('EOPNOTSUPP', 'TCP lies below a WebSocket'));

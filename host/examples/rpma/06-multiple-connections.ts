@@ -34,7 +34,7 @@ const server: Role = async (addr, port, [count = '2', channel]) => {
   await Promise.all(visits);
 };
 
-const client: Role = async (addr, port, [name = 'nobody']) => {
+const client: Role = async (addr, port, [name = 'client']) => {
   await using station = await clientStation(addr);
   const buffer = station.context.alloc(MAX_NAME_SIZE);
   putText(buffer, 0, name.slice(0, MAX_NAME_SIZE - 1));

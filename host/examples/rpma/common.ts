@@ -1,4 +1,4 @@
-/** What the numbered examples have in common: who they are, what they say, how they connect. */
+/** Common to the numbered examples: arguments, output, connections. */
 import { argv } from 'node:process';
 import { pathToFileURL } from 'node:url';
 import { WcStatus, rpma } from '../../index.js';
@@ -44,7 +44,7 @@ async function station(addr: string, type: number): Promise<Station> {
 export const serverStation = (addr: string) => station(addr, UtilIbvContext.LOCAL);
 export const clientStation = (addr: string) => station(addr, UtilIbvContext.REMOTE);
 
-/** Listens, says so to whoever waits for it, and gives the first request. */
+/** Listens, prints the address, and returns the first request. */
 export async function listen(peer: rpma.Peer, addr: string, port: string): Promise<rpma.Ep> {
   const ep = await peer.epListen(addr, port);
   console.log(`listening on ${addr}:${ep.port}`);

@@ -14,7 +14,7 @@ export interface SendBuffer {
 /** One SEND that came in, where it lies. */
 export interface ReceivedPacket {
   readonly bytes: Uint8Array;
-  /** Payload behind the header, if the caller has a view of it already. */
+  /** Payload behind the header, if the caller has one already. */
   readonly behind?: Uint8Array;
   /** Immediate data that came with it. */
   readonly immData?: number | undefined;
@@ -110,8 +110,8 @@ export class OutgoingMessage {
   }
 
   /**
-   * The peer has acknowledged the message, so it has received every SEND of it. The peer drops what
-   * a connection repeats. Completions are not awaited, since most SENDs are unsignalled. Exception:
+   * The peer has acknowledged the message, so it has received each of its SENDs. The peer drops
+   * duplicates. Completions are not awaited, since most SENDs are unsignalled. Exception:
    * a retransmission can still be unsent here if the peer received the first transmission.
    */
   acknowledged(): void {

@@ -1,4 +1,4 @@
-/** What a peer told of its ports: which there are, and which are slow. */
+/** A peer's bound ports, and those that are slow, from its control messages. */
 import { CongestionMap } from '../wire/congestion-map.js';
 import { ControlKind, type Control } from '../wire/peer-control.js';
 import type { RdsStatistics } from './statistics.js';

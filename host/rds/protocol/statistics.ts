@@ -19,7 +19,7 @@ export interface RdsStatistics {
   recvPendingMost: number;
   /** Times that memory for a receive had to be fetched. */
   rxCacheMiss: number;
-  /** Told to stall what was stalled, or of a port that is not here. */
+  /** Stall messages for a port that was slow already, or is not bound. */
   stallEventsIgnored: number;
   // What the seed's text does not have.
   /** Messages sent again because their connection broke. */

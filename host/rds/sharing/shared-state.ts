@@ -137,7 +137,7 @@ export class SharedState {
     return new Gid(Uint8Array.from(this.#memory.subarray(SECRET, SECRET + 16)));
   }
 
-  /** Slot of the process that owns the node and can be reached; undefined if there is none. */
+  /** Slot of the owner process, if it can be reached; undefined otherwise. */
   get owner(): number | undefined {
     const word = Atomics.load(this.#words, OWNER);
     return word === 0 ? undefined : word - 1;

@@ -6,17 +6,17 @@ import type { CongestionMonitor } from '../protocol/core-options.js';
 
 export class Notifications implements CongestionMonitor {
   readonly #core: RdsCore;
-  readonly #told: () => void;
+  readonly #notify: () => void;
   #waiting: ReceivedControl[] = [];
   #monitored = 0n;
   /** Ports that are no longer slow, not yet read by the application. */
   #updated = 0n;
   #cookies: number[] = [];
 
-  /** `told` is called when a notification is available. */
-  constructor(core: RdsCore, told: () => void) {
+  /** `notify` is called when a notification is available. */
+  constructor(core: RdsCore, notify: () => void) {
     this.#core = core;
-    this.#told = told;
+    this.#notify = notify;
   }
 
   get isEmpty(): boolean {
@@ -33,17 +33,17 @@ export class Notifications implements CongestionMonitor {
   uncongested(bits: bigint): void {
     if ((bits & this.#monitored) === 0n) return;
     this.#updated |= bits & this.#monitored;
-    this.#told();
+    this.#notify();
   }
 
   operationEnded(userToken: bigint, status: number): void {
     this.#waiting.push({ type: ControlMessageType.RDMA_STATUS, userToken, status });
-    this.#told();
+    this.#notify();
   }
 
   memoryReturned(cookie: number): void {
     this.#cookies.push(cookie);
-    this.#told();
+    this.#notify();
   }
 
   /** Returns all notifications, which belong to the caller from then on. */

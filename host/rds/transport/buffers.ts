@@ -210,9 +210,9 @@ export class SendPool {
 /** What receive pools of a node share: how much they may have together. */
 export interface ReceiveBudget {
   bytesLeft: number;
-  /** Told when the device has no more, whatever is left. */
+  /** Called when the device has no more memory, whatever the limit leaves. */
   exhausted(): void;
-  /** Told when memory had to be fetched while messages were coming in. */
+  /** Called when memory was allocated during the receipt of messages. */
   missed(): void;
 }
 

@@ -4,7 +4,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { RelayDesk } from '../../../host/demo/relay-desk.js';
+import { RelayServer } from '../../../host/demo/relay-server.js';
 import { Relay, type RelayAddress } from '../../../host/demo/relay.js';
 import { RelayedSignalling, askForRelay, leadTo } from '../../../host/demo/relayed-signalling.js';
 import { eventually } from '../../support/receiver.js';
@@ -124,7 +124,7 @@ test('a description leads to the relay alone', async () => {
 });
 
 test('the desk makes relays up to a limit, and changes those it has', async () => {
-  const desk = new RelayDesk(4);
+  const desk = new RelayServer(4);
   const server = createServer((request, response) => void desk.answer(request, response));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const url = new URL(`http://127.0.0.1:${(server.address() as AddressInfo).port}/relay`);

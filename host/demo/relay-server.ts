@@ -1,6 +1,6 @@
 /**
- * Who wants a relay asks the server by HTTP: `POST relay` makes one, `POST relay?id=…&loss=0.05`
- * says how much it loses from now on. Both answer with a RelayStatus.
+ * Relays by HTTP: `POST relay` makes one, `POST relay?id=…&loss=0.05`
+ * sets the share of datagrams that it loses. Both answer with a RelayStatus.
  */
 import { randomUUID } from 'node:crypto';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -12,12 +12,12 @@ import { Relay } from './relay.js';
 /** In all, and for one source. */
 const RELAYS_MAX = 64;
 const RELAYS_PER_SOURCE = 32;
-/** Nothing heard for so long: nobody needs it. Who is connected says something every 5 s. */
+/** Silence after which a relay ends. A connected peer sends at least every 5 s. */
 const IDLE_MILLIS = 60_000;
 const LOOK_MILLIS = 10_000;
 const IPV4_MAPPED = '::ffff:';
 
-export class RelayDesk {
+export class RelayServer {
   readonly #relays = new Map<string, { relay: Relay; giveBack: () => void }>();
   readonly #timer: ReturnType<typeof setInterval>;
   readonly #shares: SourceShares;
@@ -73,7 +73,7 @@ export class RelayDesk {
       return;
     }
     try {
-      // Who reached us there by HTTP reaches us there by UDP.
+      // The address that the client used for HTTP is reachable by UDP as well.
       const relay = await Relay.open((socket.localAddress ?? '').replace(IPV4_MAPPED, ''));
       const id = randomUUID();
       this.#relays.set(id, { relay, giveBack });
