@@ -485,13 +485,18 @@ export function exitCodeOf(error: unknown): number {
   return asked ? Exit.OK : Exit.MISUSE;
 }
 
-// `npx` knows it by a link.
-const [, started] = process.argv;
-if (started !== undefined && realpathSync(started) === fileURLToPath(import.meta.url)) {
+/** Runs the command line of this process. */
+export async function start(): Promise<void> {
   watchOutput();
   try {
     await makeProgram().parseAsync();
   } catch (error) {
     process.exitCode = exitCodeOf(error);
   }
+}
+
+// `npx` knows it by a link.
+const [, started] = process.argv;
+if (started !== undefined && realpathSync(started) === fileURLToPath(import.meta.url)) {
+  await start();
 }

@@ -27,7 +27,7 @@ async function withFewDescriptors(
   ready: RegExp,
   work: (match: RegExpExecArray) => Promise<void>,
 ): Promise<void> {
-  const command = [`--nofile=${DESCRIPTORS}`, process.execPath, 'build/host/cli/main.js', ...args];
+  const command = [`--nofile=${DESCRIPTORS}`, process.execPath, 'build/verbena.js', ...args];
   const child = spawn('prlimit', command, {
     cwd: fileURLToPath(root),
     stdio: ['ignore', 'pipe', 'pipe'],

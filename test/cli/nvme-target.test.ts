@@ -100,7 +100,7 @@ test('a file of secrets that others may read, or with a wrong line, is refused',
     const cases: readonly [string, number, RegExp][] = [
       [`${nqn} ${secret}\n`, 0o644, /other users may read .*mode 644.*chmod 600/],
       [`${nqn}\n`, 0o600, /line 1: must be HOSTNQN SECRET/],
-      [`# one\n${nqn} ${secret}\n${nqn} ${secret}\n`, 0o600, /line 3: names .* second time/],
+      [`# one\n${nqn} ${secret}\n${nqn} ${secret}\n`, 0o600, /line 3: names .* twice/],
       [`${nqn} ${secret.replace('DHHC', 'dhhc')}\n`, 0o600, /must have the form DHHC-1/],
       ['', 0o600, /names no host/],
     ];
@@ -173,7 +173,7 @@ test('what cannot be served is one line on standard error', () =>
       return stderr;
     };
     assert.match(await said(), /FILE or --ram: is required/);
-    assert.match(await said('x.img', '--ram', '1m'), /FILE or --ram: say what/);
+    assert.match(await said('x.img', '--ram', '1m'), /FILE or --ram: is required/);
     assert.match(await said(workspace.path('none.img')), /ENOENT/);
     assert.match(await said('--ram', '1m', '--nqn', 'disk'), /nqn/);
     assert.match(await said('--ram', '1m', '--block-bytes', '1024'), /blockBytes/);

@@ -17,7 +17,7 @@ const row = (note: string): RegExp =>
 
 /** Its nodes are found in its own directory: those of other tests are not asked. */
 function start(workspace: Workspace, ...words: readonly (string | number)[]): Program {
-  const [command, main] = [process.execPath, 'build/host/cli/main.js'];
+  const [command, main] = [process.execPath, 'build/verbena.js'];
   const env = `XDG_RUNTIME_DIR=${workspace.directory}`;
   return workspace.startProcess('env', [env, command, main, ...words.map(String)]);
 }

@@ -14,7 +14,7 @@ import { run, scapy, tshark, withFolder } from './tools.js';
 import { complaints, disagreements, dissect } from './tshark.js';
 import { recordVerbs } from './verbs.js';
 
-const CLI = fileURLToPath(new URL('build/host/cli/main.js', root));
+const CLI = fileURLToPath(new URL('build/verbena.js', root));
 const FILE_BYTES = 3 * 2 ** 20 + 4567;
 const MESSAGES_MAX = 10;
 

@@ -14,7 +14,7 @@ import { fileURLToPath } from 'node:url';
 import { root } from './paths.js';
 
 /** The compiled command. */
-export const cliPath = fileURLToPath(new URL('build/host/cli/main.js', root));
+export const cliPath = fileURLToPath(new URL('build/verbena.js', root));
 
 const WAIT_MILLIS = 60_000;
 

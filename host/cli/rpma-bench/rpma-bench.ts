@@ -132,7 +132,7 @@ function serverPort(server: ChildProcess): number {
 /** A process of its own: nothing of the two sides is shared but the machine. */
 async function startServer(path: string, options: RpmaBenchOptions): Promise<ChildProcess> {
   const { bind, pskFile, encrypt } = options;
-  const main = fileURLToPath(new URL('../main.js', import.meta.url));
+  const main = fileURLToPath(new URL('../../../verbena.js', import.meta.url));
   const words = ['serve', '--pmem', path, '--pmem-bytes', `${REGION_BYTES}`, '--bind', bind];
   if (pskFile === undefined) words.push('--no-token');
   else words.push('--psk-file', pskFile);

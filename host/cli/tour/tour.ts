@@ -30,7 +30,7 @@ const SERVER_ADDRESS = '127.0.0.1';
 const CLIENT_ADDRESS = '127.0.0.2';
 const CLIENTS_MAX = 1;
 const WINDOW_BYTES = 8 * 2 ** 20;
-const MAIN = fileURLToPath(new URL('../main.js', import.meta.url));
+const MAIN = fileURLToPath(new URL('../../../verbena.js', import.meta.url));
 
 export async function tour(path: string | undefined, options: TourOptions): Promise<number> {
   const directory = await mkdtemp(join(tmpdir(), 'verbena-tour-'));
