@@ -8,14 +8,16 @@ import {
   QueuePairLayout,
   RING_HEADER_SIZE,
 } from '#build/abi.js';
-import { AccessFlag, MwType, QpState, RefusalError, incRkey } from '../../host/index.js';
+import { AccessFlag, MwType, QpState, incRkey } from '../../host/index.js';
 import { structAt } from '../../host/engine/struct.js';
+import { expectRefusal } from '../support/refusal.js';
 import {
   ACK,
   REMOTE,
   Requests,
   bind,
   bindType1,
+  bound,
   infoOf,
   invalidate,
   lastStatus,
@@ -215,9 +217,7 @@ test(
 test(
   'type 1: a bind that fails leaves the old key and the old range (S83)',
   onWire({}, (wire) => {
-    const mr = regionOf(wire);
-    const mw = wire.pd.allocMw(TYPE_1);
-    assert.is(bindType1(wire, mw, mr, { length: 64 }), 'SUCCESS');
+    const { mr, mw } = bound(wire, TYPE_1, { length: 64 });
     const { rkey } = mw;
     const bindInfo = infoOf(mr, { length: 5000 });
     const asked = wire.qp.bindMw(mw, { wrId: 5, bindInfo });
@@ -244,11 +244,7 @@ test(
     const mr = regionOf(wire);
     const one = wire.pd.allocMw(TYPE_1);
     const two = wire.pd.allocMw(TYPE_2);
-    const busy = (): void =>
-      assert.throws(
-        () => mr.dereg(),
-        (error: unknown) => error instanceof RefusalError && error.code === 'EBUSY',
-      );
+    const busy = () => expectRefusal(() => mr.dereg(), 'EBUSY');
     assert.is(bindType1(wire, one, mr), 'SUCCESS');
     assert.is(bind(wire, two, mr), 'SUCCESS');
     busy();
@@ -282,9 +278,7 @@ test(
 test(
   'dealloc ends a bound window, and its domain can go (S84)',
   onWire({}, (wire) => {
-    const mr = regionOf(wire);
-    const mw = wire.pd.allocMw(TYPE_2);
-    assert.is(bind(wire, mw, mr), 'SUCCESS');
+    const { mr, mw } = bound(wire, TYPE_2);
     const { rkey } = mw;
     mw.dealloc();
     assert.is(new Requests(wire).write(rkey, mr.addr), REMOTE_ACCESS_ERROR);
@@ -321,9 +315,7 @@ test(
 test(
   'an invalidation that is refused leaves the windows of the region as they are (S85)',
   onWire({}, (wire) => {
-    const mr = regionOf(wire);
-    const mw = wire.pd.allocMw(TYPE_1);
-    assert.is(bindType1(wire, mw, mr), 'SUCCESS');
+    const { mr, mw } = bound(wire, TYPE_1);
     assert.is(invalidate(wire, mr.rkey), 'LOC_QP_OP_ERR');
     assert.is(reconnect(wire).invalidate(mr.rkey ^ 1), -1);
     assert.is(reconnect(wire).write(mw.rkey, mr.addr), ACK);

@@ -4,11 +4,9 @@ import * as assert from 'uvu/assert';
 import { NakCode, Opcode } from '#build/abi.js';
 import {
   AccessFlag,
-  MisuseError,
   MwType,
   QpState,
   QpType,
-  RefusalError,
   SendFlag,
   WcFlag,
   WcOpcode,
@@ -16,12 +14,14 @@ import {
   incRkey,
 } from '../../host/index.js';
 import { Codec } from '../support/codec.js';
+import { expectMisuse, expectRefusal } from '../support/refusal.js';
 import {
   ACK,
   REMOTE,
   Requests,
   bind,
   bindType1,
+  bound,
   infoOf,
   invalidate,
   reconnect,
@@ -154,14 +154,9 @@ test('a window opens its range with its rights, and nothing else (S81)', async (
 test(
   'a window is no lkey, and not of a domain that it is not of (S81)',
   onWire({}, (wire) => {
-    const mr = regionOf(wire);
-    const mw = wire.pd.allocMw(TYPE_1);
-    assert.is(bindType1(wire, mw, mr), 'SUCCESS');
+    const { mr, mw } = bound(wire, TYPE_1);
     const other = wire.context.allocPd();
-    assert.throws(
-      () => wire.qp.bindMw(other.allocMw(TYPE_1), { bindInfo: infoOf(mr) }),
-      (error: unknown) => error instanceof RefusalError && error.code === 'EPERM',
-    );
+    expectRefusal(() => wire.qp.bindMw(other.allocMw(TYPE_1), { bindInfo: infoOf(mr) }), 'EPERM');
     const sgList = [{ addr: mr.addr, length: 8, lkey: mw.rkey }];
     wire.post(WrOpcode.RDMA_WRITE, 0, { sgList });
     assert.equal(wire.statuses(), ['LOC_PROT_ERR']);
@@ -230,9 +225,7 @@ test(
 test(
   'type 1: binding anew moves the window, length 0 unbinds it, and old keys are dead (S81)',
   onWire({}, (wire) => {
-    const mr = regionOf(wire);
-    const mw = wire.pd.allocMw(TYPE_1);
-    assert.is(bindType1(wire, mw, mr, { length: 64 }), 'SUCCESS');
+    const { mr, mw } = bound(wire, TYPE_1, { length: 64 });
     const first = mw.rkey;
     assert.is(bindType1(wire, mw, mr, { addr: mr.addr + 64n, length: 64 }), 'SUCCESS');
     assert.is(mw.rkey, incRkey(first));
@@ -253,9 +246,7 @@ test(
 test(
   'type 1 cannot be invalidated, neither here nor by the peer (S81)',
   onWire({}, (wire) => {
-    const mr = regionOf(wire);
-    const mw = wire.pd.allocMw(TYPE_1);
-    assert.is(bindType1(wire, mw, mr), 'SUCCESS');
+    const { mr, mw } = bound(wire, TYPE_1);
     assert.is(invalidate(wire, mw.rkey), 'LOC_QP_OP_ERR');
     const requests = reconnect(wire);
     assert.is(requests.invalidate(mw.rkey), -1);
@@ -270,14 +261,8 @@ test(
     const mr = regionOf(wire);
     const one = wire.pd.allocMw(TYPE_1);
     const two = wire.pd.allocMw(TYPE_2);
-    assert.throws(
-      () => bind(wire, one, mr),
-      (error: unknown) => error instanceof MisuseError && error.argument === 'bindMw.mw',
-    );
-    assert.throws(
-      () => bindType1(wire, two, mr),
-      (error: unknown) => error instanceof RefusalError && error.code === 'EINVAL',
-    );
+    expectMisuse(() => bind(wire, one, mr), 'bindMw.mw');
+    expectRefusal(() => bindType1(wire, two, mr), 'EINVAL');
     assert.throws(() => bindType1(wire, one, mr, { access: REMOTE_READ | ZERO_BASED }), /EINVAL/);
     wire.expectSilence();
     assert.equal(wire.completions(), []);
@@ -288,9 +273,7 @@ test(
 test(
   'type 2 is bound when it is free, and free when it was invalidated (S81)',
   onWire({}, (wire) => {
-    const mr = regionOf(wire);
-    const mw = wire.pd.allocMw(TYPE_2);
-    assert.is(bind(wire, mw, mr, { length: 64 }), 'SUCCESS');
+    const { mr, mw } = bound(wire, TYPE_2, { length: 64 });
     const first = mw.rkey;
     assert.is(invalidate(wire, first), 'SUCCESS');
     assert.is(bind(wire, mw, mr, { addr: mr.addr + 64n, length: 64 }), 'SUCCESS');
@@ -340,9 +323,7 @@ test(
 
 test('windows are bound on UC, too, and not on UD', async () => {
   await onWire({ qp: { qpType: QpType.UC } }, (wire) => {
-    const mr = regionOf(wire);
-    const mw = wire.pd.allocMw(TYPE_2);
-    assert.is(bind(wire, mw, mr), 'SUCCESS');
+    const { mr, mw } = bound(wire, TYPE_2);
     const reth = { key: mw.rkey, virtualAddress: mr.addr, dmaLength: 8 };
     wire.sendPacket({ opcode: Opcode.UC_RDMA_WRITE_ONLY, psn: 0x200, ...reth }, 8);
     assert.equal(wire.buffer.slice(0, 8), pattern(8));
@@ -366,9 +347,7 @@ test(
     const capture = loadCaptures('rxe').find(({ name }) => name === 'rc_mw_write_sendinv');
     const packets = capture!.packets.map(({ payload }) => new Codec().parse(payload).fields);
     assert.is(packets.length, 6);
-    const mr = regionOf(wire);
-    const mw = wire.pd.allocMw(TYPE_2);
-    assert.is(bind(wire, mw, mr), 'SUCCESS');
+    const { mr, mw } = bound(wire, TYPE_2);
     for (const wrId of [100, 101, 102]) wire.receive(wrId, 8192, 64);
     const origin = packets[0]!.virtualAddress;
     capture!.packets.forEach(({ payload }, index) => {

@@ -54,16 +54,6 @@ export class RdsNodes {
   }
 }
 
-/** The errno, or the name, of what `run` throws. */
-export function codeOf(run: () => unknown): string {
-  try {
-    run();
-  } catch (error) {
-    return (error as { code?: string }).code ?? (error as Error).name;
-  }
-  return 'OK';
-}
-
 /** Of a node, on one of its devices. */
 export function address(index: number, rail = 0): Endpoint {
   return Endpoint.parse(`10.${rail}.0.${index + 1}`, 4791);

@@ -1,7 +1,9 @@
 /** Windows and fast registration on a wire: what tests of both need. */
+import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import {
   AccessFlag,
+  MwType,
   QpState,
   SendFlag,
   WcStatusName,
@@ -66,6 +68,14 @@ export function bindType1(
 ): string | undefined {
   wire.qp.bindMw(mw, { sendFlags: SendFlag.SIGNALED, bindInfo: infoOf(mr, options) });
   return lastStatus(wire);
+}
+
+/** A region and a window of `type` that is bound to it. */
+export function bound(wire: Wire, type: number, options: BindOptions = {}) {
+  const [mr, mw] = [regionOf(wire), wire.pd.allocMw(type)];
+  const status = (type === MwType.TYPE_1 ? bindType1 : bind)(wire, mw, mr, options);
+  assert.is(status, 'SUCCESS');
+  return { mr, mw };
 }
 
 /** Posts LOCAL_INV and returns its status. */

@@ -8,8 +8,9 @@ import { formatBytes, formatCount, formatRate } from '../../../host/cli/base/for
 import { formatServerAddress, parseServerAddress } from '../../../host/cli/base/server-address.js';
 import { findTourFile } from '../../../host/cli/tour/tour-file.js';
 import { localAddressTowards } from '../../../host/link/interface.js';
-import { MisuseError, RefusalError } from '../../../host/index.js';
+import { RefusalError } from '../../../host/index.js';
 import { Workspace } from '../../support/processes.js';
+import { expectMisuse } from '../../support/refusal.js';
 
 const test = suite('cli/words');
 
@@ -27,10 +28,7 @@ test('addresses of servers', () => {
     assert.is(formatServerAddress(address), again ?? text);
   }
   for (const text of ['', ':1', 'a:0', 'a:65536', 'a:b', 'a:1:2', '[a]:1', '[::1', 'a b', '[]']) {
-    assert.throws(
-      () => parseServerAddress(text),
-      (error: Error) => error instanceof MisuseError,
-    );
+    expectMisuse(() => parseServerAddress(text));
   }
 });
 

@@ -26,6 +26,7 @@ import {
 import { GeneralServices } from '../../../host/cm/general-services.js';
 import { Manager } from '../../../host/cm/manager.js';
 import { QueuePair } from '../../../host/verbs/queues/queue-pair.js';
+import { expectRefusal } from '../../support/refusal.js';
 
 const QKEY = 0x80010000;
 const small = { cap: { maxSendWr: 4, maxRecvWr: 4 } };
@@ -50,10 +51,8 @@ test('a device has one, and no queue pair of an application is in its way', asyn
       made.push(pd.createQp({ sendCq: cq, recvCq: cq }));
     }
     const services = new GeneralServices(context, () => {});
-    const isCode = (code: string) => (error: unknown) =>
-      error instanceof RefusalError && error.code === code;
-    assert.throws(() => new GeneralServices(context, () => {}), isCode('EINVAL'));
-    assert.throws(() => pd.createQp({ sendCq: cq, recvCq: cq }), isCode('ENOMEM'));
+    expectRefusal(() => new GeneralServices(context, () => {}), 'EINVAL');
+    expectRefusal(() => pd.createQp({ sendCq: cq, recvCq: cq }), 'ENOMEM');
     for (const qp of made) {
       assert.not.equal(qp.qpNum, GENERAL_SERVICES_QPN);
       qp.destroy();
@@ -61,7 +60,7 @@ test('a device has one, and no queue pair of an application is in its way', asyn
     // Given back and taken again: it goes to no application's list.
     services.close();
     for (let count = 0; count < queuePairsMax; count++) pd.createQp({ sendCq: cq, recvCq: cq });
-    assert.throws(() => pd.createQp({ sendCq: cq, recvCq: cq }), isCode('ENOMEM'));
+    expectRefusal(() => pd.createQp({ sendCq: cq, recvCq: cq }), 'ENOMEM');
     new GeneralServices(context, () => {}).close();
     await context.close();
   }
@@ -105,10 +104,7 @@ test('where there is no room nothing is taken', async () => {
       context.allocPd().regMr(context.alloc(1), AccessFlag.LOCAL_WRITE);
     }
     const before = context.device.arena.heap.bytesFree;
-    assert.throws(
-      () => createEventChannel(context).createId(),
-      (error: unknown) => error instanceof RefusalError && error.code === 'ENOMEM',
-    );
+    expectRefusal(() => createEventChannel(context).createId(), 'ENOMEM');
     assert.is(context.device.arena.heap.bytesFree, before, Object.keys(limits).join());
     await context.close();
   }

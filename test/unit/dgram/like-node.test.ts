@@ -5,21 +5,13 @@ import { inherits } from 'node:util';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import ourDgram from '../../../host/dgram/index.js';
+import { codeOf } from '../../support/refusal.js';
 
 type Dgram = typeof nodeDgram;
 type Socket = nodeDgram.Socket;
 // What answers slowly on a busy machine is no peer without RDP.
 process.env['VERBENA_DGRAM'] = 'resolveMillis=100000';
 const [OURS, THEIRS] = ['127.0.77.1', '127.0.77.2'];
-
-const codeOf = (run: () => unknown): string => {
-  try {
-    run();
-  } catch (error) {
-    return (error as { code?: string }).code ?? String(error);
-  }
-  return 'OK';
-};
 
 async function bound(
   dgram: Dgram,

@@ -1,10 +1,10 @@
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { MisuseError } from '../../../host/errors/errors.js';
 import { Endpoint } from '../../../host/link/endpoint.js';
 import { createLoopbackPair, LoopbackNetwork } from '../../../host/link/loopback.js';
 import { pattern, TestBatch } from '../../support/batch.js';
 import { BatchReceiver, RecordingReceiver, settle } from '../../support/receiver.js';
+import { expectMisuse } from '../../support/refusal.js';
 
 const test = suite('link/loopback');
 
@@ -115,10 +115,7 @@ test('refuses to deliver inside a delivery', async () => {
     network.deliver();
   };
   a.send(batch(1));
-  assert.throws(
-    () => network.deliver(),
-    (error: Error) => error instanceof MisuseError,
-  );
+  expectMisuse(() => network.deliver());
 });
 
 test('port 0 takes the first free port of the address', async () => {

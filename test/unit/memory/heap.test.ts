@@ -1,8 +1,9 @@
 import fc from 'fast-check';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { MisuseError, RefusalError } from '../../../host/errors/errors.js';
+import { RefusalError } from '../../../host/errors/errors.js';
 import { Heap } from '../../../host/engine/heap.js';
+import { expectMisuse, expectRefusal } from '../../support/refusal.js';
 
 const UNIT = 64;
 const BYTES = 64 * UNIT;
@@ -74,7 +75,7 @@ class Model {
     if (this.blocks.length === 0) return;
     const [block] = this.blocks.splice(choice % this.blocks.length, 1);
     this.heap.free(block!.address);
-    assert.throws(() => this.heap.free(block!.address), isMisuse);
+    expectMisuse(() => this.heap.free(block!.address), 'address');
   }
 
   /** Only owners write to their blocks, and nothing writes outside of the range. */
@@ -90,10 +91,6 @@ class Model {
     const outside = [this.bytes.subarray(0, FIRST), this.bytes.subarray(FIRST + SIZE)];
     for (const part of outside) assert.ok(part.every((byte) => byte === 0xff));
   }
-}
-
-function isMisuse(error: unknown): boolean {
-  return error instanceof MisuseError && error.argument === 'address';
 }
 
 const operation = fc.oneof(
@@ -141,7 +138,7 @@ test('only what was allocated can be freed, and only once', () => {
   const heap = new Heap(new Uint8Array(4096), 0, 4096);
   const address = heap.alloc(256);
   for (const wrong of [address + 64, address + 1, address - 64, 4096, -1, NaN]) {
-    assert.throws(() => heap.free(wrong), isMisuse);
+    expectMisuse(() => heap.free(wrong), 'address');
   }
   heap.free(address);
   assert.throws(() => heap.free(address), /0x0 was not allocated, or freed before/);
@@ -151,11 +148,7 @@ test('only what was allocated can be freed, and only once', () => {
 test('a range without a whole unit is empty, and says so', () => {
   const heap = new Heap(new Uint8Array(4096), 65, 190);
   assert.is(heap.bytesFree, 0);
-  assert.throws(
-    () => heap.alloc(1),
-    (error: unknown) =>
-      error instanceof RefusalError && error.code === 'ENOMEM' && /memoryBytes/.test(error.message),
-  );
+  expectRefusal(() => heap.alloc(1), 'ENOMEM', /memoryBytes/);
 });
 
 test.run();

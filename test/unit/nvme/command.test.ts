@@ -7,7 +7,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import { parseMad } from '../../../host/cm/mad.js';
-import { MisuseError, NvmeStatus, nvmeStatusName, readPcap } from '../../../host/index.js';
+import { NvmeStatus, nvmeStatusName, readPcap } from '../../../host/index.js';
 import {
   buildCommand,
   buildCompletion,
@@ -34,6 +34,7 @@ import {
 } from '../../../host/nvme/structures.js';
 import { Random } from '../../simulation/random.js';
 import { vectors } from '../../support/paths.js';
+import { expectMisuse } from '../../support/refusal.js';
 
 const test = suite('nvme/command');
 const [BTH, DETH, IETH, RETH, AETH, ICRC, IP_CM] = [12, 8, 4, 16, 4, 4, 36];
@@ -214,15 +215,13 @@ test('what Linux’s target says of itself is read where it stands', () => {
 
 test('a structure refuses what does not fit, and reads nothing that is not there', () => {
   const small = new Structure(16, { a: u8(0), b: u16(2), c: u64(4), d: text(12, 4) });
-  const misuse = (work: () => void): void =>
-    assert.throws(work, (error: unknown) => error instanceof MisuseError);
-  misuse(() => small.build({ a: 256 }));
-  misuse(() => small.build({ b: -1 }));
-  misuse(() => small.build({ b: 1.5 }));
-  misuse(() => small.build({ c: 1n << 64n }));
-  misuse(() => small.build({ d: 'four' }));
-  misuse(() => small.build({ d: '\n' }));
-  misuse(() => small.read(new Uint8Array(15)));
+  expectMisuse(() => small.build({ a: 256 }));
+  expectMisuse(() => small.build({ b: -1 }));
+  expectMisuse(() => small.build({ b: 1.5 }));
+  expectMisuse(() => small.build({ c: 1n << 64n }));
+  expectMisuse(() => small.build({ d: 'four' }));
+  expectMisuse(() => small.build({ d: '\n' }));
+  expectMisuse(() => small.read(new Uint8Array(15)));
   const values = { a: 255, b: 65535, c: (1n << 64n) - 1n, d: 'abc' };
   assert.equal(small.read(small.build(values)), values);
 });

@@ -5,7 +5,6 @@ import {
   MisuseError,
   NvmeError,
   NvmeStatus,
-  RefusalError,
   createFmrPool,
   discoverNvme,
   type NvmeStore,
@@ -14,19 +13,9 @@ import {
 import { ConnectData } from '../../../host/nvme/structures.js';
 import { HOST, NQN, TARGET, inNvmeWorld, rawQueue } from '../../support/nvme-world.js';
 import { noise } from '../../support/processes.js';
+import { expectRejected } from '../../support/refusal.js';
 
 const test = suite('nvme/pair');
-
-async function fails(work: Promise<unknown>, code: string): Promise<Error> {
-  try {
-    await work;
-  } catch (error) {
-    assert.ok(error instanceof RefusalError, `${String(error)}`);
-    assert.is(error.code, code, error.message);
-    return error;
-  }
-  throw new Error(`not refused with ${code}`);
-}
 
 async function misuse(work: Promise<unknown>): Promise<void> {
   try {
@@ -174,12 +163,12 @@ test('a command that the target refuses completes with its status, and the queue
   inNvmeWorld(async ({ host, connect }) => {
     const volume = await connect();
     const block = host.alloc(1024);
-    const error = await fails(volume.read(2047, block), 'EINVAL');
+    const error = await expectRejected(volume.read(2047, block), 'EINVAL');
     assert.ok(error instanceof NvmeError);
     assert.is(error.status, NvmeStatus.LBA_OUT_OF_RANGE);
     assert.is(error.doNotRetry, true);
-    await fails(volume.write((1n << 64n) - 1n, block), 'EINVAL');
-    await fails(volume.writeZeroes(0, 2049), 'EINVAL');
+    await expectRejected(volume.write((1n << 64n) - 1n, block), 'EINVAL');
+    await expectRejected(volume.writeZeroes(0, 2049), 'EINVAL');
     await volume.read(2046, block);
     await volume.close();
   }));
@@ -211,11 +200,11 @@ test('a missing subsystem or volume, an unknown host and a host too many have th
   inNvmeWorld(
     async ({ connect, target, events }) => {
       const hostNqn = 'nqn.2026-01.test:known';
-      await fails(connect({ nqn: 'nqn.2026-01.test:other', hostNqn }), 'ENOENT');
-      await fails(connect({ nsid: 2, hostNqn }), 'ENOENT');
-      await fails(connect({ hostNqn: 'nqn.2026-01.test:stranger' }), 'EACCES');
+      await expectRejected(connect({ nqn: 'nqn.2026-01.test:other', hostNqn }), 'ENOENT');
+      await expectRejected(connect({ nsid: 2, hostNqn }), 'ENOENT');
+      await expectRejected(connect({ hostNqn: 'nqn.2026-01.test:stranger' }), 'EACCES');
       const volume = await connect({ hostNqn });
-      await fails(connect({ hostNqn }), 'EBUSY');
+      await expectRejected(connect({ hostNqn }), 'EBUSY');
       assert.is(target.stats.refused, 3);
       const refused = events.filter(({ kind }) => kind === 'refused').map(({ reason }) => reason);
       assert.match(refused[0]!, 'no subsystem');
@@ -231,7 +220,7 @@ test('limits of queues are refused at the connection', () =>
     async ({ connect, target }) => {
       // As deep as there is: 15.
       const volume = await connect({ queueDepth: 100 });
-      const error = await fails(connect(), 'ECONNREFUSED');
+      const error = await expectRejected(connect(), 'ECONNREFUSED');
       assert.match(error.message, /NO_RESOURCES/);
       assert.is(target.stats.refused, 1);
       await volume.close();
@@ -295,8 +284,8 @@ test('without retries, commands under way fail, and so do later ones', () =>
     const volume = await connect({ onEvent: ({ kind }) => void seen.push(kind) });
     const read = volume.read(0, host.alloc(8192));
     target.disconnectAll('a test wants it');
-    await fails(read, 'ECONNRESET');
-    await fails(volume.read(0, host.alloc(8192)), 'ECONNRESET');
+    await expectRejected(read, 'ECONNRESET');
+    await expectRejected(volume.read(0, host.alloc(8192)), 'ECONNRESET');
     assert.equal(seen, ['lost', 'failed']);
     await volume.close();
   }));
@@ -340,10 +329,10 @@ test('after a failed flush nothing is written any more, and the host gets an err
       await volume.write(0, memory, { fua: true });
       assert.is(store.flushes, 1);
       store.fails = true;
-      const error = await fails(volume.flush(), 'EIO');
+      const error = await expectRejected(volume.flush(), 'EIO');
       assert.is((error as NvmeError).status, NvmeStatus.WRITE_FAULT);
-      await fails(volume.write(0, memory), 'EPERM');
-      await fails(volume.flush(), 'EPERM');
+      await expectRejected(volume.write(0, memory), 'EPERM');
+      await expectRejected(volume.flush(), 'EPERM');
       await volume.read(0, memory);
       assert.equal(
         seen.map(({ kind, reason }) => `${kind} ${reason}`),
@@ -372,7 +361,7 @@ test('a flush says when the target went away with what was not flushed, once', (
       await volume.write(0, memory);
       target.disconnectAll('before a flush');
       await volume.read(0, memory);
-      await fails(volume.flush(), 'EIO');
+      await expectRejected(volume.flush(), 'EIO');
       await volume.flush();
       assert.is(volume.stats.reconnects, 2);
       await volume.close();

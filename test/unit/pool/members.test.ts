@@ -28,6 +28,7 @@ import {
 import { auditArena } from '../../support/arena-audit.js';
 import { connect, type Side } from '../../support/pair.js';
 import { Random } from '../../simulation/random.js';
+import { expectRefusal } from '../../support/refusal.js';
 
 const STEPS = Number(process.env['POOL_STEPS'] ?? 60_000);
 const MEMBERS_MAX = 4;
@@ -109,7 +110,7 @@ class World {
   }
 
   refused(code: string, body: () => void): void {
-    assert.throws(body, (error: unknown) => error instanceof RefusalError && error.code === code);
+    expectRefusal(body, code);
     this.counts.refused++;
   }
 

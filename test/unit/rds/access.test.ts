@@ -7,7 +7,8 @@ import * as assert from 'uvu/assert';
 import { createLoopbackPair, openDevice, rds, type Context } from '../../../host/index.js';
 import { AccessList, ownIdentity } from '../../../host/rds/access.js';
 import { interfaceAnswer } from '../../../host/rds/socket/ioctl.js';
-import { RdsNodes, address, codeOf } from '../../support/rds-nodes.js';
+import { RdsNodes, address } from '../../support/rds-nodes.js';
+import { codeOf } from '../../support/refusal.js';
 
 const { AF_INET_OFFLOAD, DebugLevel, IoctlRequest, SOCK_DGRAM, TraceLevel } = rds;
 const PORT = 4000;

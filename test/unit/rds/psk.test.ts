@@ -1,7 +1,8 @@
 /** Nodes of reliable datagrams with authenticated connections, over UDP sockets. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { MisuseError, RefusalError, rds, type AuthOptions } from '../../../host/index.js';
+import { RefusalError, rds, type AuthOptions } from '../../../host/index.js';
+import { expectMisuse, expectRefusal } from '../../support/refusal.js';
 import { checkDenied, checkNoTags, checkTags, openTapped } from '../../support/tags.js';
 
 const test = suite('rds/psk');
@@ -149,18 +150,15 @@ test('another device of a node is authenticated as well', () =>
 
 test('a caller that asks for a key gets no node without it, or with another one', () =>
   inWorld([undefined, { psk: PSK }], async ({ one, other }) => {
-    const busy = (error: unknown): boolean =>
-      error instanceof RefusalError && error.code === 'EBUSY';
     const [bare, keyed] = [one.node.context, other.node.context];
-    assert.throws(() => rds.RdsNode.of(bare, { auth: { psk: PSK } }), busy);
-    assert.throws(() => rds.RdsNode.of(keyed, { auth: { psk: OTHER } }), busy);
-    assert.throws(() => rds.RdsNode.of(keyed, { auth: { psk: PSK, encrypt: true } }), busy);
+    expectRefusal(() => rds.RdsNode.of(bare, { auth: { psk: PSK } }), 'EBUSY');
+    expectRefusal(() => rds.RdsNode.of(keyed, { auth: { psk: OTHER } }), 'EBUSY');
+    expectRefusal(() => rds.RdsNode.of(keyed, { auth: { psk: PSK, encrypt: true } }), 'EBUSY');
     assert.is(rds.RdsNode.of(keyed, { auth: { psk: PSK } }), other.node);
     assert.is(rds.RdsNode.of(keyed), other.node);
-    const misuse = (error: unknown): boolean => error instanceof MisuseError;
-    assert.throws(() => one.node.setAuth({ psk: PSK }), misuse);
-    assert.throws(() => other.node.setAuth({ psk: PSK, encrypt: true }), misuse);
-    assert.throws(() => other.node.setAuth({ psk: new Uint8Array(15) }), misuse);
+    expectMisuse(() => one.node.setAuth({ psk: PSK }));
+    expectMisuse(() => other.node.setAuth({ psk: PSK, encrypt: true }));
+    expectMisuse(() => other.node.setAuth({ psk: new Uint8Array(15) }));
   }));
 
 test.run();

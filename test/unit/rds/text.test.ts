@@ -10,6 +10,7 @@ import {
 } from '../../../host/rds/protocol/config.js';
 import { infoText } from '../../../host/rds/info.js';
 import { noStatistics, statsText } from '../../../host/rds/protocol/statistics.js';
+import { codeOf } from '../../support/refusal.js';
 
 const test = suite('unit/rds/text');
 
@@ -91,15 +92,6 @@ IP                State          Rx bufs   Rx Cache
 Socket Info:
 Port  Rx pending    State
 `;
-
-function codeOf(run: () => unknown): string {
-  try {
-    run();
-  } catch (error) {
-    return (error as { code?: string }).code ?? (error as Error).name;
-  }
-  return 'OK';
-}
 
 test('config is the seed’s, but for whose it is', () => {
   const lines = configText(PARAMETERS, '1.2.3', 'Node v24').split('\n');

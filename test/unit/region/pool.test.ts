@@ -16,13 +16,13 @@ import {
 } from '#build/abi.js';
 import { structAt } from '../../../host/engine/struct.js';
 import {
-  RefusalError,
   VirtualClock,
   createFmrPool,
   createLoopbackPair,
   openDevice,
   type FmrPool,
 } from '../../../host/index.js';
+import { expectRefusal } from '../../support/refusal.js';
 
 const ITS_OWN = -1;
 
@@ -102,10 +102,7 @@ test('while lists are rebuilt no caller waits: take fails, and put is kept until
     assert.is(a.getMr(), undefined);
     a.putMr(first);
     assert.is(a.stats.inUse, 1);
-    assert.throws(
-      () => a.putMr(first),
-      (error: unknown) => error instanceof RefusalError && error.code === 'EINVAL',
-    );
+    expectRefusal(() => a.putMr(first), 'EINVAL');
     assert.is(a.getMr(), first, 'its user may have it again');
     a.putMr(first);
     a.putMr(second);
@@ -120,10 +117,7 @@ test('while lists are rebuilt no caller waits: take fails, and put is kept until
 test('a slot takes part in a pool once, whichever of its contexts asks, and not without its users', () =>
   withTables(({ context, pool, a, b }) => {
     const sibling = context.openDevice();
-    assert.throws(
-      () => createFmrPool(sibling, undefined, { maxLength: 4096 }),
-      (error: unknown) => error instanceof RefusalError && error.code === 'EEXIST',
-    );
+    expectRefusal(() => createFmrPool(sibling, undefined, { maxLength: 4096 }), 'EEXIST');
     const { arena, engine } = context.device;
     assert.is(arena.exports.poolClose(engine.context, 0), Errno.EBUSY, 'it has users');
     a.destroy();
@@ -139,12 +133,7 @@ test('as many pools as there are places, and as many users: the next one is refu
     const more = Array.from({ length: 7 }, (_, index) =>
       createFmrPool(context, undefined, { maxLength: 64, ulp: `ulp ${index}`, mrsMin: 0 }),
     );
-    const noMore = (body: () => unknown, words: RegExp): void =>
-      assert.throws(body, (error: unknown) => {
-        return (
-          error instanceof RefusalError && error.code === 'ENOMEM' && words.test(error.message)
-        );
-      });
+    const noMore = (body: () => unknown, words: RegExp) => expectRefusal(body, 'ENOMEM', words);
     noMore(() => createFmrPool(context, undefined, { maxLength: 64, ulp: 'one more' }), /8 ULPs/);
     let users = 0;
     const until = (): void => {

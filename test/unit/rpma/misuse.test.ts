@@ -1,9 +1,10 @@
 /** What librpma refuses, and what a stranger may send. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { MisuseError, RefusalError, createLoopbackPair, openDevice } from '../../../host/index.js';
+import { RefusalError, createLoopbackPair, openDevice } from '../../../host/index.js';
 import { rpma } from '../../../host/index.js';
 import { parseFioJobs } from '../../../host/cli/rpma-bench/fio-job.js';
+import { expectMisuse } from '../../support/refusal.js';
 
 const test = suite('rpma/misuse');
 const { RpmaErrorCode, MrUsage, FlushType } = rpma;
@@ -20,7 +21,6 @@ function codeOf(work: () => unknown): number {
 }
 
 const isRefusal = (error: unknown): boolean => error instanceof RefusalError;
-const isMisuse = (error: unknown): boolean => error instanceof MisuseError;
 
 interface World {
   readonly conn: rpma.Conn;
@@ -173,8 +173,8 @@ test('thresholds and functions of the log are set, and invalid ones are refused'
   try {
     rpma.logSetThreshold(rpma.LogThreshold.THRESHOLD, rpma.LogLevel.NOTICE);
     assert.is(rpma.logGetThreshold(rpma.LogThreshold.THRESHOLD), rpma.LogLevel.NOTICE);
-    assert.throws(() => rpma.logSetThreshold(2, 0), isMisuse);
-    assert.throws(() => rpma.logSetThreshold(0, 6), isMisuse);
+    expectMisuse(() => rpma.logSetThreshold(2, 0));
+    expectMisuse(() => rpma.logSetThreshold(0, 6));
   } finally {
     rpma.logSetThreshold(rpma.LogThreshold.THRESHOLD, rpma.LogLevel.WARNING);
     rpma.logSetFunction();
@@ -196,7 +196,7 @@ test('a job file of fio is read, and what cannot be measured so is named', () =>
   assert.is(byMessages!.byMessages, true);
   const broken = ['', 'bs=4k\n', '[a]\nioengine=libaio', '[a]\nrw=read', '[a]\nbs=x', '[a]\nodd=1'];
   broken.push('[a]\niodepth_batch_submit=2', '[a]\nnumjobs=2');
-  for (const job of broken) assert.throws(() => parseFioJobs(job), isMisuse, job);
+  for (const job of broken) expectMisuse(() => parseFioJobs(job));
 });
 
 test('fio’s own examples of both clients are taken as they are', () => {

@@ -1,12 +1,13 @@
 /** The exchange of two sides with a pre-shared key over TCP: proofs, and keys of packets. */
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { Gid, RefusalError, type AuthOptions } from '../../../../host/index.js';
+import { Gid, type AuthOptions } from '../../../../host/index.js';
 import {
   ExchangeAuth,
   type Ends,
   type ExchangeSession,
 } from '../../../../host/cli/file-transfer/exchange-key.js';
+import { expectRefusal } from '../../../support/refusal.js';
 
 const test = suite('cli/file-transfer/exchange-key');
 const PSK = new Uint8Array(32).fill(1);
@@ -107,16 +108,14 @@ test('a server takes each of its keys, and no other; what is no hello is refused
   const both = { psk: [OTHER, PSK] };
   const { client, server } = pair({ psk: PSK }, both);
   assert.is(server.verified(client.sign('line')), 'line');
-  const refused = (code: string, work: () => unknown): void =>
-    assert.throws(work, (error: unknown) => error instanceof RefusalError && error.code === code);
-  refused('EACCES', () => pair({ psk: PSK }, { psk: OTHER }));
+  expectRefusal(() => pair({ psk: PSK }, { psk: OTHER }), 'EACCES');
   const auth = new ExchangeAuth(both);
-  refused('EACCES', () => auth.passive({}, SERVER));
+  expectRefusal(() => auth.passive({}, SERVER), 'EACCES');
   const { request } = new ExchangeAuth({ psk: PSK });
   for (const odd of [{ nonce: '0'.repeat(32) }, { nonce: 7 }, { encrypt: 1 }]) {
-    refused('EPROTO', () => auth.passive({ ...request, ...odd }, SERVER));
+    expectRefusal(() => auth.passive({ ...request, ...odd }, SERVER), 'EPROTO');
   }
-  refused('EPROTO', () => auth.active(null, CLIENT));
+  expectRefusal(() => auth.active(null, CLIENT), 'EPROTO');
 });
 
 test.run();

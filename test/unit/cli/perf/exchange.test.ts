@@ -3,9 +3,10 @@ import { readFileSync } from 'node:fs';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import * as wire from '../../../../host/cli/perf/exchange.js';
-import { Gid, RefusalError } from '../../../../host/index.js';
+import { Gid } from '../../../../host/index.js';
 import { readPcap } from '../../../../host/link/capture/pcap.js';
 import { vectors } from '../../../support/paths.js';
+import { expectRefusal } from '../../../support/refusal.js';
 
 const test = suite('cli/perf/exchange');
 
@@ -22,14 +23,6 @@ function capturedMessages(): Buffer[] {
       const pad = (payload[1]! >> 4) & 3;
       return Buffer.from(payload.subarray(BTH_BYTES, payload.length - ICRC_BYTES - pad));
     });
-}
-
-function refuses(run: () => unknown, what: RegExp): void {
-  assert.throws(run, (error: Error) => {
-    assert.ok(error instanceof RefusalError && error.code === 'EPROTO', String(error));
-    assert.match(error.message, what);
-    return true;
-  });
 }
 
 test('every message of a capture of perftest is what it should be, in order', () => {
@@ -95,22 +88,42 @@ test('our own kind is known by what is behind the version, which perftest does n
 test('what is no version, too old, no MTU, no destination and no note is refused in words', () => {
   const version = (text: string): Buffer => Buffer.from(text.padEnd(16, '\0'), 'latin1');
   assert.is(wire.decodeVersion(version('25.10.0-0.128')).version, '25.10');
-  refuses(() => wire.decodeVersion(version('5.69')), /perftest 5.69; it must be 5.70/);
+  expectRefusal(
+    () => wire.decodeVersion(version('5.69')),
+    'EPROTO',
+    /perftest 5.69; it must be 5.70/,
+  );
   for (const text of ['', 'GET / HTTP/1.1', '6', '6.06x6.06x6.06x6', '\x1b[2J']) {
-    refuses(() => wire.decodeVersion(Buffer.from(text.padEnd(16, ' '))), /is not perftest/);
+    expectRefusal(
+      () => wire.decodeVersion(Buffer.from(text.padEnd(16, ' '))),
+      'EPROTO',
+      /is not perftest/,
+    );
   }
   for (const text of ['0\0', '6\0', '5', '55', '\0\0', '-1']) {
-    refuses(() => wire.decodeMtu(Buffer.from(text)), /invalid path MTU from peer/);
+    expectRefusal(() => wire.decodeMtu(Buffer.from(text)), 'EPROTO', /invalid path MTU from peer/);
   }
   const good = wire.encodeDestinationText(wire.decodeDestination(Buffer.alloc(56, 1)));
   const bad = [good.subarray(1), good.fill(0x78, 5, 6), Buffer.alloc(108), Buffer.alloc(108, 58)];
   for (const bytes of bad) {
-    refuses(() => wire.decodeDestinationText(bytes), /invalid destination from peer/);
+    expectRefusal(
+      () => wire.decodeDestinationText(bytes),
+      'EPROTO',
+      /invalid destination from peer/,
+    );
   }
   for (const text of ['', '{', '[]', 'null', '1', '"x"', '{"a":1}x']) {
-    refuses(() => wire.decodeNote(Buffer.from(text.padEnd(64, '\0'))), /invalid note from peer/);
+    expectRefusal(
+      () => wire.decodeNote(Buffer.from(text.padEnd(64, '\0'))),
+      'EPROTO',
+      /invalid note from peer/,
+    );
   }
-  refuses(() => wire.encodeNote({ long: 'x'.repeat(2000) }), /a note of \d+ bytes exceeds/);
+  expectRefusal(
+    () => wire.encodeNote({ long: 'x'.repeat(2000) }),
+    'EPROTO',
+    /a note of \d+ bytes exceeds/,
+  );
 });
 
 test('nothing that a peer says reaches a terminal as it is', () => {

@@ -6,7 +6,6 @@ import * as assert from 'uvu/assert';
 import { ArenaLayout } from '#build/abi.js';
 import {
   MisuseError,
-  RefusalError,
   SendFlag,
   WcStatus,
   WrOpcode,
@@ -15,11 +14,9 @@ import {
   type DeviceShare,
 } from '../../../../host/index.js';
 import { ALL_ACCESS, connect, type Side } from '../../../support/pair.js';
+import { expectRefusal, expectRejected } from '../../../support/refusal.js';
 
 const test = suite('device: threads');
-
-const refusal = (code: string) => (error: unknown) =>
-  error instanceof RefusalError && error.code === code;
 
 /** Node's own sockets in this very thread: what there is without koffi. */
 const INLINE = { progress: 'inline', address: '127.0.0.1', port: 0 } as const;
@@ -114,7 +111,7 @@ test('what a thread that ended had is taken back, whenever it ended', async () =
   const free = device.device.arena.heap.bytesFree;
   for (let round = 0; round < 3; round++) {
     const share = device.share();
-    assert.throws(() => device.share(), refusal('EBUSY'));
+    expectRefusal(() => device.share(), 'EBUSY');
     const partner = new Partner(share);
     const pd = device.allocPd();
     const { addr, rkey } = await partner.ask<Told>({ shpd: pd.allocShpd(7), shareKey: 7 });
@@ -139,18 +136,13 @@ test('what a thread that ended had is taken back, whenever it ended', async () =
 
 test('a device that was not told of threads has none to give, and a share is for one', async () => {
   const alone = await openDevice(INLINE);
-  assert.throws(() => alone.share(), refusal('EOPNOTSUPP'));
+  expectRefusal(() => alone.share(), 'EOPNOTSUPP');
   await alone.close();
   const device = await openDevice({ ...INLINE, threadsMax: 2, memoryBytes: 64 * 2 ** 20 });
   const share = device.share();
   // On the same thread too: the first to open it has it.
   const second = await openDevice({ ...INLINE, threadShare: share });
-  try {
-    await openDevice({ ...INLINE, threadShare: share });
-    assert.unreachable();
-  } catch (error) {
-    assert.ok(refusal('EBUSY')(error), `${error}`);
-  }
+  await expectRejected(openDevice({ ...INLINE, threadShare: share }), 'EBUSY');
   await second.close();
   await device.close();
   for (const threadsMax of [0, 257, 1.5]) {
@@ -194,10 +186,7 @@ test('if a Worker is terminated inside the tables’ lock, verbs fail until unsh
   await worker.terminate();
   const pd = (): unknown => device.allocPd();
   const begin = performance.now();
-  assert.throws(
-    pd,
-    (error: unknown) => refusal('EBUSY')(error) && /slot 1.*unshare/.test(`${error}`),
-  );
+  expectRefusal(pd, 'EBUSY', /slot 1.*unshare/);
   assert.ok(performance.now() - begin < 10_000, 'the wait has an end');
   device.unshare(share);
   device.allocPd();

@@ -1,6 +1,5 @@
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
-import { MisuseError } from '../../../../host/errors/errors.js';
 import {
   faultLink,
   splitmix32,
@@ -10,6 +9,7 @@ import {
 import { createLoopbackPair } from '../../../../host/link/loopback.js';
 import { TestBatch } from '../../../support/batch.js';
 import { RecordingReceiver } from '../../../support/receiver.js';
+import { expectMisuse } from '../../../support/refusal.js';
 
 const test = suite('link/faults/fault');
 
@@ -263,10 +263,7 @@ test('refuses options out of range, by name', () => {
   ];
   for (const options of wrong) {
     const [name] = Object.keys(options);
-    assert.throws(
-      () => faultLink(a, options),
-      (error: Error) => error instanceof MisuseError && error.argument === name,
-    );
+    expectMisuse(() => faultLink(a, options), name);
   }
 });
 

@@ -2,7 +2,7 @@ import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { spawnSync } from 'node:child_process';
 import { networkInterfaces } from 'node:os';
-import { LinkError, MisuseError } from '../../../../host/errors/errors.js';
+import { LinkError } from '../../../../host/errors/errors.js';
 import { Endpoint } from '../../../../host/link/endpoint.js';
 import * as sys from '../../../../host/link/posix.js';
 import { UdpBatchLink } from '../../../../host/link/udp/udp-batch.js';
@@ -10,6 +10,7 @@ import { UdpLink } from '../../../../host/link/udp/udp.js';
 import { pattern, TestBatch } from '../../../support/batch.js';
 import { root } from '../../../support/paths.js';
 import { eventually, RecordingReceiver } from '../../../support/receiver.js';
+import { expectMisuse } from '../../../support/refusal.js';
 import { packets, repeat, Stations, take } from '../../../support/stations.js';
 import { WITHOUT_KOFFI } from '../../../support/without-koffi.js';
 
@@ -388,10 +389,7 @@ test('what is not possible is said: options, addresses, states', async () => {
   assert.is(link.info.name, 'udp-batch');
   assert.ok(local.port > 0);
   assert.ok(link.info.receiveBufferBytes >= 2 ** 18);
-  assert.throws(
-    () => new UdpBatchLink({ address: 'here' }),
-    (error: Error) => error instanceof MisuseError && error.argument === 'address',
-  );
+  expectMisuse(() => new UdpBatchLink({ address: 'here' }), 'address');
   assert.throws(() => new UdpBatchLink({ address: '127.0.0.1' }).info, /once the link is open/);
   for (const address of ['0.0.0.0', '192.0.2.77']) {
     try {

@@ -4,13 +4,14 @@ import { spawn } from 'node:child_process';
 import { createSocket, type Socket, type SocketOptions } from 'node:dgram';
 import { once } from 'node:events';
 import { networkInterfaces } from 'node:os';
-import { LinkError, MisuseError } from '../../../../host/errors/errors.js';
+import { LinkError } from '../../../../host/errors/errors.js';
 import { Endpoint, Gid } from '../../../../host/link/endpoint.js';
 import { interfaceMtu } from '../../../../host/link/interface.js';
 import { socketInodes } from '../../../../host/link/udp/port-holder.js';
 import { receiveBufferCharge, SourceTable, UdpLink } from '../../../../host/link/udp/udp.js';
 import { pattern, TestBatch } from '../../../support/batch.js';
 import { eventually, RecordingReceiver, settle } from '../../../support/receiver.js';
+import { expectMisuse } from '../../../support/refusal.js';
 
 const test = suite('link/udp/udp');
 const isLinux = process.platform === 'linux';
@@ -95,10 +96,7 @@ test('wrong options are misuse, by name', () => {
     { argument: 'peerReceiveBufferBytes', options: { address, peerReceiveBufferBytes: NaN } },
   ];
   for (const { argument, options } of wrong) {
-    assert.throws(
-      () => new UdpLink(options),
-      (error: Error) => error instanceof MisuseError && error.argument === argument,
-    );
+    expectMisuse(() => new UdpLink(options), argument);
   }
 });
 

@@ -2,7 +2,7 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { createLoopbackPair, openDevice, rds, type Context } from '../../../../host/index.js';
-import { codeOf } from '../../../support/rds-nodes.js';
+import { codeOf } from '../../../support/refusal.js';
 
 const { AF_INET_OFFLOAD, MessageFlag, PollEvent, SOCK_DGRAM, SOL_SOCKET, SocketOption } = rds;
 const PORT = 4000;
