@@ -52,3 +52,11 @@ export function codeOf(run: () => unknown): string {
   }
   return 'OK';
 }
+
+/** The error with which `work` rejects. */
+export function rejection(work: Promise<unknown>): Promise<unknown> {
+  return work.then(
+    () => Promise.reject(new Error('not rejected')),
+    (error: unknown) => error,
+  );
+}

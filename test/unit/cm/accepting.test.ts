@@ -15,6 +15,7 @@ import {
   type RdmaConnection,
   type RdmaListener,
 } from '../../../host/index.js';
+import { rejection } from '../../support/refusal.js';
 
 const test = suite('unit/cm/accepting');
 const ADDRESS = '127.0.0.1';
@@ -79,13 +80,9 @@ test('a request that cannot be accepted is rejected, reported and counted; the n
       assert.ok(taken.length <= queuePairsMax);
     }
     const target = { address: ADDRESS, port: PORT };
-    await connect(target, { context, udpPort }).then(
-      () => assert.unreachable(),
-      (error: unknown) => {
-        assert.is((error as ConnectError).code, 'ECONNREFUSED');
-        assert.is((error as ConnectError).reason, RejectReason.NO_QP);
-      },
-    );
+    const error = await rejection(connect(target, { context, udpPort }));
+    assert.is((error as ConnectError).code, 'ECONNREFUSED');
+    assert.is((error as ConnectError).reason, RejectReason.NO_QP);
     assert.is(failures.length, 1);
     assert.is(listener.failed, 1);
     taken.pop()!.destroy();
@@ -123,10 +120,7 @@ test('an address has as many connections as it may, and another one when one of 
     await accepted[0]!.disconnected;
     await (await ask()).close();
     const wrong = listener.connections({ connectionsPerSource: 0 }).next();
-    await wrong.then(
-      () => assert.unreachable(),
-      (error: unknown) => assert.instance(error, MisuseError),
-    );
+    assert.instance(await rejection(wrong), MisuseError);
   }));
 
 test('options that are invalid for every request end the loop, and reject the peer', () =>

@@ -20,7 +20,7 @@ import {
   type OpenOptions,
   type RdmaConnection,
 } from '../../../host/index.js';
-import { expectRefusal } from '../../support/refusal.js';
+import { expectRefusal, rejection } from '../../support/refusal.js';
 
 const PSK = new Uint8Array(32).fill(5);
 const ADDRESS = '127.0.23.71';
@@ -146,14 +146,12 @@ for (const [name, ofListener, ofConnect, pattern] of [
         ...(ofListener ? { auth: ofListener } : {}),
       });
       const target = { address: addressOf(world.b), port: listener.port };
-      try {
-        await connect(target, { context: world.a, ...(ofConnect ? { auth: ofConnect } : {}) });
-        assert.unreachable();
-      } catch (error) {
-        assert.ok(error instanceof ConnectError, String(error));
-        assert.is(error.code, 'EACCES');
-        assert.match(error.message, pattern);
-      }
+      const error = await rejection(
+        connect(target, { context: world.a, ...(ofConnect ? { auth: ofConnect } : {}) }),
+      );
+      assert.ok(error instanceof ConnectError, String(error));
+      assert.is(error.code, 'EACCES');
+      assert.match(error.message, pattern);
     }));
 }
 

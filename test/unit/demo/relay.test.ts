@@ -8,6 +8,7 @@ import { RelayServer } from '../../../host/demo/relay-server.js';
 import { Relay, type RelayAddress } from '../../../host/demo/relay.js';
 import { RelayedSignalling, askForRelay, leadTo } from '../../../host/demo/relayed-signalling.js';
 import { eventually } from '../../support/receiver.js';
+import { rejection } from '../../support/refusal.js';
 
 /** A peer that records its messages. */
 class Peer {
@@ -115,12 +116,8 @@ test('a description leads to the relay alone', async () => {
   assert.match(asked[0]!, /::1 2 typ host/);
   assert.match(answer.sdp, /::1 1 typ host/);
   const silent = new RelayedSignalling({ name: 'x', exchange: async () => null }, relay);
-  try {
-    await silent.exchange({ type: 'offer', sdp }, signal);
-    assert.unreachable();
-  } catch (error) {
-    assert.is((error as { code: string }).code, 'EPROTO');
-  }
+  const error = await rejection(silent.exchange({ type: 'offer', sdp }, signal));
+  assert.is((error as { code: string }).code, 'EPROTO');
 });
 
 test('the desk makes relays up to a limit, and changes those it has', async () => {

@@ -4,6 +4,7 @@ import * as assert from 'uvu/assert';
 import { AccessFlag, MisuseError, MwType, SendFlag, WrOpcode } from '../../../host/index.js';
 import { ALL_ACCESS, makePair, type Pair } from '../../support/pair.js';
 import { Caches } from '../../support/caches.js';
+import { rejection } from '../../support/refusal.js';
 
 const test = suite('engine: cache model');
 
@@ -92,12 +93,8 @@ test('without a model nothing is counted, and options that no adapter has are mi
   await pair.close();
   const wrong = [{ mptEntries: 5 }, { mttEntries: 0 }, { pageBytes: 5000 }, { traceMax: -1 }];
   for (const one of wrong) {
-    try {
-      await makePair({ device: { cacheModel: { ...MODEL, ...one } } });
-      assert.unreachable(JSON.stringify(one));
-    } catch (error) {
-      assert.instance(error, MisuseError, JSON.stringify(one));
-    }
+    const error = await rejection(makePair({ device: { cacheModel: { ...MODEL, ...one } } }));
+    assert.instance(error, MisuseError, JSON.stringify(one));
   }
 });
 

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { checkQuota, removeUnfinished } from '../../../../host/cli/serve/served-directory.js';
+import { rejection } from '../../../support/refusal.js';
 
 const test = suite<{ directory: string }>('cli/serve/served-directory');
 
@@ -51,12 +52,8 @@ test('a quota counts finished and unfinished files, and an own part once', async
   writeFileSync(join(directory, 'a.part'), Buffer.alloc(50));
   await checkQuota(directory, 200, { name: 'a', size: 100 });
   await checkQuota(directory, 200, { name: 'b', size: 50 });
-  try {
-    await checkQuota(directory, 200, { name: 'b', size: 51 });
-    assert.unreachable();
-  } catch (error) {
-    assert.match((error as Error).message, /--quota\) \(ENOSPC\)$/);
-  }
+  const error = await rejection(checkQuota(directory, 200, { name: 'b', size: 51 }));
+  assert.match((error as Error).message, /--quota\) \(ENOSPC\)$/);
 });
 
 test.run();

@@ -10,6 +10,7 @@ import { DeviceFile, removeDeadFiles } from '../../../../host/device/sharing/dev
 import { EngineMemory } from '../../../../host/engine/memory.js';
 import { RefusalError, openDevice } from '../../../../host/index.js';
 import { PosixError, loadPosix, type Posix } from '../../../../host/link/posix.js';
+import { rejection } from '../../../support/refusal.js';
 
 const test = suite('unit/device/sharing/device-file');
 
@@ -77,12 +78,8 @@ test('what it refuses for long is a refusal, and the lock is not thought to be h
 test('a file that cannot be locked is not created', async () => {
   await refusing('lockByte', Infinity, async () => {
     const device = { name: 'unlocked', directory, address: '127.1.2.5', memoryBytes: 2 ** 23 };
-    try {
-      await openDevice(device);
-      assert.unreachable();
-    } catch (error) {
-      assert.ok(isNoLock(error as Error), String(error));
-    }
+    const error = await rejection(openDevice(device));
+    assert.ok(isNoLock(error as Error), String(error));
   });
   assert.not(readdirSync(directory).includes('verbena-unlocked'));
 });

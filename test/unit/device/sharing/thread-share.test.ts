@@ -14,7 +14,7 @@ import {
   type DeviceShare,
 } from '../../../../host/index.js';
 import { ALL_ACCESS, connect, type Side } from '../../../support/pair.js';
-import { expectRefusal, expectRejected } from '../../../support/refusal.js';
+import { expectRefusal, expectRejected, rejection } from '../../../support/refusal.js';
 
 const test = suite('device: threads');
 
@@ -146,12 +146,8 @@ test('a device that was not told of threads has none to give, and a share is for
   await second.close();
   await device.close();
   for (const threadsMax of [0, 257, 1.5]) {
-    try {
-      await openDevice({ ...INLINE, threadsMax });
-      assert.unreachable(`${threadsMax}`);
-    } catch (error) {
-      assert.instance(error, MisuseError);
-    }
+    const error = await rejection(openDevice({ ...INLINE, threadsMax }));
+    assert.instance(error, MisuseError);
   }
 });
 

@@ -13,6 +13,7 @@ import { pattern, TestBatch } from '../../../support/batch.js';
 import { root } from '../../../support/paths.js';
 import { TestMemory } from '../../../support/polled-link.js';
 import { eventually, RecordingReceiver } from '../../../support/receiver.js';
+import { rejection } from '../../../support/refusal.js';
 import { packets, repeat, Stations, take } from '../../../support/stations.js';
 
 const test = suite('link/udp/udp-batch-end: waiting and ending');
@@ -147,14 +148,10 @@ test('closing gives back descriptors and memory, and so does an open that is ref
     assert.is(memory.taken.size, 1);
     const other = new UdpBatchLink({ address: '127.0.0.1', port: local.port });
     const otherMemory = new TestMemory();
-    try {
-      await other.open(new RecordingReceiver(), otherMemory);
-      assert.unreachable('the port is taken');
-    } catch (error) {
-      assert.instance(error, LinkError);
-      assert.is((error as LinkError).code, 'EADDRINUSE');
-      assert.match((error as LinkError).message, `taken by this process, ${process.pid}`);
-    }
+    const error = await rejection(other.open(new RecordingReceiver(), otherMemory));
+    assert.instance(error, LinkError);
+    assert.is((error as LinkError).code, 'EADDRINUSE');
+    assert.match((error as LinkError).message, `taken by this process, ${process.pid}`);
     assert.is(otherMemory.taken.size, 0);
     await link.close();
     assert.is(memory.taken.size, 0);
@@ -196,12 +193,8 @@ test('memory that is full refuses, and nothing is left of the attempt', async ()
     },
     free: () => undefined,
   };
-  try {
-    await link.open(new RecordingReceiver(), full);
-    assert.unreachable('there is no memory');
-  } catch (error) {
-    assert.is((error as RefusalError).code, 'ENOMEM');
-  }
+  const error = await rejection(link.open(new RecordingReceiver(), full));
+  assert.is((error as RefusalError).code, 'ENOMEM');
   assert.is(descriptors(), before);
   assert.is(link.wakeDescriptor, -1);
 });
