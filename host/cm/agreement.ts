@@ -201,7 +201,8 @@ interface Side {
 export function queuePairNumber({ qp }: Side, param: ConnParam): number {
   checkConnParam(param);
   const qpNum = qp?.qpNum ?? param.qpNum;
-  if (qpNum === undefined) throw new MisuseError('qpNum', 'is needed without a queue pair');
+  if (qpNum === undefined)
+    throw new MisuseError('qpNum', 'is required for an id without a queue pair');
   return qpNum;
 }
 

@@ -11,6 +11,6 @@ export function copyAuth(auth: unknown): undefined {
 export function checkAuth(): never {
   throw new RefusalError(
     'EOPNOTSUPP',
-    'auth: not in a browser, where DTLS authenticates data channels; leave the option out',
+    'auth: is not available in a browser, where DTLS authenticates data channels; omit the option',
   );
 }

@@ -85,7 +85,8 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   /** `rdma_migrate_id`: its events, those that wait as well, go to another channel. */
   migrate(channel: EventChannel): void {
     this.checkAlive();
-    if (channel.context !== this.context) throw new MisuseError('channel', 'is of another device');
+    if (channel.context !== this.context)
+      throw new MisuseError('channel', 'must be of the same device');
     channel.take(this, this.channel);
     this.channel = channel;
   }
@@ -147,7 +148,10 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     const { gid } = peer;
     if (gid.isIpv4 !== this.context.local.gid.isIpv4) {
       const own = this.context.local.gid;
-      throw new RefusalError('EADDRNOTAVAIL', `resolveAddr: no way from ${own} to ${gid}`);
+      throw new RefusalError(
+        'EADDRNOTAVAIL',
+        `resolveAddr: ${own} and ${gid} have different address families`,
+      );
     }
     if (this.#state === 'IDLE') this.#port = this.#manager.takePort(this.portSpace, 0);
     this.#peer = peer;
@@ -302,7 +306,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
    */
   establish(): void {
     if (this.#connection?.state !== 'REP_RCVD') {
-      throw new RefusalError('EINVAL', 'establish: there is no reply to say it to');
+      throw new RefusalError('EINVAL', 'establish: the id has no reply of its peer');
     }
     this.#manager.core.ready(this.#connection);
   }
@@ -334,7 +338,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
         // The peer was quicker, or it is the second time.
         return;
       default:
-        throw new RefusalError('EINVAL', 'disconnect: there is no connection');
+        throw new RefusalError('EINVAL', 'disconnect: the id has no connection');
     }
   }
 
@@ -481,7 +485,7 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
     const { state } = connection ?? {};
     const canAnswer = state === 'REQ_RCVD' || state === 'SIDR_REQ_RCVD';
     if (connection && (canAnswer || (verb === 'reject' && state === 'REP_RCVD'))) return connection;
-    throw new RefusalError('EINVAL', `${verb}: there is nothing to answer (any more)`);
+    throw new RefusalError('EINVAL', `${verb}: the request is answered already, or has ended`);
   }
 
   protected push(event: number, more: Partial<CmEventFields> = {}): void {
@@ -495,6 +499,9 @@ export class CmId extends EndPoint implements ConnectionOwner, ListenerOwner {
   #check(verb: string, states: readonly IdState[]): void {
     this.checkAlive();
     if (states.includes(this.#state)) return;
-    throw new RefusalError('EINVAL', `${verb}: not in ${this.#state}, but ${states.join(' or ')}`);
+    throw new RefusalError(
+      'EINVAL',
+      `${verb}: the id must be in ${states.join(' or ')}, and is in ${this.#state}`,
+    );
   }
 }

@@ -458,7 +458,10 @@ async function resolve(target: Target): Promise<{ address: string; port: number 
 function parseTarget(text: string): { address: string; port: number } {
   const found = /^(?:\[([^\]]+)\]|([^:[\]]+)):(\d{1,5})$/.exec(text);
   if (!found) {
-    throw new MisuseError('target', `"${text}" is no host:port; [address]:port with IPv6`);
+    throw new MisuseError(
+      'target',
+      `"${text}" is not host:port; write an IPv6 address as [address]:port`,
+    );
   }
   return { address: (found[1] ?? found[2])!, port: Number(found[3]) };
 }

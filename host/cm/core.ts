@@ -418,7 +418,10 @@ export class CmCore implements CmProtocol {
     const localId = isFull ? 0 : this.#drawId();
     if (localId === 0) {
       const { connectionsMax } = this.limits;
-      throw new RefusalError('ENOMEM', `connect: all ${connectionsMax} connections are taken`);
+      throw new RefusalError(
+        'ENOMEM',
+        `connect: all ${connectionsMax} connections of the device are in use`,
+      );
     }
     const connection = new Connection(localId, peer, this.#transactionId(localId));
     connection.owner = owner;

@@ -55,7 +55,8 @@ export async function createEp(
  */
 export async function nextRequest(listenId: CmId): Promise<CmId | undefined> {
   const template = templates.get(listenId);
-  if (!template) throw new RefusalError('EINVAL', 'getRequest: not a listener that createEp made');
+  if (!template)
+    throw new RefusalError('EINVAL', 'getRequest: the id is not a listener of createEp');
   for (;;) {
     const event = await listenId.channel.getEvent();
     if (!event || event.event === CmEventType.DEVICE_REMOVAL) return undefined;

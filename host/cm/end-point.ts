@@ -86,7 +86,7 @@ export abstract class EndPoint implements ManagedId {
       if (this.isDatagram) {
         throw new RefusalError(
           'EOPNOTSUPP',
-          'auth: datagram services have none; use PortSpace.TCP',
+          'auth: is not available for datagram services; use PortSpace.TCP',
         );
       }
       this.authRule = checkAuth(options.auth);
@@ -107,7 +107,7 @@ export abstract class EndPoint implements ManagedId {
   createQp(attributes: EpInitAttributes = {}, pd: ProtectionDomain = this.pd): QueuePair {
     this.checkAlive();
     if (this.qp) throw new MisuseError('id', 'has a queue pair already');
-    if (pd.context !== this.context) throw new MisuseError('pd', 'is of another device');
+    if (pd.context !== this.context) throw new MisuseError('pd', 'must be of the same device');
     const qpType = attributes.qpType ?? (this.isDatagram ? QpType.UD : QpType.RC);
     if ((qpType === QpType.UD) !== this.isDatagram) {
       throw new MisuseError('qpType', 'must be UD in PortSpace.UDP, and only there');
@@ -160,7 +160,8 @@ export abstract class EndPoint implements ManagedId {
     const { addr, joinFlags = McJoinFlag.FULLMEMBER } = attributes;
     const gid = parseAddress('group', addr);
     if (!this.qp || !this.isDatagram) throw new MisuseError('id', 'has no datagram queue pair');
-    if (!gid.isMulticast) throw new MisuseError('group', `${addr} is no multicast address`);
+    if (!gid.isMulticast)
+      throw new MisuseError('group', `must be a multicast address, got ${addr}`);
     if (joinFlags === McJoinFlag.FULLMEMBER) this.qp.attachMcast(gid);
     else if (joinFlags === McJoinFlag.SENDONLY_FULLMEMBER) this.#sendTo(gid);
     else throw new MisuseError('joinFlags', `must be a McJoinFlag, got ${joinFlags}`);
@@ -179,7 +180,8 @@ export abstract class EndPoint implements ManagedId {
    */
   resolveAddrinfo(node: string, service: number | string, hints: AddressHints = {}): void {
     this.checkAlive();
-    if (this.#info !== undefined) throw new RefusalError('EBUSY', 'resolveAddrinfo: one at a time');
+    if (this.#info !== undefined)
+      throw new RefusalError('EBUSY', 'resolveAddrinfo: another call of the id is pending');
     const portSpace = hints.portSpace ?? this.portSpace;
     const found = numericInfo(node, service, { ...hints, portSpace });
     this.#info = found ?? 'RESOLVING';
@@ -200,7 +202,7 @@ export abstract class EndPoint implements ManagedId {
   queryAddrinfo(): AddressInfo {
     const info = this.#info;
     if (info === undefined || info === 'RESOLVING') {
-      throw new RefusalError('ENOENT', 'queryAddrinfo: nothing is resolved');
+      throw new RefusalError('ENOENT', 'queryAddrinfo: call resolveAddrinfo first');
     }
     this.#info = undefined;
     return info;
@@ -210,7 +212,7 @@ export abstract class EndPoint implements ManagedId {
   writeCmEvent(event: number, status: number, arg: number | bigint): void {
     this.checkAlive();
     if (event !== CmEventType.USER) {
-      throw new RefusalError('EINVAL', 'writeCmEvent: only USER is the application’s to say');
+      throw new RefusalError('EINVAL', 'writeCmEvent: event must be USER');
     }
     this.push(event, { status, arg: BigInt(arg) });
   }
@@ -362,7 +364,7 @@ function sgeOf(buffer: Uint8Array, mr: MemoryRegion): Sge {
   const offset = buffer.byteOffset - whole.byteOffset;
   const isWithin =
     buffer.buffer === whole.buffer && offset >= 0 && offset + buffer.length <= whole.length;
-  if (!isWithin) throw new MisuseError('buffer', 'does not lie in the region');
+  if (!isWithin) throw new MisuseError('buffer', 'must lie in the region');
   return { addr: mr.addr + BigInt(offset), length: buffer.length, lkey: mr.lkey };
 }
 

@@ -50,7 +50,7 @@ export function attributesOf(
   }
   if (isDatagram) return qpState === QpState.RTR ? { qpState } : { qpState, sqPsn: 0 };
   if (!agreement) {
-    throw new RefusalError('EINVAL', 'initQpAttr: nothing is agreed upon (yet)');
+    throw new RefusalError('EINVAL', 'initQpAttr: the id has no agreement with a peer yet');
   }
   const isReliable = qpType === QpType.RC;
   if (qpState === QpState.RTR) {

@@ -241,7 +241,7 @@ export class Device {
     const clock = options.clock ?? new RealClock();
     const { link, thread, cacheModel } = options;
     if (options.processShare && cacheModel) {
-      throw new MisuseError('cacheModel', 'is for a device that one process has, without a name');
+      throw new MisuseError('cacheModel', 'is not available for a device with a name');
     }
     if (options.processShare) {
       await fetchEngine(true);
@@ -382,7 +382,8 @@ function checkLimits(limits: DeviceLimits): void {
   within('windowPackets', 2, 65536);
   if (limits.windowBytes !== 0) within('windowBytes', 4096, 0x7fffffff);
   within('pkey', 1, 0xffff);
-  if ((limits.pkey & 0x7fff) === 0) throw new MisuseError('pkey', 'names no partition');
+  if ((limits.pkey & 0x7fff) === 0)
+    throw new MisuseError('pkey', 'must name a partition (15 bits not 0)');
   if ((limits.rdAtomicMax & (limits.rdAtomicMax - 1)) !== 0) {
     throw new MisuseError('rdAtomicMax', `must be a power of two, got ${limits.rdAtomicMax}`);
   }

@@ -38,7 +38,7 @@ export class Gid {
       return new Gid(bytes);
     }
     const address = text.split('%', 1)[0] ?? '';
-    if (!isIPv6(address)) throw new RangeError(`"${text}" is no IPv4 or IPv6 address`);
+    if (!isIPv6(address)) throw new RangeError(`must be an IPv4 or IPv6 address, got "${text}"`);
     return new Gid(parseIpv6(address));
   }
 

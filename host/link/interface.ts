@@ -78,7 +78,7 @@ export async function localAddressTowards(address: string): Promise<string> {
     });
     return opened.address().address;
   } catch (error) {
-    throw systemRefusal(`there is no way to ${address}`, error);
+    throw systemRefusal(`no route to ${address}`, error);
   } finally {
     socket?.close();
   }

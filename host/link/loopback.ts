@@ -70,7 +70,7 @@ export class LoopbackNetwork {
    * its error is thrown at the end.
    */
   deliver(): number {
-    if (this.#delivering) throw new MisuseError('deliver', 'is not to be called by a receiver');
+    if (this.#delivering) throw new MisuseError('deliver', 'must not be called by a receiver');
     const batches = this.#queue;
     this.#queue = [];
     this.#delivering = true;

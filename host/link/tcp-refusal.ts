@@ -18,7 +18,7 @@ export function listenRefusal(
     case 'EADDRINUSE':
       return new LinkError(code, `TCP port ${port} is taken: ${choose}`, cause);
     case 'EACCES':
-      return new LinkError(code, `TCP port ${port} is not for this user: ${choose}`, cause);
+      return new LinkError(code, `TCP port ${port} requires more rights: ${choose}`, cause);
     case 'EADDRNOTAVAIL': {
       const sentence = `${address} is no address of this machine. ${describeAddresses()}`;
       return new LinkError(code, sentence, cause);
@@ -64,7 +64,7 @@ export function refusalOf(
       return refuse('ECONNRESET', `${server} closed the connection`);
     case 'ENETUNREACH':
     case 'EHOSTUNREACH':
-      return refuse('ENETUNREACH', `there is no way to ${server}`);
+      return refuse('ENETUNREACH', `no route to ${server}`);
   }
   return undefined;
 }

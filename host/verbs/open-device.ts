@@ -113,7 +113,7 @@ async function chooseProgress(options: UdpOpenOptions): Promise<DeviceOptions> {
     const { progress = 'thread', name, directory, processesMax, localMemoryBytes } = options;
     if (progress !== 'thread' && progress !== 'poll') {
       // The kernel steers packets to each process's socket, which node:dgram does not expose.
-      throw new MisuseError('progress', "must be 'thread' or 'poll' where there is a name");
+      throw new MisuseError('progress', "must be 'thread' or 'poll' for a device with a name");
     }
     const { address, port } = options;
     const place = { name, directory, address, port };

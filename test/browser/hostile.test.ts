@@ -111,8 +111,8 @@ test('offers beyond the quota are refused, and existing peers stay', async () =>
     return said;
   });
   assert.is(answers[0], 'answered');
-  assert.match(answers[1]!, /2 peers already/);
-  assert.match(answers[2]!, /2 peers already/);
+  assert.match(answers[1]!, /all 2 peers of the link/);
+  assert.match(answers[2]!, /all 2 peers of the link/);
   assert.match(answers[3]!, /not that of one data channel/);
   const side = await peer.connect(tab, BYTES);
   await side.write(1, 4096);

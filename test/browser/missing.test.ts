@@ -94,7 +94,7 @@ test('where no way is found, connecting ends in time', async (world) => {
   });
   const tab = await world.browser.open(site.url(PAGE));
   const { said, millis } = await connectError(tab, '/signal', 1500);
-  assert.match(said, /^ETIMEDOUT: no way to fd.* was found within 1.5 s/);
+  assert.match(said, /^ETIMEDOUT: no working candidate pair to fd.* within 1.5 s/);
   assert.ok(millis < 10_000, `${millis} ms`);
   assert.equal(tab.errors, []);
   await tab.page.close();
@@ -155,9 +155,9 @@ test('signalling that refuses, and a missing server, are errors', async (world) 
   const forbidden = await connectError(tab, '/forbidden', 2000);
   assert.match(forbidden.said, /^ECONNREFUSED: \/forbidden refuses/);
   const html = await connectError(tab, '/html', 2000);
-  assert.match(html.said, /^EPROTO: \/html answered with something else/);
+  assert.match(html.said, /^EPROTO: \/html did not send an answer/);
   const empty = await connectError(tab, '/empty', 2000);
-  assert.match(empty.said, /^EPROTO: what came is no answer/);
+  assert.match(empty.said, /^EPROTO: the received message is not an answer/);
   // A failed request is on the console, as browsers have it, and nothing else.
   assert.ok(
     tab.errors.every((text) => /403/.test(text)),

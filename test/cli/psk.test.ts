@@ -197,7 +197,7 @@ test('rpma bench: client and server have the key', () =>
     const { code, stderr } = await space.run('rpma', 'bench', ...words, ...place);
     assert.is(code, 0, stderr);
     const wrong = await space.run('rpma', 'bench', ...words, '--dir', space.directory, '--encrypt');
-    assert.match(wrong.stderr, /--encrypt: requires --psk-file/);
+    assert.match(wrong.stderr, /--encrypt: requires a key: --psk-file/);
   }));
 
 test.run();

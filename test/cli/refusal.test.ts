@@ -40,7 +40,7 @@ test('an invalid command line is an error with exit code 2', () =>
       [['put', file, 'x', '--retries', 'y'], /whole number from 0/],
       [['put', file, 'x', '--loss', '101'], /percentage/],
       [['frobnicate'], /unknown command/],
-      [['serve', '--bind', 'localhost'], /no IPv4 or IPv6 address/],
+      [['serve', '--bind', 'localhost'], /must be an IPv4 or IPv6 address/],
       [['serve', '--max-clients', '128', '--window-bytes', '256M'], /more than the 4 GiB/],
     ];
     await Promise.all(

@@ -258,9 +258,9 @@ test(
     refusal(() => pd.dealloc(), 'EBUSY', /destroy them first/);
     mr.dereg();
     pd.dealloc();
-    refusal(() => pd.dealloc(), 'EINVAL', /gone/);
-    refusal(() => pd.regMr(buffer, 1), 'EINVAL', /gone/);
-    refusal(() => pd.createQp({ sendCq: cq, recvCq: cq }), 'EINVAL', /gone/);
+    refusal(() => pd.dealloc(), 'EINVAL', /protection domain has ended/);
+    refusal(() => pd.regMr(buffer, 1), 'EINVAL', /protection domain has ended/);
+    refusal(() => pd.createQp({ sendCq: cq, recvCq: cq }), 'EINVAL', /protection domain has ended/);
   }),
 );
 
@@ -269,8 +269,13 @@ test(
   onWire({}, ({ context }) => {
     const pd = context.allocPd();
     pd.dealloc();
-    refusal(() => pd.createSrq(), 'EINVAL', /gone/, 'createSrq');
-    refusal(() => pd.createAh({ dgid: PEER.gid }), 'EINVAL', /gone/, 'createAh');
+    refusal(() => pd.createSrq(), 'EINVAL', /protection domain has ended/, 'createSrq');
+    refusal(
+      () => pd.createAh({ dgid: PEER.gid }),
+      'EINVAL',
+      /protection domain has ended/,
+      'createAh',
+    );
   }),
 );
 

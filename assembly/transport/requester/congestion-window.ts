@@ -12,7 +12,13 @@
 import { powerOfTwo } from '../../memory/bytes';
 import { psnAdd, psnCompare, psnDistance } from '../../wire/psn';
 import { Context } from '../shared/context';
-import { cutShare, fitsShare, growShare, leastRoundTrip, noteRoundTrip } from '../shared/peer-share';
+import {
+  cutShare,
+  fitsShare,
+  growShare,
+  leastRoundTrip,
+  noteRoundTrip,
+} from '../shared/peer-share';
 import { QueuePair, sendRequestAt, timerOf } from '../shared/queue-pair';
 import { armTimer } from '../shared/timer-wheel';
 import { SendRequest, SendState } from '../shared/work-request';

@@ -30,7 +30,7 @@ export function addPskOptions(command: Command): Command {
  */
 export async function readAuth({ pskFile, encrypt }: PskOptions): Promise<AuthOptions | undefined> {
   if (pskFile === undefined) {
-    if (encrypt) throw new MisuseError('--encrypt', 'requires --psk-file');
+    if (encrypt) throw new MisuseError('--encrypt', 'requires a key: --psk-file');
     return undefined;
   }
   const text = await readPrivateFile(pskFile, 'key');

@@ -63,7 +63,10 @@ function linkMemory(memory: EngineMemory, start: number, bytes: number): LinkMem
       const address = next;
       next += Math.ceil(size / CACHE_LINE) * CACHE_LINE;
       if (next > start + bytes)
-        throw new LinkError('EIO', `the link wants more than ${bytes} bytes`);
+        throw new LinkError(
+          'EIO',
+          `the link requires more than ${bytes} bytes of the device's memory`,
+        );
       return address;
     },
     free() {},

@@ -67,7 +67,7 @@ export async function startThread(): Promise<Worker> {
 async function hear<Message>(worker: Worker): Promise<Message> {
   const heard = new AbortController();
   const ended = once(worker, 'exit', heard).then(() => {
-    throw new LinkError('EAGAIN', 'a thread of the device ended before it had begun: try again');
+    throw new LinkError('EAGAIN', 'a thread of the device ended before it started: try again');
   });
   try {
     const [message] = (await Promise.race([once(worker, 'message'), ended])) as [Message];
@@ -420,5 +420,5 @@ function errorOf(message: ThreadMessage): Error {
     // Its sentence ends with its code already.
     return new LinkError(message.code, message.message.replace(/ \(\w+\)$/, ''));
   }
-  return new LinkError('EIO', `the progress thread said ${message.kind}`);
+  return new LinkError('EIO', `unexpected message of the progress thread: ${message.kind}`);
 }

@@ -112,8 +112,8 @@ export class DeviceFile {
         throw error;
       throw new RefusalError(
         'ENOSPC',
-        `there is no room for ${bytes} bytes at ${this.path}: take fewer (memoryBytes), another ` +
-          'place (directory), or a larger /dev/shm (docker run --shm-size)',
+        `no room for ${bytes} bytes at ${this.path}: use fewer (memoryBytes), another ` +
+          'directory (directory), or a larger /dev/shm (docker run --shm-size)',
         { cause: error },
       );
     }
@@ -294,13 +294,13 @@ function refusalOf(error: NodeJS.ErrnoException, path: string): RefusalError {
     return new RefusalError('EACCES', sentence, { cause: error });
   }
   if (code === 'ENOENT' || code === 'ENOTDIR') {
-    return new RefusalError('ENOENT', `${path}: there is no such directory`, { cause: error });
+    return new RefusalError('ENOENT', `${path}: the directory does not exist`, { cause: error });
   }
   if (code === 'ELOOP' || code === 'EISDIR' || code === 'ENXIO') {
-    return new RefusalError('EINVAL', `${path} is no file of a device`, { cause: error });
+    return new RefusalError('EINVAL', `${path} is not a device file`, { cause: error });
   }
   if (code === 'ENOSPC') {
-    return new RefusalError('ENOSPC', `there is no room for ${path}`, { cause: error });
+    return new RefusalError('ENOSPC', `no room for ${path}`, { cause: error });
   }
   return new RefusalError('EIO', message, { cause: error });
 }
@@ -337,7 +337,7 @@ async function lockJoin(posix: Posix, fd: number, path: string): Promise<void> {
 
 function checkOwner(posix: Posix, fd: number, path: string): void {
   const stat = fstatSync(fd);
-  if (!stat.isFile()) throw new RefusalError('EINVAL', `${path} is no file of a device`);
+  if (!stat.isFile()) throw new RefusalError('EINVAL', `${path} is not a device file`);
   if (stat.uid !== posix.effectiveUser) {
     throw new RefusalError('EACCES', `${path} belongs to user ${stat.uid}: a device has one user`);
   }
@@ -363,10 +363,7 @@ function checkMagic(fd: number, path: string): boolean {
   const bytes = readBytes(fd);
   if (bytes.every((byte) => byte === 0)) return true;
   if (headerIn(bytes).magic === DEVICE_MAGIC_COUNT) return true;
-  throw new RefusalError(
-    'EINVAL',
-    `${path} is no file of a device; remove it, or take another name`,
-  );
+  throw new RefusalError('EINVAL', `${path} is not a device file; remove it, or use another name`);
 }
 
 /** Throws RefusalError EINVAL, EPROTO, EIO. */
@@ -377,16 +374,22 @@ export function readHeader(fd: number, path: string): DeviceHeader {
   if (header.version !== DEVICE_VERSION_COUNT || header.build !== buildHash()) {
     throw new RefusalError(
       'EPROTO',
-      `${path} is of processes that run another build of Verbena: all of a device run the same`,
+      `${path} belongs to another build of Verbena: all processes of a device must run the same`,
     );
   }
   if (header.ready !== 1 || header.checksum !== headerChecksum(bytes)) {
-    throw new RefusalError('EIO', `${path} is damaged: end its processes, and it begins anew`);
+    throw new RefusalError(
+      'EIO',
+      `${path} is damaged: end its processes, and the next one creates it anew`,
+    );
   }
   const { size } = fstatSync(fd);
   if (size !== header.fileBytes) {
     const sentence = `${path} has ${size} bytes, not the ${header.fileBytes} that its header names`;
-    throw new RefusalError('EIO', `${sentence}: end its processes, and it begins anew`);
+    throw new RefusalError(
+      'EIO',
+      `${sentence}: end its processes, and the next one creates it anew`,
+    );
   }
   return header;
 }

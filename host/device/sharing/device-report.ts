@@ -94,7 +94,7 @@ function openExisting(path: string): number {
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'ENOENT') throw new RefusalError('ENOENT', `no process has ${path} open`);
-    throw new RefusalError('EACCES', `this user may not open ${path}`, { cause: error });
+    throw new RefusalError('EACCES', `${path} may not be opened by this user`, { cause: error });
   }
 }
 

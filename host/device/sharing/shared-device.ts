@@ -165,7 +165,10 @@ export class SharedDevice {
         if (shared.members.begin(since)) return shared;
         await sleep(BEGIN_RETRY_MILLIS);
       }
-      throw new RefusalError('EBUSY', `the place of a dead process of ${name} is still in use`);
+      throw new RefusalError(
+        'EBUSY',
+        `the slot of a dead process of ${name} is still in use; try again`,
+      );
     } catch (error) {
       abandon(file);
       throw error;
@@ -229,7 +232,7 @@ export class SharedDevice {
     const result = this.locked(() => this.members.services.take(id, this.slot));
     if (result === 'ours') return;
     const name = `service 0x${id.toString(16)}`;
-    if (result === 'full') throw new RefusalError('ENOMEM', `no place for ${name} is free`);
+    if (result === 'full') throw new RefusalError('ENOMEM', `all slots for ${name} are taken`);
     throw new RefusalError('EADDRINUSE', `another process of ${this.name} listens to ${name}`);
   }
 
@@ -364,7 +367,7 @@ function read(
     if (asked <= there) continue;
     throw new RefusalError(
       'EINVAL',
-      `the device at ${file.path} was made with ${name} ${there}, less than the ${asked} asked for`,
+      `the device at ${file.path} has ${name} ${there}, less than the requested ${asked}`,
     );
   }
   const gid = new DataView(new ArrayBuffer(16));
@@ -399,7 +402,7 @@ function takeSlot(file: DeviceFile, found: Found): number {
   for (let slot = 0; slot < contextsMax; slot++) if (file.takeSlot(slot)) return slot;
   throw new RefusalError(
     'EBUSY',
-    `all ${contextsMax} places for processes are taken (processesMax)`,
+    `all ${contextsMax} slots for processes are taken (processesMax)`,
   );
 }
 

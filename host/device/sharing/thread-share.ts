@@ -81,7 +81,10 @@ export class ThreadShares {
       this.#given.set(slot, share);
       return share;
     }
-    throw new RefusalError('EBUSY', `share: all ${contextsMax - 1} places for threads are taken`);
+    throw new RefusalError(
+      'EBUSY',
+      `share: all ${contextsMax - 1} slots for threads are taken (threadsMax)`,
+    );
   }
 
   /**
@@ -91,7 +94,7 @@ export class ThreadShares {
   takeBack({ slot, start }: DeviceShare): void {
     const tables = this.#tables;
     if (!tables || this.#given.get(slot)?.start !== start) {
-      throw new MisuseError('share', 'is not one that this device has given');
+      throw new MisuseError('share', 'must be a share of this device');
     }
     const { exports, address, heap } = this.#arena;
     // The thread may have ended while it held the lock.
@@ -101,7 +104,10 @@ export class ThreadShares {
       for (let attempt = 0; attempt < REAP_ATTEMPTS; attempt++) {
         if (exports.arenaReap(address, slot) === Errno.OK) return;
       }
-      throw new RefusalError('EBUSY', 'unshare: other threads are using what it had; call again');
+      throw new RefusalError(
+        'EBUSY',
+        'unshare: other threads still use resources of the share; call again',
+      );
     });
     heap.free(start);
     this.#given.delete(slot);
@@ -160,7 +166,7 @@ function isTaken({ memory, address }: ArenaMemory, slot: number): boolean {
 export function joinArena(share: DeviceShare): ArenaMemory {
   const arena = ArenaMemory.join(share);
   if (isTaken(arena, share.slot)) {
-    throw new RefusalError('EBUSY', 'this share is in use: make one for every thread');
+    throw new RefusalError('EBUSY', 'threadShare is in use: make one share per thread');
   }
   return arena;
 }

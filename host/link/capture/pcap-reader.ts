@@ -136,7 +136,7 @@ class CaptureReader implements Capture {
     if (magic === PCAPNG_MAGIC) {
       throw new PcapError(
         0,
-        'this is a pcapng file, expected pcap: convert it with "editcap -F pcap in.pcapng out.pcap"',
+        'expected pcap, found pcapng: convert it with "editcap -F pcap in.pcapng out.pcap"',
       );
     }
     const micros = magic === PCAP_MAGIC_MICROS || swapped === PCAP_MAGIC_MICROS;

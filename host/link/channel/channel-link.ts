@@ -222,11 +222,15 @@ export abstract class ChannelLink implements Link {
     return new Promise((resolve, reject) => {
       peer.gone = (reason) => {
         clearTimeout(timer);
-        reject(new LinkError('ECONNRESET', `${key} is not there: ${reason}`));
+        reject(
+          new LinkError('ECONNRESET', `the connection to ${key} ended before it opened: ${reason}`),
+        );
       };
       const timer = setTimeout(() => {
         const seconds = openMillis / 1000;
-        reject(new LinkError('ETIMEDOUT', `no way to ${key} was found within ${seconds} s`));
+        reject(
+          new LinkError('ETIMEDOUT', `no working candidate pair to ${key} within ${seconds} s`),
+        );
         this.#remove(peer, 'it never opened');
       }, timerMillis(openMillis));
       channel.start({
@@ -257,10 +261,10 @@ export abstract class ChannelLink implements Link {
     const { peersMax } = this.#limits;
     if (!this.#receiver) throw new LinkError('ECONNRESET', 'the link is not open');
     if (this.info.local.gid.equals(gid)) {
-      throw new LinkError('EADDRINUSE', `${gid} is our own address`);
+      throw new LinkError('EADDRINUSE', `${gid} is the address of this link`);
     }
     if (this.#peers.size + this.#pending.size + this.#older.size >= peersMax) {
-      throw new LinkError('ENOSPC', `there are ${peersMax} peers already`);
+      throw new LinkError('ENOSPC', `peersMax: all ${peersMax} peers of the link are in use`);
     }
   }
 

@@ -205,7 +205,7 @@ export class DataChannelLink extends ChannelLink {
     const channel = this.channelOf(gid);
     const made = channel && this.#made.get(channel);
     const kind = made ? judgeOffer(made.heard, checked) : 'other';
-    if (kind === 'old') throw new LinkError('EPROTO', 'this offer came before');
+    if (kind === 'old') throw new LinkError('EPROTO', 'the offer was received before');
     if (kind === 'other') this.checkRoom(gid);
     this.#answering++;
     let answered: { description: Description };
@@ -315,20 +315,20 @@ export class DataChannelLink extends ChannelLink {
     offer: Description,
   ): Promise<Description> {
     const { restart } = made.connection;
-    if (!restart) throw new LinkError('EOPNOTSUPP', 'there is no ICE restart here: connect anew');
+    if (!restart) throw new LinkError('EOPNOTSUPP', 'ICE restart is not available: connect anew');
     const key = gid.toString();
     if (this.#offered.has(key) && `${this.info.local.gid}` > key) {
-      throw new LinkError('EBUSY', 'this side has offered a restart itself');
+      throw new LinkError('EBUSY', 'the restart of this side has priority');
     }
     const isInterrupted = (): boolean =>
       this.peers.some((peer) => peer.gid.equals(gid) && this.isInterrupted(peer));
     if (!(await this.#until(this.#noticeMillis, isInterrupted))) {
-      throw new LinkError('EBUSY', 'the connection works, and is left alone');
+      throw new LinkError('EBUSY', 'the connection works, so its restart is refused');
     }
     // Of two that came meanwhile the later one counts.
     const now = this.#made.get(channel);
     if (this.channelOf(gid) !== channel || judgeOffer(now!.heard, offer) !== 'restart') {
-      throw new LinkError('EPROTO', 'this offer came before');
+      throw new LinkError('EPROTO', 'the offer was received before');
     }
     this.#offered.delete(key);
     this.#made.set(channel, { ...made, heard: offer });

@@ -121,7 +121,7 @@ function readHello(text: string): Gid {
   } catch {
     // Said below.
   }
-  throw new LinkError('EPROTO', 'the other side of the WebSocket says no address');
+  throw new LinkError('EPROTO', 'the peer of the WebSocket sent no address');
 }
 
 function uniqueLocal(gid: Gid): Gid {

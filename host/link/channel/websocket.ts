@@ -122,7 +122,7 @@ function within<Value>(value: Promise<Value>, millis: number): Promise<Value> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => {
       const seconds = millis / 1000;
-      reject(new LinkError('ETIMEDOUT', `the WebSocket said nothing in ${seconds} s`));
+      reject(new LinkError('ETIMEDOUT', `the WebSocket peer sent no address within ${seconds} s`));
     }, timerMillis(millis));
     value.then(resolve, reject).finally(() => clearTimeout(timer));
   });

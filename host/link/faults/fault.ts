@@ -355,7 +355,7 @@ function flipBits(bytes: Uint8Array, random: () => number): void {
 
 function probability(name: string, value = 0): number {
   if (value >= 0 && value <= 1) return value;
-  throw new MisuseError(name, `is a probability, 0 to 1, got ${value}`);
+  throw new MisuseError(name, `must be a probability from 0 to 1, got ${value}`);
 }
 
 function atLeastOne(name: string, value: number): number {

@@ -47,7 +47,7 @@ function peerConnectionClass(): RtcPeerConnectionClass {
   if (scope.RTCPeerConnection) return scope.RTCPeerConnection;
   throw new LinkError(
     'EOPNOTSUPP',
-    'this browser has no WebRTC (RTCPeerConnection), or it is switched off; a WebSocketLink needs none',
+    'WebRTC (RTCPeerConnection) is missing in this browser, or disabled; use a WebSocketLink',
   );
 }
 
@@ -94,7 +94,7 @@ export class PageConnector implements RtcConnector {
       connection = new PeerConnection({ iceServers, certificates });
     } catch (error) {
       const { message } = error as Error;
-      throw new LinkError('EACCES', `the browser allows no connection: ${message}`, {
+      throw new LinkError('EACCES', `the browser does not allow the connection: ${message}`, {
         cause: error,
       });
     }
@@ -197,7 +197,9 @@ export async function describeRestart(
     await connection.setLocalDescription();
   } catch (error) {
     const { message } = error as Error;
-    throw new LinkError('EPROTO', `the browser does not restart: ${message}`, { cause: error });
+    throw new LinkError('EPROTO', `the browser refuses the ICE restart: ${message}`, {
+      cause: error,
+    });
   }
   await complete;
   const { sdp } = connection.localDescription!;

@@ -100,7 +100,7 @@ export class BroadcastSignalling implements Signalling, SignallingRoom {
   #open(): Channel {
     const scope = globalThis as unknown as { BroadcastChannel?: new (name: string) => Channel };
     if (scope.BroadcastChannel) return new scope.BroadcastChannel(`verbena ${this.#room}`);
-    throw new LinkError('EOPNOTSUPP', 'this browser has no BroadcastChannel');
+    throw new LinkError('EOPNOTSUPP', 'BroadcastChannel is missing in this browser');
   }
 }
 
@@ -116,5 +116,5 @@ function read(data: unknown): Message | undefined {
 }
 
 function refused(reason: unknown): LinkError {
-  return new LinkError('ECONNREFUSED', `the other side refuses: ${String(reason)}`);
+  return new LinkError('ECONNREFUSED', `the peer refuses: ${String(reason)}`);
 }

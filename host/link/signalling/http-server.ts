@@ -106,7 +106,8 @@ async function readBody(request: IncomingMessage, bodyMillis: number): Promise<s
       if (read > BODY_BYTES_READ) request.destroy();
       if (text.length <= BODY_LENGTH_MAX) text += chunk as string;
     }
-    if (text.length > BODY_LENGTH_MAX) throw new LinkError('EMSGSIZE', 'the offer is too long');
+    if (text.length > BODY_LENGTH_MAX)
+      throw new LinkError('EMSGSIZE', 'the offer exceeds the size limit');
     return text;
   } finally {
     clearTimeout(timer);

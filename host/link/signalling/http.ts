@@ -42,6 +42,6 @@ export class HttpSignalling implements Signalling {
     } catch {
       // Said below.
     }
-    throw new LinkError('EPROTO', `${this.name} answered with something else: is this the URL?`);
+    throw new LinkError('EPROTO', `${this.name} did not send an answer: check the URL`);
   }
 }

@@ -68,7 +68,7 @@ export async function findLocalAddress(
   if (isWildcard(gid)) {
     throw new LinkError(
       'EADDRNOTAVAIL',
-      `${gid} is no address to bind: every packet's checksum covers the address that it is ` +
+      `${gid} cannot be bound: the ICRC covers the address that a packet is ` +
         `sent from, so choose one. ${describeAddresses()}`,
     );
   }
@@ -117,6 +117,6 @@ function parseAddress(text: string): Gid {
   try {
     return Gid.parse(text);
   } catch {
-    throw new MisuseError('address', `"${text}" is no IPv4 or IPv6 address`);
+    throw new MisuseError('address', `must be an IPv4 or IPv6 address, got "${text}"`);
   }
 }

@@ -41,7 +41,7 @@ export function attachMemory(context: Context, address: number, length: number):
   if (!(arena.userHeap instanceof SharedHeap)) {
     throw new RefusalError(
       'EOPNOTSUPP',
-      'attach: the device has no name, its memory is ours alone',
+      'attach: the device has no name, so no other process allocates in it',
     );
   }
   arena.userHeap.hold(address, length);

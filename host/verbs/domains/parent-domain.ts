@@ -75,15 +75,19 @@ class AllocatorMemory implements QueueMemory {
     const { context } = this.#attributes.pd;
     const { memory } = context.device.arena;
     const address = buffer.byteOffset;
-    if (buffer.buffer !== memory.buffer) throw new MisuseError('alloc', 'gave foreign memory');
+    if (buffer.buffer !== memory.buffer)
+      throw new MisuseError('alloc', 'must return memory of context.alloc');
     if (buffer.length < bytes || address % ALIGNMENT !== 0) {
       throw new MisuseError(
         'alloc',
-        `gave ${buffer.length} bytes at ${address}, asked for ${bytes} at a multiple of ${ALIGNMENT}`,
+        `returned ${buffer.length} bytes at ${address}; required are ${bytes} at a multiple of ${ALIGNMENT}`,
       );
     }
     if (!context.allocations.lend(address, bytes)) {
-      throw new MisuseError('alloc', 'gave memory that is registered, lent, or not from alloc');
+      throw new MisuseError(
+        'alloc',
+        'must return memory of context.alloc that is neither registered nor in use',
+      );
     }
     memory.bytes.fill(0, address, address + bytes);
     return address;
@@ -121,7 +125,7 @@ export class ParentDomain extends ProtectionDomain {
       throw new MisuseError('td', 'must be a thread domain of the same context');
     }
     if (!attributes.alloc !== !attributes.free) {
-      throw new MisuseError('alloc', 'and free come together');
+      throw new MisuseError('alloc', 'requires free, and free requires alloc');
     }
     return new ParentDomain(attributes, new AllocatorMemory(attributes));
   }

@@ -31,7 +31,7 @@ import type { Sge } from '../queues/work-request.js';
 
 const IN_USE = {
   EBUSY: 'regions, windows or queue pairs of this protection domain exist; destroy them first',
-  EINVAL: 'the protection domain is gone already',
+  EINVAL: 'the protection domain has ended already',
 };
 
 /** `struct ibv_pd`: what may be used together (`context.allocPd`). IBA 10.2.3. */
@@ -97,7 +97,7 @@ export class ProtectionDomain {
       return MemoryRegion.register(this, buffer, accessOrLength, options);
     }
     if (accessOrLength !== 0 || typeof optionsOrAccess !== 'number') {
-      throw new MisuseError('length', 'must be 0 where there is no memory, and access follow it');
+      throw new MisuseError('length', 'must be 0 for a region without memory, followed by access');
     }
     return new LayoutMemoryRegion(this, optionsOrAccess);
   }
@@ -252,7 +252,7 @@ export class ProtectionDomain {
   /** @internal */
   protected check(verb: string): void {
     this.context.checkOpen();
-    if (this.#gone) throw new RefusalError('EINVAL', `${verb}: the protection domain is gone`);
+    if (this.#gone) throw new RefusalError('EINVAL', `${verb}: the protection domain has ended`);
   }
 
   /**
@@ -262,7 +262,10 @@ export class ProtectionDomain {
    */
   dealloc(): void {
     if (this.#parents > 0) {
-      throw new RefusalError('EBUSY', 'dealloc: parent domains stand on it; dealloc them first');
+      throw new RefusalError(
+        'EBUSY',
+        'dealloc: parent domains use the protection domain; dealloc them first',
+      );
     }
     this.release();
     this.#gone = true;

@@ -31,7 +31,7 @@ export function allocShpd(
   );
   refuse(errno, 'allocShpd', {
     EBUSY: 'the protection domain has a handle already',
-    EINVAL: 'the protection domain is gone',
+    EINVAL: 'the protection domain has ended',
   });
   const view = new DataView(area.buffer, area.byteOffset, area.length);
   pd.context.siblings.setSharable(pd.handle);
@@ -65,10 +65,10 @@ export function sharePd(
     (at) => device.arena.exports.attachShpd(device.engine.context, at),
   );
   if (errno === Errno.ENOMEM) {
-    throw new RefusalError('ENOMEM', 'sharePd: the device has no place for one more that shares');
+    throw new RefusalError('ENOMEM', 'sharePd: all attachments of the device are taken');
   }
   if (errno !== Errno.OK) {
-    throw new RefusalError('EINVAL', 'sharePd: no such protection domain, or not its share key');
+    throw new RefusalError('EINVAL', 'sharePd: unknown protection domain, or wrong share key');
   }
   context.siblings.setSharable(pd);
   return ProtectionDomain.of(context, pd);

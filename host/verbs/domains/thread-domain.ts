@@ -18,8 +18,12 @@ export class ThreadDomain {
 
   /** `ibv_dealloc_td`. Throws RefusalError EBUSY while a parent domain names it. */
   dealloc(): void {
-    if (this.#gone) throw new MisuseError('thread domain', 'is gone already');
-    if (this.#users > 0) throw new RefusalError('EBUSY', 'dealloc: a parent domain names it');
+    if (this.#gone) throw new MisuseError('thread domain', 'is deallocated already');
+    if (this.#users > 0)
+      throw new RefusalError(
+        'EBUSY',
+        'dealloc: a parent domain uses the thread domain; dealloc it first',
+      );
     this.#gone = true;
   }
 
@@ -29,7 +33,7 @@ export class ThreadDomain {
 
   /** @internal */
   use(): void {
-    if (this.#gone) throw new MisuseError('td', 'is gone');
+    if (this.#gone) throw new MisuseError('td', 'is deallocated');
     this.#users++;
   }
 

@@ -34,7 +34,7 @@ function within(argument: string, first: number, count: number, all: number): vo
   whole(argument, first, 0);
   whole(argument, count, 1);
   if (first + count > all) {
-    throw new MisuseError(argument, `${first} and ${count - 1} more are not among ${all}`);
+    throw new MisuseError(argument, `${first} and ${count - 1} more exceed the ${all}`);
   }
 }
 
@@ -154,7 +154,7 @@ export function mpiIndexed(
 ): Sge[] {
   if (blocklengths.length !== displacements.length) {
     const counts = `${blocklengths.length} and ${displacements.length}`;
-    throw new MisuseError('displacements', `must be as many as blocklengths, got ${counts}`);
+    throw new MisuseError('displacements', `must have the length of blocklengths, got ${counts}`);
   }
   whole('elementBytes', elementBytes, 1);
   const list: Sge[] = [];

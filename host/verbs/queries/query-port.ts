@@ -44,7 +44,7 @@ export function queryPort(context: Context, portNum: number): PortAttributes {
  * another thread may see the bytes of a packet in any order.
  */
 export function queryDataInOrder(op: number, flags: number): number {
-  if (WrOpcodeName[op] === undefined) throw new MisuseError('op', `${op} is no WrOpcode`);
+  if (WrOpcodeName[op] === undefined) throw new MisuseError('op', `must be a WrOpcode, got ${op}`);
   if (flags & ~QueryQpDataInOrderFlag.RETURN_CAPS) {
     throw new MisuseError('flags', `must be made of QueryQpDataInOrderFlag, got ${flags}`);
   }
@@ -53,5 +53,5 @@ export function queryDataInOrder(op: number, flags: number): number {
 
 export function checkPort(verb: string, portNum: number): void {
   if (portNum === PORTS) return;
-  throw new RefusalError('EINVAL', `${verb}: there is no port ${portNum}, only ${PORTS}`);
+  throw new RefusalError('EINVAL', `${verb}: portNum must be ${PORTS}, got ${portNum}`);
 }

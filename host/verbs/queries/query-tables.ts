@@ -17,28 +17,34 @@ export interface GidEntry {
 export function queryGidEx(context: Context, portNum: number, gidIndex: number): GidEntry {
   checkPort('queryGidEx', portNum);
   if (gidIndex !== 0) {
-    throw new RefusalError('ENODATA', `queryGidEx: the table has no entry ${gidIndex}, only 0`);
+    throw new RefusalError('ENODATA', `queryGidEx: gidIndex must be 0, got ${gidIndex}`);
   }
   return { gid: context.local.gid, gidIndex, portNum, gidType: GidType.ROCE_V2 };
 }
 
 export function queryGidTable(context: Context, maxEntries: number): GidEntry[] {
   if (!Number.isInteger(maxEntries) || maxEntries < 1) {
-    throw new RefusalError('EINVAL', `queryGidTable: 1 entry does not fit into ${maxEntries}`);
+    throw new RefusalError(
+      'EINVAL',
+      `queryGidTable: maxEntries must be at least 1, got ${maxEntries}`,
+    );
   }
   return [queryGidEx(context, PORTS, 0)];
 }
 
 export function queryPkey(context: Context, portNum: number, index: number): number {
   checkPort('queryPkey', portNum);
-  if (index !== 0) throw new RefusalError('EINVAL', `queryPkey: there is no entry ${index}`);
+  if (index !== 0) throw new RefusalError('EINVAL', `queryPkey: index must be 0, got ${index}`);
   return context.device.limits.pkey;
 }
 
 export function getPkeyIndex(context: Context, portNum: number, pkey: number): number {
   checkPort('getPkeyIndex', portNum);
   if (pkey !== context.device.limits.pkey) {
-    throw new RefusalError('EINVAL', `getPkeyIndex: 0x${pkey.toString(16)} is not in the table`);
+    throw new RefusalError(
+      'EINVAL',
+      `getPkeyIndex: pkey 0x${pkey.toString(16)} is not in the table`,
+    );
   }
   return 0;
 }

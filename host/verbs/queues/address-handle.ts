@@ -85,9 +85,9 @@ export function answerPort(sourcePort: number): number {
  * of the buffer that it was received into. Throws MisuseError.
  */
 export function addressOfSender(wc: WorkCompletion, grh: Uint8Array): AddressAttributes {
-  if (!(wc.wcFlags & WcFlag.GRH)) throw new MisuseError('wc', 'is not of a datagram');
+  if (!(wc.wcFlags & WcFlag.GRH)) throw new MisuseError('wc', 'must be a completion of a datagram');
   if (grh.length < GRH_BYTES) {
-    throw new MisuseError('grh', `has ${GRH_BYTES} bytes, got ${grh.length}`);
+    throw new MisuseError('grh', `must have ${GRH_BYTES} bytes, got ${grh.length}`);
   }
   // An IPv4 header stands in the last 20 bytes, behind zeros (IBA A17.4.5.1).
   const isIpv4 = grh[0]! >> 4 === 0;

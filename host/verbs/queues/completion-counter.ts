@@ -107,7 +107,8 @@ export class CompletionCounter {
   /** `ibv_destroy_comp_cntr`. Throws RefusalError EBUSY while a queue pair counts with it. */
   destroy(): void {
     this.check();
-    if (this.#attached > 0) throw new RefusalError('EBUSY', 'destroy: a queue pair counts with it');
+    if (this.#attached > 0)
+      throw new RefusalError('EBUSY', 'destroy: a queue pair uses the counter; destroy it first');
     this.#destroyed = true;
     this.context.resources.delete(this);
     this.context.device.arena.heap.free(this.handle);
@@ -152,18 +153,19 @@ export class AttachedCounters {
   attach(counter: CompletionCounter, opMask: number): void {
     const { context } = this.#qp.pd;
     counter.check();
-    if (counter.context !== context) throw new MisuseError('counter', 'is of another context');
+    if (counter.context !== context)
+      throw new MisuseError('counter', 'must be of the same context');
     if (!Number.isInteger(opMask) || opMask === 0) {
       throw new MisuseError('opMask', `must be made of QpAttachCompCntrOp, got ${opMask}`);
     }
     if (opMask & ~ALL_OPS) {
-      throw new RefusalError('EOPNOTSUPP', `attachCompCntr: opMask ${opMask} has an unknown one`);
+      throw new RefusalError('EOPNOTSUPP', `attachCompCntr: opMask ${opMask} has an unknown bit`);
     }
     if (this.#qp.state > QpState.INIT) {
-      throw new RefusalError('EINVAL', 'attachCompCntr: in RESET and INIT only');
+      throw new RefusalError('EINVAL', 'attachCompCntr: the queue pair must be in RESET or INIT');
     }
     if (opMask & this.#mask) {
-      throw new RefusalError('EBUSY', 'attachCompCntr: another counter counts one of them');
+      throw new RefusalError('EBUSY', 'attachCompCntr: another counter has an operation of opMask');
     }
     const { words } = context.device.arena.memory;
     for (const bit of Object.values(QpAttachCompCntrOp)) {

@@ -63,14 +63,14 @@ export class CompletionQueueEx extends CompletionQueue {
     if (wcFlags & ~WC_FLAGS) {
       throw new RefusalError(
         'EOPNOTSUPP',
-        `createCqEx: wcFlags 0x${wcFlags.toString(16)} has one that this device cannot tell`,
+        `createCqEx: wcFlags 0x${wcFlags.toString(16)} has a field that this device does not report`,
       );
     }
     if (flags & ~CQ_FLAGS) {
-      throw new RefusalError('EOPNOTSUPP', `createCqEx: flags ${flags} has an unknown one`);
+      throw new RefusalError('EOPNOTSUPP', `createCqEx: flags ${flags} has an unknown bit`);
     }
     if (parentDomain && parentDomain.context !== context) {
-      throw new MisuseError('parentDomain', 'must be one of the same context');
+      throw new MisuseError('parentDomain', 'must be of the same context');
     }
     const memory = parentDomain?.queueMemory;
     const queue = this.create(context, cqe, channel, compVector, memory) as CompletionQueueEx;
@@ -86,7 +86,8 @@ export class CompletionQueueEx extends CompletionQueue {
    * methods describe until `endPoll`. False (ENOENT): the queue is empty, and no `endPoll` follows.
    */
   startPoll(): boolean {
-    if (this.#polling) throw new MisuseError('startPoll', 'a poll has been started; end it first');
+    if (this.#polling)
+      throw new MisuseError('startPoll', 'is not valid during a poll: call endPoll first');
     this.#current = this.oldest();
     this.#polling = this.#current >= 0;
     return this.#polling;
@@ -225,14 +226,16 @@ export class CompletionQueueEx extends CompletionQueue {
 
   #checkAsked(flag: number, name: string): void {
     if (this.wcFlags & flag) return;
-    throw new MisuseError('wcFlags', `the queue was made without WcExWith.${name}`);
+    throw new MisuseError('wcFlags', `must include WcExWith.${name} at creation of the queue`);
   }
 
   #checkPolling(verb: string): void {
-    if (!this.#polling) throw new MisuseError(verb, 'no poll was started');
+    if (!this.#polling)
+      throw new MisuseError(verb, 'is only valid during a poll: call startPoll first');
   }
 
   #checkIdle(verb: string): void {
-    if (this.#polling) throw new MisuseError(verb, 'a poll has been started; end it first');
+    if (this.#polling)
+      throw new MisuseError(verb, 'is not valid during a poll: call endPoll first');
   }
 }

@@ -113,7 +113,7 @@ export class CompletionQueue {
     }
     channel?.check();
     if (!Number.isInteger(compVector) || compVector < 0 || compVector >= NUM_COMP_VECTORS) {
-      throw new RefusalError('EINVAL', `createCq: there is no completion vector ${compVector}`);
+      throw new RefusalError('EINVAL', `createCq: compVector must be 0, got ${compVector}`);
     }
     const ring = memory.take(arena.exports.cqBytes(entries), 'CQ');
     const handle = arena.exports.createCq(engine.context, ring, entries);
@@ -193,7 +193,7 @@ export class CompletionQueue {
     if (this.#destroyed) throw new MisuseError('completion queue', 'is destroyed');
     const { cqCount, cqPeriodMicros } = moderation;
     if (cqCount === 0 && cqPeriodMicros === 0) return;
-    throw new RefusalError('EOPNOTSUPP', 'modify: this device does not moderate events');
+    throw new RefusalError('EOPNOTSUPP', 'modify: this device has no event moderation');
   }
 
   /**

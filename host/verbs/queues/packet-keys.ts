@@ -45,7 +45,7 @@ export class PacketKeyMemory {
     checkKey('recvKey', keys.recvKey);
     // With one key both sides would use the same nonces, and accept their own packets.
     if (keys.sendKey.every((byte, index) => byte === keys.recvKey[index])) {
-      throw new MisuseError('recvKey', 'must differ from sendKey: a key is for one direction');
+      throw new MisuseError('recvKey', 'must differ from sendKey: each direction has its own key');
     }
     const { encrypt = false } = keys;
     if (typeof encrypt !== 'boolean') {

@@ -76,7 +76,7 @@ export class QueuePairEx extends QueuePair {
       const missing = Object.entries(QpExWith).filter(([, bit]) => sendOpsFlags & ~possible & bit);
       throw new RefusalError(
         'EOPNOTSUPP',
-        `createQpEx: such a queue pair does not post ${missing.map(([name]) => name).join(', ')}`,
+        `createQpEx: the queue pair type does not support ${missing.map(([name]) => name).join(', ')}`,
       );
     }
     const qp = this.create(pd, rest) as QueuePairEx;
@@ -86,7 +86,11 @@ export class QueuePairEx extends QueuePair {
 
   /** `ibv_wr_start`: a batch begins. */
   wrStart(): void {
-    if (this.#batch) throw new MisuseError('wrStart', 'a batch has been started already');
+    if (this.#batch)
+      throw new MisuseError(
+        'wrStart',
+        'is not valid during a batch: call wrComplete or wrAbort first',
+      );
     this.#batch = [];
   }
 
@@ -159,7 +163,7 @@ export class QueuePairEx extends QueuePair {
   /** `atomicWr`: 8 bytes, copied now. They go inline: the queue pair needs maxInlineData 8. */
   wrAtomicWrite(rkey: number, remoteAddr: number | bigint, atomicWr: Uint8Array): void {
     if (atomicWr.length !== 8) {
-      throw new MisuseError('atomicWr', `must have 8 bytes, has ${atomicWr.length}`);
+      throw new MisuseError('atomicWr', `must have 8 bytes, got ${atomicWr.length}`);
     }
     const rdma = { remoteAddr, rkey };
     const inline = Uint8Array.from(atomicWr);
@@ -198,24 +202,28 @@ export class QueuePairEx extends QueuePair {
   }
 
   #open(verb: string): Mutable<SendWorkRequest>[] {
-    if (!this.#batch) throw new MisuseError(verb, 'no batch was started: wrStart first');
+    if (!this.#batch)
+      throw new MisuseError(verb, 'is only valid during a batch: call wrStart first');
     return this.#batch;
   }
 
   #begin(name: keyof typeof QpExWith, request: SendWorkRequest): void {
     const batch = this.#open('wr');
     if (!(this.#sendOpsFlags & QpExWith[name])) {
-      throw new MisuseError('sendOpsFlags', `the queue pair was made without QpExWith.${name}`);
+      throw new MisuseError(
+        'sendOpsFlags',
+        `must include QpExWith.${name} at creation of the queue pair`,
+      );
     }
     if (this.wrFlags & SendFlag.INLINE) {
-      throw new MisuseError('wrFlags', 'has no INLINE: set inline data instead');
+      throw new MisuseError('wrFlags', 'must not have INLINE: call wrSetInlineData');
     }
     batch.push({ ...request, wrId: this.wrId, sendFlags: this.wrFlags });
   }
 
   #last(verb: string): Mutable<SendWorkRequest> {
     const last = this.#open(verb).at(-1);
-    if (!last) throw new MisuseError(verb, 'there is no request to set it for');
+    if (!last) throw new MisuseError(verb, 'must follow a request of the batch');
     return last;
   }
 
@@ -232,7 +240,7 @@ export class QueuePairEx extends QueuePair {
 
   #checkAddressed(request: SendWorkRequest, index: number): void {
     if (this.qpType !== QpType.UD || request.ud) return;
-    const error = new MisuseError('ud', 'a datagram has an address: wrSetUdAddr');
+    const error = new MisuseError('ud', 'is required for a datagram: call wrSetUdAddr');
     throw Object.assign(error, { badWr: index });
   }
 }

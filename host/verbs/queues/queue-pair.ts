@@ -185,7 +185,7 @@ export class QueuePair {
       }
       refuse(errno, 'createQp', {
         ENOMEM: `all ${limits.queuePairsMax} queue pairs are taken`,
-        EINVAL: number ? `queue pair ${number} exists already` : 'the protection domain is gone',
+        EINVAL: number ? `queue pair ${number} exists already` : 'the protection domain has ended',
         EOPNOTSUPP: `type ${parameters.type} is not one that this device has (QpType.RC, UC, UD)`,
         EAGAIN: 'no free queue pair number was found',
       });
@@ -353,7 +353,11 @@ export class QueuePair {
   /** `ibv_post_recv`: as postSend; receives may be posted from INIT on. */
   postRecv(requests: ReceiveWorkRequest | readonly ReceiveWorkRequest[]): void {
     this.#check();
-    if (this.srq) throw new MisuseError('postRecv', 'this queue pair takes from its SRQ');
+    if (this.srq)
+      throw new MisuseError(
+        'postRecv',
+        'is not valid for a queue pair with an SRQ: post to the SRQ',
+      );
     if (this.#struct.state === QpState.RESET) {
       throw refuseFirst('postRecv: a queue pair in RESET takes no receives');
     }

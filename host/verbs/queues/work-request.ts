@@ -127,7 +127,7 @@ const RING_TAIL = 64;
 const NO_SGES: readonly Sge[] = [];
 
 function notU64(value: number | bigint): MisuseError {
-  return new MisuseError('request', `${value} is no whole number from 0 to 2^64 - 1`);
+  return new MisuseError('request', `must have whole numbers from 0 to 2^64 - 1, got ${value}`);
 }
 
 /** Writes a u64 as two little-endian words. Numbers must be whole and below 2^53. */
@@ -166,7 +166,7 @@ function putSges(words: Uint32Array, at: number, list: readonly Sge[]): void {
 
 function checkSges(list: readonly Sge[], most: number): void {
   if (list.length > most) {
-    throw new MisuseError('sgList', `has ${list.length} entries, the queue was made for ${most}`);
+    throw new MisuseError('sgList', `has ${list.length} entries, more than the queue's ${most}`);
   }
 }
 
@@ -176,17 +176,18 @@ function checkOperands(opcode: number, request: SendWorkRequest): void {
   const { rdma, atomic } = request;
   const isAtomic =
     opcode === WrOpcode.ATOMIC_CMP_AND_SWP || opcode === WrOpcode.ATOMIC_FETCH_AND_ADD;
-  if (isAtomic && !atomic) throw new MisuseError('atomic', 'says what an atomic does');
+  if (isAtomic && !atomic) throw new MisuseError('atomic', 'is required for an atomic opcode');
   if (opcode === WrOpcode.FLUSH) checkFlush(request.flush);
   const remote =
     opcode <= WrOpcode.RDMA_WRITE_WITH_IMM ||
     opcode === WrOpcode.RDMA_READ ||
     opcode === WrOpcode.ATOMIC_WRITE;
-  if (remote && !rdma) throw new MisuseError('rdma', 'says where at the peer');
+  if (remote && !rdma)
+    throw new MisuseError('rdma', 'is required for RDMA_WRITE, RDMA_READ and ATOMIC_WRITE');
 }
 
 function checkFlush(flush: SendWorkRequest['flush']): void {
-  if (!flush) throw new MisuseError('flush', 'says what a FLUSH has to reach');
+  if (!flush) throw new MisuseError('flush', 'is required for opcode FLUSH');
   const { type, length, level = SelectivityLevel.RANGE } = flush;
   if (!Number.isInteger(type) || type < 1 || type > EVERY_PLACEMENT) {
     throw new MisuseError('flush.type', `must be made of PlacementType, got ${type}`);
@@ -202,14 +203,14 @@ function checkFlush(flush: SendWorkRequest['flush']): void {
 function bindingOf(request: SendWorkRequest): Binding {
   const { bindMw, regMr, mrSetLayout } = request;
   if (request.opcode === WrOpcode.BIND_MR) {
-    if (!mrSetLayout) throw new MisuseError('mrSetLayout', 'says whose layout BIND_MR binds');
+    if (!mrSetLayout) throw new MisuseError('mrSetLayout', 'is required for opcode BIND_MR');
     return mrSetLayout.mr.binding();
   }
   if (request.opcode === WrOpcode.REG_MR) {
-    if (!regMr) throw new MisuseError('regMr', 'says what REG_MR registers');
+    if (!regMr) throw new MisuseError('regMr', 'is required for opcode REG_MR');
     return regMr.mr.binding(regMr);
   }
-  if (!bindMw) throw new MisuseError('bindMw', 'says what BIND_MW binds');
+  if (!bindMw) throw new MisuseError('bindMw', 'is required for opcode BIND_MW');
   return bindMw.mw.binding(bindMw);
 }
 
@@ -328,7 +329,7 @@ export class SendRing extends Ring<SendWorkRequest> {
       return;
     }
     if (sendFlags & SendFlag.INLINE && !inline) {
-      throw new MisuseError('inline', 'has the bytes that SendFlag.INLINE sends');
+      throw new MisuseError('inline', 'is required with SendFlag.INLINE');
     }
     storeU64(words, at + WR_ID, request.wrId ?? 0);
     words[at + OPCODE] = opcode;
@@ -399,7 +400,7 @@ export class SendRing extends Ring<SendWorkRequest> {
     if (inline.length > this.#inlineMax) {
       throw new MisuseError(
         'inline',
-        `has ${inline.length} bytes, the queue was made for ${this.#inlineMax}`,
+        `has ${inline.length} bytes, more than the queue's ${this.#inlineMax}`,
       );
     }
     const at = base >> 2;

@@ -37,7 +37,7 @@ export function advise(
 function find(pd: ProtectionDomain, { addr, length, lkey }: Sge, need: number): number {
   const { arena, engine } = pd.context.device;
   if (length >>> 0 !== length || (typeof addr === 'number' && !Number.isSafeInteger(addr))) {
-    throw new MisuseError('sgList', `${length} bytes at ${addr}: no whole numbers`);
+    throw new MisuseError('sgList', `must have whole numbers, got ${length} bytes at ${addr}`);
   }
   const address = BigInt.asUintN(64, BigInt(addr));
   const look = (bytes: number, access: number): number =>
@@ -56,6 +56,8 @@ function find(pd: ProtectionDomain, { addr, length, lkey }: Sge, need: number): 
   throw new RefusalError(
     known ? 'EINVAL' : 'ENOENT',
     `adviseMr: key 0x${(lkey >>> 0).toString(16)} ` +
-      (known ? `gives no such access to ${length} bytes at ${address}` : 'is not known here'),
+      (known
+        ? `does not allow this access to ${length} bytes at ${address}`
+        : 'is not a key of this device'),
   );
 }

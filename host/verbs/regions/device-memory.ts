@@ -41,7 +41,7 @@ export class DeviceMemory {
       throw new MisuseError('length', `must be a whole number of bytes above 0, got ${length}`);
     }
     if (length > maxDmSize) {
-      throw new RefusalError('EINVAL', `allocDm: ${length} bytes; at most ${maxDmSize} in one`);
+      throw new RefusalError('EINVAL', `allocDm: length ${length} exceeds maxDmSize, ${maxDmSize}`);
     }
     return new DeviceMemory(context, context.alloc(length));
   }
@@ -80,12 +80,18 @@ export class DeviceMemory {
   /** @internal Use `pd.regDmMr()`. */
   register(pd: ProtectionDomain, offset: number, length: number, access: number): MemoryRegion {
     if (this.#freed) throw new MisuseError('dm', 'is freed');
-    if (pd.context !== this.context) throw new MisuseError('dm', 'is of another context');
+    if (pd.context !== this.context) throw new MisuseError('dm', 'must be of the same context');
     if (!(access & AccessFlag.ZERO_BASED)) {
-      throw new RefusalError('EINVAL', 'regDmMr: device memory has no address: ZERO_BASED it is');
+      throw new RefusalError(
+        'EINVAL',
+        'regDmMr: access must include ZERO_BASED, because device memory has no address',
+      );
     }
     if (!this.#holds(offset, length) || length === 0) {
-      throw new RefusalError('EINVAL', `regDmMr: ${length} bytes at ${offset} of ${this.length}`);
+      throw new RefusalError(
+        'EINVAL',
+        `regDmMr: ${length} bytes at ${offset} exceed the ${this.length} bytes of the device memory`,
+      );
     }
     return pd.regMr(this.#memory.subarray(offset, offset + length), access);
   }
@@ -100,7 +106,7 @@ export class DeviceMemory {
     if (!this.#holds(offset, length) || offset % UNIT_BYTES !== 0 || length % UNIT_BYTES !== 0) {
       throw new RefusalError(
         'EINVAL',
-        `${verb}: ${length} bytes at ${offset}: not within the ${this.length}, or no multiples of 4`,
+        `${verb}: ${length} bytes at ${offset} must be multiples of 4 within ${this.length} bytes`,
       );
     }
   }

@@ -50,11 +50,11 @@ export class DmaHandle {
 
   /** @internal */
   check(): void {
-    if (this.#gone) throw new MisuseError('dmah', 'is gone');
+    if (this.#gone) throw new MisuseError('dmah', 'is deallocated');
   }
 }
 
 function checkBelow(name: string, value: number, end: number): void {
   if (Number.isInteger(value) && value >= 0 && value < end) return;
-  throw new RefusalError('EINVAL', `allocDmah: ${name} is from 0 to ${end - 1}, not ${value}`);
+  throw new RefusalError('EINVAL', `allocDmah: ${name} must be from 0 to ${end - 1}, got ${value}`);
 }

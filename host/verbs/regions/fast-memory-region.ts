@@ -91,7 +91,8 @@ export class FastMemoryRegion {
    */
   dereg(): void {
     if (this.#key.gone) throw new MisuseError('memory region', 'is deregistered already');
-    if (this.holder) throw new RefusalError('EBUSY', 'dereg: the region is in a pool');
+    if (this.holder)
+      throw new RefusalError('EBUSY', 'dereg: the region is in a pool; call removeMr first');
     this.#key.release('dereg', 'a memory window is bound to the region; unbind it first');
     (this.pd ?? this.context).resources.delete(this);
   }
@@ -161,7 +162,7 @@ export class FastMemoryRegion {
     const { buffer, access, key } = request;
     if (!this.#key.live) throw new MisuseError('regMr.mr', 'is deregistered');
     if (this.holder !== undefined && this.holder !== request.user) {
-      throw new RefusalError('EACCES', 'REG_MR: the pool has not handed the region to this user');
+      throw new RefusalError('EACCES', 'REG_MR: the region belongs to another user of its pool');
     }
     const allocation = checkBuffer(this.context, buffer);
     if (buffer.length > this.maxLength) {

@@ -59,7 +59,7 @@ export class ImportedMemoryRegion {
   }
 
   #check(): void {
-    if (this.#gone) throw new MisuseError('memory region', 'is not imported any more');
+    if (this.#gone) throw new MisuseError('memory region', 'is no longer imported here');
   }
 }
 

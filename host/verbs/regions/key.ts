@@ -53,7 +53,7 @@ export class Key {
     this.#context = context;
     if (typeof wanted === 'number') {
       const note = arena.exports.mrNote(engine.context, wanted);
-      if (note === 0) throw new RefusalError('ENOENT', `${verb}: the region is gone`);
+      if (note === 0) throw new RefusalError('ENOENT', `${verb}: the region is deregistered`);
       this.#note = structAt(arena.memory, KeyNoteLayout, note);
       return;
     }

@@ -201,7 +201,7 @@ export class MemoryRegion {
     }
     const need = <T>(flag: number, name: string, value: T | undefined, otherwise: T): T => {
       if (!(flags & flag)) return otherwise;
-      if (value === undefined) throw new MisuseError(name, 'is what its flag says will change');
+      if (value === undefined) throw new MisuseError(name, 'is required by its ReregMrFlag');
       return value;
     };
     const { context } = this.#pd;
@@ -235,7 +235,7 @@ export class MemoryRegion {
     if (!awaitRelease(() => arena.exports.mrReregistered(engine.context, parameters))) {
       throw new ReregMrError(
         'EBUSY',
-        `${verb}: the region is changed, but another thread is still using what it was`,
+        `${verb}: the region is changed, but another thread still uses the old registration`,
         ReregMrErrCode.DO_FORK_OLD,
       );
     }
@@ -248,7 +248,7 @@ export class MemoryRegion {
 function oldStands(errno: number, why: string): ReregMrError {
   const { INPUT } = ReregMrErrCode;
   if (errno === Errno.EOPNOTSUPP) {
-    return new ReregMrError('EOPNOTSUPP', 'rereg: access has a flag that is not known here', INPUT);
+    return new ReregMrError('EOPNOTSUPP', 'rereg: access has an unknown flag', INPUT);
   }
   if (errno === Errno.EAGAIN) {
     return new ReregMrError('EAGAIN', 'rereg: another thread is changing the region', INPUT);
@@ -274,7 +274,7 @@ export function checkDurable(
   if (buffer instanceof Uint8Array && durables.covers(buffer.byteOffset, buffer.length)) return;
   throw new RefusalError(
     'EINVAL',
-    `${verb}: FLUSH_PERSISTENT needs memory that is kept, and this is volatile`,
+    `${verb}: FLUSH_PERSISTENT requires memory of a store (context.openPmem); the buffer is volatile`,
   );
 }
 
@@ -305,13 +305,13 @@ export function checkBuffer(context: Context, buffer: Uint8Array): Allocation {
         'context.alloc() and copy into it',
     );
   }
-  if (buffer.length === 0) throw new MisuseError('buffer', 'has no bytes');
+  if (buffer.length === 0) throw new MisuseError('buffer', 'must have at least one byte');
   const allocation = context.allocations.find(buffer.byteOffset, buffer.length);
   if (!allocation) {
-    throw new MisuseError('buffer', 'is not (part of) one that context.alloc() returned');
+    throw new MisuseError('buffer', 'must be a buffer of context.alloc(), or a part');
   }
   if (allocation.lent.size > 0) {
-    throw new RefusalError('EBUSY', 'regMr: queues live in the buffer; peers must not reach it');
+    throw new RefusalError('EBUSY', 'regMr: the buffer holds queues, which peers must not access');
   }
   return allocation;
 }
@@ -325,5 +325,5 @@ function whyInvalid(access: number, iova: bigint, address: number): string {
   if (access & AccessFlag.REMOTE_ATOMIC && misaligned) {
     return 'with REMOTE_ATOMIC, iova and the buffer’s address must agree modulo 8';
   }
-  return 'the protection domain is gone, or iova + length passes 2^64';
+  return 'the protection domain has ended, or iova + length passes 2^64';
 }

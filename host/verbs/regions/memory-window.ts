@@ -112,7 +112,10 @@ export class MemoryWindow {
   nextBinding(qp: QueuePair, info: MwBind['bindInfo']): Binding {
     this.#check();
     if (qp.qpType === QpType.UD) {
-      throw new RefusalError('EOPNOTSUPP', 'bindMw: a datagram queue pair binds no windows');
+      throw new RefusalError(
+        'EOPNOTSUPP',
+        'bindMw: a datagram queue pair cannot bind memory windows',
+      );
     }
     if (this.pd !== qp.pd || (info.mr?.pd ?? this.pd) !== this.pd) {
       const sentence = 'bindMw: window, region and queue pair are not of one protection domain';
@@ -138,7 +141,10 @@ export class MemoryWindow {
       throw new MisuseError('length', `must be a whole number of bytes, got ${length}`);
     }
     if (!Number.isInteger(mwAccessFlags) || (mwAccessFlags & ~WINDOW_ACCESS) !== 0) {
-      throw new MisuseError('mwAccessFlags', 'are made of REMOTE_…, and ZERO_BASED for type 2');
+      throw new MisuseError(
+        'mwAccessFlags',
+        'must be made of REMOTE_… and, for type 2, ZERO_BASED',
+      );
     }
     const isRegion = mr instanceof MemoryRegion || mr instanceof FastMemoryRegion;
     if (!isRegion && (length !== 0 || mr !== undefined)) {

@@ -37,7 +37,7 @@ export async function openPmem(
       }
       allocation.area?.release('close', 'a REG_MR has registered the memory; invalidate it first');
       if (allocation.lent.size > 0) {
-        throw new RefusalError('EBUSY', 'close: queues live in the memory; destroy them first');
+        throw new RefusalError('EBUSY', 'close: the memory holds queues; destroy them first');
       }
       await segment.remove();
     },

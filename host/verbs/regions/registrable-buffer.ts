@@ -45,7 +45,7 @@ export class RegistrableBuffer {
     if (!whole || offset < 0 || length < 1 || length > this.bytes.length - offset) {
       throw new RefusalError(
         'EINVAL',
-        `regBufMr: ${length} bytes at ${addr} are not within the ${this.bytes.length} at ${this.addr}`,
+        `regBufMr: ${length} bytes at ${addr} exceed the ${this.bytes.length} bytes at ${this.addr}`,
       );
     }
     return this.bytes.subarray(offset, offset + length);
@@ -56,7 +56,7 @@ export class RegistrableBuffer {
    * DMA buffer of the kernel stands behind it.
    */
   exportDmabufFd(): never {
-    throw new RefusalError('ENODATA', 'exportDmabufFd: no DMA buffer stands behind this memory');
+    throw new RefusalError('ENODATA', 'exportDmabufFd: the memory is not a DMA buffer');
   }
 
   /** `ibv_free_buf`. Throws RefusalError EBUSY while it is registered. */
@@ -95,15 +95,16 @@ export function memoryOf(
   const { buffer, buf, fd, addr, length, access, dmah, ...options } = attributes;
   const sources = [buffer, buf, fd].filter((source) => source !== undefined).length;
   if (sources !== 1) {
-    throw new RefusalError('EINVAL', 'regMrEx: one of buffer, buf and fd says what to register');
+    throw new RefusalError('EINVAL', 'regMrEx: exactly one of buffer, buf and fd is required');
   }
   if (fd !== undefined) {
-    throw new RefusalError('EOPNOTSUPP', 'regMrEx: this device reaches no DMA buffers');
+    throw new RefusalError('EOPNOTSUPP', 'regMrEx: this device does not support fd (DMA buffers)');
   }
   dmah?.check();
-  if (dmah && dmah.context !== pd.context) throw new MisuseError('dmah', 'is of another context');
+  if (dmah && dmah.context !== pd.context)
+    throw new MisuseError('dmah', 'must be of the same context');
   if (dmah && access & AccessFlag.ON_DEMAND) {
-    throw new RefusalError('EINVAL', 'regMrEx: hints are for memory that is not paged on demand');
+    throw new RefusalError('EINVAL', 'regMrEx: dmah is not valid with ON_DEMAND');
   }
   if (buf) {
     const from = addr ?? buf.addr;
@@ -111,7 +112,10 @@ export function memoryOf(
   }
   const all = buffer!;
   if (length !== undefined && (!Number.isInteger(length) || length < 1 || length > all.length)) {
-    throw new RefusalError('EINVAL', `regMrEx: the buffer has ${all.length} bytes, not ${length}`);
+    throw new RefusalError(
+      'EINVAL',
+      `regMrEx: length ${length} exceeds the buffer's ${all.length} bytes`,
+    );
   }
   return [all.subarray(0, length ?? all.length), access, options];
 }

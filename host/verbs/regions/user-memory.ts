@@ -22,7 +22,7 @@ export function freeMemory(context: Context, buffer: Uint8Array): void {
   const foreign = buffer.buffer !== context.device.arena.memory.buffer;
   const whole = allocation?.start === buffer.byteOffset && allocation.length === buffer.length;
   if (foreign || !allocation || !whole) {
-    throw new MisuseError('buffer', 'is not one that alloc of this context returned');
+    throw new MisuseError('buffer', 'must be a buffer of alloc of this context');
   }
   if (allocation.keeper) throw new MisuseError('buffer', `is ${allocation.keeper}`);
   clearSpares(allocation);
@@ -31,7 +31,7 @@ export function freeMemory(context: Context, buffer: Uint8Array): void {
   }
   allocation.area?.release('free', 'a REG_MR has registered the buffer; invalidate it first');
   if (allocation.lent.size > 0) {
-    throw new RefusalError('EBUSY', 'free: queues live in the buffer; destroy them first');
+    throw new RefusalError('EBUSY', 'free: the buffer holds queues; destroy them first');
   }
   context.allocations.remove(allocation);
   context.device.arena.userHeap.free(buffer.byteOffset);

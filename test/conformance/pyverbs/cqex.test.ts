@@ -37,11 +37,11 @@ everywhere('rc_traffic_cq_ex', 'messages, completions read field by field', asyn
     assert.is(absent, 0);
   }
   assert.throws(() => cq.wcReadCompletionTs(), /wcFlags: .*COMPLETION_TIMESTAMP/);
-  assert.throws(() => cq.poll(1), /end it first/);
+  assert.throws(() => cq.poll(1), /call endPoll first/);
   assert.not(cq.nextPoll());
   assert.throws(() => cq.wrId, /startPoll first/);
   cq.endPoll();
-  assert.throws(() => cq.endPoll(), /no poll was started/);
+  assert.throws(() => cq.endPoll(), /call startPoll first/);
   assert.not(cq.startPoll());
 });
 

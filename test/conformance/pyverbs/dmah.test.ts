@@ -14,7 +14,7 @@ everywhere('dmah_with_mrex', 'a region takes a hint', async (world) => {
   const mr = pd.regMrEx({ buffer, access: LOCAL_WRITE, dmah });
   mr.dereg();
   dmah.dealloc();
-  assert.throws(() => pd.regMrEx({ buffer, access: LOCAL_WRITE, dmah }), /dmah: is gone/);
+  assert.throws(() => pd.regMrEx({ buffer, access: LOCAL_WRITE, dmah }), /dmah: is deallocated/);
 });
 
 everywhere('dmah_invalid_ph', 'processing hints are 0 to 3', async (world) => {

@@ -112,7 +112,7 @@ everywhere('query_data_in_order', 'nothing is promised about the order of bytes'
   assert.is(qp.queryDataInOrder(WrOpcode.SEND), 0);
   const caps = qp.queryDataInOrder(WrOpcode.SEND, QueryQpDataInOrderFlag.RETURN_CAPS);
   assert.is(caps, 0);
-  assert.throws(() => qp.queryDataInOrder(99), /op: 99/);
+  assert.throws(() => qp.queryDataInOrder(99), /op: must be a WrOpcode, got 99/);
   assert.throws(() => qp.queryDataInOrder(WrOpcode.SEND, 2), /flags/);
 });
 

@@ -21,7 +21,7 @@ test('the route to an address comes from the system; without a route its error d
   ] as const) {
     const said = await localAddressTowards(address).catch((error: unknown) => error);
     assert.instance(said, RefusalError, `${address} is reached from ${String(said)}`);
-    assert.match((said as RefusalError).message, `there is no way to ${address}`);
+    assert.match((said as RefusalError).message, `no route to ${address}`);
     assert.match((said as RefusalError).code, code);
   }
 });
@@ -30,7 +30,7 @@ test('a refused listen names the port, the cause, and a remedy', () => {
   const place = { address: '192.0.2.1', port: 7471, option: '-p' };
   const rows: readonly (readonly [code: string, says: RegExp])[] = [
     ['EADDRINUSE', /^TCP port 7471 is taken: choose another one \(-p\) \(EADDRINUSE\)$/],
-    ['EACCES', /^TCP port 7471 is not for this user: choose another one \(-p\) \(EACCES\)$/],
+    ['EACCES', /^TCP port 7471 requires more rights: choose another one \(-p\) \(EACCES\)$/],
     ['EADDRNOTAVAIL', /^192.0.2.1 is no address of this machine. This machine has .*127.0.0.1/],
     ['EMFILE', /^cannot listen on TCP port 7471: listen EMFILE: as it is \(EIO\)$/],
   ];
@@ -46,7 +46,7 @@ test('a refused connect names the host, the cause, and a remedy', () => {
     ['ECONNREFUSED', /^no process listens at here:1: start "verbena it" there \(ECONNREFUSED\)$/],
     ['ETIMEDOUT', /^no answer from here:1: check that "verbena it" runs there \(ETIMEDOUT\)$/],
     ['EPIPE', /^here:1 closed the connection \(ECONNRESET\)$/],
-    ['EHOSTUNREACH', /^there is no way to here:1 \(ENETUNREACH\)$/],
+    ['EHOSTUNREACH', /^no route to here:1 \(ENETUNREACH\)$/],
     ['EMFILE', /^cannot connect to here:1: connect EMFILE: as it is \(EIO\)$/],
   ];
   for (const [code, says] of rows) {

@@ -185,7 +185,7 @@ test('an address that is taken, or malformed, is refused as without a thread', a
   );
   await openDevice({ address: 'localhost', progress: 'thread' }).then(
     () => assert.unreachable(),
-    (error: Error) => assert.match(error.message, /is no IPv4 or IPv6 address/),
+    (error: Error) => assert.match(error.message, /must be an IPv4 or IPv6 address/),
   );
   await side.context.close();
   // The port is free again.

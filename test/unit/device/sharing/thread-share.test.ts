@@ -124,7 +124,7 @@ test('what a thread that ended had is taken back, whenever it ended', async () =
     await partner.end();
     device.unshare(share);
     assert.is(await write(side, addr, rkey), WcStatus.REM_ACCESS_ERR, 'its keys are dead');
-    assert.throws(() => device.unshare(share), /not one that this device has given/);
+    assert.throws(() => device.unshare(share), /must be a share of this device/);
     qp.destroy();
     cq.destroy();
     pd.dealloc();

@@ -119,7 +119,7 @@ test('chances change under way, those not named stay', async () => {
   link.change({ loss: 0 });
   send(10, 2);
   assert.equal(arrived(), [10, 10, 11, 11]);
-  assert.throws(() => link.change({ loss: 2 }), /loss: is a probability/);
+  assert.throws(() => link.change({ loss: 2 }), /loss: must be a probability/);
   link.change({ duplication: 0 });
   const [batch] = send(12, 1);
   assert.is(batch!.releaseCount, 0, 'harmless again: the very batch is handed on');

@@ -109,7 +109,7 @@ test('what is wrong with one request keeps the whole batch back', async () => {
   const breaks: [() => void, RegExp, number][] = [
     [() => qp.wrSetInlineData(new Uint8Array(65)), /inline: has 65 bytes/, 1],
     [() => qp.wrSetSgeList(Array(3).fill({ addr: 0, length: 1, lkey: 1 })), /sgList: has 3/, 1],
-    [() => qp.wrSetSge(1, -1, 8), /no whole number/, 1],
+    [() => qp.wrSetSge(1, -1, 8), /must have whole numbers/, 1],
     [() => qp.wrSetSge(1, 0, 2 ** 33), /32-bit numbers/, 1],
   ];
   for (const [spoil, message, badWr] of breaks) {
@@ -170,12 +170,12 @@ test('calls out of order are misuse, and say so at once', async () => {
     () => qp.wrRdmaWrite(1, 0),
     () => qp.wrSetSge(1, 0, 1),
   ]) {
-    assert.throws(call, /wrStart first/);
+    assert.throws(call, /call wrStart first/);
   }
   qp.wrStart();
-  assert.throws(() => qp.wrStart(), /started already/);
-  assert.throws(() => qp.wrSetSge(1, 0, 1), /no request to set it for/);
-  assert.throws(() => qp.wrSend(), /made without QpExWith.SEND/);
+  assert.throws(() => qp.wrStart(), /not valid during a batch/);
+  assert.throws(() => qp.wrSetSge(1, 0, 1), /must follow a request/);
+  assert.throws(() => qp.wrSend(), /must include QpExWith.SEND/);
   qp.wrFlags = SendFlag.INLINE;
   assert.throws(() => qp.wrRdmaWrite(1, 0), /INLINE/);
   // The batch is still what it was.
@@ -210,7 +210,7 @@ test('what a type of queue pair cannot send is refused when it is made', async (
   const { context, pd, cq } = pair.a;
   const make = (qpType: number, sendOpsFlags: number) => () =>
     context.createQpEx({ pd, qpType, sendCq: cq, recvCq: cq, sendOpsFlags });
-  assert.throws(make(QpType.UD, QpExWith.RDMA_WRITE), /post RDMA_WRITE \(EOPNOTSUPP\)/);
+  assert.throws(make(QpType.UD, QpExWith.RDMA_WRITE), /support RDMA_WRITE \(EOPNOTSUPP\)/);
   assert.throws(make(QpType.UC, QpExWith.RDMA_READ), /EOPNOTSUPP/);
   assert.throws(make(QpType.UC, QpExWith.ATOMIC_FETCH_AND_ADD), /EOPNOTSUPP/);
   assert.throws(make(QpType.RC, QpExWith.TSO), /EOPNOTSUPP/);
@@ -322,9 +322,9 @@ test('events are not moderated: asking for none is fine, for any is refused', as
 /** What an allocator may give wrongly, and what is said. */
 const BAD_GIFTS: [string, (context: Context, size: number) => Uint8Array | null, RegExp][] = [
   ['nothing', () => null, /ENOMEM/],
-  ['foreign memory', (_, size) => new Uint8Array(size + 64), /foreign memory/],
-  ['too little', (context, size) => context.alloc(size).subarray(0, size - 1), /asked for/],
-  ['misaligned memory', (context, size) => context.alloc(size + 8).subarray(8), /asked for/],
+  ['foreign memory', (_, size) => new Uint8Array(size + 64), /must return memory of context.alloc/],
+  ['too little', (context, size) => context.alloc(size).subarray(0, size - 1), /required are/],
+  ['misaligned memory', (context, size) => context.alloc(size + 8).subarray(8), /required are/],
   [
     'registered memory',
     (context, size) => {
@@ -332,7 +332,7 @@ const BAD_GIFTS: [string, (context: Context, size: number) => Uint8Array | null,
       context.allocPd().regMr(buffer, 0);
       return buffer;
     },
-    /is registered/,
+    /neither registered nor in use/,
   ],
 ];
 
@@ -360,7 +360,7 @@ test('memory that queues live in is neither lent twice, nor registered, nor free
   let freed = 0;
   const parent = context.allocParentDomain({ pd, alloc: () => buffer, free: () => freed++ });
   const srq = parent.createSrq();
-  assert.throws(() => parent.createQp({ sendCq: cq, recvCq: cq }), /lent/);
+  assert.throws(() => parent.createQp({ sendCq: cq, recvCq: cq }), /neither registered nor in use/);
   assert.throws(() => pd.regMr(buffer, ALL_ACCESS), /EBUSY/);
   assert.throws(() => context.free(buffer), /EBUSY/);
   srq.destroy();
