@@ -79,7 +79,7 @@ test('no region is in the private memory of a process', async () => {
     const pd = context.allocPd();
     const own = context.device.arena.heap.alloc(4096);
     const memory = context.device.arena.memory.bytes.subarray(own, own + 4096);
-    assert.throws(() => pd.regMr(memory, AccessFlag.LOCAL_WRITE), /must be a buffer of context.alloc/);
+    assert.throws(() => pd.regMr(memory, AccessFlag.LOCAL_WRITE), /must be a buffer of /);
   } finally {
     await context.close();
   }
