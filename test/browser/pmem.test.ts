@@ -241,7 +241,7 @@ test('what is open, foreign, truncated, too large, nameless or not there is refu
   assert.match(await openRegion(tab, 'foreign', BYTES), /^EINVAL: foreign is no persistent memory/);
   await spoil('short', 70_000, 'mine');
   assert.match(await openRegion(tab, 'short'), /^EIO: short is truncated/);
-  assert.match(await openRegion(tab, 'nowhere'), /^undefined: bytes: must be given/);
+  assert.match(await openRegion(tab, 'nowhere'), /^undefined: bytes: is required to create/);
   assert.match(await openRegion(tab, 'a/b', BYTES), /^undefined: path: must be a name/);
   assert.match(await openRegion(tab, 'large', 2 ** 31), /^(ENOMEM|ENOSPC|EIO): /);
   // What was begun is gone or finished by the next one.

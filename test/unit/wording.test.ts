@@ -22,9 +22,7 @@ const PAGES = ['README.md', 'CHANGELOG.md'];
 const OWN = 'test/unit/wording.test.ts';
 
 /** Phrases that are left, by folder or page. */
-const LEFT: Readonly<Record<string, number>> = {
-  test: 1,
-};
+const LEFT: Readonly<Record<string, number>> = {};
 
 function counts(): Map<string, number> {
   const found = new Map<string, number>();

@@ -29,11 +29,11 @@ type ConnectionState = 'DOWN' | 'CONNECTING' | 'ACCEPTING' | 'UP';
 
 /** Messages between two requests for an acknowledgement (`max_unacked_packets`). */
 const ASK_EVERY = 8;
-/** Messages after which they are acknowledged, asked or not: a quarter of a window. */
+/** Messages after which an acknowledgement is sent without a request: a quarter of a window. */
 const ACK_EVERY = 16;
-/** How long an acknowledgement waits for a message that takes it along. */
+/** How long an acknowledgement waits for a message of the other direction. */
 const ACK_DELAY_MICROS = 1000;
-/** Control messages that wait: more than a node has to say of itself to begin with. */
+/** Queued control messages: more than a node sends when a connection comes up. */
 const CONTROLS_MAX = 1024;
 /** Messages of all sockets of a node that a peer may not have acknowledged. */
 const RESTORED_MAX = 1 << 16;
@@ -47,7 +47,7 @@ export interface ConnectionPath {
   readonly incarnations: Incarnations;
   /** Index of the node's address by which the peer knows it. */
   readonly home: number;
-  /** By which the peer knows the node. */
+  /** Incarnation of this node as the peer knows it. */
   readonly incarnation: number;
   readonly isOwnKind: boolean;
   readonly isAdmitted: boolean;
@@ -71,12 +71,12 @@ export class Connection implements TransportOwner, Due {
   heapIndex = -1;
   state: ConnectionState = 'DOWN';
   readonly index: number;
-  /** Of its transport connection, or the last one. */
+  /** Route of the transport connection, or of the last one. */
   route: Route;
   readonly #path: ConnectionPath;
   readonly #record: ConnectionRecord | undefined;
   #transportConnection: TransportConnection | undefined;
-  /** To be sent, and sent but not acknowledged. */
+  /** Messages to send, and messages in flight. */
   #queue: OutgoingMessage[] = [];
   readonly #unacked: OutgoingMessage[] = [];
   #sequence: number;
@@ -84,7 +84,7 @@ export class Connection implements TransportOwner, Due {
   #receivedUnacked = 0;
   #sentUnasked = 0;
   readonly #incoming = new Reassembly();
-  /** By headers of the transport connection. */
+  /** Headers of the transport connection, for elision. */
   readonly #sentHeaders = new HeaderElision();
   readonly #receivedHeaders = new HeaderElision();
   #controls: Uint8Array[] = [];
@@ -105,7 +105,7 @@ export class Connection implements TransportOwner, Due {
     if (this.receivedSequences.keep(sequence)) this.acknowledgeSoon(now);
   };
 
-  /** A message of another process's days, in their order. What is missing is gone. */
+  /** Restores a message of the former owner, in order. Missing numbers become gaps. */
   restore(message: OutgoingMessage): void {
     const { sequence } = message;
     // A number farther than RESTORED_MAX from the others was not assigned by this node.
@@ -116,14 +116,14 @@ export class Connection implements TransportOwner, Due {
     this.#queue.push(message);
   }
 
-  /** Numbers behind the last message that its process has taken along are sent as such. */
+  /** Queues gaps from the last restored message up to `end`. */
   fillTo(end = this.#sequence): void {
     for (let gap = (this.#queue.at(-1)?.sequence ?? end) + 1; gap < end; gap++) {
       this.#queue.push(OutgoingMessage.gap(gap));
     }
   }
 
-  /** Messages that are not acknowledged, or not even sent. */
+  /** Messages queued or in flight. */
   get pending(): number {
     return this.#queue.length + this.#unacked.length;
   }
@@ -169,7 +169,7 @@ export class Connection implements TransportOwner, Due {
     this.#plan(now);
   }
 
-  /** The peer asks for this connection and gets it, whatever there was. */
+  /** Accepts the peer's request; an earlier transport connection is replaced. */
   accept(
     now: number,
     transportConnection: TransportConnection,
@@ -185,7 +185,7 @@ export class Connection implements TransportOwner, Due {
     this.#plan(now);
   }
 
-  /** Puts a message behind the others. */
+  /** Queues a message. */
   push(now: number, message: OutgoingMessage): void {
     message.sequence = this.#sequence++;
     if (this.#record) this.#record.next = this.#sequence;
@@ -195,9 +195,9 @@ export class Connection implements TransportOwner, Due {
     this.pump(now);
   }
 
-  /** Goes before all others and has no number: a congestion map. One that waits is out of date. */
+  /** Queues a congestion map in front, without a number; replaces an older queued one. */
   pushFirst(now: number, message: OutgoingMessage): void {
-    // Not between the fragments of another one.
+    // Never between the fragments of a message.
     const at = this.#queue[0] && this.#queue[0].posted > 0 ? 1 : 0;
     const former = this.#queue[at]?.flags === message.flags ? this.#queue[at] : undefined;
     this.#queue.splice(at, former ? 1 : 0, message);
@@ -220,7 +220,7 @@ export class Connection implements TransportOwner, Due {
     return this.state === 'UP' && this.#transportConnection?.isPeerBusy === true;
   }
 
-  /** Everything that is not acknowledged is lost. */
+  /** Gives up all unacknowledged messages. */
   giveUp(now: number): number {
     this.#end(now);
     this.#reconnectMicros = 0;
@@ -231,7 +231,7 @@ export class Connection implements TransportOwner, Due {
     return lost.length;
   }
 
-  /** The peer is another node than before. */
+  /** The peer has become another node. */
   forget(now: number): number {
     const lost = this.giveUp(now);
     this.receivedSequences.forget();
@@ -245,7 +245,7 @@ export class Connection implements TransportOwner, Due {
     this.#plan(now);
   }
 
-  /** Takes back what `isMeant`, but for what is half sent; returns how many. */
+  /** Cancels the messages that `isMeant` selects, except partly sent ones; returns their number. */
   cancel(now: number, isMeant: (message: OutgoingMessage) => boolean): number {
     let count = 0;
     for (const list of [this.#unacked, this.#queue]) {
@@ -263,7 +263,7 @@ export class Connection implements TransportOwner, Due {
     return count;
   }
 
-  /** Sends what there is room for. */
+  /** Sends as many messages as the transport takes. */
   pump(now: number): void {
     const transportConnection = this.#transportConnection;
     if (this.state !== 'UP' || !transportConnection) return;
@@ -275,7 +275,7 @@ export class Connection implements TransportOwner, Due {
     }
     for (let message = this.#queue[0]; message; message = this.#queue[0]) {
       if (!message.isThere && !this.isOwnKind) {
-        // To Linux a gap is nothing.
+        // Linux ignores a gap.
         this.#queue.shift();
         this.#path.acknowledged(message);
         continue;
@@ -312,7 +312,7 @@ export class Connection implements TransportOwner, Due {
     }
     this.state = 'UP';
     transportConnection.marksHeaders = this.isOwnKind;
-    // Connection 0 of our own: not before the peer has said that we may be there.
+    // Connection 0 to a peer of our own kind waits until the peer has admitted this node.
     if (this.index !== 0 || !this.isOwnKind) this.settled();
     this.#path.routes.worked(this.route);
     this.#path.connectionUp(now, this);
@@ -389,7 +389,7 @@ export class Connection implements TransportOwner, Due {
     this.#plan(now);
   }
 
-  /** The transport connection is one that lasts: the next one is tried at once. */
+  /** The transport connection has proved stable: after a break the next attempt is immediate. */
   settled(): void {
     this.#backoff.reset();
   }
@@ -412,21 +412,21 @@ export class Connection implements TransportOwner, Due {
     return true;
   }
 
-  /** Tries again after a while. */
+  /** Schedules another attempt. */
   reconnect(now: number): void {
     if (this.state !== 'DOWN' || this.#reconnectMicros !== 0) return;
     this.#reconnectMicros = now + this.#backoff.next(this.#path.node.transport.random());
     this.#plan(now);
   }
 
-  /** What goes out says what came in, whatever else it is. */
+  /** Every outgoing header carries the acknowledgement. */
   #acknowledging(): number {
     this.#ackMicros = 0;
     this.#receivedUnacked = 0;
     return this.#path.acknowledgeable(this.index, this.receivedSequences.safe);
   }
 
-  /** Of what is no message of a socket. */
+  /** A header for messages that belong to no socket. */
   #headerOf(length: number, flags: number): RdsHeader {
     const header = nodeHeader(length, flags, this.#acknowledging());
     this.#sentHeaders.hear(header);
@@ -460,7 +460,7 @@ export class Connection implements TransportOwner, Due {
     transportConnection.postCopy(this.#headerOf(0, 0), NOTHING, done);
   }
 
-  /** What the peer has is done. False: it cannot have it. */
+  /** Completes acknowledged messages. Returns false if the peer acknowledges unsent ones. */
   #acknowledge(ack: number): boolean {
     if (ack >= this.#sequence) return false;
     for (let first = this.#unacked[0]; first && first.sequence <= ack; first = this.#unacked[0]) {
@@ -495,7 +495,7 @@ export class Connection implements TransportOwner, Due {
     this.pump(now);
   }
 
-  /** A transport connection begins with what the peer has received over those before. */
+  /** Starts a transport connection from the number that the peer has received. */
   #begin({ ack }: Handshake): void {
     this.receivedSequences.isFresh = true;
     if (!this.#acknowledge(ack)) return;
@@ -515,7 +515,7 @@ export class Connection implements TransportOwner, Due {
     this.#fail(now);
   }
 
-  /** The transport connection is over: what it had is to be sent again. */
+  /** The transport connection has ended: its messages are queued for retransmission. */
   #end(_now: number): void {
     const transportConnection = this.#transportConnection;
     this.#transportConnection = undefined;
@@ -527,7 +527,7 @@ export class Connection implements TransportOwner, Due {
     this.#incoming.clear();
     this.#sentHeaders.begin();
     this.#receivedHeaders.begin();
-    // First it stops, then memory may change.
+    // The transport must stop before message memory may move.
     transportConnection?.close();
     this.#queue = toSendAgain([...this.#unacked.splice(0), ...this.#queue]);
   }
@@ -536,7 +536,7 @@ export class Connection implements TransportOwner, Due {
     const { deadlines } = this.#path.node;
     const [ack, again] = [this.#ackMicros, this.#reconnectMicros];
     const next = ack !== 0 && again !== 0 ? Math.min(ack, again) : ack + again;
-    // Each message puts an acknowledgement off: what was due before comes all the same, and plans.
+    // A message moves the deadline of an acknowledgement; a timer that fires early plans again.
     const isPutOff = this.dueMicros !== 0 && (next === 0 || next >= this.dueMicros);
     if (next === this.dueMicros || (isPutOff && this.state === 'UP')) return;
     if (next === 0) deadlines.clear(this);

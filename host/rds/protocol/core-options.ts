@@ -1,4 +1,4 @@
-/** How a node is set up, and what a message may have beside its bytes. */
+/** Options of a node's core, and extras of a message. */
 import type { Endpoint } from '../../link/endpoint.js';
 import type { Transport } from './transport.js';
 import type { RdsParameters } from './config.js';
@@ -12,26 +12,26 @@ import type { LogSink } from './trace.js';
 
 export interface CoreOptions {
   readonly local: Endpoint;
-  /** Another one for each start of the node, not 0. */
+  /** Differs at each start of the node; not 0. */
   readonly incarnation: number;
-  /** Above all of the node's former lives. */
+  /** First sequence number, above those of the node's earlier starts. */
   readonly firstSequence: number;
-  /** After so long without a word a peer is dead. Default 5 s. */
+  /** Silence after which a peer counts as dead. Default 5 s. */
   readonly heartbeatMicros?: number;
-  /** How long sends fail after some were lost. Default twice that. */
+  /** How long sends fail after a loss. Default: twice the heartbeat. */
   readonly recoveryMicros?: number;
   readonly parameters?: Partial<RdsParameters>;
-  /** The same node until now: its parameters and what it counts go on. */
+  /** State of the node's former core: parameters and counters continue. */
   readonly former?: FormerCore | undefined;
-  /** Peers that are known. Default 4096. */
+  /** Limit of known peers. Default 4096. */
   readonly pathsMax?: number;
-  /** Of a node that processes share. */
+  /** Shared state of a node that processes share. */
   readonly pathRecords?: PathRecords | undefined;
   /** User and groups that the node runs as; sent to peers of our own kind. */
   readonly identity?: Identity | undefined;
   /** Admits a peer by its identity; undefined: not received yet. Default: every peer. */
   readonly admits?: (identity: Identity | undefined) => boolean;
-  /** Where lines go that RdsDbgLvl and RdsTraceLvl let through. */
+  /** Receives the lines that RdsDbgLvl and RdsTraceLvl enable. */
   readonly log?: LogSink;
 }
 
@@ -46,9 +46,9 @@ export interface CongestionMonitor {
   uncongested(bits: bigint): void;
 }
 
-/** What a message may have beside its bytes. */
+/** Extras of a message besides its bytes. */
 export interface SendExtras {
-  /** Where it lies already; instead of copying it. */
+  /** Memory that already holds the message; it is not copied. */
   readonly place?: Transport['allocate'];
   readonly extensions?: Extensions;
   readonly operation?: RdmaOperation | undefined;
@@ -60,14 +60,14 @@ export interface SendExtras {
 
 /** Ports of a node that processes share. */
 export interface Claims {
-  /** False: another process has it. */
+  /** Returns false if another process has the port. */
   takePort(port: number): boolean;
   giveBackPort(port: number): void;
   /** A send needs this port: the owner binds it if a process holds it without having bound it. */
   seek(port: number): void;
 }
 
-/** Where another process carries the node: what sockets ask for goes there. */
+/** The node's owner in another process, which executes the calls of sockets. */
 export interface Elsewhere {
   bound(port: Port): void;
   unbound(port: Port): void;

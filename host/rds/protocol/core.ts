@@ -1,4 +1,4 @@
-/** A node: ports, paths, and the calls on them. Knows no socket, no clock, no queue pair. */
+/** A node: ports, paths, and the calls on them. Imports no socket, clock or queue pair. */
 import { Deadlines } from '../../cm/deadlines.js';
 import { checkWhole } from '../../errors/check-whole.js';
 import { RefusalError } from '../../errors/errors.js';
@@ -37,7 +37,7 @@ const PONGS_MAX = 64;
 const DYNAMIC_PORT_LEAST = 49152;
 const PORT_DRAWS = 256;
 
-/** What is done with a request: undefined refuses it. */
+/** Result of a connection request; undefined: rejected. */
 export type Acceptance =
   | { readonly connection: Connection; readonly privateData: Uint8Array; readonly route: Route }
   | undefined;
@@ -50,9 +50,9 @@ export class RdsCore implements PathNode {
   readonly recoveryMicros: number;
   readonly transport: Transport;
   readonly pathRecords: PathRecords | undefined;
-  /** Of a node that processes share: whose ports are whose. */
+  /** Port ownership in a node that processes share. */
   claims: Claims | undefined;
-  /** The same, where another process carries it. */
+  /** The node's owner, if it is another process. */
   elsewhere: Elsewhere | undefined;
   readonly deadlines = new Deadlines<Timed>();
   readonly parameters: RdsParameters;
@@ -60,12 +60,12 @@ export class RdsCore implements PathNode {
   readonly trace: Trace;
   readonly identity: Identity | undefined;
   readonly admits: (identity: Identity | undefined) => boolean;
-  /** Sockets that hear which ports are slow no longer. */
+  /** Sockets that monitor congestion. */
   readonly monitors = new Set<CongestionMonitor>();
   readonly #ports = new Map<number, Port>();
   readonly #paths = new Map<string, Path>();
   readonly #pathsMax: number;
-  /** Paths by where else their peers may ask from. */
+  /** Paths by their peers' alternate addresses. */
   readonly #alternates = new Alternates<Path>();
   /** The node's addresses; the first is `local`. */
   readonly addresses: Endpoint[];
@@ -230,7 +230,7 @@ export class RdsCore implements PathNode {
     return this.path(to)?.judge(now, toPort, port) ?? 'EFAULT';
   }
 
-  /** Another process has received it for one of our sockets. */
+  /** Delivers a message that another process of the node received. */
   arrived(port: Port, message: IncomingMessage): void {
     port.push(message);
   }
@@ -248,7 +248,7 @@ export class RdsCore implements PathNode {
     if (message) port.giveBack(message);
   }
 
-  /** Another address of the node, on another device; messages go over it when others fail. */
+  /** Adds an address on another device; messages use it when other routes fail. */
   addAddress(now: number, address: Endpoint): void {
     this.#now = now;
     if (this.addresses.length >= ADDRESSES_MAX) {
@@ -258,7 +258,7 @@ export class RdsCore implements PathNode {
     for (const path of this.#paths.values()) path.addressesChanged(now);
   }
 
-  /** What was taken from a port, and not copied, is read. */
+  /** The reader has released a message that it took without a copy. */
   giveBack(now: number, port: Port, message: IncomingMessage): void {
     this.#now = now;
     port.giveBack(message);
@@ -273,8 +273,8 @@ export class RdsCore implements PathNode {
     this.trace.log(now, DebugLevel.CM, () => `${asking} asks for a transport connection`);
     const connection = path.connection(handshake.own?.connectionIndex ?? 0);
     const route = { from: at, to: asking };
-    // Both ask at the same time: with our own the lower address wins, with Linux its request does.
-    // What came another way than we try has proved that it works.
+    // Simultaneous requests: the lower address wins; with Linux, the request of Linux does.
+    // A request over another route proves that the route works.
     const isFirst = handshake.own && isBelow(this.addresses[path.home]!, path.peer);
     const isOurs = isFirst && isSameRoute(connection.route, route);
     if (connection.state === 'CONNECTING' && isOurs) return undefined;
@@ -286,7 +286,7 @@ export class RdsCore implements PathNode {
     return this.addresses.some((own) => own.equals(to));
   }
 
-  /** The path to a peer, where there is one. */
+  /** The path to a peer, if it exists. */
   pathTo(to: Endpoint): Path | undefined {
     return this.#paths.get(to.toString());
   }
@@ -334,7 +334,7 @@ export class RdsCore implements PathNode {
     this.#paths.clear();
   }
 
-  /** To a peer, which knows us by that address; undefined: there are too many. */
+  /** Finds or adds the path to a peer, by the local address `home`; undefined: too many paths. */
   path(peer: Endpoint, home?: number): Path | undefined {
     const key = peer.toString();
     let path = this.#paths.get(key);
@@ -358,7 +358,7 @@ export class RdsCore implements PathNode {
     if (handshake && !handshake.own) return this.path(asking, at);
     const home = this.addresses.findIndex(({ gid }) => handshake?.target.equals(gid));
     if (home >= 0 && handshake?.source.equals(asking.gid)) return this.path(asking, home);
-    // From its other addresses a peer may ask when it has named them; maybe of the other family.
+    // A peer may connect from the addresses that it has named, also of the other family.
     for (const path of this.#alternates.at(asking)) {
       const said = parseHandshake(privateData, path.peer.gid.isIpv4);
       const target = this.addresses[path.home]!.gid;
@@ -367,7 +367,7 @@ export class RdsCore implements PathNode {
     return undefined;
   }
 
-  // What paths and ports say.
+  // Events of paths and ports.
 
   taught(path: Path, before: readonly Endpoint[]): void {
     this.#alternates.taught(path, before);

@@ -1,28 +1,28 @@
-/** A message on its way out, and one that came in. */
+/** Outgoing and incoming messages. */
 import type { Endpoint } from '../../link/endpoint.js';
 import { HEADER_BYTES, HeaderFlag } from '../wire/constants.js';
 import { noExtensions, type Extensions, type RdsHeader } from '../wire/header.js';
 import { RdmaStatus, type RdmaOperation } from './rdma.js';
 
-/** Memory that messages are sent from; headers have their place beside it. */
+/** Memory of an outgoing message, with room for its headers. */
 export interface SendBuffer {
   /** The message. */
   readonly payload: Uint8Array;
   free(): void;
 }
 
-/** One SEND that came in, where it lies. */
+/** A received SEND in its receive buffer. */
 export interface ReceivedPacket {
   readonly bytes: Uint8Array;
   /** Payload behind the header, if the caller has one already. */
   readonly behind?: Uint8Array;
-  /** Immediate data that came with it. */
+  /** Immediate data of the SEND. */
   readonly immData?: number | undefined;
   /** View of `bytes`, if the caller has one already. */
   readonly view?: DataView;
-  /** Of the receive that it lies in. */
+  /** Bytes of the receive buffer. */
   readonly memoryBytes: number;
-  /** Gives the memory back. To be called once. */
+  /** Returns the receive to its pool. Call it once. */
   release(): void;
 }
 
@@ -31,7 +31,7 @@ const NO_MEMORY: SendBuffer = { payload: new Uint8Array(0), free: () => {} };
 export interface MessageOwner {
   /** The message got its number on a connection, and is about to be sent. */
   numbered?(message: OutgoingMessage, connectionIndex: number): void;
-  /** The message needs no memory any more: it was received, or it is lost. */
+  /** The message's memory is free: the peer received the message, or it is lost. */
   released(message: OutgoingMessage, isLost: boolean): void;
 }
 
@@ -45,15 +45,15 @@ export class OutgoingMessage {
   extensions: Extensions = noExtensions();
   /** RDMA operation that precedes the message once. */
   operation: RdmaOperation | undefined;
-  /** 0 until it is sent for the first time. */
+  /** 0 until the first transmission. */
   sequence = 0;
   isRetransmitted = false;
   /** Fragments posted to a connection, and fragments that it still needs. */
   posted = 0;
   held = 0;
-  /** By its sender: `released` says lost. */
+  /** Canceled by its sender: `released` reports it as lost. */
   isCanceled = false;
-  /** The message whose number this one has now. */
+  /** The canceled message whose number this one has. */
   #replaced: OutgoingMessage | undefined;
   #isDone = false;
   #isLost = false;
@@ -72,7 +72,7 @@ export class OutgoingMessage {
     this.flags = flags;
   }
 
-  /** False: its sender took it back. */
+  /** False for a canceled message. */
   get isThere(): boolean {
     return (this.flags & HeaderFlag.CANCELED) === 0;
   }
@@ -82,7 +82,7 @@ export class OutgoingMessage {
     return Math.max(1, Math.ceil(this.length / fragmentBytes));
   }
 
-  /** In front of each of its fragments. */
+  /** Header in front of each fragment. */
   header(flags: number, ack: number): RdsHeader {
     const { sequence, length, sourcePort, destinationPort, extensions } = this;
     return { sequence, ack, length, sourcePort, destinationPort, flags, credit: 0, extensions };
@@ -97,16 +97,16 @@ export class OutgoingMessage {
     return gap;
   }
 
-  /** What is sent in its place: the same number, and nothing else. */
+  /** The gap that replaces a canceled message: the same number without bytes. */
   withdrawn(): OutgoingMessage {
     const ports = { source: this.sourcePort, destination: this.destinationPort };
-    const place = new OutgoingMessage(undefined, ports, NO_MEMORY, HeaderFlag.CANCELED);
-    place.sequence = this.sequence;
-    place.extensions = this.extensions;
-    place.isRetransmitted = this.isRetransmitted;
-    place.posted = this.posted > 0 ? 1 : 0;
-    place.#replaced = this;
-    return place;
+    const gap = new OutgoingMessage(undefined, ports, NO_MEMORY, HeaderFlag.CANCELED);
+    gap.sequence = this.sequence;
+    gap.extensions = this.extensions;
+    gap.isRetransmitted = this.isRetransmitted;
+    gap.posted = this.posted > 0 ? 1 : 0;
+    gap.#replaced = this;
+    return gap;
   }
 
   /**
@@ -120,13 +120,13 @@ export class OutgoingMessage {
     this.#replaced?.acknowledgedAsAnother();
   }
 
-  /** It was taken back, too late. */
+  /** The peer acknowledged the gap that replaced this message. */
   acknowledgedAsAnother(): void {
     if (!this.isRetransmitted) this.held = 0;
     this.#release();
   }
 
-  /** It is on its way, or it will not be sent (again). Its memory goes when the last SEND has. */
+  /** Ends the message; its memory is released after its last SEND completes. */
   done(isLost: boolean): void {
     this.#isDone = true;
     this.#isLost = isLost;
@@ -136,14 +136,14 @@ export class OutgoingMessage {
     this.#release();
   }
 
-  /** To other memory; no connection needs the old one. */
+  /** Moves the message to other memory; no connection uses the old one. */
   moveTo(buffer: SendBuffer): void {
     buffer.payload.set(this.buffer.payload);
     this.buffer.free();
     this.buffer = buffer;
   }
 
-  /** A connection needs one fragment less. */
+  /** A connection has released one fragment. */
   letGo(_isSent?: boolean): void {
     this.held--;
     this.#release();
@@ -157,7 +157,7 @@ export class OutgoingMessage {
   }
 }
 
-/** What a connection had that is over, for the next one, in order. */
+/** Messages of an ended transport connection, for the next one, in order. */
 export function toSendAgain(messages: readonly OutgoingMessage[]): OutgoingMessage[] {
   return messages.filter((message) => {
     if (message.posted > 0) message.isRetransmitted = true;
@@ -177,13 +177,13 @@ const ignoreKept: Kept = () => {};
 export class IncomingMessage {
   readonly from: Endpoint;
   readonly header: RdsHeader;
-  /** Bytes of the receives that it keeps from others. */
+  /** Bytes of the receives that the message occupies. */
   readonly memoryBytes: number;
   readonly #packets: readonly ReceivedPacket[];
-  /** Bytes in front of each one's part of the message. */
+  /** Bytes in front of the payload in each receive. */
   readonly #start: number;
   readonly #kept: Kept;
-  /** That it came on; undefined: it did not leave the node. */
+  /** Connection of the message; undefined for a message within the node. */
   readonly connectionIndex: number | undefined;
 
   constructor(
@@ -209,12 +209,12 @@ export class IncomingMessage {
     return this.header.length;
   }
 
-  /** It is where the death of this process does not take it, or will not be; called once. */
+  /** The message survives a death of this process, or is dropped; called once. */
   kept(now: number): void {
     this.#kept(now, this.header.sequence);
   }
 
-  /** Copies what fits into `target`; returns how much. */
+  /** Copies as much as fits into `target`; returns the number of bytes. */
   copy(target: Uint8Array): number {
     let at = 0;
     for (const { bytes, behind } of this.#packets) {
@@ -227,7 +227,7 @@ export class IncomingMessage {
     return at;
   }
 
-  /** Where it lies, in order. */
+  /** Views of the payload, in order. */
   pieces(): Uint8Array[] {
     return this.#packets.map(({ bytes }) => bytes.subarray(this.#start));
   }
@@ -244,7 +244,7 @@ export class IncomingMessage {
   }
 }
 
-/** From one socket of a node to another. */
+/** A message from one socket of a node to another. */
 export function localMessage(
   local: Endpoint,
   [sourcePort, destinationPort]: [number, number],
@@ -260,14 +260,14 @@ export function localMessage(
   return new IncomingMessage(local, { ...header, extensions: noExtensions() }, [packet], kept);
 }
 
-/** Bytes of all of them. */
+/** Total length of the pieces. */
 export function lengthOf(pieces: readonly Uint8Array[]): number {
   let length = 0;
   for (const piece of pieces) length += piece.length;
   return length;
 }
 
-/** One after the other. */
+/** Concatenates the pieces. */
 export function copyPieces(pieces: readonly Uint8Array[], target: Uint8Array): void {
   let at = 0;
   for (const piece of pieces) {

@@ -1,21 +1,21 @@
-/** A bound port: what waits for its reader, and what it has on its way. */
+/** A bound port: unread messages, and messages in flight. */
 import type { RdsParameters } from './config.js';
 import type { IncomingMessage, MessageOwner, OutgoingMessage } from './message.js';
 
 /** The socket that reads and writes at a port. */
 export interface PortUser {
-  /** Something waits that did not. */
+  /** A message has arrived for an empty port. */
   readable(): void;
-  /** What was refused may be worth another try. */
+  /** A refused send may be retried. */
   writable(): void;
-  /** A message was received by the other node, or is lost. */
+  /** The peer received the message, or it is lost. */
   released(message: OutgoingMessage, isLost: boolean): void;
   numbered?(message: OutgoingMessage, connectionIndex: number): void;
   /** It says itself when a message is kept; it is another process's. */
   readonly keeps?: boolean;
-  /** Messages that were taken from the port and not read. */
+  /** Messages taken from the port and not read yet. */
   readonly backlog?: number;
-  /** Is there little room left for more? */
+  /** Is its message memory nearly full? */
   readonly isCrowded?: boolean;
   /** A peer has used this key, by RDMA in front of a message. */
   accessed?(rkey: number): void;
@@ -29,7 +29,7 @@ export interface PortNode {
   holds(bytes: number, messages: number): void;
   /** The reader has become slow, or has caught up: senders are notified. */
   stalled(port: Port, isStalled: boolean): void;
-  /** Memory of a message came back. */
+  /** Memory of a message was released. */
   released(): void;
 }
 
@@ -40,14 +40,14 @@ export class Port implements MessageOwner {
   readonly number: number;
   readonly user: PortUser;
   isStalled = false;
-  /** Messages that may wait. */
+  /** Limit of unread messages. */
   receiveLimit: number;
   /** SO_RCVBUF: unread messages at which the port becomes slow; 0: not set. */
   #hint = 0;
-  /** Memory of what waits. */
+  /** Bytes of the unread messages. */
   #heldBytes = 0;
   sendBytesLimit = SEND_BYTES_DEFAULT;
-  /** Messages on their way, and their bytes. */
+  /** Messages in flight, and their bytes. */
   sending = 0;
   sendingBytes = 0;
   readonly #node: PortNode;
@@ -71,7 +71,7 @@ export class Port implements MessageOwner {
     return this.sending < MaxDataSendBuffers && this.sendingBytes + bytes <= this.sendBytesLimit;
   }
 
-  /** SO_RCVBUF: raises the limit, never lowers it; what was too much may be no longer. */
+  /** SO_RCVBUF: raises the limit, never lowers it; may end a stall. */
   raiseReceiveLimit(messages: number): void {
     this.#hint = Math.max(this.#hint, messages);
     this.receiveLimit = Math.max(this.receiveLimit, messages);
@@ -86,12 +86,12 @@ export class Port implements MessageOwner {
     this.user.readable();
   }
 
-  /** The oldest message, which stays. */
+  /** The oldest message, without removing it. */
   peek(): IncomingMessage | undefined {
     return this.#waiting[0];
   }
 
-  /** The oldest message, which is the caller's to give back; its memory counts until then. */
+  /** Removes the oldest message; the caller releases it, and its memory counts until then. */
   take(): IncomingMessage | undefined {
     return this.#waiting.shift();
   }
@@ -102,7 +102,7 @@ export class Port implements MessageOwner {
     this.recheck();
   }
 
-  /** Its reader has read: may senders go on? */
+  /** The reader has read: ends the stall below the low threshold. */
   recheck(): void {
     if (this.isStalled && this.#isQuick) this.#stall(false);
     else if (!this.isStalled && this.user.keeps && this.#isSlow) this.#stall(true);
@@ -136,8 +136,8 @@ export class Port implements MessageOwner {
   }
 
   /**
-   * Has the reader let too much wait: in number, or in memory? What one socket holds may be as much
-   * as what is free for all: however many are slow, there is something left.
+   * Are there too many unread messages, or bytes? One socket may hold as many bytes as are free for
+   * all, so that any number of slow readers leave some.
    */
   get #isSlow(): boolean {
     const { parameters, receiveBytesFree } = this.#node;
@@ -148,7 +148,7 @@ export class Port implements MessageOwner {
     return isMany || (length > 1 && this.#heldBytes >= (receiveBytesFree * percent) / 100);
   }
 
-  /** Has it read so much that senders may go on? */
+  /** Is the port below the threshold that ends a stall? */
   get #isQuick(): boolean {
     const { parameters, receiveBytesFree } = this.#node;
     const percent = parameters.DataRecvBufferLVM;

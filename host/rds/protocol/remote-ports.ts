@@ -15,7 +15,7 @@ export class RemotePorts {
   readonly slow = new CongestionMap();
   areKnown = false;
 
-  /** A control message of kind PORTS or STALLS. Returns the bits of ports that are slow no more. */
+  /** Applies a PORTS or STALLS message. Returns the monitor bits of ports no longer slow. */
   apply(control: Control, statistics: RdsStatistics): bigint {
     if (control.kind === ControlKind.PORTS) {
       if (control.isReset) this.bound.clear();
@@ -35,7 +35,7 @@ export class RemotePorts {
     return bits;
   }
 
-  /** Linux tells of all its slow ports at once. Returns the bits of those that are no longer. */
+  /** Applies the congestion map of Linux. Returns the monitor bits of ports no longer slow. */
   replaceMap(bytes: Uint8Array): bigint {
     let bits = 0n;
     this.slow.bytes.forEach((byte, index) => {

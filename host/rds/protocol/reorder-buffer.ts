@@ -1,4 +1,4 @@
-/** Messages that came before one of their flow (same two sockets) that belongs in front of them. */
+/** Holds messages until their predecessor between the same two sockets has arrived. */
 import type { After } from '../wire/header.js';
 import { flowOf, type IncomingMessage } from './message.js';
 
@@ -11,10 +11,10 @@ interface Held {
 
 const SHORT = 2 ** 40;
 
-/** The next sequence number of a connection: all below it have come. */
+/** The next expected sequence number of a connection. */
 export type Expected = (connectionIndex: number) => number;
 
-/** Has it come, whatever has not before it? */
+/** Has that number arrived, even if lower ones have not? */
 export type Has = (connectionIndex: number, sequence: number) => boolean;
 
 export class ReorderBuffer {
@@ -37,7 +37,7 @@ export class ReorderBuffer {
     return this.#flows.size === 0;
   }
 
-  /** The lowest sequence number of a connection that waits; Infinity: none. */
+  /** The lowest held sequence number of a connection; Infinity without one. */
   lowest(connectionIndex: number): number {
     let lowest = Infinity;
     for (const flow of this.#flows.values()) {
@@ -50,8 +50,8 @@ export class ReorderBuffer {
   }
 
   /**
-   * Takes a message if it has to wait: for the one that it names, or else for the one before it on
-   * its connection. False: it is the caller's to deliver.
+   * Holds a message that must wait for the predecessor that it names, or for the one before it on
+   * its connection. Returns false if the caller may deliver it.
    */
   take(connectionIndex: number, message: IncomingMessage): boolean {
     const { after } = message.header.extensions;
@@ -67,7 +67,7 @@ export class ReorderBuffer {
     return true;
   }
 
-  /** A message came: others may have waited for it. */
+  /** Delivers the messages whose predecessor has arrived. */
   release(now: number): void {
     for (const [key, flow] of this.#flows) {
       for (let index = 0; index < flow.length;) {
@@ -101,7 +101,7 @@ export class ReorderBuffer {
   }
 }
 
-/** The number with these last 40 bits that is nearest to what is expected. */
+/** Expands the last 40 bits of a number to the nearest to the expected one. */
 function wholeOf(short: number, expected: number): number {
   // A connection that does not exist delays no message; without a message nothing is expected.
   if (expected === Infinity || expected === 0) return expected === 0 ? Infinity : short;

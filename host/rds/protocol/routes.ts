@@ -1,10 +1,10 @@
-/** The ways to a peer: pairs of one of our addresses and one of its own; one of them is in use. */
+/** Routes to a peer: pairs of a local address and an address of the peer; one of them is in use. */
 import type { Endpoint } from '../../link/endpoint.js';
 import type { Route } from './transport.js';
 
 /**
- * From which of our addresses a peer is reached: of its family, and with the most bits in common.
- * So the address picks the transport, where several are loaded.
+ * Local address for a peer: of its family, with the longest common prefix. So the address selects
+ * the device if there are several.
  */
 export function homeTowards(addresses: readonly Endpoint[], { gid }: Endpoint): number {
   let [best, most] = [0, -1];
@@ -23,20 +23,20 @@ function commonBits(one: Uint8Array, other: Uint8Array): number {
   return one.length * 8;
 }
 
-/** Addresses that a node has, the first included. */
+/** Limit of a node's addresses. */
 export const ADDRESSES_MAX = 8;
 
 export class Routes {
   current: Route;
-  /** By which of our addresses the peer knows us. */
+  /** Index of the local address by which the peer knows this node. */
   readonly home: number;
   readonly #ours: () => readonly Endpoint[];
   #theirs: readonly Endpoint[];
-  /** Ways that failed, one after the other, since one worked. */
+  /** Routes that failed in a row since one worked. */
   #failures = 0;
   readonly #tried = new Set<string>();
 
-  /** `ours`: the node's addresses, which may become more. */
+  /** `ours`: the node's addresses, which can grow. */
   constructor(ours: () => readonly Endpoint[], home: number, peer: Endpoint) {
     this.#ours = ours;
     this.home = home;
@@ -57,7 +57,7 @@ export class Routes {
     return this.#failures >= this.count;
   }
 
-  /** The peer named its other addresses; those before are no longer so. */
+  /** Replaces the peer's alternate addresses. */
   teach(alternates: readonly Endpoint[]): void {
     const [first] = this.#theirs;
     const others = alternates.filter((other) => !other.equals(first!));
@@ -82,7 +82,7 @@ export class Routes {
     this.skip(route);
   }
 
-  /** The peer answered and refused: another one is tried, this one has not failed. */
+  /** The peer rejected the request: another route is tried; this one has not failed. */
   skip(route: Route): void {
     if (!isSameRoute(route, this.current)) return;
     const all = this.#all();
@@ -97,7 +97,7 @@ export class Routes {
     this.current = untried[0] ?? route;
   }
 
-  /** First those between addresses of the same place in both lists: most likely on one wire. */
+  /** Prefers pairs with the same position in both lists: they are most likely on one wire. */
   #all(): Route[] {
     const ours = this.#ours();
     const all: { route: Route; rank: number }[] = [];
@@ -122,7 +122,7 @@ export class Alternates<Peer extends { readonly routes: Routes }> {
     return this.#peers.get(address.toString()) ?? [];
   }
 
-  /** A peer has named its addresses; `before`: those that it had. */
+  /** A peer has named its addresses; `before`: its former ones. */
   taught(peer: Peer, before: readonly Endpoint[]): void {
     for (const address of before) {
       const peers = this.#peers.get(address.toString());
@@ -149,7 +149,7 @@ export function isSameRoute(one: Route, other: Route): boolean {
   return one.from === other.from && one.to.equals(other.to);
 }
 
-/** By address, then by UDP port. */
+/** Orders by address, then by UDP port. */
 export function isBelow(one: Endpoint, other: Endpoint): boolean {
   for (let index = 0; index < 16; index++) {
     const difference = one.gid.bytes[index]! - other.gid.bytes[index]!;

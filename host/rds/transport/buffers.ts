@@ -1,4 +1,4 @@
-/** Registered memory of a node: messages on their way out, and receives by size class. */
+/** Registered memory of a node: send buffers, and receives by size class. */
 import { AccessFlag } from '#build/abi.js';
 import { RefusalError } from '../../errors/errors.js';
 import type { Context } from '../../verbs/context.js';
@@ -34,12 +34,12 @@ function giveBack(context: Context, { memory, mr }: Slab): void {
   context.free(memory);
 }
 
-/** A message with room for the headers of its fragments in front, as it is sent from. */
+/** Send buffer of a message, with room for the headers of its fragments. */
 export class RegisteredBuffer implements SendBuffer {
   readonly payload: Uint8Array;
-  /** Where headers are written. */
+  /** Memory of the headers. */
   readonly view: DataView;
-  /** Of the first header, and of the message. */
+  /** Address of the first header, and of the message. */
   readonly addr: number;
   readonly payloadAddr: number;
   readonly lkey: number;
@@ -49,7 +49,7 @@ export class RegisteredBuffer implements SendBuffer {
   readonly #place: Place;
   readonly #pool: SendPool;
 
-  /** Is it of that pool? */
+  /** Does it belong to that pool? */
   isOf(pool: SendPool): boolean {
     return this.#pool === pool;
   }
@@ -82,16 +82,16 @@ export class RegisteredBuffer implements SendBuffer {
 }
 
 interface SendSlab extends Slab {
-  /** Of its places. */
+  /** Size of a slot. */
   readonly sizeLog2: number;
-  /** Places in use. */
+  /** Slots in use. */
   used: number;
 }
 
 interface Place {
   readonly slab: SendSlab;
   readonly offset: number;
-  /** What it was last: most messages are as long as the one before. */
+  /** The last buffer of the slot, reused if the next message has the same length. */
   last?: RegisteredBuffer;
 }
 
@@ -104,8 +104,8 @@ const SIZE_LEAST_LOG2 = 9;
 const SLAB_BYTES = 1 << 18;
 
 /**
- * Places by powers of two, fetched from the device as they are needed and kept, until another size
- * wants the memory.
+ * Send buffers in size classes of powers of two, allocated from the device on demand and kept until
+ * another class needs the memory.
  */
 export class SendPool {
   readonly #context: Context;
@@ -114,7 +114,7 @@ export class SendPool {
   readonly #slabs = new Set<SendSlab>();
   readonly #bytesMax: number;
   #bytes = 0;
-  /** Places in use. */
+  /** Slots in use. */
   used = 0;
 
   constructor(context: Context, pd: ProtectionDomain, bytesMax: number) {
@@ -137,8 +137,8 @@ export class SendPool {
   }
 
   /**
-   * A message that is sent from where the application has it: memory of this device. Throws
-   * MisuseError where it is another's, RefusalError ENOMEM.
+   * A send buffer over application memory of this device, without a copy. Throws MisuseError
+   * (memory of another device), RefusalError ENOMEM.
    */
   wrap(
     memory: Uint8Array,
@@ -191,8 +191,8 @@ export class SendPool {
   }
 
   /**
-   * What was fetched for other sizes, and is not in use, is the device's again. Should a queue pair
-   * repeat what it sent from there, which its peer has acknowledged, its connection is made anew.
+   * Returns idle memory of other classes to the device. A queue pair that retransmits from there
+   * fails, although its peer has acknowledged the message; its connection is then re-established.
    */
   #makeRoom(bytes: number): void {
     for (const slab of this.#slabs) {
@@ -207,7 +207,7 @@ export class SendPool {
   }
 }
 
-/** What receive pools of a node share: how much they may have together. */
+/** The memory limit that the receive pools of a node share. */
 export interface ReceiveBudget {
   bytesLeft: number;
   /** Called when the device has no more memory, whatever the limit leaves. */
@@ -216,7 +216,7 @@ export interface ReceiveBudget {
   missed(): void;
 }
 
-/** Receives that a shared queue may hold. */
+/** Most receives of a shared receive queue. */
 export const RECEIVES_MAX = 16384;
 
 /** As it was filled last. */

@@ -11,7 +11,7 @@ import type { ProtectionDomain } from '../../verbs/domains/protection-domain.js'
 /** Allocations that stay registered; beyond this number idle ones are evicted. */
 const REGIONS_MAX = 256;
 
-/** An allocation that is registered. */
+/** A registered allocation. */
 export class LocalRegion implements SpareRegistration {
   readonly lkey: number;
   readonly allocation: Allocation;
@@ -19,7 +19,7 @@ export class LocalRegion implements SpareRegistration {
   readonly #ended: (region: LocalRegion) => void;
   #users = 0;
 
-  /** `ended` is called when it is registered no more. */
+  /** `ended` is called after the deregistration. */
   constructor(mr: MemoryRegion, allocation: Allocation, ended: (region: LocalRegion) => void) {
     this.lkey = mr.lkey;
     this.allocation = allocation;
@@ -53,10 +53,10 @@ export class LocalRegion implements SpareRegistration {
   }
 }
 
-/** Of one protection domain. */
+/** The registrations of one protection domain. */
 export class LocalRegions {
   readonly #pd: ProtectionDomain;
-  /** Where each is in `#list`. */
+  /** Index of each region in `#list`. */
   readonly #places = new Map<Allocation, number>();
   readonly #list: LocalRegion[] = [];
   readonly #most: number;
@@ -67,7 +67,7 @@ export class LocalRegions {
     this.#most = most;
   }
 
-  /** Allocations that are registered. */
+  /** Number of registered allocations. */
   get size(): number {
     return this.#list.length;
   }
@@ -90,7 +90,7 @@ export class LocalRegions {
     return region.hold();
   }
 
-  /** The domain is about to go. */
+  /** Deregisters all before the domain is deallocated. */
   close(): void {
     for (const region of [...this.#list]) region.end();
   }

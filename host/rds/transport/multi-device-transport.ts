@@ -1,4 +1,4 @@
-/** The devices of a node as one transport: the route says over which of them a connection goes. */
+/** The devices of a node as one transport: the route of a connection selects the device. */
 import type { Endpoint } from '../../link/endpoint.js';
 import type { MemoryRegion } from '../../verbs/regions/memory-region.js';
 import type {
@@ -13,9 +13,9 @@ import type { LocalRegion } from './local-regions.js';
 import type { VerbsTransport } from './verbs-transport.js';
 
 export class MultiDeviceTransport implements Transport {
-  /** By the index that routes have; the first is the node's own. */
+  /** By the index in routes; the first is the node's own. */
   readonly all: VerbsTransport[];
-  /** Of sockets, which peers reach; it goes before the devices do. */
+  /** Regions that sockets expose to peers; closed before the devices. */
   readonly memories = new Set<{ close(): void }>();
 
   constructor(first: VerbsTransport) {
@@ -70,7 +70,7 @@ export class MultiDeviceTransport implements Transport {
     return closed;
   }
 
-  /** Links with connections of their own know their peers: one address is like another there. */
+  /** Links with connections of their own know their peers; other links match addresses. */
   homeOf(peer: Endpoint): number | undefined {
     const index = this.all.findIndex(({ isClosed, context }) => {
       return !isClosed && context.device.link?.peers?.some(({ gid }) => gid.equals(peer.gid));
@@ -100,7 +100,7 @@ export class MultiDeviceTransport implements Transport {
     );
   }
 
-  /** As `SendPool.wrap`, in memory of that device. */
+  /** As `SendPool.wrap`, for memory of that device. */
   wrap(memory: Uint8Array, fragmentBytes: number, from: number): SendBuffer | undefined {
     const { sends, regions } = this.all[from]!;
     return sends.wrap(memory, fragmentBytes, regions);
@@ -111,7 +111,7 @@ export class MultiDeviceTransport implements Transport {
     return this.all[from]!.pd.regMr(memory, access);
   }
 
-  /** The same for this node's own use, once for each allocation. Throws as `region`. */
+  /** Registers an allocation once, for the node's own use. Throws as `region`. */
   hold(memory: Uint8Array, from: number): LocalRegion {
     return this.all[from]!.regions.hold(memory);
   }
@@ -125,7 +125,7 @@ export class MultiDeviceTransport implements Transport {
     for (const transport of this.all) transport.close();
   }
 
-  /** What of `core` goes over a device that is being closed goes another way. */
+  /** Connections of a closing device fail over to another device. */
   leave(transport: VerbsTransport, core: RdsCore): void {
     if (transport.isClosed || transport === this.first) return;
     for (const connection of [...transport.byQueuePair.values()]) {
@@ -140,7 +140,7 @@ export class MultiDeviceTransport implements Transport {
   }
 }
 
-/** Of a device that is gone: it never comes to be. */
+/** A connection of a closed device: it is never established. */
 class ClosedConnection implements TransportConnection {
   readonly room = 0;
   marksHeaders = false;

@@ -1,4 +1,4 @@
-/** A connection as a queue pair: what is posted, and what is known to be complete. */
+/** A connection as a queue pair: posted requests and their completions. */
 import { QpState, SendFlag, WcStatus, WrOpcode } from '#build/abi.js';
 import type { CmId } from '../../cm/cm-id.js';
 import { RefusalError } from '../../errors/errors.js';
@@ -15,7 +15,7 @@ import type { OutgoingMessage } from '../protocol/message.js';
 import { RdmaOperation, RdmaStatus, rdmaStatusOf } from '../protocol/rdma.js';
 import { DebugLevel } from '../protocol/trace.js';
 
-/** SENDs of one connection that are not complete. */
+/** Most incomplete SENDs of one connection. */
 const SENDS = 512;
 /**
  * Work request ids of SENDs: from here to twice this, then again; those of receives are below.
@@ -31,7 +31,7 @@ const INLINE_BYTES = 512;
  */
 const TOGETHER = 8;
 
-/** All of them have the same fields: then reading them costs least. */
+/** All requests have the same fields, so that V8 reads them by one shape. */
 type Request = {
   -readonly [Field in 'wrId' | 'opcode' | 'sendFlags' | 'immData']-?: number;
 } & Pick<SendWorkRequest, 'inline' | 'rdma'> & { sgList: readonly Sge[] };
@@ -46,7 +46,7 @@ const NO_REQUEST: Readonly<Request> = {
   rdma: undefined,
 };
 
-/** Hears when a SEND or an operation is complete, or never will be. */
+/** Notified when a SEND or an operation has completed, or failed. */
 interface Posted {
   letGo(isSent: boolean): void;
 }
@@ -58,7 +58,7 @@ interface VerbsTransport {
   readonly cq: CompletionQueue;
   readonly byQueuePair: Map<number, VerbsConnection>;
   readonly sends: SendPool;
-  /** Among the node's addresses. */
+  /** Index of the device's address in the node. */
   readonly index: number;
   say(level: number, words: () => string): void;
   end(connection: VerbsConnection): void;
@@ -75,10 +75,10 @@ export class VerbsConnection implements TransportConnection {
   readonly #transport: VerbsTransport;
   /** Posted requests that are not known to be complete, in order; undefined: has no buffer. */
   readonly #posted: (Posted | undefined)[] = [];
-  /** Modulo SEND_WR_IDS, and near its end: that they begin again is to be seen every day. */
+  /** Modulo SEND_WR_IDS; starts near the end, so that every run wraps around. */
   #completed = SEND_WR_IDS - 100;
   #unsignalled = 0;
-  /** Filled anew for each message: it is read before `postSend` returns. */
+  /** Reused for each message: `postSend` reads it before it returns. */
   readonly #request: Request = { ...NO_REQUEST };
   readonly #sge: { -readonly [Field in keyof Sge]: Sge[Field] } = { addr: 0, length: 0, lkey: 0 };
   readonly #sgeList: readonly Sge[] = [this.#sge];
@@ -115,7 +115,7 @@ export class VerbsConnection implements TransportConnection {
   /** Throws RefusalError ENOMEM. */
   createQp(): void {
     const { cq, pd } = this.#transport;
-    // One more: an operation goes in front of its message.
+    // One more: an RDMA operation precedes its message.
     const cap = { maxSendWr: SENDS + 1, maxRecvWr: 1, maxSendSge: 2, maxInlineData: INLINE_BYTES };
     const { srq } = this.pool;
     this.qpNum = this.id.createQp({ sendCq: cq, recvCq: cq, srq, cap }, pd).qpNum;
@@ -123,12 +123,12 @@ export class VerbsConnection implements TransportConnection {
     this.#transport.say(DebugLevel.QP, () => `queue pair ${this.qpNum} is made`);
   }
 
-  /** `minRnrTimer`: how long the peer waits when there was no receive for what it sent. */
+  /** `minRnrTimer`: delay of the peer's retransmission if no receive was posted. */
   established(minRnrTimer: number): void {
     try {
       this.id.qp?.modify({ qpState: QpState.RTS, minRnrTimer });
     } catch (error) {
-      // Its first packet may have ended the queue pair: that comes to be known by itself.
+      // A packet can have ended the queue pair already: the disconnect event follows.
       if (!(error instanceof RefusalError)) throw error;
     }
   }
@@ -183,7 +183,7 @@ export class VerbsConnection implements TransportConnection {
     this.#send(message, request);
   }
 
-  /** How a header goes. */
+  /** Opcode of a SEND that begins with a header. */
   get #marked(): number {
     return this.marksHeaders ? WrOpcode.SEND_WITH_IMM : WrOpcode.SEND;
   }
@@ -196,7 +196,7 @@ export class VerbsConnection implements TransportConnection {
     return this.#sgeList;
   }
 
-  /** SIGNALED, where it has to be. */
+  /** SIGNALED, if the request needs a completion. */
   #signal(isAwaited: boolean): number {
     if (!isAwaited && ++this.#unsignalled < UNSIGNALLED_MAX) return 0;
     return (this.#unsignalled = 0) | SendFlag.SIGNALED;
@@ -206,7 +206,7 @@ export class VerbsConnection implements TransportConnection {
     return SEND_WR_IDS + ((this.#completed + this.#posted.length) % SEND_WR_IDS);
   }
 
-  /** Where in `#posted` it is. */
+  /** Index of the request in `#posted`. */
   #placeOf(wrId: number): number {
     return (wrId - this.#completed) & (SEND_WR_IDS - 1);
   }
@@ -214,7 +214,7 @@ export class VerbsConnection implements TransportConnection {
   #operate(operation: RdmaOperation): void {
     operation.isPosted = true;
     const { local, region, remoteAddr, rkey, isWrite } = operation;
-    // Registered on a device that is no longer the way.
+    // The memory is registered on another device.
     if (operation.from !== this.#transport.index) return operation.end(RdmaStatus.DROPPED);
     const sgList = [{ addr: local.byteOffset, length: local.length, lkey: region.lkey }];
     const opcode = isWrite ? WrOpcode.RDMA_WRITE : WrOpcode.RDMA_READ;
@@ -223,10 +223,10 @@ export class VerbsConnection implements TransportConnection {
     this.#send(operation, { ...NO_REQUEST, opcode, sgList, sendFlags, rdma });
   }
 
-  /** A work request failed: what it was hears why. */
+  /** A work request failed: reports the status to its operation. */
   failed(wrId: number, status: number): void {
     const what = this.#posted[this.#placeOf(wrId)];
-    // What was flushed was not at fault: it is dropped with its connection.
+    // A flushed request did not fail itself: it is dropped with its connection.
     if (!(what instanceof RdmaOperation) || status === WcStatus.WR_FLUSH_ERR) return;
     what.end(rdmaStatusOf(status));
   }
@@ -247,7 +247,7 @@ export class VerbsConnection implements TransportConnection {
     for (const what of this.#posted.splice(0)) what?.letGo(false);
   }
 
-  /** A SEND is complete, and all before it. */
+  /** A SEND has completed, and all earlier ones with it. */
   completed(wrId: number): void {
     const count = this.#placeOf(wrId) + 1;
     if (count > this.#posted.length) return;
@@ -275,7 +275,7 @@ export class VerbsConnection implements TransportConnection {
     const qp = this.id.qp!;
     if (!this.#isTurn) {
       this.#isTurn = true;
-      // For each message: queueMicrotask would make an object to name the caller by.
+      // Runs for each message: queueMicrotask would allocate an object for the async context.
       void RESOLVED.then(this.#endTurn);
       return qp.postSend(request);
     }

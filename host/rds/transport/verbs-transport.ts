@@ -1,4 +1,4 @@
-/** The protocol's connections as queue pairs, made by the connection manager. */
+/** The protocol's connections as queue pairs, established by the connection manager. */
 import { QpState, WcFlag, WcStatus } from '#build/abi.js';
 import { RefusalError } from '../../errors/errors.js';
 import { Endpoint } from '../../link/endpoint.js';
@@ -50,36 +50,36 @@ const CONNECT_TIMEOUT = { cmResponseTimeout: 16, maxCmRetries: 7 };
 const FOR_EVER = 7;
 const RDATOMIC = 16;
 
-/** Of one device. */
+/** The transport of one device. */
 export class VerbsTransport {
   readonly context: Context;
   readonly pd: ProtectionDomain;
   readonly cq: CompletionQueue;
   readonly byQueuePair = new Map<number, VerbsConnection>();
   readonly sends: SendPool;
-  /** Memory of applications. */
+  /** Registered application memory. */
   readonly regions: LocalRegions;
   readonly denials = new Denials();
-  /** Set before anything is heard. */
+  /** Set before the first event. */
   core!: RdsCore;
-  /** Called after every input: the core's next deadline may be another. */
+  /** Called after each event: the core's next deadline may have changed. */
   onInput: () => void = () => {};
   readonly #channel: EventChannel;
   readonly #byId = new Map<CmId, VerbsConnection>();
   readonly #pools = new Map<PoolName, ReceivePool>();
   readonly #budget: ReceiveBudget;
-  /** Bytes of receives that there may be; less when the device has no more. */
+  /** Limit of receive bytes; lower if the device has no more memory. */
   receiveBytesMax: number;
-  /** Among the node's addresses. */
+  /** Index of the device's address in the node. */
   readonly index: number;
   readonly #poolList: ReceivePool[] = [];
-  /** Completions that were taken out of the queue early: older than what is there. */
+  /** Completions that were polled early: older than those in the queue. */
   #swept: WorkCompletion[] = [];
   #auth: AuthOptions | undefined;
   readonly #listeners: CmId[] = [];
   #isClosed = false;
 
-  /** `auth`: of all connections, or of none. Throws RefusalError ENOMEM. */
+  /** `auth`: required for all connections. Throws RefusalError ENOMEM. */
   constructor(context: Context, index: number, receiveBytesMax: number, auth?: AuthOptions) {
     this.context = context;
     this.#auth = auth;
@@ -107,7 +107,7 @@ export class VerbsTransport {
     return this.receiveBytesMax - this.#budget.bytesLeft;
   }
 
-  /** Receives that wait for messages. */
+  /** Posted receives. */
   get receivesPosted(): number {
     return this.#poolList.reduce((sum, pool) => sum + pool.posted, 0);
   }
@@ -125,7 +125,7 @@ export class VerbsTransport {
     return this.context.device.clock.now();
   }
 
-  /** Is there for peers from now on. Throws RefusalError EADDRINUSE. */
+  /** Accepts requests of peers. Throws RefusalError EADDRINUSE. */
   listen(): void {
     const ports = this.context.local.gid.isIpv4 ? [RDS_PORT] : [RDS_PORT, RDS_CM_PORT];
     for (const port of ports) {
@@ -139,7 +139,7 @@ export class VerbsTransport {
     void this.#hearCompletions();
   }
 
-  /** Of connections from now on. Throws MisuseError. */
+  /** Keys of future connections. Throws MisuseError. */
   setAuth(auth: AuthOptions): void {
     for (const id of this.#listeners) id.setOption({ auth });
     this.#auth = auth;
@@ -193,7 +193,7 @@ export class VerbsTransport {
     (this.core as RdsCore | undefined)?.trace.log(this.now, level, text);
   }
 
-  /** Tells the owner of a connection that it is over, in a turn of its own. */
+  /** Reports the end of a connection to its owner, in a microtask. */
   broken(connection: VerbsConnection, isAbsent = false): void {
     queueMicrotask(() => {
       if (connection.isClosed) return;
@@ -203,7 +203,7 @@ export class VerbsTransport {
     });
   }
 
-  /** A queue pair takes what is complete along when it goes: receives that it filled, too. */
+  /** Destroying a queue pair removes its completions, including those of filled receives. */
   end(connection: VerbsConnection): void {
     this.#byId.delete(connection.id);
     this.byQueuePair.delete(connection.qpNum);
@@ -225,7 +225,7 @@ export class VerbsTransport {
     });
   }
 
-  /** Everything must be closed: connections are the core's. */
+  /** Call it after the core has closed its connections. */
   close(): void {
     if (this.#isClosed) return;
     this.#isClosed = true;

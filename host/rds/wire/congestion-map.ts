@@ -1,4 +1,4 @@
-/** Which of a node's ports are slow: one bit each, least significant first (Linux, net/rds/cong.c). */
+/** Slow ports of a node: one bit each, least significant first (Linux, net/rds/cong.c). */
 import { CONGESTION_MAP_BYTES } from './constants.js';
 
 export class CongestionMap {
@@ -8,7 +8,7 @@ export class CongestionMap {
     return ((this.bytes[port >> 3]! >> (port & 7)) & 1) === 1;
   }
 
-  /** Returns whether that is new. */
+  /** Returns whether the bit has changed. */
   set(port: number, isSlow: boolean): boolean {
     if (this.has(port) === isSlow) return false;
     this.bytes[port >> 3]! ^= 1 << (port & 7);
@@ -19,7 +19,7 @@ export class CongestionMap {
     this.bytes.fill(0);
   }
 
-  /** Calls for every port that is slow, in order. */
+  /** Calls back for each slow port, in order. */
   forEach(use: (port: number) => void): void {
     this.bytes.forEach((byte, index) => {
       for (let bit = 0; byte >> bit; bit++) if ((byte >> bit) & 1) use(index * 8 + bit);

@@ -1,6 +1,6 @@
 /**
- * What the headers of a connection said last, in one direction. Both ends know it, since nothing
- * is lost or comes out of order there; so what is known already is left out.
+ * Header elision: the last header of a connection in one direction, which both ends know because
+ * nothing is lost or reordered there. A message leaves out what its receiver can derive.
  */
 import { HeaderFlag } from './constants.js';
 import { noExtensions, type RdsHeader } from './header.js';
@@ -18,14 +18,14 @@ export class HeaderElision {
   #ack = NaN;
   #ports = 0;
 
-  /** A connection begins: nothing was said. */
+  /** A new connection knows no header. */
   begin(): void {
     this.#sequence = NaN;
     this.#ack = NaN;
     this.#ports = 0;
   }
 
-  /** A header goes, or came. */
+  /** Records a header that was sent or received. */
   hear(header: RdsHeader): void {
     this.#ack = header.ack;
     if (header.sequence === 0) return;
@@ -33,7 +33,7 @@ export class HeaderElision {
     this.#ports = portsOf(header);
   }
 
-  /** What the other end knows of the header of a message in one piece; undefined: not enough. */
+  /** Which form a single-SEND message can take; undefined: it needs a header. */
   bareness(header: RdsHeader): Bare | undefined {
     const isKnown =
       header.sequence === this.#sequence + 1 &&
@@ -46,8 +46,8 @@ export class HeaderElision {
   }
 
   /**
-   * The header of a message that came without one; `ports`: what came beside it. Undefined: it
-   * cannot be known.
+   * Reconstructs the header of a message that came without one; `ports`: its immediate data.
+   * Undefined if it cannot be derived.
    */
   next(length: number, ports = this.#ports): RdsHeader | undefined {
     if (!Number.isSafeInteger(this.#sequence + 1) || ports === 0) return undefined;
