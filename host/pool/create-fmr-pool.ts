@@ -1,4 +1,4 @@
-/** `ib_create_fmr_pool`, and which pools a device has. */
+/** `ib_create_fmr_pool`, and the pools of a device. */
 import { checkOpen } from '../device/device.js';
 import { MisuseError, RefusalError } from '../errors/errors.js';
 import type { Context } from '../verbs/context.js';
@@ -15,9 +15,9 @@ export function fmrPools(context: Context): ReadonlyMap<string, FmrPool> {
 }
 
 /**
- * `ib_create_fmr_pool`. `pd`: the regions are of that domain for good; undefined: of none, and each
- * registration attaches them to that of the queue pair ("mobile"). Throws MisuseError; RefusalError
- * EEXIST (the ULP has a pool already), ENOMEM (no room for `mrsMin` regions).
+ * `ib_create_fmr_pool`. `pd`: protection domain of the regions; undefined: each registration takes
+ * the domain of its queue pair ("mobile"). Throws MisuseError; RefusalError EEXIST (the ULP has a
+ * pool already), ENOMEM (no memory for `mrsMin` regions).
  */
 export function createFmrPool(
   context: Context,

@@ -7,10 +7,10 @@ export interface DescUser {
   readonly pool: object;
 }
 
-/** `struct ib_fmr_desc`: a region that `user.getMr` gave. */
+/** `struct ib_fmr_desc`: a region that `user.getMr` returned. */
 export class FmrDesc {
   readonly mr: FastMemoryRegion;
-  /** @internal Whose own it is (L1); undefined: shared. */
+  /** @internal The user to whose L1 it belongs; undefined: shared. */
   home: DescUser | undefined;
   /** @internal The user that holds the region; undefined if it is free. */
   holder: DescUser | undefined;
@@ -36,8 +36,8 @@ export class FmrDesc {
   }
 
   /**
-   * For a WrOpcode.REG_MR: this region with the next key. Posting it is refused (EACCES) when its
-   * user has given it back.
+   * Arguments of a WrOpcode.REG_MR with the next key. After `putMr` posting them is refused
+   * (EACCES).
    */
   regMr(buffer: Uint8Array, access: number, iova?: bigint | number): RegMr {
     const { mr, holder } = this;

@@ -18,23 +18,23 @@ import { ITS_OWN, NO_BUCKET, PoolTable, type UserPlace } from './pool-table.js';
 /** Interval at which the monitor reads other processes' needs and publishes its own. */
 const WATCH_MILLIS = 20;
 
-/** Counters are since the pool was made. */
+/** Counters since the pool was created. */
 export interface FmrPoolStats {
-  /** All regions, users' own included; of all processes that share the device. */
+  /** All regions of all processes, users' own included. */
   readonly total: number;
-  /** In the global pool. */
+  /** Regions in the global pool. */
   readonly free: number;
-  /** In the buckets. */
+  /** Regions in the buckets. */
   readonly inBuckets: number;
-  /** Of all processes, as are the next two. */
+  /** Of all processes, as the next two counters. */
   readonly users: number;
   readonly created: number;
   readonly freed: number;
   /** Lent by users of this process. */
   readonly reclaimed: number;
-  /** What callbacks threw. */
+  /** Exceptions of callbacks. */
   readonly callbackErrors: number;
-  /** Regions that the device had no room for. */
+  /** Regions that the device could not create. */
   readonly refused: number;
 }
 
@@ -55,7 +55,7 @@ export class FmrPool {
   readonly #regions: PoolRegions;
   readonly #forget: () => void;
   #leastSince = 0;
-  /** The last attempt to make one failed. */
+  /** The last attempt to create a region failed. */
   #isFull = false;
   /** The EXHAUSTED event was reported. */
   #isExhausted = false;
@@ -156,9 +156,9 @@ export class FmrPool {
   }
 
   /**
-   * `ib_fmr_add_mr`: a region that was made elsewhere. Throws RefusalError EINVAL (of another device
+   * `ib_fmr_add_mr`: adds a region of the application. Throws RefusalError EINVAL (of another device
    * or domain, shorter than the pool's, or in a pool already), EBUSY (registered), ENOSPC (the pool
-   * has as many as it may have).
+   * has `mrsMax` regions).
    */
   addMr(mr: FastMemoryRegion): void {
     this.#check();
@@ -178,8 +178,8 @@ export class FmrPool {
   }
 
   /**
-   * `ib_fmr_remove_mr`: the region is the caller's again. Throws RefusalError EINVAL (not of this
-   * pool), EBUSY (a user holds it, or it is one of a user's own; of another process, too).
+   * `ib_fmr_remove_mr`: returns the region to the caller. Throws RefusalError EINVAL (not of this
+   * pool), EBUSY (a user of any process holds it, or it is in a user's L1).
    */
   removeMr(mr: FastMemoryRegion): void {
     this.#check();
@@ -194,9 +194,9 @@ export class FmrPool {
   }
 
   /**
-   * `ib_destroy_fmr_pool`: frees its regions; where other processes have the pool, they keep it, but
-   * for what `addMr` brought. Throws RefusalError EBUSY while it has users of this process, or
-   * others have what was brought.
+   * `ib_destroy_fmr_pool`: frees the regions; if other processes share the pool, they keep it without
+   * the regions of `addMr`. Throws RefusalError EBUSY while the pool has users of this process, or
+   * other processes hold regions of `addMr`.
    */
   destroy(): void {
     if (this.#destroyed) throw new MisuseError('pool', 'is destroyed already');
@@ -238,7 +238,7 @@ export class FmrPool {
     return this.#regions.heldBy(user);
   }
 
-  /** @internal The context is closed: its users and regions end with it, in whatever state. */
+  /** @internal The context is closed: its users and regions end with it, in any state. */
   endWithContext(): void {
     if (this.#destroyed) return;
     const { closed } = this.context.device;
@@ -250,7 +250,7 @@ export class FmrPool {
     this.destroy();
   }
 
-  /** @internal A shared region for `user`; undefined: none is left for it. */
+  /** @internal Takes a shared region for `user`; undefined if it may have none. */
   borrow(user: FmrPoolUser): FmrDesc | undefined {
     const taken = this.#table.take(user.hand, user.bucket, user.borrowed);
     if (taken & PoolTake.SCARCE) this.#arm();
@@ -260,7 +260,7 @@ export class FmrPool {
     return this.#regions.seen(taken);
   }
 
-  /** @internal An invalidated region of no user. False: not now, the monitor asks again. */
+  /** @internal Returns an invalidated region to the pool; false: the monitor retries. */
   giveBack(user: FmrPoolUser, desc: FmrDesc): boolean {
     const errno = this.#table.give(user.hand, user.bucket, desc.index);
     this.#arm();
@@ -305,14 +305,14 @@ export class FmrPool {
     return undefined;
   }
 
-  /** As many of `count` as there is room for. */
+  /** Creates up to `count` regions, within `mrsMax`. */
   #make(count: number): number {
     const { made, isFull } = this.#regions.make(count);
     this.#isFull ||= isFull;
     return made;
   }
 
-  /** The monitor looks soon. */
+  /** Schedules the monitor. */
   #arm(delay = this.params.monitorMicros): void {
     if (this.#cancelTimer || this.#destroyed || this.context.device.closed) return;
     this.#cancelTimer = this.context.device.clock.at(this.#now + delay, () => {
@@ -321,7 +321,7 @@ export class FmrPool {
     });
   }
 
-  /** Of a pool that others have, too: they may need something, and see what we do. */
+  /** Watches a pool of several processes: serves their needs and publishes this process's. */
   #lookAround(): void {
     if (this.#destroyed || this.context.device.closed) {
       clearInterval(this.#watch);
@@ -341,7 +341,7 @@ export class FmrPool {
     if (this.#table.free < lowWater) {
       this.#grow();
       this.#beginAgain();
-      // Until there are enough; what users give back changes that, too, and calls us.
+      // Until enough are free; regions that users return also end the shortage, by this method.
       if (this.#table.free < lowWater && !this.#isFull) this.#arm();
       this.#isFull = false;
       return;
@@ -419,7 +419,7 @@ export class FmrPool {
     return next;
   }
 
-  /** Frees a block of what was not needed for long. Returns when to look again. */
+  /** Frees a block of regions that were idle for long. Returns the time of the next check. */
   #shrink(now: number): number {
     const { mrsMin, shrinkBlock, idleMicros, monitorMicros } = this.params;
     const { shared, share } = this.context.device;
@@ -448,34 +448,34 @@ export class FmrPool {
   }
 }
 
-/** What a user of a pool has of its own. */
+/** Settings of a user of a pool. */
 export interface FmrPoolUserOptions {
   /** For logs. */
   readonly name?: string;
   /** Its share of scarce regions, against others. Default 1. */
   readonly weight?: number;
   /**
-   * The pool has too few: how many of its own regions (L1) will the user do without for a while, of
-   * `wanted`? They come back with the next ones that it has borrowed and puts, or when there are
-   * enough. What it throws is counted, and means none.
+   * The pool lacks `wanted` regions: returns how many of its own (L1) the user lends. They return
+   * with the next borrowed ones that the user puts, or when enough are free. An exception is
+   * counted and lends none.
    */
   readonly reclaim?: (wanted: number) => number;
 }
 
-/** Of a user. Counters are since it was made. */
+/** Counters of a user since it was created. */
 export interface FmrPoolUserStats {
   readonly inUse: number;
   readonly peak: number;
   readonly hitsL1: number;
   readonly hitsL2: number;
   readonly hitsGlobal: number;
-  /** `getMr` that had nothing to give. */
+  /** Calls of `getMr` that returned undefined. */
   readonly misses: number;
-  /** Own regions that others have at the moment. */
+  /** Own regions that are lent at present. */
   readonly lent: number;
 }
 
-/** `struct ib_fmr_pool_user`: one connection’s part in a pool (`pool.createUser`). */
+/** `struct ib_fmr_pool_user`: one connection that takes regions from a pool (`pool.createUser`). */
 export class FmrPoolUser {
   readonly pool: FmrPool;
   /** Regions of its own. */
@@ -484,7 +484,7 @@ export class FmrPoolUser {
   readonly weight: number;
   /** @internal */
   readonly reclaim: ((wanted: number) => number) | undefined;
-  /** @internal Which bucket (L2). */
+  /** @internal Index of its bucket (L2). */
   readonly bucket: number;
   /** @internal The user's entry in the arena, and the holder id of its regions. */
   readonly place: UserPlace;
@@ -654,7 +654,7 @@ export class FmrPoolUser {
    */
   lend(count: number, give: (desc: FmrDesc) => boolean): number {
     let lent = 0;
-    // From the end that was used longest ago.
+    // The least recently used ones.
     for (let index = 0; index < this.#own.length && lent < count;) {
       const desc = this.#own[index]!;
       if (desc.mr.registered || !give(desc)) {
@@ -671,7 +671,7 @@ export class FmrPoolUser {
     return lent;
   }
 
-  /** @internal A region in place of one that was lent. */
+  /** @internal A region that replaces a lent one. */
   takeBack(desc: FmrDesc): void {
     this.lent--;
     this.pool.lent(this, -1);
@@ -679,7 +679,7 @@ export class FmrPoolUser {
     this.#own.push(desc);
   }
 
-  /** @internal Gives back what was not taken. False: it still is not. */
+  /** @internal Retries delayed returns; false if some remain. */
   giveLate(): boolean {
     while (this.#late.length > 0) {
       if (!this.pool.giveBack(this, this.#late[this.#late.length - 1]!)) return false;
@@ -689,7 +689,7 @@ export class FmrPoolUser {
     return true;
   }
 
-  /** @internal Others see what it has done. */
+  /** @internal Publishes its counters to other processes. */
   publish(): void {
     const { struct } = this.place;
     struct.inUse = this.#inUse;

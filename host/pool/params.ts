@@ -1,13 +1,13 @@
-/** What a pool of memory regions is made with, and how many regions a workload wants. */
+/** Parameters of a pool, and the number of regions that a workload needs. */
 import { checkKeys } from '../base/options.js';
 import { checkWhole } from '../errors/check-whole.js';
 import { MisuseError } from '../errors/errors.js';
 
-/** What happens to a pool: for logs and plots. */
+/** Events of a pool, for logs and plots. */
 export interface FmrPoolEvent {
   /**
-   * `grown`, `shrunk`: regions were made, freed. `reclaimed`: users lent some of their own.
-   * `exhausted`: fewer are free than the low-water mark, and no more can be made.
+   * `grown`, `shrunk`: regions were created, freed. `reclaimed`: users lent some of their own.
+   * `exhausted`: fewer are free than the low-water mark, and no more can be created.
    */
   readonly kind: 'grown' | 'shrunk' | 'reclaimed' | 'exhausted';
   readonly count: number;
@@ -15,15 +15,15 @@ export interface FmrPoolEvent {
 
 /** `ib_fmr_pool_params`. */
 export interface FmrPoolParams {
-  /** The longest memory of a region, in bytes. */
+  /** Longest memory that a region can register, in bytes. */
   readonly maxLength: number;
-  /** Whose pool it is: a device has one pool per ULP. Default: `default`. */
+  /** Name of the ULP: a device has one pool for each. Default: `default`. */
   readonly ulp?: string;
-  /** Regions at most, users' own included. Default: `regionsFor({})` and a tenth, twice over. */
+  /** Limit of regions, users' own included. Default: 2.2 times `regionsFor({})`. */
   readonly mrsMax?: number;
-  /** Shared regions that are made at once, and that are kept when nothing happens. Default 16. */
+  /** Shared regions created at first, and kept when the pool is idle. Default 16. */
   readonly mrsMin?: number;
-  /** More are made when fewer are free. Default: half of `mrsMin`. */
+  /** Low-water mark: with fewer free regions more are created. Default: half of `mrsMin`. */
   readonly lowWater?: number;
   /** Regions created at a time. Default 32. */
   readonly growBlock?: number;
@@ -35,29 +35,29 @@ export interface FmrPoolParams {
   readonly bucketMrs?: number;
   /** Idle time after which regions are returned and freed. Default 100,000. */
   readonly idleMicros?: number;
-  /** How often the monitor looks, while there is something to do. Default 1000. */
+  /** Interval of the monitor while it has work. Default 1000. */
   readonly monitorMicros?: number;
   /** Receives events. An exception is counted and does not propagate. */
   readonly onEvent?: (event: FmrPoolEvent) => void;
 }
 
-/** Parameters of a pool, all of them, as they were found to be right. */
+/** Checked parameters of a pool. */
 export type CheckedParams = Required<Omit<FmrPoolParams, 'onEvent'>> &
   Pick<FmrPoolParams, 'onEvent'>;
 
-/** What is to be served. */
+/** A workload. */
 export interface Workload {
   /** Bytes a second of the link. Default 1.25e9: 10 Gbit/s. */
   readonly linkBytesPerSecond?: number;
-  /** How long the other side takes for a request. Default 1000: a busy SSD. */
+  /** Time in which the other side serves a request. Default 1000: a busy SSD. */
   readonly responseMicros?: number;
   /** Bytes of a request. Default 65536. */
   readonly requestBytes?: number;
 }
 
 /**
- * Regions that keep a link busy, by Little's law: requests that arrive in a second, times how long
- * each stays. Nothing in it depends on the number of connections.
+ * Regions that keep a link busy, by Little's law: requests per second times the time of each. The
+ * number of connections does not matter.
  */
 export function regionsFor(workload: Workload): number {
   const { linkBytesPerSecond = 1.25e9, responseMicros = 1000, requestBytes = 65536 } = workload;
