@@ -44,8 +44,8 @@ const RAPID_MICROS = 100;
 const LOOK_MICROS = 500;
 /** So long, at most, it waits for the other thread's turn to end. */
 const TURN_MICROS = 50;
-/** This number of polls may pass before a waiting answer is left to the next turn. */
-const PATIENCE = 1000;
+/** Attempts to take the turn before a waiting answer is left to the next turn. */
+const TAKE_ATTEMPTS = 1000;
 
 /** Devices with a running thread: a process that exits without closing would wait for its sleep. */
 const running = new Set<() => void>();
@@ -322,7 +322,7 @@ export class ThreadProgress implements Progress {
 
   settle(): void {
     // The other thread's answers as well: what it took in may be seen before they have left.
-    this.#take((runner) => runner.settle(), PATIENCE);
+    this.#take((runner) => runner.settle(), TAKE_ATTEMPTS);
   }
 
   /** Does the other thread sleep, because we do its work? */
