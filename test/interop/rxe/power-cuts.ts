@@ -193,6 +193,9 @@ export async function runPowerCuts(report: Report, lab: Lab): Promise<void> {
     use('build', cuts, 1),
   );
   await report.check('a server that acknowledges without a sync is found out', () =>
-    assert.rejects(use('faulty', 3, 2), /records are left of|is another one|is not what was|wrong checksum/),
+    assert.rejects(
+      use('faulty', 3, 2),
+      /records are left of|is another one|is not what was|wrong checksum/,
+    ),
   );
 }
