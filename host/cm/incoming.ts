@@ -177,26 +177,30 @@ function receiveRequest(
     return;
   }
   connection.auth = session;
+  noteRequester(connection, message, source);
+  connection.remoteKey = key;
+  connection.queuePairKey = queuePairKey;
+  core.byRemote.set(key, connection);
+  core.byQueuePair.set(queuePairKey, connection);
+  core.enter(connection, 'REQ_RCVD');
+  core.extend(connection, now + connection.timeWaitMicros);
+  tellListener(listener, connection, message);
+}
+
+/** The requester's names, and how long it may repeat its REQ. */
+function noteRequester(connection: Connection, message: Message<'REQ'>, source: Endpoint): void {
   connection.remoteId = message.localCommId;
   connection.remoteGuid = message.localCaGuid;
   connection.isRemoteRxe = isRxe(message.localCaGuid, source.port);
   connection.remoteQpn = message.localQpn;
   connection.intervalMicros = answerInterval(message.localCmResponseTimeout);
   connection.retryMax = message.maxCmRetries;
-  connection.remoteKey = key;
-  connection.queuePairKey = queuePairKey;
-  core.byRemote.set(key, connection);
-  core.byQueuePair.set(queuePairKey, connection);
-  core.enter(connection, 'REQ_RCVD');
   const interval = answerInterval(message.remoteCmResponseTimeout);
-  const asked = interval * (message.maxCmRetries + 1);
-  const waitMicros = Math.min(Math.max(asked, TIMEOUT_MICROS_MIN), TIMEOUT_MICROS_MAX);
+  const repeats = interval * (message.maxCmRetries + 1);
   const acknowledged = 2 * timeoutMicros(message.primaryLocalAckTimeout);
-  // While the peer may be asking again it is to hear the same; then only what was under way comes.
-  connection.timeWaitMicros = waitMicros;
+  // A repeated REQ is answered as before; afterwards only packets in flight can still arrive.
+  connection.timeWaitMicros = Math.min(Math.max(repeats, TIMEOUT_MICROS_MIN), TIMEOUT_MICROS_MAX);
   connection.lateMicros = Math.min(Math.max(acknowledged, 4 * interval), TIMEOUT_MICROS_MAX);
-  core.extend(connection, now + waitMicros);
-  tellListener(listener, connection, message);
 }
 
 /** Both kinds of requests; their header was looked at before. */

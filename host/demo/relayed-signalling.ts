@@ -36,7 +36,8 @@ export class RelayedSignalling implements Signalling {
     const { offerer, answerer } = this.#relay;
     const answer = await this.#by.exchange(leadTo(answerer, offer), signal);
     const { sdp } = (answer ?? {}) as Partial<Description>;
-    if (typeof sdp !== 'string') throw new LinkError('EPROTO', 'the received message is not an answer');
+    if (typeof sdp !== 'string')
+      throw new LinkError('EPROTO', 'the received message is not an answer');
     return leadTo(offerer, { type: 'answer', sdp });
   }
 }

@@ -27,7 +27,7 @@ export class SharedHeap implements UserHeap {
   }
 
   get bytesFree(): number {
-    return this.#arena.exports.arenaBytesFree(this.#context) >>> 0;
+    return this.#arena.exports.arenaBytesFree(this.#arena.address) >>> 0;
   }
 
   alloc(size: number): number {

@@ -17,6 +17,9 @@ import {
   connect,
   listen,
   openDevice,
+  type LayoutMemoryRegion,
+  type MemoryRegion,
+  type ProtectionDomain,
   type RdmaConnection,
 } from '../index.js';
 
@@ -30,15 +33,9 @@ const PORT = 7471;
 const content = (from: number, to: number): number => 16 * from + to;
 const onwards = (rank: number, by: number): number => (rank + by + RANKS) % RANKS;
 
-async function play(rank: number): Promise<void> {
-  await using context = await openDevice({ address: '127.0.0.1', port: 0 });
-  const pd = context.allocPd();
-  // One buffer for each step, and one for the result of the last.
-  const memory = context.alloc((STEPS + 1) * BUFFER_BYTES);
-  const mr = pd.regMr(memory, AccessFlag.LOCAL_WRITE);
-  const blocksOf = (buffer: number) =>
-    memory.subarray(buffer * BUFFER_BYTES, (buffer + 1) * BUFFER_BYTES);
-  const stencils = Array.from({ length: STEPS }, (_, step) => {
+/** A region for each step, with the blocks that move in it: every other run of 2^step blocks. */
+function makeStencils(pd: ProtectionDomain, mr: MemoryRegion): readonly LayoutMemoryRegion[] {
+  return Array.from({ length: STEPS }, (_, step) => {
     const length = BLOCK_BYTES << step;
     const stencil = pd.regMr(null, 0, AccessFlag.LOCAL_WRITE);
     stencil.setLayoutInterleaved(0, [
@@ -49,6 +46,27 @@ async function play(rank: number): Promise<void> {
     ]);
     return stencil;
   });
+}
+
+/** Bytes of the last buffer that are not those that every rank had for this one. */
+function countWrong(buffer: Uint8Array, rank: number): number {
+  let wrong = 0;
+  buffer.forEach((byte, at) => {
+    const from = onwards(rank, -Math.floor(at / BLOCK_BYTES));
+    if (byte !== content(from, rank)) wrong++;
+  });
+  return wrong;
+}
+
+async function play(rank: number): Promise<void> {
+  await using context = await openDevice({ address: '127.0.0.1', port: 0 });
+  const pd = context.allocPd();
+  // One buffer for each step, and one for the result of the last.
+  const memory = context.alloc((STEPS + 1) * BUFFER_BYTES);
+  const mr = pd.regMr(memory, AccessFlag.LOCAL_WRITE);
+  const blocksOf = (buffer: number) =>
+    memory.subarray(buffer * BUFFER_BYTES, (buffer + 1) * BUFFER_BYTES);
+  const stencils = makeStencils(pd, mr);
   /** The blocks of step `step`, of the buffer at that number. */
   const sgList = (step: number, buffer: number) => [
     {
@@ -101,11 +119,7 @@ async function play(rank: number): Promise<void> {
       blocksOf(step + 1).set(bytes, block * BLOCK_BYTES);
     }
   }
-  let wrong = 0;
-  blocksOf(STEPS).forEach((byte, at) => {
-    const from = onwards(rank, -Math.floor(at / BLOCK_BYTES));
-    if (byte !== content(from, rank)) wrong++;
-  });
+  const wrong = countWrong(blocksOf(STEPS), rank);
   process.send!(`rank ${rank}: ${BUFFER_BYTES} bytes, ${wrong} of them wrong`);
   // Each process waits until all are done.
   await once(process, 'message');

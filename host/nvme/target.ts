@@ -433,20 +433,28 @@ export class NvmeTarget {
     queue.sqsize = sqsize;
     origin.controller = controller;
     origin.cancel();
-    if (!authenticator) this.#join(queue, origin, controller);
-    else {
-      origin.authentication = authenticator.begin({
-        ...{ queue, peer: origin.peer, hostNqn: hostnqn, subNqn: subnqn },
-        authenticated: () => this.#join(queue, origin, controller),
-        failed: (reason) => {
-          const at = { hostNqn: hostnqn, cntlid: controller.cntlid, qid };
-          this.#event({ kind: 'refused', peer: origin.peer, ...at, reason });
-          this.#refused++;
-        },
-      });
-    }
+    if (authenticator) this.#authenticate(authenticator, queue, origin, controller);
+    else this.#join(queue, origin, controller);
     const authenticate = authenticator ? CONNECT_AUTHENTICATE : 0n;
     queue.answer(request, { result: BigInt(controller.cntlid) | authenticate });
+  }
+
+  #authenticate(
+    authenticator: TargetAuthenticator,
+    queue: TargetQueue,
+    origin: QueueOrigin,
+    controller: Controller,
+  ): void {
+    const { peer } = origin;
+    const { hostNqn, subNqn, cntlid } = controller;
+    origin.authentication = authenticator.begin({
+      ...{ queue, peer, hostNqn, subNqn },
+      authenticated: () => this.#join(queue, origin, controller),
+      failed: (reason) => {
+        this.#event({ kind: 'refused', peer, hostNqn, cntlid, qid: queue.qid, reason });
+        this.#refused++;
+      },
+    });
   }
 
   /**

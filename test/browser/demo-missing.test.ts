@@ -37,7 +37,7 @@ async function paintBySocket(tab: DemoPage, { server }: DemoWorld): Promise<void
 test('without WebRTC packets go by WebSocket', async (world) => {
   const before = 'delete globalThis.RTCPeerConnection';
   const tab = await DemoPage.open(world.browser, freshUrl(world), { before });
-  await tab.said('#notes', /no WebRTC.*by WebSocket/);
+  await tab.said('#notes', /WebRTC .*is missing.*by WebSocket/);
   await paintBySocket(tab, world);
   await leave(tab);
 });
@@ -66,7 +66,7 @@ test('where connections are forbidden, too', async (world) => {
     };
     RTCPeerConnection.generateCertificate = (options) => Real.generateCertificate(options);`;
   const tab = await DemoPage.open(world.browser, freshUrl(world), { before });
-  await tab.said('#notes', /allows no connection.*permission denied.*by WebSocket/);
+  await tab.said('#notes', /does not allow the connection.*permission denied.*by WebSocket/);
   await paintBySocket(tab, world);
   await leave(tab);
 });

@@ -63,7 +63,7 @@ test('without WebRTC the device does not open and names what does without', asyn
   const page = await world.browser.context.newPage();
   await page.addInitScript('delete globalThis.RTCPeerConnection');
   const tab = await world.browser.use(page, world.peer.site.url(PAGE));
-  assert.match(await openingError(tab), /^EOPNOTSUPP: .*no WebRTC.*WebSocketLink/);
+  assert.match(await openingError(tab), /^EOPNOTSUPP: .*WebRTC .*is missing.*WebSocketLink/);
   assert.equal(tab.errors, []);
   await page.close();
 });
@@ -76,7 +76,7 @@ test('forbidden connections and missing WebRTC have different errors', async (wo
     RTCPeerConnection.generateCertificate = (options) => Real.generateCertificate(options);
   `);
   const tab = await world.browser.use(page, world.peer.site.url(PAGE));
-  assert.match(await openingError(tab), /^EACCES: .*allows no connection.*not allowed/);
+  assert.match(await openingError(tab), /^EACCES: .*does not allow the connection.*not allowed/);
   assert.equal(tab.errors, []);
   await page.close();
 });
