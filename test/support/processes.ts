@@ -13,8 +13,12 @@ import type { Readable } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { root } from './paths.js';
 
+// A module that mutants/defence-run.ts replaces is not in the bundle.
+const COMMAND = process.env['VERBENA_DEFENCE_MODULE']
+  ? 'build/host/cli/main.js'
+  : 'build/verbena.js';
 /** The compiled command. */
-export const cliPath = fileURLToPath(new URL('build/verbena.js', root));
+export const cliPath = fileURLToPath(new URL(COMMAND, root));
 
 const WAIT_MILLIS = 60_000;
 
