@@ -19,11 +19,11 @@ export const CONNECTION_DEFENCES: Changes = {
   'host/cli/file-transfer/file-name.ts': [
     [
       'hidden files are put',
-      'cli/hostile',
+      'unit/cli/words',
       "if (name.startsWith('.')) return 'it begins with a dot';",
       '',
     ],
-    ['a file name moves the cursor of a terminal', 'cli/hostile', '\\x7f-\\x9f', '\\x7f'],
+    ['a file name moves the cursor of a terminal', 'unit/cli/words', '\\x7f-\\x9f', '\\x7f'],
   ],
   'host/cli/serve/file-server.ts': [
     [
