@@ -61,12 +61,6 @@ export const SERVICE_DEFENCES: Changes = {
       'if (at + length > message.length) return false;',
       '',
     ],
-    [
-      'a length is read beyond the message',
-      'unit/link/udp/send-refusals',
-      'if (at + LENGTH_BYTES > message.length) return false;',
-      '',
-    ],
   ],
   'host/link/channel/channel-peer.ts': [
     [
