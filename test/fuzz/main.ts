@@ -2,6 +2,7 @@
  * Hostile packets and hostile posted work against the engine, with its branches counted.
  *
  *     npm run fuzz -- [--packets N] [--seconds S] [--seed S] [--threads T] [--update-corpus]
+ *                     [--authentication on|off|both]
  */
 import { Opcode, OpcodeName } from '#build/abi.js';
 import { PROFILES, type Profile } from './campaign.js';
@@ -20,13 +21,17 @@ import { runWorker } from './run-worker.js';
 import { Slot } from './slot.js';
 import { read } from '../support/script.js';
 import { whyUnreachable } from './unreachable.js';
-import { words, type FuzzOptions } from './words.js';
+import { words, type Authentication, type FuzzOptions } from './words.js';
 import type { Outcome } from './worker.js';
 
 /** A scenario takes a millisecond: one that takes this long will not end. */
 const HANG_SECONDS = 60;
 /** The share of each kind of campaign in all packets. */
-const SHARES = { receive: 0.4, posted: 0.2, authentic: 0.4 };
+const SHARES: Readonly<Record<Authentication, Partial<Record<Profile, number>>>> = {
+  on: { authentic: 1 },
+  off: { receive: 0.7, posted: 0.3 },
+  both: { receive: 0.4, posted: 0.2, authentic: 0.4 },
+};
 /** Beside them, for nodes of reliable datagrams. */
 const DATAGRAMS_SHARE = 0.05;
 const RECEIVE_PERCENT = 95;
@@ -39,7 +44,10 @@ const {
   seed,
   threads,
   updateCorpus: updates,
+  authentication,
 } = read<FuzzOptions>(words).options;
+const shares = SHARES[authentication];
+const profiles = PROFILES.filter((profile) => shares[profile] !== undefined);
 const until = Date.now() + secondsMax * 1000;
 
 const slots: Slot[] = [];
@@ -93,7 +101,7 @@ function judgeBranches(taken: Uint8Array): void {
     ['posted', onPostedPath, POSTED_PERCENT],
     ['authentic', onAuthenticPath, AUTHENTIC_PERCENT],
   ] as const;
-  for (const [name, belongs, least] of parts) {
+  for (const [name, belongs, least] of parts.filter(([each]) => profiles.includes(each))) {
     const { total, missing, percent } = reached(engine, taken, belongs);
     const count = `${total - missing.length} of ${total} branches, ${percent.toFixed(1)} %`;
     verdict(percent >= least, `${name} path: ${count} (at least ${least} %)`);
@@ -126,8 +134,8 @@ for (const { what, error } of await replayRegressions()) {
 const meter = setInterval(() => showProgress(start), 1000);
 const work = Array.from({ length: threads }, async (_, thread) => {
   const results: (Outcome | string)[] = [];
-  for (const [index, profile] of PROFILES.entries()) {
-    const share = Math.ceil((packets * SHARES[profile]) / threads);
+  for (const [index, profile] of profiles.entries()) {
+    const share = Math.ceil((packets * shares[profile]!) / threads);
     results.push(await campaign(profile, thread * PROFILES.length + index, share));
   }
   return results;
@@ -160,8 +168,8 @@ judgeOpcodes(outcomes);
 judgeDatagrams();
 judgeBranches(taken);
 if (updates) {
-  for (const [place, profile] of PROFILES.entries()) {
-    const mine = outcomes.filter((_, index) => index % PROFILES.length === place);
+  for (const [place, profile] of profiles.entries()) {
+    const mine = outcomes.filter((_, index) => index % profiles.length === place);
     await updateCorpus(
       profile,
       mine.flatMap(({ corpus }) => [...corpus]),

@@ -1,5 +1,6 @@
 /** The arguments of `npm run fuzz`. */
 import { availableParallelism } from 'node:os';
+import { Option } from 'commander';
 import { SEED_MAX, positive, script, whole } from '../support/script.js';
 
 export interface FuzzOptions {
@@ -8,7 +9,11 @@ export interface FuzzOptions {
   readonly seed: number;
   readonly threads: number;
   readonly updateCorpus: boolean;
+  readonly authentication: Authentication;
 }
+
+export const AUTHENTICATION = ['on', 'off', 'both'] as const;
+export type Authentication = (typeof AUTHENTICATION)[number];
 
 export const words = script(
   'fuzz',
@@ -19,4 +24,9 @@ export const words = script(
   .option('--seconds <seconds>', 'at most', positive(1e6), 3600)
   .option('--seed <number>', 'the same packets again', whole(0, SEED_MAX), 1)
   .option('--threads <number>', 'at a time', whole(1, 256), Math.min(2, availableParallelism()))
-  .option('--update-corpus', 'keep the smallest inputs that reached new branches', false);
+  .option('--update-corpus', 'keep the smallest inputs that reached new branches', false)
+  .addOption(
+    new Option('--authentication <state>', 'connections with keys, without keys, or both')
+      .choices(AUTHENTICATION)
+      .default('both'),
+  );
