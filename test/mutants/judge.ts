@@ -1,4 +1,6 @@
 /** Runs the tests that reach a mutant, until one of them notices it. */
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { root } from '../support/paths.js';
 import type { Reach, Recorded } from './reach.js';
 import type { Mutant } from './schemata.js';
 import { perform, type CaseRef } from './workers.js';
@@ -11,6 +13,8 @@ export interface Verdict {
   readonly why: string;
 }
 
+/** By mutant, the case that noticed it in the last run: the next run tries that one first. */
+const NOTICED = new URL('build/mutants/noticed.json', root);
 /** Recorded time of the cases for a mutant; a mutant that survives them survives. */
 const BUDGET_MILLIS = 30_000;
 /** Killers of a function that are tried first. */
@@ -20,11 +24,20 @@ export class Judge {
   readonly #reach: Reach;
   /** Cases that noticed mutants of a function, the last one first. */
   readonly #killers = new Map<string, string[]>();
+  readonly #noticed = new Map<string, string>();
   /** Does a case pass by itself, without a mutant? */
   readonly #sound = new Map<string, Promise<boolean>>();
 
   constructor(reach: Reach) {
     this.#reach = reach;
+    if (!existsSync(NOTICED)) return;
+    const noticed = JSON.parse(readFileSync(NOTICED, 'utf8')) as Record<string, string>;
+    for (const [mutant, key] of Object.entries(noticed)) this.#noticed.set(mutant, key);
+  }
+
+  /** For the next run. */
+  save(): void {
+    writeFileSync(NOTICED, JSON.stringify(Object.fromEntries(this.#noticed)));
   }
 
   async of(mutant: Mutant): Promise<Verdict> {
@@ -43,10 +56,11 @@ export class Judge {
     }
   }
 
-  /** First what noticed other mutants of the function, then what is quick. */
-  #inOrder({ id, function: name }: Mutant): Recorded[] {
-    const all = this.#reach.casesOf(id);
-    const killers = this.#killers.get(name) ?? [];
+  /** First what noticed this mutant, or others of the function, then what is quick. */
+  #inOrder(mutant: Mutant): Recorded[] {
+    const all = this.#reach.casesOf(mutant.id);
+    const before = this.#noticed.get(textOf(mutant));
+    const killers = [...(before ? [before] : []), ...(this.#killers.get(mutant.function) ?? [])];
     const first = killers.flatMap((key) => all.filter((each) => keyOf(each) === key));
     let millis = 0;
     return [...new Set([...first, ...all])].filter(
@@ -66,10 +80,17 @@ export class Judge {
     return sound;
   }
 
-  #remember({ function: name }: Mutant, key: string): void {
+  #remember(mutant: Mutant, key: string): void {
+    const { function: name } = mutant;
+    this.#noticed.set(textOf(mutant), key);
     const others = (this.#killers.get(name) ?? []).filter((each) => each !== key);
     this.#killers.set(name, [key, ...others].slice(0, KILLERS_MAX));
   }
+}
+
+/** Stays the same when lines move. */
+function textOf({ file, function: name, operator, source, becomes }: Mutant): string {
+  return [file, name, operator, source, becomes].join('\n');
 }
 
 function keyOf({ file, index }: CaseRef): string {

@@ -41,10 +41,13 @@ async function judgeAll(judge: Judge, mutants: readonly Mutant[]): Promise<Verdi
       const verdict = await judge.of(mutant);
       verdicts.push(verdict);
       if (!verdict.killedBy) console.log(`SURVIVED ${describe(mutant)}\n         ${verdict.why}`);
-      if (verdicts.length % 100 === 0) console.log(`${verdicts.length} of ${mutants.length}`);
+      if (verdicts.length % 100 !== 0) continue;
+      console.log(`${verdicts.length} of ${mutants.length}`);
+      judge.save();
     }
   };
   await Promise.all(Array.from({ length: workers }, worker));
+  judge.save();
   return verdicts;
 }
 
