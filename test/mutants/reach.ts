@@ -54,7 +54,9 @@ export class Reach {
     const queue: string[] = [];
     for (const file of testFiles()) {
       const record = old[file];
-      if (record?.key === keyOf(file, engine)) reach.#files.set(file, record);
+      // A case may have failed because the machine was busy.
+      const isKept = record?.key === keyOf(file, engine) && record.failure === undefined;
+      if (isKept) reach.#files.set(file, record);
       else queue.push(file);
     }
     const worker = async (): Promise<void> => {
