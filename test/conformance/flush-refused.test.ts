@@ -36,6 +36,26 @@ test(
 );
 
 test(
+  'a FLUSH for global visibility needs that right of the queue pair (S14)',
+  kept(
+    ({ wire, mr }) => {
+      flush(wire, 0x200, GLOBAL, at(mr, 0, 64));
+      wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: INVALID_REQUEST });
+    },
+    { attributes: { qpAccessFlags: FLUSH_ACCESS & ~AccessFlag.FLUSH_GLOBAL } },
+  ),
+);
+
+test(
+  'a FLUSH for global visibility needs that right of the key (S14)',
+  kept(({ wire, store }) => {
+    const kept = wire.pd.regMr(store.buffer, FLUSH_ACCESS & ~AccessFlag.FLUSH_GLOBAL);
+    flush(wire, 0x200, GLOBAL, at(kept, 0, 64));
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: REMOTE_ACCESS_ERROR });
+  }),
+);
+
+test(
   'a FLUSH beyond the region is an access error',
   kept(({ wire, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 4090, 7));

@@ -445,6 +445,23 @@ test(
   }),
 );
 
+test('a queue pair that is destroyed or reset leaves all its groups', async () => {
+  const groups = ['ff0e::1', 'ff0e::2', 'ff0e::3'];
+  const device = { multicastMax: groups.length };
+  await onWire({ device, qp: { qpType: QpType.UD } }, (wire) => {
+    const { qp, pd, cq } = wire;
+    const create = () => pd.createQp({ qpType: QpType.UD, sendCq: cq, recvCq: cq });
+    for (const group of groups) qp.attachMcast(group);
+    qp.modify({ qpState: QpState.RESET });
+    const other = create();
+    for (const group of groups) other.attachMcast(group);
+    other.destroy();
+    const last = create();
+    for (const group of groups) last.attachMcast(group);
+    refusal(() => last.attachMcast('ff0e::4'), 'ENOMEM', /all 3 memberships/);
+  })();
+});
+
 test(
   'a mask that leaves an attribute out leaves it unapplied, the address as well',
   onWire({}, (wire) => {
