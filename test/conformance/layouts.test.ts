@@ -54,6 +54,30 @@ test('an atomic in one piece is executed; across two, or misaligned, it is refus
     assert.equal(memory.slice(), before);
   })());
 
+test('an atomic on the last eight bytes, of the stream or of an instance, is executed (S96)', () =>
+  onLayouts(({ wire, layout, mr, memory, base }) => {
+    const view = new DataView(memory.buffer, memory.byteOffset);
+    const add = (key: number, at: bigint): number => {
+      const fields = { opcode: Opcode.RC_FETCH_ADD, psn: 0x200, ackRequest: 1, key };
+      reconnect(wire);
+      wire.sendPacket({ ...fields, virtualAddress: at, swapAdd: 5n }, 0);
+      return wire.takePackets()[0]?.syndrome ?? -1;
+    };
+    const stream = layout();
+    stream.setLayoutSg(0, [base(64, 16), base(256, 8)]);
+    view.setBigUint64(256, 37n, true);
+    assert.is(add(stream.rkey, 16n), ACK);
+    assert.is(view.getBigUint64(256, true), 42n);
+    const stencil = layout(FULL_ACCESS);
+    const firstDatum = { addr: 0, length: 8, lkey: mr.lkey };
+    const list = [{ firstDatum, dims: [{ offsetStride: 32, datumCount: 2 }] }];
+    stencil.setLayoutInterleaved(0, list, { origin: mr.addr, extent: 128 });
+    view.setBigUint64(160, 7n, true);
+    // Instance 1 has the bytes from 128 on: its second datum is at 160.
+    assert.is(add(stencil.rkey, 24n), ACK);
+    assert.is(view.getBigUint64(160, true), 12n);
+  })());
+
 test('beyond the end of the stream nothing is read or written, not even the part within (S96)', () =>
   onLayouts((world) => {
     const { wire, layout, memory } = world;

@@ -351,4 +351,27 @@ test(
   }),
 );
 
+test(
+  'a shared receive queue of another size keeps its requests, and their order, whatever the size',
+  onWire({}, (wire) => {
+    const srq = useSrq(wire);
+    let psn = 0x200;
+    const post = (wrId: number) =>
+      srq.postRecv({ wrId, sgList: wire.sge(64 * (wrId % 16), 8 + wrId) });
+    const take = (wrId: number) => {
+      wire.sendPacket({ opcode: RC_SEND_ONLY, psn, ackRequest: 1 }, 8 + wrId);
+      wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: psn++ });
+      assert.equal(wire.completions(), [`${wrId} SUCCESS`]);
+    };
+    // The first of the requests that move is not the first of the ring.
+    for (let wrId = 1; wrId <= 11; wrId++) post(wrId);
+    for (let wrId = 1; wrId <= 5; wrId++) take(wrId);
+    srq.modify({ maxWr: 64 });
+    for (let wrId = 12; wrId <= 20; wrId++) post(wrId);
+    for (let wrId = 6; wrId <= 14; wrId++) take(wrId);
+    srq.modify({ maxWr: 8 });
+    for (let wrId = 15; wrId <= 20; wrId++) take(wrId);
+  }),
+);
+
 test.run();

@@ -63,6 +63,17 @@ test(
 );
 
 test(
+  'UC messages that are too long are dropped without a limit: only wrong keys have one',
+  onWire(UC, (wire) => {
+    wire.receive(1, 0, 16);
+    for (let psn = 0x200; psn < 0x220; psn++) wire.sendPacket({ opcode: UC_SEND_ONLY, psn }, 17);
+    wire.sendPacket({ opcode: UC_SEND_ONLY, psn: 0x220 }, pattern(16));
+    quiet(wire);
+    assert.equal(wire.completions(), ['1 SUCCESS']);
+  }),
+);
+
+test(
   'a UC WRITE without REMOTE_WRITE on the queue pair is dropped (S52)',
   onWire({ ...UC, attributes: { qpAccessFlags: AccessFlag.LOCAL_WRITE } }, (wire) => {
     wire.sendPacket({ opcode: UC_RDMA_WRITE_ONLY, psn: 0x200, ...wire.reth(0, 8) }, 8);
