@@ -398,6 +398,39 @@ test(
 );
 
 test(
+  'pieces of a layout that touch are flushed as one; beyond sixteen the last range covers the rest',
+  kept(async ({ wire, store, mr }) => {
+    const other = await HandStore.keep(wire.context, 1024);
+    const second = wire.pd.regMr(other.buffer, FLUSH_ACCESS);
+    const layout = wire.pd.regMr(null, 0, FLUSH_ACCESS | AccessFlag.ZERO_BASED);
+    const flushAll = (psn: number, pieces: readonly (readonly [number, number])[]) => {
+      const list = pieces.map(([offset, length]) => {
+        return { addr: mr.addr + BigInt(offset), length, lkey: mr.lkey };
+      });
+      // A layout over one region is flushed as one range: this one has a piece of another region.
+      layout.setLayoutSg(0, [{ addr: second.addr, length: 8, lkey: second.lkey }, ...list]);
+      const { rkey: key, length: dmaLength } = layout;
+      flush(wire, psn, PERSISTENT, { key, virtualAddress: 0n, dmaLength });
+      const asked = store.asked.splice(0);
+      store.answer();
+      other.answer();
+      wire.expectPacket({ ...DONE, psn });
+      return asked;
+    };
+    // Pieces of one length at one distance would be one strided source of the layout.
+    const lone = [0, 64] as const;
+    const touching = [
+      [1024, 32],
+      [1056, 16],
+      [1056, 8],
+    ] as const;
+    assert.equal(flushAll(0x200, [lone, ...touching]), [lone, [1024, 48]]);
+    const many = Array.from({ length: 20 }, (_, index) => [128 * index, 8 + index] as const);
+    assert.equal(flushAll(0x201, many), [...many.slice(0, 14), [128 * 14, 128 * 5 + 27]]);
+  }),
+);
+
+test(
   'when one of several stores fails, the FLUSH fails, whatever the others say',
   kept(async ({ wire, store, mr }) => {
     const other = await HandStore.keep(wire.context, 1024);

@@ -415,6 +415,50 @@ test('limits that are reached are refused, and nothing leaks', async () => {
   })();
 });
 
+test('destroyed objects of every kind can be created again, up to the limit', async () => {
+  const device = {
+    queuePairsMax: 4,
+    completionQueuesMax: 4,
+    sharedReceiveQueuesMax: 3,
+    addressHandlesMax: 3,
+    regionsMax: 4,
+    protectionDomainsMax: 4,
+  };
+  await onWire({ device }, ({ context, pd, cq, buffer }) => {
+    const destroyable = (made: { destroy(): void }) => () => made.destroy();
+    const kinds: readonly (readonly [RegExp, () => () => void])[] = [
+      [/completion queues/, () => destroyable(context.createCq(4))],
+      [/shared/, () => destroyable(pd.createSrq())],
+      [/address/, () => destroyable(pd.createAh({ dgid: PEER.gid }))],
+      [/queue pairs/, () => destroyable(pd.createQp({ sendCq: cq, recvCq: cq }))],
+      [
+        /protection domains/,
+        () =>
+          (
+            (made) => () =>
+              made.dealloc()
+          )(context.allocPd()),
+      ],
+      [
+        /regions/,
+        () =>
+          (
+            (made) => () =>
+              made.dereg()
+          )(pd.regMr(buffer, 1)),
+      ],
+    ];
+    for (const [name, create] of kinds) {
+      // Destroyed in the order of creation, in the reverse order, and the middle one first.
+      for (const order of [[0, 1, 2], [2, 1, 0], [1, 2, 0], []]) {
+        const destroys = [create(), create(), create()];
+        refusal(create, 'ENOMEM', name);
+        for (const index of order) destroys[index]!();
+      }
+    }
+  })();
+});
+
 test(
   'groups: no multicast address, twice, not a member, not UD',
   onWire({ qp: { qpType: QpType.UD } }, (wire) => {
