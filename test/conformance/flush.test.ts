@@ -186,6 +186,37 @@ test(
 );
 
 test(
+  'a READ of several packets that waits for a FLUSH is counted once; the next FLUSH is awaited, too',
+  kept(({ wire, store, mr }) => {
+    for (const psn of [0x200, 0x210, 0x220]) {
+      flush(wire, psn, PERSISTENT, at(mr, 0, 64));
+      wire.sendPacket({ opcode: RC_RDMA_READ_REQUEST, psn: psn + 1, ...at(mr, 0, 3000) });
+      flush(wire, psn + 4, PERSISTENT, at(mr, 64, 8));
+      wire.sendPacket({ opcode: RC_ATOMIC_WRITE, psn: psn + 5, ...at(mr, 8, 8) }, pattern(8, psn));
+      wire.expectSilence('the READ waits');
+      const answers = () => wire.takePackets().map(({ psn: answered }) => answered - psn);
+      assert.equal(store.asked.splice(0), [[0, 64]]);
+      store.answer();
+      assert.equal(answers(), [0, 1, 2, 3]);
+      assert.equal(store.asked.splice(0), [[64, 8]]);
+      store.answer();
+      assert.equal(answers(), [4, 5]);
+      // Nothing is held now: a READ is answered, and an atomic executed, at once.
+      wire.sendPacket({ opcode: RC_FETCH_ADD, psn: psn + 6, ...at(mr, 128, 0), swapAdd: 1n });
+      wire.sendPacket({ opcode: RC_RDMA_READ_REQUEST, psn: psn + 7, ...at(mr, 0, 8) });
+      assert.equal(answers(), [6, 7]);
+      for (let left = psn + 8; left < psn + 16; left++) {
+        wire.sendPacket(
+          { opcode: RC_RDMA_WRITE_ONLY, psn: left, ackRequest: 1, ...at(mr, 128, 8) },
+          8,
+        );
+        assert.equal(answers(), [left - psn]);
+      }
+    }
+  }),
+);
+
+test(
   'a FLUSH behind an ATOMIC WRITE that waits is for that, too: it is not begun before',
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
