@@ -20,7 +20,7 @@ import { RAN_FOLDER } from './conformance/pyverbs/ran.js';
 import { missingBrowser } from './support/browser.js';
 import { bundleTests } from './support/bundle-tests.js';
 import { judge, type Result } from './support/judge.js';
-import { root } from './support/paths.js';
+import { BUNDLES, root } from './support/paths.js';
 import { longestFirst } from './support/longest-first.js';
 import { endWithUs, runToEnd } from './support/run-to-end.js';
 
@@ -56,7 +56,10 @@ async function findPrograms(files: readonly string[]): Promise<ReadonlyMap<strin
   const isBundled = (file: string): boolean =>
     files.length >= BUNDLED_FILES_MIN && !UNBUNDLED.test(file);
   const wanted = files.filter(isBundled).map((file) => `test/${file}.test.js`);
-  const folder = wanted.length === 0 ? built : fileURLToPath(await bundleTests(wanted)) + 'test/';
+  if (wanted.length === 0) return new Map(files.map((file) => [file, `${built}${file}.test.js`]));
+  const bundles = await bundleTests(wanted);
+  process.env[BUNDLES] = bundles.href;
+  const folder = fileURLToPath(new URL('test/', bundles));
   return new Map(files.map((file) => [file, `${isBundled(file) ? folder : built}${file}.test.js`]));
 }
 

@@ -11,6 +11,8 @@ import { root } from './paths.js';
 const modules = new URL('build/', root);
 /** A module that another one starts, or imports by its URL. */
 const BESIDE = /new URL\(\s*'(\.\.?\/[^']+\.js)',\s*import\.meta\.url,?\s*\)/g;
+/** Programs that tests start by their path; the last one serves files beside its own. */
+const EXAMPLES = /^host\/examples\/(?!18-browser)/;
 /** What they start is started from its own file: a reader's program, hooks, pages. */
 const OWN_FILES =
   /^(host\/(examples|demo\/page|cli)|test\/(examples|mutants|browser|interop)|.*\.browser)\b/;
@@ -40,10 +42,12 @@ function ownUrls(entries: ReadonlySet<string>, bundled: URL): Plugin {
   const filter = /\/build\/(host|test)\/.*\.js$/;
   const setup: Plugin['setup'] = (builder) => {
     builder.onLoad({ filter }, ({ path: file }) => {
-      const own = pathToFileURL(file);
-      const path = pathOf(own);
+      const compiled = pathToFileURL(file);
+      const path = pathOf(compiled);
+      // An example starts itself several times.
+      const own = EXAMPLES.test(path) ? new URL(path, bundled) : compiled;
       const text = readFileSync(file, 'utf8').replaceAll(BESIDE, (whole, name: string) => {
-        const target = pathOf(new URL(name, own));
+        const target = pathOf(new URL(name, compiled));
         const isBundled = !OWN_FILES.test(path) && entries.has(target);
         return isBundled ? `new URL(${JSON.stringify(new URL(target, bundled).href)})` : whole;
       });
@@ -53,12 +57,14 @@ function ownUrls(entries: ReadonlySet<string>, bundled: URL): Plugin {
   return { name: 'own-urls', setup };
 }
 
-/** Bundles `tests`, paths below build/; returns the folder of the bundles. */
+/** Bundles `tests`, paths below build/, and the examples; returns the folder of the bundles. */
 export async function bundleTests(tests: readonly string[]): Promise<URL> {
-  const started = modulesIn(['host/', 'test/']).flatMap((path) =>
+  const all = modulesIn(['host/', 'test/']);
+  const started = all.flatMap((path) =>
     besides(path, readFileSync(new URL(path, modules), 'utf8')),
   );
-  const entries = new Set([...tests, ...started]);
+  const examples = all.filter((path) => EXAMPLES.test(path));
+  const entries = new Set([...tests, ...started, ...examples]);
   const folder = mkdtempSync(fileURLToPath(new URL('bundled-', modules)));
   process.on('exit', () => rmSync(folder, { recursive: true, force: true }));
   const bundled = pathToFileURL(`${folder}/`);
