@@ -106,7 +106,7 @@ async function reborn(
   work: (member: Member) => Promise<void>,
   others: readonly Member[],
 ) {
-  // They would have the cores for which its start waits; nothing of it is shared yet.
+  // Its start waits for the cores; before it opens the device it shares nothing with the others.
   await setIdle(others, true);
   const member = await Member.start();
   await setIdle(others, false);
