@@ -25,7 +25,7 @@ export async function main(work: () => Promise<void>): Promise<void> {
 }
 
 /** Far more than an example takes from its first connection to its end; tests set a lower value. */
-const TIMEOUT_SECONDS = Number(process.env['EXAMPLE_PATIENCE_SECONDS'] ?? 30);
+const TIMEOUT_SECONDS = Number(process.env['EXAMPLE_TIMEOUT_SECONDS'] ?? 30);
 
 /**
  * The peer is connected: from now on the program ends, in time or with a sentence. A killed peer

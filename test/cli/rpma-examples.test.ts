@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { DATA_OFFSET } from '../../host/pmem/header.js';
-import { root } from '../support/paths.js';
+import { examples } from '../support/paths.js';
 import { Workspace } from '../support/processes.js';
 
 const test = suite('cli/rpma-examples');
@@ -21,7 +21,7 @@ async function run(
   serverWords: Words,
   ...clients: Words[]
 ): Promise<{ server: string; clients: string[] }> {
-  const file = fileURLToPath(new URL(`build/host/examples/rpma/${name}.js`, root));
+  const file = fileURLToPath(new URL(`rpma/${name}.js`, examples));
   const start = (role: string, port: string, words: Words) =>
     workspace.startProcess(process.execPath, [file, role, ADDRESS, port, ...words.map(String)]);
   const server = start('server', '0', serverWords);

@@ -7,7 +7,7 @@ import { mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'n
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { deviceDirectory } from '../../host/device/sharing/device-directory.js';
-import { inParallel, judge, play, type Played } from './play.js';
+import { inParallel, judge, ownFileOf, play, type Played } from './play.js';
 import type { Injection } from './inject.js';
 import type { Example } from './table.js';
 
@@ -50,12 +50,13 @@ async function attempt(example: Example, call?: HostCall): Promise<Trial> {
   try {
     const injection: Injection = { log, ...(call && { at: call.at, number: call.number }) };
     const hook = new URL('./inject.js', import.meta.url).href;
-    const played = await play(example, {
+    const env = {
       ...process.env,
       TMPDIR: temporary,
       NODE_OPTIONS: `--import=${hook}`,
       VERBENA_INJECT: JSON.stringify(injection),
-    });
+    };
+    const played = await play(example, env, ownFileOf(example.name));
     const lines = readFileSync(log, 'utf8').trimEnd().split('\n');
     const pids = new Set(
       lines.filter((line) => line.startsWith('pid ')).map((line) => line.slice(4)),

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import type { Test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { afterOwnSeconds } from '../support/own-time.js';
-import { root } from '../support/paths.js';
+import { examples, root } from '../support/paths.js';
 import type { Example } from './table.js';
 
 /** Far beyond the slowest example on a busy machine: a slower one hangs. */
@@ -21,11 +21,20 @@ export interface Played {
 }
 
 export function fileOf(name: string): string {
+  return fileURLToPath(new URL(`${name}.js`, examples));
+}
+
+/** The compiled example itself, whose modules are files of their own. */
+export function ownFileOf(name: string): string {
   return fileURLToPath(new URL(`build/host/examples/${name}.js`, root));
 }
 
-export function play(example: Example, env: NodeJS.ProcessEnv = process.env): Promise<Played> {
-  const child = spawn(process.execPath, [fileOf(example.name), ...(example.args ?? [])], {
+export function play(
+  { name, args = [] }: Example,
+  env: NodeJS.ProcessEnv = process.env,
+  file = fileOf(name),
+): Promise<Played> {
+  const child = spawn(process.execPath, [file, ...args], {
     stdio: ['ignore', 'pipe', 'pipe'],
     // A group of its own: what hangs is ended whole.
     detached: true,

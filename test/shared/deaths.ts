@@ -6,9 +6,9 @@
  */
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { openDevice, type Context } from '../../host/index.js';
+import { openDevice, type Context, type OpenOptions } from '../../host/index.js';
 import { auditArena } from '../support/arena-audit.js';
-import { Member, freshName } from '../support/member.js';
+import { Member, freshName, type MemberWorld } from '../support/member.js';
 import { Client } from '../support/traffic.js';
 import { Random } from '../simulation/random.js';
 
@@ -46,10 +46,11 @@ async function changeTables(member: Member): Promise<void> {
     const access = pair.ALL_ACCESS | AccessFlag.MW_BIND;
     const pd = kept.pd;
     const cq = context.createCq(64);
-    const tally = { changes: 0 };
+    const tally = { changes: 0, isIdle: false };
     Object.assign(kept, { tally });
     const keptMemory: Uint8Array[] = [];
     const turn = (): void => {
+      if (tally.isIdle) return void setTimeout(turn, 1);
       for (let step = 0; step < 20; step++) {
         const memory = context.alloc(64 + ((tally.changes * 977) % 30000));
         const mr = pd.regMr(memory, access, { invalidatable: true });
@@ -90,12 +91,28 @@ async function changeTables(member: Member): Promise<void> {
   });
 }
 
+/** Lets members go on with their work, or pause it. */
+async function setIdle(members: readonly Member[], isIdle: boolean): Promise<void> {
+  const set = ({ kept }: MemberWorld, value: boolean): void => {
+    (kept as unknown as { tally: { isIdle: boolean } }).tally.isIdle = value;
+  };
+  await Promise.all(members.map((member) => member.run(set, isIdle)));
+}
+
+/** A new process, which opens the device while the others work in it. */
 async function reborn(
-  options: Parameters<typeof Member.open>[0],
+  options: OpenOptions,
   client: Client,
   work: (member: Member) => Promise<void>,
+  others: readonly Member[],
 ) {
-  const member = await Member.open(options);
+  // Its start waits for the cores; before it opens the device it shares nothing with the others.
+  await setIdle(others, true);
+  const member = await Member.start();
+  await setIdle(others, false);
+  await member.run(async (world, wanted) => {
+    world.context = await world.verbena.openDevice(wanted);
+  }, options);
   // A busy machine may let a survivor wait for a second.
   const line = await client.connect(member, 16);
   await work(member);
@@ -134,12 +151,17 @@ export async function runDeaths(options: DeathOptions): Promise<DeathReport> {
   options.before?.(watcher);
   const living: Awaited<ReturnType<typeof reborn>>[] = [];
   try {
-    while (living.length < options.members) living.push(await reborn(device, client, work));
+    const others = (): Member[] =>
+      living.map(({ member }) => member).filter(({ pid }) => pid !== dead);
+    let dead: number | undefined;
+    const born = () => reborn(device, client, work, others());
+    while (living.length < options.members) living.push(await born());
     for (; report.rounds < options.rounds; report.rounds++) {
       const doomed = random.below(living.length);
       await new Promise((resolve) => setTimeout(resolve, random.below(30)));
       const { member } = living[doomed]!;
       const start = performance.now();
+      dead = member.pid;
       member.kill();
       await member.ended;
       while (!clean(watcher, living.length)) {
@@ -159,7 +181,7 @@ export async function runDeaths(options: DeathOptions): Promise<DeathReport> {
           report.wrong.push(`round ${report.rounds}: a survivor's WRITE: ${bad[0]}`);
         report.writes += 8;
       }
-      living[doomed] = await reborn(device, client, work);
+      living[doomed] = await born();
     }
     for (const { member } of living) {
       report.changes += await member.run(({ kept }) => {

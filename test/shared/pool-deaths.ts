@@ -21,7 +21,7 @@ async function usePool(member: Member): Promise<void> {
     const memory = context.alloc(4096);
     const pool = verbena.createFmrPool(context, undefined, params);
     const users = [4, 0, 0].map((numMr) => pool.createUser(numMr));
-    const tally = { changes: 0 };
+    const tally = { changes: 0, isIdle: false };
     Object.assign(kept, { tally });
     const held: [(typeof users)[0], verbena.FmrDesc][] = [];
     const registerOnce = (desc: verbena.FmrDesc): void => {
@@ -42,6 +42,7 @@ async function usePool(member: Member): Promise<void> {
       }
     };
     const turn = (): void => {
+      if (tally.isIdle) return void setTimeout(turn, 1);
       for (let step = 0; step < 200; step++) {
         const user = users[tally.changes % 3]!;
         const desc = user.getMr();

@@ -25,6 +25,7 @@ const FLAGS = [
   '--disable-background-networking',
   '--disable-component-update',
   '--disable-sync',
+  '--disable-extensions',
   '--allow-loopback-in-peer-connection',
 ];
 

@@ -4,10 +4,17 @@
  */
 import * as verbena from '../../host/index.js';
 import * as pair from './pair.js';
-import { root } from './paths.js';
 import type { MemberRequest, MemberWorld } from './member.js';
 
-const load = (module: string): Promise<unknown> => import(new URL(module, root).href);
+/** Literal imports: a bundle of this program has the same copy of them (bundle-tests.ts). */
+const LOADERS: { readonly [module: string]: () => Promise<unknown> } = {
+  'build/host/demo/relay.js': () => import('../../host/demo/relay.js'),
+  'build/host/demo/server.js': () => import('../../host/demo/server.js'),
+  'build/host/dgram/index.js': () => import('../../host/dgram/index.js'),
+  'build/host/link/udp/udp.js': () => import('../../host/link/udp/udp.js'),
+  'build/host/rds/info-server.js': () => import('../../host/rds/info-server.js'),
+};
+const load = (module: string): Promise<unknown> => LOADERS[module]!();
 const world = { verbena, pair, load, kept: {} } as unknown as MemberWorld;
 
 function answer(message: object): void {

@@ -33,36 +33,39 @@ const LEFT: Readonly<Record<string, number>> = {
 
 /** Lines of each function that is too long, by file and name. */
 function longFunctions(): Map<string, number> {
-  const found = new Map<string, number>();
+  const long = new Map<string, number>();
   for (const folder of FOLDERS) {
     const names = readdirSync(new URL(folder, root), { recursive: true, encoding: 'utf8' });
     for (const name of names.filter((each) => /\.(ts|cts|mjs)$/.test(each))) {
       const file = `${folder}/${name}`;
       const text = readFileSync(new URL(file, root), 'utf8');
+      // A shorter file has no longer function: it need not be parsed.
+      if (text.split('\n').length <= LINES_MAX) continue;
       const source = ts.createSourceFile(file, text, ts.ScriptTarget.Latest);
       const lineOf = (at: number): number => source.getLineAndCharacterOfPosition(at).line;
       const visit = (node: ts.Node): void => {
         if (ts.isFunctionLike(node) && 'body' in node && node.body) {
           const lines = lineOf(node.end) - lineOf(node.getStart(source)) + 1;
           const key = `${file} ${node.name?.getText(source) ?? '(anonymous)'}`;
-          if (lines > LINES_MAX) found.set(key, Math.max(lines, found.get(key) ?? 0));
+          if (lines > LINES_MAX) long.set(key, Math.max(lines, long.get(key) ?? 0));
         }
         ts.forEachChild(node, visit);
       };
       visit(source);
     }
   }
-  return found;
+  return long;
 }
 
+const found = longFunctions();
+
 test('no function has more than 70 lines, or more than the table says', () => {
-  for (const [name, lines] of longFunctions()) {
+  for (const [name, lines] of found) {
     assert.ok(lines <= (LEFT[name] ?? 0), `${name}: ${lines} lines`);
   }
 });
 
 test('the table has no row for a function that is short', () => {
-  const found = longFunctions();
   assert.equal(
     Object.keys(LEFT).filter((name) => !found.has(name)),
     [],
