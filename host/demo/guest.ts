@@ -53,7 +53,6 @@ export function isRefused(context: Context, handle: Uint8Array, key: bigint): bo
 }
 
 export class Guest implements Company {
-  readonly isKept: boolean;
   readonly isApart = false;
   readonly #context: Context;
   readonly #pd: ProtectionDomain;
@@ -61,12 +60,11 @@ export class Guest implements Company {
 
   private constructor(
     context: Context,
-    isKept: boolean,
+    readonly isKept: boolean,
     pd: ProtectionDomain,
     connection: RdmaConnection,
   ) {
     this.#context = context;
-    this.isKept = isKept;
     this.#pd = pd;
     this.#connection = connection;
   }

@@ -12,13 +12,10 @@ export const PAINT_DEPTH = 256;
 
 /** A picture that is painted on here and written there, at the same offsets. */
 export class Layer {
-  readonly region: MemoryRegion;
   /** Touched, and not yet given to the send queue. */
   readonly touched = new TouchedRows();
 
-  constructor(region: MemoryRegion) {
-    this.region = region;
-  }
+  constructor(readonly region: MemoryRegion) {}
 
   get picture(): Uint8Array {
     return this.region.buffer;

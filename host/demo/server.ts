@@ -54,11 +54,6 @@ export interface DemoServerOptions {
 }
 
 export class DemoServer {
-  readonly url: string;
-  /** Bytes of a whole visit, compressed. */
-  readonly gzipBytes: number;
-  /** Relays that lose datagrams. */
-  readonly relays: RelayServer;
   /** The peer over data channels; undefined without node-datachannel. */
   readonly station: Station | undefined;
   /** The peer over WebSockets; undefined without ws. */
@@ -69,15 +64,16 @@ export class DemoServer {
 
   private constructor(
     server: Server,
-    url: string,
-    gzipBytes: number,
-    relays: RelayServer,
+    readonly url: string,
+
+    /** Bytes of a whole visit, compressed. */
+    readonly gzipBytes: number,
+
+    /** Relays that lose datagrams. */
+    readonly relays: RelayServer,
     stations: Pick<DemoServer, 'station' | 'socketStation' | 'missing'>,
   ) {
     this.#server = server;
-    this.url = url;
-    this.gzipBytes = gzipBytes;
-    this.relays = relays;
     this.station = stations.station;
     this.socketStation = stations.socketStation;
     this.missing = stations.missing;

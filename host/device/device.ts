@@ -147,13 +147,8 @@ const EVENTS_MAX = 4096;
 const SLOT = 0;
 
 export class Device {
-  readonly arena: ArenaMemory;
   readonly engine: RunningEngine;
-  /** The link, where it is this thread's. */
-  readonly link: Link | undefined;
   readonly info: LinkInfo;
-  readonly clock: Clock;
-  readonly limits: DeviceLimits;
   /** Where several processes share the device: this one's part in it. */
   readonly shared: SharedDevice | undefined;
   /** Set by the layer above before anything can happen. */
@@ -170,11 +165,13 @@ export class Device {
   #closed = false;
 
   private constructor(
-    arena: ArenaMemory,
+    readonly arena: ArenaMemory,
     progress: Progress,
-    link: Link | undefined,
-    clock: Clock,
-    limits: DeviceLimits,
+
+    /** The link, where it is this thread's. */
+    readonly link: Link | undefined,
+    readonly clock: Clock,
+    readonly limits: DeviceLimits,
     shared?: SharedDevice,
     share?: DeviceShare,
     tables?: ThreadTables,
@@ -182,13 +179,9 @@ export class Device {
     const { info } = progress;
     this.threads = new ThreadShares(arena, tables, shared?.name);
     this.share = share;
-    this.arena = arena;
     this.durables = new Durables(arena, progress);
     this.#progress = progress;
-    this.link = link;
     this.info = info;
-    this.clock = clock;
-    this.limits = limits;
     this.shared = shared;
     const context = arena.createContext(
       shared?.slot ?? share?.slot ?? SLOT,

@@ -117,10 +117,6 @@ export class SendBatch<Destination> {
 }
 
 export class Engine<Destination> {
-  readonly memory: EngineMemory;
-  readonly exports: EngineExports;
-  /** Address of the context. */
-  readonly context: number;
   /** Live view of what the context counts. */
   readonly counters: Readonly<Struct<typeof CountersLayout>>;
   readonly #output: EngineOutput<Destination>;
@@ -145,15 +141,14 @@ export class Engine<Destination> {
 
   /** `now`: monotonic microseconds. */
   constructor(
-    memory: EngineMemory,
-    exports: EngineExports,
-    context: number,
+    readonly memory: EngineMemory,
+    readonly exports: EngineExports,
+
+    /** Address of the context. */
+    readonly context: number,
     output: EngineOutput<Destination>,
     now: () => number,
   ) {
-    this.memory = memory;
-    this.exports = exports;
-    this.context = context;
     this.#output = output;
     this.#destinationOf = (path) => output.destinationOf(path);
     this.#now = now;

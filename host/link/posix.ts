@@ -75,13 +75,12 @@ const SOCKADDR_IN6_BYTES = 28;
 /** A system call said no. `code` is the errno's name. */
 export class PosixError extends Error {
   override readonly name = 'PosixError';
-  readonly code: string;
-  readonly syscall: string;
 
-  constructor(syscall: string, code: string) {
+  constructor(
+    readonly syscall: string,
+    readonly code: string,
+  ) {
     super(`${syscall} ${code}`);
-    this.code = code;
-    this.syscall = syscall;
   }
 }
 

@@ -33,11 +33,8 @@ const SLICE_BYTES = 2 ** 20;
 
 /** A status that a command is to be answered with. */
 class StatusError extends Error {
-  readonly status: number;
-
-  constructor(status: number) {
+  constructor(readonly status: number) {
     super(`status ${status}`);
-    this.status = status;
   }
 }
 

@@ -61,12 +61,8 @@ interface Posted {
 }
 
 export class TargetQueue {
-  readonly qid: number;
-  /** Commands under way at most. */
-  readonly entries: number;
   /** In the Connect command. */
   sqsize = 0;
-  owner: TargetQueueOwner;
   readonly #completions: Completions;
   readonly #capsuleBytes: number;
   readonly #memory: Uint8Array;
@@ -87,14 +83,13 @@ export class TargetQueue {
   constructor(
     pd: ProtectionDomain,
     completions: Completions,
-    qid: number,
-    entries: number,
+    readonly qid: number,
+
+    /** Commands under way at most. */
+    readonly entries: number,
     capsuleBytes: number,
-    owner: TargetQueueOwner,
+    public owner: TargetQueueOwner,
   ) {
-    this.qid = qid;
-    this.entries = entries;
-    this.owner = owner;
     this.#completions = completions;
     this.#capsuleBytes = capsuleBytes;
     this.#sendFree = entries * SENDS_EACH;

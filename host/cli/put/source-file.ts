@@ -20,13 +20,8 @@ export class FileChanged extends RefusalError {
 }
 
 export class SourceFile {
-  readonly path: string;
   /** Its last name: what it will be called on the server. */
   readonly name: string;
-  /** Bytes. */
-  readonly size: number;
-  readonly mtimeNs: string;
-  readonly pieceBytes: number;
   readonly pieceCount: number;
   readonly #file: FileHandle;
   readonly #hash = createHash('sha256');
@@ -36,18 +31,16 @@ export class SourceFile {
   #digest: Buffer | undefined;
 
   private constructor(
-    path: string,
+    readonly path: string,
     file: FileHandle,
-    size: number,
-    mtimeNs: string,
-    pieceBytes: number,
+
+    /** Bytes. */
+    readonly size: number,
+    readonly mtimeNs: string,
+    readonly pieceBytes: number,
   ) {
-    this.path = path;
     this.name = basename(resolve(path));
     this.#file = file;
-    this.size = size;
-    this.mtimeNs = mtimeNs;
-    this.pieceBytes = pieceBytes;
     this.pieceCount = Math.ceil(size / pieceBytes);
     this.#crcs = new Uint32Array(this.pieceCount);
   }

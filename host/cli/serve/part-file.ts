@@ -39,7 +39,6 @@ const JOURNAL_BYTES_MAX = 256 * 2 ** 20;
 export type OpenFile = (path: string, flags: number, mode: number) => Promise<FileHandle>;
 
 export class PartFile {
-  readonly version: FileVersion;
   readonly pieceCount: number;
   /** Pieces that are on the disk and in the journal. */
   readonly synced: PieceSet;
@@ -59,12 +58,11 @@ export class PartFile {
 
   private constructor(
     directory: string,
-    version: FileVersion,
+    readonly version: FileVersion,
     opened: { part: FileHandle; journal: FileHandle; known: Journal | undefined; note: string },
   ) {
     this.#directory = directory;
     this.#path = join(directory, version.name);
-    this.version = version;
     this.pieceCount = Math.ceil(version.size / version.pieceBytes);
     this.synced = new PieceSet(this.pieceCount);
     this.#written = new PieceSet(this.pieceCount);

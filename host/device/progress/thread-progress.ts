@@ -82,7 +82,6 @@ export class ThreadProgress implements Progress {
   readonly info: LinkInfo;
   readonly socketDescriptor: number;
   readonly callPort: number;
-  readonly durables: number;
   readonly #arena: ArenaMemory;
   readonly #worker: Worker;
   readonly #control: ControlBlock;
@@ -107,10 +106,9 @@ export class ThreadProgress implements Progress {
     posix: Posix,
     link: UdpBatchLink,
     spinMicros: number,
-    durables: number,
+    readonly durables: number,
     packetInbox: PacketInbox | undefined,
   ) {
-    this.durables = durables;
     this.#packetInbox = packetInbox;
     this.spin = new Spin(spinMicros, this.#clock, () => posix.yieldProcessor());
     this.#arena = arena;

@@ -21,7 +21,6 @@ const SILENCE_MILLIS_MAX = 1600;
 const ASKS = 4;
 
 export class ChannelConnection {
-  readonly channel: DatagramChannel;
   /** The peer requested an acknowledgement, and no packet has carried it yet. */
   ackDue = false;
   /** Of the last message, where it has several beside it. */
@@ -45,12 +44,11 @@ export class ChannelConnection {
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
-    channel: DatagramChannel,
+    readonly channel: DatagramChannel,
     limits: ChannelLimits,
     counters: ChannelCounters,
     roomy: () => void,
   ) {
-    this.channel = channel;
     this.#limits = limits;
     this.#counters = counters;
     this.#roomy = roomy;

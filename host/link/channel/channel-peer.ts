@@ -23,8 +23,6 @@ const SENT_KEPT = 1024;
 const SPREAD_PART = 1 / 8;
 
 export class ChannelPeer {
-  readonly endpoint: Endpoint;
-  readonly channel: DatagramChannel;
   /** Can it send? */
   isOpen = false;
   /** Does nothing travel at the moment? */
@@ -51,14 +49,12 @@ export class ChannelPeer {
 
   /** `packet`: is called with each that comes; its bytes are only valid during the call. */
   constructor(
-    endpoint: Endpoint,
-    channel: DatagramChannel,
+    readonly endpoint: Endpoint,
+    readonly channel: DatagramChannel,
     limits: ChannelLimits,
     counters: ChannelCounters,
     packet: (bytes: Uint8Array, peer: ChannelPeer) => void,
   ) {
-    this.endpoint = endpoint;
-    this.channel = channel;
     this.#limits = limits;
     this.#counters = counters;
     this.#packet = packet;

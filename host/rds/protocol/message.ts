@@ -36,12 +36,9 @@ export interface MessageOwner {
 }
 
 export class OutgoingMessage {
-  readonly owner: MessageOwner | undefined;
   readonly sourcePort: number;
   readonly destinationPort: number;
-  buffer: SendBuffer;
   readonly length: number;
-  readonly flags: number;
   extensions: Extensions = noExtensions();
   /** RDMA operation that precedes the message once. */
   operation: RdmaOperation | undefined;
@@ -59,17 +56,14 @@ export class OutgoingMessage {
   #isLost = false;
 
   constructor(
-    owner: MessageOwner | undefined,
+    readonly owner: MessageOwner | undefined,
     ports: { readonly source: number; readonly destination: number },
-    buffer: SendBuffer,
-    flags = 0,
+    public buffer: SendBuffer,
+    readonly flags: number = 0,
   ) {
-    this.owner = owner;
     this.sourcePort = ports.source;
     this.destinationPort = ports.destination;
-    this.buffer = buffer;
     this.length = buffer.payload.length;
-    this.flags = flags;
   }
 
   /** False for a canceled message. */
@@ -175,8 +169,6 @@ const ignoreKept: Kept = () => {};
 
 /** A received message in its receive buffers; its reader must release it. */
 export class IncomingMessage {
-  readonly from: Endpoint;
-  readonly header: RdsHeader;
   /** Bytes of the receives that the message occupies. */
   readonly memoryBytes: number;
   readonly #packets: readonly ReceivedPacket[];
@@ -187,15 +179,13 @@ export class IncomingMessage {
   readonly connectionIndex: number | undefined;
 
   constructor(
-    from: Endpoint,
-    header: RdsHeader,
+    readonly from: Endpoint,
+    readonly header: RdsHeader,
     packets: readonly ReceivedPacket[],
     kept: Kept = ignoreKept,
     connectionIndex?: number,
     start = HEADER_BYTES,
   ) {
-    this.from = from;
-    this.header = header;
     this.#packets = packets;
     this.#kept = kept;
     this.connectionIndex = connectionIndex;

@@ -37,9 +37,6 @@ export interface Restored {
 }
 
 export class RemoteProcess {
-  readonly slot: number;
-  readonly area: Area;
-  readonly nodeOwner: NodeOwner;
   /** Ports that the process has bound, or still sends from. */
   readonly ports = new Map<number, ProcessPort>();
   /** Messages in flight, by entry. */
@@ -54,10 +51,11 @@ export class RemoteProcess {
   #current = -1;
   #isEnded = false;
 
-  constructor(nodeOwner: NodeOwner, slot: number, area: Area) {
-    this.nodeOwner = nodeOwner;
-    this.slot = slot;
-    this.area = area;
+  constructor(
+    readonly nodeOwner: NodeOwner,
+    readonly slot: number,
+    readonly area: Area,
+  ) {
     area.receives.own();
   }
 

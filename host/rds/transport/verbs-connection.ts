@@ -66,9 +66,6 @@ interface VerbsTransport {
 }
 
 export class VerbsConnection implements TransportConnection {
-  readonly id: CmId;
-  readonly owner: TransportOwner;
-  readonly pool: ReceivePool;
   isAsked = false;
   marksHeaders = false;
   qpNum = 0;
@@ -92,16 +89,13 @@ export class VerbsConnection implements TransportConnection {
 
   constructor(
     transport: VerbsTransport,
-    id: CmId,
-    owner: TransportOwner,
+    readonly id: CmId,
+    readonly owner: TransportOwner,
     fragmentBytes: number,
-    pool: ReceivePool,
+    readonly pool: ReceivePool,
   ) {
     this.#transport = transport;
     this.#fragmentBytes = fragmentBytes;
-    this.id = id;
-    this.owner = owner;
-    this.pool = pool;
   }
 
   get room(): number {

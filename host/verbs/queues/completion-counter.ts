@@ -43,19 +43,17 @@ export function queryCompCntrCaps(context: Context): CompCntrCaps {
  * (`context.createCompCntr`).
  */
 export class CompletionCounter {
-  readonly context: Context;
-  /** A CompCntrType. */
-  readonly type: number;
-  /** @internal Address of the engine's struct. */
-  readonly handle: number;
   readonly #struct: Struct<typeof CompletionCounterLayout>;
   #attached = 0;
   #destroyed = false;
 
-  private constructor(context: Context, type: number, handle: number) {
-    this.context = context;
-    this.type = type;
-    this.handle = handle;
+  private constructor(
+    readonly context: Context,
+    /** A CompCntrType. */
+    readonly type: number,
+    /** @internal Address of the engine's struct. */
+    readonly handle: number,
+  ) {
     this.#struct = structAt(context.device.arena.memory, CompletionCounterLayout, handle);
     this.#struct.bytes = type === CompCntrType.BYTES ? 1 : 0;
     context.resources.add(this);
