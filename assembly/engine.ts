@@ -138,28 +138,21 @@ import {
 import { OPCODE_TABLE_SIZE, initOpcodeTable } from './wire/opcode';
 import { PacketFields, buildPacket, parsePacket } from './wire/packet';
 
-function arenaOf(context: usize): Arena {
-  return changetype<Context>(context).arena;
-}
-
 /** Bytes that an arena of this configuration needs. Fills in the sizes of the engine's tables. */
-export function arenaBytes(config: usize): u32 {
-  const c = changetype<ArenaConfig>(config);
+export function arenaBytes(config: ArenaConfig): u32 {
   // What never changes lies in each process's own memory where there are several.
-  const isShared = c.blocksMax > 0;
-  c.opcodeTableSize = isShared ? 0 : OPCODE_TABLE_SIZE;
-  c.icrcTablesSize = isShared ? 0 : <u32>ICRC_TABLES_SIZE;
-  return arenaSize(c);
+  const isShared = config.blocksMax > 0;
+  config.opcodeTableSize = isShared ? 0 : OPCODE_TABLE_SIZE;
+  config.icrcTablesSize = isShared ? 0 : <u32>ICRC_TABLES_SIZE;
+  return arenaSize(config);
 }
 
 /** Makes an arena at `arena`: arenaBytes(config) zero bytes, 64-byte aligned. Once per memory. */
-export function arenaInit(arena: usize, config: usize): void {
-  const a = changetype<Arena>(arena);
-  const c = changetype<ArenaConfig>(config);
-  initArena(a, c);
-  if (c.blocksMax > 0) return;
-  initOpcodeTable(a.opcodeTable);
-  initIcrcTables(a.icrcTables);
+export function arenaInit(arena: Arena, config: ArenaConfig): void {
+  initArena(arena, config);
+  if (config.blocksMax > 0) return;
+  initOpcodeTable(arena.opcodeTable);
+  initIcrcTables(arena.icrcTables);
 }
 
 /** Bytes of its own memory that a process needs for an arena that it shares. */
@@ -173,13 +166,13 @@ export function arenaLocalBytes(): u32 {
  * the DeviceHeader at `header`, with the same configuration: arenaLocalBytes() zero bytes at
  * `local`, which is its arena from here on.
  */
-export function arenaAttach(local: usize, header: usize, config: usize, slot: u32): void {
+export function arenaAttach(local: usize, header: usize, config: ArenaConfig, slot: u32): void {
   const a = changetype<Arena>(local);
   const arena = arenaBehind(header);
   const opcodeTable = local + <usize>roundUp(ARENA_SIZE, 64);
   const icrcTables = opcodeTable + <usize>roundUp(OPCODE_TABLE_SIZE, 64);
   const pages = icrcTables + <usize>roundUp(<u32>ICRC_TABLES_SIZE, 64);
-  attachArena(a, arena, changetype<ArenaConfig>(config), slot, pages);
+  attachArena(a, arena, config, slot, pages);
   a.opcodeTable = opcodeTable;
   a.icrcTables = icrcTables;
   a.layoutPlaces = pages + 2 * NULL_PAGE_SIZE;
@@ -188,139 +181,124 @@ export function arenaAttach(local: usize, header: usize, config: usize, slot: u3
 }
 
 /** Bytes for a model of an adapter's caches (CacheModelConfig); 0: this engine has none. */
-export function arenaModelBytes(config: usize): u32 {
-  return CACHE_MODEL ? cacheModelBytes(changetype<CacheModelConfig>(config)) : 0;
+export function arenaModelBytes(config: CacheModelConfig): u32 {
+  return CACHE_MODEL ? cacheModelBytes(config) : 0;
 }
 
 /** Counts what the caches would do from now on, at `model`: arenaModelBytes(config) zero bytes. */
-export function arenaModelInit(arena: usize, model: usize, config: usize): void {
+export function arenaModelInit(arena: Arena, model: CacheModel, config: CacheModelConfig): void {
   if (!CACHE_MODEL) return;
-  const c = changetype<CacheModelConfig>(config);
-  initCacheModel(changetype<Arena>(arena), changetype<CacheModel>(model), c);
+  initCacheModel(arena, model, config);
 }
 
 /** Rebuilds the lists that a dead process may have left inconsistent. */
-export function arenaRepair(arena: usize): void {
-  repairTables(changetype<Arena>(arena));
+export function arenaRepair(arena: Arena): void {
+  repairTables(arena);
 }
 
 /** Takes back what the dead process of a slot had. EAGAIN: not all yet, come again. */
-export function arenaReap(arena: usize, slot: u32): u32 {
-  return reapSlot(changetype<Arena>(arena), slot);
+export function arenaReap(arena: Arena, slot: u32): u32 {
+  return reapSlot(arena, slot);
 }
 
 /** Free bytes of the shared heap. */
-export function arenaBytesFree(arena: usize): u32 {
-  return heapBytesFree(changetype<Arena>(arena));
+export function arenaBytesFree(arena: Arena): u32 {
+  return heapBytesFree(arena);
 }
 
 /** Takes memory of the shared heap, as BlockParameters say. An Errno. */
-export function allocBlock(context: usize, parameters: usize): u32 {
-  const c = changetype<Context>(context);
-  return takeBlock(c.arena, c.slotIndex, changetype<BlockParameters>(parameters));
+export function allocBlock(context: Context, parameters: BlockParameters): u32 {
+  return takeBlock(context.arena, context.slotIndex, parameters);
 }
 
 /** Holds the block, which another context took, with these bytes. An Errno. */
-export function attachBlock(context: usize, parameters: usize): u32 {
-  const c = changetype<Context>(context);
-  return holdBlock(c.arena, c.slotIndex, changetype<BlockParameters>(parameters));
+export function attachBlock(context: Context, parameters: BlockParameters): u32 {
+  return holdBlock(context.arena, context.slotIndex, parameters);
 }
 
 /** Releases a block; the last holder frees it. An Errno. */
-export function deallocBlock(context: usize, address: usize): u32 {
-  const c = changetype<Context>(context);
-  return freeBlock(c.arena, c.slotIndex, <u32>address);
+export function deallocBlock(context: Context, address: usize): u32 {
+  return freeBlock(context.arena, context.slotIndex, <u32>address);
 }
 
 /** `ibv_alloc_shpd` as ShareParameters say. An Errno. */
-export function allocShpd(context: usize, parameters: usize): u32 {
-  const c = changetype<Context>(context);
-  return allocSharedDomain(c.arena, c.slotIndex, changetype<ShareParameters>(parameters));
+export function allocShpd(context: Context, parameters: ShareParameters): u32 {
+  return allocSharedDomain(context.arena, context.slotIndex, parameters);
 }
 
 /** `ibv_share_pd` as ShareParameters say. An Errno. */
-export function attachShpd(context: usize, parameters: usize): u32 {
-  const c = changetype<Context>(context);
-  return shareDomain(c.arena, c.slotIndex, changetype<ShareParameters>(parameters));
+export function attachShpd(context: Context, parameters: ShareParameters): u32 {
+  return shareDomain(context.arena, context.slotIndex, parameters);
 }
 
 /** Bytes that a context of this configuration needs. */
-export function contextSize(config: usize): u32 {
-  return contextBytes(changetype<ContextConfig>(config));
+export function contextSize(config: ContextConfig): u32 {
+  return contextBytes(config);
 }
 
 /** Makes a context at `context`: contextSize(config) zero bytes, 64-byte aligned. */
-export function contextInit(context: usize, arena: usize, config: usize, now: f64): void {
-  initContext(
-    changetype<Context>(context),
-    changetype<Arena>(arena),
-    changetype<ContextConfig>(config),
-    <u64>now,
-  );
+export function contextInit(context: Context, arena: Arena, config: ContextConfig, now: f64): void {
+  initContext(context, arena, config, <u64>now);
 }
 
 /** A new protection domain's id, or 0: none is free. */
-export function allocPd(context: usize): u32 {
-  return allocProtectionDomain(arenaOf(context), changetype<Context>(context).slotIndex);
+export function allocPd(context: Context): u32 {
+  return allocProtectionDomain(context.arena, context.slotIndex);
 }
 
 /** This context takes part in a protection domain that another one made. An Errno. */
-export function attachPd(context: usize, pd: u32): u32 {
-  return attachProtectionDomain(arenaOf(context), pd, changetype<Context>(context).slotIndex);
+export function attachPd(context: Context, pd: u32): u32 {
+  return attachProtectionDomain(context.arena, pd, context.slotIndex);
 }
 
 /** Ends a protection domain. An Errno; EBUSY while regions or queue pairs name it. */
-export function deallocPd(context: usize, pd: u32): u32 {
-  return destroyProtectionDomain(arenaOf(context), pd, changetype<Context>(context).slotIndex);
+export function deallocPd(context: Context, pd: u32): u32 {
+  return destroyProtectionDomain(context.arena, pd, context.slotIndex);
 }
 
 /** This context takes part in it no more. An Errno; EBUSY while its regions or queue pairs do. */
-export function detachPd(context: usize, pd: u32): u32 {
-  return deallocProtectionDomain(arenaOf(context), pd, changetype<Context>(context).slotIndex);
+export function detachPd(context: Context, pd: u32): u32 {
+  return deallocProtectionDomain(context.arena, pd, context.slotIndex);
 }
 
 /** Registers memory, or takes a key of another kind, as RegionParameters say. An Errno. */
-export function regMr(context: usize, parameters: usize): u32 {
-  const c = changetype<Context>(context);
-  return registerRegion(c.arena, c.slotIndex, changetype<RegionParameters>(parameters));
+export function regMr(context: Context, parameters: RegionParameters): u32 {
+  return registerRegion(context.arena, context.slotIndex, parameters);
 }
 
 /** Kills a key at once. Its memory may be used again when `mrReleased` says so. An Errno. */
-export function killMr(context: usize, key: u32): u32 {
-  return killRegion(arenaOf(context), key);
+export function killMr(context: Context, key: u32): u32 {
+  return killRegion(context.arena, key);
 }
 
 /** 1, once: no engine can still access the memory of the killed key. */
-export function mrReleased(context: usize, key: u32): u32 {
-  return regionReleased(arenaOf(context), key) ? 1 : 0;
+export function mrReleased(context: Context, key: u32): u32 {
+  return regionReleased(context.arena, key) ? 1 : 0;
 }
 
 /** `ibv_rereg_mr` as ReregisterParameters say. An Errno. */
-export function reregMr(context: usize, parameters: usize): u32 {
-  const c = changetype<Context>(context);
-  return reregisterRegion(c.arena, c.slotIndex, changetype<ReregisterParameters>(parameters));
+export function reregMr(context: Context, parameters: ReregisterParameters): u32 {
+  return reregisterRegion(context.arena, context.slotIndex, parameters);
 }
 
 /** 1, once: no engine can still access the former memory of the region. */
-export function mrReregistered(context: usize, parameters: usize): u32 {
-  const c = changetype<Context>(context);
-  return reregistered(c.arena, c.slotIndex, changetype<ReregisterParameters>(parameters)) ? 1 : 0;
+export function mrReregistered(context: Context, parameters: ReregisterParameters): u32 {
+  return reregistered(context.arena, context.slotIndex, parameters) ? 1 : 0;
 }
 
 /** Bytes of the program of a layout of LayoutParameters; 0: refused, as their `fault` says. */
-export function mrLayoutBytes(parameters: usize): u32 {
-  return layoutSize(changetype<LayoutParameters>(parameters));
+export function mrLayoutBytes(parameters: LayoutParameters): u32 {
+  return layoutSize(parameters);
 }
 
 /** `ibv_mr_set_layout_…` as LayoutParameters say, whose `fault` says what is wrong. An Errno. */
-export function setMrLayout(context: usize, parameters: usize): u32 {
-  const c = changetype<Context>(context);
-  return setLayout(c.arena, c.slotIndex, changetype<LayoutParameters>(parameters));
+export function setMrLayout(context: Context, parameters: LayoutParameters): u32 {
+  return setLayout(context.arena, context.slotIndex, parameters);
 }
 
 /** 1: no engine can still read the program of the layout. */
-export function mrLayoutReleased(context: usize, layout: usize): u32 {
-  return layoutReleased(arenaOf(context), changetype<Layout>(layout)) ? 1 : 0;
+export function mrLayoutReleased(context: Context, layout: Layout): u32 {
+  return layoutReleased(context.arena, layout) ? 1 : 0;
 }
 
 /** Bytes of the ring of a completion queue. */
@@ -329,54 +307,57 @@ export function cqBytes(entries: u32): u32 {
 }
 
 /** The queue's address, or 0: none is free. `entries` is a power of two. */
-export function createCq(context: usize, ring: usize, entries: u32): usize {
-  return createCompletionQueue(changetype<Context>(context), ring, entries);
+export function createCq(context: Context, ring: usize, entries: u32): usize {
+  return createCompletionQueue(context, ring, entries);
 }
 
 /** 1: the oldest completion makes room for the newest; 0: a full queue is dead. */
-export function setCqIgnoreOverrun(cq: usize, ignore: u32): void {
-  changetype<CompletionQueue>(cq).ignoreOverrun = ignore;
+export function setCqIgnoreOverrun(cq: CompletionQueue, ignore: u32): void {
+  cq.ignoreOverrun = ignore;
 }
 
 /** Arms a queue: CqNotify. The next completion, once, becomes an event. */
-export function reqNotifyCq(cq: usize, notify: u32): void {
-  changetype<CompletionQueue>(cq).armed = notify;
+export function reqNotifyCq(cq: CompletionQueue, notify: u32): void {
+  cq.armed = notify;
 }
 
-export function destroyCq(context: usize, cq: usize): u32 {
-  return destroyCompletionQueue(changetype<Context>(context), changetype<CompletionQueue>(cq));
+export function destroyCq(context: Context, cq: CompletionQueue): u32 {
+  return destroyCompletionQueue(context, cq);
 }
 
 /** Bytes of memory that a queue pair of these parameters needs. */
-export function qpBytes(context: usize, parameters: usize): u32 {
-  const rdAtomic = changetype<Context>(context).rdAtomicMax;
-  return queuePairBytes(changetype<QueuePairParameters>(parameters), rdAtomic);
+export function qpBytes(context: Context, parameters: QueuePairParameters): u32 {
+  const rdAtomic = context.rdAtomicMax;
+  return queuePairBytes(parameters, rdAtomic);
 }
 
-export function createQp(context: usize, parameters: usize): u32 {
-  return createQueuePair(changetype<Context>(context), changetype<QueuePairParameters>(parameters));
+export function createQp(context: Context, parameters: QueuePairParameters): u32 {
+  return createQueuePair(context, parameters);
 }
 
-export function modifyQp(context: usize, qp: usize, attributes: usize, now: f64): u32 {
-  const c = changetype<Context>(context);
-  setNow(c, now);
-  return modifyQueuePair(c, changetype<QueuePair>(qp), changetype<QueuePairAttributes>(attributes));
+export function modifyQp(
+  context: Context,
+  qp: QueuePair,
+  attributes: QueuePairAttributes,
+  now: f64,
+): u32 {
+  setNow(context, now);
+  return modifyQueuePair(context, qp, attributes);
 }
 
 /** Attributes that the change lacks (QpAttribute bits); 0xffffffff: there is no such change. */
-export function qpAttributesMissing(qp: usize, to: u32, mask: u32): u32 {
-  const q = changetype<QueuePair>(qp);
-  return missingAttributes(q.type, q.state, to, mask);
+export function qpAttributesMissing(qp: QueuePair, to: u32, mask: u32): u32 {
+  return missingAttributes(qp.type, qp.state, to, mask);
 }
 
 /** Counts the queue pair's completions: a table of addresses by CountedOperation, or 0. */
-export function setQpCounters(qp: usize, table: usize): void {
-  changetype<QueuePair>(qp).counterTable = table;
+export function setQpCounters(qp: QueuePair, table: usize): void {
+  qp.counterTable = table;
 }
 
 /** `ibv_resize_cq` onto a ring of cqBytes(entries). An Errno. */
-export function resizeCq(cq: usize, ring: usize, entries: u32): u32 {
-  return resizeCompletionQueue(changetype<CompletionQueue>(cq), ring, entries);
+export function resizeCq(cq: CompletionQueue, ring: usize, entries: u32): u32 {
+  return resizeCompletionQueue(cq, ring, entries);
 }
 
 /** Bytes of the ring of a shared receive queue. */
@@ -385,55 +366,55 @@ export function srqBytes(entries: u32, sgeMax: u32): u32 {
 }
 
 /** The queue's address, or 0: none is free, or the protection domain is gone. */
-export function createSrq(context: usize, pd: u32, ring: usize, entries: u32, sgeMax: u32): usize {
-  return createSharedReceiveQueue(changetype<Context>(context), pd, ring, entries, sgeMax);
+export function createSrq(
+  context: Context,
+  pd: u32,
+  ring: usize,
+  entries: u32,
+  sgeMax: u32,
+): usize {
+  return createSharedReceiveQueue(context, pd, ring, entries, sgeMax);
 }
 
 /** Arms the limit: one event when fewer requests are left; 0 disarms. */
-export function setSrqLimit(srq: usize, limit: u32): void {
-  changetype<SharedReceiveQueue>(srq).limit = limit;
+export function setSrqLimit(srq: SharedReceiveQueue, limit: u32): void {
+  srq.limit = limit;
 }
 
 /** `ibv_modify_srq` with IBV_SRQ_MAX_WR, onto a ring of srqBytes(entries, sgeMax). An Errno. */
-export function resizeSrq(srq: usize, ring: usize, entries: u32): u32 {
-  return resizeSharedReceiveQueue(changetype<SharedReceiveQueue>(srq), ring, entries);
+export function resizeSrq(srq: SharedReceiveQueue, ring: usize, entries: u32): u32 {
+  return resizeSharedReceiveQueue(srq, ring, entries);
 }
 
-export function destroySrq(context: usize, srq: usize): u32 {
-  return destroySharedReceiveQueue(
-    changetype<Context>(context),
-    changetype<SharedReceiveQueue>(srq),
-  );
+export function destroySrq(context: Context, srq: SharedReceiveQueue): u32 {
+  return destroySharedReceiveQueue(context, srq);
 }
 
 /** An address handle from the AV in QueuePairAttributes: its address, or 0: none is free. */
-export function createAh(context: usize, pd: u32, attributes: usize): usize {
-  const a = changetype<QueuePairAttributes>(attributes);
-  return createAddressHandle(changetype<Context>(context), pd, a);
+export function createAh(context: Context, pd: u32, attributes: QueuePairAttributes): usize {
+  return createAddressHandle(context, pd, attributes);
 }
 
-export function destroyAh(context: usize, handle: usize): u32 {
-  return destroyAddressHandle(changetype<Context>(context), changetype<AddressHandle>(handle));
+export function destroyAh(context: Context, handle: AddressHandle): u32 {
+  return destroyAddressHandle(context, handle);
 }
 
 /** The queue pair joins the group whose 16-byte GID lies at `gid`. An Errno. */
-export function attachMcast(context: usize, qp: usize, gid: usize): u32 {
-  const q = changetype<QueuePair>(qp);
-  return attachMulticast(changetype<Context>(context), q, load<u64>(gid), load<u64>(gid, 8));
+export function attachMcast(context: Context, qp: QueuePair, gid: usize): u32 {
+  return attachMulticast(context, qp, load<u64>(gid), load<u64>(gid, 8));
 }
 
-export function detachMcast(context: usize, qp: usize, gid: usize): u32 {
-  const q = changetype<QueuePair>(qp);
-  return detachMulticast(changetype<Context>(context), q, load<u64>(gid), load<u64>(gid, 8));
+export function detachMcast(context: Context, qp: QueuePair, gid: usize): u32 {
+  return detachMulticast(context, qp, load<u64>(gid), load<u64>(gid, 8));
 }
 
 /** Address of the KeyNote of a region's key, or 0: what was counted for it. */
-export function mrNote(context: usize, key: u32): usize {
-  return findNote(arenaOf(context), key);
+export function mrNote(context: Context, key: u32): usize {
+  return findNote(context.arena, key);
 }
 
-export function destroyQp(context: usize, qp: usize): u32 {
-  return destroyQueuePair(changetype<Context>(context), changetype<QueuePair>(qp));
+export function destroyQp(context: Context, qp: QueuePair): u32 {
+  return destroyQueuePair(context, qp);
 }
 
 /** Threads take turns, and each reads the clock for itself: time does not go back. */
@@ -442,96 +423,97 @@ function setNow(context: Context, now: f64): void {
 }
 
 /** The doorbell of the send ring. */
-export function postSend(context: usize, qp: usize, now: f64): void {
-  const c = changetype<Context>(context);
-  setNow(c, now);
-  answerDoorbell(c, changetype<QueuePair>(qp));
+export function postSend(context: Context, qp: QueuePair, now: f64): void {
+  setNow(context, now);
+  answerDoorbell(context, qp);
 }
 
 /** The doorbells that other threads rang. Returns how many. */
-export function postDoorbells(context: usize, now: f64): u32 {
-  const c = changetype<Context>(context);
-  setNow(c, now);
-  return answerDoorbells(c);
+export function postDoorbells(context: Context, now: f64): u32 {
+  setNow(context, now);
+  return answerDoorbells(context);
 }
 
 /** The doorbell of the receive ring. */
-export function postRecv(context: usize, qp: usize, now: f64): void {
-  const c = changetype<Context>(context);
-  const q = changetype<QueuePair>(qp);
-  setNow(c, now);
-  if (q.state == QpState.ERR) flushQueues(c, q);
+export function postRecv(context: Context, qp: QueuePair, now: f64): void {
+  setNow(context, now);
+  if (qp.state == QpState.ERR) flushQueues(context, qp);
 }
 
 /** Takes in the packets of the first `count` receive descriptors. */
-export function receivePackets(context: usize, count: u32, now: f64): void {
-  const c = changetype<Context>(context);
-  setNow(c, now);
-  enter(c.arena, c.slot);
-  receiveBatch(c, count);
-  leave(c.slot);
+export function receivePackets(context: Context, count: u32, now: f64): void {
+  setNow(context, now);
+  enter(context.arena, context.slot);
+  receiveBatch(context, count);
+  leave(context.slot);
 }
 
 /** Writes the next FLUSH for the host into a FlushRequest. 0: no FLUSH waits. */
-export function nextFlush(context: usize, request: usize): u32 {
-  const c = changetype<Context>(context);
-  enter(c.arena, c.slot);
-  const found = nextFlushOf(c, changetype<FlushRequest>(request));
-  leave(c.slot);
+export function nextFlush(context: Context, request: FlushRequest): u32 {
+  enter(context.arena, context.slot);
+  const found = nextFlushOf(context, request);
+  leave(context.slot);
   return found ? 1 : 0;
 }
 
 /** The host will answer a FLUSH `count` times instead of once per range. */
-export function setFlushAnswers(qp: usize, job: u32, serial: u32, count: u32): void {
-  expectAnswers(changetype<QueuePair>(qp), job, serial, count);
+export function setFlushAnswers(qp: QueuePair, job: u32, serial: u32, count: u32): void {
+  expectAnswers(qp, job, serial, count);
 }
 
 /** One of the host's answers to a FLUSH. `failed`: 1: it is not durable, and never will be. */
-export function advanceFlush(context: usize, qp: usize, job: u32, serial: u32, failed: u32): void {
-  const c = changetype<Context>(context);
-  takeAnswer(c, changetype<QueuePair>(qp), job, serial, failed != 0);
+export function advanceFlush(
+  context: Context,
+  qp: QueuePair,
+  job: u32,
+  serial: u32,
+  failed: u32,
+): void {
+  takeAnswer(context, qp, job, serial, failed != 0);
 }
 
 /** Fills send buffer `buffer`; returns how many packets it holds, 0: nothing to send. */
-export function nextPackets(context: usize, buffer: u32): u32 {
-  const c = changetype<Context>(context);
-  enter(c.arena, c.slot);
-  const count = fillBuffer(c, buffer);
-  leave(c.slot);
+export function nextPackets(context: Context, buffer: u32): u32 {
+  enter(context.arena, context.slot);
+  const count = fillBuffer(context, buffer);
+  leave(context.slot);
   return count;
 }
 
 /** Time has passed: what is due, happens. */
-export function advance(context: usize, now: f64): void {
-  const c = changetype<Context>(context);
-  setNow(c, now);
-  enter(c.arena, c.slot);
-  for (let node = dueTimer(c.timers, c.now); node != null; node = dueTimer(c.timers, c.now)) {
-    timerFired(c, queuePairOfTimer(node));
+export function advance(context: Context, now: f64): void {
+  setNow(context, now);
+  enter(context.arena, context.slot);
+  for (
+    let node = dueTimer(context.timers, context.now);
+    node != null;
+    node = dueTimer(context.timers, context.now)
+  ) {
+    timerFired(context, queuePairOfTimer(node));
   }
-  scheduleDueFences(c);
-  sendDelayedAcks(c);
-  leave(c.slot);
+  scheduleDueFences(context);
+  sendDelayedAcks(context);
+  leave(context.slot);
 }
 
 /** When `advance` is to be called next, in microseconds; 0: not before the next input. */
-export function nextDeadline(context: usize): f64 {
-  return <f64>earliestDeadline(changetype<Context>(context));
+export function nextDeadline(context: Context): f64 {
+  return <f64>earliestDeadline(context);
 }
 
 /** The same for delayed acknowledgements: `advance` may be a millisecond or two later. */
-export function nextOwed(context: usize): f64 {
-  return <f64>changetype<Context>(context).delayedAckMicros;
+export function nextOwed(context: Context): f64 {
+  return <f64>context.delayedAckMicros;
 }
 
 /** Exported: `setPacketAuth`. */
-export function setQpAuth(context: usize, qp: usize, memory: usize): u32 {
-  return setPacketAuth(changetype<Context>(context), changetype<QueuePair>(qp), memory);
+export function setQpAuth(context: Context, qp: QueuePair, memory: usize): u32 {
+  return setPacketAuth(context, qp, memory);
 }
 
 /** Exported: `rotateSendKey`. */
-export function qpRotateKey(context: usize, qp: usize): u32 {
-  return rotateSendKey(changetype<Context>(context), changetype<QueuePair>(qp));
+export function qpRotateKey(context: Context, qp: QueuePair): u32 {
+  return rotateSendKey(context, qp);
 }
 
 /**
@@ -540,7 +522,7 @@ export function qpRotateKey(context: usize, qp: usize): u32 {
  * `tag`. `key`: 32 bytes; the nonce is 4 zero bytes, then `nonceLow` and `nonceHigh`.
  */
 export function aeadSeal(
-  context: usize,
+  context: Context,
   key: usize,
   nonceLow: u32,
   nonceHigh: u32,
@@ -550,7 +532,7 @@ export function aeadSeal(
   tag: usize,
 ): void {
   if (!PACKET_AUTH) return;
-  const scratch = changetype<Context>(context).authScratch;
+  const scratch = context.authScratch;
   const nonce = ((<u64>nonceHigh) << 32) | nonceLow;
   aeadCrypt(scratch, key, nonce, data + <usize>plain, length - plain);
   aeadTag(scratch, key, nonce, data, length, plain, tag);
@@ -558,7 +540,7 @@ export function aeadSeal(
 
 /** The reverse. 1: the tag fits, and the bytes are decrypted; 0: nothing has changed. */
 export function aeadOpen(
-  context: usize,
+  context: Context,
   key: usize,
   nonceLow: u32,
   nonceHigh: u32,
@@ -568,7 +550,7 @@ export function aeadOpen(
   tag: usize,
 ): u32 {
   if (!PACKET_AUTH) return 0;
-  const scratch = changetype<Context>(context).authScratch;
+  const scratch = context.authScratch;
   const nonce = ((<u64>nonceHigh) << 32) | nonceLow;
   if (!aeadVerify(scratch, key, nonce, data, length, plain, tag)) return 0;
   aeadCrypt(scratch, key, nonce, data + <usize>plain, length - plain);
@@ -576,90 +558,79 @@ export function aeadOpen(
 }
 
 /** Checks whether the peer of a queue pair sent a packet; if not, sends a probe. Returns a Life. */
-export function postProbe(context: usize, qp: usize, now: f64): u32 {
-  const c = changetype<Context>(context);
-  c.now = max<u64>(c.now, <u64>now);
-  return lookForLife(c, changetype<QueuePair>(qp));
+export function postProbe(context: Context, qp: QueuePair, now: f64): u32 {
+  context.now = max<u64>(context.now, <u64>now);
+  return lookForLife(context, qp);
 }
 
 /** Takes part in a pool of regions as PoolParameters say, or makes it. An Errno. */
-export function poolOpen(context: usize, parameters: usize): u32 {
-  const c = changetype<Context>(context);
-  return openPool(c.arena, c.slotIndex, changetype<PoolParameters>(parameters));
+export function poolOpen(context: Context, parameters: PoolParameters): u32 {
+  return openPool(context.arena, context.slotIndex, parameters);
 }
 
 /** Leaves a pool. An Errno; EAGAIN: the last member frees its regions first. */
-export function poolClose(context: usize, pool: u32): u32 {
-  const c = changetype<Context>(context);
-  return closePool(c.arena, c.slotIndex, pool);
+export function poolClose(context: Context, pool: u32): u32 {
+  return closePool(context.arena, context.slotIndex, pool);
 }
 
 /** Makes a user of a pool as PoolUserParameters say. An Errno. */
-export function poolAddUser(context: usize, parameters: usize): u32 {
-  const c = changetype<Context>(context);
-  return addUser(c.arena, c.slotIndex, changetype<PoolUserParameters>(parameters));
+export function poolAddUser(context: Context, parameters: PoolUserParameters): u32 {
+  return addUser(context.arena, context.slotIndex, parameters);
 }
 
-export function poolRemoveUser(context: usize, user: u32): u32 {
-  const c = changetype<Context>(context);
-  return removeUser(c.arena, c.slotIndex, user);
+export function poolRemoveUser(context: Context, user: u32): u32 {
+  return removeUser(context.arena, context.slotIndex, user);
 }
 
 /** The user lends `count` of its own regions; a negative count takes them back. */
-export function poolLend(context: usize, user: u32, count: i32): void {
-  lendOwn(changetype<Context>(context).arena, user, count);
+export function poolLend(context: Context, user: u32, count: i32): void {
+  lendOwn(context.arena, user, count);
 }
 
 /** A region of this context joins a pool, in the pool's own hand. An Errno. */
-export function poolAdd(context: usize, pool: u32, key: u32, mark: u32): u32 {
-  const c = changetype<Context>(context);
-  return addNode(c.arena, c.slotIndex, pool, key, mark);
+export function poolAdd(context: Context, pool: u32, key: u32, mark: u32): u32 {
+  return addNode(context.arena, context.slotIndex, pool, key, mark);
 }
 
 /** A region in the pool's own hand is the context's again. An Errno. */
-export function poolRemove(context: usize, pool: u32, index: u32): u32 {
-  const c = changetype<Context>(context);
-  return removeNode(c.arena, c.slotIndex, pool, index);
+export function poolRemove(context: Context, pool: u32, index: u32): u32 {
+  return removeNode(context.arena, context.slotIndex, pool, index);
 }
 
 /** A region for a user (index + 1): PoolTake. Wait-free. */
-export function poolTake(context: usize, pool: u32, user: u32, bucket: u32, borrowed: u32): u32 {
-  const c = changetype<Context>(context);
-  return takeNode(c.arena, c.slotIndex, pool, user, bucket, borrowed);
+export function poolTake(context: Context, pool: u32, user: u32, bucket: u32, borrowed: u32): u32 {
+  return takeNode(context.arena, context.slotIndex, pool, user, bucket, borrowed);
 }
 
 /** Gives a region back. An Errno. Wait-free. */
-export function poolGive(context: usize, pool: u32, user: u32, bucket: u32, index: u32): u32 {
-  const c = changetype<Context>(context);
-  return giveNode(c.arena, c.slotIndex, pool, user, bucket, index);
+export function poolGive(context: Context, pool: u32, user: u32, bucket: u32, index: u32): u32 {
+  return giveNode(context.arena, context.slotIndex, pool, user, bucket, index);
 }
 
 /** What a bucket has goes to the pool. */
-export function poolDrain(context: usize, pool: u32, bucket: u32): void {
-  const c = changetype<Context>(context);
-  drainBucket(c.arena, c.slotIndex, pool, bucket);
+export function poolDrain(context: Context, pool: u32, bucket: u32): void {
+  drainBucket(context.arena, context.slotIndex, pool, bucket);
 }
 
 /** Free regions. */
-export function poolFree(context: usize, pool: u32): u32 {
-  const arena = changetype<Context>(context).arena;
+export function poolFree(context: Context, pool: u32): u32 {
+  const arena = context.arena;
   return countFree(arena, poolAt(arena, pool));
 }
 
 /** Invalidates a region for REG_MR without a queue pair. Returns an Errno. */
-export function killFastMr(context: usize, key: u32): u32 {
-  const c = changetype<Context>(context);
-  return revokeFast(c.arena, c.slotIndex, key);
+export function killFastMr(context: Context, key: u32): u32 {
+  return revokeFast(context.arena, context.slotIndex, key);
 }
 
 /** 1: no engine can still access the memory of the invalidated region. */
-export function mrRevoked(context: usize, key: u32): u32 {
-  return fastRevoked(changetype<Context>(context).arena, key) ? 1 : 0;
+export function mrRevoked(context: Context, key: u32): u32 {
+  return fastRevoked(context.arena, key) ? 1 : 0;
 }
 
 /** Looks a key up as the data path does: the linear address, or 0. */
 export function lookupKey(
-  context: usize,
+  context: Context,
   key: u32,
   pd: u32,
   addressHigh: u32,
@@ -668,26 +639,17 @@ export function lookupKey(
   access: u32,
 ): usize {
   const address = ((<u64>addressHigh) << 32) | addressLow;
-  return translate(changetype<Context>(context).arena, key, pd, address, length, access);
+  return translate(context.arena, key, pd, address, length, access);
 }
 
 /** The whole codec: packet to PacketFields. A PacketStatus. */
-export function parse(context: usize, packet: usize, length: u32, fields: usize): u32 {
-  return parsePacket(
-    changetype<Context>(context).opcodeTable,
-    packet,
-    length,
-    changetype<PacketFields>(fields),
-  );
+export function parse(context: Context, packet: usize, length: u32, fields: PacketFields): u32 {
+  return parsePacket(context.opcodeTable, packet, length, fields);
 }
 
 /** PacketFields to headers; returns their bytes, 0: no such opcode. */
-export function build(context: usize, packet: usize, fields: usize): u32 {
-  return buildPacket(
-    changetype<Context>(context).opcodeTable,
-    packet,
-    changetype<PacketFields>(fields),
-  );
+export function build(context: Context, packet: usize, fields: PacketFields): u32 {
+  return buildPacket(context.opcodeTable, packet, fields);
 }
 
 /** Register after the pseudo header; `family` 4 or 6. */
@@ -709,7 +671,7 @@ function startOf(
 
 /** ICRC of the packet; `family` 4 or 6; addresses point to 4 or 16 bytes in network order. */
 export function icrc(
-  context: usize,
+  context: Context,
   family: u32,
   source: usize,
   target: usize,
@@ -718,14 +680,13 @@ export function icrc(
   packet: usize,
   length: u32,
 ): u32 {
-  const c = changetype<Context>(context);
-  const begin = startOf(c.icrcTables, family, source, target, sourcePort, targetPort, length);
-  return icrcOf(c.icrcTables, c.crcScratch, begin, packet, length);
+  const begin = startOf(context.icrcTables, family, source, target, sourcePort, targetPort, length);
+  return icrcOf(context.icrcTables, context.crcScratch, begin, packet, length);
 }
 
 /** The same, covering the packet twice: how rxe computes the ICRC of a FLUSH request. */
 export function icrcDoubled(
-  context: usize,
+  context: Context,
   family: u32,
   source: usize,
   target: usize,
@@ -734,12 +695,11 @@ export function icrcDoubled(
   packet: usize,
   length: u32,
 ): u32 {
-  const c = changetype<Context>(context);
-  const begin = startOf(c.icrcTables, family, source, target, sourcePort, targetPort, length);
-  return icrcOfDoubled(c.icrcTables, c.crcScratch, begin, packet, length);
+  const begin = startOf(context.icrcTables, family, source, target, sourcePort, targetPort, length);
+  return icrcOfDoubled(context.icrcTables, context.crcScratch, begin, packet, length);
 }
 
 /** IPv4 identification that explains the difference between two ICRCs, or -1. */
-export function ipIdOf(context: usize, difference: u32, length: u32): i32 {
-  return icrcSolveIpId(changetype<Context>(context).icrcTables, difference, length);
+export function ipIdOf(context: Context, difference: u32, length: u32): i32 {
+  return icrcSolveIpId(context.icrcTables, difference, length);
 }

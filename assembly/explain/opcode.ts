@@ -1,99 +1,52 @@
 /** Names of opcodes: the enum's member names, and titles for humans that are made from them. */
-import { Opcode, Service } from '../wire/opcode';
+import { Opcode } from '../wire/opcode';
 
-/** Name of an operation, as it follows the service in the names of opcodes; '' for none. */
-function operationName(operation: u32): string {
-  switch (operation) {
-    case Opcode.RC_SEND_FIRST:
-      return 'SEND_FIRST';
-    case Opcode.RC_SEND_MIDDLE:
-      return 'SEND_MIDDLE';
-    case Opcode.RC_SEND_LAST:
-      return 'SEND_LAST';
-    case Opcode.RC_SEND_LAST_WITH_IMM:
-      return 'SEND_LAST_WITH_IMM';
-    case Opcode.RC_SEND_ONLY:
-      return 'SEND_ONLY';
-    case Opcode.RC_SEND_ONLY_WITH_IMM:
-      return 'SEND_ONLY_WITH_IMM';
-    case Opcode.RC_RDMA_WRITE_FIRST:
-      return 'RDMA_WRITE_FIRST';
-    case Opcode.RC_RDMA_WRITE_MIDDLE:
-      return 'RDMA_WRITE_MIDDLE';
-    case Opcode.RC_RDMA_WRITE_LAST:
-      return 'RDMA_WRITE_LAST';
-    case Opcode.RC_RDMA_WRITE_LAST_WITH_IMM:
-      return 'RDMA_WRITE_LAST_WITH_IMM';
-    case Opcode.RC_RDMA_WRITE_ONLY:
-      return 'RDMA_WRITE_ONLY';
-    case Opcode.RC_RDMA_WRITE_ONLY_WITH_IMM:
-      return 'RDMA_WRITE_ONLY_WITH_IMM';
-    default:
-      return reliableName(operation);
-  }
-}
+/** Operations by the lower five bits of an opcode, as they follow the service in its name. */
+const OPERATIONS: StaticArray<string> = [
+  'SEND_FIRST',
+  'SEND_MIDDLE',
+  'SEND_LAST',
+  'SEND_LAST_WITH_IMM',
+  'SEND_ONLY',
+  'SEND_ONLY_WITH_IMM',
+  'RDMA_WRITE_FIRST',
+  'RDMA_WRITE_MIDDLE',
+  'RDMA_WRITE_LAST',
+  'RDMA_WRITE_LAST_WITH_IMM',
+  'RDMA_WRITE_ONLY',
+  'RDMA_WRITE_ONLY_WITH_IMM',
+  'RDMA_READ_REQUEST',
+  'RDMA_READ_RESPONSE_FIRST',
+  'RDMA_READ_RESPONSE_MIDDLE',
+  'RDMA_READ_RESPONSE_LAST',
+  'RDMA_READ_RESPONSE_ONLY',
+  'ACKNOWLEDGE',
+  'ATOMIC_ACKNOWLEDGE',
+  'COMPARE_SWAP',
+  'FETCH_ADD',
+  '',
+  'SEND_LAST_WITH_INVALIDATE',
+  'SEND_ONLY_WITH_INVALIDATE',
+  '',
+  '',
+  '',
+  '',
+  'FLUSH',
+  'ATOMIC_WRITE',
+];
+/** Services by the upper three bits of an opcode, as the specification has them. */
+const SERVICES: StaticArray<string> = ['RC', 'UC', 'RD', 'UD', 'CNP', 'XRC', '', 'MSP'];
 
-/** Operations that only RC has. */
-function reliableName(operation: u32): string {
-  switch (operation) {
-    case Opcode.RC_RDMA_READ_REQUEST:
-      return 'RDMA_READ_REQUEST';
-    case Opcode.RC_RDMA_READ_RESPONSE_FIRST:
-      return 'RDMA_READ_RESPONSE_FIRST';
-    case Opcode.RC_RDMA_READ_RESPONSE_MIDDLE:
-      return 'RDMA_READ_RESPONSE_MIDDLE';
-    case Opcode.RC_RDMA_READ_RESPONSE_LAST:
-      return 'RDMA_READ_RESPONSE_LAST';
-    case Opcode.RC_RDMA_READ_RESPONSE_ONLY:
-      return 'RDMA_READ_RESPONSE_ONLY';
-    case Opcode.RC_ACKNOWLEDGE:
-      return 'ACKNOWLEDGE';
-    case Opcode.RC_ATOMIC_ACKNOWLEDGE:
-      return 'ATOMIC_ACKNOWLEDGE';
-    case Opcode.RC_COMPARE_SWAP:
-      return 'COMPARE_SWAP';
-    case Opcode.RC_FETCH_ADD:
-      return 'FETCH_ADD';
-    case Opcode.RC_SEND_LAST_WITH_INVALIDATE:
-      return 'SEND_LAST_WITH_INVALIDATE';
-    case Opcode.RC_SEND_ONLY_WITH_INVALIDATE:
-      return 'SEND_ONLY_WITH_INVALIDATE';
-    case Opcode.RC_FLUSH:
-      return 'FLUSH';
-    case Opcode.RC_ATOMIC_WRITE:
-      return 'ATOMIC_WRITE';
-    default:
-      return '';
-  }
-}
-
-/** Name of the service in the top three bits of an opcode, as the specification has them. */
+/** Name of the service of an opcode; '' for none. */
 export function serviceName(opcode: u32): string {
-  switch (opcode & 0xe0) {
-    case Service.RC:
-      return 'RC';
-    case Service.UC:
-      return 'UC';
-    case 0x40:
-      return 'RD';
-    case Service.UD:
-      return 'UD';
-    case Service.CNP:
-      return 'CNP';
-    case 0xa0:
-      return 'XRC';
-    case Service.MSP:
-      return 'MSP';
-    default:
-      return '';
-  }
+  return SERVICES[(opcode >>> 5) & 7];
 }
 
 /** The member name of an opcode that the table has. */
 export function opcodeName(opcode: u32): string {
   if (opcode == Opcode.CNP) return 'CNP';
   if (opcode == Opcode.MSP_SELECTIVE_ACKNOWLEDGE) return 'MSP_SELECTIVE_ACKNOWLEDGE';
-  return serviceName(opcode) + '_' + operationName(opcode & 0x1f);
+  return serviceName(opcode) + '_' + OPERATIONS[opcode & 0x1f];
 }
 
 /** How a word of a member name looks in a title. By hand: toLowerCase brings Unicode's tables. */

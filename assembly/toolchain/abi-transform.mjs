@@ -1,13 +1,13 @@
 /**
- * A compiler transform: while asc compiles the engine, it writes down every enum and the layout of
- * every `@unmanaged` struct, as literals, to build/abi.js and build/abi.d.ts. So the host types no
- * number and the engine exports none.
+ * A compiler transform: while asc compiles the engine, it writes down every enum, the layout of
+ * every `@unmanaged` struct and the signature of every export, as literals, to build/abi.js and
+ * build/abi.d.ts. So the host types no number and the engine exports none.
  *
  * It also holds the structs to their rules: no field lies across its alignment's padding, which
  * would make the layout depend on the compiler.
  */
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { ElementKind, NodeKind, TypeKind } from 'assemblyscript';
+import { CommonFlags, ElementKind, NodeKind, SourceKind, TypeKind } from 'assemblyscript';
 import { Transform } from 'assemblyscript/transform';
 
 const KINDS = new Map([
@@ -45,21 +45,37 @@ function enums(program) {
   return found;
 }
 
-/** The docstring in front of an enum: the source of the package's docs. */
+/** The docstring in front of a declaration: the source of the package's docs. */
+function docOf({ source, start }) {
+  const before = source.text
+    .slice(0, start)
+    .replace(/export\s*$/, '')
+    .trimEnd();
+  const begin = before.lastIndexOf('/**');
+  const comment = begin < 0 ? '' : before.slice(begin);
+  return comment.indexOf('*/') === comment.length - 2 ? [comment] : [];
+}
+
 function docs(program) {
-  const found = {};
-  for (const element of ownElements(program)) {
-    if (element.kind !== ElementKind.Enum) continue;
-    const { source, start } = element.declaration.range;
-    const before = source.text
-      .slice(0, start)
-      .replace(/export\s*$/, '')
-      .trimEnd();
-    const begin = before.lastIndexOf('/**');
-    const comment = begin < 0 ? '' : before.slice(begin);
-    if (comment.indexOf('*/') === comment.length - 2) found[element.name] = comment;
+  const enumerations = ownElements(program).filter(({ kind }) => kind === ElementKind.Enum);
+  return Object.fromEntries(enumerations.map((e) => [e.name, docOf(e.declaration.range)]));
+}
+
+/** The functions of the entry file as the host calls them: numbers, addresses among them. */
+function exported(program) {
+  const lines = ['/** Functions of the engine. `now` counts microseconds. */'];
+  lines.push('export interface EngineExports {');
+  for (const { kind, name, declaration } of ownElements(program)) {
+    const isEntry = declaration.range.source.sourceKind === SourceKind.UserEntry;
+    if (kind !== ElementKind.FunctionPrototype || !isEntry) continue;
+    if (!declaration.is(CommonFlags.Export)) continue;
+    const { parameters, returnType } = declaration.signature;
+    const of = ({ name }) => (name.identifier.text === 'void' ? 'void' : 'number');
+    const list = parameters.map((each) => `${each.name.text}: ${of(each.type)}`).join(', ');
+    const doc = docOf(declaration.range).map((comment) => comment.replace(/^/gm, '  '));
+    lines.push(...doc, `  ${name}(${list}): ${of(returnType)};`);
   }
-  return found;
+  return [...lines, '}'];
 }
 
 function structs(program) {
@@ -108,7 +124,7 @@ export default class AbiTransform extends Transform {
     for (const [name, members] of sorted(enums(this.program))) {
       const entries = Object.entries(members);
       js.push(`export const ${name} = /* @__PURE__ */ Object.freeze({`);
-      if (name in comments) ts.push(comments[name]);
+      ts.push(...comments[name]);
       ts.push(`export declare const ${name}: {`);
       for (const [member, value] of entries) {
         js.push(`  ${member}: ${value},`);
@@ -146,6 +162,7 @@ export default class AbiTransform extends Transform {
       js.push(`export const ${name} = ${value};`);
       ts.push(`export declare const ${name}: ${value};`);
     }
+    ts.push(...exported(this.program));
     mkdirSync('build', { recursive: true });
     writeFileSync('build/abi.js', js.join('\n') + '\n');
     writeFileSync('build/abi.d.ts', ts.join('\n') + '\n');

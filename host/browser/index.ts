@@ -5,57 +5,9 @@
  */
 import { fetchModule } from '../engine/module-bytes.js';
 
-export * from '../errors/errors.js';
-export * from '../verbs/enums.js';
-export * from '../verbs/constants.js';
-export { flowLabelToUdpSport } from '../verbs/queues/flow.js';
-export * from '../verbs/queries/strings.js';
-export type { AsyncEventRecord, Context, CounterValues } from '../verbs/context.js';
-export { openDevice, type LinkOpenOptions } from '../verbs/open-device.js';
+export * from './shared-index.js';
+export type { LinkOpenOptions } from '../verbs/open-device.js';
 export type { LinkOpenOptions as OpenOptions } from '../verbs/open-device.js';
-export type { PersistentMemory, PmemOptions } from '../pmem/persistent-memory.js';
-export type { Durability } from '../pmem/place.js';
-export type { PortAttributes } from '../verbs/queries/query-port.js';
-export type { GidEntry } from '../verbs/queries/query-tables.js';
-export type {
-  DeviceAttributes,
-  DeviceAttributesEx,
-  MrLayoutCaps,
-} from '../verbs/queries/query-device.js';
-export type { ProtectionDomain } from '../verbs/domains/protection-domain.js';
-export type {
-  MemoryRegion,
-  RegionCounters,
-  RegisterOptions,
-} from '../verbs/regions/memory-region.js';
-export * from '../verbs/layouts/layouts.js';
-export { explainLayout, type KeyNames } from '../verbs/layouts/explain-layout.js';
-export type { LayoutMemoryRegion, MrSetLayout } from '../verbs/layouts/layout-memory-region.js';
-export type { FastMemoryRegion, RegMr } from '../verbs/regions/fast-memory-region.js';
-export { incRkey } from '../verbs/regions/key.js';
-export type { BindMw, MemoryWindow, MwBind, MwBindInfo } from '../verbs/regions/memory-window.js';
-export type { CompletionQueue, WorkCompletion } from '../verbs/queues/completion-queue.js';
-export type { QpAttributes } from '../verbs/queues/queue-pair-attributes.js';
-export type { AddressAttributes, AddressHandle } from '../verbs/queues/address-handle.js';
-export type { CompletionChannel } from '../verbs/queues/completion-channel.js';
-export type { QpInitAttributes, QueuePair } from '../verbs/queues/queue-pair.js';
-export type { QpCapabilities } from '../verbs/queues/queue-pair-capabilities.js';
-export type { PacketKeys } from '../verbs/queues/packet-keys.js';
-export type { AuthOptions } from '../cm/auth-option.js';
-export type {
-  SharedReceiveQueue,
-  SrqInitAttributes,
-} from '../verbs/queues/shared-receive-queue.js';
-export type { ReceiveWorkRequest, SendWorkRequest, Sge } from '../verbs/queues/work-request.js';
-export { Endpoint, Gid } from '../link/endpoint.js';
-export type { Link, LinkInfo, LinkMemory, LinkReceiver, PacketBatch } from '../link/link.js';
-export { LoopbackNetwork, createLoopbackPair } from '../link/loopback.js';
-export { faultLink } from '../link/faults/fault.js';
-export { traceLink } from '../link/capture/trace.js';
-export { DataChannelLink, type DataChannelOptions } from '../link/channel/data-channel.js';
-export { WebSocketLink, type WebSocketOptions } from '../link/channel/websocket.js';
-export type { ChannelCounters } from '../link/channel/channel-limits.js';
-export type { PeerEvent, PeerEventKind } from '../link/channel/channel-link.js';
 export { defaultConnector } from '../link/rtc/default.js';
 export type {
   Description,
@@ -65,34 +17,6 @@ export type {
 } from '../link/rtc/connection.js';
 export type { ChannelReceiver, DatagramChannel } from '../link/channel/datagram-channel.js';
 export { provideRtc, type ProvideOptions } from '../link/rtc/provide.js';
-export { BroadcastSignalling } from '../link/signalling/broadcast.js';
-export { HttpSignalling } from '../link/signalling/http.js';
-export type {
-  Answerer,
-  Signalling,
-  SignallingListener,
-  SignallingRoom,
-} from '../link/signalling/signalling.js';
-export { RealClock, VirtualClock, type Clock } from '../device/clock.js';
-export type { CacheCounters, CacheModelOptions } from '../engine/cache-model.js';
-export type { DeviceShare, ShareOptions } from '../device/sharing/thread-share.js';
-export * from '../engine/explain.js';
-export * from '../cm/enums.js';
-export { createEventChannel } from '../cm/event-channel.js';
-export type { CmEvent, ConnParam, EventChannel } from '../cm/event-channel.js';
-export type { CmId } from '../cm/cm-id.js';
-export { ConnectError } from '../cm/connect-error.js';
-export { connect, listen } from '../cm/connect.js';
-export type {
-  ConnectOptions,
-  ConnectionsOptions,
-  EndOptions,
-  ListenOptions,
-  RdmaConnection,
-  RdmaListener,
-  RdmaRequest,
-  Target,
-} from '../cm/connect.js';
 
 /** To be awaited before the first explain function: their text module is fetched. */
 export function fetchExplain(): Promise<void> {

@@ -89,6 +89,11 @@ function example(...lines: string[]): string {
   return `\nExample:\n${lines.map((line) => `  ${line}\n`).join('')}`;
 }
 
+function addUdpPortOption(command: Command): Command {
+  const description = 'UDP port of the local device; 0: a free one';
+  return addPortOption(command, '--udp-port <port>', description, ROCE_PORT);
+}
+
 function addServe(program: Command): void {
   const command = begin(program, 'serve', 'receive files of "verbena put" into a directory')
     .option('--dir <directory>', 'directory of the received files', '.')
@@ -288,12 +293,7 @@ function addRping(program: Command): void {
     .option('-V, --validate', 'compare the returned bytes with the sent ones')
     .option('-P, --persistent', 'server: serve further clients after the first')
     .option('--json', 'one JSON object per event');
-  addPortOption(
-    command,
-    '--udp-port <port>',
-    'UDP port of the local device; 0: a free one',
-    ROCE_PORT,
-  );
+  addUdpPortOption(command);
   addPortOption(command, '--peer-udp-port <port>', 'UDP port of the peer’s device', ROCE_PORT);
   addPskOptions(command)
     .addHelpText('after', example('verbena rping -c -a 192.0.2.7 -C 10 -V -v'))
@@ -307,12 +307,7 @@ function addRdsPing(program: Command): void {
     .option('-i, --interval <seconds>', 'time between pings', seconds, 1)
     .option('-I, --bind <address>', 'local address (default: the route to the host)')
     .option('--json', 'one JSON object per ping');
-  addPortOption(
-    command,
-    '--udp-port <port>',
-    'UDP port of the local device; 0: a free one',
-    ROCE_PORT,
-  );
+  addUdpPortOption(command);
   addPortOption(command, '--peer-udp-port <port>', 'UDP port of the peer’s device', ROCE_PORT);
   addPskOptions(command)
     .addHelpText('after', example('verbena rds-ping -c 5 192.0.2.7'))
@@ -346,12 +341,7 @@ function addRdsStress(program: Command): void {
     .option('-c, --report-cpu', 'print the processor time of this process')
     .option('-z, --report-summary', 'with -T: print the summary only')
     .option('--connect-retries <number>', 'connection attempts after the first', whole(0, 1000), 0);
-  addPortOption(
-    command,
-    '--udp-port <port>',
-    'UDP port of the local device; 0: a free one',
-    ROCE_PORT,
-  );
+  addUdpPortOption(command);
   addPskOptions(command)
     .option('--json', 'one JSON object per row')
     .addHelpText('after', example('verbena rds-stress', 'verbena rds-stress -s 192.0.2.7 -T 10 -v'))
@@ -431,12 +421,7 @@ function addNvme(program: Command): void {
     .option('--medium <name>', 'emulate the latency of ssd, disk or hybrid (default: none)')
     .option('--block-bytes <bytes>', '512 or 4096', whole(512, 4096), 512);
   addPortOption(command, '--port <port>', 'port to which hosts connect', NVME_RDMA_PORT);
-  addPortOption(
-    command,
-    '--udp-port <port>',
-    'UDP port of the local device; 0: a free one',
-    ROCE_PORT,
-  )
+  addUdpPortOption(command)
     .option('--pcap <file>', 'capture every packet')
     .option('--json', 'one JSON object per event');
   addFaultOptions(addPskOptions(command))

@@ -105,11 +105,7 @@ export class Connection implements Due {
   heapIndex = -1;
   state: CmState = 'CLOSED';
   owner: ConnectionOwner | undefined;
-  /** Our communication id (or request id), and the peer's; 0: not known yet. */
-  readonly localId: number;
   remoteId = 0;
-  readonly peer: Endpoint;
-  transactionId: bigint;
   localQpn = 0;
   remoteGuid = 0n;
   /** True if the peer's messages look like those of Linux rdma_rxe (`isRxe`). */
@@ -147,11 +143,12 @@ export class Connection implements Due {
   remoteKey = '';
   queuePairKey = '';
 
-  constructor(localId: number, peer: Endpoint, transactionId: bigint) {
-    this.localId = localId;
-    this.peer = peer;
-    this.transactionId = transactionId;
-  }
+  constructor(
+    /** Our communication id (or request id), and the peer's; 0: not known yet. */
+    readonly localId: number,
+    readonly peer: Endpoint,
+    public transactionId: bigint,
+  ) {}
 }
 
 export function idsOf(connection: Connection): { localCommId: number; remoteCommId: number } {

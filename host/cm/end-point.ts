@@ -45,9 +45,6 @@ const WORK_REQUESTS_DEFAULT = 128;
  * groups.
  */
 export abstract class EndPoint implements ManagedId {
-  readonly context: Context;
-  /** A PortSpace. */
-  readonly portSpace: number;
   /** What `createQp` made. */
   qp: QueuePair | undefined;
   readonly #manager: Manager;
@@ -61,12 +58,14 @@ export abstract class EndPoint implements ManagedId {
   /** @internal `options.auth`, checked. */
   authRule: AuthRule | undefined;
 
-  protected constructor(context: Context, portSpace: number) {
+  protected constructor(
+    readonly context: Context,
+    /** A PortSpace. */
+    readonly portSpace: number,
+  ) {
     if (!Object.values<number>(PortSpace).includes(portSpace)) {
       throw new MisuseError('portSpace', `must be a PortSpace, got ${portSpace}`);
     }
-    this.context = context;
-    this.portSpace = portSpace;
     this.#manager = Manager.of(context);
   }
 

@@ -89,7 +89,6 @@ export class CmEvent {
 
 /** `struct rdma_event_channel`: where the events of ids arrive (`createEventChannel`). */
 export class EventChannel {
-  readonly context: Context;
   readonly #ids = new Set<CmId>();
   #events: CmEvent[] = [];
   readonly #waiting: ((event: CmEvent | undefined) => void)[] = [];
@@ -97,8 +96,7 @@ export class EventChannel {
   #isOver = false;
 
   /** @internal Use `createEventChannel()`. */
-  constructor(context: Context) {
-    this.context = context;
+  constructor(readonly context: Context) {
     context.endings.add(this.#end);
   }
 

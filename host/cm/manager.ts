@@ -35,7 +35,6 @@ const DYNAMIC_PORT_LEAST = 49152;
 const PORT_DRAWS = 256;
 
 export class Manager {
-  readonly context: Context;
   readonly core: CmCore;
   readonly ids = new Set<ManagedId>();
   /** The id that receives the events of a queue pair. */
@@ -62,8 +61,7 @@ export class Manager {
     return manager;
   }
 
-  private constructor(context: Context) {
-    this.context = context;
+  private constructor(readonly context: Context) {
     const { shared } = context.device;
     this.core = new CmCore({
       slot: shared?.slot ?? 0,

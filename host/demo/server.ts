@@ -54,30 +54,24 @@ export interface DemoServerOptions {
 }
 
 export class DemoServer {
-  readonly url: string;
-  /** Bytes of a whole visit, compressed. */
-  readonly gzipBytes: number;
-  /** Relays that lose datagrams. */
-  readonly relays: RelayServer;
   /** The peer over data channels; undefined without node-datachannel. */
   readonly station: Station | undefined;
   /** The peer over WebSockets; undefined without ws. */
   readonly socketStation: Station | undefined;
   /** What is missing here, a sentence each. */
   readonly missing: readonly string[];
-  readonly #server: Server;
 
   private constructor(
-    server: Server,
-    url: string,
-    gzipBytes: number,
-    relays: RelayServer,
+    private readonly server: Server,
+    readonly url: string,
+
+    /** Bytes of a whole visit, compressed. */
+    readonly gzipBytes: number,
+
+    /** Relays that lose datagrams. */
+    readonly relays: RelayServer,
     stations: Pick<DemoServer, 'station' | 'socketStation' | 'missing'>,
   ) {
-    this.#server = server;
-    this.url = url;
-    this.gzipBytes = gzipBytes;
-    this.relays = relays;
     this.station = stations.station;
     this.socketStation = stations.socketStation;
     this.missing = stations.missing;
@@ -118,8 +112,8 @@ export class DemoServer {
   }
 
   async close(): Promise<void> {
-    this.#server.closeAllConnections();
-    await new Promise((resolve) => this.#server.close(resolve));
+    this.server.closeAllConnections();
+    await new Promise((resolve) => this.server.close(resolve));
     this.relays.close();
     await this.station?.close();
     await this.socketStation?.close();

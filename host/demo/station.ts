@@ -55,11 +55,6 @@ interface Meeting {
 }
 
 export class Station {
-  readonly kind: PeerKind;
-  readonly context: Context;
-  readonly link: ChannelLink;
-  readonly faults: FaultLink;
-  readonly tap: WireTap;
   /** What peers WRITE to and READ: the picture and the words behind it. */
   readonly memory: Uint8Array;
   readonly region: MemoryRegion;
@@ -74,18 +69,13 @@ export class Station {
   #closed = false;
 
   private constructor(
-    kind: PeerKind,
-    context: Context,
-    link: ChannelLink,
-    faults: FaultLink,
-    tap: WireTap,
+    readonly kind: PeerKind,
+    readonly context: Context,
+    readonly link: ChannelLink,
+    readonly faults: FaultLink,
+    readonly tap: WireTap,
   ) {
     const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC } = AccessFlag;
-    this.kind = kind;
-    this.context = context;
-    this.link = link;
-    this.faults = faults;
-    this.tap = tap;
     this.#pd = context.allocPd();
     this.memory = context.alloc(STATION_BYTES);
     const access = LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE | REMOTE_ATOMIC;

@@ -147,13 +147,8 @@ const EVENTS_MAX = 4096;
 const SLOT = 0;
 
 export class Device {
-  readonly arena: ArenaMemory;
   readonly engine: RunningEngine;
-  /** The link, where it is this thread's. */
-  readonly link: Link | undefined;
   readonly info: LinkInfo;
-  readonly clock: Clock;
-  readonly limits: DeviceLimits;
   /** Where several processes share the device: this one's part in it. */
   readonly shared: SharedDevice | undefined;
   /** Set by the layer above before anything can happen. */
@@ -164,17 +159,18 @@ export class Device {
   readonly share: DeviceShare | undefined;
   /** Memory of the device that outlives it. */
   readonly durables: Durables;
-  readonly #progress: Progress;
   /** Index of the word that names the context that blocks a fence. */
   readonly #fenceHolder: number;
   #closed = false;
 
   private constructor(
-    arena: ArenaMemory,
-    progress: Progress,
-    link: Link | undefined,
-    clock: Clock,
-    limits: DeviceLimits,
+    readonly arena: ArenaMemory,
+    private readonly progress: Progress,
+
+    /** The link, where it is this thread's. */
+    readonly link: Link | undefined,
+    readonly clock: Clock,
+    readonly limits: DeviceLimits,
     shared?: SharedDevice,
     share?: DeviceShare,
     tables?: ThreadTables,
@@ -182,13 +178,8 @@ export class Device {
     const { info } = progress;
     this.threads = new ThreadShares(arena, tables, shared?.name);
     this.share = share;
-    this.arena = arena;
     this.durables = new Durables(arena, progress);
-    this.#progress = progress;
-    this.link = link;
     this.info = info;
-    this.clock = clock;
-    this.limits = limits;
     this.shared = shared;
     const context = arena.createContext(
       shared?.slot ?? share?.slot ?? SLOT,
@@ -337,27 +328,27 @@ export class Device {
 
   /** Spinning before a sleep of a thread that waits for a completion; undefined: none. */
   get spin(): Spin | undefined {
-    return this.#progress.spin;
+    return this.progress.spin;
   }
 
   /** Takes in what has arrived, where this thread is one to do it. `settle` follows, or work. */
   poll(again?: boolean): void {
-    this.#progress.poll(again);
+    this.progress.poll(again);
     // A caller that polls in a loop may starve the timer that checks for dead processes.
     if (this.shared && this.arena.memory.words[this.#fenceHolder] !== 0) this.shared.lookNow();
   }
 
   /** Answers to what has arrived leave now. */
   settle(): void {
-    this.#progress.settle();
+    this.progress.settle();
   }
 
   /** Ends everything: timers, link. Nothing is sent or received afterwards. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    if (this.shared) await this.shared.close(() => this.#progress.close());
-    else await this.#progress.close();
+    if (this.shared) await this.shared.close(() => this.progress.close());
+    else await this.progress.close();
   }
 }
 

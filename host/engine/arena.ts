@@ -52,21 +52,18 @@ export interface ArenaPart {
 }
 
 export class ArenaMemory {
-  readonly memory: EngineMemory;
-  /** What runs on this memory; replaced when another thread runs it, too. */
-  exports: EngineExports;
-  readonly address: number;
-  /** Memory for queues and tables. Belongs to this thread. */
-  readonly heap: Heap;
   /** Memory for applications: the same, or, where processes share the arena, theirs. */
   userHeap: UserHeap;
   cacheModel: CacheModel | undefined;
 
-  private constructor(memory: EngineMemory, exports: EngineExports, address: number, heap: Heap) {
-    this.memory = memory;
-    this.exports = exports;
-    this.address = address;
-    this.heap = heap;
+  private constructor(
+    readonly memory: EngineMemory,
+    /** What runs on this memory; replaced when another thread runs it, too. */
+    public exports: EngineExports,
+    readonly address: number,
+    /** Memory for queues and tables. Belongs to this thread. */
+    readonly heap: Heap,
+  ) {
     this.userHeap = heap;
   }
 

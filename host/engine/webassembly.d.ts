@@ -22,38 +22,11 @@ declare namespace WebAssembly {
     grow(pages: number): number;
   }
 
-  interface TableDescriptor {
-    element: 'anyfunc' | 'externref';
-    initial: number;
-    maximum?: number;
-  }
-
-  class Table {
-    constructor(descriptor: TableDescriptor);
-    readonly length: number;
-    get(index: number): unknown;
-    set(index: number, value: unknown): void;
-    grow(count: number): number;
-  }
-
-  type ValueType = 'i32' | 'i64' | 'f32' | 'f64' | 'externref' | 'anyfunc';
-
-  interface GlobalDescriptor {
-    value: ValueType;
-    mutable?: boolean;
-  }
-
-  class Global<Value extends number | bigint = number | bigint> {
-    constructor(descriptor: GlobalDescriptor, value?: Value);
-    value: Value;
-    valueOf(): Value;
-  }
-
   /** A function of a module: i64 is a bigint, everything else a number. */
   type ExportedFunction = (...values: (number | bigint)[]) => number | bigint | undefined;
   type ImportedFunction = (...values: never[]) => number | bigint | void;
-  type ExportValue = ExportedFunction | Global | Memory | Table;
-  type ImportValue = ImportedFunction | Global | Memory | Table | number | bigint;
+  type ExportValue = ExportedFunction | Memory;
+  type ImportValue = ImportedFunction | Memory | number | bigint;
   type Exports = Record<string, ExportValue>;
   type Imports = Record<string, Record<string, ImportValue>>;
   type Kind = 'function' | 'global' | 'memory' | 'table';
@@ -80,17 +53,6 @@ declare namespace WebAssembly {
     readonly exports: Names;
   }
 
-  interface Instantiated {
-    module: Module;
-    instance: Instance;
-  }
-
-  class CompileError extends Error {}
   class LinkError extends Error {}
   class RuntimeError extends Error {}
-
-  function validate(bytes: Source): boolean;
-  function compile(bytes: Source): Promise<Module>;
-  function instantiate(bytes: Source, imports?: Imports): Promise<Instantiated>;
-  function instantiate(module: Module, imports?: Imports): Promise<Instance>;
 }

@@ -80,19 +80,15 @@ function parseIpv6(address: string): Uint8Array {
 
 /** A GID and a UDP port; of a destination, also the port that packets leave from to it. */
 export class Endpoint {
-  readonly gid: Gid;
-  /** UDP port, 1..65535. */
-  readonly port: number;
-
-  /** Of a destination: one of the link's `info.flowPorts`. Anything else: the link's own port. */
-  readonly sourcePort: number;
   #text: string | undefined;
 
-  constructor(gid: Gid, port: number, sourcePort = 0) {
-    this.gid = gid;
-    this.port = port;
-    this.sourcePort = sourcePort;
-  }
+  constructor(
+    readonly gid: Gid,
+    /** UDP port, 1..65535. */
+    readonly port: number,
+    /** Of a destination: one of the link's `info.flowPorts`. Anything else: the link's own port. */
+    readonly sourcePort: number = 0,
+  ) {}
 
   static parse(address: string, port: number): Endpoint {
     return new Endpoint(Gid.parse(address), port);

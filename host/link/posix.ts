@@ -75,13 +75,12 @@ const SOCKADDR_IN6_BYTES = 28;
 /** A system call said no. `code` is the errno's name. */
 export class PosixError extends Error {
   override readonly name = 'PosixError';
-  readonly code: string;
-  readonly syscall: string;
 
-  constructor(syscall: string, code: string) {
+  constructor(
+    readonly syscall: string,
+    readonly code: string,
+  ) {
     super(`${syscall} ${code}`);
-    this.code = code;
-    this.syscall = syscall;
   }
 }
 
@@ -91,7 +90,6 @@ const EVENT = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
 type Koffi = typeof import('koffi').default;
 
 export class Posix {
-  readonly #koffi: Koffi;
   readonly #socket: (family: number, type: number, protocol: number) => number;
   readonly #bind: (fd: number, address: Uint8Array, length: number) => number;
   readonly #close: (fd: number) => number;
@@ -154,8 +152,7 @@ export class Posix {
   /** Where what was signalled is read to. */
   readonly #event = new Uint8Array(EVENT.length);
 
-  constructor(koffi: Koffi) {
-    this.#koffi = koffi;
+  constructor(private readonly koffi: Koffi) {
     // What the process has loaded already: glibc or musl.
     const libc = koffi.load(null);
     this.#socket = libc.func('int socket(int, int, int)');
@@ -248,7 +245,7 @@ export class Posix {
 
   /** Where the first byte of `buffer` lies in this process. */
   addressOf(buffer: ArrayBufferLike): number {
-    return Number(this.#koffi.address(new Uint8Array(buffer)));
+    return Number(this.koffi.address(new Uint8Array(buffer)));
   }
 
   /**
@@ -398,12 +395,12 @@ export class Posix {
 
   /** Of this machine: message headers are laid out for 8. */
   get pointerBytes(): number {
-    return this.#koffi.sizeof('void *');
+    return this.koffi.sizeof('void *');
   }
 
   /** Name of the last call's errno. */
   get errno(): string {
-    return this.errnoName(this.#koffi.errno());
+    return this.errnoName(this.koffi.errno());
   }
 
   errnoName(errno: number): string {
@@ -411,7 +408,7 @@ export class Posix {
   }
 
   #countOrErrno(result: number): number {
-    return result >= 0 ? result : -this.#koffi.errno();
+    return result >= 0 ? result : -this.koffi.errno();
   }
 
   #checked(syscall: string, result: number): number {

@@ -3,13 +3,10 @@ import { CNTLID_MAX } from './target-options.js';
 import { Controller, type ControllerOptions } from './controller.js';
 
 export class Controllers {
-  readonly #max: number;
   readonly #found = new Map<number, Controller>();
   #next = 1;
 
-  constructor(max: number) {
-    this.#max = max;
-  }
+  constructor(private readonly max: number) {}
 
   get size(): number {
     return this.#found.size;
@@ -25,7 +22,7 @@ export class Controllers {
 
   /** Undefined: there are as many as there may be. */
   make(options: Omit<ControllerOptions, 'cntlid'>): Controller | undefined {
-    if (this.#found.size >= this.#max) return undefined;
+    if (this.#found.size >= this.max) return undefined;
     while (this.#found.has(this.#next)) this.#advance();
     const controller = new Controller({ ...options, cntlid: this.#next });
     this.#advance();

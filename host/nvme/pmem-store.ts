@@ -13,13 +13,11 @@ const BLOCK_BYTES = 512;
 export class PmemStore implements NvmeStore {
   readonly memory: Uint8Array;
   readonly isVolatile = true;
-  readonly pmem: PersistentMemory;
   /** What was written since the last flush lies in here; none when `#from` is not below `#to`. */
   #from = Infinity;
   #to = 0;
 
-  private constructor(pmem: PersistentMemory) {
-    this.pmem = pmem;
+  private constructor(readonly pmem: PersistentMemory) {
     this.memory = pmem.buffer.subarray(0, pmem.length - (pmem.length % BLOCK_BYTES));
   }
 

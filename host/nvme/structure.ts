@@ -55,14 +55,13 @@ export const text = (at: number, length: number, padding: ' ' | '\0' = '\0'): Te
 });
 
 export class Structure<T extends Fields> {
-  /** Bytes of the structure. */
-  readonly size: number;
-  readonly fields: T;
   readonly #entries: readonly (readonly [string, Field])[];
 
-  constructor(size: number, fields: T) {
-    this.size = size;
-    this.fields = fields;
+  constructor(
+    /** Bytes of the structure. */
+    readonly size: number,
+    readonly fields: T,
+  ) {
     this.#entries = Object.entries(fields);
   }
 

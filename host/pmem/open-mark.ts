@@ -12,14 +12,11 @@ import { MAKE_PRIVATE, PRIVATE_MODE, checkOwner } from '../link/private-file.js'
 const SUFFIX = '.open';
 
 export class OpenMark {
-  readonly path: string;
-  /** True: an earlier process did not close the file. */
-  readonly wasThere: boolean;
-
-  private constructor(path: string, wasThere: boolean) {
-    this.path = path;
-    this.wasThere = wasThere;
-  }
+  private constructor(
+    readonly path: string,
+    /** True: an earlier process did not close the file. */
+    readonly wasThere: boolean,
+  ) {}
 
   /** Sets the mark of the file `name`, locked by the caller. Throws RefusalError EACCES, ENOSPC. */
   static put(name: string): OpenMark {

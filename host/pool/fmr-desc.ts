@@ -9,20 +9,19 @@ export interface DescUser {
 
 /** `struct ib_fmr_desc`: a region that `user.getMr` returned. */
 export class FmrDesc {
-  readonly mr: FastMemoryRegion;
   /** @internal The user to whose L1 it belongs; undefined: shared. */
   home: DescUser | undefined;
   /** @internal The user that holds the region; undefined if it is free. */
   holder: DescUser | undefined;
-  /** @internal Where the arena has it, and the key that it had when it came into view. */
-  readonly index: number;
   /** @internal */
   readonly firstKey: number;
 
   /** @internal */
-  constructor(mr: FastMemoryRegion, index: number) {
-    this.mr = mr;
-    this.index = index;
+  constructor(
+    readonly mr: FastMemoryRegion,
+    /** @internal Where the arena has it, and the key that it had when it came into view. */
+    readonly index: number,
+  ) {
     this.firstKey = mr.rkey;
   }
 

@@ -46,8 +46,6 @@ interface Bucket {
 
 /** `struct ib_fmr_pool`: memory regions that connections share (`createFmrPool`, seed 002). */
 export class FmrPool {
-  readonly context: Context;
-  readonly pd: ProtectionDomain | undefined;
   readonly params: Readonly<CheckedParams>;
   readonly #table: PoolTable;
   readonly #users = new Set<FmrPoolUser>();
@@ -67,13 +65,11 @@ export class FmrPool {
 
   /** @internal Use `createFmrPool()`. */
   constructor(
-    context: Context,
-    pd: ProtectionDomain | undefined,
+    readonly context: Context,
+    readonly pd: ProtectionDomain | undefined,
     params: CheckedParams,
     forget: () => void,
   ) {
-    this.context = context;
-    this.pd = pd;
     this.#table = PoolTable.open(context, params, pd?.handle ?? 0);
     this.params = { ...params, ...this.#table.params };
     this.#forget = forget;

@@ -13,13 +13,11 @@ import { targetOf, type Port } from './utils.js';
 
 /** `struct rpma_peer`: a device and a protection domain (`peerNew`). */
 export class Peer {
-  readonly context: Context;
   /** @internal */
   readonly pd: ProtectionDomain;
 
   /** @internal Use `peerNew`. */
-  constructor(context: Context) {
-    this.context = context;
+  constructor(readonly context: Context) {
     this.pd = context.allocPd();
   }
 

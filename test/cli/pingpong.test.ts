@@ -99,7 +99,7 @@ test('a peer without a GID, one that hangs up, and none at all: each has its sen
     };
     const noGid = `0000:000011:000022:${'0'.repeat(32)}\0`;
     assert.match(await against((socket) => socket.write(noGid)), /no GID: start it with -g/);
-    assert.match(await against((socket) => socket.end('0000:')), /the peer closed the connection/);
+    assert.match(await against((socket) => socket.end('0000:')), /the peer has disconnected/);
     server.close();
     const absent = await space.run('pingpong', '-p', port, '--bind', CLIENT, SERVER);
     assert.match(absent.stderr, `no process listens at ${SERVER}:${port}`);

@@ -3,7 +3,7 @@
  * a TCP connection (perftest without). Either tells when the other side has gone.
  */
 import { once } from 'node:events';
-import { connect as connectTcp, createServer, type Server, type Socket } from 'node:net';
+import { connect as connectTcp, createServer, type Socket } from 'node:net';
 import { timerMillis } from '../../base/timer.js';
 import {
   AccessFlag,
@@ -32,29 +32,6 @@ import {
 
 /** The command to start if no process listens. */
 const COMMAND = 'verbena perf';
-
-/** Messages to and fro, one at a time. */
-export interface PerfControl {
-  /** It is the client's: it speaks first. */
-  readonly asks: boolean;
-  readonly kind: 'cm' | 'tcp';
-  /** True if the peer sent a message that was not received yet. */
-  readonly pending: boolean;
-  /** Why nothing more will be heard. */
-  readonly ended: Error | undefined;
-  /** With a key, without the connection manager: packet keys come from it. */
-  readonly session?: ExchangeSession | undefined;
-  /** Resolved when the other side has gone. */
-  readonly over: Promise<void>;
-  /** Rejects with RefusalError ECONNRESET. */
-  send(bytes: Uint8Array): Promise<void>;
-  /** A message of `length` bytes. Rejects with RefusalError ECONNRESET, EPROTO, ETIMEDOUT. */
-  receive(length: number, timeoutMillis?: number): Promise<Buffer>;
-  /** Says goodbye. */
-  close(): Promise<void>;
-  /** Ends it as it is. */
-  abandon(): void;
-}
 
 /**
  * Both sides say something, of the same length; the server makes up its mind when it has heard the
@@ -92,7 +69,7 @@ class Inbox {
   readonly over: Promise<void>;
   #end: () => void = () => {};
 
-  constructor() {
+  constructor(private readonly unreadMax: number) {
     this.over = new Promise((resolve) => (this.#end = resolve));
   }
 
@@ -102,7 +79,7 @@ class Inbox {
 
   deliver(message: Buffer): void {
     this.#unread += message.length;
-    if (this.#unread > UNREAD_BYTES_MAX) {
+    if (this.#unread > this.unreadMax) {
       return this.fail(new RefusalError('EPROTO', 'the peer sends more than was requested'));
     }
     this.#messages.push(message);
@@ -144,24 +121,68 @@ class Inbox {
   }
 }
 
+/** Messages to and fro, one at a time. */
+export abstract class PerfControl {
+  abstract readonly kind: 'cm' | 'tcp';
+  protected readonly inbox: Inbox;
+
+  /** `unreadMax`: bytes that the peer may send before they are received. */
+  constructor(
+    /** It is the client's: it speaks first. */
+    readonly asks: boolean,
+    unreadMax = UNREAD_BYTES_MAX,
+  ) {
+    this.inbox = new Inbox(unreadMax);
+  }
+
+  /** With a key, without the connection manager: packet keys come from it. */
+  get session(): ExchangeSession | undefined {
+    return undefined;
+  }
+
+  /** True if the peer sent a message that was not received yet. */
+  get pending(): boolean {
+    return this.inbox.pending;
+  }
+
+  /** Why nothing more will be heard. */
+  get ended(): Error | undefined {
+    return this.inbox.ended;
+  }
+
+  /** Resolved when the other side has gone. */
+  get over(): Promise<void> {
+    return this.inbox.over;
+  }
+
+  /** Rejects with RefusalError ECONNRESET. */
+  abstract send(bytes: Uint8Array): Promise<void>;
+  /** A message of `length` bytes. Rejects with RefusalError ECONNRESET, EPROTO, ETIMEDOUT. */
+  abstract receive(length: number, timeoutMillis?: number): Promise<Buffer>;
+  /** Says goodbye. */
+  abstract close(): Promise<void>;
+  /** Ends it as it is. */
+  abstract abandon(): void;
+}
+
 /** Over a queue pair of its own, as perftest's -R does it. */
-export class CmControl implements PerfControl {
+export class CmControl extends PerfControl {
   readonly kind = 'cm';
-  readonly asks: boolean;
-  readonly connection: RdmaConnection;
   readonly #memory: Uint8Array;
   readonly #mr: MemoryRegion;
-  readonly #inbox = new Inbox();
   readonly #alive: NodeJS.Timeout;
   #closed = false;
 
-  private constructor(connection: RdmaConnection, asks: boolean, receives: ControlMemory) {
-    this.connection = connection;
-    this.asks = asks;
+  private constructor(
+    readonly connection: RdmaConnection,
+    asks: boolean,
+    receives: ControlMemory,
+  ) {
+    super(asks);
     this.#memory = receives.memory;
     this.#mr = receives.mr;
     // Its completion queue goes with the connection.
-    this.#read().catch((error: unknown) => this.#inbox.fail(error as Error));
+    this.#read().catch((error: unknown) => this.inbox.fail(error as Error));
     this.#alive = setInterval(() => this.#stillThere(), ALIVE_EVERY_MILLIS);
     this.#alive.unref();
   }
@@ -189,18 +210,6 @@ export class CmControl implements PerfControl {
     return new CmControl(connection, false, memory!);
   }
 
-  get pending(): boolean {
-    return this.#inbox.pending;
-  }
-
-  get ended(): Error | undefined {
-    return this.#inbox.ended;
-  }
-
-  get over(): Promise<void> {
-    return this.#inbox.over;
-  }
-
   async send(bytes: Uint8Array): Promise<void> {
     const at = RECEIVES * NOTE_BYTES;
     this.#memory.set(bytes, at);
@@ -210,7 +219,7 @@ export class CmControl implements PerfControl {
   }
 
   receive(length: number, timeoutMillis?: number): Promise<Buffer> {
-    return this.#inbox.receive((messages) => {
+    return this.inbox.receive((messages) => {
       const message = messages[0];
       if (!message) return undefined;
       if (message.length === length) return messages.shift();
@@ -231,7 +240,7 @@ export class CmControl implements PerfControl {
   abandon(): void {
     this.#closed = true;
     clearInterval(this.#alive);
-    this.#inbox.fail(new RefusalError('ECONNRESET', GONE));
+    this.inbox.fail(new RefusalError('ECONNRESET', GONE));
   }
 
   /** An empty WRITE: the peer's transport acknowledges it. */
@@ -257,14 +266,14 @@ export class CmControl implements PerfControl {
       const completions = await recvCq.wait(RECEIVES);
       for (const { wrId, status, byteLen } of completions) {
         if (status !== WcStatus.SUCCESS) {
-          return this.#inbox.fail(new RefusalError('ECONNRESET', GONE));
+          return this.inbox.fail(new RefusalError('ECONNRESET', GONE));
         }
         const at = Number(wrId) * NOTE_BYTES;
-        this.#inbox.deliver(Buffer.from(this.#memory.subarray(at, at + byteLen)));
+        this.inbox.deliver(Buffer.from(this.#memory.subarray(at, at + byteLen)));
         postReceive(qp, this.#mr, Number(wrId));
       }
       if (completions.length === 0) {
-        return this.#inbox.fail(new RefusalError('ECONNRESET', 'the device was closed'));
+        return this.inbox.fail(new RefusalError('ECONNRESET', 'the device was closed'));
       }
     }
   }
@@ -296,36 +305,38 @@ function postReceive(qp: QueuePair, { addr, lkey }: MemoryRegion, slot: number):
   });
 }
 
-/** Over TCP, as perftest does it without -R. */
-export class TcpControl implements PerfControl {
+/** Over TCP, as perftest does it without -R, and the ping-pongs of rdma-core. */
+export class TcpControl extends PerfControl {
   readonly kind = 'tcp';
-  readonly asks: boolean;
-  readonly #socket: Socket;
-  readonly #inbox = new Inbox();
   #keyed: KeyedConversation | undefined;
   /** Of the message that is received now; of a hello at first. */
   #timeoutMillis: number | undefined = HELLO_MILLIS;
 
-  constructor(socket: Socket, asks: boolean) {
-    this.asks = asks;
-    this.#socket = socket;
+  constructor(
+    private readonly socket: Socket,
+    asks: boolean,
+    unreadMax?: number,
+  ) {
+    super(asks, unreadMax);
     socket.setNoDelay(true).setKeepAlive(true, ALIVE_EVERY_MILLIS);
-    const end = (): void => this.#inbox.fail(new RefusalError('ECONNRESET', GONE));
+    const end = (): void => this.inbox.fail(new RefusalError('ECONNRESET', GONE));
     socket
-      .on('data', (bytes: Buffer) => this.#inbox.deliver(bytes))
+      .on('data', (bytes: Buffer) => this.inbox.deliver(bytes))
       .on('error', end)
       .on('end', end)
       .on('close', end);
   }
 
-  /** Rejects with RefusalError ECONNREFUSED, ETIMEDOUT. */
+  /** Rejects with RefusalError ECONNREFUSED, ETIMEDOUT. `command`: what should run there. */
   static async connect(
     server: ServerAddress,
-    localAddress: string,
     signal: AbortSignal,
+    command = COMMAND,
+    localAddress?: string,
+    unreadMax?: number,
   ): Promise<TcpControl> {
     // The address of our device need not be of the server's family.
-    const from = localAddress.includes(':') === server.host.includes(':') ? { localAddress } : {};
+    const from = localAddress?.includes(':') === server.host.includes(':') ? { localAddress } : {};
     const socket = connectTcp({ host: server.host, port: server.port, signal, ...from });
     socket.setTimeout(GOODBYE_MILLIS * 2, () =>
       socket.destroy(Object.assign(new Error('no answer'), { code: 'ETIMEDOUT' })),
@@ -333,28 +344,19 @@ export class TcpControl implements PerfControl {
     try {
       await once(socket, 'connect');
     } catch (error) {
-      throw connectRefusal(error, formatServerAddress(server), COMMAND);
+      throw connectRefusal(error, formatServerAddress(server), command);
     }
     socket.setTimeout(0);
-    return new TcpControl(socket, true);
+    return new TcpControl(socket, true, unreadMax);
   }
 
-  get pending(): boolean {
-    return this.#inbox.pending;
-  }
-
-  get ended(): Error | undefined {
-    return this.#inbox.ended;
-  }
-
-  get over(): Promise<void> {
-    return this.#inbox.over;
-  }
-
-  /** Hellos with the other side; messages have tags from now on. Rejects as `agreeOnKeys`. */
-  async agree(auth: AuthOptions): Promise<void> {
+  /**
+   * Hellos with the other side; messages have tags from now on. `firstBytes`: as in `Introducible`.
+   * Rejects as `agreeOnKeys`.
+   */
+  async agree(auth: AuthOptions, firstBytes = VERSION_BYTES): Promise<void> {
     const plain = {
-      firstBytes: VERSION_BYTES,
+      firstBytes,
       send: (bytes: Uint8Array) => this.#send(bytes),
       receive: (length: number) => this.#receive(length, this.#timeoutMillis),
     };
@@ -362,7 +364,7 @@ export class TcpControl implements PerfControl {
     this.#keyed = new KeyedConversation(session, plain);
   }
 
-  get session(): ExchangeSession | undefined {
+  override get session(): ExchangeSession | undefined {
     return this.#keyed?.session;
   }
 
@@ -378,7 +380,7 @@ export class TcpControl implements PerfControl {
 
   #send(bytes: Uint8Array): Promise<void> {
     return new Promise((resolve, reject) => {
-      this.#socket.write(bytes, (error) => {
+      this.socket.write(bytes, (error) => {
         if (error) reject(this.ended ?? new RefusalError('ECONNRESET', GONE, { cause: error }));
         else resolve();
       });
@@ -386,7 +388,7 @@ export class TcpControl implements PerfControl {
   }
 
   #receive(length: number, timeoutMillis?: number): Promise<Buffer> {
-    return this.#inbox.receive((messages) => {
+    return this.inbox.receive((messages) => {
       const bytes = Buffer.concat(messages.splice(0));
       if (bytes.length > length) messages.push(bytes.subarray(length));
       if (bytes.length >= length) return bytes.subarray(0, length);
@@ -395,27 +397,45 @@ export class TcpControl implements PerfControl {
     }, timeoutMillis);
   }
 
+  /** As `close`, without waiting for the other side, which may never end its half. */
+  end(): void {
+    this.socket.end();
+    this.socket.unref();
+  }
+
   async close(): Promise<void> {
-    this.#socket.end();
+    this.end();
     await within(GOODBYE_MILLIS, this.over);
     this.abandon();
   }
 
   abandon(): void {
-    this.#socket.destroy();
+    this.socket.destroy();
   }
 }
 
-/** The server's half of `TcpControl.connect`: one client, at one address or at all. */
-export async function listenTcp(address: string | undefined, port: number): Promise<Server> {
+/**
+ * The server's half of `TcpControl.connect`: one client, at one address or at all. `listening` is
+ * called when one may come. Rejects with LinkError EADDRINUSE, EACCES.
+ */
+export async function acceptTcp(
+  address: string | undefined,
+  port: number,
+  signal: AbortSignal,
+  listening: () => Promise<void>,
+): Promise<Socket> {
   const server = createServer();
   try {
     server.listen({ port, exclusive: true, ...(address === undefined ? {} : { host: address }) });
     await once(server, 'listening');
-    return server;
+    const coming = once(server, 'connection', { signal });
+    await listening();
+    const [socket] = (await coming) as [Socket];
+    return socket;
   } catch (error) {
-    server.close();
     throw listenRefusal(error, { address, port, option: '-p' });
+  } finally {
+    server.close();
   }
 }
 

@@ -327,8 +327,6 @@ interface ConnectionEnd {
 
 /** What all queue pairs share, and how one of them comes to be. */
 class PathBase {
-  readonly context: Context;
-  readonly plan: PerfPlan;
   readonly pd: ProtectionDomain;
   readonly sendCq: CompletionQueue;
   readonly recvCq: CompletionQueue;
@@ -337,9 +335,10 @@ class PathBase {
   readonly stride: number;
   readonly #area: number;
 
-  constructor(context: Context, plan: PerfPlan) {
-    this.context = context;
-    this.plan = plan;
+  constructor(
+    readonly context: Context,
+    readonly plan: PerfPlan,
+  ) {
     this.#area = areaBytes(Math.max(...plan.sizes));
     this.stride = 2 * this.#area + LINE_BYTES;
     this.pd = context.allocPd();

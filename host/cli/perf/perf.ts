@@ -2,8 +2,6 @@
  * `verbena perf`: bandwidth and latency of WRITE, READ, SEND and atomics between two sides, as
  * perftest measures them (man ib_write_bw), and with perftest's programs on the other side.
  */
-import { once } from 'node:events';
-import type { Socket } from 'node:net';
 import {
   LinkError,
   MisuseError,
@@ -18,7 +16,7 @@ import {
 import { localAddressTowards } from '../../link/interface.js';
 import { ROCE_PORT } from '../../link/link.js';
 import { warnOfOtherPort } from '../../link/udp/other-port.js';
-import { CmControl, TcpControl, listenTcp, type PerfControl } from './control.js';
+import { CmControl, TcpControl, acceptTcp, type PerfControl } from './control.js';
 import { planOf, type PerfOptions, type PerfPlan, type PerfServer } from './options.js';
 import type { PerfTest, PerfVerb } from './options.js';
 import { listenForDatagrams, memoryOf } from './path.js';
@@ -62,32 +60,23 @@ export async function perf(
 
 /** From the command line to two sides that know each other. */
 class Run {
-  readonly #plan: PerfPlan;
-  readonly #options: PerfOptions;
-  readonly #signal: AbortSignal;
-  readonly #auth: AuthOptions | undefined;
   #context: Context | undefined;
 
   constructor(
-    plan: PerfPlan,
-    options: PerfOptions,
-    signal: AbortSignal,
-    auth: AuthOptions | undefined,
-  ) {
-    this.#auth = auth;
-    this.#plan = plan;
-    this.#options = options;
-    this.#signal = signal;
-  }
+    private readonly plan: PerfPlan,
+    private readonly options: PerfOptions,
+    private readonly signal: AbortSignal,
+    private readonly auth: AuthOptions | undefined,
+  ) {}
 
   async call(host: string): Promise<void> {
-    const { port, peerUdpPort: udpPort, bind, exchange } = this.#options;
+    const { port, peerUdpPort: udpPort, bind, exchange } = this.options;
     const server = await resolveServer({ host, port });
     // Only the connection manager tells which UDP port is ours.
     const towards = exchange === 'cm' ? localAddressTowards : addressBeside;
     const address = bind ?? (await towards(server.host));
     const context = await this.#openClient(address, server.host);
-    const auth = authOption(this.#auth);
+    const auth = authOption(this.auth);
     const control =
       exchange === 'cm'
         ? await CmControl.connect(server, { context, udpPort, ...auth })
@@ -96,14 +85,14 @@ class Run {
   }
 
   async #callTcp(server: ServerAddress, address: string): Promise<TcpControl> {
-    const control = await TcpControl.connect(server, address, this.#signal);
+    const control = await TcpControl.connect(server, this.signal, undefined, address);
     await this.#agree(control);
     return control;
   }
 
   async #agree(control: TcpControl): Promise<void> {
     try {
-      if (this.#auth) await control.agree(this.#auth);
+      if (this.auth) await control.agree(this.auth);
     } catch (error) {
       await control.close();
       throw error;
@@ -111,33 +100,27 @@ class Run {
   }
 
   async serve(): Promise<void> {
-    if (this.#options.exchange === 'tcp') return this.#serveTcp();
-    const { port, bind: address = LOOPBACK, udpPort = ROCE_PORT } = this.#options;
+    if (this.options.exchange === 'tcp') return this.#serveTcp();
+    const { port, bind: address = LOOPBACK, udpPort = ROCE_PORT } = this.options;
     const context = await this.#open(address, udpPort);
-    const listener = await listen({ address, port }, { context, ...authOption(this.#auth) });
+    const listener = await listen({ address, port }, { context, ...authOption(this.auth) });
     const datagrams =
-      this.#plan.connection === 'UD' ? listenForDatagrams(context, address, port) : undefined;
+      this.plan.connection === 'UD' ? listenForDatagrams(context, address, port) : undefined;
     await this.#waiting({ host: address, port });
     const request = await listener.getRequest();
-    if (!request) throw this.#signal.reason ?? new RefusalError('EIO', 'the device was closed');
+    if (!request) throw this.signal.reason ?? new RefusalError('EIO', 'the device was closed');
     const peer = request.peer.address;
     await this.#measure(await CmControl.accept(request), { listener, datagrams, peer });
   }
 
   async #serveTcp(): Promise<void> {
-    const { port, bind, udpPort = ROCE_PORT } = this.#options;
+    const { port, bind, udpPort = ROCE_PORT } = this.options;
     // Without --bind the device uses the address to which the client connects.
     if (bind !== undefined) await this.#open(bind, udpPort);
     // perftest speaks TCP over IPv4, whatever the packets are.
-    const server = await listenTcp(bind?.includes(':') ? undefined : bind, port);
-    let socket: Socket;
-    try {
-      const coming = once(server, 'connection', { signal: this.#signal });
-      await this.#waiting({ host: bind ?? '0.0.0.0', port });
-      [socket] = (await coming) as [Socket];
-    } finally {
-      server.close();
-    }
+    const place = bind?.includes(':') ? undefined : bind;
+    const waiting = (): Promise<void> => this.#waiting({ host: bind ?? '0.0.0.0', port });
+    const socket = await acceptTcp(place, port, this.signal, waiting);
     const control = new TcpControl(socket, false);
     await this.#agree(control);
     if (!this.#context) {
@@ -154,18 +137,18 @@ class Run {
     const session = new PerfSession({
       context: this.#context!,
       control,
-      plan: this.#plan,
-      options: this.#options,
-      signal: this.#signal,
+      plan: this.plan,
+      options: this.options,
+      signal: this.signal,
       say: async (line) => {
-        if (!this.#options.json) await printLine(line);
+        if (!this.options.json) await printLine(line);
       },
       complain: (line) => complain('perf', line),
       ...way,
     } satisfies SessionOptions);
     try {
       const result = await session.run();
-      if (this.#options.json) await printLine(JSON.stringify(result));
+      if (this.options.json) await printLine(JSON.stringify(result));
       await session.end();
     } finally {
       control.abandon();
@@ -183,7 +166,7 @@ class Run {
   }
 
   async #waiting({ host, port }: ServerAddress): Promise<void> {
-    if (this.#options.json)
+    if (this.options.json)
       return complain('perf', `waiting at ${formatServerAddress({ host, port })}`);
     const where = this.#context ? `, UDP port ${this.#context.local.port}` : '';
     const line = `* Waiting for client to connect at ${formatServerAddress({ host, port })}${where} *`;
@@ -193,7 +176,7 @@ class Run {
 
   /** Opens a device at port 4791 if it is free: then the peer needs no other port number. */
   async #openClient(address: string, server: string): Promise<Context> {
-    const { udpPort } = this.#options;
+    const { udpPort } = this.options;
     try {
       return await this.#open(address, udpPort ?? ROCE_PORT);
     } catch (error) {
@@ -206,8 +189,8 @@ class Run {
   }
 
   async #open(address: string, port: number): Promise<Context> {
-    const { progress } = this.#options;
-    const memoryBytes = memoryOf(this.#plan);
+    const { progress } = this.options;
+    const memoryBytes = memoryOf(this.plan);
     if (memoryBytes > 2 ** 32 - 2 ** 20) {
       throw new MisuseError(
         '--size',
@@ -218,8 +201,8 @@ class Run {
       address,
       port,
       memoryBytes: Math.ceil(memoryBytes / 65536) * 65536,
-      queuePairsMax: this.#plan.qps + 8,
-      rdAtomicMax: 2 ** Math.ceil(Math.log2(Math.max(16, this.#plan.outs))),
+      queuePairsMax: this.plan.qps + 8,
+      rdAtomicMax: 2 ** Math.ceil(Math.log2(Math.max(16, this.plan.outs))),
       ...(progress === undefined ? {} : { progress }),
     });
     this.#keepPolled(this.#context);

@@ -3,14 +3,11 @@
  * each other over TCP before they start: each side its queue pairs, as text of a fixed length with
  * a NUL (LID:QPN:PSN:GID, hexadecimal), the client first, which then says "done".
  */
-import { once } from 'node:events';
-import { connect, createServer, type Socket } from 'node:net';
 import { Gid, RefusalError, type AuthOptions } from '../../index.js';
-import { connectRefusal, listenRefusal } from '../../link/tcp-refusal.js';
 import type { ExchangeSession } from '../file-transfer/exchange-key.js';
-import { KeyedConversation, agreeOnKeys, checkNoHello } from '../base/keyed-exchange.js';
-import type { Conversation, Introducible } from '../base/keyed-exchange.js';
-import { formatServerAddress, type ServerAddress } from '../base/server-address.js';
+import { checkNoHello } from '../base/keyed-exchange.js';
+import type { ServerAddress } from '../base/server-address.js';
+import { TcpControl, acceptTcp } from '../perf/control.js';
 
 /** One end of one queue pair's connection. */
 export interface Destination {
@@ -26,6 +23,8 @@ const DESTINATION_BYTES = TEXT.length + 1;
 /** Of ibv_srq_pingpong. */
 const DESTINATIONS_MAX = 256;
 const DONE = 'done\0';
+/** More than one side says: destinations, `DONE`, their tags. */
+const ALL_BYTES = 2 * DESTINATIONS_MAX * DESTINATION_BYTES;
 const TIMEOUT_MILLIS = 10_000;
 
 /** The whole of what one side says. RoCE has no LID: 0. */
@@ -72,14 +71,13 @@ export async function askPeer(
   signal: AbortSignal,
   auth?: AuthOptions,
 ): Promise<Introduction> {
-  const name = formatServerAddress(server);
-  const socket = connect({ host: server.host, port: server.port, signal });
-  return withSocket(socket, name, async () => {
-    const { talk, session } = await converse(socket, true, auth);
-    await talk.send(encodeDestinations(ours));
-    const theirs = decodeDestinations(await talk.receive(ours.length * DESTINATION_BYTES));
-    await talk.send(Buffer.from(DONE));
-    return { theirs, session };
+  const command = 'verbena pingpong';
+  const control = await TcpControl.connect(server, signal, command, undefined, ALL_BYTES);
+  return converse(control, auth, async () => {
+    await control.send(encodeDestinations(ours));
+    const theirs = await receiveDestinations(control, ours.length);
+    await control.send(Buffer.from(DONE));
+    return { theirs, session: control.session };
   });
 }
 
@@ -105,94 +103,40 @@ export type Connector<T> = (
 export async function awaitPeer(
   port: number,
   signal: AbortSignal,
-  listening: () => void,
+  listening: () => Promise<void>,
 ): Promise<Client> {
-  const server = createServer();
-  try {
-    server.listen({ port, exclusive: true, signal });
-    await once(server, 'listening', { signal });
-  } catch (error) {
-    server.close();
-    throw listenRefusal(error, { port, option: '-p' });
-  }
-  const coming = once(server, 'connection', { signal });
-  listening();
-  const [socket] = (await coming) as [Socket];
-  server.close();
+  const socket = await acceptTcp(undefined, port, signal, listening);
   const localAddress = (socket.localAddress ?? '').replace(/^::ffff:/, '');
+  const control = new TcpControl(socket, false, ALL_BYTES);
   return {
     answer: (count, connect, auth) =>
-      withSocket(socket, socket.remoteAddress ?? 'the client', async () => {
-        const { talk, session } = await converse(socket, false, auth);
-        const theirs = decodeDestinations(await talk.receive(count * DESTINATION_BYTES));
-        const { ours, result } = await connect({ theirs, session }, localAddress);
-        await talk.send(encodeDestinations(ours));
-        await talk.receive(DONE.length);
+      converse(control, auth, async () => {
+        const theirs = await receiveDestinations(control, count);
+        const { ours, result } = await connect({ theirs, session: control.session }, localAddress);
+        await control.send(encodeDestinations(ours));
+        await control.receive(DONE.length, TIMEOUT_MILLIS);
         return result;
       }),
   };
 }
 
-/** With a key, hellos come first, and messages have tags. */
-async function converse(
-  socket: Socket,
-  isClient: boolean,
-  auth: AuthOptions | undefined,
-): Promise<{ readonly talk: Conversation; readonly session: ExchangeSession | undefined }> {
-  const plain: Introducible = {
-    firstBytes: DESTINATIONS_MAX * DESTINATION_BYTES,
-    send: (bytes) => {
-      socket.write(bytes);
-      return Promise.resolve();
-    },
-    receive: (length) => readBytes(socket, length),
-  };
-  if (!auth) return { talk: plain, session: undefined };
-  const session = await agreeOnKeys(auth, isClient, plain);
-  return { talk: new KeyedConversation(session, plain), session };
+async function receiveDestinations(control: TcpControl, count: number): Promise<Destination[]> {
+  return decodeDestinations(await control.receive(count * DESTINATION_BYTES, TIMEOUT_MILLIS));
 }
 
-/** Everything that happens on a socket while `talk` runs ends it. */
-async function withSocket<T>(socket: Socket, name: string, talk: () => Promise<T>): Promise<T> {
-  socket.setTimeout(TIMEOUT_MILLIS, () => {
-    const sentence = `${name} says nothing for ${TIMEOUT_MILLIS / 1000} s`;
-    socket.destroy(new RefusalError('ETIMEDOUT', sentence));
-  });
+/** With a key, hellos come first. A failure ends the connection. */
+async function converse<T>(
+  control: TcpControl,
+  auth: AuthOptions | undefined,
+  talk: () => Promise<T>,
+): Promise<T> {
   try {
+    if (auth) await control.agree(auth, DESTINATIONS_MAX * DESTINATION_BYTES);
     const result = await talk();
-    socket.end();
+    control.end();
     return result;
   } catch (error) {
-    socket.destroy();
-    throw connectRefusal(error, name, 'verbena pingpong');
-  } finally {
-    socket.on('error', () => undefined);
+    control.abandon();
+    throw error;
   }
-}
-
-/** Reads exactly `size` bytes. */
-function readBytes(socket: Socket, size: number): Promise<Buffer> {
-  return new Promise((resolve, reject) => {
-    const stop = (): void => void socket.off('readable', look).off('error', fail).off('close', end);
-    const look = (): void => {
-      const bytes = socket.read(size) as Buffer | null;
-      if (!bytes) return;
-      stop();
-      if (bytes.length === size) resolve(bytes);
-      else
-        reject(
-          new RefusalError(
-            'ECONNRESET',
-            'the peer closed the connection in the middle of a message',
-          ),
-        );
-    };
-    const fail = (error: Error): void => {
-      stop();
-      reject(error);
-    };
-    const end = (): void => fail(new RefusalError('ECONNRESET', 'the peer closed the connection'));
-    socket.on('readable', look).on('error', fail).on('close', end);
-    look();
-  });
 }

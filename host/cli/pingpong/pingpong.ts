@@ -65,39 +65,30 @@ export async function pingpong(
 
 /** From the start to the connected side. */
 class Run {
-  readonly #options: PingpongOptions;
-  readonly #size: PingpongSize;
-  readonly #signal: AbortSignal;
-  readonly #auth: AuthOptions | undefined;
   #context: Context | undefined;
 
   constructor(
-    options: PingpongOptions,
-    size: PingpongSize,
-    signal: AbortSignal,
-    auth: AuthOptions | undefined,
-  ) {
-    this.#auth = auth;
-    this.#options = options;
-    this.#size = size;
-    this.#signal = signal;
-  }
+    private readonly options: PingpongOptions,
+    private readonly size: PingpongSize,
+    private readonly signal: AbortSignal,
+    private readonly auth: AuthOptions | undefined,
+  ) {}
 
   async call(host: string): Promise<PingpongSide> {
-    const server = await resolveServer({ host, port: this.#options.port });
-    const address = boundAddress(this.#options) ?? (await addressBeside(server.host));
+    const server = await resolveServer({ host, port: this.options.port });
+    const address = boundAddress(this.options) ?? (await addressBeside(server.host));
     const side = await this.#open(address);
     await this.#print('local address: ', side.destinations);
     const ours = this.#padded(side.destinations);
-    await this.#connect(side, await askPeer(server, ours, this.#signal, this.#auth));
+    await this.#connect(side, await askPeer(server, ours, this.signal, this.auth));
     return side;
   }
 
   async serve(): Promise<PingpongSide> {
-    const address = boundAddress(this.#options);
+    const address = boundAddress(this.options);
     let side = address === undefined ? undefined : await this.#open(address);
-    const client = await awaitPeer(this.#options.port, this.#signal, () => {
-      if (side) void this.#print('local address: ', side.destinations);
+    const client = await awaitPeer(this.options.port, this.signal, async () => {
+      if (side) await this.#print('local address: ', side.destinations);
     });
     const answer = async (introduction: Introduction, localAddress: string) => {
       // Not told which address is ours: the one that the client knows.
@@ -107,7 +98,7 @@ class Run {
       await this.#connect(made, introduction);
       return { ours: this.#padded(made.destinations), result: made };
     };
-    return client.answer(this.#padded([]).length, answer, this.#auth);
+    return client.answer(this.#padded([]).length, answer, this.auth);
   }
 
   async close(): Promise<void> {
@@ -115,35 +106,35 @@ class Run {
   }
 
   async #open(address: string): Promise<PingpongSide> {
-    const { pcap } = this.#options;
-    const memoryBytes = MEMORY_BASE_BYTES + 2 * this.#size.size;
+    const { pcap } = this.options;
+    const memoryBytes = MEMORY_BASE_BYTES + 2 * this.size.size;
     this.#context = await openLocalDevice(
       {
         address,
         port: ROCE_PORT,
-        faults: faultsOf(this.#options),
+        faults: faultsOf(this.options),
         ...(pcap === undefined ? {} : { pcap }),
       },
       { memoryBytes },
     );
-    const side = new PingpongSide(this.#context, this.#size);
-    if (this.#options.chk) side.mark();
+    const side = new PingpongSide(this.#context, this.size);
+    if (this.options.chk) side.mark();
     return side;
   }
 
   async #connect(side: PingpongSide, { theirs, session }: Introduction): Promise<void> {
-    const used = theirs.slice(0, this.#size.numQp);
+    const used = theirs.slice(0, this.size.numQp);
     side.connect(used, session);
     await this.#print('remote address:', used);
   }
 
   #padded(list: readonly Destination[]): readonly Destination[] {
-    const count = this.#size.service === 'srq' ? SRQ_DESTINATIONS : 1;
+    const count = this.size.service === 'srq' ? SRQ_DESTINATIONS : 1;
     return Array.from({ length: count }, (_, index) => list[index] ?? UNKNOWN);
   }
 
   async #print(label: string, list: readonly Destination[]): Promise<void> {
-    if (this.#options.json) return;
+    if (this.options.json) return;
     const hex = (value: number): string => value.toString(16).padStart(6, '0');
     for (const { qpn, psn, gid } of list) {
       const text = gid.isIpv4 ? `::ffff:${gid}` : `${gid}`;

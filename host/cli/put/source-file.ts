@@ -20,15 +20,9 @@ export class FileChanged extends RefusalError {
 }
 
 export class SourceFile {
-  readonly path: string;
   /** Its last name: what it will be called on the server. */
   readonly name: string;
-  /** Bytes. */
-  readonly size: number;
-  readonly mtimeNs: string;
-  readonly pieceBytes: number;
   readonly pieceCount: number;
-  readonly #file: FileHandle;
   readonly #hash = createHash('sha256');
   /** Pieces below this one are in the digest. */
   #hashed = 0;
@@ -36,18 +30,15 @@ export class SourceFile {
   #digest: Buffer | undefined;
 
   private constructor(
-    path: string,
-    file: FileHandle,
-    size: number,
-    mtimeNs: string,
-    pieceBytes: number,
+    readonly path: string,
+    private readonly file: FileHandle,
+
+    /** Bytes. */
+    readonly size: number,
+    readonly mtimeNs: string,
+    readonly pieceBytes: number,
   ) {
-    this.path = path;
     this.name = basename(resolve(path));
-    this.#file = file;
-    this.size = size;
-    this.mtimeNs = mtimeNs;
-    this.pieceBytes = pieceBytes;
     this.pieceCount = Math.ceil(size / pieceBytes);
     this.#crcs = new Uint32Array(this.pieceCount);
   }
@@ -80,7 +71,7 @@ export class SourceFile {
     const bytes = buffer.subarray(0, this.lengthOf(index));
     let whole: boolean;
     try {
-      whole = await readFully(this.#file, bytes, index * this.pieceBytes);
+      whole = await readFully(this.file, bytes, index * this.pieceBytes);
     } catch (error) {
       throw fileRefusal(`cannot read ${this.path}`, error);
     }
@@ -103,7 +94,7 @@ export class SourceFile {
 
   /** Throws FileChanged when size or time are not what they were. */
   async checkUnchanged(): Promise<void> {
-    const { size, mtimeNs } = await this.#file.stat({ bigint: true });
+    const { size, mtimeNs } = await this.file.stat({ bigint: true });
     if (Number(size) !== this.size || `${mtimeNs}` !== this.mtimeNs) {
       throw new FileChanged(this.path);
     }
@@ -115,6 +106,6 @@ export class SourceFile {
   }
 
   async close(): Promise<void> {
-    await this.#file.close();
+    await this.file.close();
   }
 }

@@ -39,13 +39,11 @@ const JOURNAL_BYTES_MAX = 256 * 2 ** 20;
 export type OpenFile = (path: string, flags: number, mode: number) => Promise<FileHandle>;
 
 export class PartFile {
-  readonly version: FileVersion;
   readonly pieceCount: number;
   /** Pieces that are on the disk and in the journal. */
   readonly synced: PieceSet;
   /** What the client's user should know: an older part was thrown away, and why. */
   readonly note: string;
-  readonly #directory: string;
   readonly #path: string;
   readonly #part: FileHandle;
   readonly #journal: FileHandle;
@@ -58,13 +56,11 @@ export class PartFile {
   #closed = false;
 
   private constructor(
-    directory: string,
-    version: FileVersion,
+    private readonly directory: string,
+    readonly version: FileVersion,
     opened: { part: FileHandle; journal: FileHandle; known: Journal | undefined; note: string },
   ) {
-    this.#directory = directory;
     this.#path = join(directory, version.name);
-    this.version = version;
     this.pieceCount = Math.ceil(version.size / version.pieceBytes);
     this.synced = new PieceSet(this.pieceCount);
     this.#written = new PieceSet(this.pieceCount);
@@ -154,7 +150,7 @@ export class PartFile {
     try {
       await this.#close();
       await rename(this.#path + PART_SUFFIX, this.#path);
-      syncDirectory(this.#directory);
+      syncDirectory(this.directory);
       await rm(this.#path + JOURNAL_SUFFIX, { force: true });
     } catch (error) {
       throw this.#refusal(error);

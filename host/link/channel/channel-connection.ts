@@ -21,15 +21,10 @@ const SILENCE_MILLIS_MAX = 1600;
 const ASKS = 4;
 
 export class ChannelConnection {
-  readonly channel: DatagramChannel;
   /** The peer requested an acknowledgement, and no packet has carried it yet. */
   ackDue = false;
   /** Of the last message, where it has several beside it. */
   lastOrder: number | undefined;
-  readonly #limits: ChannelLimits;
-  readonly #counters: ChannelCounters;
-  /** Called when there may be room again. */
-  readonly #roomy: () => void;
   /** Number of the next message with packets; before `#acked` nothing is under way. */
   #next = 0;
   #acked = 0;
@@ -45,16 +40,13 @@ export class ChannelConnection {
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   constructor(
-    channel: DatagramChannel,
-    limits: ChannelLimits,
-    counters: ChannelCounters,
-    roomy: () => void,
-  ) {
-    this.channel = channel;
-    this.#limits = limits;
-    this.#counters = counters;
-    this.#roomy = roomy;
-  }
+    readonly channel: DatagramChannel,
+    private readonly limits: ChannelLimits,
+    private readonly counters: ChannelCounters,
+
+    /** Called when there may be room again. */
+    private readonly roomy: () => void,
+  ) {}
 
   get underWayBytes(): number {
     return this.#sentBytes - this.#ackedBytes;
@@ -66,14 +58,14 @@ export class ChannelConnection {
     if (underWay === 0) return true;
     if (this.#isProbing) return false;
     return (
-      underWay + length <= this.#limits.windowBytes &&
+      underWay + length <= this.limits.windowBytes &&
       ((this.#next - this.#acked) & 0xffff) < MESSAGES_MAX
     );
   }
 
   /** Sends packets. `flags`: what else is to be said of them. */
   send(frame: Frame, flags: number): void {
-    const { windowBytes, messageBytes, bufferedBytesMax } = this.#limits;
+    const { windowBytes, messageBytes, bufferedBytesMax } = this.limits;
     const sequence = this.#next;
     this.#sentBefore[sequence & (MESSAGES_MAX - 1)] = this.#sentBytes;
     this.#sentBytes += frame.length;
@@ -90,7 +82,7 @@ export class ChannelConnection {
       sequence,
     );
     if (this.channel.bufferedBytes > bufferedBytesMax || !this.channel.send(message)) {
-      this.#counters.refused++;
+      this.counters.refused++;
     }
   }
 
@@ -101,7 +93,7 @@ export class ChannelConnection {
 
   #finish(frame: Frame, kind: number, flags: number, sequence: number): Uint8Array {
     this.ackDue = false;
-    this.#counters.messagesSent++;
+    this.counters.messagesSent++;
     const seen = this.#seen < 0 ? 0 : FrameFlag.SEEN;
     return frame.finish(kind, flags | seen, sequence, Math.max(this.#seen, 0));
   }
@@ -125,19 +117,19 @@ export class ChannelConnection {
     this.#isProbing = false;
     this.#silenceMillis = SILENCE_MILLIS;
     this.stop();
-    this.#roomy();
+    this.roomy();
   }
 
   /** The window is closed: if nothing is seen for a while, everything is taken for lost. */
   wait(): void {
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
-      this.#counters.silences++;
+      this.counters.silences++;
       this.#acked = this.#next;
       this.#ackedBytes = this.#sentBytes;
       this.#isProbing = true;
       this.#silenceMillis = Math.min(2 * this.#silenceMillis, SILENCE_MILLIS_MAX);
-      this.#roomy();
+      this.roomy();
     }, timerMillis(this.#silenceMillis));
   }
 

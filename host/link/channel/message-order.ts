@@ -19,7 +19,6 @@ const GAP_MILLIS = 2;
 const LOST = new Uint8Array(0);
 
 export class MessageOrder {
-  readonly #deliver: (message: Uint8Array) => void;
   /** By order, modulo AHEAD_MAX. */
   readonly #kept = new Array<Uint8Array | undefined>(AHEAD_MAX).fill(undefined);
   #keptCount = 0;
@@ -27,9 +26,7 @@ export class MessageOrder {
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   /** What is delivered is only valid during the call. */
-  constructor(deliver: (message: Uint8Array) => void) {
-    this.#deliver = deliver;
-  }
+  constructor(private readonly deliver: (message: Uint8Array) => void) {}
 
   /**
    * `message` is only valid during the call. `previous`: equal to `order` if there is no such
@@ -38,7 +35,7 @@ export class MessageOrder {
   receive(order: number, previous: number, message: Uint8Array): void {
     const ahead = sequenceDistance(order, this.#next);
     if (ahead < 0) {
-      this.#deliver(message);
+      this.deliver(message);
       return;
     }
     if (ahead >= AHEAD_MAX) {
@@ -50,7 +47,7 @@ export class MessageOrder {
     if (order === this.#next) {
       // It may have been taken for lost.
       this.#take();
-      this.#deliver(message);
+      this.deliver(message);
     } else {
       this.#keep(order, Uint8Array.from(message));
     }
@@ -90,7 +87,7 @@ export class MessageOrder {
   #deliverKept(): void {
     while (this.#at(this.#next)) {
       const message = this.#take()!;
-      if (message !== LOST) this.#deliver(message);
+      if (message !== LOST) this.deliver(message);
     }
   }
 

@@ -32,12 +32,10 @@ async function load(): Promise<Library> {
 }
 
 export class NodeConnector implements RtcConnector {
-  readonly #options: RtcOptions;
   #certificate: Certificate | undefined;
 
-  constructor(options: RtcOptions = {}) {
+  constructor(private readonly options: RtcOptions = {}) {
     checkKeys('RtcConnector', options, 'iceServers reliable');
-    this.#options = options;
   }
 
   async address(): Promise<Gid> {
@@ -51,7 +49,7 @@ export class NodeConnector implements RtcConnector {
     const offer = described(connection, 'offer');
     return connectionOf(
       connection,
-      openChannel(connection, this.#options),
+      openChannel(connection, this.options),
       offer.then(takeDtlsClient),
     );
   }
@@ -67,7 +65,7 @@ export class NodeConnector implements RtcConnector {
       throw refusal('offer', error);
     }
     setTimeout(() => addCandidates(connection, candidates), OFFERER_FIRST_MILLIS).unref();
-    return connectionOf(connection, openChannel(connection, this.#options), answer);
+    return connectionOf(connection, openChannel(connection, this.options), answer);
   }
 
   get #identity(): Certificate {
@@ -78,7 +76,7 @@ export class NodeConnector implements RtcConnector {
     const { PeerConnection } = await load();
     const { certificatePem, keyPem } = this.#identity;
     return new PeerConnection(CHANNEL_LABEL, {
-      iceServers: [...(this.#options.iceServers ?? [])],
+      iceServers: [...(this.options.iceServers ?? [])],
       certificatePemFile: certificatePem,
       keyPemFile: keyPem,
     });

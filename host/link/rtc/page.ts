@@ -52,12 +52,10 @@ function peerConnectionClass(): RtcPeerConnectionClass {
 }
 
 export class PageConnector implements RtcConnector {
-  readonly #options: RtcOptions;
   #certificate: Promise<{ certificate: object; gid: Gid }> | undefined;
 
-  constructor(options: RtcOptions = {}) {
+  constructor(private readonly options: RtcOptions = {}) {
     checkKeys('RtcConnector', options, 'iceServers reliable');
-    this.#options = options;
   }
 
   async address(): Promise<Gid> {
@@ -88,7 +86,7 @@ export class PageConnector implements RtcConnector {
 
   #make(certificates: object[]): PageConnection {
     const PeerConnection = peerConnectionClass();
-    const iceServers = (this.#options.iceServers ?? []).map((urls) => ({ urls }));
+    const iceServers = (this.options.iceServers ?? []).map((urls) => ({ urls }));
     let connection: RtcPeerConnection;
     try {
       connection = new PeerConnection({ iceServers, certificates });
@@ -100,7 +98,7 @@ export class PageConnector implements RtcConnector {
     }
     return {
       connection,
-      channel: connection.createDataChannel(CHANNEL_LABEL, channelOptions(this.#options)),
+      channel: connection.createDataChannel(CHANNEL_LABEL, channelOptions(this.options)),
     };
   }
 

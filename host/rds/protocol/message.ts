@@ -36,12 +36,9 @@ export interface MessageOwner {
 }
 
 export class OutgoingMessage {
-  readonly owner: MessageOwner | undefined;
   readonly sourcePort: number;
   readonly destinationPort: number;
-  buffer: SendBuffer;
   readonly length: number;
-  readonly flags: number;
   extensions: Extensions = noExtensions();
   /** RDMA operation that precedes the message once. */
   operation: RdmaOperation | undefined;
@@ -59,17 +56,14 @@ export class OutgoingMessage {
   #isLost = false;
 
   constructor(
-    owner: MessageOwner | undefined,
+    readonly owner: MessageOwner | undefined,
     ports: { readonly source: number; readonly destination: number },
-    buffer: SendBuffer,
-    flags = 0,
+    public buffer: SendBuffer,
+    readonly flags: number = 0,
   ) {
-    this.owner = owner;
     this.sourcePort = ports.source;
     this.destinationPort = ports.destination;
-    this.buffer = buffer;
     this.length = buffer.payload.length;
-    this.flags = flags;
   }
 
   /** False for a canceled message. */
@@ -175,31 +169,24 @@ const ignoreKept: Kept = () => {};
 
 /** A received message in its receive buffers; its reader must release it. */
 export class IncomingMessage {
-  readonly from: Endpoint;
-  readonly header: RdsHeader;
   /** Bytes of the receives that the message occupies. */
   readonly memoryBytes: number;
-  readonly #packets: readonly ReceivedPacket[];
-  /** Bytes in front of the payload in each receive. */
-  readonly #start: number;
   readonly #kept: Kept;
   /** Connection of the message; undefined for a message within the node. */
   readonly connectionIndex: number | undefined;
 
   constructor(
-    from: Endpoint,
-    header: RdsHeader,
-    packets: readonly ReceivedPacket[],
+    readonly from: Endpoint,
+    readonly header: RdsHeader,
+    private readonly packets: readonly ReceivedPacket[],
     kept: Kept = ignoreKept,
     connectionIndex?: number,
-    start = HEADER_BYTES,
+
+    /** Bytes in front of the payload in each receive. */
+    private readonly start: number = HEADER_BYTES,
   ) {
-    this.from = from;
-    this.header = header;
-    this.#packets = packets;
     this.#kept = kept;
     this.connectionIndex = connectionIndex;
-    this.#start = start;
     let bytes = 0;
     for (const { memoryBytes } of packets) bytes += memoryBytes;
     this.memoryBytes = bytes;
@@ -217,9 +204,9 @@ export class IncomingMessage {
   /** Copies as much as fits into `target`; returns the number of bytes. */
   copy(target: Uint8Array): number {
     let at = 0;
-    for (const { bytes, behind } of this.#packets) {
-      const isBehind = this.#start === HEADER_BYTES && behind !== undefined;
-      let part = isBehind ? behind : bytes.subarray(this.#start);
+    for (const { bytes, behind } of this.packets) {
+      const isBehind = this.start === HEADER_BYTES && behind !== undefined;
+      let part = isBehind ? behind : bytes.subarray(this.start);
       if (part.length > target.length - at) part = part.subarray(0, target.length - at);
       target.set(part, at);
       at += part.length;
@@ -229,7 +216,7 @@ export class IncomingMessage {
 
   /** Views of the payload, in order. */
   pieces(): Uint8Array[] {
-    return this.#packets.map(({ bytes }) => bytes.subarray(this.#start));
+    return this.packets.map(({ bytes }) => bytes.subarray(this.start));
   }
 
   /** Returns a copy of the whole message. */
@@ -240,7 +227,7 @@ export class IncomingMessage {
   }
 
   release(): void {
-    for (const packet of this.#packets) packet.release();
+    for (const packet of this.packets) packet.release();
   }
 }
 

@@ -65,13 +65,11 @@ export interface Entry {
 }
 
 export class Area {
-  readonly memory: Uint8Array;
   readonly sends: Entries;
   readonly receives: Entries;
 
   /** `memory`: AREA_BYTES of the device's memory. */
-  constructor(memory: Uint8Array) {
-    this.memory = memory;
+  constructor(readonly memory: Uint8Array) {
     const part = (at: number, length: number): Uint8Array => memory.subarray(at, at + length);
     this.sends = new Entries(part(0, RECEIVES_AT), part(SEND_BYTES_AT, SEND_BYTES), 0);
     this.receives = new Entries(

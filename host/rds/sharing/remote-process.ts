@@ -37,9 +37,6 @@ export interface Restored {
 }
 
 export class RemoteProcess {
-  readonly slot: number;
-  readonly area: Area;
-  readonly nodeOwner: NodeOwner;
   /** Ports that the process has bound, or still sends from. */
   readonly ports = new Map<number, ProcessPort>();
   /** Messages in flight, by entry. */
@@ -54,10 +51,11 @@ export class RemoteProcess {
   #current = -1;
   #isEnded = false;
 
-  constructor(nodeOwner: NodeOwner, slot: number, area: Area) {
-    this.nodeOwner = nodeOwner;
-    this.slot = slot;
-    this.area = area;
+  constructor(
+    readonly nodeOwner: NodeOwner,
+    readonly slot: number,
+    readonly area: Area,
+  ) {
     area.receives.own();
   }
 
@@ -308,37 +306,34 @@ export class RemoteProcess {
 
 /** A port of a remote process in the core. */
 export class ProcessPort implements PortUser {
-  readonly #remoteProcess: RemoteProcess;
   port!: Port;
   /** Messages that the process has not read. */
   backlog = 0;
   readonly keeps = true;
 
-  constructor(remoteProcess: RemoteProcess) {
-    this.#remoteProcess = remoteProcess;
-  }
+  constructor(private readonly remoteProcess: RemoteProcess) {}
 
   get isBound(): boolean {
-    return this.#remoteProcess.nodeOwner.core.ports.get(this.port.number) === this.port;
+    return this.remoteProcess.nodeOwner.core.ports.get(this.port.number) === this.port;
   }
 
   get isCrowded(): boolean {
-    return this.backlog > 0 && this.#remoteProcess.area.receives.crowd > CROWDED;
+    return this.backlog > 0 && this.remoteProcess.area.receives.crowd > CROWDED;
   }
 
   readable(): void {
-    this.#remoteProcess.deliver(this);
+    this.remoteProcess.deliver(this);
   }
 
   writable(): void {
-    this.#remoteProcess.retry(this);
+    this.remoteProcess.retry(this);
   }
 
   numbered(message: OutgoingMessage, connectionIndex: number): void {
-    this.#remoteProcess.numbered(message, connectionIndex);
+    this.remoteProcess.numbered(message, connectionIndex);
   }
 
   released(message: OutgoingMessage, isLost: boolean): void {
-    this.#remoteProcess.released(message, isLost);
+    this.remoteProcess.released(message, isLost);
   }
 }

@@ -92,7 +92,6 @@ export function socket(
 
 /** A socket of reliable datagrams (`rds.socket`, seed 003). */
 export class RdsSocket implements PortUser {
-  readonly node: RdsNode;
   readonly #listenerQueue = new ListenerQueue(() => this.#isClosed);
   /** Receives what `poll` would report: once for all events of a turn, in a microtask. */
   get listener(): SocketListener | undefined {
@@ -116,8 +115,7 @@ export class RdsSocket implements PortUser {
   readonly #waiting = new Set<() => void>();
 
   /** @internal Use `socket()`. */
-  constructor(node: RdsNode) {
-    this.node = node;
+  constructor(readonly node: RdsNode) {
     this.#notifications = new Notifications(node.core, () => this.readable());
     this.#options = new SocketOptions(node, this.#notifications);
     this.#directed = new DirectedMemory(node.transports);

@@ -52,7 +52,6 @@ const RDATOMIC = 16;
 
 /** The transport of one device. */
 export class VerbsTransport {
-  readonly context: Context;
   readonly pd: ProtectionDomain;
   readonly cq: CompletionQueue;
   readonly byQueuePair = new Map<number, VerbsConnection>();
@@ -68,10 +67,6 @@ export class VerbsTransport {
   readonly #byId = new Map<CmId, VerbsConnection>();
   readonly #pools = new Map<PoolName, ReceivePool>();
   readonly #budget: ReceiveBudget;
-  /** Limit of receive bytes; lower if the device has no more memory. */
-  receiveBytesMax: number;
-  /** Index of the device's address in the node. */
-  readonly index: number;
   readonly #poolList: ReceivePool[] = [];
   /** Completions that were polled early: older than those in the queue. */
   #swept: WorkCompletion[] = [];
@@ -80,11 +75,15 @@ export class VerbsTransport {
   #isClosed = false;
 
   /** `auth`: required for all connections. Throws RefusalError ENOMEM. */
-  constructor(context: Context, index: number, receiveBytesMax: number, auth?: AuthOptions) {
-    this.context = context;
+  constructor(
+    readonly context: Context,
+    /** Index of the device's address in the node. */
+    readonly index: number,
+    /** Limit of receive bytes; lower if the device has no more memory. */
+    public receiveBytesMax: number,
+    auth?: AuthOptions,
+  ) {
     this.#auth = auth;
-    this.index = index;
-    this.receiveBytesMax = receiveBytesMax;
     this.#budget = {
       bytesLeft: receiveBytesMax,
       exhausted: () => {

@@ -36,21 +36,18 @@ const IN_USE = {
 
 /** `struct ibv_pd`: what may be used together (`context.allocPd`). IBA 10.2.3. */
 export class ProtectionDomain {
-  readonly context: Context;
-  /** The engine's number for it. */
-  readonly handle: number;
-  /** @internal Where the memory of its queues comes from. */
-  readonly queueMemory: QueueMemory;
   /** @internal Regions, windows, queue pairs, queues and address handles that it has. */
   readonly resources = new Set<Disposable>();
   #parents = 0;
   #gone = false;
 
-  protected constructor(context: Context, handle: number, queueMemory: QueueMemory) {
-    this.context = context;
-    this.handle = handle;
-    this.queueMemory = queueMemory;
-  }
+  protected constructor(
+    readonly context: Context,
+    /** The engine's number for it. */
+    readonly handle: number,
+    /** @internal Where the memory of its queues comes from. */
+    readonly queueMemory: QueueMemory,
+  ) {}
 
   /** @internal Use `context.allocPd()`. */
   static alloc(context: Context): ProtectionDomain {

@@ -7,14 +7,11 @@ import type { Context } from '../context.js';
 
 /** `struct ibv_td`: a promise that one thread uses what is made with it (`context.allocTd`). */
 export class ThreadDomain {
-  readonly context: Context;
   #users = 0;
   #gone = false;
 
   /** @internal Use `context.allocTd()`. */
-  constructor(context: Context) {
-    this.context = context;
-  }
+  constructor(readonly context: Context) {}
 
   /** `ibv_dealloc_td`. Throws RefusalError EBUSY while a parent domain names it. */
   dealloc(): void {

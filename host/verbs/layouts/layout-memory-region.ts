@@ -47,9 +47,6 @@ interface List {
 
 /** A region that is a layout of others (`pd.regMr(null, 0, …)`, seed 001). */
 export class LayoutMemoryRegion {
-  readonly pd: ProtectionDomain;
-  /** Made of AccessFlag: what may be done through the layout. */
-  readonly access: number;
   readonly #key: Key;
   /** Memory of programs that an engine may be reading. */
   readonly #programs = new Set<number>();
@@ -57,7 +54,11 @@ export class LayoutMemoryRegion {
   #length = 0;
 
   /** @internal Use `pd.regMr(null, 0, access)`. */
-  constructor(pd: ProtectionDomain, access: number) {
+  constructor(
+    readonly pd: ProtectionDomain,
+    /** Made of AccessFlag: what may be done through the layout. */
+    readonly access: number,
+  ) {
     if (!Number.isInteger(access) || access < 0 || access > 0xffffffff) {
       throw new MisuseError('access', `must be made of AccessFlag, got ${access}`);
     }
@@ -66,8 +67,6 @@ export class LayoutMemoryRegion {
       EOPNOTSUPP: `access 0x${access.toString(16)} has a flag that a layout cannot have`,
       EINVAL: 'REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE',
     });
-    this.pd = pd;
-    this.access = access;
     pd.resources.add(this);
   }
 

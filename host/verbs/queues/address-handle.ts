@@ -97,16 +97,14 @@ export function addressOfSender(wc: WorkCompletion, grh: Uint8Array): AddressAtt
 
 /** `struct ibv_ah`: where datagrams go (`pd.createAh`). IBA 10.2.2.2. */
 export class AddressHandle {
-  readonly pd: ProtectionDomain;
-  /** Address of the engine's struct. */
-  readonly handle: number;
-  readonly destination: Endpoint;
   #destroyed = false;
 
-  private constructor(pd: ProtectionDomain, handle: number, destination: Endpoint) {
-    this.pd = pd;
-    this.handle = handle;
-    this.destination = destination;
+  private constructor(
+    readonly pd: ProtectionDomain,
+    /** Address of the engine's struct. */
+    readonly handle: number,
+    readonly destination: Endpoint,
+  ) {
     pd.resources.add(this);
   }
 

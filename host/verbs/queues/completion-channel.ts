@@ -11,7 +11,6 @@ import type { Context } from '../context.js';
  * (`context.createCompChannel`).
  */
 export class CompletionChannel {
-  readonly context: Context;
   readonly #events: CompletionQueue[] = [];
   readonly #waiting: ((queue: CompletionQueue | undefined) => void)[] = [];
   /** Queues whose events come here. */
@@ -20,9 +19,7 @@ export class CompletionChannel {
   #destroyed = false;
 
   /** @internal Use `context.createCompChannel()`. */
-  constructor(context: Context) {
-    this.context = context;
-  }
+  constructor(readonly context: Context) {}
 
   /**
    * `ibv_get_cq_event`: the next queue with an event; undefined when the context is closed, or the

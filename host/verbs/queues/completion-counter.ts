@@ -43,19 +43,17 @@ export function queryCompCntrCaps(context: Context): CompCntrCaps {
  * (`context.createCompCntr`).
  */
 export class CompletionCounter {
-  readonly context: Context;
-  /** A CompCntrType. */
-  readonly type: number;
-  /** @internal Address of the engine's struct. */
-  readonly handle: number;
   readonly #struct: Struct<typeof CompletionCounterLayout>;
   #attached = 0;
   #destroyed = false;
 
-  private constructor(context: Context, type: number, handle: number) {
-    this.context = context;
-    this.type = type;
-    this.handle = handle;
+  private constructor(
+    readonly context: Context,
+    /** A CompCntrType. */
+    readonly type: number,
+    /** @internal Address of the engine's struct. */
+    readonly handle: number,
+  ) {
     this.#struct = structAt(context.device.arena.memory, CompletionCounterLayout, handle);
     this.#struct.bytes = type === CompCntrType.BYTES ? 1 : 0;
     context.resources.add(this);
@@ -138,20 +136,18 @@ export class CompletionCounter {
 
 /** The counters of one queue pair, by operation. */
 export class AttachedCounters {
-  readonly #qp: QueuePair;
   readonly #table: number;
   readonly #counters: CompletionCounter[] = [];
   #mask = 0;
 
-  constructor(qp: QueuePair) {
+  constructor(private readonly qp: QueuePair) {
     const { arena } = qp.pd.context.device;
-    this.#qp = qp;
     this.#table = arena.heap.alloc(COUNTER_TABLE_SIZE);
     arena.exports.setQpCounters(qp.handle, this.#table);
   }
 
   attach(counter: CompletionCounter, opMask: number): void {
-    const { context } = this.#qp.pd;
+    const { context } = this.qp.pd;
     counter.check();
     if (counter.context !== context)
       throw new MisuseError('counter', 'must be of the same context');
@@ -161,7 +157,7 @@ export class AttachedCounters {
     if (opMask & ~ALL_OPS) {
       throw new RefusalError('EOPNOTSUPP', `attachCompCntr: opMask ${opMask} has an unknown bit`);
     }
-    if (this.#qp.state > QpState.INIT) {
+    if (this.qp.state > QpState.INIT) {
       throw new RefusalError('EINVAL', 'attachCompCntr: the queue pair must be in RESET or INIT');
     }
     if (opMask & this.#mask) {
@@ -179,6 +175,6 @@ export class AttachedCounters {
   /** The queue pair is gone. */
   release(): void {
     for (const counter of this.#counters) counter.attached(-1);
-    this.#qp.pd.context.device.arena.heap.free(this.#table);
+    this.qp.pd.context.device.arena.heap.free(this.#table);
   }
 }

@@ -63,12 +63,6 @@ const TURN_MICROS = 2000;
 
 /** `struct ibv_cq`: where work completes (`context.createCq`). IBA 10.8. */
 export class CompletionQueue {
-  readonly context: Context;
-  readonly channel: CompletionChannel | undefined;
-  /** Address of the engine's struct. */
-  readonly handle: number;
-  /** Capacity: at least the requested number of completions. */
-  cqe: number;
   readonly #memory: QueueMemory;
   readonly #device: Device;
   #ring: number;
@@ -81,19 +75,19 @@ export class CompletionQueue {
   #destroyed = false;
 
   protected constructor(
-    context: Context,
-    handle: number,
+    readonly context: Context,
+
+    /** Address of the engine's struct. */
+    readonly handle: number,
     ring: number,
-    cqe: number,
-    channel: CompletionChannel | undefined,
+
+    /** Capacity: at least the requested number of completions. */
+    public cqe: number,
+    readonly channel: CompletionChannel | undefined,
     memory: QueueMemory,
   ) {
     this.#memory = memory;
-    this.channel = channel;
-    this.context = context;
     this.#device = context.device;
-    this.handle = handle;
-    this.cqe = cqe;
     this.#ring = ring;
     this.#words = context.device.arena.memory.words;
   }

@@ -60,7 +60,6 @@ const DRAWS = 64;
 
 /** `struct ibv_qp`: a send queue and a receive queue (`pd.createQp`). IBA 10.2.4. */
 export class QueuePair {
-  readonly pd: ProtectionDomain;
   /** Address of the engine's struct. */
   readonly handle: number;
   /** Queue pair number, 24 bits. */
@@ -69,8 +68,6 @@ export class QueuePair {
   readonly sendCq: CompletionQueue;
   readonly recvCq: CompletionQueue;
   readonly srq: SharedReceiveQueue | undefined;
-  /** What was granted. */
-  readonly cap: QpCapabilities;
   readonly #device: Device;
   readonly #memory: number;
   readonly #struct: Struct<typeof QueuePairLayout>;
@@ -87,20 +84,20 @@ export class QueuePair {
   #destroyed = false;
 
   protected constructor(
-    pd: ProtectionDomain,
+    readonly pd: ProtectionDomain,
     attributes: QpInitAttributes,
-    cap: QpCapabilities,
+
+    /** What was granted. */
+    readonly cap: QpCapabilities,
     memory: number,
     made: Struct<typeof QueuePairParametersLayout>,
   ) {
-    this.pd = pd;
     this.handle = made.queuePair;
     this.qpNum = made.qpn;
     this.qpType = made.type;
     this.sendCq = attributes.sendCq;
     this.recvCq = attributes.recvCq;
     this.srq = attributes.srq;
-    this.cap = cap;
     this.#memory = memory;
     const engineMemory = pd.context.device.arena.memory;
     this.#struct = structAt(engineMemory, QueuePairLayout, this.handle);

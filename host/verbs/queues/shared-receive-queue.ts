@@ -20,27 +20,21 @@ export interface SrqInitAttributes {
 
 /** `struct ibv_srq`: receives that queue pairs share (`pd.createSrq`). IBA 10.2.9. */
 export class SharedReceiveQueue {
-  readonly pd: ProtectionDomain;
-  /** Address of the engine's struct. */
-  readonly handle: number;
-  /** Granted capacity: at least the requested one. */
-  maxWr: number;
-  readonly maxSge: number;
   #memory: number;
   #ring: ReceiveRing;
   #destroyed = false;
 
   private constructor(
-    pd: ProtectionDomain,
-    handle: number,
+    readonly pd: ProtectionDomain,
+
+    /** Address of the engine's struct. */
+    readonly handle: number,
     memory: number,
-    maxWr: number,
-    maxSge: number,
+
+    /** Granted capacity: at least the requested one. */
+    public maxWr: number,
+    readonly maxSge: number,
   ) {
-    this.pd = pd;
-    this.handle = handle;
-    this.maxWr = maxWr;
-    this.maxSge = maxSge;
     this.#memory = memory;
     this.#ring = new ReceiveRing(pd.context.device.arena.memory, memory, maxWr, maxSge);
   }

@@ -233,19 +233,18 @@ abstract class Ring<Request extends object> {
   readonly #head: number;
   readonly #tail: number;
   protected readonly words: Uint32Array;
-  protected readonly ring: number;
-  protected readonly entries: number;
-  protected readonly stride: number;
   /** Where the engine was when it was last asked: it has gone on since, or begun anew. */
   #seenTail = 0;
   /** Filled entries that were not handed over yet. */
   #held = 0;
 
-  constructor(memory: EngineMemory, ring: number, entries: number, stride: number) {
+  constructor(
+    memory: EngineMemory,
+    protected readonly ring: number,
+    protected readonly entries: number,
+    protected readonly stride: number,
+  ) {
     this.words = memory.words;
-    this.ring = ring;
-    this.entries = entries;
-    this.stride = stride;
     this.#head = ring >> 2;
     this.#tail = (ring + RING_TAIL) >> 2;
   }

@@ -38,11 +38,6 @@ export interface Invalidator {
  * A region that work requests register and invalidate (`pd.allocMr`, `WrOpcode.REG_MR`). IBA 10.6.
  */
 export class FastMemoryRegion {
-  readonly context: Context;
-  /** Its domain; undefined: that of the queue pair whose work request registers it. */
-  readonly pd: ProtectionDomain | undefined;
-  /** The longest memory that it takes, in bytes. */
-  readonly maxLength: number;
   /** @internal The only user that may register it; undefined: any. */
   holder: object | undefined;
   #invalidator: Invalidator | undefined;
@@ -54,18 +49,19 @@ export class FastMemoryRegion {
    * context made, and that a pool has brought here.
    */
   constructor(
-    context: Context,
-    pd: ProtectionDomain | undefined,
-    maxLength: number,
+    readonly context: Context,
+
+    /** Its domain; undefined: that of the queue pair whose work request registers it. */
+    readonly pd: ProtectionDomain | undefined,
+
+    /** The longest memory that it takes, in bytes. */
+    readonly maxLength: number,
     taken?: number,
   ) {
     if (!Number.isInteger(maxLength) || maxLength < 1 || maxLength >= 2 ** 32) {
       const rule = `must be a whole number from 1 to 2^32 - 1, got ${maxLength}`;
       throw new MisuseError('maxLength', rule);
     }
-    this.context = context;
-    this.pd = pd;
-    this.maxLength = maxLength;
     const kind = pd ? KeyKind.FAST_REGION : KeyKind.MOBILE_REGION;
     this.#key = new Key(context, taken ?? { kind, pd: pd?.handle ?? 0 }, 'allocMr');
     if (taken === undefined) (pd ?? context).resources.add(this);

@@ -8,8 +8,6 @@ import { refuse } from '../refuse.js';
 
 /** A region of another context, by its handle (`pd.importMr`, `ibv_import_mr`). */
 export class ImportedMemoryRegion {
-  readonly pd: ProtectionDomain;
-  readonly handle: number;
   readonly lkey: number;
   readonly rkey: number;
   /** Not available to the importing context (man ibv_import_mr). */
@@ -17,14 +15,15 @@ export class ImportedMemoryRegion {
   #gone = false;
 
   /** @internal Use `pd.importMr()`. */
-  constructor(pd: ProtectionDomain, handle: number) {
+  constructor(
+    readonly pd: ProtectionDomain,
+    readonly handle: number,
+  ) {
     const note = noteOf(pd, handle);
     const lives = note?.state === KeyState.LIVE && note.pd === pd.handle && note.key === handle;
     if (!lives) {
       throw new RefusalError('ENOENT', 'importMr: the domain has no region of that handle');
     }
-    this.pd = pd;
-    this.handle = handle;
     this.lkey = handle;
     this.rkey = handle;
   }

@@ -49,20 +49,19 @@ const WINDOW_ACCESS =
 
 /** `struct ibv_mw`: a key for a part of a region (`pd.allocMw`). IBA 10.6.7. */
 export class MemoryWindow {
-  readonly pd: ProtectionDomain;
-  /** An MwType. */
-  readonly type: number;
   readonly #key: Key;
   /** The key that `qp.bindMw()` asked for last. */
   #asked: number;
 
   /** @internal Use `pd.allocMw()`. */
-  constructor(pd: ProtectionDomain, type: number) {
+  constructor(
+    readonly pd: ProtectionDomain,
+    /** An MwType. */
+    readonly type: number,
+  ) {
     if (type !== MwType.TYPE_1 && type !== MwType.TYPE_2) {
       throw new MisuseError('type', `must be an MwType, got ${String(type)}`);
     }
-    this.pd = pd;
-    this.type = type;
     const kind = type === MwType.TYPE_1 ? KeyKind.WINDOW_TYPE_1 : KeyKind.WINDOW_TYPE_2;
     this.#key = new Key(pd.context, { kind, pd: pd.handle }, 'allocMw');
     this.#asked = this.#key.value;

@@ -9,13 +9,11 @@ import type { ProtectionDomain } from '../domains/protection-domain.js';
 
 /** A region without memory: reads as zeros, takes and drops writes (`pd.allocNullMr`). */
 export class NullMemoryRegion {
-  readonly pd: ProtectionDomain;
   readonly lkey: number;
   readonly #key: Key;
 
   /** @internal Use `pd.allocNullMr()`. */
-  constructor(pd: ProtectionDomain) {
-    this.pd = pd;
+  constructor(readonly pd: ProtectionDomain) {
     const wanted = { kind: KeyKind.NULL_REGION, pd: pd.handle };
     this.#key = new Key(pd.context, wanted, 'allocNullMr');
     this.lkey = this.#key.value;
