@@ -416,16 +416,14 @@ export function pattern(length: number, seed = 1): Uint8Array {
 }
 
 /** Runs `body` over a fresh wire and closes it. */
-export function onWire(
+export async function onWire(
   options: WireOptions,
   body: (wire: Wire) => void | Promise<void>,
-): () => Promise<void> {
-  return async () => {
-    const wire = await Wire.open(options);
-    try {
-      await body(wire);
-    } finally {
-      await wire.close();
-    }
-  };
+): Promise<void> {
+  const wire = await Wire.open(options);
+  try {
+    await body(wire);
+  } finally {
+    await wire.close();
+  }
 }
