@@ -1,13 +1,11 @@
 /** The bench of shared domains: runs are alike, entries do not grow, a replay is true. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Caches } from '../support/caches.js';
 import { fit, tablesOf, type Runs } from './adapter-fit.js';
 import { runBlockService } from './block-service.js';
 import { replay } from './cache-replay.js';
 import { SEED } from './seed-tables.js';
-
-const test = suite('bench: block service');
+import { test } from '../support/suite.js';
 
 const ADAPTER = { mptEntries: 16, mptWays: 4, mttEntries: 64, mttWays: 8, pageBytes: 4096 };
 const LOAD = { fetches: 200, underWay: 4 };
@@ -62,5 +60,3 @@ test('the fit reads the rows of 100 clients only, and meets their times', async 
   assert.ok(Math.abs(receiveMicros - SEED[100].own.receiveMicros) < 1e-6);
   assert.equal(tablesOf(runs, fitted, LOAD)[2000], tablesOf(runs, fitted, LOAD)[100]);
 });
-
-test.run();

@@ -4,15 +4,14 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
 import { flowFigures } from './flow.js';
 import { interleave, medianOf, medians } from './harness.js';
 import type { Partner } from './partner.js';
 import { percentiles, TripTimer } from './trips.js';
+import { test } from '../support/suite.js';
 
-const test = suite('bench: harness');
 const main = fileURLToPath(new URL('build/test/bench/main.js', root));
 
 test('variants take turns, and the first round does not count', async () => {
@@ -106,5 +105,3 @@ test('an unknown name, or an unknown option, ends with 2 and one line', () => {
     assert.match(stderr, /^npm run bench: [^\n]+ \(npm run bench -- --help\)\n$/);
   }
 });
-
-test.run();

@@ -1,5 +1,4 @@
 /** Yardsticks are read right, and never quietly absent. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { measured, missing } from './harness.js';
 import {
@@ -11,8 +10,7 @@ import {
   isInstalled,
 } from './programs.js';
 import { Window } from './window.js';
-
-const test = suite('bench: yardsticks');
+import { test } from '../support/suite.js';
 
 test('fi_pingpong, libfabric 1.17', () => {
   const text = `bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec
@@ -90,5 +88,3 @@ test('a window counts what is answered, late and lost', () => {
   assert.ok(window.hasRoomFor(300));
   assert.not(window.hasRoomFor(301));
 });
-
-test.run();

@@ -192,5 +192,3 @@ test('messages to and fro travel without acknowledgements beside them', async ()
   const packets = await pingPong(false, 20);
   assert.ok(packets >= 40 && packets <= 44, `${packets} packets for 40 messages`);
 });
-
-test.run();

@@ -282,5 +282,3 @@ test('an invalidated key is dead before its place can be taken again, by whateve
       assert.is(reconnect(wire).write(key, IOVA), REMOTE_ACCESS_ERROR);
     }
   }));
-
-test.run();

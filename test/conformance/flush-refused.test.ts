@@ -67,5 +67,3 @@ test('a queue pair that grants no place refuses a FLUSH', () =>
     },
     { attributes: { qpAccessFlags: FLUSH_ACCESS, maxDestRdAtomic: 0 } },
   ));
-
-test.run();

@@ -384,5 +384,3 @@ test('FLUSHes take places of responses: with none granted they are refused, beyo
     },
     { attributes: { qpAccessFlags: FLUSH_ACCESS, maxDestRdAtomic: 4 } },
   ));
-
-test.run();

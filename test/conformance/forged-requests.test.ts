@@ -146,5 +146,3 @@ test('READ responses wait for a sign of the peer after a window of them', () =>
     }
     assert.is(sent, packets);
   }));
-
-test.run();

@@ -60,9 +60,9 @@ test('addresses and ports are covered (S104)', async () => {
   for (const options of [IPV4, IPV6]) {
     await onWire(options, (wire) => {
       const packet = write(wire);
-      assert.equal(
-        wire.counted(() => wire.deliver(packet, new Endpoint(wire.peer.gid, 50000))),
+      wire.expectCounted(
         { dropIcrc: 1 },
+        () => wire.deliver(packet, new Endpoint(wire.peer.gid, 50000)),
         'another source port',
       );
       wire.deliver(packet);
@@ -106,10 +106,7 @@ test('the FLUSH requests of Linux rxe pass, whose ICRC covers them twice, and no
           other[20]! ^= 1;
           const sealed = wire.sealDoubled(flush.slice(), ipId);
           other.set(sealed.subarray(-4), other.length - 4);
-          assert.equal(
-            wire.counted(() => wire.deliver(other)),
-            { dropIcrc: 1 },
-          );
+          wire.expectCounted({ dropIcrc: 1 }, () => wire.deliver(other));
           assert.equal(check(flush), [1n, 0n], 'a FLUSH');
         });
       // Over IPv4 one wrong packet in 2^16 is explained by some identification: not these.
@@ -121,10 +118,7 @@ test('the FLUSH requests of Linux rxe pass, whose ICRC covers them twice, and no
 test('the ICRC is stored least significant byte first (S105)', (wire) => {
   const packet = write(wire);
   packet.subarray(-4).reverse();
-  assert.equal(
-    wire.counted(() => wire.deliver(packet)),
-    { dropIcrc: 1 },
-  );
+  wire.expectCounted({ dropIcrc: 1 }, () => wire.deliver(packet));
 });
 
 test('a link without IP covers an IPv6 header between the two GIDs, with both ports 4791 (S106)', () =>
@@ -181,5 +175,3 @@ function identification(ipId: number, length: number): number {
   }
   return crc;
 }
-
-test.run();

@@ -146,5 +146,3 @@ test('an unreliable connection is not probed: UC has no acknowledgements', () =>
     for (let look = 0; look < 3; look++) assert.is(lookFor(wire.qp), Life.HEARD);
     wire.expectSilence();
   }));
-
-test.run();

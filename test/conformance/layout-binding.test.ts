@@ -1,5 +1,4 @@
 /** How a memory layout is set: binding, keys, limits, and every way in which a list is wrong. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { NakCode } from '#build/abi.js';
 import {
@@ -18,6 +17,7 @@ import {
 import { EVERY, column, isMisuse, onLayouts, refusal, sent } from '../support/layouts.js';
 import { ACK, Requests, invalidate, lastStatus, reconnect } from '../support/windows.js';
 import { FULL_ACCESS, onWire, pattern } from '../support/wire.js';
+import { test } from '../support/suite.js';
 
 const { REMOTE_WRITE, ZERO_BASED, MW_BIND } = AccessFlag;
 const { WITH_POST_WR, AVOID_INVALIDATION } = MrSetLayoutFlag;
@@ -358,5 +358,3 @@ test('memory of layouts that were replaced comes back', () =>
     mr.dereg();
     assert.ok(heap.bytesFree > free);
   }));
-
-test.run();

@@ -362,5 +362,3 @@ test('a stencil beyond the end of its region is refused at use, on either side',
   reconnect(wire);
   assert.is(sent(wire, at(mr.addr + 16n)), 'SUCCESS');
 });
-
-test.run();

@@ -1,5 +1,4 @@
 /** Memory layouts in use: rights, bounds, bases that go away, atomics, stencils. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { NakCode, Opcode } from '#build/abi.js';
 import {
@@ -14,6 +13,7 @@ import {
 import { EVERY, column, isMisuse, onLayouts, refusal, sent } from '../support/layouts.js';
 import { ACK, Requests, invalidate, lastStatus, reconnect } from '../support/windows.js';
 import { FULL_ACCESS, onWire, pattern } from '../support/wire.js';
+import { test } from '../support/suite.js';
 
 const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE, ZERO_BASED } = AccessFlag;
 const { AVOID_INVALIDATION } = MrSetLayoutFlag;
@@ -392,5 +392,3 @@ test('windows and advice are not for layouts', () =>
     const bindMw = { mw, rkey: incRkey(mw.rkey), bindInfo: { ...bindInfo, mr: column8 as never } };
     assert.throws(() => wire.qp.postSend({ opcode: WrOpcode.BIND_MW, bindMw }), isMisuse);
   }));
-
-test.run();

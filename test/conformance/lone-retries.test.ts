@@ -75,5 +75,3 @@ test('a packet that arrives for the third time is answered twice: periodic losse
   const words = new DataView(wire.buffer.buffer, wire.buffer.byteOffset);
   assert.is(words.getBigUint64(64, true), 1n);
 });
-
-test.run();

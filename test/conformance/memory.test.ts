@@ -289,5 +289,3 @@ test('what is posted is copied before it is checked: the ring may change afterwa
     wire.acknowledge(0x103);
     assert.equal(wire.completions(), ['1 SUCCESS']);
   }));
-
-test.run();

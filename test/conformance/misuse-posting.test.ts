@@ -250,5 +250,3 @@ for (const opcode of [10, 11, 12, 13, 16, 31, 34, 35, 66, 0xffffffff]) {
       wire.expectSilence();
     }));
 }
-
-test.run();

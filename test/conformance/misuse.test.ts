@@ -431,5 +431,3 @@ test('modify: numbers that are no 32-bit whole numbers are refused, not cut to f
     });
   }
 });
-
-test.run();

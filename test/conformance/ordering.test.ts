@@ -178,5 +178,3 @@ test('packets that overtake each other cost a repetition, and nothing else (S108
     assert.equal(wire.buffer.slice(index * 8, index * 8 + 8), pattern(8, 0x200 + index));
   }
 });
-
-test.run();

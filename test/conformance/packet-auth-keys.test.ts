@@ -145,5 +145,3 @@ test('RESET and destroy overwrite the keys, and the memory is freed', () =>
     wire.sendPacket({ opcode: WRITE, psn: THEIRS, ...wire.reth(0, 8) }, pattern(8));
     assert.equal(bytesAt(wire, 0, 8), [...pattern(8)], 'plain packets again');
   }));
-
-test.run();

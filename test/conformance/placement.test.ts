@@ -339,5 +339,3 @@ test('an ATOMIC WRITE that would change what a READ has still to return waits fo
     wire.expectPacket({ ...DONE, psn: 0x280 });
     assert.equal(wire.buffer.slice(65528), pattern(8));
   }));
-
-test.run();

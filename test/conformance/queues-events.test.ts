@@ -299,5 +299,3 @@ test('a wait for completions leaves them to callers of poll', async (wire) => {
   await Promise.all([other, waiting]);
   assert.equal(seen, [0, 1]);
 });
-
-test.run();

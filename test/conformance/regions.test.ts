@@ -209,5 +209,3 @@ test('the null region has no rkey, carries no window, and is of its domain alone
   assert.equal(wire.statuses(), ['LOC_PROT_ERR']);
   assert.throws(() => mr.dereg(), /already/);
 });
-
-test.run();

@@ -105,10 +105,7 @@ test('a duplicate WRITE is acknowledged with the newest executed PSN and leaves 
   wire.takePackets();
   wire.buffer.fill(0xee, 0, 64);
   const duplicate = { opcode: RC_RDMA_WRITE_ONLY, psn: 0x201, ...wire.reth(0, 4) };
-  assert.equal(
-    wire.counted(() => wire.sendPacket(duplicate, 4)),
-    { duplicateRequest: 1 },
-  );
+  wire.expectCounted({ duplicateRequest: 1 }, () => wire.sendPacket(duplicate, 4));
   wire.expectPacket({ ...ACK, psn: 0x203, msn: 4 });
   assert.equal(wire.buffer.subarray(0, 4), new Uint8Array(4).fill(0xee));
 });
@@ -317,5 +314,3 @@ test('WRITE_WITH_IMM without a receive request: its data is placed, its last pac
   const [wc] = wire.cq.poll(2);
   assert.equal([wc?.wrId, wc?.byteLen, wc?.immData], [5n, 2000, 9]);
 });
-
-test.run();

@@ -2,7 +2,6 @@
  * Packets that arrived in one run have a shorter path through the engine than single ones, and so
  * do plain requests. The results are the same, to the byte.
  */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import {
@@ -17,6 +16,7 @@ import {
 import { splitmix32 } from '../../host/link/faults/fault.js';
 import type { Fields } from '../support/codec.js';
 import { PEER, Wire, pattern, type WireOptions } from '../support/wire.js';
+import { test } from '../support/suite.js';
 
 const RUN = 40;
 const BYTES = 8192;
@@ -378,5 +378,3 @@ test('a plain request whose key is wrong fails, and those before it do not', asy
   assert.equal(wire.completions().slice(17), ['17 SUCCESS', '18 LOC_PROT_ERR', '19 WR_FLUSH_ERR']);
   await wire.close();
 });
-
-test.run();

@@ -71,9 +71,9 @@ test('2026-04: a pad count larger than the payload is no packet, whatever the op
   for (const opcode of Object.values(Opcode)) {
     const packet = wire.packet({ opcode, psn: 0x200, ...wire.reth(0, 0) }, 0);
     packet[1]! |= 0x30;
-    assert.equal(
-      wire.counted(() => wire.deliver(wire.seal(packet))),
+    wire.expectCounted(
       { dropMalformed: 1 },
+      () => wire.deliver(wire.seal(packet)),
       OpcodeName[opcode],
     );
   }
@@ -301,5 +301,3 @@ test('2026-05: the length of a message is the sum of its SGEs, not the first one
   wire.post(WrOpcode.RDMA_WRITE, 0, { sgList });
   wire.expectPacket({ dmaLength: 108, payloadLength: 108 });
 });
-
-test.run();

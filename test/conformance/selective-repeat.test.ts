@@ -270,5 +270,3 @@ test('it is not where the link slows down by itself', () =>
   onWire({ ...OPTIONS, device: { windowPackets: 8 }, paced: true }, (wire) => {
     assert.is(windowAfterLoss(wire), 8);
   }));
-
-test.run();

@@ -1,5 +1,4 @@
 /** UC, UD, shared receive queues, atomics, invalidation and channels on a link without faults. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   Gid,
@@ -14,6 +13,7 @@ import {
   type AsyncEventRecord,
 } from '../../host/index.js';
 import { ALL_ACCESS, makePair, type Pair, type Side } from '../support/pair.js';
+import { test } from '../support/suite.js';
 
 function sge(side: Side, offset: number, length: number) {
   return [{ addr: side.mr.addr + BigInt(offset), length, lkey: side.mr.lkey }];
@@ -339,5 +339,3 @@ async function openUc(): Promise<Opened> {
 async function openUd(): Promise<Opened> {
   return opened(await datagramPair());
 }
-
-test.run();

@@ -1,5 +1,4 @@
 /** The queue pairs to one peer share half of its receive buffer (shared/peer-share.ts). */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   Endpoint,
@@ -16,6 +15,7 @@ import {
   type QueuePair,
 } from '../../host/index.js';
 import { ALL_ACCESS, connect, type Side } from '../support/pair.js';
+import { test } from '../support/suite.js';
 
 const PACKET_BYTES = 4096;
 /** What a packet of 4096 bytes takes of a receive buffer (link/udp/udp.ts). */
@@ -243,5 +243,3 @@ test('peers do not share', () =>
     world.write(second!, 8);
     assert.is(burst(world, [first!]), HALF_PACKETS);
   }));
-
-test.run();

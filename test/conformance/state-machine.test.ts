@@ -281,7 +281,11 @@ test('CUR_STATE that is not the state refuses the change: belief opens no way ro
 
 test('a path MTU whose packets the link does not carry is refused (S68)', async () => {
   const { a } = createLoopbackPair({ auto: false, packetSizeMax: 1500 - 28 });
-  const context = await openDevice({ link: a, clock: new VirtualClock(), memoryBytes: 8 << 20 });
+  await using context = await openDevice({
+    link: a,
+    clock: new VirtualClock(),
+    memoryBytes: 8 << 20,
+  });
   assert.is(context.queryPort().activeMtu, Mtu.MTU_1024);
   const cq = context.createCq(4);
   const qp = context.allocPd().createQp({ sendCq: cq, recvCq: cq });
@@ -293,7 +297,4 @@ test('a path MTU whose packets the link does not carry is refused (S68)', async 
   assert.throws(at(Mtu.MTU_4096), /EINVAL/);
   at(Mtu.MTU_1024)();
   assert.is(qp.state, RTR);
-  await context.close();
 });
-
-test.run();

@@ -195,5 +195,3 @@ test('modify names what is missing, and whether the change exists (S62)', () =>
       /INIT to RTR needs AV, PATH_MTU, .*RQ_PSN/,
     );
   }));
-
-test.run();

@@ -1,8 +1,8 @@
 /** The table of semantics.md is complete, and every test that it names exists. */
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
+import { test } from '../support/suite.js';
 
 const folder = new URL('test/conformance/', root);
 const POINTS = 108;
@@ -79,5 +79,3 @@ test('no two tests of a file have the same name', () => {
   const names = numbered().map(({ file, name }) => `${file} ${name}`);
   assert.is(new Set(names).size, names.length);
 });
-
-test.run();

@@ -92,10 +92,7 @@ test.with({ state: QpState.INIT })('in RESET, INIT and ERR nothing is served (S4
   const packet = wire.packet({ ...ONLY, ...wire.reth(0, 4) }, 4);
   for (const qpState of [QpState.INIT, QpState.RESET, QpState.ERR]) {
     wire.qp.modify({ qpState });
-    assert.equal(
-      wire.counted(() => wire.deliver(packet)),
-      { dropQueuePair: 1 },
-    );
+    wire.expectCounted({ dropQueuePair: 1 }, () => wire.deliver(packet));
     wire.expectSilence();
   }
 });
@@ -104,10 +101,7 @@ test('in RTR a request is served and a response is dropped (S43)', () =>
   onWire({ state: QpState.RTR }, (wire) => {
     wire.sendPacket({ ...ONLY, ...wire.reth(0, 4) }, 4);
     wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, syndrome: 0x1f, psn: 0x200 });
-    assert.equal(
-      wire.counted(() => wire.acknowledge(0x100)),
-      { dropQueuePair: 1 },
-    );
+    wire.expectCounted({ dropQueuePair: 1 }, () => wire.acknowledge(0x100));
   }));
 
 test('the first packet in RTR raises COMM_EST, once, and is served (S44)', () =>
@@ -376,5 +370,3 @@ test('a reliable queue pair takes no UD packet with the right Q_Key either (S43)
     const fields = { opcode: Opcode.UD_SEND_ONLY_WITH_IMM, psn: 0x200, sourceQp: 1 };
     ignored(wire, 'dropService', () => wire.sendPacket(fields, 4));
   }));
-
-test.run();

@@ -1,5 +1,4 @@
 /** Every packet that Linux put on the wire: taken apart, put together again, byte for byte. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Header, OpcodeName, PacketStatus, PacketStatusName } from '#build/abi.js';
 import { explainFields, explainPacket } from '../../host/engine/explain.js';
@@ -14,6 +13,7 @@ import {
   type IcrcForm,
 } from '../support/codec.js';
 import { EXPECTED, INDEX_CUT, loadAllCaptures, type VectorCapture } from '../vectors/captures.js';
+import { test } from '../support/suite.js';
 
 const FLUSH = 0x1c;
 /** What no sentence about a packet from Linux may say. */
@@ -230,5 +230,3 @@ test('no capture and no packet is missing', () => {
     ['cm_rping', 'perftest_write_lat_cm', 'rds_kernel'],
   );
 });
-
-test.run();

@@ -309,5 +309,3 @@ test('a window that is unbound in the middle of a READ ends it with a NAK (S85)'
     wire.expectPacket({ opcode, syndrome: REMOTE_ACCESS_ERROR, psn: 0x200 + sent });
     wire.expectSilence();
   }));
-
-test.run();

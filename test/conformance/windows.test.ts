@@ -342,5 +342,3 @@ test('windows and regions share the device’s places', () =>
     other.dealloc();
     for (let turn = 0; turn < 20; turn++) wire.pd.allocMw(TYPE_2).dealloc();
   }));
-
-test.run();

@@ -1,9 +1,9 @@
 /** A process may die at any step of any change of the shared tables: see deaths.ts. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { OPTIMIZED, PLAIN, buildProtocol } from './build.js';
 import { deathVariant } from './death-world.js';
 import { runDeathSteps } from './deaths.js';
+import { test } from '../support/suite.js';
 
 for (const variant of [PLAIN, OPTIMIZED]) {
   test(`after a death at any step all resources are reclaimed: ${variant.name}`, async () => {
@@ -40,5 +40,3 @@ test('and so does one that looks at pools: what the dead had is not listed anew'
   const totals = runDeathSteps(await buildProtocol(variant), { second: false });
   assert.ok(totals.wrong.some((sentence) => /^a pool of one’s own/.test(sentence)));
 });
-
-test.run();

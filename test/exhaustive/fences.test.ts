@@ -3,7 +3,6 @@
  * three, with a death at every step. `npm run exhaustive` goes further, and explores the protocol
  * as the compiler optimizes it, too; its `--mutants` shows that the search detects a removed rule.
  */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { PLAIN, buildProtocol } from './build.js';
 import { Explorer } from './explore.js';
@@ -27,6 +26,7 @@ import {
 } from './fence-scenario.js';
 import { fenceVariant } from './fence-sources.js';
 import { FenceWorld } from './fence-world.js';
+import { test } from '../support/suite.js';
 
 const STATES_MAX = 2_000_000;
 
@@ -75,5 +75,3 @@ for (const scenario of [SWAPS, DRAIN, DEAD_BORROWER]) {
 test(`another process registers a region again: ${FLOW.name}`, async () => {
   await explore(FLOW, 1);
 });
-
-test.run();

@@ -5,7 +5,6 @@
  * `npm run exhaustive` goes further.
  */
 import { readFileSync } from 'node:fs';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
 import { OPTIMIZED, PLAIN, buildProtocol, type Protocol, type Variant } from './build.js';
@@ -28,6 +27,7 @@ import {
   type Scenario,
 } from './scenario.js';
 import { World } from './world.js';
+import { test } from '../support/suite.js';
 
 const STATES_MAX = 2_000_000;
 /** How often a lookup starts over in the engine itself. */
@@ -114,5 +114,3 @@ test('a checker that is right complains: mutants', async () => {
     assert.ok(findFailure(protocol, scenario, STATES_MAX), variant.name);
   }
 });
-
-test.run();

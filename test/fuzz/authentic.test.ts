@@ -1,6 +1,6 @@
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { fuzzAuthentic } from './receive.js';
+import { test } from '../support/suite.js';
 
 test('packets of authenticated connections, right, wrong and late, change nothing else', async () => {
   const report = await fuzzAuthentic(30_000, 1);
@@ -9,5 +9,3 @@ test('packets of authenticated connections, right, wrong and late, change nothin
   const places = missing.map(({ file, line, kind }) => `${file}:${line} ${kind}`).join('\n');
   assert.ok(percent >= 95, `${percent.toFixed(1)} % of the branches of packet-auth\n${places}`);
 });
-
-test.run();

@@ -1,6 +1,6 @@
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { fuzzDatagrams } from './datagrams.js';
+import { test } from '../support/suite.js';
 
 test('a node of reliable datagrams takes whatever a peer says, and another peer does not feel it', () => {
   const report = fuzzDatagrams(400, 1);
@@ -10,5 +10,3 @@ test('a node of reliable datagrams takes whatever a peer says, and another peer 
     assert.ok(count >= 200, `${name}: ${count}`);
   }
 });
-
-test.run();

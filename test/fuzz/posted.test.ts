@@ -1,7 +1,7 @@
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { fuzzPosted } from './posted.js';
 import { replayRegressions } from './regressions.js';
+import { test } from '../support/suite.js';
 
 test('what was found once is not found again', async () => {
   const replays = await replayRegressions();
@@ -16,5 +16,3 @@ test('hostile work neither traps, nor hangs, nor touches memory that was not gra
   const places = missing.map(({ file, line, kind }) => `${file}:${line} ${kind}`).join('\n');
   assert.ok(percent >= 95, `${percent.toFixed(1)} % of the posted path's branches\n${places}`);
 });
-
-test.run();

@@ -1,7 +1,7 @@
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode, OpcodeName } from '#build/abi.js';
 import { fuzzReceive } from './receive.js';
+import { test } from '../support/suite.js';
 
 test('hostile packets neither trap nor touch memory that was not granted', async () => {
   const report = await fuzzReceive(60_000, 1);
@@ -13,5 +13,3 @@ test('hostile packets neither trap nor touch memory that was not granted', async
   const places = missing.map(({ file, line, kind }) => `${file}:${line} ${kind}`).join('\n');
   assert.ok(percent >= 95, `${percent.toFixed(1)} % of the receive path's branches\n${places}`);
 });
-
-test.run();

@@ -1,8 +1,8 @@
 /** A short hunt; a long one: `npm run hunt -- --minutes 10`. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { freshName } from '../support/member.js';
 import { Coordinator } from './coordinator.js';
+import { test } from '../support/suite.js';
 
 test('no engine of the domain writes to memory after its access was revoked, in any way', async () => {
   const plan = { millis: 3000, seed: 7, name: freshName(), address: '127.1.11.8' };
@@ -12,5 +12,3 @@ test('no engine of the domain writes to memory after its access was revoked, in 
   assert.equal(wrong, []);
   assert.ok(Object.keys(verified).length > 0, 'the target wrote into memory while it had access');
 });
-
-test.run();

@@ -2,11 +2,11 @@
  * Two connection managers and a network that loses, doubles and delays each of their messages in
  * turn: they connect, or fail with the event that says why, and nothing is left behind.
  */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RejectReason, SidrStatus } from '../../host/cm/enums.js';
 import { CmWorld, type End, type Fate } from '../support/cm-world.js';
 import { Random } from './random.js';
+import { test } from '../support/suite.js';
 
 const FATES: readonly Fate[] = ['drop', 'double', 'late'];
 
@@ -310,5 +310,3 @@ test('the same seed sends the same messages', () => {
   };
   assert.is(run(), run());
 });
-
-test.run();

@@ -1,7 +1,7 @@
 /** Processes of real host code, continuation by continuation: a sample of `npm run sim -- --host`. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { simulateHost } from './host/world.js';
+import { test } from '../support/suite.js';
 
 const SEEDS = 40;
 
@@ -20,5 +20,3 @@ test(`host code: seeds 1 to ${SEEDS} end, with documented errors only`, async ()
 test('host code: a seed repeats its run, step by step', async () => {
   for (const seed of [3, 17]) assert.equal(await simulateHost(seed), await simulateHost(seed));
 });
-
-test.run();

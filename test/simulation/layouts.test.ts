@@ -1,6 +1,6 @@
 /** A sample of random memory layouts: `npm run sim -- --layouts` runs the large numbers. */
-import { test } from 'uvu';
 import { LAYOUTS_A_SEED, simulateLayouts } from './layouts.js';
+import { test } from '../support/suite.js';
 
 const LAYOUTS = 2000;
 
@@ -14,5 +14,3 @@ test(`${LAYOUTS} random layouts do what the oracle says, whatever is lost`, asyn
     }
   }
 });
-
-test.run();

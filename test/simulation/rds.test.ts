@@ -1,7 +1,7 @@
 /** Reliable datagrams: a sample of seeds; `npm run sim -- --rds` runs the large numbers. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { simulateRds, type RdsOutcome } from './rds.js';
+import { test } from '../support/suite.js';
 
 const SEEDS = 4;
 
@@ -27,5 +27,3 @@ test('nothing is lost short of a failed path, nothing twice, nothing out of orde
 test('a seed is a run, the same every time', () => {
   assert.equal(simulateRds(3), simulateRds(3));
 });
-
-test.run();

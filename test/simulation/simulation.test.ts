@@ -1,6 +1,5 @@
 /** A sample of the simulation: `npm run sim` runs the large numbers. */
 import { readFileSync } from 'node:fs';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
 import {
@@ -14,6 +13,7 @@ import { EventKind, EventQueue } from './queue.js';
 import { Random } from './random.js';
 import { readSnapshot, throughputTable } from './throughput.js';
 import { simulate } from './world.js';
+import { test } from '../support/suite.js';
 
 const SEEDS = 60;
 
@@ -110,5 +110,3 @@ for (const { why, options } of regressions) {
 test('throughput under loss is what the snapshot says (npm run -s sim -- --table)', async () => {
   assert.is(await throughputTable(), readSnapshot());
 });
-
-test.run();

@@ -1,5 +1,5 @@
 /** Suites whose tests each run in a world of their own: a wire, two devices, a file. */
-import { suite } from 'uvu';
+import { suite } from './suite.js';
 import { onWire, type Wire, type WireOptions } from './wire.js';
 
 type Body<World> = (world: World) => void | Promise<void>;
@@ -8,7 +8,6 @@ type Named<World> = (title: string, body: Body<World>) => void;
 export interface WorldTest<World, Options extends unknown[]> extends Named<World> {
   /** Tests in worlds that these options change. */
   with(...options: Options): Named<World>;
-  run(): void;
 }
 
 /**
@@ -27,7 +26,7 @@ export function testsIn<World, Options extends unknown[]>(
       const inside = () => use(async (world) => body(world), ...options);
       plain(title, body.length === 0 ? async () => alone() : inside);
     };
-  return Object.assign(named(...defaults), { with: named, run: plain.run });
+  return Object.assign(named(...defaults), { with: named });
 }
 
 /** Tests over a wire that is opened with these options. */

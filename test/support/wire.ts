@@ -376,6 +376,11 @@ export class Wire implements Side {
     );
   }
 
+  /** `action` changes these counters by that much, and no others. */
+  expectCounted(changes: { [name: string]: number }, action: () => void, why?: string): void {
+    assert.equal(this.counted(action), changes, why);
+  }
+
   /** One SGE of the registered buffer. */
   sge(offset: number, length: number): Sge[] {
     return [{ addr: this.mr.addr + BigInt(offset), length, lkey: this.mr.lkey }];

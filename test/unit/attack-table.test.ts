@@ -1,10 +1,10 @@
 /** The guide's table of attacks has a row for each attack, and names nothing that is not there. */
 import { readFileSync } from 'node:fs';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { ATTACKS } from '../attacks/attacks.js';
 import { HEADINGS, TABLE, rowsOf, withCosts } from '../attacks/table.js';
 import { ENGINE_DEFENCES, HOST_DEFENCES } from '../mutants/defences.js';
+import { test } from '../support/suite.js';
 
 const text = readFileSync(TABLE, 'utf8');
 const rows = rowsOf(text);
@@ -43,5 +43,3 @@ test('costs are written into their rows and nowhere else', () => {
   assert.is(rowsOf(other)[0]!.cost, '1 datagrams, 0.0 s');
   assert.equal(rowsOf(withCosts(other, new Map([[name, cost]]))), rows);
 });
-
-test.run();

@@ -2,11 +2,9 @@
 import { readFileSync, readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
-
-const test = suite('error-texts');
+import { test } from '../support/suite.js';
 
 /** Classes whose first argument is the name of an argument, and those where it is an errno. */
 const MISUSE = new Set(['MisuseError']);
@@ -84,5 +82,3 @@ test('a text starts with an argument or object, not with a pronoun', () => {
     [],
   );
 });
-
-test.run();

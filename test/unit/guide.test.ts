@@ -1,11 +1,11 @@
 /** What the guide and the docstrings say of the public surface is complete. */
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { importGraph } from '../support/import-graph.js';
 import { root } from '../support/paths.js';
 import { publicSurface, type PublicName } from '../support/public-surface.js';
+import { test } from '../support/suite.js';
 
 const read = (name: string): string => readFileSync(fileURLToPath(new URL(name, root)), 'utf8');
 
@@ -89,5 +89,3 @@ test('THREADS.md has every function once, and none that is not exported', () => 
 test('host/README.md has the current import graph', () => {
   assert.ok(read('host/README.md').includes(importGraph()), 'npm run graph');
 });
-
-test.run();

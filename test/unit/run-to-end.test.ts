@@ -2,9 +2,9 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { endTree, runToEnd } from '../support/run-to-end.js';
+import { test } from '../support/suite.js';
 
 const DEATH_MILLIS_MAX = 10_000;
 const FOR_EVER = 'setInterval(() => {}, 1000);';
@@ -71,5 +71,3 @@ test('the output and the exit code of a process that ends are reported', async (
   assert.not(hung);
   assert.equal(output.split('\n').sort(), ['', 'err', 'out']);
 });
-
-test.run();

@@ -1,9 +1,9 @@
 /** The wording of sources and pages: a sentence names its subject. */
 import { readFileSync, readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
+import { test } from '../support/suite.js';
 
 /** Pronouns in place of a subject, and passives that hide one. */
 const BANNED = new RegExp(
@@ -29,5 +29,3 @@ test('no source and no page has a banned phrase', () => {
     assert.equal(text.match(BANNED) ?? [], [], file);
   }
 });
-
-test.run();

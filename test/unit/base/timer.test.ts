@@ -3,15 +3,14 @@ import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { TIMER_MILLIS_MAX, checkMillis, timerMillis } from '../../../host/base/timer.js';
 import { RealClock } from '../../../host/device/clock.js';
 import { DataChannelLink } from '../../../host/link/channel/data-channel.js';
 import { WebSocketLink } from '../../../host/link/channel/websocket.js';
 import { root } from '../../support/paths.js';
+import { test } from '../../support/suite.js';
 
-const test = suite('unit/base/timer');
 const host = fileURLToPath(new URL('host/', root));
 
 /** The delays passed to `setTimeout` while `work` runs. */
@@ -123,5 +122,3 @@ test('every delay in the host is a constant, or goes through timerMillis', () =>
   }
   assert.ok(count > 60, `${count} timers`);
 });
-
-test.run();

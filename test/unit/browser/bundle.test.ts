@@ -3,11 +3,11 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync, readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { gzipSync } from 'node:zlib';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { fetchModule, moduleBytes } from '../../../host/engine/module-bytes.browser.js';
 import { EngineMemory } from '../../../host/engine/memory.js';
 import { root } from '../../support/paths.js';
+import { test } from '../../support/suite.js';
 
 const top = fileURLToPath(root);
 const read = (file: string): Buffer => readFileSync(`${top}${file}`);
@@ -102,5 +102,3 @@ test('the package carries the bundle, its map, its types and its modules', () =>
     assert.ok(files.has(`build/browser/${name}`), name);
   }
 });
-
-test.run();

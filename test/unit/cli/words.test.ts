@@ -1,6 +1,5 @@
 /** What people and peers write: addresses, names, lines of the exchange; and what we print. */
 import { stat } from 'node:fs/promises';
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { parseReply, parseRequest } from '../../../host/cli/file-transfer/exchange.js';
 import { checkFileName } from '../../../host/cli/file-transfer/file-name.js';
@@ -11,8 +10,7 @@ import { localAddressTowards } from '../../../host/link/interface.js';
 import { RefusalError } from '../../../host/index.js';
 import { Workspace } from '../../support/processes.js';
 import { expectMisuse } from '../../support/refusal.js';
-
-const test = suite('cli/words');
+import { test } from '../../support/suite.js';
 
 test('addresses of servers', () => {
   const cases: [text: string, host: string, port: number, again?: string][] = [
@@ -110,5 +108,3 @@ test('where the node binary is small, the tour strings installed files together'
     assert.match(what, /^\d+ installed files in a row$/);
     assert.ok((await stat(path)).size >= 50e6);
   }));
-
-test.run();

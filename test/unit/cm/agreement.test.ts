@@ -1,5 +1,4 @@
 /** What messages mean for queue pairs, by what Linux did after it had sent them. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import { caGuidOf, isRxe } from '../../../host/cm/address.js';
@@ -8,6 +7,7 @@ import { MisuseError } from '../../../host/errors/errors.js';
 import { parseMad, type Message, type MessageName } from '../../../host/cm/mad.js';
 import type { CapturedPacket } from '../../../host/link/capture/pcap.js';
 import { loadAllCaptures } from '../../vectors/captures.js';
+import { test } from '../../support/suite.js';
 
 const BTH_DETH = 20;
 const ICRC = 4;
@@ -116,5 +116,3 @@ test('a FLUSH to rxe gets rxe’s form of the ICRC, unless an option selects the
   const isMisuse = (error: unknown) => error instanceof MisuseError;
   assert.throws(() => checkOptions({ doubledFlushIcrc: 1 as never }), isMisuse);
 });
-
-test.run();

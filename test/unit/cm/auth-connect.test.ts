@@ -1,5 +1,4 @@
 /** Authenticated connections from end to end: over UDP sockets, and over a link that records. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   AccessFlag,
@@ -21,6 +20,7 @@ import {
   type RdmaConnection,
 } from '../../../host/index.js';
 import { expectRefusal, rejection } from '../../support/refusal.js';
+import { test } from '../../support/suite.js';
 
 const PSK = new Uint8Array(32).fill(5);
 const ADDRESS = '127.0.23.71';
@@ -246,5 +246,3 @@ test('datagram services have no authentication, and say so', () =>
     const id = createEventChannel(a).createId(PortSpace.UDP);
     expectRefusal(() => id.setOption({ auth: { psk: PSK } }), 'EOPNOTSUPP');
   }));
-
-test.run();

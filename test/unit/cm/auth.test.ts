@@ -1,5 +1,4 @@
 /** Authenticated connections in the state machine: what is believed, refused, dropped. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { checkAuth, copyAuth, type AuthRule } from '../../../host/cm/auth-option.js';
 import { AuthSession } from '../../../host/cm/auth-session.js';
@@ -13,6 +12,7 @@ import {
 } from '../../../host/cm/mad.js';
 import { Gid } from '../../../host/link/endpoint.js';
 import { CmWorld, type End } from '../../support/cm-world.js';
+import { test } from '../../support/suite.js';
 
 const PSK = new Uint8Array(32).fill(7);
 const OTHER = new Uint8Array(32).fill(8);
@@ -431,5 +431,3 @@ test('explain tells both messages', () => {
   assert.is(message.keyId, 0x1234n);
   assert.is(message.encrypts, 1);
 });
-
-test.run();

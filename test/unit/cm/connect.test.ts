@@ -456,5 +456,3 @@ test('what a peer of our kind tells of itself is used: its port, its buffer, sel
   await b.close();
   await listener.close();
 });
-
-test.run();

@@ -1,6 +1,5 @@
 /** The state machine and hostile peers: forged, replayed, out of turn, too many. */
 import fc from 'fast-check';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { buildIpCm, serviceIdOf } from '../../../host/cm/address.js';
 import { RejectReason, PortSpace, SidrStatus } from '../../../host/cm/enums.js';
@@ -14,6 +13,7 @@ import {
 } from '../../../host/cm/mad.js';
 import { Endpoint } from '../../../host/link/endpoint.js';
 import { MESSAGE_NAMES, CmWorld, type End } from '../../support/cm-world.js';
+import { test } from '../../support/suite.js';
 
 const STRANGER = Endpoint.parse('10.9.9.9', 4791);
 const HEADER = buildIpCm({
@@ -424,5 +424,3 @@ test('whatever a stranger says, in whatever order, nothing is thrown and nothing
     { numRuns: 200 },
   );
 });
-
-test.run();

@@ -1,8 +1,8 @@
 /** Deadlines against a list that is searched. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Deadlines, type Due } from '../../../host/cm/deadlines.js';
 import { Random } from '../../simulation/random.js';
+import { test } from '../../support/suite.js';
 
 interface Entry extends Due {
   readonly name: number;
@@ -51,5 +51,3 @@ test('no entry is due before its time, and an empty heap has no next deadline', 
   assert.is(deadlines.take(9), undefined);
   assert.is(deadlines.take(10), one);
 });
-
-test.run();

@@ -1,5 +1,4 @@
 /** What the peer's first packet may do before the peer has said that it is ready. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   AccessFlag,
@@ -14,6 +13,7 @@ import {
   listen,
   openDevice,
 } from '../../../host/index.js';
+import { test } from '../../support/suite.js';
 
 async function twoDevices() {
   const links = createLoopbackPair();
@@ -97,5 +97,3 @@ test('the active side may request a smaller path MTU than its link carries', asy
   }
   await close();
 });
-
-test.run();

@@ -1,5 +1,4 @@
 /** Queue pair 1: one per device, reserved, open to every sender that has the right Q_Key. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { GENERAL_SERVICES_QPN } from '#build/abi.js';
 import {
@@ -27,6 +26,7 @@ import { GeneralServices } from '../../../host/cm/general-services.js';
 import { Manager } from '../../../host/cm/manager.js';
 import { QueuePair } from '../../../host/verbs/queues/queue-pair.js';
 import { expectRefusal } from '../../support/refusal.js';
+import { test } from '../../support/suite.js';
 
 const QKEY = 0x80010000;
 const small = { cap: { maxSendWr: 4, maxRecvWr: 4 } };
@@ -282,8 +282,8 @@ test('on a wire that loses, doubles and reorders, everybody gets connected', asy
 });
 
 test('a device with IPv6 addresses connects as well', async () => {
-  const context = await openDevice({ address: '::1', port: 24793 });
-  const other = await openDevice({ address: '::1', port: 24794 });
+  await using context = await openDevice({ address: '::1', port: 24793 });
+  await using other = await openDevice({ address: '::1', port: 24794 });
   const listener = await listen('[::1]:9', { context });
   const going = connect('[::1]:9', { context: other, udpPort: 24793, qp: small });
   const request = (await listener.getRequest())!;
@@ -293,8 +293,6 @@ test('a device with IPv6 addresses connects as well', async () => {
   await active.close();
   await passive.close();
   await listener.close();
-  await context.close();
-  await other.close();
 });
 
 test('a reply that arrives during send is delivered after send returns', async () => {
@@ -428,5 +426,3 @@ test('a flood lets the event loop run after at most 256 completions', async () =
   services.close();
   await context.close();
 });
-
-test.run();

@@ -1,5 +1,4 @@
 /** Half-open connections of silent peers, and forged messages. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { buildIpCm, serviceIdOf } from '../../../host/cm/address.js';
 import { disconnectAll } from '../../../host/cm/endings.js';
@@ -7,8 +6,7 @@ import { AboutMessage, PortSpace, RejectReason } from '../../../host/cm/enums.js
 import { buildMad, type FieldsOf } from '../../../host/cm/mad.js';
 import { Endpoint } from '../../../host/link/endpoint.js';
 import { CmWorld, type End } from '../../support/cm-world.js';
-
-const test = suite('unit/cm/half-open');
+import { test } from '../../support/suite.js';
 
 const seconds = (micros: number): number => micros / 1e6;
 
@@ -148,5 +146,3 @@ test('a REJ without an id, or for an answered request, ends no connection', () =
     }
   }
 });
-
-test.run();

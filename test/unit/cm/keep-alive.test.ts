@@ -1,10 +1,10 @@
 /** Keep-alive checks: when a peer is probed, and when a connection ends. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Life } from '#build/abi.js';
 import { keepWatch, lookFor, makeWatch } from '../../../host/cm/keep-alive.js';
 import { RejectReason } from '../../../host/cm/enums.js';
 import { CmWorld, type End } from '../../support/cm-world.js';
+import { test } from '../../support/suite.js';
 
 /** One side of a connection with a queue pair that reports what the test sets. */
 class Watched {
@@ -206,5 +206,3 @@ test('the checks of connections that began together are spread over time', () =>
   assert.ok(perMoment.size <= 70, `${perMoment.size} timers`);
   assert.ok(Math.max(...perMoment.values()) <= 40, 'fewer than a tenth of them at any time');
 });
-
-test.run();

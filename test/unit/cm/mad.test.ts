@@ -1,6 +1,5 @@
 /** Management datagrams: the bytes that Linux wrote, and malformed ones. */
 import fc from 'fast-check';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import {
@@ -24,6 +23,7 @@ import {
 import { Endpoint, Gid } from '../../../host/link/endpoint.js';
 import { loadAllCaptures } from '../../vectors/captures.js';
 import { MESSAGE_NAMES } from '../../support/cm-world.js';
+import { test } from '../../support/suite.js';
 
 const BTH_DETH = 20;
 const ICRC = 4;
@@ -233,5 +233,3 @@ test('our own kind tells its port, its buffer and what it keeps; everybody else 
   const impossible = [0n, 0x505400fffe770001n, 0x56455242_0000_1200n, 0x56455242_12b7_2000n];
   for (const other of [...impossible, 0x56455242_12b7_1209n]) assert.equal(traitsOf(other), linux);
 });
-
-test.run();

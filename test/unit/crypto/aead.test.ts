@@ -3,10 +3,10 @@
  * The vectors of RFC 8439 are in assembly/selftest/crypto.ts.
  */
 import { createCipheriv } from 'node:crypto';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { splitmix32 } from '../../../host/link/faults/fault.js';
 import { Aead } from '../../support/aead.js';
+import { test } from '../../support/suite.js';
 
 const LENGTH_MAX = 4224;
 const BTH = 12;
@@ -83,5 +83,3 @@ test('a byte of data, of the key or of the nonce that changes, changes the tag',
   }
   for (let bit = 0n; bit < 64n; bit++) differs(key, 7n ^ (1n << bit), data);
 });
-
-test.run();

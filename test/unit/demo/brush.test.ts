@@ -1,5 +1,4 @@
 /** The brush, and the rows that a stroke changes. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { TouchedRows, paintLine } from '../../../host/demo/brush.js';
 import { hear, tell } from '../../../host/demo/end.js';
@@ -11,6 +10,7 @@ import {
   STATION_BYTES,
   columnOf,
 } from '../../../host/demo/memory-layout.js';
+import { test } from '../../support/suite.js';
 
 test('what is written is all that was painted, and little else', () => {
   const ours = new Uint8Array(PICTURE_BYTES);
@@ -78,5 +78,3 @@ test('quantiles are of the newest', () => {
   assert.is(delays.quantile(0), 0);
   assert.ok(delays.quantile(0.99) < 100);
 });
-
-test.run();

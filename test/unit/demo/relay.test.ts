@@ -2,13 +2,13 @@
 import { createSocket, type Socket } from 'node:dgram';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RelayServer } from '../../../host/demo/relay-server.js';
 import { Relay, type RelayAddress } from '../../../host/demo/relay.js';
 import { RelayedSignalling, askForRelay, leadTo } from '../../../host/demo/relayed-signalling.js';
 import { eventually } from '../../support/receiver.js';
 import { rejection } from '../../support/refusal.js';
+import { test } from '../../support/suite.js';
 
 /** A peer that records its messages. */
 class Peer {
@@ -152,5 +152,3 @@ test('the desk makes relays up to a limit, and changes those it has', async () =
     server.close();
   }
 });
-
-test.run();

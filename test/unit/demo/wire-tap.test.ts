@@ -1,10 +1,10 @@
 /** The demo's wire: packets are seen as they are, and killed as told. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import { CopiedBatch } from '../../../host/link/faults/copied-batch.js';
 import { createLoopbackPair } from '../../../host/link/loopback.js';
 import { WireTap } from '../../../host/demo/wire-tap.js';
+import { test } from '../../support/suite.js';
 
 /** Of a BTH and an AETH as much as matters here. */
 function packet(opcode: number, psn: number, syndrome = 0): Uint8Array {
@@ -85,5 +85,3 @@ test('it remembers no more than it says', () =>
     assert.is(tap.count, 1500);
     assert.ok(tap.latest(5000).length <= 1024);
   }));
-
-test.run();

@@ -1,4 +1,3 @@
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   explainAsyncEvent,
@@ -11,6 +10,7 @@ import {
   parseConfig,
 } from '../../../host/engine/explain.js';
 import { MisuseError } from '../../../host/errors/errors.js';
+import { test } from '../../support/suite.js';
 
 /** Bytes from text: hexadecimal digits, blanks as you like, an ICRC of `a1a2a3a4` at the end. */
 function packet(...parts: string[]): Uint8Array {
@@ -378,5 +378,3 @@ test('a mistake in the options is found by line and column', () => {
   assert.match(wrong('a=0.3us'), '0.3us is no whole number of us');
   assert.match(wrong('a=9007199254740993'), 'beyond 2^53 - 1');
 });
-
-test.run();

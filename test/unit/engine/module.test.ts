@@ -1,12 +1,12 @@
 /** What the engine's two modules are made of, and the structs that they share with the host. */
 import { readFileSync } from 'node:fs';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import * as abi from '#build/abi.js';
 import { engineFile, engineModule } from '../../../host/engine/load.js';
 import { EngineMemory } from '../../../host/engine/memory.js';
 import type { Layout } from '../../../host/engine/struct.js';
 import { root } from '../../support/paths.js';
+import { test } from '../../support/suite.js';
 
 const BYTES_MAX = 117 * 1024;
 /** Numbers of sections of a WebAssembly module. */
@@ -192,5 +192,3 @@ test('the members of every enum have values of their own', () => {
   }
   assert.ok(count >= 20, `${count} enums`);
 });
-
-test.run();

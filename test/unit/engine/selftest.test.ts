@@ -1,7 +1,7 @@
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { runSelftest, type SelftestResult } from '../../../host/engine/selftest.js';
 import { runSelftestOnSecondHost } from '../../support/second-wasi-host.js';
+import { test } from '../../support/suite.js';
 
 /** TAP by its rules: numbered lines, a plan at the end that counts them. */
 function assertTap({ stdout, stderr, exitCode }: SelftestResult): void {
@@ -55,5 +55,3 @@ test('loading node:wasi emits no warning, and leaves warnings of others alone', 
   }
   assert.equal(warnings, ['something else']);
 });
-
-test.run();

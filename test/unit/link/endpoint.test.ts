@@ -1,8 +1,6 @@
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint, Gid } from '../../../host/link/endpoint.js';
-
-const test = suite('link/endpoint');
+import { test } from '../../support/suite.js';
 
 test('a GID of an IPv4 address is IPv4-mapped', () => {
   const gid = Gid.parse('10.77.0.2');
@@ -68,5 +66,3 @@ test('an endpoint is written as programs write it', () => {
   assert.is(Endpoint.parse('127.0.0.1', 4791).toString(), '127.0.0.1:4791');
   assert.is(Endpoint.parse('::1', 4791).toString(), '[::1]:4791');
 });
-
-test.run();

@@ -1,10 +1,8 @@
 import * as net from 'node:net';
 import fc from 'fast-check';
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { isIP, isIPv4, isIPv6 } from '../../../host/link/ip-address.js';
-
-const test = suite('link/ip-address');
+import { test } from '../../support/suite.js';
 
 const ODD = [
   '',
@@ -71,5 +69,3 @@ test('says of addresses, and of what is nearly one, what node:net says', () => {
   fc.assert(fc.property(fc.ipV4(), agree), RUNS);
   fc.assert(fc.property(fc.ipV6(), agree), RUNS);
 });
-
-test.run();

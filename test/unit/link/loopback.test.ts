@@ -1,12 +1,10 @@
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../../host/link/endpoint.js';
 import { createLoopbackPair, LoopbackNetwork } from '../../../host/link/loopback.js';
 import { pattern, TestBatch } from '../../support/batch.js';
 import { BatchReceiver, RecordingReceiver, settle } from '../../support/receiver.js';
 import { expectMisuse } from '../../support/refusal.js';
-
-const test = suite('link/loopback');
+import { test } from '../../support/suite.js';
 
 async function openPair(receiver = new RecordingReceiver()) {
   const { network, a, b } = createLoopbackPair({ auto: false });
@@ -140,5 +138,3 @@ test('finds a link that took over an address', async () => {
   network.deliver();
   assert.equal(heir.bytes, [pattern(40, 2)]);
 });
-
-test.run();

@@ -1,4 +1,3 @@
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../../host/link/endpoint.js';
 import { faultLink } from '../../../host/link/faults/fault.js';
@@ -8,8 +7,7 @@ import { pcapLink } from '../../../host/link/capture/pcap.js';
 import { traceLink } from '../../../host/link/capture/trace.js';
 import { UdpLink } from '../../../host/link/udp/udp.js';
 import { UdpBatchLink } from '../../../host/link/udp/udp-batch.js';
-
-const test = suite('link/pass-on');
+import { test } from '../../support/suite.js';
 
 const sink = { write: () => true, close: () => Promise.resolve() };
 const WRAPPERS: { [name: string]: (link: Link) => Link } = {
@@ -90,5 +88,3 @@ for (const [name, wrap] of Object.entries(RECEIVING)) {
     told!.peerGone?.(peer, 'it went');
   });
 }
-
-test.run();

@@ -1,9 +1,9 @@
 import fc from 'fast-check';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RefusalError } from '../../../host/errors/errors.js';
 import { Heap } from '../../../host/engine/heap.js';
 import { expectMisuse, expectRefusal } from '../../support/refusal.js';
+import { test } from '../../support/suite.js';
 
 const UNIT = 64;
 const BYTES = 64 * UNIT;
@@ -150,5 +150,3 @@ test('a range without a whole unit is empty, and says so', () => {
   assert.is(heap.bytesFree, 0);
   expectRefusal(() => heap.alloc(1), 'ENOMEM', /memoryBytes/);
 });
-
-test.run();

@@ -1,9 +1,9 @@
 import fc from 'fast-check';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import * as abi from '#build/abi.js';
 import { EngineMemory } from '../../../host/engine/memory.js';
 import { structAt, type Layout } from '../../../host/engine/struct.js';
+import { test } from '../../support/suite.js';
 
 const SIZES = { u8: 1, u16: 2, u32: 4, i32: 4, u64: 8, i64: 8 } as const;
 const memory = EngineMemory.create(65536, false);
@@ -89,5 +89,3 @@ test('memory is taken whole, in pages, and its views are of one buffer', () => {
     assert.throws(() => made.memory.grow(1), RangeError);
   }
 });
-
-test.run();

@@ -30,10 +30,13 @@ function inWorld(
   dhchap: Partial<NvmeTargetDhchap> = {},
 ): Promise<void> {
   const hosts = { [HOST_NQN]: { secret, controllerSecret } };
-  return inNvmeWorld(work, {
-    target: { dhchap: { hosts, ...dhchap } },
-    host: { memoryBytes: 2 ** 28 },
-  });
+  return inNvmeWorld(
+    {
+      target: { dhchap: { hosts, ...dhchap } },
+      host: { memoryBytes: 2 ** 28 },
+    },
+    work,
+  );
 }
 
 const test = testsIn(inWorld);
@@ -87,7 +90,7 @@ test('a target with another controller secret is refused by the host', async (wo
 });
 
 test('a target that does not ask is refused by a host with a secret, unless it is not required', () =>
-  inNvmeWorld(async (world) => {
+  inNvmeWorld({}, async (world) => {
     await expectRejected(world.connect({ dhchap: { secret } }), 'EACCES', /does not ask/);
     await works(world, { dhchap: { secret, required: false } });
   }));
@@ -261,7 +264,7 @@ test('options that contradict each other are misuse, and no error contains a sec
     [{ dhchap: { hosts: { [HOST_NQN]: { secret: secret.slice(4) } } } }, /must have the form/],
   ];
   for (const [target, rule] of wrong) {
-    const error = await inNvmeWorld(async () => {}, { target }).then(
+    const error = await inNvmeWorld({ target }, async () => {}).then(
       () => undefined,
       (reason: unknown) => reason,
     );
@@ -270,5 +273,3 @@ test('options that contradict each other are misuse, and no error contains a sec
     assert.not.match((error as Error).message, secret.slice(12, 30));
   }
 });
-
-test.run();

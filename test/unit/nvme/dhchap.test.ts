@@ -3,7 +3,6 @@
  * answers were computed with Python's hashlib, hmac and zlib; OpenSSL names the groups of the primes.
  */
 import { createHash } from 'node:crypto';
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { MisuseError, makeDhchapSecret } from '../../../host/index.js';
 import { DHCHAP_GROUPS, DhchapKey, primeOf } from '../../../host/nvme/dhchap-group.js';
@@ -36,8 +35,8 @@ import {
 } from '../../../host/nvme/dhchap-target.js';
 import { Random } from '../../simulation/random.js';
 import { expectRejected } from '../../support/refusal.js';
+import { test } from '../../support/suite.js';
 
-const test = suite('nvme/dhchap');
 const HOST_NQN = 'nqn.2014-08.org.nvmexpress:uuid:00000000-0000-0000-0000-000000000088';
 const SUB_NQN = 'nqn.2026-01.test:disk';
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
@@ -474,5 +473,3 @@ test('20,000 mutated messages get a failure or an answer, and never authenticate
     assert.not(target.isAuthenticated);
   }
 });
-
-test.run();

@@ -18,10 +18,19 @@ import { buildCommand } from '../../../host/nvme/command.js';
 import { NvmeRdmaStatus } from '../../../host/nvme/constants.js';
 import { RdmaRejectData, RdmaRequestData } from '../../../host/nvme/structures.js';
 import { Random } from '../../simulation/random.js';
-import { NQN, TARGET, inNvmeWorld, rawQueue, type NvmeWorld } from '../../support/nvme-world.js';
+import {
+  NQN,
+  TARGET,
+  inNvmeWorld,
+  rawQueue,
+  type NvmeWorld,
+  type NvmeWorldOptions,
+} from '../../support/nvme-world.js';
 import { testsIn } from '../../support/tests-in.js';
 
-const test = testsIn(inNvmeWorld);
+const test = testsIn((work: (world: NvmeWorld) => Promise<void>, options: NvmeWorldOptions = {}) =>
+  inNvmeWorld(options, work),
+);
 
 const DNR = 0x4000;
 
@@ -123,38 +132,43 @@ function otherHost({ network }: NvmeWorld): Promise<Context> {
 }
 
 test('few queues of one source wait for a Connect, and other sources connect', () =>
-  inNvmeWorld(
-    async (world) => {
-      for (let count = 0; count < 16; count++) await rawQueue(world.host, 0);
-      const refused = await rawQueue(world.host, 0).catch((error: Error) => error);
-      assert.instance(refused, Error);
-      assert.match(world.events.at(-1)!.reason, 'its address has 16 queues, 16 of them without');
-      const other = await otherHost(world);
-      const volume = await connectNvme(TARGET, { nqn: NQN, context: other });
-      await volume.close();
-      await other.close();
-    },
-    { host: { memoryBytes: 2 ** 28 } },
-  ));
+  inNvmeWorld({ host: { memoryBytes: 2 ** 28 } }, async (world) => {
+    for (let count = 0; count < 16; count++) await rawQueue(world.host, 0);
+    const refused = await rawQueue(world.host, 0).catch((error: Error) => error);
+    assert.instance(refused, Error);
+    assert.match(world.events.at(-1)!.reason, 'its address has 16 queues, 16 of them without');
+    const other = await otherHost(world);
+    const volume = await connectNvme(TARGET, { nqn: NQN, context: other });
+    await volume.close();
+    await other.close();
+  }));
 
 test('a source has its share of queues, and leaves others to other sources', () =>
-  inNvmeWorld(
-    async (world) => {
-      const volume = await world.connect();
-      const refused = await world.connect().catch((error: Error) => error);
-      assert.match(String(refused), 'NO_RESOURCES');
-      const other = await otherHost(world);
-      const another = await connectNvme(TARGET, { nqn: NQN, context: other });
-      await another.close();
-      await other.close();
-      await volume.close();
-    },
-    { target: { queuesPerSource: 2 } },
-  ));
+  inNvmeWorld({ target: { queuesPerSource: 2 } }, async (world) => {
+    const volume = await world.connect();
+    const refused = await world.connect().catch((error: Error) => error);
+    assert.match(String(refused), 'NO_RESOURCES');
+    const other = await otherHost(world);
+    const another = await connectNvme(TARGET, { nqn: NQN, context: other });
+    await another.close();
+    await other.close();
+    await volume.close();
+  }));
 
 test('ranges that overlap become zeros once, a MiB at a time, in turn with other commands', () => {
   const extents: [number, number][] = [];
   return inNvmeWorld(
+    {
+      store: (context) => {
+        const store = new NvmeRamStore(context, 2 ** 22);
+        const zero = store.writeZeroes.bind(store);
+        store.writeZeroes = (offset, length) => {
+          extents.push([offset, length]);
+          return zero(offset, length);
+        };
+        return store;
+      },
+    },
     async (world) => {
       const volume = await world.connect();
       const blocks = Number(volume.blocks);
@@ -176,17 +190,6 @@ test('ranges that overlap become zeros once, a MiB at a time, in turn with other
       assert.is(extents.length, 8);
       assert.ok(reads > 1, `${reads} READs meanwhile`);
       await volume.close();
-    },
-    {
-      store: (context) => {
-        const store = new NvmeRamStore(context, 2 ** 22);
-        const zero = store.writeZeroes.bind(store);
-        store.writeZeroes = (offset, length) => {
-          extents.push([offset, length]);
-          return zero(offset, length);
-        };
-        return store;
-      },
     },
   );
 });
@@ -308,5 +311,3 @@ test('an admin queue answers nothing but Fabrics commands until it is enabled', 
   queue.close('enough');
   await servesOthers(world);
 });
-
-test.run();

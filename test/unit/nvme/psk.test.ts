@@ -1,5 +1,4 @@
 /** Authenticated connections between our NVMe host and our target, over UDP sockets. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   MisuseError,
@@ -13,8 +12,8 @@ import {
   type NvmeTargetOptions,
 } from '../../../host/index.js';
 import { checkDenied, checkNoTags, checkTags, openTapped } from '../../support/tags.js';
+import { test } from '../../support/suite.js';
 
-const test = suite('nvme/psk');
 const NQN = 'nqn.2026-01.test:psk';
 const HOST_NQN = 'nqn.2026-01.dev.verbena:host';
 const [TARGET, HOST] = ['127.0.116.1', '127.0.116.2'];
@@ -151,5 +150,3 @@ test('what is no key is a mistake of the caller, on both sides', async () => {
     assert.ok(isMisuse(await connected.catch((error: unknown) => error)), String(auth));
   }
 });
-
-test.run();

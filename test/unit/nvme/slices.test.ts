@@ -1,7 +1,7 @@
 /** Long work in slices: the order of turns, and work that is done once. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Slices, mergeExtents } from '../../../host/nvme/slices.js';
+import { test } from '../../support/suite.js';
 
 test('owners take turns, and the event loop has one after each slice', async () => {
   const slices = new Slices();
@@ -63,5 +63,3 @@ test('bytes that are named twice are worked on once', () => {
   );
   assert.equal(mergeExtents(Array.from({ length: 256 }, () => [0, 1000] as const)), [[0, 1000]]);
 });
-
-test.run();

@@ -1,10 +1,9 @@
 /** The model of a power cut: what may be lost, and what never is. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { CrashStore } from '../../../host/pmem/crash-store.js';
 import { Random } from '../../simulation/random.js';
+import { test } from '../../support/suite.js';
 
-const test = suite('pmem/crash-store');
 const LINE = 64;
 
 function storeOf(memory: Uint8Array, seed: number, more = {}): CrashStore {
@@ -90,5 +89,3 @@ test('a medium that failed flushes nothing any more', async () => {
     ['rejected', 'rejected'],
   );
 });
-
-test.run();

@@ -1,5 +1,4 @@
 /** The header of a persistent region, whole, torn and foreign. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RefusalError } from '../../../host/errors/errors.js';
 import {
@@ -8,8 +7,8 @@ import {
   decodeHeader,
   encodeHeader,
 } from '../../../host/pmem/header.js';
+import { test } from '../../support/suite.js';
 
-const test = suite('pmem/header');
 const FIRST = {
   version: 2,
   generation: 0,
@@ -77,5 +76,3 @@ test('a flipped bit anywhere is noticed', () => {
     assert.ok(refused(bytes) !== 'none', `bit ${bit}`);
   }
 });
-
-test.run();

@@ -5,12 +5,11 @@
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { placeOfPath } from '../../../host/pmem/place.js';
 import { Workspace } from '../../support/processes.js';
+import { test } from '../../support/suite.js';
 
-const test = suite('pmem/mounts');
 const reporter = fileURLToPath(new URL('../../support/place-reporter.js', import.meta.url));
 const fileSystems = readFileSync('/proc/filesystems', 'utf8');
 
@@ -177,5 +176,3 @@ for (const [name, fileSystem, work] of TESTS) {
     console.log(`not run: ${name}: this kernel has no ${fileSystem}`);
   } else test(name, work);
 }
-
-test.run();

@@ -1,5 +1,4 @@
 /** The file of a browser's region, cut after every step of what is done to it. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { MisuseError, type RefusalError } from '../../../host/index.js';
 import { DATA_OFFSET } from '../../../host/pmem/header.js';
@@ -9,8 +8,8 @@ import {
   type Origin,
   type SyncAccessHandle,
 } from '../../../host/pmem/opfs-file.js';
+import { test } from '../../support/suite.js';
 
-const test = suite('pmem/opfs-file');
 const ID = 0x1234n;
 const SECTOR = 4096;
 
@@ -285,5 +284,3 @@ test('invalid names and lengths are misuse; without the file system the error sa
   const getDirectory = () => Promise.reject(fault('SecurityError'));
   assert.is(await code({ locks: locks!, storage: { getDirectory } }), 'EACCES');
 });
-
-test.run();

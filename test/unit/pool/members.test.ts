@@ -3,7 +3,6 @@
  * release, join, leave, and die. No region has two holders, none gets lost, and no stale key opens
  * memory: the test asks the engine with each one. `POOL_STEPS` sets a larger number of steps.
  */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   AccessFlag,
@@ -29,6 +28,7 @@ import { auditArena } from '../../support/arena-audit.js';
 import { connect, type Side } from '../../support/pair.js';
 import { Random } from '../../simulation/random.js';
 import { expectRefusal } from '../../support/refusal.js';
+import { test } from '../../support/suite.js';
 
 const STEPS = Number(process.env['POOL_STEPS'] ?? 60_000);
 const MEMBERS_MAX = 4;
@@ -291,5 +291,3 @@ test(`${STEPS} random steps of members that come, take regions, register them, a
   for (const mr of all) mr.dereg();
   await context.close();
 });
-
-test.run();

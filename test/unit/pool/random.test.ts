@@ -2,7 +2,6 @@
  * Random steps of a pool and its users: no region is in two hands, none gets lost, and what goes to
  * the next one opens nothing for the last. `POOL_STEPS` asks for more than is usual.
  */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   RefusalError,
@@ -14,6 +13,7 @@ import {
   type FmrPoolUser,
 } from '../../../host/index.js';
 import { Random } from '../../simulation/random.js';
+import { test } from '../../support/suite.js';
 
 const STEPS = Number(process.env['POOL_STEPS'] ?? 100_000);
 const USERS_MAX = 12;
@@ -22,7 +22,7 @@ const MRS_MAX = 160;
 test(`${STEPS} random steps: get, put, put what is not theirs, lend, come, go, time passes`, async () => {
   const random = new Random(STEPS);
   const clock = new VirtualClock();
-  const context = await openDevice({ link: createLoopbackPair().a, clock, regionsMax: 256 });
+  await using context = await openDevice({ link: createLoopbackPair().a, clock, regionsMax: 256 });
   const pool = createFmrPool(context, undefined, {
     maxLength: 4096,
     mrsMax: MRS_MAX,
@@ -137,7 +137,4 @@ test(`${STEPS} random steps: get, put, put what is not theirs, lend, come, go, t
   // The device has all of them back.
   const all = Array.from({ length: 256 }, () => context.allocMr(1));
   for (const mr of all) mr.dereg();
-  await context.close();
 });
-
-test.run();

@@ -1,11 +1,11 @@
 /** One pool in several threads, without a lock, and without koffi. */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { createFmrPool, openDevice, type DeviceShare } from '../../../host/index.js';
 import { auditArena } from '../../support/arena-audit.js';
 import type { PoolThreadData } from '../../support/pool-thread.js';
+import { test } from '../../support/suite.js';
 
 const PARAMS = {
   ulp: 'threads',
@@ -94,5 +94,3 @@ test('threads that are terminated in the middle of their work lose no regions', 
   whole();
   await device.close();
 });
-
-test.run();

@@ -1,11 +1,10 @@
 /** Nodes of reliable datagrams with authenticated connections, over UDP sockets. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RefusalError, rds, type AuthOptions } from '../../../host/index.js';
 import { expectMisuse, expectRefusal } from '../../support/refusal.js';
 import { checkDenied, checkNoTags, checkTags, openTapped } from '../../support/tags.js';
+import { test } from '../../support/suite.js';
 
-const test = suite('rds/psk');
 const ADDRESSES = ['127.0.116.5', '127.0.116.6', '127.0.116.7'] as const;
 const PORT = 4000;
 const PSK = new Uint8Array(32).fill(7);
@@ -160,5 +159,3 @@ test('a caller that asks for a key gets no node without it, or with another one'
     expectMisuse(() => other.node.setAuth({ psk: PSK, encrypt: true }));
     expectMisuse(() => other.node.setAuth({ psk: new Uint8Array(15) }));
   }));
-
-test.run();

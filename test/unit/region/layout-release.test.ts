@@ -2,12 +2,12 @@
  * When the program of a layout that was replaced is free: once every context of its domain has left
  * the call that it was in, as with regions (release.test.ts).
  */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { ArenaLayout, ContextLayout, ContextSlotLayout } from '#build/abi.js';
 import { AccessFlag, MrSetLayoutFlag, type LayoutMemoryRegion } from '../../../host/index.js';
 import { structAt } from '../../../host/engine/struct.js';
 import { onWire, type Wire } from '../../support/wire.js';
+import { test } from '../../support/suite.js';
 
 const ZERO_BASED = AccessFlag.ZERO_BASED;
 
@@ -52,5 +52,3 @@ test('a program that may be read is not given back; when the call is over it is'
     assert.is(arena.heap.bytesFree, two);
     layout.dereg();
   }));
-
-test.run();

@@ -1,5 +1,4 @@
 /** The tables of pools, with invalid requests and with corrupted contents. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   ArenaLayout,
@@ -23,6 +22,7 @@ import {
   type FmrPool,
 } from '../../../host/index.js';
 import { expectRefusal } from '../../support/refusal.js';
+import { test } from '../../support/suite.js';
 
 const ITS_OWN = -1;
 
@@ -146,5 +146,3 @@ test('as many pools as there are places, and as many users: the next one is refu
     first!.destroy();
     pool.createUser(0);
   }));
-
-test.run();

@@ -7,7 +7,6 @@
  * move on, this test failed in every run: 7 to 120 of 6000 rounds had foreign bytes in them.
  */
 import { Worker } from 'node:worker_threads';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { AccessFlag, PseudoHeader, RANDOM_KEYS, RegionParametersLayout } from '#build/abi.js';
 import { ArenaMemory } from '../../../host/engine/arena.js';
@@ -21,6 +20,7 @@ import {
   type RaceData,
   type RaceSide,
 } from '../../support/race-worker.js';
+import { test } from '../../support/suite.js';
 
 const ROUNDS = 6000;
 const SECONDS_MAX = 8;
@@ -223,5 +223,3 @@ test('memory of a dead key is never written again, whatever other engines are do
   assert.ok(mail[Mail.WRITES]! > outcome.rounds, report);
   assert.ok(outcome.waited > outcome.rounds / 100, report);
 });
-
-test.run();

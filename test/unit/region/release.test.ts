@@ -2,7 +2,6 @@
  * When the memory of a killed region is free: once every context of its domain has left the call
  * that it was in. A context in a call is one whose slot says so (memory/arena.ts).
  */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   AccessFlag,
@@ -15,6 +14,7 @@ import {
 } from '#build/abi.js';
 import { ArenaMemory } from '../../../host/engine/arena.js';
 import { structAt } from '../../../host/engine/struct.js';
+import { test } from '../../support/suite.js';
 
 const ACCESS = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE;
 let nextKey = 0x1000;
@@ -114,5 +114,3 @@ test('a context of no business in the domain holds nothing', () => {
   assert.is(exports.killMr(world.ours, key), Errno.OK);
   assert.is(exports.mrReleased(world.ours, key), 1);
 });
-
-test.run();

@@ -1,5 +1,4 @@
 /** The method of a flush: by the kind of peer, the region's usage bits, and the set method. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import { Endpoint, MisuseError, WcStatus, openDevice, rpma } from '../../../host/index.js';
@@ -7,6 +6,7 @@ import { LoopbackNetwork } from '../../../host/link/loopback.js';
 import { pcapLink, readPcap } from '../../../host/link/capture/pcap.js';
 import { planFlush, type FlushMethod } from '../../../host/rpma/flush.js';
 import { icrcMatches } from '../../support/icrc.js';
+import { test } from '../../support/suite.js';
 
 const { READ_SRC, WRITE_DST, FLUSH_TYPE_VISIBILITY, FLUSH_TYPE_PERSISTENT } = rpma.MrUsage;
 const { VISIBILITY, PERSISTENT } = rpma.FlushType;
@@ -95,5 +95,3 @@ test('an invalid method or ICRC option is misuse, and the error names the value'
   }
   assert.is(cfg.getDoubledFlushIcrc(), undefined);
 });
-
-test.run();

@@ -3,7 +3,6 @@
  * in the same order, with the same bytes, but for numbers that chance decides.
  */
 import { readFileSync } from 'node:fs';
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode, OpcodeName } from '#build/abi.js';
 import { parseMad } from '../../../host/cm/mad.js';
@@ -11,8 +10,8 @@ import { Endpoint, openDevice, rpma, type Context } from '../../../host/index.js
 import { LoopbackNetwork } from '../../../host/link/loopback.js';
 import { pcapLink, readPcap } from '../../../host/link/capture/pcap.js';
 import { vectors } from '../../support/paths.js';
+import { test } from '../../support/suite.js';
 
-const test = suite('rpma/golden');
 const { COMPLETION_ALWAYS, COMPLETION_ON_ERROR } = rpma.Flag;
 const { MrUsage, FlushType } = rpma;
 /** As in the captures. */
@@ -303,5 +302,3 @@ test('descriptors in captures are read, and written again as they were', () => {
 function withoutRead(line: string): string {
   return line.replace(/(READ_RESPONSE_ONLY) .*/, '$1');
 }
-
-test.run();

@@ -1,12 +1,11 @@
 /** What librpma refuses, and what a stranger may send. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RefusalError, createLoopbackPair, openDevice } from '../../../host/index.js';
 import { rpma } from '../../../host/index.js';
 import { parseFioJobs } from '../../../host/cli/rpma-bench/fio-job.js';
 import { expectMisuse } from '../../support/refusal.js';
+import { test } from '../../support/suite.js';
 
-const test = suite('rpma/misuse');
 const { RpmaErrorCode, MrUsage, FlushType } = rpma;
 const { COMPLETION_ALWAYS, COMPLETION_ON_ERROR } = rpma.Flag;
 
@@ -236,5 +235,3 @@ test('a flush message about what cannot be made persistent, or is outside, is ne
     assert.equal(asked, [], 'what is outside is not even tried');
     assert.equal(conn.getCq().getWc(4), [], 'nothing was sent');
   }));
-
-test.run();

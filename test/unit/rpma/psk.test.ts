@@ -1,5 +1,4 @@
 /** rpma with authenticated connections, over UDP sockets. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   MisuseError,
@@ -10,8 +9,8 @@ import {
   type Context,
 } from '../../../host/index.js';
 import { checkDenied, checkNoTags, checkTags, openTapped } from '../../support/tags.js';
+import { test } from '../../support/suite.js';
 
-const test = suite('rpma/psk');
 const [SERVER, CLIENT, PORT] = ['127.0.116.3', '127.0.116.4', 7000];
 const PSK = new Uint8Array(32).fill(7);
 const OTHER = new Uint8Array(32).fill(8);
@@ -143,5 +142,3 @@ test('a refusal for another reason than keys names that reason', () =>
     assert.instance(error, RefusalError);
     assert.is((error as RefusalError).code, 'ECONNREFUSED');
   }));
-
-test.run();

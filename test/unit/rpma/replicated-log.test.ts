@@ -1,11 +1,10 @@
 /** The replicated log between real devices of one process, with stores of a set delay. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { rpma, openDevice, type Context } from '../../../host/index.js';
 import { Workspace } from '../../support/processes.js';
 import type { SlowStoreData } from '../../support/slow-store.js';
+import { test } from '../../support/suite.js';
 
-const test = suite('rpma/replicated-log');
 const SLOW_STORE = new URL('../../support/slow-store.js', import.meta.url);
 const BYTES = 4096;
 const RECORDS = 12;
@@ -70,5 +69,3 @@ test('a replica that is slower than the quorum is behind, not dead, and counts w
       for (const keeper of keepers) await keeper.context.close();
     }
   }));
-
-test.run();

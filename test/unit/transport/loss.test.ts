@@ -2,11 +2,11 @@
  * Random work over a faulty wire, in virtual time: whatever the wire does, every request completes
  * once, in order, and memory holds what a perfect wire would have left.
  */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Mtu, SendFlag, WcStatus, WrOpcode, type SendWorkRequest } from '../../../host/index.js';
 import { faultLink, splitmix32, type FaultOptions } from '../../../host/link/faults/fault.js';
 import { makePair } from '../../support/pair.js';
+import { test } from '../../support/suite.js';
 
 const HALF = 1 << 18;
 /** READs land behind HALF, one after the other, so that none overwrites one that is unchecked. */
@@ -211,5 +211,3 @@ for (const [name, faults] of Object.entries(WIRES)) {
     }
   });
 }
-
-test.run();

@@ -1,8 +1,8 @@
 /** The longest message there is, and one byte more. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Mtu, SendFlag, WcStatus, WrOpcode } from '../../../host/index.js';
 import { makePair } from '../../support/pair.js';
+import { test } from '../../support/suite.js';
 
 const PIECE = 2 ** 26;
 
@@ -42,5 +42,3 @@ test('a SEND of 2^31 bytes arrives; one byte more is refused before a packet lea
   assert.is(a.context.counters().sentPkts, sentPkts);
   await pair.close();
 });
-
-test.run();

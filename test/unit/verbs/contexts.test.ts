@@ -1,5 +1,4 @@
 /** Several contexts of one device in one thread: `ibv_open_device` again. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   AccessFlag,
@@ -15,8 +14,7 @@ import {
 } from '../../../host/index.js';
 import { ALL_ACCESS, connect, type Side } from '../../support/pair.js';
 import { expectRefusal } from '../../support/refusal.js';
-
-const test = suite('verbs: contexts');
+import { test } from '../../support/suite.js';
 
 function sideOf(context: Context, pd = context.allocPd()): Side {
   const cq = context.createCq(16);
@@ -180,5 +178,3 @@ test('the connection manager is the device’s, whichever of them asked for it f
   await client.close();
   await second.close();
 });
-
-test.run();

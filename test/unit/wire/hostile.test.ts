@@ -2,7 +2,6 @@
  * Bytes from the wire that mean harm. The packets lie at the very end of the memory, so that a
  * parser that reads beyond a packet traps; its answer is compared with ./specification.ts.
  */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import fc from 'fast-check';
 import { PacketStatus, PacketStatusName } from '#build/abi.js';
@@ -10,6 +9,7 @@ import { splitmix32 } from '../../../host/link/faults/fault.js';
 import { Codec } from '../../support/codec.js';
 import { loadAllCaptures } from '../../vectors/captures.js';
 import { ICRC_SIZE, OPCODES, PACKET_SIZE_MAX, defectsOf } from './specification.js';
+import { test } from '../../support/suite.js';
 
 const codec = new Codec();
 
@@ -155,5 +155,3 @@ function mutate(packet: Uint8Array, below: (limit: number) => number): Uint8Arra
   }
   return bytes;
 }
-
-test.run();

@@ -1,8 +1,8 @@
 /** The ICRC of both engines, against zlib over a pseudo header that is written out. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { splitmix32 } from '../../../host/link/faults/fault.js';
 import { Codec, ipIdEffect, zlibIcrc, type Flow, type IcrcForm } from '../../support/codec.js';
+import { test } from '../../support/suite.js';
 
 /** BTH and ICRC; path MTU 4096 and all headers, with room to spare. */
 const LENGTH_MIN = 16;
@@ -135,5 +135,3 @@ test('no id explains a packet that is longer than any', () => {
     assert.is(codec.ipIdOf(0x12345678, length), -1, String(length));
   }
 });
-
-test.run();

@@ -1,9 +1,9 @@
 /** The opcode table, against numbers that were typed by hand (./specification.ts). */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Header, Opcode, OpcodeName, PacketStatus } from '#build/abi.js';
 import { Codec, fieldsOf, type Fields } from '../../support/codec.js';
 import { BTH_SIZE, HEADERS, ICRC_SIZE, OPCODES, opcodeSpecification } from './specification.js';
+import { test } from '../../support/suite.js';
 
 const codec = new Codec();
 
@@ -79,5 +79,3 @@ test('the sizes of headers are those of the specification', () => {
   assert.equal([...used].sort(), Object.keys(HEADERS).sort());
   assert.equal(['BTH', ...used].sort(), Object.keys(Header).sort());
 });
-
-test.run();

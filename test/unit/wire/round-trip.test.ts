@@ -1,5 +1,4 @@
 /** parse(build(x)) is x, for whatever x. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import fc from 'fast-check';
 import { PacketStatus } from '#build/abi.js';
@@ -11,6 +10,7 @@ import {
   fieldNamesOf,
   type OpcodeSpecification,
 } from './specification.js';
+import { test } from '../../support/suite.js';
 
 const RUNS = 60;
 const MTU_BYTES = 4096;
@@ -107,5 +107,3 @@ test('fields that are too wide are cut to what the header holds, and touch no ne
   );
   fc.assert(property, { numRuns: 500 });
 });
-
-test.run();

@@ -1,5 +1,4 @@
 /** Hellos and tagged messages over a conversation that an attacker may change. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RefusalError } from '../../../../host/index.js';
 import {
@@ -9,8 +8,8 @@ import {
   type Introducible,
 } from '../../../../host/cli/base/keyed-exchange.js';
 import { expectRefusal, expectRejected } from '../../../support/refusal.js';
+import { test } from '../../../support/suite.js';
 
-const test = suite('cli/base/keyed-exchange');
 const PSK = new Uint8Array(32).fill(1);
 const OTHER = new Uint8Array(32).fill(2);
 
@@ -134,5 +133,3 @@ test('what is no hello is refused', async () => {
     await expectRejected(agreeOnKeys({ psk: PSK }, false, server), code, /./);
   }
 });
-
-test.run();

@@ -1,5 +1,4 @@
 /** The exchange of two sides with a pre-shared key over TCP: proofs, and keys of packets. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Gid, type AuthOptions } from '../../../../host/index.js';
 import {
@@ -8,8 +7,8 @@ import {
   type ExchangeSession,
 } from '../../../../host/cli/file-transfer/exchange-key.js';
 import { expectRefusal } from '../../../support/refusal.js';
+import { test } from '../../../support/suite.js';
 
-const test = suite('cli/file-transfer/exchange-key');
 const PSK = new Uint8Array(32).fill(1);
 const OTHER = new Uint8Array(32).fill(2);
 const CLIENT: Ends = { local: '127.0.0.2', remote: '127.0.0.1' };
@@ -117,5 +116,3 @@ test('a server takes each of its keys, and no other; what is no hello is refused
   }
   expectRefusal(() => auth.active(null, CLIENT), 'EPROTO');
 });
-
-test.run();

@@ -1,4 +1,3 @@
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   MESSAGE_BYTES_MAX,
@@ -8,8 +7,8 @@ import {
 } from '../../../../host/cli/file-transfer/messages.js';
 import { PieceSet } from '../../../../host/cli/file-transfer/piece-set.js';
 import { noise } from '../../../support/processes.js';
+import { test } from '../../../support/suite.js';
 
-const test = suite('cli/file-transfer/messages');
 const sha256 = Uint8Array.from(noise(32));
 
 const MESSAGES: readonly Message[] = [
@@ -67,5 +66,3 @@ test('a set of pieces is the text that it was', () => {
   assert.is(PieceSet.fromText(Buffer.of(0, 0b1000).toString('base64'), 11), undefined);
   assert.is(PieceSet.fromText('AA==', 11), undefined);
 });
-
-test.run();

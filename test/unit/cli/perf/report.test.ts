@@ -1,11 +1,9 @@
 /** What is computed of times and counts, and the columns that scripts read. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { planOf, termsOf, type PerfOptions } from '../../../../host/cli/perf/options.js';
 import * as report from '../../../../host/cli/perf/report.js';
 import { MisuseError } from '../../../../host/index.js';
-
-const test = suite('cli/perf/report');
+import { test } from '../../../support/suite.js';
 
 const OPTIONS: PerfOptions = {
   qp: 1,
@@ -173,5 +171,3 @@ test('both sides must agree on what changes what the other one does, and on noth
     assert.not.equal(terms(changes), terms({}));
   }
 });
-
-test.run();

@@ -1,4 +1,3 @@
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   CLOSED_LINE,
@@ -6,8 +5,8 @@ import {
   formatJournalHeader,
   parseJournal,
 } from '../../../../host/cli/serve/journal.js';
+import { test } from '../../../support/suite.js';
 
-const test = suite('cli/serve/journal');
 const version = { name: 'é "x"\\', size: 10_000_000, mtimeNs: '17', pieceBytes: 65536 };
 const entries = [
   { index: 3, crc: 0 },
@@ -60,5 +59,3 @@ test('pieces that the file does not have, and other texts, do not count', () => 
     assert.is(parseJournal(Buffer.from(text)), undefined, text);
   }
 });
-
-test.run();

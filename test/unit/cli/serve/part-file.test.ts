@@ -11,7 +11,6 @@ import {
   type FileHandle,
 } from 'node:fs/promises';
 import { crc32 } from 'node:zlib';
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { PartFile, type OpenFile } from '../../../../host/cli/serve/part-file.js';
 import { RefusalError } from '../../../../host/index.js';
@@ -20,8 +19,7 @@ import { give, testOfTwoUsers } from '../../../support/other-user.js';
 import { Workspace, noise } from '../../../support/processes.js';
 import { eventually } from '../../../support/receiver.js';
 import { WITHOUT_KOFFI } from '../../../support/without-koffi.js';
-
-const test = suite('cli/serve/part-file');
+import { test } from '../../../support/suite.js';
 
 const partFile = new URL('../../../../host/cli/serve/part-file.js', import.meta.url).href;
 const PIECE = 4096;
@@ -278,5 +276,3 @@ test('a part that is not what was sent never gets the name', () =>
     assert.match(await refusal(other.finish(wrong)), /has another SHA-256/);
     assert.equal(await readdir(directory), []);
   }));
-
-test.run();

@@ -1,5 +1,4 @@
 /** The ring between an engine and a store: what is merged, woken for, and told. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   DURABLE_RING_BYTES,
@@ -7,8 +6,8 @@ import {
   mergeRanges,
 } from '../../../../host/device/durable/durable-ring.js';
 import { EngineMemory } from '../../../../host/engine/memory.js';
+import { test } from '../../../support/suite.js';
 
-const test = suite('device/durable/durable-ring');
 const PAGE = 65536;
 
 function make(): { ring: DurableRing; memory: EngineMemory } {
@@ -164,5 +163,3 @@ test('a failed entry stays failed, also when indices wrap', () => {
     }
   }
 });
-
-test.run();

@@ -2,7 +2,6 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { PlacementType } from '#build/abi.js';
 import type { KeptSegment } from '../../../../host/device/durable/durables.js';
@@ -19,6 +18,7 @@ import {
 import { FLUSH_ACCESS } from '../../../support/durable.js';
 import { connect, type Side } from '../../../support/pair.js';
 import type { SlowStoreData } from '../../../support/slow-store.js';
+import { test } from '../../../support/suite.js';
 
 const { PERSISTENT, GLOBAL } = PlacementType;
 const SLOW_STORE = new URL('../../../support/slow-store.js', import.meta.url);
@@ -210,5 +210,3 @@ test('a store of the application’s own thread works, too', () =>
     assert.equal(names(await completions(world, 1)), ['FLUSH SUCCESS']);
     assert.equal(seen, [{ offset: 128, length: 64 }]);
   }));
-
-test.run();

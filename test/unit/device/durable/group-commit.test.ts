@@ -1,9 +1,8 @@
 /** When a store waits before its next turn, for which FLUSHes, and for how long. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { GroupCommit } from '../../../../host/device/durable/group-commit.js';
+import { test } from '../../../support/suite.js';
 
-const test = suite('device/durable/group-commit');
 const TOOK = 400;
 
 /** One whose last turn took 400 us, until `at`, with `company` FLUSHes under way. */
@@ -106,5 +105,3 @@ test('a wait that succeeded resets the count of waits in vain', () => {
   assert.is(groupCommit.micros(1, TOOK), 0);
   assert.is(groupCommit.micros(1, TOOK), 100);
 });
-
-test.run();

@@ -1,8 +1,8 @@
 /** A queue pair ends right after it has received something: the sender hears that it arrived. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { QpState, SendFlag, WcStatus, WrOpcode, openDevice } from '../../../../host/index.js';
 import { ALL_ACCESS, connect, type Side } from '../../../support/pair.js';
+import { test } from '../../../support/suite.js';
 
 const PATIENT = { attributes: { timeout: 14, retryCnt: 1 } };
 const ENDS: readonly (readonly [how: string, end: (side: Side) => void])[] = [
@@ -59,5 +59,3 @@ for (const progress of ['thread', 'poll'] as const) {
     });
   }
 }
-
-test.run();

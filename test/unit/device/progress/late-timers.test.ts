@@ -28,5 +28,3 @@ test('a retransmit timer comes in time', (wire) =>
 test.with({ paced: true })('over a link that paces itself it may be late', (wire) =>
   assert.equal(timersOf(wire, post(wire)), [true]),
 );
-
-test.run();

@@ -1,5 +1,4 @@
 /** What a runner says of its last turn, to a thread that has to know whether it is in the way. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   DURABLE_TABLE_BYTES,
@@ -21,8 +20,8 @@ import {
 import type { UdpBatchLink } from '../../../../host/link/udp/udp-batch.js';
 import { FLUSH_ACCESS, HandStore } from '../../../support/durable.js';
 import { makePair, type Pair } from '../../../support/pair.js';
+import { test } from '../../../support/suite.js';
 
-const test = suite('device/progress/runner');
 const BYTES = 4096;
 
 /** A link whose packets go to the receiver of the test. */
@@ -141,5 +140,3 @@ test('a turn beside a store at work is not', () =>
     runner.turn();
     completed(world, 3);
   }));
-
-test.run();

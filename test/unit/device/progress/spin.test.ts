@@ -1,8 +1,8 @@
 /** When a thread polls for work before it sleeps. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { VirtualClock } from '../../../../host/index.js';
 import { Spin } from '../../../../host/device/progress/spin.js';
+import { test } from '../../../support/suite.js';
 
 /** `away`: how long each yield takes, in turn; the last one stays. */
 function spinning(...away: number[]) {
@@ -93,5 +93,3 @@ test('a thread with a poll time of 0 never polls', () => {
   const spin = new Spin(0, clock, () => assert.unreachable());
   assert.is(spin.until(clock.now()), clock.now());
 });
-
-test.run();

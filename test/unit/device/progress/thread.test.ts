@@ -4,7 +4,6 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   AsyncEvent,
@@ -18,6 +17,7 @@ import {
   type WorkCompletion,
 } from '../../../../host/index.js';
 import { ALL_ACCESS, connect, type Side } from '../../../support/pair.js';
+import { test } from '../../../support/suite.js';
 
 const PATIENT = { attributes: { timeout: 16 } };
 const partner = fileURLToPath(new URL('../../../support/thread-partner.js', import.meta.url));
@@ -251,5 +251,3 @@ test('timers run for requests of a thread that polled without a pause and stoppe
   await a.context.close();
   await b.context.close();
 });
-
-test.run();

@@ -1,5 +1,4 @@
 /** The table of the connections of a device's processes. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   ConnectionTable,
@@ -16,8 +15,7 @@ import {
 } from '#build/abi.js';
 import { structAt } from '../../../../host/engine/struct.js';
 import { Random } from '../../../simulation/random.js';
-
-const test = suite('unit/device/sharing/connection-table');
+import { test } from '../../../support/suite.js';
 
 const PROCESSES = 3;
 const PLACES = PROCESSES * CONNECTIONS_PER_CONTEXT_COUNT;
@@ -124,5 +122,3 @@ test('entries of random bytes are read without harm, each at most once', () => {
     assert.equal(idsOf(tables[2]!), []);
   }
 });
-
-test.run();

@@ -1,8 +1,8 @@
 /** Programs that end with a device open. */
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { test } from '../../../support/suite.js';
 
 const leaver = fileURLToPath(new URL('../../../support/leaver.js', import.meta.url));
 
@@ -24,5 +24,3 @@ for (const [way, code, what] of [
     else assert.is(stderr, '');
   });
 }
-
-test.run();

@@ -1,7 +1,7 @@
 /** The timeout of a wait for a lock that another process holds. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { LockTimeout } from '../../../../host/device/sharing/lock-timeout.js';
+import { test } from '../../../support/suite.js';
 
 /** `millis`: duration of each nap; the last one repeats. Returns the naps until the timeout. */
 function naps(timeout: (now: () => number) => LockTimeout, ...millis: number[]): number {
@@ -35,5 +35,3 @@ test('after a wait has ended the next one has the full timeout', () => {
   };
   assert.is(naps(renewed, 50), 101);
 });
-
-test.run();

@@ -1,12 +1,11 @@
 import { readFileSync, readdirSync } from 'node:fs';
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { readPcap } from '../../../../host/index.js';
 import { IcrcCheck } from '../../../../host/link/capture/icrc-check.js';
 import { icrcMatches } from '../../../support/icrc.js';
 import { vectors } from '../../../support/paths.js';
+import { test } from '../../../support/suite.js';
 
-const test = suite('link/capture/icrc-check');
 const judge = new IcrcCheck();
 
 function* captures(): Generator<[name: string, bytes: Buffer]> {
@@ -67,5 +66,3 @@ test('a flipped bit is wrong; what is no packet is not checked', () => {
     assert.is(judge.judge({ ...packet!, payload: new Uint8Array(length) }), 'unchecked');
   }
 });
-
-test.run();

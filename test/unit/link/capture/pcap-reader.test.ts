@@ -1,4 +1,3 @@
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { readdirSync, readFileSync } from 'node:fs';
 import { VerbenaError } from '../../../../host/errors/errors.js';
@@ -7,8 +6,7 @@ import { PcapError, readPcap, type CapturedPacket } from '../../../../host/link/
 import { pattern } from '../../../support/batch.js';
 import { icrcMatches } from '../../../support/icrc.js';
 import { vectors } from '../../../support/paths.js';
-
-const test = suite('link/capture/pcap-reader');
+import { test } from '../../../support/suite.js';
 
 function rxe(name: string): Uint8Array {
   return readFileSync(new URL(`rxe/${name}`, vectors));
@@ -332,5 +330,3 @@ test('no bytes make the reader throw anything but PcapError', () => {
     }
   }
 });
-
-test.run();

@@ -1,4 +1,3 @@
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -14,8 +13,7 @@ import { pattern, TestBatch } from '../../../support/batch.js';
 import { icrc, icrcMatches } from '../../../support/icrc.js';
 import { eventually, RecordingReceiver } from '../../../support/receiver.js';
 import { loadAllCaptures } from '../../../vectors/captures.js';
-
-const test = suite('link/capture/pcap');
+import { test } from '../../../support/suite.js';
 
 const scratch = mkdtempSync(join(tmpdir(), 'verbena-pcap-'));
 test.after(() => rmSync(scratch, { recursive: true, force: true }));
@@ -312,5 +310,3 @@ test('a disk that is full shows at close, after the link is closed', async () =>
   assert.instance(thrown, RefusalError);
   assert.is((thrown as RefusalError).code, 'ENOSPC');
 });
-
-test.run();

@@ -1,5 +1,4 @@
 /** Several channels to one peer: which of them carries what, and whose end is the end. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { ChannelBundle } from '../../../../host/link/channel/channel-bundle.js';
 import {
@@ -12,8 +11,8 @@ import { Endpoint, Gid } from '../../../../host/link/endpoint.js';
 import { pattern, TestBatch } from '../../../support/batch.js';
 import { FakeChannel, FakeLink, LIMITS } from '../../../support/fake-channel.js';
 import { eventually, RecordingReceiver } from '../../../support/receiver.js';
+import { test } from '../../../support/suite.js';
 
-const test = suite('link/channel/channel-bundle');
 const PEER = Gid.parse('fd00::2');
 const to = new Endpoint(PEER, 4791);
 const LENGTH = 1056;
@@ -204,5 +203,3 @@ test('no message is longer than a datagram carries, its place included', async (
   assert.ok(longest <= LIMITS.messageBytes + ORDER_BYTES);
   await link.close();
 });
-
-test.run();

@@ -1,5 +1,4 @@
 /** Packets in messages, the window, and connections to peers. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   HEADER_BYTES,
@@ -12,8 +11,8 @@ import { Endpoint, Gid } from '../../../../host/link/endpoint.js';
 import { pattern, TestBatch } from '../../../support/batch.js';
 import { FakeChannel, FakeLink, LIMITS } from '../../../support/fake-channel.js';
 import { eventually, RecordingReceiver, settle } from '../../../support/receiver.js';
+import { test } from '../../../support/suite.js';
 
-const test = suite('link/channel/channel-link');
 const PEER = Gid.parse('fd00::2');
 const to = new Endpoint(PEER, 4791);
 
@@ -471,5 +470,3 @@ async function kinds(link: FakeLink, count: number): Promise<string[]> {
   for (let index = 0; index < count; index++) told.push((await link.nextPeerEvent())!.kind);
   return told;
 }
-
-test.run();

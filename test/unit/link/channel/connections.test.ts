@@ -1,7 +1,6 @@
 /** A data channel link with several connections to one peer, in Node. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   DataChannelLink,
@@ -16,8 +15,8 @@ import { NodeConnector } from '../../../../host/link/rtc/node.js';
 import { connectLinks, releaseDataChannels, signallingTo } from '../../../support/channel-mesh.js';
 import { eventually } from '../../../support/receiver.js';
 import { TransferSide } from '../../../support/transfer.js';
+import { test } from '../../../support/suite.js';
 
-const test = suite('link/channel/connections');
 let contexts: Context[] = [];
 
 test.after.each(async () => {
@@ -170,5 +169,3 @@ test('as many as there may be, and no more, in options and in offers', async () 
   assert.is(code, 'EPROTO');
   assert.is(b.connector.sent.length, before, 'none was made');
 });
-
-test.run();

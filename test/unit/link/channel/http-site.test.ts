@@ -1,7 +1,6 @@
 /** Which requests, sockets and offers a server of ours takes, and how many of one source. */
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import { connect, type AddressInfo } from 'node:net';
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { WebSocket } from 'ws';
 import { WebSocketLink, answerRequest } from '../../../../host/index.js';
@@ -15,8 +14,8 @@ import {
   type UpgradeOptions,
 } from '../../../../host/link/channel/websocket-server.js';
 import { eventually, RecordingReceiver } from '../../../support/receiver.js';
+import { test } from '../../../support/suite.js';
 
-const test = suite('link/channel/http-site');
 const asked = (url: string, headers: IncomingMessage['headers'] = {}): IncomingMessage =>
   ({ url, headers }) as IncomingMessage;
 const statusOf = (headers: IncomingMessage['headers'], site = {}): number | undefined =>
@@ -242,5 +241,3 @@ test('packets before the address of a peer are dropped', () =>
     assert.is(link.counters.malformed, 1);
     socket.terminate();
   }));
-
-test.run();

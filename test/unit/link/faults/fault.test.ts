@@ -1,4 +1,3 @@
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   faultLink,
@@ -10,8 +9,7 @@ import { createLoopbackPair } from '../../../../host/link/loopback.js';
 import { TestBatch } from '../../../support/batch.js';
 import { RecordingReceiver } from '../../../support/receiver.js';
 import { expectMisuse } from '../../../support/refusal.js';
-
-const test = suite('link/faults/fault');
+import { test } from '../../../support/suite.js';
 
 /** Time that passes when told. */
 class VirtualTime implements Scheduler {
@@ -266,5 +264,3 @@ test('refuses options out of range, by name', () => {
     expectMisuse(() => faultLink(a, options), name);
   }
 });
-
-test.run();

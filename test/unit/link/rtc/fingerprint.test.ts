@@ -1,6 +1,5 @@
 /** Addresses from certificates and descriptions. */
 import { createHash, X509Certificate } from 'node:crypto';
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { LinkError } from '../../../../host/errors/errors.js';
 import { makeCertificate } from '../../../../host/link/rtc/certificate.js';
@@ -9,8 +8,7 @@ import {
   gidOfDescription,
   gidOfFingerprint,
 } from '../../../../host/link/rtc/fingerprint.js';
-
-const test = suite('link/rtc/fingerprint');
+import { test } from '../../../support/suite.js';
 
 const PRINT = Array.from({ length: 32 }, (_, i) => (i * 7).toString(16).padStart(2, '0')).join(':');
 const OTHER = PRINT.replace('07', '08');
@@ -116,5 +114,3 @@ test('the certificate that we make is one, signed by itself', () => {
     assert.is(certificate.subject, 'CN=verbena');
   }
 });
-
-test.run();

@@ -2,7 +2,6 @@
  * ICE restart as a link has it: when it is offered, answered and refused. Connections are the
  * test's.
  */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { DataChannelLink, type LinkError, type Signalling } from '../../../../host/index.js';
 import type { Gid } from '../../../../host/link/endpoint.js';
@@ -15,8 +14,8 @@ import { gidOfFingerprint } from '../../../../host/link/rtc/fingerprint.js';
 import { judgeOffer } from '../../../../host/link/rtc/session.js';
 import { FakeChannel } from '../../../support/fake-channel.js';
 import { RecordingReceiver, eventually } from '../../../support/receiver.js';
+import { test } from '../../../support/suite.js';
 
-const test = suite('link/rtc/ice-restart');
 let open: DataChannelLink[] = [];
 
 test.after.each(async () => {
@@ -312,5 +311,3 @@ test('when both sides offer a restart, the larger address keeps its own', async 
     assert.is(await codeOf(link.answer(describe({ of: 2, version: 2 }))), code);
   }
 });
-
-test.run();

@@ -1,8 +1,6 @@
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { SourceCache } from '../../../../host/link/udp/source-cache.js';
-
-const test = suite('link/udp/source-cache');
+import { test } from '../../../support/suite.js';
 
 /** sockaddr_in as words: family, port, address. */
 function ipv4(port: number, ...address: number[]): Uint32Array {
@@ -48,5 +46,3 @@ test('strangers without end displace those that came long before, and take no mo
   assert.not(Array.from({ length: 1000 }, (_, index) => kept(index)).some(Boolean));
   assert.is(first[777]!.toString(), '10.1.3.9:4791');
 });
-
-test.run();

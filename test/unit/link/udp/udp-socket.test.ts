@@ -1,4 +1,3 @@
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { spawn } from 'node:child_process';
 import { createSocket, type Socket } from 'node:dgram';
@@ -21,8 +20,8 @@ import {
   type BoundSocket,
 } from '../../../../host/link/udp/udp-socket.js';
 import { root } from '../../../support/paths.js';
+import { test } from '../../../support/suite.js';
 
-const test = suite('link/udp/udp-socket');
 const isLinux = process.platform === 'linux';
 const loopback = Gid.parse('127.0.0.1');
 
@@ -162,5 +161,3 @@ test('system calls have effect, and say no with the name of the errno', async ()
   }
   assert.throws(() => posix.close(fd), /close EBADF/);
 });
-
-test.run();

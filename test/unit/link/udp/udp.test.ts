@@ -1,4 +1,3 @@
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { spawn } from 'node:child_process';
 import { createSocket, type Socket, type SocketOptions } from 'node:dgram';
@@ -12,8 +11,8 @@ import { receiveBufferCharge, SourceTable, UdpLink } from '../../../../host/link
 import { pattern, TestBatch } from '../../../support/batch.js';
 import { eventually, RecordingReceiver, settle } from '../../../support/receiver.js';
 import { expectMisuse } from '../../../support/refusal.js';
+import { test } from '../../../support/suite.js';
 
-const test = suite('link/udp/udp');
 const isLinux = process.platform === 'linux';
 
 let links: UdpLink[] = [];
@@ -332,5 +331,3 @@ test('closing while it opens leaves it closed', async () => {
   const heir = await open({ port: local.port });
   assert.ok(heir.info.local.equals(local));
 });
-
-test.run();

@@ -1,5 +1,4 @@
 /** A node with two devices, each on a wire of its own: the ways over them end, one by one. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   LoopbackNetwork,
@@ -9,6 +8,7 @@ import {
   type Context,
 } from '../../../../host/index.js';
 import { Endpoint } from '../../../../host/link/endpoint.js';
+import { test } from '../../../support/suite.js';
 
 const { AF_INET_OFFLOAD, SOCK_DGRAM } = rds;
 const PORT = 4000;
@@ -108,5 +108,3 @@ test('a device that is a node of its own, or of that node already, is not anothe
     for (const context of contexts) await context.close();
   }
 });
-
-test.run();

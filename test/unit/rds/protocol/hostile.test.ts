@@ -1,11 +1,11 @@
 /** What a hostile node sends costs it the connection at most: no throw, no memory, no peer. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../../../host/link/endpoint.js';
 import { HEADER_BYTES, HeaderFlag } from '../../../../host/rds/wire/constants.js';
 import { ControlKind, buildControl } from '../../../../host/rds/wire/peer-control.js';
 import { Random } from '../../../simulation/random.js';
 import { NOW, PORT, Victim, packet } from '../../../support/rds-victim.js';
+import { test } from '../../../support/suite.js';
 
 /** A control message of a peer of our own kind. */
 function tell(victim: Victim, kind: number, isSet: boolean, ports: number[]): void {
@@ -326,5 +326,3 @@ test('random headers, flags, lengths and payloads: no throw, nothing held, in 3,
   // Both happen: or nothing was tried.
   assert.ok(closed > 500 && received > 200, `${closed} closed, ${received} received`);
 });
-
-test.run();

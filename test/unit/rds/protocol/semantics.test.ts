@@ -1,8 +1,8 @@
 /** What the seed asks of a path and of ports, in virtual time (seed 003, design notes). */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { monitorBit } from '../../../../host/rds/protocol/remote-ports.js';
 import { RdsNodes, address, twoNodes } from '../../../support/rds-nodes.js';
+import { test } from '../../../support/suite.js';
 
 const PORT = 4000;
 const THERE = address(1);
@@ -417,5 +417,3 @@ test('the address picks the device: of its family, and next to it', () => {
   nodes.run(SECOND);
   assert.equal(there.read, [2]);
 });
-
-test.run();

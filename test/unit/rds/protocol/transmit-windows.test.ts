@@ -1,8 +1,8 @@
 /** What a node has on its way to a peer: by port, and by pair of ports. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { OutgoingMessage, toSendAgain } from '../../../../host/rds/protocol/message.js';
 import { Flows, TransmitWindows } from '../../../../host/rds/protocol/transmit-windows.js';
+import { test } from '../../../support/suite.js';
 
 const WINDOW = 112;
 
@@ -82,5 +82,3 @@ test('memory is free when the peer has the message, or, sent again, when it has 
     assert.is(freed, 1);
   }
 });
-
-test.run();

@@ -1,5 +1,4 @@
 /** What the process that carries a node and those that do not tell each other of what is lost. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { AREA_BYTES, Area, SendState } from '../../../../host/rds/sharing/area.js';
 import { RdsCore } from '../../../../host/rds/protocol/core.js';
@@ -14,8 +13,8 @@ import {
 } from '../../../../host/rds/sharing/ipc-channel.js';
 import { OwnerProxy } from '../../../../host/rds/sharing/owner-proxy.js';
 import { address, twoNodes } from '../../../support/rds-nodes.js';
+import { test } from '../../../support/suite.js';
 
-const test = suite('unit/rds/sharing/remote-process');
 const PORT = 4000;
 const OWN = 5000;
 const THERE = address(1);
@@ -121,5 +120,3 @@ test('a successor takes over the parameters and the counters', () => {
   assert.equal([next.parameters.Heartbeat, next.parameters.RdsTraceLvl], [1, 1]);
   assert.is(core.statistics.xmitBytes, 6);
 });
-
-test.run();

@@ -1,5 +1,4 @@
 /** What the processes of one node have in memory: queues, and the numbers that order depends on. */
-import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../../../host/link/endpoint.js';
 import {
@@ -12,8 +11,7 @@ import {
 import { ReceivedSequences } from '../../../../host/rds/protocol/received-sequences.js';
 import { AHEAD_MAX, connectionRecord } from '../../../../host/rds/sharing/shared-state.js';
 import { Random } from '../../../simulation/random.js';
-
-const test = suite('unit/rds/sharing/sharing');
+import { test } from '../../../support/suite.js';
 
 const PEER = Endpoint.parse('10.0.0.9', 4791);
 const fresh = { port: 7, peer: PEER, peerPort: 8, connectionIndex: 0, sequence: 0 };
@@ -211,5 +209,3 @@ test('a record that was left between two stores is mended', () => {
   assert.is(record.expected, 6 + 1024);
   assert.not.ok(record.has(6 + 1024));
 });
-
-test.run();

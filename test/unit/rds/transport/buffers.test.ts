@@ -1,14 +1,14 @@
 /** Memory that messages are sent from: what one size has had is there for another. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { createLoopbackPair, openDevice } from '../../../../host/index.js';
 import { SendPool, type RegisteredBuffer } from '../../../../host/rds/transport/buffers.js';
+import { test } from '../../../support/suite.js';
 
 const MIB = 2 ** 20;
 const FRAGMENT = 65536;
 
 test('idle places of one size make room for places of another', async () => {
-  const context = await openDevice({ link: createLoopbackPair().a });
+  await using context = await openDevice({ link: createLoopbackPair().a });
   const pd = context.allocPd();
   const pool = new SendPool(context, pd, 4 * MIB);
   const takeAll = (length: number): RegisteredBuffer[] => {
@@ -38,7 +38,4 @@ test('idle places of one size make room for places of another', async () => {
   }
   pool.close();
   pd.dealloc();
-  await context.close();
 });
-
-test.run();

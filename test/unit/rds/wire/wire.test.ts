@@ -1,6 +1,5 @@
 /** The wire of RDS: the bytes that Linux wrote, and malformed ones. */
 import fc from 'fast-check';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import { IP_CM_BYTES } from '../../../../host/cm/address.js';
@@ -24,6 +23,7 @@ import { HAS_HEADER, HeaderElision, portsOf } from '../../../../host/rds/wire/he
 import { Gid } from '../../../../host/link/endpoint.js';
 import { Random } from '../../../simulation/random.js';
 import { loadCaptures } from '../../../vectors/captures.js';
+import { test } from '../../../support/suite.js';
 
 const BTH = 12;
 const BTH_DETH = 20;
@@ -296,5 +296,3 @@ test('control messages are read as they were built, and nothing else is one', ()
     assert.is(parseControl(Uint8Array.from(bytes)), undefined);
   }
 });
-
-test.run();

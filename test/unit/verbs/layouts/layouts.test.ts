@@ -309,5 +309,3 @@ test('makers: a column, a block, structs as arrays, a tile, MPI’s vector and i
   assert.throws(() => mpiVector(a.mr, 3, 2, -5, 1), misuse);
   assert.throws(() => mpiIndexed(a.mr, [1], [1, 2], 4), misuse);
 });
-
-test.run();

@@ -1,5 +1,4 @@
 /** Enum members in words, and numbers from numbers. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   AsyncEvent,
@@ -14,6 +13,7 @@ import {
   wcStatusStr,
   wrOpcodeStr,
 } from '../../../../host/index.js';
+import { test } from '../../../support/suite.js';
 
 test('every member has words of its own, and no abbreviation in capitals', () => {
   for (const [table, str] of [
@@ -46,5 +46,3 @@ test('importing a device is refused', async () => {
   await importDevice(3).catch((thrown: unknown) => (error = thrown));
   assert.match(String(error), /EOPNOTSUPP/);
 });
-
-test.run();

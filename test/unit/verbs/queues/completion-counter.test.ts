@@ -1,5 +1,4 @@
 /** Completion counters: what they count, and what they do not. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   CompCntrType,
@@ -12,6 +11,7 @@ import {
 } from '../../../../host/index.js';
 import { faultLink } from '../../../../host/link/faults/fault.js';
 import { connect, makePair, type Pair, type PairOptions } from '../../../support/pair.js';
+import { test } from '../../../support/suite.js';
 
 const OPS = Object.entries(QpAttachCompCntrOp);
 type Counters = { readonly [op: string]: CompletionCounter };
@@ -189,5 +189,3 @@ test('values are set, raised, and wrap', async () => {
   assert.throws(() => context.createCompCntr({ type: 2 }), /type/);
   await pair.close();
 });
-
-test.run();

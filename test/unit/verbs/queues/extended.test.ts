@@ -1,5 +1,4 @@
 /** Extended posting and polling, beyond what pyverbs asks: batches, overruns, allocators. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   CreateCqAttrFlag,
@@ -21,6 +20,7 @@ import {
   type Pair,
   type PairOptions,
 } from '../../../support/pair.js';
+import { test } from '../../../support/suite.js';
 
 const ALL_RC =
   QpExWith.SEND |
@@ -382,5 +382,3 @@ test('a missing or unshared object cannot be imported', async () => {
   assert.throws(() => pd.importMr(1), /ENOENT/);
   await pair.close();
 });
-
-test.run();

@@ -1,7 +1,7 @@
 /** Source ports of flows. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { flowLabelOf, flowLabelToUdpSport, flowPort } from '../../../../host/verbs/queues/flow.js';
+import { test } from '../../../support/suite.js';
 
 test('a flow label becomes a UDP source port from 0xc000 on (IBA A17.9.1.3)', () => {
   assert.is(flowLabelToUdpSport(0), 0xc000);
@@ -24,5 +24,3 @@ test('a flow has one of the configured ports; without ports it has none', () => 
   for (const label of [-1, 2 ** 20, 1.5, NaN])
     assert.throws(() => flowPort([50000], label), /20 bits/);
 });
-
-test.run();

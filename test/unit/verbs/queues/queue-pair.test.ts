@@ -1,7 +1,7 @@
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { SendFlag, WcOpcode, WcStatus, WrOpcode } from '../../../../host/index.js';
 import { makePair } from '../../../support/pair.js';
+import { test } from '../../../support/suite.js';
 
 test('a WRITE of one packet arrives and completes', async () => {
   const pair = await makePair();
@@ -71,5 +71,3 @@ test('WRITE, READ and SEND of every awkward length arrive whole', async () => {
   }
   await pair.close();
 });
-
-test.run();
