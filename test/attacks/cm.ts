@@ -51,7 +51,6 @@ async function withClient(
   work: (connection: RdmaConnection) => Promise<void>,
 ): Promise<void> {
   await using context = await openDevice({ address: from, port: 0 });
-
   await work(await connect({ address, port: SERVICE }, { context }));
 }
 

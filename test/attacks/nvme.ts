@@ -35,7 +35,6 @@ async function withHost(
   work: (volume: NvmeVolume) => Promise<void>,
 ): Promise<void> {
   await using context = await openDevice({ address: from, port: 0, memoryBytes: 2 ** 25 });
-
   const volume = await connectNvme(`${address}:${PORT}`, { context, nqn: NQN });
   await work(volume);
   await volume.close();

@@ -143,7 +143,6 @@ export async function runTarget(
   stopped: () => boolean,
 ): Promise<void> {
   await using initiator = await openDevice({ address: '127.0.0.1', port: 0 });
-
   const own = initiator.allocPd();
   const buffer = initiator.alloc(BUFFER_BYTES);
   buffer.fill(INTRUDER);

@@ -26,7 +26,6 @@ async function withListener(
 ): Promise<void> {
   await using server = await openDevice({ address: ADDRESS, port: 0 });
   await using client = await openDevice({ address: ADDRESS, port: 0 });
-
   const listener = await listen({ address: ADDRESS, port: PORT }, { context: server });
   await work(listener, client, server.device.info.local.port);
   await listener.close();

@@ -45,7 +45,6 @@ async function inWorld(
   const options = { memoryBytes: 16 * 2 ** 20, ...device };
   await using a = await openDevice({ ...options, link: linkA } as OpenOptions);
   await using b = await openDevice({ ...options, link: linkB } as OpenOptions);
-
   await work({ a, b });
 }
 
@@ -343,7 +342,6 @@ test('a send-only member of a group receives nothing from it, and can leave it',
 
 test('on a link without multicast a send-only join is refused too', async () => {
   await using context = await openDevice({ link: new UdpLink({ address: '127.0.0.1', port: 0 }) });
-
   const id = createEventChannel(context).createId(PortSpace.UDP);
   id.createQp(SMALL);
   const joinFlags = McJoinFlag.SENDONLY_FULLMEMBER;

@@ -126,7 +126,6 @@ test('a peer outside of the port of nodes is answered by RDP at its source', asy
 
 test('a slow reader: others go on, callbacks get EWOULDBLOCK in the end, and it gets what was taken', async () => {
   await using there = await openDevice({ address: '127.0.77.20' });
-
   rds.RdsNode.of(there, { parameters: { MaxDataRecvBuffers: 8 } });
   const sockets = [4000, 4001].map((port) => {
     const socket = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, there);

@@ -15,7 +15,6 @@ if (posix) {
   test('a refused allocation names the free bytes, and every allocation lowers them', async () => {
     const options = { name: freshName(), address: ADDRESS, port: 0, memoryBytes: MEMORY_BYTES };
     await using context = await openDevice(options);
-
     const freeBytes = (): number => {
       const { message } = expectRefusal(() => context.alloc(MEMORY_BYTES), 'ENOMEM');
       return Number(/\((\d+) free in all\)/.exec(message)![1]);

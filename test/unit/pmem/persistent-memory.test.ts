@@ -31,7 +31,6 @@ const KINDS = [
 
 async function using(sharedArrayBuffer: boolean, work: (context: Context) => Promise<void>) {
   await using context = await openDevice({ link: createLoopbackPair().a, sharedArrayBuffer });
-
   await work(context);
 }
 

@@ -98,7 +98,6 @@ async function requests(context: Context, count: number) {
 /** Everything that is drawn, in the order in which it is drawn. */
 async function samples(): Promise<Sample[]> {
   await using context = await openDevice({ address: ADDRESS });
-
   const pd = context.allocPd();
   const memory = context.alloc(64);
   const keys = Array.from({ length: 600 }, () => pd.regMr(memory, 0).rkey);

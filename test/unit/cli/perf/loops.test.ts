@@ -70,7 +70,6 @@ async function between(
   const links = createLoopbackPair();
   await using a = await openDevice({ link: wrap(links.a) });
   await using b = await openDevice({ link: links.b });
-
   const sides = [new Side(a, plan, plan.events), new Side(b, plan, plan.events)] as const;
   sides[0].connect(sides[1]);
   sides[1].connect(sides[0]);
