@@ -50,12 +50,8 @@ async function withClient(
   from: string,
   work: (connection: RdmaConnection) => Promise<void>,
 ): Promise<void> {
-  const context = await openDevice({ address: from, port: 0 });
-  try {
-    await work(await connect({ address, port: SERVICE }, { context }));
-  } finally {
-    await context.close();
-  }
+  await using context = await openDevice({ address: from, port: 0 });
+  await work(await connect({ address, port: SERVICE }, { context }));
 }
 
 /** Milliseconds that another honest client needs to connect. */

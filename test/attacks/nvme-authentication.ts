@@ -60,27 +60,23 @@ function attack(
       const plain = options.filter((word) => word !== '--no-file');
       const target = space.start('nvme-target', ...plain, ...withFile);
       await target.printed('stdout', /serving memory/);
-      const hostile = await openDevice({ address: from, port: 0, memoryBytes: 2 ** 28 });
-      const context = await openDevice({ address: other, port: 0, memoryBytes: 2 ** 25 });
+      await using hostile = await openDevice({ address: from, port: 0, memoryBytes: 2 ** 28 });
+      await using context = await openDevice({ address: other, port: 0, memoryBytes: 2 ** 25 });
       const dhchap = { secret, controllerSecret };
-      try {
-        count = await run({
-          address,
-          hostile,
-          async honest() {
-            const options = { context, nqn: NQN, hostNqn: HOST_NQN, dhchap };
-            const volume = await connectNvme(`${address}:${PORT}`, options);
-            const memory = context.alloc(512);
-            await volume.write(0, memory);
-            await volume.read(0, memory);
-            await volume.close();
-          },
-          queue: (nqn = HOST_NQN) => rawHost(hostile, nqn, { nqn: NQN, address }),
-        });
-      } finally {
-        await hostile.close();
-        await context.close();
-      }
+
+      count = await run({
+        address,
+        hostile,
+        async honest() {
+          const options = { context, nqn: NQN, hostNqn: HOST_NQN, dhchap };
+          const volume = await connectNvme(`${address}:${PORT}`, options);
+          const memory = context.alloc(512);
+          await volume.write(0, memory);
+          await volume.read(0, memory);
+          await volume.close();
+        },
+        queue: (nqn = HOST_NQN) => rawHost(hostile, nqn, { nqn: NQN, address }),
+      });
     });
     return count;
   };

@@ -34,14 +34,10 @@ async function withHost(
   from: string,
   work: (volume: NvmeVolume) => Promise<void>,
 ): Promise<void> {
-  const context = await openDevice({ address: from, port: 0, memoryBytes: 2 ** 25 });
-  try {
-    const volume = await connectNvme(`${address}:${PORT}`, { context, nqn: NQN });
-    await work(volume);
-    await volume.close();
-  } finally {
-    await context.close();
-  }
+  await using context = await openDevice({ address: from, port: 0, memoryBytes: 2 ** 25 });
+  const volume = await connectNvme(`${address}:${PORT}`, { context, nqn: NQN });
+  await work(volume);
+  await volume.close();
 }
 
 export const NVME_ATTACKS: readonly Attack[] = [

@@ -1,13 +1,11 @@
 /** The bench of shared domains: runs are alike, entries do not grow, a replay is true. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Caches } from '../support/caches.js';
 import { fit, tablesOf, type Runs } from './adapter-fit.js';
 import { runBlockService } from './block-service.js';
 import { replay } from './cache-replay.js';
 import { SEED } from './seed-tables.js';
-
-const test = suite('bench: block service');
 
 const ADAPTER = { mptEntries: 16, mptWays: 4, mttEntries: 64, mttWays: 8, pageBytes: 4096 };
 const LOAD = { fetches: 200, underWay: 4 };

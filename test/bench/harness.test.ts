@@ -4,7 +4,7 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
 import { flowFigures } from './flow.js';
@@ -12,7 +12,6 @@ import { interleave, medianOf, medians } from './harness.js';
 import type { Partner } from './partner.js';
 import { percentiles, TripTimer } from './trips.js';
 
-const test = suite('bench: harness');
 const main = fileURLToPath(new URL('build/test/bench/main.js', root));
 
 test('variants take turns, and the first round does not count', async () => {

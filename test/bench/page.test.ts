@@ -1,11 +1,9 @@
 /** The page of all results: whole by itself, and true to what was measured. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { atLeast, atMost, FULL, missing, QUICK, type BenchResult } from './harness.js';
 import type { Machine } from './machine.js';
 import { makePage, plotsOf, type PageBench } from './page.js';
-
-const test = suite('bench: page');
 
 const MACHINE: Machine = {
   processor: 'A <fast> one',

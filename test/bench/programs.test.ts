@@ -1,5 +1,5 @@
 /** Yardsticks are read right, and never quietly absent. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { measured, missing } from './harness.js';
 import {
@@ -11,8 +11,6 @@ import {
   isInstalled,
 } from './programs.js';
 import { Window } from './window.js';
-
-const test = suite('bench: yardsticks');
 
 test('fi_pingpong, libfabric 1.17', () => {
   const text = `bytes   #sent   #ack     total       time     MB/sec    usec/xfer   Mxfers/sec

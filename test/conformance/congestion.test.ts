@@ -1,9 +1,11 @@
 /** Congestion notifications (IBA A17.9.3): an attacker needs the queue pair number to forge one. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import { SendFlag, WrOpcode } from '../../host/index.js';
-import { onWire, type Wire } from '../support/wire.js';
+import { type Wire } from '../support/wire.js';
+import { testsOnWire } from '../support/tests-in.js';
+
+const test = testsOnWire();
 
 const FIRST = 0x100;
 /** What stays open, however many notifications arrive (window.ts). */
@@ -20,31 +22,22 @@ function posted(wire: Wire, count: number): number {
   return wire.takePackets().length;
 }
 
-test(
-  'any number of notifications leaves four packets of the window',
-  onWire({}, (wire) => {
-    assert.equal(
-      wire.counted(() => notify(wire, 100)),
-      { cnpsReceived: 100 },
-    );
-    assert.is(posted(wire, 16), LEAST_PACKETS);
-  }),
-);
+test('any number of notifications leaves four packets of the window', (wire) => {
+  wire.expectCounted({ cnpsReceived: 100 }, () => notify(wire, 100));
+  assert.is(posted(wire, 16), LEAST_PACKETS);
+});
 
-test(
-  'notifications while packets are under way halve the window once',
-  onWire({}, (wire) => {
-    const open = posted(wire, 64);
-    notify(wire, 100);
-    wire.sendPacket({
-      opcode: Opcode.RC_ACKNOWLEDGE,
-      psn: FIRST + open - 1,
-      msn: open,
-      syndrome: 0x1f,
-    });
-    assert.is(wire.completions().length, open);
-    assert.ok(posted(wire, 64) >= open / 2, 'packets that leave at once');
-  }),
-);
+test('notifications while packets are under way halve the window once', (wire) => {
+  const open = posted(wire, 64);
+  notify(wire, 100);
+  wire.sendPacket({
+    opcode: Opcode.RC_ACKNOWLEDGE,
+    psn: FIRST + open - 1,
+    msn: open,
+    syndrome: 0x1f,
+  });
+  assert.is(wire.completions().length, open);
+  assert.ok(posted(wire, 64) >= open / 2, 'packets that leave at once');
+});
 
 test.run();

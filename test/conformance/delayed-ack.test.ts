@@ -2,14 +2,15 @@
  * Delayed ACKs between peers of our implementation: without a completion that depends on it, the
  * requester sets no ACK request, and the responder answers within a bound. Nothing gets lost by it.
  */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import { QpState, SendFlag, WrOpcode } from '../../host/index.js';
 import { makePair, type Side } from '../support/pair.js';
 import { Wire, onWire } from '../support/wire.js';
+import { testsOnWire } from '../support/tests-in.js';
 
 const OWN_KIND = { reorderPackets: 64 };
+const test = testsOnWire(OWN_KIND);
 const SIGNALED = { sendFlags: SendFlag.SIGNALED };
 /** The bound of a delayed ACK in microseconds (responder/delayed-ack.ts), and the wheel's tick. */
 const DELAYED_ACK_MICROS = 500 + 16;
@@ -29,50 +30,38 @@ function asks(wire: Wire): number[] {
   return wire.takePackets().map(({ ackRequest }) => ackRequest);
 }
 
-test(
-  'an unsignaled message requests no acknowledgement',
-  onWire(OWN_KIND, (wire) => {
-    meet(wire);
-    wire.post(WrOpcode.SEND, 8);
-    wire.post(WrOpcode.RDMA_WRITE, 3000);
-    assert.equal(asks(wire), [0, 0, 0, 0]);
-  }),
-);
+test('an unsignaled message requests no acknowledgement', (wire) => {
+  meet(wire);
+  wire.post(WrOpcode.SEND, 8);
+  wire.post(WrOpcode.RDMA_WRITE, 3000);
+  assert.equal(asks(wire), [0, 0, 0, 0]);
+});
 
-test(
-  'a signaled message requests an acknowledgement, and so does the last of a list',
-  onWire(OWN_KIND, (wire) => {
-    meet(wire);
-    wire.post(WrOpcode.SEND, 8, SIGNALED);
-    assert.equal(asks(wire), [1]);
-    wire.qp.postSend([
-      { opcode: WrOpcode.SEND, sgList: wire.sge(0, 8), ...SIGNALED },
-      { opcode: WrOpcode.SEND, sgList: wire.sge(0, 8) },
-    ]);
-    assert.equal(asks(wire), [0, 1]);
-  }),
-);
+test('a signaled message requests an acknowledgement, and so does the last of a list', (wire) => {
+  meet(wire);
+  wire.post(WrOpcode.SEND, 8, SIGNALED);
+  assert.equal(asks(wire), [1]);
+  wire.qp.postSend([
+    { opcode: WrOpcode.SEND, sgList: wire.sge(0, 8), ...SIGNALED },
+    { opcode: WrOpcode.SEND, sgList: wire.sge(0, 8) },
+  ]);
+  assert.equal(asks(wire), [0, 1]);
+});
 
-test(
-  'a queue pair with sqSigAll requests an acknowledgement for each message',
+test('a queue pair with sqSigAll requests an acknowledgement for each message', () =>
   onWire({ ...OWN_KIND, qp: { sqSigAll: true, cap: { reorderPackets: 64 } } }, (wire) => {
     meet(wire);
     wire.post(WrOpcode.SEND, 8);
     assert.equal(asks(wire), [1]);
-  }),
-);
+  }));
 
-test(
-  'a peer of another implementation gets an ACK request with each message',
-  onWire({}, (wire) => {
-    meet(wire);
-    wire.post(WrOpcode.SEND, 8);
-    assert.equal(asks(wire), [1]);
-  }),
-);
+test.with({})('a peer of another implementation gets an ACK request with each message', (wire) => {
+  meet(wire);
+  wire.post(WrOpcode.SEND, 8);
+  assert.equal(asks(wire), [1]);
+});
 
-test(
-  'when half of the send queue is unacknowledged, messages request acknowledgements',
+test('when half of the send queue is unacknowledged, messages request acknowledgements', () =>
   onWire({ reorderPackets: 64, qp: { cap: { maxSendWr: 4, reorderPackets: 64 } } }, (wire) => {
     meet(wire);
     const found: number[] = [];
@@ -81,64 +70,50 @@ test(
       found.push(...asks(wire));
     }
     assert.equal(found, [0, 0, 1, 1]);
-  }),
-);
+  }));
 
-test(
-  'SQD retransmits an unacknowledged message with an ACK request',
-  onWire(OWN_KIND, (wire) => {
-    const psn = meet(wire);
-    wire.post(WrOpcode.SEND, 8);
-    assert.equal(asks(wire), [0]);
-    wire.qp.modify({ qpState: QpState.SQD, enSqdAsyncNotify: true });
-    wire.expectPacket({ opcode: Opcode.RC_SEND_ONLY, psn, ackRequest: 1 });
-    wire.acknowledge(psn);
-    assert.ok(wire.events.includes('SQ_DRAINED'), String(wire.events));
-  }),
-);
+test('SQD retransmits an unacknowledged message with an ACK request', (wire) => {
+  const psn = meet(wire);
+  wire.post(WrOpcode.SEND, 8);
+  assert.equal(asks(wire), [0]);
+  wire.qp.modify({ qpState: QpState.SQD, enSqdAsyncNotify: true });
+  wire.expectPacket({ opcode: Opcode.RC_SEND_ONLY, psn, ackRequest: 1 });
+  wire.acknowledge(psn);
+  assert.ok(wire.events.includes('SQ_DRAINED'), String(wire.events));
+});
 
-test(
-  'an unacknowledged message without an ACK request is retransmitted with one',
-  onWire(OWN_KIND, (wire) => {
-    const psn = meet(wire);
-    wire.post(WrOpcode.SEND, 8);
-    assert.equal(asks(wire), [0]);
-    while (wire.link.sent.length === 0) assert.ok(wire.clock.step(), 'a timer is armed');
-    wire.expectPacket({ opcode: Opcode.RC_SEND_ONLY, psn, ackRequest: 1 });
-  }),
-);
+test('an unacknowledged message without an ACK request is retransmitted with one', (wire) => {
+  const psn = meet(wire);
+  wire.post(WrOpcode.SEND, 8);
+  assert.equal(asks(wire), [0]);
+  while (wire.link.sent.length === 0) assert.ok(wire.clock.step(), 'a timer is armed');
+  wire.expectPacket({ opcode: Opcode.RC_SEND_ONLY, psn, ackRequest: 1 });
+});
 
-test(
-  'after a retransmission every message requests an acknowledgement',
-  onWire(OWN_KIND, (wire) => {
-    meet(wire);
-    wire.post(WrOpcode.SEND, 8);
-    wire.takePackets();
-    while (wire.link.sent.length === 0) assert.ok(wire.clock.step(), 'a timer is armed');
-    wire.takePackets();
-    wire.post(WrOpcode.SEND, 8);
-    assert.equal(asks(wire), [1]);
-  }),
-);
+test('after a retransmission every message requests an acknowledgement', (wire) => {
+  meet(wire);
+  wire.post(WrOpcode.SEND, 8);
+  wire.takePackets();
+  while (wire.link.sent.length === 0) assert.ok(wire.clock.step(), 'a timer is armed');
+  wire.takePackets();
+  wire.post(WrOpcode.SEND, 8);
+  assert.equal(asks(wire), [1]);
+});
 
-test(
-  'a responder acknowledges unrequested messages within half a millisecond, all at once',
-  onWire(OWN_KIND, (wire) => {
-    for (let wrId = 0; wrId < 3; wrId++) wire.receive(wrId);
-    for (let psn = 0x200; psn < 0x203; psn++) {
-      wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY, psn }, 8);
-      wire.expectSilence('no acknowledgement was requested');
-    }
-    const start = wire.clock.now();
-    while (wire.link.sent.length === 0) assert.ok(wire.clock.step(), 'a timer is armed');
-    assert.ok(wire.clock.now() - start <= DELAYED_ACK_MICROS, `${wire.clock.now() - start} us`);
-    wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x202 });
-    wire.expectSilence();
-  }),
-);
+test('a responder acknowledges unrequested messages within half a millisecond, all at once', (wire) => {
+  for (let wrId = 0; wrId < 3; wrId++) wire.receive(wrId);
+  for (let psn = 0x200; psn < 0x203; psn++) {
+    wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY, psn }, 8);
+    wire.expectSilence('no acknowledgement was requested');
+  }
+  const start = wire.clock.now();
+  while (wire.link.sent.length === 0) assert.ok(wire.clock.step(), 'a timer is armed');
+  assert.ok(wire.clock.now() - start <= DELAYED_ACK_MICROS, `${wire.clock.now() - start} us`);
+  wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x202 });
+  wire.expectSilence();
+});
 
-test(
-  'over a paced link the delay is ten times as long',
+test('over a paced link the delay is ten times as long', () =>
   onWire({ ...OWN_KIND, paced: true }, (wire) => {
     wire.receive(0);
     wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY, psn: 0x200 }, 8);
@@ -146,51 +121,42 @@ test(
     wire.expectSilence('there is time');
     wire.clock.advance(DELAYED_ACK_MICROS);
     wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x200 });
-  }),
-);
+  }));
 
-test(
-  'what was acknowledged with something else is not acknowledged again',
-  onWire(OWN_KIND, (wire) => {
-    for (let wrId = 0; wrId < 2; wrId++) wire.receive(wrId);
-    wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY, psn: 0x200 }, 8);
-    wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY, psn: 0x201, ackRequest: 1 }, 8);
-    wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x201 });
-    while (wire.clock.step());
-    wire.expectSilence();
-  }),
-);
+test('what was acknowledged with something else is not acknowledged again', (wire) => {
+  for (let wrId = 0; wrId < 2; wrId++) wire.receive(wrId);
+  wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY, psn: 0x200 }, 8);
+  wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY, psn: 0x201, ackRequest: 1 }, 8);
+  wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x201 });
+  while (wire.clock.step());
+  wire.expectSilence();
+});
 
-test(
-  'nothing is owed to a peer of another kind, which asks when it wants to know',
+test('nothing is owed to a peer of another kind, which asks when it wants to know', () =>
   onWire({}, (wire) => {
     wire.receive(0);
     wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY, psn: 0x200 }, 8);
     while (wire.clock.step());
     wire.expectSilence();
-  }),
-);
+  }));
 
-test(
-  'a queue pair that ends owes nothing, and those beside it still do',
-  onWire(OWN_KIND, (wire) => {
-    const others = [0, 1].map(() => {
-      const cap = OWN_KIND;
-      const qp = wire.pd.createQp({ sendCq: wire.cq, recvCq: wire.cq, cap });
-      wire.connect(OWN_KIND, qp);
-      return qp;
-    });
-    const all = [others[0]!, wire.qp, others[1]!];
-    for (const qp of all) {
-      qp.postRecv({ sgList: wire.sge(0, 64) });
-      wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY, psn: 0x200, targetQp: qp.qpNum }, 8);
-    }
-    wire.qp.modify({ qpState: QpState.RESET });
-    others[1]!.destroy();
-    while (wire.clock.step());
-    assert.is(wire.takePackets().length, 1, 'one is left');
-  }),
-);
+test('a queue pair that ends owes nothing, and those beside it still do', (wire) => {
+  const others = [0, 1].map(() => {
+    const cap = OWN_KIND;
+    const qp = wire.pd.createQp({ sendCq: wire.cq, recvCq: wire.cq, cap });
+    wire.connect(OWN_KIND, qp);
+    return qp;
+  });
+  const all = [others[0]!, wire.qp, others[1]!];
+  for (const qp of all) {
+    qp.postRecv({ sgList: wire.sge(0, 64) });
+    wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY, psn: 0x200, targetQp: qp.qpNum }, 8);
+  }
+  wire.qp.modify({ qpState: QpState.RESET });
+  others[1]!.destroy();
+  while (wire.clock.step());
+  assert.is(wire.takePackets().length, 1, 'one is left');
+});
 
 /** `count` SENDs to and fro; how many packets both sides sent. */
 async function pingPong(signaled: boolean, count: number): Promise<number> {

@@ -1,5 +1,4 @@
 /** REG_MR: regions that work requests register. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { BindRequestLayout, NakCode, QueuePairLayout, RING_HEADER_SIZE } from '#build/abi.js';
 import {
@@ -16,6 +15,9 @@ import { structAt } from '../../host/engine/struct.js';
 import { expectRefusal } from '../support/refusal.js';
 import { ACK, Requests, invalidate, lastStatus, reconnect, register } from '../support/windows.js';
 import { FULL_ACCESS, onWire, pattern, type Wire } from '../support/wire.js';
+import { testsOnWire } from '../support/tests-in.js';
+
+const test = testsOnWire();
 
 const { REMOTE_READ, REMOTE_WRITE, REMOTE_ATOMIC } = AccessFlag;
 const { REMOTE_ACCESS_ERROR } = NakCode;
@@ -23,8 +25,8 @@ const IOVA = 0x10000n;
 
 /** Both kinds, on fresh wires. */
 async function eachKind(body: (wire: Wire, mr: FastMemoryRegion) => void): Promise<void> {
-  await onWire({}, (wire) => body(wire, wire.pd.allocMr(4096)))();
-  await onWire({}, (wire) => body(wire, wire.context.allocMr(4096)))();
+  await onWire({}, (wire) => body(wire, wire.pd.allocMr(4096)));
+  await onWire({}, (wire) => body(wire, wire.context.allocMr(4096)));
 }
 
 test('REG_MR makes a region of memory, in the order of the send queue', () =>
@@ -115,54 +117,48 @@ test('registered, invalidated and registered again in one list', () =>
     assert.is(requests.write(keys[0], BigInt(one.byteOffset)), REMOTE_ACCESS_ERROR);
   }));
 
-test(
-  'a region of a domain stays in it; one of the context joins that of the queue pair',
-  onWire({}, (wire) => {
-    const other = wire.context.allocPd();
-    const foreign = other.allocMr(4096);
-    assert.is(register(wire, foreign), 'LOC_QP_OP_ERR');
-    reconnect(wire);
-    const mobile = wire.context.allocMr(4096);
-    const own = other.createQp({ sendCq: wire.cq, recvCq: wire.cq });
-    const { qp } = wire;
-    Object.assign(wire, { qp: own });
-    wire.connect();
-    assert.is(register(wire, mobile), 'SUCCESS');
-    assert.is(new Requests(wire).write(mobile.rkey, IOVA), ACK);
-    const opened = mobile.rkey;
-    Object.assign(wire, { qp });
-    assert.is(new Requests(wire).write(opened, IOVA), REMOTE_ACCESS_ERROR, 'the other domain');
-    reconnect(wire);
-    assert.is(invalidate(wire, opened), 'LOC_QP_OP_ERR', 'it is not of this domain');
-    Object.assign(wire, { qp: own });
-    assert.is(invalidate(wire, opened), 'SUCCESS');
-    Object.assign(wire, { qp });
-    reconnect(wire);
-    assert.is(register(wire, mobile), 'SUCCESS');
-    assert.is(new Requests(wire).write(mobile.rkey, IOVA), ACK);
-    Object.assign(wire, { qp: own });
-    reconnect(wire);
-    assert.is(new Requests(wire).write(mobile.rkey, IOVA), REMOTE_ACCESS_ERROR, 'it has moved');
-  }),
-);
+test('a region of a domain stays in it; one of the context joins that of the queue pair', (wire) => {
+  const other = wire.context.allocPd();
+  const foreign = other.allocMr(4096);
+  assert.is(register(wire, foreign), 'LOC_QP_OP_ERR');
+  reconnect(wire);
+  const mobile = wire.context.allocMr(4096);
+  const own = other.createQp({ sendCq: wire.cq, recvCq: wire.cq });
+  const { qp } = wire;
+  Object.assign(wire, { qp: own });
+  wire.connect();
+  assert.is(register(wire, mobile), 'SUCCESS');
+  assert.is(new Requests(wire).write(mobile.rkey, IOVA), ACK);
+  const opened = mobile.rkey;
+  Object.assign(wire, { qp });
+  assert.is(new Requests(wire).write(opened, IOVA), REMOTE_ACCESS_ERROR, 'the other domain');
+  reconnect(wire);
+  assert.is(invalidate(wire, opened), 'LOC_QP_OP_ERR', 'it is not of this domain');
+  Object.assign(wire, { qp: own });
+  assert.is(invalidate(wire, opened), 'SUCCESS');
+  Object.assign(wire, { qp });
+  reconnect(wire);
+  assert.is(register(wire, mobile), 'SUCCESS');
+  assert.is(new Requests(wire).write(mobile.rkey, IOVA), ACK);
+  Object.assign(wire, { qp: own });
+  reconnect(wire);
+  assert.is(new Requests(wire).write(mobile.rkey, IOVA), REMOTE_ACCESS_ERROR, 'it has moved');
+});
 
-test(
-  'a mobile region keeps no domain alive, and dies with it',
-  onWire({}, (wire) => {
-    const mobile = wire.context.allocMr(4096);
-    const pd = wire.context.allocPd();
-    const own = pd.createQp({ sendCq: wire.cq, recvCq: wire.cq });
-    const { qp } = wire;
-    Object.assign(wire, { qp: own });
-    wire.connect();
-    assert.is(register(wire, mobile), 'SUCCESS');
-    own.destroy();
-    Object.assign(wire, { qp });
-    pd.dealloc();
-    assert.throws(() => wire.context.free(wire.buffer), /EBUSY/);
-    mobile.dereg();
-  }),
-);
+test('a mobile region keeps no domain alive, and dies with it', (wire) => {
+  const mobile = wire.context.allocMr(4096);
+  const pd = wire.context.allocPd();
+  const own = pd.createQp({ sendCq: wire.cq, recvCq: wire.cq });
+  const { qp } = wire;
+  Object.assign(wire, { qp: own });
+  wire.connect();
+  assert.is(register(wire, mobile), 'SUCCESS');
+  own.destroy();
+  Object.assign(wire, { qp });
+  pd.dealloc();
+  assert.throws(() => wire.context.free(wire.buffer), /EBUSY/);
+  mobile.dereg();
+});
 
 test('REG_MR keeps to the rules of regMr', async () => {
   for (const [what, options] of [
@@ -183,79 +179,73 @@ test('REG_MR keeps to the rules of regMr', async () => {
   }
 });
 
-test(
-  'what is posted is checked for what can be checked here',
-  onWire({}, (wire) => {
-    const mr = wire.pd.allocMr(64);
-    const misuse = (action: () => unknown, argument: string): void =>
-      assert.throws(
-        action,
-        (error: unknown) => error instanceof MisuseError && error.argument === argument,
-        argument,
-      );
-    misuse(() => register(wire, mr), 'regMr.buffer');
-    misuse(() => register(wire, mr, { buffer: new Uint8Array(8) }), 'buffer');
-    const { buffer: memory } = wire.context.device.arena.memory;
-    misuse(() => register(wire, mr, { buffer: new Uint8Array(memory, 4096, 64) }), 'buffer');
-    const buffer = wire.buffer.subarray(0, 64);
-    misuse(() => register(wire, mr, { buffer, iova: -1n }), 'iova');
-    misuse(() => register(wire, mr, { buffer, access: 0.5 }), 'access');
-    misuse(() => register(wire, mr, { buffer, key: 2 ** 33 }), 'key');
-    misuse(() => wire.qp.postSend({ opcode: WrOpcode.REG_MR }), 'regMr');
-    misuse(() => wire.qp.postSend({ opcode: WrOpcode.BIND_MW }), 'bindMw');
-    for (const length of [0, -1, 0.5, 2 ** 32]) {
-      misuse(() => wire.pd.allocMr(length), 'maxLength');
-    }
-    assert.equal(wire.completions(), []);
-    assert.is(wire.qp.state, QpState.RTS);
-    assert.is(register(wire, mr, { buffer }), 'SUCCESS');
-  }),
-);
+test('what is posted is checked for what can be checked here', (wire) => {
+  const mr = wire.pd.allocMr(64);
+  const misuse = (action: () => unknown, argument: string): void =>
+    assert.throws(
+      action,
+      (error: unknown) => error instanceof MisuseError && error.argument === argument,
+      argument,
+    );
+  misuse(() => register(wire, mr), 'regMr.buffer');
+  misuse(() => register(wire, mr, { buffer: new Uint8Array(8) }), 'buffer');
+  const { buffer: memory } = wire.context.device.arena.memory;
+  misuse(() => register(wire, mr, { buffer: new Uint8Array(memory, 4096, 64) }), 'buffer');
+  const buffer = wire.buffer.subarray(0, 64);
+  misuse(() => register(wire, mr, { buffer, iova: -1n }), 'iova');
+  misuse(() => register(wire, mr, { buffer, access: 0.5 }), 'access');
+  misuse(() => register(wire, mr, { buffer, key: 2 ** 33 }), 'key');
+  misuse(() => wire.qp.postSend({ opcode: WrOpcode.REG_MR }), 'regMr');
+  misuse(() => wire.qp.postSend({ opcode: WrOpcode.BIND_MW }), 'bindMw');
+  for (const length of [0, -1, 0.5, 2 ** 32]) {
+    misuse(() => wire.pd.allocMr(length), 'maxLength');
+  }
+  assert.equal(wire.completions(), []);
+  assert.is(wire.qp.state, QpState.RTS);
+  assert.is(register(wire, mr, { buffer }), 'SUCCESS');
+});
 
-test(
-  'the ring’s other side cannot register memory that is not the application’s',
-  onWire({}, (wire) => {
-    const { arena } = wire.context.device;
-    const qp = structAt(arena.memory, QueuePairLayout, wire.qp.handle);
-    const mr = wire.pd.allocMr(4096);
-    const live = wire.pd.allocMr(4096);
-    assert.is(register(wire, live), 'SUCCESS');
-    const { byteOffset, length } = wire.buffer;
-    type Entry = { -readonly [F in keyof (typeof BindRequestLayout)['fields']]: number | bigint };
-    const changes: ((entry: Entry) => void)[] = [
-      (entry) => void (entry.memory = 64n),
-      (entry) => void (entry.memory = BigInt(byteOffset - 64)),
-      (entry) => void (entry.memory = BigInt(byteOffset + length - 4088)),
-      (entry) => void (entry.memory = BigInt(byteOffset + length)),
-      (entry) => void (entry.memory = BigInt(byteOffset) + 2n ** 32n),
-      (entry) => void (entry.length = BigInt(length + 1)),
-      (entry) => void (entry.length = 2n ** 32n),
-      (entry) => void (entry.length = 2n ** 64n - 8n),
-      (entry) => void (entry.length = 0n),
-      (entry) => void (entry.base = live.rkey),
-      (entry) => void (entry.base = wire.mr.rkey),
-      (entry) => void (entry.base = mr.rkey),
-      (entry) => void (entry.base = 0),
-      (entry) => void (entry.target = wire.mr.rkey),
-      (entry) => void (entry.target = live.rkey),
-      (entry) => void ((entry.target = 0), (entry.key = 0)),
-      (entry) => void (entry.access = 0xffffffff),
-    ];
-    for (const [index, change] of changes.entries()) {
-      reconnect(wire);
-      wire.qp.modify({ qpState: QpState.SQD });
-      register(wire, mr);
-      const at = (qp.sendFetched & (qp.sendEntries - 1)) * qp.sendStride;
-      const entry = structAt(arena.memory, BindRequestLayout, qp.sendRing + RING_HEADER_SIZE + at);
-      change(entry as Entry);
-      wire.qp.modify({ qpState: QpState.RTS });
-      assert.is(lastStatus(wire), 'LOC_QP_OP_ERR', `change ${index}`);
-      assert.is(mr.registered, false, `change ${index}`);
-    }
+test('the ring’s other side cannot register memory that is not the application’s', (wire) => {
+  const { arena } = wire.context.device;
+  const qp = structAt(arena.memory, QueuePairLayout, wire.qp.handle);
+  const mr = wire.pd.allocMr(4096);
+  const live = wire.pd.allocMr(4096);
+  assert.is(register(wire, live), 'SUCCESS');
+  const { byteOffset, length } = wire.buffer;
+  type Entry = { -readonly [F in keyof (typeof BindRequestLayout)['fields']]: number | bigint };
+  const changes: ((entry: Entry) => void)[] = [
+    (entry) => void (entry.memory = 64n),
+    (entry) => void (entry.memory = BigInt(byteOffset - 64)),
+    (entry) => void (entry.memory = BigInt(byteOffset + length - 4088)),
+    (entry) => void (entry.memory = BigInt(byteOffset + length)),
+    (entry) => void (entry.memory = BigInt(byteOffset) + 2n ** 32n),
+    (entry) => void (entry.length = BigInt(length + 1)),
+    (entry) => void (entry.length = 2n ** 32n),
+    (entry) => void (entry.length = 2n ** 64n - 8n),
+    (entry) => void (entry.length = 0n),
+    (entry) => void (entry.base = live.rkey),
+    (entry) => void (entry.base = wire.mr.rkey),
+    (entry) => void (entry.base = mr.rkey),
+    (entry) => void (entry.base = 0),
+    (entry) => void (entry.target = wire.mr.rkey),
+    (entry) => void (entry.target = live.rkey),
+    (entry) => void ((entry.target = 0), (entry.key = 0)),
+    (entry) => void (entry.access = 0xffffffff),
+  ];
+  for (const [index, change] of changes.entries()) {
     reconnect(wire);
-    assert.is(register(wire, mr), 'SUCCESS');
-  }),
-);
+    wire.qp.modify({ qpState: QpState.SQD });
+    register(wire, mr);
+    const at = (qp.sendFetched & (qp.sendEntries - 1)) * qp.sendStride;
+    const entry = structAt(arena.memory, BindRequestLayout, qp.sendRing + RING_HEADER_SIZE + at);
+    change(entry as Entry);
+    wire.qp.modify({ qpState: QpState.RTS });
+    assert.is(lastStatus(wire), 'LOC_QP_OP_ERR', `change ${index}`);
+    assert.is(mr.registered, false, `change ${index}`);
+  }
+  reconnect(wire);
+  assert.is(register(wire, mr), 'SUCCESS');
+});
 
 test('memory that a REG_MR registered is not freed before it is invalidated', () =>
   eachKind((wire, mr) => {
@@ -275,8 +265,7 @@ test('memory that a REG_MR registered is not freed before it is invalidated', ()
     mr.dereg();
   }));
 
-test(
-  'an invalidated key is dead before its place can be taken again, by whatever work (S87)',
+test('an invalidated key is dead before its place can be taken again, by whatever work (S87)', () =>
   onWire({ device: { regionsMax: 8 } }, (wire) => {
     const mr = wire.context.allocMr(4096);
     const requests = new Requests(wire);
@@ -292,7 +281,6 @@ test(
     for (const key of seen) {
       assert.is(reconnect(wire).write(key, IOVA), REMOTE_ACCESS_ERROR);
     }
-  }),
-);
+  }));
 
 test.run();

@@ -2,7 +2,6 @@
  * A FLUSH that a store is at work on holds back acknowledgements, and not what may be on its way:
  * peers of our kind tell what has arrived behind it.
  */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { NakCode, Opcode, PlacementType } from '#build/abi.js';
 import { Mtu, SendFlag, WcStatus, WrOpcode, type SendWorkRequest } from '../../host/index.js';
@@ -10,6 +9,7 @@ import { FLUSH_ACCESS, HandStore } from '../support/durable.js';
 import { DONE, at, flush, kept } from '../support/flush.js';
 import { makePair, type Pair } from '../support/pair.js';
 import { onWire, type Wire } from '../support/wire.js';
+import { testsOnWire } from '../support/tests-in.js';
 
 const KIB = 1024;
 const MESSAGE = 64 * KIB;
@@ -21,6 +21,17 @@ interface World {
   /** `count` WRITEs of MESSAGE bytes, one after the other, and a FLUSH behind each. */
   post(count: number): void;
 }
+
+/** This many packets fill the window, the first one a FLUSH, as a receive buffer counts them. */
+const WINDOW = 8;
+const WINDOW_BYTES = 832 + (WINDOW - 1) * 1280;
+const OWN_KIND = {
+  ownKind: true,
+  mtu: Mtu.MTU_256,
+  device: { windowBytes: WINDOW_BYTES },
+  attributes: { qpAccessFlags: FLUSH_ACCESS, timeout: 14 },
+};
+const test = testsOnWire(OWN_KIND);
 
 async function twoPeers(reorderPackets: number): Promise<World> {
   const pair = await makePair({
@@ -81,15 +92,6 @@ async function together(reorderPackets: number): Promise<void> {
 const { MSP_SELECTIVE_ACKNOWLEDGE, RC_ACKNOWLEDGE, RC_RDMA_READ_REQUEST } = Opcode;
 const { RC_FLUSH, RC_RDMA_WRITE_ONLY } = Opcode;
 const MTU = 256;
-/** This many packets fill the window, the first one a FLUSH, as a receive buffer counts them. */
-const WINDOW = 8;
-const WINDOW_BYTES = 832 + (WINDOW - 1) * 1280;
-const OWN_KIND = {
-  ownKind: true,
-  mtu: Mtu.MTU_256,
-  device: { windowBytes: WINDOW_BYTES },
-  attributes: { qpAccessFlags: FLUSH_ACCESS, timeout: 14 },
-};
 const STRANGER = { ...OWN_KIND, ownKind: false };
 /** First PSNs of the device's requests and of the test's. */
 const OURS = 0x100;
@@ -105,8 +107,7 @@ function write(wire: Wire, first: number, count: number, where: object): void {
   wire.deliver(packets);
 }
 
-test(
-  'packets behind a held FLUSH are selectively acknowledged at each quarter of the window',
+test('packets behind a held FLUSH are selectively acknowledged at each quarter of the window', () =>
   kept(({ wire, store, mr }) => {
     flush(wire, THEIRS, PlacementType.PERSISTENT, at(mr, 0, 8));
     write(wire, 1, 1, at(mr, 0, MTU));
@@ -122,22 +123,18 @@ test(
     write(wire, 8, 8, at(mr, 0, MTU));
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: THEIRS + 15 });
     wire.expectSilence('without a held FLUSH a plain acknowledgement is enough');
-  }, OWN_KIND),
-);
+  }, OWN_KIND));
 
-test(
-  'a peer of another implementation gets no selective acknowledgement',
+test('a peer of another implementation gets no selective acknowledgement', () =>
   kept(({ wire, store, mr }) => {
     flush(wire, THEIRS, PlacementType.PERSISTENT, at(mr, 0, 8));
     write(wire, 1, 2 * WINDOW, at(mr, 0, MTU));
     wire.expectSilence();
     store.answer();
     wire.expectPacket({ ...DONE, psn: THEIRS });
-  }, STRANGER),
-);
+  }, STRANGER));
 
-test(
-  'a duplicate of a held request repeats the selective acknowledgement, which may be lost',
+test('a duplicate of a held request repeats the selective acknowledgement, which may be lost', () =>
   kept(({ wire, mr }) => {
     flush(wire, THEIRS, PlacementType.PERSISTENT, at(mr, 0, 8));
     write(wire, 1, 2, at(mr, 0, MTU));
@@ -148,11 +145,9 @@ test(
     wire.expectSilence();
     write(wire, 1, 2, at(mr, 0, MTU));
     wire.expectPacket({ ...TOLD, psn: THEIRS + 3 });
-  }, OWN_KIND),
-);
+  }, OWN_KIND));
 
-test(
-  'a gap behind a held FLUSH is reported at once, without acknowledging the FLUSH',
+test('a gap behind a held FLUSH is reported at once, without acknowledging the FLUSH', () =>
   kept(
     ({ wire, mr }) => {
       flush(wire, THEIRS, PlacementType.PERSISTENT, at(mr, 0, 8));
@@ -160,8 +155,7 @@ test(
       wire.expectPacket({ ...TOLD, psn: THEIRS + 1, aheadLow: 0b111n });
     },
     { ...OWN_KIND, reorderPackets: 8 },
-  ),
-);
+  ));
 
 /** A FLUSH and, behind it, a WRITE of `packets` packets: those that are sent before any answer. */
 function flushThenWrite(wire: Wire, packets: number): void {
@@ -187,83 +181,61 @@ function range(first: number, end: number): number[] {
   return Array.from({ length: end - first }, (_, index) => first + index);
 }
 
-test(
-  'a selective acknowledgement makes room in the window, and completes nothing',
-  onWire(OWN_KIND, (wire) => {
-    flushThenWrite(wire, 20);
-    tell(wire, 5);
-    assert.equal(psns(wire), range(8, 13));
-    tell(wire, 5);
-    tell(wire, 3);
-    assert.equal(psns(wire), [], 'a duplicate, or an old one, makes no more room');
-    tell(wire, 13);
-    assert.equal(psns(wire), range(13, 21));
-    assert.equal(wire.completions(), []);
-    wire.sendPacket({ ...DONE, psn: OURS });
-    assert.equal(wire.completions(), [], 'the FLUSH was not signalled');
-    wire.acknowledge(OURS + 20);
-    assert.equal(wire.completions(), ['2 SUCCESS']);
-    wire.expectSilence('nothing was sent twice');
-  }),
-);
+test('a selective acknowledgement makes room in the window, and completes nothing', (wire) => {
+  flushThenWrite(wire, 20);
+  tell(wire, 5);
+  assert.equal(psns(wire), range(8, 13));
+  tell(wire, 5);
+  tell(wire, 3);
+  assert.equal(psns(wire), [], 'a duplicate, or an old one, makes no more room');
+  tell(wire, 13);
+  assert.equal(psns(wire), range(13, 21));
+  assert.equal(wire.completions(), []);
+  wire.sendPacket({ ...DONE, psn: OURS });
+  assert.equal(wire.completions(), [], 'the FLUSH was not signalled');
+  wire.acknowledge(OURS + 20);
+  assert.equal(wire.completions(), ['2 SUCCESS']);
+  wire.expectSilence('nothing was sent twice');
+});
 
-test(
-  'a selective acknowledgement of packets that were never sent makes no room',
-  onWire(OWN_KIND, (wire) => {
-    flushThenWrite(wire, 20);
-    const ghosts = wire.counted(() => [9, 12, 0x7fffff, 0x800000].forEach((at) => tell(wire, at)));
-    assert.equal(ghosts, { dropGhost: 4 });
-    wire.expectSilence();
-    tell(wire, 8);
-    assert.equal(psns(wire), range(8, 16));
-  }),
-);
+test('a selective acknowledgement of packets that were never sent makes no room', (wire) => {
+  flushThenWrite(wire, 20);
+  const ghosts = wire.counted(() => [9, 12, 0x7fffff, 0x800000].forEach((at) => tell(wire, at)));
+  assert.equal(ghosts, { dropGhost: 4 });
+  wire.expectSilence();
+  tell(wire, 8);
+  assert.equal(psns(wire), range(8, 16));
+});
 
-test(
-  'a selective acknowledgement of another implementation is dropped',
-  onWire(STRANGER, (wire) => {
-    flushThenWrite(wire, 20);
-    assert.equal(
-      wire.counted(() => tell(wire, 5)),
-      { dropService: 1 },
-    );
-    wire.expectSilence();
-  }),
-);
+test.with(STRANGER)('a selective acknowledgement of another implementation is dropped', (wire) => {
+  flushThenWrite(wire, 20);
+  wire.expectCounted({ dropService: 1 }, () => tell(wire, 5));
+  wire.expectSilence();
+});
 
-test(
-  'without selective repeat a map of missing packets retransmits nothing',
-  onWire(OWN_KIND, (wire) => {
-    wire.post(WrOpcode.RDMA_WRITE, 6 * MTU);
-    assert.equal(psns(wire), range(0, 6));
-    const missing = { opcode: MSP_SELECTIVE_ACKNOWLEDGE, syndrome: NakCode.PSN_SEQUENCE_ERROR };
-    const sack = { ...missing, psn: OURS + 1, aheadLow: 0b11n };
-    assert.equal(
-      wire.counted(() => wire.sendPacket(sack)),
-      { dropGhost: 1 },
-    );
-    tell(wire, 1, 0b11n);
-    wire.expectSilence('the map does not count');
-  }),
-);
+test('without selective repeat a map of missing packets retransmits nothing', (wire) => {
+  wire.post(WrOpcode.RDMA_WRITE, 6 * MTU);
+  assert.equal(psns(wire), range(0, 6));
+  const missing = { opcode: MSP_SELECTIVE_ACKNOWLEDGE, syndrome: NakCode.PSN_SEQUENCE_ERROR };
+  const sack = { ...missing, psn: OURS + 1, aheadLow: 0b11n };
+  wire.expectCounted({ dropGhost: 1 }, () => wire.sendPacket(sack));
+  tell(wire, 1, 0b11n);
+  wire.expectSilence('the map does not count');
+});
 
-test(
-  'a READ waits until acknowledgements make room: its responses have no selective ones',
-  onWire(OWN_KIND, (wire) => {
-    flushThenWrite(wire, 8);
-    tell(wire, 8);
-    assert.equal(psns(wire), [8]);
-    wire.post(WrOpcode.RDMA_READ, MTU, { sendFlags: SendFlag.SIGNALED, wrId: 3 });
-    tell(wire, 9);
-    wire.expectSilence();
-    wire.sendPacket({ ...DONE, psn: OURS });
-    wire.acknowledge(OURS + 4);
-    wire.expectPacket({ opcode: RC_RDMA_READ_REQUEST, psn: OURS + 9 });
-  }),
-);
+test('a READ waits until acknowledgements make room: its responses have no selective ones', (wire) => {
+  flushThenWrite(wire, 8);
+  tell(wire, 8);
+  assert.equal(psns(wire), [8]);
+  wire.post(WrOpcode.RDMA_READ, MTU, { sendFlags: SendFlag.SIGNALED, wrId: 3 });
+  tell(wire, 9);
+  wire.expectSilence();
+  wire.sendPacket({ ...DONE, psn: OURS });
+  wire.acknowledge(OURS + 4);
+  wire.expectPacket({ opcode: RC_RDMA_READ_REQUEST, psn: OURS + 9 });
+});
 
-test(
-  'packets missing behind a held FLUSH are retransmitted, and no others',
+test('packets missing behind a held FLUSH are retransmitted, and no others', () =>
   onWire({ ...OWN_KIND, reorderPackets: 8 }, (wire) => {
     flushThenWrite(wire, 20);
     tell(wire, 3, 0b111n);
@@ -273,11 +245,9 @@ test(
     assert.equal(psns(wire), range(11, 19));
     tell(wire, 4, 0b111n);
     wire.expectSilence('an overtaken acknowledgement is ignored');
-  }),
-);
+  }));
 
-test(
-  'a peer that misses what it said has arrived gets it: the window is that of what it acknowledged',
+test('a peer that misses what it said has arrived gets it: the window is that of what it acknowledged', () =>
   onWire({ ...OWN_KIND, reorderPackets: 8 }, (wire) => {
     wire.post(WrOpcode.RDMA_WRITE, 40 * MTU, { sendFlags: SendFlag.SIGNALED, wrId: 1 });
     tell(wire, 8);
@@ -288,22 +258,18 @@ test(
     assert.equal(psns(wire), [1]);
     wire.acknowledge(OURS + 9);
     assert.equal(psns(wire), range(10, 18));
-  }),
-);
+  }));
 
-test(
-  'after a timeout all that is not acknowledged goes again, arrived or not, within the window',
-  onWire(OWN_KIND, (wire) => {
-    wire.post(WrOpcode.RDMA_WRITE, 2 * MTU, { sendFlags: SendFlag.SIGNALED, wrId: 1 });
-    assert.equal(psns(wire), [0, 1]);
-    tell(wire, 2);
-    wire.clock.advance(68_000);
-    assert.equal(psns(wire), [0, 1]);
-    wire.post(WrOpcode.RDMA_WRITE, 20 * MTU, { sendFlags: SendFlag.SIGNALED, wrId: 2 });
-    assert.equal(psns(wire), range(2, WINDOW));
-    wire.acknowledge(OURS + 7);
-    assert.equal(psns(wire), range(WINDOW, 2 * WINDOW));
-  }),
-);
+test('after a timeout all that is not acknowledged goes again, arrived or not, within the window', (wire) => {
+  wire.post(WrOpcode.RDMA_WRITE, 2 * MTU, { sendFlags: SendFlag.SIGNALED, wrId: 1 });
+  assert.equal(psns(wire), [0, 1]);
+  tell(wire, 2);
+  wire.clock.advance(68_000);
+  assert.equal(psns(wire), [0, 1]);
+  wire.post(WrOpcode.RDMA_WRITE, 20 * MTU, { sendFlags: SendFlag.SIGNALED, wrId: 2 });
+  assert.equal(psns(wire), range(2, WINDOW));
+  wire.acknowledge(OURS + 7);
+  assert.equal(psns(wire), range(WINDOW, 2 * WINDOW));
+});
 
 test.run();

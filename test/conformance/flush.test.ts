@@ -1,11 +1,13 @@
 /** FLUSH at the responder, by hand: what is flushed, what is held back. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { NakCode, Opcode, PlacementType, SelectivityLevel } from '#build/abi.js';
 import { AccessFlag } from '../../host/index.js';
 import { FLUSH_ACCESS, HandStore } from '../support/durable.js';
 import { DONE, FLUSHING, at, flush, kept } from '../support/flush.js';
 import { pattern, type Wire } from '../support/wire.js';
+import { testsIn } from '../support/tests-in.js';
+
+const test = testsIn(kept);
 
 const { GLOBAL, PERSISTENT } = PlacementType;
 const { RANGE, MR } = SelectivityLevel;
@@ -18,30 +20,25 @@ function write(wire: Wire, psn: number, where: object, length: number): void {
   wire.sendPacket({ opcode: RC_RDMA_WRITE_ONLY, psn, ackRequest: 1, ...where }, length);
 }
 
-test(
-  'a FLUSH for global visibility is answered at once, by an empty READ response (S10)',
+test('a FLUSH for global visibility is answered at once, by an empty READ response (S10)', () =>
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, GLOBAL, at(mr, 0, 64));
     wire.expectPacket({ ...DONE, psn: 0x200, msn: 1 });
     flush(wire, 0x201, GLOBAL, { key: mr.rkey }, MR);
     wire.expectPacket({ ...DONE, psn: 0x201, msn: 2 });
     assert.equal(store.asked, []);
-  }),
-);
+  }));
 
-test(
-  'a FLUSH for persistence is answered when its store has said so, and not before',
+test('a FLUSH for persistence is answered when its store has said so, and not before', () =>
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 100, 28));
     wire.expectSilence('the store is at work');
     assert.equal(store.asked, [[100, 28]]);
     store.answer();
     wire.expectPacket({ ...DONE, psn: 0x200, msn: 1 });
-  }),
-);
+  }));
 
-test(
-  'a FLUSH may have both placements, and neither implies the other (S13)',
+test('a FLUSH may have both placements, and neither implies the other (S13)', () =>
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT | GLOBAL, at(mr, 0, 8));
     wire.expectSilence();
@@ -52,27 +49,16 @@ test(
     wire.expectPacket({ ...DONE, psn: 0x201 });
     flush(wire, 0x202, PERSISTENT | GLOBAL, at(visible, 0, 8));
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x202, syndrome: REMOTE_ACCESS_ERROR });
-  }),
-);
+  }));
 
-test(
-  'of the whole region address and length do not count (S12)',
-  kept(({ wire, store, mr }) => {
-    flush(
-      wire,
-      0x200,
-      PERSISTENT,
-      { key: mr.rkey, virtualAddress: 77n, dmaLength: 0xffffffff },
-      MR,
-    );
-    assert.equal(store.asked, [[0, 4096]]);
-    store.answer();
-    wire.expectPacket({ ...DONE, psn: 0x200 });
-  }),
-);
+test('of the whole region address and length do not count (S12)', ({ wire, store, mr }) => {
+  flush(wire, 0x200, PERSISTENT, { key: mr.rkey, virtualAddress: 77n, dmaLength: 0xffffffff }, MR);
+  assert.equal(store.asked, [[0, 4096]]);
+  store.answer();
+  wire.expectPacket({ ...DONE, psn: 0x200 });
+});
 
-test(
-  'of Linux rxe, which repeats a FLUSH with address 0 in place of its own, all of the region (quirk)',
+test('of Linux rxe, which repeats a FLUSH with address 0 in place of its own, all of the region (quirk)', () =>
   kept(({ wire, store, mr }) => {
     const lost = { ...at(mr, 64, 8), virtualAddress: 0n, opcode: RC_FLUSH, flush: PERSISTENT };
     wire.deliver(wire.sealDoubled(wire.packet({ ...lost, psn: 0x200, ackRequest: 1 })));
@@ -82,20 +68,16 @@ test(
     const key = mr.rkey ^ 1;
     wire.deliver(wire.sealDoubled(wire.packet({ ...lost, key, psn: 0x201, ackRequest: 1 })));
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: REMOTE_ACCESS_ERROR });
-  }),
-);
+  }));
 
-test(
-  'of others address 0 is an address like any other: outside of the region it is refused',
+test('of others address 0 is an address like any other: outside of the region it is refused', () =>
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, { ...at(mr, 0, 8), virtualAddress: 0n });
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: REMOTE_ACCESS_ERROR });
     assert.equal(store.asked, []);
-  }),
-);
+  }));
 
-test(
-  'an empty range only orders: neither key nor store is checked (S12)',
+test('an empty range only orders: neither key nor store is checked (S12)', () =>
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, { key: 0x12345678, dmaLength: 0 });
     wire.expectPacket({ ...DONE, psn: 0x200 });
@@ -105,11 +87,9 @@ test(
     store.answer();
     wire.expectPacket({ ...DONE, psn: 0x201 });
     wire.expectPacket({ ...DONE, psn: 0x202 });
-  }),
-);
+  }));
 
-test(
-  'while a FLUSH is under way WRITEs are placed and not acknowledged; what was before it is, once',
+test('while a FLUSH is under way WRITEs are placed and not acknowledged; what was before it is, once', () =>
   kept(({ wire, store, mr }) => {
     const view = store.buffer;
     wire.deliver([
@@ -124,11 +104,9 @@ test(
     store.answer();
     wire.expectPacket({ ...DONE, psn: 0x201, msn: 2 });
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x203, syndrome: 0x1f, msn: 4 });
-  }),
-);
+  }));
 
-test(
-  'what was before it and comes again meanwhile, its acknowledgement lost, is acknowledged again',
+test('what was before it and comes again meanwhile, its acknowledgement lost, is acknowledged again', () =>
   kept(({ wire, store, mr }) => {
     write(wire, 0x200, at(mr, 0, 4), 4);
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200 });
@@ -138,11 +116,9 @@ test(
     wire.expectSilence();
     store.answer();
     wire.expectPacket({ ...DONE, psn: 0x201, msn: 2 });
-  }),
-);
+  }));
 
-test(
-  'several FLUSHes may be under way: those that come while the store is at work share its next turn',
+test('several FLUSHes may be under way: those that come while the store is at work share its next turn', () =>
   kept(({ wire, store, mr }) => {
     for (let index = 0; index < 4; index++) {
       flush(wire, 0x200 + index, PERSISTENT, at(mr, 64 * index, 64));
@@ -154,11 +130,9 @@ test(
     wire.expectSilence();
     store.answer();
     for (const psn of [0x201, 0x202, 0x203]) wire.expectPacket({ ...DONE, psn });
-  }),
-);
+  }));
 
-test(
-  'an ATOMIC WRITE, an atomic and a READ wait for the FLUSH before them (S16)',
+test('an ATOMIC WRITE, an atomic and a READ wait for the FLUSH before them (S16)', () =>
   kept(({ wire, store, mr }) => {
     const view = new DataView(store.buffer.buffer, store.buffer.byteOffset);
     const payload = new Uint8Array([1, 2, 3, 4, 5, 6, 7, 8]);
@@ -182,11 +156,9 @@ test(
       psn: 0x203,
       payload: store.buffer.slice(8, 24),
     });
-  }),
-);
+  }));
 
-test(
-  'a READ of several packets that waits for a FLUSH is counted once; the next FLUSH is awaited, too',
+test('a READ of several packets that waits for a FLUSH is counted once; the next FLUSH is awaited, too', () =>
   kept(({ wire, store, mr }) => {
     for (const psn of [0x200, 0x210, 0x220]) {
       flush(wire, psn, PERSISTENT, at(mr, 0, 64));
@@ -213,11 +185,9 @@ test(
         assert.equal(answers(), [left - psn]);
       }
     }
-  }),
-);
+  }));
 
-test(
-  'a FLUSH behind an ATOMIC WRITE that waits is for that, too: it is not begun before',
+test('a FLUSH behind an ATOMIC WRITE that waits is for that, too: it is not begun before', () =>
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
     wire.sendPacket({ opcode: RC_ATOMIC_WRITE, psn: 0x201, ...at(mr, 512, 8) }, pattern(8));
@@ -231,11 +201,9 @@ test(
     wire.expectSilence();
     store.answer();
     wire.expectPacket({ ...DONE, psn: 0x202 });
-  }),
-);
+  }));
 
-test(
-  'a WRITE to the word of a waiting ATOMIC WRITE is NAKed, and succeeds after it',
+test('a WRITE to the word of a waiting ATOMIC WRITE is NAKed, and succeeds after it', () =>
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
     wire.sendPacket({ opcode: RC_ATOMIC_WRITE, psn: 0x201, ...at(mr, 512, 8) }, pattern(8));
@@ -249,28 +217,23 @@ test(
     write(wire, 0x202, at(mr, 516, 4), 4);
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x202, syndrome: 0x1f });
     assert.equal(store.buffer.slice(516, 520), pattern(4));
-  }),
-);
+  }));
 
-test(
-  'no receive request completes before an earlier FLUSH',
-  kept(({ wire, store, mr }) => {
-    wire.receive(7);
-    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
-    wire.sendPacket({ opcode: RC_SEND_ONLY, psn: 0x201, ackRequest: 1 }, 8);
-    wire.expectSilence();
-    assert.equal(wire.completions(), []);
-    store.answer();
-    wire.expectPacket({ ...DONE, psn: 0x200 });
-    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: PSN_SEQUENCE_ERROR });
-    wire.sendPacket({ opcode: RC_SEND_ONLY, psn: 0x201, ackRequest: 1 }, 8);
-    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: 0x1f });
-    assert.equal(wire.completions(), ['7 SUCCESS']);
-  }),
-);
+test('no receive request completes before an earlier FLUSH', ({ wire, store, mr }) => {
+  wire.receive(7);
+  flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+  wire.sendPacket({ opcode: RC_SEND_ONLY, psn: 0x201, ackRequest: 1 }, 8);
+  wire.expectSilence();
+  assert.equal(wire.completions(), []);
+  store.answer();
+  wire.expectPacket({ ...DONE, psn: 0x200 });
+  wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: PSN_SEQUENCE_ERROR });
+  wire.sendPacket({ opcode: RC_SEND_ONLY, psn: 0x201, ackRequest: 1 }, 8);
+  wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: 0x1f });
+  assert.equal(wire.completions(), ['7 SUCCESS']);
+});
 
-test(
-  'a duplicate of a FLUSH under way does not start it again: the peer gets an RNR NAK',
+test('a duplicate of a FLUSH under way does not start it again: the peer gets an RNR NAK', () =>
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
     wire.clock.advance(5000);
@@ -288,11 +251,9 @@ test(
     assert.equal(store.asked, [], 'once');
     wire.expectPacket({ ...DONE, psn: 0x200 });
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: 0x1f });
-  }),
-);
+  }));
 
-test(
-  'a FLUSH that was answered is answered again, and not executed again (S19)',
+test('a FLUSH that was answered is answered again, and not executed again (S19)', () =>
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
     store.answer();
@@ -300,11 +261,9 @@ test(
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
     wire.expectPacket({ ...DONE, psn: 0x200, msn: 1 });
     assert.equal(store.asked, []);
-  }),
-);
+  }));
 
-test(
-  'duplicates of requests before a FLUSH under way are answered before it',
+test('duplicates of requests before a FLUSH under way are answered before it', () =>
   kept(({ wire, store, mr }) => {
     wire.sendPacket({ opcode: RC_RDMA_READ_REQUEST, psn: 0x200, ...at(mr, 0, 8) });
     wire.expectPacket({ opcode: RC_RDMA_READ_RESPONSE_ONLY, psn: 0x200, payloadLength: 8 });
@@ -318,23 +277,18 @@ test(
     wire.expectPacket({ ...DONE, psn: 0x201 });
     wire.expectPacket({ ...DONE, psn: 0x202 });
     wire.expectSilence('each is answered once');
-  }),
-);
+  }));
 
-test(
-  'a NAK waits for an earlier FLUSH, which it would acknowledge',
-  kept(({ wire, store, mr }) => {
-    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
-    write(wire, 0x203, at(mr, 64, 4), 4);
-    wire.expectSilence();
-    store.answer();
-    wire.expectPacket({ ...DONE, psn: 0x200 });
-    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: PSN_SEQUENCE_ERROR });
-  }),
-);
+test('a NAK waits for an earlier FLUSH, which it would acknowledge', ({ wire, store, mr }) => {
+  flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+  write(wire, 0x203, at(mr, 64, 4), 4);
+  wire.expectSilence();
+  store.answer();
+  wire.expectPacket({ ...DONE, psn: 0x200 });
+  wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: PSN_SEQUENCE_ERROR });
+});
 
-test(
-  'a request that is refused behind a FLUSH ends the queue pair, and the FLUSH is answered first',
+test('a request that is refused behind a FLUSH ends the queue pair, and the FLUSH is answered first', () =>
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
     write(wire, 0x201, { ...at(mr, 64, 4), key: 1 }, 4);
@@ -343,11 +297,9 @@ test(
     store.answer();
     wire.expectPacket({ ...DONE, psn: 0x200 });
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: REMOTE_ACCESS_ERROR });
-  }),
-);
+  }));
 
-test(
-  'what could not be made durable is never acknowledged, nor what is behind it (S22)',
+test('what could not be made durable is never acknowledged, nor what is behind it (S22)', () =>
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
     write(wire, 0x201, at(mr, 64, 4), 4);
@@ -356,11 +308,9 @@ test(
     wire.expectSilence();
     assert.ok(store.segment.failed);
     assert.equal(wire.takeEvents(), ['QP_REQ_ERR']);
-  }),
-);
+  }));
 
-test(
-  'a store that failed once is not asked again: every later FLUSH of its memory fails',
+test('a store that failed once is not asked again: every later FLUSH of its memory fails', () =>
   kept(async ({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
     flush(wire, 0x201, PERSISTENT, at(mr, 64, 64));
@@ -372,8 +322,7 @@ test(
     flush(wire, 0x200, PERSISTENT, at(mr, 128, 64));
     assert.equal(store.asked, []);
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: REMOTE_OPERATIONAL_ERROR });
-  }),
-);
+  }));
 
 for (const [name, fields, level] of [
   ['of no placement', 0, RANGE],
@@ -382,28 +331,21 @@ for (const [name, fields, level] of [
   ['of unknown selectivity 2', GLOBAL, 2],
   ['of unknown selectivity 3', GLOBAL, 3],
 ] as const) {
-  test(
-    `a FLUSH ${name} is an invalid request`,
-    kept(({ wire, store, mr }) => {
-      flush(wire, 0x200, fields, at(mr, 0, 64), level);
-      wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: INVALID_REQUEST });
-      assert.equal(store.asked, []);
-    }),
-  );
+  test(`a FLUSH ${name} is an invalid request`, ({ wire, store, mr }) => {
+    flush(wire, 0x200, fields, at(mr, 0, 64), level);
+    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: INVALID_REQUEST });
+    assert.equal(store.asked, []);
+  });
 }
 
-test(
-  'a FLUSH of memory whose store was removed is NAKed',
-  kept(async ({ wire, store, mr }) => {
-    await store.segment.remove();
-    flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
-    wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: REMOTE_OPERATIONAL_ERROR });
-    assert.equal(store.asked, []);
-  }),
-);
+test('a FLUSH of memory whose store was removed is NAKed', async ({ wire, store, mr }) => {
+  await store.segment.remove();
+  flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
+  wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: REMOTE_OPERATIONAL_ERROR });
+  assert.equal(store.asked, []);
+});
 
-test(
-  'a FLUSH through a layout reaches the pieces that it is made of',
+test('a FLUSH through a layout reaches the pieces that it is made of', () =>
   kept(async ({ wire, store, mr }) => {
     const other = await HandStore.keep(wire.context, 1024);
     const second = wire.pd.regMr(other.buffer, FLUSH_ACCESS);
@@ -425,11 +367,9 @@ test(
     wire.expectPacket({ ...DONE, psn: 0x200 });
     flush(wire, 0x201, PERSISTENT, { key: layout.rkey, virtualAddress: 100n, dmaLength: 5 });
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x201, syndrome: REMOTE_ACCESS_ERROR });
-  }),
-);
+  }));
 
-test(
-  'pieces of a layout that touch are flushed as one; beyond sixteen the last range covers the rest',
+test('pieces of a layout that touch are flushed as one; beyond sixteen the last range covers the rest', () =>
   kept(async ({ wire, store, mr }) => {
     const other = await HandStore.keep(wire.context, 1024);
     const second = wire.pd.regMr(other.buffer, FLUSH_ACCESS);
@@ -458,11 +398,9 @@ test(
     assert.equal(flushAll(0x200, [lone, ...touching]), [lone, [1024, 48]]);
     const many = Array.from({ length: 20 }, (_, index) => [128 * index, 8 + index] as const);
     assert.equal(flushAll(0x201, many), [...many.slice(0, 14), [128 * 14, 128 * 5 + 27]]);
-  }),
-);
+  }));
 
-test(
-  'when one of several stores fails, the FLUSH fails, whatever the others say',
+test('when one of several stores fails, the FLUSH fails, whatever the others say', () =>
   kept(async ({ wire, store, mr }) => {
     const other = await HandStore.keep(wire.context, 1024);
     const second = wire.pd.regMr(other.buffer, FLUSH_ACCESS);
@@ -476,11 +414,9 @@ test(
     wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x200, syndrome: REMOTE_OPERATIONAL_ERROR });
     store.answer();
     wire.expectSilence();
-  }),
-);
+  }));
 
-test(
-  'a queue pair that is reset or destroyed forgets its FLUSHes, and ignores late answers',
+test('a queue pair that is reset or destroyed forgets its FLUSHes, and ignores late answers', () =>
   kept(({ wire, store, mr }) => {
     flush(wire, 0x200, PERSISTENT, at(mr, 0, 64));
     wire.qp.modify({ qpState: 0 });
@@ -492,11 +428,9 @@ test(
     wire.qp.destroy();
     store.answer();
     wire.expectSilence();
-  }),
-);
+  }));
 
-test(
-  'FLUSHes take places of responses: with none granted they are refused, beyond them they wait (S18)',
+test('FLUSHes take places of responses: with none granted they are refused, beyond them they wait (S18)', () =>
   kept(
     ({ wire, store, mr }) => {
       for (let index = 0; index < 17; index++) {
@@ -509,7 +443,6 @@ test(
       wire.expectPacket({ opcode: RC_ACKNOWLEDGE, psn: 0x210, syndrome: PSN_SEQUENCE_ERROR });
     },
     { attributes: { qpAccessFlags: FLUSH_ACCESS, maxDestRdAtomic: 4 } },
-  ),
-);
+  ));
 
 test.run();

@@ -1,11 +1,13 @@
 /** Answers that a blind attacker forges: it knows the queue pair number, and tries PSNs. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Life, NakCode, Opcode } from '#build/abi.js';
 import { lookFor } from '../../host/cm/keep-alive.js';
 import { QpState, SendFlag, WrOpcode } from '../../host/index.js';
 import { makePair } from '../support/pair.js';
 import { onWire, type Wire } from '../support/wire.js';
+import { testsOnWire } from '../support/tests-in.js';
+
+const test = testsOnWire();
 
 const { REMOTE_ACCESS_ERROR } = NakCode;
 const SIGNALED = { sendFlags: SendFlag.SIGNALED };
@@ -27,8 +29,7 @@ function writes(wire: Wire, count: number): void {
   wire.takePackets();
 }
 
-test(
-  'a sweep of NAKs over four million PSNs ends no queue pair, and is not answered',
+test('a sweep of NAKs over four million PSNs ends no queue pair, and is not answered', () =>
   onWire({ sendPsn: 0x345678, attributes: { timeout: 22 } }, (wire) => {
     writes(wire, IN_FLIGHT);
     for (let psn = 0x200000; psn < 0x600000; psn += IN_FLIGHT) {
@@ -39,107 +40,88 @@ test(
     wire.expectSilence();
     answer(wire, 0x345678 + IN_FLIGHT - 1, IN_FLIGHT);
     assert.is(wire.completions().length, IN_FLIGHT);
-  }),
-);
+  }));
 
-test(
-  'an answer is believed with the MSN of a message that was sent, and with no other',
-  onWire({}, (wire) => {
-    writes(wire, 4);
-    for (const syndrome of [0x1f, REMOTE_ACCESS_ERROR, 0x20]) {
-      for (const msn of [5, 6, 0x800000, 0xffffff]) {
-        const ghosts = wire.counted(() => answer(wire, FIRST, msn, syndrome));
-        assert.equal(ghosts, { dropGhost: 1 }, `MSN ${msn}, syndrome ${syndrome}`);
-      }
+test('an answer is believed with the MSN of a message that was sent, and with no other', (wire) => {
+  writes(wire, 4);
+  for (const syndrome of [0x1f, REMOTE_ACCESS_ERROR, 0x20]) {
+    for (const msn of [5, 6, 0x800000, 0xffffff]) {
+      const ghosts = wire.counted(() => answer(wire, FIRST, msn, syndrome));
+      assert.equal(ghosts, { dropGhost: 1 }, `MSN ${msn}, syndrome ${syndrome}`);
     }
-    answer(wire, FIRST + 1, 2);
-    assert.equal(wire.completions(), ['1 SUCCESS', '2 SUCCESS']);
-    answer(wire, FIRST + 2, 1);
-    assert.equal(wire.completions(), [], 'it goes back');
-    answer(wire, FIRST + 3, 4);
-    assert.equal(wire.completions(), ['3 SUCCESS', '4 SUCCESS']);
-  }),
-);
+  }
+  answer(wire, FIRST + 1, 2);
+  assert.equal(wire.completions(), ['1 SUCCESS', '2 SUCCESS']);
+  answer(wire, FIRST + 2, 1);
+  assert.equal(wire.completions(), [], 'it goes back');
+  answer(wire, FIRST + 3, 4);
+  assert.equal(wire.completions(), ['3 SUCCESS', '4 SUCCESS']);
+});
 
-test(
-  'a peer that counts no WRITEs, as Linux rxe, is believed, and so is one that counts requests of a READ',
-  onWire({}, (wire) => {
-    writes(wire, 3);
-    answer(wire, FIRST + 2, 0);
-    assert.is(wire.completions().length, 3);
-    wire.post(WrOpcode.RDMA_READ, 65536, SIGNALED);
-    const requests = wire.takePackets().length;
-    assert.ok(requests > 1, `${requests} READ requests`);
-    // The first response is lost; one in the middle has no MSN.
-    answer(wire, FIRST + 3 + 63, 3 + requests);
-    wire.post(WrOpcode.RDMA_WRITE, 8);
-    assert.is(wire.qp.state, QpState.RTS);
-    assert.equal(
-      wire.counted(() => answer(wire, FIRST + 3 + 63, 3 + requests)),
-      {},
-    );
-  }),
-);
+test('a peer that counts no WRITEs, as Linux rxe, is believed, and so is one that counts requests of a READ', (wire) => {
+  writes(wire, 3);
+  answer(wire, FIRST + 2, 0);
+  assert.is(wire.completions().length, 3);
+  wire.post(WrOpcode.RDMA_READ, 65536, SIGNALED);
+  const requests = wire.takePackets().length;
+  assert.ok(requests > 1, `${requests} READ requests`);
+  // The first response is lost; one in the middle has no MSN.
+  answer(wire, FIRST + 3 + 63, 3 + requests);
+  wire.post(WrOpcode.RDMA_WRITE, 8);
+  assert.is(wire.qp.state, QpState.RTS);
+  wire.expectCounted({}, () => answer(wire, FIRST + 3 + 63, 3 + requests));
+});
 
-test(
-  'after a sweep a NAK ends a queue pair when the peer is silent, with the status of the NAK',
-  onWire({}, (wire) => {
-    writes(wire, 2);
-    for (let guess = 0; guess < SUSPICIOUS; guess++) answer(wire, 0x800000 + guess, 0);
-    answer(wire, FIRST + 1, 1, REMOTE_ACCESS_ERROR);
-    assert.equal(wire.completions(), []);
-    for (let seconds = 0; seconds < 10 && wire.qp.state === QpState.RTS; seconds++) {
-      wire.clock.step();
-    }
-    assert.equal(wire.completions(), ['1 SUCCESS', '2 REM_ACCESS_ERR']);
-  }),
-);
+test('after a sweep a NAK ends a queue pair when the peer is silent, with the status of the NAK', (wire) => {
+  writes(wire, 2);
+  for (let guess = 0; guess < SUSPICIOUS; guess++) answer(wire, 0x800000 + guess, 0);
+  answer(wire, FIRST + 1, 1, REMOTE_ACCESS_ERROR);
+  assert.equal(wire.completions(), []);
+  for (let seconds = 0; seconds < 10 && wire.qp.state === QpState.RTS; seconds++) {
+    wire.clock.step();
+  }
+  assert.equal(wire.completions(), ['1 SUCCESS', '2 REM_ACCESS_ERR']);
+});
 
-test(
-  'after a sweep a NAK is forged where the peer answers',
-  onWire({}, (wire) => {
-    writes(wire, 2);
-    for (let guess = 0; guess < SUSPICIOUS; guess++) answer(wire, 0x800000 + guess, 0);
-    answer(wire, FIRST + 1, 1, REMOTE_ACCESS_ERROR);
-    let repeated = 0;
-    for (let time = 0; time < 10 && repeated === 0; time++) {
-      wire.clock.step();
-      repeated = wire.takePackets().length;
-    }
-    assert.ok(repeated > 0, 'the requests are repeated');
-    answer(wire, FIRST, 1);
-    answer(wire, FIRST + 1, 2);
-    assert.equal(wire.completions(), ['1 SUCCESS', '2 SUCCESS']);
-    // A peer that is not ready answers as well.
-    wire.post(WrOpcode.SEND, 8, { wrId: 3, ...SIGNALED });
-    wire.takePackets();
-    answer(wire, FIRST + 2, 2, REMOTE_ACCESS_ERROR);
-    answer(wire, FIRST + 2, 2, 0x20 | 1);
-    repeated = 0;
-    for (let time = 0; time < 100 && wire.qp.state === QpState.RTS; time++) {
-      wire.clock.step();
-      repeated += wire.takePackets().length;
-    }
-    assert.equal(wire.completions(), ['3 RETRY_EXC_ERR']);
-    assert.ok(repeated >= 7, `${repeated} packets: all retries are there again`);
-  }),
-);
+test('after a sweep a NAK is forged where the peer answers', (wire) => {
+  writes(wire, 2);
+  for (let guess = 0; guess < SUSPICIOUS; guess++) answer(wire, 0x800000 + guess, 0);
+  answer(wire, FIRST + 1, 1, REMOTE_ACCESS_ERROR);
+  let repeated = 0;
+  for (let time = 0; time < 10 && repeated === 0; time++) {
+    wire.clock.step();
+    repeated = wire.takePackets().length;
+  }
+  assert.ok(repeated > 0, 'the requests are repeated');
+  answer(wire, FIRST, 1);
+  answer(wire, FIRST + 1, 2);
+  assert.equal(wire.completions(), ['1 SUCCESS', '2 SUCCESS']);
+  // A peer that is not ready answers as well.
+  wire.post(WrOpcode.SEND, 8, { wrId: 3, ...SIGNALED });
+  wire.takePackets();
+  answer(wire, FIRST + 2, 2, REMOTE_ACCESS_ERROR);
+  answer(wire, FIRST + 2, 2, 0x20 | 1);
+  repeated = 0;
+  for (let time = 0; time < 100 && wire.qp.state === QpState.RTS; time++) {
+    wire.clock.step();
+    repeated += wire.takePackets().length;
+  }
+  assert.equal(wire.completions(), ['3 RETRY_EXC_ERR']);
+  assert.ok(repeated >= 7, `${repeated} packets: all retries are there again`);
+});
 
-test(
-  'an acknowledgement with another MSN is no sign of life',
-  onWire({}, (wire) => {
-    lookFor(wire.qp);
-    for (const [psn, msn] of [
-      [FIRST - 1, 7],
-      [FIRST - 5000, 0],
-    ] as const) {
-      answer(wire, psn, msn);
-      assert.is(lookFor(wire.qp), Life.SILENT, `PSN ${psn}, MSN ${msn}`);
-    }
-    answer(wire, FIRST - 1, 0);
-    assert.is(lookFor(wire.qp), Life.HEARD);
-  }),
-);
+test('an acknowledgement with another MSN is no sign of life', (wire) => {
+  lookFor(wire.qp);
+  for (const [psn, msn] of [
+    [FIRST - 1, 7],
+    [FIRST - 5000, 0],
+  ] as const) {
+    answer(wire, psn, msn);
+    assert.is(lookFor(wire.qp), Life.SILENT, `PSN ${psn}, MSN ${msn}`);
+  }
+  answer(wire, FIRST - 1, 0);
+  assert.is(lookFor(wire.qp), Life.HEARD);
+});
 
 test('an honest NAK ends a queue pair at once', async () => {
   const pair = await makePair();

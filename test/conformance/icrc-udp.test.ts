@@ -1,11 +1,13 @@
 /** The ICRC at the border, and the ports that packets leave from. */
 import { createSocket } from 'node:dgram';
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import { Endpoint, QpState, WrOpcode, openDevice } from '../../host/index.js';
 import { Random, withRandomKeys } from '../simulation/random.js';
 import { onWire, pattern, type Wire, type WireOptions } from '../support/wire.js';
+import { testsOnWire } from '../support/tests-in.js';
+
+const test = testsOnWire();
 
 const IPV4: WireOptions = {
   pseudoHeader: 'ip',
@@ -32,7 +34,7 @@ test('what a router may change is not covered: FECN, BECN and the reserved bits 
         wire.deliver(packet);
         assert.is(wire.qp.query().rqPsn, 0x201 + bit, `bit ${bit}`);
       }
-    })();
+    });
   }
 });
 
@@ -50,7 +52,7 @@ test('every other bit is covered: one that flips is never served (S104)', async 
       assert.equal([wire.qp.query().rqPsn, wire.buffer[0]], [0x200, 0]);
       wire.deliver(good);
       assert.is(wire.qp.query().rqPsn, 0x201);
-    })();
+    });
   }
 });
 
@@ -58,14 +60,14 @@ test('addresses and ports are covered (S104)', async () => {
   for (const options of [IPV4, IPV6]) {
     await onWire(options, (wire) => {
       const packet = write(wire);
-      assert.equal(
-        wire.counted(() => wire.deliver(packet, new Endpoint(wire.peer.gid, 50000))),
+      wire.expectCounted(
         { dropIcrc: 1 },
+        () => wire.deliver(packet, new Endpoint(wire.peer.gid, 50000)),
         'another source port',
       );
       wire.deliver(packet);
       wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x200 });
-    })();
+    });
   }
 });
 
@@ -81,61 +83,52 @@ test('the ICRC passes with any IPv4 identification; IPv6 has none (S104)', async
       }
       const { icrcByIpId, dropIcrc } = wire.context.counters();
       assert.equal([icrcByIpId, dropIcrc], options === IPV4 ? [4n, 0n] : [0n, 4n]);
-    })();
+    });
   }
 });
 
 test('the FLUSH requests of Linux rxe pass, whose ICRC covers them twice, and nothing else does', async () => {
   for (const options of [{}, IPV4, IPV6]) {
     for (const ipId of options === IPV4 ? [0, 0x1234] : [0]) {
-      const judged = onWire(options, (wire) => {
-        const flush = wire.packet({ opcode: Opcode.RC_FLUSH, psn: 0x200, ...wire.reth(0, 8) });
-        const check = (packet: Uint8Array): [bigint, bigint] => {
-          const before = wire.context.counters();
-          wire.deliver(wire.sealDoubled(packet, ipId));
-          const after = wire.context.counters();
-          const passed = after.icrcExact + after.icrcByIpId - before.icrcExact - before.icrcByIpId;
-          return [passed, after.dropIcrc - before.dropIcrc];
-        };
-        assert.equal(check(write(wire)), [0n, 1n], 'a WRITE');
-        const other = flush.slice();
-        other[20]! ^= 1;
-        const sealed = wire.sealDoubled(flush.slice(), ipId);
-        other.set(sealed.subarray(-4), other.length - 4);
-        assert.equal(
-          wire.counted(() => wire.deliver(other)),
-          { dropIcrc: 1 },
-        );
-        assert.equal(check(flush), [1n, 0n], 'a FLUSH');
-      });
+      const judged = () =>
+        onWire(options, (wire) => {
+          const flush = wire.packet({ opcode: Opcode.RC_FLUSH, psn: 0x200, ...wire.reth(0, 8) });
+          const check = (packet: Uint8Array): [bigint, bigint] => {
+            const before = wire.context.counters();
+            wire.deliver(wire.sealDoubled(packet, ipId));
+            const after = wire.context.counters();
+            const passed =
+              after.icrcExact + after.icrcByIpId - before.icrcExact - before.icrcByIpId;
+            return [passed, after.dropIcrc - before.dropIcrc];
+          };
+          assert.equal(check(write(wire)), [0n, 1n], 'a WRITE');
+          const other = flush.slice();
+          other[20]! ^= 1;
+          const sealed = wire.sealDoubled(flush.slice(), ipId);
+          other.set(sealed.subarray(-4), other.length - 4);
+          wire.expectCounted({ dropIcrc: 1 }, () => wire.deliver(other));
+          assert.equal(check(flush), [1n, 0n], 'a FLUSH');
+        });
       // Over IPv4 one wrong packet in 2^16 is explained by some identification: not these.
       await withRandomKeys(new Random(1).split('keys'), judged);
     }
   }
 });
 
-test(
-  'the ICRC is stored least significant byte first (S105)',
-  onWire({}, (wire) => {
-    const packet = write(wire);
-    packet.subarray(-4).reverse();
-    assert.equal(
-      wire.counted(() => wire.deliver(packet)),
-      { dropIcrc: 1 },
-    );
-  }),
-);
+test('the ICRC is stored least significant byte first (S105)', (wire) => {
+  const packet = write(wire);
+  packet.subarray(-4).reverse();
+  wire.expectCounted({ dropIcrc: 1 }, () => wire.deliver(packet));
+});
 
-test(
-  'a link without IP covers an IPv6 header between the two GIDs, with both ports 4791 (S106)',
+test('a link without IP covers an IPv6 header between the two GIDs, with both ports 4791 (S106)', () =>
   onWire({ peer: Endpoint.parse('127.0.0.2', 777) }, (wire) => {
     // The harness seals and checks with exactly that header, by zlib.
     wire.deliver(write(wire), new Endpoint(wire.peer.gid, 12345));
     wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x200 });
     wire.post(WrOpcode.SEND, 5);
     wire.expectPacket({ opcode: Opcode.RC_SEND_ONLY, psn: 0x100 });
-  }),
-);
+  }));
 
 test('all packets of a queue pair leave from one UDP port, which is the device’s (S107)', async () => {
   const socket = createSocket('udp4');

@@ -4,7 +4,7 @@
  * threads or processes share has several). Here a second context is attached to the domain, and the
  * test keeps its engine inside a call by the word that the context publishes.
  */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   ArenaLayout,
@@ -30,8 +30,6 @@ import {
 import { Endpoint } from '../../host/link/endpoint.js';
 import { VirtualClock } from '../../host/device/clock.js';
 import { FULL_ACCESS, Wire, WireLink, type WireOptions } from '../support/wire.js';
-
-const test = suite('conformance: invalidation fence');
 
 const SEND = { opcode: WrOpcode.SEND, sendFlags: SendFlag.SIGNALED } as const;
 const invalidate = (key: number, wrId = 1n): SendWorkRequest => ({

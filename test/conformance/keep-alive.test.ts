@@ -2,13 +2,15 @@
  * Keep-alive probes of idle reliable connections: their packets, the answer of a responder, and the
  * unchanged state of both sides.
  */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Life, Opcode } from '#build/abi.js';
 import { QpState, QpType, SendFlag, WrOpcode } from '../../host/index.js';
 import { lookFor } from '../../host/cm/keep-alive.js';
 import { makePair } from '../support/pair.js';
 import { onWire, type Wire } from '../support/wire.js';
+import { testsOnWire } from '../support/tests-in.js';
+
+const test = testsOnWire();
 
 const WRITE_ONLY = Opcode.RC_RDMA_WRITE_ONLY;
 const OWN_KIND = { reorderPackets: 64, ownKind: true };
@@ -23,8 +25,7 @@ function probe(wire: Wire, psn: number): void {
   wire.expectSilence('one probe per check');
 }
 
-test(
-  'a probe before any request has the PSN before the first, AckReq, and no memory address',
+test('a probe before any request has the PSN before the first, AckReq, and no memory address', () =>
   onWire({ sendPsn: 0x100 }, (wire) => {
     assert.is(lookFor(wire.qp), Life.HEARD, 'the first check only records the state');
     assert.is(lookFor(wire.qp), Life.SILENT);
@@ -33,16 +34,12 @@ test(
     assert.is(packet.bytes.length, 12 + 16 + 4);
     assert.equal([packet.solicited, packet.padCount, packet.pkey], [0, 0, 0xffff]);
     wire.expectSilence();
-  }),
-);
+  }));
 
-test(
-  'if the first request has PSN 0, the probe before it has PSN 0xffffff',
-  onWire({ sendPsn: 0, ownKind: true }, (wire) => probe(wire, 0xffffff)),
-);
+test('if the first request has PSN 0, the probe before it has PSN 0xffffff', () =>
+  onWire({ sendPsn: 0, ownKind: true }, (wire) => probe(wire, 0xffffff)));
 
-test(
-  'the ACK of a probe is a sign of life, and has no other effect',
+test('the ACK of a probe is a sign of life, and has no other effect', () =>
   onWire({ sendPsn: 0x100 }, (wire) => {
     probe(wire, 0xff);
     // Linux rxe that has executed nothing acknowledges PSN 0xffffff.
@@ -61,21 +58,16 @@ test(
     wire.acknowledge(0x100);
     assert.equal(wire.completions(), ['7 SUCCESS']);
     probe(wire, 0x100);
-  }),
-);
+  }));
 
-test(
-  'no probe is sent while requests are outstanding',
-  onWire({}, (wire) => {
-    wire.post(WrOpcode.RDMA_WRITE, 8);
-    wire.takePackets();
-    for (let look = 0; look < 5; look++) assert.is(lookFor(wire.qp), Life.HEARD);
-    wire.expectSilence();
-  }),
-);
+test('no probe is sent while requests are outstanding', (wire) => {
+  wire.post(WrOpcode.RDMA_WRITE, 8);
+  wire.takePackets();
+  for (let look = 0; look < 5; look++) assert.is(lookFor(wire.qp), Life.HEARD);
+  wire.expectSilence();
+});
 
-test(
-  'a request of the peer is a sign of life, and so is its own probe',
+test('a request of the peer is a sign of life, and so is its own probe', () =>
   onWire({ receivePsn: 0x200 }, (wire) => {
     probe(wire, 0xff);
     wire.receive(1);
@@ -85,13 +77,11 @@ test(
     wire.sendPacket({ opcode: WRITE_ONLY, psn: 0x200, ackRequest: 1 });
     wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, psn: 0x200 });
     assert.is(lookFor(wire.qp), Life.HEARD);
-  }),
-);
+  }));
 
 for (const options of [{}, OWN_KIND]) {
   const kind = 'ownKind' in options ? 'a Verbena peer' : 'another adapter';
-  test(
-    `a probe of ${kind} is acknowledged at once, each time, and changes no state`,
+  test(`a probe of ${kind} is acknowledged at once, each time, and changes no state`, () =>
     onWire({ ...options, receivePsn: 0x200 }, (wire) => {
       const before = wire.qp.query();
       const probes = { opcode: WRITE_ONLY, psn: 0x1ff, ackRequest: 1, key: 0xdead, dmaLength: 0 };
@@ -111,26 +101,20 @@ for (const options of [{}, OWN_KIND]) {
       assert.equal({ ...wire.qp.query(), rqPsn: before.rqPsn }, before);
       assert.equal(wire.statuses(), ['SUCCESS']);
       assert.equal(wire.takeEvents(), []);
-    }),
-  );
+    }));
 }
 
-test(
-  'a probe is never sent if its ACK by Linux could acknowledge a later request',
+test('a probe is never sent if its ACK by Linux could acknowledge a later request', () =>
   onWire({ sendPsn: 0xfffff0 }, (wire) => {
     for (let look = 0; look < 4; look++) assert.is(lookFor(wire.qp), Life.HEARD);
     wire.expectSilence();
-  }),
-);
+  }));
 
-test(
-  'a queue pair in ERR has no sign of life, and sends nothing',
-  onWire({}, (wire) => {
-    wire.qp.modify({ qpState: QpState.ERR });
-    assert.is(lookFor(wire.qp), Life.SILENT);
-    wire.expectSilence();
-  }),
-);
+test('a queue pair in ERR has no sign of life, and sends nothing', (wire) => {
+  wire.qp.modify({ qpState: QpState.ERR });
+  assert.is(lookFor(wire.qp), Life.SILENT);
+  wire.expectSilence();
+});
 
 test('one probe is a sign of life for both sides, unless one of them is dead', async () => {
   const pair = await makePair({ acquainted: true });
@@ -157,12 +141,10 @@ test('one probe is a sign of life for both sides, unless one of them is dead', a
   }
 });
 
-test(
-  'an unreliable connection is not probed: UC has no acknowledgements',
+test('an unreliable connection is not probed: UC has no acknowledgements', () =>
   onWire({ qp: { qpType: QpType.UC } }, (wire) => {
     for (let look = 0; look < 3; look++) assert.is(lookFor(wire.qp), Life.HEARD);
     wire.expectSilence();
-  }),
-);
+  }));
 
 test.run();

@@ -39,17 +39,16 @@ test('queryDevice tells what layouts may be', () =>
     assert.equal([SG, INTERLEAVED, INTERLEAVED_REPEAT], [1, 2, 4]);
     assert.is(MrLayoutCapFlag.INTERLEAVED_NONUNIFORM_REPEAT, 8);
     assert.is(MrLayoutCapFlag.INTERLEAVED_NONUNIFORM_DATUM_TOTAL, 16);
-  })());
+  }));
 
-test('a region without memory opens nothing before it has a layout', async () => {
-  await onLayouts(({ wire, layout }) => {
+test('a region without memory opens nothing before it has a layout', () =>
+  onLayouts(({ wire, layout }) => {
     const mr = layout();
     assert.equal([mr.bound, mr.length, mr.addr], [false, 0, 0n]);
     assert.is(new Requests(wire).write(mr.rkey, 0n), REMOTE_ACCESS_ERROR);
     reconnect(wire);
     assert.is(sent(wire, { addr: 0, length: 1, lkey: mr.lkey }), 'LOC_PROT_ERR');
-  })();
-});
+  }));
 
 test('a layout needs no memory, and memory needs none', () =>
   onLayouts(({ pd, layout }) => {
@@ -58,7 +57,7 @@ test('a layout needs no memory, and memory needs none', () =>
     assert.throws(() => layout(ZERO_BASED | REMOTE_WRITE), refusal('EINVAL', /LOCAL_WRITE/));
     assert.throws(() => layout(ZERO_BASED | MW_BIND), refusal('EOPNOTSUPP', /cannot have/));
     assert.throws(() => layout(ZERO_BASED | (1 << 15)), refusal('EOPNOTSUPP', /cannot have/));
-  })());
+  }));
 
 test('set without flags it is bound on return, under a new key from the second time on', () =>
   onLayouts((world) => {
@@ -76,7 +75,7 @@ test('set without flags it is bound on return, under a new key from the second t
     assert.is(reconnect(wire).write(mr.rkey, 0n), ACK);
     assert.equal(memory.slice(16, 24), pattern(8));
     assert.is(reconnect(wire).write(first, 0n), REMOTE_ACCESS_ERROR);
-  })());
+  }));
 
 test('AVOID_INVALIDATION keeps the key, which opens the new layout', () =>
   onLayouts((world) => {
@@ -88,7 +87,7 @@ test('AVOID_INVALIDATION keeps the key, which opens the new layout', () =>
     assert.equal([mr.rkey, mr.length], [key, 16]);
     assert.is(new Requests(wire).write(key, 8n), ACK);
     assert.equal(memory.slice(520, 528), pattern(8));
-  })());
+  }));
 
 test('WITH_POST_WR records; BIND_MR binds in the order of its queue, for what is behind it (S7)', () =>
   onLayouts((world) => {
@@ -117,7 +116,7 @@ test('WITH_POST_WR records; BIND_MR binds in the order of its queue, for what is
     assert.is(reconnect(wire).write(before, 0n), REMOTE_ACCESS_ERROR);
     assert.is(reconnect(wire).write(mr.rkey, 0n), ACK);
     assert.equal(world.memory.slice(24, 32), pattern(8));
-  })());
+  }));
 
 test('of layouts that are recorded the last one counts; BIND_MR without one fails', () =>
   onLayouts((world) => {
@@ -141,7 +140,7 @@ test('of layouts that are recorded the last one counts; BIND_MR without one fail
     mr.setLayoutInterleaved(0, column(world, 8, 48));
     reconnect(wire);
     assert.is(bind(), 'LOC_QP_OP_ERR');
-  })());
+  }));
 
 test('BIND_MR needs a region of the queue pair’s domain, and is not for datagrams', async () => {
   await onLayouts((world) => {
@@ -161,12 +160,12 @@ test('BIND_MR needs a region of the queue pair’s domain, and is not for datagr
       () => wire.qp.postSend({ opcode: WrOpcode.BIND_MR, mrSetLayout: { mr } }),
       isMisuse,
     );
-  })();
+  });
   await onWire({ qp: { qpType: QpType.UD } }, (wire) => {
     const mr = wire.pd.regMr(null, 0, ZERO_BASED);
     wire.qp.postSend({ opcode: WrOpcode.BIND_MR, mrSetLayout: { mr } });
     assert.is(lastStatus(wire), 'LOC_QP_OP_ERR');
-  })();
+  });
 });
 
 test('LOCAL_INV and the peer’s SEND_WITH_INV take the layout away; another can be set', () =>
@@ -189,7 +188,7 @@ test('LOCAL_INV and the peer’s SEND_WITH_INV take the layout away; another can
     assert.is(invalidate(wire, second), 'LOC_QP_OP_ERR', 'once');
     mr.dereg();
     assert.throws(() => mr.setLayoutInterleaved(0, column(world)), isMisuse);
-  })());
+  }));
 
 test('what is wrong with a list is found when it is set, by entry, and nothing changes', () =>
   onLayouts((world) => {
@@ -247,7 +246,7 @@ test('what is wrong with a list is found when it is set, by entry, and nothing c
     for (const set of wrong) assert.throws(set, isMisuse);
     assert.equal([mr.rkey, mr.bound, mr.length], [key, true, 64]);
     assert.is(new Requests(wire).write(key, 0n), ACK);
-  })());
+  }));
 
 test('at its limits a layout works, and one beyond is refused', () =>
   onLayouts(({ wire, layout, base, memory }) => {
@@ -300,7 +299,7 @@ test('at its limits a layout works, and one beyond is refused', () =>
     const top = tower(caps.maxMrNestingLevel);
     assert.is(reconnect(wire).write(top.lkey, 8n), ACK);
     assert.throws(() => tower(caps.maxMrNestingLevel + 1), refusal('EINVAL', /too many layouts/));
-  })());
+  }));
 
 test('a layout is no part of itself, not even through others', () =>
   onLayouts(({ layout, base }) => {
@@ -314,7 +313,7 @@ test('a layout is no part of itself, not even through others', () =>
       assert.throws(() => one.setLayoutSg(flags, [of(two)]), refusal('EINVAL', /part of itself/));
       assert.throws(() => one.setLayoutSg(flags, [of(three)]), refusal('EINVAL', /part of itself/));
     }
-  })());
+  }));
 
 test('layouts that were recorded past each other do not go round in circles either', () =>
   onLayouts(({ wire, layout, base }) => {
@@ -334,7 +333,7 @@ test('layouts that were recorded past each other do not go round in circles eith
     for (const mr of [one, two]) {
       assert.is(reconnect(wire).write(mr.rkey, 0n), REMOTE_ACCESS_ERROR);
     }
-  })());
+  }));
 
 test('memory of layouts that were replaced comes back', () =>
   onLayouts((world) => {
@@ -358,6 +357,6 @@ test('memory of layouts that were replaced comes back', () =>
     assert.is(heap.bytesFree, free);
     mr.dereg();
     assert.ok(heap.bytesFree > free);
-  })());
+  }));
 
 test.run();

@@ -52,7 +52,7 @@ test('an atomic in one piece is executed; across two, or misaligned, it is refus
     assert.is(add(4n), INVALID_REQUEST, 'the stream’s own address');
     assert.is(add(48n), REMOTE_ACCESS_ERROR, 'behind the end');
     assert.equal(memory.slice(), before);
-  })());
+  }));
 
 test('an atomic on the last eight bytes, of the stream or of an instance, is executed (S96)', () =>
   onLayouts(({ wire, layout, mr, memory, base }) => {
@@ -76,7 +76,7 @@ test('an atomic on the last eight bytes, of the stream or of an instance, is exe
     // Instance 1 has the bytes from 128 on: its second datum is at 160.
     assert.is(add(stencil.rkey, 24n), ACK);
     assert.is(view.getBigUint64(160, true), 12n);
-  })());
+  }));
 
 test('beyond the end of the stream nothing is read or written, not even the part within (S96)', () =>
   onLayouts((world) => {
@@ -100,7 +100,7 @@ test('beyond the end of the stream nothing is read or written, not even the part
     }
     assert.equal(memory.slice(), before);
     assert.is(reconnect(wire).write(mr.rkey, 56n), ACK, 'the last eight bytes');
-  })());
+  }));
 
 test('a message of several packets that goes beyond the end is refused before its first byte', () =>
   onLayouts(({ wire, layout, base, memory }) => {
@@ -121,7 +121,7 @@ test('a message of several packets that goes beyond the end is refused before it
       wire.takePackets().map(({ payload }) => payload.length),
       [1024, 476],
     );
-  })());
+  }));
 
 test('rights are those of the layout’s region: read-only, local only (S97)', () =>
   onLayouts((world) => {
@@ -145,7 +145,7 @@ test('rights are those of the layout’s region: read-only, local only (S97)', (
     wire.qp.postRecv({ sgList: [{ addr: 0, length: 8, lkey: readable.lkey }] });
     wire.sendPacket({ opcode: Opcode.RC_SEND_ONLY, psn: 0x200, ackRequest: 1 }, 8);
     assert.is(lastStatus(wire), 'LOC_PROT_ERR');
-  })());
+  }));
 
 test('a base that lacks a right of the layout’s region is refused: EACCES (S97)', () =>
   onLayouts(({ wire, pd, layout }) => {
@@ -161,7 +161,7 @@ test('a base that lacks a right of the layout’s region is refused: EACCES (S97
         assert.is(mr.bound, (has & wanted) === wanted);
       }
     }
-  })());
+  }));
 
 test('a base that is deregistered or invalidated is a wrong key at its next use (S97)', () =>
   onLayouts(({ wire, pd, layout, base, memory }) => {
@@ -185,7 +185,7 @@ test('a base that is deregistered or invalidated is a wrong key at its next use 
     const again = pd.regMr(other, FULL_ACCESS);
     assert.is(reconnect(wire).write(mr.rkey, 8n), REMOTE_ACCESS_ERROR);
     again.dereg();
-  })());
+  }));
 
 test('a base is deregistered while its layout is being sent from: the rest is not sent', () =>
   onLayouts(({ wire, pd, layout }) => {
@@ -199,7 +199,7 @@ test('a base is deregistered while its layout is being sent from: the rest is no
     const asked = reconnect(wire).ask(Opcode.RC_RDMA_READ_REQUEST, mr.rkey, 0n, 4096);
     assert.is(asked, REMOTE_ACCESS_ERROR);
     mr.dereg();
-  })());
+  }));
 
 test('a layout below that is set anew is what the layout above has from then on', () =>
   onLayouts(({ wire, layout, base, memory }) => {
@@ -214,7 +214,7 @@ test('a layout below that is set anew is what the layout above has from then on'
     assert.is(reconnect(wire).write(above.rkey, 0n), REMOTE_ACCESS_ERROR);
     below.setLayoutSg(0, [base(1024, 16)]);
     assert.is(reconnect(wire).write(above.rkey, 0n), REMOTE_ACCESS_ERROR);
-  })());
+  }));
 
 test('datumCount counts data, not cycles; strides are bytes; a layout that ends early is skipped (S98)', () =>
   onLayouts(({ wire, layout, base, memory }) => {
@@ -232,7 +232,7 @@ test('datumCount counts data, not cycles; strides are bytes; a layout that ends 
     });
     const cycles = [[0, 2, 4, 100, 200, 201], [6, 8, 10, 105, 202, 203], [12, 110], [115]];
     assert.equal([...wire.takePackets()[0]!.payload], cycles.flat());
-  })());
+  }));
 
 test('a stencil is applied to the base pointer of each work request', () =>
   onLayouts(({ wire, layout, mr, memory }) => {
@@ -264,7 +264,7 @@ test('a stencil is applied to the base pointer of each work request', () =>
       () => wide.setLayoutInterleaved(0, [{ firstDatum, dims: long }]),
       refusal('EINVAL', /goes beyond/),
     );
-  })());
+  }));
 
 test('for peers instance k of a stencil begins at k times the packed size', () =>
   onLayouts(({ wire, layout, mr, memory }) => {
@@ -284,7 +284,7 @@ test('for peers instance k of a stencil begins at k times the packed size', () =
     assert.is(reconnect(wire).write(stencil.rkey, 12n * 59n), ACK);
     assert.is(reconnect(wire).write(stencil.rkey, 12n * 60n), REMOTE_ACCESS_ERROR);
     assert.is(reconnect(wire).write(stencil.rkey, 2n ** 64n - 8n), REMOTE_ACCESS_ERROR);
-  })());
+  }));
 
 test('an instance so far on that its place wraps around is refused: it would lie between others', () =>
   onLayouts(({ wire, layout, mr, memory }) => {
@@ -311,7 +311,7 @@ test('an instance so far on that its place wraps around is refused: it would lie
         refusal('EINVAL', /4 GiB or more apart/),
       );
     }
-  })());
+  }));
 
 test('a stencil under a layout: bound anew for peers at a cost that is not its own', () =>
   onLayouts(({ wire, layout, mr, memory }) => {
@@ -325,7 +325,7 @@ test('a stencil under a layout: bound anew for peers at a cost that is not its o
       assert.is(reconnect(wire).write(remote.rkey, 4n), ACK);
       assert.equal(memory.slice(from + 40, from + 44), pattern(4));
     }
-  })());
+  }));
 
 test('a base that dies in the middle of a READ through a layout ends it with a NAK', () =>
   onWire({ mtu: 1, device: { sendBuffers: 1 } }, (wire) => {
@@ -343,7 +343,7 @@ test('a base that dies in the middle of a READ through a layout ends it with a N
     wire.link.release();
     wire.expectPacket({ syndrome: REMOTE_ACCESS_ERROR, psn: 0x200 + sent });
     wire.expectSilence();
-  })());
+  }));
 
 test('a READ through a layout returns its bytes unchanged by later WRITEs', () =>
   onWire({ mtu: 1, device: { sendBuffers: 1 } }, (wire) => {
@@ -378,7 +378,7 @@ test('a READ through a layout returns its bytes unchanged by later WRITEs', () =
     const answers = wire.takePackets();
     assert.equal(answers.at(-1)!.payload.length, 0);
     assert.is(answers.at(-1)!.psn, psn + packets + 1, 'a NAK requests it again');
-  })());
+  }));
 
 test('datagrams leave from layouts, and lie in them with their 40 bytes in front', () =>
   onWire({ qp: { qpType: QpType.UD } }, (wire) => {
@@ -402,7 +402,7 @@ test('datagrams leave from layouts, and lie in them with their 40 bytes in front
     const at = (offset: number): number[] => [...wire.buffer.slice(offset, offset + 8)];
     // Bytes 40 to 63 of the stream are data 5, 6 and 7.
     assert.equal([...at(80), ...at(96), ...at(112)], [...pattern(24)]);
-  })());
+  }));
 
 test('windows and advice are not for layouts', () =>
   onLayouts((world) => {
@@ -415,6 +415,6 @@ test('windows and advice are not for layouts', () =>
     const bindInfo = { mr, addr: 0, length: 8, mwAccessFlags: REMOTE_READ };
     const bindMw = { mw, rkey: incRkey(mw.rkey), bindInfo: { ...bindInfo, mr: column8 as never } };
     assert.throws(() => wire.qp.postSend({ opcode: WrOpcode.BIND_MW, bindMw }), isMisuse);
-  })());
+  }));
 
 test.run();

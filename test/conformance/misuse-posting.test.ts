@@ -1,5 +1,4 @@
 /** Work requests that break a rule: refused when posted, or completed in error; never cut. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { QueuePairLayout, RING_HEADER_SIZE, WorkRequestLayout } from '#build/abi.js';
 import {
@@ -13,6 +12,9 @@ import {
 } from '../../host/index.js';
 import { structAt } from '../../host/engine/struct.js';
 import { PEER, Wire, onWire } from '../support/wire.js';
+import { testsOnWire } from '../support/tests-in.js';
+
+const test = testsOnWire();
 
 /** What a call throws, with the index of the request it is about. */
 function thrown(action: () => unknown): Error & { badWr?: number } {
@@ -39,8 +41,7 @@ function refused(wire: Wire, action: () => unknown, what: string): void {
   assert.is(wire.qp.state, state, what);
 }
 
-test(
-  'too many SGEs are refused, and only the requests before them are posted',
+test('too many SGEs are refused, and only the requests before them are posted', () =>
   onWire({ qp: { cap: { maxSendSge: 2 } } }, (wire) => {
     const rdma = { remoteAddr: 0n, rkey: 1 };
     const good = { opcode: WrOpcode.RDMA_WRITE, sgList: wire.sge(0, 4), rdma };
@@ -52,11 +53,9 @@ test(
     assert.is(wire.takePackets().length, 2);
     wire.post(WrOpcode.RDMA_WRITE, 8);
     assert.is(wire.takePackets().length, 1, 'the queue is as it was');
-  }),
-);
+  }));
 
-test(
-  'a full send queue refuses, names the request, and keeps what fitted',
+test('a full send queue refuses, names the request, and keeps what fitted', () =>
   onWire({ qp: { cap: { maxSendWr: 4 } } }, (wire) => {
     const rdma = { remoteAddr: 0n, rkey: 1 };
     const write = { opcode: WrOpcode.RDMA_WRITE, sgList: wire.sge(0, 4), rdma };
@@ -65,31 +64,25 @@ test(
     assert.is((error as RefusalError).code, 'ENOMEM');
     assert.is(error.badWr, 4);
     assert.is(wire.takePackets().length, 4);
-  }),
-);
+  }));
 
-test(
-  'a full receive queue refuses and names the request',
+test('a full receive queue refuses and names the request', () =>
   onWire({ qp: { cap: { maxRecvWr: 2 } } }, (wire) => {
     const error = thrown(() => wire.qp.postRecv([{ wrId: 1 }, { wrId: 2 }, { wrId: 3 }]));
     assert.is((error as RefusalError).code, 'ENOMEM');
     assert.is(error.badWr, 2);
     wire.qp.modify({ qpState: QpState.ERR });
     assert.equal(wire.completions(), ['1 WR_FLUSH_ERR', '2 WR_FLUSH_ERR']);
-  }),
-);
+  }));
 
-test(
-  'a single request that is refused is request 0',
+test('a single request that is refused is request 0', () =>
   onWire({ qp: { cap: { maxSendSge: 1, maxRecvSge: 1 } } }, (wire) => {
     const sgList = [...wire.sge(0, 1), ...wire.sge(0, 1)];
     assert.is(thrown(() => wire.post(WrOpcode.SEND, 0, { sgList })).badWr, 0);
     assert.is(thrown(() => wire.qp.postRecv({ sgList })).badWr, 0);
-  }),
-);
+  }));
 
-test(
-  'posting in a wrong state is refused with EINVAL, and the request is the first',
+test('posting in a wrong state is refused with EINVAL, and the request is the first', () =>
   onWire({ state: QpState.RESET }, (wire) => {
     for (const state of [QpState.RESET, QpState.INIT, QpState.RTR]) {
       wire.qp.modify({ qpState: QpState.RESET });
@@ -98,51 +91,40 @@ test(
       assert.is((error as RefusalError).code, 'EINVAL');
       assert.is(error.badWr, 0);
     }
-  }),
-);
+  }));
 
-test(
-  'an empty list posts nothing',
-  onWire({}, (wire) => {
-    wire.qp.postSend([]);
-    wire.qp.postRecv([]);
-    wire.expectSilence();
-  }),
-);
+test('an empty list posts nothing', (wire) => {
+  wire.qp.postSend([]);
+  wire.qp.postRecv([]);
+  wire.expectSilence();
+});
 
-test(
-  'an SGE whose length, key or address is no such number is refused, not cut to fit',
-  onWire({}, (wire) => {
-    const { addr, lkey } = wire.mr;
-    const sge = { addr, length: 8, lkey };
-    for (const bad of [
-      { ...sge, length: -1 },
-      { ...sge, length: 2 ** 32 + 8 },
-      { ...sge, length: 0.5 },
-      { ...sge, length: NaN },
-      { ...sge, lkey: 2 ** 32 + lkey },
-      { ...sge, addr: -1 },
-      { ...sge, addr: Number(addr) + 0.5 },
-    ]) {
-      const sgList = [bad];
-      const what = `length ${bad.length}, lkey ${bad.lkey}, addr ${bad.addr}`;
-      refused(wire, () => wire.post(WrOpcode.RDMA_WRITE, 0, { sgList }), `send, ${what}`);
-      refused(wire, () => wire.qp.postRecv({ sgList }), `receive, ${what}`);
-    }
-  }),
-);
+test('an SGE whose length, key or address is no such number is refused, not cut to fit', (wire) => {
+  const { addr, lkey } = wire.mr;
+  const sge = { addr, length: 8, lkey };
+  for (const bad of [
+    { ...sge, length: -1 },
+    { ...sge, length: 2 ** 32 + 8 },
+    { ...sge, length: 0.5 },
+    { ...sge, length: NaN },
+    { ...sge, lkey: 2 ** 32 + lkey },
+    { ...sge, addr: -1 },
+    { ...sge, addr: Number(addr) + 0.5 },
+  ]) {
+    const sgList = [bad];
+    const what = `length ${bad.length}, lkey ${bad.lkey}, addr ${bad.addr}`;
+    refused(wire, () => wire.post(WrOpcode.RDMA_WRITE, 0, { sgList }), `send, ${what}`);
+    refused(wire, () => wire.qp.postRecv({ sgList }), `receive, ${what}`);
+  }
+});
 
-test(
-  'a wrId that would not come back as it is, is refused',
-  onWire({}, (wire) => {
-    for (const wrId of [-1, 0.5, NaN, 2 ** 53 + 2, -1n, 2n ** 64n]) {
-      refused(wire, () => wire.post(WrOpcode.SEND, 8, { wrId }), `wrId ${wrId}`);
-    }
-  }),
-);
+test('a wrId that would not come back as it is, is refused', (wire) => {
+  for (const wrId of [-1, 0.5, NaN, 2 ** 53 + 2, -1n, 2n ** 64n]) {
+    refused(wire, () => wire.post(WrOpcode.SEND, 8, { wrId }), `wrId ${wrId}`);
+  }
+});
 
-test(
-  'INLINE without inline bytes sends what the SGEs name, or is refused; never an empty message',
+test('INLINE without inline bytes sends what the SGEs name, or is refused; never an empty message', () =>
   onWire({ qp: { cap: { maxInlineData: 64 } } }, (wire) => {
     let error: unknown;
     try {
@@ -153,22 +135,18 @@ test(
     const [packet] = wire.takePackets();
     if (error) assert.instance(error, MisuseError);
     else assert.is(packet?.payloadLength, 8);
-  }),
-);
+  }));
 
-test(
-  'an RDMA request without a remote address, and an atomic without operands, are refused',
-  onWire({}, (wire) => {
-    const sgList = wire.sge(0, 8);
-    const rdma = { remoteAddr: 0n, rkey: 1 };
-    for (const opcode of [WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE_WITH_IMM, WrOpcode.RDMA_READ]) {
-      refused(wire, () => wire.qp.postSend({ opcode, sgList }), `opcode ${opcode}`);
-    }
-    for (const opcode of [WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD]) {
-      refused(wire, () => wire.qp.postSend({ opcode, sgList, rdma }), `opcode ${opcode}`);
-    }
-  }),
-);
+test('an RDMA request without a remote address, and an atomic without operands, are refused', (wire) => {
+  const sgList = wire.sge(0, 8);
+  const rdma = { remoteAddr: 0n, rkey: 1 };
+  for (const opcode of [WrOpcode.RDMA_WRITE, WrOpcode.RDMA_WRITE_WITH_IMM, WrOpcode.RDMA_READ]) {
+    refused(wire, () => wire.qp.postSend({ opcode, sgList }), `opcode ${opcode}`);
+  }
+  for (const opcode of [WrOpcode.ATOMIC_CMP_AND_SWP, WrOpcode.ATOMIC_FETCH_AND_ADD]) {
+    refused(wire, () => wire.qp.postSend({ opcode, sgList, rdma }), `opcode ${opcode}`);
+  }
+});
 
 test('an operation that the type of queue pair has not completes with LOC_QP_OP_ERR', async () => {
   const { SEND_WITH_INV, RDMA_READ, LOCAL_INV, RDMA_WRITE, TSO } = WrOpcode;
@@ -185,13 +163,12 @@ test('an operation that the type of queue pair has not completes with LOC_QP_OP_
         wire.post(opcode, 8, { wrId: 1, atomic, ud });
         assert.equal(wire.completions(), ['1 LOC_QP_OP_ERR'], `opcode ${opcode}`);
         wire.expectSilence();
-      })();
+      });
     }
   }
 });
 
-test(
-  'a datagram without an address handle, or with one of another context, is not sent',
+test('a datagram without an address handle, or with one of another context, is not sent', () =>
   onWire({ qp: { qpType: QpType.UD } }, async (wire) => {
     wire.post(WrOpcode.SEND, 8, { wrId: 1 });
     assert.equal(wire.completions(), ['1 LOC_QP_OP_ERR']);
@@ -207,33 +184,26 @@ test(
     }
     wire.expectSilence();
     await other.close();
-  }),
-);
+  }));
 
-test(
-  'a destroyed address handle is refused, also after its slot was used again',
+test('a destroyed address handle is refused, also after its slot was used again', () =>
   onWire({ qp: { qpType: QpType.UD } }, (wire) => {
     const ah = wire.pd.createAh({ dgid: '127.0.0.7' });
     ah.destroy();
     wire.pd.createAh({ dgid: '127.0.0.8' });
     const ud = { ah, remoteQpn: 1, remoteQkey: 1 };
     refused(wire, () => wire.post(WrOpcode.SEND, 8, { ud }), 'a destroyed address handle');
-  }),
-);
+  }));
 
-test(
-  'a message of more than 2^31 bytes completes with LOC_LEN_ERR',
-  onWire({}, (wire) => {
-    const { addr, lkey } = wire.mr;
-    const half = { addr, length: 0x40000000, lkey };
-    wire.post(WrOpcode.RDMA_WRITE, 0, { wrId: 1, sgList: [half, half, ...wire.sge(0, 1)] });
-    assert.equal(wire.completions(), ['1 LOC_LEN_ERR']);
-    wire.expectSilence();
-  }),
-);
+test('a message of more than 2^31 bytes completes with LOC_LEN_ERR', (wire) => {
+  const { addr, lkey } = wire.mr;
+  const half = { addr, length: 0x40000000, lkey };
+  wire.post(WrOpcode.RDMA_WRITE, 0, { wrId: 1, sgList: [half, half, ...wire.sge(0, 1)] });
+  assert.equal(wire.completions(), ['1 LOC_LEN_ERR']);
+  wire.expectSilence();
+});
 
-test(
-  'inline data beyond the limit, as only a ring that is shared can have it, is not sent',
+test('inline data beyond the limit, as only a ring that is shared can have it, is not sent', () =>
   onWire({ qp: { cap: { maxSendWr: 4, maxInlineData: 64 } } }, (wire) => {
     const { arena, engine } = wire.context.device;
     const { words, bytes } = arena.memory;
@@ -251,8 +221,7 @@ test(
     engine.drain();
     assert.equal(wire.completions(), ['1 LOC_QP_OP_ERR']);
     wire.expectSilence();
-  }),
-);
+  }));
 
 /** Posts a SEND, then the same entry again with this opcode, as only a shared ring can have it. */
 function postOpcode(wire: Wire, opcode: number): void {
@@ -272,16 +241,14 @@ function postOpcode(wire: Wire, opcode: number): void {
 }
 
 for (const opcode of [10, 11, 12, 13, 16, 31, 34, 35, 66, 0xffffffff]) {
-  test(
-    `work request with unknown opcode ${opcode} completes with LOC_QP_OP_ERR and is no SEND`,
+  test(`work request with unknown opcode ${opcode} completes with LOC_QP_OP_ERR and is no SEND`, () =>
     onWire({ qp: { cap: { maxSendWr: 4 } } }, (wire) => {
       postOpcode(wire, opcode);
       const [completion] = wire.cq.poll(4);
       assert.is(completion?.status, WcStatus.LOC_QP_OP_ERR);
       assert.is(completion?.opcode, 0xff, 'the opcode of no operation');
       wire.expectSilence();
-    }),
-  );
+    }));
 }
 
 test.run();

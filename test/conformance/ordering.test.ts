@@ -1,10 +1,12 @@
 /** Order: what waits for what, at the requester, at the responder, and in memory. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import { AccessFlag, SendFlag, WrOpcode, type SendWorkRequest } from '../../host/index.js';
 import { makePair } from '../support/pair.js';
-import { onWire, pattern, type Wire } from '../support/wire.js';
+import { pattern, type Wire } from '../support/wire.js';
+import { testsOnWire } from '../support/tests-in.js';
+
+const test = testsOnWire();
 
 const { SIGNALED, FENCE } = SendFlag;
 const READ_RESPONSE = { opcode: Opcode.RC_RDMA_READ_RESPONSE_ONLY, syndrome: 0x1f };
@@ -13,141 +15,114 @@ function names(wire: Wire): string[] {
   return wire.takePackets().map(({ name, psn }) => `${name} ${psn.toString(16)}`);
 }
 
-test(
-  'FENCE waits for READs before it, not for WRITEs and SENDs (S1)',
-  onWire({}, (wire) => {
-    wire.post(WrOpcode.RDMA_WRITE, 8);
-    wire.post(WrOpcode.SEND, 8, { sendFlags: FENCE });
-    assert.equal(names(wire), ['RC_RDMA_WRITE_ONLY 100', 'RC_SEND_ONLY 101']);
-    wire.post(WrOpcode.RDMA_READ, 8);
-    wire.post(WrOpcode.RDMA_WRITE, 8, { sendFlags: FENCE });
-    wire.post(WrOpcode.RDMA_WRITE, 8);
-    assert.equal(names(wire), ['RC_RDMA_READ_REQUEST 102']);
-    wire.acknowledge(0x101);
-    assert.equal(names(wire), [], 'an ACK is no data');
-    wire.sendPacket({ ...READ_RESPONSE, psn: 0x102 }, 8);
-    assert.equal(names(wire), ['RC_RDMA_WRITE_ONLY 103', 'RC_RDMA_WRITE_ONLY 104']);
-  }),
-);
+test('FENCE waits for READs before it, not for WRITEs and SENDs (S1)', (wire) => {
+  wire.post(WrOpcode.RDMA_WRITE, 8);
+  wire.post(WrOpcode.SEND, 8, { sendFlags: FENCE });
+  assert.equal(names(wire), ['RC_RDMA_WRITE_ONLY 100', 'RC_SEND_ONLY 101']);
+  wire.post(WrOpcode.RDMA_READ, 8);
+  wire.post(WrOpcode.RDMA_WRITE, 8, { sendFlags: FENCE });
+  wire.post(WrOpcode.RDMA_WRITE, 8);
+  assert.equal(names(wire), ['RC_RDMA_READ_REQUEST 102']);
+  wire.acknowledge(0x101);
+  assert.equal(names(wire), [], 'an ACK is no data');
+  wire.sendPacket({ ...READ_RESPONSE, psn: 0x102 }, 8);
+  assert.equal(names(wire), ['RC_RDMA_WRITE_ONLY 103', 'RC_RDMA_WRITE_ONLY 104']);
+});
 
-test(
-  'FENCE waits for atomics before it (S1)',
-  onWire({}, (wire) => {
-    const atomic = { remoteAddr: 64n, rkey: 1, compareAdd: 1n };
-    const add = { opcode: WrOpcode.ATOMIC_FETCH_AND_ADD, sgList: wire.sge(0, 8), atomic };
-    wire.qp.postSend(add);
-    wire.post(WrOpcode.SEND, 8, { sendFlags: FENCE });
-    assert.equal(names(wire), ['RC_FETCH_ADD 100']);
-    const { RC_ATOMIC_ACKNOWLEDGE: opcode } = Opcode;
-    wire.sendPacket({ opcode, psn: 0x100, syndrome: 0x1f, original: 0n });
-    assert.equal(names(wire), ['RC_SEND_ONLY 101']);
-  }),
-);
+test('FENCE waits for atomics before it (S1)', (wire) => {
+  const atomic = { remoteAddr: 64n, rkey: 1, compareAdd: 1n };
+  const add = { opcode: WrOpcode.ATOMIC_FETCH_AND_ADD, sgList: wire.sge(0, 8), atomic };
+  wire.qp.postSend(add);
+  wire.post(WrOpcode.SEND, 8, { sendFlags: FENCE });
+  assert.equal(names(wire), ['RC_FETCH_ADD 100']);
+  const { RC_ATOMIC_ACKNOWLEDGE: opcode } = Opcode;
+  wire.sendPacket({ opcode, psn: 0x100, syndrome: 0x1f, original: 0n });
+  assert.equal(names(wire), ['RC_SEND_ONLY 101']);
+});
 
-test(
-  'LOCAL_INV waits until every request before it is complete, and holds those behind (S2)',
-  onWire({}, (wire) => {
-    const all = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_READ;
-    const mr = wire.pd.regMr(wire.buffer.subarray(0, 64), all, { invalidatable: true });
-    const { lkey: invalidateRkey } = mr;
-    const sgList = [{ addr: mr.addr, length: 8, lkey: mr.lkey }];
-    const invalidate: SendWorkRequest = { opcode: WrOpcode.LOCAL_INV, invalidateRkey };
-    wire.post(WrOpcode.RDMA_READ, 8, { wrId: 1, sendFlags: SIGNALED, sgList });
-    wire.qp.postSend({ wrId: 2, ...invalidate, sendFlags: SIGNALED });
-    wire.post(WrOpcode.RDMA_WRITE, 8, { wrId: 3, sgList });
-    assert.equal(names(wire), ['RC_RDMA_READ_REQUEST 100']);
-    assert.equal(wire.completions(), []);
-    wire.sendPacket({ ...READ_RESPONSE, psn: 0x100 }, pattern(8));
-    assert.equal(wire.buffer.slice(0, 8), pattern(8), 'the key lived as long as the READ');
-    const all3 = ['1 SUCCESS', '2 SUCCESS', '3 LOC_PROT_ERR'];
-    assert.equal(wire.completions(), all3, 'and is invalid for later requests');
-    mr.dereg();
-  }),
-);
+test('LOCAL_INV waits until every request before it is complete, and holds those behind (S2)', (wire) => {
+  const all = AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_READ;
+  const mr = wire.pd.regMr(wire.buffer.subarray(0, 64), all, { invalidatable: true });
+  const { lkey: invalidateRkey } = mr;
+  const sgList = [{ addr: mr.addr, length: 8, lkey: mr.lkey }];
+  const invalidate: SendWorkRequest = { opcode: WrOpcode.LOCAL_INV, invalidateRkey };
+  wire.post(WrOpcode.RDMA_READ, 8, { wrId: 1, sendFlags: SIGNALED, sgList });
+  wire.qp.postSend({ wrId: 2, ...invalidate, sendFlags: SIGNALED });
+  wire.post(WrOpcode.RDMA_WRITE, 8, { wrId: 3, sgList });
+  assert.equal(names(wire), ['RC_RDMA_READ_REQUEST 100']);
+  assert.equal(wire.completions(), []);
+  wire.sendPacket({ ...READ_RESPONSE, psn: 0x100 }, pattern(8));
+  assert.equal(wire.buffer.slice(0, 8), pattern(8), 'the key lived as long as the READ');
+  const all3 = ['1 SUCCESS', '2 SUCCESS', '3 LOC_PROT_ERR'];
+  assert.equal(wire.completions(), all3, 'and is invalid for later requests');
+  mr.dereg();
+});
 
-test(
-  'without FENCE a WRITE behind a READ goes out before the READ’s data is there (S3)',
-  onWire({}, (wire) => {
-    wire.post(WrOpcode.RDMA_READ, 3000);
-    wire.post(WrOpcode.RDMA_WRITE, 8);
-    assert.equal(names(wire), ['RC_RDMA_READ_REQUEST 100', 'RC_RDMA_WRITE_ONLY 103']);
-  }),
-);
+test('without FENCE a WRITE behind a READ goes out before the READ’s data is there (S3)', (wire) => {
+  wire.post(WrOpcode.RDMA_READ, 3000);
+  wire.post(WrOpcode.RDMA_WRITE, 8);
+  assert.equal(names(wire), ['RC_RDMA_READ_REQUEST 100', 'RC_RDMA_WRITE_ONLY 103']);
+});
 
-test(
-  'READs and atomics stay in order among themselves (S3)',
-  onWire({}, (wire) => {
-    wire.post(WrOpcode.RDMA_READ, 8, { wrId: 1, sendFlags: SIGNALED });
-    wire.post(WrOpcode.RDMA_READ, 8, { wrId: 2, sendFlags: SIGNALED });
-    assert.equal(names(wire), ['RC_RDMA_READ_REQUEST 100', 'RC_RDMA_READ_REQUEST 101']);
-    wire.sendPacket({ ...READ_RESPONSE, psn: 0x101 }, 8);
-    assert.equal(wire.completions(), [], 'the second answer alone completes nothing');
-    assert.is(wire.buffer[0], 0);
-  }),
-);
+test('READs and atomics stay in order among themselves (S3)', (wire) => {
+  wire.post(WrOpcode.RDMA_READ, 8, { wrId: 1, sendFlags: SIGNALED });
+  wire.post(WrOpcode.RDMA_READ, 8, { wrId: 2, sendFlags: SIGNALED });
+  assert.equal(names(wire), ['RC_RDMA_READ_REQUEST 100', 'RC_RDMA_READ_REQUEST 101']);
+  wire.sendPacket({ ...READ_RESPONSE, psn: 0x101 }, 8);
+  assert.equal(wire.completions(), [], 'the second answer alone completes nothing');
+  assert.is(wire.buffer[0], 0);
+});
 
-test(
-  'a WRITE behind a READ of the same bytes does not change what the READ returns (S4)',
-  onWire({}, (wire) => {
-    wire.buffer.set(pattern(3000));
-    const write = { opcode: Opcode.RC_RDMA_WRITE_ONLY, psn: 0x203, ackRequest: 1 };
-    wire.deliver([
-      wire.packet({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: 0x200, ...wire.reth(0, 3000) }),
-      wire.packet({ ...write, ...wire.reth(2990, 8) }, new Uint8Array(8).fill(0xff)),
-    ]);
-    const sent = wire.takePackets();
-    const read = sent.filter(({ name }) => name.startsWith('RC_RDMA_READ_RESPONSE'));
-    assert.equal(Uint8Array.from(read.flatMap(({ payload }) => [...payload])), pattern(3000));
-    // It may have been asked for again; then it is taken now.
-    wire.deliver(wire.packet({ ...write, ...wire.reth(2990, 8) }, new Uint8Array(8).fill(0xff)));
-    assert.is(wire.buffer[2990], 0xff);
-    wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, syndrome: 0x1f, psn: 0x203 });
-  }),
-);
+test('a WRITE behind a READ of the same bytes does not change what the READ returns (S4)', (wire) => {
+  wire.buffer.set(pattern(3000));
+  const write = { opcode: Opcode.RC_RDMA_WRITE_ONLY, psn: 0x203, ackRequest: 1 };
+  wire.deliver([
+    wire.packet({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: 0x200, ...wire.reth(0, 3000) }),
+    wire.packet({ ...write, ...wire.reth(2990, 8) }, new Uint8Array(8).fill(0xff)),
+  ]);
+  const sent = wire.takePackets();
+  const read = sent.filter(({ name }) => name.startsWith('RC_RDMA_READ_RESPONSE'));
+  assert.equal(Uint8Array.from(read.flatMap(({ payload }) => [...payload])), pattern(3000));
+  // It may have been asked for again; then it is taken now.
+  wire.deliver(wire.packet({ ...write, ...wire.reth(2990, 8) }, new Uint8Array(8).fill(0xff)));
+  assert.is(wire.buffer[2990], 0xff);
+  wire.expectPacket({ opcode: Opcode.RC_ACKNOWLEDGE, syndrome: 0x1f, psn: 0x203 });
+});
 
-test(
-  'an atomic behind a READ of the same bytes does not change what the READ returns',
-  onWire({}, (wire) => {
-    wire.buffer.set(pattern(3000));
-    const at = 2992;
-    const atomic = { opcode: Opcode.RC_FETCH_ADD, psn: 0x203, swapAdd: 1n, ...wire.reth(at, 0) };
-    wire.deliver([
-      wire.packet({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: 0x200, ...wire.reth(0, 3000) }),
-      wire.packet(atomic),
-    ]);
-    const sent = wire.takePackets();
-    const read = sent.filter(({ name }) => name.startsWith('RC_RDMA_READ_RESPONSE'));
-    assert.equal(Uint8Array.from(read.flatMap(({ payload }) => [...payload])), pattern(3000));
-    // It may have been asked for again; then it is executed now, once.
-    const before = new DataView(pattern(3000).buffer).getBigUint64(at, true);
-    wire.deliver(wire.packet(atomic));
-    wire.expectPacket({ opcode: Opcode.RC_ATOMIC_ACKNOWLEDGE, psn: 0x203, original: before });
-    const { buffer, byteOffset } = wire.buffer;
-    assert.is(new DataView(buffer, byteOffset).getBigUint64(at, true), before + 1n);
-  }),
-);
+test('an atomic behind a READ of the same bytes does not change what the READ returns', (wire) => {
+  wire.buffer.set(pattern(3000));
+  const at = 2992;
+  const atomic = { opcode: Opcode.RC_FETCH_ADD, psn: 0x203, swapAdd: 1n, ...wire.reth(at, 0) };
+  wire.deliver([
+    wire.packet({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: 0x200, ...wire.reth(0, 3000) }),
+    wire.packet(atomic),
+  ]);
+  const sent = wire.takePackets();
+  const read = sent.filter(({ name }) => name.startsWith('RC_RDMA_READ_RESPONSE'));
+  assert.equal(Uint8Array.from(read.flatMap(({ payload }) => [...payload])), pattern(3000));
+  // It may have been asked for again; then it is executed now, once.
+  const before = new DataView(pattern(3000).buffer).getBigUint64(at, true);
+  wire.deliver(wire.packet(atomic));
+  wire.expectPacket({ opcode: Opcode.RC_ATOMIC_ACKNOWLEDGE, psn: 0x203, original: before });
+  const { buffer, byteOffset } = wire.buffer;
+  assert.is(new DataView(buffer, byteOffset).getBigUint64(at, true), before + 1n);
+});
 
-test(
-  'a completion says that all unsignalled requests before it are done (S4)',
-  onWire({}, (wire) => {
-    for (let wrId = 1; wrId <= 3; wrId++) wire.post(WrOpcode.RDMA_WRITE, 8, { wrId });
-    wire.post(WrOpcode.RDMA_WRITE, 8, { wrId: 4, sendFlags: SIGNALED });
-    wire.acknowledge(0x102);
-    assert.equal(wire.completions(), []);
-    wire.acknowledge(0x103);
-    assert.equal(wire.completions(), ['4 SUCCESS']);
-  }),
-);
+test('a completion says that all unsignalled requests before it are done (S4)', (wire) => {
+  for (let wrId = 1; wrId <= 3; wrId++) wire.post(WrOpcode.RDMA_WRITE, 8, { wrId });
+  wire.post(WrOpcode.RDMA_WRITE, 8, { wrId: 4, sendFlags: SIGNALED });
+  wire.acknowledge(0x102);
+  assert.equal(wire.completions(), []);
+  wire.acknowledge(0x103);
+  assert.equal(wire.completions(), ['4 SUCCESS']);
+});
 
-test(
-  'a WRITE completes when it is acknowledged, not when it is sent (S5)',
-  onWire({}, (wire) => {
-    wire.post(WrOpcode.RDMA_WRITE, 8, { wrId: 1, sendFlags: SIGNALED });
-    assert.equal(wire.completions(), []);
-    wire.acknowledge(0x100);
-    assert.equal(wire.completions(), ['1 SUCCESS']);
-  }),
-);
+test('a WRITE completes when it is acknowledged, not when it is sent (S5)', (wire) => {
+  wire.post(WrOpcode.RDMA_WRITE, 8, { wrId: 1, sendFlags: SIGNALED });
+  assert.equal(wire.completions(), []);
+  wire.acknowledge(0x100);
+  assert.equal(wire.completions(), ['1 SUCCESS']);
+});
 
 test('a region with RELAXED_ORDERING keeps the order of all others, which is allowed (S8)', async () => {
   const pair = await makePair();
@@ -166,51 +141,42 @@ test('a region with RELAXED_ORDERING keeps the order of all others, which is all
   await pair.close();
 });
 
-test(
-  'the packets of a WRITE are placed as they come: before its end, its beginning is there (S9)',
-  onWire({}, (wire) => {
-    const first = { opcode: Opcode.RC_RDMA_WRITE_FIRST, psn: 0x200, ...wire.reth(0, 2000) };
-    wire.sendPacket(first, pattern(1024));
-    assert.equal(wire.buffer.slice(0, 1024), pattern(1024));
-    assert.is(wire.buffer[1024], 0);
-  }),
-);
+test('the packets of a WRITE are placed as they come: before its end, its beginning is there (S9)', (wire) => {
+  const first = { opcode: Opcode.RC_RDMA_WRITE_FIRST, psn: 0x200, ...wire.reth(0, 2000) };
+  wire.sendPacket(first, pattern(1024));
+  assert.equal(wire.buffer.slice(0, 1024), pattern(1024));
+  assert.is(wire.buffer[1024], 0);
+});
 
-test(
-  'completions of one queue pair come in the order in which its requests were posted (S4)',
-  onWire({}, (wire) => {
-    const data = pattern(8);
-    wire.post(WrOpcode.RDMA_READ, 8, { wrId: 1, sendFlags: SIGNALED });
-    wire.post(WrOpcode.RDMA_WRITE, 8, { wrId: 2, sendFlags: SIGNALED });
-    wire.post(WrOpcode.SEND, 8, { wrId: 3, sendFlags: SIGNALED });
-    wire.sendPacket({ ...READ_RESPONSE, psn: 0x100 }, data);
-    wire.acknowledge(0x102);
-    assert.equal(wire.completions(), ['1 SUCCESS', '2 SUCCESS', '3 SUCCESS']);
-  }),
-);
+test('completions of one queue pair come in the order in which its requests were posted (S4)', (wire) => {
+  const data = pattern(8);
+  wire.post(WrOpcode.RDMA_READ, 8, { wrId: 1, sendFlags: SIGNALED });
+  wire.post(WrOpcode.RDMA_WRITE, 8, { wrId: 2, sendFlags: SIGNALED });
+  wire.post(WrOpcode.SEND, 8, { wrId: 3, sendFlags: SIGNALED });
+  wire.sendPacket({ ...READ_RESPONSE, psn: 0x100 }, data);
+  wire.acknowledge(0x102);
+  assert.equal(wire.completions(), ['1 SUCCESS', '2 SUCCESS', '3 SUCCESS']);
+});
 
-test(
-  'packets that overtake each other cost a repetition, and nothing else (S108)',
-  onWire({}, (wire) => {
-    const packets = [0x200, 0x202, 0x201, 0x203].map((psn) =>
-      wire.packet(
-        { opcode: Opcode.RC_RDMA_WRITE_ONLY, psn, ...wire.reth((psn & 15) * 8, 8) },
-        pattern(8, psn),
-      ),
-    );
-    for (const packet of packets) wire.deliver(packet);
-    assert.equal(
-      wire.takePackets().map(({ syndrome, psn }) => [syndrome, psn]),
-      [
-        [0x60, 0x201],
-        [0x60, 0x202],
-      ],
-    );
-    for (const packet of [packets[1]!, packets[3]!]) wire.deliver(packet);
-    for (let index = 0; index < 4; index++) {
-      assert.equal(wire.buffer.slice(index * 8, index * 8 + 8), pattern(8, 0x200 + index));
-    }
-  }),
-);
+test('packets that overtake each other cost a repetition, and nothing else (S108)', (wire) => {
+  const packets = [0x200, 0x202, 0x201, 0x203].map((psn) =>
+    wire.packet(
+      { opcode: Opcode.RC_RDMA_WRITE_ONLY, psn, ...wire.reth((psn & 15) * 8, 8) },
+      pattern(8, psn),
+    ),
+  );
+  for (const packet of packets) wire.deliver(packet);
+  assert.equal(
+    wire.takePackets().map(({ syndrome, psn }) => [syndrome, psn]),
+    [
+      [0x60, 0x201],
+      [0x60, 0x202],
+    ],
+  );
+  for (const packet of [packets[1]!, packets[3]!]) wire.deliver(packet);
+  for (let index = 0; index < 4; index++) {
+    assert.equal(wire.buffer.slice(index * 8, index * 8 + 8), pattern(8, 0x200 + index));
+  }
+});
 
 test.run();

@@ -120,19 +120,17 @@ function meet(qp: QueuePair, there: Context, other: QueuePair, half: number): vo
   qp.modify({ qpState: QpState.RTS, sqPsn: 1, ...patience, maxRdAtomic: 1 });
 }
 
-function inWorld(
+async function inWorld(
   queuePairs: number,
   work: (world: World) => void,
   half = HALF_PACKETS,
-): () => Promise<void> {
-  return async () => {
-    const world = await open(queuePairs, half);
-    try {
-      work(world);
-    } finally {
-      await world.close();
-    }
-  };
+): Promise<void> {
+  const world = await open(queuePairs, half);
+  try {
+    work(world);
+  } finally {
+    await world.close();
+  }
 }
 
 /** Packets that leave before anything is answered. */
@@ -142,23 +140,18 @@ function burst(world: World, qps: readonly QueuePair[]): number {
   return world.sent() - before;
 }
 
-test(
-  'one queue pair has half of the receive buffer for itself',
+test('one queue pair has half of the receive buffer for itself', () =>
   inWorld(1, (world) => {
     assert.is(burst(world, world.qps), HALF_PACKETS);
-  }),
-);
+  }));
 
-test(
-  'a queue pair that begins has its part of what those before it have',
+test('a queue pair that begins has its part of what those before it have', () =>
   inWorld(8, (world) => {
     const sent = world.qps.map((qp) => burst(world, [qp]));
     assert.equal(sent, [16, 8, 6, 4, 4, 3, 3, 2]);
-  }),
-);
+  }));
 
-test(
-  'queue pairs that share a window complete all, without a timer',
+test('queue pairs that share a window complete all, without a timer', () =>
   inWorld(16, (world) => {
     for (const qp of world.qps) world.write(qp, DEPTH);
     const began = world.clock.now();
@@ -175,11 +168,9 @@ test(
     const again = Number(world.context.counters().retransmittedPkts);
     assert.ok(again <= world.qps.length, `${again} packets twice`);
     assert.ok(world.clock.now() - began < 1000, 'no timer was waited for');
-  }),
-);
+  }));
 
-test(
-  'a share is free again when the others are done, in ERR, in RESET or destroyed',
+test('a share is free again when the others are done, in ERR, in RESET or destroyed', () =>
   inWorld(8, (world) => {
     const [first, ...others] = world.qps;
     for (const qp of others) world.write(qp, 4);
@@ -189,11 +180,9 @@ test(
     others[3]!.destroy();
     while (world.deliver() > 0);
     assert.is(burst(world, [first!]), HALF_PACKETS);
-  }),
-);
+  }));
 
-test(
-  'a timeout lowers the limit of all queue pairs to the peer once, arrivals raise it again',
+test('a timeout lowers the limit of all queue pairs to the peer once, arrivals raise it again', () =>
   inWorld(
     3,
     (world) => {
@@ -213,11 +202,9 @@ test(
       assert.ok(later > 76 && later < 80, `${later} packets`);
     },
     100,
-  ),
-);
+  ));
 
-test(
-  'the limit never falls below 64 packets',
+test('the limit never falls below 64 packets', () =>
   inWorld(
     2,
     (world) => {
@@ -233,11 +220,9 @@ test(
       assert.is(burst(world, [second!]), 65);
     },
     100,
-  ),
-);
+  ));
 
-test(
-  'peers do not share',
+test('peers do not share', () =>
   inWorld(2, (world) => {
     const [first, second] = world.qps;
     // The second one is connected to an address where nothing answers.
@@ -257,7 +242,6 @@ test(
     second!.modify({ qpState: QpState.RTS, sqPsn: 1, ...patience, maxRdAtomic: 1 });
     world.write(second!, 8);
     assert.is(burst(world, [first!]), HALF_PACKETS);
-  }),
-);
+  }));
 
 test.run();

@@ -2,7 +2,6 @@
  * Every change of state, for every type of queue pair, with every attribute: against a table typed
  * from man ibv_modify_qp and IBA vol. 1 table 91, apart from the engine's own.
  */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   AccessFlag,
@@ -17,6 +16,9 @@ import {
   type QpAttributes,
 } from '../../host/index.js';
 import { PEER, Wire, onWire } from '../support/wire.js';
+import { testsOnWire } from '../support/tests-in.js';
+
+const test = testsOnWire();
 
 const { RESET, INIT, RTR, RTS, SQD, SQE, ERR } = QpState;
 const STATES = [RESET, INIT, RTR, RTS, SQD, SQE, ERR];
@@ -201,13 +203,11 @@ test('every change of RC, UC and UD takes exactly the attributes of the table, o
   for (const [name, qpType] of Object.entries(TYPES)) await attemptAll(name, qpType);
 });
 
-test('a state beyond ERR is refused (S62)', async () => {
-  await onWire({}, ({ qp }) => {
-    for (const qpState of [7, 8, 255, 0xffffffff]) {
-      assert.throws(() => qp.modify({ qpState }), /EINVAL/);
-    }
-    assert.is(qp.state, RTS);
-  })();
+test('a state beyond ERR is refused (S62)', ({ qp }) => {
+  for (const qpState of [7, 8, 255, 0xffffffff]) {
+    assert.throws(() => qp.modify({ qpState }), /EINVAL/);
+  }
+  assert.is(qp.state, RTS);
 });
 
 test('a value out of range is refused, and nothing changes (S62)', async () => {
@@ -252,39 +252,40 @@ test('a value out of range is refused, and nothing changes (S62)', async () => {
       wire.qp.modify({ qpState, ...good });
       assert.is(wire.qp.state, qpState);
     }
-  })();
+  });
 });
 
-test(
-  'CUR_STATE that is not the state refuses the change: belief opens no way round the table (S67)',
-  onWire({}, (wire) => {
-    const sending: QpAttributes = {
-      sqPsn: 1,
-      timeout: 9,
-      retryCnt: 1,
-      rnrRetry: 1,
-      maxRdAtomic: 1,
-    };
-    for (const from of [RESET, INIT, RTR, RTS, SQD, ERR]) {
-      for (const curQpState of [RTR, RTS, SQD]) {
-        if (curQpState === from) continue;
-        enter(wire, from);
-        const attributes = curQpState === RTR ? sending : {};
-        const what = `${QpStateName[from]}, believed ${QpStateName[curQpState]}`;
-        assert.throws(
-          () => wire.qp.modify({ qpState: RTS, curQpState, ...attributes }),
-          /EINVAL/,
-          what,
-        );
-        assert.is(wire.qp.state, from, what);
-      }
+test('CUR_STATE that is not the state refuses the change: belief opens no way round the table (S67)', (wire) => {
+  const sending: QpAttributes = {
+    sqPsn: 1,
+    timeout: 9,
+    retryCnt: 1,
+    rnrRetry: 1,
+    maxRdAtomic: 1,
+  };
+  for (const from of [RESET, INIT, RTR, RTS, SQD, ERR]) {
+    for (const curQpState of [RTR, RTS, SQD]) {
+      if (curQpState === from) continue;
+      enter(wire, from);
+      const attributes = curQpState === RTR ? sending : {};
+      const what = `${QpStateName[from]}, believed ${QpStateName[curQpState]}`;
+      assert.throws(
+        () => wire.qp.modify({ qpState: RTS, curQpState, ...attributes }),
+        /EINVAL/,
+        what,
+      );
+      assert.is(wire.qp.state, from, what);
     }
-  }),
-);
+  }
+});
 
 test('a path MTU whose packets the link does not carry is refused (S68)', async () => {
   const { a } = createLoopbackPair({ auto: false, packetSizeMax: 1500 - 28 });
-  const context = await openDevice({ link: a, clock: new VirtualClock(), memoryBytes: 8 << 20 });
+  await using context = await openDevice({
+    link: a,
+    clock: new VirtualClock(),
+    memoryBytes: 8 << 20,
+  });
   assert.is(context.queryPort().activeMtu, Mtu.MTU_1024);
   const cq = context.createCq(4);
   const qp = context.allocPd().createQp({ sendCq: cq, recvCq: cq });
@@ -296,7 +297,6 @@ test('a path MTU whose packets the link does not carry is refused (S68)', async 
   assert.throws(at(Mtu.MTU_4096), /EINVAL/);
   at(Mtu.MTU_1024)();
   assert.is(qp.state, RTR);
-  await context.close();
 });
 
 test.run();

@@ -75,5 +75,3 @@ for (const scenario of [SWAPS, DRAIN, DEAD_BORROWER]) {
 test(`another process registers a region again: ${FLOW.name}`, async () => {
   await explore(FLOW, 1);
 });
-
-test.run();

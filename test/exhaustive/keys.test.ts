@@ -114,5 +114,3 @@ test('a checker that is right complains: mutants', async () => {
     assert.ok(findFailure(protocol, scenario, STATES_MAX), variant.name);
   }
 });
-
-test.run();

@@ -55,7 +55,7 @@ async function asThreads(
   { device, shareKey, seed }: MemberTask,
   tell: (report: MemberReport) => void,
 ): Promise<void> {
-  const context = await openDevice({
+  await using context = await openDevice({
     ...device,
     port: 0,
     threadsMax: 2,
@@ -91,7 +91,6 @@ async function asThreads(
     () => isStopped,
   );
   await lives;
-  await context.close();
 }
 
 async function unshare(context: Context, share: DeviceShare): Promise<void> {
@@ -106,7 +105,7 @@ async function unshare(context: Context, share: DeviceShare): Promise<void> {
 }
 
 async function asProcess(task: MemberTask, tell: (report: MemberReport) => void): Promise<void> {
-  const context = await openDevice({ ...task.device });
+  await using context = await openDevice({ ...task.device });
   const pd = context.sharePd(Buffer.from(task.shpd!, 'hex'), task.shareKey);
   const mail = context.attach(task.mail, LANE_BYTES * task.lanes);
   let isStopped = false;
@@ -120,7 +119,6 @@ async function asProcess(task: MemberTask, tell: (report: MemberReport) => void)
     const ownerAddress = device.address;
     await runTarget(context, pd, { mail, lanes, ownerAddress, ownerPorts, life }, () => isStopped);
   }
-  await context.close();
 }
 
 if (!isMainThread) await asThread(workerData as ThreadTask);

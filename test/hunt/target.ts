@@ -142,22 +142,18 @@ export async function runTarget(
   task: TargetTask,
   stopped: () => boolean,
 ): Promise<void> {
-  const initiator = await openDevice({ address: '127.0.0.1', port: 0 });
-  try {
-    const own = initiator.allocPd();
-    const buffer = initiator.alloc(BUFFER_BYTES);
-    buffer.fill(INTRUDER);
-    const source = own.regMr(buffer, ALL_ACCESS);
-    const lines = Array.from({ length: task.lanes }, (_, index) => {
-      const owner = { address: task.ownerAddress, port: task.ownerPorts[index]! };
-      const lane = new Lane(task.mail, index);
-      return new Line(initiator, source, context, pd, lane, owner, task.life);
-    });
-    for (let count = 0; !stopped(); count++) {
-      for (const line of lines) line.turn();
-      if (count % 64 === 0) await turn();
-    }
-  } finally {
-    await initiator.close();
+  await using initiator = await openDevice({ address: '127.0.0.1', port: 0 });
+  const own = initiator.allocPd();
+  const buffer = initiator.alloc(BUFFER_BYTES);
+  buffer.fill(INTRUDER);
+  const source = own.regMr(buffer, ALL_ACCESS);
+  const lines = Array.from({ length: task.lanes }, (_, index) => {
+    const owner = { address: task.ownerAddress, port: task.ownerPorts[index]! };
+    const lane = new Lane(task.mail, index);
+    return new Line(initiator, source, context, pd, lane, owner, task.life);
+  });
+  for (let count = 0; !stopped(); count++) {
+    for (const line of lines) line.turn();
+    if (count % 64 === 0) await turn();
   }
 }

@@ -310,5 +310,3 @@ test('the same seed sends the same messages', () => {
   };
   assert.is(run(), run());
 });
-
-test.run();

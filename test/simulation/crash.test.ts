@@ -1,9 +1,7 @@
 /** Power cuts at every step: small counts here, the large ones in `npm run sim -- --crash`. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { crashOptionsOf, simulateCrash } from './crash.js';
-
-const test = suite('simulation/crash');
 
 test('a log that is cut off anywhere has all that was appended, and reads', async () => {
   const { steps, appended, violations } = await simulateCrash({ seed: 1, records: 60 });

@@ -1,10 +1,8 @@
 /** The verdict of a soak on memory: a leak is detected, temporary memory is not a leak. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import type { Sample } from './coordinator.js';
 import { settledTrendOf, trendOf } from './memory.js';
-
-const test = suite('soak/memory');
 
 /** A sample a second, of the member that lives on and of another one. */
 function samples(engine: (second: number) => number): Sample[] {

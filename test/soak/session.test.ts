@@ -1,5 +1,5 @@
 /** A session whose peer dies between the acknowledgement of a message and its answer. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   AccessFlag,
@@ -13,16 +13,14 @@ import type { Random } from '../simulation/random.js';
 import { MESSAGE_BYTES } from './service.js';
 import { Session } from './session.js';
 
-const test = suite('soak/session');
-
 const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ } = AccessFlag;
 /** Of a session's works, the one that asks for an answer. */
 const ECHO = 4;
 
 test('a session that waits for the answer of a dead peer notices it, and ends', async () => {
   const wire = faultLink(new UdpLink({ address: '127.0.0.1', port: 0 }), { seed: 1 });
-  const there = await openDevice({ link: wire });
-  const here = await openDevice({ link: new UdpLink({ address: '127.0.0.1', port: 0 }) });
+  await using there = await openDevice({ link: wire });
+  await using here = await openDevice({ link: new UdpLink({ address: '127.0.0.1', port: 0 }) });
   const listener = await listen('127.0.0.1:0', { context: there });
   const pd = there.allocPd();
   const mr = pd.regMr(there.alloc(4096), LOCAL_WRITE | REMOTE_WRITE | REMOTE_READ);
@@ -59,8 +57,6 @@ test('a session that waits for the answer of a dead peer notices it, and ends', 
   await Session.run(here, pool, place, 0, random, events, () => false);
   assert.is(await dying, 0);
   assert.equal(said, ['connect']);
-  await here.close();
-  await there.close();
 });
 
 test.run();

@@ -27,10 +27,10 @@ export interface Peer {
 
 /** Over a wire whose queue pair has keys. */
 export function authentic(
-  body: (wire: Wire, peer: Peer) => void,
+  body: (world: { readonly wire: Wire; readonly peer: Peer }) => void,
   isEncrypted = false,
   qpType: number = QpType.RC,
-): () => Promise<void> {
+): Promise<void> {
   return onWire({ state: QpState.INIT, qp: { qpType } }, (wire) => {
     wire.qp.setPacketKeys({ sendKey: SEND_KEY, recvKey: RECV_KEY, encrypt: isEncrypted });
     wire.connect({ qp: { qpType } });
@@ -50,7 +50,7 @@ export function authentic(
         return wire.packet(fields, data);
       },
     };
-    body(wire, peer);
+    body({ wire, peer });
   });
 }
 

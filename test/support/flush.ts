@@ -21,7 +21,7 @@ export interface Kept {
 export function kept(
   body: (world: Kept) => void | Promise<void>,
   options: Parameters<typeof onWire>[0] = FLUSHING,
-): () => Promise<void> {
+): Promise<void> {
   return onWire(options, async (wire) => {
     const store = await HandStore.keep(wire.context, 4096);
     const mr = wire.pd.regMr(store.buffer, FLUSH_ACCESS);

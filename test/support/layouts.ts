@@ -29,7 +29,7 @@ export interface World {
 }
 
 /** A device with a region of 4096 bytes. */
-export function onLayouts(body: (world: World) => void): () => Promise<void> {
+export function onLayouts(body: (world: World) => void): Promise<void> {
   return onWire({ bytes: 65536, device: { memoryBytes: 64 * 2 ** 20 } }, (wire) => {
     const { pd } = wire;
     const memory = wire.context.alloc(4096);

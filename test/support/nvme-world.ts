@@ -47,8 +47,8 @@ export interface NvmeWorldOptions {
 }
 
 export async function inNvmeWorld(
+  options: NvmeWorldOptions,
   work: (world: NvmeWorld) => Promise<void>,
-  options: NvmeWorldOptions = {},
 ): Promise<void> {
   const network = new LoopbackNetwork();
   const { loss = 0 } = options;

@@ -53,6 +53,11 @@ export function codeOf(run: () => unknown): string {
   return 'OK';
 }
 
+/** `run` throws an error with this errno or name; 'OK': it throws none. */
+export function expectCode(run: () => unknown, code: string, why?: string): void {
+  assert.is(codeOf(run), code, why);
+}
+
 /** The error with which `work` rejects. */
 export function rejection(work: Promise<unknown>): Promise<unknown> {
   return work.then(

@@ -376,6 +376,11 @@ export class Wire implements Side {
     );
   }
 
+  /** `action` changes these counters by that much, and no others. */
+  expectCounted(changes: { [name: string]: number }, action: () => void, why?: string): void {
+    assert.equal(this.counted(action), changes, why);
+  }
+
   /** One SGE of the registered buffer. */
   sge(offset: number, length: number): Sge[] {
     return [{ addr: this.mr.addr + BigInt(offset), length, lkey: this.mr.lkey }];
@@ -416,16 +421,14 @@ export function pattern(length: number, seed = 1): Uint8Array {
 }
 
 /** Runs `body` over a fresh wire and closes it. */
-export function onWire(
+export async function onWire(
   options: WireOptions,
   body: (wire: Wire) => void | Promise<void>,
-): () => Promise<void> {
-  return async () => {
-    const wire = await Wire.open(options);
-    try {
-      await body(wire);
-    } finally {
-      await wire.close();
-    }
-  };
+): Promise<void> {
+  const wire = await Wire.open(options);
+  try {
+    await body(wire);
+  } finally {
+    await wire.close();
+  }
 }

@@ -2,11 +2,9 @@
 import { readFileSync, readdirSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { root } from '../support/paths.js';
-
-const test = suite('error-texts');
 
 /** Classes whose first argument is the name of an argument, and those where it is an errno. */
 const MISUSE = new Set(['MisuseError']);

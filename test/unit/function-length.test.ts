@@ -27,7 +27,6 @@ const LEFT: Readonly<Record<string, number>> = {
   'test/simulation/host/turns.ts makePromise': 138,
   'test/unit/pool/members.test.ts (anonymous)': 71,
   'test/unit/pool/random.test.ts (anonymous)': 120,
-  'test/unit/rds/socket/socket.test.ts (anonymous)': 80,
   'test/unit/transport/loss.test.ts run': 148,
 };
 

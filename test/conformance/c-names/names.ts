@@ -1,13 +1,13 @@
 /**
  * Every name of libibverbs' and librdmacm's headers, and where it is here. The names are data taken
- * from the headers (libibverbs.json, librdmacm.json), mapping.json says what became of each:
+ * from the headers (libibverbs.json, librdmacm.json), c-names.md says what became of each:
  * `Class.method` or a function of the package, `not: why`, or `later: with what`. An enum is
- * `Name PREFIX_`: its members are C's without the prefix. c-names.md is rendered from them.
+ * `Name PREFIX_`: its members are C's without the prefix.
  */
 import { readFileSync } from 'node:fs';
 import { root } from '../../support/paths.js';
 
-export const RENDERED = new URL('test/conformance/c-names.md', root);
+export const PAGE = new URL('test/conformance/c-names.md', root);
 const FOLDER = new URL('test/conformance/c-names/', root);
 
 export interface Header {
@@ -28,8 +28,16 @@ export function readHeaders(): Header[] {
   return ['libibverbs', 'librdmacm'].map((name) => read(`${name}.json`) as Header);
 }
 
+/** The rows of c-names.md. */
 export function readMapping(): Mapping {
-  return read('mapping.json') as Mapping;
+  const mapping = { functions: {}, enums: {}, extras: {} };
+  const page = readFileSync(PAGE, 'utf8');
+  for (const [, isEnum, name, text] of page.matchAll(/^- `(enum )?([\w.]+)`: (.+)$/gm)) {
+    const kind = isEnum ? 'enums' : name!.includes('.') ? 'extras' : 'functions';
+    const entry = text!.replace(/^_(not|later)_/, '$1').replace('` without `', ' ');
+    Object.assign(mapping[kind], { [name!]: entry.replace(/^`(.*)`$/, '$1') });
+  }
+  return mapping;
 }
 
 /** Is it here, and not a reason why not? */
@@ -42,12 +50,12 @@ function read(name: string): unknown {
 }
 
 function sentence(entry: string): string {
-  if (isOurs(entry)) return `\`${entry.split(' ')[0]}\``;
+  if (isOurs(entry)) return `\`${entry.replace(' ', '` without `')}\``;
   const [kind, reason] = entry.split(/: (.*)/);
   return `_${kind}_: ${reason}`;
 }
 
-/** c-names.md. */
+/** c-names.md, as its rows and the headers demand it. */
 export function render(headers: readonly Header[], mapping: Mapping): string {
   const lines = [
     '# C names',
@@ -55,8 +63,12 @@ export function render(headers: readonly Header[], mapping: Mapping): string {
     'Every function and enum of libibverbs and librdmacm, and where it is here, or why not. Methods are the C',
     'verb in camelCase on its first argument; enum members are C’s without the prefix, with the same values.',
     '',
-    'Rendered from `c-names/mapping.json` by `node build/test/conformance/c-names/render.js`; a test compares,',
-    'and holds every name against what the package has.',
+    '`c-names/c-names.test.ts` reads this page, and holds every name against the headers and what the package',
+    'has.',
+    '',
+    '## Members that C’s enums do not have',
+    '',
+    ...Object.entries(mapping.extras).map(([member, reason]) => `- \`${member}\`: ${reason}`),
   ];
   for (const { header, functions, enums } of headers) {
     const ours = functions.filter((name) => isOurs(mapping.functions[name] ?? 'not: '));

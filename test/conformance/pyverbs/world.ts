@@ -145,7 +145,7 @@ const ran = new Map<string, Ran>();
 
 /**
  * Defines a test that runs in every world. `upstream`: the test of rdma-core that it stands for,
- * without `test_`; table.json says the same the other way round.
+ * without `test_`; pyverbs.md says the same the other way round.
  */
 function define(upstream: string, name: string, body: (world: World) => Promise<void>): void {
   for (const worldName of WORLD_NAMES) {

@@ -1,12 +1,10 @@
 /** Unknown options: every public function with options refuses them. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { checkKeys } from '../../../host/base/options.js';
 import { RdmaListener, RdmaRequest } from '../../../host/cm/connect.js';
 import * as verbena from '../../../host/index.js';
 import { publicSurface } from '../../support/public-surface.js';
-
-const test = suite('unit/base/options');
 
 test('the error for an unknown key names the call, the key and the nearest name', () => {
   const options = { privateDate: 1, context: 2 } as object;

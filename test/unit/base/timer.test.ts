@@ -3,7 +3,7 @@ import { readFileSync, readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { TIMER_MILLIS_MAX, checkMillis, timerMillis } from '../../../host/base/timer.js';
 import { RealClock } from '../../../host/device/clock.js';
@@ -11,7 +11,6 @@ import { DataChannelLink } from '../../../host/link/channel/data-channel.js';
 import { WebSocketLink } from '../../../host/link/channel/websocket.js';
 import { root } from '../../support/paths.js';
 
-const test = suite('unit/base/timer');
 const host = fileURLToPath(new URL('host/', root));
 
 /** The delays passed to `setTimeout` while `work` runs. */

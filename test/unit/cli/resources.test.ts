@@ -1,6 +1,6 @@
 /** Client and server in one process: whatever happens, a device gets back what a transfer took. */
 import { mkdir, readFile } from 'node:fs/promises';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { FileServer } from '../../../host/cli/serve/file-server.js';
 import { openLocalDevice } from '../../../host/cli/base/open-device.js';
@@ -11,7 +11,6 @@ import type { Context } from '../../../host/index.js';
 import { Workspace } from '../../support/processes.js';
 import { eventually } from '../../support/receiver.js';
 
-const test = suite('cli/resources');
 const address = '127.0.0.1';
 const pieceBytes = 65536;
 
@@ -94,5 +93,3 @@ test('a server that closes under a client gives everything back first', () =>
     assert.is(bytesFree(server.context), before + (await freedByClosing()));
     await context.close();
   }));
-
-test.run();

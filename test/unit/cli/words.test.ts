@@ -1,6 +1,6 @@
 /** What people and peers write: addresses, names, lines of the exchange; and what we print. */
 import { stat } from 'node:fs/promises';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { parseReply, parseRequest } from '../../../host/cli/file-transfer/exchange.js';
 import { checkFileName } from '../../../host/cli/file-transfer/file-name.js';
@@ -11,8 +11,6 @@ import { localAddressTowards } from '../../../host/link/interface.js';
 import { RefusalError } from '../../../host/index.js';
 import { Workspace } from '../../support/processes.js';
 import { expectMisuse } from '../../support/refusal.js';
-
-const test = suite('cli/words');
 
 test('addresses of servers', () => {
   const cases: [text: string, host: string, port: number, again?: string][] = [

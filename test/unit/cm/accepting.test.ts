@@ -1,5 +1,5 @@
 /** A listener that accepts in parallel: no peer delays another one. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   CmEventType,
@@ -17,7 +17,6 @@ import {
 } from '../../../host/index.js';
 import { rejection } from '../../support/refusal.js';
 
-const test = suite('unit/cm/accepting');
 const ADDRESS = '127.0.0.1';
 const PORT = 7471;
 
@@ -25,16 +24,11 @@ const PORT = 7471;
 async function withListener(
   work: (listener: RdmaListener, context: Context, udpPort: number) => Promise<void>,
 ): Promise<void> {
-  const server = await openDevice({ address: ADDRESS, port: 0 });
-  const client = await openDevice({ address: ADDRESS, port: 0 });
-  try {
-    const listener = await listen({ address: ADDRESS, port: PORT }, { context: server });
-    await work(listener, client, server.device.info.local.port);
-    await listener.close();
-  } finally {
-    await client.close();
-    await server.close();
-  }
+  await using server = await openDevice({ address: ADDRESS, port: 0 });
+  await using client = await openDevice({ address: ADDRESS, port: 0 });
+  const listener = await listen({ address: ADDRESS, port: PORT }, { context: server });
+  await work(listener, client, server.device.info.local.port);
+  await listener.close();
 }
 
 /** Sends a REQ, and no RTU: without a queue pair the application is responsible for the RTU. */

@@ -1,13 +1,11 @@
 /** Connections of a dead process, and the survivor that sends its DREQs. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import type { ConnectionRecord } from '../../../host/device/sharing/connection-table.js';
 import { adopt } from '../../../host/cm/adoption.js';
 import { CmCore } from '../../../host/cm/core.js';
 import { Endpoint } from '../../../host/link/endpoint.js';
 import { CmWorld, type End } from '../../support/cm-world.js';
-
-const test = suite('unit/cm/adopt');
 
 /** The contents of a device's table, and a core that writes to it. */
 class Table {
@@ -132,5 +130,3 @@ test('each connection is in the table while the peer may be connected, and is re
     assert.is(table.kept.size, 0, `without the first ${lost}`);
   }
 });
-
-test.run();

@@ -431,5 +431,3 @@ test('explain tells both messages', () => {
   assert.is(message.keyId, 0x1234n);
   assert.is(message.encrypts, 1);
 });
-
-test.run();

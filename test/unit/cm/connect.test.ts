@@ -1,5 +1,4 @@
 /** Connections in short form, and ids as librdmacm has them, over a link inside this process. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { QueuePairLayout } from '#build/abi.js';
 import {
@@ -31,6 +30,7 @@ import {
 import { structAt } from '../../../host/engine/struct.js';
 import { Manager } from '../../../host/cm/manager.js';
 import { expectMisuse, expectRefusal } from '../../support/refusal.js';
+import { testsIn } from '../../support/tests-in.js';
 
 interface World {
   readonly a: Context;
@@ -54,6 +54,8 @@ async function inWorld(
     await b.close();
   }
 }
+
+const test = testsIn(inWorld);
 
 const text = (value: string): Uint8Array => new TextEncoder().encode(value);
 const small = { cap: { maxSendWr: 4, maxRecvWr: 4 } };
@@ -80,189 +82,181 @@ async function pairUp(world: World): Promise<[RdmaConnection, RdmaConnection]> {
   return both;
 }
 
-test('a connection carries private data both ways, a message, and ends on both sides', () =>
-  inWorld(async (world) => {
-    const listener = await listen('127.0.0.2:7471', { context: world.b });
-    const going = connect('127.0.0.2:7471', {
-      context: world.a,
-      privateData: text('hello'),
-      qp: small,
-      initiatorDepth: 3,
-      responderResources: 5,
-    });
-    const request = (await listener.getRequest())!;
-    assert.is(request.peer.address, '127.0.0.1');
-    assert.is(request.privateData.length, 56);
-    assert.equal(request.privateData.slice(0, 6), text('hello\0'));
-    assert.equal([request.param.responderResources, request.param.initiatorDepth], [3, 5]);
-    const inbox = buffer({ context: world.b, pd: world.b.allocPd() });
-    const accepted = request.accept(
-      { privateData: text('welcome'), qp: small, pd: inbox.mr.pd },
-      (qp) => qp.postRecv({ sgList: [inbox.sge] }),
-    );
-    const [a, b] = await Promise.all([going, accepted]);
-    assert.equal(a.privateData.slice(0, 8), text('welcome\0'));
-    assert.equal([a.qp.query().maxRdAtomic, a.qp.query().maxDestRdAtomic], [3, 5]);
-    assert.equal([b.qp.query().maxRdAtomic, b.qp.query().maxDestRdAtomic], [5, 3]);
-    const outbox = buffer(a);
-    outbox.memory.set(text('ping'));
-    a.qp.postSend({ opcode: WrOpcode.SEND, sgList: [outbox.sge], sendFlags: SendFlag.SIGNALED });
-    assert.is((await a.sendCq.wait())[0]?.status, WcStatus.SUCCESS);
-    assert.is((await b.recvCq.wait())[0]?.byteLen, 64);
-    assert.equal(inbox.memory.slice(0, 4), text('ping'));
-    await a.disconnect();
-    await b.disconnected;
-    assert.equal([a.qp.state, b.qp.state], [QpState.ERR, QpState.ERR]);
-    await a.close();
-    await b.close();
-    await listener.close();
-  }));
+test('a connection carries private data both ways, a message, and ends on both sides', async (world) => {
+  const listener = await listen('127.0.0.2:7471', { context: world.b });
+  const going = connect('127.0.0.2:7471', {
+    context: world.a,
+    privateData: text('hello'),
+    qp: small,
+    initiatorDepth: 3,
+    responderResources: 5,
+  });
+  const request = (await listener.getRequest())!;
+  assert.is(request.peer.address, '127.0.0.1');
+  assert.is(request.privateData.length, 56);
+  assert.equal(request.privateData.slice(0, 6), text('hello\0'));
+  assert.equal([request.param.responderResources, request.param.initiatorDepth], [3, 5]);
+  const inbox = buffer({ context: world.b, pd: world.b.allocPd() });
+  const accepted = request.accept(
+    { privateData: text('welcome'), qp: small, pd: inbox.mr.pd },
+    (qp) => qp.postRecv({ sgList: [inbox.sge] }),
+  );
+  const [a, b] = await Promise.all([going, accepted]);
+  assert.equal(a.privateData.slice(0, 8), text('welcome\0'));
+  assert.equal([a.qp.query().maxRdAtomic, a.qp.query().maxDestRdAtomic], [3, 5]);
+  assert.equal([b.qp.query().maxRdAtomic, b.qp.query().maxDestRdAtomic], [5, 3]);
+  const outbox = buffer(a);
+  outbox.memory.set(text('ping'));
+  a.qp.postSend({ opcode: WrOpcode.SEND, sgList: [outbox.sge], sendFlags: SendFlag.SIGNALED });
+  assert.is((await a.sendCq.wait())[0]?.status, WcStatus.SUCCESS);
+  assert.is((await b.recvCq.wait())[0]?.byteLen, 64);
+  assert.equal(inbox.memory.slice(0, 4), text('ping'));
+  await a.disconnect();
+  await b.disconnected;
+  assert.equal([a.qp.state, b.qp.state], [QpState.ERR, QpState.ERR]);
+  await a.close();
+  await b.close();
+  await listener.close();
+});
 
-test('the passive side may send first: the active side posts receives before it connects', () =>
-  inWorld(async (world) => {
-    const listener = await listen('127.0.0.2:7472', { context: world.b });
-    let inbox: ReturnType<typeof buffer> | undefined;
-    // Without patience: a receive that is posted later is too late.
-    const options = { context: world.a, qp: small, rnrRetryCount: 0 };
-    const going = connect('127.0.0.2:7472', options, (qp) => {
-      inbox = buffer({ context: world.a, pd: qp.pd });
-      qp.postRecv({ sgList: [inbox.sge] });
-    });
-    const b = await (await listener.getRequest())!.accept({ qp: small });
-    const outbox = buffer(b);
-    outbox.memory.set(text('first'));
-    b.qp.postSend({ opcode: WrOpcode.SEND, sgList: [outbox.sge], sendFlags: SendFlag.SIGNALED });
-    assert.is((await b.sendCq.wait())[0]?.status, WcStatus.SUCCESS);
-    const a = await going;
-    assert.is((await a.recvCq.wait())[0]?.byteLen, 64);
-    assert.equal(inbox!.memory.slice(0, 5), text('first'));
-    await a.close();
-    await b.close();
-    await listener.close();
-  }));
+test('the passive side may send first: the active side posts receives before it connects', async (world) => {
+  const listener = await listen('127.0.0.2:7472', { context: world.b });
+  let inbox: ReturnType<typeof buffer> | undefined;
+  // Without patience: a receive that is posted later is too late.
+  const options = { context: world.a, qp: small, rnrRetryCount: 0 };
+  const going = connect('127.0.0.2:7472', options, (qp) => {
+    inbox = buffer({ context: world.a, pd: qp.pd });
+    qp.postRecv({ sgList: [inbox.sge] });
+  });
+  const b = await (await listener.getRequest())!.accept({ qp: small });
+  const outbox = buffer(b);
+  outbox.memory.set(text('first'));
+  b.qp.postSend({ opcode: WrOpcode.SEND, sgList: [outbox.sge], sendFlags: SendFlag.SIGNALED });
+  assert.is((await b.sendCq.wait())[0]?.status, WcStatus.SUCCESS);
+  const a = await going;
+  assert.is((await a.recvCq.wait())[0]?.byteLen, 64);
+  assert.equal(inbox!.memory.slice(0, 5), text('first'));
+  await a.close();
+  await b.close();
+  await listener.close();
+});
 
-test('what is refused is refused with a reason, and with what the application says', () =>
-  inWorld(async (world) => {
-    const failure = async (going: Promise<unknown>): Promise<ConnectError> => {
-      try {
-        await going;
-      } catch (error) {
-        assert.instance(error, ConnectError);
-        return error as ConnectError;
-      }
-      throw new Error('it connected');
-    };
-    const listener = await listen('127.0.0.2:2', { context: world.b });
-    const missing = await failure(connect('127.0.0.2:1', { context: world.a }));
-    assert.equal([missing.code, missing.reason], ['ECONNREFUSED', RejectReason.INVALID_SERVICE_ID]);
-    // No application rejected it: no private data.
-    assert.is(missing.privateData.length, 0);
-    assert.match(
-      missing.message,
-      'the peer has no listener at that port (INVALID_SERVICE_ID); start it, or check the port',
-    );
-    const going = failure(connect('127.0.0.2:2', { context: world.a }));
-    (await listener.getRequest())!.reject(text('not today'));
-    const refused = await going;
-    assert.is(refused.reason, RejectReason.CONSUMER_DEFINED);
-    assert.equal(refused.privateData.slice(0, 9), text('not today'));
-    const late = await failure(
-      connect('127.0.0.9:2', { context: world.a, cmResponseTimeout: 10, maxCmRetries: 1 }),
-    );
-    assert.is(late.code, 'ETIMEDOUT');
-  }));
-
-test('a listener that closes rejects its pending requests, and none can be accepted later', () =>
-  inWorld(async (world) => {
-    const listener = await listen('127.0.0.2:3', { context: world.b });
-    const going = [1, 2, 3].map(() =>
-      connect('127.0.0.2:3', { context: world.a, qp: small }).then(
-        () => 'connected',
-        (error: ConnectError) => `${error.code} ${error.reason}`,
-      ),
-    );
-    const held = (await listener.getRequest())!;
-    await listener.close();
-    const refused = `ECONNREFUSED ${RejectReason.CONSUMER_DEFINED}`;
-    assert.equal(await Promise.all(going), [refused, refused, refused]);
-    let error: unknown;
-    await held.accept().catch((thrown: unknown) => (error = thrown));
-    assert.instance(error, MisuseError);
-    const again = await listen('127.0.0.2:3', { context: world.b });
-    await again.close();
-  }));
-
-test('beyond its share of the backlog an address is refused for want of room', () =>
-  inWorld(async (world) => {
-    const listener = await listen('127.0.0.2:4', { context: world.b, backlog: 4 });
-    const reasons = await Promise.all(
-      [1, 2, 3, 4].map((index) =>
-        index < 3
-          ? connect('127.0.0.2:4', { context: world.a, qp: small }).catch(() => 0)
-          : connect('127.0.0.2:4', { context: world.a, qp: small }).then(
-              () => 0,
-              async (error: ConnectError) => {
-                if (index === 4) await listener.close();
-                return error.reason;
-              },
-            ),
-      ),
-    );
-    assert.equal(reasons.slice(2), [RejectReason.NO_RESOURCES, RejectReason.NO_RESOURCES]);
-    assert.is(Manager.of(world.b).counters.refused, 2);
-  }));
-
-test('private data that is too long is misuse, and nothing has happened', () =>
-  inWorld(async (world) => {
-    const [a, b] = await pairUp(world);
-    const long = (bytes: number): Uint8Array => new Uint8Array(bytes);
-    expectMisuse(() => a.id.disconnect(long(221)), 'privateData');
-    assert.is(a.qp.state, QpState.RTS);
-    let error: unknown;
-    const options = { context: world.a, privateData: long(57), qp: small };
-    await connect('127.0.0.2:1', options).catch((thrown: unknown) => (error = thrown));
-    assert.instance(error, MisuseError);
-    await a.close();
-    await b.close();
-  }));
-
-test('a thousand connections come and go, and nothing is left', () =>
-  inWorld(async (world) => {
-    const listener = await listen('127.0.0.2:5', { context: world.b });
-    const served = (async () => {
-      for await (const request of listener) {
-        const connection = await request.accept({ qp: small });
-        void connection.disconnected.then(() => connection.close());
-      }
-    })();
-    const free = (): number[] =>
-      [world.a, world.b].map(({ device }) => device.arena.heap.bytesFree);
-    // 16 times 0.27 s to be answered, however long a busy machine holds us up; a second until all
-    // is forgotten.
-    const quick = { ackTimeout: 8, cmResponseTimeout: 16 };
-    const once = async (): Promise<void> => {
-      const options = { context: world.a, qp: small, ...quick };
-      await (await connect('127.0.0.2:5', options)).close();
-    };
-    await once();
-    const before = free();
-    for (let round = 0; round < 100; round++) {
-      await Promise.all(Array.from({ length: 10 }, once));
+test('what is refused is refused with a reason, and with what the application says', async (world) => {
+  const failure = async (going: Promise<unknown>): Promise<ConnectError> => {
+    try {
+      await going;
+    } catch (error) {
+      assert.instance(error, ConnectError);
+      return error as ConnectError;
     }
-    await listener.close();
-    await served;
-    // Time-wait records answer late messages; they hold no queue pair and no id.
-    for (const context of [world.a, world.b]) {
-      const manager = Manager.of(context);
-      assert.is(manager.byQueuePair.size, 0);
-      assert.is(manager.ids.size, 0);
-      const { connections, timeWait, halfOpen, waiting } = manager.core.books;
-      assert.equal([connections! - timeWait!, halfOpen, waiting], [0, 0, 0]);
+    throw new Error('it connected');
+  };
+  const listener = await listen('127.0.0.2:2', { context: world.b });
+  const missing = await failure(connect('127.0.0.2:1', { context: world.a }));
+  assert.equal([missing.code, missing.reason], ['ECONNREFUSED', RejectReason.INVALID_SERVICE_ID]);
+  // No application rejected it: no private data.
+  assert.is(missing.privateData.length, 0);
+  assert.match(
+    missing.message,
+    'the peer has no listener at that port (INVALID_SERVICE_ID); start it, or check the port',
+  );
+  const going = failure(connect('127.0.0.2:2', { context: world.a }));
+  (await listener.getRequest())!.reject(text('not today'));
+  const refused = await going;
+  assert.is(refused.reason, RejectReason.CONSUMER_DEFINED);
+  assert.equal(refused.privateData.slice(0, 9), text('not today'));
+  const late = await failure(
+    connect('127.0.0.9:2', { context: world.a, cmResponseTimeout: 10, maxCmRetries: 1 }),
+  );
+  assert.is(late.code, 'ETIMEDOUT');
+});
+
+test('a listener that closes rejects its pending requests, and none can be accepted later', async (world) => {
+  const listener = await listen('127.0.0.2:3', { context: world.b });
+  const going = [1, 2, 3].map(() =>
+    connect('127.0.0.2:3', { context: world.a, qp: small }).then(
+      () => 'connected',
+      (error: ConnectError) => `${error.code} ${error.reason}`,
+    ),
+  );
+  const held = (await listener.getRequest())!;
+  await listener.close();
+  const refused = `ECONNREFUSED ${RejectReason.CONSUMER_DEFINED}`;
+  assert.equal(await Promise.all(going), [refused, refused, refused]);
+  let error: unknown;
+  await held.accept().catch((thrown: unknown) => (error = thrown));
+  assert.instance(error, MisuseError);
+  const again = await listen('127.0.0.2:3', { context: world.b });
+  await again.close();
+});
+
+test('beyond its share of the backlog an address is refused for want of room', async (world) => {
+  const listener = await listen('127.0.0.2:4', { context: world.b, backlog: 4 });
+  const reasons = await Promise.all(
+    [1, 2, 3, 4].map((index) =>
+      index < 3
+        ? connect('127.0.0.2:4', { context: world.a, qp: small }).catch(() => 0)
+        : connect('127.0.0.2:4', { context: world.a, qp: small }).then(
+            () => 0,
+            async (error: ConnectError) => {
+              if (index === 4) await listener.close();
+              return error.reason;
+            },
+          ),
+    ),
+  );
+  assert.equal(reasons.slice(2), [RejectReason.NO_RESOURCES, RejectReason.NO_RESOURCES]);
+  assert.is(Manager.of(world.b).counters.refused, 2);
+});
+
+test('private data that is too long is misuse, and nothing has happened', async (world) => {
+  const [a, b] = await pairUp(world);
+  const long = (bytes: number): Uint8Array => new Uint8Array(bytes);
+  expectMisuse(() => a.id.disconnect(long(221)), 'privateData');
+  assert.is(a.qp.state, QpState.RTS);
+  let error: unknown;
+  const options = { context: world.a, privateData: long(57), qp: small };
+  await connect('127.0.0.2:1', options).catch((thrown: unknown) => (error = thrown));
+  assert.instance(error, MisuseError);
+  await a.close();
+  await b.close();
+});
+
+test('a thousand connections come and go, and nothing is left', async (world) => {
+  const listener = await listen('127.0.0.2:5', { context: world.b });
+  const served = (async () => {
+    for await (const request of listener) {
+      const connection = await request.accept({ qp: small });
+      void connection.disconnected.then(() => connection.close());
     }
-    await until(() => Manager.of(world.a).core.books['connections'] === 0);
-    await until(() => Manager.of(world.b).core.books['connections'] === 0);
-    assert.equal(free(), before);
-  }));
+  })();
+  const free = (): number[] => [world.a, world.b].map(({ device }) => device.arena.heap.bytesFree);
+  // 16 times 0.27 s to be answered, however long a busy machine holds us up; a second until all
+  // is forgotten.
+  const quick = { ackTimeout: 8, cmResponseTimeout: 16 };
+  const once = async (): Promise<void> => {
+    const options = { context: world.a, qp: small, ...quick };
+    await (await connect('127.0.0.2:5', options)).close();
+  };
+  await once();
+  const before = free();
+  for (let round = 0; round < 100; round++) {
+    await Promise.all(Array.from({ length: 10 }, once));
+  }
+  await listener.close();
+  await served;
+  // Time-wait records answer late messages; they hold no queue pair and no id.
+  for (const context of [world.a, world.b]) {
+    const manager = Manager.of(context);
+    assert.is(manager.byQueuePair.size, 0);
+    assert.is(manager.ids.size, 0);
+    const { connections, timeWait, halfOpen, waiting } = manager.core.books;
+    assert.equal([connections! - timeWait!, halfOpen, waiting], [0, 0, 0]);
+  }
+  await until(() => Manager.of(world.a).core.books['connections'] === 0);
+  await until(() => Manager.of(world.b).core.books['connections'] === 0);
+  assert.equal(free(), before);
+});
 
 async function until(done: () => boolean): Promise<void> {
   for (let turn = 0; turn < 1000 && !done(); turn++) {
@@ -281,193 +275,186 @@ async function next(channel: EventChannel, type: number): Promise<CmEvent> {
   return event;
 }
 
-test('an id goes its way in librdmacm’s steps, each with its event', () =>
-  inWorld(async (world) => {
-    const listening = createEventChannel(world.b);
-    const listenId = listening.createId();
-    listenId.bindAddr({ port: 18515 });
-    listenId.listen(4);
-    const channel = createEventChannel(world.a);
-    const id = channel.createId(PortSpace.TCP);
-    expectRefusal(() => id.connect(), 'EINVAL');
-    id.resolveAddr({ address: '127.0.0.2', port: 18515 });
-    await next(channel, CmEventType.ADDR_RESOLVED);
-    id.resolveRoute();
-    await next(channel, CmEventType.ROUTE_RESOLVED);
-    const cq = world.a.createCq(16);
-    id.createQp({ sendCq: cq, recvCq: cq });
-    assert.is(id.qp?.state, QpState.INIT);
-    id.setOption({ ackTimeout: 10 });
-    id.connect({ retryCount: 3 });
-    const request = await next(listening, CmEventType.CONNECT_REQUEST);
-    assert.is(request.listenId, listenId);
-    assert.is(request.conn?.retryCount, 3);
-    assert.equal(request.id.getPeerAddr(), {
-      address: '127.0.0.1',
-      port: id.getSrcPort(),
-      udpPort: 4791,
-    });
-    assert.equal(request.id.getPeerAddr(), id.getLocalAddr());
-    assert.equal(request.id.getLocalAddr(), id.getPeerAddr());
-    const cqB = world.b.createCq(16);
-    request.id.createQp({ sendCq: cqB, recvCq: cqB });
-    request.id.accept();
-    await next(channel, CmEventType.ESTABLISHED);
-    await next(listening, CmEventType.ESTABLISHED);
-    assert.equal([id.qp?.state, request.id.qp?.state], [QpState.RTS, QpState.RTS]);
-    id.disconnect();
-    await next(channel, CmEventType.DISCONNECTED);
-    await next(listening, CmEventType.DISCONNECTED);
-    request.id.disconnect();
-    await next(channel, CmEventType.TIMEWAIT_EXIT);
-    channel.destroy();
-    listening.destroy();
-    cq.destroy();
-    cqB.destroy();
-    assert.is(await channel.getEvent(), undefined);
-  }));
+test('an id goes its way in librdmacm’s steps, each with its event', async (world) => {
+  const listening = createEventChannel(world.b);
+  const listenId = listening.createId();
+  listenId.bindAddr({ port: 18515 });
+  listenId.listen(4);
+  const channel = createEventChannel(world.a);
+  const id = channel.createId(PortSpace.TCP);
+  expectRefusal(() => id.connect(), 'EINVAL');
+  id.resolveAddr({ address: '127.0.0.2', port: 18515 });
+  await next(channel, CmEventType.ADDR_RESOLVED);
+  id.resolveRoute();
+  await next(channel, CmEventType.ROUTE_RESOLVED);
+  const cq = world.a.createCq(16);
+  id.createQp({ sendCq: cq, recvCq: cq });
+  assert.is(id.qp?.state, QpState.INIT);
+  id.setOption({ ackTimeout: 10 });
+  id.connect({ retryCount: 3 });
+  const request = await next(listening, CmEventType.CONNECT_REQUEST);
+  assert.is(request.listenId, listenId);
+  assert.is(request.conn?.retryCount, 3);
+  assert.equal(request.id.getPeerAddr(), {
+    address: '127.0.0.1',
+    port: id.getSrcPort(),
+    udpPort: 4791,
+  });
+  assert.equal(request.id.getPeerAddr(), id.getLocalAddr());
+  assert.equal(request.id.getLocalAddr(), id.getPeerAddr());
+  const cqB = world.b.createCq(16);
+  request.id.createQp({ sendCq: cqB, recvCq: cqB });
+  request.id.accept();
+  await next(channel, CmEventType.ESTABLISHED);
+  await next(listening, CmEventType.ESTABLISHED);
+  assert.equal([id.qp?.state, request.id.qp?.state], [QpState.RTS, QpState.RTS]);
+  id.disconnect();
+  await next(channel, CmEventType.DISCONNECTED);
+  await next(listening, CmEventType.DISCONNECTED);
+  request.id.disconnect();
+  await next(channel, CmEventType.TIMEWAIT_EXIT);
+  channel.destroy();
+  listening.destroy();
+  cq.destroy();
+  cqB.destroy();
+  assert.is(await channel.getEvent(), undefined);
+});
 
-test('without queue pairs of their own ids exchange what the applications need', () =>
-  inWorld(async (world) => {
-    const listening = createEventChannel(world.b);
-    const listenId = listening.createId();
-    listenId.bindAddr({ port: 9 });
-    listenId.listen();
-    const channel = createEventChannel(world.a);
-    const id = channel.createId();
-    id.resolveAddr({ address: '127.0.0.2', port: 9 });
-    id.resolveRoute();
-    await next(channel, CmEventType.ADDR_RESOLVED);
-    await next(channel, CmEventType.ROUTE_RESOLVED);
-    expectMisuse(() => id.connect({}));
-    id.connect({ qpNum: 0x1234 });
-    const request = await next(listening, CmEventType.CONNECT_REQUEST);
-    assert.is(request.conn?.qpNum, 0x1234);
-    request.id.accept({ qpNum: 0x4321 });
-    const response = await next(channel, CmEventType.CONNECT_RESPONSE);
-    assert.is(response.conn?.qpNum, 0x4321);
-    id.establish();
-    await next(listening, CmEventType.ESTABLISHED);
-    request.id.notify();
-    request.id.disconnect(text('bye'));
-    const end = await next(channel, CmEventType.DISCONNECTED);
-    assert.equal(end.privateData.slice(0, 3), text('bye'));
-    await next(listening, CmEventType.DISCONNECTED);
-    channel.destroy();
-    listening.destroy();
-  }));
+test('without queue pairs of their own ids exchange what the applications need', async (world) => {
+  const listening = createEventChannel(world.b);
+  const listenId = listening.createId();
+  listenId.bindAddr({ port: 9 });
+  listenId.listen();
+  const channel = createEventChannel(world.a);
+  const id = channel.createId();
+  id.resolveAddr({ address: '127.0.0.2', port: 9 });
+  id.resolveRoute();
+  await next(channel, CmEventType.ADDR_RESOLVED);
+  await next(channel, CmEventType.ROUTE_RESOLVED);
+  expectMisuse(() => id.connect({}));
+  id.connect({ qpNum: 0x1234 });
+  const request = await next(listening, CmEventType.CONNECT_REQUEST);
+  assert.is(request.conn?.qpNum, 0x1234);
+  request.id.accept({ qpNum: 0x4321 });
+  const response = await next(channel, CmEventType.CONNECT_RESPONSE);
+  assert.is(response.conn?.qpNum, 0x4321);
+  id.establish();
+  await next(listening, CmEventType.ESTABLISHED);
+  request.id.notify();
+  request.id.disconnect(text('bye'));
+  const end = await next(channel, CmEventType.DISCONNECTED);
+  assert.equal(end.privateData.slice(0, 3), text('bye'));
+  await next(listening, CmEventType.DISCONNECTED);
+  channel.destroy();
+  listening.destroy();
+});
 
-test('datagrams: a service is resolved, and messages go both ways', () =>
-  inWorld(async (world) => {
-    const listening = createEventChannel(world.b);
-    const listenId = listening.createId(PortSpace.UDP);
-    listenId.bindAddr({ port: 7174 });
-    listenId.listen();
-    const channel = createEventChannel(world.a);
-    const id = channel.createId(PortSpace.UDP);
-    id.resolveAddr({ address: '127.0.0.2', port: 7174 });
-    id.resolveRoute();
-    await next(channel, CmEventType.ADDR_RESOLVED);
-    await next(channel, CmEventType.ROUTE_RESOLVED);
-    const cqA = world.a.createCq(16);
-    const cqB = world.b.createCq(16);
-    const qpA = id.createQp({ sendCq: cqA, recvCq: cqA });
-    id.connect({ privateData: text('abc') });
-    const request = await next(listening, CmEventType.CONNECT_REQUEST);
-    assert.equal(request.privateData.slice(0, 3), text('abc'));
-    const qpB = request.id.createQp({ sendCq: cqB, recvCq: cqB });
-    const inbox = buffer({ context: world.b, pd: qpB.pd }, 104);
-    qpB.postRecv({ sgList: [inbox.sge] });
-    request.id.accept({ privateData: text('me') });
-    const { ud } = await next(channel, CmEventType.ESTABLISHED);
-    assert.equal([ud?.qpNum, ud?.qkey], [qpB.qpNum, RDMA_UDP_QKEY]);
-    assert.equal(ud?.privateData.slice(0, 2), text('me'));
-    const outbox = buffer({ context: world.a, pd: qpA.pd });
-    const ah = qpA.pd.createAh(ud!.ahAttr);
-    qpA.postSend({
-      opcode: WrOpcode.SEND,
-      sgList: [outbox.sge],
-      sendFlags: SendFlag.SIGNALED,
-      ud: { ah, remoteQpn: ud!.qpNum, remoteQkey: ud!.qkey },
-    });
-    const [wc] = await cqB.wait();
-    assert.equal([wc?.byteLen, wc?.srcQp, wc?.srcPort], [104, qpA.qpNum, 4791]);
-    const back = world.b.initAhFromWc(1, wc!, inbox.memory);
-    assert.equal([`${back.dgid as Gid}`, back.port], ['127.0.0.1', 4791]);
-    // A service that is refused, and one that is not there.
-    const other = channel.createId(PortSpace.UDP);
-    other.resolveAddr({ address: '127.0.0.2', port: 7174 });
-    other.resolveRoute();
-    await next(channel, CmEventType.ADDR_RESOLVED);
-    await next(channel, CmEventType.ROUTE_RESOLVED);
-    other.connect();
-    (await next(listening, CmEventType.CONNECT_REQUEST)).id.reject();
-    assert.is((await next(channel, CmEventType.UNREACHABLE)).status, 2);
-    ah.destroy();
-    channel.destroy();
-    listening.destroy();
-  }));
+test('datagrams: a service is resolved, and messages go both ways', async (world) => {
+  const listening = createEventChannel(world.b);
+  const listenId = listening.createId(PortSpace.UDP);
+  listenId.bindAddr({ port: 7174 });
+  listenId.listen();
+  const channel = createEventChannel(world.a);
+  const id = channel.createId(PortSpace.UDP);
+  id.resolveAddr({ address: '127.0.0.2', port: 7174 });
+  id.resolveRoute();
+  await next(channel, CmEventType.ADDR_RESOLVED);
+  await next(channel, CmEventType.ROUTE_RESOLVED);
+  const cqA = world.a.createCq(16);
+  const cqB = world.b.createCq(16);
+  const qpA = id.createQp({ sendCq: cqA, recvCq: cqA });
+  id.connect({ privateData: text('abc') });
+  const request = await next(listening, CmEventType.CONNECT_REQUEST);
+  assert.equal(request.privateData.slice(0, 3), text('abc'));
+  const qpB = request.id.createQp({ sendCq: cqB, recvCq: cqB });
+  const inbox = buffer({ context: world.b, pd: qpB.pd }, 104);
+  qpB.postRecv({ sgList: [inbox.sge] });
+  request.id.accept({ privateData: text('me') });
+  const { ud } = await next(channel, CmEventType.ESTABLISHED);
+  assert.equal([ud?.qpNum, ud?.qkey], [qpB.qpNum, RDMA_UDP_QKEY]);
+  assert.equal(ud?.privateData.slice(0, 2), text('me'));
+  const outbox = buffer({ context: world.a, pd: qpA.pd });
+  const ah = qpA.pd.createAh(ud!.ahAttr);
+  qpA.postSend({
+    opcode: WrOpcode.SEND,
+    sgList: [outbox.sge],
+    sendFlags: SendFlag.SIGNALED,
+    ud: { ah, remoteQpn: ud!.qpNum, remoteQkey: ud!.qkey },
+  });
+  const [wc] = await cqB.wait();
+  assert.equal([wc?.byteLen, wc?.srcQp, wc?.srcPort], [104, qpA.qpNum, 4791]);
+  const back = world.b.initAhFromWc(1, wc!, inbox.memory);
+  assert.equal([`${back.dgid as Gid}`, back.port], ['127.0.0.1', 4791]);
+  // A service that is refused, and one that is not there.
+  const other = channel.createId(PortSpace.UDP);
+  other.resolveAddr({ address: '127.0.0.2', port: 7174 });
+  other.resolveRoute();
+  await next(channel, CmEventType.ADDR_RESOLVED);
+  await next(channel, CmEventType.ROUTE_RESOLVED);
+  other.connect();
+  (await next(listening, CmEventType.CONNECT_REQUEST)).id.reject();
+  assert.is((await next(channel, CmEventType.UNREACHABLE)).status, 2);
+  ah.destroy();
+  channel.destroy();
+  listening.destroy();
+});
 
-test('a group is joined by datagram ids, and by no others', () =>
-  inWorld(async (world) => {
-    const channel = createEventChannel(world.a);
-    const cq = world.a.createCq(4);
-    const id = channel.createId(PortSpace.UDP);
-    expectMisuse(() => id.joinMulticast('239.1.1.1'));
-    id.createQp({ sendCq: cq, recvCq: cq });
-    expectMisuse(() => id.joinMulticast('10.0.0.1'));
-    id.joinMulticast('239.1.1.1');
-    const { ud } = await next(channel, CmEventType.MULTICAST_JOIN);
-    assert.equal([ud?.qpNum, `${ud?.ahAttr.dgid as Gid}`], [0xffffff, '239.1.1.1']);
-    id.leaveMulticast('239.1.1.1');
-    channel.destroy();
-  }));
+test('a group is joined by datagram ids, and by no others', async (world) => {
+  const channel = createEventChannel(world.a);
+  const cq = world.a.createCq(4);
+  const id = channel.createId(PortSpace.UDP);
+  expectMisuse(() => id.joinMulticast('239.1.1.1'));
+  id.createQp({ sendCq: cq, recvCq: cq });
+  expectMisuse(() => id.joinMulticast('10.0.0.1'));
+  id.joinMulticast('239.1.1.1');
+  const { ud } = await next(channel, CmEventType.MULTICAST_JOIN);
+  assert.equal([ud?.qpNum, `${ud?.ahAttr.dgid as Gid}`], [0xffffff, '239.1.1.1']);
+  id.leaveMulticast('239.1.1.1');
+  channel.destroy();
+});
 
-test('ports are taken once, and given back', () =>
-  inWorld(async (world) => {
-    const channel = createEventChannel(world.a);
-    const id = channel.createId();
-    id.bindAddr({ port: 5000 });
-    const other = channel.createId();
-    expectRefusal(() => other.bindAddr({ port: 5000 }), 'EADDRINUSE');
-    channel.createId(PortSpace.UDP).bindAddr({ port: 5000 });
-    id.destroy();
-    other.bindAddr({ port: 5000 });
-    expectRefusal(() => other.bindAddr({ port: 5001 }), 'EINVAL');
-    expectMisuse(() => channel.createId(7));
-    expectMisuse(() => channel.createId().bindAddr({ port: 65536 }));
-    expectMisuse(() => channel.createId().resolveAddr({ address: 'x', port: 1 }));
-    expectMisuse(() => channel.createId().setOption({ maxCmRetries: 16 }));
-    channel.destroy();
-    expectMisuse(() => channel.createId());
-  }));
+test('ports are taken once, and given back', async (world) => {
+  const channel = createEventChannel(world.a);
+  const id = channel.createId();
+  id.bindAddr({ port: 5000 });
+  const other = channel.createId();
+  expectRefusal(() => other.bindAddr({ port: 5000 }), 'EADDRINUSE');
+  channel.createId(PortSpace.UDP).bindAddr({ port: 5000 });
+  id.destroy();
+  other.bindAddr({ port: 5000 });
+  expectRefusal(() => other.bindAddr({ port: 5001 }), 'EINVAL');
+  expectMisuse(() => channel.createId(7));
+  expectMisuse(() => channel.createId().bindAddr({ port: 65536 }));
+  expectMisuse(() => channel.createId().resolveAddr({ address: 'x', port: 1 }));
+  expectMisuse(() => channel.createId().setOption({ maxCmRetries: 16 }));
+  channel.destroy();
+  expectMisuse(() => channel.createId());
+});
 
-test('closing a device disconnects its connections, and their peers are notified', () =>
-  inWorld(async (world) => {
-    const [a, b] = await pairUp(world);
-    await world.a.close();
-    await Promise.all([a.disconnected, b.disconnected]);
-    await a.close();
-    await b.close();
-  }));
+test('closing a device disconnects its connections, and their peers are notified', async (world) => {
+  const [a, b] = await pairUp(world);
+  await world.a.close();
+  await Promise.all([a.disconnected, b.disconnected]);
+  await a.close();
+  await b.close();
+});
 
-test('what a peer of our kind tells of itself is used: its port, its buffer, selective repeat', () =>
-  inWorld(async (world) => {
-    const listener = await listen('127.0.0.2:6', { context: world.b });
-    const qp = { cap: { ...small.cap, reorderPackets: 16 } };
-    const going = connect('127.0.0.2:6', { context: world.a, qp });
-    const [a, b] = await Promise.all([
-      going,
-      (await listener.getRequest())!.accept({ qp: { cap: { ...small.cap, reorderPackets: 8 } } }),
-    ]);
-    const kept = ({ qp: { handle }, context }: RdmaConnection): number => {
-      const { arena } = context.device;
-      return structAt(arena.memory, QueuePairLayout, handle).reorderPeer;
-    };
-    assert.equal([kept(a), kept(b)], [8, 16]);
-    await a.close();
-    await b.close();
-    await listener.close();
-  }));
+test('what a peer of our kind tells of itself is used: its port, its buffer, selective repeat', async (world) => {
+  const listener = await listen('127.0.0.2:6', { context: world.b });
+  const qp = { cap: { ...small.cap, reorderPackets: 16 } };
+  const going = connect('127.0.0.2:6', { context: world.a, qp });
+  const [a, b] = await Promise.all([
+    going,
+    (await listener.getRequest())!.accept({ qp: { cap: { ...small.cap, reorderPackets: 8 } } }),
+  ]);
+  const kept = ({ qp: { handle }, context }: RdmaConnection): number => {
+    const { arena } = context.device;
+    return structAt(arena.memory, QueuePairLayout, handle).reorderPeer;
+  };
+  assert.equal([kept(a), kept(b)], [8, 16]);
+  await a.close();
+  await b.close();
+  await listener.close();
+});
 
 test.run();

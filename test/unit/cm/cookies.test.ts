@@ -1,5 +1,5 @@
 /** Floods of requests with forged sources: shares, cookies, and places that stay free. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { buildIpCm, serviceIdOf } from '../../../host/cm/address.js';
 import { checkAuth } from '../../../host/cm/auth-option.js';
@@ -9,7 +9,6 @@ import type { FieldsOf, Message, MessageName } from '../../../host/cm/mad.js';
 import { Endpoint } from '../../../host/link/endpoint.js';
 import { CmWorld, OWN_KIND } from '../../support/cm-world.js';
 
-const test = suite('unit/cm/cookies');
 const LINUX_KIND = 0x0200_0000_0000_0005n;
 
 interface Sent {
@@ -309,5 +308,3 @@ test('after a flood nothing is left', () => {
   world.run();
   assert.equal(world.leaks(), []);
 });
-
-test.run();

@@ -38,19 +38,14 @@ interface World {
 }
 
 async function inWorld(
+  device: Partial<OpenOptions>,
   work: (world: World) => Promise<void>,
-  device: Partial<OpenOptions> = {},
 ): Promise<void> {
   const { a: linkA, b: linkB } = createLoopbackPair();
   const options = { memoryBytes: 16 * 2 ** 20, ...device };
-  const a = await openDevice({ ...options, link: linkA } as OpenOptions);
-  const b = await openDevice({ ...options, link: linkB } as OpenOptions);
-  try {
-    await work({ a, b });
-  } finally {
-    await a.close();
-    await b.close();
-  }
+  await using a = await openDevice({ ...options, link: linkA } as OpenOptions);
+  await using b = await openDevice({ ...options, link: linkB } as OpenOptions);
+  await work({ a, b });
 }
 
 async function next(channel: EventChannel, wanted: number) {
@@ -108,7 +103,7 @@ async function sent(id: CmId, wrId: number): Promise<void> {
 }
 
 test('messages: of a buffer, of a list, and of bytes that are copied', () =>
-  inWorld(async (world) => {
+  inWorld({}, async (world) => {
     const [client, server] = await pairUp(world);
     const outbox = memory(client, 'regMsgs');
     const inbox = memory(server, 'regMsgs');
@@ -138,7 +133,7 @@ test('messages: of a buffer, of a list, and of bytes that are copied', () =>
   }));
 
 test('a peer reads and writes what was registered for it, and nothing else', () =>
-  inWorld(async (world) => {
+  inWorld({}, async (world) => {
     const [client, server] = await pairUp(world);
     const own = memory(client, 'regMsgs');
     const read = memory(server, 'regRead');
@@ -165,7 +160,7 @@ test('a peer reads and writes what was registered for it, and nothing else', () 
   }));
 
 test('a buffer lies in its region, and an id that posts has a queue pair', () =>
-  inWorld(async ({ a }) => {
+  inWorld({}, async ({ a }) => {
     const channel = createEventChannel(a);
     const id = channel.createId();
     const { mr, all } = memory(id, 'regMsgs');
@@ -183,44 +178,41 @@ test('a buffer lies in its region, and an id that posts has a queue pair', () =>
   }));
 
 test('completion queues that an id makes go with its queue pair', () =>
-  inWorld(
-    async ({ a }) => {
-      const channel = createEventChannel(a);
-      const id = channel.createId();
-      const free = (): number => {
-        const queues = [];
-        try {
-          for (;;) queues.push(a.createCq(4));
-        } catch (error) {
-          assert.match((error as Error).message, /ENOMEM/);
-        }
-        for (const queue of queues) queue.destroy();
-        return queues.length;
-      };
-      const before = free();
-      const { sendCq, recvCq } = id.createQp({ ...SMALL, cqe: 20 });
-      assert.ok(sendCq !== recvCq && sendCq.cqe >= 20);
-      expectMisuse(() => id.createQp(SMALL), /has a queue pair/);
-      assert.is(free(), before - 2);
-      id.destroyQp();
-      assert.is(free(), before);
-      // A completion queue of the caller stays with the caller.
-      const own = a.createCq(8);
-      id.createQp({ ...SMALL, sendCq: own });
-      id.destroy();
-      assert.is(free(), before - 1);
-      own.destroy();
-      // When the queue pair is refused, nothing was taken.
-      const other = channel.createId();
-      assert.throws(() => other.createQp({ cap: { maxSendWr: 2 ** 30 }, cqe: 4 }));
-      assert.is(free(), before);
-      channel.destroy();
-    },
-    { completionQueuesMax: 8 },
-  ));
+  inWorld({ completionQueuesMax: 8 }, async ({ a }) => {
+    const channel = createEventChannel(a);
+    const id = channel.createId();
+    const free = (): number => {
+      const queues = [];
+      try {
+        for (;;) queues.push(a.createCq(4));
+      } catch (error) {
+        assert.match((error as Error).message, /ENOMEM/);
+      }
+      for (const queue of queues) queue.destroy();
+      return queues.length;
+    };
+    const before = free();
+    const { sendCq, recvCq } = id.createQp({ ...SMALL, cqe: 20 });
+    assert.ok(sendCq !== recvCq && sendCq.cqe >= 20);
+    expectMisuse(() => id.createQp(SMALL), /has a queue pair/);
+    assert.is(free(), before - 2);
+    id.destroyQp();
+    assert.is(free(), before);
+    // A completion queue of the caller stays with the caller.
+    const own = a.createCq(8);
+    id.createQp({ ...SMALL, sendCq: own });
+    id.destroy();
+    assert.is(free(), before - 1);
+    own.destroy();
+    // When the queue pair is refused, nothing was taken.
+    const other = channel.createId();
+    assert.throws(() => other.createQp({ cap: { maxSendWr: 2 ** 30 }, cqe: 4 }));
+    assert.is(free(), before);
+    channel.destroy();
+  }));
 
 test('queue pair attributes for a caller’s own queue pair follow the negotiation', () =>
-  inWorld(async ({ a, b }) => {
+  inWorld({}, async ({ a, b }) => {
     const listening = createEventChannel(b);
     const listenId = listening.createId();
     listenId.bindAddr({ port: 7 });
@@ -269,7 +261,7 @@ test('queue pair attributes for a caller’s own queue pair follow the negotiati
   }));
 
 test('datagram queue pairs of the caller get the Q_Key of their port space', () =>
-  inWorld(async ({ a }) => {
+  inWorld({}, async ({ a }) => {
     const channel = createEventChannel(a);
     const id = channel.createId(PortSpace.UDP);
     const cq = a.createCq(8);
@@ -280,7 +272,7 @@ test('datagram queue pairs of the caller get the Q_Key of their port space', () 
   }));
 
 test('the passive side keeps the timeout that its caller set', () =>
-  inWorld(async ({ a, b }) => {
+  inWorld({}, async ({ a, b }) => {
     const listenId = await listener(b);
     const client = await createEp(a, await getaddrinfo('127.0.0.2', 7), undefined, SMALL);
     client.setOption({ ackTimeout: 15 });
@@ -294,7 +286,7 @@ test('the passive side keeps the timeout that its caller set', () =>
   }));
 
 test('a listener with a channel of its own gives requests, and refuses what it cannot serve', () =>
-  inWorld(async ({ a, b }) => {
+  inWorld({}, async ({ a, b }) => {
     const shared = createEventChannel(b).createId();
     await fails(shared.getRequest(), 'EINVAL');
     const own = await getaddrinfo('127.0.0.2', 7, { flags: RaiFlag.PASSIVE });
@@ -314,7 +306,7 @@ test('a listener with a channel of its own gives requests, and refuses what it c
   }));
 
 test('an end point that cannot be leaves nothing behind', () =>
-  inWorld(async ({ a }) => {
+  inWorld({}, async ({ a }) => {
     const srcAddr = { address: '127.0.0.1', port: 9 };
     const info = { ...(await getaddrinfo('127.0.0.2', 7)), srcAddr };
     await fails(createEp(a, info, undefined, { cap: { maxSendWr: 2 ** 30 } }));
@@ -324,7 +316,7 @@ test('an end point that cannot be leaves nothing behind', () =>
   }));
 
 test('a send-only member of a group receives nothing from it, and can leave it', () =>
-  inWorld(async ({ a, b }) => {
+  inWorld({}, async ({ a, b }) => {
     const group = '239.1.1.1';
     const members: CmId[] = [];
     for (const context of [a, b]) {
@@ -349,19 +341,15 @@ test('a send-only member of a group receives nothing from it, and can leave it',
   }));
 
 test('on a link without multicast a send-only join is refused too', async () => {
-  const context = await openDevice({ link: new UdpLink({ address: '127.0.0.1', port: 0 }) });
-  try {
-    const id = createEventChannel(context).createId(PortSpace.UDP);
-    id.createQp(SMALL);
-    const joinFlags = McJoinFlag.SENDONLY_FULLMEMBER;
-    expectRefusal(() => id.joinMulticastEx({ addr: '239.1.1.1', joinFlags }), 'EOPNOTSUPP');
-  } finally {
-    await context.close();
-  }
+  await using context = await openDevice({ link: new UdpLink({ address: '127.0.0.1', port: 0 }) });
+  const id = createEventChannel(context).createId(PortSpace.UDP);
+  id.createQp(SMALL);
+  const joinFlags = McJoinFlag.SENDONLY_FULLMEMBER;
+  expectRefusal(() => id.joinMulticastEx({ addr: '239.1.1.1', joinFlags }), 'EOPNOTSUPP');
 });
 
 test('hosts are found by name, or it is said that they are not', () =>
-  inWorld(async ({ a }) => {
+  inWorld({}, async ({ a }) => {
     const channel = createEventChannel(a);
     const id = channel.createId();
     id.resolveAddrinfo('localhost', 80);
@@ -389,7 +377,7 @@ test('hosts are found by name, or it is said that they are not', () =>
   }));
 
 test('an application puts events of its own into the queue, and no others', () =>
-  inWorld(async ({ a }) => {
+  inWorld({}, async ({ a }) => {
     const channel = createEventChannel(a);
     const id = channel.createId();
     expectRefusal(() => id.writeCmEvent(CmEventType.ESTABLISHED, 0, 0), 'EINVAL');

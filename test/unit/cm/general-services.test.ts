@@ -282,8 +282,8 @@ test('on a wire that loses, doubles and reorders, everybody gets connected', asy
 });
 
 test('a device with IPv6 addresses connects as well', async () => {
-  const context = await openDevice({ address: '::1', port: 24793 });
-  const other = await openDevice({ address: '::1', port: 24794 });
+  await using context = await openDevice({ address: '::1', port: 24793 });
+  await using other = await openDevice({ address: '::1', port: 24794 });
   const listener = await listen('[::1]:9', { context });
   const going = connect('[::1]:9', { context: other, udpPort: 24793, qp: small });
   const request = (await listener.getRequest())!;
@@ -293,8 +293,6 @@ test('a device with IPv6 addresses connects as well', async () => {
   await active.close();
   await passive.close();
   await listener.close();
-  await context.close();
-  await other.close();
 });
 
 test('a reply that arrives during send is delivered after send returns', async () => {

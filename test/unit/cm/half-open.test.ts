@@ -1,5 +1,5 @@
 /** Half-open connections of silent peers, and forged messages. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { buildIpCm, serviceIdOf } from '../../../host/cm/address.js';
 import { disconnectAll } from '../../../host/cm/endings.js';
@@ -7,8 +7,6 @@ import { AboutMessage, PortSpace, RejectReason } from '../../../host/cm/enums.js
 import { buildMad, type FieldsOf } from '../../../host/cm/mad.js';
 import { Endpoint } from '../../../host/link/endpoint.js';
 import { CmWorld, type End } from '../../support/cm-world.js';
-
-const test = suite('unit/cm/half-open');
 
 const seconds = (micros: number): number => micros / 1e6;
 
@@ -148,5 +146,3 @@ test('a REJ without an id, or for an answered request, ends no connection', () =
     }
   }
 });
-
-test.run();

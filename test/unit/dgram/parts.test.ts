@@ -1,5 +1,5 @@
 /** The parts of `verbena/dgram` that need no socket. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { MisuseError } from '../../../host/errors/errors.js';
 import { isUnicast, localAddresses } from '../../../host/dgram/addresses.js';
@@ -7,8 +7,6 @@ import { Outbox, type Addressed } from '../../../host/dgram/outbox.js';
 import { parseSend } from '../../../host/dgram/send-arguments.js';
 import { parseEnvironment, settingsOf } from '../../../host/dgram/settings.js';
 import type { Outcome } from '../../../host/dgram/local-node.js';
-
-const test = suite('unit/dgram/parts');
 
 test('every form of send has its bytes, destination and callback', () => {
   const bytes = Buffer.from('abcdef');

@@ -2,13 +2,12 @@
 import nodeDgram from 'node:dgram';
 import { once } from 'node:events';
 import { BlockList } from 'node:net';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import dgram, { type RdpSettings, type Socket } from '../../../host/dgram/index.js';
 import { openDevice, rds } from '../../../host/index.js';
 import { RdsSocket } from '../../../host/rds/socket/socket.js';
 
-const test = suite('unit/dgram/reliable');
 const PATIENT = { resolveMillis: 100_000, retryMillis: 100_000 };
 
 async function bound(
@@ -126,45 +125,40 @@ test('a peer outside of the port of nodes is answered by RDP at its source', asy
 });
 
 test('a slow reader: others go on, callbacks get EWOULDBLOCK in the end, and it gets what was taken', async () => {
-  const there = await openDevice({ address: '127.0.77.20' });
-  try {
-    rds.RdsNode.of(there, { parameters: { MaxDataRecvBuffers: 8 } });
-    const sockets = [4000, 4001].map((port) => {
-      const socket = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, there);
-      socket.bind({ port });
-      return socket;
-    });
-    const [slow, quick] = sockets as [rds.RdsSocket, rds.RdsSocket];
-    const one = await bound('127.0.77.19', { ...PATIENT, retryMillis: 0 });
-    const send = (text: string, port: number) =>
-      new Promise<string>((resolve) => {
-        one.send(text, port, '127.0.77.20', (error, bytes) => {
-          resolve((error as NodeJS.ErrnoException | null)?.code ?? `${bytes}`);
-        });
+  await using there = await openDevice({ address: '127.0.77.20' });
+  rds.RdsNode.of(there, { parameters: { MaxDataRecvBuffers: 8 } });
+  const sockets = [4000, 4001].map((port) => {
+    const socket = rds.socket(rds.AF_INET_OFFLOAD, rds.SOCK_DGRAM, 0, there);
+    socket.bind({ port });
+    return socket;
+  });
+  const [slow, quick] = sockets as [rds.RdsSocket, rds.RdsSocket];
+  const one = await bound('127.0.77.19', { ...PATIENT, retryMillis: 0 });
+  const send = (text: string, port: number) =>
+    new Promise<string>((resolve) => {
+      one.send(text, port, '127.0.77.20', (error, bytes) => {
+        resolve((error as NodeJS.ErrnoException | null)?.code ?? `${bytes}`);
       });
-    // Now each knows the other's ports: nothing waits for that.
-    const patient = await bound('127.0.77.19');
-    patient.send('first', 4001, '127.0.77.20');
-    assert.is((await quick.recv())!.data.length, 5);
-    let taken = 0;
-    let said = await send('first', 4000);
-    for (; said !== 'EWOULDBLOCK'; said = await send(`${taken}`, 4000)) taken++;
-    assert.ok(taken >= 6, `${taken}`);
-    assert.is(await send('others go on', 4001), '12');
-    assert.is((await quick.recv())!.data.length, 12);
-    assert.ok(one.counters.failed > 0);
-    // Patient ones wait until it reads.
-    const waited = new Promise((resolve) => patient.send('at last', 4000, '127.0.77.20', resolve));
-    const texts: string[] = [];
-    while (texts.at(-1) !== 'at last')
-      texts.push(Buffer.from((await slow.recv())!.data).toString());
-    assert.is(await waited, null);
-    assert.is(texts.length, taken + 1);
-    assert.is(texts[0], 'first');
-    await closed(one, patient);
-  } finally {
-    await there.close();
-  }
+    });
+  // Now each knows the other's ports: nothing waits for that.
+  const patient = await bound('127.0.77.19');
+  patient.send('first', 4001, '127.0.77.20');
+  assert.is((await quick.recv())!.data.length, 5);
+  let taken = 0;
+  let said = await send('first', 4000);
+  for (; said !== 'EWOULDBLOCK'; said = await send(`${taken}`, 4000)) taken++;
+  assert.ok(taken >= 6, `${taken}`);
+  assert.is(await send('others go on', 4001), '12');
+  assert.is((await quick.recv())!.data.length, 12);
+  assert.ok(one.counters.failed > 0);
+  // Patient ones wait until it reads.
+  const waited = new Promise((resolve) => patient.send('at last', 4000, '127.0.77.20', resolve));
+  const texts: string[] = [];
+  while (texts.at(-1) !== 'at last') texts.push(Buffer.from((await slow.recv())!.data).toString());
+  assert.is(await waited, null);
+  assert.is(texts.length, taken + 1);
+  assert.is(texts[0], 'first');
+  await closed(one, patient);
 });
 
 test('an outbox that is full says ENOBUFS at once, and close waits for the rest', async () => {

@@ -1,12 +1,10 @@
 /** The model of an adapter's caches: what it counts is what a cache written by hand would count. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { AccessFlag, MisuseError, MwType, SendFlag, WrOpcode } from '../../../host/index.js';
 import { ALL_ACCESS, makePair, type Pair } from '../../support/pair.js';
 import { Caches } from '../../support/caches.js';
 import { rejection } from '../../support/refusal.js';
-
-const test = suite('engine: cache model');
 
 const MODEL = { mptEntries: 4, mptWays: 2, mttEntries: 8, mttWays: 4, traceMax: 10_000 };
 

@@ -14,21 +14,17 @@ const { posix } = await loadPosix();
 if (posix) {
   test('a refused allocation names the free bytes, and every allocation lowers them', async () => {
     const options = { name: freshName(), address: ADDRESS, port: 0, memoryBytes: MEMORY_BYTES };
-    const context = await openDevice(options);
-    try {
-      const freeBytes = (): number => {
-        const { message } = expectRefusal(() => context.alloc(MEMORY_BYTES), 'ENOMEM');
-        return Number(/\((\d+) free in all\)/.exec(message)![1]);
-      };
-      const before = freeBytes();
-      assert.ok(before > HALF && before < MEMORY_BYTES, `${before} bytes free`);
-      const memory = context.alloc(HALF);
-      assert.is(freeBytes(), before - HALF);
-      context.free(memory);
-      assert.is(freeBytes(), before);
-    } finally {
-      await context.close();
-    }
+    await using context = await openDevice(options);
+    const freeBytes = (): number => {
+      const { message } = expectRefusal(() => context.alloc(MEMORY_BYTES), 'ENOMEM');
+      return Number(/\((\d+) free in all\)/.exec(message)![1]);
+    };
+    const before = freeBytes();
+    assert.ok(before > HALF && before < MEMORY_BYTES, `${before} bytes free`);
+    const memory = context.alloc(HALF);
+    assert.is(freeBytes(), before - HALF);
+    context.free(memory);
+    assert.is(freeBytes(), before);
   });
 } else {
   test('processes share no device without koffi', async () => {

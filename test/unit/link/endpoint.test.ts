@@ -1,8 +1,6 @@
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint, Gid } from '../../../host/link/endpoint.js';
-
-const test = suite('link/endpoint');
 
 test('a GID of an IPv4 address is IPv4-mapped', () => {
   const gid = Gid.parse('10.77.0.2');

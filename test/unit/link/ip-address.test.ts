@@ -1,10 +1,8 @@
 import * as net from 'node:net';
 import fc from 'fast-check';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { isIP, isIPv4, isIPv6 } from '../../../host/link/ip-address.js';
-
-const test = suite('link/ip-address');
 
 const ODD = [
   '',

@@ -1,12 +1,10 @@
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../../host/link/endpoint.js';
 import { createLoopbackPair, LoopbackNetwork } from '../../../host/link/loopback.js';
 import { pattern, TestBatch } from '../../support/batch.js';
 import { BatchReceiver, RecordingReceiver, settle } from '../../support/receiver.js';
 import { expectMisuse } from '../../support/refusal.js';
-
-const test = suite('link/loopback');
 
 async function openPair(receiver = new RecordingReceiver()) {
   const { network, a, b } = createLoopbackPair({ auto: false });

@@ -1,4 +1,4 @@
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../../host/link/endpoint.js';
 import { faultLink } from '../../../host/link/faults/fault.js';
@@ -8,8 +8,6 @@ import { pcapLink } from '../../../host/link/capture/pcap.js';
 import { traceLink } from '../../../host/link/capture/trace.js';
 import { UdpLink } from '../../../host/link/udp/udp.js';
 import { UdpBatchLink } from '../../../host/link/udp/udp-batch.js';
-
-const test = suite('link/pass-on');
 
 const sink = { write: () => true, close: () => Promise.resolve() };
 const WRAPPERS: { [name: string]: (link: Link) => Link } = {

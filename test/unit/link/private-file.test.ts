@@ -10,15 +10,13 @@ import {
   writeFileSync,
   writeSync,
 } from 'node:fs';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RefusalError } from '../../../host/index.js';
 import { pcapFile } from '../../../host/link/capture/pcap.js';
 import { checkOwner, overwritePrivate } from '../../../host/link/private-file.js';
 import { canBeReadByOthers, give, openToAll, testOfTwoUsers } from '../../support/other-user.js';
 import { Workspace } from '../../support/processes.js';
-
-const test = suite('link/private-file');
 
 function refusal(work: () => unknown): RefusalError {
   try {

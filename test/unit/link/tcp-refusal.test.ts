@@ -1,11 +1,10 @@
 /** What the system says of ports and ways, as refusals with what helps. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { LinkError, RefusalError } from '../../../host/errors/errors.js';
 import { localAddressTowards } from '../../../host/link/interface.js';
 import { connectRefusal, listenRefusal } from '../../../host/link/tcp-refusal.js';
 
-const test = suite('link/tcp-refusal');
 const NOWHERE = 'no-such-host.invalid';
 
 /** As Node makes them. */

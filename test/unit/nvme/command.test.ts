@@ -3,7 +3,7 @@
  * (nvme-connect-write-read), and malformed ones.
  */
 import { readFileSync } from 'node:fs';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode } from '#build/abi.js';
 import { parseMad } from '../../../host/cm/mad.js';
@@ -36,7 +36,6 @@ import { Random } from '../../simulation/random.js';
 import { vectors } from '../../support/paths.js';
 import { expectMisuse } from '../../support/refusal.js';
 
-const test = suite('nvme/command');
 const [BTH, DETH, IETH, RETH, AETH, ICRC, IP_CM] = [12, 8, 4, 16, 4, 4, 36];
 const HOST = '10.88.0.3';
 /** The admin queue pairs: of the target, of the host. */

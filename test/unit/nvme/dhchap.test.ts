@@ -3,7 +3,7 @@
  * answers were computed with Python's hashlib, hmac and zlib; OpenSSL names the groups of the primes.
  */
 import { createHash } from 'node:crypto';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { MisuseError, makeDhchapSecret } from '../../../host/index.js';
 import { DHCHAP_GROUPS, DhchapKey, primeOf } from '../../../host/nvme/dhchap-group.js';
@@ -37,7 +37,6 @@ import {
 import { Random } from '../../simulation/random.js';
 import { expectRejected } from '../../support/refusal.js';
 
-const test = suite('nvme/dhchap');
 const HOST_NQN = 'nqn.2014-08.org.nvmexpress:uuid:00000000-0000-0000-0000-000000000088';
 const SUB_NQN = 'nqn.2026-01.test:disk';
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');

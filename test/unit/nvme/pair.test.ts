@@ -1,5 +1,5 @@
 /** Our initiator and our target, over a link inside this process. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   MisuseError,
@@ -15,8 +15,6 @@ import { HOST, NQN, TARGET, inNvmeWorld, rawQueue } from '../../support/nvme-wor
 import { noise } from '../../support/processes.js';
 import { expectRejected } from '../../support/refusal.js';
 
-const test = suite('nvme/pair');
-
 async function misuse(work: Promise<unknown>): Promise<void> {
   try {
     await work;
@@ -28,7 +26,7 @@ async function misuse(work: Promise<unknown>): Promise<void> {
 }
 
 test('a host discovers the subsystem, connects it, and learns what it is', () =>
-  inNvmeWorld(async ({ host, connect, target, events }) => {
+  inNvmeWorld({}, async ({ host, connect, target, events }) => {
     const found = await discoverNvme(TARGET, { context: host });
     assert.equal(found, [{ nqn: NQN, address: TARGET, port: 4420 }]);
     const volume = await connect();
@@ -43,7 +41,7 @@ test('a host discovers the subsystem, connects it, and learns what it is', () =>
   }));
 
 test('what is written is read, whatever way it travels', () =>
-  inNvmeWorld(async ({ host, connect, target }) => {
+  inNvmeWorld({}, async ({ host, connect, target }) => {
     const volume = await connect();
     const source = host.alloc(300 * 1024);
     source.set(noise(source.length));
@@ -74,7 +72,7 @@ test('what is written is read, whatever way it travels', () =>
   }));
 
 test('each registration ends with the target’s answer, and all regions come back', () =>
-  inNvmeWorld(async ({ host, connect }) => {
+  inNvmeWorld({}, async ({ host, connect }) => {
     const volume = await connect({ queueDepth: 16, numMr: 4 });
     const memory = host.alloc(64 * 8192);
     const reads = Array.from({ length: 64 }, (_, at) =>
@@ -94,7 +92,7 @@ test('each registration ends with the target’s answer, and all regions come ba
   }));
 
 test('without a region a command stands in line: it is counted, and none is lost', () =>
-  inNvmeWorld(async ({ host, connect }) => {
+  inNvmeWorld({}, async ({ host, connect }) => {
     const pool = createFmrPool(host, undefined, {
       ...{ maxLength: 131072, ulp: 'small', mrsMax: 6, mrsMin: 2, lowWater: 0, growBlock: 1 },
     });
@@ -117,50 +115,44 @@ test('without a region a command stands in line: it is counted, and none is lost
   }));
 
 test('a volume lends of its own regions as many as it says, and has them back', () =>
-  inNvmeWorld(
-    async ({ host, connect }) => {
-      const pool = createFmrPool(host, undefined, {
-        ...{ maxLength: 131072, ulp: 'lent', mrsMax: 16, mrsMin: 4, lowWater: 4, growBlock: 4 },
-      });
-      await misuse(connect({ pool, numMr: 8, lendMrs: 9 }));
-      const lender = await connect({ pool, numMr: 8, lendMrs: 5 });
-      const other = await connect({ pool, queueDepth: 32, numMr: 2, weight: 3 });
-      const memory = host.alloc(32 * 8192);
-      let most = 0;
-      const reads = Array.from({ length: 32 }, async (_, at) => {
-        await other.read(at * 16, memory.subarray(at * 8192, (at + 1) * 8192));
-        most = Math.max(most, lender.stats.regions.lent);
-      });
-      await Promise.all(reads);
-      assert.ok(most > 0 && most <= 5, `${most}`);
-      while (lender.stats.regions.lent > 0) await new Promise((done) => setTimeout(done, 1));
-      await lender.read(0, memory);
-      assert.is(lender.stats.regions.hitsL1, lender.stats.registrations);
-      await lender.close();
-      await other.close();
-      pool.destroy();
-    },
-    { target: { delayMicros: () => 20_000 } },
-  ));
+  inNvmeWorld({ target: { delayMicros: () => 20_000 } }, async ({ host, connect }) => {
+    const pool = createFmrPool(host, undefined, {
+      ...{ maxLength: 131072, ulp: 'lent', mrsMax: 16, mrsMin: 4, lowWater: 4, growBlock: 4 },
+    });
+    await misuse(connect({ pool, numMr: 8, lendMrs: 9 }));
+    const lender = await connect({ pool, numMr: 8, lendMrs: 5 });
+    const other = await connect({ pool, queueDepth: 32, numMr: 2, weight: 3 });
+    const memory = host.alloc(32 * 8192);
+    let most = 0;
+    const reads = Array.from({ length: 32 }, async (_, at) => {
+      await other.read(at * 16, memory.subarray(at * 8192, (at + 1) * 8192));
+      most = Math.max(most, lender.stats.regions.lent);
+    });
+    await Promise.all(reads);
+    assert.ok(most > 0 && most <= 5, `${most}`);
+    while (lender.stats.regions.lent > 0) await new Promise((done) => setTimeout(done, 1));
+    await lender.read(0, memory);
+    assert.is(lender.stats.regions.hitsL1, lender.stats.registrations);
+    await lender.close();
+    await other.close();
+    pool.destroy();
+  }));
 
 test('with packets lost nothing else is', () =>
-  inNvmeWorld(
-    async ({ host, connect }) => {
-      const volume = await connect({ ackTimeout: 8 });
-      const source = host.alloc(2 ** 20);
-      source.set(noise(source.length, 5));
-      const sink = host.alloc(source.length);
-      await volume.write(0, source);
-      await volume.flush();
-      await volume.read(0, sink);
-      assert.is(Buffer.compare(source, sink), 0);
-      await volume.close();
-    },
-    { loss: 0.03, target: { ackTimeout: 8 } },
-  ));
+  inNvmeWorld({ loss: 0.03, target: { ackTimeout: 8 } }, async ({ host, connect }) => {
+    const volume = await connect({ ackTimeout: 8 });
+    const source = host.alloc(2 ** 20);
+    source.set(noise(source.length, 5));
+    const sink = host.alloc(source.length);
+    await volume.write(0, source);
+    await volume.flush();
+    await volume.read(0, sink);
+    assert.is(Buffer.compare(source, sink), 0);
+    await volume.close();
+  }));
 
 test('a command that the target refuses completes with its status, and the queue goes on', () =>
-  inNvmeWorld(async ({ host, connect }) => {
+  inNvmeWorld({}, async ({ host, connect }) => {
     const volume = await connect();
     const block = host.alloc(1024);
     const error = await expectRejected(volume.read(2047, block), 'EINVAL');
@@ -174,7 +166,7 @@ test('a command that the target refuses completes with its status, and the queue
   }));
 
 test('misuse is refused before anything is sent', () =>
-  inNvmeWorld(async ({ host, connect }) => {
+  inNvmeWorld({}, async ({ host, connect }) => {
     await misuse(connect({ nqn: 'disk' }));
     await misuse(connect({ queueDepth: 0 }));
     await misuse(connect({ queueDepth: 1024 }));
@@ -198,6 +190,7 @@ test('misuse is refused before anything is sent', () =>
 
 test('a missing subsystem or volume, an unknown host and a host too many have their own errors', () =>
   inNvmeWorld(
+    { target: { hosts: ['nqn.2026-01.test:known'], controllersMax: 1 } },
     async ({ connect, target, events }) => {
       const hostNqn = 'nqn.2026-01.test:known';
       await expectRejected(connect({ nqn: 'nqn.2026-01.test:other', hostNqn }), 'ENOENT');
@@ -212,24 +205,20 @@ test('a missing subsystem or volume, an unknown host and a host too many have th
       assert.match(refused[2]!, 'too many');
       await volume.close();
     },
-    { target: { hosts: ['nqn.2026-01.test:known'], controllersMax: 1 } },
   ));
 
 test('limits of queues are refused at the connection', () =>
-  inNvmeWorld(
-    async ({ connect, target }) => {
-      // As deep as there is: 15.
-      const volume = await connect({ queueDepth: 100 });
-      const error = await expectRejected(connect(), 'ECONNREFUSED');
-      assert.match(error.message, /NO_RESOURCES/);
-      assert.is(target.stats.refused, 1);
-      await volume.close();
-    },
-    { target: { queuesMax: 2, queueDepthMax: 16 } },
-  ));
+  inNvmeWorld({ target: { queuesMax: 2, queueDepthMax: 16 } }, async ({ connect, target }) => {
+    // As deep as there is: 15.
+    const volume = await connect({ queueDepth: 100 });
+    const error = await expectRejected(connect(), 'ECONNREFUSED');
+    assert.match(error.message, /NO_RESOURCES/);
+    assert.is(target.stats.refused, 1);
+    await volume.close();
+  }));
 
 test('a silent host is let go', () =>
-  inNvmeWorld(async ({ host, target, events }) => {
+  inNvmeWorld({}, async ({ host, target, events }) => {
     const { ask, ended } = await rawQueue(host, 0);
     const buffer = host.alloc(1024);
     const { hostId: hostid, hostNqn: hostnqn } = { hostId: new Uint8Array(16), hostNqn: 'nqn.h' };
@@ -242,7 +231,7 @@ test('a silent host is let go', () =>
   }));
 
 test('one that sends keep alives is kept', () =>
-  inNvmeWorld(async ({ connect, events, host }) => {
+  inNvmeWorld({}, async ({ connect, events, host }) => {
     const volume = await connect({ keepAliveMillis: 1000 });
     await new Promise((resolve) => setTimeout(resolve, 2500));
     await volume.read(0, host.alloc(512));
@@ -252,7 +241,7 @@ test('one that sends keep alives is kept', () =>
 
 test('a target that goes away is found again, and what was under way is done', () => {
   const seen: NvmeVolumeEvent[] = [];
-  return inNvmeWorld(async ({ connect, target, host }) => {
+  return inNvmeWorld({}, async ({ connect, target, host }) => {
     const volume = await connect({
       ...{ ctrlLossMillis: 20_000, reconnectDelayMillis: 20 },
       onEvent: (event) => void seen.push(event),
@@ -279,7 +268,7 @@ test('a target that goes away is found again, and what was under way is done', (
 });
 
 test('without retries, commands under way fail, and so do later ones', () =>
-  inNvmeWorld(async ({ connect, target, host }) => {
+  inNvmeWorld({}, async ({ connect, target, host }) => {
     const seen: string[] = [];
     const volume = await connect({ onEvent: ({ kind }) => void seen.push(kind) });
     const read = volume.read(0, host.alloc(8192));
@@ -321,56 +310,51 @@ class FrailStore implements NvmeStore {
 test('after a failed flush nothing is written any more, and the host gets an error', () => {
   const store = new FrailStore();
   const seen: NvmeVolumeEvent[] = [];
-  return inNvmeWorld(
-    async ({ connect, host, events }) => {
-      const volume = await connect({ onEvent: (event) => void seen.push(event) });
-      assert.is(volume.isVolatile, true);
-      const memory = host.alloc(8192);
-      await volume.write(0, memory, { fua: true });
-      assert.is(store.flushes, 1);
-      store.fails = true;
-      const error = await expectRejected(volume.flush(), 'EIO');
-      assert.is((error as NvmeError).status, NvmeStatus.WRITE_FAULT);
-      await expectRejected(volume.write(0, memory), 'EPERM');
-      await expectRejected(volume.flush(), 'EPERM');
-      await volume.read(0, memory);
-      assert.equal(
-        seen.map(({ kind, reason }) => `${kind} ${reason}`),
-        ['told type 1, information 0'],
-      );
-      assert.equal(
-        events.filter(({ kind }) => kind === 'failed').map(({ reason }) => reason),
-        ['EIO: the disk is gone'],
-      );
-      await volume.close();
-    },
-    { store: () => store },
-  );
+  return inNvmeWorld({ store: () => store }, async ({ connect, host, events }) => {
+    const volume = await connect({ onEvent: (event) => void seen.push(event) });
+    assert.is(volume.isVolatile, true);
+    const memory = host.alloc(8192);
+    await volume.write(0, memory, { fua: true });
+    assert.is(store.flushes, 1);
+    store.fails = true;
+    const error = await expectRejected(volume.flush(), 'EIO');
+    assert.is((error as NvmeError).status, NvmeStatus.WRITE_FAULT);
+    await expectRejected(volume.write(0, memory), 'EPERM');
+    await expectRejected(volume.flush(), 'EPERM');
+    await volume.read(0, memory);
+    assert.equal(
+      seen.map(({ kind, reason }) => `${kind} ${reason}`),
+      ['told type 1, information 0'],
+    );
+    assert.equal(
+      events.filter(({ kind }) => kind === 'failed').map(({ reason }) => reason),
+      ['EIO: the disk is gone'],
+    );
+    await volume.close();
+  });
 });
 
 test('a flush says when the target went away with what was not flushed, once', () =>
-  inNvmeWorld(
-    async ({ connect, target, host }) => {
-      const volume = await connect({ ctrlLossMillis: 20_000, reconnectDelayMillis: 20 });
-      const memory = host.alloc(8192);
-      await volume.write(0, memory);
-      await volume.flush();
-      target.disconnectAll('after a flush');
-      await volume.read(0, memory);
-      await volume.flush();
-      await volume.write(0, memory);
-      target.disconnectAll('before a flush');
-      await volume.read(0, memory);
-      await expectRejected(volume.flush(), 'EIO');
-      await volume.flush();
-      assert.is(volume.stats.reconnects, 2);
-      await volume.close();
-    },
-    { store: () => new FrailStore() },
-  ));
+  inNvmeWorld({ store: () => new FrailStore() }, async ({ connect, target, host }) => {
+    const volume = await connect({ ctrlLossMillis: 20_000, reconnectDelayMillis: 20 });
+    const memory = host.alloc(8192);
+    await volume.write(0, memory);
+    await volume.flush();
+    target.disconnectAll('after a flush');
+    await volume.read(0, memory);
+    await volume.flush();
+    await volume.write(0, memory);
+    target.disconnectAll('before a flush');
+    await volume.read(0, memory);
+    await expectRejected(volume.flush(), 'EIO');
+    await volume.flush();
+    assert.is(volume.stats.reconnects, 2);
+    await volume.close();
+  }));
 
 test('the quota of data in flight is waited for, and nothing is refused', () =>
   inNvmeWorld(
+    { store: () => new FrailStore(), target: { dataBytes: 131072 } },
     async ({ connect, host, target }) => {
       const volume = await connect();
       const memory = host.alloc(32 * 8192);
@@ -381,7 +365,6 @@ test('the quota of data in flight is waited for, and nothing is refused', () =>
       assert.ok(target.stats.dataWaits > 0);
       await volume.close();
     },
-    { store: () => new FrailStore(), target: { dataBytes: 131072 } },
   ));
 
 test.run();

@@ -1,5 +1,5 @@
 /** Authenticated connections between our NVMe host and our target, over UDP sockets. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   MisuseError,
@@ -14,7 +14,6 @@ import {
 } from '../../../host/index.js';
 import { checkDenied, checkNoTags, checkTags, openTapped } from '../../support/tags.js';
 
-const test = suite('nvme/psk');
 const NQN = 'nqn.2026-01.test:psk';
 const HOST_NQN = 'nqn.2026-01.dev.verbena:host';
 const [TARGET, HOST] = ['127.0.116.1', '127.0.116.2'];

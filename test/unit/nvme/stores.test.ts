@@ -1,7 +1,7 @@
 /** Where blocks lie: memory, a file, a region of persistent memory; and how long they take. */
 import { existsSync, readdirSync } from 'node:fs';
 import { chmod, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   MisuseError,
@@ -27,7 +27,6 @@ import { Workspace, noise } from '../../support/processes.js';
 import { WITHOUT_KOFFI } from '../../support/without-koffi.js';
 import { expectRejected } from '../../support/refusal.js';
 
-const test = suite('nvme/stores');
 const fileStore = new URL('../../../host/nvme/file-store.js', import.meta.url).href;
 
 /** An I/O queue into which any command may be put. */
@@ -51,12 +50,12 @@ async function ioQueue(
 }
 
 async function withDevice(work: (context: Context) => Promise<void>): Promise<void> {
-  const context = await openDevice({ link: createLoopbackPair().a, memoryBytes: 32 * 2 ** 20 });
-  try {
-    await work(context);
-  } finally {
-    await context.close();
-  }
+  await using context = await openDevice({
+    link: createLoopbackPair().a,
+    memoryBytes: 32 * 2 ** 20,
+  });
+
+  await work(context);
 }
 
 test('a file holds the bytes that were written to it, and grows on request', () =>
@@ -182,6 +181,7 @@ test('flushes that come while one is under way share the next', () =>
 test('a file under a target: read and write through memory that is a quota', () =>
   Workspace.use((workspace) =>
     inNvmeWorld(
+      { store: () => NvmeFileStore.open(workspace.path('disk.img'), 2 ** 20) },
       async ({ connect, host }) => {
         const volume = await connect();
         assert.is(volume.isVolatile, true);
@@ -197,7 +197,6 @@ test('a file under a target: read and write through memory that is a quota', () 
         assert.is(Buffer.compare(there, sink), 0);
         await volume.close();
       },
-      { store: () => NvmeFileStore.open(workspace.path('disk.img'), 2 ** 20) },
     ),
   ));
 
@@ -205,6 +204,12 @@ for (const kind of ['memory', 'a file'] as const) {
   test(`blocks that are deallocated read as zeros, and no others: ${kind}`, () =>
     Workspace.use((workspace) =>
       inNvmeWorld(
+        {
+          target: { inCapsuleBytes: 1024 },
+          ...(kind === 'a file' && {
+            store: () => NvmeFileStore.open(workspace.path('disk.img'), 2 ** 20),
+          }),
+        },
         async ({ connect, host, target }) => {
           const volume = await connect();
           const source = host.alloc(2 ** 20);
@@ -251,18 +256,12 @@ for (const kind of ['memory', 'a file'] as const) {
           await target.close();
           assert.is(Buffer.compare(await readFile(path), expected), 0, 'its length is as it was');
         },
-        {
-          target: { inCapsuleBytes: 1024 },
-          ...(kind === 'a file' && {
-            store: () => NvmeFileStore.open(workspace.path('disk.img'), 2 ** 20),
-          }),
-        },
       ),
     ));
 }
 
 test('what is only said of blocks changes nothing, and a list has to be there', () =>
-  inNvmeWorld(async ({ host, connect, target }) => {
+  inNvmeWorld({}, async ({ host, connect, target }) => {
     const volume = await connect();
     const { ask, association } = await ioQueue(host, volume.pool.createUser(1));
     const list = host.alloc(16);
@@ -285,6 +284,7 @@ test('persistent memory under a target is durable when a flush says so', () =>
     const options = { bytes: 2 ** 20, volatile: true };
     const source = noise(100_352);
     await inNvmeWorld(
+      { store: (context) => NvmePmemStore.open(context, path, options) },
       async ({ connect, host }) => {
         const volume = await connect();
         assert.is(volume.isVolatile, true);
@@ -295,7 +295,6 @@ test('persistent memory under a target is durable when a flush says so', () =>
         await volume.flush();
         await volume.close();
       },
-      { store: (context) => NvmePmemStore.open(context, path, options) },
     );
     await withDevice(async (context) => {
       const store = await NvmePmemStore.open(context, path, { volatile: true });
@@ -356,20 +355,17 @@ test('a target sleeps for its configured response time', () => {
     asked.push(`${kind} ${length}`);
     return 20_000;
   };
-  return inNvmeWorld(
-    async ({ connect, host }) => {
-      const volume = await connect();
-      const memory = host.alloc(8192);
-      const started = performance.now();
-      await volume.write(0, memory);
-      await volume.read(0, memory);
-      await volume.flush();
-      assert.ok(performance.now() - started >= 59);
-      assert.equal(asked, ['write 8192', 'read 8192', 'flush 0']);
-      await volume.close();
-    },
-    { target: { delayMicros } },
-  );
+  return inNvmeWorld({ target: { delayMicros } }, async ({ connect, host }) => {
+    const volume = await connect();
+    const memory = host.alloc(8192);
+    const started = performance.now();
+    await volume.write(0, memory);
+    await volume.read(0, memory);
+    await volume.flush();
+    assert.ok(performance.now() - started >= 59);
+    assert.equal(asked, ['write 8192', 'read 8192', 'flush 0']);
+    await volume.close();
+  });
 });
 
 test.run();

@@ -1,10 +1,9 @@
 /** The model of a power cut: what may be lost, and what never is. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { CrashStore } from '../../../host/pmem/crash-store.js';
 import { Random } from '../../simulation/random.js';
 
-const test = suite('pmem/crash-store');
 const LINE = 64;
 
 function storeOf(memory: Uint8Array, seed: number, more = {}): CrashStore {

@@ -1,5 +1,5 @@
 /** The header of a persistent region, whole, torn and foreign. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RefusalError } from '../../../host/errors/errors.js';
 import {
@@ -9,7 +9,6 @@ import {
   encodeHeader,
 } from '../../../host/pmem/header.js';
 
-const test = suite('pmem/header');
 const FIRST = {
   version: 2,
   generation: 0,

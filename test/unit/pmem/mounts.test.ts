@@ -5,12 +5,11 @@
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { placeOfPath } from '../../../host/pmem/place.js';
 import { Workspace } from '../../support/processes.js';
 
-const test = suite('pmem/mounts');
 const reporter = fileURLToPath(new URL('../../support/place-reporter.js', import.meta.url));
 const fileSystems = readFileSync('/proc/filesystems', 'utf8');
 

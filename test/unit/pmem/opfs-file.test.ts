@@ -1,5 +1,5 @@
 /** The file of a browser's region, cut after every step of what is done to it. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { MisuseError, type RefusalError } from '../../../host/index.js';
 import { DATA_OFFSET } from '../../../host/pmem/header.js';
@@ -10,7 +10,6 @@ import {
   type SyncAccessHandle,
 } from '../../../host/pmem/opfs-file.js';
 
-const test = suite('pmem/opfs-file');
 const ID = 0x1234n;
 const SECTOR = 4096;
 

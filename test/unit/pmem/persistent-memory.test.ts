@@ -30,12 +30,8 @@ const KINDS = [
 ] as const;
 
 async function using(sharedArrayBuffer: boolean, work: (context: Context) => Promise<void>) {
-  const context = await openDevice({ link: createLoopbackPair().a, sharedArrayBuffer });
-  try {
-    await work(context);
-  } finally {
-    await context.close();
-  }
+  await using context = await openDevice({ link: createLoopbackPair().a, sharedArrayBuffer });
+  await work(context);
 }
 
 async function code(work: Promise<unknown>): Promise<string> {

@@ -1,11 +1,9 @@
 /** The durability of a file by its storage: recorded machines, and this one. */
 import { readFileSync, statSync } from 'node:fs';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import type { Kernel } from '../../../host/pmem/kernel-view.js';
 import { placeOfPath } from '../../../host/pmem/place.js';
-
-const test = suite('pmem/place');
 
 /** /proc/self/mountinfo, merged from several machines. */
 const MOUNTS = `

@@ -39,6 +39,10 @@ function refusal(work: () => void): string {
   return 'none';
 }
 
+function expectRefused(work: () => void, code: string): void {
+  assert.is(refusal(work), code);
+}
+
 async function withFile(use: (fd: number, path: string) => void | Promise<void>): Promise<void> {
   await Workspace.use(async (workspace) => {
     const path = workspace.path('region');
@@ -64,21 +68,12 @@ test('what was written but not synced is an error, and so is everything after it
   withFile((file) =>
     withNull((fd) => {
       const task = taskOf(fd);
-      assert.is(
-        refusal(() => sync(task, ONE)),
-        'EINVAL',
-      );
+      expectRefused(() => sync(task, ONE), 'EINVAL');
       // A disk that is well again does not bring back what was lost meanwhile.
-      assert.is(
-        refusal(() => sync({ ...task, fd: file }, ONE)),
-        'EIO',
-      );
+      expectRefused(() => sync({ ...task, fd: file }, ONE), 'EIO');
       assert.is(readFileSync(file).length, 0);
       // Opened anew it goes on.
-      assert.is(
-        refusal(() => sync(taskOf(file), ONE)),
-        'none',
-      );
+      expectRefused(() => sync(taskOf(file), ONE), 'none');
     }),
   ));
 
@@ -94,18 +89,9 @@ test('a mapped region whose file cannot be synced is not durable, nor ever after
   withFile((file) =>
     withNull((fd) => {
       const task = taskOf(fd, 0);
-      assert.is(
-        refusal(() => sync(task, TWO, posix)),
-        'EINVAL',
-      );
-      assert.is(
-        refusal(() => sync({ ...task, fd: file }, TWO, posix)),
-        'EIO',
-      );
-      assert.is(
-        refusal(() => sync(taskOf(file, 0), TWO, posix)),
-        'none',
-      );
+      expectRefused(() => sync(task, TWO, posix), 'EINVAL');
+      expectRefused(() => sync({ ...task, fd: file }, TWO, posix), 'EIO');
+      expectRefused(() => sync(taskOf(file, 0), TWO, posix), 'none');
     }),
   ));
 
@@ -113,14 +99,8 @@ if (posix) {
   test('pages that the kernel refuses to sync are not durable', () =>
     withFile((fd) => {
       const task = taskOf(fd, PAGE);
-      assert.is(
-        refusal(() => sync(task, ONE, posix)),
-        'ENOMEM',
-      );
-      assert.is(
-        refusal(() => sync(task, TWO, posix)),
-        'EIO',
-      );
+      expectRefused(() => sync(task, ONE, posix), 'ENOMEM');
+      expectRefused(() => sync(task, TWO, posix), 'EIO');
     }));
 }
 
@@ -153,10 +133,7 @@ test('two threads never sync a region at the same time, and the waiting one gets
 
 test('an empty range makes no system call', () =>
   withNull((fd) => {
-    assert.is(
-      refusal(() => sync(taskOf(fd), [])),
-      'none',
-    );
+    expectRefused(() => sync(taskOf(fd), []), 'none');
   }));
 
 test.run();

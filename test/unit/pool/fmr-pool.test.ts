@@ -33,7 +33,7 @@ async function withPool(
   regionsMax = 4096,
 ): Promise<void> {
   const clock = new VirtualClock();
-  const context = await openDevice({ link: createLoopbackPair().a, clock, regionsMax });
+  await using context = await openDevice({ link: createLoopbackPair().a, clock, regionsMax });
   const events: FmrPoolEvent[] = [];
   const onEvent = (event: FmrPoolEvent): void => void events.push(event);
   const pool = createFmrPool(context, undefined, { maxLength: 4096, onEvent, ...params });
@@ -43,7 +43,6 @@ async function withPool(
     }
   };
   body({ context, clock, pool, events, pass });
-  await context.close();
 }
 
 function take(user: FmrPoolUser, count: number): FmrDesc[] {
@@ -62,6 +61,10 @@ function code(body: () => void): string {
     return (error as RefusalError).code;
   }
   return 'no error';
+}
+
+function expectCode(body: () => void, wanted: string, why?: string): void {
+  assert.is(code(body), wanted, why);
 }
 
 test('a user takes its own first, then its bucket’s, then the pool’s; the last one put is the next', () =>
@@ -102,16 +105,10 @@ test('a release of a region that the caller does not hold is refused without eff
   withPool({ mrsMax: 64 }, ({ pool }) => {
     const [a, b] = [pool.createUser(1), pool.createUser(1)];
     const desc = a.getMr()!;
-    assert.is(
-      code(() => b.putMr(desc)),
-      'EINVAL',
-    );
+    expectCode(() => b.putMr(desc), 'EINVAL');
     assert.is(a.stats.inUse, 1);
     a.putMr(desc);
-    assert.is(
-      code(() => a.putMr(desc)),
-      'EINVAL',
-    );
+    expectCode(() => a.putMr(desc), 'EINVAL');
     assert.is(a.stats.inUse, 0);
     assert.is(a.getMr(), desc, 'once in its hands again');
     assert.is(a.getMr()!.home, undefined, 'and the next one is another');
@@ -125,10 +122,7 @@ test('2,048 regions: 113 for each connection serve 18, 32 each and 256 in a pool
       while (code(() => pool.createUser(32)) === 'no error') volumes++;
       assert.is(volumes, 56);
       assert.is(Math.floor(2048 / 113), 18);
-      assert.is(
-        code(() => pool.createUser(32)),
-        'ENOMEM',
-      );
+      expectCode(() => pool.createUser(32), 'ENOMEM');
       assert.equal([pool.stats.total, pool.stats.free], [2048, 256]);
     },
     4096,
@@ -278,34 +272,19 @@ test('a pool, or a user, with regions out is not destroyed', () =>
   withPool({ mrsMax: 64 }, ({ pool, context }) => {
     const user = pool.createUser(2);
     const desc = user.getMr()!;
-    assert.is(
-      code(() => pool.destroy()),
-      'EBUSY',
-    );
-    assert.is(
-      code(() => user.destroy()),
-      'EBUSY',
-    );
+    expectCode(() => pool.destroy(), 'EBUSY');
+    expectCode(() => user.destroy(), 'EBUSY');
     user.putMr(desc);
     user.destroy();
-    assert.is(
-      code(() => user.getMr()),
-      'misuse',
-    );
+    expectCode(() => user.getMr(), 'misuse');
     pool.destroy();
-    assert.is(
-      code(() => pool.createUser(1)),
-      'misuse',
-    );
+    expectCode(() => pool.createUser(1), 'misuse');
     assert.is(fmrPools(context).size, 0);
   }));
 
 test('a ULP has one pool on a device', () =>
   withPool({ ulp: 'iser' }, ({ context, pool }) => {
-    assert.is(
-      code(() => createFmrPool(context, undefined, { maxLength: 4096, ulp: 'iser' })),
-      'EEXIST',
-    );
+    expectCode(() => createFmrPool(context, undefined, { maxLength: 4096, ulp: 'iser' }), 'EEXIST');
     const other = createFmrPool(context, undefined, { maxLength: 4096, ulp: 'srp' });
     assert.equal([...fmrPools(context).values()], [pool, other]);
   }));
@@ -315,42 +294,21 @@ test('regions come and go by hand; what does not fit is refused', () =>
     const mr = context.allocMr(4096);
     pool.addMr(mr);
     assert.is(pool.stats.total, 17);
-    assert.is(
-      code(() => pool.addMr(mr)),
-      'EINVAL',
-    );
-    assert.is(
-      code(() => mr.dereg()),
-      'EBUSY',
-    );
-    assert.is(
-      code(() => pool.addMr(context.allocMr(8192))),
-      'ENOSPC',
-    );
-    assert.is(
-      code(() => pool.addMr(context.allocMr(100))),
-      'EINVAL',
-    );
-    assert.is(
-      code(() => pool.addMr(context.allocPd().allocMr(4096))),
-      'EINVAL',
-    );
+    expectCode(() => pool.addMr(mr), 'EINVAL');
+    expectCode(() => mr.dereg(), 'EBUSY');
+    expectCode(() => pool.addMr(context.allocMr(8192)), 'ENOSPC');
+    expectCode(() => pool.addMr(context.allocMr(100)), 'EINVAL');
+    expectCode(() => pool.addMr(context.allocPd().allocMr(4096)), 'EINVAL');
     const user = pool.createUser(0);
     const [last, desc] = take(user, 2);
     assert.is(last!.mr, mr, 'the last one that came is the first to be taken');
-    assert.is(
-      code(() => pool.removeMr(desc!.mr)),
-      'EBUSY',
-    );
+    expectCode(() => pool.removeMr(desc!.mr), 'EBUSY');
     putAll(user, [last!, desc!]);
     pool.removeMr(desc!.mr);
     desc!.mr.dereg();
     pool.removeMr(mr);
     mr.dereg();
-    assert.is(
-      code(() => pool.removeMr(mr)),
-      'EINVAL',
-    );
+    expectCode(() => pool.removeMr(mr), 'EINVAL');
     assert.is(pool.stats.total, 15);
   }));
 
@@ -372,38 +330,27 @@ test('where the device has no more regions, it is said and counted, and what the
 test('a context that joins a shared pool uses its settings, and leaves it to the others', async () => {
   const clock = new VirtualClock();
   const { a, b } = createLoopbackPair();
-  const first = await openDevice({ link: a, clock, regionsMax: 64, threadsMax: 2 });
+  await using first = await openDevice({ link: a, clock, regionsMax: 64, threadsMax: 2 });
   const params = { maxLength: 4096, mrsMax: 20, mrsMin: 8, ulp: 'both' };
   const made = createFmrPool(first, undefined, params);
   const owned = createFmrPool(first, first.allocPd(), { ...params, ulp: 'of a domain' });
   const share = first.share({ memoryBytes: 2 ** 22 });
   const second = await openDevice({ threadShare: share, link: b, clock, queuePairsMax: 4 });
   const join = (more: object) => createFmrPool(second, undefined, { ...params, ...more });
-  assert.is(
-    code(() => join({ maxLength: 8192 })),
-    'EINVAL',
-    'its regions are shorter',
-  );
-  assert.is(
-    code(() => join({ ulp: 'of a domain' })),
+  expectCode(() => join({ maxLength: 8192 }), 'EINVAL', 'its regions are shorter');
+  expectCode(
+    () => join({ ulp: 'of a domain' }),
     'EEXIST',
     'regions of a domain are for callers that have the domain',
   );
   const joined = join({ mrsMax: 40, mrsMin: 2 });
   assert.equal([joined.params.mrsMax, joined.params.mrsMin], [20, 8]);
-  assert.is(
-    code(() => join({})),
-    'EEXIST',
-  );
+  expectCode(() => join({}), 'EEXIST');
   const mr = second.allocMr(4096);
   joined.addMr(mr);
   const [here, there] = [made.createUser(0), joined.createUser(4)];
   assert.is(there.numMr, 4);
-  assert.is(
-    code(() => joined.destroy()),
-    'EBUSY',
-    'it has a user',
-  );
+  expectCode(() => joined.destroy(), 'EBUSY', 'it has a user');
   there.destroy();
   const descs = take(here, 20);
   assert.is(descs.length, made.stats.total, 'what both have made and brought');
@@ -411,18 +358,13 @@ test('a context that joins a shared pool uses its settings, and leaves it to the
     descs.some((desc) => desc.rkey === mr.rkey),
     'a region of one is anybody’s',
   );
-  assert.is(
-    code(() => joined.destroy()),
-    'EBUSY',
-    'what it brought is in another hand',
-  );
+  expectCode(() => joined.destroy(), 'EBUSY', 'what it brought is in another hand');
   putAll(here, descs);
   assert.ok(made.stats.total > 0);
   owned.destroy();
   await second.close();
   first.unshare(share);
   assert.is(made.stats.users, 1);
-  await first.close();
 });
 
 test('a burst from idle to eight times the minimum: no stall while there are regions', () =>
@@ -460,20 +402,10 @@ test('numbers out of range are misuse', () =>
       { idleMicros: -1 },
     ]) {
       const params = { maxLength: 4096, ulp: 'other', ...bad };
-      assert.is(
-        code(() => createFmrPool(context, undefined, params)),
-        'misuse',
-        JSON.stringify(bad),
-      );
+      expectCode(() => createFmrPool(context, undefined, params), 'misuse', JSON.stringify(bad));
     }
-    assert.is(
-      code(() => pool.createUser(-1)),
-      'misuse',
-    );
-    assert.is(
-      code(() => pool.createUser(1, { weight: 0 })),
-      'misuse',
-    );
+    expectCode(() => pool.createUser(-1), 'misuse');
+    expectCode(() => pool.createUser(1, { weight: 0 }), 'misuse');
   }));
 
 test('how many regions keep a link busy is a matter of the link and the store, not of connections', () => {

@@ -22,7 +22,7 @@ const MRS_MAX = 160;
 test(`${STEPS} random steps: get, put, put what is not theirs, lend, come, go, time passes`, async () => {
   const random = new Random(STEPS);
   const clock = new VirtualClock();
-  const context = await openDevice({ link: createLoopbackPair().a, clock, regionsMax: 256 });
+  await using context = await openDevice({ link: createLoopbackPair().a, clock, regionsMax: 256 });
   const pool = createFmrPool(context, undefined, {
     maxLength: 4096,
     mrsMax: MRS_MAX,
@@ -137,7 +137,6 @@ test(`${STEPS} random steps: get, put, put what is not theirs, lend, come, go, t
   // The device has all of them back.
   const all = Array.from({ length: 256 }, () => context.allocMr(1));
   for (const mr of all) mr.dereg();
-  await context.close();
 });
 
 test.run();

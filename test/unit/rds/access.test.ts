@@ -8,7 +8,7 @@ import { createLoopbackPair, openDevice, rds, type Context } from '../../../host
 import { AccessList, ownIdentity } from '../../../host/rds/access.js';
 import { interfaceAnswer } from '../../../host/rds/socket/ioctl.js';
 import { RdsNodes, address } from '../../support/rds-nodes.js';
-import { codeOf } from '../../support/refusal.js';
+import { codeOf, expectCode } from '../../support/refusal.js';
 
 const { AF_INET_OFFLOAD, DebugLevel, IoctlRequest, SOCK_DGRAM, TraceLevel } = rds;
 const PORT = 4000;
@@ -51,11 +51,7 @@ test('a line that is not understood makes the whole file refuse', () => {
     '\u0000',
     'USER 1',
   ]) {
-    assert.is(
-      codeOf(() => new AccessList(`user 1\n${text}\n`, numberOf)),
-      'EACCES',
-      text,
-    );
+    expectCode(() => new AccessList(`user 1\n${text}\n`, numberOf), 'EACCES', text);
   }
 });
 
@@ -97,10 +93,7 @@ test('no file admits all users; a file admits those in it; a wrong one admits no
 test('a file that cannot be read lets no process create a node', () =>
   withDevice(async (context, folder) => {
     // A folder is no file.
-    assert.is(
-      codeOf(() => rds.RdsNode.of(context, { accessFile: folder })),
-      'EACCES',
-    );
+    expectCode(() => rds.RdsNode.of(context, { accessFile: folder }), 'EACCES');
   }));
 
 test('a peer whose user may not be here gets nothing through, and others do', () => {
@@ -137,15 +130,9 @@ test('interface requests know what carries RDP, and nothing else', () =>
     assert.is(socket.ioctl(IoctlRequest.SIOCGIFADDR, name), `${context.local.gid}`);
     assert.is(socket.ioctl(IoctlRequest.SIOCGIFMTU, name), mtu);
     assert.is((socket.ioctl(IoctlRequest.SIOCGIFFLAGS, name) as number) & 1, 1);
-    assert.is(
-      codeOf(() => socket.ioctl(IoctlRequest.SIOCGIFADDR, 'eth-none')),
-      'EADDRNOTAVAIL',
-    );
+    expectCode(() => socket.ioctl(IoctlRequest.SIOCGIFADDR, 'eth-none'), 'EADDRNOTAVAIL');
     for (const one of [name, undefined]) {
-      assert.is(
-        codeOf(() => socket.ioctl(0x1234, one)),
-        'EINVAL',
-      );
+      expectCode(() => socket.ioctl(0x1234, one), 'EINVAL');
     }
     assert.is(socket.ioctl(IoctlRequest.FIONREAD), 0);
     assert.is(socket.ioctl(IoctlRequest.SIOCOUTQ), 0);

@@ -3,13 +3,11 @@ import { chmodSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node
 import { createConnection } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { createLoopbackPair, openDevice, rds } from '../../../host/index.js';
 import { askNodes, publishNode } from '../../../host/rds/info-server.js';
 import { rejection } from '../../support/refusal.js';
-
-const test = suite('unit/rds/info-server');
 
 async function withNode(run: (node: rds.RdsNode, folder: string) => Promise<void>): Promise<void> {
   const base = mkdtempSync(join(tmpdir(), 'verbena-desk-'));

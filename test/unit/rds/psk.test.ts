@@ -1,11 +1,10 @@
 /** Nodes of reliable datagrams with authenticated connections, over UDP sockets. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RefusalError, rds, type AuthOptions } from '../../../host/index.js';
 import { expectMisuse, expectRefusal } from '../../support/refusal.js';
 import { checkDenied, checkNoTags, checkTags, openTapped } from '../../support/tags.js';
 
-const test = suite('rds/psk');
 const ADDRESSES = ['127.0.116.5', '127.0.116.6', '127.0.116.7'] as const;
 const PORT = 4000;
 const PSK = new Uint8Array(32).fill(7);

@@ -1,5 +1,5 @@
 /** The texts of /proc/driver/rds, as seed 003 prints them. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   PARAMETERS,
@@ -10,9 +10,7 @@ import {
 } from '../../../host/rds/protocol/config.js';
 import { infoText } from '../../../host/rds/info.js';
 import { noStatistics, statsText } from '../../../host/rds/protocol/statistics.js';
-import { codeOf } from '../../support/refusal.js';
-
-const test = suite('unit/rds/text');
+import { expectCode } from '../../support/refusal.js';
 
 /** But for its first three lines, which name another software. */
 const CONFIG = `Usage Information:
@@ -196,11 +194,7 @@ test('what can be set can be set, one at a time, and all else is refused', () =>
     ],
   ] as const) {
     for (const line of lines) {
-      assert.is(
-        codeOf(() => writeConfig(parameters, line)),
-        code,
-        line,
-      );
+      expectCode(() => writeConfig(parameters, line), code, line);
     }
   }
   assert.equal(parameters, before);
@@ -219,11 +213,7 @@ test('what a node is started with is checked as well', () => {
     { Heartbeat: 2 },
     { Nonsense: 1 },
   ] as Partial<RdsParameters>[]) {
-    assert.is(
-      codeOf(() => parametersOf(wrong)),
-      'MisuseError',
-      JSON.stringify(wrong),
-    );
+    expectCode(() => parametersOf(wrong), 'MisuseError', JSON.stringify(wrong));
   }
 });
 

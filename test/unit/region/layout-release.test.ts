@@ -51,6 +51,6 @@ test('a program that may be read is not given back; when the call is over it is'
     set();
     assert.is(arena.heap.bytesFree, two);
     layout.dereg();
-  })());
+  }));
 
 test.run();

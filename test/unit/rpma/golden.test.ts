@@ -3,7 +3,7 @@
  * in the same order, with the same bytes, but for numbers that chance decides.
  */
 import { readFileSync } from 'node:fs';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Opcode, OpcodeName } from '#build/abi.js';
 import { parseMad } from '../../../host/cm/mad.js';
@@ -12,7 +12,6 @@ import { LoopbackNetwork } from '../../../host/link/loopback.js';
 import { pcapLink, readPcap } from '../../../host/link/capture/pcap.js';
 import { vectors } from '../../support/paths.js';
 
-const test = suite('rpma/golden');
 const { COMPLETION_ALWAYS, COMPLETION_ON_ERROR } = rpma.Flag;
 const { MrUsage, FlushType } = rpma;
 /** As in the captures. */

@@ -1,12 +1,11 @@
 /** What librpma refuses, and what a stranger may send. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RefusalError, createLoopbackPair, openDevice } from '../../../host/index.js';
 import { rpma } from '../../../host/index.js';
 import { parseFioJobs } from '../../../host/cli/rpma-bench/fio-job.js';
 import { expectMisuse } from '../../support/refusal.js';
 
-const test = suite('rpma/misuse');
 const { RpmaErrorCode, MrUsage, FlushType } = rpma;
 const { COMPLETION_ALWAYS, COMPLETION_ON_ERROR } = rpma.Flag;
 

@@ -1,5 +1,5 @@
 /** rpma with authenticated connections, over UDP sockets. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   MisuseError,
@@ -11,7 +11,6 @@ import {
 } from '../../../host/index.js';
 import { checkDenied, checkNoTags, checkTags, openTapped } from '../../support/tags.js';
 
-const test = suite('rpma/psk');
 const [SERVER, CLIENT, PORT] = ['127.0.116.3', '127.0.116.4', 7000];
 const PSK = new Uint8Array(32).fill(7);
 const OTHER = new Uint8Array(32).fill(8);

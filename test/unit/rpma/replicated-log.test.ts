@@ -1,11 +1,10 @@
 /** The replicated log between real devices of one process, with stores of a set delay. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { rpma, openDevice, type Context } from '../../../host/index.js';
 import { Workspace } from '../../support/processes.js';
 import type { SlowStoreData } from '../../support/slow-store.js';
 
-const test = suite('rpma/replicated-log');
 const SLOW_STORE = new URL('../../support/slow-store.js', import.meta.url);
 const BYTES = 4096;
 const RECORDS = 12;

@@ -1,5 +1,5 @@
 /** Several contexts of one device in one thread: `ibv_open_device` again. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   AccessFlag,
@@ -15,8 +15,6 @@ import {
 } from '../../../host/index.js';
 import { ALL_ACCESS, connect, type Side } from '../../support/pair.js';
 import { expectRefusal } from '../../support/refusal.js';
-
-const test = suite('verbs: contexts');
 
 function sideOf(context: Context, pd = context.allocPd()): Side {
   const cq = context.createCq(16);

@@ -97,29 +97,25 @@ async function requests(context: Context, count: number) {
 
 /** Everything that is drawn, in the order in which it is drawn. */
 async function samples(): Promise<Sample[]> {
-  const context = await openDevice({ address: ADDRESS });
-  try {
-    const pd = context.allocPd();
-    const memory = context.alloc(64);
-    const keys = Array.from({ length: 600 }, () => pd.regMr(memory, 0).rkey);
-    const cq = context.createCq(16);
-    const cap = { maxSendWr: 1, maxRecvWr: 1 };
-    const numbers = Array.from({ length: 600 }, () => {
-      return pd.createQp({ qpType: QpType.RC, sendCq: cq, recvCq: cq, cap }).qpNum;
-    });
-    const asked = await requests(context, 300);
-    const wide = Array.from({ length: 600 }, () => randomId());
-    return [
-      { name: 'keys', bits: 32, values: keys },
-      { name: 'queue pair numbers', bits: 16, values: numbers },
-      { name: 'ids of connections', bits: 24, values: [...asked.keys()] },
-      { name: 'first PSNs', bits: 24, values: [...asked.values()] },
-      { name: 'ids of devices, low', bits: 32, values: wide.map((id) => Number(id & 0xffffffffn)) },
-      { name: 'ids of devices, high', bits: 32, values: wide.map((id) => Number(id >> 32n)) },
-    ];
-  } finally {
-    await context.close();
-  }
+  await using context = await openDevice({ address: ADDRESS });
+  const pd = context.allocPd();
+  const memory = context.alloc(64);
+  const keys = Array.from({ length: 600 }, () => pd.regMr(memory, 0).rkey);
+  const cq = context.createCq(16);
+  const cap = { maxSendWr: 1, maxRecvWr: 1 };
+  const numbers = Array.from({ length: 600 }, () => {
+    return pd.createQp({ qpType: QpType.RC, sendCq: cq, recvCq: cq, cap }).qpNum;
+  });
+  const asked = await requests(context, 300);
+  const wide = Array.from({ length: 600 }, () => randomId());
+  return [
+    { name: 'keys', bits: 32, values: keys },
+    { name: 'queue pair numbers', bits: 16, values: numbers },
+    { name: 'ids of connections', bits: 24, values: [...asked.keys()] },
+    { name: 'first PSNs', bits: 24, values: [...asked.values()] },
+    { name: 'ids of devices, low', bits: 32, values: wide.map((id) => Number(id & 0xffffffffn)) },
+    { name: 'ids of devices, high', bits: 32, values: wide.map((id) => Number(id >> 32n)) },
+  ];
 }
 
 /** As crypto.getRandomValues, of a machine without entropy: 32-bit words that count. */

@@ -1,5 +1,5 @@
 /** Hellos and tagged messages over a conversation that an attacker may change. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { RefusalError } from '../../../../host/index.js';
 import {
@@ -10,7 +10,6 @@ import {
 } from '../../../../host/cli/base/keyed-exchange.js';
 import { expectRefusal, expectRejected } from '../../../support/refusal.js';
 
-const test = suite('cli/base/keyed-exchange');
 const PSK = new Uint8Array(32).fill(1);
 const OTHER = new Uint8Array(32).fill(2);
 

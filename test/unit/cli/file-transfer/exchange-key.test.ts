@@ -1,5 +1,5 @@
 /** The exchange of two sides with a pre-shared key over TCP: proofs, and keys of packets. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Gid, type AuthOptions } from '../../../../host/index.js';
 import {
@@ -9,7 +9,6 @@ import {
 } from '../../../../host/cli/file-transfer/exchange-key.js';
 import { expectRefusal } from '../../../support/refusal.js';
 
-const test = suite('cli/file-transfer/exchange-key');
 const PSK = new Uint8Array(32).fill(1);
 const OTHER = new Uint8Array(32).fill(2);
 const CLIENT: Ends = { local: '127.0.0.2', remote: '127.0.0.1' };

@@ -1,4 +1,4 @@
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   MESSAGE_BYTES_MAX,
@@ -9,7 +9,6 @@ import {
 import { PieceSet } from '../../../../host/cli/file-transfer/piece-set.js';
 import { noise } from '../../../support/processes.js';
 
-const test = suite('cli/file-transfer/messages');
 const sha256 = Uint8Array.from(noise(32));
 
 const MESSAGES: readonly Message[] = [

@@ -1,14 +1,12 @@
 /** The notes of perftest: our codec against its bytes on the wire, and malformed notes. */
 import { readFileSync } from 'node:fs';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import * as wire from '../../../../host/cli/perf/exchange.js';
 import { Gid } from '../../../../host/index.js';
 import { readPcap } from '../../../../host/link/capture/pcap.js';
 import { vectors } from '../../../support/paths.js';
 import { expectRefusal } from '../../../support/refusal.js';
-
-const test = suite('cli/perf/exchange');
 
 const SEND_ONLY = 0x04;
 const BTH_BYTES = 12;

@@ -1,5 +1,5 @@
 /** The loops of `verbena perf` between two devices in this process, where what is lost is known. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Bandwidth, type BandwidthRun } from '../../../../host/cli/perf/bandwidth.js';
 import type { PerfControl } from '../../../../host/cli/perf/control.js';
@@ -16,8 +16,6 @@ import {
   type Link,
 } from '../../../../host/index.js';
 import { expectRejected } from '../../../support/refusal.js';
-
-const test = suite('cli/perf/loops');
 
 const OPTIONS: PerfOptions = {
   qp: 1,
@@ -70,17 +68,12 @@ async function between(
   wrap: (link: Link) => Link = (link) => link,
 ): Promise<void> {
   const links = createLoopbackPair();
-  const a = await openDevice({ link: wrap(links.a) });
-  const b = await openDevice({ link: links.b });
-  try {
-    const sides = [new Side(a, plan, plan.events), new Side(b, plan, plan.events)] as const;
-    sides[0].connect(sides[1]);
-    sides[1].connect(sides[0]);
-    await work(...sides);
-  } finally {
-    await a.close();
-    await b.close();
-  }
+  await using a = await openDevice({ link: wrap(links.a) });
+  await using b = await openDevice({ link: links.b });
+  const sides = [new Side(a, plan, plan.events), new Side(b, plan, plan.events)] as const;
+  sides[0].connect(sides[1]);
+  sides[1].connect(sides[0]);
+  await work(...sides);
 }
 
 test('a sender counts what it sent, a receiver what came, also in lists and by events', async () => {

@@ -1,11 +1,9 @@
 /** What is computed of times and counts, and the columns that scripts read. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { planOf, termsOf, type PerfOptions } from '../../../../host/cli/perf/options.js';
 import * as report from '../../../../host/cli/perf/report.js';
 import { MisuseError } from '../../../../host/index.js';
-
-const test = suite('cli/perf/report');
 
 const OPTIONS: PerfOptions = {
   qp: 1,

@@ -1,4 +1,4 @@
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   CLOSED_LINE,
@@ -7,7 +7,6 @@ import {
   parseJournal,
 } from '../../../../host/cli/serve/journal.js';
 
-const test = suite('cli/serve/journal');
 const version = { name: 'é "x"\\', size: 10_000_000, mtimeNs: '17', pieceBytes: 65536 };
 const entries = [
   { index: 3, crc: 0 },

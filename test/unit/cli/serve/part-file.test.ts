@@ -11,7 +11,7 @@ import {
   type FileHandle,
 } from 'node:fs/promises';
 import { crc32 } from 'node:zlib';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { PartFile, type OpenFile } from '../../../../host/cli/serve/part-file.js';
 import { RefusalError } from '../../../../host/index.js';
@@ -20,8 +20,6 @@ import { give, testOfTwoUsers } from '../../../support/other-user.js';
 import { Workspace, noise } from '../../../support/processes.js';
 import { eventually } from '../../../support/receiver.js';
 import { WITHOUT_KOFFI } from '../../../support/without-koffi.js';
-
-const test = suite('cli/serve/part-file');
 
 const partFile = new URL('../../../../host/cli/serve/part-file.js', import.meta.url).href;
 const PIECE = 4096;

@@ -1,5 +1,5 @@
 /** The ring between an engine and a store: what is merged, woken for, and told. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   DURABLE_RING_BYTES,
@@ -8,7 +8,6 @@ import {
 } from '../../../../host/device/durable/durable-ring.js';
 import { EngineMemory } from '../../../../host/engine/memory.js';
 
-const test = suite('device/durable/durable-ring');
 const PAGE = 65536;
 
 function make(): { ring: DurableRing; memory: EngineMemory } {

@@ -44,33 +44,31 @@ async function openSide(address: string): Promise<Side> {
 }
 
 /** Two devices; the memory of b is a file's. */
-function kept(
+async function kept(
   { millis = 0, failAt = 0, timeout = 17 },
   body: (world: Kept) => Promise<void>,
-): () => Promise<void> {
-  return async () => {
-    const folder = mkdtempSync(join(tmpdir(), 'durable-'));
-    const [a, b] = [await openSide('127.0.0.1'), await openSide('127.0.0.2')];
-    try {
-      const attributes = { timeout, retryCnt: 3, rnrRetry: 0, qpAccessFlags: FLUSH_ACCESS };
-      connect(a.qp, b, 1, 2, { attributes });
-      connect(b.qp, a, 2, 1, { attributes });
-      const memory = b.context.alloc(BYTES);
-      const counts = new Int32Array(new SharedArrayBuffer(8));
-      counts[1] = failAt;
-      const path = join(folder, 'kept');
-      const data: SlowStoreData = { path, millis, counts };
-      const { byteOffset: address, length } = memory;
-      const store = { module: SLOW_STORE, data };
-      const segment = await b.context.addDurable({ address, length, store });
-      const mr = b.pd.regMr(memory, FLUSH_ACCESS);
-      await body({ a, b, mr, memory, segment, counts, path });
-    } finally {
-      await a.context.close();
-      await b.context.close();
-      rmSync(folder, { recursive: true });
-    }
-  };
+): Promise<void> {
+  const folder = mkdtempSync(join(tmpdir(), 'durable-'));
+  const [a, b] = [await openSide('127.0.0.1'), await openSide('127.0.0.2')];
+  try {
+    const attributes = { timeout, retryCnt: 3, rnrRetry: 0, qpAccessFlags: FLUSH_ACCESS };
+    connect(a.qp, b, 1, 2, { attributes });
+    connect(b.qp, a, 2, 1, { attributes });
+    const memory = b.context.alloc(BYTES);
+    const counts = new Int32Array(new SharedArrayBuffer(8));
+    counts[1] = failAt;
+    const path = join(folder, 'kept');
+    const data: SlowStoreData = { path, millis, counts };
+    const { byteOffset: address, length } = memory;
+    const store = { module: SLOW_STORE, data };
+    const segment = await b.context.addDurable({ address, length, store });
+    const mr = b.pd.regMr(memory, FLUSH_ACCESS);
+    await body({ a, b, mr, memory, segment, counts, path });
+  } finally {
+    await a.context.close();
+    await b.context.close();
+    rmSync(folder, { recursive: true });
+  }
 }
 
 function write({ a, mr }: Kept, offset: number, length: number): void {
@@ -101,8 +99,7 @@ function names(list: readonly WorkCompletion[]): string[] {
   return list.map(({ opcode, status }) => `${WcOpcodeName[opcode]} ${WcStatusName[status]}`);
 }
 
-test(
-  'what a FLUSH reported is in the file',
+test('what a FLUSH reported is in the file', () =>
   kept({}, async (world) => {
     const { a, path } = world;
     for (let round = 1; round <= 20; round++) {
@@ -112,22 +109,18 @@ test(
       assert.equal(names(await completions(world, 1)), ['FLUSH SUCCESS']);
       assert.is(readFileSync(path)[1024 * round + 1023], round);
     }
-  }),
-);
+  }));
 
-test(
-  'the store works, and answers leave, while the application is blocked',
+test('the store works, and answers leave, while the application is blocked', () =>
   kept({ millis: 5 }, async (world) => {
     write(world, 0, 1024);
     flush(world, 0, 1024);
     Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 400);
     assert.is(world.counts[0], 1);
     assert.equal(names(world.a.cq.poll(10)), ['FLUSH SUCCESS'], 'the peer has the answer, too');
-  }),
-);
+  }));
 
-test(
-  'FLUSHes that wait share a turn of the store, and a FLUSH for visibility waits for none',
+test('FLUSHes that wait share a turn of the store, and a FLUSH for visibility waits for none', () =>
   kept({ millis: 30 }, async (world) => {
     flush(world, 0, 64);
     assert.equal(names(await completions(world, 1)), ['FLUSH SUCCESS']);
@@ -139,11 +132,9 @@ test(
     flush(world, 0, 64, GLOBAL);
     await completions(world, 1);
     assert.is(world.counts[0], turns);
-  }),
-);
+  }));
 
-test(
-  'a disk that takes far longer than all retries does not end in RETRY_EXC_ERR',
+test('a disk that takes far longer than all retries does not end in RETRY_EXC_ERR', () =>
   kept({ millis: 1500, timeout: 14 }, async (world) => {
     write(world, 0, 1024);
     flush(world, 0, 1024);
@@ -151,11 +142,9 @@ test(
     assert.is(world.counts[0], 1, 'one FLUSH, one turn');
     const { timeouts, rcvdRnrErr } = world.a.context.counters();
     assert.ok(rcvdRnrErr >= 1n, `${rcvdRnrErr} waits, ${timeouts} timeouts`);
-  }),
-);
+  }));
 
-test(
-  'an error of the disk is reported, and no later FLUSH is acknowledged',
+test('an error of the disk is reported, and no later FLUSH is acknowledged', () =>
   kept({ failAt: 2 }, async (world) => {
     flush(world, 0, 64);
     assert.equal(names(await completions(world, 1)), ['FLUSH SUCCESS']);
@@ -174,8 +163,7 @@ test(
     flush({ ...world, a: { ...a, qp } }, 0, 64);
     assert.equal(names(await completions(world, 1)), ['FLUSH REM_OP_ERR']);
     assert.is(counts[0], 2);
-  }),
-);
+  }));
 
 test('a store that does not open is an error of addDurable, and takes nothing', async () => {
   const { context } = await openSide('127.0.0.1');
@@ -200,8 +188,7 @@ test('a store that does not open is an error of addDurable, and takes nothing', 
   }
 });
 
-test(
-  'a store of the application’s own thread works, too',
+test('a store of the application’s own thread works, too', () =>
   kept({}, async (world) => {
     const { b } = world;
     const memory = b.context.alloc(4096);
@@ -222,7 +209,6 @@ test(
     flush(apart, 128, 64);
     assert.equal(names(await completions(world, 1)), ['FLUSH SUCCESS']);
     assert.equal(seen, [{ offset: 128, length: 64 }]);
-  }),
-);
+  }));
 
 test.run();

@@ -1,9 +1,8 @@
 /** When a store waits before its next turn, for which FLUSHes, and for how long. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { GroupCommit } from '../../../../host/device/durable/group-commit.js';
 
-const test = suite('device/durable/group-commit');
 const TOOK = 400;
 
 /** One whose last turn took 400 us, until `at`, with `company` FLUSHes under way. */

@@ -1,8 +1,10 @@
 /** Which timers of a device may come a millisecond late: no turns of the event loop for those. */
-import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { SendFlag, WrOpcode } from '../../../../host/index.js';
-import { onWire, type Wire } from '../../../support/wire.js';
+import { type Wire } from '../../../support/wire.js';
+import { testsOnWire } from '../../../support/tests-in.js';
+
+const test = testsOnWire();
 
 /** Whether each timer that is set while `action` runs may be late. */
 function timersOf(wire: Wire, action: () => void): boolean[] {
@@ -20,14 +22,11 @@ function timersOf(wire: Wire, action: () => void): boolean[] {
 const post = (wire: Wire) => (): void =>
   wire.post(WrOpcode.RDMA_WRITE, 8, { sendFlags: SendFlag.SIGNALED });
 
-test(
-  'a retransmit timer comes in time',
-  onWire({}, (wire) => assert.equal(timersOf(wire, post(wire)), [false])),
-);
+test('a retransmit timer comes in time', (wire) =>
+  assert.equal(timersOf(wire, post(wire)), [false]));
 
-test(
-  'over a link that paces itself it may be late',
-  onWire({ paced: true }, (wire) => assert.equal(timersOf(wire, post(wire)), [true])),
+test.with({ paced: true })('over a link that paces itself it may be late', (wire) =>
+  assert.equal(timersOf(wire, post(wire)), [true]),
 );
 
 test.run();

@@ -1,5 +1,5 @@
 /** What a runner says of its last turn, to a thread that has to know whether it is in the way. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   DURABLE_TABLE_BYTES,
@@ -22,7 +22,6 @@ import type { UdpBatchLink } from '../../../../host/link/udp/udp-batch.js';
 import { FLUSH_ACCESS, HandStore } from '../../../support/durable.js';
 import { makePair, type Pair } from '../../../support/pair.js';
 
-const test = suite('device/progress/runner');
 const BYTES = 4096;
 
 /** A link whose packets go to the receiver of the test. */

@@ -1,5 +1,5 @@
 /** The table of the connections of a device's processes. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   ConnectionTable,
@@ -16,8 +16,6 @@ import {
 } from '#build/abi.js';
 import { structAt } from '../../../../host/engine/struct.js';
 import { Random } from '../../../simulation/random.js';
-
-const test = suite('unit/device/sharing/connection-table');
 
 const PROCESSES = 3;
 const PLACES = PROCESSES * CONNECTIONS_PER_CONTEXT_COUNT;

@@ -1,7 +1,7 @@
 /** One device in several threads of one process, without koffi: one memory, a socket for each. */
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { ArenaLayout } from '#build/abi.js';
 import {
@@ -15,8 +15,6 @@ import {
 } from '../../../../host/index.js';
 import { ALL_ACCESS, connect, type Side } from '../../../support/pair.js';
 import { expectRefusal, expectRejected, rejection } from '../../../support/refusal.js';
-
-const test = suite('device: threads');
 
 /** Node's own sockets in this very thread: what there is without koffi. */
 const INLINE = { progress: 'inline', address: '127.0.0.1', port: 0 } as const;
@@ -70,8 +68,8 @@ function connectTo({ qp }: Side, { address, port, qpNum }: Told): void {
 }
 
 test('a thread has the memory, the domains and the keys of the device that another opened', async () => {
-  const device = await openDevice({ ...INLINE, threadsMax: 3 });
-  const client = await openDevice(INLINE);
+  await using device = await openDevice({ ...INLINE, threadsMax: 3 });
+  await using client = await openDevice(INLINE);
   const pd = device.allocPd();
   const shared = device.alloc(4096);
   const mr = pd.regMr(shared, ALL_ACCESS);
@@ -101,13 +99,11 @@ test('a thread has the memory, the domains and the keys of the device that anoth
   connect(qp, ours, 1, 1, {});
   assert.is(await write(ours, there.addr, there.rkey), WcStatus.SUCCESS);
   await partner.end();
-  await client.close();
-  await device.close();
 });
 
 test('what a thread that ended had is taken back, whenever it ended', async () => {
-  const device = await openDevice({ ...INLINE, threadsMax: 2, memoryBytes: 48 * 2 ** 20 });
-  const client = await openDevice(INLINE);
+  await using device = await openDevice({ ...INLINE, threadsMax: 2, memoryBytes: 48 * 2 ** 20 });
+  await using client = await openDevice(INLINE);
   const free = device.device.arena.heap.bytesFree;
   for (let round = 0; round < 3; round++) {
     const share = device.share();
@@ -130,8 +126,6 @@ test('what a thread that ended had is taken back, whenever it ended', async () =
     pd.dealloc();
     assert.is(device.device.arena.heap.bytesFree, free, 'its memory is back');
   }
-  await client.close();
-  await device.close();
 });
 
 test('a device that was not told of threads has none to give, and a share is for one', async () => {
@@ -165,7 +159,7 @@ const HOLDER = `
 `;
 
 test('if a Worker is terminated inside the tables’ lock, verbs fail until unshare frees the lock', async () => {
-  const device = await openDevice({ ...INLINE, threadsMax: 2, memoryBytes: 48 * 2 ** 20 });
+  await using device = await openDevice({ ...INLINE, threadsMax: 2, memoryBytes: 48 * 2 ** 20 });
   const share = device.share();
   const { memory, arena, slot } = share;
   const worker = new Worker(HOLDER, {
@@ -186,7 +180,6 @@ test('if a Worker is terminated inside the tables’ lock, verbs fail until unsh
   assert.ok(performance.now() - begin < 10_000, 'the wait has an end');
   device.unshare(share);
   device.allocPd();
-  await device.close();
 });
 
 test.run();

@@ -1,12 +1,11 @@
 import { readFileSync, readdirSync } from 'node:fs';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { readPcap } from '../../../../host/index.js';
 import { IcrcCheck } from '../../../../host/link/capture/icrc-check.js';
 import { icrcMatches } from '../../../support/icrc.js';
 import { vectors } from '../../../support/paths.js';
 
-const test = suite('link/capture/icrc-check');
 const judge = new IcrcCheck();
 
 function* captures(): Generator<[name: string, bytes: Buffer]> {

@@ -1,4 +1,4 @@
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { readdirSync, readFileSync } from 'node:fs';
 import { VerbenaError } from '../../../../host/errors/errors.js';
@@ -7,8 +7,6 @@ import { PcapError, readPcap, type CapturedPacket } from '../../../../host/link/
 import { pattern } from '../../../support/batch.js';
 import { icrcMatches } from '../../../support/icrc.js';
 import { vectors } from '../../../support/paths.js';
-
-const test = suite('link/capture/pcap-reader');
 
 function rxe(name: string): Uint8Array {
   return readFileSync(new URL(`rxe/${name}`, vectors));

@@ -1,4 +1,4 @@
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -14,8 +14,6 @@ import { pattern, TestBatch } from '../../../support/batch.js';
 import { icrc, icrcMatches } from '../../../support/icrc.js';
 import { eventually, RecordingReceiver } from '../../../support/receiver.js';
 import { loadAllCaptures } from '../../../vectors/captures.js';
-
-const test = suite('link/capture/pcap');
 
 const scratch = mkdtempSync(join(tmpdir(), 'verbena-pcap-'));
 test.after(() => rmSync(scratch, { recursive: true, force: true }));

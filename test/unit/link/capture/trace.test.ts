@@ -1,11 +1,9 @@
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { createLoopbackPair } from '../../../../host/link/loopback.js';
 import { traceLink } from '../../../../host/link/capture/trace.js';
 import { pattern, TestBatch } from '../../../support/batch.js';
 import { RecordingReceiver } from '../../../support/receiver.js';
-
-const test = suite('link/capture/trace');
 
 test('writes one line for every packet, with direction, time, peer and sentence', async () => {
   const { network, a, b } = createLoopbackPair({ auto: false });

@@ -1,5 +1,5 @@
 /** Several channels to one peer: which of them carries what, and whose end is the end. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { ChannelBundle } from '../../../../host/link/channel/channel-bundle.js';
 import {
@@ -13,7 +13,6 @@ import { pattern, TestBatch } from '../../../support/batch.js';
 import { FakeChannel, FakeLink, LIMITS } from '../../../support/fake-channel.js';
 import { eventually, RecordingReceiver } from '../../../support/receiver.js';
 
-const test = suite('link/channel/channel-bundle');
 const PEER = Gid.parse('fd00::2');
 const to = new Endpoint(PEER, 4791);
 const LENGTH = 1056;

@@ -1,5 +1,5 @@
 /** Packets in messages, the window, and connections to peers. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   HEADER_BYTES,
@@ -13,7 +13,6 @@ import { pattern, TestBatch } from '../../../support/batch.js';
 import { FakeChannel, FakeLink, LIMITS } from '../../../support/fake-channel.js';
 import { eventually, RecordingReceiver, settle } from '../../../support/receiver.js';
 
-const test = suite('link/channel/channel-link');
 const PEER = Gid.parse('fd00::2');
 const to = new Endpoint(PEER, 4791);
 

@@ -2,14 +2,13 @@
  * Both sides make a connection anew at the same moment: whatever opens and closes in whatever order
  * on which side, both go on, and packets travel both ways afterwards.
  */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint, Gid } from '../../../../host/link/endpoint.js';
 import { pattern, TestBatch } from '../../../support/batch.js';
 import { FakeChannel, FakeLink } from '../../../support/fake-channel.js';
 import { RecordingReceiver, settle } from '../../../support/receiver.js';
 
-const test = suite('link/channel/channel-reconnect');
 /** Of two the smaller address closes what has a successor. */
 const ADDRESSES = ['fd00::1', 'fd00::2'] as const;
 const LIMITS = { openMillis: 60_000, returnMillis: 60_000, peersMax: 8, askMillis: 1 };

@@ -1,7 +1,7 @@
 /** A data channel link with several connections to one peer, in Node. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   DataChannelLink,
@@ -17,7 +17,6 @@ import { connectLinks, releaseDataChannels, signallingTo } from '../../../suppor
 import { eventually } from '../../../support/receiver.js';
 import { TransferSide } from '../../../support/transfer.js';
 
-const test = suite('link/channel/connections');
 let contexts: Context[] = [];
 
 test.after.each(async () => {

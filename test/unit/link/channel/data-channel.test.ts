@@ -1,7 +1,7 @@
 /** Data channels in Node: connecting, signalling, certificates, and what a peer's end means to verbs. */
 import { createServer, request, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   BroadcastSignalling,
@@ -30,7 +30,6 @@ import { connectLinks, releaseDataChannels, signallingTo } from '../../../suppor
 import { eventually, RecordingReceiver, settle } from '../../../support/receiver.js';
 import { TransferSide } from '../../../support/transfer.js';
 
-const test = suite('link/channel/data-channel');
 let links: DataChannelLink[] = [];
 let servers: Server[] = [];
 
@@ -212,9 +211,8 @@ test('the path MTU is the one that was chosen', async () => {
   const context = await openDevice({ link, memoryBytes: 2 ** 24 });
   assert.is(context.queryPort().activeMtu, 5);
   await context.close();
-  const usual = await openDevice({ link: new DataChannelLink(), memoryBytes: 2 ** 24 });
+  await using usual = await openDevice({ link: new DataChannelLink(), memoryBytes: 2 ** 24 });
   assert.is(usual.queryPort().activeMtu, 3);
-  await usual.close();
 });
 
 async function device(options = {}): Promise<{ link: DataChannelLink; context: Context }> {

@@ -1,7 +1,7 @@
 /** Which requests, sockets and offers a server of ours takes, and how many of one source. */
 import { createServer, type IncomingMessage, type Server } from 'node:http';
 import { connect, type AddressInfo } from 'node:net';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { WebSocket } from 'ws';
 import { WebSocketLink, answerRequest } from '../../../../host/index.js';
@@ -16,7 +16,6 @@ import {
 } from '../../../../host/link/channel/websocket-server.js';
 import { eventually, RecordingReceiver } from '../../../support/receiver.js';
 
-const test = suite('link/channel/http-site');
 const asked = (url: string, headers: IncomingMessage['headers'] = {}): IncomingMessage =>
   ({ url, headers }) as IncomingMessage;
 const statusOf = (headers: IncomingMessage['headers'], site = {}): number | undefined =>

@@ -1,11 +1,9 @@
 /** Messages of several channels, put together again. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { MessageOrder } from '../../../../host/link/channel/message-order.js';
 import { Random } from '../../../simulation/random.js';
 import { eventually, settle } from '../../../support/receiver.js';
-
-const test = suite('link/channel/message-order');
 
 /** What was delivered, by the numbers in it. */
 function made(): {

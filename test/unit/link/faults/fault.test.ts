@@ -1,4 +1,4 @@
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   faultLink,
@@ -10,8 +10,6 @@ import { createLoopbackPair } from '../../../../host/link/loopback.js';
 import { TestBatch } from '../../../support/batch.js';
 import { RecordingReceiver } from '../../../support/receiver.js';
 import { expectMisuse } from '../../../support/refusal.js';
-
-const test = suite('link/faults/fault');
 
 /** Time that passes when told. */
 class VirtualTime implements Scheduler {

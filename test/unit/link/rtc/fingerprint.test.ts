@@ -1,6 +1,6 @@
 /** Addresses from certificates and descriptions. */
 import { createHash, X509Certificate } from 'node:crypto';
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { LinkError } from '../../../../host/errors/errors.js';
 import { makeCertificate } from '../../../../host/link/rtc/certificate.js';
@@ -9,8 +9,6 @@ import {
   gidOfDescription,
   gidOfFingerprint,
 } from '../../../../host/link/rtc/fingerprint.js';
-
-const test = suite('link/rtc/fingerprint');
 
 const PRINT = Array.from({ length: 32 }, (_, i) => (i * 7).toString(16).padStart(2, '0')).join(':');
 const OTHER = PRINT.replace('07', '08');

@@ -2,7 +2,7 @@
  * ICE restart as a link has it: when it is offered, answered and refused. Connections are the
  * test's.
  */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { DataChannelLink, type LinkError, type Signalling } from '../../../../host/index.js';
 import type { Gid } from '../../../../host/link/endpoint.js';
@@ -16,7 +16,6 @@ import { judgeOffer } from '../../../../host/link/rtc/session.js';
 import { FakeChannel } from '../../../support/fake-channel.js';
 import { RecordingReceiver, eventually } from '../../../support/receiver.js';
 
-const test = suite('link/rtc/ice-restart');
 let open: DataChannelLink[] = [];
 
 test.after.each(async () => {

@@ -1,12 +1,11 @@
 /** Two processes at one address: the second has another UDP port, and warns about it. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Gid } from '../../../../host/link/endpoint.js';
 import { describeHolder, isPortTaken } from '../../../../host/link/udp/port-holder.js';
 import { root } from '../../../support/paths.js';
 import { Workspace, cliPath, type Program } from '../../../support/processes.js';
 
-const test = suite('link/udp/other-port');
 /** Linux has all of 127.0.0.0/8; no other test uses this address. */
 const ADDRESS = '127.47.91.23';
 /** An address of no machine (RFC 5737). */

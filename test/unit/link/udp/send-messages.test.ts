@@ -1,12 +1,11 @@
 /** Answers to sendmmsg that loopback never gives, from a simulated kernel. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint, Gid } from '../../../../host/link/endpoint.js';
 import type { Posix } from '../../../../host/link/posix.js';
 import { SendMessages, type SendCounters } from '../../../../host/link/udp/send-messages.js';
 import { pattern, TestBatch, type TestPacket } from '../../../support/batch.js';
 
-const test = suite('link/udp/send-messages');
 const ERRNO = {
   EPERM: 1,
   EINTR: 4,

@@ -1,8 +1,6 @@
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { SourceCache } from '../../../../host/link/udp/source-cache.js';
-
-const test = suite('link/udp/source-cache');
 
 /** sockaddr_in as words: family, port, address. */
 function ipv4(port: number, ...address: number[]): Uint32Array {

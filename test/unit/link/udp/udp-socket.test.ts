@@ -1,4 +1,4 @@
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { spawn } from 'node:child_process';
 import { createSocket, type Socket } from 'node:dgram';
@@ -22,7 +22,6 @@ import {
 } from '../../../../host/link/udp/udp-socket.js';
 import { root } from '../../../support/paths.js';
 
-const test = suite('link/udp/udp-socket');
 const isLinux = process.platform === 'linux';
 const loopback = Gid.parse('127.0.0.1');
 

@@ -1,4 +1,4 @@
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { spawn } from 'node:child_process';
 import { createSocket, type Socket, type SocketOptions } from 'node:dgram';
@@ -13,7 +13,6 @@ import { pattern, TestBatch } from '../../../support/batch.js';
 import { eventually, RecordingReceiver, settle } from '../../../support/receiver.js';
 import { expectMisuse } from '../../../support/refusal.js';
 
-const test = suite('link/udp/udp');
 const isLinux = process.platform === 'linux';
 
 let links: UdpLink[] = [];

@@ -1,5 +1,5 @@
 /** What the process that carries a node and those that do not tell each other of what is lost. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { AREA_BYTES, Area, SendState } from '../../../../host/rds/sharing/area.js';
 import { RdsCore } from '../../../../host/rds/protocol/core.js';
@@ -15,7 +15,6 @@ import {
 import { OwnerProxy } from '../../../../host/rds/sharing/owner-proxy.js';
 import { address, twoNodes } from '../../../support/rds-nodes.js';
 
-const test = suite('unit/rds/sharing/remote-process');
 const PORT = 4000;
 const OWN = 5000;
 const THERE = address(1);

@@ -1,5 +1,5 @@
 /** What the processes of one node have in memory: queues, and the numbers that order depends on. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Endpoint } from '../../../../host/link/endpoint.js';
 import {
@@ -12,8 +12,6 @@ import {
 import { ReceivedSequences } from '../../../../host/rds/protocol/received-sequences.js';
 import { AHEAD_MAX, connectionRecord } from '../../../../host/rds/sharing/shared-state.js';
 import { Random } from '../../../simulation/random.js';
-
-const test = suite('unit/rds/sharing/sharing');
 
 const PEER = Endpoint.parse('10.0.0.9', 4791);
 const fresh = { port: 7, peer: PEER, peerPort: 8, connectionIndex: 0, sequence: 0 };

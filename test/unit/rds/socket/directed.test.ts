@@ -24,23 +24,19 @@ interface World {
 async function withSockets(run: (world: World) => Promise<void>): Promise<void> {
   const links = createLoopbackPair();
   const wire = faultLink(links.a, { seed: 1 });
-  const here = await openDevice({ link: wire });
-  const there = await openDevice({ link: links.b });
+  await using here = await openDevice({ link: wire });
+  await using there = await openDevice({ link: links.b });
   const [one, other] = [here, there].map((context) => {
     const socket = rds.socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, context);
     socket.bind({ port: PORT });
     return socket;
   }) as [rds.RdsSocket, rds.RdsSocket];
-  try {
-    await run({
-      ...{ here, there, one, other, wire },
-      to: other.getsockname()!,
-      back: one.getsockname()!,
-    });
-  } finally {
-    await here.close();
-    await there.close();
-  }
+
+  await run({
+    ...{ here, there, one, other, wire },
+    to: other.getsockname()!,
+    back: one.getsockname()!,
+  });
 }
 
 function filled(memory: Uint8Array, seed: number): Uint8Array {
@@ -270,7 +266,7 @@ test('memory is registered once, stays so until evicted, and is not freed in use
 
 test('a limited number of allocations stays registered, and those in use always do', async () => {
   const links = createLoopbackPair();
-  const context = await openDevice({ link: links.a });
+  await using context = await openDevice({ link: links.a });
   const pd = context.allocPd();
   const regions = new LocalRegions(pd, 3);
   const [used, ...rest] = Array.from({ length: 6 }, () => context.alloc(64));
@@ -291,11 +287,10 @@ test('a limited number of allocations stays registered, and those in use always 
   regions.hold(context.alloc(64));
   regions.close();
   pd.dealloc();
-  await context.close();
 });
 
 test('a few more allocations in turn than stay registered: most are found so', async () => {
-  const context = await openDevice({ link: createLoopbackPair().a });
+  await using context = await openDevice({ link: createLoopbackPair().a });
   const pd = context.allocPd();
   const [MOST, COUNT, ROUNDS] = [32, 37, 20];
   const regions = new LocalRegions(pd, MOST);
@@ -315,7 +310,6 @@ test('a few more allocations in turn than stay registered: most are found so', a
   regions.close();
   assert.is(regions.size, 0);
   pd.dealloc();
-  await context.close();
 });
 
 test('a foreign allocation is misuse, and has no effect', () =>

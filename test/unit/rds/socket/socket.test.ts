@@ -2,7 +2,7 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { createLoopbackPair, openDevice, rds, type Context } from '../../../../host/index.js';
-import { codeOf } from '../../../support/refusal.js';
+import { codeOf, expectCode } from '../../../support/refusal.js';
 
 const { AF_INET_OFFLOAD, MessageFlag, PollEvent, SOCK_DGRAM, SOL_SOCKET, SocketOption } = rds;
 const PORT = 4000;
@@ -17,12 +17,12 @@ interface World {
 }
 
 async function withNodes(
+  options: rds.RdsNodeOptions,
   run: (world: World) => Promise<void>,
-  options: rds.RdsNodeOptions = {},
 ): Promise<void> {
   const links = createLoopbackPair();
-  const here = await openDevice({ link: links.a });
-  const there = await openDevice({ link: links.b });
+  await using here = await openDevice({ link: links.a });
+  await using there = await openDevice({ link: links.b });
   const bound =
     (context: Context) =>
     (port: number): rds.RdsSocket => {
@@ -33,16 +33,12 @@ async function withNodes(
     };
   const { gid, port: udpPort } = there.local;
   const to = (port: number) => ({ address: gid.toString(), port, udpPort });
-  try {
-    await run({ here, there, to, socket: bound(here), socketThere: bound(there) });
-  } finally {
-    await here.close();
-    await there.close();
-  }
+
+  await run({ here, there, to, socket: bound(here), socketThere: bound(there) });
 }
 
 test('messages of every size arrive whole, in order, over at most three connections', () =>
-  withNodes(async ({ socket, socketThere, to }) => {
+  withNodes({}, async ({ socket, socketThere, to }) => {
     const one = socket(PORT);
     const other = socketThere(PORT);
     const sizes = [0, 1, 499, 500, 4096, 32768, 32769, 65537, 1 << 20, 3, 700, 40000, 10];
@@ -69,7 +65,7 @@ test('messages of every size arrive whole, in order, over at most three connecti
   }));
 
 test('a listener is called once for a batch, reads and answers, and may throw', () =>
-  withNodes(async ({ socket, socketThere, to, here }) => {
+  withNodes({}, async ({ socket, socketThere, to, here }) => {
     const one = socket(PORT);
     const other = socketThere(PORT);
     await one.send(to(PORT), Uint8Array.of(0));
@@ -103,7 +99,7 @@ test('a listener is called once for a batch, reads and answers, and may throw', 
   }));
 
 test('a close acknowledges the messages that were read: no successor gets them again', () =>
-  withNodes(async ({ there, socket, socketThere, to }) => {
+  withNodes({}, async ({ there, socket, socketThere, to }) => {
     const one = socket(PORT);
     const other = socketThere(PORT);
     await one.send(to(PORT), new Uint8Array(1));
@@ -114,7 +110,7 @@ test('a close acknowledges the messages that were read: no successor gets them a
   }));
 
 test('all sockets of a node share its connections', () =>
-  withNodes(async ({ socket, socketThere, to }) => {
+  withNodes({}, async ({ socket, socketThere, to }) => {
     const others = Array.from({ length: 20 }, (_, index) => socketThere(PORT + index));
     const ours = Array.from({ length: 20 }, (_, index) => socket(PORT + index));
     await Promise.all(ours.map((one, index) => one.send(to(PORT + index), new Uint8Array(index))));
@@ -126,7 +122,7 @@ test('all sockets of a node share its connections', () =>
   }));
 
 test('EWOULDBLOCK while the path is made, EFAULT for a port that is not there', () =>
-  withNodes(async ({ socket, socketThere, to }) => {
+  withNodes({}, async ({ socket, socketThere, to }) => {
     const one = socket(PORT);
     const other = socketThere(PORT);
     const say = (port: number) =>
@@ -149,83 +145,71 @@ test('EWOULDBLOCK while the path is made, EFAULT for a port that is not there', 
   }));
 
 test('a slow reader is stalled, others go on, and it gets everything when it reads', () =>
-  withNodes(
-    async ({ socket, socketThere, to }) => {
-      const one = socket(PORT);
-      const [slow, quick] = [socketThere(PORT), socketThere(PORT + 1)];
-      const { statistics } = slow.node.core;
-      let sent = 0;
-      for (let code = 'OK'; code !== 'EWOULDBLOCK' || sent === 0;) {
-        const message = Uint8Array.of(sent >> 8, sent & 255);
-        code = codeOf(() => one.sendmsg({ name: to(PORT), iov: [message] }));
-        if (code === 'OK') sent++;
-        await new Promise(setImmediate);
-      }
-      assert.is(statistics.stallsSent, 1);
-      // 75 % of 40, and what was on its way.
-      assert.ok(sent >= 30 && sent <= 40, `${sent}`);
-      await one.send(to(PORT + 1), Uint8Array.of(1));
-      assert.is((await quick.recv())!.data[0], 1);
-      for (let number = 0; number < sent; number++) {
-        const { data } = (await slow.recv())!;
-        assert.is((data[0]! << 8) | data[1]!, number);
-        // 50 % of 40.
-        assert.is(statistics.unstallsSent, sent - number - 1 <= 20 ? 1 : 0);
-      }
-      await one.send(to(PORT), Uint8Array.of(9));
-      assert.is((await slow.recv())!.data[0], 9);
-      assert.is(one.node.core.statistics.unstallsReceived, 1);
-    },
-    { parameters: { MaxDataRecvBuffers: 40 } },
-  ));
+  withNodes({ parameters: { MaxDataRecvBuffers: 40 } }, async ({ socket, socketThere, to }) => {
+    const one = socket(PORT);
+    const [slow, quick] = [socketThere(PORT), socketThere(PORT + 1)];
+    const { statistics } = slow.node.core;
+    let sent = 0;
+    for (let code = 'OK'; code !== 'EWOULDBLOCK' || sent === 0;) {
+      const message = Uint8Array.of(sent >> 8, sent & 255);
+      code = codeOf(() => one.sendmsg({ name: to(PORT), iov: [message] }));
+      if (code === 'OK') sent++;
+      await new Promise(setImmediate);
+    }
+    assert.is(statistics.stallsSent, 1);
+    // 75 % of 40, and what was on its way.
+    assert.ok(sent >= 30 && sent <= 40, `${sent}`);
+    await one.send(to(PORT + 1), Uint8Array.of(1));
+    assert.is((await quick.recv())!.data[0], 1);
+    for (let number = 0; number < sent; number++) {
+      const { data } = (await slow.recv())!;
+      assert.is((data[0]! << 8) | data[1]!, number);
+      // 50 % of 40.
+      assert.is(statistics.unstallsSent, sent - number - 1 <= 20 ? 1 : 0);
+    }
+    await one.send(to(PORT), Uint8Array.of(9));
+    assert.is((await slow.recv())!.data[0], 9);
+    assert.is(one.node.core.statistics.unstallsReceived, 1);
+  }));
 
 test('ENOBUFS: a socket whose send buffers are all on their way sends nothing more', () =>
-  withNodes(
-    async ({ socket, socketThere, to }) => {
-      const one = socket(PORT);
-      const other = socketThere(PORT);
-      await one.send(to(PORT), new Uint8Array(1));
-      await other.recv();
-      while (one.ioctl(rds.IoctlRequest.SIOCOUTQ) !== 0) {
-        await new Promise((resolve) => setTimeout(resolve, 1));
-      }
-      const codes = [1, 2, 3, 4].map(() =>
-        codeOf(() => one.sendmsg({ name: to(PORT), iov: [new Uint8Array(100)] })),
-      );
-      assert.equal(codes, ['OK', 'OK', 'OK', 'ENOBUFS']);
-      assert.is(one.revents & PollEvent.OUT, 0);
-      assert.is(await one.poll(PollEvent.OUT, 5000), PollEvent.OUT);
-      assert.is(
-        codeOf(() => one.sendmsg({ name: to(PORT), iov: [new Uint8Array(1)] })),
-        'OK',
-      );
-    },
-    { parameters: { MaxDataSendBuffers: 3 } },
-  ));
+  withNodes({ parameters: { MaxDataSendBuffers: 3 } }, async ({ socket, socketThere, to }) => {
+    const one = socket(PORT);
+    const other = socketThere(PORT);
+    await one.send(to(PORT), new Uint8Array(1));
+    await other.recv();
+    while (one.ioctl(rds.IoctlRequest.SIOCOUTQ) !== 0) {
+      await new Promise((resolve) => setTimeout(resolve, 1));
+    }
+    const codes = [1, 2, 3, 4].map(() =>
+      codeOf(() => one.sendmsg({ name: to(PORT), iov: [new Uint8Array(100)] })),
+    );
+    assert.equal(codes, ['OK', 'OK', 'OK', 'ENOBUFS']);
+    assert.is(one.revents & PollEvent.OUT, 0);
+    assert.is(await one.poll(PollEvent.OUT, 5000), PollEvent.OUT);
+    expectCode(() => one.sendmsg({ name: to(PORT), iov: [new Uint8Array(1)] }), 'OK');
+  }));
 
 test('POLLOUT depends on local buffers only: a slow remote reader does not clear it (S101)', () =>
-  withNodes(
-    async ({ socket, socketThere, to }) => {
-      const one = socket(PORT);
-      const slow = socketThere(PORT);
-      const say = () => codeOf(() => one.sendmsg({ name: to(PORT), iov: [new Uint8Array(8)] }));
-      await one.send(to(PORT), new Uint8Array(8));
-      for (let code = 'OK'; code !== 'EWOULDBLOCK'; code = say()) await new Promise(setImmediate);
-      assert.is(one.revents & PollEvent.OUT, PollEvent.OUT);
-      // `send` waits for the reader, and clears POLLOUT meanwhile.
-      const late = one.send(to(PORT), Uint8Array.of(7));
-      assert.is(one.revents & PollEvent.OUT, 0);
-      let last: Uint8Array | undefined;
-      while (last?.length !== 1) last = (await slow.recv())!.data;
-      await late;
-      assert.equal([...last], [7]);
-      assert.is(one.revents & PollEvent.OUT, PollEvent.OUT);
-    },
-    { parameters: { MaxDataRecvBuffers: 8 } },
-  ));
+  withNodes({ parameters: { MaxDataRecvBuffers: 8 } }, async ({ socket, socketThere, to }) => {
+    const one = socket(PORT);
+    const slow = socketThere(PORT);
+    const say = () => codeOf(() => one.sendmsg({ name: to(PORT), iov: [new Uint8Array(8)] }));
+    await one.send(to(PORT), new Uint8Array(8));
+    for (let code = 'OK'; code !== 'EWOULDBLOCK'; code = say()) await new Promise(setImmediate);
+    assert.is(one.revents & PollEvent.OUT, PollEvent.OUT);
+    // `send` waits for the reader, and clears POLLOUT meanwhile.
+    const late = one.send(to(PORT), Uint8Array.of(7));
+    assert.is(one.revents & PollEvent.OUT, 0);
+    let last: Uint8Array | undefined;
+    while (last?.length !== 1) last = (await slow.recv())!.data;
+    await late;
+    assert.equal([...last], [7]);
+    assert.is(one.revents & PollEvent.OUT, PollEvent.OUT);
+  }));
 
 test('port 0 answers a ping', () =>
-  withNodes(async ({ socket, socketThere, to }) => {
+  withNodes({}, async ({ socket, socketThere, to }) => {
     const one = socket(PORT);
     socketThere(PORT);
     await one.send(to(0), new Uint8Array(0));
@@ -235,13 +219,10 @@ test('port 0 answers a ping', () =>
   }));
 
 test('recvmsg: PEEK leaves it, TRUNC says what was cut, nothing is EWOULDBLOCK', () =>
-  withNodes(async ({ socket, socketThere, to }) => {
+  withNodes({}, async ({ socket, socketThere, to }) => {
     const one = socket(PORT);
     const other = socketThere(PORT);
-    assert.is(
-      codeOf(() => other.recvmsg([new Uint8Array(4)])),
-      'EWOULDBLOCK',
-    );
+    expectCode(() => other.recvmsg([new Uint8Array(4)]), 'EWOULDBLOCK');
     await one.send(to(PORT), Uint8Array.of(1, 2, 3, 4, 5));
     await other.poll(PollEvent.IN, 5000);
     const [a, b] = [new Uint8Array(2), new Uint8Array(2)];
@@ -254,17 +235,14 @@ test('recvmsg: PEEK leaves it, TRUNC says what was cut, nothing is EWOULDBLOCK',
   }));
 
 test('a node may talk to itself', () =>
-  withNodes(async ({ here, socket }) => {
+  withNodes({}, async ({ here, socket }) => {
     const [one, other] = [socket(PORT), socket(PORT + 1)];
     const { gid, port: udpPort } = here.local;
     const name = { address: gid.toString(), port: PORT + 1, udpPort };
     one.sendmsg({ name, iov: [Uint8Array.of(7)] });
     const { data, from } = (await other.recv())!;
     assert.equal([data[0], from.port], [7, PORT]);
-    assert.is(
-      codeOf(() => one.sendmsg({ name: { ...name, port: 1 }, iov: [] })),
-      'EFAULT',
-    );
+    expectCode(() => one.sendmsg({ name: { ...name, port: 1 }, iov: [] }), 'EFAULT');
     // It answers its own pings until it is slow; unread ones are dropped, and counted.
     let pings = 0;
     const ping = { name: { ...name, port: 0 }, iov: [] };
@@ -277,79 +255,43 @@ test('a node may talk to itself', () =>
   }));
 
 test('MinRnrTimer is what queue pairs have that are made from then on', () =>
-  withNodes(
-    async ({ socket, socketThere, to }) => {
-      const [one, other] = [socket(PORT), socketThere(PORT)];
-      await one.send(to(PORT), new Uint8Array(1));
-      await other.recv();
-      await other.send(one.getsockname()!, new Uint8Array(1));
-      await one.recv();
-      for (const { node } of [one, other]) {
-        const [connection] = node.transports.first.byQueuePair.values();
-        assert.is(connection!.id.qp!.query().minRnrTimer, 20);
-      }
-    },
-    { parameters: { MinRnrTimer: 20 } },
-  ));
+  withNodes({ parameters: { MinRnrTimer: 20 } }, async ({ socket, socketThere, to }) => {
+    const [one, other] = [socket(PORT), socketThere(PORT)];
+    await one.send(to(PORT), new Uint8Array(1));
+    await other.recv();
+    await other.send(one.getsockname()!, new Uint8Array(1));
+    await one.recv();
+    for (const { node } of [one, other]) {
+      const [connection] = node.transports.first.byQueuePair.values();
+      assert.is(connection!.id.qp!.query().minRnrTimer, 20);
+    }
+  }));
 
 test('invalid arguments are refused, and have no effect', () =>
-  withNodes(async ({ here, socket, to }) => {
-    assert.is(
-      codeOf(() => rds.socket(2, SOCK_DGRAM, 0, here)),
-      'EAFNOSUPPORT',
-    );
-    assert.is(
-      codeOf(() => rds.socket(AF_INET_OFFLOAD, 1, 0, here)),
-      'EPROTONOSUPPORT',
-    );
+  withNodes({}, async ({ here, socket, to }) => {
+    expectCode(() => rds.socket(2, SOCK_DGRAM, 0, here), 'EAFNOSUPPORT');
+    expectCode(() => rds.socket(AF_INET_OFFLOAD, 1, 0, here), 'EPROTONOSUPPORT');
     const one = socket(PORT);
-    assert.is(
-      codeOf(() => socket(PORT)),
-      'EADDRINUSE',
-    );
-    assert.is(
-      codeOf(() => one.bind({ port: PORT + 1 })),
-      'EINVAL',
-    );
+    expectCode(() => socket(PORT), 'EADDRINUSE');
+    expectCode(() => one.bind({ port: PORT + 1 }), 'EINVAL');
     const large = [new Uint8Array(1 << 20), new Uint8Array(1)];
-    assert.is(
-      codeOf(() => one.sendmsg({ name: to(1), iov: large })),
-      'EMSGSIZE',
-    );
-    assert.is(
-      codeOf(() => one.sendmsg({ name: to(65536), iov: [] })),
-      'MisuseError',
-    );
-    assert.is(
-      codeOf(() => one.sendmsg({ name: { address: 'x', port: 1 }, iov: [] })),
-      'MisuseError',
-    );
-    assert.is(
-      codeOf(() => one.getsockopt(SOL_SOCKET, 99)),
-      'ENOPROTOOPT',
-    );
-    assert.is(
-      codeOf(() => one.setsockopt(SOL_SOCKET, SocketOption.SO_TYPE, 1)),
-      'ENOPROTOOPT',
-    );
+    expectCode(() => one.sendmsg({ name: to(1), iov: large }), 'EMSGSIZE');
+    expectCode(() => one.sendmsg({ name: to(65536), iov: [] }), 'MisuseError');
+    expectCode(() => one.sendmsg({ name: { address: 'x', port: 1 }, iov: [] }), 'MisuseError');
+    expectCode(() => one.getsockopt(SOL_SOCKET, 99), 'ENOPROTOOPT');
+    expectCode(() => one.setsockopt(SOL_SOCKET, SocketOption.SO_TYPE, 1), 'ENOPROTOOPT');
     for (const [name, value] of [
       [rds.RdsOption.CONG_MONITOR, 1.5],
       [rds.RdsOption.RECVERR, NaN],
     ] as const) {
-      assert.is(
-        codeOf(() => one.setsockopt(rds.SOL_RDS, name, value)),
-        'MisuseError',
-      );
+      expectCode(() => one.setsockopt(rds.SOL_RDS, name, value), 'MisuseError');
     }
     for (const [name, value] of [
       [rds.RdsOption.RECVERR, to(1)],
       [rds.RdsOption.CANCEL_SENT_TO, 1],
       [99, 1],
     ] as const) {
-      assert.is(
-        codeOf(() => one.setsockopt(rds.SOL_RDS, name, value)),
-        'ENOPROTOOPT',
-      );
+      expectCode(() => one.setsockopt(rds.SOL_RDS, name, value), 'ENOPROTOOPT');
     }
     const unbound = rds.socket(AF_INET_OFFLOAD, SOCK_DGRAM, 0, here);
     assert.is(unbound.getsockopt(SOL_SOCKET, SocketOption.SO_SNDBUF), 8 << 20);
@@ -364,33 +306,27 @@ test('invalid arguments are refused, and have no effect', () =>
     one.setsockopt(SOL_SOCKET, SocketOption.SO_RCVBUF, before + 1);
     assert.is(one.getsockopt(SOL_SOCKET, SocketOption.SO_RCVBUF), before + 1);
     one.close();
-    assert.is(
-      codeOf(() => one.sendmsg({ name: to(1), iov: [] })),
-      'EBADF',
-    );
+    expectCode(() => one.sendmsg({ name: to(1), iov: [] }), 'EBADF');
     assert.is(await one.poll(PollEvent.IN), PollEvent.HUP);
     assert.is(await one.recv(), undefined);
     assert.is(socket(PORT).getsockname()!.port, PORT);
   }));
 
 test('an address without a node: EFAULT, and a retry later', () =>
-  withNodes(
-    async ({ socket, to }) => {
-      const one = socket(PORT);
-      // A device is there, and no node on it: its connection manager never answered.
-      const codes = new Set<string>();
-      const until = performance.now() + 10_000;
-      while (!codes.has('EFAULT') && performance.now() < until) {
-        codes.add(codeOf(() => one.sendmsg({ name: to(PORT), iov: [new Uint8Array(1)] })));
-        await new Promise((resolve) => setTimeout(resolve, 5));
-      }
-      assert.equal([...codes], ['EWOULDBLOCK', 'EFAULT']);
-    },
-    { heartbeatMicros: 300_000 },
-  ));
+  withNodes({ heartbeatMicros: 300_000 }, async ({ socket, to }) => {
+    const one = socket(PORT);
+    // A device is there, and no node on it: its connection manager never answered.
+    const codes = new Set<string>();
+    const until = performance.now() + 10_000;
+    while (!codes.has('EFAULT') && performance.now() < until) {
+      codes.add(codeOf(() => one.sendmsg({ name: to(PORT), iov: [new Uint8Array(1)] })));
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    assert.equal([...codes], ['EWOULDBLOCK', 'EFAULT']);
+  }));
 
 test('a node is not created with invalid numbers', () =>
-  withNodes(async ({ here }) => {
+  withNodes({}, async ({ here }) => {
     for (const wrong of [
       { heartbeatMicros: 999 },
       { heartbeatMicros: NaN },
@@ -399,15 +335,12 @@ test('a node is not created with invalid numbers', () =>
       { zeroCopyBytes: 0.5 },
       { parameters: { MaxRecvMemory: 0 } },
     ]) {
-      assert.is(
-        codeOf(() => rds.RdsNode.of(here, wrong)),
-        'MisuseError',
-      );
+      expectCode(() => rds.RdsNode.of(here, wrong), 'MisuseError');
     }
   }));
 
 test('a node has the texts of what it is, and its parameters are set', () =>
-  withNodes(async ({ socket, here }) => {
+  withNodes({}, async ({ socket, here }) => {
     socket(PORT);
     const node = rds.RdsNode.of(here);
     const lines = node.stats().split('\n');
@@ -422,19 +355,13 @@ test('a node has the texts of what it is, and its parameters are set', () =>
     assert.match(node.config(), /^rds debug version [\d.]+\nfor Verbena Rds , debug version/);
     node.writeConfig('DataRecvBufferLVM=25');
     assert.is(node.core.parameters.DataRecvBufferLVM, 25);
-    assert.is(
-      codeOf(() => node.writeConfig('MaxRecvMemory=1')),
-      'EACCES',
-    );
-    assert.is(
-      codeOf(() => node.writeConfig('DataRecvBufferLVM=80')),
-      'MisuseError',
-    );
+    expectCode(() => node.writeConfig('MaxRecvMemory=1'), 'EACCES');
+    expectCode(() => node.writeConfig('DataRecvBufferLVM=80'), 'MisuseError');
     assert.ok(node.info().startsWith('Session Info:\nIP                State          Rx bufs'));
   }));
 
 test('closing a device ends pending calls on its sockets, as closing a socket does', () =>
-  withNodes(async ({ socket, here }) => {
+  withNodes({}, async ({ socket, here }) => {
     const waits = (one: rds.RdsSocket): Promise<unknown[]> =>
       Promise.all([one.recv(), one.poll(PollEvent.IN)]);
     const [closed, left] = [socket(PORT), socket(PORT + 1)];

@@ -8,7 +8,7 @@ const MIB = 2 ** 20;
 const FRAGMENT = 65536;
 
 test('idle places of one size make room for places of another', async () => {
-  const context = await openDevice({ link: createLoopbackPair().a });
+  await using context = await openDevice({ link: createLoopbackPair().a });
   const pd = context.allocPd();
   const pool = new SendPool(context, pd, 4 * MIB);
   const takeAll = (length: number): RegisteredBuffer[] => {
@@ -38,7 +38,6 @@ test('idle places of one size make room for places of another', async () => {
   }
   pool.close();
   pd.dealloc();
-  await context.close();
 });
 
 test.run();

@@ -51,7 +51,7 @@ const IPV6 = Uint8Array.from([
 ]);
 
 test('the address is in the header, IPv4 or IPv6; the port is the one it was sent from', async () => {
-  const context = await openDevice({ link: createLoopbackPair().a, memoryBytes: 2 ** 24 });
+  await using context = await openDevice({ link: createLoopbackPair().a, memoryBytes: 2 ** 24 });
   const cases: [grh: Uint8Array, srcPort: number, answer: string][] = [
     [IPV4, 40000, '192.0.2.7 40000'],
     [IPV6, 40000, 'fd77::9 40000'],
@@ -71,15 +71,13 @@ test('the address is in the header, IPv4 or IPv6; the port is the one it was sen
     assert.is(`${ah.destination.gid} ${ah.destination.port}`, answer);
     ah.destroy();
   }
-  await context.close();
 });
 
 test('what is no datagram, half a header and another port than the one there is are misuse', async () => {
-  const context = await openDevice({ link: createLoopbackPair().a, memoryBytes: 2 ** 24 });
+  await using context = await openDevice({ link: createLoopbackPair().a, memoryBytes: 2 ** 24 });
   expectMisuse(() => context.initAhFromWc(1, { ...DATAGRAM, wcFlags: 0 }, IPV4));
   expectMisuse(() => context.initAhFromWc(1, DATAGRAM, IPV4.subarray(1)));
   expectMisuse(() => context.initAhFromWc(2, DATAGRAM, IPV4));
-  await context.close();
 });
 
 test.run();

@@ -1,5 +1,5 @@
 /** Loops with `for await` end without an error when their source ends. */
-import { suite } from 'uvu';
+import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import {
   DataChannelLink,
@@ -11,7 +11,6 @@ import {
   type Context,
 } from '../../../../host/index.js';
 
-const test = suite('unit/verbs/queues/iterators');
 type End = () => unknown;
 type Row = readonly [string, (context: Context) => Promise<[AsyncIterable<unknown>, End]>];
 
@@ -112,7 +111,7 @@ test('for await ends when its source is destroyed, or its context closed', async
 
 test('a queue destroyed inside the loop over it ends the loop', async () => {
   const { a: link } = createLoopbackPair();
-  const context = await openDevice({ link, memoryBytes: 8 * 2 ** 20 });
+  await using context = await openDevice({ link, memoryBytes: 8 * 2 ** 20 });
   const cq = context.createCq(8);
   const loop = (async () => {
     for await (const _ of cq);
@@ -127,7 +126,6 @@ test('a queue destroyed inside the loop over it ends the loop', async () => {
   );
   other.destroy();
   assert.is(await waits, 'MisuseError');
-  await context.close();
 });
 
 test.run();
