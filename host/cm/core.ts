@@ -77,16 +77,18 @@ export class CmCore implements CmProtocol {
   readonly listeners = new Map<bigint, Listener>();
   /** Established connections with a keep-alive (keep-alive.ts). */
   readonly watched = new Set<Connection>();
+  readonly #options: CoreOptions;
   readonly deadlines = new Deadlines<Connection>();
   readonly #timeWait = new Set<Connection>();
   readonly halfOpen = new HalfOpen();
 
   /** 32 unpredictable bits. */
   random(): number {
-    return this.options.random();
+    return this.#options.random();
   }
 
-  constructor(private readonly options: CoreOptions) {
+  constructor(options: CoreOptions) {
+    this.#options = options;
     this.caGuid = options.caGuid;
     this.gid = options.gid;
     this.pathMtuMax = options.pathMtuMax ?? Mtu.MTU_4096;
@@ -127,7 +129,7 @@ export class CmCore implements CmProtocol {
         `another listener has service id 0x${serviceId.toString(16)}`,
       );
     }
-    this.options.claim?.(serviceId);
+    this.#options.claim?.(serviceId);
     const listener: Listener = {
       serviceId,
       owner,
@@ -143,7 +145,7 @@ export class CmCore implements CmProtocol {
   unlisten(listener: Listener): void {
     if (this.listeners.get(listener.serviceId) === listener) {
       this.listeners.delete(listener.serviceId);
-      this.options.disclaim?.(listener.serviceId);
+      this.#options.disclaim?.(listener.serviceId);
     }
   }
 
@@ -330,7 +332,7 @@ export class CmCore implements CmProtocol {
 
   sendMad(mad: Uint8Array, to: Endpoint): void {
     this.counters.sent++;
-    this.options.send(mad, to);
+    this.#options.send(mad, to);
   }
 
   /** Creates the connection of an admitted request; undefined if no id is free. */
@@ -361,7 +363,7 @@ export class CmCore implements CmProtocol {
       connection.listener = undefined;
     }
     if (!HALF_OPEN.has(state) && connection.isHalfOpen) this.halfOpen.remove(connection);
-    const { table } = this.options;
+    const { table } = this.#options;
     if (table && connection.place < 0 && REPLIED_STATES.has(state))
       connection.place = table.keep(connection);
     if (connection.place >= 0 && ENDED.has(state)) {
@@ -430,7 +432,7 @@ export class CmCore implements CmProtocol {
   /** Slot, then 24 random bits; 0: no free one was found. */
   #drawId(): number {
     for (let draw = 0; draw < ID_DRAWS; draw++) {
-      const id = ((this.options.slot << 24) | (this.options.random() & 0xffffff)) >>> 0;
+      const id = ((this.#options.slot << 24) | (this.#options.random() & 0xffffff)) >>> 0;
       if (id !== 0 && !this.connections.has(id)) return id;
     }
     return 0;
@@ -438,7 +440,7 @@ export class CmCore implements CmProtocol {
 
   /** The slot once more, then what tells the exchange: our id. */
   #transactionId(localId: number): bigint {
-    return (BigInt(this.options.slot) << 56n) | BigInt(localId);
+    return (BigInt(this.#options.slot) << 56n) | BigInt(localId);
   }
 
   #expectAnswer(connection: Connection, responseTimeout: number, retries: number): void {

@@ -54,13 +54,20 @@ export function isRefused(context: Context, handle: Uint8Array, key: bigint): bo
 
 export class Guest implements Company {
   readonly isApart = false;
+  readonly #context: Context;
+  readonly #pd: ProtectionDomain;
+  readonly #connection: RdmaConnection;
 
   private constructor(
-    private readonly context: Context,
+    context: Context,
     readonly isKept: boolean,
-    private readonly pd: ProtectionDomain,
-    private readonly connection: RdmaConnection,
-  ) {}
+    pd: ProtectionDomain,
+    connection: RdmaConnection,
+  ) {
+    this.#context = context;
+    this.#pd = pd;
+    this.#connection = connection;
+  }
 
   /** The context is the guest's from now on. */
   static async come(context: Context, invitation: Invitation): Promise<Guest> {
@@ -72,9 +79,9 @@ export class Guest implements Company {
   }
 
   async ask(): Promise<Asked> {
-    const { qp, sendCq, recvCq } = this.connection;
-    const message = this.context.alloc(MESSAGE_BYTES);
-    const region = this.pd.regMr(message, 0);
+    const { qp, sendCq, recvCq } = this.#connection;
+    const message = this.#context.alloc(MESSAGE_BYTES);
+    const region = this.#pd.regMr(message, 0);
     try {
       const { addr, lkey } = region;
       qp.postSend({
@@ -85,17 +92,17 @@ export class Guest implements Company {
       check(await sendCq.wait());
       // Its WRITE comes with an immediate value, or kills the queue pair.
       const [completion] = await recvCq.wait();
-      const instances = this.context.siblings.instancesOf(this.pd.handle);
+      const instances = this.#context.siblings.instancesOf(this.#pd.handle);
       return { status: completion?.status ?? WcStatus.WR_FLUSH_ERR, instances };
     } finally {
       region.dereg();
-      this.context.free(message);
+      this.#context.free(message);
     }
   }
 
   async leave(): Promise<void> {
-    await this.connection.close();
-    this.pd.dealloc();
-    await this.context.close();
+    await this.#connection.close();
+    this.#pd.dealloc();
+    await this.#context.close();
   }
 }

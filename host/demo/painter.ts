@@ -23,17 +23,19 @@ export class Layer {
 }
 
 export class Painter {
+  readonly #end: End;
+  readonly #layers: readonly Layer[];
   #inFlight = 0;
   #written = 0;
   readonly #waiting: (() => void)[] = [];
   #failure: Error | undefined;
+  readonly #failed: () => void;
 
   /** `failed` is called when nothing more can be written. */
-  constructor(
-    private readonly end: End,
-    private readonly layers: readonly Layer[],
-    private readonly failed: () => void,
-  ) {
+  constructor(end: End, layers: readonly Layer[], failed: () => void) {
+    this.#end = end;
+    this.#layers = layers;
+    this.#failed = failed;
     this.#complete().catch((error: Error) => this.#fail(error));
   }
 
@@ -49,12 +51,12 @@ export class Painter {
 
   /** Gives the send queue as much as it takes; the rest follows as places become free. */
   flush(): void {
-    for (const layer of this.layers) this.#post(layer);
+    for (const layer of this.#layers) this.#post(layer);
   }
 
   /** Resolves when all that was touched is in the other's memory. Rejects when it never will be. */
   async settled(): Promise<void> {
-    while (!this.#failure && (this.#inFlight > 0 || this.layers.some(isTouched))) {
+    while (!this.#failure && (this.#inFlight > 0 || this.#layers.some(isTouched))) {
       await new Promise<void>((resolve) => this.#waiting.push(resolve));
     }
     if (this.#failure) throw this.#failure;
@@ -68,20 +70,20 @@ export class Painter {
       wrId: rows.length,
       opcode: WrOpcode.RDMA_WRITE,
       sgList: [{ addr: addr + BigInt(offset), length, lkey }],
-      rdma: at(this.end, offset),
+      rdma: at(this.#end, offset),
       // One completion says that those before it are done.
       sendFlags: index + 1 === rows.length ? SendFlag.SIGNALED : 0,
     }));
     this.#inFlight += rows.length;
     try {
-      this.end.connection.qp.postSend(requests);
+      this.#end.connection.qp.postSend(requests);
     } catch (error) {
       this.#fail(error as Error);
     }
   }
 
   async #complete(): Promise<void> {
-    const { sendCq } = this.end.connection;
+    const { sendCq } = this.#end.connection;
     for (;;) {
       const completions = await sendCq.wait(PAINT_DEPTH);
       check(completions);
@@ -97,7 +99,7 @@ export class Painter {
   #fail(error: Error): void {
     this.#failure ??= error;
     this.#wake();
-    this.failed();
+    this.#failed();
   }
 
   #wake(): void {

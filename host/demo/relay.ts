@@ -66,17 +66,19 @@ export class Relay {
   readonly offerer: RelayAddress;
   readonly answerer: RelayAddress;
   readonly #sides: readonly Side[];
+  readonly #random: () => number;
   #forwarded = 0;
   #dropped = 0;
 
   private constructor(
     sides: readonly [Side, Side],
     [offerer, answerer]: readonly RelayAddress[],
-    private readonly random: () => number,
+    random: () => number,
   ) {
     this.offerer = offerer!;
     this.answerer = answerer!;
     this.#sides = sides;
+    this.#random = random;
     const [one, other] = sides;
     one.socket.on('message', (bytes, source) => this.#pass(bytes, source, one, other));
     other.socket.on('message', (bytes, source) => this.#pass(bytes, source, other, one));
@@ -107,7 +109,7 @@ export class Relay {
     if (!from.hear(source, now)) return;
     this.heardMillis = now;
     if (!to.peer) return;
-    if (this.random() < this.loss) {
+    if (this.#random() < this.loss) {
       this.#dropped++;
       return;
     }

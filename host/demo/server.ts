@@ -60,9 +60,10 @@ export class DemoServer {
   readonly socketStation: Station | undefined;
   /** What is missing here, a sentence each. */
   readonly missing: readonly string[];
+  readonly #server: Server;
 
   private constructor(
-    private readonly server: Server,
+    server: Server,
     readonly url: string,
 
     /** Bytes of a whole visit, compressed. */
@@ -72,6 +73,7 @@ export class DemoServer {
     readonly relays: RelayServer,
     stations: Pick<DemoServer, 'station' | 'socketStation' | 'missing'>,
   ) {
+    this.#server = server;
     this.station = stations.station;
     this.socketStation = stations.socketStation;
     this.missing = stations.missing;
@@ -112,8 +114,8 @@ export class DemoServer {
   }
 
   async close(): Promise<void> {
-    this.server.closeAllConnections();
-    await new Promise((resolve) => this.server.close(resolve));
+    this.#server.closeAllConnections();
+    await new Promise((resolve) => this.#server.close(resolve));
     this.relays.close();
     await this.station?.close();
     await this.socketStation?.close();

@@ -16,9 +16,12 @@ const SOCKETS_PER_SOURCE = 32;
 const IDLE_MILLIS = 60_000;
 
 export class SocketEcho {
+  readonly #server: WebSocketServer;
   readonly #shares = new SourceShares(SOCKETS_MAX, SOCKETS_PER_SOURCE);
 
-  private constructor(private readonly server: WebSocketServer) {}
+  private constructor(server: WebSocketServer) {
+    this.#server = server;
+  }
 
   /** Rejects with LinkError EOPNOTSUPP (no ws). */
   static async open(): Promise<SocketEcho> {
@@ -31,7 +34,7 @@ export class SocketEcho {
     const giveBack = this.#shares.take(request.socket.remoteAddress);
     if (!giveBack) return refuseUpgrade(socket, 503, 'there are enough WebSockets already');
     socket.once('close', giveBack);
-    this.server.handleUpgrade(request, socket, head, (client) => {
+    this.#server.handleUpgrade(request, socket, head, (client) => {
       const idle = setTimeout(() => client.terminate(), IDLE_MILLIS);
       const sent = (): void => {
         idle.refresh();

@@ -9,17 +9,20 @@ import { PICTURE_BYTES, STATION_BYTES, readWord } from './memory-layout.js';
 const PIECE_BYTES = 16384;
 
 export class View {
+  readonly #end: End;
+  readonly #region: MemoryRegion;
+  readonly #delays: Latencies;
   #last: Promise<void> = Promise.resolve();
 
-  constructor(
-    private readonly end: End,
-    private readonly region: MemoryRegion,
-    private readonly delays: Latencies,
-  ) {}
+  constructor(end: End, region: MemoryRegion, delays: Latencies) {
+    this.#end = end;
+    this.#region = region;
+    this.#delays = delays;
+  }
 
   /** The other's memory as it was READ last. */
   get memory(): Uint8Array {
-    return this.region.buffer;
+    return this.#region.buffer;
   }
 
   /** Reads a Word of the copy. */
@@ -37,20 +40,20 @@ export class View {
   async #refresh(): Promise<void> {
     const start = performance.now();
     await this.#read(PICTURE_BYTES, STATION_BYTES - PICTURE_BYTES);
-    this.delays.add(performance.now() - start);
+    this.#delays.add(performance.now() - start);
     await this.#read(0, PICTURE_BYTES);
   }
 
   async #read(from: number, length: number): Promise<void> {
-    const { qp, sendCq } = this.end.connection;
-    const { addr, lkey } = this.region;
+    const { qp, sendCq } = this.#end.connection;
+    const { addr, lkey } = this.#region;
     const to = from + length;
     for (let offset = from; offset < to; offset += PIECE_BYTES) {
       const bytes = Math.min(PIECE_BYTES, to - offset);
       qp.postSend({
         opcode: WrOpcode.RDMA_READ,
         sgList: [{ addr: addr + BigInt(offset), length: bytes, lkey }],
-        rdma: at(this.end, offset),
+        rdma: at(this.#end, offset),
         sendFlags: offset + bytes === to ? SendFlag.SIGNALED : 0,
       });
     }

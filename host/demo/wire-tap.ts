@@ -26,15 +26,18 @@ const RNR_NAK = 1;
 const NAK = 3;
 
 export class WireTap implements Link {
+  readonly #link: Link;
   readonly #packets: TappedPacket[] = [];
   readonly #kills = new Map<string, Kill>();
   #count = 0;
   killed = 0;
 
-  constructor(private readonly link: Link) {}
+  constructor(link: Link) {
+    this.#link = link;
+  }
 
   get info(): LinkInfo {
-    return { ...this.link.info, name: `tap(${this.link.info.name})` };
+    return { ...this.#link.info, name: `tap(${this.#link.info.name})` };
   }
 
   /** Packets so far. */
@@ -48,7 +51,7 @@ export class WireTap implements Link {
   }
 
   async open(receiver: LinkReceiver): Promise<LinkInfo> {
-    await this.link.open({
+    await this.#link.open({
       packet: (bytes, source, group) => {
         if (!this.#see(bytes, false)) receiver.packet(bytes, source, group);
       },
@@ -73,15 +76,15 @@ export class WireTap implements Link {
       isWhole = false;
     }
     if (isWhole) {
-      this.link.send(batch);
+      this.#link.send(batch);
       return;
     }
     batch.release();
-    if (kept.length > 0) this.link.send(new CopiedBatch(kept));
+    if (kept.length > 0) this.#link.send(new CopiedBatch(kept));
   }
 
   close(): Promise<void> {
-    return this.link.close();
+    return this.#link.close();
   }
 
   /** From now on the next packet of that kind, every one, or none is lost, sent or received. */

@@ -15,18 +15,20 @@ const KIND_AND_SOURCE = PATH.ownKind[0] >> 2;
 const ENDPOINTS_KEPT = 65536;
 
 export class Destinations {
+  readonly #memory: EngineMemory;
+  readonly #ownKind: (peer: Endpoint) => void;
   readonly #byPath = new Map<number, Endpoint>();
   readonly #byAddress = new Map<string, Endpoint>();
 
   /** `ownKind` is called with each endpoint of a Verbena peer. */
-  constructor(
-    private readonly memory: EngineMemory,
-    private readonly ownKind: (peer: Endpoint) => void = () => {},
-  ) {}
+  constructor(memory: EngineMemory, ownKind: (peer: Endpoint) => void = () => {}) {
+    this.#memory = memory;
+    this.#ownKind = ownKind;
+  }
 
   /** Where packets of the path at this address go, now: paths change. */
   of(path: number): Endpoint {
-    const { words } = this.memory;
+    const { words } = this.#memory;
     const at = path >> 2;
     const known = this.#byPath.get(path);
     const sourcePort = words[at + KIND_AND_SOURCE]! >>> 16;
@@ -39,9 +41,9 @@ export class Destinations {
       return known;
     }
     const from = path + PATH.remoteGid0[0];
-    const gid = new Gid(this.memory.bytes.slice(from, from + 16));
+    const gid = new Gid(this.#memory.bytes.slice(from, from + 16));
     const endpoint = this.#intern(new Endpoint(gid, words[at + PORT]!, sourcePort));
-    if ((words[at + KIND_AND_SOURCE]! & 0xffff) !== 0) this.ownKind(endpoint);
+    if ((words[at + KIND_AND_SOURCE]! & 0xffff) !== 0) this.#ownKind(endpoint);
     if (this.#byPath.size >= ENDPOINTS_KEPT) this.#byPath.clear();
     this.#byPath.set(path, endpoint);
     return endpoint;

@@ -159,13 +159,14 @@ export class Device {
   readonly share: DeviceShare | undefined;
   /** Memory of the device that outlives it. */
   readonly durables: Durables;
+  readonly #progress: Progress;
   /** Index of the word that names the context that blocks a fence. */
   readonly #fenceHolder: number;
   #closed = false;
 
   private constructor(
     readonly arena: ArenaMemory,
-    private readonly progress: Progress,
+    progress: Progress,
 
     /** The link, where it is this thread's. */
     readonly link: Link | undefined,
@@ -179,6 +180,7 @@ export class Device {
     this.threads = new ThreadShares(arena, tables, shared?.name);
     this.share = share;
     this.durables = new Durables(arena, progress);
+    this.#progress = progress;
     this.info = info;
     this.shared = shared;
     const context = arena.createContext(
@@ -328,27 +330,27 @@ export class Device {
 
   /** Spinning before a sleep of a thread that waits for a completion; undefined: none. */
   get spin(): Spin | undefined {
-    return this.progress.spin;
+    return this.#progress.spin;
   }
 
   /** Takes in what has arrived, where this thread is one to do it. `settle` follows, or work. */
   poll(again?: boolean): void {
-    this.progress.poll(again);
+    this.#progress.poll(again);
     // A caller that polls in a loop may starve the timer that checks for dead processes.
     if (this.shared && this.arena.memory.words[this.#fenceHolder] !== 0) this.shared.lookNow();
   }
 
   /** Answers to what has arrived leave now. */
   settle(): void {
-    this.progress.settle();
+    this.#progress.settle();
   }
 
   /** Ends everything: timers, link. Nothing is sent or received afterwards. */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    if (this.shared) await this.shared.close(() => this.progress.close());
-    else await this.progress.close();
+    if (this.shared) await this.shared.close(() => this.#progress.close());
+    else await this.#progress.close();
   }
 }
 

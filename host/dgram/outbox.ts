@@ -27,6 +27,8 @@ const BACKOFF_LEAST_MILLIS = 1;
 const BACKOFF_MOST_MILLIS = 128;
 
 export class Outbox {
+  readonly #user: OutboxUser;
+  readonly #settings: RdpSettings;
   readonly #queues = new Map<string, Waiting[]>();
   #count = 0;
   #bytes = 0;
@@ -34,10 +36,10 @@ export class Outbox {
   #timer: NodeJS.Timeout | undefined;
   #isFlushing = false;
 
-  constructor(
-    private readonly user: OutboxUser,
-    private readonly settings: RdpSettings,
-  ) {}
+  constructor(user: OutboxUser, settings: RdpSettings) {
+    this.#user = user;
+    this.#settings = settings;
+  }
 
   get count(): number {
     return this.#count;
@@ -54,7 +56,7 @@ export class Outbox {
 
   /** False: it is full. */
   add(datagram: Addressed): boolean {
-    const { queueMessages, queueBytes } = this.settings;
+    const { queueMessages, queueBytes } = this.#settings;
     const bytes = this.#bytes + datagram.length;
     if (this.#count >= queueMessages || (bytes > queueBytes && this.#count > 0)) return false;
     const key = `${datagram.address} ${datagram.port}`;
@@ -84,24 +86,24 @@ export class Outbox {
     this.#isFlushing = false;
     if (this.#count < before) this.#backoffMillis = BACKOFF_LEAST_MILLIS;
     this.#plan();
-    if (this.#count === 0) this.user.emptied();
+    if (this.#count === 0) this.#user.emptied();
   }
 
   #leaves({ datagram, sinceMillis }: Waiting): boolean {
-    const outcome = this.user.attempt(datagram);
+    const outcome = this.#user.attempt(datagram);
     const waited = performance.now() - sinceMillis;
-    const { resolveMillis, retryMillis } = this.settings;
+    const { resolveMillis, retryMillis } = this.#settings;
     if (outcome === 'taken') {
-      this.user.taken(datagram);
+      this.#user.taken(datagram);
     } else if (outcome === 'plain') {
-      this.user.plain(datagram);
+      this.#user.plain(datagram);
     } else if (outcome === 'resolving') {
       if (waited < resolveMillis) return false;
-      this.user.unresolved(datagram.address);
-      this.user.plain(datagram);
+      this.#user.unresolved(datagram.address);
+      this.#user.plain(datagram);
     } else {
       if (waited < retryMillis) return false;
-      this.user.failed(datagram, outcome);
+      this.#user.failed(datagram, outcome);
     }
     return true;
   }

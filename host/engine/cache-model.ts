@@ -39,11 +39,12 @@ const ENTRIES_MAX = 2 ** 22;
 const TRACE_MAX = 2 ** 26;
 
 export class CacheModel {
+  readonly #memory: EngineMemory;
   readonly #address: number;
 
   /** Throws MisuseError for what no adapter is like, RefusalError ENOMEM. */
   constructor(
-    private readonly memory: EngineMemory,
+    memory: EngineMemory,
     heap: Heap,
     exports: EngineExports,
     arena: number,
@@ -62,6 +63,7 @@ export class CacheModel {
     if (!Number.isInteger(traceMax) || traceMax < 0 || traceMax > TRACE_MAX) {
       throw new MisuseError('traceMax', `must be a whole number up to ${TRACE_MAX}`);
     }
+    this.#memory = memory;
     const at = heap.alloc(CacheModelConfigLayout.size);
     try {
       const values = { mptEntries, mptWays, mttEntries, mttWays, pageShift, traceMax };
@@ -91,11 +93,11 @@ export class CacheModel {
     const { trace, traceMax, accesses } = this.#struct();
     const words = CACHE_ACCESS_SIZE / 4;
     const first = trace / 4;
-    return this.memory.words.slice(first, first + Math.min(accesses, traceMax) * words);
+    return this.#memory.words.slice(first, first + Math.min(accesses, traceMax) * words);
   }
 
   #struct() {
-    return structAt(this.memory, CacheModelLayout, this.#address);
+    return structAt(this.#memory, CacheModelLayout, this.#address);
   }
 }
 

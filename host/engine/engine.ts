@@ -119,7 +119,9 @@ export class SendBatch<Destination> {
 export class Engine<Destination> {
   /** Live view of what the context counts. */
   readonly counters: Readonly<Struct<typeof CountersLayout>>;
+  readonly #output: EngineOutput<Destination>;
   readonly #destinationOf: (path: number) => Destination;
+  readonly #now: () => number;
   readonly #batches: SendBatch<Destination>[] = [];
   readonly #free: number[] = [];
   readonly #descriptors: number;
@@ -144,10 +146,12 @@ export class Engine<Destination> {
 
     /** Address of the context. */
     readonly context: number,
-    private readonly output: EngineOutput<Destination>,
-    private readonly now: () => number,
+    output: EngineOutput<Destination>,
+    now: () => number,
   ) {
+    this.#output = output;
     this.#destinationOf = (path) => output.destinationOf(path);
+    this.#now = now;
     const struct = structAt(memory, ContextLayout, context);
     this.counters = structAt(memory, CountersLayout, struct.counters);
     this.#descriptors = struct.receiveDescriptors >> 2;
@@ -177,7 +181,7 @@ export class Engine<Destination> {
       do {
         this.#again = false;
         this.#drainPackets();
-        if (this.memory.words[this.#flushFirst] !== 0) this.output.flushes?.();
+        if (this.memory.words[this.#flushFirst] !== 0) this.#output.flushes?.();
         this.#events?.drain();
       } while (this.#again);
     } finally {
@@ -188,7 +192,7 @@ export class Engine<Destination> {
     if (deadline !== this.#deadline || owed !== this.#owed) {
       this.#deadline = deadline;
       this.#owed = owed;
-      this.output.deadline(deadline, owed);
+      this.#output.deadline(deadline, owed);
     }
   }
 
@@ -196,7 +200,7 @@ export class Engine<Destination> {
   advance(): void {
     // The next deadline is reported, whatever its value.
     this.#deadline = -1;
-    this.exports.advance(this.context, this.now());
+    this.exports.advance(this.context, this.#now());
     this.drain();
   }
 
@@ -271,7 +275,7 @@ export class Engine<Destination> {
     if (count === 0) return;
     this.#received = 0;
     this.#receivedEnd = this.#area;
-    this.exports.receivePackets(this.context, count, this.now());
+    this.exports.receivePackets(this.context, count, this.#now());
     if (later) this.#owes = true;
     else this.drain();
   }
@@ -333,7 +337,7 @@ export class Engine<Destination> {
         this.#free.push(index);
         return;
       }
-      this.output.send(this.#batches[index]!.fill(count, this.#destinationOf));
+      this.#output.send(this.#batches[index]!.fill(count, this.#destinationOf));
     }
   }
 }

@@ -27,13 +27,16 @@ class Memory {
   /** Blocks of the cache, the one that was used longest ago first: granule by block. */
   readonly cache = new Map<number, number>();
   readonly pools = new Map<string, number[]>(POOLS.map((name) => [name, []]));
+  readonly #bytes: Uint8Array;
   readonly #free = Array.from({ length: GRANULES }, (_, index) => index);
   moves = 0;
 
-  constructor(private readonly bytes: Uint8Array) {}
+  constructor(bytes: Uint8Array) {
+    this.#bytes = bytes;
+  }
 
   granule(index: number): Uint8Array {
-    return this.bytes.subarray(index * GRANULE_BYTES, (index + 1) * GRANULE_BYTES);
+    return this.#bytes.subarray(index * GRANULE_BYTES, (index + 1) * GRANULE_BYTES);
   }
 
   /** Adds a free granule to a pool, or the cache's oldest. Returns false if there is neither. */

@@ -12,7 +12,11 @@ function hasEnded({ exitCode, signalCode }: ChildProcess): boolean {
 
 /** Processes that run the same file, numbered from 0 on. Messages may hold bytes. */
 export class Processes {
-  private constructor(private readonly members: readonly ChildProcess[]) {}
+  readonly #members: readonly ChildProcess[];
+
+  private constructor(members: readonly ChildProcess[]) {
+    this.#members = members;
+  }
 
   /** `url`: the file's `import.meta.url`; each gets its number and `args`. */
   static start(url: string, count: number, ...args: string[]): Processes {
@@ -38,13 +42,13 @@ export class Processes {
 
   tell(message: object): void {
     // A process that has ended is reported by the next `hear`.
-    for (const member of this.members) if (member.connected) member.send(message, () => {});
+    for (const member of this.#members) if (member.connected) member.send(message, () => {});
   }
 
   /** What each of them, or the first `count`, says next. Rejects when one ends instead. */
-  hear<Message>(count = this.members.length): Promise<Message[]> {
+  hear<Message>(count = this.#members.length): Promise<Message[]> {
     return Promise.all(
-      this.members.slice(0, count).map(
+      this.#members.slice(0, count).map(
         (member, index) =>
           new Promise<Message>((resolve, reject) => {
             const ended = (code: number | null): void => {
@@ -65,7 +69,7 @@ export class Processes {
 
   /** Without a word, as a crash would. */
   async kill(index: number): Promise<void> {
-    const member = this.members[index]!;
+    const member = this.#members[index]!;
     member.kill('SIGKILL');
     if (!hasEnded(member)) await once(member, 'exit');
   }
@@ -78,7 +82,7 @@ export class Processes {
   /** Tells them to end, and waits until they have. */
   async end(): Promise<void> {
     await Promise.all(
-      this.members.map(async (member) => {
+      this.#members.map(async (member) => {
         if (hasEnded(member)) return;
         const ended = once(member, 'exit');
         if (member.connected) member.disconnect();

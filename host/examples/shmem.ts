@@ -37,6 +37,7 @@ interface Start {
 
 /** Puts and gets of one process; offsets count in its heap and in those of all others. */
 class Shmem {
+  readonly #heaps: Uint8Array;
   readonly #key: number;
   readonly #me: number;
   readonly #qp: QueuePair;
@@ -45,9 +46,10 @@ class Shmem {
   constructor(
     context: Context,
     pd: ProtectionDomain,
-    private readonly heaps: Uint8Array,
+    heaps: Uint8Array,
     { key, me }: { key: number; me: number },
   ) {
+    this.#heaps = heaps;
     this.#key = key;
     this.#me = me;
     this.#scratch = pd.regMr(context.alloc(HEAP_BYTES), AccessFlag.LOCAL_WRITE);
@@ -61,8 +63,8 @@ class Shmem {
 
   /** Numbers of this process's heap: where they lie for everybody. */
   numbers(offset: number, count: number): Float64Array {
-    const start = this.heaps.byteOffset + this.#me * HEAP_BYTES + offset;
-    return new Float64Array(this.heaps.buffer, start, count);
+    const start = this.#heaps.byteOffset + this.#me * HEAP_BYTES + offset;
+    return new Float64Array(this.#heaps.buffer, start, count);
   }
 
   /** To the heap of process `to`; resolves when it is there. */
@@ -80,7 +82,7 @@ class Shmem {
 
   /** Returns when all have called it `turn` times. */
   async barrier(turn: number): Promise<void> {
-    const arrived = new Int32Array(this.heaps.buffer, this.heaps.byteOffset, 1);
+    const arrived = new Int32Array(this.#heaps.buffer, this.#heaps.byteOffset, 1);
     Atomics.add(arrived, 0, 1);
     while (Atomics.load(arrived, 0) < turn * PROCESSES) {
       await new Promise((resolve) => setTimeout(resolve, 1));
@@ -94,7 +96,7 @@ class Shmem {
       sendFlags: SendFlag.SIGNALED,
       sgList: [{ addr, length, lkey }],
       rdma: {
-        remoteAddr: this.heaps.byteOffset + target * HEAP_BYTES + offset,
+        remoteAddr: this.#heaps.byteOffset + target * HEAP_BYTES + offset,
         rkey: this.#key,
       },
     });

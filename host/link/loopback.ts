@@ -235,17 +235,20 @@ class LoopbackLink implements Link {
   receiver: LinkReceiver | undefined;
   /** Got something in the running delivery. */
   touched = false;
+  readonly #network: LoopbackNetwork;
+  readonly #wanted: Endpoint;
+  readonly #options: Required<LoopbackOptions>;
   #info: LinkInfo | undefined;
   // Traffic mostly goes to one peer: the last one found, and the network's version at that time.
   #lastDestination: Endpoint | undefined;
   #lastPeer: LoopbackLink | undefined;
   #lastVersion = -1;
 
-  constructor(
-    private readonly network: LoopbackNetwork,
-    private readonly wanted: Endpoint,
-    private readonly options: Required<LoopbackOptions>,
-  ) {}
+  constructor(network: LoopbackNetwork, wanted: Endpoint, options: Required<LoopbackOptions>) {
+    this.#network = network;
+    this.#wanted = wanted;
+    this.#options = options;
+  }
 
   get info(): LinkInfo {
     if (!this.#info) throw new MisuseError('info', 'is known once the link is open');
@@ -257,10 +260,10 @@ class LoopbackLink implements Link {
     this.#info = {
       name: 'loopback',
       pseudoHeader: 'none',
-      local: this.network.attach(this, this.wanted),
-      packetSizeMax: this.options.packetSizeMax,
-      windowBytes: this.options.windowBytes,
-      receiveBufferBytes: 2 * this.options.windowBytes,
+      local: this.#network.attach(this, this.#wanted),
+      packetSizeMax: this.#options.packetSizeMax,
+      windowBytes: this.#options.windowBytes,
+      receiveBufferBytes: 2 * this.#options.windowBytes,
       multicast: true,
     };
     this.receiver = receiver;
@@ -268,30 +271,30 @@ class LoopbackLink implements Link {
   }
 
   send(batch: PacketBatch): void {
-    if (this.receiver) this.network.enqueue(batch, this);
+    if (this.receiver) this.#network.enqueue(batch, this);
     else batch.release();
   }
 
   join(group: Gid): void {
-    this.network.joinGroup(this, group);
+    this.#network.joinGroup(this, group);
   }
 
   leave(group: Gid): void {
-    this.network.leaveGroup(this, group);
+    this.#network.leaveGroup(this, group);
   }
 
   async close(): Promise<void> {
     if (!this.receiver) return;
     this.receiver = undefined;
-    this.network.detach(this, this.info.local);
+    this.#network.detach(this, this.info.local);
   }
 
   /** The link with this address, or undefined. */
   peer(destination: Endpoint): LoopbackLink | undefined {
-    if (destination !== this.#lastDestination || this.#lastVersion !== this.network.version) {
+    if (destination !== this.#lastDestination || this.#lastVersion !== this.#network.version) {
       this.#lastDestination = destination;
-      this.#lastPeer = this.network.find(destination);
-      this.#lastVersion = this.network.version;
+      this.#lastPeer = this.#network.find(destination);
+      this.#lastVersion = this.#network.version;
     }
     return this.#lastPeer;
   }

@@ -90,6 +90,7 @@ const EVENT = Uint8Array.of(1, 0, 0, 0, 0, 0, 0, 0);
 type Koffi = typeof import('koffi').default;
 
 export class Posix {
+  readonly #koffi: Koffi;
   readonly #socket: (family: number, type: number, protocol: number) => number;
   readonly #bind: (fd: number, address: Uint8Array, length: number) => number;
   readonly #close: (fd: number) => number;
@@ -152,7 +153,8 @@ export class Posix {
   /** Where what was signalled is read to. */
   readonly #event = new Uint8Array(EVENT.length);
 
-  constructor(private readonly koffi: Koffi) {
+  constructor(koffi: Koffi) {
+    this.#koffi = koffi;
     // What the process has loaded already: glibc or musl.
     const libc = koffi.load(null);
     this.#socket = libc.func('int socket(int, int, int)');
@@ -245,7 +247,7 @@ export class Posix {
 
   /** Where the first byte of `buffer` lies in this process. */
   addressOf(buffer: ArrayBufferLike): number {
-    return Number(this.koffi.address(new Uint8Array(buffer)));
+    return Number(this.#koffi.address(new Uint8Array(buffer)));
   }
 
   /**
@@ -395,12 +397,12 @@ export class Posix {
 
   /** Of this machine: message headers are laid out for 8. */
   get pointerBytes(): number {
-    return this.koffi.sizeof('void *');
+    return this.#koffi.sizeof('void *');
   }
 
   /** Name of the last call's errno. */
   get errno(): string {
-    return this.errnoName(this.koffi.errno());
+    return this.errnoName(this.#koffi.errno());
   }
 
   errnoName(errno: number): string {
@@ -408,7 +410,7 @@ export class Posix {
   }
 
   #countOrErrno(result: number): number {
-    return result >= 0 ? result : -this.koffi.errno();
+    return result >= 0 ? result : -this.#koffi.errno();
   }
 
   #checked(syscall: string, result: number): number {

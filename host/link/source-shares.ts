@@ -14,19 +14,21 @@ export function sourceOf(address: string | undefined): string {
 }
 
 export class SourceShares {
+  readonly #max: number;
+  readonly #perSource: number;
   readonly #held = new Map<string, number>();
   #count = 0;
 
-  constructor(
-    private readonly max: number,
-    private readonly perSource: number,
-  ) {}
+  constructor(max: number, perSource: number) {
+    this.#max = max;
+    this.#perSource = perSource;
+  }
 
   /** Takes one for this remote address; the result gives it back. Undefined: it has its share. */
   take(address: string | undefined): (() => void) | undefined {
     const source = sourceOf(address);
     const held = this.#held.get(source) ?? 0;
-    if (this.#count >= this.max || held >= this.perSource) return undefined;
+    if (this.#count >= this.#max || held >= this.#perSource) return undefined;
     this.#held.set(source, held + 1);
     this.#count++;
     let isHeld = true;

@@ -76,10 +76,13 @@ const CHANGES_BLOCKS = 2;
 const THOUSANDS_OF_512 = 512000;
 
 export class AdminCommands {
-  constructor(
-    private readonly subsystem: Subsystem,
-    private readonly staging: Staging,
-  ) {}
+  readonly #subsystem: Subsystem;
+  readonly #staging: Staging;
+
+  constructor(subsystem: Subsystem, staging: Staging) {
+    this.#subsystem = subsystem;
+    this.#staging = staging;
+  }
 
   /** `closeIoQueues`: the controller is disabled. */
   serve(controller: Controller, request: NvmeRequest, closeIoQueues: () => void): void {
@@ -186,7 +189,7 @@ export class AdminCommands {
       case NvmeFeature.KEEP_ALIVE_TIMER:
         return queue.answer(request, { result: BigInt(controller.katoMillis) });
       case NvmeFeature.VOLATILE_WRITE_CACHE:
-        return queue.answer(request, { result: this.subsystem.isVolatile ? 1n : 0n });
+        return queue.answer(request, { result: this.#subsystem.isVolatile ? 1n : 0n });
       case NvmeFeature.ARBITRATION:
       case NvmeFeature.POWER_MANAGEMENT:
       case NvmeFeature.TEMPERATURE_THRESHOLD:
@@ -220,7 +223,7 @@ export class AdminCommands {
         return this.#send(request, namespaceList([NSID], nsid), IDENTIFY_BYTES);
       case NvmeCns.NAMESPACE_DESCRIPTORS: {
         if (nsid !== NSID) return invalid(NvmeStatus.INVALID_NAMESPACE);
-        const { nguid, eui64, uuid } = this.subsystem.namespace;
+        const { nguid, eui64, uuid } = this.#subsystem.namespace;
         const names = namespaceDescriptors([
           { nidt: NIDT.EUI64, nid: eui64 },
           { nidt: NIDT.NGUID, nid: nguid },
@@ -238,7 +241,7 @@ export class AdminCommands {
   }
 
   #identifyController(controller: Controller): Uint8Array {
-    const { serial, model, firmware, isVolatile, inCapsuleBytes, mdts } = this.subsystem;
+    const { serial, model, firmware, isVolatile, inCapsuleBytes, mdts } = this.#subsystem;
     const { isDiscovery, cntlid, subNqn, entriesMax } = controller;
     const common = {
       sn: serial,
@@ -279,7 +282,7 @@ export class AdminCommands {
   }
 
   #identifyNamespace(isAll: boolean): Uint8Array {
-    const { blocks, blockShift, nguid, eui64 } = this.subsystem.namespace;
+    const { blocks, blockShift, nguid, eui64 } = this.#subsystem.namespace;
     const format = { lbads: blockShift, nlbaf: 0, flbas: 0 };
     if (isAll) return IdentifyNamespace.build(format);
     const size = { nsze: blocks, ncap: blocks, nuse: blocks };
@@ -305,7 +308,7 @@ export class AdminCommands {
   #logPage(controller: Controller, lid: number): Uint8Array | undefined {
     if (controller.isDiscovery) {
       if (lid !== NvmeLogPage.DISCOVERY) return undefined;
-      return discoveryLog(this.subsystem.discovered, 1n);
+      return discoveryLog(this.#subsystem.discovered, 1n);
     }
     switch (lid) {
       case NvmeLogPage.ERROR:
@@ -315,7 +318,7 @@ export class AdminCommands {
       case NvmeLogPage.FIRMWARE: {
         const page = new Uint8Array(512);
         page[0] = 1;
-        page.set(new TextEncoder().encode(this.subsystem.firmware.padEnd(8)), 8);
+        page.set(new TextEncoder().encode(this.#subsystem.firmware.padEnd(8)), 8);
         return page;
       }
       case NvmeLogPage.CHANGED_NAMESPACES:
@@ -328,8 +331,8 @@ export class AdminCommands {
   }
 
   #health(): Uint8Array {
-    const { counters, failure } = this.subsystem;
-    const { blockShift } = this.subsystem.namespace;
+    const { counters, failure } = this.#subsystem;
+    const { blockShift } = this.#subsystem.namespace;
     const units = (blocks: number): bigint =>
       BigInt(Math.ceil((blocks * 2 ** blockShift) / THOUSANDS_OF_512));
     return HealthLog.build({
@@ -349,11 +352,11 @@ export class AdminCommands {
   /** `page`, and zeros behind it, as many bytes as are wanted. */
   #send(request: NvmeRequest, page: Uint8Array, wanted: number): void {
     const { queue, sgl } = request;
-    if (sgl.kind !== 'keyed' || sgl.length < wanted || wanted > this.staging.bufferBytes) {
+    if (sgl.kind !== 'keyed' || sgl.length < wanted || wanted > this.#staging.bufferBytes) {
       const status = NvmeStatus.DATA_SGL_LENGTH_INVALID | DO_NOT_RETRY;
       return queue.answer(request, { status });
     }
-    void this.staging.take().then((lease: Lease) => {
+    void this.#staging.take().then((lease: Lease) => {
       const into = lease.bytes.subarray(0, wanted);
       into.fill(0);
       into.set(page.subarray(0, wanted));

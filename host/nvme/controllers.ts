@@ -3,10 +3,13 @@ import { CNTLID_MAX } from './target-options.js';
 import { Controller, type ControllerOptions } from './controller.js';
 
 export class Controllers {
+  readonly #max: number;
   readonly #found = new Map<number, Controller>();
   #next = 1;
 
-  constructor(private readonly max: number) {}
+  constructor(max: number) {
+    this.#max = max;
+  }
 
   get size(): number {
     return this.#found.size;
@@ -22,7 +25,7 @@ export class Controllers {
 
   /** Undefined: there are as many as there may be. */
   make(options: Omit<ControllerOptions, 'cntlid'>): Controller | undefined {
-    if (this.#found.size >= this.max) return undefined;
+    if (this.#found.size >= this.#max) return undefined;
     while (this.#found.has(this.#next)) this.#advance();
     const controller = new Controller({ ...options, cntlid: this.#next });
     this.#advance();

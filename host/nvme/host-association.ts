@@ -91,6 +91,9 @@ export interface IoQueueOptions {
 }
 
 export class Association {
+  readonly #pd: ProtectionDomain;
+  readonly #completions: Completions;
+  readonly #options: AssociationOptions;
   readonly #buffer: Uint8Array;
   readonly #mr: MemoryRegion;
   readonly #queues = new Set<HostQueue>();
@@ -102,11 +105,10 @@ export class Association {
   /** Of the controller, once it is ready. */
   identity = IdentifyController.read(new Uint8Array(IdentifyController.size));
 
-  private constructor(
-    private readonly pd: ProtectionDomain,
-    private readonly completions: Completions,
-    private readonly options: AssociationOptions,
-  ) {
+  private constructor(pd: ProtectionDomain, completions: Completions, options: AssociationOptions) {
+    this.#pd = pd;
+    this.#completions = completions;
+    this.#options = options;
     this.#buffer = pd.context.alloc(DATA_BYTES);
     this.#mr = pd.regMr(this.#buffer, LOCAL_WRITE | REMOTE_READ | REMOTE_WRITE);
   }
@@ -132,8 +134,8 @@ export class Association {
     const inCapsuleBytes = Math.max(0, this.identity.ioccsz * 16 - 64);
     const queue = new HostQueue({
       ...options,
-      pd: this.pd,
-      completions: this.completions,
+      pd: this.#pd,
+      completions: this.#completions,
       // What lies behind the command, from its very end.
       inCapsuleBytes: this.identity.icdoff === 0 ? inCapsuleBytes : 0,
       ended: (reason, unfinished, regions) => {
@@ -202,14 +204,14 @@ export class Association {
     this.#cancelKeepAlive();
     for (const queue of [...this.#queues]) queue.close(reason);
     giveBack(this.#mr, this.#buffer);
-    this.options.onEnd(reason);
+    this.#options.onEnd(reason);
   }
 
   async #establish(): Promise<void> {
-    const { nqn, keepAliveMillis } = this.options;
+    const { nqn, keepAliveMillis } = this.#options;
     const admin = new HostQueue({
-      pd: this.pd,
-      completions: this.completions,
+      pd: this.#pd,
+      completions: this.#completions,
       qid: 0,
       depth: ADMIN_DEPTH,
       inCapsuleBytes: 0,
@@ -226,7 +228,7 @@ export class Association {
     await this.#connectQueue(admin, 0);
     await this.#propertyGet(NvmeProperty.CAP, true);
     await this.#propertySet(NvmeProperty.CC, CC_ENABLED);
-    const { clock } = this.pd.context.device;
+    const { clock } = this.#pd.context.device;
     const giveUp = clock.now() + 10e6;
     for (;;) {
       const status = await this.#propertyGet(NvmeProperty.CSTS, false);
@@ -253,16 +255,16 @@ export class Association {
   }
 
   async #connectQueue(queue: HostQueue, qid: number): Promise<void> {
-    const { address, port, udpPort, ackTimeout, cmResponseTimeout, maxCmRetries } = this.options;
-    const { auth } = this.options;
-    const { cq } = this.completions;
+    const { address, port, udpPort, ackTimeout, cmResponseTimeout, maxCmRetries } = this.#options;
+    const { auth } = this.#options;
+    const { cq } = this.#completions;
     let connection: RdmaConnection;
     try {
       connection = await connect(
         { address, port },
         {
-          context: this.pd.context,
-          pd: this.pd,
+          context: this.#pd.context,
+          pd: this.#pd,
           qp: { sendCq: cq, recvCq: cq, cap: queue.cap },
           privateData: RdmaRequestData.build({
             recfmt: 0,
@@ -289,7 +291,7 @@ export class Association {
     }
     this.#queues.add(queue);
     queue.connected(connection);
-    const { hostId: hostid, hostNqn: hostnqn, nqn: subnqn, keepAliveMillis } = this.options;
+    const { hostId: hostid, hostNqn: hostnqn, nqn: subnqn, keepAliveMillis } = this.#options;
     const data = { hostid, hostnqn, subnqn, cntlid: this.cntlid };
     const kato = qid === 0 ? keepAliveMillis : 0;
     const fields = { recfmt: 0, qid, sqsize: queue.entries - 1, cattr: 0, kato };
@@ -303,7 +305,7 @@ export class Association {
 
   /** What CONNECT asks for. Rejects with RefusalError EACCES, EOPNOTSUPP, EPROTO; NvmeError. */
   async #authenticate(queue: HostQueue, result: bigint): Promise<void> {
-    const { dhchap, hostNqn, nqn: subNqn } = this.options;
+    const { dhchap, hostNqn, nqn: subNqn } = this.#options;
     if ((result & CONNECT_SECURE_CHANNEL) !== 0n) {
       throw new RefusalError('EOPNOTSUPP', 'the target asks for a secure channel (TLS)');
     }
@@ -342,8 +344,8 @@ export class Association {
 
   /** Sends a keep alive twice per KATO; a target that is silent for a KATO counts as gone. */
   #keepAlive(): void {
-    const { clock } = this.pd.context.device;
-    const period = (this.options.keepAliveMillis * 1000) / 2;
+    const { clock } = this.#pd.context.device;
+    const period = (this.#options.keepAliveMillis * 1000) / 2;
     let unanswered = 0;
     const tick = (): void => {
       if (this.#isEnded) return;
@@ -363,7 +365,7 @@ export class Association {
       ({ result }) => {
         const [type, info] = [Number(result & 7n), Number((result >> 8n) & 255n)];
         const log = Number((result >> 16n) & 255n);
-        this.options.onEvent?.(type, info, log);
+        this.#options.onEvent?.(type, info, log);
         // Reading the log page arms the next event.
         this.#fetch('GET_LOG_PAGE', { lid: log, numdl: 512 / 4 - 1 }, 512).catch(() => {});
         if (!this.#isEnded) this.#awaitEvent();

@@ -88,6 +88,7 @@ const { LOCAL_WRITE, REMOTE_READ, REMOTE_WRITE } = AccessFlag;
 
 export class HostQueue {
   readonly entries: number;
+  readonly #options: HostQueueOptions;
   readonly #memory: Uint8Array;
   readonly #mr: MemoryRegion;
   readonly #slots: (Slot | undefined)[];
@@ -100,8 +101,9 @@ export class HostQueue {
   #asksAgain = false;
 
   /** Throws RefusalError ENOMEM. */
-  constructor(private readonly options: HostQueueOptions) {
+  constructor(options: HostQueueOptions) {
     const { pd, completions, depth } = options;
+    this.#options = options;
     // A ring that is full is one short of its size.
     this.entries = depth + 1;
     completions.reserve(this.#completionsMax);
@@ -119,14 +121,14 @@ export class HostQueue {
     readonly maxRecvSge: number;
     readonly maxInlineData: number;
   } {
-    const { depth } = this.options;
+    const { depth } = this.#options;
     const sges = { maxSendSge: 1, maxRecvSge: 1, maxInlineData: SQE_BYTES };
     return { maxSendWr: depth * SENDS_EACH, maxRecvWr: this.entries, ...sges };
   }
 
   /** Commands that are under way, and that stand in line. */
   get busy(): number {
-    return this.options.depth - this.#free.length;
+    return this.#options.depth - this.#free.length;
   }
 
   get queued(): number {
@@ -150,7 +152,7 @@ export class HostQueue {
 
   prepare(qp: QueuePair): void {
     this.#qp = qp;
-    this.options.completions.add(qp.qpNum, (completion) => this.#completed(completion));
+    this.#options.completions.add(qp.qpNum, (completion) => this.#completed(completion));
     for (let index = 0; index < this.entries; index++) this.#postReceive(index);
   }
 
@@ -165,9 +167,9 @@ export class HostQueue {
       return;
     }
     // Commands that set the queue up are not its user's.
-    if (!isSetUp(io.name)) this.options.counters.submitted++;
+    if (!isSetUp(io.name)) this.#options.counters.submitted++;
     if (this.#waiting.length > 0 || this.#free.length === 0) {
-      this.options.counters.depthWaits++;
+      this.#options.counters.depthWaits++;
       this.#waiting.push(io);
     } else this.#start(io);
   }
@@ -176,7 +178,7 @@ export class HostQueue {
   close(reason: string): void {
     if (this.#reason !== undefined) return;
     this.#reason = reason;
-    const { completions, pd } = this.options;
+    const { completions, pd } = this.#options;
     if (this.#qp) completions.remove(this.#qp.qpNum);
     if (!pd.context.device.closed) this.#connection?.id.channel.destroy();
     completions.giveBack(this.#completionsMax);
@@ -187,26 +189,26 @@ export class HostQueue {
     const unfinished = [...active.map(({ io }) => io), ...this.#waiting];
     this.#waiting = [];
     this.#slots.fill(undefined);
-    this.options.ended(reason, unfinished, regions);
+    this.#options.ended(reason, unfinished, regions);
   }
 
   get #completionsMax(): number {
-    return this.options.depth * SENDS_EACH + this.entries;
+    return this.#options.depth * SENDS_EACH + this.entries;
   }
 
   get #capsuleBytes(): number {
-    return SQE_BYTES + this.options.inCapsuleBytes;
+    return SQE_BYTES + this.#options.inCapsuleBytes;
   }
 
   #postReceive(index: number): void {
-    const start = this.options.depth * this.#capsuleBytes + index * CQE_BYTES;
+    const start = this.#options.depth * this.#capsuleBytes + index * CQE_BYTES;
     const sge = { addr: this.#mr.addr + BigInt(start), length: CQE_BYTES, lkey: this.#mr.lkey };
     this.#guard(() => this.#qp!.postRecv({ wrId: workId(Work.RECEIVE, index), sgList: [sge] }));
   }
 
   /** There is a slot. False: there is no region, and it stands first in line. */
   #start(io: Io): boolean {
-    const { user, counters, inCapsuleBytes, pd } = this.options;
+    const { user, counters, inCapsuleBytes, pd } = this.#options;
     const { buffer, direction } = io;
     const goesInCapsule = direction === 'write' && buffer!.length <= inCapsuleBytes;
     let desc: FmrDesc | undefined;
@@ -271,7 +273,7 @@ export class HostQueue {
     if (!desc) return { kind: 'capsule', offset: 0, length: buffer.length };
     const access = direction === 'read' ? LOCAL_WRITE | REMOTE_WRITE : REMOTE_READ;
     const regMr = desc.regMr(buffer, access);
-    this.options.counters.registrations++;
+    this.#options.counters.registrations++;
     requests.push({ opcode: WrOpcode.REG_MR, regMr });
     const address = BigInt(buffer.byteOffset);
     const key = regMr.key >>> 0;
@@ -282,7 +284,7 @@ export class HostQueue {
   #askAgain(): void {
     if (this.#asksAgain) return;
     this.#asksAgain = true;
-    const { clock } = this.options.pd.context.device;
+    const { clock } = this.#options.pd.context.device;
     clock.at(clock.now() + AGAIN_MICROS, () => {
       this.#asksAgain = false;
       if (this.#reason === undefined) this.#proceed();
@@ -332,7 +334,7 @@ export class HostQueue {
       this.close(`an answer of ${byteLen} bytes came: a completion has 16`);
       return;
     }
-    const start = this.options.depth * this.#capsuleBytes + index * CQE_BYTES;
+    const start = this.#options.depth * this.#capsuleBytes + index * CQE_BYTES;
     const completion = parseCompletion(this.#memory.subarray(start, start + CQE_BYTES));
     this.#postReceive(index);
     const at = completion.cid & ((1 << SLOT_BITS) - 1);
@@ -349,7 +351,7 @@ export class HostQueue {
   #finish(index: number, slot: Slot): void {
     if (!slot.completion || !slot.isSent) return;
     const { desc } = slot;
-    const { counters } = this.options;
+    const { counters } = this.#options;
     if (desc?.mr.registered) {
       counters.localInvalidations++;
       const wrId = workId(Work.INVALIDATE, index);
@@ -365,8 +367,8 @@ export class HostQueue {
   #done(index: number, { io, desc, completion }: Slot): void {
     this.#slots[index] = undefined;
     this.#free.push(index);
-    if (desc) this.options.user!.putMr(desc);
-    if (!isSetUp(io.name)) this.options.counters.completed++;
+    if (desc) this.#options.user!.putMr(desc);
+    if (!isSetUp(io.name)) this.#options.counters.completed++;
     io.resolve(completion!);
     this.#proceed();
   }

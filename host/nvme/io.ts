@@ -65,12 +65,14 @@ export class IoCommands {
     inCapsule: 0,
     mediaErrors: 0,
   };
+  readonly #options: IoCommandsOptions;
   readonly #blocks: bigint;
   readonly #slices = new Slices();
   /** The failed flush, after which all writes are refused: the lost blocks are unknown. */
   #failure: Error | undefined;
 
-  constructor(private readonly options: IoCommandsOptions) {
+  constructor(options: IoCommandsOptions) {
+    this.#options = options;
     this.#blocks = BigInt(Math.floor(options.store.length / 2 ** options.blockShift));
   }
 
@@ -122,7 +124,7 @@ export class IoCommands {
   }
 
   async #read(request: NvmeRequest, command: CommandOf<'READ'>): Promise<void> {
-    const { store, staging } = this.options;
+    const { store, staging } = this.#options;
     const [offset, length] = this.#range(command, request);
     if (request.sgl.kind !== 'keyed') {
       throw new StatusError(NvmeStatus.SGL_DESCRIPTOR_TYPE_INVALID | DO_NOT_RETRY);
@@ -145,7 +147,7 @@ export class IoCommands {
   }
 
   async #write(request: NvmeRequest, command: CommandOf<'WRITE'>): Promise<void> {
-    const { store, staging } = this.options;
+    const { store, staging } = this.#options;
     const [offset, length] = this.#range(command, request);
     this.#checkWritable();
     const { sgl, inCapsule, queue } = request;
@@ -181,7 +183,7 @@ export class IoCommands {
     this.#checkWritable();
     this.counters.writes++;
     this.counters.blocksWritten += command.nlb + 1;
-    const { store } = this.options;
+    const { store } = this.#options;
     await this.#inSlices(request, offset, length, (at, count) => store.writeZeroes(at, count));
     if (command.fua === 1) await this.#flush(offset, length);
     request.queue.answer(request, {});
@@ -196,7 +198,7 @@ export class IoCommands {
       const blocks = readNumber(list, at + 4, 4);
       if (blocks > 0) extents.push(this.#extent({ slba: readWide(list, at + 8), nlb: blocks - 1 }));
     }
-    const { store } = this.options;
+    const { store } = this.#options;
     const give = (at: number, count: number): Promise<void> =>
       store.deallocate?.(at, count) ?? store.writeZeroes(at, count);
     if (command.ad === 1) this.counters.deallocated += extents.length;
@@ -233,7 +235,7 @@ export class IoCommands {
       }
       return inCapsule.slice(0, bytes);
     }
-    const lease = await this.options.lists.take();
+    const lease = await this.#options.lists.take();
     try {
       await queue.read(request, lease.sge(bytes));
       return lease.bytes.slice(0, bytes);
@@ -244,19 +246,19 @@ export class IoCommands {
 
   async #flush(offset?: number, length?: number): Promise<void> {
     this.#checkWritable();
-    const { store } = this.options;
+    const { store } = this.#options;
     if (!store.isVolatile) return;
     try {
       await store.flush(offset, length);
     } catch (error) {
       this.#failure ??= error as Error;
-      this.options.onFailure(this.#failure);
+      this.#options.onFailure(this.#failure);
       throw error;
     }
   }
 
   async #delay(request: StoreRequest): Promise<void> {
-    const { delayMicros, clock } = this.options;
+    const { delayMicros, clock } = this.#options;
     const micros = delayMicros?.(request) ?? 0;
     if (micros > 0) await new Promise<void>((done) => clock.at(clock.now() + micros, done));
   }
@@ -272,7 +274,7 @@ export class IoCommands {
     if (BigInt(count) > this.#blocks || slba > this.#blocks - BigInt(count)) {
       throw new StatusError(NvmeStatus.LBA_OUT_OF_RANGE | DO_NOT_RETRY);
     }
-    const bytes = 2 ** this.options.blockShift;
+    const bytes = 2 ** this.#options.blockShift;
     return [Number(slba) * bytes, count * bytes];
   }
 
@@ -282,7 +284,7 @@ export class IoCommands {
     { sgl }: NvmeRequest,
   ): [number, number] {
     const [offset, length] = this.#extent(command);
-    if (length > this.options.maxTransferBytes) {
+    if (length > this.#options.maxTransferBytes) {
       throw new StatusError(NvmeStatus.INVALID_FIELD | DO_NOT_RETRY);
     }
     if (sgl.kind === 'none' || sgl.length !== length) {
@@ -292,7 +294,7 @@ export class IoCommands {
   }
 
   #sgeAt(offset: number, length: number): Sge {
-    const { lkey, addr } = this.options.mr!;
+    const { lkey, addr } = this.#options.mr!;
     return { addr: addr + BigInt(offset), length, lkey };
   }
 }

@@ -63,6 +63,8 @@ interface Posted {
 export class TargetQueue {
   /** In the Connect command. */
   sqsize = 0;
+  readonly #completions: Completions;
+  readonly #capsuleBytes: number;
   readonly #memory: Uint8Array;
   readonly #mr: MemoryRegion;
   readonly #requests: (NvmeRequest | undefined)[];
@@ -80,14 +82,16 @@ export class TargetQueue {
   /** `capsuleBytes`: of the longest capsule. Throws RefusalError ENOMEM. */
   constructor(
     pd: ProtectionDomain,
-    private readonly completions: Completions,
+    completions: Completions,
     readonly qid: number,
 
     /** Commands under way at most. */
     readonly entries: number,
-    private readonly capsuleBytes: number,
+    capsuleBytes: number,
     public owner: TargetQueueOwner,
   ) {
+    this.#completions = completions;
+    this.#capsuleBytes = capsuleBytes;
     this.#sendFree = entries * SENDS_EACH;
     completions.reserve(this.#completionsMax);
     this.#memory = pd.context.alloc(entries * capsuleBytes);
@@ -126,7 +130,7 @@ export class TargetQueue {
   /** Before the host hears that it is accepted. */
   prepare(qp: QueuePair): void {
     this.#qp = qp;
-    this.completions.add(qp.qpNum, (completion) => this.#completed(completion));
+    this.#completions.add(qp.qpNum, (completion) => this.#completed(completion));
     for (let slot = 0; slot < this.entries; slot++) this.#postReceive(slot);
   }
 
@@ -149,7 +153,7 @@ export class TargetQueue {
     if (this.#reason !== undefined) return;
     this.#reason = reason;
     const { context } = this.#mr.pd;
-    if (this.#qp) this.completions.remove(this.#qp.qpNum);
+    if (this.#qp) this.#completions.remove(this.#qp.qpNum);
     // Destroys the queue pair as well, so that no packet reaches the queue's memory.
     if (!context.device.closed) this.#connection?.id.channel.destroy();
     const gone = new RefusalError('ECONNRESET', `the queue is gone: ${reason}`);
@@ -157,7 +161,7 @@ export class TargetQueue {
     this.#reads.clear();
     for (const { sent } of this.#posted.splice(0)) sent?.();
     for (const { posted } of this.#backlog.splice(0)) posted.sent?.();
-    this.completions.giveBack(this.#completionsMax);
+    this.#completions.giveBack(this.#completionsMax);
     giveBack(this.#mr, this.#memory);
     this.owner.ended(this, reason);
   }
@@ -183,7 +187,7 @@ export class TargetQueue {
 
   /** `length` bytes behind the entry of a command that has no answer yet. */
   memoryOf({ slot }: NvmeRequest, length: number): { readonly bytes: Uint8Array; sge: Sge } {
-    const start = slot * this.capsuleBytes + SQE_BYTES;
+    const start = slot * this.#capsuleBytes + SQE_BYTES;
     const { addr, lkey } = this.#mr;
     const sge = { addr: addr + BigInt(start), length, lkey };
     return { bytes: this.#memory.subarray(start, start + length), sge };
@@ -237,7 +241,7 @@ export class TargetQueue {
 
   #postReceive(slot: number): void {
     const { addr, lkey } = this.#mr;
-    const length = this.capsuleBytes;
+    const length = this.#capsuleBytes;
     const sge = { addr: addr + BigInt(slot * length), length, lkey };
     this.#guard(() => this.#qp!.postRecv({ wrId: workId(Work.RECEIVE, slot), sgList: [sge] }));
   }
@@ -306,7 +310,7 @@ export class TargetQueue {
       this.close(`a capsule of ${byteLen} bytes came: a command has 64`);
       return;
     }
-    const start = slot * this.capsuleBytes;
+    const start = slot * this.#capsuleBytes;
     const entry = this.#memory.subarray(start, start + SQE_BYTES);
     const inCapsule = this.#memory.subarray(start + SQE_BYTES, start + byteLen);
     const command = parseCommand(entry, this.qid === 0);

@@ -32,11 +32,15 @@ const SOCKET_PATH_MAX = 103;
 const ATTEMPTS = 100;
 
 export class LockDirectory {
-  private constructor(
-    private readonly path: string,
-    private readonly fd: number,
-    private readonly server: Server,
-  ) {}
+  readonly #path: string;
+  readonly #fd: number;
+  readonly #server: Server;
+
+  private constructor(path: string, fd: number, server: Server) {
+    this.#path = path;
+    this.#fd = fd;
+    this.#server = server;
+  }
 
   /**
    * Locks the file `name`. Undefined: a live process holds the lock. Rejects with RefusalError:
@@ -50,7 +54,7 @@ export class LockDirectory {
     try {
       lock = await LockDirectory.#listen(prepared);
       for (let attempt = 0; attempt < ATTEMPTS; attempt++) {
-        if (isRenamed(prepared, path)) return new LockDirectory(path, lock.fd, lock.server);
+        if (isRenamed(prepared, path)) return new LockDirectory(path, lock.#fd, lock.#server);
         if (await clear(path)) break;
       }
     } catch (error) {
@@ -81,13 +85,13 @@ export class LockDirectory {
 
   release(): void {
     // Closing the server removes the socket.
-    this.server.close();
+    this.#server.close();
     try {
-      rmdirSync(this.path);
+      rmdirSync(this.#path);
     } catch {
       // The next owner has already replaced the directory.
     }
-    closeSync(this.fd);
+    closeSync(this.#fd);
   }
 }
 

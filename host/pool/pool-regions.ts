@@ -10,6 +10,11 @@ import { ITS_OWN, NO_BUCKET, POOLS_HAND, type PoolTable } from './pool-table.js'
 export class PoolRegions {
   /** Regions that the device had no room for. */
   refused = 0;
+  readonly #context: Context;
+  readonly #pd: ProtectionDomain | undefined;
+  readonly #table: PoolTable;
+  /** Holder id of free regions: only the process that took a region may register or free it. */
+  readonly #holder: object;
   /** By where the arena has them. */
   readonly #descs: (FmrDesc | undefined)[];
   readonly #brought = new Set<FastMemoryRegion>();
@@ -17,13 +22,15 @@ export class PoolRegions {
   readonly #late: number[] = [];
 
   constructor(
-    private readonly context: Context,
-    private readonly pd: ProtectionDomain | undefined,
-    private readonly table: PoolTable,
-
-    /** Holder id of free regions: only the process that took a region may register or free it. */
-    private readonly holder: object,
+    context: Context,
+    pd: ProtectionDomain | undefined,
+    table: PoolTable,
+    holder: object,
   ) {
+    this.#context = context;
+    this.#pd = pd;
+    this.#table = table;
+    this.#holder = holder;
     this.#descs = new Array<FmrDesc | undefined>(table.keyMask + 1).fill(undefined);
   }
 
@@ -34,15 +41,15 @@ export class PoolRegions {
     const index = place - 1;
     const desc = this.#descs[index];
     // Another region may have got the slot since we looked.
-    if (desc !== undefined && (desc.firstKey ^ this.table.keyAt(index)) >>> 8 === 0) return desc;
+    if (desc !== undefined && (desc.firstKey ^ this.#table.keyAt(index)) >>> 8 === 0) return desc;
     return this.#meet(index);
   }
 
   /** The pool's region that stands behind `mr`. */
   find(mr: FastMemoryRegion): FmrDesc | undefined {
-    const index = this.table.indexOf(mr.rkey);
+    const index = this.#table.indexOf(mr.rkey);
     const desc = this.#descs[index];
-    return desc?.mr === mr && this.table.has(index) ? desc : undefined;
+    return desc?.mr === mr && this.#table.has(index) ? desc : undefined;
   }
 
   /** The regions that a user holds. */
@@ -52,13 +59,13 @@ export class PoolRegions {
 
   /** As many of `count` as there is room for. `isFull`: the device has no more. */
   make(count: number): { readonly made: number; readonly isFull: boolean } {
-    const { maxLength, mrsMax } = this.table.params;
+    const { maxLength, mrsMax } = this.#table.params;
     let made = 0;
     let isFull = false;
-    for (; made < count && this.table.struct.total < mrsMax; made++) {
+    for (; made < count && this.#table.struct.total < mrsMax; made++) {
       let mr: FastMemoryRegion;
       try {
-        mr = (this.pd ?? this.context).allocMr(maxLength);
+        mr = (this.#pd ?? this.#context).allocMr(maxLength);
       } catch (error) {
         if (!(error instanceof RefusalError)) throw error;
         this.refused++;
@@ -70,18 +77,18 @@ export class PoolRegions {
         break;
       }
     }
-    if (made > 0) this.table.count('created', made);
+    if (made > 0) this.#table.count('created', made);
     return { made, isFull };
   }
 
   /** Returns an Errno. `isBrought`: the application added the region and keeps it. */
   add(mr: FastMemoryRegion, isBrought: boolean): number {
-    const errno = this.table.add(mr.rkey, isBrought);
+    const errno = this.#table.add(mr.rkey, isBrought);
     if (errno !== Errno.OK) return errno;
-    const index = this.table.indexOf(mr.rkey);
+    const index = this.#table.indexOf(mr.rkey);
     this.#descs[index] = new FmrDesc(mr, index);
-    mr.holder = this.holder;
-    this.context.siblings.pooled.set(mr.rkey >>> 8, mr);
+    mr.holder = this.#holder;
+    this.#context.siblings.pooled.set(mr.rkey >>> 8, mr);
     if (isBrought) this.#brought.add(mr);
     this.#give(index);
     return Errno.OK;
@@ -91,9 +98,9 @@ export class PoolRegions {
   takeOut({ mr, index: wanted }: FmrDesc, buckets: number): boolean {
     const inWay: number[] = [];
     let found = false;
-    for (let bucket = 0; bucket < buckets; bucket++) this.table.drain(bucket);
+    for (let bucket = 0; bucket < buckets; bucket++) this.#table.drain(bucket);
     for (let index = this.#inHand(); index !== undefined; index = this.#inHand()) {
-      found = index === wanted && this.table.remove(index) === Errno.OK;
+      found = index === wanted && this.#table.remove(index) === Errno.OK;
       if (found) break;
       inWay.push(index);
     }
@@ -109,12 +116,12 @@ export class PoolRegions {
     while (freed < count) {
       const index = this.#inHand();
       if (index === undefined) break;
-      if (this.table.isAdded(index)) brought.push(index);
+      if (this.#table.isAdded(index)) brought.push(index);
       else if (this.#free(index)) freed++;
       else break;
     }
     for (const index of brought) this.#give(index);
-    if (freed > 0) this.table.count('freed', freed);
+    if (freed > 0) this.#table.count('freed', freed);
     return freed;
   }
 
@@ -138,8 +145,8 @@ export class PoolRegions {
       const desc = this.find(mr);
       if (desc && !this.takeOut(desc, buckets)) throw busy();
     }
-    while (!this.table.close()) {
-      for (let bucket = 0; bucket < buckets; bucket++) this.table.drain(bucket);
+    while (!this.#table.close()) {
+      for (let bucket = 0; bucket < buckets; bucket++) this.#table.drain(bucket);
       this.giveLate();
       const index = this.#inHand();
       if (index === undefined || !this.#free(index)) throw busy();
@@ -150,29 +157,29 @@ export class PoolRegions {
   }
 
   #meet(index: number): FmrDesc {
-    const { maxLength } = this.table.params;
-    const key = this.table.keyAt(index);
-    const mr = new FastMemoryRegion(this.context, this.pd, maxLength, key);
-    mr.holder = this.holder;
-    this.context.siblings.pooled.set(key >>> 8, mr);
+    const { maxLength } = this.#table.params;
+    const key = this.#table.keyAt(index);
+    const mr = new FastMemoryRegion(this.#context, this.#pd, maxLength, key);
+    mr.holder = this.#holder;
+    this.#context.siblings.pooled.set(key >>> 8, mr);
     return (this.#descs[index] = new FmrDesc(mr, index));
   }
 
   /** Takes one from the global pool. */
   #inHand(): number | undefined {
-    const place = this.table.take(POOLS_HAND, NO_BUCKET, ITS_OWN) & PoolTake.INDEX;
+    const place = this.#table.take(POOLS_HAND, NO_BUCKET, ITS_OWN) & PoolTake.INDEX;
     return place === 0 ? undefined : place - 1;
   }
 
   #give(index: number): void {
     // Where it is not taken now, it stays in the pool's hand until the monitor looks.
-    if (this.table.give(POOLS_HAND, NO_BUCKET, index) !== Errno.OK) this.#late.push(index);
+    if (this.#table.give(POOLS_HAND, NO_BUCKET, index) !== Errno.OK) this.#late.push(index);
   }
 
   /** Frees a region of the pool; false if it is in use, or the pool reclaims a dead process's. */
   #free(index: number): boolean {
     const { mr } = this.seen(index + 1)!;
-    if (this.table.remove(index) !== Errno.OK) {
+    if (this.#table.remove(index) !== Errno.OK) {
       this.#late.push(index);
       return false;
     }
@@ -198,6 +205,6 @@ export class PoolRegions {
   /** Removes the region: it no longer belongs to a pool. */
   #forget(mr: FastMemoryRegion): void {
     mr.holder = undefined;
-    this.context.siblings.pooled.delete(mr.rkey >>> 8);
+    this.#context.siblings.pooled.delete(mr.rkey >>> 8);
   }
 }

@@ -24,6 +24,7 @@ export class Siblings {
   /** Regions of pools, by the upper bits of their keys. */
   readonly pooled = new Map<number, FastMemoryRegion>();
   #id: bigint | undefined;
+  readonly #device: Device;
   readonly #contexts = new Set<Context>();
   /** Contexts of the connection manager only; they keep no device open. */
   readonly #inner = new Set<Context>();
@@ -36,7 +37,8 @@ export class Siblings {
   readonly #groups = new Map<string, number>();
   #closing: Promise<void> | undefined;
 
-  constructor(private readonly device: Device) {
+  constructor(device: Device) {
+    this.#device = device;
     device.events = {
       completion: (cq) => this.#owners.get(cq)?.completionEvent(cq),
       asyncEvent: (event, object) => {
@@ -56,7 +58,7 @@ export class Siblings {
 
   /** Of a device without a name: tells handles of shared domains that they are its own. */
   get id(): bigint {
-    return (this.#id ??= this.device.share?.deviceId ?? randomId());
+    return (this.#id ??= this.#device.share?.deviceId ?? randomId());
   }
 
   add(context: Context, inner: boolean): void {
@@ -112,13 +114,13 @@ export class Siblings {
   joinGroup(group: Gid): void {
     const count = this.#groups.get(group.toString()) ?? 0;
     this.#groups.set(group.toString(), count + 1);
-    if (count === 0) this.device.link?.join?.(group);
+    if (count === 0) this.#device.link?.join?.(group);
   }
 
   leaveGroup(group: Gid): void {
     const count = this.#groups.get(group.toString()) ?? 0;
     this.#groups.set(group.toString(), count - 1);
-    if (count === 1) this.device.link?.leave?.(group);
+    if (count === 1) this.#device.link?.leave?.(group);
   }
 
   #all(): Context[] {
@@ -130,7 +132,7 @@ export class Siblings {
     this.observers.clear();
     // In reverse order: a later observer may depend on an earlier one.
     for (const observer of observers.reverse()) await observer.closing();
-    await this.device.close();
+    await this.#device.close();
     for (const context of this.#inner) context.end();
   }
 }

@@ -186,7 +186,7 @@ export const CONNECTION_DEFENCES: Changes = {
     [
       'ids of connections count',
       'unit/verbs/entropy',
-      '(this.options.random() & 0xffffff)',
+      '(this.#options.random() & 0xffffff)',
       '(this.connections.size + 1 + draw)',
     ],
     [

@@ -90,11 +90,14 @@ export type Answer = (request: PutRequest, standing: Standing) => Promise<PutRep
 
 /** Listens on TCP. Rejects with LinkError EADDRINUSE and the like. */
 export class ExchangeServer {
+  readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   /** Those that have not sent their line, oldest first. */
   readonly #talking = new Set<Socket>();
 
-  private constructor(private readonly server: Server) {}
+  private constructor(server: Server) {
+    this.#server = server;
+  }
 
   static async listen(
     address: string,
@@ -143,7 +146,7 @@ export class ExchangeServer {
 
   /** Ends every connection. */
   async close(): Promise<void> {
-    const closed = new Promise((resolve) => this.server.close(resolve));
+    const closed = new Promise((resolve) => this.#server.close(resolve));
     for (const socket of this.#sockets) socket.destroy();
     await closed;
   }

@@ -39,15 +39,19 @@ class Places {
 /** The server's side, for one connection after the other. */
 export class FlushAnswerer {
   readonly #places: Places;
+  readonly #bytes: number;
+  readonly #persist: (offset: number, length: number) => Promise<void>;
 
   /** `bytes`: of the memory that `persist` makes durable. */
   constructor(
     peer: rpma.Peer,
     context: Context,
-    private readonly bytes: number,
-    private readonly persist: (offset: number, length: number) => Promise<void>,
+    bytes: number,
+    persist: (offset: number, length: number) => Promise<void>,
   ) {
     this.#places = new Places(peer, context);
+    this.#bytes = bytes;
+    this.#persist = persist;
   }
 
   /** Receives that are there before the other side can send. */
@@ -75,7 +79,7 @@ export class FlushAnswerer {
     const memory = this.#places.of(place);
     try {
       const received = this.#places.received(place, length);
-      await rpma.answerFlushRequest(conn, memory, received, this.bytes, this.persist);
+      await rpma.answerFlushRequest(conn, memory, received, this.#bytes, this.#persist);
       conn.getCq().getWc(FLUSH_MESSAGES_MAX);
       conn.recv(memory.mr, memory.recvOffset, PLACE_BYTES, place);
     } catch (error) {

@@ -22,10 +22,13 @@ function escapeText(text: string): string {
 }
 
 class Drawing {
+  readonly #width: number;
   readonly #parts: string[] = [];
   #y = 8;
 
-  constructor(private readonly width: number) {}
+  constructor(width: number) {
+    this.#width = width;
+  }
 
   text(text: string): void {
     this.#y += LINE - 8;
@@ -35,10 +38,10 @@ class Drawing {
 
   /** Cells in rows, each row with the number of its first byte. */
   cells(cells: readonly { readonly fill: string; readonly title: string }[]): void {
-    for (let first = 0; first < cells.length; first += this.width) {
+    for (let first = 0; first < cells.length; first += this.#width) {
       const y = this.#y;
       this.#parts.push(`<text x="4" y="${y + CELL - 3}" class="number">${first}</text>`);
-      cells.slice(first, first + this.width).forEach(({ fill, title }, index) => {
+      cells.slice(first, first + this.#width).forEach(({ fill, title }, index) => {
         const x = LEFT + index * CELL;
         const size = `width="${CELL - GAP}" height="${CELL - GAP}"`;
         this.#parts.push(
@@ -51,7 +54,7 @@ class Drawing {
 
   toString(): string {
     const style = '<style>text{font:12px sans-serif}.number{fill:#888;font-size:10px}</style>';
-    const size = `width="${LEFT + this.width * CELL + 8}" height="${this.#y + 8}"`;
+    const size = `width="${LEFT + this.#width * CELL + 8}" height="${this.#y + 8}"`;
     const head = `<svg xmlns="http://www.w3.org/2000/svg" ${size}>`;
     return `${head}\n${style}\n${this.#parts.join('\n')}\n</svg>\n`;
   }

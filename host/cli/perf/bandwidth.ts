@@ -64,6 +64,7 @@ export interface BandwidthRun {
 }
 
 export class Bandwidth {
+  readonly #run: BandwidthRun;
   readonly #plan: PerfPlan;
   readonly #flows: readonly Flow[];
   readonly #cqMod: number;
@@ -78,7 +79,8 @@ export class Bandwidth {
   #doneTimes: Float64Array | undefined;
 
   /** Posts the receives: the other side may begin when this returns. */
-  constructor(private readonly run: BandwidthRun) {
+  constructor(run: BandwidthRun) {
+    this.#run = run;
     const { path, iters, bytes } = run;
     this.#plan = path.plan;
     this.#cqMod = cqModOf(this.#plan, bytes);
@@ -97,13 +99,13 @@ export class Bandwidth {
   /** Rejects with RefusalError EIO, and with what the pace gives up for. */
   async measure(): Promise<BandwidthSample> {
     const { durationSeconds, marginSeconds } = this.#plan;
-    const isTimed = this.run.iters === undefined;
+    const isTimed = this.#run.iters === undefined;
     const window = new Window(isTimed ? durationSeconds! : undefined, marginSeconds);
     const queues = [
-      ...(this.run.sends ? [this.#sendQueue] : []),
-      ...(this.run.receives ? [this.#recvQueue] : []),
+      ...(this.#run.sends ? [this.#sendQueue] : []),
+      ...(this.#run.receives ? [this.#recvQueue] : []),
     ];
-    const { pace } = this.run;
+    const { pace } = this.#run;
     pace.restart();
     if (this.#mayStart) window.start();
     for (;;) {
@@ -119,31 +121,31 @@ export class Bandwidth {
       const rest = pace.next(moved > 0, ...queues);
       if (rest) {
         await rest;
-        this.run.progress?.(Math.max(this.#done, this.#received));
-        if (this.run.receives && pace.isOver) break;
+        this.#run.progress?.(Math.max(this.#done, this.#received));
+        if (this.#run.receives && pace.isOver) break;
       }
     }
-    const expected = isTimed || !this.run.receives ? 0 : this.#total;
+    const expected = isTimed || !this.#run.receives ? 0 : this.#total;
     const lost = Math.max(0, expected - this.#received);
     if (lost > 0 && this.#plan.connection === 'RC') {
       const what = `the peer has done its part, but ${lost} of ${expected} messages did not come`;
       throw new RefusalError('EPROTO', `${what}: check that both sides run the same test`);
     }
-    const { bytes } = this.run;
+    const { bytes } = this.#run;
     return { bytes, ...window.end(this.#counted()), peakMicros: this.#peak(), lost };
   }
 
   #counted(): number {
-    const { sends, receives, countsBoth } = this.run;
+    const { sends, receives, countsBoth } = this.#run;
     if (countsBoth) return this.#done + this.#received;
     return sends || !receives ? this.#done : this.#received;
   }
 
   #isFinished(window: Window): boolean {
-    const { sends, receives, pace } = this.run;
+    const { sends, receives, pace } = this.#run;
     if (this.#total === Infinity) {
       // The passive side receives until the peer reports its end.
-      const isAlone = !receives || this.run.startsFirst || pace.hasWord;
+      const isAlone = !receives || this.#run.startsFirst || pace.hasWord;
       return window.isOver && (!sends || this.#done === this.#posted) && isAlone;
     }
     return (!sends || this.#done === this.#total) && (!receives || this.#received === this.#total);
@@ -151,12 +153,12 @@ export class Bandwidth {
 
   /** What the queues take; `isLast`: only what makes the last completion come. */
   #post(isLast: boolean): void {
-    if (!this.run.sends) return;
+    if (!this.#run.sends) return;
     const { txDepth, postList } = this.#plan;
     for (const flow of this.#flows) {
       if (isLast) this.#postLast(flow);
       else {
-        const iters = this.run.iters ?? Infinity;
+        const iters = this.#run.iters ?? Infinity;
         while (flow.posted < iters && flow.posted - flow.done + postList <= txDepth) {
           this.#postNext(flow, flow.posted === iters - 1);
         }
@@ -189,7 +191,7 @@ export class Bandwidth {
   }
 
   #takeSends(): number {
-    if (!this.run.sends) return 0;
+    if (!this.#run.sends) return 0;
     const completions = this.#sendQueue.poll();
     for (const { wrId, status } of completions) {
       checkStatus(status, this.#plan.verb.toUpperCase());
@@ -203,7 +205,7 @@ export class Bandwidth {
   }
 
   #takeReceives(): number {
-    if (!this.run.receives) return 0;
+    if (!this.#run.receives) return 0;
     const completions = this.#recvQueue.poll();
     for (const { wrId, status } of completions) {
       checkStatus(status, 'RECV');
@@ -220,7 +222,7 @@ export class Bandwidth {
   #fill(flow: Flow): void {
     const { rxDepth, recvPostList } = this.#plan;
     const { connection } = flow;
-    const left = (this.run.iters ?? Infinity) - flow.received;
+    const left = (this.#run.iters ?? Infinity) - flow.received;
     const most = Math.min(rxDepth, left);
     for (let room = most - connection.receivesPosted; room > 0; room -= recvPostList) {
       // Less than a list is posted for the last messages only.
@@ -232,11 +234,11 @@ export class Bandwidth {
   }
 
   #flowOf(connection: PerfConnection): Flow {
-    const { path, bytes } = this.run;
+    const { path, bytes } = this.#run;
     const { postList, recvPostList } = this.#plan;
     const slots = slotsOf(bytes);
     const make = (count: number, isSignalled: (index: number) => boolean): SendWorkRequest[] =>
-      Array.from({ length: this.run.sends ? count : 0 }, (_, index) =>
+      Array.from({ length: this.#run.sends ? count : 0 }, (_, index) =>
         path.request(connection, bytes, index % slots, isSignalled(index)),
       );
     return {

@@ -35,6 +35,7 @@ export interface LatencyRun {
 const KEPT_MAX = 4_000_000;
 
 export class Latency {
+  readonly #run: LatencyRun;
   readonly #plan: PerfPlan;
   readonly #connection: PerfConnection;
   readonly #sendQueue: PerfQueue;
@@ -44,7 +45,8 @@ export class Latency {
   #received = 0;
 
   /** Posts the receives: the other side may begin when this returns. */
-  constructor(private readonly run: LatencyRun) {
+  constructor(run: LatencyRun) {
+    this.#run = run;
     const { path, iters } = run;
     this.#plan = path.plan;
     this.#connection = path.connections[0]!;
@@ -58,22 +60,22 @@ export class Latency {
 
   /** Rejects with RefusalError EIO, and with what the pace gives up for. */
   async measure(): Promise<LatencySample> {
-    this.run.pace.restart();
+    this.#run.pace.restart();
     const { verb } = this.#plan;
     if (verb === 'send') await this.#sends();
     else if (verb === 'write') await this.#writes();
     else await this.#oneSided();
-    const expected = verb === 'send' ? (this.run.iters ?? 0) : 0;
+    const expected = verb === 'send' ? (this.#run.iters ?? 0) : 0;
     const lost = Math.max(0, expected - this.#received);
-    return { bytes: this.run.bytes, ...this.#times.end(), lost };
+    return { bytes: this.#run.bytes, ...this.#times.end(), lost };
   }
 
   /** Each side answers a message with one. */
   async #sends(): Promise<void> {
-    const { startsFirst } = this.run;
-    const cqMod = cqModOf(this.#plan, this.run.bytes);
+    const { startsFirst } = this.#run;
+    const cqMod = cqModOf(this.#plan, this.#run.bytes);
     const [plain, signalled] = this.#requests();
-    const iters = this.run.iters ?? Infinity;
+    const iters = this.#run.iters ?? Infinity;
     for (let sent = 0; sent < iters || this.#received < iters;) {
       if (this.#received < iters && (sent > 0 || !startsFirst)) {
         const next = this.#next(this.#recvQueue);
@@ -99,11 +101,11 @@ export class Latency {
 
   /** The last byte of a message is its number: each side looks at its memory. */
   async #writes(): Promise<void> {
-    const { startsFirst, bytes, path, pace } = this.run;
+    const { startsFirst, bytes, path, pace } = this.#run;
     const [, signalled] = this.#requests();
     const ours = this.#connection.sendAt + bytes - 1;
     const theirs = this.#connection.receiveAt + bytes - 1;
-    const iters = this.run.iters ?? Infinity;
+    const iters = this.#run.iters ?? Infinity;
     const { device } = path.context;
     for (let sent = 0; sent < iters || this.#received < iters;) {
       if (this.#received < iters && (sent > 0 || !startsFirst)) {
@@ -129,7 +131,7 @@ export class Latency {
   /** The other side does nothing. */
   async #oneSided(): Promise<void> {
     const [, signalled] = this.#requests();
-    const iters = this.run.iters ?? Infinity;
+    const iters = this.#run.iters ?? Infinity;
     for (let sent = 0; sent < iters && !this.#times.isOver; sent++) {
       this.#times.stamp();
       this.#connection.qp.postSend(signalled);
@@ -140,7 +142,7 @@ export class Latency {
   }
 
   #requests(): [SendWorkRequest, SendWorkRequest] {
-    const { path, bytes } = this.run;
+    const { path, bytes } = this.#run;
     const make = (isSignalled: boolean): SendWorkRequest =>
       path.request(this.#connection, bytes, 0, isSignalled);
     return [make(false), make(true)];
@@ -154,7 +156,7 @@ export class Latency {
   #next(queue: PerfQueue): readonly WorkCompletion[] | Promise<readonly WorkCompletion[]> {
     for (;;) {
       const completions = queue.poll();
-      const rest = this.run.pace.next(completions.length > 0, queue);
+      const rest = this.#run.pace.next(completions.length > 0, queue);
       if (rest) return this.#rested(rest, completions, queue);
       if (completions.length > 0) return completions;
       if (queue === this.#recvQueue && this.#times.isOver) return completions;
@@ -167,7 +169,7 @@ export class Latency {
     queue: PerfQueue,
   ): Promise<readonly WorkCompletion[]> {
     await rest;
-    this.run.progress?.(this.#times.count);
+    this.#run.progress?.(this.#times.count);
     if (completions.length > 0) return completions;
     if (queue === this.#recvQueue && this.#isAtEnd()) return [];
     return this.#next(queue);
@@ -175,7 +177,7 @@ export class Latency {
 
   /** It waits for what will not come. Throws RefusalError EPROTO where that cannot be. */
   #isAtEnd(): boolean {
-    const { pace, iters } = this.run;
+    const { pace, iters } = this.#run;
     if (this.#times.isOver) return true;
     if (!pace.isOver) return false;
     if (iters === undefined || this.#plan.connection !== 'RC') return true;
@@ -185,7 +187,7 @@ export class Latency {
 
   #fill(): void {
     const connection = this.#connection;
-    const most = Math.min(this.#plan.rxDepth, (this.run.iters ?? Infinity) - this.#received);
+    const most = Math.min(this.#plan.rxDepth, (this.#run.iters ?? Infinity) - this.#received);
     for (; connection.receivesPosted < most; connection.receivesPosted++)
       connection.qp.postRecv(this.#receiveRequest);
   }

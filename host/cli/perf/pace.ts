@@ -26,13 +26,16 @@ const POLL = 32;
 
 /** A completion queue that is polled, or waited for. */
 export class PerfQueue {
+  readonly #cq: CompletionQueue;
   #came: WorkCompletion[] = [];
   #event: Promise<void> | undefined;
 
-  constructor(private readonly cq: CompletionQueue) {}
+  constructor(cq: CompletionQueue) {
+    this.#cq = cq;
+  }
 
   poll(): WorkCompletion[] {
-    if (this.#came.length === 0) return this.cq.poll(POLL);
+    if (this.#came.length === 0) return this.#cq.poll(POLL);
     const came = this.#came;
     this.#came = [];
     return came;
@@ -40,7 +43,7 @@ export class PerfQueue {
 
   /** Resolves when `poll` has something, or nothing will come. */
   event(): Promise<void> {
-    this.#event ??= this.cq.wait(POLL).then(
+    this.#event ??= this.#cq.wait(POLL).then(
       (completions) => {
         this.#event = undefined;
         this.#came.push(...completions);
@@ -63,12 +66,15 @@ export interface PaceOptions {
 }
 
 export class Pace {
+  readonly #options: PaceOptions;
   readonly #nap = new Int32Array(new SharedArrayBuffer(4));
   #looks = 0;
   #lastTurn = performance.now();
   #idleSince: number | undefined;
 
-  constructor(private readonly options: PaceOptions) {}
+  constructor(options: PaceOptions) {
+    this.#options = options;
+  }
 
   /**
    * To be called in every round. `hasMoved`: something completed. Returns what to wait for before
@@ -80,8 +86,8 @@ export class Pace {
       if ((++this.#looks & LOOKS) !== 0) return undefined;
       return performance.now() - this.#lastTurn > TURN_EVERY_MILLIS ? this.#turn() : undefined;
     }
-    if (this.options.events && queues.length > 0) return this.#sleep(queues);
-    if (this.options.isInline) {
+    if (this.#options.events && queues.length > 0) return this.#sleep(queues);
+    if (this.#options.isInline) {
       this.#idleSince ??= performance.now();
       return this.#turn();
     }
@@ -94,7 +100,7 @@ export class Pace {
 
   /** The other side has said something: it has done its part. */
   get hasWord(): boolean {
-    return this.options.control.pending;
+    return this.#options.control.pending;
   }
 
   /** And what has not come by now is lost. */
@@ -130,7 +136,7 @@ export class Pace {
   }
 
   #check(): void {
-    const { context, control, signal } = this.options;
+    const { context, control, signal } = this.#options;
     if (signal.aborted) throw signal.reason;
     if (context.failure) throw context.failure;
     const idle = this.#idleMillis;

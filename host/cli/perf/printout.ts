@@ -13,12 +13,14 @@ export interface PrintoutOptions {
 }
 
 export class PerfPrintout {
+  readonly #options: PrintoutOptions;
   readonly #say: (line: string) => Promise<void>;
   readonly #isGbits: boolean;
   readonly #isTimed: boolean;
   readonly #rows: PerfRow[] = [];
 
-  constructor(private readonly options: PrintoutOptions) {
+  constructor(options: PrintoutOptions) {
+    this.#options = options;
     this.#say = options.say;
     this.#isGbits = options.options.reportGbits ?? false;
     this.#isTimed = options.plan.durationSeconds !== undefined;
@@ -26,7 +28,7 @@ export class PerfPrintout {
 
   /** The description of the measurement, and the heads of the columns. */
   async head(mtuBytes: number): Promise<void> {
-    const { context, plan } = this.options;
+    const { context, plan } = this.#options;
     const { gid, port } = context.local;
     const lines = report.planLines(plan, `${gid}, UDP port ${port}`, mtuBytes);
     for (const line of lines) await this.#say(line);
@@ -44,12 +46,12 @@ export class PerfPrintout {
         : report.latencyLine(latency);
       await this.#say(line);
     }
-    if (lost > 0) this.options.complain(`${lost} messages of ${bytes} bytes are lost`);
+    if (lost > 0) this.#options.complain(`${lost} messages of ${bytes} bytes are lost`);
   }
 
   /** `--unsorted`, `--histogram`: each time, microseconds, and then the columns again. */
   async list(times: Float64Array): Promise<void> {
-    const { histogram, unsorted } = this.options.options;
+    const { histogram, unsorted } = this.#options.options;
     const lists = [...(unsorted ? [times] : []), ...(histogram ? [times.slice().sort()] : [])];
     for (const list of lists) {
       await this.#say('#, usec');
@@ -63,7 +65,7 @@ export class PerfPrintout {
   /** Each direction separately, if requested, and the CPU time. */
   async tail(): Promise<void> {
     await this.#say(report.RULE);
-    for (const side of this.options.options.reportBoth ? (['local', 'remote'] as const) : []) {
+    for (const side of this.#options.options.reportBoth ? (['local', 'remote'] as const) : []) {
       await this.#say(`\n ${side === 'local' ? 'Local' : 'Remote'} results: `);
       await this.#columns();
       for (const { both } of this.#rows) {
@@ -85,12 +87,12 @@ export class PerfPrintout {
   }
 
   get #listsTimes(): boolean {
-    const { histogram, unsorted } = this.options.options;
+    const { histogram, unsorted } = this.#options.options;
     return (histogram ?? false) || (unsorted ?? false);
   }
 
   async #columns(): Promise<void> {
-    if (this.options.plan.test === 'bw') return this.#say(report.bandwidthHead(this.#isGbits));
+    if (this.#options.plan.test === 'bw') return this.#say(report.bandwidthHead(this.#isGbits));
     await this.#say(this.#isTimed ? report.LATENCY_DURATION_HEAD : report.LATENCY_HEAD);
   }
 }

@@ -45,6 +45,7 @@ const WARM_UP_MESSAGES = 1000;
 const WARM_UP_BYTES = 64 * 2 ** 20;
 
 export class PerfSession {
+  readonly #options: SessionOptions;
   readonly #plan: PerfPlan;
   readonly #control: PerfControl;
   readonly #isGbits: boolean;
@@ -58,7 +59,8 @@ export class PerfSession {
   #last: BandwidthSample | undefined;
   #cpuStart = process.cpuUsage();
 
-  constructor(private readonly options: SessionOptions) {
+  constructor(options: SessionOptions) {
+    this.#options = options;
     this.#plan = options.plan;
     this.#control = options.control;
     this.#isGbits = options.options.reportGbits ?? false;
@@ -108,7 +110,7 @@ export class PerfSession {
   }
 
   #introduction(): Buffer {
-    const { device } = this.options.context;
+    const { device } = this.#options.context;
     return wire.encodeNote({
       terms: termsOf(this.#plan),
       port: device.info.local.port,
@@ -143,7 +145,7 @@ export class PerfSession {
   }
 
   #ownMtu(): number {
-    const { activeMtu } = this.options.context.queryPort();
+    const { activeMtu } = this.#options.context.queryPort();
     const asked = this.#plan.mtuBytes;
     if (asked === undefined) return activeMtu;
     if (mtuOf(asked) <= activeMtu) return mtuOf(asked);
@@ -155,7 +157,7 @@ export class PerfSession {
 
   /** Connected queue pairs. The order of what is said is each program's own. */
   async #prepare(): Promise<void> {
-    const { context, server, listener, datagrams, peer = '' } = this.options;
+    const { context, server, listener, datagrams, peer = '' } = this.#options;
     const isByHand = this.#control.kind === 'tcp';
     if (isByHand) this.#path = PerfPath.unconnected(context, this.#plan);
     else {
@@ -186,7 +188,7 @@ export class PerfSession {
 
   /** Nothing is said: both sides have come so far. */
   async #handshake(timeoutMillis = TIMEOUT_MILLIS): Promise<void> {
-    const { context } = this.options;
+    const { context } = this.#options;
     const empty = { outs: 0, qpn: 0, psn: 0, rkey: 0, vaddr: 0n, gid: context.queryGid() };
     await this.#shake(this.#path?.destinations[0] ?? empty, timeoutMillis);
   }
@@ -274,7 +276,7 @@ export class PerfSession {
   }
 
   #runOf(bytes: number) {
-    const { context, signal } = this.options;
+    const { context, signal } = this.#options;
     const pace = new Pace({
       context,
       control: this.#control,
@@ -383,7 +385,7 @@ export class PerfSession {
 
   #result(): object {
     const { verb, test, connection, qps, txDepth, bidirectional } = this.#plan;
-    const { retransmittedPkts } = this.options.context.counters();
+    const { retransmittedPkts } = this.#options.context.counters();
     return {
       verb,
       test,

@@ -23,6 +23,7 @@ export class SourceFile {
   /** Its last name: what it will be called on the server. */
   readonly name: string;
   readonly pieceCount: number;
+  readonly #file: FileHandle;
   readonly #hash = createHash('sha256');
   /** Pieces below this one are in the digest. */
   #hashed = 0;
@@ -31,7 +32,7 @@ export class SourceFile {
 
   private constructor(
     readonly path: string,
-    private readonly file: FileHandle,
+    file: FileHandle,
 
     /** Bytes. */
     readonly size: number,
@@ -39,6 +40,7 @@ export class SourceFile {
     readonly pieceBytes: number,
   ) {
     this.name = basename(resolve(path));
+    this.#file = file;
     this.pieceCount = Math.ceil(size / pieceBytes);
     this.#crcs = new Uint32Array(this.pieceCount);
   }
@@ -71,7 +73,7 @@ export class SourceFile {
     const bytes = buffer.subarray(0, this.lengthOf(index));
     let whole: boolean;
     try {
-      whole = await readFully(this.file, bytes, index * this.pieceBytes);
+      whole = await readFully(this.#file, bytes, index * this.pieceBytes);
     } catch (error) {
       throw fileRefusal(`cannot read ${this.path}`, error);
     }
@@ -94,7 +96,7 @@ export class SourceFile {
 
   /** Throws FileChanged when size or time are not what they were. */
   async checkUnchanged(): Promise<void> {
-    const { size, mtimeNs } = await this.file.stat({ bigint: true });
+    const { size, mtimeNs } = await this.#file.stat({ bigint: true });
     if (Number(size) !== this.size || `${mtimeNs}` !== this.mtimeNs) {
       throw new FileChanged(this.path);
     }
@@ -106,6 +108,6 @@ export class SourceFile {
   }
 
   async close(): Promise<void> {
-    await this.file.close();
+    await this.#file.close();
   }
 }

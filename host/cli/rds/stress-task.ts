@@ -37,26 +37,28 @@ export class StressTask {
   counts = noCounts();
   /** An invalid message, or bytes that differ from those sent; the text names the sender. */
   trouble: RefusalError | undefined;
+  readonly #socket: rds.RdsSocket;
+  readonly #peers: readonly rds.RdsAddress[];
+  readonly #plan: StressPlan;
   /** What must be sent as soon as that is possible, in order for each peer. */
   readonly #queues = new Map<string, Uint8Array[]>();
   readonly #numbers = new Map<string, number>();
   readonly #room: Uint8Array;
   #isPlanned = false;
 
-  constructor(
-    private readonly socket: rds.RdsSocket,
-    private readonly peers: readonly rds.RdsAddress[],
-    private readonly plan: StressPlan,
-  ) {
+  constructor(socket: rds.RdsSocket, peers: readonly rds.RdsAddress[], plan: StressPlan) {
+    this.#socket = socket;
+    this.#peers = peers;
+    this.#plan = plan;
     this.#room = new Uint8Array(Math.max(plan.requestBytes, plan.ackBytes));
     const wake = (): void => this.#wake();
     socket.listener = { readable: wake, writable: wake };
   }
 
   start(): void {
-    if (!this.plan.asks) return;
-    for (const peer of this.peers) {
-      for (let index = 0; index < this.plan.depth; index++) this.#ask(peer);
+    if (!this.#plan.asks) return;
+    for (const peer of this.#peers) {
+      for (let index = 0; index < this.#plan.depth; index++) this.#ask(peer);
     }
     this.#wake();
   }
@@ -73,8 +75,8 @@ export class StressTask {
     setImmediate(() => {
       this.#isPlanned = false;
       if (this.trouble !== undefined) return;
-      while (this.socket.revents & rds.PollEvent.IN) this.#receive();
-      for (const peer of this.peers) this.#send(peer);
+      while (this.#socket.revents & rds.PollEvent.IN) this.#receive();
+      for (const peer of this.#peers) this.#send(peer);
     });
   }
 
@@ -83,7 +85,7 @@ export class StressTask {
     const number = this.#numbers.get(key) ?? 0;
     this.#numbers.set(key, (number + 1) >>> 0);
     const stamp = performance.now() * 1000;
-    this.#queue(peer, build(REQUEST, number, stamp, this.plan.requestBytes, this.plan.verify));
+    this.#queue(peer, build(REQUEST, number, stamp, this.#plan.requestBytes, this.#plan.verify));
   }
 
   #queue(peer: rds.RdsAddress, message: Uint8Array): void {
@@ -98,7 +100,7 @@ export class StressTask {
     for (let message = queue[0]; message; message = queue[0]) {
       const before = performance.now();
       try {
-        this.socket.sendmsg({ name: peer, iov: [message] });
+        this.#socket.sendmsg({ name: peer, iov: [message] });
       } catch (error) {
         const { code, message } = error as RefusalError;
         // It says when another try is worth it.
@@ -117,10 +119,10 @@ export class StressTask {
   }
 
   #receive(): void {
-    const { name, length, flags } = this.socket.recvmsg([this.#room]);
+    const { name, length, flags } = this.#socket.recvmsg([this.#room]);
     const message = this.#room.subarray(0, length);
-    const peer = this.peers.find(({ port }) => port === name.port);
-    const { requestBytes, ackBytes, verify, asks } = this.plan;
+    const peer = this.#peers.find(({ port }) => port === name.port);
+    const { requestBytes, ackBytes, verify, asks } = this.#plan;
     const expected = message[0] === REQUEST ? requestBytes : message[0] === ACK ? ackBytes : -1;
     const isWrong = length !== expected || flags !== 0 || (verify && !isWhole(message));
     if (!peer || isWrong) {

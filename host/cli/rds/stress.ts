@@ -202,9 +202,11 @@ class Stress {
 /** JSON values of a connection, one a line. */
 class Lines {
   readonly ended: Promise<void>;
+  readonly #socket: Socket;
   #text = '';
 
-  constructor(private readonly socket: Socket) {
+  constructor(socket: Socket) {
+    this.#socket = socket;
     socket.setEncoding('utf8');
     socket.on('error', () => {});
     socket.on('data', (text: string) => {
@@ -220,10 +222,10 @@ class Lines {
    * Throws RefusalError EPROTO.
    */
   async greet(): Promise<void> {
-    const came = once(this.socket, 'data').catch(() => {});
+    const came = once(this.#socket, 'data').catch(() => {});
     await Promise.race([came, sleep(QUIET_MILLIS), this.ended]);
     if (this.#text !== '') throw new RefusalError('EPROTO', OTHER_KIND);
-    this.socket.write('"verbena rds-stress"\n');
+    this.#socket.write('"verbena rds-stress"\n');
   }
 
   /** Throws RefusalError ECONNRESET, EPROTO, ETIMEDOUT. */
@@ -231,7 +233,7 @@ class Lines {
     let isLate = false;
     const late = setTimeout(() => {
       isLate = true;
-      this.socket.destroy();
+      this.#socket.destroy();
     }, TIMEOUT_MILLIS);
     try {
       return await this.#next();
@@ -256,10 +258,10 @@ class Lines {
           throw new RefusalError('EPROTO', OTHER_KIND);
         }
       }
-      if (this.socket.destroyed || this.socket.readableEnded) {
+      if (this.#socket.destroyed || this.#socket.readableEnded) {
         throw new RefusalError('ECONNRESET', 'the peer closed the connection');
       }
-      await Promise.race([once(this.socket, 'data'), this.ended]);
+      await Promise.race([once(this.#socket, 'data'), this.ended]);
     }
   }
 }

@@ -249,11 +249,14 @@ async function drainErrors({ conn }: Target): Promise<void> {
 }
 
 class Sample {
+  readonly #job: BenchJob;
   readonly #micros: number[] = [];
   #seconds = 0;
   #next = 0;
 
-  constructor(private readonly job: BenchJob) {}
+  constructor(job: BenchJob) {
+    this.#job = job;
+  }
 
   async run(job: BenchJob, write: (index: number) => Promise<void>): Promise<void> {
     const started = performance.now();
@@ -276,7 +279,7 @@ class Sample {
     const at = (share: number): number =>
       sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0;
     const writes = sorted.length;
-    const bytesPerSecond = (writes * this.job.bytes) / this.#seconds;
+    const bytesPerSecond = (writes * this.#job.bytes) / this.#seconds;
     return { writes, bytesPerSecond, p50Micros: at(0.5), p99Micros: at(0.99) };
   }
 }

@@ -44,6 +44,7 @@ export class PartFile {
   readonly synced: PieceSet;
   /** What the client's user should know: an older part was thrown away, and why. */
   readonly note: string;
+  readonly #directory: string;
   readonly #path: string;
   readonly #part: FileHandle;
   readonly #journal: FileHandle;
@@ -56,10 +57,11 @@ export class PartFile {
   #closed = false;
 
   private constructor(
-    private readonly directory: string,
+    directory: string,
     readonly version: FileVersion,
     opened: { part: FileHandle; journal: FileHandle; known: Journal | undefined; note: string },
   ) {
+    this.#directory = directory;
     this.#path = join(directory, version.name);
     this.pieceCount = Math.ceil(version.size / version.pieceBytes);
     this.synced = new PieceSet(this.pieceCount);
@@ -150,7 +152,7 @@ export class PartFile {
     try {
       await this.#close();
       await rename(this.#path + PART_SUFFIX, this.#path);
-      syncDirectory(this.directory);
+      syncDirectory(this.#directory);
       await rm(this.#path + JOURNAL_SUFFIX, { force: true });
     } catch (error) {
       throw this.#refusal(error);

@@ -16,9 +16,12 @@ interface Card {
 }
 
 export class Cards {
+  readonly #actions: CardActions;
   readonly #cards = new Map<string, Card>();
 
-  constructor(private readonly actions: CardActions) {}
+  constructor(actions: CardActions) {
+    this.#actions = actions;
+  }
 
   /** Puts a card for each into `place`. */
   fill(place: HTMLElement, acts: readonly ActCard[]): void {
@@ -67,7 +70,7 @@ export class Cards {
       chosen = () => Number(input.value);
       input.addEventListener('input', () => {
         shown.textContent = `${input.value} ${unit}`;
-        this.actions.set(id, chosen());
+        this.#actions.set(id, chosen());
       });
       article.append(make('label', {}, slider.label, input, shown));
       button.addEventListener('click', () => {
@@ -78,7 +81,7 @@ export class Cards {
     }
     button.addEventListener('click', () => {
       this.setBusy(true);
-      this.actions.play(id, chosen());
+      this.#actions.play(id, chosen());
     });
     const plot = plotTitle === undefined ? undefined : new Plot({ title: plotTitle });
     if (plot) {

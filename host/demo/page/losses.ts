@@ -20,6 +20,7 @@ interface Wanted {
 export class Losses {
   /** Milliseconds of 64 bytes there and back on the reliable channel, while packets get lost. */
   readonly reliable = new Latencies();
+  readonly #opened: Opened;
   #wanted: Wanted | undefined;
   #applied: Wanted | undefined;
   #applying: Promise<Wire> | undefined;
@@ -27,7 +28,9 @@ export class Losses {
   #missing = '';
   #timer: ReturnType<typeof setInterval> | undefined;
 
-  constructor(private readonly opened: Opened) {}
+  constructor(opened: Opened) {
+    this.#opened = opened;
+  }
 
   /** Sets the loss to and from that peer; a request during another one runs after it. */
   set(session: Session, percent: number): Promise<Wire> {
@@ -45,7 +48,7 @@ export class Losses {
   }
 
   async #apply({ session, share }: Wanted): Promise<void> {
-    const { faults } = this.opened.station;
+    const { faults } = this.#opened.station;
     const isOther = session !== this.#applied?.session;
     if (isOther || share === 0) await this.#leave();
     if (share > 0) await this.#enter(session);
@@ -62,7 +65,7 @@ export class Losses {
   async #enter(session: Session): Promise<void> {
     if (this.#way || this.#missing) return;
     try {
-      const way = (this.#way = await this.opened.yardsticks.relay(session));
+      const way = (this.#way = await this.#opened.yardsticks.relay(session));
       void session.over.then(() => {
         if (this.#way === way) void this.#leave();
       });
@@ -85,7 +88,7 @@ export class Losses {
   }
 
   #wire(): Wire {
-    const { station } = this.opened;
+    const { station } = this.#opened;
     const way = this.#way;
     const share = this.#applied?.share ?? 0;
     if (!way) return { missing: this.#missing, lost: async () => station.faults.counters.lost };

@@ -7,19 +7,21 @@ const FAST = 4;
 
 export class PaneInput {
   readonly canvas: HTMLCanvasElement;
+  readonly #pane: HTMLElement;
   readonly #cursor: HTMLElement;
+  readonly #paint: (line: Line) => void;
+  readonly #speak: (sentence: string) => void;
   /** Where the pointer was, while it is down. */
   #last: readonly [number, number] | undefined;
   #x = SIDE / 2;
   #y = SIDE / 2;
 
-  constructor(
-    private readonly pane: HTMLElement,
-    private readonly paint: (line: Line) => void,
-    private readonly speak: (sentence: string) => void,
-  ) {
+  constructor(pane: HTMLElement, paint: (line: Line) => void, speak: (sentence: string) => void) {
+    this.#pane = pane;
     this.canvas = pane.querySelector('canvas')!;
     this.#cursor = pane.querySelector<HTMLElement>('.cursor')!;
+    this.#paint = paint;
+    this.#speak = speak;
     pane.addEventListener('pointerdown', (event) => this.#down(event));
     pane.addEventListener('pointermove', (event) => this.#move(event));
     for (const kind of ['pointerup', 'pointercancel'] as const) {
@@ -30,9 +32,9 @@ export class PaneInput {
   }
 
   #down(event: PointerEvent): void {
-    this.pane.setPointerCapture(event.pointerId);
+    this.#pane.setPointerCapture(event.pointerId);
     const [x, y] = (this.#last = this.#point(event));
-    this.paint([x, y, x, y]);
+    this.#paint([x, y, x, y]);
   }
 
   #move(event: PointerEvent): void {
@@ -41,7 +43,7 @@ export class PaneInput {
     for (const each of [...event.getCoalescedEvents(), event]) {
       const point = this.#point(each);
       if (point[0] === last[0] && point[1] === last[1]) continue;
-      this.paint([...last, ...point]);
+      this.#paint([...last, ...point]);
       last = point;
     }
     this.#last = last;
@@ -56,13 +58,13 @@ export class PaneInput {
     const step = event.shiftKey ? STEP * FAST : STEP;
     const [dx, dy] = DIRECTIONS[event.key] ?? [0, 0];
     if (event.key === ' ') {
-      this.paint([this.#x, this.#y, this.#x, this.#y]);
-      this.speak(`painted at column ${this.#x}, row ${this.#y}`);
+      this.#paint([this.#x, this.#y, this.#x, this.#y]);
+      this.#speak(`painted at column ${this.#x}, row ${this.#y}`);
     } else if (dx !== 0 || dy !== 0) {
       this.#x = clamp(this.#x + dx * step);
       this.#y = clamp(this.#y + dy * step);
       this.#showCursor();
-      this.speak(`column ${this.#x}, row ${this.#y}`);
+      this.#speak(`column ${this.#x}, row ${this.#y}`);
     } else return;
     event.preventDefault();
   }

@@ -12,11 +12,13 @@ export interface PlotOptions {
 
 export class Plot {
   readonly element: HTMLElement;
+  readonly #options: PlotOptions;
   readonly #canvas: HTMLCanvasElement;
   readonly #value: HTMLElement;
   #history: (readonly number[])[] = [];
 
-  constructor(private readonly options: PlotOptions) {
+  constructor(options: PlotOptions) {
+    this.#options = options;
     this.#canvas = make('canvas', { role: 'img', ariaLabel: options.title });
     this.#value = make('b', {});
     const caption = make('figcaption', {}, make('span', {}, options.title), this.#value);
@@ -25,9 +27,9 @@ export class Plot {
 
   add(values: readonly number[], said?: string): void {
     this.#history = [...this.#history.slice(1 - KEPT), values];
-    const text = said ?? this.options.text?.(values) ?? '';
+    const text = said ?? this.#options.text?.(values) ?? '';
     this.#value.textContent = text;
-    this.#canvas.setAttribute('aria-label', `${this.options.title}: ${text}`);
+    this.#canvas.setAttribute('aria-label', `${this.#options.title}: ${text}`);
     this.#draw();
   }
 

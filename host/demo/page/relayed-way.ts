@@ -13,13 +13,14 @@ export interface Ways {
 export class RelayedWay {
   /** Of its own connection, through a relay of its own. */
   readonly reliable: EchoChannel;
+  readonly #url: URL;
+  readonly #ways: Ways;
+  readonly #relays: readonly RelayStatus[];
 
-  private constructor(
-    private readonly url: URL,
-    private readonly ways: Ways,
-    private readonly relays: readonly RelayStatus[],
-    reliable: EchoChannel,
-  ) {
+  private constructor(url: URL, ways: Ways, relays: readonly RelayStatus[], reliable: EchoChannel) {
+    this.#url = url;
+    this.#ways = ways;
+    this.#relays = relays;
     this.reliable = reliable;
   }
 
@@ -38,7 +39,9 @@ export class RelayedWay {
 
   /** Both lose such a share from now on. How many datagrams of ours got lost. */
   async lose(share: number): Promise<number> {
-    const [ours] = await Promise.all(this.relays.map(({ id }) => askForRelay(this.url, id, share)));
+    const [ours] = await Promise.all(
+      this.#relays.map(({ id }) => askForRelay(this.#url, id, share)),
+    );
     return ours!.dropped;
   }
 
@@ -46,6 +49,6 @@ export class RelayedWay {
   async leave(): Promise<void> {
     this.reliable.close();
     await this.lose(0);
-    await this.ways.lead((direct) => direct);
+    await this.#ways.lead((direct) => direct);
   }
 }

@@ -16,12 +16,14 @@ const KILLS: Readonly<Record<string, Kill>> = {
 };
 
 export class Strip {
+  readonly #actions: StripActions;
   readonly #strip = element('strip', HTMLOListElement);
   readonly #hold = element('hold', HTMLButtonElement);
   #isHeld = false;
   #chosenKind = '';
 
-  constructor(private readonly actions: StripActions) {
+  constructor(actions: StripActions) {
+    this.#actions = actions;
     this.#hold.addEventListener('click', () => this.#setHeld(!this.#isHeld));
     for (const [id, kill] of Object.entries(KILLS)) {
       element(id, HTMLButtonElement).addEventListener('click', () => {
@@ -67,7 +69,7 @@ export class Strip {
     button.addEventListener('click', () => {
       this.#setHeld(true);
       this.#chosenKind = kind;
-      this.actions.choose(bytes);
+      this.#actions.choose(bytes);
     });
     return make('li', {}, button);
   }
@@ -81,7 +83,7 @@ export class Strip {
       const words = kill === 'all' ? `Every ${kind} is killed` : `The next ${kind} is killed`;
       const button = make('button', { type: 'button' }, `${words} ✕`);
       button.setAttribute('aria-label', `${words}; let it live`);
-      button.addEventListener('click', () => this.actions.kill(kind, 'none'));
+      button.addEventListener('click', () => this.#actions.kill(kind, 'none'));
       return button;
     });
     place.replaceChildren(...buttons);

@@ -54,6 +54,9 @@ const page: Housekeeper = {
 };
 
 class Demo {
+  readonly #screen: Screen;
+  readonly #origin: number;
+  readonly #opened: Opened;
   readonly #meter: Meter;
   readonly #losses: Losses;
   #session: Session | undefined;
@@ -67,11 +70,10 @@ class Demo {
   /** READs the peer's memory now, if nothing has changed for a while. */
   #look: () => void = () => {};
 
-  constructor(
-    private readonly screen: Screen,
-    private readonly origin: number,
-    private readonly opened: Opened,
-  ) {
+  constructor(screen: Screen, origin: number, opened: Opened) {
+    this.#screen = screen;
+    this.#origin = origin;
+    this.#opened = opened;
     this.#losses = new Losses(opened);
     this.#meter = new Meter(opened.station, this.#losses.reliable);
     screen.ours = opened.station.memory;
@@ -84,7 +86,7 @@ class Demo {
   hear(message: ToWorker): void {
     switch (message.kind) {
       case 'palette':
-        this.screen.setPalette(message.palette);
+        this.#screen.setPalette(message.palette);
         return;
       case 'paint':
         if (message.pane === 'ours') this.#session?.paintOurs(message.line, message.heat);
@@ -110,7 +112,7 @@ class Demo {
         void this.#play(message.act, message.value);
         return;
       case 'kill':
-        this.opened.station.tap.kill(message.packetKind, message.kill);
+        this.#opened.station.tap.kill(message.packetKind, message.kill);
         this.#tellStrip(true);
         return;
       case 'packet':
@@ -125,12 +127,12 @@ class Demo {
   }
 
   #find(address: string): Session | undefined {
-    return this.opened.station.sessions.find(({ peer }) => `${peer.gid}` === address);
+    return this.#opened.station.sessions.find(({ peer }) => `${peer.gid}` === address);
   }
 
   /** A tab is better company than the server; the newest is the one that is looked at. */
   #peersChanged(): void {
-    const { station, linkName } = this.opened;
+    const { station, linkName } = this.#opened;
     const { sessions } = station;
     const current = this.#session;
     if (!current || !sessions.includes(current)) {
@@ -151,7 +153,7 @@ class Demo {
   #select(session: Session | undefined): void {
     if (session === this.#session) return;
     this.#session = session;
-    this.screen.theirs = session?.view.memory;
+    this.#screen.theirs = session?.view.memory;
     if (!session) return;
     this.#greet(session).catch(() => undefined);
     this.#watch(session).catch(() => undefined);
@@ -159,16 +161,16 @@ class Demo {
 
   /** Paints a flower, whose place is our address. */
   async #greet(session: Session): Promise<void> {
-    const { bytes } = this.opened.station.context.local.gid;
+    const { bytes } = this.#opened.station.context.local.gid;
     session.flower(30 + (bytes[14]! % 196), 30 + (bytes[15]! % 196), GREETING_HEAT);
     await session.painter.settled();
     if (!Number.isNaN(this.#firstWriteMillis)) return;
-    this.#firstWriteMillis = performance.timeOrigin + performance.now() - this.origin;
+    this.#firstWriteMillis = performance.timeOrigin + performance.now() - this.#origin;
     say({ kind: 'firstWrite', millis: this.#firstWriteMillis });
   }
 
   async #watch(session: Session): Promise<void> {
-    const screen = this.screen;
+    const screen = this.#screen;
     let pause = REFRESH_MILLIS;
     while (session === this.#session) {
       const { changes } = screen;
@@ -189,7 +191,7 @@ class Demo {
 
   /** Is a peer measuring? A measurement longer than QUIET_MILLIS_MAX counts as ended. */
   #isQuiet(): boolean {
-    const { memory } = this.opened.station;
+    const { memory } = this.#opened.station;
     if (readWord(memory, Word.QUIET) === 0) this.#quietSince = NaN;
     else if (Number.isNaN(this.#quietSince)) this.#quietSince = performance.now();
     else if (performance.now() - this.#quietSince > QUIET_MILLIS_MAX)
@@ -198,7 +200,7 @@ class Demo {
   }
 
   async #quietly<Value>(session: Session, work: () => Promise<Value>): Promise<Value> {
-    const { station } = this.opened;
+    const { station } = this.#opened;
     await station.writeWord(session, Word.QUIET, 1);
     this.#isMeasuring = true;
     try {
@@ -225,7 +227,7 @@ class Demo {
     if (this.#isPlaying) return;
     this.#isPlaying = true;
     const stage: Stage = {
-      station: this.opened.station,
+      station: this.#opened.station,
       session,
       say: (sentence) => say({ kind: 'said', act: id, sentences: [sentence] }),
       draw: (values, text) => say({ kind: 'drawn', act: id, values, text }),
@@ -233,9 +235,9 @@ class Demo {
         await fetchModule('explain');
         return explainWcStatus(status);
       },
-      channel: (kind) => this.opened.yardsticks.channel(session, kind),
+      channel: (kind) => this.#opened.yardsticks.channel(session, kind),
       quietly: (work) => this.#quietly(session, work),
-      guest: (invitation) => invite(this.opened, session, invitation, page),
+      guest: (invitation) => invite(this.#opened, session, invitation, page),
       lose: (percent) => this.#losses.set(session, percent),
     };
     try {
@@ -257,7 +259,7 @@ class Demo {
   }
 
   #tellStrip(always = false): void {
-    const { tap } = this.opened.station;
+    const { tap } = this.#opened.station;
     if (!always && tap.count === this.#stripSeen) return;
     this.#stripSeen = tap.count;
     const runs = runsOf(tap.latest(STRIP_PACKETS)).slice(-STRIP_RUNS);
@@ -265,7 +267,7 @@ class Demo {
   }
 
   #inspect(): void {
-    const { station } = this.opened;
+    const { station } = this.#opened;
     const { tap } = station;
     const { lost } = station.faults.counters;
     const counters = Object.fromEntries(
@@ -279,9 +281,9 @@ class Demo {
         theirs: this.#session?.view.memory.slice(),
         counters: { ...counters, lost, killed: tap.killed, packets: tap.count },
         firstWriteMillis: this.#firstWriteMillis,
-        drawMillis: this.screen.drawMillis,
-        frames: this.screen.frames,
-        frameMillis: this.screen.frameMillis,
+        drawMillis: this.#screen.drawMillis,
+        frames: this.#screen.frames,
+        frameMillis: this.#screen.frameMillis,
       },
     });
   }

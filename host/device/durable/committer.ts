@@ -21,36 +21,39 @@ export function commitTo(store: DurableStore): Commit {
 }
 
 export class Committer {
+  readonly #ring: DurableRing;
+  readonly #commit: Commit;
+  readonly #finished: () => void;
   #busy = false;
 
   /** `finished`: there is something to collect. */
-  constructor(
-    private readonly ring: DurableRing,
-    private readonly commit: Commit,
-    private readonly finished: () => void,
-  ) {}
+  constructor(ring: DurableRing, commit: Commit, finished: () => void) {
+    this.#ring = ring;
+    this.#commit = commit;
+    this.#finished = finished;
+  }
 
   /** Begins with what waits, unless it is at work. After a failure nothing more is tried. */
   work(): void {
     if (this.#busy) return;
-    const taken = this.ring.take();
+    const taken = this.#ring.take();
     if (!taken) return;
     const { end, ranges } = taken;
-    if (this.ring.failed) {
+    if (this.#ring.failed) {
       this.#end(end, true);
       return;
     }
     this.#busy = true;
-    this.commit(ranges, (error) => {
+    this.#commit(ranges, (error) => {
       this.#busy = false;
       this.#end(end, error !== undefined);
     });
   }
 
   #end(end: number, failed: boolean): void {
-    if (failed) this.ring.fail(end);
-    else this.ring.finish(end);
-    this.finished();
+    if (failed) this.#ring.fail(end);
+    else this.#ring.finish(end);
+    this.#finished();
     this.work();
   }
 }

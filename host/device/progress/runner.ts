@@ -15,6 +15,8 @@ import type { PacketInbox } from '../sharing/packet-inbox.js';
 
 export class Runner {
   readonly #engine: Engine<Endpoint>;
+  readonly #link: UdpBatchLink;
+  readonly #clock: Clock;
   readonly #packetInbox: PacketInbox | undefined;
   readonly #exchange: DurableExchange;
   #deadline = 0;
@@ -25,13 +27,15 @@ export class Runner {
     memory: EngineMemory,
     exports: EngineExports,
     context: number,
-    private readonly link: UdpBatchLink,
-    private readonly clock: Clock,
+    link: UdpBatchLink,
+    clock: Clock,
     durables: number,
     packetInbox?: PacketInbox,
   ) {
     this.#packetInbox = packetInbox;
     const destinations = new Destinations(memory, (peer) => link.setPeerSegments(peer, true));
+    this.#link = link;
+    this.#clock = clock;
     this.#exchange = new DurableExchange(memory, exports, context, durables);
     this.#engine = new Engine<Endpoint>(
       memory,
@@ -97,11 +101,11 @@ export class Runner {
     const answers = this.#exchange.collect();
     this.#stores = answers > 0;
     if (answers > 0) engine.drain();
-    let done = answers + engine.exports.postDoorbells(engine.context, this.clock.now());
+    let done = answers + engine.exports.postDoorbells(engine.context, this.#clock.now());
     if (done > 0 && later) engine.drain();
     this.#later = later;
     try {
-      done += this.link.poll();
+      done += this.#link.poll();
       if (this.#packetInbox) done += this.#packetInbox.collect(this);
     } finally {
       this.#later = false;
@@ -109,7 +113,7 @@ export class Runner {
     // The other thread's turn may have moved it.
     const { exports, context } = engine;
     this.#deadline = earlier(exports.nextDeadline(context), exports.nextOwed(context));
-    if (this.#deadline !== 0 && this.clock.now() >= this.#deadline) {
+    if (this.#deadline !== 0 && this.#clock.now() >= this.#deadline) {
       engine.advance();
       done++;
     } else if (!later) {
@@ -122,7 +126,7 @@ export class Runner {
   post(): void {
     const engine = this.#engine;
     this.#exchange.collect();
-    engine.exports.postDoorbells(engine.context, this.clock.now());
+    engine.exports.postDoorbells(engine.context, this.#clock.now());
     engine.drain();
   }
 

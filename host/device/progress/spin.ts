@@ -21,6 +21,9 @@ const PAUSE_FACTOR = 1;
 const PAUSE_FACTOR_MAX = 160;
 
 export class Spin {
+  readonly #micros: number;
+  readonly #clock: Clock;
+  readonly #yieldProcessor: () => void;
   readonly #keptMicros: number;
   readonly #isCrowded: boolean;
   #since = 0;
@@ -33,14 +36,17 @@ export class Spin {
    * yield. `processors`: number of processors.
    */
   constructor(
-    private readonly micros: number,
-    private readonly clock: Clock,
-    private readonly yieldProcessor: () => void,
+    micros: number,
+    clock: Clock,
+    yieldProcessor: () => void,
     keptMicros = 0,
     processors = Infinity,
   ) {
     this.#isCrowded = processors <= PROCESSORS_FEW;
+    this.#micros = micros;
     this.#keptMicros = Math.min(keptMicros, micros);
+    this.#clock = clock;
+    this.#yieldProcessor = yieldProcessor;
   }
 
   /**
@@ -50,15 +56,15 @@ export class Spin {
   until(now: number, othersWork = false): number {
     this.#since = now;
     if (othersWork && this.#isCrowded) return now;
-    return now + (now < this.#pauseEnds ? this.#keptMicros : this.micros);
+    return now + (now < this.#pauseEnds ? this.#keptMicros : this.#micros);
   }
 
   /** After a look in vain, before the next one. */
   yield(): void {
-    const before = this.clock.now();
+    const before = this.#clock.now();
     if (before - this.#since < this.#keptMicros) return;
-    this.yieldProcessor();
-    const lost = this.clock.now() - before;
+    this.#yieldProcessor();
+    const lost = this.#clock.now() - before;
     if (lost < LOST_MICROS) return;
     const isAgain = before - this.#pauseEnds < this.#pauseMicros;
     this.#pauseFactor = isAgain ? Math.min(2 * this.#pauseFactor, PAUSE_FACTOR_MAX) : PAUSE_FACTOR;

@@ -82,8 +82,14 @@ export class ThreadProgress implements Progress {
   readonly info: LinkInfo;
   readonly socketDescriptor: number;
   readonly callPort: number;
+  readonly #arena: ArenaMemory;
+  readonly #worker: Worker;
+  readonly #control: ControlBlock;
+  readonly #posix: Posix;
   readonly #wakeDescriptor: number;
   readonly #exited: Promise<unknown>;
+  readonly #link: UdpBatchLink;
+  readonly #packetInbox: PacketInbox | undefined;
   readonly #clock = new RealClock();
   #runner: Runner | undefined;
   #ring: EventRing | undefined;
@@ -94,16 +100,22 @@ export class ThreadProgress implements Progress {
   readonly #stores = new Set<StopDurable>();
 
   private constructor(
-    private readonly arena: ArenaMemory,
-    private readonly worker: Worker,
-    private readonly control: ControlBlock,
-    private readonly posix: Posix,
-    private readonly link: UdpBatchLink,
+    arena: ArenaMemory,
+    worker: Worker,
+    control: ControlBlock,
+    posix: Posix,
+    link: UdpBatchLink,
     spinMicros: number,
     readonly durables: number,
-    private readonly packetInbox: PacketInbox | undefined,
+    packetInbox: PacketInbox | undefined,
   ) {
+    this.#packetInbox = packetInbox;
     this.spin = new Spin(spinMicros, this.#clock, () => posix.yieldProcessor());
+    this.#arena = arena;
+    this.#worker = worker;
+    this.#control = control;
+    this.#posix = posix;
+    this.#link = link;
     this.info = link.info;
     this.#wakeDescriptor = link.wakeDescriptor;
     this.socketDescriptor = link.socketDescriptor;
@@ -189,7 +201,7 @@ export class ThreadProgress implements Progress {
   }
 
   start(context: number, events: DeviceEvents): RunningEngine {
-    const { memory } = this.arena;
+    const { memory } = this.#arena;
     this.#events = events;
     const ring = new EventRing(memory, context, events);
     const struct = structAt(memory, ContextLayout, context);
@@ -198,8 +210,8 @@ export class ThreadProgress implements Progress {
     this.#ring = ring;
     // The turn excludes all other calls, so the lock is not needed.
     this.#runner = this.#newRunner(context);
-    const guarded = this.control.guard(this.arena.exports);
-    this.arena.exports = {
+    const guarded = this.#control.guard(this.#arena.exports);
+    this.#arena.exports = {
       ...guarded,
       postSend: (_context, qp) => doorbell(qp),
       postRecv: (_context, qp) => doorbell(qp),
@@ -209,7 +221,7 @@ export class ThreadProgress implements Progress {
       },
     };
     void this.#listen(ring);
-    this.worker.postMessage(context);
+    this.#worker.postMessage(context);
     return {
       context,
       counters,
@@ -221,9 +233,17 @@ export class ThreadProgress implements Progress {
   }
 
   #newRunner(context: number): Runner {
-    const { memory, exports } = this.arena;
+    const { memory, exports } = this.#arena;
     const { durables } = this;
-    return new Runner(memory, exports, context, this.link, this.#clock, durables, this.packetInbox);
+    return new Runner(
+      memory,
+      exports,
+      context,
+      this.#link,
+      this.#clock,
+      durables,
+      this.#packetInbox,
+    );
   }
 
   keepDurable(ring: DurableRing, commit: Commit): StopDurable {
@@ -249,8 +269,8 @@ export class ThreadProgress implements Progress {
 
   async keepDurableApart(task: DurableTask): Promise<StopDurable> {
     const workerData: DurableThreadTask = {
-      memory: this.arena.memory.memory,
-      control: this.control.address,
+      memory: this.#arena.memory.memory,
+      control: this.#control.address,
       wakeDescriptor: this.#wakeDescriptor,
       ring: task.ring,
       address: task.address,
@@ -266,7 +286,7 @@ export class ThreadProgress implements Progress {
       await exited;
       throw refusal;
     }
-    const ring = new DurableRing(this.arena.memory, task.ring);
+    const ring = new DurableRing(this.#arena.memory, task.ring);
     // What the thread did not sync is not durable, and is not acknowledged.
     const fail: Commit = (_, done) => done(new Error('the store’s thread ended'));
     let stopping = false;
@@ -293,8 +313,8 @@ export class ThreadProgress implements Progress {
     if (again) this.#polls = RAPID_POLLS;
     else this.#polls = now - this.#polledAt < RAPID_MICROS ? this.#polls + 1 : 0;
     const leads = this.#leads;
-    if (leads) this.control.lead(now);
-    if (!this.#take((runner) => runner.turn(leads))) this.control.awaitTurn(TURN_MICROS);
+    if (leads) this.#control.lead(now);
+    if (!this.#take((runner) => runner.turn(leads))) this.#control.awaitTurn(TURN_MICROS);
     this.#polledAt = this.#clock.now();
   }
 
@@ -312,7 +332,7 @@ export class ThreadProgress implements Progress {
   #follow(): void {
     if (!this.#leads) return;
     this.#polls = 0;
-    this.control.follow();
+    this.#control.follow();
     this.#kick();
   }
 
@@ -321,7 +341,7 @@ export class ThreadProgress implements Progress {
    * it, or the device is closing.
    */
   #take(work: (runner: Runner) => void, attempts = 0): boolean {
-    const control = this.control;
+    const control = this.#control;
     const runner = this.#runner;
     if (!runner || !control.waitForTurn(attempts, TURN_MICROS)) return false;
     try {
@@ -346,32 +366,32 @@ export class ThreadProgress implements Progress {
   async #close(): Promise<void> {
     this.#runner = undefined;
     for (const stop of [...this.#stores]) await stop();
-    await this.link.close();
-    this.control.call();
-    this.worker.postMessage(0);
+    await this.#link.close();
+    this.#control.call();
+    this.#worker.postMessage(0);
     this.#stop();
     await this.#exited;
   }
 
   #stop(): void {
-    this.control.stop(() => this.posix.signalEvent(this.#wakeDescriptor));
+    this.#control.stop(() => this.#posix.signalEvent(this.#wakeDescriptor));
   }
 
   /** Asynchronous events, and completions of armed queues, until the end. */
   async #listen(ring: EventRing): Promise<void> {
-    while (!this.control.stopped) {
-      await this.control.called();
+    while (!this.#control.stopped) {
+      await this.#control.called();
       ring.drain();
     }
   }
 
   #kick(): void {
-    if (this.control.kick()) this.posix.signalEvent(this.#wakeDescriptor);
+    if (this.#control.kick()) this.#posix.signalEvent(this.#wakeDescriptor);
   }
 
   /** Rings for a queue pair (assembly/transport/queue/doorbell.ts). */
   #doorbell({ doorbells, queuePairs, queuePairsMax }: ContextStruct): (qp: number) => void {
-    const { words } = this.arena.memory;
+    const { words } = this.#arena.memory;
     // The last place is queue pair 1's.
     const entries = 2 ** Math.ceil(Math.log2(queuePairsMax + 1));
     const head = doorbells >> 2;

@@ -36,28 +36,32 @@ export interface LockMethod {
 /** The kernel's lock on a byte of a file: it ends when the process that holds it ends. */
 export class FileLock implements LockMethod {
   readonly waitMillisMax = 20_000;
+  readonly #file: { tryLockTables(): boolean; unlockTables(): void };
   readonly #words: Int32Array;
   readonly #word: number;
+  readonly #holder: number;
 
   /** `word`: address of the lock in `memory`. */
   constructor(
-    private readonly file: { tryLockTables(): boolean; unlockTables(): void },
+    file: { tryLockTables(): boolean; unlockTables(): void },
     memory: EngineMemory,
     word: number,
-    private readonly holder: number,
+    holder: number,
   ) {
+    this.#file = file;
     this.#words = new Int32Array(memory.buffer);
     this.#word = word >> 2;
+    this.#holder = holder;
   }
 
   tryTake(): number | undefined {
-    if (!this.file.tryLockTables()) return undefined;
-    return Atomics.exchange(this.#words, this.#word, this.holder);
+    if (!this.#file.tryLockTables()) return undefined;
+    return Atomics.exchange(this.#words, this.#word, this.#holder);
   }
 
   giveBack(): void {
     Atomics.store(this.#words, this.#word, 0);
-    this.file.unlockTables();
+    this.#file.unlockTables();
   }
 }
 

@@ -17,20 +17,22 @@ const PILLOW =
   typeof SharedArrayBuffer === 'undefined' ? undefined : new Int32Array(new SharedArrayBuffer(4));
 
 export class LockTimeout {
+  readonly #waitMillisMax: number;
+  readonly #now: () => number;
   #spentMillis = 0;
 
   /** `now`: a monotonic clock in milliseconds. */
-  constructor(
-    private readonly waitMillisMax: number = WAIT_MILLIS_MAX,
-    private readonly now: () => number = () => performance.now(),
-  ) {}
+  constructor(waitMillisMax = WAIT_MILLIS_MAX, now: () => number = () => performance.now()) {
+    this.#waitMillisMax = waitMillisMax;
+    this.#now = now;
+  }
 
   /** Blocks the thread for a nap. False: `waitMillisMax` has passed, give up. */
   nap(): boolean {
-    const before = this.now();
-    block(this.now);
-    this.#spentMillis += Math.min(this.now() - before, NAP_MILLIS_MAX);
-    return this.#spentMillis <= this.waitMillisMax;
+    const before = this.#now();
+    block(this.#now);
+    this.#spentMillis += Math.min(this.#now() - before, NAP_MILLIS_MAX);
+    return this.#spentMillis <= this.#waitMillisMax;
   }
 
   /** Resets the timeout for the next wait. */

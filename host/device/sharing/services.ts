@@ -22,18 +22,22 @@ const SIDR_REP = 0x18;
 const AUTH_REQ = 0xff10;
 
 export class ServiceTable {
-  constructor(
-    private readonly memory: EngineMemory,
-    private readonly address: number,
-    private readonly count: number,
-  ) {}
+  readonly #memory: EngineMemory;
+  readonly #address: number;
+  readonly #count: number;
+
+  constructor(memory: EngineMemory, address: number, count: number) {
+    this.#memory = memory;
+    this.#address = address;
+    this.#count = count;
+  }
 
   /**
    * Under the arena's lock. 'taken': another slot has the id; 'full'; 'ours': this slot has it now.
    */
   take(id: bigint, slot: number): 'ours' | 'taken' | 'full' {
     let free = -1;
-    for (let index = 0; index < this.count; index++) {
+    for (let index = 0; index < this.#count; index++) {
       const service = this.#at(index);
       if (service.owner === 0) {
         if (free < 0) free = index;
@@ -48,7 +52,7 @@ export class ServiceTable {
 
   /** Under the arena's lock. */
   giveBack(id: bigint, slot: number): void {
-    for (let index = 0; index < this.count; index++) {
+    for (let index = 0; index < this.#count; index++) {
       const service = this.#at(index);
       if (service.owner === slot + 1 && service.id === id) service.owner = 0;
     }
@@ -56,7 +60,7 @@ export class ServiceTable {
 
   /** Under the arena's lock: the slot is dead. */
   giveBackAll(slot: number): void {
-    for (let index = 0; index < this.count; index++) {
+    for (let index = 0; index < this.#count; index++) {
       const service = this.#at(index);
       if (service.owner === slot + 1) service.owner = 0;
     }
@@ -64,7 +68,7 @@ export class ServiceTable {
 
   /** The slot that registered this id, or undefined. */
   ownerOf(id: bigint): number | undefined {
-    for (let index = 0; index < this.count; index++) {
+    for (let index = 0; index < this.#count; index++) {
       const service = this.#at(index);
       if (service.owner !== 0 && service.id === id) return service.owner - 1;
     }
@@ -74,7 +78,7 @@ export class ServiceTable {
   /** Under the arena's lock: ids that agree with `prefix` in their upper 24 bits, by slot. */
   ids(prefix: bigint): Map<number, bigint> {
     const found = new Map<number, bigint>();
-    for (let index = 0; index < this.count; index++) {
+    for (let index = 0; index < this.#count; index++) {
       const { id, owner } = this.#at(index);
       if (owner !== 0 && id >> 40n === prefix >> 40n) found.set(owner - 1, id);
     }
@@ -102,6 +106,6 @@ export class ServiceTable {
   }
 
   #at(index: number) {
-    return structAt(this.memory, ServiceLayout, this.address + index * ServiceLayout.size);
+    return structAt(this.#memory, ServiceLayout, this.#address + index * ServiceLayout.size);
   }
 }

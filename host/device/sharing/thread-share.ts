@@ -37,33 +37,36 @@ const REMEDY = 'if its Worker has ended, call unshare with its share';
 
 /** The slots of a device's threads, as the thread that opened it sees them. */
 export class ThreadShares {
+  readonly #arena: ArenaMemory;
+  readonly #tables: ThreadTables | undefined;
+  readonly #name: string | undefined;
   readonly #given = new Map<number, DeviceShare>();
 
   /**
    * `tables`: the lock of the tables; undefined: no other thread can share the device. `name`: name
    * of a device that processes share; there a thread is a member of its own, as a process is.
    */
-  constructor(
-    private readonly arena: ArenaMemory,
-    private readonly tables: ThreadTables | undefined,
-    private readonly name: string | undefined,
-  ) {}
+  constructor(arena: ArenaMemory, tables: ThreadTables | undefined, name: string | undefined) {
+    this.#arena = arena;
+    this.#name = name;
+    this.#tables = tables;
+  }
 
   /** Can other threads have the device? */
   get any(): boolean {
-    return this.tables !== undefined;
+    return this.#tables !== undefined;
   }
 
   /** Throws MisuseError, RefusalError EOPNOTSUPP (`threadsMax`), EBUSY (all taken), ENOMEM. */
   give(address: string, deviceId: bigint, options: ShareOptions): DeviceShare {
     checkKeys('share', options, 'memoryBytes');
     const { memoryBytes = MEMORY_BYTES } = options;
-    const { memory, heap, address: arena } = this.arena;
-    if (!this.tables) {
+    const { memory, heap, address: arena } = this.#arena;
+    if (!this.#tables) {
       const remedy =
-        this.name === undefined
+        this.#name === undefined
           ? 'was opened for one thread; set threadsMax in openDevice'
-          : `has the name ${this.name}; call openDevice with that name in the thread`;
+          : `has the name ${this.#name}; call openDevice with that name in the thread`;
       throw new RefusalError('EOPNOTSUPP', `share: the device ${remedy}`);
     }
     if (!Number.isInteger(memoryBytes) || memoryBytes < 2 ** 20) {
@@ -89,11 +92,11 @@ export class ThreadShares {
    * RefusalError EBUSY: others are using it, call again.
    */
   takeBack({ slot, start }: DeviceShare): void {
-    const tables = this.tables;
+    const tables = this.#tables;
     if (!tables || this.#given.get(slot)?.start !== start) {
       throw new MisuseError('share', 'must be a share of this device');
     }
-    const { exports, address, heap } = this.arena;
+    const { exports, address, heap } = this.#arena;
     // The thread may have ended while it held the lock.
     tables.word.releaseFor(slot);
     tables.lock.run(() => {

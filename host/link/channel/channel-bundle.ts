@@ -6,10 +6,12 @@ import type { ChannelReceiver, DatagramChannel } from './datagram-channel.js';
 
 export class ChannelBundle implements DatagramChannel {
   connections: readonly DatagramChannel[];
+  readonly #channels: readonly DatagramChannel[];
   readonly #carrying = new Set<DatagramChannel>();
 
   /** At least one. */
-  constructor(private readonly channels: readonly DatagramChannel[]) {
+  constructor(channels: readonly DatagramChannel[]) {
+    this.#channels = channels;
     this.connections = [this.#main];
   }
 
@@ -18,11 +20,11 @@ export class ChannelBundle implements DatagramChannel {
   }
 
   get #main(): DatagramChannel {
-    return this.channels[0]!;
+    return this.#channels[0]!;
   }
 
   start(receiver: ChannelReceiver): void {
-    for (const channel of this.channels) {
+    for (const channel of this.#channels) {
       const isMain = channel === this.#main;
       channel.start({
         opened: () => {
@@ -48,13 +50,13 @@ export class ChannelBundle implements DatagramChannel {
   }
 
   close(): void {
-    for (const channel of this.channels) channel.close();
+    for (const channel of this.#channels) channel.close();
   }
 
   #carries(channel: DatagramChannel, does: boolean): void {
     if (does) this.#carrying.add(channel);
     else this.#carrying.delete(channel);
-    const carrying = this.channels.filter((other) => this.#carrying.has(other));
+    const carrying = this.#channels.filter((other) => this.#carrying.has(other));
     this.connections = carrying.length > 0 ? carrying : [this.#main];
   }
 }

@@ -25,6 +25,10 @@ export class ChannelConnection {
   ackDue = false;
   /** Of the last message, where it has several beside it. */
   lastOrder: number | undefined;
+  readonly #limits: ChannelLimits;
+  readonly #counters: ChannelCounters;
+  /** Called when there may be room again. */
+  readonly #roomy: () => void;
   /** Number of the next message with packets; before `#acked` nothing is under way. */
   #next = 0;
   #acked = 0;
@@ -41,12 +45,14 @@ export class ChannelConnection {
 
   constructor(
     readonly channel: DatagramChannel,
-    private readonly limits: ChannelLimits,
-    private readonly counters: ChannelCounters,
-
-    /** Called when there may be room again. */
-    private readonly roomy: () => void,
-  ) {}
+    limits: ChannelLimits,
+    counters: ChannelCounters,
+    roomy: () => void,
+  ) {
+    this.#limits = limits;
+    this.#counters = counters;
+    this.#roomy = roomy;
+  }
 
   get underWayBytes(): number {
     return this.#sentBytes - this.#ackedBytes;
@@ -58,14 +64,14 @@ export class ChannelConnection {
     if (underWay === 0) return true;
     if (this.#isProbing) return false;
     return (
-      underWay + length <= this.limits.windowBytes &&
+      underWay + length <= this.#limits.windowBytes &&
       ((this.#next - this.#acked) & 0xffff) < MESSAGES_MAX
     );
   }
 
   /** Sends packets. `flags`: what else is to be said of them. */
   send(frame: Frame, flags: number): void {
-    const { windowBytes, messageBytes, bufferedBytesMax } = this.limits;
+    const { windowBytes, messageBytes, bufferedBytesMax } = this.#limits;
     const sequence = this.#next;
     this.#sentBefore[sequence & (MESSAGES_MAX - 1)] = this.#sentBytes;
     this.#sentBytes += frame.length;
@@ -82,7 +88,7 @@ export class ChannelConnection {
       sequence,
     );
     if (this.channel.bufferedBytes > bufferedBytesMax || !this.channel.send(message)) {
-      this.counters.refused++;
+      this.#counters.refused++;
     }
   }
 
@@ -93,7 +99,7 @@ export class ChannelConnection {
 
   #finish(frame: Frame, kind: number, flags: number, sequence: number): Uint8Array {
     this.ackDue = false;
-    this.counters.messagesSent++;
+    this.#counters.messagesSent++;
     const seen = this.#seen < 0 ? 0 : FrameFlag.SEEN;
     return frame.finish(kind, flags | seen, sequence, Math.max(this.#seen, 0));
   }
@@ -117,19 +123,19 @@ export class ChannelConnection {
     this.#isProbing = false;
     this.#silenceMillis = SILENCE_MILLIS;
     this.stop();
-    this.roomy();
+    this.#roomy();
   }
 
   /** The window is closed: if nothing is seen for a while, everything is taken for lost. */
   wait(): void {
     this.#timer ??= setTimeout(() => {
       this.#timer = undefined;
-      this.counters.silences++;
+      this.#counters.silences++;
       this.#acked = this.#next;
       this.#ackedBytes = this.#sentBytes;
       this.#isProbing = true;
       this.#silenceMillis = Math.min(2 * this.#silenceMillis, SILENCE_MILLIS_MAX);
-      this.roomy();
+      this.#roomy();
     }, timerMillis(this.#silenceMillis));
   }
 

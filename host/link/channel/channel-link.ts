@@ -68,6 +68,9 @@ export abstract class ChannelLink implements Link {
     malformed: 0,
     silences: 0,
   };
+  readonly #name: string;
+  readonly #packetSizeMax: number;
+  readonly #limits: ChannelLimits;
   readonly #peers = new Map<string, ChannelPeer>();
   /** Channels that are not open yet. */
   readonly #pending = new Set<ChannelPeer>();
@@ -89,11 +92,11 @@ export abstract class ChannelLink implements Link {
   readonly #events: PeerEvent[] = [];
   readonly #waiting: ((event: PeerEvent | undefined) => void)[] = [];
 
-  protected constructor(
-    private readonly name: string,
-    private readonly packetSizeMax: number,
-    private readonly limits: ChannelLimits,
-  ) {}
+  protected constructor(name: string, packetSizeMax: number, limits: ChannelLimits) {
+    this.#name = name;
+    this.#packetSizeMax = packetSizeMax;
+    this.#limits = limits;
+  }
 
   /** Our address; taken until `releaseAddress`. Rejects with LinkError. */
   protected abstract takeAddress(): Promise<Gid>;
@@ -120,14 +123,14 @@ export abstract class ChannelLink implements Link {
     try {
       this.#opening = this.takeAddress();
       const local = new Endpoint(await this.#opening, ROCE_PORT);
-      const { windowBytes } = this.limits;
+      const { windowBytes } = this.#limits;
       // The engine counts as for a socket's buffer, where a packet of this size costs the double.
       const charge = 4 * windowBytes;
       this.#info = {
-        name: this.name,
+        name: this.#name,
         pseudoHeader: 'none',
         local,
-        packetSizeMax: this.packetSizeMax,
+        packetSizeMax: this.#packetSizeMax,
         windowBytes: charge,
         receiveBufferBytes: 2 * charge,
         paced: true,
@@ -205,7 +208,7 @@ export abstract class ChannelLink implements Link {
     accept?: () => Promise<void>,
   ): Promise<Endpoint> {
     const key = gid.toString();
-    const { openMillis } = this.limits;
+    const { openMillis } = this.#limits;
     try {
       this.checkRoom(gid);
     } catch (error) {
@@ -214,7 +217,7 @@ export abstract class ChannelLink implements Link {
     }
     const known = this.#all().find((other) => other.endpoint.gid.equals(gid));
     const endpoint = known?.endpoint ?? new Endpoint(gid, ROCE_PORT);
-    const peer = new ChannelPeer(endpoint, channel, this.limits, this.counters, this.#packet);
+    const peer = new ChannelPeer(endpoint, channel, this.#limits, this.counters, this.#packet);
     this.#pending.add(peer);
     return new Promise((resolve, reject) => {
       peer.gone = (reason) => {
@@ -255,7 +258,7 @@ export abstract class ChannelLink implements Link {
 
   /** Throws LinkError when there is no place for a peer of that address. */
   protected checkRoom(gid: Gid): void {
-    const { peersMax } = this.limits;
+    const { peersMax } = this.#limits;
     if (!this.#receiver) throw new LinkError('ECONNRESET', 'the link is not open');
     if (this.info.local.gid.equals(gid)) {
       throw new LinkError('EADDRINUSE', `${gid} is the address of this link`);
@@ -296,7 +299,7 @@ export abstract class ChannelLink implements Link {
       return;
     }
     this.#older.add(old);
-    this.#asking ??= setTimeout(() => this.#askAll(), timerMillis(this.limits.askMillis));
+    this.#asking ??= setTimeout(() => this.#askAll(), timerMillis(this.#limits.askMillis));
   }
 
   /**
@@ -311,7 +314,7 @@ export abstract class ChannelLink implements Link {
       older.ask();
       this.#peers.get(older.endpoint.gid.toString())?.ask();
     }
-    this.#asking = setTimeout(() => this.#askAll(), timerMillis(this.limits.askMillis));
+    this.#asking = setTimeout(() => this.#askAll(), timerMillis(this.#limits.askMillis));
   }
 
   /** Something came by a connection that was thought to be an older one: it is what carries. */
@@ -342,7 +345,7 @@ export abstract class ChannelLink implements Link {
 
   /** A peer that got lost may come back; then nothing but packets was lost. */
   #closed(key: string, peer: ChannelPeer, reason: string, isLost: boolean): void {
-    const { returnMillis } = this.limits;
+    const { returnMillis } = this.#limits;
     const isOfPeer = (other: ChannelPeer): boolean => other.endpoint === peer.endpoint;
     const isCurrent = this.#peers.get(key) === peer;
     const older = isCurrent ? [...this.#older].filter(isOfPeer).pop() : undefined;
@@ -389,7 +392,7 @@ export abstract class ChannelLink implements Link {
   }
 
   #sendToOurselves(bytes: Uint8Array, destination: Endpoint): void {
-    const isOurs = destination.equals(this.info.local) && bytes.length <= this.packetSizeMax;
+    const isOurs = destination.equals(this.info.local) && bytes.length <= this.#packetSizeMax;
     if (!isOurs || this.#ownBytes + bytes.length > OWN_BYTES_MAX) {
       if (isOurs) this.counters.dropped++;
       else this.counters.unroutable++;

@@ -31,6 +31,9 @@ export class ChannelPeer {
   gone: (reason: string) => void = () => {};
   /** Something came since the last turn. */
   isTouched = false;
+  readonly #limits: ChannelLimits;
+  readonly #counters: ChannelCounters;
+  readonly #packet: (bytes: Uint8Array, peer: ChannelPeer) => void;
   readonly #free: Frame[] = [];
   /** Frames that wait for the window; the last one may still grow. */
   #waiting: Frame[] = [];
@@ -48,19 +51,22 @@ export class ChannelPeer {
   constructor(
     readonly endpoint: Endpoint,
     readonly channel: DatagramChannel,
-    private readonly limits: ChannelLimits,
-    private readonly counters: ChannelCounters,
-    private readonly packet: (bytes: Uint8Array, peer: ChannelPeer) => void,
+    limits: ChannelLimits,
+    counters: ChannelCounters,
+    packet: (bytes: Uint8Array, peer: ChannelPeer) => void,
   ) {
+    this.#limits = limits;
+    this.#counters = counters;
+    this.#packet = packet;
     this.#connections = [this.#connectionOf(channel)];
   }
 
   /** Copies a packet into the last message. Full messages leave at once, the rest by `flush`. */
   add(packet: Uint8Array): void {
-    const { messageBytes, queueBytes } = this.limits;
+    const { messageBytes, queueBytes } = this.#limits;
     const size = LENGTH_BYTES + packet.length;
     if (HEADER_BYTES + size > messageBytes || this.#waitingBytes + size > queueBytes) {
-      this.counters.dropped++;
+      this.#counters.dropped++;
       return;
     }
     let frame = this.#waiting[this.#waiting.length - 1];
@@ -71,7 +77,7 @@ export class ChannelPeer {
     }
     frame.add(packet);
     this.#waitingBytes += size;
-    this.counters.sent++;
+    this.#counters.sent++;
   }
 
   /** Sends what waits, as far as the window is open. */
@@ -91,18 +97,18 @@ export class ChannelPeer {
 
   #say(connection: ChannelConnection, flags: number): void {
     if (!this.isOpen) return;
-    const frame = this.#free.pop() ?? new Frame(this.limits.messageBytes);
+    const frame = this.#free.pop() ?? new Frame(this.#limits.messageBytes);
     connection.say(frame, flags);
     this.#recycle(frame);
   }
 
   /** A message came by this channel, of which there may be several. */
   receive(message: Uint8Array, channel = this.channel): void {
-    this.counters.messagesReceived++;
+    this.#counters.messagesReceived++;
     const [kind, flags = 0] = message;
     const isKnown = kind === Kind.PACKETS || kind === Kind.ACKNOWLEDGE;
-    if (!isKnown || message.length < HEADER_BYTES || message.length > this.limits.receiveBytes) {
-      this.counters.malformed++;
+    if (!isKnown || message.length < HEADER_BYTES || message.length > this.#limits.receiveBytes) {
+      this.#counters.malformed++;
       return;
     }
     const connection = this.#connectionOf(channel);
@@ -117,7 +123,7 @@ export class ChannelPeer {
     }
     const end = message.length - ORDER_BYTES;
     if (end < HEADER_BYTES || !this.channel.connections) {
-      this.counters.malformed++;
+      this.#counters.malformed++;
       return;
     }
     this.#arrived ??= new MessageOrder((kept) => this.#open(kept));
@@ -125,8 +131,8 @@ export class ChannelPeer {
   }
 
   #open(message: Uint8Array): void {
-    const isWhole = readPackets(message, (bytes) => this.packet(bytes, this));
-    if (!isWhole) this.counters.malformed++;
+    const isWhole = readPackets(message, (bytes) => this.#packet(bytes, this));
+    if (!isWhole) this.#counters.malformed++;
   }
 
   /** Forgets what waits. */
@@ -142,7 +148,7 @@ export class ChannelPeer {
   #connectionOf(channel: DatagramChannel): ChannelConnection {
     let connection = this.#known.get(channel);
     if (!connection) {
-      connection = new ChannelConnection(channel, this.limits, this.counters, () => this.#pump());
+      connection = new ChannelConnection(channel, this.#limits, this.#counters, () => this.#pump());
       this.#known.set(channel, connection);
     }
     return connection;
@@ -184,7 +190,7 @@ export class ChannelPeer {
     let roomiest: ChannelConnection | undefined;
     for (const connection of this.#connections) {
       if (!connection.hasRoom(length)) continue;
-      if (connection.underWayBytes < this.limits.windowBytes * SPREAD_PART) return connection;
+      if (connection.underWayBytes < this.#limits.windowBytes * SPREAD_PART) return connection;
       if (!roomiest || connection.underWayBytes < roomiest.underWayBytes) roomiest = connection;
     }
     return roomiest;

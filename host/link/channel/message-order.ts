@@ -19,6 +19,7 @@ const GAP_MILLIS = 2;
 const LOST = new Uint8Array(0);
 
 export class MessageOrder {
+  readonly #deliver: (message: Uint8Array) => void;
   /** By order, modulo AHEAD_MAX. */
   readonly #kept = new Array<Uint8Array | undefined>(AHEAD_MAX).fill(undefined);
   #keptCount = 0;
@@ -26,7 +27,9 @@ export class MessageOrder {
   #timer: ReturnType<typeof setTimeout> | undefined;
 
   /** What is delivered is only valid during the call. */
-  constructor(private readonly deliver: (message: Uint8Array) => void) {}
+  constructor(deliver: (message: Uint8Array) => void) {
+    this.#deliver = deliver;
+  }
 
   /**
    * `message` is only valid during the call. `previous`: equal to `order` if there is no such
@@ -35,7 +38,7 @@ export class MessageOrder {
   receive(order: number, previous: number, message: Uint8Array): void {
     const ahead = sequenceDistance(order, this.#next);
     if (ahead < 0) {
-      this.deliver(message);
+      this.#deliver(message);
       return;
     }
     if (ahead >= AHEAD_MAX) {
@@ -47,7 +50,7 @@ export class MessageOrder {
     if (order === this.#next) {
       // It may have been taken for lost.
       this.#take();
-      this.deliver(message);
+      this.#deliver(message);
     } else {
       this.#keep(order, Uint8Array.from(message));
     }
@@ -87,7 +90,7 @@ export class MessageOrder {
   #deliverKept(): void {
     while (this.#at(this.#next)) {
       const message = this.#take()!;
-      if (message !== LOST) this.deliver(message);
+      if (message !== LOST) this.#deliver(message);
     }
   }
 

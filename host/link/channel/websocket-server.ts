@@ -76,13 +76,15 @@ export async function acceptUpgrades(
 
 /** The sockets of a link, and whether their peers are there. */
 class Peers {
+  readonly #link: WebSocketLink;
+  readonly #aliveMillis: number;
   /** The socket of each address. */
   readonly #holders = new Map<string, WebSocket>();
 
-  constructor(
-    private readonly link: WebSocketLink,
-    private readonly aliveMillis: number,
-  ) {}
+  constructor(link: WebSocketLink, aliveMillis: number) {
+    this.#link = link;
+    this.#aliveMillis = aliveMillis;
+  }
 
   enter(socket: WebSocket): void {
     let isHeard = true;
@@ -93,7 +95,7 @@ class Peers {
         isHeard = false;
         socket.ping();
       },
-      timerMillis(this.aliveMillis / 2),
+      timerMillis(this.#aliveMillis / 2),
     );
     looking.unref();
     socket.on('pong', hear).on('message', hear);
@@ -110,7 +112,7 @@ class Peers {
       const holder = this.#holders.get(address);
       if (holder) await probe(holder);
     };
-    const { gid } = await this.link.accept(socket as unknown as Socket, claimed);
+    const { gid } = await this.#link.accept(socket as unknown as Socket, claimed);
     const address = gid.toString();
     this.#holders.set(address, socket);
     socket.once('close', () => {

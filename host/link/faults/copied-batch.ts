@@ -19,10 +19,12 @@ export function copyPacket(batch: PacketBatch, index: number): CopiedPacket {
 export class CopiedBatch implements PacketBatch {
   readonly count: number;
   readonly buffer: ArrayBuffer;
+  readonly #packets: readonly CopiedPacket[];
   readonly #addresses: number[] = [];
 
-  constructor(private readonly packets: readonly CopiedPacket[]) {
+  constructor(packets: readonly CopiedPacket[]) {
     this.count = packets.length;
+    this.#packets = packets;
     let size = 0;
     for (const { bytes } of packets) {
       this.#addresses.push(size);
@@ -37,11 +39,11 @@ export class CopiedBatch implements PacketBatch {
   }
 
   lengthOf(index: number): number {
-    return this.packets[index]!.bytes.length;
+    return this.#packets[index]!.bytes.length;
   }
 
   destinationOf(index: number): Endpoint {
-    return this.packets[index]!.destination;
+    return this.#packets[index]!.destination;
   }
 
   bytesOf(index: number): Uint8Array {

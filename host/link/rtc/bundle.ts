@@ -9,24 +9,27 @@ import type { Gid } from '../endpoint.js';
 import type { Description, RtcConnection, RtcConnector, RtcRestart } from './connection.js';
 
 export class BundleConnector implements RtcConnector {
+  readonly #connector: RtcConnector;
+  readonly #connections: number;
+
   /** Offers `connections` connections at once, and answers at most that number. */
-  constructor(
-    private readonly connector: RtcConnector,
-    private readonly connections: number,
-  ) {}
+  constructor(connector: RtcConnector, connections: number) {
+    this.#connector = connector;
+    this.#connections = connections;
+  }
 
   address(): Promise<Gid> {
-    return this.connector.address();
+    return this.#connector.address();
   }
 
   offer(): Promise<RtcConnection> {
-    const offers = Array.from({ length: this.connections }, () => this.connector.offer());
+    const offers = Array.from({ length: this.#connections }, () => this.#connector.offer());
     return bundleOf(offers);
   }
 
   answer(offer: Description): Promise<RtcConnection> {
-    const offers = split(offer).slice(0, this.connections);
-    return bundleOf(offers.map((one) => this.connector.answer(one)));
+    const offers = split(offer).slice(0, this.#connections);
+    return bundleOf(offers.map((one) => this.#connector.answer(one)));
   }
 }
 

@@ -32,10 +32,12 @@ async function load(): Promise<Library> {
 }
 
 export class NodeConnector implements RtcConnector {
+  readonly #options: RtcOptions;
   #certificate: Certificate | undefined;
 
-  constructor(private readonly options: RtcOptions = {}) {
+  constructor(options: RtcOptions = {}) {
     checkKeys('RtcConnector', options, 'iceServers reliable');
+    this.#options = options;
   }
 
   async address(): Promise<Gid> {
@@ -49,7 +51,7 @@ export class NodeConnector implements RtcConnector {
     const offer = described(connection, 'offer');
     return connectionOf(
       connection,
-      openChannel(connection, this.options),
+      openChannel(connection, this.#options),
       offer.then(takeDtlsClient),
     );
   }
@@ -65,7 +67,7 @@ export class NodeConnector implements RtcConnector {
       throw refusal('offer', error);
     }
     setTimeout(() => addCandidates(connection, candidates), OFFERER_FIRST_MILLIS).unref();
-    return connectionOf(connection, openChannel(connection, this.options), answer);
+    return connectionOf(connection, openChannel(connection, this.#options), answer);
   }
 
   get #identity(): Certificate {
@@ -76,7 +78,7 @@ export class NodeConnector implements RtcConnector {
     const { PeerConnection } = await load();
     const { certificatePem, keyPem } = this.#identity;
     return new PeerConnection(CHANNEL_LABEL, {
-      iceServers: [...(this.options.iceServers ?? [])],
+      iceServers: [...(this.#options.iceServers ?? [])],
       certificatePemFile: certificatePem,
       keyPemFile: keyPem,
     });

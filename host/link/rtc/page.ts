@@ -52,10 +52,12 @@ function peerConnectionClass(): RtcPeerConnectionClass {
 }
 
 export class PageConnector implements RtcConnector {
+  readonly #options: RtcOptions;
   #certificate: Promise<{ certificate: object; gid: Gid }> | undefined;
 
-  constructor(private readonly options: RtcOptions = {}) {
+  constructor(options: RtcOptions = {}) {
     checkKeys('RtcConnector', options, 'iceServers reliable');
+    this.#options = options;
   }
 
   async address(): Promise<Gid> {
@@ -86,7 +88,7 @@ export class PageConnector implements RtcConnector {
 
   #make(certificates: object[]): PageConnection {
     const PeerConnection = peerConnectionClass();
-    const iceServers = (this.options.iceServers ?? []).map((urls) => ({ urls }));
+    const iceServers = (this.#options.iceServers ?? []).map((urls) => ({ urls }));
     let connection: RtcPeerConnection;
     try {
       connection = new PeerConnection({ iceServers, certificates });
@@ -98,7 +100,7 @@ export class PageConnector implements RtcConnector {
     }
     return {
       connection,
-      channel: connection.createDataChannel(CHANNEL_LABEL, channelOptions(this.options)),
+      channel: connection.createDataChannel(CHANNEL_LABEL, channelOptions(this.#options)),
     };
   }
 

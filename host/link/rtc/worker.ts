@@ -102,10 +102,12 @@ const pending = new Map<number, (response: RtcResponse) => void>();
 let isListening = false;
 
 export class WorkerConnector implements RtcConnector {
+  readonly #options: RtcOptions;
   #known: Promise<RtcResponse> | undefined;
 
-  constructor(private readonly options: RtcOptions = {}) {
+  constructor(options: RtcOptions = {}) {
     checkKeys('RtcConnector', options, 'iceServers reliable');
+    this.#options = options;
   }
 
   async address(): Promise<Gid> {
@@ -124,7 +126,7 @@ export class WorkerConnector implements RtcConnector {
   }
 
   #introduce(): Promise<RtcResponse> {
-    const options = this.options;
+    const options = this.#options;
     this.#known ??= pageOf().then((port) => ask(port, (id) => ({ id, kind: 'address', options })));
     return this.#known;
   }

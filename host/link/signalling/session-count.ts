@@ -9,8 +9,11 @@ const SOURCES_KEPT = 1024;
 export class SessionCount {
   /** By source and address of the peer: when its latest attempt is over. */
   readonly #sources = new Map<string, Map<string, number[]>>();
+  readonly #now: () => number;
 
-  constructor(private readonly now: () => number = () => performance.now()) {}
+  constructor(now = () => performance.now()) {
+    this.#now = now;
+  }
 
   /**
    * Counts one more offer of the peer `gid` from this remote address. False: its source has `most`
@@ -29,14 +32,14 @@ export class SessionCount {
     if (this.#count(source, isPresent) >= most) return false;
     const peers = this.#sources.get(source) ?? new Map<string, number[]>();
     this.#sources.set(source, peers);
-    peers.set(gid, [...(peers.get(gid) ?? []), this.now() + ATTEMPT_MILLIS]);
+    peers.set(gid, [...(peers.get(gid) ?? []), this.#now() + ATTEMPT_MILLIS]);
     return true;
   }
 
   #count(source: string, isPresent: (gid: string) => boolean): number {
     const peers = this.#sources.get(source);
     if (!peers) return 0;
-    const now = this.now();
+    const now = this.#now();
     let count = 0;
     for (const [gid, ends] of peers) {
       const open = ends.filter((end) => end > now);

@@ -12,20 +12,24 @@ export interface PolledDescriptor {
 export class ReadyPoll {
   /** Of memory: pollfd for every descriptor, then a timespec. */
   static readonly BYTES = 64;
+  readonly #posix: Posix;
   readonly #count: number;
+  readonly #words: Uint32Array;
   readonly #at: number;
   readonly #descriptors: number;
   readonly #timeout: number;
 
   /** `base`: process address of the memory `words`; `address`: of our BYTES in it. */
   constructor(
-    private readonly posix: Posix,
-    private readonly words: Uint32Array,
+    posix: Posix,
+    words: Uint32Array,
     base: number,
     address: number,
     descriptors: readonly PolledDescriptor[],
   ) {
+    this.#posix = posix;
     this.#count = descriptors.length;
+    this.#words = words;
     this.#at = address >>> 2;
     this.#descriptors = base + address;
     this.#timeout = base + address + DESCRIPTORS_MAX * POLLFD_BYTES;
@@ -42,21 +46,21 @@ export class ReadyPoll {
       const micros = Math.max(0, Math.floor(timeoutMicros));
       const seconds = Math.floor(micros / 1e6);
       const at = this.#at + 2 * DESCRIPTORS_MAX;
-      this.words[at] = seconds >>> 0;
-      this.words[at + 1] = seconds / 2 ** 32;
-      this.words[at + 2] = (micros - seconds * 1e6) * 1000;
+      this.#words[at] = seconds >>> 0;
+      this.#words[at + 1] = seconds / 2 ** 32;
+      this.#words[at + 2] = (micros - seconds * 1e6) * 1000;
       timeout = this.#timeout;
     }
-    return this.posix.pollDescriptors(this.#descriptors, this.#count, timeout) > 0;
+    return this.#posix.pollDescriptors(this.#descriptors, this.#count, timeout) > 0;
   }
 
   /** The descriptor `index` is another one from now on. */
   replace(index: number, fd: number): void {
-    this.words[this.#at + 2 * index] = fd;
+    this.#words[this.#at + 2 * index] = fd;
   }
 
   /** What the last `wait` found of descriptor `index`: POLLIN, POLLOUT, and errors. */
   found(index: number): number {
-    return this.words[this.#at + 2 * index + 1]! >>> 16;
+    return this.#words[this.#at + 2 * index + 1]! >>> 16;
   }
 }

@@ -44,6 +44,9 @@ export class ReceiveSlots {
   /** Of the last `receive`. */
   packets = 0;
   bytes = 0;
+  readonly #posix: Posix;
+  readonly #fd: number;
+  readonly #memory: Uint8Array;
   readonly #words: Uint32Array;
   readonly #headers: number;
   readonly #headersPointer: number;
@@ -69,13 +72,16 @@ export class ReceiveSlots {
 
   /** `base`: process address of `memory`; `address`: of the slots in it. */
   constructor(
-    private readonly posix: Posix,
-    private readonly fd: number,
+    posix: Posix,
+    fd: number,
     isIpv4: boolean,
-    private readonly memory: Uint8Array,
+    memory: Uint8Array,
     base: number,
     address: number,
   ) {
+    this.#posix = posix;
+    this.#fd = fd;
+    this.#memory = memory;
     const words = new Uint32Array(memory.buffer);
     this.#words = words;
     const count = slotCount(memory.length);
@@ -108,7 +114,7 @@ export class ReceiveSlots {
     this.packets = 0;
     this.bytes = 0;
     this.#shorts = 0;
-    const filled = this.posix.receiveMessages(this.fd, this.#headersPointer, this.#asked);
+    const filled = this.#posix.receiveMessages(this.#fd, this.#headersPointer, this.#asked);
     // Looking for a second one costs something as well: only where there may be one.
     this.#asked = filled === this.#asked ? full : 1;
     this.#filled = Math.max(0, filled);
@@ -134,7 +140,7 @@ export class ReceiveSlots {
     this.bytes += length;
     if (length <= SHORT_BYTES) this.#shorts++;
     if (this.#congested) {
-      for (let at = address + BTH_FECN_BYTE; at < end; at += step) this.memory[at]! |= BTH_FECN;
+      for (let at = address + BTH_FECN_BYTE; at < end; at += step) this.#memory[at]! |= BTH_FECN;
     }
     if (direct && length > 0) {
       receiver.segments!(address, length, isRun ? step : 0, source);
@@ -142,7 +148,7 @@ export class ReceiveSlots {
     }
     let at = address;
     do {
-      receiver.packet(this.memory.subarray(at, Math.min(at + step, end)), source);
+      receiver.packet(this.#memory.subarray(at, Math.min(at + step, end)), source);
       at += step;
     } while (at < end);
   }

@@ -80,6 +80,7 @@ export interface SendMessagesOptions {
 export class SendMessages {
   static readonly BYTES =
     ReadyPoll.BYTES + MESSAGES * (HEADER_BYTES + IOVEC_BYTES + NAME_BYTES + CONTROL_SPACE);
+  readonly #options: SendMessagesOptions;
   readonly #counters: SendCounters;
   readonly #refusals: Refusals;
   readonly #buffer: ArrayBufferLike;
@@ -104,8 +105,9 @@ export class SendMessages {
   /** The destination of each message; kept between calls. */
   readonly #addressed: (Peer | undefined)[] = new Array<undefined>(MESSAGES).fill(undefined);
 
-  constructor(private readonly options: SendMessagesOptions) {
+  constructor(options: SendMessagesOptions) {
     const { posix, fd, memory, base, address } = options;
+    this.#options = options;
     this.#counters = options.counters;
     this.#refusals = new Refusals(String(options.gid));
     this.#buffer = memory.buffer;
@@ -132,12 +134,12 @@ export class SendMessages {
   }
 
   setPeerSegments(peer: Endpoint, segments: boolean): void {
-    this.#peerOf(peer).segments = segments && this.options.canSegment;
+    this.#peerOf(peer).segments = segments && this.#options.canSegment;
   }
 
   /** Returns when the kernel has what it takes of the batch; the rest is counted. */
   send(batch: PacketBatch): void {
-    const { posix, base: ownBase } = this.options;
+    const { posix, base: ownBase } = this.#options;
     const { buffer, count } = batch;
     const base = buffer === this.#buffer ? ownBase : posix.addressOf(buffer);
     for (let index = 0; index < count;) {
@@ -150,7 +152,7 @@ export class SendMessages {
   #make(batch: PacketBatch, index: number, count: number, base: number): number {
     this.#count = 0;
     const bytes =
-      batch.buffer === this.#buffer ? this.options.memory : new Uint8Array(batch.buffer);
+      batch.buffer === this.#buffer ? this.#options.memory : new Uint8Array(batch.buffer);
     while (index < count && this.#count < MESSAGES) {
       const destination = batch.destinationOf(index);
       const peer = this.#peerOf(destination);
@@ -218,7 +220,7 @@ export class SendMessages {
 
   /** Hands the messages to the kernel, past those that it refuses. */
   #hand(): void {
-    const { posix, base } = this.options;
+    const { posix, base } = this.#options;
     const fd = this.#fd;
     let waited = -1;
     // A buffer that did not drain in time will not for the next message either.
@@ -253,7 +255,7 @@ export class SendMessages {
    * no more runs so long, or none to this peer.
    */
   #sendInParts(message: number): void {
-    const { posix, base } = this.options;
+    const { posix, base } = this.#options;
     const peer = this.#addressed[message]!;
     const start = this.#starts[message]!;
     const length = this.#lengths[message]!;
@@ -303,8 +305,8 @@ export class SendMessages {
   }
 
   #makePeer({ gid, port, sourcePort }: Endpoint): Peer {
-    const { posix, gid: own, zone, flows } = this.options;
-    const fd = flows.find((flow) => flow.port === sourcePort)?.fd ?? this.options.fd;
+    const { posix, gid: own, zone, flows } = this.#options;
+    const fd = flows.find((flow) => flow.port === sourcePort)?.fd ?? this.#options.fd;
     if (gid.isIpv4 !== own.isIpv4) {
       return { address: undefined, addressBytes: 0, fd, segments: false };
     }

@@ -15,10 +15,13 @@ const MEANINGS: Readonly<Record<string, string>> = {
 };
 
 export class Refusals {
+  readonly #local: string;
   readonly #told = new Set<string>();
 
   /** `local`: the address that packets leave from. */
-  constructor(private readonly local: string) {}
+  constructor(local: string) {
+    this.#local = local;
+  }
 
   /** A packet was refused with this errno. */
   tell(code: string): void {
@@ -26,7 +29,7 @@ export class Refusals {
     if (meaning === undefined || this.#told.has(code)) return;
     this.#told.add(code);
     process.emitWarning(
-      `the system does not send what ${this.local} has to send (${code}): ${meaning}`,
+      `the system does not send what ${this.#local} has to send (${code}): ${meaning}`,
       { type: 'VerbenaWarning' },
     );
   }

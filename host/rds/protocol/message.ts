@@ -171,6 +171,9 @@ const ignoreKept: Kept = () => {};
 export class IncomingMessage {
   /** Bytes of the receives that the message occupies. */
   readonly memoryBytes: number;
+  readonly #packets: readonly ReceivedPacket[];
+  /** Bytes in front of the payload in each receive. */
+  readonly #start: number;
   readonly #kept: Kept;
   /** Connection of the message; undefined for a message within the node. */
   readonly connectionIndex: number | undefined;
@@ -178,15 +181,15 @@ export class IncomingMessage {
   constructor(
     readonly from: Endpoint,
     readonly header: RdsHeader,
-    private readonly packets: readonly ReceivedPacket[],
+    packets: readonly ReceivedPacket[],
     kept: Kept = ignoreKept,
     connectionIndex?: number,
-
-    /** Bytes in front of the payload in each receive. */
-    private readonly start: number = HEADER_BYTES,
+    start = HEADER_BYTES,
   ) {
+    this.#packets = packets;
     this.#kept = kept;
     this.connectionIndex = connectionIndex;
+    this.#start = start;
     let bytes = 0;
     for (const { memoryBytes } of packets) bytes += memoryBytes;
     this.memoryBytes = bytes;
@@ -204,9 +207,9 @@ export class IncomingMessage {
   /** Copies as much as fits into `target`; returns the number of bytes. */
   copy(target: Uint8Array): number {
     let at = 0;
-    for (const { bytes, behind } of this.packets) {
-      const isBehind = this.start === HEADER_BYTES && behind !== undefined;
-      let part = isBehind ? behind : bytes.subarray(this.start);
+    for (const { bytes, behind } of this.#packets) {
+      const isBehind = this.#start === HEADER_BYTES && behind !== undefined;
+      let part = isBehind ? behind : bytes.subarray(this.#start);
       if (part.length > target.length - at) part = part.subarray(0, target.length - at);
       target.set(part, at);
       at += part.length;
@@ -216,7 +219,7 @@ export class IncomingMessage {
 
   /** Views of the payload, in order. */
   pieces(): Uint8Array[] {
-    return this.packets.map(({ bytes }) => bytes.subarray(this.start));
+    return this.#packets.map(({ bytes }) => bytes.subarray(this.#start));
   }
 
   /** Returns a copy of the whole message. */
@@ -227,7 +230,7 @@ export class IncomingMessage {
   }
 
   release(): void {
-    for (const packet of this.packets) packet.release();
+    for (const packet of this.#packets) packet.release();
   }
 }
 

@@ -59,13 +59,14 @@ export class RdmaOperation {
   readonly region: LocalRegion;
   readonly from: number;
   isPosted = false;
+  readonly #ended: (status: number) => void;
   #isOver = false;
 
   /** `ended` is called once, with one of RdmaStatus. The region is held for the operation. */
   constructor(
     { cookie, remoteOffset, flags }: { cookie: bigint; remoteOffset: number; flags: number },
     memory: { readonly local: Uint8Array; readonly region: LocalRegion; readonly from: number },
-    private readonly ended: (status: number) => void,
+    ended: (status: number) => void,
   ) {
     this.isWrite = (flags & RdmaFlag.READWRITE) !== 0;
     this.isFenced = (flags & RdmaFlag.FENCE) !== 0;
@@ -74,6 +75,7 @@ export class RdmaOperation {
     this.local = memory.local;
     this.region = memory.region;
     this.from = memory.from;
+    this.#ended = ended;
   }
 
   /** A connection needs it no more. */
@@ -92,6 +94,6 @@ export class RdmaOperation {
     if (this.#isOver) return;
     this.#isOver = true;
     this.region.letGo();
-    this.ended(status);
+    this.#ended(status);
   }
 }

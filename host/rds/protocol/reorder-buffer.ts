@@ -19,12 +19,19 @@ export type Has = (connectionIndex: number, sequence: number) => boolean;
 
 export class ReorderBuffer {
   readonly #flows = new Map<number, Held[]>();
+  readonly #expected: Expected;
+  readonly #has: Has;
+  readonly #deliver: (now: number, message: IncomingMessage) => void;
 
   constructor(
-    private readonly expected: Expected,
-    private readonly has: Has,
-    private readonly deliver: (now: number, message: IncomingMessage) => void,
-  ) {}
+    expected: Expected,
+    has: Has,
+    deliver: (now: number, message: IncomingMessage) => void,
+  ) {
+    this.#expected = expected;
+    this.#has = has;
+    this.#deliver = deliver;
+  }
 
   get isEmpty(): boolean {
     return this.#flows.size === 0;
@@ -68,7 +75,7 @@ export class ReorderBuffer {
         if (!this.#isDelivered(flow, after)) index++;
         else {
           flow.splice(index, 1);
-          this.deliver(now, message);
+          this.#deliver(now, message);
           index = 0;
         }
       }
@@ -84,9 +91,9 @@ export class ReorderBuffer {
 
   #isDelivered(flow: readonly Held[] | undefined, after: After): boolean {
     const { connectionIndex } = after;
-    const expected = this.expected(connectionIndex);
+    const expected = this.#expected(connectionIndex);
     const sequence = after.isShort ? wholeOf(after.sequence, expected) : after.sequence;
-    if (expected <= sequence && !this.has(connectionIndex, sequence)) return false;
+    if (expected <= sequence && !this.#has(connectionIndex, sequence)) return false;
     return !flow?.some(
       (held) =>
         held.connectionIndex === connectionIndex && held.message.header.sequence === sequence,

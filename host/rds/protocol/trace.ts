@@ -35,10 +35,13 @@ const NAMES: ReadonlyMap<number, string> = new Map(
 );
 
 export class Trace {
-  constructor(
-    private readonly parameters: RdsParameters,
-    private readonly sink: LogSink | undefined,
-  ) {}
+  readonly #parameters: RdsParameters;
+  readonly #sink: LogSink | undefined;
+
+  constructor(parameters: RdsParameters, sink: LogSink | undefined) {
+    this.#parameters = parameters;
+    this.#sink = sink;
+  }
 
   /** Calls `text` only if lines of `level` (one of DebugLevel) are enabled. */
   log(now: number, level: number, text: () => string): void {
@@ -47,21 +50,21 @@ export class Trace {
 
   /** A line that `isLogged` wants. */
   write(now: number, level: number, text: string): void {
-    this.sink?.(`rds ${(now / 1e6).toFixed(6)} ${NAMES.get(level)!}: ${text}`);
+    this.#sink?.(`rds ${(now / 1e6).toFixed(6)} ${NAMES.get(level)!}: ${text}`);
   }
 
   /** Is that wanted? Where there is something to say of every message, ask first. */
   isLogged(level: number): boolean {
-    return this.sink !== undefined && (this.parameters.RdsDbgLvl & level) !== 0;
+    return this.#sink !== undefined && (this.#parameters.RdsDbgLvl & level) !== 0;
   }
 
   /** Are calls of this kind timed? `level`: one of TraceLevel. */
   isTimed(level: number): boolean {
-    const { RdsTraceLvl } = this.parameters;
-    return this.sink !== undefined && (RdsTraceLvl & (level | TraceLevel.ALL)) !== 0;
+    const { RdsTraceLvl } = this.#parameters;
+    return this.#sink !== undefined && (RdsTraceLvl & (level | TraceLevel.ALL)) !== 0;
   }
 
   timed(now: number, name: string, micros: number): void {
-    this.sink?.(`rds ${(now / 1e6).toFixed(6)} TRACE: ${name} ${micros.toFixed(1)} us`);
+    this.#sink?.(`rds ${(now / 1e6).toFixed(6)} TRACE: ${name} ${micros.toFixed(1)} us`);
   }
 }

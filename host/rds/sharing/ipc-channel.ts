@@ -58,10 +58,12 @@ export interface IpcChannel {
 export class SocketIpcChannel implements IpcChannel {
   onRecord: (record: IpcRecord) => void = () => {};
   onEnd: () => void = () => {};
+  readonly #socket: Socket;
   #rest = Buffer.alloc(0);
   #isCorked = false;
 
-  constructor(private readonly socket: Socket) {
+  constructor(socket: Socket) {
+    this.#socket = socket;
     socket.on('data', (bytes: Buffer) => this.#take(bytes));
     socket.on('error', () => {});
     socket.on('close', () => this.onEnd());
@@ -71,7 +73,7 @@ export class SocketIpcChannel implements IpcChannel {
     kind: RecordKind,
     { index = 0, port = 0, peerPort = 0, peer = NO_PEER } = {} as Partial<IpcRecord>,
   ) {
-    if (this.socket.destroyed) return;
+    if (this.#socket.destroyed) return;
     const bytes = Buffer.alloc(RECORD_BYTES);
     bytes.writeUInt16LE(kind, 0);
     bytes.writeUInt16LE(port, 2);
@@ -80,22 +82,22 @@ export class SocketIpcChannel implements IpcChannel {
     bytes.writeUInt32LE(index, 8);
     bytes.set(peer.gid.bytes, 16);
     this.#cork();
-    this.socket.write(bytes);
+    this.#socket.write(bytes);
   }
 
   close(): void {
     this.onRecord = () => {};
-    this.socket.destroy();
+    this.#socket.destroy();
   }
 
   /** Writes all records of one turn at once. */
   #cork(): void {
     if (this.#isCorked) return;
     this.#isCorked = true;
-    this.socket.cork();
+    this.#socket.cork();
     queueMicrotask(() => {
       this.#isCorked = false;
-      this.socket.uncork();
+      this.#socket.uncork();
     });
   }
 

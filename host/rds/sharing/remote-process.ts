@@ -306,34 +306,37 @@ export class RemoteProcess {
 
 /** A port of a remote process in the core. */
 export class ProcessPort implements PortUser {
+  readonly #remoteProcess: RemoteProcess;
   port!: Port;
   /** Messages that the process has not read. */
   backlog = 0;
   readonly keeps = true;
 
-  constructor(private readonly remoteProcess: RemoteProcess) {}
+  constructor(remoteProcess: RemoteProcess) {
+    this.#remoteProcess = remoteProcess;
+  }
 
   get isBound(): boolean {
-    return this.remoteProcess.nodeOwner.core.ports.get(this.port.number) === this.port;
+    return this.#remoteProcess.nodeOwner.core.ports.get(this.port.number) === this.port;
   }
 
   get isCrowded(): boolean {
-    return this.backlog > 0 && this.remoteProcess.area.receives.crowd > CROWDED;
+    return this.backlog > 0 && this.#remoteProcess.area.receives.crowd > CROWDED;
   }
 
   readable(): void {
-    this.remoteProcess.deliver(this);
+    this.#remoteProcess.deliver(this);
   }
 
   writable(): void {
-    this.remoteProcess.retry(this);
+    this.#remoteProcess.retry(this);
   }
 
   numbered(message: OutgoingMessage, connectionIndex: number): void {
-    this.remoteProcess.numbered(message, connectionIndex);
+    this.#remoteProcess.numbered(message, connectionIndex);
   }
 
   released(message: OutgoingMessage, isLost: boolean): void {
-    this.remoteProcess.released(message, isLost);
+    this.#remoteProcess.released(message, isLost);
   }
 }

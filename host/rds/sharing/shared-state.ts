@@ -264,10 +264,12 @@ function addressIn(id: bigint): number {
 const KINDS = [undefined, 'own', 'linux'] as const;
 
 class StoredPath implements PathRecord {
+  readonly #memory: Uint8Array;
   readonly #words: Int32Array;
   readonly #connections: StoredConnection[];
 
-  constructor(private readonly memory: Uint8Array) {
+  constructor(memory: Uint8Array) {
+    this.#memory = memory;
     this.#words = new Int32Array(memory.buffer, memory.byteOffset, CONNECTIONS_AT / 4);
     this.#connections = Array.from({ length: CONNECTIONS_PER_PATH }, (_, index) => {
       const at = CONNECTIONS_AT + index * CONNECTION_BYTES;
@@ -280,15 +282,15 @@ class StoredPath implements PathRecord {
   }
 
   begin(peer: Endpoint, home: number): void {
-    this.memory.fill(0);
-    this.memory.set(peer.gid.bytes, 16);
+    this.#memory.fill(0);
+    this.#memory.set(peer.gid.bytes, 16);
     this.#words[1] = peer.port;
     this.#words[2] = home;
     Atomics.store(this.#words, 0, 1);
   }
 
   get peer(): Endpoint {
-    const gid = new Gid(Uint8Array.from(this.memory.subarray(16, 32)));
+    const gid = new Gid(Uint8Array.from(this.#memory.subarray(16, 32)));
     return new Endpoint(gid, this.#words[1]! & 0xffff);
   }
 

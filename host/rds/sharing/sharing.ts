@@ -20,6 +20,10 @@ const LOOK_MILLIS = 20;
 const SWEEP_MILLIS = 100;
 
 export class Sharing {
+  readonly #context: Context;
+  readonly #sharedState: SharedState;
+  /** Creates the node's connections on this process's device. */
+  readonly #makeCore: () => RdsCore;
   #ownerProxy: OwnerProxy | undefined;
   #nodeOwner: NodeOwner | undefined;
   #server: Server | undefined;
@@ -28,12 +32,11 @@ export class Sharing {
   #isClosed = false;
 
   /** `makeCore` creates the core that owns the connections, and listens. */
-  constructor(
-    private readonly context: Context,
-    private readonly sharedState: SharedState,
-    /** Creates the node's connections on this process's device. */
-    private readonly makeCore: () => RdsCore,
-  ) {}
+  constructor(context: Context, sharedState: SharedState, makeCore: () => RdsCore) {
+    this.#context = context;
+    this.#sharedState = sharedState;
+    this.#makeCore = makeCore;
+  }
 
   get isOwner(): boolean {
     return this.#nodeOwner !== undefined;
@@ -41,7 +44,7 @@ export class Sharing {
 
   /** Makes this process the owner; it holds the lock. */
   lead(core: RdsCore): void {
-    const nodeOwner = new NodeOwner(core, this.sharedState, this.context, this.#ownerProxy?.area);
+    const nodeOwner = new NodeOwner(core, this.#sharedState, this.#context, this.#ownerProxy?.area);
     this.#nodeOwner = nodeOwner;
     nodeOwner.takeOver();
     if (this.#ownerProxy) {
@@ -49,7 +52,7 @@ export class Sharing {
       nodeOwner.welcome(its);
       this.#ownerProxy.join(mine, true);
     }
-    const { slot } = this.sharedState.shared;
+    const { slot } = this.#sharedState.shared;
     const server = createServer((socket) =>
       nodeOwner.welcome(new SocketIpcChannel(socket.unref())),
     );
@@ -57,7 +60,7 @@ export class Sharing {
     server.on('error', () => {});
     // A cluster primary would keep the listener, and its name, after the end of this process.
     server.listen({ path: this.#nameOf(slot), exclusive: true }, () => {
-      if (!this.#isClosed) this.sharedState.owner = slot;
+      if (!this.#isClosed) this.#sharedState.owner = slot;
     });
     server.unref();
     this.#timer = setInterval(() => nodeOwner.sweep(), SWEEP_MILLIS).unref();
@@ -65,9 +68,9 @@ export class Sharing {
 
   /** Makes this process a client of the owner. Throws RefusalError ENOMEM. */
   follow(core: RdsCore): OwnerProxy {
-    const { shared, secret } = this.sharedState;
-    const area = new Area(this.context.alloc(AREA_BYTES));
-    this.sharedState.publishArea(area.memory.byteOffset);
+    const { shared, secret } = this.#sharedState;
+    const area = new Area(this.#context.alloc(AREA_BYTES));
+    this.#sharedState.publishArea(area.memory.byteOffset);
     this.#ownerProxy = new OwnerProxy(core, area, shared.slot, new Endpoint(secret, ROCE_PORT));
     this.#timer = setTimeout(this.#look).unref();
     return this.#ownerProxy;
@@ -81,29 +84,29 @@ export class Sharing {
     this.#nodeOwner?.close();
     this.#ownerProxy?.close();
     this.#channel?.close();
-    this.sharedState.clearPorts(this.sharedState.shared.slot);
+    this.#sharedState.clearPorts(this.#sharedState.shared.slot);
   }
 
   /** Runs after the connections have ended. */
   closed(): void {
-    if (this.#nodeOwner) this.sharedState.giveBack();
-    const { device } = this.context;
+    if (this.#nodeOwner) this.#sharedState.giveBack();
+    const { device } = this.#context;
     if (device.closed) return;
-    this.sharedState.leave(this.context);
+    this.#sharedState.leave(this.#context);
   }
 
   readonly #look = (): void => {
     clearTimeout(this.#timer);
-    if (this.#isClosed || this.#nodeOwner || this.context.device.closed) return;
+    if (this.#isClosed || this.#nodeOwner || this.#context.device.closed) return;
     this.#timer = setTimeout(this.#look, LOOK_MILLIS).unref();
     if (this.#channel) return;
-    this.sharedState.shared.members.look();
-    if (this.sharedState.tryOwn()) {
+    this.#sharedState.shared.members.look();
+    if (this.#sharedState.tryOwn()) {
       clearTimeout(this.#timer);
-      return this.lead(this.makeCore());
+      return this.lead(this.#makeCore());
     }
-    const slot = this.sharedState.owner;
-    if (slot !== undefined && this.sharedState.isAlive(slot)) this.#call(slot);
+    const slot = this.#sharedState.owner;
+    if (slot !== undefined && this.#sharedState.isAlive(slot)) this.#call(slot);
   };
 
   #call(slot: number): void {
@@ -120,7 +123,7 @@ export class Sharing {
 
   /** A name in the abstract namespace, which ends with its process. */
   #nameOf(slot: number): string {
-    const { shared } = this.sharedState;
+    const { shared } = this.#sharedState;
     return `\0verbena-rds-${shared.deviceId.toString(16)}-${slot}`;
   }
 }

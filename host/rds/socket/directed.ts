@@ -11,9 +11,11 @@ const REGIONS_MAX = 1024;
 const U32_MAX = 0xffffffff;
 
 export class DirectedMemory {
+  readonly #transports: MultiDeviceTransport;
   readonly #regions = new Map<number, { readonly mr: MemoryRegion; readonly isOnce: boolean }>();
 
-  constructor(private readonly transports: MultiDeviceTransport) {
+  constructor(transports: MultiDeviceTransport) {
+    this.#transports = transports;
     transports.memories.add(this);
   }
 
@@ -26,7 +28,7 @@ export class DirectedMemory {
     const access = isWritten
       ? AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE | AccessFlag.REMOTE_READ
       : AccessFlag.REMOTE_READ;
-    const mr = this.transports.region(memory, access, 0);
+    const mr = this.#transports.region(memory, access, 0);
     this.#regions.set(mr.rkey, { mr, isOnce: (flags & RdmaFlag.USE_ONCE) !== 0 });
     return makeCookie(mr.rkey, Number(mr.addr));
   }
@@ -55,13 +57,13 @@ export class DirectedMemory {
     if (!Number.isInteger(remoteOffset) || remoteOffset < 0 || remoteOffset > U32_MAX) {
       throw new MisuseError('remoteOffset', `must fit 32 bits, got ${remoteOffset}`);
     }
-    const region = this.transports.hold(local, from);
+    const region = this.#transports.hold(local, from);
     return new RdmaOperation({ cookie, remoteOffset, flags }, { local, region, from }, ended);
   }
 
   /** Revokes all keys when the socket closes: peers can no longer reach its memory. */
   close(): void {
-    this.transports.memories.delete(this);
+    this.#transports.memories.delete(this);
     for (const { mr } of this.#regions.values()) mr.dereg();
     this.#regions.clear();
   }

@@ -12,10 +12,13 @@ const RESOLVED = Promise.resolve();
 /** Notifies a listener once for all events of one turn, in a microtask after the node's work. */
 export class ListenerQueue {
   listener: SocketListener | undefined;
+  readonly #isClosed: () => boolean;
   /** Pending events, a mask of PollEvent. */
   #news = 0;
 
-  constructor(private readonly isClosed: () => boolean) {}
+  constructor(isClosed: () => boolean) {
+    this.#isClosed = isClosed;
+  }
 
   tell(event: number): void {
     if (!this.listener) return;
@@ -27,7 +30,7 @@ export class ListenerQueue {
   readonly #inform = (): void => {
     const news = this.#news;
     this.#news = 0;
-    if (this.isClosed()) return;
+    if (this.#isClosed()) return;
     try {
       if (news & PollEvent.IN) this.listener?.readable?.();
       if (news & PollEvent.OUT) this.listener?.writable?.();

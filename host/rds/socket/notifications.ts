@@ -5,6 +5,8 @@ import type { RdsCore } from '../protocol/core.js';
 import type { CongestionMonitor } from '../protocol/core-options.js';
 
 export class Notifications implements CongestionMonitor {
+  readonly #core: RdsCore;
+  readonly #notify: () => void;
   #waiting: ReceivedControl[] = [];
   #monitored = 0n;
   /** Ports that are no longer slow, not yet read by the application. */
@@ -12,10 +14,10 @@ export class Notifications implements CongestionMonitor {
   #cookies: number[] = [];
 
   /** `notify` is called when a notification is available. */
-  constructor(
-    private readonly core: RdsCore,
-    private readonly notify: () => void,
-  ) {}
+  constructor(core: RdsCore, notify: () => void) {
+    this.#core = core;
+    this.#notify = notify;
+  }
 
   get isEmpty(): boolean {
     return this.#waiting.length === 0 && this.#updated === 0n && this.#cookies.length === 0;
@@ -24,24 +26,24 @@ export class Notifications implements CongestionMonitor {
   /** Sets the RDS_CONG_MONITOR mask; 0 ends it. */
   monitor(mask: bigint): void {
     this.#monitored = mask;
-    if (mask === 0n) this.core.monitors.delete(this);
-    else this.core.monitors.add(this);
+    if (mask === 0n) this.#core.monitors.delete(this);
+    else this.#core.monitors.add(this);
   }
 
   uncongested(bits: bigint): void {
     if ((bits & this.#monitored) === 0n) return;
     this.#updated |= bits & this.#monitored;
-    this.notify();
+    this.#notify();
   }
 
   operationEnded(userToken: bigint, status: number): void {
     this.#waiting.push({ type: ControlMessageType.RDMA_STATUS, userToken, status });
-    this.notify();
+    this.#notify();
   }
 
   memoryReturned(cookie: number): void {
     this.#cookies.push(cookie);
-    this.notify();
+    this.#notify();
   }
 
   /** Returns all notifications, which belong to the caller from then on. */

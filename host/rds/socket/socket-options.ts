@@ -18,14 +18,16 @@ import { notHere } from '../sharing/owner-proxy.js';
 export class SocketOptions {
   /** RECVERR: report each operation that fails, even without NOTIFY_ME. */
   tellsErrors = false;
+  readonly #node: RdsNode;
+  readonly #notifications: Notifications;
   #port: Port | undefined;
   #receiveHint = 0;
   #sendBytes = SEND_BYTES_DEFAULT;
 
-  constructor(
-    private readonly node: RdsNode,
-    private readonly notifications: Notifications,
-  ) {}
+  constructor(node: RdsNode, notifications: Notifications) {
+    this.#node = node;
+    this.#notifications = notifications;
+  }
 
   /** Applies the options when the socket is bound. */
   bound(port: Port): void {
@@ -36,7 +38,7 @@ export class SocketOptions {
 
   /** Throws RefusalError ENOPROTOOPT. */
   get(level: number, name: number): number {
-    const { MaxDataRecvBuffers } = this.node.core.parameters;
+    const { MaxDataRecvBuffers } = this.#node.core.parameters;
     const limit = this.#port?.receiveLimit ?? MaxDataRecvBuffers;
     const values: { readonly [option: string]: number } = {
       [`${SOL_SOCKET} ${SocketOption.SO_TYPE}`]: SOCK_DGRAM,
@@ -68,24 +70,24 @@ export class SocketOptions {
       return;
     }
     this.#receiveHint = Math.max(this.#receiveHint, value);
-    if (this.#port) this.node.core.raiseReceiveLimit(this.node.now, this.#port, value);
-    this.node.arm();
+    if (this.#port) this.#node.core.raiseReceiveLimit(this.#node.now, this.#port, value);
+    this.#node.arm();
   }
 
   #setOfRds(name: number, value: number | bigint | RdsAddress): void {
-    const { core, now } = this.node;
+    const { core, now } = this.#node;
     if (typeof value === 'object') {
       if (name !== RdsOption.CANCEL_SENT_TO) throw notOfRds(name);
       if (core.elsewhere) throw notHere('CANCEL_SENT_TO');
       if (this.#port) core.cancel(now, this.#port, endpointOf(value), value.port);
-      return this.node.arm();
+      return this.#node.arm();
     }
     if (typeof value === 'number' && !Number.isInteger(value)) {
       throw new MisuseError('value', `must be a whole number, got ${value}`);
     }
     if (name === RdsOption.RECVERR) this.tellsErrors = Number(value) !== 0;
     else if (name === RdsOption.CONG_MONITOR) {
-      this.notifications.monitor(BigInt.asUintN(64, BigInt(value)));
+      this.#notifications.monitor(BigInt.asUintN(64, BigInt(value)));
     } else throw notOfRds(name);
   }
 }

@@ -46,21 +46,25 @@ export class RegisteredBuffer implements SendBuffer {
   /** Of the message, where it is an application's memory. */
   readonly payloadLkey: number;
   readonly #region: LocalRegion | undefined;
+  readonly #place: Place;
+  readonly #pool: SendPool;
 
   /** Does it belong to that pool? */
   isOf(pool: SendPool): boolean {
-    return this.pool === pool;
+    return this.#pool === pool;
   }
 
   /** `region`: application memory of the message; without it the message follows the headers. */
   constructor(
-    private readonly pool: SendPool,
-    private readonly place: Place,
+    pool: SendPool,
+    place: Place,
     headersBytes: number,
     length: number,
     { memory: payload, region }: { memory?: Uint8Array; region?: LocalRegion } = {},
   ) {
     const { memory, addr, mr } = place.slab;
+    this.#pool = pool;
+    this.#place = place;
     const start = memory.byteOffset + place.offset;
     this.view = new DataView(memory.buffer, start, headersBytes);
     this.payload = payload ?? new Uint8Array(memory.buffer, start + headersBytes, length);
@@ -73,7 +77,7 @@ export class RegisteredBuffer implements SendBuffer {
 
   free(): void {
     this.#region?.letGo();
-    this.pool.giveBack(this.place);
+    this.#pool.giveBack(this.#place);
   }
 }
 
@@ -104,17 +108,20 @@ const SLAB_BYTES = 1 << 18;
  * another class needs the memory.
  */
 export class SendPool {
+  readonly #context: Context;
+  readonly #pd: ProtectionDomain;
   readonly #free: Place[][] = [];
   readonly #slabs = new Set<SendSlab>();
+  readonly #bytesMax: number;
   #bytes = 0;
   /** Slots in use. */
   used = 0;
 
-  constructor(
-    private readonly context: Context,
-    private readonly pd: ProtectionDomain,
-    private readonly bytesMax: number,
-  ) {}
+  constructor(context: Context, pd: ProtectionDomain, bytesMax: number) {
+    this.#context = context;
+    this.#pd = pd;
+    this.#bytesMax = bytesMax;
+  }
 
   /**
    * Undefined if no buffer is free. A message that moves from another device is urgent and exempt
@@ -166,7 +173,7 @@ export class SendPool {
   }
 
   close(): void {
-    for (const slab of this.#slabs) giveBack(this.context, slab);
+    for (const slab of this.#slabs) giveBack(this.#context, slab);
     this.#slabs.clear();
   }
 
@@ -174,8 +181,8 @@ export class SendPool {
     const size = 2 ** sizeLog2;
     const bytes = Math.max(size, SLAB_BYTES);
     if (!isUrgent) this.#makeRoom(bytes);
-    if (!isUrgent && this.#bytes + bytes > this.bytesMax) return;
-    const memory = slabOf(this.context, this.pd, bytes);
+    if (!isUrgent && this.#bytes + bytes > this.#bytesMax) return;
+    const memory = slabOf(this.#context, this.#pd, bytes);
     if (!memory) return;
     const slab = { ...memory, sizeLog2, used: 0 };
     this.#bytes += bytes;
@@ -189,13 +196,13 @@ export class SendPool {
    */
   #makeRoom(bytes: number): void {
     for (const slab of this.#slabs) {
-      if (this.#bytes + bytes <= this.bytesMax) return;
+      if (this.#bytes + bytes <= this.#bytesMax) return;
       if (slab.used > 0) continue;
       this.#slabs.delete(slab);
       const { sizeLog2 } = slab;
       this.#free[sizeLog2] = this.#free[sizeLog2]!.filter((place) => place.slab !== slab);
       this.#bytes -= slab.memory.length;
-      giveBack(this.context, slab);
+      giveBack(this.#context, slab);
     }
   }
 }
@@ -220,8 +227,11 @@ interface Filled extends ReceivedPacket {
 /** Receives of one size, for all connections of one kind. */
 export class ReceivePool {
   readonly srq: SharedReceiveQueue;
+  readonly #context: Context;
+  readonly #pd: ProtectionDomain;
   readonly #size: number;
   readonly #step: number;
+  readonly #budget: ReceiveBudget;
   readonly #wrIds: number;
   readonly #slabs: Slab[] = [];
   /** By index, as they were filled last: most messages are as long as the one before. */
@@ -235,14 +245,17 @@ export class ReceivePool {
    * work request id.
    */
   constructor(
-    private readonly context: Context,
-    private readonly pd: ProtectionDomain,
+    context: Context,
+    pd: ProtectionDomain,
     { size, step, wrIds }: { readonly size: number; readonly step: number; readonly wrIds: number },
-    private readonly budget: ReceiveBudget,
+    budget: ReceiveBudget,
   ) {
+    this.#context = context;
+    this.#pd = pd;
     // Aligned for the words behind the header.
     this.#size = (size + 63) & ~63;
     this.#step = step;
+    this.#budget = budget;
     this.#wrIds = wrIds;
     this.srq = pd.createSrq({ maxWr: RECEIVES_MAX, maxSge: 1 });
     this.#grow();
@@ -261,7 +274,7 @@ export class ReceivePool {
     const index = wrId - this.#wrIds;
     this.#posted--;
     if (this.#posted < this.#step / 4) {
-      this.budget.missed();
+      this.#budget.missed();
       this.#grow();
     }
     const last = this.#packets[index];
@@ -282,16 +295,16 @@ export class ReceivePool {
 
   close(): void {
     this.srq.destroy();
-    for (const slab of this.#slabs.splice(0)) giveBack(this.context, slab);
+    for (const slab of this.#slabs.splice(0)) giveBack(this.#context, slab);
   }
 
   #grow(): void {
     const bytes = this.#step * this.#size;
     const count = this.#slabs.length * this.#step;
-    if (bytes > this.budget.bytesLeft || count + this.#step > RECEIVES_MAX) return;
-    const slab = slabOf(this.context, this.pd, bytes);
-    if (!slab) return this.budget.exhausted();
-    this.budget.bytesLeft -= bytes;
+    if (bytes > this.#budget.bytesLeft || count + this.#step > RECEIVES_MAX) return;
+    const slab = slabOf(this.#context, this.#pd, bytes);
+    if (!slab) return this.#budget.exhausted();
+    this.#budget.bytesLeft -= bytes;
     this.#slabs.push(slab);
     const { addr, mr } = slab;
     for (let index = 0; index < this.#step; index++) {

@@ -55,15 +55,17 @@ export class LocalRegion implements SpareRegistration {
 
 /** The registrations of one protection domain. */
 export class LocalRegions {
+  readonly #pd: ProtectionDomain;
   /** Index of each region in `#list`. */
   readonly #places = new Map<Allocation, number>();
   readonly #list: LocalRegion[] = [];
+  readonly #most: number;
   #lot = 0;
 
-  constructor(
-    private readonly pd: ProtectionDomain,
-    private readonly most: number = REGIONS_MAX,
-  ) {}
+  constructor(pd: ProtectionDomain, most = REGIONS_MAX) {
+    this.#pd = pd;
+    this.#most = most;
+  }
 
   /** Number of registered allocations. */
   get size(): number {
@@ -75,14 +77,14 @@ export class LocalRegions {
    * another one, allocated), RefusalError ENOMEM, EBUSY (queues live in it).
    */
   hold(memory: Uint8Array): LocalRegion {
-    const { context } = this.pd;
+    const { context } = this.#pd;
     const allocation = checkBuffer(context, memory);
     const place = this.#places.get(allocation);
     if (place !== undefined) return this.#list[place]!.hold();
     this.#makeRoom();
     const { bytes } = context.device.arena.memory;
     const { start, length } = allocation;
-    const mr = this.pd.regMr(bytes.subarray(start, start + length), AccessFlag.LOCAL_WRITE);
+    const mr = this.#pd.regMr(bytes.subarray(start, start + length), AccessFlag.LOCAL_WRITE);
     const region = new LocalRegion(mr, allocation, (ended) => this.#remove(ended));
     this.#places.set(allocation, this.#list.push(region) - 1);
     return region.hold();
@@ -107,7 +109,7 @@ export class LocalRegions {
    * oldest would miss on every use if the application cycles through REGIONS_MAX + 1 regions.
    */
   #makeRoom(): void {
-    if (this.#list.length < this.most) return;
+    if (this.#list.length < this.#most) return;
     // Numerical Recipes' generator: its upper bits are good enough, and the same in every run.
     this.#lot = (Math.imul(this.#lot, 1664525) + 1013904223) >>> 0;
     const region = this.#list[Math.floor((this.#lot / 2 ** 32) * this.#list.length)]!;

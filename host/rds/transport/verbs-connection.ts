@@ -69,6 +69,7 @@ export class VerbsConnection implements TransportConnection {
   isAsked = false;
   marksHeaders = false;
   qpNum = 0;
+  readonly #transport: VerbsTransport;
   /** Posted requests that are not known to be complete, in order; undefined: has no buffer. */
   readonly #posted: (Posted | undefined)[] = [];
   /** Modulo SEND_WR_IDS; starts near the end, so that every run wraps around. */
@@ -83,15 +84,19 @@ export class VerbsConnection implements TransportConnection {
   #waiting = 0;
   isClosed = false;
   readonly #scratch = new Uint8Array(INLINE_BYTES);
+  readonly #fragmentBytes: number;
   readonly #scratchView = new DataView(this.#scratch.buffer);
 
   constructor(
-    private readonly transport: VerbsTransport,
+    transport: VerbsTransport,
     readonly id: CmId,
     readonly owner: TransportOwner,
-    private readonly fragmentBytes: number,
+    fragmentBytes: number,
     readonly pool: ReceivePool,
-  ) {}
+  ) {
+    this.#transport = transport;
+    this.#fragmentBytes = fragmentBytes;
+  }
 
   get room(): number {
     return SENDS - this.#posted.length;
@@ -103,13 +108,13 @@ export class VerbsConnection implements TransportConnection {
 
   /** Throws RefusalError ENOMEM. */
   createQp(): void {
-    const { cq, pd } = this.transport;
+    const { cq, pd } = this.#transport;
     // One more: an RDMA operation precedes its message.
     const cap = { maxSendWr: SENDS + 1, maxRecvWr: 1, maxSendSge: 2, maxInlineData: INLINE_BYTES };
     const { srq } = this.pool;
     this.qpNum = this.id.createQp({ sendCq: cq, recvCq: cq, srq, cap }, pd).qpNum;
-    this.transport.byQueuePair.set(this.qpNum, this);
-    this.transport.say(DebugLevel.QP, () => `queue pair ${this.qpNum} is made`);
+    this.#transport.byQueuePair.set(this.qpNum, this);
+    this.#transport.say(DebugLevel.QP, () => `queue pair ${this.qpNum} is made`);
   }
 
   /** `minRnrTimer`: delay of the peer's retransmission if no receive was posted. */
@@ -123,9 +128,9 @@ export class VerbsConnection implements TransportConnection {
   }
 
   hold(message: OutgoingMessage): boolean {
-    const { sends } = this.transport;
+    const { sends } = this.#transport;
     if ((message.buffer as RegisteredBuffer).isOf(sends)) return true;
-    const buffer = sends.take(message.length, this.fragmentBytes, true);
+    const buffer = sends.take(message.length, this.#fragmentBytes, true);
     if (buffer) message.moveTo(buffer);
     return buffer !== undefined;
   }
@@ -204,7 +209,7 @@ export class VerbsConnection implements TransportConnection {
     operation.isPosted = true;
     const { local, region, remoteAddr, rkey, isWrite } = operation;
     // The memory is registered on another device.
-    if (operation.from !== this.transport.index) return operation.end(RdmaStatus.DROPPED);
+    if (operation.from !== this.#transport.index) return operation.end(RdmaStatus.DROPPED);
     const sgList = [{ addr: local.byteOffset, length: local.length, lkey: region.lkey }];
     const opcode = isWrite ? WrOpcode.RDMA_WRITE : WrOpcode.RDMA_READ;
     const rdma = { remoteAddr, rkey };
@@ -231,7 +236,7 @@ export class VerbsConnection implements TransportConnection {
   close(): void {
     if (this.isClosed) return;
     this.isClosed = true;
-    this.transport.end(this);
+    this.#transport.end(this);
     this.id.destroy();
     for (const what of this.#posted.splice(0)) what?.letGo(false);
   }
@@ -256,7 +261,7 @@ export class VerbsConnection implements TransportConnection {
     } catch (error) {
       // The queue pair is gone: the poster gets the error later, as a completion.
       if (!(error instanceof RefusalError)) throw error;
-      this.transport.broken(this);
+      this.#transport.broken(this);
     }
   }
 
@@ -279,7 +284,7 @@ export class VerbsConnection implements TransportConnection {
 
   #leave(): void {
     this.#waiting = 0;
-    const { device } = this.transport.context;
+    const { device } = this.#transport.context;
     if (!device.closed) device.engine.drain();
   }
 }

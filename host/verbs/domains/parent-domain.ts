@@ -37,14 +37,17 @@ const ALIGNMENT = 64;
 
 /** The allocators of a parent domain, with the device's heap behind them. */
 class AllocatorMemory implements QueueMemory {
+  readonly #attributes: ParentDomainInitAttributes;
   readonly #buffers = new Map<number, Uint8Array>();
   /** Queues that live in memory taken here. */
   live = 0;
 
-  constructor(private readonly attributes: ParentDomainInitAttributes) {}
+  constructor(attributes: ParentDomainInitAttributes) {
+    this.#attributes = attributes;
+  }
 
   take(bytes: number, resourceType: ResourceType): number {
-    const buffer = this.attributes.alloc?.(bytes, ALIGNMENT, resourceType);
+    const buffer = this.#attributes.alloc?.(bytes, ALIGNMENT, resourceType);
     if (buffer === null) throw new RefusalError('ENOMEM', `the allocator has no ${bytes} bytes`);
     const address = buffer ? this.#lend(buffer, bytes) : this.#fallback.take(bytes, resourceType);
     if (buffer) this.#buffers.set(address, buffer);
@@ -60,16 +63,16 @@ class AllocatorMemory implements QueueMemory {
       return;
     }
     this.#buffers.delete(address);
-    this.attributes.pd.context.allocations.giveBack(address);
-    this.attributes.free?.(buffer, resourceType);
+    this.#attributes.pd.context.allocations.giveBack(address);
+    this.#attributes.free?.(buffer, resourceType);
   }
 
   get #fallback(): QueueMemory {
-    return this.attributes.pd.queueMemory;
+    return this.#attributes.pd.queueMemory;
   }
 
   #lend(buffer: Uint8Array, bytes: number): number {
-    const { context } = this.attributes.pd;
+    const { context } = this.#attributes.pd;
     const { memory } = context.device.arena;
     const address = buffer.byteOffset;
     if (buffer.buffer !== memory.buffer)

@@ -136,18 +136,20 @@ export class CompletionCounter {
 
 /** The counters of one queue pair, by operation. */
 export class AttachedCounters {
+  readonly #qp: QueuePair;
   readonly #table: number;
   readonly #counters: CompletionCounter[] = [];
   #mask = 0;
 
-  constructor(private readonly qp: QueuePair) {
+  constructor(qp: QueuePair) {
     const { arena } = qp.pd.context.device;
+    this.#qp = qp;
     this.#table = arena.heap.alloc(COUNTER_TABLE_SIZE);
     arena.exports.setQpCounters(qp.handle, this.#table);
   }
 
   attach(counter: CompletionCounter, opMask: number): void {
-    const { context } = this.qp.pd;
+    const { context } = this.#qp.pd;
     counter.check();
     if (counter.context !== context)
       throw new MisuseError('counter', 'must be of the same context');
@@ -157,7 +159,7 @@ export class AttachedCounters {
     if (opMask & ~ALL_OPS) {
       throw new RefusalError('EOPNOTSUPP', `attachCompCntr: opMask ${opMask} has an unknown bit`);
     }
-    if (this.qp.state > QpState.INIT) {
+    if (this.#qp.state > QpState.INIT) {
       throw new RefusalError('EINVAL', 'attachCompCntr: the queue pair must be in RESET or INIT');
     }
     if (opMask & this.#mask) {
@@ -175,6 +177,6 @@ export class AttachedCounters {
   /** The queue pair is gone. */
   release(): void {
     for (const counter of this.#counters) counter.attached(-1);
-    this.qp.pd.context.device.arena.heap.free(this.#table);
+    this.#qp.pd.context.device.arena.heap.free(this.#table);
   }
 }
