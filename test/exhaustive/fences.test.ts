@@ -75,3 +75,5 @@ for (const scenario of [SWAPS, DRAIN, DEAD_BORROWER]) {
 test(`another process registers a region again: ${FLOW.name}`, async () => {
   await explore(FLOW, 1);
 });
+
+test.run();

@@ -114,3 +114,5 @@ test('a checker that is right complains: mutants', async () => {
     assert.ok(findFailure(protocol, scenario, STATES_MAX), variant.name);
   }
 });
+
+test.run();

@@ -12,3 +12,5 @@ test('no engine of the domain writes to memory after its access was revoked, in 
   assert.equal(wrong, []);
   assert.ok(Object.keys(verified).length > 0, 'the target wrote into memory while it had access');
 });
+
+test.run();

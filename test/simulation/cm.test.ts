@@ -310,3 +310,5 @@ test('the same seed sends the same messages', () => {
   };
   assert.is(run(), run());
 });
+
+test.run();

@@ -11,6 +11,8 @@ import { root } from './paths.js';
 const modules = new URL('build/', root);
 /** A module that another one starts, or imports by its URL. */
 const BESIDE = /new URL\(\s*'(\.\.?\/[^']+\.js)',\s*import\.meta\.url,?\s*\)/g;
+/** The URL of a module, but not that text in a string. */
+const OWN_URL = /(?<!['"`])\bimport\.meta\.url\b(?!['"`])/g;
 /** Programs that tests start by their path; the last one serves files beside its own. */
 const EXAMPLES = /^host\/examples\/(?!18-browser)/;
 /** What they start is started from its own file: a reader's program, hooks, pages. */
@@ -51,7 +53,7 @@ function ownUrls(entries: ReadonlySet<string>, bundled: URL): Plugin {
         const isBundled = !OWN_FILES.test(path) && entries.has(target);
         return isBundled ? `new URL(${JSON.stringify(new URL(target, bundled).href)})` : whole;
       });
-      return { contents: text.replaceAll('import.meta.url', JSON.stringify(own.href)) };
+      return { contents: text.replaceAll(OWN_URL, JSON.stringify(own.href)) };
     });
   };
   return { name: 'own-urls', setup };

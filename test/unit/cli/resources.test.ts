@@ -93,3 +93,5 @@ test('a server that closes under a client gives everything back first', () =>
     assert.is(bytesFree(server.context), before + (await freedByClosing()));
     await context.close();
   }));
+
+test.run();

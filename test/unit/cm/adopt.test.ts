@@ -130,3 +130,5 @@ test('each connection is in the table while the peer may be connected, and is re
     assert.is(table.kept.size, 0, `without the first ${lost}`);
   }
 });
+
+test.run();

@@ -431,3 +431,5 @@ test('explain tells both messages', () => {
   assert.is(message.keyId, 0x1234n);
   assert.is(message.encrypts, 1);
 });
+
+test.run();

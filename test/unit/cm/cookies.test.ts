@@ -308,3 +308,5 @@ test('after a flood nothing is left', () => {
   world.run();
   assert.equal(world.leaks(), []);
 });
+
+test.run();

@@ -424,3 +424,5 @@ test('whatever a stranger says, in whatever order, nothing is thrown and nothing
     { numRuns: 200 },
   );
 });
+
+test.run();

@@ -146,3 +146,5 @@ test('a REJ without an id, or for an answered request, ends no connection', () =
     }
   }
 });
+
+test.run();

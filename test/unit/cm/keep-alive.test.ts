@@ -206,3 +206,5 @@ test('the checks of connections that began together are spread over time', () =>
   assert.ok(perMoment.size <= 70, `${perMoment.size} timers`);
   assert.ok(Math.max(...perMoment.values()) <= 40, 'fewer than a tenth of them at any time');
 });
+
+test.run();
