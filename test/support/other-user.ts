@@ -1,6 +1,6 @@
 /** Files that another user of the machine could plant: only root can act as two users. */
 import { chmodSync, chownSync, lchownSync } from 'node:fs';
-import { spawnSync } from 'node:child_process';
+import { spawnSync, type SpawnSyncReturns } from 'node:child_process';
 
 /** User id 65534, the unprivileged user of most systems. */
 export const OTHER_USER = 65534;
@@ -33,4 +33,15 @@ export function openToAll(directory: string): void {
 export function canBeReadByOthers(path: string): boolean {
   const { status } = spawnSync('cat', [path], { uid: OTHER_USER, gid: OTHER_USER });
   return status === 0;
+}
+
+/**
+ * Runs node as the other user, which may read and search every directory, as the build may lie in
+ * one that is closed to others; it may write only where any user may.
+ */
+export function runAsOtherUser(words: readonly string[]): SpawnSyncReturns<string> {
+  const user = [`--reuid=${OTHER_USER}`, `--regid=${OTHER_USER}`, '--clear-groups'];
+  const reads = ['--inh-caps=+dac_read_search', '--ambient-caps=+dac_read_search'];
+  const args = [...user, ...reads, process.execPath, ...words];
+  return spawnSync('setpriv', args, { encoding: 'utf8', cwd: '/' });
 }

@@ -31,7 +31,13 @@ import { FileLock } from '../../../host/pmem/file-lock.js';
 import { evictPages } from '../../../host/pmem/page-cache.js';
 import { placeOf, placeOfPath } from '../../../host/pmem/place.js';
 import { PmemFile } from '../../../host/pmem/pmem-file.js';
-import { canBeReadByOthers, give, openToAll, testOfTwoUsers } from '../../support/other-user.js';
+import {
+  canBeReadByOthers,
+  give,
+  openToAll,
+  runAsOtherUser,
+  testOfTwoUsers,
+} from '../../support/other-user.js';
 import { Workspace } from '../../support/processes.js';
 
 const test = suite('pmem/pmem-file');
@@ -394,7 +400,6 @@ testOfTwoUsers(
       give(path);
       // As that user: root has all permissions.
       const script = `
-      process.setgid(65534); process.setuid(65534);
       const { PmemFile } = await import('${new URL('../../../host/pmem/pmem-file.js', import.meta.url).href}');
       const { loadPosix } = await import('${new URL('../../../host/link/posix.js', import.meta.url).href}');
       const { posix } = await loadPosix();
@@ -406,11 +411,7 @@ testOfTwoUsers(
         );
       }`;
       chmodSync(workspace.directory, 0o755);
-      const words = ['--input-type=module', '-e', script];
-      const { stdout, stderr } = spawnSync(process.execPath, words, { encoding: 'utf8' });
-      if (/EACCES.*(build|node_modules)/.test(stderr)) {
-        return console.log('skipped: another user cannot read this build');
-      }
+      const { stdout, stderr } = runAsOtherUser(['--input-type=module', '-e', script]);
       assert.is(stdout, 'opened 10000\nopened 20000\nEACCES\nEACCES\n', stderr);
     }),
 );
