@@ -22,6 +22,8 @@ export const SO_REUSEADDR = 2;
 export const SO_REUSEPORT = 15;
 /** A classic BPF program says which of them gets a packet. */
 export const SO_ATTACH_REUSEPORT_CBPF = 51;
+export const SO_ATTACH_FILTER = 26;
+export const SO_DETACH_FILTER = 27;
 export const SO_SNDBUF = 7;
 export const SO_RCVBUF = 8;
 export const SO_SNDBUFFORCE = 32;
@@ -207,14 +209,27 @@ export class Posix {
     this.#checked('setsockopt', this.#setsockopt(fd, level, option, bytes, INT_BYTES));
   }
 
-  /** `programs` are sock_filter, 8 bytes an instruction: they say which socket of a group it is. */
+  /** `program` is of sock_filter, 8 bytes an instruction: it selects a socket of a group. */
   attachReuseportProgram(fd: number, program: Uint8Array): void {
+    this.#attachProgram(fd, SO_ATTACH_REUSEPORT_CBPF, program);
+  }
+
+  /** The same of a program that returns how many bytes of a datagram are kept; 0: it is dropped. */
+  attachFilter(fd: number, program: Uint8Array): void {
+    this.#attachProgram(fd, SO_ATTACH_FILTER, program);
+  }
+
+  /** Throws ENOENT if no filter is attached. */
+  detachFilter(fd: number): void {
+    this.setOption(fd, SOL_SOCKET, SO_DETACH_FILTER, 0);
+  }
+
+  #attachProgram(fd: number, option: number, program: Uint8Array): void {
     const address = this.addressOf(program.buffer) + program.byteOffset;
     const pointer = new Uint32Array([0, 0, address % 2 ** 32, Math.floor(address / 2 ** 32)]);
     const bytes = bytesOf(pointer);
     bytes.set(bytesOf(Uint16Array.of(program.length / 8)));
-    const { length } = bytes;
-    const result = this.#setsockopt(fd, SOL_SOCKET, SO_ATTACH_REUSEPORT_CBPF, bytes, length);
+    const result = this.#setsockopt(fd, SOL_SOCKET, option, bytes, bytes.length);
     this.#checked('setsockopt', result);
   }
 

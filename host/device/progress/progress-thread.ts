@@ -19,6 +19,7 @@ import { UdpBatchLink, type LinkShare } from '../../link/udp/udp-batch.js';
 import type { UdpOptions } from '../../link/udp/udp-options.js';
 import { RealClock } from '../clock.js';
 import { openPacketInbox } from '../sharing/packet-inbox.js';
+import { FloodFilter } from './flood-filter.js';
 import { Runner } from './runner.js';
 import { Spin } from './spin.js';
 
@@ -119,12 +120,21 @@ function turn(running: Runner): number {
   }
 }
 
+function sleepMicros(deadline: number, now: number, filter: FloodFilter | undefined): number {
+  const left = deadline === 0 ? SLEEP_MICROS : Math.max(deadline - now, 0);
+  return Math.min(left, SLEEP_MICROS, filter?.sleepMicros ?? SLEEP_MICROS);
+}
+
 function run(context: number): void {
   const exports = control.guard(instantiate(memory, task.module));
   const running = new Runner(memory, exports, context, link, clock, task.durables, packetInbox);
   runner = running;
   const discard = { completion: () => {}, asyncEvent: () => {} };
   const events = new EventRing(memory, context, discard);
+  // The socket of a device that processes share receives for all of them.
+  const filter = packetInbox
+    ? undefined
+    : new FloodFilter(memory, context, (peers) => link.setSourceFilter(peers));
   let eventsSeen = 0;
   let busyUntil = 0;
   while (!control.stopped) {
@@ -136,6 +146,7 @@ function run(context: number): void {
       control.call();
     }
     const now = clock.now();
+    filter?.look(now);
     if (done > 0) {
       busyUntil = spin.until(now, control.isTouched(now, TOUCHED_MICROS) || running.stores);
     }
@@ -147,10 +158,7 @@ function run(context: number): void {
       const deadline = earlier(exports.nextDeadline(context), exports.nextOwed(context));
       if (control.fallAsleep(kicks, deadline)) {
         if (packetInbox && !packetInbox.fallAsleep()) link.wait(0);
-        else
-          link.wait(
-            deadline === 0 ? SLEEP_MICROS : Math.min(Math.max(deadline - now, 0), SLEEP_MICROS),
-          );
+        else link.wait(sleepMicros(deadline, now, filter));
         packetInbox?.awake();
         control.awake();
       }

@@ -11,33 +11,26 @@
  */
 import { SteeringLayout } from '#build/abi.js';
 import type { EngineMemory } from '../../engine/memory.js';
+import {
+  JUMP_IF_EQUAL,
+  LOAD_BYTE,
+  RETURN,
+  bpfProgram,
+  type Instruction,
+} from '../../link/udp/bpf.js';
 import { BTH_SLOT_BYTE } from '../../link/udp/message-header.js';
-
-/** Instructions of classic BPF (linux/filter.h): load a byte; compare; return a number. */
-const LOAD_BYTE = 0x30;
-const JUMP_IF_EQUAL = 0x15;
-const RETURN = 0x06;
-const INSTRUCTION_BYTES = 8;
 
 /** The program that finds the socket of each slot: `order[i]` is the slot of the kernel's socket i. */
 export function steeringProgram(order: readonly number[]): Uint8Array {
-  const program = Buffer.alloc((2 * order.length + 2) * INSTRUCTION_BYTES);
-  let at = 0;
-  const add = (code: number, isTrue: number, isFalse: number, value: number): void => {
-    program.writeUInt16LE(code, at);
-    program.writeUInt8(isTrue, at + 2);
-    program.writeUInt8(isFalse, at + 3);
-    program.writeUInt32LE(value, at + 4);
-    at += INSTRUCTION_BYTES;
-  };
-  add(LOAD_BYTE, 0, 0, BTH_SLOT_BYTE);
-  order.forEach((slot, index) => {
-    add(JUMP_IF_EQUAL, 0, 1, slot);
-    add(RETURN, 0, 0, index);
-  });
-  // No slot, or queue pair 1: the process that receives the packet finds the owner.
-  add(RETURN, 0, 0, 0);
-  return program;
+  return bpfProgram([
+    [LOAD_BYTE, BTH_SLOT_BYTE],
+    ...order.flatMap((slot, index): Instruction[] => [
+      [JUMP_IF_EQUAL, slot, 0, 1],
+      [RETURN, index],
+    ]),
+    // No slot, or queue pair 1: the process that receives the packet finds the owner.
+    [RETURN, 0],
+  ]);
 }
 
 /** The order when the sockets of these slots have been closed, one after the other. */

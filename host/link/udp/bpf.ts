@@ -1,0 +1,25 @@
+/** Programs of classic BPF (linux/filter.h), which the kernel runs for each datagram of a socket. */
+
+/** Load a byte, or a big-endian word, of the datagram: UDP header first. */
+export const LOAD_BYTE = 0x30;
+export const LOAD_WORD = 0x20;
+export const AND = 0x54;
+export const JUMP_IF_EQUAL = 0x15;
+export const RETURN = 0x06;
+const INSTRUCTION_BYTES = 8;
+
+/** `isTrue`, `isFalse`: how many instructions a jump leaves out. */
+export type Instruction = readonly [code: number, value: number, isTrue?: number, isFalse?: number];
+
+/** sock_filter, 8 bytes an instruction. */
+export function bpfProgram(instructions: readonly Instruction[]): Uint8Array {
+  const program = Buffer.alloc(instructions.length * INSTRUCTION_BYTES);
+  instructions.forEach(([code, value, isTrue = 0, isFalse = 0], index) => {
+    const at = index * INSTRUCTION_BYTES;
+    program.writeUInt16LE(code, at);
+    program.writeUInt8(isTrue, at + 2);
+    program.writeUInt8(isFalse, at + 3);
+    program.writeUInt32LE(value >>> 0, at + 4);
+  });
+  return program;
+}
