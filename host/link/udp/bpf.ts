@@ -1,4 +1,4 @@
-/** Programs of classic BPF (linux/filter.h), which the kernel runs for each datagram of a socket. */
+/** Programs of classic BPF (linux/filter.h): the kernel runs one for each datagram of a socket. */
 
 /** Load a byte, or a big-endian word, of the datagram: UDP header first. */
 export const LOAD_BYTE = 0x30;
