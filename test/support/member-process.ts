@@ -4,6 +4,7 @@
  */
 import * as verbena from '../../host/index.js';
 import * as pair from './pair.js';
+import { root } from './paths.js';
 import type { MemberRequest, MemberWorld } from './member.js';
 
 /** Literal imports: a bundle of this program has the same copy of them (bundle-tests.ts). */
@@ -14,7 +15,9 @@ const LOADERS: { readonly [module: string]: () => Promise<unknown> } = {
   'build/host/link/udp/udp.js': () => import('../../host/link/udp/udp.js'),
   'build/host/rds/info-server.js': () => import('../../host/rds/info-server.js'),
 };
-const load = (module: string): Promise<unknown> => LOADERS[module]!();
+/** Programs outside of `npm test` are not bundled: they may name any module. */
+const load = (module: string): Promise<unknown> =>
+  LOADERS[module]?.() ?? import(new URL(module, root).href);
 const world = { verbena, pair, load, kept: {} } as unknown as MemberWorld;
 
 function answer(message: object): void {
