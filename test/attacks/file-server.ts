@@ -216,7 +216,7 @@ export const FILE_SERVER_ATTACKS: readonly Attack[] = [
         replay.socket.removeAllListeners('data');
         const answer = once(replay.socket, 'data');
         replay.socket.write(`${request}\n`);
-        assert.match(String((await answer)[0]), 'another key');
+        assert.match(String((await answer)[0]), 'the client did not prove the key');
         assert.equal(await readdir(served.directory), []);
         await put(served, host, '--token', token!);
         return 4;
