@@ -371,4 +371,13 @@ test('a reliable queue pair takes no UD packet with the right Q_Key either (S43)
     ignored(wire, 'dropService', () => wire.sendPacket(fields, 4));
   }));
 
+test('a source that differs from the peer in one half of its address is not served', (wire) => {
+  // The peer is ::ffff:127.0.0.2.
+  const packet = wire.seal(wire.packet({ ...ONLY, ...wire.reth(0, 8) }, 8));
+  for (const source of ['fd00::ffff:7f00:2', '127.0.0.3']) {
+    const stranger = Endpoint.parse(source, wire.peer.port);
+    ignored(wire, 'dropSource', () => wire.deliver(packet, stranger));
+  }
+});
+
 test.run();
