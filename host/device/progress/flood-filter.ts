@@ -74,7 +74,13 @@ export class FloodFilter {
     const key = [...peers.keys()].join();
     if (key === this.#key) return;
     this.#key = key;
-    this.#setPeers([...peers.values()]);
+    try {
+      this.#setPeers([...peers.values()]);
+    } catch {
+      // A kernel or a sandbox refuses filters: the engine goes on dropping, and no look follows.
+      this.#sinceMicros = 0;
+      this.#lookedMicros = Infinity;
+    }
   }
 
   /** Packets that have no queue pair, or not one of their source; those of no form as well. */
