@@ -30,7 +30,7 @@ async function passing(
   const port = calls.localPort(receiver);
   calls.attachFilter(receiver, sourceFilter(peers.map(Gid.parse), gid.isIpv4));
   const taker = createSocket(gid.isIpv4 ? 'udp4' : 'udp6');
-  await new Promise<void>((resolve) => taker.bind({ fd: receiver }, resolve));
+  await new Promise<void>((resolve) => taker.bind({ fd: receiver, exclusive: true }, resolve));
   const marks: number[] = [];
   taker.on('message', (message) => marks.push(message[0]!));
   for (const [from, bytes] of datagrams) {
