@@ -1,0 +1,81 @@
+/**
+ * Networks with delay, loss, reordering and queues: our streams and files beside TCP.
+ *
+ *     npm run -s build && npm run -s net -- all [--rounds 3] [--html build/net.html] [--json]
+ *
+ * Ends with `N passed, M failed`: the bars. Needs root; without, nothing runs, and the code is 1.
+ */
+import { writeFileSync } from 'node:fs';
+import { median, type Figures } from '../bench/harness.js';
+import { read } from '../support/script.js';
+import { Network, missingForNetwork } from './network.js';
+import type { Outcome } from './outcome.js';
+import { netPage } from './page.js';
+import { SCENARIOS, type Round, type Scenario } from './scenarios.js';
+import { ALL, words, type NetOptions } from './words.js';
+
+const { options, names } = read<NetOptions>(words);
+
+async function measure(scenario: Scenario): Promise<Outcome> {
+  const rounds: Round[] = [];
+  const errors: string[] = [];
+  for (let round = 1; round <= options.rounds; round++) {
+    process.stderr.write(`${scenario.name}: round ${round} of ${options.rounds}\n`);
+    const network = await Network.open(scenario.hosts);
+    try {
+      const result = await scenario.run(network);
+      rounds.push(result);
+      errors.push(...result.errors);
+    } catch (error) {
+      errors.push((error as Error).message);
+    } finally {
+      await network.close();
+    }
+  }
+  const figures: Figures = {};
+  for (const figure of Object.keys(rounds[0]?.figures ?? {})) {
+    figures[figure] = median(rounds.map((each) => each.figures[figure]!));
+  }
+  const judged = scenario.demands.map((demand) => {
+    const { figure, atLeast = -Infinity, atMost = Infinity } = demand;
+    const value = figures[figure] ?? NaN;
+    const isMeasured = rounds.length === options.rounds;
+    return { ...demand, value, ok: isMeasured && value >= atLeast && value <= atMost };
+  });
+  return { scenario, figures, judged, rounds, errors };
+}
+
+function print({ scenario, figures, judged, errors }: Outcome): void {
+  const { name, link } = scenario;
+  if (options.json) return console.log(JSON.stringify({ name, link, figures, judged, errors }));
+  const { rate, rtt, queue } = link;
+  console.log(`${name}: ${rate} Mbit/s, ${rtt} ms, queue of ${queue} packets`);
+  for (const [figure, value] of Object.entries(figures)) {
+    console.log(`  ${figure.padEnd(34)} ${value.toPrecision(4)}`);
+  }
+  for (const { figure, value, ok, ...limits } of judged) {
+    const { atLeast, atMost } = limits;
+    const least = atLeast === undefined ? '' : ` at least ${atLeast}`;
+    const most = atMost === undefined ? '' : ` at most ${atMost}`;
+    console.log(`  ${ok ? 'ok  ' : 'FAIL'} ${figure}: ${value.toPrecision(4)},${least}${most}`);
+  }
+  for (const error of new Set(errors)) console.log(`  ${error}`);
+}
+
+const missing = missingForNetwork();
+if (missing !== undefined) {
+  console.error(`npm run net: ${missing}`);
+  process.exit(1);
+}
+const wanted = SCENARIOS.filter(({ name }) => names.includes(ALL) || names.includes(name));
+const outcomes: Outcome[] = [];
+for (const scenario of wanted) {
+  const outcome = await measure(scenario);
+  outcomes.push(outcome);
+  print(outcome);
+}
+if (options.html !== undefined) writeFileSync(options.html, netPage(outcomes));
+const judged = outcomes.flatMap((outcome) => outcome.judged);
+const failed = judged.filter(({ ok }) => !ok).length;
+console.log(`${judged.length - failed} passed, ${failed} failed`);
+process.exitCode = failed > 0 ? 1 : 0;

@@ -1,0 +1,387 @@
+/** Networks, loads and bars. Ratios are made within a round; a bar holds for the median of rounds. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { Figures } from '../bench/harness.js';
+import {
+  copySeconds,
+  jain,
+  putSeconds,
+  quantile,
+  runStream,
+  runTcp,
+  startReceiver,
+  type Measured,
+  type TcpOptions,
+} from './loads.js';
+import type { Link, Network } from './network.js';
+import { watchQueue, type Series } from './series.js';
+import type { StreamOptions } from './stream.js';
+
+/** `atLeast` or `atMost` of a figure, in the median of all rounds. */
+export interface Demand {
+  readonly figure: string;
+  readonly atLeast?: number;
+  readonly atMost?: number;
+}
+
+/** What a round gave: figures, and lines over time for the page. */
+export interface Round {
+  readonly figures: Figures;
+  readonly series: Series;
+  readonly errors: readonly string[];
+}
+
+export interface Scenario {
+  readonly name: string;
+  readonly link: Link;
+  readonly hosts: number;
+  readonly demands: readonly Demand[];
+  run(network: Network): Promise<Round>;
+}
+
+/** Of a load by itself. Long paths need their time to begin. */
+const SECONDS = 6;
+const LONG_SECONDS = 12;
+/** The bandwidth-delay product at 50 ms, in packets of 1,500 bytes. */
+const WAN: Link = { rate: 200, queue: 833, rtt: 50 };
+const METRO: Link = { rate: 1000, queue: 833, rtt: 10 };
+const RACK: Link = { rate: 1000, queue: 64, rtt: 0.2 };
+const SLOW: Link = { rate: 200, queue: 167, rtt: 10 };
+/** More than the losses of the link: sent again although it arrived. */
+const NEEDLESS_PERCENT = 0.2;
+/** Headers of IPv4, UDP, BTH, ICRC and frame around 1,024 bytes of payload. */
+const GOODPUT_SHARE = 1024 / (1024 + 20 + 8 + 12 + 4 + 38);
+
+type Load = (network: Network) => Promise<Measured>;
+
+const ours =
+  (options: StreamOptions, from = 1, to = 2): Load =>
+  async (network) => {
+    const receiver = await startReceiver(network, to);
+    const measured = await runStream(network, from, to, options);
+    receiver.kill();
+    return measured;
+  };
+
+const tcp =
+  (options: TcpOptions, from = 1, to = 2): Load =>
+  (network) =>
+    runTcp(network, from, to, options);
+
+/** One load after the other over the same link, by name. */
+async function inTurn(
+  network: Network,
+  link: Link,
+  loads: Readonly<Record<string, Load>>,
+): Promise<{ results: Record<string, Measured>; series: Series; errors: string[] }> {
+  const results: Record<string, Measured> = {};
+  const series: Record<string, readonly number[]> = {};
+  const errors: string[] = [];
+  for (const [name, load] of Object.entries(loads)) {
+    network.set(link);
+    const queue = watchQueue(network, 2);
+    const measured = await load(network);
+    results[name] = measured;
+    series[`${name} Mbit/s`] = measured.slices ?? [];
+    series[`${name} queue`] = await queue.end();
+    errors.push(...measured.errors.map((error) => `${name}: ${error}`));
+  }
+  return { results, series, errors };
+}
+
+/** A figure of each kind for each load. */
+function figuresOf(results: Readonly<Record<string, Measured>>): Figures {
+  const figures: Figures = {};
+  for (const [name, measured] of Object.entries(results)) {
+    figures[`${name}_mbps`] = measured.mbps;
+    figures[`${name}_retransmitted_percent`] = measured.retransmittedPercent;
+    if (measured.probeP99 !== undefined) {
+      figures[`${name}_probe_p50_ms`] = measured.probeP50!;
+      figures[`${name}_probe_p99_ms`] = measured.probeP99;
+    }
+    if (measured.each.length > 1) figures[`${name}_jain`] = jain(measured.each);
+  }
+  return figures;
+}
+
+/** One flow of ours beside none, and the same by TCP. */
+function oneFlow(
+  name: string,
+  link: Link,
+  demands: readonly Demand[],
+  options: Partial<StreamOptions> = {},
+): Scenario {
+  const seconds = link.rtt >= 100 ? LONG_SECONDS : SECONDS;
+  const lost = 100 * (link.loss ?? 0);
+  return {
+    name,
+    link,
+    hosts: 2,
+    demands: [...demands, { figure: 'verbena_needless_percent', atMost: NEEDLESS_PERCENT }],
+    async run(network) {
+      const { results, series, errors } = await inTurn(network, link, {
+        verbena: ours({ seconds, probes: true, ...options }),
+        cubic: tcp({ seconds, control: 'cubic' }),
+        bbr: tcp({ seconds, control: 'bbr' }),
+      });
+      const figures = figuresOf(results);
+      const { verbena, cubic, bbr } = results as Record<'verbena' | 'cubic' | 'bbr', Measured>;
+      figures['of_cubic'] = verbena.mbps / cubic.mbps;
+      figures['of_bbr'] = verbena.mbps / bbr.mbps;
+      figures['verbena_needless_percent'] = Math.max(0, verbena.retransmittedPercent - lost);
+      return { figures, series, errors };
+    },
+  };
+}
+
+const OF_CUBIC = (atLeast: number): Demand => ({ figure: 'of_cubic', atLeast });
+
+function lossy(name: string, loss: number): Scenario {
+  const demands = [{ figure: 'of_bbr', atLeast: 0.5 }, ...(loss >= 0.01 ? [OF_CUBIC(3)] : [])];
+  return oneFlow(name, { ...WAN, loss }, demands);
+}
+
+/** Many queue pairs of ours, then as many TCP connections. */
+function many(name: string, link: Link, qps: number): Scenario {
+  const seconds = 8;
+  return {
+    name,
+    link,
+    hosts: 2,
+    demands: [
+      { figure: 'verbena_jain', atLeast: 0.95 },
+      { figure: 'of_link', atLeast: 0.95 },
+      { figure: 'starved', atMost: 0 },
+      { figure: 'retransmitted_of_cubic', atMost: 1 },
+    ],
+    async run(network) {
+      const { results, series, errors } = await inTurn(network, link, {
+        verbena: ours({ seconds, qps, depth: 8 }),
+        cubic: tcp({ seconds, control: 'cubic', connections: qps }),
+      });
+      const figures = figuresOf(results);
+      const { verbena, cubic } = results as Record<'verbena' | 'cubic', Measured>;
+      figures['of_link'] = verbena.mbps / (link.rate * GOODPUT_SHARE);
+      figures['starved'] = verbena.starved!;
+      figures['retransmitted_of_cubic'] =
+        verbena.retransmittedPercent / Math.max(cubic.retransmittedPercent, 0.01);
+      return { figures, series, errors };
+    },
+  };
+}
+
+/** What of the bytes that host 2 receives in the middle of both loads comes from hosts 1 and 3. */
+async function beside(
+  network: Network,
+  link: Link,
+  first: Load,
+  second: Load,
+  seconds: number,
+): Promise<{ shares: readonly [number, number]; errors: readonly string[] }> {
+  network.set(link);
+  const running = Promise.all([first(network), second(network)]);
+  // Neither its beginning nor its end counts: the loads do not begin at the same time.
+  const carried = async (): Promise<readonly number[]> => (await network.counters())[1]!.carried;
+  const pause = (share: number): Promise<void> =>
+    new Promise((resolve) => setTimeout(resolve, share * seconds * 1000));
+  await pause(0.3);
+  const before = await carried();
+  await pause(0.5);
+  const after = await carried();
+  const results = await running;
+  const mbps = (host: number): number =>
+    ((after[host - 1]! - before[host - 1]!) * 8) / 1e6 / (0.5 * seconds);
+  return { shares: [mbps(1), mbps(3)], errors: results.flatMap(({ errors }) => errors) };
+}
+
+function besideCubic(name: string, link: Link): Scenario {
+  const seconds = LONG_SECONDS;
+  const fair = { atLeast: 0.5, atMost: 2 };
+  return {
+    name,
+    link,
+    hosts: 3,
+    demands: [
+      { figure: 'verbena_fair_share', ...fair },
+      { figure: 'cubic_fair_share', ...fair },
+    ],
+    async run(network) {
+      const control = 'cubic';
+      const { shares, errors } = await beside(
+        network,
+        link,
+        ours({ seconds }),
+        tcp({ seconds, control }, 3),
+        seconds,
+      );
+      const fairShare = (shares[0] + shares[1]) / 2;
+      const figures = {
+        verbena_mbps: shares[0],
+        cubic_mbps: shares[1],
+        verbena_fair_share: shares[0] / fairShare,
+        cubic_fair_share: shares[1] / fairShare,
+      };
+      return { figures, series: {}, errors };
+    },
+  };
+}
+
+/** Sixteen queue pairs of ours leave one CUBIC at least what four CUBICs leave it. */
+function sixteenBeside(name: string, link: Link): Scenario {
+  const seconds = LONG_SECONDS;
+  const control = 'cubic';
+  return {
+    name,
+    link,
+    hosts: 3,
+    demands: [{ figure: 'cubic_left_of_four_cubics', atLeast: 1 }],
+    async run(network) {
+      const one = tcp({ seconds, control }, 3);
+      const our = ours({ seconds, qps: 16, depth: 8 });
+      const four = tcp({ seconds, control, connections: 4 });
+      const withUs = await beside(network, link, our, one, seconds);
+      const withTcp = await beside(network, link, four, one, seconds);
+      const figures = {
+        cubic_beside_verbena_mbps: withUs.shares[1],
+        cubic_beside_cubics_mbps: withTcp.shares[1],
+        cubic_left_of_four_cubics: withUs.shares[1] / withTcp.shares[1],
+      };
+      return { figures, series: {}, errors: withUs.errors };
+    },
+  };
+}
+
+function incast(name: string, link: Link, senders: number): Scenario {
+  const seconds = SECONDS;
+  const to = senders + 1;
+  const hosts = Array.from({ length: senders }, (_, index) => index + 1);
+  const sum = (all: readonly Measured[]): number =>
+    all.reduce((total, { mbps }) => total + mbps, 0);
+  return {
+    name,
+    link,
+    hosts: to,
+    demands: [OF_CUBIC(0.9), { figure: 'verbena_jain', atLeast: 0.95 }],
+    async run(network) {
+      network.set(link);
+      const receiver = await startReceiver(network, to);
+      const options = { seconds, depth: 16 };
+      const verbena = await Promise.all(hosts.map((from) => runStream(network, from, to, options)));
+      receiver.kill();
+      network.set(link);
+      const cubic = await Promise.all(
+        hosts.map((from) => runTcp(network, from, to, { seconds, control: 'cubic' })),
+      );
+      const figures = {
+        verbena_mbps: sum(verbena),
+        cubic_mbps: sum(cubic),
+        of_cubic: sum(verbena) / sum(cubic),
+        verbena_jain: jain(verbena.map(({ mbps }) => mbps)),
+        cubic_jain: jain(cubic.map(({ mbps }) => mbps)),
+        verbena_request_p99_ms: quantile(
+          verbena.map(({ latencyP99 }) => latencyP99!).sort((a, b) => a - b),
+          0.5,
+        ),
+      };
+      return { figures, series: {}, errors: verbena.flatMap(({ errors }) => errors) };
+    },
+  };
+}
+
+/** `verbena put` of a file, and a copy over TCP. */
+function put(name: string, link: Link, megabytes: number): Scenario {
+  return {
+    name,
+    link,
+    hosts: 2,
+    demands: [{ figure: 'put_of_copy', atMost: 1.3 }],
+    async run(network) {
+      const folder = mkdtempSync(join(tmpdir(), 'verbena-net-'));
+      try {
+        const file = join(folder, 'sent');
+        writeFileSync(file, new Uint8Array(megabytes * 1e6).fill(0x5a));
+        network.set(link);
+        const seconds = await putSeconds(network, file, folder, 180);
+        network.set(link);
+        const target = join(folder, 'copied');
+        const copied = await copySeconds(network, file, target, 'cubic');
+        const figures = { put_s: seconds, copy_s: copied, put_of_copy: seconds / copied };
+        return { figures, series: {}, errors: [] };
+      } finally {
+        rmSync(folder, { recursive: true });
+      }
+    },
+  };
+}
+
+/** In the middle of a stream something happens to the link. */
+function disturbed(
+  name: string,
+  link: Link,
+  seconds: number,
+  demands: readonly Demand[],
+  disturb: (network: Network) => Promise<void>,
+  hostMtu = 1500,
+): Scenario {
+  return {
+    name,
+    link,
+    hosts: 2,
+    demands,
+    async run(network) {
+      network.setHostMtu(hostMtu);
+      network.set(link);
+      const queue = watchQueue(network, 2);
+      const running = ours({ seconds })(network);
+      await new Promise((resolve) => setTimeout(resolve, 3000));
+      await disturb(network);
+      const measured = await running;
+      network.setHostMtu(1500);
+      const slices = measured.slices!;
+      const last = slices.slice(-10);
+      const figures = {
+        verbena_mbps: measured.mbps,
+        last_second_mbps: last.reduce((sum, mbps) => sum + mbps, 0) / last.length,
+        failed_queue_pairs: measured.errors.length,
+      };
+      const series = { 'verbena Mbit/s': slices, 'verbena queue': await queue.end() };
+      return { figures, series, errors: measured.errors };
+    },
+  };
+}
+
+const GOES_ON: readonly Demand[] = [
+  { figure: 'failed_queue_pairs', atMost: 0 },
+  { figure: 'last_second_mbps', atLeast: 1 },
+];
+
+export const SCENARIOS: readonly Scenario[] = [
+  oneFlow('rack', RACK, [OF_CUBIC(0.9)]),
+  oneFlow('metro', METRO, [OF_CUBIC(0.9)]),
+  oneFlow('wan', WAN, [OF_CUBIC(0.9)]),
+  oneFlow('ocean', { rate: 200, queue: 833, rtt: 200 }, [OF_CUBIC(0.9)]),
+  lossy('loss-0.1', 0.001),
+  lossy('loss-1', 0.01),
+  oneFlow('reorder', { ...SLOW, queue: 833, late: [0.05, 1] }, [OF_CUBIC(0.85)]),
+  oneFlow('reorder-read', { ...SLOW, queue: 833, late: [0.05, 1] }, [OF_CUBIC(0.85)], {
+    verb: 'read',
+  }),
+  many('many', SLOW, 64),
+  besideCubic('beside-rack', { ...SLOW, queue: 64, rtt: 0.2 }),
+  besideCubic('beside-metro', SLOW),
+  besideCubic('beside-wan', WAN),
+  sixteenBeside('sixteen', SLOW),
+  incast('incast', RACK, 8),
+  put('put-30', { ...WAN, rtt: 30 }, 5),
+  put('put-50', WAN, 20),
+  put('put-150', { ...WAN, rtt: 150 }, 20),
+  put('put-300', { ...WAN, rtt: 300 }, 20),
+  disturbed('mtu', SLOW, 9, GOES_ON, async (network) => network.setMtu(1500, true), 9000),
+  disturbed('mtu-silent', SLOW, 9, GOES_ON, async (network) => network.setMtu(1500, false), 9000),
+  disturbed('outage-3', SLOW, 12, GOES_ON, async (network) => {
+    network.cut(true);
+    await new Promise((resolve) => setTimeout(resolve, 3000));
+    network.cut(false);
+  }),
+];
