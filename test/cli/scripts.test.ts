@@ -14,13 +14,14 @@ import { words as mutants } from '../mutants/words.js';
 import { words as sim } from '../simulation/words.js';
 import { words as attacks } from '../attacks/words.js';
 import { words as hunt } from '../hunt/words.js';
+import { words as net } from '../net/words.js';
 import { words as soak } from '../soak/words.js';
 import { root } from '../support/paths.js';
 
 const test = suite('cli/scripts');
 
 const SCRIPTS: Readonly<Record<string, Command>> = {
-  ...{ attacks, bench, examples, exhaustive, fuzz, hunt, mutants, sim, soak },
+  ...{ attacks, bench, examples, exhaustive, fuzz, hunt, mutants, net, sim, soak },
   interop: wordsFor(['rxe', 'cm']),
 };
 

@@ -15,6 +15,7 @@ import { words as mutants } from '../mutants/words.js';
 import { words as sim } from '../simulation/words.js';
 import { words as attacks } from '../attacks/words.js';
 import { words as hunt } from '../hunt/words.js';
+import { words as net } from '../net/words.js';
 import { words as soak } from '../soak/words.js';
 import { root } from '../support/paths.js';
 
@@ -35,7 +36,7 @@ const groups = readdirSync(join(top, 'test/interop')).flatMap((file) => {
   );
 });
 const WORDS: Readonly<Record<string, Command>> = {
-  ...{ attacks, bench, examples, exhaustive, fuzz, hunt, mutants, sim, soak },
+  ...{ attacks, bench, examples, exhaustive, fuzz, hunt, mutants, net, sim, soak },
   interop: wordsFor(groups),
 };
 const tests = filesOf('test').filter((file) => file.endsWith('.test.ts'));

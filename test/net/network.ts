@@ -1,5 +1,5 @@
 /**
- * Hosts in network namespaces with a switch (switch.c) between them. Needs root, gcc and /dev/net/tun.
+ * Hosts in network namespaces with a switch (switch.c) between them. Needs root, gcc, /dev/net/tun.
  * Namespaces belong to the switch's process, and go with it.
  */
 import { execFileSync, spawn, type ChildProcessByStdio } from 'node:child_process';
