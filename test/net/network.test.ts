@@ -52,7 +52,7 @@ if (missingForNetwork() === undefined) {
     return { millis, port: (await network.counters())[1]! };
   }
 
-  test('a round trip takes the time of the link, half of it each way', async () => {
+  test('a round trip takes the time of the link, half each way', async () => {
     const { millis, port } = await measure({ ...FAST, rtt: 40 });
     assert.is(millis.length, DATAGRAMS);
     assert.ok(millis[0]! >= 40 && millis[DATAGRAMS / 2]! < 80, `${millis[0]} ms`);

@@ -1,4 +1,4 @@
-/** Networks, loads and bars. Ratios are made within a round; a bar holds for the median of rounds. */
+/** Networks, loads, bars. Ratios are made within a round; a bar holds for the median of rounds. */
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
