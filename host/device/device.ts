@@ -345,6 +345,11 @@ export class Device {
     this.#progress.settle();
   }
 
+  /** A queue pair takes packets of a new source from now on. */
+  notePeer(): void {
+    this.#progress.notePeer?.();
+  }
+
   /** Ends everything: timers, link. Nothing is sent or received afterwards. */
   async close(): Promise<void> {
     if (this.#closed) return;

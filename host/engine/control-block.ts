@@ -2,8 +2,10 @@
  * State that the application's thread and the engine's thread share besides the engine's memory:
  * 64 bytes.
  * ```
- *  0      4          8       12       16     20     24      28    32        36
- *  | lock | sleeping | kicks | events | stop | turn | until | led | touched | waiters | reserved |
+ *  0      4          8       12       16     20     24      28    32        36        40      44
+ *  | lock | sleeping | kicks | events | stop | turn | until | led | touched | waiters | peers |
+ *  44         48
+ *  | filtered | reserved |
  * ```
  * The lock is held for the length of one call of an export: so control verbs run in the
  * application's thread, on the same state, between two calls of the other one.
@@ -47,6 +49,8 @@ export class ControlBlock {
   readonly #led: number;
   readonly #touched: number;
   readonly #waiters: number;
+  readonly #peers: number;
+  readonly #filtered: number;
 
   constructor(memory: EngineMemory, address: number) {
     this.address = address;
@@ -62,6 +66,8 @@ export class ControlBlock {
     this.#led = at + 7;
     this.#touched = at + 8;
     this.#waiters = at + 9;
+    this.#peers = at + 10;
+    this.#filtered = at + 11;
   }
 
   lock(): void {
@@ -241,6 +247,37 @@ export class ControlBlock {
   isLed(micros: number, age: number): boolean {
     const led = Atomics.load(this.#words, this.#led);
     return led !== 0 && (moment(micros) - led) >>> 0 < age;
+  }
+
+  /** Changes when a queue pair gets a peer. */
+  get peers(): number {
+    return Atomics.load(this.#words, this.#peers);
+  }
+
+  /** Does the kernel drop datagrams of sources that are no peers (progress/flood-filter.ts)? */
+  get isFiltered(): boolean {
+    return Atomics.load(this.#words, this.#filtered) !== 0;
+  }
+
+  /** A queue pair has a new peer: a filter that does not know it is removed before this returns. */
+  notePeer(remove: () => void): void {
+    Atomics.add(this.#words, this.#peers, 1);
+    this.setFiltered(false, remove);
+  }
+
+  /**
+   * `change` attaches a filter for the peers as they were at `peers`, or removes one. Does nothing
+   * if peers have changed, or without a filter to remove.
+   */
+  setFiltered(isFiltered: boolean, change: () => void, peers = this.peers): void {
+    this.lock();
+    try {
+      if (peers !== this.peers || (!isFiltered && !this.isFiltered)) return;
+      change();
+      Atomics.store(this.#words, this.#filtered, Number(isFiltered));
+    } finally {
+      this.unlock();
+    }
   }
 
   /** There are events: calls the application. */

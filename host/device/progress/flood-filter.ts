@@ -1,8 +1,9 @@
 /**
  * Detects a flood of datagrams that the engine drops, and lets the kernel drop them. The filter has
- * the addresses of all connected queue pairs; a queue pair that is connected later may lose packets
- * for LOOK_MICROS, until it is looked for again. Every FILTERED_MICROS the filter is removed to see
- * whether the flood goes on. Counters of dropped packets stand still meanwhile.
+ * the addresses of all connected queue pairs. A queue pair that is connected later removes it
+ * (`ControlBlock.notePeer`), and the next look attaches one that has the new address. Each
+ * FILTERED_MICROS the filter is removed to see whether the flood goes on. Counters of drops stand
+ * still meanwhile.
  */
 import {
   ContextLayout,
@@ -15,6 +16,7 @@ import {
   QpType,
   QueuePairLayout,
 } from '#build/abi.js';
+import type { ControlBlock } from '../../engine/control-block.js';
 import type { EngineMemory } from '../../engine/memory.js';
 import { structAt } from '../../engine/struct.js';
 import { Gid } from '../../link/endpoint.js';
@@ -24,27 +26,32 @@ import { FILTERED_PEERS_MAX } from '../../link/udp/source-filter.js';
 const FLOOD_PER_SECOND = 20_000;
 const LOOK_MICROS = 10_000;
 const FILTERED_MICROS = 5_000_000;
+/** Of the time, at most, for the search for peers: there may be 65,536 queue pairs. */
+const SEARCH_SHARE = 0.02;
 const GID_BYTES = 16;
 
 export class FloodFilter {
   readonly #memory: EngineMemory;
   readonly #context: number;
+  readonly #control: ControlBlock;
   readonly #setPeers: (peers: readonly Gid[] | undefined) => void;
   #lookedMicros = 0;
   #dropped: number;
-  /** When the kernel began to drop; 0: it drops nothing. */
+  /** When the flood was noticed; 0: no flood. */
   #sinceMicros = 0;
-  /** Of the filter, to see whether others are connected. */
-  #key = '';
+  /** When peers are searched again at the earliest. */
+  #searchMicros = 0;
 
   /** `context`: address of the engine's context; `setPeers`: `setSourceFilter` of its link. */
   constructor(
     memory: EngineMemory,
     context: number,
+    control: ControlBlock,
     setPeers: (peers: readonly Gid[] | undefined) => void,
   ) {
     this.#memory = memory;
     this.#context = context;
+    this.#control = control;
     this.#setPeers = setPeers;
     this.#dropped = this.#countDropped();
   }
@@ -61,21 +68,27 @@ export class FloodFilter {
     const dropped = this.#countDropped();
     const isFlood = dropped - this.#dropped >= (FLOOD_PER_SECOND * micros) / 1e6;
     this.#dropped = dropped;
-    if (this.#sinceMicros === 0 && !isFlood) return;
-    const isOver = this.#sinceMicros !== 0 && now - this.#sinceMicros >= FILTERED_MICROS;
-    const peers = isOver ? undefined : this.#findPeers();
-    if (!peers) {
-      if (this.#sinceMicros !== 0) this.#setPeers(undefined);
-      this.#sinceMicros = 0;
-      this.#key = '';
-      return;
+    if (this.#sinceMicros === 0) {
+      if (!isFlood) return;
+      this.#sinceMicros = now;
     }
-    if (this.#sinceMicros === 0) this.#sinceMicros = now;
-    const key = [...peers.keys()].join();
-    if (key === this.#key) return;
-    this.#key = key;
+    if (now - this.#sinceMicros >= FILTERED_MICROS) {
+      this.#control.setFiltered(false, () => this.#setPeers(undefined));
+      this.#sinceMicros = 0;
+    } else if (!this.#control.isFiltered && now >= this.#searchMicros) {
+      this.#attach(now);
+    }
+  }
+
+  #attach(now: number): void {
+    const { peers } = this.#control;
+    const began = performance.now();
+    const found = this.#findPeers();
+    const tookMicros = (performance.now() - began) * 1000;
+    this.#searchMicros = now + tookMicros / SEARCH_SHARE;
+    if (!found) return;
     try {
-      this.#setPeers([...peers.values()]);
+      this.#control.setFiltered(true, () => this.#setPeers(found), peers);
     } catch {
       // A kernel or a sandbox refuses filters: the engine goes on dropping, and no look follows.
       this.#sinceMicros = 0;
@@ -92,22 +105,25 @@ export class FloodFilter {
   }
 
   /** Addresses of connected queue pairs; undefined: they are too many, or any source may send. */
-  #findPeers(): Map<string, Gid> | undefined {
-    const memory = this.#memory;
-    const { queuePairs, queuePairsMax } = structAt(memory, ContextLayout, this.#context);
+  #findPeers(): readonly Gid[] | undefined {
+    const { words, bytes } = this.#memory;
+    const { queuePairs, queuePairsMax } = structAt(this.#memory, ContextLayout, this.#context);
+    const [qpn, type, state] = (['qpn', 'type', 'state'] as const).map(
+      (field) => QueuePairLayout.fields[field][0] >> 2,
+    ) as [number, number, number];
+    const remote = (QUEUE_PAIR_PATH + PathLayout.fields.remoteGid0[0]) >> 2;
     const peers = new Map<string, Gid>();
     for (let index = 0; index < queuePairsMax; index++) {
-      const at = queuePairs + index * QUEUE_PAIR_SIZE;
-      const word = (field: 'qpn' | 'type' | 'state') =>
-        memory.words[(at + QueuePairLayout.fields[field][0]) >> 2]!;
-      const qpn = word('qpn');
-      if (qpn === 0 || qpn === GENERAL_SERVICES_QPN || word('state') < QpState.RTR) continue;
-      if (word('type') === QpType.UD) return undefined;
-      const remote = at + QUEUE_PAIR_PATH + PathLayout.fields.remoteGid0[0];
-      const gid = new Gid(memory.bytes.slice(remote, remote + GID_BYTES));
-      peers.set(gid.toString(), gid);
-      if (peers.size > FILTERED_PEERS_MAX) return undefined;
+      const at = (queuePairs + index * QUEUE_PAIR_SIZE) >> 2;
+      if (words[at + qpn] === 0 || words[at + qpn] === GENERAL_SERVICES_QPN) continue;
+      if (words[at + state]! < QpState.RTR) continue;
+      if (words[at + type] === QpType.UD) return undefined;
+      const gid = at + remote;
+      const key = `${words[gid]},${words[gid + 1]},${words[gid + 2]},${words[gid + 3]}`;
+      if (peers.has(key)) continue;
+      if (peers.size === FILTERED_PEERS_MAX) return undefined;
+      peers.set(key, new Gid(bytes.slice(4 * gid, 4 * gid + GID_BYTES)));
     }
-    return peers;
+    return [...peers.values()];
   }
 }

@@ -134,7 +134,7 @@ function run(context: number): void {
   // The socket of a device that processes share receives for all of them.
   const filter = packetInbox
     ? undefined
-    : new FloodFilter(memory, context, (peers) => link.setSourceFilter(peers));
+    : new FloodFilter(memory, context, control, (peers) => link.setSourceFilter(peers));
   let eventsSeen = 0;
   let busyUntil = 0;
   while (!control.stopped) {

@@ -62,6 +62,8 @@ export interface Progress {
   keepDurable(ring: DurableRing, commit: Commit): StopDurable;
   /** A store has a thread of its own, where there are threads (durable-thread.ts). */
   keepDurableApart?(task: DurableTask): Promise<StopDurable>;
+  /** A queue pair takes packets of a new source from now on. */
+  notePeer?(): void;
   /** Nothing is sent or received afterwards. */
   close(): Promise<void>;
 }

@@ -358,6 +358,10 @@ export class ThreadProgress implements Progress {
     return true;
   }
 
+  notePeer(): void {
+    this.#control.notePeer(() => this.#link.setSourceFilter(undefined));
+  }
+
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;

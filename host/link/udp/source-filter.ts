@@ -24,6 +24,9 @@ const WHOLE = 0xffffffff;
  */
 export const FILTERED_PEERS_MAX = 128;
 
+/** In place of no filter. */
+export const PASS_ALL = bpfProgram([[RETURN, WHOLE]]);
+
 /** Passes datagrams of `peers`, and those of any source to queue pair 1, the connection manager. */
 export function sourceFilter(peers: readonly Gid[], isIpv4: boolean): Uint8Array {
   const offsets = isIpv4 ? SOURCE_IPV4 : SOURCE_IPV6;

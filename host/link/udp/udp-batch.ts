@@ -29,7 +29,7 @@ import type { Posix, PosixError } from '../posix.js';
 import { ReadyPoll } from './ready-poll.js';
 import { ReceiveSlots } from './receive-slots.js';
 import { SendMessages, type SendCounters } from './send-messages.js';
-import { sourceFilter } from './source-filter.js';
+import { PASS_ALL, sourceFilter } from './source-filter.js';
 import type { UdpOptions } from './udp-options.js';
 import { bindUdpSocket } from './udp-socket.js';
 
@@ -117,7 +117,6 @@ export class UdpBatchLink implements Link {
   #opened: Opened | undefined;
   #opening: Promise<LinkInfo> | undefined;
   #polling = false;
-  #isFiltered = false;
   #receiveErrorsInRow = 0;
 
   /** Throws MisuseError when `address` is no IP address or a number is out of range. */
@@ -194,15 +193,20 @@ export class UdpBatchLink implements Link {
 
   /**
    * Lets the kernel drop datagrams of other sources than `peers`, but those to the connection
-   * manager; undefined: it drops none. At most FILTERED_PEERS_MAX peers.
+   * manager; undefined: it drops none. At most FILTERED_PEERS_MAX peers. Throws LinkError if the
+   * kernel refuses a filter.
    */
   setSourceFilter(peers: readonly Gid[] | undefined): void {
     const opened = this.#opened;
     if (!opened) return;
     const { posix, fd } = opened;
-    if (peers) posix.attachFilter(fd, sourceFilter(peers, this.info.local.gid.isIpv4));
-    else if (this.#isFiltered) posix.detachFilter(fd);
-    this.#isFiltered = peers !== undefined;
+    if (peers) return posix.attachFilter(fd, sourceFilter(peers, this.info.local.gid.isIpv4));
+    try {
+      posix.detachFilter(fd);
+    } catch {
+      // A sandbox may allow to attach filters only.
+      posix.attachFilter(fd, PASS_ALL);
+    }
   }
 
   poll(): number {

@@ -230,6 +230,7 @@ export class QueuePair {
     } finally {
       arena.heap.free(address);
     }
+    if (attributes.ahAttr || this.#struct.state === QpState.RTR) device.notePeer();
     const dgid = attributes.ahAttr?.dgid;
     if (dgid !== undefined) this.#peer = typeof dgid === 'string' ? Gid.parse(dgid) : dgid;
     if (this.#struct.state === QpState.RESET) {

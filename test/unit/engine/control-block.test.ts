@@ -119,6 +119,20 @@ if (isMainThread) {
       assert.ok(first >= ROUNDS / 2, `${first} times of ${ROUNDS}`);
     });
   }
+  test('a new peer removes a filter, and a filter for older peers is not attached', () => {
+    const [block] = blockOn(new SharedArrayBuffer(CONTROL_BLOCK_BYTES));
+    const done: string[] = [];
+    const change = (what: string) => () => void done.push(what);
+    const old = block.peers;
+    block.notePeer(change('removed although not attached'));
+    block.setFiltered(true, change('attached for older peers'), old);
+    block.setFiltered(true, change('attached'));
+    assert.is(block.isFiltered, true);
+    block.notePeer(change('removed'));
+    assert.is(block.isFiltered, false);
+    assert.equal(done, ['attached', 'removed']);
+  });
+
   test.run();
 } else {
   const { task, buffer } = workerData as { task: keyof typeof TASKS; buffer: SharedArrayBuffer };

@@ -2,7 +2,13 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { ContextLayout, CountersLayout } from '#build/abi.js';
+import { FloodFilter } from '../../../../host/device/progress/flood-filter.js';
+import { CONTROL_BLOCK_BYTES, ControlBlock } from '../../../../host/engine/control-block.js';
+import { structAt } from '../../../../host/engine/struct.js';
 import {
+  LinkError,
+  Mtu,
   QpState,
   QpType,
   SendFlag,
@@ -22,6 +28,11 @@ const BYTES = 4096;
 const FLOOD = { to: 'target', perSecond: 60_000, seconds: 3 } as const;
 const { posix } = await loadPosix();
 
+interface DeviceLimits {
+  readonly queuePairsMax?: number;
+  readonly memoryBytes?: number;
+}
+
 /** Packets that the engine dropped. */
 function dropped(context: Context): number {
   const { dropQueuePair, dropSource, dropMalformed, dropUnknownOpcode } = context.counters();
@@ -29,8 +40,8 @@ function dropped(context: Context): number {
 }
 
 /** A server whose memory all clients may write. */
-async function serve() {
-  const context = await openDevice({ address: TARGET, progress: 'thread' });
+async function serve(limits: DeviceLimits) {
+  const context = await openDevice({ address: TARGET, progress: 'thread', ...limits });
   const pd = context.allocPd();
   const mr = pd.regMr(context.alloc(BYTES), ALL_ACCESS);
   const listener = await listen(`${TARGET}:${PORT}`, { context });
@@ -43,6 +54,22 @@ async function serve() {
 }
 
 type Server = Awaited<ReturnType<typeof serve>>;
+type Client = Awaited<ReturnType<typeof open>>;
+
+/** With a server and its first client, which are closed whatever happens. */
+async function withServer(
+  body: (server: Server, first: Client) => Promise<void>,
+  limits: DeviceLimits = {},
+): Promise<void> {
+  const server = await serve(limits);
+  try {
+    const first = await open('127.1.63.2', server);
+    await body(server, first);
+    await first.close();
+  } finally {
+    await server.close();
+  }
+}
 
 /** A client with an address of its own; `write` resolves when a WRITE is complete. */
 async function open(address: string, { mr }: Server) {
@@ -63,6 +90,19 @@ async function open(address: string, { mr }: Server) {
   return { qpn: connection.qp.query().destQpNum!, write, close };
 }
 
+const UC_READY = { pathMtu: Mtu.MTU_1024, rqPsn: 0 } as const;
+const PEERS = 20;
+
+/** In INIT. */
+function ucQueuePair(context: Context, pd = context.allocPd(), cq = context.createCq(2)) {
+  const qp = pd.createQp({
+    ...{ qpType: QpType.UC, sendCq: cq, recvCq: cq },
+    cap: { maxSendWr: 1, maxRecvWr: 1, maxSendSge: 1, maxRecvSge: 1 },
+  });
+  qp.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qpAccessFlags: 0 });
+  return { context, cq, qp };
+}
+
 async function duringFlood(server: Server, qpns: readonly number[], work: () => Promise<void>) {
   const junk = await Junk.start({ target: TARGET, qpns });
   const before = dropped(server.context);
@@ -74,40 +114,103 @@ async function duringFlood(server: Server, qpns: readonly number[], work: () => 
 }
 
 if (posix) {
-  test('most of a flood does not reach the engine; clients that connect meanwhile are served', async () => {
-    const server = await serve();
-    const first = await open('127.1.63.2', server);
-    const flood = await duringFlood(server, [first.qpn], async () => {
-      await sleep(500);
-      for (let count = 0; count < 100; count++) await first.write();
-      const second = await open('127.1.63.3', server);
-      for (let count = 0; count < 100; count++) await second.write();
-      await first.write();
-      await second.close();
-    });
-    assert.ok(flood.packets > 50_000, `${flood.packets} packets were sent`);
-    assert.ok(flood.dropped < flood.packets / 4, `${flood.dropped} of ${flood.packets}`);
-    await first.close();
-    await server.close();
-  });
+  test('most of a flood does not reach the engine; clients that connect meanwhile are served', () =>
+    withServer(async (server, first) => {
+      const flood = await duringFlood(server, [first.qpn], async () => {
+        await sleep(500);
+        for (let count = 0; count < 100; count++) await first.write();
+        const second = await open('127.1.63.3', server);
+        for (let count = 0; count < 100; count++) await second.write();
+        await first.write();
+        await second.close();
+      });
+      assert.ok(flood.packets > 50_000, `${flood.packets} packets were sent`);
+      assert.ok(flood.dropped < flood.packets / 4, `${flood.dropped} of ${flood.packets}`);
+    }));
 
-  test('a UD queue pair takes datagrams of any source: nothing is filtered while there is one', async () => {
-    const server = await serve();
-    const first = await open('127.1.63.2', server);
-    const cq = server.context.createCq(4);
-    const ud = server.pd.createQp({ qpType: QpType.UD, sendCq: cq, recvCq: cq });
-    ud.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qkey: 1 });
-    ud.modify({ qpState: QpState.RTR });
-    let early = 0;
-    const flood = await duringFlood(server, [first.qpn], async () => {
-      await sleep(1000);
-      early = dropped(server.context);
-      await first.write();
+  test('a UD queue pair takes datagrams of any source: nothing is filtered while there is one', () =>
+    withServer(async (server, first) => {
+      const cq = server.context.createCq(4);
+      const ud = server.pd.createQp({ qpType: QpType.UD, sendCq: cq, recvCq: cq });
+      ud.modify({ qpState: QpState.INIT, pkeyIndex: 0, portNum: 1, qkey: 1 });
+      ud.modify({ qpState: QpState.RTR });
+      let early = 0;
+      const flood = await duringFlood(server, [first.qpn], async () => {
+        await sleep(1000);
+        early = dropped(server.context);
+        await first.write();
+      });
+      const late = dropped(server.context) - early;
+      assert.ok(late > flood.packets / 10, `${late} of ${flood.packets}`);
+    }));
+
+  test('of a peer that is connected in the middle of a flood no packet is lost', () =>
+    withServer(async (server, first) => {
+      let received = 0;
+      await duringFlood(server, [first.qpn], async () => {
+        await sleep(500);
+        for (let count = 0; count < PEERS; count++) {
+          const peer = await openDevice({ address: `127.1.63.${10 + count}` });
+          const ends = [ucQueuePair(server.context), ucQueuePair(peer)] as const;
+          for (const [own, other] of [ends, [ends[1], ends[0]]] as const) {
+            const { gid, port } = other.context.local;
+            const ahAttr = { dgid: gid, port };
+            own.qp.modify({ qpState: QpState.RTR, ahAttr, destQpNum: other.qp.qpNum, ...UC_READY });
+          }
+          const [there, here] = [ends[0], ends[1]];
+          there.qp.postRecv({ sgList: [] });
+          here.qp.modify({ qpState: QpState.RTS, sqPsn: 0 });
+          here.qp.postSend({ opcode: WrOpcode.SEND, sgList: [] });
+          received += (await Promise.race([there.cq.wait(1), sleep(300, [])])).length;
+          there.qp.destroy();
+          await peer.close();
+        }
+      });
+      assert.is(received, PEERS);
+    }));
+
+  test('the search among thousands of queue pairs keeps no connection waiting', () =>
+    withServer(
+      async (server, first) => {
+        const { context } = server;
+        const cq = context.createCq(2);
+        for (let count = 0; count < 4000; count++) {
+          const { qp } = ucQueuePair(context, server.pd, cq);
+          const ahAttr = { dgid: `127.1.64.${1 + (count % 100)}` };
+          qp.modify({ qpState: QpState.RTR, ahAttr, destQpNum: 100 + count, ...UC_READY });
+        }
+        const times: number[] = [];
+        const flood = await duringFlood(server, [first.qpn], async () => {
+          await sleep(500);
+          for (let count = 0; count < 100; count++) {
+            const began = performance.now();
+            await first.write();
+            times.push(performance.now() - began);
+          }
+        });
+        times.sort((a, b) => a - b);
+        assert.ok(times[50]! < 20, `${times[50]} ms`);
+        assert.ok(flood.dropped < flood.packets / 2, `${flood.dropped} of ${flood.packets}`);
+      },
+      { queuePairsMax: 4096, memoryBytes: 256 * 2 ** 20 },
+    ));
+
+  test('a device whose filter is refused goes on without one, and does not try again', async () => {
+    const context = await openDevice({ address: TARGET, progress: 'inline' });
+    const { arena, engine } = context.device;
+    const control = new ControlBlock(arena.memory, arena.heap.alloc(CONTROL_BLOCK_BYTES));
+    const { counters } = structAt(arena.memory, ContextLayout, engine.context);
+    let attempts = 0;
+    const filter = new FloodFilter(arena.memory, engine.context, control, () => {
+      attempts++;
+      throw new LinkError('EPERM', 'no filters here');
     });
-    const late = dropped(server.context) - early;
-    assert.ok(late > flood.packets / 4, `${late} of ${flood.packets}`);
-    await first.close();
-    await server.close();
+    for (let micros = 1e6; micros < 9e6; micros += 1e5) {
+      structAt(arena.memory, CountersLayout, counters).dropQueuePair += 10_000n;
+      filter.look(micros);
+    }
+    assert.equal([attempts, control.isFiltered, filter.sleepMicros], [1, false, Infinity]);
+    await context.close();
   });
 } else {
   console.log('not run: no UDP link of many packets without koffi');

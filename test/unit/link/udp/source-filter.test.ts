@@ -4,6 +4,7 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Gid } from '../../../../host/link/endpoint.js';
 import { AF_INET, AF_INET6, loadPosix, type Posix } from '../../../../host/link/posix.js';
+import { UdpBatchLink } from '../../../../host/link/udp/udp-batch.js';
 import { FILTERED_PEERS_MAX, sourceFilter } from '../../../../host/link/udp/source-filter.js';
 
 const { posix } = await loadPosix();
@@ -71,6 +72,31 @@ if (posix) {
     const others = ['::2', '::1:0:1', '1::1', '0:0:1::1'];
     assert.equal(await passing(posix, '::1', others, datagrams), [2]);
     assert.equal(await passing(posix, '::1', [...others, '::1'], datagrams), [1, 2]);
+  });
+
+  test('where filters cannot be removed, one that passes everything takes their place', async () => {
+    const detach = posix.detachFilter.bind(posix);
+    posix.detachFilter = () => {
+      throw new Error('refused');
+    };
+    const link = new UdpBatchLink({ address: '127.1.64.1', port: 0 });
+    let packets = 0;
+    await link.open({ packet: () => packets++, flush: () => {}, failed: () => {} });
+    try {
+      for (const peers of [[], undefined]) {
+        link.setSourceFilter(peers);
+        const sender = createSocket('udp4');
+        await new Promise((resolve) => {
+          sender.send(packet(1, 7), link.info.local.port, '127.1.64.1', resolve);
+        });
+        sender.close();
+        link.poll();
+        assert.is(packets, peers ? 0 : 1);
+      }
+    } finally {
+      posix.detachFilter = detach;
+      await link.close();
+    }
   });
 
   test('the kernel takes a filter of as many peers as there may be', async () => {
