@@ -1,5 +1,5 @@
 /**
- * Random steps of a pool and its users: no region is in two hands, none gets lost, and what goes to
+ * Random steps of a pool and its users: no region is held twice, none gets lost, and what goes to
  * the next one opens nothing for the last. `POOL_STEPS` asks for more than is usual.
  */
 import { test } from 'uvu';
@@ -11,6 +11,7 @@ import {
   createLoopbackPair,
   openDevice,
   type FmrDesc,
+  type FmrPool,
   type FmrPoolUser,
 } from '../../../host/index.js';
 import { Random } from '../../simulation/random.js';
@@ -19,8 +20,122 @@ const STEPS = Number(process.env['POOL_STEPS'] ?? 100_000);
 const USERS_MAX = 12;
 const MRS_MAX = 160;
 
+class RandomUse {
+  readonly #random = new Random(STEPS);
+  readonly #clock: VirtualClock;
+  readonly #pool: FmrPool;
+  readonly #holders = new Map<FmrDesc, FmrPoolUser>();
+  readonly #taken = new Map<FmrPoolUser, FmrDesc[]>();
+  readonly #users: FmrPoolUser[] = [];
+  readonly #counts = { got: 0, missed: 0, refused: 0, came: 0, went: 0 };
+
+  constructor(pool: FmrPool, clock: VirtualClock) {
+    this.#pool = pool;
+    this.#clock = clock;
+  }
+
+  step(): void {
+    const below = (limit: number): number => this.#random.below(limit);
+    const user = this.#users.length > 0 ? this.#users[below(this.#users.length)] : undefined;
+    const kind = below(12);
+    if (kind === 0) {
+      if (this.#users.length < USERS_MAX && below(20) === 0) this.#createUser();
+    } else if (kind === 2) this.#clock.advance(below(below(100) === 0 ? 20_000 : 300));
+    else if (!user) return;
+    else if (kind === 1) {
+      if (below(30) === 0) this.#destroy(user);
+    } else if (kind === 3) this.#putOfAnother(user);
+    else if (kind < 8) this.#get(user);
+    else {
+      const mine = this.#taken.get(user)!;
+      if (mine.length > 0) this.#put(user, below(mine.length));
+    }
+  }
+
+  audit(): void {
+    const { total, free, inBuckets } = this.#pool.stats;
+    const sum = (of: (user: FmrPoolUser) => number): number =>
+      this.#users.reduce((all, user) => all + of(user), 0);
+    const own = sum(({ numMr, stats }) => numMr - stats.lent);
+    const borrowed = sum((user) => user.borrowed);
+    assert.is(total, own + borrowed + free + inBuckets, 'none is lost, none is twice');
+    assert.ok(total <= MRS_MAX);
+    assert.is(
+      this.#holders.size,
+      sum(({ stats }) => stats.inUse),
+    );
+  }
+
+  end(): void {
+    for (const [name, count] of Object.entries(this.#counts))
+      assert.ok(count > 0, `${name}: never`);
+    for (const user of [...this.#users]) this.#destroy(user);
+  }
+
+  #refused(body: () => void): void {
+    assert.throws(body, (error: unknown) => error instanceof RefusalError);
+    this.#counts.refused++;
+  }
+
+  #createUser(): void {
+    const numMr = this.#random.below(10);
+    const options = {
+      weight: 1 + this.#random.below(4),
+      reclaim: (wanted: number) => this.#random.below(2 * wanted + 2) - 1,
+    };
+    try {
+      const made = this.#pool.createUser(numMr, options);
+      this.#users.push(made);
+      this.#taken.set(made, []);
+      this.#counts.came++;
+    } catch (error) {
+      assert.instance(error, RefusalError);
+      this.#counts.refused++;
+    }
+  }
+
+  #destroy(user: FmrPoolUser): void {
+    const mine = this.#taken.get(user)!;
+    if (mine.length > 0) this.#refused(() => user.destroy());
+    while (mine.length > 0) this.#put(user, mine.length - 1);
+    user.destroy();
+    this.#users.splice(this.#users.indexOf(user), 1);
+    this.#counts.went++;
+  }
+
+  #get(user: FmrPoolUser): void {
+    const mine = this.#taken.get(user)!;
+    const desc = user.getMr();
+    if (!desc) {
+      this.#counts.missed++;
+      const own = mine.filter(({ home }) => home === user).length;
+      assert.is(own, user.numMr - user.stats.lent, 'its own are there whenever it wants them');
+      return;
+    }
+    assert.not.ok(this.#holders.has(desc), 'held twice');
+    assert.is(desc.mr.registered, false);
+    this.#holders.set(desc, user);
+    mine.push(desc);
+    this.#counts.got++;
+  }
+
+  #put(user: FmrPoolUser, index: number): void {
+    const [desc] = this.#taken.get(user)!.splice(index, 1) as [FmrDesc];
+    user.putMr(desc);
+    this.#holders.delete(desc);
+    if (this.#random.below(50) === 0) this.#refused(() => user.putMr(desc));
+  }
+
+  #putOfAnother(user: FmrPoolUser): void {
+    const { size } = this.#holders;
+    const [desc, holder] = [...this.#holders][this.#random.below(Math.max(1, size))] ?? [];
+    if (desc && holder !== user && this.#random.below(20) === 0) {
+      this.#refused(() => user.putMr(desc));
+    }
+  }
+}
+
 test(`${STEPS} random steps: get, put, put what is not theirs, lend, come, go, time passes`, async () => {
-  const random = new Random(STEPS);
   const clock = new VirtualClock();
   await using context = await openDevice({ link: createLoopbackPair().a, clock, regionsMax: 256 });
   const pool = createFmrPool(context, undefined, {
@@ -34,103 +149,13 @@ test(`${STEPS} random steps: get, put, put what is not theirs, lend, come, go, t
     idleMicros: 5000,
     monitorMicros: 100,
   });
-  const held = new Map<FmrDesc, FmrPoolUser>();
-  const hands = new Map<FmrPoolUser, FmrDesc[]>();
-  const guaranteed = new Map<FmrPoolUser, number>();
-  const users: FmrPoolUser[] = [];
-  const counts = { got: 0, missed: 0, refused: 0, came: 0, went: 0 };
-  const refused = (body: () => void): void => {
-    assert.throws(body, (error: unknown) => error instanceof RefusalError);
-    counts.refused++;
-  };
-  const put = (user: FmrPoolUser, index: number): void => {
-    const [desc] = hands.get(user)!.splice(index, 1) as [FmrDesc];
-    user.putMr(desc);
-    held.delete(desc);
-    if (random.below(50) === 0) refused(() => user.putMr(desc));
-  };
-  const audit = (): void => {
-    const { total, free, inBuckets } = pool.stats;
-    const own = users.reduce((sum, user) => sum + user.numMr - user.stats.lent, 0);
-    const borrowed = users.reduce((sum, user) => sum + user.borrowed, 0);
-    assert.is(total, own + borrowed + free + inBuckets, 'none is lost, none is twice');
-    assert.ok(total <= MRS_MAX);
-    assert.is(
-      held.size,
-      users.reduce((sum, user) => sum + user.stats.inUse, 0),
-    );
-  };
+  const use = new RandomUse(pool, clock);
   for (let step = 0; step < STEPS; step++) {
-    const user = users.length > 0 ? users[random.below(users.length)]! : undefined;
-    const mine = user && hands.get(user)!;
-    switch (random.below(12)) {
-      case 0:
-        if (users.length === USERS_MAX || random.below(20) > 0) break;
-        try {
-          const numMr = random.below(10);
-          const options = {
-            weight: 1 + random.below(4),
-            reclaim: (wanted: number) => random.below(2 * wanted + 2) - 1,
-          };
-          const made = pool.createUser(numMr, options);
-          users.push(made);
-          hands.set(made, []);
-          guaranteed.set(made, numMr);
-          counts.came++;
-        } catch (error) {
-          assert.instance(error, RefusalError);
-          counts.refused++;
-        }
-        break;
-      case 1:
-        if (!user || !mine || random.below(30) > 0) break;
-        if (mine.length > 0) refused(() => user.destroy());
-        while (mine.length > 0) put(user, mine.length - 1);
-        user.destroy();
-        users.splice(users.indexOf(user), 1);
-        counts.went++;
-        break;
-      case 2:
-        clock.advance(random.below(random.below(100) === 0 ? 20_000 : 300));
-        break;
-      case 3: {
-        const [desc, holder] = [...held][random.below(Math.max(1, held.size))] ?? [];
-        if (user && desc && holder !== user && random.below(20) === 0) {
-          refused(() => user.putMr(desc));
-        }
-        break;
-      }
-      case 4:
-      case 5:
-      case 6:
-      case 7: {
-        if (!user || !mine) break;
-        const desc = user.getMr();
-        if (!desc) {
-          counts.missed++;
-          const own = mine.filter(({ home }) => home === user).length;
-          assert.is(own, user.numMr - user.stats.lent, 'its own are there whenever it wants them');
-          break;
-        }
-        assert.not.ok(held.has(desc), 'in two hands');
-        assert.is(desc.mr.registered, false);
-        held.set(desc, user);
-        mine.push(desc);
-        counts.got++;
-        break;
-      }
-      default:
-        if (user && mine && mine.length > 0) put(user, random.below(mine.length));
-    }
-    if (step % 1000 === 0) audit();
+    use.step();
+    if (step % 1000 === 0) use.audit();
   }
-  audit();
-  for (const [name, count] of Object.entries(counts)) assert.ok(count > 0, `${name}: never`);
-  for (const user of users.splice(0)) {
-    const mine = hands.get(user)!;
-    while (mine.length > 0) put(user, mine.length - 1);
-    user.destroy();
-  }
+  use.audit();
+  use.end();
   clock.advance(1_000_000);
   assert.is(pool.stats.total, pool.stats.free);
   pool.destroy();

@@ -4,9 +4,16 @@
  */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { Mtu, SendFlag, WcStatus, WrOpcode, type SendWorkRequest } from '../../../host/index.js';
+import {
+  Mtu,
+  SendFlag,
+  WcStatus,
+  WrOpcode,
+  type SendWorkRequest,
+  type WorkCompletion,
+} from '../../../host/index.js';
 import { faultLink, splitmix32, type FaultOptions } from '../../../host/link/faults/fault.js';
-import { makePair } from '../../support/pair.js';
+import { makePair, type Pair } from '../../support/pair.js';
 
 const HALF = 1 << 18;
 /** READs land behind HALF, one after the other, so that none overwrites one that is unchecked. */
@@ -17,15 +24,173 @@ interface Expected {
   readonly check: () => void;
 }
 
+const REQUESTS = 150;
+/** Requests that wait for completions at a time. */
+const UNDER_WAY = 40;
+/** Offset of the words for atomics in the memory of B, which nothing else touches. */
+const WORDS = HALF + 65536;
+
+/**
+ * Random requests of A and what they are to leave: A reads from its first half, WRITEs and SENDs go
+ * to B, READs to A's second half.
+ */
+class RandomWork {
+  readonly #pair: Pair;
+  readonly #below: (n: number) => number;
+  readonly #mayGiveUp: boolean;
+  readonly #model: Uint8Array;
+  readonly #words = new BigUint64Array(8);
+  readonly #expected: Expected[] = [];
+  readonly #received: number[] = [];
+  readonly #sends: number[] = [];
+  #posted = 0;
+  #completed = 0;
+  #landing = 0;
+  #receives = 0;
+  #gaveUp = false;
+
+  constructor(pair: Pair, below: (n: number) => number, mayGiveUp: boolean) {
+    this.#pair = pair;
+    this.#below = below;
+    this.#mayGiveUp = mayGiveUp;
+    for (let i = 0; i < HALF; i++) pair.a.buffer[i] = below(256);
+    this.#model = pair.b.buffer.slice();
+  }
+
+  run(): void {
+    const { a, clock } = this.#pair;
+    while (this.#completed < REQUESTS && !(this.#gaveUp && this.#expected.length === 0)) {
+      const least = this.#completed;
+      while (!this.#gaveUp && this.#posted < REQUESTS && this.#posted - least < UNDER_WAY) {
+        a.qp.postSend(this.#makeRequest());
+      }
+      this.#postReceives();
+      const wait = clock.now() + 3000;
+      this.#pair.run(() => {
+        this.#takeReceived();
+        for (const completion of a.cq.poll(100)) this.#complete(completion);
+        return this.#completed > least || clock.now() > wait;
+      });
+    }
+    if (!this.#gaveUp) this.#checkMemory();
+  }
+
+  #checkMemory(): void {
+    const { buffer } = this.#pair.b;
+    assert.equal(buffer.slice(0, HALF), this.#model.slice(0, HALF), 'memory of B');
+    this.#pair.settle();
+    this.#takeReceived();
+    assert.equal(this.#received, this.#sends, 'messages in order, once each');
+    const view = new DataView(buffer.buffer, buffer.byteOffset + WORDS);
+    this.#words.forEach((value, word) => assert.is(view.getBigUint64(8 * word, true), value));
+  }
+
+  /** B is a slow receiver now and then: RNR. */
+  #postReceives(): void {
+    const { qp, mr } = this.#pair.b;
+    while (this.#receives < this.#received.length + 1 + this.#below(6)) {
+      this.#receives++;
+      const addr = mr.addr + BigInt(HALF);
+      qp.postRecv({ wrId: this.#receives, sgList: [{ addr, length: 40000, lkey: mr.lkey }] });
+    }
+  }
+
+  #takeReceived(): void {
+    for (const { status, byteLen } of this.#pair.b.cq.poll(100)) {
+      assert.is(status, WcStatus.SUCCESS);
+      this.#received.push(byteLen);
+    }
+  }
+
+  #complete({ status, wrId }: WorkCompletion): void {
+    const next = this.#expected.shift();
+    if (this.#gaveUp || (status === WcStatus.RETRY_EXC_ERR && this.#mayGiveUp)) {
+      // Eight tries in a row can all be lost. Then everything behind is flushed, in order.
+      const expected = this.#gaveUp ? WcStatus.WR_FLUSH_ERR : WcStatus.RETRY_EXC_ERR;
+      assert.is(status, expected, `request ${wrId} after giving up`);
+      this.#gaveUp = true;
+    } else {
+      assert.is(status, WcStatus.SUCCESS, `request ${wrId}`);
+      next?.check();
+    }
+    assert.is(wrId, next?.wrId);
+    this.#completed++;
+  }
+
+  #makeRequest(): SendWorkRequest {
+    const below = this.#below;
+    const { a, b } = this.#pair;
+    const length = below(8) === 0 ? 0 : 1 + below(below(3) === 0 ? 30000 : 3000);
+    const from = below(HALF - length);
+    const to = below(HALF - length);
+    const kind = below(6);
+    if (kind >= 4) return this.#makeAtomic(kind === 4);
+    const wrId = BigInt(this.#posted++);
+    // FENCE, so that a READ before a WRITE is over; else the model would have to know when it ran.
+    const base = {
+      wrId,
+      sendFlags: SendFlag.SIGNALED | SendFlag.FENCE,
+      rdma: { remoteAddr: b.mr.addr + BigInt(to), rkey: b.mr.rkey },
+      sgList: split(a.mr.addr + BigInt(from), length, a.mr.lkey, below),
+    };
+    if (kind === 1) {
+      // What B holds there when the READ is executed: everything posted before it.
+      const then = this.#model.slice(to, to + length);
+      const at = this.#land(length);
+      const check = (): void => assert.equal(a.buffer.slice(at, at + length), then, `READ ${wrId}`);
+      this.#expected.push({ wrId, check });
+      const sgList = split(a.mr.addr + BigInt(at), length, a.mr.lkey, below);
+      return { ...base, opcode: WrOpcode.RDMA_READ, sgList };
+    }
+    this.#expected.push({ wrId, check: () => {} });
+    if (kind !== 2) this.#sends.push(length);
+    if (kind === 0) return { ...base, opcode: WrOpcode.SEND };
+    this.#model.set(a.buffer.subarray(from, from + length), to);
+    if (kind === 2) return { ...base, opcode: WrOpcode.RDMA_WRITE };
+    return { ...base, opcode: WrOpcode.RDMA_WRITE_WITH_IMM, immData: length };
+  }
+
+  /** FETCH_ADD or CMP_SWAP. */
+  #makeAtomic(add: boolean): SendWorkRequest {
+    const below = this.#below;
+    const { a, b } = this.#pair;
+    const wrId = BigInt(this.#posted++);
+    const word = below(this.#words.length);
+    const before = this.#words[word]!;
+    const swap = BigInt(below(2 ** 32)) * 0x1_0000_0003n;
+    const compareAdd = add ? swap : below(2) === 0 ? before : before + 1n;
+    if (add) this.#words[word]! += swap;
+    else if (compareAdd === before) this.#words[word] = swap;
+    const at = this.#land(8);
+    const view = new DataView(a.buffer.buffer, a.buffer.byteOffset);
+    const check = (): void => assert.is(view.getBigUint64(at, true), before);
+    this.#expected.push({ wrId, check });
+    const remoteAddr = b.mr.addr + BigInt(WORDS + 8 * word);
+    return {
+      wrId,
+      sendFlags: SendFlag.SIGNALED,
+      opcode: add ? WrOpcode.ATOMIC_FETCH_AND_ADD : WrOpcode.ATOMIC_CMP_AND_SWP,
+      sgList: split(a.mr.addr + BigInt(at), 8, a.mr.lkey, below),
+      atomic: { remoteAddr, rkey: b.mr.rkey, compareAdd, swap },
+    };
+  }
+
+  /** Offset in A's memory of what arrives next. */
+  #land(length: number): number {
+    if (this.#landing + length > LANDING) this.#landing = 0;
+    const at = HALF + this.#landing;
+    this.#landing += length;
+    return at;
+  }
+}
+
 async function run(
   seed: number,
   faults: FaultOptions,
   mtu: number,
   reorderPackets: number,
 ): Promise<void> {
-  const requests = 150;
   const random = splitmix32(seed);
-  const below = (n: number): number => Math.floor((random() / 2 ** 32) * n);
   const pair = await makePair({
     bytes: HALF + LANDING,
     mtu,
@@ -38,131 +203,8 @@ async function run(
         scheduler: { schedule: (delay, action) => clock.at(clock.now() + delay, action) },
       }),
   });
-  const { a, b } = pair;
-  // The model: what A reads from is its first half; WRITEs and SENDs go to B, READs to A's second.
-  for (let i = 0; i < HALF; i++) a.buffer[i] = below(256);
-  const model = b.buffer.slice();
-  const expected: Expected[] = [];
-  const completed: bigint[] = [];
-  const received: number[] = [];
-  const sends: number[] = [];
-  let posted = 0;
-  let landing = 0;
-  /** FETCH_ADD and CMP_SWAP on the words behind B's half, which nothing else touches. */
-  const words = new BigUint64Array(8);
-  const atomic = (add: boolean): SendWorkRequest => {
-    const wrId = BigInt(posted++);
-    const word = below(words.length);
-    const before = words[word]!;
-    const operand = BigInt(below(2 ** 32)) * 0x1_0000_0003n;
-    const compareAdd = add ? operand : below(2) === 0 ? before : before + 1n;
-    if (add) words[word]! += operand;
-    else if (compareAdd === before) words[word] = operand;
-    if (landing + 8 > LANDING) landing = 0;
-    const at = HALF + landing;
-    landing += 8;
-    const view = new DataView(a.buffer.buffer, a.buffer.byteOffset);
-    expected.push({ wrId, check: () => assert.is(view.getBigUint64(at, true), before) });
-    return {
-      wrId,
-      sendFlags: SendFlag.SIGNALED,
-      opcode: add ? WrOpcode.ATOMIC_FETCH_AND_ADD : WrOpcode.ATOMIC_CMP_AND_SWP,
-      sgList: split(a.mr.addr + BigInt(at), 8, a.mr.lkey, below),
-      atomic: {
-        remoteAddr: b.mr.addr + BigInt(HALF + 65536 + 8 * word),
-        rkey: b.mr.rkey,
-        compareAdd,
-        swap: operand,
-      },
-    };
-  };
-  const makeRequest = (): SendWorkRequest => {
-    const length = below(8) === 0 ? 0 : 1 + below(below(3) === 0 ? 30000 : 3000);
-    const from = below(HALF - length);
-    const to = below(HALF - length);
-    const kind = below(6);
-    if (kind >= 4) return atomic(kind === 4);
-    const sgList = split(a.mr.addr + BigInt(from), length, a.mr.lkey, below);
-    const wrId = BigInt(posted++);
-    // FENCE, so that a READ before a WRITE is over; else the model would have to know when it ran.
-    const base = { wrId, sendFlags: SendFlag.SIGNALED | SendFlag.FENCE };
-    const rdma = { remoteAddr: b.mr.addr + BigInt(to), rkey: b.mr.rkey };
-    if (kind === 0) {
-      sends.push(length);
-      expected.push({ wrId, check: () => {} });
-      return { ...base, opcode: WrOpcode.SEND, sgList };
-    }
-    if (kind === 1) {
-      // What B holds there when the READ is executed: everything posted before it.
-      const then = model.slice(to, to + length);
-      if (landing + length > LANDING) landing = 0;
-      const at = HALF + landing;
-      landing += length;
-      expected.push({
-        wrId,
-        check: () => assert.equal(a.buffer.slice(at, at + length), then, `READ ${wrId}`),
-      });
-      return {
-        ...base,
-        opcode: WrOpcode.RDMA_READ,
-        sgList: split(a.mr.addr + BigInt(at), length, a.mr.lkey, below),
-        rdma,
-      };
-    }
-    model.set(a.buffer.subarray(from, from + length), to);
-    expected.push({ wrId, check: () => {} });
-    if (kind === 2) return { ...base, opcode: WrOpcode.RDMA_WRITE, sgList, rdma };
-    sends.push(length);
-    return { ...base, opcode: WrOpcode.RDMA_WRITE_WITH_IMM, sgList, rdma, immData: length };
-  };
-  const drainB = (): void => {
-    for (const wc of b.cq.poll(100)) {
-      assert.is(wc.status, WcStatus.SUCCESS);
-      received.push(wc.byteLen);
-    }
-  };
-  let receives = 0;
-  const window = 40;
-  let gaveUp = false;
-  while (completed.length < requests && !(gaveUp && expected.length === 0)) {
-    while (!gaveUp && posted < requests && posted - completed.length < window)
-      a.qp.postSend(makeRequest());
-    // B is a slow receiver now and then: RNR.
-    while (receives < received.length + 1 + below(6)) {
-      receives++;
-      const addr = b.mr.addr + BigInt(HALF);
-      b.qp.postRecv({ wrId: receives, sgList: [{ addr, length: 40000, lkey: b.mr.lkey }] });
-    }
-    const before = completed.length;
-    const wait = pair.clock.now() + 3000;
-    pair.run(() => {
-      drainB();
-      for (const wc of a.cq.poll(100)) {
-        if (gaveUp || (wc.status === WcStatus.RETRY_EXC_ERR && (faults.loss ?? 0) >= 0.2)) {
-          // Eight tries in a row can all be lost. Then everything behind is flushed, in order.
-          const status = gaveUp ? WcStatus.WR_FLUSH_ERR : WcStatus.RETRY_EXC_ERR;
-          assert.is(wc.status, status, `request ${wc.wrId} after giving up`);
-          assert.is(wc.wrId, expected.shift()?.wrId);
-          completed.push(wc.wrId);
-          gaveUp = true;
-          continue;
-        }
-        assert.is(wc.status, WcStatus.SUCCESS, `request ${wc.wrId}`);
-        const next = expected.shift();
-        assert.is(wc.wrId, next?.wrId);
-        next?.check();
-        completed.push(wc.wrId);
-      }
-      return completed.length > before || pair.clock.now() > wait;
-    });
-  }
-  if (gaveUp) return pair.close();
-  assert.equal(b.buffer.slice(0, HALF), model.slice(0, HALF), 'memory of B');
-  pair.settle();
-  drainB();
-  assert.equal(received, sends, 'messages in order, once each');
-  const view = new DataView(b.buffer.buffer, b.buffer.byteOffset + HALF + 65536);
-  words.forEach((value, word) => assert.is(view.getBigUint64(8 * word, true), value));
+  const below = (n: number): number => Math.floor((random() / 2 ** 32) * n);
+  new RandomWork(pair, below, (faults.loss ?? 0) >= 0.2).run();
   await pair.close();
 }
 
