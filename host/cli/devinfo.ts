@@ -12,10 +12,13 @@ import { PACKET_SIZE_LIMIT, ROCE_PORT, type SocketOption } from '../link/link.js
 import { otherPortSentence } from '../link/udp/other-port.js';
 import { isPortTaken } from '../link/udp/port-holder.js';
 import { placeOfPath, type Place } from '../pmem/place.js';
-import { mtuFor } from './file-transfer/channel.js';
+import { MTUS } from './base/options.js';
 import { formatBytes } from './base/format.js';
 import { Exit, printLine } from './base/report.js';
 import { describeStorage } from './base/storage.js';
+
+/** BTH, RETH, immediate data, ICRC: the most that is around the payload. */
+const PACKET_HEADER_BYTES = 64;
 
 export interface DevinfoOptions {
   readonly bind: string;
@@ -194,7 +197,7 @@ async function listAddresses(): Promise<AddressInfo[]> {
         address: scopeid ? `${address}%${name}` : address,
         interface: name,
         interfaceMtu: mtu,
-        pathMtu: mtuFor(Math.min(mtu - overhead, PACKET_SIZE_LIMIT)),
+        pathMtu: pathMtuFor(Math.min(mtu - overhead, PACKET_SIZE_LIMIT)),
       });
     }
   }
@@ -208,4 +211,9 @@ function isInstalled(name: string): boolean {
   } catch {
     return false;
   }
+}
+
+/** The largest path MTU in bytes whose packets fit; `packetSizeMax` counts BTH to ICRC. */
+function pathMtuFor(packetSizeMax: number): number {
+  return Math.max(256, ...MTUS.filter((bytes) => bytes + PACKET_HEADER_BYTES <= packetSizeMax));
 }

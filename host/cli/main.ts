@@ -98,7 +98,7 @@ function addServe(program: Command): void {
   const command = begin(program, 'serve', 'receive files of "verbena put" into a directory')
     .option('--dir <directory>', 'directory of the received files', '.')
     .option('--bind <address>', 'local address; not a wildcard', '127.0.0.1');
-  addPortOption(command, '--port <port>', 'UDP and TCP port; 0: a free one', ROCE_PORT)
+  addPortOption(command, '--port <port>', 'UDP port; 0: a free one', ROCE_PORT)
     .option('--max-clients <number>', 'clients served at the same time', whole(1, 128), 8)
     .addOption(
       new Option('--window-bytes <size>', 'memory per client')

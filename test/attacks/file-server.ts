@@ -2,10 +2,11 @@
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { mkdir, readFile, readdir, stat, writeFile } from 'node:fs/promises';
-import { connect, type Socket } from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import * as assert from 'uvu/assert';
+import { openDevice } from '../../host/index.js';
 import { Workspace, type Program } from '../support/processes.js';
+import { PutClient, request } from '../support/put-client.js';
 import type { Attack } from './attack.js';
 
 interface Served {
@@ -30,32 +31,6 @@ async function withServer(
     count = await work({ space, server, directory, host, port });
   });
   return count;
-}
-
-/** A request in order, with changes. */
-function requestLine(changes: object = {}): string {
-  const put = {
-    transfer: '0'.repeat(32),
-    ...{ name: 'file', size: 1000, mtimeNs: '1', pieceBytes: 65536 },
-    ...{ qpn: 77, psn: 1, port: 40000, packetSizeMax: 4160 },
-    ...{ receiveBufferBytes: 212992, reorderPackets: 0, ...changes },
-  };
-  return `${JSON.stringify({ verbena: 1, put })}\n`;
-}
-
-/** Sends `text` from an address; the connection, and its first line (after 3 s: an empty one). */
-async function say(
-  { host, port }: Pick<Served, 'host' | 'port'>,
-  localAddress: string,
-  text: string,
-): Promise<{ socket: Socket; line: string }> {
-  const socket = connect({ host, port, localAddress });
-  let heard = '';
-  socket.on('error', () => {});
-  socket.setEncoding('utf8').on('data', (chunk: string) => (heard += chunk));
-  socket.write(text);
-  for (let turn = 0; turn < 300 && !heard.includes('\n') && !socket.closed; turn++) await sleep(10);
-  return { socket, line: heard.split('\n', 1)[0]! };
 }
 
 /** Does an honest client at `from` put a file? Rejects otherwise. */
@@ -90,45 +65,37 @@ export const FILE_SERVER_ATTACKS: readonly Attack[] = [
     unit: 'connections',
     run: () =>
       withServer('127.1.22.1', [], async (served) => {
-        const said = [];
+        const clients: PutClient[] = [];
         for (let index = 0; index < 8; index++) {
-          const transfer = `${index}`.repeat(32);
-          const line = requestLine({ name: `silent-${index}`, transfer });
-          said.push(await say(served, '127.1.22.2', line));
+          const client = await PutClient.open(served, '127.1.22.2');
+          assert.is(await client.answer(request({ name: `silent-${index}` }, index)), 'READY');
+          clients.push(client);
         }
         await sleep(2500);
         await put(served, '127.1.22.3');
-        for (const { socket } of said) socket.destroy();
-        return said.length;
+        for (const client of clients) await client.close();
+        return clients.length;
       }),
   },
   {
-    name: '150 slow connections keep no client from serve',
+    name: '300 connections without a request keep no client from serve',
     position: 'any host',
     unit: 'connections',
     run: () =>
       withServer('127.1.22.4', [], async (served) => {
-        const sockets: Socket[] = [];
-        let isOver = false;
-        const keep = async (index: number): Promise<void> => {
-          while (!isOver) {
-            const { host, port } = served;
-            const localAddress = `127.1.23.${(index % 15) + 1}`;
-            const socket = connect({ host, port, localAddress });
-            socket.on('error', () => {});
-            sockets.push(socket);
-            socket.write('{');
-            await Promise.race([once(socket, 'close').catch(() => {}), sleep(4000)]);
-            socket.destroy();
+        const clients: PutClient[] = [];
+        const devices = [];
+        for (let index = 0; index < 15; index++) {
+          const context = await openDevice({ address: `127.1.23.${index + 1}`, port: 0 });
+          devices.push(context);
+          for (let count = 0; count < 20; count++) {
+            clients.push(await PutClient.open(served, context));
           }
-        };
-        const keeping = Array.from({ length: 150 }, (_, index) => keep(index));
-        await sleep(1000);
+        }
         await put(served, '127.1.22.5');
-        isOver = true;
-        for (const socket of sockets) socket.destroy();
-        await Promise.all(keeping);
-        return sockets.length;
+        for (const client of clients) await client.close();
+        for (const context of devices) await context.close();
+        return clients.length;
       }),
   },
   {
@@ -140,9 +107,9 @@ export const FILE_SERVER_ATTACKS: readonly Attack[] = [
         await writeFile(`${served.directory}/.bashrc`, 'mine');
         const names = ['.bashrc', '.ssh', '.x', '../x', 'a/b', 'x\u009b2J', 'a\u202egpj.exe', '.'];
         for (const name of names) {
-          const { socket, line } = await say(served, '127.1.22.7', requestLine({ name }));
-          socket.destroy();
-          assert.match(line, '"code":"EINVAL"', JSON.stringify(name));
+          const client = await PutClient.open(served, '127.1.22.7');
+          assert.match(await client.answer(request({ name })), /^EINVAL /, JSON.stringify(name));
+          await client.close();
         }
         const file = await served.space.file('.bashrc', 100);
         const where = `${served.host}:${served.port}`;
@@ -161,12 +128,13 @@ export const FILE_SERVER_ATTACKS: readonly Attack[] = [
     unit: 'requests',
     run: () =>
       withServer('127.1.22.8', [], async (served) => {
+        const context = await openDevice({ address: '127.1.22.9', port: 0 });
         for (let index = 0; index < 400; index++) {
-          const name = `name-${index}`;
-          const { socket } = await say(served, '127.1.22.9', requestLine({ name }));
-          socket.destroy();
-          await once(socket, 'close').catch(() => {});
+          const client = await PutClient.open(served, context);
+          await client.answer(request({ name: `name-${index}` }));
+          await client.close();
         }
+        await context.close();
         await sleep(1000);
         assert.equal((await readdir(served.directory)).slice(0, 5), []);
         await put(served, '127.1.22.9');
@@ -190,7 +158,7 @@ export const FILE_SERVER_ATTACKS: readonly Attack[] = [
       }),
   },
   {
-    name: 'serve at an address of the network takes nothing without its key, nor a replayed proof',
+    name: 'serve at an address of the network takes nothing without its key',
     position: 'any host',
     unit: 'requests',
     async run() {
@@ -200,52 +168,15 @@ export const FILE_SERVER_ATTACKS: readonly Attack[] = [
         const [, token] = await server.printed('stdout', /--token (\S+)/, 3000);
         const file = await space.file('honest', 1000);
         const without = await space.run('put', file, `${host}:${port}`, '--local-port', 0);
-        assert.match(without.stderr, 'wants its key');
+        assert.match(without.stderr, 'wants a pre-shared key');
         const wrong = await space.run('put', file, `${host}:${port}`, '--token', 'x'.repeat(24));
-        assert.match(wrong.stderr, 'another key');
-        assert.match((await say(served, host, requestLine())).line, '"code":"EACCES"');
-        // The proof of another connection, with the same nonce of the client.
-        const heard: string[] = [];
-        const spy = await relay(served, heard);
-        const through = space.run('put', file, `${host}:${spy.port}`, '--token', token!);
-        await through;
-        spy.close();
-        const [hello, request] = heard.filter((line) => line !== '');
-        assert.ok(hello!.includes('"nonce"') && /^[0-9a-f]{64} /.test(request!), 'two lines');
-        const replay = await say(served, host, `${hello}\n`);
-        replay.socket.removeAllListeners('data');
-        const answer = once(replay.socket, 'data');
-        replay.socket.write(`${request}\n`);
-        assert.match(String((await answer)[0]), 'the client did not prove the key');
+        assert.match(wrong.stderr, 'does not have the first key');
+        const refused = await PutClient.open(served, host).catch((error: Error) => error);
+        assert.match(String(refused), '(EACCES)');
         assert.equal(await readdir(served.directory), []);
         await put(served, host, '--token', token!);
-        return 4;
+        return 3;
       });
     },
   },
 ];
-
-/** Reads along on a connection to the server, and loses what it answers to the request. */
-async function relay(
-  { host, port }: Served,
-  heard: string[],
-): Promise<{ port: number; close: () => void }> {
-  const { createServer } = await import('node:net');
-  const server = createServer((client) => {
-    const onward = connect({ host, port });
-    client.on('error', () => {});
-    onward.on('error', () => {});
-    client.on('data', (data) => {
-      heard.push(...String(data).split('\n'));
-      // The proof is overheard, and its connection cut.
-      if (/^[0-9a-f]{64} /.test(String(data))) {
-        onward.destroy();
-        client.destroy();
-      } else onward.write(data);
-    });
-    onward.on('data', (data) => client.write(data));
-  });
-  server.listen({ host, port: 0, exclusive: true });
-  await once(server, 'listening');
-  return { port: (server.address() as { port: number }).port, close: () => server.close() };
-}

@@ -83,14 +83,20 @@ test('serve and put: another key, or one side without, is refused; a token is a 
     const { address } = await space.serve(directory, '--bind', SERVER, '--psk-file', own);
     const put = (to: string, ...words: string[]): Promise<Ended> =>
       space.run('put', file, to, '--bind', CLIENT, ...words);
-    refused(await put(address), /the server wants its key: use --psk-file/);
-    refused(await put(address, '--psk-file', other), /another key .*: use a key that the server/);
+    refused(await put(address), /wants a pre-shared key: use --psk-file or --token/);
+    refused(
+      await put(address, '--psk-file', other),
+      /does not have the first key of --psk-file or --token: use a key of both/,
+    );
     const pcap = space.path('put.pcap');
     const done = await put(address, '--token', KEY, '--pcap', pcap);
     assert.is(done.code, 0, done.stderr);
     checkTags(packetsOf(pcap));
     const { address: open } = await space.serve(directory, '--bind', SERVER);
-    refused(await put(open, '--psk-file', own), /the server has no key: put without --psk-file/);
+    refused(
+      await put(open, '--psk-file', own),
+      /has no key: start it with --psk-file or --token, or leave it out/,
+    );
     assert.is((await put(open, '--pcap', space.path('plain.pcap'))).code, 0);
     checkNoTags(packetsOf(space.path('plain.pcap')));
   }));

@@ -1,7 +1,5 @@
 /** What goes wrong before a byte of a file travels: one clear line, a non-zero exit. */
 import { mkdir, open, readdir, writeFile } from 'node:fs/promises';
-import { once } from 'node:events';
-import { createServer, type Socket } from 'node:net';
 import { suite } from 'uvu';
 import * as assert from 'uvu/assert';
 import { Workspace, freePort, type Ended } from '../support/processes.js';
@@ -53,35 +51,19 @@ test('an invalid command line is an error with exit code 2', () =>
     assert.match(help.stdout, '--loss');
   }));
 
-test('a host without a server, a silent server and a foreign server have their own errors', () =>
+test('a host without a device and a device without a server have their own errors', () =>
   Workspace.use(async (space) => {
     const file = await space.file('f', 1);
-    const absent = await space.run('put', file, `127.0.0.1:${await freePort()}`);
+    const absent = space.run('put', file, `127.0.0.1:${await freePort()}`);
+    const device = space.start('rping', '-s', '-a', '127.0.0.1', '--udp-port', 0, '--json');
+    const [, port] = await device.printed('stdout', /"udpPort":(\d+)/);
+    const none = await space.run('put', file, `127.0.0.1:${port}`);
+    assertRefused(none, 1, /no process listens at .*: start "verbena serve" there \(ECONNREFUSED/);
     assertRefused(
-      absent,
+      await absent,
       1,
-      /no process listens at .*: start "verbena serve" there \(ECONNREFUSED/,
+      /no answer from .*: check that "verbena serve" runs there \(ETIM/,
     );
-    const sockets: Socket[] = [];
-    let greeting = '';
-    const stranger = createServer((socket) => {
-      sockets.push(socket.on('error', () => undefined));
-      if (greeting !== '') socket.write(greeting);
-    });
-    stranger.listen(0, '127.0.0.1');
-    await once(stranger, 'listening');
-    const address = `127.0.0.1:${(stranger.address() as { port: number }).port}`;
-    const silent = space.run('put', file, address);
-    await once(stranger, 'connection');
-    greeting = 'SSH-2.0-OpenSSH_9.9\r\n';
-    assertRefused(await space.run('put', file, address), 1, /EPROTO/);
-    greeting = '{"verbena":2}\n';
-    assertRefused(await space.run('put', file, address), 1, /speaks version 2, this one 1/);
-    greeting = 'x'.repeat(2_000_000);
-    assertRefused(await space.run('put', file, address), 1, /sends a line of more than \d+ bytes/);
-    assertRefused(await silent, 1, /sent no line for 5 s \(ETIMEDOUT\)/);
-    for (const socket of sockets) socket.destroy();
-    stranger.close();
   }));
 
 test('a port that is taken names the process that has it', () =>

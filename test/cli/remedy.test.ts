@@ -118,7 +118,6 @@ test('all servers report a TCP port in use with the same words', async () => {
       // One after the other: their devices have one UDP port, that of RoCE.
       for (const each of [
         [['demo', '--bind', HERE, '--port', port], 1, taken],
-        [['serve', '--bind', HERE, '--port', port], 1, taken],
         [['pingpong', '--bind', HERE, '-p', port], 1, taken],
         [['perf', 'write', 'bw', '--bind', HERE, '-p', port, '--exchange', 'tcp'], 1, taken],
         [['rds-stress', '-r', HERE, '-p', port, '-T', 1], 1, taken],

@@ -2,20 +2,6 @@
 import type { Changes } from './defences.js';
 
 export const CONNECTION_DEFENCES: Changes = {
-  'host/cli/file-transfer/exchange.ts': [
-    [
-      'slow connections of one source keep others out',
-      'cli/hostile',
-      'if (!giveBack) return socket.destroy();',
-      '',
-    ],
-    [
-      'a server with a key takes requests without a proof',
-      'cli/hostile',
-      'if (line !== undefined) return { line, session };',
-      "return { line: line ?? text.replace(/^[^ ]* /, ''), session };",
-    ],
-  ],
   'host/cli/file-transfer/file-name.ts': [
     [
       'hidden files are put',
@@ -29,8 +15,22 @@ export const CONNECTION_DEFENCES: Changes = {
     [
       'silent clients keep their places from other addresses',
       'cli/hostile',
-      'if (this.#sessions.size >= clientsMax) await this.#makeRoom(standing.remoteAddress);',
+      'if (this.#sessions.size >= clientsMax) await this.#makeRoom(session.remoteAddress);',
       '',
+    ],
+    [
+      'connections of one source keep others out',
+      'cli/hostile',
+      `      if (!giveBack) {
+`,
+      `      if (!giveBack && remote === '') {
+`,
+    ],
+    [
+      'a server with a key takes requests without a proof',
+      'cli/hostile',
+      'listen(place, { context, ...authOption(options.auth) })',
+      'listen(place, { context })',
     ],
   ],
   'host/cli/serve/part-file.ts': [
@@ -147,7 +147,7 @@ export const CONNECTION_DEFENCES: Changes = {
     ],
     [
       'a proof is of any connection',
-      'unit/cli/file-transfer/exchange-key',
+      'unit/cli/base/exchange-key',
       'hkdf(key.bytes, join(nonceA, nonceB), info, 2 * KEY_BYTES)',
       'hkdf(key.bytes, join(nonceA), info, 2 * KEY_BYTES)',
     ],

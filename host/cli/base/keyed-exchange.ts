@@ -4,7 +4,7 @@
  * rdma-core and perftest have no key.
  */
 import { RefusalError, type AuthOptions } from '../../index.js';
-import { ExchangeAuth, TAG_BYTES, type ExchangeSession } from '../file-transfer/exchange-key.js';
+import { ExchangeAuth, TAG_BYTES, type ExchangeSession } from './exchange-key.js';
 
 /** The connection of the exchange. */
 export interface Conversation {

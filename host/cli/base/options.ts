@@ -1,7 +1,6 @@
 /** Options that several commands share, and how the words of a command line become numbers. */
 import { InvalidArgumentError, Option, type Command } from 'commander';
-import { isMtu } from '../file-transfer/channel.js';
-import { PIECE_BYTES_MAX, PIECE_BYTES_MIN } from '../file-transfer/exchange.js';
+import { PIECE_BYTES_MAX, PIECE_BYTES_MIN } from '../file-transfer/messages.js';
 import type { FaultPercents } from './open-device.js';
 
 /** A parser of whole numbers for commander. */
@@ -30,10 +29,13 @@ export function size(least: number, most: number): (text: string) => number {
   };
 }
 
+/** Path MTUs, in bytes. */
+export const MTUS: readonly number[] = [256, 512, 1024, 2048, 4096];
+
 /** A parser of path MTUs. */
 export function mtu(text: string): number {
   const value = /^\d{3,4}$/.test(text) ? Number(text) : NaN;
-  if (isMtu(value)) return value;
+  if (MTUS.includes(value)) return value;
   throw new InvalidArgumentError('It must be 256, 512, 1024, 2048 or 4096.');
 }
 

@@ -67,12 +67,16 @@ const SENTENCES: ReadonlyMap<number, string> = new Map([
   [RejectReason.AUTH_UNSUPPORTED, 'has no key: start it with --psk-file, or leave it out here'],
 ]);
 
-/** Rewords an EACCES of `auth` for the command line; returns other errors unchanged. */
-export function pskRefusal(error: unknown, peer: string): unknown {
+/**
+ * Rewords an EACCES of `auth` for the command line; returns other errors unchanged. `option`: where
+ * the key comes from.
+ */
+export function pskRefusal(error: unknown, peer: string, option = '--psk-file'): unknown {
   if (!(error instanceof ConnectError)) return error;
   const sentence = SENTENCES.get(error.reason);
   if (sentence === undefined) return error;
-  return new RefusalError('EACCES', `${peer} ${sentence}`, { cause: error });
+  const text = sentence.replaceAll('--psk-file', option);
+  return new RefusalError('EACCES', `${peer} ${text}`, { cause: error });
 }
 
 /** The same of a node of reliable datagrams, whose sends fail with EACCES. */

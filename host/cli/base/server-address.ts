@@ -13,7 +13,7 @@ const TIMEOUT_MILLIS = 3000;
 export interface ServerAddress {
   /** A name, or an IPv4 or IPv6 address. */
   readonly host: string;
-  /** TCP and UDP port. */
+  /** UDP port. */
   readonly port: number;
 }
 

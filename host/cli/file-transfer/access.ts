@@ -1,10 +1,16 @@
 /**
  * The key of `serve` and `put`: from `--psk-file`, or `--token` and `--token-file`. Either is a
- * pre-shared key: it authenticates the exchange of both sides, and all packets.
+ * pre-shared key: it authenticates the connection and all packets.
  */
+import { randomBytes } from 'node:crypto';
 import { MisuseError, RefusalError, type AuthOptions } from '../../index.js';
-import { makeKey, readKey } from './exchange-key.js';
+import { readPrivateFile } from '../base/private-file.js';
 import { readAuth, type PskOptions } from '../base/psk-file.js';
+
+/** An overheard proof must not be worth guessing at. */
+const KEY_LENGTH_MIN = 16;
+const KEY_LENGTH_MAX = 256;
+const KEY_BYTES = 18;
 
 export interface AccessOptions extends PskOptions {
   /** The key; false: no key, at any address. */
@@ -51,6 +57,26 @@ export async function clientAccess(options: AccessOptions): Promise<AuthOptions 
   const auth = await readAccess(options);
   if (auth || !options.encrypt) return auth;
   throw new MisuseError('--encrypt', 'requires a key: --psk-file, --token or --token-file');
+}
+
+/** A key of 144 random bits. */
+function makeKey(): string {
+  return randomBytes(KEY_BYTES).toString('base64url');
+}
+
+/** The key of `--token` or `--token-file`; undefined: no option. Rejects with RefusalError. */
+async function readKey({ token, tokenFile }: AccessOptions): Promise<string | undefined> {
+  if (typeof token === 'string' && tokenFile !== undefined) {
+    const rule = '--token and --token-file exclude each other; use one of them';
+    throw new RefusalError('EINVAL', `serve, put: ${rule}`);
+  }
+  const key =
+    tokenFile === undefined ? token || undefined : (await readPrivateFile(tokenFile, 'key')).trim();
+  if (key === undefined || (key.length >= KEY_LENGTH_MIN && key.length <= KEY_LENGTH_MAX)) {
+    return key;
+  }
+  const rule = `a key has ${KEY_LENGTH_MIN} to ${KEY_LENGTH_MAX} characters, not ${key.length}`;
+  throw new RefusalError('EINVAL', `${rule}: openssl rand -base64 18`);
 }
 
 function authOf(key: string, encrypt: boolean): AuthOptions {

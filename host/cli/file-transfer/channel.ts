@@ -1,206 +1,243 @@
 /**
- * One reliable queue pair with what a transfer needs around it: a protection domain of its own (a
- * peer's keys open nothing but its own region), receives for small messages, and one loop that
- * reads completions. Client and server use the same class.
+ * One connection of a transfer with what it needs: a protection domain of its own (a peer's keys
+ * open nothing but its own region), receives for small messages, and one loop that reads
+ * completions. Client and server use the same class.
  */
-import { randomInt } from 'node:crypto';
 import {
   AccessFlag,
+  ConnectError,
   Mtu,
   QpState,
+  RefusalError,
+  RejectReason,
   SendFlag,
   VerbenaError,
   WcOpcode,
   WcStatus,
   WcStatusName,
   WrOpcode,
+  connect,
   explainWcStatus,
+  type AuthOptions,
   type CompletionQueue,
   type Context,
+  type EndOptions,
   type MemoryRegion,
   type ProtectionDomain,
   type QueuePair,
+  type RdmaConnection,
+  type RdmaRequest,
   type SendWorkRequest,
 } from '../../index.js';
-import type { ExchangeSession } from './exchange-key.js';
-import { MESSAGE_BYTES_MAX, decodeMessage, encodeMessage, type Message } from './messages.js';
+import { authOption, pskRefusal } from '../base/psk-file.js';
+import {
+  connectSentence,
+  formatServerAddress,
+  type ServerAddress,
+} from '../base/server-address.js';
+import {
+  MESSAGE_BYTES_MAX,
+  SLOTS_MAX,
+  decodeMessage,
+  encodeMessage,
+  failedMessage,
+  refusalOfText,
+  type Message,
+} from './messages.js';
+
+/** Of the connection manager: where `serve` listens. */
+export const FILE_SERVICE = 7475;
+/** Of the conversation; version 1 began over TCP. */
+const VERSION = 2;
+/** Private data of REQ and REP. */
+const GREETING = `verbena put ${VERSION}`;
+/** Where a key comes from. */
+const KEY_OPTIONS = '--psk-file or --token';
+/** Private data of a REJ. */
+const REJECT_BYTES_MAX = 148;
+
+/** Messages in flight each way: about pieces, and others. */
+const MESSAGES_MAX = SLOTS_MAX + 8;
+/** As many packets as may be in flight (the device's default window): then none is sent twice. */
+const REORDER_PACKETS = 64;
+const COMPLETIONS_AT_ONCE = 64;
+
+/** How long each side waits for the other one. */
+const TIMES = {
+  /** 10 transmissions of a message of the connection manager, 0.54 s each. */
+  cmResponseTimeout: 17,
+  maxCmRetries: 9,
+  /** 16.8 ms until a packet is retransmitted. */
+  ackTimeout: 12,
+  /** An idle peer that was killed is noticed within 4 s. */
+  keepAliveMillis: 3000,
+};
 
 /** The connection is gone; a new one may go on where it stopped. */
 export class ConnectionLost extends VerbenaError {
   override readonly name = 'ConnectionLost';
 }
 
-/** What one side must know of the other to connect. */
-export interface ChannelPeer {
-  /** IPv4 or IPv6 address. */
-  readonly address: string;
-  /** UDP port. */
-  readonly port: number;
-  readonly qpn: number;
-  /** PSN of the first packet that it will send. */
-  readonly psn: number;
-  /** Bytes of payload in a packet: 256, 512, 1024, 2048 or 4096. */
-  readonly mtuBytes: number;
-  readonly receiveBufferBytes: number;
-  /** Packets that it keeps when they come ahead of a lost one. */
-  readonly reorderPackets: number;
-  /** With a key: packets carry tags. */
-  readonly session: ExchangeSession | undefined;
+/** Bytes of a region of the peer. */
+export interface RemoteBytes {
+  readonly remoteAddr: bigint;
+  readonly rkey: number;
 }
 
-export interface ChannelOptions {
-  /** Messages that may be under way to us. */
-  readonly receives: number;
-  /** Messages that may be under way to the peer. */
-  readonly sends: number;
-}
-
-/** As many packets as may be under way (the device's default window): then none is sent twice. */
-export const REORDER_PACKETS = 64;
-
-const MTUS: Readonly<Record<number, number>> = {
-  256: Mtu.MTU_256,
-  512: Mtu.MTU_512,
-  1024: Mtu.MTU_1024,
-  2048: Mtu.MTU_2048,
-  4096: Mtu.MTU_4096,
-};
-/** BTH, RETH, immediate data, ICRC: what stands around the payload at most. */
-const HEADER_BYTES = 64;
-
-/** 4.096 us * 2^12: 16.8 ms. */
-const TIMEOUT = 12;
-const RETRY_COUNT = 7;
-/** 7: as often as it takes. */
-const RNR_RETRY = 7;
-/** 0.64 ms. */
-const MIN_RNR_TIMER = 12;
-const COMPLETIONS_AT_ONCE = 64;
-
-/** The largest path MTU in bytes whose packets fit; `packetSizeMax` counts BTH to ICRC. */
-export function mtuFor(packetSizeMax: number): number {
-  const fitting = Object.keys(MTUS).map(Number);
-  return Math.max(256, ...fitting.filter((bytes) => bytes + HEADER_BYTES <= packetSizeMax));
-}
-
-export function isMtu(bytes: number): boolean {
-  return bytes in MTUS;
+/** Bytes of an own region. */
+export interface LocalBytes {
+  readonly addr: bigint;
+  readonly length: number;
+  readonly lkey: number;
 }
 
 export class Channel {
-  readonly context: Context;
-  readonly pd: ProtectionDomain;
-  /** PSN of the first packet that we send. */
-  readonly psn = randomInt(2 ** 24);
+  readonly #context: Context;
+  readonly #peer: string;
+  readonly #pd: ProtectionDomain;
   readonly #cq: CompletionQueue;
-  readonly #qp: QueuePair;
   readonly #inbox: Uint8Array;
   readonly #inboxRegion: MemoryRegion;
   /** What goes with it, to be undone in reverse order. */
   readonly #undo: (() => void)[] = [];
+  #connection: RdmaConnection | undefined;
+  #whenRead: () => void = () => undefined;
   #broken = false;
 
   /** Throws RefusalError ENOMEM; nothing is held then. */
-  constructor(context: Context, { receives, sends }: ChannelOptions) {
-    this.context = context;
+  private constructor(context: Context, peer: string) {
+    this.#context = context;
+    this.#peer = peer;
     try {
       const pd = context.allocPd();
-      this.pd = pd;
+      this.#pd = pd;
       this.#undo.push(() => pd.dealloc());
       // A WRITE goes with each message of the client.
-      const cq = context.createCq(receives + 2 * sends + 8);
+      const cq = context.createCq(3 * MESSAGES_MAX + 8);
       this.#cq = cq;
       this.#undo.push(() => cq.destroy());
-      const [inbox, region] = this.allocate(receives * MESSAGE_BYTES_MAX, AccessFlag.LOCAL_WRITE);
-      this.#inbox = inbox;
-      this.#inboxRegion = region;
-      const qp = this.pd.createQp({
-        sendCq: cq,
-        recvCq: cq,
-        cap: {
-          maxSendWr: 2 * sends + 2,
-          maxRecvWr: receives,
-          maxSendSge: 1,
-          maxRecvSge: 1,
-          maxInlineData: MESSAGE_BYTES_MAX,
-          reorderPackets: REORDER_PACKETS,
-        },
-      });
-      this.#qp = qp;
-      this.#undo.push(() => qp.destroy());
-      qp.modify({
-        qpState: QpState.INIT,
-        pkeyIndex: 0,
-        portNum: 1,
-        qpAccessFlags: AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE,
-      });
-      for (let slot = 0; slot < receives; slot++) this.#postReceive(slot);
+      const bytes = MESSAGES_MAX * MESSAGE_BYTES_MAX;
+      [this.#inbox, this.#inboxRegion] = this.allocate(bytes, AccessFlag.LOCAL_WRITE);
     } catch (error) {
       this.close();
       throw error;
     }
   }
 
-  get qpn(): number {
-    return this.#qp.qpNum;
+  /**
+   * Connects to `verbena serve`. Rejects with RefusalError: the server's, EACCES (keys),
+   * ECONNREFUSED, ETIMEDOUT, ENOMEM.
+   */
+  static async connect(
+    context: Context,
+    server: ServerAddress,
+    auth: AuthOptions | undefined,
+  ): Promise<Channel> {
+    const channel = new Channel(context, 'the server');
+    const target = { address: server.host, port: FILE_SERVICE };
+    const way = { ...channel.#options(), ...authOption(auth), context, udpPort: server.port };
+    try {
+      for (let pathMtu = context.queryPort().activeMtu; ; pathMtu--) {
+        try {
+          const prepare = (qp: QueuePair): void => channel.#prepare(qp);
+          channel.#connection = await connect(target, { ...way, pathMtu }, prepare);
+          break;
+        } catch (error) {
+          // The server's link carries smaller packets.
+          const isLarge =
+            error instanceof ConnectError && error.reason === RejectReason.INVALID_MTU;
+          if (!isLarge || pathMtu === Mtu.MTU_256) throw error;
+        }
+      }
+      checkGreeting(channel.#connection.privateData, 'the server');
+      return channel;
+    } catch (error) {
+      channel.close();
+      throw connectRefusal(error, server);
+    }
+  }
+
+  /** Accepts a client. Rejects with RefusalError, which the client receives as well. */
+  static async accept(request: RdmaRequest): Promise<Channel> {
+    let channel: Channel | undefined;
+    try {
+      checkGreeting(request.privateData, 'the client');
+      channel = new Channel(request.id.context, 'the client');
+    } catch (error) {
+      refuse(request, error as Error);
+      throw error;
+    }
+    try {
+      const prepare = (qp: QueuePair): void => channel.#prepare(qp);
+      channel.#connection = await request.accept(channel.#options(), prepare);
+      return channel;
+    } catch (error) {
+      channel.close();
+      throw error;
+    }
+  }
+
+  #options(): EndOptions {
+    const cap = {
+      maxSendWr: 2 * MESSAGES_MAX + 2,
+      maxRecvWr: MESSAGES_MAX,
+      maxSendSge: 1,
+      maxRecvSge: 1,
+      maxInlineData: MESSAGE_BYTES_MAX,
+      reorderPackets: REORDER_PACKETS,
+    };
+    const qp = { sendCq: this.#cq, recvCq: this.#cq, cap };
+    const privateData = new TextEncoder().encode(GREETING);
+    return { pd: this.#pd, qp, privateData, ...TIMES };
+  }
+
+  get #qp(): QueuePair {
+    return this.#connection!.qp;
   }
 
   /** Memory of the device, registered in our domain; `close` gives it back. */
   allocate(length: number, access: number): [bytes: Uint8Array, region: MemoryRegion] {
-    const bytes = this.context.alloc(length);
-    this.#undo.push(() => this.context.free(bytes));
-    const region = this.pd.regMr(bytes, access);
+    const bytes = this.#context.alloc(length);
+    this.#undo.push(() => this.#context.free(bytes));
+    const region = this.#pd.regMr(bytes, access);
     this.#undo.push(() => region.dereg());
     return [bytes, region];
   }
 
-  connect(peer: ChannelPeer): void {
-    const keys = peer.session?.packetKeys(this.qpn, peer.qpn);
-    if (keys) this.#qp.setPacketKeys(keys);
-    this.#qp.modify({
-      qpState: QpState.RTR,
-      ahAttr: {
-        dgid: peer.address,
-        port: peer.port,
-        receiveBufferBytes: peer.receiveBufferBytes,
-        ownKind: true,
-        reorderPackets: peer.reorderPackets,
-      },
-      pathMtu: MTUS[peer.mtuBytes] ?? Mtu.MTU_256,
-      destQpNum: peer.qpn,
-      rqPsn: peer.psn,
-      maxDestRdAtomic: 1,
-      minRnrTimer: MIN_RNR_TIMER,
-    });
-    this.#qp.modify({
-      qpState: QpState.RTS,
-      sqPsn: this.psn,
-      timeout: TIMEOUT,
-      retryCnt: RETRY_COUNT,
-      rnrRetry: RNR_RETRY,
-      maxRdAtomic: 1,
-    });
+  /** Resolves when either side has ended the connection. */
+  get ended(): Promise<void> {
+    return this.#connection!.disconnected;
   }
 
   /** Sends a message. Does nothing once the channel is broken. */
   send(message: Message): void {
-    if (!this.#broken) this.#qp.postSend(sendRequest(message));
+    if (this.#broken) return;
+    try {
+      this.#qp.postSend(sendRequest(message));
+    } catch {
+      // A peer that acknowledges nothing fills the send queue: `run` rejects.
+      this.#qp.modify({ qpState: QpState.ERR });
+    }
   }
 
   /** Writes registered bytes into the peer's memory, then sends a message about them. */
-  writeAndSend(
-    from: { readonly addr: bigint; readonly length: number; readonly lkey: number },
-    to: { readonly remoteAddr: bigint; readonly rkey: number },
-    message: Message,
-  ): void {
+  writeAndSend(from: LocalBytes, rdma: RemoteBytes, message: Message): void {
     if (this.#broken) return;
-    const write: SendWorkRequest = { opcode: WrOpcode.RDMA_WRITE, sgList: [from], rdma: to };
+    const write: SendWorkRequest = { opcode: WrOpcode.RDMA_WRITE, sgList: [from], rdma };
     this.#qp.postSend([write, sendRequest(message)]);
+  }
+
+  /** Reads bytes of the peer's memory, one read at a time; `whenRead` is called after that. */
+  read(rdma: RemoteBytes, to: LocalBytes, whenRead: () => void): void {
+    if (this.#broken) return;
+    this.#whenRead = whenRead;
+    const sendFlags = SendFlag.SIGNALED;
+    this.#qp.postSend({ opcode: WrOpcode.RDMA_READ, sendFlags, sgList: [to], rdma });
   }
 
   /**
    * Hands every message to `receive`, until `break` is called. Rejects with ConnectionLost when the
-   * queue pair or the device fails, or the peer says what is no message; and with what `receive`
+   * connection or the device fails, or the peer says what is no message; and with what `receive`
    * throws.
    */
   async run(receive: (message: Message) => void): Promise<void> {
@@ -208,17 +245,18 @@ export class Channel {
       const completions = await this.#cq.wait(COMPLETIONS_AT_ONCE);
       if (completions.length === 0) {
         if (this.#broken) return;
-        throw new ConnectionLost(this.context.failure?.message ?? 'the device was closed');
+        throw new ConnectionLost(this.#context.failure?.message ?? 'the device was closed');
       }
       for (const { status, opcode, wrId, byteLen } of completions) {
         if (this.#broken) return;
-        if (status !== WcStatus.SUCCESS) throw new ConnectionLost(sentenceOf(status));
+        if (status !== WcStatus.SUCCESS) throw new ConnectionLost(this.#sentenceOf(status));
+        if (opcode === WcOpcode.RDMA_READ) this.#whenRead();
         if (opcode !== WcOpcode.RECV) continue;
-        const slot = Number(wrId);
-        const start = slot * MESSAGE_BYTES_MAX;
+        const start = Number(wrId) * MESSAGE_BYTES_MAX;
         const message = decodeMessage(this.#inbox.subarray(start, start + byteLen));
-        this.#postReceive(slot);
-        if (!message) throw new ConnectionLost(`invalid message of ${byteLen} bytes from the peer`);
+        this.#postReceive(this.#qp, Number(wrId));
+        if (!message)
+          throw new ConnectionLost(`invalid message of ${byteLen} bytes from ${this.#peer}`);
         receive(message);
       }
     }
@@ -229,34 +267,71 @@ export class Channel {
     if (this.#broken) return;
     this.#broken = true;
     // Flushes the receives, and their completions wake `run`.
-    if (!this.context.device.closed) this.#qp.modify({ qpState: QpState.ERR });
+    if (!this.#context.device.closed) this.#qp.modify({ qpState: QpState.ERR });
   }
 
-  /** Gives everything back. Only after `run` has ended. */
+  /** Disconnects without waiting for the peer, and gives everything back. Only after `run`. */
   close(): void {
     this.#broken = true;
     // With the device its memory went, too.
-    if (this.context.device.closed) return;
+    if (this.#context.device.closed) return;
+    this.#connection?.id.channel.destroy();
     for (let undo = this.#undo.pop(); undo; undo = this.#undo.pop()) undo();
   }
 
-  #postReceive(slot: number): void {
-    const addr = this.#inboxRegion.addr + BigInt(slot * MESSAGE_BYTES_MAX);
-    const { lkey } = this.#inboxRegion;
-    this.#qp.postRecv({ wrId: slot, sgList: [{ addr, length: MESSAGE_BYTES_MAX, lkey }] });
+  #prepare(qp: QueuePair): void {
+    for (let slot = 0; slot < MESSAGES_MAX; slot++) this.#postReceive(qp, slot);
+  }
+
+  #postReceive(qp: QueuePair, slot: number): void {
+    const { addr, lkey } = this.#inboxRegion;
+    const place = addr + BigInt(slot * MESSAGE_BYTES_MAX);
+    qp.postRecv({ wrId: slot, sgList: [{ addr: place, length: MESSAGE_BYTES_MAX, lkey }] });
+  }
+
+  /** The cause; without the remedies for programs that connect queue pairs themselves. */
+  #sentenceOf(status: number): string {
+    // A DREQ, or the keep-alive, ended the connection.
+    if (status === WcStatus.WR_FLUSH_ERR) return `the connection to ${this.#peer} ended`;
+    const [sentence = ''] = explainWcStatus(status).split(/\.\s/, 1);
+    return `${WcStatusName[status] ?? status}: ${sentence}`;
   }
 }
 
-/** The cause; without the remedies for programs that connect queue pairs themselves. */
-function sentenceOf(status: number): string {
-  const [sentence = ''] = explainWcStatus(status).split(/\.\s/, 1);
-  return `${WcStatusName[status] ?? status}: ${sentence}`;
+/** Rejects a request; the client reports the error. */
+export function refuse(request: RdmaRequest, error: Error): void {
+  request.reject(encodeMessage(failedMessage(error), REJECT_BYTES_MAX));
 }
 
 function sendRequest(message: Message): SendWorkRequest {
-  return {
-    opcode: WrOpcode.SEND,
-    sendFlags: SendFlag.SIGNALED,
-    inline: encodeMessage(message),
-  };
+  const sendFlags = SendFlag.SIGNALED;
+  return { opcode: WrOpcode.SEND, sendFlags, inline: encodeMessage(message) };
+}
+
+/** Private data without the zeros that fill its field. */
+function unpadded(privateData: Uint8Array): Uint8Array {
+  let { length } = privateData;
+  while (length > 0 && privateData[length - 1] === 0) length--;
+  return privateData.subarray(0, length);
+}
+
+/** Throws RefusalError EPROTO for another program or another version. */
+function checkGreeting(privateData: Uint8Array, peer: string): void {
+  const text = Buffer.from(unpadded(privateData)).toString();
+  if (text === GREETING) return;
+  const [, version] = /^verbena put (\d{1,9})$/.exec(text) ?? [];
+  const is = version === undefined ? 'is not verbena put or serve' : `has version ${version}`;
+  throw new RefusalError(
+    'EPROTO',
+    `${peer} ${is}, and the other side has version ${VERSION} of this conversation`,
+  );
+}
+
+function connectRefusal(error: unknown, server: ServerAddress): unknown {
+  if (error instanceof ConnectError) {
+    const message = decodeMessage(unpadded(error.privateData));
+    if (message?.kind === 'FAILED') return refusalOfText(message.text);
+  }
+  const place = formatServerAddress(server);
+  return connectSentence(pskRefusal(error, place, KEY_OPTIONS), server, 'verbena serve');
 }

@@ -21,7 +21,7 @@ import {
 } from '../../index.js';
 import { NOTE_BYTES, VERSION_BYTES } from './exchange.js';
 import { connectRefusal, listenRefusal } from '../../link/tcp-refusal.js';
-import type { ExchangeSession } from '../file-transfer/exchange-key.js';
+import type { ExchangeSession } from '../base/exchange-key.js';
 import { KeyedConversation, agreeOnKeys } from '../base/keyed-exchange.js';
 import { pskRefusal } from '../base/psk-file.js';
 import {

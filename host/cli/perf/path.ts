@@ -35,7 +35,7 @@ import {
 } from '../../index.js';
 import type { PerfDestination } from './exchange.js';
 import { QP_TYPES, isAnswered, opcodeOf, type PerfPlan, type PerfServer } from './options.js';
-import type { ExchangeSession } from '../file-transfer/exchange-key.js';
+import type { ExchangeSession } from '../base/exchange-key.js';
 import { authOption } from '../base/psk-file.js';
 import { within } from './control.js';
 import { PerfQueue } from './pace.js';

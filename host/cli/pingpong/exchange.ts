@@ -4,7 +4,7 @@
  * a NUL (LID:QPN:PSN:GID, hexadecimal), the client first, which then says "done".
  */
 import { Gid, RefusalError, type AuthOptions } from '../../index.js';
-import type { ExchangeSession } from '../file-transfer/exchange-key.js';
+import type { ExchangeSession } from '../base/exchange-key.js';
 import { checkNoHello } from '../base/keyed-exchange.js';
 import type { ServerAddress } from '../base/server-address.js';
 import { TcpControl, acceptTcp } from '../perf/control.js';

@@ -21,7 +21,7 @@ import {
   type SharedReceiveQueue,
   type WorkCompletion,
 } from '../../index.js';
-import type { ExchangeSession } from '../file-transfer/exchange-key.js';
+import type { ExchangeSession } from '../base/exchange-key.js';
 import type { Destination } from './exchange.js';
 
 export type Service = 'rc' | 'uc' | 'ud' | 'srq';

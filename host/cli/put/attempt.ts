@@ -2,20 +2,23 @@
  * The client's side of one connection: asks the server what it has, writes the pieces that it has
  * not, and waits until it says that the file is there.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
 import { AccessFlag, RefusalError } from '../../index.js';
-import type { AuthOptions, Context, ErrnoName } from '../../index.js';
-import { Channel, ConnectionLost, REORDER_PACKETS, mtuFor } from '../file-transfer/channel.js';
-import { askServer, type PutReply, type Standing } from '../file-transfer/exchange.js';
+import type { AuthOptions, Context } from '../../index.js';
+import { Channel } from '../file-transfer/channel.js';
+import {
+  SLOTS_MAX,
+  refusalOfText,
+  type Message,
+  type ReadyMessage,
+} from '../file-transfer/messages.js';
 import { PieceSet } from '../file-transfer/piece-set.js';
 import { Interrupted } from '../base/report.js';
-import { formatServerAddress, type ServerAddress } from '../base/server-address.js';
+import type { ServerAddress } from '../base/server-address.js';
 import { FileChanged, type SourceFile } from './source-file.js';
-import type { Message } from '../file-transfer/messages.js';
 
-/** Pieces under way, at most; the server may have room for fewer. */
-export const SLOTS_IN_USE = 8;
-/** Messages besides those about pieces. */
-const EXTRA_MESSAGES = 8;
+/** How long the server may take to answer the request. */
+const REPLY_MILLIS_MAX = 10_000;
 /** While we read what the server has already, it hears from us so often. */
 const ALIVE_MILLIS = 10_000;
 /** How long the server may take to throw away what it should not keep. */
@@ -35,9 +38,8 @@ export interface AttemptOptions {
   readonly file: SourceFile;
   /** Numeric. */
   readonly server: ServerAddress;
-  readonly localAddress: string;
-  /** The same for every attempt of a transfer. */
-  readonly transfer: string;
+  /** 16 bytes, the same for every attempt of a transfer. */
+  readonly transfer: Uint8Array;
   /** Client and server prove to each other that they have the first key. */
   readonly auth?: AuthOptions | undefined;
   readonly signal: AbortSignal;
@@ -56,15 +58,15 @@ export class Attempt {
   readonly #freeSlots: Slot[] = [];
   readonly #slots: Slot[] = [];
   #lkey = 0;
+  #ready: ReadyMessage | undefined;
   #done: Uint8Array | undefined;
   #failure: Error | undefined;
   #wake: () => void = () => undefined;
 
-  private constructor(options: AttemptOptions, events: AttemptEvents) {
+  private constructor(options: AttemptOptions, events: AttemptEvents, channel: Channel) {
     this.#options = options;
     this.#events = events;
-    const messages = SLOTS_IN_USE + EXTRA_MESSAGES;
-    this.#channel = new Channel(options.context, { receives: messages, sends: messages });
+    this.#channel = channel;
   }
 
   /**
@@ -72,74 +74,59 @@ export class Attempt {
    * server's, or of the file, FileChanged among them), Interrupted.
    */
   static async run(options: AttemptOptions, events: AttemptEvents): Promise<void> {
-    const attempt = new Attempt(options, events);
-    const channel = attempt.#channel;
+    const channel = await connectUnlessAborted(options);
+    const attempt = new Attempt(options, events, channel);
     const abort = (): void => attempt.#fail(new Interrupted('interrupted'));
     options.signal.addEventListener('abort', abort);
-    let standing: Standing | undefined;
-    let running: Promise<void> | undefined;
-    const alive = setInterval(() => {
-      if (running) channel.send({ kind: 'ALIVE' });
-    }, ALIVE_MILLIS);
+    const running = channel.run((message) => attempt.#receive(message));
+    running.catch((error: Error) => attempt.#fail(error));
+    const alive = setInterval(() => channel.send({ kind: 'ALIVE' }), ALIVE_MILLIS);
     try {
-      const asked = await attempt.#ask();
-      standing = asked.standing;
-      if ('done' in asked.reply) {
-        attempt.#compare(asked.reply.sha256);
-        return;
-      }
-      attempt.#connect(asked.reply, standing);
-      running = channel.run((message) => attempt.#receive(message));
-      running.catch((error: Error) => attempt.#fail(error));
-      void standing.ended.then(() =>
-        attempt.#fail(new ConnectionLost('the server closed the connection')),
-      );
-      await attempt.#transfer(asked.reply, standing);
+      await attempt.#transfer();
     } finally {
       clearInterval(alive);
       options.signal.removeEventListener('abort', abort);
-      standing?.end();
       channel.break();
-      await running?.catch(() => undefined);
+      await running.catch(() => undefined);
       channel.close();
     }
   }
 
-  #ask(): ReturnType<typeof askServer> {
-    const { context, file, server, localAddress, transfer, signal, auth } = this.#options;
-    const { info } = context.device;
-    if (signal.aborted) throw new Interrupted('interrupted');
-    const request = {
-      transfer,
-      name: file.name,
-      size: file.size,
-      mtimeNs: file.mtimeNs,
-      pieceBytes: file.pieceBytes,
-      qpn: this.#channel.qpn,
-      psn: this.#channel.psn,
-      port: info.local.port,
-      packetSizeMax: info.packetSizeMax,
-      receiveBufferBytes: info.receiveBufferBytes,
-      reorderPackets: REORDER_PACKETS,
-    };
-    const text = formatServerAddress(server);
-    const to = { ...server, text };
-    return askServer(to, localAddress, request, signal, auth).catch((error: unknown) => {
-      throw signal.aborted ? new Interrupted('interrupted') : error;
-    });
+  /** Sends the request. Resolves to undefined if the server has the file. */
+  async #ask(): Promise<ReadyMessage | undefined> {
+    const { file, transfer } = this.#options;
+    const { name, pieceBytes } = file;
+    const version = { size: BigInt(file.size), mtimeNs: BigInt(file.mtimeNs), pieceBytes };
+    this.#channel.send({ kind: 'PUT', transfer, name, ...version });
+    const timer = setTimeout(() => {
+      const sentence = `the server sent no reply for ${REPLY_MILLIS_MAX / 1000} s`;
+      this.#fail(new RefusalError('ETIMEDOUT', sentence));
+    }, REPLY_MILLIS_MAX);
+    await this.#until(() => this.#ready !== undefined || this.#done !== undefined).finally(() =>
+      clearTimeout(timer),
+    );
+    return this.#ready;
   }
 
-  #connect(reply: PutReply, { session }: Standing): void {
-    const { context, file, server } = this.#options;
-    if (reply.mtuBytes > mtuFor(context.device.info.packetSizeMax)) {
-      throw new RefusalError(
-        'EPROTO',
-        `the server requires a path MTU of ${reply.mtuBytes} bytes, which this side does not support`,
-      );
-    }
-    this.#channel.connect({ address: server.host, session, ...reply });
-    if (file.size === 0) return;
-    const count = Math.min(reply.slots, SLOTS_IN_USE, file.pieceCount);
+  /** The pieces that the server has. */
+  async #readBits({ have, bitsAddr, bitsRkey }: ReadyMessage): Promise<PieceSet> {
+    const { pieceCount } = this.#options.file;
+    if (have === 0) return new PieceSet(pieceCount);
+    const length = Math.max(1, Math.ceil(pieceCount / 8));
+    const [bits, { addr, lkey }] = this.#channel.allocate(length, AccessFlag.LOCAL_WRITE);
+    let isRead = false;
+    this.#channel.read({ remoteAddr: bitsAddr, rkey: bitsRkey }, { addr, length, lkey }, () => {
+      isRead = true;
+      this.#wake();
+    });
+    await this.#until(() => isRead);
+    return PieceSet.of(bits, pieceCount);
+  }
+
+  #makeSlots({ slots }: ReadyMessage): void {
+    const { file } = this.#options;
+    const count = Math.min(slots, SLOTS_MAX, file.pieceCount);
+    if (count === 0) return;
     const { pieceBytes } = file;
     const [bytes, region] = this.#channel.allocate(count * pieceBytes, AccessFlag.LOCAL_WRITE);
     this.#lkey = region.lkey;
@@ -154,40 +141,41 @@ export class Attempt {
     this.#freeSlots.push(...this.#slots);
   }
 
-  async #transfer(reply: PutReply, standing: Standing): Promise<void> {
+  async #transfer(): Promise<void> {
     const { file } = this.#options;
-    const have = PieceSet.fromText(reply.have, file.pieceCount);
-    if (!have)
-      throw new RefusalError('EPROTO', 'the server reports pieces beyond the end of the file');
-    this.#events.connected(have, reply.note);
+    const ready = await this.#ask();
+    if (!ready) return this.#compare();
+    const have = await this.#readBits(ready);
+    this.#makeSlots(ready);
+    this.#events.connected(have, ready.note);
     try {
-      await this.#sendPieces(reply, have);
+      await this.#sendPieces(ready, have);
       await file.checkUnchanged();
     } catch (error) {
       if (!(error instanceof FileChanged)) throw error;
       // The server deletes the part and closes the connection afterwards.
       this.#channel.send({ kind: 'ABANDON' });
-      const timeout = new Promise((resolve) => setTimeout(resolve, ABANDON_MILLIS_MAX).unref());
-      await Promise.race([standing.ended, timeout]);
+      const timeout = sleep(ABANDON_MILLIS_MAX, undefined, { ref: false });
+      await Promise.race([this.#channel.ended, timeout]);
       throw error;
     }
     this.#events.verifying();
     this.#channel.send({ kind: 'END', sha256: file.digest() });
     await this.#until(() => this.#done !== undefined);
-    this.#compare(Buffer.from(this.#done!).toString('hex'));
+    this.#compare();
   }
 
   /** With the digest of what the server has. */
-  #compare(sha256: string): void {
+  #compare(): void {
     const { file } = this.#options;
-    if (!file.needs(file.pieceCount - 1) && file.digest().toString('hex') === sha256) return;
+    if (!file.needs(file.pieceCount - 1) && file.digest().equals(this.#done!)) return;
     throw new RefusalError(
       'EIO',
       `the SHA-256 of ${file.name} on the server differs from the local one; put the file again`,
     );
   }
 
-  async #sendPieces(reply: PutReply, have: PieceSet): Promise<void> {
+  async #sendPieces(ready: ReadyMessage, have: PieceSet): Promise<void> {
     const { file } = this.#options;
     const { pieceBytes } = file;
     const unsent = Buffer.alloc(have.size > 0 ? pieceBytes : 0);
@@ -202,10 +190,10 @@ export class Attempt {
       const slot = this.#freeSlots.shift()!;
       const crc = await file.read(index, slot.bytes);
       const length = file.lengthOf(index);
-      const remoteAddr = reply.addr + BigInt(slot.index) * BigInt(pieceBytes);
+      const remoteAddr = ready.addr + BigInt(slot.index) * BigInt(pieceBytes);
       this.#channel.writeAndSend(
         { addr: slot.addr, length, lkey: this.#lkey },
-        { remoteAddr, rkey: reply.rkey },
+        { remoteAddr, rkey: ready.rkey },
         { kind: 'PIECE', slot: slot.index, index, length, crc },
       );
     }
@@ -226,11 +214,16 @@ export class Attempt {
         this.#events.written(message.index);
         break;
       }
+      case 'READY':
+        if (this.#ready || message.slots === 0)
+          throw new RefusalError('EPROTO', 'unexpected message from the server: READY');
+        this.#ready = message;
+        break;
       case 'DONE':
         this.#done = message.sha256;
         break;
       case 'FAILED':
-        throw new RefusalError(message.code as ErrnoName, message.sentence);
+        throw refusalOfText(message.text);
       default:
         throw new RefusalError('EPROTO', `unexpected message from the server: ${message.kind}`);
     }
@@ -250,5 +243,25 @@ export class Attempt {
         this.#wake = resolve;
       });
     }
+  }
+}
+
+/** Rejects with Interrupted at once; the connection then ends as soon as it is made. */
+async function connectUnlessAborted(options: AttemptOptions): Promise<Channel> {
+  const { context, server, auth, signal } = options;
+  if (signal.aborted) throw new Interrupted('interrupted');
+  const connecting = Channel.connect(context, server, auth);
+  let abort = (): void => undefined;
+  const aborted = new Promise<never>((_, reject) => {
+    abort = () => {
+      connecting.then((channel) => channel.close()).catch(() => undefined);
+      reject(new Interrupted('interrupted'));
+    };
+    signal.addEventListener('abort', abort);
+  });
+  try {
+    return await Promise.race([connecting, aborted]);
+  } finally {
+    signal.removeEventListener('abort', abort);
   }
 }

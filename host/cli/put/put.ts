@@ -1,11 +1,11 @@
 /** `verbena put FILE ADDR`: sends a file to `verbena serve` by one-sided RDMA writes. */
 import type { Context, CounterValues } from '../../index.js';
 import { localAddressTowards } from '../../link/interface.js';
-import { SLOTS_IN_USE } from './attempt.js';
 import { clientAccess } from '../file-transfer/access.js';
 import { formatBytes, formatCount, formatRate, formatSeconds } from '../base/format.js';
 import { openLocalDevice } from '../base/open-device.js';
 import { faultsOf } from '../base/options.js';
+import { SLOTS_MAX } from '../file-transfer/messages.js';
 import type { PutOptions } from './options.js';
 import { putPmem } from './pmem-put.js';
 import { Progress } from '../base/progress.js';
@@ -55,12 +55,12 @@ export async function put(path: string, address: string, options: PutOptions): P
         faults: faultsOf(options),
         ...(options.pcap === undefined ? {} : { pcap: options.pcap }),
       },
-      { memoryBytes: MEMORY_BASE_BYTES + SLOTS_IN_USE * options.pieceBytes },
+      { memoryBytes: MEMORY_BASE_BYTES + SLOTS_MAX * options.pieceBytes },
     );
     const bar = (progress = new Progress('put', file.size));
     const { retries } = options;
     const result = await new Transfer(
-      { context, file, server, localAddress, retries, auth, signal: interrupt.signal },
+      { context, file, server, retries, auth, signal: interrupt.signal },
       {
         progress: (bytes) => bar.update(bytes),
         verifying: () => undefined,

@@ -53,7 +53,7 @@ export class Transfer {
   #reconnects = 0;
 
   constructor({ retries, ...options }: TransferOptions, events: TransferEvents) {
-    this.#options = { ...options, transfer: randomBytes(16).toString('hex') };
+    this.#options = { ...options, transfer: randomBytes(16) };
     this.#retries = retries;
     this.#events = events;
   }
@@ -96,7 +96,7 @@ export class Transfer {
     const hint =
       this.#bytes > 0
         ? `the server keeps what it has of ${file.name}: put it again to go on from there`
-        : `TCP port ${server.port} answers, but UDP may not pass: is there a firewall?`;
+        : `check that "verbena serve" still runs there`;
     return new RefusalError(
       'ECONNRESET',
       `${where} is lost after ${tries} without progress (${error.message}); ${hint}`,

@@ -1,21 +1,18 @@
-/** The file server: a device, a TCP port, and the admission of clients. */
+/** The file server: a device, a listener, and the admission of clients. */
 import { stat } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import { MisuseError, RefusalError, type AuthOptions } from '../../index.js';
-import type { Context, CounterValues } from '../../index.js';
-import {
-  ExchangeServer,
-  type DoneReply,
-  type PutReply,
-  type PutRequest,
-  type Standing,
-} from '../file-transfer/exchange.js';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { MisuseError, RefusalError, listen, type AuthOptions } from '../../index.js';
+import type { Context, CounterValues, RdmaListener, RdmaRequest } from '../../index.js';
+import { authOption } from '../base/psk-file.js';
+import { Channel, FILE_SERVICE, refuse } from '../file-transfer/channel.js';
 import { checkFileName } from '../file-transfer/file-name.js';
+import type { Message } from '../file-transfer/messages.js';
 import { fileRefusal } from '../../errors/file-refusal.js';
 import { openLocalDevice, type DeviceOptions } from '../base/open-device.js';
 import { checkQuota, removeUnfinished } from './served-directory.js';
-import { Session, type SessionEnd } from './session.js';
-import { sourceOf } from '../../link/source-shares.js';
+import { Session, type PutRequest, type SessionEnd } from './session.js';
+import { SourceShares, sourceOf } from '../../link/source-shares.js';
 
 export interface FileServerOptions extends DeviceOptions {
   /** Where files go. */
@@ -41,15 +38,26 @@ export interface FileServerEvents {
   refused(remote: string, error: unknown): void;
 }
 
-/** Device memory besides the windows: tables, queues, messages. */
-const MEMORY_BASE_BYTES = 16 * 2 ** 20;
-const MEMORY_CLIENT_BYTES = 768 * 2 ** 10;
-/** With a port that is free for UDP and taken for TCP, another one is tried. */
-const FREE_PORT_ATTEMPTS = 16;
+/** Connections without an admitted request: one more ends the oldest of them. */
+const WAITING_MAX = 64;
+/** The same of one source, besides the clients that are served: one more is refused. */
+const WAITING_PER_SOURCE = 16;
+/** Half-open connections that the connection manager accepts (cm/limits.ts). */
+const HALF_OPEN_MAX = 256;
+/** A queue pair that keeps packets, and messages. */
+const CONNECTION_BYTES = 384 * 2 ** 10;
+/** Device memory besides the clients: tables, and the connections above. */
+const MEMORY_BASE_BYTES = 16 * 2 ** 20 + (WAITING_MAX + HALF_OPEN_MAX) * CONNECTION_BYTES;
+/** Besides the window: the connection, and a bit for each piece. */
+const MEMORY_CLIENT_BYTES = 2 ** 20;
+const CONNECTIONS_MAX = 2 ** 16;
 const EXPIRE_MILLIS = 7 * 24 * 3_600_000;
 const EXPIRE_LOOK_MILLIS = 600_000;
 /** A client without progress for so long gives its place to one of a source that has fewer. */
 const IDLE_MILLIS = 2000;
+/** Without progress for so long a client may be dead: the next one waits for the keep-alive. */
+const DOUBT_MILLIS = 100;
+const KEEP_ALIVE_MILLIS = 4000;
 /** Transfers whose clients may not have heard that they are done. */
 const FINISHED_KEPT = 64;
 
@@ -61,8 +69,11 @@ export class FileServer {
   /** By file name. */
   readonly #sessions = new Map<string, Session>();
   /** SHA-256 by transfer, oldest first. */
-  readonly #finished = new Map<string, string>();
-  #exchange: ExchangeServer | undefined;
+  readonly #finished = new Map<string, Uint8Array>();
+  /** Of all connections, oldest first. */
+  readonly #connected = new Set<Session>();
+  readonly #shares: SourceShares;
+  #listener: RdmaListener | undefined;
   /** Requests look at the directory one after the other: each counts what the one before takes. */
   #turn: Promise<unknown> = Promise.resolve();
   #expiring: ReturnType<typeof setInterval> | undefined;
@@ -73,6 +84,7 @@ export class FileServer {
     this.directory = resolve(options.directory);
     this.#options = options;
     this.#events = events;
+    this.#shares = new SourceShares(CONNECTIONS_MAX, options.clientsMax + WAITING_PER_SOURCE);
   }
 
   /** Rejects with RefusalError: no such directory, no memory; LinkError: address or port taken. */
@@ -86,28 +98,20 @@ export class FileServer {
           '(--window-bytes) are more than the 4 GiB that a device has',
       );
     }
-    for (let attempt = 1; ; attempt++) {
-      const context = await openLocalDevice(options, {
-        memoryBytes: MEMORY_BASE_BYTES + options.clientsMax * clientBytes,
-      });
-      const server = new FileServer(context, options, events);
-      try {
-        server.#exchange = await ExchangeServer.listen(
-          options.address,
-          context.local.port,
-          options.clientsMax,
-          (request, standing) => server.#answer(request, standing),
-          (remote, error) => events.refused(remote, error),
-          options.auth,
-        );
-        await server.#expire();
-        server.#expiring = setInterval(() => void server.#expire(), EXPIRE_LOOK_MILLIS).unref();
-        return server;
-      } catch (error) {
-        await context.close();
-        const taken = error instanceof RefusalError && error.code === 'EADDRINUSE';
-        if (options.port !== 0 || !taken || attempt === FREE_PORT_ATTEMPTS) throw error;
-      }
+    const context = await openLocalDevice(options, {
+      memoryBytes: MEMORY_BASE_BYTES + options.clientsMax * clientBytes,
+    });
+    const server = new FileServer(context, options, events);
+    try {
+      const place = { address: options.address, port: FILE_SERVICE };
+      server.#listener = await listen(place, { context, ...authOption(options.auth) });
+      await server.#expire();
+      server.#expiring = setInterval(() => void server.#expire(), EXPIRE_LOOK_MILLIS).unref();
+      void server.#acceptAll(server.#listener);
+      return server;
+    } catch (error) {
+      await context.close();
+      throw error;
     }
   }
 
@@ -125,31 +129,68 @@ export class FileServer {
     if (this.#closing) return;
     this.#closing = true;
     clearInterval(this.#expiring);
-    const sessions = [...this.#sessions.values()];
+    await this.#listener?.close();
+    const sessions = [...this.#connected];
     for (const session of sessions) session.stop('the server is closing');
     await Promise.all(sessions.map((session) => session.ended));
-    await this.#exchange?.close();
     await this.context.close();
   }
 
-  async #answer(request: PutRequest, standing: Standing): Promise<PutReply | DoneReply> {
+  async #acceptAll(listener: RdmaListener): Promise<void> {
+    for await (const request of listener) void this.#accept(request);
+  }
+
+  /** Serves a connection to its end. Never rejects. */
+  async #accept(request: RdmaRequest): Promise<void> {
+    const remote = request.peer.address;
+    const giveBack = this.#shares.take(remote);
+    try {
+      if (!giveBack) {
+        const sentence = 'the server has enough connections of this source; try again later';
+        return refuse(request, new RefusalError('EAGAIN', sentence));
+      }
+      const channel = await Channel.accept(request);
+      await this.#serve(new Session(channel, remote, (...asked) => this.#answer(...asked)));
+    } catch (error) {
+      this.#events.refused(remote, error);
+    } finally {
+      giveBack?.();
+    }
+  }
+
+  /** Rejects with why a client is refused. */
+  async #serve(session: Session): Promise<void> {
+    this.#connected.add(session);
+    const waiting = [...this.#connected].filter((each) => !this.#isAdmitted(each));
+    // A client sends its request at once: the oldest connection without one is the slowest.
+    if (waiting.length > WAITING_MAX) waiting[0]!.stop('another connection needs its place');
+    if (this.#closing) session.stop('the server is closing');
+    const end = await session.run();
+    this.#connected.delete(session);
+    const { request, remoteAddress } = session;
+    if (!request || !this.#isAdmitted(session)) {
+      if (end.kind === 'failed') throw end.error;
+      if (end.kind === 'lost') throw new RefusalError('ECONNRESET', end.reason);
+      return;
+    }
+    this.#sessions.delete(request.name);
+    if (end.kind === 'finished') this.#remember(request.transfer, Buffer.from(end.sha256, 'hex'));
+    this.#events.ended(request, remoteAddress, end);
+  }
+
+  #isAdmitted(session: Session): boolean {
+    return this.#sessions.get(session.request?.name ?? '') === session;
+  }
+
+  async #answer(session: Session, request: PutRequest): Promise<Message> {
     checkFileName(request.name);
     const { name, transfer } = request;
-    for (let old = this.#sessions.get(name); old; old = this.#sessions.get(name)) {
-      if (old.request.transfer !== transfer) {
-        throw new RefusalError('EBUSY', `another client is putting ${name} now; try again later`);
-      }
-      // The same client, and its old connection has not been missed yet.
-      old.stop('it comes again');
-      await old.ended;
-      // The session that the caller started reports its own end.
-      await new Promise((resolve) => setImmediate(resolve));
-    }
+    await this.#freeName(request);
     const sha256 = this.#finished.get(transfer);
-    if (sha256 !== undefined) return { done: true, sha256 };
+    if (sha256 !== undefined) return { kind: 'DONE', sha256 };
     if (this.#closing) throw new RefusalError('ECONNRESET', 'the server is closing');
     const { clientsMax } = this.#options;
-    if (this.#sessions.size >= clientsMax) await this.#makeRoom(standing.remoteAddress);
+    if (this.#sessions.size >= clientsMax) await this.#makeRoom(session.remoteAddress);
     if (this.#sessions.has(name) || this.#sessions.size >= clientsMax) {
       throw new RefusalError(
         'EAGAIN',
@@ -157,9 +198,31 @@ export class FileServer {
       );
     }
     // From here to the end of the session the name is taken.
-    const session = new Session(this.context, request, standing);
     this.#sessions.set(name, session);
-    return this.#start(session, standing);
+    try {
+      const ready = await this.#open(session, request);
+      this.#events.started(request, session.remoteAddress, session.piecesSynced, session.note);
+      return ready;
+    } catch (error) {
+      this.#sessions.delete(name);
+      throw error;
+    }
+  }
+
+  /** Ends earlier connections of the transfer. Rejects while another client puts the name. */
+  async #freeName({ name, transfer }: PutRequest): Promise<void> {
+    for (let old = this.#sessions.get(name); old; old = this.#sessions.get(name)) {
+      const isSame = old.request?.transfer === transfer;
+      // The same client, and its old connection has not been missed yet.
+      if (isSame) old.stop('it comes again');
+      const millis = old.idleMillis > DOUBT_MILLIS ? KEEP_ALIVE_MILLIS : 0;
+      const late = sleep(millis, undefined, { ref: false });
+      await (isSame ? old.ended : Promise.race([old.ended, late]));
+      // The code that started the session deletes it.
+      await new Promise((resolve) => setImmediate(resolve));
+      if (isSame || this.#sessions.get(name) !== old) continue;
+      throw new RefusalError('EBUSY', `another client is putting ${name} now; try again later`);
+    }
   }
 
   /** Ends the client that waits longest, where its source has more places than this one. */
@@ -184,43 +247,19 @@ export class FileServer {
     await removeUnfinished(this.directory, expireMillis, inUse, Date.now()).catch(() => undefined);
   }
 
-  /** What the directory has room for, the file itself included. Rejects with RefusalError. */
-  async #reserve(session: Session, open: () => Promise<PutReply>): Promise<PutReply> {
+  /** Opens a session that the directory has room for. Rejects with RefusalError. */
+  async #open(session: Session, request: PutRequest): Promise<Message> {
     const turn = this.#turn.then(async () => {
-      const { quotaBytes } = this.#options;
+      const { quotaBytes, windowBytes } = this.#options;
       await this.#expire();
-      if (quotaBytes !== undefined) await checkQuota(this.directory, quotaBytes, session.request);
-      return open();
+      if (quotaBytes !== undefined) await checkQuota(this.directory, quotaBytes, request);
+      return session.open({ directory: this.directory, windowBytes }, request);
     });
     this.#turn = turn.catch(() => undefined);
     return turn;
   }
 
-  async #start(session: Session, standing: Standing): Promise<PutReply> {
-    const { request } = session;
-    const { directory } = this;
-    const { windowBytes } = this.#options;
-    let reply: PutReply;
-    try {
-      reply = await this.#reserve(session, () =>
-        session.open({ directory, windowBytes }, this.#sessions.size),
-      );
-    } catch (error) {
-      this.#sessions.delete(request.name);
-      throw error;
-    }
-    const remote = standing.remoteAddress;
-    const known = session.piecesSynced;
-    this.#events.started(request, remote, known, reply.note);
-    void session.run().then((end) => {
-      this.#sessions.delete(request.name);
-      if (end.kind === 'finished') this.#remember(request.transfer, end.sha256);
-      this.#events.ended(request, remote, end);
-    });
-    return reply;
-  }
-
-  #remember(transfer: string, sha256: string): void {
+  #remember(transfer: string, sha256: Uint8Array): void {
     this.#finished.set(transfer, sha256);
     if (this.#finished.size <= FINISHED_KEPT) return;
     const [oldest] = this.#finished.keys();

@@ -9,8 +9,7 @@ import { servePmem } from './pmem-server.js';
 import { Exit, complain, describeError, printLine } from '../base/report.js';
 import { describeStorage } from '../base/storage.js';
 import { placeOfPath } from '../../pmem/place.js';
-import type { PutRequest } from '../file-transfer/exchange.js';
-import type { SessionEnd } from './session.js';
+import type { PutRequest, SessionEnd } from './session.js';
 
 export async function serve(options: ServeOptions): Promise<number> {
   const access = await serverAccess(options);

@@ -1,27 +1,32 @@
 /**
- * The server's side of one transfer: a region that the client writes pieces into, and the part file
- * that they go to from there. A slot of the region is the client's again when its piece is written.
+ * The server's side of one connection: the request for a file, a region that the client writes
+ * pieces into, and the part file that they go to from there. A slot of the region is the client's
+ * again when its piece is written.
  */
 import { crc32 } from 'node:zlib';
-import { AccessFlag, RefusalError, VerbenaError, type Context } from '../../index.js';
-import { Channel, ConnectionLost, REORDER_PACKETS, mtuFor } from '../file-transfer/channel.js';
+import { AccessFlag, RefusalError, VerbenaError } from '../../index.js';
+import { ConnectionLost, type Channel } from '../file-transfer/channel.js';
 import {
+  PIECE_BYTES_MAX,
+  PIECE_BYTES_MIN,
   SLOTS_MAX,
-  type PutReply,
-  type PutRequest,
-  type Standing,
-} from '../file-transfer/exchange.js';
+  failedMessage,
+  type Message,
+  type PutMessage,
+} from '../file-transfer/messages.js';
+import type { FileVersion } from './journal.js';
 import { PartFile } from './part-file.js';
-import type { Message } from '../file-transfer/messages.js';
 
-/** A client that says nothing for so long is gone, whatever its TCP connection says. */
+/** With pieces of 1 MiB a file of 4 TiB. */
+const PIECE_COUNT_MAX = 2 ** 22;
+/** A client that sends no message for so long is gone, whatever its transport answers. */
 const IDLE_MILLIS_MAX = 60_000;
-/** How long the first message may take: a client that reads its file says ALIVE after 10 s. */
+/** How long the first message after READY may take: a client that reads its file says ALIVE. */
 const FIRST_MILLIS_MAX = 15_000;
+/** How long the request may take. */
+const REQUEST_MILLIS_MAX = 5000;
 /** How long a client may take to hear that it is done, or failed. */
 const FAREWELL_MILLIS_MAX = 5000;
-/** Messages besides those about pieces. */
-const EXTRA_MESSAGES = 8;
 const ABANDONED = 'the file changed while it was sent; what was there is discarded';
 
 export interface SessionOptions {
@@ -29,6 +34,14 @@ export interface SessionOptions {
   /** Bytes of the region that a client writes into. */
   readonly windowBytes: number;
 }
+
+export interface PutRequest extends FileVersion {
+  /** Hexadecimal: the same in every connection of one run of `put`. */
+  readonly transfer: string;
+}
+
+/** Answers a request with READY or DONE. Rejects with RefusalError. */
+export type Admit = (session: Session, request: PutRequest) => Promise<Message>;
 
 /** How a session ended. */
 export type SessionEnd =
@@ -38,16 +51,17 @@ export type SessionEnd =
   | { kind: 'failed'; error: VerbenaError; piecesSynced: number; pieceCount: number };
 
 export class Session {
-  readonly request: PutRequest;
+  readonly remoteAddress: string;
+  /** Undefined until it arrives. */
+  request: PutRequest | undefined;
   /** Resolves when all resources of the session are released. */
   readonly ended: Promise<void>;
-  readonly #context: Context;
-  readonly #standing: Standing;
+  readonly #channel: Channel;
+  readonly #admit: Admit;
   readonly #startMillis = performance.now();
   #lastHeardMillis = performance.now();
   #progressMillis = performance.now();
   #isHeard = false;
-  #channel: Channel | undefined;
   #part: PartFile | undefined;
   #slots: Uint8Array[] = [];
   readonly #busySlots = new Set<number>();
@@ -61,79 +75,57 @@ export class Session {
   #stopped: string | undefined;
   #resolveEnded: () => void = () => undefined;
 
-  constructor(context: Context, request: PutRequest, standing: Standing) {
-    this.#context = context;
-    this.request = request;
-    this.#standing = standing;
+  constructor(channel: Channel, remoteAddress: string, admit: Admit) {
+    this.#channel = channel;
+    this.remoteAddress = remoteAddress;
+    this.#admit = admit;
     this.ended = new Promise((resolve) => {
       this.#resolveEnded = resolve;
     });
   }
 
-  /** Opens file, memory and queue pair. Throws RefusalError and then releases all of them. */
-  async open(options: SessionOptions, sharers: number): Promise<PutReply> {
-    const { request } = this;
-    const slots = Math.min(Math.floor(options.windowBytes / request.pieceBytes), SLOTS_MAX);
+  /** Opens file and memory; the answer to the request. Throws RefusalError. */
+  async open({ directory, windowBytes }: SessionOptions, request: PutRequest): Promise<Message> {
+    const { pieceBytes } = request;
+    const room = Math.min(Math.floor(windowBytes / pieceBytes), SLOTS_MAX);
+    if (room < 1) {
+      throw new RefusalError(
+        'EMSGSIZE',
+        `pieces of ${pieceBytes} bytes do not fit into the server's window of ${windowBytes}: ` +
+          'choose smaller ones (--piece-bytes)',
+      );
+    }
+    const part = (this.#part = await PartFile.open(directory, request));
     try {
-      if (slots < 1) {
-        throw new RefusalError(
-          'EMSGSIZE',
-          `pieces of ${request.pieceBytes} bytes do not fit into the server's window of ` +
-            `${options.windowBytes}: choose smaller ones (--piece-bytes)`,
-        );
-      }
-      this.#part = await PartFile.open(options.directory, request);
-      const messages = slots + EXTRA_MESSAGES;
-      const channel = new Channel(this.#context, { receives: messages, sends: messages });
-      this.#channel = channel;
-      return this.#connect(channel, this.#part, slots, sharers);
+      return this.#ready(part, room);
     } catch (error) {
-      await this.#giveBack();
+      // Another client may open it from now on.
+      await part.close();
       throw error;
     }
   }
 
-  #connect(channel: Channel, part: PartFile, slots: number, sharers: number): PutReply {
-    const { request } = this;
-    const { pieceBytes } = request;
-    const [bytes, region] = channel.allocate(
-      slots * pieceBytes,
-      AccessFlag.LOCAL_WRITE | AccessFlag.REMOTE_WRITE,
-    );
+  #ready(part: PartFile, room: number): Message {
+    const { pieceBytes } = part.version;
+    const { LOCAL_WRITE, REMOTE_WRITE, REMOTE_READ } = AccessFlag;
+    // A file without a piece has a slot as well: the message has one form.
+    const slots = Math.max(1, Math.min(room, part.pieceCount));
+    const length = slots * pieceBytes;
+    const [bytes, { addr, rkey }] = this.#channel.allocate(length, LOCAL_WRITE | REMOTE_WRITE);
     this.#slots = Array.from({ length: slots }, (_, slot) =>
       bytes.subarray(slot * pieceBytes, (slot + 1) * pieceBytes),
     );
-    const { info } = this.#context.device;
-    const mtuBytes = mtuFor(Math.min(info.packetSizeMax, request.packetSizeMax));
-    channel.connect({
-      // The source address of the TCP connection: a client cannot direct packets to another host.
-      address: this.#standing.remoteAddress,
-      port: request.port,
-      qpn: request.qpn,
-      psn: request.psn,
-      mtuBytes,
-      receiveBufferBytes: request.receiveBufferBytes,
-      reorderPackets: request.reorderPackets,
-      session: this.#standing.session,
-    });
-    return {
-      qpn: channel.qpn,
-      psn: channel.psn,
-      port: info.local.port,
-      // Clients share the socket's buffer.
-      receiveBufferBytes: Math.max(1, Math.floor(info.receiveBufferBytes / sharers)),
-      reorderPackets: REORDER_PACKETS,
-      mtuBytes,
-      addr: region.addr,
-      rkey: region.rkey,
-      slots,
-      have: part.synced.toText(),
-      note: part.note,
-    };
+    const { size: have, bits } = part.synced;
+    const ready = { kind: 'READY', slots, addr, rkey, have, note: part.note } as const;
+    if (have === 0) return { ...ready, bitsAddr: 0n, bitsRkey: 0 };
+    const [copy, region] = this.#channel.allocate(bits.length, REMOTE_READ);
+    copy.set(bits);
+    return { ...ready, bitsAddr: region.addr, bitsRkey: region.rkey };
   }
 
-  get remoteAddress(): string {
-    return this.#standing.remoteAddress;
+  /** What the client's user should know. */
+  get note(): string {
+    return this.#part?.note ?? '';
   }
 
   /** How long nothing came of the file. 0: the server reads it back, or ends. */
@@ -148,16 +140,9 @@ export class Session {
 
   /** Serves the client until it is done or gone. Never rejects. */
   async run(): Promise<SessionEnd> {
-    const channel = this.#channel!;
-    const idle = setInterval(() => {
-      const silent = performance.now() - this.#lastHeardMillis;
-      if (silent > IDLE_MILLIS_MAX) this.stop('it said nothing for a minute');
-      if (!this.#isHeard && silent > FIRST_MILLIS_MAX) this.stop('it began with nothing');
-    }, 1000);
-    void this.#standing.ended.then(() => this.stop('the client closed the connection'));
+    const channel = this.#channel;
+    const idle = setInterval(() => this.#checkSilence(), 1000);
     let reason = '';
-    // Stopped while it was being opened.
-    if (this.#stopped !== undefined) channel.break();
     try {
       await channel.run((message) => this.#receive(message));
     } catch (error) {
@@ -168,15 +153,23 @@ export class Session {
     clearInterval(idle);
     channel.break();
     while (this.#working.size > 0) await Promise.all(this.#working);
-    this.#standing.end();
-    const synced = await this.#giveBack();
-    return this.#end(synced, reason);
+    await this.#part?.close().catch((error: unknown) => (this.#failure ??= unexpected(error)));
+    channel.close();
+    this.#resolveEnded();
+    return this.#end(this.piecesSynced, reason);
+  }
+
+  #checkSilence(): void {
+    const silent = performance.now() - this.#lastHeardMillis;
+    if (silent > IDLE_MILLIS_MAX) this.stop('it said nothing for a minute');
+    else if (!this.request && silent > REQUEST_MILLIS_MAX) this.stop('it sent no request for 5 s');
+    else if (!this.#isHeard && silent > FIRST_MILLIS_MAX) this.stop('it began with nothing');
   }
 
   /** Ends the session; `ended` says when it has. What is written is synced first. */
   stop(reason: string): void {
     this.#stopped ??= reason;
-    this.#channel?.break();
+    this.#channel.break();
   }
 
   #end(piecesSynced: number, reason: string): SessionEnd {
@@ -193,25 +186,21 @@ export class Session {
     return { kind: 'lost', reason: this.#stopped ?? reason, piecesSynced, pieceCount };
   }
 
-  /** Returns how many pieces are synced. */
-  async #giveBack(): Promise<number> {
-    await this.#part?.close().catch((error: unknown) => (this.#failure ??= unexpected(error)));
-    this.#channel?.close();
-    this.#resolveEnded();
-    return this.piecesSynced;
-  }
-
   #receive(message: Message): void {
     this.#lastHeardMillis = performance.now();
-    this.#isHeard = true;
     if (message.kind !== 'ALIVE') this.#progressMillis = this.#lastHeardMillis;
     // After its failure a client may still have sent something.
     if (this.#failure || this.#sha256 || this.#abandoned) return;
-    // While the file is read back nothing may change it.
-    if (this.#ending && message.kind !== 'ALIVE') {
-      throw new RefusalError('EPROTO', `${message.kind} arrived after END`);
+    // A request comes once, and what is about the file after it; nothing changes it after END.
+    const isAwaited = message.kind === 'PUT' ? !this.request : this.#slots.length > 0;
+    if (message.kind !== 'ALIVE' && (this.#ending || !isAwaited)) {
+      throw new RefusalError('EPROTO', `unexpected message from the client: ${message.kind}`);
     }
+    this.#isHeard ||= message.kind !== 'PUT';
     switch (message.kind) {
+      case 'PUT':
+        this.#work(this.#begin(message));
+        break;
       case 'PIECE':
         this.#work(this.#write(message.slot, message.index, message.length, message.crc));
         break;
@@ -228,6 +217,14 @@ export class Session {
       default:
         throw new RefusalError('EPROTO', `unexpected message from the client: ${message.kind}`);
     }
+  }
+
+  async #begin(message: PutMessage): Promise<void> {
+    this.request = requestOf(message);
+    const answer = await this.#admit(this, this.request);
+    if (answer.kind !== 'DONE') return this.#channel.send(answer);
+    this.#sha256 = answer.sha256;
+    this.#farewell(answer);
   }
 
   #work(task: Promise<void>): void {
@@ -257,7 +254,7 @@ export class Session {
     await part.write(index, bytes, crc);
     this.#piecesReceived++;
     this.#busySlots.delete(slot);
-    this.#channel!.send({ kind: 'WRITTEN', slot, index });
+    this.#channel.send({ kind: 'WRITTEN', slot, index });
   }
 
   async #finish(sha256: Uint8Array): Promise<void> {
@@ -271,17 +268,35 @@ export class Session {
 
   #fail(error: unknown): void {
     if (this.#failure || this.#abandoned) return;
-    const failure = error instanceof VerbenaError ? error : unexpected(error);
-    this.#failure = failure;
-    const code = failure instanceof RefusalError ? failure.code : 'EIO';
-    this.#farewell({ kind: 'FAILED', code, sentence: failure.message.replace(` (${code})`, '') });
+    this.#failure = error instanceof VerbenaError ? error : unexpected(error);
+    this.#farewell(failedMessage(this.#failure));
   }
 
   /** The client hangs up when it has the last message; it has a while to do so. */
   #farewell(message: Message): void {
-    this.#channel!.send(message);
+    this.#channel.send(message);
     setTimeout(() => this.stop('it does not hang up'), FAREWELL_MILLIS_MAX).unref();
   }
+}
+
+/** Throws RefusalError for what no file has. The name is not checked here. */
+function requestOf({ name, pieceBytes, transfer, ...message }: PutMessage): PutRequest {
+  const size = Number(message.size);
+  const isSize = Number.isSafeInteger(size) && size <= PIECE_COUNT_MAX * PIECE_BYTES_MAX;
+  if (!isSize || pieceBytes < PIECE_BYTES_MIN || pieceBytes > PIECE_BYTES_MAX) {
+    const range = `${PIECE_BYTES_MIN} to ${PIECE_BYTES_MAX}`;
+    const rule = `pieces have ${range} bytes, and a file up to ${PIECE_COUNT_MAX} of them`;
+    throw new RefusalError('EPROTO', `${size} bytes in pieces of ${pieceBytes}: ${rule}`);
+  }
+  if (Math.ceil(size / pieceBytes) > PIECE_COUNT_MAX) {
+    throw new RefusalError(
+      'EMSGSIZE',
+      `${size} bytes in pieces of ${pieceBytes} are more than ${PIECE_COUNT_MAX} pieces: ` +
+        'choose larger ones (--piece-bytes)',
+    );
+  }
+  const mtimeNs = `${BigInt.asIntN(64, message.mtimeNs)}`;
+  return { name, size, mtimeNs, pieceBytes, transfer: Buffer.from(transfer).toString('hex') };
 }
 
 function unexpected(error: unknown): VerbenaError {

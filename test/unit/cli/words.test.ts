@@ -1,8 +1,7 @@
-/** What people and peers write: addresses, names, lines of the exchange; and what we print. */
+/** What people and peers write: addresses and names; and what we print. */
 import { stat } from 'node:fs/promises';
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { parseReply, parseRequest } from '../../../host/cli/file-transfer/exchange.js';
 import { checkFileName } from '../../../host/cli/file-transfer/file-name.js';
 import { formatBytes, formatCount, formatRate } from '../../../host/cli/base/format.js';
 import { formatServerAddress, parseServerAddress } from '../../../host/cli/base/server-address.js';
@@ -53,40 +52,6 @@ test('ordinary names are fine, up to the last byte', () => {
       (error: Error) => error instanceof RefusalError,
     );
   }
-});
-
-test('lines of the exchange are read field by field', () => {
-  const side = { qpn: 2, psn: 0, port: 1, receiveBufferBytes: 1, reorderPackets: 0 };
-  const put = {
-    ...side,
-    transfer: 'a'.repeat(32),
-    name: 'x',
-    size: 0,
-    mtimeNs: '-1',
-    pieceBytes: 4096,
-    packetSizeMax: 4160,
-  };
-  assert.equal(parseRequest(JSON.stringify({ verbena: 1, put: { ...put, more: 1 } })), put);
-  const reply = { ...side, mtuBytes: 1024, rkey: 0, slots: 1, have: '', note: '' };
-  const line = (changes: object): string =>
-    JSON.stringify({ verbena: 1, ...reply, addr: '18446744073709', ...changes });
-  assert.equal(parseReply(line({}), 9), { ...reply, addr: 18446744073709n });
-  for (const changes of [
-    { mtuBytes: 1025 },
-    { addr: -1 },
-    { slots: 0 },
-    { have: 'AA' },
-    { have: 'AAAAAAAA' },
-    { rkey: 2 ** 32 },
-    { verbena: '1' },
-    { done: true, sha256: 'x' },
-    { refused: { code: 'no', message: '' } },
-    { refused: 1 },
-  ]) {
-    assert.throws(() => parseReply(line(changes), 9), /EPROTO/, JSON.stringify(changes));
-  }
-  const refused = { code: 'EBUSY', message: 'the port is taken (EBUSY)' };
-  assert.throws(() => parseReply(line({ refused }), 9), /^the port is taken \(EBUSY\)$/);
 });
 
 test('numbers as people read them', () => {

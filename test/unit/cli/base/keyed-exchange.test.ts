@@ -1,7 +1,7 @@
 /** Hellos and tagged messages over a conversation that an attacker may change. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { RefusalError } from '../../../../host/index.js';
+import { Gid, RefusalError } from '../../../../host/index.js';
 import {
   KeyedConversation,
   agreeOnKeys,
@@ -77,8 +77,9 @@ test('messages arrive in both directions, and packet keys fit together', async (
     await server.send(Buffer.from(text));
     assert.is((await client.receive(text.length)).toString(), text);
   }
-  const keys = client.session.packetKeys(17, 18);
-  assert.equal(keys.sendKey, server.session.packetKeys(18, 17).recvKey);
+  const ends = { local: Gid.parse('127.0.0.1'), remote: Gid.parse('127.0.0.1') };
+  const keys = client.session.packetKeys(17, 18, ends);
+  assert.equal(keys.sendKey, server.session.packetKeys(18, 17, ends).recvKey);
 });
 
 test('a message that is changed, or comes a second time, ends the conversation', async () => {

@@ -1,9 +1,12 @@
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { RefusalError } from '../../../../host/index.js';
 import {
   MESSAGE_BYTES_MAX,
   decodeMessage,
   encodeMessage,
+  failedMessage,
+  refusalOfText,
   type Message,
 } from '../../../../host/cli/file-transfer/messages.js';
 import { PieceSet } from '../../../../host/cli/file-transfer/piece-set.js';
@@ -18,7 +21,15 @@ const MESSAGES: readonly Message[] = [
   { kind: 'ALIVE' },
   { kind: 'WRITTEN', slot: 7, index: 12 },
   { kind: 'DONE', sha256 },
-  { kind: 'FAILED', code: 'ENOSPC', sentence: 'kein Platz: größer als 1 TB' },
+  { kind: 'FAILED', text: 'ENOSPC kein Platz: größer als 1 TB' },
+  {
+    ...{ kind: 'PUT', pieceBytes: 65536, size: 2n ** 53n, mtimeNs: 5n, name: 'größer' },
+    transfer: sha256.subarray(0, 16),
+  },
+  {
+    ...{ kind: 'READY', slots: 8, rkey: 0xfffffffe, addr: 2n ** 63n, note: '' },
+    ...{ have: 3, bitsRkey: 7, bitsAddr: 9n },
+  },
 ];
 
 test('what is said is understood', () => {
@@ -35,18 +46,27 @@ test('PIECE has the bytes that the diagram has', () => {
 });
 
 test('a long sentence is cut at a character', () => {
-  const bytes = encodeMessage({ kind: 'FAILED', code: 'EIO', sentence: 'ß'.repeat(500) });
+  const bytes = encodeMessage({ kind: 'FAILED', text: `EIO ${'ß'.repeat(500)}` });
   assert.ok(bytes.length <= MESSAGE_BYTES_MAX);
   const message = decodeMessage(bytes);
-  assert.ok(message?.kind === 'FAILED' && /^ß+$/.test(message.sentence));
+  assert.ok(message?.kind === 'FAILED' && /^EIO ß+$/.test(message.text));
+});
+
+test('an error is the code and the sentence that it was, and a hostile text is an error', () => {
+  const error = new RefusalError('EBUSY', 'the port is taken');
+  const message = failedMessage(error);
+  assert.equal(message, { kind: 'FAILED', text: 'EBUSY the port is taken' });
+  assert.is(refusalOfText('EBUSY the port is taken').message, error.message);
+  for (const text of ['', 'no', 'x y', 'EBUSY']) assert.is(refusalOfText(text).code, 'EPROTO');
 });
 
 test('any other bytes are no message, and nothing is thrown', () => {
   for (const message of MESSAGES) {
     const bytes = encodeMessage(message);
-    if (message.kind === 'FAILED') continue;
+    if (['FAILED', 'PUT'].includes(message.kind)) continue;
     assert.is(decodeMessage(bytes.subarray(0, -1)), undefined, message.kind);
   }
+  assert.is(decodeMessage(Uint8Array.of(18, 0, 0, 0, 0xff)), undefined, 'no UTF-8');
   for (let seed = 1; seed < 2000; seed++) {
     const bytes = noise(seed % 300, seed);
     bytes[0] = seed % 20;
@@ -54,17 +74,14 @@ test('any other bytes are no message, and nothing is thrown', () => {
   }
 });
 
-test('a set of pieces is the text that it was', () => {
+test('a set of pieces is the bits that it was; bits beyond its end do not count', () => {
   const set = new PieceSet(11);
-  assert.is(set.toText(), '');
   for (const index of [0, 10, 3, 3, 11, -1]) set.add(index);
   assert.is(set.size, 3);
-  assert.is(set.toText(), Buffer.of(0b1001, 0b100).toString('base64'));
-  const copy = PieceSet.fromText(set.toText(), 11);
-  assert.is(copy?.size, 3);
-  assert.ok(copy?.has(10) && !copy.has(9));
-  assert.is(PieceSet.fromText(Buffer.of(0, 0b1000).toString('base64'), 11), undefined);
-  assert.is(PieceSet.fromText('AA==', 11), undefined);
+  assert.equal(set.bits, Uint8Array.of(0b1001, 0b100));
+  const copy = PieceSet.of(Uint8Array.of(0b1001, 0b1111100), 11);
+  assert.is(copy.size, 3);
+  assert.ok(copy.has(10) && !copy.has(9) && !copy.has(11));
 });
 
 test.run();
