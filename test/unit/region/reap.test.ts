@@ -1,0 +1,263 @@
+/** What a death leaves in the tables that processes share, and what its reap makes of that. */
+import { test } from 'uvu';
+import * as assert from 'uvu/assert';
+import {
+  BlockParametersLayout,
+  Errno,
+  KEY_ENTRY_SIZE,
+  KEY_NOTE_SIZE,
+  KeyEntryLayout,
+  KeyKind,
+  KeyNoteLayout,
+  KeyState,
+  POOL_HOLDER,
+  POOL_LISTS_SIZE,
+  POOL_NODE_SIZE,
+  POOL_SIZE,
+  PROTECTION_DOMAIN_SIZE,
+  PoolLayout,
+  PoolNodeLayout,
+  PoolParametersLayout,
+  PoolUserParametersLayout,
+  ProtectionDomainLayout,
+  SlotState,
+} from '#build/abi.js';
+import { Random } from '../../simulation/random.js';
+import { SharedArena } from '../../support/shared-arena.js';
+
+const { OK, EAGAIN } = Errno;
+const { FREE, LIVE, DYING, INVALID } = KeyState;
+/** Slots: of the process that reaps, of the dead one, of one more that lives. */
+const [LIVING, DEAD, THIRD] = [0, 40, 41];
+const LIMITS = {
+  regionsMax: 16,
+  protectionDomainsMax: 3,
+  contextsMax: 48,
+  blocksMax: 4,
+  servicesMax: 0,
+  inboxEntries: 0,
+  poolUsersMax: 4,
+};
+const KEYS = 2 * LIMITS.regionsMax;
+/** Pools, as nodes name them: one that the living one is in, too, and one of the dead. */
+const [SHARED, LOST] = [1, 2];
+
+class World {
+  readonly arena = new SharedArena(LIMITS);
+  readonly living = this.arena.attach(LIVING);
+  readonly dead = this.arena.attach(DEAD);
+  readonly third = this.arena.attach(THIRD);
+  readonly #parameters = this.arena.heap.alloc(PoolParametersLayout.size);
+  readonly pd = this.arena.exports.allocPd(this.living.context);
+  readonly blocks = [this.living, this.dead].map(({ context }) => this.#alloc(context));
+
+  constructor() {
+    const { exports } = this.arena;
+    exports.attachPd(this.dead.context, this.pd);
+    exports.allocPd(this.dead.context);
+    this.#openPool(this.living.context, SHARED);
+    this.#openPool(this.dead.context, SHARED);
+    this.#openPool(this.dead.context, LOST);
+    this.#addUser(this.living.context, SHARED);
+    this.#addUser(this.dead.context, SHARED);
+    this.#addUser(this.dead.context, LOST);
+  }
+
+  #alloc(context: number): number {
+    const parameters = this.arena.at(BlockParametersLayout, this.#parameters);
+    Object.assign(parameters, { length: 4096, alignment: 64 });
+    assert.is(this.arena.exports.allocBlock(context, this.#parameters), OK);
+    return parameters.address;
+  }
+
+  #openPool(context: number, pool: number): void {
+    const limits = { maxLength: 64, mrsMax: KEYS, buckets: 4, bucketMrs: 2 };
+    const parameters = this.arena.at(PoolParametersLayout, this.#parameters);
+    Object.assign(parameters, { ...limits, ulp0: BigInt(pool) });
+    assert.is(this.arena.exports.poolOpen(context, this.#parameters), OK);
+    assert.is(parameters.pool, pool - 1);
+  }
+
+  #addUser(context: number, pool: number): void {
+    const parameters = this.arena.at(PoolUserParametersLayout, this.#parameters);
+    Object.assign(parameters, { pool: pool - 1, numMr: 3, weight: 1000 });
+    assert.is(this.arena.exports.poolAddUser(context, this.#parameters), OK);
+  }
+
+  entry(index: number) {
+    return this.arena.at(KeyEntryLayout, this.arena.state.keys + index * KEY_ENTRY_SIZE);
+  }
+
+  note(index: number) {
+    return this.arena.at(KeyNoteLayout, this.arena.state.keyNotes + index * KEY_NOTE_SIZE);
+  }
+
+  node(index: number) {
+    return this.arena.at(PoolNodeLayout, this.arena.state.poolNodes + index * POOL_NODE_SIZE);
+  }
+
+  pool(pool: number) {
+    const stride = POOL_SIZE + POOL_LISTS_SIZE;
+    return this.arena.at(PoolLayout, this.arena.state.pools + (pool - 1) * stride);
+  }
+
+  domain(index: number) {
+    const { protectionDomains } = this.arena.state;
+    return this.arena.at(
+      ProtectionDomainLayout,
+      protectionDomains + index * PROTECTION_DOMAIN_SIZE,
+    );
+  }
+
+  reap(): number {
+    return this.arena.exports.arenaReap(this.living.local, DEAD);
+  }
+}
+
+/** A key slot before the reap, or after it. */
+interface Key {
+  readonly state: number;
+  readonly owner: number;
+  /** In the middle of a change. */
+  readonly half: boolean;
+  /** The key slot that it is bound to; -1: none. `stale`: to a former key of that slot. */
+  readonly base: number;
+  readonly stale: boolean;
+  /** SHARED, LOST or 0. */
+  readonly pool: number;
+  /** It has a domain. */
+  readonly pd: boolean;
+  /** Its entry names a key. */
+  readonly open: boolean;
+}
+
+const keyOf = (index: number, generation = 1): number => ((generation * KEYS + index) << 8) | 7;
+const isHeld = ({ state }: Key): boolean => state === LIVE || state === INVALID;
+
+function draw(random: Random): Key {
+  const half = random.chance(0.2);
+  const owner = random.pick([LIVING, DEAD, THIRD]);
+  const none = { half, owner, base: -1, stale: false, pool: 0, pd: true };
+  if (random.chance(0.4)) {
+    const pool = owner === LIVING ? SHARED : random.pick([SHARED, LOST]);
+    const isFree = random.chance(0.5);
+    const state = random.pick(isFree ? [INVALID, INVALID, INVALID, LIVE, FREE] : [LIVE, INVALID]);
+    const holder = pool === LOST ? DEAD : owner === THIRD ? LIVING : owner;
+    return { ...none, pool, state, owner: isFree ? POOL_HOLDER : holder, open: state === LIVE };
+  }
+  const state = random.pick([FREE, LIVE, LIVE, INVALID, DYING]);
+  const isBound = isHeld({ state } as Key) && random.chance(0.5);
+  const stale = owner !== DEAD && !half && random.chance(0.3);
+  const base = isBound ? random.below(KEYS) : -1;
+  return { ...none, state, base, stale, open: state === LIVE || (half && random.chance(0.5)) };
+}
+
+/** What each key slot is after the reap of DEAD. */
+function reaped(keys: readonly Key[]): Key[] {
+  const isDead = (key: Key): boolean =>
+    key.owner === DEAD || (key.owner === POOL_HOLDER && key.pool === LOST);
+  const killed = keys.map((key): Key => {
+    const none = { ...key, half: false, base: -1, open: false };
+    if (isHeld(key) && isDead(key)) {
+      if (key.pool !== SHARED) return { ...none, state: FREE };
+      return { ...none, state: INVALID, owner: POOL_HOLDER, pd: false };
+    }
+    if (key.state === DYING && key.owner === DEAD) return { ...none, state: FREE };
+    return key.half ? { ...none, state: key.state === LIVE ? INVALID : key.state } : key;
+  });
+  return killed.map((key): Key => {
+    const isGone = key.base >= 0 && (key.stale || !isHeld(killed[key.base]!));
+    const hasNone = key.pool !== SHARED || key.state === FREE;
+    const isLoose = hasNone || (key.owner === POOL_HOLDER && key.state !== INVALID);
+    const pool = isLoose ? 0 : SHARED;
+    if (!isGone) return { ...key, pool };
+    return { ...key, pool, base: -1, open: false, state: key.state === LIVE ? INVALID : key.state };
+  });
+}
+
+const bound = (keys: readonly Key[], index: number): number =>
+  keys.filter((key) => isHeld(key) && key.base === index && !key.stale).length;
+
+test('a reap leaves what the living have, takes what the dead had, and ends its changes', () => {
+  const random = new Random(1);
+  for (let round = 0; round < 60; round++) {
+    const world = new World();
+    const { arena } = world;
+    const keys = Array.from({ length: KEYS }, () => draw(random));
+    keys.forEach((key, index) => {
+      const { state, owner, half, base, stale, pool, pd, open } = key;
+      const kind = pool === 0 ? KeyKind.WINDOW_TYPE_1 : KeyKind.MOBILE_REGION;
+      const sequence = 2 * random.below(100) + (half ? 1 : 0);
+      const entry = { sequence, key: open ? keyOf(index) : 0, access: kind };
+      Object.assign(world.entry(index), entry);
+      const extra = random.chance(0.2) ? 1 : 0;
+      Object.assign(world.note(index), {
+        state,
+        owner,
+        pd: pd ? world.pd : 0,
+        key: keyOf(index),
+        base: base < 0 ? 0 : keyOf(base, stale ? 2 : 1),
+        bound: bound(keys, index) + extra,
+      });
+      const holder = pool === 0 || owner === POOL_HOLDER ? 0 : ((owner + 1) << 16) | 1;
+      Object.assign(world.node(index), { pool, holder });
+    });
+    // It died while it changed lists.
+    const lists = { attached: random.pick([0, 12]), attachedCount: random.below(9) };
+    if (random.chance(0.5)) Object.assign(world.domain(random.below(2)), lists);
+    if (random.chance(0.5)) arena.state.attachmentFree = random.pick([0, 12]);
+    assert.is(world.reap(), OK);
+    const wanted = reaped(keys);
+    wanted.forEach((key, index) => {
+      const [entry, note, node] = [world.entry(index), world.note(index), world.node(index)];
+      const { state, base, pool, pd, open } = key;
+      const what = `key ${index}, ${JSON.stringify(keys[index])}`;
+      assert.is(note.state, state, what);
+      assert.is(entry.sequence & 1, 0, what);
+      if (state === FREE) return;
+      assert.equal(
+        [note.owner, note.base, node.pool, note.pd, entry.key],
+        [key.owner, base < 0 ? 0 : keyOf(base), pool, pd ? world.pd : 0, open ? keyOf(index) : 0],
+        what,
+      );
+      if (isHeld(key)) assert.is(note.bound, bound(wanted, index), what);
+    });
+    assert.is(arena.state.regionCount, wanted.filter(({ state }) => state !== FREE).length);
+    arena.slot(DEAD).state = SlotState.FREE;
+    assert.equal(arena.audit(world.living.local), []);
+    assert.equal([world.pool(SHARED).state, world.pool(LOST).state], [1, 0]);
+    assert.equal(
+      [0, 1].map((index) => world.domain(index).attachedCount),
+      [1, 0],
+    );
+    const { heapStart, heapEnd } = arena.state;
+    assert.is(arena.exports.arenaBytesFree(world.living.local), heapEnd - heapStart - 4096);
+    assert.is(arena.slot(DEAD).context, 0);
+  }
+});
+
+test('a reap waits for calls of the living, and not for those of the dead', () => {
+  const world = new World();
+  const { arena } = world;
+  const [dead, third] = [arena.slot(DEAD), arena.slot(THIRD)];
+  const inCall = (arena.state.epoch << 1) | 1;
+  Object.assign(dead, { activity: inCall, pooling: 1 });
+  for (const closed of [0, 1]) {
+    world.pool(SHARED).closed = closed;
+    third.pooling = 1;
+    assert.is(world.reap(), EAGAIN);
+    assert.is(world.pool(SHARED).closed, closed, 'lists stay closed if the dead was at them');
+    third.pooling = 0;
+  }
+  third.activity = inCall;
+  world.entry(3).sequence = 5;
+  assert.is(world.reap(), EAGAIN);
+  assert.is(world.entry(3).sequence, 5, 'the change may be that of the one in its call');
+  world.entry(3).sequence = 4;
+  assert.is(world.reap(), EAGAIN);
+  third.activity = 0;
+  assert.is(world.reap(), OK);
+  assert.equal([world.pool(SHARED).closed, dead.activity, dead.pooling], [0, 0, 0]);
+});
+
+test.run();
