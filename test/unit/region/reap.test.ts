@@ -125,8 +125,11 @@ interface Key {
   readonly stale: boolean;
   /** SHARED, LOST or 0. */
   readonly pool: number;
+  readonly kind: number;
   /** It has a domain. */
   readonly pd: boolean;
+  /** When it was killed; 0: not by this reap. */
+  readonly killed: boolean;
   /** Its entry names a key. */
   readonly open: boolean;
 }
@@ -137,18 +140,29 @@ const isHeld = ({ state }: Key): boolean => state === LIVE || state === INVALID;
 function draw(random: Random): Key {
   const half = random.chance(0.2);
   const owner = random.pick([LIVING, DEAD, THIRD]);
-  const none = { half, owner, base: -1, stale: false, pool: 0, pd: true };
-  if (random.chance(0.4)) {
+  const isPooled = random.chance(0.4);
+  const isBound = random.chance(0.4);
+  const kind = KeyKind.WINDOW_TYPE_1;
+  const none = { half, owner, stale: false, pool: 0, kind, pd: true, killed: false };
+  if (isPooled) {
     const pool = owner === LIVING ? SHARED : random.pick([SHARED, LOST]);
     const isFree = random.chance(0.5);
-    const state = random.pick(isFree ? [INVALID, INVALID, INVALID, LIVE, FREE] : [LIVE, INVALID]);
-    const holder = pool === LOST ? DEAD : owner === THIRD ? LIVING : owner;
-    return { ...none, pool, state, owner: isFree ? POOL_HOLDER : holder, open: state === LIVE };
+    const states = isFree ? [INVALID, INVALID, LIVE, FREE] : [LIVE, LIVE, INVALID, DYING];
+    const state = random.pick(states);
+    const holder = isFree ? POOL_HOLDER : pool === LOST || owner === DEAD ? DEAD : LIVING;
+    return {
+      ...none,
+      pool,
+      state,
+      owner: holder,
+      base: state === LIVE && isBound ? random.below(KEYS) : -1,
+      kind: random.pick([KeyKind.MOBILE_REGION, KeyKind.FAST_REGION]),
+      open: state === LIVE,
+    };
   }
   const state = random.pick([FREE, LIVE, LIVE, INVALID, DYING]);
-  const isBound = isHeld({ state } as Key) && random.chance(0.5);
   const stale = owner !== DEAD && !half && random.chance(0.3);
-  const base = isBound ? random.below(KEYS) : -1;
+  const base = state !== FREE && isBound ? random.below(KEYS) : -1;
   return { ...none, state, base, stale, open: state === LIVE || (half && random.chance(0.5)) };
 }
 
@@ -156,22 +170,22 @@ function draw(random: Random): Key {
 function reaped(keys: readonly Key[]): Key[] {
   const isDead = (key: Key): boolean =>
     key.owner === DEAD || (key.owner === POOL_HOLDER && key.pool === LOST);
+  const closed = (key: Key): Key => {
+    const state = key.state === LIVE ? INVALID : key.state;
+    return { ...key, half: false, base: -1, open: false, state };
+  };
   const killed = keys.map((key): Key => {
-    const none = { ...key, half: false, base: -1, open: false };
-    if (isHeld(key) && isDead(key)) {
-      if (key.pool !== SHARED) return { ...none, state: FREE };
-      return { ...none, state: INVALID, owner: POOL_HOLDER, pd: false };
-    }
+    const none = { ...closed(key), killed: key.half || (isHeld(key) && isDead(key)) };
     if (key.state === DYING && key.owner === DEAD) return { ...none, state: FREE };
-    return key.half ? { ...none, state: key.state === LIVE ? INVALID : key.state } : key;
+    if (!isHeld(key) || !isDead(key)) return key.half ? none : key;
+    if (key.pool !== SHARED) return { ...none, state: FREE };
+    return { ...none, owner: POOL_HOLDER, state: INVALID, pd: key.kind !== KeyKind.MOBILE_REGION };
   });
-  return killed.map((key): Key => {
-    const isGone = key.base >= 0 && (key.stale || !isHeld(killed[key.base]!));
-    const hasNone = key.pool !== SHARED || key.state === FREE;
-    const isLoose = hasNone || (key.owner === POOL_HOLDER && key.state !== INVALID);
-    const pool = isLoose ? 0 : SHARED;
-    if (!isGone) return { ...key, pool };
-    return { ...key, pool, base: -1, open: false, state: key.state === LIVE ? INVALID : key.state };
+  return killed.map((before): Key => {
+    const isGone = before.base >= 0 && (before.stale || !isHeld(killed[before.base]!));
+    const key = isGone ? closed(before) : before;
+    const fits = key.state === INVALID || (key.state === LIVE && key.owner !== POOL_HOLDER);
+    return { ...key, pool: key.pool === SHARED && fits ? SHARED : 0 };
   });
 }
 
@@ -185,8 +199,7 @@ test('a reap leaves what the living have, takes what the dead had, and ends its 
     const { arena } = world;
     const keys = Array.from({ length: KEYS }, () => draw(random));
     keys.forEach((key, index) => {
-      const { state, owner, half, base, stale, pool, pd, open } = key;
-      const kind = pool === 0 ? KeyKind.WINDOW_TYPE_1 : KeyKind.MOBILE_REGION;
+      const { state, owner, half, base, stale, pool, kind, pd, open } = key;
       const sequence = 2 * random.below(100) + (half ? 1 : 0);
       const entry = { sequence, key: open ? keyOf(index) : 0, access: kind };
       Object.assign(world.entry(index), entry);
@@ -196,7 +209,7 @@ test('a reap leaves what the living have, takes what the dead had, and ends its 
         owner,
         pd: pd ? world.pd : 0,
         key: keyOf(index),
-        base: base < 0 ? 0 : keyOf(base, stale ? 2 : 1),
+        base: base < 0 ? 0 : keyOf(base, stale ? 2 : 1) + random.below(100),
         bound: bound(keys, index) + extra,
       });
       const holder = pool === 0 || owner === POOL_HOLDER ? 0 : ((owner + 1) << 16) | 1;
@@ -210,29 +223,29 @@ test('a reap leaves what the living have, takes what the dead had, and ends its 
     const wanted = reaped(keys);
     wanted.forEach((key, index) => {
       const [entry, note, node] = [world.entry(index), world.note(index), world.node(index)];
-      const { state, base, pool, pd, open } = key;
+      const { state, owner, base, pool, pd, open, killed } = key;
       const what = `key ${index}, ${JSON.stringify(keys[index])}`;
-      assert.is(note.state, state, what);
-      assert.is(entry.sequence & 1, 0, what);
+      assert.equal([note.state, entry.sequence & 1, note.killedAt > 0], [state, 0, killed], what);
       if (state === FREE) return;
-      assert.equal(
-        [note.owner, note.base, node.pool, note.pd, entry.key],
-        [key.owner, base < 0 ? 0 : keyOf(base), pool, pd ? world.pd : 0, open ? keyOf(index) : 0],
-        what,
-      );
+      const wants = [owner, base < 0 ? 0 : base + KEYS, pool, pd ? world.pd : 0];
+      assert.equal([note.owner, note.base >>> 8, node.pool, note.pd], wants, what);
+      assert.is(entry.key, open ? keyOf(index) : 0, what);
       if (isHeld(key)) assert.is(note.bound, bound(wanted, index), what);
     });
     assert.is(arena.state.regionCount, wanted.filter(({ state }) => state !== FREE).length);
     arena.slot(DEAD).state = SlotState.FREE;
     assert.equal(arena.audit(world.living.local), []);
+    const domains = [world.domain(0), world.domain(1)];
     assert.equal([world.pool(SHARED).state, world.pool(LOST).state], [1, 0]);
-    assert.equal(
-      [0, 1].map((index) => world.domain(index).attachedCount),
-      [1, 0],
-    );
+    assert.equal([domains[0]!.attachedCount, domains[1]!.attachedCount], [1, 0]);
     const { heapStart, heapEnd } = arena.state;
     assert.is(arena.exports.arenaBytesFree(world.living.local), heapEnd - heapStart - 4096);
     assert.is(arena.slot(DEAD).context, 0);
+    // The next one dies in the middle of changes of lists.
+    world.pool(SHARED).total = 0;
+    Object.assign(domains[random.below(2)]!, lists);
+    arena.exports.arenaRepair(world.living.local);
+    assert.equal(arena.audit(world.living.local), []);
   }
 });
 
@@ -250,8 +263,11 @@ test('a reap waits for calls of the living, and not for those of the dead', () =
     third.pooling = 0;
   }
   third.activity = inCall;
+  Object.assign(world.note(2), { state: LIVE, owner: DEAD });
+  world.entry(2).key = keyOf(2);
   world.entry(3).sequence = 5;
   assert.is(world.reap(), EAGAIN);
+  assert.is(world.entry(2).key, 0, 'keys of the dead open nothing from now on');
   assert.is(world.entry(3).sequence, 5, 'the change may be that of the one in its call');
   world.entry(3).sequence = 4;
   assert.is(world.reap(), EAGAIN);
