@@ -210,6 +210,8 @@ test('what is wrong with a list is found when it is set, by entry, and nothing c
     gone.dereg();
     const at = (from: MemoryRegion): Sge => ({ addr: from.addr, length: 8, lkey: from.lkey });
     const nine = Array.from({ length: 9 }, () => dim(0, 1));
+    const whole = { addr: wire.mr.addr, length: 65536, lkey: wire.mr.lkey };
+    const most = { firstDatum: whole };
     const cases: readonly [() => void, RegExp][] = [
       [() => mr.setLayoutSg(0, []), /empty/],
       [() => mr.setLayoutInterleaved(0, []), /empty/],
@@ -230,6 +232,17 @@ test('what is wrong with a list is found when it is set, by entry, and nothing c
       [() => mr.setLayoutInterleaved(0, ilv({}, dim(0, 2n ** 32n - 1n))), /4 GiB/],
       [() => mr.setLayoutInterleaved(0, ilv({}, dim(0, 65536), dim(0, 65536))), /4 GiB/],
       [() => mr.setLayoutInterleaved(0, ilv({}, dim(2n ** 31n, 3))), /4 GiB/],
+      [() => mr.setLayoutInterleaved(0, ilv({}, dim(2n ** 31n, 2), dim(2n ** 31n, 2))), /4 GiB/],
+      [() => mr.setLayoutInterleaved(0, ilv(most, dim(0, 65537))), /entry 1.*4 GiB/],
+      [
+        () =>
+          mr.setLayoutInterleaved(
+            0,
+            [0, 1].flatMap(() => ilv(most, dim(0, 40000))),
+          ),
+        /entry 3/,
+      ],
+      [() => mr.setLayoutSg(0, new Array<Sge>(65536).fill(whole)), /entry 65535.*4 GiB/],
       [() => mr.setLayoutInterleaved(0, ilv({}, ...nine)), /more than 8 dimensions/],
     ];
     for (const [set, pattern] of cases) assert.throws(set, refusal('EINVAL', pattern));

@@ -1,10 +1,20 @@
 /** Random memory layouts: each request reaches the bytes that the oracle says, and no others. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
-import { ArenaLayout, Opcode, PlacementType } from '#build/abi.js';
+import {
+  ArenaLayout,
+  KEY_ENTRY_SIZE,
+  KeyEntryLayout,
+  KeyKind,
+  LAYOUT_SIZE,
+  LAYOUT_SOURCE_SIZE,
+  NakCode,
+  Opcode,
+  PlacementType,
+} from '#build/abi.js';
 import type { DurableRange } from '../../../host/device/durable/durable-store.js';
 import { structAt } from '../../../host/engine/struct.js';
-import { Mtu, WrOpcode } from '../../../host/index.js';
+import { Mtu, QpState, WrOpcode } from '../../../host/index.js';
 import { LayoutSide, type Named } from '../../simulation/layout-side.js';
 import { Random } from '../../simulation/random.js';
 import { FLUSH_ACCESS } from '../../support/durable.js';
@@ -12,6 +22,8 @@ import { DONE, FLUSHING, flush } from '../../support/flush.js';
 import { onWire, pattern, type Wire } from '../../support/wire.js';
 
 const LAYOUTS = 200;
+const OPTIONS = { ...FLUSHING, mtu: Mtu.MTU_4096, device: { memoryBytes: 2 ** 25 } };
+const FENCE = 0x5a;
 const BYTES_MAX = 4096;
 /** Bytes for copies of heads and sources: more than LAYOUT_PLACES_BYTES. */
 const PLACES = 4096;
@@ -30,6 +42,8 @@ class World {
   readonly #random: Random;
   readonly #flushed: DurableRange[] = [];
   #psn = 0x200;
+  /** Atomics that were executed. */
+  added = 0;
 
   constructor(wire: Wire, seed: number) {
     this.#wire = wire;
@@ -52,8 +66,36 @@ class World {
     this.#flush(named(true));
     this.#send(named(false));
     this.#write(named(false), false);
+    this.#add(named(true));
+    if (!layout.pointers) this.#exceed(layout.mr.rkey, layout.packed);
     side.check('');
     side.clear();
+  }
+
+  /** Other processes write anything over programs; true: a request found its way all the same. */
+  scribble(fence: Uint8Array): boolean {
+    const random = this.#random;
+    const made = this.#side.make(random.between(1, 4));
+    const { arena } = this.#wire.context.device;
+    const { keys, keyMask } = structAt(arena.memory, ArenaLayout, arena.address);
+    for (let index = 0; index <= keyMask; index++) {
+      const at = keys + index * KEY_ENTRY_SIZE;
+      const { key, access, address } = structAt(arena.memory, KeyEntryLayout, at);
+      if (key === 0 || !(access & KeyKind.LAYOUT) || random.chance(0.3)) continue;
+      const word = (address >> 2) + random.below((LAYOUT_SIZE + LAYOUT_SOURCE_SIZE) >> 2);
+      const values = [0, 1, 0xffffffff, 0x80000000, random.below(100), random.u32()];
+      arena.memory.words[word] = random.pick(values);
+    }
+    const range = { key: made.mr.rkey, virtualAddress: 0n, dmaLength: Math.min(made.packed, 4096) };
+    const opcode = random.pick([Opcode.RC_RDMA_READ_REQUEST, Opcode.RC_RDMA_WRITE_ONLY]);
+    const isWrite = opcode === Opcode.RC_RDMA_WRITE_ONLY;
+    const fields = { opcode, psn: this.#psn++, ackRequest: 1, ...range };
+    this.#wire.sendPacket(fields, isWrite ? range.dmaLength : 0);
+    const { syndrome } = this.#wire.expectPacket({});
+    if (syndrome !== 0x1f) this.#reconnect(syndrome);
+    assert.ok(fence.every((byte) => byte === FENCE));
+    this.#side.clear();
+    return syndrome === 0x1f;
   }
 
   #read({ addr, key, stream }: Named): void {
@@ -76,6 +118,49 @@ class World {
     this.#wire.sendPacket(fields, bytes);
     this.#wire.expectPacket({ syndrome: 0x1f });
     this.#side.expect(stream, bytes);
+  }
+
+  /** An atomic needs eight bytes in one piece, at a multiple of 8 of memory. */
+  #add({ addr, key, stream }: Named): void {
+    const skip = -Number(addr) & 7;
+    const places = stream.slice(skip, skip + 8);
+    if (places.length < 8) return;
+    const virtualAddress = BigInt(addr) + BigInt(skip);
+    const { areas } = this.#side;
+    const first = areas[places[0]! >> 20]!.actual.byteOffset + (places[0]! & 0xfffff);
+    const isRow = places.every((place, index) => place === places[0]! + index) && first % 8 === 0;
+    const fields = { opcode: Opcode.RC_FETCH_ADD, psn: this.#psn++, key, virtualAddress };
+    this.#wire.sendPacket({ ...fields, swapAdd: 1n, ackRequest: 1 });
+    const { syndrome } = this.#wire.expectPacket({});
+    if (syndrome !== 0x1f) return this.#reconnect(syndrome);
+    assert.ok(isRow, `bytes at ${places}`);
+    this.added++;
+    const sum = Buffer.from(this.#side.read(places)).readBigUInt64LE() + 1n;
+    const bytes = Buffer.alloc(8);
+    bytes.writeBigUInt64LE(BigInt.asUintN(64, sum));
+    this.#side.expect(places, bytes);
+  }
+
+  /** The end of the stream, and one byte more. */
+  #exceed(key: number, packed: number): void {
+    const behind = this.#random.below(Math.min(packed, BYTES_MAX));
+    const range = { key, virtualAddress: BigInt(packed - behind), dmaLength: behind + 1 };
+    this.#wire.sendPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn: this.#psn, ...range });
+    this.#reconnect(this.#wire.expectPacket({}).syndrome);
+    flush(this.#wire, this.#psn, PlacementType.PERSISTENT, range);
+    this.#reconnect(this.#wire.expectPacket({}).syndrome);
+    const virtualAddress = BigInt((packed - 1) & ~7);
+    if (packed % 8 === 0) return;
+    const add = { opcode: Opcode.RC_FETCH_ADD, psn: this.#psn, key, virtualAddress, swapAdd: 1n };
+    this.#wire.sendPacket({ ...add, ackRequest: 1 });
+    this.#reconnect(this.#wire.expectPacket({}).syndrome);
+  }
+
+  #reconnect(syndrome: number): void {
+    assert.is(syndrome, NakCode.REMOTE_ACCESS_ERROR);
+    this.#wire.qp.modify({ qpState: QpState.RESET });
+    this.#wire.connect(OPTIONS);
+    this.#psn = 0x200;
   }
 
   #send({ addr, key, stream }: Named): void {
@@ -103,11 +188,22 @@ class World {
 
 for (const [seed, what] of ['one process has', 'several processes share'].entries()) {
   test(`READ, WRITE, SEND, FLUSH reach the bytes of random layouts of an arena that ${what}`, () =>
-    onWire({ ...FLUSHING, mtu: Mtu.MTU_4096, device: { memoryBytes: 2 ** 25 } }, (wire) => {
+    onWire(OPTIONS, (wire) => {
       if (seed > 0) distrustPrograms(wire);
       const world = new World(wire, seed);
       for (let count = 0; count < LAYOUTS; count++) world.step();
+      assert.ok(world.added > LAYOUTS / 20, `${world.added} atomics were executed`);
     }));
 }
+
+test('programs that other processes write over lead to no byte outside of the regions', () =>
+  onWire(OPTIONS, (wire) => {
+    distrustPrograms(wire);
+    const world = new World(wire, 3);
+    const fence = wire.context.alloc(2 ** 16).fill(FENCE);
+    let found = 0;
+    for (let count = 0; count < LAYOUTS; count++) if (world.scribble(fence)) found++;
+    assert.ok(found > 0 && found < LAYOUTS, `${found} of ${LAYOUTS}`);
+  }));
 
 test.run();
