@@ -21,7 +21,7 @@ import { FLUSH_ACCESS } from '../../support/durable.js';
 import { DONE, FLUSHING, flush } from '../../support/flush.js';
 import { onWire, pattern, type Wire } from '../../support/wire.js';
 
-const LAYOUTS = 200;
+const LAYOUTS = 150;
 const OPTIONS = { ...FLUSHING, mtu: Mtu.MTU_4096, device: { memoryBytes: 2 ** 25 } };
 const FENCE = 0x5a;
 const BYTES_MAX = 4096;

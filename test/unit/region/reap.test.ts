@@ -14,10 +14,13 @@ import {
   POOL_LISTS_SIZE,
   POOL_NODE_SIZE,
   POOL_SIZE,
+  POOL_USER_SIZE,
+  POOLS_MAX,
   PROTECTION_DOMAIN_SIZE,
   PoolLayout,
   PoolNodeLayout,
   PoolParametersLayout,
+  PoolUserLayout,
   PoolUserParametersLayout,
   ProtectionDomainLayout,
   SlotState,
@@ -36,38 +39,52 @@ const LIMITS = {
   blocksMax: 4,
   servicesMax: 0,
   inboxEntries: 0,
-  poolUsersMax: 4,
 };
 const KEYS = 2 * LIMITS.regionsMax;
 /** Pools, as nodes name them: one that the living one is in, too, and one of the dead. */
 const [SHARED, LOST] = [1, 2];
+const ALL = 2n ** 64n - 1n;
 
 class World {
-  readonly arena = new SharedArena(LIMITS);
-  readonly living = this.arena.attach(LIVING);
-  readonly dead = this.arena.attach(DEAD);
-  readonly third = this.arena.attach(THIRD);
-  readonly #parameters = this.arena.heap.alloc(PoolParametersLayout.size);
-  readonly pd = this.arena.exports.allocPd(this.living.context);
-  readonly blocks = [this.living, this.dead].map(({ context }) => this.#alloc(context));
+  readonly arena: SharedArena;
+  readonly living;
+  readonly dead;
+  readonly pd: number;
+  readonly #parameters: number;
 
-  constructor() {
+  constructor(hasPools = true) {
+    this.arena = new SharedArena({ ...LIMITS, poolUsersMax: hasPools ? 5 : 0 });
+    this.living = this.arena.attach(LIVING);
+    this.dead = this.arena.attach(DEAD);
+    this.arena.attach(THIRD);
+    this.#parameters = this.arena.heap.alloc(PoolParametersLayout.size);
+    this.pd = this.arena.exports.allocPd(this.living.context);
+    this.#alloc(this.living.context);
+    this.#alloc(this.dead.context);
     const { exports } = this.arena;
     exports.attachPd(this.dead.context, this.pd);
     exports.allocPd(this.dead.context);
+    // Behind the slots, where no slot is.
+    this.domain(1).shared = 1;
+    if (!hasPools) return;
     this.#openPool(this.living.context, SHARED);
     this.#openPool(this.dead.context, SHARED);
     this.#openPool(this.dead.context, LOST);
     this.#addUser(this.living.context, SHARED);
     this.#addUser(this.dead.context, SHARED);
     this.#addUser(this.dead.context, LOST);
+    this.#addUser(this.living.context, SHARED);
+    exports.poolRemoveUser(this.living.context, 3);
+    // Another process wrote this.
+    Object.assign(this.user(4), { slot: LIVING + 1, pool: POOLS_MAX + 1 });
+    Object.assign(this.user(0), { hitsL1: ALL, hitsL2: ALL, name2: ALL });
+    this.pool(SHARED).total = 3;
   }
 
-  #alloc(context: number): number {
+  #alloc(context: number): void {
     const parameters = this.arena.at(BlockParametersLayout, this.#parameters);
     Object.assign(parameters, { length: 4096, alignment: 64 });
     assert.is(this.arena.exports.allocBlock(context, this.#parameters), OK);
-    return parameters.address;
   }
 
   #openPool(context: number, pool: number): void {
@@ -94,6 +111,10 @@ class World {
 
   node(index: number) {
     return this.arena.at(PoolNodeLayout, this.arena.state.poolNodes + index * POOL_NODE_SIZE);
+  }
+
+  user(index: number) {
+    return this.arena.at(PoolUserLayout, this.arena.state.poolUsers + index * POOL_USER_SIZE);
   }
 
   pool(pool: number) {
@@ -137,10 +158,10 @@ interface Key {
 const keyOf = (index: number, generation = 1): number => ((generation * KEYS + index) << 8) | 7;
 const isHeld = ({ state }: Key): boolean => state === LIVE || state === INVALID;
 
-function draw(random: Random): Key {
+function draw(random: Random, hasPools: boolean): Key {
   const half = random.chance(0.2);
   const owner = random.pick([LIVING, DEAD, THIRD]);
-  const isPooled = random.chance(0.4);
+  const isPooled = hasPools && random.chance(0.4);
   const isBound = random.chance(0.4);
   const kind = KeyKind.WINDOW_TYPE_1;
   const none = { half, owner, stale: false, pool: 0, kind, pd: true, killed: false };
@@ -189,15 +210,29 @@ function reaped(keys: readonly Key[]): Key[] {
   });
 }
 
+const holderOf = ({ pool, owner }: Key): number =>
+  pool === 0 || owner === POOL_HOLDER ? 0 : ((owner + 1) << 16) | 1;
 const bound = (keys: readonly Key[], index: number): number =>
   keys.filter((key) => isHeld(key) && key.base === index && !key.stale).length;
+
+function checkPools(world: World): void {
+  const [shared, lost, user] = [world.pool(SHARED), world.pool(LOST), world.user(0)];
+  assert.equal([shared.state, lost.state, shared.members0], [1, 0, 1n << BigInt(LIVING)]);
+  assert.equal([shared.weights, shared.own, shared.users], [1000, 3, 1]);
+  const slots = Array.from({ length: 5 }, (_, index) => world.user(index).slot);
+  assert.equal(slots, [LIVING + 1, 0, 0, 0, 0]);
+  assert.equal([user.hitsL1, user.hitsL2, user.name2], [ALL, ALL, ALL]);
+  const bucket = world.arena.state.pools + POOL_SIZE + 64;
+  assert.is(world.arena.memory.view.getUint32(bucket, true), 0, 'a bucket is empty');
+}
 
 test('a reap leaves what the living have, takes what the dead had, and ends its changes', () => {
   const random = new Random(1);
   for (let round = 0; round < 60; round++) {
-    const world = new World();
+    const hasPools = round % 4 > 0;
+    const world = new World(hasPools);
     const { arena } = world;
-    const keys = Array.from({ length: KEYS }, () => draw(random));
+    const keys = Array.from({ length: KEYS }, () => draw(random, hasPools));
     keys.forEach((key, index) => {
       const { state, owner, half, base, stale, pool, kind, pd, open } = key;
       const sequence = 2 * random.below(100) + (half ? 1 : 0);
@@ -212,8 +247,8 @@ test('a reap leaves what the living have, takes what the dead had, and ends its 
         base: base < 0 ? 0 : keyOf(base, stale ? 2 : 1) + random.below(100),
         bound: bound(keys, index) + extra,
       });
-      const holder = pool === 0 || owner === POOL_HOLDER ? 0 : ((owner + 1) << 16) | 1;
-      Object.assign(world.node(index), { pool, holder });
+      const links = { next: random.below(KEYS), depth: random.below(4) };
+      if (hasPools) Object.assign(world.node(index), { pool, holder: holderOf(key), ...links });
     });
     // It died while it changed lists.
     const lists = { attached: random.pick([0, 12]), attachedCount: random.below(9) };
@@ -222,27 +257,29 @@ test('a reap leaves what the living have, takes what the dead had, and ends its 
     assert.is(world.reap(), OK);
     const wanted = reaped(keys);
     wanted.forEach((key, index) => {
-      const [entry, note, node] = [world.entry(index), world.note(index), world.node(index)];
+      const [entry, note] = [world.entry(index), world.note(index)];
+      const node = hasPools ? world.node(index) : { pool: 0, holder: 0 };
       const { state, owner, base, pool, pd, open, killed } = key;
       const what = `key ${index}, ${JSON.stringify(keys[index])}`;
       assert.equal([note.state, entry.sequence & 1, note.killedAt > 0], [state, 0, killed], what);
+      assert.equal([node.pool, node.holder], [pool, holderOf(key)], what);
       if (state === FREE) return;
-      const wants = [owner, base < 0 ? 0 : base + KEYS, pool, pd ? world.pd : 0];
-      assert.equal([note.owner, note.base >>> 8, node.pool, note.pd], wants, what);
+      const wants = [owner, base < 0 ? 0 : base + KEYS, pd ? world.pd : 0];
+      assert.equal([note.owner, note.base >>> 8, note.pd], wants, what);
       assert.is(entry.key, open ? keyOf(index) : 0, what);
       if (isHeld(key)) assert.is(note.bound, bound(wanted, index), what);
     });
     assert.is(arena.state.regionCount, wanted.filter(({ state }) => state !== FREE).length);
     arena.slot(DEAD).state = SlotState.FREE;
     assert.equal(arena.audit(world.living.local), []);
+    if (hasPools) checkPools(world);
     const domains = [world.domain(0), world.domain(1)];
-    assert.equal([world.pool(SHARED).state, world.pool(LOST).state], [1, 0]);
     assert.equal([domains[0]!.attachedCount, domains[1]!.attachedCount], [1, 0]);
     const { heapStart, heapEnd } = arena.state;
     assert.is(arena.exports.arenaBytesFree(world.living.local), heapEnd - heapStart - 4096);
     assert.is(arena.slot(DEAD).context, 0);
     // The next one dies in the middle of changes of lists.
-    world.pool(SHARED).total = 0;
+    if (hasPools) world.pool(SHARED).total = 0;
     Object.assign(domains[random.below(2)]!, lists);
     arena.exports.arenaRepair(world.living.local);
     assert.equal(arena.audit(world.living.local), []);
@@ -255,12 +292,16 @@ test('a reap waits for calls of the living, and not for those of the dead', () =
   const [dead, third] = [arena.slot(DEAD), arena.slot(THIRD)];
   const inCall = (arena.state.epoch << 1) | 1;
   Object.assign(dead, { activity: inCall, pooling: 1 });
-  for (const closed of [0, 1]) {
-    world.pool(SHARED).closed = closed;
-    third.pooling = 1;
-    assert.is(world.reap(), EAGAIN);
-    assert.is(world.pool(SHARED).closed, closed, 'lists stay closed if the dead was at them');
-    third.pooling = 0;
+  // Lists stay closed if the dead was at them.
+  for (const closed of [0, SHARED, POOLS_MAX]) {
+    for (const slot of [arena.slot(LIVING), third]) {
+      for (let pool = 1; pool <= POOLS_MAX; pool++) world.pool(pool).closed = 0;
+      if (closed > 0) world.pool(closed).closed = 1;
+      slot.pooling = 1;
+      assert.is(world.reap(), EAGAIN);
+      assert.is(world.pool(SHARED).closed, closed > 0 ? 1 : 0);
+      slot.pooling = 0;
+    }
   }
   third.activity = inCall;
   Object.assign(world.note(2), { state: LIVE, owner: DEAD });
