@@ -23,6 +23,7 @@ import { onWire, pattern, type Wire } from '../../support/wire.js';
 
 const LAYOUTS = 150;
 const OPTIONS = { ...FLUSHING, mtu: Mtu.MTU_4096, device: { memoryBytes: 2 ** 25 } };
+const SMALL = { ...OPTIONS, mtu: Mtu.MTU_256, device: { memoryBytes: 2 ** 25, sendBuffers: 1 } };
 const FENCE = 0x5a;
 const BYTES_MAX = 4096;
 /** Bytes for copies of heads and sources: more than LAYOUT_PLACES_BYTES. */
@@ -70,6 +71,39 @@ class World {
     if (!layout.pointers) this.#exceed(layout.mr.rkey, layout.packed);
     side.check('');
     side.clear();
+  }
+
+  /** A READ through a layout waits behind a long one; a WRITE to one of its bytes waits, too. */
+  overtake(): void {
+    const { link, mr: long } = this.#wire;
+    const layout = this.#side.make(this.#random.between(1, 2));
+    const { addr, key, stream } = this.#side.name(layout, BYTES_MAX, true);
+    const reth = { virtualAddress: BigInt(addr), key, dmaLength: stream.length };
+    link.holds = true;
+    const opcode = Opcode.RC_RDMA_READ_REQUEST;
+    this.#wire.sendPacket({ opcode, psn: 0x200, ...this.#wire.reth(0, long.length) });
+    const psn = 0x200 + long.length / 256;
+    this.#wire.sendPacket({ opcode, psn, ...reth });
+    const last = psn + Math.ceil(stream.length / 256);
+    const place = this.#random.pick(stream);
+    const { mr, actual } = this.#side.areas[place >> 20]!;
+    const before = actual.slice();
+    this.#wire.sendPacket(
+      {
+        opcode: Opcode.RC_RDMA_WRITE_ONLY,
+        psn: last,
+        key: mr.rkey,
+        virtualAddress: mr.addr + BigInt(place & 0xfffff),
+        dmaLength: 1,
+      },
+      Uint8Array.of(before[place & 0xfffff]! ^ 1),
+    );
+    assert.equal(actual, before, `place ${place}`);
+    link.release();
+    assert.is(this.#wire.takePackets().at(-1)!.psn, last, 'a NAK requests it again');
+    this.#wire.qp.modify({ qpState: QpState.RESET });
+    this.#wire.connect(SMALL);
+    this.#side.clear();
   }
 
   /** Other processes write anything over programs; true: a request found its way all the same. */
@@ -204,6 +238,12 @@ test('programs that other processes write over lead to no byte outside of the re
     let found = 0;
     for (let count = 0; count < LAYOUTS; count++) if (world.scribble(fence)) found++;
     assert.ok(found > 0 && found < LAYOUTS, `${found} of ${LAYOUTS}`);
+  }));
+
+test('a WRITE waits for a READ through a layout that has yet to return the byte', () =>
+  onWire(SMALL, (wire) => {
+    const world = new World(wire, 4);
+    for (let count = 0; count < LAYOUTS / 3; count++) world.overtake();
   }));
 
 test.run();
