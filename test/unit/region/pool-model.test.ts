@@ -8,9 +8,11 @@ import {
   KeyState,
   POOL_HOLDER,
   POOL_LISTS_SIZE,
+  POOL_NODE_SIZE,
   POOL_SIZE,
   POOL_USER_SIZE,
   PoolLayout,
+  PoolNodeLayout,
   PoolMark,
   PoolParametersLayout,
   PoolTake,
@@ -83,6 +85,10 @@ class World {
       const key = (KEYS + index) << 8;
       Object.assign(this.#note(index), { key, state: INVALID, owner: SLOTS[index & 1] });
     }
+    // Behind the table another process has written what looks like a region in our hand.
+    const behind = this.#arena.state.poolNodes + KEYS * POOL_NODE_SIZE;
+    const holder = (SLOTS[0]! + 1) << 16;
+    Object.assign(this.#arena.at(PoolNodeLayout, behind), { holder, pool: 2 });
   }
 
   #open(slot: number, values: object, [pool, isNew]: readonly [number, number]) {
@@ -152,7 +158,7 @@ class World {
     const random = this.#random;
     const held = [...this.#holders].filter(([, holder]) => holder);
     if (held.length === 0 || random.chance(0.1)) {
-      return [random.below(KEYS + 2), random.pick(SLOTS), random.below(3)];
+      return [random.below(KEYS + 1), random.pick(SLOTS), random.below(2)];
     }
     const [index, holder] = random.pick(held);
     return [index, ...holder!];
