@@ -8,6 +8,9 @@ import {
   KeyKind,
   LAYOUT_SIZE,
   LAYOUT_SOURCE_SIZE,
+  LayoutDimensionLayout,
+  LayoutLayout,
+  LayoutSourceLayout,
   NakCode,
   Opcode,
   PlacementType,
@@ -19,6 +22,8 @@ import { LayoutSide, type Named } from '../../simulation/layout-side.js';
 import { Random } from '../../simulation/random.js';
 import { FLUSH_ACCESS } from '../../support/durable.js';
 import { DONE, FLUSHING, flush } from '../../support/flush.js';
+import { onLayouts } from '../../support/layouts.js';
+import { reconnect } from '../../support/windows.js';
 import { onWire, pattern, type Wire } from '../../support/wire.js';
 
 const LAYOUTS = 150;
@@ -244,6 +249,62 @@ test('a WRITE waits for a READ through a layout that has yet to return the byte'
   onWire(SMALL, (wire) => {
     const world = new World(wire, 4);
     for (let count = 0; count < LAYOUTS / 3; count++) world.overtake();
+  }));
+
+test('a program that contradicts itself is refused', () =>
+  onLayouts(({ wire, layout, base }) => {
+    distrustPrograms(wire);
+    const { memory, address } = wire.context.device.arena;
+    const { keys, keyMask } = structAt(memory, ArenaLayout, address);
+    const source = (offset: number, cycles: number) => {
+      const dims = [
+        { offsetStride: 16, datumCount: 4 },
+        { offsetStride: 128, datumCount: cycles },
+      ];
+      return { firstDatum: base(offset), numRepeated: 2, dims };
+    };
+    for (const cycles of [3, 4]) {
+      const mr = layout();
+      mr.setLayoutInterleaved(0, [source(0, 3), source(1024, cycles)]);
+      const entry = structAt(memory, KeyEntryLayout, keys + ((mr.lkey >>> 8) & keyMask) * 32);
+      const head = structAt(memory, LayoutLayout, entry.address);
+      const second = entry.address + LAYOUT_SIZE + LAYOUT_SOURCE_SIZE;
+      const one = structAt(memory, LayoutSourceLayout, second);
+      const dimension = structAt(memory, LayoutDimensionLayout, one.dimensions);
+      const even = [
+        [head, { cycleBytes: 0 }],
+        [head, { cycleBytes: 31 }],
+        [one, { within: 17 }],
+        [one, { within: 2 ** 31 }],
+        [one, { repeated: 3 }],
+      ] as const;
+      const wrong: readonly (readonly [object, object])[] = [
+        ...(cycles === 3 ? even : [[head, { uneven: 8 }] as const]),
+        [head, { count: 0 }],
+        [head, { count: 65537 }],
+        [head, { packed: 0 }],
+        [one, { datum: 0 }],
+        [one, { count: 0 }],
+        [one, { repeated: 0 }],
+        [one, { total: 7 }],
+        [one, { span: one.span - 1 }],
+        [one, { stride: 2 ** 31 }],
+        [one, { dimensionCount: 0 }],
+        [one, { dimensionCount: 8 }],
+        [one, { dimensions: 0 }],
+        [one, { dimensions: 2 ** 32 - 4 }],
+        [dimension, { count: 0 }],
+        [dimension, { stride: 2 ** 31 }],
+      ];
+      const read = () => reconnect(wire).ask(Opcode.RC_RDMA_READ_REQUEST, mr.rkey, 0n, mr.length);
+      const whole = memory.bytes.slice(entry.address, entry.address + 512);
+      for (const [struct, change] of wrong) {
+        assert.is(read(), 0x1f);
+        Object.assign(struct, change);
+        assert.is(read(), NakCode.REMOTE_ACCESS_ERROR, JSON.stringify(change));
+        memory.bytes.set(whole, entry.address);
+      }
+    }
   }));
 
 test.run();
