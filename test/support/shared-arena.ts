@@ -1,4 +1,4 @@
-/** An arena as processes share it, all slots of it in this process: `arenaInit`, `arenaAttach`. */
+/** An arena for several processes, whose slots are all in this one: `arenaInit`, `arenaAttach`. */
 import {
   ARENA_OFFSET_SIZE,
   ArenaConfigLayout,

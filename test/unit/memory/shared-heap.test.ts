@@ -149,7 +149,7 @@ class World {
     }
   }
 
-  /** Makes the lists anew: what entries say is what there is, as far as it lies apart in the heap. */
+  /** Makes the lists anew, from entries that lie apart and in the heap. */
   repair(): void {
     const { state, exports } = this.#arena;
     const blocks: Block[] = [];

@@ -22,7 +22,7 @@ import {
 import { Random } from '../../simulation/random.js';
 import { SharedArena } from '../../support/shared-arena.js';
 
-const { OK, EINVAL, EBUSY, ENOSPC, ENOMEM } = Errno;
+const { OK, EAGAIN, EINVAL, EBUSY, ENOSPC, ENOMEM } = Errno;
 const { LIVE, INVALID } = KeyState;
 const { BUCKET, GLOBAL, SCARCE } = PoolTake;
 const LIMITS = {
@@ -283,7 +283,27 @@ class World {
     assert.equal([name0, name1, name2], [1n, 2n, 3n]);
   }
 
+  /** While lists are rebuilt nothing changes. */
+  close(): void {
+    const context = (slot: number): number => this.#contexts.get(slot)!;
+    const { poolAdd, poolTake, poolGive, poolRemove, poolDrain } = this.#exports;
+    this.#pool.closed = 1;
+    assert.is(poolTake(context(SLOTS[0]!), 1, 0, 0, OWN), SCARCE);
+    for (let bucket = 0; bucket < this.#buckets; bucket++) poolDrain(context(SLOTS[0]!), 1, bucket);
+    for (let index = 0; index < KEYS; index++) {
+      const slot = SLOTS[index & 1]!;
+      const isFree = !this.#holders.has(index) && this.#note(index).owner === slot;
+      if (isFree) assert.is(poolAdd(context(slot), 1, (KEYS + index) << 8, 0), EAGAIN);
+      const [holder, user] = this.#holders.get(index) ?? [];
+      if (holder === undefined) continue;
+      assert.is(poolGive(context(holder), 1, user!, 0, index), EAGAIN);
+      if (user === 0) assert.is(poolRemove(context(holder), 1, index), EAGAIN);
+    }
+    this.#pool.closed = 0;
+  }
+
   check(): void {
+    for (const slot of SLOTS) assert.is(this.#arena.slot(slot).pooling, 0);
     const { total, own, weights, users } = this.#pool;
     const count = this.#users.filter((user) => user).length;
     const wanted = [this.#holders.size, this.#own, this.#weights, count];
@@ -337,6 +357,7 @@ const KINDS = [
   'addUser',
   'removeUser',
   'lend',
+  'close',
 ] as const;
 
 test('regions, users and shares of a pool are those of the model', () => {
