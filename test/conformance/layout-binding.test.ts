@@ -212,6 +212,7 @@ test('what is wrong with a list is found when it is set, by entry, and nothing c
     const nine = Array.from({ length: 9 }, () => dim(0, 1));
     const whole = { addr: wire.mr.addr, length: 65536, lkey: wire.mr.lkey };
     const most = { firstDatum: whole };
+    const byte = { firstDatum: base(0, 1) };
     const cases: readonly [() => void, RegExp][] = [
       [() => mr.setLayoutSg(0, []), /empty/],
       [() => mr.setLayoutInterleaved(0, []), /empty/],
@@ -233,6 +234,7 @@ test('what is wrong with a list is found when it is set, by entry, and nothing c
       [() => mr.setLayoutInterleaved(0, ilv({}, dim(0, 65536), dim(0, 65536))), /4 GiB/],
       [() => mr.setLayoutInterleaved(0, ilv({}, dim(2n ** 31n, 3))), /4 GiB/],
       [() => mr.setLayoutInterleaved(0, ilv({}, dim(2n ** 31n, 2), dim(2n ** 31n, 2))), /4 GiB/],
+      [() => mr.setLayoutInterleaved(0, ilv(byte, dim(1, 2n ** 31n + 1n))), /entry 1 goes beyond/],
       [() => mr.setLayoutInterleaved(0, ilv(most, dim(0, 65537))), /entry 1.*4 GiB/],
       [
         () =>

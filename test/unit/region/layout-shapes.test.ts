@@ -273,7 +273,7 @@ test('a program that contradicts itself is refused', () =>
       const dimension = structAt(memory, LayoutDimensionLayout, one.dimensions);
       const even = [
         [head, { cycleBytes: 0 }],
-        [head, { cycleBytes: 31 }],
+        [head, { cycleBytes: 15 }],
         [one, { within: 17 }],
         [one, { within: 2 ** 31 }],
         [one, { repeated: 3 }],
@@ -296,14 +296,20 @@ test('a program that contradicts itself is refused', () =>
         [dimension, { count: 0 }],
         [dimension, { stride: 2 ** 31 }],
       ];
-      const read = () => reconnect(wire).ask(Opcode.RC_RDMA_READ_REQUEST, mr.rkey, 0n, mr.length);
+      const read = (length = mr.length) =>
+        reconnect(wire).ask(Opcode.RC_RDMA_READ_REQUEST, mr.rkey, 0n, length);
       const whole = memory.bytes.slice(entry.address, entry.address + 512);
       for (const [struct, change] of wrong) {
         assert.is(read(), 0x1f);
         Object.assign(struct, change);
-        assert.is(read(), NakCode.REMOTE_ACCESS_ERROR, JSON.stringify(change));
+        // The first bytes need no other source.
+        const found = read(struct === head ? 8 : mr.length);
+        assert.is(found, NakCode.REMOTE_ACCESS_ERROR, JSON.stringify(change));
         memory.bytes.set(whole, entry.address);
       }
+      entry.sequence++;
+      assert.is(read(), NakCode.REMOTE_ACCESS_ERROR, 'another engine is changing the entry');
+      entry.sequence--;
     }
   }));
 
