@@ -40,7 +40,8 @@ test('hits and misses are those of a cache that forgets what was used longest ag
 });
 
 test('one page used over and over is missed once', async () => {
-  const pair = await makePair({ device: { cacheModel: { ...MODEL, pageBytes: 65536 } } });
+  const cacheModel = { ...MODEL, pageBytes: 65536, traceMax: 2 };
+  const pair = await makePair({ device: { cacheModel } });
   write(
     pair,
     Array.from({ length: 50 }, () => 0),
@@ -50,6 +51,7 @@ test('one page used over and over is missed once', async () => {
   assert.is(mptMisses, 1n);
   assert.ok(mptHits >= 49n);
   assert.ok(mttMisses <= 2n, 'the buffer lies in two pages at most');
+  assert.is(pair.b.context.device.arena.cacheModel!.trace().length, 4 * 2);
   await pair.close();
 });
 

@@ -4,11 +4,15 @@ import * as assert from 'uvu/assert';
 import {
   AccessFlag,
   ArenaLayout,
+  COMPOSITE_ENTRY_SIZE,
   Errno,
   KeyEntryLayout,
   KeyKind,
   KeyNoteLayout,
   KeyState,
+  LayoutFault,
+  LayoutParametersLayout,
+  MrSetLayoutFlag,
   RANDOM_KEYS,
   RegionParametersLayout,
   ReregMrFlag,
@@ -118,7 +122,7 @@ test('a new key has what its kind needs, and no more', () => {
   ] as const;
   for (const [kind, access, state, hasDomain] of kinds) {
     const world = new World();
-    const { entry, note, pds, exports, context } = world;
+    const { arena, entry, note, pds, exports, context } = world;
     assert.is(world.register(kind, wanted), Errno.OK);
     const what = `kind ${kind}`;
     assert.equal(
@@ -128,6 +132,20 @@ test('a new key has what its kind needs, and no more', () => {
     );
     assert.equal([note.pd, entry.pd], [hasDomain ? pds[0] : 0, kind === REGION ? pds[0] : 0], what);
     assert.is(entry.key, state === LIVE ? KEY : 0, what);
+    const layout = arena.heap.alloc(LayoutParametersLayout.size + COMPOSITE_ENTRY_SIZE);
+    const parameters = arena.at(LayoutParametersLayout, layout);
+    const entries = layout + LayoutParametersLayout.size;
+    const program = arena.heap.alloc(1024);
+    Object.assign(parameters, {
+      program,
+      key: KEY,
+      flags: MrSetLayoutFlag.WITH_POST_WR,
+      count: 1,
+      entries,
+    });
+    assert.is(exports.setMrLayout(context, layout), Errno.EINVAL, what);
+    const fault = kind === LAYOUT ? LayoutFault.ZERO : LayoutFault.REGION;
+    assert.is(parameters.fault, fault, what);
     const isFast = kind === MOBILE_REGION || kind === FAST_REGION;
     assert.is(exports.killFastMr(context, KEY), isFast ? Errno.OK : Errno.EINVAL, what);
     assert.is(exports.killMr(context, KEY), Errno.OK, what);

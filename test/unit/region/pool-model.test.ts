@@ -89,6 +89,13 @@ class World {
     const behind = this.#arena.state.poolNodes + KEYS * POOL_NODE_SIZE;
     const holder = (SLOTS[0]! + 1) << 16;
     Object.assign(this.#arena.at(PoolNodeLayout, behind), { holder, pool: 2 });
+    // The first node lies behind the last user, and looks like one of the pool.
+    const node = this.#arena.at(PoolNodeLayout, this.#arena.state.poolNodes);
+    Object.assign(node, { next: SLOTS[0]! + 1, depth: 2 });
+    const context = this.#contexts.get(SLOTS[0]!)!;
+    assert.is(this.#exports.poolRemoveUser(context, LIMITS.poolUsersMax), EINVAL);
+    this.#exports.poolLend(context, LIMITS.poolUsersMax, 1);
+    this.check();
   }
 
   #open(slot: number, values: object, [pool, isNew]: readonly [number, number]) {
