@@ -17,12 +17,12 @@ import {
 } from '#build/abi.js';
 import type { DurableRange } from '../../../host/device/durable/durable-store.js';
 import { structAt } from '../../../host/engine/struct.js';
-import { Mtu, QpState, WrOpcode } from '../../../host/index.js';
+import { MrSetLayoutFlag, Mtu, QpState, WrOpcode } from '../../../host/index.js';
 import { LayoutSide, type Named } from '../../simulation/layout-side.js';
 import { Random } from '../../simulation/random.js';
 import { FLUSH_ACCESS } from '../../support/durable.js';
 import { DONE, FLUSHING, flush } from '../../support/flush.js';
-import { onLayouts } from '../../support/layouts.js';
+import { EVERY, onLayouts } from '../../support/layouts.js';
 import { reconnect } from '../../support/windows.js';
 import { onWire, pattern, type Wire } from '../../support/wire.js';
 
@@ -249,6 +249,42 @@ test('a WRITE waits for a READ through a layout that has yet to return the byte'
   onWire(SMALL, (wire) => {
     const world = new World(wire, 4);
     for (let count = 0; count < LAYOUTS / 3; count++) world.overtake();
+  }));
+
+test('data of every size are read and written where they lie', () =>
+  onWire(OPTIONS, (wire) => {
+    const { buffer, mr } = wire;
+    const layout = wire.pd.regMr(null, 0, EVERY);
+    let psn = 0x200;
+    for (const length of [1, 3, 4, 8, 15, 16, 17, 255, 256, 257, 320, 640, 1024]) {
+      for (const sources of [[0], [0, 8192]]) {
+        buffer.set(pattern(buffer.length, length));
+        const offsetStride = length + 24;
+        const dims = [{ offsetStride, datumCount: 4 }];
+        const list = sources.map((at) => ({
+          firstDatum: { addr: mr.addr + BigInt(at), length, lkey: mr.lkey },
+          dims,
+        }));
+        layout.setLayoutInterleaved(MrSetLayoutFlag.AVOID_INVALIDATION, list);
+        const places = [0, 1, 2, 3].flatMap((row) => sources.map((at) => at + row * offsetStride));
+        const stream = (from: Uint8Array) =>
+          Buffer.concat(places.map((at) => from.subarray(at, at + length)));
+        const reth = { key: layout.rkey, virtualAddress: 0n, dmaLength: layout.length };
+        wire.sendPacket({ opcode: Opcode.RC_RDMA_READ_REQUEST, psn, ...reth });
+        const answers = wire.takePackets();
+        psn += answers.length;
+        const payload = Buffer.concat(answers.map((answer) => answer.payload));
+        assert.equal(payload, stream(buffer), `${length}`);
+        if (layout.length > BYTES_MAX) continue;
+        const bytes = pattern(layout.length, 99);
+        const write = { opcode: Opcode.RC_RDMA_WRITE_ONLY, psn: psn++, ...reth };
+        wire.sendPacket({ ...write, ackRequest: 1 }, bytes);
+        wire.expectPacket({ syndrome: 0x1f });
+        assert.equal(stream(buffer), Buffer.from(bytes), `${length}`);
+        const next = places[0]! + length;
+        assert.equal(buffer.slice(next, next + 24), pattern(next + 24, length).slice(next));
+      }
+    }
   }));
 
 test('a program that contradicts itself is refused', () =>
