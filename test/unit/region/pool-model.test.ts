@@ -160,7 +160,7 @@ class World {
     if (!this.#holders.has(index)) note.state = INVALID;
   }
 
-  /** A region and, usually, who holds it. */
+  /** A region and, usually, its holder. */
   #held(): readonly [index: number, slot: number, user: number] {
     const random = this.#random;
     const held = [...this.#holders].filter(([, holder]) => holder);
@@ -332,7 +332,7 @@ class World {
     const index = this.#random.below(LIMITS.poolUsersMax + 2);
     const user = this.#users[index];
     const slot = this.#random.pick(SLOTS);
-    // Its regions are given back before.
+    // It has returned its regions before.
     if ([...this.#holders.values()].some((holder) => holder?.[1] === index + 1)) return;
     const errno = this.#exports.poolRemoveUser(this.#contexts.get(slot)!, index);
     assert.is(errno, user?.slot === slot ? OK : EINVAL);
