@@ -45,6 +45,12 @@ export const SURVIVORS: readonly Row[] = [
     'before the first source is the head: where a source has its key it has 0 or 1, no key',
   ],
   [
+    'compileDimensions',
+    'count > 1',
+    'true',
+    'before the first dimension the stride is 0: one of stride 0 is made the same way',
+  ],
+  [
     'add',
     'count > 0',
     'true',
