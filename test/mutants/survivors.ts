@@ -30,6 +30,8 @@ export const SURVIVORS: readonly Row[] = [
   ['takeEntry', '!(sequence & 1) && beginChange(entry, sequence)', 'true', RACE],
   ['invalidateWindow', 'sequence & 1', 'false', RACE],
   ['translateSlowly', 'offset <= <u64>size', 'offset < <u64>size', RACE],
+  ['allocBlock', 'address <= limit', 'address < limit', 'no block is empty'],
+  ['freeBlock', '1', '2', 'a block has at least 64 bytes'],
   ['settled', '0', '1', 'one look less of 10,000'],
   [
     'countAccess',

@@ -59,8 +59,7 @@ class World {
     this.arena.attach(THIRD);
     this.#parameters = this.arena.heap.alloc(PoolParametersLayout.size);
     this.pd = this.arena.exports.allocPd(this.living.context);
-    this.#alloc(this.living.context);
-    this.#alloc(this.dead.context);
+    for (const { context } of [this.dead, this.living, this.dead, this.dead]) this.#alloc(context);
     const { exports } = this.arena;
     exports.attachPd(this.dead.context, this.pd);
     exports.allocPd(this.dead.context);
