@@ -108,8 +108,10 @@ class World {
   }
 
   free(): void {
-    const { slot, context } = this.#random.pick(this.#processes);
     const [address, block] = this.#anywhere();
+    const isHolder = ({ slot }: { readonly slot: number }) => block?.holders.has(slot) ?? false;
+    const holder = this.#random.chance(0.8) ? this.#processes.find(isHolder) : undefined;
+    const { slot, context } = holder ?? this.#random.pick(this.#processes);
     const isHeld = block?.start === address && block.holders.delete(slot);
     const errno = this.#arena.exports.deallocBlock(context, address);
     assert.is(errno, isHeld ? OK : EINVAL);
