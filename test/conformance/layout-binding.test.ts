@@ -248,6 +248,28 @@ test('what is wrong with a list is found when it is set, by entry, and nothing c
     assert.is(new Requests(wire).write(key, 0n), ACK);
   }));
 
+test('a stream or a source of 4 GiB is refused, whichever entries it is made of', () =>
+  onLayouts(({ wire, layout, base }) => {
+    const mr = layout();
+    const whole = { addr: wire.mr.addr, length: 65536, lkey: wire.mr.lkey };
+    const of = (firstDatum: Sge, ...dims: (readonly [stride: bigint, count: bigint])[]) => ({
+      firstDatum,
+      dims: dims.map(([offsetStride, datumCount]) => ({ offsetStride, datumCount })),
+    });
+    const half = 2n ** 31n;
+    const cases: readonly [list: MrLayoutInterleaved[], RegExp][] = [
+      [[of(base(), [half, 2n], [half, 2n])], /entry 0.*4 GiB/],
+      [[of(base(0, 1), [1n, half + 1n])], /entry 0 goes beyond/],
+      [[of(whole, [0n, 65537n])], /entry 0.*4 GiB/],
+      [[of(whole, [0n, 40000n]), of(whole, [0n, 40000n])], /entry 1.*4 GiB/],
+    ];
+    for (const [list, text] of cases) {
+      assert.throws(() => mr.setLayoutInterleaved(0, list), refusal('EINVAL', text));
+    }
+    const many = new Array<Sge>(65536).fill(whole);
+    assert.throws(() => mr.setLayoutSg(0, many), refusal('EINVAL', /entry 65535.*4 GiB/));
+  }));
+
 test('at its limits a layout works, and one beyond is refused', () =>
   onLayouts(({ wire, layout, base, memory }) => {
     const { mrLayoutCaps: caps } = wire.context.queryDevice();

@@ -64,7 +64,8 @@ test('an atomic on the last eight bytes, of the stream or of an instance, is exe
       return wire.takePackets()[0]?.syndrome ?? -1;
     };
     const stream = layout();
-    stream.setLayoutSg(0, [base(64, 16), base(256, 8)]);
+    // Pieces that touch are one.
+    stream.setLayoutSg(0, [base(64, 16), base(256, 4), base(260, 4)]);
     view.setBigUint64(256, 37n, true);
     assert.is(add(stream.rkey, 16n), ACK);
     assert.is(view.getBigUint64(256, true), 42n);

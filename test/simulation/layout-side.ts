@@ -82,6 +82,7 @@ export class LayoutSide {
   readonly side: Side;
   readonly areas: readonly Area[];
   readonly #random: Random;
+  readonly #access: number;
   #made: Made[] = [];
   #known: Lookup | undefined;
   readonly #region: Lookup = (lkey, address, length, stream) => {
@@ -91,14 +92,15 @@ export class LayoutSide {
     for (let at = first; at < first + length; at++) stream.push(at);
   };
 
-  constructor(side: Side, random: Random) {
+  constructor(side: Side, random: Random, access = ALL_ACCESS) {
     this.side = side;
     this.#random = random;
+    this.#access = access;
     this.areas = Array.from({ length: AREAS }, (_, index) => {
       const actual = side.context.alloc(AREA_BYTES);
       random.fill(actual);
       const options = index === 1 ? { iova: FAR + actual.byteOffset } : {};
-      const access = index === 2 ? ALL_ACCESS | AccessFlag.ZERO_BASED : ALL_ACCESS;
+      const access = index === 2 ? this.#access | AccessFlag.ZERO_BASED : this.#access;
       const mr = side.pd.regMr(actual, access, options);
       return { mr, actual, expected: actual.slice() };
     });
@@ -133,7 +135,7 @@ export class LayoutSide {
   /** A layout of layouts, `depth` deep at most. */
   make(depth: number): Made {
     const stencil = this.#random.chance(0.25);
-    const access = ALL_ACCESS | (stencil ? 0 : AccessFlag.ZERO_BASED);
+    const access = this.#access | (stencil ? 0 : AccessFlag.ZERO_BASED);
     const mr = this.side.pd.regMr(null, 0, access);
     const made = stencil ? this.#stencil(mr, depth) : this.#plain(mr, depth);
     this.#made.push(made);

@@ -1,6 +1,8 @@
 /** The model of an adapter's caches: what it counts is what a cache written by hand would count. */
 import { test } from 'uvu';
 import * as assert from 'uvu/assert';
+import { CACHE_ACCESS_SIZE, CacheModelConfigLayout, CacheModelLayout } from '#build/abi.js';
+import { structAt } from '../../../host/engine/struct.js';
 import { AccessFlag, MisuseError, MwType, SendFlag, WrOpcode } from '../../../host/index.js';
 import { ALL_ACCESS, makePair, type Pair } from '../../support/pair.js';
 import { Caches } from '../../support/caches.js';
@@ -40,7 +42,8 @@ test('hits and misses are those of a cache that forgets what was used longest ag
 });
 
 test('one page used over and over is missed once', async () => {
-  const pair = await makePair({ device: { cacheModel: { ...MODEL, pageBytes: 65536 } } });
+  const cacheModel = { ...MODEL, pageBytes: 65536, traceMax: 2 };
+  const pair = await makePair({ device: { cacheModel } });
   write(
     pair,
     Array.from({ length: 50 }, () => 0),
@@ -50,6 +53,13 @@ test('one page used over and over is missed once', async () => {
   assert.is(mptMisses, 1n);
   assert.ok(mptHits >= 49n);
   assert.ok(mttMisses <= 2n, 'the buffer lies in two pages at most');
+  const { arena } = pair.b.context.device;
+  assert.is(arena.cacheModel!.trace().length, 4 * 2);
+  const config = arena.heap.alloc(CacheModelConfigLayout.size);
+  Object.assign(structAt(arena.memory, CacheModelConfigLayout, config), cacheModel);
+  const tags = 8 * (MODEL.mptEntries + MODEL.mttEntries);
+  const bytes = CacheModelLayout.size + tags + 2 * CACHE_ACCESS_SIZE;
+  assert.is(arena.exports.arenaModelBytes(config), bytes);
   await pair.close();
 });
 
