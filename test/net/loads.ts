@@ -147,17 +147,11 @@ export async function putSeconds(
   return seconds;
 }
 
-/** Seconds of a copy over TCP: `size` bytes of a file by the same runtime, written and synced. */
-export async function copySeconds(
-  network: Network,
-  file: string,
-  target: string,
-  control: TcpControl,
-): Promise<number> {
+/** Seconds of a copy over TCP with the congestion control of the machine: written and synced. */
+export async function copySeconds(network: Network, file: string, target: string): Promise<number> {
   const words = [moduleOf('copy'), 'receive', addressOf(2), target, `${statSync(file).size}`];
   const receiver = network.start(2, process.execPath, words);
   await receiver.printed('stdout', /listening/);
-  network.setTcpControl(control);
   const began = performance.now();
   const sender = network.start(1, process.execPath, [moduleOf('copy'), 'send', addressOf(2), file]);
   await outputOf(sender, 0);

@@ -125,12 +125,6 @@ export class Network {
     }
   }
 
-  /** Of new connections without a control of their own. */
-  setTcpControl(control: string): void {
-    const words = ['-q', '-w', `net.ipv4.tcp_congestion_control=${control}`];
-    for (let host = 1; host <= this.hosts; host++) this.#runOn(host, 'sysctl', words);
-  }
-
   /** By host, from index 0 on. */
   async counters(): Promise<readonly PortCounters[]> {
     this.#tell('counters');

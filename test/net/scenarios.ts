@@ -305,7 +305,7 @@ function put(name: string, link: Link, megabytes: number): Scenario {
         const seconds = await putSeconds(network, file, folder, 180);
         network.set(link);
         const target = join(folder, 'copied');
-        const copied = await copySeconds(network, file, target, 'cubic');
+        const copied = await copySeconds(network, file, target);
         const figures = { put_s: seconds, copy_s: copied, put_of_copy: seconds / copied };
         return { figures, series: {}, errors: [] };
       } finally {

@@ -67,8 +67,8 @@ const TIMES = {
   /** 10 transmissions of a message of the connection manager, 0.54 s each. */
   cmResponseTimeout: 17,
   maxCmRetries: 9,
-  /** 16.8 ms until a packet is retransmitted. */
-  ackTimeout: 12,
+  /** 0.54 s until a packet is retransmitted, before the round trip is known: it may be 300 ms. */
+  ackTimeout: 17,
   /** An idle peer that was killed is noticed within 4 s. */
   keepAliveMillis: 3000,
 };
