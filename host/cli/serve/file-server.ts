@@ -215,8 +215,8 @@ export class FileServer {
       const isSame = old.request?.transfer === transfer;
       // The same client, and its old connection has not been missed yet.
       if (isSame) old.stop('it comes again');
-      const millis = old.idleMillis > DOUBT_MILLIS ? KEEP_ALIVE_MILLIS : 0;
-      const late = sleep(millis, undefined, { ref: false });
+      const isDoubted = old.idleMillis > DOUBT_MILLIS;
+      const late = isDoubted && sleep(KEEP_ALIVE_MILLIS, undefined, { ref: false });
       await (isSame ? old.ended : Promise.race([old.ended, late]));
       // The code that started the session deletes it.
       await new Promise((resolve) => setImmediate(resolve));
