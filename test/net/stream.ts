@@ -8,7 +8,6 @@
  */
 import { pathToFileURL } from 'node:url';
 import {
-  AccessFlag,
   SendFlag,
   WcStatus,
   WcStatusName,
@@ -19,15 +18,11 @@ import {
   type Context,
   type RdmaConnection,
 } from '../../host/index.js';
+import { ALL_ACCESS } from '../support/pair.js';
 
 const PORT = 7000;
 const REGION_BYTES = 2 ** 20;
 const MEMORY_BYTES = 128 * 2 ** 20;
-const ALL =
-  AccessFlag.LOCAL_WRITE |
-  AccessFlag.REMOTE_WRITE |
-  AccessFlag.REMOTE_READ |
-  AccessFlag.REMOTE_ATOMIC;
 /** Packets kept ahead of a gap. */
 const REORDER_PACKETS = 128;
 /** Between READs of the probe. */
@@ -86,7 +81,7 @@ async function serve(address: string): Promise<void> {
   for (;;) {
     const request = await listener.getRequest();
     if (!request) return;
-    const mr = request.id.pd.regMr(memory, ALL);
+    const mr = request.id.pd.regMr(memory, ALL_ACCESS);
     const privateData = Buffer.alloc(12);
     privateData.writeBigUInt64BE(mr.addr);
     privateData.writeUInt32BE(mr.rkey, 8);
@@ -163,7 +158,7 @@ class Sender {
   async #stream(connection: RdmaConnection, index: number): Promise<void> {
     const { size, depth, verb } = this.#options;
     const memory = this.#context.alloc(size);
-    const mr = connection.pd.regMr(memory, ALL);
+    const mr = connection.pd.regMr(memory, ALL_ACCESS);
     const request = {
       opcode: verb === 'read' ? WrOpcode.RDMA_READ : WrOpcode.RDMA_WRITE,
       sgList: [{ addr: mr.addr, length: size, lkey: mr.lkey }],
@@ -202,7 +197,7 @@ class Sender {
   }
 
   async #probe(connection: RdmaConnection): Promise<void> {
-    const mr = connection.pd.regMr(this.#context.alloc(64), ALL);
+    const mr = connection.pd.regMr(this.#context.alloc(64), ALL_ACCESS);
     const request = {
       opcode: WrOpcode.RDMA_READ,
       sgList: [{ addr: mr.addr, length: 64, lkey: mr.lkey }],

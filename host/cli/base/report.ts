@@ -53,9 +53,13 @@ export async function printLine(line: string): Promise<void> {
   });
 }
 
-/** Prints a line to standard error, with the command that it comes from in front. */
+/**
+ * Prints a line to standard error, with the command that it comes from in front. Control
+ * characters, which may be a peer's, do not reach the terminal.
+ */
 export function complain(command: string, line: string): void {
-  process.stderr.write(`verbena ${command}: ${line.replace(/\s*\n\s*/g, ' ')}\n`);
+  const text = line.replace(/\s*\n\s*/g, ' ').replace(/\p{Cc}/gu, '?');
+  process.stderr.write(`verbena ${command}: ${text}\n`);
 }
 
 /** One line about `error` of any origin. */

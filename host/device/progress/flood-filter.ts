@@ -26,7 +26,7 @@ import { FILTERED_PEERS_MAX } from '../../link/udp/source-filter.js';
 const FLOOD_PER_SECOND = 20_000;
 const LOOK_MICROS = 10_000;
 const FILTERED_MICROS = 5_000_000;
-/** Of the time, at most, for the search for peers: there may be 65,536 queue pairs. */
+/** Of the time, at most, for the search for peers: there may be 32,768 queue pairs. */
 const SEARCH_SHARE = 0.02;
 const GID_BYTES = 16;
 

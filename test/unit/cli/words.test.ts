@@ -4,6 +4,7 @@ import { test } from 'uvu';
 import * as assert from 'uvu/assert';
 import { checkFileName } from '../../../host/cli/file-transfer/file-name.js';
 import { formatBytes, formatCount, formatRate } from '../../../host/cli/base/format.js';
+import { reportFailure } from '../../../host/cli/base/report.js';
 import { formatServerAddress, parseServerAddress } from '../../../host/cli/base/server-address.js';
 import { findTourFile } from '../../../host/cli/tour/tour-file.js';
 import { localAddressTowards } from '../../../host/link/interface.js';
@@ -73,5 +74,17 @@ test('where the node binary is small, the tour strings installed files together'
     assert.match(what, /^\d+ installed files in a row$/);
     assert.ok((await stat(path)).size >= 50e6);
   }));
+
+test('what a peer says of a failure does not control the terminal', () => {
+  const { write } = process.stderr;
+  let text = '';
+  process.stderr.write = (chunk) => (text += String(chunk)) !== '';
+  try {
+    reportFailure('put', new RefusalError('EIO', 'full\n\x1b]0;mine\x07\x9b2J'));
+  } finally {
+    process.stderr.write = write;
+  }
+  assert.is(text, 'verbena put: full ?]0;mine??2J (EIO)\n');
+});
 
 test.run();
