@@ -3,10 +3,11 @@
  * ended by its id when the test is over; nothing else is ever touched.
  */
 import { spawn, type ChildProcessByStdio } from 'node:child_process';
-import { createSocket } from 'node:dgram';
+import { randomInt } from 'node:crypto';
+import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
+import { createServer, type Server } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable } from 'node:stream';
@@ -188,20 +189,37 @@ export function noise(size: number, seed = 1): Buffer {
   return bytes;
 }
 
-/** A port that is free for UDP and TCP on `address` at the moment. */
+/** Below the ports that the kernel gives to a socket bound to port 0; above those of protocols. */
+const [PORT_FIRST, PORT_COUNT] = [21_000, 11_000];
+
+/**
+ * A port that is free for UDP and TCP on `address`, and that no other process of the suite is
+ * given while this process lives: a socket in the abstract namespace, named for the port, says so.
+ */
 export async function freePort(address = '127.0.0.1'): Promise<number> {
   for (;;) {
+    const port = PORT_FIRST + randomInt(PORT_COUNT);
+    const reservation = createServer().unref();
+    if (!(await isBound(reservation, () => reservation.listen(`\0verbena-port-${port}`)))) continue;
     const tcp = createServer();
-    tcp.listen(0, address);
-    await once(tcp, 'listening');
-    const { port } = tcp.address() as { port: number };
     const udp = createSocket('udp4');
-    const isFree = await new Promise<boolean>((resolve) => {
-      udp.once('error', () => resolve(false));
-      udp.bind({ port, address, exclusive: true }, () => resolve(true));
-    });
+    const isFree =
+      (await isBound(tcp, () => tcp.listen(port, address))) &&
+      (await isBound(udp, () => udp.bind({ port, address, exclusive: true })));
+    if (tcp.listening) await new Promise((resolve) => tcp.close(resolve));
     udp.close();
-    await new Promise((resolve) => tcp.close(resolve));
     if (isFree) return port;
+    reservation.close();
   }
+}
+
+/** False if the address is in use; another error is thrown. */
+function isBound(socket: Server | Socket, bind: () => void): Promise<boolean> {
+  return new Promise((resolve, reject) => {
+    socket.once('error', (error: NodeJS.ErrnoException) =>
+      error.code === 'EADDRINUSE' ? resolve(false) : reject(error),
+    );
+    socket.once('listening', () => resolve(true));
+    bind();
+  });
 }
